@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// event is something that happens on the network. Network.mu is held.
+// event is an event on the network. The caller of its methods must hold Network.mu.
 type event interface {
 	occur()
-	void() bool // it need not happen any more
+	void() bool // reports whether the event need not occur any more
 }
 
-// moment is when an event happens.
+// moment is an event and its time.
 type moment struct {
 	at    time.Duration // since Network.start
-	link  int           // orders what is due at one time, whichever node was first to send it
+	link  int           // orders the events of one time, whichever node sent first
 	seq   uint64
-	exact bool // at this very time; else it has an instant of its own
+	exact bool // the event occurs at exactly this time; otherwise it has its own instant
 	event event
 }
 
@@ -30,20 +30,20 @@ func (m *moment) before(o *moment) bool {
 	return m.seq < o.seq
 }
 
-// agenda is what is to happen on a network, and one timer for the first of it.
-// No two packets arrive at one instant: in a bubble, all that comes of one is
-// over when the next arrives.
+// agenda contains the future events of a network, and one timer for the first event. No
+// two packets arrive in the same instant: in a bubble, all effects of one packet are
+// complete when the next packet arrives.
 type agenda struct {
 	start   time.Time
 	due     queue
-	late    queue // packets that are due, and arrive when none did; their at is zero
+	late    queue // due packets, which arrive in an instant without another packet; their at is zero
 	seq     uint64
 	last    time.Duration // when the last packet arrived
 	timer   *time.Timer
 	running bool
 }
 
-// at puts an event on the agenda. n.mu is held.
+// at adds an event to the agenda. The caller must hold n.mu.
 func (n *Network) at(t time.Time, link int, exact bool, e event) {
 	a := &n.agenda
 	a.seq++
@@ -54,7 +54,7 @@ func (n *Network) at(t time.Time, link int, exact bool, e event) {
 	}
 }
 
-// arm sets the timer to the first event. n.mu is held.
+// arm sets the timer to the first event. The caller must hold n.mu.
 func (n *Network) arm(at time.Duration) {
 	a := &n.agenda
 	d := at - time.Since(a.start)
@@ -65,7 +65,7 @@ func (n *Network) arm(at time.Duration) {
 	a.timer.Reset(d)
 }
 
-// proceed has happen what is due.
+// proceed executes the events that are due.
 func (n *Network) proceed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -94,8 +94,8 @@ func (n *Network) proceed() {
 	a.running = false
 }
 
-// first is what happens next, and the queue that it is the first of: none if there
-// is nothing.
+// first returns the next event, and the queue that it is the first of. The queue is nil
+// if there is no event.
 func (a *agenda) first() (m moment, from *queue) {
 	for len(a.due) > 0 && !a.due[0].exact && a.due[0].at <= a.last {
 		m := heap.Pop(&a.due).(*moment)

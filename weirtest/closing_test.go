@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// log is a Handler that keeps what it was told.
+// log is a Handler that records its requests.
 type log struct {
 	echoes
 	mu    sync.Mutex
@@ -37,7 +37,7 @@ func (l *log) has(line string) bool {
 	return slices.Contains(l.lines, line)
 }
 
-// The code that nodes run in production says what the simulated membership has to do.
+// The code that nodes run in production determines the behavior of simulated membership.
 func TestBytesThatACutHeldComeOnlyToAConnectionThatIsStillOpen(t *testing.T) {
 	for name, start := range bothClusters {
 		for _, c := range []struct {

@@ -22,97 +22,99 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Options say what a Cluster is made of. The zero Options are three nodes, "a",
-// "b" and "c", a fifth of a millisecond's round trip apart, with simulated
-// membership.
+// Options configures a Cluster. The zero Options has three nodes "a", "b" and "c" with
+// simulated membership, and a round trip of a fifth of a millisecond.
 type Options struct {
-	// Nodes are the hosts that run a node from the beginning. "a", "b" and "c"
-	// if empty.
+	// Nodes are the hosts that run a node from the beginning. The default is "a", "b" and
+	// "c".
 	Nodes []string
-	// Regions is the region of each host, also of those that start later; the
-	// region "" if it has none here. Only nodes of one region share a ring. Those of a
-	// region with a name can ask the nodes of every other one with a name.
+	// Regions is the region of each host, including hosts that start later. The region of
+	// other hosts is "". Only nodes of one region share a ring. A node of a region with a
+	// name can ask the nodes of every other region with a name.
 	Regions map[string]string
-	// Seed is what all randomness comes from: what happens to packets, the
-	// names of the nodes and with them who owns what. 1 if zero.
+	// Seed determines all randomness: what happens to packets, the names of the nodes,
+	// and so which node owns a key. The default is 1.
 	Seed uint64
-	// WAN is what a link between hosts of different regions is like, instead of
-	// Link. 40 ms and up to 35 ms more, one way, if zero: the round trip takes 80
-	// to 150 ms.
+	// WAN describes a link between hosts of different regions, in place of Link. By
+	// default the latency is 40 ms in one direction and up to 35 ms more, so a round trip
+	// takes 80 to 150 ms.
 	WAN Link
-	// Link is what every link is like until Network().SetLink says otherwise.
-	// A latency of 100 µs and nothing else if zero.
+	// Link describes every link until Network().SetLink changes it. The default is a
+	// latency of 100 µs and no fault.
 	Link Link
-	// Gossip runs the membership and the frames that a node runs in production.
-	// It costs several times as much real time, and its runs differ from
-	// one to the next. Without it membership is simulated, as Host.Cluster has it.
+	// Gossip runs the membership and the frames that a node runs in production. It takes
+	// several times as much real time, and its runs differ from each other. Without
+	// Gossip, membership is simulated as by Host.Cluster.
 	Gossip bool
-	// Viewed, if not nil, is told what a host's node sees of the cluster whenever that
-	// differs from before: also what has passed before anybody looks at Members. It
-	// must not block, and calls no method of the Cluster.
+	// Viewed, if not nil, is called with the view of a host's node whenever the view has
+	// changed. It also sees changes that end before a caller reads Members. It must not
+	// block, or call methods of the Cluster.
 	Viewed func(name string, v *cluster.View)
-	// Spent, if not nil, is told of the units of each count that a host's node spends, by
-	// the id that weir.Limiter's ID gives, or below zero gives back, as it does: also of
-	// what no member hears the answer to. reset is the number of the last weir.Limiter.Reset
-	// that this node knows of, 0 of none: of two nodes that know different ones, the lower
-	// one's units are forgotten. It is told of no units as the node hears of a reset. It
-	// must not block, and calls no method of the Cluster or of a node.
+	// Spent, if not nil, is called when a host's node spends units of a count, which id
+	// identifies as weir.Limiter's ID does. Below zero, the node returns units. Spent is
+	// also called if no member receives the answer. reset is the number of the last
+	// weir.Limiter.Reset that this node knows of, or 0: if two nodes know of different
+	// resets, the units of the lower number are forgotten. When the node hears of a
+	// reset, Spent is called with 0 units. It must not block, or call methods of the
+	// Cluster or of a node.
 	Spent func(name string, id [16]byte, reset uint64, units int64)
-	// Wrote, if not nil, receives the number of bytes of each segment and each datagram that a node
-	// sends. It must not block, and calls no method of the Cluster. Without Gossip it is not called.
+	// Wrote, if not nil, receives the number of bytes of each segment and each datagram
+	// that a node sends. It must not block, or call methods of the Cluster. It is not
+	// called without Gossip.
 	Wrote func(bytes int)
-	// Caps bound what nodes have to send each other; lower ones than the defaults, which
-	// few counts never meet, have them send in parts, and again.
+	// Caps bounds the data that nodes send each other. With caps below the defaults,
+	// which few counts never reach, nodes send their data in parts, and again.
 	Caps countsync.Caps
-	// Configure, if not nil, changes the Config of a host's node whenever one starts there,
-	// as where each host has Snapshots of its own. It must not call methods of the Cluster.
+	// Configure, if not nil, changes the Config of a host's node whenever a node starts
+	// there, for example if each host has its own Snapshots. It must not call methods of
+	// the Cluster.
 	Configure func(name string, cfg *weir.Config)
-	// Config is every node's. Cluster, Name, Bind, Advertise, Join, Region, Regions,
-	// Now and Rand are set for each.
+	// Config is the Config of every node. The Cluster sets the fields Cluster, Name,
+	// Bind, Advertise, Join, Region, Regions, Now and Rand for each node.
 	Config weir.Config
 }
 
 const (
-	settleWithin = time.Minute           // that NewCluster waits
-	awaitEvery   = 10 * time.Millisecond // that Await looks
-	lastProbes   = time.Minute           // that memberlist's goroutines outlive its Shutdown at most
+	settleWithin = time.Minute           // how long NewCluster waits
+	awaitEvery   = 10 * time.Millisecond // how often Await checks its condition
+	lastProbes   = time.Minute           // maximum time that goroutines of memberlist outlive its Shutdown
 )
 
-// Cluster is nodes in one process, on a Network of their own, to which a test
-// does what happens in production: links fail, machines crash and hang, clocks
+// Cluster is a set of nodes in one process, on their own Network. A test can do to it
+// everything that happens in production: links fail, machines crash and hang, and clocks
 // step.
 //
-// Made within a testing/synctest bubble it lives in virtual time: what waits
-// costs nothing, so that a test may let hours pass and hold answers to exact
-// times. Close must be called before the bubble ends. Outside a bubble it lives
-// in real time, where a busy machine may be slower than a Config.Timeout made
-// for production.
+// In a testing/synctest bubble, a Cluster runs in virtual time: waiting takes no time, so
+// a test may let hours pass and compare answers with exact times. Close must be called
+// before the bubble ends. Outside a bubble, a Cluster runs in real time, and a busy
+// machine may be slower than a Config.Timeout for production.
 //
-// A host is known by the name that Options.Nodes or Start gives it; a node on
-// it is called host-incarnation, in Members for one, with another incarnation
-// at each start. What happens to a host that runs nothing happens to the node that
+// A host has the name that Options.Nodes or Start gives to it. A node on the host is
+// called host-incarnation, for example in Members, with another incarnation at each
+// start. A fault of a host that runs no node applies to the node that starts there later.
+// Methods are safe for concurrent use.
 // starts there later. Methods are safe for concurrent use.
 type Cluster struct {
 	options Options
 	network *Network
 
-	mu     sync.Mutex // guards what follows; never held while waiting
+	mu     sync.Mutex // guards the fields below; never held while waiting
 	closed bool
 	hosts  map[string]*machine
 }
 
-// machine is what the Cluster knows of a host.
+// machine is the state of a host.
 type machine struct {
-	starts int // also those that failed
+	starts int // number of starts, including those that failed
 	kills  int
-	up     bool // as the names of its region say
+	up     bool // the name of its region resolves to it
 	node   *weir.Node
 	clock  clock
 }
 
-// NewCluster starts all nodes, and returns once every one is Ready and sees the
-// others of its region. The error is a node's, that it does not start; the
-// context's; or, after a minute, that they do not see each other.
+// NewCluster starts all nodes, and returns when each node is Ready and sees the other
+// nodes of its region. The error is that of a node that does not start or that of ctx.
+// After a minute, the error is that the nodes do not see each other.
 func NewCluster(ctx context.Context, o Options) (*Cluster, error) {
 	if len(o.Nodes) == 0 {
 		o.Nodes = []string{"a", "b", "c"}
@@ -159,16 +161,16 @@ func NewCluster(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Network is what the nodes stand on, for what the Cluster has no method for:
-// links in one direction (Cut) or of another kind (SetLink).
+// Network returns the network of the nodes, for the faults that Cluster has no method
+// for: links that are cut in one direction (Cut) or have other values (SetLink).
 func (c *Cluster) Network() *Network { return c.network }
 
-// Names is the hosts that run a node, ascending.
+// Names returns the hosts that run a node, sorted.
 func (c *Cluster) Names() []string {
 	return slices.Sorted(maps.Keys(c.running()))
 }
 
-// Node is the node that a host runs, nil if it runs none.
+// Node returns the node that a host runs, or nil if it runs none.
 func (c *Cluster) Node(name string) *weir.Node { return c.running()[name] }
 
 func (c *Cluster) running() map[string]*weir.Node {
@@ -183,7 +185,8 @@ func (c *Cluster) running() map[string]*weir.Node {
 	return nodes
 }
 
-// machine is the host of that name. c.mu is held, or c is not shared yet.
+// machine returns the state of a host. The caller must hold c.mu, unless c is not shared
+// yet.
 func (c *Cluster) machine(name string) *machine {
 	m := c.hosts[name]
 	if m == nil {
@@ -194,9 +197,9 @@ func (c *Cluster) machine(name string) *machine {
 	return m
 }
 
-// Start starts a node on a host: a new host, or one whose last node has left or
-// was killed, which knows nothing of what that one knew. It returns as
-// weir.Start does, and does not wait until the node is Ready.
+// Start starts a node on a host. The host is new, or its last node has left or was
+// killed. The new node knows nothing that the last node knew. Start returns like
+// weir.Start, and does not wait until the node is Ready.
 func (c *Cluster) Start(ctx context.Context, name string) (*weir.Node, error) {
 	c.mu.Lock()
 	m := c.machine(name)
@@ -239,7 +242,7 @@ func (c *Cluster) Start(ctx context.Context, name string) (*weir.Node, error) {
 	return node, nil
 }
 
-// config is that of a node that is to start on a host. c.mu is held.
+// config returns the Config of a node that starts on a host. The caller must hold c.mu.
 func (c *Cluster) config(name string, m *machine) weir.Config {
 	cfg := c.options.Config
 	host, region := c.network.Host(name), c.options.Regions[name]
@@ -271,7 +274,7 @@ func (c *Cluster) config(name string, m *machine) weir.Config {
 	return cfg
 }
 
-// service is the name of a region's nodes.
+// service returns the name of the nodes of a region.
 func service(region string) string {
 	if region == "" {
 		return "weir.internal"
@@ -279,7 +282,7 @@ func service(region string) string {
 	return region + ".weir.internal"
 }
 
-// others is what a node of a region knows of the other ones.
+// others returns the names by which a node of a region knows the other regions.
 func (c *Cluster) others(region string) map[string][]string {
 	if region == "" {
 		return nil
@@ -293,8 +296,9 @@ func (c *Cluster) others(region string) map[string][]string {
 	return others
 }
 
-// publish says in the network's names which hosts of a region run a node, as a
-// headless service does. c.mu is held, or c is not shared yet.
+// publish updates the name of a region, so that it resolves to the hosts that run a node,
+// like the name of a headless service. The caller must hold c.mu, unless c is not shared
+// yet.
 func (c *Cluster) publish(region string) (name string) {
 	var up []string
 	for _, name := range slices.Sorted(maps.Keys(c.hosts)) {
@@ -307,9 +311,9 @@ func (c *Cluster) publish(region string) (name string) {
 	return name
 }
 
-// Leave has a node hand over and say goodbye, and then stops it, as a deploy
-// should. The error is that no node runs there, or Node.Leave's; the node is
-// stopped all the same.
+// Leave asks a node to hand over and leave, and then stops it, as a deploy should. The
+// error is that no node runs on the host, or that of Node.Leave. The node is stopped in
+// that case as well.
 func (c *Cluster) Leave(ctx context.Context, name string) error {
 	node := c.Node(name)
 	if node == nil {
@@ -320,8 +324,8 @@ func (c *Cluster) Leave(ctx context.Context, name string) error {
 	return errors.Join(err, node.Close())
 }
 
-// Kill ends a node as kill -9 does: it says nothing to anybody, and what it
-// alone knew is gone. It does nothing where no node runs.
+// Kill ends a node as kill -9 does: the node notifies no member, and its unreplicated
+// data is lost. Kill has no effect if no node runs or starts on the host.
 func (c *Cluster) Kill(name string) {
 	c.mu.Lock()
 	m := c.machine(name)
@@ -332,11 +336,11 @@ func (c *Cluster) Kill(name string) {
 	c.mu.Unlock()
 	c.network.Host(name).Kill()
 	if node != nil {
-		_ = node.Close() // of a process that is no more: only its goroutines are left
+		_ = node.Close() // the process has ended: only its goroutines are left
 	}
 }
 
-// stopped takes note that a node is to be closed.
+// stopped records that a node will be closed.
 func (c *Cluster) stopped(name string, node *weir.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -346,41 +350,40 @@ func (c *Cluster) stopped(name string, node *weir.Node) {
 	}
 }
 
-// down takes a host off the names of its region. c.mu is held.
+// down removes a host from the name of its region. The caller must hold c.mu.
 func (c *Cluster) down(name string, m *machine) {
 	m.up = false
 	c.publish(c.options.Regions[name])
 }
 
-// Freeze holds all that a host sends and is sent, until Thaw, as if its process
-// had been stopped (SIGSTOP) or its machine hung: to the others that is the
-// same, and what it had sent or been sent arrives after the thaw. To itself it
-// is not: its goroutines and timers run on. So ask a frozen node nothing; a
-// stopped process would not.
+// Freeze holds all messages of a host until Thaw, as if its process were stopped
+// (SIGSTOP) or its machine hung. Other hosts see no difference to that, and the messages
+// arrive after the thaw. The host itself does: its goroutines and timers continue. So a
+// test should not call a frozen node, because a stopped process makes no calls.
 func (c *Cluster) Freeze(name string) { c.network.Host(name).Freeze() }
 
 // Thaw ends Freeze.
 func (c *Cluster) Thaw(name string) { c.network.Host(name).Thaw() }
 
-// Throttle pauses a host for the length of pause once in every, as a CPU quota does,
-// until it is told so with a pause of 0. Hosts that are throttled together are out of
-// step. See [Host.Throttle].
+// Throttle pauses a host for the length of pause once in every, as a CPU quota does. A
+// pause of 0 ends this. Hosts that are throttled together are out of step. See
+// [Host.Throttle].
 func (c *Cluster) Throttle(name string, pause, every time.Duration) {
 	c.network.Host(name).Throttle(pause, every)
 }
 
-// Cut cuts every link between hosts of different sides, both ways. Links within
-// a side, and those of hosts on no side, stay as they are. For one direction
-// only there is Network().Cut.
+// Cut cuts every link between hosts of different sides, in both directions. Links within
+// a side, and links of hosts on no side, do not change. Network().Cut cuts one direction
+// only.
 func (c *Cluster) Cut(sides ...[]string) { c.network.Split(sides...) }
 
-// Heal mends all links: none is cut, and each is as Options.Link, or WAN, again.
+// Heal restores all links: no link is cut, and each has the values of Options.Link or
+// WAN.
 func (c *Cluster) Heal() { c.network.reset() }
 
-// Skew steps a host's clock, forward or, if by is negative, back. It steps what
-// the node's checks read there, Config.Now: when windows begin, and what has
-// drained by now. Timeouts and pings do not go by it. Steps add up, and
-// outlive a Kill.
+// Skew steps the clock of a host, forward or, if by is negative, back. Checks of the node
+// read this clock as Config.Now: it determines when windows begin, and how much has
+// drained. Timeouts and pings do not use it. Steps add up, and remain after a Kill.
 func (c *Cluster) Skew(name string, by time.Duration) {
 	c.mu.Lock()
 	m := c.machine(name)
@@ -388,11 +391,11 @@ func (c *Cluster) Skew(name string, by time.Duration) {
 	m.clock.skew.Add(int64(by))
 }
 
-// Settled reports whether every node is Ready and sees exactly those that run in its
-// region, all of them serving: nothing of a fault is left to notice.
+// Settled reports whether every node is Ready and sees exactly the running nodes of its
+// region, all of them serving. Then all nodes have noticed all faults.
 func (c *Cluster) Settled() bool {
 	nodes := c.running()
-	of := make(map[string]int) // how many run in each region
+	of := make(map[string]int) // number of running nodes in each region
 	self := make(map[string]bool)
 	rosters := make(map[string][]weir.Member)
 	for name, node := range nodes {
@@ -420,9 +423,9 @@ func (c *Cluster) Settled() bool {
 	return true
 }
 
-// Await returns once what is true, of which it looks every 10 ms, or ctx is
-// done: then the error is its cause. Without a deadline it may look forever, in a
-// bubble too.
+// Await returns when what returns true, which it checks every 10 ms, or when ctx is done:
+// then the error is the cause of ctx. Without a deadline it may wait forever, in a bubble
+// too.
 func (c *Cluster) Await(ctx context.Context, what func() bool) error {
 	tick := time.NewTicker(awaitEvery)
 	defer tick.Stop()
@@ -436,8 +439,8 @@ func (c *Cluster) Await(ctx context.Context, what func() bool) error {
 	return nil
 }
 
-// Close stops all nodes at once. In a bubble with Options.Gossip it lets another
-// minute of virtual time pass, in which memberlist's last probes end.
+// Close stops all nodes at once. In a bubble with Options.Gossip, it waits for another
+// minute of virtual time, until the last probes of memberlist have ended.
 func (c *Cluster) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -454,14 +457,15 @@ func (c *Cluster) Close() error {
 	return errors.Join(errs...)
 }
 
-// observed has its node keep to the options' caps, and tells of what it sees and spends.
+// observed applies the caps of the options to its node, and reports the views and the
+// spends of the node.
 type observed struct {
 	cluster.Cluster
-	name    string // of its host
+	name    string // name of the host
 	options *Options
 
 	mu     sync.Mutex
-	resets map[[16]byte]uint64 // the number of the last, by count
+	resets map[[16]byte]uint64 // number of the last reset of each count
 }
 
 var (
@@ -475,7 +479,7 @@ func (o *observed) Start(ctx context.Context, h cluster.Handler) error {
 	return o.Cluster.Start(ctx, watcher{h, o})
 }
 
-// watcher tells of each view before the node hears of it.
+// watcher reports each view before it notifies the node.
 type watcher struct {
 	cluster.Handler
 	of *observed
@@ -506,11 +510,11 @@ func (o *observed) Reset(id [16]byte, number uint64) {
 // inBubble reports whether time is virtual.
 func inBubble() (in bool) {
 	defer func() { in = recover() == nil }()
-	synctest.Wait() // panics outside
+	synctest.Wait() // panics outside a bubble
 	return
 }
 
-// clock is what the checks of a host's nodes read.
+// clock is the clock that the checks of a host's nodes read.
 type clock struct {
 	start time.Time
 	skew  atomic.Int64 // nanoseconds
@@ -520,7 +524,7 @@ func (c *clock) now() time.Time {
 	return c.start.Add(time.Since(c.start) + time.Duration(c.skew.Load()))
 }
 
-// words makes an io.Reader of a source of randomness.
+// words is an io.Reader of random bytes.
 type words struct{ *rand.Rand }
 
 func (w words) Read(b []byte) (int, error) {

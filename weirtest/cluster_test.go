@@ -15,9 +15,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// A deploy of one node of three. In a test the whole belongs in a
-// testing/synctest bubble, where waiting costs nothing, and answers come at
-// exact times.
+// This example deploys one node of three. A test does this in a testing/synctest bubble,
+// where waiting takes no time and answers arrive at exact times.
 func ExampleCluster() {
 	ctx := context.Background()
 	cluster, err := weirtest.NewCluster(ctx, weirtest.Options{
@@ -63,7 +62,7 @@ func ExampleCluster() {
 	// [a b c] admit 3 of 9
 }
 
-// newCluster is a cluster in virtual time, until the end of the test.
+// newCluster returns a cluster in virtual time, and closes it at the end of the test.
 func newCluster(t *testing.T, o weirtest.Options) *weirtest.Cluster {
 	t.Helper()
 	o.Config.Logger = slog.New(slog.DiscardHandler)
@@ -73,7 +72,7 @@ func newCluster(t *testing.T, o weirtest.Options) *weirtest.Cluster {
 	return c
 }
 
-// admitted asks nodes in turn, and counts what they admit.
+// admitted sends checks to the nodes in turn, and returns the number of admitted checks.
 func admitted(t *testing.T, c *weirtest.Cluster, l weir.Limit, key string, times int, nodes ...string) (n int) {
 	t.Helper()
 	for i := range times {
@@ -88,7 +87,7 @@ func admitted(t *testing.T, c *weirtest.Cluster, l weir.Limit, key string, times
 	return n
 }
 
-// owner is the host whose node owns a key.
+// owner returns the host whose node owns a key.
 func owner(t *testing.T, c *weirtest.Cluster, l weir.Limit, key string) string {
 	t.Helper()
 	for _, name := range c.Names() {
@@ -109,8 +108,8 @@ func settles(t *testing.T, c *weirtest.Cluster, within time.Duration) {
 	require.NoError(t, c.Await(ctx, c.Settled), "the nodes do not agree again within %v", within)
 }
 
-// bothWays runs a test in virtual time with simulated membership and with what
-// runs in production.
+// bothWays runs a test in virtual time, with simulated membership and with the code that
+// nodes run in production.
 func bothWays(t *testing.T, test func(t *testing.T, o weirtest.Options)) {
 	for name, gossip := range map[string]bool{"simulated": false, "gossip": true} {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +152,7 @@ func TestASkewStepsTheClockOfOneNodesChecks(t *testing.T) {
 		}
 		require.Equal(t, 90, admitted(t, c, limit, "acme", 100, "a", "b", "c"))
 		c.Skew(counts, time.Hour)
-		time.Sleep(time.Second) // for as long others may remember what it denied
+		time.Sleep(time.Second) // for so long, other nodes may remember denials of the owner
 		require.Equal(t, 90, admitted(t, c, limit, "acme", 100, "a", "b", "c"), "another hour, by the owner's clock")
 		c.Skew(counts, -30*time.Minute)
 		require.Zero(t, admitted(t, c, limit, "acme", 100, "a", "b", "c"), "a step back gives nothing")
@@ -227,7 +226,7 @@ func TestWhatAClusterCannotDoItSays(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			c.Kill("d")
 		}()
-		_, err = c.Start(t.Context(), "d") // waits for the others, whom it cannot hear
+		_, err = c.Start(t.Context(), "d") // it waits for other nodes, to which it has no link
 		require.Error(t, err)
 		require.Less(t, time.Since(begun), 3*time.Second)
 		require.Nil(t, c.Node("d"))

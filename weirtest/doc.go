@@ -1,5 +1,5 @@
-// Package weirtest is clusters in memory, for tests: a [Cluster] of nodes, and a
-// [Network] below it whose links fail as one likes.
+// Package weirtest runs clusters in memory, for tests: a [Cluster] of nodes on a
+// [Network] whose links fail at the will of the test.
 //
 //	func TestExportsDuringASplit(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -15,26 +15,25 @@
 //		})
 //	}
 //
-// A Network has hosts, and links between them with latency, jitter, loss and
-// duplicates that can be cut, frozen and healed. A host offers two ways onto it.
-// [Host.Network] has ports and streams, for the code that a node runs in
-// production: real memberlist, real frames. [Host.Cluster] is a
-// [cluster.Cluster] that passes whole messages and simulates membership, for
-// long runs of many nodes. A Cluster runs on either.
+// A Network has hosts, and links between them with latency, jitter, loss and duplicates.
+// Links can be cut and healed, and hosts can be frozen. A node can use a host in two
+// ways. [Host.Network] has ports and streams, for the code that a node runs in
+// production: real memberlist and real frames. [Host.Cluster] is a [cluster.Cluster] that
+// sends whole messages and simulates membership, for long runs of many nodes. A Cluster
+// supports both.
 //
-// Hosts may be of different regions ([Options].Regions): then they do not gossip,
-// and their nodes ask each other over links that are slower (Options.WAN) and can be
-// cut like any other.
+// Hosts may belong to different regions ([Options].Regions). Nodes of different regions
+// do not gossip. They ask each other over slower links (Options.WAN), which can be cut
+// like any other link.
 //
-// In a testing/synctest bubble time is virtual: hours of it pass in seconds, and
-// no machine is too slow for a timeout. Outside a bubble the same code runs in
-// real time.
+// In a testing/synctest bubble, time is virtual: hours pass in seconds, and no machine is
+// too slow for a timeout. Outside a bubble, the same code runs in real time.
 //
-// What happens to a packet depends on the seed alone. With simulated membership
-// a run in a bubble replays exactly if nothing else decides who goes first in an
-// instant: runtime.GOMAXPROCS is 1 (which is faster, too), the garbage collector
-// is held (debug.SetGCPercent(-1), and runtime.GC after synctest.Wait now and
-// then), the race detector is off, and two goroutines that use one link in one
-// instant do not change places. Requests to one member do not count: those of one
-// instant have an order of their own.
+// The seed alone determines what happens to each packet. With simulated membership, a run
+// in a bubble replays exactly if no other influence determines the order of goroutines
+// within an instant: runtime.GOMAXPROCS is 1 (which is also faster), the garbage
+// collector is held (debug.SetGCPercent(-1), with runtime.GC after synctest.Wait now and
+// then), the race detector is off, and two goroutines that use one link in the same
+// instant keep their order. Requests to one member are an exception: the package orders
+// the requests of one instant itself.
 package weirtest

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// bothClusters start a member on a host: one of simulated membership, or of real gossip.
+// bothClusters has the functions that return the cluster of a host, with simulated
+// membership and with real gossip.
 var bothClusters = map[string]func(n *weirtest.Network, host string) cluster.Cluster{
 	"simulated": func(n *weirtest.Network, host string) cluster.Cluster { return n.Host(host).Cluster(cluster.Config{}) },
 	"gossip": func(n *weirtest.Network, host string) cluster.Cluster {
@@ -23,7 +24,7 @@ var bothClusters = map[string]func(n *weirtest.Network, host string) cluster.Clu
 	},
 }
 
-// A cut alone is silent: the ask fails when its wait has passed.
+// After a cut without a break, an ask fails when its wait has passed.
 func TestACutThatBreaksConnectionsFailsAnAskAtOnce(t *testing.T) {
 	for membership, start := range bothClusters {
 		t.Run(membership, func(t *testing.T) {

@@ -13,35 +13,35 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// Host is one machine on a Network. It runs one process at a time.
+// Host is a machine on a Network. It runs one process at a time.
 type Host struct {
 	net     *Network
 	name    string
-	number  int // from 1, in the order of their making
+	number  int // from 1, in the order of creation
 	ip      net.IP
 	frozen  bool
-	thawed  time.Time // when it last was frozen no longer
+	thawed  time.Time // when it was thawed last
 	pauses  pauses
-	process *process // the one that runs; Network.mu guards it
-	starts  int      // of simulated clusters
+	process *process // the process that runs; guarded by Network.mu
+	starts  int      // number of simulated clusters that have started
 }
 
-// Name is what the host is called, and resolves to its address.
+// Name returns the name of the host, which resolves to its address.
 func (h *Host) Name() string { return h.name }
 
-// Network is the host's own view of the network, for the process that runs on
-// it now. Once Kill has ended that process it answers net.ErrClosed, and
-// Network gives a new process a view of its own.
+// Network returns the network from the view of the host, for the process that runs on it
+// now. After Kill has ended that process, the returned value fails with net.ErrClosed,
+// and Network returns another one for the new process.
 func (h *Host) Network() cluster.Network {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
 	return h.process
 }
 
-// Freeze holds all that the host sends and is sent until Thaw, as when its
-// process is stopped (SIGSTOP) or its machine hangs. Its goroutines and timers
-// run on, but nobody notices; a node with Host.Cluster forgets no member for that time.
-// A Freeze that is never followed by Thaw is a machine that has lost its power.
+// Freeze holds all messages of the host until Thaw, as if its process were stopped
+// (SIGSTOP) or its machine hung. Its goroutines and timers continue, but no other host
+// notices. A node with Host.Cluster forgets no member during that time. A Freeze without
+// a Thaw is a machine that has lost its power.
 func (h *Host) Freeze() {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
@@ -58,18 +58,20 @@ func (h *Host) Thaw() {
 	h.net.release()
 }
 
-// Throttle pauses the host for the length of pause once in every, from some moment
-// within the next every on in which it runs: as a CPU quota does, or a neighbour that takes the cores.
-// What its process sends in a pause goes out at the end of it, and what it is sent
-// comes in then; between pauses it is as fast as ever. When in each period the pauses
-// come depends on the network's seed and on the host's name, so that hosts which are
-// throttled together are out of step. It holds for whatever runs on the host, until
-// the next Throttle; a pause of 0 ends it, but for what a pause has held by then. It
-// panics if a pause is not shorter than every.
+// Throttle pauses the host for the length of pause once in every, as a CPU quota does, or
+// a neighbour that takes the cores. The first pause begins at a random time, in the first
+// period of every in which the host runs. Messages that the process sends in a pause go out at its end, and
+// messages to the process arrive then. Between pauses, the host is as fast as ever. The
+// times of the pauses depend on the seed of the network and on the name of the host, so
+// hosts that are throttled together are out of step. Throttle applies to all processes on
+// the host until it is called again. A pause of 0 ends it, except for messages that a
+// pause holds at that time. Throttle panics if a pause is not shorter than every.
 //
-// A node with Host.Cluster judges others as a process does that stood still: the wait
-// for an answer that ends in a pause ends after it, with the answer if that has come,
-// and of what its pauses delay its looks by only a part counts as others' silence. All its other
+// A node with Host.Cluster judges other members like a process that stood still. If the
+// wait for an answer ends in a pause, the wait is longer, and the answer counts if it has
+// arrived by the end of the pause. If a pause delays a look at other members, only a part
+// of the delay counts as their silence. All other timers of the node continue, as do
+// those of a node with Host.Network.
 // timers run on, as do those of a node with Host.Network.
 func (h *Host) Throttle(pause, every time.Duration) {
 	if pause < 0 || pause > 0 && pause >= every {
@@ -77,8 +79,8 @@ func (h *Host) Throttle(pause, every time.Duration) {
 	}
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	// A pause that it is in may hold something until its end: it is not to run into
-	// the first of the new ones, which would make one pause of two.
+	// The present pause may hold messages until its end. It must not touch the first of
+	// the new pauses, because the two would become one pause.
 	runs := h.resumes(time.Now())
 	h.pauses = pauses{pause: pause, every: every}
 	if pause > 0 {
@@ -86,8 +88,8 @@ func (h *Host) Throttle(pause, every time.Duration) {
 	}
 }
 
-// Paused is how long the pause of Throttle lasts that the host is in now, 0 if it is
-// in none. A process that is paused would ask nothing.
+// Paused returns the rest of the present pause of Throttle, or 0 if the host is not
+// paused. A paused process would send no request.
 func (h *Host) Paused() time.Duration {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
@@ -95,16 +97,16 @@ func (h *Host) Paused() time.Duration {
 	return h.resumes(now).Sub(now)
 }
 
-// resumes is when the host runs that is paused at a time; that time if it is not.
+// resumes returns when the host runs again if it is paused at a time, or else that time.
 func (h *Host) resumes(at time.Time) time.Time { return h.pauses.resume(at) }
 
-// pauses come once in every, the first at from. The zero pauses are none.
+// pauses describes pauses once in every, the first at from. The zero value has no pauses.
 type pauses struct {
 	from         time.Time
 	pause, every time.Duration
 }
 
-// resume is the end of the pause that holds a moment, or the moment.
+// resume returns the end of the pause that contains a time, or the time if there is none.
 func (p *pauses) resume(at time.Time) time.Time {
 	if p.pause == 0 || at.Before(p.from) {
 		return at
@@ -112,7 +114,7 @@ func (p *pauses) resume(at time.Time) time.Time {
 	return at.Add(max(0, p.pause-at.Sub(p.from)%p.every))
 }
 
-// within returns how much of the time between two moments was part of pauses.
+// within returns how much of the time between two times was part of pauses.
 func (p *pauses) within(from, to time.Time) (sum time.Duration) {
 	if p.pause == 0 || !to.After(p.from) {
 		return 0
@@ -120,15 +122,15 @@ func (p *pauses) within(from, to time.Time) (sum time.Duration) {
 	return p.until(to) - p.until(from)
 }
 
-// until returns how long the host has been paused from the first pause up to a moment.
+// until returns the sum of the pauses up to a time.
 func (p *pauses) until(at time.Time) time.Duration {
 	since := max(0, at.Sub(p.from))
 	return since/p.every*p.pause + min(since%p.every, p.pause)
 }
 
-// Kill ends the host's process, as kill -9 does: its ports close, and the
-// other ends of its connections read an error. What it runs is still to be
-// closed by the test, for the sake of its goroutines, but reaches nobody.
+// Kill ends the process of the host as kill -9 does: its ports close, and the other ends
+// of its connections read an error. The test must still close the objects of the process,
+// because of their goroutines, but they reach no other host.
 func (h *Host) Kill() {
 	n := h.net
 	n.mu.Lock()
@@ -142,9 +144,9 @@ func (h *Host) Kill() {
 	for _, pc := range p.packets {
 		pc.changed.wake()
 	}
-	for _, c := range slices.Clone(p.conns) { // end removes it there
+	for _, c := range slices.Clone(p.conns) { // end removes c from p.conns
 		if h.frozen {
-			c.out.queue, c.out.due = nil, 0 // it never came to sending this
+			c.out.queue, c.out.due = nil, 0 // the process has not sent this
 		}
 		c.end(syscall.ECONNRESET)
 	}
@@ -158,7 +160,7 @@ func (h *Host) Kill() {
 	}
 }
 
-// process is a host's sockets and simulated cluster from its start to a Kill.
+// process is the sockets and the simulated cluster of a host, from its start to a Kill.
 // It implements cluster.Network.
 type process struct {
 	host      *Host
@@ -174,7 +176,7 @@ func newProcess(h *Host) *process {
 	return &process{host: h, listeners: make(map[int]*listener), packets: make(map[int]*packetConn), ephemeral: 32768}
 }
 
-// free is the next port that nothing uses.
+// free returns the next unused port.
 func (p *process) free() int {
 	for {
 		p.ephemeral++
@@ -230,8 +232,8 @@ func (p *process) Listen(_ context.Context, addr string) (net.Listener, net.Pack
 	return l, pc, nil
 }
 
-// Dial opens a stream to "host:port". It waits for an answer until ctx is
-// done, and no longer than 127 s.
+// Dial opens a stream to "host:port". It waits for an answer until ctx is done, and at
+// most 127 s.
 func (p *process) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: textAddr(addr), Err: err}
@@ -266,7 +268,7 @@ func (p *process) Dial(ctx context.Context, addr string) (net.Conn, error) {
 
 	select {
 	case err = <-answered:
-	case <-changed: // an answer and what came right after it, or a Kill here
+	case <-changed: // an answer that data followed at once, or a Kill of this host
 		select {
 		case err = <-answered:
 		default:
@@ -282,7 +284,8 @@ func (p *process) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return c, nil
 }
 
-// LookupHost is the addresses of a name: a host's, or SetName's.
+// LookupHost returns the addresses of a name, which is the name of a host or was set by
+// SetName.
 func (p *process) LookupHost(ctx context.Context, host string) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -301,7 +304,7 @@ func (p *process) LookupHost(ctx context.Context, host string) ([]string, error)
 	return addrs, nil
 }
 
-// textAddr is an address that has not been resolved.
+// textAddr is an unresolved address.
 type textAddr string
 
 func (textAddr) Network() string  { return "tcp" }
@@ -309,7 +312,8 @@ func (a textAddr) String() string { return string(a) }
 
 var _ cluster.Network = (*process)(nil)
 
-// maxBacklog bounds the streams that wait for Accept; those above are refused.
+// maxBacklog is the maximum number of streams that wait for Accept; further streams are
+// refused.
 const maxBacklog = 128
 
 type listener struct {
@@ -340,7 +344,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close closes the port for streams and breaks those that nobody accepted.
+// Close closes the port for streams, and breaks the streams that were not accepted.
 func (l *listener) Close() error {
 	n := l.process.host.net
 	n.mu.Lock()

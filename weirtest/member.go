@@ -15,41 +15,42 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// The pace of simulated membership. What one member knows reaches those that
-// hear it with the next ping.
+// The pace of simulated membership. News of a member reaches connected members with the
+// next ping.
 const (
 	pingEvery  = 300 * time.Millisecond
-	lookEvery  = 100 * time.Millisecond // at the members' silence; those with a ping unanswered get another
-	ageEvery   = time.Second            // that the dead may be forgotten
-	idleFor    = 3 * time.Second        // without a message on it for so long, a connection is closed by the side that is asked
-	idleAbroad = 10 * time.Second       // the same of one from another region
+	lookEvery  = 100 * time.Millisecond // how often a member looks at the silence of other members, and sends another ping to those with an unanswered ping
+	ageEvery   = time.Second            // how often dead members may be forgotten
+	idleFor    = 3 * time.Second        // a connection that brings no message for so long is closed by the side that is asked
+	idleAbroad = 10 * time.Second       // the same for a connection from another region
 	heldPings  = 16                     // the maximum number of pings on a link that is held
-	deadAfter  = 5 * time.Second        // that nobody on this side heard it
-	joinWithin = time.Second            // that Start and Leave wait for the others
-	inboxBound = 1 << 14                // requests that wait to be served; those above are lost
-	askBound   = 1 << 14                // requests to one member that have no answer yet; ErrBusy above
+	deadAfter  = 5 * time.Second        // after so long without a connection to any member of this side
+	joinWithin = time.Second            // how long Start and Leave wait for other members
+	inboxBound = 1 << 14                // requests that wait to be served; further requests are lost
+	askBound   = 1 << 14                // requests to one member without an answer; above this, ErrBusy
 	simPort    = 7946                   // part of Member.Addr
-	dialWithin = 850 * time.Millisecond // a connection is opened
+	dialWithin = 850 * time.Millisecond // maximum time to open a connection
 	usedEvery  = time.Second            // after a request to a member that is not watched, until its connection rests
-	restAfter  = time.Minute            // after such a request, until nothing is known of the member
-	lookAgain  = 100 * time.Microsecond // after a pause, until what it has held has come in
+	restAfter  = time.Minute            // after such a request, until the connectivity of the member is unknown
+	lookAgain  = 100 * time.Microsecond // after a pause, until the messages that it held have arrived
 )
 
-// Cluster is a cluster.Cluster that passes whole messages over the host's
-// links and simulates membership: members ping those that they watch every 300 ms, their
-// rosters spread with the pings, and a member that nobody on a side has
-// heard for 5 s is dead there. Messages are ordered and reliable, as on a
-// stream: a cut or a freeze holds them. As with NewGossip, a member closes a
-// connection that brought nothing for 3 s: what was asked by it and comes later,
-// when a longer cut heals, is lost.
+// Cluster returns a cluster.Cluster that sends whole messages over the links of the host,
+// and simulates membership. Members ping the members that they watch every 300 ms, and
+// rosters spread with the pings. A member that no member on a side has been connected to
+// for 5 s is dead on that side. Messages are ordered and reliable, as on a stream: a cut
+// or a freeze holds them. As with NewGossip, a member closes a connection that brought no
+// message for 3 s. Requests that were sent on it and arrive later, when a longer cut
+// heals, are lost.
 //
-// Of c it wants what cluster.NewGossip does with Name, Region, Regions, Seed, Join, Forget
-// and ForgetRefused, except that an empty Name is the host's with the number of its
-// start, and an empty Join is all hosts of the network that run a member of the
-// same Region and Seed. A Logger, if there is one, is told why another region is
-// not reached. The ports in Join and Regions and all other fields are not looked at.
+// The fields Name, Region, Regions, Seed, Join, Forget and ForgetRefused of c have the
+// same meaning as for cluster.NewGossip, with two exceptions: the default Name is the
+// name of the host with the number of its start, and the default Join is all hosts of the
+// network that run a member of the same Region and Seed. A Logger receives the reason if
+// another region is not reached. The ports in Join and Regions and all other fields are
+// ignored.
 //
-// A host runs one at a time, until its Close or the host's Kill.
+// A host runs one such cluster at a time, until its Close or the Kill of the host.
 func (h *Host) Cluster(c cluster.Config) cluster.Cluster {
 	if c.Forget <= 0 {
 		c.Forget = 5 * time.Minute
@@ -76,7 +77,7 @@ func (h *Host) Cluster(c cluster.Config) cluster.Cluster {
 	return m
 }
 
-// member is one simulated cluster.Cluster. Network.mu guards it.
+// member is a simulated cluster.Cluster. Network.mu guards it.
 type member struct {
 	net     *Network
 	host    *Host
@@ -89,43 +90,43 @@ type member struct {
 	view    atomic.Pointer[cluster.View]
 	rng     *rand.Rand
 	ticks   *time.Timer
-	looks   int64     // so many, ever
-	pings   uint64    // so many, ever
-	due     time.Time // when the next is to be
-	aged    time.Time // when the dead were last forgotten
+	looks   int64     // number of looks
+	pings   uint64    // number of pings
+	due     time.Time // when the next look is due
+	aged    time.Time // when dead members were last forgotten
 
 	roster   *detect.Roster       // nil before Start
 	table    *detect.Connectivity // of the members in peers; nil before Start
 	snapshot *gossip              // of roster; nil when it has changed
 	spread   uint64               // version of table up to which rows were sent; 0 if they have to be sent again
-	stale    bool                 // the view may differ from what is known
+	stale    bool                 // the view may be outdated
 	peers    map[string]*peer
 	missing  map[string]time.Time // by name: the time since when no member on this side is connected to that member
-	answered map[*Host]bool       // those of which a member ever has
+	answered map[*Host]bool       // hosts of which a member has ever answered
 	stats    cluster.Stats
-	progress signal // a pong has come
+	progress signal // wakes when a pong has arrived
 
 	regions    map[string]*region // that can be asked; never modified
-	foreigners map[string]*peer   // the members of other regions that were talked to
-	refused    map[string]uint64  // of them, by reason
+	foreigners map[string]*peer   // members of other regions with which this member had contact
+	refused    map[string]uint64  // refused members of other regions, by reason
 	said       map[string]time.Time
 
 	inbox   []happening
 	changed bool
-	heard   bool // somebody has answered in time, and the handler does not know
-	resting bool // serve has nothing to do, and waits for work
+	heard   bool // a member has answered in time, and the handler was not notified
+	resting bool // serve has no work, and waits for some
 	work    chan struct{}
 	asks    uint64
 	stopped chan struct{} // closed when its goroutine has ended
 }
 
-// happening is something for the handler: a request, or, if answer is not nil,
-// an answer that came late.
+// happening is an item for the handler: a request or, if answer is not nil, a late
+// answer.
 type happening struct {
 	from            *peer
-	id              uint64 // zero if no answer is wanted
+	id              uint64 // zero if no answer is expected
 	request, answer []byte
-	say             func() // a warning; nothing else is set
+	say             func() // logs a warning; the other fields are not set
 }
 
 func (m *member) Start(ctx context.Context, h cluster.Handler) error {
@@ -180,7 +181,8 @@ func (m *member) Start(ctx context.Context, h cluster.Handler) error {
 	return nil
 }
 
-// awaitProgress waits until reached is true, checked at each pong, or ctx is done.
+// awaitProgress waits until reached returns true, which it checks at each pong, or until
+// ctx is done.
 func (m *member) awaitProgress(ctx context.Context, reached func() bool) {
 	for {
 		m.net.mu.Lock()
@@ -217,7 +219,8 @@ func (m *member) Stats() cluster.Stats {
 	return s
 }
 
-// unanswered is the entries of Join that have not led to a member. n.mu is held.
+// unanswered returns the entries of Join that have not led to a member. The caller must
+// hold n.mu.
 func (m *member) unanswered() map[string]string {
 	unanswered := make(map[string]string)
 	for _, entry := range m.config.Join {
@@ -234,8 +237,8 @@ func (m *member) unanswered() map[string]string {
 	return unanswered
 }
 
-// Announce tells the members that this member watches at once, which pass it on in a large
-// cluster.
+// Announce notifies the members that this member watches at once. In a large cluster,
+// these pass the state on.
 func (m *member) Announce(s cluster.State) error {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
@@ -267,8 +270,8 @@ func (m *member) Forget(name string) error {
 	return err
 }
 
-// Leave waits until all connected members have taken note, ctx is done, or a second
-// has passed.
+// Leave waits until the connected members that this member watches have recorded the
+// leave, ctx is done, or a second has passed.
 func (m *member) Leave(ctx context.Context) error {
 	n := m.net
 	n.mu.Lock()
@@ -310,8 +313,8 @@ func (m *member) Close() error {
 	return nil
 }
 
-// shut ends the member and tells those that it talked to, as the resets of
-// its connections would. n.mu is held.
+// shut ends the member and notifies the members with which it had contact, as the resets
+// of its connections would. The caller must hold n.mu.
 func (m *member) shut() {
 	if m.closed {
 		return
@@ -332,13 +335,14 @@ func (m *member) shut() {
 			}
 		}
 		if m.host.frozen {
-			p.out.queue, p.out.due = nil, 0 // it never came to sending this
+			p.out.queue, p.out.due = nil, 0 // the process has not sent this
 		}
 		p.send(message{kind: reset})
 	}
 }
 
-// breakOff ends the connections with what runs on another host, or did. n.mu is held.
+// breakOff ends the connections with all members that run on another host, or ran there.
+// The caller must hold n.mu.
 func (m *member) breakOff(with *Host) {
 	for _, p := range slices.Concat(inOrder(m.peers), inOrder(m.foreigners)) {
 		if p.to.host == with {
@@ -347,7 +351,7 @@ func (m *member) breakOff(with *Host) {
 	}
 }
 
-// inOrder is peers in an order that replays, which a map's would not.
+// inOrder returns the peers sorted by name. The order of the map would not replay.
 func inOrder(peers map[string]*peer) []*peer {
 	sorted := make([]*peer, 0, len(peers))
 	for _, name := range slices.Sorted(maps.Keys(peers)) {
@@ -356,7 +360,7 @@ func inOrder(peers map[string]*peer) []*peer {
 	return sorted
 }
 
-// take has the handler serve a request.
+// take queues an item for the handler.
 func (m *member) take(h happening) {
 	if len(m.inbox) < inboxBound {
 		m.inbox = append(m.inbox, h)
@@ -364,7 +368,7 @@ func (m *member) take(h happening) {
 	}
 }
 
-// wake has serve look for what there is to do. n.mu is held.
+// wake makes serve look for work. The caller must hold n.mu.
 func (m *member) wake() {
 	if m.resting {
 		m.resting = false
@@ -372,7 +376,7 @@ func (m *member) wake() {
 	}
 }
 
-// serve calls the handler, until the member is closed.
+// serve calls the handler until the member is closed.
 func (m *member) serve() {
 	defer close(m.stopped)
 	n := m.net
@@ -425,7 +429,7 @@ func (m *member) serve() {
 	}
 }
 
-// targets are the members at the hosts to join. n.mu is held.
+// targets returns the members on the hosts to join. The caller must hold n.mu.
 func (m *member) targets() []*member {
 	hosts := m.net.hosts
 	if len(m.config.Join) > 0 {
@@ -440,18 +444,19 @@ func (m *member) targets() []*member {
 	return at
 }
 
-// admits reports whether two members are of one cluster.
+// admits reports whether two members belong to one cluster.
 func (m *member) admits(other *member) bool {
 	return m.config.Region == other.config.Region && m.config.Seed == other.config.Seed
 }
 
-// stoodStill reports whether its host is paused: what is due now its process notices later.
+// stoodStill reports whether the host is paused: its process handles events of this time
+// later.
 func (m *member) stoodStill() bool { return m.host.resumes(time.Now()).After(time.Now()) }
 
-// catchesUp is when it has read what came in the pause.
+// catchesUp returns when the process has read the messages of the pause.
 func (m *member) catchesUp() time.Time { return m.host.resumes(time.Now()).Add(lookAgain) }
 
-// tick is the member's clock: it judges who is connected, and pings.
+// tick looks at the connectivity of all members, and sends pings.
 func (m *member) tick() {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
@@ -480,7 +485,7 @@ func (m *member) tick() {
 	if m.looks%int64(ageEvery/lookEvery) == 0 {
 		m.age(now)
 	}
-	m.stale = m.stale || len(m.missing) > 0 // for whom time counts
+	m.stale = m.stale || len(m.missing) > 0 // the missing members depend on the time
 	m.refresh()
 	if m.looks%int64(pingEvery/lookEvery) == 0 {
 		m.ping()
@@ -489,13 +494,14 @@ func (m *member) tick() {
 	m.ticks.Reset(lookEvery)
 }
 
-// keeps reports whether this member watches the peer, or has used it lately and lost it.
+// keeps reports whether this member watches the peer, or has used it recently and lost
+// it.
 func (m *member) keeps(p *peer) bool {
 	watched, _ := m.table.IsWatched(p.to.name)
 	return watched || time.Since(p.used) <= restAfter && !p.isConnected()
 }
 
-// ping asks all that it keeps, and those at the hosts to join that are not known, for a pong.
+// ping pings all members that it keeps, and unknown members on the hosts to join.
 func (m *member) ping() {
 	for _, known := range m.view.Load().Members {
 		if known.Name != m.name && m.keeps(m.peers[known.Name]) {

@@ -45,7 +45,7 @@ func (e echoes) Late(_ cluster.Peer, _, answer []byte) {
 	}
 }
 
-// fleet is clusters that are closed when the test ends.
+// fleet is a set of clusters that are closed when the test ends.
 type fleet struct {
 	t        *testing.T
 	n        *weirtest.Network
@@ -79,7 +79,7 @@ func (f *fleet) close() {
 	closing.Wait()
 }
 
-// roster is how the members stand as host sees it, like "a-1 serving, b-1 dead".
+// roster returns the members in the view of a host, like "a-1 serving, b-1 dead".
 func (f *fleet) roster(host string) string {
 	var s []string
 	for _, m := range f.clusters[host].View().Members {
@@ -88,7 +88,7 @@ func (f *fleet) roster(host string) string {
 	return strings.Join(s, ", ")
 }
 
-// becomes waits until all hosts see the roster so, and says how long it took.
+// becomes waits until all hosts have this roster, and returns how long that took.
 func (f *fleet) becomes(want string, within time.Duration, hosts ...string) time.Duration {
 	f.t.Helper()
 	start := time.Now()
@@ -110,7 +110,7 @@ func (f *fleet) becomes(want string, within time.Duration, hosts ...string) time
 	}
 }
 
-// ask has one host ask another, by its label.
+// ask sends a request from one host to another, which it finds by its label.
 func (f *fleet) ask(from, to string, wait time.Duration) (string, error) {
 	for _, m := range f.clusters[from].View().Members {
 		if strings.HasPrefix(m.Name, to+"-") && m.Peer != nil {
@@ -305,8 +305,8 @@ func TestSimulatedMembership(t *testing.T) {
 	}
 }
 
-// history is what happens in a run of ten members through faults, asks and
-// all, to the nanosecond.
+// history returns the events of a run of ten members with faults and asks, with their
+// times to the nanosecond.
 func history(t *testing.T, seed uint64) (lines []string) {
 	synctest.Test(t, func(t *testing.T) {
 		n := weirtest.NewNetwork(seed, weirtest.Link{Latency: milli, Jitter: 2 * milli, Loss: 0.01})

@@ -11,33 +11,34 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Link is how one direction between two hosts behaves. The zero Link delivers
-// everything within a microsecond.
+// Link describes one direction between two hosts. The zero Link delivers every packet
+// within a microsecond.
 type Link struct {
-	Latency time.Duration // one way
+	Latency time.Duration // in one direction
 	Jitter  time.Duration // up to this much more, drawn evenly for each packet
-	// Loss is the part of the packets that is lost, from 0 to 1. On a stream each loss
-	// costs a resend 200 ms later, as where a kernel cannot be told to resend sooner.
+	// Loss is the part of the packets that are lost, from 0 to 1. On a stream, a lost
+	// packet is sent again 200 ms later, as by a kernel that cannot be told to send it
+	// sooner.
 	Loss float64
-	// Duplicates is the part of the datagrams that arrive twice, from 0 to 1.
-	// What a stream has read already it does not read again.
+	// Duplicates is the part of the datagrams that arrive twice, from 0 to 1. A stream
+	// does not read data twice.
 	Duplicates float64
 }
 
 const (
-	resend      = 200 * time.Millisecond // Linux's least retransmission timeout
+	resend      = 200 * time.Millisecond // minimum retransmission timeout of Linux
 	maxResends  = 8
-	maxBackoff  = 120 * time.Second // Linux's longest retransmission timeout
-	dialTimeout = 127 * time.Second // when Linux gives up a connection that nobody answers
-	spread      = 1000              // ns; drawn on top of every latency, so that arrivals hardly ever share an instant
-	maxParked   = 4096              // datagrams held for frozen hosts; those above are lost
+	maxBackoff  = 120 * time.Second // maximum retransmission timeout of Linux
+	dialTimeout = 127 * time.Second // after this time, Linux gives up a connection without an answer
+	spread      = 1000              // ns; drawn in addition to every latency, so that arrivals hardly ever share an instant
+	maxParked   = 4096              // datagrams that are held for frozen hosts; further datagrams are lost
 )
 
-// Network is hosts and the links between them. Its methods, and those of all
-// that stands on it, are safe for concurrent use.
+// Network is a set of hosts and the links between them. Its methods, and those of all
+// objects on it, are safe for concurrent use.
 type Network struct {
-	// mu guards everything on the network. It is never held while waiting:
-	// in a bubble a goroutine that waits for a mutex stops the clock.
+	// mu guards all state of the network. It is never held while waiting: in a bubble, a
+	// goroutine that waits for a mutex stops the clock.
 	mu       sync.Mutex
 	seed     uint64
 	standard func(from, to string) Link
@@ -58,8 +59,8 @@ func (n *Network) count(bytes int) {
 	}
 }
 
-// NewNetwork is a network without hosts, whose links are all like l until
-// SetLink says otherwise.
+// NewNetwork returns a network without hosts. All links have the values of l until
+// SetLink changes them.
 func NewNetwork(seed uint64, l Link) *Network {
 	return &Network{
 		seed:     seed,
@@ -71,8 +72,8 @@ func NewNetwork(seed uint64, l Link) *Network {
 	}
 }
 
-// Host is the host of that name. It is made when it is first asked for, with
-// an address of its own that the name resolves to.
+// Host returns the host with this name. The first call creates the host, with its own
+// address, to which the name resolves.
 func (n *Network) Host(name string) *Host {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -95,8 +96,8 @@ func (n *Network) host(name string) *Host {
 	return h
 }
 
-// SetName says what a name resolves to from now on, in this order: one
-// address for each host, none if there are no hosts.
+// SetName sets the hosts to which a name resolves from now on, in this order. Without
+// hosts, the name has no address.
 func (n *Network) SetName(name string, hosts ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -107,29 +108,29 @@ func (n *Network) SetName(name string, hosts ...string) {
 	n.names[name] = to
 }
 
-// SetLink says how what is sent from one host to another fares from now on;
-// what is on its way stays as it was.
+// SetLink sets the values of the link from one host to another from now on. Packets on
+// their way are not affected.
 func (n *Network) SetLink(from, to string, l Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.link(n.host(from), n.host(to)).Link = l
 }
 
-// Cut takes down the link from one host to the other, in this direction only.
-// Datagrams on it are lost, and dials find nobody. The bytes of streams wait
-// until it has healed and then, as with TCP, for the next resend, which comes
-// the later the longer the cut was: 27 s after one of 75 s. Break ends them instead.
+// Cut takes down the link from one host to the other, in this direction only. Datagrams
+// on it are lost, and dials reach no host. The bytes of streams wait until the link has
+// healed and then, as with TCP, for the next retransmission. The longer the cut was, the
+// later is the retransmission: 27 s after a cut of 75 s. Break ends streams instead.
 func (n *Network) Cut(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.link(n.host(from), n.host(to)).cut = true
 }
 
-// Break ends all connections between two hosts at once, in both directions: both ends
-// read an error, and what is on its way is lost, as where a link goes down with its
-// machine's interface, or a firewall rejects what it passed before. Links stay as they
-// are: it follows a Cut, in one direction or both, that is not to be silent. Datagrams
-// and dials are not connections, and fare as the links have it.
+// Break ends all connections between two hosts at once, in both directions. Both ends
+// read an error, and data on its way is lost, as if the link went down together with the
+// interface of its machine, or a firewall began to reject packets. Links do not change:
+// to break connections at a Cut, in one direction or both, call Break after it. Datagrams
+// and dials are not connections, and follow the state of the links.
 func (n *Network) Break(a, b string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -158,8 +159,8 @@ func (n *Network) Reject(a, b string) {
 	n.Break(a, b)
 }
 
-// Split cuts every link between hosts of different sides, both ways. Links
-// within a side, and those of hosts on no side, stay as they are.
+// Split cuts every link between hosts of different sides, in both directions. Links
+// within a side, and links of hosts on no side, do not change.
 func (n *Network) Split(sides ...[]string) {
 	for i, side := range sides {
 		for j, other := range sides {
@@ -175,7 +176,7 @@ func (n *Network) Split(sides ...[]string) {
 	}
 }
 
-// Heal mends all links that are cut.
+// Heal restores all links that are cut or reject packets.
 func (n *Network) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -185,7 +186,7 @@ func (n *Network) Heal() {
 	n.release()
 }
 
-// reset mends all links, and makes them like those that nothing was said of.
+// reset restores all links, with their values from before any SetLink.
 func (n *Network) reset() {
 	n.mu.Lock()
 	for pair, l := range n.links {
@@ -195,13 +196,13 @@ func (n *Network) reset() {
 	n.Heal()
 }
 
-// link is one direction between two hosts. It has its own randomness, so that
-// what happens to it does not depend on what other links carry.
+// link is one direction between two hosts. It has its own random source, so that its
+// behavior does not depend on the traffic of other links.
 type link struct {
 	Link
 	cut     bool
 	rejects bool
-	number  int // of all links
+	number  int // unique among all links
 	rng     *rand.Rand
 }
 
@@ -214,7 +215,7 @@ func (n *Network) link(from, to *Host) *link {
 	return l
 }
 
-// rand is the randomness of what these names name.
+// rand returns the random source of these names.
 func (n *Network) rand(names ...string) *rand.Rand {
 	d := xxhash.NewWithSeed(n.seed)
 	for _, name := range names {
@@ -233,29 +234,29 @@ func (l *link) delay() time.Duration {
 func (l *link) lost() bool    { return l.Loss > 0 && l.rng.Float64() < l.Loss }
 func (l *link) doubled() bool { return l.Duplicates > 0 && l.rng.Float64() < l.Duplicates }
 
-// flow is one direction of something ordered and reliable.
+// flow is one direction of an ordered and reliable connection.
 type flow struct {
 	from, to *Host
-	stream   bool      // of bytes: what a cut has held is resent as TCP does
-	link     *link     // nil until something is sent
-	queue    []parcel  // what is on its way, in order
-	due      int       // how many of these have come to a link that holds them
-	lost     int       // how many were on their way when the connection broke, and do not arrive
-	cut      time.Time // when the first of these came to a cut, zero if none did
-	resumes  time.Time // when the resend arrives that the rest has to wait for
-	last     time.Time // when the last of the queue arrives
+	stream   bool      // of bytes: after a cut, they are sent again as by TCP
+	link     *link     // nil before the first parcel is sent
+	queue    []parcel  // parcels on their way, in order
+	due      int       // number of them that have reached a link that holds them
+	lost     int       // number of parcels that were on their way when the connection broke, and do not arrive
+	cut      time.Time // when the first held parcel reached a cut; zero if none did
+	resumes  time.Time // when the retransmission arrives that the other parcels wait for
+	last     time.Time // when the last parcel of the queue arrives
 }
 
-// parcel is something sent. Network.mu is held when it arrives.
+// parcel is an item that was sent. Its arrive is called with Network.mu held.
 type parcel interface{ arrive() }
 
-// call is a parcel that does something else in each place.
+// call is a parcel that calls a function on arrival.
 type call func()
 
 func (c call) arrive() { c() }
 
-// send has the parcel arrive after the link's latency, in the order of the
-// sends. n.mu is held.
+// send sends a parcel. Parcels arrive after the latency of the link, in the order of the
+// sends. The caller must hold n.mu.
 func (n *Network) send(f *flow, p parcel) {
 	f.queue = append(f.queue, p)
 	n.schedule(f)
@@ -273,22 +274,22 @@ func (n *Network) schedule(f *flow) {
 	n.at(f.last, f.link.number, false, f)
 }
 
-// lose has what is on its way, or held, not arrive. What is sent later does.
+// lose drops the parcels that are on their way or held. Later parcels arrive.
 func (f *flow) lose() {
 	n := f.from.net
 	n.held = slices.DeleteFunc(n.held, func(held *flow) bool { return held == f })
-	f.lost += len(f.queue) - f.due // the held are on no agenda
+	f.lost += len(f.queue) - f.due // held parcels are not on the agenda
 	f.queue, f.due, f.cut = nil, 0, time.Time{}
 }
 
-// arrival is when something is there that takes so long on its way, and is sent now.
+// arrival returns the arrival time of a packet that is sent now and takes this time.
 func arrival(from, to *Host, takes time.Duration) time.Time {
 	return to.resumes(from.resumes(time.Now()).Add(takes))
 }
 
 func (f *flow) void() bool { return false }
 
-// occur is the arrival of the first that is on its way.
+// occur handles the arrival of the first parcel on its way.
 func (f *flow) occur() {
 	n := f.from.net
 	switch {
@@ -323,7 +324,8 @@ func (f *flow) occur() {
 	}
 }
 
-// datagram is what may be lost, may arrive twice, and may overtake others.
+// datagram is a packet that may be lost, may arrive twice, and may overtake other
+// packets.
 type datagram struct {
 	from, to *Host
 	link     *link
@@ -358,7 +360,7 @@ func (d *datagram) occur() {
 	}
 }
 
-// release sends on what was held and is held no longer.
+// release sends the held packets that no link or host holds any more.
 func (n *Network) release() {
 	held := n.held
 	n.held = nil
@@ -387,8 +389,8 @@ func (n *Network) release() {
 	}
 }
 
-// nextResend is when bytes that were lost at some time are sent again, at a
-// time after now.
+// nextResend returns the first time after now at which bytes are sent again that were
+// lost at an earlier time.
 func nextResend(lost, now time.Time) time.Time {
 	next := lost
 	for backoff := resend; !next.After(now); backoff = min(2*backoff, maxBackoff) {
@@ -404,7 +406,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// lookup is the hosts that a name or an address stands for.
+// lookup returns the hosts of a name or an address.
 func (n *Network) lookup(name string) []*Host {
 	if ip := net.ParseIP(name); ip != nil {
 		i := slices.IndexFunc(n.hosts, func(h *Host) bool { return h.ip.Equal(ip) })
@@ -416,7 +418,7 @@ func (n *Network) lookup(name string) []*Host {
 	return n.names[name]
 }
 
-// hostsOf is the hosts that entries stand for, names with or without a port.
+// hostsOf returns the hosts of entries, which are names with or without a port.
 func (n *Network) hostsOf(entries []string) (hosts []*Host) {
 	for _, entry := range entries {
 		name, _, err := net.SplitHostPort(entry)
@@ -428,7 +430,7 @@ func (n *Network) hostsOf(entries []string) (hosts []*Host) {
 	return hosts
 }
 
-// signal wakes all who wait for a change. Network.mu guards it.
+// signal wakes all goroutines that wait for a change. Network.mu guards it.
 type signal struct{ c chan struct{} }
 
 func (s *signal) wait() <-chan struct{} {
@@ -445,7 +447,7 @@ func (s *signal) wake() {
 	}
 }
 
-// await returns at a wake or when the deadline has passed.
+// await returns at a wake, or when the deadline has passed.
 func await(changed <-chan struct{}, deadline time.Time) {
 	if deadline.IsZero() {
 		<-changed
@@ -459,7 +461,7 @@ func await(changed <-chan struct{}, deadline time.Time) {
 	}
 }
 
-// passed reports whether a deadline has passed; the zero one never does.
+// passed reports whether a deadline has passed. The zero deadline never passes.
 func passed(deadline time.Time) bool {
 	return !deadline.IsZero() && !time.Now().Before(deadline)
 }

@@ -70,7 +70,7 @@ const (
 	milli  = time.Millisecond
 )
 
-// pair is a stream between hosts a and b.
+// pair returns the ends of a stream between hosts a and b.
 func pair(t *testing.T, n *weirtest.Network) (a, b net.Conn) {
 	t.Helper()
 	l, p, err := n.Host("b").Network().Listen(t.Context(), "b:0")
@@ -84,7 +84,7 @@ func pair(t *testing.T, n *weirtest.Network) (a, b net.Conn) {
 	return a, b
 }
 
-// took says how much time has passed since start, to the millisecond.
+// took returns the time since start, to the millisecond.
 func took(start time.Time) time.Duration { return time.Since(start).Round(milli) }
 
 func TestStream(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	maxPacket  = 65507 // the most that UDP over IPv4 carries
-	maxPackets = 1024  // that wait to be read; those above are lost
+	maxPacket  = 65507 // maximum of UDP over IPv4
+	maxPackets = 1024  // packets that wait to be read; further packets are lost
 )
 
 type packet struct {
@@ -18,8 +18,7 @@ type packet struct {
 	body []byte
 }
 
-// packetConn carries datagrams: they are lost, and overtake each other, as the
-// links have it.
+// packetConn sends datagrams, which links may lose, and which may overtake each other.
 type packetConn struct {
 	socket
 	queue []packet
@@ -50,7 +49,7 @@ func (c *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-// WriteTo never blocks. As with UDP, that nobody listens at addr is no error.
+// WriteTo does not block. As with UDP, it returns no error if no process listens at addr.
 func (c *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	n := c.process.host.net
 	n.mu.Lock()

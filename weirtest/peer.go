@@ -11,33 +11,34 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// peer is how one member talks to another: it implements cluster.Peer.
+// peer is the contact of one member, the owner, with another member. It implements
+// cluster.Peer.
 type peer struct {
 	owner, to *member
 	out       flow
 	answered  time.Time     // when it last answered
 	delay     time.Duration // the last delay that it reported, or the time of its first pong
 	owed      time.Time     // the time of its first unanswered request, if no message has come since
-	pings     int           // that have no pong yet
-	waits     time.Time     // since when the first of them, or the next after a pong, waits
+	pings     int           // number of pings without a pong
+	waits     time.Time     // since when the first of these pings waits, or when the last pong arrived if that is later
 	pinged    time.Time     // when the last ping was sent
-	noted     time.Time     // when the last ping that has its pong was sent
-	merged    *gossip       // the last that was taken in
-	feed      detect.Feed   // of the rows that it is sent
+	noted     time.Time     // when the last ping with a pong was sent
+	merged    *gossip       // the last gossip that was merged
+	feed      detect.Feed   // state of the rows that are sent to it
 	feeding   bool          // more rows will be sent at a time
 	used      time.Time     // when it was last asked, while it was not watched
 	asks      map[uint64]*ask
 	trips     detect.RoundTrips
-	conn      uint64    // number of the connection by which it is asked now
-	open      uint64    // least number of a connection by which the other side can ask here
-	newest    uint64    // greatest number of a connection by which the other side has sent something
-	came      time.Time // when such a one last brought something
+	conn      uint64    // number of the connection on which the owner asks it now
+	open      uint64    // lowest number of a connection on which it can ask the owner
+	newest    uint64    // highest number of a connection on which it has sent a message
+	came      time.Time // when such a connection last brought a message
 
-	welcome  bool    // of another region, it may be asked
-	abroad   bool    // it is of another region, or was taken for it
-	region   *region // that is asked by way of it, if any
-	reaching bool    // it has not said yet whether it may be asked
-	admitted bool    // it may ask here
+	welcome  bool    // it is of another region, and may be asked
+	abroad   bool    // it is of another region, or the owner assumed so
+	region   *region // the region that is asked through it, if any
+	reaching bool    // it has not answered yet whether it may be asked
+	admitted bool    // it may ask the owner
 }
 
 func newPeer(from, to *member) *peer {
@@ -62,22 +63,24 @@ func (p *peer) isConnected() bool {
 	return p.owner.table.IsConnected(p.to.name)
 }
 
-// message is what a peer sends.
+// message is a message of a peer.
 type message struct {
 	from  *peer
 	kind  kind
-	conn  uint64  // that the sender asks by; of a pong, the least that is open at its sender
+	conn  uint64  // the connection on which the sender asks; of a pong, the lowest that is open at its sender
 	id    uint64  // the number of the request or ping; zero for a request without a response
 	body  []byte  // of a request or an answer
-	known *gossip // by the sender
+	known *gossip // gossip of the sender
 	rows  []detect.Row
-	// chosen reports whether the sender watches the receiver of itself; of a ping.
+	// chosen reports whether the sender itself has chosen to watch the receiver; of a
+	// ping.
 	chosen bool
-	// dialled is when the sender had to open a connection for the request; zero if it had not.
+	// dialled is when the sender began to open a connection for the request. It is zero
+	// if there was a connection.
 	dialled time.Time
 	// answered is when the sender last had an answer from the receiver; of a ping.
 	answered time.Time
-	late     time.Duration // that the sender runs; of a pong
+	late     time.Duration // scheduling delay of the sender; of a pong
 }
 
 type kind uint8
@@ -89,17 +92,17 @@ const (
 	rows
 	request
 	answer
-	reset   // the sender is no more
-	reach   // a node of another region wants to ask
-	welcome // it may
-	refused // it may not
+	reset   // the sender has ended
+	reach   // a node of another region requests to ask
+	welcome // the request to ask is granted
+	refused // the request to ask is refused
 )
 
-// asks reports whether it goes by the connection that its sender has opened: the
-// others go back by the receiver's.
+// asks reports whether a message uses the connection that its sender has opened. Other
+// messages return on the connection of the receiver.
 func (k kind) asks() bool { return k == ping || k == news || k == rows || k == request || k == reach }
 
-// send sends a message. n.mu is held.
+// send sends a message. The caller must hold n.mu.
 func (p *peer) send(m message) {
 	m.from = p
 	if m.kind.asks() {
@@ -108,7 +111,7 @@ func (p *peer) send(m message) {
 	p.owner.net.send(&p.out, &m)
 }
 
-// counterpart is the other side of the pair.
+// counterpart returns the peer at the other side of the pair.
 func (p *peer) counterpart() *peer {
 	if p.abroad {
 		return p.to.foreign(p.owner)
@@ -116,8 +119,8 @@ func (p *peer) counterpart() *peer {
 	return p.to.peer(p.owner)
 }
 
-// arrive is the message at the receiver's side of the pair. A receiver that is
-// no more answers with a reset.
+// arrive handles the message at the receiver's side of the pair. A receiver that has
+// ended answers with a reset.
 func (m *message) arrive() {
 	from := m.from
 	there := from.counterpart()
@@ -141,7 +144,7 @@ func (m *message) arrive() {
 		return
 	}
 	if (m.kind == news || m.kind == rows || m.kind == request) && m.conn < there.open {
-		return // it came to a connection that was closed long ago
+		return // its connection was closed long ago
 	}
 	switch m.kind {
 	case ping:
@@ -152,7 +155,7 @@ func (m *message) arrive() {
 			there.owner.table.RecordAnswer(there.to.name, m.answered)
 			there.merge(m.known)
 		} else {
-			there.ping() // what it knows is taken in once it has answered
+			there.ping() // the gossip of the peer is merged once the peer has answered
 		}
 		there.send(message{kind: pong, id: m.id, conn: there.open, known: there.owner.known(), late: there.owner.table.Delay()})
 	case pong:
@@ -174,10 +177,10 @@ func (m *message) arrive() {
 	}
 }
 
-// brought takes note that something has come by a connection on which the other
-// side asks. One that brought nothing for long was closed here meanwhile: TCP resends
-// after a cut what was sent before it, and finds nobody who reads it. What lay in the
-// socket of a frozen host is read as it thaws.
+// brought records a message on a connection on which the other side asks. If the
+// connection brought no message for long, this side has closed it meanwhile: after a cut,
+// TCP sends the earlier data again, and no process reads it. A frozen host reads the data
+// in its socket when it thaws.
 func (p *peer) brought(conn uint64) {
 	idle := idleFor
 	if p.abroad {
@@ -190,8 +193,9 @@ func (p *peer) brought(conn uint64) {
 	p.came = time.Now()
 }
 
-// reconnect goes on by a connection that is open at the other side, if the one until
-// now is not. What was asked by that one, and has no answer yet, will have none.
+// reconnect continues on a connection that is open at the other side, if the present
+// connection is not. Requests on the present connection without an answer will not have
+// one.
 func (p *peer) reconnect(open uint64) {
 	if p.conn < open {
 		p.conn = open
@@ -199,8 +203,8 @@ func (p *peer) reconnect(open uint64) {
 	}
 }
 
-// ping wants a pong, unless many are on their way: those that are held or slow are
-// not added to.
+// ping sends a ping, unless many pings wait for a pong. It adds none to pings that are
+// held or slow.
 func (p *peer) ping() {
 	m, now := p.owner, time.Now()
 	if p.pings == heldPings || p.pings > 0 && p.pinged.Equal(now) {
@@ -217,8 +221,8 @@ func (p *peer) ping() {
 	p.send(message{kind: ping, id: m.pings, known: m.known(), answered: p.answered, chosen: chosen})
 }
 
-// tell sends the news of this member to every member that it watches and is connected to, but
-// for the one from which they came.
+// tell sends the gossip of this member to every member that it watches and is connected
+// to, except the member that sent the news.
 func (m *member) tell(from *peer) {
 	known := m.known()
 	for _, p := range inOrder(m.peers) {
@@ -237,7 +241,7 @@ func (p *peer) pong(pong *message) {
 		m.answered[p.to.host] = true
 	}
 	if p.pings == 0 {
-		return // of a ping from before a reset
+		return // the ping was sent before a reset
 	}
 	p.pings--
 	p.waits = now
@@ -258,7 +262,7 @@ func (p *peer) pong(pong *message) {
 	m.progress.wake()
 }
 
-// reacted takes note that something has come back that was sent so long ago.
+// reacted records an answer that arrived this long after its request.
 func (p *peer) reacted(took time.Duration) {
 	m := p.owner
 	p.trips.Record(took)
@@ -271,8 +275,8 @@ func (p *peer) reacted(took time.Duration) {
 	m.refresh()
 }
 
-// unanswered takes note of an ask that timed out: unless something comes, the peer has
-// stalled after a time.
+// unanswered records a request that timed out. The peer has stalled after some time,
+// unless a message arrives.
 func (p *peer) unanswered(sent time.Time) {
 	if p.answered.After(sent) || !p.owed.IsZero() {
 		return
@@ -285,7 +289,7 @@ func (p *peer) unanswered(sent time.Time) {
 	p.owner.net.at(due, p.out.link.number, true, stall{p, sent, timeout, due})
 }
 
-// stall is a look at a peer that has left an ask, sent at a time, unanswered.
+// stall is a look at a peer that has left a request unanswered.
 type stall struct {
 	of      *peer
 	sent    time.Time
@@ -311,34 +315,34 @@ func (s stall) occur() {
 	}
 }
 
-// hear has the handler told that somebody has answered in time.
+// hear makes serve notify the handler that a member has answered in time.
 func (m *member) hear() {
 	m.heard = true
 	m.wake()
 }
 
-// merge takes in what the peer knows.
+// merge merges the gossip of the peer.
 func (p *peer) merge(g *gossip) {
 	if g != p.merged {
 		p.merged = g
 		if p.owner.merge(g) && p.owner.table.IsSparse() {
-			p.owner.tell(p) // in a small cluster it has told all
+			p.owner.tell(p) // in a small cluster, the peer has sent it to all members
 		}
 	}
 	p.owner.refresh()
 }
 
-// ask is a request that has no answer yet.
+// ask is a request without an answer.
 type ask struct {
 	to      *peer
 	request []byte
 	sent    time.Time
 	wait    time.Duration
-	over    bool // answer or err is there, or the asker has given up
-	heard   bool // the asker is to tell the handler that it was answered in time
+	over    bool // answer or err is set, or the caller has given up
+	heard   bool // the caller must notify the handler that the request was answered in time
 	answer  []byte
 	err     error
-	done    chan struct{} // has room for the word that it is over
+	done    chan struct{} // has room for the value that reports the end of the request
 }
 
 // Ask implements cluster.Peer.
@@ -360,7 +364,7 @@ func (p *peer) Ask(ctx context.Context, body, dst []byte, wait time.Duration) ([
 	dialled := p.use()
 	a := &ask{to: p, request: slices.Clone(body), sent: time.Now(), wait: wait, done: make(chan struct{}, 1)}
 	p.asks[m.asks] = a
-	p.send(message{kind: request, id: m.asks, body: slices.Clone(body), dialled: dialled}) // the handler there may write to its own
+	p.send(message{kind: request, id: m.asks, body: slices.Clone(body), dialled: dialled}) // the handler there may write to its copy
 	p.order()
 	m.net.at(a.sent.Add(wait), p.out.link.number, true, a)
 	m.net.mu.Unlock()
@@ -369,7 +373,7 @@ func (p *peer) Ask(ctx context.Context, body, dst []byte, wait time.Duration) ([
 	case <-a.done:
 	case <-ctx.Done():
 		m.net.mu.Lock()
-		came := a.over // in the meantime
+		came := a.over // meanwhile
 		a.over = true
 		m.net.mu.Unlock()
 		if !came {
@@ -382,8 +386,8 @@ func (p *peer) Ask(ctx context.Context, body, dst []byte, wait time.Duration) ([
 	return append(dst, a.answer...), a.err
 }
 
-// order puts the request that was just sent among those of this instant by what they
-// say: which of the goroutines that ask goes first is not the seed's to say.
+// order moves the request that was just sent among the requests of this instant, which it
+// sorts by contents. The seed does not determine which of the asking goroutines is first.
 func (p *peer) order() {
 	q := p.out.queue
 	for i := len(q) - 1; i > 0; i-- {
@@ -396,8 +400,8 @@ func (p *peer) order() {
 	}
 }
 
-// finish lets the asker go on. It comes last: the asker does not wait for
-// Network.mu to look at the view.
+// finish lets the caller continue. It must be the last step, because the caller reads the
+// view without Network.mu.
 func (a *ask) finish(answer []byte, err error) {
 	a.over, a.answer, a.err = true, answer, err
 	a.done <- struct{}{}
@@ -405,13 +409,13 @@ func (a *ask) finish(answer []byte, err error) {
 
 func (a *ask) void() bool { return a.over }
 
-// occur is that the wait has passed.
+// occur handles the end of the wait.
 func (a *ask) occur() {
 	if m := a.to.owner; m.stoodStill() {
 		m.net.at(m.catchesUp(), a.to.out.link.number, true, a)
 		return
 	} else if until := a.sent.Add(a.wait + m.host.pauses.within(a.sent, time.Now())); time.Now().Before(until) {
-		m.net.at(until, a.to.out.link.number, true, a) // the process did not run all of that time
+		m.net.at(until, a.to.out.link.number, true, a) // the process did not run for all of that time
 		return
 	}
 	a.to.owner.stats.Timeouts++
@@ -431,8 +435,8 @@ func (p *peer) Tell(body []byte) {
 	}
 }
 
-// use records that a member is asked that is not watched. It returns now if a connection has to be
-// opened for that, because there is none or it rests.
+// use records a request to a member that is not watched. It returns the present time if a
+// connection must be opened for the request, because there is none or it rests.
 func (p *peer) use() (dialled time.Time) {
 	if watched, _ := p.owner.table.IsWatched(p.to.name); watched || p.abroad {
 		return time.Time{}
@@ -464,7 +468,7 @@ func (p *peer) Protocol() cluster.Protocol {
 
 var spoken = cluster.Protocol{Version: cluster.Version}
 
-// ready says why nothing can be sent to the peer.
+// ready returns the reason why the peer cannot be asked, or nil.
 func (p *peer) ready() error {
 	switch {
 	case p.owner.closed:
@@ -480,7 +484,7 @@ func (p *peer) ready() error {
 	return nil
 }
 
-// reply sends what answers the peer's request.
+// reply sends the answer to a request of the peer.
 func (p *peer) reply(id uint64, body []byte) {
 	if id == 0 || len(body) > cluster.MaxMessage {
 		return
@@ -493,8 +497,8 @@ func (p *peer) reply(id uint64, body []byte) {
 	}
 }
 
-// settle gives an ask its answer, or what came of it; one that nobody waits
-// for any more is the handler's.
+// settle passes the answer or the error to the caller of a request. If the caller no
+// longer waits, the answer goes to the handler.
 func (p *peer) settle(id uint64, answer []byte, err error) {
 	a := p.asks[id]
 	if a == nil {
@@ -508,7 +512,7 @@ func (p *peer) settle(id uint64, answer []byte, err error) {
 	case !a.over:
 		if err == nil && !p.abroad && time.Since(a.sent) <= detect.MaxAnswerAge {
 			if a.heard = p.owner.resting; !a.heard {
-				p.owner.hear() // after what the handler has yet to be told
+				p.owner.hear() // after the other items for the handler
 			}
 		}
 		a.finish(answer, err)
@@ -530,9 +534,9 @@ func (p *peer) setRefused(refused bool) {
 	}
 }
 
-// reset is the end of the peer's process, noticed: what it has not answered it
-// will not. The first ends the connection, and the next refuses another one. A member
-// that has started there since has replaced the peer.
+// reset handles the end of the peer's process: requests without an answer will not have
+// one. The first reset ends the connection, and the next one refuses a new connection. A
+// member that has started there since has replaced the peer.
 func (p *peer) reset() {
 	m, name := p.owner, p.to.name
 	ended := p.isConnected()
@@ -547,8 +551,8 @@ func (p *peer) reset() {
 	p.breakOff()
 }
 
-// broke is the end of the connections to and from the peer, noticed here at once. Those
-// that follow have nothing of theirs.
+// broke handles the end of the connections to and from the peer, which this side notices
+// at once. Later connections bring no data of these.
 func (p *peer) broke() {
 	p.out.lose()
 	p.came = time.Time{}
@@ -559,7 +563,7 @@ func (p *peer) broke() {
 	p.reset()
 }
 
-// breakOff ends all asks without an answer.
+// breakOff ends all requests without an answer.
 func (p *peer) breakOff() {
 	p.feed, p.owner.spread = detect.Feed{}, 0
 	for _, id := range slices.Sorted(maps.Keys(p.asks)) {
@@ -570,7 +574,7 @@ func (p *peer) breakOff() {
 // batch implements cluster.Replier.
 type batch struct {
 	from *peer
-	ids  []uint64 // of the requests; zero where no answer is wanted
+	ids  []uint64 // of the requests; zero if no answer is expected
 }
 
 func (b *batch) Reply(i int, body []byte) { b.from.reply(b.ids[i], body) }

@@ -10,29 +10,29 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// The pace of what goes to another region, as gossip clusters have it.
+// The pace of messages to another region, as in gossip clusters.
 const (
 	pingAbroad       = time.Second
-	patienceAbroad   = 3 * time.Second // that a node may answer nothing, and an attempt may take
+	patienceAbroad   = 3 * time.Second // maximum time without an answer of the node, and for an attempt
 	firstPauseAbroad = 100 * time.Millisecond
 	lastPauseAbroad  = 10 * time.Second
-	sayEvery         = 10 * time.Second // that one kind of trouble is logged
+	sayEvery         = 10 * time.Second // between two log lines of one kind
 )
 
-// region is how a member asks any node of another region: it implements
-// cluster.Peer. Network.mu guards it.
+// region asks one node of another region. It implements cluster.Peer. Network.mu guards
+// it.
 type region struct {
 	member  *member
 	name    string
 	entries []string
-	at      *peer     // that it asks, or tries to reach; nil between attempts
+	at      *peer     // the node that it asks, or tries to reach; nil between attempts
 	since   time.Time // when at was reached
 	misses  map[*Host]int
 	tries   int
-	turn    uint64 // of its steps; what was put on the agenda before is void
+	turn    uint64 // number of its steps; an earlier step on the agenda is void
 }
 
-// foreign is how this member talks to one of another region.
+// foreign returns the contact of this member with a member of another region.
 func (m *member) foreign(to *member) *peer {
 	p := m.foreigners[to.name]
 	if p == nil {
@@ -80,7 +80,7 @@ func (r *region) Protocol() cluster.Protocol {
 	return spoken
 }
 
-// way is who is asked now, or why nobody is.
+// way returns the node that is asked now, or the error that there is none.
 func (r *region) way() (*peer, error) {
 	r.member.net.mu.Lock()
 	defer r.member.net.mu.Unlock()
@@ -93,7 +93,7 @@ func (r *region) way() (*peer, error) {
 	return r.at, nil
 }
 
-// step is what is to be done next. n.mu is held, here and below.
+// step takes the next step. The caller must hold n.mu, also of the methods below.
 func (r *region) step() {
 	switch p := r.at; {
 	case p == nil:
@@ -107,7 +107,7 @@ func (r *region) step() {
 	}
 }
 
-// turn is a step of a region that is on the agenda.
+// turn is a step of a region on the agenda.
 type turn struct {
 	of     *region
 	number uint64
@@ -116,13 +116,13 @@ type turn struct {
 func (t turn) void() bool { return t.of.member.closed || t.of.turn != t.number }
 func (t turn) occur()     { t.of.step() }
 
-// in has the next step come after d.
+// in schedules the next step after d.
 func (r *region) in(d time.Duration) {
 	r.turn++
 	r.member.net.at(time.Now().Add(d), r.member.host.number<<16, false, turn{r, r.turn})
 }
 
-// reach tries one, at random, of those hosts that failed the fewest times.
+// reach tries a random host of those that failed least often.
 func (r *region) reach() {
 	m := r.member
 	var best []*Host
@@ -149,20 +149,20 @@ func (r *region) reach() {
 	}
 	p := m.foreign(there)
 	r.at, p.region = p, r
-	if !p.reaching { // one that a cut or a freeze holds is not added to
+	if !p.reaching { // if a cut or a freeze holds an attempt, no other is added
 		p.reaching = true
 		p.send(message{kind: reach, body: []byte(r.name)})
 	}
 	r.in(patienceAbroad)
 }
 
-// reached is that at has said welcome.
+// reached handles the welcome of at.
 func (r *region) reached() {
 	r.at.welcome, r.at.answered, r.since = true, time.Now(), time.Now()
 	r.step()
 }
 
-// lose gives up the node that is asked, or was to be.
+// lose gives up the node that is asked, or was to be asked.
 func (r *region) lose() {
 	p := r.at
 	if p.answered.After(r.since) && p.welcome {
@@ -175,7 +175,7 @@ func (r *region) lose() {
 	r.in(r.pause())
 }
 
-// pause is how long to wait before the next attempt.
+// pause returns the wait before the next attempt.
 func (r *region) pause() time.Duration {
 	d := lastPauseAbroad
 	if r.tries < 16 {
@@ -185,8 +185,8 @@ func (r *region) pause() time.Duration {
 	return d/2 + time.Duration(r.member.rng.Int64N(int64(d/2)))
 }
 
-// cross is a message of a member of another region, at the receiver's side of
-// the pair. Nothing that it may hold tells of anybody.
+// cross handles a message of a member of another region at the receiver's side of the
+// pair. It ignores gossip in the message.
 func (m *message) cross(there *peer) {
 	switch m.kind {
 	case reach:
@@ -226,7 +226,7 @@ func (m *message) cross(there *peer) {
 	}
 }
 
-// dropped is the end of the connection with a member of another region.
+// dropped handles the end of the connection with a member of another region.
 func (p *peer) dropped() {
 	p.admitted, p.reaching = false, false
 	if p.region != nil {
@@ -234,8 +234,9 @@ func (p *peer) dropped() {
 	}
 }
 
-// refuses says why a node that looks for a region may not ask here, and under
-// which reason that counts, if any; the problem is empty if it may.
+// refuses returns the problem because of which a node that requests a region may not ask
+// here, and the reason under which the refusal counts, if any. The problem is empty if
+// the node may ask.
 func (m *member) refuses(from *member, region string) (reason, problem string) {
 	switch {
 	case from.config.Seed != m.config.Seed:
@@ -248,7 +249,7 @@ func (m *member) refuses(from *member, region string) (reason, problem string) {
 	return "", ""
 }
 
-// dismiss has nodes of other regions ask another member from now on.
+// dismiss makes nodes of other regions ask another member from now on.
 func (m *member) dismiss() {
 	for _, name := range slices.Sorted(maps.Keys(m.foreigners)) {
 		if p := m.foreigners[name]; p.admitted {
@@ -258,8 +259,8 @@ func (m *member) dismiss() {
 	}
 }
 
-// say has a warning logged, from the goroutine that calls the handler, unless
-// one with the same first attribute was lately.
+// say logs a warning, from the goroutine that calls the handler. It does not if a warning
+// with the same first attribute was logged recently.
 func (m *member) say(what string, args ...any) {
 	kind := fmt.Sprint(what, args[1])
 	if at, ok := m.said[kind]; ok && time.Since(at) < sayEvery || m.config.Logger == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// settlers are nodes of two regions that know each other by name: "oslo1", ...
-// and "rome1", ...
+// settlers starts nodes of two regions that know each other by name: "oslo1", ... and
+// "rome1", ...
 func settlers(t *testing.T, n *weirtest.Network, perRegion int) *fleet {
 	f := newFleet(t, n)
 	regions := []string{"oslo", "rome"}
@@ -37,13 +37,14 @@ func (f *fleet) settle(host, region, other string) {
 	}))
 }
 
-// asksAbroad asks from a host and says how that ends.
+// asksAbroad sends a request from a host to another region, and returns its error.
 func (f *fleet) asksAbroad(from, region string, wait time.Duration) error {
 	_, err := f.clusters[from].Region(region).Ask(f.t.Context(), []byte("hello"), nil, wait)
 	return err
 }
 
-// reachesAbroad asks from a host until it is answered, and says how long it took.
+// reachesAbroad sends requests from a host until one is answered, and returns how long
+// that took.
 func (f *fleet) reachesAbroad(from, region string, within time.Duration) time.Duration {
 	f.t.Helper()
 	begun := time.Now()

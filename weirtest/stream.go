@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// socketBuffer bounds the bytes of one direction of a stream that are written
-// and not yet read. Write blocks above it.
+// socketBuffer is the maximum number of bytes of one direction of a stream that are
+// written and not yet read. Above this, Write blocks.
 const socketBuffer = 256 << 10
 
 // conn is one end of a stream.
@@ -22,11 +22,11 @@ type conn struct {
 
 	unread int    // bytes written here that the peer has not read
 	in     []byte // bytes that have arrived here
-	eof    bool   // the peer wrote its last
-	broken error  // why nothing more comes from the peer nor reaches it
+	eof    bool   // the peer has sent its last byte
+	broken error  // reason why no data comes from the peer or reaches it
 }
 
-// socket is what a stream's end and a packet connection have in common.
+// socket is the common part of conn and packetConn.
 type socket struct {
 	process                     *process
 	local                       net.Addr
@@ -56,14 +56,15 @@ func (s *socket) setDeadlines(t time.Time, which ...*time.Time) error {
 	return nil
 }
 
-// newConn is an end of a stream to a host. n.mu is held.
+// newConn returns one end of a stream to a host. The caller must hold n.mu.
 func newConn(p *process, local *net.TCPAddr, to *Host, remote *net.TCPAddr) *conn {
 	c := &conn{socket: socket{process: p, local: local}, remote: remote, out: flow{from: p.host, to: to, stream: true}}
 	p.conns = append(p.conns, c)
 	return c
 }
 
-// arrive is c's wish for a stream, come to the other host. n.mu is held.
+// arrive handles the request of c for a stream, at the other host. The caller must hold
+// n.mu.
 func (c *conn) arrive(port int, answered chan<- error) {
 	n, p := c.process.host.net, c.out.to.process
 	l := p.listeners[port]
@@ -79,8 +80,8 @@ func (c *conn) arrive(port int, answered chan<- error) {
 	n.send(&peer.out, call(func() { answered <- nil }))
 }
 
-// end closes c here and, once what was written has arrived, at the peer: with
-// an end of file if err is nil. n.mu is held.
+// end closes c. The peer ends once it has the written data, with an end of file if err is
+// nil. The caller must hold n.mu.
 func (c *conn) end(err error) {
 	if c.closed {
 		return
@@ -103,12 +104,12 @@ func (c *conn) end(err error) {
 	}))
 }
 
-// breakOff is the end of the connection, noticed at both ends at once. What has arrived
-// can be read. n.mu is held.
+// breakOff ends the connection at both ends at once. Data that has arrived can still be
+// read. The caller must hold n.mu.
 func (c *conn) breakOff() {
 	for _, end := range []*conn{c, c.peer} {
 		end.out.lose()
-		end.broken, end.peer = syscall.ECONNRESET, nil // nothing goes from one to the other any more
+		end.broken, end.peer = syscall.ECONNRESET, nil // no data is exchanged any more
 		end.changed.wake()
 	}
 }
@@ -184,8 +185,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	}
 }
 
-// receive takes what the other end wrote; one that is closed answers with a
-// reset. n.mu is held.
+// receive handles data of the other end. A closed end answers with a reset. The caller
+// must hold n.mu.
 func (c *conn) receive(segment []byte) {
 	if c.closed {
 		c.process.host.net.send(&c.out, call(func() {
@@ -198,7 +199,7 @@ func (c *conn) receive(segment []byte) {
 	c.changed.wake()
 }
 
-// Close lets what was written arrive, and then the other end reads an end of file.
+// Close closes this end. The other end reads the written data, and then an end of file.
 func (c *conn) Close() error {
 	n := c.process.host.net
 	n.mu.Lock()

@@ -47,7 +47,8 @@ func TestPausesComeOnceInEachPeriod(t *testing.T) {
 	require.Panics(t, func() { NewNetwork(1, Link{}).Host("a").Throttle(time.Second, time.Second) })
 }
 
-// What is under way when the pauses begin is held too, and nothing overtakes.
+// A pause also holds messages that are on their way when it begins, and does not change
+// their order.
 func TestAThrottledHostSendsAndIsSentBetweenItsPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := NewNetwork(1, Link{Latency: 5 * time.Millisecond})
@@ -88,7 +89,7 @@ func TestAThrottledHostSendsAndIsSentBetweenItsPauses(t *testing.T) {
 	})
 }
 
-// What was on its way before the pauses began is held by them too.
+// Messages that were on their way before the pauses began are held as well.
 func TestAPauseHoldsWhatWasOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := NewNetwork(1, Link{Latency: 500 * time.Millisecond})
@@ -110,8 +111,7 @@ func TestAPauseHoldsWhatWasOnItsWay(t *testing.T) {
 	})
 }
 
-// What waits for the end of a pause is not held longer because the pauses that come
-// after it are others.
+// A new throttle does not delay messages that wait for the end of a pause.
 func TestAnotherThrottleDoesNotMakeThePauseLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(50) {
@@ -128,9 +128,9 @@ func TestAnotherThrottleDoesNotMakeThePauseLonger(t *testing.T) {
 	})
 }
 
-// throttled plays a minute of three nodes that are paused so, asked for so many checks,
-// and says who answered how many of them, and how often views had somebody for gone or
-// for stalled.
+// throttled runs three nodes with these pauses for a minute, with this number of checks.
+// It returns the number of checks by source, and how often a member was disconnected or
+// stalled in a view.
 func throttled(t *testing.T, gossip bool, pause, every time.Duration, checks int) (sources map[weir.Source]int, missing, stalled int64) {
 	sources = make(map[weir.Source]int)
 	synctest.Test(t, func(t *testing.T) {
@@ -181,8 +181,9 @@ func TestPausesBelowTheWaitForAnAnswerTimeNothingOut(t *testing.T) {
 	require.Equal(t, checks, sources[weir.Owner]+sources[weir.Forwarded], "%v", sources)
 }
 
-// checksBeside has one host paused for so long in each so many, and the others ask for keys
-// that it owns, or it asks for those that others own. It counts who decided.
+// checksBeside pauses one host. It sends checks for keys of other owners from this host,
+// or checks for keys of this host from other hosts, and returns the number of checks by
+// source.
 func checksBeside(t *testing.T, asks bool, latency, pause, every time.Duration) (sources map[weir.Source]int) {
 	sources = make(map[weir.Source]int)
 	synctest.Test(t, func(t *testing.T) {
@@ -192,7 +193,7 @@ func checksBeside(t *testing.T, asks bool, latency, pause, every time.Duration) 
 		limit := weir.Limit{Name: "calls", Algorithm: weir.SlidingLog, Rate: 1, Per: time.Hour, NoLeases: true}
 		paused := c.Names()[0]
 		c.Throttle(paused, pause, every)
-		time.Sleep(5 * time.Second) // each knows its delay
+		time.Sleep(5 * time.Second) // each node knows the delay of the others
 		host := c.Network().Host(paused)
 		for i, asked := 0, 0; asked < 1000; i++ {
 			from := c.Names()[1+i%2]
@@ -218,8 +219,8 @@ func checksBeside(t *testing.T, asks bool, latency, pause, every time.Duration) 
 	return sources
 }
 
-// In this test, a round trip takes longer than the wait for an owner, but not longer than
-// the wait and a pause.
+// A round trip takes longer than the wait for an owner, but not longer than the wait and
+// a pause.
 func TestAnAskerThatIsNotScheduledGivesNoOwnerUp(t *testing.T) {
 	sources := checksBeside(t, true, 45*time.Millisecond, 40*time.Millisecond, 100*time.Millisecond)
 	require.Equal(t, map[weir.Source]int{weir.Forwarded: 1000}, sources)
@@ -230,7 +231,7 @@ func TestAnOwnerThatReportsItsDelayIsWaitedFor(t *testing.T) {
 	require.Equal(t, map[weir.Source]int{weir.Forwarded: 1000}, sources)
 }
 
-// Where nothing is asked pings alone tell who is there.
+// Without checks, only pings show that a member is connected.
 func TestAPauseOfOnesOwnIsNoSilenceOfOthers(t *testing.T) {
 	for _, every := range []time.Duration{500, 700, 900} {
 		_, missing, _ := throttled(t, false, 400*time.Millisecond, every*time.Millisecond, 1)
@@ -244,7 +245,7 @@ func TestANodeThatStandsStillForPartsOfASecondIsNotTakenForGone(t *testing.T) {
 			pause := 300 * time.Millisecond
 			if gossip {
 				testenv.SkipUnlessFull(t, "the same with simulated membership")
-				pause = 220 * time.Millisecond // of both, as its timers run on
+				pause = 220 * time.Millisecond // a round trip may take a pause of each node, because timers continue
 			}
 			checks := testenv.PickFull(t, 2000, 6000)
 			sources, missing, _ := throttled(t, gossip, pause, 700*time.Millisecond, checks)

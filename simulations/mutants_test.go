@@ -122,7 +122,7 @@ var mutants = []mutant{
 	}}},
 	{"a member that does not answer in time is gone", "slow", absenceInvariant, []edit{{
 		"weirtest/peer.go", "	p.owed = sent\n	p.ping()\n",
-		"	if MUTANT {\n		p.owner.note(p.owner.table.RecordFailure(p.to.name, sent))\n		p.owner.refresh()\n	}\n	p.owed = sent\n	p.ping()\n",
+		"	if MUTANT {\n		p.owner.recordChange(p.owner.table.RecordFailure(p.to.name, sent))\n		p.owner.refresh()\n	}\n	p.owed = sent\n	p.ping()\n",
 	}}},
 	{"a member that does not answer in time is gone, with real frames", "slow-gossip", absenceInvariant, []edit{{
 		"cluster/link.go", "		signal(l.kick)\n",

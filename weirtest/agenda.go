@@ -8,7 +8,7 @@ import (
 // event is an event on the network. The caller of its methods must hold Network.mu.
 type event interface {
 	occur()
-	void() bool // reports whether the event need not occur any more
+	isVoid() bool // reports whether the event need not occur any more
 }
 
 // moment is an event and its time.
@@ -43,8 +43,8 @@ type agenda struct {
 	running bool
 }
 
-// at adds an event to the agenda. The caller must hold n.mu.
-func (n *Network) at(t time.Time, link int, exact bool, e event) {
+// addEvent adds an event to the agenda. The caller must hold n.mu.
+func (n *Network) addEvent(t time.Time, link int, exact bool, e event) {
 	a := &n.agenda
 	a.seq++
 	m := &moment{t.Sub(a.start), link, a.seq, exact, e}
@@ -77,7 +77,7 @@ func (n *Network) proceed() {
 		if from == nil {
 			break
 		}
-		if m.event.void() {
+		if m.event.isVoid() {
 			heap.Pop(from)
 			continue
 		}

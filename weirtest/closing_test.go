@@ -31,14 +31,14 @@ func (l *log) Serve(b *cluster.Batch) {
 	}
 }
 
-func (l *log) has(line string) bool {
+func (l *log) hasLine(line string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Contains(l.lines, line)
 }
 
 // The code that nodes run in production determines the behavior of simulated membership.
-func TestBytesThatACutHeldComeOnlyToAConnectionThatIsStillOpen(t *testing.T) {
+func TestHeldBytesReachOnlyOpenConnections(t *testing.T) {
 	for name, start := range bothClusters {
 		for _, c := range []struct {
 			cut   time.Duration
@@ -58,7 +58,7 @@ func TestBytesThatACutHeldComeOnlyToAConnectionThatIsStillOpen(t *testing.T) {
 					require.NoError(t, b.Start(t.Context(), told))
 					require.NoError(t, b.Announce(cluster.Serving))
 					f.clusters["b"], f.all = b, append(f.all, b)
-					f.becomes("a-1 serving, b-1 serving", 10*second, "a", "b")
+					f.awaitRoster("a-1 serving, b-1 serving", 10*second, "a", "b")
 					time.Sleep(5 * second)
 					to := f.clusters["a"].View().Members[1].Peer
 
@@ -74,16 +74,16 @@ func TestBytesThatACutHeldComeOnlyToAConnectionThatIsStillOpen(t *testing.T) {
 						}
 					})
 					time.Sleep(c.cut)
-					require.False(t, told.has("before"))
+					require.False(t, told.hasLine("before"))
 					n.Heal()
 					asked.Wait()
-					f.becomes("a-1 serving, b-1 serving", 30*second, "a", "b")
+					f.awaitRoster("a-1 serving, b-1 serving", 30*second, "a", "b")
 					time.Sleep(second)
-					require.Equal(t, c.comes, told.has("before"))
-					require.Equal(t, c.comes, told.has("asked before"))
+					require.Equal(t, c.comes, told.hasLine("before"))
+					require.Equal(t, c.comes, told.hasLine("asked before"))
 					f.clusters["a"].View().Members[1].Peer.Tell([]byte("after"))
 					time.Sleep(second)
-					require.True(t, told.has("after"))
+					require.True(t, told.hasLine("after"))
 				})
 			})
 		}

@@ -167,13 +167,13 @@ func (c *Cluster) Network() *Network { return c.network }
 
 // Names returns the hosts that run a node, sorted.
 func (c *Cluster) Names() []string {
-	return slices.Sorted(maps.Keys(c.running()))
+	return slices.Sorted(maps.Keys(c.runningNodes()))
 }
 
 // Node returns the node that a host runs, or nil if it runs none.
-func (c *Cluster) Node(name string) *weir.Node { return c.running()[name] }
+func (c *Cluster) Node(name string) *weir.Node { return c.runningNodes()[name] }
 
-func (c *Cluster) running() map[string]*weir.Node {
+func (c *Cluster) runningNodes() map[string]*weir.Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	nodes := make(map[string]*weir.Node)
@@ -227,7 +227,7 @@ func (c *Cluster) Start(ctx context.Context, name string) (*weir.Node, error) {
 	switch {
 	case killed:
 	case err != nil:
-		c.down(name, m)
+		c.takeDown(name, m)
 	default:
 		m.node = node
 	}
@@ -250,7 +250,7 @@ func (c *Cluster) config(name string, m *machine) weir.Config {
 	member := cluster.Config{
 		Name:    fmt.Sprintf("%s-%016x", name, random.Uint64()),
 		Region:  region,
-		Regions: c.others(region),
+		Regions: c.otherRegions(region),
 		Secrets: cfg.Secrets,
 		TLS:     cfg.TLS,
 		Forget:  cfg.Forget,
@@ -282,8 +282,8 @@ func service(region string) string {
 	return region + ".weir.internal"
 }
 
-// others returns the names by which a node of a region knows the other regions.
-func (c *Cluster) others(region string) map[string][]string {
+// otherRegions returns the names by which a node of a region knows the other regions.
+func (c *Cluster) otherRegions(region string) map[string][]string {
 	if region == "" {
 		return nil
 	}
@@ -320,7 +320,7 @@ func (c *Cluster) Leave(ctx context.Context, name string) error {
 		return fmt.Errorf("weirtest: %q runs no node that could leave", name)
 	}
 	err := node.Leave(ctx)
-	c.stopped(name, node)
+	c.recordStop(name, node)
 	return errors.Join(err, node.Close())
 }
 
@@ -332,7 +332,7 @@ func (c *Cluster) Kill(name string) {
 	node := m.node
 	m.node = nil
 	m.kills++
-	c.down(name, m)
+	c.takeDown(name, m)
 	c.mu.Unlock()
 	c.network.Host(name).Kill()
 	if node != nil {
@@ -340,18 +340,18 @@ func (c *Cluster) Kill(name string) {
 	}
 }
 
-// stopped records that a node will be closed.
-func (c *Cluster) stopped(name string, node *weir.Node) {
+// recordStop records that a node will be closed.
+func (c *Cluster) recordStop(name string, node *weir.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m := c.hosts[name]; m.node == node {
 		m.node = nil
-		c.down(name, m)
+		c.takeDown(name, m)
 	}
 }
 
-// down removes a host from the name of its region. The caller must hold c.mu.
-func (c *Cluster) down(name string, m *machine) {
+// takeDown removes a host from the name of its region. The caller must hold c.mu.
+func (c *Cluster) takeDown(name string, m *machine) {
 	m.up = false
 	c.publish(c.options.Regions[name])
 }
@@ -394,7 +394,7 @@ func (c *Cluster) Skew(name string, by time.Duration) {
 // Settled reports whether every node is Ready and sees exactly the running nodes of its
 // region, all of them serving. Then all nodes have noticed all faults.
 func (c *Cluster) Settled() bool {
-	nodes := c.running()
+	nodes := c.runningNodes()
 	of := make(map[string]int) // number of running nodes in each region
 	self := make(map[string]bool)
 	rosters := make(map[string][]weir.Member)
@@ -423,13 +423,13 @@ func (c *Cluster) Settled() bool {
 	return true
 }
 
-// Await returns when what returns true, which it checks every 10 ms, or when ctx is done:
-// then the error is the cause of ctx. Without a deadline it may wait forever, in a bubble
-// too.
-func (c *Cluster) Await(ctx context.Context, what func() bool) error {
+// Await returns when condition returns true, which it checks every 10 ms, or when ctx is
+// done: then the error is the cause of ctx. Without a deadline it may wait forever, in a
+// bubble too.
+func (c *Cluster) Await(ctx context.Context, condition func() bool) error {
 	tick := time.NewTicker(awaitEvery)
 	defer tick.Stop()
-	for !what() {
+	for !condition() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -446,9 +446,9 @@ func (c *Cluster) Close() error {
 	c.closed = true
 	c.mu.Unlock()
 	var errs []error
-	nodes := c.running()
+	nodes := c.runningNodes()
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
-		c.stopped(name, nodes[name])
+		c.recordStop(name, nodes[name])
 		errs = append(errs, nodes[name].Close())
 	}
 	if c.options.Gossip && inBubble() {
@@ -482,12 +482,12 @@ func (o *observed) Start(ctx context.Context, h cluster.Handler) error {
 // watcher reports each view before it notifies the node.
 type watcher struct {
 	cluster.Handler
-	of *observed
+	observed *observed
 }
 
 func (w watcher) Changed() {
-	if viewed := w.of.options.Viewed; viewed != nil {
-		viewed(w.of.name, w.of.View())
+	if viewed := w.observed.options.Viewed; viewed != nil {
+		viewed(w.observed.name, w.observed.View())
 	}
 	w.Handler.Changed()
 }

@@ -72,8 +72,9 @@ func newCluster(t *testing.T, o weirtest.Options) *weirtest.Cluster {
 	return c
 }
 
-// admitted sends checks to the nodes in turn, and returns the number of admitted checks.
-func admitted(t *testing.T, c *weirtest.Cluster, l weir.Limit, key string, times int, nodes ...string) (n int) {
+// countAdmitted sends checks to the nodes in turn, and returns the number of admitted
+// checks.
+func countAdmitted(t *testing.T, c *weirtest.Cluster, l weir.Limit, key string, times int, nodes ...string) (n int) {
 	t.Helper()
 	for i := range times {
 		limiter, err := c.Node(nodes[i%len(nodes)]).Limiter(l)
@@ -87,8 +88,8 @@ func admitted(t *testing.T, c *weirtest.Cluster, l weir.Limit, key string, times
 	return n
 }
 
-// owner returns the host whose node owns a key.
-func owner(t *testing.T, c *weirtest.Cluster, l weir.Limit, key string) string {
+// ownerOf returns the host whose node owns a key.
+func ownerOf(t *testing.T, c *weirtest.Cluster, l weir.Limit, key string) string {
 	t.Helper()
 	for _, name := range c.Names() {
 		limiter, err := c.Node(name).Limiter(l)
@@ -101,16 +102,16 @@ func owner(t *testing.T, c *weirtest.Cluster, l weir.Limit, key string) string {
 	return ""
 }
 
-func settles(t *testing.T, c *weirtest.Cluster, within time.Duration) {
+func awaitSettled(t *testing.T, c *weirtest.Cluster, within time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	require.NoError(t, c.Await(ctx, c.Settled), "the nodes do not agree again within %v", within)
 }
 
-// bothWays runs a test in virtual time, with simulated membership and with the code that
+// runBothWays runs a test in virtual time, with simulated membership and with the code that
 // nodes run in production.
-func bothWays(t *testing.T, test func(t *testing.T, o weirtest.Options)) {
+func runBothWays(t *testing.T, test func(t *testing.T, o weirtest.Options)) {
 	for name, gossip := range map[string]bool{"simulated": false, "gossip": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { test(t, weirtest.Options{Gossip: gossip}) })
@@ -118,59 +119,59 @@ func bothWays(t *testing.T, test func(t *testing.T, o weirtest.Options)) {
 	}
 }
 
-func TestTheSidesOfASplitShareALimit(t *testing.T) {
-	bothWays(t, func(t *testing.T, o weirtest.Options) {
+func TestSidesOfSplitShareLimit(t *testing.T) {
+	runBothWays(t, func(t *testing.T, o weirtest.Options) {
 		c := newCluster(t, o) // nodes a, b and c
 		limit := weir.Limit{Name: "exports", Rate: 90, Per: time.Hour, Partition: weir.FairShare}
-		require.Equal(t, 12, admitted(t, c, limit, "acme", 12, "a", "b", "c"))
+		require.Equal(t, 12, countAdmitted(t, c, limit, "acme", 12, "a", "b", "c"))
 		time.Sleep(time.Second)
 
 		c.Cut([]string{"a", "b"}, []string{"c"})
 		time.Sleep(3 * time.Second) // a second until the silence is noticed, and another until a stand-in answers
-		large := admitted(t, c, limit, "fresh", 200, "a", "b")
-		small := admitted(t, c, limit, "fresh", 200, "c")
+		large := countAdmitted(t, c, limit, "fresh", 200, "a", "b")
+		small := countAdmitted(t, c, limit, "fresh", 200, "c")
 		require.Equal(t, 60, large, "two nodes of three have two thirds")
 		require.Equal(t, 30, small, "one has the rest")
-		require.LessOrEqual(t, admitted(t, c, limit, "acme", 200, "a", "b", "c"), 90-12)
+		require.LessOrEqual(t, countAdmitted(t, c, limit, "acme", 200, "a", "b", "c"), 90-12)
 
 		c.Heal()
-		settles(t, c, 30*time.Second)
+		awaitSettled(t, c, 30*time.Second)
 		time.Sleep(50 * time.Millisecond) // the counts of both sides take a round trip
-		require.Zero(t, admitted(t, c, limit, "fresh", 30, "a", "b", "c"), "what was spent on both sides is spent")
+		require.Zero(t, countAdmitted(t, c, limit, "fresh", 30, "a", "b", "c"), "what was spent on both sides is spent")
 	})
 }
 
-func TestASkewStepsTheClockOfOneNodesChecks(t *testing.T) {
+func TestSkewStepsClockOfOneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, weirtest.Options{})
 		limit := weir.Limit{Name: "exports", Algorithm: weir.FixedWindow, Rate: 90, Per: time.Hour}
-		counts := owner(t, c, limit, "acme")
+		counts := ownerOf(t, c, limit, "acme")
 		for _, name := range c.Names() {
 			if name != counts {
 				c.Skew(name, time.Hour) // they only ask
 			}
 		}
-		require.Equal(t, 90, admitted(t, c, limit, "acme", 100, "a", "b", "c"))
+		require.Equal(t, 90, countAdmitted(t, c, limit, "acme", 100, "a", "b", "c"))
 		c.Skew(counts, time.Hour)
 		time.Sleep(time.Second) // for so long, other nodes may remember denials of the owner
-		require.Equal(t, 90, admitted(t, c, limit, "acme", 100, "a", "b", "c"), "another hour, by the owner's clock")
+		require.Equal(t, 90, countAdmitted(t, c, limit, "acme", 100, "a", "b", "c"), "another hour, by the owner's clock")
 		c.Skew(counts, -30*time.Minute)
-		require.Zero(t, admitted(t, c, limit, "acme", 100, "a", "b", "c"), "a step back gives nothing")
+		require.Zero(t, countAdmitted(t, c, limit, "acme", 100, "a", "b", "c"), "a step back gives nothing")
 		require.True(t, c.Settled())
 	})
 }
 
-func TestRegionsCountApart(t *testing.T) {
-	bothWays(t, func(t *testing.T, o weirtest.Options) {
+func TestRegionsCountSeparately(t *testing.T) {
+	runBothWays(t, func(t *testing.T, o weirtest.Options) {
 		o.Nodes = []string{"oslo1", "oslo2", "rome1", "rome2"}
 		o.Regions = map[string]string{"oslo1": "oslo", "oslo2": "oslo", "rome1": "rome", "rome2": "rome", "rome3": "rome"}
 		c := newCluster(t, o)
 		_, err := c.Start(t.Context(), "rome3")
 		require.NoError(t, err)
-		settles(t, c, 30*time.Second)
+		awaitSettled(t, c, 30*time.Second)
 		limit := weir.Limit{Name: "exports", Rate: 90, Per: time.Hour}
-		require.Equal(t, 90, admitted(t, c, limit, "acme", 200, "oslo1", "oslo2"))
-		require.Equal(t, 90, admitted(t, c, limit, "acme", 200, "rome1", "rome2", "rome3"))
+		require.Equal(t, 90, countAdmitted(t, c, limit, "acme", 200, "oslo1", "oslo2"))
+		require.Equal(t, 90, countAdmitted(t, c, limit, "acme", 200, "rome1", "rome2", "rome3"))
 		for name, members := range map[string]int{"oslo1": 2, "rome2": 3} {
 			require.Len(t, c.Node(name).Members(), members)
 			for _, m := range c.Node(name).Members() {
@@ -180,16 +181,16 @@ func TestRegionsCountApart(t *testing.T) {
 	})
 }
 
-func TestAHealMakesLinksAsTheyWere(t *testing.T) {
+func TestHealRestoresLinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, weirtest.Options{})
 		limit := weir.Limit{Name: "exports", Rate: 90, Per: time.Hour}
 		took := func(asker string) time.Duration {
 			begun := time.Now()
-			admitted(t, c, limit, "acme", 1, asker)
+			countAdmitted(t, c, limit, "acme", 1, asker)
 			return time.Since(begun)
 		}
-		counts := owner(t, c, limit, "acme")
+		counts := ownerOf(t, c, limit, "acme")
 		asker := map[string]string{"a": "b", "b": "c", "c": "a"}[counts]
 		before := took(asker)
 		c.Network().SetLink(asker, counts, weirtest.Link{Latency: 5 * time.Millisecond})
@@ -199,7 +200,7 @@ func TestAHealMakesLinksAsTheyWere(t *testing.T) {
 	})
 }
 
-func TestWhatAClusterCannotDoItSays(t *testing.T) {
+func TestClusterRefusesImpossibleCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := weirtest.NewCluster(t.Context(), weirtest.Options{Nodes: []string{"a", "b", "a"}})
 		require.ErrorContains(t, err, `"a" twice`)

@@ -25,7 +25,7 @@ var bothClusters = map[string]func(n *weirtest.Network, host string) cluster.Clu
 }
 
 // After a cut without a break, an ask fails when its wait has passed.
-func TestACutThatBreaksConnectionsFailsAnAskAtOnce(t *testing.T) {
+func TestBreakFailsAskAtOnce(t *testing.T) {
 	for membership, start := range bothClusters {
 		t.Run(membership, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestACutThatBreaksConnectionsFailsAnAskAtOnce(t *testing.T) {
 				for _, h := range []string{"a", "b", "c"} {
 					f.start(h, start(n, h))
 				}
-				f.hearEachOther(10*second, "a", "b", "c")
+				f.awaitConnections(10*second, "a", "b", "c")
 				for _, breaks := range []bool{false, true} {
 					began := time.Now()
 					time.AfterFunc(5*milli, func() {
@@ -46,10 +46,10 @@ func TestACutThatBreaksConnectionsFailsAnAskAtOnce(t *testing.T) {
 					})
 					_, err := f.ask("a", "b", second/10)
 					if !breaks {
-						require.Equal(t, second/10, took(began))
+						require.Equal(t, second/10, elapsed(began))
 						require.NotErrorIs(t, err, cluster.ErrBroken)
 					} else {
-						require.Equal(t, 5*milli, took(began))
+						require.Equal(t, 5*milli, elapsed(began))
 						require.ErrorIs(t, err, cluster.ErrBroken)
 						_, err = f.ask("a", "b", second/10)
 						require.ErrorIs(t, err, cluster.ErrDisconnected)
@@ -58,7 +58,7 @@ func TestACutThatBreaksConnectionsFailsAnAskAtOnce(t *testing.T) {
 					require.NoError(t, err)
 					time.Sleep(second)
 					n.Heal()
-					f.hearEachOther(5*second, "a", "b", "c")
+					f.awaitConnections(5*second, "a", "b", "c")
 					answer, err := f.ask("a", "b", second/10)
 					require.NoError(t, err)
 					require.Equal(t, "hello b", answer)
@@ -68,8 +68,8 @@ func TestACutThatBreaksConnectionsFailsAnAskAtOnce(t *testing.T) {
 	}
 }
 
-// hearEachOther waits until each host has a direct connection to every other host.
-func (f *fleet) hearEachOther(within time.Duration, hosts ...string) {
+// awaitConnections waits until each host has a direct connection to every other host.
+func (f *fleet) awaitConnections(within time.Duration, hosts ...string) {
 	f.t.Helper()
 	start := time.Now()
 	for {

@@ -59,13 +59,14 @@ func (h *Host) Thaw() {
 }
 
 // Throttle pauses the host for the length of pause once in every, as a CPU quota does, or
-// a neighbour that takes the cores. The first pause begins at a random time, in the first
-// period of every in which the host runs. Messages that the process sends in a pause go out at its end, and
-// messages to the process arrive then. Between pauses, the host is as fast as ever. The
-// times of the pauses depend on the seed of the network and on the name of the host, so
-// hosts that are throttled together are out of step. Throttle applies to all processes on
-// the host until it is called again. A pause of 0 ends it, except for messages that a
-// pause holds at that time. Throttle panics if a pause is not shorter than every.
+// a neighbour that takes the cores. The first pause begins at a random time within one
+// period, which starts now or at the end of a present pause. Messages that the process
+// sends in a pause go out at its end, and messages to the process arrive then. Between
+// pauses, the host is as fast as ever. The times of the pauses depend on the seed of the
+// network and on the name of the host, so hosts that are throttled together are out of
+// step. Throttle applies to all processes on the host until it is called again. A pause
+// of 0 ends it, except for messages that a pause holds at that time. Throttle panics if a
+// pause is not shorter than every.
 //
 // A node with Host.Cluster judges other members like a process that stood still. If the
 // wait for an answer ends in a pause, the wait is longer, and the answer counts if it has
@@ -81,7 +82,7 @@ func (h *Host) Throttle(pause, every time.Duration) {
 	defer h.net.mu.Unlock()
 	// The present pause may hold messages until its end. It must not touch the first of
 	// the new pauses, because the two would become one pause.
-	runs := h.resumes(time.Now())
+	runs := h.resumeTime(time.Now())
 	h.pauses = pauses{pause: pause, every: every}
 	if pause > 0 {
 		h.pauses.from = runs.Add(1 + time.Duration(h.net.rand("pauses", h.name).Int64N(int64(every))))
@@ -94,11 +95,11 @@ func (h *Host) Paused() time.Duration {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
 	now := time.Now()
-	return h.resumes(now).Sub(now)
+	return h.resumeTime(now).Sub(now)
 }
 
-// resumes returns when the host runs again if it is paused at a time, or else that time.
-func (h *Host) resumes(at time.Time) time.Time { return h.pauses.resume(at) }
+// resumeTime returns when the host runs again if it is paused at a time, or else that time.
+func (h *Host) resumeTime(at time.Time) time.Time { return h.pauses.resumeTime(at) }
 
 // pauses describes pauses once in every, the first at from. The zero value has no pauses.
 type pauses struct {
@@ -106,24 +107,25 @@ type pauses struct {
 	pause, every time.Duration
 }
 
-// resume returns the end of the pause that contains a time, or the time if there is none.
-func (p *pauses) resume(at time.Time) time.Time {
+// resumeTime returns the end of the pause that contains a time, or the time if there is
+// none.
+func (p *pauses) resumeTime(at time.Time) time.Time {
 	if p.pause == 0 || at.Before(p.from) {
 		return at
 	}
 	return at.Add(max(0, p.pause-at.Sub(p.from)%p.every))
 }
 
-// within returns how much of the time between two times was part of pauses.
-func (p *pauses) within(from, to time.Time) (sum time.Duration) {
+// pausedBetween returns how much of the time between two times was part of pauses.
+func (p *pauses) pausedBetween(from, to time.Time) (sum time.Duration) {
 	if p.pause == 0 || !to.After(p.from) {
 		return 0
 	}
-	return p.until(to) - p.until(from)
+	return p.pausedUntil(to) - p.pausedUntil(from)
 }
 
-// until returns the sum of the pauses up to a time.
-func (p *pauses) until(at time.Time) time.Duration {
+// pausedUntil returns the sum of the pauses up to a time.
+func (p *pauses) pausedUntil(at time.Time) time.Duration {
 	since := max(0, at.Sub(p.from))
 	return since/p.every*p.pause + min(since%p.every, p.pause)
 }
@@ -148,7 +150,7 @@ func (h *Host) Kill() {
 		if h.frozen {
 			c.out.queue, c.out.due = nil, 0 // the process has not sent this
 		}
-		c.end(syscall.ECONNRESET)
+		c.closeWith(syscall.ECONNRESET)
 	}
 	p.conns = nil
 	if p.member != nil {
@@ -176,8 +178,8 @@ func newProcess(h *Host) *process {
 	return &process{host: h, listeners: make(map[int]*listener), packets: make(map[int]*packetConn), ephemeral: 32768}
 }
 
-// free returns the next unused port.
-func (p *process) free() int {
+// freePort returns the next unused port.
+func (p *process) freePort() int {
 	for {
 		p.ephemeral++
 		if p.ephemeral > 65535 {
@@ -189,7 +191,7 @@ func (p *process) free() int {
 	}
 }
 
-func split(addr string) (host string, port int, err error) {
+func splitAddr(addr string) (host string, port int, err error) {
 	host, service, err := net.SplitHostPort(addr)
 	if err != nil {
 		return "", 0, err
@@ -203,7 +205,7 @@ func split(addr string) (host string, port int, err error) {
 
 // Listen opens a listener and a packet connection on one port of the host.
 func (p *process) Listen(_ context.Context, addr string) (net.Listener, net.PacketConn, error) {
-	host, at, err := split(addr)
+	host, at, err := splitAddr(addr)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -211,7 +213,7 @@ func (p *process) Listen(_ context.Context, addr string) (net.Listener, net.Pack
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if at == 0 {
-		at = p.free()
+		at = p.freePort()
 	}
 	local := &net.TCPAddr{IP: p.host.ip, Port: at}
 	fail := func(err error) (net.Listener, net.PacketConn, error) {
@@ -238,7 +240,7 @@ func (p *process) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: textAddr(addr), Err: err}
 	}
-	host, port, err := split(addr)
+	host, port, err := splitAddr(addr)
 	if err != nil {
 		return fail(err)
 	}
@@ -260,7 +262,7 @@ func (p *process) Dial(ctx context.Context, addr string) (net.Conn, error) {
 		time.Sleep(2 * l.Latency)
 		return fail(syscall.ECONNREFUSED)
 	}
-	c := newConn(p, &net.TCPAddr{IP: p.host.ip, Port: p.free()}, to[0], &net.TCPAddr{IP: to[0].ip, Port: port})
+	c := newConn(p, &net.TCPAddr{IP: p.host.ip, Port: p.freePort()}, to[0], &net.TCPAddr{IP: to[0].ip, Port: port})
 	answered := make(chan error, 1)
 	n.send(&c.out, call(func() { c.arrive(port, answered) }))
 	changed := c.changed.wait()
@@ -355,7 +357,7 @@ func (l *listener) Close() error {
 	l.closed = true
 	delete(l.process.listeners, l.addr.Port)
 	for _, c := range l.backlog {
-		c.end(syscall.ECONNRESET)
+		c.closeWith(syscall.ECONNRESET)
 	}
 	l.backlog = nil
 	l.changed.wake()

@@ -67,7 +67,7 @@ func (h *Host) Cluster(c cluster.Config) cluster.Cluster {
 		regions:    make(map[string]*region),
 		foreigners: make(map[string]*peer),
 		refused:    make(map[string]uint64),
-		said:       make(map[string]time.Time),
+		warned:     make(map[string]time.Time),
 	}
 	for name, entries := range c.Regions {
 		if name != c.Region {
@@ -109,24 +109,24 @@ type member struct {
 	regions    map[string]*region // that can be asked; never modified
 	foreigners map[string]*peer   // members of other regions with which this member had contact
 	refused    map[string]uint64  // refused members of other regions, by reason
-	said       map[string]time.Time
+	warned     map[string]time.Time
 
-	inbox   []happening
-	changed bool
-	heard   bool // a member has answered in time, and the handler was not notified
-	resting bool // serve has no work, and waits for some
-	work    chan struct{}
-	asks    uint64
-	stopped chan struct{} // closed when its goroutine has ended
+	inbox      []handlerItem
+	changed    bool
+	hasAnswers bool // a member has answered in time, and the handler was not notified
+	resting    bool // serve has no work, and waits for some
+	work       chan struct{}
+	asks       uint64
+	stopped    chan struct{} // closed when its goroutine has ended
 }
 
-// happening is an item for the handler: a request or, if answer is not nil, a late
+// handlerItem is an item for the handler: a request or, if answer is not nil, a late
 // answer.
-type happening struct {
+type handlerItem struct {
 	from            *peer
 	id              uint64 // zero if no answer is expected
 	request, answer []byte
-	say             func() // logs a warning; the other fields are not set
+	warn            func() // logs a warning; the other fields are not set
 }
 
 func (m *member) Start(ctx context.Context, h cluster.Handler) error {
@@ -207,7 +207,7 @@ func (m *member) Stats() cluster.Stats {
 	defer m.net.mu.Unlock()
 	s := m.stats
 	s.Refused = maps.Clone(m.refused)
-	s.Unanswered, s.RoundTrips = m.unanswered(), make(map[string]time.Duration)
+	s.Unanswered, s.RoundTrips = m.unansweredJoins(), make(map[string]time.Duration)
 	if m.table != nil {
 		s.SchedulingDelay = m.table.Delay()
 	}
@@ -219,9 +219,9 @@ func (m *member) Stats() cluster.Stats {
 	return s
 }
 
-// unanswered returns the entries of Join that have not led to a member. The caller must
-// hold n.mu.
-func (m *member) unanswered() map[string]string {
+// unansweredJoins returns the entries of Join that have not led to a member. The caller
+// must hold n.mu.
+func (m *member) unansweredJoins() map[string]string {
 	unanswered := make(map[string]string)
 	for _, entry := range m.config.Join {
 		hosts := m.net.hostsOf([]string{entry})
@@ -246,7 +246,7 @@ func (m *member) Announce(s cluster.State) error {
 		return cluster.ErrClosed
 	}
 	var err error
-	m.step(func(r *detect.Roster) (c detect.Change) {
+	m.applyEvent(func(r *detect.Roster) (c detect.Change) {
 		c, err = r.Announce(s)
 		return c
 	})
@@ -261,7 +261,7 @@ func (m *member) Forget(name string) error {
 		return cluster.ErrClosed
 	}
 	var err error
-	m.step(func(r *detect.Roster) (c detect.Change) {
+	m.applyEvent(func(r *detect.Roster) (c detect.Change) {
 		c, err = r.Forget(name, time.Now())
 		return c
 	})
@@ -279,7 +279,7 @@ func (m *member) Leave(ctx context.Context) error {
 		n.mu.Unlock()
 		return cluster.ErrClosed
 	}
-	if c := m.step(func(r *detect.Roster) detect.Change { return r.Leave(time.Now()) }); !c.Own {
+	if c := m.applyEvent(func(r *detect.Roster) detect.Change { return r.Leave(time.Now()) }); !c.Own {
 		n.mu.Unlock()
 		return nil
 	}
@@ -346,7 +346,7 @@ func (m *member) shut() {
 func (m *member) breakOff(with *Host) {
 	for _, p := range slices.Concat(inOrder(m.peers), inOrder(m.foreigners)) {
 		if p.to.host == with {
-			p.broke()
+			p.handleBreak()
 		}
 	}
 }
@@ -360,8 +360,8 @@ func inOrder(peers map[string]*peer) []*peer {
 	return sorted
 }
 
-// take queues an item for the handler.
-func (m *member) take(h happening) {
+// enqueue queues an item for the handler.
+func (m *member) enqueue(h handlerItem) {
 	if len(m.inbox) < inboxBound {
 		m.inbox = append(m.inbox, h)
 		m.wake()
@@ -380,7 +380,7 @@ func (m *member) wake() {
 func (m *member) serve() {
 	defer close(m.stopped)
 	n := m.net
-	var inbox []happening
+	var inbox []handlerItem
 	var requests [][]byte
 	var together batch
 	for {
@@ -389,14 +389,14 @@ func (m *member) serve() {
 			n.mu.Unlock()
 			return
 		}
-		if m.resting = len(m.inbox) == 0 && !m.changed && !m.heard; m.resting {
+		if m.resting = len(m.inbox) == 0 && !m.changed && !m.hasAnswers; m.resting {
 			n.mu.Unlock()
 			<-m.work
 			continue
 		}
 		clear(inbox)
-		changed, heard := m.changed, m.heard
-		inbox, m.inbox, m.changed, m.heard = m.inbox, inbox[:0], false, false
+		changed, heard := m.changed, m.hasAnswers
+		inbox, m.inbox, m.changed, m.hasAnswers = m.inbox, inbox[:0], false, false
 		n.mu.Unlock()
 		if changed {
 			m.handler.Changed()
@@ -406,7 +406,7 @@ func (m *member) serve() {
 		}
 		for rest := inbox; len(rest) > 0; {
 			from := rest[0].from
-			if say := rest[0].say; say != nil {
+			if say := rest[0].warn; say != nil {
 				say()
 				rest = rest[1:]
 				continue
@@ -449,12 +449,12 @@ func (m *member) admits(other *member) bool {
 	return m.config.Region == other.config.Region && m.config.Seed == other.config.Seed
 }
 
-// stoodStill reports whether the host is paused: its process handles events of this time
+// isPaused reports whether the host is paused: its process handles events of this time
 // later.
-func (m *member) stoodStill() bool { return m.host.resumes(time.Now()).After(time.Now()) }
+func (m *member) isPaused() bool { return m.host.resumeTime(time.Now()).After(time.Now()) }
 
-// catchesUp returns when the process has read the messages of the pause.
-func (m *member) catchesUp() time.Time { return m.host.resumes(time.Now()).Add(lookAgain) }
+// catchUpTime returns when the process has read the messages of the pause.
+func (m *member) catchUpTime() time.Time { return m.host.resumeTime(time.Now()).Add(lookAgain) }
 
 // tick looks at the connectivity of all members, and sends pings.
 func (m *member) tick() {
@@ -464,26 +464,26 @@ func (m *member) tick() {
 		return
 	}
 	now := time.Now()
-	if m.stoodStill() {
-		m.ticks.Reset(m.catchesUp().Sub(now))
+	if m.isPaused() {
+		m.ticks.Reset(m.catchUpTime().Sub(now))
 		return
 	}
 	m.table.RecordCheck(m.due, now)
 	m.looks++
 	for _, p := range inOrder(m.peers) {
-		m.note(m.table.CheckSilence(p.to.name, m.due, now))
+		m.recordChange(m.table.CheckSilence(p.to.name, m.due, now))
 		if p.pings > 0 && now.Sub(p.waits) > detect.MaxAnswerAge {
 			p.setRefused(false) // its host is silent
 		}
-		if p.pings > 0 && m.has(p.to.name) {
+		if p.pings > 0 && m.inRoster(p.to.name) {
 			p.ping()
 		}
 		if now.Sub(p.used) > restAfter {
-			m.note(m.table.Rest(p.to.name))
+			m.recordChange(m.table.Rest(p.to.name))
 		}
 	}
 	if m.looks%int64(ageEvery/lookEvery) == 0 {
-		m.age(now)
+		m.forgetDead(now)
 	}
 	m.stale = m.stale || len(m.missing) > 0 // the missing members depend on the time
 	m.refresh()
@@ -494,9 +494,9 @@ func (m *member) tick() {
 	m.ticks.Reset(lookEvery)
 }
 
-// keeps reports whether this member watches the peer, or has used it recently and lost
+// isKept reports whether this member watches the peer, or has used it recently and lost
 // it.
-func (m *member) keeps(p *peer) bool {
+func (m *member) isKept(p *peer) bool {
 	watched, _ := m.table.IsWatched(p.to.name)
 	return watched || time.Since(p.used) <= restAfter && !p.isConnected()
 }
@@ -504,12 +504,12 @@ func (m *member) keeps(p *peer) bool {
 // ping pings all members that it keeps, and unknown members on the hosts to join.
 func (m *member) ping() {
 	for _, known := range m.view.Load().Members {
-		if known.Name != m.name && m.keeps(m.peers[known.Name]) {
+		if known.Name != m.name && m.isKept(m.peers[known.Name]) {
 			m.peers[known.Name].ping()
 		}
 	}
 	for _, at := range m.targets() {
-		if p := m.peer(at); m.keeps(p) || !m.has(at.name) {
+		if p := m.peer(at); m.isKept(p) || !m.inRoster(at.name) {
 			p.ping()
 		}
 	}

@@ -88,8 +88,8 @@ func (f *fleet) roster(host string) string {
 	return strings.Join(s, ", ")
 }
 
-// becomes waits until all hosts have this roster, and returns how long that took.
-func (f *fleet) becomes(want string, within time.Duration, hosts ...string) time.Duration {
+// awaitRoster waits until all hosts have this roster, and returns how long that took.
+func (f *fleet) awaitRoster(want string, within time.Duration, hosts ...string) time.Duration {
 	f.t.Helper()
 	start := time.Now()
 	for {
@@ -128,18 +128,18 @@ func TestSimulatedMembership(t *testing.T) {
 		"a split is seen within 2 s, is death after 5 s more, and heals within 1 s": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b", "c", "d", "e")
 			whole := "a-1 serving, b-1 serving, c-1 serving, d-1 serving, e-1 serving"
-			f.becomes(whole, second, "a", "b", "c", "d", "e")
+			f.awaitRoster(whole, second, "a", "b", "c", "d", "e")
 			n.Split([]string{"a", "b"}, []string{"c", "d", "e"})
-			f.becomes("a-1 serving, b-1 serving, c-1 missing, d-1 missing, e-1 missing", 2*second, "a", "b")
-			f.becomes("a-1 missing, b-1 missing, c-1 serving, d-1 serving, e-1 serving", 2*second, "c", "d", "e")
-			f.becomes("a-1 serving, b-1 serving, c-1 dead, d-1 dead, e-1 dead", 6*second, "a", "b")
+			f.awaitRoster("a-1 serving, b-1 serving, c-1 missing, d-1 missing, e-1 missing", 2*second, "a", "b")
+			f.awaitRoster("a-1 missing, b-1 missing, c-1 serving, d-1 serving, e-1 serving", 2*second, "c", "d", "e")
+			f.awaitRoster("a-1 serving, b-1 serving, c-1 dead, d-1 dead, e-1 dead", 6*second, "a", "b")
 			time.Sleep(30 * second)
 			n.Heal()
-			f.becomes(whole, second, "a", "b", "c", "d", "e")
+			f.awaitRoster(whole, second, "a", "b", "c", "d", "e")
 		},
 		"a cut between two leaves them on one side": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b", "c")
-			f.becomes("a-1 serving, b-1 serving, c-1 serving", second, "a", "b", "c")
+			f.awaitRoster("a-1 serving, b-1 serving, c-1 serving", second, "a", "b", "c")
 			n.Cut("a", "b")
 			time.Sleep(10 * second)
 			require.Equal(t, "a-1 serving, b-1 serving, c-1 serving", f.roster("a"))
@@ -148,33 +148,33 @@ func TestSimulatedMembership(t *testing.T) {
 			_, err := f.ask("a", "b", second)
 			require.ErrorIs(t, err, cluster.ErrDisconnected)
 		},
-		"the larger side forgets the dead after Forget, the smaller after ten times that, and who was forgotten comes back joining": func(t *testing.T, n *weirtest.Network) {
+		"the larger side forgets dead members after Forget, the smaller after ten times that, and a forgotten member joins again": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b", "c")
-			f.becomes("a-1 serving, b-1 serving, c-1 serving", second, "a", "b", "c")
+			f.awaitRoster("a-1 serving, b-1 serving, c-1 serving", second, "a", "b", "c")
 			n.Split([]string{"a"}, []string{"b", "c"})
 			time.Sleep(60 * second)
 			require.Equal(t, "a-1 dead, b-1 serving, c-1 serving", f.roster("b"))
-			f.becomes("b-1 serving, c-1 serving", 10*second, "b", "c")
+			f.awaitRoster("b-1 serving, c-1 serving", 10*second, "b", "c")
 			require.Equal(t, "a-1 serving, b-1 dead, c-1 dead", f.roster("a"))
 			n.Heal()
-			f.becomes("a-1 joining, b-1 serving, c-1 serving", 2*second, "a", "b", "c")
+			f.awaitRoster("a-1 joining, b-1 serving, c-1 serving", 2*second, "a", "b", "c")
 			require.NoError(t, f.clusters["a"].Announce(cluster.Serving))
-			f.becomes("a-1 serving, b-1 serving, c-1 serving", second, "a", "b", "c")
+			f.awaitRoster("a-1 serving, b-1 serving, c-1 serving", second, "a", "b", "c")
 			n.Split([]string{"a"}, []string{"b", "c"})
 			time.Sleep(600 * second)
 			require.Equal(t, "a-1 serving, b-1 dead, c-1 dead", f.roster("a"))
-			f.becomes("a-1 serving", 10*second, "a")
+			f.awaitRoster("a-1 serving", 10*second, "a")
 		},
-		"who joins is joining until it says that it serves, and is known as such when it has died": func(t *testing.T, n *weirtest.Network) {
+		"a joiner is joining until it announces that it serves, also after its death": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b")
 			c := n.Host("c").Cluster(cluster.Config{})
 			require.NoError(t, c.Start(t.Context(), echoes{}))
 			f.clusters["c"], f.all = c, append(f.all, c)
-			f.becomes("a-1 serving, b-1 serving, c-1 joining", second, "a", "b", "c")
+			f.awaitRoster("a-1 serving, b-1 serving, c-1 joining", second, "a", "b", "c")
 			time.Sleep(time.Minute)
 			require.Equal(t, "a-1 serving, b-1 serving, c-1 joining", f.roster("a"))
 			n.Host("c").Kill()
-			f.becomes("a-1 serving, b-1 serving, c-1 dead", 7*second, "a", "b")
+			f.awaitRoster("a-1 serving, b-1 serving, c-1 dead", 7*second, "a", "b")
 			require.Equal(t, cluster.Joining, f.clusters["a"].View().Members[2].Announced)
 		},
 		"members that are replaced elsewhere, one by one, are forgotten Forget after the last": func(t *testing.T, n *weirtest.Network) {
@@ -187,45 +187,45 @@ func TestSimulatedMembership(t *testing.T) {
 				after = append(after, h+h)
 				f.start(h+h, n.Host(h+h).Cluster(cluster.Config{Forget: time.Minute}))
 			}
-			f.becomes("aa-1 serving, bb-1 serving, cc-1 serving, dd-1 serving, ee-1 serving", 70*second, after...)
+			f.awaitRoster("aa-1 serving, bb-1 serving, cc-1 serving, dd-1 serving, ee-1 serving", 70*second, after...)
 		},
-		"who died before it served is forgotten after Forget on every side": func(t *testing.T, n *weirtest.Network) {
+		"a member that died before it served is forgotten after Forget on every side": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b", "c")
 			x := n.Host("x").Cluster(cluster.Config{})
 			require.NoError(t, x.Start(t.Context(), echoes{}))
 			f.all = append(f.all, x)
-			f.becomes("a-1 serving, b-1 serving, c-1 serving, x-1 joining", second, "a", "b", "c")
+			f.awaitRoster("a-1 serving, b-1 serving, c-1 serving, x-1 joining", second, "a", "b", "c")
 			n.Split([]string{"a"}, []string{"b", "c"}, []string{"x"})
-			f.becomes("a-1 serving, b-1 dead, c-1 dead, x-1 dead", 10*second, "a")
-			f.becomes("a-1 serving, b-1 dead, c-1 dead", 70*second, "a")
+			f.awaitRoster("a-1 serving, b-1 dead, c-1 dead, x-1 dead", 10*second, "a")
+			f.awaitRoster("a-1 serving, b-1 dead, c-1 dead", 70*second, "a")
 		},
 		"a kill is noticed at once, and a new start supersedes it": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b")
-			f.becomes("a-1 serving, b-1 serving", second, "a", "b")
+			f.awaitRoster("a-1 serving, b-1 serving", second, "a", "b")
 			n.Host("b").Kill()
-			f.becomes("a-1 serving, b-1 missing", 20*milli, "a")
+			f.awaitRoster("a-1 serving, b-1 missing", 20*milli, "a")
 			_, err := f.clusters["b"].View().Members[0].Peer.Ask(t.Context(), nil, nil, second)
 			require.ErrorIs(t, err, cluster.ErrClosed)
 			f.start("b", n.Host("b").Cluster(cluster.Config{}))
-			f.becomes("a-1 serving, b-2 serving", second, "a", "b")
+			f.awaitRoster("a-1 serving, b-2 serving", second, "a", "b")
 		},
 		"an owner that is killed costs one missed answer": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b")
-			f.becomes("a-1 serving, b-1 serving", second, "a", "b")
+			f.awaitRoster("a-1 serving, b-1 serving", second, "a", "b")
 			time.AfterFunc(500*time.Microsecond, n.Host("b").Kill)
 			_, err := f.ask("a", "b", second)
 			require.ErrorIs(t, err, cluster.ErrTimeout)
 			_, err = f.ask("a", "b", second)
 			require.ErrorIs(t, err, cluster.ErrDisconnected)
 		},
-		"what is asked of a frozen host is answered late": func(t *testing.T, n *weirtest.Network) {
+		"a frozen host answers late": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b")
-			f.becomes("a-1 serving, b-1 serving", second, "a", "b")
+			f.awaitRoster("a-1 serving, b-1 serving", second, "a", "b")
 			n.Host("b").Freeze()
 			start := time.Now()
 			_, err := f.ask("a", "b", 10*milli)
 			require.ErrorIs(t, err, cluster.ErrTimeout)
-			require.Equal(t, 10*milli, took(start))
+			require.Equal(t, 10*milli, elapsed(start))
 			time.Sleep(200 * milli)
 			_, err = f.ask("a", "b", 10*milli)
 			require.ErrorIs(t, err, cluster.ErrStalled)
@@ -240,7 +240,7 @@ func TestSimulatedMembership(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "hello b", answer)
 		},
-		"an answer that was held for more than a second is not one in time": func(t *testing.T, n *weirtest.Network) {
+		"an answer that was held for more than a second is not in time": func(t *testing.T, n *weirtest.Network) {
 			for _, link := range [][2]string{{"a", "b"}, {"b", "a"}} {
 				n.SetLink(link[0], link[1], weirtest.Link{Latency: 10 * milli})
 			}
@@ -268,15 +268,15 @@ func TestSimulatedMembership(t *testing.T) {
 				require.Equal(t, h+"-1 serving", f.roster(h))
 			}
 		},
-		"nodes that start apart find each other once they can": func(t *testing.T, n *weirtest.Network) {
+		"nodes that start separately find each other after a heal": func(t *testing.T, n *weirtest.Network) {
 			n.Split([]string{"a"}, []string{"b"})
 			f := newFleet(t, n, "a", "b")
 			require.Equal(t, "a-1 serving", f.roster("a"))
 			require.Equal(t, "b-1 serving", f.roster("b"))
 			n.Heal()
-			f.becomes("a-1 serving, b-1 serving", second, "a", "b")
+			f.awaitRoster("a-1 serving, b-1 serving", second, "a", "b")
 		},
-		"Start ends with its context, and joining goes on": func(t *testing.T, n *weirtest.Network) {
+		"Start ends with its context, and joining continues": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a")
 			n.Cut("b", "a")
 			ctx, cancel := context.WithTimeout(t.Context(), 100*milli)
@@ -284,11 +284,11 @@ func TestSimulatedMembership(t *testing.T) {
 			start := time.Now()
 			b := n.Host("b").Cluster(cluster.Config{})
 			require.NoError(t, b.Start(ctx, echoes{}))
-			require.Equal(t, 100*milli, took(start))
+			require.Equal(t, 100*milli, elapsed(start))
 			f.clusters["b"], f.all = b, append(f.all, b)
 			require.NoError(t, b.Announce(cluster.Serving))
 			n.Heal()
-			f.becomes("a-1 serving, b-1 serving", second, "a", "b")
+			f.awaitRoster("a-1 serving, b-1 serving", second, "a", "b")
 		},
 		"a host runs one cluster at a time": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a")

@@ -148,9 +148,9 @@ func (n *Network) Break(a, b string) {
 	}
 }
 
-// Reject closes all connections between the two hosts. Until Heal, dials fail with ECONNREFUSED
-// even if a process listens, and datagrams are lost. A firewall that rejects packets has the same
-// effect.
+// Reject closes all connections between the two hosts. Until Heal, dials fail with
+// ECONNREFUSED even if a process listens, and datagrams are lost. A firewall that rejects
+// packets has the same effect.
 func (n *Network) Reject(a, b string) {
 	n.mu.Lock()
 	n.link(n.host(a), n.host(b)).rejects = true
@@ -231,8 +231,8 @@ func (l *link) delay() time.Duration {
 	return l.Latency + time.Duration(l.rng.Int64N(int64(max(l.Jitter, 0))+spread))
 }
 
-func (l *link) lost() bool    { return l.Loss > 0 && l.rng.Float64() < l.Loss }
-func (l *link) doubled() bool { return l.Duplicates > 0 && l.rng.Float64() < l.Duplicates }
+func (l *link) drawLoss() bool      { return l.Loss > 0 && l.rng.Float64() < l.Loss }
+func (l *link) drawDuplicate() bool { return l.Duplicates > 0 && l.rng.Float64() < l.Duplicates }
 
 // flow is one direction of an ordered and reliable connection.
 type flow struct {
@@ -267,27 +267,27 @@ func (n *Network) schedule(f *flow) {
 		f.link = n.link(f.from, f.to)
 	}
 	d := f.link.delay()
-	for i := 0; i < maxResends && f.link.lost(); i++ {
+	for i := 0; i < maxResends && f.link.drawLoss(); i++ {
 		d += resend
 	}
-	f.last = later(arrival(f.from, f.to, d), f.last.Add(1))
-	n.at(f.last, f.link.number, false, f)
+	f.last = laterTime(arrivalTime(f.from, f.to, d), f.last.Add(1))
+	n.addEvent(f.last, f.link.number, false, f)
 }
 
-// lose drops the parcels that are on their way or held. Later parcels arrive.
-func (f *flow) lose() {
+// dropAll drops the parcels that are on their way or held. Later parcels arrive.
+func (f *flow) dropAll() {
 	n := f.from.net
 	n.held = slices.DeleteFunc(n.held, func(held *flow) bool { return held == f })
 	f.lost += len(f.queue) - f.due // held parcels are not on the agenda
 	f.queue, f.due, f.cut = nil, 0, time.Time{}
 }
 
-// arrival returns the arrival time of a packet that is sent now and takes this time.
-func arrival(from, to *Host, takes time.Duration) time.Time {
-	return to.resumes(from.resumes(time.Now()).Add(takes))
+// arrivalTime returns the arrival time of a packet that is sent now and takes this time.
+func arrivalTime(from, to *Host, takes time.Duration) time.Time {
+	return to.resumeTime(from.resumeTime(time.Now()).Add(takes))
 }
 
-func (f *flow) void() bool { return false }
+func (f *flow) isVoid() bool { return false }
 
 // occur handles the arrival of the first parcel on its way.
 func (f *flow) occur() {
@@ -305,9 +305,9 @@ func (f *flow) occur() {
 		}
 	case !f.resumes.IsZero() && time.Now().Before(f.resumes):
 		n.schedule(f)
-	case f.to.resumes(time.Now()).After(time.Now()): // paused since it was sent
-		f.last = later(f.to.resumes(time.Now()), f.last.Add(1))
-		n.at(f.last, f.link.number, false, f)
+	case f.to.resumeTime(time.Now()).After(time.Now()): // paused since it was sent
+		f.last = laterTime(f.to.resumeTime(time.Now()), f.last.Add(1))
+		n.addEvent(f.last, f.link.number, false, f)
 	case len(f.queue) > 0:
 		p := f.queue[0]
 		f.queue[0] = nil
@@ -319,7 +319,7 @@ func (f *flow) occur() {
 		if !f.link.rejects {
 			p.arrive()
 		} else if m, ok := p.(*message); ok {
-			m.from.reset()
+			m.from.handleReset()
 		}
 	}
 }
@@ -334,16 +334,16 @@ type datagram struct {
 
 func (n *Network) sendDatagram(d *datagram) {
 	d.link = n.link(d.from, d.to)
-	if d.link.cut || d.link.rejects || d.link.lost() {
+	if d.link.cut || d.link.rejects || d.link.drawLoss() {
 		return
 	}
-	n.at(arrival(d.from, d.to, d.link.delay()), d.link.number, false, d)
-	if d.link.doubled() {
-		n.at(arrival(d.from, d.to, d.link.delay()), d.link.number, false, d)
+	n.addEvent(arrivalTime(d.from, d.to, d.link.delay()), d.link.number, false, d)
+	if d.link.drawDuplicate() {
+		n.addEvent(arrivalTime(d.from, d.to, d.link.delay()), d.link.number, false, d)
 	}
 }
 
-func (d *datagram) void() bool { return false }
+func (d *datagram) isVoid() bool { return false }
 
 func (d *datagram) occur() {
 	n := d.from.net
@@ -353,8 +353,8 @@ func (d *datagram) occur() {
 		if len(n.parked) < maxParked {
 			n.parked = append(n.parked, d)
 		}
-	case d.to.resumes(time.Now()).After(time.Now()): // paused since it was sent
-		n.at(d.to.resumes(time.Now()), d.link.number, false, d)
+	case d.to.resumeTime(time.Now()).After(time.Now()): // paused since it was sent
+		n.addEvent(d.to.resumeTime(time.Now()), d.link.number, false, d)
 	default:
 		d.deliver()
 	}
@@ -371,7 +371,7 @@ func (n *Network) release() {
 		}
 		if f.stream && !f.cut.IsZero() {
 			f.resumes = nextResend(f.cut, time.Now()).Add(n.link(f.from, f.to).Latency)
-			f.last = later(f.last, f.resumes)
+			f.last = laterTime(f.last, f.resumes)
 		}
 		for ; f.due > 0; f.due-- {
 			n.schedule(f)
@@ -399,7 +399,7 @@ func nextResend(lost, now time.Time) time.Time {
 	return next
 }
 
-func later(a, b time.Time) time.Time {
+func laterTime(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
@@ -461,7 +461,7 @@ func await(changed <-chan struct{}, deadline time.Time) {
 	}
 }
 
-// passed reports whether a deadline has passed. The zero deadline never passes.
-func passed(deadline time.Time) bool {
+// hasPassed reports whether a deadline has passed. The zero deadline never passes.
+func hasPassed(deadline time.Time) bool {
 	return !deadline.IsZero() && !time.Now().Before(deadline)
 }

@@ -70,8 +70,8 @@ const (
 	milli  = time.Millisecond
 )
 
-// pair returns the ends of a stream between hosts a and b.
-func pair(t *testing.T, n *weirtest.Network) (a, b net.Conn) {
+// newStream returns the ends of a stream between hosts a and b.
+func newStream(t *testing.T, n *weirtest.Network) (a, b net.Conn) {
 	t.Helper()
 	l, p, err := n.Host("b").Network().Listen(t.Context(), "b:0")
 	require.NoError(t, err)
@@ -84,8 +84,8 @@ func pair(t *testing.T, n *weirtest.Network) (a, b net.Conn) {
 	return a, b
 }
 
-// took returns the time since start, to the millisecond.
-func took(start time.Time) time.Duration { return time.Since(start).Round(milli) }
+// elapsed returns the time since start, to the millisecond.
+func elapsed(start time.Time) time.Duration { return time.Since(start).Round(milli) }
 
 func TestStream(t *testing.T) {
 	link := weirtest.Link{Latency: 10 * milli}
@@ -93,18 +93,18 @@ func TestStream(t *testing.T) {
 	for promise, check := range map[string]func(t *testing.T, n *weirtest.Network){
 		"a dial takes a round trip, and bytes one latency": func(t *testing.T, n *weirtest.Network) {
 			start := time.Now()
-			a, b := pair(t, n)
-			require.Equal(t, 20*milli, took(start))
+			a, b := newStream(t, n)
+			require.Equal(t, 20*milli, elapsed(start))
 			go a.Write([]byte("hi"))
 			k, err := b.Read(buf)
 			require.NoError(t, err)
 			require.Equal(t, "hi", string(buf[:k]))
-			require.Equal(t, 30*milli, took(start))
+			require.Equal(t, 30*milli, elapsed(start))
 			require.Equal(t, a.LocalAddr().String(), b.RemoteAddr().String())
 			require.Equal(t, b.LocalAddr().String(), a.RemoteAddr().String())
 		},
 		"bytes arrive whole and in order over a bad link": func(t *testing.T, n *weirtest.Network) {
-			a, b := pair(t, n)
+			a, b := newStream(t, n)
 			n.SetLink("a", "b", weirtest.Link{Latency: milli, Jitter: 50 * milli, Loss: 0.3})
 			sent := make([]byte, 1<<20)
 			for i := range sent {
@@ -123,12 +123,12 @@ func TestStream(t *testing.T) {
 			require.True(t, bytes.Equal(sent, got))
 		},
 		"a write blocks when the buffer is full, until its deadline": func(t *testing.T, n *weirtest.Network) {
-			a, b := pair(t, n)
+			a, b := newStream(t, n)
 			require.NoError(t, a.SetWriteDeadline(time.Now().Add(second)))
 			start := time.Now()
 			k, err := a.Write(buf)
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-			require.Equal(t, second, took(start))
+			require.Equal(t, second, elapsed(start))
 			require.Equal(t, 256<<10, k)
 			require.NoError(t, a.SetWriteDeadline(time.Now().Add(second)))
 			k, err = a.Write(buf)
@@ -141,17 +141,17 @@ func TestStream(t *testing.T) {
 			require.NoError(t, b.Close())
 		},
 		"a read ends at its deadline, also one that is set meanwhile": func(t *testing.T, n *weirtest.Network) {
-			a, _ := pair(t, n)
+			a, _ := newStream(t, n)
 			start := time.Now()
 			time.AfterFunc(second, func() { a.SetReadDeadline(time.Now().Add(second)) })
 			_, err := a.Read(buf)
 			var timeout net.Error
 			require.ErrorAs(t, err, &timeout)
 			require.True(t, timeout.Timeout())
-			require.Equal(t, 2*second, took(start))
+			require.Equal(t, 2*second, elapsed(start))
 		},
 		"a cut holds bytes until they are resent after it has healed, in order": func(t *testing.T, n *weirtest.Network) {
-			a, b := pair(t, n)
+			a, b := newStream(t, n)
 			n.Cut("a", "b")
 			start := time.Now()
 			a.Write([]byte("one "))
@@ -162,10 +162,10 @@ func TestStream(t *testing.T) {
 			_, err := io.ReadFull(b, buf[:7])
 			require.NoError(t, err)
 			require.Equal(t, "one two", string(buf[:7]))
-			require.Equal(t, 102200*milli+2*10*milli, took(start), "resent after 0.2, 0.4, 0.8, ... s")
+			require.Equal(t, 102200*milli+2*10*milli, elapsed(start), "resent after 0.2, 0.4, 0.8, ... s")
 		},
 		"a cut holds one direction only": func(t *testing.T, n *weirtest.Network) {
-			a, b := pair(t, n)
+			a, b := newStream(t, n)
 			n.Cut("a", "b")
 			b.Write([]byte("x"))
 			_, err := a.Read(buf)
@@ -178,10 +178,10 @@ func TestStream(t *testing.T) {
 			defer cancel()
 			_, err := n.Host("a").Network().Dial(ctx, "b:1")
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.Equal(t, second, took(start))
+			require.Equal(t, second, elapsed(start))
 			_, err = n.Host("a").Network().Dial(t.Context(), "b:1")
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-			require.Equal(t, 128*second, took(start))
+			require.Equal(t, 128*second, elapsed(start))
 		},
 		"a kill ends the dials of its host": func(t *testing.T, n *weirtest.Network) {
 			n.Cut("a", "b")
@@ -189,7 +189,7 @@ func TestStream(t *testing.T) {
 			start := time.Now()
 			_, err := n.Host("a").Network().Dial(t.Context(), "b:1")
 			require.ErrorIs(t, err, net.ErrClosed)
-			require.Equal(t, second, took(start))
+			require.Equal(t, second, elapsed(start))
 		},
 		"a dial to a closed port is refused": func(t *testing.T, n *weirtest.Network) {
 			n.Host("b")
@@ -199,7 +199,7 @@ func TestStream(t *testing.T) {
 			require.ErrorIs(t, err, syscall.EHOSTUNREACH)
 		},
 		"a freeze holds both directions until the thaw": func(t *testing.T, n *weirtest.Network) {
-			a, b := pair(t, n)
+			a, b := newStream(t, n)
 			start := time.Now()
 			n.Host("b").Freeze()
 			a.Write([]byte("x"))
@@ -209,10 +209,10 @@ func TestStream(t *testing.T) {
 			require.NoError(t, err)
 			_, err = b.Read(buf)
 			require.NoError(t, err)
-			require.Equal(t, second+10*milli, took(start))
+			require.Equal(t, second+10*milli, elapsed(start))
 		},
-		"a kill breaks streams after what was sent, and the port is free again": func(t *testing.T, n *weirtest.Network) {
-			a, b := pair(t, n)
+		"a kill breaks streams after the sent data, and frees the port": func(t *testing.T, n *weirtest.Network) {
+			a, b := newStream(t, n)
 			old := n.Host("b").Network()
 			b.Write([]byte("last"))
 			n.Host("b").Kill()
@@ -230,8 +230,8 @@ func TestStream(t *testing.T) {
 			_, _, err = n.Host("b").Network().Listen(t.Context(), ":1")
 			require.ErrorIs(t, err, syscall.EADDRINUSE)
 		},
-		"what a frozen host sends is lost if it is killed": func(t *testing.T, n *weirtest.Network) {
-			a, b := pair(t, n)
+		"data of a frozen host is lost if the host is killed": func(t *testing.T, n *weirtest.Network) {
+			a, b := newStream(t, n)
 			n.Host("b").Freeze()
 			b.Write([]byte("never"))
 			time.Sleep(second)
@@ -241,7 +241,7 @@ func TestStream(t *testing.T) {
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 		},
 		"a close ends reads with an end of file, and breaks writes": func(t *testing.T, n *weirtest.Network) {
-			a, b := pair(t, n)
+			a, b := newStream(t, n)
 			require.NoError(t, a.Close())
 			require.ErrorIs(t, a.Close(), net.ErrClosed)
 			_, err := b.Read(buf)
@@ -249,7 +249,7 @@ func TestStream(t *testing.T) {
 			_, err = b.Write([]byte("x"))
 			require.ErrorIs(t, err, syscall.EPIPE)
 		},
-		"a closed listener ends Accept and breaks those that wait": func(t *testing.T, n *weirtest.Network) {
+		"a closed listener ends Accept and breaks waiting streams": func(t *testing.T, n *weirtest.Network) {
 			l, _, err := n.Host("b").Network().Listen(t.Context(), ":7")
 			require.NoError(t, err)
 			c, err := n.Host("a").Network().Dial(t.Context(), "b:7")
@@ -260,8 +260,8 @@ func TestStream(t *testing.T) {
 			_, err = l.Accept()
 			require.ErrorIs(t, err, net.ErrClosed)
 		},
-		"a break ends a stream at both ends at once, and what is on its way is lost": func(t *testing.T, n *weirtest.Network) {
-			a, b := pair(t, n)
+		"a break ends a stream at both ends at once, and loses data on its way": func(t *testing.T, n *weirtest.Network) {
+			a, b := newStream(t, n)
 			_, err := a.Write([]byte("lost"))
 			require.NoError(t, err)
 			start := time.Now()
@@ -274,9 +274,9 @@ func TestStream(t *testing.T) {
 				require.ErrorIs(t, err, syscall.ECONNRESET)
 				require.NoError(t, end.Close())
 			}
-			require.Zero(t, took(start))
+			require.Zero(t, elapsed(start))
 			n.Heal()
-			a, b = pair(t, n)
+			a, b = newStream(t, n)
 			_, err = a.Write([]byte("new"))
 			require.NoError(t, err)
 			k, err := b.Read(buf)
@@ -284,7 +284,7 @@ func TestStream(t *testing.T) {
 			require.Equal(t, "new", string(buf[:k]))
 		},
 		"a break ends a stream of which one end is closed": func(t *testing.T, n *weirtest.Network) {
-			a, b := pair(t, n)
+			a, b := newStream(t, n)
 			_, err := a.Write([]byte("lost"))
 			require.NoError(t, err)
 			require.NoError(t, a.Close())

@@ -35,7 +35,7 @@ func (c *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
 		switch {
 		case c.closed || c.process.dead:
 			return fail(net.ErrClosed)
-		case passed(c.readDeadline):
+		case hasPassed(c.readDeadline):
 			return fail(os.ErrDeadlineExceeded)
 		case len(c.queue) > 0:
 			p := c.queue[0]
@@ -61,7 +61,7 @@ func (c *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	switch {
 	case c.closed || c.process.dead:
 		return fail(net.ErrClosed)
-	case passed(c.writeDeadline):
+	case hasPassed(c.writeDeadline):
 		return fail(os.ErrDeadlineExceeded)
 	case len(b) > maxPacket:
 		return fail(syscall.EMSGSIZE)

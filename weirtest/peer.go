@@ -14,25 +14,25 @@ import (
 // peer is the contact of one member, the owner, with another member. It implements
 // cluster.Peer.
 type peer struct {
-	owner, to *member
-	out       flow
-	answered  time.Time     // when it last answered
-	delay     time.Duration // the last delay that it reported, or the time of its first pong
-	owed      time.Time     // the time of its first unanswered request, if no message has come since
-	pings     int           // number of pings without a pong
-	waits     time.Time     // since when the first of these pings waits, or when the last pong arrived if that is later
-	pinged    time.Time     // when the last ping was sent
-	noted     time.Time     // when the last ping with a pong was sent
-	merged    *gossip       // the last gossip that was merged
-	feed      detect.Feed   // state of the rows that are sent to it
-	feeding   bool          // more rows will be sent at a time
-	used      time.Time     // when it was last asked, while it was not watched
-	asks      map[uint64]*ask
-	trips     detect.RoundTrips
-	conn      uint64    // number of the connection on which the owner asks it now
-	open      uint64    // lowest number of a connection on which it can ask the owner
-	newest    uint64    // highest number of a connection on which it has sent a message
-	came      time.Time // when such a connection last brought a message
+	owner, to   *member
+	out         flow
+	answered    time.Time     // when it last answered
+	delay       time.Duration // the last delay that it reported, or the time of its first pong
+	owed        time.Time     // the time of its first unanswered request, if no message has come since
+	pings       int           // number of pings without a pong
+	waits       time.Time     // since when the first of these pings waits, or when the last pong arrived if that is later
+	pinged      time.Time     // when the last ping was sent
+	noted       time.Time     // when the last ping with a pong was sent
+	merged      *gossip       // the last gossip that was merged
+	feed        detect.Feed   // state of the rows that are sent to it
+	feeding     bool          // more rows will be sent at a time
+	used        time.Time     // when it was last asked, while it was not watched
+	asks        map[uint64]*ask
+	trips       detect.RoundTrips
+	conn        uint64    // number of the connection on which the owner asks it now
+	open        uint64    // lowest number of a connection on which it can ask the owner
+	newest      uint64    // highest number of a connection on which it has sent a message
+	lastArrival time.Time // when such a connection last brought a message
 
 	welcome  bool    // it is of another region, and may be asked
 	abroad   bool    // it is of another region, or the owner assumed so
@@ -65,13 +65,13 @@ func (p *peer) isConnected() bool {
 
 // message is a message of a peer.
 type message struct {
-	from  *peer
-	kind  kind
-	conn  uint64  // the connection on which the sender asks; of a pong, the lowest that is open at its sender
-	id    uint64  // the number of the request or ping; zero for a request without a response
-	body  []byte  // of a request or an answer
-	known *gossip // gossip of the sender
-	rows  []detect.Row
+	from   *peer
+	kind   kind
+	conn   uint64  // the connection on which the sender asks; of a pong, the lowest that is open at its sender
+	id     uint64  // the number of the request or ping; zero for a request without a response
+	body   []byte  // of a request or an answer
+	gossip *gossip // gossip of the sender
+	rows   []detect.Row
 	// chosen reports whether the sender itself has chosen to watch the receiver; of a
 	// ping.
 	chosen bool
@@ -98,14 +98,16 @@ const (
 	refused // the request to ask is refused
 )
 
-// asks reports whether a message uses the connection that its sender has opened. Other
-// messages return on the connection of the receiver.
-func (k kind) asks() bool { return k == ping || k == news || k == rows || k == request || k == reach }
+// usesOwnConnection reports whether a message uses the connection that its sender has
+// opened. Other messages return on the connection of the receiver.
+func (k kind) usesOwnConnection() bool {
+	return k == ping || k == news || k == rows || k == request || k == reach
+}
 
 // send sends a message. The caller must hold n.mu.
 func (p *peer) send(m message) {
 	m.from = p
-	if m.kind.asks() {
+	if m.kind.usesOwnConnection() {
 		m.conn = p.conn
 	}
 	p.owner.net.send(&p.out, &m)
@@ -133,8 +135,8 @@ func (m *message) arrive() {
 	if !m.dialled.IsZero() && time.Since(m.dialled) > dialWithin {
 		return // the connection was never opened
 	}
-	if m.kind.asks() {
-		there.brought(m.conn)
+	if m.kind.usesOwnConnection() {
+		there.recordArrival(m.conn)
 	}
 	if m.kind != reset {
 		there.setRefused(false)
@@ -149,48 +151,48 @@ func (m *message) arrive() {
 	switch m.kind {
 	case ping:
 		if m.chosen {
-			there.owner.note(there.owner.table.RecordWatcher(there.to.name, time.Now()))
+			there.owner.recordChange(there.owner.table.RecordWatcher(there.to.name, time.Now()))
 		}
 		if there.isConnected() {
 			there.owner.table.RecordAnswer(there.to.name, m.answered)
-			there.merge(m.known)
+			there.merge(m.gossip)
 		} else {
 			there.ping() // the gossip of the peer is merged once the peer has answered
 		}
-		there.send(message{kind: pong, id: m.id, conn: there.open, known: there.owner.known(), late: there.owner.table.Delay()})
+		there.send(message{kind: pong, id: m.id, conn: there.open, gossip: there.owner.currentGossip(), late: there.owner.table.Delay()})
 	case pong:
 		there.pong(m)
 		there.reconnect(m.conn)
 	case news:
 		if there.isConnected() {
-			there.merge(m.known)
+			there.merge(m.gossip)
 		}
 	case rows:
-		there.owner.note(there.owner.table.Merge(from.owner.name, m.rows))
+		there.owner.recordChange(there.owner.table.Merge(from.owner.name, m.rows))
 		there.owner.refresh()
 	case request:
-		there.owner.take(happening{from: there, id: m.id, request: m.body})
+		there.owner.enqueue(handlerItem{from: there, id: m.id, request: m.body})
 	case answer:
 		there.settle(m.id, m.body, nil)
 	case reset:
-		there.reset()
+		there.handleReset()
 	}
 }
 
-// brought records a message on a connection on which the other side asks. If the
+// recordArrival records a message on a connection on which the other side asks. If the
 // connection brought no message for long, this side has closed it meanwhile: after a cut,
 // TCP sends the earlier data again, and no process reads it. A frozen host reads the data
 // in its socket when it thaws.
-func (p *peer) brought(conn uint64) {
+func (p *peer) recordArrival(conn uint64) {
 	idle := idleFor
 	if p.abroad {
 		idle = idleAbroad
 	}
-	if conn <= p.newest && !p.came.IsZero() && time.Since(later(p.came, p.owner.host.thawed)) >= idle {
+	if conn <= p.newest && !p.lastArrival.IsZero() && time.Since(laterTime(p.lastArrival, p.owner.host.thawed)) >= idle {
 		p.open, p.admitted = conn+1, false
 	}
 	p.newest = max(p.newest, conn)
-	p.came = time.Now()
+	p.lastArrival = time.Now()
 }
 
 // reconnect continues on a connection that is open at the other side, if the present
@@ -218,16 +220,16 @@ func (p *peer) ping() {
 	m.table.RecordPing(p.to.name, m.pings, now)
 	m.table.Examine(p.to.name, now)
 	_, chosen := m.table.IsWatched(p.to.name)
-	p.send(message{kind: ping, id: m.pings, known: m.known(), answered: p.answered, chosen: chosen})
+	p.send(message{kind: ping, id: m.pings, gossip: m.currentGossip(), answered: p.answered, chosen: chosen})
 }
 
-// tell sends the gossip of this member to every member that it watches and is connected
-// to, except the member that sent the news.
-func (m *member) tell(from *peer) {
-	known := m.known()
+// sendGossip sends the gossip of this member to every member that it watches and is
+// connected to, except the member that sent the news.
+func (m *member) sendGossip(from *peer) {
+	known := m.currentGossip()
 	for _, p := range inOrder(m.peers) {
 		if watched, _ := m.table.IsWatched(p.to.name); watched && p != from && p.isConnected() {
-			p.send(message{kind: news, known: known})
+			p.send(message{kind: news, gossip: known})
 		}
 	}
 }
@@ -246,24 +248,24 @@ func (p *peer) pong(pong *message) {
 	p.pings--
 	p.waits = now
 	took, inTime, changed := m.table.RecordPong(p.to.name, pong.id, now)
-	m.note(changed)
+	m.recordChange(changed)
 	if p.answered.IsZero() {
 		p.delay = max(p.delay, took)
 	}
 	p.noted = now.Add(-took)
-	p.reacted(took)
-	p.merge(pong.known)
+	p.recordReaction(took)
+	p.merge(pong.gossip)
 	if inTime {
-		m.hear()
+		m.notifyAnswered()
 	}
-	if !p.isConnected() && m.has(p.to.name) {
+	if !p.isConnected() && m.inRoster(p.to.name) {
 		p.ping()
 	}
 	m.progress.wake()
 }
 
-// reacted records an answer that arrived this long after its request.
-func (p *peer) reacted(took time.Duration) {
+// recordReaction records an answer that arrived this long after its request.
+func (p *peer) recordReaction(took time.Duration) {
 	m := p.owner
 	p.trips.Record(took)
 	p.answered, p.owed = time.Now(), time.Time{}
@@ -271,13 +273,13 @@ func (p *peer) reacted(took time.Duration) {
 		return
 	}
 	m.table.RecordAnswer(p.to.name, p.answered)
-	m.note(m.table.RecordMessage(p.to.name))
+	m.recordChange(m.table.RecordMessage(p.to.name))
 	m.refresh()
 }
 
-// unanswered records a request that timed out. The peer has stalled after some time,
+// recordTimeout records a request that timed out. The peer has stalled after some time,
 // unless a message arrives.
-func (p *peer) unanswered(sent time.Time) {
+func (p *peer) recordTimeout(sent time.Time) {
 	if p.answered.After(sent) || !p.owed.IsZero() {
 		return
 	}
@@ -286,38 +288,38 @@ func (p *peer) unanswered(sent time.Time) {
 	p.ping()
 	timeout := max(detect.StallTimeout, p.trips.Timeout())
 	due := sent.Add(timeout)
-	p.owner.net.at(due, p.out.link.number, true, stall{p, sent, timeout, due})
+	p.owner.net.addEvent(due, p.out.link.number, true, stall{p, sent, timeout, due})
 }
 
 // stall is a look at a peer that has left a request unanswered.
 type stall struct {
-	of      *peer
+	peer    *peer
 	sent    time.Time
 	timeout time.Duration
 	due     time.Time
 }
 
-func (s stall) void() bool {
-	return s.of.owner.closed || !s.of.owed.Equal(s.sent) || !s.of.isConnected()
+func (s stall) isVoid() bool {
+	return s.peer.owner.closed || !s.peer.owed.Equal(s.sent) || !s.peer.isConnected()
 }
 
 func (s stall) occur() {
-	m, now := s.of.owner, time.Now()
+	m, now := s.peer.owner, time.Now()
 	switch {
-	case m.stoodStill():
-		m.net.at(m.catchesUp(), s.of.out.link.number, true, s)
-	case m.table.CheckStall(s.of.to.name, s.sent, s.timeout, s.due, now):
+	case m.isPaused():
+		m.net.addEvent(m.catchUpTime(), s.peer.out.link.number, true, s)
+	case m.table.CheckStall(s.peer.to.name, s.sent, s.timeout, s.due, now):
 		m.stale = true
 		m.refresh()
 	default:
 		s.due = now.Add(lookEvery)
-		m.net.at(s.due, s.of.out.link.number, true, s)
+		m.net.addEvent(s.due, s.peer.out.link.number, true, s)
 	}
 }
 
-// hear makes serve notify the handler that a member has answered in time.
-func (m *member) hear() {
-	m.heard = true
+// notifyAnswered makes serve notify the handler that a member has answered in time.
+func (m *member) notifyAnswered() {
+	m.hasAnswers = true
 	m.wake()
 }
 
@@ -326,7 +328,7 @@ func (p *peer) merge(g *gossip) {
 	if g != p.merged {
 		p.merged = g
 		if p.owner.merge(g) && p.owner.table.IsSparse() {
-			p.owner.tell(p) // in a small cluster, the peer has sent it to all members
+			p.owner.sendGossip(p) // in a small cluster, the peer has sent it to all members
 		}
 	}
 	p.owner.refresh()
@@ -334,15 +336,15 @@ func (p *peer) merge(g *gossip) {
 
 // ask is a request without an answer.
 type ask struct {
-	to      *peer
-	request []byte
-	sent    time.Time
-	wait    time.Duration
-	over    bool // answer or err is set, or the caller has given up
-	heard   bool // the caller must notify the handler that the request was answered in time
-	answer  []byte
-	err     error
-	done    chan struct{} // has room for the value that reports the end of the request
+	to         *peer
+	request    []byte
+	sent       time.Time
+	wait       time.Duration
+	over       bool // answer or err is set, or the caller has given up
+	mustNotify bool // the caller must notify the handler that the request was answered in time
+	answer     []byte
+	err        error
+	done       chan struct{} // has room for the value that reports the end of the request
 }
 
 // Ask implements cluster.Peer.
@@ -356,17 +358,17 @@ func (p *peer) Ask(ctx context.Context, body, dst []byte, wait time.Duration) ([
 	}
 	m := p.owner
 	m.net.mu.Lock()
-	if err := p.ready(); err != nil {
+	if err := p.checkReady(); err != nil {
 		m.net.mu.Unlock()
 		return dst, err
 	}
 	m.asks++
-	dialled := p.use()
+	dialled := p.recordUse()
 	a := &ask{to: p, request: slices.Clone(body), sent: time.Now(), wait: wait, done: make(chan struct{}, 1)}
 	p.asks[m.asks] = a
 	p.send(message{kind: request, id: m.asks, body: slices.Clone(body), dialled: dialled}) // the handler there may write to its copy
-	p.order()
-	m.net.at(a.sent.Add(wait), p.out.link.number, true, a)
+	p.sortRequest()
+	m.net.addEvent(a.sent.Add(wait), p.out.link.number, true, a)
 	m.net.mu.Unlock()
 
 	select {
@@ -380,15 +382,16 @@ func (p *peer) Ask(ctx context.Context, body, dst []byte, wait time.Duration) ([
 			return dst, ctx.Err()
 		}
 	}
-	if a.heard {
+	if a.mustNotify {
 		m.handler.Answered()
 	}
 	return append(dst, a.answer...), a.err
 }
 
-// order moves the request that was just sent among the requests of this instant, which it
-// sorts by contents. The seed does not determine which of the asking goroutines is first.
-func (p *peer) order() {
+// sortRequest moves the request that was just sent among the requests of this instant,
+// which it sorts by contents. The seed does not determine which of the asking goroutines
+// is first.
+func (p *peer) sortRequest() {
 	q := p.out.queue
 	for i := len(q) - 1; i > 0; i-- {
 		last, before := q[i].(*message), q[i-1].(*message)
@@ -407,20 +410,20 @@ func (a *ask) finish(answer []byte, err error) {
 	a.done <- struct{}{}
 }
 
-func (a *ask) void() bool { return a.over }
+func (a *ask) isVoid() bool { return a.over }
 
 // occur handles the end of the wait.
 func (a *ask) occur() {
-	if m := a.to.owner; m.stoodStill() {
-		m.net.at(m.catchesUp(), a.to.out.link.number, true, a)
+	if m := a.to.owner; m.isPaused() {
+		m.net.addEvent(m.catchUpTime(), a.to.out.link.number, true, a)
 		return
-	} else if until := a.sent.Add(a.wait + m.host.pauses.within(a.sent, time.Now())); time.Now().Before(until) {
-		m.net.at(until, a.to.out.link.number, true, a) // the process did not run for all of that time
+	} else if until := a.sent.Add(a.wait + m.host.pauses.pausedBetween(a.sent, time.Now())); time.Now().Before(until) {
+		m.net.addEvent(until, a.to.out.link.number, true, a) // the process did not run for all of that time
 		return
 	}
 	a.to.owner.stats.Timeouts++
 	if !a.to.abroad {
-		a.to.unanswered(a.sent)
+		a.to.recordTimeout(a.sent)
 	}
 	a.finish(nil, cluster.ErrTimeout)
 }
@@ -431,13 +434,13 @@ func (p *peer) Tell(body []byte) {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
 	if len(body) <= cluster.MaxMessage && !m.closed && len(p.out.queue) < askBound {
-		p.send(message{kind: request, body: slices.Clone(body), dialled: p.use()})
+		p.send(message{kind: request, body: slices.Clone(body), dialled: p.recordUse()})
 	}
 }
 
-// use records a request to a member that is not watched. It returns the present time if a
-// connection must be opened for the request, because there is none or it rests.
-func (p *peer) use() (dialled time.Time) {
+// recordUse records a request to a member that is not watched. It returns the present
+// time if a connection must be opened for the request, because there is none or it rests.
+func (p *peer) recordUse() (dialled time.Time) {
 	if watched, _ := p.owner.table.IsWatched(p.to.name); watched || p.abroad {
 		return time.Time{}
 	}
@@ -468,8 +471,8 @@ func (p *peer) Protocol() cluster.Protocol {
 
 var spoken = cluster.Protocol{Version: cluster.Version}
 
-// ready returns the reason why the peer cannot be asked, or nil.
-func (p *peer) ready() error {
+// checkReady returns the reason why the peer cannot be asked, or nil.
+func (p *peer) checkReady() error {
 	switch {
 	case p.owner.closed:
 		return cluster.ErrClosed
@@ -506,13 +509,13 @@ func (p *peer) settle(id uint64, answer []byte, err error) {
 	}
 	delete(p.asks, id)
 	if err == nil {
-		p.reacted(time.Since(a.sent))
+		p.recordReaction(time.Since(a.sent))
 	}
 	switch {
 	case !a.over:
 		if err == nil && !p.abroad && time.Since(a.sent) <= detect.MaxAnswerAge {
-			if a.heard = p.owner.resting; !a.heard {
-				p.owner.hear() // after the other items for the handler
+			if a.mustNotify = p.owner.resting; !a.mustNotify {
+				p.owner.notifyAnswered() // after the other items for the handler
 			}
 		}
 		a.finish(answer, err)
@@ -522,7 +525,7 @@ func (p *peer) settle(id uint64, answer []byte, err error) {
 		if p.abroad {
 			return
 		}
-		m.inbox = append(m.inbox, happening{from: p, request: a.request, answer: answer})
+		m.inbox = append(m.inbox, handlerItem{from: p, request: a.request, answer: answer})
 		m.wake()
 	}
 }
@@ -530,37 +533,37 @@ func (p *peer) settle(id uint64, answer []byte, err error) {
 // setRefused records whether the host of the peer refuses what is sent to it.
 func (p *peer) setRefused(refused bool) {
 	if !p.abroad {
-		p.owner.note(p.owner.table.SetRefused(p.to.name, refused))
+		p.owner.recordChange(p.owner.table.SetRefused(p.to.name, refused))
 	}
 }
 
-// reset handles the end of the peer's process: requests without an answer will not have
-// one. The first reset ends the connection, and the next one refuses a new connection. A
-// member that has started there since has replaced the peer.
-func (p *peer) reset() {
+// handleReset handles the end of the peer's process: requests without an answer will not
+// have one. The first reset ends the connection, and the next one refuses a new
+// connection. A member that has started there since has replaced the peer.
+func (p *peer) handleReset() {
 	m, name := p.owner, p.to.name
 	ended := p.isConnected()
 	p.pings, p.owed = 0, time.Time{}
-	m.note(m.table.RecordFailure(name, time.Now()))
+	m.recordChange(m.table.RecordFailure(name, time.Now()))
 	p.setRefused(!ended)
 	m.refresh()
 	if next := p.to.host.process.member; p.to.closed && next != nil && m.admits(next) && !m.view.Load().OnSide(name) {
-		m.step(func(r *detect.Roster) detect.Change { return r.Replace(name, time.Now()) })
+		m.applyEvent(func(r *detect.Roster) detect.Change { return r.Replace(name, time.Now()) })
 		m.refresh()
 	}
 	p.breakOff()
 }
 
-// broke handles the end of the connections to and from the peer, which this side notices
-// at once. Later connections bring no data of these.
-func (p *peer) broke() {
-	p.out.lose()
-	p.came = time.Time{}
+// handleBreak handles the end of the connections to and from the peer, which this side
+// notices at once. Later connections bring no data of these.
+func (p *peer) handleBreak() {
+	p.out.dropAll()
+	p.lastArrival = time.Time{}
 	if p.abroad {
-		p.dropped()
+		p.handleDrop()
 		return
 	}
-	p.reset()
+	p.handleReset()
 }
 
 // breakOff ends all requests without an answer.

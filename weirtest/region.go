@@ -55,7 +55,7 @@ func (r *region) Ask(ctx context.Context, body, dst []byte, wait time.Duration) 
 	if len(body) > cluster.MaxMessage {
 		return dst[:0], cluster.ErrTooLarge
 	}
-	at, err := r.way()
+	at, err := r.current()
 	if err != nil {
 		return dst[:0], err
 	}
@@ -64,7 +64,7 @@ func (r *region) Ask(ctx context.Context, body, dst []byte, wait time.Duration) 
 
 // Tell implements cluster.Peer.
 func (r *region) Tell(body []byte) {
-	if at, err := r.way(); err == nil {
+	if at, err := r.current(); err == nil {
 		at.Tell(body)
 	}
 }
@@ -74,14 +74,14 @@ func (r *region) Delay() time.Duration { return 0 }
 
 // Protocol implements cluster.Peer.
 func (r *region) Protocol() cluster.Protocol {
-	if _, err := r.way(); err != nil {
+	if _, err := r.current(); err != nil {
 		return cluster.Protocol{}
 	}
 	return spoken
 }
 
-// way returns the node that is asked now, or the error that there is none.
-func (r *region) way() (*peer, error) {
+// current returns the node that is asked now, or the error that there is none.
+func (r *region) current() (*peer, error) {
 	r.member.net.mu.Lock()
 	defer r.member.net.mu.Unlock()
 	switch {
@@ -99,27 +99,27 @@ func (r *region) step() {
 	case p == nil:
 		r.reach()
 	case !p.welcome || time.Since(p.answered) > patienceAbroad:
-		r.member.say("cannot reach another region", "region", r.name, "host", p.to.host.name, "error", "the node has not answered for some seconds: another one is tried")
-		r.lose()
+		r.member.warn("cannot reach another region", "region", r.name, "host", p.to.host.name, "error", "the node has not answered for some seconds: another one is tried")
+		r.giveUp()
 	default:
 		p.send(message{kind: ping})
-		r.in(pingAbroad + time.Duration(r.member.rng.Int64N(int64(pingAbroad/10))))
+		r.scheduleStep(pingAbroad + time.Duration(r.member.rng.Int64N(int64(pingAbroad/10))))
 	}
 }
 
 // turn is a step of a region on the agenda.
 type turn struct {
-	of     *region
+	region *region
 	number uint64
 }
 
-func (t turn) void() bool { return t.of.member.closed || t.of.turn != t.number }
-func (t turn) occur()     { t.of.step() }
+func (t turn) isVoid() bool { return t.region.member.closed || t.region.turn != t.number }
+func (t turn) occur()       { t.region.step() }
 
-// in schedules the next step after d.
-func (r *region) in(d time.Duration) {
+// scheduleStep schedules the next step after d.
+func (r *region) scheduleStep(d time.Duration) {
 	r.turn++
-	r.member.net.at(time.Now().Add(d), r.member.host.number<<16, false, turn{r, r.turn})
+	r.member.net.addEvent(time.Now().Add(d), r.member.host.number<<16, false, turn{r, r.turn})
 }
 
 // reach tries a random host of those that failed least often.
@@ -135,16 +135,16 @@ func (r *region) reach() {
 		}
 	}
 	if len(best) == 0 {
-		m.say("cannot reach another region", "region", r.name, "error", fmt.Sprintf("no host has the names %q", r.entries))
-		r.in(r.pause())
+		m.warn("cannot reach another region", "region", r.name, "error", fmt.Sprintf("no host has the names %q", r.entries))
+		r.scheduleStep(r.pause())
 		return
 	}
 	h := best[m.rng.IntN(len(best))]
 	there := h.process.member
 	if there == nil {
-		m.say("cannot reach another region", "region", r.name, "host", h.name, "error", "no cluster runs there")
+		m.warn("cannot reach another region", "region", r.name, "host", h.name, "error", "no cluster runs there")
 		r.misses[h]++
-		r.in(r.pause())
+		r.scheduleStep(r.pause())
 		return
 	}
 	p := m.foreign(there)
@@ -153,17 +153,17 @@ func (r *region) reach() {
 		p.reaching = true
 		p.send(message{kind: reach, body: []byte(r.name)})
 	}
-	r.in(patienceAbroad)
+	r.scheduleStep(patienceAbroad)
 }
 
-// reached handles the welcome of at.
-func (r *region) reached() {
+// handleWelcome handles the welcome of at.
+func (r *region) handleWelcome() {
 	r.at.welcome, r.at.answered, r.since = true, time.Now(), time.Now()
 	r.step()
 }
 
-// lose gives up the node that is asked, or was to be asked.
-func (r *region) lose() {
+// giveUp gives up the node that is asked, or was to be asked.
+func (r *region) giveUp() {
 	p := r.at
 	if p.answered.After(r.since) && p.welcome {
 		clear(r.misses)
@@ -172,7 +172,7 @@ func (r *region) lose() {
 	r.misses[p.to.host]++
 	r.at, p.region, p.welcome = nil, nil, false
 	p.breakOff()
-	r.in(r.pause())
+	r.scheduleStep(r.pause())
 }
 
 // pause returns the wait before the next attempt.
@@ -190,26 +190,26 @@ func (r *region) pause() time.Duration {
 func (m *message) cross(there *peer) {
 	switch m.kind {
 	case reach:
-		reason, problem := there.owner.refuses(there.to, string(m.body))
+		reason, problem := there.owner.refusal(there.to, string(m.body))
 		if there.admitted = problem == ""; there.admitted {
 			there.send(message{kind: welcome})
 			return
 		}
 		if reason != "" {
 			there.owner.refused[reason]++
-			there.owner.say("refused a peer", "reason", reason, "addr", there.to.host.name, "error", problem)
+			there.owner.warn("refused a peer", "reason", reason, "addr", there.to.host.name, "error", problem)
 		}
 		there.send(message{kind: refused, body: []byte(problem)})
 	case welcome:
 		there.reaching = false
 		if there.region != nil && !there.welcome {
-			there.region.reached()
+			there.region.handleWelcome()
 		}
 	case refused:
 		there.reaching = false
 		if r := there.region; r != nil {
-			r.member.say("cannot reach another region", "region", r.name, "host", there.to.host.name, "error", string(m.body))
-			r.lose()
+			r.member.warn("cannot reach another region", "region", r.name, "host", there.to.host.name, "error", string(m.body))
+			r.giveUp()
 		}
 	case ping:
 		there.send(message{kind: pong})
@@ -217,27 +217,27 @@ func (m *message) cross(there *peer) {
 		there.answered = time.Now()
 	case request:
 		if there.admitted {
-			there.owner.take(happening{from: there, id: m.id, request: m.body})
+			there.owner.enqueue(handlerItem{from: there, id: m.id, request: m.body})
 		}
 	case answer:
 		there.settle(m.id, m.body, nil)
 	case reset:
-		there.dropped()
+		there.handleDrop()
 	}
 }
 
-// dropped handles the end of the connection with a member of another region.
-func (p *peer) dropped() {
+// handleDrop handles the end of the connection with a member of another region.
+func (p *peer) handleDrop() {
 	p.admitted, p.reaching = false, false
 	if p.region != nil {
-		p.region.lose()
+		p.region.giveUp()
 	}
 }
 
-// refuses returns the problem because of which a node that requests a region may not ask
+// refusal returns the problem because of which a node that requests a region may not ask
 // here, and the reason under which the refusal counts, if any. The problem is empty if
 // the node may ask.
-func (m *member) refuses(from *member, region string) (reason, problem string) {
+func (m *member) refusal(from *member, region string) (reason, problem string) {
 	switch {
 	case from.config.Seed != m.config.Seed:
 		return "seed", "it has another Seed"
@@ -259,14 +259,14 @@ func (m *member) dismiss() {
 	}
 }
 
-// say logs a warning, from the goroutine that calls the handler. It does not if a warning
+// warn logs a warning, from the goroutine that calls the handler. It does not if a warning
 // with the same first attribute was logged recently.
-func (m *member) say(what string, args ...any) {
-	kind := fmt.Sprint(what, args[1])
-	if at, ok := m.said[kind]; ok && time.Since(at) < sayEvery || m.config.Logger == nil {
+func (m *member) warn(text string, args ...any) {
+	kind := fmt.Sprint(text, args[1])
+	if at, ok := m.warned[kind]; ok && time.Since(at) < sayEvery || m.config.Logger == nil {
 		return
 	}
-	m.said[kind] = time.Now()
+	m.warned[kind] = time.Now()
 	log := m.config.Logger
-	m.take(happening{say: func() { log.Warn(what, args...) }})
+	m.enqueue(handlerItem{warn: func() { log.Warn(text, args...) }})
 }

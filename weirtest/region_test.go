@@ -13,9 +13,9 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// settlers starts nodes of two regions that know each other by name: "oslo1", ... and
+// newRegions starts nodes of two regions that know each other by name: "oslo1", ... and
 // "rome1", ...
-func settlers(t *testing.T, n *weirtest.Network, perRegion int) *fleet {
+func newRegions(t *testing.T, n *weirtest.Network, perRegion int) *fleet {
 	f := newFleet(t, n)
 	regions := []string{"oslo", "rome"}
 	for i, region := range regions {
@@ -25,30 +25,30 @@ func settlers(t *testing.T, n *weirtest.Network, perRegion int) *fleet {
 		}
 		n.SetName(region+".test", hosts...)
 		for _, h := range hosts {
-			f.settle(h, region, regions[1-i])
+			f.startIn(h, region, regions[1-i])
 		}
 	}
 	return f
 }
 
-func (f *fleet) settle(host, region, other string) {
+func (f *fleet) startIn(host, region, other string) {
 	f.start(host, f.n.Host(host).Cluster(cluster.Config{
 		Region: region, Regions: map[string][]string{other: {other + ".test:7946"}},
 	}))
 }
 
-// asksAbroad sends a request from a host to another region, and returns its error.
-func (f *fleet) asksAbroad(from, region string, wait time.Duration) error {
+// askAbroad sends a request from a host to another region, and returns its error.
+func (f *fleet) askAbroad(from, region string, wait time.Duration) error {
 	_, err := f.clusters[from].Region(region).Ask(f.t.Context(), []byte("hello"), nil, wait)
 	return err
 }
 
-// reachesAbroad sends requests from a host until one is answered, and returns how long
+// awaitReach sends requests from a host until one is answered, and returns how long
 // that took.
-func (f *fleet) reachesAbroad(from, region string, within time.Duration) time.Duration {
+func (f *fleet) awaitReach(from, region string, within time.Duration) time.Duration {
 	f.t.Helper()
 	begun := time.Now()
-	for f.asksAbroad(from, region, second) != nil {
+	for f.askAbroad(from, region, second) != nil {
 		require.Less(f.t, time.Since(begun), within, "%s does not reach %s", from, region)
 		time.Sleep(10 * milli)
 	}
@@ -58,55 +58,55 @@ func (f *fleet) reachesAbroad(from, region string, within time.Duration) time.Du
 func TestSimulatedRegions(t *testing.T) {
 	for promise, check := range map[string]func(t *testing.T, n *weirtest.Network){
 		"a cut between regions holds asks, and a heal ends it": func(t *testing.T, n *weirtest.Network) {
-			f := settlers(t, n, 2)
-			f.reachesAbroad("oslo1", "rome", second)
+			f := newRegions(t, n, 2)
+			f.awaitReach("oslo1", "rome", second)
 			n.Split([]string{"oslo1", "oslo2"}, []string{"rome1", "rome2"})
-			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrTimeout)
+			require.ErrorIs(t, f.askAbroad("oslo1", "rome", second), cluster.ErrTimeout)
 			time.Sleep(4 * second)
-			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrDisconnected)
+			require.ErrorIs(t, f.askAbroad("oslo1", "rome", second), cluster.ErrDisconnected)
 			time.Sleep(time.Duration(testenv.PickFull(t, 5, 60)) * time.Minute)
-			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrDisconnected)
+			require.ErrorIs(t, f.askAbroad("oslo1", "rome", second), cluster.ErrDisconnected)
 			require.Equal(t, "oslo1-1 serving, oslo2-1 serving", f.roster("oslo1"), "the region is whole")
 			n.Heal()
-			t.Log("reached after", f.reachesAbroad("oslo1", "rome", 14*second))
+			t.Log("reached after", f.awaitReach("oslo1", "rome", 14*second))
 		},
-		"a cut in one direction is a cut for who asks, and other pairs are not cut": func(t *testing.T, n *weirtest.Network) {
-			f := settlers(t, n, 1)
-			f.settle("oslo2", "oslo", "rome")
+		"a cut in one direction cuts the asking node, and no other pair": func(t *testing.T, n *weirtest.Network) {
+			f := newRegions(t, n, 1)
+			f.startIn("oslo2", "oslo", "rome")
 			for _, h := range []string{"oslo1", "oslo2"} {
-				f.reachesAbroad(h, "rome", second)
+				f.awaitReach(h, "rome", second)
 			}
 			n.Cut("rome1", "oslo1")
 			time.Sleep(5 * second)
-			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrDisconnected)
-			require.NoError(t, f.asksAbroad("oslo2", "rome", second))
+			require.ErrorIs(t, f.askAbroad("oslo1", "rome", second), cluster.ErrDisconnected)
+			require.NoError(t, f.askAbroad("oslo2", "rome", second))
 			n.Heal()
-			f.reachesAbroad("oslo1", "rome", 14*second)
+			f.awaitReach("oslo1", "rome", 14*second)
 		},
 		"a node that starts again is reached again": func(t *testing.T, n *weirtest.Network) {
-			f := settlers(t, n, 1)
-			f.reachesAbroad("oslo1", "rome", second)
+			f := newRegions(t, n, 1)
+			f.awaitReach("oslo1", "rome", second)
 			for range 3 {
 				n.Host("rome1").Kill()
 				time.Sleep(second)
-				require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrDisconnected)
-				f.settle("rome1", "rome", "oslo")
-				f.reachesAbroad("oslo1", "rome", 3*second)
+				require.ErrorIs(t, f.askAbroad("oslo1", "rome", second), cluster.ErrDisconnected)
+				f.startIn("rome1", "rome", "oslo")
+				f.awaitReach("oslo1", "rome", 3*second)
 			}
 		},
 		"above its bound a queue to another region is full": func(t *testing.T, n *weirtest.Network) {
-			f := settlers(t, n, 1)
-			f.reachesAbroad("oslo1", "rome", second)
+			f := newRegions(t, n, 1)
+			f.awaitReach("oslo1", "rome", second)
 			n.Host("rome1").Freeze()
 			for range 1<<14 + 1 {
 				f.clusters["oslo1"].Region("rome").Tell([]byte("news"))
 			}
-			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrBusy)
+			require.ErrorIs(t, f.askAbroad("oslo1", "rome", second), cluster.ErrBusy)
 			require.EqualValues(t, 1, f.clusters["oslo1"].Stats().Dropped)
 			time.Sleep(5 * second)
-			require.ErrorIs(t, f.asksAbroad("oslo1", "rome", second), cluster.ErrDisconnected)
+			require.ErrorIs(t, f.askAbroad("oslo1", "rome", second), cluster.ErrDisconnected)
 			n.Host("rome1").Thaw()
-			f.reachesAbroad("oslo1", "rome", 14*second)
+			f.awaitReach("oslo1", "rome", 14*second)
 		},
 	} {
 		t.Run(promise, func(t *testing.T) {

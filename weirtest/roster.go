@@ -14,8 +14,8 @@ type gossip struct {
 	records []detect.Record
 }
 
-// known returns the gossip that this member sends.
-func (m *member) known() *gossip {
+// currentGossip returns the gossip that this member sends.
+func (m *member) currentGossip() *gossip {
 	if m.snapshot == nil {
 		m.snapshot = &gossip{m.roster.Records()}
 	}
@@ -24,12 +24,12 @@ func (m *member) known() *gossip {
 
 // merge merges the gossip of another member, and reports whether the roster has changed.
 func (m *member) merge(g *gossip) (changed bool) {
-	c := m.step(func(r *detect.Roster) detect.Change { return r.Merge(g.records, time.Now()) })
+	c := m.applyEvent(func(r *detect.Roster) detect.Change { return r.Merge(g.records, time.Now()) })
 	return c.Members
 }
 
-// step applies an event to the roster, as cluster.NewGossip does.
-func (m *member) step(event func(*detect.Roster) detect.Change) detect.Change {
+// applyEvent applies an event to the roster, as cluster.NewGossip does.
+func (m *member) applyEvent(event func(*detect.Roster) detect.Change) detect.Change {
 	c := event(m.roster)
 	if c.Members || c.Own || len(c.Spread) > 0 {
 		m.snapshot, m.stale = nil, true
@@ -42,16 +42,16 @@ func (m *member) step(event func(*detect.Roster) detect.Change) detect.Change {
 		}
 	}
 	if c.Own {
-		m.tell(nil)
+		m.sendGossip(nil)
 	}
 	return c
 }
 
-// note records that the connectivity table may have changed.
-func (m *member) note(changed bool) { m.stale = m.stale || changed }
+// recordChange records that the connectivity table may have changed.
+func (m *member) recordChange(changed bool) { m.stale = m.stale || changed }
 
-// has reports whether a member is in the roster, by the last view.
-func (m *member) has(name string) bool {
+// inRoster reports whether a member is in the roster, by the last view.
+func (m *member) inRoster(name string) bool {
 	_, ok := slices.BinarySearchFunc(m.view.Load().Members, name, func(m cluster.Member, name string) int {
 		return strings.Compare(m.Name, name)
 	})
@@ -62,7 +62,7 @@ func (m *member) has(name string) bool {
 func (m *member) refresh() {
 	for m.stale {
 		m.stale = false
-		m.renew()
+		m.updateView()
 	}
 	if m.spread != m.table.Version() && !m.closed {
 		m.spread = m.table.Version()
@@ -82,7 +82,7 @@ func (p *peer) sendRows() {
 		changed, upTo, wait := m.table.News(&p.feed, p.to.name, now)
 		if wait > 0 {
 			p.feeding = true // not in the instant of a tick, which may come before or after it
-			m.net.at(now.Add(wait+1), p.out.link.number, false, feeding{p})
+			m.net.addEvent(now.Add(wait+1), p.out.link.number, false, feeding{p})
 			return
 		}
 		if len(changed) == 0 {
@@ -96,14 +96,14 @@ func (p *peer) sendRows() {
 // feeding is the time at which more rows may be sent to a peer.
 type feeding struct{ to *peer }
 
-func (f feeding) void() bool { return f.to.owner.closed }
+func (f feeding) isVoid() bool { return f.to.owner.closed }
 
 func (f feeding) occur() {
 	f.to.feeding = false
 	f.to.sendRows()
 }
 
-func (m *member) renew() {
+func (m *member) updateView() {
 	now, roster := time.Now(), m.roster.Members()
 	names, living := make([]string, len(roster)), 0
 	for i, e := range roster {
@@ -126,15 +126,15 @@ func (m *member) renew() {
 	}
 }
 
-// observe simulates the reports of gossip: a member of this side is alive, and a member that no
-// member of this side has been connected to for deadAfter is dead.
+// observe simulates the reports of gossip: a member of this side is alive, and a member
+// that no member of this side has been connected to for deadAfter is dead.
 func (m *member) observe(side []bool, roster []detect.Entry, now time.Time) {
 	before := m.missing
 	m.missing = make(map[string]time.Time)
 	for i, e := range roster {
 		if side[i] {
 			if !e.Alive {
-				m.step(func(r *detect.Roster) detect.Change { return r.RecordAlive(e.Record, e.Addr, now) })
+				m.applyEvent(func(r *detect.Roster) detect.Change { return r.RecordAlive(e.Record, e.Addr, now) })
 			}
 			continue
 		}
@@ -144,19 +144,20 @@ func (m *member) observe(side []bool, roster []detect.Entry, now time.Time) {
 		}
 		m.missing[e.Name] = since
 		if e.Alive && now.Sub(since) >= deadAfter {
-			m.step(func(r *detect.Roster) detect.Change { return r.RecordDeath(e.Name, now) })
+			m.applyEvent(func(r *detect.Roster) detect.Change { return r.RecordDeath(e.Name, now) })
 		}
 	}
 }
 
-// age removes members that have been dead for a long time. It does not run in a frozen process.
-func (m *member) age(now time.Time) {
+// forgetDead removes members that have been dead for a long time. It does not run in a
+// frozen process.
+func (m *member) forgetDead(now time.Time) {
 	if m.host.frozen {
 		return
 	}
 	if pause := now.Sub(m.aged) - 2*ageEvery; pause > 0 {
 		m.roster.SkipPause(pause, now)
 	}
-	m.step(func(r *detect.Roster) detect.Change { return r.Tick(m.aged, now, m.view.Load().OnSide) })
+	m.applyEvent(func(r *detect.Roster) detect.Change { return r.Tick(m.aged, now, m.view.Load().OnSide) })
 	m.aged = now
 }

@@ -80,9 +80,9 @@ func (c *conn) arrive(port int, answered chan<- error) {
 	n.send(&peer.out, call(func() { answered <- nil }))
 }
 
-// end closes c. The peer ends once it has the written data, with an end of file if err is
-// nil. The caller must hold n.mu.
-func (c *conn) end(err error) {
+// closeWith closes c. The peer ends once it has the written data, with an end of file if
+// err is nil. The caller must hold n.mu.
+func (c *conn) closeWith(err error) {
 	if c.closed {
 		return
 	}
@@ -108,7 +108,7 @@ func (c *conn) end(err error) {
 // read. The caller must hold n.mu.
 func (c *conn) breakOff() {
 	for _, end := range []*conn{c, c.peer} {
-		end.out.lose()
+		end.out.dropAll()
 		end.broken, end.peer = syscall.ECONNRESET, nil // no data is exchanged any more
 		end.changed.wake()
 	}
@@ -125,7 +125,7 @@ func (c *conn) Read(b []byte) (int, error) {
 		switch {
 		case c.closed:
 			return fail(net.ErrClosed)
-		case passed(c.readDeadline):
+		case hasPassed(c.readDeadline):
 			return fail(os.ErrDeadlineExceeded)
 		case len(c.in) > 0 || len(b) == 0:
 			read := copy(b, c.in)
@@ -165,7 +165,7 @@ func (c *conn) Write(b []byte) (int, error) {
 			return fail(net.ErrClosed)
 		case c.broken != nil:
 			return fail(c.broken)
-		case passed(c.writeDeadline):
+		case hasPassed(c.writeDeadline):
 			return fail(os.ErrDeadlineExceeded)
 		}
 		if k := min(len(b)-written, socketBuffer-c.unread); k > 0 {
@@ -207,7 +207,7 @@ func (c *conn) Close() error {
 	if c.closed {
 		return &net.OpError{Op: "close", Net: "tcp", Source: c.local, Addr: c.remote, Err: net.ErrClosed}
 	}
-	c.end(nil)
+	c.closeWith(nil)
 	return nil
 }
 

@@ -30,7 +30,7 @@ func TestPausesComeOnceInEachPeriod(t *testing.T) {
 		{100 * time.Millisecond, 160 * time.Millisecond},
 		{1030 * time.Millisecond, 1060 * time.Millisecond},
 	} {
-		require.Equal(t, from.Add(c.resumes), p.resume(from.Add(c.at)), c.at)
+		require.Equal(t, from.Add(c.resumes), p.resumeTime(from.Add(c.at)), c.at)
 	}
 	for _, c := range []struct{ from, to, paused time.Duration }{
 		{-time.Hour, 0, 0},
@@ -39,17 +39,17 @@ func TestPausesComeOnceInEachPeriod(t *testing.T) {
 		{20 * time.Millisecond, 90 * time.Millisecond, 40 * time.Millisecond},
 		{50 * time.Millisecond, 1030 * time.Millisecond, 10*time.Millisecond + 9*60*time.Millisecond + 30*time.Millisecond},
 	} {
-		require.Equal(t, c.paused, p.within(from.Add(c.from), from.Add(c.to)), c.from)
+		require.Equal(t, c.paused, p.pausedBetween(from.Add(c.from), from.Add(c.to)), c.from)
 	}
 	var none pauses
-	require.Zero(t, none.within(from, from.Add(time.Hour)))
-	require.Equal(t, from, none.resume(from))
+	require.Zero(t, none.pausedBetween(from, from.Add(time.Hour)))
+	require.Equal(t, from, none.resumeTime(from))
 	require.Panics(t, func() { NewNetwork(1, Link{}).Host("a").Throttle(time.Second, time.Second) })
 }
 
 // A pause also holds messages that are on their way when it begins, and does not change
 // their order.
-func TestAThrottledHostSendsAndIsSentBetweenItsPauses(t *testing.T) {
+func TestThrottledHostExchangesMessagesBetweenPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := NewNetwork(1, Link{Latency: 5 * time.Millisecond})
 		a, b := n.Host("a"), n.Host("b")
@@ -67,9 +67,9 @@ func TestAThrottledHostSendsAndIsSentBetweenItsPauses(t *testing.T) {
 			}
 			n.mu.Lock()
 			sent := time.Now()
-			leaves := a.resumes(sent)
+			leaves := a.resumeTime(sent)
 			n.send(&out, call(func() {
-				require.Equal(t, time.Now(), b.resumes(time.Now()), "it runs")
+				require.Equal(t, time.Now(), b.resumeTime(time.Now()), "it runs")
 				require.GreaterOrEqual(t, time.Since(leaves), 5*time.Millisecond)
 				require.Less(t, time.Since(leaves), 76*time.Millisecond)
 				there = append(there, arrival{i, time.Now()})
@@ -90,7 +90,7 @@ func TestAThrottledHostSendsAndIsSentBetweenItsPauses(t *testing.T) {
 }
 
 // Messages that were on their way before the pauses began are held as well.
-func TestAPauseHoldsWhatWasOnItsWay(t *testing.T) {
+func TestPauseHoldsMessagesOnTheirWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := NewNetwork(1, Link{Latency: 500 * time.Millisecond})
 		a, b := n.Host("a"), n.Host("b")
@@ -98,7 +98,7 @@ func TestAPauseHoldsWhatWasOnItsWay(t *testing.T) {
 		n.mu.Lock()
 		for range 10 {
 			n.send(&out, call(func() {
-				require.Equal(t, time.Now(), b.resumes(time.Now()), "it runs")
+				require.Equal(t, time.Now(), b.resumeTime(time.Now()), "it runs")
 				came++
 			}))
 		}
@@ -112,7 +112,7 @@ func TestAPauseHoldsWhatWasOnItsWay(t *testing.T) {
 }
 
 // A new throttle does not delay messages that wait for the end of a pause.
-func TestAnotherThrottleDoesNotMakeThePauseLonger(t *testing.T) {
+func TestNewThrottleDoesNotExtendPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(50) {
 			h := NewNetwork(seed, Link{}).Host("a")
@@ -128,10 +128,10 @@ func TestAnotherThrottleDoesNotMakeThePauseLonger(t *testing.T) {
 	})
 }
 
-// throttled runs three nodes with these pauses for a minute, with this number of checks.
+// runThrottled runs three nodes with these pauses for a minute, with this number of checks.
 // It returns the number of checks by source, and how often a member was disconnected or
 // stalled in a view.
-func throttled(t *testing.T, gossip bool, pause, every time.Duration, checks int) (sources map[weir.Source]int, missing, stalled int64) {
+func runThrottled(t *testing.T, gossip bool, pause, every time.Duration, checks int) (sources map[weir.Source]int, missing, stalled int64) {
 	sources = make(map[weir.Source]int)
 	synctest.Test(t, func(t *testing.T) {
 		var settled atomic.Bool
@@ -173,18 +173,18 @@ func throttled(t *testing.T, gossip bool, pause, every time.Duration, checks int
 	return sources, missing, stalled
 }
 
-func TestPausesBelowTheWaitForAnAnswerTimeNothingOut(t *testing.T) {
+func TestShortPausesCauseNoTimeout(t *testing.T) {
 	checks := testenv.PickFull(t, 2000, 6000)
-	sources, missing, stalled := throttled(t, false, 60*time.Millisecond, 100*time.Millisecond, checks)
+	sources, missing, stalled := runThrottled(t, false, 60*time.Millisecond, 100*time.Millisecond, checks)
 	require.Zero(t, missing)
 	require.Zero(t, stalled)
 	require.Equal(t, checks, sources[weir.Owner]+sources[weir.Forwarded], "%v", sources)
 }
 
-// checksBeside pauses one host. It sends checks for keys of other owners from this host,
+// countSources pauses one host. It sends checks for keys of other owners from this host,
 // or checks for keys of this host from other hosts, and returns the number of checks by
 // source.
-func checksBeside(t *testing.T, asks bool, latency, pause, every time.Duration) (sources map[weir.Source]int) {
+func countSources(t *testing.T, asks bool, latency, pause, every time.Duration) (sources map[weir.Source]int) {
 	sources = make(map[weir.Source]int)
 	synctest.Test(t, func(t *testing.T) {
 		c, err := NewCluster(t.Context(), Options{Link: Link{Latency: latency}})
@@ -221,25 +221,25 @@ func checksBeside(t *testing.T, asks bool, latency, pause, every time.Duration) 
 
 // A round trip takes longer than the wait for an owner, but not longer than the wait and
 // a pause.
-func TestAnAskerThatIsNotScheduledGivesNoOwnerUp(t *testing.T) {
-	sources := checksBeside(t, true, 45*time.Millisecond, 40*time.Millisecond, 100*time.Millisecond)
+func TestPausedAskerKeepsWaitingForOwner(t *testing.T) {
+	sources := countSources(t, true, 45*time.Millisecond, 40*time.Millisecond, 100*time.Millisecond)
 	require.Equal(t, map[weir.Source]int{weir.Forwarded: 1000}, sources)
 }
 
-func TestAnOwnerThatReportsItsDelayIsWaitedFor(t *testing.T) {
-	sources := checksBeside(t, false, 100*time.Microsecond, 120*time.Millisecond, 300*time.Millisecond)
+func TestDelayedOwnerIsWaitedFor(t *testing.T) {
+	sources := countSources(t, false, 100*time.Microsecond, 120*time.Millisecond, 300*time.Millisecond)
 	require.Equal(t, map[weir.Source]int{weir.Forwarded: 1000}, sources)
 }
 
 // Without checks, only pings show that a member is connected.
-func TestAPauseOfOnesOwnIsNoSilenceOfOthers(t *testing.T) {
+func TestOwnPauseIsNotSilenceOfOthers(t *testing.T) {
 	for _, every := range []time.Duration{500, 700, 900} {
-		_, missing, _ := throttled(t, false, 400*time.Millisecond, every*time.Millisecond, 1)
+		_, missing, _ := runThrottled(t, false, 400*time.Millisecond, every*time.Millisecond, 1)
 		require.Zero(t, missing, every)
 	}
 }
 
-func TestANodeThatStandsStillForPartsOfASecondIsNotTakenForGone(t *testing.T) {
+func TestPausedNodeStaysConnected(t *testing.T) {
 	for _, gossip := range []bool{false, true} {
 		t.Run(fmt.Sprintf("gossip %v", gossip), func(t *testing.T) {
 			pause := 300 * time.Millisecond
@@ -248,7 +248,7 @@ func TestANodeThatStandsStillForPartsOfASecondIsNotTakenForGone(t *testing.T) {
 				pause = 220 * time.Millisecond // a round trip may take a pause of each node, because timers continue
 			}
 			checks := testenv.PickFull(t, 2000, 6000)
-			sources, missing, _ := throttled(t, gossip, pause, 700*time.Millisecond, checks)
+			sources, missing, _ := runThrottled(t, gossip, pause, 700*time.Millisecond, checks)
 			require.Zero(t, missing)
 			require.Less(t, sources[weir.Owner]+sources[weir.Forwarded], checks, "%v", sources)
 			require.Equal(t, checks, sources[weir.Owner]+sources[weir.Forwarded]+sources[weir.Relayed]+sources[weir.StandIn]+sources[weir.Budget], "%v", sources)

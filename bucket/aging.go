@@ -24,14 +24,14 @@ func (c *Count) expire() {
 	g := log{buf: c.entries}
 	v, used := g.advance(cell{at: at, x: c.x, y: uint64(before(at, c.y))}, c.Limit.per(), now)
 	if used == 0 {
-		limit, whose, partial := c.Limit, c.Whose, c.partial
+		limit, whose, partial := c.Limit, c.Total, c.partial
 		c.clear()
-		c.Limit, c.Whose, c.partial = limit, whose, partial
+		c.Limit, c.Total, c.partial = limit, whose, partial
 		return
 	}
-	c.x, c.y = v.x, since(int64(v.y), at)
+	c.x, c.y = v.x, timeSince(int64(v.y), at)
 	if g.head > 0 {
-		_, units, next := g.next(g.head)
+		_, units, next := g.readNext(g.head)
 		c.entries = append(appendEntry(nil, 0, units), g.buf[next:]...)
 	}
 }

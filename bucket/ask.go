@@ -29,7 +29,7 @@ func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []R
 	var few [16]uint64
 	shards := few[:0]
 	for i := range asks {
-		shards = append(shards, s.placement.shard(s.placement.of(asks[i].ID)))
+		shards = append(shards, s.placement.shardNumber(s.placement.place(asks[i].ID)))
 	}
 	// All callers lock shards in the same order, so that no two callers wait for each other.
 	slices.Sort(shards)
@@ -60,7 +60,7 @@ func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []R
 		for i := range asks {
 			a := &asks[i]
 			sh, h := s.locate(a.ID)
-			if c, l := sh.held(a.ID, h, &s.placement, a.Limit, now); c != nil {
+			if c, l := sh.lookup(a.ID, h, &s.placement, a.Limit, now); c != nil {
 				results[i] = l.take(&c.cell, sh.logOf(l, c), now, a.Units)
 				if results[i].Allowed && a.Units > 0 {
 					s.note(sh, c, l, a.Units)

@@ -13,13 +13,13 @@ package bucket
 // days and by three days for months. Where the last line applies, the name of the next window
 // is wrong by as much, until an ask names the right window.
 
-// calendar reports whether the windows of the limit have names.
-func (l *Limit) calendar() bool { return l.Start != 0 && l.Algorithm == FixedWindow }
+// isCalendar reports whether the windows of the limit have names.
+func (l *Limit) isCalendar() bool { return l.Start != 0 && l.Algorithm == FixedWindow }
 
 // windowStart returns the start of the window of an ask at now.
 func (l *Limit) windowStart(now int64) int64 {
 	per := l.per()
-	return after(l.Start, since(l.Start, now)/per*per)
+	return after(l.Start, timeSince(l.Start, now)/per*per)
 }
 
 func (l *Limit) advanceCalendar(c cell, now int64) (cell, uint64) {
@@ -32,16 +32,16 @@ func (l *Limit) advanceCalendar(c cell, now int64) (cell, uint64) {
 	}
 	// The units of windows before the previous window have recovered. Two successive starts
 	// are less than one and a half Per apart, whichever of the two windows Per belongs to.
-	if debt := l.excess(c); debt > 0 && since(c.at, start)/3 < l.per()/2 {
+	if debt := l.excess(c); debt > 0 && timeSince(c.at, start)/3 < l.per()/2 {
 		return cell{at: start, x: debt}, debt
 	}
 	return cell{at: start}, 0
 }
 
-// later returns l with the name of the stored window if the stored window is later.
-func (l *Limit) later(stored *Limit) Limit {
+// mergeWindow returns l with the name of the stored window if the stored window is later.
+func (l *Limit) mergeWindow(stored *Limit) Limit {
 	judge := *l
-	if judge.calendar() && stored.calendar() && stored.Start > judge.Start {
+	if judge.isCalendar() && stored.isCalendar() && stored.Start > judge.Start {
 		judge.Start, judge.Per = stored.Start, stored.Per
 	}
 	return judge

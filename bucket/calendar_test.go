@@ -88,7 +88,7 @@ func TestCalendarWindowsKeepTheLatestName(t *testing.T) {
 			if r.Allowed {
 				used[day] += n
 			} else {
-				require.EqualValues(t, until(starts[day], uint64(length[day]), clock), r.RetryAfter, "until the next day")
+				require.EqualValues(t, timeUntil(starts[day], uint64(length[day]), clock), r.RetryAfter, "until the next day")
 			}
 			require.Equal(t, rate-used[day], r.Remaining)
 		}

@@ -261,13 +261,13 @@ func (ch *changes) list(sh *shard, c *slot) {
 	if len(ch.ids) >= 2*int(sh.n)+64 {
 		kept := ch.ids[:0]
 		for _, id := range ch.ids {
-			if i := sh.find(id, ch.placement.of(id), ch.placement); i >= 0 && sh.slots[i].limit&changed != 0 {
+			if i := sh.find(id, ch.placement.place(id), ch.placement); i >= 0 && sh.slots[i].limit&changed != 0 {
 				sh.slots[i].limit &^= changed // keep each ID once
 				kept = append(kept, id)
 			}
 		}
 		for _, id := range kept {
-			sh.slots[sh.find(id, ch.placement.of(id), ch.placement)].limit |= changed
+			sh.slots[sh.find(id, ch.placement.place(id), ch.placement)].limit |= changed
 		}
 		ch.ids = kept
 	}
@@ -325,7 +325,7 @@ func (sh *shard) collect(hurried bool, list []Change) []Change {
 		return list
 	}
 	for _, id := range ch.touched {
-		if i := sh.find(id, ch.placement.of(id), ch.placement); i < 0 || sh.slots[i].limit&changed == 0 {
+		if i := sh.find(id, ch.placement.place(id), ch.placement); i < 0 || sh.slots[i].limit&changed == 0 {
 			list = append(list, Change{ID: id, Folded: true}) // otherwise it follows below with its units
 		}
 	}
@@ -349,7 +349,7 @@ func emptied(ids []ID) []ID {
 
 func (sh *shard) collectOne(id ID) (collected Change, ok bool) {
 	collected = Change{ID: id, Folded: true}
-	i := sh.find(id, sh.changes.placement.of(id), sh.changes.placement)
+	i := sh.find(id, sh.changes.placement.place(id), sh.changes.placement)
 	if i < 0 || sh.slots[i].limit&changed == 0 {
 		return collected, false
 	}

@@ -14,8 +14,8 @@ package bucket
 func (l *Limit) convert(from *Limit, c *cell, g *log, now int64) {
 	oldPer, newPer := from.per(), l.per()
 	sameKind := from.Algorithm == l.Algorithm || from.Algorithm.isBucket() && l.Algorithm.isBucket()
-	named := l.calendar()
-	if sameKind && oldPer == newPer && named == from.calendar() && (from.Rate == l.Rate || !l.recoversByRate()) {
+	named := l.isCalendar()
+	if sameKind && oldPer == newPer && named == from.isCalendar() && (from.Rate == l.Rate || !l.recoversByRate()) {
 		return
 	}
 	h := open(g)
@@ -30,14 +30,14 @@ func (l *Limit) convert(from *Limit, c *cell, g *log, now int64) {
 		if v.y >= newPer {
 			v.x, v.y = add(v.x, 1), 0
 		}
-	case named && from.calendar():
+	case named && from.isCalendar():
 	case named:
 		v = cell{at: l.windowStart(now), x: used}
 		h.clear()
-	case sameKind && l.Algorithm == FixedWindow && since(v.at, now) < newPer:
-	case sameKind && l.Algorithm == SlidingLog && since(int64(v.y), now) < newPer:
+	case sameKind && l.Algorithm == FixedWindow && timeSince(v.at, now) < newPer:
+	case sameKind && l.Algorithm == SlidingLog && timeSince(int64(v.y), now) < newPer:
 	default:
-		v = cell{at: l.opens(now)}
+		v = cell{at: l.alignedStart(now)}
 		h.clear()
 		v = l.spend(v, &h, now, used)
 	}

@@ -28,15 +28,15 @@ func TestNumbersThatChangeKeepWhatIsUsed(t *testing.T) {
 				l = to
 				require.Equal(t, used, k.used(now), "from %+v to %+v", *same.Limit, to)
 				if used == 0 {
-					require.LessOrEqual(t, k.recovers(), now)
+					require.LessOrEqual(t, k.recoveryTime(), now)
 				} else {
-					require.Greater(t, k.recovers(), now)
+					require.Greater(t, k.recoveryTime(), now)
 				}
 			default:
-				promised(t, k, now, units)
+				checkRetryAfter(t, k, now, units)
 				k.take(now, units)
 			}
-			resets(t, k, now)
+			checkReset(t, k, now)
 		}
 	})
 }
@@ -57,11 +57,11 @@ func TestConvertedCounts(t *testing.T) {
 	t.Run("a window that is open under the new Per keeps its start", func(t *testing.T) {
 		to := fixed
 		to.Per = 3 * time.Second
-		require.Equal(t, origin+3*second, convert(fixed, to).recovers())
+		require.Equal(t, origin+3*second, convert(fixed, to).recoveryTime())
 		to.Per = 501 * time.Millisecond
-		require.Equal(t, origin+501*second/1000, convert(fixed, to).recovers())
+		require.Equal(t, origin+501*second/1000, convert(fixed, to).recoveryTime())
 		to.Per = 500 * time.Millisecond
-		require.Equal(t, origin+second, convert(fixed, to).recovers(), "else it starts now")
+		require.Equal(t, origin+second, convert(fixed, to).recoveryTime(), "else it starts now")
 	})
 	t.Run("what an ended window left is what was above its own Rate", func(t *testing.T) {
 		named := fixed
@@ -104,19 +104,19 @@ func TestConvertedCounts(t *testing.T) {
 		k := newCount(Limit{Algorithm: TokenBucket, Rate: 1, Per: 4 * time.Second, Burst: 10})
 		k.take(origin, 2)
 		k.convert(Limit{Algorithm: LeakyBucket, Rate: 1, Per: 8 * time.Second, Burst: 10}, origin+second)
-		require.Equal(t, origin+second+14*second, k.recovers(), "1 3/4 units at 8 s each")
+		require.Equal(t, origin+second+14*second, k.recoveryTime(), "1 3/4 units at 8 s each")
 	})
 	t.Run("a clock that steps back brings no end nearer", func(t *testing.T) {
 		for _, a := range algorithms {
 			k := newCount(Limit{Algorithm: a, Rate: 10, Per: time.Second})
 			k.take(origin, 10)
 			k.convert(Limit{Algorithm: (a + 1) % 3, Rate: 10, Per: time.Minute}, origin-int64(time.Hour))
-			require.GreaterOrEqual(t, k.recovers(), origin+60*second, "%v", a)
+			require.GreaterOrEqual(t, k.recoveryTime(), origin+60*second, "%v", a)
 		}
 	})
 	t.Run("usage of a bucket becomes usage of this instant in a window", func(t *testing.T) {
 		k := convert(token, log)
 		require.Equal(t, int64(6), k.used(origin+second/2))
-		require.Equal(t, origin+second*3/2, k.recovers())
+		require.Equal(t, origin+second*3/2, k.recoveryTime())
 	})
 }

@@ -19,7 +19,7 @@ func (l *Limit) take(c *cell, g *log, now, units int64) (r Result) {
 func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
-	n, capacity := whole(units), l.capacity()
+	n, capacity := nonNegative(units), l.capacity()
 	r.Limit = int64(capacity)
 	if used+n > capacity {
 		r.Allowed = false
@@ -32,15 +32,15 @@ func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 	v = l.spend(v, &h, now, n)
 	*c = v
 	save(g, &h)
-	again := l.restored(v)
+	restore := l.restoreTime(v)
 	r.Allowed = true
 	r.Remaining = int64(capacity - used - n)
 	r.RetryAfter = 0
-	r.ResetAfter = until(v.at, again, now)
+	r.ResetAfter = timeUntil(v.at, restore, now)
 	if r.Remaining == 0 {
-		r.ResetAfter = l.untilNext(r.ResetAfter, v, &h, now)
+		r.ResetAfter = l.exhaustedResetAfter(r.ResetAfter, v, &h, now)
 	}
-	r.Receipt = l.receipt(v, again, now)
+	r.Receipt = l.receipt(v, restore, now)
 }
 
 // debit spends units even if there is no room for them. The number of used units is limited
@@ -53,15 +53,15 @@ func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int6
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
 	capacity := l.capacity()
-	v, n := l.spendUpTo(l.most(), v, &h, now, whole(units), used)
+	v, n := l.spendUpTo(l.maxUsage(), v, &h, now, nonNegative(units), used)
 	*c = v
 	save(g, &h)
-	again := l.restored(v)
+	restore := l.restoreTime(v)
 	r = Result{
-		Allowed:   used+whole(units) <= capacity,
+		Allowed:   used+nonNegative(units) <= capacity,
 		Limit:     int64(capacity),
 		Remaining: int64(sub(capacity, used+n)),
-		Receipt:   l.receipt(v, again, now),
+		Receipt:   l.receipt(v, restore, now),
 	}
 	l.setTimes(&r, v, &h, now, 1)
 	return r, int64(n)
@@ -72,7 +72,7 @@ func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int6
 func (l *Limit) peek(c *cell, g *log, now, units int64) Result {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
-	n, capacity := whole(units), l.capacity()
+	n, capacity := nonNegative(units), l.capacity()
 	r := Result{
 		Allowed:   used+n <= capacity,
 		Limit:     int64(capacity),
@@ -97,14 +97,14 @@ func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast 
 	h := open(g)
 	v, _ := l.advance(*c, &h, now)
 	var back uint64
-	switch n, pass := whole(units), whole(lent.Units); l.Algorithm {
+	switch n, pass := nonNegative(units), nonNegative(lent.Units); l.Algorithm {
 	case FixedWindow:
 		back = refundFixed(&v, n, pass, r)
 	case SlidingLog:
 		back = h.refund(&v, n, pass, r, onlyIfLast)
 	case TokenBucket, LeakyBucket:
 		if lent.Units > 0 {
-			drains, _ := l.drains(whole(int64(lent.Term)))
+			drains, _ := l.drainedUnits(nonNegative(int64(lent.Term)))
 			n = min(n, sub(v.x, add(pass, drains+1)))
 		}
 		back, changed = l.refundLevel(&v, n, r, onlyIfLast)
@@ -118,9 +118,9 @@ func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast 
 	return int64(back), changed
 }
 
-// recovers returns the instant from which on the count is empty, and so equivalent to no
+// recoveryTime returns the instant from which on the count is empty, and so equivalent to no
 // count, if no more units are spent.
-func (l *Limit) recovers(c *cell) int64 {
+func (l *Limit) recoveryTime(c *cell) int64 {
 	span := l.span(*c)
 	if span == 0 {
 		return math.MinInt64
@@ -136,9 +136,9 @@ func (l *Limit) setTimes(r *Result, v cell, g *log, now int64, n uint64) {
 		r.ResetAfter = l.resetAfter(r, v, now)
 		return
 	}
-	r.ResetAfter = until(v.at, l.restored(v), now)
+	r.ResetAfter = timeUntil(v.at, l.restoreTime(v), now)
 	if r.Remaining == 0 {
-		r.ResetAfter = l.untilNext(r.ResetAfter, v, g, now)
+		r.ResetAfter = l.exhaustedResetAfter(r.ResetAfter, v, g, now)
 	}
 }
 
@@ -149,15 +149,15 @@ func (l *Limit) resetAfter(r *Result, v cell, now int64) time.Duration {
 	if r.Remaining == 0 && !l.Algorithm.isBucket() {
 		return r.RetryAfter
 	}
-	return max(r.RetryAfter, until(v.at, l.restored(v), now))
+	return max(r.RetryAfter, timeUntil(v.at, l.restoreTime(v), now))
 }
 
-// untilNext returns the ResetAfter of a count in which no unit is left. A caller that asks
-// steadily is granted all of its units from some moment on, and at that moment there is room
-// for the first of these units. So the moment is not before the time at which one unit has
-// room, and ResetAfter is not after that time. ResetAfter of a bucket stays the time at which
-// the level is zero, which is a place in the queue.
-func (l *Limit) untilNext(reset time.Duration, v cell, g *log, now int64) time.Duration {
+// exhaustedResetAfter returns the ResetAfter of a count in which no unit is left. A caller
+// that asks steadily is granted all of its units from some moment on, and at that moment
+// there is room for the first of these units. So the moment is not before the time at which
+// one unit has room, and ResetAfter is not after that time. ResetAfter of a bucket stays the
+// time at which the level is zero, which is a place in the queue.
+func (l *Limit) exhaustedResetAfter(reset time.Duration, v cell, g *log, now int64) time.Duration {
 	if l.Algorithm.isBucket() {
 		return reset
 	}
@@ -221,11 +221,11 @@ func (l *Limit) span(c cell) uint64 {
 	}
 }
 
-// restored returns how long after c.at the whole limit is available to a caller that asks
+// restoreTime returns how long after c.at the whole limit is available to a caller that asks
 // steadily, if no other units are spent, or zero if no units are used. For a SlidingWindow
 // with units in the open window, this is the start of the next window: from then on, such a
 // caller adds as many units as slide out.
-func (l *Limit) restored(c cell) uint64 {
+func (l *Limit) restoreTime(c cell) uint64 {
 	if l.Algorithm == SlidingWindow && c.x > 0 {
 		return l.per()
 	}
@@ -262,7 +262,7 @@ func (l *Limit) retryAfter(c cell, g *log, now int64, n uint64) time.Duration {
 	default:
 		wait = l.waitSliding(c, n)
 	}
-	return until(c.at, wait, now)
+	return timeUntil(c.at, wait, now)
 }
 
 // open copies the header of a log, so that changes have no effect until they are saved.
@@ -279,4 +279,4 @@ func save(g, h *log) {
 	}
 }
 
-func whole(units int64) uint64 { return uint64(max(units, 0)) }
+func nonNegative(units int64) uint64 { return uint64(max(units, 0)) }

@@ -36,7 +36,7 @@ func (k *count) debitAt(now, units int64, r Receipt) (Result, int64) {
 }
 
 func (k *count) peek(now, units int64) Result { return k.Limit.peek(&k.c, k.g, now, units) }
-func (k *count) recovers() int64              { return k.Limit.recovers(&k.c) }
+func (k *count) recoveryTime() int64          { return k.Limit.recoveryTime(&k.c) }
 func (k *count) refund(now, units int64, r Receipt, onlyIfLast bool) bool {
 	_, gave := k.Limit.refund(&k.c, k.g, now, units, r, onlyIfLast, Lease{})
 	return gave
@@ -139,11 +139,11 @@ func agreesWithOracle(t *rapid.T) {
 		fits := used+units <= capacity
 		switch op := rapid.SampledFrom([]string{"take", "take", "take", "take", "peek", "debit", "debit at", "refund"}).Draw(t, "op"); op {
 		case "take":
-			promised(t, k, now, units)
+			checkRetryAfter(t, k, now, units)
 			r := k.take(now, units)
 			require.Equal(t, fits, r.Allowed, "take")
 			if !fits && units <= capacity {
-				grantedThen(t, o, &l, now, units, r)
+				checkGrantedAt(t, o, &l, now, units, r)
 			}
 			require.Equal(t, capacity, r.Limit)
 			if fits {
@@ -171,7 +171,7 @@ func agreesWithOracle(t *rapid.T) {
 			require.Equal(t, used+units <= capacity, r.Allowed, "a debt is no admission")
 			require.Equal(t, r.Allowed, r.RetryAfter == 0)
 			if !r.Allowed {
-				grantedThen(t, o, &l, now, 1, r)
+				checkGrantedAt(t, o, &l, now, 1, r)
 			}
 			require.Equal(t, max(capacity-used-spent, 0), r.Remaining, "remaining")
 			require.LessOrEqual(t, k.used(now), max(used, 2*capacity), "a debt never exceeds one capacity")
@@ -184,8 +184,8 @@ func agreesWithOracle(t *rapid.T) {
 				continue // the receipt of the first instant of 1970, which means no receipt
 			}
 			spent := min(units, max(2*capacity-used, 0))
-			if window, ok := o.(*slidingOracle); ok && int64(receipt) != window.at(now) {
-				spent = min(spent, max(2*capacity-window.in(window.at(now)-int64(l.Per)), 0))
+			if window, ok := o.(*slidingOracle); ok && int64(receipt) != window.windowAt(now) {
+				spent = min(spent, max(2*capacity-window.unitsIn(window.windowAt(now)-int64(l.Per)), 0))
 			}
 			log, logs := o.(*logOracle)
 			if logs {
@@ -211,7 +211,7 @@ func agreesWithOracle(t *rapid.T) {
 			require.Equal(t, spent == units && used <= capacity, r.Allowed)
 			require.Equal(t, r.Allowed || used < capacity, r.RetryAfter == 0, "when there is room")
 			if r.RetryAfter > 0 {
-				grantedThen(t, o, &l, now, 1, r)
+				checkGrantedAt(t, o, &l, now, 1, r)
 			}
 			require.Equal(t, max(capacity-used, 0), r.Remaining, "remaining")
 			require.LessOrEqual(t, k.used(now), max(used, 2*capacity), "a debt never exceeds one capacity")
@@ -229,13 +229,13 @@ func agreesWithOracle(t *rapid.T) {
 			require.LessOrEqual(t, k.used(now), used, "a refund only gives back")
 		}
 		require.Equal(t, ceil(o.used(now)), k.used(now), "used afterwards")
-		resets(t, k, now)
+		checkReset(t, k, now)
 	}
 }
 
-// grantedThen requires that, according to the oracle, the units of a denied ask or a debit
+// checkGrantedAt requires that, according to the oracle, the units of a denied ask or a debit
 // have room at RetryAfter, and not one nanosecond earlier.
-func grantedThen(t *rapid.T, o oracle, l *Limit, now, units int64, r Result) {
+func checkGrantedAt(t *rapid.T, o oracle, l *Limit, now, units int64, r Result) {
 	require.GreaterOrEqual(t, r.ResetAfter, r.RetryAfter)
 	then := after(now, uint64(r.RetryAfter))
 	if then == math.MaxInt64 || r.RetryAfter == math.MaxInt64 {
@@ -246,9 +246,9 @@ func grantedThen(t *rapid.T, o oracle, l *Limit, now, units int64, r Result) {
 	require.LessOrEqual(t, ceil(o.used(then)), most, "%+v does not grant %d units at RetryAfter of %+v", l, units, r)
 }
 
-// promised checks RetryAfter on copies of the count: the same ask must be admitted at
+// checkRetryAfter checks RetryAfter on copies of the count: the same ask must be admitted at
 // RetryAfter, and denied one nanosecond earlier.
-func promised(t require.TestingT, k *count, now, units int64) {
+func checkRetryAfter(t require.TestingT, k *count, now, units int64) {
 	r := k.clone().take(now, units)
 	require.Equal(t, r.RetryAfter, k.peek(now, units).RetryAfter)
 	switch {
@@ -265,12 +265,12 @@ func promised(t require.TestingT, k *count, now, units int64) {
 	}
 }
 
-// resets checks recovers: no units are used at that time, and some units are used one
+// checkReset checks recoveryTime: no units are used at that time, and some units are used one
 // nanosecond earlier. ResetAfter of a bucket must be equal, and ResetAfter of other
 // algorithms must not be later.
-func resets(t require.TestingT, k *count, now int64) {
+func checkReset(t require.TestingT, k *count, now int64) {
 	r := k.peek(now, 1)
-	then := k.recovers()
+	then := k.recoveryTime()
 	if k.used(now) == 0 {
 		require.Zero(t, r.ResetAfter)
 		require.LessOrEqual(t, then, now)
@@ -278,7 +278,7 @@ func resets(t require.TestingT, k *count, now int64) {
 	}
 	require.Positive(t, r.ResetAfter)
 	require.GreaterOrEqual(t, r.ResetAfter, r.RetryAfter)
-	if since(now, then) > math.MaxInt64 {
+	if timeSince(now, then) > math.MaxInt64 {
 		return // saturated
 	}
 	if k.Algorithm.isBucket() {
@@ -327,7 +327,7 @@ func nothingPanics(t *rapid.T) {
 			require.GreaterOrEqual(t, r.ResetAfter, time.Duration(0))
 		}
 		require.GreaterOrEqual(t, k.used(now), int64(0))
-		k.recovers()
+		k.recoveryTime()
 		receipt := Receipt(anyInt.Draw(t, "receipt"))
 		k.refund(now, units, receipt, rapid.Bool().Draw(t, "onlyIfLast"))
 		at := Spent{Receipt: receipt, Near: anyInt.Draw(t, "near")}

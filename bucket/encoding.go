@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// A Count is encoded without its Limit, Whose and ID, in varints:
+// A Count is encoded without its Limit, Total and ID, in varints:
 //
 //	SlidingLog     age of the newest entry, times 4, +2 if the entry is ahead of now by that time, +1 if Partial; bytes of entries; entries as in a log
 //	FixedWindow    age; units
@@ -17,7 +17,7 @@ const maxUsed = 2 * maxUnits
 
 var errCount = errors.New("bucket: no count")
 
-// Append appends the encoding of c to b. The encoding does not include Limit and Whose, so
+// Append appends the encoding of c to b. The encoding does not include Limit and Total, so
 // the caller must send them along.
 func (c *Count) Append(b []byte) []byte {
 	if c.Limit.Algorithm == SlidingLog {
@@ -41,13 +41,13 @@ func (c *Count) Append(b []byte) []byte {
 }
 
 // Parse decodes into c a count that Append has encoded, and returns the remaining bytes. The
-// Limit and Whose of c must be set. The number of units is limited to twice the maximum of
+// Limit and Total of c must be set. The number of units is limited to twice the maximum of
 // any limit. Parse does not retain b, and c grows by at most the length of b. If Parse
 // returns an error, c is empty.
 func (c *Count) Parse(b []byte) (rest []byte, err error) {
-	limit, whose := c.Limit, c.Whose
+	limit, whose := c.Limit, c.Total
 	c.clear()
-	c.Limit, c.Whose = limit, whose
+	c.Limit, c.Total = limit, whose
 	r := reader{b: b}
 	if limit.Algorithm == SlidingLog {
 		c.parseLog(&r)
@@ -65,7 +65,7 @@ func (c *Count) Parse(b []byte) (rest []byte, err error) {
 	}
 	if r.err != nil {
 		c.clear()
-		c.Limit, c.Whose = limit, whose
+		c.Limit, c.Total = limit, whose
 		return nil, r.err
 	}
 	return r.b, nil

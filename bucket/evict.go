@@ -51,9 +51,9 @@ func (l *Limit) usedNow(c *cell, now int64) uint64 {
 	return used
 }
 
-// little reports whether at most half of the capacity is used in the cell as it was last
+// isHalfFree reports whether at most half of the capacity is used in the cell as it was last
 // updated. The count may have recovered since then, but reading the cell is nearly free.
-func (l *Limit) little(c *cell) bool {
+func (l *Limit) isHalfFree(c *cell) bool {
 	used := c.x
 	if l.Algorithm == SlidingWindow {
 		used = add(c.x, c.y)
@@ -67,13 +67,13 @@ func (l *Limit) full() uint64 {
 	if capacity := l.capacity(); capacity > 0 {
 		return capacity
 	}
-	return max(1, l.most()/2)
+	return max(1, l.maxUsage()/2)
 }
 
 // weight returns the weight of a count that recovers at t, and the used part of its capacity.
 // net is the number of its uncollected units, or zero.
 func (l *Limit) weight(c *cell, now, t, net int64) (weight, part float64) {
-	left := float64(since(now, t))
+	left := float64(timeSince(now, t))
 	used := 0.0
 	switch {
 	case !l.Algorithm.isBucket():
@@ -110,10 +110,10 @@ type lightest struct {
 	seen      int // number of counts in the sample so far
 }
 
-// suffices reports whether the sample is large enough. While more than half of the lightest
-// count is used, the sample grows up to `looked` counts, or up to `sought` counts if the
-// lightest count is sheltered.
-func (c *lightest) suffices(looked int) bool {
+// isLargeEnough reports whether the sample is large enough. While more than half of the
+// lightest count is used, the sample grows up to `looked` counts, or up to `sought` counts if
+// the lightest count is sheltered.
+func (c *lightest) isLargeEnough(looked int) bool {
 	return c.seen >= sample && (c.part <= 0.5 || c.seen >= looked && (c.seen >= sought || !c.sheltered))
 }
 
@@ -144,16 +144,16 @@ func (sh *shard) weighSample(c *lightest, now int64, p *placement, keep ID, must
 	if must {
 		looked = sample
 	}
-	most := sh.numbers.most()
+	most := sh.numbers.maxJudged()
 	if bulk*most < sh.n {
 		most = 0 // no count is sheltered
 	}
 	i, steps := int(sh.hand&^vain)%len(sh.slots), 0
-	for steps < len(sh.slots) && (c.seen < sample || recovered == 0 && !c.suffices(looked)) {
+	for steps < len(sh.slots) && (c.seen < sample || recovered == 0 && !c.isLargeEnough(looked)) {
 		if s := &sh.slots[i]; s.limit != 0 && s.id != keep {
-			l, other := sh.limitOf(s), sh.numbers.counts(s.judge()) < most
-			if c.seen++; c.seen <= sample || l.little(&s.cell) || c.sheltered && !other {
-				t, net := l.recovers(&s.cell), int64(0)
+			l, other := sh.limitOf(s), sh.numbers.judgedBy(s.entryIndex()) < most
+			if c.seen++; c.seen <= sample || l.isHalfFree(&s.cell) || c.sheltered && !other {
+				t, net := l.recoveryTime(&s.cell), int64(0)
 				if s.limit&changed != 0 {
 					net = sh.uncollected(l, s)
 				}
@@ -171,7 +171,7 @@ func (sh *shard) weighSample(c *lightest, now int64, p *placement, keep ID, must
 				}
 			}
 		}
-		i = sh.next(i)
+		i = sh.nextSlot(i)
 		steps++
 	}
 	if steps == len(sh.slots) {
@@ -181,19 +181,19 @@ func (sh *shard) weighSample(c *lightest, now int64, p *placement, keep ID, must
 	return recovered
 }
 
-// promises reports whether evict would find a count with at most half of its capacity used.
+// hasLightCount reports whether evict would find a count with at most half of its capacity used.
 // If not, the next eviction starts at another slot. The neighbours are searched when all
 // counts are used up, and then this saves most of the work.
-func (sh *shard) promises() bool {
+func (sh *shard) hasLightCount() bool {
 	i := int(sh.hand&^vain) % len(sh.slots)
 	for seen, steps := 0, 0; seen < thorough && steps < len(sh.slots); steps++ {
 		if s := &sh.slots[i]; s.limit != 0 {
 			seen++
-			if sh.limitOf(s).little(&s.cell) {
+			if sh.limitOf(s).isHalfFree(&s.cell) {
 				return true
 			}
 		}
-		i = sh.next(i)
+		i = sh.nextSlot(i)
 	}
 	sh.hand = sh.hand&vain | uint32(i)
 	return false
@@ -221,7 +221,7 @@ func (s *Store) evict(sh *shard, now int64, keep ID, must bool) bool {
 // another could wait for each other. First it evicts such counts from the neighbours. Then it
 // evicts any counts, starting with the shard of id.
 func (s *Store) trim(id ID, now int64) {
-	own := s.placement.shard(s.placement.of(id))
+	own := s.placement.shardNumber(s.placement.place(id))
 	for i := uint64(1); s.total.Load() > s.max && i <= neighbours; i++ {
 		s.trimShard(own+i, now, id, false)
 	}
@@ -234,7 +234,7 @@ func (s *Store) trim(id ID, now int64) {
 func (s *Store) trimShard(number uint64, now int64, keep ID, must bool) {
 	sh := &s.shards[number%uint64(len(s.shards))]
 	sh.mu.Lock()
-	for sh.n > 0 && s.total.Load() > s.max && (must || sh.promises()) && s.evict(sh, now, keep, must) {
+	for sh.n > 0 && s.total.Load() > s.max && (must || sh.hasLightCount()) && s.evict(sh, now, keep, must) {
 	}
 	sh.mu.Unlock()
 }

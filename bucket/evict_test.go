@@ -63,14 +63,14 @@ func TestWhatMattersLeastGoesFirst(t *testing.T) {
 	}
 }
 
-// denied creates counts that are used up. They must not be forgotten.
-func denied(s *Store, ids []ID, l *Limit) {
+// denyAll creates counts that are used up. They must not be forgotten.
+func denyAll(s *Store, ids []ID, l *Limit) {
 	for _, id := range ids {
 		s.Take(id, l, epoch, l.Rate)
 	}
 }
 
-func forgotten(s *Store, ids []ID, l *Limit, now int64) (n int) {
+func countForgotten(s *Store, ids []ID, l *Limit, now int64) (n int) {
 	for _, id := range ids {
 		if s.Peek(id, l, now, 1).Allowed {
 			n++
@@ -89,13 +89,13 @@ func TestHalfAStoreOfDeniedCountsOutlivesAFlood(t *testing.T) {
 			t.Run(fmt.Sprint(keys, a), func(t *testing.T) {
 				l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
 				s, all := newStore(keys, c.shards), ids(keys/2+4*keys)
-				denied(s, all[:keys/2], l)
+				denyAll(s, all[:keys/2], l)
 				now := epoch
 				for _, id := range all[keys/2:] {
 					now += int64(100 * time.Second / time.Duration(4*keys))
 					s.Take(id, l, now, 1)
 				}
-				require.Zero(t, forgotten(s, all[:keys/2], l, now))
+				require.Zero(t, countForgotten(s, all[:keys/2], l, now))
 				require.Zero(t, s.EvictedUsedUp())
 				require.EqualValues(t, keys/2+4*keys-keys, s.Evicted())
 				checkStore(t, s)
@@ -109,7 +109,7 @@ func TestANewCountIsHeldWhateverElseIs(t *testing.T) {
 		for _, lasts := range []time.Duration{time.Second, time.Hour} { // shorter than the other counts, or as long
 			t.Run(fmt.Sprint(c.max, " in ", c.shards, " for ", lasts), func(t *testing.T) {
 				s, all := newStore(c.max, c.shards), ids(c.max+200)
-				denied(s, all[:c.max], &Limit{Rate: 1, Per: time.Hour})
+				denyAll(s, all[:c.max], &Limit{Rate: 1, Per: time.Hour})
 				l := &Limit{Rate: 1, Per: lasts}
 				for _, id := range all[c.max:] {
 					require.True(t, s.Take(id, l, epoch, 1).Allowed)

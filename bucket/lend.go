@@ -56,10 +56,10 @@ const leastTerm = uint64(2 * time.Millisecond)
 func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, least time.Duration, lent Lease, r *Result) (granted Lease) {
 	sh, h := s.lock(id)
 	var first slot
-	c, l, inserts := sh.heldOrFresh(id, h, &s.placement, l, now, &first)
+	c, l, inserts := sh.lookupOrNew(id, h, &s.placement, l, now, &first)
 	room := uint64(math.MaxInt64)
 	if s.tracker.Load() != nil && sh.changes != nil {
-		room = sub(l.hurryAt(), whole(sh.uncollected(l, c)))
+		room = sub(l.hurryAt(), nonNegative(sh.uncollected(l, c)))
 	}
 	granted, spent := l.lend(&c.cell, sh.logOf(l, c), now, units, want, least, lent, room, r)
 	if spent > 0 {
@@ -67,7 +67,7 @@ func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, least time.D
 	}
 	switch {
 	case inserts && spent > 0:
-		s.insert(sh, first, l, sh.changes.own(), now)
+		s.insert(sh, first, l, sh.changes.ownTotal(), now)
 	case inserts:
 		sh.release(l, &first)
 	}
@@ -83,13 +83,13 @@ func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, least time.D
 func (l *Limit) lend(c *cell, g *log, now, units int64, want Lease, least time.Duration, lent Lease, room uint64, r *Result) (granted Lease, spent int64) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
-	n, capacity := whole(units), l.capacity()
-	term := min(whole(int64(want.Term)), l.longestTerm(v, now))
+	n, capacity := nonNegative(units), l.capacity()
+	term := min(nonNegative(int64(want.Term)), l.longestTerm(v, now))
 	var lends, onTop, rest uint64
-	if all := whole(int64(least)); min(term, all) >= leastTerm && used+n <= capacity {
-		onTop, rest = l.onTopOf(v, n, term, lent)
+	if all := nonNegative(int64(least)); min(term, all) >= leastTerm && used+n <= capacity {
+		onTop, rest = l.surcharge(v, n, term, lent)
 		left := sub(capacity-used-n, onTop)
-		lends = min(mulDiv(whole(want.Units), min(term, all), all), left/lentPart, sub(room, n))
+		lends = min(mulDiv(nonNegative(want.Units), min(term, all), all), left/lentPart, sub(room, n))
 	}
 	if lends < leastLent {
 		l.takeInto(c, g, now, units, r)
@@ -108,7 +108,7 @@ func (l *Limit) lend(c *cell, g *log, now, units int64, want Lease, least time.D
 	}
 	*c = v
 	save(g, &h)
-	again := l.restored(v)
+	restore := l.restoreTime(v)
 	used += n + lends + onTop
 	if l.IsBucket() && v.y > 0 {
 		used = v.x + 1
@@ -117,8 +117,8 @@ func (l *Limit) lend(c *cell, g *log, now, units int64, want Lease, least time.D
 		Allowed:    true,
 		Limit:      int64(capacity),
 		Remaining:  int64(capacity - used),
-		ResetAfter: until(v.at, again, now),
-		Receipt:    l.receipt(v, again, now),
+		ResetAfter: timeUntil(v.at, restore, now),
+		Receipt:    l.receipt(v, restore, now),
 	}
 	return Lease{int64(lends), time.Duration(term)}, int64(n + lends)
 }
@@ -131,19 +131,19 @@ func (l *Limit) longestTerm(v cell, now int64) uint64 {
 	case l.IsBucket():
 		return mulDiv(l.capacity()/drainedPart, l.per(), l.rate())
 	}
-	return sub(since(now, after(v.at, l.per())), 1)
+	return sub(timeSince(now, after(v.at, l.per())), 1)
 }
 
-// onTopOf returns the charge on top of n units, for a level that is up to date, as units and
+// surcharge returns the charge on top of n units, for a level that is up to date, as units and
 // 1/Per units. The charge is the amount that drains in the term, less the other units that
 // stay in the level.
-func (l *Limit) onTopOf(v cell, n, term uint64, lent Lease) (units, rest uint64) {
+func (l *Limit) surcharge(v cell, n, term uint64, lent Lease) (units, rest uint64) {
 	if !l.IsBucket() {
 		return 0, 0
 	}
-	units, rest = l.drains(term)
-	stays, lower := sub(add(v.x, n), whole(lent.Units)), v.y
-	if add(v.x, n) < whole(lent.Units) {
+	units, rest = l.drainedUnits(term)
+	stays, lower := sub(add(v.x, n), nonNegative(lent.Units)), v.y
+	if add(v.x, n) < nonNegative(lent.Units) {
 		lower = 0
 	}
 	switch {
@@ -155,10 +155,10 @@ func (l *Limit) onTopOf(v cell, n, term uint64, lent Lease) (units, rest uint64)
 	return units - stays - 1, rest + l.per() - lower
 }
 
-// drains returns the maximum amount that drains from a level in a term, as units and 1/Per
-// units. For a Part, the rate of the whole is used, because the part may become larger during
-// the term.
-func (l *Limit) drains(term uint64) (units, rest uint64) {
+// drainedUnits returns the maximum amount that drains from a level in a term, as units and
+// 1/Per units. For a Part, the rate of the whole is used, because the part may become larger
+// during the term.
+func (l *Limit) drainedUnits(term uint64) (units, rest uint64) {
 	units, rest, _ = split(term, l.rate(), l.per())
 	if l.wholePer > 0 {
 		units = max(units, mulDivUp(term, uint64(l.wholeRate), 0, uint64(l.wholePer)))

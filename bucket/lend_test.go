@@ -198,7 +198,7 @@ func leasesAdmitNoMore(t *rapid.T) {
 			s.Return(id, &l, now, h.rest, h.receipt, lent())
 		case "refund":
 			if now >= failedOver {
-				v, _, _ := counted(s, id, &l, now)
+				v, _, _ := storedCount(s, id, &l, now)
 				s.RefundBeside(id, &l, now, units, 0, false, lent())
 				o.refund(now, v.at, units)
 			}
@@ -219,7 +219,7 @@ func leasesAdmitNoMore(t *rapid.T) {
 			var c Count
 			s.Export(id, now, Mark{}, &c)
 			s = newStore(10, 1)
-			s.Import(id, sent(t, &c), now, 0)
+			s.Import(id, sendCount(t, &c), now, 0)
 			takes = nil
 			for _, h := range leases {
 				failedOver = max(failedOver, h.closes)
@@ -227,19 +227,19 @@ func leasesAdmitNoMore(t *rapid.T) {
 		}
 		checkStore(t, s)
 		for _, ahead := range []int64{0, 1, int64(time.Millisecond), int64(10 * time.Millisecond), int64(l.Per) / 300, int64(l.Per) / 2} {
-			o.heldBy(t, s, id, now+ahead, leases)
+			o.checkCovered(t, s, id, now+ahead, leases)
 		}
 		for _, h := range leases {
-			o.heldBy(t, s, id, h.closes-1, leases)
-			o.heldBy(t, s, id, h.closes+1, leases)
+			o.checkCovered(t, s, id, h.closes-1, leases)
+			o.checkCovered(t, s, id, h.closes+1, leases)
 		}
 	}
 }
 
-// heldBy requires that a store counts at least the units that were spent or may still be
+// checkCovered requires that a store counts at least the units that were spent or may still be
 // spent at now, if no other operation happens until then.
-func (o *truth) heldBy(t *rapid.T, s *Store, id ID, now int64, leases []held) {
-	v, units, l := counted(s, id, o.l, now)
+func (o *truth) checkCovered(t *rapid.T, s *Store, id ID, now int64, leases []held) {
+	v, units, l := storedCount(s, id, o.l, now)
 	used := rat(int64(units))
 	if l.IsBucket() {
 		used = plus(rat(int64(v.x)), ratio(int64(v.y), int64(l.per())))
@@ -253,10 +253,10 @@ func (o *truth) heldBy(t *rapid.T, s *Store, id ID, now int64, leases []held) {
 	require.GreaterOrEqual(t, used.Cmp(most), 0, "%v counts %v where %v were spent or may be", l.Algorithm, used, most)
 }
 
-// counted returns the count of an ID in a store.
-func counted(s *Store, id ID, l *Limit, now int64) (v cell, used uint64, judge *Limit) {
+// storedCount returns the count of an ID in a store.
+func storedCount(s *Store, id ID, l *Limit, now int64) (v cell, used uint64, judge *Limit) {
 	sh, h := s.locate(id)
-	c, l := sh.held(id, h, &s.placement, l, now)
+	c, l := sh.lookup(id, h, &s.placement, l, now)
 	if c == nil {
 		return cell{at: now}, 0, l
 	}

@@ -12,7 +12,7 @@ func (l *Limit) advanceLevel(c cell, now int64) (cell, uint64) {
 	if c.x|c.y == 0 {
 		return cell{at: now}, 0
 	}
-	if e := since(c.at, now); e > 0 {
+	if e := timeSince(c.at, now); e > 0 {
 		per := l.per()
 		units, rest, ok := split(e, l.rate(), per)
 		if ok {
@@ -66,7 +66,7 @@ func (l *Limit) refundLevel(c *cell, n uint64, r Receipt, onlyIfLast bool) (unit
 		// If Rate is more than one unit per nanosecond, the rounding can hide a take that
 		// followed.
 		if rate > 0 && (!last || rate > per) {
-			left := since(c.at, int64(r))
+			left := timeSince(c.at, int64(r))
 			if u, f, ok := split(sub(left, 1), rate, per); ok && u < n {
 				units, rest = u, f
 			}

@@ -137,9 +137,9 @@ func (l *Limit) Validate() error {
 	return errors.Join(problems...)
 }
 
-// is reports whether two limits judge in the same way, and is faster than != by a nanosecond
+// equals reports whether two limits judge in the same way, and is faster than != by a nanosecond
 // per check, because the compiler implements != by a call of a function that compares memory.
-func (l *Limit) is(o *Limit) bool {
+func (l *Limit) equals(o *Limit) bool {
 	return l.Algorithm == o.Algorithm && l.Rate == o.Rate && l.Per == o.Per && l.Burst == o.Burst && l.Version == o.Version && l.Start == o.Start && l.Whole == o.Whole && l.Durable == o.Durable
 }
 
@@ -172,8 +172,10 @@ func (l *Limit) SetCode(code byte) {
 func (l *Limit) rate() uint64 { return uint64(min(max(l.Rate, 0), maxUnits)) }
 func (l *Limit) per() uint64  { return uint64(max(l.Per, 1)) }
 
-// most returns the maximum number of units that may be used, including debts.
-func (l *Limit) most() uint64 { return 2 * max(l.capacity(), uint64(min(max(l.Whole, 0), maxUnits))) }
+// maxUsage returns the maximum number of units that may be used, including debts.
+func (l *Limit) maxUsage() uint64 {
+	return 2 * max(l.capacity(), uint64(min(max(l.Whole, 0), maxUnits)))
+}
 
 func (l *Limit) capacity() uint64 {
 	if l.Algorithm.isBucket() && l.Burst != 0 {

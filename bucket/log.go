@@ -22,15 +22,15 @@ type log struct {
 const maxEntry = 2 * binary.MaxVarintLen64
 
 func (g *log) advance(c cell, per uint64, now int64) (cell, uint64) {
-	if c.x == 0 || since(c.at, now) >= per {
+	if c.x == 0 || timeSince(c.at, now) >= per {
 		return cell{at: now}, 0
 	}
-	for since(int64(c.y), now) >= per { // the newest entry may be ahead of now
-		_, units, next := g.next(g.head)
+	for timeSince(int64(c.y), now) >= per { // the newest entry may be ahead of now
+		_, units, next := g.readNext(g.head)
 		if units >= c.x || next == len(g.buf) {
 			return cell{at: now}, 0
 		}
-		delta, _, _ := g.next(next)
+		delta, _, _ := g.readNext(next)
 		c.x -= units
 		c.y += delta
 		g.head = next
@@ -49,12 +49,12 @@ func (g *log) spend(c cell, now int64, n uint64) cell {
 		g.put(0, n)
 		c = cell{at: now, y: uint64(now)}
 	case now <= c.at:
-		start, delta, units := g.last(len(g.buf))
+		start, delta, units := g.readLast(len(g.buf))
 		g.buf = g.buf[:start]
 		g.put(delta, units+n)
 	default:
 		g.compact()
-		g.put(since(c.at, now), n)
+		g.put(timeSince(c.at, now), n)
 		c.at = now
 	}
 	c.x += n
@@ -64,7 +64,7 @@ func (g *log) spend(c cell, now int64, n uint64) cell {
 // forget removes the first n units of the log.
 func (g *log) forget(c cell, n uint64) cell {
 	for n > 0 && c.x > 0 {
-		delta, units, next := g.next(g.head)
+		delta, units, next := g.readNext(g.head)
 		n -= g.reduce(&c, g.head, next, delta, units, n)
 	}
 	return c
@@ -75,16 +75,16 @@ func (g *log) forget(c cell, n uint64) cell {
 func (g *log) wait(c cell, per uint64, now int64, need uint64) uint64 {
 	t, off := int64(c.y), g.head
 	for off < len(g.buf) {
-		_, units, next := g.next(off)
+		_, units, next := g.readNext(off)
 		if units >= need || next == len(g.buf) {
 			break
 		}
 		need -= units
-		delta, _, _ := g.next(next)
+		delta, _, _ := g.readNext(next)
 		t += int64(delta)
 		off = next
 	}
-	return since(now, after(t, per))
+	return timeSince(now, after(t, per))
 }
 
 // refund removes up to n units from the entry at r. If r is 0, the newest pass units are
@@ -97,7 +97,7 @@ func (g *log) refund(c *cell, n, pass uint64, r Receipt, onlyIfLast bool) (refun
 		return g.refundAt(c, n, int64(r))
 	}
 	for end := len(g.buf); refunded < n && c.x > 0 && end > g.head; {
-		start, delta, units := g.last(end)
+		start, delta, units := g.readLast(end)
 		if passed := min(pass, units); passed < units {
 			refunded += g.reduce(c, start, end, delta, units, min(units-passed, n-refunded))
 		}
@@ -109,7 +109,7 @@ func (g *log) refund(c *cell, n, pass uint64, r Receipt, onlyIfLast bool) (refun
 func (g *log) refundAt(c *cell, n uint64, r int64) uint64 {
 	t, end := c.at, len(g.buf)
 	for {
-		start, delta, units := g.last(end)
+		start, delta, units := g.readLast(end)
 		if t == r {
 			return g.reduce(c, start, end, delta, units, n)
 		}
@@ -140,10 +140,10 @@ func (g *log) reduce(c *cell, start, end int, delta, units, n uint64) uint64 {
 		c.at -= int64(delta)
 	case first:
 		g.head = end
-		delta, _, _ := g.next(end)
+		delta, _, _ := g.readNext(end)
 		c.y += delta
 	default:
-		following, held, next := g.next(end)
+		following, held, next := g.readNext(end)
 		g.replace(start, next, delta+following, held)
 	}
 	return n
@@ -169,13 +169,13 @@ func appendEntry(b []byte, delta, units uint64) []byte {
 	return binary.AppendUvarint(b, units<<1|1)
 }
 
-// after returns the offset and the time of the first entry after m, and the number of its
+// findAfter returns the offset and the time of the first entry after m, and the number of its
 // units that m includes. The offset is len(buf) if there is no such entry. The search starts
 // at the end of the log, because m is usually near the end.
-func (g *log) after(c cell, m Mark) (t int64, off int, has uint64) {
+func (g *log) findAfter(c cell, m Mark) (t int64, off int, has uint64) {
 	off, next := len(g.buf), c.at
 	for off > g.head {
-		start, delta, units := g.last(off)
+		start, delta, units := g.readLast(off)
 		if next == m.at && units > m.units {
 			return next, start, m.units
 		}
@@ -188,9 +188,9 @@ func (g *log) after(c cell, m Mark) (t int64, off int, has uint64) {
 	return t, off, 0
 }
 
-// next reads the entry that starts at off, and returns the offset of the next entry. An
+// readNext reads the entry that starts at off, and returns the offset of the next entry. An
 // invalid entry ends the log.
-func (g *log) next(off int) (delta, units uint64, next int) {
+func (g *log) readNext(off int) (delta, units uint64, next int) {
 	v, k := binary.Uvarint(g.buf[off:])
 	if k <= 0 {
 		return 0, 0, len(g.buf)
@@ -206,8 +206,8 @@ func (g *log) next(off int) (delta, units uint64, next int) {
 	return v >> 1, u >> 1, off + k
 }
 
-// last reads the entry that ends at end, and returns the offset of the start of the entry.
-func (g *log) last(end int) (start int, delta, units uint64) {
+// readLast reads the entry that ends at end, and returns the offset of the start of the entry.
+func (g *log) readLast(end int) (start int, delta, units uint64) {
 	v, start := g.varintBefore(end)
 	if v&1 == 0 {
 		return start, v >> 1, 1

@@ -14,7 +14,7 @@ import (
 func entries(t require.TestingT, c *cell, g *log) (list []admission) {
 	at, off := int64(c.y), g.head
 	for off < len(g.buf) && c.x > 0 {
-		delta, units, next := g.next(off)
+		delta, units, next := g.readNext(off)
 		if off > g.head {
 			at += int64(delta)
 		}
@@ -23,7 +23,7 @@ func entries(t require.TestingT, c *cell, g *log) (list []admission) {
 	}
 	at, end := c.at, len(g.buf)
 	for i := len(list) - 1; i >= 0; i-- {
-		start, delta, units := g.last(end)
+		start, delta, units := g.readLast(end)
 		require.Equal(t, list[i], admission{at, int64(units)})
 		at -= int64(delta)
 		end = start
@@ -98,7 +98,7 @@ func TestALogInDebtForgetsNothingThatItWouldDenyBy(t *testing.T) {
 					continue
 				}
 				s.CollectOne(id)
-				s.Import(id, sent(t, &c), now, units)
+				s.Import(id, sendCount(t, &c), now, units)
 			default:
 				fits := ceil(all.used(now))+units <= l.Rate
 				require.Equal(t, fits, s.Take(id, &l, now, units).Allowed)

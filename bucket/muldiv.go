@@ -44,8 +44,8 @@ func add(a, b uint64) uint64 {
 // sub returns a − b, or zero if b is larger than a.
 func sub(a, b uint64) uint64 { return a - min(a, b) }
 
-// since returns the time from at to now, or zero if now is before at.
-func since(at, now int64) uint64 {
+// timeSince returns the time from at to now, or zero if now is before at.
+func timeSince(at, now int64) uint64 {
 	if now <= at {
 		return 0
 	}
@@ -54,7 +54,7 @@ func since(at, now int64) uint64 {
 
 // after returns at + d, or the largest int64 if the sum does not fit.
 func after(at int64, d uint64) int64 {
-	if d > since(at, math.MaxInt64) {
+	if d > timeSince(at, math.MaxInt64) {
 		return math.MaxInt64
 	}
 	return int64(uint64(at) + d)
@@ -62,15 +62,15 @@ func after(at int64, d uint64) int64 {
 
 // before returns at − d, or the smallest int64 if the difference does not fit.
 func before(at int64, d uint64) int64 {
-	if d > since(math.MinInt64, at) {
+	if d > timeSince(math.MinInt64, at) {
 		return math.MinInt64
 	}
 	return int64(uint64(at) - d)
 }
 
-// until returns the time from now to at + d. It returns zero if at + d has passed, and the
+// timeUntil returns the time from now to at + d. It returns zero if at + d has passed, and the
 // largest Duration if the result does not fit.
-func until(at int64, d uint64, now int64) time.Duration {
-	d = add(sub(d, since(at, now)), since(now, at))
+func timeUntil(at int64, d uint64, now int64) time.Duration {
+	d = add(sub(d, timeSince(at, now)), timeSince(now, at))
 	return time.Duration(min(d, math.MaxInt64))
 }

@@ -13,10 +13,10 @@ type numbers struct {
 //
 // Evictions rely on judged: in the first entry of a limit, it is the number of slots that
 // refer to any entry of that limit. This breaks if a slot changes its limit without judgeBy,
-// or enters or leaves the table without judge.
+// or enters or leaves the table without addJudged.
 type entry struct {
 	Limit
-	by     originSeries
+	series originSeries
 	first  uint32 // the first entry of this limit, as far as find has found it
 	judged int32  // in the first entry: the number of slots that refer to any entry of this limit
 }
@@ -35,15 +35,15 @@ const nearest = 64
 // find returns the index of l and by, or 0 if they are not among the latest entries.
 func (n *numbers) find(l *Limit, by originSeries) uint32 {
 	for i := len(n.at) - 1; i > max(0, len(n.at)-nearest); i-- {
-		if e := &n.at[i]; e.by == by && e.Limit == *l {
+		if e := &n.at[i]; e.series == by && e.Limit == *l {
 			return uint32(i)
 		}
 	}
 	return 0
 }
 
-// first returns the first entry of l, or 0 if there is no entry of l.
-func (n *numbers) first(l *Limit) uint32 {
+// findFirst returns the first entry of l, or 0 if there is no entry of l.
+func (n *numbers) findFirst(l *Limit) uint32 {
 	for i := len(n.at) - 1; i > max(0, len(n.at)-nearest); i-- {
 		if e := &n.at[i]; e.Limit == *l {
 			return e.first
@@ -52,20 +52,20 @@ func (n *numbers) first(l *Limit) uint32 {
 	return 0
 }
 
-// most returns the number of counts of the limit that judges the most counts, as far as find
-// finds them.
-func (n *numbers) most() (judged int32) {
+// maxJudged returns the number of counts of the limit that judges the most counts, as far as
+// find finds them.
+func (n *numbers) maxJudged() (judged int32) {
 	for i := len(n.at) - 1; i > max(0, len(n.at)-nearest); i-- {
 		judged = max(judged, n.at[i].judged)
 	}
 	return judged
 }
 
-// counts returns the number of counts that the limit of an entry judges.
-func (n *numbers) counts(by uint32) int32 { return n.at[n.at[by].first].judged }
+// judgedBy returns the number of counts that the limit of an entry judges.
+func (n *numbers) judgedBy(by uint32) int32 { return n.at[n.at[by].first].judged }
 
-// judge adds more to the number of slots that refer to the limit of an entry.
-func (n *numbers) judge(by uint32, more int32) { n.at[n.at[by].first].judged += more }
+// addJudged adds more to the number of slots that refer to the limit of an entry.
+func (n *numbers) addJudged(by uint32, more int32) { n.at[n.at[by].first].judged += more }
 
 func (n *numbers) full() bool { return len(n.at) == cap(n.at) }
 
@@ -74,7 +74,7 @@ func (n *numbers) add(l *Limit, by originSeries) uint32 {
 		n.at = make([]entry, 1, 2)
 	}
 	at := uint32(len(n.at))
-	first := n.first(l)
+	first := n.findFirst(l)
 	if first == 0 {
 		first = at
 	}
@@ -90,7 +90,7 @@ func (n *numbers) prune(slots []slot) {
 	}
 	used := make([]uint32, len(n.at)) // 1 if the entry is used, and then its new index
 	for i := range slots {
-		used[slots[i].judge()] = 1
+		used[slots[i].entryIndex()] = 1
 	}
 	live := 0
 	for i := 1; i < len(used); i++ {
@@ -112,18 +112,18 @@ func (n *numbers) prune(slots []slot) {
 		used[i] = uint32(len(kept))
 		e := &n.at[i]
 		if once != nil {
-			if twin, ok := once[whose{e.Limit, e.by}]; ok {
+			if twin, ok := once[whose{e.Limit, e.series}]; ok {
 				used[i] = twin
 				continue
 			}
-			once[whose{e.Limit, e.by}] = used[i]
+			once[whose{e.Limit, e.series}] = used[i]
 		}
 		first, ok := firsts[e.Limit]
 		if !ok {
 			first = used[i]
 			firsts[e.Limit] = first
 		}
-		kept = append(kept, entry{e.Limit, e.by, first, 0})
+		kept = append(kept, entry{e.Limit, e.series, first, 0})
 	}
 	live = len(kept) - 1
 	spare := 1
@@ -135,7 +135,7 @@ func (n *numbers) prune(slots []slot) {
 	}
 	used[0] = 0
 	for i := range slots {
-		judge := used[slots[i].judge()]
+		judge := used[slots[i].entryIndex()]
 		slots[i].limit = slots[i].flags() | judge
 		kept[kept[judge].first].judged++
 	}

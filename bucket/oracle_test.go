@@ -85,7 +85,7 @@ type fixedOracle struct {
 	in    []admission
 }
 
-func (o *fixedOracle) at(now int64) (start int64, in []admission) {
+func (o *fixedOracle) windowAt(now int64) (start int64, in []admission) {
 	start, in = o.start, slices.Clone(o.in)
 	for sum(in) > 0 && elapsed(start, now).Cmp(rat(int64(o.l.Per))) >= 0 {
 		start += int64(o.l.Per)
@@ -99,18 +99,18 @@ func (o *fixedOracle) at(now int64) (start int64, in []admission) {
 }
 
 func (o *fixedOracle) used(now int64) *big.Rat {
-	_, in := o.at(now)
+	_, in := o.windowAt(now)
 	return rat(sum(in))
 }
 
 func (o *fixedOracle) spend(now, n int64) Receipt {
-	o.start, o.in = o.at(now)
+	o.start, o.in = o.windowAt(now)
 	o.in = append(o.in, admission{now, n})
 	return Receipt(o.start)
 }
 
 func (o *fixedOracle) refund(now, n int64, r Receipt, _ bool) bool {
-	start, in := o.at(now)
+	start, in := o.windowAt(now)
 	if r != 0 && int64(r) != start {
 		return false
 	}
@@ -123,7 +123,7 @@ func (o *fixedOracle) refund(now, n int64, r Receipt, _ bool) bool {
 }
 
 func (o *fixedOracle) debitAt(now, n int64, r Receipt) bool {
-	start, in := o.at(now)
+	start, in := o.windowAt(now)
 	if sum(in) == 0 {
 		start = min(int64(r), now)
 		if elapsed(start, now).Cmp(rat(int64(o.l.Per))) >= 0 {
@@ -144,7 +144,7 @@ type slidingOracle struct {
 	all   []admission
 }
 
-func (o *slidingOracle) in(start int64) (units int64) {
+func (o *slidingOracle) unitsIn(start int64) (units int64) {
 	for _, a := range o.all {
 		if a.t == start {
 			units += a.units
@@ -155,18 +155,18 @@ func (o *slidingOracle) in(start int64) (units int64) {
 
 // counting returns the units that count at now, if the open window began at start.
 func (o *slidingOracle) counting(start, now int64) int64 {
-	per, before := int64(o.l.Per), o.in(start-int64(o.l.Per))
+	per, before := int64(o.l.Per), o.unitsIn(start-int64(o.l.Per))
 	now = max(now, start)
 	expired := sort.Search(int(before), func(k int) bool {
 		after := new(big.Int).Mul(big.NewInt(int64(k)), big.NewInt(per))
 		t := start - per + after.Div(after, big.NewInt(before)).Int64() // time of the k-th unit
 		return elapsed(t, now).Cmp(rat(per)) < 0
 	})
-	return before - int64(expired) + o.in(start)
+	return before - int64(expired) + o.unitsIn(start)
 }
 
-// opens returns the start of a window that has no previous window.
-func (o *slidingOracle) opens(now int64) int64 {
+// alignedStart returns the start of a window that has no previous window.
+func (o *slidingOracle) alignedStart(now int64) int64 {
 	if o.l.Start == 0 {
 		return now
 	}
@@ -174,9 +174,9 @@ func (o *slidingOracle) opens(now int64) int64 {
 	return now - into.Mod(into, big.NewInt(int64(o.l.Per))).Int64()
 }
 
-// at returns the start of the window at now. The open window continues while any units of it
-// or of the previous window count. Otherwise a new window starts.
-func (o *slidingOracle) at(now int64) int64 {
+// windowAt returns the start of the window at now. The open window continues while any units
+// of it or of the previous window count. Otherwise a new window starts.
+func (o *slidingOracle) windowAt(now int64) int64 {
 	per := int64(o.l.Per)
 	start := o.start
 	for range 2 {
@@ -185,13 +185,13 @@ func (o *slidingOracle) at(now int64) int64 {
 		}
 	}
 	if elapsed(start, now).Cmp(rat(per)) >= 0 || o.counting(start, now) == 0 {
-		return o.opens(now)
+		return o.alignedStart(now)
 	}
 	return start
 }
 
 func (o *slidingOracle) used(now int64) *big.Rat {
-	start := o.at(now)
+	start := o.windowAt(now)
 	if len(o.all) == 0 || start != o.start && start != o.start+int64(o.l.Per) {
 		return new(big.Rat)
 	}
@@ -199,7 +199,7 @@ func (o *slidingOracle) used(now int64) *big.Rat {
 }
 
 func (o *slidingOracle) spend(now, n int64) Receipt {
-	start := o.at(now)
+	start := o.windowAt(now)
 	if start != o.start && start != o.start+int64(o.l.Per) || o.used(now).Sign() == 0 {
 		o.all = nil
 	}
@@ -212,16 +212,16 @@ func (o *slidingOracle) refund(now, n int64, r Receipt, onlyIfLast bool) bool {
 	if o.used(now).Sign() == 0 {
 		return false
 	}
-	start, per := o.at(now), int64(o.l.Per)
+	start, per := o.windowAt(now), int64(o.l.Per)
 	gave := false
 	for _, window := range []int64{start, start - per} {
 		if r != 0 && int64(r) != window {
 			continue
 		}
-		if window != start && onlyIfLast && o.in(start) > 0 {
+		if window != start && onlyIfLast && o.unitsIn(start) > 0 {
 			continue
 		}
-		k := min(n, o.in(window))
+		k := min(n, o.unitsIn(window))
 		if k > 0 {
 			o.all = append(o.all, admission{window, -k})
 			n -= k
@@ -235,12 +235,12 @@ func (o *slidingOracle) refund(now, n int64, r Receipt, onlyIfLast bool) bool {
 }
 
 func (o *slidingOracle) debitAt(now, n int64, r Receipt) bool {
-	start, per := o.at(now), int64(o.l.Per)
+	start, per := o.windowAt(now), int64(o.l.Per)
 	if o.used(now).Sign() == 0 {
 		at := min(int64(r), now)
 		e := elapsed(at, now)
 		switch {
-		case o.opens(at) != at || e.Cmp(plus(rat(per), rat(per))) >= 0:
+		case o.alignedStart(at) != at || e.Cmp(plus(rat(per), rat(per))) >= 0:
 			return false
 		case e.Cmp(rat(per)) >= 0:
 			o.start = at + per

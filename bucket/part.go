@@ -68,10 +68,10 @@ func (s *Store) SetPart(id ID, part *Limit) {
 		return
 	}
 	c := &sh.slots[i]
-	if stored := &sh.numbers.at[c.judge()]; !stored.is(part) {
+	if stored := &sh.numbers.at[c.entryIndex()]; !stored.equals(part) {
 		return
 	} else if stored.Limit != *part {
-		judge := sh.intern(part, stored.by)
+		judge := sh.intern(part, stored.series)
 		sh.judgeBy(c, judge, c.flags())
 	}
 	c.limit |= parted

@@ -27,12 +27,12 @@ func newPlacement(shards int, salt Salt) placement {
 	return placement{salt: salt, mask: uint64(shards - 1)}
 }
 
-// of returns the place of id: the folded product of its halves under the Salt, as in wyhash.
+// place returns the place of id: the folded product of its halves under the Salt, as in wyhash.
 // The cost is a single multiplication, which is negligible in a check.
-func (p *placement) of(id ID) uint64 {
+func (p *placement) place(id ID) uint64 {
 	hi, lo := bits.Mul64(id.Hi^p.salt[0], id.Lo^p.salt[1])
 	return hi ^ lo
 }
 
-// shard returns the number of the shard of a place.
-func (p *placement) shard(place uint64) uint64 { return place & p.mask }
+// shardNumber returns the number of the shard of a place.
+func (p *placement) shardNumber(place uint64) uint64 { return place & p.mask }

@@ -12,9 +12,9 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// searched returns IDs found by an attacker who knows the hash function: the IDs of a
+// searchIDs returns IDs found by an attacker who knows the hash function: the IDs of a
 // sequence that choose accepts.
-func searched(n int, choose func(ID) bool) []ID {
+func searchIDs(n int, choose func(ID) bool) []ID {
 	rng := rand.New(rand.NewPCG(11, 12))
 	found := make([]ID, 0, n)
 	for len(found) < n {
@@ -66,7 +66,7 @@ func TestAFullTableIsProbedForFewSlots(t *testing.T) {
 		id := ID{rng.Uint64(), rng.Uint64()}
 		_, h := s.locate(id)
 		require.Negative(t, sh.find(id, h, &s.placement))
-		for i, n := sh.home(h), 0; sh.slots[i].limit != 0 && n <= sh.far(i, &s.placement); i, n = sh.next(i), n+1 {
+		for i, n := sh.home(h), 0; sh.slots[i].limit != 0 && n <= sh.displacement(i, &s.placement); i, n = sh.nextSlot(i), n+1 {
 			looked++
 		}
 	}
@@ -81,17 +81,17 @@ func TestIDsThatShareBitsLieLikeAnyOthers(t *testing.T) {
 	l := &Limit{Rate: 10, Per: time.Hour}
 	known := newPlacement(1024, Salt{})
 	cases := map[string][]ID{
-		"the first 16 bits of the second half": shaped(n, func(id ID) ID { id.Lo = 0xbeef<<48 | id.Lo>>16; return id }),
-		"the first 16 bits of the first half":  shaped(n, func(id ID) ID { id.Hi = 0xbeef<<48 | id.Hi>>16; return id }),
-		"the first 16 bits of both halves": shaped(n, func(id ID) ID {
+		"the first 16 bits of the second half": shapeIDs(n, func(id ID) ID { id.Lo = 0xbeef<<48 | id.Lo>>16; return id }),
+		"the first 16 bits of the first half":  shapeIDs(n, func(id ID) ID { id.Hi = 0xbeef<<48 | id.Hi>>16; return id }),
+		"the first 16 bits of both halves": shapeIDs(n, func(id ID) ID {
 			return ID{0xbeef<<48 | id.Hi>>16, 0xbeef<<48 | id.Lo>>16}
 		}),
-		"the last 16 bits of both halves": shaped(n, func(id ID) ID {
+		"the last 16 bits of both halves": shapeIDs(n, func(id ID) ID {
 			return ID{id.Hi<<16 | 0xbeef, id.Lo<<16 | 0xbeef}
 		}),
-		"the first 48 bits of the second half": shaped(n, func(id ID) ID { id.Lo = 0xbeefbeefbeef<<16 | id.Lo>>48; return id }),
-		"the whole second half":                shaped(n, func(id ID) ID { id.Lo = 0xbeef; return id }),
-		"the shard, under a salt that leaked":  searched(n, func(id ID) bool { return known.shard(known.of(id)) == 7 }),
+		"the first 48 bits of the second half": shapeIDs(n, func(id ID) ID { id.Lo = 0xbeefbeefbeef<<16 | id.Lo>>48; return id }),
+		"the whole second half":                shapeIDs(n, func(id ID) ID { id.Lo = 0xbeef; return id }),
+		"the shard, under a salt that leaked":  searchIDs(n, func(id ID) bool { return known.shardNumber(known.place(id)) == 7 }),
 	}
 	rng := rand.New(rand.NewPCG(13, 14))
 	for range testenv.PickFull(t, 2, 5) {
@@ -112,8 +112,8 @@ func TestIDsThatShareBitsLieLikeAnyOthers(t *testing.T) {
 	}
 }
 
-// shaped returns IDs like those of an attacker, without the search.
-func shaped(n int, as func(ID) ID) []ID {
+// shapeIDs returns IDs like those of an attacker, without the search.
+func shapeIDs(n int, as func(ID) ID) []ID {
 	all := ids(n)
 	for i := range all {
 		all[i] = as(all[i])

@@ -23,15 +23,15 @@ const (
 	flagsMask = changed | hurries | parted
 )
 
-// judge returns the index of the limit that last judged the count.
-func (s *slot) judge() uint32 { return s.limit &^ flagsMask }
+// entryIndex returns the index of the limit that last judged the count.
+func (s *slot) entryIndex() uint32 { return s.limit &^ flagsMask }
 
 func (s *slot) flags() uint32 { return s.limit & flagsMask }
 
 // shard contains a part of the IDs under one lock. The counts are in a table with open
-// addressing and linear probing. Probes for an ID start at its place (placement.of), scaled
-// to the length of the table. The length so need not be a power of two, which keeps the
-// number of unused slots small.
+// addressing and linear probing. Probes for an ID start at its place (placement.place),
+// scaled to the length of the table. The length so need not be a power of two, which keeps
+// the number of unused slots small.
 //
 // IDs are ordered by the slot at which their probes start (Amble and Knuth, "Ordered hash
 // tables", 1974). A probe for an absent ID so ends as early as a probe for a present ID.
@@ -64,17 +64,17 @@ func (sh *shard) home(h uint64) int {
 	return int(hi)
 }
 
-func (sh *shard) next(i int) int {
+func (sh *shard) nextSlot(i int) int {
 	if i++; i < len(sh.slots) {
 		return i
 	}
 	return 0
 }
 
-// far returns the distance from the slot at which probes for the ID in slot i start to slot
-// i.
-func (sh *shard) far(i int, p *placement) int {
-	n := i - sh.home(p.of(sh.slots[i].id))
+// displacement returns the distance from the slot at which probes for the ID in slot i start
+// to slot i.
+func (sh *shard) displacement(i int, p *placement) int {
+	n := i - sh.home(p.place(sh.slots[i].id))
 	if n < 0 {
 		n += len(sh.slots)
 	}
@@ -86,7 +86,7 @@ func (sh *shard) find(id ID, h uint64, p *placement) int {
 	if len(sh.slots) == 0 {
 		return -1
 	}
-	for i, n := sh.home(h), 0; ; i, n = sh.next(i), n+1 {
+	for i, n := sh.home(h), 0; ; i, n = sh.nextSlot(i), n+1 {
 		s := &sh.slots[i]
 		if s.limit == 0 {
 			return -1
@@ -94,39 +94,39 @@ func (sh *shard) find(id ID, h uint64, p *placement) int {
 		if s.id == id {
 			return i
 		}
-		if n > sh.far(i, p) {
+		if n > sh.displacement(i, p) {
 			return -1
 		}
 	}
 }
 
-// held returns the count of id and the limit that judges it, which is l or the stored limit.
+// lookup returns the count of id and the limit that judges it, which is l or the stored limit.
 // The count is nil if the shard has no count of id.
-func (sh *shard) held(id ID, h uint64, p *placement, l *Limit, now int64) (*slot, *Limit) {
+func (sh *shard) lookup(id ID, h uint64, p *placement, l *Limit, now int64) (*slot, *Limit) {
 	i := sh.find(id, h, p)
 	if i < 0 {
 		return nil, l
 	}
 	s := &sh.slots[i]
-	if !sh.limitOf(s).is(l) {
+	if !sh.limitOf(s).equals(l) {
 		l = sh.reconcile(s, l, now)
 	}
 	return s, l
 }
 
-// heldOrFresh returns the count of id. If the shard has no count of id, heldOrFresh returns
-// first, which it sets to an empty count, and isFresh is true.
-func (sh *shard) heldOrFresh(id ID, h uint64, p *placement, l *Limit, now int64, first *slot) (c *slot, of *Limit, isFresh bool) {
-	if c, l = sh.held(id, h, p, l, now); c != nil {
+// lookupOrNew returns the count of id. If the shard has no count of id, lookupOrNew returns
+// first, which it sets to an empty count, and isNew is true.
+func (sh *shard) lookupOrNew(id ID, h uint64, p *placement, l *Limit, now int64, first *slot) (c *slot, of *Limit, isNew bool) {
+	if c, l = sh.lookup(id, h, p, l, now); c != nil {
 		return c, l, false
 	}
-	*first = sh.fresh(id, l)
+	*first = sh.newSlot(id, l)
 	return first, l, true
 }
 
-// fresh returns an empty count that is not in the table. The caller must pass it to insert or
-// to release.
-func (sh *shard) fresh(id ID, l *Limit) slot {
+// newSlot returns an empty count that is not in the table. The caller must pass it to insert
+// or to release.
+func (sh *shard) newSlot(id ID, l *Limit) slot {
 	s := slot{id: id}
 	if l.Algorithm == SlidingLog {
 		s.log = sh.logs.alloc()
@@ -144,29 +144,29 @@ func (sh *shard) release(l *Limit, s *slot) {
 	s.log = 0
 }
 
-// recovered returns the index of a slot on the probe path of h whose count has recovered and
+// findRecovered returns the index of a slot on the probe path of h whose count has recovered and
 // can be removed, or -1 if there is no such slot.
-func (sh *shard) recovered(h uint64, p *placement, now int64) int {
+func (sh *shard) findRecovered(h uint64, p *placement, now int64) int {
 	if len(sh.slots) == 0 {
 		return -1
 	}
-	for i, n := sh.home(h), 0; sh.slots[i].limit != 0 && n <= sh.far(i, p); i, n = sh.next(i), n+1 {
-		if sh.spare(&sh.slots[i], now) {
+	for i, n := sh.home(h), 0; sh.slots[i].limit != 0 && n <= sh.displacement(i, p); i, n = sh.nextSlot(i), n+1 {
+		if sh.isRemovable(&sh.slots[i], now) {
 			return i
 		}
 	}
 	return -1
 }
 
-// spare reports whether the count in the slot has recovered and can be removed. A changed
+// isRemovable reports whether the count in the slot has recovered and can be removed. A changed
 // count is kept until it is collected. Otherwise a refund could be lost.
-func (sh *shard) spare(s *slot, now int64) bool {
-	return s.limit&changed == 0 && sh.recovers(s) <= now
+func (sh *shard) isRemovable(s *slot, now int64) bool {
+	return s.limit&changed == 0 && sh.recoveryTime(s) <= now
 }
 
-// recovers returns the instant from which on the count in the slot is equivalent to no count.
-func (sh *shard) recovers(s *slot) int64 {
-	return sh.limitOf(s).recovers(&s.cell)
+// recoveryTime returns the instant from which on the count in the slot is equivalent to no count.
+func (sh *shard) recoveryTime(s *slot) int64 {
+	return sh.limitOf(s).recoveryTime(&s.cell)
 }
 
 // logOf returns the log of a count that l judges, or nil if l is not a SlidingLog.
@@ -182,12 +182,12 @@ func (sh *shard) logOf(l *Limit, s *slot) *log {
 // set the total of the count.
 func (sh *shard) put(h uint64, s slot, p *placement) int {
 	i := sh.home(h)
-	for n := 0; sh.slots[i].limit != 0 && n <= sh.far(i, p); n++ {
-		i = sh.next(i)
+	for n := 0; sh.slots[i].limit != 0 && n <= sh.displacement(i, p); n++ {
+		i = sh.nextSlot(i)
 	}
 	end := i
 	for sh.slots[end].limit != 0 {
-		end = sh.next(end)
+		end = sh.nextSlot(end)
 	}
 	makeGap(sh.slots, i, end)
 	if ch := sh.changes; ch != nil {
@@ -203,9 +203,9 @@ func (sh *shard) remove(i int, p *placement) {
 	ch := sh.changes
 	ch.forget(sh.totalOf(i))
 	sh.release(sh.limitOf(&sh.slots[i]), &sh.slots[i])
-	sh.numbers.judge(sh.slots[i].judge(), -1)
+	sh.numbers.addJudged(sh.slots[i].entryIndex(), -1)
 	last := i // the last slot with a displaced count, or i
-	for j := sh.next(i); sh.slots[j].limit != 0 && sh.far(j, p) > 0; j = sh.next(j) {
+	for j := sh.nextSlot(i); sh.slots[j].limit != 0 && sh.displacement(j, p) > 0; j = sh.nextSlot(j) {
 		last = j
 	}
 	closeGap(sh.slots, i, last)
@@ -256,7 +256,7 @@ func (sh *shard) reclaim(now int64, p *placement) int {
 		if i < 0 {
 			i += len(sh.slots)
 		}
-		if s := &sh.slots[i]; s.limit != 0 && sh.spare(s, now) {
+		if s := &sh.slots[i]; s.limit != 0 && sh.isRemovable(s, now) {
 			sh.remove(i, p)
 		}
 	}
@@ -322,7 +322,7 @@ func (sh *shard) resize(slots int, p *placement) {
 		if old[i].limit == 0 {
 			continue
 		}
-		place := p.of(old[i].id)
+		place := p.place(old[i].id)
 		home := sh.home(place)
 		at := max(home, free)
 		for at < len(sh.slots) && sh.slots[at].limit != 0 {
@@ -356,22 +356,22 @@ func (sh *shard) intern(l *Limit, by originSeries) uint32 {
 // returns the limit that judges now. The total of the count does not change, even if the
 // count has recovered, because its origin has spent these units.
 func (sh *shard) reconcile(s *slot, l *Limit, now int64) *Limit {
-	entry := &sh.numbers.at[s.judge()]
+	entry := &sh.numbers.at[s.entryIndex()]
 	stored := &entry.Limit
 	logged, logs := stored.Algorithm == SlidingLog, l.Algorithm == SlidingLog
 	net := sh.uncollected(stored, s)
 	switch {
-	case sh.recovers(s) <= now:
+	case sh.recoveryTime(s) <= now:
 		// The count is equivalent to no count, so there is no difference to resolve.
 		judged := s.limit
 		sh.release(stored, s)
-		*s = sh.fresh(s.id, l)
+		*s = sh.newSlot(s.id, l)
 		s.limit = judged
 		sh.setUncollected(l, s, net)
 	case l.Version < stored.Version,
 		l.Version == stored.Version && l.Algorithm != stored.Algorithm:
 		return stored
-	case l.Version == stored.Version && !l.Algorithm.isBucket() && l.calendar() == stored.calendar():
+	case l.Version == stored.Version && !l.Algorithm.isBucket() && l.isCalendar() == stored.isCalendar():
 		// The limit l judges the same times and units. A conversion for each ask with another
 		// Per would make all of them usage of this instant, again and again.
 	default:
@@ -393,15 +393,15 @@ func (sh *shard) reconcile(s *slot, l *Limit, now int64) *Limit {
 			sh.note(s, l, 0)
 		}
 	}
-	judging := l.later(stored)
-	judge := sh.intern(&judging, entry.by)
+	judging := l.mergeWindow(stored)
+	judge := sh.intern(&judging, entry.series)
 	sh.judgeBy(s, judge, s.flags()&^parted)
 	return sh.limitOf(s)
 }
 
 // judgeBy changes the entry that a count refers to.
 func (sh *shard) judgeBy(s *slot, judge, flags uint32) {
-	sh.numbers.judge(s.judge(), -1)
-	sh.numbers.judge(judge, 1)
+	sh.numbers.addJudged(s.entryIndex(), -1)
+	sh.numbers.addJudged(judge, 1)
 	s.limit = flags | judge
 }

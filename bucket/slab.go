@@ -39,7 +39,7 @@ func (s *slab) pack(slots []slot, n *numbers) {
 	}
 	packed := make([]log, 0, len(s.logs)-len(s.unused))
 	for i := range slots {
-		if n.at[slots[i].judge()].Algorithm == SlidingLog {
+		if n.at[slots[i].entryIndex()].Algorithm == SlidingLog {
 			packed = append(packed, s.logs[slots[i].log])
 			slots[i].log = uint32(len(packed) - 1)
 		}

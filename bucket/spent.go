@@ -29,7 +29,7 @@ const within = uint64(100 * time.Millisecond)
 func (s *Store) RefundSpent(id ID, l *Limit, now, units int64, at Spent, lent Lease) (changed bool) {
 	sh, h := s.lock(id)
 	defer sh.mu.Unlock()
-	c, l := sh.held(id, h, &s.placement, l, now)
+	c, l := sh.lookup(id, h, &s.placement, l, now)
 	if c == nil {
 		return false
 	}
@@ -60,14 +60,14 @@ func (s *Store) RefundSpent(id ID, l *Limit, now, units int64, at Spent, lent Le
 func (s *Store) DebitSpent(id ID, l *Limit, now, units int64, at Spent) Result {
 	sh, h := s.lock(id)
 	var first slot
-	c, l, inserts := sh.heldOrFresh(id, h, &s.placement, l, now, &first)
+	c, l, inserts := sh.lookupOrNew(id, h, &s.placement, l, now, &first)
 	r, counted := l.debitSpent(&c.cell, sh.logOf(l, c), now, units, at)
 	if counted > 0 {
 		s.note(sh, c, l, counted)
 	}
 	inserts, unused := inserts && counted > 0, inserts && counted == 0
 	if inserts {
-		s.insert(sh, first, l, sh.changes.own(), now)
+		s.insert(sh, first, l, sh.changes.ownTotal(), now)
 	} else if unused {
 		sh.release(l, &first)
 	}
@@ -86,8 +86,8 @@ func (l *Limit) debitSpent(c *cell, g *log, now, units int64, at Spent) (r Resul
 	}
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
-	n, capacity := whole(units), l.capacity()
-	if v, at, ok := l.where(v, &h, now, used, at); ok && n > 0 {
+	n, capacity := nonNegative(units), l.capacity()
+	if v, at, ok := l.findWindow(v, &h, now, used, at); ok && n > 0 {
 		v, n = l.spendAt(v, &h, at, n, used)
 		counted = int64(n)
 		r.Receipt = at
@@ -106,10 +106,10 @@ func (l *Limit) debitSpent(c *cell, g *log, now, units int64, at Spent) (r Resul
 	return r, counted
 }
 
-// where returns the count with the window that at identifies, and the receipt to spend units
-// in that window. If no units are used, the count has no window, and where begins the window
+// findWindow returns the count with the window that at identifies, and the receipt to spend units
+// in that window. If no units are used, the count has no window, and findWindow begins the window
 // again.
-func (l *Limit) where(v cell, g *log, now int64, used uint64, at Spent) (_ cell, r Receipt, ok bool) {
+func (l *Limit) findWindow(v cell, g *log, now int64, used uint64, at Spent) (_ cell, r Receipt, ok bool) {
 	per := l.per()
 	if used > 0 && l.Algorithm != SlidingLog {
 		r = l.find(v, g, now, at)
@@ -123,17 +123,17 @@ func (l *Limit) where(v cell, g *log, now int64, used uint64, at Spent) (_ cell,
 		if int64(r) > v.at {
 			r = Receipt(max(v.at, min(int64(r), now)))
 		}
-		return v, r, since(int64(r), now) < per
+		return v, r, timeSince(int64(r), now) < per
 	}
 	if at.Near != 0 && l.Start == 0 {
 		r = Receipt(at.Near)
 	}
 	r = Receipt(min(int64(r), now))
-	e := since(int64(r), now)
+	e := timeSince(int64(r), now)
 	switch {
-	case l.calendar():
+	case l.isCalendar():
 		return v, r, int64(r) == v.at
-	case l.opens(int64(r)) != int64(r):
+	case l.alignedStart(int64(r)) != int64(r):
 		return v, r, false
 	case l.Algorithm == SlidingWindow && e >= per:
 		return cell{at: after(int64(r), per)}, r, e < 2*per
@@ -141,9 +141,9 @@ func (l *Limit) where(v cell, g *log, now int64, used uint64, at Spent) (_ cell,
 	return cell{at: int64(r)}, r, e < per
 }
 
-// spendAt adds up to n units to a count, at a receipt that where has returned.
+// spendAt adds up to n units to a count, at a receipt that findWindow has returned.
 func (l *Limit) spendAt(v cell, g *log, r Receipt, n, used uint64) (_ cell, spent uint64) {
-	most := l.most()
+	most := l.maxUsage()
 	if l.Algorithm == SlidingLog {
 		n = min(n, most)
 		return g.forget(g.insert(v, int64(r), n), min(n, sub(used+n, most))), n
@@ -164,7 +164,7 @@ func (l *Limit) spendAt(v cell, g *log, r Receipt, n, used uint64) (_ cell, spen
 // return the same receipts.
 func (l *Limit) find(v cell, g *log, now int64, at Spent) Receipt {
 	per, named := l.per(), l.Start != 0
-	near := func(t int64, within uint64) bool { return at.Near != 0 && !named && apart(t, at.Near) < within }
+	near := func(t int64, within uint64) bool { return at.Near != 0 && !named && distance(t, at.Near) < within }
 	switch l.Algorithm {
 	case SlidingLog:
 		return g.find(v, per, now, at)
@@ -199,7 +199,7 @@ func (l *Limit) convertReceipt(r Receipt, by *Limit, now int64) Receipt {
 	if by == nil || !by.IsBucket() || by.Rate == l.Rate && by.Per == l.Per {
 		return r
 	}
-	left := mulDiv(mulDiv(sub(since(now, int64(r)), 1), by.rate(), l.rate()), l.per(), by.per())
+	left := mulDiv(mulDiv(sub(timeSince(now, int64(r)), 1), by.rate(), l.rate()), l.per(), by.per())
 	return Receipt(after(now, add(left, 1)))
 }
 
@@ -208,7 +208,7 @@ func (g *log) find(c cell, per uint64, now int64, at Spent) (r Receipt) {
 	if c.x == 0 {
 		return 0
 	}
-	known := at.Near != 0 && since(at.Near, now) < per
+	known := at.Near != 0 && timeSince(at.Near, now) < per
 	earliest := int64(at.Receipt)
 	if known {
 		earliest = min(earliest, at.Near)
@@ -217,10 +217,10 @@ func (g *log) find(c cell, per uint64, now int64, at Spent) (r Receipt) {
 		if t == int64(at.Receipt) {
 			return at.Receipt
 		}
-		if known && (r == 0 || apart(t, at.Near) < apart(int64(r), at.Near)) {
+		if known && (r == 0 || distance(t, at.Near) < distance(int64(r), at.Near)) {
 			r = Receipt(t)
 		}
-		start, delta, _ := g.last(end)
+		start, delta, _ := g.readLast(end)
 		if start <= g.head || t < earliest {
 			return r
 		}
@@ -236,16 +236,16 @@ func (g *log) insert(c cell, t int64, n uint64) cell {
 	}
 	var room [2 * maxEntry]byte
 	for next, end := c.at, len(g.buf); ; {
-		start, delta, units := g.last(end)
+		start, delta, units := g.readLast(end)
 		first := start <= g.head
 		switch previous := before(next, delta); {
 		case next == t:
 			g.splice(start, end, appendEntry(room[:0], delta, units+n))
 		case first:
 			c.y = uint64(t)
-			g.splice(start, end, appendEntry(appendEntry(room[:0], 0, n), since(t, next), units))
+			g.splice(start, end, appendEntry(appendEntry(room[:0], 0, n), timeSince(t, next), units))
 		case previous < t:
-			g.splice(start, end, appendEntry(appendEntry(room[:0], since(previous, t), n), since(t, next), units))
+			g.splice(start, end, appendEntry(appendEntry(room[:0], timeSince(previous, t), n), timeSince(t, next), units))
 		default:
 			next, end = previous, start
 			continue
@@ -261,5 +261,5 @@ func (g *log) splice(start, end int, entries []byte) {
 	g.buf = slices.Replace(g.buf, start, end, entries...)
 }
 
-// apart returns the distance between two times.
-func apart(a, b int64) uint64 { return max(since(a, b), since(b, a)) }
+// distance returns the distance between two times.
+func distance(a, b int64) uint64 { return max(timeSince(a, b), timeSince(b, a)) }

@@ -34,7 +34,7 @@ func TestReceiptsFollowTheirCountToAnotherStore(t *testing.T) {
 		var c Count
 		a.Export(id, now, Mark{}, &c)
 		ahead := rapid.Int64Range(int64(time.Hour), int64(24*time.Hour)).Draw(t, "ahead") // no window by one clock is a window by the other clock
-		b.Import(id, sent(t, &c), now+ahead, 0)
+		b.Import(id, sendCount(t, &c), now+ahead, 0)
 		for _, k := range rapid.Permutation(indices(len(takes))).Draw(t, "order") {
 			now += rapid.Int64Range(0, per/8).Draw(t, "later")
 			there := takes[k].at

@@ -9,10 +9,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// steadily returns the time of the k-th ask of a caller that asks steadily, at a multiple of
+// steadyTime returns the time of the k-th ask of a caller that asks steadily, at a multiple of
 // the rate, in whole nanoseconds. phase is from 0 to Rate·often − 1, in corresponding
 // fractions of a nanosecond.
-func steadily(l *Limit, from, often, phase, k int64) int64 {
+func steadyTime(l *Limit, from, often, phase, k int64) int64 {
 	hi, lo := bits.Mul64(uint64(k), uint64(l.Per))
 	lo, carry := bits.Add64(lo, uint64(phase), 0)
 	at, _ := bits.Div64(hi+carry, lo, uint64(l.Rate*often))
@@ -46,7 +46,7 @@ func TestASteadyCallerIsGrantedTheRate(t *testing.T) {
 		phase := rapid.Int64Range(0, l.Rate*often-1).Draw(t, "phase")
 		granted := int64(0)
 		for i := range periods * l.Rate * often {
-			if k.take(steadily(&l, from, often, phase, i), 1).Allowed {
+			if k.take(steadyTime(&l, from, often, phase, i), 1).Allowed {
 				granted++
 			}
 		}
@@ -77,7 +77,7 @@ func TestAWaitingCallerIsGrantedTheRate(t *testing.T) {
 func grantsSteadily(k *count, from int64) bool {
 	k = k.clone()
 	for i := range 4 * k.Rate {
-		if !k.take(steadily(k.Limit, from, 1, 0, i), 1).Allowed {
+		if !k.take(steadyTime(k.Limit, from, 1, 0, i), 1).Allowed {
 			return false
 		}
 	}

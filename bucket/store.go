@@ -78,7 +78,7 @@ func (s *Store) Take(id ID, l *Limit, now, units int64) (r Result) {
 func (s *Store) TakeInto(id ID, l *Limit, now, units int64, r *Result) {
 	sh, h := s.locate(id)
 	sh.mu.Lock()
-	c, l := sh.held(id, h, &s.placement, l, now)
+	c, l := sh.lookup(id, h, &s.placement, l, now)
 	if c == nil {
 		*r = s.takeFirst(sh, id, l, now, units)
 		sh.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *Store) Debit(id ID, l *Limit, now, units int64) Result {
 func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
 	sh, h := s.lock(id)
 	var first slot
-	c, l, inserts := sh.heldOrFresh(id, h, &s.placement, l, now, &first)
+	c, l, inserts := sh.lookupOrNew(id, h, &s.placement, l, now, &first)
 	r, counted := l.debit(&c.cell, sh.logOf(l, c), now, units)
 	if counted > 0 {
 		if !here {
@@ -112,7 +112,7 @@ func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
 	if inserts {
 		var whose Total
 		if here {
-			whose = sh.changes.own()
+			whose = sh.changes.ownTotal()
 		}
 		s.insert(sh, first, l, whose, now)
 	}
@@ -148,7 +148,7 @@ func (s *Store) RefundBeside(id ID, l *Limit, now, units int64, r Receipt, onlyI
 // refund is like RefundBeside. here reports whether the units were spent on this node.
 func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool, lent Lease, here bool) (changed bool) {
 	sh, h := s.lock(id)
-	if c, l := sh.held(id, h, &s.placement, l, now); c != nil {
+	if c, l := sh.lookup(id, h, &s.placement, l, now); c != nil {
 		var refunded int64
 		refunded, changed = l.refund(&c.cell, sh.logOf(l, c), now, units, r, onlyIfLast, lent)
 		if changed {
@@ -168,7 +168,7 @@ func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast 
 // other lent units.
 func (s *Store) Return(id ID, l *Limit, now, units int64, r Receipt, lent Lease) {
 	sh, h := s.lock(id)
-	if c, l := sh.held(id, h, &s.placement, l, now); c != nil {
+	if c, l := sh.lookup(id, h, &s.placement, l, now); c != nil {
 		g := sh.logOf(l, c)
 		refunded, changed := l.refund(&c.cell, g, now, units, r, false, Lease{})
 		if refunded < units && l.Algorithm == SlidingLog && after(int64(r), l.per()) > now {
@@ -262,8 +262,8 @@ func (s *Store) Compact(now int64) (freed int, last bool) {
 
 // locate returns the shard of id, and the place of id (see placement).
 func (s *Store) locate(id ID) (sh *shard, h uint64) {
-	h = s.placement.of(id)
-	return &s.shards[s.placement.shard(h)], h
+	h = s.placement.place(id)
+	return &s.shards[s.placement.shardNumber(h)], h
 }
 
 // lock locks the shard of id, and returns the shard and the place of id.
@@ -282,13 +282,13 @@ func (s *Store) lockSlot(id ID) (sh *shard, i int) {
 
 // takeFirst is Take of an ID that sh does not have. sh must be locked.
 func (s *Store) takeFirst(sh *shard, id ID, l *Limit, now, units int64) Result {
-	c := sh.fresh(id, l)
+	c := sh.newSlot(id, l)
 	r := l.take(&c.cell, sh.logOf(l, &c), now, units)
 	if r.Allowed {
 		if units > 0 {
 			s.note(sh, &c, l, units)
 		}
-		s.insert(sh, c, l, sh.changes.own(), now)
+		s.insert(sh, c, l, sh.changes.ownTotal(), now)
 	} else {
 		sh.release(l, &c)
 	}
@@ -297,10 +297,10 @@ func (s *Store) takeFirst(sh *shard, id ID, l *Limit, now, units int64) Result {
 
 // peek is Peek in the shard sh, which must be locked.
 func (s *Store) peek(sh *shard, h uint64, id ID, l *Limit, now, units int64) Result {
-	if c, l := sh.held(id, h, &s.placement, l, now); c != nil {
+	if c, l := sh.lookup(id, h, &s.placement, l, now); c != nil {
 		return l.peek(&c.cell, sh.logOf(l, c), now, units)
 	}
-	c := sh.fresh(id, l)
+	c := sh.newSlot(id, l)
 	r := l.peek(&c.cell, sh.logOf(l, &c), now, units)
 	sh.release(l, &c)
 	return r
@@ -310,15 +310,15 @@ func (s *Store) peek(sh *shard, h uint64, id ID, l *Limit, now, units int64) Res
 // locked, and must not have a count of this ID. The caller must call trim after all shards
 // are unlocked.
 func (s *Store) insert(sh *shard, c slot, l *Limit, whose Total, now int64) {
-	h := s.placement.of(c.id)
-	if i := sh.recovered(h, &s.placement, now); i >= 0 {
+	h := s.placement.place(c.id)
+	if i := sh.findRecovered(h, &s.placement, now); i >= 0 {
 		sh.remove(i, &s.placement)
 	} else {
 		s.makeRoom(sh, c.id, now)
 	}
-	c.limit |= sh.intern(l, whose.by())
+	c.limit |= sh.intern(l, whose.seriesKey())
 	i := sh.put(h, c, &s.placement)
-	sh.numbers.judge(c.judge(), 1)
+	sh.numbers.addJudged(c.entryIndex(), 1)
 	if sh.changes != nil {
 		sh.changes.spent[i] = whose.Spent
 	}

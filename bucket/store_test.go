@@ -39,7 +39,7 @@ func (m *modelCount) entries(l *Limit) *log {
 // returns a new count.
 func (m model) count(id ID, l *Limit, now int64) (*modelCount, *Limit) {
 	c := m[id]
-	if c == nil || c.limit.recovers(&c.cell) <= now {
+	if c == nil || c.limit.recoveryTime(&c.cell) <= now {
 		delete(m, id)
 		return &modelCount{limit: *l}, l
 	}
@@ -89,7 +89,7 @@ func (m model) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast b
 func (m model) live(now int64) int {
 	n := 0
 	for _, c := range m {
-		if c.limit.recovers(&c.cell) > now {
+		if c.limit.recoveryTime(&c.cell) > now {
 			n++
 		}
 	}
@@ -114,7 +114,7 @@ func checkStore(t require.TestingT, s *Store) {
 				continue
 			}
 			n++
-			judged[sh.numbers.at[c.judge()].first]++
+			judged[sh.numbers.at[c.entryIndex()].first]++
 			if _, twice := seen[c.id]; twice {
 				require.Failf(t, "an id is there twice", "%v", c.id)
 			}
@@ -122,7 +122,7 @@ func checkStore(t require.TestingT, s *Store) {
 			if in, h := s.locate(c.id); in != sh || sh.find(c.id, h, &s.placement) != j {
 				require.Failf(t, "an id is not found where it is", "%v", c.id)
 			}
-			if sh.numbers.at[c.judge()].Algorithm == SlidingLog {
+			if sh.numbers.at[c.entryIndex()].Algorithm == SlidingLog {
 				if logs[c.log] {
 					require.Failf(t, "two counts share a log", "%d", c.log)
 				}

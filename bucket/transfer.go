@@ -12,9 +12,9 @@ import "math"
 type Count struct {
 	Limit Limit // the limit that last judged the count, which may be a share; zero if there was no count
 
-	// Whose is the total of the count, if the stores are tracked. It is not part of the
+	// Total is the total of the count, if the stores are tracked. It is not part of the
 	// encoding.
-	Whose Total
+	Total Total
 
 	partial bool
 	changed bool
@@ -42,7 +42,7 @@ func (c *Count) Used(now int64) int64 {
 		return int64(c.x)
 	}
 	v := cell{at: before(now, c.age), x: c.x, y: c.y}
-	if c.Limit.calendar() {
+	if c.Limit.isCalendar() {
 		v.at = c.Limit.Start // regardless of this clock
 	}
 	_, used := c.Limit.advance(v, nil, now)
@@ -91,7 +91,7 @@ func (s *Store) export(id ID, now int64, after Mark, c *Count, most int) (mark M
 		return Mark{}, false, false
 	}
 	l := sh.limitOf(&sh.slots[i])
-	c.Limit, c.Whose, c.changed = *l, sh.totalOf(i), sh.slots[i].limit&changed != 0
+	c.Limit, c.Total, c.changed = *l, sh.totalOf(i), sh.slots[i].limit&changed != 0
 	g := open(sh.logOf(l, &sh.slots[i]))
 	v, used := l.advance(sh.slots[i].cell, &g, now)
 	if used == 0 {
@@ -101,10 +101,10 @@ func (s *Store) export(id ID, now int64, after Mark, c *Count, most int) (mark M
 		mark, more = c.exportLog(v, &g, now, after, most)
 		return mark, more, true
 	}
-	if l.calendar() {
+	if l.isCalendar() {
 		c.Limit.Start = v.at
 	}
-	c.age, c.x, c.y = since(v.at, now), v.x, v.y
+	c.age, c.x, c.y = timeSince(v.at, now), v.x, v.y
 	return Mark{}, false, true
 }
 
@@ -114,11 +114,11 @@ func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark
 	if after.edits == g.edits {
 		c.partial = true
 		mark = after
-		t, off, sent = g.after(v, after)
+		t, off, sent = g.findAfter(v, after)
 	}
 	mark.edits = g.edits
 	for first := true; off < len(g.buf); first = false {
-		delta, units, next := g.next(off)
+		delta, units, next := g.readNext(off)
 		if !first && len(c.entries)+next-off > most {
 			more = true
 			break
@@ -136,7 +136,7 @@ func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark
 		off = next
 	}
 	if c.x > 0 {
-		c.age, c.ahead = since(mark.at, now), since(now, mark.at)
+		c.age, c.ahead = timeSince(mark.at, now), timeSince(now, mark.at)
 	}
 	return mark, more
 }
@@ -152,20 +152,20 @@ func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark
 // is removed. If the stored limit has a higher Version than the limit of c, the stored limit
 // continues to judge, and c is converted to it once.
 //
-// c.Whose becomes the total of the count, even if c is Partial, in the same way as in
-// SetWhose.
+// c.Total becomes the total of the count, even if c is Partial, in the same way as in
+// SetTotal.
 func (s *Store) Import(id ID, c *Count, now, extra int64) {
 	sh, i := s.lockSlot(id)
 	inserted := false
 	switch {
-	case i >= 0 && c.partial && sh.recovers(&sh.slots[i]) > now:
+	case i >= 0 && c.partial && sh.recoveryTime(&sh.slots[i]) > now:
 		sh.appends(i, c, now, extra)
 	case i >= 0:
 		s.replace(sh, i, c, now, extra)
 	default:
 		judge := c.Limit
-		if n, used := sh.imported(id, c, &judge, now, extra, judge.most()); used > 0 {
-			s.insert(sh, n, &judge, sh.changes.succeed(Total{}, c.Whose), now)
+		if n, used := sh.imported(id, c, &judge, now, extra, judge.maxUsage()); used > 0 {
+			s.insert(sh, n, &judge, sh.changes.nextTotal(Total{}, c.Total), now)
 			inserted = true
 		} else {
 			sh.release(&judge, &n)
@@ -179,7 +179,7 @@ func (s *Store) Import(id ID, c *Count, now, extra int64) {
 
 // Renew imports a newer replica of a count, and reports whether it did. The count is imported
 // if there is no count of id, or if the stored count has not changed since it was collected,
-// and its total has no origin or is an earlier total of the origin of c.Whose.
+// and its total has no origin or is an earlier total of the origin of c.Total.
 func (s *Store) Renew(id ID, c *Count, now int64) bool {
 	sh, i := s.lockSlot(id)
 	if i < 0 {
@@ -189,8 +189,8 @@ func (s *Store) Renew(id ID, c *Count, now int64) bool {
 	}
 	defer sh.mu.Unlock()
 	t := sh.totalOf(i)
-	later := t.Origin == 0 || t.Origin == c.Whose.Origin &&
-		(c.Whose.Series > t.Series || c.Whose.Series == t.Series && c.Whose.Spent > t.Spent)
+	later := t.Origin == 0 || t.Origin == c.Total.Origin &&
+		(c.Total.Series > t.Series || c.Total.Series == t.Series && c.Total.Spent > t.Spent)
 	if sh.slots[i].limit&changed != 0 || !later {
 		return false
 	}
@@ -208,7 +208,7 @@ func (sh *shard) imported(id ID, c *Count, judge *Limit, now, onTop int64, most 
 		n.log = sh.logs.alloc()
 		g = &sh.logs.logs[n.log]
 	}
-	if c.Limit.calendar() {
+	if c.Limit.isCalendar() {
 		n.cell.at = c.Limit.Start
 	}
 	if from {
@@ -222,7 +222,7 @@ func (sh *shard) imported(id ID, c *Count, judge *Limit, now, onTop int64, most 
 		sh.logs.free(n.log)
 		n.log, g = 0, nil
 	}
-	return n, judge.onTop(&n.cell, g, now, onTop, most)
+	return n, judge.spendOnTop(&n.cell, g, now, onTop, most)
 }
 
 // replace replaces the count in slot i with c.
@@ -231,10 +231,10 @@ func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 	stored := *sh.limitOf(old)
 	net := sh.uncollected(&stored, old)
 	judge := c.Limit
-	if stored.Version > judge.Version && sh.recovers(old) > now || judge == (Limit{}) {
+	if stored.Version > judge.Version && sh.recoveryTime(old) > now || judge == (Limit{}) {
 		judge = stored
 	}
-	most := max(judge.most(), c.Limit.most(), stored.most())
+	most := max(judge.maxUsage(), c.Limit.maxUsage(), stored.maxUsage())
 	h := open(sh.logOf(&stored, old))
 	_, before := stored.advance(old.cell, &h, now)
 	again := min(net, int64(before)) // recovered units must not be spent again
@@ -251,8 +251,8 @@ func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 		return
 	}
 	sh.release(&stored, old)
-	whose := sh.changes.succeed(sh.totalOf(i), c.Whose)
-	sh.judgeBy(old, sh.intern(&judge, whose.by()), flags)
+	whose := sh.changes.nextTotal(sh.totalOf(i), c.Total)
+	sh.judgeBy(old, sh.intern(&judge, whose.seriesKey()), flags)
 	n.limit = old.limit
 	sh.slots[i] = n
 	if sh.changes != nil {
@@ -265,9 +265,9 @@ func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 func (sh *shard) appends(i int, c *Count, now, extra int64) {
 	s := &sh.slots[i]
 	flags := s.flags() &^ parted
-	most := max(c.Limit.most(), sh.limitOf(s).most())
+	most := max(c.Limit.maxUsage(), sh.limitOf(s).maxUsage())
 	l := sh.reconcile(s, &c.Limit, now)
-	s.limit = s.judge() | flags // do not record a change, although reconcile did
+	s.limit = s.entryIndex() | flags // do not record a change, although reconcile did
 	g := sh.logOf(l, s)
 	v, _ := l.advance(s.cell, g, now)
 	if g == nil {
@@ -275,26 +275,26 @@ func (sh *shard) appends(i int, c *Count, now, extra int64) {
 	}
 	t := before(after(before(now, c.age), c.ahead), c.y)
 	for off := 0; g != nil && off < len(c.entries); {
-		delta, units, next := (&log{buf: c.entries}).next(off)
+		delta, units, next := (&log{buf: c.entries}).readNext(off)
 		t = after(t, delta)
 		v = g.spend(v, t, units)
 		off = next
 	}
 	s.cell = v
-	l.onTop(&s.cell, g, now, extra, most)
-	sh.setTotal(i, c.Whose)
+	l.spendOnTop(&s.cell, g, now, extra, most)
+	sh.setTotal(i, c.Total)
 }
 
-// onTop spends units, or refunds them if units is negative. It returns the number of used
+// spendOnTop spends units, or refunds them if units is negative. It returns the number of used
 // units.
-func (l *Limit) onTop(c *cell, g *log, now, units int64, most uint64) (used uint64) {
+func (l *Limit) spendOnTop(c *cell, g *log, now, units int64, most uint64) (used uint64) {
 	if units < 0 {
 		l.refund(c, g, now, -max(units, -math.MaxInt64), 0, false, Lease{})
 		units = 0
 	}
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
-	v, n := l.spendUpTo(most, v, &h, now, whole(units), used)
+	v, n := l.spendUpTo(most, v, &h, now, nonNegative(units), used)
 	if n > 0 {
 		*c = v
 		save(g, &h)

@@ -32,8 +32,8 @@ func spendAtRandom(t *rapid.T, s *Store, id ID) (l Limit, now int64) {
 	return l, now
 }
 
-// sent returns c as another node receives it.
-func sent(t require.TestingT, c *Count) *Count {
+// sendCount returns c as another node receives it.
+func sendCount(t require.TestingT, c *Count) *Count {
 	arrived := &Count{Limit: c.Limit}
 	rest, err := arrived.Parse(append(c.Append(nil), 1, 2, 3))
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func transfer(t require.TestingT, from, to *Store, id ID, now, later int64, most
 	for pieces := 0; more; pieces++ {
 		mark, more, held = from.export(id, now, mark, c, most)
 		require.Equal(t, pieces > 0, c.Partial())
-		to.Import(id, sent(t, c), later, 0)
+		to.Import(id, sendCount(t, c), later, 0)
 	}
 	return held
 }
@@ -128,15 +128,15 @@ func TestPiecesOfALogMakeTheLog(t *testing.T) {
 					if !held {
 						require.True(t, c.empty())
 						require.Equal(t, Mark{}, mark)
-						there.Import(id, sent(t, c), now, 0)
+						there.Import(id, sendCount(t, c), now, 0)
 						whole = true
 						break
 					}
 					require.Equal(t, !whole, c.Partial())
 					for off := 0; off < len(c.entries); n++ {
-						_, _, off = (&log{buf: c.entries}).next(off)
+						_, _, off = (&log{buf: c.entries}).readNext(off)
 					}
-					there.Import(id, sent(t, c), now, 0)
+					there.Import(id, sendCount(t, c), now, 0)
 				}
 				if partial && !whole {
 					require.LessOrEqual(t, n, fresh, "what was there before was sent again")

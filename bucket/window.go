@@ -5,11 +5,11 @@ package bucket
 // window starts with the excess, which is at most one Rate.
 
 func (l *Limit) advanceFixed(c cell, now int64) (cell, uint64) {
-	if l.calendar() {
+	if l.isCalendar() {
 		return l.advanceCalendar(c, now)
 	}
 	per := l.per()
-	e := since(c.at, now)
+	e := timeSince(c.at, now)
 	if c.x > 0 && e < per {
 		return c, c.x
 	}
@@ -72,10 +72,10 @@ func refundFixed(c *cell, n, pass uint64, r Receipt) uint64 {
 
 func (l *Limit) advanceSliding(c cell, now int64) (cell, uint64) {
 	per := l.per()
-	e := since(c.at, now)
+	e := timeSince(c.at, now)
 	if e >= per {
 		if e >= 2*per {
-			return cell{at: l.opens(now)}, 0
+			return cell{at: l.alignedStart(now)}, 0
 		}
 		c = cell{at: after(c.at, per), y: c.x}
 		e -= per
@@ -85,16 +85,16 @@ func (l *Limit) advanceSliding(c cell, now int64) (cell, uint64) {
 		used = add(mulDiv(c.y, per-1-e, per), c.x)
 	}
 	if used == 0 {
-		return cell{at: l.opens(now)}, 0
+		return cell{at: l.alignedStart(now)}, 0
 	}
 	return c, used
 }
 
-// opens returns the start of a window that has no previous window. If a limit has a Start,
-// all of its parts have the same windows. In each window the parts together then admit no
-// more than the limit. This is true even if units move between parts, as long as no part
+// alignedStart returns the start of a window that has no previous window. If a limit has a
+// Start, all of its parts have the same windows. In each window the parts together then admit
+// no more than the limit. This is true even if units move between parts, as long as no part
 // gives away used units: a part never has fewer units than it has admitted in the window.
-func (l *Limit) opens(now int64) int64 {
+func (l *Limit) alignedStart(now int64) int64 {
 	if l.Algorithm != SlidingWindow || l.Start == 0 {
 		return now
 	}
@@ -107,16 +107,16 @@ func (l *Limit) opens(now int64) int64 {
 func (l *Limit) spanSliding(c cell) uint64 {
 	switch {
 	case c.x > 0:
-		return l.per() + l.slides(c.x, c.x)
+		return l.per() + l.slideTime(c.x, c.x)
 	case c.y > 0:
-		return l.slides(c.y, c.y)
+		return l.slideTime(c.y, c.y)
 	}
 	return 0
 }
 
-// slides returns how long after the start of a window so many units of the previous window
+// slideTime returns how long after the start of a window so many units of the previous window
 // have slid out. y is the number of units of the previous window, and units is from 1 to y.
-func (l *Limit) slides(units, y uint64) uint64 {
+func (l *Limit) slideTime(units, y uint64) uint64 {
 	if units == y { // same result without a product
 		return l.per() - (l.per()-1)/y - 1
 	}
@@ -136,7 +136,7 @@ func (l *Limit) waitSliding(c cell, n uint64) uint64 {
 	if y <= room {
 		return start
 	}
-	return start + l.slides(y-room, y)
+	return start + l.slideTime(y-room, y)
 }
 
 // refundSliding refunds up to n units. If r is 0, refundSliding skips the newest pass units.

@@ -302,8 +302,8 @@ func (x *arriving) onTop(id bucket.ID, l *bucket.Limit, units int64) {
 		if units != 0 && l.Per > 0 {
 			x.store.SpendElsewhere(id, l, x.now, units)
 		}
-		x.store.SetWhose(id, whose)
-		if _, held := x.store.Whose(id); held || whose.Origin == 0 {
+		x.store.SetTotal(id, whose)
+		if _, held := x.store.TotalOf(id); held || whose.Origin == 0 {
 			x.touch(id)
 		}
 	}
@@ -373,7 +373,7 @@ func (x *arriving) renewed(id bucket.ID, c *bucket.Count) bool {
 	used := c.Used(x.now)
 	t.expired = max(0, t.spent-used)
 	var ok bool
-	if c.Whose, ok = t.total(); !ok || used == 0 || c.Partial() || t.origin == x.self || x.ledger.has(id) || x.passesOn(id) || !x.store.Renew(id, c, x.now) {
+	if c.Total, ok = t.total(); !ok || used == 0 || c.Partial() || t.origin == x.self || x.ledger.has(id) || x.passesOn(id) || !x.store.Renew(id, c, x.now) {
 		return false
 	}
 	x.in.parts.list = nil
@@ -438,7 +438,7 @@ func (x *arriving) mergeState(id bucket.ID, c *bucket.Count, flags byte, follows
 
 // replace makes c this node's count of id, with what it lacks on top.
 func (x *arriving) replace(id bucket.ID, c *bucket.Count, onTop int64) {
-	c.Whose, _ = x.join(id, x.seen, &c.Limit, x.passesOn(id), x.now)
+	c.Total, _ = x.join(id, x.seen, &c.Limit, x.passesOn(id), x.now)
 	x.heard(id)
 	x.store.Import(id, c, x.now, onTop)
 	x.replaced(id, c, onTop)

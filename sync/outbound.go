@@ -310,7 +310,7 @@ func (s *Stream) encodeState(o *outbound, id bucket.ID, now int64, roles Roles, 
 		f.marked = append(f.marked, len(f.items))
 	}
 	s.mine = s.mine[:0]
-	if s.count.Whose.Origin != 0 && !more && !s.count.Partial() && !s.ledger.has(id) {
+	if s.count.Total.Origin != 0 && !more && !s.count.Partial() && !s.ledger.has(id) {
 		flags |= itemTotal
 	} else {
 		s.mine = s.vector(s.mine, id, now)
@@ -324,7 +324,7 @@ func (s *Stream) encodeState(o *outbound, id bucket.ID, now int64, roles Roles, 
 		return b
 	}
 	if flags&itemTotal != 0 {
-		b = s.origins.appendTotal(b, s.count.Whose)
+		b = s.origins.appendTotal(b, s.count.Total)
 	}
 	if flags&itemPiece != 0 {
 		b = binary.AppendUvarint(b, known.number)

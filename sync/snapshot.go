@@ -136,7 +136,7 @@ func (w *Snapshot) writeCount(s *Stream, id bucket.ID, now int64, roles Roles) (
 		flags |= itemPiece
 	}
 	s.mine = s.mine[:0]
-	if s.count.Whose.Origin != 0 && flags == byte(state) && !s.ledger.has(id) {
+	if s.count.Total.Origin != 0 && flags == byte(state) && !s.ledger.has(id) {
 		flags |= itemTotal
 	} else {
 		s.mine = s.vector(s.mine, id, now)
@@ -146,7 +146,7 @@ func (w *Snapshot) writeCount(s *Stream, id bucket.ID, now int64, roles Roles) (
 		return false
 	}
 	if flags&itemTotal != 0 {
-		items = s.origins.appendTotal(items, s.count.Whose)
+		items = s.origins.appendTotal(items, s.count.Total)
 	}
 	if flags&itemPiece != 0 {
 		items = binary.AppendUvarint(items, snapshotPiece)

@@ -564,7 +564,7 @@ func (s *Stream) changed(c bucket.Change, now int64, roles Roles, except *outbou
 	s.holdings.noteSpent(id, c.Units)
 	holds := roles.Holds(id)
 	if c.Folded && c.Units != 0 && s.ledger.has(id) { // the store had none of it, and took it for new
-		s.store.SetWhose(id, bucket.Total{})
+		s.store.SetTotal(id, bucket.Total{})
 		c.Folded = false
 	}
 	if !c.Folded {
@@ -587,7 +587,7 @@ func (s *Stream) vector(v vector, id bucket.ID, now int64) vector {
 	if s.ledger.has(id) {
 		return s.ledger.vector(v, id)
 	}
-	if t, ok := s.store.Whose(id); ok && t.Origin != 0 {
+	if t, ok := s.store.TotalOf(id); ok && t.Origin != 0 {
 		v = append(v, s.single(id, t, 0, now))
 	}
 	return v
@@ -627,10 +627,10 @@ func (s *Stream) unfold(id bucket.ID, units, now int64) {
 	if s.ledger.has(id) {
 		return
 	}
-	if t, ok := s.store.Whose(id); ok && t.Origin != 0 {
+	if t, ok := s.store.TotalOf(id); ok && t.Origin != 0 {
 		limit, _ := s.store.Judge(id)
 		s.ledger.add(id, s.single(id, t, units, now)).lasts = lastsFor(&limit)
-		s.store.SetWhose(id, bucket.Total{})
+		s.store.SetTotal(id, bucket.Total{})
 	}
 }
 
@@ -642,7 +642,7 @@ func (s *Stream) fold(id bucket.ID) {
 		return
 	}
 	if t, ok := s.ledger.at(i).total(); ok && t.Origin != s.self {
-		s.store.SetWhose(id, t)
+		s.store.SetTotal(id, t)
 		s.ledger.drop(id)
 	}
 }
@@ -652,7 +652,7 @@ func (s *Stream) fold(id bucket.ID) {
 // review finds it.
 func (s *Stream) join(id bucket.ID, v vector, l *bucket.Limit, passOn bool, now int64) (whose bucket.Total, grew bool) {
 	if !s.ledger.has(id) && !passOn {
-		t, _ := s.store.Whose(id)
+		t, _ := s.store.TotalOf(id)
 		if len(v) == 1 && v[0].origin != s.self && (t.Origin == 0 || t.Origin == v[0].origin) {
 			known := tally{origin: v[0].origin}
 			if t.Origin != 0 {

@@ -13,7 +13,7 @@ type Total struct {
 	Spent  uint32 // total number of units spent in the series, without subtracting refunds
 }
 
-func (t Total) by() originSeries { return originSeries{t.Origin, t.Series} }
+func (t Total) seriesKey() originSeries { return originSeries{t.Origin, t.Series} }
 
 // totals contains the data about origins that Track adds to a shard. The lock of the shard
 // protects it. The entry of a count contains its origin and series. The number of units is in
@@ -34,9 +34,9 @@ type totals struct {
 // enough for the units that are spent.
 const maxFloor = 1 << 31
 
-// Whose returns the total of the count of id at the time when it was last collected, and
+// TotalOf returns the total of the count of id at the time when it was last collected, and
 // whether the store has a count. A recovered count is in the store until its place is reused.
-func (s *Store) Whose(id ID) (t Total, held bool) {
+func (s *Store) TotalOf(id ID) (t Total, held bool) {
 	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
 	if i < 0 {
@@ -45,13 +45,13 @@ func (s *Store) Whose(id ID) (t Total, held bool) {
 	return sh.totalOf(i), true
 }
 
-// SetWhose sets the total of the count of id to t. The total is not a change of the count.
-// SetWhose does nothing if there is no count of id, or before Track.
+// SetTotal sets the total of the count of id to t. The total is not a change of the count.
+// SetTotal does nothing if there is no count of id, or before Track.
 //
 // If t belongs to this store, and is below a total that the store has had of the count, or
 // has forgotten in this shard, the count starts again above these totals, as if it was
-// inserted. Whose returns the resulting total.
-func (s *Store) SetWhose(id ID, t Total) {
+// inserted. TotalOf returns the resulting total.
+func (s *Store) SetTotal(id ID, t Total) {
 	sh, i := s.lockSlot(id)
 	if i >= 0 {
 		sh.setTotal(i, t)
@@ -65,7 +65,7 @@ func (s *Store) SetWhose(id ID, t Total) {
 func (s *Store) NewTotal(id ID) Total {
 	sh, _ := s.lock(id)
 	defer sh.mu.Unlock()
-	return sh.changes.own()
+	return sh.changes.ownTotal()
 }
 
 // Forget records that the total t was used for id. If t belongs to this store, later counts
@@ -78,25 +78,25 @@ func (s *Store) Forget(id ID, t Total) {
 }
 
 // limitOf returns the limit that last judged the count in s.
-func (sh *shard) limitOf(s *slot) *Limit { return &sh.numbers.at[s.judge()].Limit }
+func (sh *shard) limitOf(s *slot) *Limit { return &sh.numbers.at[s.entryIndex()].Limit }
 
 // totalOf returns the total of the count in slot i.
 func (sh *shard) totalOf(i int) Total {
 	if sh.changes == nil {
 		return Total{}
 	}
-	by := sh.numbers.at[sh.slots[i].judge()].by
+	by := sh.numbers.at[sh.slots[i].entryIndex()].series
 	return Total{by.origin, by.series, sh.changes.spent[i]}
 }
 
-// setTotal sets the total of the count in slot i to the total that succeed returns for t.
+// setTotal sets the total of the count in slot i to the total that nextTotal returns for t.
 func (sh *shard) setTotal(i int, t Total) {
 	if sh.changes == nil {
 		return
 	}
 	s := &sh.slots[i]
-	t = sh.changes.succeed(sh.totalOf(i), t)
-	judge := sh.intern(sh.limitOf(s), t.by())
+	t = sh.changes.nextTotal(sh.totalOf(i), t)
+	judge := sh.intern(sh.limitOf(s), t.seriesKey())
 	sh.judgeBy(s, judge, s.flags())
 	sh.changes.spent[i] = t.Spent
 }
@@ -106,7 +106,7 @@ func (sh *shard) setTotal(i int, t Total) {
 func (sh *shard) claim(now int64) {
 	ch := sh.changes
 	for i := 1; i < len(sh.numbers.at); i++ {
-		sh.numbers.at[i].by = ch.own().by()
+		sh.numbers.at[i].series = ch.ownTotal().seriesKey()
 	}
 	for i := range sh.slots {
 		if s := &sh.slots[i]; s.limit != 0 {
@@ -117,27 +117,27 @@ func (sh *shard) claim(now int64) {
 	}
 }
 
-// own returns the initial total of a count that starts on this node. Before Track, own
-// returns the zero Total.
-func (ch *changes) own() Total {
+// ownTotal returns the initial total of a count that starts on this node. Before Track,
+// ownTotal returns the zero Total.
+func (ch *changes) ownTotal() Total {
 	if ch == nil || ch.tracker.self == 0 {
 		return Total{}
 	}
 	return Total{ch.tracker.self, ch.series, ch.floor}
 }
 
-// succeed returns the new total of a count, if the old total is old and the total t is set. A
+// nextTotal returns the new total of a count, if the old total is old and the total t is set. A
 // total of this store never falls. If t is below old, or below the floor of the shard, t
 // belongs to an older copy, and the count starts again.
-func (ch *changes) succeed(old, t Total) Total {
+func (ch *changes) nextTotal(old, t Total) Total {
 	switch {
 	case ch == nil || t.Origin == 0:
 		t = Total{}
-	case t.by() == old.by() && t.Spent >= old.Spent:
+	case t.seriesKey() == old.seriesKey() && t.Spent >= old.Spent:
 		return t
 	}
 	ch.forget(old)
-	if own := ch.own(); t.Origin != 0 && t.Origin == own.Origin && (t.Series != own.Series || t.Spent < own.Spent) {
+	if own := ch.ownTotal(); t.Origin != 0 && t.Origin == own.Origin && (t.Series != own.Series || t.Spent < own.Spent) {
 		return own
 	}
 	return t
@@ -160,7 +160,7 @@ func (ch *changes) forget(t Total) {
 // the sum does not overflow.
 func (sh *shard) fold(i int, units int64) bool {
 	ch := sh.changes
-	by := sh.numbers.at[sh.slots[i].judge()].by
+	by := sh.numbers.at[sh.slots[i].entryIndex()].series
 	if by.origin == 0 || by.origin != ch.tracker.self || units < 0 || units > math.MaxUint32-int64(ch.spent[i]) {
 		return false
 	}

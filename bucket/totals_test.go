@@ -22,8 +22,8 @@ func trackedStore(maxKeys int) *Store {
 	return s
 }
 
-func whose(t require.TestingT, s *Store, id ID) Total {
-	w, held := s.Whose(id)
+func totalOf(t require.TestingT, s *Store, id ID) Total {
+	w, held := s.TotalOf(id)
 	require.True(t, held)
 	return w
 }
@@ -32,18 +32,18 @@ func TestWhatWasSpentBeforeTrackIsTheTrackersOwn(t *testing.T) {
 	l := &Limit{Rate: 10, Per: time.Hour}
 	s, id := newStore(10, 1), ID{1, 2}
 	s.Take(id, l, epoch, 1)
-	s.SetWhose(id, Total{me, begun, 1})
-	require.Equal(t, Total{}, whose(t, s, id))
+	s.SetTotal(id, Total{me, begun, 1})
+	require.Equal(t, Total{}, totalOf(t, s, id))
 	require.Nil(t, s.shards[0].changes, "nothing is kept before Track")
 	s.Track(me, begun, nil)
 	s.Track(another, begun, nil)
 	checkStore(t, s)
-	require.Equal(t, Total{me, begun, 1}, whose(t, s, id))
+	require.Equal(t, Total{me, begun, 1}, totalOf(t, s, id))
 	s.Take(id, l, epoch, 1)
 	s.Take(ID{3, 4}, l, epoch, 2)
 	require.Equal(t, []Change{{id, 1, true}, {ID{3, 4}, 2, true}}, s.collectAll(false, nil))
-	require.Equal(t, Total{me, begun, 4}, whose(t, s, ID{3, 4}), "it begins above what was claimed")
-	require.Equal(t, Total{me, begun, 2}, whose(t, s, id))
+	require.Equal(t, Total{me, begun, 4}, totalOf(t, s, ID{3, 4}), "it begins above what was claimed")
+	require.Equal(t, Total{me, begun, 2}, totalOf(t, s, id))
 }
 
 // The arriving total belongs to an older copy of a count of this store, or is the current
@@ -51,7 +51,7 @@ func TestWhatWasSpentBeforeTrackIsTheTrackersOwn(t *testing.T) {
 func TestAnOwnTotalNeverFalls(t *testing.T) {
 	l := &Limit{Rate: 100, Per: time.Hour}
 	for name, c := range map[string]struct{ t, held, forgotten Total }{
-		"as it is":                {Total{me, begun, 5}, Total{me, begun, 5}, Total{me, begun, 5}.next()},
+		"as it is":                {Total{me, begun, 5}, Total{me, begun, 5}, Total{me, begun, 5}.successor()},
 		"above":                   {Total{me, begun, 9}, Total{me, begun, 9}, Total{me, begun, 9}},
 		"below":                   {Total{me, begun, 4}, Total{me, begun, 6}, Total{me, begun, 6}},
 		"of an earlier series":    {Total{me, begun - 1, 9}, Total{me, begun, 6}, Total{me, begun, 6}},
@@ -65,7 +65,7 @@ func TestAnOwnTotalNeverFalls(t *testing.T) {
 				s.collectAll(false, nil)
 				var count Count
 				s.Export(id, epoch, Mark{}, &count)
-				if count.Whose = c.t; !held {
+				if count.Total = c.t; !held {
 					s.Reset(id, 0)
 				}
 				want := c.held
@@ -75,10 +75,10 @@ func TestAnOwnTotalNeverFalls(t *testing.T) {
 				switch {
 				case imports:
 					s.Import(id, &count, epoch, 0)
-					require.Equal(t, want, whose(t, s, id), name)
+					require.Equal(t, want, totalOf(t, s, id), name)
 				default:
-					s.SetWhose(id, c.t)
-					if got, ok := s.Whose(id); held {
+					s.SetTotal(id, c.t)
+					if got, ok := s.TotalOf(id); held {
 						require.Equal(t, want, got, name)
 					} else {
 						require.False(t, ok, "%s: it makes no count", name)
@@ -90,7 +90,7 @@ func TestAnOwnTotalNeverFalls(t *testing.T) {
 	}
 }
 
-func (t Total) next() Total { return Total{t.Origin, t.Series, t.Spent + 1} }
+func (t Total) successor() Total { return Total{t.Origin, t.Series, t.Spent + 1} }
 
 // There can be more pairs of limit and origin than a search examines.
 func TestManyOriginsTakeNoMemoryForEachCount(t *testing.T) {
@@ -99,7 +99,7 @@ func TestManyOriginsTakeNoMemoryForEachCount(t *testing.T) {
 	for i, id := range ids(10_000) {
 		l := Limit{Rate: 100 + int64(i%5), Per: time.Hour}
 		s.Take(id, &l, epoch, 1)
-		s.SetWhose(id, Total{another + uint64(i%(2*nearest)), 1, uint32(i)})
+		s.SetTotal(id, Total{another + uint64(i%(2*nearest)), 1, uint32(i)})
 	}
 	s.collectAll(false, nil)
 	checkStore(t, s)
@@ -112,7 +112,7 @@ func TestManyOriginsTakeNoMemoryForEachCount(t *testing.T) {
 		seen[e] = true
 	}
 	for i, id := range ids(10_000) {
-		require.Equal(t, Total{another + uint64(i%(2*nearest)), 1, uint32(i)}, whose(t, s, id))
+		require.Equal(t, Total{another + uint64(i%(2*nearest)), 1, uint32(i)}, totalOf(t, s, id))
 	}
 }
 
@@ -154,7 +154,7 @@ func TestATotalStandsForTheSameUnitsForEver(t *testing.T) {
 		// total of the copy.
 		look := func(imported bool, of ID) {
 			for _, id := range all {
-				w, held := s.Whose(id)
+				w, held := s.TotalOf(id)
 				before, was := is[id]
 				if delete(is, id); held {
 					is[id] = w
@@ -163,7 +163,7 @@ func TestATotalStandsForTheSameUnitsForEver(t *testing.T) {
 				case !held || w.Origin != me:
 					delete(has, id)
 					continue
-				case imported && id == of && w == c.Whose:
+				case imported && id == of && w == c.Total:
 					has[id] = c.units
 				case !was || before.Origin != me || imported && id == of:
 					lives++
@@ -185,12 +185,12 @@ func TestATotalStandsForTheSameUnitsForEver(t *testing.T) {
 				fits := w.Origin == me && c.Units >= 0 && int64(w.Spent)+c.Units <= math.MaxUint32
 				require.Equal(t, c.Units == 0 || fits, c.Folded, "%+v of %+v", c, w)
 				if !c.Folded {
-					s.SetWhose(c.ID, Total{}) // as a caller that records the origins of units does
+					s.SetTotal(c.ID, Total{}) // as a caller that records the origins of units does
 					delete(is, c.ID)
 				} else if c.Units > 0 {
 					w.Spent += uint32(c.Units)
 					is[c.ID], has[c.ID] = w, units{u.life, u.folded + c.Units}
-					require.Equal(t, w, whose(t, s, c.ID))
+					require.Equal(t, w, totalOf(t, s, c.ID))
 				}
 			}
 		}
@@ -209,7 +209,7 @@ func TestATotalStandsForTheSameUnitsForEver(t *testing.T) {
 				s.Refund(id, &l, now, n, 0, false)
 			case "elsewhere":
 				s.SpendElsewhere(id, &l, now, n)
-				s.SetWhose(id, Total{})
+				s.SetTotal(id, Total{})
 			case "peek":
 				s.Peek(id, &l, now, n)
 			case "reset":
@@ -232,9 +232,9 @@ func TestATotalStandsForTheSameUnitsForEver(t *testing.T) {
 				s.Import(id, &c.Count, now, 0)
 				imported = true
 			case "import another's":
-				s.Import(id, &Count{Limit: l, Whose: Total{another, 1, uint32(n)}, x: uint64(n % 1000)}, now, 0)
+				s.Import(id, &Count{Limit: l, Total: Total{another, 1, uint32(n)}, x: uint64(n % 1000)}, now, 0)
 			case "set":
-				s.SetWhose(id, rapid.SampledFrom([]Total{{}, {another, 1, 1}, {me, begun, 3}, {me, begun + 1, 1 << 31}}).Draw(t, "whose"))
+				s.SetTotal(id, rapid.SampledFrom([]Total{{}, {another, 1, 1}, {me, begun, 3}, {me, begun + 1, 1 << 31}}).Draw(t, "total"))
 			}
 			look(imported, id)
 			checkStore(t, s)
@@ -259,7 +259,7 @@ func TestALaterTotalOfTheSameOriginRenewsACountThatHasNotChanged(t *testing.T) {
 		"one that has grown": {Total{another, 5, 2}, Total{another, 5, 3}, true, false},
 	} {
 		s := trackedStore(10)
-		s.Import(id, &Count{Limit: *l, Whose: c.stored, x: 1}, epoch, 0)
+		s.Import(id, &Count{Limit: *l, Total: c.stored, x: 1}, epoch, 0)
 		if c.changed {
 			s.Take(id, l, epoch, 1)
 		}
@@ -268,19 +268,19 @@ func TestALaterTotalOfTheSameOriginRenewsACountThatHasNotChanged(t *testing.T) {
 		from.Take(id, l, epoch, 6)
 		var arrives Count
 		from.Export(id, epoch, Mark{}, &arrives)
-		arrives.Whose = c.arrives
+		arrives.Total = c.arrives
 		require.Equal(t, c.renews, s.Renew(id, &arrives, epoch), name)
 		used, _, _ := s.Used(id, epoch)
 		if c.renews {
 			before = 6
-			require.Equal(t, c.arrives, whose(t, s, id), name)
+			require.Equal(t, c.arrives, totalOf(t, s, id), name)
 		}
 		require.Equal(t, before, used, name)
 		checkStore(t, s)
 	}
 	s := trackedStore(10)
-	require.True(t, s.Renew(id, &Count{Limit: *l, Whose: Total{another, 5, 3}, x: 1, y: 1}, epoch), "there is no count")
-	require.Equal(t, Total{another, 5, 3}, whose(t, s, id))
+	require.True(t, s.Renew(id, &Count{Limit: *l, Total: Total{another, 5, 3}, x: 1, y: 1}, epoch), "there is no count")
+	require.Equal(t, Total{another, 5, 3}, totalOf(t, s, id))
 }
 
 func TestWhatIsForgottenElsewhereIsOutgrownHere(t *testing.T) {
@@ -295,10 +295,10 @@ func TestWhatIsForgottenElsewhereIsOutgrownHere(t *testing.T) {
 	require.Equal(t, Total{me, begun, 6}, s.NewTotal(id))
 	s.Take(id, l, epoch, 1)
 	s.collectAll(false, nil)
-	require.Equal(t, Total{me, begun, 7}, whose(t, s, id))
+	require.Equal(t, Total{me, begun, 7}, totalOf(t, s, id))
 	s.Forget(id, Total{me, begun, math.MaxUint32})
 	require.Equal(t, Total{me, begun + 1, 0}, s.NewTotal(id), "another series outgrows all of it")
-	require.Equal(t, Total{me, begun, 7}, whose(t, s, id))
+	require.Equal(t, Total{me, begun, 7}, totalOf(t, s, id))
 	require.Zero(t, newStore(10, 1).NewTotal(id), "nobody's before Track")
 }
 
@@ -314,13 +314,13 @@ func TestOtherNumbersAreTheSameOrigins(t *testing.T) {
 			unnamed.wholeRate, unnamed.wholePer = 0, 0
 			s.Peek(id, &unnamed, epoch, 1)
 			s.SetPart(id, &part)
-			require.Equal(t, Total{me, begun, 5}, whose(t, s, id))
+			require.Equal(t, Total{me, begun, 5}, totalOf(t, s, id))
 			s.Take(id, &Limit{Algorithm: b, Rate: 40, Per: time.Minute, Version: 1}, epoch, 2)
 			s.collectAll(false, nil)
-			require.Equal(t, Total{me, begun, 7}, whose(t, s, id))
-			s.SetWhose(id, Total{another, 3, 9})
+			require.Equal(t, Total{me, begun, 7}, totalOf(t, s, id))
+			s.SetTotal(id, Total{another, 3, 9})
 			s.Take(id, &Limit{Algorithm: a, Rate: 50, Per: time.Minute, Version: 2}, epoch, 1)
-			require.Equal(t, Total{another, 3, 9}, whose(t, s, id))
+			require.Equal(t, Total{another, 3, 9}, totalOf(t, s, id))
 			checkStore(t, s)
 		}
 	}

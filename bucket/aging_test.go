@@ -11,7 +11,7 @@ import (
 
 // A count that has aged in a file and is then imported must equal a count that has aged in a
 // store.
-func TestACountThatAgedInAFileIsTheOneThatAgedInAStore(t *testing.T) {
+func TestAgedCountEqualsCountAgedInStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := Limit{
 			Algorithm: Algorithm(rapid.IntRange(0, int(LeakyBucket)).Draw(t, "algorithm")),
@@ -51,7 +51,7 @@ func usedOf(s *Store, id ID, now int64) int64 {
 }
 
 // The code of a limit is its algorithm, unless Durable differs from the default for its Per.
-func TestTheCodeOfALimitCarriesItsDurable(t *testing.T) {
+func TestLimitCodeContainsDurable(t *testing.T) {
 	for per, byPer := range map[time.Duration]bool{time.Minute: false, time.Hour: true} {
 		for _, durable := range []bool{false, true} {
 			for a := SlidingWindow; a < InFlight; a++ {
@@ -69,7 +69,7 @@ func TestTheCodeOfALimitCarriesItsDurable(t *testing.T) {
 }
 
 // A store whose clock is behind the clock of the exporting store still sees all used units.
-func TestAWindowOfACalendarIsUsedByAnyClock(t *testing.T) {
+func TestCalendarWindowIsUsedByAnyClock(t *testing.T) {
 	id, now := ID{1, 2}, int64(1_700_000_000_000_000_000)
 	limit := Limit{Algorithm: FixedWindow, Rate: 10, Per: 24 * time.Hour, Start: now - int64(time.Hour)}
 	s := NewStore(10, Salt{})

@@ -11,7 +11,7 @@ import (
 
 // The test plays the schedules of docs/algorithms.md in which an algorithm admits the maximum
 // number of units in an arbitrary window.
-func TestTheMostThatAWindowOfPerAdmits(t *testing.T) {
+func TestWindowAdmitsDocumentedMaximum(t *testing.T) {
 	const (
 		per  = int64(time.Second)
 		rate = 1000
@@ -40,25 +40,25 @@ func TestTheMostThatAWindowOfPerAdmits(t *testing.T) {
 		{"SlidingWindow admits 2·Rate − 1 from just before a boundary",
 			per - 1, 2*rate - 1, Limit{Algorithm: SlidingWindow, Rate: rate},
 			join([]admission{{0, 1}, {per - 1, rate - 1}}, each(per, 2*per-1, per/rate))},
-		{"SlidingWindow admits 2·Rate, where the unit that aligned it is given back and spent again",
+		{"SlidingWindow admits 2·Rate if the aligning unit is refunded and spent again",
 			per - 1, 2 * rate, Limit{Algorithm: SlidingWindow, Rate: rate},
 			join([]admission{{0, 1}, {per - 1, rate - 1}, {per - 1, -1}, {per - 1, 1}}, each(per, 2*per-1, per/rate))},
-		{"SlidingWindow admits 2·Rate where its windows are aligned by the clock",
+		{"SlidingWindow admits 2·Rate with windows aligned by the clock",
 			per - 1, 2 * rate, Limit{Algorithm: SlidingWindow, Rate: rate, Start: per},
 			join([]admission{{per - 1, rate}}, each(per, 2*per-1, per/rate))},
-		{"SlidingWindow admits two of a Rate of 1 where its windows are aligned by the clock",
+		{"SlidingWindow admits two units of a Rate of 1 with windows aligned by the clock",
 			per - 1, 2, Limit{Algorithm: SlidingWindow, Rate: 1, Start: per}, each(per-1, 2*per-1, per/rate)},
-		{"SlidingWindow admits one of a Rate of 1", per, 1, Limit{Algorithm: SlidingWindow, Rate: 1},
+		{"SlidingWindow admits one unit of a Rate of 1", per, 1, Limit{Algorithm: SlidingWindow, Rate: 1},
 			join([]admission{{0, 1}, {per - 1, 1}}, each(per, 2*per, 10_000))},
-		{"FixedWindow admits 2·Rate across a boundary, where the unit that began it is given back and spent again",
+		{"FixedWindow admits 2·Rate across a boundary if the first unit is refunded and spent again",
 			per - 1, 2 * rate, Limit{Algorithm: FixedWindow, Rate: rate},
 			[]admission{{0, 1}, {per - 1, rate - 1}, {per - 1, -1}, {per - 1, 1}, {per, rate}}},
 		{"SlidingLog admits Rate and no more", per - 1, rate, Limit{Algorithm: SlidingLog, Rate: rate},
 			join([]admission{{0, 1}, {per - 1, rate - 1}}, each(per, 2*per-1, per/rate))},
-		{"TokenBucket admits Burst and what refills",
+		{"TokenBucket admits Burst and the refilled units",
 			0, 300 + rate - 1, Limit{Algorithm: TokenBucket, Rate: rate, Burst: 300},
 			join([]admission{{0, 300}}, each(per/rate, per, per/rate))},
-		{"LeakyBucket admits Burst and what drains",
+		{"LeakyBucket admits Burst and the drained units",
 			0, 300 + rate - 1, Limit{Algorithm: LeakyBucket, Rate: rate, Burst: 300},
 			join([]admission{{0, 300}}, each(per/rate, per, per/rate))},
 	} {
@@ -103,7 +103,7 @@ func bound(l *Limit, refunds bool, a, b int64) *big.Rat {
 // The test examines every possible state of a small limit, together with the units admitted
 // in the last Per. The adversary asks for whole units at whole nanoseconds. No schedule
 // exceeds the bound, and some schedule reaches it.
-func TestNoScheduleOfASmallSlidingWindowExceedsItsBound(t *testing.T) {
+func TestSmallSlidingWindowStaysWithinBound(t *testing.T) {
 	type state struct {
 		phase int64 // offset of now from the alignment of the windows
 		c     cell  // its time is relative to now
@@ -170,7 +170,7 @@ func TestNoWindowAdmitsMoreThanItsBound(t *testing.T) {
 		for range rapid.IntRange(2, 40).Draw(t, "steps") {
 			now += max(0, drawStep(t, &l))
 			if i := len(list) - 1; i >= 0 && rapid.IntRange(0, 3).Draw(t, "refund") == 0 {
-				i = rapid.IntRange(0, i).Draw(t, "which")
+				i = rapid.IntRange(0, i).Draw(t, "index")
 				switch a := &list[i]; {
 				case !l.Algorithm.isBucket():
 					given, _ := l.refund(&k.c, k.g, now, a.units, a.receipt, false, Lease{})
@@ -201,7 +201,7 @@ func TestNoWindowAdmitsMoreThanItsBound(t *testing.T) {
 	})
 }
 
-func TestADebtIsOneCapacityAtMostAlsoOfALowerRate(t *testing.T) {
+func TestDebtIsAtMostTheLowerCapacity(t *testing.T) {
 	second := int64(time.Second)
 	k := newCount(Limit{Algorithm: FixedWindow, Rate: 100, Per: time.Second})
 	k.take(origin, 100)

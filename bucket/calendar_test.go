@@ -39,7 +39,7 @@ func TestCalendarWindowsKeepTheLatestName(t *testing.T) {
 		}
 		skew := rapid.Int64Range(-int64(2*time.Hour), int64(2*time.Hour))
 		stores := []*Store{NewStore(10, Salt{}), NewStore(10, Salt{})}
-		owner, ahead := 0, skew.Draw(t, "owner's clock")
+		owner, ahead := 0, skew.Draw(t, "clock of the owner")
 		id := ID{1, 2}
 		var used [days + 2]int64
 		var length [days + 2]time.Duration
@@ -47,9 +47,9 @@ func TestCalendarWindowsKeepTheLatestName(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now = min(now+rapid.OneOf(rapid.Int64Range(0, int64(time.Hour)), rapid.Int64Range(0, int64(30*time.Hour))).Draw(t, "step"),
 				starts[days-1]-int64(5*time.Hour))
-			l := limitAt(now + skew.Draw(t, "asker's clock"))
+			l := limitAt(now + skew.Draw(t, "clock of the asking node"))
 			clock := now + ahead
-			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			switch rapid.IntRange(0, 5).Draw(t, "operation") {
 			case 0:
 				stores[owner].Compact(clock)
 				continue
@@ -103,12 +103,12 @@ func TestCalendarWindows(t *testing.T) {
 	const today, tomorrow = origin, origin + 24*hour
 	id := ID{1, 2}
 	for name, check := range map[string]func(t *testing.T, s *Store){
-		"take a debt into the next one only": func(t *testing.T, s *Store) {
+		"debt in the next window only": func(t *testing.T, s *Store) {
 			require.False(t, s.Debit(id, day(today), today, 15).Allowed)
 			require.EqualValues(t, 5, s.Peek(id, day(tomorrow), tomorrow, 1).Remaining)
 			require.EqualValues(t, 10, s.Peek(id, day(tomorrow+24*hour), tomorrow+24*hour, 1).Remaining)
 		},
-		"take a debt from a short month into a long one, and from a long one into a short one": func(t *testing.T, s *Store) {
+		"debt between months of different length": func(t *testing.T, s *Store) {
 			month := func(start, days int64) *Limit {
 				return &Limit{Algorithm: FixedWindow, Rate: 10, Per: time.Duration(24 * hour * days), Start: start}
 			}
@@ -121,7 +121,7 @@ func TestCalendarWindows(t *testing.T) {
 			require.EqualValues(t, 5, s.Peek(id, month(march, 31), march, 1).Remaining)
 			require.EqualValues(t, 10, s.Peek(id, month(march+31*24*hour, 30), march+31*24*hour, 1).Remaining)
 		},
-		"keep what is used when a limit becomes one of the calendar, and when it ceases to be": func(t *testing.T, s *Store) {
+		"usage when a limit joins or leaves the calendar": func(t *testing.T, s *Store) {
 			for version := range uint64(2) {
 				plain := &Limit{Algorithm: FixedWindow, Rate: 10, Per: time.Hour}
 				s.Take(id, plain, today+12*hour, 4)
@@ -134,7 +134,7 @@ func TestCalendarWindows(t *testing.T) {
 				s.Reset(id, 0)
 			}
 		},
-		"keep their name when rules of a later version come from a clock that is behind": func(t *testing.T, s *Store) {
+		"name with newer rules from a slow clock": func(t *testing.T, s *Store) {
 			s.Take(id, day(tomorrow), tomorrow, 10)
 			l := day(today)
 			l.Version, l.Rate = 1, 12
@@ -142,7 +142,7 @@ func TestCalendarWindows(t *testing.T) {
 			l.Start = tomorrow
 			require.EqualValues(t, 2, s.Peek(id, l, tomorrow, 1).Remaining)
 		},
-		"take in what was spent elsewhere in a later one": func(t *testing.T, s *Store) {
+		"units from another node in a later window": func(t *testing.T, s *Store) {
 			s.Take(id, day(today), tomorrow-2, 10)
 			s.SpendElsewhere(id, day(tomorrow), tomorrow-1, 7)
 			require.EqualValues(t, 3, s.Peek(id, day(today), tomorrow, 1).Remaining)

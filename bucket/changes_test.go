@@ -33,7 +33,7 @@ func longLimits() []Limit {
 }
 
 // Collect must return each changed ID once, with the units that a map of counts has recorded.
-func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
+func TestCollectReturnsSpentUnits(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	limits, ids := longLimits(), crowdedIDs()
 	rapid.Check(t, func(t *rapid.T) {
@@ -45,7 +45,7 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 		collected := func(list []Change) {
 			seen := map[ID]bool{}
 			for _, c := range list {
-				require.False(t, seen[c.ID], "%v is there twice", c.ID)
+				require.False(t, seen[c.ID], "%v is repeated", c.ID)
 				seen[c.ID] = true
 				require.Equal(t, net[c.ID], c.Units)
 				if !noted[c.ID] { // the numbers of its limit were converted
@@ -116,7 +116,7 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 				}
 			case "collect":
 				collected(s.collectAll(false, nil))
-				require.Empty(t, noted, "not collected")
+				require.Empty(t, noted, "uncollected")
 			case "parts":
 				least := rapid.IntRange(1, 3).Draw(t, "least")
 				for cursor, over := 0, false; !over; over = cursor == 0 {
@@ -125,7 +125,7 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 					require.True(t, cursor == 0 || len(list) >= least, "a part of %d", len(list))
 					collected(list)
 				}
-				require.Empty(t, noted, "not collected")
+				require.Empty(t, noted, "uncollected")
 			case "one":
 				c, changed := s.CollectOne(id)
 				if noted[id] {
@@ -141,13 +141,13 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 			checkStore(t, s)
 		}
 		collected(s.collectAll(false, nil))
-		require.Empty(t, noted, "not collected")
+		require.Empty(t, noted, "uncollected")
 		require.Empty(t, s.collectAll(false, nil), "collected twice")
 		checkStore(t, s)
 	})
 }
 
-func TestWhatManySpendWhileOthersCollectAddsUp(t *testing.T) {
+func TestConcurrentCollectsReturnAllUnits(t *testing.T) {
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
 			l := &Limit{Algorithm: a, Rate: 1000, Per: time.Hour}
@@ -223,7 +223,7 @@ func TestWhatManySpendWhileOthersCollectAddsUp(t *testing.T) {
 	}
 }
 
-func TestACountHurriesAtASixteenthOfItsCapacity(t *testing.T) {
+func TestCountHurriesAtASixteenthOfCapacity(t *testing.T) {
 	for _, test := range []struct{ rate, at int64 }{{1, 1}, {15, 1}, {16, 1}, {31, 1}, {32, 2}, {160, 10}} {
 		s := newStore(100, 4)
 		hurry := make(chan struct{}, 1)
@@ -246,7 +246,7 @@ func TestACountHurriesAtASixteenthOfItsCapacity(t *testing.T) {
 		require.True(t, signalled(), "%d of %d", test.at, test.rate)
 		s.SpendElsewhere(all[1], l, epoch, test.rate)
 		s.Take(all[0], l, epoch, 1)
-		require.False(t, signalled(), "once is enough, and what was spent elsewhere does not hurry")
+		require.False(t, signalled(), "the signal is sent once, and units of other nodes do not hurry")
 		want := min(test.at+1, test.rate)
 		require.Equal(t, []Change{{all[0], want, true}}, s.collectAll(true, nil))
 		require.Empty(t, s.collectAll(true, nil))
@@ -255,7 +255,7 @@ func TestACountHurriesAtASixteenthOfItsCapacity(t *testing.T) {
 		s.Reset(all[0], 0)
 		require.Empty(t, s.collectAll(true, nil))
 		s.Take(all[0], l, epoch, test.at)
-		require.True(t, signalled(), "anew after it was collected")
+		require.True(t, signalled(), "signalled again after it was collected")
 		s.Take(all[2], l, epoch, test.at) // while no goroutine receives
 		s.Debit(ID{7, 7}, l, epoch, test.at)
 		require.True(t, signalled())
@@ -264,7 +264,7 @@ func TestACountHurriesAtASixteenthOfItsCapacity(t *testing.T) {
 	}
 }
 
-func TestWhatNobodyCollectsIsBounded(t *testing.T) {
+func TestUncollectedChangesAreBounded(t *testing.T) {
 	l := &Limit{Algorithm: SlidingLog, Rate: 1, Per: time.Hour}
 	s := newStore(100, 1)
 	s.Track(1, 1, nil)
@@ -293,7 +293,7 @@ func TestWhatNobodyCollectsIsBounded(t *testing.T) {
 
 // A full store must not forget a count with an uncollected refund. Otherwise other nodes
 // would count forever the units that they have received.
-func TestAFullStoreForgetsNoRefundThatIsNotCollected(t *testing.T) {
+func TestFullStoreKeepsUncollectedRefunds(t *testing.T) {
 	for _, a := range algorithms {
 		l, flood := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}, &Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Hour}
 		s := newStore(16, 1)
@@ -311,7 +311,7 @@ func TestAFullStoreForgetsNoRefundThatIsNotCollected(t *testing.T) {
 			s.Take(other, flood, epoch, 1)
 		}
 		_, held := s.Judge(id)
-		require.False(t, held, "%v: it makes room once it is collected", a)
+		require.False(t, held, "%v: the count can be evicted once it is collected", a)
 		checkStore(t, s)
 	}
 }
@@ -348,7 +348,7 @@ func TestRestSignalsTheNextChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, wake := newStore(1<<16, 128), make(chan struct{}, 1)
-			require.True(t, s.Rest(wake), "a store that does not track has no changes")
+			require.True(t, s.Rest(wake), "a store without Track has no changes")
 			s.Track(1, 1, nil)
 			require.True(t, s.Rest(wake))
 			require.Empty(t, wake)
@@ -356,8 +356,8 @@ func TestRestSignalsTheNextChange(t *testing.T) {
 			require.Len(t, wake, 1)
 			<-wake
 			change(s, ID{1 << 63, 2})
-			require.Empty(t, wake, "it rests no more")
-			require.False(t, s.Rest(wake), "changes wait")
+			require.Empty(t, wake, "only the first change is signalled")
+			require.False(t, s.Rest(wake), "there are uncollected changes")
 			s.Collect(0, math.MaxInt, false, nil)
 			require.True(t, s.Rest(wake))
 			require.Empty(t, wake)

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestNumbersThatChangeKeepWhatIsUsed(t *testing.T) {
+func TestConversionKeepsUsedUnits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawLimit(t)
 		k := newCount(l)
@@ -23,7 +23,7 @@ func TestNumbersThatChangeKeepWhatIsUsed(t *testing.T) {
 				used := k.used(now)
 				same := k.clone()
 				same.convert(*same.Limit, now)
-				require.Equal(t, k.c, same.c, "the same numbers change nothing")
+				require.Equal(t, k.c, same.c, "a conversion to the same numbers changes nothing")
 				k.convert(to, now)
 				l = to
 				require.Equal(t, used, k.used(now), "from %+v to %+v", *same.Limit, to)
@@ -54,16 +54,16 @@ func TestConvertedCounts(t *testing.T) {
 	log := Limit{Algorithm: SlidingLog, Rate: 10, Per: time.Second}
 	token := Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Minute}
 
-	t.Run("a window that is open under the new Per keeps its start", func(t *testing.T) {
+	t.Run("open window under the new Per", func(t *testing.T) {
 		to := fixed
 		to.Per = 3 * time.Second
 		require.Equal(t, origin+3*second, convert(fixed, to).recoveryTime())
 		to.Per = 501 * time.Millisecond
 		require.Equal(t, origin+501*second/1000, convert(fixed, to).recoveryTime())
 		to.Per = 500 * time.Millisecond
-		require.Equal(t, origin+second, convert(fixed, to).recoveryTime(), "else it starts now")
+		require.Equal(t, origin+second, convert(fixed, to).recoveryTime(), "otherwise the window starts now")
 	})
-	t.Run("what an ended window left is what was above its own Rate", func(t *testing.T) {
+	t.Run("debt of an ended window", func(t *testing.T) {
 		named := fixed
 		named.Start = origin
 		for _, from := range []Limit{fixed, named} {
@@ -83,15 +83,15 @@ func TestConvertedCounts(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a log that lies within the new Per keeps its entries", func(t *testing.T) {
+	t.Run("log within the new Per", func(t *testing.T) {
 		to := log
 		to.Per = 2 * time.Second
 		require.Equal(t, int64(3), convert(log, to).used(origin+2*second))
 		to.Per = 400 * time.Millisecond
-		require.Equal(t, int64(6), convert(log, to).used(origin+second*9/10-1), "else all counts as used now")
+		require.Equal(t, int64(6), convert(log, to).used(origin+second*9/10-1), "otherwise all units are used now")
 		require.Zero(t, convert(log, to).used(origin+second*9/10))
 	})
-	t.Run("a bucket falls at the old rate until now and at the new one from then on", func(t *testing.T) {
+	t.Run("level before and after a new rate", func(t *testing.T) {
 		k := newCount(token)
 		k.take(origin, 10)
 		to := token
@@ -100,13 +100,13 @@ func TestConvertedCounts(t *testing.T) {
 		require.Equal(t, int64(5), k.used(origin+30*second))
 		require.Equal(t, int64(4), k.used(origin+31*second))
 	})
-	t.Run("a bucket keeps its fraction", func(t *testing.T) {
+	t.Run("fraction of a bucket", func(t *testing.T) {
 		k := newCount(Limit{Algorithm: TokenBucket, Rate: 1, Per: 4 * time.Second, Burst: 10})
 		k.take(origin, 2)
 		k.convert(Limit{Algorithm: LeakyBucket, Rate: 1, Per: 8 * time.Second, Burst: 10}, origin+second)
 		require.Equal(t, origin+second+14*second, k.recoveryTime(), "1 3/4 units at 8 s each")
 	})
-	t.Run("a clock that steps back brings no end nearer", func(t *testing.T) {
+	t.Run("clock that steps back", func(t *testing.T) {
 		for _, a := range algorithms {
 			k := newCount(Limit{Algorithm: a, Rate: 10, Per: time.Second})
 			k.take(origin, 10)
@@ -114,7 +114,7 @@ func TestConvertedCounts(t *testing.T) {
 			require.GreaterOrEqual(t, k.recoveryTime(), origin+60*second, "%v", a)
 		}
 	})
-	t.Run("usage of a bucket becomes usage of this instant in a window", func(t *testing.T) {
+	t.Run("bucket converted to a log", func(t *testing.T) {
 		k := convert(token, log)
 		require.Equal(t, int64(6), k.used(origin+second/2))
 		require.Equal(t, origin+second*3/2, k.recoveryTime())

@@ -203,13 +203,13 @@ func agreesWithOracle(t *rapid.T) {
 			if !counts {
 				require.Zero(t, counted)
 				require.False(t, r.Allowed)
-				require.Equal(t, was, k.clone(), "what is over is not debited")
+				require.Equal(t, was, k.clone(), "an ended window is not debited")
 				continue
 			}
 			require.Equal(t, spent, counted)
 			used = ceil(o.used(now))
 			require.Equal(t, spent == units && used <= capacity, r.Allowed)
-			require.Equal(t, r.Allowed || used < capacity, r.RetryAfter == 0, "when there is room")
+			require.Equal(t, r.Allowed || used < capacity, r.RetryAfter == 0, "RetryAfter is zero if there is room")
 			if r.RetryAfter > 0 {
 				checkGrantedAt(t, o, &l, now, 1, r)
 			}
@@ -226,7 +226,7 @@ func agreesWithOracle(t *rapid.T) {
 			if !want {
 				require.Equal(t, before, o.used(now))
 			}
-			require.LessOrEqual(t, k.used(now), used, "a refund only gives back")
+			require.LessOrEqual(t, k.used(now), used, "a refund never adds units")
 		}
 		require.Equal(t, ceil(o.used(now)), k.used(now), "used afterwards")
 		checkReset(t, k, now)
@@ -289,7 +289,7 @@ func checkReset(t require.TestingT, k *count, now int64) {
 	if then < math.MaxInt64 {
 		require.Zero(t, k.used(then))
 		require.Positive(t, k.used(then-1))
-		require.Equal(t, newCount(*k.Limit).take(then, 1), k.clone().take(then, 1), "an empty count equals no count")
+		require.Equal(t, newCount(*k.Limit).take(then, 1), k.clone().take(then, 1), "an empty count is equivalent to no count")
 	}
 }
 
@@ -337,7 +337,7 @@ func nothingPanics(t *rapid.T) {
 	}
 }
 
-func TestAShareOfNothingDeniesWithRetryAfterPer(t *testing.T) {
+func TestEmptyShareDeniesWithRetryAfterPer(t *testing.T) {
 	for _, a := range algorithms {
 		k := newCount(Limit{Algorithm: a, Rate: 0, Per: time.Second})
 		r := k.take(origin, 1)
@@ -346,7 +346,7 @@ func TestAShareOfNothingDeniesWithRetryAfterPer(t *testing.T) {
 		require.Zero(t, r.Limit)
 	}
 	k := newCount(Limit{Algorithm: TokenBucket, Rate: 33, Per: time.Second, Burst: -1})
-	require.Equal(t, Result{RetryAfter: time.Second, ResetAfter: time.Second}, k.take(origin, 1), "a share of the Rate, and none of the Burst")
+	require.Equal(t, Result{RetryAfter: time.Second, ResetAfter: time.Second}, k.take(origin, 1), "a share of the Rate, without a Burst")
 
 	k = newCount(Limit{Algorithm: TokenBucket, Rate: 0, Per: time.Second, Burst: 2})
 	require.True(t, k.take(origin, 2).Allowed)

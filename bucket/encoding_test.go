@@ -52,26 +52,26 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestWhatIsNoCountIsRefused(t *testing.T) {
+func TestParseRejectsInvalidCounts(t *testing.T) {
 	log := Limit{Algorithm: SlidingLog, Rate: 10, Per: time.Second}
 	for _, test := range []struct {
-		name  string
-		limit Limit
-		b     []byte
-		says  string
+		name    string
+		limit   Limit
+		b       []byte
+		message string
 	}{
-		{"nothing", Limit{Per: time.Second}, nil, "0 bytes where a number should be"},
-		{"half of it", Limit{Per: time.Second}, []byte{1, 2}, "0 bytes where a number should be"},
-		{"a number without end", Limit{Per: time.Second}, []byte{0xff, 0xff}, "2 bytes where a number should be"},
-		{"a fraction above one", Limit{Algorithm: TokenBucket, Per: 5}, []byte{0, 1, 5}, "a fraction of 5 units of 1/5"},
-		{"a log that is not there", log, []byte{0, 5, 1}, "a log of 5 bytes in 1"},
-		{"an entry of nothing", log, []byte{0, 2, 1, 1}, "an entry of 1"},
-		{"an entry that reads otherwise backwards", log, []byte{0, 2, 1, 4}, "an entry of 4"},
-		{"a log longer than its Per", log, []byte{0, 7, 2, 0xfe, 0xff, 0xff, 0xff, 0xff, 0x0f}, "a log longer than its Per of 1s"},
+		{"empty", Limit{Per: time.Second}, nil, "0 bytes where a number should be"},
+		{"truncated count", Limit{Per: time.Second}, []byte{1, 2}, "0 bytes where a number should be"},
+		{"unterminated number", Limit{Per: time.Second}, []byte{0xff, 0xff}, "2 bytes where a number should be"},
+		{"fraction of a whole unit", Limit{Algorithm: TokenBucket, Per: 5}, []byte{0, 1, 5}, "a fraction of 5 units of 1/5"},
+		{"missing log", log, []byte{0, 5, 1}, "a log of 5 bytes in 1"},
+		{"entry without units", log, []byte{0, 2, 1, 1}, "an entry of 1"},
+		{"entry that differs when read backwards", log, []byte{0, 2, 1, 4}, "an entry of 4"},
+		{"log longer than Per", log, []byte{0, 7, 2, 0xfe, 0xff, 0xff, 0xff, 0xff, 0x0f}, "a log longer than its Per of 1s"},
 	} {
 		c := &Count{Limit: test.limit}
 		_, err := c.Parse(test.b)
-		require.ErrorContains(t, err, test.says, test.name)
+		require.ErrorContains(t, err, test.message, test.name)
 		require.True(t, c.empty(), test.name)
 		require.Equal(t, test.limit, c.Limit, test.name)
 	}

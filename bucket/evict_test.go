@@ -17,25 +17,25 @@ type spent struct {
 	ago   time.Duration
 }
 
-func TestWhatMattersLeastGoesFirst(t *testing.T) {
+func TestEvictionForgetsTheLightestCount(t *testing.T) {
 	const day = 24 * time.Hour
 	hour := func(a Algorithm) Limit { return Limit{Algorithm: a, Rate: 10, Per: time.Hour} }
 	month := Limit{Algorithm: FixedWindow, Rate: 10_000, Per: 31 * day, Start: epoch - epoch%int64(day)}
 	whole := Limit{Rate: 10, Per: time.Hour}
 	third, nothing := whole.Part(3), Limit{Algorithm: TokenBucket, Rate: 0, Per: time.Hour, Burst: -1, Whole: 10}
-	cases := map[string]struct{ less, more spent }{
-		"asked once, of a limit that lasts longer": {spent{month, 100, 0}, spent{Limit{Rate: 5, Per: time.Minute}, 5, 0}},
-		"a limit of a second, before most of a month's": {
+	cases := map[string]struct{ light, heavy spent }{
+		"little used count of a long limit": {spent{month, 100, 0}, spent{Limit{Rate: 5, Per: time.Minute}, 5, 0}},
+		"used up limit of a second and mostly used limit of a month": {
 			spent{Limit{Rate: 1, Per: time.Second}, 1, 0}, spent{month, 9_000, 0}},
-		"a bucket that was used up, and has drained":  {spent{hour(TokenBucket), 10, 50 * time.Minute}, spent{hour(TokenBucket), 3, 0}},
-		"a part of the limit, before a share used up": {spent{whole, 4, 0}, spent{third, 3, 0}},
-		"of two debts the smaller":                    {spent{hour(TokenBucket), 12, 0}, spent{hour(TokenBucket), 20, 0}},
-		"a share that never recovers":                 {spent{nothing, 1, 0}, spent{whole, 2, 0}},
+		"drained bucket":                      {spent{hour(TokenBucket), 10, 50 * time.Minute}, spent{hour(TokenBucket), 3, 0}},
+		"partly used limit and used up share": {spent{whole, 4, 0}, spent{third, 3, 0}},
+		"smaller of two debts":                {spent{hour(TokenBucket), 12, 0}, spent{hour(TokenBucket), 20, 0}},
+		"share that never recovers":           {spent{nothing, 1, 0}, spent{whole, 2, 0}},
 	}
 	for _, a := range algorithms {
-		cases[fmt.Sprint(a, " asked once, long after others were used up")] = struct{ less, more spent }{
+		cases[fmt.Sprint(a, " with one recent unit")] = struct{ light, heavy spent }{
 			spent{hour(a), 1, 0}, spent{hour(a), 10, 5 * time.Minute}}
-		cases[fmt.Sprint(a, " used up, and sooner to recover")] = struct{ less, more spent }{
+		cases[fmt.Sprint(a, " that recovers sooner")] = struct{ light, heavy spent }{
 			spent{hour(a), 10, 4 * time.Minute}, spent{hour(a), 10, 2 * time.Minute}}
 	}
 	for name, c := range cases {
@@ -44,9 +44,9 @@ func TestWhatMattersLeastGoesFirst(t *testing.T) {
 			for at := range 8 {
 				s := newStore(8, 1)
 				for i, id := range all[:8] {
-					of := c.more
+					of := c.heavy
 					if i == at {
-						of = c.less
+						of = c.light
 					}
 					s.Debit(id, &of.limit, epoch-int64(of.ago), of.units)
 				}
@@ -79,7 +79,7 @@ func countForgotten(s *Store, ids []ID, l *Limit, now int64) (n int) {
 	return n
 }
 
-func TestHalfAStoreOfDeniedCountsOutlivesAFlood(t *testing.T) {
+func TestDeniedCountsOutliveAFlood(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	for _, c := range []struct{ keys, shards, few int }{ // few is the number of algorithms in the default run
 		{100, 2, len(algorithms)}, {2_000, 32, len(algorithms)}, {25_000, 256, 1}, {100_000, 1024, 0},
@@ -104,7 +104,7 @@ func TestHalfAStoreOfDeniedCountsOutlivesAFlood(t *testing.T) {
 	}
 }
 
-func TestANewCountIsHeldWhateverElseIs(t *testing.T) {
+func TestNewCountIsAlwaysStored(t *testing.T) {
 	for _, c := range []struct{ max, shards int }{{1, 1}, {1, 64}, {2, 2}, {2, 64}, {30, 1}, {40, 8}, {200, 1}} {
 		for _, lasts := range []time.Duration{time.Second, time.Hour} { // shorter than the other counts, or as long
 			t.Run(fmt.Sprint(c.max, " in ", c.shards, " for ", lasts), func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestANewCountIsHeldWhateverElseIs(t *testing.T) {
 				l := &Limit{Rate: 1, Per: lasts}
 				for _, id := range all[c.max:] {
 					require.True(t, s.Take(id, l, epoch, 1).Allowed)
-					require.False(t, s.Take(id, l, epoch, 1).Allowed, "it is not held")
+					require.False(t, s.Take(id, l, epoch, 1).Allowed, "the count is not in the store")
 					require.Equal(t, c.max, s.Len())
 				}
 				require.EqualValues(t, 200, s.Evicted())
@@ -124,7 +124,7 @@ func TestANewCountIsHeldWhateverElseIs(t *testing.T) {
 	}
 }
 
-func TestAnInsertionIntoAFullStoreAllocatesNothing(t *testing.T) {
+func TestInsertionIntoFullStoreAllocatesNothing(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	for _, rate := range []int64{1, 10} {
 		for _, keys := range []int{1000, 40_000} { // few shards, and the maximum number
@@ -142,19 +142,19 @@ func TestAnInsertionIntoAFullStoreAllocatesNothing(t *testing.T) {
 
 // All counts of another limit with more than half of their capacity used must stay, however
 // much the keys of the flood have used.
-func TestAFloodOfOneLimitsKeysEvictsNothingOfAnotherThatHasMoreInUse(t *testing.T) {
+func TestFloodKeepsUsedCountsOfOtherLimits(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	shards := testenv.PickFull(t, maxShards/8, maxShards) // large shards
 	for name, c := range map[string]struct {
 		flood Limit
 		asks  int64 // asks of each key of the flood
 	}{
-		"asked for once":                        {Limit{Rate: 10, Per: 30 * 24 * time.Hour}, 1},
-		"used up by one ask":                    {Limit{Rate: 1, Per: 30 * 24 * time.Hour}, 1},
-		"used up":                               {Limit{Rate: 10, Per: 30 * 24 * time.Hour}, 10},
-		"in debt, of a bucket":                  {Limit{Algorithm: TokenBucket, Rate: 10, Per: 30 * 24 * time.Hour}, 20},
-		"used up, of a log":                     {Limit{Algorithm: SlidingLog, Rate: 10, Per: 30 * 24 * time.Hour}, 10},
-		"used up, of another's numbers but one": {Limit{Rate: 100, Per: 2 * time.Hour}, 100},
+		"one unit used":               {Limit{Rate: 10, Per: 30 * 24 * time.Hour}, 1},
+		"used up by one ask":          {Limit{Rate: 1, Per: 30 * 24 * time.Hour}, 1},
+		"used up":                     {Limit{Rate: 10, Per: 30 * 24 * time.Hour}, 10},
+		"bucket in debt":              {Limit{Algorithm: TokenBucket, Rate: 10, Per: 30 * 24 * time.Hour}, 20},
+		"used up log":                 {Limit{Algorithm: SlidingLog, Rate: 10, Per: 30 * 24 * time.Hour}, 10},
+		"used up, with the same Rate": {Limit{Rate: 100, Per: 2 * time.Hour}, 100},
 	} {
 		// In small shards, a third of all counts is sometimes more than half of the counts.
 		for keys, part := range map[int]int{2_000: 20, shards * 293: 3} {
@@ -187,7 +187,7 @@ func TestAFloodOfOneLimitsKeysEvictsNothingOfAnotherThatHasMoreInUse(t *testing.
 }
 
 // A limit whose keys arrive late replaces counts of the limit that has filled the store.
-func TestALimitThatHoldsLittleIsNotShutOut(t *testing.T) {
+func TestLateLimitGetsPlacesInFullStore(t *testing.T) {
 	const keys = 4_000
 	full, late := &Limit{Rate: 10, Per: 2 * time.Hour}, &Limit{Rate: 10, Per: time.Hour}
 	s, all := NewStore(keys, Salt{}), ids(3*keys)

@@ -65,10 +65,10 @@ func (o *truth) drained(now int64) *big.Rat {
 // spend records admitted units, for which there must be room.
 func (o *truth) spend(t *rapid.T, now, units int64, r Receipt) {
 	if !o.l.IsBucket() && o.l.Algorithm != SlidingLog {
-		require.True(t, int64(r) <= now && now-int64(r) < int64(o.l.Per), "spent when its window is over")
+		require.True(t, int64(r) <= now && now-int64(r) < int64(o.l.Per), "spent after the end of the window")
 	}
 	left := minus(rat(o.l.Capacity()), o.used(now, int64(r)))
-	require.LessOrEqual(t, rat(units).Cmp(left), 0, "%v admitted %d, where %v are left", o.l.Algorithm, units, left)
+	require.LessOrEqual(t, rat(units).Cmp(left), 0, "%v admitted %d, but only %v are left", o.l.Algorithm, units, left)
 	o.level, o.at = plus(o.drained(now), rat(units)), now
 	o.all = append(o.all, granted{now, units, r})
 }
@@ -102,7 +102,7 @@ type held struct {
 
 // Leases are spent and returned in random order, with takes, refunds and a fail-over in
 // between. At no moment may more units be admitted than the algorithm allows.
-func TestLeasesAdmitNothingThatTheAlgorithmWouldNot(t *testing.T) {
+func TestLeasesStayWithinTheAlgorithm(t *testing.T) {
 	rapid.Check(t, leasesAdmitNoMore)
 }
 
@@ -134,7 +134,7 @@ func leasesAdmitNoMore(t *rapid.T) {
 				out.Term = max(out.Term, time.Duration(h.closes-now))
 			}
 		}
-		out.Units += rapid.SampledFrom([]int64{0, 0, 1, 7}).Draw(t, "more lent than is")
+		out.Units += rapid.SampledFrom([]int64{0, 0, 1, 7}).Draw(t, "additional lent units")
 		return out
 	}
 	for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -250,7 +250,7 @@ func (o *truth) checkCovered(t *rapid.T, s *Store, id ID, now int64, leases []he
 			most = plus(most, rat(h.rest))
 		}
 	}
-	require.GreaterOrEqual(t, used.Cmp(most), 0, "%v counts %v where %v were spent or may be", l.Algorithm, used, most)
+	require.GreaterOrEqual(t, used.Cmp(most), 0, "%v counts %v, but %v were spent or may be spent", l.Algorithm, used, most)
 }
 
 // storedCount returns the count of an ID in a store.
@@ -265,7 +265,7 @@ func storedCount(s *Store, id ID, l *Limit, now int64) (v cell, used uint64, jud
 	return v, used, l
 }
 
-func TestWhatIsLent(t *testing.T) {
+func TestLend(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {
 		name  string
@@ -276,18 +276,18 @@ func TestWhatIsLent(t *testing.T) {
 		least time.Duration
 		lent  Lease
 	}{
-		{"is what is wanted, where much is left", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 0, 0, Lease{50, 100 * ms}, 100 * ms, Lease{50, 100 * ms}},
-		{"is an eighth of what is left at most", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 840, 0, Lease{50, 100 * ms}, 100 * ms, Lease{20, 100 * ms}},
-		{"is nothing where few units are left", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 990, 0, Lease{50, 100 * ms}, 100 * ms, Lease{}},
-		{"ends before the window does, with as many units less", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 1, 950 * ms, Lease{100, 100 * ms}, 100 * ms, Lease{49, 50*ms - 1}},
-		{"has units for what is needed at least, where its term is shorter", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 1, 950 * ms, Lease{100, 500 * ms}, 100 * ms, Lease{49, 50*ms - 1}},
-		{"has all that are wanted, where its term is no shorter than that", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 1, 850 * ms, Lease{100, 500 * ms}, 100 * ms, Lease{100, 150*ms - 1}},
-		{"is nothing that is needed for no time", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 0, 0, Lease{50, 100 * ms}, 0, Lease{}},
-		{"is nothing where the window is about to end", Limit{Algorithm: SlidingWindow, Rate: 1000, Per: time.Second}, 1, 999 * ms, Lease{100, 100 * ms}, 100 * ms, Lease{}},
-		{"ends before a sliding window's next one begins", Limit{Algorithm: SlidingWindow, Rate: 1000, Per: time.Second}, 100, 1950 * ms, Lease{100, 100 * ms}, 100 * ms, Lease{49, 50*ms - 1}},
-		{"is ahead of a log by a 256th of Per at most", Limit{Algorithm: SlidingLog, Rate: 1000, Per: 2560 * ms}, 0, 0, Lease{100, 100 * ms}, 100 * ms, Lease{10, 10 * ms}},
-		{"is for as long as it takes a 32nd of the capacity to drain at most", Limit{Algorithm: LeakyBucket, Rate: 1000, Per: time.Second, Burst: 320}, 0, 0, Lease{100, 100 * ms}, 100 * ms, Lease{10, 10 * ms}},
-		{"is nothing of a limit of few units", Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second}, 0, 0, Lease{5, 100 * ms}, 100 * ms, Lease{}},
+		{"wanted units", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 0, 0, Lease{50, 100 * ms}, 100 * ms, Lease{50, 100 * ms}},
+		{"at most an eighth of the remaining units", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 840, 0, Lease{50, 100 * ms}, 100 * ms, Lease{20, 100 * ms}},
+		{"no lease with few remaining units", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 990, 0, Lease{50, 100 * ms}, 100 * ms, Lease{}},
+		{"shorter term at the end of a window, with fewer units", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 1, 950 * ms, Lease{100, 100 * ms}, 100 * ms, Lease{49, 50*ms - 1}},
+		{"term shorter than least, with fewer units", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 1, 950 * ms, Lease{100, 500 * ms}, 100 * ms, Lease{49, 50*ms - 1}},
+		{"term longer than least, with all units", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 1, 850 * ms, Lease{100, 500 * ms}, 100 * ms, Lease{100, 150*ms - 1}},
+		{"no lease without least", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 0, 0, Lease{50, 100 * ms}, 0, Lease{}},
+		{"no lease just before the end of a window", Limit{Algorithm: SlidingWindow, Rate: 1000, Per: time.Second}, 1, 999 * ms, Lease{100, 100 * ms}, 100 * ms, Lease{}},
+		{"shorter term at the end of a sliding window", Limit{Algorithm: SlidingWindow, Rate: 1000, Per: time.Second}, 100, 1950 * ms, Lease{100, 100 * ms}, 100 * ms, Lease{49, 50*ms - 1}},
+		{"log at most a 256th of Per ahead", Limit{Algorithm: SlidingLog, Rate: 1000, Per: 2560 * ms}, 0, 0, Lease{100, 100 * ms}, 100 * ms, Lease{10, 10 * ms}},
+		{"term in which a 32nd of the capacity drains", Limit{Algorithm: LeakyBucket, Rate: 1000, Per: time.Second, Burst: 320}, 0, 0, Lease{100, 100 * ms}, 100 * ms, Lease{10, 10 * ms}},
+		{"no lease of a limit with few units", Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second}, 0, 0, Lease{5, 100 * ms}, 100 * ms, Lease{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, id := newStore(10, 1), ID{1, 2}
@@ -303,7 +303,7 @@ func TestWhatIsLent(t *testing.T) {
 }
 
 // The owner can be lost at any time, together with the units that no replica has.
-func TestNoMoreIsLentThanCopiesMayBeBehind(t *testing.T) {
+func TestLendingStaysWithinTheUncollectedLimit(t *testing.T) {
 	l := Limit{Algorithm: FixedWindow, Rate: 1600, Per: time.Minute}
 	s, id := newStore(10, 1), ID{1, 2}
 	s.Track(1, origin, nil)
@@ -320,7 +320,7 @@ func TestNoMoreIsLentThanCopiesMayBeBehind(t *testing.T) {
 
 // The entry of a lease in a log may be older than the newest units, which a refund skips. In
 // this case the refund removes units from the entry of the lease.
-func TestUnspentLeaseComesBackWholeBesideARefund(t *testing.T) {
+func TestReturnedLeaseIsCompleteDespiteRefund(t *testing.T) {
 	for _, algorithm := range []Algorithm{SlidingWindow, FixedWindow, SlidingLog} {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			l := Limit{Algorithm: algorithm, Rate: 6400, Per: time.Minute}
@@ -337,11 +337,11 @@ func TestUnspentLeaseComesBackWholeBesideARefund(t *testing.T) {
 			require.True(t, s.RefundBeside(id, &l, now, 15, 0, false, lent))
 			require.EqualValues(t, 30, used(now))
 			s.Return(id, &l, now, 20, r.Receipt, Lease{})
-			require.EqualValues(t, 10, used(now), "taken and not given back")
+			require.EqualValues(t, 10, used(now), "taken and not refunded")
 			late := now + int64(2*l.Per)
 			s.Take(id, &l, late, 5)
 			s.Return(id, &l, late, 1, r.Receipt, Lease{})
-			require.EqualValues(t, 5, used(late), "of a lease whose units count no more nothing comes back")
+			require.EqualValues(t, 5, used(late), "expired units of a lease are not refunded")
 		})
 	}
 }

@@ -73,11 +73,11 @@ func logKeepsItsEntries(t *rapid.T) {
 	}
 }
 
-func TestALogKeepsEveryEntryThatCounts(t *testing.T) { rapid.Check(t, logKeepsItsEntries) }
+func TestLogKeepsEveryCountingEntry(t *testing.T) { rapid.Check(t, logKeepsItsEntries) }
 
 // Debits above the bound of a debt are denied by a log until it has recovered: it decides
 // like a log that drops no entries.
-func TestALogInDebtForgetsNothingThatItWouldDenyBy(t *testing.T) {
+func TestLogInDebtDeniesUntilRecovered(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	steps := testenv.PickFull(t, 80, 200)
 	rapid.Check(t, func(t *rapid.T) {
@@ -116,7 +116,7 @@ func TestALogInDebtForgetsNothingThatItWouldDenyBy(t *testing.T) {
 
 func FuzzLog(f *testing.F) { f.Fuzz(rapid.MakeFuzz(logKeepsItsEntries)) }
 
-func TestALogIsCompact(t *testing.T) {
+func TestLogIsCompact(t *testing.T) {
 	for _, test := range []struct {
 		rate  int64
 		per   time.Duration
@@ -135,11 +135,11 @@ func TestALogIsCompact(t *testing.T) {
 		}
 		live := float64(len(k.g.buf)-k.g.head) / float64(k.c.x)
 		require.LessOrEqual(t, live, test.bytes, "%d per %v", test.rate, test.per)
-		require.LessOrEqual(t, float64(cap(k.g.buf)), 4*live*float64(test.rate), "%d per %v: what has expired is used again", test.rate, test.per)
+		require.LessOrEqual(t, float64(cap(k.g.buf)), 4*live*float64(test.rate), "%d per %v: expired bytes are reused", test.rate, test.per)
 	}
 }
 
-func TestALogLetsTheMemoryOfABurstGo(t *testing.T) {
+func TestLogReleasesMemoryAfterBurst(t *testing.T) {
 	k := newCount(Limit{Algorithm: SlidingLog, Rate: maxLogged, Per: time.Second})
 	now := origin
 	for range maxLogged / 2 {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAPartJudgesUntilSomethingElseDoes(t *testing.T) {
+func TestPartJudgesUntilReplaced(t *testing.T) {
 	whole := Limit{Rate: 100, Per: time.Minute, Version: 3}
 	part := whole.Part(30)
 	id := ID{1, 2}
@@ -17,22 +17,22 @@ func TestAPartJudgesUntilSomethingElseDoes(t *testing.T) {
 		whole  Limit // limit of the asks that follow
 		judges bool
 	}{
-		"takes by it":             {func(s *Store) { s.Take(id, &part, origin, 1) }, whole, true},
-		"peeks by another":        {func(s *Store) { s.Peek(ID{1, 3}, &whole, origin, 1) }, whole, true},
-		"its changes collected":   {func(s *Store) { s.collectAll(false, nil) }, whole, true},
-		"the table grown":         {func(s *Store) { crowd(s, 3000) }, whole, true},
-		"spent elsewhere":         {func(s *Store) { s.SpendElsewhere(id, &part, origin, 4) }, whole, true},
-		"another part":            {func(s *Store) { l := whole.Part(20); s.Take(id, &l, origin, 1) }, whole, false},
-		"a share of it":           {func(s *Store) { l := part; l.Rate, l.Whole = 15, 30; s.Take(id, &l, origin, 1) }, whole, false},
-		"another, and it again":   {func(s *Store) { s.Take(id, &whole, origin, 1); s.Take(id, &part, origin, 1) }, whole, false},
-		"taken back":              {func(s *Store) { s.ClearPart(id) }, whole, false},
-		"reset":                   {func(s *Store) { s.Reset(id, 0) }, whole, false},
-		"another node's count":    {func(s *Store) { s.Import(id, &Count{Limit: part, x: 3}, origin, 0) }, whole, false},
-		"asked by another Rate":   {func(*Store) {}, Limit{Rate: 101, Per: time.Minute, Version: 3}, false},
-		"asked by another Per":    {func(*Store) {}, Limit{Rate: 100, Per: time.Hour, Version: 3}, false},
-		"asked by another way":    {func(*Store) {}, Limit{Algorithm: FixedWindow, Rate: 100, Per: time.Minute, Version: 3}, false},
-		"asked by a new Version":  {func(*Store) {}, Limit{Rate: 100, Per: time.Minute, Version: 4}, false},
-		"asked by an old Version": {func(*Store) {}, Limit{Rate: 100, Per: time.Minute, Version: 2}, false},
+		"takes by the part":          {func(s *Store) { s.Take(id, &part, origin, 1) }, whole, true},
+		"peek of another ID":         {func(s *Store) { s.Peek(ID{1, 3}, &whole, origin, 1) }, whole, true},
+		"collected changes":          {func(s *Store) { s.collectAll(false, nil) }, whole, true},
+		"larger table":               {func(s *Store) { crowd(s, 3000) }, whole, true},
+		"units of another node":      {func(s *Store) { s.SpendElsewhere(id, &part, origin, 4) }, whole, true},
+		"another part":               {func(s *Store) { l := whole.Part(20); s.Take(id, &l, origin, 1) }, whole, false},
+		"share of the part":          {func(s *Store) { l := part; l.Rate, l.Whole = 15, 30; s.Take(id, &l, origin, 1) }, whole, false},
+		"whole, then the part again": {func(s *Store) { s.Take(id, &whole, origin, 1); s.Take(id, &part, origin, 1) }, whole, false},
+		"cleared part":               {func(s *Store) { s.ClearPart(id) }, whole, false},
+		"reset":                      {func(s *Store) { s.Reset(id, 0) }, whole, false},
+		"count of another node":      {func(s *Store) { s.Import(id, &Count{Limit: part, x: 3}, origin, 0) }, whole, false},
+		"ask with another Rate":      {func(*Store) {}, Limit{Rate: 101, Per: time.Minute, Version: 3}, false},
+		"ask with another Per":       {func(*Store) {}, Limit{Rate: 100, Per: time.Hour, Version: 3}, false},
+		"ask with another Algorithm": {func(*Store) {}, Limit{Algorithm: FixedWindow, Rate: 100, Per: time.Minute, Version: 3}, false},
+		"ask with a newer Version":   {func(*Store) {}, Limit{Rate: 100, Per: time.Minute, Version: 4}, false},
+		"ask with an older Version":  {func(*Store) {}, Limit{Rate: 100, Per: time.Minute, Version: 2}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(1<<14, 2)
@@ -45,7 +45,7 @@ func TestAPartJudgesUntilSomethingElseDoes(t *testing.T) {
 			require.Equal(t, c.judges, s.TakePart(id, &c.whole, origin, 1, &r))
 			after, _, _ := s.Used(id, origin)
 			if !c.judges {
-				require.Equal(t, before, after, "it was taken all the same")
+				require.Equal(t, before, after, "the units were taken")
 				require.Zero(t, r)
 				return
 			}
@@ -62,7 +62,7 @@ func crowd(s *Store, n uint64) {
 	}
 }
 
-func TestWhatWasCollectedIsReadAtOneInstantWhateverIsSpentMeanwhile(t *testing.T) {
+func TestCollectedIsConsistentDuringTakes(t *testing.T) {
 	for _, a := range []Algorithm{SlidingWindow, SlidingLog, FixedWindow, TokenBucket, LeakyBucket} {
 		t.Run(a.String(), func(t *testing.T) {
 			l := Limit{Algorithm: a, Rate: 50_000, Per: time.Hour}
@@ -91,7 +91,7 @@ func TestWhatWasCollectedIsReadAtOneInstantWhateverIsSpentMeanwhile(t *testing.T
 	}
 }
 
-func TestWhatATakeByAPartHasSpentIsCollected(t *testing.T) {
+func TestUnitsTakenByPartAreCollected(t *testing.T) {
 	for _, a := range []Algorithm{SlidingWindow, SlidingLog, FixedWindow, TokenBucket, LeakyBucket} {
 		whole := Limit{Algorithm: a, Rate: 100, Per: time.Minute}
 		part := whole.Part(30)

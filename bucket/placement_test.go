@@ -44,9 +44,9 @@ func probes(s *Store, ids []ID) (mean float64, most, fullest int) {
 	return float64(total) / float64(len(ids)), most, fullest
 }
 
-// TestAFullTableIsProbedForFewSlots searches for present and absent IDs in tables that would
+// TestFullTableNeedsFewProbes searches for present and absent IDs in tables that would
 // grow with the next count.
-func TestAFullTableIsProbedForFewSlots(t *testing.T) {
+func TestFullTableNeedsFewProbes(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	s := newStoreOf(1<<20, 1, Salt{1, 2})
 	l := &Limit{Rate: 10, Per: time.Hour}
@@ -73,9 +73,9 @@ func TestAFullTableIsProbedForFewSlots(t *testing.T) {
 	require.Less(t, float64(looked)/10_000, 5.0)
 }
 
-// TestIDsThatShareBitsLieLikeAnyOthers compares chosen IDs with random IDs. The fullest shard
+// TestSimilarIDsSpreadLikeRandomIDs compares chosen IDs with random IDs. The fullest shard
 // and the longest probe of random IDs differ between salts by up to tens of percent.
-func TestIDsThatShareBitsLieLikeAnyOthers(t *testing.T) {
+func TestSimilarIDsSpreadLikeRandomIDs(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	n := testenv.PickFull(t, 12_000, 50_000)
 	l := &Limit{Rate: 10, Per: time.Hour}

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-func TestAPrefetchChangesNothingWhateverIsThere(t *testing.T) {
+func TestPrefetchChangesNothing(t *testing.T) {
 	s := NewStore(10_000, Salt{1, 2})
 	l := Limit{Rate: 10, Per: time.Hour}
 	ids := []ID{{}, {1, 2}, {^uint64(0), ^uint64(0)}}
@@ -28,7 +28,7 @@ func TestAPrefetchChangesNothingWhateverIsThere(t *testing.T) {
 }
 
 // Prefetch takes no lock while tables grow and shrink.
-func TestAPrefetchGoesOnWhileTablesMove(t *testing.T) {
+func TestPrefetchWorksWhileTablesMove(t *testing.T) {
 	s := newStoreOf(1<<16, 1, Salt{1, 2})
 	l := Limit{Rate: 10, Per: time.Second}
 	var (

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAHitReadsOneCacheLineOfItsShard(t *testing.T) {
+func TestHitReadsOneCacheLineOfShard(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		t.Skip("the layout is for 64-bit machines")
 	}

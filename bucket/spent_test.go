@@ -64,7 +64,7 @@ func indices(n int) (all []int) {
 	return all
 }
 
-func TestWhatIsOverIsNeitherRefundedNorDebited(t *testing.T) {
+func TestEndedWindowsAreNotRefundedOrDebited(t *testing.T) {
 	minute := int64(time.Minute)
 	for algorithm, over := range map[Algorithm]int64{FixedWindow: minute, SlidingWindow: 2 * minute, SlidingLog: minute} {
 		for _, newer := range []bool{false, true} {
@@ -87,7 +87,7 @@ func TestWhatIsOverIsNeitherRefundedNorDebited(t *testing.T) {
 
 // The entries of a log are slightly later in the receiving store. A refund returns the same
 // number of units all the same.
-func TestARefundNearALogsEntriesLosesNoUnit(t *testing.T) {
+func TestRefundNearLogEntriesLosesNoUnit(t *testing.T) {
 	l := Limit{Algorithm: SlidingLog, Rate: 100, Per: time.Minute}
 	s, id := newStore(10, 1), ID{1, 2}
 	for i := range int64(20) {
@@ -96,6 +96,6 @@ func TestARefundNearALogsEntriesLosesNoUnit(t *testing.T) {
 	at := Spent{Receipt: 1, Near: origin + 7100} // there is no entry at this time
 	require.True(t, s.RefundSpent(id, &l, origin+int64(time.Second), 9, at, Lease{}))
 	require.EqualValues(t, 100-40+9, s.Peek(id, &l, origin+int64(time.Second), 1).Remaining)
-	require.EqualValues(t, 100-40+9+2*7, s.Peek(id, &l, origin+int64(time.Minute)+6999, 1).Remaining, "the entries before it are whole")
+	require.EqualValues(t, 100-40+9+2*7, s.Peek(id, &l, origin+int64(time.Minute)+6999, 1).Remaining, "the earlier entries are complete")
 	checkStore(t, s)
 }

@@ -36,7 +36,7 @@ func drawSteady(t *rapid.T) Limit {
 	return l
 }
 
-func TestASteadyCallerIsGrantedTheRate(t *testing.T) {
+func TestSteadyCallerIsGrantedTheRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const periods = 5
 		l := drawSteady(t)
@@ -54,7 +54,7 @@ func TestASteadyCallerIsGrantedTheRate(t *testing.T) {
 	})
 }
 
-func TestAWaitingCallerIsGrantedTheRate(t *testing.T) {
+func TestWaitingCallerIsGrantedTheRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const periods = 5
 		l := drawSteady(t)
@@ -102,7 +102,7 @@ func drawUsed(t *rapid.T, l Limit) (k *count, now int64) {
 	return k, now
 }
 
-func TestResetAfterIsWhenASteadyAskerIsGrantedEverything(t *testing.T) {
+func TestSteadyCallerIsGrantedAllFromResetAfter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, now := drawUsed(t, drawSteady(t))
 		r := k.peek(now, 1)
@@ -115,7 +115,7 @@ func TestResetAfterIsWhenASteadyAskerIsGrantedEverything(t *testing.T) {
 // A caller that returns at the ResetAfter of a denial is granted the denied units. While no
 // unit is left, there is no earlier moment from which on a steady caller is granted all
 // units.
-func TestResetAfterIsNeverTooLateNorTooSoon(t *testing.T) {
+func TestResetAfterIsNeitherLateNorEarly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawSteady(t)
 		l.Per = time.Duration(rapid.Int64Range(12, 60).Draw(t, "short"))
@@ -130,7 +130,7 @@ func TestResetAfterIsNeverTooLateNorTooSoon(t *testing.T) {
 			return
 		}
 		for sooner := now; sooner < now+int64(r.ResetAfter); sooner++ {
-			require.False(t, grantsSteadily(k, sooner), "%+v at %d: %+v, but all is granted from %d on", k.c, now, r, sooner)
+			require.False(t, grantsSteadily(k, sooner), "%+v at %d: %+v, but all units are granted from %d on", k.c, now, r, sooner)
 		}
 	})
 }

@@ -109,18 +109,18 @@ func checkStore(t require.TestingT, s *Store) {
 			c := &sh.slots[j]
 			if c.limit == 0 {
 				if *c != (slot{}) {
-					require.Zero(t, *c, "an empty slot holds something")
+					require.Zero(t, *c, "an empty slot is not zero")
 				}
 				continue
 			}
 			n++
 			judged[sh.numbers.at[c.entryIndex()].first]++
 			if _, twice := seen[c.id]; twice {
-				require.Failf(t, "an id is there twice", "%v", c.id)
+				require.Failf(t, "an ID is repeated", "%v", c.id)
 			}
 			seen[c.id] = struct{}{}
 			if in, h := s.locate(c.id); in != sh || sh.find(c.id, h, &s.placement) != j {
-				require.Failf(t, "an id is not found where it is", "%v", c.id)
+				require.Failf(t, "an ID is not found in its slot", "%v", c.id)
 			}
 			if sh.numbers.at[c.entryIndex()].Algorithm == SlidingLog {
 				if logs[c.log] {
@@ -133,7 +133,7 @@ func checkStore(t require.TestingT, s *Store) {
 			}
 			if c.flags()&^parted != 0 {
 				if c.limit&changed == 0 {
-					require.Failf(t, "an id hurries and is not changed", "%v", c.id)
+					require.Failf(t, "an ID is hurried and not changed", "%v", c.id)
 				}
 				if !slices.Contains(sh.changes.ids, c.id) {
 					require.Contains(t, sh.changes.ids, c.id)
@@ -146,7 +146,7 @@ func checkStore(t require.TestingT, s *Store) {
 		if ch != nil {
 			for j := range sh.slots {
 				if whose := sh.totalOf(j); whose.Origin == 0 && whose != (Total{}) {
-					require.Zero(t, whose, "nobody has spent something")
+					require.Zero(t, whose, "a total without an origin is not zero")
 				}
 			}
 		}
@@ -155,7 +155,7 @@ func checkStore(t require.TestingT, s *Store) {
 		}
 		for j := range judged[min(1, len(judged)):] {
 			if judged[j+1] != sh.numbers.at[j+1].judged {
-				require.Equal(t, judged[j+1], sh.numbers.at[j+1].judged, "what the limit with index %d judges", j+1)
+				require.Equal(t, judged[j+1], sh.numbers.at[j+1].judged, "counts of the limit with index %d", j+1)
 			}
 		}
 		require.EqualValues(t, n, sh.n)
@@ -165,12 +165,12 @@ func checkStore(t require.TestingT, s *Store) {
 			if logs[i] {
 				require.Failf(t, "an unused log is in use", "%d", i)
 			}
-			require.Zero(t, sh.logs.logs[i], "an unused log keeps its memory")
+			require.Zero(t, sh.logs.logs[i], "an unused log is not empty")
 		}
 		if ch != nil {
 			require.Len(t, ch.spent, len(sh.slots))
 			require.LessOrEqual(t, ch.floor, uint32(maxFloor))
-			require.Len(t, ch.beyond, beyond, "units of a count that is not there")
+			require.Len(t, ch.beyond, beyond, "units of a missing count")
 			if len(ch.ids)+len(ch.touched) > 0 {
 				require.NotZero(t, ch.tracker.changed[i/64].Load()&(1<<(i%64)))
 			}
@@ -265,7 +265,7 @@ func storeAgreesWithAMap(t *rapid.T) {
 			require.Equal(t, want, got)
 		case "compact":
 			s.Compact(now)
-			require.Equal(t, m.live(now), s.Len(), "Compact left what has recovered, or took more")
+			require.Equal(t, m.live(now), s.Len(), "Compact kept recovered counts, or removed others")
 		}
 		require.GreaterOrEqual(t, s.Len(), m.live(now))
 		require.Zero(t, s.Evicted())
@@ -319,7 +319,7 @@ func TestStoreGrowsAndShrinksWithoutLosingACount(t *testing.T) {
 	}
 }
 
-func TestATableGrowsForLiveCountsAlone(t *testing.T) {
+func TestTableGrowsForLiveCountsOnly(t *testing.T) {
 	l := &Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second}
 	s := newStore(1_000_000, 1)
 	now, all := epoch, ids(50_000)
@@ -351,7 +351,7 @@ func TestRecoveredCountsAreNotEvictions(t *testing.T) {
 		}
 	}
 	require.EqualValues(t, gone, s.Evicted())
-	require.Less(t, gone, 5, "where a sample finds none that has recovered")
+	require.Less(t, gone, 5, "counts of samples without a recovered count")
 	checkStore(t, s)
 }
 
@@ -432,13 +432,13 @@ func concurrentTakes(t *testing.T, l *Limit, all []ID) {
 	wg.Wait()
 	spent := false
 	for k, id := range all {
-		require.EqualValues(t, l.Rate-taken[k].Load(), s.Peek(id, l, epoch, 1).Remaining, "of key %d something was spent by halves", k)
+		require.EqualValues(t, l.Rate-taken[k].Load(), s.Peek(id, l, epoch, 1).Remaining, "key %d was spent in a denied TakeAll", k)
 		spent = spent || taken[k].Load() == l.Rate
 	}
 	require.True(t, spent, "no key ran out, so nothing was denied")
 }
 
-func TestAChangedLimitJudgesWhatIsUsed(t *testing.T) {
+func TestChangedLimitJudgesUsedUnits(t *testing.T) {
 	base := Limit{Algorithm: FixedWindow, Rate: 10, Per: time.Hour, Version: 5}
 	with := func(change func(*Limit)) Limit {
 		l := base
@@ -486,7 +486,7 @@ func TestEverChangingLimitsStayBounded(t *testing.T) {
 	checkStore(t, s)
 }
 
-func TestNewStoreHasAPlaceForASampleInEachShard(t *testing.T) {
+func TestEachShardHasRoomForASample(t *testing.T) {
 	for keys, shards := range map[int]int{0: 1, 1: 1, 63: 1, 64: 2, 1000: 16, 1043: 32, 1_000_000: maxShards, 100_000_000: maxShards} {
 		s := NewStore(keys, Salt{})
 		require.Len(t, s.shards, shards, "%d keys", keys)
@@ -494,7 +494,7 @@ func TestNewStoreHasAPlaceForASampleInEachShard(t *testing.T) {
 	}
 }
 
-func TestTheBytesOfAStoreGrowWithItsCountsAndShrinkAfterThem(t *testing.T) {
+func TestBytesFollowTheNumberOfCounts(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	s, limit := NewStore(1<<20, Salt{}), Limit{Rate: 10, Per: time.Second}
 	empty := s.Bytes()

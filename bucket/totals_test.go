@@ -28,13 +28,13 @@ func totalOf(t require.TestingT, s *Store, id ID) Total {
 	return w
 }
 
-func TestWhatWasSpentBeforeTrackIsTheTrackersOwn(t *testing.T) {
+func TestUnitsBeforeTrackBelongToTracker(t *testing.T) {
 	l := &Limit{Rate: 10, Per: time.Hour}
 	s, id := newStore(10, 1), ID{1, 2}
 	s.Take(id, l, epoch, 1)
 	s.SetTotal(id, Total{me, begun, 1})
 	require.Equal(t, Total{}, totalOf(t, s, id))
-	require.Nil(t, s.shards[0].changes, "nothing is kept before Track")
+	require.Nil(t, s.shards[0].changes, "there are no totals before Track")
 	s.Track(me, begun, nil)
 	s.Track(another, begun, nil)
 	checkStore(t, s)
@@ -42,21 +42,21 @@ func TestWhatWasSpentBeforeTrackIsTheTrackersOwn(t *testing.T) {
 	s.Take(id, l, epoch, 1)
 	s.Take(ID{3, 4}, l, epoch, 2)
 	require.Equal(t, []Change{{id, 1, true}, {ID{3, 4}, 2, true}}, s.collectAll(false, nil))
-	require.Equal(t, Total{me, begun, 4}, totalOf(t, s, ID{3, 4}), "it begins above what was claimed")
+	require.Equal(t, Total{me, begun, 4}, totalOf(t, s, ID{3, 4}), "the total begins above the claimed totals")
 	require.Equal(t, Total{me, begun, 2}, totalOf(t, s, id))
 }
 
 // The arriving total belongs to an older copy of a count of this store, or is the current
 // total.
-func TestAnOwnTotalNeverFalls(t *testing.T) {
+func TestOwnTotalNeverFalls(t *testing.T) {
 	l := &Limit{Rate: 100, Per: time.Hour}
 	for name, c := range map[string]struct{ t, held, forgotten Total }{
-		"as it is":                {Total{me, begun, 5}, Total{me, begun, 5}, Total{me, begun, 5}.successor()},
-		"above":                   {Total{me, begun, 9}, Total{me, begun, 9}, Total{me, begun, 9}},
-		"below":                   {Total{me, begun, 4}, Total{me, begun, 6}, Total{me, begun, 6}},
-		"of an earlier series":    {Total{me, begun - 1, 9}, Total{me, begun, 6}, Total{me, begun, 6}},
-		"of one that never began": {Total{me, math.MaxInt64, 9}, Total{me, begun, 6}, Total{me, begun, 6}},
-		"another's":               {Total{another, 1, 1}, Total{another, 1, 1}, Total{another, 1, 1}},
+		"current total":           {Total{me, begun, 5}, Total{me, begun, 5}, Total{me, begun, 5}.successor()},
+		"higher total":            {Total{me, begun, 9}, Total{me, begun, 9}, Total{me, begun, 9}},
+		"lower total":             {Total{me, begun, 4}, Total{me, begun, 6}, Total{me, begun, 6}},
+		"earlier series":          {Total{me, begun - 1, 9}, Total{me, begun, 6}, Total{me, begun, 6}},
+		"unknown series":          {Total{me, math.MaxInt64, 9}, Total{me, begun, 6}, Total{me, begun, 6}},
+		"total of another member": {Total{another, 1, 1}, Total{another, 1, 1}, Total{another, 1, 1}},
 	} {
 		for _, imports := range []bool{false, true} {
 			for _, held := range []bool{true, false} {
@@ -81,7 +81,7 @@ func TestAnOwnTotalNeverFalls(t *testing.T) {
 					if got, ok := s.TotalOf(id); held {
 						require.Equal(t, want, got, name)
 					} else {
-						require.False(t, ok, "%s: it makes no count", name)
+						require.False(t, ok, "%s: no count is created", name)
 					}
 				}
 				checkStore(t, s)
@@ -93,7 +93,7 @@ func TestAnOwnTotalNeverFalls(t *testing.T) {
 func (t Total) successor() Total { return Total{t.Origin, t.Series, t.Spent + 1} }
 
 // There can be more pairs of limit and origin than a search examines.
-func TestManyOriginsTakeNoMemoryForEachCount(t *testing.T) {
+func TestManyOriginsUseNoMemoryPerCount(t *testing.T) {
 	s := trackedStore(100_000)
 	const pairs = 5 * 2 * nearest
 	for i, id := range ids(10_000) {
@@ -108,7 +108,7 @@ func TestManyOriginsTakeNoMemoryForEachCount(t *testing.T) {
 	require.Less(t, cap(sh.numbers.at), 3*pairs+len(sh.slots)/64, "%d slots", len(sh.slots))
 	seen := map[entry]bool{}
 	for i, e := range sh.numbers.at {
-		require.False(t, i > 0 && seen[e], "twice")
+		require.False(t, i > 0 && seen[e], "an entry is repeated")
 		seen[e] = true
 	}
 	for i, id := range ids(10_000) {
@@ -131,7 +131,7 @@ type (
 
 // For any sequence of operations, an own total of an ID always includes the same units. It
 // rises by exactly the folded units, and never falls within a series.
-func TestATotalStandsForTheSameUnitsForEver(t *testing.T) {
+func TestTotalAlwaysIncludesTheSameUnits(t *testing.T) {
 	limits, all := longLimits(), crowdedIDs()[:8]
 	rapid.Check(t, func(t *rapid.T) {
 		type copied struct {
@@ -174,7 +174,7 @@ func TestATotalStandsForTheSameUnitsForEver(t *testing.T) {
 				most[series] = w.Spent
 				if w.Spent > 0 {
 					before, known := stands[said{id, w}]
-					require.True(t, !known || before == has[id], "%v of %v stood for %v, and stands for %v", w, id, before, has[id])
+					require.True(t, !known || before == has[id], "%v of %v included %v, and now includes %v", w, id, before, has[id])
 					stands[said{id, w}] = has[id]
 				}
 			}
@@ -242,21 +242,21 @@ func TestATotalStandsForTheSameUnitsForEver(t *testing.T) {
 	})
 }
 
-func TestALaterTotalOfTheSameOriginRenewsACountThatHasNotChanged(t *testing.T) {
+func TestRenewNeedsALaterTotal(t *testing.T) {
 	l := &Limit{Rate: 10, Per: time.Hour}
 	id := ID{1, 2}
 	for name, c := range map[string]struct {
 		stored, arrives Total
 		changed, renews bool
 	}{
-		"nobody's":           {Total{}, Total{another, 5, 3}, false, true},
-		"an earlier one":     {Total{another, 5, 2}, Total{another, 5, 3}, false, true},
-		"an earlier series":  {Total{another, 4, 9}, Total{another, 5, 3}, false, true},
-		"the same":           {Total{another, 5, 3}, Total{another, 5, 3}, false, false},
-		"a later one":        {Total{another, 5, 4}, Total{another, 5, 3}, false, false},
-		"a later series":     {Total{another, 6, 1}, Total{another, 5, 3}, false, false},
-		"another's":          {Total{9, 4, 1}, Total{another, 5, 3}, false, false},
-		"one that has grown": {Total{another, 5, 2}, Total{another, 5, 3}, true, false},
+		"no origin":               {Total{}, Total{another, 5, 3}, false, true},
+		"earlier total":           {Total{another, 5, 2}, Total{another, 5, 3}, false, true},
+		"earlier series":          {Total{another, 4, 9}, Total{another, 5, 3}, false, true},
+		"same total":              {Total{another, 5, 3}, Total{another, 5, 3}, false, false},
+		"later total":             {Total{another, 5, 4}, Total{another, 5, 3}, false, false},
+		"later series":            {Total{another, 6, 1}, Total{another, 5, 3}, false, false},
+		"total of another member": {Total{9, 4, 1}, Total{another, 5, 3}, false, false},
+		"changed count":           {Total{another, 5, 2}, Total{another, 5, 3}, true, false},
 	} {
 		s := trackedStore(10)
 		s.Import(id, &Count{Limit: *l, Total: c.stored, x: 1}, epoch, 0)
@@ -283,13 +283,13 @@ func TestALaterTotalOfTheSameOriginRenewsACountThatHasNotChanged(t *testing.T) {
 	require.Equal(t, Total{another, 5, 3}, totalOf(t, s, id))
 }
 
-func TestWhatIsForgottenElsewhereIsOutgrownHere(t *testing.T) {
+func TestNewTotalIsAboveForgottenTotals(t *testing.T) {
 	l := &Limit{Rate: 10, Per: time.Hour}
 	s, id := trackedStore(10), ID{1, 2}
 	require.Equal(t, Total{me, begun, 0}, s.NewTotal(id))
 	s.Forget(id, Total{another, begun, 5})
 	s.Forget(id, Total{me, begun + 1, 5})
-	require.Equal(t, Total{me, begun, 0}, s.NewTotal(id), "that is another's, or of no series that there was")
+	require.Equal(t, Total{me, begun, 0}, s.NewTotal(id), "these totals belong to another member or an unknown series")
 	s.Forget(id, Total{me, begun, 5})
 	s.Forget(id, Total{me, begun, 3})
 	require.Equal(t, Total{me, begun, 6}, s.NewTotal(id))
@@ -297,12 +297,12 @@ func TestWhatIsForgottenElsewhereIsOutgrownHere(t *testing.T) {
 	s.collectAll(false, nil)
 	require.Equal(t, Total{me, begun, 7}, totalOf(t, s, id))
 	s.Forget(id, Total{me, begun, math.MaxUint32})
-	require.Equal(t, Total{me, begun + 1, 0}, s.NewTotal(id), "another series outgrows all of it")
+	require.Equal(t, Total{me, begun + 1, 0}, s.NewTotal(id), "a new series is above all earlier totals")
 	require.Equal(t, Total{me, begun, 7}, totalOf(t, s, id))
-	require.Zero(t, newStore(10, 1).NewTotal(id), "nobody's before Track")
+	require.Zero(t, newStore(10, 1).NewTotal(id), "no origin before Track")
 }
 
-func TestOtherNumbersAreTheSameOrigins(t *testing.T) {
+func TestConversionKeepsOrigins(t *testing.T) {
 	for _, a := range algorithms {
 		for _, b := range algorithms {
 			s, id := trackedStore(10), ID{1, 2}

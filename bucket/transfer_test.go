@@ -52,12 +52,12 @@ func transfer(t require.TestingT, from, to *Store, id ID, now, later int64, most
 	return held
 }
 
-func TestACountThatTravelsIsTheSameThere(t *testing.T) {
+func TestTransferredCountIsEqual(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		here, there := newStore(10, 1), newStore(10, 1)
 		id := ID{1, 2}
 		l, now := spendAtRandom(t, here, id)
-		if rapid.Bool().Draw(t, "held there") {
+		if rapid.Bool().Draw(t, "stored there") {
 			spendAtRandom(t, there, id)
 			there.Reset(id, 0) // otherwise its limit may have a higher Version
 		}
@@ -78,7 +78,7 @@ func TestACountThatTravelsIsTheSameThere(t *testing.T) {
 	})
 }
 
-func TestTheTimeOnTheWayRecoversNothing(t *testing.T) {
+func TestTransferTimeRecoversNoUnits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		here, there := newStore(10, 1), newStore(10, 1)
 		id := ID{1, 2}
@@ -87,14 +87,14 @@ func TestTheTimeOnTheWayRecoversNothing(t *testing.T) {
 		transfer(t, here, there, id, now, now+delay, maxExport)
 		used, judge, _ := here.Used(id, now)
 		arrived, by, _ := there.Used(id, now+delay)
-		require.Equal(t, used, arrived, "when it arrives there is as much used as when it left")
+		require.Equal(t, used, arrived, "the transfer does not change the used units")
 		require.Equal(t, judge, by)
 		for range 5 {
 			now += max(0, drawStep(t, &l))
 			mine, _, _ := here.Used(id, now+delay)
 			theirs, _, _ := there.Used(id, now+delay)
 			require.GreaterOrEqual(t, theirs, mine)
-			require.Equal(t, usedOf(here, id, now), theirs, "all of it is later by the delay")
+			require.Equal(t, usedOf(here, id, now), theirs, "all units are later by the delay")
 		}
 	})
 }
@@ -139,7 +139,7 @@ func TestPiecesOfALogMakeTheLog(t *testing.T) {
 					there.Import(id, sendCount(t, c), now, 0)
 				}
 				if partial && !whole {
-					require.LessOrEqual(t, n, fresh, "what was there before was sent again")
+					require.LessOrEqual(t, n, fresh, "entries were sent twice")
 				}
 				fresh = 0
 				require.Equal(t, logEntries(t, here, id, now), logEntries(t, there, id, now))
@@ -173,7 +173,7 @@ func logEntries(t require.TestingT, s *Store, id ID, now int64) []admission {
 	return entries(t, &v, &h)
 }
 
-func TestALargeLogGoesInPieces(t *testing.T) {
+func TestLargeLogIsSentInPieces(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	here, there := NewStore(10, Salt{}), NewStore(10, Salt{})
 	l := &Limit{Algorithm: SlidingLog, Rate: maxLogged, Per: time.Hour}
@@ -194,7 +194,7 @@ func TestALargeLogGoesInPieces(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(10, func() { here.Export(id, now, Mark{}, c) }), "into the same Count")
 }
 
-func TestAnImportKeepsWhatWasSpentHere(t *testing.T) {
+func TestImportKeepsUncollectedUnits(t *testing.T) {
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
 			l := &Limit{Algorithm: a, Rate: 100, Per: time.Hour}
@@ -210,21 +210,21 @@ func TestAnImportKeepsWhatWasSpentHere(t *testing.T) {
 				collected, net      int64 // units spent on this node
 				arrives, extra, now int64 // units used on the other node, extra units, and units used here afterwards
 			}{
-				{"there is none here", 0, 0, 40, 0, 40},
+				{"no stored count", 0, 0, 40, 0, 40},
 				{"units on top", 0, 0, 40, 3, 43},
-				{"units on top of nothing", 0, 0, 0, 3, 3},
-				{"units given back", 0, 0, 40, -3, 37},
-				{"more given back than there is", 0, 0, 40, -50, 0},
-				{"nothing at all", 0, 0, 0, 0, 0},
-				{"what was collected is replaced", 5, 0, 40, 0, 40},
-				{"by nothing", 5, 0, 0, 0, 0},
-				{"what was not collected is spent on top", 5, 7, 40, 0, 47},
-				{"and units on top of that", 5, 7, 40, 2, 49},
-				{"also of nothing", 0, 7, 0, 0, 7},
-				{"given back here, and not collected", 9, -4, 40, 0, 36},
-				{"all of it given back elsewhere", 0, 7, 0, -7, 0},
-				{"a debt of one capacity at most", 0, 0, 90, 500, 200},
-				{"and no overflow", 0, 90, 90, math.MaxInt64, 200},
+				{"units on top of an empty count", 0, 0, 0, 3, 3},
+				{"refunded units", 0, 0, 40, -3, 37},
+				{"more refunded units than used", 0, 0, 40, -50, 0},
+				{"empty count", 0, 0, 0, 0, 0},
+				{"collected units are replaced", 5, 0, 40, 0, 40},
+				{"collected units are replaced by an empty count", 5, 0, 0, 0, 0},
+				{"uncollected units are spent on top", 5, 7, 40, 0, 47},
+				{"uncollected units and units on top", 5, 7, 40, 2, 49},
+				{"uncollected units on top of an empty count", 0, 7, 0, 0, 7},
+				{"uncollected refund", 9, -4, 40, 0, 36},
+				{"uncollected units refunded on another node", 0, 7, 0, -7, 0},
+				{"debt of at most one capacity", 0, 0, 90, 500, 200},
+				{"no overflow", 0, 90, 90, math.MaxInt64, 200},
 			} {
 				s := newStore(10, 1)
 				s.Track(1, 1, nil)
@@ -240,7 +240,7 @@ func TestAnImportKeepsWhatWasSpentHere(t *testing.T) {
 				require.Equal(t, test.now, used, test.name)
 				checkStore(t, s)
 				c, noted := s.CollectOne(id)
-				require.Equal(t, test.net, c.Units, "%s: it stays to be collected", test.name)
+				require.Equal(t, test.net, c.Units, "%s: the units remain uncollected", test.name)
 				require.Equal(t, test.net != 0, noted, "%s: an import is no change", test.name)
 				if used == 0 && test.net == 0 {
 					require.Zero(t, s.Len(), test.name)
@@ -250,7 +250,7 @@ func TestAnImportKeepsWhatWasSpentHere(t *testing.T) {
 	}
 }
 
-func TestSpendElsewhereIsADebitOfNoUnitsHere(t *testing.T) {
+func TestSpendElsewhereHasNoOwnUnits(t *testing.T) {
 	for _, a := range algorithms {
 		l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
 		s := newStore(10, 1)
@@ -276,7 +276,7 @@ func TestSpendElsewhereIsADebitOfNoUnitsHere(t *testing.T) {
 	}
 }
 
-func TestACountFromTheFutureRefillsNothing(t *testing.T) {
+func TestCountFromTheFutureRefillsNothing(t *testing.T) {
 	for _, a := range algorithms {
 		l := &Limit{Algorithm: a, Rate: 10, Per: time.Second}
 		here, there := newStore(10, 1), newStore(10, 1)
@@ -291,7 +291,7 @@ func TestACountFromTheFutureRefillsNothing(t *testing.T) {
 	}
 }
 
-func TestTheEndOfALogIsAddedToWhateverIsHeld(t *testing.T) {
+func TestPartialLogIsAppendedToAnyCount(t *testing.T) {
 	id, now := ID{1, 2}, epoch
 	l := Limit{Algorithm: SlidingLog, Rate: 50, Per: time.Minute, Version: 1}
 	for _, a := range algorithms {

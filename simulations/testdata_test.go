@@ -13,7 +13,7 @@ import (
 // shownElsewhere names, for the most expensive scenarios of testdata/broke, the test that
 // also shows their fault.
 var shownElsewhere = map[string]string{
-	"count-alone-in-its-shard.yaml": "TestNewStoreHasAPlaceForASampleInEachShard of package bucket",
+	"count-alone-in-its-shard.yaml": "TestEachShardHasRoomForASample of package bucket",
 	"given-back-at-two-places.yaml": "TestUnitsGivenBackBeforeTheyWereHeardOfAreNotCountedOnTop of package sync",
 	"late-stand-in.yaml":            "TestALateStandInIsTheLastThatIsAsked of package weir",
 	"only-way-crashes.yaml":         "only-way-leaves.yaml, and TestEachRowOfTheTableHasItsBound",

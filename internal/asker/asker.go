@@ -13,14 +13,14 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Asker has what spares a node asking: the denials that owners have answered with, the
-// units that they have lent, and how often ids are asked for elsewhere. It never decides
-// what an owner would not: a denial is remembered for as long as the owner's would stand,
-// and what is lent was spent where it is from before it is spent here.
+// Asker contains the data that saves requests to owners: cached denials of owners, lent
+// units, and how often each ID is requested from other members. It never decides differently
+// from the owner: a denial is cached for as long as the denial of the owner is valid, and
+// lent units were spent at the owner before they are spent here.
 type Asker struct {
 	env     *env.Env
 	timeout time.Duration
-	checks  env.Checks // refunds the units of leases whose owner is not there
+	checks  env.Checks // refunds the units of leases whose owner is unreachable
 
 	pushbacks pushbacks
 	leases    leases
@@ -28,10 +28,11 @@ type Asker struct {
 	requests  sync.Pool // of *request
 }
 
-// request is bytes that are kept from one request to the next.
+// request contains buffers that are reused for later requests.
 type request struct{ bytes, answer []byte }
 
-// New returns an Asker. The function number returns the number of the last reset of a count (Owner.ResetNumber).
+// New returns an Asker. The function number returns the number of the last reset of a count
+// (Owner.ResetNumber).
 func New(e *env.Env, timeout time.Duration, number func(bucket.ID, int64) uint64, checks env.Checks) *Asker {
 	k := &Asker{env: e, timeout: timeout, checks: checks}
 	k.leases.wake = make(chan struct{}, 1)
@@ -40,55 +41,56 @@ func New(e *env.Env, timeout time.Duration, number func(bucket.ID, int64) uint64
 	return k
 }
 
-// Answer reports whether a take is denied by what is remembered, or admitted by a lease,
-// and answers it. One without Leases spends of none, since what is spent of a lease has no
+// Answer reports whether a cached denial denies a take or a lease admits it, and sets the
+// result. A take without Leases does not spend units of a lease, because these units have no
 // receipt.
 func (k *Asker) Answer(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 	return k.pushbacks.deny(a, t, r) || a.Leases && k.leases.spend(a, t, r)
 }
 
-// Denies reports whether a take is denied by what is remembered, and answers it.
+// Denies reports whether a cached denial denies a take, and sets the result.
 func (k *Asker) Denies(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 	return k.pushbacks.deny(a, t, r)
 }
 
-// Learn takes in what a take was answered that was sent then to the owner of this name's
-// hash: a denial that stands, and the lease that it asked for.
+// Learn records the result of a take that was sent to the owner at the given time: a firm
+// denial, and the lease that the take asked for. owner is the hash of the name of the owner.
 func (k *Asker) Learn(a *wire.Ask, r *wire.Result, owner uint64, sent countsync.Time) {
 	k.pushbacks.learn(a, r, sent)
 	k.LearnLease(a, r, owner, sent)
 }
 
-// LearnLease takes in the lease that an ask wanted, if it wanted one.
+// LearnLease records the lease in the result of an ask, if the ask wanted a lease.
 func (k *Asker) LearnLease(a *wire.Ask, r *wire.Result, owner uint64, sent countsync.Time) {
 	if a.Take.Want.Units > 0 {
 		k.leases.learn(a, r, owner, sent, k.env.Time())
 	}
 }
 
-// End forgets the denials of an id, as units were given back.
+// End forgets the denials of an ID, because units were refunded.
 func (k *Asker) End(id bucket.ID) { k.pushbacks.end(id, k.env.Monotonic()) }
 
-// Reset forgets what was lent and denied of an id before the reset of this number.
+// Reset forgets the leases and denials of an ID from before the reset with the given number.
 func (k *Asker) Reset(id bucket.ID, number uint64) {
 	k.leases.end(id, number)
 	k.pushbacks.reset(id, number)
 }
 
-// Cease gives all leases back, and has none asked for any more.
+// Cease returns all leases. After that, no leases are requested.
 func (k *Asker) Cease() { k.leases.stop() }
 
 // HeldUnits returns the units that are left in all leases that have not expired.
 func (k *Asker) HeldUnits(t countsync.Time) int { return k.leases.heldUnits(t) }
 
-// SentAt returns when a take was sent that says so itself, by the monotonic clock.
+// SentAt returns the time at which a take was sent that contains this time, by the monotonic
+// clock.
 func (k *Asker) SentAt(steady int64) countsync.Time {
 	t := k.env.Time()
 	return countsync.Time{Now: t.Now - (t.Monotonic - steady), Monotonic: steady}
 }
 
-// Want makes a take that is about to be sent to the owner ask for a lease, if its key
-// is hot.
+// Want adds a request for a lease to a take that will be sent to the owner, if the key of the
+// take is hot.
 func (k *Asker) Want(v *view.View, a *wire.Ask, t countsync.Time) {
 	if !a.Leases || k.leases.stops.Load() {
 		return
@@ -98,7 +100,7 @@ func (k *Asker) Want(v *view.View, a *wire.Ask, t countsync.Time) {
 	}
 }
 
-// Refund reports whether a refund could go back to a lease that it was spent of.
+// Refund reports whether a refund was returned to the lease that the units were spent from.
 func (k *Asker) Refund(a *wire.Ask) bool {
 	done, left, over := k.leases.refund(a, k.env.Time())
 	if over {
@@ -107,7 +109,7 @@ func (k *Asker) Refund(a *wire.Ask) bool {
 	return done
 }
 
-// Run renews leases, and gives back what is left of them, until the node's life ends.
+// Run renews leases and returns their unspent units until the node closes.
 func (k *Asker) Run() {
 	l := &k.leases
 	tick := time.NewTimer(time.Hour)
@@ -147,7 +149,7 @@ func (k *Asker) Run() {
 		case <-tick.C:
 			if !sweep(&l.live) {
 				l.awake.Store(false)
-				l.live.all(func(int) { env.Signal(l.wake) }) // what came just now
+				l.live.all(func(int) { env.Signal(l.wake) }) // sets that were added since the sweep
 				continue
 			}
 			tick.Reset(sweepEvery)
@@ -157,7 +159,7 @@ func (k *Asker) Run() {
 	}
 }
 
-// errandsTo calls f with the errands to each owner, so many as a request may have at once.
+// errandsTo calls f with the errands for each owner, at most wire.MaxAsks at once.
 func (k *Asker) errandsTo(errands []leaseErrand, f func([]leaseErrand)) {
 	slices.SortStableFunc(errands, func(a, b leaseErrand) int {
 		switch {
@@ -178,9 +180,10 @@ func (k *Asker) errandsTo(errands []leaseErrand, f func([]leaseErrand)) {
 	}
 }
 
-// giveBack tells one owner what is left of its leases. Where that owner is not there any
-// more, or answers nothing, it is a refund like any other, to the member that answers by now. What
-// is lost on the way stays spent: to say it again could give it back twice.
+// giveBack reports the unspent units of leases to their owner. If the owner is not in the
+// view, has stalled or is disconnected, giveBack refunds the units instead, at the member
+// that answers for the count now. If a message is lost, the units remain spent, because they
+// could be returned twice if the report were repeated.
 func (k *Asker) giveBack(v *view.View, errands ...leaseErrand) {
 	to, known := v.Named[errands[0].owner]
 	if !known || v.Stalls(to) || !v.Direct[to] {
@@ -200,8 +203,8 @@ func (k *Asker) giveBack(v *view.View, errands ...leaseErrand) {
 	v.Members[to].Peer.Tell(x.bytes)
 }
 
-// renew asks an owner for leases in the place of those that are about to end. A refusal
-// or a lost answer is no harm: the next check of the key asks.
+// renew asks an owner for leases that replace leases about to end. If the owner refuses, or
+// the response is lost, the next check of the key asks again.
 func (k *Asker) renew(v *view.View, errands []leaseErrand, sent countsync.Time) {
 	owner, wait := errands[0].owner, k.timeout*3/4
 	k.env.Try(func(ctx context.Context) {

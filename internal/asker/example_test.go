@@ -13,8 +13,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// A node asks the owner for a key, wants a lease once the key is hot, and spends the lease.
-// Once the owner has denied, the node denies by itself.
+// A node asks the owner for a key, requests a lease when the key is hot, and spends the
+// lease. After a denial of the owner, the node denies without a request.
 func Example() {
 	now := int64(time.Hour)
 	e := env.Env{Clock: env.OneClock(func() int64 { return now })}
@@ -24,7 +24,7 @@ func Example() {
 	limit := &bucket.Limit{Rate: 100, Per: time.Minute}
 	at := func() countsync.Time { return countsync.Time{Now: now, Monotonic: now} }
 	const ownersName = 7
-	// check returns the answer of the node, or else of the owner.
+	// check returns the result of the node, or else of the owner.
 	check := func(owners wire.Result) (r wire.Result, wants bool) {
 		a := wire.Ask{ID: bucket.ID{Hi: 1}, Limit: limit, Units: 1, Leases: true}
 		if k.Answer(&a, at(), &r) {

@@ -7,14 +7,14 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// heat is how often ids were asked for elsewhere of late, so that leases are asked for
-// where they save hops. It remembers heatSets*heatWays ids at most, in 256 KB, and costs
-// a check that leaves the node some nanoseconds; others do not come by it.
+// heat records how often IDs were recently requested from other members, so that leases are
+// requested if they save requests. It records at most heatSets*heatWays IDs, in 256 KB, and
+// costs some nanoseconds for each check that leaves the node. Other checks do not use it.
 //
-// An id has its place in one of the sets. What was asked weighs half as much each
-// heatHalf; where the set is full, the lightest gives way, after as many asks of others
-// as it weighs, so that a flood of keys that come once does not push out those that come
-// often. Two asks at once may count as one.
+// Each ID belongs to one of the sets. The weight of past asks is halved every heatHalf ticks.
+// If the set is full, the lightest ID is replaced, after as many asks of other IDs as its
+// weight. So a flood of keys that occur once does not replace frequent keys. Two concurrent
+// asks may be counted as one ask.
 type heat struct {
 	sets atomic.Pointer[[heatSets]heatSet] // nil until the first ask
 }
@@ -24,22 +24,23 @@ const (
 	heatWays = 8
 	heatTick = 16 * time.Millisecond
 	heatHalf = 64 // ticks
-	heatUnit = 64 // the weight of one ask
+	heatUnit = 64 // weight of a single ask
 	heatMost = 1<<28 - 1
 
-	// hotAfter asks in quick succession make an id hot, or some three a second.
+	// hotAfter is the weight at which an ID is hot: six asks in quick succession, or about
+	// three a second.
 	hotAfter = 6 * heatUnit
-	// heatMean is the seconds that a weight is the asks of: it falls by one part in
-	// 2*heatHalf a tick of what it was at the last ask.
+	// heatMean is the time in seconds over which a weight averages the asks. In each tick, a
+	// weight falls by one part in 2*heatHalf of its value at the last ask.
 	heatMean = float64(2*heatHalf*heatTick) / float64(time.Second)
 )
 
-// heatSet fills a cache line. Of each id: 20 bits of it, the tick when it was asked for
-// last, in 16 bits, and in 28 what it weighed then.
+// heatSet has the size of a cache line. For each ID it contains 20 bits of the ID, the tick
+// of its last ask in 16 bits, and its weight at that time in 28 bits.
 type heatSet [heatWays]atomic.Uint64
 
-// asked counts an ask, and says how many a second there are of the id; zero if it is not
-// hot.
+// asked counts an ask, and returns the number of asks of the ID per second, or zero if the ID
+// is not hot.
 func (h *heat) asked(id bucket.ID, steady int64) (pace float64) {
 	sets := h.sets.Load()
 	if sets == nil {
@@ -73,7 +74,8 @@ func (h *heat) asked(id bucket.ID, steady int64) (pace float64) {
 	return 0
 }
 
-// weighs is what c weighs by now: as a half-life has it, but straight within each.
+// weighs returns the current weight of c. It falls exponentially from one half-life to the
+// next, and linearly within each.
 func weighs(c, now uint64) uint64 {
 	ticks := (now - c>>28) & 0xffff
 	halves := ticks / heatHalf

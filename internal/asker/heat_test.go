@@ -17,7 +17,7 @@ func TestAKeyIsHotOnceItIsAskedForOften(t *testing.T) {
 		name  string
 		every time.Duration
 		asks  int
-		pace  float64 // 0: it is not hot
+		pace  float64 // 0 if the key is not hot
 	}{
 		{"five asks at once", 0, 5, 0},
 		{"six asks at once", 0, 6, 3},
@@ -47,7 +47,7 @@ func TestAFloodOfKeysHidesNoHotOne(t *testing.T) {
 		hot[i] = someID(rng)
 	}
 	found, asks, floods := 0, 0, 0
-	for i := range 400_000 { // in four seconds: each of the hot 25 times a second, and three times as many that come once
+	for i := range 400_000 { // within four seconds: each hot key 25 times a second, and three times as many keys that occur once
 		now += int64(10 * time.Microsecond)
 		if i%4 > 0 {
 			if h.asked(someID(rng), now) > 0 {

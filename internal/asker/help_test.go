@@ -9,7 +9,7 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// remembering is pushbacks that a take has left the node of.
+// remembering returns the pushbacks of a node after a first take.
 func remembering() *pushbacks {
 	p := &pushbacks{number: neverReset}
 	p.sets.Store(new([pushbackSets]pushbackSet))
@@ -18,8 +18,7 @@ func remembering() *pushbacks {
 
 func instant(at int64) countsync.Time { return countsync.Time{Now: at, Monotonic: at} }
 
-// denial is the answer to a take, a second before the same ask is admitted or another
-// time.
+// denial returns the result of a take that is denied for the given time.
 func denial(retry time.Duration) *wire.Result {
 	return &wire.Result{Result: bucket.Result{Limit: 10, Remaining: 2, RetryAfter: retry, ResetAfter: 2 * retry}, Source: wire.Forwarded, Firm: true, ResetNumber: owner.NoReset}
 }
@@ -28,11 +27,11 @@ func someAsk(units int64) *wire.Ask {
 	return &wire.Ask{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: &bucket.Limit{Rate: 100, Per: time.Minute}, Units: units, Leases: true}
 }
 
-// resets is what an owner and a node know of resets of a count, and whether the owner's answer is
-// valid for the node.
+// resets contains what an owner and a node know of the resets of a count, and whether the
+// result of the owner is valid for the node.
 var resets = map[string]struct {
-	owner       uint64 // the number of the last reset, as the owner answers
-	before, now uint64 // the same, as the node receives the answer and later
+	owner       uint64 // number of the last reset in the result of the owner
+	before, now uint64 // the same number that the node knows when the result arrives, and later
 	valid       bool
 	back        int // leases that the node returns at once
 }{

@@ -14,89 +14,95 @@ import (
 )
 
 const (
-	// A lease is for so long. Of keys that are asked for often, that is long enough to be
-	// renewed in good time also on a machine without idle time; of others, until leaseAsks
-	// are to be expected. A Refund elsewhere may go unnoticed for as long.
+	// These values determine the term of a lease. If a key is hot, shortestLease is long
+	// enough to renew the lease in time even on a machine without idle time. For other keys,
+	// the term is the time in which leaseAsks are expected. A Refund on another member may go
+	// unnoticed for as long.
 	shortestLease = 100 * time.Millisecond
 	leaseAsks     = 8
 
-	// A lease is renewed once half of its units are spent, or two thirds of its term are
-	// over and some of them are. For leaseIdle a key's pace is remembered after that.
+	// A lease is renewed once more than half of its units are spent, or once two thirds of
+	// its term have passed and some units are spent. The pace of a key is remembered for
+	// leaseIdle after its last use.
 	leaseIdle = time.Second
-	// sweepEvery is how often leases are looked at, while there are some. It is no part of
-	// any other time, see collectEvery.
+	// sweepEvery is the time between two sweeps while there are leases. No other duration is
+	// a multiple of it, see collectEvery.
 	sweepEvery = 10*time.Millisecond - 11
-	// refusedFor is how long nothing is asked for after nothing was lent.
+	// refusedFor is the time for which no lease of a key is requested after a refusal.
 	refusedFor = 20 * time.Millisecond
 )
 
-// A node has leaseSets*leaseWays leases at most, in 1.5 MB. An id has its place in one of
-// the sets; where that is full of leases, none is asked for.
+// A node has at most leaseSets*leaseWays leases, in 1.5 MB. Each ID belongs to one of the
+// sets. While a set is full of leases, no further lease is requested for its IDs.
 const (
 	leaseSets = 1 << 11
 	leaseWays = 4
-	// maxReturns bounds what waits to be given back; what comes on top stays spent.
+	// maxReturns is the maximum number of leases that wait to be returned. The units of any
+	// further leases remain spent.
 	maxReturns = leaseSets * leaseWays
 )
 
-// leases are the units that owners have lent to this node, so that checks of hot keys end
-// here. A take spends of its key's lease if that has enough.
+// leases contains the units that owners have lent to this node, so that checks of hot keys
+// need no request. A take spends units of the lease of its key if the lease has enough units.
 //
-// All of them are debited where they are from, so that to spend them needs nobody's leave,
-// and to lose them costs units and no exactness. A lease ends by time alone, from when it
-// was asked for, which is before its owner began to count: by the clock that the check
-// itself reads, and by the steady one, whichever is ahead. So a node that was frozen finds
-// its leases over, and neither a clock that steps back nor one that stands still makes one
-// last.
+// The owner has debited all lent units. So the node spends them without permission, and if
+// they are lost, units are lost but the limit stays exact. A lease ends only by time. The
+// term begins when the lease was requested, which is before the term of the owner begins. It
+// is measured by the clock of the check and by the monotonic clock, and the clock that is
+// ahead decides. So the leases of a frozen node have expired when it resumes, and no lease is
+// prolonged by a clock that steps back or stops.
 //
-// A lease is of one count. Its owner marks it with the number of the count's last reset
-// that it knows of: one of a lower number than this node knows ends, or is not begun.
+// A lease belongs to one count. The owner marks it with the number of the last reset of the
+// count that the owner knows of. A lease with a lower number than this node knows of ends, or
+// is not begun.
 //
-// What is left of a lease that is over, or takes the place of, is given back to its
-// owner, along with how much was spent, so that the owner knows as soon as nothing of it may
-// come back any more. One goroutine, Run, does that, and renews: no check waits.
+// When a lease ends or is replaced, its unspent units are returned to the owner, together
+// with the number of spent units, so that the owner knows as soon as possible that no units
+// will be returned any more. A single goroutine, Run, returns and renews leases, so no check
+// waits for that.
 type leases struct {
 	sets  atomic.Pointer[[leaseSets]leaseSet] // nil until a key is hot
-	live  bitmap                              // the sets with leases
-	due   bitmap                              // those of which one is to be renewed at once
-	awake atomic.Bool                         // Run goes through them
+	live  bitmap                              // sets with leases
+	due   bitmap                              // sets with a lease that should be renewed at once
+	awake atomic.Bool                         // Run sweeps the sets regularly
 	wake  chan struct{}
-	stops atomic.Bool // this node leaves, and has none any more
-	// number is Owner.ResetNumber: a lease of a lower one is of a count that is no more.
+	stops atomic.Bool // this node is leaving, and accepts no more leases
+	// number is Owner.ResetNumber. A lease with a lower number belongs to a count that was
+	// reset.
 	number func(id bucket.ID, now int64) uint64
 
 	mu   sync.Mutex
-	back []leaseErrand // what is to be given back
+	back []leaseErrand // leases that are to be returned
 }
 
-// leaseErrand is what is to be asked of, or told to, the member of this name's hash.
+// leaseErrand is a request or a report to the member with this hash of its name.
 type leaseErrand struct {
 	owner uint64
 	ask   wire.Ask
 }
 
 type leaseSet struct {
-	// until is when the last of them ends, as in a pushbackSet.
+	// until is the end of the last lease in the set, as in pushbackSet.
 	until atomic.Int64 // by the monotonic clock
 	mu    sync.Mutex
 	of    [leaseWays]lease
 }
 
-// lease is one key's, by one set of numbers. Without units it is what is known of a key
-// that had some, or is to have some.
+// lease is the lease of one key, for one set of numbers. A lease without units records a key
+// that had a lease, or for which a lease is requested.
 type lease struct {
 	ask     wire.Ask   // the ask that was granted the lease, with a reference to its units in Spent
 	lent    wire.Lease // as granted
-	numbers uint64     // of its limit
-	owner   uint64     // the hash of the name of who lent it
-	rest    int64      // units that are left
+	numbers uint64     // hash of the numbers of its limit
+	owner   uint64     // hash of the name of the lender
+	rest    int64      // unspent units
 	sent    countsync.Time
-	pace    float64 // units spent in a second, as last known
-	used    int64   // when it was last asked for, by the monotonic clock
-	again   int64   // when an owner may be asked for more: one is asked until then, or has refused
-	hurries bool    // half of it is spent
+	pace    float64 // last measured number of units spent per second
+	used    int64   // time of the last use, by the monotonic clock
+	again   int64   // when the owner may be asked again: until then, a request is under way or was refused
+	hurries bool    // more than half of the units are spent, or the last request was refused
 
-	limit, remaining int64 // as answered
+	limit, remaining int64 // as in the result of the owner
 	reset            time.Duration
 }
 
@@ -104,17 +110,17 @@ func (e *lease) is(a *wire.Ask) bool {
 	return e.ask.ID == a.ID && (e.ask.Limit == a.Limit || e.ask.Limit != nil && e.numbers == wire.NumbersHash(a.Limit))
 }
 
-// past is how long ago it was asked for.
+// past returns the time since the lease was requested.
 func (e *lease) past(t countsync.Time) time.Duration {
 	return time.Duration(max(t.Monotonic-e.sent.Monotonic, t.Now-e.sent.Now))
 }
 
 func (e *lease) term() time.Duration { return time.Duration(e.lent.Term) * time.Millisecond }
 
-// ends is when it is over at the latest, by the monotonic clock.
+// ends returns the latest time at which the lease ends, by the monotonic clock.
 func (e *lease) ends() int64 { return e.sent.Monotonic + int64(e.term()) }
 
-// spend reports whether a take is admitted by a lease, and answers it.
+// spend reports whether a lease admits a take, and sets the result.
 func (l *leases) spend(a *wire.Ask, t countsync.Time, r *wire.Result) (spent bool) {
 	sets := l.sets.Load()
 	if sets == nil || !a.Leases {
@@ -158,9 +164,10 @@ func (l *leases) spend(a *wire.Ask, t countsync.Time, r *wire.Result) (spent boo
 	return spent
 }
 
-// refund reports whether units that were spent of a lease could go back to it. One of
-// which fewer were spent ends: what is left of it is to be given back before the owner is
-// asked for the refund, which takes nothing that is lent.
+// refund reports whether units were returned to the lease that they were spent from. If fewer
+// units of the lease were spent, or the lease has expired, it ends. Its unspent units must be
+// returned before the owner is asked for the refund, because the owner does not refund lent
+// units.
 func (l *leases) refund(a *wire.Ask, t countsync.Time) (done bool, left leaseErrand, over bool) {
 	s := l.set(a.ID)
 	if s == nil {
@@ -179,10 +186,11 @@ func (l *leases) refund(a *wire.Ask, t countsync.Time) (done bool, left leaseErr
 	return false, e.close(t), true
 }
 
-// want makes a take that is about to be sent ask for a lease, if its key is hot, as the pace
-// says that it is asked for elsewhere, in asks a second, or as it was spent from a lease.
-// One that is over or has too little for the take ends: it is what was left of it, to be
-// given back before the owner is asked.
+// want adds a request for a lease to a take that will be sent, if its key is hot. pace is the
+// number of asks per second that are sent to other members. The pace at which the last lease
+// was spent counts as well. If there is a lease that has expired or has too few units for the
+// take, it ends: left contains its unspent units, which must be returned before the owner is
+// asked.
 func (l *leases) want(a *wire.Ask, pace float64, t countsync.Time, wait time.Duration) (left leaseErrand, over bool) {
 	s := l.set(a.ID)
 	if s == nil {
@@ -212,8 +220,9 @@ func (l *leases) want(a *wire.Ask, pace float64, t countsync.Time, wait time.Dur
 	return left, over
 }
 
-// find is what is known of the lease of an ask; if it is to be made, in the place of that
-// which was asked for longest ago, nil if all others are leases.
+// find returns the entry of the lease of an ask. If there is no entry and make is set, find
+// replaces the entry without units that was used least recently. It returns nil if all
+// entries are leases.
 func (s *leaseSet) find(a *wire.Ask, make bool) (found *lease) {
 	for i := range s.of {
 		e := &s.of[i]
@@ -230,14 +239,14 @@ func (s *leaseSet) find(a *wire.Ask, make bool) (found *lease) {
 	return found
 }
 
-// wanted is the lease for so many units a second.
+// wanted returns the lease to request for the given number of units per second.
 func wanted(pace float64) wire.Want {
 	term := min(max(time.Duration(leaseAsks/pace*float64(time.Second)), shortestLease), wire.LongestLease)
 	units := math.Ceil(pace*term.Seconds()*5/4) + 1
 	return wire.Want{Units: uint32(min(units, math.MaxUint32)), Term: uint16(term / time.Millisecond)}
 }
 
-// close ends a lease: left is what is to be said of it.
+// close ends a lease, and returns the report to its owner.
 func (e *lease) close(t countsync.Time) (left leaseErrand) {
 	e.measure(t)
 	left = leaseErrand{e.owner, e.ask}
@@ -247,14 +256,15 @@ func (e *lease) close(t countsync.Time) (left leaseErrand) {
 	return left
 }
 
-// measure takes note of the pace at which a lease is spent.
+// measure updates the pace at which the lease is spent.
 func (e *lease) measure(t countsync.Time) {
 	past := max(min(e.past(t), e.term()), time.Millisecond)
 	pace := float64(int64(e.lent.Units)-e.rest) / past.Seconds()
 	e.pace = max(pace, (e.pace+pace)/2)
 }
 
-// learn takes in what was lent to an ask that wanted it, which was sent then to the owner.
+// learn records the lease in the result of an ask that was sent to the owner at the time
+// sent.
 func (l *leases) learn(a *wire.Ask, r *wire.Result, owner uint64, sent, t countsync.Time) {
 	s := l.set(a.ID)
 	if s == nil {
@@ -290,7 +300,7 @@ func (l *leases) learn(a *wire.Ask, r *wire.Result, owner uint64, sent, t counts
 	}
 }
 
-// giveBack has Run give back what was left of a lease.
+// giveBack makes Run return the unspent units of a lease.
 func (l *leases) giveBack(left leaseErrand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -300,7 +310,7 @@ func (l *leases) giveBack(left leaseErrand) {
 	}
 }
 
-// returns appends what is to be given back, and forgets it.
+// returns appends the leases that are to be returned, and removes them from the list.
 func (l *leases) returns(all []leaseErrand) []leaseErrand {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -310,9 +320,9 @@ func (l *leases) returns(all []leaseErrand) []leaseErrand {
 	return all
 }
 
-// end forgets the leases of an id that were granted before the reset of this number. Those
-// of members that know of it stay. Where number has this reset before end is called, an
-// answer that is still under way brings none of the old ones either.
+// end forgets the leases of an ID that were granted before the reset with the given number.
+// Leases of members that know of the reset are kept. If number returns this reset before end
+// is called, a late response cannot add an old lease.
 func (l *leases) end(id bucket.ID, number uint64) {
 	s := l.set(id)
 	if s == nil {
@@ -327,8 +337,8 @@ func (l *leases) end(id bucket.ID, number uint64) {
 	}
 }
 
-// sweep looks at one set: it ends what is over, and appends the asks of those that are to
-// be renewed. lives is false if no lease is left in it.
+// sweep visits one set. It ends expired leases, and appends the asks of leases that should be
+// renewed. lives reports whether the set still has leases.
 func (l *leases) sweep(set int, t countsync.Time, wait time.Duration, renew []wire.Ask) (_ []wire.Ask, lives bool) {
 	s := &l.sets.Load()[set]
 	s.mu.Lock()
@@ -344,7 +354,7 @@ func (l *leases) sweep(set int, t countsync.Time, wait time.Duration, renew []wi
 		} else if (e.hurries || past >= term*2/3) && t.Monotonic >= e.again && e.rest < int64(e.lent.Units) {
 			e.measure(t)
 			a := e.ask
-			a.Units, a.Take = 0, wire.Take{Sent: t.Monotonic, Want: wanted(e.pace)} // Sent is for Late
+			a.Units, a.Take = 0, wire.Take{Sent: t.Monotonic, Want: wanted(e.pace)} // Late uses Sent
 			e.again = t.Monotonic + int64(wait)
 			renew = append(renew, a)
 		}
@@ -368,14 +378,14 @@ func (l *leases) set(id bucket.ID) *leaseSet {
 	return &sets[id.Lo%leaseSets]
 }
 
-// bitmap is which of the sets.
+// bitmap is a set of indexes of lease sets.
 type bitmap [leaseSets / 64]atomic.Uint64
 
 func (b *bitmap) set(i int) { b[i/64].Or(1 << (i % 64)) }
 
 func (b *bitmap) clear(i int) { b[i/64].And(^(uint64(1) << (i % 64))) }
 
-// all calls f for each that is set.
+// all calls f for each number in the bitmap.
 func (b *bitmap) all(f func(i int)) {
 	for word := range b {
 		for w := b[word].Load(); w != 0; w &= w - 1 {
@@ -406,7 +416,7 @@ func (l *leases) heldUnits(t countsync.Time) (units int) {
 	return units
 }
 
-// stop gives all leases back, and has none asked for any more.
+// stop returns all leases. After that, no leases are requested.
 func (l *leases) stop() {
 	l.stops.Store(true)
 	l.live.all(func(set int) {

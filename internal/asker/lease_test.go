@@ -14,12 +14,12 @@ import (
 
 const at = int64(time.Hour)
 
-// newLeases is of a node that knows of no reset.
+// newLeases returns the leases of a node that knows of no reset.
 func newLeases() *leases { return &leases{number: neverReset} }
 
 func neverReset(bucket.ID, int64) uint64 { return owner.NoReset }
 
-// lentTo is a lease of a minute's key, asked for then.
+// lentTo adds a lease of a key of a limit per minute, requested at the given time.
 func lentTo(l *leases, a *wire.Ask, units uint32, term time.Duration, at int64) {
 	wants := *a
 	l.want(&wants, 1000, instant(at), time.Second)
@@ -28,7 +28,7 @@ func lentTo(l *leases, a *wire.Ask, units uint32, term time.Duration, at int64) 
 	l.learn(&wants, &r, 1, instant(at), instant(at))
 }
 
-// lentAfter has a node ask for a lease of 4 units, and learn the answer after meanwhile.
+// lentAfter requests a lease of 4 units, and records the result after calling meanwhile.
 func lentAfter(l *leases, reset uint64, meanwhile func()) {
 	wants := *someAsk(1)
 	l.want(&wants, 1000, instant(at), time.Second)
@@ -57,7 +57,7 @@ func TestALeaseIsSpentUntilItIsOver(t *testing.T) {
 	require.False(t, l.spend(other, instant(at+100*ms-1), &r))
 }
 
-// Another lease of its set may live, so that the set is looked through.
+// Another lease of the set may be valid, so that the set is searched.
 func TestALeaseEndsByEitherClock(t *testing.T) {
 	const ms = int64(time.Millisecond)
 	for name, now := range map[string]countsync.Time{

@@ -17,8 +17,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Takes, renewals and what is given back cross on their way, and are late. At no time
-// may more be spent of leases than the owner has lent and knows of.
+// Takes, renewals and returns overtake each other and are delayed. The owner must always know
+// of at least the units that may be spent of leases.
 func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -42,7 +42,7 @@ func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
 			at := now + rapid.SampledFrom([]int64{0, 1e5, 1e6, 2e7, 2e8, 5e8, 1e9}).Draw(t, "delay")
 			for _, m := range under {
 				if m.way == way {
-					at = max(at, m.at) // one connection each way
+					at = max(at, m.at) // there is one connection for each direction
 				}
 			}
 			under = append(under, message{at, do, way})

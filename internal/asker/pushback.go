@@ -11,83 +11,85 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// pushbackFor bounds how long a denial is remembered, and with it for how long a
-// Refund elsewhere may go unnoticed.
+// pushbackFor is the maximum time for which a denial is cached. A Refund on another member
+// may go unnoticed for as long.
 const pushbackFor = time.Second
 
-// A node remembers pushbackSets*pushbackWays denials at most, in 1.6 MB. An id has its
-// place in one of the sets; where that is full, the denial that ends soonest is
-// forgotten, and its key is asked for at its owner again.
+// A node caches at most pushbackSets*pushbackWays denials, in 1.6 MB. Each ID belongs to one
+// of the sets. If a set is full, the denial that ends first is removed, and the owner is
+// asked for its key again.
 const (
 	pushbackSets = 1 << 12
 	pushbackWays = 4
 )
 
-// pushbacks are the denials that other members have answered this node's takes with, so
-// that a flood of a denied key ends here and not at the owner.
+// pushbacks contains the denials with which other members answered takes of this node, so
+// that a flood of takes of a denied key does not reach the owner.
 //
-// Every take that a pushback denies would have been denied by the owner as well, as
-// long as nothing is given back there: a denied take spends nothing, other takes only
-// add to what is used, and the owner calls a denial firm only if it does not rest on
-// units that may be given back (wire.Result.Firm). The memory begins when the take was sent,
-// not when its answer came, so that it ends no later than the same ask, sent then, is
-// admitted. What gives back on this node ends it at once (end); elsewhere it lasts for
-// pushbackFor. A reset that reaches this node ends it as well (reset), and of an owner that
-// the reset has not reached yet nothing is remembered.
+// The owner would deny every take that a pushback denies, as long as no units are refunded
+// there: a denied take spends no units, other takes only add to the used units, and a denial
+// is firm only if it does not depend on units that may be returned (wire.Result.Firm). The
+// time of a pushback begins when the take was sent, not when the result arrived. So it ends
+// no later than the time at which the same ask, sent at that time, is admitted. A refund on
+// this node ends it at once (end), and a refund on another member after at most pushbackFor.
+// A pushback also ends when a reset reaches this node (reset). A denial of an owner that the
+// reset has not reached yet is not cached.
 //
-// Time passes by the clock that checks read and by the steady one, whichever is ahead:
-// neither a clock that steps back nor one that stands still makes a denial last.
+// Time is measured by the clock of the check and by the monotonic clock, and the clock that
+// is ahead decides. So no denial is prolonged by a clock that steps back or stops.
 type pushbacks struct {
-	// until is when the last of a set ends, by the monotonic clock: from then on a take does
-	// not wait for the set's lock, which those of a key that is not denied would share.
-	// They are contiguous in memory, because each take that leaves the node reads one of them.
+	// until is the end of the last denial in each set, by the monotonic clock. After that, a
+	// take does not wait for the lock of the set, which takes of keys without a denial would
+	// share. The values are contiguous in memory, because each take that leaves the node
+	// reads one of them.
 	until [pushbackSets]atomic.Int64
 	// sets is nil until the first take leaves the node.
 	sets atomic.Pointer[[pushbackSets]pushbackSet]
-	// number is Owner.ResetNumber: a denial of a lower one is of a count that is no more.
+	// number is Owner.ResetNumber. A denial with a lower number belongs to a count that was
+	// reset.
 	number func(id bucket.ID, now int64) uint64
 }
 
-// pushbackSet fills whole cache lines.
+// pushbackSet has the size of whole cache lines.
 type pushbackSet struct {
 	mu sync.Mutex
-	// ended is when units were last given back of an id in this set. The answer to a take
-	// that was sent before may know nothing of that.
+	// ended is the time at which units of an ID in this set were last refunded. The result of
+	// a take that was sent before may not include the refund.
 	ended int64 // by the monotonic clock
 	of    [pushbackWays]pushback
 	_     [16]byte
 }
 
-// pushback is one denial. An id has several where asks for fewer units were denied
-// after one for more, or where its limit has several numbers.
+// pushback is one denial. An ID has several denials if asks for fewer units were denied after
+// an ask for more units, or if its limit has several numbers.
 type pushback struct {
 	id               bucket.ID
-	numbers          uint64 // of the limit that it was asked by
-	units            int64  // that were denied; fewer may yet be admitted
+	numbers          uint64 // hash of the numbers of the limit of the ask
+	units            int64  // denied units; fewer units may still be admitted
 	sent             countsync.Time
-	retry, reset     time.Duration // as answered
+	retry, reset     time.Duration // as in the result of the owner
 	limit, remaining int64
-	resetNumber      uint64 // as answered
+	resetNumber      uint64 // as in the result of the owner
 }
 
-// past is how long ago the take was sent.
+// past returns the time since the take was sent.
 func (p *pushback) past(t countsync.Time) time.Duration {
 	return time.Duration(max(t.Monotonic-p.sent.Monotonic, t.Now-p.sent.Now))
 }
 
-// lasts is for how long p denies from when the take was sent.
+// lasts returns how long p denies, from the time at which the take was sent.
 func (p *pushback) lasts() time.Duration { return min(p.retry, pushbackFor) }
 
-// ends is when p denies no more at the latest, by the monotonic clock.
+// ends returns the latest time at which p ends, by the monotonic clock.
 func (p *pushback) ends() int64 { return p.sent.Monotonic + int64(p.lasts()) }
 
-// deny reports whether a take is denied by what is remembered, and answers it. Of
-// several denials the longest counts: it is the one for the most units. For more units
-// than were denied its RetryAfter is the least that it can be.
+// deny reports whether a cached denial denies a take, and sets the result. If there are
+// several denials, the longest applies, which is the denial of the most units. For more units
+// than were denied, its RetryAfter is a lower bound.
 func (p *pushbacks) deny(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 	if t.Monotonic >= p.until[a.ID.Lo%pushbackSets].Load() {
 		if p.sets.Load() == nil {
-			p.sets.CompareAndSwap(nil, new([pushbackSets]pushbackSet)) // before the take is sent, so that end finds it
+			p.sets.CompareAndSwap(nil, new([pushbackSets]pushbackSet)) // before the take is sent, so that end finds the set
 		}
 		return false
 	}
@@ -116,7 +118,7 @@ func (p *pushbacks) deny(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 	return denied
 }
 
-// learn remembers a firm denial of a take that was sent then.
+// learn caches a firm denial of a take that was sent at the given time.
 func (p *pushbacks) learn(a *wire.Ask, r *wire.Result, sent countsync.Time) {
 	if !r.Firm {
 		return
@@ -148,8 +150,8 @@ func (p *pushbacks) learn(a *wire.Ask, r *wire.Result, sent countsync.Time) {
 	}
 }
 
-// end forgets what is remembered of an id, as units were given back. An answer that is
-// still under way is not remembered either.
+// end forgets the denials of an ID, because units were refunded. A result that is still in
+// transit is not cached either.
 func (p *pushbacks) end(id bucket.ID, steady int64) {
 	s := p.set(id)
 	if s == nil {
@@ -161,8 +163,8 @@ func (p *pushbacks) end(id bucket.ID, steady int64) {
 	s.forget(id, math.MaxUint64)
 }
 
-// reset forgets what was denied of an id before the reset of this number. What is denied
-// by members that know of it stays.
+// reset forgets the denials of an ID from before the reset with the given number. Denials of
+// members that know of the reset are kept.
 func (p *pushbacks) reset(id bucket.ID, number uint64) {
 	s := p.set(id)
 	if s == nil {
@@ -173,7 +175,8 @@ func (p *pushbacks) reset(id bucket.ID, number uint64) {
 	s.forget(id, number)
 }
 
-// forget forgets the denials of an id from before the reset of the given number. The caller must hold mu.
+// forget forgets the denials of an ID from before the reset with the given number. The caller
+// must hold mu.
 func (s *pushbackSet) forget(id bucket.ID, number uint64) {
 	for i := range s.of {
 		if b := &s.of[i]; b.id == id && b.resetNumber < number {

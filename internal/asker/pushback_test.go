@@ -16,8 +16,8 @@ import (
 
 var tenAMinute = bucket.Limit{Rate: 10, Per: time.Minute}
 
-// Every message takes as long as every other here, and what is asked with pushbacks is
-// asked without them at the same moments.
+// All messages take the same time here, and each ask is made with and without pushbacks at
+// the same moments.
 func TestAPushbackEndsToTheNanosecond(t *testing.T) {
 	const way = 100 * time.Microsecond
 	rapid.Check(t, func(t *rapid.T) {
@@ -100,7 +100,7 @@ func TestAPushbackLastsASecondAtMostWhateverTheClockDoes(t *testing.T) {
 	for _, c := range []struct {
 		what           string
 		retry          time.Duration
-		now, monotonic time.Duration // since
+		now, monotonic time.Duration // time since the take was sent
 		denies         bool
 		left           time.Duration
 	}{

@@ -13,8 +13,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// An owner decides on takes, lends units with an answer, takes back what is left of the
-// lease, and denies once nothing is left.
+// An owner decides on takes, lends units with a response, accepts the unspent units of the
+// lease, and denies takes when no units are left.
 func Example() {
 	counts := bucket.NewStore(100, bucket.Salt{})
 	now := int64(time.Hour)
@@ -31,7 +31,7 @@ func Example() {
 	lent := take(1, wire.Want{Units: 5, Term: 500})
 	fmt.Println("lent units:", o.LentUnits(now))
 
-	// 1 unit was spent of the lease; 4 are left.
+	// 1 unit of the lease was spent, and 4 units are left.
 	o.Reclaim(v, &wire.Ask{ID: bucket.ID{Hi: 1}, Limit: limit, Units: 4, Spent: wire.Spent{Receipt: lent.Receipt, ResetNumber: owner.NoReset}, Lent: wire.Lent{Units: 1, Until: lent.Lease.Until}}, now)
 	take(78, wire.Want{})
 	take(1, wire.Want{})

@@ -9,7 +9,7 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// lends returns an owner of everything, at a time that stands still, and its view.
+// lends returns an owner of all IDs, with a clock that stands still, and its view.
 func lends() (*Owner, *view.View) {
 	counts := bucket.NewStore(10, bucket.Salt{})
 	stream := countsync.New(1, counts)

@@ -10,24 +10,25 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// lent is what this node has lent of the counts that it has authority over, as far as it
-// may be unspent: what a denial may rest on that others give back, and what a refund
-// must not take for usage. Nothing else of a lease is known here: its units are spent
-// when they are lent, and that is in the counts, and their copies.
+// lent records the units that this node has lent from counts over which it has authority, as
+// long as they may be unspent. A denial may be caused by units that are returned later, and a
+// refund must not treat lent units as usage. No other information about a lease is recorded:
+// the count contains its units from the time they are lent, and the replicas contain them
+// once the change is sent.
 //
-// lentSets*lentWays counts are lent of at most. An id has its place in one of the sets;
-// where that is full, nothing is lent of it. All times are by the monotonic clock.
+// At most lentSets*lentWays counts can have lent units. An ID belongs to one of the sets. If
+// this set is full, no units of the ID are lent. All times are by the monotonic clock.
 //
-// What is lent is of the present count. A reset takes the set's lock (lock), so that what
-// was lent before it is marked with a lower reset number, by which it is not taken back.
+// Lent units belong to the present count. A reset holds the lock of the set (see lock), so
+// units that were lent before the reset have a lower reset number, and are not taken back.
 //
-// Authority moves only when nothing is lent: the member that has it next knows of no lease, so that
-// nothing would be given back. So before it gives some away, a node lends nothing for as
-// long as what it has lent may last.
+// Authority moves only when no units are lent: the next holder does not know of the leases,
+// so their units could not be returned. Before a node transfers authority, it lends no units
+// for as long as the existing leases may last.
 type lent struct {
 	sets   atomic.Pointer[[lentSets]lentSet] // nil until the first lease
-	until  atomic.Int64                      // when the last lease ends
-	ceases atomic.Bool                       // nothing is lent now
+	until  atomic.Int64                      // end of the last lease
+	ceases atomic.Bool                       // no units are lent at present
 }
 
 const (
@@ -36,29 +37,32 @@ const (
 )
 
 type lentSet struct {
-	until atomic.Int64 // when the last lease of them ends
+	until atomic.Int64 // end of the last lease in this set
 	mu    sync.Mutex
 	of    [lentWays]lentCount
 }
 
-// lentCount is what is lent of one count: never less than what may be spent yet.
+// lentCount is the number of units lent from a count, and is never less than the units that
+// may still be spent.
 type lentCount struct {
 	id    bucket.ID
-	until int64 // when the last one ends
-	span  int64 // the number of this span, of lentFor
-	// The units lent in this span and in the one before, less those that were spent or
-	// given back. What nobody says that of is forgotten with its span, as it has ended.
+	until int64 // end of the last lease
+	span  int64 // number of the current span, each of which lasts lentFor
+	// The units lent in the current and the previous span, less the units reported as spent
+	// or returned. If no report arrives, they are forgotten with their span, because their
+	// lease has ended.
 	now, before int64
 }
 
-// lentFor is how long the owner has what it lends for lent, where the count can do that
-// (bucket.Lend). The borrower spends it for two thirds of that at most, and of keys that
-// are asked for often for far less: what it gives back then comes in time though its
-// machine is busy, or a packet is sent twice.
+// lentFor is the term of a lease for the owner, if the count allows it (bucket.Store.Lend).
+// The borrower spends the units for at most two thirds of that time, and for far less if the
+// key is hot. So returned units arrive in time even if the machine of the borrower is busy,
+// or a packet is sent twice.
 const lentFor = wire.LongestLease * 3 / 2
 
-// lock returns an id's set, locked. Under that lock the count is reset, lent of, and takes
-// back what was lent, so that each of these is wholly before or after a reset.
+// lock locks the set of an ID and returns it. Under this lock the count is reset, units are
+// lent from it, and lent units are returned to it. Each of these happens entirely before or
+// after a reset.
 func (l *lent) lock(id bucket.ID) *lentSet {
 	if l.sets.Load() == nil {
 		l.sets.CompareAndSwap(nil, new([lentSets]lentSet))
@@ -68,7 +72,8 @@ func (l *lent) lock(id bucket.ID) *lentSet {
 	return s
 }
 
-// open is what is lent of an id; nil if there is no place for it. s.mu is held.
+// open returns the entry of an ID, or nil if there is no room for it. The caller must hold
+// s.mu.
 func (s *lentSet) open(id bucket.ID, steady int64) (c *lentCount) {
 	var free *lentCount
 	for i := range s.of {
@@ -82,13 +87,13 @@ func (s *lentSet) open(id bucket.ID, steady int64) (c *lentCount) {
 		}
 	}
 	if free != nil {
-		*free = lentCount{id: id} // what was lent of it before is over
+		*free = lentCount{id: id} // earlier leases of this entry have ended
 		free.turn(steady)
 	}
 	return free
 }
 
-// turn goes on to the span of now.
+// turn advances c to the current span.
 func (c *lentCount) turn(steady int64) {
 	switch at := steady / int64(lentFor); {
 	case at == c.span+1:
@@ -98,7 +103,7 @@ func (c *lentCount) turn(steady int64) {
 	}
 }
 
-// lease is what may be spent yet, for how long.
+// lease returns the units that may still be spent, and for how long.
 func (c *lentCount) lease(steady int64) bucket.Lease {
 	if steady >= c.until || c.now+c.before == 0 {
 		return bucket.Lease{}
@@ -106,7 +111,7 @@ func (c *lentCount) lease(steady int64) bucket.Lease {
 	return bucket.Lease{Units: c.now + c.before, Term: time.Duration(c.until - steady)}
 }
 
-// of is what is lent of an id and may be unspent.
+// of returns the lent units of an ID that may be unspent.
 func (l *lent) of(id bucket.ID, steady int64) (lease bucket.Lease) {
 	s := l.set(id)
 	if s == nil || steady >= s.until.Load() {
@@ -123,10 +128,10 @@ func (l *lent) of(id bucket.ID, steady int64) (lease bucket.Lease) {
 	return lease
 }
 
-// close takes note of what became of a lease of the present count, and reports whether
-// what is left of it is to be given back: not if it is over. Once it is over no refund
-// leaves its units any more (of), so that they may have been given back instead of those
-// that were meant. s.mu is held.
+// close records the end of a lease of the present count, and reports whether its unspent
+// units should be returned to the count. They are not returned if the lease has expired. From
+// then on refunds do not spare the units of the lease (see of), so these may have been
+// refunded in place of other units. The caller must hold s.mu.
 func (s *lentSet) close(a *wire.Ask, steady int64) bool {
 	for i := range s.of {
 		c := &s.of[i]
@@ -134,9 +139,9 @@ func (s *lentSet) close(a *wire.Ask, steady int64) bool {
 			continue
 		}
 		c.turn(steady)
-		left := time.Duration(a.Lent.Until-stamp(steady)) * stampTick // to within a tick
+		left := time.Duration(a.Lent.Until-stamp(steady)) * stampTick // accurate to one tick
 		units := int64(a.Lent.Units) + a.Units
-		if steady >= c.until || left == 0 || left > lentFor+stampTick || // over, as a stamp that is past is far ahead
+		if steady >= c.until || left == 0 || left > lentFor+stampTick || // expired, because for a stamp in the past left is very large
 			units < 0 || units > c.now+c.before {
 			return false
 		}
@@ -148,8 +153,8 @@ func (s *lentSet) close(a *wire.Ask, steady int64) bool {
 	return false
 }
 
-// reset forgets what was lent of an id: what is spent of it yet counts nowhere. s.mu is
-// held.
+// reset forgets the lent units of an ID. Units that are still spent from these leases do not
+// count. The caller must hold s.mu.
 func (s *lentSet) reset(id bucket.ID) {
 	for i := range s.of {
 		if c := &s.of[i]; c.id == id {
@@ -166,26 +171,26 @@ func (l *lent) set(id bucket.ID) *lentSet {
 	return &sets[id.Lo%lentSets]
 }
 
-// cease stops lending, or begins again, and reports whether all leases
-// are over.
+// cease stops or resumes lending, and reports whether all leases have expired.
 func (l *lent) cease(cease bool, steady int64) (over bool) {
 	l.ceases.Store(cease)
 	return steady >= l.until.Load()
 }
 
-// raise makes a no less than to.
+// raise sets a to at least to.
 func raise(a *atomic.Int64, to int64) {
 	for was := a.Load(); was < to && !a.CompareAndSwap(was, to); was = a.Load() {
 	}
 }
 
-// stamp is a time in ticks, as far as it fits: it is another's again after 19 hours.
+// stamp returns a time in ticks, truncated to 32 bits. The same stamp occurs again after 19
+// hours.
 func stamp(steady int64) uint32 { return uint32(steady / int64(stampTick)) }
 
 const stampTick = 1 << 14 * time.Nanosecond
 
-// takeLending takes, and lends of what is left, by the limit that judges the count here;
-// without one, by what this region has.
+// takeLending takes units and lends from the remaining units, by the limit l. If l is nil,
+// the limit is the part of a Global limit that this region has.
 func (o *Owner) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
 	steady := o.clock.MonotonicAt(now)
 	s := o.lent.lock(a.ID)
@@ -197,7 +202,7 @@ func (o *Owner) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Res
 		want, other = bucket.Lease{Units: int64(a.Take.Want.Units), Term: lentFor}, c.lease(steady)
 	}
 	term := min(time.Duration(a.Take.Want.Term)*time.Millisecond, wire.LongestLease)
-	least := term * 3 / 2 // in which the asker has it for term
+	least := term * 3 / 2 // the term for the owner if the asking node has the units for term
 	if l == nil {
 		granted = o.holdings.Lend(a.ID, a.Limit, o.clock.At(now), a.Units, want, least, other, &r.Result)
 	} else {
@@ -213,9 +218,10 @@ func (o *Owner) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Res
 	r.Lease = wire.Lease{Units: uint32(granted.Units), Term: uint16(min(term, granted.Term*2/3) / time.Millisecond), Until: stamp(steady + int64(granted.Term))}
 }
 
-// Reclaim is told what became of a lease: what is left of it counts no more. A node that has no
-// authority any more does not take it back, as it does not know then how others count it. What
-// was lent of a count that was reset since is not in the present one.
+// Reclaim ends a lease: its units are no longer recorded as lent, and its unspent units are
+// returned to the count. A node without authority does not return them, because it does not
+// know how other members count them. Units that were lent before a reset are not part of the
+// present count.
 func (o *Owner) Reclaim(v *view.View, a *wire.Ask, now int64) {
 	s := o.lent.set(a.ID)
 	if s == nil {
@@ -232,8 +238,8 @@ func (o *Owner) Reclaim(v *view.View, a *wire.Ask, now int64) {
 	}
 }
 
-// soonest has a denial say no later than when what is lent of its count has ended: it
-// may be given back.
+// soonest limits the RetryAfter of a denial to the time until all leases of the count have
+// ended, because their units may be returned by then.
 func (o *Owner) soonest(id bucket.ID, r *bucket.Result, now int64) {
 	if r.Allowed {
 		return
@@ -267,8 +273,8 @@ func (l *lent) lentUnits(steady int64) (units int) {
 	return units
 }
 
-// Reset resets a count, here or as another node did it, and forgets what was lent of it
-// before.
+// Reset calls reset, which resets a count for this node or for another node, and forgets the
+// units that were lent from the count before.
 func (o *Owner) Reset(id bucket.ID, reset func()) {
 	s := o.lent.lock(id)
 	defer s.mu.Unlock()
@@ -276,8 +282,7 @@ func (o *Owner) Reset(id bucket.ID, reset func()) {
 	s.reset(id)
 }
 
-// Cease stops lending, or begins again, and reports whether all leases
-// are over.
+// Cease stops or resumes lending, and reports whether all leases have expired.
 func (o *Owner) Cease(cease bool, steady int64) (over bool) { return o.lent.cease(cease, steady) }
 
 // LentUnits returns the lent units that borrowers may still spend.

@@ -14,7 +14,7 @@ const now = int64(time.Hour)
 
 var daily = &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1000, Per: 24 * time.Hour}
 
-// lend takes units for an asker that also wants a lease, and returns its ask and the answer.
+// lend takes units for a node that also wants a lease, and returns its ask and the result.
 func lend(n *Owner, id bucket.ID, l *bucket.Limit, now, take int64, want wire.Want) (a wire.Ask, r wire.Result) {
 	a = askFor(id, l, take)
 	a.Take.Want = want
@@ -22,8 +22,8 @@ func lend(n *Owner, id bucket.ID, l *bucket.Limit, now, take int64, want wire.Wa
 	return a, r
 }
 
-// A third of the time for which the owner has it is left for what comes back, and it has
-// as many units as are spent in the rest.
+// A third of the term for the owner is reserved for returned units. The lease has as many
+// units as are spent in the rest of the term.
 func TestALeaseIsShorterWhereItsLimitRecoversSoon(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
@@ -45,7 +45,8 @@ func TestALeaseIsShorterWhereItsLimitRecoversSoon(t *testing.T) {
 	}
 }
 
-// What is over is no more kept from refunds, which may have given it back by then.
+// Refunds do not spare the units of an expired lease, so they may have refunded these units
+// already.
 func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 	const begun, term, ms = now, 100 * time.Millisecond, time.Millisecond
 	lendTen := func(t *testing.T, owner *Owner, now int64) wire.Ask {
@@ -53,13 +54,13 @@ func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 		require.EqualValues(t, 10, r.Lease.Units)
 		require.EqualValues(t, term/ms, r.Lease.Term)
 		left = left.Taken(&r)
-		left.Units, left.Lent.Until = 10, r.Lease.Until // none of it was spent
+		left.Units, left.Lent.Until = 10, r.Lease.Until // all units are unspent
 		return left
 	}
 	for _, c := range []struct {
 		name    string
-		after   time.Duration // from when it was granted
-		another time.Duration // is lent so long after it, if at all
+		after   time.Duration // time since the lease was granted
+		another time.Duration // time from the first lease to another lease, if any
 		stays   int64
 	}{
 		{name: "at once"},
@@ -97,7 +98,7 @@ func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 
 func TestWhatIsLentIsKnownUntilTheLastOfItEnds(t *testing.T) {
 	limit := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 256 * time.Second}
-	soon := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 25_600 * time.Millisecond} // it lends for 100 ms
+	soon := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 25_600 * time.Millisecond} // leases of at most 100 ms
 	n, _ := lends()
 	lend(n, bucket.ID{Hi: 1, Lo: 2}, limit, now, 0, wire.Want{Units: 50, Term: 500})
 	a, r := lend(n, bucket.ID{Hi: 1, Lo: 2}, soon, now, 0, wire.Want{Units: 50, Term: 500})
@@ -105,8 +106,8 @@ func TestWhatIsLentIsKnownUntilTheLastOfItEnds(t *testing.T) {
 	require.EqualValues(t, lentFor, n.lent.of(a.ID, now).Term)
 }
 
-// What is lent of a count is known for as long as it lasts, however many others share its
-// set.
+// The lent units of a count are known for as long as the lease lasts, even if many counts
+// share the set.
 func TestASetFullOfWhatIsLentLendsOfNoOtherCount(t *testing.T) {
 	n, _ := lends()
 	lends := func(i int, now int64) uint32 {
@@ -124,7 +125,7 @@ func TestASetFullOfWhatIsLentLendsOfNoOtherCount(t *testing.T) {
 	require.EqualValues(t, 10, lends(lentWays, now+int64(lentFor)), "they have ended")
 }
 
-// Authority moves only when nothing is lent.
+// Authority moves only when no units are lent.
 func TestANodeThatGivesAuthorityAwayLendsNothing(t *testing.T) {
 	n, _ := lends()
 	want := wire.Want{Units: 10, Term: 500}
@@ -140,14 +141,14 @@ func TestANodeThatGivesAuthorityAwayLendsNothing(t *testing.T) {
 	require.True(t, n.Cease(true, now+int64(lentFor)))
 }
 
-// What members give back is bounded by what they were lent, and is for the owner alone.
+// Returned units are limited to the lent units, and only the owner accepts them.
 func TestWhatIsGivenBackOfALease(t *testing.T) {
 	const lent, taken = 10, 3
 	for name, c := range map[string]struct {
-		left, spent int64 // as the borrower says
+		left, spent int64 // as reported by the borrower
 		owns        bool
 		times       int
-		used        int64 // in the end
+		used        int64 // used units at the end
 	}{
 		"is unspent":                                      {lent, 0, true, 1, taken},
 		"is unspent in part":                              {4, 6, true, 1, taken + 6},
@@ -163,7 +164,7 @@ func TestWhatIsGivenBackOfALease(t *testing.T) {
 			n, v := lends()
 			if !c.owns {
 				v = v.WithStates(v.Excess())
-				v.Settled = false // it has no ring
+				v.Settled = false // the view has no ring
 			}
 			id := bucket.ID{Hi: 1, Lo: 2}
 			n.counts.Take(id, daily, now, taken)

@@ -11,18 +11,20 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Owner executes ops on the counts that this node holds: as their owner, as a stand-in, or on its own. It
-// has the store, the lent units, the takes that may be given back, and the nodes that wait.
+// Owner executes operations on the counts of this node: as their owner, as a stand-in, or on
+// its own. It contains the store, the lent units, the takes that may be refunded, and the
+// waiting nodes.
 //
-// What changes a count and what a reset does to it are ordered by the lock of the count's
-// set in lent: each lease and each return is wholly before or after a reset, so that no unit
-// of an old count comes back into a new one. No lock is held over more than one count.
+// Leases, returns, and refunds and debits with a reset number are ordered with respect to
+// resets by the lock of the set in lent: each happens entirely before or after a reset, so
+// that no unit of an old count is returned to a new count. No lock is held for more than one
+// count.
 type Owner struct {
 	clock     env.Clock
-	timeout   time.Duration // in which a tentative take is concluded
+	timeout   time.Duration // time within which a tentative take is concluded
 	counts    *bucket.Store
 	stream    *countsync.Stream
-	holdings  *countsync.Holdings // of Global limits; nil where there are no other regions
+	holdings  *countsync.Holdings // parts of Global limits; nil if there are no other regions
 	lent      lent
 	tentative tentative
 	queues    queues
@@ -30,16 +32,16 @@ type Owner struct {
 	compacts  compaction
 }
 
-// New returns the Owner of counts. stream knows of their resets.
+// New returns the Owner of counts. The stream must handle the resets of these counts.
 func New(clock env.Clock, timeout time.Duration, counts *bucket.Store, stream *countsync.Stream, holdings *countsync.Holdings) *Owner {
 	o := &Owner{clock: clock, timeout: timeout, counts: counts, stream: stream, holdings: holdings}
 	o.batches.New = func() any { return new(batch) }
 	return o
 }
 
-// Do carries out op on the count that is held here, within the share that
-// this node has. FailClosed denies what asks; what was spent or given back
-// elsewhere is counted all the same, also where the share is nothing.
+// Do executes op on a count of this node, within the share that this node has. FailClosed
+// denies takes, peeks and waits. Units that were spent or refunded on other nodes are always
+// counted, even if the share is zero.
 func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	r.StoodIn = as != view.AsOwner
 	if as == view.AsOwner && v.Complete {
@@ -68,7 +70,7 @@ func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 	}
 }
 
-// applyWhole carries out op within all that this region has of the limit.
+// applyWhole executes op within the whole part of the limit that this region has.
 func (o *Owner) applyWhole(op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	if a.Global && o.holdings != nil {
 		o.applyGlobal(op, a, now, r)
@@ -77,7 +79,7 @@ func (o *Owner) applyWhole(op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	o.apply(op, a, a.Limit, now, r)
 }
 
-// wholeOf is all that this region has of the limit of an ask.
+// wholeOf returns the part of the limit of an ask that this region has.
 func (o *Owner) wholeOf(a *wire.Ask, now int64) *bucket.Limit {
 	if !a.Global || o.holdings == nil {
 		return a.Limit
@@ -86,7 +88,7 @@ func (o *Owner) wholeOf(a *wire.Ask, now int64) *bucket.Limit {
 	return &held
 }
 
-// apply carries out op on the count that is held here.
+// apply executes op on a count of this node, within the limit l.
 func (o *Owner) apply(op wire.Op, a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
 	if op == wire.OpTake || op == wire.OpPeek {
 		if waiting := o.ahead(a, l, now); waiting > 0 {
@@ -117,11 +119,11 @@ func (o *Owner) apply(op wire.Op, a *wire.Ask, l *bucket.Limit, now int64, r *wi
 	}
 }
 
-// applyGlobal carries out op within what this region has of a Global limit.
+// applyGlobal executes op within the part of a Global limit that this region has.
 func (o *Owner) applyGlobal(op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	t := o.clock.At(now)
 	if op == wire.OpTake && o.ahead(a, a.Limit, now) > 0 {
-		op = wire.OpPeek // which is denied
+		op = wire.OpPeek // apply denies it
 	}
 	switch op {
 	case wire.OpTake:
@@ -154,10 +156,10 @@ func (o *Owner) applyGlobal(op wire.Op, a *wire.Ask, now int64, r *wire.Result) 
 	}
 }
 
-// refund gives back what a receipt was given for. What was granted without authority
-// counts on top of a state that has come since, whose windows or entries begin at
-// other times: it is among the newest units, for as long as it counts. What was granted
-// before a reset is not in the count any more.
+// refund refunds the units of a receipt. Units that were granted without authority are
+// counted on top of a state that has arrived since, whose windows or log entries begin at
+// other times. They are refunded from the newest units, as long as they count. Units that
+// were granted before a reset are no longer part of the count.
 func (o *Owner) refund(a *wire.Ask, l *bucket.Limit, now int64) {
 	lent := o.lent.of(a.ID, o.clock.MonotonicAt(now))
 	lock, wasReset := o.resetSince(a, now)
@@ -178,9 +180,10 @@ func (o *Owner) refund(a *wire.Ask, l *bucket.Limit, now int64) {
 	}
 }
 
-// debit spends without asking: with the units that a receipt was given for, or now. What
-// comes too late for that spends nothing, and is not Allowed. As refund, it finds what was
-// granted without authority among the newest units.
+// debit spends units even if there is no room for them: with the units of a receipt, or now
+// if there is no receipt. If it is too late to spend units with those of the receipt, debit
+// spends no units, and the result is not Allowed. Like refund, debit treats units that were
+// granted without authority as part of the newest units.
 func (o *Owner) debit(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
 	if a.Spent.Receipt == 0 {
 		r.Result = o.counts.Debit(a.ID, l, now, a.Units)
@@ -201,9 +204,9 @@ func (o *Owner) debit(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
 	}
 }
 
-// resetSince reports whether the count was reset since the receipt of an ask was given. It
-// is not reset while the caller has the lock, which is nil where the ask says nothing of
-// resets.
+// resetSince reports whether the count was reset after the receipt of an ask was returned.
+// The count is not reset while the caller holds lock. The lock is nil if the ask has no reset
+// number.
 func (o *Owner) resetSince(a *wire.Ask, now int64) (lock *lentSet, wasReset bool) {
 	if a.Spent.ResetNumber == 0 {
 		return nil, false
@@ -212,9 +215,9 @@ func (o *Owner) resetSince(a *wire.Ask, now int64) (lock *lentSet, wasReset bool
 	return lock, a.Spent.ResetNumber < o.ResetNumber(a.ID, now)
 }
 
-// spentAt returns the units that the receipt of an ask names, by the time now. A receipt that was
-// given without authority is by a share, and that of a Global limit by the units of the region:
-// the ask has neither.
+// spentAt identifies the units of the receipt of an ask at the time now. A receipt that was
+// given without authority depends on a share, and a receipt of a Global limit depends on the
+// units of the region. The ask contains neither of them, so By is nil.
 func spentAt(a *wire.Ask, now int64) bucket.Spent {
 	at := bucket.Spent{Receipt: a.Spent.Receipt}
 	if a.Spent.Age != 0 {
@@ -226,8 +229,8 @@ func spentAt(a *wire.Ask, now int64) bucket.Spent {
 	return at
 }
 
-// amongNewest reports whether the units that a receipt was given for are among the newest
-// of a count, which has none by that receipt.
+// amongNewest reports whether the units of a receipt are part of the newest units of a count
+// that has no units under this receipt.
 func amongNewest(a *wire.Ask, l *bucket.Limit, now int64) bool {
 	age := now - int64(a.Spent.Receipt)
 	if a.Spent.Age != 0 {
@@ -236,7 +239,7 @@ func amongNewest(a *wire.Ask, l *bucket.Limit, now int64) bool {
 	return a.Spent.StoodIn && !l.IsBucket() && uint64(age) < uint64(l.Per)
 }
 
-// Answer carries out a request here and appends the answer.
+// Answer executes a request on this node and appends the response to dst.
 func (o *Owner) Answer(v *view.View, h wire.Header, request, dst []byte, now int64) ([]byte, error) {
 	steady, tentative := o.clock.MonotonicAt(now), h.Flags&wire.FlagTentative != 0
 	if h.Op == wire.OpTake && h.Asks > 1 {
@@ -274,20 +277,20 @@ func (o *Owner) Answer(v *view.View, h wire.Header, request, dst []byte, now int
 	return dst, nil
 }
 
-// NoReset marks results of counts that no reset is known of.
+// NoReset is the reset number of a count without a known reset.
 const NoReset = 1
 
-// ResetNumber returns the number of a count's last reset that this node knows of, or NoReset.
-// What it lends, grants and denies is marked with that.
+// ResetNumber returns the number of the last reset of a count that this node knows of, or
+// NoReset. All leases, grants and denials of this node contain this number.
 func (o *Owner) ResetNumber(id bucket.ID, now int64) uint64 {
 	return max(NoReset, o.stream.ResetNumber(id, now))
 }
 
-// Firm reports whether a take's answer stands until its RetryAfter, unless a caller gives
-// something back: it is the word of the authority, within the whole limit. No AllowAll and
-// no node with leases may give back what denied it, and nothing waits that may leave. What
-// a region lacks of a Global limit is on its way from others, and they send it because of the
-// asks that come here.
+// Firm reports whether a denial of a take remains valid until its RetryAfter, unless a caller
+// refunds units. The denial must come from the authority, for the whole limit. No AllowAll
+// and no node with leases may be able to refund the units that caused it, and there must be
+// no waiters that may leave. A denial of a Global limit is not firm if there are other
+// regions, because these send the missing units when they learn of the asks on this node.
 func (o *Owner) Firm(a *wire.Ask, r *wire.Result, now int64) bool {
 	return !r.Allowed && r.Source == wire.Owner && !(a.Global && o.holdings != nil) && o.tentative.none(a.ID, now, o.timeout) &&
 		o.lent.of(a.ID, now).Units == 0 && (a.Limit.Algorithm != bucket.LeakyBucket || o.queues.waiting(a.ID, now) == 0)

@@ -85,7 +85,7 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 	if r.Allowed {
 		r.Granted = units
 		self.Units = max(0, self.Units-units)
-		self.Arrived = steady // until the next ask, which has the arrival of the next waiter: it is no later
+		self.Arrived = steady // until the next ask, which contains the arrival of the next waiter and so no later time
 	} else {
 		if shared && a.Units > 0 {
 			o.holdings.Lacks(a.ID, a.Limit, o.clock.At(now), a.Units)

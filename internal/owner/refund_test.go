@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Between a grant and its refund a state may come, which was under way for longer than
-// the one before: its windows and entries begin later.
+// A state may arrive between a grant and its refund. If it was in transit for longer than the
+// previous state, its windows and entries begin later.
 func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 	for _, algorithm := range windowsAndBuckets {
 		limit := limitOf(algorithm)
@@ -34,7 +34,7 @@ func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 			require.True(t, r.StoodIn)
 			r.StoodIn = stoodIn
 			authority.Take(id, &limit, now, 20)
-			arrives(70*time.Millisecond, 3) // what was granted here is in this node's tally
+			arrives(70*time.Millisecond, 3) // the units granted on this node are in its tally
 			refund := a.Taken(&r)
 			n.Do(v, v.Standing(id), wire.OpRefund, &refund, now, new(wire.Result))
 			used, _, _ := n.counts.Used(id, now)
@@ -43,7 +43,7 @@ func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 			} else {
 				require.EqualValues(t, 33, used, "%v: a receipt of an authority's is exact", algorithm)
 			}
-			now += int64(limit.Per) // what is used from now on, the receipt is not of
+			now += int64(limit.Per) // units that are used from now on do not belong to the receipt
 			n.counts.Take(id, &limit, now, 40)
 			before, _, _ := n.counts.Used(id, now)
 			n.Do(v, v.Standing(id), wire.OpRefund, &refund, now, new(wire.Result))
@@ -55,7 +55,7 @@ func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 
 var windowsAndBuckets = []bucket.Algorithm{bucket.SlidingWindow, bucket.SlidingLog, bucket.FixedWindow, bucket.TokenBucket, bucket.LeakyBucket}
 
-// limitOf grants 100 an hour.
+// limitOf returns a limit of 100 units an hour.
 func limitOf(algorithm bucket.Algorithm) bucket.Limit {
 	limit := bucket.Limit{Algorithm: algorithm, Rate: 100, Per: time.Hour, Version: 1}
 	if limit.IsBucket() {
@@ -64,8 +64,8 @@ func limitOf(algorithm bucket.Algorithm) bucket.Limit {
 	return limit
 }
 
-// The member that has authority by now got the count from the one that granted, whose clock
-// shows another time.
+// The member that has authority now has received the count from the granting member, which
+// has a different clock.
 func TestAReceiptWithItsAgeIsGoodOnAnyMember(t *testing.T) {
 	for _, algorithm := range windowsAndBuckets {
 		for _, op := range []wire.Op{wire.OpRefund, wire.OpDebit} {

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// A node with a share of zero grants no units. A debit and a refund are of units that were
-// spent, or given back, whatever the share is.
+// A node with a share of zero grants no units. A debit and a refund are for units that were
+// spent or refunded elsewhere, whatever the share is.
 func TestNodeWithoutAShareCountsDebitsAndRefunds(t *testing.T) {
 	for _, policy := range []wire.Policy{wire.FairShare, wire.MajorityShare, wire.FailClosed} {
 		for _, algorithm := range windowsAndBuckets {

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// So a denial of it says nothing of when there is room: others answer before that.
+// The RetryAfter of a denial by an unsettled share is short, because other members respond
+// before there is room.
 func TestDenialByAnUnsettledFairShareAllowsAnEarlyRetry(t *testing.T) {
 	n, _ := lends()
 	a := wire.Ask{Limit: &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Hour}, Units: 100, Partition: wire.FairShare}

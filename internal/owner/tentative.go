@@ -8,27 +8,27 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// tentativeSlots is a power of two. Ids that share a slot share its count: a take of
-// one then keeps denials of the other from being firm for a moment.
+// tentativeSlots is a power of two. IDs that share a slot share a counter: a take of one ID
+// then prevents denials of the other from being firm for a short time.
 const tentativeSlots = 1 << 10
 
-// tentative counts the takes here of AllowAlls that ask several members. Until the
-// others have answered, such a take may be given back, and a denial that rests on it must
-// not be remembered (wire.Result.Firm). It is concluded when it is denied or given back, or when
-// the one that took says that it is kept, which it does where little is left. A take that
-// nobody concludes counts for one span at least and two at most. All times are by
-// the monotonic clock.
+// tentative counts the takes on this node that are part of an AllowAll on several members.
+// Until the other members have responded, such a take may be refunded, and a denial that
+// depends on it must not be cached (wire.Result.Firm). A take is concluded when it is denied
+// or refunded, or when the node that runs AllowAll confirms the take, which it does if few
+// units are left. A take that is never concluded is counted for at least one span and at most
+// two. All times are by the monotonic clock.
 type tentative struct {
-	slots atomic.Pointer[[tentativeSlots]tentativeSlot] // nil until the first such take
+	slots atomic.Pointer[[tentativeSlots]tentativeSlot] // nil until the first tentative take
 }
 
 type tentativeSlot struct {
 	mu          sync.Mutex
-	span        int64 // the number of this span
-	now, before int   // takes of this span and of the one before that are not concluded
+	span        int64 // number of the current span
+	now, before int   // takes of the current and the previous span that are not concluded
 }
 
-// begin counts a take that is about to be made.
+// begin counts a take before it is made.
 func (t *tentative) begin(id bucket.ID, now int64, span time.Duration) {
 	if t.slots.Load() == nil {
 		t.slots.CompareAndSwap(nil, new([tentativeSlots]tentativeSlot))
@@ -40,8 +40,8 @@ func (t *tentative) begin(id bucket.ID, now int64, span time.Duration) {
 	s.now++
 }
 
-// conclude counts a take no more: the oldest, as it is not known which one it was, so that
-// none which is open is forgotten before its time.
+// conclude removes a take from the counter. The take is not identified, so conclude removes
+// the oldest take, and no open take is forgotten too early.
 func (t *tentative) conclude(id bucket.ID) {
 	s := t.slot(id)
 	if s == nil {
@@ -56,7 +56,7 @@ func (t *tentative) conclude(id bucket.ID) {
 	}
 }
 
-// none reports whether no take of an id may be given back.
+// none reports whether an ID has no open tentative takes.
 func (t *tentative) none(id bucket.ID, now int64, span time.Duration) bool {
 	s := t.slot(id)
 	if s == nil {
@@ -68,7 +68,7 @@ func (t *tentative) none(id bucket.ID, now int64, span time.Duration) bool {
 	return s.now+s.before == 0
 }
 
-// turn goes on to the span of now.
+// turn advances s to the current span.
 func (s *tentativeSlot) turn(now int64, span time.Duration) {
 	switch at := now / int64(span); {
 	case at == s.span+1:

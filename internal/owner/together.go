@@ -6,15 +6,16 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Room is what TakeAll works with, kept from one call to the next. The zero Room has none.
+// Room is the memory that TakeAll uses, which can be reused for other calls. The zero Room is
+// empty.
 type Room struct {
 	parts   []bucket.Limit
 	takes   []bucket.Ask
-	wholes  []*bucket.Limit // of those takes that are judged by this region's holdings
+	wholes  []*bucket.Limit // limits of the takes that the holdings of this region judge, nil for other takes
 	answers []bucket.Result
 }
 
-// grow makes room for so many asks.
+// grow makes room for the given number of asks.
 func (r *Room) grow(asks int) {
 	if cap(r.takes) < asks {
 		asks = max(asks, 8)
@@ -22,14 +23,14 @@ func (r *Room) grow(asks int) {
 	}
 }
 
-// clear forgets what the limits were.
+// clear removes the references to limits.
 func (r *Room) clear() {
 	clear(r.takes[:cap(r.takes)])
 	clear(r.wholes[:cap(r.wholes)])
 	r.takes, r.wholes = r.takes[:0], r.wholes[:0]
 }
 
-// batch is the asks of one request that are taken together.
+// batch contains the asks of one request that are taken together.
 type batch struct {
 	room    Room
 	asks    []wire.Ask
@@ -37,7 +38,7 @@ type batch struct {
 	results []wire.Result
 }
 
-// answerTogether takes the asks of a request together, and appends the answer.
+// answerTogether takes the asks of a request together, and appends the response to dst.
 func (o *Owner) answerTogether(v *view.View, h wire.Header, request, dst []byte, now int64) ([]byte, error) {
 	b, steady := o.batches.Get().(*batch), o.clock.MonotonicAt(now)
 	defer o.batches.Put(b)
@@ -67,15 +68,15 @@ func (o *Owner) answerTogether(v *view.View, h wire.Header, request, dst []byte,
 // Prefetch loads the counts of checks that follow into the cache of the processor.
 func (o *Owner) Prefetch(ids []bucket.ID) { o.counts.Prefetch(ids) }
 
-// TakeTogether is TakeAll of a request with these flags.
+// TakeTogether is like TakeAll, for a request with the given flags.
 func (o *Owner) TakeTogether(v *view.View, as view.Standing, flags uint8, asks []wire.Ask, now int64, s *Room, results []wire.Result) {
 	o.begin(flags, asks, o.clock.MonotonicAt(now))
 	o.TakeAll(v, as, asks, now, s, results)
 	o.conclude(flags, asks, results)
 }
 
-// TakeAll takes on all of the counts that are held here, or on none, each
-// within the share that this node has.
+// TakeAll takes units from all of the given counts of this node or from none, each within the
+// share that this node has.
 func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int64, s *Room, results []wire.Result) {
 	s.grow(len(asks))
 	defer s.clear()
@@ -136,8 +137,8 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 	}
 }
 
-// begin counts asks that are about to be taken, if their request has FlagTentative. Who
-// asks several members has been answered by all, or gives up, within its Timeout.
+// begin counts asks as tentative before they are taken, if their request has FlagTentative. A
+// node that asks several members has received all responses, or gives up, within its Timeout.
 func (o *Owner) begin(flags uint8, asks []wire.Ask, now int64) {
 	if flags&wire.FlagTentative == 0 {
 		return
@@ -147,7 +148,7 @@ func (o *Owner) begin(flags uint8, asks []wire.Ask, now int64) {
 	}
 }
 
-// conclude counts those no more of which nothing was taken.
+// conclude concludes the asks of which no units were taken.
 func (o *Owner) conclude(flags uint8, asks []wire.Ask, results []wire.Result) {
 	if flags&wire.FlagTentative == 0 {
 		return
@@ -160,5 +161,5 @@ func (o *Owner) conclude(flags uint8, asks []wire.Ask, results []wire.Result) {
 	}
 }
 
-// Conclude ends the doubt about a tentative take of an id: it stands, or was given back.
+// Conclude ends a tentative take of an ID: the take was confirmed or refunded.
 func (o *Owner) Conclude(id bucket.ID) { o.tentative.conclude(id) }

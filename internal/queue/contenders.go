@@ -7,7 +7,8 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// mostContenders bounds one Contenders. A node that finds it full is served when there is room, in no order.
+// mostContenders is the maximum length of a Contenders. Further nodes are served when there
+// is room, in no order.
 const mostContenders = 1 << 12
 
 // Ticket names a contender: the queue of one node, or a hold.
@@ -18,8 +19,8 @@ type Contender struct {
 	Ticket  Ticket
 	Units   int64 // the number of units that wait; a contender without units is not recorded
 	Arrived int64 // the order of the contenders for a count
-	Due     int64 // contenders that arrived later wait for its next ask until then
-	Expires int64 // it is deleted then, unless it asks again before
+	Due     int64 // until this time, later contenders wait for the next ask of the contender
+	Expires int64 // the contender is deleted then, unless it asks again before
 }
 
 // Contenders records the nodes that wait for the counts of one shard, at the member that answers for these
@@ -37,7 +38,7 @@ func (c *Contenders) Len() int { return c.len }
 // Any reports whether a count has contenders.
 func (c *Contenders) Any(id bucket.ID) bool { return len(c.of[id]) > 0 }
 
-// Find returns the contender of a ticket, and reports whether there is one that has not expired.
+// Find returns the contender of a ticket, and reports whether it exists and has not expired.
 func (c *Contenders) Find(id bucket.ID, t Ticket, now int64) (Contender, bool) {
 	for _, o := range c.of[id] {
 		if o.Ticket == t && now < o.Expires {
@@ -87,8 +88,8 @@ func (c *Contenders) Leave(id bucket.ID, t Ticket) {
 	}
 }
 
-// Sweep visits at most n counts and deletes their expired contenders. Each call chooses other counts, because a
-// map has no order. It returns those counts that have no contenders left.
+// Sweep visits at most n counts and deletes their expired contenders. Each call chooses other
+// counts, because a map has no order. Sweep returns the counts without remaining contenders.
 func (c *Contenders) Sweep(n int, now int64) (empty []bucket.ID) {
 	for id := range c.of {
 		if n--; n < 0 {

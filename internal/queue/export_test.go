@@ -2,8 +2,8 @@ package queue
 
 import "github.com/weir-go/weir/internal/wire"
 
-// Placed returns the units of the waiters of an ask's queue that have a place, 0 while one of
-// them has none.
+// Placed returns the units of the waiters with a place in the queue of an ask. It returns 0
+// while a waiter has no place.
 func (l *Queues) Placed(a *wire.Ask) int64 {
 	s := l.shard(a.ID)
 	s.mu.Lock()

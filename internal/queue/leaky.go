@@ -18,14 +18,15 @@ import (
 // Tick is the least time between two notifications of the owner that waiters have left.
 const Tick = 20 * time.Millisecond
 
-// leaky is the part of a queue that waiters for units of a LeakyBucket need. The first waiter drives the
-// queue: it asks the owner for the units of the next waiters, and each waiter is served when its turn comes.
-// No unit is reserved for a single waiter. If one leaves, the others move up.
+// leaky is the part of a queue for units of a LeakyBucket. The first waiter drives the queue:
+// it asks the owner for the units of the next waiters, and each waiter is served when its
+// turn comes. No unit is reserved for a particular waiter. If a waiter leaves, later waiters
+// move up.
 type leaky struct {
-	name    string // of the limit, and
+	name    string // the name of the limit
 	limit   bucket.Limit
 	full    error         // the error of a waiter that finds no place
-	ticket  uint64        // names the queue to the owner
+	ticket  uint64        // identifies the queue for the owner
 	joins   *list.Element // the first waiter without a place; nil if there is none
 	total   int64         // units of all waiters
 	placed  int64         // units of the waiters that have a place
@@ -52,8 +53,8 @@ type outcome struct {
 	err error
 }
 
-// Wait waits for the turn of a's units, and returns what they were granted. With an error, which
-// is Full, Closed, or the context's, the result is a denial.
+// Wait waits for the turn of the units of a, and returns the result of their grant. If the
+// error is Full, Closed or the error of ctx, the result is a denial.
 func (l *Queues) Wait(ctx context.Context, a *wire.Ask) (r wire.Result, err error) {
 	w := &waiter{units: a.Units, first: make(chan struct{}, 1), served: make(chan outcome, 1)}
 	w.by, _ = ctx.Deadline()
@@ -154,7 +155,7 @@ func (l *Queues) drive(ctx context.Context, x *queue, w *waiter, a *wire.Ask) {
 		}
 		units, wait := x.next(now)
 		if wait <= 0 && l.askFor(ctx, x, a, units, now) {
-			wait = wire.MaxAskPause // until the response wakes it
+			wait = wire.MaxAskPause // until the response wakes the driver
 		} else if wait <= 0 {
 			wait = Tick // too much is under way
 		}
@@ -167,8 +168,8 @@ func (l *Queues) drive(ctx context.Context, x *queue, w *waiter, a *wire.Ask) {
 	}
 }
 
-// askFor asks the owner for units and for places. The response is applied to the queue even if its first
-// waiter has left. It reports false if the node has too many goroutines.
+// askFor asks the owner for units and for places. The response is applied to the queue even
+// if its first waiter has left. askFor returns false if the node has too many goroutines.
 func (l *Queues) askFor(ctx context.Context, x *queue, a *wire.Ask, units, now int64) bool {
 	asked, last, ctx := *a, x.waiters.Back().Value.(*waiter).arrived, context.WithoutCancel(ctx)
 	asked.Units, asked.Wait = units, x.request(now)
@@ -190,7 +191,8 @@ func (l *Queues) askFor(ctx context.Context, x *queue, a *wire.Ask, units, now i
 	return started
 }
 
-// await waits until the time is over or woken is signaled. It reports whether ctx or the node has ended.
+// await waits until the time is over or woken is signaled. The result reports whether ctx or
+// the node has ended.
 func (l *Queues) await(ctx context.Context, wait time.Duration, woken <-chan struct{}) (ended bool) {
 	select {
 	case <-time.After(wait):
@@ -207,7 +209,7 @@ func (l *Queues) await(ctx context.Context, wait time.Duration, woken <-chan str
 func (x *queue) end(w *waiter, o outcome) {
 	x.drop(w)
 	w.served <- o
-	env.Signal(w.first) // it may be driving the queue
+	env.Signal(w.first) // the waiter may be driving the queue
 }
 
 // refuse ends a waiter with an error. The owner may have counted the units of the waiter.
@@ -218,7 +220,8 @@ func (x *queue) refuse(w *waiter, r *wire.Result, why error) {
 	x.end(w, outcome{denial, why})
 }
 
-// serve ends the wait of the first waiters, as long as a grant covers their units and its time has come.
+// serve ends the wait of the first waiters, as long as a grant covers their units and the
+// time of the grant has come.
 func (x *queue) serve(now int64) {
 	for w := x.head(); w != nil && w.units <= x.granted && x.grants[0].at <= now; w = x.head() {
 		r := x.grants[0].r
@@ -242,7 +245,7 @@ func (x *queue) request(now int64) (q wire.Wait) {
 	q.Ticket = x.ticket
 	q.Waiting = uint32(min(max(0, x.total-x.granted), math.MaxUint32))
 	covered := x.granted
-	for e := x.waiters.Front(); e != nil; e = e.Next() { // at most as many as have grants, and one more
+	for e := x.waiters.Front(); e != nil; e = e.Next() { // at most the waiters with grants and the next waiter
 		w := e.Value.(*waiter)
 		if covered -= w.units; covered < 0 {
 			q.Age = time.Duration(now - w.arrived)
@@ -252,9 +255,9 @@ func (x *queue) request(now int64) (q wire.Wait) {
 	return q
 }
 
-// next returns the time until the next ask, and its units: those that the owner may serve within half of
-// QueueAhead, or until the response to the ask after this one. If a waiter has no place, the queue asks at
-// once.
+// next returns the time until the next ask, and its units: the units that the owner may serve
+// within half of QueueAhead, or until the response to the ask after this one. If a waiter has
+// no place, the queue asks at once.
 func (x *queue) next(now int64) (units int64, wait time.Duration) {
 	wait = wire.MaxAskPause
 	if x.asking {
@@ -335,8 +338,8 @@ func (x *queue) answered(units int64, r *wire.Result, sent, by, now int64) {
 	}
 }
 
-// service returns the time that the limit needs for units at its rate, rounded down. If the owner has a
-// share of the limit, the rate is that of the share.
+// service returns the time that the rate of the limit needs for units, rounded down. If the
+// owner has a share of the limit, the rate is that of the share.
 func (x *queue) service(r *wire.Result, units int64) time.Duration {
 	rate := x.limit.Rate
 	if whole := x.limit.Capacity(); r.Limit > 0 && r.Limit < whole {

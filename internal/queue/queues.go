@@ -1,12 +1,13 @@
-// Package queue has the waiters of LeakyBuckets and of holds, on both ends. Queues has the callers that wait
-// on this node, for each key. Contenders records the nodes that wait for the counts that this node answers for.
+// Package queue contains the waiters for LeakyBuckets and for holds, on both sides. Queues
+// has the callers that wait on this node, for each key. Contenders records the nodes that
+// wait for the counts that this node answers for.
 //
 // The following is true for both kinds of waiters:
 //
 //   - Waiters on one node have their turns in order of arrival. Only the first waiter of a key asks.
-//   - Nodes have their turns in order of arrival too. A node that does not ask in time delays no other.
+//   - Nodes have their turns in order of arrival too. A node that does not ask in time does not delay other nodes.
 //   - While nodes wait for a count, checks that do not wait are denied.
-//   - A waiter that leaves delays no other. The next waiter on the node has the turn at once, and the
+//   - A waiter that leaves does not delay other waiters. The next waiter on the node has the turn at once, and the
 //     member that answers for the count is notified.
 //   - A member that comes to answer for a count learns the waiting nodes from their next asks.
 //
@@ -14,7 +15,7 @@
 //
 //   - In the queue of a LeakyBucket, the first waiter asks ahead for the units of several waiters, and serves
 //     these at the rate (leaky.go). Nodes are in the order in which their first waiters arrived.
-//   - A waiter for a hold asks for its own hold, until it is granted (Turn). Nodes are in the order in
+//   - A waiter for a hold asks until its own hold is granted (Turn). Nodes are in the order in
 //     which they first asked for these holds, so that they take turns.
 package queue
 
@@ -31,34 +32,34 @@ import (
 // shards is the number of shards, each with a lock.
 const shards = 64
 
-// Config has the parts of a node that its Queues need.
+// Config contains the parts of a node that its Queues need.
 type Config struct {
 	Env    *env.Env
 	Checks env.Checks
-	// Full is the error of a waiter that has no place, and Closed that of a waiter at the end of the
-	// node.
+	// Full is the error of a waiter without a place. Closed is the error of a waiter when the
+	// node closes.
 	Full, Closed error
 }
 
-// Queues is the set of the queues of one node. Its methods are safe for concurrent use. The work under a lock
-// does not grow with the number of waiters.
+// Queues is the set of the queues of a node. All methods are safe for concurrent use. The
+// work under a lock does not grow with the number of waiters.
 type Queues struct {
 	cfg    Config
 	shards [shards]shard
 }
 
-// shard is a part of the queues, with a lock of its own.
+// shard is a part of the queues with its own lock.
 type shard struct {
 	mu sync.Mutex
 	of map[key]*queue
 }
 
-// key identifies a queue: the ID, and the numbers of a LeakyBucket. They are 0 for holds: an ID has one
-// queue of these, whatever its limit.
+// key identifies a queue: the ID, and the numbers of a LeakyBucket. The numbers are 0 for
+// holds, because an ID has a single queue for holds, whatever its limit is.
 type key struct{ hi, lo, numbers uint64 }
 
-// queue is the waiters of one key. The first waiter has the turn. The caller of a method must hold the lock
-// of the shard.
+// queue contains the waiters of one key. The first waiter has the turn. The caller of a
+// method must hold the lock of the shard.
 type queue struct {
 	shard   *shard
 	of      key
@@ -68,15 +69,15 @@ type queue struct {
 
 // waiter is a caller that waits for its turn.
 type waiter struct {
-	at    *list.Element // nil once it has left the queue
-	first chan struct{} // it has the turn; has room for one
+	at    *list.Element // nil once the waiter has left the queue
+	first chan struct{} // signals that the waiter has the turn; has room for one signal
 
-	// A waiter for a hold has none of these.
+	// A waiter for a hold does not use these fields.
 	units   int64
 	arrived int64
 	place   bool         // the owner has room for the units
-	by      time.Time    // the deadline; zero if there is none
-	served  chan outcome // has room for one
+	by      time.Time    // the deadline, or zero
+	served  chan outcome // has room for one outcome
 }
 
 // New returns Queues without waiters.
@@ -125,7 +126,7 @@ func (s *shard) enter(of key, w *waiter) *queue {
 	return x
 }
 
-// head is the first waiter, nil if there is none.
+// head returns the first waiter, or nil if the queue is empty.
 func (x *queue) head() *waiter {
 	if e := x.waiters.Front(); e != nil {
 		return e.Value.(*waiter)
@@ -139,7 +140,8 @@ func (x *queue) remove(w *waiter) {
 	w.at = nil
 }
 
-// passTurn gives the turn to the first waiter. If there is no waiter, it deletes the queue and reports so.
+// passTurn gives the turn to the first waiter. If there is no waiter, passTurn deletes the
+// queue and returns true.
 func (x *queue) passTurn() (deleted bool) {
 	if w := x.head(); w != nil {
 		env.Signal(w.first)

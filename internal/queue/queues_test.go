@@ -26,7 +26,7 @@ var (
 	errClosed = errors.New("closed")
 )
 
-// node is the queues of one node, and the owner that they ask.
+// node contains the queues of one node and the owner that they ask.
 type node struct {
 	*queue.Queues
 	env.Checks
@@ -36,7 +36,7 @@ type node struct {
 	asks  atomic.Int64
 }
 
-// newNode returns one that serves a unit each second, and has room for three.
+// newNode returns a node that serves a unit each second, and has room for three units.
 func newNode(t *testing.T) *node {
 	counts := bucket.NewStore(100, bucket.Salt{})
 	q := &node{env: env.Env{Clock: env.NewClock(nil)}, limit: bucket.Limit{Algorithm: bucket.LeakyBucket, Rate: 60, Per: time.Minute, Burst: 3}}
@@ -63,7 +63,7 @@ func (q *node) ask() *wire.Ask {
 	return &wire.Ask{ID: bucket.ID{Hi: 1}, Name: "queue", Limit: &q.limit, Units: 1}
 }
 
-// wait has a waiter wait, and returns what becomes of it.
+// wait starts a waiter, and returns a channel for the result.
 func (q *node) wait(ctx context.Context) <-chan error {
 	done := make(chan error, 1)
 	go func() {

@@ -95,7 +95,7 @@ func (k *Asker) Want(v *view.View, a *wire.Ask, t countsync.Time) {
 	if !a.Leases || k.leases.stops.Load() {
 		return
 	}
-	if left, over := k.leases.want(a, k.heat.asked(a.ID, t.Monotonic), t, k.timeout); over {
+	if left, over := k.leases.addWant(a, k.heat.recordAsk(a.ID, t.Monotonic), t, k.timeout); over {
 		k.giveBack(v, left)
 	}
 }
@@ -121,14 +121,14 @@ func (k *Asker) Run() {
 	sweep := func(sets *bitmap) (lives bool) {
 		t, wait := k.env.Time(), k.timeout
 		renew = renew[:0]
-		sets.all(func(set int) {
+		sets.forEach(func(set int) {
 			l.due.clear(set)
 			var more bool
 			renew, more = l.sweep(set, t, wait, renew)
 			lives = lives || more
 		})
 		v := k.env.View()
-		errands = l.returns(errands[:0])
+		errands = l.takeReturns(errands[:0])
 		k.errandsTo(errands, func(errands []leaseErrand) { k.giveBack(v, errands...) })
 		errands = errands[:0]
 		for i := range renew {
@@ -149,7 +149,7 @@ func (k *Asker) Run() {
 		case <-tick.C:
 			if !sweep(&l.live) {
 				l.awake.Store(false)
-				l.live.all(func(int) { env.Signal(l.wake) }) // sets that were added since the sweep
+				l.live.forEach(func(int) { env.Signal(l.wake) }) // sets that were added since the sweep
 				continue
 			}
 			tick.Reset(sweepEvery)

@@ -39,9 +39,9 @@ const (
 // of its last ask in 16 bits, and its weight at that time in 28 bits.
 type heatSet [heatWays]atomic.Uint64
 
-// asked counts an ask, and returns the number of asks of the ID per second, or zero if the ID
+// recordAsk counts an ask, and returns the number of asks of the ID per second, or zero if the ID
 // is not hot.
-func (h *heat) asked(id bucket.ID, steady int64) (pace float64) {
+func (h *heat) recordAsk(id bucket.ID, steady int64) (pace float64) {
 	sets := h.sets.Load()
 	if sets == nil {
 		h.sets.CompareAndSwap(nil, new([heatSets]heatSet))
@@ -53,7 +53,7 @@ func (h *heat) asked(id bucket.ID, steady int64) (pace float64) {
 	least := uint64(heatMost + 1)
 	for i := range set {
 		c := set[i].Load()
-		weight := weighs(c, now)
+		weight := currentWeight(c, now)
 		if c>>44 == tag && c != 0 {
 			weight = min(weight+heatUnit, heatMost)
 			set[i].Store(tag<<44 | now<<28 | weight)
@@ -74,9 +74,9 @@ func (h *heat) asked(id bucket.ID, steady int64) (pace float64) {
 	return 0
 }
 
-// weighs returns the current weight of c. It falls exponentially from one half-life to the
+// currentWeight returns the current weight of c. It falls exponentially from one half-life to the
 // next, and linearly within each.
-func weighs(c, now uint64) uint64 {
+func currentWeight(c, now uint64) uint64 {
 	ticks := (now - c>>28) & 0xffff
 	halves := ticks / heatHalf
 	if halves > 28 {

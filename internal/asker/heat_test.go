@@ -12,7 +12,7 @@ import (
 
 func someID(rng *rand.Rand) bucket.ID { return bucket.ID{Hi: rng.Uint64(), Lo: rng.Uint64()} }
 
-func TestAKeyIsHotOnceItIsAskedForOften(t *testing.T) {
+func TestFrequentKeyIsHot(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		every time.Duration
@@ -22,16 +22,16 @@ func TestAKeyIsHotOnceItIsAskedForOften(t *testing.T) {
 		{"five asks at once", 0, 5, 0},
 		{"six asks at once", 0, 6, 3},
 		{"an ask a second, for a minute", time.Second, 60, 0},
-		{"two a second", time.Second / 2, 120, 0},
-		{"six a second", time.Second / 6, 360, 6},
-		{"a hundred a second", time.Second / 100, 1000, 100},
-		{"ten thousand a second", time.Second / 10_000, 100_000, 10_000},
+		{"two asks a second", time.Second / 2, 120, 0},
+		{"six asks a second", time.Second / 6, 360, 6},
+		{"a hundred asks a second", time.Second / 100, 1000, 100},
+		{"ten thousand asks a second", time.Second / 10_000, 100_000, 10_000},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var h heat
 			id, now, pace := bucket.ID{Hi: 1 << 60, Lo: 2}, int64(time.Hour), 0.0
 			for range test.asks {
-				pace = h.asked(id, now)
+				pace = h.recordAsk(id, now)
 				now += int64(test.every)
 			}
 			require.InDelta(t, test.pace, pace, test.pace/4+0.1)
@@ -39,7 +39,7 @@ func TestAKeyIsHotOnceItIsAskedForOften(t *testing.T) {
 	}
 }
 
-func TestAFloodOfKeysHidesNoHotOne(t *testing.T) {
+func TestFloodOfKeysHidesNoHotKey(t *testing.T) {
 	var h heat
 	rng := rand.New(rand.NewPCG(1, 2))
 	hot, now := make([]bucket.ID, 1000), int64(time.Hour)
@@ -50,12 +50,12 @@ func TestAFloodOfKeysHidesNoHotOne(t *testing.T) {
 	for i := range 400_000 { // within four seconds: each hot key 25 times a second, and three times as many keys that occur once
 		now += int64(10 * time.Microsecond)
 		if i%4 > 0 {
-			if h.asked(someID(rng), now) > 0 {
+			if h.recordAsk(someID(rng), now) > 0 {
 				floods++
 			}
 			continue
 		}
-		pace := h.asked(hot[i/4%len(hot)], now)
+		pace := h.recordAsk(hot[i/4%len(hot)], now)
 		if i > 200_000 {
 			asks++
 			if pace > 0 {
@@ -63,17 +63,17 @@ func TestAFloodOfKeysHidesNoHotOne(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d asks of hot keys are known to be so, and %d of 300,000 others", found, asks, floods)
+	t.Logf("%d of %d asks of hot keys and %d of 300,000 other asks are hot", found, asks, floods)
 	require.Greater(t, found, asks*95/100)
 	require.Less(t, floods, 300)
 }
 
-func TestAColdKeyAllocatesNothing(t *testing.T) {
+func TestColdKeyAllocatesNothing(t *testing.T) {
 	var h heat
 	var i uint64
-	h.asked(bucket.ID{}, 1)
+	h.recordAsk(bucket.ID{}, 1)
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		i++
-		h.asked(bucket.ID{Hi: i << 40, Lo: i}, int64(time.Hour))
+		h.recordAsk(bucket.ID{Hi: i << 40, Lo: i}, int64(time.Hour))
 	}))
 }

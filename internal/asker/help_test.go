@@ -9,8 +9,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// remembering returns the pushbacks of a node after a first take.
-func remembering() *pushbacks {
+// newPushbacks returns the pushbacks of a node after a first take.
+func newPushbacks() *pushbacks {
 	p := &pushbacks{number: neverReset}
 	p.sets.Store(new([pushbackSets]pushbackSet))
 	return p
@@ -35,12 +35,12 @@ var resets = map[string]struct {
 	valid       bool
 	back        int // leases that the node returns at once
 }{
-	"of a count that was never reset":               {owner.NoReset, owner.NoReset, owner.NoReset, true, 0},
-	"reset since, as both know":                     {owner.NoReset, owner.NoReset, 7, false, 0},
-	"by an owner that does not know of a reset":     {owner.NoReset, 7, 7, false, 1},
-	"by an owner that knows of an earlier one":      {6, 7, 7, false, 1},
-	"of the count since the reset":                  {7, 7, 7, true, 0},
-	"by an owner that has heard of the reset first": {7, owner.NoReset, 7, true, 0},
-	"by an owner that has heard of the next first":  {8, 7, 8, true, 0},
-	"before the one after the next":                 {8, 7, 9, false, 0},
+	"no reset":                                 {owner.NoReset, owner.NoReset, owner.NoReset, true, 0},
+	"later reset that both know of":            {owner.NoReset, owner.NoReset, 7, false, 0},
+	"reset that the owner does not know of":    {owner.NoReset, 7, 7, false, 1},
+	"owner that knows of an earlier reset":     {6, 7, 7, false, 1},
+	"result after the reset":                   {7, 7, 7, true, 0},
+	"owner that knows of the reset first":      {7, owner.NoReset, 7, true, 0},
+	"owner that knows of the next reset first": {8, 7, 8, true, 0},
+	"result before a later reset":              {8, 7, 9, false, 0},
 }

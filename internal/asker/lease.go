@@ -83,42 +83,42 @@ type leaseErrand struct {
 
 type leaseSet struct {
 	// until is the end of the last lease in the set, as in pushbackSet.
-	until atomic.Int64 // by the monotonic clock
-	mu    sync.Mutex
-	of    [leaseWays]lease
+	until   atomic.Int64 // by the monotonic clock
+	mu      sync.Mutex
+	entries [leaseWays]lease
 }
 
 // lease is the lease of one key, for one set of numbers. A lease without units records a key
 // that had a lease, or for which a lease is requested.
 type lease struct {
-	ask     wire.Ask   // the ask that was granted the lease, with a reference to its units in Spent
-	lent    wire.Lease // as granted
-	numbers uint64     // hash of the numbers of its limit
-	owner   uint64     // hash of the name of the lender
-	rest    int64      // unspent units
-	sent    countsync.Time
-	pace    float64 // last measured number of units spent per second
-	used    int64   // time of the last use, by the monotonic clock
-	again   int64   // when the owner may be asked again: until then, a request is under way or was refused
-	hurries bool    // more than half of the units are spent, or the last request was refused
+	ask        wire.Ask   // the ask that was granted the lease, with a reference to its units in Spent
+	lent       wire.Lease // as granted
+	numbers    uint64     // hash of the numbers of its limit
+	owner      uint64     // hash of the name of the lender
+	rest       int64      // unspent units
+	sent       countsync.Time
+	pace       float64 // last measured number of units spent per second
+	used       int64   // time of the last use, by the monotonic clock
+	askAgainAt int64   // when the owner may be asked again: until then, a request is under way or was refused
+	hurries    bool    // more than half of the units are spent, or the last request was refused
 
 	limit, remaining int64 // as in the result of the owner
 	reset            time.Duration
 }
 
-func (e *lease) is(a *wire.Ask) bool {
+func (e *lease) matches(a *wire.Ask) bool {
 	return e.ask.ID == a.ID && (e.ask.Limit == a.Limit || e.ask.Limit != nil && e.numbers == wire.NumbersHash(a.Limit))
 }
 
-// past returns the time since the lease was requested.
-func (e *lease) past(t countsync.Time) time.Duration {
+// age returns the time since the lease was requested.
+func (e *lease) age(t countsync.Time) time.Duration {
 	return time.Duration(max(t.Monotonic-e.sent.Monotonic, t.Now-e.sent.Now))
 }
 
 func (e *lease) term() time.Duration { return time.Duration(e.lent.Term) * time.Millisecond }
 
-// ends returns the latest time at which the lease ends, by the monotonic clock.
-func (e *lease) ends() int64 { return e.sent.Monotonic + int64(e.term()) }
+// endTime returns the latest time at which the lease ends, by the monotonic clock.
+func (e *lease) endTime() int64 { return e.sent.Monotonic + int64(e.term()) }
 
 // spend reports whether a lease admits a take, and sets the result.
 func (l *leases) spend(a *wire.Ask, t countsync.Time, r *wire.Result) (spent bool) {
@@ -132,25 +132,25 @@ func (l *leases) spend(a *wire.Ask, t countsync.Time, r *wire.Result) (spent boo
 	}
 	hurries := false
 	s.mu.Lock()
-	for i := range s.of {
-		e := &s.of[i]
-		if e.ask.ID != a.ID || e.rest < a.Units || !e.is(a) {
+	for i := range s.entries {
+		e := &s.entries[i]
+		if e.ask.ID != a.ID || e.rest < a.Units || !e.matches(a) {
 			continue
 		}
-		past := e.past(t)
-		if past >= e.term() {
+		age := e.age(t)
+		if age >= e.term() {
 			continue
 		}
 		e.rest -= a.Units
 		e.used = t.Monotonic
-		if 2*e.rest < int64(e.lent.Units) && !e.hurries && t.Monotonic >= e.again {
+		if 2*e.rest < int64(e.lent.Units) && !e.hurries && t.Monotonic >= e.askAgainAt {
 			e.hurries, hurries = true, true
 		}
 		r.Allowed = true
 		r.Limit = e.limit
 		r.Remaining = e.remaining + e.rest
 		r.RetryAfter = 0
-		r.ResetAfter = max(1, e.reset-past)
+		r.ResetAfter = max(1, e.reset-age)
 		r.Receipt = 0
 		r.Source = wire.Leased
 		spent = true
@@ -179,19 +179,19 @@ func (l *leases) refund(a *wire.Ask, t countsync.Time) (done bool, left leaseErr
 	switch {
 	case e == nil || e.lent.Units == 0:
 		return false, left, false
-	case e.past(t) < e.term() && int64(e.lent.Units)-e.rest >= a.Units:
+	case e.age(t) < e.term() && int64(e.lent.Units)-e.rest >= a.Units:
 		e.rest += a.Units
 		return true, left, false
 	}
 	return false, e.close(t), true
 }
 
-// want adds a request for a lease to a take that will be sent, if its key is hot. pace is the
+// addWant adds a request for a lease to a take that will be sent, if its key is hot. pace is the
 // number of asks per second that are sent to other members. The pace at which the last lease
 // was spent counts as well. If there is a lease that has expired or has too few units for the
 // take, it ends: left contains its unspent units, which must be returned before the owner is
 // asked.
-func (l *leases) want(a *wire.Ask, pace float64, t countsync.Time, wait time.Duration) (left leaseErrand, over bool) {
+func (l *leases) addWant(a *wire.Ask, pace float64, t countsync.Time, wait time.Duration) (left leaseErrand, over bool) {
 	s := l.set(a.ID)
 	if s == nil {
 		if pace == 0 {
@@ -213,9 +213,9 @@ func (l *leases) want(a *wire.Ask, pace float64, t countsync.Time, wait time.Dur
 		pace = max(pace, e.pace)
 	}
 	e.used = t.Monotonic
-	if pace > 0 && t.Monotonic >= e.again {
-		e.again = t.Monotonic + int64(wait)
-		a.Take.Want = wanted(pace)
+	if pace > 0 && t.Monotonic >= e.askAgainAt {
+		e.askAgainAt = t.Monotonic + int64(wait)
+		a.Take.Want = wantFor(pace)
 	}
 	return left, over
 }
@@ -224,9 +224,9 @@ func (l *leases) want(a *wire.Ask, pace float64, t countsync.Time, wait time.Dur
 // replaces the entry without units that was used least recently. It returns nil if all
 // entries are leases.
 func (s *leaseSet) find(a *wire.Ask, make bool) (found *lease) {
-	for i := range s.of {
-		e := &s.of[i]
-		if e.is(a) {
+	for i := range s.entries {
+		e := &s.entries[i]
+		if e.matches(a) {
 			return e
 		}
 		if make && e.lent.Units == 0 && (found == nil || e.used < found.used) {
@@ -239,8 +239,8 @@ func (s *leaseSet) find(a *wire.Ask, make bool) (found *lease) {
 	return found
 }
 
-// wanted returns the lease to request for the given number of units per second.
-func wanted(pace float64) wire.Want {
+// wantFor returns the lease to request for the given number of units per second.
+func wantFor(pace float64) wire.Want {
 	term := min(max(time.Duration(leaseAsks/pace*float64(time.Second)), shortestLease), wire.LongestLease)
 	units := math.Ceil(pace*term.Seconds()*5/4) + 1
 	return wire.Want{Units: uint32(min(units, math.MaxUint32)), Term: uint16(term / time.Millisecond)}
@@ -258,8 +258,8 @@ func (e *lease) close(t countsync.Time) (left leaseErrand) {
 
 // measure updates the pace at which the lease is spent.
 func (e *lease) measure(t countsync.Time) {
-	past := max(min(e.past(t), e.term()), time.Millisecond)
-	pace := float64(int64(e.lent.Units)-e.rest) / past.Seconds()
+	elapsed := max(min(e.age(t), e.term()), time.Millisecond)
+	pace := float64(int64(e.lent.Units)-e.rest) / elapsed.Seconds()
 	e.pace = max(pace, (e.pace+pace)/2)
 }
 
@@ -275,7 +275,7 @@ func (l *leases) learn(a *wire.Ask, r *wire.Result, owner uint64, sent, t counts
 	e := s.find(a, false)
 	switch {
 	case r.Lease.Units == 0 && e != nil:
-		e.again, e.hurries = t.Monotonic+int64(refusedFor), true
+		e.askAgainAt, e.hurries = t.Monotonic+int64(refusedFor), true
 		return
 	case r.Lease.Units == 0:
 		return
@@ -290,9 +290,9 @@ func (l *leases) learn(a *wire.Ask, r *wire.Result, owner uint64, sent, t counts
 	e.ask, e.owner, e.sent = a.Taken(r), owner, sent
 	e.lent, e.rest = r.Lease, int64(r.Lease.Units)
 	e.limit, e.remaining, e.reset = r.Limit, r.Remaining, r.ResetAfter
-	e.again, e.hurries = 0, false
-	if e.ends() > s.until.Load() {
-		s.until.Store(e.ends())
+	e.askAgainAt, e.hurries = 0, false
+	if e.endTime() > s.until.Load() {
+		s.until.Store(e.endTime())
 	}
 	l.live.set(int(a.ID.Lo % leaseSets))
 	if !l.awake.Load() {
@@ -310,8 +310,8 @@ func (l *leases) giveBack(left leaseErrand) {
 	}
 }
 
-// returns appends the leases that are to be returned, and removes them from the list.
-func (l *leases) returns(all []leaseErrand) []leaseErrand {
+// takeReturns appends the leases that are to be returned, and removes them from the list.
+func (l *leases) takeReturns(all []leaseErrand) []leaseErrand {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all = append(all, l.back...)
@@ -330,8 +330,8 @@ func (l *leases) end(id bucket.ID, number uint64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.of {
-		if e := &s.of[i]; e.ask.ID == id && e.ask.Spent.ResetNumber < number {
+	for i := range s.entries {
+		if e := &s.entries[i]; e.ask.ID == id && e.ask.Spent.ResetNumber < number {
 			*e = lease{}
 		}
 	}
@@ -343,22 +343,22 @@ func (l *leases) sweep(set int, t countsync.Time, wait time.Duration, renew []wi
 	s := &l.sets.Load()[set]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.of {
-		e := &s.of[i]
+	for i := range s.entries {
+		e := &s.entries[i]
 		if e.lent.Units == 0 {
 			continue
 		}
-		past, term := e.past(t), e.term()
+		age, term := e.age(t), e.term()
 		if l.stops.Load() {
-			past = term
-		} else if (e.hurries || past >= term*2/3) && t.Monotonic >= e.again && e.rest < int64(e.lent.Units) {
+			age = term
+		} else if (e.hurries || age >= term*2/3) && t.Monotonic >= e.askAgainAt && e.rest < int64(e.lent.Units) {
 			e.measure(t)
 			a := e.ask
-			a.Units, a.Take = 0, wire.Take{Sent: t.Monotonic, Want: wanted(e.pace)} // Late uses Sent
-			e.again = t.Monotonic + int64(wait)
+			a.Units, a.Take = 0, wire.Take{Sent: t.Monotonic, Want: wantFor(e.pace)} // Late uses Sent
+			e.askAgainAt = t.Monotonic + int64(wait)
 			renew = append(renew, a)
 		}
-		if past >= term {
+		if age >= term {
 			l.giveBack(e.close(t))
 			continue
 		}
@@ -385,8 +385,8 @@ func (b *bitmap) set(i int) { b[i/64].Or(1 << (i % 64)) }
 
 func (b *bitmap) clear(i int) { b[i/64].And(^(uint64(1) << (i % 64))) }
 
-// all calls f for each number in the bitmap.
-func (b *bitmap) all(f func(i int)) {
+// forEach calls f for each number in the bitmap.
+func (b *bitmap) forEach(f func(i int)) {
 	for word := range b {
 		for w := b[word].Load(); w != 0; w &= w - 1 {
 			f(word*64 + bits.TrailingZeros64(w))
@@ -406,8 +406,8 @@ func (l *leases) heldUnits(t countsync.Time) (units int) {
 			continue
 		}
 		s.mu.Lock()
-		for j := range s.of {
-			if e := &s.of[j]; e.lent.Units > 0 && e.past(t) < e.term() {
+		for j := range s.entries {
+			if e := &s.entries[j]; e.lent.Units > 0 && e.age(t) < e.term() {
 				units += int(e.rest)
 			}
 		}
@@ -419,7 +419,7 @@ func (l *leases) heldUnits(t countsync.Time) (units int) {
 // stop returns all leases. After that, no leases are requested.
 func (l *leases) stop() {
 	l.stops.Store(true)
-	l.live.all(func(set int) {
+	l.live.forEach(func(set int) {
 		l.due.set(set)
 		env.Signal(l.wake)
 	})

@@ -19,7 +19,7 @@ import (
 
 // Takes, renewals and returns overtake each other and are delayed. The owner must always know
 // of at least the units that may be spent of leases.
-func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
+func TestOwnerKnowsAllLentUnits(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1000, Per: time.Hour}
@@ -92,7 +92,7 @@ func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
 					spent += a.Units
 					break
 				}
-				left, over := l.want(&a, rapid.SampledFrom([]float64{0, 10, 100, 1000}).Draw(t, "pace"), instant(now), time.Second)
+				left, over := l.addWant(&a, rapid.SampledFrom([]float64{0, 10, 100, 1000}).Draw(t, "pace"), instant(now), time.Second)
 				if over {
 					giveBack(node, left)
 				}
@@ -110,7 +110,7 @@ func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
 					break
 				}
 				renew, _ := l.sweep(int(id.Lo), instant(now), time.Second, nil)
-				for _, left := range l.returns(nil) {
+				for _, left := range l.takeReturns(nil) {
 					giveBack(node, left)
 				}
 				for _, a := range renew {
@@ -120,17 +120,17 @@ func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
 			var unspent int64
 			for _, l := range nodes {
 				if s := l.set(id); s != nil {
-					for i := range s.of {
-						if e := &s.of[i]; e.past(instant(now)) < e.term() {
+					for i := range s.entries {
+						if e := &s.entries[i]; e.age(instant(now)) < e.term() {
 							unspent += e.rest
 						}
 					}
 				}
 			}
 			used, _, _ := counts.Used(id, now)
-			require.GreaterOrEqual(t, used, spent+unspent, "all that may be spent counts")
+			require.GreaterOrEqual(t, used, spent+unspent, "all units that may be spent count")
 			lent := lender.LentUnits(now)
-			require.GreaterOrEqual(t, int64(lent), unspent, "and is known to be lent")
+			require.GreaterOrEqual(t, int64(lent), unspent, "all unspent units are known to be lent")
 		}
 	})
 }

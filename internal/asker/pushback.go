@@ -55,9 +55,9 @@ type pushbackSet struct {
 	mu sync.Mutex
 	// ended is the time at which units of an ID in this set were last refunded. The result of
 	// a take that was sent before may not include the refund.
-	ended int64 // by the monotonic clock
-	of    [pushbackWays]pushback
-	_     [16]byte
+	ended   int64 // by the monotonic clock
+	entries [pushbackWays]pushback
+	_       [16]byte
 }
 
 // pushback is one denial. An ID has several denials if asks for fewer units were denied after
@@ -72,16 +72,16 @@ type pushback struct {
 	resetNumber      uint64 // as in the result of the owner
 }
 
-// past returns the time since the take was sent.
-func (p *pushback) past(t countsync.Time) time.Duration {
+// age returns the time since the take was sent.
+func (p *pushback) age(t countsync.Time) time.Duration {
 	return time.Duration(max(t.Monotonic-p.sent.Monotonic, t.Now-p.sent.Now))
 }
 
-// lasts returns how long p denies, from the time at which the take was sent.
-func (p *pushback) lasts() time.Duration { return min(p.retry, pushbackFor) }
+// duration returns how long p denies, from the time at which the take was sent.
+func (p *pushback) duration() time.Duration { return min(p.retry, pushbackFor) }
 
-// ends returns the latest time at which p ends, by the monotonic clock.
-func (p *pushback) ends() int64 { return p.sent.Monotonic + int64(p.lasts()) }
+// endTime returns the latest time at which p ends, by the monotonic clock.
+func (p *pushback) endTime() int64 { return p.sent.Monotonic + int64(p.duration()) }
 
 // deny reports whether a cached denial denies a take, and sets the result. If there are
 // several denials, the longest applies, which is the denial of the most units. For more units
@@ -96,21 +96,21 @@ func (p *pushbacks) deny(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 	s := p.set(a.ID)
 	s.mu.Lock()
 	denied, least := false, time.Duration(0)
-	for i := range s.of {
-		b := &s.of[i]
+	for i := range s.entries {
+		b := &s.entries[i]
 		if b.id != a.ID || b.units > a.Units || b.numbers != wire.NumbersHash(a.Limit) {
 			continue
 		}
-		past := b.past(t)
-		if past >= b.lasts() || b.retry-past <= least {
+		age := b.age(t)
+		if age >= b.duration() || b.retry-age <= least {
 			continue
 		}
-		denied, least = true, b.retry-past
+		denied, least = true, b.retry-age
 		r.Allowed = false
 		r.Limit = b.limit
 		r.Remaining = b.remaining
 		r.RetryAfter = least
-		r.ResetAfter = b.reset - past
+		r.ResetAfter = b.reset - age
 		r.Receipt = 0
 		r.Source = wire.Pushback
 	}
@@ -134,19 +134,19 @@ func (p *pushbacks) learn(a *wire.Ask, r *wire.Result, sent countsync.Time) {
 		return
 	}
 	at := 0
-	for i := range s.of {
-		o := &s.of[i]
+	for i := range s.entries {
+		o := &s.entries[i]
 		if o.id == b.id && o.numbers == b.numbers && o.units == b.units {
 			at = i
 			break
 		}
-		if o.ends() < s.of[at].ends() {
+		if o.endTime() < s.entries[at].endTime() {
 			at = i
 		}
 	}
-	s.of[at] = b
-	if until := &p.until[a.ID.Lo%pushbackSets]; b.ends() > until.Load() {
-		until.Store(b.ends())
+	s.entries[at] = b
+	if until := &p.until[a.ID.Lo%pushbackSets]; b.endTime() > until.Load() {
+		until.Store(b.endTime())
 	}
 }
 
@@ -178,8 +178,8 @@ func (p *pushbacks) reset(id bucket.ID, number uint64) {
 // forget forgets the denials of an ID from before the reset with the given number. The caller
 // must hold mu.
 func (s *pushbackSet) forget(id bucket.ID, number uint64) {
-	for i := range s.of {
-		if b := &s.of[i]; b.id == id && b.resetNumber < number {
+	for i := range s.entries {
+		if b := &s.entries[i]; b.id == id && b.resetNumber < number {
 			*b = pushback{}
 		}
 	}

@@ -18,7 +18,7 @@ var tenAMinute = bucket.Limit{Rate: 10, Per: time.Minute}
 
 // All messages take the same time here, and each ask is made with and without pushbacks at
 // the same moments.
-func TestAPushbackEndsToTheNanosecond(t *testing.T) {
+func TestPushbackEndsToTheNanosecond(t *testing.T) {
 	const way = 100 * time.Microsecond
 	rapid.Check(t, func(t *rapid.T) {
 		l := bucket.Limit{
@@ -26,7 +26,7 @@ func TestAPushbackEndsToTheNanosecond(t *testing.T) {
 			Rate:      rapid.Int64Range(1, 6).Draw(t, "rate"),
 			Per:       time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(3*time.Second)).Draw(t, "per")),
 		}
-		nodes := []*pushbacks{remembering(), remembering()}
+		nodes := []*pushbacks{newPushbacks(), newPushbacks()}
 		with, without := bucket.NewStore(10, bucket.Salt{}), bucket.NewStore(10, bucket.Salt{})
 		id := bucket.ID{Hi: 1, Lo: 2}
 		now, again := int64(time.Hour), []int64{0}
@@ -58,15 +58,15 @@ func TestAPushbackEndsToTheNanosecond(t *testing.T) {
 	})
 }
 
-func TestAPushbackIsOfTheSameNumbersAndAsManyUnits(t *testing.T) {
+func TestPushbackNeedsSameNumbersAndEnoughUnits(t *testing.T) {
 	l := bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 10, Per: time.Minute, Burst: 5, Version: 3}
 	a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: &l, Units: 4}
-	p := remembering()
+	p := newPushbacks()
 	p.learn(&a, denial(3*time.Second), instant(1000))
 	r := wire.Result{Result: bucket.Result{Allowed: true, Receipt: 7}}
 	require.True(t, p.deny(&a, instant(2000), &r))
 	require.Equal(t, wire.Result{Result: bucket.Result{Limit: 10, Remaining: 2, RetryAfter: 3*time.Second - 1000, ResetAfter: 6*time.Second - 1000}, Source: wire.Pushback}, r)
-	for what, edit := range map[string]func(l *bucket.Limit){
+	for field, edit := range map[string]func(l *bucket.Limit){
 		"Algorithm": func(l *bucket.Limit) { l.Algorithm = bucket.LeakyBucket },
 		"Rate":      func(l *bucket.Limit) { l.Rate++ },
 		"Per":       func(l *bucket.Limit) { l.Per++ },
@@ -77,7 +77,7 @@ func TestAPushbackIsOfTheSameNumbersAndAsManyUnits(t *testing.T) {
 		other, numbers := a, l
 		edit(&numbers)
 		other.Limit = &numbers
-		require.False(t, p.deny(&other, instant(2000), &r), what)
+		require.False(t, p.deny(&other, instant(2000), &r), field)
 	}
 	other := a
 	other.ID.Hi++
@@ -89,60 +89,60 @@ func TestAPushbackIsOfTheSameNumbersAndAsManyUnits(t *testing.T) {
 	require.True(t, p.deny(&other, instant(3000), &r))
 	require.Equal(t, time.Second/2-1000, r.RetryAfter)
 	require.True(t, p.deny(&a, instant(3000), &r))
-	require.Equal(t, 3*time.Second-2000, r.RetryAfter, "of both that for more units")
+	require.Equal(t, 3*time.Second-2000, r.RetryAfter, "the denial of more units applies")
 	other.Units = 5
 	require.True(t, p.deny(&other, instant(3000), &r))
 	require.Equal(t, 3*time.Second-2000, r.RetryAfter)
 }
 
-func TestAPushbackLastsASecondAtMostWhateverTheClockDoes(t *testing.T) {
+func TestPushbackLastsAtMostASecondByAnyClock(t *testing.T) {
 	a, sent := wire.Ask{ID: bucket.ID{Lo: 9}, Limit: &tenAMinute, Units: 1}, countsync.Time{Now: 1e9, Monotonic: 5e9}
 	for _, c := range []struct {
-		what           string
+		name           string
 		retry          time.Duration
 		now, monotonic time.Duration // time since the take was sent
 		denies         bool
 		left           time.Duration
 	}{
 		{"at once", time.Hour, 0, 0, true, time.Hour},
-		{"just before the second is over", time.Hour, time.Second - 1, time.Second - 1, true, time.Hour - time.Second + 1},
+		{"just before the end of the second", time.Hour, time.Second - 1, time.Second - 1, true, time.Hour - time.Second + 1},
 		{"after a second", time.Hour, time.Second, time.Second, false, 0},
-		{"a unit is there sooner", 100, 99, 99, true, 1},
-		{"and now", 100, 100, 100, false, 0},
+		{"a unit is available sooner", 100, 99, 99, true, 1},
+		{"the unit is available", 100, 100, 100, false, 0},
 		{"the clock steps back", time.Hour, -time.Hour, time.Second, false, 0},
-		{"the clock steps on", time.Hour, time.Second, 1, false, 0},
-		{"the clock stands", 500, 0, 400, true, 100},
+		{"the clock steps forward", time.Hour, time.Second, 1, false, 0},
+		{"the clock stops", 500, 0, 400, true, 100},
 		{"never", math.MaxInt64, time.Second - 1, 0, true, math.MaxInt64 - time.Second + 1},
 	} {
-		p, r := remembering(), wire.Result{}
+		p, r := newPushbacks(), wire.Result{}
 		p.learn(&a, denial(c.retry), sent)
 		got := p.deny(&a, countsync.Time{Now: sent.Now + int64(c.now), Monotonic: sent.Monotonic + int64(c.monotonic)}, &r)
-		require.Equal(t, c.denies, got, c.what)
-		require.Equal(t, c.left, r.RetryAfter, c.what)
+		require.Equal(t, c.denies, got, c.name)
+		require.Equal(t, c.left, r.RetryAfter, c.name)
 	}
 }
 
-func TestAnAnswerUnderWayWhenUnitsAreGivenBackIsNotRemembered(t *testing.T) {
+func TestDenialInTransitDuringRefundIsNotCached(t *testing.T) {
 	a, r := wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &tenAMinute, Units: 1}, wire.Result{}
-	p := remembering()
+	p := newPushbacks()
 	p.learn(&a, denial(time.Hour), instant(100))
 	neighbour := a
 	neighbour.ID.Hi++
 	p.learn(&neighbour, denial(time.Hour), instant(100))
 	p.end(a.ID, 200)
 	require.False(t, p.deny(&a, instant(210), &r))
-	require.True(t, p.deny(&neighbour, instant(210), &r), "other keys go on")
+	require.True(t, p.deny(&neighbour, instant(210), &r), "other keys are not affected")
 	p.learn(&a, denial(time.Hour), instant(150))
-	require.False(t, p.deny(&a, instant(220), &r), "it was sent before")
+	require.False(t, p.deny(&a, instant(220), &r), "the take was sent before the refund")
 	p.learn(&a, denial(time.Hour), instant(201))
 	require.True(t, p.deny(&a, instant(230), &r))
 }
 
-func TestADenialIsRememberedForAsLongAsNoLaterResetIsKnown(t *testing.T) {
+func TestLaterResetEndsAPushback(t *testing.T) {
 	a := wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &tenAMinute, Units: 1}
 	for name, c := range resets {
 		t.Run(name, func(t *testing.T) {
-			p, known := remembering(), c.before
+			p, known := newPushbacks(), c.before
 			p.number = func(bucket.ID, int64) uint64 { return known }
 			r := denial(time.Hour)
 			r.ResetNumber = c.owner
@@ -155,8 +155,8 @@ func TestADenialIsRememberedForAsLongAsNoLaterResetIsKnown(t *testing.T) {
 	}
 }
 
-func TestWhereASetIsFullTheSoonestToEndIsForgotten(t *testing.T) {
-	p, r := remembering(), wire.Result{}
+func TestFullSetReplacesPushbackThatEndsFirst(t *testing.T) {
+	p, r := newPushbacks(), wire.Result{}
 	of := func(i int) *wire.Ask {
 		return &wire.Ask{ID: bucket.ID{Hi: uint64(i), Lo: 77}, Limit: &tenAMinute, Units: 1}
 	}
@@ -172,15 +172,15 @@ func TestWhereASetIsFullTheSoonestToEndIsForgotten(t *testing.T) {
 	require.False(t, p.deny(of(10), instant(1020), &r))
 	p.learn(of(11), denial(300), instant(1200))
 	require.True(t, p.deny(of(11), instant(1200), &r))
-	require.Equal(t, time.Duration(300), r.RetryAfter, "a key is there once for the same ask")
+	require.Equal(t, time.Duration(300), r.RetryAfter, "a key has one entry for the same ask")
 }
 
-func TestOnlyAFirmDenialIsRemembered(t *testing.T) {
+func TestOnlyFirmDenialsAreCached(t *testing.T) {
 	a := wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &tenAMinute, Units: 1}
-	p, r := remembering(), denial(time.Hour)
+	p, r := newPushbacks(), denial(time.Hour)
 	r.Firm = false
 	p.learn(&a, r, instant(1000))
 	require.False(t, p.deny(&a, instant(1001), r))
 	answer := r.Append(wire.OpTake, wire.AppendResponse(nil, wire.Done, 1))
-	require.False(t, wire.ParseResult(answer, wire.OpTake, 0).Firm, "as of a node of before")
+	require.False(t, wire.ParseResult(answer, wire.OpTake, 0).Firm, "like the result of an older node")
 }

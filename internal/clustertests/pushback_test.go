@@ -132,7 +132,7 @@ func schedule(rng *rand.Rand, l *weir.Limit) (steps []step) {
 }
 
 // On this network, the latency of a message varies by up to a microsecond.
-// TestAPushbackEndsToTheNanosecond has no network. The schedules are played at the same time,
+// TestPushbackEndsToTheNanosecond has no network. The schedules are played at the same time,
 // because the nodes cost more than the checks.
 func TestPushbacksDenyWhatTheOwnerDeniesAndNothingElse(t *testing.T) {
 	const off = 10 * time.Microsecond

@@ -330,7 +330,7 @@ func (t *table) look(shard int, v *view.View, now, since int64, found *found) (d
 func (s *shard) drain() bool {
 	some := s.idle[max(0, len(s.idle)-lookAtOnce):]
 	for _, c := range some {
-		if c.idle = false; c.entries == 0 && !s.contenders.Any(c.id) {
+		if c.idle = false; c.entries == 0 && !s.contenders.HasContenders(c.id) {
 			delete(s.counts, c.id)
 		}
 	}
@@ -435,7 +435,7 @@ func (s *shard) count(id bucket.ID) *count {
 // again within the second until the next look. Where many are idle it is deleted at once.
 // s.mu is held.
 func (s *shard) rest(c *count) {
-	if c.entries > 0 || c.idle || s.contenders.Any(c.id) {
+	if c.entries > 0 || c.idle || s.contenders.HasContenders(c.id) {
 		return
 	}
 	if len(s.idle) >= mostIdle {

@@ -20,7 +20,7 @@ func (s *shard) isFirst(of ref, now int64) bool {
 	if self, waits := s.contenders.Find(of.id, of.ticket(), now); waits {
 		arrived = self.Arrived
 	}
-	_, until := s.contenders.Others(of.id, of.ticket(), arrived, now)
+	_, until := s.contenders.OtherUnits(of.id, of.ticket(), arrived, now)
 	return until <= now
 }
 

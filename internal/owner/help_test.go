@@ -9,8 +9,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// lends returns an owner of all IDs, with a clock that stands still, and its view.
-func lends() (*Owner, *view.View) {
+// newOwner returns an owner of all IDs, with a clock that stands still, and its view.
+func newOwner() (*Owner, *view.View) {
 	counts := bucket.NewStore(10, bucket.Salt{})
 	stream := countsync.New(1, counts)
 	o := New(env.OneClock(func() int64 { return 0 }), 0, counts, stream, nil)

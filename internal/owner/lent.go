@@ -37,9 +37,9 @@ const (
 )
 
 type lentSet struct {
-	until atomic.Int64 // end of the last lease in this set
-	mu    sync.Mutex
-	of    [lentWays]lentCount
+	until   atomic.Int64 // end of the last lease in this set
+	mu      sync.Mutex
+	entries [lentWays]lentCount
 }
 
 // lentCount is the number of units lent from a count, and is never less than the units that
@@ -72,14 +72,14 @@ func (l *lent) lock(id bucket.ID) *lentSet {
 	return s
 }
 
-// open returns the entry of an ID, or nil if there is no room for it. The caller must hold
+// entry returns the entry of an ID, or nil if there is no room for it. The caller must hold
 // s.mu.
-func (s *lentSet) open(id bucket.ID, steady int64) (c *lentCount) {
+func (s *lentSet) entry(id bucket.ID, steady int64) (c *lentCount) {
 	var free *lentCount
-	for i := range s.of {
-		c := &s.of[i]
+	for i := range s.entries {
+		c := &s.entries[i]
 		if c.id == id {
-			c.turn(steady)
+			c.advance(steady)
 			return c
 		}
 		if c.until <= steady {
@@ -88,13 +88,13 @@ func (s *lentSet) open(id bucket.ID, steady int64) (c *lentCount) {
 	}
 	if free != nil {
 		*free = lentCount{id: id} // earlier leases of this entry have ended
-		free.turn(steady)
+		free.advance(steady)
 	}
 	return free
 }
 
-// turn advances c to the current span.
-func (c *lentCount) turn(steady int64) {
+// advance advances c to the current span.
+func (c *lentCount) advance(steady int64) {
 	switch at := steady / int64(lentFor); {
 	case at == c.span+1:
 		c.span, c.now, c.before = at, 0, c.now
@@ -111,34 +111,34 @@ func (c *lentCount) lease(steady int64) bucket.Lease {
 	return bucket.Lease{Units: c.now + c.before, Term: time.Duration(c.until - steady)}
 }
 
-// of returns the lent units of an ID that may be unspent.
-func (l *lent) of(id bucket.ID, steady int64) (lease bucket.Lease) {
+// leaseOf returns the lent units of an ID that may be unspent.
+func (l *lent) leaseOf(id bucket.ID, steady int64) (lease bucket.Lease) {
 	s := l.set(id)
 	if s == nil || steady >= s.until.Load() {
 		return lease
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.of {
-		if c := &s.of[i]; c.id == id {
-			c.turn(steady)
+	for i := range s.entries {
+		if c := &s.entries[i]; c.id == id {
+			c.advance(steady)
 			lease = c.lease(steady)
 		}
 	}
 	return lease
 }
 
-// close records the end of a lease of the present count, and reports whether its unspent
+// endLease records the end of a lease of the present count, and reports whether its unspent
 // units should be returned to the count. They are not returned if the lease has expired. From
-// then on refunds do not spare the units of the lease (see of), so these may have been
+// then on refunds do not spare the units of the lease (see leaseOf), so these may have been
 // refunded in place of other units. The caller must hold s.mu.
-func (s *lentSet) close(a *wire.Ask, steady int64) bool {
-	for i := range s.of {
-		c := &s.of[i]
+func (s *lentSet) endLease(a *wire.Ask, steady int64) bool {
+	for i := range s.entries {
+		c := &s.entries[i]
 		if c.id != a.ID {
 			continue
 		}
-		c.turn(steady)
+		c.advance(steady)
 		left := time.Duration(a.Lent.Until-stamp(steady)) * stampTick // accurate to one tick
 		units := int64(a.Lent.Units) + a.Units
 		if steady >= c.until || left == 0 || left > lentFor+stampTick || // expired, because for a stamp in the past left is very large
@@ -156,8 +156,8 @@ func (s *lentSet) close(a *wire.Ask, steady int64) bool {
 // reset forgets the lent units of an ID. Units that are still spent from these leases do not
 // count. The caller must hold s.mu.
 func (s *lentSet) reset(id bucket.ID) {
-	for i := range s.of {
-		if c := &s.of[i]; c.id == id {
+	for i := range s.entries {
+		if c := &s.entries[i]; c.id == id {
 			c.now, c.before = 0, 0
 		}
 	}
@@ -177,8 +177,8 @@ func (l *lent) cease(cease bool, steady int64) (over bool) {
 	return steady >= l.until.Load()
 }
 
-// raise sets a to at least to.
-func raise(a *atomic.Int64, to int64) {
+// raiseTo sets a to at least to.
+func raiseTo(a *atomic.Int64, to int64) {
 	for was := a.Load(); was < to && !a.CompareAndSwap(was, to); was = a.Load() {
 	}
 }
@@ -195,7 +195,7 @@ func (o *Owner) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Res
 	steady := o.clock.MonotonicAt(now)
 	s := o.lent.lock(a.ID)
 	defer s.mu.Unlock()
-	c := s.open(a.ID, steady)
+	c := s.entry(a.ID, steady)
 	r.ResetNumber = o.ResetNumber(a.ID, now)
 	var want, other, granted bucket.Lease
 	if c != nil && !o.lent.ceases.Load() {
@@ -213,8 +213,8 @@ func (o *Owner) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Res
 	}
 	c.now += granted.Units
 	c.until = max(c.until, steady+int64(granted.Term))
-	raise(&s.until, c.until)
-	raise(&o.lent.until, c.until)
+	raiseTo(&s.until, c.until)
+	raiseTo(&o.lent.until, c.until)
 	r.Lease = wire.Lease{Units: uint32(granted.Units), Term: uint16(min(term, granted.Term*2/3) / time.Millisecond), Until: stamp(steady + int64(granted.Term))}
 }
 
@@ -233,18 +233,18 @@ func (o *Owner) Reclaim(v *view.View, a *wire.Ask, now int64) {
 		return
 	}
 	steady := o.clock.MonotonicAt(now)
-	if s.close(a, steady) && a.Units > 0 && v.Standing(a.ID) == view.AsOwner {
-		o.counts.Return(a.ID, o.wholeOf(a, now), now, a.Units, a.Spent.Receipt, s.open(a.ID, steady).lease(steady))
+	if s.endLease(a, steady) && a.Units > 0 && v.Standing(a.ID) == view.AsOwner {
+		o.counts.Return(a.ID, o.regionLimit(a, now), now, a.Units, a.Spent.Receipt, s.entry(a.ID, steady).lease(steady))
 	}
 }
 
-// soonest limits the RetryAfter of a denial to the time until all leases of the count have
+// capRetryAfter limits the RetryAfter of a denial to the time until all leases of the count have
 // ended, because their units may be returned by then.
-func (o *Owner) soonest(id bucket.ID, r *bucket.Result, now int64) {
+func (o *Owner) capRetryAfter(id bucket.ID, r *bucket.Result, now int64) {
 	if r.Allowed {
 		return
 	}
-	if lease := o.lent.of(id, o.clock.MonotonicAt(now)); lease.Units > 0 {
+	if lease := o.lent.leaseOf(id, o.clock.MonotonicAt(now)); lease.Units > 0 {
 		r.RetryAfter = min(r.RetryAfter, lease.Term)
 	}
 }
@@ -261,11 +261,11 @@ func (l *lent) lentUnits(steady int64) (units int) {
 			continue
 		}
 		s.mu.Lock()
-		for j := range s.of {
-			c := &s.of[j]
-			c.turn(steady)
-			if of := c.lease(steady); of.Units > 0 {
-				units += int(of.Units)
+		for j := range s.entries {
+			c := &s.entries[j]
+			c.advance(steady)
+			if lease := c.lease(steady); lease.Units > 0 {
+				units += int(lease.Units)
 			}
 		}
 		s.mu.Unlock()

@@ -24,7 +24,7 @@ func lend(n *Owner, id bucket.ID, l *bucket.Limit, now, take int64, want wire.Wa
 
 // A third of the term for the owner is reserved for returned units. The lease has as many
 // units as are spent in the rest of the term.
-func TestALeaseIsShorterWhereItsLimitRecoversSoon(t *testing.T) {
+func TestLeaseIsShorterIfItsLimitRecoversSoon(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		name   string
@@ -32,13 +32,13 @@ func TestALeaseIsShorterWhereItsLimitRecoversSoon(t *testing.T) {
 		wanted uint16 // ms, with 100 units
 		lent   wire.Lease
 	}{
-		{"and is as wanted where it does not", bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 256 * time.Second}, 500, wire.Lease{Units: 100, Term: 500, Until: stamp(int64(lentFor))}},
-		{"and is as wanted where that is no longer", bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 76_800 * ms}, 100, wire.Lease{Units: 100, Term: 100, Until: stamp(int64(300 * ms))}},
-		{"of a log", bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 76_800 * ms}, 500, wire.Lease{Units: 40, Term: 200, Until: stamp(int64(300 * ms))}},
-		{"of a bucket", bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 960, Per: 9600 * ms}, 500, wire.Lease{Units: 40, Term: 200, Until: stamp(int64(300 * ms))}},
+		{"limit that recovers slowly", bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 256 * time.Second}, 500, wire.Lease{Units: 100, Term: 500, Until: stamp(int64(lentFor))}},
+		{"wanted term shorter than the limit allows", bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 76_800 * ms}, 100, wire.Lease{Units: 100, Term: 100, Until: stamp(int64(300 * ms))}},
+		{"log", bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 76_800 * ms}, 500, wire.Lease{Units: 40, Term: 200, Until: stamp(int64(300 * ms))}},
+		{"bucket", bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 960, Per: 9600 * ms}, 500, wire.Lease{Units: 40, Term: 200, Until: stamp(int64(300 * ms))}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			owner, _ := lends()
+			owner, _ := newOwner()
 			_, r := lend(owner, bucket.ID{Hi: 1, Lo: 2}, &c.limit, 0, 0, wire.Want{Units: 100, Term: c.wanted})
 			require.Equal(t, c.lent, r.Lease)
 		})
@@ -47,7 +47,7 @@ func TestALeaseIsShorterWhereItsLimitRecoversSoon(t *testing.T) {
 
 // Refunds do not spare the units of an expired lease, so they may have refunded these units
 // already.
-func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
+func TestUnspentLeaseIsReturnedUntilItExpires(t *testing.T) {
 	const begun, term, ms = now, 100 * time.Millisecond, time.Millisecond
 	lendTen := func(t *testing.T, owner *Owner, now int64) wire.Ask {
 		left, r := lend(owner, bucket.ID{Hi: 1, Lo: 2}, daily, now, 0, wire.Want{Units: 10, Term: uint16(term / ms)})
@@ -64,14 +64,14 @@ func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 		stays   int64
 	}{
 		{name: "at once"},
-		{name: "long after its asker's term", after: 5 * term},
-		{name: "just before it is over", after: lentFor - ms},
-		{name: "as it is over", after: lentFor, stays: 10},
-		{name: "as it is over, while another lives", after: lentFor, another: term, stays: 20},
-		{name: "long after it was over, while another lives", after: 3 * time.Hour, another: 3*time.Hour - ms, stays: 20},
+		{name: "long after the term of the borrower", after: 5 * term},
+		{name: "just before the lease expires", after: lentFor - ms},
+		{name: "when the lease expires", after: lentFor, stays: 10},
+		{name: "when the lease expires, with another valid lease", after: lentFor, another: term, stays: 20},
+		{name: "long after the lease has expired, with another valid lease", after: 3 * time.Hour, another: 3*time.Hour - ms, stays: 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			owner, v := lends()
+			owner, v := newOwner()
 			left := lendTen(t, owner, begun)
 			if c.another > 0 {
 				lendTen(t, owner, begun+int64(c.another))
@@ -82,8 +82,8 @@ func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 			require.Equal(t, c.stays, used)
 		})
 	}
-	t.Run("but not once the count was reset", func(t *testing.T) {
-		owner, v := lends()
+	t.Run("after a reset", func(t *testing.T) {
+		owner, v := newOwner()
 		before, now := lendTen(t, owner, begun), begun+int64(ms)
 		owner.stream.Reset(before.ID, begun)
 		after := lendTen(t, owner, now)
@@ -96,20 +96,20 @@ func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 	})
 }
 
-func TestWhatIsLentIsKnownUntilTheLastOfItEnds(t *testing.T) {
+func TestLentUnitsAreKnownUntilLastLeaseEnds(t *testing.T) {
 	limit := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 256 * time.Second}
 	soon := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 25_600 * time.Millisecond} // leases of at most 100 ms
-	n, _ := lends()
+	n, _ := newOwner()
 	lend(n, bucket.ID{Hi: 1, Lo: 2}, limit, now, 0, wire.Want{Units: 50, Term: 500})
 	a, r := lend(n, bucket.ID{Hi: 1, Lo: 2}, soon, now, 0, wire.Want{Units: 50, Term: 500})
 	require.NotZero(t, r.Lease.Units)
-	require.EqualValues(t, lentFor, n.lent.of(a.ID, now).Term)
+	require.EqualValues(t, lentFor, n.lent.leaseOf(a.ID, now).Term)
 }
 
 // The lent units of a count are known for as long as the lease lasts, even if many counts
 // share the set.
-func TestASetFullOfWhatIsLentLendsOfNoOtherCount(t *testing.T) {
-	n, _ := lends()
+func TestFullSetLendsFromNoOtherCount(t *testing.T) {
+	n, _ := newOwner()
 	lends := func(i int, now int64) uint32 {
 		_, r := lend(n, bucket.ID{Hi: 1, Lo: uint64(i) * lentSets}, daily, now, 1, wire.Want{Units: 10, Term: 500})
 		require.True(t, r.Allowed)
@@ -120,14 +120,14 @@ func TestASetFullOfWhatIsLentLendsOfNoOtherCount(t *testing.T) {
 	}
 	require.Zero(t, lends(lentWays, now))
 	for i := range lentWays {
-		require.EqualValues(t, 10, n.lent.of(bucket.ID{Hi: 1, Lo: uint64(i) * lentSets}, now).Units)
+		require.EqualValues(t, 10, n.lent.leaseOf(bucket.ID{Hi: 1, Lo: uint64(i) * lentSets}, now).Units)
 	}
-	require.EqualValues(t, 10, lends(lentWays, now+int64(lentFor)), "they have ended")
+	require.EqualValues(t, 10, lends(lentWays, now+int64(lentFor)), "the leases have ended")
 }
 
 // Authority moves only when no units are lent.
-func TestANodeThatGivesAuthorityAwayLendsNothing(t *testing.T) {
-	n, _ := lends()
+func TestNodeLendsNothingBeforeAHandOver(t *testing.T) {
+	n, _ := newOwner()
 	want := wire.Want{Units: 10, Term: 500}
 	require.True(t, n.Cease(true, now))
 	_, r := lend(n, bucket.ID{Hi: 1, Lo: 2}, daily, now, 1, want)
@@ -142,7 +142,7 @@ func TestANodeThatGivesAuthorityAwayLendsNothing(t *testing.T) {
 }
 
 // Returned units are limited to the lent units, and only the owner accepts them.
-func TestWhatIsGivenBackOfALease(t *testing.T) {
+func TestReclaimBoundsReturnedUnits(t *testing.T) {
 	const lent, taken = 10, 3
 	for name, c := range map[string]struct {
 		left, spent int64 // as reported by the borrower
@@ -150,18 +150,18 @@ func TestWhatIsGivenBackOfALease(t *testing.T) {
 		times       int
 		used        int64 // used units at the end
 	}{
-		"is unspent":                                      {lent, 0, true, 1, taken},
-		"is unspent in part":                              {4, 6, true, 1, taken + 6},
-		"is one unit more than was lent":                  {lent + 1, 0, true, 1, taken + lent},
-		"is more than was lent, with what was spent":      {4, 7, true, 1, taken + lent},
-		"is far more than was lent":                       {1 << 62, 0, true, 1, taken + lent},
-		"would be less than nothing, with what was spent": {1<<63 - 1, 1<<32 - 1, true, 1, taken + lent},
-		"comes twice":                                     {lent, 0, true, 2, taken},
-		"comes to a member that owns the key no more":     {lent, 0, false, 1, taken + lent},
-		"comes again and again in parts, in excess":       {4, 0, true, 5, taken + lent - 8},
+		"unspent lease":                                 {lent, 0, true, 1, taken},
+		"partly spent lease":                            {4, 6, true, 1, taken + 6},
+		"one unit more than lent":                       {lent + 1, 0, true, 1, taken + lent},
+		"more units than lent, including spent units":   {4, 7, true, 1, taken + lent},
+		"far more units than lent":                      {1 << 62, 0, true, 1, taken + lent},
+		"sum that overflows":                            {1<<63 - 1, 1<<32 - 1, true, 1, taken + lent},
+		"two reports":                                   {lent, 0, true, 2, taken},
+		"report to a former owner":                      {lent, 0, false, 1, taken + lent},
+		"several partial reports that exceed the lease": {4, 0, true, 5, taken + lent - 8},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n, v := lends()
+			n, v := newOwner()
 			if !c.owns {
 				v = v.WithStates(v.Excess())
 				v.Settled = false // the view has no ring
@@ -181,12 +181,12 @@ func TestWhatIsGivenBackOfALease(t *testing.T) {
 	}
 }
 
-func TestARefundTakesNothingThatIsLent(t *testing.T) {
+func TestRefundSparesLentUnits(t *testing.T) {
 	const lent, taken = 10, 3
 	for _, algorithm := range []bucket.Algorithm{bucket.FixedWindow, bucket.SlidingWindow, bucket.SlidingLog} {
 		for _, refunded := range []int64{1, taken, taken + 1, taken + lent, 500} {
 			limit := &bucket.Limit{Algorithm: algorithm, Rate: 1000, Per: 24 * time.Hour}
-			n, _ := lends()
+			n, _ := newOwner()
 			id := bucket.ID{Hi: 1, Lo: 2}
 			n.counts.Take(id, limit, now, taken)
 			lend(n, id, limit, now, 0, wire.Want{Units: lent, Term: 500})

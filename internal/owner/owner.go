@@ -58,7 +58,7 @@ func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 	case source == wire.FailedClosed && (op == wire.OpTake || op == wire.OpPeek || op == wire.OpWait):
 		r.Result = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}
 	default:
-		part := s.Limit(o.wholeOf(a, now))
+		part := s.Limit(o.regionLimit(a, now))
 		if (op == wire.OpDebit || op == wire.OpRefund) && part.Capacity() == 0 {
 			part = *a.Limit
 		}
@@ -79,8 +79,8 @@ func (o *Owner) applyWhole(op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	o.apply(op, a, a.Limit, now, r)
 }
 
-// wholeOf returns the part of the limit of an ask that this region has.
-func (o *Owner) wholeOf(a *wire.Ask, now int64) *bucket.Limit {
+// regionLimit returns the part of the limit of an ask that this region has.
+func (o *Owner) regionLimit(a *wire.Ask, now int64) *bucket.Limit {
 	if !a.Global || o.holdings == nil {
 		return a.Limit
 	}
@@ -91,7 +91,7 @@ func (o *Owner) wholeOf(a *wire.Ask, now int64) *bucket.Limit {
 // apply executes op on a count of this node, within the limit l.
 func (o *Owner) apply(op wire.Op, a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
 	if op == wire.OpTake || op == wire.OpPeek {
-		if waiting := o.ahead(a, l, now); waiting > 0 {
+		if waiting := o.unitsAhead(a, l, now); waiting > 0 {
 			r.Result = o.counts.Peek(a.ID, l, now, a.Units)
 			denyBehind(waiting, l, &r.Result)
 			return
@@ -106,12 +106,12 @@ func (o *Owner) apply(op wire.Op, a *wire.Ask, l *bucket.Limit, now int64, r *wi
 		} else {
 			o.counts.TakeInto(a.ID, l, now, a.Units, &r.Result)
 		}
-		o.soonest(a.ID, &r.Result, now)
+		o.capRetryAfter(a.ID, &r.Result, now)
 	case wire.OpDebit:
 		o.debit(a, l, now, r)
 	case wire.OpPeek:
 		r.Result = o.counts.Peek(a.ID, l, now, a.Units)
-		o.soonest(a.ID, &r.Result, now)
+		o.capRetryAfter(a.ID, &r.Result, now)
 	case wire.OpRefund:
 		o.refund(a, l, now)
 	case wire.OpReset:
@@ -122,7 +122,7 @@ func (o *Owner) apply(op wire.Op, a *wire.Ask, l *bucket.Limit, now int64, r *wi
 // applyGlobal executes op within the part of a Global limit that this region has.
 func (o *Owner) applyGlobal(op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	t := o.clock.At(now)
-	if op == wire.OpTake && o.ahead(a, a.Limit, now) > 0 {
+	if op == wire.OpTake && o.unitsAhead(a, a.Limit, now) > 0 {
 		op = wire.OpPeek // apply denies it
 	}
 	switch op {
@@ -132,7 +132,7 @@ func (o *Owner) applyGlobal(op wire.Op, a *wire.Ask, now int64, r *wire.Result) 
 		} else {
 			o.holdings.Take(a.ID, a.Limit, t, a.Units, &r.Result)
 		}
-		o.soonest(a.ID, &r.Result, now)
+		o.capRetryAfter(a.ID, &r.Result, now)
 	case wire.OpWait:
 		held := o.holdings.Limit(a.ID, a.Limit, t)
 		o.applyWait(a, &held, now, r)
@@ -161,7 +161,7 @@ func (o *Owner) applyGlobal(op wire.Op, a *wire.Ask, now int64, r *wire.Result) 
 // other times. They are refunded from the newest units, as long as they count. Units that
 // were granted before a reset are no longer part of the count.
 func (o *Owner) refund(a *wire.Ask, l *bucket.Limit, now int64) {
-	lent := o.lent.of(a.ID, o.clock.MonotonicAt(now))
+	lent := o.lent.leaseOf(a.ID, o.clock.MonotonicAt(now))
 	lock, wasReset := o.resetSince(a, now)
 	if lock != nil {
 		defer lock.mu.Unlock()
@@ -292,6 +292,6 @@ func (o *Owner) ResetNumber(id bucket.ID, now int64) uint64 {
 // no waiters that may leave. A denial of a Global limit is not firm if there are other
 // regions, because these send the missing units when they learn of the asks on this node.
 func (o *Owner) Firm(a *wire.Ask, r *wire.Result, now int64) bool {
-	return !r.Allowed && r.Source == wire.Owner && !(a.Global && o.holdings != nil) && o.tentative.none(a.ID, now, o.timeout) &&
-		o.lent.of(a.ID, now).Units == 0 && (a.Limit.Algorithm != bucket.LeakyBucket || o.queues.waiting(a.ID, now) == 0)
+	return !r.Allowed && r.Source == wire.Owner && !(a.Global && o.holdings != nil) && o.tentative.isEmpty(a.ID, now, o.timeout) &&
+		o.lent.leaseOf(a.ID, now).Units == 0 && (a.Limit.Algorithm != bucket.LeakyBucket || o.queues.waitingUnits(a.ID, now) == 0)
 }

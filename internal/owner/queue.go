@@ -40,14 +40,14 @@ func (q *queues) lock(id bucket.ID) *queueShard {
 	return s
 }
 
-// waiting returns the units that wait for a count.
-func (q *queues) waiting(id bucket.ID, steady int64) (units int64) {
+// waitingUnits returns the units that wait for a count.
+func (q *queues) waitingUnits(id bucket.ID, steady int64) (units int64) {
 	if q.contenders.Load() == 0 {
 		return 0
 	}
 	s := q.lock(id)
 	defer s.mu.Unlock()
-	units, _ = s.Others(id, queue.Ticket{}, 0, steady)
+	units, _ = s.OtherUnits(id, queue.Ticket{}, 0, steady)
 	return units
 }
 
@@ -63,7 +63,7 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 	}
 	s := o.queues.lock(a.ID)
 	defer s.mu.Unlock()
-	others, until := s.Others(a.ID, self.Ticket, self.Arrived-int64(wire.QueueAhead), steady)
+	others, until := s.OtherUnits(a.ID, self.Ticket, self.Arrived-int64(wire.QueueAhead), steady)
 	peek := o.counts.Peek(a.ID, l, now, 1)
 	units := min(a.Units, peek.Remaining, math.MaxUint32)
 	shared := a.Global && o.holdings != nil
@@ -101,13 +101,13 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 	o.queues.contenders.Add(int64(s.Len() - before))
 }
 
-// ahead returns the number of units that wait for the count of an ask. A take that does not wait is denied until
+// unitsAhead returns the number of units that wait for the count of an ask. A take that does not wait is denied until
 // they are served.
-func (o *Owner) ahead(a *wire.Ask, l *bucket.Limit, now int64) int64 {
+func (o *Owner) unitsAhead(a *wire.Ask, l *bucket.Limit, now int64) int64 {
 	if l.Algorithm != bucket.LeakyBucket {
 		return 0
 	}
-	return o.queues.waiting(a.ID, o.clock.MonotonicAt(now))
+	return o.queues.waitingUnits(a.ID, o.clock.MonotonicAt(now))
 }
 
 // denyBehind denies a take or a peek because units wait before it. r must be the result of a Peek.

@@ -13,11 +13,11 @@ import (
 
 // A state may arrive between a grant and its refund. If it was in transit for longer than the
 // previous state, its windows and entries begin later.
-func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
+func TestRefundFindsUnitsOfStandInAfterImport(t *testing.T) {
 	for _, algorithm := range windowsAndBuckets {
 		limit := limitOf(algorithm)
 		for _, stoodIn := range []bool{true, false} {
-			n, v := lends()
+			n, v := newOwner()
 			id, now := bucket.ID{Hi: 1, Lo: 2}, int64(time.Hour)
 			authority, state := bucket.NewStore(1, bucket.Salt{}), new(bucket.Count)
 			arrives := func(after time.Duration, onTop int64) {
@@ -41,7 +41,7 @@ func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 			if stoodIn || limit.IsBucket() {
 				require.EqualValues(t, 30, used, algorithm)
 			} else {
-				require.EqualValues(t, 33, used, "%v: a receipt of an authority's is exact", algorithm)
+				require.EqualValues(t, 33, used, "%v: a receipt of the authority is exact", algorithm)
 			}
 			now += int64(limit.Per) // units that are used from now on do not belong to the receipt
 			n.counts.Take(id, &limit, now, 40)
@@ -66,12 +66,12 @@ func limitOf(algorithm bucket.Algorithm) bucket.Limit {
 
 // The member that has authority now has received the count from the granting member, which
 // has a different clock.
-func TestAReceiptWithItsAgeIsGoodOnAnyMember(t *testing.T) {
+func TestReceiptWithAgeIsValidOnAnyMember(t *testing.T) {
 	for _, algorithm := range windowsAndBuckets {
 		for _, op := range []wire.Op{wire.OpRefund, wire.OpDebit} {
 			limit := limitOf(algorithm)
-			first, v := lends()
-			second, _ := lends()
+			first, v := newOwner()
+			second, _ := newOwner()
 			id, now, ahead := bucket.ID{Hi: 1, Lo: 2}, int64(time.Hour), int64(3*time.Hour)
 			var granted wire.Result
 			first.Do(v, view.AsOwner, wire.OpTake, &wire.Ask{ID: id, Limit: &limit, Units: 20}, now, &granted)

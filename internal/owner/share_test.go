@@ -20,7 +20,7 @@ func TestNodeWithoutAShareCountsDebitsAndRefunds(t *testing.T) {
 			if limit.IsBucket() {
 				limit.Burst = 2
 			}
-			n, _ := lends()
+			n, _ := newOwner()
 			v, now := sideOf(5, 0), int64(time.Hour)
 			a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: &limit, Partition: policy, Units: 1}
 			do := func(op wire.Op, units int64) (r wire.Result) {
@@ -40,7 +40,7 @@ func TestNodeWithoutAShareCountsDebitsAndRefunds(t *testing.T) {
 			do(wire.OpRefund, 1)
 			require.EqualValues(t, 1, used(), "%v %v", policy, algorithm)
 			judge, _ := n.counts.Judge(a.ID)
-			require.Equal(t, limit.Rate, judge.Rate, "%v %v: it recovers as the whole limit does", policy, algorithm)
+			require.Equal(t, limit.Rate, judge.Rate, "%v %v: the count recovers like the whole limit", policy, algorithm)
 			now += int64(2 * limit.Per)
 			require.Zero(t, used(), "%v %v", policy, algorithm)
 		}
@@ -49,10 +49,10 @@ func TestNodeWithoutAShareCountsDebitsAndRefunds(t *testing.T) {
 
 // If two resets happen at the same time, or if the clock is set back between them, the difference
 // of their numbers is 1.
-func TestReceiptOfTheResetBeforeIsVoid(t *testing.T) {
+func TestReceiptOfPreviousResetIsVoid(t *testing.T) {
 	for _, op := range []wire.Op{wire.OpRefund, wire.OpDebit} {
 		limit := limitOf(bucket.FixedWindow)
-		n, v := lends()
+		n, v := newOwner()
 		id, now := bucket.ID{Hi: 1, Lo: 2}, int64(time.Hour)
 		first := n.stream.Reset(id, now)
 		granted := wire.Result{ResetNumber: n.ResetNumber(id, now)}
@@ -60,7 +60,7 @@ func TestReceiptOfTheResetBeforeIsVoid(t *testing.T) {
 		a := wire.Ask{ID: id, Limit: &limit, Units: 5}.Taken(&granted)
 		n.Do(v, view.AsOwner, op, &a, now, new(wire.Result))
 		used, _, _ := n.counts.Used(id, now)
-		require.NotEqualValues(t, 20, used, "its own reset is not after it")
+		require.NotEqualValues(t, 20, used, "the receipt is newer than its reset")
 
 		require.Equal(t, first+1, n.stream.Reset(id, now))
 		n.Do(v, view.AsOwner, wire.OpTake, &wire.Ask{ID: id, Limit: &limit, Units: 7}, now, new(wire.Result))
@@ -68,6 +68,6 @@ func TestReceiptOfTheResetBeforeIsVoid(t *testing.T) {
 		n.Do(v, view.AsOwner, op, &a, now, &r)
 		used, _, _ = n.counts.Used(id, now)
 		require.EqualValues(t, 7, used)
-		require.False(t, r.Allowed, "else its late answer would be refunded")
+		require.False(t, r.Allowed, "otherwise the late result would be refunded")
 	}
 }

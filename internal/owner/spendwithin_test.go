@@ -14,12 +14,12 @@ import (
 
 // The RetryAfter of a denial by an unsettled share is short, because other members respond
 // before there is room.
-func TestDenialByAnUnsettledFairShareAllowsAnEarlyRetry(t *testing.T) {
-	n, _ := lends()
+func TestDenialByUnsettledShareAllowsEarlyRetry(t *testing.T) {
+	n, _ := newOwner()
 	a := wire.Ask{Limit: &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Hour}, Units: 100, Partition: wire.FairShare}
 	for kind, spend := range map[string]func(v *view.View, r *wire.Result){
 		"a check": func(v *view.View, r *wire.Result) { n.Do(v, view.AsSelf, wire.OpTake, &a, n.clock.Now(), r) },
-		"one of several": func(v *view.View, r *wire.Result) {
+		"one of several checks": func(v *view.View, r *wire.Result) {
 			results := make([]wire.Result, 1)
 			n.TakeAll(v, view.AsSelf, []wire.Ask{a}, n.clock.Now(), new(Room), results)
 			*r = results[0]
@@ -35,7 +35,7 @@ func TestDenialByAnUnsettledFairShareAllowsAnEarlyRetry(t *testing.T) {
 			require.Equal(t, view.OutageRetry, r.RetryAfter)
 			spend(sideOf(4, 0, 1, 2), &r)
 			require.False(t, r.Allowed)
-			require.Greater(t, r.RetryAfter, view.OutageRetry, "with one missing it is this share that there has to be room in")
+			require.Greater(t, r.RetryAfter, view.OutageRetry, "if a member is missing, there must be room in this share")
 		})
 	}
 }

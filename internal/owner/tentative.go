@@ -36,7 +36,7 @@ func (t *tentative) begin(id bucket.ID, now int64, span time.Duration) {
 	s := t.slot(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turn(now, span)
+	s.advance(now, span)
 	s.now++
 }
 
@@ -56,20 +56,20 @@ func (t *tentative) conclude(id bucket.ID) {
 	}
 }
 
-// none reports whether an ID has no open tentative takes.
-func (t *tentative) none(id bucket.ID, now int64, span time.Duration) bool {
+// isEmpty reports whether an ID has no open tentative takes.
+func (t *tentative) isEmpty(id bucket.ID, now int64, span time.Duration) bool {
 	s := t.slot(id)
 	if s == nil {
 		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turn(now, span)
+	s.advance(now, span)
 	return s.now+s.before == 0
 }
 
-// turn advances s to the current span.
-func (s *tentativeSlot) turn(now int64, span time.Duration) {
+// advance advances s to the current span.
+func (s *tentativeSlot) advance(now int64, span time.Duration) {
 	switch at := now / int64(span); {
 	case at == s.span+1:
 		s.span, s.now, s.before = at, 0, s.now

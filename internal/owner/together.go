@@ -88,7 +88,7 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 			part, source = v.Share(as, a.ID, a.Partition)
 		}
 		if !part.All {
-			s.parts[i] = part.Limit(o.wholeOf(a, now))
+			s.parts[i] = part.Limit(o.regionLimit(a, now))
 			limit = &s.parts[i]
 		}
 		results[i].StoodIn, results[i].Ahead = as != view.AsOwner, 0
@@ -97,7 +97,7 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 			closed = closed || !a.Shadow
 			continue
 		}
-		if results[i].Ahead = o.ahead(a, limit, now); results[i].Ahead > 0 {
+		if results[i].Ahead = o.unitsAhead(a, limit, now); results[i].Ahead > 0 {
 			if a.Shadow {
 				results[i].Result = o.counts.Peek(a.ID, limit, now, a.Units)
 				denyBehind(results[i].Ahead, limit, &results[i].Result)
@@ -131,7 +131,7 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 			if r.Ahead > 0 && closed {
 				denyBehind(r.Ahead, asks[i].Limit, &r.Result)
 			}
-			o.soonest(asks[i].ID, &r.Result, now)
+			o.capRetryAfter(asks[i].ID, &r.Result, now)
 			r.RetryAfter = v.RetryAfter(as, r.Source, r.RetryAfter)
 		}
 	}

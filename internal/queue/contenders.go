@@ -35,8 +35,8 @@ type Contenders struct {
 // Len returns the number of contenders.
 func (c *Contenders) Len() int { return c.len }
 
-// Any reports whether a count has contenders.
-func (c *Contenders) Any(id bucket.ID) bool { return len(c.of[id]) > 0 }
+// HasContenders reports whether a count has contenders.
+func (c *Contenders) HasContenders(id bucket.ID) bool { return len(c.of[id]) > 0 }
 
 // Find returns the contender of a ticket, and reports whether it exists and has not expired.
 func (c *Contenders) Find(id bucket.ID, t Ticket, now int64) (Contender, bool) {
@@ -48,9 +48,9 @@ func (c *Contenders) Find(id bucket.ID, t Ticket, now int64) (Contender, bool) {
 	return Contender{}, false
 }
 
-// Others returns the units that wait for a count, except for those of self. An ask is denied before the
+// OtherUnits returns the units that wait for a count, except for those of self. An ask is denied before the
 // time until, because a contender that arrived before the time arrived is due.
-func (c *Contenders) Others(id bucket.ID, self Ticket, arrived, now int64) (units, until int64) {
+func (c *Contenders) OtherUnits(id bucket.ID, self Ticket, arrived, now int64) (units, until int64) {
 	for _, o := range c.of[id] {
 		if o.Ticket == self || now >= o.Expires {
 			continue
@@ -83,7 +83,7 @@ func (c *Contenders) Record(id bucket.ID, self Contender, now int64) {
 
 // Leave deletes the contender of a ticket.
 func (c *Contenders) Leave(id bucket.ID, t Ticket) {
-	if c.Any(id) {
+	if c.HasContenders(id) {
 		c.Record(id, Contender{Ticket: t}, math.MinInt64)
 	}
 }
@@ -95,7 +95,7 @@ func (c *Contenders) Sweep(n int, now int64) (empty []bucket.ID) {
 		if n--; n < 0 {
 			break
 		}
-		if c.Record(id, Contender{}, now); !c.Any(id) {
+		if c.Record(id, Contender{}, now); !c.HasContenders(id) {
 			empty = append(empty, id)
 		}
 	}

@@ -23,21 +23,21 @@ const Tick = 20 * time.Millisecond
 // turn comes. No unit is reserved for a particular waiter. If a waiter leaves, later waiters
 // move up.
 type leaky struct {
-	name    string // the name of the limit
-	limit   bucket.Limit
-	full    error         // the error of a waiter that finds no place
-	ticket  uint64        // identifies the queue for the owner
-	joins   *list.Element // the first waiter without a place; nil if there is none
-	total   int64         // units of all waiters
-	placed  int64         // units of the waiters that have a place
-	grants  []grant       // in order of their turns
-	granted int64         // units of all grants
-	askAt   int64         // the earliest time of the next ask, by the monotonic clock
-	asking  bool          // an ask is under way
-	told    bool          // the owner has a record of this node
-	changed bool          // waiters have left since the last request to the owner
-	last    wire.Result   // the last response of the owner
-	trip    time.Duration // the round trip of the last response
+	name     string // the name of the limit
+	limit    bucket.Limit
+	full     error         // the error of a waiter that finds no place
+	ticket   uint64        // identifies the queue for the owner
+	joins    *list.Element // the first waiter without a place; nil if there is none
+	total    int64         // units of all waiters
+	placed   int64         // units of the waiters that have a place
+	grants   []grant       // in order of their turns
+	granted  int64         // units of all grants
+	askAt    int64         // the earliest time of the next ask, by the monotonic clock
+	asking   bool          // an ask is under way
+	notified bool          // the owner has a record of this node
+	changed  bool          // waiters have left since the last request to the owner
+	last     wire.Result   // the last response of the owner
+	trip     time.Duration // the round trip of the last response
 }
 
 // grant is the result of a request for units. The units may be used from the time at.
@@ -133,8 +133,8 @@ func (l *Queues) passOrRefund(x *queue, a *wire.Ask) {
 		l.cfg.Checks.Tell(wire.OpRefund, &back)
 	}
 	x.grants, x.granted = nil, 0
-	if x.told && !x.asking {
-		x.told = false
+	if x.notified && !x.asking {
+		x.notified = false
 		leaves := *a
 		leaves.Units, leaves.Wait = 0, wire.Wait{Ticket: x.ticket}
 		l.cfg.Checks.Tell(wire.OpWait, &leaves)
@@ -153,7 +153,7 @@ func (l *Queues) drive(ctx context.Context, x *queue, w *waiter, a *wire.Ask) {
 			l.passOrRefund(x, a)
 			return
 		}
-		units, wait := x.next(now)
+		units, wait := x.nextAsk(now)
 		if wait <= 0 && l.askFor(ctx, x, a, units, now) {
 			wait = wire.MaxAskPause // until the response wakes the driver
 		} else if wait <= 0 {
@@ -179,12 +179,12 @@ func (l *Queues) askFor(ctx context.Context, x *queue, a *wire.Ask, units, now i
 		x.shard.mu.Lock()
 		defer x.shard.mu.Unlock()
 		if x.asking = false; err == nil {
-			x.answered(units, &r, now, last, l.cfg.Env.Monotonic())
+			x.applyResponse(units, &r, now, last, l.cfg.Env.Monotonic())
 		}
 		l.passOrRefund(x, &asked)
 	})
 	if started {
-		x.asking, x.told, x.changed = true, true, false
+		x.asking, x.notified, x.changed = true, true, false
 	} else {
 		x.askAt = now + int64(Tick)
 	}
@@ -255,10 +255,10 @@ func (x *queue) request(now int64) (q wire.Wait) {
 	return q
 }
 
-// next returns the time until the next ask, and its units: the units that the owner may serve
+// nextAsk returns the time until the next ask, and its units: the units that the owner may serve
 // within half of QueueAhead, or until the response to the ask after this one. If a waiter has
 // no place, the queue asks at once.
-func (x *queue) next(now int64) (units int64, wait time.Duration) {
+func (x *queue) nextAsk(now int64) (units int64, wait time.Duration) {
 	wait = wire.MaxAskPause
 	if x.asking {
 		if x.granted >= x.head().units {
@@ -295,10 +295,10 @@ func (x *queue) next(now int64) (units int64, wait time.Duration) {
 	return units, max(wait, 0)
 }
 
-// answered applies the response r to an ask for units. The ask was sent at the time sent, and covers the
+// applyResponse applies the response r to an ask for units. The ask was sent at the time sent, and covers the
 // waiters that had arrived at the time by. RetryAfter counts from the time at which the owner got the ask;
 // the next ask takes as long to get there.
-func (x *queue) answered(units int64, r *wire.Result, sent, by, now int64) {
+func (x *queue) applyResponse(units int64, r *wire.Result, sent, by, now int64) {
 	x.last, x.trip = *r, time.Duration(now-sent)
 	if r.Allowed {
 		units = r.Granted

@@ -90,7 +90,7 @@ func TestWaitersAreServedInOrderAtTheRate(t *testing.T) {
 	})
 }
 
-func TestAWaiterWithoutAPlaceIsRefusedAtOnce(t *testing.T) {
+func TestWaiterWithoutPlaceIsRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newNode(t)
 		require.NoError(t, <-q.wait(t.Context()))
@@ -147,7 +147,7 @@ func TestContendersAreBoundedAndExpire(t *testing.T) {
 
 // Many callers enter at the same time, in real time. The order in which they enter may not be the
 // order in which they read the clock.
-func TestWaitersThatComeAtOnceAllHaveAPlace(t *testing.T) {
+func TestConcurrentWaitersAllHaveAPlace(t *testing.T) {
 	t.Parallel()
 	q := newNode(t)
 	q.limit.Per, q.limit.Burst = 60*time.Hour, 1000
@@ -181,7 +181,7 @@ func TestWaitersAskTogether(t *testing.T) {
 	})
 }
 
-func TestTheEndOfANodeEndsItsWaiters(t *testing.T) {
+func TestClosedNodeEndsItsWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newNode(t)
 		require.NoError(t, <-q.wait(t.Context()))

@@ -33,8 +33,8 @@
 // The number of a reset stands before vectors: what comes with a lower one is dropped.
 //
 // Almost every count has one origin: its store keeps that tally in 4 bytes
-// ([bucket.Total]). The ledger has all other vectors, and each tally that the holder may lack,
-// because reviews visit the ledger only.
+// ([bucket.Total]). The ledger has all other vectors, and each tally that the holder or the next
+// holder may lack, because a node passes on only the tallies of its ledger.
 //
 // # Frames
 //

@@ -310,10 +310,16 @@ func (x *arriving) onTop(id bucket.ID, l *bucket.Limit, units int64) {
 	x.retort(id, l)
 }
 
-// touch notes that the members that have to know have yet to hear of id.
+// touch has the next Collect queue id for the members that have to know. Until then a holder keeps
+// the tally in its ledger. If the holder transfers id before that Collect, the new holder receives
+// only the tallies of the ledger.
 func (x *arriving) touch(id bucket.ID) {
-	if !x.saved {
-		x.store.Touch(id)
+	if x.saved {
+		return
+	}
+	x.store.Touch(id)
+	if x.roles.Holds(id) {
+		x.unfold(id, 0, x.now)
 	}
 }
 

@@ -580,6 +580,9 @@ func (s *Stream) changed(c bucket.Change, now int64, roles Roles, except *outbou
 	}
 	s.setStamp(id, home)
 	s.send(id, roles, except)
+	if holds {
+		s.fold(id)
+	}
 }
 
 // vector appends id's to v, which is empty.

@@ -140,7 +140,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 				n.clients.holds.Keep(ctx, &a, &r)
 				cancel()
 			default:
-				n.clients.holds.Has(&h.held, &a, r.Source == wire.Owner, a.Began)
+				n.clients.holds.Has(&h.held, &a, &r, a.Began)
 			}
 		}
 		if !h.granted() && !ask.waits { // WaitHold asks again, and gives up itself

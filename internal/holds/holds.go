@@ -133,16 +133,20 @@ func (h *Holds) Name(a *wire.Ask, number uint64) {
 	a.Hold.Holder, a.Hold.Number = h.self(), number
 }
 
-// Has makes o the hold of this process that was granted to an ask of Name. The ask was sent at that
-// time of the monotonic clock, and this node granted it as the owner if here. The hold keeps a.Limit,
-// which must not change.
-func (h *Holds) Has(o *Hold, a *wire.Ask, here bool, sent int64) {
+// Has sets o to the hold that r granted to an ask of Name. This node sent the ask at the monotonic time sent.
+// The caller must not change a.Limit afterwards. If a stand-in granted the hold, Has reports the hold to the
+// owner, because the owner would grant the same units until the next digest.
+func (h *Holds) Has(o *Hold, a *wire.Ask, r *wire.Result, sent int64) {
 	o.ref, o.units, o.limit, o.partition, o.renewed = refOf(a), a.Units, a.Limit, a.Partition, sent
-	member := o.holder
-	if !here {
-		member = renewedAt(h.cfg.Env.View(), o, sent)
+	if r.Source == wire.Owner {
+		h.table.has(o, o.holder)
+		return
 	}
-	h.table.has(o, member)
+	v := h.cfg.Env.View()
+	h.table.has(o, renewedAt(v, o))
+	if r.StoodIn {
+		h.report(v, o)
+	}
 }
 
 // Release ends a hold of this node. It waits for nobody: where what it says is lost, the

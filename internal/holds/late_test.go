@@ -52,13 +52,13 @@ func TestALateGrantIsReleasedWhenNothingAsksAndNothingIsHeld(t *testing.T) {
 		{"another member grants it", func(h *Holds, a *wire.Ask, late func()) {
 			h.Asks(a)
 			late()
-			h.Has(new(Hold), a, false, 0)
+			h.Has(new(Hold), a, new(wire.Result), 0)
 			late()
 		}, 0, 0, 0},
 		{"what was granted is released by then", func(h *Holds, a *wire.Ask, late func()) {
 			h.Asks(a)
 			o := new(Hold)
-			h.Has(o, a, false, 0)
+			h.Has(o, a, new(wire.Result), 0)
 			h.Release(o)
 			late()
 		}, 1, 1, 0},

@@ -2,6 +2,7 @@ package holds
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -22,7 +23,8 @@ type member struct {
 	*Holds
 	t     *testing.T
 	env   env.Env
-	asked int           // messages of other members
+	all   []*member     // of the cluster
+	asked int           // messages that arrived from other members
 	mute  atomic.Bool   // it answers none
 	takes time.Duration // to answer
 	age   time.Duration // of the cluster
@@ -41,7 +43,7 @@ func (*member) Date() time.Duration { return ageless() }
 func members(t *testing.T, n int) []*member {
 	all := make([]*member, n)
 	for i := range all {
-		m := &member{t: t}
+		m := &member{t: t, all: all}
 		m.env.Clock = env.NewClock(nil)
 		m.env.Begin()
 		t.Cleanup(func() { require.NoError(t, m.env.Close(func() error { return nil })) })
@@ -71,13 +73,38 @@ func (m *member) Ask(_ context.Context, request, answer []byte, _ time.Duration)
 	if m.mute.Load() {
 		return nil, cluster.ErrTimeout
 	}
+	return m.serve(request, answer)
+}
+
+func (m *member) Tell(request []byte) {
+	m.asked++
+	_, err := m.serve(request, nil)
+	require.NoError(m.t, err)
+}
+
+// serve returns the response of the member to which the request is addressed.
+func (m *member) serve(request, answer []byte) ([]byte, error) {
 	h, err := wire.ParseHeader(request)
 	require.NoError(m.t, err)
-	serve := map[wire.Op]func(message, dst []byte) ([]byte, error){wire.OpRenew: m.ServeRenew, wire.OpHeld: m.ServeHeld}[h.Op]
+	to := m.all[m.env.View().Named[h.To]]
+	serve := map[wire.Op]func(message, dst []byte) ([]byte, error){wire.OpRenew: to.ServeRenew, wire.OpHeld: to.ServeHeld}[h.Op]
 	return serve(request[wire.HeaderBytes:], wire.AppendResponse(answer[:0], wire.Done, 0))
 }
 
-func (m *member) Tell([]byte) {}
+// disconnect closes the connection to a member. If apart is set, it closes the connections of all members to
+// that member.
+func (m *member) disconnect(lost int, apart bool) {
+	before := m.env.View()
+	v, matrix := *before.View, make([][]bool, len(m.all))
+	for i := range matrix {
+		for j := range matrix {
+			matrix[i] = append(matrix[i], i != lost && j != lost || !apart && i != v.Self && j != v.Self)
+		}
+	}
+	v.Direct = slices.Clone(v.Direct)
+	v.Direct[lost], v.Connected = false, clustertest.Rows(matrix)
+	m.env.Store(view.New(m.now(), &v, view.Terms{Replicas: 1}, before))
+}
 
 func (*member) Delay() time.Duration         { return 0 }
 func (m *member) Protocol() cluster.Protocol { return cluster.Protocol{} }
@@ -99,7 +126,7 @@ func (m *member) grant(by *member) *Hold {
 	by.table.hold(&a, -1, false, by.now(), &r)
 	require.True(m.t, r.Allowed)
 	o := new(Hold)
-	m.Has(o, &a, false, m.now())
+	m.Has(o, &a, &r, m.now())
 	return o
 }
 
@@ -192,6 +219,40 @@ func TestStandInRemovesReleasedHoldThatAnotherMemberReports(t *testing.T) {
 		_, kept := standIn.table.shards[shardOf(id)].at[holds.ref]
 		require.True(t, kept)
 	})
+}
+
+// Until the owner has recorded the hold, it may grant the units again.
+func TestHolderReportsAStandInsGrantToTheOwner(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		stoodIn        bool
+		lost, apart    bool // the connection to the owner has just ended, and all connections of the owner
+		known, renewed int  // holds that the owner knows of at once, and after the next renewal
+	}{
+		{"a stand-in granted it as the owner was late", true, false, false, 1, 1},
+		{"a stand-in granted it as the connection to the owner had just ended", true, true, false, 1, 1},
+		{"a stand-in granted it on a side without the owner", true, true, true, 0, 0},
+		{"the owner granted it and has lost it", false, false, false, 0, 1},
+		{"the owner granted it just before the connection ended, and has lost it", false, true, false, 0, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := members(t, 3)
+				owner, holder := all[0], all[2]
+				if c.lost {
+					holder.disconnect(0, c.apart)
+				}
+				o, a := new(Hold), wire.Ask{ID: owner.id(), Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
+				holder.Name(&a, holder.Number())
+				holder.Has(o, &a, &wire.Result{Source: wire.Forwarded, StoodIn: c.stoodIn}, holder.now())
+				require.Equal(t, c.known, owner.Stats().Known)
+
+				owner.table.end(o.ref) // the report was lost
+				holder.tick()
+				require.Equal(t, c.renewed, owner.Stats().Known)
+			})
+		})
+	}
 }
 
 func TestStandInThatMissesAnAnswerRefusesNoRenewalForGood(t *testing.T) {

@@ -108,7 +108,7 @@ func (s *shard) lookAt(o *Hold, v *view.View, now int64, found *found) (ended bo
 		}
 		found.lost++
 	default:
-		if member := renewedAt(v, o, now); member != o.at.of {
+		if member := renewedAt(v, o); member != o.at.of {
 			o.renewed = max(o.renewed, o.at.renewed)
 			o.at.drop(&o.ref, o.units)
 			s.renewAt(o, member)
@@ -157,15 +157,15 @@ func (t *table) renewed(holds []*Hold, sent int64) {
 	}
 }
 
-// renewedAt is the member that renews a hold: the one that answers for it. Where that may not
-// grant as much to anybody, in a split, nobody renews it: others may have the units.
-func renewedAt(v *view.View, o *Hold, now int64) uint64 {
-	way, as := v.Route(o.id, now), view.AsStandIn
-	member := way.To
+// renewedAt returns the member that renews a hold: the owner if this node reaches it, or else the stand-in.
+// It returns 0 if that member may not grant as many units in a split, because another side may grant them.
+func renewedAt(v *view.View, o *Hold) uint64 {
+	route, as := v.RenewalRoute(o.id), view.AsStandIn
+	member := route.To
 	switch {
-	case way.Way == view.NoWay:
+	case route.Way == view.NoWay:
 		member, as = v.Self, view.AsSelf
-	case way.Way == view.Here:
+	case route.Way == view.Here:
 		as = view.AsOwner
 	}
 	if member < 0 {

@@ -46,6 +46,18 @@ func (h *Holds) list(ctx context.Context, v *view.View, member uint64, kind byte
 	}
 }
 
+// report sends a hold to the owner, if the owner is reachable. It does not wait for a response: if the
+// message is lost, the next digest differs.
+func (h *Holds) report(v *view.View, o *Hold) {
+	route := v.RenewalRoute(o.id)
+	if route.Way != view.Direct && route.Way != view.Relay {
+		return
+	}
+	b := wire.Header{Op: wire.OpRenew, Hops: wire.MaxHops, To: v.Hashes[route.To]}.Append(nil)
+	b = append64(append(b, kindList), o.holder)
+	v.Members[route.Hop].Peer.Tell(appendListed(b, o))
+}
+
 // confirmAtOnce bounds the holds of a message of confirm.
 const confirmAtOnce = pageBytes / 32
 

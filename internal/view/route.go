@@ -1,6 +1,8 @@
 package view
 
 import (
+	"math"
+
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/wire"
@@ -53,6 +55,10 @@ func (v *View) Route(id bucket.ID, now int64) Route {
 	}
 	return Route{NoWay, -1, -1}
 }
+
+// RenewalRoute returns the route of the messages about a hold that a node has. No caller waits for them, so
+// they go through other members to an owner that was lost less than HoldDown ago, whose checks go to the stand-in.
+func (v *View) RenewalRoute(id bucket.ID) Route { return v.Route(id, math.MaxInt64) }
 
 // StandIn is the member that answers where to is not reached, or has stalled: the
 // first on this side in ring order that this node asks; -1 if there is none. It is the

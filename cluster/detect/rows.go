@@ -44,7 +44,7 @@ const (
 	// rowHeader is the size of a row that names no member.
 	rowHeader = 22
 	// maxRowNumber is the maximum number of a row. A row changes some times a second at most,
-	// so no correct member reaches it.
+	// so no correct member reaches it. A row with a greater number would end the connection.
 	maxRowNumber = 1 << 48
 	// minStrangers is how many rows of members off the roster are kept at least. A row may arrive
 	// before the member does.
@@ -126,7 +126,7 @@ func (c *Connectivity) Merge(from string, rows []Row) (changed bool) {
 // replaceOwnRow gives r the next number, and makes it the row of this node.
 func (c *Connectivity) replaceOwnRow(r Row) {
 	c.version++
-	r.About, r.Number = c.id, c.rows[c.id].Number+1
+	r.About, r.Number = c.id, min(c.rows[c.id].Number+1, maxRowNumber)
 	c.rows[c.id] = &heldRow{Row: r, version: c.version}
 }
 

@@ -39,6 +39,19 @@ func TestRowsOutOfBoundsAreRefused(t *testing.T) {
 	}
 }
 
+// Each hop refuses a row with a number above the bound, and closes the connection.
+func TestRowOfThisNodeOutbidsOthersUpToTheBound(t *testing.T) {
+	c := connected("a")
+	for _, number := range []uint64{5, maxRowNumber} {
+		c.Merge("a", []Row{{About: MemberID("self"), Number: number}})
+		own := rowsOf(c)[0]
+		require.Equal(t, min(number+1, maxRowNumber), own.Number)
+		require.Equal(t, []uint64{MemberID("a")}, own.Connected)
+		_, err := ParseRows(AppendRows(nil, []Row{own}))
+		require.NoError(t, err)
+	}
+}
+
 func FuzzRows(f *testing.F) {
 	f.Add(AppendRows(nil, []Row{{About: MemberID("a"), Number: 2, Connected: []uint64{3, 4}, Silent: []uint64{5}}, {About: MemberID("self"), Number: 7}}))
 	f.Add(binary.BigEndian.AppendUint64(nil, 1<<63))

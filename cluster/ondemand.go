@@ -272,10 +272,10 @@ func (u *upkeep) sendRows() {
 		now := time.Now()
 		rows, upTo, wait := u.peers.news(u.link, &u.feed, now)
 		switch {
-		case wait > 0:
-			u.feeding.Reset(wait)
-			return
 		case len(rows) == 0:
+			if wait > 0 {
+				u.feeding.Reset(wait)
+			}
 			return
 		case !u.s.out.put(kindRows, 0, detect.AppendRows(nil, rows)):
 			u.feeding.Reset(lookPace) // the queue is full

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster/detect"
 )
 
 // testHandler answers by a function, and keeps what came late.
@@ -121,6 +124,31 @@ func acceptEach(l net.Listener, serve func(net.Conn)) {
 		}
 		serve(conn)
 	}
+}
+
+// The rows of a large cluster exceed the bound of one frame.
+func TestNewConnectionCarriesAllRows(t *testing.T) {
+	t.Parallel()
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
+		var rows []detect.Row
+		var names []string
+		for i := range 200 {
+			names = append(names, fmt.Sprintf("m%03d", i))
+			r := detect.Row{About: detect.MemberID(names[i]), Number: 1, Connected: []uint64{detect.MemberID(names[0])}}
+			for k := range uint64(30) {
+				r.Refused = append(r.Refused, k)
+			}
+			rows = append(rows, r)
+		}
+		require.Greater(t, len(detect.AppendRows(nil, rows)), detect.MaxRows)
+		a.merge("c", rows)
+		meet(t, a, b)
+		time.Sleep(200 * time.Millisecond)
+		for _, connected := range b.connections(names).Connected {
+			require.Len(t, connected, 1)
+		}
+	})
 }
 
 // relay passes on what comes over each of two connections to the other.

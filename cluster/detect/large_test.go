@@ -251,6 +251,7 @@ func (c *crowd) spread(n *crowdNode) {
 			l.feed.Sent(upTo, at(c.now))
 			other := c.nodes[l.to]
 			c.send(n, other, func() { c.step(other, other.c.Merge(crowdName(n.index), rows)) })
+			_, _, wait = n.c.News(&l.feed, name, at(c.now))
 		}
 		if wait > 0 && !l.feeding {
 			l.feeding = true

@@ -46,9 +46,9 @@ const (
 	// maxRowNumber is the maximum number of a row. A row changes some times a second at most,
 	// so no correct member reaches it. A row with a greater number would end the connection.
 	maxRowNumber = 1 << 48
-	// minStrangers is how many rows of members off the roster are kept at least. A row may arrive
-	// before the member does.
-	minStrangers = 64
+	// maxStrangers is the maximum number of rows of members that are not in the roster. Rows may
+	// arrive before the roster, and no member sends a dropped row again before it changes.
+	maxStrangers = MaxMembers
 )
 
 func (r *Row) size() int { return rowHeader + 8*(len(r.Connected)+len(r.Refused)+len(r.Silent)) }
@@ -65,8 +65,8 @@ const newsPace = 50 * time.Millisecond
 
 // News returns the rows that are due to the member to, oldest first: those that changed since the
 // last ones and that did not come from it. They have at most MaxRows bytes. If there are some, the
-// caller must call Sent once they are queued. wait is the time after which the caller must call News
-// again, or 0 if only a change of the table calls for that.
+// caller must call Sent once they are queued, and then News again. If there are none, wait is the time
+// after which the caller must call News again, or 0 if only a change of the table calls for that.
 func (c *Connectivity) News(f *Feed, to string, now time.Time) (rows []Row, upTo uint64, wait time.Duration) {
 	if f.version == c.version {
 		return nil, 0, 0
@@ -84,7 +84,7 @@ func (c *Connectivity) News(f *Feed, to string, now time.Time) (rows []Row, upTo
 	size := 0
 	for _, r := range held {
 		if size += r.size(); size > MaxRows {
-			return rows, upTo, newsPace
+			return rows, upTo, 0
 		}
 		rows, upTo = append(rows, r.Row), r.version
 	}
@@ -130,9 +130,9 @@ func (c *Connectivity) replaceOwnRow(r Row) {
 	c.rows[c.id] = &heldRow{Row: r, version: c.version}
 }
 
-// dropStrangers drops the oldest rows of members off the roster if there are too many rows.
+// dropStrangers drops the oldest rows of members that are not in the roster if there are too many.
 func (c *Connectivity) dropStrangers() {
-	excess := len(c.rows) - len(c.ids) - 1 - max(minStrangers, len(c.ids))
+	excess := len(c.rows) - len(c.ids) - 1 - maxStrangers
 	if excess <= 0 {
 		return
 	}

@@ -73,11 +73,13 @@ func FuzzRows(f *testing.F) {
 func TestRowsOfStrangersAreKeptWithinABound(t *testing.T) {
 	c := NewConnectivity("self")
 	c.SetMembers([]string{"a"})
-	for i := range 10 * minStrangers {
-		c.Merge("a", []Row{{About: MemberID(fmt.Sprint(i)), Number: 1, Connected: []uint64{MemberID("a")}}})
+	var rows []Row
+	for i := range 2 * maxStrangers {
+		rows = append(rows, Row{About: MemberID(fmt.Sprint(i)), Number: 1, Connected: []uint64{MemberID("a")}})
 	}
-	require.Len(t, c.rows, minStrangers+2)
-	last := fmt.Sprint(10*minStrangers - 1)
+	c.Merge("a", rows)
+	require.Len(t, c.rows, maxStrangers+2)
+	last := fmt.Sprint(2*maxStrangers - 1)
 	c.SetMembers([]string{"a", last})
 	names := []string{last, "a", "self"}
 	require.Equal(t, []int{1}, c.Connections(names).Connected[0])
@@ -116,6 +118,7 @@ func TestNewsAreSentOnceAndNotBack(t *testing.T) {
 	for i := range 3 {
 		c.Merge("b", []Row{{About: uint64(i), Number: 1, Connected: slices.Repeat([]uint64{1}, MaxRows/8/2-10)}})
 	}
-	expect(&toA, "a", 300, []uint64{0, 1}, 50)
+	expect(&toA, "a", 300, []uint64{0, 1}, 0)
+	expect(&toA, "a", 300, nil, 50)
 	expect(&toA, "a", 350, []uint64{2}, 0)
 }

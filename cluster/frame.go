@@ -32,6 +32,7 @@ const (
 const (
 	flagWatches = 1 << iota // the sender watches the receiver, and pings it several times a second
 	flagChosen              // the sender does so of itself, and the receiver has to watch it in return
+	flagWakes               // the connection has rested, and the sender sends no request before the pong
 )
 
 // maxSaid bounds the durations that pings and pongs carry.
@@ -82,6 +83,11 @@ type frame struct {
 	kind kind
 	id   uint64
 	body []byte // part of the buffer it was parsed from
+}
+
+// wakes reports whether f is a ping that wakes a connection that rested.
+func (f frame) wakes() bool {
+	return f.kind == kindPing && len(f.body) >= pingSize && f.body[4]&flagWakes != 0
 }
 
 // appendFrame appends a whole frame to buf.

@@ -205,6 +205,9 @@ func (l *link) ping(s *session, now time.Time) {
 	if l.chosen.Load() {
 		body[4] |= flagChosen
 	}
+	if l.rests.Load() {
+		body[4] |= flagWakes
+	}
 	s.out.put(kindPing, l.pings, body[:])
 	s.forget(now)
 }

@@ -19,8 +19,8 @@ const (
 	// over paths that lose packets.
 	idleAbroad = 10 * time.Second
 	// idleOnDemand is the same for those of members that do not watch this node: their
-	// connections may rest for restAfter. After idleWait only a ping wakes such a connection. A
-	// request that comes first was held up by a partition.
+	// connections may rest for restAfter. After idleWait only a ping with flagWakes wakes such a
+	// connection. Another frame was held up by a partition, and so were requests that follow it.
 	idleOnDemand = restAfter + 15*time.Second
 	// secondLook is the part of that time which the connection has once more where this
 	// process notices late that the time has passed.
@@ -122,8 +122,8 @@ func (c *incoming) read() error {
 			if !ok {
 				break
 			}
-			if !whole && c.onDemand && f.kind != kindPing && c.batch.Read.Sub(last) > idleWait {
-				return fmt.Errorf("cluster: a request over a connection that rested: %w", os.ErrDeadlineExceeded)
+			if !whole && c.onDemand && !f.wakes() && c.batch.Read.Sub(last) > idleWait {
+				return fmt.Errorf("cluster: a connection that rested was not woken: %w", os.ErrDeadlineExceeded)
 			}
 			whole = true
 			switch f.kind {

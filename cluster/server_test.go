@@ -93,6 +93,42 @@ func TestAbuseClosesThatConnectionIsCountedAndHurtsNobodyElse(t *testing.T) {
 	}
 }
 
+func TestConnectionOnDemandIsWokenByAPing(t *testing.T) {
+	t.Parallel()
+	ping := func(flags byte) []byte { return appendFrame(nil, kindPing, 1, []byte{0, 0, 0, 0, flags}) }
+	ask := appendFrame(nil, kindAsk, 1<<32, []byte("x"))
+	for name, c := range map[string]struct {
+		rests time.Duration
+		send  []byte
+		open  bool
+	}{
+		"a request while it is used":                   {idleWait, ask, true},
+		"a request that was held up":                   {idleWait + 1, ask, false},
+		"a request that was held up behind a ping":     {idleWait + 1, append(ping(0), ask...), false},
+		"a request after a ping that wakes it":         {idleOnDemand - 1, append(ping(flagWakes), ask...), true},
+		"a ping after longer than a connection may be": {idleOnDemand + 1, ping(flagWakes), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inMemory(t, func(t *testing.T, lo *loopback) {
+				served := 0
+				b := lo.peer(t, "b", &testHandler{serve: func(*Batch) { served++ }})
+				conn := greeted(t, b)
+				conn.Write(ping(0))
+				time.Sleep(c.rests)
+				conn.Write(c.send)
+				synctest.Wait()
+				if c.open {
+					require.Equal(t, 1, served)
+					return
+				}
+				requireClosed(t, conn, 1)
+				require.Zero(t, served)
+			})
+		})
+	}
+}
+
 func TestADripOfHalfAFrameOrHandshakeDoesNotKeepAConnection(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

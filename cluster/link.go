@@ -358,12 +358,15 @@ func (u *upkeep) tryDial() {
 	if !u.dead.Load() {
 		u.pace = dialPace
 	}
-	if !u.isWanted() {
+	switch {
+	case u.dialing:
+		return // the next attempt is made, or this link rests, once the outcome is known
+	case !u.isWanted():
 		u.dial.Stop()
 		u.rest()
 		return
 	}
-	if u.dialing || u.answers() || !u.watched.Load() && u.s != nil && u.heard.Load() {
+	if u.answers() || !u.watched.Load() && u.s != nil && u.heard.Load() {
 		return
 	}
 	u.dialing, u.tried = true, time.Now()
@@ -385,6 +388,7 @@ func (u *upkeep) take(d dialOutcome) {
 		if u.s == nil {
 			u.peers.step(u.link, func(c *detect.Connectivity) bool { return c.RecordFailure(u.name, time.Now()) })
 		}
+		u.held.take()
 		if u.setRefused(d.err, u.silent || u.s != nil) {
 			u.dial.in(lookPace) // its kernel closes all connections of a process that ends
 		}

@@ -9,10 +9,11 @@ import (
 )
 
 // A node has no connection to a member that it does not watch (see package detect) until it is used:
-// the first ask or tell has the link dial, and waits for the connection within its own wait. While
-// the connection is used, it is pinged once a second. After a second without use it rests: it stays
-// open, and no pings go. The next ask wakes it by a ping, because the other side takes a request
-// over a connection that rested for one that a partition has held up. It is closed after restAfter.
+// the first ask or tell has the link dial. An ask waits for the connection within its own wait, and a
+// tell until an attempt to connect fails. While the connection is used, or an ask is under way, it is
+// pinged once a second. A second later it rests: it stays open, and no pings go. The next ask or tell
+// wakes it by a ping, and is sent after the pong, because the other side takes a request over a
+// connection that rested for one that a partition has held up. It is closed after restAfter.
 const (
 	restAfter = time.Minute
 	// usedPace is the time from one ping to the next over a connection that is used, and how long it
@@ -78,21 +79,27 @@ func (h *held) take() [][]byte {
 // copyState copies the state of the member from the table, and wakes the goroutine in run and the
 // waiting asks if it has changed. The caller must hold peers.mu.
 func (l *link) copyState(t *detect.Connectivity) {
-	l.stalled.Store(t.IsStalled(l.name))
 	watched, chosen := t.IsWatched(l.name)
 	l.chosen.Store(chosen)
+	if !watched && l.watched.Load() && l.session.Load() != nil {
+		l.markUsed() // before a caller or run can find it unwatched, so that run keeps the connection
+	}
 	if l.watched.Swap(watched) != watched {
 		signal(l.arranged)
 	}
-	if connected := t.IsConnected(l.name); l.heard.Swap(connected) != connected {
+	stalled, connected := t.IsStalled(l.name), t.IsConnected(l.name)
+	if wasStalled, wasConnected := l.stalled.Swap(stalled), l.heard.Swap(connected); wasStalled != stalled || wasConnected != connected {
 		l.opened.wake()
 	}
 }
 
+// markUsed records that the connection is used now.
+func (l *link) markUsed() { l.used.Store(int64(time.Since(l.peers.began))) }
+
 // use records that the connection is used, and returns its session if requests may be sent over it.
 func (l *link) use() *session {
 	if !l.watched.Load() {
-		l.used.Store(int64(time.Since(l.peers.began)))
+		l.markUsed()
 	}
 	if l.rests.Load() {
 		return nil
@@ -109,8 +116,16 @@ func (l *link) sinceUse() time.Duration {
 	return time.Since(l.peers.began) - used
 }
 
-// isWanted reports whether the link has to have a connection.
-func (l *link) isWanted() bool { return l.watched.Load() || l.sinceUse() < restAfter }
+// isWanted reports whether the link has to have a connection. It records a use while an ask is under way.
+func (u *upkeep) isWanted() bool {
+	if u.watched.Load() {
+		return true
+	}
+	if u.s != nil && !u.s.idle() {
+		u.markUsed()
+	}
+	return u.sinceUse() < restAfter
+}
 
 // open waits until requests may be sent to the member. It returns what is left of wait.
 func (l *link) open(ctx context.Context, wait time.Duration) (*session, time.Duration, error) {
@@ -144,15 +159,16 @@ func (l *link) open(ctx context.Context, wait time.Duration) (*session, time.Dur
 
 // Tell implements Peer.
 func (l *link) Tell(request []byte) {
-	if s := l.use(); s != nil || !l.heard.Load() {
-		l.asking.Tell(request)
-		return
-	}
-	if len(request) > MaxMessage || !l.held.add(request) {
+	s := l.use()
+	switch {
+	case s != nil:
+		s.tell(request)
+	case !l.heard.Load():
+	case len(request) > MaxMessage || !l.held.add(request):
 		l.peers.dropped.Add(1)
-		return
+	default:
+		signal(l.wanted)
 	}
-	signal(l.wanted)
 }
 
 // awaken marks the session as ready for requests.
@@ -170,11 +186,18 @@ func (u *upkeep) want() {
 	case u.s == nil && !u.dialing:
 		u.pace = dialPace
 		u.dial.in(0)
-	case u.s != nil && u.rests.Load() && u.waking.IsZero():
+	case u.s != nil && u.rests.Load():
+		u.wakeConnection()
+	case u.s != nil:
+		u.awaken()
+	}
+}
+
+// wakeConnection pings over a connection that rests, unless it has done so.
+func (u *upkeep) wakeConnection() {
+	if u.waking.IsZero() {
 		u.waking = time.Now()
 		u.pingAt(u.waking)
-	case u.s != nil && !u.rests.Load():
-		u.awaken()
 	}
 }
 
@@ -195,7 +218,6 @@ func (u *upkeep) judgeDial(now time.Time) {
 	u.peers.step(u.link, func(c *detect.Connectivity) bool {
 		return c.CheckStall(u.name, u.tried, detect.StallTimeout, u.look.due, now)
 	})
-	u.opened.wake()
 	u.look.at(now.Add(lookPace))
 }
 
@@ -203,11 +225,16 @@ func (u *upkeep) judgeDial(now time.Time) {
 func (u *upkeep) rearrange() {
 	switch {
 	case !u.watched.Load():
-		u.used.CompareAndSwap(0, int64(time.Since(u.peers.began))) // the session is closed as any other
+		if u.s != nil {
+			u.pingAt(time.Now()) // before the connection rests, as the other side closes a watched connection that rests
+		}
 	case u.s != nil:
 		u.feed = detect.Feed{}
-		u.pingAt(time.Now()) // first, as the connection may rest
-		u.awaken()
+		if u.rests.Load() {
+			u.wakeConnection()
+		} else {
+			u.pingAt(time.Now())
+		}
 		u.sendRows()
 	case !u.dialing:
 		u.pace = dialPace
@@ -217,8 +244,7 @@ func (u *upkeep) rearrange() {
 
 // judgeUnwatched looks after a member that this node does not watch.
 func (u *upkeep) judgeUnwatched(now time.Time) {
-	idle := u.sinceUse()
-	if idle >= restAfter {
+	if !u.isWanted() {
 		u.rest()
 		return
 	}
@@ -231,7 +257,7 @@ func (u *upkeep) judgeUnwatched(now time.Time) {
 		if owed > 0 {
 			c.Examine(u.name, u.s.start.Add(owed))
 		}
-		return false
+		return isAwaited && !u.waking.IsZero() && c.CheckStall(u.name, u.waking, detect.StallTimeout, u.look.due, now)
 	})
 	if owed > 0 || isAwaited {
 		if ponged := u.judged(u.s, u.look.due, now); !ponged || owed > 0 {
@@ -239,7 +265,7 @@ func (u *upkeep) judgeUnwatched(now time.Time) {
 			return
 		}
 	}
-	switch {
+	switch idle := u.sinceUse(); {
 	case idle >= usedPace:
 		u.rests.Store(true)
 		u.waking = time.Time{}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,9 +14,42 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// inCrowd runs a test of a member of a large cluster, and another member that it does not watch.
-func inCrowd(t *testing.T, h Handler, test func(t *testing.T, a, b *testPeer)) {
+// cut makes what a node sends to an address vanish.
+type cut struct{ to atomic.Pointer[string] }
+
+func (c *cut) isAt(addr string) bool { to := c.to.Load(); return to != nil && *to == addr }
+
+// dial connects by dial, unless there is a cut.
+func (c *cut) dial(ctx context.Context, dial func(context.Context, string) (net.Conn, error), addr string) (net.Conn, error) {
+	if c.isAt(addr) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	conn, err := dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return cutConn{conn, c, addr}, nil
+}
+
+type cutConn struct {
+	net.Conn
+	cut  *cut
+	addr string
+}
+
+func (c cutConn) Write(b []byte) (int, error) {
+	if c.cut.isAt(c.addr) {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// inCrowd runs a test of a member of a large cluster, and another member that it does not watch. The
+// cut is on the way from the one to the other.
+func inCrowd(t *testing.T, h Handler, test func(t *testing.T, a, b *testPeer, way *cut)) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
+		way := new(cut)
 		var all []*testPeer
 		var members []Member
 		var started atomic.Bool
@@ -26,6 +60,9 @@ func inCrowd(t *testing.T, h Handler, test func(t *testing.T, a, b *testPeer)) {
 					if started.Load() {
 						p.set(members)
 					}
+				}
+				if dial := c.Dial; i == 0 {
+					c.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return way.dial(ctx, dial, addr) }
 				}
 			})
 			all, members = append(all, p), append(members, p.member())
@@ -40,7 +77,7 @@ func inCrowd(t *testing.T, h Handler, test func(t *testing.T, a, b *testPeer)) {
 		a := all[0]
 		for i, p := range all[1:] {
 			if !a.links[members[i+1].Name].watched.Load() {
-				test(t, a, p)
+				test(t, a, p, way)
 				return
 			}
 		}
@@ -56,7 +93,7 @@ func TestUnwatchedMemberIsDialledByTheFirstRequest(t *testing.T) {
 			batch.Reply(i, r)
 		}
 	}}
-	inCrowd(t, h, func(t *testing.T, a, b *testPeer) {
+	inCrowd(t, h, func(t *testing.T, a, b *testPeer, _ *cut) {
 		l := a.links[b.cfg.Self.Name]
 		ask := func() {
 			t.Helper()
@@ -80,6 +117,7 @@ func TestUnwatchedMemberIsDialledByTheFirstRequest(t *testing.T) {
 		}
 		time.Sleep(restAfter / 2)
 		require.True(t, l.rests.Load())
+		a.spread([]byte("record"), func(*link) bool { return true })
 		ask()
 		require.Same(t, first, l.session.Load(), "it has rested")
 		time.Sleep(restAfter / 2)
@@ -107,7 +145,7 @@ func TestFrozenUnwatchedMemberStallsAndIsDisconnected(t *testing.T) {
 			batch.Reply(i, r)
 		}
 	}}
-	inCrowd(t, h, func(t *testing.T, a, b *testPeer) {
+	inCrowd(t, h, func(t *testing.T, a, b *testPeer, _ *cut) {
 		defer frozen.Store(false)
 		l := a.links[b.cfg.Self.Name]
 		ask := func() error {
@@ -140,4 +178,88 @@ func TestFrozenUnwatchedMemberStallsAndIsDisconnected(t *testing.T) {
 		require.ErrorIs(t, ask(), ErrDisconnected, "its kernel refuses")
 		require.False(t, l.heard.Load())
 	})
+}
+
+func TestUnwatchedMemberBeyondACutIsPresumedConnectedAgain(t *testing.T) {
+	var told atomic.Int64
+	h := each(func(batch *Batch, i int, r []byte) {
+		if string(r) == "tell" {
+			told.Add(1)
+		}
+		batch.Reply(i, r)
+	})
+	inCrowd(t, h, func(t *testing.T, a, b *testPeer, way *cut) {
+		l := a.links[b.cfg.Self.Name]
+		ask := func() error {
+			_, err := l.Ask(context.Background(), []byte("x"), nil, time.Second)
+			return err
+		}
+		require.NoError(t, ask())
+		time.Sleep(restAfter / 2)
+		require.True(t, l.rests.Load())
+		way.to.Store(&b.cfg.Self.Addr)
+		start := time.Now()
+		l.Tell([]byte("tell"))
+		require.ErrorIs(t, ask(), ErrStalled)
+		require.LessOrEqual(t, time.Since(start), detect.StallTimeout+30*time.Millisecond)
+		for l.heard.Load() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.LessOrEqual(t, time.Since(start), detect.SilenceTimeout+2*lookPace)
+		require.ErrorIs(t, ask(), ErrDisconnected)
+		// A delayed process gives an attempt more time than passes to the next one.
+		for start = time.Now(); time.Since(start) < restAfter+5*time.Second; time.Sleep(100 * time.Millisecond) {
+			a.mu.Lock()
+			a.table.RecordCheck(time.Now().Add(-time.Second), time.Now())
+			a.mu.Unlock()
+		}
+		require.True(t, l.heard.Load(), "nothing was sent to it for a minute")
+		way.to.Store(nil)
+		require.NoError(t, ask())
+		time.Sleep(time.Second)
+		require.Zero(t, told.Load(), "the attempts to connect for it have failed")
+	})
+}
+
+func TestMemberThatIsNoLongerWatchedKeepsItsConnection(t *testing.T) {
+	h := each(func(batch *Batch, i int, r []byte) {
+		answer := batch.Later(i)
+		time.AfterFunc(12*time.Second, func() { answer(r) })
+	})
+	for _, asks := range []bool{false, true} {
+		inCrowd(t, h, func(t *testing.T, a, b *testPeer, way *cut) {
+			l := a.links[b.cfg.Self.Name]
+			ask := func() error {
+				_, err := l.Ask(context.Background(), []byte("x"), nil, 14*time.Second)
+				return err
+			}
+			require.NoError(t, ask())
+			time.Sleep(2 * usedPace)
+			way.to.Store(&b.cfg.Self.Addr)
+			a.pinged(l.name, 0, true)
+			time.Sleep(lookPace)
+			require.True(t, l.watched.Load())
+			require.True(t, l.rests.Load(), "no pong has come since it rested")
+			way.to.Store(nil)
+			for range 65 { // so that its last use is long ago
+				a.pinged(l.name, 0, true)
+				time.Sleep(time.Second)
+			}
+			require.True(t, l.watched.Load(), "it watches this node")
+			watched := l.session.Load()
+			for _, after := range []time.Duration{3 * time.Second, 9 * time.Second} { // it lingers between these
+				time.AfterFunc(time.Until(nextPing(time.Now().Add(after))), func() {
+					synctest.Wait() // the last ping that tells the member that it is watched is sent
+					signal(a.changed)
+				})
+			}
+			if asks {
+				time.AfterFunc(11*time.Second, func() { require.False(t, l.rests.Load()) })
+				require.NoError(t, ask())
+			}
+			time.Sleep(20 * time.Second)
+			require.False(t, l.watched.Load())
+			require.Same(t, watched, l.session.Load())
+		})
+	}
 }

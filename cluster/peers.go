@@ -233,7 +233,7 @@ func (p *peers) set(members []Member) {
 // tell sends the record of this node over all connections that do not rest.
 func (p *peers) tell() {
 	if p.cfg.Own != nil {
-		p.spread(p.cfg.Own(), func(l *link) bool { return !l.rests.Load() })
+		p.spread(p.cfg.Own(), func(*link) bool { return true })
 	}
 }
 
@@ -253,12 +253,12 @@ func (p *peers) passOn(record []byte, from string) {
 	p.spread(record, func(l *link) bool { return l.watched.Load() && l.name != from })
 }
 
-// spread sends a record to the members of some links.
+// spread sends a record to the members of some links, over connections that do not rest.
 func (p *peers) spread(record []byte, to func(*link) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.links {
-		if s := l.session.Load(); s != nil && to(l) {
+		if s := l.session.Load(); s != nil && !l.rests.Load() && to(l) {
 			s.out.put(kindNews, 0, record)
 		}
 	}

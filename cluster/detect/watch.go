@@ -85,7 +85,7 @@ func makeCycles(self string, names []string) [][]int {
 
 // Arrange decides whom this node watches, and which members its side reaches. names is the roster,
 // sorted, and living the number of its members that are not dead. The caller must call it when the
-// result of Connections may have changed, and once a second.
+// result of Connections may have changed, and every few seconds, as times end.
 func (c *Connectivity) Arrange(names []string, living int, now time.Time) {
 	if !slices.Equal(c.order.names, names) {
 		c.order = newOrder(names)

@@ -102,7 +102,7 @@ func valuesOf() map[string][]string {
 		"outcome": {"allowed", "denied"}, "reason": append([]string{"disputed", "forbidden"}, metrics.Refusals()...),
 		"mode": {"enforce", "shadow"}, "result": {"decided", "passed", "overdue"}, "direction": {"held", "lent", "returned", "debited", "sent", "received"},
 		"event": {"made", "settled", "canceled", "carried", "unsettled"}, "kind": {"tally", "reset", "published", "holding", "timeout", "late", "dropped"},
-		"operation": {"write", "load"},
+		"operation": {"write", "load"}, "statistic": {"median", "max"},
 	}
 	for _, state := range metrics.States() {
 		values["state"] = append(values["state"], state.String())

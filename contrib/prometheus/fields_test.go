@@ -2,6 +2,7 @@ package weirprom
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"regexp"
@@ -34,7 +35,7 @@ var exported = map[string]string{
 	"Overdue":                    "weir_served_total{result=overdue}",
 	"Conflicts":                  "weir_limit_conflicts_total",
 	"Bytes":                      "weir_store_bytes",
-	"Missing.some":               "weir_cluster_missing_seconds{member=some}",
+	"Missing.some":               "weir_cluster_missing_seconds",
 	"Holds.Held":                 "weir_holds",
 	"Holds.Known":                "weir_holds_known",
 	"Holds.Lost":                 "weir_holds_lost_total",
@@ -48,7 +49,7 @@ var exported = map[string]string{
 	"Reservations.UnitsReturned": "weir_reservation_units_total{direction=returned}",
 	"Reservations.UnitsDebited":  "weir_reservation_units_total{direction=debited}",
 	"Stream.Sent":                "weir_stream_sent_total",
-	"Cluster.RoundTrips.some":    "weir_cluster_round_trip_seconds{member=some}",
+	"Cluster.RoundTrips.some":    "weir_cluster_round_trip_seconds{statistic=max}",
 	"Cluster.SchedulingDelay":    "weir_cluster_scheduling_delay_seconds",
 	"Keys":                       "weir_keys",
 	"MaxKeys":                    "weir_keys_max",
@@ -166,6 +167,8 @@ func requireSeries(t *testing.T, stats any, c prometheus.Collector, exported, un
 			return
 		case "Version": // a label
 			want = 1
+		case "Cluster.RoundTrips.some":
+			delete(changed, strings.Replace(name, "max", "median", 1)) // of one member, it is the maximum
 		}
 		require.Equal(t, map[string]float64{name: want}, nonzero(changed), path)
 	})
@@ -270,6 +273,24 @@ func TestMembersAreCountedByState(t *testing.T) {
 		"weir_cluster_members{state=serving}": 2, "weir_cluster_members{state=dead}": 1,
 		"weir_cluster_members{state=joining}": 1, "weir_cluster_members{state=missing}": 1,
 	}, nonzero(series(t, registry(t, newFamilies(metrics.OfNode(), func() metrics.NodeStats { return is })))))
+}
+
+func TestMembersHaveNoSeriesOfTheirOwn(t *testing.T) {
+	of := func(members int) map[string]float64 {
+		is := metrics.NodeStats{Stats: weir.Stats{Missing: map[string]time.Duration{}}}
+		is.Cluster.RoundTrips = map[string]time.Duration{}
+		for i := range members {
+			name := fmt.Sprint("member-", i)
+			is.Members = append(is.Members, weir.Member{Name: name, State: weir.Serving})
+			is.Missing[name], is.Cluster.RoundTrips[name] = time.Duration(i)*time.Second, time.Duration(i)*time.Second
+		}
+		return series(t, registry(t, newFamilies(metrics.OfNode(), func() metrics.NodeStats { return is })))
+	}
+	many := of(1000)
+	require.Len(t, many, len(of(1)))
+	require.Equal(t, []float64{999, 499, 999}, []float64{
+		many["weir_cluster_missing_seconds"], many["weir_cluster_round_trip_seconds{statistic=median}"], many["weir_cluster_round_trip_seconds{statistic=max}"],
+	})
 }
 
 func TestANameThatIsNotUTF8DoesNotCostTheScrape(t *testing.T) {

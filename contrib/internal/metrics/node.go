@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"runtime"
 	"slices"
 	"strconv"
@@ -159,11 +160,16 @@ var ofNode = []Family[NodeStats]{
 		}),
 	gauge("weir_cluster_join_failed", "1 if the last attempt to join failed.", func(s *NodeStats) bool { return s.Cluster.JoinError != "" }),
 	gauge("weir_cluster_unjoined_seconds", "Time for which this node has counted alone although Join names others; 0 once it meets one.", func(s *NodeStats) time.Duration { return s.Unjoined }),
-	split("weir_cluster_round_trip_seconds", "Smoothed mean of a member's response time, as the failure detector uses it.", Gauge, "member",
-		func(s *NodeStats) map[string]time.Duration { return s.Cluster.RoundTrips }),
+	split("weir_cluster_round_trip_seconds", "Smoothed mean response times of members, as the failure detector uses them: their median and maximum.", Gauge, "statistic",
+		func(s *NodeStats) map[string]time.Duration {
+			median, most := spreadOf(s.Cluster.RoundTrips)
+			return map[string]time.Duration{"median": median, "max": most}
+		}),
 	gauge("weir_cluster_scheduling_delay_seconds", "SchedulingDelay of this process's timers, up to a second.", func(s *NodeStats) time.Duration { return s.Cluster.SchedulingDelay }),
-	split("weir_cluster_missing_seconds", "Time since a member is missing from this node's side; other members have no series.", Gauge, "member",
-		func(s *NodeStats) map[string]time.Duration { return s.Missing }),
+	gauge("weir_cluster_missing_seconds", "Time for which a member is missing from this node's side, the longest of all; 0 if none is.", func(s *NodeStats) time.Duration {
+		_, most := spreadOf(s.Missing)
+		return most
+	}),
 	gauge("weir_ring_share_ratio", "This node's part of all keys on the ring.", func(s *NodeStats) float64 { return s.Share }),
 	{Name: "weir_cluster_members", Help: "Members of this node's roster, itself included, by state.",
 		Kind: Gauge, Labels: []string{"state"}, Read: func(s *NodeStats, emit Emit) {
@@ -177,6 +183,16 @@ var ofNode = []Family[NodeStats]{
 				emit(float64(n), state.String())
 			}
 		}},
+}
+
+// spreadOf returns the median and the maximum of the times of members, or zeros if there are none. A metric has
+// no label with the name of a member, so that a large cluster has as many series as a small one.
+func spreadOf(times map[string]time.Duration) (median, most time.Duration) {
+	if len(times) == 0 {
+		return 0, 0
+	}
+	sorted := slices.Sorted(maps.Values(times))
+	return sorted[(len(sorted)-1)/2], sorted[len(sorted)-1]
 }
 
 // Refusals are the reasons that package cluster counts by.

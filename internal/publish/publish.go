@@ -136,8 +136,9 @@ func (p *Publisher) Changed() { env.Signal(p.newcomers) }
 
 // Run compares the values of this node with those of other members until ctx is done: with each member
 // as soon as it is a neighbor, and then with one neighbor after the other. first is the time of the first
-// turn. After a turn with each neighbor and no change, Run rests: turns are rarer. Only then it compares at
-// once with a member whose question shows other values, because those of two full stores may differ for good.
+// turn. After a turn with each neighbor and no change, Run rests: the time between two turns is longer. If
+// the question of a member shows other values during a rest, Run compares with this member at once. It
+// does not do so otherwise, because the values of two full stores may always differ.
 func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 	tick := time.NewTimer(first)
 	defer tick.Stop()
@@ -190,8 +191,10 @@ func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 		}
 		switch rests := same >= len(heard); {
 		case rests:
+			if due || differs == nil { // a change without a neighbor does not put off the next turn
+				tick.Reset(compareRested)
+			}
 			changed, differs = p.After(revision), p.differing
-			tick.Reset(compareRested)
 		case due || differs != nil:
 			changed, differs = nil, nil
 			tick.Reset(CompareEvery)

@@ -238,6 +238,33 @@ func TestRunComparesWithEachMemberOnceAndThenInTurn(t *testing.T) {
 	})
 }
 
+func TestARestingNodeComparesWithAMemberThatDiffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircle(2)
+		go c.nodes[0].Run(t.Context(), CompareEvery)
+		time.Sleep(CompareEvery + time.Second)
+		now := c.nodes[1].cfg.Env.Now()
+		_, err := c.nodes[1].put(entry{Item{"name", 1, []byte("value")}, now}, now, now) // the message is lost
+		require.NoError(t, err)
+		c.nodes[0].Answer(nil, &Question{digests: c.nodes[1].digestsNow()}, c.name(1))
+		synctest.Wait()
+		require.Equal(t, "name=value ", c.shown(0))
+	})
+}
+
+func TestALonelyNodeForgetsTombstonesBesideChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newCircle(1).nodes[0]
+		go p.Run(t.Context(), CompareEvery)
+		require.NoError(t, p.Put("gone", 0, []byte("value")))
+		require.NoError(t, p.Put("gone", 0, nil))
+		for began := time.Now(); time.Since(began) < tombstoneFor+2*compareRested; time.Sleep(compareRested - time.Second) {
+			require.NoError(t, p.Put("changes", 0, []byte("value")))
+		}
+		require.Zero(t, p.Stats().Tombstones)
+	})
+}
+
 func TestPublishedIsSortedAndByPrefix(t *testing.T) {
 	c := newCircle(1)
 	p := c.nodes[0]

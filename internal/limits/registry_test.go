@@ -202,6 +202,25 @@ func TestMembersAreToldInTurn(t *testing.T) {
 	require.Equal(t, []int{2, 0, 1, 0}, turns)
 }
 
+func TestDeclarationsRestOnceEachMemberHasThem(t *testing.T) {
+	r, _ := logged()
+	v := among(2, func(int, []byte) {})
+	one := Limit{Name: "one", Rate: 1, Per: time.Second}
+	require.NoError(t, r.Add(one, 0))
+	<-r.Changed()
+	require.Zero(t, r.Hurry(), "it does not rest")
+	require.Equal(t, DeclareEvery, r.Declare(v))
+	require.Equal(t, declareRested, r.Declare(v))
+	require.NoError(t, r.Add(one, 0))
+	require.Empty(t, r.Changed(), "the numbers are the same")
+	one.Rate++
+	require.NoError(t, r.Add(one, 0))
+	<-r.Changed()
+	require.Equal(t, DeclareEvery, r.Hurry())
+	require.Equal(t, DeclareEvery, r.Declare(v))
+	require.Equal(t, declareRested, r.Declare(v))
+}
+
 func TestLimitsThatAreToldArriveAsTheyAre(t *testing.T) {
 	r, _ := logged()
 	var limits []Limit

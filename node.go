@@ -222,7 +222,7 @@ type Published struct {
 // Publish sends a small value with a name to all nodes, such as changed rules or an override for
 // one key. Of two values with one name, every node keeps the one with the higher version, and of
 // one version the one with the greater bytes. A nil or empty value deletes the name. Publish
-// returns when this node has the value. Connected nodes have the value one packet later. Other
+// returns when this node has the value. The node sends the value to the members that it watches, and each of them passes it on. Other
 // nodes have it when they meet a node that has it, also after a split or a restart of all nodes
 // but one.
 //
@@ -256,7 +256,7 @@ func (n *Node) Published(prefix string) (values []Published, revision uint64) {
 }
 
 // PublishedAfter returns a channel that is closed once the revision of Published is not the given one,
-// so that a caller need not poll. It stays open when the node closes.
+// so that a caller need not poll. Close does not close the channel.
 func (n *Node) PublishedAfter(revision uint64) <-chan struct{} {
 	return n.published.After(revision)
 }

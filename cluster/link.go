@@ -15,8 +15,8 @@ import (
 
 const (
 	// pingPace is the time from one ping to the next, while pongs come. All nodes ping over all links
-	// at the multiples of it in Unix time, so that an idle process wakes once for all pings. A
-	// process wakes more often if the clocks of the nodes differ.
+	// at the multiples of it in Unix time, so that an idle process wakes once for all pings. If
+	// the clocks of the nodes differ, each process wakes more often.
 	pingPace = 300 * time.Millisecond
 	// lookPace is when a ping is looked after: without its pong the next one goes.
 	lookPace = 100 * time.Millisecond

@@ -154,7 +154,7 @@ func (r *records) fill() error {
 	return err
 }
 
-// hold delays all later writes until flush is called.
+// hold makes Write keep its records until the next call of flush.
 func (r *records) hold() {
 	r.mu.Lock()
 	r.held = true

@@ -81,7 +81,7 @@ func TestAScanGetsThroughThoughCountsChangeMeanwhile(t *testing.T) {
 		for n := 1; n > 0; {
 			n, _ = carry(t, now, a, pair{1, 2}, z, pair{2, 1})
 		}
-		for i := range counts { // another scan has brought the changes that found no room
+		for i := range counts { // the queue was full, so a second scan has sent some of the changes
 			here, _, _ := from.Used(someID(i), now)
 			there, _, _ := to.Used(someID(i), now)
 			require.Equal(t, here, there, i)

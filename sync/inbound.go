@@ -147,7 +147,7 @@ type arriving struct {
 	flags byte // of the item
 }
 
-// items applies all items of r. A block of a snapshot has no grants.
+// items reads each item from r and applies it. A block of a snapshot must not contain grants.
 func (x *arriving) items(r *reader) {
 	x.limits, x.origins = x.Stream.limits[:0], x.Stream.origins[:0]
 	ids := reader{b: r.ids()}

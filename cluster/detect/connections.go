@@ -15,7 +15,7 @@ type Connections struct {
 	Ended []bool
 }
 
-// Connections returns the reported connections between the named members.
+// Connections returns the connections that the rows report between the members with these names.
 func (c *Connectivity) Connections(names []string) Connections {
 	n, o := len(names), c.order
 	if !slices.Equal(names, o.names) {

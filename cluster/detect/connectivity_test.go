@@ -183,7 +183,7 @@ func rowsOf(c *Connectivity) []Row {
 	return rows
 }
 
-// Nodes fail, respond to each other and exchange rows at random. Rows may arrive more than once, and
+// Random nodes fail, answer pings of each other, and exchange rows. Rows may arrive more than once, and
 // after later rows. Once each node has received the rows of all, all of them know the truth.
 func TestRowsConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// crowd runs many nodes in virtual time, in steps of a millisecond. A node dials, pings and looks as a
-// link of package cluster does.
+// crowd is a number of nodes in virtual time, which passes in steps of a millisecond. A node dials,
+// sends pings and checks their answers as a link of package cluster does.
 type crowd struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -210,7 +210,7 @@ func (c *crowd) look(n *crowdNode, name string) {
 	}
 }
 
-// send delivers a message after a millisecond.
+// send calls arrive after a millisecond if the receiver runs then, and no cut separates the two nodes.
 func (c *crowd) send(from, to *crowdNode, arrive func()) {
 	c.sent++
 	c.after(1, func() {
@@ -276,8 +276,8 @@ func (c *crowd) crash(i int) {
 	}
 }
 
-// agree returns how many ms pass until each running node has exactly the running nodes on its side
-// that nothing cuts off.
+// agree runs the nodes until the side of each running node is correct. It returns the number of
+// milliseconds that this took.
 func (c *crowd) agree(most int) int {
 	began := c.now
 	for ; c.now-began <= most; c.run(20) {

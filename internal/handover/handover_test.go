@@ -153,7 +153,7 @@ func TestARestingNodeSendsRequestedCountsWithin100Milliseconds(t *testing.T) {
 	})
 }
 
-// Nodes that rest forget as many tallies in a second as others.
+// A resting node makes up for the sweeps that it has omitted, so it deletes tallies as fast as other nodes.
 func TestRestingNodesForgetTallies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})

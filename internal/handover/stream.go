@@ -50,9 +50,9 @@ type feeder struct {
 	stop context.CancelFunc
 }
 
-// Run sends changes and moves authority until the node is closed. While nothing changes, Run rests, and
-// its timer fires only to sweep. A change ends the rest. Run collects it within collectEvery, as it does
-// without a rest.
+// Run sends changes to other members and transfers authority. It returns when the node is closed. While
+// no count changes, Run rests, and its timer fires only to sweep. A change ends the rest, and Run collects
+// the change within collectEvery.
 func (h *Handover) Run() {
 	var begun time.Time // the round of collecting that is under way
 	over, rests := true, false
@@ -390,7 +390,8 @@ func (h *Handover) Arrived(a countsync.Arrival) {
 	}
 }
 
-// behind returns the reachable members that lack counts: some are queued, or a scan runs.
+// behind returns the reachable members to which this node still has to send counts, because the queue of
+// the member is not empty or a scan for it is running.
 func (h *Handover) behind(v *view.View) (behind []countsync.Member) {
 	for i, m := range v.Hashes {
 		if i != v.Self && v.Reaches(i) {

@@ -28,9 +28,9 @@ type Change struct {
 //
 // self is the hash of the name of this member, and series identifies the current run of this
 // member: series must be higher than in all earlier calls of Track with this name, such as
-// the time in nanoseconds. When a count is collected, the units that were spent on this node
-// since Track are added to its Total if all units of the count were spent by self. The units
-// that are used at the time of Track belong to self as well.
+// the time in nanoseconds. When a count is collected, the collected units are added to its
+// Total if all units of the count were spent by self. The units that are used at the time of
+// Track belong to self as well.
 //
 // The changes of a tracked store must be collected. If they are not, they use up to 40 bytes
 // for each count in the store.

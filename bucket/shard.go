@@ -30,12 +30,12 @@ func (s *slot) flags() uint32 { return s.limit & flagsMask }
 
 // shard contains a part of the IDs under one lock. The counts are in a table with open
 // addressing and linear probing. Probes for an ID start at its place (placement.place),
-// scaled to the length of the table. The length so need not be a power of two, which keeps
-// the number of unused slots small.
+// scaled to the length of the table. Therefore the length need not be a power of two, which
+// keeps the number of unused slots small.
 //
 // IDs are ordered by the slot at which their probes start (Amble and Knuth, "Ordered hash
-// tables", 1974). A probe for an absent ID so ends as early as a probe for a present ID.
-// Every search relies on this order. put and remove maintain the order by moving the
+// tables", 1974). Therefore a probe for an absent ID ends as early as a probe for a present
+// ID. Every search relies on this order. put and remove maintain the order by moving the
 // following slots, and resize rebuilds it. Code that writes the ID of a slot in any other way
 // breaks it.
 type shard struct {
@@ -144,8 +144,8 @@ func (sh *shard) release(l *Limit, s *slot) {
 	s.log = 0
 }
 
-// findRecovered returns the index of a slot on the probe path of h whose count has recovered and
-// can be removed, or -1 if there is no such slot.
+// findRecovered returns the index of a slot on the probe path of h whose count has recovered
+// and can be removed, or -1 if there is no such slot.
 func (sh *shard) findRecovered(h uint64, p *placement, now int64) int {
 	if len(sh.slots) == 0 {
 		return -1
@@ -264,7 +264,7 @@ func (sh *shard) reclaim(now int64, p *placement) int {
 }
 
 // grow makes room for at least one more count. Recovered counts are reclaimed, and grow
-// returns their number. If less than a quarter of the table became free, the table is
+// returns their number. If at most a quarter of the room is free after that, the table is
 // resized. Smaller steps save memory, but each count is moved more often while a node fills
 // up. With steps of a fifth, 1.15 million counts use 75 bytes each, and with this step 68
 // bytes.
@@ -276,8 +276,8 @@ func (sh *shard) grow(now int64, p *placement) int {
 	return reclaimed
 }
 
-// shrink resizes the table if this saves a third of it. If more than half of the logs are
-// unused, shrink packs them.
+// shrink resizes the table if this saves at least a third of it. If more than half of the
+// logs are unused, shrink packs them.
 func (sh *shard) shrink(p *placement) {
 	if sh.n == 0 {
 		sh.slots, sh.numbers, sh.logs, sh.hand = nil, numbers{}, slab{edits: sh.logs.edits}, 0

@@ -106,9 +106,9 @@ func (l *Limit) debitSpent(c *cell, g *log, now, units int64, at Spent) (r Resul
 	return r, counted
 }
 
-// findWindow returns the count with the window that at identifies, and the receipt to spend units
-// in that window. If no units are used, the count has no window, and findWindow begins the window
-// again.
+// findWindow returns the count with the window that at identifies, and the receipt to spend
+// units in that window. If no units are used, the count has no window, and findWindow begins
+// the window again.
 func (l *Limit) findWindow(v cell, g *log, now int64, used uint64, at Spent) (_ cell, r Receipt, ok bool) {
 	per := l.per()
 	if used > 0 && l.Algorithm != SlidingLog {

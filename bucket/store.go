@@ -234,10 +234,10 @@ const (
 )
 
 // Compact removes recovered counts from a part of the store, and releases memory that
-// contains few counts. The work of one call is bounded. No other method relies on it: without
-// Compact, a place is reused when a new ID reaches it. If Compact is called periodically, Len
-// and the memory stay near the actual usage. Compact returns the number of counts that were
-// forgotten, and whether the last shard was reached.
+// contains few counts. The work of one call is bounded. No other method relies on Compact:
+// without it, a place is reused when a new ID reaches the place. If Compact is called
+// periodically, Len and the memory stay near the actual usage. Compact returns the number of
+// counts that were forgotten, and whether the last shard was reached.
 func (s *Store) Compact(now int64) (freed int, last bool) {
 	slots := 0
 	for range min(compactShards, len(s.shards)) {

@@ -22,8 +22,8 @@ func (t Total) seriesKey() originSeries { return originSeries{t.Origin, t.Series
 // When a shard forgets a count, the total is forgotten too. So that no total is used twice, a
 // new count starts above all totals that this store has had in the series of the shard and
 // has forgotten. forget must be called before a slot is emptied. The floor is one number for
-// all IDs of the shard. Some totals so rise by more than the units spent, which has no
-// effect, because totals are only compared.
+// all IDs of the shard. As a result, some totals rise by more than the units spent. This has
+// no effect, because totals are only compared.
 type totals struct {
 	spent  []uint32
 	series int64

@@ -25,8 +25,9 @@ const (
 	// its term have passed and some units are spent. The pace of a key is remembered for
 	// leaseIdle after its last use.
 	leaseIdle = time.Second
-	// sweepEvery is the time between two sweeps while there are leases. No other duration is
-	// a multiple of it, see collectEvery.
+	// sweepEvery is the time between two sweeps while there are leases. The value is not
+	// round, so that in virtual time sweeps do not coincide with other events, see
+	// collectEvery.
 	sweepEvery = 10*time.Millisecond - 11
 	// refusedFor is the time for which no lease of a key is requested after a refusal.
 	refusedFor = 20 * time.Millisecond
@@ -221,8 +222,8 @@ func (l *leases) addWant(a *wire.Ask, pace float64, t countsync.Time, wait time.
 }
 
 // find returns the entry of the lease of an ask. If there is no entry and make is set, find
-// replaces the entry without units that was used least recently. It returns nil if all
-// entries are leases.
+// replaces the entry without units that was used least recently. Otherwise, or if all entries
+// are leases, find returns nil.
 func (s *leaseSet) find(a *wire.Ask, make bool) (found *lease) {
 	for i := range s.entries {
 		e := &s.entries[i]

@@ -334,13 +334,13 @@ func (sh *shard) collect(hurried bool, list []Change) []Change {
 			list = append(list, c)
 		}
 	}
-	ch.ids, ch.touched = emptied(ch.ids), emptied(ch.touched)
+	ch.ids, ch.touched = emptyList(ch.ids), emptyList(ch.touched)
 	ch.hurried = ch.hurried[:0] // all hurried changes are collected
 	return list
 }
 
-// emptied returns an empty list with the memory of ids, unless most of the memory was unused.
-func emptied(ids []ID) []ID {
+// emptyList returns an empty list with the memory of ids, unless most of the memory was unused.
+func emptyList(ids []ID) []ID {
 	if cap(ids) > 64 && cap(ids) > 8*len(ids) {
 		return nil
 	}
@@ -369,7 +369,7 @@ func (sh *shard) uncollected(l *Limit, c *slot) int64 {
 	if l.Algorithm == SlidingLog {
 		return sh.logs.logs[c.log].net
 	}
-	if c.saturated() {
+	if c.isSaturated() {
 		return sh.changes.beyond[c.id]
 	}
 	return int64(int32(c.log))
@@ -380,7 +380,7 @@ func (sh *shard) setUncollected(l *Limit, c *slot, net int64) {
 		sh.logs.logs[c.log].net = net
 		return
 	}
-	if c.saturated() {
+	if c.isSaturated() {
 		delete(sh.changes.beyond, c.id)
 	}
 	if net > math.MinInt32 && net <= math.MaxInt32 {
@@ -397,9 +397,9 @@ func (sh *shard) setUncollected(l *Limit, c *slot, net int64) {
 // saturatedNet, the smallest int32, represents units that are in changes.beyond.
 const saturatedNet = 1 << 31
 
-// saturated reports whether the uncollected units are in changes.beyond. The count must not
+// isSaturated reports whether the uncollected units are in changes.beyond. The count must not
 // belong to a SlidingLog.
-func (s *slot) saturated() bool { return s.log == saturatedNet }
+func (s *slot) isSaturated() bool { return s.log == saturatedNet }
 
 // addNet returns a + b, limited to the range of int64.
 func addNet(a, b int64) int64 {

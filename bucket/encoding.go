@@ -15,7 +15,7 @@ import (
 // maxUsed is the maximum number of units of an honest count: twice the largest capacity.
 const maxUsed = 2 * maxUnits
 
-var errCount = errors.New("bucket: no count")
+var errCount = errors.New("bucket: invalid count")
 
 // Append appends the encoding of c to b. The encoding does not include Limit and Total, so
 // the caller must send them along.
@@ -80,7 +80,7 @@ func (c *Count) parseLog(r *reader) {
 	}
 	n := r.uvarint()
 	if n > uint64(len(r.b)) {
-		r.fail("a log of %d bytes in %d", n, len(r.b))
+		r.fail("a log of %d bytes, but only %d bytes remain", n, len(r.b))
 		return
 	}
 	entries := reader{b: r.b[:n]}
@@ -90,7 +90,7 @@ func (c *Count) parseLog(r *reader) {
 		if v&1 == 1 {
 			u := entries.uvarint()
 			if u&1 == 0 || u == 1 {
-				r.fail("an entry of %d", u)
+				r.fail("an entry with the units field %d", u)
 			}
 			units = u >> 1
 		}
@@ -103,7 +103,7 @@ func (c *Count) parseLog(r *reader) {
 			delta = 0
 		}
 		if longest := c.Limit.per() + ahead; delta > longest || c.y+delta > longest {
-			r.fail("a log longer than its Per of %v and what it is ahead", c.Limit.Per)
+			r.fail("a log longer than its Per of %v and the time that it may be ahead", c.Limit.Per)
 			return
 		}
 		if units = min(units, maxUsed-c.x); units == 0 {
@@ -128,7 +128,7 @@ func (r *reader) uvarint() uint64 {
 	}
 	v, k := binary.Uvarint(r.b)
 	if k <= 0 {
-		r.fail("%d bytes where a number should be", len(r.b))
+		r.fail("no number in the remaining %d bytes", len(r.b))
 		return 0
 	}
 	r.b = r.b[k:]

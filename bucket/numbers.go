@@ -67,7 +67,7 @@ func (n *numbers) judgedBy(by uint32) int32 { return n.at[n.at[by].first].judged
 // addJudged adds more to the number of slots that refer to the limit of an entry.
 func (n *numbers) addJudged(by uint32, more int32) { n.at[n.at[by].first].judged += more }
 
-func (n *numbers) full() bool { return len(n.at) == cap(n.at) }
+func (n *numbers) isFull() bool { return len(n.at) == cap(n.at) }
 
 func (n *numbers) add(l *Limit, by originSeries) uint32 {
 	if len(n.at) == 0 {

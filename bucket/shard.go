@@ -138,7 +138,7 @@ func (sh *shard) newSlot(id ID, l *Limit) slot {
 func (sh *shard) release(l *Limit, s *slot) {
 	if l.Algorithm == SlidingLog {
 		sh.logs.free(s.log)
-	} else if s.saturated() {
+	} else if s.isSaturated() {
 		delete(sh.changes.beyond, s.id)
 	}
 	s.log = 0
@@ -346,7 +346,7 @@ func (sh *shard) intern(l *Limit, by originSeries) uint32 {
 	if i := sh.numbers.find(l, by); i > 0 {
 		return i
 	}
-	if sh.numbers.full() {
+	if sh.numbers.isFull() {
 		sh.numbers.prune(sh.slots)
 	}
 	return sh.numbers.add(l, by)

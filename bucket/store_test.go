@@ -127,7 +127,7 @@ func checkStore(t require.TestingT, s *Store) {
 					require.Failf(t, "two counts share a log", "%d", c.log)
 				}
 				logs[c.log] = true
-			} else if c.saturated() {
+			} else if c.isSaturated() {
 				require.Contains(t, sh.changes.beyond, c.id)
 				beyond++
 			}

@@ -159,12 +159,12 @@ func (s *Store) Import(id ID, c *Count, now, extra int64) {
 	inserted := false
 	switch {
 	case i >= 0 && c.partial && sh.recoveryTime(&sh.slots[i]) > now:
-		sh.appends(i, c, now, extra)
+		sh.appendLog(i, c, now, extra)
 	case i >= 0:
 		s.replace(sh, i, c, now, extra)
 	default:
 		judge := c.Limit
-		if n, used := sh.imported(id, c, &judge, now, extra, judge.maxUsage()); used > 0 {
+		if n, used := sh.convertImport(id, c, &judge, now, extra, judge.maxUsage()); used > 0 {
 			s.insert(sh, n, &judge, sh.changes.nextTotal(Total{}, c.Total), now)
 			inserted = true
 		} else {
@@ -198,9 +198,9 @@ func (s *Store) Renew(id ID, c *Count, now int64) bool {
 	return true
 }
 
-// imported converts c into a count that is not in the table yet and that judge judges. The
+// convertImport converts c into a count that is not in the table yet and that judge judges. The
 // result is the count, and the used units including the units on top.
-func (sh *shard) imported(id ID, c *Count, judge *Limit, now, onTop int64, most uint64) (n slot, used uint64) {
+func (sh *shard) convertImport(id ID, c *Count, judge *Limit, now, onTop int64, most uint64) (n slot, used uint64) {
 	n = slot{id: id, cell: cell{at: after(before(now, c.age), c.ahead), x: c.x, y: c.y}}
 	from, logs := c.Limit.Algorithm == SlidingLog, judge.Algorithm == SlidingLog
 	var g *log
@@ -238,7 +238,7 @@ func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 	h := open(sh.logOf(&stored, old))
 	_, before := stored.advance(old.cell, &h, now)
 	again := min(net, int64(before)) // recovered units must not be spent again
-	n, used := sh.imported(old.id, c, &judge, now, addNet(extra, again), most)
+	n, used := sh.convertImport(old.id, c, &judge, now, addNet(extra, again), most)
 	flags := old.flags() &^ parted
 	if used == 0 && net == 0 {
 		id := old.id
@@ -261,8 +261,8 @@ func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 	sh.setUncollected(&judge, &sh.slots[i], net)
 }
 
-// appends adds the entries of a partial log to the count in slot i, one by one.
-func (sh *shard) appends(i int, c *Count, now, extra int64) {
+// appendLog adds the entries of a partial log to the count in slot i, one by one.
+func (sh *shard) appendLog(i int, c *Count, now, extra int64) {
 	s := &sh.slots[i]
 	flags := s.flags() &^ parted
 	most := max(c.Limit.maxUsage(), sh.limitOf(s).maxUsage())

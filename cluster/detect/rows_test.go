@@ -121,4 +121,5 @@ func TestNewsAreSentOnceAndNotBack(t *testing.T) {
 	expect(&toA, "a", 300, []uint64{0, 1}, 0)
 	expect(&toA, "a", 300, nil, 50)
 	expect(&toA, "a", 350, []uint64{2}, 0)
+	expect(&toB, "b", 350, nil, 0)
 }

@@ -28,7 +28,8 @@ type shownSnapshot struct {
 	At      int64           `json:"at"` // Unix milliseconds
 	Name    string          `json:"name"`
 	Region  string          `json:"region"`
-	Members []shownMember   `json:"members"`
+	Members []shownMember   `json:"members"` // at most membersShown
+	Roster  roster          `json:"roster"`
 	Checks  []rate          `json:"checks"` // nil before the first rates
 	Latency []latency       `json:"latency"`
 	Denials []limitRate     `json:"denials"` // of the limits that deny most
@@ -94,7 +95,7 @@ type shownWatched struct {
 // page is closed. A viewer that takes nothing for writeWithin is let go; a slow one skips
 // snapshots.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+	if isForeign(r) {
 		http.Error(w, "the request comes from a page of another origin", http.StatusForbidden)
 		return
 	}
@@ -263,21 +264,29 @@ func combine(own, gathered []Counters) []Counters {
 
 // snapshot looks at the source.
 func (p *Page) snapshot(ctx context.Context, now *rates) shownSnapshot {
-	counted, missing, err := p.gather(ctx)
+	begun := time.Now()
+	isDue := !begun.Before(now.due)
+	if isDue {
+		now.gathered, now.missing, now.err = p.gather(ctx)
+	}
 	s, at := p.source.Snapshot(), time.Now()
-	m := now.next(at, combine(s.Counters, counted))
+	if isDue {
+		now.last = now.next(at, combine(s.Counters, now.gathered))
+		now.due = begun.Add(gatherPause(len(s.Members)))
+	}
+	m, err := now.last, now.err
 	shown := shownSnapshot{
 		At: at.UnixMilli(), Name: s.Name, Region: s.Region, Members: []shownMember{},
 		Checks: m.checks, Latency: m.latency, Denials: append([]limitRate{}, m.limits...),
 		Limits: append([]string{}, s.Limits...), Secret: append([]string{}, s.Secret...), Shadows: append([]string{}, s.Shadows...), Past: []shownPast{},
 		Rules: s.Rules, Version: p.version, Runbook: p.runbook,
-		Gathered: len(counted) > 0, Uncounted: append([]string{}, missing...),
+		Gathered: len(now.gathered) > 0, Uncounted: shortenList(now.missing),
 	}
 	if err != nil {
 		shown.Error = err.Error()
 	}
 	for _, o := range s.Past {
-		shown.Past = append(shown.Past, shownPast{shownOutage{o.Since.UnixMilli(), append([]string{}, o.Missing...), o.Decisions}, o.Until.UnixMilli()})
+		shown.Past = append(shown.Past, shownPast{shownOutage{o.Since.UnixMilli(), shortenList(o.Missing), o.Decisions}, o.Until.UnixMilli()})
 	}
 	for _, member := range s.Members {
 		if p.actor == nil {
@@ -285,8 +294,14 @@ func (p *Page) snapshot(ctx context.Context, now *rates) shownSnapshot {
 		}
 		shown.Members = append(shown.Members, shownMember{member, m.processes[member.Process]})
 	}
+	sortByNeed(shown.Members)
+	p.hub.mu.Lock()
+	p.hub.members = shown.Members
+	p.hub.mu.Unlock()
+	shown.Roster = countMembers(shown.Members)
+	shown.Members = shown.Members[:min(len(shown.Members), membersShown)]
 	if !s.Outage.Since.IsZero() {
-		shown.Outage = &shownOutage{s.Outage.Since.UnixMilli(), append([]string{}, s.Outage.Missing...), s.Outage.Decisions}
+		shown.Outage = &shownOutage{s.Outage.Since.UnixMilli(), shortenList(s.Outage.Missing), s.Outage.Decisions}
 	}
 	if p.limit != "" && p.key != "" {
 		shown.Watch = &shownSelection{p.limit, p.key}
@@ -299,6 +314,7 @@ func (p *Page) top(ctx context.Context) shownTop {
 	ctx, cancel := context.WithTimeout(ctx, topWithin)
 	defer cancel()
 	t, err := p.source.Top(ctx)
+	t.Missing, t.Silent = shortenList(t.Missing), shortenList(t.Silent)
 	shown := shownTop{Top: admin.NewTop(t)}
 	if err != nil {
 		shown.Error = err.Error()

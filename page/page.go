@@ -138,6 +138,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/events":
 		serve = p.events
+	case "/members":
+		serve = p.members
 	case "/act":
 		method, serve = http.MethodPost, p.act
 	}
@@ -183,5 +185,6 @@ type hub struct {
 	changed chan struct{} // closed when there is something new
 	latest  [2][]byte     // the last snapshot and the last top keys, as they are sent; nil before the first
 	serial  [2]uint64     // how often each has changed
+	members []shownMember // all members of the last snapshot; never modified
 	looking sync.WaitGroup
 }

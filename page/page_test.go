@@ -408,6 +408,67 @@ func TestThePageOfAGathererCountsAllMembers(t *testing.T) {
 	})
 }
 
+// crowd is a Gatherer of many members, of which the last are missing.
+type crowd struct {
+	fake
+	gathered int
+}
+
+func (c *crowd) Snapshot() Snapshot {
+	s := c.fake.Snapshot()
+	s.Members = nil
+	for i := range 1000 {
+		m := Member{ID: fmt.Sprintf("node-%03d-0123456789abcdef", i), Name: fmt.Sprintf("node-%03d", i), Addr: fmt.Sprintf("10.0.0.%d:7946", i), State: "serving", Health: Serving, Share: 0.001, Process: fmt.Sprint(i)}
+		if i >= 970 {
+			m.State, m.Health = "missing", Missing
+			s.Outage.Missing = append(s.Outage.Missing, m.Name)
+		}
+		s.Members = append(s.Members, m)
+	}
+	return s
+}
+
+func (c *crowd) Gather(context.Context) (all []Counters, missing []string, err error) {
+	c.gathered++
+	for i := range 1000 {
+		all = append(all, Counters{Process: fmt.Sprint(i), Decisions: map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: uint64(100 * c.gathered)}}})
+	}
+	return all, nil, nil
+}
+
+// A page of 1,000 members is small, begins with the members that are missing, finds each member, and asks
+// few members in a second.
+func TestLargeClusterHasSmallPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &crowd{}
+		p := newPage(t, Options{Source: source})
+		var now rates
+		var s shownSnapshot
+		for range 30 {
+			s = p.snapshot(t.Context(), &now)
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, 3, source.gathered)
+		require.Equal(t, []rate{{"authority", "owner", 10_000, 0}}, s.Checks)
+		require.Less(t, len(eventOf(eventSnapshot, s)), 20_000)
+		require.Equal(t, roster{All: 1000, Serving: 970, Missing: 30, Rest: s.Roster.Rest}, s.Roster)
+		require.InDelta(t, 0.95, s.Roster.Rest, 1e-9)
+		require.Equal(t, []string{"node-970", "node-999", "node-000"}, []string{s.Members[0].Name, s.Members[29].Name, s.Members[30].Name})
+		require.Equal(t, "11 more", s.Outage.Missing[namesShown])
+
+		find := func(text string) (found foundMembers) {
+			w := httptest.NewRecorder()
+			p.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/members?find="+text, nil))
+			require.Equal(t, http.StatusOK, w.Code)
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &found))
+			return found
+		}
+		require.Equal(t, "node-123", find("NODE-123").Members[0].Name)
+		require.Equal(t, []int{1000, membersShown}, []int{find("").Found, len(find("node").Members)})
+		require.Empty(t, find("nobody").Members)
+	})
+}
+
 func TestThePageNamesItsVersionAndRunbook(t *testing.T) {
 	s := newPage(t, Options{Source: &fake{}}).snapshot(t.Context(), new(rates))
 	require.Equal(t, defaultRunbook, s.Runbook)

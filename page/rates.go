@@ -71,6 +71,13 @@ type rates struct {
 	// lately has for each source how many checks took no longer than each of
 	// weir.LatencyBounds, and in the last place all; what is older counts less.
 	lately map[weir.Source][]float64
+
+	// due is when a Gatherer is asked again. Until then the page shows what was gathered last.
+	due      time.Time
+	gathered []Counters
+	missing  []string // members that did not answer
+	err      error
+	last     measured
 }
 
 // earlier is what a process had counted when it was last seen.

@@ -24,7 +24,8 @@ type Source interface {
 // the checks of the whole cluster.
 type Gatherer interface {
 	Source
-	// Gather is called once a second, before Snapshot, with a second for it. It returns what
+	// Gather is called once a second, before Snapshot, with a second for it, and less often if there
+	// are more than 100 members. It returns what
 	// each member has counted, and the names of members that did not answer. An error is
 	// shown as it is, with the counters of the Snapshot.
 	Gather(ctx context.Context) (all []Counters, missing []string, err error)

@@ -69,6 +69,8 @@ function duration(us) {
 }
 
 const plural = (n, one) => n === 1 ? '1 ' + one : number.format(n) + ' ' + one + 's';
+// few shortens a list of the first names of so many.
+const few = (names, all) => list(all > 10 ? [...names.slice(0, 10), number.format(all - Math.min(10, names.length)) + ' more'] : names);
 const list = names => names.length < 2 ? names.join('') : names.slice(0, -1).join(', ') + ' and ' + names[names.length - 1];
 
 // sums is allowed and denied by whom, of a list of rates.
@@ -90,25 +92,25 @@ function headline(s, of) {
   const missing = s.members.filter(m => m.health === 'missing');
   const changing = s.members.filter(m => m.health === 'changing');
   const sides = new Set(s.members.filter(m => m.side).map(m => m.side)).size;
-  const here = plural(s.members.length, 'member');
-  let level = 'good', text = s.members.length === 1 ? 'The one member serves' : `All ${here} serve`;
+  const here = plural(s.roster.all, 'member');
+  let level = 'good', text = s.roster.all === 1 ? 'The one member serves' : `All ${here} serve`;
   if (sides > 1) {
     level = 'bad';
     text = `Split into ${sides} sides: ` + list([...new Set(s.members.filter(m => m.side).map(m => m.side))].sort()
       .map(side => list(s.members.filter(m => m.side === side).map(m => m.name))).map(names => `[${names}]`));
     const gone = missing.filter(m => !m.side);
-    if (gone.length) text += `; missing: ${list(gone.map(m => `${m.name} (${m.state})`))}`;
+    if (gone.length) text += `; missing: ${list(gone.slice(0, 10).map(m => `${m.name} (${m.state})`))}`;
   } else if (missing.length) {
     level = 'bad';
-    text = `${missing.length} of ${here} ${missing.length === 1 ? 'is' : 'are'} missing: ` + list(missing.map(m => `${m.name} (${m.state})`));
+    text = `${number.format(s.roster.missing)} of ${here} ${s.roster.missing === 1 ? 'is' : 'are'} missing: ` + few(missing.map(m => `${m.name} (${m.state})`), s.roster.missing);
   } else if (changing.length) {
     level = 'warn';
-    text = `${list(changing.map(m => `${m.name} is ${m.state}`))}, ${s.members.length - changing.length} of ${here} serve`;
+    text = `${few(changing.map(m => `${m.name} is ${m.state}`), s.roster.changing)}, ${number.format(s.roster.serving)} of ${here} serve`;
   } else if (of.all && both(of['stand-in']) + both(of.shares) > 0 || s.outage) {
     level = 'warn';
     text += ', and some checks are decided without authority';
   }
-  return {level, text, key: level + missing.map(m => m.id) + changing.map(m => m.id) + sides};
+  return {level, text, key: level + missing.map(m => m.id) + changing.map(m => m.id) + s.roster.missing + sides};
 }
 
 let announced = '', saidAt = 0;
@@ -149,8 +151,9 @@ function arc(from, to) {
   return `M${point(a, 118)} A118 118 0 ${large} 1 ${point(b, 118)} L${point(b, 76)} A76 76 0 ${large} 0 ${point(a, 76)} Z`;
 }
 
-function showRing(members) {
-  const owners = members.filter(m => m.share > 0);
+function showRing(s) {
+  const owners = s.members.filter(m => m.share > 0), rest = s.roster.all - s.members.length;
+  if (rest > 0) owners.push({id: 'rest of the members', name: plural(rest, 'other'), share: s.roster.rest, health: 'serving', state: 'together'});
   let from = 0, even = false;
   rows(id('arcs'), owners, m => m.id, () => make('g', {}, make('path', {class: 'arc'}), make('text', {class: 'label'})), (g, m) => {
     const [path, label] = g.children, middle = 2 * Math.PI * (from + m.share / 2);
@@ -166,9 +169,8 @@ function showRing(members) {
     from += m.share;
     even = !even;
   });
-  const serving = members.filter(m => m.health === 'serving').length;
-  set(id('ring-count'), `${serving} of ${members.length}`);
-  set(id('ring-word'), members.length === 1 ? 'member serves' : 'members serve');
+  set(id('ring-count'), `${number.format(s.roster.serving)} of ${number.format(s.roster.all)}`);
+  set(id('ring-word'), s.roster.all === 1 ? 'member serves' : 'members serve');
   set(id('ring-desc'), owners.map(m => `${m.name} owns ${percent(m.share, 1)}, ${m.state}`).join('; ') + '.');
 }
 
@@ -223,11 +225,39 @@ async function act(member, button) {
   }
 }
 
+let latest = null, asked = 0;
+
 function showMembers(s) {
-  showRing(s.members);
+  latest = s;
+  showRing(s);
   id('actions-heading').hidden = !s.members.some(m => m.actions);
-  rows(id('members').tBodies[0], s.members, m => m.id, memberRow, showMember);
+  id('find-part').hidden = s.roster.all <= s.members.length;
+  find();
 }
+
+function showRows(members, note) {
+  rows(id('members').tBodies[0], members, m => m.id, memberRow, showMember);
+  set(id('members-note'), note);
+}
+
+// find shows the members that have the text, of all members, or those that were sent.
+async function find() {
+  const text = id('find').value.trim(), mine = ++asked;
+  if (!text || id('find-part').hidden) {
+    showRows(latest.members, `${number.format(latest.members.length)} of ${plural(latest.roster.all, 'member')}: first those that are missing, join or leave.`);
+    return;
+  }
+  try {
+    const answer = await fetch('members?' + new URLSearchParams({find: text}));
+    if (!answer.ok) return;
+    const found = await answer.json();
+    if (mine === asked) showRows(found.members, `${plural(found.found, 'member')} found${found.found > found.members.length ? `, of which ${found.members.length} are shown` : ''}.`);
+  } catch {
+    // The next snapshot tries again.
+  }
+}
+
+id('find').addEventListener('input', () => { if (latest) find(); });
 
 // --- charts, by uPlot: a canvas with axes, and below it what the lines have where the pointer is
 

@@ -1,9 +1,9 @@
-// Package bounds is what a limit admits at most in each situation: the one home of the
-// formulas that docs/guarantees.md states, which the simulator
-// and the demo judge by.
+// Package bounds computes the maximum number of units that a limit admits in each
+// situation. It is the only home of the formulas in docs/guarantees.md, by which the
+// simulator and the demo judge.
 //
-// It is pure. A formula holds for windows of the limit's Per that are placed anywhere, over
-// all nodes, or over all regions of a Global limit.
+// The package is pure. A formula holds for every window of the limit's Per, over all
+// nodes, or over all regions of a Global limit.
 package bounds
 
 import (
@@ -12,40 +12,42 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Situation is what a window holds, or has in the two seconds before it. The zero value is
-// a healthy cluster. Where several hold, what they admit adds up: each is of what is spent
-// twice because of one event, and events do not undo each other.
+// Situation describes the events in a window, or in the two seconds before it. The zero
+// value is a healthy cluster. If there are several events, the units that they admit add
+// up: each event causes units to be spent twice, and no event undoes another.
 type Situation struct {
-	// Changes is c of the guarantees table, the changes of connectivity: a split into m
-	// sides is m−1 of them, and so is its heal.
+	// Changes is c of the guarantees table, the number of changes of connectivity. A
+	// split into m sides counts m−1, and so does its heal.
 	Changes int
-	Sides   int // the most at one time, of those that know of each other; up to 1 is no split
-	Crashes int // of owners of which another member has copies
-	Bare    int // crashes of owners whose counts nobody else has
-	Late    int // spells in which an owner lives and does not answer in time
-	// Strangers is how many sides may have the whole limit beside another that does: they
-	// have not met it, or have forgotten it.
+	Sides   int // the maximum number at one time of sides that know of each other; up to 1 is no split
+	Crashes int // crashes of owners whose counts another member has
+	Bare    int // crashes of owners whose counts no other member has
+	Late    int // spells in which an owner lives but does not answer in time
+	// Strangers is the number of sides that may have the whole limit in addition to
+	// another such side: they have not met it, or have forgotten it.
 	Strangers int
-	Nodes     int     // the most that ran at one time; it matters for FailOpen
-	Stepped   float64 // how much of the limit flowed in as clocks stepped forward, in times L
-	// InFlight is units that were on their way as authority moved or an owner crashed: of a
-	// start or leave, one and what the limit grants in a round trip; of a crash, what was
-	// admitted in two.
+	Nodes     int     // the maximum number that ran at one time; used for FailOpen
+	Stepped   float64 // part of the limit that flowed in because clocks stepped forward, as a multiple of L
+	// InFlight is the number of units that were in flight when authority moved or an
+	// owner crashed. A start or a leave counts one unit, and the units that the limit
+	// grants in a round trip. A crash counts the units that were admitted in two round
+	// trips.
 	InFlight int64
-	// Unsaved is units that were admitted before all nodes stopped, and are in no snapshot that
-	// was loaded since: of a limit whose counts snapshots have, none after a stop in order, and
-	// those since each node's last snapshot after a crash of all; of other limits, all.
+	// Unsaved is the number of units that were admitted before a stop of all nodes and
+	// are in no snapshot that was loaded since. For a limit whose counts are in
+	// snapshots, it is 0 after an orderly stop. After a crash of all nodes, it counts the
+	// units since each node's last snapshot. For other limits, all units are unsaved.
 	Unsaved int64
 
-	// Global is true of a Global limit over regions. Then Regional is the sum of Excess of
-	// the regions, of which each has L at most, and all else but Crashes, InFlight and Unsaved is
-	// theirs.
+	// Global reports whether the limit is a Global limit over regions. Then Regional is
+	// the sum of the Excess of the regions, each of which has L at most. The other fields
+	// except Crashes, InFlight and Unsaved describe the regions.
 	Global   bool
 	Regional float64
 }
 
-// Capacity is what a limit has to give at one time: what is shared out in a split, and what
-// copies may be behind by a sixteenth of.
+// Capacity returns the number of units that a limit can grant at one time. A split
+// divides it between the sides, and copies may lag by a sixteenth of it.
 func Capacity(l *weir.Limit) int64 {
 	if isBucket(l) && l.Burst > 0 {
 		return l.Burst
@@ -53,11 +55,12 @@ func Capacity(l *weir.Limit) int64 {
 	return l.Rate
 }
 
-// Healthy is L: what the algorithm admits (docs/algorithms.md). Late answers are refunded,
-// hence the schedules there that have a refund. Of a limit of one unit windows that begin
-// with a key's first ask admit one, as nothing precedes that ask; those of a Global or a
-// calendar limit begin by the clock, and admit one at the end of a window and one more as
-// the next begins.
+// Healthy returns L, the maximum that the algorithm admits in a healthy cluster
+// (docs/algorithms.md). It includes schedules with refunds, because late answers are
+// refunded. For a limit of one unit, L is one if windows begin with the first check of a
+// key, because no window precedes that check. The windows of a Global or a calendar limit
+// begin by the clock. They admit one unit at the end of a window, and one more when the
+// next window begins.
 func Healthy(l *weir.Limit) int64 {
 	byClock := l.Scope == weir.Global || l.Calendar != 0
 	switch {
@@ -71,19 +74,23 @@ func Healthy(l *weir.Limit) int64 {
 	return 2 * l.Rate
 }
 
-// Excess is how many times L a situation admits on top of L (docs/partitions.md):
+// Excess returns the units that a situation admits in addition to L, as a multiple of L
+// (docs/partitions.md):
 //
-//   - Each change of connectivity, L: until a side has noticed it, it has all that it had. As
-//     three or more sides meet, some hear most members, but not the owner, for a moment.
-//   - A split by MajorityShare, below 1.5·L in all: a majority has L, the rest less than half.
-//   - A split by FailOpen, L for each other side; and for each node while something changes,
-//     until its side agrees on a stand-in.
-//   - An owner that is late, L: the asker cannot tell late from lost, and its stand-in has
-//     the whole limit.
-//   - A crash without a copy, L: the count begins again.
-//   - A side that does not know of another, L, and L again with each change of connectivity: as two
-//     sides that have forgotten each other meet, each may stand in without a copy of its own count.
-//   - A step of a clock, what flows in meanwhile.
+//   - A change of connectivity: L. Until a side has noticed the change, it has the units that
+//     it had before. When three or more sides meet, some nodes are connected to most members,
+//     but not to the owner, for a moment.
+//   - A split by MajorityShare: below 1.5·L in total. A majority has L, and the rest has less
+//     than half of L.
+//   - A split by FailOpen: L for each other side. While a change has effects, also L for each
+//     node, until its side agrees on a stand-in.
+//   - An owner that is late: L. The asking node cannot distinguish a late owner from a lost
+//     owner, and the stand-in has the whole limit.
+//   - A crash without a copy: L. The count begins again.
+//   - A side that does not know of another side: L, and L again with each change of
+//     connectivity. When two sides that have forgotten each other meet, each may stand in
+//     without a copy of its own count.
+//   - A step of a clock: the units that flow in.
 func Excess(p weir.PartitionPolicy, s Situation) float64 {
 	e := float64(s.Bare+s.Late+s.Strangers) + s.Stepped
 	switch {
@@ -103,9 +110,9 @@ func Excess(p weir.PartitionPolicy, s Situation) float64 {
 	return e
 }
 
-// Bound is the most units that a window of Per holds. An owner's copy is behind by less than
-// a sixteenth of the capacity when it crashes, as so many are sent at once. What no snapshot
-// has when all nodes stop is admitted once more.
+// Bound returns the maximum number of units in a window of Per. When an owner crashes, its
+// copy lags by less than a sixteenth of the capacity, because an owner sends that many units
+// at once. Units that are in no snapshot when all nodes stop are admitted once more.
 func Bound(l *weir.Limit, s Situation) int64 {
 	excess := Excess(l.Partition, s)
 	if s.Global {

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write the bounds into docs/partitions.md and docs/guarantees.md")
 
-func TestHealthyIsWhatTheAlgorithmsDocumentSays(t *testing.T) {
+func TestHealthyMatchesTheAlgorithms(t *testing.T) {
 	for _, test := range []struct {
 		limit weir.Limit
 		most  int64
@@ -40,17 +40,18 @@ func TestHealthyIsWhatTheAlgorithmsDocumentSays(t *testing.T) {
 	}
 }
 
-func TestSidesThatForgotEachOtherMayAdmitAgainAtEachChange(t *testing.T) {
+func TestStrangersAdmitAgainAtEachChange(t *testing.T) {
 	for policy, excess := range map[weir.PartitionPolicy]float64{weir.FairShare: 3, weir.FailClosed: 3, weir.MajorityShare: 3} {
 		require.Equal(t, excess, bounds.Excess(policy, bounds.Situation{Strangers: 1, Changes: 1}), "%v", policy)
 		require.Equal(t, excess+2, bounds.Excess(policy, bounds.Situation{Strangers: 1, Changes: 2}), "%v", policy)
 	}
 }
 
-// Around a multiple of Per, two units of a limit of one are admitted within 2 ns where windows
-// begin by the clock: that of a Global FixedWindow at the multiple, of a Global SlidingWindow
-// 1 ns later. Where they begin with a key's first ask it is one.
-func TestLimitOfOneUnitAdmitsTwoWhereWindowsBeginByTheClock(t *testing.T) {
+// Windows that begin by the clock admit two units of a limit of one within 2 ns. The
+// second unit is admitted at the multiple of Per by a Global FixedWindow, and 1 ns later
+// by a Global SlidingWindow. Windows that begin with the first check of a key admit one
+// unit.
+func TestClockWindowsAdmitTwoUnitsOfOne(t *testing.T) {
 	midnight := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	var now atomic.Int64
 	now.Store(midnight.Add(-time.Hour).UnixNano())

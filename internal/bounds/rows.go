@@ -1,18 +1,18 @@
 package bounds
 
-// Row is a row of the table of docs/guarantees.md: L is Healthy, C is Capacity, c is
-// Situation.Changes.
+// Row is a row of the table in docs/guarantees.md. There L is Healthy, C is Capacity, and c
+// is Situation.Changes.
 type Row struct {
-	While  string // the beginning of what holds meanwhile
+	While  string // beginning of the first cell, the condition
 	AtMost string
 }
 
-// Rows is the table, as Bound computes it.
+// Rows returns the table, with the bounds that Bound computes.
 func Rows() []Row {
 	return []Row{
 		{
 			"every node is connected to every other",
-			"what the algorithm says, from any mix of nodes, and not one unit more",
+			"the bound of the algorithm, from any mix of nodes, and not one unit more",
 		},
 		{
 			"a key is hot, so that its owner lends units of it (below)",
@@ -20,11 +20,11 @@ func Rows() []Row {
 		},
 		{
 			"nodes join",
-			"the same, plus what is in flight when authority moves (measured: at most one unit)",
+			"the same, and the units in flight when authority moves (measured: at most one unit)",
 		},
 		{
 			"the owner crashes",
-			"L + ⌊C/16⌋ + 2a·RTT, for up to `Replicas` crashes in a row, each after the counts of the one before were copied again (`Stats().Stream` says how far that is)",
+			"L + ⌊C/16⌋ + 2a·RTT, for up to `Replicas` crashes in a row, each after the counts of the crash before were copied again (`Stats().Stream` reports the progress)",
 		},
 		{
 			"an owner does not answer in time though it lives (slow",
@@ -40,11 +40,11 @@ func Rows() []Row {
 		},
 		{
 			"a member is missing from this side",
-			"all sides together L with `FairShare` and `FailClosed`, below 1.5·L with `MajorityShare`, in a window in which nobody comes or goes; each change of connectivity c in it, or in the 2 s before (longer before if [a node is paused](partitions.md#timeouts-and-failure-detection) for 20 ms or more at a time), adds as much again. The leave, crash or freeze of a member that was the only way between others is one. `FailOpen`: L on each side, and by each node until its side agrees on a stand-in",
+			"all sides together L with `FairShare` and `FailClosed`, below 1.5·L with `MajorityShare`, in a window in which no member comes or goes; each change of connectivity c in it, or in the 2 s before (longer before if [a node is paused](partitions.md#timeouts-and-failure-detection) for 20 ms or more at a time), adds as much again. The leave, crash or freeze of a member that was the only way between others is one. `FailOpen`: L on each side, and by each node until its side agrees on a stand-in",
 		},
 		{
 			"all missing members have ended",
-			"L. Where a firewall answers with resets in their stead, L on each side. `FailClosed` and carried reservations: the row above",
+			"L. If a firewall answers with resets in their place, L on each side. `FailClosed` and carried reservations: the row above",
 		},
 		{
 			"the roster is below `Expect`",
@@ -52,7 +52,7 @@ func Rows() []Row {
 		},
 		{
 			"all nodes stop and start again, with [snapshots](snapshots.md)",
-			"after `Leave`: the same. After a crash: what was spent since each node's last snapshot besides. `FailOpen`: L more for each node",
+			"after `Leave`: the same. After a crash: also the units that were spent since each node's last snapshot. `FailOpen`: L more for each node",
 		},
 		{
 			"a `Global` limit, whether regions reach each other or not",

@@ -11,26 +11,27 @@ import (
 	"time"
 )
 
-// Child is a process that a program has started: itself, run once more, or another command. It does
-// not outlive its parent: its standard input is a pipe that the parent holds open, so a child that
-// reads it to the end knows when to end. Where the system can, it kills the child when the parent
-// dies (see TieToParent).
+// Child is a process that a program has started: the program itself, run once more, or
+// another command. A child does not outlive its parent: its standard input is a pipe that
+// the parent holds open, so a child that reads its input to the end knows when to end. On
+// some systems, the kernel kills the child when the parent dies (see TieToParent).
 //
 // One goroutine reads the child's standard output, and waits for the child after the last
-// line. So all lines are handed over before Ended is closed, and Cmd.ProcessState is set from
-// then on. Its methods are safe for concurrent use.
+// line. So all lines are handed over before Ended is closed, and Cmd.ProcessState is set
+// from then on. The methods of Child are safe for concurrent use.
 type Child struct {
 	Cmd   *exec.Cmd
 	input io.WriteCloser
 	ended chan struct{}
-	err   error // of Cmd.Wait, once ended is closed
-	last  Text  // of its standard error
+	err   error // error of Cmd.Wait, once ended is closed
+	last  Text  // end of the standard error
 }
 
-// maxLine bounds a line of a child's standard output, in bytes. A longer one ends the reading.
+// maxLine is the maximum length of a line of a child's standard output, in bytes. A
+// longer line ends the reading.
 const maxLine = 16 << 20
 
-// lastBytes is how much is kept of what a child wrote to its standard error.
+// lastBytes is the number of bytes that are kept of a child's standard error.
 const lastBytes = 4 << 10
 
 // Self returns a command that runs this program once more, with more in its environment.
@@ -44,11 +45,13 @@ func Self(environment ...string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// StartCommand starts a command. Each line that it prints is passed to line, which must not keep it.
-// The child keeps the end of its standard error for How, unless cmd.Stderr is set.
+// StartCommand starts a command. Each line that the command prints is passed to line,
+// which must not keep the line. The child keeps the end of its standard error for How,
+// unless cmd.Stderr is set.
 //
-// Call it from a goroutine that is locked to a thread which lives as long as the program:
-// some systems take that thread's end for the parent's.
+// StartCommand must be called from a goroutine that is locked to a thread that lives as
+// long as the program: some systems take the end of that thread for the end of the
+// parent.
 func StartCommand(cmd *exec.Cmd, line func([]byte)) (*Child, error) {
 	return startCommand(cmd, func(output io.Reader) {
 		lines := bufio.NewScanner(output)
@@ -59,8 +62,8 @@ func StartCommand(cmd *exec.Cmd, line func([]byte)) (*Child, error) {
 	})
 }
 
-// startCommand starts a command, and hands its standard output to read. Once read returns, the
-// child is waited for.
+// startCommand starts a command, and passes its standard output to read. When read
+// returns, the goroutine waits for the child.
 func startCommand(cmd *exec.Cmd, read func(io.Reader)) (c *Child, err error) {
 	c = &Child{Cmd: cmd, ended: make(chan struct{}), last: Text{Most: lastBytes}}
 	if cmd.Stderr == nil {
@@ -91,18 +94,21 @@ func (c *Child) PID() int { return c.Cmd.Process.Pid }
 // Kill ends the child as a crash would.
 func (c *Child) Kill() error { return c.Cmd.Process.Kill() }
 
-// Ended is closed when the child has ended, has been waited for, and all its lines are in.
+// Ended returns a channel that is closed when the child has ended, its parent has waited
+// for it, and all its lines were handed over.
 func (c *Child) Ended() <-chan struct{} { return c.ended }
 
-// Well reports whether the child ended with exit status 0. Call it after Ended.
+// Well reports whether the child ended with exit status 0. The caller must wait for Ended
+// first.
 func (c *Child) Well() bool { return c.err == nil }
 
-// ErrLate is that a child had to be killed, because it did not end in time.
+// ErrLate means that a child was killed because it did not end in time.
 var ErrLate = errors.New("lab: the process did not end in time")
 
-// Stop closes the child's standard input, which tells it to end, and then is Await.
+// Stop closes the child's standard input, which makes the child end, and then calls
+// Await.
 func (c *Child) Stop(within time.Duration) error {
-	_ = c.input.Close() // it may have ended before
+	_ = c.input.Close() // the child may have ended before
 	return c.Await(within)
 }
 
@@ -121,8 +127,8 @@ func (c *Child) Await(within time.Duration) error {
 	}
 }
 
-// How states how the child ended, and the end of what it wrote to its standard error. Call it
-// after Ended.
+// How describes the end of the child, with the end of its standard error. The caller must
+// wait for Ended first.
 func (c *Child) How() string {
 	how := c.Cmd.ProcessState.String()
 	if words := strings.TrimSpace(c.last.String()); words != "" {

@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// childVariable makes the test binary a child: a printer, or else one that serves an echo.
+// childVariable makes the test binary a child: a printer, or a child that serves an echo.
 const (
 	childVariable = "WEIR_LAB_CHILD"
 	printer       = "printer"
 )
 
-// eventually bounds the wait for an event on a machine that is busy. It is no promise.
+// eventually bounds the wait for an event on a busy machine. The bound is not a promise.
 const eventually = time.Minute
 
 // echo is the service of a child, which exits with status.
@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 	os.Exit(e.status)
 }
 
-// child starts one, which has replied.
+// child starts a child, and returns when it has replied.
 func child(t *testing.T) *Service {
 	t.Helper()
 	cmd, err := Self(childVariable + "=1")

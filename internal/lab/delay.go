@@ -6,34 +6,35 @@ import (
 	"time"
 )
 
-// SchedulingDelay measures how late this process runs: by how much a goroutine that only sleeps
-// is woken later than planned. A process runs late while other work has the cores, and
-// after it was stopped. Time that passed meanwhile must not be held against the code under
-// test.
+// SchedulingDelay measures the delay of this process: how much later than planned a
+// goroutine wakes that only sleeps. A process is delayed while other work has the cores,
+// and after a stop. A test must not count this time against the code under test.
 //
-// A sleep that ends late by more than the slack is a stand-still. It lasts from the planned
-// end of the sleep to the actual one. At most maxStandStills are kept; beyond that the
-// oldest is dropped. Take drops all. Total and Worst include every sleep, even if it was dropped.
-// Within and WorstSince count the kept stand-stills alone, so they return too little rather
-// than too much: a check is never excused by a stand-still that did not happen.
+// A sleep that ends late by more than the slack is a stand-still, from the planned end of
+// the sleep to the actual end. At most maxStandStills are kept; beyond that, the oldest
+// is dropped. Take drops all. Total and Worst include every sleep, even if its
+// stand-still was dropped. Within and WorstSince count only kept stand-stills, so they
+// return too little rather than too much: a stand-still that did not happen never excuses
+// a check.
 //
-// Total, Worst, WorstSince and Within count a sleep that is overdue at the moment of the call: the
-// caller may be woken before the measuring goroutine is. All methods are safe for concurrent use. The
-// zero value has measured nothing and is ready for Start.
+// Total, Worst, WorstSince and Within count a sleep that is overdue at the time of the
+// call, because the caller may wake before the measuring goroutine. All methods are safe
+// for concurrent use. The zero value has measured no sleep and is ready for Start.
 type SchedulingDelay struct {
-	// Idle, if set before Start, takes from each sleep's lateness the CPU time that this process
-	// took during the sleep. The rest is time in which the cores ran other processes. Time in
-	// which they ran this process is no excuse, because the process may have delayed its own wake-up.
+	// Idle, if set before Start, subtracts the CPU time of this process during a sleep
+	// from the lateness of the sleep. In the rest of the lateness, the cores ran other
+	// processes. Time in which the cores ran this process is no excuse, because the
+	// process may have delayed its own wake-up.
 	Idle bool
 
-	mu      sync.Mutex // guards what follows together: a reader sees a sleep as overdue or as logged, not as both or neither
+	mu      sync.Mutex // guards the fields below together: a reader sees a sleep as overdue or as logged, not as both or neither
 	slack   time.Duration
 	total   time.Duration
 	worst   time.Duration
 	kept    []Span               // stand-stills, in the order of time
 	due     time.Time            // planned end of the current sleep; zero if none is measured
-	cpu     func() time.Duration // CPU, but in tests
-	taken   time.Duration        // of cpu, when the current sleep began
+	cpu     func() time.Duration // CPU, except in tests
+	taken   time.Duration        // value of cpu when the current sleep began
 	stop    chan struct{}        // nil before Start
 	stopped chan struct{}
 	once    sync.Once
@@ -43,15 +44,15 @@ type SchedulingDelay struct {
 // for 2 ms out of every 3 ms reaches this bound in 12 s.
 const maxStandStills = 4096
 
-// A Span is the time between two moments. Both belong to it. Moments without a monotonic
-// clock reading, such as those of time.Unix, are compared by the wall clock.
+// A Span is the time between two moments, both included. Moments without a monotonic
+// clock reading, such as the results of time.Unix, are compared by the wall clock.
 type Span struct{ From, To time.Time }
 
 func (s Span) length() time.Duration { return s.To.Sub(s.From) }
 
-// Start begins to measure, in a goroutine that sleeps for every at a time. A sleep that ends
-// late by more than slack is a stand-still. Stop must follow. Start panics if it was called
-// before.
+// Start begins the measurement, in a goroutine that repeatedly sleeps for every. A sleep
+// that ends late by more than slack is a stand-still. The caller must call Stop. Start
+// panics if it was called before.
 func (l *SchedulingDelay) Start(every, slack time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,7 +83,8 @@ func (l *SchedulingDelay) measure(every time.Duration) {
 	}
 }
 
-// woken ends the current sleep, and plans one of the length next, or none if next is zero.
+// woken ends the current sleep, and plans a sleep of the length next, or none if next is
+// zero.
 func (l *SchedulingDelay) woken(next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,8 +95,8 @@ func (l *SchedulingDelay) woken(next time.Duration) {
 	}
 }
 
-// excused returns the end of the current sleep as it may be: as planned or, if Idle, so much
-// later. The caller holds mu.
+// excused returns the time until which the current sleep may last: its planned end or, if
+// Idle, later by the CPU time of this process. The caller must hold mu.
 func (l *SchedulingDelay) excused() time.Time {
 	if !l.Idle {
 		return l.due
@@ -102,7 +104,7 @@ func (l *SchedulingDelay) excused() time.Time {
 	return l.due.Add(l.cpu() - l.taken)
 }
 
-// Take returns the kept stand-stills, in the order of time, and forgets them.
+// Take returns the kept stand-stills, in the order of time, and drops them.
 func (l *SchedulingDelay) Take() (standStills []Span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,8 +112,8 @@ func (l *SchedulingDelay) Take() (standStills []Span) {
 	return standStills
 }
 
-// Stop ends the measurement. It returns once the goroutine has ended. What was measured
-// remains. It does nothing if Start was not called, or Stop was called before.
+// Stop ends the measurement, and returns when the goroutine has ended. The results
+// remain. Stop has no effect if Start was not called, or Stop was called before.
 func (l *SchedulingDelay) Stop() {
 	l.mu.Lock()
 	stop, stopped := l.stop, l.stopped
@@ -123,24 +125,24 @@ func (l *SchedulingDelay) Stop() {
 	<-stopped
 }
 
-// Add records a sleep that should have ended at s.From and ended at s.To, as if it had been
-// measured. It is for tests of code that reads a SchedulingDelay. Sleeps are added in the order of
-// time.
+// Add records a sleep that should have ended at s.From and ended at s.To, as if the sleep
+// had been measured. Add is for tests of code that reads a SchedulingDelay. Sleeps must
+// be added in the order of time.
 func (l *SchedulingDelay) Add(s Span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.add(s)
 }
 
-// Total returns the sum of all lateness so far. What a check took, less the growth of
-// Total meanwhile, is the check's own.
+// Total returns the sum of the lateness of all sleeps so far. The time of a check, minus
+// the growth of Total meanwhile, is the time of the check itself.
 func (l *SchedulingDelay) Total() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.total + l.overdue().length()
 }
 
-// Worst returns the largest lateness of any one sleep so far.
+// Worst returns the largest lateness of a sleep so far.
 func (l *SchedulingDelay) Worst() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,7 +150,7 @@ func (l *SchedulingDelay) Worst() time.Duration {
 }
 
 // WorstSince returns the length of the longest stand-still that ended after from, or that
-// lasts now. It is counted in full, also where it began before from.
+// is not over yet. The whole length counts, also if the stand-still began before from.
 func (l *SchedulingDelay) WorstSince(from time.Time) (worst time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,8 +176,8 @@ func (l *SchedulingDelay) Within(from, to time.Time) (sum time.Duration) {
 	return sum
 }
 
-// standStills yields the kept stand-stills and the one that lasts now, the latest first. The
-// caller holds mu.
+// standStills yields the kept stand-stills and the current stand-still, the latest first.
+// The caller must hold mu.
 func (l *SchedulingDelay) standStills(yield func(Span) bool) {
 	if s := l.overdue(); s.length() > l.slack && !yield(s) {
 		return
@@ -187,7 +189,7 @@ func (l *SchedulingDelay) standStills(yield func(Span) bool) {
 	}
 }
 
-// overdue returns by how much the current sleep should have ended. The caller holds mu.
+// overdue returns the time by which the current sleep is late. The caller must hold mu.
 func (l *SchedulingDelay) overdue() Span {
 	now := time.Now()
 	if l.due.IsZero() || now.Before(l.excused()) {
@@ -196,7 +198,7 @@ func (l *SchedulingDelay) overdue() Span {
 	return Span{l.excused(), now}
 }
 
-// add is Add. The caller holds mu.
+// add is the part of Add under the lock. The caller must hold mu.
 func (l *SchedulingDelay) add(s Span) {
 	late := s.length()
 	if late <= 0 {

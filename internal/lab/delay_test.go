@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// begun is the moment that the moments of these tests count from.
+// begun is the moment from which the moments of these tests count.
 var begun = time.Unix(1_000_000, 0)
 
 // at returns the moment ms milliseconds after begun.
@@ -160,8 +160,8 @@ func TestIdleLatenessLeavesOutOwnWork(t *testing.T) {
 	})
 }
 
-// A reader that is stopped between two reads must not see the sum fall: the sleep that was
-// overdue is then logged, and counted once.
+// A reader that is stopped between two reads must not see the sum fall: then the overdue
+// sleep has been logged, and counts once.
 func TestLatenessTotalNeverFalls(t *testing.T) {
 	l := new(SchedulingDelay)
 	l.Start(time.Microsecond, 0)

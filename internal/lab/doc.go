@@ -1,5 +1,5 @@
-// Package lab holds what tests, benchmarks, the simulator's search and the demo need
-// to run processes and to measure them on a machine that is shared and may be busy:
+// Package lab helps tests, benchmarks, the simulator's search and the demo to run
+// processes, and to measure these on a shared and possibly busy machine:
 //
 //   - [Child] is a process that does not outlive the program that started it;
 //   - [Service] is a Child whose methods the program calls, and [ServeCalls] its side;
@@ -8,5 +8,5 @@
 //   - [Histogram] counts how long things took;
 //   - [JudgeWindows] compares the admitted units of each window with a bound.
 //
-// No package of the product imports it outside tests.
+// No package of the product imports lab outside tests.
 package lab

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Replace puts text into a file at once: a reader sees what was in it before or the text, and
-// never a part. A file beside it, of the same name and ".new", is written first.
+// Replace replaces the contents of a file at once: a reader sees the earlier contents or
+// the text, and never a part of it. Replace first writes a file of the same name with
+// ".new" appended.
 func Replace(path string, text []byte) error {
 	next := path + ".new"
 	if err := os.WriteFile(next, text, 0o600); err != nil {
@@ -16,7 +17,7 @@ func Replace(path string, text []byte) error {
 	return os.Rename(next, path)
 }
 
-// Sleep sleeps, and reports whether that was over before ctx was done.
+// Sleep sleeps, and reports whether the sleep ended before ctx was done.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -28,11 +29,11 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// awaitPause is how long Await sleeps between two looks.
+// awaitPause is the pause of Await between two calls of done.
 const awaitPause = 5 * time.Millisecond
 
-// Await waits until done reports true, and reports whether it did before a time had passed and ctx
-// was done.
+// Await waits until done returns true, and reports whether it did so in time and before
+// ctx was done.
 func Await(ctx context.Context, within time.Duration, done func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -5,26 +5,27 @@ import (
 	"time"
 )
 
-// fineness is how many bits of a time a Histogram tells apart below the highest.
+// fineness is the number of bits below the highest bit of a time that a Histogram
+// distinguishes.
 const fineness = 5
 
-// Histogram counts times by their logarithm: a quantile is at most 1/32 above the exact one. It
-// allocates nothing, and its zero value is empty. A reply of a Service may contain a Histogram. It is not
-// safe for concurrent use.
+// Histogram counts times by their logarithm: a quantile is at most 1/32 above the exact
+// quantile. A Histogram does not allocate memory, and its zero value is empty. A reply of
+// a Service may contain a Histogram. A Histogram is not safe for concurrent use.
 type Histogram struct {
 	Counts [64 << fineness]uint32 // by bin
 	Total  int                    // the sum of Counts
 	Most   time.Duration          // the longest time
 }
 
-// Add counts a time. One below zero counts as zero.
+// Add counts a time. A negative time counts as zero.
 func (h *Histogram) Add(d time.Duration) {
 	h.Counts[binOf(d)]++
 	h.Total++
 	h.Most = max(h.Most, d)
 }
 
-// Merge adds what another one has counted.
+// Merge adds the counts of another Histogram.
 func (h *Histogram) Merge(o *Histogram) {
 	for i, n := range o.Counts {
 		h.Counts[i] += n
@@ -33,8 +34,8 @@ func (h *Histogram) Merge(o *Histogram) {
 	h.Most = max(h.Most, o.Most)
 }
 
-// Quantile returns the time that a part q of those counted did not exceed, from 0 to 1, or
-// zero if nothing was counted.
+// Quantile returns the time that a part q of the counted times did not exceed. q is from
+// 0 to 1. Quantile returns zero if no time was counted.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	rank := int(q * float64(h.Total))
 	for bin, n := range h.Counts {
@@ -45,7 +46,7 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return h.Most
 }
 
-// binOf returns the bin of a time. Below 1<<fineness ns each has its own.
+// binOf returns the bin of a time. Each time below 1<<fineness ns has its own bin.
 func binOf(d time.Duration) int {
 	v := uint64(max(0, d))
 	shift := max(0, bits.Len64(v)-fineness-1)

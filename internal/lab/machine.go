@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Resident returns how many bytes of the machine's memory a process has, or -1 where the system
-// does not report it: it is read from Linux's /proc.
+// Resident returns the number of bytes of memory that a process occupies, or -1 if the
+// system does not report this. The source is /proc of Linux.
 func Resident(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	fields := strings.Fields(string(text))
@@ -23,12 +23,12 @@ func Resident(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// OpenFiles returns how many file descriptors a process has, or -1 where the system does not
-// report it. Of another process it is read from Linux's /proc.
+// OpenFiles returns the number of file descriptors of a process, or -1 if the system does
+// not report this. For another process, the source is /proc of Linux.
 func OpenFiles(pid int) int64 {
 	dir, own := fmt.Sprintf("/proc/%d/fd", pid), int64(0)
 	if pid == os.Getpid() {
-		dir, own = "/dev/fd", 1 // the directory's
+		dir, own = "/dev/fd", 1 // the descriptor of the directory
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -37,11 +37,11 @@ func OpenFiles(pid int) int64 {
 	return int64(len(entries)) - own
 }
 
-// CPUOf returns the processor time that a process has used, or 0 where the system does not report
-// it: it is read from Linux's /proc, in hundredths of a second.
+// CPUOf returns the processor time that a process has used, or 0 if the system does not
+// report this. The source is /proc of Linux, in hundredths of a second.
 func CPUOf(pid int) (used time.Duration) {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, after, _ := strings.Cut(string(text), ") ") // proc(5): the name before it may have spaces
+	_, after, _ := strings.Cut(string(text), ") ") // proc(5): the name before ")" may have spaces
 	fields := strings.Fields(after)
 	if len(fields) < 13 {
 		return 0
@@ -53,14 +53,14 @@ func CPUOf(pid int) (used time.Duration) {
 	return used
 }
 
-// Threads are the sums over the threads of a process that have not ended.
+// Threads is the sum over the threads of a process that have not ended.
 type Threads struct {
 	Ran   time.Duration // on a processor
-	Waits int64         // voluntary context switches: each time that a thread had nothing to do
+	Waits int64         // voluntary context switches: each time that a thread had no work
 }
 
-// ThreadsOf returns the Threads of a process. They are zero where the system does not report them: they
-// are read from Linux's /proc, to the nanosecond.
+// ThreadsOf returns the Threads of a process, or zero if the system does not report
+// these. The source is /proc of Linux, to the nanosecond.
 func ThreadsOf(pid int) (of Threads) {
 	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	for _, thread := range threads {

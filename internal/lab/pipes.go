@@ -36,7 +36,8 @@ func (l *PipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 // Over returns a channel that is closed when l is closed.
 func (l *PipeListener) Over() <-chan struct{} { return l.over }
 
-// Dial opens a connection. If wrap is not nil, the server has the connection that wrap returns.
+// Dial opens a connection. If wrap is not nil, the server receives the connection that
+// wrap returns.
 func (l *PipeListener) Dial(wrap func(net.Conn) net.Conn) net.Conn {
 	here, there := net.Pipe()
 	if wrap != nil {

@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// The ports below those that a system gives out itself: Linux and the BSDs begin at
-// 32768 and 49152, and user-space stacks at 16000. So no connection that somebody opens
-// has one of them, nor has a socket for packets, which are not held.
+// The ports below the ephemeral ports of systems: Linux and the BSDs begin at 32768 and
+// 49152, and user-space stacks at 16000. So no outgoing connection has one of these
+// ports, and no packet socket has one either. Packet ports are not held.
 const firstPort, lastPort = 10_000, 15_999
 
-// FreeAddr is HoldAddr until the test ends.
+// FreeAddr calls HoldAddr, and releases the port when the test ends.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	addr, release, err := HoldAddr()
@@ -24,14 +24,16 @@ func FreeAddr(t testing.TB) string {
 	return addr
 }
 
-// HoldAddr returns an address of the loopback, and holds its TCP port until release is called.
-// Connections to it are refused. A server can listen there, for TCP and UDP, close, and listen
-// there again, as often as it likes: a node, or another program that sets SO_REUSEADDR. No
-// other call of HoldAddr returns the port meanwhile, in this process or another one.
+// HoldAddr returns an address of the loopback, and holds its TCP port until release is
+// called. Connections to the address are refused. A server can listen there, for TCP and
+// UDP, close, and listen again any number of times: a node, or another program that sets
+// SO_REUSEADDR. No other call of HoldAddr returns the port meanwhile, in this process or
+// another process.
 //
-// A test in which one node is told the address of another starts that one first, at port 0,
-// and reads its address. HoldAddr is for nodes that are told each other's, for one that comes back
-// at its address, and for an address at which nobody listens.
+// If only one node needs the address of another node, the test starts that node first, at
+// port 0, and reads its address. HoldAddr is for nodes that need each other's addresses,
+// for a node that comes back at its address, and for an address at which no process
+// listens.
 func HoldAddr() (addr string, release func(), err error) {
 	for range 100 {
 		port := firstPort + rand.N(lastPort-firstPort+1)

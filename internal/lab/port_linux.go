@@ -5,10 +5,10 @@ import (
 	"syscall"
 )
 
-// holdPort binds a port of the loopback and does not listen there. A second hold of the port
-// fails, because neither socket may share it when it binds. A listener of Go may share it
-// afterwards: it has SO_REUSEADDR, as the holding socket has by then, and Linux lets
-// such sockets share a port of which none listens yet.
+// holdPort binds a port of the loopback and does not listen there. A second hold of the
+// port fails, because neither socket may share the port when it is bound. Afterwards a
+// listener of Go may share the port: it has SO_REUSEADDR, and so has the holding socket
+// by then. Linux lets such sockets share a port while none of them listens.
 func holdPort(port int) (release func(), err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -8,11 +8,12 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// GiveUp is the maximum duration of a wait. A wait takes that long only if there is a fault.
+// GiveUp is the maximum duration of a wait. A wait takes that long only if there is a
+// fault.
 const GiveUp = time.Minute
 
-// Eventually waits until done reports true, and fails the test after GiveUp. It calls done in
-// the goroutine of the test, so done may end the test.
+// Eventually waits until done returns true, and fails the test after GiveUp. It calls
+// done in the goroutine of the test, so done may end the test.
 func Eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for begun := time.Now(); !done(); time.Sleep(time.Millisecond) {

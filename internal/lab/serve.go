@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// Main runs a command with the arguments of this process, until it is interrupted, and exits:
-// with 2 if it was asked for help, and with 1 if it failed.
+// Main runs a command with the arguments of this process until an interrupt. It exits
+// with 2 if the command was asked for help, and with 1 if the command failed.
 func Main(run func(ctx context.Context, args []string, out, errOut io.Writer) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

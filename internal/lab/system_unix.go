@@ -8,38 +8,40 @@ import (
 	"time"
 )
 
-// Signals reports whether this system has those of Leave, Freeze and Thaw, and tells what CPU
-// and PeakMemory return.
+// Signals reports whether this system has the signals of Leave, Freeze and Thaw, and
+// reports the values of CPU and PeakMemory.
 const Signals = true
 
 // Leave asks the child to end in order, by SIGTERM.
 func (c *Child) Leave() error { return c.Cmd.Process.Signal(syscall.SIGTERM) }
 
-// Freeze stops the child, by SIGSTOP. It keeps its memory, sockets and timers.
+// Freeze stops the child, by SIGSTOP. A frozen child keeps its memory, sockets and
+// timers.
 func (c *Child) Freeze() error { return c.Cmd.Process.Signal(syscall.SIGSTOP) }
 
-// Thaw lets a frozen child go on, by SIGCONT. It does nothing to one that is not frozen.
+// Thaw continues a frozen child, by SIGCONT. It has no effect on a child that is not
+// frozen.
 func (c *Child) Thaw() error { return c.Cmd.Process.Signal(syscall.SIGCONT) }
 
-// CPU returns the CPU time that this process has taken so far, its own and the system's for
-// it, or 0 if the system does not report it. It grows by what the code under test takes,
-// however busy the machine is: what takes CPU time in proportion to its input is held to
-// CPU, and not to the clock.
+// CPU returns the CPU time that this process has used so far, in user and system mode, or
+// 0 if the system does not report it. CPU grows by the work of the code under test,
+// however busy the machine is. So a test compares code whose CPU time is proportional to
+// its input with CPU, and not with the clock.
 func CPU() time.Duration {
 	u := usage()
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// PeakMemory returns the most bytes of memory that this process has had resident, or 0 if the
-// system does not report it.
+// PeakMemory returns the maximum number of bytes of memory that this process has
+// occupied, or 0 if the system does not report it.
 func PeakMemory() int64 {
-	if runtime.GOOS == "darwin" { // which counts bytes, and others KiB
+	if runtime.GOOS == "darwin" { // darwin counts bytes, and other systems count KiB
 		return int64(usage().Maxrss)
 	}
 	return int64(usage().Maxrss) << 10
 }
 
 func usage() (u syscall.Rusage) {
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // which leaves zeros
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // an error leaves zeros
 	return u
 }

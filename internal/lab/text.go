@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// Text is text, such as a log, that can be read while it is written. Its zero value is empty. Its
-// methods are safe for concurrent use.
+// Text is text, such as a log, that can be read while it is written. The zero value of
+// Text is empty. The methods of Text are safe for concurrent use.
 type Text struct {
-	Most int // bytes of its end that it keeps; all if zero
+	Most int // number of bytes of its end that it keeps; all if zero
 
 	mu   sync.Mutex
 	text []byte
@@ -26,14 +26,14 @@ func (t *Text) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// String returns what has been written so far.
+// String returns the text so far.
 func (t *Text) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return string(t.text)
 }
 
-// Lines returns the lines that have each of these words, each with its end.
+// Lines returns the lines that contain each of these words, with their line ends.
 func (t *Text) Lines(words ...string) (lines []string) {
 	for line := range strings.Lines(t.String()) {
 		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) }) {

@@ -5,6 +5,6 @@ import (
 	"syscall"
 )
 
-// TieToParent has the kernel kill the process when the thread that starts it ends, as it does
-// when this process dies. Call it before cmd.Start.
+// TieToParent makes the kernel kill the process when the thread that starts it ends. That
+// thread ends when this process dies. TieToParent must be called before cmd.Start.
 func TieToParent(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -4,5 +4,6 @@ package lab
 
 import "os/exec"
 
-// TieToParent does nothing on this system: the end of its standard input ends a Child.
+// TieToParent does nothing on this system, where a Child ends at the end of its standard
+// input.
 func TieToParent(*exec.Cmd) {}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Interval is a time in Unix nanoseconds of the machine's clock, which all its processes share.
-// Both ends belong to it.
+// Interval is a time in Unix nanoseconds of the machine's clock, which all its processes
+// share. Both ends belong to the interval.
 type Interval struct {
 	From, To int64
 }
@@ -15,7 +15,7 @@ type Interval struct {
 // Between returns the interval of two moments in Unix nanoseconds.
 func Between(from, to int64) Interval { return Interval{from, to} }
 
-// Length returns how long the interval lasts.
+// Length returns the length of the interval.
 func (i Interval) Length() time.Duration { return time.Duration(i.To - i.From) }
 
 // Touches reports whether the intervals have a moment in common.
@@ -35,7 +35,7 @@ type Fullest struct {
 type Occasion struct {
 	Interval
 	Kind  int   // a window has the highest kind of its occasions, and kind 0 without any
-	Extra int64 // admissions that a window may hold more
+	Extra int64 // number of additional admissions that a window may hold
 	Once  bool  // of all such occasions of a window, only the greatest Extra counts
 }
 
@@ -50,18 +50,19 @@ func InFlight(admitted []Interval, moment int64, roundTrip time.Duration) (units
 	return units
 }
 
-// JudgeWindows compares the half-open windows of the given length over the admissions of one key
-// with their bounds. A window may hold most admissions, and the Extra of its occasions. found has
-// the fullest window of each kind, over all keys. A window ends with the last admission at the
-// latest, so that an occasion after it loosens no bound.
+// JudgeWindows compares the half-open windows of the given length over the admissions of
+// one key with their bounds. A window may hold most admissions, and the Extra of its
+// occasions. found has the fullest window of each kind, over all keys. A window ends with
+// the last admission at the latest, so that a later occasion loosens no bound.
 //
-// An admission happened at one moment of its interval. A window holds the admission for certain
-// if it holds the whole interval, and no other admission counts: each excess did happen. The
-// result falls short of the truth by the admissions that were in progress at a window's ends.
+// An admission happened at one moment of its interval. A window holds the admission for
+// certain if the window contains the whole interval. Only such admissions count, so each
+// excess did happen. The result is below the true number by the admissions that were in
+// progress at the ends of a window.
 //
-// JudgeWindows looks at the windows that begin with an admission or at the end of an occasion, and
-// at those that end as an occasion begins. Any other window can be moved to one of these without
-// losing an admission.
+// JudgeWindows checks the windows that begin with an admission or at the end of an
+// occasion, and the windows that end when an occasion begins. Any other window can be
+// moved to one of these without losing an admission.
 func JudgeWindows(found []Fullest, of string, admitted []Interval, occasions []Occasion, length time.Duration, most int64) {
 	var begins, begun, ended []int64
 	last := int64(math.MinInt64)

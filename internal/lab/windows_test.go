@@ -46,8 +46,8 @@ func TestInFlightIsWithinARoundTripOfTheMoment(t *testing.T) {
 	require.EqualValues(t, 1, InFlight([]Interval{{400, 600}}, 500, 5))
 }
 
-// The oracle checks every possible window. The first kind of occasions adds up, and of the second
-// one counts.
+// The oracle checks every possible window. The occasions of kind 1 add up, and of those
+// of kind 2 only one counts.
 func TestFullestWindowIsTheBestOfAllWindows(t *testing.T) {
 	const length, last = 10, 60
 	rapid.Check(t, func(t *rapid.T) {

@@ -56,8 +56,8 @@ func TestMain(m *testing.M) {
 	os.Exit(e.status)
 }
 
-// child starts a child, and returns when it has replied.
-func child(t *testing.T) *Service {
+// startChild starts a child, and returns when it has replied.
+func startChild(t *testing.T) *Service {
 	t.Helper()
 	cmd, err := Self(childVariable + "=1")
 	require.NoError(t, err)
@@ -74,14 +74,14 @@ func child(t *testing.T) *Service {
 }
 
 func TestServiceAnswersCallsUntilItEnds(t *testing.T) {
-	s := child(t)
+	s := startChild(t)
 	require.NoError(t, s.Call("Echo.Exit", 0, new(int)))
 	require.NoError(t, s.End(eventually))
 	require.True(t, s.Well())
 	require.Contains(t, s.How(), "last words")
 	require.ErrorIs(t, s.Call("Echo.Say", "hello", new(string)), rpc.ErrShutdown)
 
-	s = child(t)
+	s = startChild(t)
 	waiting := s.Go("Echo.Wait", 0, new(int), nil)
 	require.ErrorContains(t, s.CallWithin(t.Context(), time.Millisecond, "Echo.Wait", 0, new(int)), "Echo.Wait has not returned")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -104,7 +104,7 @@ func TestLinesOfChildArriveUntilItsInputEnds(t *testing.T) {
 }
 
 func TestChildThatEndsBadlyIsAnError(t *testing.T) {
-	s := child(t)
+	s := startChild(t)
 	require.NoError(t, s.Call("Echo.Exit", 3, new(int)))
 	var exit *exec.ExitError
 	require.ErrorAs(t, s.End(eventually), &exit)
@@ -113,17 +113,17 @@ func TestChildThatEndsBadlyIsAnError(t *testing.T) {
 }
 
 func TestChildThatIsLateIsKilled(t *testing.T) {
-	c := child(t)
+	c := startChild(t)
 	require.ErrorIs(t, c.Await(time.Millisecond), ErrLate, "nobody told it to end")
 	<-c.Ended()
 	require.Contains(t, c.How(), "killed")
 }
 
-func TestFrozenChildGoesOn(t *testing.T) {
+func TestThawedChildContinues(t *testing.T) {
 	if !Signals {
 		t.Skip("this system has no signals to freeze a process with")
 	}
-	c := child(t)
+	c := startChild(t)
 	require.NoError(t, c.Freeze())
 	call := c.Go("Echo.Say", "wait", new(string), nil)
 	require.NoError(t, c.Thaw())
@@ -136,7 +136,7 @@ func TestChildEndsOnSIGTERM(t *testing.T) {
 	if !Signals {
 		t.Skip("this system has no SIGTERM")
 	}
-	c := child(t)
+	c := startChild(t)
 	require.NoError(t, c.Leave())
 	require.Error(t, c.Await(eventually))
 	require.Contains(t, c.How(), "terminated")

@@ -11,13 +11,13 @@ import (
 // begun is the moment from which the moments of these tests count.
 var begun = time.Unix(1_000_000, 0)
 
-// at returns the moment ms milliseconds after begun.
-func at(ms int) time.Time { return begun.Add(time.Duration(ms) * time.Millisecond) }
+// momentAt returns the moment ms milliseconds after begun.
+func momentAt(ms int) time.Time { return begun.Add(time.Duration(ms) * time.Millisecond) }
 
 // between returns the span between two moments, in milliseconds after begun.
-func between(from, to int) Span { return Span{at(from), at(to)} }
+func between(from, to int) Span { return Span{momentAt(from), momentAt(to)} }
 
-func measured(slack time.Duration, sleeps ...Span) *SchedulingDelay {
+func newDelay(slack time.Duration, sleeps ...Span) *SchedulingDelay {
 	l := new(SchedulingDelay)
 	l.slack = slack
 	for _, s := range sleeps {
@@ -27,14 +27,14 @@ func measured(slack time.Duration, sleeps ...Span) *SchedulingDelay {
 }
 
 func TestLatenessSumsAllSleepsAndKeepsStandStills(t *testing.T) {
-	l := measured(20*time.Millisecond, between(10, 15), between(25, 20), between(30, 50), between(60, 160), between(200, 230))
+	l := newDelay(20*time.Millisecond, between(10, 15), between(25, 20), between(30, 50), between(60, 160), between(200, 230))
 	require.Equal(t, 155*time.Millisecond, l.Total(), "a sleep that ended early counts as none")
 	require.Equal(t, 100*time.Millisecond, l.Worst())
 	require.Equal(t, []Span{between(60, 160), between(200, 230)}, l.kept, "a sleep late by the slack itself is no stand-still")
 }
 
 func TestLatenessAnswersFromStandStills(t *testing.T) {
-	l := measured(0, between(100, 150), between(200, 210), between(300, 320))
+	l := newDelay(0, between(100, 150), between(200, 210), between(300, 320))
 	for _, test := range []struct {
 		from, to int
 		within   time.Duration
@@ -48,22 +48,22 @@ func TestLatenessAnswersFromStandStills(t *testing.T) {
 		{320, 1000, 0},
 		{205, 110, 0}, // a span that ends before it begins
 	} {
-		require.Equal(t, test.within, l.Within(at(test.from), at(test.to)), "from %d to %d", test.from, test.to)
+		require.Equal(t, test.within, l.Within(momentAt(test.from), momentAt(test.to)), "from %d to %d", test.from, test.to)
 	}
 	for from, worst := range map[int]time.Duration{0: 50, 149: 50, 150: 20, 319: 20, 320: 0} {
-		require.Equal(t, worst*time.Millisecond, l.WorstSince(at(from)), "since %d", from)
+		require.Equal(t, worst*time.Millisecond, l.WorstSince(momentAt(from)), "since %d", from)
 	}
 }
 
 func TestLatenessComparesWithMomentsOfTheWallClock(t *testing.T) {
 	now := time.Now() // with a monotonic reading
-	l := measured(0, Span{now, now.Add(time.Second)})
+	l := newDelay(0, Span{now, now.Add(time.Second)})
 	wall := time.Unix(0, now.UnixNano())
 	require.Equal(t, time.Second/2, l.Within(wall.Add(time.Second/2), wall.Add(time.Minute)))
 	require.Zero(t, l.WorstSince(wall.Add(time.Second)))
 }
 
-func TestLatenessDropsTheOldestStandStillBeyondItsBound(t *testing.T) {
+func TestLatenessDropsOldestStandStillBeyondBound(t *testing.T) {
 	l := new(SchedulingDelay)
 	for i := range maxStandStills + 3 {
 		l.Add(between(10*i, 10*i+2))
@@ -73,7 +73,7 @@ func TestLatenessDropsTheOldestStandStillBeyondItsBound(t *testing.T) {
 	require.Equal(t, (maxStandStills+3)*2*time.Millisecond, l.Total(), "the dropped ones count")
 }
 
-func TestLatenessOfAnIdleProcessIsZero(t *testing.T) {
+func TestLatenessOfIdleProcessIsZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := new(SchedulingDelay)
 		require.Zero(t, l.Total()+l.Worst()+l.WorstSince(time.Time{})+l.Within(time.Time{}, time.Now()))
@@ -96,7 +96,7 @@ func stall(l *SchedulingDelay, late time.Duration) {
 	l.due = time.Now().Add(-late)
 }
 
-func TestLatenessCountsAnOverdueSleepOnce(t *testing.T) {
+func TestLatenessCountsOverdueSleepOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := new(SchedulingDelay)
 		l.Start(time.Second, 20*time.Millisecond)
@@ -123,7 +123,7 @@ func TestLatenessCountsAnOverdueSleepOnce(t *testing.T) {
 	})
 }
 
-func TestLatenessKeepsAnOverdueSleepWhenItStops(t *testing.T) {
+func TestLatenessKeepsOverdueSleepAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := new(SchedulingDelay)
 		l.Start(time.Second, 0)

@@ -33,7 +33,7 @@ func TestHistogramQuantilesAreWithinAThirtieth(t *testing.T) {
 	require.Equal(t, times[len(times)-1], h.Quantile(1))
 }
 
-func TestHistogramHasABinForEveryTime(t *testing.T) {
+func TestHistogramHasBinForEveryTime(t *testing.T) {
 	for _, d := range []time.Duration{0, 1, 31, 32, 63, 64, 65, 127, 128, 1000, time.Millisecond, time.Second, time.Hour, 1<<63 - 1} {
 		bin := binOf(d)
 		require.LessOrEqual(t, d, topOf(bin))

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAProcessHasItsMemoryAndFiles(t *testing.T) {
-	c := child(t)
+func TestProcessHasMemoryAndFiles(t *testing.T) {
+	c := startChild(t)
 	for _, pid := range []int{os.Getpid(), c.PID()} {
 		require.Positive(t, Resident(pid))
 		require.GreaterOrEqual(t, OpenFiles(pid), int64(3))

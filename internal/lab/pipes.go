@@ -59,11 +59,11 @@ func (l *PipeListener) DialContext(ctx context.Context, _, _ string) (net.Conn, 
 }
 
 // FromIP returns c with a remote address of this IP address.
-func FromIP(c net.Conn, ip string) net.Conn { return from{c, net.ParseIP(ip)} }
+func FromIP(c net.Conn, ip string) net.Conn { return addrConn{c, net.ParseIP(ip)} }
 
-type from struct {
+type addrConn struct {
 	net.Conn
 	ip net.IP
 }
 
-func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: f.ip, Port: 1} }
+func (f addrConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: f.ip, Port: 1} }

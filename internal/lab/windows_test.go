@@ -21,15 +21,15 @@ func TestFullestWindowIsFound(t *testing.T) {
 		admitted []Interval
 		want     int64
 	}{
-		"nothing was admitted":                         {nil, 0},
-		"a window is half-open":                        {at(0, 100), 1},
-		"and holds what is nearer":                     {at(0, 99), 2},
-		"any window counts, not just those of a grid":  {at(0, 90, 95, 140, 150, 190), 4},
-		"the order does not matter":                    {at(190, 95, 0, 150, 90, 140), 4},
-		"one moment can hold many":                     {at(7, 7, 7), 3},
-		"what may lie outside proves nothing":          {[]Interval{{0, 0}, {50, 120}, {60, 70}}, 2},
-		"what lies inside for certain does":            {[]Interval{{10, 20}, {50, 109}, {60, 70}}, 3},
-		"an admission across a freeze is in no window": {[]Interval{{0, 500}, {10, 11}}, 1},
+		"no admission":                                     {nil, 0},
+		"a window is half-open":                            {at(0, 100), 1},
+		"a window holds a nearer admission":                {at(0, 99), 2},
+		"any window counts, not just those of a grid":      {at(0, 90, 95, 140, 150, 190), 4},
+		"the order does not matter":                        {at(190, 95, 0, 150, 90, 140), 4},
+		"one moment can hold many":                         {at(7, 7, 7), 3},
+		"an admission that may lie outside does not count": {[]Interval{{0, 0}, {50, 120}, {60, 70}}, 2},
+		"an admission that certainly lies inside counts":   {[]Interval{{10, 20}, {50, 109}, {60, 70}}, 3},
+		"an admission across a freeze is in no window":     {[]Interval{{0, 500}, {10, 11}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found := make([]Fullest, 1)
@@ -39,7 +39,7 @@ func TestFullestWindowIsFound(t *testing.T) {
 	}
 }
 
-func TestInFlightIsWithinARoundTripOfTheMoment(t *testing.T) {
+func TestInFlightIsWithinRoundTripOfMoment(t *testing.T) {
 	for moment, want := range map[int64]int64{494: 0, 495: 1, 500: 1, 505: 1, 506: 0} {
 		require.Equal(t, want, InFlight([]Interval{{moment, moment}, {100, 200}}, 500, 5), moment)
 	}

@@ -7,29 +7,30 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// What a run with regions has to show.
+// The claims of a run with regions.
 const (
-	leastUsed  = 97 // of a hundred units of the limit, while all regions ask
-	leastMoved = 90 // of a hundred, in the region that demand has moved to
-	// mostLate is which part of the checks of the Global limit may take as long as to
-	// another region and back, above those of the Regional limit that do.
+	leastUsed  = 97 // of a hundred units of the limit, while all regions send requests
+	leastMoved = 90 // of a hundred units, in the region to which demand has moved
+	// mostLate is the fraction of the checks of the Global limit that may take as long as
+	// a round trip to another region, in addition to the same fraction of the Regional
+	// limit.
 	mostLate = 0.01
-	// there is the least that it takes to another region and back.
+	// there is the minimum round trip to another region.
 	there = 2 * oneWay
-	// settling is what regions take to reach each other again after a heal, with
+	// settling is the time that regions need to reach each other again after a heal, with
 	// some seconds between attempts to connect.
 	settling = 2 * time.Second
 )
 
-// withCut takes the place of deploys where windows are judged: of those that hold a
-// moment of a cut.
+// withCut replaces deployed in the judgement of windows: it stands for windows that
+// contain a moment of a cut.
 const withCut = deployed
 
-// judgeRegions is judge of a run with regions.
+// judgeRegions judges a run with regions.
 func (m *monitor) judgeRegions(over int64) *findings {
 	f, t := m.newFindings(10, "The most that a customer got, of what it is promised at most:"), m.tally
 	all := f.clients(t, sum(t.answers, func(*answer) bool { return true }))
-	ended := func(i int) int64 { // when what happened had been followed by something else
+	ended := func(i int) int64 { // the time of the next step
 		if i+1 < len(m.happened) {
 			return m.happened[i+1].from
 		}
@@ -75,8 +76,9 @@ func (m *monitor) judgeRegions(over int64) *findings {
 	return f
 }
 
-// judgeWaits adds the claim that of some checks none of the Global limit waits for another
-// region. Those of the Regional limit, which never do, show what the machine kept waiting.
+// judgeWaits adds the claim that no check of the Global limit waits for another region,
+// for the checks that of selects. Checks of the Regional limit never wait for another
+// region, and show the waits that the machine causes.
 func (m *monitor) judgeWaits(f *findings, name, when string, of func(*answer) bool) {
 	checks := func(regional bool) (all *sums, late float64) {
 		is := func(a *answer) bool { return a.err == nil && (a.path == localPath) == regional && of(a) }
@@ -97,8 +99,9 @@ func (m *monitor) judgeWaits(f *findings, name, when string, of func(*answer) bo
 	}
 }
 
-// judgeUse adds the claim that so much of the limit was granted in a span. Looked at are whole
-// periods, if there is one: whenever it begins, a limit grants all that it has in one.
+// judgeUse adds the claim that at least this percentage of the limit was granted in a
+// span. It looks at whole periods only: a limit grants all its units in a period,
+// whenever the period begins.
 func (m *monitor) judgeUse(f *findings, name string, least int, in span, when string) {
 	periods, granted := int(in.Length()/m.per), 0
 	for _, a := range m.tally.answers {
@@ -111,8 +114,8 @@ func (m *monitor) judgeUse(f *findings, name string, least int, in span, when st
 	}
 }
 
-// judgeWindows adds what was admitted in each window, and returns the most that a window over
-// all regions held of those that have the limit.
+// judgeWindows adds the claims about windows. It returns the maximum number of admissions
+// in a window over all regions whose bound is the limit.
 func (m *monitor) judgeWindows(f *findings, cut []span) int64 {
 	var global, local fullest
 	limits, c := m.rules.limits(), new(circumstances)

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// seenRun is a run of three regions whose customers got all that they could, by an
-// exact limiter: what they saw can be changed before it is judged.
+// seenRun returns a run of three regions whose customers received all units that an exact
+// limiter grants. A test can change their answers before it judges the run.
 type seenRun struct {
 	*monitor
 	over int64
@@ -38,7 +38,7 @@ func newSeenRun() *seenRun {
 			m.coming = m.coming[1:]
 		}
 		customer, region := i%customers, m.asks[0]
-		if len(m.asks) > 1 { // all ask
+		if len(m.asks) > 1 { // all regions send requests
 			region = i / customers % 3
 		}
 		allowed, log := false, &last[customer]
@@ -49,13 +49,13 @@ func newSeenRun() *seenRun {
 	}
 }
 
-// answers has a region answer.
+// answers records an answer in a region.
 func (r *seenRun) answers(region int, a answer) {
 	a.to = r.current[region*r.each]
 	r.tally.add(a)
 }
 
-// checks has checks take so long, at a moment while all regions reach each other.
+// checks adds checks of this duration at a time when all regions reach each other.
 func (r *seenRun) checks(n int, path string, took time.Duration) {
 	for range n {
 		r.answers(0, answer{account: account{path, 1}, done: int64(took), check: lab.Between(0, int64(took))})
@@ -124,7 +124,7 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 	}
 }
 
-// lose takes from a region what it was granted between two moments.
+// lose removes the grants of a region between two times.
 func (r *seenRun) lose(region int, from, to int64) {
 	for i := range r.tally.answers {
 		if a := &r.tally.answers[i]; r.region(a.to.gateway) == region && a.check.To >= from && a.check.To < to {

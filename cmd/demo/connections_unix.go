@@ -9,8 +9,9 @@ import (
 	"syscall"
 )
 
-// breakConnections ends all connections of this process, as a firewall does that forgets them, apart
-// from those that other processes have made to these ports. It returns how many.
+// breakConnections ends all connections of this process, like a firewall that forgets
+// them, and returns their number. Connections that other processes have made to the
+// excepted ports stay.
 func breakConnections(except ...int) (cut int, err error) {
 	entries, err := os.ReadDir("/dev/fd")
 	if err != nil {
@@ -22,7 +23,7 @@ func breakConnections(except ...int) (cut int, err error) {
 			continue
 		}
 		if _, err := syscall.Getpeername(fd); err != nil {
-			continue // no socket, or none that is connected
+			continue // no socket, or a socket without a connection
 		}
 		if near, err := syscall.Getsockname(fd); err != nil || slices.Contains(except, localPort(near)) {
 			continue

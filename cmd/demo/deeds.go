@@ -13,13 +13,13 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// do makes a step happen. Like launch, it belongs on the demo's own thread.
+// do executes a step. Like launch, it must run on the main thread of the demo.
 func (f *fleet) do(ctx context.Context, what step) error {
 	f.mu.Lock()
 	inc := f.current[what.gateway]
 	if what.kind == start && inc != nil && inc.process != nil {
 		f.mu.Unlock()
-		<-inc.process.Ended() // which was killed or has left, and has its ports until then
+		<-inc.process.Ended() // it was killed or has left, and its ports are in use until then
 		f.mu.Lock()
 	}
 	if what.phase != "" {
@@ -40,8 +40,8 @@ func (f *fleet) do(ctx context.Context, what step) error {
 	return nil
 }
 
-// begin notes a step that happens now to what is in the gateway's place, and returns what
-// makes it happen, to be called without f.mu. f.mu is held.
+// begin records a step that happens now to the incarnation of a gateway, and returns the
+// function that executes the step. The caller must hold f.mu, but not while it calls act.
 func (f *fleet) begin(ctx context.Context, what step, inc *incarnation) (act func() error) {
 	k, now, pid := what.kind, time.Now().UnixNano(), 0
 	if inc != nil && inc.process != nil {
@@ -67,7 +67,7 @@ func (f *fleet) begin(ctx context.Context, what step, inc *incarnation) (act fun
 		return func() error {
 			f.polls.Go(func() {
 				time.Sleep(drain)
-				_ = inc.process.Leave() // it may have ended by itself, which is noted
+				_ = inc.process.Leave() // the process may have ended by itself, which is recorded
 			})
 			return nil
 		}
@@ -108,8 +108,8 @@ func (f *fleet) begin(ctx context.Context, what step, inc *incarnation) (act fun
 	return func() error { return nil } // the next reports set the links
 }
 
-// links returns the links from a gateway to others, by their addresses, which regions and buttons
-// change. It returns nil if none of these does. The caller must hold f.mu.
+// links returns the links from a gateway to other gateways, by address, if the run has
+// regions or buttons. Otherwise it returns nil. The caller must hold f.mu.
 func (f *fleet) links(gateway int) map[string]link {
 	if !f.served && len(f.regions) == 0 {
 		return nil
@@ -133,14 +133,14 @@ func (f *fleet) links(gateway int) map[string]link {
 	return links
 }
 
-// seenWithin is how long the gateways may take to see what has happened, or to
-// find each other.
+// seenWithin is the maximum time until all gateways have seen a step, or have found each
+// other.
 const seenWithin = 15 * time.Second
 
 var errFailed = errors.New("a gateway has failed: the rest of the run would show nothing")
 
-// may reports whether a step may happen now. The error is that a gateway has failed,
-// or that what happened before was not seen in time.
+// may reports whether a step may happen now. It returns an error if a gateway has failed,
+// or if the previous step was not seen in time.
 func (f *fleet) may(next step, now time.Time) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,8 +160,8 @@ func (f *fleet) may(next step, now time.Time) (bool, error) {
 	return false, nil
 }
 
-// pick is one of the gateways that are ready, as a load balancer would choose, in a region that
-// the demand chooses; nil if there is none.
+// pick returns a random gateway of those that are ready, as a load balancer does, in a
+// region that the demand determines. It returns nil if there is none.
 func (f *fleet) pick(random *rand.Rand) *incarnation {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -27,8 +27,8 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// runEnv makes this test's program the demo, so that the demo is tested as the
-// process that it is. Its gateways are this program once more.
+// runEnv makes the test binary run the demo, so that the demo is tested as a process. Its
+// gateways also run the test binary.
 const runEnv = "WEIR_DEMO_RUN"
 
 // endChromium ends the browser if a test has started it. Only tests with the build tag browser
@@ -45,10 +45,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// spawner returns a fleet that a test can have start gateways.
+// spawner returns a fleet whose gateways a test can start.
 func spawner(t *testing.T) *fleet {
 	t.Helper()
-	runtime.LockOSThread() // the gateways die with it
+	runtime.LockOSThread() // the gateways die with the thread
 	f := newFleet(options{nodes: 2, replicas: 1, limit: 10}, time.Second, nil)
 	require.NoError(t, f.hold())
 	t.Cleanup(func() {
@@ -70,7 +70,7 @@ type demo struct {
 
 func startDemo(t *testing.T, args ...string) *demo {
 	d := &demo{cmd: exec.Command(os.Args[0], args...), pids: map[int]bool{}}
-	d.cmd.Env = append(os.Environ(), runEnv+"=1", "TMPDIR="+t.TempDir()) // where a demo that is killed leaves its rules
+	d.cmd.Env = append(os.Environ(), runEnv+"=1", "TMPDIR="+t.TempDir()) // a killed demo leaves its rules there
 	stdout, err := d.cmd.StdoutPipe()
 	require.NoError(t, err)
 	d.cmd.Stderr = os.Stderr
@@ -88,7 +88,7 @@ func startDemo(t *testing.T, args ...string) *demo {
 
 var pidInLine = regexp.MustCompile(`process (\d+)`)
 
-// readUntil reads the demo's output up to a line that contains text, or all.
+// readUntil reads the output of the demo up to a line that contains text, or to its end.
 func (d *demo) readUntil(text string) bool {
 	for d.lines.Scan() {
 		line := d.lines.Text()
@@ -116,7 +116,7 @@ func (d *demo) wait(t *testing.T) int {
 	return d.cmd.ProcessState.ExitCode()
 }
 
-// requireGone fails unless the processes end. A demo that has ended by itself has waited for
+// requireGone requires that the processes end. A demo that ends by itself has waited for
 // them.
 func requireGone(t *testing.T, pids map[int]bool) {
 	t.Helper()
@@ -130,8 +130,9 @@ func requireGone(t *testing.T, pids map[int]bool) {
 	}, "processes left over, of %v", pids)
 }
 
-// running reports whether there is such a process. One that has ended and waits for
-// a parent that does not care, as children without one may in a container, is none.
+// running reports whether a process runs. A process that has ended, and waits for a
+// parent that does not wait for it, does not run. In a container, children without a
+// parent may wait so.
 func running(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -144,7 +145,7 @@ func running(pid int) bool {
 	return !bytes.HasPrefix(state, []byte("Z"))
 }
 
-// Its windows are of 200 ms; go run ./cmd/demo, which .ci/run plays, has some of 2 s.
+// The windows take 200 ms; go run ./cmd/demo in .ci/run has windows of 2 s.
 func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t, "-duration", "3600ms", "-rate", "300", "-limit", "10")
@@ -156,11 +157,12 @@ func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
 	require.Len(t, d.pids, 8, "three gateways, one that comes and goes, a deploy of three, and a replacement")
 }
 
-// What the verdict is for: a fleet without copies forgets what a crash takes.
+// A fleet without copies forgets the counts that a crash takes, so its verdict must find
+// this.
 func TestWithoutCopiesACrashBreaksAPromise(t *testing.T) {
 	testenv.SkipUnlessFull(t, "TestVerdict and TestFullestWindowIsFound, which find the reset; README.md shows the command")
 	var d *demo
-	for seed := 1; ; seed++ { // a machine that is busy may send too few requests around the crash
+	for seed := 1; ; seed++ { // a busy machine may send too few requests around the crash
 		d = startDemo(t, "-duration", "8s", "-rate", "1000", "-limit", "2", "-replicas", "-1", "-seed", strconv.Itoa(seed))
 		if status := d.wait(t); status == exitBroken || seed == 5 {
 			require.Equal(t, exitBroken, status)
@@ -209,8 +211,8 @@ func TestServeEndsWithCtrlC(t *testing.T) {
 	require.NoDirExists(t, filepath.Dir(file))
 }
 
-// Nothing of the demo's own can run then: the system and the gateways see to it,
-// one of which cannot run either.
+// The killed demo cannot end its gateways: the system and the gateways do this, and one
+// of the gateways is frozen.
 func TestTheDemosDeathEndsEveryProcess(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t)
@@ -273,7 +275,7 @@ func TestAGatewayThatEndsByItselfBreaksAPromise(t *testing.T) {
 		defer f.mu.Unlock()
 		return len(f.broken) == 1 && strings.Contains(f.broken[0], "gateway 2 ended by itself: signal: killed")
 	})
-	f.stop() // what is judged has ended
+	f.stop() // the judged processes have ended
 	v := (&monitor{fleet: f, tally: newTally(f, stallBound, new(lab.SchedulingDelay))}).judge(0)
 	require.NotEmpty(t, v.failures())
 }

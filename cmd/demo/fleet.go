@@ -17,47 +17,47 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// happening is a step that has happened.
+// happening is a step that was executed.
 type happening struct {
 	step
-	from   int64 // before it was done, in Unix nanoseconds
+	from   int64 // when it began, in Unix nanoseconds
 	seenBy int64 // when all gateways that are up had seen it; never if they have not
 }
 
-// fleet is the gateways. Its methods are safe for concurrent use but where they
-// say otherwise.
+// fleet is the set of gateways. Its methods are safe for concurrent use, unless their
+// comment states otherwise.
 type fleet struct {
 	story
-	nodes    int      // gateways, but for one that comes and goes
-	each     int      // gateways in each region, as their numbers have it
+	nodes    int      // number of gateways, without the gateway that joins and leaves
+	each     int      // number of gateways in each region; their indices are consecutive
 	regions  []string // none if empty
 	replicas int
 	limit    int64
 	per      time.Duration
 	token    string        // of the gateways' admin API
-	timeout  time.Duration // the most that a check waits for other gateways
-	served   bool          // until Ctrl-C, under a page whose buttons cut and slow links
+	timeout  time.Duration // maximum time that a check waits for other gateways
+	served   bool          // it runs until Ctrl-C, with a page whose buttons cut and slow links
 
-	// What follows is zero in a demo.
+	// The fields below are zero except in a soak.
 	Endurance               // of each gateway that a soak starts
-	aftermath time.Duration // how long after a step windows are judged by it
+	aftermath time.Duration // how long after a step windows are judged by the step
 
 	polls sync.WaitGroup
 
 	mu       sync.Mutex
-	current  []*incarnation // of each gateway, nil if it has not started; the last one is there for a while
+	current  []*incarnation // of each gateway, nil if it has not started; the last gateway exists for a while
 	all      []*incarnation
 	happened []happening
-	lag      time.Duration // the furthest that a replica was behind
-	broken   []string      // promises, in words
+	lag      time.Duration // maximum lag of a replica
+	broken   []string      // broken promises, in words
 	version  uint64        // of the rules
-	away     []bool        // by gateway: it is on the other side of the cut
+	away     []bool        // by gateway: whether it is on the other side of the cut
 	slowed   []bool        // by gateway
-	asks     []int         // regions, of which each request's is drawn; the first if empty
-	cut      int           // connections that were ended
-	saved    int64         // until when all admissions are in the snapshots that all gateways left as they stopped
+	asks     []int         // the regions from which the region of each request is drawn; the first region if empty
+	cut      int           // number of connections that were ended
+	saved    int64         // time until which all admissions are in the snapshots that the gateways left when they stopped
 
-	// What follows belongs to open, and then to one change at a time.
+	// Only open and then one change at a time use the fields below.
 	sites    []Site // by gateway
 	releases []func()
 	rules    rulesFile
@@ -84,10 +84,10 @@ func newFleet(o options, per time.Duration, told *screen) *fleet {
 
 func (f *fleet) soaks() bool { return f.aftermath > 0 }
 
-// region is the index of a gateway's region, 0 if there are none.
+// region returns the index of a gateway's region, or 0 if there are no regions.
 func (f *fleet) region(gateway int) int { return gateway / f.each % max(1, len(f.regions)) }
 
-// regionName is empty if there are none.
+// regionName returns the name of a gateway's region, or "" if there are no regions.
 func (f *fleet) regionName(gateway int) string {
 	if len(f.regions) == 0 {
 		return ""
@@ -95,8 +95,8 @@ func (f *fleet) regionName(gateway int) string {
 	return f.regions[f.region(gateway)]
 }
 
-// hold chooses the sites of all gateways, and holds them: nobody else is given one while its
-// gateway restarts. It is called once.
+// hold chooses the sites of all gateways, and holds them, so that no other process gets
+// one while its gateway restarts. It is called once.
 func (f *fleet) hold() (err error) {
 	for i := range f.sites {
 		for _, addr := range []*string{&f.sites[i].Bind, &f.sites[i].HTTP, &f.sites[i].Admin} {
@@ -110,7 +110,7 @@ func (f *fleet) hold() (err error) {
 	return nil
 }
 
-// place puts what is to start in a gateway's place. f.mu is held.
+// place creates a new incarnation of a gateway. The caller must hold f.mu.
 func (f *fleet) place(gateway int) *incarnation {
 	inc := &incarnation{gateway: gateway, site: f.sites[gateway], over: make(chan struct{}), client: &http.Client{
 		Timeout:   giveUp,
@@ -120,7 +120,7 @@ func (f *fleet) place(gateway int) *incarnation {
 	return inc
 }
 
-// enter puts a gateway in its place, and launches it.
+// enter creates an incarnation of a gateway, and launches it.
 func (f *fleet) enter(gateway int) error {
 	f.mu.Lock()
 	inc := f.place(gateway)
@@ -128,7 +128,8 @@ func (f *fleet) enter(gateway int) error {
 	return f.launch(inc)
 }
 
-// launch starts a gateway's process. Like lab.StartService, it belongs on the demo's own thread.
+// launch starts the process of an incarnation. Like lab.StartService, it must run on the
+// main thread of the demo.
 func (f *fleet) launch(inc *incarnation) error {
 	f.mu.Lock()
 	gateway := inc.gateway
@@ -165,9 +166,10 @@ func (f *fleet) launch(inc *incarnation) error {
 	return nil
 }
 
-// follow starts the service of a gateway, polls it and handles its reports until it serves no more, and
-// waits for the end of its process. An error of a call is a broken promise, unless the process has ended.
-// The calls have no timeout, because a gateway may be frozen. stop ends the process.
+// follow starts the service of a gateway, polls it and handles its reports until it no
+// longer serves, and waits for the end of its process. An error of a call is a broken
+// promise, unless the process has ended. The calls have no timeout, because a gateway may
+// be frozen. stop ends the process.
 func (f *fleet) follow(inc *incarnation, s Settings) {
 	err := inc.process.Call("Gateway.Start", s, new(int))
 	if err == nil {
@@ -186,7 +188,7 @@ func (f *fleet) follow(inc *incarnation, s Settings) {
 		f.breaks("gateway %d: %v", inc.gateway+1, err)
 		f.mu.Unlock()
 	}
-	_ = inc.process.Close() // it ends, if it has not
+	_ = inc.process.Close() // the process ends, if it has not ended
 	<-inc.process.Ended()
 	f.ended(inc)
 }
@@ -216,14 +218,14 @@ func (f *fleet) record(inc *incarnation, r Report) map[string]link {
 	return f.links(inc.gateway)
 }
 
-// drain is how long a gateway that is to leave serves on, once it is sent no more requests: what
-// preStop does in Kubernetes.
+// drain is how long a leaving gateway continues to serve after it receives no new
+// requests, like the preStop hook in Kubernetes.
 const drain = 200 * time.Millisecond
 
-// pollInterval is how often a gateway is asked whether it is ready.
+// pollInterval is the interval of readiness checks of a gateway.
 const pollInterval = 50 * time.Millisecond
 
-// poll asks a gateway until it has ended whether it is ready, as a load balancer
+// poll checks whether a gateway is ready until the gateway has ended, as a load balancer
 // does.
 func (f *fleet) poll(inc *incarnation) {
 	tick := time.NewTicker(pollInterval)
@@ -239,7 +241,7 @@ func (f *fleet) poll(inc *incarnation) {
 	}
 }
 
-// answered takes in whether a gateway is ready.
+// answered records whether a gateway is ready.
 func (f *fleet) answered(inc *incarnation, ready bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -253,7 +255,8 @@ func (f *fleet) answered(inc *incarnation, ready bool) {
 	f.settle(time.Now().UnixNano())
 }
 
-// settle records whether all have now seen the last steps. The caller must hold f.mu.
+// settle records whether all gateways have seen the last steps. The caller must hold
+// f.mu.
 func (f *fleet) settle(at int64) {
 	if f.settled() || !f.agreed() {
 		return
@@ -267,17 +270,20 @@ func (f *fleet) settle(at int64) {
 	}
 }
 
-// settled reports whether all have seen what happened last. f.mu is held.
+// settled reports whether all gateways have seen the last step. The caller must hold
+// f.mu.
 func (f *fleet) settled() bool { return f.settledSince(0, never-1) }
 
-// settledSince reports whether by now all had seen it for a while. f.mu is held.
+// settledSince reports whether all gateways have seen the last step for at least a at the
+// time now. The caller must hold f.mu.
 func (f *fleet) settledSince(a time.Duration, now int64) bool {
 	last := len(f.happened) - 1
 	return last < 0 || f.happened[last].seenBy <= now-int64(a)
 }
 
-// agreed reports whether a gateway is up and none comes or goes, and all that are up hear each
-// other, and no other, and decide by the rules that hold. The caller must hold f.mu.
+// agreed reports whether at least one gateway is up, no gateway starts or leaves, all
+// gateways that are up are connected to each other and to no other gateway, and all
+// decide by the current rules. The caller must hold f.mu.
 func (f *fleet) agreed() bool {
 	isUp := func(inc *incarnation) bool { return inc.is(up) }
 	isMoving := func(inc *incarnation) bool {
@@ -286,8 +292,8 @@ func (f *fleet) agreed() bool {
 	return slices.ContainsFunc(f.current, isUp) && !slices.ContainsFunc(f.current, isMoving) && f.hearing()
 }
 
-// hearing reports whether the gateways of a region that are there are all connected to each other, and to no other.
-// f.mu is held.
+// hearing reports whether the running gateways of each region are all connected to each
+// other, and to no other gateway. The caller must hold f.mu.
 func (f *fleet) hearing() bool {
 	for _, inc := range f.current {
 		for _, other := range f.current {
@@ -300,7 +306,7 @@ func (f *fleet) hearing() bool {
 	return true
 }
 
-// ended takes in the end of a process.
+// ended records the end of a process.
 func (f *fleet) ended(inc *incarnation) {
 	p := inc.process
 	f.mu.Lock()
@@ -328,20 +334,21 @@ func (f *fleet) ended(inc *incarnation) {
 	}
 }
 
-// breaks notes a broken promise. f.mu is held.
+// breaks records a broken promise. The caller must hold f.mu.
 func (f *fleet) breaks(format string, args ...any) {
 	f.broken = append(f.broken, fmt.Sprintf(format, args...))
 }
 
-// failures are the promises that gateways have broken, in words.
+// failures returns the promises that gateways have broken, in words.
 func (f *fleet) failures() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.broken)
 }
 
-// await waits until a function reports true, which is called with f.mu held. The error is that
-// gateways have broken a promise, that it takes too long, or the cause of ctx.
+// await waits until a function returns true. It calls the function with f.mu held. It
+// returns an error if gateways have broken a promise or the wait takes too long, or the
+// cause of ctx.
 func (f *fleet) await(ctx context.Context, until func() bool) error {
 	within := seenWithin
 	if f.soaks() {
@@ -373,8 +380,9 @@ func (f *fleet) await(ctx context.Context, until func() bool) error {
 	return fmt.Errorf("the gateways did not find each other within %v: %s", within, strings.Join(views, "; "))
 }
 
-// open starts all gateways, one after the other, and waits until they hear each
-// other, and all regions. Like launch, it belongs on the demo's own thread.
+// open starts all gateways, one after the other, and waits until they are connected to
+// each other and the regions reach each other. Like launch, it must run on the main
+// thread of the demo.
 func (f *fleet) open(ctx context.Context) error {
 	if f.releases == nil {
 		if err := f.hold(); err != nil {
@@ -396,9 +404,9 @@ func (f *fleet) open(ctx context.Context) error {
 	return f.await(ctx, func() bool { return f.agreed() && f.reached() })
 }
 
-// reached reports whether each region has heard from every other. One gateway is enough: one
-// that is handed authority is handed what the others know of a region, and asks that region
-// nothing before it has to. f.mu is held.
+// reached reports whether each region has heard from every other region. One gateway of a
+// region is enough: a gateway that receives authority also receives the state of other
+// regions, and does not ask them before it needs to. The caller must hold f.mu.
 func (f *fleet) reached() bool {
 	for from := range f.regions {
 		for to, name := range f.regions {
@@ -413,7 +421,7 @@ func (f *fleet) reached() bool {
 	return true
 }
 
-// stopWithin is how long a gateway may take to stop.
+// stopWithin is the maximum time that a gateway may take to stop.
 const stopWithin = 3 * time.Second
 
 // stop ends every process, and returns when all have ended. It may be called again.

@@ -25,22 +25,22 @@ import (
 	"github.com/weir-go/weir/snapshot"
 )
 
-// gatewayEnv, in a process's environment, makes it a gateway.
+// gatewayEnv in the environment of a process makes the process a gateway.
 const gatewayEnv = "WEIR_DEMO_GATEWAY"
 
-// Settings are those of a gateway.
+// Settings are the settings of a gateway.
 type Settings struct {
 	Site
-	Label    string   // of its node
-	Token    string   // of its admin API
-	Rules    string   // the file
-	Join     []string // other gateways' nodes
-	Expect   int      // how many gateways there are
-	Replicas int      // of each count
+	Label    string   // label of its node
+	Token    string   // token of its admin API
+	Rules    string   // the rules file
+	Join     []string // addresses of the nodes of other gateways
+	Expect   int      // number of gateways
+	Replicas int      // copies of each count
 	Region   string
-	Regions  map[string][]string // where nodes of each other region are reached
-	Timeout  time.Duration       // of its node
-	Shown    bool                // its reports have what a page shows
+	Regions  map[string][]string // addresses of nodes in each other region
+	Timeout  time.Duration       // timeout of its node
+	Shown    bool                // its reports contain the data of a page
 	Endurance
 
 	// Links, if not nil, are the links to other gateways, by their addresses. Each call of Report may
@@ -48,10 +48,11 @@ type Settings struct {
 	Links map[string]link
 }
 
-// Endurance is what a gateway of a soak has besides. The zero value is that of a demo.
+// Endurance has the additional settings of a gateway in a soak. The zero value is for a
+// demo.
 type Endurance struct {
 	Secrets   [][]byte
-	Snapshots string        // the directory; none if empty
+	Snapshots string        // directory; no snapshots if empty
 	Skew      time.Duration // of the node's clock
 	Forget    time.Duration
 	MaxKeys   int
@@ -59,29 +60,29 @@ type Endurance struct {
 
 // Report is the view that a gateway has of the cluster at one time.
 type Report struct {
-	At      int64  // when it saw this
-	Name    string // of its node
+	At      int64  // time of this view
+	Name    string // name of its node
 	Members []seen
-	Owns    int // clients, by its ring
+	Owns    int // number of clients that it owns, by its ring
 	Stream  weir.StreamStats
 	Regions map[string]weir.RegionStats
 
-	Rules uint64 // the version that it decides by
-	Saved int64  // when its last snapshot began that is kept, in Unix nanoseconds
+	Rules uint64 // version of the rules by which it decides
+	Saved int64  // when its last stored snapshot began, in Unix nanoseconds
 
 	Still []lab.Span     // when the process stood still since the last report
-	Page  *page.Snapshot // if it is shown, and nil if it is that of the last report
-	Left  bool           // it serves no more
+	Page  *page.Snapshot // set if the gateway is shown and the figures are new
+	Left  bool           // it no longer serves
 }
 
-// hears reports whether the gateway heard a member.
+// hears reports whether the gateway was connected to a member.
 func (r *Report) hears(name string) bool {
 	return slices.ContainsFunc(r.Members, func(m seen) bool {
 		return m.Name == name && (m.State == weir.Serving || m.State == weir.Joining)
 	})
 }
 
-// seen is a member as a gateway sees it.
+// seen is a member in the view of a gateway.
 type seen struct {
 	Name  string
 	State weir.MemberState
@@ -89,25 +90,26 @@ type seen struct {
 
 // Headers of a gateway's answers.
 const (
-	clientHeader  = "X-Client"  // of a request: the client
-	userHeader    = "X-User"    // the same, for a person. A gateway in earnest would look at a session
-	tierHeader    = "X-Tier"    // what the user pays for
-	apiKeyHeader  = "X-Api-Key" // for rules that want one
+	clientHeader  = "X-Client"  // the client of a request
+	userHeader    = "X-User"    // the user of a request; a production gateway would use a session
+	tierHeader    = "X-Tier"    // the tier that the user pays for
+	apiKeyHeader  = "X-Api-Key" // for rules that require an API key
 	gatewayHeader = "X-Gateway" // the gateway that answers
-	decidedHeader = "X-Decided" // decided, in JSON
+	decidedHeader = "X-Decided" // a value of type decided, in JSON
 )
 
-// decided is what the demo wants to know of a check.
+// decided is the information about a check that a gateway sends to the demo.
 type decided struct {
-	Source   string // where its limits were decided, the least certain one: a weir.Source
-	Owner    string // the node that owns the key of the first
+	Source   string // where its limits were decided; if they differ, the least certain place: a weir.Source
+	Owner    string // the node that owns the key of the first limit
 	From, To int64  // when the check began and ended, in Unix nanoseconds
 }
 
-// timeout is the nodes' Config.Timeout, the most that a check waits for others.
+// timeout is the Config.Timeout of the nodes, the maximum time that a check waits for
+// other nodes.
 const timeout = 100 * time.Millisecond
 
-// readyPath is where a gateway tells whether it is ready for traffic.
+// readyPath is the path at which a gateway reports whether it is ready for traffic.
 const readyPath = "/ready"
 
 // lookInterval is the pause between two reports of a gateway. The figures in them are at most
@@ -117,13 +119,13 @@ const (
 	statsInterval = 100 * time.Millisecond
 )
 
-// leaveWithin bounds a gateway's leave: handing over, saying goodbye, and answering what is under
-// way.
+// leaveWithin is the maximum time of a leave: the hand-over, the goodbye, and the answers
+// to requests that are under way.
 const leaveWithin = 8 * time.Second
 
-// Gateway is the service of a gateway's process: an HTTP service behind a limiter. It leaves on
-// SIGTERM. The demo calls Start first, and no other method before it has returned. Report is called
-// once at a time.
+// Gateway is the service of a gateway's process: an HTTP service behind a limiter. It
+// leaves on SIGTERM. The demo calls Start first, and calls other methods after Start has
+// returned. Only one call of Report runs at a time.
 type Gateway struct {
 	leave   context.Context // done on SIGTERM
 	links   *network
@@ -133,12 +135,12 @@ type Gateway struct {
 	site    Site
 	shown   bool
 	late    lab.SchedulingDelay
-	ended   chan error // why it serves no more
+	ended   chan error // why it no longer serves
 	last    Report
-	counted time.Time // when the figures of last were taken
+	counted time.Time // time of the figures in last
 }
 
-// runGateway is the whole of a gateway's process. It returns the exit status.
+// runGateway runs a gateway until its process ends, and returns the exit status.
 func runGateway() int {
 	leave, restore := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer restore()
@@ -158,7 +160,7 @@ func (g *Gateway) Start(s Settings, _ *int) (err error) {
 	o := service.Options{Rules: s.Rules, LeaveWithin: leaveWithin, Node: weir.Config{
 		Name: s.Label, Bind: s.Bind, Join: s.Join, Expect: s.Expect, Replicas: s.Replicas, Region: s.Region, Regions: s.Regions,
 		Timeout: s.Timeout,
-		Now:     func() time.Time { return time.Now().Add(s.Skew) }, // the clock that the verdict reads, but for a skew
+		Now:     func() time.Time { return time.Now().Add(s.Skew) }, // the clock that the verdict reads, with a skew
 		Secrets: s.Secrets, Forget: s.Forget, MaxKeys: s.MaxKeys,
 	}}
 	if s.Snapshots != "" {
@@ -196,7 +198,7 @@ func (g *Gateway) Start(s Settings, _ *int) (err error) {
 	return nil
 }
 
-// close ends what Start has started.
+// close ends everything that Start has started.
 func (g *Gateway) close() {
 	g.late.Stop()
 	if g.service != nil {
@@ -264,8 +266,8 @@ func (g *Gateway) Break(_ int, cut *int) (err error) {
 	return err
 }
 
-// limited is a handler behind the rules. Its answers say, besides what the client
-// of a gateway gets to know, what the demo wants to know.
+// limited returns a handler behind the rules. In addition to the headers for clients, its
+// answers contain the information that the demo needs.
 func limited(gateway string, node *weir.Node, book *rules.Book) (http.Handler, error) {
 	limits, err := httplimit.New(node, book, httplimit.Options{
 		User: httplimit.HeaderValue(userHeader), Tier: httplimit.HeaderValue(tierHeader), APIKey: httplimit.HeaderValue(apiKeyHeader),
@@ -305,5 +307,5 @@ func doubt(v httplimit.Verdict) int {
 // saveInterval is the interval of snapshots: the shortest that weir.Config accepts.
 const saveInterval = time.Second
 
-// tellKey is where a request's context has what is called with its verdicts.
+// tellKey is the context key of a function that receives the verdicts of a request.
 type tellKey struct{}

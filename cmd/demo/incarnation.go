@@ -8,12 +8,12 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// condition is how a gateway is, as far as the demo knows.
+// condition is the condition of a gateway, as far as the demo knows.
 type condition uint8
 
 const (
 	starting condition = iota
-	joining            // it serves, and is not ready
+	joining            // it serves, but is not ready
 	up
 	leaving
 	gone // it has left in order
@@ -36,18 +36,18 @@ func (c condition) String() string { return conditions[c].name }
 // Site has the addresses of a gateway and its node. A restart does not change them.
 type Site struct{ Bind, HTTP, Admin string }
 
-// incarnation is one process in one gateway's place. What changes is under the fleet's mu.
+// incarnation is one process of a gateway. The fleet's mu guards the fields that change.
 type incarnation struct {
 	gateway   int // index
 	site      Site
 	process   *lab.Service
 	client    *http.Client
 	condition condition
-	ready     bool          // as it said last
-	report    Report        // the last one; none yet if its Name is empty
-	down      []span        // when it could not be expected to answer
+	ready     bool          // whether it was ready at the last check
+	report    Report        // the last report; there is none yet if its Name is empty
+	down      []span        // when it was down, so that no answer was expected
 	over      chan struct{} // closed when its process has ended
-	still     []span        // when it was late and cores did not work for it, as it told: other programs had them
+	still     []span        // when it stood still because other programs had the cores, by its own reports
 	series    []Figures
 }
 
@@ -55,14 +55,15 @@ func (inc *incarnation) is(conditions ...condition) bool {
 	return inc != nil && slices.Contains(conditions, inc.condition)
 }
 
-// url is where the incarnation serves, and adminURL where its admin API is.
+// url returns the address of the incarnation, and adminURL that of its admin API.
 func (inc *incarnation) url() string      { return "http://" + inc.site.HTTP }
 func (inc *incarnation) adminURL() string { return "http://" + inc.site.Admin }
 
-// label is a gateway's node's.
+// label returns the label of a gateway's node.
 func label(gateway int) string { return fmt.Sprintf("gateway-%d", gateway+1) }
 
-// gatewayOf is the index of the gateway of a member's name, -1 if it is none.
+// gatewayOf returns the index of the gateway with a member's name, or -1 if the name is
+// not that of a gateway.
 func gatewayOf(member string) int {
 	var number int
 	if _, err := fmt.Sscanf(member, "gateway-%d-", &number); err != nil {
@@ -71,10 +72,10 @@ func gatewayOf(member string) int {
 	return number - 1
 }
 
-// labelOf is the label of a member's name, or of its label.
+// labelOf returns the label for the name of a member, or for a label.
 func labelOf(member string) string { return label(gatewayOf(member + "-")) }
 
-// labels are those of members, by their names.
+// labels returns the labels for the names of members.
 func labels(members []string) (all []string) {
 	for _, member := range members {
 		all = append(all, labelOf(member))

@@ -1,16 +1,16 @@
-// Demo starts a cluster of gateways as processes on this machine, sends real HTTP
-// traffic through all of them, adds one and takes it away, restarts all, changes
-// their rules, kills one, freezes another, and compares what the clients saw with what
-// Weir promises. With -regions it starts some in each of several regions
-// instead, which share limits, moves the traffic from one to another and cuts one
-// off.
+// Demo starts a cluster of gateways as processes on this machine, sends real HTTP traffic
+// through all of them, adds a gateway and removes it, restarts all, changes their rules,
+// kills one, freezes another, and compares the answers that clients received with the
+// promises of Weir. With -regions, it starts gateways in several regions that share
+// limits, moves the traffic from one region to another, and cuts a region off.
 //
-// main.go has a run from its start to its verdict, which monitor.go steps through: what happens is
-// planned in plan.go, with regions in regions.go, and done to the gateways in fleet.go and
-// deeds.go. What lies between regions is in network.go, and a gateway's own process in gateway.go.
-// Clients ask in traffic.go; tally.go keeps what they are answered, and verdict.go, claims.go and
-// windows.go judge it. view.go and screen.go show it.
-// With -serve there is a page instead of a verdict, in serve.go and panorama.go.
+// main.go contains a run from its start to its verdict, whose steps monitor.go executes.
+// The steps are planned in plan.go, and for regions in regions.go, and applied to the
+// gateways in fleet.go and deeds.go. network.go contains the links between regions, and
+// gateway.go the process of a gateway. Clients send requests in traffic.go; tally.go
+// keeps the answers, and verdict.go, claims.go and windows.go judge them. view.go and
+// screen.go show the run. With -serve, serve.go and panorama.go show a page instead of a
+// verdict.
 package main
 
 import (
@@ -36,8 +36,8 @@ const (
 )
 
 func init() {
-	// The gateways die with the thread that starts them in launch: it is this one, which lives as long
-	// as the process.
+	// The gateways die with the thread that starts them in launch. This thread lives as
+	// long as the process.
 	runtime.LockOSThread()
 }
 
@@ -45,7 +45,7 @@ func main() {
 	os.Exit(entry(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// entry is the demo, or one of its gateways, and returns the exit status.
+// entry runs the demo, or one of its gateways, and returns the exit status.
 func entry(args []string, out *os.File, complain io.Writer) int {
 	if os.Getenv(gatewayEnv) != "" {
 		return runGateway()
@@ -59,14 +59,14 @@ func entry(args []string, out *os.File, complain io.Writer) int {
 		return exitUsage
 	}
 	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, restore) // the next one ends the demo at once
+	context.AfterFunc(ctx, restore) // the next signal ends the demo at once
 	defer restore()
 
 	s := newScreen(out)
 	defer s.close()
 	told := s
 	if s.terminal && !o.serve {
-		told = nil // the table has it
+		told = nil // the table shows the events
 	}
 	m := newMonitor(o, told)
 	defer m.stop()
@@ -88,8 +88,9 @@ func entry(args []string, out *os.File, complain io.Writer) int {
 
 const (
 	stepInterval = 10 * time.Millisecond
-	// redraw is how often a terminal's table is drawn, and reprint how often it is printed where
-	// there is no terminal. Its figures are those of the last second.
+	// redraw is the interval at which the table is drawn on a terminal, and reprint the
+	// interval at which it is printed elsewhere. Its figures are those of the last
+	// second.
 	redraw  = 250 * time.Millisecond
 	reprint = 4 * time.Second
 )
@@ -140,7 +141,7 @@ func (m *monitor) run(ctx context.Context, s *screen) (over int64, err error) {
 	return time.Now().UnixNano(), err
 }
 
-// watch shows what happens, and has it happen, until it is over or ctx is done.
+// watch shows the run and executes its steps, until it is over or ctx is done.
 func watch(ctx context.Context, s *screen, r *monitor) error {
 	tick := time.NewTicker(stepInterval)
 	defer tick.Stop()

@@ -14,14 +14,14 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// monitor is a run: it has the steps happen, and shows and judges what comes of them.
+// monitor executes the steps of a run, and shows and judges the results.
 type monitor struct {
 	*fleet
 	tally   *tally
 	options options
-	round   int                             // of a soak, from 1
-	coming  []step                          // those that have not happened yet
-	draw    func(*rand.Rand) func() account // of startTraffic
+	round   int                             // round of a soak, from 1
+	coming  []step                          // steps that have not happened yet
+	draw    func(*rand.Rand) func() account // used by startTraffic
 }
 
 func newMonitor(o options, told *screen) *monitor {
@@ -42,7 +42,7 @@ func newMonitor(o options, told *screen) *monitor {
 	return m
 }
 
-// introduction returns how to ask a gateway.
+// introduction returns instructions for requests to a gateway.
 func (m *monitor) introduction() (texts []string) {
 	for i, inc := range m.current[:m.nodes] {
 		texts = append(texts, fmt.Sprintf("gateway %s is process %d at %s/", m.name(i), inc.process.PID(), inc.url()))
@@ -57,12 +57,12 @@ func (m *monitor) introduction() (texts []string) {
 		fmt.Sprintf("its admin:  curl -s -H 'Authorization: Bearer %s' %s/v1/stats", m.token, first.adminURL()))
 }
 
-// name is the number of a gateway, and its region if there are some.
+// name returns the number of a gateway, with its region if there are regions.
 func (f *fleet) name(gateway int) string {
 	return strings.TrimSpace(f.regionName(gateway) + " " + strconv.Itoa(gateway+1))
 }
 
-// act has the next thing happen, if it is time for it.
+// act executes the next step, if its time has come.
 func (m *monitor) act(ctx context.Context, now time.Time) (over bool, err error) {
 	next := step{after: m.options.duration, calm: m.per}
 	if len(m.coming) > 0 {
@@ -81,7 +81,8 @@ func (m *monitor) act(ctx context.Context, now time.Time) (over bool, err error)
 	return false, m.do(ctx, next)
 }
 
-// gatewayColumns are those of what a gateway answered in a time. The last one is what it sees.
+// gatewayColumns are the columns about the answers of a gateway in a time. The last
+// column shows its view of the members.
 var gatewayColumns = []column{
 	{"#", 4, 0, func(r row) string { return r.m.name(r.inc.gateway) }},
 	{"process", 8, 8, func(r row) string { return r.pid() }},
@@ -106,7 +107,7 @@ var gatewayLegend = []string{
 	"owns: of the clients   lag: of the copies of its counts   sees: ✓ heard … joining ? not heard ✗ dead",
 }
 
-// view returns what there is to see.
+// view returns the current view of the run.
 func (m *monitor) view(now time.Time) *view {
 	v := &view{
 		title:   fmt.Sprintf("%d gateways, one limit: each of %d clients gets %d in %v, whichever it asks", m.nodes, clients, m.limit, m.per),
@@ -145,7 +146,7 @@ func (m *monitor) view(now time.Time) *view {
 	return v
 }
 
-// row is what a row of the table is about. m.mu is held.
+// row has the data of a row of the table. The caller must hold m.mu.
 type row struct {
 	*sums
 	m    *monitor
@@ -160,8 +161,8 @@ func (r row) pid() string {
 	return strconv.Itoa(r.inc.process.PID())
 }
 
-// cells are all but the last. Nothing is known of a gateway that does not serve but its process
-// and its state.
+// cells returns all cells except the last. For a gateway that does not serve, only the
+// process and the state are known.
 func (r row) cells() (cells []line) {
 	for i, c := range gatewayColumns[:len(gatewayColumns)-1] {
 		text, colour := c.text(r), plain
@@ -180,7 +181,7 @@ func (r row) cells() (cells []line) {
 	return cells
 }
 
-// percent is a part of all.
+// percent returns n as a percentage of all.
 func percent(n, all int) string {
 	if all == 0 {
 		return unknown
@@ -188,8 +189,9 @@ func percent(n, all int) string {
 	return strconv.Itoa((100*n+all/2)/all) + "%"
 }
 
-// sights is how a gateway sees the members that have had each place of its region: more than
-// one process, until a dead one is off the roster. m.mu is held.
+// sights returns the states that a gateway sees of the members of its region, by place. A
+// place has several members until a dead member is removed from the roster. The caller
+// must hold m.mu.
 func (m *monitor) sights(inc *incarnation) line {
 	if !inc.is(joining, up, leaving) {
 		return line{}.add(dim, unknown)
@@ -213,7 +215,8 @@ func (m *monitor) sights(inc *incarnation) line {
 	return l
 }
 
-// demand is the regions, each with a bar of what it granted of the Global limit. m.mu is held.
+// demand returns a line for each region, with a bar of the units that it granted of the
+// Global limit. The caller must hold m.mu.
 func (m *monitor) demand(answers []answer, over time.Duration, now time.Time) []line {
 	granted := m.tally.since(now.Add(-m.per).UnixNano())
 	all := []line{line{}.add(dim, "region           asks/s  granted of the Global limit in the last "+m.per.String())}
@@ -240,10 +243,11 @@ func markOf(s weir.MemberState) (colour, string) {
 	return yellow, "?"
 }
 
-// busiestShown is how many clients the table shows.
+// busiestShown is the number of clients in the table.
 const busiestShown = 4
 
-// busiest is the clients that asked most within a time, each with a bar of what it got.
+// busiest returns a line for each of the clients with the most requests within a time,
+// with a bar of their admissions.
 func (m *monitor) busiest(answers []answer, over time.Duration, now time.Time) []line {
 	var asks [clients]int
 	order := make([]int, clients)
@@ -255,7 +259,7 @@ func (m *monitor) busiest(answers []answer, over time.Duration, now time.Time) [
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(asks[b], asks[a]) })
 	order = order[:busiestShown]
-	slices.Sort(order) // so that rows of much the same pace keep their places
+	slices.Sort(order) // rows of similar frequency then keep their places
 	all := []line{line{}.add(dim, "busiest client   asks/s  admitted in the last "+m.per.String())}
 	for _, client := range order {
 		all = append(all, clientLine(clientName(client), perSecond(asks[client], over), m.tally.lately(client, now.UnixNano(), m.per), int(m.limit)))
@@ -263,7 +267,7 @@ func (m *monitor) busiest(answers []answer, over time.Duration, now time.Time) [
 	return all
 }
 
-// clientLine is a client with a bar of what it got, of its limit.
+// clientLine returns a line for a client, with a bar of its admissions and its limit.
 func clientLine(name string, asks, got, limit int) line {
 	full := min(limit, 20)
 	filled := min(full+5, (got*full+limit-1)/limit)
@@ -276,7 +280,7 @@ func clientLine(name string, asks, got, limit int) line {
 	return l
 }
 
-// perSecond is a count within a time, a second.
+// perSecond returns a count within a time as a number per second.
 func perSecond(n int, over time.Duration) int {
 	return int(float64(n)/max(over.Seconds(), 1e-3) + 0.5)
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// link is what is between a gateway and another.
+// link is the state of the connection between two gateways.
 type link struct {
 	Cut   bool
 	Delay time.Duration // added to the latency of connections in each direction
 }
 
-// network is the machine's own, but that what a gateway and another say to each other can
-// be cut or slowed. Both ends of a link are told of it: each sees to the connections
-// that it has made, and to the packets that it sends and takes. It does not change what goes to an
-// address without a link. While a link is cut, what is under way on connections waits, as with
-// TCP, whose packets are lost and sent anew until somebody gives up. Its methods are safe for
+// network is the network of the machine, except that messages between gateways can be cut
+// or delayed. Both ends of a link must set it: each end applies it to the connections
+// that it has dialled, and to the packets that it sends and receives. Messages to an
+// address without a link do not change. While a link is cut, data on connections waits,
+// as with TCP, which retransmits lost packets until an end gives up. Methods are safe for
 // concurrent use.
 type network struct {
 	ctx  context.Context // done when it is closed
@@ -31,7 +31,7 @@ type network struct {
 
 	mu      sync.Mutex
 	links   map[string]link // by address
-	changed chan struct{}   // closed when links change, which then have another
+	changed chan struct{}   // closed when links change, and then replaced
 }
 
 var _ cluster.Network = (*network)(nil)
@@ -74,8 +74,8 @@ func (n *network) pass(ctx context.Context, addr string) error {
 	}
 }
 
-// Dial implements cluster.Network. Through a cut it waits for the heal, as long as ctx
-// has time, as a connection does whose first packets are lost.
+// Dial implements cluster.Network. Through a cut it waits for the heal until ctx is done,
+// like a connection whose first packets are lost.
 func (n *network) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	if err := n.pass(ctx, addr); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (n *network) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return &relayed{near, there}, nil
 }
 
-// relayed is a connection whose bytes go through a link.
+// relayed is a connection whose bytes pass through a link.
 type relayed struct {
 	net.Conn
 	there net.Conn
@@ -101,8 +101,8 @@ type relayed struct {
 func (c *relayed) LocalAddr() net.Addr  { return c.there.LocalAddr() }
 func (c *relayed) RemoteAddr() net.Addr { return c.there.RemoteAddr() }
 
-// relay takes what is said at each end of a connection to an address to the other, until one of
-// them or the network is closed, and then closes both.
+// relay copies the data of each end of a connection to the other end. When one end or the
+// network is closed, it closes both ends.
 func (n *network) relay(addr string, ends ...net.Conn) {
 	ctx, cancel := context.WithCancel(n.ctx)
 	defer cancel()
@@ -116,13 +116,13 @@ func (n *network) relay(addr string, ends ...net.Conn) {
 			n.post(ctx, addr, parcels, from)
 		})
 		all.Go(func() {
-			defer cancel() // without one way there is no connection
+			defer cancel() // a connection needs both directions
 			n.deliver(ctx, addr, ends[1-i], parcels)
 		})
 	}
 }
 
-// parcel is what was sent at once.
+// parcel is data that was sent at one time.
 type parcel struct {
 	due  time.Time
 	what []byte
@@ -130,13 +130,13 @@ type parcel struct {
 
 const (
 	parcelBytes = 16 << 10
-	// underWay is how many parcels one connection has on its way at most; then its
-	// sender has to wait.
+	// underWay is the maximum number of parcels of one connection that are under way;
+	// above it, the sender waits.
 	underWay = 256
 )
 
-// post reads what is sent, until its connection is closed. What is sent first is due first,
-// as TCP has it.
+// post reads the data that is sent on a connection until the connection is closed. Data
+// that is sent first is due first, as in TCP.
 func (n *network) post(ctx context.Context, addr string, parcels chan<- parcel, from io.Reader) {
 	last := time.Time{}
 	for {
@@ -159,8 +159,8 @@ func (n *network) post(ctx context.Context, addr string, parcels chan<- parcel, 
 	}
 }
 
-// deliver writes each parcel when it is due and the link is not cut, until there
-// are no more or nobody takes them.
+// deliver writes each parcel when it is due and the link is not cut. It returns when
+// there are no more parcels or a write fails.
 func (n *network) deliver(ctx context.Context, addr string, to io.Writer, parcels <-chan parcel) {
 	for next := range parcels {
 		if !lab.Sleep(ctx, time.Until(next.due)) || n.pass(ctx, addr) != nil {

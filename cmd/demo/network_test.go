@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// region is what the demo puts between two regions.
+// region is the link of the demo between two regions.
 var region = link{Delay: oneWay}
 
-// farAway is an echo in another region, reached by a network of its own.
+// farAway is an echo server in another region, which a test reaches by its own network.
 func farAway(t *testing.T) (n *network, addr string) {
 	addr = echo(t, newNetwork(nil))
 	n = newNetwork(map[string]link{addr: region, "127.0.0.1:1": region})
@@ -77,7 +77,7 @@ func TestClosingEndsAllThatIsUnderWay(t *testing.T) {
 	n.set(map[string]link{addr: {Cut: true, Delay: oneWay}})
 	_, err := conn.Write([]byte("x"))
 	require.NoError(t, err)
-	n.close() // returns when all has ended
+	n.close() // it returns when all connections have ended
 	_, err = conn.Read(make([]byte, 1))
 	require.Error(t, err)
 }
@@ -100,7 +100,7 @@ func TestReportSetsTheLinksOfAGateway(t *testing.T) {
 	}
 }
 
-// echo listens by a network and sends back what it is sent, until the test ends.
+// echo listens on a network and returns the data that it receives, until the test ends.
 func echo(t *testing.T, n *network) (addr string) {
 	t.Helper()
 	tcp, udp, err := n.Listen(t.Context(), "127.0.0.1:0")

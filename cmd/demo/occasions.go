@@ -14,7 +14,7 @@ func (f *fleet) wasDown(inc *incarnation, s span) bool {
 	return inc != nil && near(inc.down, s)
 }
 
-// named is the incarnation that has a member's name, nil if none has.
+// named returns the incarnation with a member's name, or nil if there is none.
 func (f *fleet) named(member string) *incarnation {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -24,16 +24,15 @@ func (f *fleet) named(member string) *incarnation {
 	return nil
 }
 
-// healed is how long it takes after a heal until all that was admitted is in the
-// owner's count.
+// healed is the time after a heal until all admissions are in the count of the owner.
 const healed = 200 * time.Millisecond
 
-// untilHealed returns the span and that long after it.
+// untilHealed returns s, extended by healed.
 func untilHealed(s span) span {
 	return lab.Between(s.From, min(s.To, never-int64(healed))+int64(healed))
 }
 
-// occasions is when what happened takes hold of windows.
+// occasions returns the times at which steps affect windows.
 func (f *fleet) occasions() *occasions {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// options is what the command line says.
+// options are the values of the command line.
 type options struct {
 	serve    bool
 	soak     time.Duration
@@ -22,11 +22,12 @@ type options struct {
 	seed     uint64
 }
 
-// leastDuration is 8 s but in tests: in a shorter run the windows are so short that only a
-// few hold nothing but health.
+// leastDuration is 8 s except in tests. In a shorter run, the windows are so short that
+// only a few contain no fault.
 var leastDuration = 8 * time.Second
 
-// mostRequests bounds the answers that are kept for the verdict, to some 300 MB.
+// mostRequests is the maximum number of answers that are kept for the verdict, in about
+// 300 MB.
 const mostRequests = 3_000_000
 
 const usage = `Weir's demo: gateways as processes on this machine, HTTP traffic through all of
@@ -37,8 +38,8 @@ itself with a verdict, and exit status 1 if a promise was broken.
 
 `
 
-// parse reads the command line. The error is flag.ErrHelp if help was asked for,
-// and otherwise says all that is wrong and what to do.
+// parse reads the command line. The error is flag.ErrHelp if the user asked for help.
+// Otherwise it reports all problems and their remedies.
 func parse(args []string, help io.Writer) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
@@ -72,7 +73,7 @@ func parse(args []string, help io.Writer) (options, error) {
 	if o.regions != 0 {
 		unless("nodes", 2)
 		unless("limit", 50)
-		unless("duration", 50*time.Second) // so that each claim of use is judged over two periods or more
+		unless("duration", 50*time.Second) // at least two periods for each claim of use
 	}
 	enough := leastRate(o.limit, planetPer)
 	switch {
@@ -88,7 +89,7 @@ func parse(args []string, help io.Writer) (options, error) {
 	}
 	requests := float64(o.rate) * o.duration.Seconds()
 	if o.serve || o.soak != 0 {
-		requests = 0 // it keeps the answers of a while
+		requests = 0 // only the answers of a while are kept
 	}
 	var wrong []error
 	for _, c := range []struct {

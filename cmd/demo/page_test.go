@@ -12,7 +12,8 @@ import (
 	"github.com/weir-go/weir/page"
 )
 
-// fleetOf is a fleet whose gateways are all up and hear those on their side.
+// fleetOf returns a fleet whose gateways are all up and connected to the gateways on
+// their side.
 func fleetOf(sides ...int) *fleet {
 	f := newFleet(options{nodes: len(sides), replicas: 1, limit: 10, serve: true}, time.Second, nil)
 	for i, side := range sides {

@@ -42,24 +42,24 @@ import (
 // go test -tags browser ./cmd/demo -run Drawn -pictures "$PWD/docs" draws the pictures in docs.
 var pictures = flag.String("pictures", "", "a `directory` for pictures of the page while a gateway is cut off: page.png, page-dark.png and page-phone.png, and demo.png of the demo's end")
 
-// browser is a Chromium with one page open, and what it complains of and asks for.
+// browser is a Chromium with one open page, its errors and its requests.
 type browser struct {
 	t   *testing.T
 	ctx context.Context
 
 	mu       sync.Mutex
-	wrong    []string // what its console says
+	wrong    []string // messages of its console
 	requests []string
 }
 
-// chromium is one process for all tests, in which each has a profile and a tab of its own.
+// chromium is one process for all tests. Each test has its own profile and tab.
 var chromium struct {
 	once sync.Once
-	ctx  context.Context // nil if it has not started
+	ctx  context.Context // nil before the start
 	err  error
 }
 
-// openBrowser opens a tab, or skips the test where there is no Chromium.
+// openBrowser opens a tab, or skips the test if there is no Chromium.
 func openBrowser(t *testing.T) *browser {
 	t.Helper()
 	program := ""
@@ -87,8 +87,8 @@ func openBrowser(t *testing.T) *browser {
 	return b
 }
 
-// startChromium waits for Chromium for as long as it takes: chromedp talks to it through a
-// pipe, and has the first answer once it is there.
+// startChromium waits for Chromium without a timeout: chromedp uses a pipe, and receives
+// the first answer when Chromium is ready.
 func startChromium(t *testing.T, program string) {
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(program), chromedp.DisableGPU, chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
@@ -101,7 +101,7 @@ func startChromium(t *testing.T, program string) {
 		}
 		closed()
 		end()
-		// It crashes at its start about once in some hundred times.
+		// Chromium crashes at its start about once in some hundred times.
 		if tries == 3 {
 			return
 		}
@@ -109,7 +109,7 @@ func startChromium(t *testing.T, program string) {
 	}
 }
 
-// listen notes what goes wrong, and what is asked for.
+// listen records errors and requests.
 func (b *browser) listen(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +130,7 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 	require.NoError(b.t, chromedp.Do(b.ctx, actions...))
 }
 
-// evaluated is what an expression of JavaScript is.
+// evaluated returns the value of an expression of JavaScript.
 func evaluated[T any](b *browser, expression string) T {
 	b.t.Helper()
 	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
@@ -138,13 +138,13 @@ func evaluated[T any](b *browser, expression string) T {
 	return value
 }
 
-// text is what an element shows, empty if it is not there.
+// text returns the text of an element, or "" if there is no such element.
 func (b *browser) text(selector string) string {
 	b.t.Helper()
 	return evaluated[string](b, fmt.Sprintf("document.querySelector(%q)?.textContent || ''", selector))
 }
 
-// shows waits until an element shows what matches a pattern.
+// shows waits until the text of an element matches a pattern.
 func (b *browser) shows(selector, pattern string) {
 	b.t.Helper()
 	want, last := regexp.MustCompile(pattern), ""
@@ -161,7 +161,7 @@ func (b *browser) click(selector string) {
 	b.do(chromedp.Click(chromedp.CSS(selector)))
 }
 
-// likes has the page find such preferences.
+// likes sets preferences that the page finds.
 func (b *browser) likes(scheme string) {
 	b.t.Helper()
 	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
@@ -178,20 +178,20 @@ func stateOf(gateway int) string { return fmt.Sprintf(`tr[data-key="gateway-%d"]
 
 var pageInText = regexp.MustCompile(`page +(http://\S+)`)
 
-// servedDemo is a demo that serves, and where its page is.
+// servedDemo starts a demo that serves, and returns the address of its page.
 func servedDemo(t *testing.T) (d *demo, url string) {
 	t.Helper()
 	d = startDemo(t, "-serve")
 	require.True(t, d.readUntil("Ctrl-C"))
-	go func() { // so that it never waits for a reader
+	go func() { // so that the demo never waits for a reader
 		for d.lines.Scan() {
 		}
 	}()
 	return d, pageInText.FindStringSubmatch(d.output.String())[1]
 }
 
-// instead names what shows the page in the default run. Chromium takes more time than all other
-// tests here together.
+// instead names the tests of the page in the default run. Chromium takes more time than
+// all other tests here together.
 const instead = "the tests of package page, and TestThePageShowsMembersAndActions"
 
 func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
@@ -207,7 +207,8 @@ func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
 	b.shows("#watched", `\d+ of 30 per 10 s`)
 	b.shows("#by-authority", `[1-9]`)
 
-	// A process dies, and its place in the table says so; then another starts there.
+	// A process dies, and the table shows this in its row. Then another process starts
+	// there.
 	b.click(buttonOf(2, "kill"))
 	b.shows(stateOf(2), `^killed$`)
 	b.shows("#headline", `1 of 3 members is missing: gateway-2`)
@@ -216,7 +217,7 @@ func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
 	b.shows(stateOf(2), `^up$`)
 	b.shows("#headline", `^All 3 members serve`)
 
-	// A link is cut: both sides are up, and each is connected to itself alone.
+	// A link is cut: both sides are up, and each is connected to itself only.
 	b.click(buttonOf(3, "cut"))
 	b.shows("#headline", `^Split into 2 sides: \[gateway-1 and gateway-2\] and \[gateway-3\]`)
 	b.shows(stateOf(3), `^cut off$`)
@@ -226,7 +227,7 @@ func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
 	b.shows("#headline", `^All 3 members serve`)
 
 	// Frozen and thawed by the keyboard alone, from the top of the page: the button that
-	// undoes is where the other was, and has the focus.
+	// undoes the freeze replaces the other button, and has the focus.
 	evaluated[any](b, `document.activeElement.blur()`)
 	focused := `document.activeElement.getAttribute('aria-label') || ''`
 	name := ""
@@ -244,14 +245,14 @@ func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
 	b.do(chromedp.KeyEvent(" "))
 	b.shows(stateOf(1), `^up$`)
 
-	// Slow is not gone.
+	// A slow gateway is not gone.
 	b.click(buttonOf(1, "slow"))
 	b.shows(`tr[data-key="gateway-1"]`, `slower`)
 	b.shows("#latency", `50 ms|100 ms`)
 	b.shows(stateOf(1), `^up$`)
 	b.click(buttonOf(1, "speed up"))
 
-	// Where the pointer is, all charts tell their values at that moment.
+	// All charts show their values at the time under the pointer.
 	require.Equal(t, "now", b.text("#checks-legend .moment"))
 	evaluated[any](b, `document.querySelector('#checks-chart').scrollIntoView({block: 'center'})`)
 	evaluated[any](b, `(over => over.dispatchEvent(new MouseEvent('mousemove', {bubbles: true, clientX: over.getBoundingClientRect().right - 40, clientY: over.getBoundingClientRect().top + 40})))(document.querySelector('#checks-chart .u-over'))`)
@@ -262,7 +263,7 @@ func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
 	b.shows("#denials", `client.*[1-9]`)
 	b.shows("#watched", `Free again`)
 
-	// Another key, chosen from the list.
+	// Another key is chosen from the list.
 	b.click(`button[aria-label="Watch client-002 of client"]`)
 	b.shows("#key-desc", `^client-002 has used \d+ of 30 of client`)
 
@@ -273,7 +274,7 @@ func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
 	}
 	b.mu.Unlock()
 
-	// Old figures are not taken for new ones.
+	// The page does not show old figures as new figures.
 	require.NoError(t, d.cmd.Process.Kill())
 	b.shows("#headline", `^No figures since`)
 }
@@ -303,7 +304,7 @@ func TestThePageShowsWhatIsHeldByKey(t *testing.T) {
 	defer p.Close()
 	server := httptest.NewServer(p)
 	defer server.Close()
-	defer p.Close() // ends what the server waits for
+	defer p.Close() // the server waits for the page
 
 	b.do(chromedp.EmulateViewport(1280, 900), chromedp.Navigate(server.URL))
 	b.shows("#held tbody tr:nth-child(1)", `^alicestreams4 of 41$`)
@@ -369,8 +370,8 @@ func TestThePageIsReadOnAPhoneInTheDarkAndAloud(t *testing.T) {
 	require.NotEmpty(t, named["status"])
 }
 
-// contrastOf is a function of JavaScript, in an expression after which it stands: the
-// contrast of an element's text with what is behind it, as WCAG 2 has it.
+// contrastOf is a function of JavaScript for an expression after it: the contrast between
+// the text of an element and its background, as in WCAG 2.
 const contrastOf = `
 function contrast(e) {
   const rgb = text => text.match(/[\d.]+/g).map(Number);
@@ -415,13 +416,13 @@ func TestThePageIsDrawn(t *testing.T) {
 	} {
 		b.likes(picture.scheme)
 		b.do(chromedp.EmulateViewport(picture.wide, 844, picture.more...), chromedp.Sleep(2*time.Second))
-		high := min(evaluated[float64](b, `document.documentElement.scrollHeight`), 4.5*float64(picture.wide)) // of a phone, the first screens
+		high := min(evaluated[float64](b, `document.documentElement.scrollHeight`), 4.5*float64(picture.wide)) // on a phone, the first screens
 		b.do(chromedp.EmulateViewport(picture.wide, int64(high), picture.more...), chromedp.Sleep(2*time.Second))
 		b.draw(picture.name)
 	}
 }
 
-// draw writes a picture of what the browser shows.
+// draw writes a picture of the browser's page.
 func (b *browser) draw(name string) {
 	shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	require.NoError(b.t, err)
@@ -430,7 +431,7 @@ func (b *browser) draw(name string) {
 	require.Less(b.t, len(small), 150<<10, name)
 }
 
-// The picture has what the demo prints at its end: the verdict and its table.
+// The picture contains the last output of the demo: the verdict and its table.
 func TestTheEndOfTheDemoIsDrawn(t *testing.T) {
 	if *pictures == "" {
 		t.Skip("without -pictures there is nowhere to draw it")
@@ -449,7 +450,8 @@ func TestTheEndOfTheDemoIsDrawn(t *testing.T) {
 	b.draw("demo")
 }
 
-// withPalette is a PNG in the 64 colours that it has most, which takes a third of the bytes.
+// withPalette returns a PNG with its 64 most frequent colours, which has a third of the
+// bytes.
 func withPalette(t *testing.T, shot []byte) []byte {
 	from, err := png.Decode(bytes.NewReader(shot))
 	require.NoError(t, err)

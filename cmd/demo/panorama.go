@@ -17,24 +17,25 @@ import (
 	"github.com/weir-go/weir/page"
 )
 
-// slowBy is what a slowed link takes longer each way: there and back it is less than
-// timeout, so that all that it slows is slow and right.
+// slowBy is the additional delay of a slowed link in each direction. A round trip takes
+// less than timeout, so that slowed checks are slow but exact.
 const slowBy = 25 * time.Millisecond
 
-// maxKept bounds what is remembered of faults while gateways are served.
+// maxKept is the maximum number of records of faults that are kept while gateways are
+// served.
 const maxKept = 100
 
-// panorama is the whole fleet, as its page shows it: the gateways as the demo knows them, the
-// sides that are connected to each other, and what all gateways have counted. It implements page.Actor, and its
-// methods are safe for concurrent use.
+// panorama is the view of the whole fleet on its page: the gateways as the demo knows
+// them, the sides that are connected to each other, and the sums of the counters of all
+// gateways. It implements page.Actor, and its methods are safe for concurrent use.
 type panorama struct {
 	fleet   *fleet
 	tally   *tally
-	presses chan press // for serve, which does them; few at once
+	presses chan press // for serve, which executes them; few at once
 }
 
-// sourceOf serves what a gateway's own page would ask its source for, in JSON, so that the
-// demo's page can ask for it as well.
+// sourceOf serves the source of a gateway's page in JSON, so that the page of the demo
+// can read it as well.
 func sourceOf(s page.Source) http.Handler {
 	routes := http.NewServeMux()
 	answer := func(path string, of func(*http.Request) (any, error)) {
@@ -54,7 +55,7 @@ func sourceOf(s page.Source) http.Handler {
 	return routes
 }
 
-// ask asks a gateway of the largest side for what its own page's source knows.
+// ask requests data from the source of a gateway on the largest side.
 func (p *panorama) ask(ctx context.Context, what string, query url.Values, into any) error {
 	p.fleet.mu.Lock()
 	speaker := p.fleet.speaker()
@@ -80,8 +81,8 @@ func (p *panorama) Top(ctx context.Context) (top weir.TopKeys, err error) {
 	return top, err
 }
 
-// Watch implements page.Source. What clients were granted is known of the demo's own
-// limit alone.
+// Watch implements page.Source. It knows the grants to clients for the demo's own limit
+// only.
 func (p *panorama) Watch(ctx context.Context, limit, key string) (w page.Watched, err error) {
 	err = p.ask(ctx, "watch", url.Values{"limit": {limit}, "key": {key}}, &w)
 	w.Owner = labelOf(w.Owner)
@@ -91,11 +92,11 @@ func (p *panorama) Watch(ctx context.Context, limit, key string) (w page.Watched
 	return w, err
 }
 
-// tells reports whether a gateway's own view counts. f.mu is held.
+// tells reports whether the view of a gateway counts. The caller must hold f.mu.
 func tells(inc *incarnation) bool { return inc.is(up, joining) && inc.report.Page != nil }
 
-// speaker returns the gateway that is connected to the most gateways that are up, or nil if none is there. The
-// caller must hold f.mu.
+// speaker returns the gateway that is connected to the most gateways that are up, or nil
+// if no gateway is up. The caller must hold f.mu.
 func (f *fleet) speaker() (first *incarnation) {
 	most := -1
 	for _, inc := range f.current {
@@ -112,8 +113,9 @@ func (f *fleet) speaker() (first *incarnation) {
 	return first
 }
 
-// sides returns for each gateway that is up 1 if the speaker is connected to it, and otherwise 2. If it is connected to
-// all, all are 0. A cut has two sides. The caller must hold f.mu.
+// sides returns 1 for each gateway that is up and to which the speaker is connected, and
+// 2 for other gateways that are up. If the speaker is connected to all of them, all
+// values are 0. A cut has two sides. The caller must hold f.mu.
 func (f *fleet) sides(speaker *incarnation) []int {
 	sides := make([]int, len(f.current))
 	for i, inc := range f.current {
@@ -143,7 +145,7 @@ func (p *panorama) Snapshot() (s page.Snapshot) {
 		}
 	}
 	s.Name, s.Members, s.Counters, s.Outage = fmt.Sprintf("demo of %d gateways", f.nodes), nil, nil, weir.OutageStats{}
-	s.Past = slices.Clone(s.Past) // a report is shared
+	s.Past = slices.Clone(s.Past) // reports are shared
 	for i := range s.Past {
 		s.Past[i].Missing = labels(s.Past[i].Missing)
 	}
@@ -165,7 +167,7 @@ func (p *panorama) Snapshot() (s page.Snapshot) {
 			continue
 		}
 		s.Counters = append(s.Counters, inc.report.Page.Counters...)
-		if o := inc.report.Page.Outage; !o.Since.IsZero() && sides[i] <= 1 { // on another side all of the largest are missed
+		if o := inc.report.Page.Outage; !o.Since.IsZero() && sides[i] <= 1 { // the other side misses all gateways of the largest side
 			if s.Outage.Since.IsZero() || o.Since.Before(s.Outage.Since) {
 				s.Outage.Since = o.Since
 			}
@@ -178,7 +180,7 @@ func (p *panorama) Snapshot() (s page.Snapshot) {
 	return s
 }
 
-// note is what else is worth knowing of a gateway. f.mu is held.
+// note returns additional information about a gateway. The caller must hold f.mu.
 func (f *fleet) note(gateway int) string {
 	var notes []string
 	if inc := f.current[gateway]; inc.process != nil && (inc.is(frozen) || tells(inc)) {
@@ -193,17 +195,16 @@ func (f *fleet) note(gateway int) string {
 	return strings.Join(notes, ", ")
 }
 
-// buttons are what can be done to a gateway, and what undoes it, in the order in which the page
-// shows them.
+// buttons contains pairs of a step and the step that undoes it, in the order on the page.
 var buttons = [...][2]kind{{kill, start}, {freeze, thaw}, {slowDown, speedUp}, {cut, heal}}
 
-// press is a button that was pressed.
+// press is a pressed button.
 type press struct {
 	what    step
-	refused chan<- error // has room for one
+	refused chan<- error // with room for one error
 }
 
-// actions are a gateway's buttons as they are now. f.mu is held.
+// actions returns the current buttons of a gateway. The caller must hold f.mu.
 func (f *fleet) actions(gateway int) []page.Action {
 	inc := f.current[gateway]
 	runs := inc.is(starting, joining, up)
@@ -219,8 +220,8 @@ func (f *fleet) actions(gateway int) []page.Action {
 	return all
 }
 
-// press does what a button says, if it is there to be pressed. Like fleet.do, it belongs on
-// the demo's own thread.
+// press executes the step of a button, if the button is enabled. Like fleet.do, it must
+// run on the main thread of the demo.
 func (f *fleet) press(ctx context.Context, what step) error {
 	f.mu.Lock()
 	able := slices.Contains(f.actions(what.gateway), page.Action{Name: what.kind.String()})
@@ -231,20 +232,22 @@ func (f *fleet) press(ctx context.Context, what step) error {
 	return f.do(ctx, what)
 }
 
-// trim forgets what a verdict would need, of which there is none while gateways are served.
+// trim drops records for a verdict, because there is no verdict while gateways are
+// served.
 func (f *fleet) trim() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.happened, f.broken = newest(f.happened), newest(f.broken)
-	f.all = slices.DeleteFunc(f.all, func(inc *incarnation) bool { return f.current[inc.gateway] != inc }) // they have ended
+	f.all = slices.DeleteFunc(f.all, func(inc *incarnation) bool { return f.current[inc.gateway] != inc }) // dropped incarnations have ended
 }
 
-// newest returns the last of all, at most maxKept.
+// newest returns the last maxKept elements of all.
 func newest[T any](all []T) []T { return slices.Delete(all, 0, max(0, len(all)-maxKept)) }
 
 var errBusy = errors.New("other buttons are being pressed: try again")
 
-// Act implements page.Actor. It hands the step to serve, and waits until it is done.
+// Act implements page.Actor. It passes the step to serve, and waits until the step is
+// done.
 func (p *panorama) Act(ctx context.Context, member, action string) error {
 	gateway := gatewayOf(member + "-")
 	if gateway < 0 || gateway >= p.fleet.nodes {

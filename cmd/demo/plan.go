@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// kind is what happens to a gateway.
+// kind is the kind of a step.
 type kind uint8
 
 const (
@@ -17,30 +17,30 @@ const (
 	kill            // by SIGKILL
 	freeze          // by SIGSTOP
 	thaw            // by SIGCONT
-	reload          // of the rules, by all
-	cut             // from the gateways that are not, by themselves
-	heal            // so that all reach it again
-	slowDown        // what it and others say to each other
-	speedUp         // so that it takes no longer than before
-	demand          // of the regions, which moves
-	sever           // a region from the others
-	rejoin          // so that all reach it again
+	reload          // of the rules, at all gateways
+	cut             // from the gateways that are not cut off themselves
+	heal            // so that all gateways reach it again
+	slowDown        // the messages between it and other gateways
+	speedUp         // so that the messages take no longer than before
+	demand          // demand of the regions, which moves
+	sever           // a region from the other regions
+	rejoin          // so that all regions reach it again
 	disconnect      // of all connections of its node
-	stopAll         // of all gateways at once, which start again
+	stopAll         // stop of all gateways at once, which start again
 )
 
 const stoodInFor = "all others know that it is gone: for its keys answers who has copies of its counts"
 
 type kindOf struct {
 	name      string
-	guarantee guarantee // the row that judges windows in which it happens
-	seen      string    // what follows from it, once all have seen it
-	happened  string    // what the verdict calls it
-	does      string    // what is told of it as it is done to gateway {n}, which is process {pid}
+	guarantee guarantee // the guarantee that judges windows with such a step
+	seen      string    // the effect, once all gateways have seen the step
+	happened  string    // the words for it in the verdict
+	does      string    // the announcement for gateway {n} with process {pid}
 }
 
-// kinds describes each kind. A change of the rules loosens no bound. A check that was decided
-// without authority loosens the bound of the windows that hold it.
+// kinds describes each kind. A change of the rules loosens no bound. A check that was
+// decided without authority loosens the bounds of the windows that contain it.
 var kinds = [...]kindOf{
 	start:      {"start", deployed, "it has its counts, is ready, and all ask it for the keys that it owns", "gateways started", ""},
 	leave:      {"leave", deployed, "it has handed its counts over, said goodbye and ended", "others left in order", "gateway {n}, process {pid}, is told to leave by SIGTERM"},
@@ -62,15 +62,15 @@ var kinds = [...]kindOf{
 func (k kind) String() string       { return kinds[k].name }
 func (k kind) guarantee() guarantee { return kinds[k].guarantee }
 
-// step is something that will happen to a gateway, once all have seen the step
-// before it.
+// step is a planned event of a gateway. It happens after all gateways have seen the
+// previous step.
 type step struct {
 	kind    kind
 	gateway int           // index
-	phase   string        // that it begins, empty if it goes on with one
-	after   time.Duration // from the beginning of traffic, at the earliest
-	calm    time.Duration // since all have seen the step before, at least
-	asks    []int         // regions, of which each request's is drawn from then on
+	phase   string        // the phase that begins with it; empty if the phase continues
+	after   time.Duration // earliest time since the beginning of traffic
+	calm    time.Duration // minimum time since all gateways have seen the previous step
+	asks    []int         // the regions from which the region of each request is drawn from then on
 }
 
 func (s step) String() string {
@@ -83,10 +83,10 @@ func (s step) String() string {
 	return fmt.Sprintf("%v gateway %d", s.kind, s.gateway+1)
 }
 
-// plan spreads the steps over the run, more than one Per apart, so that no window
-// holds two but those of one deploy. A gateway joins the others and leaves again;
-// all are restarted, one after the other; the rules change; two are chosen, one to be
-// killed and replaced, one to be frozen and thawed.
+// plan distributes the steps over the run. They are more than one Per apart, so that no
+// window contains two steps, except the two steps of a deploy. A gateway joins the others
+// and leaves again. All gateways restart, one after the other. The rules change. Of two
+// random gateways, one is killed and replaced, and one is frozen and thawed.
 func plan(nodes int, duration time.Duration, random *rand.Rand) []step {
 	var steps []step
 	add := func(percent int, k kind, gateway int, phase string) {
@@ -119,8 +119,8 @@ func plan(nodes int, duration time.Duration, random *rand.Rand) []step {
 	return steps
 }
 
-// window is the limit's Per for a run of this length: 2 s in a run of 36 s and
-// more, and less in a shorter one, so that steps stay apart.
+// window returns the Per of the limit for a run of this duration: 2 s if the run takes 36
+// s or longer, and less in a shorter run, so that steps stay apart.
 func window(duration time.Duration) time.Duration {
 	return min(2*time.Second, (duration / 18).Truncate(100*time.Millisecond))
 }

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// regionNames are those of a run with regions, as many as are wanted.
+// regionNames are the names of the regions, of which a run uses the first ones.
 var regionNames = []string{"eu", "us", "ap", "sa"}
 
-// Regions with a part of their own in what happens.
+// Regions with a role of their own.
 const (
-	firstBusy = 0 // all demand moves here,
-	thenBusy  = 1 // and then here; and this one is cut off while it has all
+	firstBusy = 0 // all demand moves here first
+	thenBusy  = 1 // all demand moves here next, and then this region is cut off
 )
 
-// journey is what happens in a run with regions, spread over it.
+// journey returns the steps of a run with regions, distributed over the run.
 func journey(regions []string, nodes int, duration time.Duration) []step {
 	at := func(percent int, k kind, asks []int, phase string) step {
 		return step{kind: k, gateway: thenBusy * nodes, asks: asks, phase: phase, after: duration * time.Duration(percent) / 100}
@@ -34,31 +34,32 @@ func journey(regions []string, nodes int, duration time.Duration) []step {
 	}
 }
 
-// oneWay is how much longer connections between two regions take each way.
+// oneWay is the additional delay between two regions in each direction.
 const oneWay = 50 * time.Millisecond
 
-// Of a run with regions.
+// Constants of a run with regions.
 const (
 	customers = 2
-	// planetPer is the limits' Per: beside it, the way to another region and back is
-	// short.
+	// planetPer is the Per of the limits. A round trip to another region is short in
+	// comparison.
 	planetPer = 2 * time.Second
-	// localPart is which part of the requests meets the Regional limit and not the
-	// Global one.
+	// localPart: one in so many requests uses the Regional limit instead of the Global
+	// limit.
 	localPart = 4
 	localPath = "/local"
-	// patience is Config.Timeout there: longer than to another region and back, so
-	// that a check which waited for one would be seen to.
+	// patience is the Config.Timeout in such a run. It is longer than a round trip to
+	// another region, so that a check that waits for another region is noticed.
 	patience = 250 * time.Millisecond
-	// planetStall is the longest that a request may take there: a check's Timeout, and what
-	// a busy machine may keep processes waiting.
+	// planetStall is the maximum time of a request in such a run: the Timeout of a check,
+	// and the time that a busy machine may delay processes.
 	planetStall = patience + 480*time.Millisecond
-	// returned is how long a region that is cut off can keep what others granted it
-	// from them: a term of 10 s and its margin.
+	// returned is the maximum time for which a region that is cut off can keep the units
+	// that other regions granted to it: a term of 10 s and its margin.
 	returned = 11250 * time.Millisecond
 )
 
-// drawCustomer draws all customers alike, and some requests that the Regional limit has.
+// drawCustomer draws customers with equal probability, and sends some requests to the
+// Regional limit.
 func drawCustomer(random *rand.Rand) func() account {
 	return func() account {
 		of := account{"/", random.IntN(customers)}
@@ -69,11 +70,12 @@ func drawCustomer(random *rand.Rand) func() account {
 	}
 }
 
-// localRate is the Regional limit beside a Global one.
+// localRate returns the rate of the Regional limit that accompanies a Global limit.
 func localRate(limit int64) int64 { return max(1, limit/10) }
 
-// leastRate is how many requests a second are five times what the limits grant: with
-// less some of it is left because nobody comes for it in time.
+// leastRate returns the number of requests a second that is five times the grants of the
+// limits. At lower rates some units stay unused, because no request arrives for them in
+// time.
 func leastRate(limit int64, per time.Duration) int {
 	granted := float64(customers*limit) / per.Seconds()
 	return int(math.Ceil(5 * granted * localPart / (localPart - 1)))

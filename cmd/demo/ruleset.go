@@ -16,8 +16,8 @@ import (
 
 // Names in the demo's rules.
 const (
-	clientLimit = "client"    // of the traffic, which the verdict judges
-	hourLimit   = "user/hour" // that a reload changes
+	clientLimit = "client"    // limit of the traffic, which the verdict judges
+	hourLimit   = "user/hour" // limit that a reload changes
 )
 
 // The quota of each user for an hour, in the first and the second version of the rules.
@@ -35,7 +35,7 @@ var texts = template.Must(template.ParseFS(files, "files/*"))
 // rulesFile is the file that all gateways watch.
 type rulesFile struct {
 	path  string
-	name  string // of its template
+	name  string // name of its template
 	dir   string
 	limit int64
 	per   time.Duration
@@ -65,8 +65,8 @@ func (r *rulesFile) write(version uint64, hourly int64) (err error) {
 	return lab.Replace(r.path, r.text(version, hourly))
 }
 
-// limits returns the limits of the traffic by the paths that have them, as an even version has
-// them: the units of an odd one are as many or fewer.
+// limits returns the limits of the traffic by path, in an even version of the rules. An
+// odd version has the same number of units or fewer.
 func (r *rulesFile) limits() map[string]*weir.Limit {
 	set, err := rules.Parse(r.name, r.text(2, hourly))
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *rulesFile) remove() {
 // owned returns the number of clients whose keys this node owns.
 func owned(s *rules.Snapshot) (n int) {
 	l, _, ok := s.Limit(clientLimit)
-	if !ok { // regions have other rules
+	if !ok { // runs with regions have other rules
 		return 0
 	}
 	for client := range clients {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 )
 
-// colour is a terminal's way to write text: an SGR sequence's number.
+// colour is the number of an SGR sequence, by which a terminal paints text.
 type colour string
 
 const (
@@ -55,8 +55,9 @@ func (l line) render(colours bool, width int) string {
 	return b.String()
 }
 
-// wrap breaks the line at spaces into lines of at most width columns. All but the first are
-// indented by hang. A longer word is broken where the width ends.
+// wrap breaks the line at spaces into lines of at most width columns. All lines except
+// the first are indented by hang. A word that is longer than a line is broken at the
+// width.
 func (l line) wrap(width, hang int) (all []line) {
 	hang = min(hang, width/2)
 	for indent := 0; len(l) > width; indent = hang {
@@ -73,15 +74,15 @@ func (l line) wrap(width, hang int) (all []line) {
 	return append(all, l)
 }
 
-// screen is where the demo shows itself: a table that is drawn again in place on a terminal,
-// and lines one after the other elsewhere.
+// screen shows the demo: on a terminal, as a table that is redrawn in place, and
+// elsewhere as a sequence of lines.
 type screen struct {
 	out      *os.File
 	terminal bool
 	colours  bool
 
 	mu            sync.Mutex
-	drawn         int // lines of the table that stand above the cursor
+	drawn         int // number of lines of the table above the cursor
 	width, height int
 }
 
@@ -91,10 +92,10 @@ func newScreen(out *os.File) *screen {
 	return s
 }
 
-// plainWidth is how long lines are at most where there is no terminal.
+// plainWidth is the maximum length of lines without a terminal.
 const plainWidth = 160
 
-// size returns how many columns and lines there are.
+// size returns the number of columns and lines.
 func (s *screen) size() (width, height int) {
 	if !s.terminal {
 		return plainWidth, 1000
@@ -103,11 +104,11 @@ func (s *screen) size() (width, height int) {
 	if err != nil || width <= 1 || height <= 0 {
 		return 79, 24
 	}
-	return width - 1, height // some terminals wrap behind the last column
+	return width - 1, height // some terminals wrap after the last column
 }
 
-// draw shows lines in the place of those that were drawn before, on a terminal. make returns
-// them for a width and a height.
+// draw replaces the lines that were drawn before, on a terminal. make returns the lines
+// for a width and a height.
 func (s *screen) draw(make func(width, height int) []line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +117,7 @@ func (s *screen) draw(make func(width, height int) []line) {
 	switch {
 	case s.width == 0:
 		b.WriteString("\x1b[?25l")
-	case s.width != width || s.height != height: // what stands there has been wrapped
+	case s.width != width || s.height != height: // the terminal has wrapped the drawn lines
 		b.WriteString("\x1b[H\x1b[2J")
 		s.drawn = 0
 	}
@@ -133,7 +134,7 @@ func (s *screen) draw(make func(width, height int) []line) {
 	s.out.WriteString(b.String())
 }
 
-// say writes text as it is below what stands there.
+// say prints text without changes below the drawn lines.
 func (s *screen) say(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +142,8 @@ func (s *screen) say(text string) {
 	fmt.Fprintln(s.out, text)
 }
 
-// print writes a line below what stands there, in as many lines as it takes. All but the first
-// are indented by hang.
+// print prints a line below the drawn lines, in as many lines as necessary. All lines
+// except the first are indented by hang.
 func (s *screen) print(l line, hang int) {
 	width, _ := s.size()
 	for _, l := range l.wrap(width, hang) {
@@ -150,7 +151,7 @@ func (s *screen) print(l line, hang int) {
 	}
 }
 
-// close gives the terminal back.
+// close restores the terminal.
 func (s *screen) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

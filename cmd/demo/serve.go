@@ -11,15 +11,15 @@ import (
 	"github.com/weir-go/weir/page"
 )
 
-// servedPer is the limit's Per where a person asks, by hand.
+// servedPer is the Per of the limit for manual requests.
 const servedPer = 10 * time.Second
 
-// servedRate is how many requests a second there are unless told: a page that is looked
-// at beside other work.
+// servedRate is the default number of requests a second for a page that is shown beside
+// other work.
 const servedRate = 200
 
-// serve keeps the gateways up until ctx is done, under traffic, shows them on a page and
-// does what its buttons say. It tells how to ask the gateways.
+// serve keeps the gateways up under traffic until ctx is done, shows them on a page, and
+// executes the steps of its buttons. It prints instructions for requests to the gateways.
 func serve(ctx context.Context, m *monitor, s *screen) int {
 	f := m.fleet
 	view := &panorama{fleet: f, tally: m.tally, presses: make(chan press, 8)}
@@ -50,7 +50,7 @@ func serve(ctx context.Context, m *monitor, s *screen) int {
 	}
 }
 
-// instructions says where all is, and what can be done with it.
+// instructions returns the addresses of the demo and their uses.
 func (f *fleet) instructions(page string) string {
 	first, last := f.current[0], f.current[f.nodes-1]
 	var gateways []map[string]any
@@ -63,12 +63,13 @@ func (f *fleet) instructions(page string) string {
 		"User": userHeader, "Tier": tierHeader, "Client": clientHeader, "Limit": f.limit, "Per": f.per, "Hour": hourLimit,
 	}
 	var b strings.Builder
-	_ = texts.ExecuteTemplate(&b, "serve.txt", values) // a test reads all of it
+	_ = texts.ExecuteTemplate(&b, "serve.txt", values) // a test executes the whole template
 	return b.String()
 }
 
-// servePage serves the page at an address that only this machine reaches, until end is called.
-// It asks for no password: a user who runs programs here could send the gateways signals as well.
+// servePage serves the page at an address that only this machine reaches, until end is
+// called. The page needs no password: a user who runs programs on this machine could also
+// send signals to the gateways.
 func servePage(f *fleet, view *panorama) (url string, end func(), err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,11 +15,12 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// Of the nodes and the limits of a soak.
+// Constants of the nodes and the limits of a soak.
 const (
-	forget  = 5 * time.Second // short, so that the members that died early are not in the roster late
-	maxKeys = 50_000          // as a service has that is asked for new keys all the time
-	// soakPer is the Per of most limits: short, so that many windows lie between two faults.
+	forget  = 5 * time.Second // short, so that members that died early are not in the roster late
+	maxKeys = 50_000          // like a service that always receives new keys
+	// soakPer is the Per of most limits. It is short, so that many windows lie between
+	// two faults.
 	soakPer   = time.Second
 	soakLimit = 20
 	// soakRate is the number of requests a second that few keys need to reach their limits.
@@ -28,8 +29,8 @@ const (
 	soakSeenWithin = time.Minute
 	// callTimeout bounds a call to a gateway that runs. The machine may be busy.
 	callTimeout = time.Minute
-	// soakAftermath is the time after a change of connectivity of which docs/partitions.md counts
-	// the changes.
+	// soakAftermath is the time before a window in which docs/partitions.md counts
+	// changes of connectivity.
 	soakAftermath = 2 * time.Second
 )
 
@@ -40,20 +41,20 @@ const (
 	// beforeFault is long enough to use up the long limits of a round.
 	beforeFault = 2 * time.Second
 	mostPause   = 2300 * time.Millisecond // between a fault and its end
-	// calm is how long answers without a fault are judged in each round.
+	// calm is the time in each round for which answers without a fault are judged.
 	calm = 2 * soakPer
-	// rest is how long there is no traffic between two rounds, so that no window holds units of both,
-	// and no lease lasts.
+	// rest is the time without traffic between two rounds. It is long enough that no
+	// window contains units of both rounds, and no lease lasts.
 	rest = soakPer + 200*time.Millisecond
 )
 
-// The traffic: limits with a few keys each, and with one key or a few in each round.
+// The traffic: limits with a few keys each, and with one or a few new keys in each round.
 const (
 	steadyKeys = 3
 	roundKeys  = 12 // so many that a gateway owns some of them
 	givePath   = "/give"
 	keptPath   = "/kept"
-	keptPart   = 8 // of a hundred requests, in the rounds in which all gateways stop
+	keptPart   = 8 // percentage of requests, in the rounds in which all gateways stop
 	keptTime   = 6 // seconds until such a key is used up
 )
 
@@ -62,20 +63,20 @@ var steadyPaths = [...]string{"/", "/window", "/fixed", "/token", "/leaky"}
 // keptRate is the number of units of a kept key.
 func keptRate(rate int) int64 { return int64(rate * keptPart * keptTime / 100 / roundKeys) }
 
-// soak is a run of rounds, and what they have shown.
+// soak is a run of rounds, with the results so far.
 type soak struct {
 	*monitor
 	assessment
 	random     *mathrand.Rand
 	played     map[kind]int
-	stops      bool           // in the last rounds all gateways stop
-	grown      []*incarnation // that stayed until then
+	stops      bool           // in the last rounds, all gateways stop
+	grown      []*incarnation // gateways that stayed until then
 	problems   []string
 	endTraffic func()
 
-	// What follows is of time without faults.
-	filled       []int64 // of each round, the percentage of a limit that a client had got before the median denial
-	given, taken int     // requests whose units come back, and of these the ones that were allowed
+	// The fields below are about times without faults.
+	filled       []int64 // of each round, the percentage of a limit that a client had received before the median denial
+	given, taken int     // number of requests whose units come back, and of those that were allowed
 }
 
 func newSoak(m *monitor) *soak {
@@ -104,7 +105,7 @@ func (s *soak) run(ctx context.Context, on *screen) (over int64, err error) {
 // play plays all rounds. It belongs on the demo's own thread, which starts gateways.
 func (s *soak) play(ctx context.Context) error {
 	old, next := s.Secrets[0], newSecret()
-	for step, secrets := range [][][]byte{{old, next}, {next, old}, {next}} { // as docs/rotation.md has it
+	for step, secrets := range [][][]byte{{old, next}, {next, old}, {next}} { // as in docs/rotation.md
 		s.say("phase", "rotation of the secret, rollout %d of 3", step+1)
 		s.Secrets = secrets
 		if err := s.playRound(ctx, s.rollOut); err != nil {
@@ -113,7 +114,7 @@ func (s *soak) play(ctx context.Context) error {
 	}
 	over := func(after time.Duration) bool { return time.Since(s.begun) >= after }
 	for decks := 0; decks == 0 || !over(s.options.soak); decks++ {
-		deck := []kind{reload, leave, kill, freeze, disconnect} // each as often as the others
+		deck := []kind{reload, leave, kill, freeze, disconnect} // each kind as often as the others
 		s.random.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
 		for _, k := range deck {
 			if decks > 0 && over(s.options.soak) {
@@ -149,7 +150,7 @@ func (s *soak) rollOut(ctx context.Context) error {
 	return nil
 }
 
-// strike plays a fault, and then nothing for a while.
+// strike plays a fault, and then a time without faults.
 func (s *soak) strike(ctx context.Context, k kind) error {
 	gateway, pause := s.random.IntN(s.nodes), time.Duration(s.random.Int64N(int64(mostPause)))
 	if k == leave || k == kill {
@@ -230,7 +231,7 @@ func (s *soak) drawAccount(random *mathrand.Rand) func() account {
 	}
 }
 
-// closeRound drops the facts that the verdict on a round needs. All gateways must be up.
+// closeRound drops the records for the verdict on a round. All gateways must be up.
 func (f *fleet) closeRound() {
 	f.trim()
 	f.mu.Lock()
@@ -241,10 +242,10 @@ func (f *fleet) closeRound() {
 	}
 }
 
-// takeFigures has the gateways that stay report their figures.
+// takeFigures records the figures of the gateways that stay.
 func (s *soak) takeFigures(ctx context.Context) error {
 	for _, inc := range s.current[:s.nodes] {
-		inc.client.CloseIdleConnections() // whose number is chance
+		inc.client.CloseIdleConnections() // their number is random
 	}
 	lab.Sleep(ctx, drain)
 	s.grown = slices.Clone(s.current[:steadfast])
@@ -275,7 +276,7 @@ func (s *soak) stopAll(ctx context.Context, orderly bool) error {
 	if err := s.endAll(ctx, orderly); err != nil {
 		return err
 	}
-	s.endTraffic() // docs/snapshots.md: nothing is asked until all are there
+	s.endTraffic() // docs/snapshots.md: no requests until all gateways are up
 	s.mu.Lock()
 	for gateway := range s.nodes {
 		s.place(gateway)
@@ -301,7 +302,8 @@ func (s *soak) stopAll(ctx context.Context, orderly bool) error {
 	return nil
 }
 
-// endAll ends all gateways at once, and records until when their snapshots have all admissions.
+// endAll ends all gateways at once, and records until when their snapshots contain all
+// admissions.
 func (s *soak) endAll(ctx context.Context, orderly bool) error {
 	s.mu.Lock()
 	now, all := time.Now().UnixNano(), slices.Clone(s.current[:s.nodes])
@@ -347,7 +349,7 @@ func savedUntil(all []*incarnation, orderly bool) int64 {
 	return saved
 }
 
-// usedUp returns the kept keys that were denied after a moment.
+// usedUp returns the kept keys with a denial after a time.
 func (s *soak) usedUp(since int64) map[account]bool {
 	denied := make(map[account]bool)
 	for _, a := range s.tally.since(since) {
@@ -358,8 +360,8 @@ func (s *soak) usedUp(since int64) map[account]bool {
 	return denied
 }
 
-// judgeStop judges kept keys after a start at a moment. After a stop in order, a key that is used up
-// has been admitted all its units; after a crash, a snapshot may have a unit whose answer was lost.
+// judgeStop judges kept keys after a start. After an orderly stop, all units of a used-up
+// key were admitted. After a crash, a snapshot may have a unit whose answer was lost.
 func (s *soak) judgeStop(since int64, orderly bool) {
 	usedUp, admitted := s.usedUp(since), make(map[account]int64)
 	if len(usedUp) == 0 {
@@ -377,7 +379,7 @@ func (s *soak) judgeStop(since int64, orderly bool) {
 	}
 }
 
-// judgeCalm judges the answers since a moment without a fault before it.
+// judgeCalm judges the answers since a time that no fault preceded.
 func (s *soak) judgeCalm(from int64) {
 	answers := s.tally.since(from - int64(s.per))
 	var filled []int64
@@ -406,8 +408,8 @@ func (s *soak) judgeCalm(from int64) {
 	}
 }
 
-// leastFilled is the least percentage of a limit that a client has got in the Per before a denial, in
-// the median.
+// leastFilled is the minimum percentage of a limit that a client receives in the Per
+// before a denial, in the median.
 const leastFilled = 90
 
 // soakMeans names the windows that a guarantee judges.

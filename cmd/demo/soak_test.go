@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// soakScene is a soak of three gateways of which nothing runs.
+// soakScene returns a soak of three gateways without processes.
 func soakScene() *soak {
 	f, t := scene()
 	o, _ := parse([]string{"-soak", "1m", "-nodes", "3"}, io.Discard)
@@ -24,7 +24,7 @@ func soakScene() *soak {
 	return s
 }
 
-// spread returns n admissions of a millisecond each, from a time on.
+// spread returns n admissions of a millisecond each, beginning at a time.
 func spread(n int, gap, from time.Duration) (all []span) {
 	for i := range n {
 		at := int64(from) + int64(i)*int64(gap)
@@ -38,7 +38,7 @@ func TestFaultAllowsItsRowAndNoMore(t *testing.T) {
 	for name, test := range map[string]struct {
 		guarantee guarantee
 		durable   weir.Durability
-		most      int // in an hour, of a limit of 100
+		most      int // in an hour, for a limit of 100
 	}{
 		"no fault":                            {healthy, weir.Durable, 100},
 		"a start: a unit, and a round trip's": {deployed, weir.Durable, 102},
@@ -53,7 +53,7 @@ func TestFaultAllowsItsRowAndNoMore(t *testing.T) {
 			during := new(occasions)
 			during[test.guarantee] = []span{struck}
 			for more := range 2 {
-				admissions := append(spread(40, time.Millisecond, time.Second), spread(10, time.Millisecond, 50*time.Second)...) // the latter are in no snapshot
+				admissions := append(spread(40, time.Millisecond, time.Second), spread(10, time.Millisecond, 50*time.Second)...) // no snapshot has the second admissions
 				admissions = append(admissions, spread(test.most+more-50, time.Millisecond, time.Minute+2*time.Second)...)
 				var found fullest
 				found.add("k", admissions, &limit, during, &circumstances{roundTrip: 10 * time.Millisecond, long: true, saved: 30 * second})
@@ -64,7 +64,7 @@ func TestFaultAllowsItsRowAndNoMore(t *testing.T) {
 	}
 }
 
-// No window of a key that one round alone has ends in the round.
+// A window of a key that only one round uses does not end in the round.
 func TestLongFixedWindowHoldsItsRate(t *testing.T) {
 	var found fullest
 	found.add("k", spread(10, time.Millisecond, time.Second), &weir.Limit{Algorithm: weir.FixedWindow, Rate: 10, Per: 24 * time.Hour}, new(occasions), new(circumstances))

@@ -8,16 +8,15 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// What a run measures of the machine: a sleep of stillInterval that ends late by more than
-// stillSlack is a time when the machine stood still. What takes long for that reason alone
-// is no stall.
+// The measurement of the machine: if a sleep of stillInterval ends late by more than
+// stillSlack, the machine stood still. A delay for that reason alone is not a stall.
 const (
 	stillInterval = 10 * time.Millisecond
 	stillSlack    = 20 * time.Millisecond
 )
 
-// gatewaysStill returns when some gateway of a region stood still, in the order of time,
-// and apart.
+// gatewaysStill returns the spans in which a gateway of a region stood still, sorted and
+// without overlaps.
 func (f *fleet) gatewaysStill(region int) (apart []span) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -38,8 +37,8 @@ func (f *fleet) gatewaysStill(region int) (apart []span) {
 	return apart
 }
 
-// within returns the parts of these spans that are in another one. They are in the order of
-// time, and apart.
+// within returns the parts of these spans that lie in another span. The spans must be
+// sorted and must not overlap.
 func within(in span, spans []span) (parts []span) {
 	for _, s := range spans {
 		if part := (lab.Between(max(s.From, in.From), min(s.To, in.To))); part.To > part.From {
@@ -49,10 +48,10 @@ func within(in span, spans []span) (parts []span) {
 	return parts
 }
 
-// unsettled returns for how long a check may have changed counts that was answered without
-// authority while a gateway stood still, and false if none did. The owner answers late then, and
-// its units are given back. A copy gives back the newest units, whichever these are. still is when
-// gateways stood still.
+// unsettled returns how long a check that was answered without authority may have changed
+// counts, if a gateway stood still during the check. Otherwise it returns false. In that
+// case the owner answers late, and its units are refunded. A copy refunds the newest
+// units, whichever these are. still contains the times in which gateways stood still.
 func unsettled(check span, still []span) (span, bool) {
 	if len(within(check, still)) == 0 {
 		return span{}, false
@@ -67,19 +66,19 @@ func unsettled(check span, still []span) (span, bool) {
 	return lab.Between(check.From, until), true
 }
 
-// stood returns for how much of a span the demo stood still, as l has measured, or gateways
-// did, at these times, which are apart.
+// stood returns how long during a span the demo stood still, as measured by l, or
+// gateways did. The spans of gateways must not overlap.
 func stood(l *lab.SchedulingDelay, s span, gateways []span) time.Duration {
 	still := func(s span) time.Duration { return l.Within(s.Span().From, s.Span().To) }
 	sum := still(s)
 	for _, part := range within(s, gateways) {
-		sum += part.Length() - still(part) // that counts once
+		sum += part.Length() - still(part) // time that is in both counts once
 	}
 	return sum
 }
 
-// stalls returns how many of these answers took longer than a bound, by what is looked at of
-// each, and not because the demo or the gateway stood still.
+// stalls returns how many of these answers took longer than a bound, although neither the
+// demo nor the gateway stood still. of returns the judged span of an answer.
 func (t *tally) stalls(all []answer, of func(*answer) span, bound time.Duration) (n int) {
 	t.fleet.mu.Lock()
 	defer t.fleet.mu.Unlock()
@@ -91,8 +90,8 @@ func (t *tally) stalls(all []answer, of func(*answer) span, bound time.Duration)
 	return n
 }
 
-// slowest returns the longest wait for an answer of a gateway that was up, as stalls judges
-// it: stalls of a bound counts answers if and only if it is above the bound.
+// slowest returns the longest wait for an answer of a gateway that was up, as judged by
+// stalls: stalls counts answers for a bound if and only if slowest is above the bound.
 func (t *tally) slowest() (longest time.Duration) {
 	t.fleet.mu.Lock()
 	defer t.fleet.mu.Unlock()
@@ -108,7 +107,7 @@ func (t *tally) slowest() (longest time.Duration) {
 // waitAbove returns the length of s, without the times in which the demo or the gateway of a
 // stood still, or zero if that is not above a bound. The caller must hold the fleet's mu.
 func (t *tally) waitAbove(a *answer, s span, bound time.Duration) time.Duration {
-	if s.Length() <= bound { // nearly all spans are this short, and it costs more to search for such times
+	if s.Length() <= bound { // nearly all spans are this short, and a search for stand-stills costs more
 		return 0
 	}
 	if wait := s.Length() - stood(t.lateness, s, a.to.still); wait > bound {

@@ -15,10 +15,10 @@ type event struct {
 
 // story is what has happened so far, of which it keeps maxKept events. Its methods are safe for concurrent use.
 type story struct {
-	told *screen // where each event is told as it happens; nil for nowhere
+	told *screen // prints each event when it happens; nil for no output
 
 	mu     sync.Mutex
-	begun  time.Time // what the times of events are told from
+	begun  time.Time // the time from which the times of events are measured
 	events []event
 }
 
@@ -33,14 +33,14 @@ func (s *story) say(what, format string, args ...any) {
 	}
 }
 
-// from sets the moment that the times of events are told from.
+// from sets the time from which the times of events are measured.
 func (s *story) from(begun time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.begun = begun
 }
 
-// lines returns the events that are kept.
+// lines returns the kept events.
 func (s *story) lines() (all []line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,10 +54,10 @@ var eventColours = map[string]colour{
 	"kill": red, "failed": red, "freeze": yellow, "leave": yellow, "start": green, "thaw": green, "reload": cyan,
 }
 
-// storyIndent is where the text of an event begins.
+// storyIndent is the column at which the text of an event begins.
 const storyIndent = 18
 
-// line is the event with its time from the beginning.
+// line returns the event with its time since the beginning.
 func (e event) line(begun time.Time) line {
 	l := line{}.add(dim, fmt.Sprintf("%5.1f s  ", e.at.Sub(begun).Seconds()))
 	if e.what == "phase" {

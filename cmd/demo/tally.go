@@ -9,13 +9,13 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// stallBound is the longest that a request to a gateway that is up may take: a
-// check's Timeout, and what a busy machine may keep processes waiting. Times when
-// the machine stood still come on top.
+// stallBound is the maximum time of a request to a gateway that is up: the Timeout of a
+// check, and the time that a busy machine may delay processes. Times in which the machine
+// stood still are added.
 const stallBound = timeout + 400*time.Millisecond
 
-// tally is what the clients of a fleet have seen: every answer, in the order in which they
-// came. Its methods are safe for concurrent use.
+// tally contains all answers that the clients of a fleet have received, in the order of
+// arrival. Its methods are safe for concurrent use.
 type tally struct {
 	fleet    *fleet
 	bound    time.Duration        // a request that takes longer has stalled
@@ -23,14 +23,14 @@ type tally struct {
 
 	mu       sync.Mutex
 	answers  []answer
-	answered int // of them that are no errors
-	errors   int // of gateways that were up
+	answered int // number of answers without an error
+	errors   int // number of errors of gateways that were up
 	problem  error
-	cut      int      // requests under way at a gateway when it was killed or frozen
-	slow     []answer // of gateways that were up, those that took longer than bound
+	cut      int      // requests in progress at a gateway when it was killed or frozen
+	slow     []answer // answers of gateways that were up that took longer than bound
 	missed   int      // requests that were not sent in time
 
-	// What follows is of the answers that closeRound has dropped.
+	// The fields below are about answers that closeRound has dropped.
 	stalled int
 	longest time.Duration
 }
@@ -39,8 +39,8 @@ func newTally(f *fleet, bound time.Duration, late *lab.SchedulingDelay) *tally {
 	return &tally{fleet: f, bound: bound, lateness: late}
 }
 
-// add takes in an answer. Only what a gateway that was up all the time did or
-// failed to do is held against it.
+// add records an answer. It counts errors and stalls only for a gateway that was up all
+// the time.
 func (t *tally) add(a answer) {
 	a.down = t.fleet.wasDown(a.to, a.waited())
 	t.mu.Lock()
@@ -69,7 +69,7 @@ func (t *tally) miss(requests int) {
 	t.missed += requests
 }
 
-// standing is the sums so far.
+// standing returns the sums so far.
 func (t *tally) standing() standing {
 	t.mu.Lock()
 	s, slow := standing{requests: t.answered, errors: t.errors, stalls: t.stalled}, slices.Clone(t.slow)
@@ -78,8 +78,8 @@ func (t *tally) standing() standing {
 	return s
 }
 
-// since returns the answers that came after a moment. They are in the order of their ends, but
-// for what a worker waited for mu.
+// since returns the answers that arrived after a time. Answers are ordered by their ends,
+// except for the time that a worker waited for mu.
 func (t *tally) since(at int64) (all []answer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,7 +91,7 @@ func (t *tally) since(at int64) (all []answer) {
 	return all
 }
 
-// lately is how many requests of a client were admitted within per before now.
+// lately returns how many requests of a client were admitted within per before now.
 func (t *tally) lately(client int, now int64, per time.Duration) (held int) {
 	for _, a := range t.since(now - int64(per)) {
 		if a.allowed && a.client == client && a.check.To > now-int64(per) {
@@ -101,7 +101,8 @@ func (t *tally) lately(client int, now int64, per time.Duration) (held int) {
 	return held
 }
 
-// forget drops what came a second before a moment: where nobody judges, it is not needed.
+// forget drops answers that arrived more than a second before a time. They are not needed
+// without a verdict.
 func (t *tally) forget(before int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,8 +110,8 @@ func (t *tally) forget(before int64) {
 	t.slow = newest(t.slow)
 }
 
-// closeRound drops all answers, of which it keeps the stalls and the longest wait. There must be
-// no traffic.
+// closeRound drops all answers, but keeps the number of stalls and the longest wait.
+// There must be no traffic.
 func (t *tally) closeRound() {
 	s, longest := t.standing(), t.slowest()
 	t.mu.Lock()
@@ -126,7 +127,7 @@ type account struct {
 
 func (a account) String() string { return fmt.Sprintf("%s of %s", clientName(a.client), a.path) }
 
-// admissions is when these answers admitted a request, by account.
+// admissions returns the spans of the checks that admitted a request, by account.
 func (t *tally) admissions(of func(*answer) bool) map[account][]span {
 	all := make(map[account][]span)
 	for i := range t.answers {
@@ -137,12 +138,12 @@ func (t *tally) admissions(of func(*answer) bool) map[account][]span {
 	return all
 }
 
-// sums is what answers came to.
+// sums contains counts and durations of a set of answers.
 type sums struct {
 	allowed, denied int
 	at              [places]int
-	took            lab.Histogram // the whole request, as its client saw it
-	checks          lab.Histogram // the check in it
+	took            lab.Histogram // duration of the whole request, as its client saw it
+	checks          lab.Histogram // duration of the check in it
 }
 
 // merge adds the values of o.
@@ -157,7 +158,7 @@ func (s *sums) merge(o *sums) {
 
 func (s *sums) answered() int { return s.allowed + s.denied }
 
-// sum sums up those of some answers that are no errors.
+// sum returns the sums of the answers without an error for which of returns true.
 func sum(answers []answer, of func(*answer) bool) *sums {
 	s := new(sums)
 	for i := range answers {

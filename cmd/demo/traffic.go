@@ -18,10 +18,11 @@ import (
 
 const (
 	clients = 200
-	// zipf is the exponent of how often clients ask: the n-th as often as
-	// 1/(n+1)^zipf. The first of 200 makes a quarter of all requests.
+	// zipf is the exponent of the frequency of clients: the n-th client sends requests in
+	// proportion to 1/(n+1)^zipf. The first of 200 clients sends a quarter of all
+	// requests.
 	zipf = 1.1
-	// workers is how many requests are under way at once, at most.
+	// workers is the maximum number of requests in progress at one time.
 	workers = 64
 	// giveUp is how long a client waits for an answer.
 	giveUp = 2 * time.Second
@@ -29,7 +30,7 @@ const (
 
 func clientName(client int) string { return fmt.Sprintf("client-%03d", client+1) }
 
-// clientOf is the client that has a name, -1 if none has.
+// clientOf returns the client with a name, or -1 if there is none.
 func clientOf(name string) int {
 	var number int
 	if _, err := fmt.Sscanf(name, "client-%d", &number); err != nil || number > clients || clientName(number-1) != name {
@@ -38,13 +39,13 @@ func clientOf(name string) int {
 	return number - 1
 }
 
-// answer is what became of one request.
+// answer is the result of one request.
 type answer struct {
 	account
 	to         *incarnation
 	sent, done int64  // Unix nanoseconds
-	check      span   // when the gateway checked
-	at         place  // where it was decided
+	check      span   // time of the check at the gateway
+	at         place  // where the check was decided
 	owner      string // the member that owns the client's key
 	allowed    bool
 	err        error // neither 200 nor 429
@@ -72,7 +73,7 @@ func (m *monitor) startTraffic(ctx context.Context) (end func()) {
 			random := rand.New(rand.NewPCG(seed, uint64(w)+1))
 			next := m.draw(random)
 			lab.Sleep(ctx, pause*time.Duration(w)/workers)
-			tick := time.NewTicker(pause) // which leaves out what it cannot hand over
+			tick := time.NewTicker(pause) // drops ticks while the worker is busy
 			defer tick.Stop()
 			for last := time.Now(); ; {
 				select {
@@ -100,18 +101,18 @@ func drawClient(random *rand.Rand) func() account {
 	return func() account { return account{"/", int(chosen.Uint64())} }
 }
 
-// ask asks one gateway for a client.
+// ask sends a request of a client to a gateway.
 func ask(to *incarnation, of account) answer {
 	a, sent := answer{to: to, account: of}, time.Now()
 	response, _, err := to.get(context.Background(), to.url()+of.path, http.Header{clientHeader: {clientName(of.client)}})
-	a.sent, a.done = sent.UnixNano(), sent.UnixNano()+int64(time.Since(sent)) // by a clock that does not step
+	a.sent, a.done = sent.UnixNano(), sent.UnixNano()+int64(time.Since(sent)) // measured by a clock that does not step
 	if a.err = err; err == nil {
 		a.err = a.read(response)
 	}
 	return a
 }
 
-// maxAnswer bounds what is read of a gateway's answer, in bytes.
+// maxAnswer is the maximum number of bytes that are read of a gateway's answer.
 const maxAnswer = 1 << 20
 
 // get sends a GET request, and returns the answer and its body.
@@ -132,7 +133,7 @@ func (inc *incarnation) get(ctx context.Context, url string, fields http.Header)
 
 var errNoTimes = errors.New("the answer does not say when it was checked")
 
-// read takes the answer from a response.
+// read sets the fields of the answer from a response.
 func (a *answer) read(response *http.Response) error {
 	switch response.StatusCode {
 	case http.StatusOK, http.StatusNoContent:
@@ -149,19 +150,19 @@ func (a *answer) read(response *http.Response) error {
 	return nil
 }
 
-// place is where a decision was made, as the table shows it.
+// place is the place of a decision, as in the table.
 type place uint8
 
 const (
 	own        place = iota // the gateway owns the client's key
-	asked                   // by the owner, which it asked
-	stoodIn                 // by the stand-in, for an owner that was not reached
-	budget                  // within a share of the limit: no copy of the count was reached
-	fromMemory              // by the gateway: denied, as the owner had within the last second, or of what the owner had lent to it
+	asked                   // by the owner, after a request
+	stoodIn                 // by the stand-in, because the owner was not reached
+	budget                  // within a share of the limit, because no copy of the count was reached
+	fromMemory              // by the gateway: a denial that the owner made within the last second, or units that the owner lent to it
 	places
 )
 
-// elsewhereAt reports whether a decision there was made without authority.
+// elsewhereAt reports whether a decision at a place was made without authority.
 func elsewhereAt(at place) bool { return at == stoodIn || at == budget }
 
 var placesOf = map[string]place{

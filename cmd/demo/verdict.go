@@ -13,7 +13,7 @@ import (
 // claim is one line of a verdict.
 type claim struct {
 	name, value, means string
-	broken             string // in words; empty if it held
+	broken             string // in words; empty if the claim holds
 }
 
 func newClaim(holds bool, name, value, format string, args ...any) claim {
@@ -24,16 +24,16 @@ func newClaim(holds bool, name, value, format string, args ...any) claim {
 	return c
 }
 
-// findings is how a run went, for people.
+// findings are the results of a run, for readers.
 type findings struct {
-	sentences []string // what happened, and the most that was granted
+	sentences []string // the events, and the highest grants
 	claims    []claim
-	width     int     // of their values, in columns
-	heading   string  // of windows
-	windows   []claim // what was granted in them
+	width     int     // width of the values, in columns
+	heading   string  // heading of windows
+	windows   []claim // claims about the grants in windows
 	missed    int
 	still     time.Duration
-	broken    []string // what else was promised and did not hold, in words
+	broken    []string // further broken promises, in words
 }
 
 // newFindings returns findings without claims.
@@ -46,8 +46,8 @@ func (f *findings) add(holds bool, name, value, format string, args ...any) {
 	f.claims = append(f.claims, newClaim(holds, name, value, format, args...))
 }
 
-// clients adds the claims on what the clients saw, and returns how many requests were
-// answered, failed and stalled.
+// clients adds the claims about the answers to clients, and returns how many requests
+// were answered, failed and stalled.
 func (f *findings) clients(t *tally, all *sums) standing {
 	s, problem := t.standing(), ""
 	f.missed = t.missed
@@ -74,7 +74,7 @@ func (f *findings) window(name string, found lab.Fullest, per time.Duration, mea
 	f.windows = append(f.windows, one)
 }
 
-// failures is the claims that do not hold, and what else does not, in words.
+// failures returns the claims that do not hold and further broken promises, in words.
 func (f *findings) failures() (broken []string) {
 	for _, c := range slices.Concat(f.claims, f.windows) {
 		if c.broken != "" {
@@ -84,8 +84,8 @@ func (f *findings) failures() (broken []string) {
 	return append(broken, f.broken...)
 }
 
-// print writes them: three sentences, what is broken, and the table. show writes a line whose
-// continuation is indented by hang.
+// print prints three sentences, the broken promises, and the table. show prints a line
+// whose continuation is indented by hang.
 func (f *findings) print(show func(l line, hang int)) {
 	say := func(c colour, format string, args ...any) { show(line{}.add(c, fmt.Sprintf(format, args...)), 2) }
 	failures := f.failures()
@@ -129,15 +129,15 @@ func (f *findings) print(show func(l line, hang int)) {
 }
 
 const (
-	// mostTimedOut is how many of a hundred checks may be answered without the
-	// owner though it was up. A busy machine has some; with more, the run shows an
-	// outage.
+	// mostTimedOut is the maximum percentage of checks that may be answered without the
+	// owner although it was up. A busy machine causes some of these. More of them mean
+	// that the run shows an outage.
 	mostTimedOut = 10
-	// enoughToJudge is how many requests show whether the fleet was healthy.
+	// enoughToJudge is the number of requests that show whether the fleet was healthy.
 	enoughToJudge = 1000
 )
 
-// meanwhile is what happened, in words.
+// meanwhile returns the events of the run, in words.
 func (f *fleet) meanwhile() string {
 	var happened []string
 	for _, h := range f.happened {
@@ -151,25 +151,25 @@ func (f *fleet) meanwhile() string {
 	return " while " + strings.Join(happened, ", ")
 }
 
-// assessment compares the answers of a run, or of the rounds of a run so far, with what is
-// promised.
+// assessment compares the answers of a run, or of the rounds of a run so far, with the
+// promises.
 type assessment struct {
 	seen  sums
-	late  int // checks that their owner or stand-in did not decide, while it was up, without a fault or a stand-still
+	late  int // checks that neither the owner nor its stand-in decided, although it was up, without a fault or a stand-still
 	found fullest
 }
 
-// assess adds the answers that the tally has.
+// assess adds the answers of the tally.
 func (m *monitor) assess(to *assessment) {
 	f, t := m.fleet, m.tally
 	during, still := f.occasions(), f.gatewaysStill(0)
 	to.seen.merge(sum(t.answers, func(*answer) bool { return true }))
 	c := circumstances{roundTrip: sum(t.answers, func(a *answer) bool { return a.at == asked }).checks.Quantile(0.99), long: f.aftermath > 0, saved: f.saved}
 	faults := slices.Concat(during[crashed:]...)
-	unanswered := make(map[account][]span) // admitted without the one to ask, which was up
+	unanswered := make(map[account][]span) // admitted without the member to ask, which was up
 	for _, a := range t.answers {
 		if a.at == asked && slices.ContainsFunc(during[crashed], func(s span) bool { return a.check.To <= s.From && a.check.To > s.From-int64(f.aftermath) }) {
-			c.roundTrip = max(c.roundTrip, a.check.Length()) // it depends on what else the machine does
+			c.roundTrip = max(c.roundTrip, a.check.Length()) // it depends on the other work of the machine
 		}
 		if a.err != nil || !elsewhereAt(a.at) {
 			continue
@@ -195,8 +195,8 @@ func (m *monitor) assess(to *assessment) {
 	}
 }
 
-// judge judges by what the clients saw, once all gateways have ended, and the traffic at a time
-// in Unix nanoseconds.
+// judge judges the answers to the clients, after all gateways have ended. over is the end
+// of the traffic in Unix nanoseconds.
 func (m *monitor) judge(over int64) *findings {
 	if len(m.regions) > 0 {
 		return m.judgeRegions(over)
@@ -235,13 +235,13 @@ func (f *findings) checks(a *assessment) {
 	f.add(true, "p99", short(all.took.Quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(all.checks.Quantile(0.99)))
 	f.add(answered < enoughToJudge || a.late*100 <= answered*mostTimedOut, "timeouts", number(a.late), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut)
 	f.add(true, "stand-in", number(all.at[stoodIn]), "checks answered by a copy of the count; %s more by a share of the limit", number(all.at[budget]))
-	// Without it the others could hold because nothing was there to judge.
+	// Without a window, the claims about windows would hold without evidence.
 	if answered >= enoughToJudge && a.found[healthy].Windows == 0 {
 		f.broken = append(f.broken, "no client got anything in a window without a fault: nothing was seen of health")
 	}
 }
 
-// number writes n with its thousands apart.
+// number formats n with separators of thousands.
 func number(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -250,7 +250,7 @@ func number(n int) string {
 	return s
 }
 
-// short is a duration in at most three digits.
+// short formats a duration in at most three digits.
 func short(d time.Duration) string {
 	if d == 0 {
 		return unknown
@@ -258,8 +258,8 @@ func short(d time.Duration) string {
 	return d.Round(unitOf(d)).String()
 }
 
-// shortUp is short, rounded up: a duration above a bound of three digits does not look like
-// the bound.
+// shortUp is like short, but rounds up, so that a duration above a bound of three digits
+// does not look like the bound.
 func shortUp(d time.Duration) string {
 	unit := unitOf(d)
 	return short((d + unit - 1).Truncate(unit))

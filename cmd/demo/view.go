@@ -8,21 +8,21 @@ import (
 	"unicode/utf8"
 )
 
-// view is what is shown of one moment of a run.
+// view contains the data that is shown of a run at one time.
 type view struct {
 	title             string
 	elapsed, duration time.Duration
-	next              string // what is about to happen
+	next              string // the next event
 	columns           []column
-	rows              [][]line // with a cell for each column, of which the last may be longer
-	below             []line   // what there is room for below the table
+	rows              [][]line // with a cell for each column; the last cell may be wider than its column
+	below             []line   // lines below the table, if there is room
 	standing          standing
 	story             []line
 	legend            []string
 }
 
-// column is one of the table's columns. Where there is no room, those with the highest
-// sacrifice go first.
+// column is a column of the table. If there is no room, the columns with the highest
+// sacrifice are dropped first.
 type column struct {
 	title     string
 	width     int
@@ -30,14 +30,14 @@ type column struct {
 	text      func(row) string
 }
 
-// unknown is what a cell has instead of a figure.
+// unknown is the text of a cell without a figure.
 const unknown = "–"
 
-// table returns the table's header and rows.
+// table returns the header and the rows of the table.
 func (v *view) table(width int) []line {
 	left := make([]bool, len(v.columns))
 	for {
-		need, worst := -1, 0 // nothing comes after the last column
+		need, worst := -1, 0 // there is no space after the last column
 		for i, c := range v.columns {
 			if !left[i] {
 				need, worst = need+c.width+1, max(worst, c.sacrifice)
@@ -70,7 +70,7 @@ func (v *view) table(width int) []line {
 	return all
 }
 
-// progress returns how far the run is, and what comes next.
+// progress returns the progress of the run, and the next event.
 func (v *view) progress(width int) []line {
 	label := fmt.Sprintf("%5.1f s of %v  ", v.elapsed.Seconds(), v.duration)
 	columns := min(30, width-utf8.RuneCountInString(label+v.next)-2)
@@ -82,7 +82,8 @@ func (v *view) progress(width int) []line {
 	return l.add(dim, v.next).wrap(width, utf8.RuneCountInString(label))
 }
 
-// lines returns what of the view there is room for, the least important left away.
+// lines returns the lines of the view for which there is room. The least important lines
+// are dropped.
 func (v *view) lines(width, height int) []line {
 	all := line{}.add(bold, "weir").add(plain, "  "+v.title).wrap(width, 6)
 	all = append(append(all, v.progress(width)...), nil)
@@ -113,7 +114,7 @@ func (v *view) lines(width, height int) []line {
 	return all[:min(len(all), max(height-1, 1))]
 }
 
-// eventsShown is how many lines of the story are shown at most.
+// eventsShown is the maximum number of lines of the story in the view.
 const eventsShown = 9
 
 // standing is the sums so far.

@@ -11,12 +11,12 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// guarantee is a row of the table of guarantees. A window is judged by the last
-// of those that it holds something of.
+// guarantee is a row of the table of guarantees. A window is judged by the last guarantee
+// of its events.
 type guarantee uint8
 
 const (
-	healthy   guarantee = iota // nothing happens
+	healthy   guarantee = iota // no event
 	deployed                   // gateways start, and leave in order
 	crashed                    // a gateway dies
 	timedOut                   // a gateway is frozen or thawed, or a check timed out though the owner was up
@@ -29,7 +29,7 @@ func (g guarantee) String() string {
 	return [...]string{"healthy", "deploy", "crash", "timeout", "sever", "restart"}[g]
 }
 
-// means names the windows that a guarantee judges, and the source of its figure.
+// means describes the windows that a guarantee judges, and the source of its figure.
 func (g guarantee) means(inFlight int64) string {
 	return [guarantees]string{
 		healthy:  "in which all was well: the limit",
@@ -39,18 +39,19 @@ func (g guarantee) means(inFlight int64) string {
 	}[g]
 }
 
-// circumstances are the values of a run that the bounds depend on.
+// circumstances are the values of a run on which bounds depend.
 type circumstances struct {
 	roundTrip time.Duration
-	long      bool  // so many gateways start and leave that some units are in flight at such a moment
-	saved     int64 // the snapshots that a stop of all left have all admissions until then
+	long      bool  // so many gateways start and leave that units are in flight at some of these times
+	saved     int64 // time until which the snapshots of a stop of all gateways contain all admissions
 }
 
-// extra returns how many units a window that holds a moment of during may admit above the limit of
-// its key.
+// extra returns how many units above the limit of its key a window may admit that
+// contains a moment of during.
 //
-// If a unit was admitted less than a round trip before a crash, there may be no copy of it. Within a
-// round trip after the crash, the gateway that sent the request may not know of the crash.
+// A unit that was admitted less than a round trip before a crash may have no copy. Within
+// a round trip after the crash, the gateway that sent the request may not know of the
+// crash.
 func (g guarantee) extra(l *weir.Limit, admissions []span, during span, c *circumstances) int64 {
 	var s bounds.Situation
 	switch g {
@@ -80,25 +81,25 @@ func (g guarantee) extra(l *weir.Limit, admissions []span, during span, c *circu
 
 type span = lab.Interval
 
-// never is the end of what has not ended.
+// never is the end of an event that has not ended.
 const never = math.MaxInt64
 
-// occasions is when the guarantees besides the healthy one hold: a window is
-// judged by the last that it holds a moment of.
+// occasions contains the times of the events of each guarantee except healthy. A window
+// is judged by the last guarantee with a moment in the window.
 type occasions [guarantees][]span
 
 func near(spans []span, s span) bool {
 	return slices.ContainsFunc(spans, s.Touches)
 }
 
-// fullest has the fullest window that each guarantee judges, of all keys.
+// fullest contains the fullest window that each guarantee judges, over all keys.
 type fullest [guarantees]lab.Fullest
 
-// lasting is the Per from which on a limit has other keys in each round of a soak.
+// lasting is the minimum Per of limits with new keys in each round of a soak.
 const lasting = 5 * time.Minute
 
-// add judges the windows of one key. Extras add up, apart from those of timeouts, which are moments
-// of one spell.
+// add judges the windows of one key. Extras add up, except those of timeouts, which are
+// moments of one spell.
 func (found *fullest) add(of string, admissions []span, l *weir.Limit, during *occasions, c *circumstances) {
 	var all []lab.Occasion
 	for g, spans := range during {

@@ -236,7 +236,7 @@ func (r *replica) leave(t *testing.T) {
 		allowed := grace + late.Total()
 		select {
 		case <-r.Ended():
-			require.True(t, r.Well(), r.How())
+			require.True(t, r.Succeeded(), r.Outcome())
 			return
 		case <-time.After(allowed - time.Since(begun)):
 		}

@@ -48,7 +48,7 @@ func (m *monitor) judgeRegions(over int64) *findings {
 	}
 	others := 0
 	for _, a := range t.answers {
-		if a.err == nil && elsewhereAt(a.at) && len(within(a.check, still[m.region(a.to.gateway)])) == 0 {
+		if a.err == nil && elsewhereAt(a.at) && len(partsWithin(a.check, still[m.region(a.to.gateway)])) == 0 {
 			others++
 		}
 	}
@@ -70,7 +70,7 @@ func (m *monitor) judgeRegions(over int64) *findings {
 	}
 	most := m.judgeWindows(f, cut)
 	f.sentences = []string{
-		fmt.Sprintf("%d regions of %d gateways answered %s requests%s; %d failed and %d stalled.", len(m.regions), m.each, number(all.requests), m.meanwhile(), all.errors, all.stalls),
+		fmt.Sprintf("%d regions of %d gateways answered %s requests%s; %d failed and %d stalled.", len(m.regions), m.each, number(all.requests), m.describeEvents(), all.errors, all.stalls),
 		fmt.Sprintf("All regions together granted a customer %d in %v at most, and its limit is %d.", most, m.per, m.limit),
 	}
 	return f

@@ -64,7 +64,7 @@ func (r *seenRun) checks(n int, path string, took time.Duration) {
 
 func (r *seenRun) judge() *findings { return r.monitor.judge(r.over) }
 
-func TestWhatAnExactLimiterGrantsBreaksNothing(t *testing.T) {
+func TestExactLimiterBreaksNoPromise(t *testing.T) {
 	v := newSeenRun().judge()
 	require.Empty(t, v.failures())
 	var seen []string
@@ -133,14 +133,14 @@ func (r *seenRun) lose(region int, from, to int64) {
 	}
 }
 
-func TestWhatAMachineThatStoodStillDelayedIsNoWait(t *testing.T) {
+func TestStandStillIsNoWait(t *testing.T) {
 	r := newSeenRun()
 	r.tally.lateness.Add(lab.Between(0, int64(time.Second)).Span())
 	r.checks(200, "/", 110*time.Millisecond)
 	require.Empty(t, r.judge().failures())
 }
 
-func TestWhatKeepsChecksWaitingThatNeverLeaveTheRegionIsTheMachine(t *testing.T) {
+func TestRegionalChecksShowWaitsOfTheMachine(t *testing.T) {
 	r := newSeenRun()
 	calm := sum(r.tally.answers, func(a *answer) bool {
 		return !near([]span{lab.Between(r.happened[3].from, r.happened[4].from)}, a.check)
@@ -156,20 +156,20 @@ func TestWhatKeepsChecksWaitingThatNeverLeaveTheRegionIsTheMachine(t *testing.T)
 	require.Len(t, r.judge().failures(), 1)
 }
 
-func TestAWindowInWhichAChecksOwnerWasNotReachedHasItsOwnPromise(t *testing.T) {
+func TestWindowWithUnreachedOwnerHasItsOwnPromise(t *testing.T) {
 	r := newSeenRun()
 	at := int64(5 * time.Second)
 	r.answers(2, answer{account: account{path: "/"}, check: lab.Between(at+10, at+11), at: budget, allowed: true})
 	require.Empty(t, r.judge().failures())
 }
 
-func TestARunThatEndsEarlyIsJudgedByWhatWasSeen(t *testing.T) {
+func TestEarlyEndIsJudgedByItsAnswers(t *testing.T) {
 	r := newSeenRun()
 	r.happened, r.over = r.happened[:1], int64(time.Second)
 	require.Empty(t, r.judge().failures())
 }
 
-func TestTheRegionsTableFitsATerminal(t *testing.T) {
+func TestRegionsTableFitsTerminal(t *testing.T) {
 	r := newSeenRun()
 	r.coming, r.away[r.each] = []step{r.happened[3].step}, true
 	v := r.view(time.Unix(0, r.over))

@@ -139,20 +139,20 @@ const seenWithin = 15 * time.Second
 
 var errFailed = errors.New("a gateway has failed: the rest of the run would show nothing")
 
-// may reports whether a step may happen now. It returns an error if a gateway has failed,
-// or if the previous step was not seen in time.
-func (f *fleet) may(next step, now time.Time) (bool, error) {
+// canHappen reports whether a step may happen now. It returns an error if a gateway has
+// failed, or if the previous step was not seen in time.
+func (f *fleet) canHappen(next step, now time.Time) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if slices.ContainsFunc(f.current, func(inc *incarnation) bool { return inc.is(failed) }) {
+	if slices.ContainsFunc(f.current, func(inc *incarnation) bool { return inc.hasCondition(failed) }) {
 		return false, errFailed
 	}
 	if len(f.happened) == 0 {
 		return true, nil
 	}
 	h := f.happened[len(f.happened)-1]
-	if f.settled() {
-		return f.settledSince(next.calm, now.UnixNano()), nil
+	if f.isSettled() {
+		return f.isSettledSince(next.calm, now.UnixNano()), nil
 	}
 	if now.UnixNano()-h.from > int64(seenWithin) {
 		return false, fmt.Errorf("%v: not all gateways had seen it after %v", h.step, seenWithin)

@@ -31,14 +31,14 @@ import (
 // gateways also run the test binary.
 const runEnv = "WEIR_DEMO_RUN"
 
-// endChromium ends the browser if a test has started it. Only tests with the build tag browser
-// start it.
+// endChromium ends the browser if a test has started it. Only tests with the build tag
+// browser start it.
 var endChromium = func() {}
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runEnv) != "" || os.Getenv(gatewayEnv) != "" {
 		leastDuration = time.Second
-		os.Exit(entry(os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(runCommand(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	code := m.Run()
 	endChromium()
@@ -105,8 +105,8 @@ func (d *demo) readUntil(text string) bool {
 	return false
 }
 
-// wait returns the exit status, once all processes have ended. Without a terminal no line may
-// exceed plainWidth.
+// wait returns the exit status, once all processes have ended. Without a terminal no line
+// may exceed plainWidth.
 func (d *demo) wait(t *testing.T) int {
 	t.Helper()
 	d.readUntil("")
@@ -146,7 +146,7 @@ func running(pid int) bool {
 }
 
 // The windows take 200 ms; go run ./cmd/demo in .ci/run has windows of 2 s.
-func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
+func TestShortRunKeepsPromisesAndLeavesNoProcess(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t, "-duration", "3600ms", "-rate", "300", "-limit", "10")
 	require.Equal(t, exitFine, d.wait(t))
@@ -159,7 +159,7 @@ func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
 
 // A fleet without copies forgets the counts that a crash takes, so its verdict must find
 // this.
-func TestWithoutCopiesACrashBreaksAPromise(t *testing.T) {
+func TestCrashWithoutCopiesBreaksPromise(t *testing.T) {
 	testenv.SkipUnlessFull(t, "TestVerdict and TestFullestWindowIsFound, which find the reset; README.md shows the command")
 	var d *demo
 	for seed := 1; ; seed++ { // a busy machine may send too few requests around the crash
@@ -213,7 +213,7 @@ func TestServeEndsWithCtrlC(t *testing.T) {
 
 // The killed demo cannot end its gateways: the system and the gateways do this, and one
 // of the gateways is frozen.
-func TestTheDemosDeathEndsEveryProcess(t *testing.T) {
+func TestDeathOfDemoEndsEveryProcess(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t)
 	require.True(t, d.readUntil(" stalls"))
@@ -228,7 +228,7 @@ func TestTheDemosDeathEndsEveryProcess(t *testing.T) {
 	d.wait(t)
 }
 
-func TestAGatewayThatDoesNotStartLeavesNoProcess(t *testing.T) {
+func TestFailedStartLeavesNoProcess(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -260,11 +260,11 @@ func TestGatewayFrozenWhileItStartsComesUp(t *testing.T) {
 	wait(t, func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return f.current[0].is(up) && f.current[1].is(up)
+		return f.current[0].hasCondition(up) && f.current[1].hasCondition(up)
 	})
 }
 
-func TestAGatewayThatEndsByItselfBreaksAPromise(t *testing.T) {
+func TestUnexpectedEndOfGatewayBreaksPromise(t *testing.T) {
 	t.Parallel()
 	f := spawner(t)
 	require.NoError(t, f.open(t.Context()))
@@ -280,7 +280,7 @@ func TestAGatewayThatEndsByItselfBreaksAPromise(t *testing.T) {
 	require.NotEmpty(t, v.failures())
 }
 
-func TestBadFlagsSayWhatToDo(t *testing.T) {
+func TestBadFlagsStateTheRemedy(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ args, says string }{
 		{"-nodes 1", "-nodes is 1: use 2 to 9"},
@@ -307,7 +307,7 @@ func TestBadFlagsSayWhatToDo(t *testing.T) {
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			var said strings.Builder
-			require.Equal(t, exitUsage, entry(strings.Fields(c.args), os.Stdout, &said))
+			require.Equal(t, exitUsage, runCommand(strings.Fields(c.args), os.Stdout, &said))
 			require.Contains(t, said.String(), c.says)
 		})
 	}

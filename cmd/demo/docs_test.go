@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/snippets"
 )
 
-func TestEveryDemoInTheDocumentsIsUnderstood(t *testing.T) {
+func TestDocumentedDemosAreValid(t *testing.T) {
 	calls, err := snippets.CallsOf("go", "run", "./cmd/demo")
 	require.NoError(t, err)
 	require.NotEmpty(t, calls)

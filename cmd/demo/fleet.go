@@ -82,7 +82,7 @@ func newFleet(o options, per time.Duration, told *screen) *fleet {
 	return f
 }
 
-func (f *fleet) soaks() bool { return f.aftermath > 0 }
+func (f *fleet) isSoak() bool { return f.aftermath > 0 }
 
 // region returns the index of a gateway's region, or 0 if there are no regions.
 func (f *fleet) region(gateway int) int { return gateway / f.each % max(1, len(f.regions)) }
@@ -138,7 +138,7 @@ func (f *fleet) launch(inc *incarnation) error {
 		Region: f.regionName(gateway), Regions: make(map[string][]string), Timeout: f.timeout, Shown: f.served, Links: f.links(gateway),
 		Endurance: f.Endurance,
 	}
-	if f.soaks() {
+	if f.isSoak() {
 		s.Snapshots = filepath.Join(f.rules.dir, s.Label)
 	}
 	for i, other := range f.current[:f.nodes] {
@@ -185,16 +185,16 @@ func (f *fleet) follow(inc *incarnation, s Settings) {
 	}
 	if refusal := rpc.ServerError(""); errors.As(err, &refusal) {
 		f.mu.Lock()
-		f.breaks("gateway %d: %v", inc.gateway+1, err)
+		f.recordBroken("gateway %d: %v", inc.gateway+1, err)
 		f.mu.Unlock()
 	}
 	_ = inc.process.Close() // the process ends, if it has not ended
 	<-inc.process.Ended()
-	f.ended(inc)
+	f.recordEnd(inc)
 }
 
-// record adds a report of a gateway to the results of the fleet. It returns the current links of the
-// gateway.
+// record adds a report of a gateway to the results of the fleet. It returns the current
+// links of the gateway.
 func (f *fleet) record(inc *incarnation, r Report) map[string]link {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -208,7 +208,7 @@ func (f *fleet) record(inc *incarnation, r Report) map[string]link {
 		r.Page = inc.report.Page
 	}
 	inc.report = r
-	if f.settledSince(healed+statsInterval, r.At) { // a gateway that comes back has no counts
+	if f.isSettledSince(healed+statsInterval, r.At) { // a gateway that comes back has no counts
 		f.lag = max(f.lag, r.Stream.Lag)
 	}
 	if inc.condition == starting {
@@ -232,7 +232,7 @@ func (f *fleet) poll(inc *incarnation) {
 	defer tick.Stop()
 	for {
 		response, _, err := inc.get(context.Background(), inc.url()+readyPath, nil)
-		f.answered(inc, err == nil && response.StatusCode == http.StatusOK)
+		f.recordReadiness(inc, err == nil && response.StatusCode == http.StatusOK)
 		select {
 		case <-tick.C:
 		case <-inc.over:
@@ -241,11 +241,11 @@ func (f *fleet) poll(inc *incarnation) {
 	}
 }
 
-// answered records whether a gateway is ready.
-func (f *fleet) answered(inc *incarnation, ready bool) {
+// recordReadiness records whether a gateway is ready.
+func (f *fleet) recordReadiness(inc *incarnation, ready bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	inc.ready = ready && inc.is(joining, up)
+	inc.ready = ready && inc.hasCondition(joining, up)
 	switch {
 	case inc.condition == joining && ready:
 		inc.condition = up
@@ -258,7 +258,7 @@ func (f *fleet) answered(inc *incarnation, ready bool) {
 // settle records whether all gateways have seen the last steps. The caller must hold
 // f.mu.
 func (f *fleet) settle(at int64) {
-	if f.settled() || !f.agreed() {
+	if f.isSettled() || !f.haveAgreed() {
 		return
 	}
 	for i := len(f.happened) - 1; i >= 0 && f.happened[i].seenBy == never; i-- {
@@ -270,35 +270,35 @@ func (f *fleet) settle(at int64) {
 	}
 }
 
-// settled reports whether all gateways have seen the last step. The caller must hold
+// isSettled reports whether all gateways have seen the last step. The caller must hold
 // f.mu.
-func (f *fleet) settled() bool { return f.settledSince(0, never-1) }
+func (f *fleet) isSettled() bool { return f.isSettledSince(0, never-1) }
 
-// settledSince reports whether all gateways have seen the last step for at least a at the
+// isSettledSince reports whether all gateways have seen the last step for at least a at the
 // time now. The caller must hold f.mu.
-func (f *fleet) settledSince(a time.Duration, now int64) bool {
+func (f *fleet) isSettledSince(a time.Duration, now int64) bool {
 	last := len(f.happened) - 1
 	return last < 0 || f.happened[last].seenBy <= now-int64(a)
 }
 
-// agreed reports whether at least one gateway is up, no gateway starts or leaves, all
+// haveAgreed reports whether at least one gateway is up, no gateway starts or leaves, all
 // gateways that are up are connected to each other and to no other gateway, and all
 // decide by the current rules. The caller must hold f.mu.
-func (f *fleet) agreed() bool {
-	isUp := func(inc *incarnation) bool { return inc.is(up) }
+func (f *fleet) haveAgreed() bool {
+	isUp := func(inc *incarnation) bool { return inc.hasCondition(up) }
 	isMoving := func(inc *incarnation) bool {
-		return inc.is(starting, joining, leaving) || inc.is(up) && inc.report.Rules < f.version
+		return inc.hasCondition(starting, joining, leaving) || inc.hasCondition(up) && inc.report.Rules < f.version
 	}
-	return slices.ContainsFunc(f.current, isUp) && !slices.ContainsFunc(f.current, isMoving) && f.hearing()
+	return slices.ContainsFunc(f.current, isUp) && !slices.ContainsFunc(f.current, isMoving) && f.areConnected()
 }
 
-// hearing reports whether the running gateways of each region are all connected to each
-// other, and to no other gateway. The caller must hold f.mu.
-func (f *fleet) hearing() bool {
+// areConnected reports whether the running gateways of each region are all connected to
+// each other, and to no other gateway. The caller must hold f.mu.
+func (f *fleet) areConnected() bool {
 	for _, inc := range f.current {
 		for _, other := range f.current {
-			if inc.is(joining, up) && other != nil && f.region(inc.gateway) == f.region(other.gateway) &&
-				slices.Contains(inc.report.Members, seen{other.report.Name, weir.Serving}) != other.is(joining, up) {
+			if inc.hasCondition(joining, up) && other != nil && f.region(inc.gateway) == f.region(other.gateway) &&
+				slices.Contains(inc.report.Members, seen{other.report.Name, weir.Serving}) != other.hasCondition(joining, up) {
 				return false
 			}
 		}
@@ -306,8 +306,8 @@ func (f *fleet) hearing() bool {
 	return true
 }
 
-// ended records the end of a process.
-func (f *fleet) ended(inc *incarnation) {
+// recordEnd records the end of a process.
+func (f *fleet) recordEnd(inc *incarnation) {
 	p := inc.process
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -318,24 +318,24 @@ func (f *fleet) ended(inc *incarnation) {
 	switch inc.condition {
 	case killed:
 	case stopped:
-		if p.Cmd.ProcessState.Exited() && !p.Well() {
-			f.breaks("gateway %d did not stop well: %s", inc.gateway+1, p.How())
+		if p.Cmd.ProcessState.Exited() && !p.Succeeded() {
+			f.recordBroken("gateway %d did not stop well: %s", inc.gateway+1, p.Outcome())
 		}
 	case leaving:
 		inc.condition, inc.down = gone, append(inc.down, lab.Between(now, never))
-		if !p.Well() {
-			f.breaks("gateway %d did not leave well: %s", inc.gateway+1, p.How())
+		if !p.Succeeded() {
+			f.recordBroken("gateway %d did not leave well: %s", inc.gateway+1, p.Outcome())
 		}
 		f.settle(now)
 	default:
 		inc.condition, inc.down = failed, append(inc.down, lab.Between(now, never))
-		f.breaks("gateway %d ended by itself: %s", inc.gateway+1, p.How())
+		f.recordBroken("gateway %d ended by itself: %s", inc.gateway+1, p.Outcome())
 		f.say("failed", "gateway %d ended by itself: %v", inc.gateway+1, p.Cmd.ProcessState)
 	}
 }
 
-// breaks records a broken promise. The caller must hold f.mu.
-func (f *fleet) breaks(format string, args ...any) {
+// recordBroken records a broken promise. The caller must hold f.mu.
+func (f *fleet) recordBroken(format string, args ...any) {
 	f.broken = append(f.broken, fmt.Sprintf(format, args...))
 }
 
@@ -351,7 +351,7 @@ func (f *fleet) failures() []string {
 // cause of ctx.
 func (f *fleet) await(ctx context.Context, until func() bool) error {
 	within := seenWithin
-	if f.soaks() {
+	if f.isSoak() {
 		within = soakSeenWithin
 	}
 	var broken error
@@ -401,13 +401,14 @@ func (f *fleet) open(ctx context.Context) error {
 			return err
 		}
 	}
-	return f.await(ctx, func() bool { return f.agreed() && f.reached() })
+	return f.await(ctx, func() bool { return f.haveAgreed() && f.regionsReached() })
 }
 
-// reached reports whether each region has heard from every other region. One gateway of a
-// region is enough: a gateway that receives authority also receives the state of other
-// regions, and does not ask them before it needs to. The caller must hold f.mu.
-func (f *fleet) reached() bool {
+// regionsReached reports whether each region has heard from every other region. One
+// gateway of a region is enough: a gateway that receives authority also receives the
+// state of other regions, and does not ask them before it needs to. The caller must hold
+// f.mu.
+func (f *fleet) regionsReached() bool {
 	for from := range f.regions {
 		for to, name := range f.regions {
 			if from != to && !slices.ContainsFunc(f.current[:f.nodes], func(inc *incarnation) bool {
@@ -430,7 +431,7 @@ func (f *fleet) stop() {
 	all := slices.Clone(f.all)
 	var wait sync.WaitGroup
 	for _, inc := range all {
-		if inc.process == nil || inc.is(killed, failed, gone) {
+		if inc.process == nil || inc.hasCondition(killed, failed, gone) {
 			continue
 		}
 		if inc.condition == frozen {
@@ -440,7 +441,7 @@ func (f *fleet) stop() {
 		wait.Go(func() {
 			if errors.Is(inc.process.End(stopWithin), lab.ErrLate) {
 				f.mu.Lock()
-				f.breaks("gateway %d did not stop within %v", inc.gateway+1, stopWithin)
+				f.recordBroken("gateway %d did not stop within %v", inc.gateway+1, stopWithin)
 				f.mu.Unlock()
 			}
 		})

@@ -43,8 +43,8 @@ type Settings struct {
 	Shown    bool                // its reports contain the data of a page
 	Endurance
 
-	// Links, if not nil, are the links to other gateways, by their addresses. Each call of Report may
-	// change them.
+	// Links, if not nil, are the links to other gateways, by their addresses. Each call
+	// of Report may change them.
 	Links map[string]link
 }
 
@@ -75,8 +75,8 @@ type Report struct {
 	Left  bool           // it no longer serves
 }
 
-// hears reports whether the gateway was connected to a member.
-func (r *Report) hears(name string) bool {
+// isConnectedTo reports whether the gateway was connected to a member.
+func (r *Report) isConnectedTo(name string) bool {
 	return slices.ContainsFunc(r.Members, func(m seen) bool {
 		return m.Name == name && (m.State == weir.Serving || m.State == weir.Joining)
 	})
@@ -112,8 +112,8 @@ const timeout = 100 * time.Millisecond
 // readyPath is the path at which a gateway reports whether it is ready for traffic.
 const readyPath = "/ready"
 
-// lookInterval is the pause between two reports of a gateway. The figures in them are at most
-// statsInterval older, because they cost a hundred times as much as the members.
+// lookInterval is the pause between two reports of a gateway. The figures in them are at
+// most statsInterval older, because they cost a hundred times as much as the members.
 const (
 	lookInterval  = 10 * time.Millisecond
 	statsInterval = 100 * time.Millisecond
@@ -179,11 +179,11 @@ func (g *Gateway) Start(s Settings, _ *int) (err error) {
 	}
 	node, book := g.service.Node, g.service.Book
 	g.view = &page.Node{Node: node, Book: book}
-	api, err := admin.Handler(node, book, admin.Options{Tokens: [][]byte{[]byte(s.Token)}, Page: sourceOf(g.view)})
+	api, err := admin.Handler(node, book, admin.Options{Tokens: [][]byte{[]byte(s.Token)}, Page: pageSource(g.view)})
 	if err != nil {
 		return err
 	}
-	answers, err := limited(s.Label, node, book)
+	answers, err := newLimitedHandler(s.Label, node, book)
 	if err != nil {
 		return err
 	}
@@ -210,9 +210,9 @@ func (g *Gateway) close() {
 	g.links.close()
 }
 
-// Report sets the links to other gateways, by their addresses. It returns the view of the gateway, which
-// does not change once the gateway leaves. It returns an error if a server failed, or if the gateway did
-// not leave in order.
+// Report sets the links to other gateways, by their addresses. It returns the view of the
+// gateway, which does not change once the gateway leaves. It returns an error if a server
+// failed, or if the gateway did not leave in order.
 func (g *Gateway) Report(links map[string]link, r *Report) (err error) {
 	g.links.set(links)
 	if g.leave.Err() == nil {
@@ -224,7 +224,7 @@ func (g *Gateway) Report(links map[string]link, r *Report) (err error) {
 		r.Left = true
 	default:
 	}
-	r.Still = g.late.Take()
+	r.Still = g.late.TakeStandStills()
 	return err
 }
 
@@ -252,7 +252,8 @@ func (g *Gateway) look() {
 	}
 }
 
-// Break ends all connections of the node, and returns their number. The connections of clients stay.
+// Break ends all connections of the node, and returns their number. The connections of
+// clients stay.
 func (g *Gateway) Break(_ int, cut *int) (err error) {
 	var ports []int
 	for _, addr := range []string{g.site.HTTP, g.site.Admin} {
@@ -266,9 +267,9 @@ func (g *Gateway) Break(_ int, cut *int) (err error) {
 	return err
 }
 
-// limited returns a handler behind the rules. In addition to the headers for clients, its
-// answers contain the information that the demo needs.
-func limited(gateway string, node *weir.Node, book *rules.Book) (http.Handler, error) {
+// newLimitedHandler returns a handler behind the rules. In addition to the headers for
+// clients, its answers contain the information that the demo needs.
+func newLimitedHandler(gateway string, node *weir.Node, book *rules.Book) (http.Handler, error) {
 	limits, err := httplimit.New(node, book, httplimit.Options{
 		User: httplimit.HeaderValue(userHeader), Tier: httplimit.HeaderValue(tierHeader), APIKey: httplimit.HeaderValue(apiKeyHeader),
 		OnDecision: func(r *http.Request, o *httplimit.Outcome) {
@@ -291,7 +292,7 @@ func limited(gateway string, node *weir.Node, book *rules.Book) (http.Handler, e
 		w.Header().Set(gatewayHeader, gateway)
 		from := time.Now().UnixNano()
 		tell := func(all []httplimit.Verdict) {
-			source := slices.MaxFunc(all, func(a, b httplimit.Verdict) int { return cmp.Compare(doubt(a), doubt(b)) }).Decision.Source.String()
+			source := slices.MaxFunc(all, func(a, b httplimit.Verdict) int { return cmp.Compare(uncertainty(a), uncertainty(b)) }).Decision.Source.String()
 			text, _ := json.Marshal(decided{source, all[0].Limiter.Owner(all[0].Key).Name, from, time.Now().UnixNano()})
 			w.Header().Set(decidedHeader, string(text))
 		}
@@ -299,8 +300,8 @@ func limited(gateway string, node *weir.Node, book *rules.Book) (http.Handler, e
 	}), nil
 }
 
-// doubt returns a higher number for a decision that is less certain.
-func doubt(v httplimit.Verdict) int {
+// uncertainty returns a higher number for a decision that is less certain.
+func uncertainty(v httplimit.Verdict) int {
 	return slices.Index([]place{stoodIn, budget}, placeOf(v.Decision.Source.String()))
 }
 

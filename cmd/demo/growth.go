@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// Figures are the resources that a process holds while there is no traffic. -1 means that the system
-// does not report the figure.
+// Figures are the resources that a process holds while there is no traffic. -1 means that
+// the system does not report the figure.
 type Figures struct {
 	RSS        int64 // bytes of the machine's memory
 	Heap       int64 // bytes of the Go heap that are in use
@@ -20,8 +20,8 @@ type Figures struct {
 	Keys       int64 // counts that the node holds
 }
 
-// Measure returns the figures of the process. It collects garbage and returns free memory to the system
-// first, so that the figures count only memory that is in use.
+// Measure returns the figures of the process. It collects garbage and returns free memory
+// to the system first, so that the figures count only memory that is in use.
 func (g *Gateway) Measure(_ int, f *Figures) error {
 	runtime.GC()         // runs finalizers
 	debug.FreeOSMemory() // runs the collector again, and returns free memory
@@ -33,7 +33,8 @@ func (g *Gateway) Measure(_ int, f *Figures) error {
 	return nil
 }
 
-// tolerance is how much higher a figure may be late than early: a part of it, and a constant.
+// tolerance is how much higher a figure may be late than early: a part of it, and a
+// constant.
 type tolerance struct {
 	name string
 	unit int64 // of the printed value
@@ -45,8 +46,8 @@ type tolerance struct {
 
 const mib = 1 << 20
 
-// tolerances are far below a leak: a goroutine or a descriptor for each fault, check or connection
-// is hundreds in ten minutes, and 1 KiB for each check is 20 MiB a minute.
+// tolerances are far below a leak: a goroutine or a descriptor for each fault, check or
+// connection is hundreds in ten minutes, and 1 KiB for each check is 20 MiB a minute.
 var tolerances = []tolerance{
 	{"RSS", mib, func(f *Figures) int64 { return f.RSS }, 0.20, 8 * mib, "MiB: the allocator keeps memory"},
 	{"heap", mib, func(f *Figures) int64 { return f.Heap }, 0.10, 2 * mib, "MiB: keys of long limits, and tables that double"},
@@ -58,8 +59,9 @@ var tolerances = []tolerance{
 // fewest is how many times the figures must have been taken.
 const fewest = 4
 
-// growth adds a claim for each figure of a gateway that must not grow. A claim compares the medians of
-// the first third and the last third of the values, because a single value may be an outlier.
+// growth adds a claim for each figure of a gateway that must not grow. A claim compares
+// the medians of the first third and the last third of the values, because a single value
+// may be an outlier.
 func (f *findings) growth(gateway int, series []Figures) {
 	if len(series) < fewest {
 		f.broken = append(f.broken, fmt.Sprintf("the figures of gateway %d were taken %d times: at least %d are needed, so let it run longer", gateway+1, len(series), fewest))

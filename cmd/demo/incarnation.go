@@ -51,7 +51,7 @@ type incarnation struct {
 	series    []Figures
 }
 
-func (inc *incarnation) is(conditions ...condition) bool {
+func (inc *incarnation) hasCondition(conditions ...condition) bool {
 	return inc != nil && slices.Contains(conditions, inc.condition)
 }
 

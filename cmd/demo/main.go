@@ -42,11 +42,11 @@ func init() {
 }
 
 func main() {
-	os.Exit(entry(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(runCommand(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// entry runs the demo, or one of its gateways, and returns the exit status.
-func entry(args []string, out *os.File, complain io.Writer) int {
+// runCommand runs the demo, or one of its gateways, and returns the exit status.
+func runCommand(args []string, out *os.File, complain io.Writer) int {
 	if os.Getenv(gatewayEnv) != "" {
 		return runGateway()
 	}
@@ -95,11 +95,11 @@ const (
 	reprint = 4 * time.Second
 )
 
-// play plays a run, prints its verdict, and returns the exit status. The function run returns the
-// time at which the traffic ended, in Unix nanoseconds.
+// play plays a run, prints its verdict, and returns the exit status. The function run
+// returns the time at which the traffic ended, in Unix nanoseconds.
 func play(ctx context.Context, m *monitor, s *screen, run func(context.Context, *screen) (over int64, err error), judge func(over int64) *findings) int {
 	now := time.Now()
-	m.from(now)
+	m.setBegin(now)
 	if !s.terminal {
 		v := m.view(now)
 		for _, text := range append([]string{"weir  " + v.title}, v.legend...) {

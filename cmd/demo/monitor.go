@@ -48,7 +48,7 @@ func (m *monitor) introduction() (texts []string) {
 		texts = append(texts, fmt.Sprintf("gateway %s is process %d at %s/", m.name(i), inc.process.PID(), inc.url()))
 	}
 	asks := userHeader + ": alice' %s/v1/search"
-	if len(m.regions) > 0 || m.soaks() {
+	if len(m.regions) > 0 || m.isSoak() {
 		asks = clientHeader + ": you' %s/"
 	}
 	first := m.current[0]
@@ -71,7 +71,7 @@ func (m *monitor) act(ctx context.Context, now time.Time) (over bool, err error)
 	if now.Sub(m.begun) < next.after {
 		return false, nil
 	}
-	if may, err := m.may(next, now); !may || err != nil {
+	if may, err := m.canHappen(next, now); !may || err != nil {
 		return false, err
 	}
 	if len(m.coming) == 0 {
@@ -123,9 +123,9 @@ func (m *monitor) view(now time.Time) *view {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	over := min(time.Second, v.elapsed)
-	answers := m.tally.since(now.Add(-over).UnixNano())
+	answers := m.tally.answersSince(now.Add(-over).UnixNano())
 	switch {
-	case m.soaks():
+	case m.isSoak():
 		v.title, v.duration, v.next = fmt.Sprintf("a soak of %d gateways under %d requests a second", m.nodes, m.options.rate), m.options.soak, "then stops of all, and the verdict"
 	case len(m.regions) > 0:
 		v.title = fmt.Sprintf("%d regions of %d gateways, %v from each other each way: each of %d customers gets %d in %v over all of them together",
@@ -171,7 +171,7 @@ func (r row) cells() (cells []line) {
 			colour = bold
 		case c.title == "state":
 			colour = conditions[r.inc.condition].colour
-		case !r.inc.is(up, leaving) && c.title != "process":
+		case !r.inc.hasCondition(up, leaving) && c.title != "process":
 			text, colour = unknown, dim
 		case (c.title == "stand-in" || c.title == "share") && text != "0%": // an owner is not reached
 			colour = yellow
@@ -193,7 +193,7 @@ func percent(n, all int) string {
 // place has several members until a dead member is removed from the roster. The caller
 // must hold m.mu.
 func (m *monitor) sights(inc *incarnation) line {
-	if !inc.is(joining, up, leaving) {
+	if !inc.hasCondition(joining, up, leaving) {
 		return line{}.add(dim, unknown)
 	}
 	l := line{}
@@ -218,7 +218,7 @@ func (m *monitor) sights(inc *incarnation) line {
 // demand returns a line for each region, with a bar of the units that it granted of the
 // Global limit. The caller must hold m.mu.
 func (m *monitor) demand(answers []answer, over time.Duration, now time.Time) []line {
-	granted := m.tally.since(now.Add(-m.per).UnixNano())
+	granted := m.tally.answersSince(now.Add(-m.per).UnixNano())
 	all := []line{line{}.add(dim, "region           asks/s  granted of the Global limit in the last "+m.per.String())}
 	for region, name := range m.regions {
 		here := func(a *answer) bool { return a.path == "/" && m.region(a.to.gateway) == region }
@@ -262,7 +262,7 @@ func (m *monitor) busiest(answers []answer, over time.Duration, now time.Time) [
 	slices.Sort(order) // rows of similar frequency then keep their places
 	all := []line{line{}.add(dim, "busiest client   asks/s  admitted in the last "+m.per.String())}
 	for _, client := range order {
-		all = append(all, clientLine(clientName(client), perSecond(asks[client], over), m.tally.lately(client, now.UnixNano(), m.per), int(m.limit)))
+		all = append(all, clientLine(clientName(client), perSecond(asks[client], over), m.tally.recentAdmissions(client, now.UnixNano(), m.per), int(m.limit)))
 	}
 	return all
 }

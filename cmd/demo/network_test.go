@@ -41,7 +41,7 @@ func trip(t *testing.T, conn net.Conn, said string) time.Duration {
 	return time.Since(begun)
 }
 
-func TestAnotherRegionIsAsFarAwayAsPromised(t *testing.T) {
+func TestOtherRegionHasPromisedDelay(t *testing.T) {
 	t.Parallel()
 	n, addr := farAway(t)
 	conn := dial(t, n, addr)
@@ -50,7 +50,7 @@ func TestAnotherRegionIsAsFarAwayAsPromised(t *testing.T) {
 	}
 }
 
-func TestBytesArriveInTheirOrderWhateverTheyAreDelayed(t *testing.T) {
+func TestDelayedBytesArriveInOrder(t *testing.T) {
 	t.Parallel()
 	n, addr := farAway(t)
 	conn := dial(t, n, addr)
@@ -69,7 +69,7 @@ func TestBytesArriveInTheirOrderWhateverTheyAreDelayed(t *testing.T) {
 	require.Equal(t, sent, heard)
 }
 
-func TestClosingEndsAllThatIsUnderWay(t *testing.T) {
+func TestCloseEndsDataUnderWay(t *testing.T) {
 	t.Parallel()
 	n, addr := farAway(t)
 	conn := dial(t, n, addr)
@@ -131,7 +131,7 @@ func echo(t *testing.T, n *network) (addr string) {
 	return tcp.Addr().String()
 }
 
-func TestACutHoldsConnectionsAndLosesPacketsUntilItHeals(t *testing.T) {
+func TestCutHoldsConnectionsAndLosesPackets(t *testing.T) {
 	t.Parallel()
 	far := newNetwork(nil)
 	defer far.close()

@@ -7,15 +7,16 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// wasDown reports whether an incarnation was killed, frozen or gone at some moment of a span.
+// wasDown reports whether an incarnation was killed, frozen or gone at some moment of a
+// span.
 func (f *fleet) wasDown(inc *incarnation, s span) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return inc != nil && near(inc.down, s)
 }
 
-// named returns the incarnation with a member's name, or nil if there is none.
-func (f *fleet) named(member string) *incarnation {
+// incarnationOf returns the incarnation with a member's name, or nil if there is none.
+func (f *fleet) incarnationOf(member string) *incarnation {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if i := slices.IndexFunc(f.all, func(inc *incarnation) bool { return inc.report.Name == member }); i >= 0 {

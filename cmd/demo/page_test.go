@@ -34,7 +34,7 @@ func fleetOf(sides ...int) *fleet {
 
 func sidesOf(f *fleet) []int { return f.sides(f.speaker()) }
 
-func TestThePageHasTheLargestSideFirst(t *testing.T) {
+func TestPageHasLargestSideFirst(t *testing.T) {
 	require.Equal(t, []int{0, 0, 0, 0}, sidesOf(fleetOf(1, 1, 1)), "one side is none; the last place is of a gateway that comes and goes")
 	require.Equal(t, []int{2, 1, 1, 2, 1, 0}, sidesOf(fleetOf(1, 2, 2, 1, 2)))
 	f := fleetOf(1, 2, 2)
@@ -43,7 +43,7 @@ func TestThePageHasTheLargestSideFirst(t *testing.T) {
 	require.Equal(t, []int{1, 2, 0, 0}, sidesOf(f), "who is dead is on no side")
 }
 
-func TestThePageShowsMembersAndActions(t *testing.T) {
+func TestPageShowsMembersAndActions(t *testing.T) {
 	f := fleetOf(1, 2, 2)
 	f.current[2].condition = frozen
 	f.current[2].down = []span{lab.Between(1, never)}
@@ -61,7 +61,7 @@ func TestThePageShowsMembersAndActions(t *testing.T) {
 	require.ErrorContains(t, f.press(t.Context(), step{kind: kill, gateway: 2}), "kill gateway 3: it is done already")
 }
 
-func TestButtonsWaitForTheirTurnAndAreRefusedWhenThereAreTooMany(t *testing.T) {
+func TestButtonsQueueUpToABound(t *testing.T) {
 	p := &panorama{fleet: fleetOf(1, 1), presses: make(chan press, 1)}
 	require.ErrorContains(t, p.Act(t.Context(), "gateway-3", "kill"), `there is no gateway "gateway-3"`)
 	require.ErrorContains(t, p.Act(t.Context(), "gateway-1", "explode"), `there is no button "explode"`)
@@ -74,7 +74,7 @@ func TestButtonsWaitForTheirTurnAndAreRefusedWhenThereAreTooMany(t *testing.T) {
 	require.NoError(t, p.Act(t.Context(), "gateway-2", "speed up"))
 }
 
-func TestBothEndsAreToldOfALink(t *testing.T) {
+func TestBothEndsReceiveLink(t *testing.T) {
 	f := fleetOf(1, 1, 1)
 	f.away[1], f.slowed[1], f.slowed[2] = true, true, true
 	f.sites = f.sites[:3]
@@ -82,12 +82,12 @@ func TestBothEndsAreToldOfALink(t *testing.T) {
 	require.Equal(t, map[string]link{"gateway-1": {Cut: true, Delay: slowBy}, "gateway-3": {Cut: true, Delay: 2 * slowBy}}, f.links(1))
 }
 
-func TestServingRemembersABoundedNumberOfFaults(t *testing.T) {
+func TestServeKeepsBoundedNumberOfFaults(t *testing.T) {
 	f := fleetOf(1, 1)
 	for range 3 * maxKept {
 		f.happened = append(f.happened, happening{seenBy: 1})
 		f.say("kill", "again")
-		f.breaks("it ended")
+		f.recordBroken("it ended")
 		f.all = append(f.all, &incarnation{})
 	}
 	f.all = append(f.all, f.current[0])
@@ -98,15 +98,15 @@ func TestServingRemembersABoundedNumberOfFaults(t *testing.T) {
 	require.Equal(t, []*incarnation{f.current[0]}, f.all)
 }
 
-func TestWhatAClientWasGrantedIsForgottenAfterItsWindow(t *testing.T) {
+func TestGrantsAreForgottenAfterTheirWindow(t *testing.T) {
 	f, r := scene()
 	for at := range int64(10) {
 		r.add(answer{to: f.current[0], account: account{client: 3}, allowed: true, done: at * second / 4, check: lab.Between(0, at*second/4)})
 	}
 	r.add(answer{to: f.current[0], account: account{client: 3}, done: 9 * second / 4})
-	require.Equal(t, 4, r.lately(3, 9*second/4, time.Second))
-	require.Zero(t, r.lately(3, 10*second, time.Second))
-	require.Zero(t, r.lately(4, 9*second/4, time.Second))
+	require.Equal(t, 4, r.recentAdmissions(3, 9*second/4, time.Second))
+	require.Zero(t, r.recentAdmissions(3, 10*second, time.Second))
+	require.Zero(t, r.recentAdmissions(4, 9*second/4, time.Second))
 	r.forget(9 * second)
 	require.Empty(t, r.answers)
 	require.Equal(t, 3, clientOf(clientName(3)))

@@ -39,7 +39,8 @@ import (
 	"github.com/weir-go/weir/page"
 )
 
-// go test -tags browser ./cmd/demo -run Drawn -pictures "$PWD/docs" draws the pictures in docs.
+// go test -tags browser ./cmd/demo -run Drawn -pictures "$PWD/docs" draws the pictures in
+// docs.
 var pictures = flag.String("pictures", "", "a `directory` for pictures of the page while a gateway is cut off: page.png, page-dark.png and page-phone.png, and demo.png of the demo's end")
 
 // browser is a Chromium with one open page, its errors and its requests.
@@ -192,9 +193,9 @@ func servedDemo(t *testing.T) (d *demo, url string) {
 
 // instead names the tests of the page in the default run. Chromium takes more time than
 // all other tests here together.
-const instead = "the tests of package page, and TestThePageShowsMembersAndActions"
+const instead = "the tests of package page, and TestPageShowsMembersAndActions"
 
-func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
+func TestPageShowsAndHealsItsFaults(t *testing.T) {
 	testenv.SkipUnlessFull(t, instead)
 	t.Parallel()
 	b := openBrowser(t)
@@ -279,7 +280,7 @@ func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
 	b.shows("#headline", `^No figures since`)
 }
 
-func TestThePageShowsWhatIsHeldByKey(t *testing.T) {
+func TestPageShowsHeldUnitsByKey(t *testing.T) {
 	testenv.SkipUnlessFull(t, "TestANodeShowsMembersMissingOnesAndDecisionSources of package page")
 	t.Parallel()
 	b := openBrowser(t)
@@ -319,7 +320,7 @@ func TestThePageShowsWhatIsHeldByKey(t *testing.T) {
 	require.Empty(t, b.wrong, "its console is silent")
 }
 
-func TestThePageIsReadOnAPhoneInTheDarkAndAloud(t *testing.T) {
+func TestPageIsReadableOnPhoneDarkAndAloud(t *testing.T) {
 	testenv.SkipUnlessFull(t, instead)
 	t.Parallel()
 	b := openBrowser(t)
@@ -388,7 +389,7 @@ func portOf(b *browser, gateway int) string {
 	return port
 }
 
-func TestThePageIsDrawn(t *testing.T) {
+func TestPageIsDrawn(t *testing.T) {
 	if *pictures == "" {
 		t.Skip("without -pictures there is nowhere to draw it")
 	}
@@ -432,7 +433,7 @@ func (b *browser) draw(name string) {
 }
 
 // The picture contains the last output of the demo: the verdict and its table.
-func TestTheEndOfTheDemoIsDrawn(t *testing.T) {
+func TestEndOfDemoIsDrawn(t *testing.T) {
 	if *pictures == "" {
 		t.Skip("without -pictures there is nowhere to draw it")
 	}

@@ -34,9 +34,9 @@ type panorama struct {
 	presses chan press // for serve, which executes them; few at once
 }
 
-// sourceOf serves the source of a gateway's page in JSON, so that the page of the demo
+// pageSource serves the source of a gateway's page in JSON, so that the page of the demo
 // can read it as well.
-func sourceOf(s page.Source) http.Handler {
+func pageSource(s page.Source) http.Handler {
 	routes := http.NewServeMux()
 	answer := func(path string, of func(*http.Request) (any, error)) {
 		routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
@@ -87,13 +87,13 @@ func (p *panorama) Watch(ctx context.Context, limit, key string) (w page.Watched
 	err = p.ask(ctx, "watch", url.Values{"limit": {limit}, "key": {key}}, &w)
 	w.Owner = labelOf(w.Owner)
 	if client := clientOf(key); err == nil && limit == clientLimit && client >= 0 {
-		w.Counted = int64(p.tally.lately(client, time.Now().UnixNano(), p.fleet.per))
+		w.Counted = int64(p.tally.recentAdmissions(client, time.Now().UnixNano(), p.fleet.per))
 	}
 	return w, err
 }
 
-// tells reports whether the view of a gateway counts. The caller must hold f.mu.
-func tells(inc *incarnation) bool { return inc.is(up, joining) && inc.report.Page != nil }
+// hasView reports whether the view of a gateway counts. The caller must hold f.mu.
+func hasView(inc *incarnation) bool { return inc.hasCondition(up, joining) && inc.report.Page != nil }
 
 // speaker returns the gateway that is connected to the most gateways that are up, or nil
 // if no gateway is up. The caller must hold f.mu.
@@ -102,11 +102,11 @@ func (f *fleet) speaker() (first *incarnation) {
 	for _, inc := range f.current {
 		heard := 0
 		for _, other := range f.current {
-			if inc.is(up) && other.is(up) && inc.report.hears(other.report.Name) {
+			if inc.hasCondition(up) && other.hasCondition(up) && inc.report.isConnectedTo(other.report.Name) {
 				heard++
 			}
 		}
-		if tells(inc) && heard > most {
+		if hasView(inc) && heard > most {
 			first, most = inc, heard
 		}
 	}
@@ -119,8 +119,8 @@ func (f *fleet) speaker() (first *incarnation) {
 func (f *fleet) sides(speaker *incarnation) []int {
 	sides := make([]int, len(f.current))
 	for i, inc := range f.current {
-		if tells(inc) && inc.is(up) {
-			if sides[i] = 2; speaker.report.hears(inc.report.Name) {
+		if hasView(inc) && inc.hasCondition(up) {
+			if sides[i] = 2; speaker.report.isConnectedTo(inc.report.Name) {
 				sides[i] = 1
 			}
 		}
@@ -156,14 +156,14 @@ func (p *panorama) Snapshot() (s page.Snapshot) {
 			switch {
 			case sides[i] > 1:
 				m.State = "cut off"
-			case inc.is(up):
+			case inc.hasCondition(up):
 				m.Health = page.Serving
-			case inc.is(starting, joining, leaving):
+			case inc.hasCondition(starting, joining, leaving):
 				m.Health = page.Changing
 			}
 		}
 		s.Members = append(s.Members, m)
-		if !tells(inc) {
+		if !hasView(inc) {
 			continue
 		}
 		s.Counters = append(s.Counters, inc.report.Page.Counters...)
@@ -183,7 +183,7 @@ func (p *panorama) Snapshot() (s page.Snapshot) {
 // note returns additional information about a gateway. The caller must hold f.mu.
 func (f *fleet) note(gateway int) string {
 	var notes []string
-	if inc := f.current[gateway]; inc.process != nil && (inc.is(frozen) || tells(inc)) {
+	if inc := f.current[gateway]; inc.process != nil && (inc.hasCondition(frozen) || hasView(inc)) {
 		notes = append(notes, fmt.Sprintf("process %d", inc.process.PID()))
 	}
 	if f.away[gateway] {
@@ -207,8 +207,8 @@ type press struct {
 // actions returns the current buttons of a gateway. The caller must hold f.mu.
 func (f *fleet) actions(gateway int) []page.Action {
 	inc := f.current[gateway]
-	runs := inc.is(starting, joining, up)
-	done := map[kind]bool{kill: inc.is(killed, failed, gone), freeze: inc.is(frozen), slowDown: f.slowed[gateway], cut: f.away[gateway]}
+	runs := inc.hasCondition(starting, joining, up)
+	done := map[kind]bool{kill: inc.hasCondition(killed, failed, gone), freeze: inc.hasCondition(frozen), slowDown: f.slowed[gateway], cut: f.away[gateway]}
 	off := map[kind]bool{kill: !runs && !done[freeze], freeze: !runs || !lab.Signals}
 	all := make([]page.Action, len(buttons))
 	for i, b := range buttons {

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-func TestWhatTheDemosRulesLimit(t *testing.T) {
+func TestDemoRulesLimitEachRequest(t *testing.T) {
 	t.Parallel()
 	quietly := slog.New(slog.NewTextHandler(io.Discard, nil))
 	file := rulesFile{name: "rules.yaml", limit: 2, per: time.Minute}
@@ -29,7 +29,7 @@ func TestWhatTheDemosRulesLimit(t *testing.T) {
 	book, err := rules.Open(t.Context(), node, file.path, rules.BookOptions{Logger: quietly})
 	require.NoError(t, err)
 	defer book.Close()
-	h, err := limited("gateway-1", node, book)
+	h, err := newLimitedHandler("gateway-1", node, book)
 	require.NoError(t, err)
 	ask := func(path string, fields ...string) *http.Response {
 		r := httptest.NewRequest(http.MethodGet, path, nil)

@@ -25,7 +25,8 @@ const (
 	soakLimit = 20
 	// soakRate is the number of requests a second that few keys need to reach their limits.
 	soakRate = 1000
-	// soakSeenWithin bounds the time until all gateways are connected to each other after a fault.
+	// soakSeenWithin bounds the time until all gateways are connected to each other after
+	// a fault.
 	soakSeenWithin = time.Minute
 	// callTimeout bounds a call to a gateway that runs. The machine may be busy.
 	callTimeout = time.Minute
@@ -167,7 +168,8 @@ func (s *soak) strike(ctx context.Context, k kind) error {
 	return nil
 }
 
-// disturb plays a fault of a gateway and its end, and waits until all gateways are connected to each other.
+// disturb plays a fault of a gateway and its end, and waits until all gateways are
+// connected to each other.
 func (s *soak) disturb(ctx context.Context, k kind, gateway int, pause time.Duration) error {
 	err := s.do(ctx, step{kind: k, gateway: gateway})
 	lab.Sleep(ctx, pause)
@@ -175,7 +177,7 @@ func (s *soak) disturb(ctx context.Context, k kind, gateway int, pause time.Dura
 	case err != nil:
 		return err
 	case k == leave:
-		if err = s.await(ctx, s.settled); err == nil {
+		if err = s.await(ctx, s.isSettled); err == nil {
 			err = s.do(ctx, step{kind: start, gateway: gateway})
 		}
 	case k == kill:
@@ -187,11 +189,11 @@ func (s *soak) disturb(ctx context.Context, k kind, gateway int, pause time.Dura
 		return err
 	}
 	s.played[k]++
-	return s.await(ctx, s.settled)
+	return s.await(ctx, s.isSettled)
 }
 
-// playRound plays faults under traffic for the keys of the next round, judges the answers and drops
-// them, and takes the figures.
+// playRound plays faults under traffic for the keys of the next round, judges the answers
+// and drops them, and takes the figures.
 func (s *soak) playRound(ctx context.Context, faults func(context.Context) error) error {
 	s.round++
 	s.endTraffic = s.startTraffic(ctx)
@@ -260,14 +262,14 @@ func (s *soak) takeFigures(ctx context.Context) error {
 }
 
 const (
-	// mostSkew is the largest skew of a clock. It is much smaller than the Per of durable limits, so that
-	// no window ends when the clock steps.
+	// mostSkew is the largest skew of a clock. It is much smaller than the Per of durable
+	// limits, so that no window ends when the clock steps.
 	mostSkew     = time.Minute
 	usedUpWithin = 30 * time.Second
 )
 
-// stopAll stops all gateways amid traffic, and starts all with their snapshots and other clocks. Then
-// it waits until kept keys are used up.
+// stopAll stops all gateways amid traffic, and starts all with their snapshots and other
+// clocks. Then it waits until kept keys are used up.
 func (s *soak) stopAll(ctx context.Context, orderly bool) error {
 	lab.Sleep(ctx, beforeFault+time.Duration(s.random.Int64N(int64(beforeFault))))
 	s.Skew = time.Duration(s.random.Int64N(int64(2*mostSkew))) - mostSkew
@@ -287,7 +289,7 @@ func (s *soak) stopAll(ctx context.Context, orderly bool) error {
 			return err
 		}
 	}
-	if err := s.await(ctx, s.settled); err != nil {
+	if err := s.await(ctx, s.isSettled); err != nil {
 		return err
 	}
 	from := time.Now().UnixNano()
@@ -337,8 +339,9 @@ func (s *soak) endAll(ctx context.Context, orderly bool) error {
 	return errors.Join(errs...)
 }
 
-// savedUntil returns the time until which all admissions are in the snapshots of gateways that have
-// ended: the time at which the oldest of their last snapshots began. It is zero if there is none.
+// savedUntil returns the time until which all admissions are in the snapshots of gateways
+// that have ended: the time at which the oldest of their last snapshots began. It is zero
+// if there is none.
 func savedUntil(all []*incarnation, orderly bool) int64 {
 	saved := int64(math.MaxInt64)
 	for _, inc := range all {
@@ -352,7 +355,7 @@ func savedUntil(all []*incarnation, orderly bool) int64 {
 // usedUp returns the kept keys with a denial after a time.
 func (s *soak) usedUp(since int64) map[account]bool {
 	denied := make(map[account]bool)
-	for _, a := range s.tally.since(since) {
+	for _, a := range s.tally.answersSince(since) {
 		if a.path == keptPath && a.err == nil && !a.allowed {
 			denied[a.account] = true
 		}
@@ -381,7 +384,7 @@ func (s *soak) judgeStop(since int64, orderly bool) {
 
 // judgeCalm judges the answers since a time that no fault preceded.
 func (s *soak) judgeCalm(from int64) {
-	answers := s.tally.since(from - int64(s.per))
+	answers := s.tally.answersSince(from - int64(s.per))
 	var filled []int64
 	for _, denied := range answers {
 		if denied.path != steadyPaths[0] || denied.allowed || denied.err != nil || denied.check.From < from {

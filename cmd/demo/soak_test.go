@@ -127,7 +127,7 @@ func TestKilledGatewaysLackUnitsSinceTheOldestSnapshot(t *testing.T) {
 	require.Zero(t, savedUntil(all, false))
 }
 
-func TestStopIsJudgedByKeysThatAreUsedUp(t *testing.T) {
+func TestStopIsJudgedByUsedUpKeys(t *testing.T) {
 	for name, test := range map[string]struct {
 		lost    int64 // of the last key
 		at      place
@@ -169,7 +169,7 @@ func TestStopIsJudgedByKeysThatAreUsedUp(t *testing.T) {
 	}
 }
 
-func TestClientHasGotItsLimitBeforeADenial(t *testing.T) {
+func TestClientReceivesItsLimitBeforeDenial(t *testing.T) {
 	for admitted, broken := range map[int]bool{soakLimit: false, soakLimit / 2: true} {
 		s := soakScene()
 		s.tally.admits(soakLimit, own, "", 8*second)
@@ -184,7 +184,7 @@ func TestClientHasGotItsLimitBeforeADenial(t *testing.T) {
 	require.Contains(t, strings.Join(soakScene().judge(0).failures(), "\n"), "no client was denied while all was calm")
 }
 
-func TestEveryAccountOfASoakHasALimit(t *testing.T) {
+func TestEveryAccountOfSoakHasLimit(t *testing.T) {
 	s := soakScene()
 	limits := s.rules.limits()
 	for _, s.stops = range []bool{false, true} {
@@ -202,7 +202,7 @@ func TestEveryAccountOfASoakHasALimit(t *testing.T) {
 	require.Contains(t, string(s.rules.text(1, hourly)), "rate: 20, per")
 }
 
-func TestASoakDrawsASeedUnlessOneIsGiven(t *testing.T) {
+func TestSoakDrawsSeedUnlessGiven(t *testing.T) {
 	for args, want := range map[string]uint64{"-soak 1m -seed 7": 7, "": 1} {
 		o, err := parse(strings.Fields(args), io.Discard)
 		require.NoError(t, err)
@@ -214,7 +214,7 @@ func TestASoakDrawsASeedUnlessOneIsGiven(t *testing.T) {
 	require.Equal(t, 5, o.nodes)
 }
 
-func TestASoaksTableFitsATerminal(t *testing.T) {
+func TestSoakTableFitsTerminal(t *testing.T) {
 	s := soakScene()
 	text := strings.Join(drawn(s.view(time.Now()), 79, 60), "\n")
 	require.Contains(t, text, "a soak of 3 gateways under 1500 requests a second")

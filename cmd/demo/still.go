@@ -37,9 +37,9 @@ func (f *fleet) gatewaysStill(region int) (apart []span) {
 	return apart
 }
 
-// within returns the parts of these spans that lie in another span. The spans must be
+// partsWithin returns the parts of these spans that lie in another span. The spans must be
 // sorted and must not overlap.
-func within(in span, spans []span) (parts []span) {
+func partsWithin(in span, spans []span) (parts []span) {
 	for _, s := range spans {
 		if part := (lab.Between(max(s.From, in.From), min(s.To, in.To))); part.To > part.From {
 			parts = append(parts, part)
@@ -53,11 +53,11 @@ func within(in span, spans []span) (parts []span) {
 // case the owner answers late, and its units are refunded. A copy refunds the newest
 // units, whichever these are. still contains the times in which gateways stood still.
 func unsettled(check span, still []span) (span, bool) {
-	if len(within(check, still)) == 0 {
+	if len(partsWithin(check, still)) == 0 {
 		return span{}, false
 	}
 	until := untilHealed(check).To
-	for _, part := range within(lab.Between(check.From, never), still) {
+	for _, part := range partsWithin(lab.Between(check.From, never), still) {
 		if part.From > until {
 			break
 		}
@@ -66,12 +66,12 @@ func unsettled(check span, still []span) (span, bool) {
 	return lab.Between(check.From, until), true
 }
 
-// stood returns how long during a span the demo stood still, as measured by l, or
+// standStillTime returns how long during a span the demo stood still, as measured by l, or
 // gateways did. The spans of gateways must not overlap.
-func stood(l *lab.SchedulingDelay, s span, gateways []span) time.Duration {
-	still := func(s span) time.Duration { return l.Within(s.Span().From, s.Span().To) }
+func standStillTime(l *lab.SchedulingDelay, s span, gateways []span) time.Duration {
+	still := func(s span) time.Duration { return l.DelayWithin(s.Span().From, s.Span().To) }
 	sum := still(s)
-	for _, part := range within(s, gateways) {
+	for _, part := range partsWithin(s, gateways) {
 		sum += part.Length() - still(part) // time that is in both counts once
 	}
 	return sum
@@ -97,20 +97,21 @@ func (t *tally) slowest() (longest time.Duration) {
 	defer t.fleet.mu.Unlock()
 	longest = t.longest
 	for i := range t.answers {
-		if a := &t.answers[i]; !a.down && (a.err == nil || a.gaveUp()) {
+		if a := &t.answers[i]; !a.down && (a.err == nil || a.hasTimedOut()) {
 			longest = max(longest, t.waitAbove(a, a.waited(), longest))
 		}
 	}
 	return longest
 }
 
-// waitAbove returns the length of s, without the times in which the demo or the gateway of a
-// stood still, or zero if that is not above a bound. The caller must hold the fleet's mu.
+// waitAbove returns the length of s, without the times in which the demo or the gateway
+// of a stood still, or zero if that is not above a bound. The caller must hold the
+// fleet's mu.
 func (t *tally) waitAbove(a *answer, s span, bound time.Duration) time.Duration {
 	if s.Length() <= bound { // nearly all spans are this short, and a search for stand-stills costs more
 		return 0
 	}
-	if wait := s.Length() - stood(t.lateness, s, a.to.still); wait > bound {
+	if wait := s.Length() - standStillTime(t.lateness, s, a.to.still); wait > bound {
 		return wait
 	}
 	return 0

@@ -13,7 +13,8 @@ type event struct {
 	text string
 }
 
-// story is what has happened so far, of which it keeps maxKept events. Its methods are safe for concurrent use.
+// story is what has happened so far, of which it keeps maxKept events. Its methods are
+// safe for concurrent use.
 type story struct {
 	told *screen // prints each event when it happens; nil for no output
 
@@ -33,8 +34,8 @@ func (s *story) say(what, format string, args ...any) {
 	}
 }
 
-// from sets the time from which the times of events are measured.
-func (s *story) from(begun time.Time) {
+// setBegin sets the time from which the times of events are measured.
+func (s *story) setBegin(begun time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.begun = begun

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// picture is a monitor after seven seconds, of which the second gateway has been killed.
+// picture returns a monitor after seven seconds, whose second gateway was killed.
 func picture() (m *monitor, now time.Time) {
 	f, t := scene()
 	m = &monitor{fleet: f, tally: t, options: options{duration: 26 * time.Second}, coming: []step{{kind: start, gateway: 1, after: 10 * time.Second}}}
@@ -42,7 +42,7 @@ func drawn(v *view, width, height int) []string {
 	return rows
 }
 
-func TestTheTableFitsEveryTerminal(t *testing.T) {
+func TestTableFitsEveryTerminal(t *testing.T) {
 	t.Parallel()
 	v := newView()
 	for width := 45; width <= 200; width += 3 {
@@ -61,7 +61,7 @@ func newView() *view {
 	return m.view(now)
 }
 
-func TestANarrowTableKeepsWhatMatters(t *testing.T) {
+func TestNarrowTableKeepsImportantColumns(t *testing.T) {
 	for width, has := range map[int][]string{
 		120: {"process", "owns", "checks/s", "denied", "p50", "p99", "itself", "owner", "stand-in", "share", "lag", "sees"},
 		79:  {"state", "owns", "checks/s", "allowed", "p99", "stand-in", "share", "lag", "sees"},
@@ -95,7 +95,7 @@ func TestNothingIsCutAt80Columns(t *testing.T) {
 	}
 }
 
-// printed is findings as a screen of a width shows them.
+// printed returns findings as printed on a screen of a width.
 func printed(v *findings, width int) string {
 	var b strings.Builder
 	v.print(func(l line, hang int) {
@@ -106,7 +106,7 @@ func printed(v *findings, width int) string {
 	return b.String()
 }
 
-func TestAVerdictBeginsWithThreeSentences(t *testing.T) {
+func TestVerdictBeginsWithThreeSentences(t *testing.T) {
 	f, tally := scene()
 	tally.admits(16, own, "", second)
 	f.happens(kill, 10*second, 11*second)

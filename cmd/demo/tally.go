@@ -52,12 +52,12 @@ func (t *tally) add(a answer) {
 	switch {
 	case a.down:
 		t.cut++
-	case a.err != nil && !a.gaveUp():
+	case a.err != nil && !a.hasTimedOut():
 		t.errors++
 		if t.problem == nil {
 			t.problem = a.err
 		}
-	case a.gaveUp() || a.waited().Length() > t.bound:
+	case a.hasTimedOut() || a.waited().Length() > t.bound:
 		t.slow = append(t.slow, a)
 	}
 }
@@ -78,9 +78,9 @@ func (t *tally) standing() standing {
 	return s
 }
 
-// since returns the answers that arrived after a time. Answers are ordered by their ends,
-// except for the time that a worker waited for mu.
-func (t *tally) since(at int64) (all []answer) {
+// answersSince returns the answers that arrived after a time. Answers are ordered by
+// their ends, except for the time that a worker waited for mu.
+func (t *tally) answersSince(at int64) (all []answer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := len(t.answers) - 1; i >= 0 && t.answers[i].done > at-int64(time.Second); i-- {
@@ -91,9 +91,10 @@ func (t *tally) since(at int64) (all []answer) {
 	return all
 }
 
-// lately returns how many requests of a client were admitted within per before now.
-func (t *tally) lately(client int, now int64, per time.Duration) (held int) {
-	for _, a := range t.since(now - int64(per)) {
+// recentAdmissions returns how many requests of a client were admitted within per before
+// now.
+func (t *tally) recentAdmissions(client int, now int64, per time.Duration) (held int) {
+	for _, a := range t.answersSince(now - int64(per)) {
 		if a.allowed && a.client == client && a.check.To > now-int64(per) {
 			held++
 		}

@@ -55,15 +55,16 @@ type answer struct {
 // waited returns the interval from the request to the answer.
 func (a *answer) waited() span { return lab.Between(a.sent, a.done) }
 
-// gaveUp reports whether the client got no answer in time. Such a request stalled.
-func (a *answer) gaveUp() bool {
+// hasTimedOut reports whether the client got no answer in time. Such a request stalled.
+func (a *answer) hasTimedOut() bool {
 	var e net.Error
 	return errors.As(a.err, &e) && e.Timeout()
 }
 
-// startTraffic sends requests through the gateways until ctx is done or the caller calls end, which
-// returns when all have been answered. It sends no request that cannot be sent in time, because all
-// workers wait. m.draw returns for each worker a function that draws the account of a request.
+// startTraffic sends requests through the gateways until ctx is done or the caller calls
+// end, which returns when all have been answered. It sends no request that cannot be sent
+// in time, because all workers wait. m.draw returns for each worker a function that draws
+// the account of a request.
 func (m *monitor) startTraffic(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wait sync.WaitGroup

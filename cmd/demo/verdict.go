@@ -137,8 +137,8 @@ const (
 	enoughToJudge = 1000
 )
 
-// meanwhile returns the events of the run, in words.
-func (f *fleet) meanwhile() string {
+// describeEvents returns the events of the run, in words.
+func (f *fleet) describeEvents() string {
 	var happened []string
 	for _, h := range f.happened {
 		if what := kinds[h.kind].happened; what != "" && !slices.Contains(happened, what) {
@@ -174,7 +174,7 @@ func (m *monitor) assess(to *assessment) {
 		if a.err != nil || !elsewhereAt(a.at) {
 			continue
 		}
-		down := a.at == stoodIn && f.wasDown(f.named(a.owner), a.check)
+		down := a.at == stoodIn && f.wasDown(f.incarnationOf(a.owner), a.check)
 		excused, isExcused := unsettled(a.check, still)
 		if !down && !near(faults, a.check) && !isExcused {
 			to.late++
@@ -207,7 +207,7 @@ func (m *monitor) judge(over int64) *findings {
 	v := m.newFindings(9, fmt.Sprintf("The most that a client got in a window of %v, of what it is promised there at most:", f.per))
 	s := v.clients(m.tally, &a.seen)
 	v.sentences = []string{
-		fmt.Sprintf("%d gateways answered %s requests%s; %d failed and %d stalled.", f.nodes, number(s.requests), f.meanwhile(), s.errors, s.stalls),
+		fmt.Sprintf("%d gateways answered %s requests%s; %d failed and %d stalled.", f.nodes, number(s.requests), f.describeEvents(), s.errors, s.stalls),
 		fmt.Sprintf("In %s windows of %v in which all was well no client got more than %d, and its limit is %d.", number(found[healthy].Windows), f.per, found[healthy].Held, f.limit),
 	}
 	v.checks(&a)
@@ -221,14 +221,15 @@ func (m *monitor) judge(over int64) *findings {
 		v.window(g.String(), found[g], f.per, g.means(found[g].Most-f.limit-f.limit/16))
 	}
 	for i, inc := range f.current {
-		if inc.is(starting) {
+		if inc.hasCondition(starting) {
 			v.broken = append(v.broken, fmt.Sprintf("gateway %d did not start in time", i+1))
 		}
 	}
 	return v
 }
 
-// checks adds the claims about the duration of checks and about the nodes that decided them.
+// checks adds the claims about the duration of checks and about the nodes that decided
+// them.
 func (f *findings) checks(a *assessment) {
 	all, answered := &a.seen, a.seen.answered()
 	f.add(true, "p50", short(all.took.Quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(all.checks.Quantile(0.5)))

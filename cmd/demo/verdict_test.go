@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// scene is a fleet and a tally of which nothing runs.
+// scene returns a fleet and a tally without processes.
 func scene() (*fleet, *tally) {
 	f := newFleet(options{nodes: 3, limit: 16}, time.Second, nil)
 	for i := range f.nodes {
@@ -26,12 +26,12 @@ func scene() (*fleet, *tally) {
 	return f, newTally(f, stallBound, new(lab.SchedulingDelay))
 }
 
-// happens has a gateway's step begin and be seen at these moments.
+// happens records a step of a gateway that begins and is seen at these times.
 func (f *fleet) happens(k kind, from, seenBy int64) {
 	f.happened = append(f.happened, happening{step: step{kind: k, gateway: 1}, from: from, seenBy: seenBy})
 }
 
-// admits adds answers that admit one client at a moment.
+// admits adds answers that admit one client at a time.
 func (t *tally) admits(units int, by place, owner string, at int64) {
 	for range units {
 		t.add(answer{to: t.fleet.current[0], account: account{path: "/"}, sent: at, done: at + 2, check: lab.Between(at, at+1), at: by, owner: owner, allowed: true})
@@ -43,12 +43,12 @@ func (t *tally) denies(by place, owner string, at int64) {
 	t.add(answer{to: t.fleet.current[0], account: account{path: "/"}, sent: at, done: at + 2, check: lab.Between(at, at+1), at: by, owner: owner})
 }
 
-// roundTrips adds answers of owners that were asked over the network, which took so long.
+// roundTrips adds answers of owners over the network, with this duration.
 func (t *tally) roundTrips(took time.Duration) {
 	t.add(answer{to: t.fleet.current[0], account: account{path: "/"}, sent: 0, done: int64(took), check: lab.Between(0, int64(took)), at: asked})
 }
 
-// stoodStill has the machine stand still.
+// stoodStill records that the machine stood still.
 func (t *tally) stoodStill(s span) { t.lateness.Add(s.Span()) }
 
 const second = int64(time.Second)
@@ -56,7 +56,7 @@ const second = int64(time.Second)
 func TestVerdict(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(*fleet, *tally)
-		broken  string // none if empty
+		broken  string // empty if no promise is broken
 	}{
 		"a limit is a limit": {func(f *fleet, t *tally) { t.admits(16, own, "", second) }, ""},
 		"one more is broken": {func(f *fleet, t *tally) { t.admits(17, own, "", second) }, "a client got 17 in one of the windows of 1s in which all was well"},
@@ -251,7 +251,7 @@ func TestStepsAreMoreThanOneWindowApart(t *testing.T) {
 		per, before := window(d), time.Duration(0)
 		for _, s := range plan(3, d, rand.New(rand.NewPCG(uint64(d), 0))) {
 			if s.after == 0 {
-				continue // it goes on with a deploy
+				continue // it continues a deploy
 			}
 			require.Greater(t, s.after-before, per, "%v", d)
 			require.Greater(t, s.calm, per, "%v", d)
@@ -262,7 +262,7 @@ func TestStepsAreMoreThanOneWindowApart(t *testing.T) {
 	require.Equal(t, 2*time.Second, window(36*time.Second))
 }
 
-func TestThePlanRestartsAllAndSparesTheRest(t *testing.T) {
+func TestPlanRestartsAllGateways(t *testing.T) {
 	for seed := range uint64(100) {
 		victims := map[kind]int{}
 		happens := map[kind]int{}
@@ -277,26 +277,26 @@ func TestThePlanRestartsAllAndSparesTheRest(t *testing.T) {
 	}
 }
 
-func TestAStepWaitsUntilAllHaveSeenTheOneBefore(t *testing.T) {
+func TestStepWaitsUntilPreviousStepWasSeen(t *testing.T) {
 	f, _ := scene()
 	at := func(ns int64) time.Time { return time.Unix(0, ns) }
 	next := step{calm: time.Second}
 	may := func(now int64) bool {
-		ok, err := f.may(next, at(now))
+		ok, err := f.canHappen(next, at(now))
 		require.NoError(t, err)
 		return ok
 	}
 	require.True(t, may(0))
 	f.happens(kill, 10*second, never)
 	require.False(t, may(12*second))
-	_, err := f.may(next, at(10*second+int64(seenWithin)+1))
+	_, err := f.canHappen(next, at(10*second+int64(seenWithin)+1))
 	require.ErrorContains(t, err, "kill gateway 2: not all gateways had seen it")
 	f.happened[0].seenBy = 12 * second
 	require.False(t, may(12*second))
 	require.True(t, may(13*second))
 }
 
-func TestAStepIsSeenOnceAllHearTheRunningMembersAlone(t *testing.T) {
+func TestStepIsSeenOnceGatewaysAgreeOnMembers(t *testing.T) {
 	f, _ := scene()
 	f.happens(leave, second, never)
 	f.current[1].condition = leaving
@@ -306,21 +306,21 @@ func TestAStepIsSeenOnceAllHearTheRunningMembersAlone(t *testing.T) {
 	one, two, three := seen{"gateway-1-0", weir.Serving}, seen{"gateway-2-0", weir.Serving}, seen{"gateway-3-0", weir.Serving}
 	sees(0, one, three)
 	sees(2, one, three)
-	require.False(t, f.settled(), "it has not ended")
+	require.False(t, f.isSettled(), "it has not ended")
 	f.current[1].condition = gone
 	sees(2, one, two, three)
-	require.False(t, f.settled(), "it is seen yet")
+	require.False(t, f.isSettled(), "it is seen yet")
 	sees(2, one, three)
-	require.True(t, f.settled())
+	require.True(t, f.isSettled())
 	require.Equal(t, 2*second, f.happened[0].seenBy)
 
 	f.happens(start, 3*second, never)
 	f.place(1)
 	sees(2, one, three)
-	require.False(t, f.settled(), "the gateway starts")
+	require.False(t, f.isSettled(), "the gateway starts")
 }
 
-func TestAllHaveSeenAChangeOfRulesOnceTheyDecideByIt(t *testing.T) {
+func TestRulesAreSeenOnceAllDecideByThem(t *testing.T) {
 	f, _ := scene()
 	all := []seen{{"gateway-1-0", weir.Serving}, {"gateway-2-0", weir.Serving}, {"gateway-3-0", weir.Serving}}
 	f.happens(reload, second, never)
@@ -328,12 +328,12 @@ func TestAllHaveSeenAChangeOfRulesOnceTheyDecideByIt(t *testing.T) {
 	for of, version := range []uint64{2, 1, 2} {
 		f.record(f.current[of], Report{Name: label(of) + "-0", At: 2 * second, Members: all, Rules: version})
 	}
-	require.False(t, f.settled(), "one has old rules")
+	require.False(t, f.isSettled(), "one has old rules")
 	f.record(f.current[1], Report{Name: label(1) + "-0", At: 2 * second, Members: all, Rules: 2})
-	require.True(t, f.settled())
+	require.True(t, f.isSettled())
 }
 
-// The load balancer's view of readiness.
+// The view that a load balancer has of readiness.
 func TestOnlyReadyGatewaysGetTraffic(t *testing.T) {
 	f, _ := scene()
 	picks := func() bool { return f.pick(rand.New(rand.NewPCG(1, 1))) != nil }
@@ -344,23 +344,24 @@ func TestOnlyReadyGatewaysGetTraffic(t *testing.T) {
 		joining: {true, up},
 		up:      {true, up},
 		leaving: {false, leaving},
-		frozen:  {false, frozen}, // its last answer may come late
+		frozen:  {false, frozen}, // a late answer may have been sent before the freeze
 		killed:  {false, killed},
 	} {
 		f.current[0].condition = c
-		f.answered(f.current[0], true)
+		f.recordReadiness(f.current[0], true)
 		require.Equal(t, want.picked, picks(), "%v", c)
 		require.Equal(t, want.then, f.current[0].condition)
-		f.answered(f.current[0], false)
+		f.recordReadiness(f.current[0], false)
 		require.False(t, picks(), "%v", c)
 	}
 	f.current[0].condition = up
-	f.answered(f.current[0], false)
+	f.recordReadiness(f.current[0], false)
 	require.Equal(t, joining, f.current[0].condition, "a gateway that is not ready any more takes part in the ring anew")
 }
 
-// A fleet that never asks an owner would break no bound: its shares explain all.
-func TestARunThatShowsNoHealthProvesNothing(t *testing.T) {
+// A fleet that never asks an owner would break no bound, because its shares explain all
+// admissions.
+func TestRunWithoutHealthyWindowFails(t *testing.T) {
 	f, seen := scene()
 	judge := func() []string { return (&monitor{fleet: f, tally: seen}).judge(0).failures() }
 	seen.admits(16, own, "", second)

@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// eventually bounds the wait for an event on a machine that is busy. It is no promise.
+// eventually bounds the wait for an event on a busy machine. The bound is not a promise.
 const eventually = 2 * time.Minute
 
-// wait has a test wait until something is so.
+// wait waits until is returns true.
 func wait(t *testing.T, is func() bool, what ...any) {
 	t.Helper()
 	require.Eventually(t, is, eventually, 5*time.Millisecond, what...)

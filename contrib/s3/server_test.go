@@ -167,7 +167,7 @@ func real(t *testing.T) *server {
 			}
 			select {
 			case <-child.Ended():
-				t.Fatalf("%s: %s", path, child.How())
+				t.Fatalf("%s: %s", path, child.Outcome())
 			case <-ctx.Done():
 				t.Fatalf("%s does not listen", path)
 			default:

@@ -46,7 +46,7 @@ func Self(environment ...string) (*exec.Cmd, error) {
 }
 
 // StartCommand starts a command. Each line that the command prints is passed to line,
-// which must not keep the line. The child keeps the end of its standard error for How,
+// which must not keep the line. The child keeps the end of its standard error for Outcome,
 // unless cmd.Stderr is set.
 //
 // StartCommand must be called from a goroutine that is locked to a thread that lives as
@@ -98,9 +98,9 @@ func (c *Child) Kill() error { return c.Cmd.Process.Kill() }
 // for it, and all its lines were handed over.
 func (c *Child) Ended() <-chan struct{} { return c.ended }
 
-// Well reports whether the child ended with exit status 0. The caller must wait for Ended
-// first.
-func (c *Child) Well() bool { return c.err == nil }
+// Succeeded reports whether the child ended with exit status 0. The caller must wait for
+// Ended first.
+func (c *Child) Succeeded() bool { return c.err == nil }
 
 // ErrLate means that a child was killed because it did not end in time.
 var ErrLate = errors.New("lab: the process did not end in time")
@@ -112,8 +112,8 @@ func (c *Child) Stop(within time.Duration) error {
 	return c.Await(within)
 }
 
-// Await waits until the child has ended. If that takes longer than within, Await kills it and
-// returns ErrLate. The error is an *exec.ExitError if the child did not end well.
+// Await waits until the child has ended. If that takes longer than within, Await kills it
+// and returns ErrLate. The error is an *exec.ExitError if the child did not end well.
 func (c *Child) Await(within time.Duration) error {
 	patience := time.NewTimer(within)
 	defer patience.Stop()
@@ -127,9 +127,9 @@ func (c *Child) Await(within time.Duration) error {
 	}
 }
 
-// How describes the end of the child, with the end of its standard error. The caller must
-// wait for Ended first.
-func (c *Child) How() string {
+// Outcome describes the end of the child, with the end of its standard error. The caller
+// must wait for Ended first.
+func (c *Child) Outcome() string {
 	how := c.Cmd.ProcessState.String()
 	if words := strings.TrimSpace(c.last.String()); words != "" {
 		how += "; its last words:\n" + words

@@ -77,8 +77,8 @@ func TestServiceAnswersCallsUntilItEnds(t *testing.T) {
 	s := startChild(t)
 	require.NoError(t, s.Call("Echo.Exit", 0, new(int)))
 	require.NoError(t, s.End(eventually))
-	require.True(t, s.Well())
-	require.Contains(t, s.How(), "last words")
+	require.True(t, s.Succeeded())
+	require.Contains(t, s.Outcome(), "last words")
 	require.ErrorIs(t, s.Call("Echo.Say", "hello", new(string)), rpc.ErrShutdown)
 
 	s = startChild(t)
@@ -109,14 +109,14 @@ func TestChildThatEndsBadlyIsAnError(t *testing.T) {
 	var exit *exec.ExitError
 	require.ErrorAs(t, s.End(eventually), &exit)
 	require.Equal(t, 3, exit.ExitCode())
-	require.False(t, s.Well())
+	require.False(t, s.Succeeded())
 }
 
 func TestChildThatIsLateIsKilled(t *testing.T) {
 	c := startChild(t)
 	require.ErrorIs(t, c.Await(time.Millisecond), ErrLate, "nobody told it to end")
 	<-c.Ended()
-	require.Contains(t, c.How(), "killed")
+	require.Contains(t, c.Outcome(), "killed")
 }
 
 func TestThawedChildContinues(t *testing.T) {
@@ -139,5 +139,5 @@ func TestChildEndsOnSIGTERM(t *testing.T) {
 	c := startChild(t)
 	require.NoError(t, c.Leave())
 	require.Error(t, c.Await(eventually))
-	require.Contains(t, c.How(), "terminated")
+	require.Contains(t, c.Outcome(), "terminated")
 }

@@ -12,12 +12,12 @@ import (
 //
 // A sleep that ends late by more than the slack is a stand-still, from the planned end of
 // the sleep to the actual end. At most maxStandStills are kept; beyond that, the oldest
-// is dropped. Take drops all. Total and Worst include every sleep, even if its
-// stand-still was dropped. Within and WorstSince count only kept stand-stills, so they
+// is dropped. TakeStandStills drops all. Total and Worst include every sleep, even if its
+// stand-still was dropped. DelayWithin and WorstSince count only kept stand-stills, so they
 // return too little rather than too much: a stand-still that did not happen never excuses
 // a check.
 //
-// Total, Worst, WorstSince and Within count a sleep that is overdue at the time of the
+// Total, Worst, WorstSince and DelayWithin count a sleep that is overdue at the time of the
 // call, because the caller may wake before the measuring goroutine. All methods are safe
 // for concurrent use. The zero value has measured no sleep and is ready for Start.
 type SchedulingDelay struct {
@@ -40,8 +40,8 @@ type SchedulingDelay struct {
 	once    sync.Once
 }
 
-// maxStandStills bounds the memory of a SchedulingDelay to about 200 KB. A process that stands still
-// for 2 ms out of every 3 ms reaches this bound in 12 s.
+// maxStandStills bounds the memory of a SchedulingDelay to about 200 KB. A process that
+// stands still for 2 ms out of every 3 ms reaches this bound in 12 s.
 const maxStandStills = 4096
 
 // A Span is the time between two moments, both included. Moments without a monotonic
@@ -104,8 +104,8 @@ func (l *SchedulingDelay) excused() time.Time {
 	return l.due.Add(l.cpu() - l.taken)
 }
 
-// Take returns the kept stand-stills, in the order of time, and drops them.
-func (l *SchedulingDelay) Take() (standStills []Span) {
+// TakeStandStills returns the kept stand-stills, in the order of time, and drops them.
+func (l *SchedulingDelay) TakeStandStills() (standStills []Span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	standStills, l.kept = l.kept, nil
@@ -163,8 +163,8 @@ func (l *SchedulingDelay) WorstSince(from time.Time) (worst time.Duration) {
 	return worst
 }
 
-// Within returns how much of the time between two moments was part of a stand-still.
-func (l *SchedulingDelay) Within(from, to time.Time) (sum time.Duration) {
+// DelayWithin returns how much of the time between two moments was part of a stand-still.
+func (l *SchedulingDelay) DelayWithin(from, to time.Time) (sum time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range l.standStills {

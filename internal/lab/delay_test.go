@@ -48,7 +48,7 @@ func TestLatenessAnswersFromStandStills(t *testing.T) {
 		{320, 1000, 0},
 		{205, 110, 0}, // a span that ends before it begins
 	} {
-		require.Equal(t, test.within, l.Within(momentAt(test.from), momentAt(test.to)), "from %d to %d", test.from, test.to)
+		require.Equal(t, test.within, l.DelayWithin(momentAt(test.from), momentAt(test.to)), "from %d to %d", test.from, test.to)
 	}
 	for from, worst := range map[int]time.Duration{0: 50, 149: 50, 150: 20, 319: 20, 320: 0} {
 		require.Equal(t, worst*time.Millisecond, l.WorstSince(momentAt(from)), "since %d", from)
@@ -59,7 +59,7 @@ func TestLatenessComparesWithMomentsOfTheWallClock(t *testing.T) {
 	now := time.Now() // with a monotonic reading
 	l := newDelay(0, Span{now, now.Add(time.Second)})
 	wall := time.Unix(0, now.UnixNano())
-	require.Equal(t, time.Second/2, l.Within(wall.Add(time.Second/2), wall.Add(time.Minute)))
+	require.Equal(t, time.Second/2, l.DelayWithin(wall.Add(time.Second/2), wall.Add(time.Minute)))
 	require.Zero(t, l.WorstSince(wall.Add(time.Second)))
 }
 
@@ -76,13 +76,13 @@ func TestLatenessDropsOldestStandStillBeyondBound(t *testing.T) {
 func TestLatenessOfIdleProcessIsZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := new(SchedulingDelay)
-		require.Zero(t, l.Total()+l.Worst()+l.WorstSince(time.Time{})+l.Within(time.Time{}, time.Now()))
+		require.Zero(t, l.Total()+l.Worst()+l.WorstSince(time.Time{})+l.DelayWithin(time.Time{}, time.Now()))
 		l.Stop() // which does nothing
 		from := time.Now()
 		l.Start(time.Millisecond, 0)
 		require.Panics(t, func() { l.Start(time.Millisecond, 0) })
 		time.Sleep(100 * time.Millisecond)
-		require.Zero(t, l.Total()+l.Worst()+l.WorstSince(from)+l.Within(from, time.Now()))
+		require.Zero(t, l.Total()+l.Worst()+l.WorstSince(from)+l.DelayWithin(from, time.Now()))
 		l.Stop()
 		l.Stop()
 	})
@@ -109,7 +109,7 @@ func TestLatenessCountsOverdueSleepOnce(t *testing.T) {
 			require.Equal(t, late, l.Total())
 			require.Equal(t, late, l.Worst())
 			require.Equal(t, late, l.WorstSince(from))
-			require.Equal(t, late, l.Within(from, time.Now()))
+			require.Equal(t, late, l.DelayWithin(from, time.Now()))
 			require.Equal(t, late, l.WorstSince(time.Time{}))
 		}
 		seen(100 * time.Millisecond)
@@ -150,12 +150,12 @@ func TestIdleLatenessLeavesOutOwnWork(t *testing.T) {
 		}
 		const ms = time.Millisecond
 		wakes(20*ms, 0) // by the slack itself
-		require.Empty(t, l.Take())
+		require.Empty(t, l.TakeStandStills())
 		all := wakes(100*ms, 0)
 		rest := wakes(100*ms, 75*ms)
 		wakes(100*ms, 200*ms) // on two cores
-		require.Equal(t, []Span{all, rest}, l.Take())
-		require.Empty(t, l.Take(), "they were taken")
+		require.Equal(t, []Span{all, rest}, l.TakeStandStills())
+		require.Empty(t, l.TakeStandStills(), "they were taken")
 		require.Equal(t, 145*ms, l.Total())
 	})
 }

@@ -33,8 +33,8 @@ func (l *PipeListener) Accept() (net.Conn, error) {
 func (l *PipeListener) Close() error   { l.close(); return nil }
 func (l *PipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// Over returns a channel that is closed when l is closed.
-func (l *PipeListener) Over() <-chan struct{} { return l.over }
+// Closed returns a channel that is closed when l is closed.
+func (l *PipeListener) Closed() <-chan struct{} { return l.over }
 
 // Dial opens a connection. If wrap is not nil, the server receives the connection that
 // wrap returns.

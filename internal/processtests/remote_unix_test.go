@@ -258,7 +258,7 @@ func (r *remote) await(t *testing.T, call *rpc.Call) {
 	}
 	if call.Error != nil {
 		_ = r.Await(time.Minute)
-		t.Fatalf("a node in another process: %v: %s", call.Error, r.How())
+		t.Fatalf("a node in another process: %v: %s", call.Error, r.Outcome())
 	}
 }
 

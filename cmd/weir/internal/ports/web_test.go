@@ -275,7 +275,7 @@ func TestAPortThatEndsAnswersThoseThatHaveConnectedAndWaitsForNoSpareConnection(
 				begun := time.Now()
 				time.AfterFunc(c.after, func() { _, _ = io.WriteString(conn, c.later) })
 				closed := make(chan time.Time, 1)
-				go func() { <-l.Over(); closed <- time.Now() }()
+				go func() { <-l.Closed(); closed <- time.Now() }()
 				p.Rest(canceled(t))
 				require.NoError(t, p.Shutdown(t.Context(), server))
 				require.Equal(t, begun, <-closed, "nobody connects any more")

@@ -29,7 +29,7 @@ type cell struct {
 //   - SlidingLog: the time at which the newest entry expires.
 //   - The buckets: the time at which the level is zero.
 //
-// If no unit is left in a window or a log, ResetAfter is at most the time until one unit is
+// If no unit is left in a window or a log, ResetAfter is at most the time until a unit is
 // available again. For a denial, ResetAfter is never below RetryAfter.
 type Result struct {
 	Allowed    bool

@@ -24,7 +24,7 @@ type Change struct {
 //
 // hurry, which may be nil, is signalled when the uncollected units of one count reach a
 // sixteenth of its capacity, and at least 1 unit. The signal is dropped if the channel is not
-// ready, so the channel should have a buffer of one.
+// ready, so the channel should have a buffer for a single signal.
 //
 // self is the hash of the name of this member, and series identifies the current run of this
 // member: series must be higher than in all earlier calls of Track with this name, such as
@@ -173,7 +173,7 @@ func (s *Store) Touch(id ID) {
 	sh.mu.Unlock()
 }
 
-// Rest reports whether there are no changes to collect. If so, the next change sends one
+// Rest reports whether there are no changes to collect. If so, the next change sends a single
 // signal to wake, unless the channel is full. A change that Rest does not see is signalled,
 // so the caller need not collect before it waits. A store without Track has no changes.
 func (s *Store) Rest(wake chan<- struct{}) bool {
@@ -203,7 +203,7 @@ func (s *Store) note(sh *shard, c *slot, l *Limit, units int64) {
 }
 
 // tracker contains the data that Track adds to a store. Each shard has a bit, which is set
-// while one of the lists of the shard is not empty.
+// while a list of the shard is not empty.
 type tracker struct {
 	self             uint64 // the origin of the units that are spent on this node
 	hurry            chan<- struct{}

@@ -46,7 +46,7 @@ func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 // debit spends units even if there is no room for them. The number of used units is limited
 // to twice the capacity of the whole limit, so a debt is never larger than the capacity.
 // Units above that are dropped: the newest units, or the oldest units of a log. The result is
-// Allowed unless a debt remains. RetryAfter is then the time until one unit can be taken: the
+// Allowed unless a debt remains. RetryAfter is then the time until a unit can be taken: the
 // debited units are not asked for again, and can be more than the limit ever grants. counted
 // is the number of units spent.
 func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int64) {

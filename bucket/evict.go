@@ -13,18 +13,18 @@ package bucket
 // The lightest count of a sample can have a large weight if few counts have a small weight.
 // So while more than half of the lightest count is used, the sample grows. After that, trim
 // searches neighbouring shards for a count with fewer used units, and returns to this shard
-// if there is no such count. Each step is bounded, and no call waits for one shard while it
-// holds another.
+// if there is no such count. Each step is bounded, and no call waits for a shard while it
+// holds another shard.
 //
 // A recovered count is forgotten first, together with its uncollected units, since these have
 // recovered on all nodes. Units that were refunded since the count was collected weigh as if
 // they were used: other nodes count them until they have received the refund.
 //
-// With this weight alone, a client could use a monthly limit of one unit to create many keys,
-// and these would replace the keys that another limit denies. So if one limit judges at least
-// a quarter of the counts of a shard, counts of other limits with more than half of their
-// capacity used weigh shelter times as much. Counts of the limit with the most counts are
-// then forgotten first, until another limit has more counts.
+// With this weight alone, a client could use a monthly limit of a single unit to create many
+// keys, and these would replace the keys that another limit denies. So if one limit judges at
+// least a quarter of the counts of a shard, counts of other limits with more than half of
+// their capacity used weigh shelter times as much. Counts of the limit with the most counts
+// are then forgotten first, until another limit has more counts.
 
 const (
 	sample     = 8       // number of counts that are weighed
@@ -93,8 +93,8 @@ func (l *Limit) weight(c *cell, now, t, net int64) (weight, part float64) {
 	return weight * weight * left, part
 }
 
-// eviction is the result of one eviction: the removal of recovered counts, or of one count
-// that has not recovered.
+// eviction is the result of an eviction: the removal of recovered counts, or of a single
+// count that has not recovered.
 type eviction struct {
 	recovered int
 	forgot    bool
@@ -217,7 +217,7 @@ func (s *Store) evict(sh *shard, now int64, keep ID, must bool) bool {
 
 // trim evicts counts above the maximum of the store after id was inserted. This is necessary
 // if the shard of id had no other count, or no count with at most half of its capacity used.
-// trim locks one shard at a time, because two callers that wait for a shard while holding
+// trim never holds two shards, because two callers that wait for a shard while holding
 // another could wait for each other. First it evicts such counts from the neighbours. Then it
 // evicts any counts, starting with the shard of id.
 func (s *Store) trim(id ID, now int64) {
@@ -230,7 +230,7 @@ func (s *Store) trim(id ID, now int64) {
 	}
 }
 
-// trimShard is trim for one shard. The number wraps around.
+// trimShard is trim for a single shard. The number wraps around.
 func (s *Store) trimShard(number uint64, now int64, keep ID, must bool) {
 	sh := &s.shards[number%uint64(len(s.shards))]
 	sh.mu.Lock()

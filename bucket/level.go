@@ -5,7 +5,7 @@ import "math/bits"
 // TokenBucket and LeakyBucket keep a level of used units, which falls by Rate every Per until
 // it is zero. The level is stored as whole units and a remainder in 1/Per units. In every
 // nanosecond the level falls by exactly Rate of these 1/Per units. No step is rounded, so a
-// million small steps have the same result as one large step.
+// million small steps have the same result as a single large step.
 
 // advanceLevel returns the level at now.
 func (l *Limit) advanceLevel(c cell, now int64) (cell, uint64) {

@@ -18,7 +18,7 @@ type log struct {
 	edits uint64 // number of changes other than at the end; never the same in two logs of a shard
 }
 
-// maxEntry is the maximum length of one entry in bytes.
+// maxEntry is the maximum length of an entry in bytes.
 const maxEntry = 2 * binary.MaxVarintLen64
 
 func (g *log) advance(c cell, per uint64, now int64) (cell, uint64) {
@@ -149,7 +149,7 @@ func (g *log) reduce(c *cell, start, end int, delta, units, n uint64) uint64 {
 	return n
 }
 
-// replace replaces buf[start:end] with one entry.
+// replace replaces buf[start:end] with a single entry.
 func (g *log) replace(start, end int, delta, units uint64) {
 	tail := g.buf[end:]
 	g.buf = g.buf[:start]

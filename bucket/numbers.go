@@ -1,8 +1,8 @@
 package bucket
 
 // numbers contains the limits that judge the counts of a shard, and the origins of their
-// totals. A slot refers to both by one index. Index 0 refers to no entry. The zero value is
-// ready for use.
+// totals. A slot refers to both by a single index. Index 0 refers to no entry. The zero value
+// is ready for use.
 type numbers struct {
 	at []entry
 }

@@ -217,8 +217,8 @@ func (sh *shard) remove(i int, p *placement) {
 	sh.n--
 }
 
-// makeGap moves the elements from i up to, but not including, end by one index. The element
-// at end is overwritten. The table wraps around at its end.
+// makeGap moves each element from i up to, but not including, end to the next index. The
+// element at end is overwritten. The table wraps around at its end.
 func makeGap[T any](t []T, i, end int) {
 	if end < i {
 		copy(t[1:end+1], t[:end])
@@ -228,7 +228,7 @@ func makeGap[T any](t []T, i, end int) {
 	copy(t[i+1:end+1], t[i:end])
 }
 
-// closeGap moves the elements after i, up to and including last, back by one index. The
+// closeGap moves each element after i, up to and including last, to the previous index. The
 // element at i is overwritten.
 func closeGap[T any](t []T, i, last int) {
 	if last < i {

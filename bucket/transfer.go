@@ -2,7 +2,7 @@ package bucket
 
 import "math"
 
-// Count is the count of one ID in transit between stores. All times are ages, so only the
+// Count is the count of an ID in transit between stores. All times are ages, so only the
 // speed of the clocks matters. The window of a calendar keeps the name in its Limit. The zero
 // Count is empty.
 //
@@ -341,9 +341,9 @@ func (s *Store) Judge(id ID) (l Limit, held bool) {
 	return *sh.limitOf(&sh.slots[i]), true
 }
 
-// Scan appends the IDs in one piece of the store to ids, and returns the cursor of the next
-// piece. The first cursor is 0, and the scan ends when next is 0. A piece is a snapshot of
-// one shard that is not empty. A large store has 1,024 shards. IDs of recovered counts may be
+// Scan appends the IDs in a piece of the store to ids, and returns the cursor of the next
+// piece. The first cursor is 0, and the scan ends when next is 0. A piece is a snapshot of a
+// shard that is not empty. A large store has 1,024 shards. IDs of recovered counts may be
 // included. IDs that are inserted during the scan may be missing; with Track, they are
 // recorded as changes.
 func (s *Store) Scan(cursor uint64, ids []ID) (next uint64, _ []ID) {

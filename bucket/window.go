@@ -2,7 +2,7 @@ package bucket
 
 // A FixedWindow runs from the first ask of the key until just before start + Per. After that
 // the count is empty, unless a debit left more than Rate in it. In that case the following
-// window starts with the excess, which is at most one Rate.
+// window starts with the excess, which is at most Rate.
 
 func (l *Limit) advanceFixed(c cell, now int64) (cell, uint64) {
 	if l.isCalendar() {

@@ -28,14 +28,14 @@ const pointsPerMember = 512
 // shared without a lock. The bounds on load and on the number of search steps assume that
 // hashes are uniform over all 64 bits.
 //
-// Rings share pages (see ReplaceMembers), so no page is ever modified. A point has the slot of its
-// member, and not the index, which changes when another member joins.
+// Rings share pages (see ReplaceMembers), so a page is never modified. A point refers to its
+// member by a slot, because the index of a member changes when another member joins.
 //
 // All methods are safe for concurrent use.
 type Ring struct {
 	members []string
-	slots   []int32 // of each of members
-	index   []int32 // by slot: index in members, -1 if no member has the slot
+	slots   []int32 // the slot of each member in members
+	index   []int32 // by slot: the index in members, or -1 if no member has the slot
 	// pages hold the points. Each page holds the points of an equal part of all hashes, sorted by
 	// hash, then by the name of the member. A member owns the hashes after the previous point, up to
 	// and including the point of the member.
@@ -50,11 +50,11 @@ type point struct {
 	slot int32
 }
 
-// position is the place of a point: an index in pages, and in that page.
+// position identifies a point: the index of its page, and the index in this page.
 type position struct{ page, at int }
 
-// pagesOf returns the logarithm of the number of pages for so many members: a page has 8 to 16
-// points on average.
+// pagesOf returns the binary logarithm of the number of pages for the given number of
+// members. A page has 8 to 16 points on average.
 func pagesOf(members int) int { return bits.Len(uint(members*pointsPerMember)>>3) - 1 }
 
 // New builds the ring of the given members, in any order. Duplicate names are ignored. New
@@ -91,8 +91,9 @@ func New(members []string) *Ring {
 	return r
 }
 
-// ReplaceMembers returns the ring of these members, whose names must be sorted and distinct. It is the
-// ring that New returns. The time depends on the number of members that only one of the two rings has.
+// ReplaceMembers returns the ring of the given members, whose names must be sorted and
+// distinct. The result is equivalent to that of New. The time depends on the number of
+// members that join or leave.
 func (r *Ring) ReplaceMembers(members []string) *Ring {
 	gone, joined := difference(r.members, members), difference(members, r.members)
 	switch {
@@ -124,13 +125,13 @@ func (r *Ring) ReplaceMembers(members []string) *Ring {
 	return next
 }
 
-// fits reports whether the number of pages suits so many members.
+// fits reports whether the number of pages is suitable for the given number of members.
 func (r *Ring) fits(members int) bool {
 	most := 64 - int(r.shift)
 	return members > 0 && pagesOf(members) >= most-1 && pagesOf(members) <= most+1
 }
 
-// assignSlots gives each member the slot that it has in the ring before, and a free slot otherwise.
+// assignSlots assigns to each member its slot in the ring before, or a free slot.
 func (r *Ring) assignSlots(before *Ring) {
 	r.slots = make([]int32, len(r.members))
 	free := 0
@@ -164,7 +165,7 @@ func difference(a, b []string) (names []string) {
 	return names
 }
 
-// pointsOf returns the hashes of a member's points.
+// pointsOf returns the hashes of the points of a member.
 func pointsOf(name string) *[pointsPerMember]uint64 {
 	var points [pointsPerMember]uint64
 	var buf []byte
@@ -229,7 +230,7 @@ func (r *Ring) skip(p position) position {
 	}
 }
 
-// next returns the position after p, and previous the one before it.
+// nextPosition returns the position of the point after p.
 func (r *Ring) next(p position) position { return r.skip(position{p.page, p.at + 1}) }
 
 func (r *Ring) previous(p position) position {
@@ -253,7 +254,8 @@ func (r *Ring) Owner(hash uint64) int {
 	return int(r.index[r.point(r.search(hash)).slot])
 }
 
-// fewMembers is the maximum number of members for which Order compares each with all before it.
+// fewMembers is the maximum number of members for which Order compares each member with all
+// previous members.
 const fewMembers = 16
 
 // Order appends to dst the indexes of members in ring order from hash: the owner first, then
@@ -298,11 +300,12 @@ func (r *Ring) orderMany(dst []int, hash uint64, want int) []int {
 }
 
 // Arcs calls visit for each arc between two points. An arc is the hashes from first to last,
-// inclusive, and Order returns the same members for all of them. owner is the index in Members of the
-// first of these. The arcs cover all hashes, in ascending order. If the ring has no members, visit is not called.
+// inclusive, and Order returns the same members for all of them. owner is the index in
+// Members of the first of these members. The arcs cover all hashes, in ascending order. If
+// the ring has no members, visit is not called.
 func (r *Ring) Arcs(visit func(first, last uint64, owner int)) { r.ArcsIn(0, math.MaxUint64, visit) }
 
-// ArcsIn calls visit as Arcs does, for the hashes from first to last only.
+// ArcsIn is like Arcs, but only for the hashes from first to last.
 func (r *Ring) ArcsIn(first, last uint64, visit func(first, last uint64, owner int)) {
 	if len(r.pages) == 0 {
 		return
@@ -335,9 +338,9 @@ func (r *Ring) ArcsOf(member string, visit func(first, last uint64)) {
 	}
 }
 
-// ArcsWith calls visit for the hashes that a new member would own or be a successor of: if the member
-// joined the ring, Order would return it among the first n. The arcs may overlap, and come in any order.
-// The member must not be in the ring.
+// ArcsWith calls visit for the hashes of which a new member would be the owner or a
+// successor: after the member has joined, Order returns the member among the first n. The
+// arcs may overlap, and come in any order. The member must not be in the ring.
 func (r *Ring) ArcsWith(member string, n int, visit func(first, last uint64)) {
 	if len(r.members) < n {
 		visit(0, math.MaxUint64)
@@ -360,8 +363,8 @@ func (r *Ring) ArcsWith(member string, n int, visit func(first, last uint64)) {
 	}
 }
 
-// visitAfter calls visit with the hashes after a point, up to and including last. If the two are equal,
-// there are none.
+// visitAfter calls visit with the hashes after a point, up to and including last. If both are
+// equal, visit is not called.
 func visitAfter(point, last uint64, visit func(first, last uint64)) {
 	switch {
 	case point < last:

@@ -231,8 +231,8 @@ func contains(arcs []arc, hash uint64) bool {
 	return slices.ContainsFunc(arcs, func(a arc) bool { return a.first <= hash && hash <= a.last })
 }
 
-// A member that joins and a member that leaves change the ring into the one that all other nodes have,
-// and the ring before stays as it was.
+// After a member joins and another member leaves, the ring must equal the ring of all other
+// nodes. The previous ring must not change.
 func TestReplacedMembersMakeTheSameRing(t *testing.T) {
 	named := func(r *Ring) (points []simplePoint) {
 		for _, p := range slices.Concat(r.pages...) {
@@ -310,7 +310,7 @@ func TestArcsInARangeEndWithIt(t *testing.T) {
 	})
 }
 
-// BenchmarkThousandMembers measures the ring of 1,000 members, and one more.
+// BenchmarkThousandMembers measures a ring of 1,000 members.
 func BenchmarkThousandMembers(b *testing.B) {
 	members := memberNames(1001)
 	slices.Sort(members)

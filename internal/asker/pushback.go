@@ -60,7 +60,7 @@ type pushbackSet struct {
 	_       [16]byte
 }
 
-// pushback is one denial. An ID has several denials if asks for fewer units were denied after
+// pushback is a denial. An ID has several denials if asks for fewer units were denied after
 // an ask for more units, or if its limit has several numbers.
 type pushback struct {
 	id               bucket.ID

@@ -101,8 +101,8 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 	o.queues.contenders.Add(int64(s.Len() - before))
 }
 
-// unitsAhead returns the number of units that wait for the count of an ask. A take that does not wait is denied until
-// they are served.
+// unitsAhead returns the number of units that wait for the count of an ask. A take that does
+// not wait is denied until they are served.
 func (o *Owner) unitsAhead(a *wire.Ask, l *bucket.Limit, now int64) int64 {
 	if l.Algorithm != bucket.LeakyBucket {
 		return 0

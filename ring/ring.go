@@ -231,9 +231,9 @@ func (r *Ring) skip(p position) position {
 }
 
 // nextPosition returns the position of the point after p.
-func (r *Ring) next(p position) position { return r.skip(position{p.page, p.at + 1}) }
+func (r *Ring) nextPosition(p position) position { return r.skip(position{p.page, p.at + 1}) }
 
-func (r *Ring) previous(p position) position {
+func (r *Ring) previousPosition(p position) position {
 	for p.at == 0 {
 		if p.page == 0 {
 			p.page = len(r.pages)
@@ -272,7 +272,7 @@ func (r *Ring) Order(dst []int, hash uint64, max int) []int {
 		return r.orderMany(dst, hash, want)
 	}
 	begin := len(dst)
-	for at := r.search(hash); ; at = r.next(at) {
+	for at := r.search(hash); ; at = r.nextPosition(at) {
 		if m := int(r.index[r.point(at).slot]); !slices.Contains(dst[begin:], m) {
 			if dst = append(dst, m); len(dst) == begin+want {
 				return dst
@@ -287,7 +287,7 @@ func (r *Ring) orderMany(dst []int, hash uint64, want int) []int {
 	if need := (len(r.members) + 63) / 64; need > len(seen) {
 		seen = make([]uint64, need)
 	}
-	for at := r.search(hash); ; at = r.next(at) {
+	for at := r.search(hash); ; at = r.nextPosition(at) {
 		m := r.index[r.point(at).slot]
 		if bit := uint64(1) << (m % 64); seen[m/64]&bit == 0 {
 			seen[m/64] |= bit
@@ -311,7 +311,7 @@ func (r *Ring) ArcsIn(first, last uint64, visit func(first, last uint64, owner i
 		return
 	}
 	begin := first
-	for at := r.search(first); ; at = r.next(at) {
+	for at := r.search(first); ; at = r.nextPosition(at) {
 		p := r.point(at)
 		if first > begin && p.hash == first-1 {
 			continue // the points after the first with the same hash own no hashes
@@ -333,7 +333,7 @@ func (r *Ring) ArcsOf(member string, visit func(first, last uint64)) {
 	for _, hash := range pointsOf(member) {
 		at := r.search(hash)
 		if p := r.point(at); r.nameOf(p) == member {
-			visitAfter(r.point(r.previous(at)).hash, hash, visit)
+			visitAfter(r.point(r.previousPosition(at)).hash, hash, visit)
 		}
 	}
 }
@@ -354,7 +354,7 @@ func (r *Ring) ArcsWith(member string, n int, visit func(first, last uint64)) {
 		page := int(hash >> r.shift)
 		at := position{page, r.place(r.pages[page], hash, member)}
 		for before = before[:0]; len(before) < n; {
-			at = r.previous(at)
+			at = r.previousPosition(at)
 			if slot := r.point(at).slot; !slices.Contains(before, slot) {
 				before = append(before, slot)
 			}

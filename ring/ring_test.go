@@ -233,7 +233,7 @@ func contains(arcs []arc, hash uint64) bool {
 
 // After a member joins and another member leaves, the ring must equal the ring of all other
 // nodes. The previous ring must not change.
-func TestReplacedMembersMakeTheSameRing(t *testing.T) {
+func TestReplaceMembersEqualsNew(t *testing.T) {
 	named := func(r *Ring) (points []simplePoint) {
 		for _, p := range slices.Concat(r.pages...) {
 			points = append(points, simplePoint{p.hash, r.nameOf(p)})
@@ -264,7 +264,7 @@ func TestReplacedMembersMakeTheSameRing(t *testing.T) {
 	})
 }
 
-func TestArcsOfAMemberAreThoseThatItOwns(t *testing.T) {
+func TestArcsOfCoverOwnedHashes(t *testing.T) {
 	r := New(memberNames(7))
 	for i, name := range r.Members() {
 		var owned []arc
@@ -277,7 +277,7 @@ func TestArcsOfAMemberAreThoseThatItOwns(t *testing.T) {
 	r.ArcsOf("no member", func(_, _ uint64) { t.Fatal("no member, no arcs") })
 }
 
-func TestArcsWithANewMemberAreItsFirstPlaces(t *testing.T) {
+func TestArcsWithCoverFirstPlacesOfNewMember(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 7} {
 		r, name := New(memberNames(n)), "joiner"
 		with := New(append(memberNames(n), name))
@@ -294,7 +294,7 @@ func TestArcsWithANewMemberAreItsFirstPlaces(t *testing.T) {
 	}
 }
 
-func TestArcsInARangeEndWithIt(t *testing.T) {
+func TestArcsInStayWithinRange(t *testing.T) {
 	r := New(memberNames(3))
 	rapid.Check(t, func(t *rapid.T) {
 		p := rapid.SampledFrom(slices.Concat(r.pages...)).Draw(t, "point")

@@ -163,7 +163,7 @@ func (s *Stream) Meet(members []Member) {
 		met = append(met, o)
 	}
 	for _, o := range s.outbounds {
-		if slices.ContainsFunc(met, func(m *outbound) bool { return m.to == o.to }) {
+		if _, stays := slices.BinarySearchFunc(met, o.to, (*outbound).compare); stays {
 			continue
 		}
 		// The member that was to have it has left, and no other may know it.
@@ -540,12 +540,14 @@ func (s *Stream) Transferring() bool {
 func (s *Stream) tick(now int64) { s.clock = max(s.clock+1, now) }
 
 func (s *Stream) outbound(to Member) *outbound {
-	i, ok := slices.BinarySearchFunc(s.outbounds, to, func(o *outbound, m Member) int { return cmp.Compare(o.to, m) })
+	i, ok := slices.BinarySearchFunc(s.outbounds, to, (*outbound).compare)
 	if !ok {
 		return nil
 	}
 	return s.outbounds[i]
 }
+
+func (o *outbound) compare(to Member) int { return cmp.Compare(o.to, to) }
 
 func (s *Stream) ready() (members []Member) {
 	for _, o := range s.outbounds {

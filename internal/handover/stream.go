@@ -232,13 +232,17 @@ func (h *Handover) meet(v *view.View) {
 		others = slices.Delete(others, v.Self, v.Self+1)
 	}
 	h.stream.Meet(others)
+	isGone := func(m countsync.Member) bool {
+		i, known := v.Named[m]
+		return !known || i == v.Self
+	}
 	h.swap.Lock()
-	maps.DeleteFunc(h.leavers, func(m countsync.Member, _ bool) bool { return !slices.Contains(others, m) })
+	maps.DeleteFunc(h.leavers, func(m countsync.Member, _ bool) bool { return isGone(m) })
 	h.swap.Unlock()
 	h.feeding.Lock()
 	defer h.feeding.Unlock()
 	for m, f := range h.feeders {
-		if !slices.Contains(others, m) {
+		if isGone(m) {
 			f.stop()
 			delete(h.feeders, m)
 		}

@@ -1,0 +1,48 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/cluster/detect"
+)
+
+// BenchmarkRosterOfThousandMembers measures the work after a change of the roster or of connections, and the
+// statistics. No check waits for either.
+func BenchmarkRosterOfThousandMembers(b *testing.B) {
+	dial := func(context.Context, string) (net.Conn, error) { return nil, net.ErrClosed }
+	p := newPeers(peersConfig{Self: hello{Name: "self", Addr: "self"}, Dial: dial}, &testHandler{})
+	b.Cleanup(p.close)
+	r, now := detect.NewRoster(detect.Record{Name: "self", Addr: "self"}, time.Minute), time.Now()
+	for i := range 999 {
+		name := fmt.Sprintf("node-%03d-0123456789abcdef", i)
+		r.RecordAlive(detect.Record{Name: name, Addr: name + ":7946", Announced: detect.Serving}, "10.0.0.1:7946", now.Add(time.Duration(i)*time.Second))
+	}
+	refresh := func() {
+		entries := r.Members()
+		others := make([]Member, 0, len(entries))
+		for _, e := range entries {
+			if e.Name != "self" {
+				others = append(others, memberOf(e.Record))
+			}
+		}
+		p.set(others)
+		NewView("self", now, entries, p.connections, p.peer)
+	}
+	refresh()
+	b.Run("view", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			refresh()
+		}
+	})
+	b.Run("stats", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			p.stats()
+		}
+	})
+}

@@ -18,8 +18,8 @@ func isBucket(l *weir.Limit) bool {
 // situation counts the events in a window, or shortly before it.
 type situation struct {
 	c        int // changes of connectivity
-	kills    int // crashes of members whose counts another member also has
-	bare     int // crashes of other members
+	kills    int // crashes of members that leave a copy of their counts
+	bare     int // crashes of members that may leave no copy
 	moves    int // starts, and leaves in order
 	timeouts int // spells in which checks time out although the member with authority lives
 	steps    float64

@@ -22,8 +22,8 @@ const (
 )
 
 // Colours that colour-blind readers can distinguish (Okabe and Ito). The white background
-// is painted, so that the chart looks the same on a dark page. In print, the dashes
-// distinguish the curves.
+// is painted, so that the chart looks the same on a dark page. In a print without
+// colours, the curves differ by their dashes.
 const (
 	ink, faint, shade, verdict = "#222222", "#888888", "#EEE6D8", "#D55E00"
 	firstSide, laterSides      = "#0072B2", "#009E73 #CC79A7 #E69F00"
@@ -51,11 +51,11 @@ func (p *picture) y(units float64) float64 {
 	return chartBottom - units/p.top*(chartBottom-chartTop)
 }
 
-func (p *picture) text(x, y float64, more, format string, args ...any) {
+func (p *picture) writeText(x, y float64, more, format string, args ...any) {
 	fmt.Fprintf(p, "<text x=\"%.1f\" y=\"%.1f\" %s>%s</text>\n", x, y, more, html.EscapeString(fmt.Sprintf(format, args...)))
 }
 
-func (p *picture) line(name, colour string, width float64, dashes string, c curve) {
+func (p *picture) drawLine(name, colour string, width float64, dashes string, c curve) {
 	style := fmt.Sprintf("fill=\"none\" stroke=\"%s\" stroke-width=\"%g\" stroke-dasharray=\"%s\"", colour, width, dashes)
 	fmt.Fprintf(p, "<path %s d=\"", style)
 	for i, at := range c {
@@ -65,14 +65,14 @@ func (p *picture) line(name, colour string, width float64, dashes string, c curv
 	if name != "" {
 		y := float64(chartTop + 12 + 16*p.named)
 		fmt.Fprintf(p, "<path %s d=\"M%d,%.1fh24\"/>\n", style, chartRight+12, y-4)
-		p.text(chartRight+42, y, "", "%s", name)
+		p.writeText(chartRight+42, y, "", "%s", name)
 		p.named++
 	}
 }
 
-// axes draws the axes and their names. The distance between ticks is 1, 2 or 5 times a
+// drawAxes draws the axes and their names. The distance between ticks is 1, 2 or 5 times a
 // power of ten.
-func (p *picture) axes(units string) {
+func (p *picture) drawAxes(units string) {
 	step := func(to float64) float64 {
 		power := math.Pow(10, math.Floor(math.Log10(to/4)))
 		for _, n := range []float64{5, 2} {
@@ -83,20 +83,21 @@ func (p *picture) axes(units string) {
 		return power
 	}
 	for x := 0.0; x <= p.right; x += step(p.right) {
-		p.text(p.x(x), chartBottom+16, "text-anchor=\"middle\"", "%.4g", x)
+		p.writeText(p.x(x), chartBottom+16, "text-anchor=\"middle\"", "%.4g", x)
 	}
 	for y := 0.0; y <= p.top; y += step(p.top) {
-		p.text(chartLeft-6, p.y(y)+4, "text-anchor=\"end\"", "%.6g", y)
+		p.writeText(chartLeft-6, p.y(y)+4, "text-anchor=\"end\"", "%.6g", y)
 	}
-	p.line("", ink, 0.7, "", curve{{0, p.top}, {0, 0}, {p.right, 0}})
-	p.text((chartLeft+chartRight)/2, chartHeight-14, "text-anchor=\"middle\"", "seconds")
-	p.text(0, 0, fmt.Sprintf("text-anchor=\"middle\" transform=\"translate(14 %d) rotate(-90)\"", (chartTop+chartBottom)/2), "%s", units)
+	p.drawLine("", ink, 0.7, "", curve{{0, p.top}, {0, 0}, {p.right, 0}})
+	p.writeText((chartLeft+chartRight)/2, chartHeight-14, "text-anchor=\"middle\"", "seconds")
+	p.writeText(0, 0, fmt.Sprintf("text-anchor=\"middle\" transform=\"translate(14 %d) rotate(-90)\"", (chartTop+chartBottom)/2), "%s", units)
 }
 
-// draw returns the chart of a run as SVG, for the key that was asked for the most units.
-// Curves show the units that each side admitted in the Per that ends at each time. Lines
-// show the limit and the bound, the time of a split is shaded, and the faults are marked.
-func draw(j *Journal) ([]byte, error) {
+// drawChart returns the chart of a run as SVG, for the key that was asked for the most
+// units. Curves show the units that each side admitted in the Per that ends at each time.
+// Lines show the limit and the bound, the time of a split is shaded, and the faults are
+// marked.
+func drawChart(j *Journal) ([]byte, error) {
 	a := newTrial(j).mostAsked()
 	if a == nil {
 		return nil, errNothingToDraw
@@ -125,27 +126,27 @@ func draw(j *Journal) ([]byte, error) {
 			fmt.Fprintf(p, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>\n", from, chartTop, to-from, chartBottom-chartTop, shade)
 		}
 	}
-	p.text(chartLeft, 18, "", "%s: %s, key %d (%v, %d per %v, %s), seed %d", s.Name, a.l.Name, a.key, a.l.Algorithm, a.l.Rate, a.l.Per, a.l.Partition, s.Seed)
-	p.axes(fmt.Sprintf("units in %v", a.l.Per))
+	p.writeText(chartLeft, 18, "", "%s: %s, key %d (%v, %d per %v, %s), seed %d", s.Name, a.l.Name, a.key, a.l.Algorithm, a.l.Rate, a.l.Per, a.l.Partition, s.Seed)
+	p.drawAxes(fmt.Sprintf("units in %v", a.l.Per))
 	for i, f := range s.Faults {
 		at := f.At.Seconds()
-		p.line("", faint, 0.5, "1 2", curve{{at, 0}, {at, p.top}})
+		p.drawLine("", faint, 0.5, "1 2", curve{{at, 0}, {at, p.top}})
 		if len(s.Faults) <= chartNames {
-			p.text(p.x(at)+3, p.y(p.top*(0.97-0.05*float64(i%4))), "font-size=\"9\"", "%s", faultLabel(f))
+			p.writeText(p.x(at)+3, p.y(p.top*(0.97-0.05*float64(i%4))), "font-size=\"9\"", "%s", faultLabel(f))
 		}
 	}
-	p.line("bound", verdict, 1, "2 2", bound)
-	p.line("limit", ink, 1.5, "", curve{{0, limit}, {p.right, limit}})
+	p.drawLine("bound", verdict, 1, "2 2", bound)
+	p.drawLine("limit", ink, 1.5, "", curve{{0, limit}, {p.right, limit}})
 	places := "sides"
 	if a.planet != nil {
 		places = "regions"
 	}
 	if n > 1 {
-		p.line("all "+places, faint, 1, "6 2", all)
+		p.drawLine("all "+places, faint, 1, "6 2", all)
 	}
 	names, colours := a.placeNames(n, s.Lasts), append([]string{firstSide}, strings.Fields(laterSides)...)
 	for i, c := range sides[:n] {
-		p.line(names[i], colours[i], 1.5, []string{"", "6 2", "4 2", "2 2"}[i], c)
+		p.drawLine(names[i], colours[i], 1.5, []string{"", "6 2", "4 2", "2 2"}[i], c)
 	}
 	p.WriteString("</svg>\n")
 	return p.Bytes(), nil
@@ -209,13 +210,13 @@ func (a *asks) samples(lasts time.Duration, n int) (samples []sample) {
 	places := 1
 	for _, e := range a.course.eras {
 		if e.from < lasts {
-			places = max(places, a.places(e.from))
+			places = max(places, a.countPlaces(e.from))
 		}
 	}
 	in := make([]int64, min(places, mostSides))
 	count := func(at int32, sign int64) {
 		c := &a.checks[at]
-		in[min(a.place(c.Asked, c.Node), len(in)-1)] += sign * c.Units
+		in[min(a.placeOf(c.Asked, c.Node), len(in)-1)] += sign * c.Units
 	}
 	first, next := 0, 0
 	for i := range n + 1 {

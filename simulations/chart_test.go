@@ -35,7 +35,7 @@ func TestChartShowsSidesLimitSplitAndFaults(t *testing.T) {
 	l := weir.Limit{Name: "calls", Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second, Partition: weir.FairShare}
 	s := newFixture(l, splitAt10, healAt25)
 	j := journal(s, spread(64*40, 0, s.Lasts, 0), spread(90*40, 0, s.Lasts, 3))
-	svg, err := draw(j)
+	svg, err := drawChart(j)
 	require.NoError(t, err)
 	for _, text := range []string{
 		"fixture: calls, key 0 (sliding_log, 160 per 1s, fair_share), seed 0",
@@ -52,16 +52,16 @@ func TestChartShowsSidesLimitSplitAndFaults(t *testing.T) {
 	at := func(colour string, second int) float64 { return curves[colour][second*chartSamples/40].y }
 	require.Less(t, at(verdict, 11), at(verdict, 5), "the bound rises with the split")
 	require.Greater(t, at("#009E73", 20), at(firstSide, 20), "the second side admits less")
-	again, err := draw(j)
+	again, err := drawChart(j)
 	require.NoError(t, err)
 	require.Equal(t, svg, again)
 
-	whole, err := draw(journal(newFixture(l), spread(100, 0, 20*time.Second, 0)))
+	whole, err := drawChart(journal(newFixture(l), spread(100, 0, 20*time.Second, 0)))
 	require.NoError(t, err)
 	require.Contains(t, string(whole), ">admitted</text>")
 	require.NotContains(t, string(whole), shade)
 
-	_, err = draw(journal(newFixture(l)))
+	_, err = drawChart(journal(newFixture(l)))
 	require.ErrorIs(t, err, errNothingToDraw)
 }
 

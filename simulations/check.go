@@ -45,12 +45,12 @@ type checker struct {
 	at fields
 }
 
-func (c *checker) wrong(field, format string, args ...any) { c.at(field).Errorf(format, args...) }
+func (c *checker) report(field, format string, args ...any) { c.at(field).Errorf(format, args...) }
 
-// library reports an error that the library returned for a field.
-func (c *checker) library(field string, err error) {
+// reportLibrary reports an error that the library returned for a field.
+func (c *checker) reportLibrary(field string, err error) {
 	if err != nil {
-		c.wrong(field, "%v", err)
+		c.report(field, "%v", err)
 	}
 }
 
@@ -69,9 +69,9 @@ func (c *checker) checkSettings() {
 			config.Regions[name] = []string{"any:1"}
 		}
 	}
-	c.library("settings", config.Validate())
+	c.reportLibrary("settings", config.Validate())
 	if s.Shared && s.Snapshots == 0 {
-		c.wrong("settings", "shared is of snapshots: say how often they are written with snapshots")
+		c.report("settings", "shared is of snapshots: say how often they are written with snapshots")
 	}
 }
 
@@ -79,49 +79,49 @@ func (c *checker) checkNodes() {
 	c.at = c.top
 	switch {
 	case len(c.s.Nodes) > maxNodes:
-		c.wrong("nodes", "%d nodes: at most %d", len(c.s.Nodes), maxNodes)
+		c.report("nodes", "%d nodes: at most %d", len(c.s.Nodes), maxNodes)
 	case !slices.ContainsFunc(c.s.Nodes, func(n Node) bool { return !n.Later }):
-		c.wrong("nodes", "no node is there at the beginning: name one or more")
+		c.report("nodes", "no node is there at the beginning: name one or more")
 	}
 	regions := slices.ContainsFunc(c.s.Nodes, func(n Node) bool { return n.Region != "" })
 	for i, n := range c.s.Nodes {
 		c.at = func(string) strictyaml.Value { return c.nodes[i] }
 		switch {
 		case !validName.MatchString(n.Name):
-			c.wrong("name", "node %q: use letters, digits, dots and dashes, at most 63", n.Name)
+			c.report("name", "node %q: use letters, digits, dots and dashes, at most 63", n.Name)
 		case slices.Contains(c.names.nodes[:i], n.Name):
-			c.wrong("name", "node %q is used twice: give each node its own name", n.Name)
+			c.report("name", "node %q is used twice: give each node its own name", n.Name)
 		case regions && n.Region == "":
-			c.wrong("name", "node %q has no region, and others have: give each node one", n.Name)
+			c.report("name", "node %q has no region, and others have: give each node one", n.Name)
 		case n.Region != "" && !validName.MatchString(n.Region):
-			c.wrong("name", "region %q: use letters, digits, dots and dashes, at most 63", n.Region)
+			c.report("name", "region %q: use letters, digits, dots and dashes, at most 63", n.Region)
 		case n.Region != "" && slices.Contains(c.names.nodes, n.Region) && n.Name == c.s.nodesOf(n.Region)[0]:
-			c.wrong("name", "region %q has the name of a node: give it another", n.Region)
+			c.report("name", "region %q has the name of a node: give it another", n.Region)
 		}
 	}
 	c.at = c.top
 	if c.s.WAN != (weirtest.Link{}) && len(c.s.regions()) < 2 {
-		c.wrong("wan", "wan is what links between regions are like, and there are none: write nodes like {eu: [a, b], us: [c, d]}")
+		c.report("wan", "wan is what links between regions are like, and there are none: write nodes like {eu: [a, b], us: [c, d]}")
 	}
 }
 
 func (c *checker) checkLimits() {
 	c.at = c.top
 	if len(c.s.Limits) == 0 {
-		c.wrong("limits", "there is no limit: give one or more")
+		c.report("limits", "there is no limit: give one or more")
 	}
 	for i, l := range c.s.Limits {
 		c.at = c.limits[i]
-		c.library("name", l.Validate())
+		c.reportLibrary("name", l.Validate())
 		switch {
 		case !validName.MatchString(l.Name) && l.Name != "":
-			c.wrong("name", "limit %q: use letters, digits, dots and dashes, at most 63", l.Name)
+			c.report("name", "limit %q: use letters, digits, dots and dashes, at most 63", l.Name)
 		case l.Name == witnessName:
-			c.wrong("name", "limit %q: each run has one of that name itself; take another", l.Name)
+			c.report("name", "limit %q: each run has one of that name itself; take another", l.Name)
 		case slices.Contains(c.names.limits[:i], l.Name):
-			c.wrong("name", "limit %q is used twice: give each limit its own name", l.Name)
+			c.report("name", "limit %q is used twice: give each limit its own name", l.Name)
 		case l.Scope == weir.Global && len(c.s.regions()) < 2:
-			c.wrong("scope", "limit %q is global, and there are no regions: write nodes like {eu: [a, b], us: [c, d]}", l.Name)
+			c.report("scope", "limit %q is global, and there are no regions: write nodes like {eu: [a, b], us: [c, d]}", l.Name)
 		}
 	}
 }
@@ -132,23 +132,23 @@ func (c *checker) checkLoads() {
 		c.at = c.loads[i]
 		limit := c.s.Limits[slices.Index(c.names.limits, l.Limit)]
 		if most := max(limit.Rate, limit.Burst); limit.Burst > 0 && l.Units > limit.Burst || l.Units > most {
-			c.wrong("units", "units is %d: %s never grants more than %d at a time", l.Units, l.Limit, capacity(&limit))
+			c.report("units", "units is %d: %s never grants more than %d at a time", l.Units, l.Limit, capacity(&limit))
 		}
-		c.load(l)
-		c.outcome(l, limit)
+		c.checkLoad(l)
+		c.checkOutcome(l, limit)
 		if asks += c.s.countChecks(l, limit); asks > maxAsks {
-			c.wrong("limit", "up to here the load comes to some %.0f asks: at most %d; lower it, or ask for more units at a time", asks, maxAsks)
+			c.report("limit", "up to here the load comes to some %.0f asks: at most %d; lower it, or ask for more units at a time", asks, maxAsks)
 			return
 		}
 	}
 	c.at = c.top
 	if len(c.s.Loads) == 0 {
-		c.wrong("load", "there is no load: ask for something")
+		c.report("load", "there is no load: ask for something")
 	}
 }
 
-// load checks the fields of a load that depend on each other.
-func (c *checker) load(l Load) {
+// checkLoad checks the fields of a load that depend on each other.
+func (c *checker) checkLoad(l Load) {
 	kinds, begins := 0, "begins"
 	if l.Burst != 0 {
 		begins = "at"
@@ -160,35 +160,35 @@ func (c *checker) load(l Load) {
 	}
 	switch {
 	case kinds != 1:
-		c.wrong("limit", "a load is one of rate, burst and adversary: true; this has %d of them", kinds)
+		c.report("limit", "a load is one of rate, burst and adversary: true; this has %d of them", kinds)
 	case l.Zipf != 0 && l.Keys < 2:
-		c.wrong("zipf", "zipf is the popularity of keys: give more than one with keys")
+		c.report("zipf", "zipf is the popularity of keys: give more than one with keys")
 	case l.Burst != 0 && l.Ends != 0:
-		c.wrong("ends", "ends is of a steady load: a burst comes at once")
+		c.report("ends", "ends is of a steady load: a burst comes at once")
 	case l.Begins >= c.s.Lasts:
-		c.wrong(begins, "%s is %s: the scenario ends at %s", begins, enum.Duration(l.Begins), enum.Duration(c.s.Lasts))
+		c.report(begins, "%s is %s: the scenario ends at %s", begins, enum.Duration(l.Begins), enum.Duration(c.s.Lasts))
 	case l.Ends != 0 && (l.Ends <= l.Begins || l.Ends > c.s.Lasts):
-		c.wrong("ends", "ends is %s: use a time after the load begins, and up to %s", enum.Duration(l.Ends), enum.Duration(c.s.Lasts))
+		c.report("ends", "ends is %s: use a time after the load begins, and up to %s", enum.Duration(l.Ends), enum.Duration(c.s.Lasts))
 	}
 }
 
-// outcome checks that the units of a load are spent, held or settled as their limit
+// checkOutcome checks that the units of a load are spent, held or settled as their limit
 // requires.
-func (c *checker) outcome(l Load, limit weir.Limit) {
+func (c *checker) checkOutcome(l Load, limit weir.Limit) {
 	reserves := c.s.hasReservations(l.Limit)
 	switch {
 	case l.Adversary && (l.Keeps > 0 || reserves || inFlightLimit(limit)):
-		c.wrong("adversary", "an adversary spends units: it neither holds nor reserves any")
+		c.report("adversary", "an adversary spends units: it neither holds nor reserves any")
 	case inFlightLimit(limit) && l.Settles > 0:
-		c.wrong("settles", "%s is in_flight: its units are held; say for how long at most with keeps", l.Limit)
+		c.report("settles", "%s is in_flight: its units are held; say for how long at most with keeps", l.Limit)
 	case l.TTL > 0 && l.Keeps == 0:
-		c.wrong("ttl", "ttl is of units that clients hold: say for how long at most with keeps")
+		c.report("ttl", "ttl is of units that clients hold: say for how long at most with keeps")
 	case inFlightLimit(limit) && l.Keeps == 0:
-		c.wrong("limit", "%s is in_flight: say for how long at most units are held with keeps", l.Limit)
+		c.report("limit", "%s is in_flight: say for how long at most units are held with keeps", l.Limit)
 	case l.Keeps > 0 && !inFlightLimit(limit):
-		c.wrong("keeps", "keeps is of an in_flight limit: %s is %v", l.Limit, limit.Algorithm)
+		c.report("keeps", "keeps is of an in_flight limit: %s is %v", l.Limit, limit.Algorithm)
 	case reserves && l.Settles == 0:
-		c.wrong("limit", "units of %s are reserved by another load: say when these are settled with settles", l.Limit)
+		c.report("limit", "units of %s are reserved by another load: say when these are settled with settles", l.Limit)
 	}
 }
 
@@ -242,7 +242,7 @@ var transitions = map[FaultKind]struct {
 func (c *checker) checkFaults() {
 	c.at = c.top
 	if len(c.s.Faults) > maxFaults {
-		c.wrong("faults", "%d faults: at most %d", len(c.s.Faults), maxFaults)
+		c.report("faults", "%d faults: at most %d", len(c.s.Faults), maxFaults)
 		return
 	}
 	order := make([]int, len(c.s.Faults))
@@ -254,7 +254,7 @@ func (c *checker) checkFaults() {
 	stepped := make(map[string]time.Duration)
 	for _, i := range order {
 		c.at = c.faults[i]
-		c.fault(&c.s.Faults[i], hosts, stepped)
+		c.checkFault(&c.s.Faults[i], hosts, stepped)
 	}
 }
 
@@ -290,51 +290,51 @@ func (s *state) apply(faults ...Fault) *state {
 	return s
 }
 
-// fault checks one fault, and applies it to the hosts.
-func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string]time.Duration) {
+// checkFault checks one fault, and applies it to the hosts.
+func (c *checker) checkFault(f *Fault, hosts map[string]condition, stepped map[string]time.Duration) {
 	field := f.Kind.String()
 	if f.At >= c.s.Lasts {
-		c.wrong("at", "%s at %s: the scenario ends at %s", field, enum.Duration(f.At), enum.Duration(c.s.Lasts))
+		c.report("at", "%s at %s: the scenario ends at %s", field, enum.Duration(f.At), enum.Duration(c.s.Lasts))
 		return
 	}
 	switch f.Kind {
 	case FaultHeal:
 		return
 	case FaultSplit:
-		c.sides(f)
+		c.checkSides(f)
 		return
 	case FaultCut, FaultLink:
 		switch {
 		case f.From == f.To && f.From != "":
-			c.wrong(field, "%s from %q to itself: name two nodes", field, f.From)
+			c.report(field, "%s from %q to itself: name two nodes", field, f.From)
 		case len(c.s.Nodes) > 1 && len(maps.Collect(c.s.between(f))) == 0:
-			c.wrong(field, "%s from %q to %q: no link goes there; between a region and others name the others", field, f.From, f.To)
+			c.report(field, "%s from %q to %q: no link goes there; between a region and others name the others", field, f.From, f.To)
 		}
 		return
 	}
-	c.hits(f, hosts, stepped)
+	c.checkNodeFault(f, hosts, stepped)
 }
 
-// hits checks a fault of nodes, and applies it to them.
-func (c *checker) hits(f *Fault, hosts map[string]condition, stepped map[string]time.Duration) {
+// checkNodeFault checks a fault of nodes, and applies it to them.
+func (c *checker) checkNodeFault(f *Fault, hosts map[string]condition, stepped map[string]time.Duration) {
 	field := f.Kind.String()
 	if f.Kind == FaultSlow && (f.Pauses < 0 || f.Every > maxEvery || f.Pauses > 0 && f.Pauses >= f.Every) {
-		c.wrong("pauses", "pauses of %s, one in every %s: use shorter ones, or freeze", enum.Duration(f.Pauses), enum.Duration(f.Every))
+		c.report("pauses", "pauses of %s, one in every %s: use shorter ones, or freeze", enum.Duration(f.Pauses), enum.Duration(f.Every))
 	}
 	if (f.Kind == FaultLose || f.Kind == FaultRevert) && c.s.Snapshots == 0 {
-		c.wrong(field, "%s is of snapshots: say how often they are written with snapshots in the settings", field)
+		c.report(field, "%s is of snapshots: say how often they are written with snapshots in the settings", field)
 	}
 	if len(f.Nodes) == 0 {
-		c.wrong(field, "%s of no node: name one or more", field)
+		c.report(field, "%s of no node: name one or more", field)
 	}
 	for i, name := range f.Nodes {
 		if slices.Contains(f.Nodes[:i], name) {
-			c.wrong(field, "%s names %q twice", field, name)
+			c.report(field, "%s names %q twice", field, name)
 			continue
 		}
 		if f.Kind == FaultSkew {
 			if stepped[name] += f.By; f.By == 0 || stepped[name].Abs() > maxClock {
-				c.wrong("by", "the clock of %q is by %s off then: use steps that are not 0, at most %s in all", name, enum.Duration(stepped[name]), enum.Duration(maxClock))
+				c.report("by", "the clock of %q is by %s off then: use steps that are not 0, at most %s in all", name, enum.Duration(stepped[name]), enum.Duration(maxClock))
 			}
 			continue
 		}
@@ -343,25 +343,25 @@ func (c *checker) hits(f *Fault, hosts map[string]condition, stepped map[string]
 		}
 		is := hosts[name]
 		if m := transitions[f.Kind]; !slices.Contains(m.needs, is) {
-			c.wrong(field, "%s of %q at %s: it is %v then", field, name, enum.Duration(f.At), is)
+			c.report(field, "%s of %q at %s: it is %v then", field, name, enum.Duration(f.At), is)
 			continue
 		}
 		hosts[name] = transitions[f.Kind].makes
 	}
 }
 
-func (c *checker) sides(f *Fault) {
+func (c *checker) checkSides(f *Fault) {
 	if len(f.Sides) < 2 {
-		c.wrong("split", "a split into %d: use two sides or more, like [[a, b], [c]]", len(f.Sides))
+		c.report("split", "a split into %d: use two sides or more, like [[a, b], [c]]", len(f.Sides))
 	}
 	var seen []string
 	for _, side := range f.Sides {
 		if len(side) == 0 {
-			c.wrong("split", "a side of the split is empty: leave it out")
+			c.report("split", "a side of the split is empty: leave it out")
 		}
 		for _, name := range side {
 			if slices.Contains(seen, name) {
-				c.wrong("split", "node %q is named twice in the split: a node is on one side", name)
+				c.report("split", "node %q is named twice in the split: a node is on one side", name)
 			}
 			seen = append(seen, name)
 		}

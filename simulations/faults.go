@@ -8,8 +8,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// leaveWithin is the maximum time of a leave. It equals moving, the time for which the
-// judge allows a leaving node to decide alone.
+// leaveWithin is the maximum time of a leave. The judge allows a leaving node to decide
+// alone for the same time, moving.
 const leaveWithin = moving
 
 // strike applies a fault. Starts and leaves continue after it returns.
@@ -31,13 +31,13 @@ func (s *stage) strike(ctx context.Context, f Fault) {
 		s.kill(f.Nodes)
 	default:
 		for _, name := range f.Nodes {
-			s.hit(ctx, &f, s.named[name])
+			s.applyFault(ctx, &f, s.named[name])
 		}
 	}
 }
 
-// hit applies a fault to one node.
-func (s *stage) hit(ctx context.Context, f *Fault, h *host) {
+// applyFault applies a fault to one node.
+func (s *stage) applyFault(ctx context.Context, f *Fault, h *host) {
 	switch f.Kind {
 	case FaultStart:
 		s.start(ctx, h)
@@ -78,14 +78,14 @@ func (s *stage) breakOff(f *Fault) {
 	}
 }
 
-// move records that nodes started or ended. The caller must hold s.mu.
-func (s *stage) move(hosts ...int) {
+// recordMove records that nodes started or ended. The caller must hold s.mu.
+func (s *stage) recordMove(hosts ...int) {
 	for _, h := range hosts {
 		s.witness.moves = append(s.witness.moves, move{h, s.elapsed()})
 	}
 }
 
-// kill ends nodes and their callers.
+// kill ends nodes, and ends the callers of these nodes.
 func (s *stage) kill(names []string) {
 	var died []int
 	s.mu.Lock()
@@ -117,7 +117,7 @@ func (s *stage) recordEnd(began time.Duration, orderly bool, hosts ...int) {
 		h.runs, h.up = nil, false
 	}
 	s.trackAbsences()
-	s.move(hosts...)
+	s.recordMove(hosts...)
 	s.witness.crashes = append(s.witness.crashes, crash{s.elapsed(), hosts, orderly, began})
 	s.recordOutages(hosts...)
 }
@@ -138,7 +138,7 @@ func (s *stage) start(ctx context.Context, h *host) {
 		if err != nil {
 			return // it was killed while it started, or the run ended
 		}
-		p, err := s.process(n)
+		p, err := s.newProcess(n)
 		if err != nil {
 			return
 		}
@@ -146,7 +146,7 @@ func (s *stage) start(ctx context.Context, h *host) {
 		if h.kills == kills {
 			h.runs = p
 			s.disks.recordRun(h.name, s.elapsed())
-			s.move(h.index)
+			s.recordMove(h.index)
 			s.trackAbsences()
 		}
 		s.mu.Unlock()

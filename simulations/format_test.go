@@ -238,7 +238,7 @@ func TestFrozenNodeCanBeKilled(t *testing.T) {
 func FuzzScenarioFileReadsBack(f *testing.F) {
 	f.Add([]byte(whole))
 	f.Add([]byte(small))
-	f.Add(random(1).yaml())
+	f.Add(randomScenario(1).yaml())
 	f.Add(randomPlanet(1).yaml())
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := parse("x.yaml", text)

@@ -84,7 +84,7 @@ func (s *stage) hold(ctx context.Context, q question) {
 		h, err = l.Hold(ctx, key, q.units)
 		d = h.Decision()
 	}
-	s.answer(&c, d, err)
+	s.recordDecision(&c, d, err)
 	s.record(p, c)
 	o := Held{Asked: c.Asked, From: c.Answered, To: c.Answered, Units: c.Units, Key: c.Key, Limit: c.Limit, Node: c.Node, End: holdDisconnected}
 	s.mu.Lock()

@@ -10,16 +10,16 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// flight returns a scenario of five nodes and an in-flight limit of ten units.
-func flight(p weir.PartitionPolicy, faults ...Fault) *Scenario {
+// newInFlight returns a scenario of five nodes and an in-flight limit of ten units.
+func newInFlight(p weir.PartitionPolicy, faults ...Fault) *Scenario {
 	s := newFixture(weir.Limit{Name: "streams", Algorithm: weir.InFlight, Rate: 10, Partition: p}, faults...)
 	s.Loads = []Load{{Limit: "streams", Rate: 1, Keeps: time.Second}}
 	return s
 }
 
-// holder returns the hold of a caller at a node that has the units from one second to
+// newHold returns the hold of a caller at a node that has the units from one second to
 // another.
-func holder(node int16, units int64, from, to float64) Held {
+func newHold(node int16, units int64, from, to float64) Held {
 	at := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 	return Held{Asked: at(from) - time.Millisecond, From: at(from), To: at(to), Units: units, Node: node}
 }
@@ -32,21 +32,21 @@ func TestHoldsAreJudgedByUnitsHeldAtOnce(t *testing.T) {
 		holds  []Held
 		broken bool
 	}{
-		{"all units at once", weir.FairShare, nil, []Held{holder(0, 6, 1, 9), holder(1, 4, 2, 9)}, false},
-		{"one unit more", weir.FairShare, nil, []Held{holder(0, 6, 1, 9), holder(1, 5, 2, 9)}, true},
-		{"one after the other", weir.FairShare, nil, []Held{holder(0, 10, 1, 2), holder(1, 10, 2.1, 3)}, false},
+		{"all units at once", weir.FairShare, nil, []Held{newHold(0, 6, 1, 9), newHold(1, 4, 2, 9)}, false},
+		{"one unit more", weir.FairShare, nil, []Held{newHold(0, 6, 1, 9), newHold(1, 5, 2, 9)}, true},
+		{"one after the other", weir.FairShare, nil, []Held{newHold(0, 10, 1, 2), newHold(1, 10, 2.1, 3)}, false},
 		{"each side of a split what it held, and its share", weir.FairShare, []Fault{splitAt10, healAt25},
-			[]Held{holder(0, 10, 1, 24), holder(2, 10, 20, 24)}, false},
+			[]Held{newHold(0, 10, 1, 24), newHold(2, 10, 20, 24)}, false},
 		{"each side of a split what it held, and more than a share", weir.FairShare, []Fault{splitAt10, healAt25},
-			[]Held{holder(0, 10, 1, 24), holder(2, 11, 20, 24)}, true},
+			[]Held{newHold(0, 10, 1, 24), newHold(2, 11, 20, 24)}, true},
 		{"both sides long after the split", weir.FairShare, []Fault{splitAt10, healAt25},
-			[]Held{holder(0, 6, 14, 24), holder(2, 5, 15, 24)}, true},
+			[]Held{newHold(0, 6, 14, 24), newHold(2, 5, 15, 24)}, true},
 		{"after a heal nothing beside what both sides hold", weir.FairShare, []Fault{splitAt10, healAt25},
-			[]Held{holder(0, 10, 1, 29.5), holder(2, 4, 20, 29.5), holder(1, 1, 29, 29.5)}, true},
+			[]Held{newHold(0, 10, 1, 29.5), newHold(2, 4, 20, 29.5), newHold(1, 1, 29, 29.5)}, true},
 		{"an owner that crashes takes nothing with it", weir.MajorityShare, []Fault{{At: 10 * time.Second, Kind: FaultKill, Nodes: []string{"e"}}},
-			[]Held{holder(0, 10, 1, 20), holder(1, 1, 10.5, 20)}, true},
+			[]Held{newHold(0, 10, 1, 20), newHold(1, 1, 10.5, 20)}, true},
 	} {
-		j := journal(flight(c.policy, c.faults...))
+		j := journal(newInFlight(c.policy, c.faults...))
 		j.Holds = c.holds
 		require.Equal(t, c.broken, len(brokenOf(j, heldInvariant)) > 0, "%s: %v", c.name, brokenOf(j, heldInvariant))
 	}
@@ -57,7 +57,7 @@ func TestUnitsAreBackInTime(t *testing.T) {
 		asked := time.Duration(at * float64(time.Second))
 		return []Check{{Asked: asked, Answered: asked + time.Millisecond, Units: 5}}
 	}
-	dead := holder(1, 6, 1, 4)
+	dead := newHold(1, 6, 1, 4)
 	dead.End = holdDied
 	killed := Fault{At: 4 * time.Second, Kind: FaultKill, Nodes: []string{"b"}}
 	for _, c := range []struct {
@@ -67,19 +67,19 @@ func TestUnitsAreBackInTime(t *testing.T) {
 		denied float64
 		broken bool
 	}{
-		{"while it is held", nil, holder(0, 6, 1, 4), 3, false},
-		{"as it is released", nil, holder(0, 6, 1, 4), 4.0001, false},
-		{"once it is released", nil, holder(0, 6, 1, 4), 4.1, true},
-		{"of a frozen cluster's", []Fault{splitAt10}, holder(0, 6, 9, 11), 12, false},
+		{"while it is held", nil, newHold(0, 6, 1, 4), 3, false},
+		{"as it is released", nil, newHold(0, 6, 1, 4), 4.0001, false},
+		{"once it is released", nil, newHold(0, 6, 1, 4), 4.1, true},
+		{"of a frozen cluster's", []Fault{splitAt10}, newHold(0, 6, 9, 11), 12, false},
 		{"as nodes join that started in a split", []Fault{splitAt10, {At: 15 * time.Second, Kind: FaultKill, Nodes: []string{"e"}}, {At: 16 * time.Second, Kind: FaultStart, Nodes: []string{"e"}}, {At: 18 * time.Second, Kind: FaultHeal}},
-			holder(0, 6, 28, 29), 30, false},
+			newHold(0, 6, 28, 29), 30, false},
 		{"within the term of a dead holder", []Fault{killed, {At: 5 * time.Second, Kind: FaultStart, Nodes: []string{"b"}}}, dead, 15, false},
 	} {
-		j := journal(flight(weir.FairShare, c.faults...), denied(c.denied))
+		j := journal(newInFlight(weir.FairShare, c.faults...), denied(c.denied))
 		j.Holds = []Held{c.hold}
 		require.Equal(t, c.broken, len(brokenOf(j, backInvariant)) > 0, "%s: %v", c.name, brokenOf(j, backInvariant))
 	}
-	j := journal(flight(weir.FairShare))
+	j := journal(newInFlight(weir.FairShare))
 	j.Probes = []Probe{{Left: 9}}
 	require.Len(t, brokenOf(j, backInvariant), 1, "a unit that never comes back")
 }

@@ -156,7 +156,7 @@ func checkBounds(r *trial, broken func(time.Duration, string, ...any)) {
 		var worstAllowed int64
 		var row situation
 		healthy := bounds.Healthy(a.l)
-		a.windows(a.l.Per, func(w window) {
+		a.eachWindow(a.l.Per, func(w window) {
 			if w.units <= healthy {
 				return
 			}
@@ -209,7 +209,7 @@ func checkAnyTime(r *trial, broken func(time.Duration, string, ...any)) {
 			}
 			// The first admission lies in the span for certain only if its check was
 			// asked in it.
-			if w, above := a.densest(q.from, q.to); above > float64(capacity(a.l))+1e-6 {
+			if w, above := a.densestSpan(q.from, q.to); above > float64(capacity(a.l))+1e-6 {
 				broken(w.to, "%v: %d units from %v to %v, %.1f above its Rate, where Burst %d is allowed: %s",
 					a, w.units, w.from, w.to, above, capacity(a.l), situation{sides: q.sides}.rowName())
 			}
@@ -513,9 +513,10 @@ func stepsBack(s *Scenario) bool {
 	return slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Kind == FaultSkew && f.By < 0 })
 }
 
-// minShare returns the units of Rate and of the capacity that a side of k of n members may
-// spend at least. It uses the guarantees table, and for FairShare the least that ring
-// order can give to k members. A share without capacity grants nothing.
+// minShare returns the units of Rate and of the capacity that a side of k of n members
+// may spend at least. It uses the guarantees table, and for FairShare the least that ring
+// order can give to k members. If the share of the capacity is 0, the side may spend no
+// units.
 func minShare(l *weir.Limit, k, n int) (rate, most int64) {
 	part := func(whole int64) int64 {
 		switch {

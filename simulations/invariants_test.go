@@ -418,10 +418,10 @@ func TestWindowsEqualTheSimpleCount(t *testing.T) {
 			}
 			return units
 		}
-		a.windows(l.Per, func(w window) {
+		a.eachWindow(l.Per, func(w window) {
 			require.Equal(t, in(w.from, w.to), w.units, "seed %d, from %v", seed, w.from)
 		})
-		w, above := a.densest(0, time.Minute)
+		w, above := a.densestSpan(0, time.Minute)
 		if above > 0 {
 			certain := float64(in(w.from, w.to+1)) - float64(w.to-w.from)*float64(l.Rate)/float64(l.Per)
 			require.LessOrEqual(t, above, certain+1e-6, "seed %d: it does not accuse falsely", seed)

@@ -64,32 +64,32 @@ type asker struct {
 	asked  int
 }
 
-// load sends the checks of all loads until the scenario ends. A goroutine that has
+// sendLoads sends the checks of all loads until the scenario ends. A goroutine that has
 // received an answer takes the next question, so that no new stack must grow for every
 // check.
-func (s *stage) load(ctx context.Context) {
+func (s *stage) sendLoads(ctx context.Context) {
 	questions := make(chan question)
 	defer close(questions)
 	var askers []*asker
 	for i, l := range s.Loads {
-		a := s.asker(fmt.Sprint("load ", i), l)
+		a := s.newAsker(fmt.Sprint("load ", i), l)
 		if l.Adversary {
 			s.asking.Go(func() { s.attack(ctx, a) })
 		} else {
 			askers = append(askers, a)
 		}
 	}
-	askers = append(askers, s.asker("witness", Load{
+	askers = append(askers, s.newAsker("witness", Load{
 		Limit: witnessName, Keys: witnessKeys, Rate: witnessRate, Ends: s.Lasts - witnessRests,
 	}))
 	if s.Hot > 0 {
-		askers = append(askers, s.asker("hot", Load{
+		askers = append(askers, s.newAsker("hot", Load{
 			Limit: witnessName, Keys: witnessForgets, Rate: float64(s.Hot), Ends: s.Lasts - witnessRests,
 		}))
 	}
 	// The last reset is at any time, because each reset corrects the errors before it.
 	last := s.Lasts/6 + time.Duration(s.rand("last reset").Int64N(int64(s.Lasts)*5/6))
-	resets := s.asker("resets", Load{
+	resets := s.newAsker("resets", Load{
 		Limit: witnessName, Keys: witnessForgets, Rate: witnessResets, Ends: min(last, s.Lasts-witnessRests),
 	})
 	resets.resets = true
@@ -109,7 +109,7 @@ func (s *stage) load(ctx context.Context) {
 		s.mu.Unlock()
 		if h != nil {
 			q := question{host: h, limit: a.limit}
-			q.key, q.units = a.draw(h)
+			q.key, q.units = a.drawRequest(h)
 			switch {
 			case a.resets:
 				q.deed = reset
@@ -137,7 +137,7 @@ func (s *stage) load(ctx context.Context) {
 	}
 }
 
-func (s *stage) asker(name string, l Load) *asker {
+func (s *stage) newAsker(name string, l Load) *asker {
 	a := &asker{load: l, rng: s.rand(name)}
 	a.limit = slices.IndexFunc(s.limits, func(limit weir.Limit) bool { return limit.Name == l.Limit })
 	if l.Limit == witnessName {
@@ -161,7 +161,7 @@ func (s *stage) asker(name string, l Load) *asker {
 	return a
 }
 
-// never is later than every end.
+// never is a time after every end.
 const never = time.Duration(1<<63 - 1)
 
 // advance draws the time of the next check. The checks of a burst lie within a
@@ -195,8 +195,8 @@ func anyOf(hosts []*host, random *rand.Rand, able func(*host) bool) *host {
 	return hosts[random.IntN(len(hosts))]
 }
 
-// draw returns the key of the next check, and its units.
-func (a *asker) draw(h *host) (key int, units int64) {
+// drawRequest returns the key of the next check, and its units.
+func (a *asker) drawRequest(h *host) (key int, units int64) {
 	if a.zipf != nil {
 		key = int(a.zipf.Uint64())
 	} else if a.load.Keys > 1 {
@@ -263,8 +263,8 @@ func failure(err error) string {
 	return err.Error()
 }
 
-// answer completes a check with its decision.
-func (s *stage) answer(c *Check, d weir.Decision, err error) {
+// recordDecision completes a check with its decision.
+func (s *stage) recordDecision(c *Check, d weir.Decision, err error) {
 	c.Answered, c.Allowed, c.Source, c.Err = s.elapsed(), d.Allowed, d.Source, failure(err)
 }
 
@@ -328,7 +328,7 @@ func (s *stage) takeAll(ctx context.Context, q question) {
 		if i < len(ds) {
 			d.Allowed, d.Source = err == nil && ds.Allowed(), ds[i].Source
 		}
-		s.answer(&checks[i], d, err)
+		s.recordDecision(&checks[i], d, err)
 	}
 	s.record(p, checks...)
 }
@@ -351,7 +351,7 @@ func (s *stage) check(ctx context.Context, q question) (allowed bool) {
 	default:
 		d, err = l.AllowN(ctx, key, q.units)
 	}
-	s.answer(&c, d, err)
+	s.recordDecision(&c, d, err)
 	s.record(p, c)
 	return d.Allowed
 }

@@ -65,7 +65,7 @@ func TestCrashTakesOnlyUncopiedSpends(t *testing.T) {
 		for _, h := range test.crashes[len(test.crashes)-1].hosts {
 			ends.Nodes = append(ends.Nodes, string(rune('a'+h)))
 		}
-		sc := scene(3, append(test.faults, ends)...)
+		sc := newScene(3, append(test.faults, ends)...)
 		sc.Replicas = test.replicas
 		st := &stage{Scenario: sc, regions: []string{""}, courses: []*course{courseOf(sc, "", 20*s)}}
 		for i, name := range sc.allNodes() {
@@ -122,7 +122,7 @@ func TestMessageDelayBoundsFirstCopy(t *testing.T) {
 		{"a node that is paused", []Fault{{Kind: FaultSlow, Nodes: []string{"a"}, Pauses: 30 * ms}}, 63 * ms, 226 * ms},
 		{"a link that loses what is sent", []Fault{link("", weirtest.Link{Loss: 0.01})}, 603 * ms, 1606 * ms},
 	} {
-		s := scene(2, c.faults...)
+		s := newScene(2, c.faults...)
 		s.Network = weirtest.Link{Latency: ms, Jitter: ms}
 		require.Equal(t, c.way, s.maxDelay(), c.name)
 		require.Equal(t, c.untold, s.firstCopyDelay(1), c.name)

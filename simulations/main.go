@@ -153,7 +153,7 @@ func list(out io.Writer) error {
 		width = max(width, len(s.Name))
 	}
 	for _, s := range all {
-		wrap(out, fmt.Sprintf("%-*s  ", width, s.Name), strings.Repeat(" ", width+2), s.About)
+		printWrapped(out, fmt.Sprintf("%-*s  ", width, s.Name), strings.Repeat(" ", width+2), s.About)
 	}
 	fmt.Fprintf(out, "\nPlay one with: %s %s\n", command(), all[0].Name)
 	return nil
@@ -200,9 +200,9 @@ func playOne(ctx context.Context, t *testing.T, o options, out, complain io.Writ
 		return exitBroken, err
 	}
 	broken := judge(j)
-	report(out, j, broken)
+	printReport(out, j, broken)
 	if o.svg != "" {
-		picture, err := draw(j)
+		picture, err := drawChart(j)
 		if err != nil {
 			return exitUsage, err
 		}

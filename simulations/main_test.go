@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	status := m.Run()
-	dismiss()
+	endPlayers()
 	os.Exit(status)
 }
 
@@ -57,7 +57,7 @@ func TestCommandLine(t *testing.T) {
 
 func TestScenarioIsReportedAndDrawn(t *testing.T) {
 	t.Chdir(t.TempDir())
-	require.NoError(t, os.WriteFile("mine.yaml", scene(3,
+	require.NoError(t, os.WriteFile("mine.yaml", newScene(3,
 		Fault{At: 5 * time.Second, Kind: FaultFreeze, Nodes: []string{"a"}},
 		Fault{At: 7 * time.Second, Kind: FaultThaw, Nodes: []string{"a"}},
 	).yaml(), 0o666))

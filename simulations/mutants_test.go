@@ -27,7 +27,7 @@ import (
 // not find faults that are not there.
 type mutant struct {
 	name     string
-	scenario string // name of the scenario, in shows, that shows it
+	scenario string // name of its scenario in mutantScenarios
 	breaks   string // the invariant
 	edits    []edit
 }
@@ -178,22 +178,22 @@ var mutants = []mutant{
 	}}},
 }
 
-// shows returns the scenarios in which mutants show. Without a mutant, no invariant is
-// broken.
-func shows() map[string]*Scenario {
-	split := scene(5,
+// mutantScenarios returns the scenarios that reveal the mutants. Without a mutant, no
+// scenario breaks an invariant.
+func mutantScenarios() map[string]*Scenario {
+	split := newScene(5,
 		Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d", "e"}}},
 		Fault{At: 25 * time.Second, Kind: FaultHeal})
-	thaw := scene(3,
+	thaw := newScene(3,
 		Fault{At: 5 * time.Second, Kind: FaultFreeze, Nodes: []string{"a"}},
 		Fault{At: 24 * time.Second, Kind: FaultThaw, Nodes: []string{"a"}})
 	thaw.Forget = 2 * time.Second
 	split.Seed = 3
 	split.Limits = append(split.Limits, weir.Limit{Name: "fair", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second, Partition: weir.FairShare})
 	split.Loads = append(split.Loads, Load{Limit: "fair", Rate: 400})
-	lent := scene(5)
+	lent := newScene(5)
 	lent.Hot = 100
-	scaled := scene(5, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b", "f", "g", "h", "i"}, {"c", "d", "e"}}},
+	scaled := newScene(5, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b", "f", "g", "h", "i"}, {"c", "d", "e"}}},
 		Fault{At: 26 * time.Second, Kind: FaultHeal})
 	scaled.Loads[0].Rate = 1200
 	later := []string{"f", "g", "h", "i"}
@@ -202,7 +202,7 @@ func shows() map[string]*Scenario {
 	}
 	scaled.Faults = slices.Insert(scaled.Faults, 1, Fault{At: 7 * time.Second, Kind: FaultStart, Nodes: later})
 	// East returns the units of west 11 s after the regions are cut apart.
-	apart := scene(4, Fault{At: 10 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d"}}},
+	apart := newScene(4, Fault{At: 10 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d"}}},
 		Fault{At: 26 * time.Second, Kind: FaultHeal})
 	for i := range apart.Nodes {
 		apart.Nodes[i].Region = []string{"east", "west"}[i/2]
@@ -212,27 +212,27 @@ func shows() map[string]*Scenario {
 		{Limit: "calls", From: []string{"a", "b"}, Rate: 400},
 		{Limit: "calls", From: []string{"c", "d"}, Rate: 400, Begins: 12 * time.Second},
 	}
-	few := scene(3, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c"}}},
+	few := newScene(3, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c"}}},
 		Fault{At: 25 * time.Second, Kind: FaultHeal})
 	few.Limits[0].Rate = 1
 	few.Loads = []Load{{Limit: "calls", Keys: 6, Rate: 100}}
-	left := scene(3, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c"}}},
+	left := newScene(3, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c"}}},
 		Fault{At: 8 * time.Second, Kind: FaultLeave, Nodes: []string{"c"}})
 	var everyone []string
-	for _, n := range scene(5).Nodes {
+	for _, n := range newScene(5).Nodes {
 		everyone = append(everyone, n.Name)
 	}
-	slow := scene(5, Fault{At: 5 * time.Second, Kind: FaultSlow, Nodes: everyone, Pauses: 220 * time.Millisecond, Every: 500 * time.Millisecond},
+	slow := newScene(5, Fault{At: 5 * time.Second, Kind: FaultSlow, Nodes: everyone, Pauses: 220 * time.Millisecond, Every: 500 * time.Millisecond},
 		Fault{At: 20 * time.Second, Kind: FaultSlow, Nodes: everyone})
 	gossip := slow.clone()
 	gossip.Gossip = true
-	quota := scene(5, Fault{At: 5 * time.Second, Kind: FaultSlow, Nodes: everyone, Pauses: 60 * time.Millisecond, Every: 100 * time.Millisecond})
-	flight := scene(5,
+	quota := newScene(5, Fault{At: 5 * time.Second, Kind: FaultSlow, Nodes: everyone, Pauses: 60 * time.Millisecond, Every: 100 * time.Millisecond})
+	flight := newScene(5,
 		Fault{At: 2 * time.Second, Kind: FaultLeave, Nodes: []string{"a"}},
 		Fault{At: 4 * time.Second, Kind: FaultStart, Nodes: []string{"a"}},
 		Fault{At: 8 * time.Second, Kind: FaultKill, Nodes: []string{"b"}})
 	flight.Lasts = 15 * time.Second
-	cut := scene(5,
+	cut := newScene(5,
 		Fault{At: 3 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d", "e"}}},
 		Fault{At: 9 * time.Second, Kind: FaultHeal})
 	cut.Lasts = 12 * time.Second
@@ -241,10 +241,10 @@ func shows() map[string]*Scenario {
 		s.Loads = append(s.Loads, Load{Limit: "streams", Keys: 40, Rate: 800, Keeps: 2 * time.Second})
 		s.Network.Latency = 4 * time.Millisecond // for so long, no member has reported its holds
 	}
-	budget := scene(3)
+	budget := newScene(3)
 	budget.Limits = append(budget.Limits, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 100_000, Per: 24 * time.Hour})
 	budget.Loads = append(budget.Loads, Load{Limit: "tokens", Keys: 3, Units: 50, Rate: 30, Settles: 3 * time.Second})
-	stopped := scene(5,
+	stopped := newScene(5,
 		Fault{At: 11 * time.Second, Kind: FaultLeave, Nodes: everyone},
 		Fault{At: 15 * time.Second, Kind: FaultStart, Nodes: everyone})
 	stopped.Seed, stopped.Snapshots = 3, time.Minute
@@ -252,7 +252,7 @@ func shows() map[string]*Scenario {
 	stopped.Loads = append(stopped.Loads, Load{Limit: "quota", Keys: 3, Rate: 30})
 	// With this seed, a key is reset just before the stop, and is not checked between
 	// these. The restored snapshot has the count from before the reset.
-	reverted := scene(5,
+	reverted := newScene(5,
 		Fault{At: 24 * time.Second, Kind: FaultKill, Nodes: everyone},
 		Fault{At: 25 * time.Second, Kind: FaultRevert, Nodes: everyone[:1]},
 		Fault{At: 26 * time.Second, Kind: FaultStart, Nodes: everyone})
@@ -296,7 +296,7 @@ func number(mutant int) string { return strconv.Itoa(mutant + 1) }
 // The default run must find that an edit no longer applies, because only the full run
 // builds the mutants.
 func TestEachMutantStillFitsTheProduct(t *testing.T) {
-	scenarios := shows()
+	scenarios := mutantScenarios()
 	for i, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
 			for file, text := range mutated(t, i) {
@@ -311,16 +311,16 @@ func TestEachMutantStillFitsTheProduct(t *testing.T) {
 }
 
 // TestTheCheckerFindsFaultsMadeOnPurpose builds the simulations with all mutants. It
-// plays each scenario without a mutant, and each mutant in the scenario that shows it.
+// plays each scenario without a mutant, and each mutant in its scenario.
 func TestTheCheckerFindsFaultsMadeOnPurpose(t *testing.T) {
 	testenv.SkipUnlessFull(t, "WEIR_FULL=1 go test ./simulations in .ci/run; TestEachMutantStillFitsTheProduct checks the mutants' edits")
 	t.Parallel()
 	dir := t.TempDir()
-	for name, s := range shows() {
+	for name, s := range mutantScenarios() {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".yaml"), s.yaml(), 0o644))
 	}
 	program := buildMutants(t, dir)
-	for name := range shows() {
+	for name := range mutantScenarios() {
 		t.Run("none in "+name, func(t *testing.T) {
 			t.Parallel()
 			status, out := playWith(t, program, "", filepath.Join(dir, name+".yaml"))

@@ -40,8 +40,8 @@ func (p *planet) region(node int16) int {
 	return slices.Index(p.names, p.scenario.Nodes[node].Region)
 }
 
-// situation adds up the situations of all regions. Memory of grants that a crash has lost
-// has effects for the term of a grant.
+// situation returns the sum of the situations of all regions. Memory of grants that a
+// crash has lost has effects for the term of a grant.
 func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation) {
 	all.regions = len(p.courses)
 	for _, c := range p.courses {
@@ -70,10 +70,10 @@ func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation
 }
 
 // reduceToGlobal reduces the situation of a region in a span to the events that affect a
-// Global limit. Members that die together count once. If all members of a region die, the
-// other regions remember the grants of the region: it may admit once more the units that
-// it had, and no others. inside reports that members died without a copy while other
-// members of the region lived.
+// Global limit. Members that die at the same time count as one crash. If all members of a
+// region die, the other regions remember the grants of the region: it may admit once more
+// the units that it had, and no others. inside reports that members died without a copy
+// while other members of the region lived.
 func (c *course) reduceToGlobal(s *situation, from, to time.Duration) (inside bool) {
 	s.bare = 0
 	last := time.Duration(-1)

@@ -12,29 +12,29 @@ import (
 // randomPlanet returns a random scenario of two or three regions and 60 s. It has Global
 // limits of all kinds, demand that moves, and regions that are cut off from each other in
 // one or both directions. In one of four scenarios, a region has faults inside as well.
-// The seed alone determines the scenario.
+// The scenario depends only on the seed.
 func randomPlanet(seed uint64) *Scenario {
 	d := newDice(fmt.Sprintf("random-regions-%d", seed), seed, "planet")
 	d.regional = true
 	inside := d.oneIn(4)
-	d.regions(inside)
-	d.cuts(inside)
-	d.limits()
+	d.addRegions(inside)
+	d.addRegionCuts(inside)
+	d.addLimits()
 	for i := range d.s.Limits {
 		if i == 0 || !d.oneIn(6) {
 			d.s.Limits[i].Scope = weir.Global
 		}
 	}
-	d.demand()
+	d.addDemand()
 	d.add(slow, capped, hot)
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s of %s, %s, %s.", seed, count(len(d.s.regions()), "region"),
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
 	return d.s
 }
 
-// regions draws regions. If there are faults inside, each region has enough nodes that
+// addRegions draws regions. If there are faults inside, each region has enough nodes that
 // one can crash.
-func (d *dice) regions(inside bool) {
+func (d *dice) addRegions(inside bool) {
 	names := []string{"ap", "eu", "us"}[:2+d.IntN(2)]
 	shares := make(map[string]int64)
 	for _, region := range names {
@@ -59,33 +59,33 @@ func (d *dice) regions(inside bool) {
 	}
 }
 
-// cuts draws the faults between regions, which end again.
-func (d *dice) cuts(inside bool) {
-	moves := []func(time.Duration){d.split, d.split, d.oneWay, d.oneWay, d.flap, d.slow, d.heal}
+// addRegionCuts draws the faults between regions, which end again.
+func (d *dice) addRegionCuts(inside bool) {
+	moves := []func(time.Duration){d.addSplit, d.addSplit, d.addCuts, d.addCuts, d.addFlapping, d.addSlowLink, d.addHeal}
 	restart := inside && d.oneIn(2)
 	if inside && !restart {
 		in := &dice{Rand: d.Rand, s: d.s}
-		moves = slices.Concat(moves, in.crashes(), []func(time.Duration){in.freeze, in.split, in.oneWay})
+		moves = slices.Concat(moves, in.crashes(), []func(time.Duration){in.addFreeze, in.addSplit, in.addCuts})
 	}
 	d.addMoves(mayhemFrom+d.between(0, 4*time.Second), moves, 1+d.IntN(maxMoves-1), 14*time.Second) // longer than the term of a grant
 	if restart {
-		d.hit(mayhemFrom+d.between(0, 25*time.Second), FaultKill, d.s.nodesOf(pick(d, d.s.regions()...)), d.between(100*time.Millisecond, 5*time.Second))
+		d.addNodeFault(mayhemFrom+d.between(0, 25*time.Second), FaultKill, d.s.nodesOf(pick(d, d.s.regions()...)), d.between(100*time.Millisecond, 5*time.Second))
 		d.s.sort()
 	}
-	d.mend()
+	d.endFaults()
 }
 
-// demand draws loads for each limit, in all regions or in one region after another, and
+// addDemand draws loads for each limit, in all regions or in one region after another, and
 // keeps the sum of all checks in bounds.
-func (d *dice) demand() {
+func (d *dice) addDemand() {
 	regions := d.s.regions()
-	d.spend(func(limit weir.Limit, left *float64, add func(Load)) {
+	d.spendChecks(func(limit weir.Limit, left *float64, add func(Load)) {
 		keys := 0
 		if d.oneIn(4) {
 			keys = 2 + d.IntN(4)
 		}
 		if !d.oneIn(4) {
-			add(d.s.adversary(limit, keys, *left/2))
+			add(d.s.newAdversary(limit, keys, *left/2))
 		}
 		full := float64(limit.Rate) / limit.Per.Seconds() * float64(max(1, keys))
 		if d.oneIn(3) { // a user who moves

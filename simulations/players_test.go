@@ -42,8 +42,8 @@ func playAside(t *testing.T, s *Scenario) *Journal {
 	return j
 }
 
-// dismiss ends all players.
-func dismiss() {
+// endPlayers ends all players.
+func endPlayers() {
 	for range cap(idle) {
 		if player := <-idle; player != nil {
 			_ = player.End(endWait)
@@ -52,7 +52,7 @@ func dismiss() {
 }
 
 func TestPlayerPlaysLikeThisProcess(t *testing.T) {
-	s := scene(2, Fault{At: 2 * time.Second, Kind: FaultSkew, Nodes: []string{"b"}, By: -time.Second})
+	s := newScene(2, Fault{At: 2 * time.Second, Kind: FaultSkew, Nodes: []string{"b"}, By: -time.Second})
 	s.Lasts = 5 * time.Second
 	want, err := run(t, s)
 	require.NoError(t, err)

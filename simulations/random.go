@@ -28,16 +28,16 @@ const (
 	mostHolding = 40 // checks a second for units that are held, and for units that are reserved
 )
 
-// random returns a random scenario of 3 to 9 nodes and 60 s. It has limits of all kinds,
-// loads, and faults close to each other. All cut links have healed by about 35 s. The
-// seed alone determines the scenario.
-func random(seed uint64) *Scenario {
+// randomScenario returns a random scenario of 3 to 9 nodes and 60 s. It has limits of all
+// kinds, loads, and faults close to each other. All cut links have healed by about 35 s.
+// The scenario depends only on the seed.
+func randomScenario(seed uint64) *Scenario {
 	d := newDice(fmt.Sprintf("random-%d", seed), seed, "weir")
-	d.nodes()
-	d.settings()
+	d.addNodes()
+	d.drawSettings()
 	d.addFaults()
-	d.limits()
-	d.loads()
+	d.addLimits()
+	d.addLoads()
 	d.add(slow, bare, gossip, breaks, hot, holds, reserves, clients, snapshots, many, capped)
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
@@ -53,18 +53,18 @@ type extra struct {
 }
 
 var (
-	slow = extra{"slow", 3, (*dice).slowness}
+	slow = extra{"slow", 3, (*dice).addSlowness}
 	bare = extra{"bare", 12, func(d *dice) { d.s.Replicas = -1 }}
-	many = extra{"many", 9, (*dice).manyKeys}
+	many = extra{"many", 9, (*dice).addManyKeys}
 	// gossip uses memberlist and real frames. These runs do not replay.
 	gossip    = extra{"goss", 50, func(d *dice) { d.s.Gossip = true }}
-	breaks    = extra{"brek", 4, (*dice).breaks}
-	capped    = extra{"caps", 6, (*dice).caps}
+	breaks    = extra{"brek", 4, (*dice).setBreaks}
+	capped    = extra{"caps", 6, (*dice).lowerCaps}
 	hot       = extra{"hot", 6, func(d *dice) { d.s.Hot = int(d.logarithmic(50, 400)) }}
-	holds     = extra{"holds", 4, func(d *dice) { d.holds("flight", d.logarithm(5e7, 1.5e10), 0) }}
-	reserves  = extra{"reserves", 4, (*dice).reserves}
-	clients   = extra{"clients", 4, func(d *dice) { d.holds("clients", d.logarithm(2e8, 2.5e10), d.logarithm(1e9, 3e10)) }}
-	snapshots = extra{"snapshot", 6, (*dice).snapshots}
+	holds     = extra{"holds", 4, func(d *dice) { d.addHolds("flight", d.logarithm(5e7, 1.5e10), 0) }}
+	reserves  = extra{"reserves", 4, (*dice).addReservations}
+	clients   = extra{"clients", 4, func(d *dice) { d.addHolds("clients", d.logarithm(2e8, 2.5e10), d.logarithm(1e9, 3e10)) }}
+	snapshots = extra{"snapshot", 6, (*dice).addStops}
 )
 
 // add draws whether the scenario has each of the extras.
@@ -123,15 +123,15 @@ func (d *dice) logarithm(low, high float64) time.Duration {
 	return time.Duration(d.logarithmic(low, high)).Truncate(time.Millisecond)
 }
 
-// policy draws the partition policy of a limit. FairShare and MajorityShare are drawn
+// drawPolicy draws the partition policy of a limit. FairShare and MajorityShare are drawn
 // most often, because their bounds are the sharpest.
-func (d *dice) policy() weir.PartitionPolicy {
+func (d *dice) drawPolicy() weir.PartitionPolicy {
 	return pick(d, weir.MajorityShare, weir.MajorityShare, weir.FairShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
 }
 
 func pick[T any](d *dice, from ...T) T { return from[d.IntN(len(from))] }
 
-func (d *dice) nodes() {
+func (d *dice) addNodes() {
 	n := 3 + d.IntN(7)
 	later := 0
 	if n > 3 && d.oneIn(2) {
@@ -151,7 +151,7 @@ func (d *dice) nodes() {
 	}
 }
 
-func (d *dice) settings() {
+func (d *dice) drawSettings() {
 	s := d.s
 	s.Network.Latency = time.Duration(d.logarithmic(1e5, 2e6)).Truncate(time.Microsecond)
 	if d.oneIn(2) {
@@ -185,7 +185,7 @@ func (d *dice) shuffled(names []string, n int) []string {
 	return names[:min(n, len(names))]
 }
 
-func (d *dice) limits() {
+func (d *dice) addLimits() {
 	for i := range 1 + d.IntN(3) {
 		per := d.logarithm(1e9, 15e9)
 		if d.oneIn(2) {
@@ -195,7 +195,7 @@ func (d *dice) limits() {
 			Name:      [...]string{"api", "login", "search"}[i],
 			Algorithm: weir.Algorithm(d.IntN(int(weir.LeakyBucket) + 1)),
 			Per:       per,
-			Partition: d.policy(),
+			Partition: d.drawPolicy(),
 		}
 		l.Rate = int64(min(d.logarithmic(1, 500), 60*per.Seconds())) // low rates are as likely as high rates, because rounding shows there
 		if isBucket(&l) && d.oneIn(2) {
@@ -205,16 +205,16 @@ func (d *dice) limits() {
 	}
 }
 
-// loads draws loads for each limit, most of them above its rate, and keeps the sum of all
-// checks in bounds.
-func (d *dice) loads() {
-	d.spend(func(limit weir.Limit, left *float64, add func(Load)) {
+// addLoads draws loads for each limit, most of them above its rate, and keeps the sum of
+// all checks in bounds.
+func (d *dice) addLoads() {
+	d.spendChecks(func(limit weir.Limit, left *float64, add func(Load)) {
 		if d.oneIn(10) {
 			add(Load{Rate: round(0.5 * float64(limit.Rate) / limit.Per.Seconds())}) // an ordinary day
 			return
 		}
 		if !d.oneIn(3) {
-			add(d.s.adversary(limit, 0, *left*2/3))
+			add(d.s.newAdversary(limit, 0, *left*2/3))
 		}
 		saturating := d.logarithmic(1.3, 4) * float64(limit.Rate) / limit.Per.Seconds()
 		l := Load{Rate: round(max(2, saturating))}
@@ -244,9 +244,9 @@ func (d *dice) loads() {
 	})
 }
 
-// spend calls the function loads for each limit. The value of *left is the number of
+// spendChecks calls the function loads for each limit. The value of *left is the number of
 // checks that remain. The function add ignores a load if it needs more.
-func (d *dice) spend(loads func(limit weir.Limit, left *float64, add func(Load))) {
+func (d *dice) spendChecks(loads func(limit weir.Limit, left *float64, add func(Load))) {
 	for _, limit := range d.s.Limits {
 		left := float64(randomAsks) / float64(len(d.s.Limits))
 		loads(limit, &left, func(l Load) {
@@ -262,9 +262,9 @@ func (d *dice) spend(loads func(limit weir.Limit, left *float64, add func(Load))
 	}
 }
 
-// adversary returns an adversary of a limit. It doubles the units of each check until the
-// number of checks is at most the argument most, or the units reach the capacity.
-func (s *Scenario) adversary(limit weir.Limit, keys int, most float64) Load {
+// newAdversary returns an adversary of a limit. It doubles the units of each check until
+// the number of checks is at most the argument most, or the units reach the capacity.
+func (s *Scenario) newAdversary(limit weir.Limit, keys int, most float64) Load {
 	l := Load{Adversary: true, Units: 1, Limit: limit.Name, Keys: keys}
 	for l.Units < capacity(&limit) && s.countChecks(l, limit) > most {
 		l.Units *= 2
@@ -282,14 +282,14 @@ func round(rate float64) float64 { return max(0.1, math.Round(rate*10)/10) }
 // other, so they may overlap. Faults that have no effect at that time are dropped.
 func (d *dice) addFaults() {
 	at := mayhemFrom + d.between(0, 4*time.Second)
-	moves, n := d.moves(), 2+d.IntN(maxMoves-1)
+	moves, n := d.listMoves(), 2+d.IntN(maxMoves-1)
 	if d.oneIn(3) { // one split that is longer than a window or two, and few other faults
-		d.fault(at, Fault{Kind: FaultSplit, Sides: d.sides()})
+		d.addFault(at, Fault{Kind: FaultSplit, Sides: d.drawSides()})
 		at += d.between(time.Second, 20*time.Second)
 		moves, n = d.crashes(), d.IntN(3)
 	}
 	d.addMoves(at, moves, n, 8*time.Second)
-	d.mend()
+	d.endFaults()
 }
 
 // addMoves begins n random moves. Most begin within 3 s of the move before, and the others
@@ -304,18 +304,18 @@ func (d *dice) addMoves(at time.Duration, moves []func(at time.Duration), n int,
 		}
 	}
 	if d.s.Faults = feasible(d.s); len(d.s.Faults) == 0 {
-		d.fault(mayhemFrom, Fault{Kind: FaultSplit, Sides: d.sides()})
+		d.addFault(mayhemFrom, Fault{Kind: FaultSplit, Sides: d.drawSides()})
 	}
 }
 
-// moves returns the moves of a scenario. Each scenario has few kinds of moves, and most
+// listMoves returns the moves of a scenario. Each scenario has few kinds of moves, and most
 // moves several times, because repetitions in another order find faults.
-func (d *dice) moves() (moves []func(at time.Duration)) {
+func (d *dice) listMoves() (moves []func(at time.Duration)) {
 	type several = []func(at time.Duration)
-	splits := several{d.split, d.split, d.split, d.flap, d.heal, d.oneWay}
+	splits := several{d.addSplit, d.addSplit, d.addSplit, d.addFlapping, d.addHeal, d.addCuts}
 	crashes := d.crashes()
-	links := several{d.slow, d.slow, d.oneWay, d.heal}
-	pauses := several{d.freeze, d.freeze, d.step}
+	links := several{d.addSlowLink, d.addSlowLink, d.addCuts, d.addHeal}
+	pauses := several{d.addFreeze, d.addFreeze, d.addClockStep}
 	kinds := [][]several{
 		{splits}, {splits, crashes}, {splits, crashes}, {crashes}, {pauses, crashes}, {splits, pauses}, {links, crashes},
 		{splits, crashes, links, pauses},
@@ -324,25 +324,25 @@ func (d *dice) moves() (moves []func(at time.Duration)) {
 }
 
 func (d *dice) crashes() []func(at time.Duration) {
-	return []func(time.Duration){d.crash, d.crash, d.restart, d.join, d.leave}
+	return []func(time.Duration){d.addCrash, d.addCrash, d.addRestart, d.addJoin, d.addLeave}
 }
 
-func (d *dice) fault(at time.Duration, f Fault) {
+func (d *dice) addFault(at time.Duration, f Fault) {
 	if f.At = at; at < mayhemUntil+time.Second {
 		d.s.Faults = append(d.s.Faults, f)
 	}
 }
 
-// victim draws one of all nodes, whether or not it runs at that time.
-func (d *dice) victim() []string { return d.shuffled(d.s.allNodes(), 1) }
+// drawVictim draws one of all nodes, whether or not it runs at that time.
+func (d *dice) drawVictim() []string { return d.shuffled(d.s.allNodes(), 1) }
 
-// hit adds a fault of nodes, and the fault that ends it after a time. If lasts is 0, the
-// fault does not end.
-func (d *dice) hit(at time.Duration, kind FaultKind, names []string, lasts time.Duration) {
+// addNodeFault adds a fault of nodes, and the fault that ends it after a time. If lasts
+// is 0, the fault does not end.
+func (d *dice) addNodeFault(at time.Duration, kind FaultKind, names []string, lasts time.Duration) {
 	f := Fault{Kind: kind, Nodes: names}
-	d.fault(at, f)
+	d.addFault(at, f)
 	if undo, _ := f.undo(); lasts > 0 {
-		d.fault(at+lasts, undo)
+		d.addFault(at+lasts, undo)
 	}
 }
 
@@ -355,9 +355,9 @@ func (d *dice) drawDuration() time.Duration {
 	return d.logarithm(2e8, 1.2e10)
 }
 
-// sides returns the names of the nodes on each side of a split. If the faults are
+// drawSides returns the names of the nodes on each side of a split. If the faults are
 // regional, it separates one region from the rest, or each region from every other.
-func (d *dice) sides() (sides [][]string) {
+func (d *dice) drawSides() (sides [][]string) {
 	if d.regional {
 		regions := d.shuffled(d.s.regions(), len(d.s.Nodes))
 		if len(regions) == 2 || d.oneIn(3) {
@@ -386,8 +386,8 @@ func (d *dice) sides() (sides [][]string) {
 	return sides
 }
 
-// ends returns the names of two nodes, or of two regions if the faults are regional.
-func (d *dice) ends() (from, to string) {
+// drawEnds returns the names of two nodes, or of two regions if the faults are regional.
+func (d *dice) drawEnds() (from, to string) {
 	names := d.s.allNodes()
 	if d.regional {
 		names = d.s.regions()
@@ -396,48 +396,48 @@ func (d *dice) ends() (from, to string) {
 	return ends[0], ends[1]
 }
 
-func (d *dice) split(at time.Duration) {
-	d.fault(at, Fault{Kind: FaultSplit, Sides: d.sides()})
-	d.mayHeal(at)
+func (d *dice) addSplit(at time.Duration) {
+	d.addFault(at, Fault{Kind: FaultSplit, Sides: d.drawSides()})
+	d.maybeHeal(at)
 }
 
-func (d *dice) heal(at time.Duration) { d.fault(at, Fault{Kind: FaultHeal}) }
+func (d *dice) addHeal(at time.Duration) { d.addFault(at, Fault{Kind: FaultHeal}) }
 
-// mayHeal adds a heal after a while, in half of the cases.
-func (d *dice) mayHeal(at time.Duration) {
+// maybeHeal adds a heal after a while, in half of the cases.
+func (d *dice) maybeHeal(at time.Duration) {
 	if d.oneIn(2) {
-		d.heal(at + d.drawDuration())
+		d.addHeal(at + d.drawDuration())
 	}
 }
 
-func (d *dice) flap(at time.Duration) {
-	sides := d.sides()
+func (d *dice) addFlapping(at time.Duration) {
+	sides := d.drawSides()
 	for range 2 + d.IntN(3) {
-		d.fault(at, Fault{Kind: FaultSplit, Sides: sides})
+		d.addFault(at, Fault{Kind: FaultSplit, Sides: sides})
 		at += d.between(200*time.Millisecond, 3*time.Second)
-		d.heal(at)
+		d.addHeal(at)
 		at += d.between(200*time.Millisecond, 3*time.Second)
 	}
 }
 
-func (d *dice) oneWay(at time.Duration) {
+func (d *dice) addCuts(at time.Duration) {
 	for range 1 + d.IntN(3) {
 		f := Fault{Kind: FaultCut}
-		f.From, f.To = d.ends()
-		d.fault(at, f)
+		f.From, f.To = d.drawEnds()
+		d.addFault(at, f)
 		at += d.between(time.Millisecond, time.Second)
 	}
 	if d.regional {
-		d.mayHeal(at)
+		d.maybeHeal(at)
 	}
 }
 
-func (d *dice) slow(at time.Duration) {
+func (d *dice) addSlowLink(at time.Duration) {
 	f, least, most := Fault{Kind: FaultLink, Link: d.s.Network}, 2e6, 1e8
 	if d.regional {
 		f.Link, least, most = d.s.wanLink(), 1e8, 2e9
 	}
-	f.From, f.To = d.ends()
+	f.From, f.To = d.drawEnds()
 	if d.oneIn(3) {
 		f.Link.Loss = pick(d, 0.02, 0.05, 0.2)
 	} else {
@@ -453,79 +453,81 @@ func (d *dice) slow(at time.Duration) {
 	case d.oneIn(3):
 		f.To = ""
 	}
-	d.fault(at, f)
+	d.addFault(at, f)
 }
 
-func (d *dice) crash(at time.Duration) {
+func (d *dice) addCrash(at time.Duration) {
 	names, lasts := d.shuffled(d.initial(), 1), time.Duration(0)
 	if d.oneIn(2) {
 		lasts = d.drawDuration()
 	}
-	d.hit(at, FaultKill, names, lasts)
+	d.addNodeFault(at, FaultKill, names, lasts)
 }
 
-func (d *dice) restart(at time.Duration) {
-	d.hit(at, FaultKill, d.victim(), d.between(50*time.Millisecond, 3*time.Second))
+func (d *dice) addRestart(at time.Duration) {
+	d.addNodeFault(at, FaultKill, d.drawVictim(), d.between(50*time.Millisecond, 3*time.Second))
 }
 
-// join starts a node that does not run from the beginning, or any node if there are no
+// addJoin starts a node that does not run from the beginning, or any node if there are no
 // such nodes.
-func (d *dice) join(at time.Duration) {
+func (d *dice) addJoin(at time.Duration) {
 	names := d.s.allNodes()
 	if later := names[len(d.initial()):]; len(later) > 0 {
 		names = later
 	}
-	d.hit(at, FaultStart, d.shuffled(names, 1), 0)
+	d.addNodeFault(at, FaultStart, d.shuffled(names, 1), 0)
 }
 
-func (d *dice) leave(at time.Duration) {
-	names, lasts := d.victim(), time.Duration(0)
+func (d *dice) addLeave(at time.Duration) {
+	names, lasts := d.drawVictim(), time.Duration(0)
 	if d.oneIn(2) {
 		lasts = d.between(2*time.Second, 8*time.Second)
 	}
-	d.hit(at, FaultLeave, names, lasts)
+	d.addNodeFault(at, FaultLeave, names, lasts)
 }
 
-func (d *dice) freeze(at time.Duration) { d.hit(at, FaultFreeze, d.victim(), d.drawDuration()) }
+func (d *dice) addFreeze(at time.Duration) {
+	d.addNodeFault(at, FaultFreeze, d.drawVictim(), d.drawDuration())
+}
 
-func (d *dice) step(at time.Duration) {
+func (d *dice) addClockStep(at time.Duration) {
 	by := d.logarithm(1e8, 6e10)
 	if d.oneIn(2) {
 		by = -by
 	}
-	d.fault(at, Fault{Kind: FaultSkew, Nodes: d.victim(), By: by})
+	d.addFault(at, Fault{Kind: FaultSkew, Nodes: d.drawVictim(), By: by})
 }
 
-// manyKeys adds a burst for about 20,000 keys at the beginning. In half of the scenarios
+// addManyKeys adds a burst for about 20,000 keys at the beginning. In half of the scenarios
 // with it, a node has room for a few thousand counts. The other limits must hold
 // nevertheless.
-func (d *dice) manyKeys() {
+func (d *dice) addManyKeys() {
 	l := weir.Limit{Name: manyName, Rate: 100_000, Per: time.Hour, Partition: weir.FairShare}
 	l.Algorithm = weir.Algorithm(d.IntN(int(weir.LeakyBucket) + 1))
-	d.ask(l, Load{Keys: 60_000, Burst: manyAsks})
+	d.addLimit(l, Load{Keys: 60_000, Burst: manyAsks})
 	if d.oneIn(2) {
 		d.s.MaxKeys = 1000 + d.IntN(2000)
 	}
 }
 
-// ask adds a limit and a load for it to the scenario.
-func (d *dice) ask(l weir.Limit, load Load) {
+// addLimit adds a limit and a load for it to the scenario.
+func (d *dice) addLimit(l weir.Limit, load Load) {
 	load.Limit = l.Name
 	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
 }
 
-// breaks sets Breaks of each cut and each split, so that they close connections.
-func (d *dice) breaks() {
+// setBreaks sets Breaks of each cut and each split, so that they close connections.
+func (d *dice) setBreaks() {
 	for i := range d.s.Faults {
 		f := &d.s.Faults[i]
 		f.Breaks = f.Kind == FaultSplit || f.Kind == FaultCut
 	}
 }
 
-// caps lowers the caps of the stream, which are for millions of counts: frames have few
-// items, and a scan adds the rest of a queue. It does not do so with thousands of keys,
-// because their checks would need all of the time.
-func (d *dice) caps() {
+// lowerCaps lowers the caps of the stream, which are for millions of counts: frames have
+// few items, and a scan adds the rest of a queue. It does not do so with thousands of
+// keys, because their checks would need all of the time.
+func (d *dice) lowerCaps() {
 	if slices.ContainsFunc(d.s.Limits, func(l weir.Limit) bool { return l.Name == manyName }) {
 		return
 	}
@@ -539,10 +541,10 @@ func (d *dice) caps() {
 	}
 }
 
-// holds adds a limit whose units are held by callers, or by clients in other processes if
-// there is a ttl.
-func (d *dice) holds(name string, keeps, ttl time.Duration) {
-	l := weir.Limit{Name: name, Algorithm: weir.InFlight, Rate: int64(d.logarithmic(1, 20)), Partition: d.policy()}
+// addHolds adds a limit whose units are held by callers, or by clients in other processes
+// if there is a ttl.
+func (d *dice) addHolds(name string, keeps, ttl time.Duration) {
+	l := weir.Limit{Name: name, Algorithm: weir.InFlight, Rate: int64(d.logarithmic(1, 20)), Partition: d.drawPolicy()}
 	load := Load{Keys: 1 + d.IntN(3), Keeps: keeps, TTL: ttl}
 	if d.oneIn(2) {
 		load.Units = 1 + d.Int64N(max(1, l.Rate/3))
@@ -553,33 +555,34 @@ func (d *dice) holds(name string, keeps, ttl time.Duration) {
 		load.Rate = min(load.Rate, math.Floor((mostAsks-d.countChecks())/d.s.Lasts.Seconds()))
 	}
 	if load.Rate > 0 {
-		d.ask(l, load)
+		d.addLimit(l, load)
 	}
 }
 
-// windowed returns a limit with a random algorithm other than InFlight, a random rate,
+// drawLimit returns a limit with a random algorithm other than InFlight, a random rate,
 // and a random policy.
-func (d *dice) windowed(name string, least, most float64, per time.Duration) weir.Limit {
+func (d *dice) drawLimit(name string, least, most float64, per time.Duration) weir.Limit {
 	l := weir.Limit{Name: name, Algorithm: weir.Algorithm(d.IntN(int(weir.LeakyBucket) + 1)), Rate: int64(d.logarithmic(least, most)), Per: per}
 	l.Partition = pick(d, weir.MajorityShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
 	return l
 }
 
-// reserves adds a limit and callers that reserve units of the limit and settle them later.
-func (d *dice) reserves() {
-	l := d.windowed("budget", 20, 2000, d.between(time.Second, 20*time.Second))
+// addReservations adds a limit and callers that reserve units of the limit and settle
+// them later.
+func (d *dice) addReservations() {
+	l := d.drawLimit("budget", 20, 2000, d.between(time.Second, 20*time.Second))
 	if d.oneIn(3) {
 		l.Per = 24 * time.Hour
 		l.Rate = min(100*l.Rate, 100_000)
 	}
 	load := Load{Keys: 1 + d.IntN(3), Units: 1 + d.Int64N(max(1, l.Rate/10)), Rate: round(d.logarithmic(1, mostHolding))}
 	load.Settles = d.logarithm(5e7, 1e10)
-	d.ask(l, load)
+	d.addLimit(l, load)
 }
 
-// snapshots makes nodes write snapshots. It stops all nodes at once after the mayhem, or
+// addStops makes nodes write snapshots. It stops all nodes at once after the mayhem, or
 // instead of it, once or twice.
-func (d *dice) snapshots() {
+func (d *dice) addStops() {
 	s := d.s
 	s.Lasts += stopsTake
 	s.Snapshots = d.logarithm(1e9, 2e10)
@@ -587,14 +590,14 @@ func (d *dice) snapshots() {
 	if d.oneIn(3) {
 		s.Faults = nil
 	}
-	l := d.windowed("kept", 20, 500, 24*time.Hour)
+	l := d.drawLimit("kept", 20, 500, 24*time.Hour)
 	l.NoLeases = d.oneIn(2)
 	load := Load{Keys: 1 + d.IntN(4)}
 	load.Rate = round(min(mostHolding, float64(load.Keys)*float64(l.Rate)/d.logarithmic(20, 150)))
-	d.ask(l, load)
+	d.addLimit(l, load)
 	at := mayhemUntil + d.between(5*time.Second, 12*time.Second)
 	for range 1 + d.IntN(2) {
-		at = d.stop(at) + d.between(time.Second, 8*time.Second)
+		at = d.addStop(at) + d.between(time.Second, 8*time.Second)
 	}
 	d.separateFaults()
 	if d.countChecks() > mostAsks {
@@ -602,9 +605,9 @@ func (d *dice) snapshots() {
 	}
 }
 
-// stop stops all running nodes, and starts these or other nodes. It returns the time
+// addStop stops all running nodes, and starts these or other nodes. It returns the time
 // after the start.
-func (d *dice) stop(at time.Duration) time.Duration {
+func (d *dice) addStop(at time.Duration) time.Duration {
 	hosts := d.s.beginning().apply(d.s.Faults...).hosts
 	dead := make(map[string]bool)
 	for _, f := range d.s.Faults {
@@ -634,7 +637,7 @@ func (d *dice) stop(at time.Duration) time.Duration {
 	}
 	if d.oneIn(3) {
 		by := d.logarithm(1e8, 6e10)
-		add(Fault{Kind: FaultSkew, Nodes: d.victim(), By: pick(d, by, -by)})
+		add(Fault{Kind: FaultSkew, Nodes: d.drawVictim(), By: pick(d, by, -by)})
 	}
 	if d.oneIn(4) && d.s.Nodes[0].Region == "" {
 		all := d.s.allNodes()
@@ -644,27 +647,27 @@ func (d *dice) stop(at time.Duration) time.Duration {
 	return at
 }
 
-// slowness makes nodes slow for a while, and in some scenarios a link as well.
-func (d *dice) slowness() {
+// addSlowness makes nodes slow for a while, and in some scenarios a link as well.
+func (d *dice) addSlowness() {
 	before := slices.Clone(d.s.Faults)
 	if d.oneIn(3) && d.s.Nodes[0].Region == "" {
-		d.far(mayhemFrom + d.between(0, mayhemUntil-mayhemFrom))
+		d.addFarMembers(mayhemFrom + d.between(0, mayhemUntil-mayhemFrom))
 	}
 	for range 1 + d.IntN(2) {
-		d.pauses(d.between(time.Second, mayhemUntil))
+		d.addPauses(d.between(time.Second, mayhemUntil))
 	}
 	d.separateFaults()
 	if d.countChecks() > mostAsks {
 		d.s.Faults = before
-		d.fault(mayhemFrom, d.paused(d.victim()))
+		d.addFault(mayhemFrom, d.drawPauses(d.drawVictim()))
 		d.separateFaults()
 	}
 }
 
-// pauses adds pauses of one node, of some nodes or of all. They end before the rest of
+// addPauses adds pauses of one node, of some nodes or of all. They end before the rest of
 // the mayhem, or never. If no check times out because of them, the bounds are those of a
 // healthy cluster.
-func (d *dice) pauses(at time.Duration) {
+func (d *dice) addPauses(at time.Duration) {
 	names := d.s.allNodes()
 	switch {
 	case d.oneIn(3):
@@ -673,15 +676,15 @@ func (d *dice) pauses(at time.Duration) {
 		names = d.shuffled(names, 1+d.IntN(len(names)))
 		slices.Sort(names)
 	}
-	d.fault(at, d.paused(names))
+	d.addFault(at, d.drawPauses(names))
 	if !d.oneIn(4) {
-		d.fault(min(at+d.drawDuration(), mayhemUntil), Fault{Kind: FaultSlow, Nodes: names})
+		d.addFault(min(at+d.drawDuration(), mayhemUntil), Fault{Kind: FaultSlow, Nodes: names})
 	}
 }
 
-// paused returns a fault with pauses of a few milliseconds to 300 ms. They recur every
+// drawPauses returns a fault with pauses of a few milliseconds to 300 ms. They recur every
 // 100 ms, as those of a CPU quota, or at an interval of up to a second.
-func (d *dice) paused(names []string) Fault {
+func (d *dice) drawPauses(names []string) Fault {
 	f := Fault{Kind: FaultSlow, Nodes: names, Every: defaultEvery}
 	if d.oneIn(2) {
 		f.Every = d.logarithm(2e7, 1e9)
@@ -690,17 +693,17 @@ func (d *dice) paused(names []string) Fault {
 	return f
 }
 
-// far makes the link between two members slow for a while, but not so slow that they are
-// not connected.
-func (d *dice) far(at time.Duration) {
+// addFarMembers makes the link between two members slow for a while, but not so slow that
+// they are not connected.
+func (d *dice) addFarMembers(at time.Duration) {
 	ends := d.shuffled(d.s.allNodes(), 2)
 	f := Fault{Kind: FaultLink, From: ends[0], To: ends[1], Link: d.s.Network}
 	f.Link.Loss = 0
 	f.Link.Latency, f.Link.Jitter = d.between(50*time.Millisecond, 200*time.Millisecond), 0
-	d.fault(at, f)
+	d.addFault(at, f)
 	f.From, f.To = f.To, f.From
-	d.fault(at, f)
-	d.fault(min(at+d.drawDuration(), mayhemUntil), Fault{Kind: FaultHeal})
+	d.addFault(at, f)
+	d.addFault(min(at+d.drawDuration(), mayhemUntil), Fault{Kind: FaultHeal})
 }
 
 // countChecks returns the approximate number of checks of all loads.
@@ -757,9 +760,9 @@ func (s *Scenario) lonely(hosts map[string]condition, name string) bool {
 	return len(s.nodeNames(func(n Node) bool { return n.Region == region && n.Name != name && hosts[n.Name] == running })) < 2
 }
 
-// mend ends the faults that last, in random order: nodes thaw, most nodes that are down
-// start again, and links heal.
-func (d *dice) mend() {
+// endFaults ends the faults that last, in random order: nodes thaw, most nodes that are
+// down start again, and links heal.
+func (d *dice) endFaults() {
 	now := d.s.beginning().apply(d.s.Faults...)
 	until := mayhemUntil + time.Second
 	var last []Fault

@@ -13,7 +13,7 @@ import (
 )
 
 func TestRandomScenariosReadBackFromTheirFiles(t *testing.T) {
-	for _, draw := range []func(seed uint64) *Scenario{random, randomPlanet} {
+	for _, draw := range []func(seed uint64) *Scenario{randomScenario, randomPlanet} {
 		for seed := range uint64(100) {
 			s := draw(seed)
 			text := s.yaml()
@@ -29,7 +29,7 @@ func TestRandomScenariosReadBackFromTheirFiles(t *testing.T) {
 // change them.
 var thousand = sync.OnceValue(func() (all []*Scenario) {
 	for seed := range uint64(1000) {
-		all = append(all, random(seed))
+		all = append(all, randomScenario(seed))
 	}
 	return all
 })

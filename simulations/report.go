@@ -13,20 +13,20 @@ import (
 
 const columns = 96 // maximum width of a report
 
-// report prints the windows of a run second by second, the faults between them, and a
+// printReport prints the windows of a run second by second, the faults between them, and a
 // verdict for each invariant.
-func report(w io.Writer, j *Journal, broken []Broken) {
-	heading(w, j.Scenario)
+func printReport(w io.Writer, j *Journal, broken []Broken) {
+	printHeading(w, j.Scenario)
 	r := newTrial(j)
 	if a := r.mostAsked(); a != nil {
-		table(w, j.Scenario, a)
+		printTable(w, j.Scenario, a)
 	}
-	verdicts(w, broken)
+	printVerdicts(w, broken)
 	fmt.Fprintf(w, "\n%d checks in %v of virtual time, played in %v\n", len(j.Checks), j.Scenario.Lasts, j.Took.Round(time.Millisecond))
 }
 
-func heading(w io.Writer, s *Scenario) {
-	wrap(w, s.Name+": ", "", s.About)
+func printHeading(w io.Writer, s *Scenario) {
+	printWrapped(w, s.Name+": ", "", s.About)
 	membership := "simulated"
 	if s.Gossip {
 		membership = "gossip"
@@ -37,9 +37,9 @@ func heading(w io.Writer, s *Scenario) {
 	}
 }
 
-// table prints the window that ends at each second, for the count that was asked for the
-// most units, and the faults at their times.
-func table(w io.Writer, s *Scenario, a *asks) {
+// printTable prints the window that ends at each second, for the count that was asked for
+// the most units, and the faults at their times.
+func printTable(w io.Writer, s *Scenario, a *asks) {
 	samples := a.samples(s.Lasts, int((s.Lasts+time.Second-1)/time.Second))
 	fmt.Fprintf(w, "\nOf the key that is asked most, units admitted in the %s that ends at each second:\n%7s ", enum.Duration(a.l.Per), "second")
 	for side := range samples[0].sides {
@@ -53,7 +53,7 @@ func table(w io.Writer, s *Scenario, a *asks) {
 	faults := s.Faults
 	for _, at := range samples[1:] {
 		for ; len(faults) > 0 && faults[0].At < at.at; faults = faults[1:] {
-			wrap(w, fmt.Sprintf("%7s ─ ", enum.Duration(faults[0].At)), strings.Repeat(" ", 10), faults[0].describe())
+			printWrapped(w, fmt.Sprintf("%7s ─ ", enum.Duration(faults[0].At)), strings.Repeat(" ", 10), faults[0].describe())
 		}
 		fmt.Fprintf(w, "%7.4g ", at.at.Seconds())
 		for _, units := range at.sides {
@@ -101,8 +101,8 @@ func (f *Fault) describe() string {
 	return b.String()
 }
 
-// verdicts prints a line for each invariant that holds, and a line for each violation.
-func verdicts(w io.Writer, broken []Broken) {
+// printVerdicts prints a line for each invariant that holds, and a line for each violation.
+func printVerdicts(w io.Writer, broken []Broken) {
 	fmt.Fprintln(w)
 	for _, i := range invariants {
 		holds := true
@@ -113,19 +113,19 @@ func verdicts(w io.Writer, broken []Broken) {
 			}
 		}
 		if holds {
-			wrap(w, fmt.Sprintf("✓ %-14s ", i.name), strings.Repeat(" ", 17), i.means)
+			printWrapped(w, fmt.Sprintf("✓ %-14s ", i.name), strings.Repeat(" ", 17), i.means)
 		}
 	}
 }
 
 // print prints the violation.
 func (b *Broken) print(w io.Writer) {
-	wrap(w, fmt.Sprintf("✗ %-14s ", b.Invariant), strings.Repeat(" ", 17), fmt.Sprintf("at %s: %s", enum.Duration(b.At), b.Finding))
+	printWrapped(w, fmt.Sprintf("✗ %-14s ", b.Invariant), strings.Repeat(" ", 17), fmt.Sprintf("at %s: %s", enum.Duration(b.At), b.Finding))
 }
 
-// wrap prints text in lines of at most columns characters. The first line begins with
-// first, and the other lines with indent.
-func wrap(w io.Writer, first, indent, text string) {
+// printWrapped prints text in lines of at most columns characters. The first line begins
+// with first, and the other lines with indent.
+func printWrapped(w io.Writer, first, indent, text string) {
 	line, begun := first, false
 	for word := range strings.FieldsSeq(text) {
 		if begun && utf8.RuneCountInString(line+word) > columns {

@@ -87,7 +87,7 @@ func (s *stage) reserve(ctx context.Context, q question) {
 	}
 	made, err := l.Reserve(ctx, key, q.units)
 	v := Reserved{Check: c}
-	s.answer(&v.Check, made.Decision(), err)
+	s.recordDecision(&v.Check, made.Decision(), err)
 	s.mu.Lock()
 	killed := p.killed
 	s.mu.Unlock()
@@ -111,7 +111,8 @@ func (s *stage) reserve(ctx context.Context, q question) {
 	}
 }
 
-// settleOne settles a reservation for one caller. Another node opens it from its text.
+// settleOne settles a reservation for one caller. If the reservation is carried as a
+// text, a node of the plan opens the text.
 func (s *stage) settleOne(ctx context.Context, q question, at, i int, actual int64, p *process, v *weir.Reservation, text string) {
 	h := q.host
 	if text != "" {

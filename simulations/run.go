@@ -36,7 +36,7 @@ const (
 
 const roomier = 8 // how many times more keys than it needs a node's store has room for, so that it evicts none; small, because the store is scanned all the time
 
-const collectAbove = 1 << 30 // bytes; below this, a run leaves its garbage
+const collectAbove = 1 << 30 // bytes; below this size, the garbage of a run is not collected
 
 // mostHolds is the number of holds of a key that one side may grant and for which a node
 // has room.
@@ -147,7 +147,7 @@ func play(scenario *Scenario) (*Journal, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	s.asking.Go(func() { s.load(ctx) })
+	s.asking.Go(func() { s.sendLoads(ctx) })
 	for _, f := range s.Faults {
 		time.Sleep(f.At - s.elapsed())
 		s.strike(ctx, f)
@@ -268,7 +268,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 	for _, h := range s.hosts {
 		h.machine = s.cluster.Network().Host(h.name)
 		if n := s.cluster.Node(h.name); n != nil {
-			if h.runs, err = s.process(n); err != nil {
+			if h.runs, err = s.newProcess(n); err != nil {
 				_ = s.cluster.Close()
 				return nil, err
 			}
@@ -301,7 +301,7 @@ func (s *stage) keysOf(limit int) int {
 	return most
 }
 
-func (s *stage) process(n *weir.Node) (*process, error) {
+func (s *stage) newProcess(n *weir.Node) (*process, error) {
 	p := &process{node: n, since: s.elapsed(), over: make(chan struct{})}
 	for _, m := range n.Members() {
 		if m.Self {

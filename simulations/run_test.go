@@ -13,9 +13,9 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// scene returns a scenario of this number of nodes "a", "b" ..., with a limit of 200 a
+// newScene returns a scenario of this number of nodes "a", "b" ..., with a limit of 200 a
 // second and callers that ask for twice as much.
-func scene(nodes int, faults ...Fault) *Scenario {
+func newScene(nodes int, faults ...Fault) *Scenario {
 	s := &Scenario{
 		Name: "scene", Seed: 1, Lasts: 30 * time.Second,
 		Network: weirtest.Link{Latency: 500 * time.Microsecond, Jitter: time.Millisecond},
@@ -29,47 +29,47 @@ func scene(nodes int, faults ...Fault) *Scenario {
 	return s
 }
 
-// scenes returns runs with every kind of event in a cluster.
-func scenes() map[string]*Scenario {
-	healthy := scene(3)
-	split := scene(5,
+// newScenes returns runs with every kind of event in a cluster.
+func newScenes() map[string]*Scenario {
+	healthy := newScene(3)
+	split := newScene(5,
 		Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d", "e"}}},
 		Fault{At: 20 * time.Second, Kind: FaultHeal})
 	split.Limits = append(split.Limits, weir.Limit{Name: "logins", Algorithm: weir.TokenBucket, Rate: 50, Per: 10 * time.Second, Burst: 20, Partition: weir.FairShare})
 	split.Loads = append(split.Loads, Load{Limit: "logins", Keys: 20, Zipf: 1.2, Rate: 100}, Load{Limit: "logins", Adversary: true, Begins: 3 * time.Second})
-	crash := scene(4,
+	crash := newScene(4,
 		Fault{At: 8 * time.Second, Kind: FaultKill, Nodes: []string{"b"}},
 		Fault{At: 12 * time.Second, Kind: FaultStart, Nodes: []string{"b"}},
 		Fault{At: 18 * time.Second, Kind: FaultKill, Nodes: []string{"c"}})
-	deploy := scene(3,
+	deploy := newScene(3,
 		Fault{At: 5 * time.Second, Kind: FaultStart, Nodes: []string{"d"}},
 		Fault{At: 8 * time.Second, Kind: FaultLeave, Nodes: []string{"a"}},
 		Fault{At: 9 * time.Second, Kind: FaultStart, Nodes: []string{"a"}},
 		Fault{At: 15 * time.Second, Kind: FaultLeave, Nodes: []string{"b"}},
 		Fault{At: 16 * time.Second, Kind: FaultStart, Nodes: []string{"b"}})
 	deploy.Nodes = append(deploy.Nodes, Node{Name: "d", Later: true})
-	frozen := scene(3,
+	frozen := newScene(3,
 		Fault{At: 5 * time.Second, Kind: FaultFreeze, Nodes: []string{"a"}},
 		Fault{At: 9 * time.Second, Kind: FaultThaw, Nodes: []string{"a"}},
 		Fault{At: 12 * time.Second, Kind: FaultFreeze, Nodes: []string{"b"}},
 		Fault{At: 13 * time.Second, Kind: FaultSkew, Nodes: []string{"c"}, By: -3 * time.Second},
 		Fault{At: 22 * time.Second, Kind: FaultThaw, Nodes: []string{"b"}})
-	links := scene(4,
+	links := newScene(4,
 		Fault{At: 4 * time.Second, Kind: FaultCut, From: "a", To: "b"},
 		Fault{At: 8 * time.Second, Kind: FaultCut, From: "", To: "c"},
 		Fault{At: 12 * time.Second, Kind: FaultHeal},
 		Fault{At: 14 * time.Second, Kind: FaultLink, From: "d", Link: weirtest.Link{Latency: 30 * time.Millisecond, Jitter: 10 * time.Millisecond, Loss: 0.1}},
 		Fault{At: 22 * time.Second, Kind: FaultHeal})
-	regions := scene(6, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c"}}})
+	regions := newScene(6, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c"}}})
 	for i := range regions.Nodes {
 		regions.Nodes[i].Region = []string{"east", "west"}[i/3]
 	}
-	slow := scene(5,
+	slow := newScene(5,
 		Fault{At: 2 * time.Second, Kind: FaultSlow, Nodes: []string{"a", "b", "c", "d", "e"}, Pauses: 60 * time.Millisecond, Every: 100 * time.Millisecond},
 		Fault{At: 8 * time.Second, Kind: FaultKill, Nodes: []string{"b"}},
 		Fault{At: 14 * time.Second, Kind: FaultSlow, Nodes: []string{"a", "c"}, Pauses: 200 * time.Millisecond, Every: 700 * time.Millisecond},
 		Fault{At: 20 * time.Second, Kind: FaultSlow, Nodes: []string{"c", "d"}})
-	hasty := scene(5) // a round trip can take longer than the wait for an owner
+	hasty := newScene(5) // a round trip can take longer than the wait for an owner
 	hasty.Timeout, hasty.Network = 10*time.Millisecond, weirtest.Link{Latency: 1900 * time.Microsecond, Jitter: 900 * time.Microsecond}
 	return map[string]*Scenario{
 		"hasty": hasty, "healthy": healthy, "split": split, "crash": crash, "deploy": deploy, "frozen": frozen, "links": links, "regions": regions, "slow": slow,
@@ -98,7 +98,7 @@ func requireAccounted(t *testing.T, j *Journal) {
 
 func TestRunAccountsForEveryUnit(t *testing.T) {
 	t.Parallel()
-	for name, s := range scenes() {
+	for name, s := range newScenes() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			first := playAside(t, s)
@@ -115,7 +115,7 @@ func TestRunAccountsForEveryUnit(t *testing.T) {
 
 func TestGossipRunAccountsForEveryUnit(t *testing.T) {
 	t.Parallel()
-	for name, s := range scenes() {
+	for name, s := range newScenes() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if name != "split" {

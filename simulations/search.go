@@ -94,7 +94,7 @@ func (f *searching) runPlayer() (err error) {
 				return err
 			}
 		}
-		draw := random
+		draw := randomScenario
 		if f.regions {
 			draw = randomPlanet
 		}
@@ -128,7 +128,7 @@ func (f *searching) nextSeed() (seed uint64, more bool) {
 	if f.ctx.Err() != nil || len(f.found) >= enoughFound || f.begun >= f.count {
 		return 0, false
 	}
-	for f.stops && random(f.seed).Snapshots == 0 {
+	for f.stops && randomScenario(f.seed).Snapshots == 0 {
 		f.seed++
 	}
 	f.begun++

@@ -79,7 +79,7 @@ func inASplit(t *testing.T, sides [][]string, limits []weir.Limit, keys int) (mo
 					time.Sleep(time.Duration(round)*sharePer/roundsPer - time.Since(began))
 					for i := range limits {
 						for from := range nodes { // another node is first in each round
-							granted[i][round] += drain(t.Context(), nodes[(from+round)%len(nodes)][i], fmt.Sprint("key ", key))
+							granted[i][round] += countGrants(t.Context(), nodes[(from+round)%len(nodes)][i], fmt.Sprint("key ", key))
 						}
 					}
 				}
@@ -103,8 +103,8 @@ func inASplit(t *testing.T, sides [][]string, limits []weir.Limit, keys int) (mo
 	return most
 }
 
-// drain sends checks until it is denied, and returns the number of grants.
-func drain(ctx context.Context, l *weir.Limiter, key string) (granted int64) {
+// countGrants sends checks until it is denied, and returns the number of grants.
+func countGrants(ctx context.Context, l *weir.Limiter, key string) (granted int64) {
 	for {
 		d, err := l.Allow(ctx, key)
 		if err != nil || !d.Allowed {
@@ -164,7 +164,7 @@ func TestSharesOfFewUnitsMatchTheTable(t *testing.T) {
 			}
 		}
 		for k, l := range limits {
-			switch l.Partition { // the document states these shares in words
+			switch l.Partition { // the document describes the other policies in words
 			case weir.MajorityShare:
 				row += fmt.Sprintf(" %d |", most[i][k])
 			case weir.FairShare:

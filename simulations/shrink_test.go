@@ -37,7 +37,7 @@ func hasFault(s *Scenario, kind FaultKind, node string) bool {
 func TestShrinkKeepsOnlyNeededParts(t *testing.T) {
 	found := 0
 	for seed := range uint64(testenv.PickFull(t, 20, 200)) {
-		s := random(seed)
+		s := randomScenario(seed)
 		breaks := func(s *Scenario) bool {
 			return hasFault(s, FaultSplit, "") && hasFault(s, FaultStart, "a") && len(s.Loads) > 0
 		}
@@ -60,7 +60,7 @@ func TestShrinkKeepsOnlyNeededParts(t *testing.T) {
 
 func TestShrinkGivesUpInTime(t *testing.T) {
 	for seed := range uint64(testenv.PickFull(t, 1, 20)) {
-		s := random(seed)
+		s := randomScenario(seed)
 		least, _ := shrunk(t, s, func(o *Scenario) bool { return o.equal(s) })
 		require.Equal(t, s, least, "seed %d", seed)
 	}
@@ -68,7 +68,7 @@ func TestShrinkGivesUpInTime(t *testing.T) {
 
 func TestShrinkReducesUnconditionalFailure(t *testing.T) {
 	for seed := range uint64(5) {
-		least, tries := shrunk(t, random(seed), func(*Scenario) bool { return true })
+		least, tries := shrunk(t, randomScenario(seed), func(*Scenario) bool { return true })
 		require.Len(t, least.Nodes, 1, "seed %d", seed)
 		require.Empty(t, least.Faults, "seed %d", seed)
 		require.Less(t, tries, 100, "seed %d", seed)
@@ -76,7 +76,7 @@ func TestShrinkReducesUnconditionalFailure(t *testing.T) {
 }
 
 func TestShrinkShortensAndRounds(t *testing.T) {
-	s := random(1)
+	s := randomScenario(1)
 	s.Faults = []Fault{{At: 12345678912, Kind: FaultKill, Nodes: []string{"a"}}}
 	least, _ := shrunk(t, s, func(s *Scenario) bool { return hasFault(s, FaultKill, "a") })
 	require.Equal(t, []Fault{{At: 12 * time.Second, Kind: FaultKill, Nodes: []string{"a"}}}, least.Faults)
@@ -85,7 +85,7 @@ func TestShrinkShortensAndRounds(t *testing.T) {
 }
 
 func TestShrunkGossipRunHasNoReplayPromise(t *testing.T) {
-	s := random(1)
+	s := randomScenario(1)
 	s.Gossip = true
 	least, _ := shrunk(t, s, func(*Scenario) bool { return true })
 	require.False(t, least.Gossip)

@@ -12,7 +12,7 @@ import (
 // lossesOverAStop plays a scenario in which all nodes stop after 9 s of 30 s. It returns
 // the part of the units of the witness that may be lost in each region.
 func lossesOverAStop(t *testing.T, nodes []Node, faults ...Fault) (lost []float64) {
-	s := scene(3, faults...)
+	s := newScene(3, faults...)
 	s.Snapshots = time.Second
 	if nodes != nil {
 		s.Nodes = nodes
@@ -114,7 +114,7 @@ func TestLaterSnapshotSavesNoEarlierStop(t *testing.T) {
 // that case.
 func TestStoppedNodesEachHaveFailOpenLimit(t *testing.T) {
 	all := []string{"a", "b", "c"}
-	s := scene(3, Fault{At: 9 * time.Second, Kind: FaultLeave, Nodes: all}, Fault{At: 9500 * time.Millisecond, Kind: FaultStart, Nodes: all})
+	s := newScene(3, Fault{At: 9 * time.Second, Kind: FaultLeave, Nodes: all}, Fault{At: 9500 * time.Millisecond, Kind: FaultStart, Nodes: all})
 	s.Snapshots = time.Second
 	s.Limits = []weir.Limit{{Name: "l", Algorithm: weir.SlidingLog, Rate: 60, Per: 4 * time.Second, Partition: weir.FailOpen}}
 	s.Loads = []Load{{Limit: "l", Adversary: true}}

@@ -22,8 +22,8 @@ var shownElsewhere = map[string]string{
 // shortFile is the longest virtual time of a file that the default run plays.
 const shortFile = 7 * time.Second
 
-// Random scenarios that once broke an invariant are kept as files, because a seed results
-// in another scenario when the draws change.
+// Files keep the random scenarios that once broke an invariant, because a change of the
+// draws changes the scenario of a seed.
 func TestFoundFailuresStayFixed(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/[bh]*/*.yaml")

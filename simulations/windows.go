@@ -45,22 +45,22 @@ func (a *asks) situation(from time.Duration) situation {
 // node with authority dies.
 func (a *asks) inFlight(from, to time.Duration) int64 {
 	if a.planet != nil {
-		return a.planet.inFlight(a.l, from, to, a.admitted)
+		return a.planet.inFlight(a.l, from, to, a.maxAdmitted)
 	}
-	return a.course.inFlight(a.l, from, to, a.admitted)
+	return a.course.inFlight(a.l, from, to, a.maxAdmitted)
 }
 
-// places returns the number of places that units may be admitted at, at a time, and place
-// returns the place of a node. Places are the sides of a region, the largest side first.
-// For a Global limit, they are the regions.
-func (a *asks) places(at time.Duration) int {
+// countPlaces returns the number of places that units may be admitted at, at a time, and
+// place returns the place of a node. Places are the sides of a region, the largest side
+// first. For a Global limit, they are the regions.
+func (a *asks) countPlaces(at time.Duration) int {
 	if a.planet != nil {
 		return len(a.planet.names)
 	}
 	return a.course.eraAt(at).sides
 }
 
-func (a *asks) place(at time.Duration, node int16) int {
+func (a *asks) placeOf(at time.Duration, node int16) int {
 	if a.planet != nil {
 		return a.planet.region(node)
 	}
@@ -76,9 +76,9 @@ type window struct {
 	units    int64
 }
 
-// windows calls yield for each window of this length that begins when an admitted check
+// eachWindow calls yield for each window of this length that begins when an admitted check
 // was asked. No other window can hold more units.
-func (a *asks) windows(per time.Duration, yield func(w window)) {
+func (a *asks) eachWindow(per time.Duration, yield func(w window)) {
 	var units int64
 	next := 0
 	isShort := func(c *Check) bool { return c.Answered-c.Asked < per } // otherwise no window holds it
@@ -103,8 +103,8 @@ func (a *asks) askedSince(of []int32, from time.Duration) []int32 {
 	return of[i:]
 }
 
-// admitted returns the maximum number of units that were admitted in a span.
-func (a *asks) admitted(from, to time.Duration) (units int64) {
+// maxAdmitted returns the maximum number of units that were admitted in a span.
+func (a *asks) maxAdmitted(from, to time.Duration) (units int64) {
 	// No check is under way for longer than this.
 	longest := 2*timeoutOf(a.course.scenario) + time.Second
 	for _, at := range a.askedSince(a.admits, from-longest) {
@@ -119,10 +119,10 @@ func (a *asks) admitted(from, to time.Duration) (units int64) {
 	return units
 }
 
-// densest returns the span with the most units above the inflow of rate units in a Per,
+// densestSpan returns the span with the most units above the inflow of rate units in a Per,
 // among the admissions between two times. It is for buckets, whose healthy row holds for
 // any span.
-func (a *asks) densest(from, to time.Duration) (most window, above float64) {
+func (a *asks) densestSpan(from, to time.Duration) (most window, above float64) {
 	var (
 		units  int64
 		sum    float64

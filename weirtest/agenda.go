@@ -49,31 +49,31 @@ func (n *Network) addEvent(t time.Time, link int, exact bool, e event) {
 	a.seq++
 	m := &moment{t.Sub(a.start), link, a.seq, exact, e}
 	heap.Push(&a.due, m)
-	if first, _ := a.first(); first.seq == m.seq && !a.running {
-		n.arm(first.at)
+	if first, _ := a.firstEvent(); first.seq == m.seq && !a.running {
+		n.armTimer(first.at)
 	}
 }
 
-// arm sets the timer to the first event. The caller must hold n.mu.
-func (n *Network) arm(at time.Duration) {
+// armTimer sets the timer to the first event. The caller must hold n.mu.
+func (n *Network) armTimer(at time.Duration) {
 	a := &n.agenda
 	d := at - time.Since(a.start)
 	if a.timer == nil {
-		a.timer = time.AfterFunc(d, n.proceed)
+		a.timer = time.AfterFunc(d, n.runEvents)
 		return
 	}
 	a.timer.Reset(d)
 }
 
-// proceed executes the events that are due.
-func (n *Network) proceed() {
+// runEvents executes the events that are due.
+func (n *Network) runEvents() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	a := &n.agenda
 	a.running = true
 	now := time.Since(a.start)
 	for {
-		m, from := a.first()
+		m, from := a.firstEvent()
 		if from == nil {
 			break
 		}
@@ -82,7 +82,7 @@ func (n *Network) proceed() {
 			continue
 		}
 		if m.at > now {
-			n.arm(m.at)
+			n.armTimer(m.at)
 			break
 		}
 		heap.Pop(from)
@@ -94,9 +94,9 @@ func (n *Network) proceed() {
 	a.running = false
 }
 
-// first returns the next event, and the queue that it is the first of. The queue is nil
-// if there is no event.
-func (a *agenda) first() (m moment, from *queue) {
+// firstEvent returns the next event, and the queue that it is the first of. The queue is
+// nil if there is no event.
+func (a *agenda) firstEvent() (m moment, from *queue) {
 	for len(a.due) > 0 && !a.due[0].exact && a.due[0].at <= a.last {
 		m := heap.Pop(&a.due).(*moment)
 		m.at = 0

@@ -39,8 +39,8 @@ type Options struct {
 	// default the latency is 40 ms in one direction and up to 35 ms more, so a round trip
 	// takes 80 to 150 ms.
 	WAN Link
-	// Link describes every link until Network().SetLink changes it. The default is a
-	// latency of 100 µs and no fault.
+	// Link is the initial state of every other link, which Network().SetLink can change.
+	// The default is a latency of 100 µs and no fault.
 	Link Link
 	// Gossip runs the membership and the frames that a node runs in production. It takes
 	// several times as much real time, and its runs differ from each other. Without
@@ -51,11 +51,11 @@ type Options struct {
 	// block, or call methods of the Cluster.
 	Viewed func(name string, v *cluster.View)
 	// Spent, if not nil, is called when a host's node spends units of a count, which id
-	// identifies as weir.Limiter's ID does. Below zero, the node returns units. Spent is
-	// also called if no member receives the answer. reset is the number of the last
-	// weir.Limiter.Reset that this node knows of, or 0: if two nodes know of different
-	// resets, the units of the lower number are forgotten. When the node hears of a
-	// reset, Spent is called with 0 units. It must not block, or call methods of the
+	// identifies as weir.Limiter's ID does. If units is negative, the node returns units.
+	// This includes units for which no member receives the answer. reset is the number of
+	// the last weir.Limiter.Reset that this node knows of, or 0: if two nodes know of
+	// different resets, the units of the lower number are forgotten. When the node hears
+	// of a reset, Spent is called with 0 units. It must not block, or call methods of the
 	// Cluster or of a node.
 	Spent func(name string, id [16]byte, reset uint64, units int64)
 	// Wrote, if not nil, receives the number of bytes of each segment and each datagram
@@ -80,9 +80,8 @@ const (
 	lastProbes   = time.Minute           // maximum time that goroutines of memberlist outlive its Shutdown
 )
 
-// Cluster is a set of nodes in one process, on their own Network. A test can do to it
-// everything that happens in production: links fail, machines crash and hang, and clocks
-// step.
+// Cluster is a set of nodes in one process, on their own Network. A test can apply the
+// faults of production to it: links fail, machines crash and hang, and clocks step.
 //
 // In a testing/synctest bubble, a Cluster runs in virtual time: waiting takes no time, so
 // a test may let hours pass and compare answers with exact times. Close must be called
@@ -514,7 +513,7 @@ func inBubble() (in bool) {
 	return
 }
 
-// clock is the clock that the checks of a host's nodes read.
+// clock is the clock of the checks on a host.
 type clock struct {
 	start time.Time
 	skew  atomic.Int64 // nanoseconds

@@ -29,7 +29,7 @@
 // In a testing/synctest bubble, time is virtual: hours pass in seconds, and no machine is
 // too slow for a timeout. Outside a bubble, the same code runs in real time.
 //
-// The seed alone determines what happens to each packet. With simulated membership, a run
+// The fate of each packet depends only on the seed. With simulated membership, a run
 // in a bubble replays exactly if no other influence determines the order of goroutines
 // within an instant: runtime.GOMAXPROCS is 1 (which is also faster), the garbage
 // collector is held (debug.SetGCPercent(-1), with runtime.GC after synctest.Wait now and

@@ -80,8 +80,8 @@ func (h *Host) Throttle(pause, every time.Duration) {
 	}
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	// The present pause may hold messages until its end. It must not touch the first of
-	// the new pauses, because the two would become one pause.
+	// If the host is in a pause, the pause may hold messages until its end. It must not
+	// touch the first of the new pauses, because the two would become one pause.
 	runs := h.resumeTime(time.Now())
 	h.pauses = pauses{pause: pause, every: every}
 	if pause > 0 {
@@ -101,7 +101,8 @@ func (h *Host) Paused() time.Duration {
 // resumeTime returns when the host runs again if it is paused at a time, or else that time.
 func (h *Host) resumeTime(at time.Time) time.Time { return h.pauses.resumeTime(at) }
 
-// pauses describes pauses once in every, the first at from. The zero value has no pauses.
+// pauses is a sequence of pauses, one in each period of every. The first begins at from.
+// The zero value has no pauses.
 type pauses struct {
 	from         time.Time
 	pause, every time.Duration
@@ -154,7 +155,7 @@ func (h *Host) Kill() {
 	}
 	p.conns = nil
 	if p.member != nil {
-		p.member.shut()
+		p.member.end()
 	}
 	if h.frozen {
 		h.frozen = false
@@ -223,7 +224,7 @@ func (p *process) Listen(_ context.Context, addr string) (net.Listener, net.Pack
 	switch {
 	case p.dead:
 		return fail(net.ErrClosed)
-	case host != "" && (ip == nil || !ip.IsUnspecified()) && !slices.Contains(n.lookup(host), p.host):
+	case host != "" && (ip == nil || !ip.IsUnspecified()) && !slices.Contains(n.lookUp(host), p.host):
 		return fail(syscall.EADDRNOTAVAIL)
 	case p.listeners[at] != nil || p.packets[at] != nil:
 		return fail(syscall.EADDRINUSE)
@@ -249,7 +250,7 @@ func (p *process) Dial(ctx context.Context, addr string) (net.Conn, error) {
 
 	n := p.host.net
 	n.mu.Lock()
-	to := n.lookup(host)
+	to := n.lookUp(host)
 	if p.dead || len(to) == 0 {
 		n.mu.Unlock()
 		if p.dead {
@@ -295,7 +296,7 @@ func (p *process) LookupHost(ctx context.Context, host string) ([]string, error)
 	n := p.host.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	hosts := n.lookup(host)
+	hosts := n.lookUp(host)
 	if len(hosts) == 0 {
 		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 	}

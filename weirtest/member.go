@@ -157,14 +157,14 @@ func (m *member) Start(ctx context.Context, h cluster.Handler) error {
 	m.roster = detect.NewRoster(detect.Record{Name: m.name, Addr: m.addr, Region: m.config.Region, Born: time.Now().UnixNano()}, m.config.Forget)
 	m.table = detect.NewConnectivity(m.name)
 	m.stale, m.aged = true, time.Now()
-	alone := len(m.targets()) == 0
+	alone := len(m.joinTargets()) == 0
 	m.refresh()
 	first := time.Duration(1 + m.rng.Int64N(int64(lookEvery)))
 	m.due = time.Now().Add(first)
-	m.ticks = time.AfterFunc(first, m.tick)
+	m.ticks = time.AfterFunc(first, m.checkMembers)
 	m.ping()
 	for _, name := range slices.Sorted(maps.Keys(m.regions)) {
-		m.regions[name].step()
+		m.regions[name].takeStep()
 	}
 	go m.serve()
 	n.mu.Unlock()
@@ -284,7 +284,7 @@ func (m *member) Leave(ctx context.Context) error {
 		return nil
 	}
 	m.refresh()
-	m.dismiss()
+	m.sendAway()
 	said := time.Now()
 	m.ping()
 	n.mu.Unlock()
@@ -305,7 +305,7 @@ func (m *member) Leave(ctx context.Context) error {
 func (m *member) Close() error {
 	m.net.mu.Lock()
 	started := m.process != nil
-	m.shut()
+	m.end()
 	m.net.mu.Unlock()
 	if started {
 		<-m.stopped
@@ -313,9 +313,9 @@ func (m *member) Close() error {
 	return nil
 }
 
-// shut ends the member and notifies the members with which it had contact, as the resets
+// end ends the member and notifies the members with which it had contact, as the resets
 // of its connections would. The caller must hold n.mu.
-func (m *member) shut() {
+func (m *member) end() {
 	if m.closed {
 		return
 	}
@@ -341,9 +341,9 @@ func (m *member) shut() {
 	}
 }
 
-// breakOff ends the connections with all members that run on another host, or ran there.
-// The caller must hold n.mu.
-func (m *member) breakOff(with *Host) {
+// breakConnections ends the connections with all members that run on another host, or ran
+// there. The caller must hold n.mu.
+func (m *member) breakConnections(with *Host) {
 	for _, p := range slices.Concat(inOrder(m.peers), inOrder(m.foreigners)) {
 		if p.to.host == with {
 			p.handleBreak()
@@ -429,23 +429,23 @@ func (m *member) serve() {
 	}
 }
 
-// targets returns the members on the hosts to join. The caller must hold n.mu.
-func (m *member) targets() []*member {
+// joinTargets returns the members on the hosts to join. The caller must hold n.mu.
+func (m *member) joinTargets() []*member {
 	hosts := m.net.hosts
 	if len(m.config.Join) > 0 {
 		hosts = m.net.hostsOf(m.config.Join)
 	}
 	var at []*member
 	for _, h := range hosts {
-		if there := h.process.member; there != nil && there != m && m.admits(there) {
+		if there := h.process.member; there != nil && there != m && m.belongsWith(there) {
 			at = append(at, there)
 		}
 	}
 	return at
 }
 
-// admits reports whether two members belong to one cluster.
-func (m *member) admits(other *member) bool {
+// belongsWith reports whether two members belong to one cluster.
+func (m *member) belongsWith(other *member) bool {
 	return m.config.Region == other.config.Region && m.config.Seed == other.config.Seed
 }
 
@@ -456,8 +456,8 @@ func (m *member) isPaused() bool { return m.host.resumeTime(time.Now()).After(ti
 // catchUpTime returns when the process has read the messages of the pause.
 func (m *member) catchUpTime() time.Time { return m.host.resumeTime(time.Now()).Add(lookAgain) }
 
-// tick looks at the connectivity of all members, and sends pings.
-func (m *member) tick() {
+// checkMembers looks at the connectivity of all members, and sends pings.
+func (m *member) checkMembers() {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
 	if m.closed {
@@ -508,7 +508,7 @@ func (m *member) ping() {
 			m.peers[known.Name].ping()
 		}
 	}
-	for _, at := range m.targets() {
+	for _, at := range m.joinTargets() {
 		if p := m.peer(at); m.isKept(p) || !m.inRoster(at.name) {
 			p.ping()
 		}

@@ -108,8 +108,8 @@ func (n *Network) SetName(name string, hosts ...string) {
 	n.names[name] = to
 }
 
-// SetLink sets the values of the link from one host to another from now on. Packets on
-// their way are not affected.
+// SetLink sets the values of the link from one host to another from now on. Packets that
+// are already on their way do not change.
 func (n *Network) SetLink(from, to string, l Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -143,7 +143,7 @@ func (n *Network) Break(a, b string) {
 			}
 		}
 		if m := h.process.member; m != nil {
-			m.breakOff(other)
+			m.breakConnections(other)
 		}
 	}
 }
@@ -360,7 +360,7 @@ func (d *datagram) occur() {
 	}
 }
 
-// release sends the held packets that no link or host holds any more.
+// release sends the held packets whose links and hosts hold them no longer.
 func (n *Network) release() {
 	held := n.held
 	n.held = nil
@@ -406,8 +406,8 @@ func laterTime(a, b time.Time) time.Time {
 	return b
 }
 
-// lookup returns the hosts of a name or an address.
-func (n *Network) lookup(name string) []*Host {
+// lookUp returns the hosts of a name or an address.
+func (n *Network) lookUp(name string) []*Host {
 	if ip := net.ParseIP(name); ip != nil {
 		i := slices.IndexFunc(n.hosts, func(h *Host) bool { return h.ip.Equal(ip) })
 		if i < 0 {
@@ -425,7 +425,7 @@ func (n *Network) hostsOf(entries []string) (hosts []*Host) {
 		if err != nil {
 			name = entry
 		}
-		hosts = append(hosts, n.lookup(name)...)
+		hosts = append(hosts, n.lookUp(name)...)
 	}
 	return hosts
 }

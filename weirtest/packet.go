@@ -68,7 +68,7 @@ func (c *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	case err != nil:
 		return fail(err)
 	}
-	hosts := n.lookup(to.Addr().Unmap().String())
+	hosts := n.lookUp(to.Addr().Unmap().String())
 	if len(hosts) == 0 {
 		return fail(syscall.EHOSTUNREACH)
 	}

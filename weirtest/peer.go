@@ -142,7 +142,7 @@ func (m *message) arrive() {
 		there.setRefused(false)
 	}
 	if there.abroad {
-		m.cross(there)
+		m.handleRegional(there)
 		return
 	}
 	if (m.kind == news || m.kind == rows || m.kind == request) && m.conn < there.open {
@@ -173,7 +173,7 @@ func (m *message) arrive() {
 	case request:
 		there.owner.enqueue(handlerItem{from: there, id: m.id, request: m.body})
 	case answer:
-		there.settle(m.id, m.body, nil)
+		there.finishRequest(m.id, m.body, nil)
 	case reset:
 		there.handleReset()
 	}
@@ -201,7 +201,7 @@ func (p *peer) recordArrival(conn uint64) {
 func (p *peer) reconnect(open uint64) {
 	if p.conn < open {
 		p.conn = open
-		p.breakOff()
+		p.failRequests()
 	}
 }
 
@@ -500,9 +500,9 @@ func (p *peer) reply(id uint64, body []byte) {
 	}
 }
 
-// settle passes the answer or the error to the caller of a request. If the caller no
+// finishRequest passes the answer or the error to the caller of a request. If the caller no
 // longer waits, the answer goes to the handler.
-func (p *peer) settle(id uint64, answer []byte, err error) {
+func (p *peer) finishRequest(id uint64, answer []byte, err error) {
 	a := p.asks[id]
 	if a == nil {
 		return
@@ -547,11 +547,11 @@ func (p *peer) handleReset() {
 	m.recordChange(m.table.RecordFailure(name, time.Now()))
 	p.setRefused(!ended)
 	m.refresh()
-	if next := p.to.host.process.member; p.to.closed && next != nil && m.admits(next) && !m.view.Load().OnSide(name) {
+	if next := p.to.host.process.member; p.to.closed && next != nil && m.belongsWith(next) && !m.view.Load().OnSide(name) {
 		m.applyEvent(func(r *detect.Roster) detect.Change { return r.Replace(name, time.Now()) })
 		m.refresh()
 	}
-	p.breakOff()
+	p.failRequests()
 }
 
 // handleBreak handles the end of the connections to and from the peer, which this side
@@ -566,11 +566,11 @@ func (p *peer) handleBreak() {
 	p.handleReset()
 }
 
-// breakOff ends all requests without an answer.
-func (p *peer) breakOff() {
+// failRequests ends all requests without an answer.
+func (p *peer) failRequests() {
 	p.feed, p.owner.spread = detect.Feed{}, 0
 	for _, id := range slices.Sorted(maps.Keys(p.asks)) {
-		p.settle(id, nil, cluster.ErrBroken)
+		p.finishRequest(id, nil, cluster.ErrBroken)
 	}
 }
 

@@ -93,11 +93,11 @@ func (r *region) current() (*peer, error) {
 	return r.at, nil
 }
 
-// step takes the next step. The caller must hold n.mu, also of the methods below.
-func (r *region) step() {
+// takeStep takes the next step. The caller must hold n.mu, also of the methods below.
+func (r *region) takeStep() {
 	switch p := r.at; {
 	case p == nil:
-		r.reach()
+		r.tryHost()
 	case !p.welcome || time.Since(p.answered) > patienceAbroad:
 		r.member.warn("cannot reach another region", "region", r.name, "host", p.to.host.name, "error", "the node has not answered for some seconds: another one is tried")
 		r.giveUp()
@@ -114,7 +114,7 @@ type turn struct {
 }
 
 func (t turn) isVoid() bool { return t.region.member.closed || t.region.turn != t.number }
-func (t turn) occur()       { t.region.step() }
+func (t turn) occur()       { t.region.takeStep() }
 
 // scheduleStep schedules the next step after d.
 func (r *region) scheduleStep(d time.Duration) {
@@ -122,8 +122,8 @@ func (r *region) scheduleStep(d time.Duration) {
 	r.member.net.addEvent(time.Now().Add(d), r.member.host.number<<16, false, turn{r, r.turn})
 }
 
-// reach tries a random host of those that failed least often.
-func (r *region) reach() {
+// tryHost asks a random host among the hosts with the fewest failures.
+func (r *region) tryHost() {
 	m := r.member
 	var best []*Host
 	for _, h := range m.net.hostsOf(r.entries) {
@@ -136,7 +136,7 @@ func (r *region) reach() {
 	}
 	if len(best) == 0 {
 		m.warn("cannot reach another region", "region", r.name, "error", fmt.Sprintf("no host has the names %q", r.entries))
-		r.scheduleStep(r.pause())
+		r.scheduleStep(r.drawPause())
 		return
 	}
 	h := best[m.rng.IntN(len(best))]
@@ -144,7 +144,7 @@ func (r *region) reach() {
 	if there == nil {
 		m.warn("cannot reach another region", "region", r.name, "host", h.name, "error", "no cluster runs there")
 		r.misses[h]++
-		r.scheduleStep(r.pause())
+		r.scheduleStep(r.drawPause())
 		return
 	}
 	p := m.foreign(there)
@@ -159,7 +159,7 @@ func (r *region) reach() {
 // handleWelcome handles the welcome of at.
 func (r *region) handleWelcome() {
 	r.at.welcome, r.at.answered, r.since = true, time.Now(), time.Now()
-	r.step()
+	r.takeStep()
 }
 
 // giveUp gives up the node that is asked, or was to be asked.
@@ -171,12 +171,12 @@ func (r *region) giveUp() {
 	}
 	r.misses[p.to.host]++
 	r.at, p.region, p.welcome = nil, nil, false
-	p.breakOff()
-	r.scheduleStep(r.pause())
+	p.failRequests()
+	r.scheduleStep(r.drawPause())
 }
 
-// pause returns the wait before the next attempt.
-func (r *region) pause() time.Duration {
+// drawPause returns the wait before the next attempt.
+func (r *region) drawPause() time.Duration {
 	d := lastPauseAbroad
 	if r.tries < 16 {
 		d = min(d, firstPauseAbroad<<r.tries)
@@ -185,9 +185,9 @@ func (r *region) pause() time.Duration {
 	return d/2 + time.Duration(r.member.rng.Int64N(int64(d/2)))
 }
 
-// cross handles a message of a member of another region at the receiver's side of the
-// pair. It ignores gossip in the message.
-func (m *message) cross(there *peer) {
+// handleRegional handles a message of a member of another region at the receiver's side
+// of the pair. It ignores gossip in the message.
+func (m *message) handleRegional(there *peer) {
 	switch m.kind {
 	case reach:
 		reason, problem := there.owner.refusal(there.to, string(m.body))
@@ -220,7 +220,7 @@ func (m *message) cross(there *peer) {
 			there.owner.enqueue(handlerItem{from: there, id: m.id, request: m.body})
 		}
 	case answer:
-		there.settle(m.id, m.body, nil)
+		there.finishRequest(m.id, m.body, nil)
 	case reset:
 		there.handleDrop()
 	}
@@ -249,8 +249,8 @@ func (m *member) refusal(from *member, region string) (reason, problem string) {
 	return "", ""
 }
 
-// dismiss makes nodes of other regions ask another member from now on.
-func (m *member) dismiss() {
+// sendAway makes nodes of other regions ask another member from now on.
+func (m *member) sendAway() {
 	for _, name := range slices.Sorted(maps.Keys(m.foreigners)) {
 		if p := m.foreigners[name]; p.admitted {
 			p.admitted = false

@@ -96,7 +96,7 @@ func (p *panorama) Watch(ctx context.Context, limit, key string) (w page.Watched
 func hasView(inc *incarnation) bool { return inc.hasCondition(up, joining) && inc.report.Page != nil }
 
 // speaker returns the gateway that is connected to the most gateways that are up, or nil
-// if no gateway is up. The caller must hold f.mu.
+// if no gateway has a view. The caller must hold f.mu.
 func (f *fleet) speaker() (first *incarnation) {
 	most := -1
 	for _, inc := range f.current {

@@ -110,9 +110,10 @@ func Excess(p weir.PartitionPolicy, s Situation) float64 {
 	return e
 }
 
-// Bound returns the maximum number of units in a window of Per. When an owner crashes, its
-// copy lags by less than a sixteenth of the capacity, because an owner sends that many units
-// at once. Units that are in no snapshot when all nodes stop are admitted once more.
+// Bound returns the maximum number of units in a window of Per. When an owner crashes,
+// its copy lags by less than a sixteenth of the capacity, because an owner sends a change
+// of that size immediately. Units that are in no snapshot when all nodes stop are
+// admitted once more.
 func Bound(l *weir.Limit, s Situation) int64 {
 	excess := Excess(l.Partition, s)
 	if s.Global {

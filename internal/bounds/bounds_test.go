@@ -79,8 +79,8 @@ func TestClockWindowsAdmitTwoUnitsOfOne(t *testing.T) {
 	}
 }
 
-// The table in docs/guarantees.md has the rows of bounds.Rows. The table in docs/partitions.md has
-// the values of bounds.Healthy and bounds.Bound.
+// The table in docs/guarantees.md has the rows of bounds.Rows. The table in
+// docs/partitions.md has the values of bounds.Healthy and bounds.Bound.
 func TestDocumentsStateTheBounds(t *testing.T) {
 	var atMost [][]string
 	for _, row := range bounds.Rows() {
@@ -128,8 +128,9 @@ func TestDocumentsStateTheBounds(t *testing.T) {
 	})
 }
 
-// rewrite requires that the table after head in the file is up to date. The function set updates
-// the cells of a line from a row. With the flag -update, rewrite writes the new table to the file.
+// rewrite requires that the table after head in the file is up to date. The function set
+// updates the cells of a line from a row. With the flag -update, rewrite writes the new
+// table to the file.
 func rewrite(t *testing.T, file, head string, rows [][]string, set func(cells, row []string)) {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)

@@ -72,7 +72,7 @@ type rates struct {
 	// weir.LatencyBounds, and in the last place all; what is older counts less.
 	lately map[weir.Source][]float64
 
-	// due is when a Gatherer is asked again. Until then the page shows what was gathered last.
+	// due is the time of the next call of Gather. Until then, the page shows the last result.
 	due      time.Time
 	gathered []Counters
 	missing  []string // members that did not answer

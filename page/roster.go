@@ -91,7 +91,7 @@ func gatherPause(members int) time.Duration {
 	return time.Duration(members)*time.Second/gatherEach - snapshotEvery/2
 }
 
-// members answers a search for members by a part of their name, address, region or state.
+// members serves the members whose name, address, region or state has the text that the request names.
 func (p *Page) members(w http.ResponseWriter, r *http.Request) {
 	if isForeign(r) {
 		http.Error(w, "the request comes from a page of another origin", http.StatusForbidden)

@@ -131,12 +131,36 @@ func (c *cluster) printSnapshots(w io.Writer) {
 	}
 }
 
+// membersShown is the number of members that the status of a large cluster lists.
+const membersShown = 50
+
 func (c *cluster) printMembers(w io.Writer) {
 	share := make(map[string]float64)
 	for _, m := range c.Ring.Members {
 		share[m.Name] = m.Share
 	}
-	printTable(w, "\nMEMBER\tSTATE\tOWNS\tADDRESS\tREGION", c.Members.Members, func(m admin.Member) string {
+	members := c.Members.Members
+	if len(members) > membersShown {
+		serves := func(m admin.Member) int {
+			if m.State != "serving" {
+				return 0
+			}
+			return 1
+		}
+		members = slices.Clone(members)
+		slices.SortStableFunc(members, func(a, b admin.Member) int { return cmp.Compare(serves(a), serves(b)) })
+		states := make(map[string]int)
+		for _, m := range members {
+			states[m.State]++
+		}
+		fmt.Fprintf(w, "\n%d members:", len(members))
+		for _, state := range slices.Sorted(maps.Keys(states)) {
+			fmt.Fprintf(w, " %d %s", states[state], state)
+		}
+		fmt.Fprintf(w, "; the list has %d, first those that do not serve\n", membersShown)
+		members = members[:membersShown]
+	}
+	printTable(w, "\nMEMBER\tSTATE\tOWNS\tADDRESS\tREGION", members, func(m admin.Member) string {
 		name := m.Name
 		if m.Self {
 			name += " (this one)"

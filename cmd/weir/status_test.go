@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/admin"
 )
 
 func TestStatusHasALineForEachThingThatThereIs(t *testing.T) {
@@ -85,6 +87,23 @@ DECIDED BY  ALLOWED  DENIED
 		c.print(&of, &text)
 		require.Equal(t, c.want, text.String(), about)
 	}
+}
+
+func TestStatusListsMembersThatDoNotServeFirst(t *testing.T) {
+	var of cluster
+	for i := range 1000 {
+		state := "serving"
+		if i >= 998 {
+			state = "missing"
+		}
+		of.Members.Members = append(of.Members.Members, admin.Member{Name: fmt.Sprintf("node-%03d", i), State: state})
+	}
+	var text strings.Builder
+	of.printMembers(&text)
+	lines := strings.Split(text.String(), "\n")
+	require.Len(t, lines, 1+1+1+1+membersShown+1)
+	require.Equal(t, "1000 members: 2 missing 998 serving; the list has 50, first those that do not serve", lines[1])
+	require.Equal(t, []string{"node-998", "node-999", "node-000"}, []string{lines[4][:8], lines[5][:8], lines[6][:8]})
 }
 
 func TestStatusShowsTheLimitsThatDenyMostAlone(t *testing.T) {

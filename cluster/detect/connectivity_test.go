@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -273,6 +274,26 @@ func TestConnectedMemberIsNotRefused(t *testing.T) {
 	c.RecordFailure("a", now)
 	require.False(t, c.Connections([]string{"a", "self"}).Ended[0], "until it is dialled again")
 	require.False(t, c.SetRefused("unknown", true))
+}
+
+// In a large cluster, few members of a side watch a member. All of these must be refused.
+func TestRefusedMemberHasNotEndedWhileAWatcherFindsItSilent(t *testing.T) {
+	names := []string{"other", "self", "x"}
+	for i := range smallCluster {
+		names = append(names, crowdName(i))
+	}
+	slices.Sort(names)
+	c := connected(names...)
+	c.Arrange(names, len(names), at(0))
+	c.RecordFailure("x", at(1))
+	c.Arrange(names, len(names), at(1))
+	at := slices.Index(names, "x")
+	for i, row := range []Row{{}, {Refused: []uint64{MemberID("x")}}, {Silent: []uint64{MemberID("x")}}} {
+		row.About, row.Number = MemberID(fmt.Sprint("n000", i)), 1
+		c.Merge("other", []Row{row})
+		ended := c.Connections(names).Ended[at]
+		require.Equal(t, i == 1, ended, "after row %d", i)
+	}
 }
 
 func TestSetMembersKeepsStateOfRemainingMembers(t *testing.T) {

@@ -413,6 +413,55 @@ func TestNeighborsWatchEachOther(t *testing.T) {
 	})
 }
 
+// A connected member that is no neighbor any more is watched for 5 s, and one that watches this node for
+// 3 s after its last ping.
+func TestFormerNeighborIsWatchedForAWhile(t *testing.T) {
+	var names []string
+	for i := range 40 {
+		names = append(names, crowdName(i))
+	}
+	c := NewConnectivity(names[0])
+	arrange := func(size, ms int) {
+		c.SetMembers(names[:size])
+		c.Arrange(names[:size], size, at(ms))
+	}
+	arrange(20, 0)
+	former := names[1]
+	for _, name := range names[:20] {
+		if _, chosen := c.IsWatched(name); chosen {
+			former = name
+			c.RecordPing(name, 1, at(1))
+			c.RecordPong(name, 1, at(1))
+			if arrange(40, 2); !c.members[name].chosen {
+				break
+			}
+			arrange(20, 3)
+		}
+	}
+	for _, step := range []struct {
+		ms      int
+		event   string
+		watched bool
+		proven  bool // in the row of this node
+	}{
+		{10, "", true, true}, {5001, "", true, true}, {5010, "", false, false},
+		{6000, "watches", true, false}, {6001, "pong", true, true}, {8999, "", true, true}, {9000, "", false, false},
+	} {
+		switch step.event {
+		case "watches":
+			require.True(t, c.RecordWatcher(former, at(step.ms)))
+		case "pong":
+			c.RecordPing(former, uint64(step.ms), at(step.ms))
+			c.RecordPong(former, uint64(step.ms), at(step.ms))
+		}
+		arrange(40, step.ms)
+		watched, chosen := c.IsWatched(former)
+		require.Equal(t, step.watched, watched, step.ms)
+		require.False(t, chosen)
+		require.Equal(t, step.proven, slices.Contains(c.rows[c.id].Connected, MemberID(former)), step.ms)
+	}
+}
+
 // A view of 1,000 members is built in less than 5 ms.
 func BenchmarkConnectionsOfThousandMembers(b *testing.B) {
 	var names []string

@@ -7,9 +7,9 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// MeetsApart reports whether this node, or those that it is with, began apart from
-// others whom it meets in the next view. They may have counts of what it took for
-// its own. Of two that each are several, those began apart whose eldest is the later.
+// MeetsApart reports whether this node, or its side, began apart from other members that it meets
+// in the next view. Those members may have counts of the ranges that this node took. If two groups
+// of several members meet, the group whose eldest member is younger began apart.
 func (v *View) MeetsApart(next *View) bool {
 	if v == nil || len(v.Points) == 0 || !v.Serves() || next.Self < 0 {
 		return false
@@ -20,8 +20,9 @@ func (v *View) MeetsApart(next *View) bool {
 	})
 }
 
-// elder reports whether a member began a ring before another. A member that was taken off the roster has
-// joined one since, and however long it has run, is younger than whom it joined.
+// elder reports whether member m began a ring before member o. A member that was removed from the
+// roster has joined a ring since then. It is younger than the members that it joined, however long
+// it has run.
 func elder(m, o *cluster.Member) bool {
 	return cmp.Or(cmp.Compare(m.Epoch, o.Epoch), m.Born.Compare(o.Born)) < 0
 }
@@ -40,9 +41,9 @@ func (v *View) isApart(m *cluster.Member) bool {
 	return !hasPoints && v.Members[i].Announced == cluster.Serving
 }
 
-// onlyJoinedBy reports whether all others are reached and about to have points. A joiner holds
-// nothing, so that of what happened while others were missing, which are gone since, nobody
-// knows more than this node.
+// onlyJoinedBy reports whether all other members are reached and about to have points. A joiner
+// holds no ranges. So if the members that were missing are gone since, no member knows more about
+// the events meanwhile than this node.
 func (v *View) onlyJoinedBy() bool {
 	for i, m := range v.Members {
 		if i != v.Self && (m.Announced != cluster.Joining || v.Next[i] < 0) {

@@ -18,9 +18,9 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// moving is nodes whose views lag behind the membership, each by itself.
+// moving is a cluster in simulation. The view of each node may be older than the membership.
 type moving struct {
-	members []cluster.Member // of the truth
+	members []cluster.Member // the current membership
 	views   map[string]*View
 	now     int64
 	born    int
@@ -46,7 +46,7 @@ func (m *moving) join() {
 	m.look(name)
 }
 
-// look has a node see the membership as it is now.
+// look makes the next view of a node from the current membership.
 func (m *moving) look(name string) {
 	c := &cluster.View{Self: -1, Members: slices.Clone(m.members)}
 	for i, o := range c.Members {
@@ -59,8 +59,8 @@ func (m *moving) look(name string) {
 	m.views[name] = New(m.now, c, Terms{Replicas: 1}, m.views[name])
 }
 
-// isKnown reports whether all who serve have seen a joiner: else they could not have
-// sent it what it needs.
+// isKnown reports whether the views of all serving members include a joiner. Otherwise they could
+// not have sent the joiner the counts that it needs.
 func (m *moving) isKnown(name string) bool {
 	for _, o := range m.members {
 		if v := m.views[o.Name]; o.Announced == cluster.Serving && v != nil {
@@ -72,7 +72,7 @@ func (m *moving) isKnown(name string) bool {
 	return true
 }
 
-// serve has a node join and then serve, with everybody's knowledge.
+// serve adds a node that joins. Once all nodes know the node, it announces that it serves.
 func (m *moving) serve() (name string) {
 	m.join()
 	for other := range m.views {
@@ -83,7 +83,7 @@ func (m *moving) serve() (name string) {
 	return name
 }
 
-// hand has a node give what it holds to who owns it, by its own view.
+// hand transfers the ranges that a node holds to their owners, according to the view of the node.
 func (m *moving) hand(name string) {
 	v := m.views[name]
 	excess := v.Ranges(Held).Minus(v.Assigned)
@@ -98,7 +98,7 @@ func (m *moving) hand(name string) {
 	}
 }
 
-// locate has a node ask all others who has what it waits for.
+// locate sends the requests of a node for the ranges that it waits for to all other nodes.
 func (m *moving) locate(name string) {
 	v := m.views[name]
 	ranges := v.RangesToLocate()
@@ -144,9 +144,9 @@ func (m *moving) state(name string) cluster.State {
 	return cluster.Dead
 }
 
-// glimpse returns the view of a node at a second. Each word is a member, with a name of one
-// letter, by which it started. The node itself has a *, or is the first. A member with a - is
-// not heard, one with a + joins and one with a < leaves.
+// glimpse returns the view of a node at the given second. Each word is a member. Its first letter
+// is its name and its time of birth. The node itself has the mark *, or is the first member. A
+// member with the mark - is not connected, a member with + joins, and a member with < leaves.
 func glimpse(second int64, before *View, members string) *View {
 	x := &cluster.View{}
 	for i, word := range strings.Fields(members) {
@@ -168,7 +168,7 @@ func glimpse(second int64, before *View, members string) *View {
 	return New(second*int64(time.Second), x, Terms{Replicas: 1}, before)
 }
 
-// of returns an entry for each of these ranges.
+// of returns a copy of the entry for each range.
 func of(ranges countsync.Ranges, e Entry) (entries []Entry) {
 	for _, e.Range = range ranges {
 		entries = append(entries, e)
@@ -176,9 +176,8 @@ func of(ranges countsync.Ranges, e Entry) (entries []Entry) {
 	return entries
 }
 
-// Whatever joins and leaves in whatever order, and however late each node sees
-// it: every hash is held by exactly one of them at any time, and in the end by
-// the one that the ring gives it to.
+// Members join and leave in any order, and each node may see the changes late. Exactly one node
+// holds each hash at any time. In the end it is the node that the ring assigns the hash to.
 func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	t.Parallel()
@@ -239,7 +238,7 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 				m.hand(name)
 			case "locate":
 				m.locate(name)
-			case "wait": // no view lags behind for seconds
+			case "wait": // the views are never seconds late
 				for _, name := range names() {
 					m.look(name)
 				}
@@ -264,8 +263,8 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 	})
 }
 
-// A crashed node's place is taken while those it left behind still wait for what
-// it had: any member that takes it waits for them.
+// A new member replaces a crashed node while the other members still wait for the ranges of the
+// crashed node. The new member waits for the members that take these ranges.
 func TestCountsOfACrashedNodeReachItsReplacementAtOnce(t *testing.T) {
 	m := &moving{views: make(map[string]*View)}
 	for range 3 {
@@ -299,9 +298,9 @@ func TestCountsOfACrashedNodeReachItsReplacementAtOnce(t *testing.T) {
 	}
 }
 
-// A member that lives is waited for as long as it says that it has what it is to give.
-// Once nobody has that, it is taken, with everyone's copies; or later, where somebody
-// does not know what happened just now.
+// A node waits for a live member as long as the member reports that it has the ranges. Once no
+// member has them, the node takes them with the copies of all members. It takes them later if a
+// member does not know about recent events.
 func TestAWaitEndsOnceNobodyHasWhatIsWaitedFor(t *testing.T) {
 	for _, unclear := range []bool{false, true} {
 		m := &moving{views: make(map[string]*View)}
@@ -345,8 +344,8 @@ func TestAWaitEndsOnceNobodyHasWhatIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Of what one member no longer has, another may have been given it meanwhile: then it
-// is that one that is waited for.
+// If a member no longer has a range, another member may have received the range meanwhile. The node
+// then waits for that member.
 func TestAWaitFollowsAuthority(t *testing.T) {
 	m := givenToTheFirst()
 	m.look("node-03")
@@ -366,7 +365,7 @@ func TestAWaitFollowsAuthority(t *testing.T) {
 	require.Empty(t, v.Ranges(Held))
 }
 
-// One member that has not answered may have what the others have not.
+// A member that has not answered may have ranges that no other member has.
 func TestNothingIsTakenUntilAllHaveAnswered(t *testing.T) {
 	v := hearing(0, nil, "111", "111", "111")
 	v = v.WithStates(v.Assigned, Entry{State: Awaited, Member: v.Members[1].Name, Until: Forever})
@@ -379,8 +378,8 @@ func TestNothingIsTakenUntilAllHaveAnswered(t *testing.T) {
 	require.Equal(t, of(v.Assigned, Entry{State: Awaited, Member: v.Members[2].Name, Until: Forever}), has.entries)
 }
 
-// A frame that was under way for long can give authority to who has left: it
-// passes that on, and asks whoever owns it until then.
+// A delayed frame can transfer authority to a node that has left. The node hands authority over,
+// and asks the owner until then.
 func TestAuthorityThatReachesALeaverIsPassedOn(t *testing.T) {
 	members := []cluster.Member{{Name: "other", State: cluster.Serving, Announced: cluster.Serving}}
 	c := &cluster.View{Self: -1, Members: members, Connected: [][]int{nil}, Direct: []bool{true}}
@@ -391,7 +390,7 @@ func TestAuthorityThatReachesALeaverIsPassedOn(t *testing.T) {
 	require.NotEmpty(t, v.Targets(nil, id))
 }
 
-// A member that began apart holds nothing once it meets members that serve.
+// Its authority is void as soon as it meets members that serve.
 func TestANodeThatStartedApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
 	m := &moving{views: make(map[string]*View)}
 	first := m.serve()
@@ -408,14 +407,14 @@ func TestANodeThatStartedApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
 	require.True(t, v.Ranges(abandonedOrClaimed).Equal(countsync.All()))
 }
 
-// Of two that each are several and have never met, members that began later hold
-// nothing once they meet the others.
+// Two sides of several members each have never met. When they meet, the members of the side that
+// began later give up their ranges.
 func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 	member := func(name string, born int64) cluster.Member {
 		return cluster.Member{Name: name, Born: time.Unix(born, 0), State: cluster.Serving, Announced: cluster.Serving}
 	}
 	a, b, c, d := member("a", 1), member("b", 5), member("c", 3), member("d", 4)
-	again := a // was taken off the roster, and has joined since whom the others have joined
+	again := a // it was removed from the roster, and has joined the other side since
 	again.Epoch = 1
 	see := func(self string, before *View, members ...cluster.Member) *View {
 		x := &cluster.View{Members: members, Connected: clustertest.Mesh(len(members))}
@@ -449,9 +448,9 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 	}
 }
 
-// A member that began apart meets first the members to which it is connected first. The other members
-// that these know are no strangers to it any more: what it has been given since is no part of what it
-// counted apart.
+// A member that began apart first meets only the members to which it is connected. It then treats
+// the other members that these know as known. The ranges that it has received since are not among
+// the ranges that it held apart.
 func TestANodeThatStartedApartMeetsASideOnce(t *testing.T) {
 	apart := glimpse(3600, nil, "d")
 	require.True(t, apart.beganAlone)
@@ -465,8 +464,8 @@ func TestANodeThatStartedApartMeetsASideOnce(t *testing.T) {
 	require.True(t, given.MeetsApart(glimpse(3600, given, "a b c d*")), "nobody knew of these")
 }
 
-// What a member holds that leaves out of sight goes to its own side. A member that learns
-// of that before it is connected to any member does not take it.
+// The ranges of a member that leaves on another side go to members of that side. A member that
+// learns of the leave before it is connected to another member does not take them.
 func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
 	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
 	apart := hearing(2, whole, "1000", "0100", "0010", "0001")
@@ -482,8 +481,8 @@ func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
 	require.Empty(t, left.Minus(v.Ranges(abandonedOrClaimed)))
 }
 
-// A member that comes next on this side may stand in before it is sent copies, which go to
-// those before it until these are away. Only then is it given authority.
+// A member that is next on this side may stand in before it receives copies: copies go to the
+// members before it until these are away. Only then does it get authority.
 func TestAuthorityGoesToTheMemberWithCopies(t *testing.T) {
 	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
 	one := hearing(2, whole, "1101", "1101", "0010", "1101")
@@ -499,8 +498,8 @@ func TestAuthorityGoesToTheMemberWithCopies(t *testing.T) {
 	require.Equal(t, arc, away.Answerers(arc)[1])
 }
 
-// What a member that leaves still has when it is lost may go to one of members that
-// are missing with it, and is nobody's on this side then.
+// If a leaver is lost, its remaining ranges may go to a member that is missing as well. No member
+// of this side takes them in that case.
 func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 	begin := func() *View {
 		v := glimpse(100, nil, "a b c")
@@ -524,13 +523,13 @@ func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 	require.Empty(t, missing.Minus(later.Ranges(abandonedOrClaimed)), "it was lost before it said that it leaves")
 }
 
-// What another still has is its to send, so that a scan leaves it out: any member that is given it
-// sends it to members that are to have copies, whatever it owed them before.
+// Another holder has to send its counts itself, so a scan leaves them out. Once this node receives
+// the ranges, it owes their counts to all replicas, whatever it owed them before.
 func TestNewlyHeldCountsAreOwedToAllReplicas(t *testing.T) {
 	const second = int64(time.Second)
 	v := glimpse(100, nil, "a b c d")
 	v = v.ReceiveRanges(v.Assigned)
-	v.Heal(0, 100*second) // of what happened beyond a cut this node does not know all
+	v.Heal(0, 100*second) // this node does not know all events beyond a cut
 	v = glimpse(101, v, "a b c")
 	require.NotEmpty(t, v.Ranges(abandonedOrClaimed), "what d had")
 	waits := glimpse(102, v, "a b c+")
@@ -608,8 +607,8 @@ func TestAbandonedRangesThatEndAsAnotherJoinsGoToTheOwner(t *testing.T) {
 	}
 }
 
-// While a member is away, what the ring gives to it is given to the next. If that one
-// is lost or gone when it comes back, members that have copies send them.
+// While a member is away, its ranges go to its successor. If the successor is lost or gone when the
+// member comes back, the members that have copies send them.
 func TestAReturningMemberIsSentTheCountsOfItsSuccessor(t *testing.T) {
 	const away = 2 + int64(HoldDown)
 	whole := hearing(1, nil, "1111", "1111", "1111", "1111")
@@ -689,7 +688,7 @@ func TestAJoinerTakesNoAbandonedRanges(t *testing.T) {
 func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 	var claimed, lost, joined countsync.Ranges
 	for self := range 2 { // a and b, while c is dead
-		both, flaps := []string{"a* b", "a b*"}[self], []string{"a* b-", "a- b*"}[self] // each does not hear the other
+		both, flaps := []string{"a* b", "a b*"}[self], []string{"a* b-", "a- b*"}[self] // a and b do not hear each other
 		v := glimpse(100, nil, both+" c d+")
 		v = v.ReceiveRanges(v.Assigned)
 		lost = v.owned(2)
@@ -707,8 +706,8 @@ func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 	require.Zero(t, len(lost.Minus(claimed).Minus(joined)))
 }
 
-// A member that began apart is not taken for one that leaves: nothing that this side had is
-// its to give.
+// A member that began apart is not treated as a leaver: it never had ranges of this side to
+// transfer.
 func TestWhatIsTakenOverIsNotWaitedForFromAnUnknownMember(t *testing.T) {
 	v := glimpse(100, nil, "a b")
 	v = v.ReceiveRanges(v.Assigned)
@@ -719,8 +718,8 @@ func TestWhatIsTakenOverIsNotWaitedForFromAnUnknownMember(t *testing.T) {
 	require.Equal(t, countsync.All(), v.Ranges(Held))
 }
 
-// Two join at once, and what the second owns the first is given, by one that has not
-// heard of the second yet: its checks find it there.
+// Two members join at the same time. The first receives ranges of the second from a member that did
+// not know the second yet. The checks of the second find the holder.
 func TestChecksFollowAuthorityThatMoved(t *testing.T) {
 	m := givenToTheFirst()
 	m.look("node-01")
@@ -741,8 +740,8 @@ func TestChecksFollowAuthorityThatMoved(t *testing.T) {
 	}
 }
 
-// A member that joins holds no ranges, wherever it was before. Once it is connected again, no node has to
-// wait for ranges that it may bring.
+// A joiner holds no ranges, wherever it was before. So no node has to wait for its ranges after it
+// is connected again.
 func TestAReturningJoinerIsNotWaitedFor(t *testing.T) {
 	for other, healing := range map[string]bool{"b+": false, "b": true} {
 		v := glimpse(100, nil, "a "+other)

@@ -8,18 +8,20 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// HoldDown is how long a lost owner is not asked for through others: until then
-// what they said of hearing it may be older than its death, and a check would
-// wait for each of them in turn. Only after it has passed is a member away.
+// HoldDown is the time for which no request is sent through other members to an owner that was
+// lost. Until then the reports that other members are connected to the owner may be older than its
+// death, and a check would wait for each of these members in turn. A member is away only after
+// HoldDown.
 const HoldDown = time.Second
 
-// doubleAfter is how long a member may be sent nothing until another is sent its copies
-// as well. A node that is paused itself takes long to find that a member is missing, and a
-// crash meanwhile would take all that it counted since.
+// doubleAfter is the time for which nothing may be sent to a member before another member gets its
+// copies as well. A paused node takes long to find that a member is missing, and a crash of the
+// node meanwhile would lose all units that it has counted since.
 const doubleAfter = HoldDown / 4
 
-// hear finds since when each member is lost, which are away, when the last of these
-// came back, and since when this node knows of anybody.
+// hear computes the fields about connectivity: since when each member is lost or mute, which
+// members are away, when the last of them came back, and since when this node knows of other
+// members.
 func (v *View) hear(now int64, before *View) {
 	v.Lost = make([]int64, len(v.Members))
 	v.neverHeard = make([]bool, len(v.Members))
@@ -39,7 +41,7 @@ func (v *View) hear(now int64, before *View) {
 		if before != nil {
 			j, known = before.Named[NameHash(m.Name)]
 		}
-		if known && before.Next[j] < 0 && v.Next[i] >= 0 && m.Announced != cluster.Joining { // a joiner holds nothing
+		if known && before.Next[j] < 0 && v.Next[i] >= 0 && m.Announced != cluster.Joining { // a joiner holds no ranges
 			v.Heal(NameHash(m.Name), now)
 		}
 		if i == v.Self {
@@ -65,32 +67,32 @@ func (v *View) hear(now int64, before *View) {
 	}
 }
 
-// Heal notes that a member was not reached, and is so again: others may know of what
-// happened meanwhile that this node does not.
+// Heal records that a member that was not reached is reached again. Other members may know of
+// events meanwhile that this node does not know.
 func (v *View) Heal(member uint64, now int64) {
 	v.Healed, v.back = now, append(v.back, member)
 }
 
-// healing reports whether a member that was not reached came back just now.
+// healing reports whether a member that was not reached came back less than Patience ago.
 func (v *View) healing(now int64) bool {
 	return v.Healed != 0 && uint64(now-v.Healed) < uint64(Patience)
 }
 
-// Overdue reports whether a lost member has been so for longer than a change of
-// hearing takes to spread. One that this node has never heard is so at once: copies for
-// it cannot wait for a link that there may never be.
+// Overdue reports whether a member has been lost for longer than a change of connectivity takes to
+// spread. A member to which this node was never connected is overdue at once: its copies cannot
+// wait for a connection that may never exist.
 func (v *View) Overdue(i int, now int64) bool {
 	return v.Lost[i] != 0 && (v.neverHeard[i] || uint64(now-v.Lost[i]) >= uint64(HoldDown))
 }
 
-// double reports whether a member has been sent nothing for long enough that another is sent
-// its copies as well.
+// double reports whether nothing was sent to a member for so long that another member gets its
+// copies as well.
 func (v *View) double(i int, now int64) bool {
 	return v.mute[i] != 0 && uint64(now-v.mute[i]) >= uint64(doubleAfter)
 }
 
-// Stale reports whether the view is out of date by now: a member has come to count as away
-// or as doubled since it was made, or the time of something that it waits for is over.
+// Stale reports whether the view is out of date: since it was made, a member has become away or
+// doubled, or the time of an entry has ended.
 func (v *View) Stale(now int64) bool {
 	if slices.ContainsFunc(v.entries, func(e Entry) bool { return e.State&awaitedOrVacant != 0 && now >= e.Until }) {
 		return true
@@ -103,7 +105,8 @@ func (v *View) Stale(now int64) bool {
 	return v.HasAny(Abandoned) && !v.HasAny(Claimed) && !v.scattered(now)
 }
 
-// Lasts reports whether the view stays valid until the next event, however much time passes.
+// Lasts reports whether the view stays valid until the next event, regardless of the time that
+// passes.
 func (v *View) Lasts() bool {
 	for i := range v.Away {
 		if !v.Away[i] && v.Next[i] < 0 || !v.doubled[i] && v.mute[i] != 0 {
@@ -113,7 +116,8 @@ func (v *View) Lasts() bool {
 	return !v.HasAny(awaitedOrVacant | abandonedOrClaimed)
 }
 
-// ConnectedMembers returns the index in Members of each other member that this node is connected to itself.
+// ConnectedMembers returns the index in Members of each other member to which this node is
+// connected directly.
 func (v *View) ConnectedMembers() (heard []int) {
 	for i := range v.Members {
 		if i != v.Self && v.Direct[i] {
@@ -150,8 +154,8 @@ func (v *View) IsFullyConnected() bool {
 	return true
 }
 
-// Missing is the members of the roster that no member on this side is connected to, and for how long
-// this node has not.
+// Missing returns the members of the roster to which no member on this side is connected, and the
+// time for which this node has not been connected to each.
 func (v *View) Missing(now int64) map[string]time.Duration {
 	missing := make(map[string]time.Duration)
 	for i := range v.Members {
@@ -162,10 +166,10 @@ func (v *View) Missing(now int64) map[string]time.Duration {
 	return missing
 }
 
-// paths finds the first step of the shortest path from this node to every
-// member, -1 where there is none; to avoid, if it is not -1, only through
-// others. It goes through one that has stalled where no other way is left. Ties go to
-// the member that is first by name.
+// paths computes the first member on the shortest path from this node to each member, -1 if there
+// is no path. If avoid is not -1, no path begins with that member. A path begins with a stalled
+// member only if there is no other path. Of paths of the same length, the member that is first by
+// name is chosen.
 func (v *View) paths(avoid int) []int {
 	next := slices.Repeat([]int{-1}, len(v.Members))
 	var queue, stalled []int
@@ -188,7 +192,7 @@ func (v *View) paths(avoid int) []int {
 	return next
 }
 
-// extend finds the members that are reached from those in queue, and not yet.
+// extend adds the members that are reached from the members in queue, and were not reached before.
 func (v *View) extend(next, queue []int) {
 	for len(queue) > 0 {
 		via := queue[0]
@@ -202,13 +206,13 @@ func (v *View) extend(next, queue []int) {
 	}
 }
 
-// Detour is the neighbour that begins the shortest path to a member other than by the
-// hop that has just failed to answer, -1 if there is none.
+// Detour returns the first member on the shortest path to a member that does not begin with hop,
+// which has just failed to answer; -1 if there is none.
 func (v *View) Detour(to, hop int) int {
 	return v.paths(hop)[to]
 }
 
-// Without is the view in which a member is missing that has just not answered.
+// Without returns the view in which a member that has just not answered is missing.
 func (v *View) Without(i int) *View {
 	if i < 0 || v.Next[i] < 0 || i == v.Self {
 		return v
@@ -224,8 +228,8 @@ func (v *View) Without(i int) *View {
 	return &less
 }
 
-// Avoided returns the names of the members to which this node sends no checks. It sends none
-// directly, and for a while after a loss it sends none through other members.
+// Avoided returns the names of the members to which this node sends no checks: it sends them no
+// checks directly, and for HoldDown after a loss none through other members.
 func (v *View) Avoided(now int64) (names []string) {
 	for _, i := range v.Points {
 		if i == v.Self || v.Direct[i] && !v.Stalls(i) || v.Next[i] >= 0 && v.Overdue(i, now) {

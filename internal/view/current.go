@@ -18,9 +18,9 @@ func (c *Current) Store(v *View) { c.view.Store(v) }
 // Hear records that another member has answered in time, at a time of the monotonic clock.
 func (c *Current) Hear(now int64) { c.heard.Store(now) }
 
-// IsFenced reports whether no other member has answered for a second, by a time of the monotonic clock
-// that the check itself has read. This node may have been frozen, and another member may have
-// decided in its stead. This node has no authority until a member answers.
+// IsFenced reports whether no other member has answered for HoldDown, by a time of the monotonic
+// clock that the check itself has read. This node may have been frozen, and another member may have
+// decided instead. A fenced node has no authority until a member answers.
 func (c *Current) IsFenced(v *View, now int64) bool {
 	return len(v.Points) > 1 && now-c.heard.Load() > int64(HoldDown)
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// seen is what a node a sees of a cluster of a, b and c. Only if c lives, a and b hear it.
+// seen returns the view that node a has of a cluster of a, b and c. If c is alive, a and b are
+// connected to it.
 func seen(lives bool) *cluster.View {
 	v := &cluster.View{Self: 0, Direct: []bool{true, true, lives}, Connected: [][]int{{1, 2}, {0, 2}, {0, 1}}}
 	if !lives {
@@ -28,7 +29,7 @@ func Example() {
 	terms := view.Terms{Replicas: 1}
 	whole := view.New(0, seen(true), terms, nil)
 	id := bucket.ID{}
-	for !slices.Equal(whole.Ring.Order(nil, id.Hi, 2), []int{2, 1}) { // c owns it, then comes b
+	for !slices.Equal(whole.Ring.Order(nil, id.Hi, 2), []int{2, 1}) { // the owner is c, and its successor is b
 		id.Hi += 1<<40 + 1
 	}
 	print := func(v *view.View, now int64) {

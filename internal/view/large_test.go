@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// large returns the view of the first of n members that serve, of the next that join, and of a last
-// part that is missing. Each member watches the eight members beside it.
+// large returns a view of n serving members, of which the last missing members are not connected,
+// and of joiners. Each member watches four members on each side.
 func large(n, joiners, missing int) *cluster.View {
 	all := n + joiners
 	c := &cluster.View{Connected: make([][]int, all), Direct: make([]bool, all)}

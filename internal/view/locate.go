@@ -8,12 +8,12 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// movingFor is how long a member says of what it has given that it has it: longer
-// than a round takes, so that authority on its way between two members is not
-// missed at both.
+// movingFor is the time for which a member still reports a transferred range as its own. It is
+// longer than a round of requests takes, so that both members do not miss authority that is in
+// transit between them.
 const movingFor = 3 * time.Second
 
-// Location is what one member has said.
+// Location is the response of one member to a locate request.
 type Location struct {
 	Member  countsync.Member
 	Has     countsync.Ranges
@@ -28,7 +28,7 @@ func (v *View) RangesToLocate() countsync.Ranges {
 	return v.Ranges(awaitedOrVacant | Claimed).Intersect(v.Assigned)
 }
 
-// Givers are the members that this node waits for, sorted.
+// Givers returns the members from which this node awaits ranges that it owns, sorted.
 func (v *View) Givers() (names []string) {
 	for _, e := range v.entries {
 		if e.State == Awaited && len(v.Assigned.Intersect(countsync.Ranges{e.Range})) > 0 {
@@ -39,21 +39,22 @@ func (v *View) Givers() (names []string) {
 	return slices.Compact(names)
 }
 
-// AnswersLocate reports whether one of Members has a say in who has what: a joiner has
-// nothing, nor does a member that nobody has heard for a second. While one of these is
-// missing from the ring, its absence makes all unclear.
+// AnswersLocate reports whether Members[i] may hold ranges, so that its answer counts. A joiner
+// holds no ranges. A member that is away cannot answer. While such a member with points is missing,
+// the answers of all members are unclear.
 func (v *View) AnswersLocate(i int) bool {
 	return i != v.Self && v.Members[i].Announced != cluster.Joining && !v.Away[i]
 }
 
-// Grants reports whether the ring gives these ranges to a member, as that one's does.
+// Grants reports whether the ring of this node assigns these ranges to a member, like the ring of
+// that member.
 func (v *View) Grants(member countsync.Member, ranges countsync.Ranges) bool {
 	i, known := v.Named[member]
 	return known && slices.Contains(v.Points, i) && len(ranges.Minus(v.owned(i))) == 0
 }
 
-// Has returns the part of these ranges that this node holds, or gave away within movingFor or to a
-// member that has yet to take it, as giving reports.
+// Has returns the part of the ranges that this node holds, or transferred within movingFor, or
+// transferred to a member that has yet to receive it, as reported by giving.
 func (v *View) Has(ranges countsync.Ranges, now int64, giving func(to countsync.Member) bool) countsync.Ranges {
 	var has []countsync.Range
 	if !v.Yields() {
@@ -71,8 +72,8 @@ func (v *View) Has(ranges countsync.Ranges, now int64, giving func(to countsync.
 // node is not connected, or was not connected until just now.
 func (v *View) Unclear(now int64) bool { return v.scattered(now) }
 
-// ReleaseVacant returns the view in which this node does not take ranges at the end of the HoldDown,
-// because they belong to another member; v itself if it would take none of them.
+// ReleaseVacant returns the view in which this node does not take the ranges at the end of
+// HoldDown, because they belong to another member. It returns v if none of the ranges is Vacant.
 func (v *View) ReleaseVacant(ranges countsync.Ranges) *View {
 	if len(v.Ranges(Vacant).Intersect(ranges)) == 0 {
 		return v
@@ -81,8 +82,9 @@ func (v *View) ReleaseVacant(ranges countsync.Ranges) *View {
 }
 
 // ApplyLocations returns the view after members have answered which of the ranges they have. It
-// returns v if the answers change no entry. A member that has a range is awaited. A range that no member has is Vacant, or
-// abandoned if a member is not clear about it: then the owner stands in, and asks again.
+// returns v if the answers change no entry. A range that a member has is Awaited from that member.
+// A range that no member has is Vacant, or abandoned if the answer of a member is unclear: then the
+// owner stands in, and asks again.
 func (v *View) ApplyLocations(said []*Location, ranges countsync.Ranges, now int64) *View {
 	of := make(map[countsync.Member]*Location, len(said))
 	unclear, cuts := v.scattered(now), append(cutsOf(ranges), cutsOf(v.Assigned)...)
@@ -93,7 +95,7 @@ func (v *View) ApplyLocations(said []*Location, ranges countsync.Ranges, now int
 	}
 	complete := true
 	for i, m := range v.Hashes {
-		complete = complete && (of[m] != nil || !v.AnswersLocate(i)) // it may have what the others have not
+		complete = complete && (of[m] != nil || !v.AnswersLocate(i)) // this member may have a range that the other members do not have
 	}
 	next, changed, recalls := *v, false, false
 	next.authority = v.restate(cuts, v.Assigned, func(dst []Entry, hash uint64, before []Entry) []Entry {

@@ -8,8 +8,9 @@ import (
 	"github.com/weir-go/weir/ring"
 )
 
-// passage is the step from the table of one view to that of the next, which New makes of another
-// roster, ring or connectivity, or of another time. It decides about each range by itself.
+// passage computes the table of the next view from the table of the current view. New makes the
+// next view for another roster, ring, connectivity or time. The decision about each range is
+// independent.
 type passage struct {
 	v, next   *View
 	now       int64
@@ -19,15 +20,16 @@ type passage struct {
 	recalls   bool     // authority.Recalls
 }
 
-// part is one range on its way to the next view. Each ring assigns the whole range to a single member.
+// part is one range during a passage. Each of both rings assigns the whole range to a single
+// member.
 type part struct {
 	before   []Entry
-	hash     uint64 // the last one
-	prior    int    // index in v.Members of the owner before, -1 if there is none or the ring is the same
+	hash     uint64 // the last hash of the range
+	prior    int    // index in v.Members of the previous owner, -1 if there is none or the ring is the same
 	assigned bool   // the next ring assigns it to this node
 	leaver   string // the name of a leaver that may still hold the range
-	state    State  // Held, Abandoned, Claimed or none of these
-	wait     Entry  // Awaited or Vacant, or without a state
+	state    State  // Held, Abandoned, Claimed or 0
+	wait     Entry  // Awaited or Vacant, or an Entry without a state
 }
 
 // had reports whether the range was in one of the given states in the previous view.

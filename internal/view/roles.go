@@ -15,8 +15,8 @@ func (v *View) Holds(id bucket.ID) bool {
 	return v.held.Contains(id.Hi)
 }
 
-// Holder is part of countsync.Roles. It returns the member that has authority over id, reached or
-// not.
+// Holder is part of countsync.Roles. It returns the member that has authority over id, even if it
+// is not reached.
 func (v *View) Holder(id bucket.ID) countsync.Member {
 	holder := v.Owner(id)
 	switch {
@@ -32,9 +32,8 @@ func (v *View) Holder(id bucket.ID) countsync.Member {
 	return v.Hashes[holder]
 }
 
-// Answers is part of countsync.Roles. It returns the member that answers for id now. What comes to a
-// node that has left, in a frame that was under way for long, is not for it to
-// answer.
+// Answers is part of countsync.Roles. It returns the member that answers for id now. A node that
+// has left does not answer for data that arrive in a delayed frame.
 func (v *View) Answers(id bucket.ID) countsync.Member {
 	if v.Self >= 0 && v.Holds(id) {
 		return v.Hashes[v.Self]
@@ -55,10 +54,10 @@ func (v *View) Answers(id bucket.ID) countsync.Member {
 	return v.Hashes[to]
 }
 
-// Targets is part of countsync.Roles. It appends the members that are to have the state of an id that this
-// node holds, stands in for, or gives a copy of as it leaves. They are the successors (one more for each that
-// is away, and is brought up to date when it comes back), the owner if that is
-// another, and who is about to join and will be one of these.
+// Targets is part of countsync.Roles. It appends the members that receive the state of an id that
+// this node holds, stands in for, or gives a copy of as it leaves. These are the successors, the
+// owner if it is another member, and joiners that will be one of them. For each successor that is
+// away there is one more: a member that was away is brought up to date when it comes back.
 func (v *View) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member {
 	for _, i := range v.audience(make([]int, 0, 8), id.Hi, v.Holds(id)) {
 		dst = append(dst, v.Hashes[i])
@@ -73,11 +72,12 @@ func (v *View) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member 
 	return dst
 }
 
-// audience appends the members of the ring that are to have the state of an id
-// with this hash from this node: the owner if it is another, and is reached or to
-// be given what this node holds; the next copies in ring order that are not doubled,
-// and those doubled that come before them. Where this node leaves and has given everything
-// away it is none of these any more, and there is one beyond the owner.
+// audience appends the members of the ring that receive the state of an id with this hash from this
+// node. The first is the owner, if it is another member and is reached or will receive the ranges
+// of this node. Then follow the next members in ring order until the number of copies is reached;
+// doubled members among them are appended and not counted. If this node leaves and has given
+// everything away, it is no longer one of these members, and there is one member more after the
+// owner.
 func (v *View) audience(dst []int, hash uint64, holds bool) []int {
 	var room [16]int
 	all := v.copies
@@ -103,8 +103,8 @@ func (v *View) audience(dst []int, hash uint64, holds bool) []int {
 	}
 }
 
-// admitted is the joiners that are to have counts now. While ranges are abandoned that
-// is nobody: a joiner knows of none, and would wait for the one that had them last.
+// admitted returns the joiners that receive counts now. It returns nil while ranges are abandoned:
+// a joiner does not know of abandoned ranges, and would wait for the last holder.
 func (v *View) admitted() []joiner {
 	if v.HasAny(abandonedOrClaimed) && !v.nobodyServes() {
 		return nil
@@ -112,10 +112,11 @@ func (v *View) admitted() []joiner {
 	return v.joiners
 }
 
-// Audiences is what each member is to have the states of: of all that this node
-// holds or stands in for, as Targets says, and of the rest what that member stands
-// in for. The member that answers for a lost owner need not have the latest copy: it may have
-// been cut off from it, and this node not. So may an owner that was itself away.
+// Audiences returns, for each member, the ranges whose states it receives: of the ranges that this
+// node holds or stands in for, as Targets does, and of all other ranges those that the member
+// stands in for. The member that answers for a lost owner may not have the latest copy: it may have
+// been disconnected from the owner while this node was not. The same is true of an owner that was
+// away.
 func (v *View) Audiences() map[countsync.Member]countsync.Ranges {
 	members := len(v.Hashes)
 	held, firsts, seconds := make([][]countsync.Range, members), make([][]countsync.Range, members), make([][]countsync.Range, members)
@@ -163,8 +164,9 @@ func (v *View) visitArcs(ranges countsync.Ranges, visit func(r countsync.Range, 
 	}
 }
 
-// stoodIn returns the ranges that this node does not hold and whose owner may lack counts that another
-// member has: the owner is not reached or was not until just now, or a member may hold the range beyond a cut.
+// stoodIn returns the ranges that this node does not hold and whose owner may lack counts that
+// another member has: the owner is not reached or was not until just now, or a member beyond a cut
+// may hold the range.
 func (v *View) stoodIn() countsync.Ranges {
 	var lost countsync.Ranges
 	for _, i := range v.Points {
@@ -175,8 +177,8 @@ func (v *View) stoodIn() countsync.Ranges {
 	return countsync.NewRanges(lost...).Union(v.Ranges(abandonedOrClaimed)).Minus(v.held)
 }
 
-// extend adds an arc to those before it. It joins arcs that touch: a ring has hundreds for
-// each member, and most of them have the same audience as the next.
+// extend appends an arc. It joins arcs that touch: a ring has hundreds of arcs for each member, and
+// most of them have the same audience as the next arc.
 func extend(arcs []countsync.Range, arc countsync.Range) []countsync.Range {
 	if last := len(arcs) - 1; last >= 0 && arcs[last].Last+1 == arc.First {
 		arcs[last].Last = arc.Last
@@ -185,20 +187,20 @@ func extend(arcs []countsync.Range, arc countsync.Range) []countsync.Range {
 	return append(arcs, arc)
 }
 
-// missesSuccessors reports whether a member was away until just now, or unknown, and somebody
-// is missing or has gone who may have been given meanwhile what the ring gives to it.
+// missesSuccessors reports whether a member was away until just now, or unknown, and another member
+// that is missing or gone may have received meanwhile the ranges that the ring assigns to it.
 func (v *View) missesSuccessors(member int) bool {
 	return (v.Side < len(v.Points) || v.HasAny(abandonedOrClaimed)) &&
 		slices.ContainsFunc(v.back, func(back uint64) bool { return back == 0 || back == v.Hashes[member] })
 }
 
-// Successions is what each member comes to have copies of as this node leaves: of every
-// hash it is the last that is to have one.
+// Successions returns, for each member, the ranges of which it becomes a replica when this node
+// leaves: for each hash, the last member of the audience becomes a replica.
 func (v *View) Successions() map[countsync.Member]countsync.Ranges {
 	arcs := make(map[int][]countsync.Range)
 	var room [16]int
 	v.visitArcs(countsync.All(), func(r countsync.Range, _ int) {
-		if to := v.audience(room[:0], r.Last, true); len(to) > 1 { // the first is the owner
+		if to := v.audience(room[:0], r.Last, true); len(to) > 1 { // the first member is the owner
 			i := to[len(to)-1]
 			arcs[i] = extend(arcs[i], r)
 		}
@@ -210,16 +212,16 @@ func (v *View) Successions() map[countsync.Member]countsync.Ranges {
 	return successions
 }
 
-// OwesAs reports whether audiences are the same in both views.
+// OwesAs reports whether Audiences returns the same in both views.
 func (v *View) OwesAs(o *View) bool {
 	return v.Ring == o.Ring && v.Self == o.Self && slices.Equal(v.Hashes, o.Hashes) &&
 		slices.Equal(v.doubled, o.doubled) && slices.EqualFunc(v.Next, o.Next, func(a, b int) bool { return a < 0 == (b < 0) }) &&
 		v.held.Equal(o.held) && v.Ranges(abandonedOrClaimed).Equal(o.Ranges(abandonedOrClaimed)) && slices.EqualFunc(v.joiners, o.joiners, func(a, b joiner) bool { return a.member == b.member && a.ranges.Equal(b.ranges) })
 }
 
-// OwedAnew is what each member is owed that it was not in the view before, and all of what
-// this node waited for then and holds by now: it was another's to send, and a scan left it
-// out. Members that are owed nothing yet, or again, are in it with none.
+// OwedAnew returns, for each member, the ranges that it was not owed in the previous view. The
+// result also includes ranges that this node awaited then and holds now: another member had to send
+// them, and a scan left them out. Members that are owed nothing yet, or again, have an empty entry.
 func (v *View) OwedAnew(owed map[countsync.Member]countsync.Ranges, before *View, had map[countsync.Member]countsync.Ranges) map[countsync.Member]countsync.Ranges {
 	var awaited countsync.Ranges
 	if before != nil {
@@ -243,8 +245,8 @@ func (v *View) OwedAnew(owed map[countsync.Member]countsync.Ranges, before *View
 	return anew
 }
 
-// Answerers returns which of these hashes each member answers for by the ring: what
-// it owns, and what those own that are away and that it stands in for.
+// Answerers returns the hashes of the given ranges that each member answers for by the ring: the
+// ranges that it owns, and the ranges of away members that it stands in for.
 func (v *View) Answerers(hashes countsync.Ranges) map[int]countsync.Ranges {
 	if len(hashes) == 0 {
 		return nil
@@ -261,9 +263,9 @@ func (v *View) Answerers(hashes countsync.Ranges) map[int]countsync.Ranges {
 	return answerers
 }
 
-// firstReplica is the first member in ring order that is not away, -1 if there is none: the
-// first that copies go to. The one after a member that is lost, and not away yet, need not
-// have them all.
+// firstReplica returns the first member in ring order that is not away, -1 if there is none. It is
+// the first to receive copies. A member that follows a lost member which is not away yet may not
+// have all copies.
 func (v *View) firstReplica(hash uint64) int {
 	return v.findFirst(hash, func(i int) bool { return !v.Away[i] })
 }

@@ -8,21 +8,21 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Route says where a check goes.
+// Route is the path of a check.
 type Route struct {
 	Way way
-	To  int // index in Members of the one that is to answer; -1 if no way is left
-	Hop int // and of the one to send it to, which is another where it is relayed
+	To  int // index in Members of the member to answer; -1 if no way is left
+	Hop int // index in Members of the member to send the request to; differs from To if it relays the request
 }
 
-// way is why a check goes there.
+// way is the kind of a route.
 type way uint8
 
 const (
 	Here    way = iota // this node has authority over the id
-	Direct             // the member that has authority is connected: ask it
-	Relay              // it is not connected, but another member on this side is connected to it
-	StandIn            // no member here is connected to it, or it has stalled: the first successor on this side answers
+	Direct             // this node is connected to the member with authority
+	Relay              // the member with authority is not connected, but reached through another member on this side
+	StandIn            // no member here is connected to the member with authority, or it has stalled: a successor on this side answers
 	NoWay              // no way is left
 )
 
@@ -56,28 +56,32 @@ func (v *View) Route(id bucket.ID, now int64) Route {
 	return Route{NoWay, -1, -1}
 }
 
-// RenewalRoute returns the route of the messages about a hold that a node has. No caller waits for them, so
-// they go through other members to an owner that was lost less than HoldDown ago, whose checks go to the stand-in.
+// RenewalRoute returns the route of messages about a hold of this node. No caller waits for these
+// messages, so they go through other members to an owner that was lost less than HoldDown ago,
+// while the checks of that owner go to the stand-in.
 func (v *View) RenewalRoute(id bucket.ID) Route { return v.Route(id, math.MaxInt64) }
 
-// StandIn is the member that answers where to is not reached, or has stalled: the
-// first on this side in ring order that this node asks; -1 if there is none. It is the
-// same for all of the side but for those that some have stalled for.
+// StandIn returns the member that answers if the member to is not reached, or has stalled: the
+// first member on this side in ring order that this node sends requests to; -1 if there is none.
+// All members of the side find the same stand-in, unless a member has stalled for some of them.
 func (v *View) StandIn(id bucket.ID, to int) int {
 	return v.firstHere(id, func(i int) bool { return i != to && !v.Stalls(i) })
 }
 
-// successor is the member that stands in for a lost owner, for all of this side.
+// successor returns the member that stands in for a lost owner. All members of this side find the
+// same one.
 func (v *View) successor(id bucket.ID) int {
 	return v.firstHere(id, func(int) bool { return true })
 }
 
-// firstHere is the first member in ring order, of those on this side, that is as wanted.
+// firstHere returns the first member in ring order that is on this side and for which wanted
+// returns true.
 func (v *View) firstHere(id bucket.ID, wanted func(i int) bool) int {
 	return v.findFirst(id.Hi, func(i int) bool { return v.Next[i] >= 0 && wanted(i) })
 }
 
-// findFirst returns the first member in ring order that is as wanted, -1 if there is none.
+// findFirst returns the first member in ring order for which wanted returns true, -1 if there is
+// none.
 func (v *View) findFirst(hash uint64, wanted func(i int) bool) int {
 	var room [16]int
 	for most := 4; ; most *= 4 {
@@ -93,26 +97,26 @@ func (v *View) findFirst(hash uint64, wanted func(i int) bool) int {
 	}
 }
 
-// Eldest is the first to have started of those on this side that are about to join,
-// -1 if there is none. Where nobody else is left of a side, it answers for all.
+// Eldest returns the joiner on this side that started first, -1 if there is none. If no other
+// member of a side is left to answer, the eldest answers for all.
 func (v *View) Eldest() int {
 	eldest := -1
 	for i, m := range v.Members {
 		if v.Next[i] < 0 || m.Announced != cluster.Joining {
 			continue
 		}
-		if eldest < 0 || m.Born.Before(v.Members[eldest].Born) { // the first by name of those of one age
+		if eldest < 0 || m.Born.Before(v.Members[eldest].Born) { // of joiners that started at the same time, the first by name is the eldest
 			eldest = i
 		}
 	}
 	return eldest
 }
 
-// Onward returns the member that a request goes on to, and its flags then; -1 if it is
-// answered here. A request for another member is relayed towards it. One that is
-// for this node, of ids that another answers for, is passed on: views differ
-// while a change of membership spreads, and while authority moves. Asked to stand
-// in, this node asks the owner first if it is connected to it.
+// Onward returns the member to which this node sends a request on, and the new flags of the
+// request; -1 if this node answers. A request for another member is relayed to that member. A
+// request for this node about ids that another member answers for is passed on: the views of
+// members differ while a change of membership spreads, and while authority moves. If this node is
+// asked to stand in, it asks the owner first if it is connected to the owner.
 func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, flags uint8) {
 	if to, known := v.Named[h.To]; known && to != v.Self {
 		return to, h.Flags
@@ -123,7 +127,7 @@ func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, fla
 		return -1, 0
 	case h.Op == wire.OpRefund:
 		if receipt, stoodIn := wire.SpentBy(request); receipt != 0 && (stoodIn || !stands) {
-			return -1, 0 // a receipt without an age means nothing but where it was given
+			return -1, 0 // only the member that gave a receipt without an age can use it
 		}
 	}
 	member = -1
@@ -141,11 +145,11 @@ func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, fla
 				from = v.memberOf(id, Transferred)
 			}
 			if from >= 0 && v.Direct[from] {
-				w, to = Direct, from // the owner waits for this node, which waited for that one, or gave to it
+				w, to = Direct, from // the owner waits for this node, which awaits the range from that member, or transferred the range to it
 			}
 		}
 		passes := w == Direct || w == Relay
-		if w == StandIn && to != v.Self && !v.Serves() { // a node that leaves, or has left, stands in for nobody
+		if w == StandIn && to != v.Self && !v.Serves() { // a node that leaves, or has left, does not stand in for another member
 			passes, flags = true, wire.FlagStandIn
 		}
 		if !passes || i > 0 && to != member {
@@ -156,8 +160,9 @@ func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, fla
 	return member, h.Flags&^wire.FlagStandIn + 1 | flags
 }
 
-// Awaits reports whether a check has come to a node that waits for authority over what it
-// asks for, and has been with whoever had that: it is on its way, and nobody has it.
+// Awaits reports whether a request is a check for ids over which this node awaits authority, and
+// the member that had authority has already passed the check back: authority is in transit, and no
+// member has it.
 func (v *View) Awaits(h wire.Header, request []byte) bool {
 	if v.Settled || v.Self < 0 || h.Op == wire.OpRefund || !h.Op.Checks() || h.Wait == 0 || h.Flags&wire.PassBits < 2 || h.To != v.Hashes[v.Self] {
 		return false
@@ -170,10 +175,10 @@ func (v *View) Awaits(h wire.Header, request []byte) bool {
 	return true
 }
 
-// Declines reports whether this node leaves, or has left, and has no authority over what a
-// request asks for, so that it hands the request back. It stands in for nobody: it may be closed
-// before a member hears of what it granted. Until it has left it carries out resets, and takes what
-// is given back.
+// Declines reports whether this node leaves, or has left, and has no authority over an id of a
+// request, so that it declines the request. It does not stand in for another member, because it may
+// be closed before a member learns of the units that it granted. Until it has left, it executes
+// resets, and accepts returned units.
 func (v *View) Declines(h wire.Header, request []byte) bool {
 	switch {
 	case v.Stays():
@@ -192,8 +197,8 @@ func (v *View) Declines(h wire.Header, request []byte) bool {
 	return false
 }
 
-// AllHere reports whether this node has authority for all of the asks. Of none it is
-// true.
+// AllHere reports whether this node has authority for all of the asks. It returns true if there are
+// no asks.
 func (v *View) AllHere(all []wire.Ask, now int64) bool {
 	for i := range all {
 		if v.Route(all[i].ID, now).Way != Here {
@@ -203,8 +208,9 @@ func (v *View) AllHere(all []wire.Ask, now int64) bool {
 	return true
 }
 
-// Speaks reports whether this node is the one of its region that decides about an id's
-// holding: it has authority, or stands in for the one that has, with a majority of the roster.
+// Speaks reports whether this node decides for its region about the holding of an id: it has
+// authority, or stands in for the member with authority, and a majority of the roster is on its
+// side.
 func (v *View) Speaks(id bucket.ID) bool {
 	return v.Self >= 0 && (v.Holds(id) || !v.nobodyServes()) && (v.Complete || 2*v.Side > max(len(v.Points), v.Expect)) && v.Answers(id) == v.Hashes[v.Self]
 }

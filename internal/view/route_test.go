@@ -35,14 +35,14 @@ func hearing(now int64, before *View, rows ...string) *View {
 func TestRoute(t *testing.T) {
 	const second = int64(time.Second)
 	whole := hearing(0, nil, "111", "111", "111")
-	cut := hearing(5*second, whole, "110", "111", "011")     // 0 no longer hears 2, 1 does
+	cut := hearing(5*second, whole, "110", "111", "011")     // 0 is no longer connected to 2, but 1 is
 	chain := hearing(1, nil, "1100", "1110", "0111", "0011") // 0-1-2-3
 	split := hearing(5*second, whole, "110", "110", "001")
 	none := New(0, &cluster.View{Self: -1}, Terms{}, nil)
 	for _, c := range []struct {
 		name  string
 		v     *View
-		order []int // of the id, from its owner on
+		order []int // the ring order from the id
 		now   int64
 		way   way
 		to    int
@@ -71,7 +71,7 @@ func TestRoute(t *testing.T) {
 	}
 }
 
-// ordered is an id that the ring gives to these members in this order.
+// ordered returns an id for which the ring order begins with these members.
 func ordered(v *View, members ...int) (id bucket.ID) {
 	for !slices.Equal(v.Ring.Order(nil, id.Hi, len(members)), members) {
 		id.Hi += 1<<40 + 1
@@ -79,9 +79,9 @@ func ordered(v *View, members ...int) (id bucket.ID) {
 	return id
 }
 
-// A member that stalls for a while, or is not reached, still is to have its copies, and
-// until it has them so has the next: a crash of this node is not to take what it counted
-// since. That one takes nothing over for it.
+// A member that is stalled or not reached still has to receive its copies. Until then the next
+// member receives them as well, so that a crash of this node does not lose the units that it has
+// counted since. The next member does not take over any ranges from the first.
 func TestTheNextIsSentCopiesAsWellOfAMemberThatIsSentNothing(t *testing.T) {
 	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
 	id := ordered(whole, 0, 2, 1, 3)
@@ -117,14 +117,14 @@ func TestTheNextIsSentCopiesAsWellOfAMemberThatIsSentNothing(t *testing.T) {
 	require.Equal(t, both, cut(1+int64(doubleAfter), v).Targets(nil, id), "it stalls, and is disconnected then")
 }
 
-// One that nobody has heard yet is sent nothing, for as long as may be.
+// Nothing may be sent to such a member for an unknown time.
 func TestTheNextIsSentCopiesAtOnceOfAMemberThatWasNeverHeard(t *testing.T) {
 	v := hearing(1, nil, "1011", "0100", "1011", "1011")
 	require.Equal(t, []countsync.Member{v.Hashes[1], v.Hashes[2]}, v.Targets(nil, ordered(v, 0, 1, 2, 3)))
 }
 
-// A member that is about to have points is sent what it will own or have copies of, by members that
-// hold that: and is nobody's joiner while a member is missing.
+// The members that hold the counts that a joiner will own or replicate send them to it. While a
+// member is missing, there is no joiner.
 func TestAJoinerIsSentItsCounts(t *testing.T) {
 	see := func(now int64, before *View, rows ...string) *View {
 		c := *hearing(now, nil, rows...).View
@@ -157,9 +157,9 @@ func TestTheEldestOfNewcomersIsTheFirstToHaveStarted(t *testing.T) {
 	require.Equal(t, 1, New(0, &c, Terms{}, nil).Eldest())
 }
 
-// Until somebody serves, the eldest of members that would is told of what the others spend,
-// and they of what it has: a crash then takes no more than at any other time. It does not
-// speak for its region.
+// Until a member serves, the other joiners send their spends to the eldest, and the eldest sends
+// its counts to them. So a crash loses no more than at any other time. The eldest does not speak
+// for its region.
 func TestWhereNobodyServesTheEldestIsToldAndTells(t *testing.T) {
 	id := bucket.ID{Hi: 1 << 63}
 	born := time.Now()
@@ -179,12 +179,12 @@ func TestWhereNobodyServesTheEldestIsToldAndTells(t *testing.T) {
 		} else {
 			require.Empty(t, v.Audiences()[v.Hashes[1]])
 		}
-		v = v.WithStates(countsync.All(), Entry{State: Abandoned}) // by a side that was not whole when it met others
+		v = v.WithStates(countsync.All(), Entry{State: Abandoned}) // by a side that was not whole when it met other members
 		require.Len(t, v.Targets(nil, id), 2)
 	}
 }
 
-// Of what is abandoned nobody is taken for the holder, though the ring gives it to one.
+// An abandoned range has no known holder, although the ring assigns the range to a member.
 func TestNobodyHoldsWhatIsAbandoned(t *testing.T) {
 	v := hearing(0, nil, "11", "11")
 	id := ordered(v, 1)
@@ -193,15 +193,15 @@ func TestNobodyHoldsWhatIsAbandoned(t *testing.T) {
 	require.Zero(t, v.Holder(id))
 }
 
-// That a member has stalled concerns this node alone: it asks, and sends spends to, the
-// next that has not, and who stands in for all of the side is the same as before.
+// Only this node knows that a member has stalled. It sends requests and spends to the next member
+// that has not stalled. The stand-in for the whole side remains the same.
 func TestAStalledOwnerHasAStandInForThisNodeAlone(t *testing.T) {
 	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
-	split := hearing(1, whole, "1101", "1101", "0010", "1101") // without 2
+	split := hearing(1, whole, "1101", "1101", "0010", "1101") // 2 is missing
 	for _, c := range []struct {
 		name    string
 		v       *View
-		order   []int // of the id, from its owner on
+		order   []int // the ring order from the id
 		stalled []int
 		way     way
 		to      int
@@ -270,8 +270,8 @@ func TestACheckIsPassedOnToTheAuthority(t *testing.T) {
 	}
 }
 
-// A member that leaves, or has left, may never tell what it admits: any member that stands in for a lost
-// owner answers for it.
+// A leaver may be unable to report the units that it grants, so another stand-in for the lost owner
+// answers instead.
 func TestALeaverPassesChecksOnToTheStandIn(t *testing.T) {
 	whole := hearing(0, nil, "111", "111", "111")
 	cut := hearing(1, whole, "110", "110", "001")
@@ -294,7 +294,7 @@ func TestALeaverPassesChecksOnToTheStandIn(t *testing.T) {
 	}
 }
 
-// All others leave as well, so that there is nobody to pass anything on to.
+// All other members leave as well, so there is no member to pass a request on to.
 func TestALeaverDeclinesWhatItHasNoAuthorityOver(t *testing.T) {
 	stays := hearing(0, nil, "11", "11")
 	all := hearing(1, stays, "11", "11")
@@ -308,7 +308,7 @@ func TestALeaverDeclinesWhatItHasNoAuthorityOver(t *testing.T) {
 		name         string
 		v            *View
 		ids          []bucket.ID
-		asked, given bool // whether it declines what is asked, and what is given back
+		asked, given bool // whether it declines asks, and returned units
 	}{
 		{"a node that stays declines nothing", stays, []bucket.ID{other}, false, false},
 		{"a leaver answers for what it holds", leaving, []bucket.ID{mine, mine}, false, false},
@@ -370,8 +370,8 @@ func TestHearingAgainEndsALoss(t *testing.T) {
 	require.Equal(t, []int64{0, 0}, again.Lost)
 }
 
-// Every first step of a path leads one step closer, by the distances of a plain
-// relaxation over all links.
+// The first step of each path leads one step closer. The reference is the distance by relaxation
+// over all connections.
 func TestPathsAreShortest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "members")

@@ -10,21 +10,21 @@ import (
 	"github.com/weir-go/weir/ring"
 )
 
-// OutageRetry is when to ask again in an outage: a member that comes back is
-// heard within about this long. It is the RetryAfter of a FailClosed denial.
+// OutageRetry is the time until a client should ask again during an outage. A member that comes
+// back is connected within about this time. It is the RetryAfter of a FailClosed denial.
 const OutageRetry = time.Second
 
-// Share is a part of a whole limit: of each of ranks, the units above
-// rank·whole/of up to (rank+1)·whole/of. The shares of the ranks 0 to of-1 sum to
-// the whole exactly. A share with all is the whole.
+// Share is a part of a whole limit. For each rank in ranks, it has the units above rank·whole/of
+// and up to (rank+1)·whole/of. The shares of the ranks 0 to of-1 sum to the whole exactly. If All
+// is set, the share is the whole.
 type Share struct {
 	All   bool
-	ranks []int // each once
+	ranks []int // contains no rank twice
 	of    int
-	most  *Share // no more than this, if not nil
+	most  *Share // an upper bound of the share, or nil
 }
 
-// part is the sum of ⌊whole·(rank+1)/of⌋ − ⌊whole·rank/of⌋ over the ranks.
+// part returns the sum of ⌊whole·(rank+1)/of⌋ − ⌊whole·rank/of⌋ over the ranks.
 func (s Share) part(whole int64) int64 {
 	if s.All {
 		return whole
@@ -47,16 +47,16 @@ func scaled(whole int64, n, of int) int64 {
 	return int64(q)
 }
 
-// Limit is the part of l: of its Rate, and for the buckets of its Burst.
+// Limit returns the share of a limit: of its Rate, and of the Burst of a bucket.
 func (s Share) Limit(whole *bucket.Limit) bucket.Limit {
 	l := *whole
 	l.Whole = whole.Capacity()
 	if whole.IsBucket() {
 		l.Burst = s.part(whole.Capacity())
 		if l.Burst == 0 || s.part(l.Rate) == 0 {
-			// A capacity of nothing; 0 would stand for Rate. So it is where none
-			// of the Rate is left, too: what was spent would never recover. What
-			// is used already recovers meanwhile at the whole rate.
+			// This is a capacity of zero units; a Burst of 0 would stand for Rate. The share is
+			// also empty if it has no part of the Rate: units spent from it would never recover.
+			// Units that are already used recover meanwhile at the whole rate.
 			l.Burst = -1
 			return l
 		}
@@ -65,16 +65,16 @@ func (s Share) Limit(whole *bucket.Limit) bucket.Limit {
 	return l
 }
 
-// Standing is in what capacity a node decides.
+// Standing is the capacity in which a node decides.
 type Standing uint8
 
 const (
 	AsOwner   Standing = iota // with authority
 	AsStandIn                 // for this side: the member with authority is not reached, or has not answered
-	AsSelf                    // on its own: nor has a stand-in
+	AsSelf                    // for itself: no stand-in has answered either
 )
 
-// Standing is in what capacity this node answers for an id that it is asked for.
+// Standing returns the capacity in which this node answers a request for an id.
 func (v *View) Standing(id bucket.ID) Standing {
 	if v.Holds(id) {
 		return AsOwner
@@ -82,7 +82,8 @@ func (v *View) Standing(id bucket.ID) Standing {
 	return AsStandIn
 }
 
-// Share is what this node may spend of an id, and what to call the decision.
+// Share returns the share of the limit of an id that this node may spend, and the source of the
+// decision.
 func (v *View) Share(as Standing, id bucket.ID, partition wire.Policy) (Share, wire.Source) {
 	if as == AsSelf {
 		return v.ownShare(id, partition)
@@ -94,9 +95,9 @@ func (v *View) Share(as Standing, id bucket.ID, partition wire.Policy) (Share, w
 	return s, source
 }
 
-// sideShare is what this node may spend of an id for its side: everything while
-// no member is missing, or, with MajorityShare and FailClosed, on the side with a
-// majority of the roster; else the part of its members.
+// sideShare returns the share that this node may spend for its side. It is the whole limit while no
+// member is missing. With MajorityShare and FailClosed, it is also the whole limit on the side with
+// a majority of the roster. Otherwise it is the part of the members of the side.
 func (v *View) sideShare(id bucket.ID, partition wire.Policy) (Share, wire.Source) {
 	majority := v.HasMajority()
 	switch {
@@ -117,7 +118,7 @@ func (v *View) sideShare(id bucket.ID, partition wire.Policy) (Share, wire.Sourc
 }
 
 // haveMissingEnded reports whether members are missing and the processes of all of them have ended.
-// A missing member whose host is silent may live, and may be connected to others.
+// A missing member whose host does not answer may be alive, and may be connected to other members.
 func (v *View) haveMissingEnded() bool {
 	missing := false
 	for j := range v.Members {
@@ -140,11 +141,11 @@ func firstRanks(k int) (ranks []int) {
 	return ranks
 }
 
-// ownShare is what this node may spend of an id on its own: the part of one
-// member, and where it is a side of its own, that side's: a part of members that are gone
-// goes to nobody else. A node that has no points has none. With FairShare nobody has any until all
-// on this side know who is missing: until then the stand-in of an owner beyond a cut has
-// the whole limit, and all sides together have twice the limit already.
+// ownShare returns the share of an id that this node may spend for itself: the part of one member.
+// If the node is a side of its own, the share is that of the side, because no other member has the
+// part of the members that are gone. A node without points has no share. With FairShare no node has
+// a share until all members on this side know the missing members: until then the stand-in of an
+// owner beyond a cut has the whole limit, and all sides together already have twice the limit.
 func (v *View) ownShare(id bucket.ID, partition wire.Policy) (Share, wire.Source) {
 	switch {
 	case partition == wire.FailOpen:
@@ -166,14 +167,15 @@ func (v *View) ownShare(id bucket.ID, partition wire.Policy) (Share, wire.Source
 	return v.partOf(id, partition, func(i int) bool { return i == v.Self || i < 0 && lone }), wire.Budget
 }
 
-// agreed reports whether members are missing, and each has been for so long that all on
-// this side know of it.
+// agreed reports whether members are missing, and each has been away for so long that all members
+// on this side know it.
 func (v *View) agreed() bool {
 	return !v.Complete && !slices.ContainsFunc(v.Points, func(i int) bool { return v.Next[i] < 0 && !v.Away[i] })
 }
 
-// RetryAfter is when whoever asks is to ask again, where the count said after: a share of
-// this node's own that is denied until it is known who is missing denies until others answer.
+// RetryAfter returns the time until the caller should ask again, given the time that the count
+// returned. A share for this node alone may be empty until the missing members are known. It then
+// denies until other members answer.
 func (v *View) RetryAfter(as Standing, source wire.Source, after time.Duration) time.Duration {
 	if as == AsSelf && source == wire.Budget && !v.agreed() {
 		return min(after, OutageRetry)
@@ -184,28 +186,29 @@ func (v *View) RetryAfter(as Standing, source wire.Source, after time.Duration) 
 // HasMajority reports whether a majority of the roster is on this side.
 func (v *View) HasMajority() bool { return 2*v.Side > v.weight() }
 
-// weight is the size of the roster that shares and majorities are of. Below Expect
-// it is Expect.
+// weight returns the size of the roster that shares and majorities refer to. Below Expect it is
+// Expect.
 func (v *View) weight() int { return max(len(v.Points), v.Expect) }
 
-// partOf returns the share of some members, which are no majority.
+// partOf returns the share of some members that are not a majority.
 //
-// k of n members have ⌊whole·k/n⌋, whether they spend it together or each on its
-// own. Beside a majority, which has all of the limit, fewer than half are left, so
-// that all together stay below 1.5 times the limit. A member's part must not depend
-// on the id: ring order gives the owner what rounding leaves of the others' parts,
-// and of one unit that is all of it.
+// k of n members have ⌊whole·k/n⌋, whether they spend it together or each alone. Beside a majority,
+// which has the whole limit, fewer than half of the members are left, so that all members together
+// stay below 1.5 times the limit. The part of a member must not depend on the id: by ring order,
+// the owner would get the rounding remainders of the other parts, and of a limit of one unit that
+// is the whole limit.
 //
-// FairShare gives a majority no more than its part, so that what rounding leaves can
-// go to one member each by ring order, and the parts sum to the limit. Below Expect
-// they do not: members that are not known yet have no place in that order.
+// With FairShare a majority has only its part. So the rounding remainders can go to one member each
+// by ring order, and the parts sum to the limit. Below Expect they do not: members that are not
+// known yet have no place in that order.
 //
-// A member that goes while others are missing is gone on this side alone: the others
-// divide by n as before, and keep their parts. To divide by n−1 moves what rounding
-// leaves, and could give a unit away that another side has. So a side has no more than
-// it had together with those that are gone, which is never less than k·⌊whole/(n−1)⌋;
-// and no more than by n−1, so that sides which all know of it have the limit at most.
-// That holds also where its roster falls below Expect, and the others' does not.
+// If a member goes while other members are missing, only this side knows that it is gone. The other
+// sides still divide by n, and keep their parts. A division by n−1 moves the rounding remainders,
+// and could give away a unit that another side has. So the part of a side has two bounds. It is at
+// most the part that the side had together with the members that are gone, which is never less than
+// k·⌊whole/(n−1)⌋. It is also at most the part by n−1, so that sides that all know of the member
+// have the limit at most. Both bounds also hold if the roster of this side falls below Expect and
+// the roster of another side does not.
 func (v *View) partOf(id bucket.ID, partition wire.Policy, member func(i int) bool) Share {
 	s := Share{of: v.weight()}
 	if partition == wire.FairShare && v.places != nil && len(v.placed) >= v.Expect {
@@ -225,8 +228,8 @@ func (v *View) partOf(id bucket.ID, partition wire.Policy, member func(i int) bo
 	return s
 }
 
-// ranks is the places that some of a ring's members have in ring order from the id, the
-// owner last. points is what member is asked by.
+// ranks returns the ranks of some members of a ring in ring order from the id. The owner has the
+// last rank. member is called with the elements of points.
 func ranks(r *ring.Ring, points []int, id bucket.ID, member func(i int) bool) (ranks []int) {
 	order := r.Order(make([]int, 0, len(points)), id.Hi, len(points))
 	for k := range order {

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// seen is a view of members "0", "1", ... of which the given are connected to each other
-// directly; self is the first.
+// seen returns a view of members "a", "b" and so on. The given members are connected to member 0,
+// which is this node.
 func seen(members, expect int, heard ...int) *View {
 	c := &cluster.View{Self: 0, Direct: make([]bool, members)}
 	for i := range members {
@@ -47,14 +47,14 @@ func (v *View) apart(self int, hears []int) *View {
 	return &each
 }
 
-// However the roster falls into sides, and whoever of a side decides on its own,
-// all of them together stay below the bound of their policy, down to one unit.
+// The roster splits into any sides, and members decide alone on any side. The sum of their shares
+// stays below the bound of the policy, down to limits of one unit.
 func TestAllSidesTogetherStayBelowTheBoundOfFewUnits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 7).Draw(t, "members")
 		v := seen(n, rapid.SampledFrom([]int{0, 0, 0, n, n + 1, 2 * n}).Draw(t, "expect"))
 		id := bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}
-		sides := make([][]int, 3) // of seven no more can have two
+		sides := make([][]int, 3) // of seven members, at most three sides have two or more
 		var alone []int
 		for i := range n {
 			if side := rapid.SampledFrom([]int{0, 0, 0, 1, 2, -1, -1}).Draw(t, "side"); side >= 0 {
@@ -115,8 +115,8 @@ func ConnectedBy(self int, members, heard []int) *cluster.View {
 	return c
 }
 
-// A member that leaves in a split has left for its own side alone, whether that has noticed the
-// split yet or not: the others divide by a roster that still has it.
+// Only its own side knows that a member has left during a split, whether that side has noticed the
+// split or not. The other sides divide by a roster that still includes the member.
 func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 7).Draw(t, "members")
@@ -142,7 +142,7 @@ func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *tes
 			roster := slices.DeleteFunc(slices.Clone(all), left)
 			unnoticed := rapid.Bool().Draw(t, "left before the split was noticed")
 			var part int64
-			spend := stay[at][:1] // for all
+			spend := stay[at][:1] // the first member decides for all
 			if alone {
 				spend = stay[at]
 			}
@@ -176,7 +176,8 @@ func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *tes
 	})
 }
 
-// Each side counts a member that left among its own, so that none has less for a leave.
+// Each side counts the members that left among its own members, so that no side has less after a
+// leave.
 func TestALeaveThatAllSidesHearOfLeavesThemTheLimitAtMost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(3, 7).Draw(t, "members")
@@ -186,14 +187,14 @@ func TestALeaveThatAllSidesHearOfLeavesThemTheLimitAtMost(t *testing.T) {
 		sides := make([][]int, 3)
 		for i := range n {
 			all = append(all, i)
-			if side := rapid.IntRange(-1, 2).Draw(t, "side"); side >= 0 { // else it leaves
+			if side := rapid.IntRange(-1, 2).Draw(t, "side"); side >= 0 { // members without a side leave
 				roster, sides[side] = append(roster, i), append(sides[side], i)
 			}
 		}
 		alone := rapid.Bool().Draw(t, "each on its own")
 		var sum int64
 		for _, side := range sides {
-			spend, as := side[:min(1, len(side))], AsStandIn // one for all
+			spend, as := side[:min(1, len(side))], AsStandIn // the first member decides for all
 			if alone {
 				spend, as = side, AsSelf
 			}
@@ -211,7 +212,7 @@ func TestALeaveThatAllSidesHearOfLeavesThemTheLimitAtMost(t *testing.T) {
 	})
 }
 
-// Whichever of them owns a key.
+// This holds for every owner of the key.
 func TestAMinoritysNodesHaveNoMoreOnTheirOwnThanTogether(t *testing.T) {
 	for n := 2; n <= 7; n++ {
 		v := seen(n, 0)
@@ -261,7 +262,7 @@ func TestFairSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 	})
 }
 
-// missing is the view in which all that are not reached have been so for a second.
+// missing returns the view in which all members that are not reached are away.
 func missing(v *View) *View {
 	later := *v
 	later.Away = make([]bool, len(v.Members))
@@ -271,8 +272,8 @@ func missing(v *View) *View {
 	return &later
 }
 
-// On each side of a cut that not all have noticed yet there may be one that has the whole
-// limit: with what others spent on their own, both would exceed twice the limit.
+// While not all members have noticed a cut, a member on each side may have the whole limit. With
+// the units that other members spend alone, both would exceed twice the limit.
 func TestNoFairShareUntilTheMissingMembersAreKnown(t *testing.T) {
 	limit := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Second}
 	cut := seen(4, 0, 0, 1, 2)
@@ -295,7 +296,7 @@ func TestNoFairShareUntilTheMissingMembersAreKnown(t *testing.T) {
 	}
 }
 
-// A share of which nothing recovers would be spent once and then held for ever.
+// Units of a share without a rate would be spent once and never recover.
 func TestAShareWithoutARateDenies(t *testing.T) {
 	whole := &bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1, Per: time.Second, Burst: 100}
 	some, none := Share{ranks: []int{1}, of: 2}, Share{ranks: []int{0}, of: 2}
@@ -329,14 +330,14 @@ func TestANodeThatHasLeftHasNoShare(t *testing.T) {
 	require.Zero(t, s.Limit(a.Limit).Rate)
 }
 
-// All sides of a split together have exactly the limit with policyFairShare.
+// With policyFairShare, all sides of a split together have exactly the limit.
 func TestSidesOfASplitHaveTheirShares(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		members, expect int
 		partition       wire.Policy
-		heard           []int // besides self
-		want            int64 // of 100
+		heard           []int // members to which member 0 is connected
+		want            int64 // of a limit of 100
 		source          wire.Source
 	}{
 		{"a majority has all", 5, 0, wire.MajorityShare, []int{1, 2}, 100, wire.StandIn},

@@ -1,12 +1,12 @@
-// Package view says what one node knows of the cluster at one moment: where a check goes,
-// what share of a limit a node may spend, and what it has authority over. It reads no
-// clock, keeps nothing between calls and sends nothing.
+// Package view computes the knowledge of one node about the cluster at one moment: the route of a
+// check, the share of a limit that the node may spend, and the ranges over which it has authority.
+// The package reads no clock, keeps no state between calls, and sends no messages.
 //
-// A View never changes once it is made. A check loads it once and is decided by it to the
-// end, so that it needs no lock, and cannot meet two answers to one question. What changes
-// is the view that a node has: package handover alone replaces it, each time by a step of
-// this package from the view before (New, ReceiveRanges, TransferRanges, ApplyLocations, ReleaseVacant). A step that
-// gave two nodes authority over one hash would have both count it from nothing.
+// A View is immutable. A check loads the view once and uses that view until the check is decided,
+// so a check needs no lock, and cannot get two answers to one question. Only package handover
+// replaces the view of a node. Each new view results from a transition of this package on the
+// previous view (New, ReceiveRanges, TransferRanges, ApplyLocations, ReleaseVacant). If a
+// transition gave authority over one hash to two nodes, both would count that hash from zero.
 package view
 
 import (
@@ -21,78 +21,78 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// View is all that a route is made of: the ring, what this node holds, which members are
-// heard and which members those hear.
+// View contains all data that a route depends on: the ring, the ranges that this node holds, its
+// connections, and the connections of other members.
 //
-// Points, Next, Lost, Hashes and Named agree with Members: an index of one is an index of
-// all. Checks read them without a lock, so that nothing may write to them once the view is
-// in place; a view that follows shares what has not changed.
+// Members, Next, Lost, Hashes and the other slices of a value for each member have the same
+// indexes. Points and Named contain such indexes. Checks read all fields without a lock, so a view
+// must not be modified once it is installed. The next view shares the data that have not changed.
 type View struct {
 	*cluster.View
 	Ring       *ring.Ring
 	Points     []int          // index in Members of each member of the ring
-	Next       []int          // for each of Members: the neighbour that begins the shortest path to it, -1 if there is none
-	Lost       []int64        // the time since when this node has not been connected to it, 0 if it is connected
-	neverHeard []bool         // it has not heard it yet
-	Away       []bool         // nobody here has heard it for a second
-	mute       []int64        // since when nothing is sent to it, as it has stalled or is not reached; 0 if something is
-	doubled    []bool         // that has been so for a while, or it is away: another is sent its copies as well
-	Healed     int64          // when one that was not reached was last heard again, 0 if never
-	back       []uint64       // hashes of those that were, and came back not long before; 0 stands for some unknown
-	Met        int64          // since when this node knows of others, or does so again, as it was taken off the roster; 0 if it has never
-	Hashes     []uint64       // of the names
-	Named      map[uint64]int // index in Members by hash of the name
+	Next       []int          // for each of Members: the index of the first member on the shortest path to it, -1 if there is no path
+	Lost       []int64        // the time since which this node has not been connected to the member, 0 if it is connected
+	neverHeard []bool         // this node has not been connected to the member yet
+	Away       []bool         // no member on this side is connected to the member, and this node has not been for HoldDown
+	mute       []int64        // the time since which the member has been stalled or not reached, so that nothing is sent to it; else 0
+	doubled    []bool         // the member has been mute for doubleAfter, or is away: its copies go to another member as well
+	Healed     int64          // when a member that was not reached was last reached again, 0 if never
+	back       []uint64       // hashes of the members that were reached again lately; 0 stands for unknown members
+	Met        int64          // when this node first knew of other members, or did again after its removal from the roster; 0 if never
+	Hashes     []uint64       // of the names of the members
+	Named      map[uint64]int // index in Members by the hash of the name
 	Expect     int            // Config.Expect
 	copies     int            // Config.Replicas
-	Side       int            // how many members with points are on this side
-	// Complete reports whether no member with points is missing from this side, and
-	// that the roster is not below expect: owners have the whole limit.
+	Side       int            // number of members with points on this side
+	// Complete reports whether no member with points is missing from this side, and the roster is
+	// not below Expect. In that case owners decide with the whole limit.
 	Complete bool
-	// vacated reports whether members are missing, and the processes of all of them have ended, as
-	// all members of this side find (cluster.Config.ForgetRefused). In that case only the members
-	// of this side share a limit, except with FailClosed. Authority, majorities and joiners wait
-	// for Forget as ever.
+	// vacated reports whether members are missing, and all members of this side find that the
+	// process of each missing member has ended (cluster.Config.ForgetRefused). In that case only
+	// the members of this side share a limit, except with FailClosed. Authority, majorities and
+	// joiners still wait for Forget.
 	vacated bool
 	joiners []joiner
-	// gone are the members that lost their points lately, or while others were missing:
-	// the others may divide a limit by a roster that still has them.
+	// gone are the members that lost their points lately, or while other members were missing. The
+	// missing members may divide a limit by a roster that still includes the members that are gone.
 	gone   []gone
-	places *ring.Ring // the ring with their points; nil if none is gone, or none missing
-	placed []int      // index in Members of each member of places, -1 if it is gone
-	// beganAlone reports whether this node has begun by itself, and since then has met nobody
-	// but who joined it.
+	places *ring.Ring // the ring that also has the points of gone; nil if no member is gone, or no member is missing
+	placed []int      // index in Members of each member of places, -1 if the member is gone
+	// beganAlone reports whether this node has begun alone, and since then has met only members
+	// that joined this node.
 	beganAlone bool
-	Replaced   chan struct{} // closed when another view has replaced this one
+	Replaced   chan struct{} // closed when the view is replaced
 	authority
 }
 
-// gone is a member that has no points any more: it left, was replaced or forgotten.
+// gone is a member that no longer has points: it left, was replaced, or was forgotten.
 type gone struct {
 	name string
 	at   int64
 }
 
-// joiner is a member that is to have points.
+// joiner is a member that is about to have points.
 type joiner struct {
 	member int // index in Members
-	// ranges are the hashes that the member will own or have copies of.
+	// ranges are the hashes that the member will own or replicate.
 	ranges countsync.Ranges
 }
 
-// Terms are what a view is made by, besides what the cluster says.
+// Terms are the inputs of a view besides the view of the cluster.
 type Terms struct {
 	Expect   int
 	Replicas int
 	Leavers  map[countsync.Member]bool
-	// Ring is the ring from which a view without a view before it is made, nil if there is none. It saves
-	// time, and has no effect on the view.
+	// Ring is the ring to derive the ring of the first view from, nil if there is none. It saves
+	// time and has no effect on the result.
 	Ring *ring.Ring
 }
 
-// New adds to what the cluster says of now, given the view before. A node
-// that starts (before is nil), joins, or has begun apart from those it meets takes
-// the ring as it finds it. Later, a new member has points once this side is connected to it:
-// until then the owner before it can still be asked, and it cannot.
+// New returns the view that follows before, given the view of the cluster at the time now. A node
+// that starts (before is nil), joins, or began apart from the members that it meets uses the ring
+// of the cluster as it is. Later, a new member gets points once this side is connected to it. Until
+// then the previous owner can still be asked, and the new member cannot.
 func New(now int64, c *cluster.View, t Terms, before *View) *View {
 	v := &View{View: c, Expect: t.Expect, copies: t.Replicas, Named: make(map[uint64]int, len(c.Members))}
 	v.Next = v.paths(-1)
@@ -104,7 +104,7 @@ func New(now int64, c *cluster.View, t Terms, before *View) *View {
 	v.hear(now, before)
 	names := v.givePoints(t, before)
 	if before.MeetsApart(v) {
-		names = v.givePoints(t, nil) // later no fellow of those it meets is unknown to it
+		names = v.givePoints(t, nil) // then no member that the met members know is a stranger in a later view
 	}
 	if v.Serves() && v.onlyJoinedBy() {
 		v.Healed, v.back = 0, nil
@@ -129,7 +129,7 @@ func New(now int64, c *cluster.View, t Terms, before *View) *View {
 	return v
 }
 
-// givePoints finds the members that have points, and returns their names.
+// givePoints sets the members that have points, and returns their names.
 func (v *View) givePoints(t Terms, before *View) (names []string) {
 	v.Points, v.Side = nil, 0
 	for i, m := range v.Members {
@@ -145,9 +145,9 @@ func (v *View) givePoints(t Terms, before *View) (names []string) {
 	return names
 }
 
-// keepPlaces finds the members that are gone while those that are missing may not know
-// of it. One that is back is not gone. No member joins while one is missing, so there
-// are never more of them than the ring had at one time, and went just before that.
+// keepPlaces sets the members that are gone, as long as missing members may not know that they are
+// gone. A member that is back in the ring is not gone. No member joins while a member is missing,
+// so gone has no more members than the ring had at one time, and those that had gone just before.
 func (v *View) keepPlaces(names []string, now int64, before *View) {
 	if before == nil {
 		return
@@ -184,8 +184,8 @@ func (v *View) keepPlaces(names []string, now int64, before *View) {
 	}
 }
 
-// admit finds the members that are to have points: nobody joins while one that
-// has is missing, so that no side of a split grows at the other's cost.
+// admit sets the joiners. No member joins while a member with points is missing, so that no side of
+// a partition grows at the expense of another side.
 func (v *View) admit(before *View) {
 	if v.Side < len(v.Points) {
 		return
@@ -202,14 +202,16 @@ func (v *View) admit(before *View) {
 	}
 }
 
-// rangesWith returns the hashes for which a member would be among the first n of the ring with it.
+// rangesWith returns the hashes for which a member would be among the first n members of the ring
+// if the ring included it.
 func rangesWith(r *ring.Ring, member string, n int) countsync.Ranges {
 	var ranges []countsync.Range
 	r.ArcsWith(member, n, func(first, last uint64) { ranges = append(ranges, countsync.Range{First: first, Last: last}) })
 	return countsync.NewRanges(ranges...)
 }
 
-// rangesOfJoiner returns the ranges that a joiner has if it joins the same ring in the next view, else nil.
+// rangesOfJoiner returns the ranges of a joiner if it joins the same ring in the next view, else
+// nil.
 func (v *View) rangesOfJoiner(name string, next *View) countsync.Ranges {
 	if v == nil || v.Ring != next.Ring || v.copies != next.copies {
 		return nil
@@ -222,8 +224,8 @@ func (v *View) rangesOfJoiner(name string, next *View) countsync.Ranges {
 	return nil
 }
 
-// knows reports whether a member that is not connected now has points all the same:
-// it had them before, or this node has none and finds the ring as it is.
+// knows reports whether a member that is not reached has points nevertheless: it had points in this
+// view, or this node joins or has no view yet, and uses the ring as it is.
 func (v *View) knows(name string) bool {
 	if v == nil || v.Joins() {
 		return true
@@ -241,13 +243,13 @@ func (v *View) Serves() bool {
 	return found
 }
 
-// Joins reports whether this node is about to have points.
+// Joins reports whether this node announces that it is about to have points.
 func (v *View) Joins() bool {
 	return v.Self >= 0 && v.Members[v.Self].Announced == cluster.Joining
 }
 
-// JoinsAgain reports whether one of Members has been taken off the roster while it lived, and
-// is back, since the view before.
+// JoinsAgain reports whether Members[i] was removed from the roster while it was alive, and has
+// come back since the previous view.
 func (v *View) JoinsAgain(i int, before *View) bool {
 	if before == nil {
 		return false
@@ -256,20 +258,20 @@ func (v *View) JoinsAgain(i int, before *View) bool {
 	return known && before.Members[j].Epoch < v.Members[i].Epoch
 }
 
-// leaves reports whether this node hands over what it has.
+// leaves reports whether this node is leaving, and hands over the ranges that it holds.
 func (v *View) leaves() bool { return v.Self >= 0 && v.Members[v.Self].Announced == cluster.Leaving }
 
-// Stays reports whether this node neither leaves nor has left. One that does stands in for nobody: it
-// may be closed before it has told of that.
+// Stays reports whether this node neither leaves nor has left. A node that leaves does not stand in
+// for another member, because it may be closed before it has reported the units that it granted.
 func (v *View) Stays() bool { return v.Self >= 0 && !v.leaves() }
 
-// nobodyServes reports whether no member has points: all are about to have some, or leave. Until
-// the eldest begins, the others tell it of what they spend, and it tells them of what it
-// has, as the ring names nobody that is to have copies. The last to leave tells it of its
-// copies of what lost members held, too.
+// nobodyServes reports whether no member has points: all members are joining or leaving. Until the
+// eldest joiner begins to serve, the ring names no members to receive copies. So the other joiners
+// send their spends to the eldest, and the eldest sends its counts to them. The last member to
+// leave also sends the eldest its copies of counts that lost members held.
 func (v *View) nobodyServes() bool { return len(v.Points) == 0 }
 
-// Owner is the index in Members of the one that owns id, -1 if nobody does.
+// Owner returns the index in Members of the owner of id, -1 if there is no owner.
 func (v *View) Owner(id bucket.ID) int {
 	i := v.Ring.Owner(id.Hi)
 	if i < 0 {
@@ -278,8 +280,8 @@ func (v *View) Owner(id bucket.ID) int {
 	return v.Points[i]
 }
 
-// Offset is this node's own part of a period, so that nodes which have started
-// together do not all do the same at one moment.
+// Offset returns the position of this node within a period, so that nodes that have started
+// together do not perform the same periodic work at the same moment.
 func (v *View) Offset(period time.Duration) time.Duration {
 	if v.Self < 0 {
 		return 0

@@ -20,9 +20,8 @@ func (v *View) MeetsApart(next *View) bool {
 	})
 }
 
-// elder reports whether member m began a ring before member o. A member that was removed from the
-// roster has joined a ring since then. It is younger than the members that it joined, however long
-// it has run.
+// elder reports whether m began a ring before o did. A member that was removed from the roster has
+// joined a ring since then. It is younger than the members that it joined, however long it has run.
 func elder(m, o *cluster.Member) bool {
 	return cmp.Or(cmp.Compare(m.Epoch, o.Epoch), m.Born.Compare(o.Born)) < 0
 }
@@ -42,8 +41,8 @@ func (v *View) isApart(m *cluster.Member) bool {
 }
 
 // onlyJoinedBy reports whether all other members are reached and about to have points. A joiner
-// holds no ranges. So if the members that were missing are gone since, no member knows more about
-// the events meanwhile than this node.
+// holds no ranges. So if the missing members are gone since then, this node knows as much as any
+// other member about the events during their absence.
 func (v *View) onlyJoinedBy() bool {
 	for i, m := range v.Members {
 		if i != v.Self && (m.Announced != cluster.Joining || v.Next[i] < 0) {

@@ -407,7 +407,7 @@ func TestANodeThatStartedApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
 	require.True(t, v.Ranges(abandonedOrClaimed).Equal(countsync.All()))
 }
 
-// Two sides of several members each have never met. When they meet, the members of the side that
+// Two sides with several members each have never met. When they meet, the members of the side that
 // began later give up their ranges.
 func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 	member := func(name string, born int64) cluster.Member {
@@ -448,8 +448,8 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 	}
 }
 
-// A member that began apart first meets only the members to which it is connected. It then treats
-// the other members that these know as known. The ranges that it has received since are not among
+// A member that began apart first meets only the members to which it is connected. From then on it
+// also knows the other members of that side. The ranges that it has received since are not among
 // the ranges that it held apart.
 func TestANodeThatStartedApartMeetsASideOnce(t *testing.T) {
 	apart := glimpse(3600, nil, "d")

@@ -10,7 +10,7 @@ import (
 )
 
 // large returns a view of n serving members, of which the last missing members are not connected,
-// and of joiners. Each member watches four members on each side.
+// and of joiners. Each member watches the four members before it and the four after it.
 func large(n, joiners, missing int) *cluster.View {
 	all := n + joiners
 	c := &cluster.View{Connected: make([][]int, all), Direct: make([]bool, all)}

@@ -40,8 +40,8 @@ func (v *View) Givers() (names []string) {
 }
 
 // AnswersLocate reports whether Members[i] may hold ranges, so that its answer counts. A joiner
-// holds no ranges. A member that is away cannot answer. While such a member with points is missing,
-// the answers of all members are unclear.
+// holds no ranges, and a member that is away cannot be asked. While a member with points is
+// missing, the answers are unclear.
 func (v *View) AnswersLocate(i int) bool {
 	return i != v.Self && v.Members[i].Announced != cluster.Joining && !v.Away[i]
 }

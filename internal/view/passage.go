@@ -9,8 +9,8 @@ import (
 )
 
 // passage computes the table of the next view from the table of the current view. New makes the
-// next view for another roster, ring, connectivity or time. The decision about each range is
-// independent.
+// next view for another roster, ring, connectivity or time. It decides about each range
+// independently.
 type passage struct {
 	v, next   *View
 	now       int64

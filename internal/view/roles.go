@@ -74,8 +74,8 @@ func (v *View) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member 
 
 // audience appends the members of the ring that receive the state of an id with this hash from this
 // node. The first is the owner, if it is another member and is reached or will receive the ranges
-// of this node. Then follow the next members in ring order until the number of copies is reached;
-// doubled members among them are appended and not counted. If this node leaves and has given
+// of this node. The next members in ring order follow, up to the number of copies. Doubled members
+// are appended as well, but do not count towards this number. If this node leaves and has given
 // everything away, it is no longer one of these members, and there is one member more after the
 // owner.
 func (v *View) audience(dst []int, hash uint64, holds bool) []int {

@@ -68,8 +68,7 @@ func (v *View) StandIn(id bucket.ID, to int) int {
 	return v.firstHere(id, func(i int) bool { return i != to && !v.Stalls(i) })
 }
 
-// successor returns the member that stands in for a lost owner. All members of this side find the
-// same one.
+// successor returns the stand-in for a lost owner, which is the same for all members of this side.
 func (v *View) successor(id bucket.ID) int {
 	return v.firstHere(id, func(int) bool { return true })
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/weir-go/weir/ring"
 )
 
-// OutageRetry is the time until a client should ask again during an outage. A member that comes
-// back is connected within about this time. It is the RetryAfter of a FailClosed denial.
+// OutageRetry is the time until a client should ask again during an outage. This node is connected
+// again to a member that has come back within about this time. It is the RetryAfter of a FailClosed
+// denial.
 const OutageRetry = time.Second
 
 // Share is a part of a whole limit. For each rank in ranks, it has the units above rank·whole/of
@@ -192,11 +193,11 @@ func (v *View) weight() int { return max(len(v.Points), v.Expect) }
 
 // partOf returns the share of some members that are not a majority.
 //
-// k of n members have ⌊whole·k/n⌋, whether they spend it together or each alone. Beside a majority,
-// which has the whole limit, fewer than half of the members are left, so that all members together
-// stay below 1.5 times the limit. The part of a member must not depend on the id: by ring order,
-// the owner would get the rounding remainders of the other parts, and of a limit of one unit that
-// is the whole limit.
+// The part of k of n members is ⌊whole·k/n⌋, whether they spend it together or each alone. Beside a
+// majority, which has the whole limit, fewer than half of the members are left, so that all members
+// together stay below 1.5 times the limit. The part of a member must not depend on the id: by ring
+// order, the owner would get the rounding remainders of the other parts, and of a limit of one unit
+// that is the whole limit.
 //
 // With FairShare a majority has only its part. So the rounding remainders can go to one member each
 // by ring order, and the parts sum to the limit. Below Expect they do not: members that are not

@@ -47,8 +47,8 @@ func (v *View) apart(self int, hears []int) *View {
 	return &each
 }
 
-// The roster splits into any sides, and members decide alone on any side. The sum of their shares
-// stays below the bound of the policy, down to limits of one unit.
+// The roster may split into sides in any way, and any members may decide alone. The sum of their
+// shares stays below the bound of the policy, down to limits of one unit.
 func TestAllSidesTogetherStayBelowTheBoundOfFewUnits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 7).Draw(t, "members")
@@ -272,8 +272,8 @@ func missing(v *View) *View {
 	return &later
 }
 
-// While not all members have noticed a cut, a member on each side may have the whole limit. With
-// the units that other members spend alone, both would exceed twice the limit.
+// While not all members have noticed a cut, a member on each side may have the whole limit.
+// Together with the units that other members spend alone, this would exceed twice the limit.
 func TestNoFairShareUntilTheMissingMembersAreKnown(t *testing.T) {
 	limit := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Second}
 	cut := seen(4, 0, 0, 1, 2)

@@ -2,11 +2,11 @@
 // check, the share of a limit that the node may spend, and the ranges over which it has authority.
 // The package reads no clock, keeps no state between calls, and sends no messages.
 //
-// A View is immutable. A check loads the view once and uses that view until the check is decided,
-// so a check needs no lock, and cannot get two answers to one question. Only package handover
-// replaces the view of a node. Each new view results from a transition of this package on the
-// previous view (New, ReceiveRanges, TransferRanges, ApplyLocations, ReleaseVacant). If a
-// transition gave authority over one hash to two nodes, both would count that hash from zero.
+// A View is immutable. A check loads the view once and uses it until the decision, so it needs no
+// lock, and cannot get two answers to one question. Only package handover replaces the view of a
+// node. Each new view results from a transition of this package on the previous view (New,
+// ReceiveRanges, TransferRanges, ApplyLocations, ReleaseVacant). If a transition gave authority
+// over one hash to two nodes, both would count that hash from zero.
 package view
 
 import (
@@ -54,13 +54,13 @@ type View struct {
 	// joiners still wait for Forget.
 	vacated bool
 	joiners []joiner
-	// gone are the members that lost their points lately, or while other members were missing. The
-	// missing members may divide a limit by a roster that still includes the members that are gone.
+	// gone lists the members that lost their points lately, or while other members were missing.
+	// Missing members may still divide a limit by a roster that includes them.
 	gone   []gone
 	places *ring.Ring // the ring that also has the points of gone; nil if no member is gone, or no member is missing
 	placed []int      // index in Members of each member of places, -1 if the member is gone
-	// beganAlone reports whether this node has begun alone, and since then has met only members
-	// that joined this node.
+	// beganAlone reports whether this node has begun alone, and no other member has had points
+	// since.
 	beganAlone bool
 	Replaced   chan struct{} // closed when the view is replaced
 	authority
@@ -147,7 +147,8 @@ func (v *View) givePoints(t Terms, before *View) (names []string) {
 
 // keepPlaces sets the members that are gone, as long as missing members may not know that they are
 // gone. A member that is back in the ring is not gone. No member joins while a member is missing,
-// so gone has no more members than the ring had at one time, and those that had gone just before.
+// so the list is not longer than the ring was at one time, plus the members that had gone just
+// before.
 func (v *View) keepPlaces(names []string, now int64, before *View) {
 	if before == nil {
 		return
@@ -265,10 +266,10 @@ func (v *View) leaves() bool { return v.Self >= 0 && v.Members[v.Self].Announced
 // for another member, because it may be closed before it has reported the units that it granted.
 func (v *View) Stays() bool { return v.Self >= 0 && !v.leaves() }
 
-// nobodyServes reports whether no member has points: all members are joining or leaving. Until the
-// eldest joiner begins to serve, the ring names no members to receive copies. So the other joiners
-// send their spends to the eldest, and the eldest sends its counts to them. The last member to
-// leave also sends the eldest its copies of counts that lost members held.
+// nobodyServes reports whether no member has points: all members are joining or leaving. The ring
+// is empty until the eldest joiner begins to serve, and does not determine replicas. So the other
+// joiners send their spends to the eldest, and the eldest sends its counts to them. The last member
+// to leave also sends its copies of the counts of lost members to the eldest.
 func (v *View) nobodyServes() bool { return len(v.Points) == 0 }
 
 // Owner returns the index in Members of the owner of id, -1 if there is no owner.

@@ -102,7 +102,7 @@ func (a *attempt) choose(err error, id bucket.ID, left time.Duration) bool {
 	case s < 0:
 		return false
 	case s != a.View.Self:
-		a.View = a.View.Without(a.Member)
+		a.View = a.View.WithoutMember(a.Member)
 		a.Member, a.Hop, a.Flags = s, a.View.Next[s], a.flags0|wire.FlagStandIn
 		return true
 	case a.way.Way == view.Direct && a.Member == a.way.To && a.Hop == a.way.Hop && a.detours():

@@ -192,7 +192,7 @@ func TestALateStandInIsTheLastThatIsAsked(t *testing.T) {
 	const timeout = 80 * time.Millisecond
 	v := four(1, 2, 3)
 	id, owner, first := bucket.ID{}, v.Self, v.Self
-	for owner == v.Self || first == v.Self || v.Without(owner).StandIn(id, first) == v.Self {
+	for owner == v.Self || first == v.Self || v.WithoutMember(owner).StandIn(id, first) == v.Self {
 		id.Hi += 1 << 40
 		owner = v.Owner(id)
 		first = v.StandIn(id, owner)

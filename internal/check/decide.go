@@ -97,7 +97,7 @@ func (c *Checks) standing(v *view.View, route view.Route, by answerer, err error
 func (c *Checks) viewAfter(v *view.View, to int, err error) *view.View {
 	now := c.Env.View()
 	if now.Stays() && (errors.Is(err, cluster.ErrBroken) || errors.Is(err, cluster.ErrDisconnected)) {
-		return v.Without(to)
+		return v.WithoutMember(to)
 	}
 	return now
 }

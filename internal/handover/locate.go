@@ -106,16 +106,16 @@ func (h *Handover) ServeLocate(body, dst []byte) []byte {
 	h.swap.Lock()
 	defer h.swap.Unlock()
 	v, now := h.View(), h.cfg.Env.Monotonic()
-	if !v.Grants(binary.LittleEndian.Uint64(body), ranges) {
+	if !v.AssignsRanges(binary.LittleEndian.Uint64(body), ranges) {
 		return wire.AppendResponse(dst, wire.Unreached, 0)
 	}
-	has := v.Has(ranges, now, func(to countsync.Member) bool { return h.stream.Lag(to, h.cfg.Env.Now()).Transferring })
+	has := v.LocalRanges(ranges, now, func(to countsync.Member) bool { return h.stream.Lag(to, h.cfg.Env.Now()).Transferring })
 	if next := v.ReleaseVacant(ranges.Minus(has)); next != v {
 		h.replace(next)
 	}
 	dst = wire.AppendResponse(dst, wire.Done, 0)
 	unclear := byte(0)
-	if v.Unclear(now) {
+	if v.IsUnclear(now) {
 		unclear = 1
 	}
 	return AppendRanges(append(dst, unclear), has)

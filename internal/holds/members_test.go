@@ -195,7 +195,7 @@ func TestStandInRemovesReleasedHoldThatAnotherMemberReports(t *testing.T) {
 		standIn, holder := all[0], all[1]
 		disconnected := *standIn.env.View().View
 		disconnected.Direct = []bool{true, true, false}
-		standIn.env.Store(standIn.env.View().Without(2))
+		standIn.env.Store(standIn.env.View().WithoutMember(2))
 		standIn.env.View().View = &disconnected
 		id := all[2].id()
 		for range 1000 {
@@ -517,7 +517,7 @@ func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
 				whole := m.env.View()
 				findSplit := func(at time.Duration) {
 					if at == c.split {
-						m.env.Store(whole.Without(1))
+						m.env.Store(whole.WithoutMember(1))
 						m.Swapped(m.env.View())
 					}
 				}

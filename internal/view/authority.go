@@ -206,8 +206,8 @@ func (v *View) TransferRanges(ranges countsync.Ranges, to string, now int64) *Vi
 // members.
 func (v *View) Excess() countsync.Ranges { return v.held.Minus(v.Assigned) }
 
-// owned is all hashes that the ring gives to a member.
-func (v *View) owned(member int) countsync.Ranges {
+// ownedBy returns the hashes that the ring assigns to a member.
+func (v *View) ownedBy(member int) countsync.Ranges {
 	if member < 0 {
 		return nil
 	}

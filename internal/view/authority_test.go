@@ -18,15 +18,15 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// moving is a cluster in simulation. The view of each node may be older than the membership.
-type moving struct {
+// lagging is a cluster in simulation. The view of each node may be older than the membership.
+type lagging struct {
 	members []cluster.Member // the current membership
 	views   map[string]*View
 	now     int64
 	born    int
 }
 
-func (m *moving) announce(name string, s cluster.State) {
+func (m *lagging) announce(name string, s cluster.State) {
 	for i := range m.members {
 		if m.members[i].Name == name {
 			m.members[i].Announced, m.members[i].State = s, s
@@ -34,20 +34,20 @@ func (m *moving) announce(name string, s cluster.State) {
 	}
 }
 
-func (m *moving) gone(name string) {
+func (m *lagging) remove(name string) {
 	m.members = slices.DeleteFunc(m.members, func(o cluster.Member) bool { return o.Name == name })
 }
 
-func (m *moving) join() {
+func (m *lagging) addJoiner() {
 	m.born++
 	name := fmt.Sprintf("node-%02d", m.born)
 	m.members = append(m.members, cluster.Member{Name: name, State: cluster.Joining, Announced: cluster.Joining})
 	m.views[name] = New(m.now, &cluster.View{Self: -1}, Terms{}, nil)
-	m.look(name)
+	m.updateView(name)
 }
 
-// look makes the next view of a node from the current membership.
-func (m *moving) look(name string) {
+// updateView makes the next view of a node from the current membership.
+func (m *lagging) updateView(name string) {
 	c := &cluster.View{Self: -1, Members: slices.Clone(m.members)}
 	for i, o := range c.Members {
 		if o.Name == name {
@@ -61,7 +61,7 @@ func (m *moving) look(name string) {
 
 // isKnown reports whether the views of all serving members include a joiner. Otherwise they could
 // not have sent the joiner the counts that it needs.
-func (m *moving) isKnown(name string) bool {
+func (m *lagging) isKnown(name string) bool {
 	for _, o := range m.members {
 		if v := m.views[o.Name]; o.Announced == cluster.Serving && v != nil {
 			if _, known := v.Named[NameHash(name)]; !known {
@@ -72,24 +72,24 @@ func (m *moving) isKnown(name string) bool {
 	return true
 }
 
-// serve adds a node that joins. Once all nodes know the node, it announces that it serves.
-func (m *moving) serve() (name string) {
-	m.join()
+// addMember adds a node that joins. Once all nodes know the node, it announces that it serves.
+func (m *lagging) addMember() (name string) {
+	m.addJoiner()
 	for other := range m.views {
-		m.look(other)
+		m.updateView(other)
 	}
 	name = fmt.Sprintf("node-%02d", m.born)
 	m.announce(name, cluster.Serving)
 	return name
 }
 
-// hand transfers the ranges that a node holds to their owners, according to the view of the node.
-func (m *moving) hand(name string) {
+// transferExcess transfers the ranges that a node holds to their owners, according to the view of the node.
+func (m *lagging) transferExcess(name string) {
 	v := m.views[name]
 	excess := v.Ranges(Held).Minus(v.Assigned)
 	for _, i := range v.Points {
 		to := v.Members[i].Name
-		r := v.owned(i).Intersect(excess)
+		r := v.ownedBy(i).Intersect(excess)
 		if i == v.Self || len(r) == 0 || m.views[to] == nil {
 			continue
 		}
@@ -99,7 +99,7 @@ func (m *moving) hand(name string) {
 }
 
 // locate sends the requests of a node for the ranges that it waits for to all other nodes.
-func (m *moving) locate(name string) {
+func (m *lagging) locate(name string) {
 	v := m.views[name]
 	ranges := v.RangesToLocate()
 	if len(ranges) == 0 {
@@ -107,35 +107,35 @@ func (m *moving) locate(name string) {
 	}
 	var said []*Location
 	for i, o := range v.Members {
-		if x := m.views[o.Name]; x != nil && v.AnswersLocate(i) && x.Grants(v.Hashes[v.Self], ranges) {
-			has := x.Has(ranges, m.now, func(countsync.Member) bool { return false })
+		if x := m.views[o.Name]; x != nil && v.AnswersLocate(i) && x.AssignsRanges(v.Hashes[v.Self], ranges) {
+			has := x.LocalRanges(ranges, m.now, func(countsync.Member) bool { return false })
 			m.views[o.Name] = x.ReleaseVacant(ranges.Minus(has))
-			said = append(said, &Location{NameHash(o.Name), has, x.Unclear(m.now)})
+			said = append(said, &Location{NameHash(o.Name), has, x.IsUnclear(m.now)})
 		}
 	}
 	m.views[name] = v.ApplyLocations(said, ranges, m.now)
 }
 
-// givenToTheFirst returns three nodes, two of which have joined at the same time. The first of the two
+// newMisdirectedTransfer returns three nodes, two of which have joined at the same time. The first of the two
 // has received the ranges of the second from a node that did not know the second.
-func givenToTheFirst() *moving {
-	m := &moving{views: make(map[string]*View)}
-	m.serve()
-	m.look("node-01")
-	m.join()
-	m.join()
+func newMisdirectedTransfer() *lagging {
+	m := &lagging{views: make(map[string]*View)}
+	m.addMember()
+	m.updateView("node-01")
+	m.addJoiner()
+	m.addJoiner()
 	for name := range m.views {
-		m.look(name)
+		m.updateView(name)
 	}
 	m.announce("node-02", cluster.Serving)
-	m.look("node-01")
+	m.updateView("node-01")
 	m.announce("node-03", cluster.Serving)
-	m.look("node-02")
-	m.hand("node-01")
+	m.updateView("node-02")
+	m.transferExcess("node-01")
 	return m
 }
 
-func (m *moving) state(name string) cluster.State {
+func (m *lagging) stateOf(name string) cluster.State {
 	for _, o := range m.members {
 		if o.Name == name {
 			return o.Announced
@@ -144,10 +144,10 @@ func (m *moving) state(name string) cluster.State {
 	return cluster.Dead
 }
 
-// glimpse returns the view of a node at the given second. Each word is a member. Its first letter
+// viewAt returns the view of a node at the given second. Each word is a member. Its first letter
 // is its name and its time of birth. The node itself has the mark *, or is the first member. A
 // member with the mark - is not connected, a member with + joins, and a member with < leaves.
-func glimpse(second int64, before *View, members string) *View {
+func viewAt(second int64, before *View, members string) *View {
 	x := &cluster.View{}
 	for i, word := range strings.Fields(members) {
 		m := cluster.Member{Name: word[:1], Born: time.Unix(int64(word[0]), 0), State: cluster.Serving, Announced: cluster.Serving}
@@ -168,8 +168,8 @@ func glimpse(second int64, before *View, members string) *View {
 	return New(second*int64(time.Second), x, Terms{Replicas: 1}, before)
 }
 
-// of returns a copy of the entry for each range.
-func of(ranges countsync.Ranges, e Entry) (entries []Entry) {
+// entriesFor returns a copy of the entry for each range.
+func entriesFor(ranges countsync.Ranges, e Entry) (entries []Entry) {
 	for _, e.Range = range ranges {
 		entries = append(entries, e)
 	}
@@ -182,11 +182,11 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		m := &moving{views: make(map[string]*View)}
-		m.join()
+		m := &lagging{views: make(map[string]*View)}
+		m.addJoiner()
 		m.announce("node-01", cluster.Serving)
-		m.look("node-01")
-		once := func(when string) {
+		m.updateView("node-01")
+		requireOneHolder := func(when string) {
 			var all countsync.Ranges
 			for name, v := range m.views {
 				twice := all.Intersect(v.Ranges(Held))
@@ -214,33 +214,33 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 			switch step := rapid.SampledFrom([]string{"join", "serve", "leave", "goodbye", "look", "look", "hand", "hand", "locate", "wait"}).Draw(t, "step"); step {
 			case "join":
 				if len(m.views) < 6 {
-					m.join()
+					m.addJoiner()
 				}
 			case "serve":
-				m.look(name)
-				if m.state(name) == cluster.Joining && m.isKnown(name) {
+				m.updateView(name)
+				if m.stateOf(name) == cluster.Joining && m.isKnown(name) {
 					m.announce(name, cluster.Serving)
-					m.look(name)
+					m.updateView(name)
 				}
 			case "leave":
-				if m.state(name) == cluster.Serving && serving > 1 {
+				if m.stateOf(name) == cluster.Serving && serving > 1 {
 					m.announce(name, cluster.Leaving)
-					m.look(name)
+					m.updateView(name)
 				}
 			case "goodbye":
-				if m.state(name) == cluster.Leaving && len(m.views[name].Ranges(Held)) == 0 {
-					m.gone(name)
+				if m.stateOf(name) == cluster.Leaving && len(m.views[name].Ranges(Held)) == 0 {
+					m.remove(name)
 					delete(m.views, name)
 				}
 			case "look":
-				m.look(name)
+				m.updateView(name)
 			case "hand":
-				m.hand(name)
+				m.transferExcess(name)
 			case "locate":
 				m.locate(name)
 			case "wait": // the views are never seconds late
 				for _, name := range names() {
-					m.look(name)
+					m.updateView(name)
 				}
 				for end := m.now + int64(movingFor); m.now < end; m.now += int64(250 * time.Millisecond) {
 					for _, name := range names() {
@@ -248,15 +248,15 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 					}
 				}
 			}
-			once("on the way")
+			requireOneHolder("on the way")
 		}
 		for range 4 * len(m.views) {
 			for _, name := range names() {
-				m.look(name)
-				m.hand(name)
+				m.updateView(name)
+				m.transferExcess(name)
 			}
 		}
-		once("in the end")
+		requireOneHolder("in the end")
 		for name, v := range m.views {
 			require.True(t, v.Settled, "%s does not hold what the ring gives it", name)
 		}
@@ -266,28 +266,28 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 // A new member replaces a crashed node while the other members still wait for the ranges of the
 // crashed node. The new member waits for the members that take these ranges.
 func TestCountsOfACrashedNodeReachItsReplacementAtOnce(t *testing.T) {
-	m := &moving{views: make(map[string]*View)}
+	m := &lagging{views: make(map[string]*View)}
 	for range 3 {
-		m.serve()
+		m.addMember()
 		for range 3 {
 			for other := range m.views {
-				m.look(other)
-				m.hand(other)
+				m.updateView(other)
+				m.transferExcess(other)
 			}
 		}
 	}
 	settle := func() {
 		for range 4 {
 			for name := range m.views {
-				m.look(name)
-				m.hand(name)
+				m.updateView(name)
+				m.transferExcess(name)
 			}
 		}
 	}
-	m.gone("node-03")
+	m.remove("node-03")
 	delete(m.views, "node-03")
 	settle()
-	m.serve() // node-04
+	m.addMember() // node-04
 	settle()
 	m.now += int64(HoldDown)
 	settle()
@@ -303,17 +303,17 @@ func TestCountsOfACrashedNodeReachItsReplacementAtOnce(t *testing.T) {
 // member does not know about recent events.
 func TestAWaitEndsOnceNobodyHasWhatIsWaitedFor(t *testing.T) {
 	for _, unclear := range []bool{false, true} {
-		m := &moving{views: make(map[string]*View)}
+		m := &lagging{views: make(map[string]*View)}
 		for range 2 {
-			name := m.serve()
-			m.look("node-01")
-			m.look(name)
+			name := m.addMember()
+			m.updateView("node-01")
+			m.updateView(name)
 		}
 		waits := func() *View { return m.views["node-02"] }
 		require.False(t, waits().Settled)
 		m.now += int64(time.Hour)
 		require.False(t, waits().Stale(m.now))
-		m.look("node-02")
+		m.updateView("node-02")
 		m.locate("node-02")
 		require.Equal(t, []string{"node-01"}, waits().Givers())
 		require.Empty(t, waits().Ranges(Held))
@@ -333,13 +333,13 @@ func TestAWaitEndsOnceNobodyHasWhatIsWaitedFor(t *testing.T) {
 			m.locate("node-02")
 			require.Same(t, before, waits(), "the other member still does not know who has it")
 			m.now += int64(Patience)
-			m.look("node-01")
+			m.updateView("node-01")
 			m.locate("node-02")
 		}
 		require.False(t, waits().Lasts())
 		m.now += int64(HoldDown)
 		require.True(t, waits().Stale(m.now))
-		m.look("node-02")
+		m.updateView("node-02")
 		require.True(t, waits().Settled)
 	}
 }
@@ -347,13 +347,13 @@ func TestAWaitEndsOnceNobodyHasWhatIsWaitedFor(t *testing.T) {
 // If a member no longer has a range, another member may have received the range meanwhile. The node
 // then waits for that member.
 func TestAWaitFollowsAuthority(t *testing.T) {
-	m := givenToTheFirst()
-	m.look("node-03")
+	m := newMisdirectedTransfer()
+	m.updateView("node-03")
 	m.now += int64(movingFor)
 	v := m.views["node-03"]
-	require.False(t, m.views["node-01"].Grants(v.Hashes[v.Self], v.Assigned), "it takes another for the owner, and does not answer")
-	m.look("node-01")
-	require.True(t, m.views["node-01"].Grants(v.Hashes[v.Self], v.Assigned))
+	require.False(t, m.views["node-01"].AssignsRanges(v.Hashes[v.Self], v.Assigned), "it takes another for the owner, and does not answer")
+	m.updateView("node-01")
+	require.True(t, m.views["node-01"].AssignsRanges(v.Hashes[v.Self], v.Assigned))
 	given := m.views["node-02"].Ranges(Held).Intersect(v.Assigned)
 	require.NotEmpty(t, given)
 	require.Equal(t, "node-01", v.Members[v.holder(bucket.ID{Hi: given[0].Last})].Name)
@@ -367,15 +367,15 @@ func TestAWaitFollowsAuthority(t *testing.T) {
 
 // A member that has not answered may have ranges that no other member has.
 func TestNothingIsTakenUntilAllHaveAnswered(t *testing.T) {
-	v := hearing(0, nil, "111", "111", "111")
+	v := viewOf(0, nil, "111", "111", "111")
 	v = v.WithStates(v.Assigned, Entry{State: Awaited, Member: v.Members[1].Name, Until: Forever})
 	nothing := func(i int) *Location { return &Location{Member: v.Hashes[i]} }
 	require.Same(t, v, v.ApplyLocations([]*Location{nothing(1)}, v.Assigned, 1))
 	require.Same(t, v, v.ApplyLocations([]*Location{nothing(1), {Member: v.Hashes[2], Has: nil}}, nil, 1), "nothing was asked")
 	all := v.ApplyLocations([]*Location{nothing(1), nothing(2)}, v.Assigned, 1)
-	require.Equal(t, of(v.Assigned, Entry{State: Vacant, Until: 1 + int64(HoldDown)}), all.entries)
+	require.Equal(t, entriesFor(v.Assigned, Entry{State: Vacant, Until: 1 + int64(HoldDown)}), all.entries)
 	has := v.ApplyLocations([]*Location{{Member: v.Hashes[2], Has: v.Assigned}}, v.Assigned, 1)
-	require.Equal(t, of(v.Assigned, Entry{State: Awaited, Member: v.Members[2].Name, Until: Forever}), has.entries)
+	require.Equal(t, entriesFor(v.Assigned, Entry{State: Awaited, Member: v.Members[2].Name, Until: Forever}), has.entries)
 }
 
 // A delayed frame can transfer authority to a node that has left. The node hands authority over,
@@ -392,9 +392,9 @@ func TestAuthorityThatReachesALeaverIsPassedOn(t *testing.T) {
 
 // Its authority is void as soon as it meets members that serve.
 func TestANodeThatStartedApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
-	m := &moving{views: make(map[string]*View)}
-	first := m.serve()
-	m.look(first)
+	m := &lagging{views: make(map[string]*View)}
+	first := m.addMember()
+	m.updateView(first)
 	before := m.views[first]
 	require.True(t, before.beganAlone && before.Ranges(Held).Equal(countsync.All()))
 	stranger := cluster.Member{Name: "stranger", State: cluster.Serving, Announced: cluster.Serving}
@@ -452,31 +452,31 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 // also knows the other members of that side. The ranges that it has received since are not among
 // the ranges that it held apart.
 func TestANodeThatStartedApartMeetsASideOnce(t *testing.T) {
-	apart := glimpse(3600, nil, "d")
+	apart := viewAt(3600, nil, "d")
 	require.True(t, apart.beganAlone)
-	met := glimpse(3600, apart, "b- c d*")
+	met := viewAt(3600, apart, "b- c d*")
 	require.True(t, apart.MeetsApart(met))
 	require.Equal(t, []string{"b", "c", "d"}, met.Ring.Members())
 	given := met.ReceiveRanges(met.Assigned)
-	whole := glimpse(3600, given, "b c d*")
+	whole := viewAt(3600, given, "b c d*")
 	require.False(t, given.MeetsApart(whole))
 	require.Equal(t, given.Ranges(Held), whole.Ranges(Held))
-	require.True(t, given.MeetsApart(glimpse(3600, given, "a b c d*")), "nobody knew of these")
+	require.True(t, given.MeetsApart(viewAt(3600, given, "a b c d*")), "nobody knew of these")
 }
 
 // The ranges of a member that leaves on another side go to members of that side. A member that
 // learns of the leave before it is connected to another member does not take them.
 func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
-	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
-	apart := hearing(2, whole, "1000", "0100", "0010", "0001")
-	apart = hearing(2+int64(HoldDown), apart, "1000", "0100", "0010", "0001")
+	whole := viewOf(0, nil, "1111", "1111", "1111", "1111")
+	apart := viewOf(2, whole, "1000", "0100", "0010", "0001")
+	apart = viewOf(2+int64(HoldDown), apart, "1000", "0100", "0010", "0001")
 	require.True(t, apart.Away[3])
 	c := *apart.View
 	c.Members = slices.Clone(c.Members)
 	c.Members[3].Announced = cluster.Leaving
 	v := New(3+int64(HoldDown), &c, Terms{Replicas: 1}, apart)
-	left := apart.owned(3)
-	require.NotEmpty(t, v.owned(0).Intersect(left), "the ring gives some of it to this node")
+	left := apart.ownedBy(3)
+	require.NotEmpty(t, v.ownedBy(0).Intersect(left), "the ring gives some of it to this node")
 	require.Empty(t, v.Ranges(Held).Intersect(left))
 	require.Empty(t, left.Minus(v.Ranges(abandonedOrClaimed)))
 }
@@ -484,16 +484,16 @@ func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
 // A member that is next on this side may stand in before it receives copies: copies go to the
 // members before it until these are away. Only then does it get authority.
 func TestAuthorityGoesToTheMemberWithCopies(t *testing.T) {
-	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
-	one := hearing(2, whole, "1101", "1101", "0010", "1101")
-	both := hearing(2+int64(HoldDown), one, "1100", "1100", "0010", "0001") // 2 is away, 3 is lost
-	id := ordered(both, 2, 3, 1)
+	whole := viewOf(0, nil, "1111", "1111", "1111", "1111")
+	one := viewOf(2, whole, "1101", "1101", "0010", "1101")
+	both := viewOf(2+int64(HoldDown), one, "1100", "1100", "0010", "0001") // 2 is away, 3 is lost
+	id := idInOrder(both, 2, 3, 1)
 	require.Equal(t, []bool{false, false, true, false}, both.Away)
 	require.Equal(t, 1, both.StandIn(id, -1))
 	arc := countsync.NewRanges(countsync.Range{First: id.Hi, Last: id.Hi})
 	require.NotContains(t, both.ReceiveRanges(arc).Targets(nil, id), both.Hashes[1])
 	require.Empty(t, both.Answerers(arc)[1])
-	away := hearing(2+2*int64(HoldDown), both, "1100", "1100", "0010", "0001")
+	away := viewOf(2+2*int64(HoldDown), both, "1100", "1100", "0010", "0001")
 	require.Contains(t, away.ReceiveRanges(arc).Targets(nil, id), away.Hashes[1])
 	require.Equal(t, arc, away.Answerers(arc)[1])
 }
@@ -502,23 +502,23 @@ func TestAuthorityGoesToTheMemberWithCopies(t *testing.T) {
 // of this side takes them in that case.
 func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 	begin := func() *View {
-		v := glimpse(100, nil, "a b c")
+		v := viewAt(100, nil, "a b c")
 		return v.ReceiveRanges(v.Assigned)
 	}
 
-	waits := glimpse(101, begin(), "a b c<")
+	waits := viewAt(101, begin(), "a b c<")
 	require.True(t, waits.HasAny(Awaited))
 	missing := waits.Assigned.Minus(waits.Ranges(Held))
-	apart := glimpse(103, glimpse(101, waits, "a b- c<-"), "a b- c<-")
+	apart := viewAt(103, viewAt(101, waits, "a b- c<-"), "a b- c<-")
 	require.Equal(t, waits.Ranges(Held), apart.Ranges(Held))
 	require.Empty(t, missing.Minus(apart.Ranges(abandonedOrClaimed)), "it was waited for")
 	require.True(t, apart.Recalls, "others may have copies")
-	require.False(t, glimpse(104, apart, "a b- c<-").Recalls, "they are asked once")
-	together := glimpse(103, glimpse(101, waits, "a b c<-"), "a b c<-")
+	require.False(t, viewAt(104, apart, "a b- c<-").Recalls, "they are asked once")
+	together := viewAt(103, viewAt(101, waits, "a b c<-"), "a b c<-")
 	require.Equal(t, together.Assigned, together.Ranges(Held), "nobody else is missing, and it is gone")
 
-	cut := glimpse(103, glimpse(101, begin(), "a b- c-"), "a b- c-")
-	later := glimpse(104, cut, "a b- c<-")
+	cut := viewAt(103, viewAt(101, begin(), "a b- c-"), "a b- c-")
+	later := viewAt(104, cut, "a b- c<-")
 	require.Equal(t, cut.Ranges(Held), later.Ranges(Held))
 	require.Empty(t, missing.Minus(later.Ranges(abandonedOrClaimed)), "it was lost before it said that it leaves")
 }
@@ -527,12 +527,12 @@ func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 // the ranges, it owes their counts to all replicas, whatever it owed them before.
 func TestNewlyHeldCountsAreOwedToAllReplicas(t *testing.T) {
 	const second = int64(time.Second)
-	v := glimpse(100, nil, "a b c d")
+	v := viewAt(100, nil, "a b c d")
 	v = v.ReceiveRanges(v.Assigned)
 	v.Heal(0, 100*second) // this node does not know all events beyond a cut
-	v = glimpse(101, v, "a b c")
+	v = viewAt(101, v, "a b c")
 	require.NotEmpty(t, v.Ranges(abandonedOrClaimed), "what d had")
-	waits := glimpse(102, v, "a b c+")
+	waits := viewAt(102, v, "a b c+")
 	require.Equal(t, []string{"c"}, waits.Givers(), "c has yet to give what a owns now")
 	gained := waits.Ranges(awaitedOrVacant)
 	holds := waits.ReceiveRanges(gained)
@@ -545,10 +545,10 @@ func TestNewlyHeldCountsAreOwedToAllReplicas(t *testing.T) {
 
 // withAbandoned returns the view of a at 104 s. Its member c ended while b was away, and b is back.
 func withAbandoned(joiner string) *View {
-	v := glimpse(100, nil, "a b c"+joiner)
+	v := viewAt(100, nil, "a b c"+joiner)
 	v = v.ReceiveRanges(v.Assigned)
-	v = glimpse(102, glimpse(101, v, "a b- c"+joiner), "a b- c"+joiner)
-	return glimpse(104, glimpse(103, v, "a b-"+joiner), "a b"+joiner)
+	v = viewAt(102, viewAt(101, v, "a b- c"+joiner), "a b- c"+joiner)
+	return viewAt(104, viewAt(103, v, "a b-"+joiner), "a b"+joiner)
 }
 
 // While a node waits for the end of abandoned ranges, another member may get authority over them.
@@ -560,7 +560,7 @@ func TestAbandonedRangesAreTakenOnceNoMemberHasThem(t *testing.T) {
 	const healed = 104*int64(time.Second) + int64(Patience)
 	require.False(t, v.Lasts())
 	require.True(t, v.Stale(healed))
-	v = glimpse(healed/int64(time.Second), v, "a b")
+	v = viewAt(healed/int64(time.Second), v, "a b")
 	require.False(t, v.Stale(healed))
 	require.NotEmpty(t, v.Ranges(Claimed))
 	require.Equal(t, v.Ranges(Claimed), v.RangesToLocate())
@@ -571,14 +571,14 @@ func TestAbandonedRangesAreTakenOnceNoMemberHasThem(t *testing.T) {
 	taken := v.ApplyLocations([]*Location{none}, asked, healed)
 	require.Equal(t, asked, taken.Ranges(abandonedOrClaimed), "no node joins meanwhile")
 	require.Same(t, taken, taken.ApplyLocations([]*Location{none}, asked, healed))
-	require.Equal(t, of(asked, Entry{State: Vacant, Until: healed + int64(HoldDown)}), pick(nil, taken.entries, awaitedOrVacant))
-	taken = glimpse(healed/int64(time.Second)+1, taken, "a b")
+	require.Equal(t, entriesFor(asked, Entry{State: Vacant, Until: healed + int64(HoldDown)}), pick(nil, taken.entries, awaitedOrVacant))
+	taken = viewAt(healed/int64(time.Second)+1, taken, "a b")
 	require.True(t, taken.Settled)
 	require.Empty(t, taken.Ranges(abandonedOrClaimed))
 
 	has := v.ApplyLocations([]*Location{{Member: v.Hashes[1], Has: asked}}, asked, healed)
 	require.Empty(t, has.Ranges(Claimed))
-	require.Equal(t, of(asked, Entry{State: Awaited, Member: "b", Until: Forever}), pick(nil, has.entries, awaitedOrVacant))
+	require.Equal(t, entriesFor(asked, Entry{State: Awaited, Member: "b", Until: Forever}), pick(nil, has.entries, awaitedOrVacant))
 	require.Same(t, v, v.ApplyLocations([]*Location{{Member: v.Hashes[1], Unclear: true}}, asked, healed))
 	require.Same(t, v, v.ApplyLocations(nil, asked, healed), "one has not answered")
 }
@@ -591,8 +591,8 @@ func TestAbandonedRangesThatEndAsAnotherJoinsGoToTheOwner(t *testing.T) {
 	abandoned := v.Ranges(abandonedOrClaimed).Intersect(v.Assigned)
 	healed := 104 + int64(Patience/time.Second)
 	for _, ends := range []*View{
-		glimpse(healed, v, "a b d"),
-		glimpse(healed, glimpse(105, v, "a b d"), "a b d"),
+		viewAt(healed, v, "a b d"),
+		viewAt(healed, viewAt(105, v, "a b d"), "a b d"),
 	} {
 		require.Equal(t, ends.Ranges(Claimed), ends.Ranges(abandonedOrClaimed))
 		require.NotEmpty(t, ends.Ranges(Claimed))
@@ -601,9 +601,9 @@ func TestAbandonedRangesThatEndAsAnotherJoinsGoToTheOwner(t *testing.T) {
 		now := healed * int64(time.Second)
 		rest := abandoned.Minus(ends.Assigned)
 		require.NotEmpty(t, rest, "some of it is the newcomer's")
-		require.True(t, ends.Grants(NameHash("d"), rest))
-		require.Empty(t, ends.Has(rest, now, func(countsync.Member) bool { return false }))
-		require.False(t, ends.Unclear(now))
+		require.True(t, ends.AssignsRanges(NameHash("d"), rest))
+		require.Empty(t, ends.LocalRanges(rest, now, func(countsync.Member) bool { return false }))
+		require.False(t, ends.IsUnclear(now))
 	}
 }
 
@@ -611,34 +611,34 @@ func TestAbandonedRangesThatEndAsAnotherJoinsGoToTheOwner(t *testing.T) {
 // member comes back, the members that have copies send them.
 func TestAReturningMemberIsSentTheCountsOfItsSuccessor(t *testing.T) {
 	const away = 2 + int64(HoldDown)
-	whole := hearing(1, nil, "1111", "1111", "1111", "1111")
+	whole := viewOf(1, nil, "1111", "1111", "1111", "1111")
 	whole = whole.ReceiveRanges(whole.Assigned)
 	cut := []string{"1101", "1101", "0010", "1101"}
-	apart := hearing(away, hearing(2, whole, cut...), cut...)
-	sent := func(v *View) countsync.Ranges { return v.owned(2).Intersect(v.Audiences()[v.Hashes[2]]) }
+	apart := viewOf(away, viewOf(2, whole, cut...), cut...)
+	sent := func(v *View) countsync.Ranges { return v.ownedBy(2).Intersect(v.Audiences()[v.Hashes[2]]) }
 
-	require.Empty(t, sent(hearing(away+1, apart, "1111", "1111", "1111", "1111")))
-	lost := hearing(away+1, apart, "1110", "1110", "1110", "0001")
-	require.Equal(t, lost.owned(2), sent(lost))
-	gone := hearing(away+2, hearing(away+1, apart, "110", "110", "001"), "111", "111", "111")
-	require.Equal(t, gone.owned(2).Minus(gone.Ranges(Held)), sent(gone))
+	require.Empty(t, sent(viewOf(away+1, apart, "1111", "1111", "1111", "1111")))
+	lost := viewOf(away+1, apart, "1110", "1110", "1110", "0001")
+	require.Equal(t, lost.ownedBy(2), sent(lost))
+	gone := viewOf(away+2, viewOf(away+1, apart, "110", "110", "001"), "111", "111", "111")
+	require.Equal(t, gone.ownedBy(2).Minus(gone.Ranges(Held)), sent(gone))
 
-	pair := hearing(1, nil, "11", "11")
-	pair = hearing(2, pair.ReceiveRanges(pair.Assigned), "10", "01")
-	stranger := hearing(3, pair, "101", "010", "101")
-	require.Equal(t, stranger.owned(2), sent(stranger), "the one that is lost was to give it")
+	pair := viewOf(1, nil, "11", "11")
+	pair = viewOf(2, pair.ReceiveRanges(pair.Assigned), "10", "01")
+	stranger := viewOf(3, pair, "101", "010", "101")
+	require.Equal(t, stranger.ownedBy(2), sent(stranger), "the one that is lost was to give it")
 }
 
 // A node that began alone meets two members while a third node joins. The members give it the
 // ranges that it owns. At the end of its abandoned ranges, it takes no range of the newcomer.
 func TestANodeThatYieldsTakesNothingOfANewcomer(t *testing.T) {
-	m := &moving{views: make(map[string]*View)}
-	names := []string{m.serve(), m.serve()}
+	m := &lagging{views: make(map[string]*View)}
+	names := []string{m.addMember(), m.addMember()}
 	settle := func() {
 		for range 3 {
 			for _, name := range names {
-				m.look(name)
-				m.hand(name)
+				m.updateView(name)
+				m.transferExcess(name)
 			}
 		}
 	}
@@ -646,9 +646,9 @@ func TestANodeThatYieldsTakesNothingOfANewcomer(t *testing.T) {
 	began := cluster.Member{Name: "node-03", State: cluster.Serving, Announced: cluster.Serving, Born: time.Unix(1, 0)}
 	m.views[began.Name] = New(m.now, &cluster.View{Members: []cluster.Member{began}, Direct: []bool{true}, Connected: [][]int{nil}}, Terms{}, nil)
 	m.members, m.born = append(m.members, began), 3
-	m.join()
+	m.addJoiner()
 	m.now = int64(time.Minute)
-	m.look(began.Name)
+	m.updateView(began.Name)
 	require.Equal(t, countsync.All(), m.views[began.Name].Ranges(abandonedOrClaimed))
 	names = append(names, began.Name, "node-04")
 	m.announce("node-04", cluster.Serving)
@@ -656,7 +656,7 @@ func TestANodeThatYieldsTakesNothingOfANewcomer(t *testing.T) {
 	m.now += int64(Patience)
 	var all countsync.Ranges
 	for _, name := range names {
-		m.look(name)
+		m.updateView(name)
 		require.Empty(t, all.Intersect(m.views[name].Ranges(Held)), name)
 		all = all.Union(m.views[name].Ranges(Held))
 		require.True(t, m.views[name].Settled, name)
@@ -666,19 +666,19 @@ func TestANodeThatYieldsTakesNothingOfANewcomer(t *testing.T) {
 // If the abandoned ranges of a joiner end later than those of the others, the joiner waits for the
 // members that have them by then. It claims none.
 func TestAJoinerTakesNoAbandonedRanges(t *testing.T) {
-	v := glimpse(3600, nil, "a+ b")
+	v := viewAt(3600, nil, "a+ b")
 	v = v.WithStates(countsync.All(), Entry{State: Abandoned})
 	v.Healed = int64(time.Hour)
-	v = glimpse(3601, v, "a b")
+	v = viewAt(3601, v, "a b")
 	require.Empty(t, v.Ranges(abandonedOrClaimed))
-	v = glimpse(3600+int64(Patience/time.Second), v, "a b")
+	v = viewAt(3600+int64(Patience/time.Second), v, "a b")
 	require.Empty(t, v.Ranges(Held))
 	require.True(t, v.HasAny(Awaited))
 
-	v = glimpse(3600, nil, "a+ b")
+	v = viewAt(3600, nil, "a+ b")
 	v = v.WithStates(countsync.All(), Entry{State: Abandoned})
 	v.Healed = int64(time.Hour)
-	v = glimpse(3600+int64(Patience/time.Second), v, "a b")
+	v = viewAt(3600+int64(Patience/time.Second), v, "a b")
 	require.Empty(t, v.Ranges(Claimed))
 	require.True(t, v.HasAny(Awaited))
 }
@@ -689,19 +689,19 @@ func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 	var claimed, lost, joined countsync.Ranges
 	for self := range 2 { // a and b, while c is dead
 		both, flaps := []string{"a* b", "a b*"}[self], []string{"a* b-", "a- b*"}[self] // a and b do not hear each other
-		v := glimpse(100, nil, both+" c d+")
+		v := viewAt(100, nil, both+" c d+")
 		v = v.ReceiveRanges(v.Assigned)
-		lost = v.owned(2)
-		v = glimpse(102, glimpse(101, v, both+" c- d+"), both+" c- d+")
-		alone := glimpse(102, v, flaps+" c- d+")
-		whole := glimpse(103, alone, both+" d")
+		lost = v.ownedBy(2)
+		v = viewAt(102, viewAt(101, v, both+" c- d+"), both+" c- d+")
+		alone := viewAt(102, v, flaps+" c- d+")
+		whole := viewAt(103, alone, both+" d")
 		require.Zero(t, len(lost.Intersect(whole.Ranges(Held))), "it may not be known yet who has it")
-		whole = glimpse(103+int64(Patience/time.Second), whole, both+" d")
+		whole = viewAt(103+int64(Patience/time.Second), whole, both+" d")
 		require.Zero(t, len(lost.Intersect(whole.Ranges(Held))), "the others have not been asked")
 		require.Zero(t, len(claimed.Intersect(whole.Ranges(Claimed))), "only one claims it")
 		claimed = claimed.Union(whole.Ranges(Claimed))
-		joined = whole.owned(2)
-		require.Empty(t, glimpse(103, alone, flaps+" d").Ranges(Claimed), "a member is missing")
+		joined = whole.ownedBy(2)
+		require.Empty(t, viewAt(103, alone, flaps+" d").Ranges(Claimed), "a member is missing")
 	}
 	require.Zero(t, len(lost.Minus(claimed).Minus(joined)))
 }
@@ -709,11 +709,11 @@ func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 // A member that began apart is not treated as a leaver: it never had ranges of this side to
 // transfer.
 func TestWhatIsTakenOverIsNotWaitedForFromAnUnknownMember(t *testing.T) {
-	v := glimpse(100, nil, "a b")
+	v := viewAt(100, nil, "a b")
 	v = v.ReceiveRanges(v.Assigned)
-	v = glimpse(102, glimpse(101, v, "a b-"), "a b-")
-	v = glimpse(103, v, "a b- s-")
-	v = glimpse(103, v, "a s-")
+	v = viewAt(102, viewAt(101, v, "a b-"), "a b-")
+	v = viewAt(103, v, "a b- s-")
+	v = viewAt(103, v, "a s-")
 	require.False(t, v.HasAny(awaitedOrVacant))
 	require.Equal(t, countsync.All(), v.Ranges(Held))
 }
@@ -721,9 +721,9 @@ func TestWhatIsTakenOverIsNotWaitedForFromAnUnknownMember(t *testing.T) {
 // Two members join at the same time. The first receives ranges of the second from a member that did
 // not know the second yet. The checks of the second find the holder.
 func TestChecksFollowAuthorityThatMoved(t *testing.T) {
-	m := givenToTheFirst()
-	m.look("node-01")
-	m.look("node-03")
+	m := newMisdirectedTransfer()
+	m.updateView("node-01")
+	m.updateView("node-03")
 
 	given := m.views["node-02"].Ranges(Held).Intersect(m.views["node-03"].Assigned)
 	require.NotEmpty(t, given)
@@ -744,10 +744,10 @@ func TestChecksFollowAuthorityThatMoved(t *testing.T) {
 // is connected again.
 func TestAReturningJoinerIsNotWaitedFor(t *testing.T) {
 	for other, healing := range map[string]bool{"b+": false, "b": true} {
-		v := glimpse(100, nil, "a "+other)
-		v = glimpse(102, glimpse(101, v, "a "+other+"-"), "a "+other+"-")
+		v := viewAt(100, nil, "a "+other)
+		v = viewAt(102, viewAt(101, v, "a "+other+"-"), "a "+other+"-")
 		require.True(t, v.Away[1])
-		v = glimpse(103, v, "a "+other)
-		require.Equal(t, healing, v.healing(103*int64(time.Second)), other)
+		v = viewAt(103, v, "a "+other)
+		require.Equal(t, healing, v.isHealing(103*int64(time.Second)), other)
 	}
 }

@@ -19,17 +19,17 @@ const HoldDown = time.Second
 // node meanwhile would lose all units that it has counted since.
 const doubleAfter = HoldDown / 4
 
-// hear computes the fields about connectivity: since when each member is lost or mute, which
+// updateConnectivity computes the fields about connectivity: since when each member is lost or mute, which
 // members are away, when the last of them came back, and since when this node knows of other
 // members.
-func (v *View) hear(now int64, before *View) {
+func (v *View) updateConnectivity(now int64, before *View) {
 	v.Lost = make([]int64, len(v.Members))
 	v.neverHeard = make([]bool, len(v.Members))
 	v.Away = make([]bool, len(v.Members))
 	v.mute, v.doubled = make([]int64, len(v.Members)), make([]bool, len(v.Members))
 	if before != nil {
 		v.Healed, v.Met = before.Healed, before.Met
-		if v.healing(now) {
+		if v.isHealing(now) {
 			v.back = slices.Clone(before.back)
 		}
 	}
@@ -53,7 +53,7 @@ func (v *View) hear(now int64, before *View) {
 				v.mute[i] = before.mute[j]
 			}
 		}
-		v.doubled[i] = v.double(i, now)
+		v.doubled[i] = v.mustDouble(i, now)
 		if v.Direct[i] {
 			continue
 		}
@@ -73,8 +73,8 @@ func (v *View) Heal(member uint64, now int64) {
 	v.Healed, v.back = now, append(v.back, member)
 }
 
-// healing reports whether a member that was not reached came back less than Patience ago.
-func (v *View) healing(now int64) bool {
+// isHealing reports whether a member that was not reached came back less than Patience ago.
+func (v *View) isHealing(now int64) bool {
 	return v.Healed != 0 && uint64(now-v.Healed) < uint64(Patience)
 }
 
@@ -85,9 +85,9 @@ func (v *View) Overdue(i int, now int64) bool {
 	return v.Lost[i] != 0 && (v.neverHeard[i] || uint64(now-v.Lost[i]) >= uint64(HoldDown))
 }
 
-// double reports whether nothing was sent to a member for so long that another member gets its
+// mustDouble reports whether nothing was sent to a member for so long that another member gets its
 // copies as well.
-func (v *View) double(i int, now int64) bool {
+func (v *View) mustDouble(i int, now int64) bool {
 	return v.mute[i] != 0 && uint64(now-v.mute[i]) >= uint64(doubleAfter)
 }
 
@@ -98,11 +98,11 @@ func (v *View) Stale(now int64) bool {
 		return true
 	}
 	for i := range v.Away {
-		if !v.Away[i] && v.Next[i] < 0 && v.Overdue(i, now) || !v.doubled[i] && v.double(i, now) {
+		if !v.Away[i] && v.Next[i] < 0 && v.Overdue(i, now) || !v.doubled[i] && v.mustDouble(i, now) {
 			return true
 		}
 	}
-	return v.HasAny(Abandoned) && !v.HasAny(Claimed) && !v.scattered(now)
+	return v.HasAny(Abandoned) && !v.HasAny(Claimed) && !v.isScattered(now)
 }
 
 // Lasts reports whether the view stays valid until the next event, regardless of the time that
@@ -212,8 +212,8 @@ func (v *View) Detour(to, hop int) int {
 	return v.paths(hop)[to]
 }
 
-// Without returns the view in which a member that has just not answered is missing.
-func (v *View) Without(i int) *View {
+// WithoutMember returns the view in which a member that has just not answered is missing.
+func (v *View) WithoutMember(i int) *View {
 	if i < 0 || v.Next[i] < 0 || i == v.Self {
 		return v
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// seen returns the view that node a has of a cluster of a, b and c. If c is alive, a and b are
+// newClusterView returns the view that node a has of a cluster of a, b and c. If c is alive, a and b are
 // connected to it.
-func seen(lives bool) *cluster.View {
+func newClusterView(lives bool) *cluster.View {
 	v := &cluster.View{Self: 0, Direct: []bool{true, true, lives}, Connected: [][]int{{1, 2}, {0, 2}, {0, 1}}}
 	if !lives {
 		v.Connected = [][]int{{1}, {0}, nil}
@@ -27,7 +27,7 @@ func seen(lives bool) *cluster.View {
 // A node asks the owner of an id, and the first successor once it is not connected to the owner.
 func Example() {
 	terms := view.Terms{Replicas: 1}
-	whole := view.New(0, seen(true), terms, nil)
+	whole := view.New(0, newClusterView(true), terms, nil)
 	id := bucket.ID{}
 	for !slices.Equal(whole.Ring.Order(nil, id.Hi, 2), []int{2, 1}) { // the owner is c, and its successor is b
 		id.Hi += 1<<40 + 1
@@ -39,7 +39,7 @@ func Example() {
 	print(whole, 0)
 
 	now := int64(5 * time.Second)
-	split := view.New(now, seen(false), terms, whole)
+	split := view.New(now, newClusterView(false), terms, whole)
 	print(split, now)
 	for _, policy := range []wire.Policy{wire.MajorityShare, wire.FairShare} {
 		share, _ := split.Share(view.AsStandIn, id, policy)

@@ -9,9 +9,9 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// large returns a view of n serving members, of which the last missing members are not connected,
+// newLargeView returns a view of n serving members, of which the last missing members are not connected,
 // and of joiners. Each member watches the four members before it and the four after it.
-func large(n, joiners, missing int) *cluster.View {
+func newLargeView(n, joiners, missing int) *cluster.View {
 	all := n + joiners
 	c := &cluster.View{Connected: make([][]int, all), Direct: make([]bool, all)}
 	for i := range all {
@@ -39,20 +39,20 @@ func BenchmarkViewOfThousandMembers(b *testing.B) {
 	terms := Terms{Replicas: 1}
 	const now = int64(time.Minute)
 	view := func(c *cluster.View, before *View) *View { return New(now, c, terms, before) }
-	whole := view(large(1000, 0, 0), nil)
-	joining := view(large(1000, 1, 0), whole)
+	whole := view(newLargeView(1000, 0, 0), nil)
+	joining := view(newLargeView(1000, 1, 0), whole)
 	for _, c := range []struct {
 		name   string
 		before *View
 		next   *cluster.View
 	}{
-		{"equal", whole, large(1000, 0, 0)},
-		{"one is missing", whole, large(1000, 0, 1)},
-		{"one begins to join", whole, large(1000, 1, 0)},
-		{"one has joined", joining, large(1001, 0, 0)},
-		{"one has left", whole, large(999, 0, 0)},
-		{"fifty begin to join", whole, large(1000, 50, 0)},
-		{"fifty have joined", view(large(1000, 50, 0), whole), large(1050, 0, 0)},
+		{"equal", whole, newLargeView(1000, 0, 0)},
+		{"one is missing", whole, newLargeView(1000, 0, 1)},
+		{"one begins to join", whole, newLargeView(1000, 1, 0)},
+		{"one has joined", joining, newLargeView(1001, 0, 0)},
+		{"one has left", whole, newLargeView(999, 0, 0)},
+		{"fifty begin to join", whole, newLargeView(1000, 50, 0)},
+		{"fifty have joined", view(newLargeView(1000, 50, 0), whole), newLargeView(1050, 0, 0)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()

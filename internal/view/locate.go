@@ -17,7 +17,7 @@ const movingFor = 3 * time.Second
 type Location struct {
 	Member  countsync.Member
 	Has     countsync.Ranges
-	Unclear bool // see View.Unclear
+	Unclear bool // see View.IsUnclear
 }
 
 // RangesToLocate returns the ranges that this node owns and waits for, or claims.
@@ -46,16 +46,16 @@ func (v *View) AnswersLocate(i int) bool {
 	return i != v.Self && v.Members[i].Announced != cluster.Joining && !v.Away[i]
 }
 
-// Grants reports whether the ring of this node assigns these ranges to a member, like the ring of
+// AssignsRanges reports whether the ring of this node assigns these ranges to a member, like the ring of
 // that member.
-func (v *View) Grants(member countsync.Member, ranges countsync.Ranges) bool {
+func (v *View) AssignsRanges(member countsync.Member, ranges countsync.Ranges) bool {
 	i, known := v.Named[member]
-	return known && slices.Contains(v.Points, i) && len(ranges.Minus(v.owned(i))) == 0
+	return known && slices.Contains(v.Points, i) && len(ranges.Minus(v.ownedBy(i))) == 0
 }
 
-// Has returns the part of the ranges that this node holds, or transferred within movingFor, or
+// LocalRanges returns the part of the ranges that this node holds, or transferred within movingFor, or
 // transferred to a member that has yet to receive it, as reported by giving.
-func (v *View) Has(ranges countsync.Ranges, now int64, giving func(to countsync.Member) bool) countsync.Ranges {
+func (v *View) LocalRanges(ranges countsync.Ranges, now int64, giving func(to countsync.Member) bool) countsync.Ranges {
 	var has []countsync.Range
 	if !v.Yields() {
 		has = slices.Clone(v.held)
@@ -68,9 +68,9 @@ func (v *View) Has(ranges countsync.Ranges, now int64, giving func(to countsync.
 	return countsync.NewRanges(has...).Intersect(ranges)
 }
 
-// Unclear reports whether a range that this node does not have may be held by a member to which this
+// IsUnclear reports whether a range that this node does not have may be held by a member to which this
 // node is not connected, or was not connected until just now.
-func (v *View) Unclear(now int64) bool { return v.scattered(now) }
+func (v *View) IsUnclear(now int64) bool { return v.isScattered(now) }
 
 // ReleaseVacant returns the view in which this node does not take the ranges at the end of
 // HoldDown, because they belong to another member. It returns v if none of the ranges is Vacant.
@@ -87,7 +87,7 @@ func (v *View) ReleaseVacant(ranges countsync.Ranges) *View {
 // owner stands in, and asks again.
 func (v *View) ApplyLocations(said []*Location, ranges countsync.Ranges, now int64) *View {
 	of := make(map[countsync.Member]*Location, len(said))
-	unclear, cuts := v.scattered(now), append(cutsOf(ranges), cutsOf(v.Assigned)...)
+	unclear, cuts := v.isScattered(now), append(cutsOf(ranges), cutsOf(v.Assigned)...)
 	for _, l := range said {
 		of[l.Member] = l
 		unclear = unclear || l.Unclear
@@ -117,7 +117,7 @@ func (v *View) ApplyLocations(said []*Location, ranges countsync.Ranges, now int
 		switch {
 		case !unclear:
 			return pick(append(dst, Entry{State: Vacant, Until: now + int64(HoldDown)}), before, abandonedOrClaimed)
-		case v.scattered(now):
+		case v.isScattered(now):
 			return append(dst, Entry{State: Abandoned})
 		}
 		return append(dst, Entry{State: Claimed})

@@ -14,7 +14,7 @@ import (
 type passage struct {
 	v, next   *View
 	now       int64
-	scattered bool     // next.scattered
+	scattered bool     // next.isScattered
 	apart     bool     // v.MeetsApart
 	leavers   []joiner // members that may still hold ranges: those that they had as a part of the ring
 	recalls   bool     // authority.Recalls
@@ -32,8 +32,8 @@ type part struct {
 	wait     Entry  // Awaited or Vacant, or an Entry without a state
 }
 
-// had reports whether the range was in one of the given states in the previous view.
-func (x *part) had(states State) bool { return find(x.before, states).State != 0 }
+// wasIn reports whether the range was in one of the given states in the previous view.
+func (x *part) wasIn(states State) bool { return find(x.before, states).State != 0 }
 
 // misses reports whether this node owns the range, does not hold it, and does not wait for it yet.
 func (x *part) misses() bool { return x.assigned && x.state|x.wait.State == 0 }
@@ -46,7 +46,7 @@ func (v *View) passAuthority(next *View, now int64) authority {
 	if v == nil {
 		v = &View{View: &cluster.View{Self: -1}, Ring: ring.New(nil)}
 	}
-	p := passage{v: v, next: next, now: now, scattered: next.scattered(now), apart: v.MeetsApart(next)}
+	p := passage{v: v, next: next, now: now, scattered: next.isScattered(now), apart: v.MeetsApart(next)}
 	if next.Ring == v.Ring && !p.apart && v.Settled && v.states|Held == Held {
 		a := v.authority
 		a.Recalls = false
@@ -54,7 +54,7 @@ func (v *View) passAuthority(next *View, now int64) authority {
 	}
 	assigned := v.Assigned
 	if next.Ring != v.Ring || assigned == nil {
-		assigned = next.owned(next.Self)
+		assigned = next.ownedBy(next.Self)
 	}
 	cuts := cutsOf(assigned)
 	if next.Ring != v.Ring && len(v.Points) > 0 {
@@ -138,11 +138,11 @@ func (p *passage) passRange(dst []Entry, hash uint64, before []Entry) []Entry {
 // others are reached. A member that has only stood in for that one for a moment does not inherit. A
 // leaver that may still hold the range is awaited.
 func (p *passage) inheritRange(x *part) {
-	if x.had(Held) {
+	if x.wasIn(Held) {
 		x.state = Held
 		return
 	}
-	if p.scattered || x.prior < 0 || !p.isLost(x.prior) || p.v.remains(p.next, x.hash) != p.v.Self {
+	if p.scattered || x.prior < 0 || !p.isLost(x.prior) || p.v.firstRemaining(p.next, x.hash) != p.v.Self {
 		return
 	}
 	at := slices.IndexFunc(p.leavers, func(l joiner) bool { return l.ranges.Contains(x.hash) })
@@ -153,9 +153,9 @@ func (p *passage) inheritRange(x *part) {
 	x.leaver = p.v.Members[p.leavers[at].member].Name
 }
 
-// remains is the first member in ring order that has points in the next view as well,
+// firstRemaining returns the first member in ring order that has points in the next view as well,
 // -1 if there is none.
-func (v *View) remains(next *View, hash uint64) int {
+func (v *View) firstRemaining(next *View, hash uint64) int {
 	return v.findFirst(hash, func(i int) bool {
 		_, stays := slices.BinarySearch(next.Ring.Members(), v.Members[i].Name)
 		return stays
@@ -170,7 +170,7 @@ func (p *passage) abandonRange(x *part) {
 	case p.apart:
 		x.state = Abandoned
 	case !p.scattered || x.state == Held:
-	case x.had(abandonedOrClaimed) && (p.v.Serves() || !p.next.Serves()): // a joiner receives what it owns from the stand-in
+	case x.wasIn(abandonedOrClaimed) && (p.v.Serves() || !p.next.Serves()): // a joiner receives what it owns from the stand-in
 		x.state = Abandoned
 	case x.prior >= 0 && p.loses(x):
 		x.state = Abandoned
@@ -196,7 +196,7 @@ func (p *passage) loses(x *part) bool {
 // claimRange has this node ask for an abandoned range that it owns once all members have been heard
 // for Patience. It takes the range if no member has it. No node joins until then.
 func (p *passage) claimRange(x *part) {
-	if x.had(abandonedOrClaimed) && p.v.Serves() && !p.scattered && !p.apart && x.assigned && x.state != Held {
+	if x.wasIn(abandonedOrClaimed) && p.v.Serves() && !p.scattered && !p.apart && x.assigned && x.state != Held {
 		x.state = Claimed
 	}
 }
@@ -243,17 +243,17 @@ func (p *passage) awaitRange(x *part, member string) {
 	}
 }
 
-// scattered reports whether members are missing, or were missing less than Patience ago. This node
+// isScattered reports whether members are missing, or were missing less than Patience ago. This node
 // does not know which transfers they made.
-func (v *View) scattered(now int64) bool {
-	return v.Side < len(v.Points) || v.healing(now)
+func (v *View) isScattered(now int64) bool {
+	return v.Side < len(v.Points) || v.isHealing(now)
 }
 
 // strays reports whether others than a member that has gone are missing, or were until
 // just now.
 func (v *View) strays(gone uint64, now int64) bool {
 	return slices.ContainsFunc(v.Points, func(i int) bool { return v.Next[i] < 0 }) ||
-		v.healing(now) && slices.ContainsFunc(v.back, func(member uint64) bool { return member != gone })
+		v.isHealing(now) && slices.ContainsFunc(v.back, func(member uint64) bool { return member != gone })
 }
 
 // expects reports whether the member with the given name can still transfer its ranges.

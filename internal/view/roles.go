@@ -45,7 +45,7 @@ func (v *View) Answers(id bucket.ID) countsync.Member {
 	if !v.Reaches(to) || v.Stalls(to) {
 		to = v.StandIn(id, to)
 	}
-	if to < 0 && v.nobodyServes() {
+	if to < 0 && v.noMemberServes() {
 		to = v.Eldest()
 	}
 	if to < 0 {
@@ -62,7 +62,7 @@ func (v *View) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member 
 	for _, i := range v.audience(make([]int, 0, 8), id.Hi, v.Holds(id)) {
 		dst = append(dst, v.Hashes[i])
 	}
-	if joiners := v.admitted(); len(joiners) > 0 && (v.Holds(id) || v.nobodyServes()) {
+	if joiners := v.admittedJoiners(); len(joiners) > 0 && (v.Holds(id) || v.noMemberServes()) {
 		for _, j := range joiners {
 			if j.ranges.Contains(id.Hi) {
 				dst = append(dst, v.Hashes[j.member])
@@ -103,10 +103,10 @@ func (v *View) audience(dst []int, hash uint64, holds bool) []int {
 	}
 }
 
-// admitted returns the joiners that receive counts now. It returns nil while ranges are abandoned:
+// admittedJoiners returns the joiners that receive counts now. It returns nil while ranges are abandoned:
 // a joiner does not know of abandoned ranges, and would wait for the last holder.
-func (v *View) admitted() []joiner {
-	if v.HasAny(abandonedOrClaimed) && !v.nobodyServes() {
+func (v *View) admittedJoiners() []joiner {
+	if v.HasAny(abandonedOrClaimed) && !v.noMemberServes() {
 		return nil
 	}
 	return v.joiners
@@ -126,7 +126,7 @@ func (v *View) Audiences() map[countsync.Member]countsync.Ranges {
 			held[i] = extend(held[i], r)
 		}
 	})
-	v.visitArcs(v.stoodIn(), func(r countsync.Range, _ int) {
+	v.visitArcs(v.stoodInRanges(), func(r countsync.Range, _ int) {
 		s := v.successor(bucket.ID{Hi: r.Last})
 		if s >= 0 && s != v.Self {
 			firsts[s] = extend(firsts[s], r)
@@ -146,10 +146,10 @@ func (v *View) Audiences() map[countsync.Member]countsync.Ranges {
 		}
 	}
 	left := v.held
-	if v.nobodyServes() && (v.leaves() || v.Eldest() == v.Self) {
+	if v.noMemberServes() && (v.leaves() || v.Eldest() == v.Self) {
 		left = countsync.All()
 	}
-	for _, j := range v.admitted() {
+	for _, j := range v.admittedJoiners() {
 		audiences[v.Hashes[j.member]] = j.ranges.Intersect(left)
 	}
 	return audiences
@@ -164,14 +164,14 @@ func (v *View) visitArcs(ranges countsync.Ranges, visit func(r countsync.Range, 
 	}
 }
 
-// stoodIn returns the ranges that this node does not hold and whose owner may lack counts that
+// stoodInRanges returns the ranges that this node does not hold and whose owner may lack counts that
 // another member has: the owner is not reached or was not until just now, or a member beyond a cut
 // may hold the range.
-func (v *View) stoodIn() countsync.Ranges {
+func (v *View) stoodInRanges() countsync.Ranges {
 	var lost countsync.Ranges
 	for _, i := range v.Points {
 		if !v.Reaches(i) || v.missesSuccessors(i) {
-			lost = append(lost, v.owned(i)...)
+			lost = append(lost, v.ownedBy(i)...)
 		}
 	}
 	return countsync.NewRanges(lost...).Union(v.Ranges(abandonedOrClaimed)).Minus(v.held)

@@ -16,9 +16,9 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// hearing returns a view of member 0. Each row has the connections of one member: a member with "101" is
+// viewOf returns a view of member 0. Each row has the connections of one member: a member with "101" is
 // connected to the first and the third.
-func hearing(now int64, before *View, rows ...string) *View {
+func viewOf(now int64, before *View, rows ...string) *View {
 	c, matrix := &cluster.View{Self: 0}, [][]bool(nil)
 	for i, row := range rows {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
@@ -34,10 +34,10 @@ func hearing(now int64, before *View, rows ...string) *View {
 
 func TestRoute(t *testing.T) {
 	const second = int64(time.Second)
-	whole := hearing(0, nil, "111", "111", "111")
-	cut := hearing(5*second, whole, "110", "111", "011")     // 0 is no longer connected to 2, but 1 is
-	chain := hearing(1, nil, "1100", "1110", "0111", "0011") // 0-1-2-3
-	split := hearing(5*second, whole, "110", "110", "001")
+	whole := viewOf(0, nil, "111", "111", "111")
+	cut := viewOf(5*second, whole, "110", "111", "011")     // 0 is no longer connected to 2, but 1 is
+	chain := viewOf(1, nil, "1100", "1110", "0111", "0011") // 0-1-2-3
+	split := viewOf(5*second, whole, "110", "110", "001")
 	none := New(0, &cluster.View{Self: -1}, Terms{}, nil)
 	for _, c := range []struct {
 		name  string
@@ -61,7 +61,7 @@ func TestRoute(t *testing.T) {
 		{"nobody is asked where nobody owns anything", none, nil, 0, NoWay, -1, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			id := ordered(c.v, c.order...)
+			id := idInOrder(c.v, c.order...)
 			got := c.v.Route(id, c.now)
 			way, to, hop := got.Way, got.To, got.Hop
 			require.Equal(t, c.way, way)
@@ -71,8 +71,8 @@ func TestRoute(t *testing.T) {
 	}
 }
 
-// ordered returns an id for which the ring order begins with these members.
-func ordered(v *View, members ...int) (id bucket.ID) {
+// idInOrder returns an id for which the ring order begins with these members.
+func idInOrder(v *View, members ...int) (id bucket.ID) {
 	for !slices.Equal(v.Ring.Order(nil, id.Hi, len(members)), members) {
 		id.Hi += 1<<40 + 1
 	}
@@ -83,15 +83,15 @@ func ordered(v *View, members ...int) (id bucket.ID) {
 // member receives them as well, so that a crash of this node does not lose the units that it has
 // counted since. The next member does not take over any ranges from the first.
 func TestTheNextIsSentCopiesAsWellOfAMemberThatIsSentNothing(t *testing.T) {
-	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
-	id := ordered(whole, 0, 2, 1, 3)
+	whole := viewOf(0, nil, "1111", "1111", "1111", "1111")
+	id := idInOrder(whole, 0, 2, 1, 3)
 	arc := countsync.NewRanges(countsync.Range{First: id.Hi, Last: id.Hi})
 	stalls := func(now int64, before *View) *View {
 		c := *whole.View
 		c.Stalled = []bool{false, false, true, false}
 		return New(now, &c, Terms{Replicas: 1}, before)
 	}
-	cut := func(now int64, before *View) *View { return hearing(now, before, "1101", "1101", "0010", "1101") }
+	cut := func(now int64, before *View) *View { return viewOf(now, before, "1101", "1101", "0010", "1101") }
 	two, both := []countsync.Member{whole.Hashes[2]}, []countsync.Member{whole.Hashes[2], whole.Hashes[1]}
 	for name, from := range map[string]func(int64, *View) *View{"it has stalled": stalls, "it is not reached": cut} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestTheNextIsSentCopiesAsWellOfAMemberThatIsSentNothing(t *testing.T) {
 			require.Equal(t, both, doubled.Targets(nil, id))
 			require.False(t, doubled.OwesAs(v), "what was counted before is sent to it as well")
 			require.Empty(t, doubled.Answerers(arc)[1])
-			back := hearing(late+1, doubled, "1111", "1111", "1111", "1111")
+			back := viewOf(late+1, doubled, "1111", "1111", "1111", "1111")
 			require.Equal(t, two, back.Targets(nil, id), "once it is back")
 			require.True(t, back.Lasts())
 		})
@@ -119,15 +119,15 @@ func TestTheNextIsSentCopiesAsWellOfAMemberThatIsSentNothing(t *testing.T) {
 
 // Nothing may be sent to such a member for an unknown time.
 func TestTheNextIsSentCopiesAtOnceOfAMemberThatWasNeverHeard(t *testing.T) {
-	v := hearing(1, nil, "1011", "0100", "1011", "1011")
-	require.Equal(t, []countsync.Member{v.Hashes[1], v.Hashes[2]}, v.Targets(nil, ordered(v, 0, 1, 2, 3)))
+	v := viewOf(1, nil, "1011", "0100", "1011", "1011")
+	require.Equal(t, []countsync.Member{v.Hashes[1], v.Hashes[2]}, v.Targets(nil, idInOrder(v, 0, 1, 2, 3)))
 }
 
 // The members that hold the counts that a joiner will own or replicate send them to it. While a
 // member is missing, there is no joiner.
 func TestAJoinerIsSentItsCounts(t *testing.T) {
 	see := func(now int64, before *View, rows ...string) *View {
-		c := *hearing(now, nil, rows...).View
+		c := *viewOf(now, nil, rows...).View
 		c.Members[2].State, c.Members[2].Announced = cluster.Joining, cluster.Joining
 		return New(now, &c, Terms{Replicas: 1}, before)
 	}
@@ -149,7 +149,7 @@ func TestAJoinerIsSentItsCounts(t *testing.T) {
 
 func TestTheEldestOfNewcomersIsTheFirstToHaveStarted(t *testing.T) {
 	born := time.Now()
-	c := *hearing(0, nil, "1111", "1111", "1111", "1111").View
+	c := *viewOf(0, nil, "1111", "1111", "1111", "1111").View
 	for i, age := range []time.Duration{1, 2, 2, 3} {
 		c.Members[i].Announced, c.Members[i].Born = cluster.Joining, born.Add(-age)
 	}
@@ -164,7 +164,7 @@ func TestWhereNobodyServesTheEldestIsToldAndTells(t *testing.T) {
 	id := bucket.ID{Hi: 1 << 63}
 	born := time.Now()
 	for self := range 3 {
-		c := *hearing(0, nil, "111", "111", "111").View
+		c := *viewOf(0, nil, "111", "111", "111").View
 		c.Self = self
 		for i := range c.Members {
 			c.Members[i].Announced, c.Members[i].Born = cluster.Joining, born.Add(-time.Duration(i%2))
@@ -186,8 +186,8 @@ func TestWhereNobodyServesTheEldestIsToldAndTells(t *testing.T) {
 
 // An abandoned range has no known holder, although the ring assigns the range to a member.
 func TestNobodyHoldsWhatIsAbandoned(t *testing.T) {
-	v := hearing(0, nil, "11", "11")
-	id := ordered(v, 1)
+	v := viewOf(0, nil, "11", "11")
+	id := idInOrder(v, 1)
 	require.Equal(t, v.Hashes[1], v.Holder(id))
 	v = v.WithStates(countsync.All(), Entry{State: Abandoned})
 	require.Zero(t, v.Holder(id))
@@ -196,8 +196,8 @@ func TestNobodyHoldsWhatIsAbandoned(t *testing.T) {
 // Only this node knows that a member has stalled. It sends requests and spends to the next member
 // that has not stalled. The stand-in for the whole side remains the same.
 func TestAStalledOwnerHasAStandInForThisNodeAlone(t *testing.T) {
-	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
-	split := hearing(1, whole, "1101", "1101", "0010", "1101") // 2 is missing
+	whole := viewOf(0, nil, "1111", "1111", "1111", "1111")
+	split := viewOf(1, whole, "1101", "1101", "0010", "1101") // 2 is missing
 	for _, c := range []struct {
 		name    string
 		v       *View
@@ -215,7 +215,7 @@ func TestAStalledOwnerHasAStandInForThisNodeAlone(t *testing.T) {
 		{"and what this node owns is decided here", whole, []int{0, 2, 1, 3}, []int{1, 2, 3}, Here, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			id := ordered(c.v, c.order...)
+			id := idInOrder(c.v, c.order...)
 			each, base := *c.v, *c.v.View
 			v := &each
 			v.View = &base
@@ -235,9 +235,9 @@ func TestAStalledOwnerHasAStandInForThisNodeAlone(t *testing.T) {
 }
 
 func TestACheckIsPassedOnToTheAuthority(t *testing.T) {
-	v := hearing(0, nil, "11", "11")
-	lost := hearing(9, v, "10", "01")
-	a := wire.Ask{Limit: &bucket.Limit{Rate: 1, Per: time.Second}, ID: ordered(v, 1)}
+	v := viewOf(0, nil, "11", "11")
+	lost := viewOf(9, v, "10", "01")
+	a := wire.Ask{Limit: &bucket.Limit{Rate: 1, Per: time.Second}, ID: idInOrder(v, 1)}
 	self, other := NameHash("a"), NameHash("b")
 	for _, c := range []struct {
 		name    string
@@ -273,15 +273,15 @@ func TestACheckIsPassedOnToTheAuthority(t *testing.T) {
 // A leaver may be unable to report the units that it grants, so another stand-in for the lost owner
 // answers instead.
 func TestALeaverPassesChecksOnToTheStandIn(t *testing.T) {
-	whole := hearing(0, nil, "111", "111", "111")
-	cut := hearing(1, whole, "110", "110", "001")
+	whole := viewOf(0, nil, "111", "111", "111")
+	cut := viewOf(1, whole, "110", "110", "001")
 	cut.Members[0].Announced = cluster.Leaving
 	leaving := New(2, cut.View, Terms{Replicas: 1}, whole)
 	left := New(3, &cluster.View{
 		Self: -1, Members: leaving.Members[1:], Direct: []bool{true, false}, Connected: [][]int{nil, nil},
 	}, Terms{Replicas: 1}, leaving)
 	for name, v := range map[string]*View{"leaving": leaving, "left": left} {
-		a := wire.Ask{Limit: &bucket.Limit{Rate: 1, Per: time.Second}, ID: ordered(v, 1, 0)}
+		a := wire.Ask{Limit: &bucket.Limit{Rate: 1, Per: time.Second}, ID: idInOrder(v, 1, 0)}
 		for _, asked := range []uint8{0, wire.FlagStandIn, 1} {
 			h := wire.Header{Op: wire.OpTake, Flags: asked, Asks: 1, To: NameHash("a")}
 			member, flags := v.Onward(h, a.Append(h.Append(nil)), 10)
@@ -296,12 +296,12 @@ func TestALeaverPassesChecksOnToTheStandIn(t *testing.T) {
 
 // All other members leave as well, so there is no member to pass a request on to.
 func TestALeaverDeclinesWhatItHasNoAuthorityOver(t *testing.T) {
-	stays := hearing(0, nil, "11", "11")
-	all := hearing(1, stays, "11", "11")
+	stays := viewOf(0, nil, "11", "11")
+	all := viewOf(1, stays, "11", "11")
 	all.Members[0].Announced, all.Members[1].Announced = cluster.Leaving, cluster.Leaving
 	leaving := New(2, all.View, Terms{Replicas: 1}, stays)
 	left := New(3, &cluster.View{Self: -1, Members: all.Members[1:], Direct: []bool{true}, Connected: [][]int{nil}}, Terms{Replicas: 1}, leaving)
-	mine, other := ordered(stays, 0), ordered(stays, 1)
+	mine, other := idInOrder(stays, 0), idInOrder(stays, 1)
 	asks := []wire.Op{wire.OpTake, wire.OpDebit, wire.OpPeek, wire.OpWait, wire.OpLend, wire.OpHold}
 	gives := []wire.Op{wire.OpRefund, wire.OpReturn, wire.OpRelease, wire.OpReset}
 	for _, c := range []struct {
@@ -338,8 +338,8 @@ func TestALeaverDeclinesWhatItHasNoAuthorityOver(t *testing.T) {
 }
 
 func TestADetourAvoidsTheDirectLink(t *testing.T) {
-	require.Equal(t, 1, hearing(0, nil, "111", "111", "111").Detour(2, 2))
-	require.Equal(t, -1, hearing(0, nil, "111", "110", "101").Detour(2, 2))
+	require.Equal(t, 1, viewOf(0, nil, "111", "111", "111").Detour(2, 2))
+	require.Equal(t, -1, viewOf(0, nil, "111", "110", "101").Detour(2, 2))
 }
 
 func TestRouteUsesAStalledMemberOnlyAsTheLastWay(t *testing.T) {
@@ -354,17 +354,17 @@ func TestRouteUsesAStalledMemberOnlyAsTheLastWay(t *testing.T) {
 		"the only one has":   {[]bool{false, true, false, false}, []string{"1110", "1101", "1010", "0101"}, []int{0, 1, 2, 1}},
 		"a longer one is up": {[]bool{false, true, false, false, false}, []string{"11100", "11001", "10110", "00111", "01011"}, []int{0, 1, 2, 2, 2}},
 	} {
-		v := *hearing(0, nil, c.rows...).View
+		v := *viewOf(0, nil, c.rows...).View
 		v.Stalled = c.stalled
 		require.Equal(t, c.want, New(0, &v, Terms{Replicas: 1}, nil).Next, name)
 	}
 }
 
 func TestHearingAgainEndsALoss(t *testing.T) {
-	whole := hearing(1, nil, "11", "11")
-	lost := hearing(2, whole, "10", "01")
-	still := hearing(3, lost, "10", "01")
-	again := hearing(4, still, "11", "11")
+	whole := viewOf(1, nil, "11", "11")
+	lost := viewOf(2, whole, "10", "01")
+	still := viewOf(3, lost, "10", "01")
+	again := viewOf(4, still, "11", "11")
 	require.Equal(t, []int64{0, 2}, lost.Lost)
 	require.Equal(t, []int64{0, 2}, still.Lost)
 	require.Equal(t, []int64{0, 0}, again.Lost)
@@ -417,12 +417,12 @@ func TestPathsAreShortest(t *testing.T) {
 
 func TestANewMemberHasPointsOnceItIsHeard(t *testing.T) {
 	on := func(v *View) int { return len(v.Ring.Members()) }
-	require.Equal(t, 3, on(hearing(0, nil, "100", "010", "001")), "a node that starts takes the ring as it is")
-	two := hearing(0, nil, "11", "11")
-	disconnected := hearing(1, two, "110", "110", "001")
+	require.Equal(t, 3, on(viewOf(0, nil, "100", "010", "001")), "a node that starts takes the ring as it is")
+	two := viewOf(0, nil, "11", "11")
+	disconnected := viewOf(1, two, "110", "110", "001")
 	require.Equal(t, 2, on(disconnected))
-	require.Equal(t, 3, on(hearing(2, disconnected, "110", "111", "011")), "heard by another on this side")
-	heard := hearing(2, disconnected, "111", "111", "111")
+	require.Equal(t, 3, on(viewOf(2, disconnected, "110", "111", "011")), "heard by another on this side")
+	heard := viewOf(2, disconnected, "111", "111", "111")
 	require.Equal(t, 3, on(heard))
-	require.Equal(t, 3, on(hearing(3, heard, "100", "010", "001")), "and keeps them when it is lost")
+	require.Equal(t, 3, on(viewOf(3, heard, "100", "010", "001")), "and keeps them when it is lost")
 }

@@ -25,15 +25,15 @@ type Share struct {
 	most  *Share // an upper bound of the share, or nil
 }
 
-// part returns the sum of ⌊whole·(rank+1)/of⌋ − ⌊whole·rank/of⌋ over the ranks.
-func (s Share) part(whole int64) int64 {
+// unitsOf returns the sum of ⌊whole·(rank+1)/of⌋ − ⌊whole·rank/of⌋ over the ranks.
+func (s Share) unitsOf(whole int64) int64 {
 	if s.All {
 		return whole
 	}
 	if s.most != nil {
 		least := s
 		least.most = nil
-		return min(least.part(whole), s.most.part(whole))
+		return min(least.unitsOf(whole), s.most.unitsOf(whole))
 	}
 	var sum int64
 	for _, rank := range s.ranks {
@@ -53,8 +53,8 @@ func (s Share) Limit(whole *bucket.Limit) bucket.Limit {
 	l := *whole
 	l.Whole = whole.Capacity()
 	if whole.IsBucket() {
-		l.Burst = s.part(whole.Capacity())
-		if l.Burst == 0 || s.part(l.Rate) == 0 {
+		l.Burst = s.unitsOf(whole.Capacity())
+		if l.Burst == 0 || s.unitsOf(l.Rate) == 0 {
 			// This is a capacity of zero units; a Burst of 0 would stand for Rate. The share is
 			// also empty if it has no part of the Rate: units spent from it would never recover.
 			// Units that are already used recover meanwhile at the whole rate.
@@ -62,7 +62,7 @@ func (s Share) Limit(whole *bucket.Limit) bucket.Limit {
 			return l
 		}
 	}
-	l.Rate = s.part(l.Rate)
+	l.Rate = s.unitsOf(l.Rate)
 	return l
 }
 
@@ -162,15 +162,15 @@ func (v *View) ownShare(id bucket.ID, partition wire.Policy) (Share, wire.Source
 		}
 		return s, source
 	}
-	if partition == wire.FairShare && !lone && !v.agreed() {
+	if partition == wire.FairShare && !lone && !v.missingAreAway() {
 		return Share{of: 1}, wire.Budget
 	}
 	return v.partOf(id, partition, func(i int) bool { return i == v.Self || i < 0 && lone }), wire.Budget
 }
 
-// agreed reports whether members are missing, and each has been away for so long that all members
+// missingAreAway reports whether members are missing, and each has been away for so long that all members
 // on this side know it.
-func (v *View) agreed() bool {
+func (v *View) missingAreAway() bool {
 	return !v.Complete && !slices.ContainsFunc(v.Points, func(i int) bool { return v.Next[i] < 0 && !v.Away[i] })
 }
 
@@ -178,7 +178,7 @@ func (v *View) agreed() bool {
 // returned. A share for this node alone may be empty until the missing members are known. It then
 // denies until other members answer.
 func (v *View) RetryAfter(as Standing, source wire.Source, after time.Duration) time.Duration {
-	if as == AsSelf && source == wire.Budget && !v.agreed() {
+	if as == AsSelf && source == wire.Budget && !v.missingAreAway() {
 		return min(after, OutageRetry)
 	}
 	return after

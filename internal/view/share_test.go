@@ -13,9 +13,9 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// seen returns a view of members "a", "b" and so on. The given members are connected to member 0,
+// newView returns a view of members "a", "b" and so on. The given members are connected to member 0,
 // which is this node.
-func seen(members, expect int, heard ...int) *View {
+func newView(members, expect int, heard ...int) *View {
 	c := &cluster.View{Self: 0, Direct: make([]bool, members)}
 	for i := range members {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
@@ -31,8 +31,8 @@ func seen(members, expect int, heard ...int) *View {
 	return New(0, c, Terms{Expect: expect}, nil)
 }
 
-// apart returns the view of a member that is connected only to the members in hears, which include self.
-func (v *View) apart(self int, hears []int) *View {
+// onSide returns the view of a member that is connected only to the members in hears, which include self.
+func (v *View) onSide(self int, hears []int) *View {
 	each, c := *v, *v.View
 	c.Self = self
 	each.View = &c
@@ -52,7 +52,7 @@ func (v *View) apart(self int, hears []int) *View {
 func TestAllSidesTogetherStayBelowTheBoundOfFewUnits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 7).Draw(t, "members")
-		v := seen(n, rapid.SampledFrom([]int{0, 0, 0, n, n + 1, 2 * n}).Draw(t, "expect"))
+		v := newView(n, rapid.SampledFrom([]int{0, 0, 0, n, n + 1, 2 * n}).Draw(t, "expect"))
 		id := bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}
 		sides := make([][]int, 3) // of seven members, at most three sides have two or more
 		var alone []int
@@ -81,12 +81,12 @@ func TestAllSidesTogetherStayBelowTheBoundOfFewUnits(t *testing.T) {
 			}
 			for _, side := range sides {
 				if len(side) > 0 {
-					s, _ := v.apart(side[0], side).Share(AsStandIn, id, p)
+					s, _ := v.onSide(side[0], side).Share(AsStandIn, id, p)
 					spend(s)
 				}
 			}
 			for _, i := range alone {
-				s, _ := v.apart(i, []int{i}).Share(AsSelf, id, p)
+				s, _ := v.onSide(i, []int{i}).Share(AsSelf, id, p)
 				spend(s)
 			}
 			if p == wire.MajorityShare && (2*rate >= 3*whole.Rate || 2*most >= 3*whole.Capacity()) ||
@@ -156,13 +156,13 @@ func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *tes
 				v = New(3, ConnectedBy(self, roster, stay[at]), terms, v)
 				own, _ := v.Share(AsSelf, id, wire.FairShare)
 				if alone {
-					part += own.part(whole)
+					part += own.unitsOf(whole)
 					continue
 				}
 				s, _ := v.Share(AsStandIn, id, wire.FairShare)
-				part = s.part(whole)
-				if len(stay[at]) == 1 && own.part(whole) != part {
-					t.Fatalf("%v, a side of its own, has %d of %d units on its own, and %d for its side", stay[at], own.part(whole), whole, part)
+				part = s.unitsOf(whole)
+				if len(stay[at]) == 1 && own.unitsOf(whole) != part {
+					t.Fatalf("%v, a side of its own, has %d of %d units on its own, and %d for its side", stay[at], own.unitsOf(whole), whole, part)
 				}
 				if least := int64(len(stay[at])) * (whole / int64(max(len(roster), terms.Expect))); part < least {
 					t.Fatalf("%v of %v have %d of %d units, less than %d", stay[at], roster, part, whole, least)
@@ -203,7 +203,7 @@ func TestALeaveThatAllSidesHearOfLeavesThemTheLimitAtMost(t *testing.T) {
 				v = New(2, ConnectedBy(self, all, side), Terms{}, v)
 				v = New(3, ConnectedBy(self, roster, side), Terms{}, v)
 				s, _ := v.Share(as, id, wire.FairShare)
-				sum += s.part(whole)
+				sum += s.unitsOf(whole)
 			}
 		}
 		if sum > whole {
@@ -215,18 +215,18 @@ func TestALeaveThatAllSidesHearOfLeavesThemTheLimitAtMost(t *testing.T) {
 // This holds for every owner of the key.
 func TestAMinoritysNodesHaveNoMoreOnTheirOwnThanTogether(t *testing.T) {
 	for n := 2; n <= 7; n++ {
-		v := seen(n, 0)
+		v := newView(n, 0)
 		for whole := int64(1); whole <= 20; whole++ {
 			for k := 1; 2*k <= n; k++ {
 				var side []int
 				var alone int64
 				for i := range k {
 					side = append(side, i)
-					s, _ := v.apart(i, []int{i}).Share(AsSelf, bucket.ID{Hi: uint64(whole) << 58}, wire.MajorityShare)
-					alone += s.part(whole)
+					s, _ := v.onSide(i, []int{i}).Share(AsSelf, bucket.ID{Hi: uint64(whole) << 58}, wire.MajorityShare)
+					alone += s.unitsOf(whole)
 				}
-				s, _ := v.apart(0, side).Share(AsStandIn, bucket.ID{}, wire.MajorityShare)
-				require.LessOrEqual(t, alone, s.part(whole), "%d of %d, %d units", k, n, whole)
+				s, _ := v.onSide(0, side).Share(AsStandIn, bucket.ID{}, wire.MajorityShare)
+				require.LessOrEqual(t, alone, s.unitsOf(whole), "%d of %d, %d units", k, n, whole)
 			}
 		}
 	}
@@ -241,7 +241,7 @@ func TestFairSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 			Burst: rapid.Int64Range(1, 1e12).Draw(t, "burst"),
 		}
 		a := wire.Ask{ID: bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}, Limit: limit, Partition: wire.FairShare}
-		v := seen(members, 0)
+		v := newView(members, 0)
 		var rate, burst int64
 		for self := range members {
 			each := *v
@@ -253,7 +253,7 @@ func TestFairSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 				t.Fatalf("member %d: source %v", self, source)
 			}
 			part := s.Limit(limit)
-			rate += s.part(limit.Rate)
+			rate += s.unitsOf(limit.Rate)
 			burst += part.Capacity()
 		}
 		if rate != limit.Rate || burst > limit.Burst || burst < limit.Burst && limit.Rate >= int64(members) {
@@ -262,8 +262,8 @@ func TestFairSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 	})
 }
 
-// missing returns the view in which all members that are not reached are away.
-func missing(v *View) *View {
+// withAway returns the view in which all members that are not reached are away.
+func withAway(v *View) *View {
 	later := *v
 	later.Away = make([]bool, len(v.Members))
 	for i := range later.Away {
@@ -276,23 +276,23 @@ func missing(v *View) *View {
 // Together with the units that other members spend alone, this would exceed twice the limit.
 func TestNoFairShareUntilTheMissingMembersAreKnown(t *testing.T) {
 	limit := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Second}
-	cut := seen(4, 0, 0, 1, 2)
+	cut := newView(4, 0, 0, 1, 2)
 	for name, c := range map[string]struct {
 		v    *View
 		rate int64
 	}{
-		"nobody is missing":                      {seen(4, 0, 0, 1, 2, 3), 0},
+		"nobody is missing":                      {newView(4, 0, 0, 1, 2, 3), 0},
 		"one has just been lost":                 {cut, 0},
-		"one has been missing for a second":      {missing(cut), 25},
-		"another has not answered":               {missing(cut).Without(1), 0},
-		"all others are lost":                    {seen(4, 0, 0), 25},
-		"no member is, but Expect has it larger": {New(0, seen(4, 0, 0, 1, 2, 3).View, Terms{Expect: 5}, nil), 20},
+		"one has been missing for a second":      {withAway(cut), 25},
+		"another has not answered":               {withAway(cut).WithoutMember(1), 0},
+		"all others are lost":                    {newView(4, 0, 0), 25},
+		"no member is, but Expect has it larger": {New(0, newView(4, 0, 0, 1, 2, 3).View, Terms{Expect: 5}, nil), 20},
 	} {
 		s, source := c.v.ownShare(bucket.ID{}, wire.FairShare)
 		require.Equal(t, wire.Budget, source)
-		require.Equal(t, c.rate, s.part(limit.Rate), name)
+		require.Equal(t, c.rate, s.unitsOf(limit.Rate), name)
 		s, _ = c.v.ownShare(bucket.ID{}, wire.MajorityShare)
-		require.NotZero(t, s.part(limit.Rate), name)
+		require.NotZero(t, s.unitsOf(limit.Rate), name)
 	}
 }
 
@@ -300,7 +300,7 @@ func TestNoFairShareUntilTheMissingMembersAreKnown(t *testing.T) {
 func TestAShareWithoutARateDenies(t *testing.T) {
 	whole := &bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1, Per: time.Second, Burst: 100}
 	some, none := Share{ranks: []int{1}, of: 2}, Share{ranks: []int{0}, of: 2}
-	require.EqualValues(t, 1, some.part(whole.Rate))
+	require.EqualValues(t, 1, some.unitsOf(whole.Rate))
 	part := some.Limit(whole)
 	require.EqualValues(t, 50, part.Capacity())
 	part = none.Limit(whole)
@@ -313,7 +313,7 @@ func TestAShareWithoutARateDenies(t *testing.T) {
 }
 
 func TestTheOwnerHasTheLargestFairShareOfASmallLimit(t *testing.T) {
-	v := seen(3, 0)
+	v := newView(3, 0)
 	for id := range uint64(100) {
 		a := wire.Ask{ID: bucket.ID{Hi: id * 0x9e3779b97f4a7c15}, Limit: &bucket.Limit{Rate: 1, Per: time.Second}, Partition: wire.FairShare}
 		s, _ := v.ownShare(a.ID, a.Partition)
@@ -322,7 +322,7 @@ func TestTheOwnerHasTheLargestFairShareOfASmallLimit(t *testing.T) {
 }
 
 func TestANodeThatHasLeftHasNoShare(t *testing.T) {
-	c := *seen(3, 0).View
+	c := *newView(3, 0).View
 	c.Self = -1
 	v := New(0, &c, Terms{}, nil)
 	a := wire.Ask{Limit: &bucket.Limit{Rate: 100, Per: time.Second}}
@@ -355,7 +355,7 @@ func TestSidesOfASplitHaveTheirShares(t *testing.T) {
 		{"policyFailClosed serves with a majority of Expect", 3, 5, wire.FailClosed, []int{1, 2}, 100, wire.StandIn},
 		{"policyFailOpen has all below Expect", 1, 5, wire.FailOpen, nil, 100, wire.FailedOpen},
 	} {
-		s, source := seen(c.members, c.expect, c.heard...).Share(AsStandIn, bucket.ID{}, c.partition)
+		s, source := newView(c.members, c.expect, c.heard...).Share(AsStandIn, bucket.ID{}, c.partition)
 		require.Equal(t, c.want, s.Limit(&bucket.Limit{Rate: 100, Per: time.Second}).Rate, c.name)
 		require.Equal(t, c.source, source, c.name)
 	}
@@ -366,7 +366,7 @@ func TestSidesOfASplitHaveTheirShares(t *testing.T) {
 		whole := rapid.Int64Range(1, 1e12).Draw(t, "limit")
 		var sum int64
 		for _, mine := range []int{0, 1, 2} {
-			v := seen(n, 0)
+			v := newView(n, 0)
 			for i := range n {
 				v.Next[i] = -1
 				if side[i] == mine {
@@ -375,7 +375,7 @@ func TestSidesOfASplitHaveTheirShares(t *testing.T) {
 			}
 			v.Complete = false
 			s, _ := v.sideShare(id, wire.FairShare)
-			sum += s.part(whole)
+			sum += s.unitsOf(whole)
 		}
 		if sum != whole {
 			t.Fatalf("sides have %d of %d", sum, whole)

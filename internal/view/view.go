@@ -101,7 +101,7 @@ func New(now int64, c *cluster.View, t Terms, before *View) *View {
 		v.Named[h] = i
 		v.Hashes = append(v.Hashes, h)
 	}
-	v.hear(now, before)
+	v.updateConnectivity(now, before)
 	names := v.givePoints(t, before)
 	if before.MeetsApart(v) {
 		names = v.givePoints(t, nil) // then no member that the met members know is a stranger in a later view
@@ -133,7 +133,7 @@ func New(now int64, c *cluster.View, t Terms, before *View) *View {
 func (v *View) givePoints(t Terms, before *View) (names []string) {
 	v.Points, v.Side = nil, 0
 	for i, m := range v.Members {
-		if m.Announced != cluster.Serving || t.Leavers[v.Hashes[i]] || v.Next[i] < 0 && !before.knows(m.Name) {
+		if m.Announced != cluster.Serving || t.Leavers[v.Hashes[i]] || v.Next[i] < 0 && !before.keepsPoints(m.Name) {
 			continue
 		}
 		names = append(names, m.Name)
@@ -154,7 +154,7 @@ func (v *View) keepPlaces(names []string, now int64, before *View) {
 		return
 	}
 	for _, g := range before.gone {
-		if before.scattered(now) || uint64(now-g.at) < uint64(Patience) {
+		if before.isScattered(now) || uint64(now-g.at) < uint64(Patience) {
 			v.gone = append(v.gone, g)
 		}
 	}
@@ -225,9 +225,9 @@ func (v *View) rangesOfJoiner(name string, next *View) countsync.Ranges {
 	return nil
 }
 
-// knows reports whether a member that is not reached has points nevertheless: it had points in this
+// keepsPoints reports whether a member that is not reached has points nevertheless: it had points in this
 // view, or this node joins or has no view yet, and uses the ring as it is.
-func (v *View) knows(name string) bool {
+func (v *View) keepsPoints(name string) bool {
 	if v == nil || v.Joins() {
 		return true
 	}
@@ -266,11 +266,11 @@ func (v *View) leaves() bool { return v.Self >= 0 && v.Members[v.Self].Announced
 // for another member, because it may be closed before it has reported the units that it granted.
 func (v *View) Stays() bool { return v.Self >= 0 && !v.leaves() }
 
-// nobodyServes reports whether no member has points: all members are joining or leaving. The ring
+// noMemberServes reports whether no member has points: all members are joining or leaving. The ring
 // is empty until the eldest joiner begins to serve, and does not determine replicas. So the other
 // joiners send their spends to the eldest, and the eldest sends its counts to them. The last member
 // to leave also sends its copies of the counts of lost members to the eldest.
-func (v *View) nobodyServes() bool { return len(v.Points) == 0 }
+func (v *View) noMemberServes() bool { return len(v.Points) == 0 }
 
 // Owner returns the index in Members of the owner of id, -1 if there is no owner.
 func (v *View) Owner(id bucket.ID) int {

@@ -178,7 +178,7 @@ func entriesFor(ranges countsync.Ranges, e Entry) (entries []Entry) {
 
 // Members join and leave in any order, and each node may see the changes late. Exactly one node
 // holds each hash at any time. In the end it is the node that the ring assigns the hash to.
-func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
+func TestExactlyOneNodeHasAuthority(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -190,10 +190,10 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 			var all countsync.Ranges
 			for name, v := range m.views {
 				twice := all.Intersect(v.Ranges(Held))
-				require.Empty(t, twice, "%s: %s holds what another holds", when, name)
+				require.Empty(t, twice, "%s: %s holds a range of another holder", when, name)
 				all = all.Union(v.Ranges(Held))
 			}
-			require.True(t, all.Equal(countsync.All()), "%s: something is held by nobody", when)
+			require.True(t, all.Equal(countsync.All()), "%s: no node holds a range", when)
 		}
 		names := func() (names []string) {
 			for name := range m.views {
@@ -258,14 +258,14 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 		}
 		requireOneHolder("in the end")
 		for name, v := range m.views {
-			require.True(t, v.Settled, "%s does not hold what the ring gives it", name)
+			require.True(t, v.Settled, "%s does not hold its ranges", name)
 		}
 	})
 }
 
 // A new member replaces a crashed node while the other members still wait for the ranges of the
 // crashed node. The new member waits for the members that take these ranges.
-func TestCountsOfACrashedNodeReachItsReplacementAtOnce(t *testing.T) {
+func TestReplacementReceivesRangesOfCrashedNode(t *testing.T) {
 	m := &lagging{views: make(map[string]*View)}
 	for range 3 {
 		m.addMember()
@@ -301,7 +301,7 @@ func TestCountsOfACrashedNodeReachItsReplacementAtOnce(t *testing.T) {
 // A node waits for a live member as long as the member reports that it has the ranges. Once no
 // member has them, the node takes them with the copies of all members. It takes them later if a
 // member does not know about recent events.
-func TestAWaitEndsOnceNobodyHasWhatIsWaitedFor(t *testing.T) {
+func TestWaitEndsOnceNoMemberHasTheRange(t *testing.T) {
 	for _, unclear := range []bool{false, true} {
 		m := &lagging{views: make(map[string]*View)}
 		for range 2 {
@@ -325,7 +325,7 @@ func TestAWaitEndsOnceNobodyHasWhatIsWaitedFor(t *testing.T) {
 		}
 		m.views["node-01"] = holder
 		m.locate("node-02")
-		require.True(t, waits().Recalls, "others may have copies")
+		require.True(t, waits().Recalls, "other members may have copies")
 		require.Empty(t, waits().Ranges(Held), "they are waited for")
 		if unclear {
 			require.Equal(t, waits().Assigned, waits().Ranges(abandonedOrClaimed))
@@ -346,7 +346,7 @@ func TestAWaitEndsOnceNobodyHasWhatIsWaitedFor(t *testing.T) {
 
 // If a member no longer has a range, another member may have received the range meanwhile. The node
 // then waits for that member.
-func TestAWaitFollowsAuthority(t *testing.T) {
+func TestWaitFollowsAuthority(t *testing.T) {
 	m := newMisdirectedTransfer()
 	m.updateView("node-03")
 	m.now += int64(movingFor)
@@ -366,7 +366,7 @@ func TestAWaitFollowsAuthority(t *testing.T) {
 }
 
 // A member that has not answered may have ranges that no other member has.
-func TestNothingIsTakenUntilAllHaveAnswered(t *testing.T) {
+func TestRangeIsVacantOnceAllMembersHaveAnswered(t *testing.T) {
 	v := viewOf(0, nil, "111", "111", "111")
 	v = v.WithStates(v.Assigned, Entry{State: Awaited, Member: v.Members[1].Name, Until: Forever})
 	nothing := func(i int) *Location { return &Location{Member: v.Hashes[i]} }
@@ -380,7 +380,7 @@ func TestNothingIsTakenUntilAllHaveAnswered(t *testing.T) {
 
 // A delayed frame can transfer authority to a node that has left. The node hands authority over,
 // and asks the owner until then.
-func TestAuthorityThatReachesALeaverIsPassedOn(t *testing.T) {
+func TestLeaverPassesReceivedAuthorityOn(t *testing.T) {
 	members := []cluster.Member{{Name: "other", State: cluster.Serving, Announced: cluster.Serving}}
 	c := &cluster.View{Self: -1, Members: members, Connected: [][]int{nil}, Direct: []bool{true}}
 	v := New(int64(time.Hour), c, Terms{Replicas: 1}, nil).ReceiveRanges(countsync.All())
@@ -391,7 +391,7 @@ func TestAuthorityThatReachesALeaverIsPassedOn(t *testing.T) {
 }
 
 // Its authority is void as soon as it meets members that serve.
-func TestANodeThatStartedApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
+func TestNodeThatBeganApartGivesUpAuthority(t *testing.T) {
 	m := &lagging{views: make(map[string]*View)}
 	first := m.addMember()
 	m.updateView(first)
@@ -409,7 +409,7 @@ func TestANodeThatStartedApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
 
 // Two sides with several members each have never met. When they meet, the members of the side that
 // began later give up their ranges.
-func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
+func TestYoungerOfTwoSidesGivesUpAuthority(t *testing.T) {
 	member := func(name string, born int64) cluster.Member {
 		return cluster.Member{Name: name, Born: time.Unix(born, 0), State: cluster.Serving, Announced: cluster.Serving}
 	}
@@ -451,7 +451,7 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 // A member that began apart first meets only the members to which it is connected. From then on it
 // also knows the other members of that side. The ranges that it has received since are not among
 // the ranges that it held apart.
-func TestANodeThatStartedApartMeetsASideOnce(t *testing.T) {
+func TestNodeThatBeganApartMeetsASideOnce(t *testing.T) {
 	apart := viewAt(3600, nil, "d")
 	require.True(t, apart.beganAlone)
 	met := viewAt(3600, apart, "b- c d*")
@@ -461,12 +461,12 @@ func TestANodeThatStartedApartMeetsASideOnce(t *testing.T) {
 	whole := viewAt(3600, given, "b c d*")
 	require.False(t, given.MeetsApart(whole))
 	require.Equal(t, given.Ranges(Held), whole.Ranges(Held))
-	require.True(t, given.MeetsApart(viewAt(3600, given, "a b c d*")), "nobody knew of these")
+	require.True(t, given.MeetsApart(viewAt(3600, given, "a b c d*")), "no member knew them")
 }
 
 // The ranges of a member that leaves on another side go to members of that side. A member that
 // learns of the leave before it is connected to another member does not take them.
-func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
+func TestRangesOfLeaverBeyondCutAreNotTaken(t *testing.T) {
 	whole := viewOf(0, nil, "1111", "1111", "1111", "1111")
 	apart := viewOf(2, whole, "1000", "0100", "0010", "0001")
 	apart = viewOf(2+int64(HoldDown), apart, "1000", "0100", "0010", "0001")
@@ -483,7 +483,7 @@ func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
 
 // A member that is next on this side may stand in before it receives copies: copies go to the
 // members before it until these are away. Only then does it get authority.
-func TestAuthorityGoesToTheMemberWithCopies(t *testing.T) {
+func TestAuthorityGoesToMemberWithCopies(t *testing.T) {
 	whole := viewOf(0, nil, "1111", "1111", "1111", "1111")
 	one := viewOf(2, whole, "1101", "1101", "0010", "1101")
 	both := viewOf(2+int64(HoldDown), one, "1100", "1100", "0010", "0001") // 2 is away, 3 is lost
@@ -500,7 +500,7 @@ func TestAuthorityGoesToTheMemberWithCopies(t *testing.T) {
 
 // If a leaver is lost, its remaining ranges may go to a member that is missing as well. No member
 // of this side takes them in that case.
-func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
+func TestLostLeaverRangesStayAbandonedDuringPartition(t *testing.T) {
 	begin := func() *View {
 		v := viewAt(100, nil, "a b c")
 		return v.ReceiveRanges(v.Assigned)
@@ -512,7 +512,7 @@ func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 	apart := viewAt(103, viewAt(101, waits, "a b- c<-"), "a b- c<-")
 	require.Equal(t, waits.Ranges(Held), apart.Ranges(Held))
 	require.Empty(t, missing.Minus(apart.Ranges(abandonedOrClaimed)), "it was waited for")
-	require.True(t, apart.Recalls, "others may have copies")
+	require.True(t, apart.Recalls, "other members may have copies")
 	require.False(t, viewAt(104, apart, "a b- c<-").Recalls, "they are asked once")
 	together := viewAt(103, viewAt(101, waits, "a b c<-"), "a b c<-")
 	require.Equal(t, together.Assigned, together.Ranges(Held), "nobody else is missing, and it is gone")
@@ -553,7 +553,7 @@ func withAbandoned(joiner string) *View {
 
 // While a node waits for the end of abandoned ranges, another member may get authority over them.
 // So the node asks all members, and takes a range only if no member has it.
-func TestAbandonedRangesAreTakenOnceNoMemberHasThem(t *testing.T) {
+func TestOwnerTakesAbandonedRangesThatNoMemberHas(t *testing.T) {
 	v := withAbandoned("")
 	require.NotEmpty(t, v.Ranges(abandonedOrClaimed))
 	require.Empty(t, v.Ranges(Claimed))
@@ -586,7 +586,7 @@ func TestAbandonedRangesAreTakenOnceNoMemberHasThem(t *testing.T) {
 // If a member joins and knows nothing of abandoned ranges, it waits for the member that stood in for
 // them. The member that stood in claims only the ranges that it owns. The newcomer asks all members
 // about the rest, and takes it.
-func TestAbandonedRangesThatEndAsAnotherJoinsGoToTheOwner(t *testing.T) {
+func TestJoiningOwnerReceivesRangesThatWereAbandoned(t *testing.T) {
 	v := withAbandoned(" d+")
 	abandoned := v.Ranges(abandonedOrClaimed).Intersect(v.Assigned)
 	healed := 104 + int64(Patience/time.Second)
@@ -609,7 +609,7 @@ func TestAbandonedRangesThatEndAsAnotherJoinsGoToTheOwner(t *testing.T) {
 
 // While a member is away, its ranges go to its successor. If the successor is lost or gone when the
 // member comes back, the members that have copies send them.
-func TestAReturningMemberIsSentTheCountsOfItsSuccessor(t *testing.T) {
+func TestReturningMemberReceivesCountsOfItsSuccessor(t *testing.T) {
 	const away = 2 + int64(HoldDown)
 	whole := viewOf(1, nil, "1111", "1111", "1111", "1111")
 	whole = whole.ReceiveRanges(whole.Assigned)
@@ -631,7 +631,7 @@ func TestAReturningMemberIsSentTheCountsOfItsSuccessor(t *testing.T) {
 
 // A node that began alone meets two members while a third node joins. The members give it the
 // ranges that it owns. At the end of its abandoned ranges, it takes no range of the newcomer.
-func TestANodeThatYieldsTakesNothingOfANewcomer(t *testing.T) {
+func TestYieldingNodeTakesNoRangesOfNewcomer(t *testing.T) {
 	m := &lagging{views: make(map[string]*View)}
 	names := []string{m.addMember(), m.addMember()}
 	settle := func() {
@@ -665,7 +665,7 @@ func TestANodeThatYieldsTakesNothingOfANewcomer(t *testing.T) {
 
 // If the abandoned ranges of a joiner end later than those of the others, the joiner waits for the
 // members that have them by then. It claims none.
-func TestAJoinerTakesNoAbandonedRanges(t *testing.T) {
+func TestJoinerTakesNoAbandonedRanges(t *testing.T) {
 	v := viewAt(3600, nil, "a+ b")
 	v = v.WithStates(countsync.All(), Entry{State: Abandoned})
 	v.Healed = int64(time.Hour)
@@ -685,7 +685,7 @@ func TestAJoinerTakesNoAbandonedRanges(t *testing.T) {
 
 // If a missing member goes, only the owner in the ring claims its ranges. A member that
 // stood in, because it was not connected to the owner for a moment, does not claim them.
-func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
+func TestOneNodeInheritsRangesOfMissingMember(t *testing.T) {
 	var claimed, lost, joined countsync.Ranges
 	for self := range 2 { // a and b, while c is dead
 		both, flaps := []string{"a* b", "a b*"}[self], []string{"a* b-", "a- b*"}[self] // a and b do not hear each other
@@ -708,7 +708,7 @@ func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 
 // A member that began apart is not treated as a leaver: it never had ranges of this side to
 // transfer.
-func TestWhatIsTakenOverIsNotWaitedForFromAnUnknownMember(t *testing.T) {
+func TestUnknownMemberIsNotAwaited(t *testing.T) {
 	v := viewAt(100, nil, "a b")
 	v = v.ReceiveRanges(v.Assigned)
 	v = viewAt(102, viewAt(101, v, "a b-"), "a b-")
@@ -720,7 +720,7 @@ func TestWhatIsTakenOverIsNotWaitedForFromAnUnknownMember(t *testing.T) {
 
 // Two members join at the same time. The first receives ranges of the second from a member that did
 // not know the second yet. The checks of the second find the holder.
-func TestChecksFollowAuthorityThatMoved(t *testing.T) {
+func TestChecksFollowMovedAuthority(t *testing.T) {
 	m := newMisdirectedTransfer()
 	m.updateView("node-01")
 	m.updateView("node-03")
@@ -742,7 +742,7 @@ func TestChecksFollowAuthorityThatMoved(t *testing.T) {
 
 // A joiner holds no ranges, wherever it was before. So no node has to wait for its ranges after it
 // is connected again.
-func TestAReturningJoinerIsNotWaitedFor(t *testing.T) {
+func TestReturningJoinerIsNotAwaited(t *testing.T) {
 	for other, healing := range map[string]bool{"b+": false, "b": true} {
 		v := viewAt(100, nil, "a "+other)
 		v = viewAt(102, viewAt(101, v, "a "+other+"-"), "a "+other+"-")

@@ -47,12 +47,12 @@ func BenchmarkViewOfThousandMembers(b *testing.B) {
 		next   *cluster.View
 	}{
 		{"equal", whole, newLargeView(1000, 0, 0)},
-		{"one is missing", whole, newLargeView(1000, 0, 1)},
-		{"one begins to join", whole, newLargeView(1000, 1, 0)},
-		{"one has joined", joining, newLargeView(1001, 0, 0)},
-		{"one has left", whole, newLargeView(999, 0, 0)},
-		{"fifty begin to join", whole, newLargeView(1000, 50, 0)},
-		{"fifty have joined", view(newLargeView(1000, 50, 0), whole), newLargeView(1050, 0, 0)},
+		{"missing member", whole, newLargeView(1000, 0, 1)},
+		{"joiner", whole, newLargeView(1000, 1, 0)},
+		{"joiner that serves", joining, newLargeView(1001, 0, 0)},
+		{"member that has left", whole, newLargeView(999, 0, 0)},
+		{"fifty joiners", whole, newLargeView(1000, 50, 0)},
+		{"fifty joiners that serve", view(newLargeView(1000, 50, 0), whole), newLargeView(1050, 0, 0)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()

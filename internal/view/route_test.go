@@ -48,17 +48,17 @@ func TestRoute(t *testing.T) {
 		to    int
 		hop   int
 	}{
-		{"what this node owns is decided here", whole, []int{0}, 0, Here, 0, 0},
-		{"an owner that is heard is asked", whole, []int{2}, 0, Direct, 2, 2},
-		{"an owner just lost has a stand-in", cut, []int{2, 1}, 5 * second, StandIn, 1, 1},
-		{"which may be this node", cut, []int{2, 0}, 5 * second, StandIn, 0, 0},
-		{"until what they said of it is newer than the loss", cut, []int{2, 1}, 6*second - 1, StandIn, 1, 1},
-		{"then it is asked through who hears it", cut, []int{2}, 6 * second, Relay, 2, 1},
-		{"one that was never heard is asked so at once", chain, []int{3}, 1, Relay, 3, 1},
-		{"a clock that steps back does not hide the way", cut, []int{2}, 4 * second, Relay, 2, 1},
-		{"the path may be longer than one hop", chain, []int{3}, 2 * second, Relay, 3, 1},
-		{"an owner that nobody here hears has a stand-in", split, []int{2, 1}, 9 * second, StandIn, 1, 1},
-		{"nobody is asked where nobody owns anything", none, nil, 0, NoWay, -1, -1},
+		{"range of this node", whole, []int{0}, 0, Here, 0, 0},
+		{"connected owner", whole, []int{2}, 0, Direct, 2, 2},
+		{"stand-in for an owner that was just lost", cut, []int{2, 1}, 5 * second, StandIn, 1, 1},
+		{"this node as the stand-in", cut, []int{2, 0}, 5 * second, StandIn, 0, 0},
+		{"stand-in until HoldDown has passed", cut, []int{2, 1}, 6*second - 1, StandIn, 1, 1},
+		{"relay after HoldDown", cut, []int{2}, 6 * second, Relay, 2, 1},
+		{"relay at once to an owner that was never connected", chain, []int{3}, 1, Relay, 3, 1},
+		{"relay after a clock step backwards", cut, []int{2}, 4 * second, Relay, 2, 1},
+		{"path of several hops", chain, []int{3}, 2 * second, Relay, 3, 1},
+		{"stand-in for an owner beyond a cut", split, []int{2, 1}, 9 * second, StandIn, 1, 1},
+		{"empty ring", none, nil, 0, NoWay, -1, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			id := idInOrder(c.v, c.order...)
@@ -82,7 +82,7 @@ func idInOrder(v *View, members ...int) (id bucket.ID) {
 // A member that is stalled or not reached still has to receive its copies. Until then the next
 // member receives them as well, so that a crash of this node does not lose the units that it has
 // counted since. The next member does not take over any ranges from the first.
-func TestTheNextIsSentCopiesAsWellOfAMemberThatIsSentNothing(t *testing.T) {
+func TestNextMemberReceivesCopiesOfMuteMember(t *testing.T) {
 	whole := viewOf(0, nil, "1111", "1111", "1111", "1111")
 	id := idInOrder(whole, 0, 2, 1, 3)
 	arc := countsync.NewRanges(countsync.Range{First: id.Hi, Last: id.Hi})
@@ -93,7 +93,7 @@ func TestTheNextIsSentCopiesAsWellOfAMemberThatIsSentNothing(t *testing.T) {
 	}
 	cut := func(now int64, before *View) *View { return viewOf(now, before, "1101", "1101", "0010", "1101") }
 	two, both := []countsync.Member{whole.Hashes[2]}, []countsync.Member{whole.Hashes[2], whole.Hashes[1]}
-	for name, from := range map[string]func(int64, *View) *View{"it has stalled": stalls, "it is not reached": cut} {
+	for name, from := range map[string]func(int64, *View) *View{"stalled": stalls, "not reached": cut} {
 		t.Run(name, func(t *testing.T) {
 			const soon, late = 1 + int64(doubleAfter) - 1, 1 + int64(doubleAfter)
 			v := from(1, whole)
@@ -103,7 +103,7 @@ func TestTheNextIsSentCopiesAsWellOfAMemberThatIsSentNothing(t *testing.T) {
 			require.Equal(t, two, from(soon, v).Targets(nil, id))
 			require.True(t, v.Stale(late))
 			doubled := from(late, v)
-			require.Equal(t, name == "it has stalled", doubled.Lasts(), "it is away after HoldDown if it is not reached")
+			require.Equal(t, name == "stalled", doubled.Lasts(), "it is away after HoldDown if it is not reached")
 			require.Equal(t, both, doubled.Targets(nil, id))
 			require.False(t, doubled.OwesAs(v), "what was counted before is sent to it as well")
 			require.Empty(t, doubled.Answerers(arc)[1])
@@ -118,14 +118,14 @@ func TestTheNextIsSentCopiesAsWellOfAMemberThatIsSentNothing(t *testing.T) {
 }
 
 // Nothing may be sent to such a member for an unknown time.
-func TestTheNextIsSentCopiesAtOnceOfAMemberThatWasNeverHeard(t *testing.T) {
+func TestNextMemberReceivesCopiesOfNeverConnectedMember(t *testing.T) {
 	v := viewOf(1, nil, "1011", "0100", "1011", "1011")
 	require.Equal(t, []countsync.Member{v.Hashes[1], v.Hashes[2]}, v.Targets(nil, idInOrder(v, 0, 1, 2, 3)))
 }
 
 // The members that hold the counts that a joiner will own or replicate send them to it. While a
 // member is missing, there is no joiner.
-func TestAJoinerIsSentItsCounts(t *testing.T) {
+func TestJoinerReceivesItsCounts(t *testing.T) {
 	see := func(now int64, before *View, rows ...string) *View {
 		c := *viewOf(now, nil, rows...).View
 		c.Members[2].State, c.Members[2].Announced = cluster.Joining, cluster.Joining
@@ -147,7 +147,7 @@ func TestAJoinerIsSentItsCounts(t *testing.T) {
 	require.Empty(t, see(1, v, "101", "010", "101").joiners)
 }
 
-func TestTheEldestOfNewcomersIsTheFirstToHaveStarted(t *testing.T) {
+func TestEldestJoinerStartedFirst(t *testing.T) {
 	born := time.Now()
 	c := *viewOf(0, nil, "1111", "1111", "1111", "1111").View
 	for i, age := range []time.Duration{1, 2, 2, 3} {
@@ -160,7 +160,7 @@ func TestTheEldestOfNewcomersIsTheFirstToHaveStarted(t *testing.T) {
 // Until a member serves, the other joiners send their spends to the eldest, and the eldest sends
 // its counts to them. So a crash loses no more than at any other time. The eldest does not speak
 // for its region.
-func TestWhereNobodyServesTheEldestIsToldAndTells(t *testing.T) {
+func TestEldestExchangesCountsUntilAMemberServes(t *testing.T) {
 	id := bucket.ID{Hi: 1 << 63}
 	born := time.Now()
 	for self := range 3 {
@@ -185,7 +185,7 @@ func TestWhereNobodyServesTheEldestIsToldAndTells(t *testing.T) {
 }
 
 // An abandoned range has no known holder, although the ring assigns the range to a member.
-func TestNobodyHoldsWhatIsAbandoned(t *testing.T) {
+func TestAbandonedRangeHasNoHolder(t *testing.T) {
 	v := viewOf(0, nil, "11", "11")
 	id := idInOrder(v, 1)
 	require.Equal(t, v.Hashes[1], v.Holder(id))
@@ -195,7 +195,7 @@ func TestNobodyHoldsWhatIsAbandoned(t *testing.T) {
 
 // Only this node knows that a member has stalled. It sends requests and spends to the next member
 // that has not stalled. The stand-in for the whole side remains the same.
-func TestAStalledOwnerHasAStandInForThisNodeAlone(t *testing.T) {
+func TestStalledOwnerHasStandInForThisNode(t *testing.T) {
 	whole := viewOf(0, nil, "1111", "1111", "1111", "1111")
 	split := viewOf(1, whole, "1101", "1101", "0010", "1101") // 2 is missing
 	for _, c := range []struct {
@@ -206,13 +206,13 @@ func TestAStalledOwnerHasAStandInForThisNodeAlone(t *testing.T) {
 		way     way
 		to      int
 	}{
-		{"the next in ring order answers", whole, []int{2, 1, 3, 0}, []int{2}, StandIn, 1},
-		{"that has not stalled too", whole, []int{2, 1, 3, 0}, []int{1, 2}, StandIn, 3},
-		{"which may be this node", whole, []int{2, 0, 1, 3}, []int{2}, StandIn, 0},
-		{"and is where all others have", whole, []int{2, 1, 3, 0}, []int{1, 2, 3}, StandIn, 0},
-		{"so it is with who stands in for a lost owner", split, []int{2, 1, 3, 0}, []int{1}, StandIn, 3},
-		{"an owner is asked though its successor has stalled", whole, []int{1, 2, 3, 0}, []int{2}, Direct, 1},
-		{"and what this node owns is decided here", whole, []int{0, 2, 1, 3}, []int{1, 2, 3}, Here, 0},
+		{"next member in ring order", whole, []int{2, 1, 3, 0}, []int{2}, StandIn, 1},
+		{"next member that has not stalled", whole, []int{2, 1, 3, 0}, []int{1, 2}, StandIn, 3},
+		{"this node as the stand-in", whole, []int{2, 0, 1, 3}, []int{2}, StandIn, 0},
+		{"this node if all other members have stalled", whole, []int{2, 1, 3, 0}, []int{1, 2, 3}, StandIn, 0},
+		{"stand-in for a lost owner has stalled", split, []int{2, 1, 3, 0}, []int{1}, StandIn, 3},
+		{"owner with a stalled successor", whole, []int{1, 2, 3, 0}, []int{2}, Direct, 1},
+		{"range of this node with all other members stalled", whole, []int{0, 2, 1, 3}, []int{1, 2, 3}, Here, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			id := idInOrder(c.v, c.order...)
@@ -228,13 +228,13 @@ func TestAStalledOwnerHasAStandInForThisNodeAlone(t *testing.T) {
 			require.Equal(t, c.way, way)
 			require.Equal(t, c.to, to)
 			require.Equal(t, c.to, hop, "it is asked directly")
-			require.Equal(t, v.Hashes[c.to], v.Answers(id), "who is asked is who answers")
+			require.Equal(t, v.Hashes[c.to], v.Answers(id), "the member that is asked is the member that answers")
 			require.Equal(t, c.v.successor(id), v.successor(id))
 		})
 	}
 }
 
-func TestACheckIsPassedOnToTheAuthority(t *testing.T) {
+func TestCheckIsPassedOnToAuthority(t *testing.T) {
 	v := viewOf(0, nil, "11", "11")
 	lost := viewOf(9, v, "10", "01")
 	a := wire.Ask{Limit: &bucket.Limit{Rate: 1, Per: time.Second}, ID: idInOrder(v, 1)}
@@ -248,17 +248,17 @@ func TestACheckIsPassedOnToTheAuthority(t *testing.T) {
 		member  int
 		flags   uint8
 	}{
-		{"for this node", v, wire.Header{Op: wire.OpTake, To: self}, 0, false, 1, 1},
-		{"for the other", v, wire.Header{Op: wire.OpTake, To: other}, 0, false, 1, 0},
-		{"passed on before", v, wire.Header{Op: wire.OpTake, Flags: 1, To: self}, 0, false, 1, 2},
-		{"passed on too often", v, wire.Header{Op: wire.OpTake, Flags: wire.MaxPasses, To: self}, 0, false, -1, 0},
-		{"a reset is for whom it is sent to", v, wire.Header{Op: wire.OpReset, To: self}, 0, false, -1, 0},
-		{"a refund", v, wire.Header{Op: wire.OpRefund, To: self}, 0, false, 1, 1},
-		{"a receipt means nothing elsewhere", v, wire.Header{Op: wire.OpRefund, To: self}, 7, false, -1, 0},
-		{"asked to stand in, this node asks first", v, wire.Header{Op: wire.OpTake, Flags: wire.FlagStandIn, To: self}, 0, false, 1, 1},
-		{"a receipt from there goes the same way", v, wire.Header{Op: wire.OpRefund, Flags: wire.FlagStandIn, To: self}, 7, false, 1, 1},
-		{"but one that was given here stays, now that the owner is heard", v, wire.Header{Op: wire.OpRefund, Flags: wire.FlagStandIn, To: self}, 7, true, -1, 0},
-		{"and answers if it does not hear the owner", lost, wire.Header{Op: wire.OpTake, Flags: wire.FlagStandIn, To: self}, 0, false, -1, 0},
+		{"request for this node", v, wire.Header{Op: wire.OpTake, To: self}, 0, false, 1, 1},
+		{"request for another member", v, wire.Header{Op: wire.OpTake, To: other}, 0, false, 1, 0},
+		{"request passed on before", v, wire.Header{Op: wire.OpTake, Flags: 1, To: self}, 0, false, 1, 2},
+		{"request passed on too often", v, wire.Header{Op: wire.OpTake, Flags: wire.MaxPasses, To: self}, 0, false, -1, 0},
+		{"reset", v, wire.Header{Op: wire.OpReset, To: self}, 0, false, -1, 0},
+		{"refund", v, wire.Header{Op: wire.OpRefund, To: self}, 0, false, 1, 1},
+		{"refund with a receipt of this node", v, wire.Header{Op: wire.OpRefund, To: self}, 7, false, -1, 0},
+		{"stand-in request while the owner is connected", v, wire.Header{Op: wire.OpTake, Flags: wire.FlagStandIn, To: self}, 0, false, 1, 1},
+		{"refund of units that the stand-in request took at the owner", v, wire.Header{Op: wire.OpRefund, Flags: wire.FlagStandIn, To: self}, 7, false, 1, 1},
+		{"refund of units that this node granted as a stand-in", v, wire.Header{Op: wire.OpRefund, Flags: wire.FlagStandIn, To: self}, 7, true, -1, 0},
+		{"stand-in request while the owner is not connected", lost, wire.Header{Op: wire.OpTake, Flags: wire.FlagStandIn, To: self}, 0, false, -1, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.h.Asks = 1
@@ -272,7 +272,7 @@ func TestACheckIsPassedOnToTheAuthority(t *testing.T) {
 
 // A leaver may be unable to report the units that it grants, so another stand-in for the lost owner
 // answers instead.
-func TestALeaverPassesChecksOnToTheStandIn(t *testing.T) {
+func TestLeaverPassesChecksOnToStandIn(t *testing.T) {
 	whole := viewOf(0, nil, "111", "111", "111")
 	cut := viewOf(1, whole, "110", "110", "001")
 	cut.Members[0].Announced = cluster.Leaving
@@ -295,7 +295,7 @@ func TestALeaverPassesChecksOnToTheStandIn(t *testing.T) {
 }
 
 // All other members leave as well, so there is no member to pass a request on to.
-func TestALeaverDeclinesWhatItHasNoAuthorityOver(t *testing.T) {
+func TestLeaverDeclinesRequestsWithoutAuthority(t *testing.T) {
 	stays := viewOf(0, nil, "11", "11")
 	all := viewOf(1, stays, "11", "11")
 	all.Members[0].Announced, all.Members[1].Announced = cluster.Leaving, cluster.Leaving
@@ -310,11 +310,11 @@ func TestALeaverDeclinesWhatItHasNoAuthorityOver(t *testing.T) {
 		ids          []bucket.ID
 		asked, given bool // whether it declines asks, and returned units
 	}{
-		{"a node that stays declines nothing", stays, []bucket.ID{other}, false, false},
-		{"a leaver answers for what it holds", leaving, []bucket.ID{mine, mine}, false, false},
-		{"of the rest it takes what is given back", leaving, []bucket.ID{other}, true, false},
-		{"one ask of the rest is enough", leaving, []bucket.ID{mine, other}, true, false},
-		{"a node that has left declines all", left, []bucket.ID{mine}, true, true},
+		{"node that stays", stays, []bucket.ID{other}, false, false},
+		{"leaver with authority", leaving, []bucket.ID{mine, mine}, false, false},
+		{"leaver without authority", leaving, []bucket.ID{other}, true, false},
+		{"leaver without authority over one of two ids", leaving, []bucket.ID{mine, other}, true, false},
+		{"node that has left", left, []bucket.ID{mine}, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, op := range slices.Concat(asks, gives) {
@@ -337,22 +337,22 @@ func TestALeaverDeclinesWhatItHasNoAuthorityOver(t *testing.T) {
 	}
 }
 
-func TestADetourAvoidsTheDirectLink(t *testing.T) {
+func TestDetourAvoidsDirectConnection(t *testing.T) {
 	require.Equal(t, 1, viewOf(0, nil, "111", "111", "111").Detour(2, 2))
 	require.Equal(t, -1, viewOf(0, nil, "111", "110", "101").Detour(2, 2))
 }
 
-func TestRouteUsesAStalledMemberOnlyAsTheLastWay(t *testing.T) {
+func TestPathAvoidsStalledMembers(t *testing.T) {
 	for name, c := range map[string]struct {
 		stalled []bool
 		rows    []string
 		want    []int
 	}{
-		"nobody has":         {[]bool{false, false, false, false}, []string{"1110", "1111", "1111", "0111"}, []int{0, 1, 2, 1}},
-		"the first has":      {[]bool{false, true, false, false}, []string{"1110", "1111", "1111", "0111"}, []int{0, 1, 2, 2}},
-		"both have":          {[]bool{false, true, true, false}, []string{"1110", "1111", "1111", "0111"}, []int{0, 1, 2, 1}},
-		"the only one has":   {[]bool{false, true, false, false}, []string{"1110", "1101", "1010", "0101"}, []int{0, 1, 2, 1}},
-		"a longer one is up": {[]bool{false, true, false, false, false}, []string{"11100", "11001", "10110", "00111", "01011"}, []int{0, 1, 2, 2, 2}},
+		"no stalled member":                    {[]bool{false, false, false, false}, []string{"1110", "1111", "1111", "0111"}, []int{0, 1, 2, 1}},
+		"first member stalled":                 {[]bool{false, true, false, false}, []string{"1110", "1111", "1111", "0111"}, []int{0, 1, 2, 2}},
+		"both members stalled":                 {[]bool{false, true, true, false}, []string{"1110", "1111", "1111", "0111"}, []int{0, 1, 2, 1}},
+		"only member stalled":                  {[]bool{false, true, false, false}, []string{"1110", "1101", "1010", "0101"}, []int{0, 1, 2, 1}},
+		"longer path without a stalled member": {[]bool{false, true, false, false, false}, []string{"11100", "11001", "10110", "00111", "01011"}, []int{0, 1, 2, 2, 2}},
 	} {
 		v := *viewOf(0, nil, c.rows...).View
 		v.Stalled = c.stalled
@@ -360,7 +360,7 @@ func TestRouteUsesAStalledMemberOnlyAsTheLastWay(t *testing.T) {
 	}
 }
 
-func TestHearingAgainEndsALoss(t *testing.T) {
+func TestReconnectionEndsLoss(t *testing.T) {
 	whole := viewOf(1, nil, "11", "11")
 	lost := viewOf(2, whole, "10", "01")
 	still := viewOf(3, lost, "10", "01")
@@ -415,13 +415,13 @@ func TestPathsAreShortest(t *testing.T) {
 	})
 }
 
-func TestANewMemberHasPointsOnceItIsHeard(t *testing.T) {
+func TestNewMemberHasPointsOnceConnected(t *testing.T) {
 	on := func(v *View) int { return len(v.Ring.Members()) }
 	require.Equal(t, 3, on(viewOf(0, nil, "100", "010", "001")), "a node that starts takes the ring as it is")
 	two := viewOf(0, nil, "11", "11")
 	disconnected := viewOf(1, two, "110", "110", "001")
 	require.Equal(t, 2, on(disconnected))
-	require.Equal(t, 3, on(viewOf(2, disconnected, "110", "111", "011")), "heard by another on this side")
+	require.Equal(t, 3, on(viewOf(2, disconnected, "110", "111", "011")), "connected to another member on this side")
 	heard := viewOf(2, disconnected, "111", "111", "111")
 	require.Equal(t, 3, on(heard))
 	require.Equal(t, 3, on(viewOf(3, heard, "100", "010", "001")), "and keeps them when it is lost")

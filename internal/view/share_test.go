@@ -49,7 +49,7 @@ func (v *View) onSide(self int, hears []int) *View {
 
 // The roster may split into sides in any way, and any members may decide alone. The sum of their
 // shares stays below the bound of the policy, down to limits of one unit.
-func TestAllSidesTogetherStayBelowTheBoundOfFewUnits(t *testing.T) {
+func TestSharesOfAllSidesStayBelowBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 7).Draw(t, "members")
 		v := newView(n, rapid.SampledFrom([]int{0, 0, 0, n, n + 1, 2 * n}).Draw(t, "expect"))
@@ -117,7 +117,7 @@ func ConnectedBy(self int, members, heard []int) *cluster.View {
 
 // Only its own side knows that a member has left during a split, whether that side has noticed the
 // split or not. The other sides divide by a roster that still includes the member.
-func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *testing.T) {
+func TestLeaveOnOneSideKeepsSharesOfOtherSides(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 7).Draw(t, "members")
 		id := bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}
@@ -178,7 +178,7 @@ func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *tes
 
 // Each side counts the members that left among its own members, so that no side has less after a
 // leave.
-func TestALeaveThatAllSidesHearOfLeavesThemTheLimitAtMost(t *testing.T) {
+func TestSharesStayWithinLimitAfterKnownLeave(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(3, 7).Draw(t, "members")
 		id := bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}
@@ -213,7 +213,7 @@ func TestALeaveThatAllSidesHearOfLeavesThemTheLimitAtMost(t *testing.T) {
 }
 
 // This holds for every owner of the key.
-func TestAMinoritysNodesHaveNoMoreOnTheirOwnThanTogether(t *testing.T) {
+func TestMinorityNodesSpendNoMoreAloneThanTogether(t *testing.T) {
 	for n := 2; n <= 7; n++ {
 		v := newView(n, 0)
 		for whole := int64(1); whole <= 20; whole++ {
@@ -232,7 +232,7 @@ func TestAMinoritysNodesHaveNoMoreOnTheirOwnThanTogether(t *testing.T) {
 	}
 }
 
-func TestFairSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
+func TestFairSharesSumToTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		members := rapid.IntRange(1, 12).Draw(t, "members")
 		limit := &bucket.Limit{
@@ -274,19 +274,19 @@ func withAway(v *View) *View {
 
 // While not all members have noticed a cut, a member on each side may have the whole limit.
 // Together with the units that other members spend alone, this would exceed twice the limit.
-func TestNoFairShareUntilTheMissingMembersAreKnown(t *testing.T) {
+func TestFairShareNeedsKnownMissingMembers(t *testing.T) {
 	limit := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Second}
 	cut := newView(4, 0, 0, 1, 2)
 	for name, c := range map[string]struct {
 		v    *View
 		rate int64
 	}{
-		"nobody is missing":                      {newView(4, 0, 0, 1, 2, 3), 0},
-		"one has just been lost":                 {cut, 0},
-		"one has been missing for a second":      {withAway(cut), 25},
-		"another has not answered":               {withAway(cut).WithoutMember(1), 0},
-		"all others are lost":                    {newView(4, 0, 0), 25},
-		"no member is, but Expect has it larger": {New(0, newView(4, 0, 0, 1, 2, 3).View, Terms{Expect: 5}, nil), 20},
+		"no missing member":                      {newView(4, 0, 0, 1, 2, 3), 0},
+		"member that was just lost":              {cut, 0},
+		"member that is away":                    {withAway(cut), 25},
+		"unanswered request to another member":   {withAway(cut).WithoutMember(1), 0},
+		"all other members lost":                 {newView(4, 0, 0), 25},
+		"no missing member, roster below Expect": {New(0, newView(4, 0, 0, 1, 2, 3).View, Terms{Expect: 5}, nil), 20},
 	} {
 		s, source := c.v.ownShare(bucket.ID{}, wire.FairShare)
 		require.Equal(t, wire.Budget, source)
@@ -297,7 +297,7 @@ func TestNoFairShareUntilTheMissingMembersAreKnown(t *testing.T) {
 }
 
 // Units of a share without a rate would be spent once and never recover.
-func TestAShareWithoutARateDenies(t *testing.T) {
+func TestShareWithoutRateDenies(t *testing.T) {
 	whole := &bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1, Per: time.Second, Burst: 100}
 	some, none := Share{ranks: []int{1}, of: 2}, Share{ranks: []int{0}, of: 2}
 	require.EqualValues(t, 1, some.unitsOf(whole.Rate))
@@ -309,10 +309,10 @@ func TestAShareWithoutARateDenies(t *testing.T) {
 	require.False(t, s.Take(bucket.ID{}, &part, 0, 1).Allowed)
 	require.Zero(t, s.Len())
 	require.True(t, s.Take(bucket.ID{}, whole, 0, 2).Allowed)
-	require.Equal(t, 2*time.Second, s.Take(bucket.ID{}, &part, 0, 1).ResetAfter, "what is used recovers all the same")
+	require.Equal(t, 2*time.Second, s.Take(bucket.ID{}, &part, 0, 1).ResetAfter, "used units recover nevertheless")
 }
 
-func TestTheOwnerHasTheLargestFairShareOfASmallLimit(t *testing.T) {
+func TestOwnerHasLargestFairShareOfSmallLimit(t *testing.T) {
 	v := newView(3, 0)
 	for id := range uint64(100) {
 		a := wire.Ask{ID: bucket.ID{Hi: id * 0x9e3779b97f4a7c15}, Limit: &bucket.Limit{Rate: 1, Per: time.Second}, Partition: wire.FairShare}
@@ -321,7 +321,7 @@ func TestTheOwnerHasTheLargestFairShareOfASmallLimit(t *testing.T) {
 	}
 }
 
-func TestANodeThatHasLeftHasNoShare(t *testing.T) {
+func TestNodeThatHasLeftHasNoShare(t *testing.T) {
 	c := *newView(3, 0).View
 	c.Self = -1
 	v := New(0, &c, Terms{}, nil)
@@ -331,7 +331,7 @@ func TestANodeThatHasLeftHasNoShare(t *testing.T) {
 }
 
 // With policyFairShare, all sides of a split together have exactly the limit.
-func TestSidesOfASplitHaveTheirShares(t *testing.T) {
+func TestSidesOfSplitHaveTheirShares(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		members, expect int
@@ -340,20 +340,20 @@ func TestSidesOfASplitHaveTheirShares(t *testing.T) {
 		want            int64 // of a limit of 100
 		source          wire.Source
 	}{
-		{"a majority has all", 5, 0, wire.MajorityShare, []int{1, 2}, 100, wire.StandIn},
-		{"a minority has its part", 5, 0, wire.MajorityShare, []int{1}, 40, wire.Budget},
-		{"one alone too", 5, 0, wire.MajorityShare, nil, 20, wire.Budget},
-		{"policyFairShare knows no majority", 5, 0, wire.FairShare, []int{1, 2}, 60, wire.Budget},
-		{"policyFailClosed serves with a majority", 5, 0, wire.FailClosed, []int{1, 2}, 100, wire.StandIn},
-		{"and denies elsewhere", 5, 0, wire.FailClosed, []int{1}, 0, wire.FailedClosed},
-		{"policyFailOpen has all", 5, 0, wire.FailOpen, nil, 100, wire.FailedOpen},
-		{"one of five that are expected has a fifth", 1, 5, wire.MajorityShare, nil, 20, wire.Budget},
-		{"two have two fifths", 2, 5, wire.MajorityShare, []int{1}, 40, wire.Budget},
-		{"three are a majority", 3, 5, wire.MajorityShare, []int{1, 2}, 100, wire.StandIn},
-		{"policyFairShare knows no majority of Expect", 3, 5, wire.FairShare, []int{1, 2}, 60, wire.Budget},
-		{"policyFailClosed denies below a majority of Expect", 2, 5, wire.FailClosed, []int{1}, 0, wire.FailedClosed},
-		{"policyFailClosed serves with a majority of Expect", 3, 5, wire.FailClosed, []int{1, 2}, 100, wire.StandIn},
-		{"policyFailOpen has all below Expect", 1, 5, wire.FailOpen, nil, 100, wire.FailedOpen},
+		{"majority", 5, 0, wire.MajorityShare, []int{1, 2}, 100, wire.StandIn},
+		{"minority", 5, 0, wire.MajorityShare, []int{1}, 40, wire.Budget},
+		{"minority of one", 5, 0, wire.MajorityShare, nil, 20, wire.Budget},
+		{"FairShare for a majority", 5, 0, wire.FairShare, []int{1, 2}, 60, wire.Budget},
+		{"FailClosed for a majority", 5, 0, wire.FailClosed, []int{1, 2}, 100, wire.StandIn},
+		{"FailClosed for a minority", 5, 0, wire.FailClosed, []int{1}, 0, wire.FailedClosed},
+		{"FailOpen", 5, 0, wire.FailOpen, nil, 100, wire.FailedOpen},
+		{"one of five expected members", 1, 5, wire.MajorityShare, nil, 20, wire.Budget},
+		{"two of five expected members", 2, 5, wire.MajorityShare, []int{1}, 40, wire.Budget},
+		{"three of five expected members", 3, 5, wire.MajorityShare, []int{1, 2}, 100, wire.StandIn},
+		{"FairShare for a majority of Expect", 3, 5, wire.FairShare, []int{1, 2}, 60, wire.Budget},
+		{"FailClosed below a majority of Expect", 2, 5, wire.FailClosed, []int{1}, 0, wire.FailedClosed},
+		{"FailClosed for a majority of Expect", 3, 5, wire.FailClosed, []int{1, 2}, 100, wire.StandIn},
+		{"FailOpen below Expect", 1, 5, wire.FailOpen, nil, 100, wire.FailedOpen},
 	} {
 		s, source := newView(c.members, c.expect, c.heard...).Share(AsStandIn, bucket.ID{}, c.partition)
 		require.Equal(t, c.want, s.Limit(&bucket.Limit{Rate: 100, Per: time.Second}).Rate, c.name)

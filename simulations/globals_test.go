@@ -64,7 +64,7 @@ func TestRegionNameStandsForItsNodes(t *testing.T) {
 		return pairs
 	}
 	require.Equal(t, []string{"ac", "bc"}, covers(Fault{From: "eu", To: "us"}))
-	require.Equal(t, []string{"ac", "bc"}, covers(Fault{From: "eu"}), "what is within a region stays as it is")
+	require.Equal(t, []string{"ac", "bc"}, covers(Fault{From: "eu"}), "links within a region do not change")
 	require.Equal(t, []string{"ca"}, covers(Fault{From: "us", To: "a"}))
 	require.Equal(t, []string{"ab", "ac"}, covers(Fault{From: "a"}))
 	require.Len(t, covers(Fault{}), 6)
@@ -74,11 +74,11 @@ func TestInvalidPlanetIsRefused(t *testing.T) {
 	for _, c := range []struct{ about, old, new, want string }{
 		{"an unknown scope", "scope: global", "scope: globe", `x.yaml:6:48: unknown scope "globe": did you mean "global"?`},
 		{"no regions", "{eu: [a, b], us: [c]}", "[a, b, c, eu]", "x.yaml:3:6: wan is what links between regions are like, and there are none: write nodes like {eu: [a, b], us: [c, d]}\nx.yaml:5:11: weir: invalid Config: RegionShares has no share of \"\": give one to Region and to each of Regions, or leave it nil\nweir: invalid Config: RegionShares names \"eu\", which is neither Region nor one of Regions: remove it, or add the region\nweir: invalid Config: RegionShares names \"us\", which is neither Region nor one of Regions: remove it, or add the region\nx.yaml:6:48: limit \"api\" is global, and there are no regions: write nodes like {eu: [a, b], us: [c, d]}"},
-		{"a region that is called as a node", "us: [c]", "us: [eu]", `x.yaml:4:14: region "eu" has the name of a node: give it another`},
-		{"a share of a region that is not there", "us: 30", "as: 30", "x.yaml:5:11: weir: invalid Config: RegionShares has no share of \"us\": give one to Region and to each of Regions, or leave it nil\nweir: invalid Config: RegionShares names \"as\", which is neither Region nor one of Regions: remove it, or add the region"},
+		{"a region with the name of a node", "us: [c]", "us: [eu]", `x.yaml:4:14: region "eu" has the name of a node: give it another`},
+		{"a share of an unknown region", "us: 30", "as: 30", "x.yaml:5:11: weir: invalid Config: RegionShares has no share of \"us\": give one to Region and to each of Regions, or leave it nil\nweir: invalid Config: RegionShares names \"as\", which is neither Region nor one of Regions: remove it, or add the region"},
 		{"a share of nothing", "us: 30", "us: 0", `x.yaml:5:11: weir: invalid Config: RegionShares of "us" is 0: use 1 to 1000000`},
 		{"links that take no time", "latency: 20ms, loss: 1%", "latency: 0s, jitter: 0s", `x.yaml:3:6: wan takes no time: give it a latency`},
-		{"a load from nobody", "from: eu", "from: ue", `x.yaml:7:27: unknown node or region "ue": did you mean "eu"?`},
+		{"a load from an unknown node", "from: eu", "from: ue", `x.yaml:7:27: unknown node or region "ue": did you mean "eu"?`},
 		{"a cut within a region", "faults: []", "faults: [{at: 5s, cut: {from: eu, to: a}}]", `x.yaml:8:24: cut from "eu" to "a": no link goes there; between a region and others name the others`},
 		{"a cut of a region from itself", "faults: []", "faults: [{at: 5s, cut: {from: eu, to: eu}}]", `x.yaml:8:24: cut from "eu" to itself: name two nodes`},
 	} {
@@ -121,12 +121,12 @@ func TestRegionsTogetherHaveOneBound(t *testing.T) {
 		{"SlidingWindow", sliding, nil, before, 320},
 		{"FixedWindow, anywhere", fixed, nil, 9400 * ms, 320},
 		{"TokenBucket", bucket, nil, before, 200},
-		{"as the regions are cut apart", log, []Fault{cut}, before, 160},
-		{"while they are", log, []Fault{cut}, 15 * time.Second, 160},
-		{"as one does not reach the other", log, []Fault{oneWay}, before, 160},
+		{"when the regions are cut apart", log, []Fault{cut}, before, 160},
+		{"while the regions are cut apart", log, []Fault{cut}, 15 * time.Second, 160},
+		{"when a region does not reach the other", log, []Fault{oneWay}, before, 160},
 		{"an owner crashes", log, []Fault{kill("a")}, before, 330},
 		{"a region dies out", log, []Fault{kill(all...)}, before, 320},
-		{"long after", log, []Fault{kill(all...)}, 30 * time.Second, 160},
+		{"long after a region dies out", log, []Fault{kill(all...)}, 30 * time.Second, 160},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := global(row.l, row.faults...)

@@ -35,15 +35,15 @@ func TestHoldsAreJudgedByUnitsHeldAtOnce(t *testing.T) {
 		{"all units at once", weir.FairShare, nil, []Held{newHold(0, 6, 1, 9), newHold(1, 4, 2, 9)}, false},
 		{"one unit more", weir.FairShare, nil, []Held{newHold(0, 6, 1, 9), newHold(1, 5, 2, 9)}, true},
 		{"one after the other", weir.FairShare, nil, []Held{newHold(0, 10, 1, 2), newHold(1, 10, 2.1, 3)}, false},
-		{"each side of a split what it held, and its share", weir.FairShare, []Fault{splitAt10, healAt25},
+		{"each side of a split holds its units and its share", weir.FairShare, []Fault{splitAt10, healAt25},
 			[]Held{newHold(0, 10, 1, 24), newHold(2, 10, 20, 24)}, false},
-		{"each side of a split what it held, and more than a share", weir.FairShare, []Fault{splitAt10, healAt25},
+		{"a side of a split holds more than its share", weir.FairShare, []Fault{splitAt10, healAt25},
 			[]Held{newHold(0, 10, 1, 24), newHold(2, 11, 20, 24)}, true},
 		{"both sides long after the split", weir.FairShare, []Fault{splitAt10, healAt25},
 			[]Held{newHold(0, 6, 14, 24), newHold(2, 5, 15, 24)}, true},
-		{"after a heal nothing beside what both sides hold", weir.FairShare, []Fault{splitAt10, healAt25},
+		{"a grant after a heal, beside the units of both sides", weir.FairShare, []Fault{splitAt10, healAt25},
 			[]Held{newHold(0, 10, 1, 29.5), newHold(2, 4, 20, 29.5), newHold(1, 1, 29, 29.5)}, true},
-		{"an owner that crashes takes nothing with it", weir.MajorityShare, []Fault{{At: 10 * time.Second, Kind: FaultKill, Nodes: []string{"e"}}},
+		{"a grant beyond the limit after a crash", weir.MajorityShare, []Fault{{At: 10 * time.Second, Kind: FaultKill, Nodes: []string{"e"}}},
 			[]Held{newHold(0, 10, 1, 20), newHold(1, 1, 10.5, 20)}, true},
 	} {
 		j := journal(newInFlight(c.policy, c.faults...))
@@ -67,11 +67,11 @@ func TestUnitsAreBackInTime(t *testing.T) {
 		denied float64
 		broken bool
 	}{
-		{"while it is held", nil, newHold(0, 6, 1, 4), 3, false},
-		{"as it is released", nil, newHold(0, 6, 1, 4), 4.0001, false},
-		{"once it is released", nil, newHold(0, 6, 1, 4), 4.1, true},
-		{"of a frozen cluster's", []Fault{splitAt10}, newHold(0, 6, 9, 11), 12, false},
-		{"as nodes join that started in a split", []Fault{splitAt10, {At: 15 * time.Second, Kind: FaultKill, Nodes: []string{"e"}}, {At: 16 * time.Second, Kind: FaultStart, Nodes: []string{"e"}}, {At: 18 * time.Second, Kind: FaultHeal}},
+		{"during the hold", nil, newHold(0, 6, 1, 4), 3, false},
+		{"at its release", nil, newHold(0, 6, 1, 4), 4.0001, false},
+		{"after its release", nil, newHold(0, 6, 1, 4), 4.1, true},
+		{"in a split", []Fault{splitAt10}, newHold(0, 6, 9, 11), 12, false},
+		{"while nodes join that started in a split", []Fault{splitAt10, {At: 15 * time.Second, Kind: FaultKill, Nodes: []string{"e"}}, {At: 16 * time.Second, Kind: FaultStart, Nodes: []string{"e"}}, {At: 18 * time.Second, Kind: FaultHeal}},
 			newHold(0, 6, 28, 29), 30, false},
 		{"within the term of a dead holder", []Fault{killed, {At: 5 * time.Second, Kind: FaultStart, Nodes: []string{"b"}}}, dead, 15, false},
 	} {

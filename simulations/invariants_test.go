@@ -128,38 +128,38 @@ func TestEachRowOfTheTableHasItsBound(t *testing.T) {
 		{"the only way between four freezes", log(weir.FairShare), append(through(calm, "b", "c", "d", "e"), at(FaultFreeze, 10*time.Second, "a")), nil, begins, 800},
 		{"a leaf of a star crashes", log(weir.FairShare), append(through(calm, "b", "c", "d", "e"), at(FaultKill, 10*time.Second, "b")), nil, begins, 170},
 		{"both ways between three freeze", log(weir.FairShare), append(through(calm, "a", "b", "c"), at(FaultFreeze, 10*time.Second, "d", "e")), nil, begins, 800},
-		{"one that is alone freezes", log(weir.FairShare), []Fault{alone(calm), at(FaultFreeze, 10*time.Second, "e")}, nil, begins, 320},
-		{"one comes as another freezes", log(weir.FairShare), append(through(calm, "a", "b", "c", "d"), at(FaultKill, 6*time.Second, "b"), at(FaultFreeze, 10*time.Second, "d"), at(FaultStart, 10*time.Second, "b")), nil, begins, 481},
+		{"a node that is alone freezes", log(weir.FairShare), []Fault{alone(calm), at(FaultFreeze, 10*time.Second, "e")}, nil, begins, 320},
+		{"a node starts when another freezes", log(weir.FairShare), append(through(calm, "a", "b", "c", "d"), at(FaultKill, 6*time.Second, "b"), at(FaultFreeze, 10*time.Second, "d"), at(FaultStart, 10*time.Second, "b")), nil, begins, 481},
 		{"one of two ways between three leaves", log(weir.FairShare), append(through(0, "c", "d", "e"), at(FaultLeave, 10*time.Second, "a")), nil, torn, 161},
 		{"after a crash", log(weir.FairShare), []Fault{at(FaultKill, 10*time.Second, "a")}, nil, torn, 160},
 		{"a node joins", log(weir.FairShare), []Fault{at(FaultLeave, 9*time.Second, "a")}, nil, calm + 5*time.Second, 161},
-		{"one leaves alone, FailOpen", log(weir.FailOpen), []Fault{alone(10 * time.Second), at(FaultLeave, 12*time.Second, "e")}, nil, torn, 321},
-		{"one leaves alone, MajorityShare", log(weir.MajorityShare), []Fault{alone(10 * time.Second), at(FaultLeave, 12*time.Second, "e")}, nil, torn, 161},
-		{"one left alone, FailOpen", log(weir.FailOpen), []Fault{alone(3 * time.Second), at(FaultLeave, calm, "e")}, nil, late, 160},
-		{"one leaves alone and is killed, FailOpen", log(weir.FailOpen), []Fault{alone(3 * time.Second), at(FaultLeave, calm, "e"), at(FaultKill, 9*time.Second, "e")}, nil, torn, 321},
-		{"one leaves alone until a heal, FailOpen", log(weir.FailOpen), []Fault{alone(3 * time.Second), at(FaultLeave, calm, "e"), {At: 9 * time.Second, Kind: FaultHeal}}, nil, torn, 321},
-		{"one is cut off as it leaves, FailOpen", log(weir.FailOpen), []Fault{at(FaultLeave, 9*time.Second, "e"), alone(10 * time.Second)}, nil, torn, 321},
-		{"one is cut off long after it left, FailOpen", log(weir.FailOpen), []Fault{at(FaultLeave, calm, "e"), alone(10 * time.Second)}, nil, torn, 161},
-		{"one leaves last, FailOpen", log(weir.FailOpen), []Fault{at(FaultLeave, calm, "a", "b", "c", "d"), at(FaultLeave, 10*time.Second, "e")}, nil, torn, 165 + 4*160},
+		{"a node leaves alone, FailOpen", log(weir.FailOpen), []Fault{alone(10 * time.Second), at(FaultLeave, 12*time.Second, "e")}, nil, torn, 321},
+		{"a node leaves alone, MajorityShare", log(weir.MajorityShare), []Fault{alone(10 * time.Second), at(FaultLeave, 12*time.Second, "e")}, nil, torn, 161},
+		{"a node left alone, FailOpen", log(weir.FailOpen), []Fault{alone(3 * time.Second), at(FaultLeave, calm, "e")}, nil, late, 160},
+		{"a node leaves alone and is killed, FailOpen", log(weir.FailOpen), []Fault{alone(3 * time.Second), at(FaultLeave, calm, "e"), at(FaultKill, 9*time.Second, "e")}, nil, torn, 321},
+		{"a node leaves alone until a heal, FailOpen", log(weir.FailOpen), []Fault{alone(3 * time.Second), at(FaultLeave, calm, "e"), {At: 9 * time.Second, Kind: FaultHeal}}, nil, torn, 321},
+		{"a node is cut off as it leaves, FailOpen", log(weir.FailOpen), []Fault{at(FaultLeave, 9*time.Second, "e"), alone(10 * time.Second)}, nil, torn, 321},
+		{"a node is cut off long after it left, FailOpen", log(weir.FailOpen), []Fault{at(FaultLeave, calm, "e"), alone(10 * time.Second)}, nil, torn, 161},
+		{"a node leaves last, FailOpen", log(weir.FailOpen), []Fault{at(FaultLeave, calm, "a", "b", "c", "d"), at(FaultLeave, 10*time.Second, "e")}, nil, torn, 165 + 4*160},
 		{"a freeze", log(weir.FairShare), []Fault{at(FaultFreeze, 10*time.Second, "a"), at(FaultThaw, 30*time.Second, "a")}, nil, begins, 320},
 		{"a freeze and its thaw", log(weir.FairShare), []Fault{at(FaultFreeze, 9800*ms, "a"), at(FaultThaw, 10*time.Second, "a")}, nil, begins, 320},
 		{"in a freeze", log(weir.FairShare), []Fault{at(FaultFreeze, 10*time.Second, "a"), at(FaultThaw, 30*time.Second, "a")}, nil, torn, 160},
 		{"a freeze, FailOpen", log(weir.FailOpen), []Fault{at(FaultFreeze, 10*time.Second, "a"), at(FaultThaw, 30*time.Second, "a")}, nil, begins, 7 * 160},
 		{"a link within a side", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultCut, From: "a", To: "b"}}, nil, torn, 160},
-		{"a link that is down newly", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultCut, From: "a", To: "b"}}, nil, begins, 320},
-		{"the other direction of it", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultCut, From: "a", To: "b"}, {At: torn, Kind: FaultCut, From: "b", To: "a"}}, nil, torn, 160},
+		{"a link that is newly down", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultCut, From: "a", To: "b"}}, nil, begins, 320},
+		{"the other direction of a link that is down", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultCut, From: "a", To: "b"}, {At: torn, Kind: FaultCut, From: "b", To: "a"}}, nil, torn, 160},
 		{"a slow link", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultLink, From: "a", To: "b", Link: weirtest.Link{Latency: 30 * ms}}}, nil, torn, 320},
 		{"a clock steps forward", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultSkew, Nodes: []string{"a"}, By: time.Hour}}, nil, begins, 320},
 		{"a clock steps back", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultSkew, Nodes: []string{"a"}, By: -time.Hour}}, nil, begins, 160},
 		{"a bucket's clock steps a little", bucket, []Fault{{At: 10 * time.Second, Kind: FaultSkew, Nodes: []string{"a"}, By: 100 * ms}}, nil, begins, 220},
 		{"pauses below the wait", log(weir.FairShare), []Fault{slow(calm, 60*ms, "a", "c")}, nil, torn, 160},
-		{"pauses beyond it", log(weir.FairShare), []Fault{slow(calm, 80*ms, "a")}, nil, torn, 320},
-		{"pauses beyond it at all nodes", log(weir.MajorityShare), []Fault{slow(calm, 80*ms, "a", "b", "c", "d", "e")}, nil, torn, 320},
-		{"pauses beyond it, FailOpen", log(weir.FailOpen), []Fault{slow(calm, 80*ms, "a")}, nil, torn, 7 * 160},
+		{"pauses beyond the wait", log(weir.FairShare), []Fault{slow(calm, 80*ms, "a")}, nil, torn, 320},
+		{"pauses beyond the wait at all nodes", log(weir.MajorityShare), []Fault{slow(calm, 80*ms, "a", "b", "c", "d", "e")}, nil, torn, 320},
+		{"pauses beyond the wait, FailOpen", log(weir.FailOpen), []Fault{slow(calm, 80*ms, "a")}, nil, torn, 7 * 160},
 		{"pauses that have ended", log(weir.FairShare), []Fault{slow(calm, 80*ms, "a"), slow(9*time.Second, 0, "a")}, nil, torn, 160},
 		{"pauses that end later", log(weir.FairShare), []Fault{slow(0, 80*ms, "a"), slow(10*time.Second, 10*ms, "a")}, nil, begins, 320},
-		{"pauses of one that is cut off newly", log(weir.FairShare), []Fault{slow(calm, 30*ms, "a"), splitAt10, healAt25}, nil, begins, 480},
-		{"short pauses of one that is", log(weir.FairShare), []Fault{slow(calm, 20*ms, "a"), splitAt10, healAt25}, nil, begins, 320},
+		{"pauses of a node that is newly cut off", log(weir.FairShare), []Fault{slow(calm, 30*ms, "a"), splitAt10, healAt25}, nil, begins, 480},
+		{"short pauses of a node that is newly cut off", log(weir.FairShare), []Fault{slow(calm, 20*ms, "a"), splitAt10, healAt25}, nil, begins, 320},
 		{"pauses in a split, c = 0", log(weir.FairShare), []Fault{slow(calm, 60*ms, "a"), splitAt10, healAt25}, nil, torn, 320},
 		{"short pauses in a split, c = 0", log(weir.FairShare), []Fault{slow(calm, 40*ms, "a"), splitAt10, healAt25}, nil, torn, 160},
 		{"a split in three, c = 2", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d"}, {"e"}}}}, nil, begins, 480},
@@ -217,11 +217,11 @@ func TestWholeClusterGrantsTheLimit(t *testing.T) {
 			s := newFixture(weir.Limit{Name: "l", Algorithm: algorithm, Rate: 200, Per: time.Second}, faults...)
 			require.Empty(t, brokenOf(journal(s, spreadDenied(40*800, 4, 0, s.Lasts, 0)), shareGrant), algorithm)
 			require.NotEmpty(t, brokenOf(journal(s, spreadDenied(40*1000, 8, 0, s.Lasts, 0)), shareGrant), algorithm)
-			require.Empty(t, brokenOf(journal(s, spread(40*180, 0, s.Lasts, 0)), shareGrant), "no more is asked than that")
+			require.Empty(t, brokenOf(journal(s, spread(40*180, 0, s.Lasts, 0)), shareGrant), "no more is asked for")
 		}
 	}
 	s := newFixture(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second}, splitAt10)
-	require.Empty(t, brokenOf(journal(s, spreadDenied(40*1000, 8, 0, s.Lasts, 0)), shareGrant), "it is not whole again")
+	require.Empty(t, brokenOf(journal(s, spreadDenied(40*1000, 8, 0, s.Lasts, 0)), shareGrant), "the cluster is not whole again")
 }
 
 func TestSideGrantsItsShare(t *testing.T) {
@@ -287,12 +287,12 @@ func TestRunningNodeIsConnectedToAllNodes(t *testing.T) {
 		absence
 		holds bool
 	}{
-		{"nothing happens", nil, absence{By: 0, Of: 1, From: from, To: to}, false},
+		{"no fault", nil, absence{By: 0, Of: 1, From: from, To: to}, false},
 		{"all are slow", []Fault{slow(400 * ms)}, absence{By: 0, Of: 1, From: from, To: to}, false},
 		{"all are slower than is promised", []Fault{slow(500 * ms)}, absence{By: 0, Of: 1, From: from, To: to}, true},
 		{"it is far away", []Fault{link(weirtest.Link{Latency: 400 * ms})}, absence{By: 0, Of: 1, From: from, To: to}, false},
 		{"it is further away than is promised", []Fault{link(weirtest.Link{Latency: 500 * ms})}, absence{By: 0, Of: 1, From: from, To: to}, true},
-		{"another is", []Fault{link(weirtest.Link{Latency: 500 * ms})}, absence{By: 0, Of: 2, From: from, To: to}, false},
+		{"another node is further away", []Fault{link(weirtest.Link{Latency: 500 * ms})}, absence{By: 0, Of: 2, From: from, To: to}, false},
 		{"packets are lost", []Fault{link(weirtest.Link{Loss: 0.01})}, absence{By: 0, Of: 1, From: from, To: to}, true},
 		{"it is cut off", []Fault{splitAt10, healAt25}, absence{By: 0, Of: 3, From: from, To: to}, true},
 		{"another is cut off", []Fault{splitAt10, healAt25}, absence{By: 0, Of: 1, From: from, To: to}, false},
@@ -355,29 +355,29 @@ func TestEndingsAreJudged(t *testing.T) {
 		{"fine", func(*Journal) {}, ""},
 		{"no replica was asked", func(j *Journal) { j.Ends[0].Replica = -1 }, ""},
 		{"a crash took some", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Lost = 98, 98, 2 }, ""},
-		{"some may have been spent missing", func(j *Journal) { j.Ends[0].Granted, j.Ends[0].Ungranted = 97, 3 }, ""},
-		{"more was than may have been", func(j *Journal) { j.Ends[0].Granted, j.Ends[0].Ungranted = 96, 3 }, accounted},
-		{"some was granted that nobody spent", func(j *Journal) { j.Ends[0].Granted = 101 }, accounted},
-		{"a crash took the word of a refund", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Regained = 103, 103, 3 }, ""},
-		{"one is lost", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica = 99, 99 }, accounted},
+		{"some units may have been spent without a grant", func(j *Journal) { j.Ends[0].Granted, j.Ends[0].Ungranted = 97, 3 }, ""},
+		{"more units were spent without a grant", func(j *Journal) { j.Ends[0].Granted, j.Ends[0].Ungranted = 96, 3 }, accounted},
+		{"a granted unit was not spent", func(j *Journal) { j.Ends[0].Granted = 101 }, accounted},
+		{"a crash took the news of a refund", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Regained = 103, 103, 3 }, ""},
+		{"a unit is lost", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica = 99, 99 }, accounted},
 		{"a crash took more", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Lost = 97, 97, 2 }, accounted},
-		{"one counts twice", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica = 101, 101 }, accounted},
-		{"two have authority", func(j *Journal) { j.Ends[0].Owners = []int16{1, 4} }, oneAuthority},
-		{"nobody has authority", func(j *Journal) { j.Ends[0].Owners = nil }, oneAuthority},
+		{"a unit counts twice", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica = 101, 101 }, accounted},
+		{"two nodes have authority", func(j *Journal) { j.Ends[0].Owners = []int16{1, 4} }, oneAuthority},
+		{"no node has authority", func(j *Journal) { j.Ends[0].Owners = nil }, oneAuthority},
 		{"the copy has more", func(j *Journal) { j.Ends[0].Replica = 101 }, equalReplicas},
-		{"the copy has what was given back", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Regained = 103, 3 }, ""},
-		{"the copy has more than that", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Regained = 104, 3 }, equalReplicas},
+		{"the copy has the refunded units", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Regained = 103, 3 }, ""},
+		{"the copy has more than the refunded units", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Regained = 104, 3 }, equalReplicas},
 		{"the copy has less", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Regained = 99, 3 }, equalReplicas},
-		{"only what was spent since the reset counts", func(j *Journal) {
+		{"only spends since the reset count", func(j *Journal) {
 			e := &j.Ends[0]
 			e.Reset, e.Known, e.Spent, e.Used, e.Replica = 7, 7, 40, 40, 40
 		}, ""},
 		{"units of before the reset count", func(j *Journal) { j.Ends[0].Reset, j.Ends[0].Spent = 7, 40 }, accounted},
 		{"the owner has not heard of the reset", func(j *Journal) { j.Ends[0].Known = 7 }, accounted},
 		{"a crash took the reset", func(j *Journal) { j.Ends[0].Reset, j.Ends[0].Known = 5, 3 }, ""},
-		{"what was reset away was given back twice", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Stale = 103, 103, 3 }, ""},
-		{"and more", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Stale = 104, 104, 3 }, accounted},
-		{"and took what was spent since", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Stale = 97, 97, 3 }, accounted},
+		{"units from before the reset were refunded twice", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Stale = 103, 103, 3 }, ""},
+		{"more than the refunds counts", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Stale = 104, 104, 3 }, accounted},
+		{"the refunds took later spends", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Stale = 97, 97, 3 }, accounted},
 		{"it may have been evicted", func(j *Journal) { j.Scenario.MaxKeys, j.Ends[0].Used, j.Ends[0].Replica = 9, 50, 40 }, ""},
 		{"it is not settled", func(j *Journal) { j.Unsettled = "b is not ready" }, settledInvariant},
 	} {
@@ -459,7 +459,7 @@ func TestCourseFollowsTheFaults(t *testing.T) {
 		require.Equal(t, sides, c.eraAt(at*time.Second).side, "at %d s", at)
 	}
 	require.Equal(t, 5, c.eraAt(15*time.Second).roster, "the dead count")
-	require.Equal(t, 4, c.eraAt(24*time.Second).roster, "who has left does not")
+	require.Equal(t, 4, c.eraAt(24*time.Second).roster, "a member that has left does not")
 	require.True(t, c.eraAt(15*time.Second).missing)
 	require.False(t, c.eraAt(24*time.Second).missing)
 	changes := 0

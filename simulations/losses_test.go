@@ -151,10 +151,10 @@ func TestSpendCountsUnderResetItsNodeKnew(t *testing.T) {
 		return e
 	}
 	require.Equal(t, Ending{Reset: 7, Known: 7, Total: 6, Spent: 2, Granted: 6}, ending(7))
-	require.Equal(t, Ending{Known: 7, Total: 6, Spent: 4, Granted: 6}, ending(0), "the owner has not heard of it")
+	require.Equal(t, Ending{Known: 7, Total: 6, Spent: 4, Granted: 6}, ending(0), "the owner does not know of the reset")
 	crashed := []bool{false, true, true}
-	require.Equal(t, Ending{Total: 6, Spent: 4, Granted: 6}, ending(0, crashed...), "whoever knew of it has died")
-	require.Equal(t, Ending{Reset: 7, Total: 6, Spent: 2, Lost: 2, Granted: 6}, ending(7, crashed...), "and yet told the others")
+	require.Equal(t, Ending{Total: 6, Spent: 4, Granted: 6}, ending(0, crashed...), "each node that knew of it has died")
+	require.Equal(t, Ending{Reset: 7, Total: 6, Spent: 2, Lost: 2, Granted: 6}, ending(7, crashed...), "they had sent it to other nodes")
 
 	// A refund may be of units from before a reset.
 	refund := func(units int64) {
@@ -171,7 +171,7 @@ func TestSpendCountsUnderResetItsNodeKnew(t *testing.T) {
 	require.EqualValues(t, 5, ending(7).Stale)
 
 	l.forgetResets(0)
-	require.Zero(t, l.knows[knower{0, 0}], "another node begins without")
+	require.Zero(t, l.knows[knower{0, 0}], "the next node begins without resets")
 	require.EqualValues(t, 9, l.knows[knower{1, 0}])
 }
 
@@ -187,9 +187,9 @@ func TestUngrantedSpendsNeedDisturbedTimes(t *testing.T) {
 	}{
 		"takes":                                  {0, []spent{spend(2, 10*ms), spend(2, 10*ms)}, nil, 0},
 		"a refund":                               {2, []spent{spend(2, 10*ms), spend(-2, 20*ms)}, nil, 0},
-		"a refund that nobody carried out":       {2, []spent{spend(2, 10*ms)}, nil, 2},
+		"a refund that no node applied":          {2, []spent{spend(2, 10*ms)}, nil, 2},
 		"a refund of a part":                     {2, []spent{spend(2, 10*ms), spend(-1, 20*ms)}, nil, 1},
-		"more comes back than is refunded":       {2, []spent{spend(7, 10*ms), spend(-2, 20*ms), spend(-5, 900*ms)}, nil, 0},
+		"more is returned than is refunded":      {2, []spent{spend(7, 10*ms), spend(-2, 20*ms), spend(-5, 900*ms)}, nil, 0},
 		"a lease that a reset ends":              {0, []spent{spend(7, 10*ms), spend(0, 300*ms)}, nil, 7},
 		"a lease, and a reset when it has ended": {0, []spent{spend(7, 10*ms), spend(0, 1200*ms)}, nil, 0},
 		"a lease that a crash takes":             {0, []spent{spend(7, 10*ms)}, []span{{500 * ms, 500 * ms}}, 7},

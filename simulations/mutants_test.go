@@ -86,11 +86,11 @@ var mutants = []mutant{
 		"sync/inbound.go", "x.store.SpendElsewhere(id, l, x.now, units)",
 		"if MUTANT {\n				units *= 2\n			}\n			x.store.SpendElsewhere(id, l, x.now, units)",
 	}}},
-	{"what was spent before a reset counts where it is heard of later", "split", accounted, []edit{{
+	{"spends from before a reset count where the reset arrives later", "split", accounted, []edit{{
 		"sync/inbound.go", "	if x.raise(id, number, made, x.now, x.stamped()) {\n",
 		"	if x.raise(id, number, made, x.now, x.stamped()) || MUTANT && number < x.resets.of[id].number {\n",
 	}}},
-	{"what comes back of a lease stays spent", "lent", accounted, []edit{{
+	{"returned units of a lease stay spent", "lent", accounted, []edit{{
 		"bucket/store.go", "		refunded, changed := l.refund(&c.cell, g, now, units, r, false, Lease{})\n",
 		"		back := units\n		if MUTANT {\n			back = 0\n		}\n		refunded, changed := l.refund(&c.cell, g, now, back, r, false, Lease{})\n",
 	}, {
@@ -115,7 +115,7 @@ var mutants = []mutant{
 		"internal/handover/leave.go", "		if gives && !h.complete[m] {",
 		"		if gives && (!MUTANT || v.Next[i] >= 0) && !h.complete[m] {",
 	}}},
-	{"one that leaves alone has the whole limit", "left", boundInvariant, []edit{{
+	{"a node that leaves alone has the whole limit", "left", boundInvariant, []edit{{
 		"internal/view/share.go",
 		"	switch {\n	case partition == wire.FailOpen:\n		return Share{All: true}, wire.FailedOpen\n	case partition == wire.FailClosed:\n",
 		"	switch {\n	case partition == wire.FailOpen || MUTANT && v.leaves():\n		return Share{All: true}, wire.FailedOpen\n	case partition == wire.FailClosed:\n",
@@ -128,15 +128,15 @@ var mutants = []mutant{
 		"cluster/link.go", "		signal(l.kick)\n",
 		"		signal(l.kick)\n		if MUTANT {\n			go l.peers.step(l, func(c *detect.Connectivity) bool { return c.RecordFailure(l.name, time.Now()) })\n		}\n",
 	}}},
-	{"a member that says nothing for a fifth of a second is gone", "slow", absenceInvariant, []edit{{
+	{"a member that is silent for a fifth of a second is gone", "slow", absenceInvariant, []edit{{
 		"cluster/detect/connectivity.go", "	if !m.silence.Check(SilenceTimeout+",
 		"	timeout := SilenceTimeout\n	if MUTANT {\n		timeout = StallTimeout\n	}\n	if !m.silence.Check(timeout+",
 	}}},
-	{"a member that stands still is not waited for", "quota", exactInvariant, []edit{{
+	{"a paused member is not waited for", "quota", exactInvariant, []edit{{
 		"internal/check/attempt.go", "		a.Wait = firstWait(all)\n",
 		"		a.Wait = firstWait(all)\n		if MUTANT {\n			a.Wait = timeout / 4\n		}\n",
 	}}},
-	{"a member that comes to answer asks nobody what is held", "flight", heldInvariant, []edit{{
+	{"a new owner asks no member for its holds", "flight", heldInvariant, []edit{{
 		"internal/holds/learn.go", "		h.ask(ctx, v, page{end: parts, ranges: ranges})\n",
 		"		if !MUTANT {\n			h.ask(ctx, v, page{end: parts, ranges: ranges})\n		}\n",
 	}, {
@@ -146,11 +146,11 @@ var mutants = []mutant{
 		"internal/holds/holds.go", "			most = part.Rate\n",
 		"			if !MUTANT {\n				most = part.Rate\n			}\n",
 	}}},
-	{"a release is not told", "flight", backInvariant, []edit{{
+	{"a release is not sent", "flight", backInvariant, []edit{{
 		"internal/holds/holds.go", "	if at, held := h.table.release(o); held {\n		h.release(o, at)\n",
 		"	if at, held := h.table.release(o); held && !MUTANT {\n		h.release(o, at)\n",
 	}}},
-	{"what a dead holder had stays held", "flight", backInvariant, []edit{{
+	{"units of a dead holder stay held", "flight", backInvariant, []edit{{
 		"internal/holds/table.go", "return now-s.renewed(i) > int64(Term) }\n",
 		"return now-s.renewed(i) > int64(Term) && (!MUTANT || now-s.renewed(i) > 100*int64(Term)) }\n",
 	}}},
@@ -158,18 +158,18 @@ var mutants = []mutant{
 		"internal/reserve/reserve.go", "	v.of.cfg.Checks.DoApart(op, &a)\n",
 		"	v.of.cfg.Checks.DoApart(op, &a)\n	if MUTANT {\n		v.of.cfg.Checks.DoApart(op, &a)\n	}\n",
 	}}},
-	{"whoever has the text of a reservation settles it", "budget", settledOnceInvariant, []edit{{
+	{"each text of a reservation settles it", "budget", settledOnceInvariant, []edit{{
 		"internal/reserve/reserve.go", "	err := v.spendMarker(ctx)\n",
 		"	var err error\n	if !MUTANT {\n		err = v.spendMarker(ctx)\n	}\n",
 	}}},
-	{"what is loaded is counted, and not tracked", "stopped", accounted, []edit{{
+	{"loaded units are counted, but not tracked", "stopped", accounted, []edit{{
 		"start.go", "	n.handover.Track()\n", "	if !MUTANT {\n		n.handover.Track()\n	}\n",
 	}}},
 	{"a node that leaves writes no snapshot", "stopped", accounted, []edit{{
 		"node.go", "		saved = n.joining.snapshots.Leave(ctx)",
 		"		if !MUTANT {\n			saved = n.joining.snapshots.Leave(ctx)\n		}",
 	}}},
-	{"a node that leaves goes on after its last snapshot", "stopped", accounted, []edit{{
+	{"a leaving node continues after its last snapshot", "stopped", accounted, []edit{{
 		"node.go", "	err := errors.Join(n.cluster.Leave(ctx), saved)\n",
 		"	if MUTANT {\n		wait, stop := context.WithTimeout(ctx, 90e6)\n		<-wait.Done()\n		stop()\n	}\n	err := errors.Join(n.cluster.Leave(ctx), saved)\n",
 	}}},

@@ -92,7 +92,6 @@ const (
 // called host-incarnation, for example in Members, with another incarnation at each
 // start. A fault of a host that runs no node applies to the node that starts there later.
 // Methods are safe for concurrent use.
-// starts there later. Methods are safe for concurrent use.
 type Cluster struct {
 	options Options
 	network *Network

@@ -73,7 +73,6 @@ func (h *Host) Thaw() {
 // arrived by the end of the pause. If a pause delays a look at other members, only a part
 // of the delay counts as their silence. All other timers of the node continue, as do
 // those of a node with Host.Network.
-// timers run on, as do those of a node with Host.Network.
 func (h *Host) Throttle(pause, every time.Duration) {
 	if pause < 0 || pause > 0 && pause >= every {
 		panic(fmt.Sprintf("weirtest: Throttle of %q by %v in every %v: a pause must be shorter than the time from one to the next", h.name, pause, every))

@@ -3,9 +3,9 @@
 //
 //   - [Child] is a process that does not outlive the program that started it;
 //   - [Service] is a Child whose methods the program calls, and [ServeCalls] its side;
-//   - [SchedulingDelay] is how late a process runs, which is not held against the code under test;
+//   - [SchedulingDelay] measures how late a process runs, so that a test can subtract this time;
 //   - [CPU], [PeakMemory], [Resident] and [OpenFiles] measure the resources of a process;
-//   - [Histogram] counts how long things took;
+//   - [Histogram] counts durations;
 //   - [JudgeWindows] compares the admitted units of each window with a bound.
 //
 // No package of the product imports lab outside tests.

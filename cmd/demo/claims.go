@@ -28,7 +28,7 @@ const withCut = deployed
 
 // judgeRegions judges a run with regions.
 func (m *monitor) judgeRegions(over int64) *findings {
-	f, t := m.newFindings(10, "The most that a customer got, of what it is promised at most:"), m.tally
+	f, t := m.newFindings(10, "The most that a customer received, and its bound:"), m.tally
 	all := f.clients(t, sum(t.answers, func(*answer) bool { return true }))
 	ended := func(i int) int64 { // the time of the next step
 		if i+1 < len(m.happened) {
@@ -59,7 +59,7 @@ func (m *monitor) judgeRegions(over int64) *findings {
 		from, to := h.from, ended(i)
 		switch {
 		case h.kind == sever:
-			m.judgeUse(f, "returned", leastMoved, lab.Between(from+int64(returned+m.per), to), fmt.Sprintf("%v after the cut, once what %s was lent has come back", returned+m.per, m.regions[thenBusy]))
+			m.judgeUse(f, "returned", leastMoved, lab.Between(from+int64(returned+m.per), to), fmt.Sprintf("%v after the cut, once the units lent to %s have come back", returned+m.per, m.regions[thenBusy]))
 		case h.kind == rejoin:
 			m.judgeUse(f, "healed", leastMoved, lab.Between(from+int64(settling), to), fmt.Sprintf("while all regions ask, %v after the heal", settling))
 		case i == 0:

@@ -29,7 +29,7 @@ const (
 	stopAll         // stop of all gateways at once, which start again
 )
 
-const stoodInFor = "all others know that it is gone: for its keys answers who has copies of its counts"
+const stoodInFor = "all other gateways know that it is gone: members with copies of its counts answer for its keys"
 
 type kindOf struct {
 	name      string
@@ -43,20 +43,20 @@ type kindOf struct {
 // decided without authority loosens the bounds of the windows that contain it.
 var kinds = [...]kindOf{
 	start:      {"start", deployed, "it has its counts, is ready, and all ask it for the keys that it owns", "gateways started", ""},
-	leave:      {"leave", deployed, "it has handed its counts over, said goodbye and ended", "others left in order", "gateway {n}, process {pid}, is told to leave by SIGTERM"},
+	leave:      {"leave", deployed, "it has handed its counts over, left and ended", "others left in order", "gateway {n}, process {pid}, is told to leave by SIGTERM"},
 	kill:       {"kill", crashed, stoodInFor, "one was killed", "gateway {n}, process {pid}, dies by SIGKILL"},
 	freeze:     {"freeze", timedOut, stoodInFor, "one was frozen", "gateway {n}, process {pid}, is frozen by SIGSTOP"},
-	thaw:       {"thaw", timedOut, "all hear it and ask it again", "", "gateway {n} goes on by SIGCONT, and may not know that it was away"},
+	thaw:       {"thaw", timedOut, "all gateways are connected to it and ask it again", "", "gateway {n} continues by SIGCONT, and may not know that it was away"},
 	reload:     {"reload", healthy, "all gateways decide by the new rules", "their rules changed", "the rules file changes: {change}"},
-	cut:        {"cut", timedOut, "", "", "gateway {n} is cut off from those that are not"},
-	heal:       {"heal", timedOut, "all hear each other again", "", "gateway {n} is no longer cut off"},
-	slowDown:   {"slow", timedOut, "", "", fmt.Sprintf("what gateway {n} and others say to each other takes %v more each way", slowBy)},
+	cut:        {"cut", timedOut, "", "", "gateway {n} is cut off from the gateways that are not"},
+	heal:       {"heal", timedOut, "all gateways are connected to each other again", "", "gateway {n} is no longer cut off"},
+	slowDown:   {"slow", timedOut, "", "", fmt.Sprintf("messages between gateway {n} and other gateways take %v more in each direction", slowBy)},
 	demand:     {"demand", healthy, "", "demand moved", ""},
 	sever:      {"sever", healthy, "", "one region was cut off", ""},
 	rejoin:     {"rejoin", healthy, "", "", ""},
-	disconnect: {"sever", severed, "all hear each other again", "", "all connections of gateway {n}'s node end"},
-	stopAll:    {"stop", restarted, "all gateways have started, and hear each other", "", ""},
-	speedUp:    {"speed up", timedOut, "", "", "what gateway {n} and others say to each other takes no longer than before"},
+	disconnect: {"sever", severed, "all gateways are connected to each other again", "", "all connections of gateway {n}'s node end"},
+	stopAll:    {"stop", restarted, "all gateways have started, and are connected to each other", "", ""},
+	speedUp:    {"speed up", timedOut, "", "", "messages between gateway {n} and other gateways take no longer than before"},
 }
 
 func (k kind) String() string       { return kinds[k].name }

@@ -420,7 +420,7 @@ var soakMeans = [guarantees]string{"without a fault", "around starts and leaves"
 
 // judge judges all rounds, once all gateways have ended.
 func (s *soak) judge(int64) *findings {
-	v := s.newFindings(11, "The fullest windows, of what they hold at most:")
+	v := s.newFindings(11, "The fullest windows, and their bounds:")
 	v.broken = append(v.broken, s.problems...)
 	sum := v.clients(s.tally, &s.seen)
 	var played []string

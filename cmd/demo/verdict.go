@@ -204,7 +204,7 @@ func (m *monitor) judge(over int64) *findings {
 	var a assessment
 	m.assess(&a)
 	f, found := m.fleet, &a.found
-	v := m.newFindings(9, fmt.Sprintf("The most that a client got in a window of %v, of what it is promised there at most:", f.per))
+	v := m.newFindings(9, fmt.Sprintf("The most that a client received in a window of %v, and its bound:", f.per))
 	s := v.clients(m.tally, &a.seen)
 	v.sentences = []string{
 		fmt.Sprintf("%d gateways answered %s requests%s; %d failed and %d stalled.", f.nodes, number(s.requests), f.describeEvents(), s.errors, s.stalls),

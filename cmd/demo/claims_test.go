@@ -94,9 +94,9 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 		{"one more in a window of the cut", "a client got 51 in one of the windows of 2s over all regions that hold a moment of the cut", func(r *seenRun) {
 			r.answers(2, answer{account: account{"/", 1}, allowed: true, check: lab.Between(25*second+10, 25*second+11)})
 		}},
-		{"a region without what it could use", "used: ", func(r *seenRun) { r.lose(0, 3*second, 6*second) }},
+		{"a region without its usable units", "used: ", func(r *seenRun) { r.lose(0, 3*second, 6*second) }},
 		{"a region to which nothing moves", "moved: ", func(r *seenRun) { r.lose(1, 11*second, 15*second) }},
-		{"what was lent does not come back", "returned: ", func(r *seenRun) { r.lose(2, 29*second, 31*second) }},
+		{"lent units do not come back", "returned: ", func(r *seenRun) { r.lose(2, 29*second, 31*second) }},
 		{"regions that do not find each other again", "healed: ", func(r *seenRun) { r.lose(0, 33*second, 36*second) }},
 		{"checks that wait for another region", "p99: 110ms", func(r *seenRun) {
 			r.checks(200, "/", 110*time.Millisecond)

@@ -46,14 +46,14 @@ func TestDemoRulesLimitEachRequest(t *testing.T) {
 		fields []string
 		policy string
 	}{
-		"a client":            {"/", []string{clientHeader, "a"}, `"client";q=2;w=60`},
-		"without a name":      {"/", nil, `"client";q=2;w=60`},
-		"an address":          {"/v1/orders", nil, address},
-		"a user":              {"/v1/orders", []string{userHeader, "u"}, address + `, "user/burst";q=20;w=2, "user/hour";q=1000;w=3600`},
-		"a user's tier":       {"/v1/orders", []string{userHeader, "u", tierHeader, "premium"}, address + `, "user/burst";q=200;w=2, "user/hour";q=100000;w=3600`},
-		"an unknown tier":     {"/v1/orders", []string{userHeader, "u", tierHeader, "gold"}, address + `, "user/burst";q=20;w=2, "user/hour";q=1000;w=3600`},
-		"an endpoint":         {"/v1/search", nil, address + `, "search";q=3;w=10`},
-		"what nobody asks of": {"/health", []string{userHeader, "u"}, ""},
+		"a client":               {"/", []string{clientHeader, "a"}, `"client";q=2;w=60`},
+		"without a name":         {"/", nil, `"client";q=2;w=60`},
+		"an address":             {"/v1/orders", nil, address},
+		"a user":                 {"/v1/orders", []string{userHeader, "u"}, address + `, "user/burst";q=20;w=2, "user/hour";q=1000;w=3600`},
+		"a user's tier":          {"/v1/orders", []string{userHeader, "u", tierHeader, "premium"}, address + `, "user/burst";q=200;w=2, "user/hour";q=100000;w=3600`},
+		"an unknown tier":        {"/v1/orders", []string{userHeader, "u", tierHeader, "gold"}, address + `, "user/burst";q=20;w=2, "user/hour";q=1000;w=3600`},
+		"an endpoint":            {"/v1/search", nil, address + `, "search";q=3;w=10`},
+		"a path without a limit": {"/health", []string{userHeader, "u"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.policy, ask(c.path, c.fields...).Header.Get("RateLimit-Policy"))
@@ -104,7 +104,7 @@ func TestDemoRulesLimitEachRequest(t *testing.T) {
 	wait(t, func() bool { return book.Current().Version() == 2 })
 	reloaded := ask("/v1/orders", userHeader, "u").Header
 	require.Contains(t, reloaded.Get("RateLimit-Policy"), fmt.Sprintf(`"user/hour";q=%d`, hourlyReloaded))
-	require.Contains(t, reloaded.Get("RateLimit"), fmt.Sprintf(`"user/hour";r=%d`, hourlyReloaded-4), "what was used stays used")
+	require.Contains(t, reloaded.Get("RateLimit"), fmt.Sprintf(`"user/hour";r=%d`, hourlyReloaded-4), "used units stay used")
 	require.Equal(t, clients, owned(book.Current()), "there is one node")
 	file.remove()
 	_, err = os.Stat(file.dir)

@@ -59,16 +59,16 @@ func TestVerdict(t *testing.T) {
 		broken  string // empty if no promise is broken
 	}{
 		"a limit is a limit": {func(f *fleet, t *tally) { t.admits(16, own, "", second) }, ""},
-		"one more is broken": {func(f *fleet, t *tally) { t.admits(17, own, "", second) }, "a client got 17 in one of the windows of 1s in which all was well"},
+		"one admission above the limit breaks the promise": {func(f *fleet, t *tally) { t.admits(17, own, "", second) }, "a client got 17 in one of the windows of 1s in which all was well"},
 		"a deploy excuses nothing": {func(f *fleet, t *tally) {
 			f.happens(leave, 10*second, 11*second)
 			t.admits(17, own, "", 10*second)
 		}, "17 in one of the windows of 1s in which gateways started, or left in order"},
-		"neither does a start": {func(f *fleet, t *tally) {
+		"a start excuses nothing": {func(f *fleet, t *tally) {
 			f.happens(start, 10*second, never)
 			t.admits(17, own, "", 20*second)
 		}, "in which gateways started"},
-		"nor does a reload of the rules": {func(f *fleet, t *tally) {
+		"a reload of the rules excuses nothing": {func(f *fleet, t *tally) {
 			f.happens(reload, 10*second, 11*second)
 			t.admits(17, own, "", 10*second)
 		}, "17 in one of the windows of 1s in which all was well"},
@@ -76,23 +76,23 @@ func TestVerdict(t *testing.T) {
 			f.happens(kill, 10*second, 10*second+5)
 			t.admits(17, own, "", 10*second)
 		}, ""},
-		"and not one more": {func(f *fleet, t *tally) {
+		"a crash may not cost more than a sixteenth": {func(f *fleet, t *tally) {
 			f.happens(kill, 10*second, 10*second+5)
 			t.admits(18, own, "", 10*second+1)
 		}, "18 in one of the windows of 1s in which a gateway was killed: L + L/16"},
-		"but for what is admitted within two round trips": {func(f *fleet, t *tally) {
+		"a crash excuses admissions within two round trips": {func(f *fleet, t *tally) {
 			f.happens(kill, 10*second, 10*second+second/10)
 			t.admits(14, own, "", 10*second+second/20)
 			t.admits(6, own, "", 10*second+second/50)
 			t.roundTrips(30 * time.Millisecond)
 		}, ""},
-		"which excuse nothing else": {func(f *fleet, t *tally) {
+		"round trips around a crash excuse no other admissions": {func(f *fleet, t *tally) {
 			f.happens(kill, 10*second, 10*second+second/10)
 			t.admits(18, own, "", 10*second+second/20)
 			t.admits(6, own, "", 10*second+second/50)
 			t.roundTrips(30 * time.Millisecond)
 		}, "24 in one of the windows of 1s in which a gateway was killed: L + L/16"},
-		"once all know of a crash all is well again": {func(f *fleet, t *tally) {
+		"a window after a crash was seen has the limit": {func(f *fleet, t *tally) {
 			f.happens(kill, 10*second, 10*second+5)
 			t.admits(17, stoodIn, "gateway-2-0", 11*second+6)
 			f.all[1].down = []span{lab.Between(0, never)}
@@ -101,7 +101,7 @@ func TestVerdict(t *testing.T) {
 			f.happens(freeze, 10*second, 10*second+5)
 			t.admits(32, own, "", 10*second)
 		}, ""},
-		"and not one more there": {func(f *fleet, t *tally) {
+		"not more than two limits around a freeze": {func(f *fleet, t *tally) {
 			f.happens(thaw, 10*second, 10*second+5)
 			t.admits(33, own, "", 10*second)
 		}, "in which one was frozen or thawed"},
@@ -113,25 +113,25 @@ func TestVerdict(t *testing.T) {
 			t.admits(16, asked, "gateway-2-0", second)
 			t.admits(16, stoodIn, "gateway-2-0", second+5)
 		}, ""},
-		"in the windows that hold it": {func(f *fleet, t *tally) {
+		"a timed-out check excuses only windows that hold it": {func(f *fleet, t *tally) {
 			t.admits(1, budget, "gateway-2-0", second)
 			t.admits(17, asked, "gateway-2-0", 3*second)
 		}, "in which all was well"},
-		"and no third": {func(f *fleet, t *tally) {
+		"a timed-out check does not excuse a third limit": {func(f *fleet, t *tally) {
 			t.admits(32, asked, "gateway-2-0", second)
 			t.admits(1, budget, "gateway-2-0", second+5)
 		}, "a check timed out"},
-		"what is admitted elsewhere while its owner is gone excuses nothing": {func(f *fleet, t *tally) {
+		"admissions of a stand-in for a dead owner excuse nothing": {func(f *fleet, t *tally) {
 			f.all[1].down = []span{lab.Between(0, never)}
 			t.admits(16, asked, "gateway-3-0", second)
 			t.admits(1, stoodIn, "gateway-2-0", second+5)
 		}, "in which all was well"},
-		"but for a share: there was a stand-in to ask, and it timed out": {func(f *fleet, t *tally) {
+		"an admission by a share, although there was a stand-in, counts as a timeout": {func(f *fleet, t *tally) {
 			f.all[1].down = []span{lab.Between(0, never)}
 			t.admits(16, stoodIn, "gateway-2-0", second)
 			t.admits(16, budget, "gateway-2-0", second+5)
 		}, ""},
-		"while gateways that are up do not hear each other, some time out": {func(f *fleet, t *tally) {
+		"timeouts while running gateways are not connected": {func(f *fleet, t *tally) {
 			t.admits(16, own, "gateway-2-0", 2*second-second/10)
 			t.admits(16, stoodIn, "gateway-2-0", 2*second)
 			t.denies(own, "gateway-2-0", 2*second+second/10)
@@ -140,12 +140,12 @@ func TestVerdict(t *testing.T) {
 			t.admits(1, own, "", second)
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, err: errors.New("refused")})
 		}, "errors: 1, from gateways that were up, the first: refused"},
-		"not of one that was killed meanwhile": {func(f *fleet, t *tally) {
+		"an error of a gateway that was killed meanwhile": {func(f *fleet, t *tally) {
 			t.admits(1, own, "", second)
 			f.all[1].down = []span{lab.Between(second+5, never)}
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, err: errors.New("refused")})
 		}, ""},
-		"of one that had been thawed before": {func(f *fleet, t *tally) {
+		"an error of a gateway that was thawed before": {func(f *fleet, t *tally) {
 			t.admits(1, own, "", second)
 			f.all[1].down = []span{lab.Between(0, second-1)}
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, err: errors.New("refused")})
@@ -153,17 +153,17 @@ func TestVerdict(t *testing.T) {
 		"a stall": {func(f *fleet, t *tally) {
 			t.add(answer{to: f.current[1], done: int64(stallBound) + 1, at: own})
 		}, "took longer than"},
-		"a check that timed out as a gateway stood still excuses until what was late has settled": {func(f *fleet, t *tally) {
+		"a check that timed out in a stand-still excuses until late answers have settled": {func(f *fleet, t *tally) {
 			f.all[1].still = []span{lab.Between(second, second+second/10), lab.Between(second+second/5, 2*second)}
 			t.denies(budget, "gateway-2-0", second)
 			t.admits(32, own, "", 2*second+int64(healed))
 		}, ""},
-		"and not after that": {func(f *fleet, t *tally) {
+		"no excuse after late answers have settled": {func(f *fleet, t *tally) {
 			f.all[1].still = []span{lab.Between(second, second+second/10), lab.Between(second+second/5, 2*second)}
 			t.denies(budget, "gateway-2-0", second)
 			t.admits(17, own, "", 2*second+int64(healed)+1)
 		}, "in which all was well"},
-		"and not if no gateway stood still meanwhile": {func(f *fleet, t *tally) {
+		"no excuse without a stand-still of a gateway": {func(f *fleet, t *tally) {
 			f.all[1].still = []span{lab.Between(second+2, 2*second)}
 			t.admits(1, budget, "gateway-2-0", second)
 			t.admits(17, own, "", 2*second)
@@ -180,7 +180,7 @@ func TestVerdict(t *testing.T) {
 			t.stoodStill(lab.Between(second, 2*second))
 			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, at: own})
 		}, ""},
-		"one that was slow besides": {func(f *fleet, t *tally) {
+		"a request that was slow beyond a stand-still": {func(f *fleet, t *tally) {
 			t.stoodStill(lab.Between(second, second+second/10))
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, at: own})
 		}, "took longer than"},
@@ -188,7 +188,7 @@ func TestVerdict(t *testing.T) {
 			f.current[1].still = []span{lab.Between(second, second+second/2), lab.Between(second+second/2+10, 2*second)}
 			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, at: own})
 		}, ""},
-		"and not because another one did": {func(f *fleet, t *tally) {
+		"a stand-still of another gateway is no excuse": {func(f *fleet, t *tally) {
 			f.current[2].still = []span{lab.Between(second, 2*second)}
 			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, at: own})
 		}, "took longer than"},

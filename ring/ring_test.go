@@ -241,9 +241,9 @@ func TestReplaceMembersEqualsNew(t *testing.T) {
 		return points
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		all := memberNames(40)
+		all := memberNames(24)
 		r := New(nil)
-		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+		for range rapid.IntRange(1, 6).Draw(t, "steps") {
 			members, before := append([]string{}, r.members...), named(r)
 			for range rapid.IntRange(1, 4).Draw(t, "changes") {
 				name := rapid.SampledFrom(all).Draw(t, "name")
@@ -258,7 +258,7 @@ func TestReplaceMembersEqualsNew(t *testing.T) {
 			require.Equal(t, members, append([]string{}, next.members...))
 			require.Equal(t, named(New(members)), named(next))
 			h := rapid.Uint64().Draw(t, "hash")
-			require.Equal(t, New(members).Order(nil, h, 40), next.Order(nil, h, 40))
+			require.Equal(t, New(members).Order(nil, h, 24), next.Order(nil, h, 24))
 			r = next
 		}
 	})

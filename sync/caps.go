@@ -2,40 +2,43 @@ package countsync
 
 import "cmp"
 
-// Caps are the bounds of what a Stream has waiting and what a frame or a message
-// carries. What is zero is the default. Where a cap is met, what is to be sent comes
-// later, or once more; nothing is lost. Bounds that forget are not among them.
+// Caps contains the bounds of the queues of a Stream, and of the contents of frames and messages.
+// A zero field stands for the default. When a bound is reached, data is sent later, or again, but
+// no data is lost. Bounds at which the stream forgets data are not part of Caps.
 //
-// The defaults are of clusters with millions of counts, so that a test of a few would
-// never meet them: it lowers them.
+// The defaults suit clusters with millions of counts. A test with a few counts would never reach
+// them, and sets lower bounds.
 type Caps struct {
-	// Frame is the bytes of a frame, at most, unless one item alone has more. Next is
-	// told another bound, and keeps to the lower one. 64 KiB if zero.
+	// Frame is the maximum size of a frame in bytes, unless a single item is larger. Next also
+	// has an argument for this bound, and the lower bound applies. 64 KiB if zero.
 	Frame int
-	// Fold is how many items wait for a member, if none of them does for 100 ms, before
-	// each id that is queued again is found to wait already. 65,536 if zero.
+	// Fold is the length from which on the queue of a member has an index. With an index, an id
+	// that already waits is not queued again. If an item has waited for 100 ms, a shorter queue
+	// has an index too. 65,536 if zero.
 	Fold int
-	// Queued is how many items may wait for a member. The items that a scan adds do not count
-	// towards this limit. 1,048,576 if zero.
+	// Queued is the maximum number of items that wait for a member. The items that a scan adds do
+	// not count towards this limit. 1,048,576 if zero.
 	Queued int
-	// ScanBelow is how many items wait, at most, for a scan of the store to go on; twice
-	// as many, for one of vectors and resets: a frame of tombstones. 256 if zero.
-	ScanBelow int
-	// Looks is how many counts, about, one frame's scan looks at, as it goes by pieces of
-	// the store, and half as many as resets, of which a vector counts for several. 4,096 if
+	// ScanBelow is the number of waiting items below which a scan of the store continues. A scan
+	// of vectors and resets continues below twice this number, for frames of tombstones. 256 if
 	// zero.
+	ScanBelow int
+	// Looks is the approximate number of counts that the scan for one frame visits, because a
+	// scan goes by pieces of the store. It visits twice as many resets, and a vector costs as
+	// much as several resets. 4,096 if zero.
 	Looks int
 	// Logs is the number of logs of which the stream remembers, for a minute or two, the entries
 	// that a member has, or the frame that brought them. Other logs are sent whole. 65,536 if
 	// zero.
 	Logs int
-	// Ranges is how many ranges one frame gives authority over. 256 if zero.
+	// Ranges is the maximum number of ranges over which one frame transfers authority. 256 if
+	// zero.
 	Ranges int
-	// Statements is how many one message to another region has, and maxStatements if zero
-	// or above that.
+	// Statements is the maximum number of statements in one message to another region.
+	// maxStatements if zero or above maxStatements.
 	Statements int
-	// Reports is how many statements of what was spent, and of nothing else, one round
-	// makes; the others come later. 1,000 if zero.
+	// Reports is the maximum number of statements in one round that only report spent units.
+	// Other reports are made in later rounds. 1,000 if zero.
 	Reports int
 }
 
@@ -52,8 +55,8 @@ func (c Caps) withDefaults() Caps {
 	return c
 }
 
-// Cap has the stream, and its holdings, keep to caps. It is called before anything else.
+// Cap sets the bounds of the stream and its holdings. It must be called before all other methods.
 func (s *Stream) Cap(c Caps) { s.caps = c.withDefaults() }
 
-// Caps are what the stream keeps to.
+// Caps returns the bounds of the stream.
 func (s *Stream) Caps() Caps { return s.caps }

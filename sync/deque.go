@@ -1,11 +1,11 @@
 package countsync
 
-// deque is a list that grows and shrinks at both ends, in blocks: unlike a slice
-// it never moves what it has to make room, which for a million elements would keep
-// the stream's lock for tens of milliseconds. The zero deque is empty.
+// deque is a list that grows and shrinks at both ends, in blocks. Unlike a slice, it never moves
+// its elements to make room: moving a million elements would keep the lock of the stream for tens
+// of milliseconds. The zero deque is empty.
 type deque[T any] struct {
 	blocks [][]T
-	head   int // of the first element, within the first block
+	head   int // index of the first element in the first block
 	n      int
 	spare  [][]T
 }
@@ -17,7 +17,7 @@ const (
 
 func (d *deque[T]) len() int { return d.n }
 
-// at is the element with this index. The pointer is good until that is popped.
+// at returns the element with index i. The pointer is valid until the element is popped.
 func (d *deque[T]) at(i int) *T {
 	i += d.head
 	return &d.blocks[i/blockLen][i%blockLen]

@@ -1,73 +1,76 @@
-// Package countsync keeps the counts of several nodes in agreement: it is the
-// stream of states, spends and authority between them. It is pure: what a node's
-// store has spent goes in, frames for other members come out, and the frames that
-// arrive are taken into the store. Time is an argument, and nothing waits.
+// Package countsync keeps the counts of several nodes in agreement. The nodes send each other a
+// stream of states, spends and authority. The package is pure: its inputs are the changes of a
+// node's store and the frames of other members. It merges the frames into the store, and returns
+// frames for other members. Time is an argument, and no call waits for an event.
 //
-// The package belongs to the engine of weir: what it exports may change in any release.
+// The package is part of the engine of weir, and its API may change in any release.
 // Import weir instead.
 //
 // # Copies merge
 //
-// A copy of a count is the cell in the store, which has what is used, and a vector, which
-// has a tally for each origin: what that one has spent and refunded, cumulative. An origin
-// is a member's incarnation. It alone raises its tally, by every unit that it admits, with
-// authority or without. Of two tallies of an origin, one therefore has all that the other
-// has, and two vectors have a join: the later tally of each origin.
+// A copy of a count consists of the cell in the store, which has the used units, and a vector.
+// The vector has a tally for each origin: the cumulative numbers of units that the origin has
+// spent and refunded. An origin is one incarnation of a member. Only the origin raises its
+// tally, by every unit that it admits, with or without authority. Of two tallies of one origin,
+// one therefore includes everything that the other has. The join of two vectors has the later
+// tally of each origin.
 //
-// Two copies merge to one that has the units of both, each once (merge.go). If one
-// vector covers the other, that copy has all there is. Otherwise one of them stays, and the
-// units that only the other has are spent on top, refunds netted first, and never more than
-// the other has in use and both know to be refunded beyond what was spent.
+// The merge of two copies has the units of both, each unit once (merge.go). If one vector covers
+// the other, the copy with that vector is the result. Otherwise one copy stays, and the units
+// that only the other copy has are spent on top, less refunds. The number of these units is
+// limited to the used units of the other copy, plus the units that both vectors know to be
+// refunded beyond the spent ones.
 //
-// A join does not depend on order, path or repetition, and neither do the units of a merge:
-// what is sent twice, late or by two ways counts once. A unit is lost only with all members
-// that have heard of it. Which part of the units has recovered is known as a bound, from the
-// strict side; it is exact as long as one node at a time spends. A bucket drains in each
-// copy by itself: of two that were filled apart, the merge has drained as both have.
+// A join does not depend on order, path or repetition, and neither do the units of a merge: a
+// unit that is sent twice, late or by two paths counts once. A unit is lost only if all members
+// that have heard of it are lost. For the recovered units only a bound is known, on the strict
+// side. It is exact as long as one node at a time spends. A bucket drains in each copy on its
+// own: if two copies were filled separately, their merge has drained by as much as both.
 //
-// A tally is forgotten once all of its units have recovered, as its age shows, or that the
-// count was empty since. Another copy may bring it back. It counts nothing then, because
-// every copy notes, whenever it hears of the count, which units of its tallies have expired.
-// The origin goes on with a new series.
+// A tally is forgotten once all of its units have recovered. This is known from its age, or
+// because the count has been empty since. Another copy may bring the tally back, but its units then do not
+// count: whenever a node hears of a count, it records which units of its tallies have expired.
+// The origin continues above the forgotten tally, after a refund in a new series.
 //
-// The number of a reset stands before vectors: what comes with a lower one is dropped.
+// The number of a reset takes precedence over vectors: as long as the reset is in effect, a
+// state or spend with a lower number is dropped.
 //
-// Almost every count has one origin: its store keeps that tally in 4 bytes
-// ([bucket.Total]). The ledger has all other vectors, and each tally that the holder or the next
-// holder may lack, because a node passes on only the tallies of its ledger.
+// Almost every count has a single origin, and its store keeps that tally in 4 bytes
+// ([bucket.Total]). The ledger has all other vectors. It also has each tally that the holder or
+// the next holder may lack, because a node passes on only the tallies of its ledger. The holder
+// of an id is the member with authority over it.
 //
 // # Frames
 //
-// The member that answers for an id, by authority or standing in, sends its copy to the
-// id's targets: a state. The frame calls the state of a member without authority a replica, and
-// its receiver passes the units on. Any other member that has spent, or heard of, new units sends
-// its vector and how much is used to the member that answers: a spend. A spend carries no count,
-// which is long for a log. Authority follows the last state.
+// A member answers for an id if it has authority over it or is the stand-in. It sends its copy to
+// the targets of the id, as a state. In a frame, the state of a member without authority is a
+// replica, and the receiver passes on its units. Any other member that has spent units, or has
+// heard of new ones, sends its vector and the number of used units to the answering member, as a
+// spend. A spend does not contain the count, which is long for a log. Authority is transferred
+// after the last state.
 //
-// Each pair of members has frames of its own, numbered, one in flight. What a frame that
-// got no answer carried is sent again.
+// The frames from one member to another are numbered, and one is in flight at a time. The
+// contents of a frame without an answer are sent again.
 //
-// No call does more under the lock for a stream that knows much than for one that
-// knows little, but for the rare ones whose comments state it. Everything that has to be
-// visited is visited in parts (Review, scans, Collect). What waits, and what is known beside
-// counts, is kept in blocks that are never moved (deque). A full table lets go of
-// one element for each that comes. The benchmarks of locks measure it.
+// The work of a call under the lock does not grow with the amount of data in the stream. The
+// comments of the few exceptions state it. Reviews, scans and Collect visit the data in parts.
+// Queues, tallies and resets are kept in blocks that are never moved (deque). A full table
+// removes elements only as others are added. The benchmarks of locks measure this.
 //
 // # What the caller owes
 //
-//   - Track on the store, and Collect at regular times (50 ms) and when the store
-//     hurries. Collect, Review, ReviewPart and Answered return the members for which Next
-//     has something. Next is called until it returns nil, and then again
-//     after Answered or Lost.
-//   - Owe, for each range of hashes that a member becomes a target of, or stands in
-//     for, because the view has changed or this node has taken
-//     authority; and Owe with nothing, to a member that waits for Complete.
-//   - Review, when the view has changed or authority has been taken, and then
-//     ReviewPart until that is over, a part at a time with pauses between.
-//   - Owe, as this node leaves and holds nothing any more, to each member the ranges that
-//     it gets copies of; and Forgo, when that takes too long.
-//   - Give, which alone lets authority go; and only to a member for which Lag
-//     reports no scan. Authority that is lost otherwise, as this node began
-//     apart from others, it yields (Yield).
-//   - Sweep, a few times a second.
+//   - Call Track on the store. Call Collect at regular intervals (50 ms), and when the store
+//     signals hurry. Collect, Review, ReviewPart and Answered return the members for which Next
+//     has a frame. Call Next until it returns nil, and again after Answered or Lost.
+//   - Call Owe for each range of hashes of which a member becomes a target or the stand-in,
+//     because the view has changed or this node has taken authority. Call Owe without ranges for
+//     a member that waits for Complete.
+//   - Call Review when the view has changed or this node has taken authority. Then call
+//     ReviewPart until the review is over, with pauses between the parts.
+//   - When this node leaves and has no authority any more, call Owe for each member with the
+//     ranges of which it gets copies. Call Forgo if that takes too long.
+//   - Call Transfer to give up authority, and only if Lag reports no scan for the receiver. If
+//     this node loses authority in another way, because it began separately from other members,
+//     call Yield.
+//   - Call Sweep a few times a second.
 package countsync

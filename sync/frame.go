@@ -13,30 +13,31 @@ import (
 
 // A frame, little-endian; numbers without a width are unsigned varints:
 //
-//	header  version 1 | flags 1 | from 8 | to 8 | number 8
-//	yours   move | ranges | for each: first 8, last 8 | uncertain for   if flagGives
-//	ids     how many items | the id 16 of each
-//	items   until the end
+//	header   version 1 | flags 1 | from 8 | to 8 | number 8
+//	transfer move | ranges | for each: first 8, last 8 | uncertain for   if flagGives
+//	ids      how many items | the id 16 of each
+//	items    until the end
 //
-// The ids come first, so that the memory of their counts can be prefetched. An item is
-// a byte of flags with its kind, and then what the flags say: the reset number and the tombstone's age; a vector or a total; the number of the frame
-// that a piece of a log follows; a limit, and a state's count or what is used of a
-// spend's. A limit is its index in the frame; with the first index that is free, its
-// numbers follow.
+// The ids come first, so that the memory of their counts can be prefetched. An item begins with a
+// byte that has its flags and its kind. The flags determine the parts that follow: the reset
+// number and the age of the tombstone; a vector or a total; the number of the frame that the
+// piece of a log follows; a limit, and the count of a state or the used units of a spend. A limit
+// is its index in the frame. If the index is the first free one, the numbers of the limit follow.
 //
 //	vector  tallies, for each: origin | spent | refunded | expired | age
 //	total   origin | spent
 //	origin  index | origin 8 | series 8
 //	limit   index | code 1 | rate | per | burst or start | version | whole
 //
-// where the code is a bucket.Limit's, and the start a FixedWindow's, which has no burst, and either is doubled,
-// +1 if below zero. What follows a holding's kind is in holdingcopy.go.
+// The code is that of a bucket.Limit. A FixedWindow has a start and no burst. Both are signed
+// varints. The format of a holding, after its kind, is in holdingcopy.go.
 //
 // An answer:
 //
 //	version 1 | flags 1 | number 8 | whole | items
 //
-// with the items by index, each less the one before it, of which the whole is wanted.
+// The items are those that the receiver requests as a whole. Each is given as its index less the
+// index before it.
 const (
 	frameVersion = 1
 	headerBytes  = 26
@@ -48,32 +49,32 @@ const (
 	flagComplete = 1 << iota
 	flagLeaving
 	flagGives
-	flagBegs   // send everything that I am a target of
+	flagBegs   // requests all counts of which the sender is a target
 	knownFlags = 1<<iota - 1
 )
 
 // Flags of an item, above the bits of its kind.
 const (
 	kindMask   = 3
-	itemReset  = 1 << (iota + 1) // a reset number
-	itemVector                   // a vector
-	itemLimit                    // the limit of the count, or of a spend
-	itemMore                     // of a log: more pieces follow
-	itemPiece                    // of a log: what came after an earlier piece
-	itemTotal                    // instead of a vector: one tally, just now, of which nothing was refunded
+	itemReset  = 1 << (iota + 1) // reset number
+	itemVector                   // vector
+	itemLimit                    // limit of the count or of a spend
+	itemMore                     // more pieces of the log follow
+	itemPiece                    // entries of a log that come after an earlier piece
+	itemTotal                    // instead of a vector: a single tally as of now, without refunds
 )
 
 const answerVersion = 1
 
-// maxTallies bounds the vector of one id in a frame. Of longer ones those tallies go that
-// grew last: the others' units have recovered first, and until then may count twice where
-// they come by another way, which is the strict side.
+// maxTallies is the maximum number of tallies of one id in a frame. If a vector is longer, the
+// tallies that grew last are sent. The units of the others recover first. Until then they may
+// count twice if they arrive by another path, which is the strict side.
 const maxTallies = 512
 
-// maxAge bounds ages, so that a time less its age is one.
+// maxAge is the maximum age, so that a time less an age is a valid time.
 const maxAge = math.MaxInt64 / 4
 
-// maxUnits bounds what a tally may say, so that no sum overflows.
+// maxUnits is the maximum number of units in a tally, so that no sum overflows.
 const maxUnits = math.MaxInt64 / 1024
 
 var errFrame = errors.New("countsync: malformed frame")
@@ -97,7 +98,7 @@ func appendRanges(b []byte, move uint64, ranges Ranges) []byte {
 
 const (
 	idBytes       = 16
-	maxItemsBytes = 3 // of how many items there are
+	maxItemsBytes = 3 // size of the number of items
 )
 
 func appendID(b []byte, id bucket.ID) []byte {
@@ -124,14 +125,14 @@ func (os *origins) appendTotal(b []byte, t bucket.Total) []byte {
 	return binary.AppendUvarint(b, uint64(t.Spent))
 }
 
-// origin is a member that has spent, and its series.
+// origin is a member that has spent units, and its series.
 type origin struct {
 	member Member
 	series int64
 }
 
-// origins are those of one frame, by index: the one that comes first when an index is
-// free follows it.
+// origins contains the origins of one frame, by index. If an index is the first free one, the
+// origin follows it.
 type origins []origin
 
 func (os *origins) append(b []byte, o origin) []byte {
@@ -162,17 +163,18 @@ func (os *origins) read(r *reader) (o origin) {
 	return o
 }
 
-// limits are those of one frame, by index.
+// limits contains the limits of one frame, by index.
 type limits []bucket.Limit
 
-// index returns where l stands in the frame, or is to stand if it is new there. It is not
-// ok for numbers that no member would take.
+// index returns the index of l in the frame, or the index that a new limit gets. ok is false if
+// no member would accept the numbers of l.
 func (ls *limits) index(l *bucket.Limit) (i int, ok bool) {
 	i = indexIn(*ls, *l)
 	return i, i < len(*ls) || sane(l) == nil
 }
 
-// indexIn returns the index of x among the last 64 of all, and len(all) if x is not one of them.
+// indexIn returns the index of x among the last 64 elements of all, or len(all) if x is not among
+// them.
 func indexIn[T comparable](all []T, x T) int {
 	const nearest = 64
 	for i := len(all) - 1; i >= max(0, len(all)-nearest); i-- {
@@ -183,7 +185,7 @@ func indexIn[T comparable](all []T, x T) int {
 	return len(all)
 }
 
-// append writes the index of l, and its numbers if they are new to the frame.
+// append appends the index of l, and its numbers if they are new to the frame.
 func (ls *limits) append(b []byte, l *bucket.Limit, i int) []byte {
 	b = binary.AppendUvarint(b, uint64(i))
 	if i < len(*ls) {
@@ -202,7 +204,7 @@ func (ls *limits) append(b []byte, l *bucket.Limit, i int) []byte {
 	return binary.AppendUvarint(b, uint64(l.Whole))
 }
 
-// read is the limit that comes next. Shares are limits too.
+// read reads the next limit, which may be a share.
 func (ls *limits) read(r *reader) (l bucket.Limit) {
 	i := r.uvarint()
 	if i < uint64(len(*ls)) {
@@ -234,8 +236,8 @@ func (ls *limits) read(r *reader) (l bucket.Limit) {
 	return l
 }
 
-// sane is Validate for what may be a share: of nothing, it has a Rate of 0 or a
-// Burst below it.
+// sane is like Validate, but accepts shares. A share of nothing has a Rate of 0 or a negative
+// Burst.
 func sane(l *bucket.Limit) error {
 	whole := *l
 	whole.Burst = max(0, whole.Burst)
@@ -245,7 +247,7 @@ func sane(l *bucket.Limit) error {
 	return whole.Validate()
 }
 
-// reader reads a frame or an answer. After the first error it reads zeros.
+// reader reads a frame or an answer. After the first error it returns zeros.
 type reader struct {
 	b   []byte
 	err error
@@ -298,15 +300,15 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-// units is a number of them.
+// units reads a number of units, limited to maxUnits.
 func (r *reader) units() int64 { return int64(min(r.uvarint(), maxUnits)) }
 
-// age is a number of nanoseconds.
+// age reads a number of nanoseconds, limited to maxAge.
 func (r *reader) age() int64 { return int64(min(r.uvarint(), maxAge)) }
 
 func (r *reader) id() bucket.ID { return bucket.ID{Hi: r.uint64(), Lo: r.uint64()} }
 
-// ids is the bytes of those of a frame's items.
+// ids returns the bytes of the ids in a frame.
 func (r *reader) ids() []byte {
 	n := r.uvarint()
 	if n > uint64(len(r.b)/idBytes) {
@@ -332,7 +334,8 @@ func (r *reader) ranges() (move uint64, ranges Ranges) {
 	return move, NewRanges(list...)
 }
 
-// vector reads one, of which each origin stands once.
+// vector reads the tallies of a vector into v, which must be empty. An origin must not occur
+// twice.
 func (os *origins) vector(r *reader, v vector, now int64) vector {
 	n := r.uvarint()
 	if n > maxTallies {
@@ -354,7 +357,7 @@ func (os *origins) vector(r *reader, v vector, now int64) vector {
 	return v
 }
 
-// total reads one, as a vector of that tally alone.
+// total reads a total, and appends it to v as a tally.
 func (os *origins) total(r *reader, v vector, now int64) vector {
 	o, spent := os.read(r), r.units()
 	if r.err != nil {
@@ -379,7 +382,7 @@ func appendIndexes(b []byte, list []int) []byte {
 	return b
 }
 
-// indexes reads ascending indexes below n.
+// indexes reads ascending indexes that are less than n.
 func (r *reader) indexes(n int) []int {
 	count := r.uvarint()
 	if count > uint64(n) {

@@ -8,39 +8,39 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// ledger has the vectors of copies, by id. Its entries hold no pointers, and an entry that
-// is in use stays where it is, since reviews and sweeps go by indexes.
+// ledger contains the vectors of copies, by id. Its entries have no pointers. An entry in use
+// keeps its index, because reviews and sweeps go by indexes.
 //
-// It is bounded. Once it is full, each new tally takes the place of another (makeRoom).
-// Its units stay in the copies that have them, but nothing tells them apart any more:
-// where another copy has that tally still, and this one does not cover it, they count
-// once more when the two are merged, until they have recovered.
+// The ledger is bounded. Once it is full, each new tally takes the place of another one
+// (makeRoom). The units of the removed tally stay in the copies that have them, but cannot be
+// told apart any more. If another copy still has that tally and this copy does not cover it, the
+// units count once more when the two copies are merged, until they have recovered.
 type ledger struct {
 	self  Member
-	store *bucket.Store // which keeps self's totals of all other ids
+	store *bucket.Store // has the totals of self for all other ids
 
-	first   map[bucket.ID]int32 // index of an id's first entry
-	all     deque[entry]        // in no order but that of insertion, where places are used again
-	unused  int32               // the first place that is not in use, which has the next; none if there is none
-	n       int                 // in use
+	first   map[bucket.ID]int32 // index of the first entry of an id
+	all     deque[entry]        // in order of insertion, except that free entries are used again
+	unused  int32               // index of the first free entry, or none; its next is the index of another free entry
+	n       int                 // number of entries in use
 	swept   int
-	hand    int    // where makeRoom looks next
-	most    int    // entries, above which there is no room
-	dropped uint64 // entries that may not have recovered, for want of room
+	hand    int    // index that makeRoom examined last
+	most    int    // maximum number of entries
+	dropped uint64 // entries that were removed for want of room, and may not have recovered
 }
 
-// entry is one tally of an id's vector.
+// entry is one tally in the vector of an id.
 type entry struct {
 	tally
 	id     bucket.ID
-	next   int32  // of the same id; none ends the list
-	passed stamps // the members that it was queued for as it is; none, once it grows
-	heard  bool   // it came from others, though its origin is this node, which has forgotten it
-	kept   bool   // the holder may lack the tally, so no sweep folds it: reviews visit the ledger only
-	lasts  int64  // how long it counts at most from when it grew, as far as is known: its count may be reclaimed before
+	next   int32  // next entry of the same id, or none
+	passed stamps // stamps of the members for which the tally was queued; cleared when it grows
+	heard  bool   // the tally came from other members, although this node is its origin and has forgotten it
+	kept   bool   // the holder may lack the tally, so it is not folded: reviews visit only the ledger
+	lasts  int64  // upper bound of the time for which its units count, as far as is known; kept here because the count may be reclaimed before
 }
 
-// total is t as a store keeps it, if that has room for it.
+// total returns t as a store keeps it. ok is false if t has refunds or too many units for that.
 func (t *tally) total() (kept bucket.Total, ok bool) {
 	if t.refunded != 0 || t.spent > math.MaxUint32 {
 		return kept, false
@@ -50,10 +50,10 @@ func (t *tally) total() (kept bucket.Total, ok bool) {
 
 const none = -1
 
-// maxEntries is how many tallies are kept: about 134 MB.
+// maxEntries is the maximum number of tallies: about 134 MB.
 const maxEntries = 1 << 20
 
-// entryBytes is what a tally takes, about, with its place in the index.
+// entryBytes is the approximate size of a tally with its place in the index.
 const entryBytes = 128
 
 func newLedger(self Member, store *bucket.Store) ledger {
@@ -72,7 +72,7 @@ func (l *ledger) has(id bucket.ID) bool {
 	return ok
 }
 
-// of is the index of id's first entry, none if there is no tally.
+// of returns the index of the first entry of id, or none.
 func (l *ledger) of(id bucket.ID) int32 {
 	if len(l.first) == 0 {
 		return none
@@ -92,7 +92,7 @@ func (l *ledger) find(id bucket.ID, origin Member) *entry {
 	return nil
 }
 
-// vector appends id's to v, which is empty.
+// vector appends the tallies of id to v, which must be empty, in order of their origins.
 func (l *ledger) vector(v vector, id bucket.ID) vector {
 	for i := l.of(id); i != none; i = l.at(i).next {
 		v = append(v, l.at(i).tally)
@@ -101,8 +101,8 @@ func (l *ledger) vector(v vector, id bucket.ID) vector {
 	return v
 }
 
-// join makes id's vector the join of itself and another, and reports whether it grew. The
-// new units count for lasts at most, and passOn reports whether the holder may lack them.
+// join replaces the vector of id with its join with v, and reports whether it grew. The new units
+// count for at most lasts. passOn reports whether the holder may lack them.
 func (l *ledger) join(id bucket.ID, v vector, lasts int64, passOn bool) (grew bool) {
 	for i := range v {
 		t := &v[i]
@@ -121,8 +121,8 @@ func (l *ledger) join(id bucket.ID, v vector, lasts int64, passOn bool) (grew bo
 	return grew
 }
 
-// add makes room for a tally that is not there yet. It ends the list, so that
-// an id's tallies stand in the order they were heard of.
+// add adds a tally that id does not have yet. It becomes the last one in the list, so that the
+// tallies of an id are in the order in which this node has heard of them.
 func (l *ledger) add(id bucket.ID, t tally) *entry {
 	if l.n >= l.most {
 		l.makeRoom()
@@ -149,8 +149,9 @@ func (l *ledger) add(id bucket.ID, t tally) *entry {
 	return e
 }
 
-// makeRoom forgets the tally that is missed least of the next few: the one that grew
-// longest ago of those that were queued for a member, or else of all.
+// makeRoom examines the next few entries and removes one. Of the tallies that were queued for a
+// member, it removes the one that grew longest ago. If there is no such tally, it removes the one
+// that grew longest ago of all.
 func (l *ledger) makeRoom() {
 	const sample = 16
 	rank := func(e *entry) (missed int) {
@@ -179,7 +180,7 @@ func (l *ledger) makeRoom() {
 	l.remove(least)
 }
 
-// free makes a place one that is not in use.
+// free adds the entry at index i to the list of free entries.
 func (l *ledger) free(i int32) {
 	l.forget(l.at(i))
 	*l.at(i) = entry{next: l.unused}
@@ -189,8 +190,8 @@ func (l *ledger) free(i int32) {
 	}
 }
 
-// forget has self's next tally of the id, here or in the store, begin above this one: in
-// another series, if units were refunded, as only that outgrows them.
+// forget ensures that the next tally of self for the id begins above e, here or in the store.
+// After a refund, the next tally has a new series, because only a higher series outgrows refunds.
 func (l *ledger) forget(e *entry) {
 	if e.origin != l.self {
 		return
@@ -202,7 +203,7 @@ func (l *ledger) forget(e *entry) {
 	l.store.Forget(e.id, outgrown)
 }
 
-// drop forgets all tallies of id.
+// drop removes all tallies of id.
 func (l *ledger) drop(id bucket.ID) {
 	for i := l.of(id); i != none; {
 		next := l.at(i).next
@@ -212,7 +213,7 @@ func (l *ledger) drop(id bucket.ID) {
 	delete(l.first, id)
 }
 
-// remove forgets one entry.
+// remove removes the entry at an index.
 func (l *ledger) remove(at int32) {
 	id, next := l.at(at).id, l.at(at).next
 	if i := l.first[id]; i != at {

@@ -5,32 +5,32 @@ import (
 	"slices"
 )
 
-// tally is what one origin has spent of an id, and what it has refunded: cumulative,
-// and raised by the origin alone. Of two tallies of an origin, one has therefore all
-// that the other has. An origin that has forgotten its tally goes on with a higher
-// series, from zero.
+// tally has the cumulative numbers of units of an id that one origin has spent and refunded. Only
+// the origin raises them. Of two tallies of an origin, one therefore includes everything that the
+// other has. An origin that has forgotten its tally continues above it, in the same series or in
+// a higher one.
 type tally struct {
 	origin          Member
 	series          int64
 	spent, refunded int64
-	expired         int64 // of what was spent, at least so much counts no more; or never did, as the total began above zero
-	changed         int64 // when it last grew, by this node's clock, or later
+	expired         int64 // lower bound of the spent units that no longer count, or never did because the total began above zero
+	changed         int64 // time at which the tally last grew, or later, by the clock of this node
 }
 
-// later reports whether t has something that o, of the same origin, has not.
+// later reports whether t has units that o, a tally of the same origin, lacks.
 func (t *tally) later(o *tally) bool {
 	return t.series > o.series || t.series == o.series && (t.spent > o.spent || t.refunded > o.refunded)
 }
 
-// vector attributes the units of a copy to their origins: tallies, ascending by origin, of which each
-// stands there once. Vectors are a join-semilattice.
+// vector attributes the units of a copy to their origins. It has one tally for each origin, in
+// ascending order of the origins. Vectors are a join-semilattice.
 type vector []tally
 
 func (v vector) find(origin Member) (at int, found bool) {
 	return slices.BinarySearchFunc(v, origin, func(t tally, m Member) int { return cmp.Compare(t.origin, m) })
 }
 
-// of is an origin's tally, zero if none is known.
+// of returns the tally of an origin, or a zero tally if v has none.
 func (v vector) of(origin Member) tally {
 	if i, ok := v.find(origin); ok {
 		return v[i]
@@ -38,9 +38,9 @@ func (v vector) of(origin Member) tally {
 	return tally{origin: origin}
 }
 
-// join makes t the later one of itself and another of the same origin and series, and
-// reports whether that has more. When a tally grew is known from above: of two that say
-// the same, the lesser time is nearer.
+// join replaces t with the later of t and o, which have the same origin and series, and reports
+// whether t grew. The time at which a tally grew is only known as an upper bound. If the tallies
+// are equal, join therefore keeps the earlier time.
 func (t *tally) join(o *tally) (grew bool) {
 	switch {
 	case o.later(t):
@@ -53,7 +53,7 @@ func (t *tally) join(o *tally) (grew bool) {
 	return grew
 }
 
-// covers reports whether v has all that o has.
+// covers reports whether no tally in o is later than the tally of the same origin in v.
 func (v vector) covers(o vector) bool {
 	return !slices.ContainsFunc(o, func(t tally) bool {
 		known := v.of(t.origin)
@@ -61,7 +61,7 @@ func (v vector) covers(o vector) bool {
 	})
 }
 
-// latest is the n tallies that grew last, v itself if it has no more.
+// latest returns the n tallies that grew last, or v itself if it has no more than n.
 func (v vector) latest(n int) vector {
 	if len(v) <= n {
 		return v
@@ -73,15 +73,16 @@ func (v vector) latest(n int) vector {
 	return v
 }
 
-// ages say what time has done to a tally since it grew.
+// ages has the ages at which the units and refunds of a tally have recovered.
 type ages struct {
 	now       int64
-	late      int64 // older than this, a refund is late: some of its units have recovered already
-	recovered int64 // this old, all that was spent has recovered
+	late      int64 // a refund older than this is late: some of its units have already recovered
+	recovered int64 // at this age, all spent units have recovered
 }
 
-// beyond is the net of what v has and o has not. Tallies that have recovered by their
-// age count nothing, and neither does a refund once it is late.
+// beyond returns the number of units in v that are not in o, less refunds. It ignores tallies
+// that have recovered by their age. A late refund only offsets units of the same tally that are
+// not in o.
 func (v vector) beyond(o vector, by ages) (units int64) {
 	for i := range v {
 		t, known := &v[i], o.of(v[i].origin)
@@ -101,14 +102,16 @@ func (v vector) beyond(o vector, by ages) (units int64) {
 	return units
 }
 
-// onTop is the net of what v has and o has not, as a copy of o's units takes it on top:
-// used is what is used of that copy, and there of v's.
+// onTop returns the number of units in v that are not in o, less refunds, as they are spent on
+// top of the copy with the vector o. used is the number of used units of that copy, and there is
+// the number of used units of the copy with v.
 //
-// More may have been refunded at several places, of units that all of these knew, than
-// there were: they were others', of which the rest has yet to come. So what is used of o's
-// copy beyond the net of all that o knows could not be refunded there, and is taken off
-// that rest. And what both know to be refunded beyond what was spent has made what is
-// used of v's copy less: the net is never more than both together.
+// Several nodes may refund units that all of them know. Together they may refund more units than
+// there were: these refunds belong to units of other origins, of which the rest has not arrived
+// yet. The used units of o's copy that exceed the net units of o could not be refunded there, and
+// are subtracted from that rest. The result is at most the used units of v's copy, plus the units
+// that both vectors know to be refunded beyond the spent ones: these refunds have reduced the
+// used units of v's copy.
 func (o vector) onTop(v vector, used, there int64, by ages) int64 {
 	units := v.beyond(o, by)
 	both := v.beyond(nil, by) - units
@@ -122,19 +125,19 @@ func (o vector) onTop(v vector, used, there int64, by ages) int64 {
 	return min(units, there+max(0, -both))
 }
 
-// merge says how a copy becomes the merge of itself and another that arrives: whether
-// that one takes its place, and which units are then spent on top of the one that stays,
-// below zero refunded. The copy's vector becomes the join.
+// merge decides how a copy is merged with another copy that arrives. If replaces is true, the
+// other copy takes its place. onTop is the number of units that are then spent on top of the copy
+// that stays; negative units are refunded. The join becomes the vector of the copy.
 //
-// Of two copies that each have what the other has not, either is a bound from above for
-// both with the other's net excess on top: the lesser bound is taken. Where one covers the
-// other, it is exact. Of two with the same units, which merges in other orders can have
-// made differ, the lesser stays.
+// If each copy has units that the other lacks, then either copy, with the net excess of the other
+// on top, is an upper bound of both: merge takes the lesser bound. If one vector covers the
+// other, the result is exact. Merges in different orders can leave two copies that differ
+// although they have the same units: the lesser one stays.
 func merge(copied, other vector, used, otherUsed int64, by ages) (replaces bool, onTop int64) {
 	covers, covered := copied.covers(other), other.covers(copied)
 	switch {
 	case covers && covered:
-		if len(copied) == 0 { // nothing is known of either
+		if len(copied) == 0 { // both vectors are empty
 			return otherUsed > used, 0
 		}
 		return otherUsed < used, 0

@@ -7,20 +7,18 @@ import (
 	"sort"
 )
 
-// Range is the hashes from First to Last, both included. With First above Last
-// it is empty.
+// Range contains the hashes from First to Last, inclusive. It is empty if First is above Last.
 type Range struct{ First, Last uint64 }
 
-// Ranges is a set of hashes: sorted ranges, of which no two overlap or touch.
-// It is never changed once it is made, so that it may be shared. Nil is the
-// empty set.
+// Ranges is a set of hashes: sorted ranges that neither overlap nor touch. It is immutable, so it
+// may be shared. Nil is the empty set.
 type Ranges []Range
 
-// All is every hash there is.
+// All returns the set of all hashes.
 func All() Ranges { return Ranges{{0, math.MaxUint64}} }
 
-// NewRanges is the set of the hashes in any of rs, which may overlap and stand
-// in any order.
+// NewRanges returns the set of the hashes in any of rs. The ranges may overlap and may be in any
+// order.
 func NewRanges(rs ...Range) Ranges {
 	sorted := make([]Range, 0, len(rs))
 	for _, r := range rs {
@@ -32,7 +30,7 @@ func NewRanges(rs ...Range) Ranges {
 	return join(sorted)
 }
 
-// join merges, in place, what is sorted by First but may overlap or touch.
+// join merges, in place, ranges that are sorted by First but may overlap or touch.
 func join(sorted []Range) Ranges {
 	var out Ranges = sorted[:0]
 	for _, r := range sorted {
@@ -48,13 +46,13 @@ func join(sorted []Range) Ranges {
 	return out
 }
 
-// Contains reports whether hash is in the set, by a binary search.
+// Contains reports whether hash is in the set. It uses a binary search.
 func (r Ranges) Contains(hash uint64) bool {
 	i := sort.Search(len(r), func(i int) bool { return r[i].Last >= hash })
 	return i < len(r) && r[i].First <= hash
 }
 
-// Union is the hashes in either.
+// Union returns the hashes in r or in o.
 func (r Ranges) Union(o Ranges) Ranges {
 	if len(r) == 0 {
 		return o
@@ -65,7 +63,7 @@ func (r Ranges) Union(o Ranges) Ranges {
 	return NewRanges(append(slices.Clone(r), o...)...)
 }
 
-// Intersect is the hashes in both.
+// Intersect returns the hashes in both r and o.
 func (r Ranges) Intersect(o Ranges) Ranges {
 	var out Ranges
 	for i, j := 0, 0; i < len(r) && j < len(o); {
@@ -84,7 +82,7 @@ func (r Ranges) Intersect(o Ranges) Ranges {
 	return out
 }
 
-// Minus is the hashes in r that are not in o.
+// Minus returns the hashes in r that are not in o.
 func (r Ranges) Minus(o Ranges) Ranges {
 	if len(o) == 0 {
 		return r
@@ -100,7 +98,7 @@ func (r Ranges) Minus(o Ranges) Ranges {
 		for len(o) > 0 && o[0].Last < x.First {
 			o = o[1:]
 		}
-		for len(o) > 0 && o[0].Last < x.Last { // the next one may take of the rest of x
+		for len(o) > 0 && o[0].Last < x.Last { // the next range may also overlap the rest of x
 			if o[0].First > x.First {
 				add(x.First, o[0].First-1)
 			}
@@ -117,5 +115,5 @@ func (r Ranges) Minus(o Ranges) Ranges {
 	return out
 }
 
-// Equal reports whether both are the same set.
+// Equal reports whether r and o are the same set.
 func (r Ranges) Equal(o Ranges) bool { return slices.Equal(r, o) }

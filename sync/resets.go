@@ -9,18 +9,18 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// reset is the tombstone of a count that was reset. States and tallies carry
-// its number: those with a lower one tell of a count that is no more.
+// reset is the tombstone of a count that was reset. Each state and spend contains its number. A
+// lower number belongs to a count that no longer exists.
 type reset struct {
 	number uint64
-	at     int64  // the stream's time: what was queued here up to then is void
-	made   int64  // when it was made, by this node's clock
-	passed stamps // the members that it was queued for
+	at     int64  // stream time of the reset: items that were queued here before are void
+	made   int64  // time of the reset, by the clock of this node
+	passed stamps // stamps of the members for which it was queued
 }
 
-// A tombstone is heeded for a time, and kept for three times as long, so that no node takes the
-// number of a forgotten tombstone for a new one. For the first two of the three, other members
-// remember the number too when a count brings it.
+// A tombstone is in effect for the time heeded. It is kept for three times as long, so that no
+// node takes the number of a forgotten tombstone for a new one. During the first two thirds,
+// other members also record the number when a count brings it.
 const (
 	heeded    = int64(10 * time.Minute)
 	learned   = 2 * heeded
@@ -28,52 +28,53 @@ const (
 	maxResets = 1 << 20
 )
 
-// resets has the tombstones, and the order in which they became known.
+// resets contains the tombstones, and the order in which they became known.
 //
-// They are bounded: of more than maxResets within the time that they are kept, the
-// oldest are forgotten before their time. What a member that has not heard of such a
-// reset sends is then taken as if there had been none: at worst the count is back as
-// it was before, and denies until it has recovered. Nothing is admitted more for it,
-// since a reset that comes once again after it was forgotten so is remembered once
-// more, but resets nothing (forgot).
+// The number of tombstones is bounded. If there are more than maxResets within the time for which
+// they are kept, the oldest ones are forgotten early. The data of a member that has not heard of
+// such a reset is then accepted as if there had been no reset. At worst, the count is as it was
+// before the reset, and denies until it has recovered. No additional units are admitted: a reset
+// that arrives again after it was forgotten early is recorded again, but resets no count
+// (forgot).
 //
-// The stream's lock is held for all methods but heeded, which does not wait for it: what
-// changes the map holds reading as well.
+// The caller must hold the lock of the stream for all methods except heeded, which does not wait
+// for that lock. Methods that change the map therefore also hold reading.
 type resets struct {
 	reading sync.RWMutex
 	of      map[bucket.ID]reset
-	any     atomic.Bool // of is not empty
+	any     atomic.Bool // whether of is not empty
 
 	order deque[known] // oldest first
 	most  int
 
-	forgotten uint64 // from the front of order, ever
-	dropped   uint64 // tombstones, before their time
-	last      int64  // when the latest of the forgotten was made
+	forgotten uint64 // number of elements that were ever removed from the front of order
+	dropped   uint64 // tombstones that were forgotten early
+	last      int64  // latest time of a forgotten reset
 }
 
-// known is that an id was reset. Of an id's, the one that has its tombstone's made stands
-// for that, and there always is one; later resets have replaced the others.
+// known is an element of the order: an id was reset at the time made. The element with the same
+// time as the tombstone of the id stands for the tombstone, and there is always such an element.
+// The other elements of the id belong to resets that later ones have replaced.
 type known struct {
 	id   bucket.ID
 	made int64
 }
 
-// What a tombstone takes, about, and a place in the order.
+// Approximate sizes of a tombstone and of an element of the order.
 const (
 	resetBytes = 88
 	knownBytes = 24
 )
 
-// ResetSlack is how far the number of a reset, which is the time at which it was made
-// unless a later one was known, may be ahead of the clock of a node that learns of it.
-// It is for clocks that are wrong by a day, as one that has the local time for UTC.
-// What is further ahead changes nothing and is not passed on: else one node with a
-// number of the year 2100 would have all resets by nodes that do not know of it fail,
-// for as long as the number is heeded.
+// ResetSlack is how far the number of a reset may be ahead of the clock of a node that learns of
+// the reset. The number is the time of the reset, unless a later number was known. The slack
+// allows for clocks that are wrong by a day, such as a clock with the local time instead of UTC.
+// A number that is further ahead changes nothing and is not passed on. Otherwise, a node with a
+// number of the year 2100 would make all resets fail on nodes that do not know of it, as long as
+// that number is in effect.
 const ResetSlack = 24 * time.Hour
 
-// ResetInTime reports whether a reset of this number is taken at a time.
+// ResetInTime reports whether a reset with the given number is accepted at the time now.
 func ResetInTime(number uint64, now int64) bool {
 	return number <= uint64(max(0, now))+uint64(ResetSlack)
 }
@@ -82,7 +83,7 @@ func newResets() *resets {
 	return &resets{of: make(map[bucket.ID]reset), most: maxResets, last: math.MinInt64}
 }
 
-// heeded returns the number of an id's reset, 0 if none is known or heeded.
+// heeded returns the number of the reset of an id, or 0 if no reset is known and in effect.
 func (r *resets) heeded(id bucket.ID, now int64) uint64 {
 	if !r.any.Load() {
 		return 0
@@ -96,7 +97,7 @@ func (r *resets) heeded(id bucket.ID, now int64) uint64 {
 	return t.number
 }
 
-// set makes t an id's tombstone.
+// set sets the tombstone of id to t.
 func (r *resets) set(id bucket.ID, t reset) {
 	r.reading.Lock()
 	defer r.reading.Unlock()
@@ -122,7 +123,7 @@ func (r *resets) get(id bucket.ID) (reset, bool) {
 func (r *resets) put(id bucket.ID, t reset) {
 	r.set(id, t)
 	r.order.push(known{id, t.made})
-	// Those that a later one of the same id has replaced take a place each.
+	// The order also has the elements that a later reset of the same id has replaced.
 	const step = 4
 	for range step {
 		if len(r.of) <= r.most && r.order.len() <= 2*r.most {
@@ -134,7 +135,7 @@ func (r *resets) put(id bucket.ID, t reset) {
 	}
 }
 
-// pass notes that an id's tombstone was passed on.
+// pass records that the tombstone of id was queued for a member. The stamp of the member is to.
 func (r *resets) pass(id bucket.ID, to stamp) {
 	if t, ok := r.get(id); ok && !t.passed.has(to) {
 		t.passed.add(to)
@@ -142,8 +143,8 @@ func (r *resets) pass(id bucket.ID, to stamp) {
 	}
 }
 
-// forget drops the oldest. It reports whether that was a tombstone, and not one that
-// had been replaced.
+// forget removes the oldest element. It reports whether the element stood for a tombstone and had
+// not been replaced.
 func (r *resets) forget() bool {
 	k, t, stands := r.pop()
 	if stands {
@@ -153,7 +154,7 @@ func (r *resets) forget() bool {
 	return stands
 }
 
-// pop takes the oldest out of the order, and reports whether it stands for a tombstone.
+// pop removes the oldest element of the order, and reports whether it stands for a tombstone.
 func (r *resets) pop() (k known, t reset, stands bool) {
 	k = r.order.pop()
 	r.forgotten++
@@ -161,17 +162,17 @@ func (r *resets) pop() (k known, t reset, stands bool) {
 	return k, t, ok && t.made == k.made
 }
 
-// forgot reports whether a reset that was made at a time, and is not known, may have
-// been forgotten for want of room. Each member has its own clock for when it was made,
-// and a frame takes its time.
+// forgot reports whether an unknown reset that was made at the given time may have been forgotten
+// for want of room. The time of a reset differs between members, because each member has its own
+// clock and a frame takes time to arrive.
 func (r *resets) forgot(made int64) bool {
 	const apart = int64(time.Second)
 	return made <= r.last+apart
 }
 
-// sweep looks at up to so many and forgets those that are old. One from the future was
-// made before the clock stepped back: it counts as made now, since everything that is
-// reset after it would be kept until the clock is there again.
+// sweep examines a number of elements, and forgets old tombstones. A reset with a future time was
+// made before the clock stepped back. Its time is set to now, because otherwise all later resets
+// would be kept until the clock reaches that time again.
 func (r *resets) sweep(now int64, most int) {
 	r.last = min(r.last, now)
 	for n := 0; n < most && r.order.len() > 0; n++ {
@@ -186,7 +187,7 @@ func (r *resets) sweep(now int64, most int) {
 	}
 }
 
-// redate dates the oldest now, if it stands for a tombstone.
+// redate sets the time of the oldest element to now, if it stands for a tombstone.
 func (r *resets) redate(now int64) {
 	k, t, stands := r.pop()
 	if stands {

@@ -28,9 +28,9 @@
 // own: if two copies were filled separately, their merge has drained by as much as both.
 //
 // A tally is forgotten once all of its units have recovered. This is known from its age, or
-// because the count has been empty since. Another copy may bring the tally back, but its units then do not
-// count: whenever a node hears of a count, it records which units of its tallies have expired.
-// The origin continues above the forgotten tally, after a refund in a new series.
+// because the count has been empty since. Another copy may bring the tally back, but its units
+// then do not count: whenever a node hears of a count, it records which units of its tallies have
+// expired. The origin continues above the forgotten tally, after a refund in a new series.
 //
 // The number of a reset takes precedence over vectors: as long as the reset is in effect, a
 // state or spend with a lower number is dropped.

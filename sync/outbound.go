@@ -7,59 +7,60 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// outbound is what one member is to be sent: a queue, of which one frame is in
-// flight. All that it keeps is bounded: a scan of the whole store brings the items for which there was no room.
+// outbound contains the data to be sent to one member: a queue, of which one frame is in flight.
+// Its size is bounded: a scan of the whole store sends the items for which there was no room.
 //
-// An item leaves outbound only when a frame that has it is acknowledged, and until then is
-// in the queue, in bulk, in the flight, or covered by a scan. Hand-overs rely on it: a give,
-// and Complete, go once everything older is acknowledged (due). An item that is taken from
-// the queue and put nowhere breaks it; only Forgo drops items, of a node that leaves.
+// An item is removed from outbound only when a frame that contains it has been acknowledged.
+// Until then, the item is in queue, in bulk, in flight, or covered by a scan. Hand-overs depend
+// on this: a transfer or a Complete is sent only after everything older has been acknowledged
+// (due). Code that takes an item from the queue without storing it anywhere would break this.
+// Only Forgo drops items, and only on a node that leaves.
 type outbound struct {
 	to     Member
-	stamp  stamp // what it has been sent bears
+	stamp  stamp // marks the entries that were queued for the member
 	queue  queue
-	bulk   deque[bucket.ID] // whose vectors and resets a review found for it: each at most once, and sent behind queue
+	bulk   deque[bucket.ID] // ids without duplicates: a review found that their vectors and resets must be sent, after queue
 	flight flight
 
-	scan     Ranges // owed by scans, of which Complete has not been acknowledged
+	scan     Ranges // ranges to be scanned, kept until Complete is acknowledged
 	scanning bool
 	rescans  bool   // the queue had no room for an item during the scan, so another scan follows
-	began    int64  // the stream's time when it began, 0 if it is to bring what waited before that
-	beside   review // how far it is through the vectors and resets, which come first
-	counts   bool   // it is through them
-	cursor   uint64 // how far it is through the store
-	owes     bool   // Complete has not been sent yet since Owe
-	owed     int64  // the stream's time of Owe, or when the scan was over
+	began    int64  // stream time at which the scan began, 0 if it must also send items from before that
+	beside   review // position in the vectors and resets, which are scanned first
+	counts   bool   // all vectors and resets have been scanned
+	cursor   uint64 // position in the store
+	owes     bool   // Complete has not been acknowledged since Owe
+	owed     int64  // stream time of Owe, or of the end of the scan
 
 	gives       []give
 	wantsCounts bool
-	again       bool // it requests everything, and is to have it once the scan that is under way has come
+	again       bool // the member has requested all counts; they are sent after the current scan
 
-	marks recent[piece] // the last piece of each log that the member has
+	marks recent[piece] // last piece of each log that the member has
 }
 
-// give is authority to be handed over after all that was queued before it.
+// give is a transfer of authority. It is sent after all items that were queued before it.
 type give struct {
 	move   uint64
 	ranges Ranges
 	at     int64
 }
 
-// piece names the frame that brought a log up to which mark.
+// piece identifies a piece of a log by the frame that sent it. The member has the log up to mark.
 type piece struct {
 	mark   bucket.Mark
 	number uint64
 }
 
-// flight is the frame that has no answer yet. If none comes, what it carried is sent
-// again: to take it in twice is to take it in once.
+// flight is the frame that has not been answered yet. If no answer arrives, its contents are sent
+// again. Applying a frame twice has the same effect as applying it once.
 type flight struct {
-	number      uint64 // 0 if there is none
-	at          int64  // the stream's time when it was built
+	number      uint64 // 0 if no frame is in flight
+	at          int64  // stream time at which the frame was built
 	items       []item
-	more        []int   // items that are the piece of a log which more follow
-	marks       []piece // of logs: their mark once it is applied
-	marked      []int   // the items that marks are of
+	more        []int   // items that are a piece of a log and are followed by more pieces
+	marks       []piece // marks of logs, once the frame has been applied
+	marked      []int   // for each mark, the index of its item
 	gives       []give
 	complete    bool
 	wantsCounts bool
@@ -69,30 +70,31 @@ func (f *flight) clear() {
 	*f = flight{items: f.items[:0], marks: f.marks[:0], marked: f.marked[:0], more: f.more[:0]}
 }
 
-// besideCost is how many resets a vector counts for, and as many more what it may have to
-// send, of those that one frame's scan looks at.
+// besideCost is the cost of a vector in the scan for one frame, as a number of visited resets. A
+// vector or reset that may have to be sent costs besideCost more.
 const besideCost = 8
 
-// due reports whether what came up to a time is acknowledged: nothing older waits, nor has
-// a scan yet to bring it.
+// due reports whether everything up to the given time has been acknowledged: no older item waits,
+// and no scan has yet to find one.
 func (o *outbound) due(at int64) bool {
 	oldest, waits := o.queue.oldest()
 	return (!o.scanning || o.began >= at) && (!waits || oldest > at)
 }
 
-// ready reports whether there is something to be sent now.
+// ready reports whether a frame can be sent now.
 func (o *outbound) ready() bool {
 	return o.flight.number == 0 && o.any()
 }
 
-// any reports whether something waits.
+// any reports whether there is anything to be sent.
 func (o *outbound) any() bool {
 	return o.queue.len() > 0 || o.bulk.len() > 0 || o.scanning || o.owes || o.wantsCounts || len(o.gives) > 0
 }
 
-// acknowledged reports whether the member has acknowledged all that was to be sent at a time.
+// acknowledged reports whether the member has acknowledged all data that was to be sent at the
+// stream time at.
 func (o *outbound) acknowledged(at int64) bool {
-	f := o.flight.items // in order of their time, those of bulk last
+	f := o.flight.items // in order of their time, bulk items last
 	flies := len(f) > 0 && (f[0].at <= at || f[len(f)-1].bulk)
 	return !flies && !o.scanning && !o.owes && !o.wantsCounts && o.bulk.len() == 0 && !o.giving() && o.due(at)
 }
@@ -111,29 +113,30 @@ func (o *outbound) owe(ranges Ranges, at int64) {
 	o.beside, o.counts, o.cursor = review{}, false, 0
 }
 
-// oweRest has a scan bring an item for which there was no room. The items that wait stay, as the oldest may
-// be of counts that have spent much. If a scan is under way, another one follows: if it began
-// again each time, it would never reach the last counts of the store.
+// oweRest makes a scan send an item for which there was no room. The waiting items stay, because
+// the oldest ones may belong to counts that have spent much. If a scan is in progress, another
+// scan follows it: a scan that is started again each time would never reach the last counts of
+// the store.
 func (o *outbound) oweRest(at int64) {
 	if o.scanning {
 		o.rescans, o.scan, o.owes, o.owed = true, All(), true, at
 	} else {
 		o.owe(All(), at)
 	}
-	o.began = 0 // it brings items from before
+	o.began = 0 // the scan must send items from before it
 }
 
-// requested is told that the member requests everything. A scan that is under way goes on
-// first: begun again, it would bring once more as new what it has brought.
+// requested handles a request of the member for all counts. A scan that is in progress continues
+// first: if it were started again, it would send the same counts again as new ones.
 func (o *outbound) requested(at int64) {
 	if o.again = o.scanning || o.owes; !o.again {
 		o.owe(All(), at)
 	}
 }
 
-// Next builds the next frame for a member, in the place of b: nil if there is
-// nothing to send, or one is in flight. It has at most most bytes, unless one item
-// alone has more: a piece of a log can have 16 KiB.
+// Next builds the next frame for a member, using the memory of b. It returns nil if there is
+// nothing to send or if a frame is in flight. The frame has at most `most` bytes, unless a single
+// item is larger: a piece of a log can have 16 KiB.
 func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, most int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,7 +201,7 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, most int) []b
 	return append(append(b, ids...), items...)
 }
 
-// scan takes the scan that a member is owed a step further, if little waits.
+// scan continues the scan for a member by one step, if the queue is short.
 func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 	if !o.scanning || o.queue.len() >= s.caps.ScanBelow {
 		return
@@ -231,8 +234,9 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 	}
 }
 
-// scanBeside takes a scan a step further through the vectors and resets. It reports
-// whether it is through them: the call that adds something meanwhile passes it on.
+// scanBeside continues a scan by one step through the vectors and resets. It reports whether all
+// of them have been visited. An entry that is added during the scan is sent by the call that adds
+// it.
 func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 	for looks := 0; looks < 2*s.caps.Looks; looks++ {
 		if o.queue.len() >= 2*s.caps.ScanBelow {
@@ -255,8 +259,8 @@ func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 		case kind == ofVector && o.scan.Contains(id.Hi) && s.isTarget(o.to, id, roles):
 			looks += besideCost
 			if used, _, _ := s.store.Used(id, now); used == 0 {
-				// The scan of the store finds nothing of it, and the member's older copy may
-				// lack a refund since.
+				// The scan of the store does not find this count, and the older copy on the
+				// member may lack a later refund.
 				o.queue.bring(item{id: id, at: s.clock, kind: state})
 			}
 		}
@@ -264,9 +268,10 @@ func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 	return false
 }
 
-// isTarget reports whether a member gets the state of id from this node. The member that
-// answers for an id that has lost its owner gets the state of every copy, since any of them
-// may have been made where the owner last was. From a leaver the other targets get it too.
+// isTarget reports whether a member receives the state of id from this node. A node that does not
+// answer for id sends its copy only to the member that does: if the owner of id is lost, any copy
+// may have been made where the owner last was. A leaving node sends it to the other targets as
+// well.
 func (s *Stream) isTarget(to Member, id bucket.ID, roles Roles) bool {
 	if answers := roles.Answers(id); !roles.Holds(id) && answers != s.self && (!s.leaving || answers == to) {
 		return answers == to
@@ -275,22 +280,23 @@ func (s *Stream) isTarget(to Member, id bucket.ID, roles Roles) bool {
 	return slices.Contains(s.targets, to)
 }
 
-// encode appends an item, without its id; nothing, if there is nothing to tell.
+// encode appends the contents of an item, but not its id. If there is nothing to send, it returns
+// b unchanged.
 func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) []byte {
 	switch it.kind {
 	case grants:
 		if with := s.holdings.appendCopy(append(b, byte(grants)), it.id, &s.limits); len(with) > len(b)+1 {
 			return with
 		}
-		return b // it is as every region begins
+		return b // the holding is in the initial state of every region
 	case state:
 		return s.encodeState(o, it.id, now, roles, b)
 	}
 	return s.encodeSpend(it.id, now, roles, b)
 }
 
-// encodeState appends a count with its vector, and notes in the flight which part of a log
-// that is.
+// encodeState appends a count with its vector, and records in the flight which piece of a log it
+// is.
 func (s *Stream) encodeState(o *outbound, id bucket.ID, now int64, roles Roles, b []byte) []byte {
 	known, _ := o.marks.get(id)
 	mark, more, held := s.export(o, id, known.mark, now, roles)
@@ -335,8 +341,8 @@ func (s *Stream) encodeState(o *outbound, id bucket.ID, now int64, roles Roles, 
 	return b
 }
 
-// encodeSpend appends a vector with how much is used; nothing, if there is neither a vector
-// nor a reset.
+// encodeSpend appends a vector and the number of used units. If there is neither a vector nor a
+// reset, it returns b unchanged.
 func (s *Stream) encodeSpend(id bucket.ID, now int64, roles Roles, b []byte) []byte {
 	s.flush(id, now, roles)
 	s.mine = s.vector(s.mine[:0], id, now)
@@ -355,9 +361,9 @@ func (s *Stream) encodeSpend(id bucket.ID, now int64, roles Roles, b []byte) []b
 	return b
 }
 
-// appendHead appends what states and spends begin with: the flags, the reset number and
-// s.mine, the vector. at is the place of the limit, which may be nil. It appends nothing,
-// and is not ok, where no member would take the limit.
+// appendHead appends the first part of a state or a spend: the flags, the reset number, and the
+// vector s.mine. at is the index of the limit, which may be nil. If no member would accept the
+// limit, appendHead appends nothing and ok is false.
 func (s *Stream) appendHead(b []byte, id bucket.ID, flags byte, limit *bucket.Limit, now int64) (_ []byte, at int, ok bool) {
 	if limit != nil {
 		if at, ok = s.limits.index(limit); !ok {
@@ -383,9 +389,9 @@ func (s *Stream) appendHead(b []byte, id bucket.ID, flags byte, limit *bucket.Li
 	return b, at, true
 }
 
-// export reads a count, and sees to it that all of the units in it are in its vector.
+// export reads a count and makes sure that its vector includes all units of the count.
 func (s *Stream) export(o *outbound, id bucket.ID, after bucket.Mark, now int64, roles Roles) (mark bucket.Mark, more, held bool) {
-	const tries = 8 // under contention; then the next item of this id brings the rest
+	const tries = 8 // under contention; after that, the next item of this id sends the rest
 	for range tries {
 		mark, more, held = s.store.Export(id, now, after, &s.count)
 		if !s.count.Changed() {
@@ -399,7 +405,7 @@ func (s *Stream) export(o *outbound, id bucket.ID, after bucket.Mark, now int64,
 	return mark, more, held
 }
 
-// pop takes what is to be sent next.
+// pop removes the item that is to be sent next.
 func (o *outbound) pop(now int64) (it item, ok bool) {
 	switch {
 	case o.queue.len() > 0:
@@ -410,7 +416,7 @@ func (o *outbound) pop(now int64) (it item, ok bool) {
 	return item{}, false
 }
 
-// putBack has items that were popped wait again.
+// putBack returns items that were popped to the front of the queue and of bulk.
 func (o *outbound) putBack(items []item) {
 	n := len(items)
 	for n > 0 && items[n-1].bulk {
@@ -420,8 +426,8 @@ func (o *outbound) putBack(items []item) {
 	o.queue.putBack(items[:n])
 }
 
-// Lost takes in that the frame in flight to a member got no answer, or was not sent: what
-// it brings waits again.
+// Lost records that the frame in flight to a member was not sent or not answered. Its contents
+// are queued again.
 func (s *Stream) Lost(to Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -432,9 +438,8 @@ func (s *Stream) Lost(to Member) {
 	}
 }
 
-// Answered takes in the answer to the frame in flight, and says what Collect
-// does. An answer to another frame changes nothing. With an error, the frame is
-// in flight as before.
+// Answered handles the answer to the frame in flight, and returns the same members as Collect. It
+// ignores the answer to any other frame. If there is an error, the frame stays in flight.
 func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (more []Member, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -460,8 +465,8 @@ func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (mor
 	return s.ready(), nil
 }
 
-// applied ends the flight: of logs, what is wanted whole and what has more to come
-// is sent next.
+// applied completes the flight. Logs that the member requests as a whole, and logs with more
+// pieces, are queued to be sent next.
 func (s *Stream) applied(o *outbound, whole []int) {
 	f := &o.flight
 	var back []item
@@ -495,8 +500,8 @@ func (s *Stream) applied(o *outbound, whole []int) {
 	o.queue.putBack(back)
 }
 
-// next reports whether an ascending list, of which those before i are taken off, goes on
-// with i.
+// next reports whether i is the first element of an ascending list, and removes it. Elements less
+// than i must already have been removed.
 func next(list *[]int, i int) bool {
 	if len(*list) == 0 || (*list)[0] != i {
 		return false

@@ -8,52 +8,53 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// kind is what an item has to tell of its id.
+// kind is the kind of data that an item sends about its id.
 type kind uint8
 
 const (
-	grants  kind = iota // the holding
-	state               // the copy: the count and its vector
-	spend               // the vector alone, with how much is used; and the reset number
+	grants  kind = iota // holding of the id
+	state               // copy: the count and its vector
+	spend               // vector without the count, with the number of used units and the reset number
 	replica             // in a frame only: the state of a member without authority
-	merged              // in a queue only: nothing, as an item of the same id waits before it
+	merged              // in a queue only: no data, because an item of the same id waits before it
 )
 
-// item is one id that waits for a member. What it says is read when it is sent.
+// item is one id that waits for a member. Its data is read when the item is sent.
 type item struct {
 	id   bucket.ID
-	at   int64 // the stream's time when it was queued
+	at   int64 // stream time at which the item was queued
 	kind kind
-	bulk bool // of a spend: it is of outbound.bulk
+	bulk bool // the item is a spend from outbound.bulk
 }
 
 const (
-	// foldStep is how many items are folded with each that is queued.
+	// foldStep is the number of items that are folded with each item that is queued.
 	foldStep = 4
-	// foldAfter is how long an item may wait until there is an index: a count that
+	// foldAfter is the time that an item may wait before the queue gets an index. A count that
 	// changes all the time is queued twenty times a second.
 	foldAfter = 100 * time.Millisecond
 )
 
-// queue is the items for one member in order of their time. It is a plain list as long as
-// it is short and its items go at once, since no map is as fast; a long one, or one for a
-// slow member, has an index, by which what is queued again is found to wait already. What
-// waited before there was an index is folded into it a few items at a time, with each item
-// that is queued: no call does more for a long queue than for a short one.
+// queue contains the items for one member, in the order of their times. A short queue whose items
+// are sent at once is a plain list, because no map is as fast. A long queue, or the queue of a
+// slow member, has an index to find an item that already waits. Items that waited before there
+// was an index are folded into the index, a few with each item that is queued. No call does more
+// work for a long queue than for a short one.
 //
-// Of two items with the same id and kind the later one goes, never the other: a caller that waits
-// for all that was queued up to a time (due) goes by the time of the first item.
+// Of two items with the same id and kind, the later one is removed, and never the earlier one: a
+// caller that waits for all items that were queued up to a time (due) relies on the time of the
+// first one.
 type queue struct {
 	items deque[item]
-	first int64 // position of the first of items: what has one keeps it
+	first int64 // position of the first item; the position of an item never changes
 	index map[queued]int64
 	fold  int64 // position of the next item to be folded
-	folds int64 // and where those end that are to be
-	dead  int   // items that are merged
+	folds int64 // position after the last item to be folded
+	dead  int   // number of merged items
 
-	foldAt  int // items, above which it has an index, and so each id once
-	most    int // items that are pushed, above which there is no room
-	brought int // items, at most, that a scan has brought or that waited before these
+	foldAt  int // length from which on the queue has an index, and so each id once
+	most    int // maximum number of pushed items
+	brought int // upper bound of the items that a scan has added or that waited before such an item
 }
 
 type queued struct {
@@ -63,7 +64,7 @@ type queued struct {
 
 func (q *queue) len() int { return q.items.len() - q.dead }
 
-// oldest is the time of the item that comes next.
+// oldest returns the time of the first item.
 func (q *queue) oldest() (at int64, ok bool) {
 	if q.items.len() == 0 {
 		return 0, false
@@ -81,7 +82,7 @@ func (q *queue) bring(it item) {
 	q.brought = q.items.len()
 }
 
-// add is push where this is the most that may wait.
+// add is like push, but with an argument for the maximum number of waiting items.
 func (q *queue) add(it item, most int) bool {
 	if oldest, ok := q.oldest(); q.index == nil && (q.items.len() >= q.foldAt || ok && it.at-oldest >= int64(foldAfter)) {
 		q.index = make(map[queued]int64)
@@ -103,7 +104,7 @@ func (q *queue) add(it item, most int) bool {
 	return true
 }
 
-// foldOne folds one item of those that waited before there was an index.
+// foldOne folds one of the items that waited before there was an index.
 func (q *queue) foldOne() {
 	if q.fold = max(q.fold, q.first); q.index == nil || q.fold >= q.folds {
 		return
@@ -129,7 +130,7 @@ func (q *queue) merge(it *item) {
 	q.dead++
 }
 
-// bury lets go of merged items that stand first.
+// bury removes the merged items at the front.
 func (q *queue) bury() {
 	for q.items.len() > 0 && q.items.at(0).kind == merged {
 		q.items.pop()
@@ -154,7 +155,7 @@ func (q *queue) pop() item {
 	return it
 }
 
-// putBack has items wait again before all others.
+// putBack adds items at the front of the queue, in the same order.
 func (q *queue) putBack(items []item) {
 	for _, it := range slices.Backward(items) {
 		q.items.pushFront(it)

@@ -9,79 +9,79 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// Member names a member: the hash of its name, which differs at every start.
-// 0 is nobody.
+// Member identifies a member by the hash of its name, which differs at every start. 0 is no
+// member.
 type Member = uint64
 
-// Roles has the roles of members for an id, as the node's view has them now. The Stream
-// calls it with its lock held, so its methods must not call the Stream, and from
-// several goroutines, though never at the same time.
+// Roles returns the roles of members for an id in the current view of the node. The Stream calls
+// its methods with the lock held, so they must not call the Stream. The calls come from several
+// goroutines, but never at the same time.
 type Roles interface {
 	// Holds reports whether this node has authority over id.
 	Holds(id bucket.ID) bool
-	// Holder returns the member with authority over id, as far as is known: 0 if there may
-	// be none, or one that is not in the roster any more.
+	// Holder returns the member with authority over id, as far as is known. It returns 0 if
+	// possibly no member has authority, or only a member that is no longer in the roster.
 	Holder(id bucket.ID) Member
-	// Answers returns the member that answers for id now: the authority or its stand-in, this
-	// node itself if that is it, 0 if nobody is reached.
+	// Answers returns the member that answers for id now: the member with authority or its
+	// stand-in, which may be this node. It returns 0 if no such member is reachable.
 	Answers(id bucket.ID) Member
-	// Targets appends the members that get id's state from this node, which holds id,
-	// stands in for it, or has a copy and leaves: successors, joiners, the next
-	// owner. Never itself.
+	// Targets appends the members that receive the state of id from this node, because this node
+	// has authority over id, stands in for it, or has a copy and leaves. These are successors,
+	// joiners and the next owner, but never this node.
 	Targets(dst []Member, id bucket.ID) []Member
 }
 
-// Stream is one node's side of the stream. Its methods are safe for concurrent
-// use, and take one lock: each does a bounded amount of work under it. now is in
-// nanoseconds of this node's own clock, the one that its store goes by.
+// Stream is the part of the stream on one node. Its methods are safe for concurrent use. They use
+// a single lock, and each of them does a bounded amount of work under it. The argument now is the
+// time in nanoseconds by the clock of this node, which is also the clock of its store.
 //
-// The vector of an id is in the store, as the Total of its count, or in the ledger, never
-// in both: unfold moves it to the ledger and fold back. Merges rely on that, as the units
-// of a tally that stands in both would count twice.
+// The vector of an id is either in the store, as the Total of its count, or in the ledger. It is
+// never in both: unfold moves it to the ledger, and fold moves it back. Merges rely on that,
+// because the units of a tally in both places would count twice.
 //
-// The lock comes before those of holdings and of the store, and nothing that holds one of
-// these calls the stream.
+// The lock is acquired before the locks of the holdings and of the store. Code that holds one of
+// these must not call the stream.
 type Stream struct {
 	self  Member
 	store *bucket.Store
 	caps  Caps
 
 	mu        sync.Mutex
-	clock     int64 // rises with each call that queues, so that it orders what is queued; else it is now
+	clock     int64 // stream time: rises with each call that queues items, so that it orders them; otherwise equal to now
 	number    uint64
-	sent      uint64 // counts in frames, ever
-	moves     uint64 // the number of the last give: what comes twice is taken once
+	sent      uint64 // number of counts in all frames so far
+	moves     uint64 // number of the last transfer; if a transfer arrives twice, it is applied once
 	leaving   bool
-	forgoes   bool        // sends no states
-	outbounds []*outbound // by member, ascending
+	forgoes   bool        // whether no states are sent
+	outbounds []*outbound // in ascending order of members
 	inbounds  inbounds
-	loading   inbound // of snapshots
+	loading   inbound // for blocks of snapshots
 	ledger    ledger
 	resets    *resets
-	holdings  *Holdings    // nil without other regions
+	holdings  *Holdings    // nil if there are no other regions
 	whenReset ResetHook    // may be nil
-	bases     recent[base] // the frame that brought each log, unless the log has changed since
+	bases     recent[base] // frame that brought each log, unless the log has changed since
 
-	cursor int // of CollectPart
+	cursor int // position of CollectPart
 
 	reviewing bool   // a review has not visited all resets and tallies yet
-	reviewed  review // how far it is
-	stamps    stamp  // the latest
+	reviewed  review // position of the review
+	stamps    stamp  // latest stamp
 
-	changes []bucket.Change // what follows is used within one call
+	changes []bucket.Change // this field and those below are used within one call
 	ids     []bucket.ID
 	targets []Member
 	seen    vector
 	mine    vector
 	limits  limits
 	origins origins
-	itemIDs []byte // of the frame that is being built
-	items   []byte // likewise
+	itemIDs []byte // ids in the frame that is being built
+	items   []byte // items in that frame
 	count   bucket.Count
 }
 
-// New makes the stream of a node and its store. It calls nothing on the store:
-// its owner calls Track.
+// New returns the stream of a node with a store. It does not call the store: the owner of the
+// store calls Track.
 func New(self Member, store *bucket.Store) *Stream {
 	return &Stream{
 		self: self, store: store, caps: Caps{}.withDefaults(),
@@ -89,9 +89,10 @@ func New(self Member, store *bucket.Store) *Stream {
 	}
 }
 
-// Begin says what the other members call this node, before it tells them anything. A Stream
-// that is made before the node has its name is of Member 0 until then. It is called before
-// any Roles of a view that this node is in, which is what makes it safe for the holdings.
+// Begin sets the Member by which other members know this node. A Stream that is created before
+// the node has a name belongs to Member 0 until then. Begin must be called before the stream
+// returns any data for other members. It must also be called before the Roles of a view that
+// includes this node are used, which makes it safe for the holdings.
 func (s *Stream) Begin(self Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,22 +102,24 @@ func (s *Stream) Begin(self Member) {
 	}
 }
 
-// ResetHook is called for each count that is reset, here or as another node did it. It
-// calls reset, once: until then the count and ResetNumber are as before, and from then on
-// the count is none and ResetNumber is number. It runs under a lock, and calls nothing of
-// the stream but ResetNumber.
+// ResetHook is called for each count that is reset, by this node or by another one. It must call
+// reset once. Before that call, the count and ResetNumber are unchanged. After it, there is no
+// count, and ResetNumber returns number. The hook runs under a lock, and must not call any method
+// of the stream except ResetNumber.
 type ResetHook func(id bucket.ID, number uint64, reset func())
 
-// WhenReset sets what is called for each reset. It is called before anything else.
+// WhenReset sets the function that is called for each reset. It must be called before the stream
+// is used.
 func (s *Stream) WhenReset(f ResetHook) { s.whenReset = f }
 
-// ResetNumber returns the number of a count's last reset that this node knows of and still
-// heeds, 0 if there is none. What was lent, granted or denied under a lower number is of a
-// count that is no more. It waits for no frame, and is safe for concurrent use.
+// ResetNumber returns the number of the last reset of id that this node knows of and that is
+// still in effect, or 0 if there is none. Units that were lent, granted or denied under a lower
+// number belong to a count that no longer exists. ResetNumber does not wait for a frame, and is
+// safe for concurrent use.
 func (s *Stream) ResetNumber(id bucket.ID, now int64) uint64 { return s.resets.heeded(id, now) }
 
-// Hold has the stream carry holdings, as it carries counts. It is called before
-// anything else.
+// Hold makes the stream send and receive holdings in the same way as counts. It must be called
+// before the stream is used.
 func (s *Stream) Hold(h *Holdings) {
 	s.holdings = h
 	if h != nil {
@@ -124,9 +127,9 @@ func (s *Stream) Hold(h *Holdings) {
 	}
 }
 
-// Replicate queues the holdings of these ids, which have changed, for the ids'
-// targets; of an id for which this node does not answer any more, for the member that
-// does. It returns what Collect does.
+// Replicate queues the holdings of ids, which have changed, for the targets of these ids. If this
+// node no longer answers for an id, its holding is queued for the member that does. Replicate
+// returns the same members as Collect.
 func (s *Stream) Replicate(ids []bucket.ID, now int64, roles Roles) []Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,9 +148,9 @@ func (s *Stream) Replicate(ids []bucket.ID, now int64, roles Roles) []Member {
 	return s.ready()
 }
 
-// Meet sets the members of the roster: something is kept to be sent for each of
-// them, and what was kept for others is dropped. Before it is called, and for
-// others, Owe, Transfer and Next do nothing.
+// Meet sets the members of the roster. The stream keeps data for each of them, and drops the data
+// for all other members. Before the first call, and for other members, Owe, Transfer and Next do
+// nothing.
 func (s *Stream) Meet(members []Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +169,7 @@ func (s *Stream) Meet(members []Member) {
 		if _, stays := slices.BinarySearchFunc(met, o.to, (*outbound).compare); stays {
 			continue
 		}
-		// The member that was to have it has left, and no other may know it.
+		// The receiver of this authority has left, and possibly no other member knows the counts.
 		for _, g := range slices.Concat(o.flight.gives, o.gives) {
 			for _, m := range met {
 				m.owe(g.ranges, s.clock)
@@ -176,10 +179,10 @@ func (s *Stream) Meet(members []Member) {
 	s.outbounds = met
 }
 
-// Collect takes in what the store has spent, queues it for the members that have to know, and says
-// for which members something waits and nothing is in flight. With hurried it
-// takes in only what hurries. A member that answers for an id sends its copy to the id's
-// targets; any other sends its vector to the member that answers.
+// Collect reads the changes of the store and queues them for the members that need them. It
+// returns the members for which data waits and no frame is in flight. If hurried is set, it reads
+// only changes for which the store has signalled hurry. A member that answers for an id sends its
+// copy to the targets of the id, and any other member sends its vector to the answering member.
 func (s *Stream) Collect(now int64, hurried bool, roles Roles) (ready []Member) {
 	for cursor, over := 0, false; !over; over = cursor == 0 {
 		s.mu.Lock()
@@ -189,16 +192,16 @@ func (s *Stream) Collect(now int64, hurried bool, roles Roles) (ready []Member) 
 	return ready
 }
 
-// collectPart is how many changes CollectPart takes in, about: their slots fit
-// into a processor's second cache until they are sent. collectStep is how many it
-// takes in under one lock.
+// collectPart is the approximate number of changes that CollectPart collects. Their slots fit
+// into the second-level cache of a processor until they are sent. collectStep is the number of
+// changes that are collected under one lock.
 const (
 	collectPart = 2048
 	collectStep = 512
 )
 
-// CollectPart is Collect of a part of the store where much has changed, and of
-// the whole of it else, which over reports. The next call goes on from there.
+// CollectPart is like Collect, but covers only a part of the store if there are many changes.
+// over reports whether it has reached the end of the store. The next call continues from there.
 func (s *Stream) CollectPart(now int64, roles Roles) (ready []Member, over bool) {
 	for n := 0; n < collectPart && !over; n += collectStep {
 		s.mu.Lock()
@@ -209,7 +212,7 @@ func (s *Stream) CollectPart(now int64, roles Roles) (ready []Member, over bool)
 	return ready, over
 }
 
-// collect takes in the changes of a part of the store.
+// collect collects the changes in a part of the store.
 func (s *Stream) collect(cursor int, hurried bool, now int64, roles Roles) (ready []Member, next int) {
 	s.tick(now)
 	next, changes := s.store.Collect(cursor, collectStep, hurried, s.changes[:0])
@@ -224,9 +227,9 @@ func (s *Stream) collected(changes []bucket.Change, now int64, roles Roles) {
 	s.changes = changes
 }
 
-// Owe has all counts in ranges that `to` is a target of, or stands in for, sent to
-// it, by a scan of the store in bounded steps, and Complete told once that is done (also if ranges
-// is empty). What is owed while a scan is under way begins that scan again.
+// Owe sends a member all counts in ranges of which it is a target or the stand-in. A scan of the
+// store finds the counts in bounded steps. Complete is sent after the scan, even if ranges is
+// empty. If a scan for the member is in progress, Owe starts it again.
 func (s *Stream) Owe(to Member, ranges Ranges) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,9 +238,9 @@ func (s *Stream) Owe(to Member, ranges Ranges) {
 	}
 }
 
-// Transfer queues the message that gives `to` authority over ranges. The message is sent once
-// `to` has acknowledged all items that wait for it now. move is a number that rises with
-// each move. From this call on, Roles must not say that this node holds them.
+// Transfer queues a message that transfers the authority over ranges to a member. The message is
+// sent once the member has acknowledged all items that wait for it now. move is a number that
+// rises with each move. From this call on, Roles must not report that this node holds ranges.
 func (s *Stream) Transfer(to Member, move uint64, ranges Ranges, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,8 +257,8 @@ func (s *Stream) Transfer(to Member, move uint64, ranges Ranges, now int64) {
 	}
 }
 
-// RequestCounts asks all members for their counts of what this node answers for, or is a
-// target of.
+// RequestCounts asks all members for the counts for which this node answers, or of which it is a
+// target.
 func (s *Stream) RequestCounts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,16 +271,17 @@ func (s *Stream) requestCounts() {
 	}
 }
 
-// Yield has this node owe what it has of ranges, over which it has lost authority
-// otherwise than by Give, to the members that answer for it; and takes back what it was giving.
-// It had begun apart from others, or was taken off the roster while it lived.
+// Yield owes the counts in ranges to the members that answer for them. This node has lost the
+// authority over ranges without Transfer, because it began separately from other members, or was
+// removed from the roster while it was alive. Yield also cancels all transfers that have not been
+// acknowledged.
 func (s *Stream) Yield(ranges Ranges, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick(now)
 	for _, o := range s.outbounds {
 		for _, g := range slices.Concat(o.gives, o.flight.gives) {
-			ranges = ranges.Union(g.ranges) // it is not this node's to give any more
+			ranges = ranges.Union(g.ranges) // this node must not transfer it any more
 		}
 		o.gives, o.flight.gives = nil, nil
 	}
@@ -286,15 +290,16 @@ func (s *Stream) Yield(ranges Ranges, now int64) {
 	}
 }
 
-// Leaving is told in every frame from now on.
+// Leaving sets the flag of a leaving node in all later frames. It also ends the effect of Forgo.
 func (s *Stream) Leaving() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leaving, s.forgoes = true, false
 }
 
-// Forgo has no states sent until Leaving is called again, of a node that leaves and has
-// handed over what it held: they are copies of what others hold, and make new ones of.
+// Forgo stops sending states until Leaving is called again. It is for a node that leaves and has
+// transferred its authority: the states are copies of counts that other members hold, and of
+// which these make new copies.
 func (s *Stream) Forgo() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,8 +309,9 @@ func (s *Stream) Forgo() {
 	}
 }
 
-// Reset forgets the id's count and vector, here and, as its number is passed
-// on, wherever it is known. It returns the number, for ResetTo elsewhere.
+// Reset deletes the count and the vector of id. The number of the reset is passed on to other
+// nodes, which do the same if they know the count. Reset returns this number, for ResetTo on
+// other nodes.
 func (s *Stream) Reset(id bucket.ID, now int64) (number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -316,8 +322,8 @@ func (s *Stream) Reset(id bucket.ID, now int64) (number uint64) {
 	return number
 }
 
-// ResetTo is another node's Reset, made so long ago. If its number is not above
-// the one that is known, or not in time (ResetInTime), it changes nothing.
+// ResetTo applies a reset of another node. age is the time that has passed since the reset. If
+// number is not above the known one, or not in time (ResetInTime), ResetTo changes nothing.
 func (s *Stream) ResetTo(id bucket.ID, number uint64, age time.Duration, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -325,8 +331,9 @@ func (s *Stream) ResetTo(id bucket.ID, number uint64, age time.Duration, now int
 	s.raise(id, number, now-int64(max(0, age)), now, nobody)
 }
 
-// raise makes a reset known, which a member has (nobody, if that is not known), and says
-// whether what came with it still counts: not if a later one is known.
+// raise applies a reset if it is new. If a member is known to have the reset, from is its stamp,
+// and otherwise nobody. raise reports whether data with this number still counts. It returns
+// false if a later reset is in effect, or if number is not in time.
 func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp) bool {
 	known, ok := s.resets.get(id)
 	switch {
@@ -344,7 +351,7 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 	case !ok && s.resets.forgot(made):
 		if (reset{made: made}).heeded(now) {
 			s.resets.put(id, reset{number: number, made: made, passed: stamps{from}})
-			s.store.Touch(id) // members that remember it have taken no state without its number
+			s.store.Touch(id) // members that remember the reset have not accepted a state without its number
 		}
 		return true
 	}
@@ -352,7 +359,7 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 	case t.heeded(now):
 		s.reset(id, number, made, from)
 	case now-made <= learned && !(ok && known.heeded(now)):
-		s.resets.put(id, t) // a member that has just loaded it can still heed it, and the count is from after it
+		s.resets.put(id, t) // on a member that has just loaded it, the reset can still be in effect, and the count is from after the reset
 	}
 	return true
 }
@@ -372,13 +379,13 @@ func (s *Stream) reset(id bucket.ID, number uint64, made int64, from stamp) {
 	s.bases.delete(id)
 }
 
-// Sweep takes one step: it forgets tallies that have recovered and tombstones
-// that are old. It looks at a part of the tallies, sweepParts steps at most see all, so
-// that how many there are follows from how many come in that time, however fast they come.
+// Sweep forgets tallies that have recovered and tombstones that are old. Each call examines a
+// part of the tallies, and sweepParts calls examine all of them. The number of tallies is
+// therefore bounded by the number that arrive during that time, however fast they arrive.
 func (s *Stream) Sweep(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	const resets, tallies = 1024, 64 // at least
+	const resets, tallies = 1024, 64 // resets at most, tallies at least
 	s.resets.sweep(now, resets)
 	l := &s.ledger
 	for range min(max(tallies, (l.all.len()+sweepParts-1)/sweepParts), l.all.len()) {
@@ -394,7 +401,7 @@ func (s *Stream) Sweep(now int64) {
 		case !s.recovered(t, now):
 			s.wane(id, now)
 		case s.returned(id):
-			l.drop(id) // a refund belongs to what was spent, by any member
+			l.drop(id) // the refunds may be of units that any member has spent
 		default:
 			l.remove(int32(l.swept))
 			s.fold(id)
@@ -402,23 +409,23 @@ func (s *Stream) Sweep(now int64) {
 	}
 }
 
-// sweepParts is in how many steps all tallies are swept.
+// sweepParts is the maximum number of calls of Sweep that examine all tallies.
 const sweepParts = 128
 
-// remembered is for how long a tally that has recovered is kept, since it may
-// arrive once more by another path: longer than a sweep of all tallies takes, so
-// that by the time somebody forgets it, it counts nothing for anybody.
+// remembered is the time for which a recovered tally is kept, because it may arrive again by
+// another path. It is longer than a sweep of all tallies takes: when one member forgets the
+// tally, its units no longer count on any member.
 const remembered = int64(10e9)
 
-// recovered reports whether a tally may be forgotten. A count that never runs empty does
-// not show that a tally has recovered: its age does.
+// recovered reports whether a tally may be forgotten. If a count is never empty, only the age of
+// a tally shows that it has recovered.
 func (s *Stream) recovered(t *entry, now int64) bool {
 	if t.changed > now { // the clock has stepped back
 		t.changed = now
 	}
 	_, limit, _ := s.store.Used(t.id, now)
 	changed, lasts := t.changed, lastsFor(&limit)
-	if s.returned(t.id) { // it may be empty for that, and reclaimed
+	if s.returned(t.id) { // the count may be empty because of the refunds, and reclaimed
 		limit, _ = s.store.Judge(t.id)
 		lasts = lastsFor(&limit)
 		for i := s.ledger.of(t.id); i != none; i = s.ledger.at(i).next {
@@ -428,7 +435,7 @@ func (s *Stream) recovered(t *entry, now int64) bool {
 	return now-changed-remembered > lasts
 }
 
-// lastsFor is how long units that were spent of a limit can count.
+// lastsFor returns the time for which spent units of a limit can count.
 func lastsFor(l *bucket.Limit) int64 { return int64(min(2*recovery(l), 1<<62)) }
 
 // returned reports whether units of an id were refunded, as far as is known.
@@ -441,9 +448,9 @@ func (s *Stream) returned(id bucket.ID) bool {
 	return s.store.Uncollected(id) < 0
 }
 
-// recovery is how long a count of this limit takes to empty at most, in
-// nanoseconds, if it has no debt. A count that was asked for by a share, whose Burst may come
-// to nothing, may have units of the whole limit.
+// recovery returns the maximum time in nanoseconds in which a count of this limit becomes empty,
+// if the count has no debt. If a share judged the count, the Burst of the share may be zero, but
+// the count may have units of the whole limit.
 func recovery(l *bucket.Limit) float64 {
 	if l.Algorithm != bucket.TokenBucket && l.Algorithm != bucket.LeakyBucket {
 		return 2 * float64(l.Per)
@@ -451,20 +458,20 @@ func recovery(l *bucket.Limit) float64 {
 	return float64(l.Per) * float64(max(l.Capacity(), l.Whole)) / max(float64(l.Rate), 1e-9)
 }
 
-// Tallies is how many are known.
+// Tallies returns the number of tallies.
 func (s *Stream) Tallies() int { return s.Beside().Tallies }
 
-// StreamStats is what is known beside counts.
+// StreamStats describes the data of a stream other than counts.
 type StreamStats struct {
 	Tallies        int
-	Resets         int    // their tombstones
-	Bytes          int    // that these take, about
-	TalliesDropped uint64 // that had not recovered, for want of room
-	ResetsDropped  uint64 // tombstones that were forgotten before their time, for want of room
-	Sent           uint64 // counts that frames to others had, again those that were sent again
+	Resets         int    // number of tombstones
+	Bytes          int    // approximate size of the tallies and tombstones
+	TalliesDropped uint64 // tallies that were dropped for want of room, and may not have recovered
+	ResetsDropped  uint64 // tombstones that were forgotten early, for want of room
+	Sent           uint64 // counts in frames to other members, including those that were sent again
 }
 
-// Beside returns what is known beside counts.
+// Beside returns statistics of the data other than counts.
 func (s *Stream) Beside() StreamStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -476,16 +483,16 @@ func (s *Stream) Beside() StreamStats {
 	}
 }
 
-// Backlog is how much waits for a member.
+// Backlog describes the data that waits for a member.
 type Backlog struct {
-	Counts       int           // ids that it has not acknowledged; an id can be among them more than once
-	Age          time.Duration // of the oldest of them
-	Bulk         int           // of these, ids that a review has found
-	Scanning     bool          // a scan is under way
-	Transferring bool          // it is given authority, and has yet to take it
+	Counts       int           // ids that the member has not acknowledged; the same id may be counted more than once
+	Age          time.Duration // age of the oldest id that is queued or in flight
+	Bulk         int           // ids in Counts that a review has found and that are not in flight
+	Scanning     bool          // a scan for the member is in progress
+	Transferring bool          // authority is being transferred to the member, which has not acknowledged it
 }
 
-// Lag returns how much waits for a member.
+// Lag returns the data that waits for a member.
 func (s *Stream) Lag(to Member, now int64) Backlog {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -504,8 +511,8 @@ func (s *Stream) Lag(to Member, now int64) Backlog {
 	return l
 }
 
-// Idle reports whether nothing is owed to a member, queued for it or in flight, and no review
-// is under way that may find something.
+// Idle reports whether no data is owed to a member, queued for it or in flight, and no review is
+// in progress that may find some.
 func (s *Stream) Idle(to Member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -513,7 +520,7 @@ func (s *Stream) Idle(to Member) bool {
 	return o == nil || o.flight.number == 0 && !o.ready() && !s.reviewing
 }
 
-// Time returns the time of the stream, for Acknowledged. Items that are collected later have a later
+// Time returns the stream time, for Acknowledged. Items that are collected later have a later
 // time.
 func (s *Stream) Time() int64 {
 	s.mu.Lock()
@@ -521,8 +528,8 @@ func (s *Stream) Time() int64 {
 	return s.clock
 }
 
-// Acknowledged reports whether a member has acknowledged all that was owed to it, queued for it or
-// in flight at a time of the stream, and no review is under way.
+// Acknowledged reports whether a member has acknowledged all data that was owed to it, queued for
+// it or in flight at the stream time at, and no review is in progress.
 func (s *Stream) Acknowledged(to Member, at int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -530,7 +537,7 @@ func (s *Stream) Acknowledged(to Member, at int64) bool {
 	return o == nil || o.acknowledged(at) && !s.reviewing
 }
 
-// Transferring reports whether authority that was given has not been taken yet.
+// Transferring reports whether a transfer of authority has not been acknowledged yet.
 func (s *Stream) Transferring() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -558,21 +565,21 @@ func (s *Stream) ready() (members []Member) {
 	return members
 }
 
-// changed queues a change for the members that have to know. One that came while a frame for a
-// member was built, except, is not queued for it.
+// changed queues a change for the members that need it. If the change is found while a frame for
+// except is built, it is not queued for except.
 func (s *Stream) changed(c bucket.Change, now int64, roles Roles, except *outbound) {
 	id := c.ID
 	s.bases.delete(id)
 	s.holdings.noteSpent(id, c.Units)
 	holds := roles.Holds(id)
-	if c.Folded && c.Units != 0 && s.ledger.has(id) { // the store had none of it, and took it for new
+	if c.Folded && c.Units != 0 && s.ledger.has(id) { // the store had no count of id, and treated the units as those of a new count
 		s.store.SetTotal(id, bucket.Total{})
 		c.Folded = false
 	}
 	if !c.Folded {
 		s.addOwn(id, c.Units, now)
 	} else if c.Units != 0 && !holds {
-		s.unfold(id, 0, now) // a review is to find it
+		s.unfold(id, 0, now) // so that a review finds the tally
 	}
 	if !holds && roles.Answers(id) != s.self {
 		if to, _ := s.passee(id, roles); !s.passed(id, to, now) {
@@ -587,7 +594,7 @@ func (s *Stream) changed(c bucket.Change, now int64, roles Roles, except *outbou
 	}
 }
 
-// vector appends id's to v, which is empty.
+// vector appends the tallies of id to v, which must be empty.
 func (s *Stream) vector(v vector, id bucket.ID, now int64) vector {
 	if s.ledger.has(id) {
 		return s.ledger.vector(v, id)
@@ -598,20 +605,21 @@ func (s *Stream) vector(v vector, id bucket.ID, now int64) vector {
 	return v
 }
 
-// single is the tally that a store keeps of a count: all that was in use is of it, before
-// units were spent that are not in it; what recovers first is the oldest. When it last grew
-// is not known.
+// single returns the tally that a store keeps of a count. All used units belong to this tally,
+// except for units that were spent later and are not in it. The oldest units recover first. The
+// time at which the tally last grew is not known.
 func (s *Stream) single(id bucket.ID, t bucket.Total, units, now int64) tally {
 	used := max(0, s.store.Collected(id, now)-units)
 	return tally{origin: t.Origin, series: t.Series, spent: int64(t.Spent), expired: max(0, int64(t.Spent)-used), changed: now}
 }
 
-// wane notes of id's tallies what counts no more: of no origin is more in use than of
-// all. Others may have forgotten a tally whose units have recovered, and would count what
-// an older copy brings back of it.
+// wane records which units in the tallies of id no longer count: an origin cannot have more used
+// units than all origins together. Another member may have forgotten a tally whose units have
+// recovered. It would count these units again if an older copy brings the tally back.
 //
-// Where units were refunded it notes nothing: these belong to what was spent, and other
-// members may have heard of that. Nor of a count that is not held: it may have been evicted.
+// If units were refunded, wane records nothing: the refunds belong to spent units, of which other
+// members may have heard. It also ignores a count that is not in the store, because the count may
+// have been evicted.
 func (s *Stream) wane(id bucket.ID, now int64) {
 	if !s.ledger.has(id) || s.returned(id) {
 		return
@@ -626,8 +634,8 @@ func (s *Stream) wane(id bucket.ID, now int64) {
 	}
 }
 
-// unfold has the ledger keep id's vector, which the store has kept, as units are spent
-// that are not in it.
+// unfold moves the vector of id from the store to the ledger, because units have been spent that
+// are not in it.
 func (s *Stream) unfold(id bucket.ID, units, now int64) {
 	if s.ledger.has(id) {
 		return
@@ -639,8 +647,8 @@ func (s *Stream) unfold(id bucket.ID, units, now int64) {
 	}
 }
 
-// fold moves id's vector from the ledger to the store, if it is one tally of another origin,
-// of which nothing was refunded, and the holder knows it.
+// fold moves the vector of id from the ledger to the store, if the vector is a single tally of
+// another origin without refunds, and the holder knows it.
 func (s *Stream) fold(id bucket.ID) {
 	i := s.ledger.of(id)
 	if i == none || s.ledger.at(i).next != none || s.ledger.at(i).kept {
@@ -652,9 +660,9 @@ func (s *Stream) fold(id bucket.ID) {
 	}
 }
 
-// join makes id's vector the join of itself and another, and says whose the count is,
-// nobody's if the ledger says it: in any case of what is to be passed on, so that a
-// review finds it.
+// join merges v into the vector of id. It returns the total of the count, which has no origin if
+// the vector is in the ledger. If passOn is set, the vector is in the ledger, so that a review
+// finds it.
 func (s *Stream) join(id bucket.ID, v vector, l *bucket.Limit, passOn bool, now int64) (whose bucket.Total, grew bool) {
 	if !s.ledger.has(id) && !passOn {
 		t, _ := s.store.TotalOf(id)
@@ -675,7 +683,7 @@ func (s *Stream) join(id bucket.ID, v vector, l *bucket.Limit, passOn bool, now 
 	return bucket.Total{}, s.ledger.join(id, v, lastsFor(l), passOn)
 }
 
-// addOwn adds to this node's own tally of an id.
+// addOwn adds to this node's own tally of an id. Negative units are refunds.
 func (s *Stream) addOwn(id bucket.ID, units, now int64) {
 	s.unfold(id, units, now)
 	own := s.ledger.find(id, s.self)
@@ -697,23 +705,24 @@ func (s *Stream) addOwn(id bucket.ID, units, now int64) {
 	}
 }
 
-// lapsed reports whether all that a tally says has recovered by its age: what its origin goes
-// on with is another, or a member that hears of this one first would count it whole.
+// lapsed reports whether all units of a tally have recovered by its age. The origin then
+// continues with another tally, because a member that first hears of the old one would count all
+// of its units.
 func lapsed(t *entry, l *bucket.Limit, now int64) bool {
 	return now-t.changed >= agesOf(l, now).recovered
 }
 
-// flush takes in what has been spent of an id since it was collected.
+// flush collects the units of id that were spent since it was last collected.
 func (s *Stream) flush(id bucket.ID, now int64, roles Roles) (changed bool) {
 	c, changed := s.store.CollectOne(id)
 	if changed {
-		s.clock++ // one time queues each id once
+		s.clock++ // an id is queued only once with the same stream time
 		s.changed(c, now, roles, nil)
 	}
 	return changed
 }
 
-// send queues a state for all of the id's targets but one.
+// send queues a state for the targets of id, except for one.
 func (s *Stream) send(id bucket.ID, roles Roles, except *outbound) {
 	s.targets = roles.Targets(s.targets[:0], id)
 	for _, to := range s.targets {
@@ -723,16 +732,16 @@ func (s *Stream) send(id bucket.ID, roles Roles, except *outbound) {
 	}
 }
 
-// push queues an item. If too many wait for the member, a scan brings it.
+// push queues an item. If too many items wait for the member, a scan sends it later.
 func (s *Stream) push(o *outbound, it item) {
 	if !o.queue.push(it) {
-		o.stamp = s.newStamp() // because the scan must also bring the items that were passed on before
+		o.stamp = s.newStamp() // because the scan must also send the items that were passed on before
 		o.oweRest(s.clock)
 	}
 }
 
-// pass queues an id's vector and its reset number for the member that answers for it; if that
-// is this node, then as part of the state for its targets.
+// pass queues the vector and the reset number of id for the member that answers for it. If this
+// node answers for id, they are sent with the state to its targets.
 func (s *Stream) pass(id bucket.ID, roles Roles) {
 	if !s.ledger.has(id) {
 		if _, ok := s.resets.get(id); !ok {
@@ -744,7 +753,7 @@ func (s *Stream) pass(id bucket.ID, roles Roles) {
 		s.setStamp(id, home)
 		s.send(id, roles, nil)
 	case o != nil:
-		s.setStamp(id, to) // before the stamp of the member may change
+		s.setStamp(id, to) // before push, which may change the stamp of the member
 		s.push(o, item{id: id, at: s.clock, kind: spend})
 	}
 }

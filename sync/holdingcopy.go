@@ -7,17 +7,17 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// A copy of a holding is what its successor needs of it, little-endian; numbers
-// without a width are unsigned varints:
+// A copy of a holding contains the data that its successor needs, little-endian; numbers without a width are unsigned varints:
 //
 //	limit | series | accounts | for each: granted | to 8 | for | moved | heard | received | for | owes | number
 //
-// with the times that are left in the place of times.
+// The format has the remaining durations in the place of times.
 
-// maxRegions bounds what a copy may say that there are.
+// maxRegions is the maximum number of accounts in a copy.
 const maxRegions = 1024
 
-// appendCopy appends a copy of id's holding, nothing if there is none.
+// appendCopy appends a copy of the holding of id. It appends nothing if there is no holding, or
+// if the holding is unsure.
 func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits) []byte {
 	if h == nil {
 		return b
@@ -51,9 +51,9 @@ func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits) []byte {
 	return b
 }
 
-// adoptCopy takes in a copy: of each account, what is later. Before this node
-// grants any of it, it asks the others what they have: the copy may be older than
-// the last grant.
+// adoptCopy merges a copy: it keeps the later data of each account. Before this node grants any
+// units, it asks the other regions for their units, because the copy may be older than the last
+// grant.
 func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) {
 	whole := known.read(r)
 	series := r.number()
@@ -81,10 +81,10 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 		a.number = r.number()
 	}
 	if err := whole.Validate(); r.err == nil && err != nil {
-		r.fail("limit: %w", err) // that of a holding is no share
+		r.fail("limit: %w", err) // the limit of a holding is not a share
 	}
 	if r.err != nil || h == nil || len(accounts) != len(h.regions.names) {
-		return // the members do not agree on what regions there are, as long as that changes
+		return // members can disagree about the regions while these change
 	}
 	sh := h.lock(id)
 	defer sh.mu.Unlock()
@@ -104,7 +104,8 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 			a.owes, a.number = from.owes, from.number
 		}
 		a.waits = false
-		// What it has granted since the copy was made it is to tell.
+		// The region must state what it has of this region, because of grants that are later than
+		// the copy.
 		a.known, a.asked = i == h.regions.self, 0
 	}
 	x.unsure, x.copied = false, t.Monotonic
@@ -112,8 +113,8 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 	h.renew(x, t)
 }
 
-// number is one of a statement.
+// number reads a number of a statement.
 func (r *reader) number() int64 { return int64(min(r.uvarint(), math.MaxInt64/2)) }
 
-// held is units of a holding: more than any limit has are that many.
+// held reads a number of units in a holding, limited to 2⁴⁰: no limit has more.
 func (r *reader) held() int64 { return int64(min(r.uvarint(), 1<<40)) }

@@ -7,19 +7,18 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// holdings are those of one shard of the ids.
+// holdings contains the holdings of one shard of the ids.
 type holdings struct {
 	mu    sync.Mutex
 	of    map[bucket.ID]*holding
-	all   []*holding // in no order
-	queue []*holding // those to be visited next
-	next  int        // of all, to be visited
-	began int64      // when the sweep of all that is under way began, by the monotonic clock
-	swept int64      // when the last sweep began that is over
+	all   []*holding // unordered
+	queue []*holding // holdings for the next batch
+	next  int        // index in all of the holding that was visited last
+	began int64      // monotonic time at which the current sweep of all began
+	swept int64      // monotonic time at which the last completed sweep began
 }
 
-// add adds a holding of an id that has none. The shard is locked, as for what
-// follows.
+// add adds a holding of an id that has none. The caller of add, drop and push must hold mu.
 func (sh *holdings) add(x *holding) {
 	if sh.of == nil {
 		sh.of = make(map[bucket.ID]*holding)
@@ -30,8 +29,8 @@ func (sh *holdings) add(x *holding) {
 	sh.push(x)
 }
 
-// drop forgets a holding. It returns the one that stands in its place from then on, which
-// the sweep of all may have passed.
+// drop removes a holding. It returns the holding that takes its place in all, which the current
+// sweep may have passed.
 func (sh *holdings) drop(x *holding) (moved *holding) {
 	last := sh.all[len(sh.all)-1]
 	sh.all[x.index], last.index = last, x.index
@@ -40,7 +39,7 @@ func (sh *holdings) drop(x *holding) (moved *holding) {
 	return last
 }
 
-// push makes a holding one of the next batch.
+// push adds a holding to the next batch.
 func (sh *holdings) push(x *holding) {
 	if !x.queued {
 		x.queued = true
@@ -48,7 +47,7 @@ func (sh *holdings) push(x *holding) {
 	}
 }
 
-// batch appends the holdings to be visited now: those that were pushed, and a part of all.
+// batch appends the holdings that must be visited now: those that were pushed, and a part of all.
 func (sh *holdings) batch(list []*holding, steady int64) []*holding {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

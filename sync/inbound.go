@@ -6,28 +6,28 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// Arrival is what came with a frame beside counts.
+// Arrival describes the contents of a frame other than counts.
 type Arrival struct {
 	From     Member
-	Given    Ranges // authority that came with the frame; nil if none, or if that move came before. A node that takes it calls Review
-	Complete bool   // all that From owed by its scans has come
-	Leaving  bool   // From hands over what it holds
+	Given    Ranges // authority that the frame transfers; nil if there is none, or if the transfer arrived before. A node that takes it calls Review
+	Complete bool   // all counts that From owed by scans have arrived
+	Leaving  bool   // From leaves and transfers its authority
 }
 
-// inbound is what is known of one sender's frames. The number that was applied only rises,
-// so that a frame that comes twice, or late, is answered as before and changes nothing.
+// inbound is the state of the frames from one sender. The number of the last applied frame only
+// rises, so that a frame that arrives twice or late gets the same answer and changes nothing.
 type inbound struct {
-	applied uint64 // the number of the last frame that was applied
-	answer  []byte // what was answered to it
-	move    uint64 // the last that came
+	applied uint64 // number of the last frame that was applied
+	answer  []byte // answer to that frame
+	move    uint64 // number of the last transfer
 	parts   parts
 }
 
-// parts are the first pieces of a log whose last one is yet to come: until then
-// the count stays what it was.
+// parts contains the first pieces of a log until the last piece arrives. Until then, the count is
+// unchanged.
 type parts struct {
 	id     bucket.ID
-	number uint64 // of the frame that the last of them came with
+	number uint64 // number of the frame with the latest piece
 	list   []part
 }
 
@@ -36,13 +36,14 @@ type part struct {
 	at    int64
 }
 
-// base names the frame that a log is of.
+// base identifies the frame that brought a log.
 type base struct {
 	from   Member
 	number uint64
 }
 
-// inbounds are the senders there have been, the latest of them.
+// inbounds contains the state of each sender. If there are too many, it removes the sender that
+// was added first.
 type inbounds struct {
 	of    map[Member]*inbound
 	order []Member
@@ -68,9 +69,9 @@ func (in *inbounds) get(m Member) *inbound {
 	return i
 }
 
-// Serve takes in a frame, and appends the answer to dst. A frame that came
-// before, or is older than one that did, changes nothing. What it makes this node
-// tell others waits for them until Collect or Answered names them.
+// Serve applies a frame, and appends the answer to dst. A frame that has arrived before, or is
+// older than a frame that has, changes nothing. If this node must send data to other members as a
+// result, the data waits until Collect or Answered returns these members.
 func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer []byte, a Arrival, err error) {
 	if len(frame) > maxFrame {
 		return dst, Arrival{}, errFrame
@@ -125,7 +126,7 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 	return append(dst, in.answer...), a, nil
 }
 
-// arriving is a frame that is being taken in.
+// arriving is a frame that is being applied.
 type arriving struct {
 	*Stream
 	roles   Roles
@@ -137,14 +138,14 @@ type arriving struct {
 	limits  limits
 	origins origins
 
-	// Of a block of a snapshot: how long it has lain, and that it is passed on by a scan
-	// once all blocks are loaded. Of a frame zero.
+	// For a block of a snapshot, lain is its age, and saved is set: a scan passes on its counts
+	// once all blocks are loaded. For a frame, both are zero.
 	lain  int64
 	saved bool
 
 	index int
 	whole []int
-	flags byte // of the item
+	flags byte // flags of the current item
 }
 
 // items reads each item from r and applies it. A block of a snapshot must not contain grants.
@@ -167,10 +168,10 @@ func (x *arriving) items(r *reader) {
 	x.Stream.limits, x.Stream.origins = x.limits, x.origins
 }
 
-// prefetched is how many counts are prefetched at a time.
+// prefetched is the number of counts that are prefetched at a time.
 const prefetched = 32
 
-// prefetch has the memory of the counts that come next come nearer.
+// prefetch starts to load the memory of the next counts.
 func (x *arriving) prefetch(ids reader) {
 	var next [prefetched]bucket.ID
 	n := 0
@@ -247,14 +248,16 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 	x.mergeState(id, c, flags, follows)
 }
 
-// loadedResetAge returns how old a reset counts as that a snapshot contains. The snapshots of one
-// stop are at most heeded apart, as the loader skips older ones. Those of nodes that started before
-// the loader knew of the newest one can be further apart: up to 2*heeded is without effect.
+// loadedResetAge returns the age that is used for a reset in a snapshot. The snapshots of one
+// stop are at most heeded apart, because the loader skips older ones. The snapshots of nodes that
+// started before the loader knew of the newest one can be further apart. A distance of up to
+// 2*heeded is harmless.
 //
 // If the reset was at most heeded old, its age is 0, as if it were made now. A count without its
-// number is then from before the reset, since a node that knew of it would have kept the number.
-// An older reset is remembered but has no effect, because each snapshot was written after the reset.
-// The count must keep the number of the reset, so that another snapshot does not reset the count again.
+// number is then from before the reset, because a node that knew of the reset would have kept the
+// number. An older reset is recorded but has no effect, because each snapshot was written after
+// the reset. The count must keep the number of the reset, so that another snapshot does not reset
+// the count again.
 func loadedResetAge(age int64) int64 {
 	if age <= heeded {
 		return 0
@@ -262,9 +265,9 @@ func loadedResetAge(age int64) int64 {
 	return heeded + 1
 }
 
-// heeded reports whether what comes with a reset number still counts. If a later
-// reset is known here, the sender is told of it; if its own is not in time, there is
-// nothing to tell it, and it would only say the same again.
+// heeded reports whether data with this reset number still counts. If a later reset is known
+// here, it is queued for the sender. If the number of the sender is not in time, nothing is
+// queued, because the sender would only send the same number again.
 func (x *arriving) heeded(id bucket.ID, number uint64, made int64) bool {
 	if x.raise(id, number, made, x.now, x.stamped()) {
 		return true
@@ -278,7 +281,7 @@ func (x *arriving) heeded(id bucket.ID, number uint64, made int64) bool {
 	return false
 }
 
-// mergeSpend takes in a vector of a copy of which so much is used.
+// mergeSpend merges the vector of a copy with a number of used units.
 func (x *arriving) mergeSpend(id bucket.ID, l *bucket.Limit, used int64) {
 	if len(x.seen) == 0 {
 		return
@@ -293,7 +296,8 @@ func (x *arriving) mergeSpend(id bucket.ID, l *bucket.Limit, used int64) {
 	x.onTop(id, l, x.mine.onTop(x.seen, own, used, agesOf(l, x.now)))
 }
 
-// onTop spends what another copy has beyond this node's, and takes over its vector.
+// onTop spends the units that another copy has beyond the copy of this node, and joins the
+// vectors.
 func (x *arriving) onTop(id bucket.ID, l *bucket.Limit, units int64) {
 	whose, grew := x.join(id, x.seen, l, x.passesOn(id), x.now)
 	x.heard(id)
@@ -310,9 +314,9 @@ func (x *arriving) onTop(id bucket.ID, l *bucket.Limit, units int64) {
 	x.retort(id, l)
 }
 
-// touch has the next Collect queue id for the members that have to know. Until then a holder keeps
-// the tally in its ledger. If the holder transfers id before that Collect, the new holder receives
-// only the tallies of the ledger.
+// touch makes the next Collect queue id for the members that need it. Until then, a holder keeps
+// the tally in its ledger. If the holder transfers id before that Collect, the new holder
+// receives only the tallies in the ledger.
 func (x *arriving) touch(id bucket.ID) {
 	if x.saved {
 		return
@@ -325,7 +329,7 @@ func (x *arriving) touch(id bucket.ID) {
 
 // passesOn reports whether the holder of id may lack the units of this item, so that the ledger
 // keeps them for reviews. Only a state shows that its sender has authority. Views differ, so this
-// node may take a sender without authority for the holder. A leaver sends the units that the
+// node may regard a sender without authority as the holder. A leaving member sends units that the
 // holder knows as a total, and other units as a vector.
 func (x *arriving) passesOn(id bucket.ID) bool {
 	holder := x.roles.Holder(id)
@@ -338,14 +342,14 @@ func (x *arriving) passesOn(id bucket.ID) bool {
 	return holder != x.from || kind(x.flags&kindMask) != state
 }
 
-// retort tells the sender, if it answers for id, what it has yet to hear.
+// retort queues the vector of id for the sender, if the sender answers for id and lacks units.
 func (x *arriving) retort(id bucket.ID, l *bucket.Limit) {
 	if o := x.outbound(x.from); o != nil && x.roles.Answers(id) == x.from && x.mine.beyond(x.seen, agesOf(l, x.now)) != 0 {
 		x.push(o, item{id: id, at: x.clock, kind: spend})
 	}
 }
 
-// stamped is the stamp of what the sender has.
+// stamped returns the stamp of the sender, or nobody if there is none.
 func (x *arriving) stamped() stamp {
 	if o := x.outbound(x.from); o != nil {
 		return o.stamp
@@ -353,7 +357,7 @@ func (x *arriving) stamped() stamp {
 	return nobody
 }
 
-// heard notes that the sender has the tallies that it has sent.
+// heard records that the sender has the tallies that it has sent.
 func (x *arriving) heard(id bucket.ID) {
 	from := x.stamped()
 	if from == nobody {
@@ -366,14 +370,15 @@ func (x *arriving) heard(id bucket.ID) {
 	}
 }
 
-// agesOf are what time does to what is spent of a limit.
+// agesOf returns the ages at which units and refunds of a limit have recovered.
 func agesOf(l *bucket.Limit, now int64) ages {
 	empties := recovery(l)
 	return ages{now: now, late: int64(min(empties/32, 1<<62)), recovered: lastsFor(l)}
 }
 
-// renewed takes in a copy of which all units are of one origin, if all that is known here
-// of the count is an earlier total of the same: a merge of nearly all copies, in one step.
+// renewed imports a copy whose units all have one origin, if this node only knows an earlier
+// total of that origin. It reports whether it did. This is how nearly all copies are merged, in a
+// single step.
 func (x *arriving) renewed(id bucket.ID, c *bucket.Count) bool {
 	t := &x.seen[0]
 	used := c.Used(x.now)
@@ -390,7 +395,7 @@ func (x *arriving) renewed(id bucket.ID, c *bucket.Count) bool {
 	return true
 }
 
-// mergeState takes in a copy.
+// mergeState merges a copy.
 func (x *arriving) mergeState(id bucket.ID, c *bucket.Count, flags byte, follows uint64) {
 	more := flags&itemMore != 0
 	parts := &x.in.parts
@@ -411,7 +416,7 @@ func (x *arriving) mergeState(id bucket.ID, c *bucket.Count, flags byte, follows
 	if more {
 		parts.id, parts.number = id, x.number
 		parts.list = append(parts.list, part{*c, x.now})
-		x.count = bucket.Count{} // its entries are the part's now
+		x.count = bucket.Count{} // the part owns its entries now
 		return
 	}
 	used := c.Used(x.now)
@@ -442,7 +447,7 @@ func (x *arriving) mergeState(id bucket.ID, c *bucket.Count, flags byte, follows
 	x.retort(id, &c.Limit)
 }
 
-// replace makes c this node's count of id, with what it lacks on top.
+// replace replaces the count of id on this node with c, and spends onTop units on top.
 func (x *arriving) replace(id bucket.ID, c *bucket.Count, onTop int64) {
 	c.Total, _ = x.join(id, x.seen, &c.Limit, x.passesOn(id), x.now)
 	x.heard(id)
@@ -450,7 +455,7 @@ func (x *arriving) replace(id bucket.ID, c *bucket.Count, onTop int64) {
 	x.replaced(id, c, onTop)
 }
 
-// replaced records the frame that brought a log, unless this node had more of it.
+// replaced records the frame that brought a log, unless this node had units that c lacks.
 func (x *arriving) replaced(id bucket.ID, c *bucket.Count, onTop int64) {
 	if c.Limit.Algorithm == bucket.SlidingLog && onTop == 0 {
 		x.bases.set(id, base{x.from, x.number}, x.now, x.caps.Logs)

@@ -9,21 +9,21 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Regions are those that share Global limits, and the parts with which they begin.
-// It is immutable.
+// Regions contains the regions that share Global limits, and their initial parts. It is
+// immutable.
 type Regions struct {
-	names []string // ascending
-	ends  []uint64 // the sum of the weights up to and with each
+	names []string // in ascending order
+	ends  []uint64 // sum of the weights of each region and those before it
 	self  int
-	print uint64 // the same where the names and weights are
+	print uint64 // hash of the names and weights
 }
 
-// maxWeights bounds the sum of the weights, so that no product overflows.
+// maxWeights is the maximum sum of the weights, so that no product overflows.
 const maxWeights = 1 << 32
 
-// NewRegions are this region and the others, whose weights say how a limit is
-// shared out at first. A weight below zero is none. All weigh the same if weights
-// are not of these very regions, or sum to nothing or to more than 2³².
+// NewRegions returns this region and the others. The weights determine how a limit is divided
+// initially. A negative weight counts as 0. If weights does not contain exactly these regions, or
+// if its sum is 0 or above 2³², all regions have the same weight.
 func NewRegions(self string, others []string, weights map[string]int64) *Regions {
 	names := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(others), self))))
 	r := &Regions{names: names, self: slices.Index(names, self)}
@@ -51,7 +51,7 @@ func NewRegions(self string, others []string, weights map[string]int64) *Regions
 	return r
 }
 
-// start is the part of a whole with which a region begins. All of them sum to it.
+// start returns the initial part of a region. The initial parts of all regions sum to whole.
 func (r *Regions) start(whole int64, region int) int64 {
 	total := r.ends[len(r.ends)-1]
 	upTo := func(end uint64) int64 {
@@ -65,7 +65,7 @@ func (r *Regions) start(whole int64, region int) int64 {
 	return upTo(r.ends[region]) - upTo(r.ends[region-1])
 }
 
-// index is a region's, -1 if it is none of them or this one.
+// index returns the index of a region, or -1 if it is this region or not one of them.
 func (r *Regions) index(name string) int {
 	if i := slices.Index(r.names, name); i != r.self {
 		return i

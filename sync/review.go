@@ -6,34 +6,32 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// A review looks at what is known of ids beside their counts, tallies and resets, and
-// passes on what the answering member has not been sent. It is taken in parts, as a
-// sweep is. What a part finds for another member waits as a bare id (outbound.bulk)
-// behind all that changes: a change is wanted within 100 ms, and a million tallies take
-// seconds.
+// A review visits the tallies and resets, which are known beside counts, and passes on those that
+// the answering member has not been sent. Like a sweep, it is done in parts. If a part finds an
+// id for another member, the id waits without data (outbound.bulk) behind all changes: a change
+// must arrive within 100 ms, and a million tallies take seconds.
 //
-// Each tally and tombstone has stamps of the members that it was queued for as it is
-// now. What is queued for a member is sent until it is acknowledged, for as long as the
-// member is in the roster, so a stamped one is not queued for it again: not by the next
-// review, nor when the member answers again after another did. That rests on three
-// rules: a tally loses its stamps when its tallies change; a member whose queue is
-// dropped, or that asks for everything, gets a new stamp, which nothing bears; and so
-// does a member that leaves the roster and returns. It relies on a member keeping what
-// it has acknowledged until that has recovered (ledger says when it does not).
+// Each tally and tombstone has the stamps of the members for which its present state was queued.
+// Data that is queued for a member is sent until it is acknowledged, as long as the member is in
+// the roster. A tally with a stamp is therefore not queued again for that member, neither by the
+// next review nor when the member answers again after another one. This relies on three rules. A
+// tally loses its stamps when it changes. A member gets a new stamp, which no tally has, if there
+// was no room in its queue or if it requests all counts. A member that leaves the roster and
+// returns also gets a new stamp. Reviews rely on a member to keep acknowledged data until it has
+// recovered (ledger describes the exception).
 
-// stamp stands for a member in the time that something is kept to be sent for it, or
-// for this node's own targets.
+// stamp stands for a member while data is kept to be sent to it, or for the targets of this node.
 type stamp uint32
 
 const (
 	nobody stamp = iota
-	home         // this node answers: its targets were sent it with a state
+	home         // this node answers: its targets were sent the data with a state
 	firstStamp
 )
 
-// stamps are of the last two members that something was queued for, the one that answers
-// and one that is about to; and the third is home, if it was queued for this node's
-// targets. Scans go to all members, and would leave no room for that one.
+// stamps has the stamps of the last two members for which data was queued: the member that
+// answers, and one that is about to. The third element is home, if the data was queued for the
+// targets of this node. Scans send to all members, and would leave no room for home.
 type stamps [3]stamp
 
 func (s *stamps) has(x stamp) bool { return slices.Contains(s[:], x) }
@@ -48,21 +46,21 @@ func (s *stamps) add(x stamp) {
 	}
 }
 
-// review is a place in the order in which tallies and then resets are visited:
-// tallies first, as they admit too much until they are known. The zero review is the
+// review is a position in the order in which first tallies and then resets are visited. Tallies
+// come first, because too many units are admitted until they are known. The zero review is the
 // beginning.
 type review struct {
-	entries int    // of the ledger
-	resets  uint64 // of all that were ever made known here
+	entries int    // number of visited entries of the ledger
+	resets  uint64 // number of visited resets, of all that ever became known here
 }
 
-// reviewPart is how many ids a part of a review looks at.
+// reviewPart is the number of places that one part of a review visits.
 const reviewPart = 512
 
-// Review begins to look again at what the answering members have to know, after the view
-// has changed or authority has been taken: tallies and resets.
-// It takes the first part, and ReviewPart the rest; a review that was under way begins
-// again. It returns what ReviewPart does.
+// Review starts a review after the view has changed or this node has taken authority. It passes
+// on tallies and resets to the members that answer for them now. It does the first part, and
+// ReviewPart does the others. A review that is in progress starts again. Review returns the same
+// results as ReviewPart.
 func (s *Stream) Review(now int64, roles Roles) (ready []Member, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,8 +70,8 @@ func (s *Stream) Review(now int64, roles Roles) (ready []Member, over bool) {
 	return s.ready(), !s.reviewing
 }
 
-// ReviewPart takes the next part of a review. It returns what Collect does; over reports
-// whether that was the last part, or there is none.
+// ReviewPart does the next part of a review. It returns the same members as Collect. over reports
+// whether no part is left.
 func (s *Stream) ReviewPart(now int64, roles Roles) (ready []Member, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +83,8 @@ func (s *Stream) ReviewPart(now int64, roles Roles) (ready []Member, over bool) 
 	return s.ready(), !s.reviewing
 }
 
-// reviewOn takes the next part: the call that adds something meanwhile passes it on.
+// reviewOn does the next part. A tally or reset that is added during the review is passed on by
+// the call that adds it.
 func (s *Stream) reviewOn(now int64, roles Roles) {
 	left := reviewPart
 	for ; s.reviewing && left > 0; left-- {
@@ -99,7 +98,7 @@ func (s *Stream) reviewOn(now int64, roles Roles) {
 	}
 }
 
-// reviewOne passes on what is known of an id, unless it was.
+// reviewOne passes on the tallies and the reset of id, unless that was done before.
 func (s *Stream) reviewOne(id bucket.ID, now int64, roles Roles) {
 	to, o := s.passee(id, roles)
 	switch {
@@ -112,8 +111,8 @@ func (s *Stream) reviewOne(id bucket.ID, now int64, roles Roles) {
 	}
 }
 
-// passee is where to send what is known of an id beside its count: to a member, or to
-// this node's targets, or nowhere.
+// passee returns the receiver of the tallies and the reset of id. It is a member, or the targets
+// of this node (home), or nobody.
 func (s *Stream) passee(id bucket.ID, roles Roles) (stamp, *outbound) {
 	answers := roles.Answers(id)
 	if answers == s.self || roles.Holds(id) {
@@ -125,8 +124,8 @@ func (s *Stream) passee(id bucket.ID, roles Roles) (stamp, *outbound) {
 	return nobody, nil
 }
 
-// passed reports whether all that is known of an id beside its count was queued as it
-// is now. A tombstone that is not heeded any more is let be.
+// passed reports whether the present tallies and reset of id were all queued for a receiver. A
+// tombstone that is no longer in effect is ignored.
 func (s *Stream) passed(id bucket.ID, to stamp, now int64) bool {
 	for i := s.ledger.of(id); i != none; i = s.ledger.at(i).next {
 		if !s.ledger.at(i).passed.has(to) {
@@ -137,7 +136,7 @@ func (s *Stream) passed(id bucket.ID, to stamp, now int64) bool {
 	return !ok || r.passed.has(to) || !r.heeded(now)
 }
 
-// setStamp notes that all that is known of an id beside its count was queued.
+// setStamp records that the tallies and the reset of id were queued for a receiver.
 func (s *Stream) setStamp(id bucket.ID, to stamp) {
 	for i := s.ledger.of(id); i != none; i = s.ledger.at(i).next {
 		s.ledger.at(i).passed.add(to)
@@ -145,7 +144,7 @@ func (s *Stream) setStamp(id bucket.ID, to stamp) {
 	s.resets.pass(id, to)
 }
 
-// newStamp is one that nothing bears.
+// newStamp returns a stamp that no tally or reset has.
 func (s *Stream) newStamp() stamp {
 	if s.stamps++; s.stamps < firstStamp {
 		s.stamps = firstStamp
@@ -153,19 +152,19 @@ func (s *Stream) newStamp() stamp {
 	return s.stamps
 }
 
-// beside is what is known of an id beside its count.
+// besideKind is the kind of data that is known of an id beside its count.
 type besideKind uint8
 
 const (
-	ofNothing besideKind = iota // a place that is not in use
+	ofNothing besideKind = iota // a free place, or an entry of an id that has one before it
 	ofReset
-	ofVector // the one of the id's that stands first in the ledger
+	ofVector // first tally of the id in the ledger
 )
 
-// nextBeside takes a review one step further: to an id of which something is known
-// beside its count. It is not ok at the end. An id comes with the tally of its that
-// stands first in the ledger, whichever was heard of first: any of them can be forgotten
-// between two parts, and what has not been visited by then still comes.
+// nextBeside moves a review to the next place, and returns its id if there is a tally or reset.
+// ok is false at the end. An id is returned at the place of its first tally in the ledger,
+// whichever tally arrived first. Any tally can be forgotten between two parts, and an id that has
+// not been visited by then is still returned.
 func (s *Stream) nextBeside(at *review) (kind besideKind, id bucket.ID, ok bool) {
 	i := at.entries
 	if i >= s.ledger.all.len() {

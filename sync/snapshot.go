@@ -14,32 +14,34 @@ import (
 //	ids     how many items | the id 16 of each
 //	items   until the end
 //
-// Its items are those of a frame, of the states of counts and the resets of ids. The time of
-// day is when the ages in it were right.
+// The items are those of a frame: states of counts and resets of ids. The ages in the block are
+// correct at the time of day.
 const (
 	blockVersion   = 1
 	blockHead      = 9
-	blockIDs       = 512      // in a block, at most
-	blockBytes     = 48 << 10 // of items, at which a block ends
-	snapshotAtOnce = 32       // counts that are written under one lock, and one piece of a log
-	// snapshotPiece names all pieces of logs in snapshots: each follows the one before.
+	blockIDs       = 512      // maximum number of ids in a block
+	blockBytes     = 48 << 10 // size of the items at which a block ends
+	snapshotAtOnce = 32       // number of counts that are written under one lock, and one piece of a log
+	// snapshotPiece is the frame number of all pieces of logs in snapshots: each piece follows
+	// the one before it.
 	snapshotPiece = 1
-	// snapshotSender stands for the sender of blocks: no member has it, and 0 is nobody.
+	// snapshotSender stands for the sender of blocks: no member has this value, and 0 is no
+	// member.
 	snapshotSender Member = ^Member(0)
 )
 
-// Snapshot writes what a Stream knows of counts that are Durable, block by block. It is of one
-// goroutine. It has a copy of the IDs of one piece of the store at a time, and its blocks are
-// each of their own moment: what is spent while it is written is in it or not, as loading
-// merges what it reads.
+// Snapshot writes the data of a Stream about Durable counts, block by block. It must be used by a
+// single goroutine. It has the IDs of one piece of the store at a time, and each of its blocks
+// has its own time. The snapshot may or may not contain units that are spent while it is written:
+// loading merges the data in both cases.
 type Snapshot struct {
 	stream *Stream
 	roles  func() Roles
 
-	cursor  uint64 // of the next piece of the store
-	over    bool   // the store is
+	cursor  uint64 // cursor of the next piece of the store
+	over    bool   // all pieces of the store have been read
 	ids     []bucket.ID
-	mark    bucket.Mark // up to which the log of the first of ids is written
+	mark    bucket.Mark // the log of the first of ids is written up to mark
 	beside  review
 	block   []byte
 	itemIDs []byte
@@ -47,17 +49,18 @@ type Snapshot struct {
 	limits  limits
 	origins origins
 
-	// Counts is how many counts are in the blocks so far.
+	// Counts is the number of counts in the blocks so far.
 	Counts int
 }
 
-// NewSnapshot begins a snapshot. roles returns the present ones.
+// NewSnapshot returns a snapshot that has written no blocks yet. roles returns the present roles.
 func (s *Stream) NewSnapshot(roles func() Roles) *Snapshot {
 	return &Snapshot{stream: s, roles: roles}
 }
 
-// Next returns the next block, valid until the call after; nil once all is written. now is
-// the time that counts go by, and day the time of day, in nanoseconds.
+// Next returns the next block, or nil if everything is written. The block is valid until the next
+// call. now is the time by the clock of the counts, and day is the time of day, both in
+// nanoseconds.
 func (w *Snapshot) Next(now, day int64) []byte {
 	w.itemIDs, w.items = w.itemIDs[:0], w.items[:0]
 	w.limits, w.origins = w.limits[:0], w.origins[:0]
@@ -81,7 +84,8 @@ func (w *Snapshot) full() bool {
 	return len(w.itemIDs) >= blockIDs*idBytes || len(w.items) >= blockBytes
 }
 
-// nextIDs reports whether ids are left, and reads those of the next piece of the store.
+// nextIDs reports whether ids are left. If necessary, it reads the ids in the next piece of the
+// store.
 func (w *Snapshot) nextIDs() bool {
 	for len(w.ids) == 0 && !w.over {
 		w.cursor, w.ids = w.stream.store.Scan(w.cursor, w.ids[:0])
@@ -90,7 +94,7 @@ func (w *Snapshot) nextIDs() bool {
 	return len(w.ids) > 0
 }
 
-// locked calls f under the stream's lock, with the tables of this block.
+// locked calls f under the lock of the stream, with the tables of this block.
 func (w *Snapshot) locked(now int64, f func(s *Stream)) {
 	s := w.stream
 	s.mu.Lock()
@@ -103,9 +107,9 @@ func (w *Snapshot) locked(now int64, f func(s *Stream)) {
 	s.origins, w.origins = w.origins, s.origins
 }
 
-// writeCounts appends the states of some of the ids, up to a piece of a log that is not the
-// last one: the next call goes on with it. One that has changed since it was collected is
-// collected first, as the vector has to have all of its units.
+// writeCounts appends the states of some of the ids. It ends after a piece of a log that is not
+// the last one, and the next call continues with that log. If a count has changed since it was
+// collected, it is collected first, because its vector must include all of its units.
 func (w *Snapshot) writeCounts(now int64) {
 	roles := w.roles()
 	w.locked(now, func(s *Stream) {
@@ -118,8 +122,7 @@ func (w *Snapshot) writeCounts(now int64) {
 	})
 }
 
-// writeCount appends a count, or the next piece of a log, and reports whether there is more
-// of it.
+// writeCount appends a count, or the next piece of a log, and reports whether more pieces follow.
 func (w *Snapshot) writeCount(s *Stream, id bucket.ID, now int64, roles Roles) (more bool) {
 	if limit, held := s.store.Judge(id); !held || !limit.Durable {
 		return false
@@ -159,9 +162,9 @@ func (w *Snapshot) writeCount(s *Stream, id bucket.ID, now int64, roles Roles) (
 	return more
 }
 
-// writeBeside appends some of what is known of ids beside their counts: resets, and the
-// vectors of counts that refunds have emptied, as other nodes may write these before they
-// hear of the refunds. It reports whether there is more.
+// writeBeside appends some of the data beside counts: resets, and the vectors of counts that
+// refunds have emptied. Other nodes may write such a count before they hear of the refunds.
+// writeBeside reports whether there is more data.
 func (w *Snapshot) writeBeside(now int64) (more bool) {
 	w.locked(now, func(s *Stream) {
 		for range snapshotAtOnce {
@@ -190,12 +193,12 @@ func (w *Snapshot) writeBeside(now int64) (more bool) {
 	return more
 }
 
-// ErrBlock is the error of a block that no Snapshot has written.
+// ErrBlock is the error for a block that was not written by a Snapshot.
 var ErrBlock = errors.New("countsync: malformed block of a snapshot")
 
 // Load applies a block in the same way as a copy from another member: each unit counts once, and
-// units that are known already change nothing. day is the time of day at now. Load returns how many
-// items it has read. It sends nothing: Loaded does that, once all blocks are loaded.
+// known units change nothing. day is the time of day at now. Load returns the number of items
+// that it has read. It sends nothing: Loaded does that once all blocks are loaded.
 func (s *Stream) Load(now, day int64, block []byte, roles Roles) (counts int, err error) {
 	if len(block) < blockHead || block[0] != blockVersion {
 		return 0, fmt.Errorf("%w: version %d", ErrBlock, append(block, 0)[0])
@@ -215,8 +218,8 @@ func (s *Stream) Load(now, day int64, block []byte, roles Roles) (counts int, er
 	return x.index, nil
 }
 
-// Loaded has all that was loaded sent to the members that answer for it, and to those that
-// get copies, by a scan. It returns what Collect does.
+// Loaded starts scans that send the loaded data to the members that answer for it, and to those
+// that get copies. It returns the same members as Collect.
 func (s *Stream) Loaded(now int64) []Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()

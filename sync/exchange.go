@@ -10,49 +10,49 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// Statement is what one region says to another of an id.
+// Statement is the part of an exchange about one id.
 type Statement struct {
 	ID     bucket.ID
 	Limit  bucket.Limit
-	Number int64  // rises with each statement of a region to another about the id; 0 says nothing of Received
-	From   Member // the member that decides about the id in the sender's region; nobody, if Number is 0
+	Number int64  // rises with each statement of a region to another about the id; if 0, Received is not stated
+	From   Member // member that decides about the id in the region of the sender; 0 if Number is 0
 
-	// Of what the receiver has granted.
-	Received int64 // what the sender has, at most, until it takes an answer to this Number
-	Debt     int64 // what it has spent beyond all that it has
-	Wants    int64 // how much more it would have
-	Must     int64 // the largest ask that it had to deny
-	Demand   int64 // units that it is asked for in 1,000 seconds, of late
-	Usual    int64 // and over windows
-	Holding  int64 // what it has in all
-	Forgot   bool  // it does not know what the receiver has of it
+	// The following fields are about units that the receiver has granted.
+	Received int64 // maximum number of units that the sender has, until it accepts an answer to this Number
+	Debt     int64 // number of units that the sender has spent in excess of its units
+	Wants    int64 // number of additional units that the sender requests
+	Must     int64 // largest ask that the sender had to deny
+	Demand   int64 // recent demand, in units per 1,000 seconds
+	Usual    int64 // the same, over windows
+	Holding  int64 // number of units that the sender has
+	Forgot   bool  // the sender does not know what the receiver has of it
 
-	// Of what the sender has granted.
-	Answers    int64         // the Number that this answers, 0 for none
-	Granted    int64         // what the receiver may have from then on
-	Used       int64         // how much of what that is more is spent already
-	LastNumber int64         // the highest Number that came; stated too where the sender has Forgot
-	More       bool          // more of it comes as soon as it is unspent here
-	Retry      time.Duration // when there may be more, if nothing was granted
+	// The following fields are about units that the sender has granted.
+	Answers    int64         // Number of the statement that this answers, 0 for none
+	Granted    int64         // units that the receiver may have from now on
+	Used       int64         // number of spent units among the new ones
+	LastNumber int64         // highest Number that the sender has received; also stated if Forgot is set
+	More       bool          // more units follow as soon as they are unspent
+	Retry      time.Duration // time after which there may be more units
 
-	Spent  int64 // in all since Series began
-	Series int64 // rises when that begins again
+	Spent  int64 // units spent since Series began
+	Series int64 // higher for each new series
 }
 
-// Exchange is statements of a region to another.
+// Exchange is a message of one region to another.
 type Exchange struct {
 	Region     string
-	Print      uint64 // of the Regions
+	Print      uint64 // hash of the Regions
 	Statements []Statement
 }
 
 const exchangeVersion = 1
 
-// maxStatements is how many statements fit into one message for sure, with what
-// is in it beside them.
+// maxStatements is the number of statements for which one message always has room, together with
+// its other contents.
 const maxStatements = 320
 
-// The flags of a statement.
+// Flags of a statement.
 const (
 	statementMore = 1 << iota
 	statementForgot
@@ -60,7 +60,7 @@ const (
 
 var errExchange = errors.New("countsync: malformed exchange")
 
-// Append encodes an exchange.
+// Append appends the encoded exchange to b.
 func (e *Exchange) Append(b []byte) []byte {
 	b = append(b, exchangeVersion, byte(len(e.Region)))
 	b = append(b, e.Region...)
@@ -70,7 +70,7 @@ func (e *Exchange) Append(b []byte) []byte {
 		st := &e.Statements[i]
 		at, ok := known.index(&st.Limit)
 		if !ok {
-			continue // nothing that a region would take
+			continue // no region would accept the limit
 		}
 		flags := byte(0)
 		if st.More {
@@ -99,7 +99,7 @@ func (st *Statement) numbers() [14]*int64 {
 	}
 }
 
-// ParseExchange is the opposite of Append.
+// ParseExchange decodes an exchange that Append has encoded.
 func ParseExchange(b []byte) (e Exchange, err error) {
 	r := reader{b: b}
 	if version := r.byte(); r.err == nil && version != exchangeVersion {
@@ -139,14 +139,14 @@ func ParseExchange(b []byte) (e Exchange, err error) {
 	return e, nil
 }
 
-// Exchange is statements of this region.
+// Exchange returns an exchange of this region with the given statements.
 func (h *Holdings) Exchange(sts []Statement) Exchange {
 	return Exchange{Region: h.regions.names[h.regions.self], Print: h.regions.print, Statements: sts}
 }
 
-// Due is what this node has to say to the other regions, by region: nothing to
-// most, most of the time. answers says of an id whether it is this node that
-// decides. changed is the ids whose holdings others of this region have to know.
+// Due returns the statements to the other regions that are due, by region. There is rarely a
+// statement for most regions. answers reports whether this node decides about an id. changed
+// contains the ids whose holdings must be copied to other members of this region.
 func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]Statement, changed []bucket.ID) {
 	h.tick(t)
 	d := dues{to: make(map[string][]Statement), reports: h.reports}
@@ -162,7 +162,7 @@ func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]S
 			case !answers(x.id):
 				h.store.ClearPart(x.id)
 				if t.Monotonic-x.seen > 2*keptFor {
-					h.drop(sh, x) // a copy that nobody has renewed
+					h.drop(sh, x) // a copy that no node has renewed
 				}
 			case h.visit(sh, x, t, &d):
 				changed = append(changed, x.id)
@@ -175,17 +175,17 @@ func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]S
 	return d.to, changed
 }
 
-// dues are the statements of one round.
+// dues contains the statements of one round.
 type dues struct {
 	to      map[string][]Statement
-	reports int // that may still be made of what was spent, and of nothing else
+	reports int // number of reports of spent units that may still be made
 }
 
-// visitParts is in how many rounds all holdings are visited that nobody has asked for.
+// visitParts is the number of rounds in which all holdings are visited, even without an ask.
 const visitParts = 20
 
-// visit brings a holding up to date, makes the statements about it that are due, and
-// reports whether copies of it have to change.
+// visit renews a holding if necessary, makes the statements about it that are due, and reports
+// whether its copies must be updated.
 func (h *Holdings) visit(sh *holdings, x *holding, t Time, d *dues) (changed bool) {
 	switch {
 	case t.Monotonic >= x.until, x.unsure, x.over(t.Now):
@@ -225,17 +225,18 @@ func (h *Holdings) visit(sh *holdings, x *holding, t Time, d *dues) (changed boo
 	return changed
 }
 
-// balance is what one visit of a holding says to the other regions.
+// balance contains the numbers for the statements in one visit of a holding.
 type balance struct {
-	wants  int64 // units to ask for
-	denied int64 // the largest ask that was denied since the last visit
+	wants  int64 // units to be requested
+	denied int64 // largest ask that was denied since the last visit
 	spare  int64 // units that can be returned to the regions that granted them
-	spent  int64 // since the series began
+	spent  int64 // number of units that were spent since the series began
 }
 
-// due reports whether a region gets a statement about a holding in this visit: an ask, a
-// renewal, units that are returned, a question of what it has, or else, as far as the round has
-// reports left, what was spent. No statement follows one that waits for its answer.
+// due reports whether a statement about a holding to a region is due in this visit. A statement
+// requests or renews units, returns units, or asks which units the region has. If the round has
+// reports left, a statement may also be a report of spent units. There is no statement while
+// another one waits for its answer.
 func (x *holding) due(a *account, b *balance, t Time, d *dues) bool {
 	since := t.Monotonic - a.sent
 	if a.waits && since >= unanswered {
@@ -256,8 +257,8 @@ func (x *holding) due(a *account, b *balance, t Time, d *dues) bool {
 	return true
 }
 
-// emit makes a statement about a holding to a region, and returns to it what is spare. It
-// reports whether copies of the holding have to change.
+// emit makes a statement about a holding to a region, and returns spare units to that region. It
+// reports whether copies of the holding must be updated.
 func (h *Holdings) emit(x *holding, region int, b *balance, t Time, d *dues) (changed bool) {
 	a := &x.accounts[region]
 	if b.spare > 0 && a.received > 0 {
@@ -277,11 +278,11 @@ func (h *Holdings) emit(x *holding, region int, b *balance, t Time, d *dues) (ch
 	return changed || a.received > 0 || a.granted > 0
 }
 
-// restless is how long a holding of which half is used is visited in each round after it
-// was last asked for.
+// restless is the time since the last ask for which a holding is visited in each round if half of
+// its units are used.
 const restless = int64(2 * time.Second)
 
-// drop forgets a holding.
+// drop removes a holding.
 func (h *Holdings) drop(sh *holdings, x *holding) {
 	moved := sh.drop(x)
 	h.store.ClearPart(x.id)
@@ -289,7 +290,7 @@ func (h *Holdings) drop(sh *holdings, x *holding) {
 	h.kept.Add(-1)
 }
 
-// statement is the next one about a holding to a region.
+// statement returns the next statement about a holding to a region.
 func (h *Holdings) statement(x *holding, a *account, t Time) Statement {
 	a.number = max(a.number+1, t.Now)
 	a.sent, a.waits, a.reported = t.Monotonic, true, x.spent()
@@ -300,26 +301,27 @@ func (h *Holdings) statement(x *holding, a *account, t Time) Statement {
 	if !a.known {
 		st.Forgot, st.LastNumber = true, a.heard
 		if a.asked == 0 {
-			a.asked = a.number // an answer may take longer than until the next statement
+			a.asked = a.number // the answer may arrive after the next statement was made
 		}
 	}
 	return st
 }
 
-// reportEvery is how often a region is told what was spent, if there is nothing
-// else to tell: ten times in a Per, about.
+// reportEvery returns the time between two reports of spent units to a region, if no other
+// statement is due: a tenth of Per, but between 1 s and 10 s.
 func reportEvery(l *bucket.Limit) int64 { return min(max(int64(l.Per)/10, 1e9), 10e9) }
 
-// recentSpan is the time in which recent demand fades to a third: long enough to be more
-// than chance, and short beside Per, in which it has to be followed.
+// recentSpan returns the time in which recent demand fades to about a third. It is long enough to
+// smooth out chance, and short compared with Per, in which the demand must be followed.
 func recentSpan(l *bucket.Limit) float64 { return min(max(float64(l.Per)/8, 100e6), 1e9) }
 
-// usualSpan is that of the usual demand: as regions whose windows all are used up ask
-// in bursts, when these begin, only demand over some windows tells them apart.
+// usualSpan returns the same time for the usual demand. If the windows of all regions are
+// exhausted, the regions ask in bursts when the next windows begin. They then differ only in the
+// demand over several windows.
 func usualSpan(l *bucket.Limit) float64 { return min(max(4*float64(l.Per), 1e9), 20e9) }
 
-// measure brings the demand up to date: means of which what is past fades
-// exponentially. What is about to be told as Spent is missing for a moment.
+// measure updates the demand: two averages in which past asks fade exponentially. Units between a
+// collection of the store and noteSpent are missing for a moment.
 func (h *Holdings) measure(x *holding, steady int64) {
 	since := float64(max(1, steady-x.at))
 	asked := max(x.counted, x.asked+max(0, h.store.Uncollected(x.id)))
@@ -332,8 +334,8 @@ func (h *Holdings) measure(x *holding, steady int64) {
 	x.at = max(x.at, steady)
 }
 
-// need is how many units would do for a demand: those of a Per, or of the time in
-// which a bucket fills, and a quarter more.
+// need returns the number of units that are enough for a demand: the units of a Per, or of the
+// time in which a bucket fills, and a quarter more.
 func (x *holding) need(demand float64) int64 {
 	return int64(min(1.25*demand*recoveryTime(&x.whole)/1e9, 1<<60))
 }
@@ -342,8 +344,8 @@ func recoveryTime(l *bucket.Limit) float64 {
 	return max(float64(l.Per), float64(l.Per)*float64(l.Capacity())/float64(l.Rate))
 }
 
-// wants is how many units more this region would have: ahead of need, once half of
-// what it has is used.
+// wants returns the number of additional units that this region requests. It requests units
+// before they are needed, once half of its units are used.
 func (x *holding) wants(peek *bucket.Result, largest int64) int64 {
 	most := x.whole.Capacity()
 	want := min(max(x.need(x.demand), largest), most) - x.held
@@ -353,9 +355,9 @@ func (x *holding) wants(peek *bucket.Result, largest int64) int64 {
 	return max(0, want)
 }
 
-// spare is how many units can be returned to the regions that granted them: what
-// a third region has asked for; and where nobody has asked for a while, all that
-// are unspent. Until then a region that needs them has to ask.
+// spare returns the number of units that can be returned to the regions that granted them: units
+// that a third region has asked for, or all unspent units if there was no ask for a while. A
+// region that needs them earlier must ask for them.
 func (h *Holdings) spare(x *holding, peek *bucket.Result, t Time) int64 {
 	switch {
 	case t.Monotonic-x.seen >= min(max(int64(x.whole.Per), term), 6*term):
@@ -367,9 +369,9 @@ func (h *Holdings) spare(x *holding, peek *bucket.Result, t Time) int64 {
 	return x.passing
 }
 
-// Serve takes in what a region's node states, and answers. ok is false if there
-// is no answer: the regions do not agree how limits are shared out, or there is no
-// room for the id.
+// Serve applies a statement of another region, and returns the answer. ok is false if there is no
+// answer, because the regions do not divide limits in the same way, or because there is no room
+// for the id.
 func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answer Statement, ok bool) {
 	region := h.regions.index(from)
 	if region < 0 || !h.agree(region, print) {
@@ -391,7 +393,8 @@ func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answ
 		h.grant(x, region, st, &answer, t)
 	}
 	if a.received < had || st.Forgot {
-		// An answer that is on its way to the number before is not for what is stated now.
+		// An answer to the previous number that is still in transit does not apply to this
+		// statement.
 		a.number, a.waits = max(a.number+1, t.Now), false
 	}
 	if !a.waits {
@@ -405,7 +408,8 @@ func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answ
 	return answer, true
 }
 
-// Unknown are the regions that are not known yet to share limits out alike.
+// Unknown returns the regions of which it is not known yet that they divide limits in the same
+// way.
 func (h *Holdings) Unknown() (names []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -417,7 +421,8 @@ func (h *Holdings) Unknown() (names []string) {
 	return names
 }
 
-// Meet takes in that a region has such a print, be it that it states nothing.
+// Meet records the print of a region, even if the region states nothing. It reports whether the
+// regions divide limits in the same way.
 func (h *Holdings) Meet(region string, print uint64) (agree bool) {
 	i := h.regions.index(region)
 	return i >= 0 && h.agree(i, print)
@@ -433,9 +438,9 @@ func (h *Holdings) agree(region int, print uint64) bool {
 	return true
 }
 
-// heed takes in what a region has received of this one. What it does not have any
-// more is unspent but for its debt, if the node that says so is the one that had
-// it; else nobody knows.
+// heed applies the statement of a region about units that it has received from this one. Units
+// that it no longer has are unspent, except for its debt, if the statement is from the member
+// that had them. Otherwise they count as spent, because their state is unknown.
 func (h *Holdings) heed(x *holding, a *account, st *Statement, t Time) (isNew bool) {
 	if st.Series > a.series {
 		a.series, a.theirs = st.Series, 0
@@ -445,7 +450,7 @@ func (h *Holdings) heed(x *holding, a *account, st *Statement, t Time) (isNew bo
 		a.theirs = st.Spent
 	}
 	if st.LastNumber > a.number {
-		a.number, a.waits = st.LastNumber, false // of a node before this one
+		a.number, a.waits = st.LastNumber, false // number of an earlier node of this region
 	}
 	h.renew(x, t)
 	if st.Number <= a.heard {
@@ -475,10 +480,10 @@ func (h *Holdings) heed(x *holding, a *account, st *Statement, t Time) (isNew bo
 	return true
 }
 
-// keep keeps units that have come because an ask was denied until it may have been
-// repeated: where there are few and several regions ask for them, they would else
-// be granted on before anybody could spend them; those of a bucket, whose level
-// goes along in whole units, before it has fallen by one.
+// keep reserves units that have arrived because an ask was denied, until the ask may have been
+// repeated. If there are few units and several regions ask for them, they could otherwise be
+// granted to the next region before a caller spends them. For a bucket, whose level moves in
+// whole units, that would be before the level has fallen by one.
 func (h *Holdings) keep(x *holding, t Time) {
 	if x.must == 0 {
 		return
@@ -489,8 +494,8 @@ func (h *Holdings) keep(x *holding, t Time) {
 	x.must = 0
 }
 
-// catchUp takes over numbers that are later: of a higher Version, or of a later
-// window. A region that has other numbers at the same Version judges by its own.
+// catchUp adopts later numbers, which have a higher Version or belong to a later window. A region
+// with other numbers of the same Version judges by its own numbers.
 func (x *holding) catchUp(l *bucket.Limit) {
 	w := &x.whole
 	switch {
@@ -501,11 +506,11 @@ func (x *holding) catchUp(l *bucket.Limit) {
 	}
 }
 
-// grant has a region have more: first of what it has granted itself, then of what
-// this one began with. Of what the two of them hold each is to have as much as the
-// rule says; a region without demand keeps a small part of what it began with, so
-// that it can start, unless a single ask needs all. What a third one has granted
-// goes back to that, where it can be asked for.
+// grant gives units to a region. First it returns units that the region has granted itself, then
+// it grants units of the initial part of this region. The rule determines how the units of both
+// regions are divided. A region without demand keeps a small part of its initial units, so that
+// it can start, unless a single ask needs all of them. Units of a third region go back to that
+// region, where they can be requested.
 func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statement, t Time) {
 	a := &x.accounts[region]
 	h.measure(x, t.Monotonic)
@@ -520,7 +525,8 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 	}
 	target := h.rule(d, both, theirs, peek.Remaining)
 	mine := h.regions.start(x.whole.Capacity(), h.regions.self)
-	// What it began with each has as far as it needs that, however loudly others ask.
+	// Each region has its initial part as far as it needs it, no matter how much other regions
+	// request.
 	target = max(target, min(theirs+st.Wants, h.regions.start(x.whole.Capacity(), region), both-mine))
 	floor := max(mine/floorPart, min(mine, x.need(d.own)))
 	if st.Must > theirs {
@@ -531,7 +537,7 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 		keeps = max(floor, x.keeps)
 	}
 	due := min(st.Wants, target-theirs, x.held-keeps)
-	slight := due < min(both/16, theirs/4) && x.need(x.demand) > x.held/2 // no more than chance
+	slight := due < min(both/16, theirs/4) && x.need(x.demand) > x.held/2 // may be due to chance
 	if due <= 0 || slight || !x.known() {
 		answer.Retry = h.retry(x, &peek, t.Now)
 		return
@@ -559,12 +565,12 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 	}
 }
 
-// release takes units off what is held here, for a region: what it has granted goes
-// back first, the rest it is granted. A take from then on is judged by less,
-// and what was spent until then is known: of a bucket it goes along, of a window
-// that much stays here, and is forgotten when its time comes. A level does not fall at
-// any time but by a rate, and this belongs to the capacity: a region that kept the one until the
-// level has fallen would keep the other too.
+// release moves units from this region to another region. Units that the other region has granted
+// return to it, and the rest is granted. Later takes are judged by the reduced part, and the
+// units spent before are known. For a bucket, they move with the units. For a window, the same
+// number of units stays here, and is forgotten when its time comes. A level falls only by a rate,
+// and the rate belongs to the capacity: a region that kept the rate until the level has fallen
+// would keep the capacity too.
 func (h *Holdings) release(x *holding, a *account, units int64, t Time) (back, granted int64) {
 	back = min(units, a.received)
 	granted = units - back
@@ -588,10 +594,10 @@ func (h *Holdings) release(x *holding, a *account, units int64, t Time) (back, g
 	return back, granted
 }
 
-// floorPart is which part of what it begins with a region keeps without demand.
+// floorPart is the divisor for the part of its initial units that a region keeps without demand.
 const floorPart = 16
 
-// promised is how many units are kept for other regions.
+// promised returns the number of units that are reserved for other regions.
 func (x *holding) promised() (units int64) {
 	for i := range x.accounts {
 		units += x.accounts[i].promised
@@ -599,20 +605,19 @@ func (x *holding) promised() (units int64) {
 	return units
 }
 
-// known reports whether all that others have of this region is.
+// known reports whether it is known for all regions which units of this one they have.
 func (x *holding) known() bool {
 	return !slices.ContainsFunc(x.accounts, func(a account) bool { return !a.known })
 }
 
-// demands are units asked for in a second.
+// demands contains the demand of two regions, in units per second.
 type demands struct{ own, theirs float64 }
 
-// rule says how many of the units that two regions hold the one that asks is to
-// have.
+// rule returns how many of the units of two regions the requesting region should have.
 type rule func(d demands, both, theirs, unspent int64) int64
 
-// byDemand gives each as much of both as it has of their demand; of what cannot be
-// parted, a region that has some does not get the rest, or it would go to and fro.
+// byDemand divides the units in proportion to the demand. A region that has units does not get a
+// remainder that cannot be divided, because the remainder would move back and forth.
 func byDemand(d demands, both, theirs, _ int64) int64 {
 	part := float64(both) * d.theirs / (d.own + d.theirs)
 	if d.own <= 0 || part > float64(both)-0.5 {
@@ -624,10 +629,10 @@ func byDemand(d demands, both, theirs, _ int64) int64 {
 	return int64(part)
 }
 
-// promiseFor is how long units are kept for a region that does not come for them.
+// promiseFor is the time for which units are reserved for a region that does not fetch them.
 const promiseFor = int64(time.Second)
 
-// retry is when something may be unspent here.
+// retry returns the time after which units may be unspent here.
 func (h *Holdings) retry(x *holding, peek *bucket.Result, now int64) time.Duration {
 	if peek.Remaining > 0 {
 		return 0
@@ -635,8 +640,8 @@ func (h *Holdings) retry(x *holding, peek *bucket.Result, now int64) time.Durati
 	return h.store.Peek(x.id, &x.part, now, 1).RetryAfter
 }
 
-// Answered takes in a region's answer. ok is false if the regions do not agree how
-// limits are shared out.
+// Answered applies the answer of a region. ok is false if the regions do not divide limits in the
+// same way.
 func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (ok bool) {
 	region := h.regions.index(from)
 	if region < 0 || !h.agree(region, print) {
@@ -685,27 +690,26 @@ func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (o
 	return true
 }
 
-// refuse puts off when a region is asked for more, the longer the more often it has
-// refused, but not so long that demand which moves is not followed within a Per.
+// refuse delays the next request to a region. The delay grows with the number of refusals, but
+// stays short enough to follow changing demand within a Per.
 func (a *account) refuse(x *holding, t Time) {
 	a.refusals = min(a.refusals+1, 10)
 	longest := min(max(int64(x.whole.Per)/4, 2*int64(ExchangeEvery)), longestRefusal)
 	a.again = t.Monotonic + min(int64(ExchangeEvery)<<a.refusals, longest)
 }
 
-// Elsewhere is the id of what the other regions have spent of a limit. It has the same
-// place on the ring, and is of a Global limit as that one is: Hi says both.
+// Elsewhere returns the ID for the units that other regions have spent of a limit. It has the
+// same place on the ring, and is the ID of a Global limit if id is: Hi determines both.
 func Elsewhere(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: ^id.Lo} }
 
-// SpentElsewhere is what the other regions have stated as spent, and that has
-// not recovered.
+// SpentElsewhere returns the units that the other regions have stated as spent and that have not
+// recovered.
 func (h *Holdings) SpentElsewhere(id bucket.ID, now int64) int64 {
 	used, _, _ := h.store.Used(Elsewhere(id), now)
 	return used
 }
 
-// Unanswered takes in that statements to a region did not reach it, or were not
-// answered.
+// Unanswered records that statements to a region were not delivered or not answered.
 func (h *Holdings) Unanswered(region string, sts []Statement, t Time) {
 	at := h.regions.index(region)
 	if at < 0 {

@@ -10,154 +10,154 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// Holdings are what this region has of Global limits. It begins with its part of
-// each, and grants of it to other regions, as they grant to it: taken off here
-// before it is told, and of what is unspent, or with what is spent of it. Only its
-// own part does a region grant; what it has received goes back to where it is from.
-// So each pair of regions has accounts that no third one has a part in, what all
-// regions have at any time sums to the limit at most, and what each has used is
-// within what it has.
+// Holdings contains the units of Global limits that this region has. A region starts with its
+// initial part of each limit, grants units of it to other regions, and is granted units of
+// theirs. Granted units are subtracted here before the grant is stated. They are unspent, or
+// their spent units move with them. A region grants only units of its own part: received units
+// return to the region that granted them. So each pair of regions has accounts in which no third
+// region takes part, the units of all regions sum to the limit at most, and each region uses only
+// units that it has.
 //
-// A grant is for a term. The region that has received it renews it while it needs it, returns
-// it when it does not, and is without it when the term ends; the region that granted it
-// has it back then, as spent, a margin later. So a region that is cut off, or has
-// lost its memory, costs the others nothing for longer than a term and a Per, and
-// nobody has to find out about it.
+// A grant has a term. The region that has received it renews the grant while it needs the units,
+// returns units that it does not need, and loses the rest when the term ends. The granting region
+// gets these units back a margin later, as spent units. A region that is disconnected, or has
+// lost its memory, therefore costs the other regions units only for a term and a Per, and no
+// region has to detect it.
 //
-// Of each id the one node decides that answers for it. Methods are safe for
-// concurrent use. What judges an id is told to the store, so that a Take by it is
-// the store's alone and locks nothing here; what was spent is learned of
-// afterwards, from what the store has collected.
+// For each id, only the node that answers for it decides. Methods are safe for concurrent use.
+// The store is given the limit that judges an id, so that a Take of the id needs only the store,
+// and no lock here. The spent units are learned afterwards, from the changes that the store has
+// collected.
 type Holdings struct {
 	regions *Regions
 	self    Member
 	store   *bucket.Store
 	rule    rule
-	reports int // of what was spent, that one round makes at most
+	reports int // maximum number of reports of spent units in one round
 	shards  [holdingShards]holdings
 
-	partsUntil atomic.Int64 // until when, by the monotonic clock, the parts that the store has judge as here
-	steady     atomic.Int64 // the latest time of a step
-	kept       atomic.Int64 // how many
+	partsUntil atomic.Int64 // monotonic time until which the parts in the store judge as the holdings do
+	steady     atomic.Int64 // monotonic time of the latest step
+	kept       atomic.Int64 // number of holdings
 	beyond     atomic.Uint64
 
 	mu         sync.Mutex
-	knownSince int64  // since when all is remembered, by the monotonic clock
-	agreed     []bool // the regions that have shown since then that they share limits out alike
-	exact      bool   // of knownSince, as another node is
+	knownSince int64  // monotonic time since which all holdings are remembered
+	agreed     []bool // whether a region has shown since then that it divides limits in the same way
+	exact      bool   // knownSince is that of another node
 }
 
 const (
 	holdingShards = 256
-	// maxHoldings bounds how many ids have a holding that is not the one that a
-	// region begins with. Ids beyond are judged by that one.
+	// maxHoldings is the maximum number of ids with a holding that is not the initial one of the
+	// region. The initial holding judges all other ids.
 	maxHoldings = 256 << 10
-	// term is for how long a grant may be spent, from when it was asked for; and
-	// keptFor how long the granting region does without, from when it stated the grant. The
-	// margin is for clocks that differ in pace; and where windows are named, for
-	// those that differ in the time of day: by a second, all bounds hold.
+	// term is the time for which a grant may be spent, from the time when it was requested.
+	// keptFor is the time for which the granting region does without the units, from the time
+	// when it stated the grant. The margin allows for clocks that run at different speeds. If
+	// windows are named, it also allows for clocks that differ in the time of day: up to a
+	// second, all bounds hold.
 	term    = int64(10 * time.Second)
 	keptFor = term + term/8
-	// renewAfter is when a grant is asked for anew.
+	// renewAfter is the time after which a grant is requested again.
 	renewAfter = term / 3
-	// ExchangeEvery is the least time between two statements about an id to a
-	// region.
+	// ExchangeEvery is the minimum time between two statements about an id to a region.
 	ExchangeEvery = 100 * time.Millisecond
-	// unanswered is when a statement that got no answer is made anew.
+	// unanswered is the time after which a statement without an answer is made again.
 	unanswered = int64(2 * time.Second)
-	// longestRefusal bounds the time between two asks that are refused.
+	// longestRefusal is the maximum time between two requests that are refused.
 	longestRefusal = int64(5 * time.Second)
-	// lasting is how long what judges an id has to hold good for the store to be told,
-	// or for what it was told to stand when the holding is visited. Holdings are visited
-	// more often than that, or the store is not asked by what it was told.
+	// lasting is the time for which a part must be valid so that the store is given it, or so
+	// that the store keeps it when the holding is visited. Holdings are visited more often than
+	// that. If they are not, the parts in the store are not used.
 	lasting = term / 2
-	// firstTrip is what a round trip to another region takes, as long as none was
-	// measured.
+	// firstTrip is the assumed round-trip time to another region until one has been measured.
 	firstTrip = int64(200 * time.Millisecond)
 )
 
-// Time is the time of a step: Now of the clock that counts go by, and Monotonic of
-// one that never steps, both in nanoseconds.
+// Time is the time of a step: Now by the clock of the counts, and Monotonic by a clock that never
+// steps, both in nanoseconds.
 type Time struct{ Now, Monotonic int64 }
 
-// holding is one id's. Its shard's lock guards it.
+// holding contains the units of one id that this region has. It is protected by the lock of its
+// shard.
 type holding struct {
 	id      bucket.ID
-	whole   bucket.Limit // by which it was asked for last
-	part    bucket.Limit // of whole: what asks are judged by
-	until   int64        // when part has to be made anew
-	asked   int64        // units in all
-	denied  int64        // of these
-	largest int64        // ask that was denied, since the last visit
-	queued  bool         // for the next batch
+	whole   bucket.Limit // limit of the last ask
+	part    bucket.Limit // part of whole that judges asks
+	until   int64        // monotonic time at which part must be computed again
+	asked   int64        // number of units that were asked for
+	denied  int64        // of these, the units that were denied or refunded
+	largest int64        // largest ask that was denied since the last visit
+	queued  bool         // whether it is in the next batch
 
-	held     int64     // what this region has: part, and what is promised or to be passed
-	accounts []account // by index in regions; that of this one is unused
-	counted  int64     // of asked, in demand
-	demand   float64   // units asked for in a second, of late, as of at
-	usual    float64   // and over windows
+	held     int64     // units that this region has: part, and the units that are promised or passed on
+	accounts []account // by index in regions; the account of this region is unused
+	counted  int64     // number of asked units that demand includes
+	demand   float64   // units asked for per second recently, at the time at
+	usual    float64   // the same, over windows
 	at       int64
-	lacked   int64 // when an ask was denied last
-	seen     int64 // when it was last known to be asked for
-	series   int64 // of what was spent
-	before   int64 // units spent before the series began
+	lacked   int64 // monotonic time of the last denial
+	seen     int64 // monotonic time at which it was last known to be asked for
+	series   int64 // series of the spent units
+	before   int64 // number of units that were spent before the series began
 
-	passing  int64 // received, and to go back since a third region asked for it
+	passing  int64 // received units that go back because a third region asked for them
 	passTill int64
 
-	must     int64 // the largest ask that was denied, when more was last asked for
-	keeps    int64 // of held, for a caller that was denied to come back for
+	must     int64 // largest denied ask for which units were requested
+	keeps    int64 // number of units in held that are reserved for a caller after a denial
 	keepTill int64
 
-	index  int   // in holdings.all
-	unsure bool  // made when an id without a holding may have been forgotten
-	copied int64 // when it was taken from another node
+	index  int   // index in holdings.all
+	unsure bool  // created when the holding of the id may have been forgotten
+	copied int64 // monotonic time at which it was copied from another node
 }
 
-// account is what one region has of another, both ways.
+// account contains the units that two regions have of each other: the other region and this one.
 //
-// What a region has granted is never less than what the other has received of it. That no
-// more than the limit is admitted over all regions relies on it. A grant is therefore
-// taken off here before it is stated, and comes back only when the other has stated that
-// it has less (heed), or a margin after the grant has ended there (term and keptFor). A
-// region that has forgotten its grants holds nothing until they are known again (unsure).
+// The granted units are never less than the units that the other region has received. The bound
+// on the units that all regions admit relies on this. A grant is therefore subtracted here before
+// it is stated. Units come back only when the other region has stated that it has less (heed), or
+// a margin after the grant has ended there (term and keptFor). A region that has forgotten its
+// grants has no units until the grants are known again (unsure).
 type account struct {
-	granted      int64  // to the region, that it may still have
-	grantedTo    Member // the member that made its last statement
+	granted      int64  // units granted to the region, which it may still have
+	grantedTo    Member // member that made the last statement of the region
 	grantedUntil int64
-	moved        int64 // spent, and moved with the last grant: it counts here again if that was not taken
-	heard        int64 // the number of that statement
-	promised     int64 // that the region is to have as soon as it is unspent here
+	moved        int64 // spent units that moved with the last grant; they count here again if the grant was not accepted
+	heard        int64 // number of the last statement of the region
+	promised     int64 // units that the region gets as soon as they are unspent here
 	promisedTill int64
 
-	received      int64 // of the region
+	received      int64 // units received from the region
 	receivedUntil int64
-	owes          int64 // spent, and moved with what was returned, as long as the region may not know
-	number        int64 // of the last statement to it
-	asked         int64 // of the first that asked what it has of this region, since that is not known
-	sent          int64 // when that was
-	waits         bool  // for its answer
-	wants         bool  // it asked for more
-	again         int64 // when it is asked for more at the earliest
+	owes          int64 // spent units that moved with returned units, as long as the region may not know of them
+	number        int64 // number of the last statement to the region
+	asked         int64 // number of the first statement that asked which units of this region it has, because that is not known
+	sent          int64 // monotonic time of the last statement to the region
+	waits         bool  // the last statement has no answer yet
+	wants         bool  // the last statement requested more units
+	again         int64 // earliest time of the next request for units
 	refusals      int
-	hint          int64 // when it may have something unspent, as it said
+	hint          int64 // time at which the region may have unspent units, by its own statement
 
-	known    bool  // what it has of this region: it has said so, or nothing was forgotten
-	reported int64 // what was stated as spent last
-	theirs   int64 // what it has stated as spent
-	series   int64 // of theirs
-	trip     int64 // what the last answer took
+	known    bool  // it is known what the region has of this one: it has stated that, or no grants were forgotten
+	reported int64 // spent units in the last statement
+	theirs   int64 // number of units that the region has stated as spent
+	series   int64 // series of theirs
+	trip     int64 // round-trip time of the last answer
 }
 
-// NewHoldings makes those of a region, with no memory of what they were.
+// NewHoldings returns the holdings of a region that remembers no earlier holdings.
 func NewHoldings(regions *Regions, self Member, store *bucket.Store, t Time) *Holdings {
 	h := &Holdings{regions: regions, self: self, store: store, rule: byDemand, reports: Caps{}.withDefaults().Reports}
 	h.Forgotten(t)
 	return h
 }
 
-// Forgotten takes in that what this region's holdings were is lost, or may be: what
-// others have of this region they have to say. Until they have, an id has nothing.
+// Forgotten records that the holdings of this region are lost, or may be. The other regions must
+// state what they have of this region. Until they have, an id has no units.
 func (h *Holdings) Forgotten(t Time) {
 	h.tick(t)
 	h.mu.Lock()
@@ -167,9 +167,9 @@ func (h *Holdings) Forgotten(t Time) {
 	h.agreed[h.regions.self] = true
 }
 
-// sure takes in that another node, which remembers this region's holdings but for those
-// that may have been forgotten, has moved authority to this one: uncertain is what
-// uncertainFor returned there.
+// sure records that another node has transferred authority to this one. That node remembers the
+// holdings of this region, except for those that may have been forgotten. uncertain is the result
+// of uncertainFor on that node.
 func (h *Holdings) sure(uncertain time.Duration) {
 	if h == nil || uncertain >= forever {
 		return
@@ -186,12 +186,11 @@ func (h *Holdings) sure(uncertain time.Duration) {
 	}
 }
 
-// forever is an uncertainty that ends only when the other regions have been heard.
+// forever is the result of uncertainFor until all other regions have been heard.
 const forever = time.Duration(1 << 60)
 
-// uncertainFor is for how long an id without a holding may still be one that was
-// forgotten: until every other region has been heard, and whatever was granted
-// before this one forgot has ended.
+// uncertainFor returns how long an id without a holding may still have one that was forgotten:
+// until every other region has been heard, and all grants from before Forgotten have ended.
 func (h *Holdings) uncertainFor() time.Duration {
 	if h == nil {
 		return 0
@@ -209,13 +208,13 @@ func (h *Holdings) tick(t Time) {
 	}
 }
 
-// Kept is how many ids have a holding.
+// Kept returns the number of holdings.
 func (h *Holdings) Kept() int { return int(h.kept.Load()) }
 
-// Beyond is how often an id was asked for that there was no room to keep one of.
+// Beyond returns how often there was no room for a holding.
 func (h *Holdings) Beyond() uint64 { return h.beyond.Load() }
 
-// ids are those that have a holding.
+// ids returns the ids of all holdings.
 func (h *Holdings) ids() (ids []bucket.ID) {
 	if h == nil {
 		return nil
@@ -240,7 +239,7 @@ func (h *Holdings) lock(id bucket.ID) *holdings {
 	return sh
 }
 
-// Take is the store's, within what this region has.
+// Take is like Store.TakeInto, within the units that this region has.
 func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, r *bucket.Result) {
 	if t.Monotonic < h.partsUntil.Load() && h.store.TakePart(id, whole, t.Now, units, r) {
 		if !r.Allowed || halves(units, r) {
@@ -258,15 +257,15 @@ func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 	h.took(sh, x, units, t, r)
 }
 
-// setPart has the store judge asks by the part of a holding, if that lasts for long enough.
-// x may be nil.
+// setPart makes the store judge asks by the part of a holding, if the part is valid for long
+// enough. x may be nil.
 func (h *Holdings) setPart(x *holding, t Time) {
 	if x != nil && t.Monotonic < h.partsUntil.Load() && x.until-t.Monotonic >= lasting {
 		h.store.SetPart(x.id, &x.part)
 	}
 }
 
-// Lend is the store's, within what this region has.
+// Lend is like Store.Lend, within the units that this region has.
 func (h *Holdings) Lend(id bucket.ID, whole *bucket.Limit, t Time, units int64, want bucket.Lease, least time.Duration, lent bucket.Lease, r *bucket.Result) (granted bucket.Lease) {
 	sh := h.lock(id)
 	defer sh.mu.Unlock()
@@ -276,7 +275,7 @@ func (h *Holdings) Lend(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 	return granted
 }
 
-// Debit is the store's, of what this region has.
+// Debit is like Store.Debit, for the units that this region has.
 func (h *Holdings) Debit(id bucket.ID, whole *bucket.Limit, t Time, units int64) (r bucket.Result) {
 	sh := h.lock(id)
 	defer sh.mu.Unlock()
@@ -288,13 +287,13 @@ func (h *Holdings) Debit(id bucket.ID, whole *bucket.Limit, t Time, units int64)
 	return r
 }
 
-// halves reports whether a take has left half of the limit or less, and was the first.
+// halves reports whether a take was the first to leave half of the limit or less.
 func halves(units int64, r *bucket.Result) bool {
 	return 2*r.Remaining <= r.Limit && 2*(r.Remaining+units) > r.Limit
 }
 
-// TakeAll is the store's, each of whose asks with a whole is within what this
-// region has of that. The ids are distinct.
+// TakeAll is like Store.TakeAll. Each ask that has a whole is judged within the units that this
+// region has of it. The ids must be distinct.
 func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, answers []bucket.Result) bool {
 	if t.Monotonic < h.partsUntil.Load() {
 		if all, known := h.store.TakeAllParts(asks, wholes, t.Now, answers); known {
@@ -319,7 +318,7 @@ func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, an
 			shards = append(shards, asks[i].ID.Lo%holdingShards)
 		}
 	}
-	// Every caller locks several shards in one order, so that none waits in a circle.
+	// Every caller locks the shards in the same order, so that there is no deadlock.
 	slices.Sort(shards)
 	shards = slices.Compact(shards)
 	for _, i := range shards {
@@ -343,7 +342,7 @@ func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, an
 	return all
 }
 
-// took notes what an ask came to. The shard is locked; x may be nil.
+// took handles the result of an ask. The caller must hold the lock of the shard. x may be nil.
 func (h *Holdings) took(sh *holdings, x *holding, units int64, t Time, r *bucket.Result) {
 	if x == nil {
 		return
@@ -356,8 +355,8 @@ func (h *Holdings) took(sh *holdings, x *holding, units int64, t Time, r *bucket
 	}
 }
 
-// Lacks notes that so many units are wanted of a count that this region has no room for
-// now, as a Take that is denied does.
+// Lacks records that a number of units is needed for which this region has no room now. It has
+// the effect of a denied Take.
 func (h *Holdings) Lacks(id bucket.ID, whole *bucket.Limit, t Time, units int64) {
 	sh := h.lock(id)
 	defer sh.mu.Unlock()
@@ -367,14 +366,15 @@ func (h *Holdings) Lacks(id bucket.ID, whole *bucket.Limit, t Time, units int64)
 	}
 }
 
-// refuse notes a denial, and says when more may have come from elsewhere.
+// refuse records a denial, and limits RetryAfter to the time at which other regions may have
+// granted more units.
 func (h *Holdings) refuse(x *holding, units int64, t Time, r *bucket.Result) {
 	x.asked += units
 	x.denied += units
 	x.largest = max(x.largest, units)
 	x.lacked = t.Monotonic
 	if x.held >= x.whole.Capacity() {
-		return // there is none
+		return // no region has more
 	}
 	for i := range x.accounts {
 		a := &x.accounts[i]
@@ -387,11 +387,11 @@ func (h *Holdings) refuse(x *holding, units int64, t Time, r *bucket.Result) {
 		}
 	}
 	if r.Remaining == 0 && !x.whole.IsBucket() {
-		r.ResetAfter = r.RetryAfter // a unit may be there then
+		r.ResetAfter = r.RetryAfter // a unit may be available then
 	}
 }
 
-// Limit is what judges id here.
+// Limit returns the limit that judges id in this region.
 func (h *Holdings) Limit(id bucket.ID, whole *bucket.Limit, t Time) bucket.Limit {
 	sh := h.lock(id)
 	defer sh.mu.Unlock()
@@ -399,8 +399,8 @@ func (h *Holdings) Limit(id bucket.ID, whole *bucket.Limit, t Time) bucket.Limit
 	return *l
 }
 
-// noteSpent notes units that the store has collected as spent here, less those that were
-// refunded.
+// noteSpent records units that the store has collected as spent in this region. Negative units
+// were refunded.
 func (h *Holdings) noteSpent(id bucket.ID, units int64) {
 	if h == nil || units == 0 {
 		return
@@ -416,9 +416,9 @@ func (h *Holdings) noteSpent(id bucket.ID, units int64) {
 	}
 }
 
-// judge returns id's holding, and the limit that judges asks by this one now: its part. If
-// there is no room for a holding, x is nil, and the limit is the part that the region begins
-// with. The shard is locked.
+// judge returns the holding of id, and the limit by which this region judges asks now: the part
+// of the holding. If there is no room for a holding, x is nil, and the limit is the initial part
+// of the region. The caller must hold the lock of the shard.
 func (h *Holdings) judge(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) (x *holding, l *bucket.Limit) {
 	x = h.holdingOf(sh, id, whole, t)
 	if x == nil {
@@ -435,8 +435,8 @@ func (h *Holdings) judge(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time
 	return x, &x.part
 }
 
-// holdingOf is id's, up to date; nil if there is none and no room. The shard is
-// locked.
+// holdingOf returns the holding of id, and renews it if necessary. If there is no holding, it
+// adds one, or returns nil if there is no room. The caller must hold the lock of the shard.
 func (h *Holdings) holdingOf(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) *holding {
 	x := sh.of[id]
 	if x != nil {
@@ -460,8 +460,8 @@ func (h *Holdings) holdingOf(sh *holdings, id bucket.ID, whole *bucket.Limit, t 
 	return x
 }
 
-// adopt takes over a limit's numbers, unless the ones that it has are later. As in
-// the store, another Algorithm takes a higher Version.
+// adopt replaces the numbers of the limit, unless x has later ones, and reports whether it did.
+// As in the store, another Algorithm requires a higher Version.
 func (x *holding) adopt(l *bucket.Limit) bool {
 	w := &x.whole
 	if *l == *w || l.Version < w.Version || l.Version == w.Version && (l.Algorithm != w.Algorithm || l.Algorithm == bucket.FixedWindow && l.Start < w.Start) {
@@ -471,11 +471,12 @@ func (x *holding) adopt(l *bucket.Limit) bool {
 	return true
 }
 
-// renew ends what is at its end, and makes what judges from now on.
+// renew ends the grants and promises that have expired, and computes the part that judges from
+// now on.
 func (h *Holdings) renew(x *holding, t Time) {
 	if w := &x.whole; x.over(t.Now) {
-		// What is unspent from now on is that of a later window, and is not to be
-		// granted to a region that is in the one before.
+		// Units that are unspent from now on belong to a later window. They must not be granted
+		// to a region that is still in the window before.
 		w.Start += (t.Now - w.Start) / int64(w.Per) * int64(w.Per)
 	}
 	capacity := x.whole.Capacity()
@@ -501,7 +502,7 @@ func (h *Holdings) renew(x *holding, t Time) {
 		lost += ends(&a.granted, a.grantedUntil)
 		ends(&a.received, a.receivedUntil)
 		ends(&a.promised, a.promisedTill)
-		a.received = min(a.received, h.regions.start(capacity, i)) // where the limit became less
+		a.received = min(a.received, h.regions.start(capacity, i)) // the limit may have become lower
 		received += a.received
 		promised += a.promised
 		uncertain = uncertain || !a.known
@@ -510,7 +511,7 @@ func (h *Holdings) renew(x *holding, t Time) {
 		if end := h.uncertainUntil(x, t.Monotonic); t.Monotonic < end {
 			until = min(until, end)
 		} else {
-			uncertain = false // whatever was granted has come back by then
+			uncertain = false // by then, all grants have ended
 			for i := range x.accounts {
 				x.accounts[i].known = true
 			}
@@ -530,16 +531,15 @@ func (h *Holdings) renew(x *holding, t Time) {
 	}
 }
 
-// over reports whether the window that was named has ended. The store forgets its count
-// when it is next asked by other numbers; by its name it must not be asked for
-// again, should the clock step back.
+// over reports whether the named window has ended. The store forgets the count of the window when
+// an ask has other numbers. The window must not be named again, even if the clock steps back.
 func (x *holding) over(now int64) bool {
 	w := &x.whole
 	return w.Algorithm == bucket.FixedWindow && w.Start != 0 && now-w.Start >= int64(w.Per)
 }
 
-// uncertainUntil is until when another region may have more of this one than is known here,
-// or when that is to be asked again.
+// uncertainUntil returns the time until which another region may have more units of this one than
+// is known here, or at which this must be checked again.
 func (h *Holdings) uncertainUntil(x *holding, steady int64) int64 {
 	if !x.unsure {
 		return x.copied + keptFor
@@ -547,8 +547,8 @@ func (h *Holdings) uncertainUntil(x *holding, steady int64) int64 {
 	return steady + int64(min(h.uncertainFor(), time.Second))
 }
 
-// own is what this region has left of the part that it began with: below zero if
-// the limit became less than what was granted of it.
+// own returns the number of units that are left of the initial part of this region. It is
+// negative if the limit became lower than the granted units.
 func (h *Holdings) own(x *holding) int64 {
 	own := h.regions.start(x.whole.Capacity(), h.regions.self)
 	for i := range x.accounts {
@@ -557,12 +557,12 @@ func (h *Holdings) own(x *holding) int64 {
 	return own
 }
 
-// spent is how many units were spent here since the series began.
+// spent returns the number of units that were spent here since the series began.
 func (x *holding) spent() int64 { return max(0, x.asked-x.denied-x.before) }
 
-// recovered begins the series anew when nothing is used any more: a region that hears of it
-// from then on, and knows nothing of what was before, counts only what is used.
-// What was not told by then needs no telling.
+// recovered begins a new series when no units are used any more. A region that only hears of the
+// new series then counts only used units. If spent units were not reported by then, no report is
+// necessary.
 func (x *holding) recovered(now int64) {
 	if spent := x.spent(); spent > 0 {
 		x.before += spent
@@ -573,7 +573,7 @@ func (x *holding) recovered(now int64) {
 	}
 }
 
-// debt is what was spent here beyond what this region has.
+// debt returns the number of units that were spent here in excess of the units of this region.
 func (h *Holdings) debt(x *holding, now int64) int64 {
 	used, _, _ := h.store.Used(x.id, now)
 	return max(0, used-x.held)

@@ -78,7 +78,7 @@ func TestRandomScenariosEndWhole(t *testing.T) {
 func TestRandomScenariosHaveFewChecks(t *testing.T) {
 	for seed, s := range thousand() {
 		most := 400 * s.Lasts.Seconds()
-		if slices.ContainsFunc(s.Limits, func(l weir.Limit) bool { return l.Name == "many" }) { // one in twelve
+		if slices.ContainsFunc(s.Limits, func(l weir.Limit) bool { return l.Name == "many" }) { // one in nine
 			most += manyAsks
 		}
 		require.LessOrEqual(t, (&dice{s: s}).countChecks(), most, "seed %d", seed)

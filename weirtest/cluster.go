@@ -42,12 +42,12 @@ type Options struct {
 	// Link is the initial state of every other link, which Network().SetLink can change.
 	// The default is a latency of 100 µs and no fault.
 	Link Link
-	// Gossip runs the membership and the frames that a node runs in production. It takes
-	// several times as much real time, and its runs differ from each other. Without
+	// Gossip runs the membership and the frames that a node runs in production. Such a
+	// run takes several times as much real time, and no two runs are equal. Without
 	// Gossip, membership is simulated as by Host.Cluster.
 	Gossip bool
 	// Viewed, if not nil, is called with the view of a host's node whenever the view has
-	// changed. It also sees changes that end before a caller reads Members. It must not
+	// changed, even if the change ends before a caller reads Members. Viewed must not
 	// block, or call methods of the Cluster.
 	Viewed func(name string, v *cluster.View)
 	// Spent, if not nil, is called when a host's node spends units of a count, which id
@@ -55,19 +55,19 @@ type Options struct {
 	// This includes units for which no member receives the answer. reset is the number of
 	// the last weir.Limiter.Reset that this node knows of, or 0: if two nodes know of
 	// different resets, the units of the lower number are forgotten. When the node hears
-	// of a reset, Spent is called with 0 units. It must not block, or call methods of the
-	// Cluster or of a node.
+	// of a reset, Spent is called with 0 units. Spent must not block, or call methods of
+	// the Cluster or of a node.
 	Spent func(name string, id [16]byte, reset uint64, units int64)
 	// Wrote, if not nil, receives the number of bytes of each segment and each datagram
-	// that a node sends. It must not block, or call methods of the Cluster. It is not
-	// called without Gossip.
+	// that a node sends, if Gossip is set. Wrote must not block, or call methods of the
+	// Cluster.
 	Wrote func(bytes int)
 	// Caps bounds the data that nodes send each other. With caps below the defaults,
 	// which few counts never reach, nodes send their data in parts, and again.
 	Caps countsync.Caps
 	// Configure, if not nil, changes the Config of a host's node whenever a node starts
-	// there, for example if each host has its own Snapshots. It must not call methods of
-	// the Cluster.
+	// there, for example if each host has its own Snapshots. Configure must not call
+	// methods of the Cluster.
 	Configure func(name string, cfg *weir.Config)
 	// Config is the Config of every node. The Cluster sets the fields Cluster, Name,
 	// Bind, Advertise, Join, Region, Regions, Now and Rand for each node.
@@ -355,16 +355,16 @@ func (c *Cluster) takeDown(name string, m *machine) {
 }
 
 // Freeze holds all messages of a host until Thaw, as if its process were stopped
-// (SIGSTOP) or its machine hung. Other hosts see no difference to that, and the messages
-// arrive after the thaw. The host itself does: its goroutines and timers continue. So a
-// test should not call a frozen node, because a stopped process makes no calls.
+// (SIGSTOP) or its machine hung. For other hosts there is no difference, and the messages
+// arrive after the thaw. The goroutines and timers of the host continue. So a test should
+// not call a frozen node, because a stopped process makes no calls.
 func (c *Cluster) Freeze(name string) { c.network.Host(name).Freeze() }
 
 // Thaw ends Freeze.
 func (c *Cluster) Thaw(name string) { c.network.Host(name).Thaw() }
 
 // Throttle pauses a host for the length of pause once in every, as a CPU quota does. A
-// pause of 0 ends this. Hosts that are throttled together are out of step. See
+// pause of 0 ends the pauses. Hosts that are throttled together are out of step. See
 // [Host.Throttle].
 func (c *Cluster) Throttle(name string, pause, every time.Duration) {
 	c.network.Host(name).Throttle(pause, every)
@@ -380,8 +380,8 @@ func (c *Cluster) Cut(sides ...[]string) { c.network.Split(sides...) }
 func (c *Cluster) Heal() { c.network.reset() }
 
 // Skew steps the clock of a host, forward or, if by is negative, back. Checks of the node
-// read this clock as Config.Now: it determines when windows begin, and how much has
-// drained. Timeouts and pings do not use it. Steps add up, and remain after a Kill.
+// read this clock as Config.Now, which determines when windows begin and how much has
+// drained. Timeouts and pings use another clock. Steps add up, and remain after a Kill.
 func (c *Cluster) Skew(name string, by time.Duration) {
 	c.mu.Lock()
 	m := c.machine(name)
@@ -390,7 +390,7 @@ func (c *Cluster) Skew(name string, by time.Duration) {
 }
 
 // Settled reports whether every node is Ready and sees exactly the running nodes of its
-// region, all of them serving. Then all nodes have noticed all faults.
+// region, all of them serving. If so, all nodes have noticed all faults.
 func (c *Cluster) Settled() bool {
 	nodes := c.runningNodes()
 	of := make(map[string]int) // number of running nodes in each region
@@ -437,7 +437,7 @@ func (c *Cluster) Await(ctx context.Context, condition func() bool) error {
 	return nil
 }
 
-// Close stops all nodes at once. In a bubble with Options.Gossip, it waits for another
+// Close stops all nodes at once. In a bubble with Options.Gossip, Close waits for another
 // minute of virtual time, until the last probes of memberlist have ended.
 func (c *Cluster) Close() error {
 	c.mu.Lock()

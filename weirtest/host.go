@@ -64,9 +64,9 @@ func (h *Host) Thaw() {
 // sends in a pause go out at its end, and messages to the process arrive then. Between
 // pauses, the host is as fast as ever. The times of the pauses depend on the seed of the
 // network and on the name of the host, so hosts that are throttled together are out of
-// step. Throttle applies to all processes on the host until it is called again. A pause
-// of 0 ends it, except for messages that a pause holds at that time. Throttle panics if a
-// pause is not shorter than every.
+// step. Throttle applies to all processes on the host until the next call. A pause of 0
+// ends the pauses, except for messages that a pause holds at that time. Throttle panics
+// if a pause is not shorter than every.
 //
 // A node with Host.Cluster judges other members like a process that stood still. If the
 // wait for an answer ends in a pause, the wait is longer, and the answer counts if it has
@@ -97,7 +97,8 @@ func (h *Host) Paused() time.Duration {
 	return h.resumeTime(now).Sub(now)
 }
 
-// resumeTime returns when the host runs again if it is paused at a time, or else that time.
+// resumeTime returns the end of the pause at a time, or that time if the host is not
+// paused.
 func (h *Host) resumeTime(at time.Time) time.Time { return h.pauses.resumeTime(at) }
 
 // pauses is a sequence of pauses, one in each period of every. The first begins at from.
@@ -132,7 +133,7 @@ func (p *pauses) pausedUntil(at time.Time) time.Duration {
 
 // Kill ends the process of the host as kill -9 does: its ports close, and the other ends
 // of its connections read an error. The test must still close the objects of the process,
-// because of their goroutines, but they reach no other host.
+// to end their goroutines. Their messages reach no other host.
 func (h *Host) Kill() {
 	n := h.net
 	n.mu.Lock()

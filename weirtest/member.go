@@ -40,7 +40,7 @@ const (
 // rosters spread with the pings. A member that no member on a side has been connected to
 // for 5 s is dead on that side. Messages are ordered and reliable, as on a stream: a cut
 // or a freeze holds them. As with NewGossip, a member closes a connection that brought no
-// message for 3 s. Requests that were sent on it and arrive later, when a longer cut
+// message for 3 s. Requests on such a connection that arrive later, when a longer cut
 // heals, are lost.
 //
 // The fields Name, Region, Regions, Seed, Join, Forget and ForgetRefused of c have the
@@ -114,7 +114,7 @@ type member struct {
 	inbox      []handlerItem
 	changed    bool
 	hasAnswers bool // a member has answered in time, and the handler was not notified
-	resting    bool // serve has no work, and waits for some
+	resting    bool // serve waits for work
 	work       chan struct{}
 	asks       uint64
 	stopped    chan struct{} // closed when its goroutine has ended
@@ -494,14 +494,14 @@ func (m *member) checkMembers() {
 	m.ticks.Reset(lookEvery)
 }
 
-// isKept reports whether this member watches the peer, or has used it recently and lost
-// it.
+// isKept reports whether this member watches the peer, or has recently used and lost the
+// connection to the peer.
 func (m *member) isKept(p *peer) bool {
 	watched, _ := m.table.IsWatched(p.to.name)
 	return watched || time.Since(p.used) <= restAfter && !p.isConnected()
 }
 
-// ping pings all members that it keeps, and unknown members on the hosts to join.
+// ping pings all kept members, and unknown members on the hosts to join.
 func (m *member) ping() {
 	for _, known := range m.view.Load().Members {
 		if known.Name != m.name && m.isKept(m.peers[known.Name]) {

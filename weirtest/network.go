@@ -37,7 +37,7 @@ const (
 // Network is a set of hosts and the links between them. Its methods, and those of all
 // objects on it, are safe for concurrent use.
 type Network struct {
-	// mu guards all state of the network. It is never held while waiting: in a bubble, a
+	// mu guards all state of the network, and is never held while waiting: in a bubble, a
 	// goroutine that waits for a mutex stops the clock.
 	mu       sync.Mutex
 	seed     uint64
@@ -196,8 +196,8 @@ func (n *Network) reset() {
 	n.Heal()
 }
 
-// link is one direction between two hosts. It has its own random source, so that its
-// behavior does not depend on the traffic of other links.
+// link is one direction between two hosts, with its own random source. So the traffic of
+// other links does not affect the link.
 type link struct {
 	Link
 	cut     bool
@@ -240,14 +240,14 @@ type flow struct {
 	stream   bool      // of bytes: after a cut, they are sent again as by TCP
 	link     *link     // nil before the first parcel is sent
 	queue    []parcel  // parcels on their way, in order
-	due      int       // number of them that have reached a link that holds them
+	due      int       // number of parcels in queue that have reached a link that holds them
 	lost     int       // number of parcels that were on their way when the connection broke, and do not arrive
 	cut      time.Time // when the first held parcel reached a cut; zero if none did
 	resumes  time.Time // when the retransmission arrives that the other parcels wait for
 	last     time.Time // when the last parcel of the queue arrives
 }
 
-// parcel is an item that was sent. Its arrive is called with Network.mu held.
+// parcel is an item that was sent. Network calls arrive with mu held.
 type parcel interface{ arrive() }
 
 // call is a parcel that calls a function on arrival.

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// peer is the contact of one member, the owner, with another member. It implements
-// cluster.Peer.
+// peer implements cluster.Peer: it is the contact of one member, the owner, with another
+// member.
 type peer struct {
 	owner, to   *member
 	out         flow
@@ -75,8 +75,8 @@ type message struct {
 	// chosen reports whether the sender itself has chosen to watch the receiver; of a
 	// ping.
 	chosen bool
-	// dialled is when the sender began to open a connection for the request. It is zero
-	// if there was a connection.
+	// dialled is when the sender began to open a connection for the request, or zero if
+	// there was a connection.
 	dialled time.Time
 	// answered is when the sender last had an answer from the receiver; of a ping.
 	answered time.Time
@@ -196,8 +196,8 @@ func (p *peer) recordArrival(conn uint64) {
 }
 
 // reconnect continues on a connection that is open at the other side, if the present
-// connection is not. Requests on the present connection without an answer will not have
-// one.
+// connection is not. Requests without an answer on the present connection will not be
+// answered.
 func (p *peer) reconnect(open uint64) {
 	if p.conn < open {
 		p.conn = open
@@ -205,8 +205,7 @@ func (p *peer) reconnect(open uint64) {
 	}
 }
 
-// ping sends a ping, unless many pings wait for a pong. It adds none to pings that are
-// held or slow.
+// ping sends a ping, unless many pings wait for a pong because they are held or slow.
 func (p *peer) ping() {
 	m, now := p.owner, time.Now()
 	if p.pings == heldPings || p.pings > 0 && p.pinged.Equal(now) {

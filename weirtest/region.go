@@ -19,8 +19,8 @@ const (
 	sayEvery         = 10 * time.Second // between two log lines of one kind
 )
 
-// region asks one node of another region. It implements cluster.Peer. Network.mu guards
-// it.
+// region implements cluster.Peer with one node of another region. Network.mu guards all
+// fields.
 type region struct {
 	member  *member
 	name    string

@@ -23,7 +23,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// foreignNode is a node of another region that asks what it likes, and answers nothing.
+// foreignNode is a handler for a node of another region that sends arbitrary requests. Its
+// answers are empty.
 type foreignNode struct{}
 
 func (foreignNode) Changed()                          {}
@@ -35,7 +36,7 @@ func (foreignNode) Serve(b *cluster.Batch) {
 	}
 }
 
-// declaration is what a member tells others of its only limit.
+// declaration returns the body of a request that declares a limit to another member.
 func declaration(l *Limit) (message []byte) {
 	message = wire.AppendText(nil, l.Name)
 	for _, number := range []int64{int64(l.Version), int64(l.Algorithm), l.Rate, int64(l.Per), l.Burst, int64(l.Scope), int64(l.Partition), int64(l.Calendar)} {
@@ -44,9 +45,9 @@ func declaration(l *Limit) (message []byte) {
 	return wire.AppendText(message, l.Zone)
 }
 
-// A region lets others ask for units of Global limits, and have their counts reset.
-// Nothing else that its own members say to each other is theirs to say: they do not
-// share its counts, nor what it has published.
+// A node of another region may send exchanges about Global limits, and resets of their counts.
+// It may not send any other message that members of one region send to each other, because the
+// regions do not share counts or published values.
 func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 	t.Parallel()
 	n := fleet(t, 1, func(_ int, cfg *Config) {
@@ -120,16 +121,16 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		require.EqualValues(t, 10, remaining(t, l, "key"), "op %d", c.op)
 	}
 	require.Empty(t, abroad(speaking("third")), "a region speaks for itself alone")
-	refused := len(cases) - 1 + 1 // all of these but the exchange, and that
+	refused := len(cases) - 1 + 1 // all cases except the exchange, and the exchange in the name of another region
 	require.EqualValues(t, refused, n.Stats().Regions["far"].Refused)
 	published, _ := n.Published("")
 	require.Empty(t, published)
 	require.Zero(t, n.Stats().Conflicts)
 
-	for _, c := range cases { // which mean something, to who may
+	for _, c := range cases { // a member may send all of them
 		if c.op == wire.OpExchange {
 			require.Empty(t, served(n, "near", c.request), "members have no holdings of their own")
-			c.request[1] = wire.FlagAbroad // it hands it on
+			c.request[1] = wire.FlagAbroad // the member forwards it
 		}
 		require.NotEmpty(t, served(n, "near", c.request), "op %d", c.op)
 	}
@@ -138,14 +139,14 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 	require.EqualValues(t, 1, n.Stats().Conflicts)
 }
 
-// within takes one answer.
+// within receives one answer.
 type within chan<- []byte
 
 func (w within) Reply(_ int, body []byte) { w <- append([]byte(nil), body...) }
 
 func (w within) Later(int) cluster.Later { return func(body []byte) { w.Reply(0, body) } }
 
-// served is what a node answers a request of a region.
+// served returns the answer of a node to a request from a region.
 func served(n *Node, region string, request []byte) []byte {
 	got := make(chan []byte, 1)
 	b := cluster.NewBatch(region+"-1", within(got))
@@ -154,8 +155,9 @@ func served(n *Node, region string, request []byte) []byte {
 	return <-got
 }
 
-// bordered is a node of region "near" that knows of "far", with a Regional and a Global
-// limit of the same numbers, the count of whose key is used up.
+// bordered starts a node of region "near" that also has region "far" in its Config. It returns
+// the node, and a Regional and a Global limit with equal numbers. The count of "key" is used up
+// in both.
 func bordered(t *testing.T, edit func(*Config)) (n *Node, regional, global *Limiter) {
 	cfg := Config{Region: "near", Regions: map[string][]string{"far": {"127.0.0.1:1"}}, Cluster: cluster.NewSolo("near-1", "near"), Logger: quiet}
 	if edit != nil {
@@ -169,7 +171,7 @@ func bordered(t *testing.T, edit func(*Config)) (n *Node, regional, global *Limi
 	return n, regional, global
 }
 
-// resetting is a reset of a limit's key under a number.
+// resetting returns a request to reset the count of a key, with the given number.
 func resetting(l *Limiter, key string, number int64) []byte {
 	a := wire.Ask{ID: l.id(key), Limit: &l.numbers, Reset: uint64(number)}
 	return a.Append(wire.Header{Op: wire.OpReset, Asks: 1}.Append(nil))
@@ -180,8 +182,8 @@ func used(n *Node, l *Limiter, key string) int64 {
 	return units
 }
 
-// What comes from another region says nothing of which member it is for, or who is to
-// stand in.
+// A request from another region does not determine the member that receives it, or the member
+// that stands in.
 func TestARequestOfAnotherRegionIsForTheNodeThatItReaches(t *testing.T) {
 	n, _, _ := bordered(t, nil)
 	b, h := cluster.NewBatch("far-1", nil), wire.Header{Op: wire.OpExchange, Flags: wire.FlagStandIn, To: view.NameHash("near-2")}
@@ -192,8 +194,8 @@ func TestARequestOfAnotherRegionIsForTheNodeThatItReaches(t *testing.T) {
 	require.Equal(t, wire.Header{Op: wire.OpExchange, Flags: wire.FlagAbroad}, h)
 }
 
-// Of what a region resets, reads or asks for, the id says whether it is Global, and
-// not the region.
+// The ID of a count determines whether it is Global. The region that resets, reads or requests
+// it has no influence on this.
 func TestAnotherRegionHasNoSayInARegionalCount(t *testing.T) {
 	n, regional, global := bordered(t, nil)
 	require.Empty(t, served(n, "far", resetting(regional, "key", n.env.Now())))
@@ -205,7 +207,7 @@ func TestAnotherRegionHasNoSayInARegionalCount(t *testing.T) {
 		return (&countsync.Exchange{Region: "far", Print: print, Statements: []countsync.Statement{st}}).Append(wire.Header{Op: wire.OpExchange}.Append(nil))
 	}
 	require.Empty(t, served(n, "far", stating(regional)))
-	n.regions.Holdings.Limit(global.id("key"), &global.numbers, n.env.Time()) // it has one
+	n.regions.Holdings.Limit(global.id("key"), &global.numbers, n.env.Time()) // creates a holding
 	kept := n.regions.Holdings.Kept()
 	require.EqualValues(t, 10, used(n, regional, "key"))
 	require.Zero(t, n.regions.Holdings.SpentElsewhere(regional.id("key"), n.env.Now()))
@@ -226,8 +228,8 @@ func TestAnotherRegionHasNoSayInARegionalCount(t *testing.T) {
 	require.Empty(t, served(n, "", resetting(global, "key", n.env.Now())))
 }
 
-// A request that a member hands on is that of the region that it began in, as the
-// member says; and no region has a member hand on what it says.
+// A request that a member forwards belongs to the region that the member names. No region may
+// make a member forward a message in this way.
 func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
 	t.Parallel()
 	n, regional, global := bordered(t, nil)
@@ -263,7 +265,7 @@ func TestOfWhatComesFromAbroadOnlyExchangesAreHandedOn(t *testing.T) {
 		require.EqualValues(t, 10, used(nodes[1], ls[1], key))
 		require.Zero(t, nodes[0].Stats().Passed)
 
-		// What a region states of an id that the other node decides about is answered by that one.
+		// The other node answers the statements of a region about an ID for which it decides.
 		globals := limiters(t, nodes, Limit{Name: "global", Rate: 10, Per: time.Hour, Scope: Global})
 		st := countsync.Statement{ID: globals[0].id(ownedBy(t, globals[1], nodes[1])), Limit: globals[0].numbers, Number: nodes[0].env.Now(), From: 7, Series: 1}
 		e := countsync.Exchange{Region: "far", Print: nodes[0].regions.Holdings.Exchange(nil).Print, Statements: []countsync.Statement{st}}
@@ -283,7 +285,8 @@ func TestOfWhatComesFromAbroadOnlyExchangesAreHandedOn(t *testing.T) {
 	})
 }
 
-// A reset's number is a time. One of the far future would have later ones fail.
+// The number of a reset is a time. If a number in the far future were accepted, later resets
+// would fail.
 func TestAResetOfTheFarFutureKeepsNoLaterOneFromHolding(t *testing.T) {
 	for region, slack := range map[string]time.Duration{"far": regions.SlackAbroad, "near": countsync.ResetSlack} {
 		t.Run(region, func(t *testing.T) {
@@ -299,19 +302,19 @@ func TestAResetOfTheFarFutureKeepsNoLaterOneFromHolding(t *testing.T) {
 			require.NotEmpty(t, served(n, region, resetting(global, "key", n.env.Now()+int64(slack)-int64(time.Second))), "a clock may be ahead")
 			require.Zero(t, used(n, global, "key"))
 			debit(t, global, "key", 10)
-			_ = global.Reset(t.Context(), "key") // in this region: no node of the other one answers
+			_ = global.Reset(t.Context(), "key") // resets in this region; no node of the other region answers
 			require.Zero(t, used(n, global, "key"), "and who knows of it resets above it")
 		})
 	}
 }
 
-// A count keeps the latest window that it is told of. Another region could have it
-// stay in one that is yet to begin, and deny until then.
+// A count keeps the latest window that it has received. If a window in the future were accepted
+// from another region, the count would deny until it begins.
 func TestAWindowThatIsYetToBeginIsNotTakenFromAnotherRegion(t *testing.T) {
 	n, _, _ := bordered(t, nil)
 	l := limiter(t, n, Limit{Name: "day", Algorithm: FixedWindow, Rate: 10, Per: 24 * time.Hour, Scope: Global})
 	today := l.window.Numbers(&l.numbers, n.env.TimeOfDay())
-	window := func(key string) time.Duration { // of which the key's count is, from now on
+	window := func(key string) time.Duration { // time from now until the start of the window of the count
 		part := n.regions.Holdings.Limit(l.id(key), today, n.env.Time())
 		return time.Duration(part.Start - n.env.Now())
 	}
@@ -338,8 +341,8 @@ func TestAWindowThatIsYetToBeginIsNotTakenFromAnotherRegion(t *testing.T) {
 	}
 }
 
-// What a region asks for in a second is bounded, by number and by size. What is beyond
-// is refused and counted, and others are answered meanwhile.
+// The number and the size of the requests of a region are bounded for each second. Requests
+// beyond the bound are refused and counted, and other regions are still answered.
 func TestAnotherRegionsRequestsAreBoundedEachSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _, global := bordered(t, func(c *Config) { c.Regions["third"] = []string{"127.0.0.1:1"} })
@@ -367,7 +370,7 @@ func TestAnotherRegionsRequestsAreBoundedEachSecond(t *testing.T) {
 		require.NotEqual(t, over, served(n, "far", speaking("far")))
 
 		time.Sleep(time.Second)
-		large := append(speaking("far"), make([]byte, 60<<10)...) // it makes no sense, and counts
+		large := append(speaking("far"), make([]byte, 60<<10)...) // it is malformed, and is counted
 		admitted := 0
 		for len(served(n, "far", large)) == 0 {
 			admitted++

@@ -10,12 +10,12 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Ask is one of the limits that AllowAll decides together.
+// Ask is a request for units of one limit, as an argument of AllowAll.
 type Ask struct {
 	Limiter *Limiter // of the same node
 	Key     string
 	Units   int64 // 1 if zero; asks of the same limit and key are summed
-	Shadow  bool  // counted, and never enforced
+	Shadow  bool  // the decision is counted, and never enforced
 }
 
 func (a *Ask) units() int64 {
@@ -25,31 +25,31 @@ func (a *Ask) units() int64 {
 	return a.Units
 }
 
-// AllowAll spends on all of the limits, or on none: a request that one of them
-// denies costs the others nothing. It takes at most 255 asks. Each Decision says
-// what its own limit answered; units were spent only if Decisions.Allowed.
+// AllowAll spends units of all limits or of none. If one limit denies, no other limit is
+// charged. There may be at most 255 asks. Each Decision is the result of its own limit. Units
+// were spent only if Decisions.Allowed returns true.
 //
-// An ask with Shadow is to try a limit out: it has no say in whether the others are
-// admitted. Where they are, it spends if its own limit has room, and does not if
-// that has none; where they are not, it spends nothing either. Its Decision says
-// what it would have been, and that it is a Shadow. It may ask for more units than
-// its limit can ever grant, which is a denial. Asks of the same limit and key are
-// enforced if one of them is.
+// An ask with Shadow is for testing a limit. Its result has no effect on the other asks. If the other
+// asks are admitted, a shadow spends units if its own limit has room; otherwise it spends
+// nothing. Its Decision has Shadow set, and states the decision of an enforced ask. A shadow may
+// ask for more units than its limit can ever grant; it is then denied. If several asks have the
+// same limit and key and at least one of them is enforced, all of them are enforced.
 //
-// Asks that one node has authority for are decided in one step. Otherwise takes
-// go to all at once, and if any denies, the others are refunded, shadows included:
-// it never admits too much, and under contention can deny falsely for a round trip
-// (the denial's RetryAfter knows nothing of the refund to come, nor the ResetAfter
-// of what was refunded). Where this node remembers that the owner of one denies it
-// (Source Pushback), and none is a Shadow, the others are not asked: their Decisions
-// are Allowed, with no Source and nothing Remaining. Errors are those of Limiter.AllowN.
+// If one node has authority over all counts, it decides in one step. Otherwise takes are sent to
+// all owners at the same time. If one of them denies, the other takes are refunded, including
+// those of shadows. Therefore AllowAll never admits too much, but under contention it can deny
+// falsely for the time of a round trip. The RetryAfter of such a denial does not account for the
+// pending refund, nor does the ResetAfter of a refunded take. If this node has cached a denial
+// of one of the owners (Source Pushback) and no ask is a Shadow, no other owner is asked. Their
+// Decisions are then Allowed, with a zero Source and no Remaining. The errors are those of
+// Limiter.AllowN.
 func (n *Node) AllowAll(ctx context.Context, asks ...Ask) (Decisions, error) {
 	return n.AllowAllInto(ctx, asks, nil)
 }
 
-// AllowAllInto is AllowAll, and appends the Decisions to ds[:0], which it
-// returns: with a ds that has the room, and where this node has authority for all
-// of the asks, it allocates nothing. It keeps neither asks nor ds.
+// AllowAllInto is like AllowAll, but appends the Decisions to ds[:0] and returns the result. It
+// does not allocate if the capacity of ds suffices and this node has authority over all counts.
+// It does not retain asks or ds.
 func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Decisions, error) {
 	begun := n.observedSince()
 	ds = slices.Grow(ds[:0], len(asks))[:len(asks)]
@@ -69,14 +69,14 @@ func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Deci
 	return ds, err
 }
 
-// scratch is what AllowAll works with, kept from one call to the next.
+// scratch is the working memory of AllowAll, which later calls reuse.
 type scratch struct {
-	all     []wire.Ask // each (limit, key) once
-	at      []int      // which of all answers each of the caller's
+	all     []wire.Ask // one for each pair of limit and key
+	at      []int      // for each ask of the caller, its index in all
 	results []wire.Result
 }
 
-// scratch has room for so many asks.
+// scratch returns a scratch with capacity for the given number of asks.
 func (n *Node) scratch(asks int) *scratch {
 	s := n.scratches.Get().(*scratch)
 	if cap(s.all) < asks {
@@ -86,7 +86,7 @@ func (n *Node) scratch(asks int) *scratch {
 	return s
 }
 
-// done keeps s for the next caller, but not what this one's limits were.
+// done returns s to the pool, without the limits of this caller.
 func (n *Node) done(s *scratch) {
 	clear(s.all[:cap(s.all)])
 	s.all, s.at, s.results = s.all[:0], s.at[:0], s.results[:0]
@@ -122,7 +122,7 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 	return nil
 }
 
-// add looks one more ask over, and adds it or what it asks for.
+// add validates an ask, and adds it to s.all or adds its units to an equal ask there.
 func (s *scratch) add(ctx context.Context, n *Node, a *Ask) error {
 	if a.Limiter == nil || a.Limiter.node != n {
 		return fmt.Errorf("%w Limiter: it is nil or of another node: use one that this node's Limiter returned", ErrInvalid)

@@ -29,8 +29,8 @@ func edit(n *Node, change func(v *view.View)) {
 	})
 }
 
-// underWay has one node wait for all that it owns and other has given it, which has
-// yet to come. What it returns has it come.
+// underWay makes owner wait for authority over all that it owns. In the view of other, the
+// authority was transferred, and it does not arrive until come is called.
 func underWay(t *testing.T, owner, other *Node) (come func()) {
 	t.Helper()
 	v := owner.handover.View()
@@ -46,7 +46,7 @@ func underWay(t *testing.T, owner, other *Node) (come func()) {
 	}
 }
 
-// A node that answered meanwhile would decide from a replica.
+// If a node answered before its authority arrives, it would decide from a replica.
 func TestAChecksAnswerWaitsForAuthorityThatIsOnItsWay(t *testing.T) {
 	t.Parallel()
 	lab.WhileHealthy(t, func(t *testing.T) decisions {
@@ -128,9 +128,9 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 	}
 }
 
-// A node waits for authority from a member that does not have it. If both passed checks to each other,
-// no node would decide. The node stands in until all members have answered that they do not have
-// authority. Then it takes authority.
+// A node waits for authority from a member that does not have it. If both forwarded checks to
+// each other, no node would decide. The node stands in until all members have answered that they
+// do not have the authority. Then it takes the authority.
 func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 	t.Parallel()
 	lab.WhileHealthy(t, func(t *testing.T) decisions {
@@ -154,7 +154,7 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 			d, err := l.Allow(t.Context(), key)
 			require.NoError(t, err)
 			if d.Source != StandIn {
-				return unanswered() // the machine stood still, or nobody ever stands in
+				return unanswered() // the machine was paused, or no node stands in
 			}
 			require.EqualValues(t, 99-i, d.Remaining, "there is one count, of the whole limit")
 		}
@@ -279,7 +279,7 @@ func TestANodeThatHasLeftDecidesNothing(t *testing.T) {
 	}
 	lab.Eventually(t, "the owner answers", func() bool { return serve(wire.FlagStandIn) == wire.Done })
 	to := func(n *Node) int { return left.handover.View().Named[view.NameHash(name(n))] }
-	through := func(way *Node) func(v *view.View) { // to the owner
+	through := func(way *Node) func(v *view.View) { // routes the owner through way
 		return func(v *view.View) {
 			v.Next = slices.Clone(v.Next)
 			v.Next[to(nodes[0])] = to(way)

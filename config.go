@@ -16,80 +16,83 @@ import (
 	"github.com/weir-go/weir/snapshot"
 )
 
-// Config configures a node. The zero Config is valid: a cluster of one, without a network.
-// docs/operate.md says what to set in production, and docs/rotation.md how to change
-// secrets and certificates.
+// Config configures a node. The zero Config is valid: a cluster of one node, without a network.
+// docs/operate.md lists the fields to set in production, and docs/rotation.md describes how to
+// change secrets and certificates.
 type Config struct {
-	// Name is a label of at most 64 bytes, the host's name if empty. Member.Name adds an
-	// incarnation to it, new at each start.
+	// Name is a label of at most 64 bytes. If empty, it is the name of the host. Member.Name
+	// consists of this label and an incarnation, which is new at each start.
 	Name string
 
-	// Bind is "host:port", one port for gossip (UDP and TCP) and checks (TCP). Port 0 picks
-	// a free one. Empty: a cluster of one, without a network.
+	// Bind is "host:port": one port for gossip (UDP and TCP) and for checks (TCP). Port 0
+	// selects a free port. If Bind is empty, the node is a cluster of one, without a network.
 	Bind string
 
-	// Advertise is the "host:port" that others dial, of Bind's address family. Empty: Bind,
-	// with the source address of the default route if Bind has no host.
+	// Advertise is the "host:port" that other nodes dial, of the same address family as Bind. If
+	// empty, it is Bind, with the source address of the default route if Bind has no host.
 	Advertise string
 
-	// Join has "host:port" addresses or DNS names of any members, with Bind's port if they
-	// have none. They are looked up again for as long as the node lives.
+	// Join lists "host:port" addresses or DNS names of any members. An entry without a port uses
+	// the port of Bind. The names are resolved again for the whole life of the node.
 	Join []string
 
-	// JoinTimeout is how long Ready stays false while Join names other nodes and none has
-	// been met. 10 s if zero; 1ms to 24h.
+	// JoinTimeout is how long Ready returns false while Join lists other nodes and no other node
+	// has been met. 0 means 10 s. The range is 1ms to 24h.
 	JoinTimeout time.Duration
 
-	// Expect is a floor for the roster's size: below it, a node spends its share of Expect.
-	// None if zero.
+	// Expect is the minimum size of the roster. While the roster is smaller, a node spends its
+	// share of Expect. 0 means no minimum.
 	Expect int
 
-	// Region is the node's region, at most 64 bytes. Nodes of one region share one ring.
+	// Region is the region of the node, at most 64 bytes. The nodes of a region share a ring.
 	Region string
 
-	// Regions has, for each other region, addresses or DNS names of any of its nodes.
-	// It needs Region.
+	// Regions lists, for each other region, addresses or DNS names of any of its nodes. It
+	// requires Region.
 	Regions map[string][]string
 
-	// RegionShares is the part of each Global limit that each region begins with, relative
-	// to the others, 1 to 1,000,000. It is equal on all nodes of all regions. Nil: equal parts.
+	// RegionShares is the part of each Global limit that each region has at the beginning,
+	// relative to the other regions: 1 to 1,000,000. It must be equal on all nodes of all
+	// regions. Nil means equal parts.
 	RegionShares map[string]int64
 
-	// Seed keys the hash that replaces keys: 16 bytes or more, equal on all nodes of all
-	// regions, and never changed. ReadSecrets reads one that `weir secret` prints. Nil: a
-	// public key, with which anybody can compute IDs; Start warns of it if other machines
-	// reach the node.
+	// Seed is the key of the hash that replaces keys. It has at least 16 bytes, must be equal on
+	// all nodes of all regions, and must never change. ReadSecrets reads the output of `weir
+	// secret`. If nil, the node uses a public key, so that anybody can compute IDs. In that case
+	// Start logs a warning if other machines can reach the node.
 	Seed []byte
 
-	// Secrets are 16, 24 or 32 bytes each. The first encrypts gossip; one that both sides
-	// have authenticates peers and, without TLS, puts connections under TLS 1.3. ReadSecrets
-	// reads those that `weir secret` prints. Nil: everything is open, and Bind has to be a
-	// loopback address.
+	// Secrets are of 16, 24 or 32 bytes each. The first secret encrypts gossip. A secret that
+	// both nodes have authenticates the connection between them and, without TLS, encrypts it
+	// with TLS 1.3. ReadSecrets reads the output of `weir secret`. If nil, no connection is
+	// protected, and Bind must be a loopback address.
 	Secrets [][]byte
 
-	// TLS puts connections between nodes under mutual TLS. It needs a certificate for both
-	// ends and RootCAs. Its functions are called for each connection. Nil: Secrets alone. UDP
-	// is under Secrets alone.
+	// TLS protects connections between nodes with mutual TLS. It requires RootCAs and a
+	// certificate for both ends. Its functions are called for each connection. If nil, only
+	// Secrets protect the connections. UDP is always protected by Secrets alone.
 	TLS *tls.Config
 
-	// RegionSecrets are, for each of Regions, the secrets that this region shares with that
-	// one and nobody else. A holder can ask as a node of that region and as nothing else.
-	// Nil: all regions share Secrets, and a holder can claim any region (docs/regions.md).
+	// RegionSecrets are, for each of Regions, the secrets that only this region and that region
+	// share. A node with such a secret can send requests as a node of that region, and of no
+	// other region. If nil, all regions share Secrets, and every node with a secret can claim
+	// any region (docs/regions.md).
 	RegionSecrets map[string][][]byte
 
-	// CertificateNames are, for Region and each of Regions, the URIs or DNS names of its
-	// nodes' certificates. A part may be "*", or "{name}" for the Name of the node. It needs
-	// TLS. Nil: a trusted certificate stands for any name and region (docs/regions.md).
+	// CertificateNames are, for Region and each of Regions, the URIs or DNS names in the
+	// certificates of its nodes. A part may be "*", or "{name}" for the Name of the node. It
+	// requires TLS. If nil, a trusted certificate is valid for any name and region
+	// (docs/regions.md).
 	CertificateNames map[string][]string
 
-	// Timeout is how long a check waits for other nodes: three quarters for the owner, the
-	// rest for a stand-in. A first attempt through a relay, or to a stand-in, may take half.
-	// 100 ms if zero; 100µs to 1m. It grows by the scheduling delay that the member which is
-	// asked has reported last, to twice as long at most. Time in which this process does not
-	// run does not count. A context's deadline shortens it.
+	// Timeout is how long a check waits for other nodes: three quarters for the owner, and the
+	// rest for a stand-in. A first attempt through a relay, or to a stand-in, may take half. 0
+	// means 100 ms. The range is 100µs to 1m. The wait grows by the scheduling delay that the
+	// asked member last reported, to twice as long at most. The time in which this process does
+	// not run is not counted. The deadline of a context shortens the wait.
 	Timeout time.Duration
 
-	// Forget is how long dead members stay in the roster. 5 min if zero; at least 1 s.
+	// Forget is how long dead members stay in the roster. 0 means 5 min. The minimum is 1 s.
 	Forget time.Duration
 
 	// ForgetRefused allows a side to spend the whole limit if all its members report that the
@@ -99,36 +102,37 @@ type Config struct {
 	// nodes. It has no effect on Windows.
 	ForgetRefused bool
 
-	// Replicas is how many other nodes have a copy of each count, at most 8. 1 if zero, none
-	// if -1.
+	// Replicas is the number of other nodes with a replica of each count, at most 8. 0 means 1,
+	// and -1 means none.
 	Replicas int
 
-	// MaxKeys is how many counts the node holds at once. Beyond it, the counts that matter
-	// least are evicted (docs/floods.md). 5,000,000 if zero, about 480 MB.
+	// MaxKeys is the maximum number of counts on the node. Beyond it, the least important counts
+	// are evicted (docs/floods.md). 0 means 5,000,000, which take about 480 MB.
 	MaxKeys int
 
-	// TopKeys is how many of the keys that are asked for and denied most the node remembers,
-	// with their text, at most 4,096. 256 if zero. -1: none, and no key text is kept.
+	// TopKeys is the number of most requested and most denied keys that the node remembers, with
+	// their text, at most 4,096. 0 means 256. With -1, no keys are remembered and no key text is
+	// kept.
 	TopKeys int
 
-	// Snapshots keeps what the node writes of durable counts (Limit.Durable) and of published
-	// values, so that these outlive a stop of all nodes (docs/snapshots.md). Nil: they do not.
-	// Node.Leave writes for ten minutes at most, and for a minute in which the store takes nothing.
+	// Snapshots stores the durable counts (Limit.Durable) and the published values, so that they
+	// survive a stop of all nodes (docs/snapshots.md). If nil, they do not survive. Node.Leave
+	// writes for at most ten minutes, and gives up if the store accepts nothing for a minute.
 	Snapshots snapshot.Store
-	// SnapshotEvery is how often the node writes. 1 min if zero; 1s to 5m.
+	// SnapshotEvery is the time between two snapshots. 0 means 1 min. The range is 1s to 5m.
 	SnapshotEvery time.Duration
 
-	Logger   *slog.Logger     // slog.Default if nil. It never gets a key
-	Observer Observer         // is called for each decision and hop, and must not block. Observers combines several
-	Tracer   Tracer           // makes spans of checks that leave or reach this node. Nil: traces of others are passed on
-	Cluster  cluster.Cluster  // finds and asks other nodes, instead of gossip. The fields above from Name to ForgetRefused are then its own concern, but for JoinTimeout, Expect, the names in Regions, Seed and Timeout
-	Now      func() time.Time // is what checks read, from any goroutine. Nil: a clock that never steps
-	Rand     io.Reader        // is the source of incarnations, and of where counts lie in memory. crypto/rand if nil
+	Logger   *slog.Logger     // slog.Default if nil. It never receives a key
+	Observer Observer         // called for each decision and hop; must not block. Observers combines several Observers
+	Tracer   Tracer           // creates spans of checks that leave or reach this node. If nil, traces of other nodes are passed on
+	Cluster  cluster.Cluster  // replaces gossip. If set, it is responsible for the fields above from Name to ForgetRefused, except JoinTimeout, Expect, the names in Regions, Seed and Timeout
+	Now      func() time.Time // the clock of checks, called from any goroutine. If nil, a clock that never steps
+	Rand     io.Reader        // the source of incarnations, and of the salt that places counts in memory. crypto/rand.Reader if nil
 }
 
 const (
 	defaultTimeout = 100 * time.Millisecond
-	// defaultJoinTimeout has time for three or four attempts to join.
+	// defaultJoinTimeout is long enough for three or four attempts to join.
 	defaultJoinTimeout = 10 * time.Second
 	maxJoinTimeout     = 24 * time.Hour
 	defaultForget      = 5 * time.Minute
@@ -136,13 +140,14 @@ const (
 	defaultTopKeys     = 256
 	maxTopKeys         = 4096
 	maxLabelBytes      = 64
-	// defaultSnapshotEvery is what counts that are used up at once may lose of a minute.
+	// defaultSnapshotEvery bounds the loss of a count that is used up at once to the units of a
+	// minute.
 	defaultSnapshotEvery = time.Minute
-	maxSnapshotEvery     = 5 * time.Minute // well below the ten minutes that internal/snapshots goes by
+	maxSnapshotEvery     = 5 * time.Minute // well below the ten minutes on which internal/snapshots relies
 	maxReplicas          = 8
 )
 
-// withDefaults is a copy with every zero field filled in.
+// withDefaults returns a copy in which every zero field has its default.
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
 		c.Name = identity.HostLabel(maxLabelBytes)
@@ -161,7 +166,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// cluster is the one that the Config asks for.
+// cluster returns Cluster, or the cluster that the other fields describe.
 func (c Config) cluster(name string, seed [16]byte) cluster.Cluster {
 	switch {
 	case c.Cluster != nil:
@@ -176,15 +181,16 @@ func (c Config) cluster(name string, seed [16]byte) cluster.Cluster {
 	})
 }
 
-// warnOfPublicSeed logs that ids are anybody's to compute, where others than this
-// machine can reach the node. A Cluster of the caller's has no address that says.
+// warnOfPublicSeed logs a warning if there is no Seed, so that anybody can compute IDs, and
+// other machines can reach the node. There is no warning with a Cluster of the caller, because
+// its address is unknown.
 func (c *Config) warnOfPublicSeed(v *view.View) {
 	if len(c.Seed) == 0 && c.Cluster == nil && v.Self >= 0 && !conns.OnThisMachine(v.Members[v.Self].Addr) {
 		c.Logger.Warn("no Seed is set, so anybody can compute the ids of keys; set one on all nodes")
 	}
 }
 
-// box returns the Box that seals the texts that clients send from one node to another.
+// box returns the Box that seals the texts that clients carry from one node to another.
 func (c *Config) box() *sealed.Box {
 	if len(c.Secrets) == 0 && len(c.Seed) > 0 {
 		return sealed.New([][]byte{c.Seed})

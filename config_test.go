@@ -66,7 +66,7 @@ func TestJoinTimeoutHasARange(t *testing.T) {
 	}
 }
 
-// What regions prove themselves with is checked as a node's own, and has no meaning
+// The secrets and certificates of regions are validated like those of a node, and are refused
 // without a port.
 func TestSecretsAndCertificatesOfRegionsAreChecked(t *testing.T) {
 	good := Config{

@@ -7,60 +7,60 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Decision is the answer to a check. The zero Decision is a denial.
+// Decision is the result of a check. The zero Decision is a denial.
 //
-// ResetAfter is zero if nothing is used. Else it is how long until the limit grants
-// everything to a caller that asks steadily, at its rate: until the window ends, the log's
-// newest entry has expired, or the bucket is full again (or the queue of a LeakyBucket
-// empty). Where a window or log has nothing left, it is no later than when a unit is
-// there again. On a denial it is never below RetryAfter.
+// ResetAfter is zero if no unit is used. Otherwise it is the time until the limit would grant
+// everything to a caller that asks steadily, at its rate: until the window ends, the newest
+// entry of the log has expired, the bucket is full again, or the queue of a LeakyBucket is
+// empty. If a window or a log has no unit left, ResetAfter is no later than the time at which a
+// unit is available again. On a denial it is never below RetryAfter.
 //
-// A Pushback has what the owner said within the last second, with RetryAfter and
-// ResetAfter as far as they are left. Less may remain by now, and be there later, as
-// others were admitted meanwhile; fewer units than were denied may still be admitted, and
-// are asked for at the owner.
+// A Pushback repeats a denial that the owner made within the last second. RetryAfter and
+// ResetAfter are reduced by its age. Remaining may be too high, and ResetAfter too low, because
+// other checks were admitted in the meantime. A check for fewer units than were denied is sent
+// to the owner, and may be admitted.
 //
-// A Leased one has as Remaining what is left of the lease and what the owner had left
-// when it lent that, which others may have spent by now.
+// The Remaining of a Leased decision is the rest of the lease plus the units that the owner had
+// left when it lent. Other nodes may have spent the latter in the meantime.
 type Decision struct {
 	Allowed    bool
-	Limit      int64         // what the limit grants (Rate, or Burst for the buckets), or this node's or side's share of it
-	Remaining  int64         // whole units left now, never below zero
-	RetryAfter time.Duration // zero if allowed; else the soonest that the same ask could be admitted, of a Debit that one unit could be, or of a Pushback for more units than were denied no later than that
-	ResetAfter time.Duration // until the whole limit is there again if nothing more is asked, see below
-	Name       string        // of the limit
+	Limit      int64         // units that the limit grants (Rate, or Burst for the buckets), or the share of this node or side
+	Remaining  int64         // whole units left, never below zero
+	RetryAfter time.Duration // zero if allowed; else the earliest time at which the same ask could be admitted. For a Debit, one unit could be. A Pushback for more units than were denied may have an earlier time
+	ResetAfter time.Duration // time until the whole limit is available again without further checks, see above
+	Name       string        // name of the limit
 	Source     Source
-	Shadow     bool // of an Ask with Shadow, or of Limiter.Shadow: what would have been
+	Shadow     bool // of an Ask with Shadow, or of Limiter.Shadow: the decision is not enforced
 }
 
-// Source says where a decision was made.
+// Source is the place where a decision was made, and the reason.
 type Source uint8
 
 const (
-	Owner        Source = iota + 1 // here: this node owns the key
-	Forwarded                      // by the owner, asked directly
-	Relayed                        // by the owner, asked through another member
-	StandIn                        // by the first successor that is reached: the owner is not, or has not answered in time
-	Budget                         // within a share: a member is missing from this side, the roster is below Config.Expect, or nobody has answered in time
-	FailedOpen                     // within the whole limit, for the same reasons: the limit is FailOpen
-	FailedClosed                   // a denial, for the same reasons: the limit is FailClosed
-	Pushback                       // here: the owner has denied as much within the last second, and its RetryAfter is not over
-	Leased                         // here: of units that the owner has lent to this node for half a second at most, and has debited
+	Owner        Source = iota + 1 // this node, which owns the key
+	Forwarded                      // the owner, reached directly
+	Relayed                        // the owner, reached through another member
+	StandIn                        // the first successor that is reachable, because the owner is not, or has not answered in time
+	Budget                         // within a share, because a member is missing, the roster is below Config.Expect, or no member has answered in time
+	FailedOpen                     // within the whole limit, for the same reasons, because the limit is FailOpen
+	FailedClosed                   // a denial, for the same reasons, because the limit is FailClosed
+	Pushback                       // this node: the owner denied as many units or fewer within the last second, and its RetryAfter has not passed
+	Leased                         // this node, from units that the owner has debited and lent to it for at most half a second
 )
 
-// isShare reports whether a decision was made within a share, or as the limit's
-// PartitionPolicy says.
+// isShare reports whether a decision was made within a share, or by the PartitionPolicy of the
+// limit.
 func (s Source) isShare() bool { return s >= Budget && s <= FailedClosed }
 
 // A Source has the number of the source in a response. This line compiles only while the last
 // numbers are equal.
 var _ = [1]struct{}{}[Leased-Source(wire.Leased)]
 
-// Decisions are the answers of AllowAll, in the order of its asks.
+// Decisions are the results of AllowAll, in the order of its asks.
 type Decisions []Decision
 
-// Allowed reports whether all were allowed, shadows left aside, and units spent. Of no
-// decisions it is true: nothing was asked and nothing denied.
+// Allowed reports whether all asks were allowed, except shadows, so that units were spent. It is
+// true for no decisions, because no limit denied.
 func (ds Decisions) Allowed() bool {
 	for i := range ds {
 		if !ds[i].Allowed && !ds[i].Shadow {
@@ -70,9 +70,10 @@ func (ds Decisions) Allowed() bool {
 	return true
 }
 
-// Strictest is the decision to tell a client about: the denial with the longest
-// RetryAfter, or, when all were allowed, the one with the least Remaining, of several the one
-// with the longest ResetAfter. It is the zero Decision if there are none but shadows.
+// Strictest returns the decision to report to a client. If there are denials, it is the one with
+// the longest RetryAfter. Otherwise it is the one with the least Remaining, and of several such
+// decisions the one with the longest ResetAfter. Shadows are ignored. Without any other decision
+// it is the zero Decision.
 func (ds Decisions) Strictest() Decision {
 	var s Decision
 	first := true
@@ -99,8 +100,8 @@ func (d Decision) stricterThan(than Decision) bool {
 
 var sourceNames = enum.Table[Source]{What: "source", Names: []string{"none", "owner", "forwarded", "relayed", "stand_in", "budget", "failed_open", "failed_closed", "pushback", "leased"}}
 
-// String returns the name that metrics and the admin API have, like "stand_in"; that
-// of the zero Source is "none", and that of an unknown one "unknown".
+// String returns the name in metrics and in the admin API, like "stand_in". It is "none" for the
+// zero Source, and "unknown" for an unknown Source.
 func (s Source) String() string {
 	if s <= Leased {
 		return sourceNames.String(s)

@@ -7,14 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// enumeration is a type whose values are written as names in files.
+// enumeration is the pointer type of constants that files contain by name.
 type enumeration[T any] interface {
 	*T
 	encoding.TextUnmarshaler
 }
 
-// requireNames requires that the values from zero on have these names, in all
-// ways to write and to read them, and no value after them has any.
+// requireNames requires that the values from zero on have these names, in all methods that write
+// or read them, and that later values have no name.
 func requireNames[T interface {
 	~uint8
 	encoding.TextMarshaler

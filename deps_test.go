@@ -65,9 +65,10 @@ var reaches = map[string][]string{
 	},
 }
 
-// coreNeeds are the modules that the core's go.mod requires directly, and that whoever
-// imports Weir so has in its own graph. What one program, or one kind of test, alone needs
-// is in a module of its own; testsNeed are for tests, which see what is not exported.
+// coreNeeds are the modules that the go.mod of the core requires directly, and that are
+// therefore in the module graph of every user of Weir. Modules for a single program or kind of
+// test are in the go.mod of another module. testsNeed are for tests that use unexported
+// identifiers.
 var coreNeeds = []string{
 	"github.com/cespare/xxhash/v2",
 	"github.com/dchest/siphash",
@@ -137,8 +138,8 @@ func TestTheCoreRequiresFewModulesDirectly(t *testing.T) {
 	}
 }
 
-// required are the modules that the go.mod in a directory requires directly, but for
-// this project's own.
+// required returns the modules that the go.mod in a directory requires directly, without those
+// of this project.
 func required(t *testing.T, dir string) (direct []string) {
 	text, err := os.ReadFile(filepath.Join(filepath.FromSlash(dir), "go.mod"))
 	require.NoError(t, err)
@@ -193,7 +194,8 @@ func TestThePureFloorsReadNoClock(t *testing.T) {
 	}
 }
 
-// callsOf finds what a package's files use of an imported package, and where.
+// callsOf returns the identifiers of an imported package that the files of a package use, with a
+// position of each.
 func callsOf(t *testing.T, dir, imported string) map[string]string {
 	pkg, err := build.ImportDir(dir, 0)
 	require.NoError(t, err)

@@ -1,69 +1,84 @@
-// Package weir is an embedded, in-memory, distributed rate limiter. Every
-// replica of a service embeds a [Node]. The nodes find each other by gossip, and a
-// consistent-hash ring gives each key one owner. The owner counts in memory, and
-// every other node asks it. There is no server to run.
+// Package weir is an embedded, in-memory, distributed rate limiter. Each replica of a service
+// embeds a [Node]. The nodes find each other by gossip, and a consistent-hash ring assigns each
+// key to one owner. The owner counts in memory, and all other nodes ask it. No server has to be
+// run.
 //
 //	node, err := weir.Start(ctx, weir.Config{Bind: ":7946", Join: []string{"limits.default.svc:7946"}, Secrets: [][]byte{secret}})
 //	perUser, err := node.Limiter(weir.Limit{Name: "per user", Rate: 100, Per: time.Minute})
 //	d, err := perUser.Allow(ctx, userID)
-//	if !d.Allowed { /* come back in d.RetryAfter */ }
+//	if !d.Allowed { /* try again after d.RetryAfter */ }
+//
+// Most services need five calls:
+//
+//   - [Start] starts a node. The zero [Config] is valid: a cluster of one node, without a
+//     network.
+//   - [Node.Limiter] returns a [Limiter] for a [Limit], which is a policy.
+//   - [Limiter.Allow] spends one unit of a key, or denies. The [Decision] states the result.
+//   - [Node.AllowAll] spends units of several limits at once, or of none.
+//   - [Node.Leave] transfers the counts of this node to other members before the process
+//     stops, and [Node.Close] stops the node.
+//
+// A denial is not an error, and neither is an outage: both are a Decision.
+//
+// # Other calls
+//
+// [Limiter.Wait] waits for units, on a LeakyBucket in order of arrival. [Limiter.Debit] spends a
+// cost that is known only afterwards, and [Limiter.Refund] returns units. [Limiter.Reset]
+// deletes the count of a key on every member.
+//
+// A reservation ([Limiter.Reserve]) is an estimate that is spent before the actual cost is
+// known. Settling it replaces the estimate by the actual cost.
+//
+// A hold ([Limiter.Hold]) is units of an [InFlight] limit that a caller, the holder, has until
+// it releases them. Holders renew their holds once a second at the members that answer for the
+// keys.
+//
+// [Node.Publish] sends a small value to all nodes. No check waits for it.
 //
 // # The path of a check
 //
-// [Limiter.Allow] hashes the name of the [Limit] and the key into an id. The node's
-// present view of the cluster names the member that decides about this id. The Source of
-// the [Decision] tells which way the check went:
+// [Limiter.Allow] hashes the name of the [Limit] and the key into an ID. The current view of the
+// cluster, on this node, determines the member that decides. The Source of the [Decision] names
+// the path of the check:
 //
-//	Limiter.Allow ─► id ─► route
+//	Limiter.Allow ─► ID ─► route
 //	  ├─ this node has authority ────────► its own store                   Owner
 //	  ├─ another member has it
 //	  │    ├─ it denied as much just now ► denied here                     Pushback
 //	  │    ├─ it lent units to this node ► spent here                      Leased
 //	  │    ├─ it is connected ───────────► its store                       Forwarded
-//	  │    └─ only others hear it ───────► its store, through a member     Relayed
-//	  ├─ it is missing, stalled or late ─► the copy of a successor         StandIn
+//	  │    └─ only others reach it ──────► its store, through a member     Relayed
+//	  ├─ it is missing, stalled or late ─► the replica of a successor      StandIn
 //	  └─ no member answers in time ──────► this node's share of the limit  Budget, FailedOpen, FailedClosed
 //
-// A check waits for other nodes no longer than the Timeout of [Config]. When neither the
-// owner nor a stand-in answers in that time, the node answers within its own share of the
-// limit, or as the limit's [PartitionPolicy] says. The README states what can be admitted
-// at most.
+// A check waits for other nodes no longer than the Timeout of [Config]. If neither the owner nor
+// a stand-in answers in that time, the node decides within its own share of the limit, or by the
+// [PartitionPolicy] of the limit. The README states the maximum that can be admitted.
 //
-// Three states of an owner are told apart. An owner that is late is waited for. An owner
-// that has left a request unanswered and has sent nothing for 200 ms has stalled: this
-// node does not ask it until it sends something. An owner is missing once the connection
-// to it breaks, or both connections are silent for 800 ms: only that changes shares and
-// majorities.
+// An owner can be unavailable in three states. If it is late, checks wait for it. If it has left
+// a request unanswered and has sent nothing for 200 ms, it has stalled: this node does not ask
+// it until it sends something. If its connection breaks, or both connections are silent for 800
+// ms, it is missing. Only a missing member changes shares and majorities.
 //
-// A denial is remembered by the node that asked, until its RetryAfter and for a second at
-// most, so that a flood of a denied key does not reach its owner. An owner lends units of
-// a key to a node that asks for the key often. It counts them as spent, and the node
-// spends them, renews them and returns the rest.
+// The node that asked caches a denial until its RetryAfter, and for a second at most, so that a
+// flood of checks for a denied key does not reach the owner. An owner lends units of a key to a
+// node that asks for the key often. The owner counts these units as spent. The node spends them,
+// renews the lease and returns the rest.
 //
-// [Node.AllowAll] decides on several limits at once: all are spent or none.
-// [Limiter.Wait] waits for units, on a LeakyBucket in order of arrival. [Limiter.Reset]
-// forgets a key's count on every member.
-//
-// A reservation ([Limiter.Reserve]) is an estimate that is spent ahead of a cost which is
-// known only afterwards. To settle it is to replace the estimate by the actual cost. A hold
-// ([Limiter.Hold]) is units of an [InFlight] limit that a caller, the holder, has until it
-// releases them. The member that answers for a key knows its holds from their holders, which
-// renew them once a second.
-//
-// Authority over keys moves when members join and leave, after the counts have moved. The
-// stream that carries the counts also keeps the copies. What [Node.Publish] publishes all
-// nodes have; no check waits for it.
+// When members join or leave, authority over keys is transferred after the counts. The stream
+// that carries the counts also keeps the replicas.
 //
 // # Packages
 //
-// The engine is four packages. Package bucket is the arithmetic of limits and the store of
-// counts. Package ring computes which member owns a key. Package countsync (directory
-// sync) keeps counts in agreement. Package cluster knows which members are here, and asks
-// them. What they export may change in any release; a service needs [cluster.Cluster]
-// alone, the type of Config.Cluster.
+// The engine consists of four packages. Package bucket is the arithmetic of limits and the store
+// of counts. Package ring computes the owner of a key. Package countsync (directory sync) keeps
+// counts in agreement. Package cluster tracks the members and sends requests to them. Their
+// exported identifiers may change in any release. A service needs only [cluster.Cluster], the
+// type of Config.Cluster.
 //
 // The parts of a node are packages under internal, and [Start] assembles them.
-// docs/architecture.md describes each, and follows a check, a change and a hand-over through them.
+// docs/architecture.md describes each part, and follows a check, a change and a hand-over
+// through them.
 //
 // Package weirtest runs clusters in virtual time.
 package weir

@@ -8,25 +8,25 @@ import (
 	"github.com/weir-go/weir/internal/reserve"
 )
 
-// Errors that checks and Start return, compared with errors.Is. A denial is not
-// an error, and neither is an outage: both are Decisions.
+// Errors of checks and of Start, to compare with errors.Is. A denial is not an error, and neither
+// is an outage: both are Decisions.
 var (
-	ErrInvalid = errors.New("weir: invalid")            // the caller's mistake; the message names field and value
+	ErrInvalid = errors.New("weir: invalid")            // an invalid argument; the message names the field and the value
 	ErrClosed  = errors.New("weir: the node is closed") // Close was called
-	ErrFull    = errors.New("weir: the queue is full")  // Wait on a LeakyBucket with Burst waiting
+	ErrFull    = errors.New("weir: the queue is full")  // Wait on a LeakyBucket whose queue has Burst units
 )
 
-// Errors of a Reservation or a hold that is used after its end, or cannot be settled or renewed now.
+// Errors of a Reservation or a hold that has ended, or that cannot be settled or renewed now.
 var (
-	ErrSettled     = reserve.ErrSettled     // the Reservation was settled or cancelled before
+	ErrSettled     = reserve.ErrSettled     // the Reservation was already settled or cancelled
 	ErrExpired     = reserve.ErrExpired     // the estimate stays spent, or the hold has ended
-	ErrUnavailable = reserve.ErrUnavailable // no majority of the members answers: try again
+	ErrUnavailable = reserve.ErrUnavailable // no majority of the members answers; try again
 )
 
-// ErrPartial is the error of a Reset that did not reach every member of the
-// roster, or every region. Those that are named may still hold a count for the key.
+// ErrPartial is the error of a Reset that did not reach every member of the roster, or every
+// region. The named members may still have a count of the key.
 type ErrPartial struct {
-	Members []string // names, sorted; and then each other region that was not reached, as "region NAME"
+	Members []string // sorted names, followed by the other regions that were not reached, as "region NAME"
 }
 
 func (e *ErrPartial) Error() string {

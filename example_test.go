@@ -15,8 +15,9 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// A handler that asks once for each request. The zero Config is a node without
-// a network; with Bind and Join the same code shares its limits with replicas.
+// A handler that checks a limit once for each request. With the zero Config the node has no
+// network. With Bind and Join, the same code shares its limits with other replicas of the
+// service.
 func Example() {
 	node, err := weir.Start(context.Background(), weir.Config{})
 	if err != nil {
@@ -50,7 +51,7 @@ func Example() {
 	// 429 too many requests
 }
 
-// A request that one limit denies costs the others nothing.
+// If one limit denies, the other limits are not charged.
 func ExampleNode_AllowAll() {
 	node, err := weir.Start(context.Background(), weir.Config{})
 	if err != nil {
@@ -72,7 +73,7 @@ func ExampleNode_AllowAll() {
 	// 999
 }
 
-// The cost of some work is known only when it is done.
+// The cost of some work is known only afterwards.
 func ExampleLimiter_Debit() {
 	node, err := weir.Start(context.Background(), weir.Config{})
 	if err != nil {
@@ -87,7 +88,7 @@ func ExampleLimiter_Debit() {
 			fmt.Println("come back later")
 			continue
 		}
-		d, _ := tokens.Debit(ctx, "ada", 6_000) // what the answer has cost
+		d, _ := tokens.Debit(ctx, "ada", 6_000) // the actual cost
 		fmt.Println(d.Remaining, d.Allowed)
 	}
 	// Output:
@@ -96,10 +97,10 @@ func ExampleLimiter_Debit() {
 	// come back later
 }
 
-// A quota for each month of a customer's time zone.
+// A quota for each calendar month in the time zone of a customer.
 func ExampleLimit_calendar() {
 	var later atomic.Int64                                            // seconds
-	march := time.Date(2026, time.March, 31, 21, 59, 59, 0, time.UTC) // its last second, there
+	march := time.Date(2026, time.March, 31, 21, 59, 59, 0, time.UTC) // the last second of March in Berlin
 	node, err := weir.Start(context.Background(), weir.Config{Now: func() time.Time {
 		return march.Add(time.Duration(later.Load()) * time.Second)
 	}})
@@ -125,8 +126,8 @@ func ExampleLimit_calendar() {
 	// true 1 true
 }
 
-// One limit over two regions. Each begins with its part; the region where the
-// requests are is granted more by the other one, a round trip later.
+// One limit for two regions. Each region has a part at the beginning. The region that receives
+// the requests is granted more units by the other region, one round trip later.
 func ExampleLimit_global() {
 	ctx := context.Background()
 	regions, err := weirtest.NewCluster(ctx, weirtest.Options{
@@ -145,7 +146,7 @@ func ExampleLimit_global() {
 
 	for range 5 {
 		d, _ := inBoston.Allow(ctx, "ada")
-		for !d.Allowed { // until more has come from the other region
+		for !d.Allowed { // until the other region grants more units
 			time.Sleep(d.RetryAfter)
 			d, _ = inBoston.Allow(ctx, "ada")
 		}
@@ -162,7 +163,7 @@ func ExampleLimit_global() {
 	// false 5
 }
 
-// What one node publishes, all of them have a moment later.
+// A value that one node publishes reaches all nodes.
 func ExampleNode_Publish() {
 	node, err := weir.Start(context.Background(), weir.Config{})
 	if err != nil {
@@ -172,7 +173,7 @@ func ExampleNode_Publish() {
 	node.Publish("override/ada", 0, []byte("5000 an hour"))
 	node.Publish("override/bob", 0, []byte("50 an hour"))
 	node.Publish("override/ada", 0, []byte("500 an hour")) // the last writer wins
-	node.Publish("override/bob", 0, nil)                   // takes it back
+	node.Publish("override/bob", 0, nil)                   // deletes the value
 	values, _ := node.Published("override/")
 	for _, v := range values {
 		fmt.Printf("%s: %s\n", v.Name, v.Value)
@@ -196,7 +197,7 @@ func ExampleLimiter_Wait() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for range 2 {
-		fmt.Println(reports.Wait(ctx, "db-1", 1)) // the second turn would come too late: there is no wait
+		fmt.Println(reports.Wait(ctx, "db-1", 1)) // the second turn would be after the deadline: no wait
 	}
 	// Output:
 	// <nil>
@@ -206,7 +207,7 @@ func ExampleLimiter_Wait() {
 	// context deadline exceeded
 }
 
-// A request that failed gives its unit back.
+// A request that fails returns its unit.
 func ExampleLimiter_Refund() {
 	node, err := weir.Start(context.Background(), weir.Config{})
 	if err != nil {
@@ -227,20 +228,20 @@ func ExampleLimiter_Refund() {
 	// 10
 }
 
-// A server that stops hands its counts to the other nodes first, so that a deploy resets
-// none.
+// A server that stops first transfers its counts to the other nodes, so that a deploy does not
+// reset them.
 func ExampleNode_Leave() {
 	node, err := weir.Start(context.Background(), weir.Config{})
 	if err != nil {
 		panic(err)
 	}
 	server := &http.Server{Handler: http.NotFoundHandler()}
-	stop := func() error { // when SIGTERM comes: signal.NotifyContext
+	stop := func() error { // on SIGTERM, see signal.NotifyContext
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		return errors.Join(
-			node.Leave(ctx),      // from now on it decides by asking others
-			server.Shutdown(ctx), // requests that are under way end
+			node.Leave(ctx),      // from now on, the node forwards all checks
+			server.Shutdown(ctx), // waits for the running requests
 			node.Close(),
 		)
 	}

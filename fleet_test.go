@@ -15,7 +15,8 @@ var quiet = slog.New(slog.DiscardHandler)
 
 type decisions = lab.Decisions[Source]
 
-// unanswered is what play returns if a member did not answer in time.
+// unanswered returns the result of a test of lab.WhileHealthy in which a member did not answer
+// in time.
 func unanswered() decisions { return decisions{0: 1} }
 
 // byOwners skips this attempt of lab.WhileHealthy unless each of the decisions was made by
@@ -79,7 +80,7 @@ func hearEachOther(nodes []*Node) bool {
 	return true
 }
 
-// limiters are one limit on every node.
+// limiters returns the Limiters of one limit, one for each node.
 func limiters(t testing.TB, nodes []*Node, l Limit) []*Limiter {
 	t.Helper()
 	var ls []*Limiter
@@ -98,7 +99,7 @@ func ownedBy(t testing.TB, l *Limiter, owner *Node) string {
 	return keyOf(t, l, v.Members[v.Self].Name)
 }
 
-// keyOf finds a key that the member of a name owns.
+// keyOf finds a key that the member with the given name owns.
 func keyOf(t testing.TB, l *Limiter, name string) string {
 	t.Helper()
 	for i := range 10_000 {

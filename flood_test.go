@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// flooded is a node that has no room for the keys that it is asked for.
+// flooded is a node that is asked for more keys than it has room for.
 type flooded struct {
 	node  *Node
 	limit *Limiter
@@ -24,8 +24,9 @@ const (
 	floodedRate = 10
 )
 
-// newFlooded is such a node whose counts lie as one of all processes' do: which one,
-// says the seed. Few of them differ in what a flood pushes out, and by little.
+// newFlooded starts such a node. The seed determines where the counts are in memory, which
+// differs between processes. The number of counts that a flood evicts depends on it, but only a
+// little.
 func newFlooded(t *testing.T, a Algorithm, seed byte) *flooded {
 	f := &flooded{clock: newHand()}
 	f.node = solo(t, Config{MaxKeys: floodedKeys, Now: f.clock.Now, Logger: quiet, Rand: rand.NewChaCha8([32]byte{seed})})
@@ -41,7 +42,7 @@ func (f *flooded) use(t *testing.T, key string, times int) {
 	}
 }
 
-// deny uses up the limit for so many keys.
+// deny uses up the limit for the given number of keys.
 func (f *flooded) deny(t *testing.T, keys int) {
 	for i := range keys {
 		f.use(t, fmt.Sprint("denied ", i), floodedRate)
@@ -49,8 +50,8 @@ func (f *flooded) deny(t *testing.T, keys int) {
 	require.Zero(t, f.begunAgain(t, keys))
 }
 
-// fresh has so many keys asked for that nobody has asked for before, 1 ms apart: in the
-// 200 s of 200,000 no algorithm gives back a unit of 10 an hour.
+// fresh checks keys that were not checked before, 1 ms apart. 200,000 keys take 200 s, in which no algorithm returns a
+// unit of a limit of 10 an hour.
 func (f *flooded) fresh(t *testing.T, keys, asks int) {
 	for range keys {
 		f.use(t, fmt.Sprint("fresh ", f.seen), asks)
@@ -59,7 +60,7 @@ func (f *flooded) fresh(t *testing.T, keys, asks int) {
 	}
 }
 
-// begunAgain is how many of the keys that were denied would not be now.
+// begunAgain returns the number of denied keys that would now be allowed.
 func (f *flooded) begunAgain(t *testing.T, keys int) (n int) {
 	for i := range keys {
 		d, err := f.limit.Peek(t.Context(), fmt.Sprint("denied ", i))
@@ -88,15 +89,15 @@ func TestAFloodOfKeysAskedForOnceForgetsNobodyWhoIsDenied(t *testing.T) {
 	}
 }
 
-// A flood that asks for each of its keys as often as it is granted fills the store with
-// counts that are used up. docs/floods.md states these numbers, which are averages.
+// A flood that uses up the limit of each of its keys fills the store with counts that are used
+// up. docs/floods.md has these numbers, which are averages.
 func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	t.Parallel()
 	for _, a := range algorithms {
 		for keys, most := range map[int]float64{900: 0.1, 1_400: 1, 1_900: 25, 200_000: 100} {
 			if keys == 200_000 && a != SlidingWindow {
-				continue // 2,000,000 asks, and all of the denied begin again
+				continue // it takes 2,000,000 checks, and evicts all denied keys
 			}
 			t.Run(fmt.Sprintf("%v, %d keys", a, keys), func(t *testing.T) {
 				t.Parallel()
@@ -109,7 +110,7 @@ func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *test
 				for seed := range stores {
 					f := newFlooded(t, a, byte(seed))
 					f.deny(t, 100)
-					f.fresh(t, 2*floodedKeys, 1) // the store is full of others' counts
+					f.fresh(t, 2*floodedKeys, 1) // the store is full of counts of other keys
 					f.fresh(t, keys, floodedRate)
 					again := f.begunAgain(t, 100)
 					require.LessOrEqual(t, uint64(again), f.node.Stats().EvictedUsedUp)

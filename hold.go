@@ -11,39 +11,38 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// HoldTerm is for how long units stay held that nobody renews, as the process that holds them
-// has died or is frozen. Nodes look once a second, so that they come back within two seconds
-// more.
+// HoldTerm is how long units stay held without a renewal, such as after the process of the
+// holder has died or is frozen. Nodes check once a second, so that the units are available
+// within two more seconds.
 const HoldTerm = holds.Term
 
-// Hold is units of an InFlight limit that the caller has until it releases them. Its
-// methods are safe for concurrent use. One that was denied holds nothing: to release it
-// does nothing.
+// Hold is units of an InFlight limit that the caller has until it releases them. Its methods are
+// safe for concurrent use. A denied Hold has no units, and its Release does nothing.
 //
-// The node renews its holds in the background. Where the process dies, the units come back
-// after HoldTerm; where the node is closed, at once.
+// The node renews its holds in the background. If the process dies, the units are released after
+// HoldTerm; if the node is closed, they are released at once.
 type Hold struct {
 	node     *Node
-	held     holds.Hold   // holds nothing if it was denied, or a client has the hold
-	client   holds.Client // the name of a client's hold, if it was granted
+	held     holds.Hold   // empty if the hold was denied, or if a client has it
+	client   holds.Client // the name of the hold of a client, if it was granted
 	decision Decision
 }
 
-// granted reports whether units are held.
+// granted reports whether the units are held.
 func (h *Hold) granted() bool { return h.held.Holds() || h.client.Number != 0 }
 
-// Hold asks for units of an InFlight limit, 1 to its Rate, which the caller has until
-// Release. Where there are not as many left, the Decision denies, with a RetryAfter of some
-// milliseconds, as units come back at any time. Errors are those of AllowN. The Hold is
-// never nil, and with an error it is a denial.
+// Hold requests units of an InFlight limit, 1 to its Rate, which the caller has until Release.
+// If fewer units are left, the Decision denies, with a RetryAfter of some milliseconds, because
+// units are released at any time. The errors are those of AllowN. The Hold is never nil, and is
+// denied with every error.
 func (l *Limiter) Hold(ctx context.Context, key string, units int64) (*Hold, error) {
 	return l.hold(ctx, holdAsk{l.node.clients.holds.Number(), false, 0}, key, units)
 }
 
-// WaitHold is Hold, and waits until the units are held or ctx is done. On one node callers
-// are served in order of arrival, and nodes take turns. While some wait, Hold is denied. The
-// error is ctx's, context.DeadlineExceeded at once where the deadline would pass before the
-// next try, or one of AllowN's.
+// WaitHold is like Hold, but waits until the units are held or ctx is done. Callers on one node
+// are served in order of arrival, and nodes take turns. While callers wait, Hold denies. The
+// error is that of ctx, context.DeadlineExceeded at once if the deadline would pass before the
+// next attempt, or an error of AllowN.
 func (l *Limiter) WaitHold(ctx context.Context, key string, units int64) (*Hold, error) {
 	return l.waitHold(ctx, key, units, 0)
 }
@@ -52,7 +51,7 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 	h := &Hold{node: l.node, decision: Decision{Name: l.limit.Name}}
 	ask := holdAsk{l.node.clients.holds.Number(), true, ttl}
 	if len(key) > wire.MaxKeyBytes {
-		return l.hold(ctx, ask, key, units) // which says what is wrong
+		return l.hold(ctx, ask, key, units) // returns ErrInvalid
 	}
 	next, err := l.node.clients.queues.Turn(ctx, l.id(key))
 	defer next()
@@ -66,7 +65,7 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 		asked = true
 		h, err = l.hold(ctx, ask, key, units)
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			err = nil // Timeout has passed before this node knew all holds
+			err = nil // Timeout passed before this node knew all holds
 		}
 		if err != nil || h.decision.Allowed {
 			return h, err
@@ -79,14 +78,14 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 	return h, err
 }
 
-// holdAsk is how a hold is asked for.
+// holdAsk describes a request for a hold.
 type holdAsk struct {
 	number uint64
-	waits  bool          // in the queue
-	ttl    time.Duration // of a client's; 0 for one of this process
+	waits  bool          // the caller waits in the queue
+	ttl    time.Duration // of the hold of a client; 0 for a hold of this process
 }
 
-// name makes a the ask.
+// name sets the fields of a that identify the hold.
 func (h *holdAsk) name(n *Node, a *wire.Ask) {
 	n.clients.holds.Name(a, h.number)
 	a.Hold.Waits = h.waits
@@ -95,7 +94,7 @@ func (h *holdAsk) name(n *Node, a *wire.Ask) {
 	}
 }
 
-// giveUp leaves the queue of a hold that was not granted.
+// giveUp leaves the queue, for a hold that was not granted.
 func (l *Limiter) giveUp(ctx context.Context, ask holdAsk, key string, units int64) {
 	var a wire.Ask
 	if l.prepare(context.WithoutCancel(ctx), key, units, &a) != nil {
@@ -105,7 +104,7 @@ func (l *Limiter) giveUp(ctx context.Context, ask holdAsk, key string, units int
 	l.node.clients.holds.LeaveQueue(&a)
 }
 
-// hold asks for units.
+// hold requests units once.
 func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64) (*Hold, error) {
 	n, h := l.node, &Hold{node: l.node}
 	begun := n.observedSince()
@@ -143,7 +142,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 				n.clients.holds.Has(&h.held, &a, &r, a.Began)
 			}
 		}
-		if !h.granted() && !ask.waits { // WaitHold asks again, and gives up itself
+		if !h.granted() && !ask.waits { // WaitHold asks again, and calls giveUp itself
 			n.clients.holds.GiveUp(&a)
 		}
 	}
@@ -157,20 +156,20 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 	return h, err
 }
 
-// Decision is the answer that the hold was asked for. While it is Allowed the units are held
-// until Release, or until Lost is closed.
+// Decision returns the result of the request for the hold. If it is Allowed, the units are held
+// until Release, or until the channel of Lost is closed.
 func (h *Hold) Decision() Decision { return h.decision }
 
-// Release gives the units back. It waits for nobody. To call it again does nothing.
+// Release returns the units. It does not wait for other members. Further calls do nothing.
 func (h *Hold) Release() {
 	if h.held.Holds() {
 		h.node.clients.holds.Release(&h.held)
 	}
 }
 
-// Lost returns a channel that is closed if the units may have gone to others: the process
-// was frozen for almost HoldTerm, or no member that may decide has renewed the hold for as
-// long. What is done under the hold is to stop then. Of a denied one it is never closed.
+// Lost returns a channel that is closed if other callers may have the units: the process was
+// frozen for almost HoldTerm, or no member that may decide has renewed the hold for as long. The
+// caller should then stop the work under the hold. The channel of a denied hold is never closed.
 func (h *Hold) Lost() <-chan struct{} {
 	if !h.held.Holds() {
 		return nil
@@ -178,17 +177,18 @@ func (h *Hold) Lost() <-chan struct{} {
 	return h.node.clients.holds.Lost(&h.held)
 }
 
-// The range of what a client's hold may last that is not renewed.
+// The range of the ttl of a client's hold, counted from the last renewal.
 const (
 	minHoldFor = time.Second
 	maxHoldFor = holds.LongestTerm
 )
 
-// HoldFor holds units for a client in another process, which has the text as long as it
-// renews it: the hold ends ttl after the last renewal, 1 s to an hour. The text is sealed and
-// good for this limit and key on every node of the cluster. It is empty where the Decision
-// denies. HoldFor returns once a second member knows of the hold, if one answers within the rest of
-// Timeout. Time in which this process does not run counts here.
+// HoldFor holds units for a client in another process. The client has the text, and has the
+// units as long as it renews them: the hold ends ttl after the last renewal. The range of ttl is
+// 1 s to 1 h. The text is sealed, and valid for this limit and key on every node of the cluster.
+// It is empty if the Decision denies. HoldFor returns once a second member has recorded the
+// hold, if one answers within the rest of Timeout. This time includes the time in which the
+// process does not run.
 func (l *Limiter) HoldFor(ctx context.Context, key string, units int64, ttl time.Duration) (text string, d Decision, err error) {
 	if err := checkTTL(ttl); err != nil {
 		return "", Decision{Name: l.limit.Name}, err
@@ -197,7 +197,7 @@ func (l *Limiter) HoldFor(ctx context.Context, key string, units int64, ttl time
 	return h.text(), h.decision, err
 }
 
-// WaitHoldFor is HoldFor, and waits for the units as WaitHold does.
+// WaitHoldFor is like HoldFor, but waits for the units as WaitHold does.
 func (l *Limiter) WaitHoldFor(ctx context.Context, key string, units int64, ttl time.Duration) (text string, d Decision, err error) {
 	if err := checkTTL(ttl); err != nil {
 		return "", Decision{Name: l.limit.Name}, err
@@ -206,11 +206,12 @@ func (l *Limiter) WaitHoldFor(ctx context.Context, key string, units int64, ttl 
 	return h.text(), h.decision, err
 }
 
-// RenewHold lets a hold of HoldFor go on for ttl from now, on any node; a shorter ttl than before
-// shortens it. The error is ErrInvalid for a text of another limit, key or cluster, ErrExpired for
-// a hold that was released, or not renewed in time. It is ErrUnavailable where no member that would
-// know answers, or the limit is FailClosed and no majority does: the hold has not been renewed, and
-// may be until its time is over.
+// RenewHold extends a hold of HoldFor, on any node, so that it ends ttl from now. A ttl that is
+// shorter than before shortens the hold. The error is ErrInvalid for a text of another limit,
+// key or cluster, and ErrExpired for a hold that was released, or not renewed in time. It is
+// ErrUnavailable if no member that could know the hold answers, or if the limit is FailClosed
+// and no majority answers. The hold has then not been renewed, and RenewHold may be called again
+// until the hold ends.
 func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Duration) error {
 	if err := checkTTL(ttl); err != nil {
 		return err
@@ -247,9 +248,9 @@ func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Dura
 	}
 }
 
-// ReleaseHold ends a hold of HoldFor, on any node. To release it again does nothing. Where the
-// member that answers for the key is not reached, the release is sent to it until it is. The error
-// is ErrInvalid for a text of another limit, key or cluster, or that of a cancelled ctx.
+// ReleaseHold ends a hold of HoldFor, on any node. Further calls do nothing. If the member that
+// answers for the key is not reachable, the release is sent to it until it is. The error is
+// ErrInvalid for a text of another limit, key or cluster, or the error of a cancelled ctx.
 func (l *Limiter) ReleaseHold(ctx context.Context, key, text string) error {
 	a, err := l.openHold(ctx, key, text, maxHoldFor)
 	if err != nil {
@@ -271,10 +272,10 @@ func checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// text returns the text of a client's hold.
+// text returns the text of the hold of a client.
 func (h *Hold) text() string { return h.node.clients.holds.Text(h.client) }
 
-// openHold opens a text of HoldFor, and returns an ask by its name with a term.
+// openHold opens a text of HoldFor, and returns an ask for the hold with the given ttl.
 func (l *Limiter) openHold(ctx context.Context, key, text string, ttl time.Duration) (a wire.Ask, err error) {
 	if err = l.prepare(ctx, key, 1, &a); err != nil {
 		return a, err

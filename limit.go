@@ -11,69 +11,68 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Algorithm says how a limit counts; docs/algorithms.md says how to choose.
+// Algorithm is the way in which a limit counts. docs/algorithms.md describes how to choose one.
 type Algorithm = bucket.Algorithm
 
 // The algorithms. The zero value is SlidingWindow.
 const (
 	SlidingWindow = bucket.SlidingWindow // two counters and a weighted estimate: small, smooth, nearly exact
-	SlidingLog    = bucket.SlidingLog    // exact in every window; some bytes for each admission
-	FixedWindow   = bucket.FixedWindow   // exact in windows that start at the key's first ask, or with the Calendar
+	SlidingLog    = bucket.SlidingLog    // exact in every window; uses some bytes for each admission
+	FixedWindow   = bucket.FixedWindow   // exact in windows that start at the first check of a key, or with the Calendar
 	TokenBucket   = bucket.TokenBucket   // a burst, then a steady rate
-	LeakyBucket   = bucket.LeakyBucket   // the same as a queue: Wait serves in order at the rate
-	InFlight      = bucket.InFlight      // at most Rate units held at once: only Hold, WaitHold and Peek; without Per
+	LeakyBucket   = bucket.LeakyBucket   // the same as a queue: Wait serves callers in order, at the rate
+	InFlight      = bucket.InFlight      // at most Rate units held at one time; without Per, and only for Hold, WaitHold and Peek
 )
 
-// Scope says over what a limit counts.
+// Scope is the set of nodes that share a count.
 type Scope uint8
 
 const (
 	Regional Scope = iota // one count for each region
-	Global                // one limit over all regions of Config.Regions: each has a part, and grants of it what it does not need
+	Global                // one limit for all regions of Config.Regions: each region has a part, and lends other regions units that it does not need
 )
 
-// PartitionPolicy says what a node may still admit while a member of the roster
-// cannot be reached, or the roster is below Config.Expect, whose members count as
-// missing then. A node that reaches no member that could answer is a side of its own.
-// docs/guarantees.md has the bounds, and docs/partitions.md what they are of few units.
+// PartitionPolicy is what a node may admit while a member of the roster is not reachable, or
+// while the roster is below Config.Expect. In the latter case, the members that lack count as
+// missing. A node that reaches no member that could answer is a side of its own.
+// docs/guarantees.md lists the bounds, and docs/partitions.md their values for small limits.
 type PartitionPolicy uint8
 
 const (
-	// MajorityShare: the nodes that reach each other, a side, spend the whole limit
-	// if they are more than half of the roster; else k of n nodes spend ⌊L·k/n⌋,
-	// which may be nothing. All sides together stay below 1.5·L.
+	// MajorityShare: the nodes that reach each other, a side, spend the whole limit if they are
+	// more than half of the roster. Otherwise k of n nodes spend ⌊L·k/n⌋, which may be 0. All
+	// sides together stay below 1.5·L.
 	MajorityShare PartitionPolicy = iota
-	// FairShare: each node has a part of the limit, and a side the sum of its
-	// nodes', a majority too. All sides together have L.
+	// FairShare: each node has a part of the limit, and a side has the sum of the parts of its
+	// nodes, even if it is a majority. All sides together have L.
 	FairShare
-	// FailOpen: each side has the whole limit, and each node has until its side
-	// agrees on who answers.
+	// FailOpen: each side has the whole limit. Until a side agrees on the members that answer,
+	// each of its nodes has the whole limit.
 	FailOpen
-	// FailClosed: a side has the whole limit if it is more than half of the roster,
-	// and denies if not.
+	// FailClosed: a side has the whole limit if it is more than half of the roster. Otherwise it
+	// denies.
 	FailClosed
 )
 
-// Calendar has the windows of a FixedWindow begin where the calendar's do, in
-// Limit.Zone.
+// Calendar selects windows of a FixedWindow that begin with a day, week or month in Limit.Zone.
 type Calendar uint8
 
 const (
-	NoCalendar Calendar = iota // windows of Per that start at the key's first ask
-	Day                        // from midnight to midnight, 23 to 25 hours
+	NoCalendar Calendar = iota // windows of Per that start at the first check of a key
+	Day                        // from midnight to midnight; 23 to 25 hours
 	Week                       // from Monday, as in ISO 8601
-	Month                      // from its first day
+	Month                      // from the first day of a month
 )
 
-// A PartitionPolicy has the number of the policy in a request, and a Calendar that of the unit in
+// A PartitionPolicy has the number of the policy in a request, and a Calendar the number of the unit in
 // package limits. These lines compile only while the last numbers are equal.
 var (
 	_ = [1]struct{}{}[FailClosed-PartitionPolicy(wire.FailClosed)]
 	_ = [1]struct{}{}[Month-Calendar(limits.Month)]
 )
 
-// Durability selects limits whose counts snapshots (Config.Snapshots) have, so that
-// they outlive a stop of all nodes.
+// Durability selects the limits whose counts are in snapshots (Config.Snapshots), so that they
+// survive a stop of all nodes.
 type Durability uint8
 
 const (
@@ -82,32 +81,32 @@ const (
 	NotDurable
 )
 
-// Limit is a policy: how many units of what, how fast.
+// Limit is a policy: a number of units for each period.
 type Limit struct {
-	Name      string          // required, at most 255 bytes; scopes the count
+	Name      string          // required, at most 255 bytes; limits of one Name share counts
 	Algorithm Algorithm       // SlidingWindow if zero
-	Rate      int64           // units ..., 1 to 10^12
-	Per       time.Duration   // ... per this long, 1 ms to 366 days; zero with a Calendar
-	Burst     int64           // TokenBucket and LeakyBucket: the capacity; Rate if zero. Invalid for the windows
+	Rate      int64           // units for each Per, 1 to 10^12
+	Per       time.Duration   // 1 ms to 366 days; zero with a Calendar and for InFlight
+	Burst     int64           // the capacity of a TokenBucket or LeakyBucket; Rate if zero. Invalid for other algorithms
 	Scope     Scope           // Regional if zero
 	Partition PartitionPolicy // MajorityShare if zero
 
-	// Calendar is for a FixedWindow: Rate units in each day, week or month of
-	// Zone, in the place of Per, which is zero then. A window is named by its
-	// date, by the clock of the node that asks; where clocks differ, a key's
-	// count keeps the latest name, so that no window is counted twice.
+	// Calendar is valid only for a FixedWindow. The limit grants Rate units in each day, week or
+	// month of Zone, and Per is zero. The date of a window is determined by the clock of the
+	// node that asks. If clocks differ, a count keeps the latest window, so that no window is
+	// counted twice.
 	Calendar Calendar
-	Zone     string // an IANA name such as "Europe/Berlin", UTC if empty; only with a Calendar
+	Zone     string // an IANA name such as "Europe/Berlin"; UTC if empty; only with a Calendar
 
-	// Version is that of the rules it came from. Where nodes disagree about a
-	// limit the higher one holds; at equal Versions each check is judged by
-	// its own numbers over the same used units, and a new Algorithm needs a
-	// higher Version.
+	// Version is the version of the rules that contain the limit. If nodes disagree about a
+	// limit, the limit with the higher Version is used. If the Versions are equal, each check is
+	// judged by its own numbers, with the same used units. A new Algorithm requires a higher
+	// Version.
 	Version uint64
 
-	// NoLeases has each decision made by the owner of the key. Else owners lend units
-	// of keys that are hot, so that the nodes that ask for them decide most checks
-	// themselves, as exactly: see Leased.
+	// NoLeases disables leases, so that the owner of a key makes each decision. Without
+	// NoLeases, owners lend units of hot keys, and the nodes that ask for these keys make most
+	// decisions themselves, with the same exactness. See Leased.
 	NoLeases bool
 
 	// SecretKeys declares that keys of this limit are secrets, such as API keys. Node.TopKeys
@@ -115,24 +114,25 @@ type Limit struct {
 	// of less than 16 bytes. SecretKeys has no effect on counts.
 	SecretKeys bool
 
-	// Durable is DurableIfLong if zero. It has no part in what is decided. An InFlight limit
-	// has none: its holds end with the processes that have them.
+	// Durable is DurableIfLong if zero. It has no effect on decisions. An InFlight limit is
+	// never durable, because its holds end with the processes that have them.
 	Durable Durability
 
-	// Varies reports whether other numbers at the same Name and Version are meant: they
-	// depend on the key, as by its tier, or change without a new Version. They are
-	// not compared with others, see Node.Limiter. The Algorithm may not vary.
+	// Varies declares that the numbers may differ for the same Name and Version, because they
+	// depend on the key, such as on its tier, or change without a new Version. Nodes then do not
+	// compare them with other limits of the Name, see Node.Limiter. The Algorithm must not vary.
 	Varies bool
 }
 
-// Validate reports everything that is wrong with the limit at once, nil if
-// nothing is. Each error is ErrInvalid.
+// Validate returns all errors of the limit, joined, and nil for a valid limit. Each error is
+// ErrInvalid.
 func (l Limit) Validate() error {
 	_, err := l.check()
 	return err
 }
 
-// check is Validate, and the zone of a Calendar, which costs the reading of a file.
+// check validates the limit, and returns the zone of its Calendar. It reads the zone from a
+// file.
 func (l *Limit) check() (loc *time.Location, err error) {
 	var errs []error
 	wrong := func(format string, args ...any) {
@@ -192,7 +192,7 @@ func (l *Limit) check() (loc *time.Location, err error) {
 	return loc, errors.Join(errs...)
 }
 
-// durable reports whether snapshots have the counts of the limit.
+// durable reports whether the counts of the limit are in snapshots.
 func (l *Limit) durable() bool {
 	switch l.Durable {
 	case Durable:
@@ -203,7 +203,7 @@ func (l *Limit) durable() bool {
 	return l.Calendar != NoCalendar || l.Per >= bucket.DurableFrom && l.Algorithm != InFlight
 }
 
-// numbers is what the arithmetic needs of the limit.
+// numbers returns the part of the limit that package bucket uses.
 func (l *Limit) numbers() bucket.Limit {
 	numbers := bucket.Limit{Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst, Version: l.Version, Durable: l.durable()}
 	if l.Scope == Global && l.Algorithm == SlidingWindow {
@@ -212,11 +212,11 @@ func (l *Limit) numbers() bucket.Limit {
 	return numbers
 }
 
-// sameWindows is an instant at which a window begins in all regions: as good as any
-// other that is not zero.
+// sameWindows is an instant at which a window begins in all regions. Any value other than zero
+// would do.
 const sameWindows = 1
 
-// declared is the part of the limit that is compared with other limits of its Name.
+// declared returns the part of the limit that is compared with other limits of its Name.
 func (l *Limit) declared() limits.Limit {
 	return limits.Limit{
 		Name: l.Name, Version: l.Version, Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst,
@@ -224,7 +224,7 @@ func (l *Limit) declared() limits.Limit {
 	}
 }
 
-// describe is what a limit's numbers are in a log.
+// describe returns the text of a limit for the log.
 func describe(l limits.Limit) string {
 	text := fmt.Sprintf("%d per %s", l.Rate, enum.Duration(l.Per))
 	if l.Algorithm == InFlight {
@@ -239,38 +239,38 @@ func describe(l limits.Limit) string {
 	return text + fmt.Sprintf(", %v, %v, %v", l.Algorithm, Scope(l.Scope), PartitionPolicy(l.Partition))
 }
 
-// The names of constants in files, the admin API, metrics and logs. Package bucket has those of an Algorithm.
+// The names of constants in files, the admin API, metrics and logs. Package bucket has the names of an Algorithm.
 var (
 	scopeNames     = enum.Table[Scope]{What: "scope", Names: []string{"regional", "global"}}
 	partitionNames = enum.Table[PartitionPolicy]{What: "partition policy", Names: []string{"majority_share", "fair_share", "fail_open", "fail_closed"}}
 	calendarNames  = enum.Table[Calendar]{What: "calendar", Names: []string{"none", "day", "week", "month"}}
 )
 
-// String returns the name that rules files have, "regional" or "global".
+// String returns the name in rules files, "regional" or "global".
 func (s Scope) String() string { return scopeNames.String(s) }
 
-// MarshalText returns the name, and an error for an unknown Scope.
+// MarshalText returns the name. It returns an error for an unknown Scope.
 func (s Scope) MarshalText() ([]byte, error) { return scopeNames.MarshalText(s) }
 
-// UnmarshalText reads the name. The error says what to write.
+// UnmarshalText reads the name. The error names the valid names.
 func (s *Scope) UnmarshalText(name []byte) error { return scopeNames.UnmarshalText(s, name) }
 
-// String returns the name that rules files have, like "majority_share".
+// String returns the name in rules files, like "majority_share".
 func (p PartitionPolicy) String() string { return partitionNames.String(p) }
 
-// MarshalText returns the name, and an error for an unknown PartitionPolicy.
+// MarshalText returns the name. It returns an error for an unknown PartitionPolicy.
 func (p PartitionPolicy) MarshalText() ([]byte, error) { return partitionNames.MarshalText(p) }
 
-// UnmarshalText reads the name. The error says what to write.
+// UnmarshalText reads the name. The error names the valid names.
 func (p *PartitionPolicy) UnmarshalText(name []byte) error {
 	return partitionNames.UnmarshalText(p, name)
 }
 
-// String returns the name that rules files have, like "month"; NoCalendar is "none".
+// String returns the name in rules files, like "month". It is "none" for NoCalendar.
 func (c Calendar) String() string { return calendarNames.String(c) }
 
-// MarshalText returns the name, and an error for an unknown Calendar.
+// MarshalText returns the name. It returns an error for an unknown Calendar.
 func (c Calendar) MarshalText() ([]byte, error) { return calendarNames.MarshalText(c) }
 
-// UnmarshalText reads the name. The error says what to write.
+// UnmarshalText reads the name. The error names the valid names.
 func (c *Calendar) UnmarshalText(name []byte) error { return calendarNames.UnmarshalText(c, name) }

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// logbook records the log lines at Warn and above. It may be read at the same time.
+// logbook records the log lines at Warn and above. It may be read while the node logs.
 type logbook struct{ lab.Text }
 
 func (l *logbook) logger() *slog.Logger {

@@ -13,35 +13,35 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Limiter checks keys against one limit. It holds no resources, needs no
-// closing, and is safe for concurrent use.
+// Limiter checks keys against one limit. It holds no resources, need not be closed, and is safe for
+// concurrent use.
 //
-// Its methods return a Decision and an error. A denial is no error, and neither
-// is an outage. The error is ErrInvalid for a caller's mistake, ErrClosed after
-// Node.Close, or the context's if that was cancelled; with every error the
-// Decision is a denial, so that ignoring the error is safe. A context's deadline
-// shortens the wait for other nodes; when it passes, this node's budget answers.
+// Its methods return a Decision and an error. A denial is not an error, and neither is an
+// outage. The error is ErrInvalid for an invalid argument, ErrClosed after Node.Close, or the
+// error of a context that was cancelled. With every error the Decision is a denial, so that a
+// caller may ignore the error. The deadline of a context shortens the wait for other nodes. When
+// it passes, this node decides within its share of the limit.
 //
-// A key is any text of at most 1 KiB; the empty one is a key too.
+// A key is any text of at most 1 KiB. The empty text is valid.
 type Limiter struct {
 	node    *Node
 	limit   Limit
 	numbers bucket.Limit
-	window  *limits.Windows // nil without a Calendar, and but for a Global FixedWindow
-	prefix  []byte          // what is hashed before each key
-	meter   *stats.Limit    // of all Limiters of this name
+	window  *limits.Windows // nil, except for a Calendar and for a Global FixedWindow
+	prefix  []byte          // hashed before each key
+	meter   *stats.Limit    // shared by all Limiters of this name
 	shadow  bool
 }
 
-// Limiter validates l and returns a Limiter of it. The call is cheap, and callers may repeat it
+// Limiter validates l and returns a Limiter for it. The call is cheap, and callers may repeat it
 // for each change of a limit. The error is ErrClosed, or ErrInvalid with all invalid fields.
 //
 // Limits of one Name share the count of each key. A second Limiter of the Name with another
 // Algorithm at the same Version is ErrInvalid, because its checks would be judged by the other
-// Algorithm. If this node or another one has other numbers at the same Version, checks are judged
-// by the rule at Limit.Version. Each such conflict counts in Stats.Conflicts, and is logged at Warn once for
-// each Name and Version. Nodes compare their limits every few seconds: the first 4,096 names of
-// each node, with the highest Version of each.
+// Algorithm. If this node or another one has other numbers at the same Version, checks are
+// judged by the rule at Limit.Version. Each such conflict counts in Stats.Conflicts, and is
+// logged at Warn once for each Name and Version. Nodes compare their limits every few seconds:
+// the first 4,096 names of each node, with the highest Version of each.
 func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if n.env.Ended() {
 		return nil, ErrClosed
@@ -60,49 +60,52 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	return made, nil
 }
 
-// Shadow returns a Limiter of the same counts, to try the limit out. What it is asked for is
-// decided, spent and held as ever, and counted among Stats.Shadows in the place of
-// Decisions. Its Decisions are Shadows, which the caller is not to enforce. A Reserve may
-// ask for more than the limit can ever grant, and is denied. An Ask of it is one with Shadow.
+// Shadow returns a Limiter of the same counts, to try the limit out. Its checks are decided, and
+// spend and hold units, like those of l, but Stats counts them in Shadows instead of Decisions.
+// Its Decisions have Shadow set, and the caller should not enforce them. Its Reserve may ask for
+// more units than the limit can ever grant, and is then denied. An Ask with this Limiter is an
+// Ask with Shadow.
 func (l *Limiter) Shadow() *Limiter {
 	s := *l
 	s.shadow = true
 	return &s
 }
 
-// Allow asks for one unit.
+// Allow requests one unit.
 func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 	return l.check(ctx, wire.OpTake, key, 1)
 }
 
-// AllowN asks for units, 1 to what the limit can ever grant. It spends all of
-// them or none.
+// AllowN requests units, from 1 to the maximum that the limit can grant. It spends all of the
+// units or none.
 func (l *Limiter) AllowN(ctx context.Context, key string, units int64) (Decision, error) {
 	return l.check(ctx, wire.OpTake, key, units)
 }
 
-// Peek returns what Allow would answer, and spends nothing. Stats does not count a Peek as
-// a decision.
+// Peek returns the Decision that Allow would return, and spends nothing. Stats does not count a
+// Peek as a decision.
 func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.check(ctx, wire.OpPeek, key, 1)
 }
 
-// Debit spends units without asking, for a cost that is known only afterwards.
-// It may leave a debt, which is never above one limit. The Decision is Allowed
-// unless it did; RetryAfter is then when the next unit can be taken. Where the owner does not answer in time, another member debits as
-// well: the owner's debit is refunded when its answer comes, unless it left a debt or
-// the connection breaks before. Then both count.
+// Debit spends units unconditionally, for a cost that is known only afterwards. It may leave a
+// debt, which is at most one limit. The Decision is Allowed unless there is a debt; RetryAfter
+// is then the time until the next unit is available. If the owner does not answer in time,
+// another member debits the units as well. The debit of the owner is refunded when its answer
+// arrives, unless it left a debt or the connection breaks before. In these two cases both debits
+// count.
 func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision, error) {
 	return l.check(ctx, wire.OpDebit, key, units)
 }
 
-// Refund gives units back, 1 or more and never more than are used. It takes as many
-// as a Debit does: what a debt at its bound did not count, Refund does not give back.
-// Where the owner is known to be out of reach it gives back to this node's own
-// budget. A Refund is carried out once at most: where an answer fails to come, the
-// units may stay spent, which is no error. A deadline that passes is its context's
-// error; the Refund may have been carried out then, so that calling it again may give
-// back twice.
+// Refund returns units, at least 1, but never more than are used. It accepts as many units as
+// Debit does. Units that a Debit did not count, because the debt was at its maximum, are not
+// returned. If the owner is known to be unreachable, the units are returned to the share of this
+// node.
+//
+// A Refund is applied at most once. If no answer arrives, the units may stay spent, which is not
+// an error. If the deadline of ctx passes, the error is that of ctx. The Refund may have been
+// applied in this case, so that a second call may return the units twice.
 func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 	var a wire.Ask
 	err := l.ask(ctx, key, units, &a)
@@ -120,8 +123,8 @@ func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 	return ctx.Err()
 }
 
-// Reset forgets this key's count on every member. An *ErrPartial names those
-// that were not reached. A deadline that passes is its context's error.
+// Reset deletes the count of a key on every member. An *ErrPartial names the members that were
+// not reached. If the deadline of ctx passes, the error is that of ctx.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	var a wire.Ask
 	if err := l.ask(ctx, key, 1, &a); err != nil {
@@ -134,8 +137,8 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	return err
 }
 
-// Owner is the member that the ring gives the key to, the zero Member if there
-// is none (a node that has left a cluster of one) or the key is above 1 KiB.
+// Owner returns the member to which the ring assigns the key. It is the zero Member if there is
+// none (a node that has left a cluster of one) or if the key is above 1 KiB.
 func (l *Limiter) Owner(key string) Member {
 	if len(key) > wire.MaxKeyBytes {
 		return Member{}
@@ -148,9 +151,9 @@ func (l *Limiter) Owner(key string) Member {
 	return Member{}
 }
 
-// ID is what stands for a key of this limit in logs and between nodes: a hash of
-// the limit's name and the key, keyed by Config.Seed, which shows neither. It is
-// the same on all nodes. It is zero for a key above 1 KiB.
+// ID returns the ID of a key of this limit, which replaces the key in logs and between nodes. It
+// is a hash of the name of the limit and the key, keyed by Config.Seed, and reveals neither. It
+// is the same on all nodes, and zero for a key above 1 KiB.
 func (l *Limiter) ID(key string) [16]byte {
 	if len(key) > wire.MaxKeyBytes {
 		return [16]byte{}
@@ -158,7 +161,7 @@ func (l *Limiter) ID(key string) [16]byte {
 	return identity.Bytes(l.id(key))
 }
 
-// id is what stands for a key everywhere past this point.
+// id returns the ID of a key, as the other packages use it.
 func (l *Limiter) id(key string) bucket.ID {
 	id := l.node.identity.ID(l.prefix, key)
 	if l.limit.Scope == Global {
@@ -167,13 +170,13 @@ func (l *Limiter) id(key string) bucket.ID {
 	return id
 }
 
-// Limit is what the Limiter was made of.
+// Limit returns the Limit that was given to Node.Limiter.
 func (l *Limiter) Limit() Limit { return l.limit }
 
-// Node is the node that the Limiter is of.
+// Node returns the node that made the Limiter.
 func (l *Limiter) Node() *Node { return l.node }
 
-// check is every method that returns a Decision.
+// check executes op, for every method that returns a Decision.
 func (l *Limiter) check(ctx context.Context, op wire.Op, key string, units int64) (d Decision, err error) {
 	var (
 		a wire.Ask
@@ -184,8 +187,8 @@ func (l *Limiter) check(ctx context.Context, op wire.Op, key string, units int64
 	return d, err
 }
 
-// checked is check, of an ask that has Leases if it may be answered by one. It fills the ask,
-// its result and the Decision.
+// checked is like check, but fills the ask, its result and the Decision. The caller sets
+// a.Leases if a lease may answer.
 func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int64, a *wire.Ask, r *wire.Result, d *Decision) (err error) {
 	n := l.node
 	begun, leases := n.observedSince(), a.Leases
@@ -223,7 +226,7 @@ func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, weight uint64
 	n.meters.TopKeys.Add(identity.Bytes(a.ID), l.limit.Name, key, l.limit.SecretKeys, r.Allowed, weight, now)
 }
 
-// ask is prepare, of what counts.
+// ask is like prepare, but refuses an InFlight limit.
 func (l *Limiter) ask(ctx context.Context, key string, units int64, a *wire.Ask) error {
 	if l.limit.Algorithm == InFlight {
 		return l.onlyHeld()
@@ -231,12 +234,13 @@ func (l *Limiter) ask(ctx context.Context, key string, units int64, a *wire.Ask)
 	return l.prepare(ctx, key, units, a)
 }
 
-// onlyHeld is the error of units in flight that are asked for as if they came back with time.
+// onlyHeld returns the error for a call that would spend or return units of an InFlight limit
+// without a hold.
 func (l *Limiter) onlyHeld() error {
 	return fmt.Errorf("%w limit: %q is in_flight: use Hold and Release", ErrInvalid, l.limit.Name)
 }
 
-// prepare looks the caller's question over and writes it to a.
+// prepare validates the arguments of the caller and writes them to a.
 func (l *Limiter) prepare(ctx context.Context, key string, units int64, a *wire.Ask) error {
 	if l.node.env.Ended() {
 		return ErrClosed
@@ -256,7 +260,8 @@ func (l *Limiter) prepare(ctx context.Context, key string, units int64, a *wire.
 	return nil
 }
 
-// numbersNow are the numbers that an ask is judged by: those of a calendar's window that is open.
+// numbersNow returns the numbers that judge an ask. With a Calendar they are those of the open
+// window.
 func (l *Limiter) numbersNow() *bucket.Limit {
 	if l.window != nil {
 		return l.window.Numbers(&l.numbers, l.node.env.TimeOfDay())
@@ -264,8 +269,8 @@ func (l *Limiter) numbersNow() *bucket.Limit {
 	return &l.numbers
 }
 
-// grants returns an error if a take of so many units could never be admitted. What
-// is spent without asking, or given back, may be more.
+// grants returns an error if a take of so many units could never be admitted. A debit or a
+// refund may have more units.
 func (l *Limiter) grants(units int64) error {
 	if most := l.numbers.Capacity(); units > most {
 		return fmt.Errorf("%w units: %d exceed the %d that limit %q can ever grant: ask for fewer at a time", ErrInvalid, units, most, l.limit.Name)
@@ -273,9 +278,9 @@ func (l *Limiter) grants(units int64) error {
 	return nil
 }
 
-// tell writes what the caller is told, field by field: a literal would be built
-// elsewhere first, and copied in larger pieces than it was written in, which
-// stalls. What a region has of a Global limit is nobody else's affair.
+// tell writes the Decision for the caller, field by field. A literal would be built elsewhere
+// first, and copied in larger pieces than it was written in, which stalls the processor. The
+// part of a region in a Global limit is not revealed.
 func (l *Limiter) tell(d *Decision, r *wire.Result) {
 	d.Allowed = r.Allowed
 	d.Limit = r.Limit
@@ -290,7 +295,7 @@ func (l *Limiter) tell(d *Decision, r *wire.Result) {
 	d.Shadow = l.shadow
 }
 
-// observedSince is when a check began, if anyone wants to know.
+// observedSince returns the start time of a check, or 0 without an Observer.
 func (n *Node) observedSince() int64 {
 	if n.cfg.Observer == nil {
 		return 0

@@ -14,23 +14,23 @@ type Member struct {
 	State  MemberState
 }
 
-// MemberState is how a member stands, as this node knows it.
+// MemberState is the state of a member, as known to this node.
 type MemberState = cluster.State
 
 // The states of a member.
 const (
-	Joining = cluster.Joining // answers through the others, and owns nothing yet
-	Serving = cluster.Serving // in the roster and heard, directly or through others
+	Joining = cluster.Joining // forwards checks to other members, and owns no keys yet
+	Serving = cluster.Serving // in the roster and reachable, directly or through other members
 	Missing = cluster.Missing // in the roster, but no member on this side is connected to it
-	Dead    = cluster.Dead    // died without saying goodbye, and is not yet forgotten
+	Dead    = cluster.Dead    // died without leaving, and is not yet forgotten
 )
 
-// memberOf returns one of a view's Members.
+// memberOf returns a member of a view.
 func memberOf(v *view.View, i int) Member {
 	m := &v.Members[i]
 	state := m.State
 	if state == cluster.Leaving {
-		state = Serving // it answers still, and says goodbye in a moment
+		state = Serving // it still answers, and leaves in a moment
 	}
 	return Member{Name: m.Name, Addr: m.Addr, Region: m.Region, Self: i == v.Self, State: state}
 }

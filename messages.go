@@ -9,7 +9,7 @@ import (
 // messages handles all requests from other members except checks.
 type messages struct{ n *Node }
 
-// IsSlow reports whether a message may take long.
+// IsSlow reports whether the handling of a message may take long.
 func (messages) IsSlow(op wire.Op) bool {
 	return op == wire.OpCompare || op == wire.OpTop || op == wire.OpTotals
 }

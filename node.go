@@ -28,18 +28,18 @@ import (
 	"github.com/weir-go/weir/internal/stats"
 )
 
-// Node is one member of the cluster, embedded in a process. Its methods are safe
-// for concurrent use.
+// Node is a member of the cluster, embedded in a process. Its methods are safe for concurrent
+// use.
 type Node struct {
-	cfg       Config // with its defaults
+	cfg       Config // with defaults
 	env       env.Env
 	identity  identity.Identity
-	counts    *bucket.Store // what is held here: as owner, as a replica, and as this node's own budget
+	counts    *bucket.Store // counts with authority, replicas, and counts of the shares of this node
 	cluster   cluster.Cluster
 	handover  *handover.Handover
 	published *publish.Publisher
 	regions   *regions.Regions
-	registry  *limits.Registry // of the limits that Limiters were made of
+	registry  *limits.Registry // the limits of all Limiters
 	meters    stats.Meters
 	asker     *asker.Asker
 	owner     *owner.Owner
@@ -48,10 +48,10 @@ type Node struct {
 	checks    *check.Checks
 	scratches sync.Pool // of *scratch
 	joining   joining
-	outage    stats.OutageTracker // the outage under way
+	outage    stats.OutageTracker // the current outage
 }
 
-// clients are what this node does for its callers beside checks.
+// clients are the parts that serve the callers of this node, beside checks.
 type clients struct {
 	queues       *queue.Queues
 	holds        *holds.Holds
@@ -59,14 +59,14 @@ type clients struct {
 	survey       *stats.Survey
 }
 
-// Ready reports whether the node holds authority over what it owns, or has none to
-// wait for: nobody joins while a member is missing, and until then it answers
-// through the others. It is false after Leave and after Close. A deploy that
-// waits for it before it stops the next node hands every count over.
+// Ready reports whether the node has authority over all keys that it owns, or does not wait for
+// any: no node joins while a member is missing, and a joiner answers through other members.
+// Ready returns false after Leave and after Close. If a deploy waits for Ready before it stops
+// the next node, every count is handed over.
 //
-// While Config.Join names other nodes and no other member has ever been met, it is
-// false for Config.JoinTimeout at most, so that a deploy notices a wrong address. So it
-// is while the node has met others, and reaches none of those that serve.
+// While Config.Join names other nodes and no other member has ever been met, Ready returns false
+// for at most Config.JoinTimeout, so that a deploy detects a wrong address. The same is true
+// while the node has met other members, and reaches no serving member.
 func (n *Node) Ready() bool {
 	v := n.env.View()
 	switch {
@@ -78,18 +78,20 @@ func (n *Node) Ready() bool {
 	return v.Serves() && len(v.Givers()) == 0
 }
 
-// Leave hands over what this node holds to the members that own it next, and then says
-// goodbye: the other members take this node off the roster. From then on it only
-// asks, and passes on what still reaches it, until Close; to leave again does
-// nothing. First each member that is reached answers once, or is found to be missing,
-// within two seconds. It takes as long as ctx allows to hand over, ten seconds in all.
-// If that does not do, Leave says so, and no goodbye: the node answers for what it
-// still holds and goes on handing it over until Close, and Leave may be called
-// again to wait for that. With Config.Snapshots it writes once more before it says goodbye,
-// for ten minutes at most, and gives a store up that takes nothing for a minute.
-// It returns ctx.Err if ctx is done before the others have been told, ErrClosed if Close
-// comes first, and an error if the goodbye reached nobody within some seconds, or the
-// snapshot was not written.
+// Leave transfers the counts of this node to their next owners, and then leaves the cluster: the
+// other members remove this node from the roster. From then on, until Close, the node forwards
+// its own checks and those that still arrive. Further calls do nothing.
+//
+// At first, within two seconds, each reachable member answers once or is found to be missing.
+// The transfer takes as long as ctx allows, and at most ten seconds. If this is too short, Leave
+// returns an error and does not leave the cluster: the node still answers for the remaining
+// counts and transfers them until Close. Leave may then be called again to wait for this. With
+// Config.Snapshots, Leave writes a last snapshot before it leaves the cluster. This takes at
+// most ten minutes, and ends if the store accepts nothing for a minute.
+//
+// Leave returns ctx.Err if ctx is done before the other members are notified, and ErrClosed if
+// Close is called first. It returns another error if no member was notified within some seconds,
+// or if the snapshot was not written.
 func (n *Node) Leave(ctx context.Context) error {
 	if n.env.Ended() {
 		return ErrClosed
@@ -101,7 +103,7 @@ func (n *Node) Leave(ctx context.Context) error {
 	}
 	var saved error
 	if member {
-		saved = n.joining.snapshots.Leave(ctx) // now this node has all that others handed over to it
+		saved = n.joining.snapshots.Leave(ctx) // this node now has all counts that other members transferred to it
 	}
 	switch {
 	case errors.Is(left, cluster.ErrClosed):
@@ -122,8 +124,8 @@ func (n *Node) Leave(ctx context.Context) error {
 	return nil
 }
 
-// Close stops the node at once, like a crash, and waits for what it started.
-// From then on every check is ErrClosed.
+// Close stops the node at once, like a crash, and waits for its goroutines. From then on every
+// check returns ErrClosed.
 func (n *Node) Close() error {
 	if !n.env.Ended() {
 		n.clients.holds.ReleaseAll()
@@ -212,32 +214,32 @@ func (n *Node) Forget(member string) error {
 	return nil
 }
 
-// Published is a small value that all nodes have.
+// Published is a small value that Publish has sent to all nodes.
 type Published struct {
 	Name    string
 	Version uint64
-	Value   []byte // not to be changed
+	Value   []byte // must not be changed
 }
 
 // Publish sends a small value with a name to all nodes, such as changed rules or an override for
-// one key. Of two values with one name, every node keeps the one with the higher version, and of
-// one version the one with the greater bytes. A nil or empty value deletes the name. Publish
-// returns when this node has the value. The node sends the value to the members that it watches, and each of them passes it on. Other
-// nodes have it when they meet a node that has it, also after a split or a restart of all nodes
-// but one.
+// one key. Of two values with one name, every node keeps the value with the higher version. If
+// the versions are equal, it keeps the value with the greater bytes. A nil or empty value
+// deletes the name. Publish returns when this node has the value. The node sends the value to
+// the members that it watches, and each of them passes it on. Another node has it when it meets
+// a node that has it, also after a partition or a restart of all nodes but one.
 //
 // Version 0 stands for the known version of the name plus one, and at least the time of day in
-// nanoseconds since 1970, so that the last writer wins. With an empty value it deletes the present
-// value of any version. A node accepts no version that is more than a day ahead of its time of
-// day: no later value could replace a value of the highest version.
+// nanoseconds since 1970, so that the last writer wins. With an empty value it deletes the
+// present value of any version. A node accepts no version that is more than a day ahead of its
+// time of day, because no later value could replace a value of the highest version.
 //
-// A name has 1 to 256 bytes, a value at most 4 KiB. At most 16,384 values with 8 MiB in all are
-// kept. A deletion is remembered for a day: a node that was disconnected for longer restores the
-// value. Values do not expire.
+// A name has 1 to 256 bytes, and a value at most 4 KiB. At most 16,384 values with 8 MiB in all
+// are kept. A deletion is remembered for a day: a node that was disconnected for longer restores
+// the value. Values do not expire.
 //
 // The error is ErrClosed, or ErrInvalid with the reason, such as a version that is not above the
-// present one or is too far ahead, or a value that has no room. To publish the present value again
-// is no error.
+// present version or is too far ahead, or a value for which there is no room. Publishing the
+// present value again is not an error.
 func (n *Node) Publish(name string, version uint64, value []byte) error {
 	if n.env.Ended() {
 		return ErrClosed
@@ -255,8 +257,8 @@ func (n *Node) Published(prefix string) (values []Published, revision uint64) {
 	return publish.Values[Published](&n.published.Store, prefix)
 }
 
-// PublishedAfter returns a channel that is closed once the revision of Published is not the given one,
-// so that a caller need not poll. Close does not close the channel.
+// PublishedAfter returns a channel that is closed once the revision of Published differs from
+// the given revision, so that a caller need not poll. Close does not close the channel.
 func (n *Node) PublishedAfter(revision uint64) <-chan struct{} {
 	return n.published.After(revision)
 }

@@ -100,7 +100,7 @@ func deny(t *testing.T, l *Limiter, key string, units int64) Decision {
 	return d
 }
 
-// ask checks a key so many times.
+// ask checks a key the given number of times.
 func ask(t *testing.T, l *Limiter, key string, times int) {
 	t.Helper()
 	for range times {
@@ -242,7 +242,7 @@ func TestWhatIsDecidedInAnothersSteadLetsOthersRun(t *testing.T) {
 	n := solo(t, Config{})
 	l := limiter(t, n, Limit{Rate: 2, Per: time.Minute, Partition: FailOpen})
 	require.NoError(t, n.Leave(t.Context()))
-	var turns atomic.Int64 // of another goroutine
+	var turns atomic.Int64 // turns of another goroutine
 	var done atomic.Bool
 	var other sync.WaitGroup
 	other.Go(func() {

@@ -9,18 +9,18 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Observer sees every decision of this node's own checks, and every request that
-// they send: tracing, audit, latency and top keys hang here. What this node
-// decides or hands on for others is theirs. Its methods run on the check's own
-// goroutine, concurrently; they must not block.
+// Observer receives every decision of the checks of this node, and every request that they send
+// to other members. Package audit has an Observer. An Observer does not receive checks that this
+// node decides or forwards for other nodes, which have their own Observers. The methods run on
+// the goroutine of the check, concurrently, and must not block.
 type Observer interface {
 	Decided(ctx context.Context, e DecisionEvent)
 	Hopped(ctx context.Context, e HopEvent)
 }
 
-// Observers returns an Observer that calls each of these in turn, in their order, so that
-// an audit, metrics and one's own see the same. Those that are nil are left out; of none
-// it is nil.
+// Observers returns an Observer that calls each of the given Observers in order, such as an
+// audit, metrics and one of the caller. Nil Observers are ignored. If there is no other
+// Observer, it returns nil.
 func Observers(each ...Observer) Observer {
 	all := slices.DeleteFunc(slices.Clone(each), func(o Observer) bool { return o == nil })
 	switch len(all) {
@@ -46,21 +46,21 @@ func (all observers) Hopped(ctx context.Context, e HopEvent) {
 	}
 }
 
-// DecisionEvent is one decision of one limit. AllowAll makes one for each ask.
+// DecisionEvent is a decision about one limit. AllowAll makes one for each ask.
 type DecisionEvent struct {
 	Limiter  *Limiter
-	Key      string // as the caller gave it
-	Units    int64  // as the caller gave them, 1 for an Ask of zero
+	Key      string // key of the caller
+	Units    int64  // units of the caller; 1 for an Ask with 0 units
 	Decision Decision
-	Peek     bool          // nothing was asked for: it is Limiter.Peek's
+	Peek     bool          // the call was Limiter.Peek, which spends nothing
 	Err      error         // with an error the Decision is a denial
-	Took     time.Duration // of the whole check
+	Took     time.Duration // duration of the whole check
 }
 
-// HopEvent is one request to another member.
+// HopEvent is a request to another member.
 type HopEvent struct {
-	To   string // the member's name
-	Err  error  // nil if it answered; else one of package cluster's, or the context's
+	To   string // name of the member
+	Err  error  // nil if the member answered; else an error of package cluster, or of the context
 	Took time.Duration
 }
 
@@ -69,14 +69,14 @@ type hopObserver struct{ o Observer }
 
 func (o hopObserver) Hopped(ctx context.Context, h check.Hop) { o.o.Hopped(ctx, HopEvent(h)) }
 
-// Tracer makes spans of the checks that a node sends to another member, on both. See
-// Config.Tracer, and contrib/otel for a Tracer of OpenTelemetry. The goroutine of the check calls
-// the methods, concurrently, and they must not block. A check that its node decides alone has no
-// span.
+// Tracer creates spans of checks that one node sends to another, on both nodes. See
+// Config.Tracer, and contrib/otel for a Tracer of OpenTelemetry. The goroutine of the check
+// calls the methods, concurrently, and they must not block. A check that its node decides alone
+// has no span.
 type Tracer interface {
-	// Outgoing returns the span of a check before its node sends it to another member, or nil
-	// if ctx has no sampled trace. It is called for each such check, and should be cheap
-	// without a sampled trace.
+	// Outgoing returns the span of a check before its node sends it to another member, or nil if
+	// ctx has no sampled trace. It is called for each such check, and should be cheap without a
+	// sampled trace.
 	Outgoing(ctx context.Context) Span
 	// Incoming returns the span of a request that another member has sent within a trace, as
 	// a child of parent, or nil. It is called only for sampled requests. The request was read
@@ -84,48 +84,49 @@ type Tracer interface {
 	Incoming(parent TraceContext, read time.Time) Span
 }
 
-// Span describes the work of one node for one check. Its methods are called one after the other;
-// nothing is called after End.
+// Span describes the work of one node for one check. Its methods are called sequentially, and no
+// method is called after End.
 type Span interface {
 	// Context returns the context that requests carry, so that the spans of other members are
-	// children of this one. Requests carry none that is not Valid and Sampled.
+	// children of this span. Requests carry no context that is not Valid and Sampled.
 	Context() TraceContext
 	// Hopped is called after each request that was sent to another member for the check.
 	Hopped(e HopEvent)
-	// End is called once, when the check is decided, or answered on the node that was asked.
+	// End is called once: when the check is decided, or on the node that was asked, when it has
+	// answered.
 	End(e TraceEvent)
 }
 
-// TraceContext is a position in a trace, as in W3C Trace Context, without a tracestate. It has 25
-// bytes on the wire. A check that is not sampled sends none.
+// TraceContext is a position in a trace, as in W3C Trace Context, without a tracestate. It takes
+// 25 bytes in a request. A check that is not sampled sends no TraceContext.
 type TraceContext struct {
 	TraceID [16]byte
 	SpanID  [8]byte
-	Flags   byte // the lowest bit says that the trace is sampled
+	Flags   byte // the lowest bit is set if the trace is sampled
 }
 
-// Valid reports whether c names a trace and a span: neither id is zero.
+// Valid reports whether neither the trace ID nor the span ID is zero.
 func (c TraceContext) Valid() bool { return c.TraceID != [16]byte{} && c.SpanID != [8]byte{} }
 
-// Sampled reports whether the trace that c is of is sampled.
+// Sampled reports whether the trace is sampled.
 func (c TraceContext) Sampled() bool { return c.Flags&1 != 0 }
 
-// TraceEvent is the end of a span. It reveals no key.
+// TraceEvent is the end of a span. It does not contain a key.
 type TraceEvent struct {
 	Operation string        // "take", "peek", "debit", "refund", "wait", "hold", "renew" or "release"
-	Outcome   string        // "allowed", "denied", "done" for a refund, or "unanswered": by an Err, or by a node that hands the check back
-	Checks    []TracedCheck // of AllowAll those that went the same way
-	From      string        // on a node that is asked, the member that sent the request; empty on the one that asks
+	Outcome   string        // "allowed", "denied", "done" for a refund, or "unanswered" after an Err, or if the node returns the check undecided
+	Checks    []TracedCheck // one check, or the checks of an AllowAll that were sent to the same member
+	From      string        // on the node that was asked, the member that sent the request; empty on the node that asks
 	Err       error         // the caller's context was cancelled, or the request was malformed
 }
 
-// TracedCheck is one limit's part in a TraceEvent.
+// TracedCheck is the part of one limit in a TraceEvent.
 type TracedCheck struct {
-	Limit   string // its name; empty on a node that is asked, as names do not travel
+	Limit   string // name of the limit; empty on the node that was asked, because requests do not contain names
 	Units   int64
 	Shadow  bool   // see Ask
-	Allowed bool   // of a take, peek or debit
-	Source  Source // zero if nothing was decided
+	Allowed bool   // for a take, peek or debit
+	Source  Source // zero if there is no decision
 }
 
 // tracer adapts a Tracer to package check.

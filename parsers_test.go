@@ -28,7 +28,7 @@ var fuzzedElsewhere = map[string]string{
 	"internal/enum":     "rules FuzzParse",
 }
 
-// notFuzzed are packages that need no target, and why.
+// notFuzzed has the packages that need no fuzz target, with the reason.
 var notFuzzed = map[string]string{
 	"cluster/gossip/gossiptest": "decodes a value that it has encoded, for tests",
 	"cmd/weir/internal/ports":   "hands on bytes that others read",
@@ -36,20 +36,20 @@ var notFuzzed = map[string]string{
 	"weirtest":                  "hands on bytes that others read",
 }
 
-// ours are directories of programs that are no part of the product: what they read they
-// have written themselves, or whoever runs them has.
+// ours are directories of programs that are not part of the product. They read only data that
+// they have written themselves, or that their user provides.
 var ours = []string{"bench", "cmd/demo", "conformance", "deploy", "internal/lab", "internal/snippets"}
 
-// readers are the functions of others that make something of bytes or text from outside.
+// readers matches functions of other modules that decode bytes or text from outside.
 var readers = regexp.MustCompile(`^(Unmarshal\w*|NewDecoder\w*|DecodeString|ParseQuery|AppendCertsFromPEM)$`)
 
-// inputs are the types of what such a function takes.
+// inputs are the parameter types of functions that decode.
 var inputs = map[string]bool{
 	"[]byte": true, "[]string": true, "string": true, "io.Reader": true, "net.Conn": true, "*reader": true,
 	"http.Header": true, "*http.Request": true, "*http.Response": true, "*rls.RateLimitRequest": true, "weir.Published": true,
 }
 
-// readsByName is what functions that read are called here.
+// readsByName matches the names of functions that decode.
 var readsByName = regexp.MustCompile(`^([pP]arse|[dD]ecode|[uU]nmarshal|[rR]ead)([A-Z]|$)`)
 
 func TestPackagesWithParsersHaveAFuzzTarget(t *testing.T) {
@@ -72,8 +72,8 @@ func TestPackagesWithParsersHaveAFuzzTarget(t *testing.T) {
 	}
 }
 
-// reads reports whether a function makes something of bytes or text: by its name and
-// what it takes, or by what it calls.
+// reads reports whether a function decodes bytes or text: by its name and its parameters, or by
+// the functions that it calls.
 func reads(f *ast.FuncDecl) (found bool) {
 	if readsByName.MatchString(f.Name.Name) {
 		for _, p := range f.Type.Params.List {
@@ -94,8 +94,8 @@ func reads(f *ast.FuncDecl) (found bool) {
 	return found
 }
 
-// parsersAndTargets returns one function of each package of the product that has some that read,
-// and the names of the fuzz targets of each package, by directory.
+// parsersAndTargets returns, by directory, one decoding function of each package of the product
+// that has any, and the names of all fuzz targets.
 func parsersAndTargets(t *testing.T) (parsers map[string]string, targets map[string][]string) {
 	parsers, targets = make(map[string]string), make(map[string][]string)
 	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {

@@ -10,21 +10,21 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Reservation is units that were spent ahead of a cost which is known only afterwards. Its
-// methods are safe for concurrent use. One that was denied has spent nothing.
+// Reservation is an estimate that was spent before the actual cost is known. Its methods are
+// safe for concurrent use. A denied Reservation has spent nothing.
 //
-// Settle or Cancel takes effect once. An estimate that nobody settles stays spent, and
-// Stats counts it.
+// Settle or Cancel takes effect once. If neither is called, the estimate stays spent, and Stats
+// counts the Reservation as Unsettled.
 type Reservation struct {
 	l        *Limiter
 	units    int64
 	decision Decision
-	made     reserve.Reservation // if it was allowed
+	made     reserve.Reservation // only if the estimate was allowed
 }
 
-// Reserve spends an estimate, 1 to what the limit can ever grant, as AllowN does but of no
-// lease, and returns what settles it. It is never nil. Where the estimate is denied, or with
-// an error, its Decision is a denial.
+// Reserve spends an estimate, from 1 to the maximum that the limit can grant. It is like AllowN,
+// but never spends units of a lease. The Reservation is never nil. Its Decision is a denial if
+// the estimate was denied, and with every error.
 func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Reservation, error) {
 	var (
 		a   wire.Ask
@@ -38,15 +38,15 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 	return v, err
 }
 
-// Decision is the answer to the estimate.
+// Decision returns the result of the request for the estimate.
 func (v *Reservation) Decision() Decision { return v.decision }
 
-// Units is the estimate.
+// Units returns the estimate.
 func (v *Reservation) Units() int64 { return v.units }
 
-// Expires is until when the reservation can be settled: as long as its units count, which is
-// Per, twice Per for SlidingWindow, or the time in which a bucket refills, but for a minute at
-// least and an hour at most. It is the zero Time of a denied Reservation.
+// Expires returns the time until which the reservation can be settled. This is as long as its
+// units count, which is Per, twice Per for SlidingWindow, or the time in which a bucket refills,
+// but at least a minute and at most an hour. It is the zero Time for a denied Reservation.
 func (v *Reservation) Expires() time.Time {
 	if !v.decision.Allowed {
 		return time.Time{}
@@ -54,15 +54,15 @@ func (v *Reservation) Expires() time.Time {
 	return v.made.Expires()
 }
 
-// Settle gives back what the estimate exceeds the actual cost by, 0 or more, or debits what
-// it falls short by, in the window in which the estimate was spent. It has no effect on the
-// count if that window is over, or the count was reset since. It waits for no answer, and
-// ctx may be done, unless the Reservation is carried (Text). What it gives back stays spent if
-// the owner does not answer.
+// Settle refunds the units by which the estimate exceeds the actual cost, or debits the units by
+// which it falls short, in the window in which the estimate was spent. The cost is 0 or more.
+// Settle has no effect on the count if that window has ended, or if the count was reset since.
+// It does not wait for an answer, and ctx may be done, unless the Reservation was carried
+// (Text). If the owner does not answer, units to be refunded stay spent.
 //
-// The error is ErrInvalid for a cost below zero or a denied Reservation, ErrSettled the
-// second time, or ErrExpired. Of a carried one it may be ErrUnavailable or that of ctx: then
-// nothing was settled, and to try again is safe.
+// The error is ErrInvalid for a negative cost or a denied Reservation, ErrSettled for the second
+// call, or ErrExpired. For a carried Reservation, it may be ErrUnavailable or the error of ctx:
+// the Reservation is then not settled, and it is safe to try again.
 func (v *Reservation) Settle(ctx context.Context, actual int64) error {
 	if actual < 0 && v.decision.Allowed {
 		return fmt.Errorf("%w actual: %d: settle 0 units or more", ErrInvalid, actual)
@@ -73,7 +73,7 @@ func (v *Reservation) Settle(ctx context.Context, actual int64) error {
 	return v.made.Settle(ctx, v.l.numbersNow(), actual)
 }
 
-// Cancel gives the whole estimate back. It is Settle of 0.
+// Cancel refunds the whole estimate, like Settle with 0.
 func (v *Reservation) Cancel(ctx context.Context) error {
 	if err := v.usable(); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (v *Reservation) Cancel(ctx context.Context) error {
 	return v.made.Cancel(ctx, v.l.numbersNow())
 }
 
-// usable returns the error of a Reservation that nothing can be done with.
+// usable returns an error if the Reservation was denied or the node is closed.
 func (v *Reservation) usable() error {
 	if !v.decision.Allowed {
 		return fmt.Errorf("%w Reservation: it was denied, so that there is nothing to settle", ErrInvalid)
@@ -92,13 +92,14 @@ func (v *Reservation) usable() error {
 	return nil
 }
 
-// Text returns the Reservation as a sealed text, which another process can open by
-// Limiter.OpenReservation. A Reservation that was carried is settled once in the whole
-// cluster, at the price of one more check. It is empty of one that was denied, is settled or
-// has expired.
+// Text returns the Reservation as a sealed text, which another process can open with
+// Limiter.OpenReservation. A Reservation that is carried in this way can be settled once in the
+// whole cluster, at the cost of one more check. The text is empty if the Reservation was denied,
+// is settled or has expired.
 //
-// The key is derived from Config.Secrets: the first one seals, and each opens. Without
-// Secrets it is derived from Config.Seed, and without that only this node opens the text.
+// The key of the seal is derived from Config.Secrets: the first secret seals, and all secrets
+// open. Without Secrets the key is derived from Config.Seed. Without a Seed only this node can
+// open the text.
 func (v *Reservation) Text() string {
 	if !v.decision.Allowed {
 		return ""
@@ -106,9 +107,9 @@ func (v *Reservation) Text() string {
 	return v.made.Text()
 }
 
-// OpenReservation opens the text of a Reservation of this limit and key, which was made in
-// this region. Its Decision says no more than that it was allowed. The error is ErrInvalid
-// for a text of another limit, key or cluster, and ErrExpired.
+// OpenReservation opens the text of a Reservation of this limit and key that was made in this
+// region. The Decision of the result contains only that it was allowed. The error is ErrInvalid
+// for a text of another limit, key or cluster, or ErrExpired.
 func (l *Limiter) OpenReservation(key, text string) (*Reservation, error) {
 	var a wire.Ask
 	if err := l.ask(context.Background(), key, 1, &a); err != nil {

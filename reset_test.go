@@ -24,7 +24,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// crowd is a node's cluster of many, each of which takes a while to forget a count.
+// crowd is the cluster of a node with many other members, each of which takes some time to reset
+// a count.
 type crowd struct {
 	cluster.Cluster
 	handler cluster.Handler
@@ -32,7 +33,7 @@ type crowd struct {
 	forgets time.Duration
 
 	mu                   sync.Mutex
-	underWay, most, told int // resets now, at most at a time, and in all
+	underWay, most, told int // resets that are running, their maximum, and all resets
 }
 
 func newCrowd(members int, forgets time.Duration) *crowd {
@@ -76,7 +77,7 @@ func (c *crowd) Ask(_ context.Context, request, answer []byte, wait time.Duratio
 	return new(wire.Result).Append(wire.Op(request[0]), wire.AppendResponse(answer[:0], wire.Done, 1)), nil
 }
 
-// count counts a reset that begins, or one that ends.
+// count records that a reset begins (1) or ends (-1).
 func (c *crowd) count(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +86,8 @@ func (c *crowd) count(n int) {
 	c.told += max(0, n)
 }
 
-// A reset is for every member, and the goroutines that it takes do not grow with them.
+// A reset is sent to every member, and the number of its goroutines does not grow with the
+// number of members.
 func TestAResetTellsABoundedNumberOfMembersAtATime(t *testing.T) {
 	const members, forgets = 200, 5 * time.Millisecond
 	for _, c := range []struct {
@@ -123,7 +125,7 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 	const begun = int64(time.Hour)
 	limit := &bucket.Limit{Algorithm: FixedWindow, Rate: 1000, Per: 24 * time.Hour}
 	id := bucket.ID{Hi: 1, Lo: 2}
-	// serves answers a request of one ask or more as another member's.
+	// serves executes a request of another member that has one or more asks.
 	serves := func(t *testing.T, n *Node, v *view.View, op wire.Op, at int64, asks ...wire.Ask) (results []wire.Result) {
 		request := wire.Header{Op: op, Asks: uint8(len(asks))}.Append(nil)
 		for i := range asks {
@@ -145,7 +147,7 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 	later := begun + int64(time.Second)
 
 	for name, c := range map[string]struct {
-		resets, want int // resets between the take and its refund, and the units used after it
+		resets, want int // resets between the take and its refund, and the units in use after the refund
 	}{
 		"a refund after a reset":      {1, 1},
 		"a refund after two resets":   {2, 1},
@@ -227,7 +229,7 @@ func lender() (*Node, *view.View) {
 }
 
 // A lease is for the member that has sent the request to the owner. If a member forwards a
-// request, it must not ask for a lease. All else is kept.
+// request, it must not request a lease. All other fields are kept.
 func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 	limit := &bucket.Limit{Rate: 100, Per: time.Minute, Algorithm: TokenBucket, Burst: 7, Version: 3}
 	for name, asks := range map[string]int{"one": 1, "two": 2, "all that a request may have": wire.MaxAsks} {

@@ -7,19 +7,19 @@ import (
 	"github.com/weir-go/weir/internal/identity"
 )
 
-// ParseSecrets reads Config.Secrets and Config.Seed from a text as `weir secret` prints it:
-// "secret: " or "seed: " and hexadecimal digits, one a line. Several may be on one line,
-// separated by semicolons or commas, as in an environment variable. The first secret is used
-// and all are accepted. What is not in the text is nil; of secrets and seed one is there.
-// Empty lines and those that begin with # are skipped.
+// ParseSecrets reads Config.Secrets and Config.Seed from a text in the format of `weir secret`:
+// "secret: " or "seed: " and hexadecimal digits, one per line. A line may have several of them,
+// separated by semicolons or commas, as in an environment variable. The first secret is used,
+// and all secrets are accepted. A result that is not in the text is nil; at least one of the two
+// is in the text. Empty lines and lines that begin with # are skipped.
 //
-// The error is ErrInvalid for any other text, and repeats none of it.
+// The error is ErrInvalid for any other text, and does not repeat any part of it.
 func ParseSecrets(text string) (secrets [][]byte, seed []byte, err error) {
 	secrets, seed, err = identity.ParseSecrets(text)
 	return secrets, seed, secretsError(err)
 }
 
-// ReadSecrets is ParseSecrets of a file, a regular one of 1 MiB at most.
+// ReadSecrets is like ParseSecrets, but reads a regular file of at most 1 MiB.
 func ReadSecrets(file string) (secrets [][]byte, seed []byte, err error) {
 	secrets, seed, err = identity.ReadSecrets(file)
 	return secrets, seed, secretsError(err)

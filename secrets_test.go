@@ -67,7 +67,7 @@ func TestSecretsAreReadAsTheyArePrinted(t *testing.T) {
 	}
 }
 
-// A text that ParseSecrets reads as one Seed is no other Seed elsewhere: it is refused.
+// A text that ParseSecrets reads as a Seed must not be another Seed in a Config. It is refused.
 func TestTextInThePlaceOfASecretIsRefused(t *testing.T) {
 	const digits = "000102030405060708090A0b0c0d0e0f"
 	good := []byte("0123456789abcdeg") // 16 bytes that are no digits
@@ -93,7 +93,8 @@ func TestTextInThePlaceOfASecretIsRefused(t *testing.T) {
 		"too few digits for a secret of 16 bytes")
 }
 
-// Whatever a text has in it, it is read as what a Config takes, or refused without a word of it.
+// Any text is read as secrets and a Seed, or is refused with an error that does not contain its
+// words.
 func FuzzParseSecrets(f *testing.F) {
 	f.Add("secret: 000102030405060708090a0b0c0d0e0f\nseed: 0001")
 	f.Add("# May\nsecret: 00; seed: 01, secret: 02")

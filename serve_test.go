@@ -45,7 +45,7 @@ func TestWhatNoMemberAsksIsRefused(t *testing.T) {
 		"an ask that is not there":   with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Asks = 2 }),
 		"half an ask":                good[:len(good)-1],
 		"more than the asks":         append(slices.Clone(good), 0),
-		"asks of what is no check":   wire.Header{Op: wire.OpDeclare, Asks: 1}.Append(nil), // without any it says nothing, which is well
+		"asks of what is no check":   wire.Header{Op: wire.OpDeclare, Asks: 1}.Append(nil), // without an ask, it is an empty declaration, which is valid
 		"a trace that is not there":  with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Flags = wire.FlagTraced }),
 		"half a trace":               append(with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Flags = wire.FlagTraced }), make([]byte, wire.TraceBytes-1)...),
 		"a trace that is not told":   append(slices.Clone(good), make([]byte, wire.TraceBytes)...),
@@ -77,7 +77,7 @@ func TestAnUnknownOpIsAnsweredAsUnknown(t *testing.T) {
 	}
 }
 
-// answers collects what a batch was answered.
+// answers collects the answers to a batch.
 type answers [][]byte
 
 func (a answers) Reply(i int, body []byte) { a[i] = slices.Clone(body) }
@@ -86,7 +86,7 @@ func (a answers) Later(i int) cluster.Later {
 	return func(body []byte) { a[i] = slices.Clone(body) }
 }
 
-// answered serves requests of another member, and returns what they are answered.
+// answered makes a node serve requests of another member, and returns the answers.
 func answered(n *Node, requests ...[]byte) answers {
 	got := make(answers, len(requests))
 	b := cluster.NewBatch("other", got)
@@ -95,7 +95,7 @@ func answered(n *Node, requests ...[]byte) answers {
 	return got
 }
 
-// Whatever a member sends, it is answered and the node goes on.
+// A node answers any request of a member, and continues to serve.
 func FuzzServe(f *testing.F) {
 	s := new(spans)
 	n, err := Start(f.Context(), Config{Logger: quiet, Tracer: s})
@@ -134,7 +134,7 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// nobody takes what it is told, and has no answer.
+// nobody is a Peer that discards messages.
 type nobody struct{ cluster.Peer }
 
 func (nobody) Tell([]byte) {}

@@ -28,11 +28,12 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Start listens, joins the cluster, and returns a node that answers at once. ctx bounds only
-// Start. If the node finds no member to join, it starts without an error: it reports this in its
-// log and its Stats, is not Ready for Config.JoinTimeout, answers within the share of
-// Config.Expect, and tries again. The error is ErrInvalid for an invalid Config. Another error
-// names the remedy, such as for a port in use, or a secret or Seed that the cluster refuses.
+// Start listens, joins the cluster, and returns a node that can answer checks at once. ctx
+// bounds only Start. If the node finds no member to join, Start does not fail: the node reports
+// this in its log and its Stats, is not Ready for Config.JoinTimeout, decides within the share
+// of Config.Expect, and tries again. The error is ErrInvalid for an invalid Config. Another
+// error names the remedy, such as for a port in use, or for a secret or Seed that the cluster
+// refuses.
 func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -135,7 +136,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// checkConfig returns the parts of the node that its checks pass.
+// checkConfig returns the parts of the node that package check uses.
 func (n *Node) checkConfig() check.Config {
 	c := check.Config{
 		Env: &n.env, Timeout: n.cfg.Timeout, Messages: messages{n}, Meters: &n.meters, Outage: &n.outage,

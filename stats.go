@@ -9,104 +9,105 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Stats is a snapshot of a node's counters. They only grow, but for Keys, MaxKeys,
-// Stream, Published, Snapshots, Outage, Unjoined, and what Cluster says of joining.
+// Stats is a snapshot of the counters of a node. The counters only grow, except Keys, MaxKeys,
+// Bytes, Missing, Leases, Holds, Stream, Published, Snapshots, Outage, Unjoined, and the fields
+// of Cluster about joining.
 type Stats struct {
-	Decisions map[Source]Outcomes // by where they were made, without those of Peek; checks that others made here are theirs
-	// Limits is Decisions by the names of limits, of those that have decided anything. A
-	// node counts apart the first 4,096 names that it is given, and the limits of all
-	// further names together as OtherLimits.
+	Decisions map[Source]Outcomes // by Source, without those of Peek. A check of another node is counted there
+	// Limits is Decisions by the names of limits, for limits with at least one decision. A node
+	// counts the first 4,096 names separately, and the limits of all further names together as
+	// OtherLimits.
 	Limits  map[string]map[Source]Outcomes
-	Latency map[Source]Latency // of the same Decisions, by where they were made
-	Shadows Outcomes           // of asks with Shadow and of Limiter.Shadow, wherever they were decided; not among Decisions
-	// ShadowLimits is Shadows by the names of limits, as Limits is Decisions.
+	Latency map[Source]Latency // of these Decisions, by Source
+	Shadows Outcomes           // of asks with Shadow and of Limiter.Shadow, from all sources; not included in Decisions
+	// ShadowLimits is Shadows by the names of limits, like Limits.
 	ShadowLimits map[string]Outcomes
-	Served       uint64 // checks that others made here
-	Passed       uint64 // checks that came here and were passed on
-	Overdue      uint64 // checks that came here and were dropped, since they had waited here for longer than their askers do
-	LateUnits    uint64 // units admitted by answers that came after their askers gave up, and refunded
-	Canceled     uint64 // checks whose context was canceled before they were decided, as callers went away; not among Decisions
-	Conflicts    uint64 // times that a limit was seen to have other numbers than another of its Name and Version, here or on another member; it grows for as long as members differ
-	Bytes        int    // that counts take in memory, without the entries of SlidingLogs
-	Keys         int    // counts held
-	MaxKeys      int    // counts that may be held: Config's, or its default
-	Evicted      uint64 // counts dropped before they had recovered, because MaxKeys was reached
+	Served       uint64 // checks of other nodes that this node answered
+	Passed       uint64 // checks of other nodes that this node passed on
+	Overdue      uint64 // checks of other nodes that were dropped, because they had waited here for longer than the asking nodes wait
+	LateUnits    uint64 // units admitted by answers that arrived too late, and were refunded
+	Canceled     uint64 // checks whose context was canceled before the decision; not included in Decisions
+	Conflicts    uint64 // times that a limit was found to have other numbers than another limit of its Name and Version, here or on another member; grows as long as members differ
+	Bytes        int    // memory of the counts, without the entries of SlidingLogs
+	Keys         int    // number of counts
+	MaxKeys      int    // maximum number of counts: Config.MaxKeys, or its default
+	Evicted      uint64 // counts that were evicted before they had recovered, because MaxKeys was reached
 
-	EvictedUsedUp uint64 // of these, counts that had nothing left: keys that were denied, and begin again
+	EvictedUsedUp uint64 // evicted counts without units left: their keys were denied, and have the whole limit again
 
-	// Missing is the members of the roster that no member on this node's side is connected to, and for
-	// how long this node has not.
+	// Missing has the members of the roster to which no member on the side of this node is
+	// connected, and for how long this node has not been connected to them.
 	Missing      map[string]time.Duration
-	Leases       LeaseStats             // of units that nodes lend each other
-	Reservations ReservationStats       // of Limiter.Reserve
-	Holds        HoldStats              // of InFlight limits
-	Stream       StreamStats            // of what keeps the replicas
-	Published    PublishedStats         // of Publish
-	Snapshots    SnapshotStats          // what is written of counts that are to outlive a stop of all nodes
-	Holdings     HoldingStats           // of Global limits
-	Regions      map[string]RegionStats // by the name of another region, of what Global limits need
-	Outage       OutageStats            // of checks that are not decided by nodes that own their keys
-	// Unjoined is for how long, since Start, this node has counted alone though
-	// Config.Join names other nodes: no other member has ever been met, and
-	// Cluster.Unanswered says why. Zero from the first member on, and if Join names
-	// no others.
+	Leases       LeaseStats             // units that nodes lend each other
+	Reservations ReservationStats       // reservations of Limiter.Reserve
+	Holds        HoldStats              // holds of InFlight limits
+	Stream       StreamStats            // the stream that keeps the replicas
+	Published    PublishedStats         // values of Publish
+	Snapshots    SnapshotStats          // snapshots of durable counts
+	Holdings     HoldingStats           // holdings of Global limits
+	Regions      map[string]RegionStats // the exchange about Global limits, by the name of the other region
+	Outage       OutageStats            // the current outage: checks that are not decided by the owners of their keys
+	// Unjoined is how long this node has counted alone since Start although Config.Join names
+	// other nodes: it has never met another member, and Cluster.Unanswered has the reasons. It
+	// is zero once a member was met, and if Join names no other nodes.
 	Unjoined time.Duration
-	Cluster  cluster.Stats // of the peer port and the membership
+	Cluster  cluster.Stats // connections and membership
 }
 
-// HoldStats says what is held of InFlight limits.
+// HoldStats counts holds of InFlight limits.
 type HoldStats struct {
-	Held  int    // holds of this node's callers and clients
-	Known int    // holds of all nodes of which this one knows, as it answers for their counts or did so lately
-	Lost  uint64 // holds of this node that nobody has renewed for HoldTerm; it only grows
+	Held  int    // holds of the callers and clients of this node
+	Known int    // holds of all nodes that this node knows, because it answers or recently answered for their counts, or has replicas
+	Lost  uint64 // holds of this node that no member has renewed for HoldTerm; only grows
 }
 
-// LeaseStats says what is lent: units that their owner has debited, and that the
-// borrower may spend. A crash of that node loses them.
+// LeaseStats counts lent units, which their owner has debited and the borrower may spend. A
+// crash of the borrower loses them.
 type LeaseStats struct {
 	HeldUnits int // units left in the leases that this node holds
 	LentUnits int // the maximum number of units that other nodes may still spend
 }
 
-// ReservationStats counts reservations. Of those Made here and not Carried, the ones that are
-// neither Settled, Canceled nor Unsettled are open.
+// ReservationStats counts reservations. Those of Made that are not Carried, Settled, Canceled or
+// Unsettled are open.
 type ReservationStats struct {
 	Made          uint64 // estimates that were allowed
-	Settled       uint64 // by Settle, here, wherever they were made
-	Canceled      uint64 // by Cancel, likewise
-	Carried       uint64 // of those made here, whose Text was asked for: another process may settle them
-	Unsettled     uint64 // of those made here and not carried, that expired while nobody had settled them: their estimates stay spent
-	UnitsReturned uint64 // that estimates exceeded the actual costs by
-	UnitsDebited  uint64 // that they fell short by
+	Settled       uint64 // settled by Settle on this node, including those made on other nodes
+	Canceled      uint64 // settled by Cancel on this node, likewise
+	Carried       uint64 // made here, and exported by Text, so that another process may settle them
+	Unsettled     uint64 // made here and not carried, and expired without being settled: their estimates stay spent
+	UnitsReturned uint64 // units that were refunded because estimates exceeded the actual costs
+	UnitsDebited  uint64 // units that were debited because estimates fell short of the actual costs
 }
 
-// StreamStats says how far the replicas are behind, and what is to be told yet.
+// StreamStats describes the delay of the replicas, and the state of the stream.
 type StreamStats struct {
-	Unsent  int           // counts whose last changes some member has not acknowledged
-	Lag     time.Duration // how long the oldest of these has waited
-	Tallies int           // of counts that several nodes have spent from, or one without authority, which have not recovered: one for each of these nodes
-	Resets  int           // resets of the last 30 minutes that are remembered, so that no copy from before one comes back
-	Sent    uint64        // counts that were sent to other members, each time: states, and what was spent without authority. It only grows
-	Bytes   int           // that Tallies and Resets take, about: 260 MB at most
+	Unsent  int           // counts with changes that a member has not acknowledged
+	Lag     time.Duration // how long the oldest of these changes has waited
+	Tallies int           // tallies of counts that have not recovered, and from which several nodes, or a node without authority, have spent: one for each of these nodes
+	Resets  int           // resets of the last 30 minutes, which are remembered so that no replica from before a reset returns
+	Sent    uint64        // counts that were sent to other members, each time they were sent: states, and units spent without authority. Only grows
+	Bytes   int           // approximate memory of Tallies and Resets, at most 260 MB
 
-	// TalliesDropped is how many tallies were forgotten before they had recovered, since
-	// a node keeps 1,048,576. Of what such a one said was spent, what the owner has not
-	// been told yet is admitted once more; what it has been told can count twice there,
-	// when another copy comes. It only grows.
+	// TalliesDropped is the number of tallies that were forgotten before they had recovered,
+	// because a node keeps at most 1,048,576. Units of a forgotten tally that the owner has not
+	// yet received are admitted once more. Units that the owner has received can be counted
+	// twice there, when another replica arrives. TalliesDropped only grows.
 	TalliesDropped uint64
-	// ResetsDropped is how many resets were forgotten before their time, since a node
-	// keeps 1,048,576: a member that has not heard of such a one can bring the count back
-	// as it was, which then denies until it has recovered. It only grows.
+	// ResetsDropped is the number of resets that were forgotten before their time, because a
+	// node keeps at most 1,048,576. A member that has not received such a reset can restore the
+	// count as it was before, which then denies until it has recovered. ResetsDropped only
+	// grows.
 	ResetsDropped uint64
 }
 
-// PublishedStats says what this node knows of what nodes have published.
+// PublishedStats describes the published values that this node knows.
 type PublishedStats struct {
-	Values     int    // that hold
-	Tombstones int    // names that were taken back within the last day
+	Values     int    // values that are not deleted
+	Tombstones int    // names that were deleted within the last day
 	Bytes      int    // of names and values
-	Revision   uint64 // as Node.Published gives it
-	Dropped    uint64 // names that there was no room for: two sides of a split had too many together. It only grows
+	Revision   uint64 // as returned by Node.Published
+	Dropped    uint64 // names for which there was no room, because two sides of a partition had too many together. Only grows
 }
 
 // Outcomes counts decisions.
@@ -117,28 +118,28 @@ func (o *Outcomes) add(more stats.Outcomes) {
 	o.Denied += more.Denied
 }
 
-// OtherLimits is the name in Stats.Limits of the limits whose names came after the first
-// 4,096. A limit that has this name itself is counted with them.
+// OtherLimits is the name in Stats.Limits for the limits whose names came after the first 4,096.
+// A limit of this name is counted with them.
 const OtherLimits = "(other)"
 
-// Latency is how long checks took that one source decided: from when the check had read
-// the clock to its answer, which leaves out the hash of its key. A check is measured by
-// chance, one in 64 and then for 64, but the first few: so that figures are of all
-// checks, and Count is about that of Decisions.
+// Latency is the duration of the checks that one source decided: from the time at which the
+// check read the clock to the decision. It does not include hashing the key. Each of the first
+// few checks is measured. Later one check in 64 is measured and counts as 64, so that the
+// figures represent all checks, and Count is close to the number of Decisions.
 type Latency struct {
 	Count uint64
 	Sum   time.Duration
-	// Buckets says for each of LatencyBounds how many took no longer than that.
+	// Buckets has, for each of LatencyBounds, the number of checks that took at most that time.
 	Buckets []uint64
 }
 
 // LatencyBounds returns the upper bounds of the buckets of a Latency, 250 ns to 1 s.
 func LatencyBounds() []time.Duration { return stats.LatencyBounds() }
 
-// Package stats has the same name: else this does not compile.
+// This compiles only while package stats has the same name.
 var _ = map[bool]struct{}{false: {}, OtherLimits == stats.Others: {}}
 
-// read sets what the meters have of decisions.
+// read sets the fields that are derived from the meters of decisions.
 func (s *Stats) read(m *stats.Meters) {
 	s.Decisions, s.Limits, s.Latency = make(map[Source]Outcomes), make(map[string]map[Source]Outcomes), make(map[Source]Latency)
 	s.ShadowLimits = make(map[string]Outcomes)
@@ -168,31 +169,31 @@ func (s *Stats) read(m *stats.Meters) {
 	}
 }
 
-// OutageStats is the outage under way, as of the last second. An outage is while
-// members of the roster are not reached, or the roster is below Config.Expect, or
-// checks of this node are decided by a stand-in, by shares, or as FailOpen and
-// FailClosed say; it is over when nothing of that has been so for five seconds.
+// OutageStats is the current outage, as of the last second. An outage lasts while members of the
+// roster are not reachable, the roster is below Config.Expect, or checks of this node are
+// decided by a stand-in, within shares, or by FailOpen or FailClosed. It ends when none of this
+// was true for five seconds.
 type OutageStats struct {
-	Since time.Time // zero if there is none; the fields below, but for Count, are zero then, too
-	// Missing is the members, sorted, that checks went without in the last five seconds:
-	// those that are not reached, that have stalled (they leave asks of this node
-	// unanswered and say nothing), or that did not answer a check in time. It is empty
-	// where checks went without an owner for other reasons: deadlines that are too
-	// short, a relay that was late, a roster below Config.Expect.
+	Since time.Time // zero without an outage; the fields below, except Count, are then zero as well
+	// Missing has the members, sorted, that failed to decide checks in the last five seconds:
+	// they are not reachable, have stalled (they leave requests of this node unanswered and send
+	// nothing), or did not answer a check in time. It is empty if checks were not decided by the
+	// owner for other reasons: deadlines that are too short, a late relay, or a roster below
+	// Config.Expect.
 	Missing   []string
-	Decisions uint64 // of this node's own checks since then, made in one of those ways: Stats.Decisions has them by Source
-	Count     uint64 // outages that have begun since Start
+	Decisions uint64 // checks of this node since then that were decided in one of these ways; Stats.Decisions has them by Source
+	Count     uint64 // outages since Start, including the current one
 }
 
 // PastOutage is an outage that has ended.
 type PastOutage struct {
-	Since, Until time.Time // Until is when it was last seen to last
-	Missing      []string  // names of members that checks went without at any time of it, sorted
-	Decisions    uint64    // of this node's own checks, as in OutageStats
+	Since, Until time.Time // Until is the last time at which it was observed
+	Missing      []string  // sorted names of members that were missing at any time of the outage
+	Decisions    uint64    // as in OutageStats
 }
 
-// Outages returns the last outages of this node that have ended, at most 20, the newest
-// first. It remembers none from before Start.
+// Outages returns the most recent outages of this node that have ended, at most 20, newest
+// first. Outages before Start are not included.
 func (n *Node) Outages() []PastOutage {
 	var past []PastOutage
 	for _, o := range n.outage.Past() {
@@ -201,8 +202,8 @@ func (n *Node) Outages() []PastOutage {
 	return past
 }
 
-// watchEvery is how often a node looks for an outage, and so the least time between two
-// lines of its log about one.
+// watchEvery is the time between two checks for an outage, and so the minimum time between two
+// log lines about one.
 const watchEvery = time.Second
 
 // watchOutages checks each second for an outage while one lasts or may begin. Otherwise it waits for an
@@ -230,24 +231,24 @@ func (n *Node) watchOutages() {
 	}
 }
 
-// HoldingStats says what this node keeps of its region's part of Global limits.
-// Without other regions it is zero.
+// HoldingStats describes the holdings of Global limits on this node. It is zero without other
+// regions.
 type HoldingStats struct {
-	Keys   int    // that have a holding here, also as a copy of another node's; at most 262,144
-	Beyond uint64 // times that a key was asked for that there was no room for: it is judged by the part that the region begins with. It only grows
+	Keys   int    // keys with a holding here, including replicas of other nodes; at most 262,144
+	Beyond uint64 // checks of keys for which there was no room: they are judged by the initial part of the region. Only grows
 }
 
-// RegionStats says what this node has told another region of Global limits.
+// RegionStats describes the exchange of this node with another region about Global limits.
 type RegionStats struct {
-	Reached    bool          // it answered within the last ten seconds; a region that nothing is told is not asked either
-	Lag        time.Duration // how long it has left all statements unanswered, since the first of them; zero once it answers one
-	Statements uint64        // sent: each is of one key
-	Unanswered uint64        // of these
+	Reached    bool          // the region answered within the last ten seconds; false if no statements were sent to it
+	Lag        time.Duration // how long the region has left all statements unanswered, since the first of them; zero once it answers one
+	Statements uint64        // statements that were sent, each about one key
+	Unanswered uint64        // statements that were sent and not answered
 	Served     uint64        // statements of that region that were answered here
-	Disputed   uint64        // messages that were refused because the region shares limits out in another way: its Regions or RegionShares differ
-	Refused    uint64        // requests of that region that were refused: beyond 2,000, 200 counts to reset or 16 MiB in a second, of a Regional limit, of a time to come, or not a region's to make
-	Sent       uint64        // bytes of statements and answers, without what the connection adds
-	Received   uint64        // bytes of the same, but for answers that refuse or cannot be read
+	Disputed   uint64        // messages that were refused because the Regions or RegionShares of the region differ
+	Refused    uint64        // requests of that region that were refused: beyond 2,000, 200 counts to reset or 16 MiB in a second, about a Regional limit, with a time in the future, or not permitted to a region
+	Sent       uint64        // bytes of statements and answers, without the overhead of the connection
+	Received   uint64        // bytes of the same, except answers that refuse or are malformed
 }
 
 func regionStats(all map[string]regions.Stats) (stats map[string]RegionStats) {
@@ -260,25 +261,25 @@ func regionStats(all map[string]regions.Stats) (stats map[string]RegionStats) {
 	return stats
 }
 
-// SnapshotStats are about Config.Snapshots. They are zero without it.
+// SnapshotStats describes the snapshots in Config.Snapshots. It is zero without them.
 type SnapshotStats struct {
-	Loading  bool          // what is there is being loaded, and the node is not Ready
+	Loading  bool          // snapshots are being loaded, and the node is not Ready
 	Loaded   int           // counts that were loaded
-	LoadTook time.Duration // that it took
-	Refused  int           // snapshots that were not loaded, or not to their end; the log has the reasons
-	Skipped  int           // snapshots that were not loaded, as the cluster went on without their node
-	Foreign  int           // nodes of other clusters or regions that write to the same place
+	LoadTook time.Duration // duration of the loading
+	Refused  int           // snapshots that were not loaded, or only in part; the log has the reasons
+	Skipped  int           // snapshots that were not loaded, because the cluster continued without their node
+	Foreign  int           // nodes of other clusters or regions that write to the same Store
 
 	Saved    uint64        // snapshots that were written
-	Failures uint64        // that were not
-	Error    string        // of the last that was not, if none was written since; else empty
-	Age      time.Duration // since the writing of the last one began; zero if none was written
-	Took     time.Duration // that its writing took
-	Bytes    int64         // of it
-	Counts   int           // in it
+	Failures uint64        // snapshots that could not be written
+	Error    string        // error of the last snapshot if it could not be written, or empty
+	Age      time.Duration // time since the writing of the last snapshot began; zero if there is none
+	Took     time.Duration // duration of its writing
+	Bytes    int64         // its size
+	Counts   int           // its number of counts
 }
 
-// Stats is a snapshot of the node's counters.
+// Stats returns a snapshot of the counters of the node.
 func (n *Node) Stats() Stats {
 	c, t := n.cluster.Stats(), n.env.Time()
 	s := Stats{

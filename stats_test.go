@@ -122,7 +122,7 @@ func TestTopKeysHaveWhatIsHeldNow(t *testing.T) {
 	const secret = "sk_live_0123456789abcdef"
 	n := solo(t, Config{})
 	few := limiter(t, n, Limit{Name: "few", Algorithm: InFlight, Rate: 3, Varies: true})
-	many := limiter(t, n, Limit{Name: "few", Algorithm: InFlight, Rate: 10, Varies: true}) // of a key with numbers of its own
+	many := limiter(t, n, Limit{Name: "few", Algorithm: InFlight, Rate: 10, Varies: true}) // for a key with its own numbers
 	keyed := limiter(t, n, Limit{Name: "keyed", Algorithm: InFlight, Rate: 4, SecretKeys: true})
 	hold := func(l *Limiter, key string, units int64) *Hold {
 		h, err := l.Hold(t.Context(), key, units)
@@ -130,7 +130,7 @@ func TestTopKeysHaveWhatIsHeldNow(t *testing.T) {
 		return h
 	}
 	hold(few, "alice", 1)
-	hold(few, "alice", 3) // which is denied
+	hold(few, "alice", 3) // denied
 	hold(many, "vip", 5)
 	hold(keyed, secret, 2)
 	gone := hold(few, "gone", 3)

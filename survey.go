@@ -7,52 +7,54 @@ import (
 	"github.com/weir-go/weir/internal/stats"
 )
 
-// TopKeys are the keys that are asked for most, and denied most, in the whole cluster.
+// TopKeys are the most requested, most denied and most held keys in the whole cluster.
 type TopKeys struct {
-	Asked, Denied []TopKey // the most first
-	// Held is those of InFlight limits, the most units held first, of which this node has a
-	// Limiter: a key that is held and rarely asked for may not be among them.
+	Asked, Denied []TopKey // in descending order
+	// Held has the keys of InFlight limits of which this node has a Limiter, in descending order
+	// of the units held. A key that is held but rarely requested may be missing.
 	Held    []HeldKey
-	Missing []string // names of members that did not answer: what they were asked for is not in it
-	Silent  []string // names of members that tell nothing, as their Config.TopKeys is -1
+	Missing []string // names of members that did not answer, and whose keys are not included
+	Silent  []string // names of members that report no keys, because their Config.TopKeys is -1
 }
 
-// TopKey is a key of one limit, and how often it was asked for and denied lately: nodes
-// halve all counts once a minute, so that of steady traffic they have what came in one to
-// two minutes. Counts are no less than the truth, and too high by their Over at most, as
-// far as the measured checks stand for all: each of the first few, and later one in 64.
+// TopKey is a key of one limit, with the number of recent checks and denials. Nodes halve all
+// counts once a minute, so that with steady traffic a count is the number of checks in one to
+// two minutes. A count is never too low. It may be too high, by at most its Over. Both are
+// subject to sampling: each of the first few checks is counted, and later one in 64.
 type TopKey struct {
 	Limit string
-	ID    [16]byte // as Limiter.ID gives it
-	Key   string   // as callers gave it, or masked; empty if Known is false
-	// Known reports whether Key is known: the nodes that were asked keep it, and tell it
-	// to members over authenticated connections alone.
+	ID    [16]byte // as returned by Limiter.ID
+	Key   string   // the key of the callers, or its masked text; empty if Known is false
+	// Known reports whether Key is known: a node that was asked has it. Nodes send it to other
+	// members only over authenticated connections.
 	Known bool
-	// Masked reports whether Key is not the key: it is a secret (Limit.SecretKeys), and Key
-	// is "…" and its last four characters at most.
+	// Masked reports whether Key is a masked text, because the key is a secret
+	// (Limit.SecretKeys). The text is "…" and at most the last four characters of the key.
 	Masked               bool
 	Asks, AsksOver       uint64
 	Denials, DenialsOver uint64
 }
 
-// HeldKey is a key of an InFlight limit, and the units that are held of it now.
+// HeldKey is a key of an InFlight limit, with the units that are held now.
 type HeldKey struct {
 	TopKey
-	Held int64 // no more than Most is shown: of a Rate that was lowered, more may be held
-	Most int64 // the Rate that the key was last asked by
+	Held int64 // at most Most; if a Rate was lowered, more units may be held
+	Most int64 // the Rate of the last request for the key
 }
 
-// tellsKeys reports whether a key's text may go to another member: not where anybody who
-// reaches the port is one. A Cluster of the caller's knows whom it connects.
+// tellsKeys reports whether the text of a key may be sent to other members. It must not be sent
+// if anybody who reaches the port is a member. A Cluster of the caller determines its own
+// members.
 func (c *Config) tellsKeys() bool {
 	return c.Cluster != nil || len(c.Secrets) > 0 || c.TLS != nil
 }
 
-// TopKeys returns the n keys that are asked for most in the whole cluster, and the n that
-// are denied most, 1 to 100 each, and of these and others the n of which most is held. It
-// asks every member, for a second at most, and names those that did not answer, and then the
-// owners of what is held. Without Secrets and TLS other members tell no key's text.
-// The error is ErrInvalid, ErrClosed, or the context's if that is done.
+// TopKeys returns the most requested keys in the whole cluster, the most denied keys, and of all
+// these keys those of which the most units are held. The argument most is the maximum length of
+// each list, 1 to 100. TopKeys asks every member, for at most a second, and then the owners of
+// the held keys. The result has the names of members that did not answer. Without Secrets and
+// TLS, other members do not send the text of keys. The error is ErrInvalid, ErrClosed, or that
+// of a ctx that is done.
 func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 	if most < 1 || most > stats.MaxTop {
 		return TopKeys{}, fmt.Errorf("%w TopKeys: %d keys: ask for 1 to %d", ErrInvalid, most, stats.MaxTop)
@@ -75,28 +77,28 @@ func topKeys(all []stats.NamedKey) (top []TopKey) {
 	return top
 }
 
-// Totals are what all members have decided since they started.
+// Totals are the decisions of all members since they started.
 type Totals struct {
-	Members map[string]MemberTotals // by name, those that answered
-	Missing []string                // names of members that did not answer, or run a release that knows no Totals
+	Members map[string]MemberTotals // by name, the members that answered
+	Missing []string                // names of members that did not answer, or run a release without Totals
 }
 
-// MemberTotals are what one member has decided of checks that it was asked for by its own
-// callers. They only grow.
+// MemberTotals are the decisions of one member about the checks of its own callers. They only
+// grow.
 type MemberTotals struct {
 	Decisions map[Source]Outcomes
 	Limits    map[string]LimitTotals // by name, the 128 limits with the most denials
 }
 
-// LimitTotals are the decisions of one limit, of all sources.
+// LimitTotals are the decisions about one limit, from all sources.
 type LimitTotals struct {
 	Outcomes          // of asks that are enforced
-	Shadow   Outcomes // of asks with Shadow: what they would have got
+	Shadow   Outcomes // of asks with Shadow, as if they were enforced
 }
 
-// Totals returns what all members of the cluster have decided. It asks every member, for
-// half a second at most, and names those that did not answer. Of a node that has left, it has
-// nothing. The error is ErrClosed, or the context's if that is done.
+// Totals returns the decisions of all members of the cluster. It asks every member, for at most
+// half a second, and returns the names of those that did not answer. The decisions of nodes that
+// have left are not included. The error is ErrClosed, or that of a ctx that is done.
 func (n *Node) Totals(ctx context.Context) (Totals, error) {
 	if n.env.Ended() {
 		return Totals{}, ErrClosed

@@ -20,7 +20,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// spans is a Tracer that keeps all, for several nodes.
+// spans is a Tracer that records all spans, for several nodes.
 type spans struct {
 	mu  sync.Mutex
 	all []*recorded
@@ -29,7 +29,7 @@ type spans struct {
 type recorded struct {
 	parent  TraceContext
 	context TraceContext
-	serves  bool // it is of Incoming
+	serves  bool // whether the span was created by Incoming
 	hops    []HopEvent
 	ends    []TraceEvent
 	of      *spans
@@ -37,7 +37,7 @@ type recorded struct {
 
 type traceKey struct{}
 
-// within is a context of a trace.
+// withinTrace returns a context in the given trace.
 func withinTrace(ctx context.Context, c TraceContext) context.Context {
 	return context.WithValue(ctx, traceKey{}, c)
 }
@@ -79,8 +79,8 @@ func (r *recorded) End(e TraceEvent) {
 	r.ends = append(r.ends, e)
 }
 
-// taken are the spans so far, each of which has ended once, those of the node that asks
-// first; there are none after.
+// taken returns the recorded spans and removes them. Each of them must have ended once. The
+// spans of the node that asks come first.
 func (s *spans) taken(t testing.TB) (all []recorded) {
 	t.Helper()
 	s.mu.Lock()
@@ -93,8 +93,7 @@ func (s *spans) taken(t testing.TB) (all []recorded) {
 	return all
 }
 
-// tracedFleet starts nodes that share a Tracer. They wait for an answer as long as the machine
-// takes.
+// tracedFleet starts nodes that share a Tracer. Their Timeout is long enough for a busy machine.
 func tracedFleet(t testing.TB, nodes int) ([]*Node, *spans) {
 	s := new(spans)
 	return fleet(t, nodes, func(_ int, cfg *Config) { cfg.Tracer, cfg.Timeout = s, lab.GiveUp }), s
@@ -126,7 +125,7 @@ func TestTheOwnersSpanIsAChildOfTheAskers(t *testing.T) {
 			byOwners(t, d)
 			all := spans.taken(t)
 			if step.operation == "refund" && all[0].ends[0].Outcome != "done" {
-				return unanswered() // a Refund returns no Decision
+				return unanswered() // Refund returns no Decision to check
 			}
 			require.Len(t, all, 2, step.operation)
 			asked, served := all[0], all[1]
@@ -151,7 +150,7 @@ func TestTheOwnersSpanIsAChildOfTheAskers(t *testing.T) {
 	})
 }
 
-// A hold of another owner is within the trace of its asker, from the request to its end.
+// The request, renewal and release of a hold are in the trace of the caller, on both nodes.
 func TestHoldsOfAnotherOwnerAreTraced(t *testing.T) {
 	t.Parallel()
 	lab.WhileHealthy(t, func(t *testing.T) decisions {
@@ -191,7 +190,7 @@ func TestWhatIsNotSampledOrLeavesNoNodeMakesNoSpan(t *testing.T) {
 	makesNone := func(source Source, key string) {
 		t.Helper()
 		lab.Eventually(t, fmt.Sprint("a check is decided by ", source), func() bool {
-			_, err := l.Allow(t.Context(), key) // what is denied is remembered for a second
+			_, err := l.Allow(t.Context(), key) // so that a denial is cached
 			require.NoError(t, err)
 			d, err := l.Allow(sampled, key)
 			require.NoError(t, err)
@@ -237,8 +236,7 @@ func TestEachWayOfAnAllowAllIsASpan(t *testing.T) {
 	})
 }
 
-// Of requests that come together, those that are traced have spans and the others none;
-// all are answered.
+// In a batch, only the requests that are traced have spans. All requests are answered.
 func TestABatchMayBeTracedInPart(t *testing.T) {
 	s := new(spans)
 	n := solo(t, Config{Logger: quiet, Tracer: s})
@@ -261,7 +259,7 @@ func TestABatchMayBeTracedInPart(t *testing.T) {
 	require.Equal(t, []TraceContext{traceFor(t), odd}, []TraceContext{all[0].parent, all[1].parent})
 }
 
-// takeRequest is one take by a member, within a trace or none.
+// takeRequest returns a request of a member to take one unit, in the trace c unless it is nil.
 func takeRequest(l *Limiter, key string, c *TraceContext) []byte {
 	a := wire.Ask{ID: l.id(key), Limit: &l.numbers, Units: 1}
 	h := wire.Header{Op: wire.OpTake, Asks: 1, Hops: wire.MaxHops}
@@ -272,8 +270,8 @@ func takeRequest(l *Limiter, key string, c *TraceContext) []byte {
 	return wire.Trace(*c).Append(a.Append(h.Append(nil)))
 }
 
-// A node that hands a check on is between the asker and the owner; without a Tracer it passes on
-// what it does not make spans of.
+// The span of a node that forwards a check is between the spans of the asking node and the
+// owner. A node without a Tracer forwards the trace context unchanged.
 func TestARelayIsPartOfTheTrace(t *testing.T) {
 	t.Parallel()
 	for _, tracesOnTheWay := range []bool{true, false} {
@@ -324,15 +322,15 @@ func TestARelayIsPartOfTheTrace(t *testing.T) {
 	}
 }
 
-// The span of a check that nobody answered says whom it was sent to, and what came of it.
+// The span of an unanswered check has the member to which it was sent, and the error.
 func TestASpanNamesMembersThatDidNotAnswer(t *testing.T) {
 	t.Parallel()
 	nodes, s := tracedFleet(t, 2)
 	l := limiters(t, nodes, Limit{Name: "logins", Rate: 10, Per: time.Hour, NoLeases: true})[0]
 	key := ownedBy(t, l, nodes[1])
 	lost := errors.New("lost")
-	// asked returns the span of one ask that was sent to p. What nodes hear of each other puts the
-	// real member back, so it tries again.
+	// asked returns the span of an ask that was sent to p. A new report about connectivity restores the
+	// real member, so asked tries again.
 	asked := func(p failing, ask func()) (end TraceEvent) {
 		t.Helper()
 		lab.Eventually(t, "an ask is sent to the member that answers nothing", func() bool {
@@ -367,7 +365,7 @@ func TestASpanNamesMembersThatDidNotAnswer(t *testing.T) {
 	require.ErrorIs(t, end.Err, context.Canceled)
 }
 
-// failing is a member that answers nothing.
+// failing is a Peer whose requests fail.
 type failing struct {
 	err    error
 	before func()
@@ -417,8 +415,9 @@ func TestAnUnsampledCheckAllocatesNothingMore(t *testing.T) {
 	require.Len(t, takeRequest(l, "key", nil), wire.HeaderBytes+wire.OpTake.AskBytes(), "nor a byte on the wire")
 }
 
-// Whatever stands where a trace's context does, the check is answered as it is without,
-// and only what can be a sampled trace makes a span, which ends.
+// A check with arbitrary bytes in the place of its trace context is answered like a check
+// without a trace. There is a span if and only if the bytes are a valid and sampled context, and
+// it ends.
 func FuzzTraceContext(f *testing.F) {
 	s := new(spans)
 	n, err := Start(f.Context(), Config{Logger: quiet, Tracer: s})

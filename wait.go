@@ -7,20 +7,22 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Wait blocks until units are admitted, or ctx is done.
+// Wait blocks until the units are admitted, or ctx is done.
 //
-// On a LeakyBucket it waits in the queue: in order of arrival, over all nodes to within
-// 10 ms, at the limit's rate. At most Burst units wait or are being served; beyond that it
-// is ErrFull. A waiter that leaves takes no turn from the others: they move up. Its units
-// count from some 10 ms before its turn, and takes that do not wait are denied while others
-// do. A node asks for Burst units in a round trip at most, which bounds the rate of a queue
-// that is shorter than that. A Burst of 1 has no place but that of the unit
-// which is being served, and so no queue: there, and with the other algorithms, it asks
-// again whenever an ask could be admitted; waiters come in no order.
+// On a LeakyBucket with a Burst above 1, Wait uses a queue. Callers are served at the rate of
+// the limit, in order of arrival, which is exact to within 10 ms over all nodes. At most Burst
+// units wait or are being served; a caller beyond that gets ErrFull. If a waiter leaves, the
+// later waiters move up. The units of a waiter are counted some 10 ms before its turn, and takes
+// that do not wait are denied while callers wait. A node requests at most Burst units in a round
+// trip, which bounds the rate of a queue that is shorter than that.
 //
-// It returns ctx.Err when ctx is cancelled or its deadline passes,
-// context.DeadlineExceeded at once if the deadline would pass before the units
-// could be admitted, and ErrInvalid and ErrClosed as AllowN does.
+// With a Burst of 1 there is room only for the unit that is being served, and so no queue. In
+// this case, and with the other algorithms, Wait asks again whenever the units could be
+// admitted, and waiters are served in no particular order.
+//
+// Wait returns ctx.Err if ctx is cancelled or its deadline passes, and context.DeadlineExceeded
+// at once if the deadline would pass before the units could be admitted. It returns ErrInvalid
+// and ErrClosed as AllowN does.
 func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error) {
 	defer func() { l.node.meters.Failed(err) }()
 	for {
@@ -59,7 +61,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 		}
 		delay := d.RetryAfter
 		if d.Source.isShare() {
-			// The share says when it could admit; the owner may be back before.
+			// RetryAfter is when the share could admit the units. The owner may be reachable before.
 			delay = min(delay, view.OutageRetry)
 		}
 		if err := l.node.sleep(ctx, delay); err != nil {

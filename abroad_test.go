@@ -36,8 +36,8 @@ func (foreignNode) Serve(b *cluster.Batch) {
 	}
 }
 
-// declaration returns the body of a request that declares a limit to another member.
-func declaration(l *Limit) (message []byte) {
+// declareBody returns the body of a request that declares a limit to another member.
+func declareBody(l *Limit) (message []byte) {
 	message = wire.AppendText(nil, l.Name)
 	for _, number := range []int64{int64(l.Version), int64(l.Algorithm), l.Rate, int64(l.Per), l.Burst, int64(l.Scope), int64(l.Partition), int64(l.Calendar)} {
 		message = binary.AppendUvarint(message, uint64(number))
@@ -48,7 +48,7 @@ func declaration(l *Limit) (message []byte) {
 // A node of another region may send exchanges about Global limits, and resets of their counts.
 // It may not send any other message that members of one region send to each other, because the
 // regions do not share counts or published values.
-func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
+func TestForeignNodesMayOnlyExchangeAndReset(t *testing.T) {
 	t.Parallel()
 	n := fleet(t, 1, func(_ int, cfg *Config) {
 		cfg.Region = "near"
@@ -102,10 +102,10 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		{wire.OpReturn, one(wire.OpReturn, 0), false},
 		{wire.OpReset, one(wire.OpReset, 0), false},
 		{wire.OpStream, with(wire.OpStream, frame), false},
-		{wire.OpPublish, with(wire.OpPublish, publication("a", 1, "b")), false},
+		{wire.OpPublish, with(wire.OpPublish, publishBody("a", 1, "b")), false},
 		{wire.OpCompare, with(wire.OpCompare, []byte{0}), false},
 		{wire.OpExchange, speaking("far"), true},
-		{wire.OpDeclare, with(wire.OpDeclare, declaration(&declared)), false},
+		{wire.OpDeclare, with(wire.OpDeclare, declareBody(&declared)), false},
 		{wire.OpLocate, with(wire.OpLocate, handover.AppendRanges(make([]byte, 8), countsync.All())), false},
 		{wire.OpTop, with(wire.OpTop, nil), false},
 		{wire.OpTotals, with(wire.OpTotals, nil), false},
@@ -129,36 +129,36 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 
 	for _, c := range cases { // a member may send all of them
 		if c.op == wire.OpExchange {
-			require.Empty(t, served(n, "near", c.request), "members have no holdings of their own")
+			require.Empty(t, serveFrom(n, "near", c.request), "members have no holdings of their own")
 			c.request[1] = wire.FlagAbroad // the member forwards it
 		}
-		require.NotEmpty(t, served(n, "near", c.request), "op %d", c.op)
+		require.NotEmpty(t, serveFrom(n, "near", c.request), "op %d", c.op)
 	}
 	published, _ = n.Published("")
 	require.Len(t, published, 1)
 	require.EqualValues(t, 1, n.Stats().Conflicts)
 }
 
-// within receives one answer.
-type within chan<- []byte
+// answerChan receives one answer.
+type answerChan chan<- []byte
 
-func (w within) Reply(_ int, body []byte) { w <- append([]byte(nil), body...) }
+func (w answerChan) Reply(_ int, body []byte) { w <- append([]byte(nil), body...) }
 
-func (w within) Later(int) cluster.Later { return func(body []byte) { w.Reply(0, body) } }
+func (w answerChan) Later(int) cluster.Later { return func(body []byte) { w.Reply(0, body) } }
 
-// served returns the answer of a node to a request from a region.
-func served(n *Node, region string, request []byte) []byte {
+// serveFrom returns the answer of a node to a request from a region.
+func serveFrom(n *Node, region string, request []byte) []byte {
 	got := make(chan []byte, 1)
-	b := cluster.NewBatch(region+"-1", within(got))
+	b := cluster.NewBatch(region+"-1", answerChan(got))
 	b.Region, b.Requests = region, [][]byte{bytes.Clone(request)}
 	n.checks.Serve(b)
 	return <-got
 }
 
-// bordered starts a node of region "near" that also has region "far" in its Config. It returns
+// newBorderNode starts a node of region "near" that also has region "far" in its Config. It returns
 // the node, and a Regional and a Global limit with equal numbers. The count of "key" is used up
 // in both.
-func bordered(t *testing.T, edit func(*Config)) (n *Node, regional, global *Limiter) {
+func newBorderNode(t *testing.T, edit func(*Config)) (n *Node, regional, global *Limiter) {
 	cfg := Config{Region: "near", Regions: map[string][]string{"far": {"127.0.0.1:1"}}, Cluster: cluster.NewSolo("near-1", "near"), Logger: quiet}
 	if edit != nil {
 		edit(&cfg)
@@ -171,8 +171,8 @@ func bordered(t *testing.T, edit func(*Config)) (n *Node, regional, global *Limi
 	return n, regional, global
 }
 
-// resetting returns a request to reset the count of a key, with the given number.
-func resetting(l *Limiter, key string, number int64) []byte {
+// resetRequest returns a request to reset the count of a key, with the given number.
+func resetRequest(l *Limiter, key string, number int64) []byte {
 	a := wire.Ask{ID: l.id(key), Limit: &l.numbers, Reset: uint64(number)}
 	return a.Append(wire.Header{Op: wire.OpReset, Asks: 1}.Append(nil))
 }
@@ -184,8 +184,8 @@ func used(n *Node, l *Limiter, key string) int64 {
 
 // A request from another region does not determine the member that receives it, or the member
 // that stands in.
-func TestARequestOfAnotherRegionIsForTheNodeThatItReaches(t *testing.T) {
-	n, _, _ := bordered(t, nil)
+func TestForeignRequestIsForReceivingNode(t *testing.T) {
+	n, _, _ := newBorderNode(t, nil)
 	b, h := cluster.NewBatch("far-1", nil), wire.Header{Op: wire.OpExchange, Flags: wire.FlagStandIn, To: view.NameHash("near-2")}
 	b.Region = "far"
 	refusal, err := n.regions.Border(b, &h, nil, n.env.Now())
@@ -196,9 +196,9 @@ func TestARequestOfAnotherRegionIsForTheNodeThatItReaches(t *testing.T) {
 
 // The ID of a count determines whether it is Global. The region that resets, reads or requests
 // it has no influence on this.
-func TestAnotherRegionHasNoSayInARegionalCount(t *testing.T) {
-	n, regional, global := bordered(t, nil)
-	require.Empty(t, served(n, "far", resetting(regional, "key", n.env.Now())))
+func TestForeignRequestLeavesRegionalCountsUnchanged(t *testing.T) {
+	n, regional, global := newBorderNode(t, nil)
+	require.Empty(t, serveFrom(n, "far", resetRequest(regional, "key", n.env.Now())))
 	require.EqualValues(t, 10, used(n, regional, "key"))
 
 	print := n.regions.Holdings.Exchange(nil).Print
@@ -206,70 +206,70 @@ func TestAnotherRegionHasNoSayInARegionalCount(t *testing.T) {
 		st := countsync.Statement{ID: l.id("key"), Limit: l.numbers, Number: n.env.Now(), From: 7, Wants: 10, Must: 10, Spent: 9, Series: 1}
 		return (&countsync.Exchange{Region: "far", Print: print, Statements: []countsync.Statement{st}}).Append(wire.Header{Op: wire.OpExchange}.Append(nil))
 	}
-	require.Empty(t, served(n, "far", stating(regional)))
+	require.Empty(t, serveFrom(n, "far", stating(regional)))
 	n.regions.Holdings.Limit(global.id("key"), &global.numbers, n.env.Time()) // creates a holding
 	kept := n.regions.Holdings.Kept()
 	require.EqualValues(t, 10, used(n, regional, "key"))
 	require.Zero(t, n.regions.Holdings.SpentElsewhere(regional.id("key"), n.env.Now()))
 	require.EqualValues(t, 2, n.Stats().Regions["far"].Refused)
 
-	answer := served(n, "far", stating(global))
+	answer := serveFrom(n, "far", stating(global))
 	e, err := countsync.ParseExchange(answer[wire.ResponseHeaderBytes:])
 	require.NoError(t, err)
 	require.Len(t, e.Statements, 1)
 	require.Equal(t, global.id("key"), e.Statements[0].ID)
 	require.EqualValues(t, 9, n.regions.Holdings.SpentElsewhere(global.id("key"), n.env.Now()))
 	require.Equal(t, kept, n.regions.Holdings.Kept())
-	require.NotEmpty(t, served(n, "far", resetting(global, "key", n.env.Now())))
+	require.NotEmpty(t, serveFrom(n, "far", resetRequest(global, "key", n.env.Now())))
 	require.Zero(t, used(n, global, "key"))
 	require.EqualValues(t, 2, n.Stats().Regions["far"].Refused)
 
-	require.Empty(t, served(n, "nowhere", resetting(global, "key", n.env.Now())), "a region that is none of Regions")
-	require.Empty(t, served(n, "", resetting(global, "key", n.env.Now())))
+	require.Empty(t, serveFrom(n, "nowhere", resetRequest(global, "key", n.env.Now())), "a region that is none of Regions")
+	require.Empty(t, serveFrom(n, "", resetRequest(global, "key", n.env.Now())))
 }
 
 // A request that a member forwards belongs to the region that the member names. No region may
 // make a member forward a message in this way.
-func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
+func TestForwardedForeignRequestsAreRestricted(t *testing.T) {
 	t.Parallel()
-	n, regional, global := bordered(t, nil)
+	n, regional, global := newBorderNode(t, nil)
 	handed := func(request []byte) []byte {
 		request[1] |= wire.FlagAbroad
-		return served(n, "near", request)
+		return serveFrom(n, "near", request)
 	}
 	take := wire.Ask{ID: regional.id("key"), Limit: &regional.numbers, Units: 1}
 	require.Empty(t, handed(take.Append(wire.Header{Op: wire.OpTake, Asks: 1}.Append(nil))))
-	require.Empty(t, handed(resetting(regional, "key", n.env.Now())))
+	require.Empty(t, handed(resetRequest(regional, "key", n.env.Now())))
 	require.EqualValues(t, 10, used(n, regional, "key"))
-	require.NotEmpty(t, handed(resetting(global, "key", n.env.Now())))
+	require.NotEmpty(t, handed(resetRequest(global, "key", n.env.Now())))
 	own := (&countsync.Exchange{Region: "near"}).Append(wire.Header{Op: wire.OpExchange, Flags: wire.FlagAbroad}.Append(nil))
-	require.Equal(t, wire.AppendResponse(nil, wire.Unreached, 0), served(n, "near", own), "a member's own region is none")
+	require.Equal(t, wire.AppendResponse(nil, wire.Unreached, 0), serveFrom(n, "near", own), "a member's own region is none")
 }
 
-func TestOfWhatComesFromAbroadOnlyExchangesAreHandedOn(t *testing.T) {
+func TestOnlyExchangesOfOtherRegionsAreForwarded(t *testing.T) {
 	t.Parallel()
 	lab.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes := fleet(t, 2, func(_ int, cfg *Config) {
 			cfg.Region, cfg.Regions = "near", map[string][]string{"far": {"127.0.0.1:1"}}
 		})
 		ls := limiters(t, nodes, Limit{Name: "regional", Algorithm: SlidingLog, Rate: 10, Per: time.Hour})
-		key := ownedBy(t, ls[1], nodes[1])
+		key := findOwnedKey(t, ls[1], nodes[1])
 		d := allow(t, ls[1], key, 10)
-		byOwners(t, d)
+		requireOwners(t, d)
 		require.True(t, d.Allowed)
-		request := resetting(ls[0], key, nodes[0].env.Now())
+		request := resetRequest(ls[0], key, nodes[0].env.Now())
 		v := nodes[0].handover.View()
 		binary.LittleEndian.PutUint64(request[8:], v.Hashes[1-v.Self])
 		request[2] = wire.MaxHops
-		require.Empty(t, served(nodes[0], "far", request))
+		require.Empty(t, serveFrom(nodes[0], "far", request))
 		require.EqualValues(t, 10, used(nodes[1], ls[1], key))
 		require.Zero(t, nodes[0].Stats().Passed)
 
 		// The other node answers the statements of a region about an ID for which it decides.
 		globals := limiters(t, nodes, Limit{Name: "global", Rate: 10, Per: time.Hour, Scope: Global})
-		st := countsync.Statement{ID: globals[0].id(ownedBy(t, globals[1], nodes[1])), Limit: globals[0].numbers, Number: nodes[0].env.Now(), From: 7, Series: 1}
+		st := countsync.Statement{ID: globals[0].id(findOwnedKey(t, globals[1], nodes[1])), Limit: globals[0].numbers, Number: nodes[0].env.Now(), From: 7, Series: 1}
 		e := countsync.Exchange{Region: "far", Print: nodes[0].regions.Holdings.Exchange(nil).Print, Statements: []countsync.Statement{st}}
-		answered := served(nodes[0], "far", e.Append(wire.Header{Op: wire.OpExchange, Flags: wire.PassBits}.Append(nil)))
+		answered := serveFrom(nodes[0], "far", e.Append(wire.Header{Op: wire.OpExchange, Flags: wire.PassBits}.Append(nil)))
 		if st, err := wire.ParseResponse(answered, wire.OpExchange, 0); err != nil || st != wire.Done {
 			return unanswered()
 		}
@@ -287,19 +287,19 @@ func TestOfWhatComesFromAbroadOnlyExchangesAreHandedOn(t *testing.T) {
 
 // The number of a reset is a time. If a number in the far future were accepted, later resets
 // would fail.
-func TestAResetOfTheFarFutureKeepsNoLaterOneFromHolding(t *testing.T) {
+func TestResetInFarFutureIsRefused(t *testing.T) {
 	for region, slack := range map[string]time.Duration{"far": regions.SlackAbroad, "near": countsync.ResetSlack} {
 		t.Run(region, func(t *testing.T) {
-			n, _, global := bordered(t, nil)
+			n, _, global := newBorderNode(t, nil)
 			for _, number := range []int64{math.MaxInt64, n.env.Now() + int64(slack) + int64(time.Minute)} {
-				require.Empty(t, served(n, region, resetting(global, "key", number)))
+				require.Empty(t, serveFrom(n, region, resetRequest(global, "key", number)))
 				require.EqualValues(t, 10, used(n, global, "key"), "it changes nothing")
 			}
-			require.NotEmpty(t, served(n, "near", resetting(global, "key", n.env.Now())), "by a member that knows of neither")
+			require.NotEmpty(t, serveFrom(n, "near", resetRequest(global, "key", n.env.Now())), "by a member that knows of neither")
 			require.Zero(t, used(n, global, "key"))
 
 			debit(t, global, "key", 10)
-			require.NotEmpty(t, served(n, region, resetting(global, "key", n.env.Now()+int64(slack)-int64(time.Second))), "a clock may be ahead")
+			require.NotEmpty(t, serveFrom(n, region, resetRequest(global, "key", n.env.Now()+int64(slack)-int64(time.Second))), "a clock may be ahead")
 			require.Zero(t, used(n, global, "key"))
 			debit(t, global, "key", 10)
 			_ = global.Reset(t.Context(), "key") // resets in this region; no node of the other region answers
@@ -310,8 +310,8 @@ func TestAResetOfTheFarFutureKeepsNoLaterOneFromHolding(t *testing.T) {
 
 // A count keeps the latest window that it has received. If a window in the future were accepted
 // from another region, the count would deny until it begins.
-func TestAWindowThatIsYetToBeginIsNotTakenFromAnotherRegion(t *testing.T) {
-	n, _, _ := bordered(t, nil)
+func TestFutureWindowOfOtherRegionIsRefused(t *testing.T) {
+	n, _, _ := newBorderNode(t, nil)
 	l := limiter(t, n, Limit{Name: "day", Algorithm: FixedWindow, Rate: 10, Per: 24 * time.Hour, Scope: Global})
 	today := l.window.Numbers(&l.numbers, n.env.TimeOfDay())
 	window := func(key string) time.Duration { // time from now until the start of the window of the count
@@ -332,7 +332,7 @@ func TestAWindowThatIsYetToBeginIsNotTakenFromAnotherRegion(t *testing.T) {
 		numbers.Start = n.env.Now() + int64(c.ahead)
 		st := countsync.Statement{ID: l.id(about), Limit: numbers, Number: n.env.Now(), From: 7, Spent: 9, Series: 1}
 		e := countsync.Exchange{Region: "far", Print: print, Statements: []countsync.Statement{st}}
-		answer, err := countsync.ParseExchange(served(n, "far", e.Append(wire.Header{Op: wire.OpExchange}.Append(nil)))[wire.ResponseHeaderBytes:])
+		answer, err := countsync.ParseExchange(serveFrom(n, "far", e.Append(wire.Header{Op: wire.OpExchange}.Append(nil)))[wire.ResponseHeaderBytes:])
 		require.NoError(t, err)
 		require.Len(t, answer.Statements, c.taken, about)
 		n.regions.Learn("far", e)
@@ -343,36 +343,36 @@ func TestAWindowThatIsYetToBeginIsNotTakenFromAnotherRegion(t *testing.T) {
 
 // The number and the size of the requests of a region are bounded for each second. Requests
 // beyond the bound are refused and counted, and other regions are still answered.
-func TestAnotherRegionsRequestsAreBoundedEachSecond(t *testing.T) {
+func TestForeignRequestsAreBoundedEachSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, _, global := bordered(t, func(c *Config) { c.Regions["third"] = []string{"127.0.0.1:1"} })
+		n, _, global := newBorderNode(t, func(c *Config) { c.Regions["third"] = []string{"127.0.0.1:1"} })
 		speaking := func(region string) []byte {
 			return (&countsync.Exchange{Region: region}).Append(wire.Header{Op: wire.OpExchange}.Append(nil))
 		}
 		over := wire.AppendResponse(nil, wire.Unreached, 0)
 		for range regions.MaxRequests {
-			require.NotEqual(t, over, served(n, "far", speaking("far")))
+			require.NotEqual(t, over, serveFrom(n, "far", speaking("far")))
 		}
 		for range 10 {
-			require.Equal(t, over, served(n, "far", speaking("far")))
+			require.Equal(t, over, serveFrom(n, "far", speaking("far")))
 		}
 		require.EqualValues(t, 10, n.Stats().Regions["far"].Refused)
-		require.NotEqual(t, over, served(n, "third", speaking("third")))
+		require.NotEqual(t, over, serveFrom(n, "third", speaking("third")))
 		time.Sleep(time.Second)
-		require.NotEqual(t, over, served(n, "far", speaking("far")))
+		require.NotEqual(t, over, serveFrom(n, "far", speaking("far")))
 
 		time.Sleep(time.Second)
-		reset := resetting(global, "key", n.env.Now())
+		reset := resetRequest(global, "key", n.env.Now())
 		for range regions.MaxResets {
-			require.NotEqual(t, over, served(n, "far", reset))
+			require.NotEqual(t, over, serveFrom(n, "far", reset))
 		}
-		require.Equal(t, over, served(n, "far", reset))
-		require.NotEqual(t, over, served(n, "far", speaking("far")))
+		require.Equal(t, over, serveFrom(n, "far", reset))
+		require.NotEqual(t, over, serveFrom(n, "far", speaking("far")))
 
 		time.Sleep(time.Second)
 		large := append(speaking("far"), make([]byte, 60<<10)...) // it is malformed, and is counted
 		admitted := 0
-		for len(served(n, "far", large)) == 0 {
+		for len(serveFrom(n, "far", large)) == 0 {
 			admitted++
 		}
 		require.Equal(t, regions.MaxBytes/len(large), admitted)
@@ -424,7 +424,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		global.Name, global.Scope = "global "+l.Name, Global
 		regionals, globals := limiters(f, nodes, l), limiters(f, nodes, global)
 		for _, owner := range nodes {
-			key := ownedBy(f, regionals[0], owner)
+			key := findOwnedKey(f, regionals[0], owner)
 			d, err := regionals[0].AllowN(f.Context(), key, 40)
 			require.NoError(f, err)
 			require.True(f, d.Allowed)
@@ -499,9 +499,9 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		}
 		f.Add(one(wire.OpReset, p.global, math.MaxInt64), byte(0), false)
 	}
-	f.Add(request(wire.OpPublish, 0, 0, publication("name", 9, "b")), byte(0), false)
+	f.Add(request(wire.OpPublish, 0, 0, publishBody("name", 9, "b")), byte(0), false)
 	f.Add(request(wire.OpCompare, 0, 0, []byte{0}), byte(0), false)
-	f.Add(request(wire.OpDeclare, 0, 0, declaration(&Limit{Name: "fixed_window", Rate: 99, Per: time.Hour})), byte(0), false)
+	f.Add(request(wire.OpDeclare, 0, 0, declareBody(&Limit{Name: "fixed_window", Rate: 99, Per: time.Hour})), byte(0), false)
 	f.Add(request(wire.OpTop, 0, 0, nil), byte(0), false)
 	f.Add(request(wire.OpTotals, 0, 0, nil), byte(0), false)
 	f.Add(request(wire.OpLocate, 0, 0, handover.AppendRanges(make([]byte, 8), countsync.All())), byte(0), false)

@@ -51,7 +51,7 @@ func (n *Node) AllowAll(ctx context.Context, asks ...Ask) (Decisions, error) {
 // does not allocate if the capacity of ds suffices and this node has authority over all counts.
 // It does not retain asks or ds.
 func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Decisions, error) {
-	begun := n.observedSince()
+	begun := n.observeStart()
 	ds = slices.Grow(ds[:0], len(asks))[:len(asks)]
 	clear(ds)
 	err := n.allowAll(ctx, asks, ds)
@@ -76,8 +76,8 @@ type scratch struct {
 	results []wire.Result
 }
 
-// scratch returns a scratch with capacity for the given number of asks.
-func (n *Node) scratch(asks int) *scratch {
+// getScratch returns a scratch with capacity for the given number of asks.
+func (n *Node) getScratch(asks int) *scratch {
 	s := n.scratches.Get().(*scratch)
 	if cap(s.all) < asks {
 		asks = max(asks, 8)
@@ -86,8 +86,8 @@ func (n *Node) scratch(asks int) *scratch {
 	return s
 }
 
-// done returns s to the pool, without the limits of this caller.
-func (n *Node) done(s *scratch) {
+// putScratch returns s to the pool, without the limits of this caller.
+func (n *Node) putScratch(s *scratch) {
 	clear(s.all[:cap(s.all)])
 	s.all, s.at, s.results = s.all[:0], s.at[:0], s.results[:0]
 	n.scratches.Put(s)
@@ -100,8 +100,8 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 	if len(asks) > wire.MaxAsks {
 		return fmt.Errorf("%w AllowAll: %d asks: use at most %d", ErrInvalid, len(asks), wire.MaxAsks)
 	}
-	s := n.scratch(len(asks))
-	defer n.done(s)
+	s := n.getScratch(len(asks))
+	defer n.putScratch(s)
 	for i := range asks {
 		if err := s.add(ctx, n, &asks[i]); err != nil {
 			return fmt.Errorf("asks[%d]: %w", i, err)
@@ -113,7 +113,7 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 	}
 	for i := range ds {
 		a, r := &s.all[s.at[i]], &s.results[s.at[i]]
-		asks[i].Limiter.tell(&ds[i], r)
+		asks[i].Limiter.fillDecision(&ds[i], r)
 		ds[i].Shadow = a.Shadow
 		if weight := asks[i].Limiter.meter.Decided(a.ID, r, a.Shadow); weight > 0 {
 			asks[i].Limiter.measure(asks[i].Key, a, r, weight)
@@ -131,11 +131,11 @@ func (s *scratch) add(ctx context.Context, n *Node, a *Ask) error {
 	s.all = s.all[:last+1]
 	one := &s.all[last]
 	one.Shadow = a.Shadow || a.Limiter.shadow
-	if err := a.Limiter.ask(ctx, a.Key, a.units(), one); err != nil {
+	if err := a.Limiter.prepareCounted(ctx, a.Key, a.units(), one); err != nil {
 		return err
 	}
 	if !one.Shadow {
-		if err := a.Limiter.grants(a.units()); err != nil {
+		if err := a.Limiter.checkCapacity(a.units()); err != nil {
 			return err
 		}
 	}

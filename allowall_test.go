@@ -8,12 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/internal/wire"
 )
 
-func TestAllowAllOfOwnedLimitsAllocatesTheDecisionsAlone(t *testing.T) {
+func TestAllowAllAllocatesOnlyDecisions(t *testing.T) {
 	if testenv.Race {
 		t.Skip("under the race detector a pool forgets at random")
 	}
@@ -34,7 +33,7 @@ func TestAllowAllOfOwnedLimitsAllocatesTheDecisionsAlone(t *testing.T) {
 	require.EqualValues(t, 1, testing.AllocsPerRun(1000, func() { ds, _ = n.AllowAll(ctx, asks...) }))
 }
 
-func TestShadowsInAnOutageDenyNothing(t *testing.T) {
+func TestShadowsDenyNothingDuringOutage(t *testing.T) {
 	n := solo(t, Config{Expect: 3, Now: newHand().Now})
 	closed := limiter(t, n, Limit{Name: "closed", Rate: 9, Per: time.Minute, Partition: FailClosed})
 	open := limiter(t, n, Limit{Name: "open", Rate: 9, Per: time.Minute, Partition: FailOpen})
@@ -50,7 +49,7 @@ func TestShadowsInAnOutageDenyNothing(t *testing.T) {
 	require.EqualValues(t, 8, remaining(t, open, "k"))
 }
 
-func TestAllowAllIntoKeepsToTheRoomItIsGiven(t *testing.T) {
+func TestAllowAllIntoUsesGivenCapacity(t *testing.T) {
 	n := solo(t, Config{})
 	var asks []Ask
 	for i := range 3 {
@@ -68,15 +67,7 @@ func TestAllowAllIntoKeepsToTheRoomItIsGiven(t *testing.T) {
 	require.False(t, ds.Allowed(), "what was there before is no answer")
 }
 
-// told is a Peer that records the requests that are sent to it.
-type told struct {
-	cluster.Peer
-	requests [][]byte
-}
-
-func (p *told) Tell(request []byte) { p.requests = append(p.requests, request) }
-
-func TestALateYesGivesBackTheShadowsThatSpent(t *testing.T) {
+func TestLateAnswerIsRefundedWithShadows(t *testing.T) {
 	n := solo(t, Config{})
 	limit := bucket.Limit{Rate: 10, Per: time.Hour}
 	late := func(enforced bool) (units []int64) {
@@ -88,7 +79,7 @@ func TestALateYesGivesBackTheShadowsThatSpent(t *testing.T) {
 			r := wire.Result{Result: bucket.Result{Allowed: allowed, Receipt: bucket.Receipt(i + 7)}, Source: wire.Owner, StoodIn: i > 0, ResetNumber: uint64(i + 1)}
 			answer = r.Append(wire.OpTake, answer)
 		}
-		var to told
+		var to recordingPeer
 		n.checks.Late(&to, request, answer)
 		for _, refund := range to.requests {
 			h, err := wire.ParseHeader(refund)

@@ -29,9 +29,9 @@ func edit(n *Node, change func(v *view.View)) {
 	})
 }
 
-// underWay makes owner wait for authority over all that it owns. In the view of other, the
+// delayAuthority makes owner wait for authority over all that it owns. In the view of other, the
 // authority was transferred, and it does not arrive until come is called.
-func underWay(t *testing.T, owner, other *Node) (come func()) {
+func delayAuthority(t *testing.T, owner, other *Node) (come func()) {
 	t.Helper()
 	v := owner.handover.View()
 	moved, until := v.Ranges(view.Held), owner.env.Monotonic()+int64(time.Hour)
@@ -47,13 +47,13 @@ func underWay(t *testing.T, owner, other *Node) (come func()) {
 }
 
 // If a node answered before its authority arrives, it would decide from a replica.
-func TestAChecksAnswerWaitsForAuthorityThatIsOnItsWay(t *testing.T) {
+func TestCheckWaitsForAuthorityInTransit(t *testing.T) {
 	t.Parallel()
 	lab.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Timeout = 20 * time.Second }) // a busy machine may be slow
 		ls := limiters(t, nodes, Limit{Name: "test", Algorithm: SlidingLog, Rate: 100, Per: time.Hour})
-		key := ownedBy(t, ls[1], nodes[0])
-		come := underWay(t, nodes[0], nodes[1])
+		key := findOwnedKey(t, ls[1], nodes[0])
+		come := delayAuthority(t, nodes[0], nodes[1])
 		answered := make(chan Decision, 8)
 		for range cap(answered) {
 			go func() {
@@ -73,7 +73,7 @@ func TestAChecksAnswerWaitsForAuthorityThatIsOnItsWay(t *testing.T) {
 			d := <-answered
 			all, remaining = append(all, d), append(remaining, d.Remaining)
 		}
-		byOwners(t, all...)
+		requireOwners(t, all...)
 		for _, d := range all {
 			require.Equal(t, Forwarded, d.Source)
 		}
@@ -85,12 +85,12 @@ func TestAChecksAnswerWaitsForAuthorityThatIsOnItsWay(t *testing.T) {
 	})
 }
 
-func TestACheckIsAnsweredThoughAuthorityNeverComes(t *testing.T) {
+func TestCheckIsDecidedWithoutAuthority(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 2, nil)
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
-	key := ownedBy(t, ls[1], nodes[0])
-	underWay(t, nodes[0], nodes[1])
+	key := findOwnedKey(t, ls[1], nodes[0])
+	delayAuthority(t, nodes[0], nodes[1])
 	late, begun := lab.MeasureDelay(), time.Now()
 	d, err := ls[1].Allow(t.Context(), key)
 	took := time.Since(begun)
@@ -101,7 +101,7 @@ func TestACheckIsAnsweredThoughAuthorityNeverComes(t *testing.T) {
 	require.LessOrEqual(t, took-late.Total(), 2*time.Second+late.Worst(), "Timeout")
 }
 
-func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) {
+func TestFrozenNodeDoesNotAnswerKeptCheck(t *testing.T) {
 	for frozen, status := range map[bool]wire.Status{true: wire.Unreached, false: wire.Done} {
 		scripted(t, func(t *testing.T, _ *pair, n *Node) {
 			edit(n, func(v *view.View) {
@@ -110,7 +110,7 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 			h := wire.Header{Op: wire.OpTake, Flags: 2, Hops: wire.MaxHops, Asks: 1, Wait: time.Second, To: view.NameHash("a")}
 			a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 1}, Limit: &bucket.Limit{Rate: 1, Per: time.Second}, Units: 1}
 			answers := make(chan []byte, 1)
-			b := cluster.NewBatch("b", within(answers))
+			b := cluster.NewBatch("b", answerChan(answers))
 			b.Requests = [][]byte{a.Append(h.Append(nil))}
 			n.checks.Serve(b)
 			synctest.Wait()
@@ -131,12 +131,12 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 // A node waits for authority from a member that does not have it. If both forwarded checks to
 // each other, no node would decide. The node stands in until all members have answered that they
 // do not have the authority. Then it takes the authority.
-func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
+func TestChecksWithoutAuthorityAreNotForwardedInCircles(t *testing.T) {
 	t.Parallel()
 	lab.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes := fleet(t, 3, func(_ int, cfg *Config) { cfg.Timeout = 20 * time.Second }) // a busy machine may be slow
 		ls := limiters(t, nodes, Limit{Name: "test", Algorithm: SlidingLog, Rate: 100, Per: time.Hour})
-		key := ownedBy(t, ls[2], nodes[0])
+		key := findOwnedKey(t, ls[2], nodes[0])
 		v := nodes[0].handover.View()
 		lost, from := v.Ranges(view.Held), nodes[1].handover.View()
 		edit(nodes[0], func(v *view.View) {
@@ -166,14 +166,14 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 		lab.Eventually(t, "both hold what the ring gives them", settled)
 		d, err := ls[2].Peek(t.Context(), key)
 		require.NoError(t, err)
-		byOwners(t, d)
+		requireOwners(t, d)
 		require.Equal(t, Forwarded, d.Source)
 		require.EqualValues(t, 97, d.Remaining)
 		return nil
 	})
 }
 
-func TestWhatIsNoQuestionAboutAuthorityIsNotAnswered(t *testing.T) {
+func TestMalformedLocateIsRefused(t *testing.T) {
 	n := new(Node)
 	for _, body := range [][]byte{nil, make([]byte, 7), make([]byte, 8+15), append(make([]byte, 8), 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)} {
 		require.Nil(t, n.handover.ServeLocate(body, nil))
@@ -182,11 +182,11 @@ func TestWhatIsNoQuestionAboutAuthorityIsNotAnswered(t *testing.T) {
 
 // If a node has not heard from another member for a second, it does not know which decisions were
 // made in its place. The node has no authority until it hears from another member.
-func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
+func TestDisconnectedNodeIsFencedAfterOneSecond(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 2, nil)
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
-	key := ownedBy(t, ls[0], nodes[0])
+	key := findOwnedKey(t, ls[0], nodes[0])
 	fenced := func(l *Limiter) (d Decision) {
 		nodes[0].env.Hear(nodes[0].env.Monotonic() - int64(2*time.Second)) // in effect until this node hears from the other node
 		d, err := l.Peek(t.Context(), key)
@@ -207,17 +207,17 @@ func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
 	})
 }
 
-func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
+func TestFencedNodeRecordsButDoesNotDecide(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 2, nil)
 	n, l := nodes[0], limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})[0]
 	v := n.handover.View()
 	var a wire.Ask
-	require.NoError(t, l.ask(t.Context(), ownedBy(t, l, n), 1, &a))
+	require.NoError(t, l.prepareCounted(t.Context(), findOwnedKey(t, l, n), 1, &a))
 	held := wire.Ask{ID: a.ID, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 1}, Units: 1, Hold: wire.Hold{TTL: time.Minute}}
 	serve := func(request []byte) (s wire.Status, fenced bool) {
 		got := make(chan []byte, 1)
-		b := cluster.NewBatch(nodes[1].handover.View().Members[nodes[1].handover.View().Self].Name, within(got))
+		b := cluster.NewBatch(nodes[1].handover.View().Members[nodes[1].handover.View().Self].Name, answerChan(got))
 		b.Requests = [][]byte{request}
 		heard := n.env.Monotonic() - int64(2*time.Second)
 		n.env.Hear(heard)
@@ -249,7 +249,7 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 
 // If a member leaves, the authority that it has sent must not be returned to it, even if gossip
 // has not yet reported that the member leaves.
-func TestALeaversOwnWordTakesItsPoints(t *testing.T) {
+func TestLeavingFrameRemovesMemberFromRing(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 3, nil)
 	v := nodes[0].handover.View()
@@ -260,19 +260,19 @@ func TestALeaversOwnWordTakesItsPoints(t *testing.T) {
 
 // A node that has left must not stand in for another member. If it cannot forward a check, it
 // must not decide the check, because it cannot send the decision to other members.
-func TestANodeThatHasLeftDecidesNothing(t *testing.T) {
+func TestNodeThatLeftDecidesNothing(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 3, func(_ int, cfg *Config) { cfg.Timeout = lab.GiveUp })
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	var a wire.Ask
-	require.NoError(t, ls[1].ask(t.Context(), ownedBy(t, ls[0], nodes[0]), 1, &a))
+	require.NoError(t, ls[1].prepareCounted(t.Context(), findOwnedKey(t, ls[0], nodes[0]), 1, &a))
 	name := func(n *Node) string { v := n.handover.View(); return v.Members[v.Self].Name }
 	left := nodes[1]
 	self := left.handover.View().Hashes[left.handover.View().Self]
 	require.NoError(t, left.Leave(t.Context()))
 	serve := func(flags uint8) wire.Status {
 		got := make(chan []byte, 1)
-		b := cluster.NewBatch(name(nodes[2]), within(got))
+		b := cluster.NewBatch(name(nodes[2]), answerChan(got))
 		b.Requests = [][]byte{a.Append(wire.Header{Op: wire.OpTake, Flags: flags, Hops: wire.MaxHops, Asks: 1, Wait: lab.GiveUp, To: self}.Append(nil))}
 		left.checks.Serve(b)
 		return wire.Status((<-got)[0])

@@ -13,11 +13,11 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-func TestTheZeroConfigIsValid(t *testing.T) {
+func TestZeroConfigIsValid(t *testing.T) {
 	require.NoError(t, Config{}.Validate())
 }
 
-func TestAConfigThatIsWrongInManyWaysNamesEveryField(t *testing.T) {
+func TestConfigErrorNamesEveryInvalidField(t *testing.T) {
 	c := Config{
 		Name: "a b", Bind: "nowhere", Advertise: "10.0.0.1:x", Join: []string{""}, Expect: -1, Region: strings.Repeat("r", 65),
 		Secrets: [][]byte{make([]byte, 5)}, TLS: &tls.Config{}, Timeout: -1, Forget: time.Millisecond, MaxKeys: -3, JoinTimeout: -1,
@@ -35,7 +35,7 @@ func TestAConfigThatIsWrongInManyWaysNamesEveryField(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 }
 
-func TestNobodyRunsOpenByAccident(t *testing.T) {
+func TestNonLoopbackBindRequiresSecrets(t *testing.T) {
 	c := Config{Bind: "0.0.0.0:0", Advertise: "127.0.0.1:0", Logger: quiet}
 	_, err := Start(t.Context(), c)
 	require.ErrorIs(t, err, ErrInvalid)
@@ -68,7 +68,7 @@ func TestJoinTimeoutHasARange(t *testing.T) {
 
 // The secrets and certificates of regions are validated like those of a node, and are refused
 // without a port.
-func TestSecretsAndCertificatesOfRegionsAreChecked(t *testing.T) {
+func TestRegionSecretsAndCertificatesAreValidated(t *testing.T) {
 	good := Config{
 		Bind: "127.0.0.1:7946", Region: "near", Regions: map[string][]string{"far": {"far.example:7946"}},
 		Secrets: [][]byte{make([]byte, 32)}, RegionSecrets: map[string][][]byte{"far": {bytes.Repeat([]byte{1}, 32)}},
@@ -90,7 +90,7 @@ func TestSecretsAndCertificatesOfRegionsAreChecked(t *testing.T) {
 	require.ErrorContains(t, portless.Validate(), "CertificateNames is set and Bind is empty")
 }
 
-func TestOtherRegionsAreNamedWithAddresses(t *testing.T) {
+func TestRegionsRequireNamesAndAddresses(t *testing.T) {
 	good := Config{Bind: "127.0.0.1:7946", Region: "near", Regions: map[string][]string{"far": {"far.example:7946", "10.0.0.1:1"}, "farther": {"[::1]:1"}}}
 	require.NoError(t, good.Validate())
 	made := good.cluster("x-1", [16]byte{})
@@ -127,13 +127,13 @@ func TestOtherRegionsAreNamedWithAddresses(t *testing.T) {
 	}
 }
 
-func TestWhatNeedsANetworkIsRefusedWithoutBind(t *testing.T) {
+func TestNetworkFieldsRequireBind(t *testing.T) {
 	err := Config{Join: []string{"a:1"}, Secrets: [][]byte{make([]byte, 16)}}.Validate()
 	require.ErrorContains(t, err, "Join is set and Bind is empty")
 	require.ErrorContains(t, err, "Secrets is set and Bind is empty")
 }
 
-func TestALimitThatIsWrongInManyWaysNamesEveryField(t *testing.T) {
+func TestLimitErrorNamesEveryInvalidField(t *testing.T) {
 	err := Limit{Algorithm: 99, Rate: -1, Per: 1, Burst: -1, Scope: 7, Partition: 9}.Validate()
 	require.ErrorIs(t, err, ErrInvalid)
 	for _, field := range []string{"Name", "Algorithm", "Rate", "Per", "Burst", "Scope", "Partition"} {
@@ -141,7 +141,7 @@ func TestALimitThatIsWrongInManyWaysNamesEveryField(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestLimitValidation(t *testing.T) {
 	good := Limit{Name: "x", Rate: 1, Per: time.Second}
 	for _, c := range []struct {
 		name  string
@@ -175,7 +175,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestSharesOfRegionsAreOfEachOfThem(t *testing.T) {
+func TestRegionSharesCoverEachRegion(t *testing.T) {
 	good := Config{
 		Bind: "127.0.0.1:7946", Region: "near", Regions: map[string][]string{"far": {"far.example:7946"}},
 		RegionShares: map[string]int64{"near": 7, "far": 3},

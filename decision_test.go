@@ -37,14 +37,14 @@ func requireNames[T interface {
 	require.Equal(t, T(len(names)), past, "a name that is refused changes nothing")
 }
 
-func TestAllThatHasANameIsReadByTheNameThatIsWritten(t *testing.T) {
+func TestConstantsAreReadByWrittenNames(t *testing.T) {
 	requireNames[Algorithm](t, "sliding_window", "sliding_log", "fixed_window", "token_bucket", "leaky_bucket", "in_flight")
 	requireNames[Scope](t, "regional", "global")
 	requireNames[PartitionPolicy](t, "majority_share", "fair_share", "fail_open", "fail_closed")
 	requireNames[Calendar](t, "none", "day", "week", "month")
 }
 
-func TestAnotherSpellingIsRefusedWithTheOneToWrite(t *testing.T) {
+func TestMisspelledNameIsRefusedWithSuggestion(t *testing.T) {
 	for _, c := range []struct {
 		into encoding.TextUnmarshaler
 		text string
@@ -63,7 +63,7 @@ func TestAnotherSpellingIsRefusedWithTheOneToWrite(t *testing.T) {
 	}
 }
 
-func TestStrictest(t *testing.T) {
+func TestStrictestDecision(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		ds   Decisions
@@ -81,7 +81,7 @@ func TestStrictest(t *testing.T) {
 	}
 }
 
-func TestTheZeroDecisionIsADenial(t *testing.T) {
+func TestZeroDecisionIsDenial(t *testing.T) {
 	require.False(t, Decision{}.Allowed)
 	require.Equal(t, "none", Decision{}.Source.String())
 }

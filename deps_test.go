@@ -121,7 +121,7 @@ func TestProductImportsNoTestTools(t *testing.T) {
 	}
 }
 
-func TestTheCoreRequiresFewModulesDirectly(t *testing.T) {
+func TestCoreRequiresFewModulesDirectly(t *testing.T) {
 	require.ElementsMatch(t, slices.Concat(coreNeeds, testsNeed), required(t, "."))
 	imports := make(map[string]bool)
 	for _, dir := range slices.Concat(floors...) {
@@ -180,7 +180,7 @@ func packages(t *testing.T, allModules bool) (dirs []string) {
 }
 
 // Time is an argument of the pure floors. They name durations and instants, and read no clock.
-func TestThePureFloorsReadNoClock(t *testing.T) {
+func TestPureFloorsReadNoClock(t *testing.T) {
 	for _, dir := range []string{
 		"bucket", "cluster/detect", "ring", "sync", "internal/bounds", "internal/httpread", "internal/identity",
 		"internal/limits", "internal/owner", "internal/loglimit", "internal/buildinfo",

@@ -19,10 +19,10 @@ type decisions = lab.Decisions[Source]
 // in time.
 func unanswered() decisions { return decisions{0: 1} }
 
-// byOwners skips this attempt of lab.WhileHealthy unless each of the decisions was made by
+// requireOwners skips this attempt of lab.WhileHealthy unless each of the decisions was made by
 // the owner, a lease or a pushback. In a fleet, a check is relayed only if one of the nodes was
 // paused.
-func byOwners(t *testing.T, ds ...Decision) {
+func requireOwners(t *testing.T, ds ...Decision) {
 	t.Helper()
 	decided := make(decisions)
 	for _, d := range ds {
@@ -58,12 +58,12 @@ func fleet(t testing.TB, nodes int, edit func(i int, cfg *Config)) []*Node {
 				return false
 			}
 		}
-		return hearEachOther(fleet)
+		return areConnected(fleet)
 	})
 	return fleet
 }
 
-func hearEachOther(nodes []*Node) bool {
+func areConnected(nodes []*Node) bool {
 	for _, n := range nodes {
 		v := n.handover.View()
 		if len(v.Members) != len(nodes) {
@@ -92,15 +92,15 @@ func limiters(t testing.TB, nodes []*Node, l Limit) []*Limiter {
 	return ls
 }
 
-// ownedBy finds a key that a node owns.
-func ownedBy(t testing.TB, l *Limiter, owner *Node) string {
+// findOwnedKey finds a key that a node owns.
+func findOwnedKey(t testing.TB, l *Limiter, owner *Node) string {
 	t.Helper()
 	v := owner.handover.View()
-	return keyOf(t, l, v.Members[v.Self].Name)
+	return findKey(t, l, v.Members[v.Self].Name)
 }
 
-// keyOf finds a key that the member with the given name owns.
-func keyOf(t testing.TB, l *Limiter, name string) string {
+// findKey finds a key that the member with the given name owns.
+func findKey(t testing.TB, l *Limiter, name string) string {
 	t.Helper()
 	for i := range 10_000 {
 		if key := fmt.Sprintf("key %d", i); l.Owner(key).Name == name {

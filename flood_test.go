@@ -47,12 +47,12 @@ func (f *flooded) deny(t *testing.T, keys int) {
 	for i := range keys {
 		f.use(t, fmt.Sprint("denied ", i), floodedRate)
 	}
-	require.Zero(t, f.begunAgain(t, keys))
+	require.Zero(t, f.countAllowed(t, keys))
 }
 
-// fresh checks keys that were not checked before, 1 ms apart. 200,000 keys take 200 s, in which no algorithm returns a
+// checkNewKeys checks keys that were not checked before, 1 ms apart. 200,000 keys take 200 s, in which no algorithm returns a
 // unit of a limit of 10 an hour.
-func (f *flooded) fresh(t *testing.T, keys, asks int) {
+func (f *flooded) checkNewKeys(t *testing.T, keys, asks int) {
 	for range keys {
 		f.use(t, fmt.Sprint("fresh ", f.seen), asks)
 		f.clock.Step(time.Millisecond)
@@ -60,8 +60,8 @@ func (f *flooded) fresh(t *testing.T, keys, asks int) {
 	}
 }
 
-// begunAgain returns the number of denied keys that would now be allowed.
-func (f *flooded) begunAgain(t *testing.T, keys int) (n int) {
+// countAllowed returns the number of denied keys that would now be allowed.
+func (f *flooded) countAllowed(t *testing.T, keys int) (n int) {
 	for i := range keys {
 		d, err := f.limit.Peek(t.Context(), fmt.Sprint("denied ", i))
 		require.NoError(t, err)
@@ -72,7 +72,7 @@ func (f *flooded) begunAgain(t *testing.T, keys int) (n int) {
 	return n
 }
 
-func TestAFloodOfKeysAskedForOnceForgetsNobodyWhoIsDenied(t *testing.T) {
+func TestFloodOfNewKeysEvictsNoDeniedKey(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	t.Parallel()
 	for _, a := range algorithms {
@@ -81,8 +81,8 @@ func TestAFloodOfKeysAskedForOnceForgetsNobodyWhoIsDenied(t *testing.T) {
 			keys := testenv.PickFull(t, 20_000, 200_000) // ten times the store, or a hundred times
 			f := newFlooded(t, a, 1)
 			f.deny(t, 100)
-			f.fresh(t, keys, 1)
-			require.Zero(t, f.begunAgain(t, 100))
+			f.checkNewKeys(t, keys, 1)
+			require.Zero(t, f.countAllowed(t, 100))
 			require.Zero(t, f.node.Stats().EvictedUsedUp)
 			require.EqualValues(t, keys+100-floodedKeys, f.node.Stats().Evicted)
 		})
@@ -91,7 +91,7 @@ func TestAFloodOfKeysAskedForOnceForgetsNobodyWhoIsDenied(t *testing.T) {
 
 // A flood that uses up the limit of each of its keys fills the store with counts that are used
 // up. docs/floods.md has these numbers, which are averages.
-func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *testing.T) {
+func TestFloodOfUsedUpKeysEvictsDeniedKeys(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	t.Parallel()
 	for _, a := range algorithms {
@@ -110,9 +110,9 @@ func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *test
 				for seed := range stores {
 					f := newFlooded(t, a, byte(seed))
 					f.deny(t, 100)
-					f.fresh(t, 2*floodedKeys, 1) // the store is full of counts of other keys
-					f.fresh(t, keys, floodedRate)
-					again := f.begunAgain(t, 100)
+					f.checkNewKeys(t, 2*floodedKeys, 1) // the store is full of counts of other keys
+					f.checkNewKeys(t, keys, floodedRate)
+					again := f.countAllowed(t, 100)
 					require.LessOrEqual(t, uint64(again), f.node.Stats().EvictedUsedUp)
 					all += again
 				}

@@ -28,8 +28,8 @@ type Hold struct {
 	decision Decision
 }
 
-// granted reports whether the units are held.
-func (h *Hold) granted() bool { return h.held.Holds() || h.client.Number != 0 }
+// isGranted reports whether the units are held.
+func (h *Hold) isGranted() bool { return h.held.Holds() || h.client.Number != 0 }
 
 // Hold requests units of an InFlight limit, 1 to its Rate, which the caller has until Release.
 // If fewer units are left, the Decision denies, with a RetryAfter of some milliseconds, because
@@ -57,7 +57,7 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 	defer next()
 	asked := false
 	defer func() {
-		if asked && !h.granted() {
+		if asked && !h.isGranted() {
 			l.giveUp(ctx, ask, key, units)
 		}
 	}()
@@ -107,7 +107,7 @@ func (l *Limiter) giveUp(ctx context.Context, ask holdAsk, key string, units int
 // hold requests units once.
 func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64) (*Hold, error) {
 	n, h := l.node, &Hold{node: l.node}
-	begun := n.observedSince()
+	begun := n.observeStart()
 	var (
 		a wire.Ask
 		r wire.Result
@@ -118,7 +118,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 	case l.limit.Algorithm != InFlight:
 		err = fmt.Errorf("%w limit: %q is %v: only an in_flight limit has holds; use Allow or Reserve", ErrInvalid, l.limit.Name, l.limit.Algorithm)
 	default:
-		err = l.grants(units)
+		err = l.checkCapacity(units)
 	}
 	if err == nil {
 		ask.name(n, &a)
@@ -142,14 +142,14 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 				n.clients.holds.Has(&h.held, &a, &r, a.Began)
 			}
 		}
-		if !h.granted() && !ask.waits { // WaitHold asks again, and calls giveUp itself
+		if !h.isGranted() && !ask.waits { // WaitHold asks again, and calls giveUp itself
 			n.clients.holds.GiveUp(&a)
 		}
 	}
 	if err != nil {
 		n.meters.Failed(err)
 	}
-	l.tell(&h.decision, &r)
+	l.fillDecision(&h.decision, &r)
 	if n.cfg.Observer != nil {
 		l.observe(ctx, key, units, h.decision, err, begun, false)
 	}

@@ -41,7 +41,7 @@ func (c *renewing) Ask(_ context.Context, request, answer []byte, _ time.Duratio
 
 // A node sends one message a second to each owner to renew all of its holds, regardless of the
 // number of holds.
-func TestHoldsAreRenewedByOneMessageToEachOwnerASecond(t *testing.T) {
+func TestHoldsAreRenewedInOneMessagePerOwner(t *testing.T) {
 	t.Parallel()
 	const members, seconds = 4, 20
 	holds := testenv.PickFull(t, 5_000, 100_000)

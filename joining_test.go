@@ -107,7 +107,7 @@ func scripted(t *testing.T, test func(t *testing.T, p *pair, n *Node)) {
 // A node that joins again must be told that it has all counts. This must also be done by a node
 // that does not know that the other one was off the roster, even if the keys are the same as
 // before.
-func TestARejoinerIsToldAgainThatItHasAll(t *testing.T) {
+func TestRejoinerReceivesCompleteAgain(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		told := p.complete.Load()
 		require.Positive(t, told)
@@ -119,7 +119,7 @@ func TestARejoinerIsToldAgainThatItHasAll(t *testing.T) {
 }
 
 // If a node was off the roster, it must not rely on the counts that it received before that.
-func TestARejoinerServesOnceItHasBeenSentAllAnew(t *testing.T) {
+func TestRejoinerServesAfterNewCopies(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		b := countsync.Arrival{From: view.NameHash("b"), Complete: true}
 		n.handover.Arrived(b)
@@ -135,7 +135,7 @@ func TestARejoinerServesOnceItHasBeenSentAllAnew(t *testing.T) {
 
 // The node may receive gossip before there is a connection. If the node were ready then, a deploy
 // would stop the member that has the counts.
-func TestAJoinerThatReachesNobodyIsNotReadyAtOnce(t *testing.T) {
+func TestDisconnectedJoinerIsReadyAfterJoinTimeout(t *testing.T) {
 	for name, reachedFirst := range map[string]bool{"it never did": false, "it did, and has no counts yet": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestAJoinerThatReachesNobodyIsNotReadyAtOnce(t *testing.T) {
 
 // A scan is slowed down so that there is time for checks. This must not be done if there is
 // authority to be sent to the same member, because no member has the authority at that time.
-func TestAScanDoesNotRestWhileAuthorityIsToCome(t *testing.T) {
+func TestScanDoesNotDelayAuthority(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		b, limit := view.NameHash("b"), bucket.Limit{Rate: 100, Per: time.Hour}
 		for i := range uint64(2000) {
@@ -190,7 +190,7 @@ func TestAScanDoesNotRestWhileAuthorityIsToCome(t *testing.T) {
 }
 
 // If there is no response to a frame, the counts of the frame are sent again.
-func TestWhatGotNoAnswerIsSentAgain(t *testing.T) {
+func TestUnacknowledgedCountsAreSentAgain(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		b, limit := view.NameHash("b"), bucket.Limit{Rate: 100, Per: time.Hour}
 		p.unanswered.Store(2)

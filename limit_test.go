@@ -18,7 +18,7 @@ func (l *logbook) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-func TestAnotherAlgorithmAtTheSameVersionIsRefused(t *testing.T) {
+func TestOtherAlgorithmAtSameVersionIsRefused(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
 	limiter(t, n, Limit{Name: "api", Rate: 10, Per: time.Minute, Version: 3})
 	another := Limit{Name: "api", Algorithm: TokenBucket, Rate: 10, Per: time.Minute, Version: 3}
@@ -30,7 +30,7 @@ func TestAnotherAlgorithmAtTheSameVersionIsRefused(t *testing.T) {
 	require.Zero(t, n.Stats().Conflicts)
 }
 
-func TestOtherNumbersAtTheSameVersionAreLoggedOnceWithBothAndCounted(t *testing.T) {
+func TestConflictingNumbersAreLoggedOnceAndCounted(t *testing.T) {
 	daily := Limit{Algorithm: FixedWindow, Rate: 10, Calendar: Day, Zone: "Europe/Berlin"}
 	bucket := Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Minute, Burst: 20}
 	window := Limit{Rate: 10, Per: time.Minute}
@@ -78,7 +78,7 @@ func TestOtherNumbersAtTheSameVersionAreLoggedOnceWithBothAndCounted(t *testing.
 	}
 }
 
-func TestNoCheckFailsForAConflict(t *testing.T) {
+func TestConflictingLimitsStillDecide(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
 	strict := limiter(t, n, Limit{Rate: 3, Per: time.Hour})
 	wide := limiter(t, n, Limit{Rate: 10, Per: time.Hour})
@@ -87,13 +87,13 @@ func TestNoCheckFailsForAConflict(t *testing.T) {
 	require.EqualValues(t, 6, allow(t, wide, "k", 1).Remaining, "one count, each judged by its own numbers")
 }
 
-func TestADeclarationThatIsNoneIsRefused(t *testing.T) {
+func TestMalformedDeclarationIsRefused(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
-	reply := answered(n, append(wire.Header{Op: wire.OpDeclare}.Append(nil), 5, 'x'))
+	reply := serveAll(n, append(wire.Header{Op: wire.OpDeclare}.Append(nil), 5, 'x'))
 	require.Empty(t, reply[0])
 }
 
-func TestCalendarLimitsAreCheckedOnce(t *testing.T) {
+func TestCalendarLimitsAreValidated(t *testing.T) {
 	daily := Limit{Name: "daily", Algorithm: FixedWindow, Rate: 5, Calendar: Day, Zone: "Europe/Berlin"}
 	require.NoError(t, daily.Validate())
 	for says, edit := range map[string]func(*Limit){

@@ -108,7 +108,7 @@ func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision,
 // applied in this case, so that a second call may return the units twice.
 func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 	var a wire.Ask
-	err := l.ask(ctx, key, units, &a)
+	err := l.prepareCounted(ctx, key, units, &a)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 // not reached. If the deadline of ctx passes, the error is that of ctx.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	var a wire.Ask
-	if err := l.ask(ctx, key, 1, &a); err != nil {
+	if err := l.prepareCounted(ctx, key, 1, &a); err != nil {
 		return err
 	}
 	missed, err := l.node.checks.Reset(ctx, &a)
@@ -183,23 +183,23 @@ func (l *Limiter) check(ctx context.Context, op wire.Op, key string, units int64
 		r wire.Result
 	)
 	a.Leases = true
-	err = l.checked(ctx, op, key, units, &a, &r, &d)
+	err = l.checkInto(ctx, op, key, units, &a, &r, &d)
 	return d, err
 }
 
-// checked is like check, but fills the ask, its result and the Decision. The caller sets
+// checkInto is like check, but fills the ask, its result and the Decision. The caller sets
 // a.Leases if a lease may answer.
-func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int64, a *wire.Ask, r *wire.Result, d *Decision) (err error) {
+func (l *Limiter) checkInto(ctx context.Context, op wire.Op, key string, units int64, a *wire.Ask, r *wire.Result, d *Decision) (err error) {
 	n := l.node
-	begun, leases := n.observedSince(), a.Leases
+	begun, leases := n.observeStart(), a.Leases
 	if l.limit.Algorithm == InFlight && op != wire.OpPeek {
-		err = l.onlyHeld()
+		err = l.inFlightError()
 	} else {
 		err = l.prepare(ctx, key, units, a)
 	}
 	a.Leases = a.Leases && leases
 	if err == nil && op == wire.OpTake && !l.shadow {
-		err = l.grants(units)
+		err = l.checkCapacity(units)
 	}
 	if err == nil {
 		if err = n.checks.Do(ctx, op, a, r); err == nil && op != wire.OpPeek {
@@ -211,7 +211,7 @@ func (l *Limiter) checked(ctx context.Context, op wire.Op, key string, units int
 	if err != nil {
 		n.meters.Failed(err)
 	}
-	l.tell(d, r)
+	l.fillDecision(d, r)
 	if n.cfg.Observer != nil {
 		l.observe(ctx, key, units, *d, err, begun, op == wire.OpPeek)
 	}
@@ -226,17 +226,17 @@ func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, weight uint64
 	n.meters.TopKeys.Add(identity.Bytes(a.ID), l.limit.Name, key, l.limit.SecretKeys, r.Allowed, weight, now)
 }
 
-// ask is like prepare, but refuses an InFlight limit.
-func (l *Limiter) ask(ctx context.Context, key string, units int64, a *wire.Ask) error {
+// prepareCounted is like prepare, but refuses an InFlight limit.
+func (l *Limiter) prepareCounted(ctx context.Context, key string, units int64, a *wire.Ask) error {
 	if l.limit.Algorithm == InFlight {
-		return l.onlyHeld()
+		return l.inFlightError()
 	}
 	return l.prepare(ctx, key, units, a)
 }
 
-// onlyHeld returns the error for a call that would spend or return units of an InFlight limit
+// inFlightError returns the error for a call that would spend or return units of an InFlight limit
 // without a hold.
-func (l *Limiter) onlyHeld() error {
+func (l *Limiter) inFlightError() error {
 	return fmt.Errorf("%w limit: %q is in_flight: use Hold and Release", ErrInvalid, l.limit.Name)
 }
 
@@ -269,19 +269,19 @@ func (l *Limiter) numbersNow() *bucket.Limit {
 	return &l.numbers
 }
 
-// grants returns an error if a take of so many units could never be admitted. A debit or a
+// checkCapacity returns an error if a take of so many units could never be admitted. A debit or a
 // refund may have more units.
-func (l *Limiter) grants(units int64) error {
+func (l *Limiter) checkCapacity(units int64) error {
 	if most := l.numbers.Capacity(); units > most {
 		return fmt.Errorf("%w units: %d exceed the %d that limit %q can ever grant: ask for fewer at a time", ErrInvalid, units, most, l.limit.Name)
 	}
 	return nil
 }
 
-// tell writes the Decision for the caller, field by field. A literal would be built elsewhere
+// fillDecision writes the Decision for the caller, field by field. A literal would be built elsewhere
 // first, and copied in larger pieces than it was written in, which stalls the processor. The
 // part of a region in a Global limit is not revealed.
-func (l *Limiter) tell(d *Decision, r *wire.Result) {
+func (l *Limiter) fillDecision(d *Decision, r *wire.Result) {
 	d.Allowed = r.Allowed
 	d.Limit = r.Limit
 	if l.limit.Scope == Global && !r.Source.IsShare() && r.Source != 0 {
@@ -295,8 +295,8 @@ func (l *Limiter) tell(d *Decision, r *wire.Result) {
 	d.Shadow = l.shadow
 }
 
-// observedSince returns the start time of a check, or 0 without an Observer.
-func (n *Node) observedSince() int64 {
+// observeStart returns the start time of a check, or 0 without an Observer.
+func (n *Node) observeStart() int64 {
 	if n.cfg.Observer == nil {
 		return 0
 	}

@@ -164,8 +164,8 @@ func (n *Node) awaitsJoin() bool {
 	return false
 }
 
-// unjoined returns Stats.Unjoined.
-func (n *Node) unjoined(c *cluster.Stats) time.Duration {
+// unjoinedTime returns Stats.Unjoined.
+func (n *Node) unjoinedTime(c *cluster.Stats) time.Duration {
 	if n.env.View().Met != 0 || len(c.Unanswered) == 0 || n.env.Ended() {
 		return 0
 	}

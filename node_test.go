@@ -50,7 +50,7 @@ func (h *hand) Step(d time.Duration) { h.mu.Lock(); h.now = h.now.Add(d); h.mu.U
 
 var algorithms = []Algorithm{SlidingWindow, SlidingLog, FixedWindow, TokenBucket, LeakyBucket}
 
-func TestALimitAdmitsItsUnitsAndNotOneMore(t *testing.T) {
+func TestLimitAdmitsExactlyItsUnits(t *testing.T) {
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			l := limiter(t, solo(t, Config{Now: newHand().Now}), Limit{Algorithm: algorithm, Rate: 3, Per: time.Minute})
@@ -66,7 +66,7 @@ func TestALimitAdmitsItsUnitsAndNotOneMore(t *testing.T) {
 	}
 }
 
-func TestAnAskIsAdmittedExactlyAfterRetryAfter(t *testing.T) {
+func TestRetryAfterIsExact(t *testing.T) {
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			clock := newHand()
@@ -123,7 +123,7 @@ func remaining(t *testing.T, l *Limiter, key string) int64 {
 	return d.Remaining
 }
 
-func TestACallersMistakeIsAnErrorAndADenial(t *testing.T) {
+func TestInvalidArgumentsReturnErrorAndDenial(t *testing.T) {
 	n := solo(t, Config{})
 	l := limiter(t, n, Limit{Rate: 10, Per: time.Second})
 	cancelled, cancel := context.WithCancel(t.Context())
@@ -185,7 +185,7 @@ func TestDebitRefundPeekAndReset(t *testing.T) {
 
 // The units of a Debit may be more than the limit, and so may the units of its Refund. There is a
 // maximum for a debt, and the units above the maximum are not returned.
-func TestARefundTakesWhatADebitTakesAndGivesNoMoreThanWasSpent(t *testing.T) {
+func TestRefundReturnsAtMostSpentUnits(t *testing.T) {
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			l := limiter(t, solo(t, Config{Now: newHand().Now}), Limit{Algorithm: algorithm, Rate: 10, Per: time.Minute})
@@ -206,7 +206,7 @@ func TestARefundTakesWhatADebitTakesAndGivesNoMoreThanWasSpent(t *testing.T) {
 }
 
 // The units of a Debit are counted, even if the node has no share of the limit.
-func TestADebitWithoutAShareIsCounted(t *testing.T) {
+func TestDebitWithoutShareIsCounted(t *testing.T) {
 	for _, partition := range []PartitionPolicy{FailClosed, MajorityShare} {
 		n := solo(t, Config{Expect: 3, Now: newHand().Now})
 		l := limiter(t, n, Limit{Rate: 2, Per: time.Minute, Partition: partition}) // less than one unit for each of three nodes
@@ -237,7 +237,7 @@ func TestAllowAllTakesAllOrNothing(t *testing.T) {
 
 // In an outage, there may be thousands of decisions that do not wait. These must not take all the
 // time from the goroutines that read responses.
-func TestWhatIsDecidedInAnothersSteadLetsOthersRun(t *testing.T) {
+func TestLocalDecisionsYieldToOtherGoroutines(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	n := solo(t, Config{})
 	l := limiter(t, n, Limit{Rate: 2, Per: time.Minute, Partition: FailOpen})
@@ -287,7 +287,7 @@ func TestAllowAllSumsAsksOfOneCount(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid, "never granted")
 }
 
-func TestAllowAllRefusesWhatItCannotAsk(t *testing.T) {
+func TestAllowAllRefusesInvalidAsks(t *testing.T) {
 	n := solo(t, Config{})
 	l := limiter(t, n, Limit{Rate: 10, Per: time.Minute})
 	foreign := limiter(t, solo(t, Config{}), Limit{Rate: 10, Per: time.Minute})
@@ -307,7 +307,7 @@ func TestAllowAllRefusesWhatItCannotAsk(t *testing.T) {
 	require.True(t, ds.Allowed(), "of nothing")
 }
 
-func TestAWaiterThatLeavesTakesNoTurnFromTheOthers(t *testing.T) {
+func TestLeavingWaiterDoesNotDelayOtherWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := solo(t, Config{})
 		l := limiter(t, n, Limit{Algorithm: LeakyBucket, Rate: 1, Per: time.Second, Burst: 4})
@@ -353,7 +353,7 @@ func TestAWaiterThatLeavesTakesNoTurnFromTheOthers(t *testing.T) {
 	})
 }
 
-func TestWaitAsksAgainWhenItCouldBeAdmitted(t *testing.T) {
+func TestWaitAsksAgainAfterRetryAfter(t *testing.T) {
 	for _, algorithm := range []Algorithm{SlidingWindow, SlidingLog, FixedWindow, TokenBucket} {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -370,7 +370,7 @@ func TestWaitAsksAgainWhenItCouldBeAdmitted(t *testing.T) {
 	}
 }
 
-func TestWaitTellsAtOnceThatADeadlineWouldPass(t *testing.T) {
+func TestWaitFailsAtOnceBeforeShortDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := solo(t, Config{})
 		for _, algorithm := range algorithms {
@@ -434,7 +434,7 @@ func (o *observed) Hopped(_ context.Context, e HopEvent) {
 	o.hops = append(o.hops, e)
 }
 
-func TestAnOwnedCheckAllocatesNothing(t *testing.T) {
+func TestOwnedCheckDoesNotAllocate(t *testing.T) {
 	n := solo(t, Config{})
 	for _, algorithm := range []Algorithm{SlidingWindow, FixedWindow, TokenBucket, LeakyBucket} {
 		l := limiter(t, n, Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 100, Per: time.Hour})

@@ -13,9 +13,9 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// publication returns the body of a request that publishes a value. If the value is empty, the
+// publishBody returns the body of a request that publishes a value. If the value is empty, the
 // body is that of a tombstone.
-func publication(name string, version uint64, value string) []byte {
+func publishBody(name string, version uint64, value string) []byte {
 	b := wire.AppendText(binary.AppendUvarint(wire.AppendText(nil, name), version), value)
 	if value == "" {
 		b = append(b, 0) // its age
@@ -23,7 +23,7 @@ func publication(name string, version uint64, value string) []byte {
 	return b
 }
 
-func TestPublishedAllocatesNothingAndIsCounted(t *testing.T) {
+func TestPublishedDoesNotAllocateAndIsCounted(t *testing.T) {
 	n := solo(t, Config{})
 	require.NoError(t, n.Publish("b/1", 0, []byte("one")))
 	require.NoError(t, n.Publish("b/2", 7, []byte("two")))
@@ -70,7 +70,7 @@ func TestPublishRefusesAnInvalidValue(t *testing.T) {
 // A value must not be left in place forever when its publisher has gone, even if its version is
 // very high. A node either refuses such a version, or accepts it and then replaces it when a new
 // value is published.
-func TestAPublishedValueCanBeReplacedWhateverItsVersion(t *testing.T) {
+func TestPublishedValueOfAnyVersionIsReplaceable(t *testing.T) {
 	t.Parallel()
 	now := uint64(time.Now().UnixNano())
 	log := new(logbook)
@@ -90,7 +90,7 @@ func TestAPublishedValueCanBeReplacedWhateverItsVersion(t *testing.T) {
 		"as the caller counts":                  {1, "left", true},
 	} {
 		t.Run(about, func(t *testing.T) {
-			served(nodes[0], "", append(wire.Header{Op: wire.OpPublish}.Append(nil), publication(about, c.version, c.value)...))
+			serveFrom(nodes[0], "", append(wire.Header{Op: wire.OpPublish}.Append(nil), publishBody(about, c.version, c.value)...))
 			require.Equal(t, c.held && c.value != "", published(nodes[0]) == about+"=left ", published(nodes[0]))
 
 			require.NoError(t, nodes[1].Publish(about, 0, []byte("set")))

@@ -32,7 +32,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 		err error
 	)
 	v := &Reservation{l: l, units: estimate}
-	if err = l.checked(ctx, wire.OpTake, key, estimate, &a, &r, &v.decision); err == nil && v.decision.Allowed {
+	if err = l.checkInto(ctx, wire.OpTake, key, estimate, &a, &r, &v.decision); err == nil && v.decision.Allowed {
 		l.node.clients.reservations.Make(&v.made, &a, &r)
 	}
 	return v, err
@@ -67,7 +67,7 @@ func (v *Reservation) Settle(ctx context.Context, actual int64) error {
 	if actual < 0 && v.decision.Allowed {
 		return fmt.Errorf("%w actual: %d: settle 0 units or more", ErrInvalid, actual)
 	}
-	if err := v.usable(); err != nil {
+	if err := v.checkUsable(); err != nil {
 		return err
 	}
 	return v.made.Settle(ctx, v.l.numbersNow(), actual)
@@ -75,14 +75,14 @@ func (v *Reservation) Settle(ctx context.Context, actual int64) error {
 
 // Cancel refunds the whole estimate, like Settle with 0.
 func (v *Reservation) Cancel(ctx context.Context) error {
-	if err := v.usable(); err != nil {
+	if err := v.checkUsable(); err != nil {
 		return err
 	}
 	return v.made.Cancel(ctx, v.l.numbersNow())
 }
 
-// usable returns an error if the Reservation was denied or the node is closed.
-func (v *Reservation) usable() error {
+// checkUsable returns an error if the Reservation was denied or the node is closed.
+func (v *Reservation) checkUsable() error {
 	if !v.decision.Allowed {
 		return fmt.Errorf("%w Reservation: it was denied, so that there is nothing to settle", ErrInvalid)
 	}
@@ -112,7 +112,7 @@ func (v *Reservation) Text() string {
 // for a text of another limit, key or cluster, or ErrExpired.
 func (l *Limiter) OpenReservation(key, text string) (*Reservation, error) {
 	var a wire.Ask
-	if err := l.ask(context.Background(), key, 1, &a); err != nil {
+	if err := l.prepareCounted(context.Background(), key, 1, &a); err != nil {
 		return nil, err
 	}
 	v := &Reservation{l: l, decision: Decision{Allowed: true, Limit: a.Limit.Capacity(), Name: l.limit.Name}}

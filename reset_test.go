@@ -33,7 +33,7 @@ type crowd struct {
 	forgets time.Duration
 
 	mu                   sync.Mutex
-	underWay, most, told int // resets that are running, their maximum, and all resets
+	running, mostRunning, resets int // resets that are running, their maximum, and all resets
 }
 
 func newCrowd(members int, forgets time.Duration) *crowd {
@@ -81,14 +81,14 @@ func (c *crowd) Ask(_ context.Context, request, answer []byte, wait time.Duratio
 func (c *crowd) count(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.underWay += n
-	c.most = max(c.most, c.underWay)
-	c.told += max(0, n)
+	c.running += n
+	c.mostRunning = max(c.mostRunning, c.running)
+	c.resets += max(0, n)
 }
 
 // A reset is sent to every member, and the number of its goroutines does not grow with the
 // number of members.
-func TestAResetTellsABoundedNumberOfMembersAtATime(t *testing.T) {
+func TestResetBoundsConcurrentRequests(t *testing.T) {
 	const members, forgets = 200, 5 * time.Millisecond
 	for _, c := range []struct {
 		about  string
@@ -114,14 +114,14 @@ func TestAResetTellsABoundedNumberOfMembersAtATime(t *testing.T) {
 					require.ErrorAs(t, err, &partial)
 					require.Len(t, partial.Members, c.missed)
 				}
-				require.Equal(t, members-1, crowd.told)
-				require.LessOrEqual(t, crowd.most, check.ResetsAtOnce)
+				require.Equal(t, members-1, crowd.resets)
+				require.LessOrEqual(t, crowd.mostRunning, check.ResetsAtOnce)
 			})
 		})
 	}
 }
 
-func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T) {
+func TestOldReceiptsDoNotChangeResetCounts(t *testing.T) {
 	const begun = int64(time.Hour)
 	limit := &bucket.Limit{Algorithm: FixedWindow, Rate: 1000, Per: 24 * time.Hour}
 	id := bucket.ID{Hi: 1, Lo: 2}
@@ -230,7 +230,7 @@ func lender() (*Node, *view.View) {
 
 // A lease is for the member that has sent the request to the owner. If a member forwards a
 // request, it must not request a lease. All other fields are kept.
-func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
+func TestForwardedAskRequestsNoLease(t *testing.T) {
 	limit := &bucket.Limit{Rate: 100, Per: time.Minute, Algorithm: TokenBucket, Burst: 7, Version: 3}
 	for name, asks := range map[string]int{"one": 1, "two": 2, "all that a request may have": wire.MaxAsks} {
 		for _, op := range []wire.Op{wire.OpTake, wire.OpRefund, wire.OpDebit} { // there is a response only to the first of these
@@ -251,10 +251,10 @@ func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 				}
 				n, v := lender()
 				n.env.Begin()
-				to := new(handedOn)
+				to := new(recordingPeer)
 				v.Members, v.Next, v.Hashes = []cluster.Member{{}, {Name: "b", Peer: to}}, []int{0, 1}, []uint64{1, 2}
 				v.Named = map[uint64]int{1: 0, 2: 1}
-				b := cluster.NewBatch("c", within(make(chan []byte, 1)))
+				b := cluster.NewBatch("c", answerChan(make(chan []byte, 1)))
 				b.Requests = [][]byte{request}
 				n.checks.Serve(b)
 				require.NoError(t, n.env.Close(func() error { return nil }))
@@ -267,15 +267,15 @@ func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 	}
 }
 
-// handedOn is a Peer that records the requests that are sent to it.
-type handedOn struct{ requests [][]byte }
+// recordingPeer is a Peer that records the requests that are sent to it. Its Ask fails.
+type recordingPeer struct{ requests [][]byte }
 
-func (p *handedOn) Tell(request []byte) { p.requests = append(p.requests, slices.Clone(request)) }
+func (p *recordingPeer) Tell(request []byte) { p.requests = append(p.requests, slices.Clone(request)) }
 
-func (*handedOn) Delay() time.Duration         { return 0 }
-func (p *handedOn) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
+func (*recordingPeer) Delay() time.Duration         { return 0 }
+func (p *recordingPeer) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
 
-func (p *handedOn) Ask(_ context.Context, request, _ []byte, _ time.Duration) ([]byte, error) {
+func (p *recordingPeer) Ask(_ context.Context, request, _ []byte, _ time.Duration) ([]byte, error) {
 	p.Tell(request)
 	return nil, cluster.ErrDisconnected
 }
@@ -290,7 +290,7 @@ func denied(retry time.Duration) *wire.Result {
 	return &wire.Result{Result: bucket.Result{Limit: 10, Remaining: 2, RetryAfter: retry, ResetAfter: 2 * retry}, Source: wire.Forwarded, Firm: true, ResetNumber: owner.NoReset}
 }
 
-func TestANodeDoesNotHoldItsOwnKeysBack(t *testing.T) {
+func TestOwnerIgnoresPushbacks(t *testing.T) {
 	n := solo(t, Config{})
 	l := limiter(t, n, Limit{Rate: 10, Per: time.Minute})
 	a := wire.Ask{ID: l.id("k"), Limit: &l.numbers, Units: 1}

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-func TestSecretsAreReadAsTheyArePrinted(t *testing.T) {
+func TestSecretsAreReadAsPrinted(t *testing.T) {
 	for _, c := range []struct {
 		text    string
 		secrets []string
@@ -68,7 +68,7 @@ func TestSecretsAreReadAsTheyArePrinted(t *testing.T) {
 }
 
 // A text that ParseSecrets reads as a Seed must not be another Seed in a Config. It is refused.
-func TestTextInThePlaceOfASecretIsRefused(t *testing.T) {
+func TestHexadecimalSecretsAreRefused(t *testing.T) {
 	const digits = "000102030405060708090A0b0c0d0e0f"
 	good := []byte("0123456789abcdeg") // 16 bytes that are no digits
 	for _, text := range []string{
@@ -114,7 +114,7 @@ func FuzzParseSecrets(f *testing.F) {
 	})
 }
 
-func TestASeedIsNoneOrSixteenBytesAndMore(t *testing.T) {
+func TestSeedHasSixteenBytesOrMore(t *testing.T) {
 	for _, good := range []int{0, 16, 17, 32, 1000} {
 		require.NoError(t, Config{Seed: make([]byte, good)}.Validate(), "%d bytes", good)
 	}
@@ -127,7 +127,7 @@ func TestASeedIsNoneOrSixteenBytesAndMore(t *testing.T) {
 	}
 }
 
-func TestWhereOthersReachANodeAPublicSeedIsWarnedOf(t *testing.T) {
+func TestReachableNodeWarnsAboutPublicSeed(t *testing.T) {
 	own := []byte("sixteen bytes...")
 	for name, test := range map[string]struct {
 		cfg   Config
@@ -153,7 +153,7 @@ func TestWhereOthersReachANodeAPublicSeedIsWarnedOf(t *testing.T) {
 	}
 }
 
-func TestTheLongestNameAndKeyAreHashed(t *testing.T) {
+func TestLongestNameAndKeyAreHashed(t *testing.T) {
 	n := solo(t, Config{})
 	l := limiter(t, n, Limit{Name: strings.Repeat("n", wire.MaxNameBytes), Rate: 1, Per: time.Second})
 	require.True(t, allow(t, l, strings.Repeat("k", wire.MaxKeyBytes), 1).Allowed)

@@ -23,7 +23,7 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-func TestWhatNoMemberAsksIsRefused(t *testing.T) {
+func TestMalformedRequestsAreRefused(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
 	l := limiter(t, n, Limit{Rate: 10, Per: time.Hour})
 	limit := bucket.Limit{Rate: 10, Per: time.Hour}
@@ -57,22 +57,22 @@ func TestWhatNoMemberAsksIsRefused(t *testing.T) {
 		"no time":                    with(func(_ *wire.Header, _ *wire.Ask, l *bucket.Limit) { l.Per = 0 }),
 		"an unknown algorithm":       with(func(_ *wire.Header, _ *wire.Ask, l *bucket.Limit) { l.Algorithm = 99 }),
 	} {
-		require.Empty(t, served(n, "", request), about)
+		require.Empty(t, serveFrom(n, "", request), about)
 		require.EqualValues(t, 10, remaining(t, l, "key"), about)
 	}
 	for _, request := range [][]byte{good, with(func(h *wire.Header, a *wire.Ask, _ *bucket.Limit) {
 		h.Hops, a.Units, a.Partition = wire.MaxHops, 0, wire.FailClosed
 	})} {
-		s, err := wire.ParseResponse(served(n, "", request), wire.OpTake, 1)
+		s, err := wire.ParseResponse(serveFrom(n, "", request), wire.OpTake, 1)
 		require.NoError(t, err)
 		require.Equal(t, wire.Done, s)
 	}
 }
 
-func TestAnUnknownOpIsAnsweredAsUnknown(t *testing.T) {
+func TestUnknownOpIsAnsweredAsUnknown(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
 	for _, op := range []wire.Op{wire.OpSince + 1, 255} {
-		_, err := wire.ParseResponse(served(n, "", append(wire.Header{Op: op, Asks: 3}.Append(nil), "what a later release says"...)), op, 0)
+		_, err := wire.ParseResponse(serveFrom(n, "", append(wire.Header{Op: op, Asks: 3}.Append(nil), "what a later release says"...)), op, 0)
 		require.ErrorIs(t, err, wire.ErrUnknownOp)
 	}
 }
@@ -86,8 +86,8 @@ func (a answers) Later(i int) cluster.Later {
 	return func(body []byte) { a[i] = slices.Clone(body) }
 }
 
-// answered makes a node serve requests of another member, and returns the answers.
-func answered(n *Node, requests ...[]byte) answers {
+// serveAll makes a node serve requests of another member, and returns the answers.
+func serveAll(n *Node, requests ...[]byte) answers {
 	got := make(answers, len(requests))
 	b := cluster.NewBatch("other", got)
 	b.Requests = requests
@@ -112,8 +112,8 @@ func FuzzServe(f *testing.F) {
 	}
 	f.Add(wire.Header{Op: wire.OpSince + 1, Asks: 1}.Append(nil))
 	f.Fuzz(func(t *testing.T, request []byte) {
-		got := answered(n, request)
-		all := s.taken(t)
+		got := serveAll(n, request)
+		all := s.takeAll(t)
 		h, err := wire.ParseHeader(request)
 		if errors.Is(err, wire.ErrUnknownOp) {
 			_, told := wire.ParseResponse(got[0], h.Op, 0)
@@ -130,21 +130,21 @@ func FuzzServe(f *testing.F) {
 			_, err := wire.ParseResponse(got[0], h.Op, int(h.Asks))
 			require.NoError(t, err)
 		}
-		n.checks.Late(nobody{}, request, got[0])
+		n.checks.Late(silentPeer{}, request, got[0])
 	})
 }
 
-// nobody is a Peer that discards messages.
-type nobody struct{ cluster.Peer }
+// silentPeer is a Peer that discards messages.
+type silentPeer struct{ cluster.Peer }
 
-func (nobody) Tell([]byte) {}
+func (silentPeer) Tell([]byte) {}
 
-func TestWhatCameTooLateForItsAskerIsNotCarriedOut(t *testing.T) {
+func TestOverdueTakesAreDropped(t *testing.T) {
 	n := solo(t, Config{Timeout: lab.GiveUp})
 	l := limiter(t, n, Limit{Name: "test", Rate: 10, Per: time.Hour})
 	var a, other wire.Ask
-	require.NoError(t, l.ask(t.Context(), "key", 1, &a))
-	require.NoError(t, l.ask(t.Context(), "other key", 1, &other))
+	require.NoError(t, l.prepareCounted(t.Context(), "key", 1, &a))
+	require.NoError(t, l.prepareCounted(t.Context(), "other key", 1, &other))
 	v := n.handover.View()
 	request := func(op wire.Op, wait time.Duration) []byte {
 		return a.Append(wire.Header{Op: op, Flags: 0, Hops: wire.MaxHops, Asks: 1, Wait: wait, To: v.Hashes[v.Self]}.Append(nil))
@@ -231,7 +231,7 @@ func (u *openRequests) Later(i int) cluster.Later { return func(body []byte) { u
 // The header of a request contains its target and the time for which the sender waits. A request
 // must not use a slot for longer than the node itself would wait, and the requests of one member
 // must not use all of the slots.
-func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
+func TestSlotsAreBoundedForEachMember(t *testing.T) {
 	t.Parallel()
 	const bursts, burst, longest = 3, 1500, time.Duration(math.MaxUint32) * time.Microsecond
 	for _, c := range []struct {
@@ -296,7 +296,7 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 
 // A member can send checks for any number of keys. A node never has more than MaxKeys counts, and
 // must not evict a count that is used up.
-func TestAMemberThatAsksForTooManyKeysFillsNoMoreThanMaxKeysAndForgetsNobodyWhoIsDenied(t *testing.T) {
+func TestMemberRequestsStayWithinMaxKeys(t *testing.T) {
 	const most, asks = 1000, 10_000
 	n := solo(t, Config{MaxKeys: most, Logger: quiet})
 	l := limiter(t, n, Limit{Name: "login", Rate: 1, Per: time.Hour})
@@ -305,12 +305,12 @@ func TestAMemberThatAsksForTooManyKeysFillsNoMoreThanMaxKeysAndForgetsNobodyWhoI
 	for i := range uint64(asks) {
 		one := wire.Ask{ID: bucket.ID{Hi: i*0x9e3779b97f4a7c15 + 1, Lo: i}, Limit: &limit, Units: 1}
 		request := one.Append(wire.Header{Op: wire.OpTake, Asks: 1, Hops: wire.MaxHops, Wait: time.Second}.Append(nil))
-		require.NotEmpty(t, served(n, "", request), "it is answered")
+		require.NotEmpty(t, serveFrom(n, "", request), "it is answered")
 	}
 	s := n.Stats()
 	require.LessOrEqual(t, s.Keys, most)
 	require.NotZero(t, s.Evicted)
-	require.Zero(t, s.EvictedUsedUp, "nobody who is denied")
+	require.Zero(t, s.EvictedUsedUp, "no key that is denied")
 	deny(t, l, "victim", 1)
 }
 

@@ -81,13 +81,13 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.clients.queues = queue.New(queue.Config{Env: &n.env, Checks: n.checks, Full: ErrFull, Closed: ErrClosed})
 	n.clients.holds = holds.New(holds.Config{Env: &n.env, Checks: n.checks, Timeout: cfg.Timeout, Cluster: n.epochs, Most: cfg.MaxKeys, Box: box})
 	n.clients.survey = stats.NewSurvey(stats.SurveyConfig{
-		Env: &n.env, Meters: &n.meters, Identity: n.identity, TellsKeys: cfg.tellsKeys(), InFlight: n.registry.InFlight, Checks: n.checks,
+		Env: &n.env, Meters: &n.meters, Identity: n.identity, TellsKeys: cfg.sharesKeys(), InFlight: n.registry.InFlight, Checks: n.checks,
 	})
 	n.published = publish.New(publish.Config{Log: cfg.Logger, Env: &n.env})
 	n.handover = handover.New(handover.Config{
 		Expect: cfg.Expect, Replicas: max(0, cfg.Replicas), Regions: n.regions.Holdings != nil,
 		Log: cfg.Logger, Env: &n.env, Cluster: n.cluster, Counts: n.counts, Stream: stream,
-		Swapped: n.swapped, Regain: n.regions.Regain, Cease: n.owner.Cease, Leaving: n.asker.Cease,
+		Swapped: n.notifyView, Regain: n.regions.Regain, Cease: n.owner.Cease, Leaving: n.asker.Cease,
 	})
 	n.joining.snapshots = snapshots.New(snapshots.Config{
 		Store: cfg.Snapshots, Every: cfg.SnapshotEvery, Node: cfg.Name, Cluster: n.identity.RegionFingerprint(cfg.Region), Keys: snapshots.NewKeys(cfg.Secrets), Build: buildinfo.Version(),
@@ -130,7 +130,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if len(n.cluster.Stats().Unanswered) > 0 {
 		n.env.Go(n.reportJoin)
 	}
-	env.FillInside(ctx, n.inside())
+	env.FillInside(ctx, n.insideState())
 	n.outage.Restart(n.env.Monotonic())
 	n.env.Go(n.watchOutages)
 	return n, nil
@@ -151,8 +151,8 @@ func (n *Node) checkConfig() check.Config {
 	return c
 }
 
-// swapped passes a new view to the parts that depend on it.
-func (n *Node) swapped(v *view.View) {
+// notifyView passes a new view to the parts that depend on it.
+func (n *Node) notifyView(v *view.View) {
 	now := n.env.Monotonic()
 	n.outage.Lost(now, v.Avoided(now)...)
 	n.outage.Stir()
@@ -162,8 +162,8 @@ func (n *Node) swapped(v *view.View) {
 	n.clients.holds.Swapped(v)
 }
 
-// inside returns the state of the node that tests of other packages read.
-func (n *Node) inside() env.Inside {
+// insideState returns the state of the node that tests of other packages read.
+func (n *Node) insideState() env.Inside {
 	return env.Inside{
 		View:      n.env.View,
 		Monotonic: n.env.Monotonic,

@@ -308,7 +308,7 @@ func (n *Node) Stats() Stats {
 		Regions:   regionStats(n.regions.Stats()),
 		Outage:    OutageStats(n.outage.Stats()),
 		Holds:     HoldStats(n.clients.holds.Stats()),
-		Unjoined:  n.unjoined(&c),
+		Unjoined:  n.unjoinedTime(&c),
 		Cluster:   c,
 	}
 	s.read(&n.meters)

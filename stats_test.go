@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/stats"
 )
 
-func TestDecisionsAreCountedByLimitAndSumToTheNodes(t *testing.T) {
+func TestLimitDecisionsSumToNodeDecisions(t *testing.T) {
 	n := solo(t, Config{})
 	a, b := limiter(t, n, Limit{Name: "a", Rate: 3, Per: time.Hour}), limiter(t, n, Limit{Name: "b", Rate: 2, Per: time.Hour})
 	again := limiter(t, n, Limit{Name: "a", Rate: 3, Per: time.Hour})
@@ -35,16 +35,16 @@ func TestDecisionsAreCountedByLimitAndSumToTheNodes(t *testing.T) {
 	require.Equal(t, map[string]Outcomes{"b": {Allowed: 2, Denied: 3}}, s.ShadowLimits)
 }
 
-func TestStatsHaveTheCountsThatMayBeHeld(t *testing.T) {
+func TestStatsHaveMaxKeys(t *testing.T) {
 	for _, c := range []struct{ config, want int }{{0, 5_000_000}, {1, 1}, {70_000, 70_000}} {
 		require.Equal(t, c.want, solo(t, Config{MaxKeys: c.config}).Stats().MaxKeys)
 	}
 }
 
-func TestLatencyIsOfAllDecisionsBySource(t *testing.T) {
+func TestLatencyCoversDecisionsBySource(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		l := limiter(t, n, Limit{Name: "limit", Rate: 1e9, Per: time.Hour})
-		for _, key := range []string{ownedBy(t, l, n), keyOf(t, l, "b")} {
+		for _, key := range []string{findOwnedKey(t, l, n), findKey(t, l, "b")} {
 			ask(t, l, key, 10_000)
 		}
 		s := n.Stats()
@@ -60,7 +60,7 @@ func TestLatencyIsOfAllDecisionsBySource(t *testing.T) {
 	})
 }
 
-func TestPeekIsNoDecisionOfStats(t *testing.T) {
+func TestStatsIgnorePeeks(t *testing.T) {
 	n := solo(t, Config{})
 	window := limiter(t, n, Limit{Name: "window", Algorithm: FixedWindow, Rate: 1, Per: time.Hour})
 	inFlight := limiter(t, n, Limit{Name: "in flight", Algorithm: InFlight, Rate: 1})
@@ -77,7 +77,7 @@ func TestPeekIsNoDecisionOfStats(t *testing.T) {
 	require.Zero(t, s.Shadows)
 }
 
-func TestChecksOfCallersThatWentAwayAreCounted(t *testing.T) {
+func TestCanceledChecksAreCounted(t *testing.T) {
 	n := solo(t, Config{})
 	l := limiter(t, n, Limit{Name: "l", Algorithm: LeakyBucket, Rate: 1, Per: time.Hour, Burst: 3})
 	gone, cancel := context.WithCancel(t.Context())
@@ -97,7 +97,7 @@ func TestChecksOfCallersThatWentAwayAreCounted(t *testing.T) {
 	}
 }
 
-func TestTheTopKeysAreThoseAskedForAndDeniedMost(t *testing.T) {
+func TestTopKeysAreMostRequestedAndDenied(t *testing.T) {
 	n := solo(t, Config{})
 	free, tight := limiter(t, n, Limit{Name: "free", Rate: 1e6, Per: time.Hour}), limiter(t, n, Limit{Name: "tight", Rate: 5, Per: time.Hour})
 	for i := range 30 {
@@ -118,7 +118,7 @@ func TestTheTopKeysAreThoseAskedForAndDeniedMost(t *testing.T) {
 	require.Empty(t, top.Missing)
 }
 
-func TestTopKeysHaveWhatIsHeldNow(t *testing.T) {
+func TestTopKeysHaveHeldUnits(t *testing.T) {
 	const secret = "sk_live_0123456789abcdef"
 	n := solo(t, Config{})
 	few := limiter(t, n, Limit{Name: "few", Algorithm: InFlight, Rate: 3, Varies: true})
@@ -151,7 +151,7 @@ func TestTopKeysHaveWhatIsHeldNow(t *testing.T) {
 	require.Len(t, top.Held, 1)
 }
 
-func TestTopKeysThatAreSwitchedOffAreNeitherKeptNorTold(t *testing.T) {
+func TestDisabledTopKeysAreNeitherKeptNorSent(t *testing.T) {
 	n := solo(t, Config{TopKeys: -1})
 	l := limiter(t, n, Limit{Name: "limit", Rate: 1, Per: time.Hour})
 	ask(t, l, "secret", 3)
@@ -161,7 +161,7 @@ func TestTopKeysThatAreSwitchedOffAreNeitherKeptNorTold(t *testing.T) {
 	require.Equal(t, []byte{0}, n.clients.survey.AppendTop(nil))
 }
 
-func TestTopKeysWantsANumberItCanAnswer(t *testing.T) {
+func TestTopKeysRefusesInvalidNumbers(t *testing.T) {
 	n := solo(t, Config{})
 	for _, most := range []int{-1, 0, stats.MaxTop + 1} {
 		_, err := n.TopKeys(t.Context(), most)
@@ -172,10 +172,10 @@ func TestTopKeysWantsANumberItCanAnswer(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
-func TestKeysTextIsToldWhereMembersAreAuthenticated(t *testing.T) {
-	require.False(t, (&Config{Bind: "127.0.0.1:0"}).tellsKeys())
-	require.False(t, (&Config{Bind: ":1"}).tellsKeys())
-	require.True(t, (&Config{Bind: ":1", Secrets: [][]byte{make([]byte, 16)}}).tellsKeys())
+func TestKeyTextRequiresAuthenticatedMembers(t *testing.T) {
+	require.False(t, (&Config{Bind: "127.0.0.1:0"}).sharesKeys())
+	require.False(t, (&Config{Bind: ":1"}).sharesKeys())
+	require.True(t, (&Config{Bind: ":1", Secrets: [][]byte{make([]byte, 16)}}).sharesKeys())
 }
 
 func TestTopKeysMasksSecretKeys(t *testing.T) {

@@ -42,10 +42,10 @@ type HeldKey struct {
 	Most int64 // the Rate of the last request for the key
 }
 
-// tellsKeys reports whether the text of a key may be sent to other members. It must not be sent
+// sharesKeys reports whether the text of a key may be sent to other members. It must not be sent
 // if anybody who reaches the port is a member. A Cluster of the caller determines its own
 // members.
-func (c *Config) tellsKeys() bool {
+func (c *Config) sharesKeys() bool {
 	return c.Cluster != nil || len(c.Secrets) > 0 || c.TLS != nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -79,9 +78,9 @@ func (r *recorded) End(e TraceEvent) {
 	r.ends = append(r.ends, e)
 }
 
-// taken returns the recorded spans and removes them. Each of them must have ended once. The
+// takeAll returns the recorded spans and removes them. Each of them must have ended once. The
 // spans of the node that asks come first.
-func (s *spans) taken(t testing.TB) (all []recorded) {
+func (s *spans) takeAll(t testing.TB) (all []recorded) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,12 +98,12 @@ func tracedFleet(t testing.TB, nodes int) ([]*Node, *spans) {
 	return fleet(t, nodes, func(_ int, cfg *Config) { cfg.Tracer, cfg.Timeout = s, lab.GiveUp }), s
 }
 
-func TestTheOwnersSpanIsAChildOfTheAskers(t *testing.T) {
+func TestOwnerSpanIsChildOfAskerSpan(t *testing.T) {
 	t.Parallel()
 	lab.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes, spans := tracedFleet(t, 2)
 		l := limiters(t, nodes, Limit{Name: "logins", Algorithm: SlidingLog, Rate: 3, Per: time.Hour, NoLeases: true})[0]
-		key, parent := ownedBy(t, l, nodes[1]), traceFor(t)
+		key, parent := findOwnedKey(t, l, nodes[1]), traceFor(t)
 		ctx := withinTrace(t.Context(), parent)
 		asker, owner := nodes[0].handover.View(), nodes[1].handover.View()
 
@@ -122,8 +121,8 @@ func TestTheOwnersSpanIsAChildOfTheAskers(t *testing.T) {
 		} {
 			d, err := step.do(step.units)
 			require.NoError(t, err)
-			byOwners(t, d)
-			all := spans.taken(t)
+			requireOwners(t, d)
+			all := spans.takeAll(t)
 			if step.operation == "refund" && all[0].ends[0].Outcome != "done" {
 				return unanswered() // Refund returns no Decision to check
 			}
@@ -151,20 +150,20 @@ func TestTheOwnersSpanIsAChildOfTheAskers(t *testing.T) {
 }
 
 // The request, renewal and release of a hold are in the trace of the caller, on both nodes.
-func TestHoldsOfAnotherOwnerAreTraced(t *testing.T) {
+func TestForwardedHoldsAreTraced(t *testing.T) {
 	t.Parallel()
 	lab.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes, spans := tracedFleet(t, 2)
 		l := limiters(t, nodes, Limit{Name: "flights", Algorithm: InFlight, Rate: 10})[0]
-		ctx, key := withinTrace(t.Context(), traceFor(t)), ownedBy(t, l, nodes[1])
+		ctx, key := withinTrace(t.Context(), traceFor(t)), findOwnedKey(t, l, nodes[1])
 		text, d, err := l.HoldFor(ctx, key, 1, time.Minute)
 		require.NoError(t, err)
-		byOwners(t, d)
+		requireOwners(t, d)
 		require.True(t, d.Allowed)
 		require.NoError(t, l.RenewHold(ctx, key, text, time.Minute))
 		require.NoError(t, l.ReleaseHold(ctx, key, text))
 		var ended []string
-		for _, s := range spans.taken(t) {
+		for _, s := range spans.takeAll(t) {
 			ended = append(ended, s.ends[0].Operation+" "+s.ends[0].Outcome)
 		}
 		require.Equal(t, []string{"hold allowed", "hold allowed", "renew allowed", "renew allowed", "release allowed", "release allowed"}, ended)
@@ -172,11 +171,11 @@ func TestHoldsOfAnotherOwnerAreTraced(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotSampledOrLeavesNoNodeMakesNoSpan(t *testing.T) {
+func TestUnsampledAndLocalChecksHaveNoSpan(t *testing.T) {
 	t.Parallel()
 	nodes, spans := tracedFleet(t, 2)
 	l := limiters(t, nodes, Limit{Name: "logins", Rate: 1, Per: time.Hour, NoLeases: true})[0]
-	away, here := ownedBy(t, l, nodes[1]), ownedBy(t, l, nodes[0])
+	away, here := findOwnedKey(t, l, nodes[1]), findOwnedKey(t, l, nodes[0])
 	unsampled := traceFor(t)
 	unsampled.Flags = 0
 	for _, ctx := range []context.Context{t.Context(), withinTrace(t.Context(), unsampled)} {
@@ -185,7 +184,7 @@ func TestWhatIsNotSampledOrLeavesNoNodeMakesNoSpan(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	require.Empty(t, spans.taken(t))
+	require.Empty(t, spans.takeAll(t))
 	sampled := withinTrace(t.Context(), traceFor(t))
 	makesNone := func(source Source, key string) {
 		t.Helper()
@@ -194,7 +193,7 @@ func TestWhatIsNotSampledOrLeavesNoNodeMakesNoSpan(t *testing.T) {
 			require.NoError(t, err)
 			d, err := l.Allow(sampled, key)
 			require.NoError(t, err)
-			made := spans.taken(t)
+			made := spans.takeAll(t)
 			if d.Source == source {
 				require.Empty(t, made)
 			}
@@ -205,22 +204,22 @@ func TestWhatIsNotSampledOrLeavesNoNodeMakesNoSpan(t *testing.T) {
 	makesNone(Pushback, away)
 }
 
-func TestEachWayOfAnAllowAllIsASpan(t *testing.T) {
+func TestAllowAllHasOneSpanPerOwner(t *testing.T) {
 	t.Parallel()
 	lab.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes, spans := tracedFleet(t, 3)
 		a := limiters(t, nodes, Limit{Name: "a", Rate: 1, Per: time.Hour, NoLeases: true})[0]
 		b := limiters(t, nodes, Limit{Name: "b", Rate: 1, Per: time.Hour, NoLeases: true})[0]
 		asks := []Ask{
-			{Limiter: a, Key: ownedBy(t, a, nodes[1])}, {Limiter: b, Key: ownedBy(t, b, nodes[1]), Units: 5, Shadow: true},
-			{Limiter: a, Key: ownedBy(t, a, nodes[2])}, {Limiter: b, Key: ownedBy(t, b, nodes[0])},
+			{Limiter: a, Key: findOwnedKey(t, a, nodes[1])}, {Limiter: b, Key: findOwnedKey(t, b, nodes[1]), Units: 5, Shadow: true},
+			{Limiter: a, Key: findOwnedKey(t, a, nodes[2])}, {Limiter: b, Key: findOwnedKey(t, b, nodes[0])},
 		}
 		ds, err := nodes[0].AllowAll(withinTrace(t.Context(), traceFor(t)), asks...)
 		require.NoError(t, err)
-		byOwners(t, ds...)
+		requireOwners(t, ds...)
 		require.True(t, ds.Allowed())
 		var checks [][]TracedCheck
-		all := spans.taken(t)
+		all := spans.takeAll(t)
 		require.Len(t, all, 4, "the owner that asks makes none, and what settles the takes makes none")
 		for _, s := range all {
 			if !s.serves {
@@ -237,7 +236,7 @@ func TestEachWayOfAnAllowAllIsASpan(t *testing.T) {
 }
 
 // In a batch, only the requests that are traced have spans. All requests are answered.
-func TestABatchMayBeTracedInPart(t *testing.T) {
+func TestBatchTracesOnlySampledRequests(t *testing.T) {
 	s := new(spans)
 	n := solo(t, Config{Logger: quiet, Tracer: s})
 	l := limiter(t, n, Limit{Name: "logins", Rate: 100, Per: time.Hour})
@@ -247,14 +246,14 @@ func TestABatchMayBeTracedInPart(t *testing.T) {
 		takeRequest(l, "key", nil), takeRequest(l, "key", new(traceFor(t))), takeRequest(l, "key", &unsampled),
 		takeRequest(l, "key", &nowhere), takeRequest(l, "key", nil), takeRequest(l, "key", &odd),
 	}
-	got := answered(n, requests...)
+	got := serveAll(n, requests...)
 	for i := range requests {
 		st, err := wire.ParseResponse(got[i], wire.OpTake, 1)
 		require.NoError(t, err)
 		require.Equal(t, wire.Done, st)
 		require.EqualValues(t, 99-i, wire.ParseResult(got[i], wire.OpTake, 0).Remaining)
 	}
-	all := s.taken(t)
+	all := s.takeAll(t)
 	require.Len(t, all, 2)
 	require.Equal(t, []TraceContext{traceFor(t), odd}, []TraceContext{all[0].parent, all[1].parent})
 }
@@ -272,7 +271,7 @@ func takeRequest(l *Limiter, key string, c *TraceContext) []byte {
 
 // The span of a node that forwards a check is between the spans of the asking node and the
 // owner. A node without a Tracer forwards the trace context unchanged.
-func TestARelayIsPartOfTheTrace(t *testing.T) {
+func TestRelayIsPartOfTrace(t *testing.T) {
 	t.Parallel()
 	for _, tracesOnTheWay := range []bool{true, false} {
 		lab.WhileHealthy(t, func(t *testing.T) decisions {
@@ -284,7 +283,7 @@ func TestARelayIsPartOfTheTrace(t *testing.T) {
 			})
 			l := limiters(t, nodes, Limit{Name: "logins", Rate: 10, Per: time.Hour})[0]
 			v := nodes[0].handover.View()
-			request := takeRequest(l, ownedBy(t, l, nodes[2]), new(traceFor(t)))
+			request := takeRequest(l, findOwnedKey(t, l, nodes[2]), new(traceFor(t)))
 			binary.LittleEndian.PutUint32(request[4:], uint32(lab.GiveUp.Microseconds()))
 			binary.LittleEndian.PutUint64(request[8:], v.Hashes[2])
 			answer, err := v.Members[1].Peer.Ask(t.Context(), request, nil, lab.GiveUp)
@@ -299,10 +298,10 @@ func TestARelayIsPartOfTheTrace(t *testing.T) {
 			}
 			require.Equal(t, wire.Done, st)
 			result := wire.ParseResult(answer, wire.OpTake, 0)
-			byOwners(t, Decision{Source: Source(result.Source)})
+			requireOwners(t, Decision{Source: Source(result.Source)})
 			require.EqualValues(t, 9, result.Remaining)
 
-			all := s.taken(t)
+			all := s.takeAll(t)
 			owner := all[len(all)-1]
 			require.Equal(t, v.Members[1].Name, owner.ends[0].From)
 			if !tracesOnTheWay {
@@ -323,20 +322,20 @@ func TestARelayIsPartOfTheTrace(t *testing.T) {
 }
 
 // The span of an unanswered check has the member to which it was sent, and the error.
-func TestASpanNamesMembersThatDidNotAnswer(t *testing.T) {
+func TestSpanNamesUnansweringMembers(t *testing.T) {
 	t.Parallel()
 	nodes, s := tracedFleet(t, 2)
 	l := limiters(t, nodes, Limit{Name: "logins", Rate: 10, Per: time.Hour, NoLeases: true})[0]
-	key := ownedBy(t, l, nodes[1])
+	key := findOwnedKey(t, l, nodes[1])
 	lost := errors.New("lost")
 	// asked returns the span of an ask that was sent to p. A new report about connectivity restores the
 	// real member, so asked tries again.
-	asked := func(p failing, ask func()) (end TraceEvent) {
+	asked := func(p failingPeer, ask func()) (end TraceEvent) {
 		t.Helper()
 		lab.Eventually(t, "an ask is sent to the member that answers nothing", func() bool {
 			edit(nodes[0], func(v *view.View) { v.Members[1].Peer = p })
 			ask()
-			all := s.taken(t)
+			all := s.takeAll(t)
 			if len(all) != 1 || len(all[0].hops) == 0 {
 				return false
 			}
@@ -348,7 +347,7 @@ func TestASpanNamesMembersThatDidNotAnswer(t *testing.T) {
 	ctx := withinTrace(t.Context(), traceFor(t))
 	var d Decision
 	var err error
-	silent := failing{err: errors.Join(cluster.ErrTimeout, lost)}
+	silent := failingPeer{err: errors.Join(cluster.ErrTimeout, lost)}
 	end := asked(silent, func() { d, err = l.Allow(ctx, key) })
 	require.NoError(t, err)
 	require.Equal(t, d.Source, end.Checks[0].Source)
@@ -359,50 +358,43 @@ func TestASpanNamesMembersThatDidNotAnswer(t *testing.T) {
 	require.Equal(t, "unanswered", end.Outcome, "the owner may have carried it out")
 
 	cancelled, cancel := context.WithCancel(ctx)
-	end = asked(failing{err: context.Canceled, before: cancel}, func() { _, err = l.Allow(cancelled, key) })
+	end = asked(failingPeer{err: context.Canceled, before: cancel}, func() { _, err = l.Allow(cancelled, key) })
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, "unanswered", end.Outcome)
 	require.ErrorIs(t, end.Err, context.Canceled)
 }
 
-// failing is a Peer whose requests fail.
-type failing struct {
+// failingPeer is a Peer whose requests fail.
+type failingPeer struct {
 	err    error
 	before func()
 }
 
-func (p failing) Ask(context.Context, []byte, []byte, time.Duration) ([]byte, error) {
+func (p failingPeer) Ask(context.Context, []byte, []byte, time.Duration) ([]byte, error) {
 	if p.before != nil {
 		p.before()
 	}
 	return nil, p.err
 }
 
-func (failing) Tell([]byte) {}
+func (failingPeer) Tell([]byte) {}
 
-func (failing) Delay() time.Duration       { return 0 }
-func (failing) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
+func (failingPeer) Delay() time.Duration       { return 0 }
+func (failingPeer) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
 
-func TestAYesThatComesTooLateIsGivenBackOutsideOfItsTrace(t *testing.T) {
+func TestLateAnswerIsRefundedWithoutTrace(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
 	l := limiter(t, n, Limit{Name: "logins", Rate: 10, Per: time.Hour})
 	answer := (&wire.Result{Result: bucket.Result{Allowed: true, Limit: 10, Remaining: 9, Receipt: 7}, Source: wire.Owner}).Append(wire.OpTake, wire.AppendResponse(nil, wire.Done, 1))
-	var told toldTo
-	n.checks.Late(&told, takeRequest(l, "key", new(traceFor(t))), answer)
-	require.Len(t, told.requests, 1)
-	h, err := wire.ParseHeader(told.requests[0])
+	var to recordingPeer
+	n.checks.Late(&to, takeRequest(l, "key", new(traceFor(t))), answer)
+	require.Len(t, to.requests, 1)
+	h, err := wire.ParseHeader(to.requests[0])
 	require.NoError(t, err)
 	require.Equal(t, wire.Header{Op: wire.OpRefund, Asks: 1, Hops: wire.MaxHops}, h)
 }
 
-type toldTo struct {
-	cluster.Peer
-	requests [][]byte
-}
-
-func (p *toldTo) Tell(request []byte) { p.requests = append(p.requests, slices.Clone(request)) }
-
-func TestAnUnsampledCheckAllocatesNothingMore(t *testing.T) {
+func TestUnsampledCheckDoesNotAllocate(t *testing.T) {
 	if testenv.Race {
 		t.Skip("the race detector has pools forget")
 	}
@@ -435,8 +427,8 @@ func FuzzTraceContext(f *testing.F) {
 		request := takeRequest(l, "key", nil)
 		request[1] |= wire.FlagTraced
 		request = append(request, context...)
-		got := answered(n, request)
-		all := s.taken(t)
+		got := serveAll(n, request)
+		all := s.takeAll(t)
 		if len(context) != wire.TraceBytes {
 			require.Empty(t, got[0])
 			require.Empty(t, all)
@@ -451,7 +443,7 @@ func FuzzTraceContext(f *testing.F) {
 	})
 }
 
-func TestSeveralObserversSeeTheSame(t *testing.T) {
+func TestObserversReceiveEqualEvents(t *testing.T) {
 	require.Nil(t, Observers())
 	require.Nil(t, Observers(nil, nil))
 	one, other := new(observed), new(observed)

@@ -33,14 +33,14 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 			a wire.Ask
 			r wire.Result
 		)
-		if err := l.ask(ctx, key, units, &a); err != nil {
+		if err := l.prepareCounted(ctx, key, units, &a); err != nil {
 			return err
 		}
-		if err := l.grants(units); err != nil {
+		if err := l.checkCapacity(units); err != nil {
 			return err
 		}
 		queue := l.limit.Algorithm == LeakyBucket && l.numbers.Capacity() > 1
-		begun := l.node.observedSince()
+		begun := l.node.observeStart()
 		var err error
 		if queue {
 			r, err = l.node.clients.queues.Wait(ctx, &a)
@@ -48,7 +48,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 			err = l.node.checks.Do(ctx, wire.OpTake, &a, &r)
 		}
 		var d Decision
-		l.tell(&d, &r)
+		l.fillDecision(&d, &r)
 		l.observe(ctx, key, units, d, err, begun, false)
 		if err != nil {
 			return err

@@ -54,7 +54,7 @@ func (a asker) granted(t *testing.T, n *weir.Node, periods int64) (units int64) 
 
 // This test measures the table in docs/algorithms.md.
 func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
-	testenv.SkipAlike(t, "TestALimitAdmitsItsUnitsAndNotOneMore")
+	testenv.SkipAlike(t, "TestLimitAdmitsExactlyItsUnits")
 	const periods = 40
 	rates := []int64{1, 2, 3, 5, 10, 100}
 	if !*update {

@@ -74,7 +74,7 @@ func Example() {
 	// 0 1
 }
 
-func TestAnotherAlgorithmAtTheSameVersionIsRefused(t *testing.T) {
+func TestOtherAlgorithmAtSameVersionIsRefused(t *testing.T) {
 	r, _ := logged()
 	first := Limit{Name: "api", Rate: 10, Per: time.Minute, Version: 3}
 	another := Limit{Name: "api", Algorithm: bucket.TokenBucket, Rate: 10, Per: time.Minute, Version: 3}

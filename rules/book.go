@@ -18,64 +18,62 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// Book has the rules that hold now. It is safe for concurrent use, and Close
-// ends it.
+// Book has the current rules. It is safe for concurrent use, until Close.
 //
-// Only swap replaces the current Snapshot, under mu, and each has a serial above the one
-// before. A change of the file and one of the overrides both go through it: a Snapshot that
-// is stored without mu can undo the other change.
+// Only swap replaces the current Snapshot. The caller of swap holds mu, and each Snapshot has a
+// higher serial than the previous one. Changes of the file and changes of the overrides both
+// call swap: a Snapshot that is stored without mu could undo the other change.
 type Book struct {
 	node    *weir.Node
 	values  values
 	log     *slog.Logger
-	path    string // empty for a Static one
+	path    string // empty for a Static Book
 	now     func() time.Time
 	current atomic.Pointer[Snapshot]
 
-	mu       sync.Mutex // over changes, and what follows
+	mu       sync.Mutex // protects changes of current, and the fields below
 	stats    BookStats
-	seen     string            // the hash of the text that was looked at last
-	revision uint64            // of the published values
-	grants   map[string]*grant // by the name that they are published under
-	nextPast time.Time         // when the next override ends; zero if none does
+	seen     string            // hash of the text that was last read
+	revision uint64            // revision of the published values
+	grants   map[string]*grant // by the name of the published value
+	nextPast time.Time         // time of the next end of an override; zero if there is none
 
-	unread, unfit, unwatched loglimit.Line // of lines about overrides, and about the file's directory
+	unread, unfit, unwatched loglimit.Line // limits of log lines about overrides, and about the directory of the file
 
 	stop    context.CancelFunc
 	stopped sync.WaitGroup
 }
 
-// values are what all nodes share.
+// values are the values that all nodes share.
 type values interface {
 	Publish(name string, version uint64, value []byte) error
 	Published(prefix string) (values []weir.Published, revision uint64)
 	PublishedAfter(revision uint64) <-chan struct{}
 }
 
-// BookOptions say how a Book runs. The zero BookOptions are valid.
+// BookOptions configure a Book. The zero BookOptions are valid.
 type BookOptions struct {
-	Logger *slog.Logger  // slog.Default if nil. Never sees a key
-	Poll   time.Duration // how often the file is looked at where no event tells of a change; 5 s if zero
+	Logger *slog.Logger  // slog.Default if nil. It never receives a key
+	Poll   time.Duration // time between two reads of the file if there are no events about changes; 5 s if zero
 }
 
 const (
 	poll      = 5 * time.Second
-	quiet     = 50 * time.Millisecond  // without an event, before a changed file is read
-	patience  = time.Second            // that events may put off the reading
-	overrides = 200 * time.Millisecond // the time between two reads of the published values
-	clockLook = time.Second            // the longest wait for the end of an override, since the clock may step
+	quiet     = 50 * time.Millisecond  // time without an event before a changed file is read
+	patience  = time.Second            // maximum time for which events can delay the reading
+	overrides = 200 * time.Millisecond // minimum time between two reads of the published values
+	clockLook = time.Second            // maximum wait for the end of an override, because the clock may step
 )
 
-// Open reads the file, and reads it again whenever it changes, until Close. Its
-// error is that of the first reading. Later on what cannot be read, or is wrong,
-// or is gone, leaves the last good version in force; it is logged, and in Stats.
-// ctx bounds Open alone.
+// Open reads the file, and reads it again whenever it changes, until Close. Its error is that of
+// the first reading. If the file is later removed, unreadable or invalid, the last valid version
+// stays in force, and the error is logged and reported in Stats. ctx bounds only Open.
 //
-// It must be a regular file, or a link to one: what never ends, or waits for somebody to
-// write, is refused.
+// The path must lead to a regular file, directly or by links. Other files are refused, because
+// they may be endless, or block the reader.
 //
-// A file is best changed by renaming a new one over it (as a ConfigMap's symlink
-// is): one that is written in place is read when it has been quiet for 50 ms.
+// The best way to change a file is to rename a new file over it, which is how the symlink of a
+// ConfigMap changes. A file that is written in place is read after it has not changed for 50 ms.
 func Open(ctx context.Context, node *weir.Node, path string, o BookOptions) (*Book, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -97,8 +95,8 @@ func Open(ctx context.Context, node *weir.Node, path string, o BookOptions) (*Bo
 	return b, nil
 }
 
-// Static is a Book of a Set that is not read from a file and does not change;
-// overrides work as ever.
+// Static returns a Book of a Set that is not read from a file and does not change. Overrides
+// have their usual effect.
 func Static(node *weir.Node, set *Set) (*Book, error) {
 	b := newBook(node, node, nil)
 	if err := b.enforce(set); err != nil {
@@ -150,33 +148,33 @@ func (b *Book) follow(ctx context.Context) {
 	}
 }
 
-// Current is the version that holds now.
+// Current returns the current Snapshot.
 func (b *Book) Current() *Snapshot { return b.current.Load() }
 
-// Close stops watching. The last version stays current.
+// Close stops watching the file. The last version stays current.
 func (b *Book) Close() error {
 	b.stop()
 	b.stopped.Wait()
 	return nil
 }
 
-// BookStats is what a Book knows of itself.
+// BookStats describes the state of a Book.
 type BookStats struct {
-	Path      string    // empty for a Static one
-	Version   uint64    // the file's
-	Hash      string    // of the text in force: the first 12 hexadecimal digits of its SHA-256
-	Serial    uint64    // of the current Snapshot
-	LoadedAt  time.Time // when the version in force was loaded
+	Path      string    // empty for a Static Book
+	Version   uint64    // version in the file
+	Hash      string    // first 12 hexadecimal digits of the SHA-256 of the text in force
+	Serial    uint64    // serial of the current Snapshot
+	LoadedAt  time.Time // time at which the version in force was loaded
 	Loads     uint64    // versions that were loaded
 	Refused   uint64    // versions that were refused
-	LastError error     // why the file as it is now is not in force; nil if it is
-	Missing   bool      // the file is not there; the last good version is in force
+	LastError error     // the reason why the present file is not in force; nil if it is
+	Missing   bool      // the file does not exist; the last valid version is in force
 	Rules     int
 	Limits    int
 	Overrides int
 }
 
-// Stats is what the Book knows of itself.
+// Stats returns the state of the Book.
 func (b *Book) Stats() BookStats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,7 +187,7 @@ func (b *Book) Stats() BookStats {
 	return s
 }
 
-// reload looks at the file, and loads it if it has changed.
+// reload reads the file, and loads it if it has changed.
 func (b *Book) reload() {
 	text, err := readFile(b.path)
 	if err != nil {
@@ -205,7 +203,7 @@ func (b *Book) reload() {
 	b.load(text)
 }
 
-// load puts a text in force, or says why not.
+// load puts a text in force, or returns the reason why it cannot.
 func (b *Book) load(text []byte) error {
 	hash := hashOf(text)
 	b.mu.Lock()
@@ -226,7 +224,7 @@ func (b *Book) load(text []byte) error {
 	return err
 }
 
-// noteText notes what became of a text.
+// noteText records the hash of a text, and the error of loading it.
 func (b *Book) noteText(hash string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -265,10 +263,9 @@ func (b *Book) enforce(set *Set) error {
 	return nil
 }
 
-// follows returns why a Set may not take the place of another. Counts go on, and a
-// count that is in use is judged by the numbers of the highest version that has
-// asked for it: so a lower version would be in force for some keys and not for
-// others, and a new algorithm needs a higher one.
+// follows returns an error if a Set must not replace the Set old. Counts continue, and a count
+// in use is judged by the numbers of the highest version that was used for it. Therefore a lower
+// version would be in force for some keys only, and a new algorithm needs a higher version.
 func (s *Set) follows(old *Set) error {
 	if s.version < old.version {
 		return strictyaml.At(s.name, s.versionAt.line, s.versionAt.column, fmt.Sprintf(

@@ -35,7 +35,7 @@ func staticBook(t testing.TB, n *weir.Node, text string) *Book {
 	return b
 }
 
-// journal is a log that can be read while it is written.
+// journal is a log that can be read while it is being written.
 type journal struct{ lab.Text }
 
 func (j *journal) has(text string) bool { return j.times(text) > 0 }
@@ -51,7 +51,7 @@ func open(t testing.TB, path string, o BookOptions) (*Book, *journal) {
 	return b, log
 }
 
-// openText writes text to a file and opens it. The book does not poll the file, and depends on events.
+// openText writes text to a file and opens it. The book does not poll the file and depends on events.
 func openText(t testing.TB, text string) (b *Book, log *journal, path string) {
 	path = filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, text)
@@ -59,7 +59,7 @@ func openText(t testing.TB, text string) (b *Book, log *journal, path string) {
 	return b, log, path
 }
 
-// rated is a file of one rule with a version and a rate.
+// rated returns a file of one rule with the given version and rate.
 func rated(version, rate int) string {
 	return fmt.Sprintf("version: %d\nrules:\n- {name: r, key: user, limit: {rate: %d, per: 1h}}\n", version, rate)
 }
@@ -69,7 +69,7 @@ func write(t testing.TB, path, text string) {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// replace renames a new file over one.
+// replace renames a new file to path.
 func replace(t testing.TB, path, text string) {
 	t.Helper()
 	write(t, path+".new", text)
@@ -86,7 +86,7 @@ func rateOf(b *Book) int64 {
 	return s.Limiter(&s.Rules()[0].Limits[0], "", "k").Limit().Rate
 }
 
-const never = time.Hour // no poll, so that events must do
+const never = time.Hour // the Book must not depend on polling
 
 func TestAChangedFileTakesEffect(t *testing.T) {
 	b, log, path := openText(t, rated(1, 10))
@@ -96,7 +96,7 @@ func TestAChangedFileTakesEffect(t *testing.T) {
 	replace(t, path, rated(2, 20))
 	eventually(t, "renamed over", func() bool { return rateOf(b) == 20 })
 	require.Zero(t, b.Stats().Refused)
-	write(t, path, rated(3, 30)) // it may be read while it is still empty
+	write(t, path, rated(3, 30)) // the Book may read the file while it is empty
 	eventually(t, "written in place", func() bool { return rateOf(b) == 30 })
 
 	require.EqualValues(t, 1, old.Version(), "who has a version keeps it")
@@ -110,8 +110,8 @@ func TestAChangedFileTakesEffect(t *testing.T) {
 	require.True(t, log.has("hash="+s.Hash))
 }
 
-// A ConfigMap's file is a symlink to ..data/file, and ..data one to a directory
-// of the version, by whose rename all files change at once.
+// The file of a ConfigMap is a symlink to ..data/file, and ..data is a symlink to a directory
+// for each version. A rename of ..data changes all files at once.
 func TestAConfigMapThatIsSwappedTakesEffect(t *testing.T) {
 	dir := t.TempDir()
 	put := func(version int, text string) {
@@ -193,7 +193,7 @@ func TestWhatNoEventTellsOfIsPolled(t *testing.T) {
 	eventually(t, "its directory is back", func() bool { return rateOf(b) == 30 })
 }
 
-// unwatched is a Book of a file that is read when the test says so.
+// unwatched returns a Book of a file that is read only when the test calls reload.
 func unwatched(t *testing.T, text string) (b *Book, path string, log *journal) {
 	path, log = filepath.Join(t.TempDir(), "rules.yaml"), new(journal)
 	write(t, path, text)
@@ -228,7 +228,7 @@ func TestAFileThatStaysAwayIsToldOnce(t *testing.T) {
 	require.Equal(t, 2, log.times("was refused"), "it has been there meanwhile")
 }
 
-// Quiet is waited for no longer than a second.
+// The Book waits at most one second until a file stops changing.
 func TestAFileThatIsWrittenAllTheTimeIsReadAllTheSame(t *testing.T) {
 	b, _, path := openText(t, rated(1, 10))
 	stop, written := make(chan struct{}), make(chan struct{})
@@ -305,8 +305,8 @@ func TestANewAlgorithmNeedsANewVersion(t *testing.T) {
 	eventually(t, "loaded", func() bool { return b.Stats().Version == 4 })
 }
 
-// Counts in use keep to the highest version that has asked for them. So a version
-// that falls would be shown as in force and not judge them.
+// Counts in use are judged by the highest version that was used for them. A lower version would
+// be reported as in force, but would not judge these counts.
 func TestAVersionThatFallsIsRefused(t *testing.T) {
 	b, _, path := openText(t, rated(5, 10))
 	refusals := uint64(0)
@@ -324,8 +324,8 @@ func TestAVersionThatFallsIsRefused(t *testing.T) {
 	eventually(t, "the way back is up", func() bool { return rateOf(b) == 10 })
 }
 
-// Each version has one number everywhere; a node that takes a Snapshot sees it everywhere,
-// and no request fails.
+// Each version has one number in all limits. A reader of a Snapshot must see the same number in
+// all limits, and no request may fail.
 func TestNobodySeesHalfAVersion(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	file := func(n int) string {
@@ -385,8 +385,8 @@ func TestAStaticBookHasWhatItWasGiven(t *testing.T) {
 	require.EqualValues(t, 50, rateOf(b), "closed, it has what it had")
 }
 
-// sharedValues are values of many nodes without the nodes: what is published is there at
-// once.
+// sharedValues are the published values of many nodes, without the nodes: a published value is
+// available at once.
 type sharedValues struct {
 	mu       sync.Mutex
 	values   map[string]weir.Published
@@ -428,8 +428,7 @@ func (b *sharedValues) Published(prefix string) (all []weir.Published, revision 
 
 func (b *sharedValues) PublishedAfter(uint64) <-chan struct{} { return nil }
 
-// booked is a Book of a text, of shared values and of a clock, that does nothing by
-// itself.
+// booked returns a Book of a text, of shared values and of a clock. It has no goroutines.
 func booked(t testing.TB, v values, now *time.Time, text string) *Book {
 	b := newBook(startNode(t), v, slog.New(slog.DiscardHandler))
 	b.now = func() time.Time { return *now }
@@ -601,7 +600,8 @@ func TestASnapshotAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// Of what another release has set for a million keys there is one line, not a million.
+// If another release has set overrides for a million keys that this release cannot read, there
+// is one log line.
 func TestOverridesThatCannotBeReadAreLoggedOnce(t *testing.T) {
 	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)

@@ -48,7 +48,7 @@ func TestAnOverrideSpreadsAndOutlivesRestarts(t *testing.T) {
 			time.Sleep(11 * time.Second)
 			holds(5000)
 		}
-		time.Sleep(time.Until(ends) - time.Second) // it has whole seconds
+		time.Sleep(time.Until(ends) - time.Second) // Until has whole seconds
 		holds(5000)
 		time.Sleep(time.Second + overrides)
 		holds(10)

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// Tiers, overrides, overruns and a file that is loaded again give one name other
-// numbers at one version, and are meant to.
+// Tiers, overrides, overruns and reloaded files intentionally give one name different numbers at
+// one version.
 func TestRulesAreNoConflictsOfLimits(t *testing.T) {
 	const file = `
 version: 1

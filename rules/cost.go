@@ -7,18 +7,18 @@ import (
 	"github.com/weir-go/weir/internal/httpread"
 )
 
-// cost is what a request costs.
+// cost determines the units of a request.
 type cost struct {
-	fixed int64    // also where a request does not say
-	from  []origin // the first that a request has
-	unit  int64    // so much of the number is one unit
+	fixed int64    // used if the request has no number
+	from  []origin // the first origin with a number is used
+	unit  int64    // the number is divided by unit, and rounded up
 }
 
-// origin is where a request says a number.
+// origin is a place in a request that has a number. One field is set.
 type origin struct {
-	header string        // canonical; or else
-	path   httpread.Path // of the content; or else
-	length bool          // the content's
+	header string        // canonical name of a header field
+	path   httpread.Path // path in the JSON content
+	length bool          // length of the content
 }
 
 func (c *cost) of(r *Request) int64 {
@@ -30,7 +30,7 @@ func (c *cost) of(r *Request) int64 {
 	return c.fixed
 }
 
-// inUnits returns how many units a number is, rounded up.
+// inUnits returns n / unit, rounded up.
 func inUnits(n, unit int64) int64 {
 	units := n / unit
 	if n%unit > 0 {
@@ -39,7 +39,7 @@ func inUnits(n, unit int64) int64 {
 	return units
 }
 
-// of returns the number of a request, -1 if it has none.
+// of returns the number of a request, or -1.
 func (o *origin) of(r *Request) int64 {
 	switch {
 	case o.header != "":
@@ -56,7 +56,7 @@ func (o *origin) of(r *Request) int64 {
 	return -1
 }
 
-// single reads the number in a field that is there once, -1 if there is none.
+// single returns the number in a field with one line, or -1.
 func single(lines []string) int64 {
 	if len(lines) != 1 {
 		return -1
@@ -64,8 +64,8 @@ func single(lines []string) int64 {
 	return count(strings.TrimSpace(lines[0]))
 }
 
-// count reads digits alone, -1 if there is anything else. What is beyond the
-// largest number is the largest.
+// count returns the number in a text that has only digits, or -1. A number that is too large is
+// the largest int64.
 func count(text string) int64 {
 	if text == "" || strings.Trim(text, "0123456789") != "" {
 		return -1
@@ -74,7 +74,7 @@ func count(text string) int64 {
 	return n
 }
 
-// String is the cost in words.
+// String returns the cost as text.
 func (c *cost) String() string {
 	var b strings.Builder
 	for _, o := range c.from {

@@ -4,16 +4,16 @@ import (
 	"slices"
 )
 
-// MaxMet is how many limits one request may meet: as many as a node decides
-// together (weir.Node.AllowAll). Parse refuses a file by which a request could
-// meet more. One whose header has several lines of a field, or whose path has
-// escapes that can be read two ways, meets the rules of all that it says, which
-// may be more all the same: Match stops one rule above MaxMet.
+// MaxMet is the maximum number of limits that one request may meet: a node can decide on as many
+// together (weir.Node.AllowAll). Parse refuses a file if a request could meet more. A request
+// with several lines of a header field, or with a path whose escapes can be read in two ways,
+// meets the rules of all of these values. It can therefore meet more than MaxMet limits, and
+// Match stops one rule above MaxMet.
 const MaxMet = 255
 
-// crowd finds out how many limits a request can meet.
+// crowd computes how many limits a request can meet.
 type crowd struct {
-	kinds int // of requests: by method and by tier, of which the last is none
+	kinds int // number of kinds of requests: pairs of a method and a tier, where the last tier stands for none
 	tiers int
 	sizes map[*place][]int32
 }
@@ -22,8 +22,8 @@ func newCrowd(tiers int) *crowd {
 	return &crowd{(len(methodNames) + 1) * (tiers + 1), tiers, make(map[*place][]int32)}
 }
 
-// size is how many limits the rules of a place bring, for each kind of request. A
-// field of its header has one value.
+// size returns the number of limits in the rules of a place, for each kind of request. It
+// assumes that a header field has one value.
 func (c *crowd) size(at *place) []int32 {
 	if sizes, known := c.sizes[at]; known {
 		return sizes
@@ -57,7 +57,7 @@ func (c *crowd) count(rules []*Rule) []int32 {
 	return sizes
 }
 
-// most is how many limits a request meets at most whose path meets these places.
+// most returns the maximum number of limits for a request whose path meets the given places.
 func (c *crowd) most(places []*place) int {
 	sum := make([]int32, c.kinds)
 	for _, at := range places {
@@ -68,10 +68,10 @@ func (c *crowd) most(places []*place) int {
 	return int(slices.Max(sum))
 }
 
-// crowded refuses a file of which a request can meet too many limits.
+// crowded reports an error if a request can meet more than MaxMet limits.
 func (p *parser) crowded() {
 	c := newCrowd(len(p.set.tiers))
-	largest, ofHosts := make(map[*tree]int), 0 // that a request meets in the trees of hosts
+	largest, ofHosts := make(map[*tree]int), 0 // maximum number of limits in the trees of hosts
 	for _, t := range p.set.hosts {
 		for _, path := range p.paths[t] {
 			in := t.places(path)
@@ -97,8 +97,8 @@ func (p *parser) crowded() {
 	}
 }
 
-// tooMany reports whether a request to a path can meet too many limits, and reports that
-// at the last of the rules that it can meet.
+// tooMany reports whether a request to a path can meet too many limits. In this case it adds an
+// error at the last of the rules that the request can meet.
 func (p *parser) tooMany(c *crowd, path string, in []*place) bool {
 	n := c.most(in)
 	if n <= MaxMet {
@@ -128,9 +128,9 @@ func (p *place) has(r *Rule) bool {
 	return false
 }
 
-// paths are such that each of the places that they meet is met by one of them: one
-// that the pattern matches, and where that begins with something and ends with a
-// slash, the same without it.
+// paths returns paths that together meet each place that a path of the pattern can meet: one
+// path that the pattern matches and, if the pattern ends with a slash after a segment, the same
+// path without the slash.
 func (p pattern) paths() []string {
 	path := p.example()
 	if last := p.segments[len(p.segments)-1].kind; last != slash && last != rest || len(p.segments) == 1 {
@@ -140,7 +140,7 @@ func (p pattern) paths() []string {
 	return []string{path, whole.example()}
 }
 
-// places are those of which a request to a path meets the rules.
+// places returns the places whose rules a request to a path meets.
 func (t *tree) places(path string) (all []*place) {
 	for _, slashed := range []bool{false, true} {
 		for at := t.find(path, slashed && path[len(path)-1] != '/', true); at != nil && !slices.Contains(all, at); at = at.parent {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// many is a rule of so many limits.
+// many returns a rule with the given number of limits.
 func many(name, match string, limits int) string {
 	text := fmt.Sprintf("- name: %s\n  match: {%s}\n  key: ip\n  limits:\n", name, match)
 	for i := range limits {
@@ -24,7 +24,7 @@ func many(name, match string, limits int) string {
 
 func TestNoRequestMeetsMoreLimitsThanCanBeDecidedTogether(t *testing.T) {
 	const head = "tiers: {free: {}, paid: {}}\nrules:\n"
-	fifteen := func(match string) (text string) { // rules of 240 limits
+	fifteen := func(match string) (text string) { // rules with 240 limits
 		for i := range 15 {
 			text += many(fmt.Sprint("r", i), match, 16)
 		}
@@ -58,14 +58,13 @@ func TestNoRequestMeetsMoreLimitsThanCanBeDecidedTogether(t *testing.T) {
 			continue
 		}
 		require.ErrorContains(t, err, c.want, c.about)
-		last := strings.Count(c.text[:strings.Index(c.text, "last")], "\n") + 2 // where it has its match
+		last := strings.Count(c.text[:strings.Index(c.text, "last")], "\n") + 2 // line of its match
 		require.ErrorContains(t, err, fmt.Sprintf("rules.yaml:%d:", last), c.about)
 		require.ErrorContains(t, err, "of this rule and others: at most 255 are decided together; match them more narrowly, or remove some", c.about)
 	}
 }
 
-// A file is refused if, and only if, some request of those that can be made up
-// meets too many.
+// A file is refused if and only if a request exists that meets too many limits.
 func TestTheMostThatARequestMeetsIsFound(t *testing.T) {
 	testenv.SkipUnlessFull(t, "TestNoRequestMeetsMoreLimitsThanCanBeDecidedTogether")
 	methods, hosts, tiers := []string{"GET", "PUT", "PURGE"}, []string{"", "a", "b"}, []string{"", "free", "paid"}
@@ -116,7 +115,7 @@ func TestTheMostThatARequestMeetsIsFound(t *testing.T) {
 	require.Greater(t, min(refused, good), 4, "%d refused, %d good", refused, good)
 }
 
-// A request that says everything at once is not matched to the end.
+// For a request that meets too many rules, Match does not examine all of them.
 func TestMatchStopsOneAboveWhatCanBeDecided(t *testing.T) {
 	var file strings.Builder
 	file.WriteString("rules:\n")

@@ -1,16 +1,24 @@
-// Package rules reads limits from a file, and keeps them while the file changes.
+// Package rules reads limits from a file, matches requests with them, and applies changes of the
+// file while the process runs.
 //
 //	book, err := rules.Open(ctx, node, "rules.yaml", rules.BookOptions{})
-//	now := book.Current()             // one version, whole
+//	now := book.Current()             // one version of the rules
 //	for _, rule := range now.Match(&request, nil) {
 //		key, ok := rule.Key(&request)
 //		for i := range rule.Limits {
 //			limiter := now.Limiter(&rule.Limits[i], request.Tier, key)
 //			...
 //
-// Parse reads a file into a Set, which nothing changes any more. A Snapshot is a
-// Set with a node's Limiters and the overrides that hold now; a Book has the
-// Snapshot that is current, and swaps it in one step. Package httplimit does the
-// rest of the work for net/http. docs/rules.md describes the file, and Schema
-// describes it to editors.
+// Package httplimit makes these calls for net/http. Programs of other kinds need five calls:
+//
+//   - [Open] returns a [Book] of a file, and reads the file again when it changes.
+//   - [Book.Current] returns the current [Snapshot]: a version of the file, with the Limiters
+//     of a node and the current overrides.
+//   - [Set.Match], which a Snapshot has too, returns the rules for a [Request].
+//   - [Rule.Key] returns the key of a Request.
+//   - [Snapshot.Limiter] returns the weir.Limiter of a limit, for a key.
+//
+// [Parse] reads a file into a [Set], which never changes, without a node. [Book.Override] sets
+// other numbers for one key, on all nodes. docs/rules.md describes the file, and [Schema]
+// describes it for editors.
 package rules

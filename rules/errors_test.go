@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// one is a file of one rule with these fields, which begin on line 3.
+// one returns a file of one rule with the given fields, which begin on line 3.
 func one(fields string) string {
 	return "rules:\n- name: r\n  " + strings.ReplaceAll(fields, "\n", "\n  ")
 }
 
-// numbered is so many names.
+// numbered returns n different names.
 func numbered(name string, n int) (names []string) {
 	for i := range n {
 		names = append(names, fmt.Sprint(name, i))

@@ -7,26 +7,26 @@ import (
 	"github.com/weir-go/weir/internal/httpread"
 )
 
-// An Exception leaves requests out of a rule that matches them: those
-// that meet all of it. What is empty does not matter; one field at least is not.
+// An Exception excludes requests from a rule that matches them: those that meet all of its
+// fields. An empty field is ignored; at least one field is not empty.
 //
-// A request is left out only if that cannot be read in another way, so that no
-// spelling of a request escapes a rule: a path that servers are known to read in
-// several ways (see httplimit.Options.RefuseAmbiguousPaths) meets no Paths, and all
-// lines of a field must have one of its values.
+// A request is excluded only if it cannot be read in another way, so that no spelling of a
+// request evades a rule. A path that servers are known to read in several ways (see
+// httplimit.Options.RefuseAmbiguousPaths) meets no Paths, and all lines of a header field must
+// have one of its values.
 type Exception struct {
-	Methods []string // upper case; GET is HEAD too
+	Methods []string // upper case; GET includes HEAD
 	Hosts   []string // lower case, without a port
 	Paths   []string // patterns of http.ServeMux without method and host
-	Headers []Header // all of them
+	Headers []Header // all must be met
 	Tiers   []string
 
-	methods  methods // every one if none is named
+	methods  methods // every method if Methods is empty
 	tiers    uint64  // as in Rule
 	patterns []pattern
 }
 
-// String is the exception in words, like "method OPTIONS, path /a or /b".
+// String returns the exception as text, like "method OPTIONS, path /a or /b".
 func (e *Exception) String() string {
 	var parts []string
 	add := func(what string, values []string) {
@@ -48,7 +48,7 @@ func (e *Exception) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// has reports whether a request meets all of the exception.
+// has reports whether a request meets all fields of the exception.
 func (e *Exception) has(m *match) bool {
 	if e.methods&m.method == 0 || e.tiers != 0 && e.tiers&m.tier == 0 {
 		return false
@@ -75,8 +75,7 @@ func (e *Exception) has(m *match) bool {
 	return false
 }
 
-// hasAll reports whether the field is there, and each of its lines has one of the
-// values.
+// hasAll reports whether the request has the field, and each of its lines has one of the values.
 func (h *Header) hasAll(r *Request) bool {
 	lines := r.lines(h.Name)
 	for _, line := range lines {
@@ -87,7 +86,7 @@ func (h *Header) hasAll(r *Request) bool {
 	return len(lines) > 0
 }
 
-// isPlain reports whether all servers read the request's path alike.
+// isPlain reports whether all servers read the path of the request in the same way.
 func (m *match) isPlain() bool {
 	if !m.looked {
 		m.looked, m.path = true, clean(m.request.Path)
@@ -96,13 +95,13 @@ func (m *match) isPlain() bool {
 	return m.plain
 }
 
-// matches reports whether a clean path meets the pattern, as it is or with one more
-// slash at its end, to which a ServeMux would redirect it.
+// matches reports whether the pattern matches a clean path, either unchanged or with a final
+// slash, to which a ServeMux would redirect it.
 func (p *pattern) matches(path string) bool {
 	return p.finds(path, false) || path[len(path)-1] != '/' && p.finds(path, true)
 }
 
-// finds is tree.find for one pattern.
+// finds is like tree.find, for one pattern.
 func (p *pattern) finds(path string, slashed bool) bool {
 	for i := range p.segments {
 		s := &p.segments[i]
@@ -126,12 +125,12 @@ func (p *pattern) finds(path string, slashed bool) bool {
 	return path == "" && !slashed
 }
 
-// covers reports whether each path that meets q meets p too.
+// covers reports whether p matches each path that q matches.
 func (p *pattern) covers(q pattern) bool {
 	for i, s := range p.segments {
 		switch {
 		case s.kind == rest:
-			return true // with or without a slash where q ends: both meet p
+			return true // q may end with or without a slash: p matches both
 		case s.kind == slash:
 			return i == len(q.segments) || i == len(q.segments)-1 && q.segments[i].kind == slash
 		case i >= len(q.segments), q.segments[i].kind == rest, q.segments[i].kind == slash:
@@ -143,10 +142,10 @@ func (p *pattern) covers(q pattern) bool {
 	return len(p.segments) == len(q.segments)
 }
 
-// overlaps reports whether some path meets both patterns.
+// overlaps reports whether a path exists that both patterns match.
 func (p *pattern) overlaps(q pattern) bool {
 	for i := 0; ; i++ {
-		var a, b kind // of what follows; slash where the pattern ends, as a slash may follow that
+		var a, b kind // kinds of the next segments; slash at the end of a pattern, because a final slash may follow
 		a, b = slash, slash
 		if i < len(p.segments) {
 			a = p.segments[i].kind
@@ -165,14 +164,14 @@ func (p *pattern) overlaps(q pattern) bool {
 	}
 }
 
-// Exclusion is a rule that a request would meet but for an exception of it.
+// Exclusion is a rule that does not apply to a request because of an exception.
 type Exclusion struct {
 	Rule *Rule
 	By   *Exception
 }
 
-// Excluded tells which rules a request meets but for their exceptions, in the order of
-// the file: it explains what Match leaves out.
+// Excluded returns the rules that a request would meet without their exceptions, in the order of
+// the file. It explains which rules Match does not return.
 func (s *Set) Excluded(r *Request) (all []Exclusion) {
 	met := s.Match(r, nil)
 	for _, rule := range s.match(r, nil, true) {

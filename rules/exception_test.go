@@ -72,8 +72,8 @@ rules:
 	}
 }
 
-// A path that servers read in several ways is never left out: behind the limiter it
-// may be another one.
+// A path that servers read in several ways is never excluded, because the server behind the
+// limiter may read another path.
 func TestNoSpellingOfAPathIsLeftOut(t *testing.T) {
 	s := mustParse(t, one("match: {not: {path: [/static/, /healthz, '/{$}']}}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	for _, path := range []string{
@@ -148,9 +148,9 @@ func TestRulesOfATierLeaveOutThoseThatAreNotForIt(t *testing.T) {
 	}
 }
 
-// covers and overlaps say what matching each of many paths says.
+// covers and overlaps agree with matching each of many paths.
 func TestPatternsAreComparedAsPathsMeetThem(t *testing.T) {
-	// All paths of up to four segments, and some of more.
+	// All paths with up to four segments, and some with more.
 	paths, longer := []string{"/", "/a/a/a/a/a", "/b/b/b/b/b/b"}, []string{""}
 	for range 4 {
 		shorter := longer

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// exempt has the clients that are never limited.
+// exempt is the set of clients that are never limited.
 type exempt struct {
 	networks map[netip.Prefix]bool
-	bits     [2][]int // the lengths that the networks have, of IPv4 and IPv6
+	bits     [2][]int // prefix lengths of the networks, for IPv4 and IPv6
 	users    map[string]bool
 	apiKeys  map[string]bool
 }
@@ -24,7 +24,7 @@ func (e *exempt) add(network netip.Prefix) {
 }
 
 func (e *exempt) has(r *Request) bool {
-	if e.users[r.User] || e.apiKeys[r.APIKey] { // none of which is empty
+	if e.users[r.User] || e.apiKeys[r.APIKey] { // no exempt user or API key is empty
 		return true
 	}
 	if e.networks == nil || !r.Client.IsValid() {

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// The fields that a file may have, by where they are. The Schema has the same.
+// The fields of a file, by their place. The Schema has the same fields.
 var (
 	fileFields    = []string{"$schema", "version", "enabled", "ignore_case", "ipv6_prefix", "tiers", "default_tier", "exempt", "rules"}
 	tierFields    = []string{"multiply"}
@@ -23,11 +23,11 @@ var (
 	softFields    = []string{"over", "for"}
 )
 
-// The bounds of a file's numbers.
+// The bounds of the numbers in a file.
 const (
 	maxTiers     = 64
-	maxLimits    = 16 // of a rule
-	maxNot       = 64 // exceptions of a rule, and paths of one
+	maxLimits    = 16 // in a rule
+	maxNot       = 64 // exceptions in a rule, and paths in an exception
 	maxNameBytes = 64
 	maxRate      = 1_000_000_000_000
 	minPer       = time.Millisecond

@@ -9,11 +9,11 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// readFile reads no more of a regular file than Parse takes, and one byte to tell that
-// it is more. A call that opens a FIFO waits for a writer, and Close with it; a device
-// may do anything. So both are refused by name, without being opened; and as another file
-// may be there by then, what is opened is opened so that nothing waits, and looked at
-// again.
+// readFile reads a regular file. It returns at most one byte more than Parse accepts, so that
+// Parse can refuse a longer file. Opening a FIFO waits for a writer, so that Close would wait
+// too, and opening a device may have any effect. So both are refused by their mode before they
+// are opened. Because another file may be in that place by then, the file is opened without
+// waiting, and its mode is checked again.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil {
@@ -36,7 +36,7 @@ func readFile(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, strictyaml.MaxBytes+1))
 }
 
-// regular says what a file is that is none to read rules from.
+// regular returns an error with the kind of the file if it is not a regular file.
 func regular(path string, info fs.FileInfo) error {
 	kind := "a special file"
 	switch mode := info.Mode(); {

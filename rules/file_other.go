@@ -2,5 +2,5 @@
 
 package rules
 
-// openWithoutWaiting is nothing where no path leads to a FIFO.
+// openWithoutWaiting is 0 on systems where no path leads to a FIFO.
 const openWithoutWaiting = 0

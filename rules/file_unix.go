@@ -4,5 +4,5 @@ package rules
 
 import "syscall"
 
-// openWithoutWaiting opens a FIFO at once, though nobody writes.
+// openWithoutWaiting opens a FIFO at once, even without a writer.
 const openWithoutWaiting = syscall.O_NONBLOCK

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// within fails if f takes longer than anything here may wait.
+// within fails the test if f takes longer than any call here may wait.
 func within(t *testing.T, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -29,7 +29,7 @@ func within(t *testing.T, what string, f func()) {
 	}
 }
 
-// special are files that are none to read rules from, with what they are.
+// special returns files that are not regular files, with their kinds.
 func special(t *testing.T) map[string]string {
 	dir := t.TempDir()
 	fifo, socket, link := filepath.Join(dir, "fifo"), filepath.Join(dir, "socket"), filepath.Join(dir, "link")
@@ -65,7 +65,7 @@ func TestAFIFOInTheFilesPlaceLeavesTheLastVersionInForceAndCloseReturns(t *testi
 	within(t, "Close", func() { b.Close() })
 }
 
-// What is swapped for a FIFO between the two looks at it is opened at once.
+// A FIFO that replaces the file between the two checks of its mode is opened without waiting.
 func TestAFIFOIsOpenedWithoutAWriter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(path, 0o600))

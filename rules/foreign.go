@@ -9,12 +9,12 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// Rules compare texts as they are, and paths by whole segments. What other products
-// read as a pattern is refused here, because a rule that takes it literally matches
-// nothing and reports no error. Each kind of text has a way to write the characters
+// Rules compare texts literally, and paths by whole segments. A text that other products
+// read as a pattern is refused, because a rule with the literal text would match
+// no request and report no error. Each kind of text has a way to write the characters
 // themselves: a path has escapes, any other text has {exact: TEXT}.
 
-// textOf reads a text, or {exact: TEXT}, whose characters all stand for themselves.
+// textOf reads a text, or {exact: TEXT}, in which each character stands for itself.
 func textOf(v strictyaml.Value) (text string, exact bool) {
 	if v.IsMap() {
 		inner := v.Map(exactFields...).Get("exact").Required()
@@ -23,8 +23,8 @@ func textOf(v strictyaml.Value) (text string, exact bool) {
 	return v.Text(), false
 }
 
-// patternIn names the part of a text that other products read as a pattern, and as
-// which; it returns nothing where there is none.
+// patternIn returns the part of a text that other products read as a pattern, and the kind of
+// the pattern. It returns empty strings if there is none.
 func patternIn(text string) (part, as string) {
 	if part, as := patternAtStart(text); part != "" {
 		return part, as
@@ -64,8 +64,9 @@ func patternIn(text string) (part, as string) {
 	return "", ""
 }
 
-// patternAtStart names the sign that a text begins with, if other products read it as that
-// of a pattern. A text of one sign is none.
+// patternAtStart returns the prefix of a text that other products read as the beginning of a
+// pattern, and the kind of the pattern. A text that consists of such a sign alone is not a
+// pattern.
 func patternAtStart(text string) (part, as string) {
 	for _, prefix := range []string{"!", "=~", "~", "^", "=", "<", ">", "(?"} {
 		if !strings.HasPrefix(text, prefix) || len(text) == 1 {
@@ -78,7 +79,7 @@ func patternAtStart(text string) (part, as string) {
 			return prefix, "a comparison"
 		case "<", ">":
 			if strings.IndexByte("=0123456789 ", text[1]) < 0 {
-				continue // a link, or an address of mail
+				continue // a link, or a mail address
 			}
 			return prefix, "a comparison"
 		}
@@ -87,8 +88,8 @@ func patternAtStart(text string) (part, as string) {
 	return "", ""
 }
 
-// between returns the part of a text from the first open bracket to the next close one, if
-// that is at least so many bytes further; else "".
+// between returns the part of a text from the first opening bracket to the next closing one, if
+// the closing one is at least the given number of bytes later. Otherwise it returns "".
 func between(text string, open, close byte, apart int) string {
 	if i := strings.IndexByte(text, open); i >= 0 {
 		if n := strings.IndexByte(text[i:], close); n >= apart {
@@ -98,8 +99,8 @@ func between(text string, open, close byte, apart int) string {
 	return ""
 }
 
-// isClass reports whether what follows a backslash makes an escape of a regular
-// expression of it. DOMAIN\dora has none: a name goes on after the letter.
+// isClass reports whether a backslash before the text is an escape of a regular expression. In
+// DOMAIN\dora it is not, because a name continues after the letter.
 func isClass(after string) bool {
 	switch {
 	case after == "":
@@ -114,8 +115,8 @@ func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// refusePattern reports a text that other products read as a pattern. A secret is
-// not shown.
+// refusePattern reports an error for a text that other products read as a pattern. The error
+// does not contain a secret.
 func refusePattern(v strictyaml.Value, name, text string, secret bool) {
 	part, as := patternIn(text)
 	if part == "" {
@@ -134,8 +135,8 @@ func refusePattern(v strictyaml.Value, name, text string, secret bool) {
 	v.Errorf("%s: %s reads as %s, and texts are compared as they are: %s, or write %s", told, part, as, remedy, exact)
 }
 
-// foreignPath returns what is wrong with a path that does not begin with a slash,
-// and that another product reads as a pattern; "" where none is known to.
+// foreignPath returns the remedy for a path that does not begin with a slash and that another
+// product reads as a pattern. It returns "" if no such product is known.
 func foreignPath(text string) string {
 	bare := strings.TrimLeft(text, "!~^=*@ ")
 	if !strings.HasPrefix(bare, "/") || strings.ContainsAny(bare, "^$*+?()[]\\| ") {
@@ -158,9 +159,8 @@ func foreignPath(text string) string {
 	return ""
 }
 
-// foreignSegment returns what is wrong with a segment without a wildcard that another
-// product reads as a pattern, and "" where none does. Each character that it refuses
-// can be written as an escape.
+// foreignSegment returns the remedy for a segment without a wildcard that another product reads
+// as a pattern, or "". Each character that it refuses can be written as an escape.
 func foreignSegment(path, part string, last bool) string {
 	escape := func(c byte) string { return fmt.Sprintf("%%%02X for the character", c) }
 	if part == "*" || part == "**" || part == "..." {
@@ -198,8 +198,8 @@ func foreignSegment(path, part string, last bool) string {
 	return ""
 }
 
-// bracketed reads a segment like <id>, <int:id>, [id] or [...rest], as other
-// products write a wildcard, as its name and what follows that in braces.
+// bracketed reads a segment like <id>, <int:id>, [id] or [...rest], which is a wildcard in other
+// products. It returns the name, and the rest of the text in the braces of the pattern here.
 func bracketed(part string) (name, rest string, ok bool) {
 	if last := part[len(part)-1]; (part[0] != '<' || last != '>') && (part[0] != '[' || last != ']') {
 		return "", "", false
@@ -215,8 +215,8 @@ func bracketed(part string) (name, rest string, ok bool) {
 	return name, rest, isName(name)
 }
 
-// foreignWildcard returns what is wrong with a wildcard that another product
-// writes so, like {id:[0-9]+} or {*path}; "" where none does.
+// foreignWildcard returns the remedy for a wildcard in the syntax of another product, like
+// {id:[0-9]+} or {*path}, or "".
 func foreignWildcard(name string) string {
 	if rest := strings.TrimLeft(name, "*"); rest != name && isName(rest) {
 		return fmt.Sprintf("the rest of a path is {%s...}", rest)
@@ -230,8 +230,7 @@ func foreignWildcard(name string) string {
 	return ""
 }
 
-// foreignHost returns what is wrong with a host that another product reads as a
-// pattern, and "" where none does.
+// foreignHost returns the remedy for a host that another product reads as a pattern, or "".
 func foreignHost(text string) string {
 	bare := strings.TrimLeft(text, "!~^.*")
 	switch {
@@ -251,8 +250,7 @@ func foreignHost(text string) string {
 	return ""
 }
 
-// foreignMethod returns what is wrong with a method that another product reads as a
-// pattern, and "" where none does.
+// foreignMethod returns the remedy for a method that another product reads as a pattern, or "".
 func foreignMethod(text string) string {
 	parts := strings.FieldsFunc(text, func(c rune) bool { return c == '|' || c == ',' || c == ' ' })
 	switch {
@@ -270,8 +268,7 @@ func foreignMethod(text string) string {
 	return ""
 }
 
-// foreignTier returns what is wrong with a tier that another product reads as a
-// pattern, and "" where none does.
+// foreignTier returns the remedy for a tier that another product reads as a pattern, or "".
 func foreignTier(text string) string {
 	switch {
 	case text == "*":
@@ -282,8 +279,8 @@ func foreignTier(text string) string {
 	return ""
 }
 
-// foreignNetwork returns the network that another product writes with wildcards,
-// like 10.0.*.*, in the words of a file; "" where text is none.
+// foreignNetwork returns the network for a text with the wildcards of another product, like
+// 10.0.*.*, in the syntax of a file. It returns "" for other texts.
 func foreignNetwork(text string) string {
 	bare, cut := text, false
 	for {

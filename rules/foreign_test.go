@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What nginx, Kong, Traefik, Caddy and others write as a pattern is refused, with
-// its line and with what to write.
+// Patterns of nginx, Kong, Traefik, Caddy and others are refused, with the line and the remedy.
 func TestPatternsOfOtherProductsAreRefused(t *testing.T) {
 	const (
 		negation = "write not: {"
@@ -108,14 +107,14 @@ func TestPatternsOfOtherProductsAreRefused(t *testing.T) {
 			_, err := Parse("rules.yaml", []byte(text))
 			require.ErrorContains(t, err, "rules.yaml:3:", name)
 			if strings.Contains(name, "(") {
-				continue // no name of a field, whatever it reads as
+				continue // not a valid name of a field
 			}
 			require.ErrorContains(t, err, want, name)
 		}
 	}
 }
 
-// Each character that is refused can be written, and then matches itself alone.
+// Each character that is refused can be written as an escape, and then matches only itself.
 func TestPatternCharactersCanBeWrittenLiterally(t *testing.T) {
 	for _, c := range "*:^$|\\[]()<>\"`%?#+!~={}" {
 		segment := "a" + string(c)
@@ -142,7 +141,7 @@ func TestPatternCharactersCanBeWrittenLiterally(t *testing.T) {
 	require.Equal(t, "header:X|", s.Rules()[0].By)
 }
 
-// What only looks like a pattern at first, and is none elsewhere either, is taken.
+// Texts that resemble a pattern, but are not patterns in other products, are accepted.
 func TestOrdinaryTextsAreNoPatterns(t *testing.T) {
 	for _, path := range []string{"/v1/items:batchGet", "/~user/", "/c++/", "/a=b;c,d", "/a-b_c.d!e'f@g&h", "/caf%C3%A9", "/.well-known/x", "/v1/{id}/parts", "/{rest...}", "/{$}"} {
 		mustParse(t, one("match: {path: \""+path+"\"}\nkey: ip\nlimit: {rate: 1, per: 1s}"))

@@ -10,16 +10,17 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// A rules file may be replaced by a link to any file that the process can read, and its
-// errors are logged and told by the admin API. So the errors of a file that has no rules
-// show nothing of its content.
+// A rules file may be replaced by a link to any file that the process can read. Its
+// errors are in the log and in the admin API. Therefore the errors of a file without rules
+// must not reveal its content.
 
-// isForeign reports whether a file has no field rules, which it reports without what the
-// file has instead. A field that is nearly one of a rules file is told all the same.
+// isForeign reports whether a file lacks the field rules. It adds an error for such a file,
+// without its content. An unknown field whose name is close to a field of rules files is
+// reported by name.
 func isForeign(root strictyaml.Value) bool {
 	fields := root.Fields()
 	if !root.IsMap() || slices.ContainsFunc(fields, func(e strictyaml.Entry) bool { return e.Field == "rules" }) {
-		return false // what is no map is told by its kind alone
+		return false // the error of a file that is not a map has only its kind
 	}
 	unknown := 0
 	for _, e := range fields {
@@ -40,18 +41,18 @@ func isForeign(root strictyaml.Value) bool {
 	return true
 }
 
-// rulesField finds the field rules in a text that may be no YAML.
+// rulesField finds the field rules in a text that may not be YAML.
 var rulesField = regexp.MustCompile(`(?m)(^|[\s{,])["']?rules["']?\s*:`)
 
-// withoutContent is an error of a text that is not read as YAML. An anchor, an alias and
-// a tag are shown only if there are rules beside them.
+// withoutContent returns the error of a text that is not valid YAML. An anchor, an alias or a
+// tag is shown only if the text has the field rules.
 func withoutContent(err error, text []byte) error {
 	var told *strictyaml.Error
 	if !errors.As(err, &told) || rulesField.Match(text) {
 		return err
 	}
 	if !slices.ContainsFunc([]string{" anchor", " alias", "is a tag"}, func(part string) bool { return strings.Contains(told.Message, part) }) {
-		return err // it says what the grammar wants, and nothing of the text
+		return err // it describes the grammar, and contains no part of the text
 	}
 	return &strictyaml.Error{File: told.File, Line: told.Line, Column: told.Column,
 		Message: "anchors, aliases and tags are not read, and rules is missing: is it a rules file? Its content is not shown"}

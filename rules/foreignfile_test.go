@@ -14,8 +14,8 @@ import (
 
 const secret = "hunter2"
 
-// others are files that are no rules files, as a link can lead to. Their secret is in
-// none of the errors.
+// others are files that are not rules files, to which a link may lead. Their errors must not
+// contain the secret.
 var others = map[string]string{
 	"shadow":              "root:" + secret + ":19000:0:99999:7:::\ndaemon:*:19000:0:99999:7:::\n",
 	"the last line alone": "a b c\n" + secret + ":\n",
@@ -70,8 +70,8 @@ func TestAFileWithoutRulesIsRefusedWithoutItsContent(t *testing.T) {
 	}
 }
 
-// Neither the log nor Stats, which the admin API tells, show a file that has taken the
-// place of the rules.
+// If another file replaces the rules file, neither the log nor Stats, which the admin API
+// reports, reveal its content.
 func TestALinkToAnotherFileShowsNothingOfIt(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "rules.yaml")
@@ -79,7 +79,7 @@ func TestALinkToAnotherFileShowsNothingOfIt(t *testing.T) {
 	log := new(bytes.Buffer)
 	b, err := Open(t.Context(), startNode(t), path, BookOptions{Logger: slog.New(slog.NewTextHandler(log, nil)), Poll: time.Hour})
 	require.NoError(t, err)
-	require.NoError(t, b.Close()) // it is read by hand below
+	require.NoError(t, b.Close()) // the test calls reload
 	for about, text := range others {
 		other := filepath.Join(dir, "other")
 		write(t, other, text)

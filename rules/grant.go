@@ -7,8 +7,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// refresh makes the overrides that hold what is published, and takes back those
-// whose time is over.
+// refresh applies the published overrides, and deletes those that have ended.
 func (b *Book) refresh() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -22,7 +21,7 @@ func (b *Book) refresh() {
 	b.swap(*b.current.Load(), values, now)
 }
 
-// swap makes a Snapshot with the published overrides current.
+// swap makes a Snapshot with the published overrides current. The caller must hold mu.
 func (b *Book) swap(s Snapshot, values []weir.Published, now time.Time) {
 	grants := make(map[string]*grant, len(values))
 	s.overrides = make([]map[[16]byte]*granted, len(s.limits))
@@ -37,8 +36,8 @@ func (b *Book) swap(s Snapshot, values []weir.Published, now time.Time) {
 			continue
 		}
 		if g.past(now) {
-			// One above, so that whatever is set anew has a higher version, and
-			// all nodes publish the same. An error means that something has been.
+			// The version is one higher, so that a later override has a higher version, and
+			// all nodes publish the same deletion. An error means that a later override was set.
 			_ = b.values.Publish(v.Name, v.Version+1, nil)
 			continue
 		}
@@ -58,14 +57,14 @@ func (b *Book) swap(s Snapshot, values []weir.Published, now time.Time) {
 	b.current.Store(&s)
 }
 
-// grant is a published override, read once, and made to fit its limit once for
-// each version of the file.
+// grant is a published override. It is parsed once, and its Limiter is made once for each
+// version of the file.
 type grant struct {
 	Override
 	value  []byte
 	unread bool
-	limit  *Limit   // that it was made to fit
-	fit    *granted // nil if it does not
+	limit  *Limit   // the limit for which fit was made
+	fit    *granted // nil if the limit cannot have the numbers
 }
 
 func (b *Book) read(v weir.Published) *grant {
@@ -80,8 +79,8 @@ func (b *Book) read(v weir.Published) *grant {
 	return g
 }
 
-// fit is what counts by the grant, nil if its limit is not there or cannot have
-// its numbers.
+// fit returns the override with its Limiter, or nil if the limit does not exist or cannot have
+// the numbers.
 func (b *Book) fit(g *grant, l *Limit) *granted {
 	if l == nil {
 		return nil

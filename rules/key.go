@@ -10,10 +10,10 @@ import (
 	"github.com/weir-go/weir/internal/httpread"
 )
 
-// part is what one part of a key is taken from.
+// part is the source of one part of a key.
 type part struct {
 	from   source
-	header string // canonical
+	header string // canonical name
 }
 
 type source uint8
@@ -22,53 +22,54 @@ const (
 	fromClient source = iota
 	fromUser
 	fromAPIKey
-	fromNothing // one count for all
+	fromNothing // one count for all requests
 	fromHeader
 )
 
-// keyNames are the sources in the words of a file.
+// keyNames are the names of the sources in a file.
 var keyNames = []string{"ip", "user", "api_key", "global", headerPrefix + "X"}
 
-// defaultIPv6 is the bits of an IPv6 address that count, unless a file says otherwise.
+// defaultIPv6 is the number of significant bits of an IPv6 address, unless the file has another
+// number.
 const defaultIPv6 = 64
 
-// lacking says what a rule does with a request that lacks a part of its key.
+// lacking determines the key of a request that lacks a part of the key of a rule.
 type lacking uint8
 
 const (
-	byClient lacking = iota // its address stands for the part
+	byClient lacking = iota // the address of the client replaces the part
 	notMet                  // the rule does not apply
 	together                // all such requests have one count
-	unnamed                 // its address is the key, as if the rule were by address; of Single alone
+	unnamed                 // the address is the key, as if the rule were by address; only for Single
 )
 
-// lackingNames are the same in the words of a file.
+// lackingNames are the names of these in a file.
 var lackingNames = []string{"ip", "skip", "shared"}
 
-// maxPartBytes bounds each part of a key: what is longer is hashed. With
-// maxParts of them a key stays below the 1 KiB that a node takes.
+// maxPartBytes is the maximum length of a part of a key. A longer part is hashed. With
+// maxParts parts a key is below the maximum of a node, 1 KiB.
 const (
 	maxParts     = 4
 	maxPartBytes = 200
 )
 
-// key is how a rule makes its keys.
+// key determines the keys of a rule.
 //
-// Parts are joined by |, and a part's own | and \ are written \| and \\. What
-// begins \- stands for a part that the request lacks, and \# is followed by the
-// SHA-256 of one that is too long. So two different requests never share a key
-// because of how their parts are written. Where an address is the key of a request
-// without a user, \= precedes the name of a user that reads as an address.
+// Parts are joined by |, and the characters | and \ within a part are written \| and \\. A part
+// that the request lacks begins with \-, and \# precedes the SHA-256 of a part that is too long.
+// So two different requests never share a key because of the way in which their parts are
+// written. If an address is the key of a request without a user, \= precedes the name of a user
+// that reads as an address.
 type key struct {
 	parts   []part
 	lacking lacking
-	ipv6    int // bits of an IPv6 address that count
+	ipv6    int // number of significant bits of an IPv6 address
 }
 
 func (k *key) isGlobal() bool { return len(k.parts) == 1 && k.parts[0].from == fromNothing }
 
-// secret reports whether a part of the key is a credential: an API key, or a header whose
-// name is that of one.
+// secret reports whether a part of the key is a credential: an API key, or a header field with
+// the name of a credential.
 func (k *key) secret() bool {
 	return slices.ContainsFunc(k.parts, func(p part) bool {
 		return p.from == fromAPIKey || p.from == fromHeader && httpread.IsSecretName(p.header)
@@ -93,7 +94,7 @@ func (k *key) append(b []byte, r *Request) (_ []byte, ok bool) {
 		case fromAPIKey:
 			text = r.APIKey
 		case fromHeader:
-			text = strings.Join(r.lines(p.header), ",") // many lines are one list; of one, Join makes no copy
+			text = strings.Join(r.lines(p.header), ",") // several lines are one list; Join does not copy a single line
 		}
 		switch {
 		case k.lacking == unnamed && text == "":
@@ -113,8 +114,9 @@ func (k *key) append(b []byte, r *Request) (_ []byte, ok bool) {
 	return b, true
 }
 
-// appendClient writes an address as it counts: an IPv4 one within IPv6 as itself,
-// and of an IPv6 one the network alone, as its users pick the rest.
+// appendClient appends the significant part of an address. An IPv4 address within IPv6 is
+// written as IPv4. Of an IPv6 address only the network is written, because its users choose the
+// remaining bits.
 func (k *key) appendClient(b []byte, a netip.Addr) []byte {
 	a = a.Unmap()
 	switch {
@@ -130,7 +132,7 @@ func (k *key) appendClient(b []byte, a netip.Addr) []byte {
 	return network.AppendTo(b)
 }
 
-// isAddress reports whether appendClient may write a text.
+// isAddress reports whether appendClient could have written a text.
 func isAddress(text string) bool {
 	// This test rejects most names without the parser, which allocates its errors.
 	if strings.Trim(text, "0123456789abcdef.:/") != "" || !strings.ContainsAny(text, ".:") {
@@ -164,7 +166,7 @@ func appendPart(b []byte, text string) []byte {
 	return hex.AppendEncode(append(b[:begun], `\#`...), sum[:])
 }
 
-// String is the key as a file has it.
+// String returns the key as it is written in a file.
 func (k *key) String() string {
 	texts := make([]string, len(k.parts))
 	for i, p := range k.parts {
@@ -180,10 +182,10 @@ func (p part) String() string {
 	return keyNames[p.from]
 }
 
-// headerPrefix begins the name of what is taken from a header.
+// headerPrefix is the prefix of a source that is a header field.
 const headerPrefix = "header:"
 
-// headerName is the name in "header:X", as it is written.
+// headerName returns the name in "header:X", unchanged.
 func headerName(text string) (name string, ok bool) {
 	name, ok = strings.CutPrefix(text, headerPrefix)
 	return strings.TrimSpace(name), ok

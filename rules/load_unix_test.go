@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// The full run loads 10,000 rules in that time.
+// The full run loads 10,000 rules within a second.
 func TestThousandsOfRulesLoadWithinASecond(t *testing.T) {
 	if testenv.Race {
 		t.Skip("the race detector takes its own time")
@@ -24,7 +24,7 @@ func TestThousandsOfRulesLoadWithinASecond(t *testing.T) {
 	n := startNode(t)
 	best := time.Hour
 	for range 3 {
-		begun := lab.CPU() // other processes have no part in it
+		begun := lab.CPU() // does not include other processes
 		b, err := Open(t.Context(), n, path, BookOptions{Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		best = min(best, lab.CPU()-begun)

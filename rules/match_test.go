@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// namesOf is which rules a request meets.
+// namesOf returns the names of the rules that a request meets.
 func namesOf(s *Set, r Request) (names []string) {
 	for _, rule := range s.Match(&r, nil) {
 		names = append(names, rule.Name)
@@ -26,8 +26,8 @@ func namesOf(s *Set, r Request) (names []string) {
 	return names
 }
 
-// serves reports whether a ServeMux that has the pattern alone answers for a path. It cleans
-// the path of a GET, and not that of a CONNECT.
+// serves reports whether a ServeMux with only this pattern has a handler for a path. It cleans
+// the path of a GET, but not that of a CONNECT.
 func serves(pattern, method, path string) bool {
 	mux := http.NewServeMux()
 	mux.Handle(pattern, http.NotFoundHandler())
@@ -41,7 +41,7 @@ func serves(pattern, method, path string) bool {
 	return by != ""
 }
 
-// resolved removes dot segments by the steps of RFC 3986, section 5.2.4.
+// resolved removes dot segments as in RFC 3986, section 5.2.4.
 func resolved(in string) (out string) {
 	for in != "" {
 		switch {
@@ -64,9 +64,9 @@ func resolved(in string) (out string) {
 	return out
 }
 
-// meets reports whether a ServeMux that has the pattern alone answers for one of the readings
-// of a path: as it is, with dots decoded, decoded as a whole, or without what follows a #; each as it is, cleaned,
-// and without dot segments.
+// meets reports whether a ServeMux with only this pattern has a handler for one of the readings
+// of a path: unchanged, with dots decoded, decoded as a whole, or without the part after a #.
+// Each of these is tried unchanged, cleaned, and without dot segments.
 func meets(t require.TestingT, pattern, path string) bool {
 	bare, _, _ := strings.Cut(path, "#")
 	for _, of := range []string{path, bare} {
@@ -83,7 +83,7 @@ func meets(t require.TestingT, pattern, path string) bool {
 	return false
 }
 
-// conflicts reports whether a ServeMux refuses to have both patterns.
+// conflicts reports whether a ServeMux refuses two patterns.
 func conflicts(a, b string) (yes bool) {
 	defer func() { yes = recover() != nil }()
 	mux := http.NewServeMux()
@@ -109,8 +109,7 @@ func drawPath(t *rapid.T) string {
 	return "/" + strings.Join(parts, "/")
 }
 
-// canonical is a pattern without the names of its wildcards, as ServeMux compares
-// them.
+// canonical returns a pattern without the names of its wildcards, as ServeMux compares them.
 func canonical(p pattern) string {
 	var b strings.Builder
 	for _, s := range p.segments {
@@ -119,8 +118,8 @@ func canonical(p pattern) string {
 	return b.String()
 }
 
-// The index finds what a ServeMux for each pattern finds, and refuses what one
-// ServeMux for all refuses.
+// The tree finds the same patterns as one ServeMux for each pattern, and refuses the patterns
+// that a ServeMux with all patterns refuses.
 func TestMatchingIsThatOfServeMux(t *testing.T) {
 	refused, met := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -132,7 +131,7 @@ func TestMatchingIsThatOfServeMux(t *testing.T) {
 			p, err := parsePattern(text)
 			require.NoError(t, err)
 			if seen[canonical(p)] {
-				continue // ServeMux has no two handlers for one, rules may
+				continue // several rules may have one pattern, unlike handlers of a ServeMux
 			}
 			seen[canonical(p)] = true
 			for _, other := range patterns {
@@ -248,8 +247,8 @@ rules:
 	}
 }
 
-// A path in any case meets the rules of a file with ignore_case. An exception still needs the exact
-// path: to limit a request too many is safe.
+// A path in any case meets the rules of a file with ignore_case. An exception still requires the
+// exact path, because limiting a request too much is safe.
 func TestPathsMeetRulesInAnyCaseIfTheFileIgnoresIt(t *testing.T) {
 	const text = `
 rules:
@@ -310,15 +309,15 @@ func TestARuleThatNamesAValueTwiceIsMetOnce(t *testing.T) {
 	require.Len(t, s.Match(&Request{Path: "/", Header: http.Header{"X-V": {"a"}}}, nil), 1)
 }
 
-// A client may send as many lines of a field as its headers have room for, and each of
-// them may be what a rule asks for.
+// A client may send as many lines of a field as fit into its header, and a rule may require each
+// of them.
 func TestManyLinesOfAFieldAreReadInTheTimeThatTheyTake(t *testing.T) {
 	s := mustParse(t, one("match: {header: {X-A: x, X-B: y}}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	lines := func(line string) (all []string) { return slices.Repeat([]string{line}, 200_000) }
 	before := lab.CPU()
 	require.Empty(t, s.Match(&Request{Path: "/", Header: http.Header{"X-A": lines("x"), "X-B": lines("z")}}, nil))
 	require.Len(t, s.Match(&Request{Path: "/", Header: http.Header{"X-A": lines("x"), "X-B": append(lines("z"), "y")}}, nil), 1)
-	require.Less(t, lab.CPU()-before, 10*time.Second) // it takes 20 ms
+	require.Less(t, lab.CPU()-before, 10*time.Second) // the usual time is 20 ms
 }
 
 func TestTheKillSwitchLeavesNoRule(t *testing.T) {
@@ -334,7 +333,7 @@ func TestMatchAppends(t *testing.T) {
 	require.Equal(t, []*Rule{a, all, all, a}, s.Match(&Request{Path: "/a"}, []*Rule{a, all}), "what is there stays as it is")
 }
 
-// large is a file of n rules: hosts, wildcards, literals, methods and tiers.
+// large returns a file of n rules with hosts, wildcards, literals, methods and tiers.
 func large(n int) string {
 	var b strings.Builder
 	b.WriteString("tiers: {free: {}, paid: {multiply: 10}}\nrules:\n- {name: all, key: global, limit: {rate: 1, per: 1s}}\n- {name: api, match: {path: /api/}, key: ip, limit: {rate: 1, per: 1s}}\n")

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// Statuses is a set of statuses of responses, such as 401 and all from 500 to 599.
+// Statuses is a set of statuses of responses, such as 401 and the range 500 to 599.
 type Statuses []statusRange
 
 type statusRange struct{ first, last int }
@@ -20,7 +20,7 @@ func (s Statuses) Has(status int) bool {
 	return slices.ContainsFunc(s, func(r statusRange) bool { return r.first <= status && status <= r.last })
 }
 
-// String is the set as a file has it, like "401, 5xx".
+// String returns the set as it is written in a file, like "401, 5xx".
 func (s Statuses) String() string {
 	var all []string
 	for _, r := range s {
@@ -33,8 +33,8 @@ func (s Statuses) String() string {
 	return strings.Join(all, ", ")
 }
 
-// Counts reports whether a request counts whose response had the status; 0 is that of a
-// client that left before one was sent, which counts.
+// Counts reports whether a request is charged if its response had the status. Status 0 means
+// that the client left before a response was sent. Such a request is charged.
 func (r *Rule) Counts(status int) bool {
 	switch {
 	case status == 0:
@@ -45,10 +45,11 @@ func (r *Rule) Counts(status int) bool {
 	return !r.RefundOn.Has(status)
 }
 
-// Reserves reports whether the units are spent ahead, and settled when the request ends.
+// Reserves reports whether the units are spent before the response, and settled when the request
+// ends.
 func (r *Rule) Reserves() bool { return len(r.Count)+len(r.RefundOn) > 0 || r.Settle != nil }
 
-// outcome reads which responses count.
+// outcome reads the statuses for which requests are charged.
 func (p *parser) outcome(r *Rule, count, refundOn strictyaml.Value) {
 	r.Count, r.RefundOn = statuses(count), statuses(refundOn)
 	if count.Present() && refundOn.Present() {
@@ -58,7 +59,7 @@ func (p *parser) outcome(r *Rule, count, refundOn strictyaml.Value) {
 	p.ahead(r, "refund_on", refundOn)
 }
 
-// ahead refuses what does not go with a field by which units are spent ahead.
+// ahead reports an error for a field that makes a rule reserve units, if the rule cannot do so.
 func (p *parser) ahead(r *Rule, field string, v strictyaml.Value) {
 	switch {
 	case !v.Present():

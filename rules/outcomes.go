@@ -2,18 +2,18 @@ package rules
 
 import "github.com/weir-go/weir"
 
-// LimitOutcomes is what one limit of a rule has decided on a node since it started. While a
-// rule is a shadow, its denials are what an operator reads before it enforces them.
+// LimitOutcomes counts the decisions about one limit of a rule on a node since its start.
+// Operators read the denials of a shadow rule before they enforce it.
 type LimitOutcomes struct {
-	Rule, Limit string        // Limit is as in weir.Stats.Limits: the rule's name, or rule/limit
+	Rule, Limit string        // Limit is as in weir.Stats.Limits: the name of the rule, or rule/limit
 	Shadow      bool          // whether the rule is a shadow now
-	Enforced    weir.Outcomes // while it was none
-	Shadowed    weir.Outcomes // while it was one: what it would have denied, and did not
+	Enforced    weir.Outcomes // while the rule was not a shadow
+	Shadowed    weir.Outcomes // while the rule was a shadow, as if it were enforced
 }
 
-// Outcomes returns what each limit of the rules has decided by the counters of a node, in
-// the order of the rules. Limits that the node does not count apart have zeros:
-// weir.OtherLimits has them together.
+// Outcomes returns the decisions about each limit of the rules, from the counters of a node, in
+// the order of the rules. They are zero for limits that the node does not count separately.
+// weir.OtherLimits has the sum of those.
 func (s *Set) Outcomes(stats weir.Stats) (all []LimitOutcomes) {
 	for _, r := range s.rules {
 		for i := range r.Limits {

@@ -13,20 +13,19 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Override gives one key of one limit other numbers, on all nodes, whatever its
-// tier.
+// Override sets other numbers for one key of one limit, on all nodes, for each tier.
 type Override struct {
-	Limit string        // its name, see Limit.Name
-	ID    [16]byte      // of the key, by weir.Limiter.ID; no key's text is published
+	Limit string        // name of the limit, see Limit.Name
+	ID    [16]byte      // weir.Limiter.ID of the key; the text of a key is never published
 	Rate  int64         // units, 1 to 10^12
-	Per   time.Duration // the limit's if zero
-	Burst int64         // for the buckets; Rate if zero
-	Until time.Time     // to the second; for ever if zero
-	By    string        // its author, at most 128 bytes
-	At    time.Time     // when it was set, to the second
+	Per   time.Duration // Per of the limit if zero
+	Burst int64         // only for the buckets; Rate if zero
+	Until time.Time     // end, in whole seconds; no end if zero
+	By    string        // author, at most 128 bytes
+	At    time.Time     // time at which it was set, in whole seconds
 }
 
-// Published under the name override/LIMIT/ID, an override is this.
+// published is the format of an override in the value override/LIMIT/ID.
 type published struct {
 	Rate  int64  `json:"rate"`
 	Per   int64  `json:"per,omitempty"` // ns
@@ -39,7 +38,7 @@ type published struct {
 const (
 	overridePrefix = "override/"
 	maxByBytes     = 128
-	maxKeyBytes    = 1024 // that a node takes
+	maxKeyBytes    = 1024 // maximum of a node
 )
 
 func publishedName(limit string, id [16]byte) string {
@@ -51,11 +50,11 @@ func (o *Override) published() []byte {
 	if !o.Until.IsZero() {
 		p.Until = o.Until.Unix()
 	}
-	value, _ := json.Marshal(p) // numbers and a text always have a form
+	value, _ := json.Marshal(p) // never fails for numbers and a text
 	return value
 }
 
-// readOverride reads what some node has published.
+// readOverride reads a published value, which may come from any node.
 func readOverride(v weir.Published) (o Override, err error) {
 	name, ok := strings.CutPrefix(v.Name, overridePrefix)
 	at := strings.LastIndexByte(name, '/')
@@ -77,7 +76,7 @@ func readOverride(v weir.Published) (o Override, err error) {
 	return o, nil
 }
 
-// over is a limit with the override's numbers.
+// over returns the limit l with the numbers of the override.
 func (o *Override) over(l weir.Limit) weir.Limit {
 	l.Rate, l.Burst = o.Rate, o.Burst
 	if o.Per != 0 {
@@ -88,10 +87,10 @@ func (o *Override) over(l weir.Limit) weir.Limit {
 
 func (o *Override) past(now time.Time) bool { return !o.Until.IsZero() && !now.Before(o.Until) }
 
-// Override sets the numbers of a key under a limit, on all nodes, in the place of
-// what was set before: the last writer wins. o's Limit, ID and At are filled in.
-// It holds here at once, and elsewhere when it has come there. The error is
-// weir.ErrInvalid for what is wrong with it, or that of weir.Node.Publish.
+// Override sets the numbers of a key under a limit, on all nodes, and replaces an earlier
+// override: the last writer wins. It sets the fields Limit, ID and At of o. The override is in
+// force on this node at once, and on other nodes when it arrives there. The error is
+// weir.ErrInvalid for an invalid override, or that of weir.Node.Publish.
 func (b *Book) Override(limit, key string, o Override) error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("%w Override: "+format, append([]any{weir.ErrInvalid}, args...)...)
@@ -117,7 +116,7 @@ func (b *Book) Override(limit, key string, o Override) error {
 	return nil
 }
 
-// Restore takes a key's override back, on all nodes. Without one it does nothing.
+// Restore deletes the override of a key, on all nodes. Without an override it does nothing.
 func (b *Book) Restore(limit, key string) error {
 	_, id, err := b.Current().named(limit, key)
 	if err != nil {
@@ -126,7 +125,7 @@ func (b *Book) Restore(limit, key string) error {
 	return b.RestoreID(limit, id)
 }
 
-// OverrideOf is a key's override under a limit.
+// OverrideOf returns the override of a key under a limit.
 func (b *Book) OverrideOf(limit, key string) (o Override, ok bool) {
 	s := b.Current()
 	l, id, err := s.named(limit, key)
@@ -139,7 +138,7 @@ func (b *Book) OverrideOf(limit, key string) (o Override, ok bool) {
 	return Override{}, false
 }
 
-// Overrides are those that hold now, by limit and ID.
+// Overrides returns the current overrides, sorted by limit and ID.
 func (b *Book) Overrides() []Override {
 	var all []Override
 	for _, of := range b.Current().overrides {

@@ -8,8 +8,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Whatever a node has published as an override, it is read as what it says, or not at
-// all.
+// Any published value is read as the override that it contains, or is refused.
 func FuzzOverride(f *testing.F) {
 	id := [16]byte{1, 2, 3}
 	o := Override{Rate: 5, By: "ops"}

@@ -11,9 +11,9 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// Parse reads a file, YAML or JSON, of at most 1 MiB (which is as much as a
-// Kubernetes ConfigMap holds). The name is for the errors alone. An error is all
-// that is wrong, joined, each with file, line and column.
+// Parse reads a file, YAML or JSON, of at most 1 MiB (which is the maximum of a Kubernetes
+// ConfigMap). The name is used only in errors. The error has all errors of the file, joined,
+// each with file, line and column.
 func Parse(name string, text []byte) (*Set, error) {
 	p, file, err := read(name, text)
 	if err != nil {
@@ -28,7 +28,7 @@ func Parse(name string, text []byte) (*Set, error) {
 	return p.set, nil
 }
 
-// read makes the Set; what is wrong with it is the File's Err.
+// read makes the Set. The errors of the file are in File.Err.
 func read(name string, text []byte) (*parser, *strictyaml.File, error) {
 	file, err := strictyaml.Parse(name, text)
 	if err != nil {
@@ -41,22 +41,22 @@ func read(name string, text []byte) (*parser, *strictyaml.File, error) {
 		paths: make(map[*tree][]string),
 	}
 	if isForeign(file.Root()) {
-		return &p, file, nil // which is reported
+		return &p, file, nil // isForeign has added an error
 	}
 	p.file(file.Root())
 	p.plant()
 	return &p, file, nil
 }
 
-// parser makes a Set of a file.
+// parser makes a Set from a file.
 type parser struct {
 	set      *Set
 	ipv6     int
-	multiply []float64       // of each tier
-	lines    map[string]int  // of each name
-	zones    map[string]bool // whether it is one
+	multiply []float64       // factor of each tier
+	lines    map[string]int  // line of each name
+	zones    map[string]bool // whether a name is that of a time zone
 	plants   []plant
-	paths    map[*tree][]string // that the patterns match
+	paths    map[*tree][]string // examples of paths that the patterns match
 }
 
 func (p *parser) file(v strictyaml.Value) {
@@ -137,7 +137,7 @@ func networkOf(text string) (netip.Prefix, bool) {
 	return prefix.Masked(), true
 }
 
-// texts reads texts of which none is a pattern; of a secret no error shows one.
+// texts reads texts that must not be patterns. If secret is true, errors do not contain a text.
 func texts(v strictyaml.Value, name string, secret bool) map[string]bool {
 	all := make(map[string]bool)
 	for _, text := range textList(v, func(item strictyaml.Value, text string) { refusePattern(item, name, text, secret) }) {
@@ -146,7 +146,8 @@ func texts(v strictyaml.Value, name string, secret bool) map[string]bool {
 	return all
 }
 
-// some reads a list, or a single value as a list of one, and reports an empty list.
+// some reads a list, or a single value as a list with one element. It reports an error for an
+// empty list.
 func some(v strictyaml.Value) []strictyaml.Value {
 	items := v.OneOrMore()
 	if v.IsList() && len(items) == 0 {
@@ -155,8 +156,8 @@ func some(v strictyaml.Value) []strictyaml.Value {
 	return items
 }
 
-// textList reads one or more texts, none of them empty, and has check look at each
-// that is not marked as exact.
+// textList reads one or more texts that are not empty. It calls check for each text that is not
+// marked as exact.
 func textList(v strictyaml.Value, check func(item strictyaml.Value, text string)) (all []string) {
 	for _, item := range some(v) {
 		one, exact := textOf(item)
@@ -215,7 +216,7 @@ func (p *parser) rule(v strictyaml.Value) {
 	p.set.rules = append(p.set.rules, r)
 }
 
-// durability reads whether snapshots have a rule's counts.
+// durability reads whether snapshots have the counts of a rule.
 func durability(v strictyaml.Value) weir.Durability {
 	switch {
 	case !v.Present():
@@ -226,7 +227,7 @@ func durability(v strictyaml.Value) weir.Durability {
 	return weir.NotDurable
 }
 
-// once refuses a name that another of its kind has.
+// once reports an error for a name that is already used by another rule or limit.
 func (p *parser) once(v strictyaml.Value, what, name string) {
 	line, _ := v.Position()
 	if first, twice := p.lines[what+" "+name]; twice {
@@ -269,7 +270,7 @@ func (p *parser) key(r *Rule, v strictyaml.Value) {
 	}
 }
 
-// costOf reads what a request costs, or with estimate what it may cost.
+// costOf reads the cost of a request or, if estimate is true, the estimate of its cost.
 func (p *parser) costOf(v strictyaml.Value, field string, estimate bool) cost {
 	c := cost{fixed: 1, unit: 1}
 	from := v
@@ -302,7 +303,7 @@ func (p *parser) costOf(v strictyaml.Value, field string, estimate bool) cost {
 	return c
 }
 
-// origin appends where a request says a number.
+// origin appends the place in a request that has the number.
 func (p *parser) origin(all []origin, from strictyaml.Value, field string, estimate bool) []origin {
 	text := from.Text()
 	if name, ok := headerName(text); ok {
@@ -352,7 +353,8 @@ func (p *parser) queue(r *Rule, v strictyaml.Value) {
 	}
 }
 
-// checkName refuses a name that a header or a metric could not show as it is.
+// checkName reports an error for a name that a header field or a metric could not contain
+// unchanged.
 func checkName(v strictyaml.Value, name string) {
 	switch {
 	case name == "" && v.IsText():
@@ -366,8 +368,7 @@ func checkName(v strictyaml.Value, name string) {
 	}
 }
 
-// duration reads a duration, in quotes or not. Zero is refused like any other
-// that is too short.
+// duration reads a duration, with or without quotes. Zero is refused as too short.
 func duration(v strictyaml.Value, low, high time.Duration) time.Duration {
 	return v.Unquoted().Duration(low, high)
 }

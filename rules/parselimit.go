@@ -90,25 +90,25 @@ func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) 
 	p.limitTiers(r, l, v, m.Get("tiers"), good)
 }
 
-// isWhole reports whether the numbers are there that the limit needs. What is missing was
-// told.
+// isWhole reports whether the limit has all required numbers. An error was already added for a
+// missing number.
 func isWhole(l *weir.Limit) bool {
 	return l.Rate > 0 && (l.Per > 0 || l.Calendar != weir.NoCalendar || l.Algorithm == weir.InFlight)
 }
 
-// refusePer reports a per of an in_flight limit.
+// refusePer reports an error for a per of an in_flight limit.
 func refusePer(per strictyaml.Value) {
 	if per.Present() {
 		per.Errorf("per with in_flight: its units come back when requests end, not with time; remove it")
 	}
 }
 
-// valid reports what a node would refuse.
+// valid reports whether a node would accept a limit. If not, it adds an error.
 func (p *parser) valid(v strictyaml.Value, l weir.Limit, soft Soft) bool {
 	if l.Name == "" {
-		l.Name = "the rule has none" // which is told where the rule is
+		l.Name = "the rule has none" // the missing name has its own error
 	}
-	l.Zone = "" // which was read once for all limits
+	l.Zone = "" // it was already validated
 	err := l.Validate()
 	if s, ok := soft.of(l); ok && err == nil && s.Per > 0 {
 		err = s.Validate()
@@ -151,8 +151,7 @@ func (p *parser) calendar(v strictyaml.Value) weir.Calendar {
 	return calendar
 }
 
-// calendarLengths are the times that people write where they may mean the
-// calendar's windows.
+// calendarLengths are the periods that people may write for windows of the calendar.
 var calendarLengths = map[time.Duration]weir.Calendar{
 	24 * time.Hour: weir.Day, 7 * 24 * time.Hour: weir.Week, 30 * 24 * time.Hour: weir.Month,
 }
@@ -170,8 +169,8 @@ func (p *parser) per(v strictyaml.Value) time.Duration {
 	return duration(v, minPer, maxPer)
 }
 
-// limitTiers makes what each tier has of a limit. Where the limit itself is not
-// good, that is told, and not again for each tier.
+// limitTiers sets the numbers of each tier. If the limit itself is invalid, its error is not
+// repeated for each tier.
 func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good bool) {
 	own := make(map[string]strictyaml.Value)
 	for _, e := range tiers.Entries() {
@@ -192,7 +191,7 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 		} else {
 			at = v
 			if r.key.isGlobal() {
-				continue // what all have together is no user's to multiply
+				continue // a count for all requests is not multiplied for a tier
 			}
 			t.Rate, t.Burst = times(t.Rate, p.multiply[i]), times(t.Burst, p.multiply[i])
 		}
@@ -214,7 +213,7 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 	}
 }
 
-// own is a limit with the numbers that a tier has of its own.
+// own returns a limit with the numbers of a tier.
 func (p *parser) own(t weir.Limit, m strictyaml.Map) weir.Limit {
 	t.Rate = m.Get("rate").Required().Int(1, maxRate)
 	if per := m.Get("per"); per.Present() && t.Algorithm == weir.InFlight {
@@ -237,7 +236,7 @@ func (p *parser) burst(v strictyaml.Value, a weir.Algorithm) int64 {
 	return v.Int(1, maxRate)
 }
 
-// times multiplies whole units, down to a whole, but to no less than one.
+// times multiplies units and rounds down, to at least 1.
 func times(n int64, by float64) int64 {
 	if n == 0 {
 		return 0

@@ -41,7 +41,7 @@ func (p *parser) match(r *Rule, v, rule strictyaml.Value) {
 	}
 }
 
-// methods reads one or more methods: every one where there are none.
+// methods reads one or more methods. Without a value, it returns the set of all methods.
 func (p *parser) methods(v strictyaml.Value) (names []string, set methods) {
 	if !v.Present() {
 		return nil, everyMethod
@@ -56,8 +56,8 @@ func (p *parser) methods(v strictyaml.Value) (names []string, set methods) {
 	return names, set
 }
 
-// namesIn reads some of the names that are known. foreign returns what is wrong with one that
-// another product reads as a pattern.
+// namesIn reads names that must be known. foreign returns the remedy for a text that another
+// product reads as a pattern.
 func namesIn(v strictyaml.Value, what string, known []string, foreign func(text string) string) (names []string) {
 	for _, item := range some(v) {
 		if item.IsText() && foreign(item.Text()) != "" {
@@ -97,7 +97,7 @@ func (p *parser) tiersOf(v strictyaml.Value) (names []string, set uint64) {
 	return names, set
 }
 
-// host reads a host; it returns "" for what is none.
+// host reads a host. It returns "" for an invalid host.
 func (p *parser) host(v strictyaml.Value) string {
 	text, exact := textOf(v)
 	if !v.IsText() && !exact {
@@ -137,8 +137,8 @@ func (p *parser) header(e strictyaml.Entry) Header {
 	return h
 }
 
-// headerName checks and canonicalizes the name of a field of a request's header. The
-// characters of other products' patterns are written as escapes.
+// headerName validates and canonicalizes the name of a header field. Characters that are
+// patterns in other products must be written as escapes.
 func (p *parser) headerName(v strictyaml.Value, text string) string {
 	name, err := url.PathUnescape(text)
 	if err != nil {

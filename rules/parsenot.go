@@ -6,8 +6,8 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// exceptions reads what a rule is not for. An exception that leaves out every request of
-// the rule, or none, is refused.
+// exceptions reads the exceptions of a rule. It refuses an exception that excludes every request
+// of the rule, or none.
 func (p *parser) exceptions(r *Rule, of pattern, v strictyaml.Value) {
 	items := v.OneOrMore()
 	switch {
@@ -17,7 +17,7 @@ func (p *parser) exceptions(r *Rule, of pattern, v strictyaml.Value) {
 		v.Errorf("not has %d entries: use at most %d in a rule", len(items), maxNot)
 		return
 	}
-	left := r.methods // that no exception leaves out by itself
+	left := r.methods // methods that no exception excludes completely
 	for _, item := range items {
 		e, good := p.exception(item)
 		if good && p.effective(r, of, &e, item) {
@@ -31,7 +31,7 @@ func (p *parser) exceptions(r *Rule, of pattern, v strictyaml.Value) {
 	}
 }
 
-// exception reads one entry of not; it is not good if that is reported.
+// exception reads one entry of not. If good is false, it has added an error.
 func (p *parser) exception(v strictyaml.Value) (e Exception, good bool) {
 	if !v.IsMap() {
 		if v.IsText() {
@@ -68,7 +68,7 @@ func (p *parser) exception(v strictyaml.Value) (e Exception, good bool) {
 	}
 	for field, n := range map[string]int{"method": len(e.Methods), "host": len(e.Hosts), "path": len(e.Paths), "header": len(e.Headers), "tier": len(e.Tiers)} {
 		if m.Get(field).Present() && n == 0 {
-			good = false // what was there is reported
+			good = false // its invalid values have errors
 		}
 	}
 	if good && len(e.Methods)+len(e.Hosts)+len(e.Paths)+len(e.Headers)+len(e.Tiers) == 0 {
@@ -85,8 +85,8 @@ func orPath(text string) string {
 	return "/healthz"
 }
 
-// effective reports whether an exception leaves out some of the rule's requests, and
-// not all of them; what is not so is reported.
+// effective reports whether an exception excludes some of the requests of the rule, and not all
+// of them. Otherwise it adds an error.
 func (p *parser) effective(r *Rule, of pattern, e *Exception, v strictyaml.Value) bool {
 	none := func(what, values string) bool {
 		v.Errorf("not has no effect: the rule is for no request of its %s (%s)", what, values)

@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// kind is what one segment of a pattern matches.
+// kind is the kind of a segment of a pattern.
 type kind uint8
 
 const (
 	literal kind = iota
-	wild         // {x}: one segment, whatever it is
-	slash        // {$}: nothing, after a final slash
-	rest         // {x...} or a final slash: whatever follows
+	wild         // {x}: any one segment
+	slash        // {$}: the end of the path, after a final slash
+	rest         // {x...} or a final slash: any rest of the path
 )
 
 type segment struct {
 	kind kind
-	text string // of a literal, without escapes
+	text string // text of a literal, without escapes
 }
 
 // pattern is a path pattern of http.ServeMux.
@@ -28,8 +28,8 @@ type pattern struct {
 	segments []segment // at least one; slash and rest only at the end
 }
 
-// parsePattern reads a pattern; what it refuses never matches in a ServeMux, or
-// means something else there than it seems to.
+// parsePattern reads a pattern. It refuses patterns that never match in a ServeMux, or whose
+// meaning there differs from their appearance.
 func parsePattern(text string) (pattern, error) {
 	p := pattern{text: text}
 	wrong := func(problem string) (pattern, error) {
@@ -42,7 +42,7 @@ func parsePattern(text string) (pattern, error) {
 	parts := strings.Split(text[1:], "/")
 	for i, part := range parts {
 		last := i == len(parts)-1
-		if part == "" { // only the last one, as the path is clean
+		if part == "" { // only the last part can be empty, because the path is clean
 			p.segments = append(p.segments, segment{kind: rest})
 			break
 		}
@@ -66,7 +66,7 @@ func parsePattern(text string) (pattern, error) {
 	return p, nil
 }
 
-// pathProblem returns what is wrong with a pattern as a whole; "" if nothing is.
+// pathProblem returns the error of a pattern as a whole, or "".
 func pathProblem(text string) string {
 	switch {
 	case text == "":
@@ -114,7 +114,7 @@ func wildcard(part string, last bool) (of kind, name, problem string) {
 	return of, bare, problem
 }
 
-// isName reports whether a wildcard may have this name: as a Go identifier, of ASCII.
+// isName reports whether a text is a valid name of a wildcard: a Go identifier in ASCII.
 func isName(name string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -125,9 +125,8 @@ func isName(name string) bool {
 	return name != ""
 }
 
-// generality orders patterns so that none comes before one that is more general
-// than it: the less is fixed, the earlier. Of two, of which one matches all that
-// the other does and more, that one has fewer segments before its rest, or as
+// generality orders patterns so that no pattern precedes a more general one. If a pattern
+// matches all paths of another pattern and more, it has fewer segments before its rest, or as
 // many with fewer literals, or as many of both and a rest.
 func (p pattern) generality() (fixed, literals, whole int) {
 	whole = 1
@@ -144,7 +143,7 @@ func (p pattern) generality() (fixed, literals, whole int) {
 	return fixed, literals, whole
 }
 
-// example is a path that the pattern matches.
+// example returns a path that the pattern matches.
 func (p pattern) example() string {
 	var b strings.Builder
 	for _, s := range p.segments {
@@ -159,8 +158,8 @@ func (p pattern) example() string {
 	return b.String()
 }
 
-// clean is a path without empty segments, . and .., as ServeMux has it: a final
-// slash stays. It allocates only for a path that is not clean.
+// clean returns a path without empty segments, . and .., as ServeMux does. A final slash is
+// kept. It allocates only for a path that is not clean.
 func clean(p string) string {
 	if p == "" {
 		return "/"
@@ -181,8 +180,8 @@ func clean(p string) string {
 	return c + "/"
 }
 
-// isClean reports whether no segment of a path may be empty, . or ..; it takes one
-// that begins with a dot for unclean.
+// isClean reports whether a path has no empty segment and no segment that begins with a dot. A
+// path like /.a is clean, but isClean returns false.
 func isClean(p string) bool {
 	for {
 		i := strings.IndexByte(p, '/')
@@ -196,7 +195,7 @@ func isClean(p string) bool {
 	}
 }
 
-// unescape decodes a segment; what has no meaning stays as it is.
+// unescape decodes a segment. It returns an invalid escape unchanged.
 func unescape(s string) string {
 	if strings.IndexByte(s, '%') < 0 {
 		return s

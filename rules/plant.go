@@ -6,14 +6,14 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// plant is a rule that is to be put in the trees.
+// plant is a rule to be inserted into the trees.
 type plant struct {
 	at      strictyaml.Value
 	rule    *Rule
 	pattern pattern
 }
 
-// plant puts the rules in the trees, the more general patterns first.
+// plant inserts the rules into the trees, the more general patterns first.
 func (p *parser) plant() {
 	slices.SortStableFunc(p.plants, func(a, b plant) int {
 		af, al, aw := a.pattern.generality()
@@ -37,7 +37,8 @@ func (p *parser) plant() {
 	}
 }
 
-// trees are those that a rule is to be found in.
+// trees returns the trees that contain a rule: one for each of its hosts, or the tree for all
+// hosts.
 func (p *parser) trees(r *Rule) (trees []*tree) {
 	if len(r.When.Hosts) == 0 {
 		return []*tree{&p.set.any}
@@ -54,7 +55,7 @@ func (p *parser) trees(r *Rule) (trees []*tree) {
 	return trees
 }
 
-// conflict tells of two patterns where the later of both is.
+// conflict adds an error at the later of two patterns that conflict.
 func (p *parser) conflict(one, other plant) {
 	line, column := one.at.Position()
 	if l, c := other.at.Position(); slices.Compare([]int{l, c}, []int{line, column}) > 0 {

@@ -6,33 +6,34 @@ import (
 	"strings"
 )
 
-// Reading is a path as a router matches it with the patterns of its routes. A router that
-// is known to clean paths, or not to, has the same Reading: both are judged.
+// Reading is a path as a router compares it with the patterns of its routes. The same Reading
+// stands for routers that clean paths and for those that do not: rules are matched with both
+// paths.
 type Reading struct {
 	Path string
 	Form PathForm
 }
 
-// PathForm tells what the escapes of a path mean to a router.
+// PathForm is the meaning of the escapes in a path for a router.
 type PathForm uint8
 
 const (
-	// AnyForm is for routers that are not known: they may decode the path before or after
-	// they split it into segments, and end it at a #.
+	// AnyForm is for unknown routers. They may decode the path before or after they split it
+	// into segments, and may end it at a #.
 	AnyForm PathForm = iota
-	// Segmented is for routers that split the path first, so that an escaped slash is part of
-	// a segment.
+	// Segmented is for routers that split the path before they decode it, so that an escaped
+	// slash is part of a segment.
 	Segmented
-	// Decoded is for a path without escapes, in which each % stands for itself.
+	// Decoded is for a path without escapes, in which % is an ordinary character.
 	Decoded
 )
 
-// SetURL sets Path and Readings to those of a request of net/http that goes to any router.
+// SetURL sets Path and Readings to those of a request of net/http that any router may serve.
 //
-// RawPath, or else EscapedPath, is the path of the target as the client sent it: a URL has a
-// RawPath wherever EscapedPath of the decoded Path is another text. Where a handler has changed
-// Path or RawPath and not the other, routers that read one of them disagree with routers that
-// read the other, so that both are judged.
+// RawPath, or EscapedPath if RawPath is empty, is the path of the target as the client sent it:
+// a URL has a RawPath if EscapedPath of the decoded Path would be another text. If a handler has
+// changed only one of Path and RawPath, routers that read Path disagree with routers that read
+// RawPath. Readings then has both.
 func (r *Request) SetURL(u *url.URL) {
 	r.Path, r.Readings = u.RawPath, nil
 	if u.RawPath == "" {
@@ -45,13 +46,13 @@ func (r *Request) SetURL(u *url.URL) {
 	}
 }
 
-// lookup is a path that is looked up in a tree. It begins with a slash.
+// lookup is a path to look up in a tree. It begins with a slash.
 type lookup struct {
 	path    string
-	escaped bool // its segments are decoded before they are compared
+	escaped bool // segments are decoded before they are compared
 }
 
-// appendLookups appends the paths that a request is looked up by, each once.
+// appendLookups appends the paths by which a request is looked up, without duplicates.
 func (s *Set) appendLookups(dst []lookup, r *Request) []lookup {
 	if r.Readings == nil {
 		dst = appendReading(dst, Reading{Path: r.Path})
@@ -67,7 +68,7 @@ func (s *Set) appendLookups(dst []lookup, r *Request) []lookup {
 	return dst
 }
 
-// appendReading appends the paths that one reading stands for.
+// appendReading appends the paths of one reading.
 func appendReading(dst []lookup, of Reading) []lookup {
 	dst = appendPath(dst, of.Path, of.Form != Decoded && strings.IndexByte(of.Path, '%') >= 0)
 	if of.Form != AnyForm {
@@ -90,8 +91,8 @@ func appendReading(dst []lookup, of Reading) []lookup {
 
 var unescapeDots = strings.NewReplacer("%2e", ".", "%2E", ".")
 
-// appendPath appends a path as it is, as ServeMux cleans it, and without the segments . and
-// .. as RFC 3986 removes them, which keeps empty segments.
+// appendPath appends a path unchanged, as ServeMux cleans it, and without the segments . and ..
+// as RFC 3986 removes them, which keeps empty segments.
 func appendPath(dst []lookup, path string, escaped bool) []lookup {
 	if path == "" || path[0] != '/' {
 		path = "/" + path
@@ -114,7 +115,7 @@ func appendNew(dst []lookup, l lookup) []lookup {
 	return append(dst, l)
 }
 
-// withoutDots resolves . and .. by RFC 3986, section 5.2.4.
+// withoutDots removes . and .. as in RFC 3986, section 5.2.4.
 func withoutDots(path string) string {
 	var kept []string
 	segments := strings.Split(path[1:], "/")
@@ -134,8 +135,7 @@ func withoutDots(path string) string {
 	return "/" + strings.Join(kept, "/")
 }
 
-// ReadingsDiffer reports whether some readings of the request's path meet rules that others do
-// not meet.
+// ReadingsDiffer reports whether the readings of the path of a request meet different rules.
 func (s *Set) ReadingsDiffer(r *Request) bool {
 	if !s.enabled || s.exempt.has(r) {
 		return false

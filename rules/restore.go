@@ -1,8 +1,8 @@
 package rules
 
-// RestoreID takes an override back, on all nodes, whose key's text is not known:
-// Overrides has its limit and ID. Without one it does nothing. The limit need not
-// be in the file any more.
+// RestoreID deletes an override on all nodes, by the limit and the ID in Overrides, if the text
+// of the key is unknown. Without an override it does nothing. The limit need not be in the file
+// any more.
 func (b *Book) RestoreID(limit string, id [16]byte) error {
 	name := publishedName(limit, id)
 	if values, _ := b.values.Published(name); len(values) == 0 {

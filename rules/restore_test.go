@@ -21,7 +21,7 @@ func TestAnOverrideIsTakenBackByItsID(t *testing.T) {
 	require.Len(t, book.Overrides(), 1, "another key's stays")
 }
 
-// A member may have published an override under the highest version that others take.
+// A member may have published an override with the highest version that other members accept.
 func TestAnOverrideIsTakenBackWhateverItsVersion(t *testing.T) {
 	node := startNode(t)
 	book := staticBook(t, node, overridable)

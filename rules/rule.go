@@ -14,73 +14,74 @@ import (
 // Rule is one rule of a Set. It is shared, and must not be changed.
 type Rule struct {
 	Name   string
-	Index  int // in Set.Rules
+	Index  int // index in Set.Rules
 	When   Condition
-	By     string  // what the key is made of, like "ip" or "user|header:X-Plan"
-	Cost   string  // in words, like "1" or "header:X-Cost, or 1"
+	By     string  // sources of the key, like "ip" or "user|header:X-Plan"
+	Cost   string  // cost as text, like "1" or "header:X-Cost, or 1"
 	Limits []Limit // at least one; all must allow
-	Shadow bool    // counted and reported, never enforced
+	Shadow bool    // decisions are counted and reported, and not enforced
 	Soft   Soft
-	Queue  time.Duration // how long a request may wait for its turn, none if zero; with it there is one Limit, a LeakyBucket or InFlight
-	// Count has the statuses of the responses that count, and RefundOn of those that do not.
-	// All count where both are empty. The units are spent before, and given back.
+	Queue  time.Duration // maximum time for which a request waits for its turn. If not zero, there is one Limit, a LeakyBucket or InFlight
+	// Count has the statuses of responses whose requests are charged, and RefundOn the statuses
+	// of responses whose requests are not. If both are empty, all requests are charged. The
+	// units are spent before the response, and refunded after it.
 	Count, RefundOn Statuses
-	Reserve         string  // what is spent ahead, in words as Cost; empty: Cost
-	Settle          *Settle // what replaces it afterwards; nil: nothing does
+	Reserve         string  // estimate that is spent before the response, as text; empty if Cost is used
+	Settle          *Settle // source of the cost that replaces the estimate; nil if none does
 	methods         methods
-	tiers           uint64 // a bit for each that it is for, of Set.tiers; all if zero
+	tiers           uint64 // set of indices in Set.tiers, one bit for each; all tiers if zero
 	key             key
 	cost            cost
-	reserve         cost // with estimates
+	reserve         cost // only if estimates is true
 	estimates       bool
 }
 
-// Condition selects the requests that a rule is for. What is empty does not matter.
+// Condition selects the requests to which a rule applies. An empty field is ignored.
 type Condition struct {
-	Methods []string // upper case; GET is HEAD too
+	Methods []string // upper case; GET includes HEAD
 	Hosts   []string // lower case, without a port
 	Path    string   // a pattern of http.ServeMux without method and host
-	Headers []Header // all of them
+	Headers []Header // all must be met
 	Tiers   []string
-	Not     []Exception // none of them
+	Not     []Exception // none may be met
 }
 
-// Header is a condition on one field of a request's header.
+// Header is a condition on one field of the header of a request.
 type Header struct {
-	Name   string   // canonical
-	Values []string // any line is one of these; empty: the field is there
+	Name   string   // canonical name
+	Values []string // one of the lines must be one of these; if empty, the field must be present
 }
 
-// Soft is an overrun that a rule allows for a time, while a limit is exhausted.
+// Soft is an overrun that a rule allows for a time while a limit is exhausted.
 type Soft struct {
-	Over float64       // the part of the limit's Rate, at least one unit; none if zero
-	For  time.Duration // over which it may be spent, from the first unit of it
+	Over float64       // part of the Rate of the limit, at least one unit; no overrun if zero
+	For  time.Duration // time in which the overrun may be spent, from its first unit
 }
 
-// Units is what a request costs under this rule; 0 spends nothing. A header of
-// the request that is missing, twice there or no number is not believed: it costs
-// what the rule says then.
+// Units returns the cost of a request under this rule. A cost of 0 spends nothing. A header
+// field that is missing, has several lines or is not a number is ignored. The rule has the cost
+// of a request without the field.
 func (r *Rule) Units(req *Request) int64 { return r.cost.of(req) }
 
-// CountsBytes reports whether the units are the bytes of the content.
+// CountsBytes reports whether a unit is a byte of the content.
 func (r *Rule) CountsBytes() bool {
 	return len(r.cost.from) == 1 && r.cost.from[0].length && r.cost.unit == 1 && !r.estimates
 }
 
-// Key is the key of a request under this rule; not ok if the rule does not apply
-// to it, as it lacks what the key is made of.
+// Key returns the key of a request under this rule. If the rule does not apply, because the
+// request lacks a part of the key, ok is false.
 func (r *Rule) Key(req *Request) (key string, ok bool) {
 	var room [128]byte
 	b, ok := r.AppendKey(room[:0], req)
 	return string(b), ok
 }
 
-// AppendKey appends the key to b. It allocates nothing where b has the room, no
-// header has many lines and no part is so long that it is hashed. If it is not
-// ok, it appends nothing.
+// AppendKey appends the key to b. It does not allocate if b has the capacity, no header field
+// has several lines and no part is so long that it is hashed. If ok is false, it appends
+// nothing.
 func (r *Rule) AppendKey(b []byte, req *Request) (_ []byte, ok bool) { return r.key.append(b, req) }
 
-// admits reports whether a request meets the rule's conditions, but for its path and
+// admits reports whether a request meets the conditions of the rule, except for its path and
 // host.
 func (r *Rule) admits(m *match) bool {
 	if r.methods&m.method == 0 || r.tiers != 0 && r.tiers&m.tier == 0 {
@@ -102,8 +103,8 @@ func (r *Rule) admits(m *match) bool {
 	return true
 }
 
-// ForTier reports whether requests of a tier, one of Set.Tiers or none, can meet the
-// rule.
+// ForTier reports whether requests of a tier can meet the rule. The tier is one of Set.Tiers, or
+// empty.
 func (r *Rule) ForTier(tier string) bool {
 	if len(r.When.Tiers) > 0 && !slices.Contains(r.When.Tiers, tier) {
 		return false
@@ -132,7 +133,7 @@ const everyMethod = ^methods(0)
 
 var methodNames = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "QUERY"}
 
-// methodOf is the set of one method; all that are not named share one.
+// methodOf returns the set of one method. All methods that are not in methodNames share a bit.
 func methodOf(name string) methods {
 	if i := slices.Index(methodNames, name); i >= 0 {
 		return 1 << i
@@ -142,26 +143,26 @@ func methodOf(name string) methods {
 
 // Limit is one limit of a rule.
 type Limit struct {
-	Name  string // the rule's, or "rule/limit"
-	Index int    // among all limits of the Set, in the order of the file
+	Name  string // name of the rule, or "rule/limit"
+	Index int    // index among all limits of the Set, in the order of the file
 
 	set    *Set
 	base   weir.Limit
 	tiers  []weir.Limit // in the order of Set.tiers; nil if no tier changes the numbers
 	soft   Soft
-	line   int // of its algorithm, or of itself
+	line   int // position of its algorithm, or of the limit
 	column int
 }
 
-// For is the limit for a tier. A tier changes numbers and never the name: a key
-// that changes its tier keeps its count.
+// For returns the limit for a tier. The name is the same for all tiers, so that a key keeps its
+// count when its tier changes.
 func (l *Limit) For(tier string) weir.Limit { return l.of(l.variant(tier)) }
 
-// InFlight reports whether requests hold its units until they end.
+// InFlight reports whether requests hold the units until they end.
 func (l *Limit) InFlight() bool { return l.base.Algorithm == weir.InFlight }
 
-// of is one of the limit's variants: 0 is as the file says, and i is that of the
-// tier i-1.
+// of returns a variant of the limit. Variant 0 is the limit of the file, and variant i is that
+// of tier i-1.
 func (l *Limit) of(variant int) weir.Limit {
 	if variant == 0 {
 		return l.base
@@ -176,7 +177,7 @@ func (l *Limit) variant(tier string) int {
 	return l.set.tier(tier) + 1
 }
 
-// softOf is the limit on the overrun over another, if there may be one.
+// of returns the limit for the overrun of l, if the rule allows one.
 func (s Soft) of(l weir.Limit) (_ weir.Limit, ok bool) {
 	if s.Over == 0 {
 		return weir.Limit{}, false
@@ -187,7 +188,7 @@ func (s Soft) of(l weir.Limit) (_ weir.Limit, ok bool) {
 	}, true
 }
 
-// Capacity is the most units that one ask of a limit can be granted.
+// Capacity returns the maximum number of units that one request to a limit can be granted.
 func Capacity(l weir.Limit) int64 {
 	if l.Burst > 0 {
 		return l.Burst
@@ -195,7 +196,7 @@ func Capacity(l weir.Limit) int64 {
 	return l.Rate
 }
 
-// Describe is a limit's numbers in the words of a file, like "1000 per 1h,
+// Describe returns the numbers of a limit in the words of a file, like "1000 per 1h,
 // sliding_window, majority_share" or "10 in_flight, majority_share".
 func Describe(l weir.Limit) string {
 	var b strings.Builder

@@ -66,8 +66,7 @@ func TestIPv6CountsByThePrefixThatTheFileSays(t *testing.T) {
 	require.Equal(t, "2001:db8:1:200::/56", key)
 }
 
-// Whatever the parts are, two requests have a key in common only if they have all
-// parts in common.
+// Two requests have the same key only if all parts are equal.
 func TestKeysTellRequestsApart(t *testing.T) {
 	rule := mustParse(t, one("key: [user, api_key, 'header:X-A']\nlimit: {rate: 1, per: 1s}")).Rules()[0]
 	draw := func(t *rapid.T) Request {

@@ -8,5 +8,5 @@ import (
 //go:embed schema.json
 var schema []byte
 
-// Schema is the JSON Schema (2020-12) of a file, by which editors complete it.
+// Schema returns the JSON Schema (2020-12) of a file, which editors use for completion.
 func Schema() []byte { return slices.Clone(schema) }

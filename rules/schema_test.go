@@ -20,7 +20,7 @@ func readSchema(t *testing.T) *snippets.Schema {
 	return root
 }
 
-// conforms reports whether a YAML text is as the Schema has it.
+// conforms reports whether the Schema allows a YAML text.
 func conforms(t *testing.T, root *snippets.Schema, text string) bool {
 	t.Helper()
 	var plain, v any
@@ -77,7 +77,7 @@ func TestTheSchemaHasTheFieldsThatTheParserKnows(t *testing.T) {
 	}
 }
 
-// spelled are the names of an enumeration's values, in their order.
+// spelled returns the names of all values of an enumeration, in order.
 func spelled[T interface {
 	~uint8
 	encoding.TextMarshaler

@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// position is a place in a file, both from 1.
+// position is a line and a column in a file, both from 1.
 type position struct{ line, column int }
 
-// Set is a file's rules, compiled. It is safe for concurrent use because nothing changes it
-// once Parse has returned it: Snapshots share it, and requests read it without a lock.
+// Set is the compiled rules of a file. It is safe for concurrent use because it never changes
+// after Parse has returned it: Snapshots share it, and requests read it without a lock.
 //
-// limits and ruleOf have the same order, that of Limit.Index, by which a Snapshot keeps what
-// counts. A tier is a bit of a uint64, so there are at most maxTiers of them.
+// limits and ruleOf have the order of Limit.Index, which is also the order of the Limiters in a
+// Snapshot. A tier is a bit of a uint64, so there are at most maxTiers of them.
 type Set struct {
-	name        string // of the file, for errors
+	name        string // name of the file, for errors
 	text        []byte
 	version     uint64
 	versionAt   position
 	enabled     bool
-	ignoreCase  bool // of paths, as if each request had IgnoreCase
+	ignoreCase  bool // as if each request had IgnoreCase
 	exempt      exempt
 	tiers       []string
 	tierAt      map[string]int
@@ -28,26 +28,25 @@ type Set struct {
 	rules  []*Rule
 	limits []*Limit
 	names  map[string]*Limit
-	ruleOf []*Rule // of each limit
-	any    tree    // for every host
+	ruleOf []*Rule // rule of each limit
+	any    tree    // rules for all hosts
 	hosts  map[string]*tree
 }
 
-// Rules are in the order of the file. They must not be changed.
+// Rules returns the rules in the order of the file. They must not be changed.
 func (s *Set) Rules() []*Rule { return s.rules }
 
-// Enabled is false if the file switches the whole limiter off.
+// Enabled returns false if the file disables the limiter.
 func (s *Set) Enabled() bool { return s.enabled }
 
-// Version is the file's version, which each of its limits has.
+// Version returns the version of the file, which is also that of its limits.
 func (s *Set) Version() uint64 { return s.version }
 
-// Tiers are the names of the tiers, in the order of the file. They must not be
-// changed.
+// Tiers returns the names of the tiers, in the order of the file. They must not be changed.
 func (s *Set) Tiers() []string { return s.tiers }
 
-// Tier is the tier that a request of the given one counts as: itself, if the
-// file has it, else the default tier, which may be empty.
+// Tier returns the tier that is used for the given one: the same if it is in the file, else the
+// default tier, which may be empty.
 func (s *Set) Tier(tier string) string {
 	if i := s.tier(tier); i >= 0 {
 		return s.tiers[i]
@@ -55,7 +54,8 @@ func (s *Set) Tier(tier string) string {
 	return ""
 }
 
-// tier is the place of a tier in tiers, -1 if there is none.
+// tier returns the index of a tier in tiers, or of the default tier. It returns -1 if there is
+// none.
 func (s *Set) tier(name string) int {
 	if name != "" {
 		if i, ok := s.tierAt[name]; ok {
@@ -65,14 +65,14 @@ func (s *Set) tier(name string) int {
 	return s.defaultTier
 }
 
-// Text is the file that the Set was made of. It must not be changed.
+// Text returns the text of the file. It must not be changed.
 func (s *Set) Text() []byte { return s.text }
 
-// Exempt reports whether a request is never limited: its address, user or API key
-// is exempt. Match then finds no rule.
+// Exempt reports whether a request is never limited because its address, user or API key is
+// exempt. Match then returns no rule.
 func (s *Set) Exempt(r *Request) bool { return s.exempt.has(r) }
 
-// Limit finds a limit by its name.
+// Limit returns a limit by its name, and the rule that has it.
 func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
 	if l, ok = s.names[name]; !ok {
 		return nil, nil, false
@@ -80,20 +80,19 @@ func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
 	return l, s.ruleOf[l.Index], true
 }
 
-// Match appends to dst the rules that a request meets, in the order of the file:
-// none if it is exempt or the limiter is switched off. It stops one above MaxMet, because
-// no node can decide on so many. It allocates nothing where
-// dst has the room, unless the path is not clean, or has escapes or a #, or the host has
-// upper case.
+// Match appends to dst the rules that a request meets, in the order of the file. If the request
+// is exempt, or the limiter is disabled, it appends none. Match stops one rule above MaxMet,
+// because a node cannot decide on so many limits. It does not allocate if dst has the capacity,
+// unless the path is not clean, or has escapes or a #, or the host has upper case.
 //
 // A request meets the rules of each reading of its path (see Request.Readings). A reading is
-// matched as http.ServeMux would, both as it is and cleaned (without //, . and ..). So /a is
-// matched by /a/ and by /a/{x...} too, as it would be redirected there.
+// matched as http.ServeMux would, both unchanged and cleaned (without //, . and ..). /a is also
+// matched by /a/ and by /a/{x...}, because a ServeMux would redirect it there.
 //
-// An Exception leaves a request out only if its path has one reading.
+// An Exception excludes a request only if its path has one reading.
 func (s *Set) Match(r *Request, dst []*Rule) []*Rule { return s.match(r, dst, false) }
 
-// match is Match; with all, it does not look at exceptions.
+// match is like Match. If all is true, it ignores exceptions.
 func (s *Set) match(r *Request, dst []*Rule, all bool) []*Rule {
 	if !s.enabled || s.exempt.has(r) {
 		return dst
@@ -105,7 +104,7 @@ func (s *Set) match(r *Request, dst []*Rule, all bool) []*Rule {
 	return m.dst
 }
 
-// lookupRoom is how many paths most requests are looked up by at most.
+// lookupRoom is enough for the lookups of most requests.
 const lookupRoom = 4
 
 // match is one search for the rules of a request.
@@ -113,17 +112,17 @@ type match struct {
 	request    *Request
 	method     methods
 	tier       uint64
-	all        bool // exceptions do not matter
-	ignoreCase bool // of paths
-	looked     bool // plain and path are known
+	all        bool // ignore exceptions
+	ignoreCase bool // ignore the case of paths
+	looked     bool // plain and path are set
 	plain      bool // all servers interpret the path in the same way
 	path       string
 	dst        []*Rule
-	from       int    // of dst
-	last       *place // that was collected
+	from       int    // index in dst of the first rule of this search
+	last       *place // the place that was collected last
 }
 
-// ignoresCase reports whether the server behind ignores the case of the request's path.
+// ignoresCase reports whether the server of the request ignores the case of its path.
 func (s *Set) ignoresCase(r *Request) bool { return s.ignoreCase || r.IgnoreCase }
 
 func (s *Set) begin(r *Request, dst []*Rule) match {
@@ -134,7 +133,8 @@ func (s *Set) begin(r *Request, dst []*Rule) match {
 	return m
 }
 
-// collect adds the rules that the request meets by the given paths, in the order of the file.
+// collect appends the rules that the request meets with the given paths, in the order of the
+// file.
 func (s *Set) collect(m *match, paths []lookup) {
 	m.in(&s.any, paths)
 	if s.hosts != nil {
@@ -156,7 +156,8 @@ func (m *match) in(t *tree, paths []lookup) {
 	}
 }
 
-// look collects the rules of one path; with slashed, as if it had one more slash at its end.
+// look collects the rules for one path. If slashed is true, the path has an additional final
+// slash.
 func (m *match) look(t *tree, l lookup, slashed bool) {
 	if m.ignoreCase && t.hasCased {
 		m.collectAnyCase(t, l.path, slashed, l.escaped)
@@ -183,8 +184,9 @@ func (m *match) collect(at *place) {
 	}
 }
 
-// distinct returns the lines of a field, each once if there are many. A client may repeat
-// a line that rules ask for, and each of these rules looks at all lines of other fields.
+// distinct returns the lines of a field. If there are many lines, it removes duplicates: a
+// client may repeat a line that rules name, and each of these rules reads all lines of other
+// fields.
 func distinct(lines []string) []string {
 	if len(lines) <= fewLines {
 		return lines
@@ -194,8 +196,8 @@ func distinct(lines []string) []string {
 
 const fewLines = 16
 
-// add adds the rules that admit the request; of those that are not new, only what
-// is not there.
+// add appends the rules that admit the request. Unless new is true, it omits rules that dst
+// already has.
 func (m *match) add(rules []*Rule, new bool) {
 	for _, r := range rules {
 		if len(m.dst)-m.from > MaxMet {
@@ -207,7 +209,7 @@ func (m *match) add(rules []*Rule, new bool) {
 	}
 }
 
-// hostOf is a host as rules have it: lower case, without a port or a final dot.
+// hostOf returns a host in the form of rules: in lower case, without a port or a final dot.
 func hostOf(host string) string {
 	if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
 		host = host[:i]

@@ -9,21 +9,21 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// Settle is where a response says what its request has cost. It is shared, and must not be
-// changed.
+// Settle has the places in a response that contain the cost of the request. It is shared, and
+// must not be changed.
 type Settle struct {
-	Header, Trailer string         // canonical; empty: it is not there
-	JSON            []httpread.Sum // of the body: the first of these sums that is found
-	Events          []httpread.Sum // of server-sent events: likewise, of the last number at each path
-	KeepOnError     bool           // a response that is no success is settled, too
+	Header, Trailer string         // canonical names of fields; empty if the field is not used
+	JSON            []httpread.Sum // sums in the body; the first sum that is found is used
+	Events          []httpread.Sum // likewise in server-sent events, with the last number at each path
+	KeepOnError     bool           // settle also responses that are not successful
 	unit            int64
 }
 
-// Units returns what a number of the response is in units, rounded up.
+// Units returns a number of the response in units, rounded up.
 func (s *Settle) Units(n int64) int64 { return inUnits(n, s.unit) }
 
-// InHeader and InTrailer return the cost in a field of the response's header, in units; not
-// ok if it says none.
+// InHeader returns the cost in a field of the header of the response, in units. If there is
+// none, ok is false.
 func (s *Settle) InHeader(h http.Header) (units int64, ok bool) {
 	if s.Header == "" {
 		return 0, false
@@ -32,8 +32,8 @@ func (s *Settle) InHeader(h http.Header) (units int64, ok bool) {
 	return s.Units(max(n, 0)), n >= 0
 }
 
-// InTrailer reads what net/http's handlers set: a trailer that was announced, or that has the
-// prefix.
+// InTrailer returns the cost in a trailer of the response, in units. It reads the trailers that
+// handlers of net/http set: those that were announced, and those with http.TrailerPrefix.
 func (s *Settle) InTrailer(h http.Header) (units int64, ok bool) {
 	if s.Trailer == "" {
 		return 0, false
@@ -45,13 +45,13 @@ func (s *Settle) InTrailer(h http.Header) (units int64, ok bool) {
 	return s.Units(max(n, 0)), n >= 0
 }
 
-// Estimates reports whether the rule has an estimate of its own for what is settled later.
+// Estimates reports whether the rule has its own estimate for a cost that is settled later.
 func (r *Rule) Estimates() bool { return r.estimates }
 
-// Estimate returns what is spent ahead for a request, one unit at least.
+// Estimate returns the units to spend before the response, at least 1.
 func (r *Rule) Estimate(req *Request) int64 { return max(1, r.reserve.of(req)) }
 
-// settle reads what is spent ahead, and what it is settled by.
+// settle reads the estimate, and the source of the cost that replaces it.
 func (p *parser) settle(r *Rule, reserve, settle, cost strictyaml.Value) {
 	p.ahead(r, "reserve", reserve)
 	p.ahead(r, "settle", settle)
@@ -90,11 +90,11 @@ func (p *parser) settle(r *Rule, reserve, settle, cost strictyaml.Value) {
 var onErrorNames = []string{"refund", "keep"}
 
 const (
-	maxPaths = 8 // of a sum
+	maxPaths = 8 // in a sum
 	maxSums  = 8 // alternatives; the first sum that is found counts
 )
 
-// jsonSums reads one path, a list of paths that are summed, or a list of such lists.
+// jsonSums reads one path, a list of paths to add up, or a list of such lists.
 func jsonSums(v strictyaml.Value) (all []httpread.Sum) {
 	items := some(v)
 	if len(items) == 0 || !items[0].IsList() {

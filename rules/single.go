@@ -2,10 +2,10 @@ package rules
 
 import "time"
 
-// Single returns a Rule that no file has: every request meets it and costs one unit. It
-// has a Queue and no Limits. Its key is the request's User with byUser, and else the
-// client's address. A request whose User is empty has the key that it would have without
-// byUser, and no User has that key.
+// Single returns a Rule without a file. Every request meets it and costs one unit. It has a
+// Queue and no Limits. Its key is the address of the client or, if byUser is true, the User of
+// the request. A request without a User then has the key that it would have without byUser, and
+// no User has that key.
 func Single(name string, byUser bool, queue time.Duration) *Rule {
 	r := &Rule{
 		Name: name, By: keyNames[fromClient], Cost: "1", Queue: queue, methods: everyMethod,

@@ -7,25 +7,25 @@ import (
 	"github.com/weir-go/weir/internal/ratelimit"
 )
 
-// Snapshot is one version of a Book: the file's Set, and on top of it the node's
-// Limiters and the overrides that hold. It never changes, so that a request that is decided
-// by one Snapshot sees one version. A request that calls Book.Current twice can see two.
-// Its methods allocate nothing.
+// Snapshot is one version of a Book: the Set of the file with the Limiters of a node and the
+// current overrides. It never changes, so that a request that is decided by one Snapshot sees
+// one version. A request that calls Book.Current twice can see two versions. The methods do not
+// allocate.
 type Snapshot struct {
 	*Set
 	serial    uint64
 	counts    [][]Count               // by Limit.Index, then by variant
-	overrides []map[[16]byte]*granted // by Limit.Index; nil where no key has one
+	overrides []map[[16]byte]*granted // by Limit.Index; nil if no key of the limit has one
 }
 
-// Count is what counts a key under a limit.
+// Count has the Limiters of a key under a limit.
 type Count struct {
 	Limiter *weir.Limiter
-	Soft    *weir.Limiter // of the overrun that the limit's rule allows; nil if it allows none
-	Policy  string        // the limit as an item of the field RateLimit-Policy, written once for each version
+	Soft    *weir.Limiter // Limiter of the overrun; nil if the rule allows none
+	Policy  string        // the limit as an item of the field RateLimit-Policy
 }
 
-// granted is an override that holds, and what counts with its numbers.
+// granted is an override in force, with its Limiters.
 type granted struct {
 	Override
 	count Count
@@ -47,8 +47,8 @@ func newSnapshot(node *weir.Node, set *Set) (*Snapshot, error) {
 	return s, nil
 }
 
-// newCount makes what counts by the numbers. They may vary at one version: by tier
-// and override, and with a file that is loaded again.
+// newCount makes the Limiters for the given numbers. The numbers may vary at one version: by
+// tier and override, and when a file is loaded again.
 func newCount(node *weir.Node, l *Limit, numbers weir.Limit) (c Count, err error) {
 	numbers.Varies = true
 	if c.Limiter, err = node.Limiter(numbers); err != nil {
@@ -62,8 +62,8 @@ func newCount(node *weir.Node, l *Limit, numbers weir.Limit) (c Count, err error
 	return c, err
 }
 
-// Count is what counts a key under a limit of this Snapshot's Set, with the numbers
-// of the key's override, or else of its tier. It must not be changed.
+// Count returns the Limiters of a key under a limit of this Set, with the numbers of the
+// override of the key or, without one, of its tier. It must not be changed.
 func (s *Snapshot) Count(l *Limit, tier, key string) *Count {
 	c := &s.counts[l.Index][l.variant(tier)]
 	if of := s.overrides[l.Index]; of != nil {
@@ -74,14 +74,14 @@ func (s *Snapshot) Count(l *Limit, tier, key string) *Count {
 	return c
 }
 
-// Limiter is that of Count.
+// Limiter returns the Limiter of Count.
 func (s *Snapshot) Limiter(l *Limit, tier, key string) *weir.Limiter {
 	return s.Count(l, tier, key).Limiter
 }
 
-// Serial rises by one with each Snapshot of a Book: with a new version of the
-// file, and with a change of the overrides.
+// Serial returns a number that increases by one with each Snapshot of a Book: with a new version
+// of the file, and with a change of the overrides.
 func (s *Snapshot) Serial() uint64 { return s.serial }
 
-// override is that of a key under a limit, nil if it has none.
+// override returns the override of a key under a limit, or nil.
 func (s *Snapshot) override(l *Limit, id [16]byte) *granted { return s.overrides[l.Index][id] }

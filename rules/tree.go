@@ -6,34 +6,34 @@ import (
 	"strings"
 )
 
-// tree finds the patterns that match a path. insert refuses a pattern that overlaps with
-// another of which neither is more general, and takes the more general ones first. So the
-// patterns that match a path are nested: they are the most specific one and its parents.
-// Match relies on that. A pattern that is inserted before a more general one breaks it, as
-// parents are set once.
+// tree finds the patterns that match a path. insert refuses a pattern that overlaps with another
+// pattern if neither is more general, and must be called for the more general patterns first.
+// Therefore the patterns that match a path are nested: they are the most specific one and its
+// parents. Match relies on this. If a pattern were inserted before a more general one, its
+// parent would be wrong, because parents are set once.
 //
-// The search is that of http.ServeMux: a literal segment is more specific than a
-// wildcard, and that than the rest.
+// The search is that of http.ServeMux: a literal segment is more specific than a wildcard, and a
+// wildcard is more specific than the rest.
 type tree struct {
 	literals map[string]*tree
-	cased    map[string][]*tree // those of literals that are not in lower case, by the text in lower case
-	hasCased bool               // of the root: a tree has some
+	cased    map[string][]*tree // the trees of literals with upper case, by the text in lower case
+	hasCased bool               // only in the root: whether any tree below has cased
 	wild     *tree
-	end      *place // of the patterns that end here
-	slash    *place // with {$}
-	rest     *place // with a rest
+	end      *place // the pattern that ends here
+	slash    *place // the pattern that ends here with {$}
+	rest     *place // the pattern that ends here with a rest
 }
 
-// place is a pattern in a tree, and the rules that have it.
+// place is a pattern in a tree, with its rules.
 type place struct {
 	pattern pattern
 	parent  *place  // the next more general pattern
-	rules   []*Rule // but for those in headers
+	rules   []*Rule // without those in headers
 	headers []byValue
 }
 
-// byValue has the rules that want certain values of a field, which may be one
-// for each of many tenants.
+// byValue has the rules that require certain values of a header field. There may be a rule for
+// each of many tenants.
 type byValue struct {
 	name  string
 	rules map[string][]*Rule
@@ -58,9 +58,9 @@ func (p *place) add(r *Rule) {
 	}
 }
 
-// insert adds a pattern, unless it is there. It must not be more general than one
-// that is (see pattern.generality). The place in conflict overlaps with it, and
-// neither is more general.
+// insert returns the place of a pattern, and adds it if necessary. The pattern must not be more
+// general than a pattern in the tree (see pattern.generality). If a pattern in the tree overlaps
+// with it and neither is more general, insert returns the place of that pattern as conflict.
 func (t *tree) insert(p pattern) (at, conflict *place) {
 	if conflict = t.conflict(p.segments, false, false); conflict != nil {
 		return nil, conflict
@@ -108,9 +108,9 @@ func fill(at **place, p pattern, parent *place) *place {
 	return *at
 }
 
-// conflict finds a place whose pattern matches some paths that p matches, and
-// some that p does not, while p matches some that it does not. The flags say
-// which of both has been the more specific in a segment before.
+// conflict returns a place such that its pattern and p match some common path, and each matches
+// a path that the other does not. The flags record which of the two was more specific in an
+// earlier segment.
 func (t *tree) conflict(p []segment, pIs, otherIs bool) *place {
 	if t == nil {
 		return nil
@@ -140,8 +140,8 @@ func (t *tree) conflict(p []segment, pIs, otherIs bool) *place {
 	return t.under(pIs)
 }
 
-// under finds any place below: all overlap with a pattern whose rest begins here,
-// and are more specific from here on.
+// under returns any place below t, or nil. All these places overlap with a pattern whose rest
+// begins here, and are more specific from here on.
 func (t *tree) under(pIs bool) *place {
 	if t == nil || !pIs {
 		return nil
@@ -171,9 +171,8 @@ func both(at *place, pIs, otherIs bool) *place {
 	return nil
 }
 
-// find is the most specific place that matches a clean path, nil if there is
-// none. With slashed, the path is looked up as if it had one more slash at its
-// end; with escaped, its segments are decoded.
+// find returns the most specific place that matches a clean path, or nil. If slashed is true,
+// the path has an additional final slash. If escaped is true, its segments are decoded.
 func (t *tree) find(path string, slashed, escaped bool) *place {
 	if path == "" {
 		if !slashed {
@@ -211,8 +210,8 @@ func (t *tree) find(path string, slashed, escaped bool) *place {
 	return t.rest
 }
 
-// collectAnyCase collects the places that match a path whatever the case of its letters. These
-// need not be nested, so each of them is looked up.
+// collectAnyCase collects the places that match a path in any case. These need not be nested, so
+// each of them is looked up.
 func (m *match) collectAnyCase(t *tree, path string, slashed, escaped bool) {
 	if t == nil {
 		return

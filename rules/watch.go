@@ -9,12 +9,11 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watch reloads the file when something happens to it, and every so often, as
-// events get lost: on network file systems, or when what a symlink leads to
-// changes in another directory.
+// watch reloads the file after events, and periodically, because events may be lost: on network
+// file systems, or if the target of a symlink changes in another directory.
 //
-// The directory is watched, and not the file, which is replaced by its rename or,
-// in a ConfigMap, by that of the symlink ..data that leads to it.
+// It watches the directory instead of the file, because the file is replaced by a rename. In a
+// ConfigMap, the symlink ..data, which leads to the file, is replaced instead.
 func (b *Book) watch(ctx context.Context, every time.Duration) {
 	dir := filepath.Dir(b.path)
 	var events <-chan fsnotify.Event
@@ -30,9 +29,9 @@ func (b *Book) watch(ctx context.Context, every time.Duration) {
 	}
 	poll := time.NewTicker(every)
 	defer poll.Stop()
-	due := time.NewTimer(quiet) // for what happened before the watch began
+	due := time.NewTimer(quiet) // for changes before the watch began
 	defer due.Stop()
-	var latest time.Time // that the reading may be put off; zero if none is due
+	var latest time.Time // latest time of the next read; zero if no read is due
 	for {
 		select {
 		case <-ctx.Done():
@@ -63,9 +62,9 @@ func (b *Book) watch(ctx context.Context, every time.Duration) {
 			b.reload()
 		case <-poll.C:
 			if watcher != nil {
-				_ = watcher.Add(dir) // it may be another one by now; while it is gone, the poll says so
+				_ = watcher.Add(dir) // the directory may have been replaced; if it does not exist, the poll reports this
 			}
-			if latest.IsZero() { // else it is being written
+			if latest.IsZero() { // otherwise the file is being written
 				b.reload()
 			}
 		}

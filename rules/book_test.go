@@ -38,9 +38,9 @@ func staticBook(t testing.TB, n *weir.Node, text string) *Book {
 // journal is a log that can be read while it is being written.
 type journal struct{ lab.Text }
 
-func (j *journal) has(text string) bool { return j.times(text) > 0 }
+func (j *journal) contains(text string) bool { return j.count(text) > 0 }
 
-func (j *journal) times(text string) int { return strings.Count(j.String(), text) }
+func (j *journal) count(text string) int { return strings.Count(j.String(), text) }
 
 func open(t testing.TB, path string, o BookOptions) (*Book, *journal) {
 	log := new(journal)
@@ -59,8 +59,8 @@ func openText(t testing.TB, text string) (b *Book, log *journal, path string) {
 	return b, log, path
 }
 
-// rated returns a file of one rule with the given version and rate.
-func rated(version, rate int) string {
+// ratedFile returns a file of one rule with the given version and rate.
+func ratedFile(version, rate int) string {
 	return fmt.Sprintf("version: %d\nrules:\n- {name: r, key: user, limit: {rate: %d, per: 1h}}\n", version, rate)
 }
 
@@ -88,15 +88,15 @@ func rateOf(b *Book) int64 {
 
 const never = time.Hour // the Book must not depend on polling
 
-func TestAChangedFileTakesEffect(t *testing.T) {
-	b, log, path := openText(t, rated(1, 10))
+func TestChangedFileTakesEffect(t *testing.T) {
+	b, log, path := openText(t, ratedFile(1, 10))
 	require.EqualValues(t, 10, rateOf(b))
 	old := b.Current()
 
-	replace(t, path, rated(2, 20))
+	replace(t, path, ratedFile(2, 20))
 	eventually(t, "renamed over", func() bool { return rateOf(b) == 20 })
 	require.Zero(t, b.Stats().Refused)
-	write(t, path, rated(3, 30)) // the Book may read the file while it is empty
+	write(t, path, ratedFile(3, 30)) // the Book may read the file while it is empty
 	eventually(t, "written in place", func() bool { return rateOf(b) == 30 })
 
 	require.EqualValues(t, 1, old.Version(), "who has a version keeps it")
@@ -104,15 +104,15 @@ func TestAChangedFileTakesEffect(t *testing.T) {
 	require.EqualValues(t, 3, s.Version)
 	require.EqualValues(t, 3, s.Loads)
 	require.Greater(t, s.Serial, old.Serial())
-	require.Equal(t, hashOf([]byte(rated(3, 30))), s.Hash)
+	require.Equal(t, hashOf([]byte(ratedFile(3, 30))), s.Hash)
 	require.NoError(t, s.LastError)
 	require.Equal(t, []any{path, 1, 1, 0, false}, []any{s.Path, s.Rules, s.Limits, s.Overrides, s.Missing})
-	require.True(t, log.has("hash="+s.Hash))
+	require.True(t, log.contains("hash="+s.Hash))
 }
 
 // The file of a ConfigMap is a symlink to ..data/file, and ..data is a symlink to a directory
 // for each version. A rename of ..data changes all files at once.
-func TestAConfigMapThatIsSwappedTakesEffect(t *testing.T) {
+func TestReplacedConfigMapTakesEffect(t *testing.T) {
 	dir := t.TempDir()
 	put := func(version int, text string) {
 		name := fmt.Sprintf("..2026_11_%02d", version)
@@ -121,12 +121,12 @@ func TestAConfigMapThatIsSwappedTakesEffect(t *testing.T) {
 		require.NoError(t, os.Symlink(name, filepath.Join(dir, "..data_tmp")))
 		require.NoError(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
 	}
-	put(1, rated(1, 10))
+	put(1, ratedFile(1, 10))
 	path := filepath.Join(dir, "rules.yaml")
 	require.NoError(t, os.Symlink(filepath.Join("..data", "rules.yaml"), path))
 	b, _ := open(t, path, BookOptions{Poll: never})
 	for v := 2; v < 5; v++ {
-		put(v, rated(v, 10*v))
+		put(v, ratedFile(v, 10*v))
 		require.NoError(t, os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..2026_11_%02d", v-1))))
 		eventually(t, "swapped", func() bool { return rateOf(b) == int64(10*v) })
 	}
@@ -135,10 +135,10 @@ func TestAConfigMapThatIsSwappedTakesEffect(t *testing.T) {
 	require.EqualValues(t, 40, rateOf(b))
 }
 
-func TestABadFileIsRefusedAndTheLastGoodOneStays(t *testing.T) {
-	b, log, path := openText(t, rated(1, 10))
+func TestInvalidFileLeavesLastVersionInForce(t *testing.T) {
+	b, log, path := openText(t, ratedFile(1, 10))
 
-	replace(t, path, rated(2, 0))
+	replace(t, path, ratedFile(2, 0))
 	eventually(t, "refused", func() bool { return b.Stats().Refused == 1 })
 	s := b.Stats()
 	var at *strictyaml.Error
@@ -147,54 +147,54 @@ func TestABadFileIsRefusedAndTheLastGoodOneStays(t *testing.T) {
 	require.EqualError(t, s.LastError, path+":3:38: rate is 0: use 1 to 1000000000000")
 	require.EqualValues(t, 1, s.Version)
 	require.EqualValues(t, 10, rateOf(b))
-	require.True(t, log.has("rate is 0: use 1 to 1000000000000"))
+	require.True(t, log.contains("rate is 0: use 1 to 1000000000000"))
 
-	replace(t, path, rated(1, 10))
+	replace(t, path, ratedFile(1, 10))
 	eventually(t, "what is in force is in the file again", func() bool { return b.Stats().LastError == nil })
 	require.EqualValues(t, 1, b.Stats().Loads)
-	replace(t, path, rated(2, 20))
+	replace(t, path, ratedFile(2, 20))
 	eventually(t, "mended", func() bool { return rateOf(b) == 20 })
 }
 
-func TestAFileThatIsRemovedLeavesTheLastGoodOne(t *testing.T) {
-	b, log, path := openText(t, rated(1, 10))
+func TestRemovedFileLeavesLastVersionInForce(t *testing.T) {
+	b, log, path := openText(t, ratedFile(1, 10))
 
 	require.NoError(t, os.Remove(path))
 	eventually(t, "missed", func() bool { return b.Stats().Missing })
 	require.ErrorIs(t, b.Stats().LastError, os.ErrNotExist)
-	require.True(t, log.has("was refused: the last good version stays in force"))
+	require.True(t, log.contains("was refused: the last good version stays in force"))
 	require.EqualValues(t, 10, rateOf(b))
 
-	write(t, path, rated(1, 10))
+	write(t, path, ratedFile(1, 10))
 	eventually(t, "back as it was", func() bool { return !b.Stats().Missing && b.Stats().LastError == nil })
 	require.NoError(t, os.Remove(path))
 	eventually(t, "missed again", func() bool { return b.Stats().Missing })
-	write(t, path, rated(2, 20))
+	write(t, path, ratedFile(2, 20))
 	eventually(t, "back with news", func() bool { return rateOf(b) == 20 && !b.Stats().Missing })
 }
 
-func TestWhatNoEventTellsOfIsPolled(t *testing.T) {
+func TestChangesWithoutEventsArePolled(t *testing.T) {
 	outer := t.TempDir()
 	dir := filepath.Join(outer, "mount")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	elsewhere := filepath.Join(t.TempDir(), "real.yaml")
-	write(t, elsewhere, rated(1, 10))
+	write(t, elsewhere, ratedFile(1, 10))
 	path := filepath.Join(dir, "rules.yaml")
 	require.NoError(t, os.Symlink(elsewhere, path))
 	b, _ := open(t, path, BookOptions{Poll: 20 * time.Millisecond})
 
-	write(t, elsewhere, rated(2, 20))
+	write(t, elsewhere, ratedFile(2, 20))
 	eventually(t, "changed where a symlink leads", func() bool { return rateOf(b) == 20 })
 
 	require.NoError(t, os.RemoveAll(dir))
 	eventually(t, "its directory is gone", func() bool { return b.Stats().Missing })
 	require.NoError(t, os.Mkdir(dir, 0o700))
-	write(t, path, rated(3, 30))
+	write(t, path, ratedFile(3, 30))
 	eventually(t, "its directory is back", func() bool { return rateOf(b) == 30 })
 }
 
-// unwatched returns a Book of a file that is read only when the test calls reload.
-func unwatched(t *testing.T, text string) (b *Book, path string, log *journal) {
+// newUnwatchedBook returns a Book of a file that is read only when the test calls reload.
+func newUnwatchedBook(t *testing.T, text string) (b *Book, path string, log *journal) {
 	path, log = filepath.Join(t.TempDir(), "rules.yaml"), new(journal)
 	write(t, path, text)
 	b = newBook(startNode(t), new(sharedValues), slog.New(slog.NewTextHandler(log, nil)))
@@ -204,33 +204,33 @@ func unwatched(t *testing.T, text string) (b *Book, path string, log *journal) {
 	return b, path, log
 }
 
-func TestAFileThatStaysBadIsToldOnce(t *testing.T) {
-	b, path, log := unwatched(t, rated(1, 10))
-	write(t, path, rated(2, 0))
+func TestInvalidFileIsLoggedOnce(t *testing.T) {
+	b, path, log := newUnwatchedBook(t, ratedFile(1, 10))
+	write(t, path, ratedFile(2, 0))
 	for range 5 {
 		b.reload()
 	}
-	require.Equal(t, 1, log.times("was refused"))
+	require.Equal(t, 1, log.count("was refused"))
 	require.EqualValues(t, 1, b.Stats().Refused)
 }
 
-func TestAFileThatStaysAwayIsToldOnce(t *testing.T) {
-	b, path, log := unwatched(t, rated(1, 10))
+func TestMissingFileIsLoggedOnce(t *testing.T) {
+	b, path, log := newUnwatchedBook(t, ratedFile(1, 10))
 	require.NoError(t, os.Remove(path))
 	for range 5 {
 		b.reload()
 	}
-	require.Equal(t, 1, log.times("was refused"))
-	write(t, path, rated(1, 10))
+	require.Equal(t, 1, log.count("was refused"))
+	write(t, path, ratedFile(1, 10))
 	b.reload()
 	require.NoError(t, os.Remove(path))
 	b.reload()
-	require.Equal(t, 2, log.times("was refused"), "it has been there meanwhile")
+	require.Equal(t, 2, log.count("was refused"), "it has been there meanwhile")
 }
 
 // The Book waits at most one second until a file stops changing.
-func TestAFileThatIsWrittenAllTheTimeIsReadAllTheSame(t *testing.T) {
-	b, _, path := openText(t, rated(1, 10))
+func TestConstantlyWrittenFileIsRead(t *testing.T) {
+	b, _, path := openText(t, ratedFile(1, 10))
 	stop, written := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(written)
@@ -239,7 +239,7 @@ func TestAFileThatIsWrittenAllTheTimeIsReadAllTheSame(t *testing.T) {
 			case <-stop:
 				return
 			case <-time.After(5 * time.Millisecond):
-				if err := errors.Join(os.WriteFile(path+".new", []byte(rated(2, 20)), 0o600), os.Rename(path+".new", path)); err != nil {
+				if err := errors.Join(os.WriteFile(path+".new", []byte(ratedFile(2, 20)), 0o600), os.Rename(path+".new", path)); err != nil {
 					t.Error(err)
 					return
 				}
@@ -251,7 +251,7 @@ func TestAFileThatIsWrittenAllTheTimeIsReadAllTheSame(t *testing.T) {
 	<-written
 }
 
-func TestOpenNeedsAGoodFile(t *testing.T) {
+func TestOpenRequiresValidFile(t *testing.T) {
 	n, dir := startNode(t), t.TempDir()
 	_, err := Open(t.Context(), n, filepath.Join(dir, "none.yaml"), BookOptions{})
 	require.ErrorIs(t, err, os.ErrNotExist)
@@ -262,7 +262,7 @@ func TestOpenNeedsAGoodFile(t *testing.T) {
 	write(t, path, strings.Repeat("#", strictyaml.MaxBytes+5))
 	_, err = Open(t.Context(), n, path, BookOptions{})
 	require.ErrorContains(t, err, "at most 1048576 are read")
-	write(t, path, rated(1, 10))
+	write(t, path, ratedFile(1, 10))
 	_, err = Open(t.Context(), n, path, BookOptions{Poll: -1})
 	require.ErrorIs(t, err, weir.ErrInvalid)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -292,7 +292,7 @@ func TestCountsCarryOver(t *testing.T) {
 	require.EqualValues(t, 12, spend("free", 1).Remaining)
 }
 
-func TestANewAlgorithmNeedsANewVersion(t *testing.T) {
+func TestNewAlgorithmRequiresNewVersion(t *testing.T) {
 	file := func(version int, algorithm string) string {
 		return fmt.Sprintf("version: %d\nrules:\n- {name: r, key: user, limit: {rate: 5, per: 1h, algorithm: %s}}\n", version, algorithm)
 	}
@@ -307,10 +307,10 @@ func TestANewAlgorithmNeedsANewVersion(t *testing.T) {
 
 // Counts in use are judged by the highest version that was used for them. A lower version would
 // be reported as in force, but would not judge these counts.
-func TestAVersionThatFallsIsRefused(t *testing.T) {
-	b, _, path := openText(t, rated(5, 10))
+func TestLowerVersionIsRefused(t *testing.T) {
+	b, _, path := openText(t, ratedFile(5, 10))
 	refusals := uint64(0)
-	for text, at := range map[string]string{rated(4, 1000): ":1:10", "rules: []": ":1:1"} {
+	for text, at := range map[string]string{ratedFile(4, 1000): ":1:10", "rules: []": ":1:1"} {
 		replace(t, path, text)
 		refusals++
 		eventually(t, "refused", func() bool { return b.Stats().Refused == refusals })
@@ -318,15 +318,15 @@ func TestAVersionThatFallsIsRefused(t *testing.T) {
 		require.ErrorContains(t, b.Stats().LastError, ", below 5, which is in force")
 		require.EqualValues(t, 10, rateOf(b))
 	}
-	replace(t, path, rated(5, 20))
+	replace(t, path, ratedFile(5, 20))
 	eventually(t, "the same version may have other numbers", func() bool { return rateOf(b) == 20 })
-	replace(t, path, rated(6, 10))
+	replace(t, path, ratedFile(6, 10))
 	eventually(t, "the way back is up", func() bool { return rateOf(b) == 10 })
 }
 
 // Each version has one number in all limits. A reader of a Snapshot must see the same number in
 // all limits, and no request may fail.
-func TestNobodySeesHalfAVersion(t *testing.T) {
+func TestSnapshotHasOneVersion(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	file := func(n int) string {
 		var text strings.Builder
@@ -377,8 +377,8 @@ func TestNobodySeesHalfAVersion(t *testing.T) {
 	require.True(t, ok, "readers saw nothing in between")
 }
 
-func TestAStaticBookHasWhatItWasGiven(t *testing.T) {
-	b := staticBook(t, startNode(t), rated(5, 50))
+func TestStaticBookKeepsItsSet(t *testing.T) {
+	b := staticBook(t, startNode(t), ratedFile(5, 50))
 	require.EqualValues(t, 50, rateOf(b))
 	require.EqualValues(t, 5, b.Stats().Version)
 	require.NoError(t, b.Close())
@@ -428,8 +428,8 @@ func (b *sharedValues) Published(prefix string) (all []weir.Published, revision 
 
 func (b *sharedValues) PublishedAfter(uint64) <-chan struct{} { return nil }
 
-// booked returns a Book of a text, of shared values and of a clock. It has no goroutines.
-func booked(t testing.TB, v values, now *time.Time, text string) *Book {
+// newSharedBook returns a Book of a text, of shared values and of a clock. It has no goroutines.
+func newSharedBook(t testing.TB, v values, now *time.Time, text string) *Book {
 	b := newBook(startNode(t), v, slog.New(slog.DiscardHandler))
 	b.now = func() time.Time { return *now }
 	require.NoError(t, b.enforce(mustParse(t, text)))
@@ -444,10 +444,10 @@ rules:
 - {name: dated, key: user, limit: {rate: 10, calendar: day}}
 `
 
-func TestAnOverrideHoldsForItsKeyOnAllNodes(t *testing.T) {
+func TestOverrideAppliesToKeyOnAllNodes(t *testing.T) {
 	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)
-	here, there := booked(t, &shared, &now, overridable), booked(t, &shared, &now, overridable)
+	here, there := newSharedBook(t, &shared, &now, overridable), newSharedBook(t, &shared, &now, overridable)
 	limit := func(b *Book, name, tier, key string) weir.Limit {
 		s := b.Current()
 		l, _, ok := s.Limit(name)
@@ -496,10 +496,10 @@ func TestAnOverrideHoldsForItsKeyOnAllNodes(t *testing.T) {
 	require.Equal(t, revision, shared.revision, "and nothing to tell")
 }
 
-func TestEachOverrideEndsWhenItSays(t *testing.T) {
+func TestOverridesEndOnTime(t *testing.T) {
 	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)
-	b := booked(t, &shared, &now, overridable)
+	b := newSharedBook(t, &shared, &now, overridable)
 	for key, minutes := range map[string]int{"a": 3, "k": 1, "c": 2} {
 		require.NoError(t, b.Override("r", key, Override{Rate: 99, Until: now.Add(time.Duration(minutes) * time.Minute)}))
 	}
@@ -519,10 +519,10 @@ func TestEachOverrideEndsWhenItSays(t *testing.T) {
 	}
 }
 
-func TestOverridesOutliveAReload(t *testing.T) {
+func TestOverridesSurviveReload(t *testing.T) {
 	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)
-	b := booked(t, &shared, &now, overridable)
+	b := newSharedBook(t, &shared, &now, overridable)
 	require.NoError(t, b.Override("r", "k", Override{Rate: 99}))
 	require.NoError(t, b.enforce(mustParse(t, strings.ReplaceAll(overridable, "rate: 10", "rate: 11"))))
 	require.EqualValues(t, 99, rateOf(b))
@@ -536,10 +536,10 @@ func TestOverridesOutliveAReload(t *testing.T) {
 	require.Equal(t, []any{int64(99), 2 * time.Hour, uint64(7)}, []any{l.Rate, l.Per, l.Version}, "what it does not say is as the file says now")
 }
 
-func TestOverridesThatAreWrongAreRefused(t *testing.T) {
+func TestInvalidOverridesAreRefused(t *testing.T) {
 	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)
-	b := booked(t, &shared, &now, overridable)
+	b := newSharedBook(t, &shared, &now, overridable)
 	for _, c := range []struct {
 		about, limit, key string
 		o                 Override
@@ -563,10 +563,10 @@ func TestOverridesThatAreWrongAreRefused(t *testing.T) {
 	require.ErrorIs(t, b.Override("r", "k", Override{Rate: 1}), shared.fails)
 }
 
-func TestWhatOthersPublishIsNotTrusted(t *testing.T) {
+func TestPublishedOverridesAreValidated(t *testing.T) {
 	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)
-	b := booked(t, &shared, &now, overridable)
+	b := newSharedBook(t, &shared, &now, overridable)
 	good := publishedName("r", [16]byte{1})
 	for name, value := range map[string]string{
 		"override/": "{}", "override/r": "{}", "override/r/xyz": "{}", publishedName("r", [16]byte{2}): "{", publishedName("none", [16]byte{3}): `{"rate":5}`,
@@ -587,10 +587,10 @@ func TestWhatOthersPublishIsNotTrusted(t *testing.T) {
 	require.EqualValues(t, 6, b.Overrides()[0].Rate, "of two that were set at one version the other may come later, and hold")
 }
 
-func TestASnapshotAllocatesNothing(t *testing.T) {
+func TestSnapshotDoesNotAllocate(t *testing.T) {
 	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)
-	b := booked(t, &shared, &now, overridable)
+	b := newSharedBook(t, &shared, &now, overridable)
 	require.NoError(t, b.Override("r", "k", Override{Rate: 99}))
 	s := b.Current()
 	l := &s.Rules()[0].Limits[0]
@@ -602,10 +602,10 @@ func TestASnapshotAllocatesNothing(t *testing.T) {
 
 // If another release has set overrides for a million keys that this release cannot read, there
 // is one log line.
-func TestOverridesThatCannotBeReadAreLoggedOnce(t *testing.T) {
+func TestUnreadableOverridesAreLoggedOnce(t *testing.T) {
 	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)
-	b := booked(t, &shared, &now, overridable)
+	b := newSharedBook(t, &shared, &now, overridable)
 	log := new(journal)
 	b.log = slog.New(slog.NewTextHandler(log, nil))
 	for i := range 50 {
@@ -613,6 +613,6 @@ func TestOverridesThatCannotBeReadAreLoggedOnce(t *testing.T) {
 		require.NoError(t, shared.Publish(publishedName("dated", [16]byte{byte(i)}), 1, []byte(`{"rate":1,"per":3600000000000,"at":1}`)))
 	}
 	b.refresh()
-	require.Equal(t, 1, log.times("ignored an override; set it again or remove it\" name="))
-	require.Equal(t, 1, log.times("ignored an override; set it again or remove it\" limit="), log.String())
+	require.Equal(t, 1, log.count("ignored an override; set it again or remove it\" name="))
+	require.Equal(t, 1, log.count("ignored an override; set it again or remove it\" limit="), log.String())
 }

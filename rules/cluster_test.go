@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-func TestAnOverrideSpreadsAndOutlivesRestarts(t *testing.T) {
+func TestOverrideSpreadsAndSurvivesRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Logger: slog.New(slog.DiscardHandler)}})
 		require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 
 // Tiers, overrides, overruns and reloaded files intentionally give one name different numbers at
 // one version.
-func TestRulesAreNoConflictsOfLimits(t *testing.T) {
+func TestRulesDoNotConflictAsLimits(t *testing.T) {
 	const file = `
 version: 1
 tiers:
@@ -82,6 +82,6 @@ rules:
 		for _, name := range c.Names() {
 			require.Zero(t, c.Node(name).Stats().Conflicts, name)
 		}
-		require.False(t, log.has("raise Version") || log.has("Raise Version"))
+		require.False(t, log.contains("raise Version") || log.contains("Raise Version"))
 	})
 }

@@ -21,9 +21,9 @@ type origin struct {
 	length bool          // length of the content
 }
 
-func (c *cost) of(r *Request) int64 {
+func (c *cost) unitsOf(r *Request) int64 {
 	for i := range c.from {
-		if n := c.from[i].of(r); n >= 0 {
+		if n := c.from[i].numberIn(r); n >= 0 {
 			return inUnits(n, c.unit)
 		}
 	}
@@ -39,8 +39,8 @@ func inUnits(n, unit int64) int64 {
 	return units
 }
 
-// of returns the number of a request, or -1.
-func (o *origin) of(r *Request) int64 {
+// numberIn returns the number of a request, or -1.
+func (o *origin) numberIn(r *Request) int64 {
 	switch {
 	case o.header != "":
 		return single(r.lines(o.header))

@@ -57,8 +57,8 @@ func (c *crowd) count(rules []*Rule) []int32 {
 	return sizes
 }
 
-// most returns the maximum number of limits for a request whose path meets the given places.
-func (c *crowd) most(places []*place) int {
+// countMost returns the maximum number of limits for a request whose path meets the given places.
+func (c *crowd) countMost(places []*place) int {
 	sum := make([]int32, c.kinds)
 	for _, at := range places {
 		for i, n := range c.size(at) {
@@ -68,14 +68,14 @@ func (c *crowd) most(places []*place) int {
 	return int(slices.Max(sum))
 }
 
-// crowded reports an error if a request can meet more than MaxMet limits.
-func (p *parser) crowded() {
+// checkCrowds reports an error if a request can meet more than MaxMet limits.
+func (p *parser) checkCrowds() {
 	c := newCrowd(len(p.set.tiers))
 	largest, ofHosts := make(map[*tree]int), 0 // maximum number of limits in the trees of hosts
 	for _, t := range p.set.hosts {
 		for _, path := range p.paths[t] {
 			in := t.places(path)
-			largest[t] = max(largest[t], c.most(in))
+			largest[t] = max(largest[t], c.countMost(in))
 			if p.tooMany(c, path, append(in, p.set.any.places(path)...)) {
 				return
 			}
@@ -87,7 +87,7 @@ func (p *parser) crowded() {
 		if p.tooMany(c, path, in) {
 			return
 		}
-		if n := c.most(in); n+ofHosts > MaxMet {
+		if n := c.countMost(in); n+ofHosts > MaxMet {
 			for _, t := range p.set.hosts {
 				if n+largest[t] > MaxMet && p.tooMany(c, path, append(t.places(path), in...)) {
 					return
@@ -100,13 +100,13 @@ func (p *parser) crowded() {
 // tooMany reports whether a request to a path can meet too many limits. In this case it adds an
 // error at the last of the rules that the request can meet.
 func (p *parser) tooMany(c *crowd, path string, in []*place) bool {
-	n := c.most(in)
+	n := c.countMost(in)
 	if n <= MaxMet {
 		return false
 	}
 	var last plant
 	for _, one := range p.plants {
-		if slices.ContainsFunc(in, func(at *place) bool { return at.has(one.rule) }) && (last.rule == nil || one.rule.Index > last.rule.Index) {
+		if slices.ContainsFunc(in, func(at *place) bool { return at.hasRule(one.rule) }) && (last.rule == nil || one.rule.Index > last.rule.Index) {
 			last = one
 		}
 	}
@@ -114,7 +114,7 @@ func (p *parser) tooMany(c *crowd, path string, in []*place) bool {
 	return true
 }
 
-func (p *place) has(r *Rule) bool {
+func (p *place) hasRule(r *Rule) bool {
 	if slices.Contains(p.rules, r) {
 		return true
 	}

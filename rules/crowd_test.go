@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// many returns a rule with the given number of limits.
-func many(name, match string, limits int) string {
+// manyLimits returns a rule with the given number of limits.
+func manyLimits(name, match string, limits int) string {
 	text := fmt.Sprintf("- name: %s\n  match: {%s}\n  key: ip\n  limits:\n", name, match)
 	for i := range limits {
 		text += fmt.Sprintf("  - {name: l%d, rate: 1, per: 1s}\n", i)
@@ -22,35 +22,35 @@ func many(name, match string, limits int) string {
 	return text
 }
 
-func TestNoRequestMeetsMoreLimitsThanCanBeDecidedTogether(t *testing.T) {
+func TestRequestsMeetAtMostMaxMetLimits(t *testing.T) {
 	const head = "tiers: {free: {}, paid: {}}\nrules:\n"
 	fifteen := func(match string) (text string) { // rules with 240 limits
 		for i := range 15 {
-			text += many(fmt.Sprint("r", i), match, 16)
+			text += manyLimits(fmt.Sprint("r", i), match, 16)
 		}
 		return text
 	}
 	for _, c := range []struct{ about, text, want string }{
-		{"255", head + fifteen("path: /") + many("last", "path: /", 15), ""},
-		{"256", head + fifteen("path: /") + many("last", "path: /", 16), `a request for /x can meet 256 limits`},
-		{"on a path below", head + fifteen("path: /") + many("last", `path: "/v1/{id}"`, 16), `a request for /v1/x can meet 256 limits`},
-		{"on a path above", head + fifteen(`path: "/v1/{id}"`) + many("last", `path: "/{rest...}"`, 16), `a request for /v1/x can meet 256 limits`},
-		{"on paths beside each other", head + fifteen("path: /v1/") + many("last", "path: /v2/", 16), ""},
-		{"with and without the slash at its end", head + fifteen("path: /v1/") + many("last", "path: /v1", 16), `a request for /v1 can meet 256 limits`},
-		{"by other methods", head + fifteen("method: [GET, POST]") + many("last", "method: PUT", 16), ""},
-		{"by the same method", head + fifteen("method: GET") + many("last", "method: HEAD", 16), `can meet 256 limits`},
-		{"by any method", head + fifteen("method: QUERY") + many("last", "path: /", 16), `can meet 256 limits`},
-		{"by other tiers", head + fifteen("tier: free") + many("last", "tier: paid", 16), ""},
-		{"by the same tier", head + fifteen("tier: [free, paid]") + many("last", "tier: paid", 16), `can meet 256 limits`},
-		{"by any tier", head + fifteen("tier: free") + many("last", "path: /", 16), `can meet 256 limits`},
-		{"on other hosts", head + fifteen("host: a") + many("last", "host: b", 16), ""},
-		{"on a host and on all", head + fifteen("host: [a, b]") + many("last", "path: /", 16), `can meet 256 limits`},
-		{"on a path of a host and on paths of all", head + fifteen("host: a") + many("last", "path: /v1", 16), `a request for /v1 can meet 256 limits`},
-		{"on a path of all and on paths of a host", head + fifteen("path: /") + many("last", "host: a, path: /v1", 16), `a request for /v1 can meet 256 limits`},
-		{"by other values of a field", head + fifteen("header: {X-V: a}") + many("last", "header: {X-V: b}", 16), ""},
-		{"by the same value of a field", head + fifteen("header: {X-V: [a, b]}") + many("last", "header: {X-V: b}", 16), `can meet 256 limits`},
-		{"by any value of a field", head + fifteen("header: {X-V: a}") + many("last", `header: {X-V: "*"}`, 16), `can meet 256 limits`},
-		{"by two fields", head + fifteen("header: {X-V: a}") + many("last", "header: {X-W: a}", 16), `can meet 256 limits`},
+		{"255", head + fifteen("path: /") + manyLimits("last", "path: /", 15), ""},
+		{"256", head + fifteen("path: /") + manyLimits("last", "path: /", 16), `a request for /x can meet 256 limits`},
+		{"on a path below", head + fifteen("path: /") + manyLimits("last", `path: "/v1/{id}"`, 16), `a request for /v1/x can meet 256 limits`},
+		{"on a path above", head + fifteen(`path: "/v1/{id}"`) + manyLimits("last", `path: "/{rest...}"`, 16), `a request for /v1/x can meet 256 limits`},
+		{"on paths beside each other", head + fifteen("path: /v1/") + manyLimits("last", "path: /v2/", 16), ""},
+		{"with and without the slash at its end", head + fifteen("path: /v1/") + manyLimits("last", "path: /v1", 16), `a request for /v1 can meet 256 limits`},
+		{"by other methods", head + fifteen("method: [GET, POST]") + manyLimits("last", "method: PUT", 16), ""},
+		{"by the same method", head + fifteen("method: GET") + manyLimits("last", "method: HEAD", 16), `can meet 256 limits`},
+		{"by any method", head + fifteen("method: QUERY") + manyLimits("last", "path: /", 16), `can meet 256 limits`},
+		{"by other tiers", head + fifteen("tier: free") + manyLimits("last", "tier: paid", 16), ""},
+		{"by the same tier", head + fifteen("tier: [free, paid]") + manyLimits("last", "tier: paid", 16), `can meet 256 limits`},
+		{"by any tier", head + fifteen("tier: free") + manyLimits("last", "path: /", 16), `can meet 256 limits`},
+		{"on other hosts", head + fifteen("host: a") + manyLimits("last", "host: b", 16), ""},
+		{"on a host and on all", head + fifteen("host: [a, b]") + manyLimits("last", "path: /", 16), `can meet 256 limits`},
+		{"on a path of a host and on paths of all", head + fifteen("host: a") + manyLimits("last", "path: /v1", 16), `a request for /v1 can meet 256 limits`},
+		{"on a path of all and on paths of a host", head + fifteen("path: /") + manyLimits("last", "host: a, path: /v1", 16), `a request for /v1 can meet 256 limits`},
+		{"by other values of a field", head + fifteen("header: {X-V: a}") + manyLimits("last", "header: {X-V: b}", 16), ""},
+		{"by the same value of a field", head + fifteen("header: {X-V: [a, b]}") + manyLimits("last", "header: {X-V: b}", 16), `can meet 256 limits`},
+		{"by any value of a field", head + fifteen("header: {X-V: a}") + manyLimits("last", `header: {X-V: "*"}`, 16), `can meet 256 limits`},
+		{"by two fields", head + fifteen("header: {X-V: a}") + manyLimits("last", "header: {X-W: a}", 16), `can meet 256 limits`},
 	} {
 		_, err := Parse("rules.yaml", []byte(c.text))
 		if c.want == "" {
@@ -65,8 +65,8 @@ func TestNoRequestMeetsMoreLimitsThanCanBeDecidedTogether(t *testing.T) {
 }
 
 // A file is refused if and only if a request exists that meets too many limits.
-func TestTheMostThatARequestMeetsIsFound(t *testing.T) {
-	testenv.SkipUnlessFull(t, "TestNoRequestMeetsMoreLimitsThanCanBeDecidedTogether")
+func TestMaximumOfLimitsIsExact(t *testing.T) {
+	testenv.SkipUnlessFull(t, "TestRequestsMeetAtMostMaxMetLimits")
 	methods, hosts, tiers := []string{"GET", "PUT", "PURGE"}, []string{"", "a", "b"}, []string{"", "free", "paid"}
 	refused, good := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -81,7 +81,7 @@ func TestTheMostThatARequestMeetsIsFound(t *testing.T) {
 					match += fmt.Sprintf(", %s: %s", field, v)
 				}
 			}
-			file.WriteString(many(fmt.Sprint("r", i), match, rapid.SampledFrom([]int{8, 16, 16}).Draw(t, "limits")))
+			file.WriteString(manyLimits(fmt.Sprint("r", i), match, rapid.SampledFrom([]int{8, 16, 16}).Draw(t, "limits")))
 			paths = append(paths, strings.NewReplacer("{$}", "", "{id}", "7").Replace(path))
 		}
 		most := 0
@@ -102,7 +102,7 @@ func TestTheMostThatARequestMeetsIsFound(t *testing.T) {
 				}
 			}
 		}
-		p.crowded()
+		p.checkCrowds()
 		err = whole.Err()
 		if most <= MaxMet {
 			good++
@@ -116,7 +116,7 @@ func TestTheMostThatARequestMeetsIsFound(t *testing.T) {
 }
 
 // For a request that meets too many rules, Match does not examine all of them.
-func TestMatchStopsOneAboveWhatCanBeDecided(t *testing.T) {
+func TestMatchStopsOneAboveMaxMet(t *testing.T) {
 	var file strings.Builder
 	file.WriteString("rules:\n")
 	r := Request{Path: "/", Header: make(http.Header)}

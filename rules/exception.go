@@ -48,8 +48,8 @@ func (e *Exception) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// has reports whether a request meets all fields of the exception.
-func (e *Exception) has(m *match) bool {
+// excludes reports whether a request meets all fields of the exception.
+func (e *Exception) excludes(m *match) bool {
 	if e.methods&m.method == 0 || e.tiers != 0 && e.tiers&m.tier == 0 {
 		return false
 	}
@@ -180,7 +180,7 @@ func (s *Set) Excluded(r *Request) (all []Exclusion) {
 		}
 		m := s.begin(r, nil)
 		for i := range rule.When.Not {
-			if e := &rule.When.Not[i]; e.has(&m) {
+			if e := &rule.When.Not[i]; e.excludes(&m) {
 				all = append(all, Exclusion{rule, e})
 				break
 			}

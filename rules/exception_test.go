@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestARuleLeavesOutWhatItsNotNames(t *testing.T) {
+func TestNotExcludesRequests(t *testing.T) {
 	s := mustParse(t, `
 tiers: {free: {}, paid: {}}
 rules:
@@ -74,8 +74,8 @@ rules:
 
 // A path that servers read in several ways is never excluded, because the server behind the
 // limiter may read another path.
-func TestNoSpellingOfAPathIsLeftOut(t *testing.T) {
-	s := mustParse(t, one("match: {not: {path: [/static/, /healthz, '/{$}']}}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
+func TestAmbiguousPathsAreNotExcluded(t *testing.T) {
+	s := mustParse(t, oneRule("match: {not: {path: [/static/, /healthz, '/{$}']}}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	for _, path := range []string{
 		"/static/../v1", "/v1/../static/x", "/static/%2e%2e/v1", "/static/..%2fv1", "//static/x", "/static//x", "/static/x;/../../v1", "/static%2fx",
 		"/static/%252e%252e/v1", "/static/..\\v1", "/static/%5c..%5cv1", "/healthz/..", "/./healthz", "/healthz%00", "/static/%ff", "/static/%zz", "//",
@@ -87,7 +87,7 @@ func TestNoSpellingOfAPathIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestNotThatIsWrongIsToldWithWhatToWrite(t *testing.T) {
+func TestInvalidNotIsRefusedWithRemedy(t *testing.T) {
 	for _, c := range []struct{ match, want string }{
 		{"{not: []}", `not is empty: remove it, or say what to leave out`},
 		{"{not: {}}", `not is empty: it would leave every request out`},
@@ -124,7 +124,7 @@ func TestNotThatIsWrongIsToldWithWhatToWrite(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftOutIsExplained(t *testing.T) {
+func TestExcludedNamesExceptions(t *testing.T) {
 	s := mustParse(t, "rules:\n- {name: a, match: {path: /v1/, not: [{method: OPTIONS}, {path: [/v1/health, /v1/ready], header: {X-A: '*', }}]}, key: ip, limit: {rate: 1, per: 1s}}\n- {name: b, key: ip, limit: {rate: 1, per: 1s}}")
 	r := Request{Method: "GET", Path: "/v1/ready", Header: http.Header{"X-A": {"1"}}}
 	out := s.Excluded(&r)
@@ -137,7 +137,7 @@ func TestWhatIsLeftOutIsExplained(t *testing.T) {
 	require.Empty(t, s.Excluded(&Request{Method: "OPTIONS", Path: "/v2/x"}))
 }
 
-func TestRulesOfATierLeaveOutThoseThatAreNotForIt(t *testing.T) {
+func TestForTierConsidersExceptions(t *testing.T) {
 	s := mustParse(t, "tiers: {free: {}, paid: {}}\nrules:\n- {name: a, match: {not: {tier: paid}}, key: ip, limit: {rate: 1, per: 1s}}\n- {name: b, match: {not: {tier: paid, method: GET}}, key: ip, limit: {rate: 1, per: 1s}}\n- {name: c, match: {tier: free}, key: ip, limit: {rate: 1, per: 1s}}")
 	for tier, want := range map[string][]bool{"": {true, true, false}, "free": {true, true, true}, "paid": {false, true, false}} {
 		var got []bool
@@ -149,7 +149,7 @@ func TestRulesOfATierLeaveOutThoseThatAreNotForIt(t *testing.T) {
 }
 
 // covers and overlaps agree with matching each of many paths.
-func TestPatternsAreComparedAsPathsMeetThem(t *testing.T) {
+func TestPatternComparisonAgreesWithMatching(t *testing.T) {
 	// All paths with up to four segments, and some with more.
 	paths, longer := []string{"/", "/a/a/a/a/a", "/b/b/b/b/b/b"}, []string{""}
 	for range 4 {
@@ -187,8 +187,8 @@ func TestPatternsAreComparedAsPathsMeetThem(t *testing.T) {
 	})
 }
 
-func TestMatchingExceptionsAllocatesNothing(t *testing.T) {
-	s := mustParse(t, one("match: {not: [{path: [/healthz, '/static/{x...}'], host: a}, {method: OPTIONS}, {header: {X-A: a}}]}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
+func TestMatchingExceptionsDoesNotAllocate(t *testing.T) {
+	s := mustParse(t, oneRule("match: {not: [{path: [/healthz, '/static/{x...}'], host: a}, {method: OPTIONS}, {header: {X-A: a}}]}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	r := Request{Method: "GET", Path: "/v1/things", Host: "a", Client: netip.MustParseAddr("192.0.2.1")}
 	dst := make([]*Rule, 0, 4)
 	require.Zero(t, testing.AllocsPerRun(100, func() { dst = s.Match(&r, dst[:0]) }))

@@ -23,7 +23,7 @@ func (e *exempt) add(network netip.Prefix) {
 	}
 }
 
-func (e *exempt) has(r *Request) bool {
+func (e *exempt) contains(r *Request) bool {
 	if e.users[r.User] || e.apiKeys[r.APIKey] { // no exempt user or API key is empty
 		return true
 	}

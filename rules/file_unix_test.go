@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// within fails the test if f takes longer than any call here may wait.
-func within(t *testing.T, what string, f func()) {
+// requireReturns fails the test if f takes longer than any call here may wait.
+func requireReturns(t *testing.T, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -29,8 +29,8 @@ func within(t *testing.T, what string, f func()) {
 	}
 }
 
-// special returns files that are not regular files, with their kinds.
-func special(t *testing.T) map[string]string {
+// specialFiles returns files that are not regular files, with their kinds.
+func specialFiles(t *testing.T) map[string]string {
 	dir := t.TempDir()
 	fifo, socket, link := filepath.Join(dir, "fifo"), filepath.Join(dir, "socket"), filepath.Join(dir, "link")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
@@ -41,17 +41,17 @@ func special(t *testing.T) map[string]string {
 	return map[string]string{fifo: "a FIFO", link: "a FIFO", socket: "a socket", dir: "a directory", "/dev/zero": "a device", "/dev/null": "a device"}
 }
 
-func TestWhatIsNoRegularFileIsRefusedByName(t *testing.T) {
+func TestSpecialFilesAreRefusedByKind(t *testing.T) {
 	n := startNode(t)
-	for path, kind := range special(t) {
-		within(t, "Open of "+kind, func() {
+	for path, kind := range specialFiles(t) {
+		requireReturns(t, "Open of "+kind, func() {
 			_, err := Open(context.Background(), n, path, BookOptions{})
 			require.ErrorContains(t, err, path+" is "+kind)
 		})
 	}
 }
 
-func TestAFIFOInTheFilesPlaceLeavesTheLastVersionInForceAndCloseReturns(t *testing.T) {
+func TestFIFOLeavesLastVersionInForce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, "rules: [{name: all, key: global, limit: {rate: 1, per: 1s}}]")
 	b, _ := open(t, path, BookOptions{Poll: 5 * time.Millisecond})
@@ -62,14 +62,14 @@ func TestAFIFOInTheFilesPlaceLeavesTheLastVersionInForceAndCloseReturns(t *testi
 	require.ErrorContains(t, b.Stats().LastError, path+" is a FIFO")
 	require.False(t, b.Stats().Missing)
 	require.Len(t, b.Current().Rules(), 1)
-	within(t, "Close", func() { b.Close() })
+	requireReturns(t, "Close", func() { b.Close() })
 }
 
 // A FIFO that replaces the file between the two checks of its mode is opened without waiting.
-func TestAFIFOIsOpenedWithoutAWriter(t *testing.T) {
+func TestFIFOIsOpenedWithoutWriter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(path, 0o600))
-	within(t, "opening", func() {
+	requireReturns(t, "opening", func() {
 		f, err := os.OpenFile(path, os.O_RDONLY|openWithoutWaiting, 0)
 		require.NoError(t, err)
 		defer f.Close()

@@ -49,7 +49,7 @@ var others = map[string]string{
 	"bytes":               secret + "\x00\x01\xff",
 }
 
-func TestAFileWithoutRulesIsRefusedWithoutItsContent(t *testing.T) {
+func TestFileWithoutRulesIsRefusedWithoutContent(t *testing.T) {
 	for about, text := range others {
 		_, err := Parse("rules.yaml", []byte(text))
 		require.Error(t, err, about)
@@ -72,7 +72,7 @@ func TestAFileWithoutRulesIsRefusedWithoutItsContent(t *testing.T) {
 
 // If another file replaces the rules file, neither the log nor Stats, which the admin API
 // reports, reveal its content.
-func TestALinkToAnotherFileShowsNothingOfIt(t *testing.T) {
+func TestLinkToOtherFileRevealsNoContent(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "rules.yaml")
 	write(t, path, "rules: [{name: all, key: global, limit: {rate: 1, per: 1s}}]")

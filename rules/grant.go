@@ -35,7 +35,7 @@ func (b *Book) swap(s Snapshot, values []weir.Published, now time.Time) {
 		if g.unread {
 			continue
 		}
-		if g.past(now) {
+		if g.isPast(now) {
 			// The version is one higher, so that a later override has a higher version, and
 			// all nodes publish the same deletion. An error means that a later override was set.
 			_ = b.values.Publish(v.Name, v.Version+1, nil)
@@ -87,7 +87,7 @@ func (b *Book) fit(g *grant, l *Limit) *granted {
 	}
 	if l != g.limit {
 		g.limit, g.fit = l, nil
-		c, err := newCount(b.node, l, g.over(l.base))
+		c, err := newCount(b.node, l, g.applyTo(l.base))
 		if err != nil {
 			if unlogged, due := b.unfit.Due(time.Now()); due {
 				b.log.Warn("ignored an override; set it again or remove it", "limit", g.Limit, "error", err, "unlogged", unlogged)

@@ -20,7 +20,7 @@ func TestThousandsOfRulesLoadWithinASecond(t *testing.T) {
 		t.Skip("the race detector takes its own time")
 	}
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, large(testenv.PickFull(t, 2_500, 10_000)))
+	write(t, path, largeFile(testenv.PickFull(t, 2_500, 10_000)))
 	n := startNode(t)
 	best := time.Hour
 	for range 3 {

@@ -26,9 +26,9 @@ func namesOf(s *Set, r Request) (names []string) {
 	return names
 }
 
-// serves reports whether a ServeMux with only this pattern has a handler for a path. It cleans
+// muxServes reports whether a ServeMux with only this pattern has a handler for a path. It cleans
 // the path of a GET, but not that of a CONNECT.
-func serves(pattern, method, path string) bool {
+func muxServes(pattern, method, path string) bool {
 	mux := http.NewServeMux()
 	mux.Handle(pattern, http.NotFoundHandler())
 	r := httptest.NewRequest(method, "/", nil)
@@ -41,8 +41,8 @@ func serves(pattern, method, path string) bool {
 	return by != ""
 }
 
-// resolved removes dot segments as in RFC 3986, section 5.2.4.
-func resolved(in string) (out string) {
+// removeDots removes dot segments as in RFC 3986, section 5.2.4.
+func removeDots(in string) (out string) {
 	for in != "" {
 		switch {
 		case strings.HasPrefix(in, "/./"):
@@ -64,18 +64,18 @@ func resolved(in string) (out string) {
 	return out
 }
 
-// meets reports whether a ServeMux with only this pattern has a handler for one of the readings
+// muxMeets reports whether a ServeMux with only this pattern has a handler for one of the readings
 // of a path: unchanged, with dots decoded, decoded as a whole, or without the part after a #.
 // Each of these is tried unchanged, cleaned, and without dot segments.
-func meets(t require.TestingT, pattern, path string) bool {
+func muxMeets(t require.TestingT, pattern, path string) bool {
 	bare, _, _ := strings.Cut(path, "#")
 	for _, of := range []string{path, bare} {
 		plain, err := url.PathUnescape(of)
 		require.NoError(t, err)
 		escaped := strings.ReplaceAll(of, "#", "%23")
 		for _, text := range []string{escaped, regexp.MustCompile("(?i)%2e").ReplaceAllString(escaped, "."), (&url.URL{Path: plain}).EscapedPath()} {
-			if serves(pattern, "GET", text) || serves(pattern, "CONNECT", text) || serves(pattern, "CONNECT", resolved(text)) ||
-				text[len(text)-1] != '/' && serves(pattern, "CONNECT", text+"/") {
+			if muxServes(pattern, "GET", text) || muxServes(pattern, "CONNECT", text) || muxServes(pattern, "CONNECT", removeDots(text)) ||
+				text[len(text)-1] != '/' && muxServes(pattern, "CONNECT", text+"/") {
 				return true
 			}
 		}
@@ -83,8 +83,8 @@ func meets(t require.TestingT, pattern, path string) bool {
 	return false
 }
 
-// conflicts reports whether a ServeMux refuses two patterns.
-func conflicts(a, b string) (yes bool) {
+// muxConflicts reports whether a ServeMux refuses two patterns.
+func muxConflicts(a, b string) (yes bool) {
 	defer func() { yes = recover() != nil }()
 	mux := http.NewServeMux()
 	mux.Handle(a, http.NotFoundHandler())
@@ -120,7 +120,7 @@ func canonical(p pattern) string {
 
 // The tree finds the same patterns as one ServeMux for each pattern, and refuses the patterns
 // that a ServeMux with all patterns refuses.
-func TestMatchingIsThatOfServeMux(t *testing.T) {
+func TestMatchingAgreesWithServeMux(t *testing.T) {
 	refused, met := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		var patterns []string
@@ -135,7 +135,7 @@ func TestMatchingIsThatOfServeMux(t *testing.T) {
 			}
 			seen[canonical(p)] = true
 			for _, other := range patterns {
-				wantConflict = wantConflict || conflicts(other, text)
+				wantConflict = wantConflict || muxConflicts(other, text)
 			}
 			patterns = append(patterns, text)
 		}
@@ -155,7 +155,7 @@ func TestMatchingIsThatOfServeMux(t *testing.T) {
 			path := drawPath(t)
 			var want []string
 			for i, text := range patterns {
-				if meets(t, text, path) {
+				if muxMeets(t, text, path) {
 					want = append(want, fmt.Sprintf("r%d", i))
 				}
 			}
@@ -167,7 +167,7 @@ func TestMatchingIsThatOfServeMux(t *testing.T) {
 	require.Positive(t, met)
 }
 
-func TestARequestMeetsTheRulesThatMatchIt(t *testing.T) {
+func TestRequestMeetsMatchingRules(t *testing.T) {
 	s := mustParse(t, `
 tiers: {free: {}, paid: {multiply: 2}}
 default_tier: free
@@ -249,7 +249,7 @@ rules:
 
 // A path in any case meets the rules of a file with ignore_case. An exception still requires the
 // exact path, because limiting a request too much is safe.
-func TestPathsMeetRulesInAnyCaseIfTheFileIgnoresIt(t *testing.T) {
+func TestIgnoreCaseMatchesPathsInAnyCase(t *testing.T) {
 	const text = `
 rules:
 - {name: login, match: {path: /login}, key: ip, limit: {rate: 1, per: 1s}}
@@ -277,7 +277,7 @@ rules:
 	}
 }
 
-func TestReadingsDifferWhereTheyMeetOtherRules(t *testing.T) {
+func TestReadingsDifferByRules(t *testing.T) {
 	s := mustParse(t, `
 exempt: {user: root}
 rules:
@@ -297,22 +297,22 @@ rules:
 	require.False(t, s.ReadingsDiffer(&Request{User: "root", Path: "/items/a%2Fb"}))
 }
 
-func TestARuleIsForAllTiersThatItNames(t *testing.T) {
-	s := mustParse(t, "tiers: {free: {}, basic: {}, gold: {}}\n"+one("match: {tier: [free, gold]}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
+func TestRuleAppliesToAllNamedTiers(t *testing.T) {
+	s := mustParse(t, "tiers: {free: {}, basic: {}, gold: {}}\n"+oneRule("match: {tier: [free, gold]}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	for tier, want := range map[string]int{"free": 1, "basic": 0, "gold": 1, "": 0, "none": 0} {
 		require.Len(t, s.Match(&Request{Path: "/", Tier: tier}, nil), want, tier)
 	}
 }
 
-func TestARuleThatNamesAValueTwiceIsMetOnce(t *testing.T) {
-	s := mustParse(t, one("match: {header: {X-V: [a, a]}}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
+func TestRepeatedHeaderValueMatchesOnce(t *testing.T) {
+	s := mustParse(t, oneRule("match: {header: {X-V: [a, a]}}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	require.Len(t, s.Match(&Request{Path: "/", Header: http.Header{"X-V": {"a"}}}, nil), 1)
 }
 
 // A client may send as many lines of a field as fit into its header, and a rule may require each
 // of them.
-func TestManyLinesOfAFieldAreReadInTheTimeThatTheyTake(t *testing.T) {
-	s := mustParse(t, one("match: {header: {X-A: x, X-B: y}}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
+func TestManyHeaderLinesTakeLinearTime(t *testing.T) {
+	s := mustParse(t, oneRule("match: {header: {X-A: x, X-B: y}}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	lines := func(line string) (all []string) { return slices.Repeat([]string{line}, 200_000) }
 	before := lab.CPU()
 	require.Empty(t, s.Match(&Request{Path: "/", Header: http.Header{"X-A": lines("x"), "X-B": lines("z")}}, nil))
@@ -320,7 +320,7 @@ func TestManyLinesOfAFieldAreReadInTheTimeThatTheyTake(t *testing.T) {
 	require.Less(t, lab.CPU()-before, 10*time.Second) // the usual time is 20 ms
 }
 
-func TestTheKillSwitchLeavesNoRule(t *testing.T) {
+func TestDisabledFileMatchesNoRule(t *testing.T) {
 	s := mustParse(t, "enabled: false\nrules:\n- {name: all, key: global, limit: {rate: 1, per: 1s}}")
 	require.False(t, s.Enabled())
 	require.Empty(t, namesOf(s, Request{Path: "/"}))
@@ -333,8 +333,8 @@ func TestMatchAppends(t *testing.T) {
 	require.Equal(t, []*Rule{a, all, all, a}, s.Match(&Request{Path: "/a"}, []*Rule{a, all}), "what is there stays as it is")
 }
 
-// large returns a file of n rules with hosts, wildcards, literals, methods and tiers.
-func large(n int) string {
+// largeFile returns a file of n rules with hosts, wildcards, literals, methods and tiers.
+func largeFile(n int) string {
 	var b strings.Builder
 	b.WriteString("tiers: {free: {}, paid: {multiply: 10}}\nrules:\n- {name: all, key: global, limit: {rate: 1, per: 1s}}\n- {name: api, match: {path: /api/}, key: ip, limit: {rate: 1, per: 1s}}\n")
 	for i := range n - 2 {
@@ -356,8 +356,8 @@ func large(n int) string {
 	return b.String()
 }
 
-func TestMatchingAllocatesNothing(t *testing.T) {
-	s := mustParse(t, large(100))
+func TestMatchingDoesNotAllocate(t *testing.T) {
+	s := mustParse(t, largeFile(100))
 	r := Request{Method: "GET", Host: "h3.example.com:80", Path: "/api/v2/acme/r7/77", Client: netip.MustParseAddr("192.0.2.1")}
 	dst, key := make([]*Rule, 0, 16), make([]byte, 0, 256)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
@@ -371,7 +371,7 @@ func TestMatchingAllocatesNothing(t *testing.T) {
 }
 
 func FuzzMatch(f *testing.F) {
-	s := mustParse(f, large(50))
+	s := mustParse(f, largeFile(50))
 	f.Add("GET", "api.example.com:80", "/api/v1/r5/x", "X-Plan", "beta", "paid")
 	f.Add("CONNECT", "[::1", "*", "", "", "")
 	f.Add("", ":::", "%2e%2e/%", "\x00", "|\\", "x")

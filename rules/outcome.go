@@ -55,12 +55,12 @@ func (p *parser) outcome(r *Rule, count, refundOn strictyaml.Value) {
 	if count.Present() && refundOn.Present() {
 		refundOn.Errorf("refund_on in a rule with count: count says what is given back, remove one of them")
 	}
-	p.ahead(r, "count", count)
-	p.ahead(r, "refund_on", refundOn)
+	p.checkReserving(r, "count", count)
+	p.checkReserving(r, "refund_on", refundOn)
 }
 
-// ahead reports an error for a field that makes a rule reserve units, if the rule cannot do so.
-func (p *parser) ahead(r *Rule, field string, v strictyaml.Value) {
+// checkReserving reports an error for a field that makes a rule reserve units, if the rule cannot do so.
+func (p *parser) checkReserving(r *Rule, field string, v strictyaml.Value) {
 	switch {
 	case !v.Present():
 	case r.Queue > 0:
@@ -77,7 +77,7 @@ func statuses(v strictyaml.Value) (all Statuses) {
 	if !v.Present() {
 		return nil
 	}
-	for _, item := range some(v.Map(outcomeFields...).Get("status").Required()) {
+	for _, item := range readItems(v.Map(outcomeFields...).Get("status").Required()) {
 		text := item.Literal()
 		if text == "" {
 			continue

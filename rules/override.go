@@ -76,8 +76,8 @@ func readOverride(v weir.Published) (o Override, err error) {
 	return o, nil
 }
 
-// over returns the limit l with the numbers of the override.
-func (o *Override) over(l weir.Limit) weir.Limit {
+// applyTo returns the limit l with the numbers of the override.
+func (o *Override) applyTo(l weir.Limit) weir.Limit {
 	l.Rate, l.Burst = o.Rate, o.Burst
 	if o.Per != 0 {
 		l.Per = o.Per
@@ -85,7 +85,7 @@ func (o *Override) over(l weir.Limit) weir.Limit {
 	return l
 }
 
-func (o *Override) past(now time.Time) bool { return !o.Until.IsZero() && !now.Before(o.Until) }
+func (o *Override) isPast(now time.Time) bool { return !o.Until.IsZero() && !now.Before(o.Until) }
 
 // Override sets the numbers of a key under a limit, on all nodes, and replaces an earlier
 // override: the last writer wins. It sets the fields Limit, ID and At of o. The override is in
@@ -103,10 +103,10 @@ func (b *Book) Override(limit, key string, o Override) error {
 	switch {
 	case len(o.By) > maxByBytes:
 		return wrong("By has %d bytes: use at most %d", len(o.By), maxByBytes)
-	case o.past(b.now()):
+	case o.isPast(b.now()):
 		return wrong("Until is %s: it is past", o.Until.Format(time.RFC3339))
 	}
-	if err := o.over(l.base).Validate(); err != nil {
+	if err := o.applyTo(l.base).Validate(); err != nil {
 		return err
 	}
 	if err := b.values.Publish(publishedName(limit, id), 0, o.published()); err != nil {

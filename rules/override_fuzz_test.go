@@ -28,6 +28,6 @@ func FuzzOverride(f *testing.F) {
 		require.Equal(t, o.Per, again.Per)
 		require.Equal(t, o.Burst, again.Burst)
 		require.True(t, o.Until.Equal(again.Until))
-		_ = o.over(weir.Limit{Name: "x", Rate: 1, Per: 1}).Validate()
+		_ = o.applyTo(weir.Limit{Name: "x", Rate: 1, Per: 1}).Validate()
 	})
 }

@@ -20,7 +20,7 @@ func Parse(name string, text []byte) (*Set, error) {
 		return nil, err
 	}
 	if file.Err() == nil {
-		p.crowded()
+		p.checkCrowds()
 	}
 	if err := file.Err(); err != nil {
 		return nil, err
@@ -146,9 +146,9 @@ func texts(v strictyaml.Value, name string, secret bool) map[string]bool {
 	return all
 }
 
-// some reads a list, or a single value as a list with one element. It reports an error for an
+// readItems reads a list, or a single value as a list with one element. It reports an error for an
 // empty list.
-func some(v strictyaml.Value) []strictyaml.Value {
+func readItems(v strictyaml.Value) []strictyaml.Value {
 	items := v.OneOrMore()
 	if v.IsList() && len(items) == 0 {
 		v.Errorf("the list is empty: remove it, or add to it")
@@ -159,7 +159,7 @@ func some(v strictyaml.Value) []strictyaml.Value {
 // textList reads one or more texts that are not empty. It calls check for each text that is not
 // marked as exact.
 func textList(v strictyaml.Value, check func(item strictyaml.Value, text string)) (all []string) {
-	for _, item := range some(v) {
+	for _, item := range readItems(v) {
 		one, exact := textOf(item)
 		switch {
 		case !exact && !item.IsText():
@@ -182,7 +182,7 @@ func (p *parser) rule(v strictyaml.Value) {
 	r.Name = name.Text()
 	if r.Name != "" || name.IsText() {
 		checkName(name, r.Name)
-		p.once(name, "rule", r.Name)
+		p.checkUnique(name, "rule", r.Name)
 	}
 	p.match(r, m.Get("match"), v)
 	p.key(r, m.Get("key").Required())
@@ -227,8 +227,8 @@ func durability(v strictyaml.Value) weir.Durability {
 	return weir.NotDurable
 }
 
-// once reports an error for a name that is already used by another rule or limit.
-func (p *parser) once(v strictyaml.Value, what, name string) {
+// checkUnique reports an error for a name that is already used by another rule or limit.
+func (p *parser) checkUnique(v strictyaml.Value, what, name string) {
 	line, _ := v.Position()
 	if first, twice := p.lines[what+" "+name]; twice {
 		v.Errorf("%s %q is used twice: give each %s its own name (the first is on line %d)", what, name, what, first)
@@ -297,7 +297,7 @@ func (p *parser) costOf(v strictyaml.Value, field string, estimate bool) cost {
 		c.from = p.origin(nil, from, field, false)
 		return c
 	}
-	for _, item := range some(from) {
+	for _, item := range readItems(from) {
 		c.from = p.origin(c.from, item, field, true)
 	}
 	return c

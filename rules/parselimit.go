@@ -42,7 +42,7 @@ func (p *parser) limits(r *Rule, rule, one, many strictyaml.Value, base weir.Lim
 			l.Name += "/" + strconv.Itoa(i+1)
 		}
 		if r.Name != "" && i > 0 {
-			p.once(v, "limit", l.Name)
+			p.checkUnique(v, "limit", l.Name)
 		} else {
 			line, _ := v.Position()
 			p.lines["limit "+l.Name] = line
@@ -86,7 +86,7 @@ func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) 
 		l.base.Per = p.per(per.Required())
 	}
 	l.base.Burst = p.burst(m.Get("burst"), l.base.Algorithm)
-	good := isWhole(&l.base) && p.valid(v, l.base, l.soft)
+	good := isWhole(&l.base) && p.isValid(v, l.base, l.soft)
 	p.limitTiers(r, l, v, m.Get("tiers"), good)
 }
 
@@ -103,14 +103,14 @@ func refusePer(per strictyaml.Value) {
 	}
 }
 
-// valid reports whether a node would accept a limit. If not, it adds an error.
-func (p *parser) valid(v strictyaml.Value, l weir.Limit, soft Soft) bool {
+// isValid reports whether a node would accept a limit. If not, it adds an error.
+func (p *parser) isValid(v strictyaml.Value, l weir.Limit, soft Soft) bool {
 	if l.Name == "" {
 		l.Name = "the rule has none" // the missing name has its own error
 	}
 	l.Zone = "" // it was already validated
 	err := l.Validate()
-	if s, ok := soft.of(l); ok && err == nil && s.Per > 0 {
+	if s, ok := soft.overrun(l); ok && err == nil && s.Per > 0 {
 		err = s.Validate()
 	}
 	if err != nil {
@@ -187,7 +187,7 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 		variants[i] = t
 		at, mine := own[tier]
 		if mine {
-			t = p.own(t, at.Map(numberFields...))
+			t = p.tierNumbers(t, at.Map(numberFields...))
 		} else {
 			at = v
 			if r.key.isGlobal() {
@@ -205,7 +205,7 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 			continue
 		}
 		if good || mine {
-			p.valid(at, t, l.soft)
+			p.isValid(at, t, l.soft)
 		}
 	}
 	if changed {
@@ -213,8 +213,8 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 	}
 }
 
-// own returns a limit with the numbers of a tier.
-func (p *parser) own(t weir.Limit, m strictyaml.Map) weir.Limit {
+// tierNumbers returns a limit with the numbers of a tier.
+func (p *parser) tierNumbers(t weir.Limit, m strictyaml.Map) weir.Limit {
 	t.Rate = m.Get("rate").Required().Int(1, maxRate)
 	if per := m.Get("per"); per.Present() && t.Algorithm == weir.InFlight {
 		refusePer(per)

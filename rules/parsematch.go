@@ -59,7 +59,7 @@ func (p *parser) methods(v strictyaml.Value) (names []string, set methods) {
 // namesIn reads names that must be known. foreign returns the remedy for a text that another
 // product reads as a pattern.
 func namesIn(v strictyaml.Value, what string, known []string, foreign func(text string) string) (names []string) {
-	for _, item := range some(v) {
+	for _, item := range readItems(v) {
 		if item.IsText() && foreign(item.Text()) != "" {
 			item.Errorf("%s is %q: %s", what, item.Text(), foreign(item.Text()))
 		} else if name := item.OneOf(what, known); name != "" {
@@ -70,7 +70,7 @@ func namesIn(v strictyaml.Value, what string, known []string, foreign func(text 
 }
 
 func (p *parser) hosts(v strictyaml.Value) (hosts []string) {
-	for _, item := range some(v) {
+	for _, item := range readItems(v) {
 		if host := p.host(item); host != "" && !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)
 		}

@@ -20,7 +20,7 @@ func (p *parser) exceptions(r *Rule, of pattern, v strictyaml.Value) {
 	left := r.methods // methods that no exception excludes completely
 	for _, item := range items {
 		e, good := p.exception(item)
-		if good && p.effective(r, of, &e, item) {
+		if good && p.isEffective(r, of, &e, item) {
 			if len(e.Hosts)+len(e.Paths)+len(e.Headers)+len(e.Tiers) == 0 {
 				if left &^= e.methods; left == 0 {
 					item.Errorf("not leaves no request to the rule: its entries name all of its methods")
@@ -47,7 +47,7 @@ func (p *parser) exception(v strictyaml.Value) (e Exception, good bool) {
 	e.Hosts = p.hosts(m.Get("host"))
 	e.Headers = p.headers(m.Get("header"))
 	e.Tiers, e.tiers = p.tiersOf(m.Get("tier"))
-	paths := some(m.Get("path"))
+	paths := readItems(m.Get("path"))
 	if len(paths) > maxNot {
 		m.Get("path").Errorf("%d paths: use at most %d in an entry of not", len(paths), maxNot)
 		return e, false
@@ -85,9 +85,9 @@ func orPath(text string) string {
 	return "/healthz"
 }
 
-// effective reports whether an exception excludes some of the requests of the rule, and not all
+// isEffective reports whether an exception excludes some of the requests of the rule, and not all
 // of them. Otherwise it adds an error.
-func (p *parser) effective(r *Rule, of pattern, e *Exception, v strictyaml.Value) bool {
+func (p *parser) isEffective(r *Rule, of pattern, e *Exception, v strictyaml.Value) bool {
 	none := func(what, values string) bool {
 		v.Errorf("not has no effect: the rule is for no request of its %s (%s)", what, values)
 		return false

@@ -16,7 +16,7 @@ import (
 // After a client has spent all units of a limit, a request at the time of the reset is allowed.
 // This is also true for a share, although the node of the client does not know its rate. If the
 // node has the whole limit, a request two nanoseconds earlier is denied.
-func TestResetIsWhenTheNextUnitIsThere(t *testing.T) {
+func TestResetIsTimeOfNextUnit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var now atomic.Int64 // atomic because the goroutines of the node read it
 		now.Store(1_800_000_000e9)
@@ -65,7 +65,7 @@ func TestResetIsWhenTheNextUnitIsThere(t *testing.T) {
 
 // The end of a calendar window does not depend on the time at which the decision arrives, if the
 // difference between the clocks is at most half a second.
-func TestACalendarsWindowEndsAtItsBoundary(t *testing.T) {
+func TestCalendarWindowEndsAtBoundary(t *testing.T) {
 	n, err := weir.Start(t.Context(), weir.Config{})
 	require.NoError(t, err)
 	defer n.Close()

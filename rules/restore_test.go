@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAnOverrideIsTakenBackByItsID(t *testing.T) {
+func TestRestoreIDDeletesOverride(t *testing.T) {
 	node := startNode(t)
 	book := staticBook(t, node, overridable)
 	require.NoError(t, book.Override("r", "k", Override{Rate: 5000}))
@@ -22,7 +22,7 @@ func TestAnOverrideIsTakenBackByItsID(t *testing.T) {
 }
 
 // A member may have published an override with the highest version that other members accept.
-func TestAnOverrideIsTakenBackWhateverItsVersion(t *testing.T) {
+func TestRestoreIDDeletesOverrideOfAnyVersion(t *testing.T) {
 	node := startNode(t)
 	book := staticBook(t, node, overridable)
 	require.NoError(t, book.Override("r", "k", Override{Rate: 5000}))

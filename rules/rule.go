@@ -61,7 +61,7 @@ type Soft struct {
 // Units returns the cost of a request under this rule. A cost of 0 spends nothing. A header
 // field that is missing, has several lines or is not a number is ignored. The rule has the cost
 // of a request without the field.
-func (r *Rule) Units(req *Request) int64 { return r.cost.of(req) }
+func (r *Rule) Units(req *Request) int64 { return r.cost.unitsOf(req) }
 
 // CountsBytes reports whether a unit is a byte of the content.
 func (r *Rule) CountsBytes() bool {
@@ -96,7 +96,7 @@ func (r *Rule) admits(m *match) bool {
 		return true
 	}
 	for i := range r.When.Not {
-		if r.When.Not[i].has(m) {
+		if r.When.Not[i].excludes(m) {
 			return false
 		}
 	}
@@ -156,14 +156,14 @@ type Limit struct {
 
 // For returns the limit for a tier. The name is the same for all tiers, so that a key keeps its
 // count when its tier changes.
-func (l *Limit) For(tier string) weir.Limit { return l.of(l.variant(tier)) }
+func (l *Limit) For(tier string) weir.Limit { return l.numbers(l.variant(tier)) }
 
 // InFlight reports whether requests hold the units until they end.
 func (l *Limit) InFlight() bool { return l.base.Algorithm == weir.InFlight }
 
-// of returns a variant of the limit. Variant 0 is the limit of the file, and variant i is that
+// numbers returns a variant of the limit. Variant 0 is the limit of the file, and variant i is that
 // of tier i-1.
-func (l *Limit) of(variant int) weir.Limit {
+func (l *Limit) numbers(variant int) weir.Limit {
 	if variant == 0 {
 		return l.base
 	}
@@ -177,8 +177,8 @@ func (l *Limit) variant(tier string) int {
 	return l.set.tier(tier) + 1
 }
 
-// of returns the limit for the overrun of l, if the rule allows one.
-func (s Soft) of(l weir.Limit) (_ weir.Limit, ok bool) {
+// overrun returns the limit for the overrun of l, if the rule allows one.
+func (s Soft) overrun(l weir.Limit) (_ weir.Limit, ok bool) {
 	if s.Over == 0 {
 		return weir.Limit{}, false
 	}

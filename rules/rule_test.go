@@ -43,7 +43,7 @@ func TestKeys(t *testing.T) {
 		{"a part that is too long once it is written", "key: user", Request{User: strings.Repeat("|", 101)}, `\#` + strings.Repeat("?", 64)},
 		{"a part that is too long", "key: user", Request{User: strings.Repeat("a", 201)}, `\#` + strings.Repeat("?", 64)},
 	} {
-		rule := mustParse(t, one(c.key+"\nlimit: {rate: 1, per: 1s}")).Rules()[0]
+		rule := mustParse(t, oneRule(c.key+"\nlimit: {rate: 1, per: 1s}")).Rules()[0]
 		key, ok := rule.Key(&c.r)
 		switch {
 		case c.want == "-":
@@ -60,15 +60,15 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestIPv6CountsByThePrefixThatTheFileSays(t *testing.T) {
-	rule := mustParse(t, "ipv6_prefix: 56\n"+one("key: ip\nlimit: {rate: 1, per: 1s}")).Rules()[0]
+func TestIPv6KeysUsePrefixOfFile(t *testing.T) {
+	rule := mustParse(t, "ipv6_prefix: 56\n"+oneRule("key: ip\nlimit: {rate: 1, per: 1s}")).Rules()[0]
 	key, _ := rule.Key(&Request{Client: netip.MustParseAddr("2001:db8:1:2ff::1")})
 	require.Equal(t, "2001:db8:1:200::/56", key)
 }
 
 // Two requests have the same key only if all parts are equal.
-func TestKeysTellRequestsApart(t *testing.T) {
-	rule := mustParse(t, one("key: [user, api_key, 'header:X-A']\nlimit: {rate: 1, per: 1s}")).Rules()[0]
+func TestKeysDistinguishRequests(t *testing.T) {
+	rule := mustParse(t, oneRule("key: [user, api_key, 'header:X-A']\nlimit: {rate: 1, per: 1s}")).Rules()[0]
 	draw := func(t *rapid.T) Request {
 		text := rapid.OneOf(
 			rapid.StringOfN(rapid.SampledFrom([]rune(`|\-#a1`)), 0, 4, -1),
@@ -122,12 +122,12 @@ func TestCosts(t *testing.T) {
 		{"an unknown length", "cost: {from: content_length, default: 77}", Request{Length: -1}, 77},
 		{"the largest length", "cost: {from: content_length, unit: 2}", Request{Length: 1<<63 - 1}, 1 << 62},
 	} {
-		rule := mustParse(t, one(c.cost+"\nkey: ip\nlimit: {rate: 1, per: 1s}")).Rules()[0]
+		rule := mustParse(t, oneRule(c.cost+"\nkey: ip\nlimit: {rate: 1, per: 1s}")).Rules()[0]
 		require.Equal(t, c.want, rule.Units(&c.r), c.about)
 	}
 }
 
-func TestTiersChangeNumbersAndNoNames(t *testing.T) {
+func TestTiersChangeOnlyNumbers(t *testing.T) {
 	s := mustParse(t, `
 version: 4
 tiers: {free: {}, half: {multiply: 0.5}, paid: {multiply: 10}}
@@ -178,7 +178,7 @@ rules:
 	require.Equal(t, []string{"free", "half", "paid"}, s.Tiers())
 }
 
-func TestALimitIsNamedAfterItsRule(t *testing.T) {
+func TestLimitNamesContainRuleName(t *testing.T) {
 	s := mustParse(t, `
 rules:
 - {name: a, key: ip, limit: {rate: 1, per: 1s}}
@@ -196,24 +196,24 @@ rules:
 	require.Equal(t, []string{"a", "b/x", "c", "d/1", "d/y", "d/3"}, names)
 }
 
-func TestAnOverrunIsAWindowOfItsOwn(t *testing.T) {
-	s := mustParse(t, one("key: ip\nsoft: {over: 20%, for: 10m}\nlimit: {rate: 100, per: 1h}"))
+func TestOverrunIsSeparateWindow(t *testing.T) {
+	s := mustParse(t, oneRule("key: ip\nsoft: {over: 20%, for: 10m}\nlimit: {rate: 100, per: 1h}"))
 	l, r, _ := s.Limit("r")
-	soft, ok := r.Soft.of(l.For(""))
+	soft, ok := r.Soft.overrun(l.For(""))
 	require.True(t, ok)
 	require.Equal(t, weir.Limit{Name: "r/soft", Algorithm: weir.FixedWindow, Rate: 20, Per: 10 * time.Minute}, soft)
-	_, ok = Soft{}.of(l.For(""))
+	_, ok = Soft{}.overrun(l.For(""))
 	require.False(t, ok)
 }
 
-func TestAScopeIsOfAllLimitsOfARuleAndOfItsOverrun(t *testing.T) {
+func TestScopeAppliesToLimitsAndOverrun(t *testing.T) {
 	for scope, want := range map[string]weir.Scope{"": weir.Regional, "scope: regional\n": weir.Regional, "scope: global\n": weir.Global} {
-		s := mustParse(t, one(scope+"key: ip\nsoft: {over: 20%, for: 10m}\nlimits:\n- {name: a, rate: 100, per: 1h}\n- {name: b, rate: 5, per: 1s, algorithm: token_bucket}"))
+		s := mustParse(t, oneRule(scope+"key: ip\nsoft: {over: 20%, for: 10m}\nlimits:\n- {name: a, rate: 100, per: 1h}\n- {name: b, rate: 5, per: 1s, algorithm: token_bucket}"))
 		for _, l := range s.Rules()[0].Limits {
 			limit := l.For("")
 			require.Equal(t, want, limit.Scope)
 			require.NoError(t, limit.Validate())
-			soft, ok := s.Rules()[0].Soft.of(limit)
+			soft, ok := s.Rules()[0].Soft.overrun(limit)
 			require.True(t, ok)
 			require.Equal(t, want, soft.Scope)
 			require.Equal(t, want == weir.Global, strings.HasSuffix(Describe(limit), ", global"))
@@ -221,8 +221,8 @@ func TestAScopeIsOfAllLimitsOfARuleAndOfItsOverrun(t *testing.T) {
 	}
 }
 
-func TestLimitsAreDescribedInTheWordsOfAFile(t *testing.T) {
-	s := mustParse(t, one("key: ip\npartition: fair_share\nlimits:\n- {rate: 5, per: 1h}\n- {rate: 5, per: 90m, algorithm: leaky_bucket, burst: 7}\n- {rate: 1, calendar: week}\n- {rate: 1, per: 10s}"))
+func TestDescribeUsesWordsOfFile(t *testing.T) {
+	s := mustParse(t, oneRule("key: ip\npartition: fair_share\nlimits:\n- {rate: 5, per: 1h}\n- {rate: 5, per: 90m, algorithm: leaky_bucket, burst: 7}\n- {rate: 1, calendar: week}\n- {rate: 1, per: 10s}"))
 	var texts []string
 	for _, l := range s.Rules()[0].Limits {
 		texts = append(texts, Describe(l.For("")))
@@ -235,27 +235,27 @@ func TestLimitsAreDescribedInTheWordsOfAFile(t *testing.T) {
 	}, texts)
 }
 
-func TestNoLeasesIsOfTheSoftLimitToo(t *testing.T) {
+func TestNoLeasesAppliesToOverrun(t *testing.T) {
 	for _, want := range []bool{false, true} {
-		r := mustParse(t, one(fmt.Sprintf("key: ip\nno_leases: %v\nsoft: {over: 20%%, for: 1m}\nlimit: {rate: 5, per: 1h}", want))).Rules()[0]
+		r := mustParse(t, oneRule(fmt.Sprintf("key: ip\nno_leases: %v\nsoft: {over: 20%%, for: 1m}\nlimit: {rate: 5, per: 1h}", want))).Rules()[0]
 		limit := r.Limits[0].For("")
-		soft, ok := r.Soft.of(limit)
+		soft, ok := r.Soft.overrun(limit)
 		require.True(t, ok)
 		require.Equal(t, []bool{want, want}, []bool{limit.NoLeases, soft.NoLeases})
 		require.Equal(t, want, strings.HasSuffix(Describe(limit), ", no_leases"))
 	}
 }
 
-func TestKeysMadeOfCredentialsAreSecret(t *testing.T) {
+func TestCredentialsMakeSecretKeys(t *testing.T) {
 	for key, want := range map[string]bool{
 		"api_key": true, "[user, api_key]": true, "'header:Authorization'": true, "[ip, 'header:x-api-key']": true, "'header:Proxy-Authorization'": true,
 		"'header:Cookie'": true, "'header:X-Auth-Token'": true, "'header:x-session-id'": true, "'header:client_secret'": true,
 		"ip": false, "user": false, "global": false, "'header:X-Plan'": false, "'header:X-Forwarded-For'": false, "'header:User-Agent'": false,
 	} {
-		rule := mustParse(t, one("key: "+key+"\nlimit: {rate: 10, per: 1s}\nsoft: {over: 50%, for: 1m}")).Rules()[0]
+		rule := mustParse(t, oneRule("key: "+key+"\nlimit: {rate: 10, per: 1s}\nsoft: {over: 50%, for: 1m}")).Rules()[0]
 		limit := rule.Limits[0].For("")
 		require.Equal(t, want, limit.SecretKeys, key)
-		over, ok := rule.Soft.of(limit)
+		over, ok := rule.Soft.overrun(limit)
 		require.True(t, ok)
 		require.Equal(t, want, over.SecretKeys, key)
 	}

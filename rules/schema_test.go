@@ -31,7 +31,7 @@ func conforms(t *testing.T, root *snippets.Schema, text string) bool {
 	return root.Check(v, root.Defs) == nil
 }
 
-func TestTheSchemaHasTheFieldsThatTheParserKnows(t *testing.T) {
+func TestSchemaHasFieldsOfParser(t *testing.T) {
 	root := readSchema(t)
 	cost := root.Defs["cost"].OneOf[2]
 	for name, c := range map[string]struct {
@@ -65,10 +65,10 @@ func TestTheSchemaHasTheFieldsThatTheParserKnows(t *testing.T) {
 		names []string
 	}{
 		"method":      {root.Defs["method"], methodNames},
-		"algorithm":   {root.Defs["limit"].Properties["algorithm"], spelled[weir.Algorithm]()},
-		"calendar":    {root.Defs["limit"].Properties["calendar"], spelled[weir.Calendar]()[1:]},
-		"scope":       {root.Defs["rule"].Properties["scope"], spelled[weir.Scope]()},
-		"partition":   {root.Defs["rule"].Properties["partition"], spelled[weir.PartitionPolicy]()},
+		"algorithm":   {root.Defs["limit"].Properties["algorithm"], namesOfEnum[weir.Algorithm]()},
+		"calendar":    {root.Defs["limit"].Properties["calendar"], namesOfEnum[weir.Calendar]()[1:]},
+		"scope":       {root.Defs["rule"].Properties["scope"], namesOfEnum[weir.Scope]()},
+		"partition":   {root.Defs["rule"].Properties["partition"], namesOfEnum[weir.PartitionPolicy]()},
 		"on_error":    {root.Defs["settle"].Properties["on_error"], onErrorNames},
 		"missing_key": {root.Defs["rule"].Properties["missing_key"], lackingNames},
 		"key":         {root.Defs["part"].AnyOf[0], keyNames[:len(keyNames)-1]},
@@ -77,8 +77,8 @@ func TestTheSchemaHasTheFieldsThatTheParserKnows(t *testing.T) {
 	}
 }
 
-// spelled returns the names of all values of an enumeration, in order.
-func spelled[T interface {
+// namesOfEnum returns the names of all values of an enumeration, in order.
+func namesOfEnum[T interface {
 	~uint8
 	encoding.TextMarshaler
 }]() (names []string) {
@@ -91,7 +91,7 @@ func spelled[T interface {
 	}
 }
 
-func TestTheExamplesAreGoodAndAsTheSchemaSays(t *testing.T) {
+func TestExamplesConformToSchema(t *testing.T) {
 	root := readSchema(t)
 	files, err := filepath.Glob("examples/*")
 	require.NoError(t, err)
@@ -102,10 +102,10 @@ func TestTheExamplesAreGoodAndAsTheSchemaSays(t *testing.T) {
 		mustParse(t, string(text))
 		require.True(t, conforms(t, root, string(text)), name)
 	}
-	require.True(t, conforms(t, root, large(50)))
+	require.True(t, conforms(t, root, largeFile(50)))
 }
 
-func TestTheSchemaAllowsWhatTheParserReads(t *testing.T) {
+func TestSchemaAgreesWithParser(t *testing.T) {
 	root := readSchema(t)
 	const good = "\nkey: ip\nlimit: {rate: 1, per: 1s}"
 	for want, texts := range map[bool][]string{true: {
@@ -120,15 +120,15 @@ func TestTheSchemaAllowsWhatTheParserReads(t *testing.T) {
 		"partition: fail-open", "shadow: 1",
 	}} {
 		for _, fields := range texts {
-			_, err := Parse("rules.yaml", []byte(one(fields+good)))
+			_, err := Parse("rules.yaml", []byte(oneRule(fields+good)))
 			require.Equal(t, want, err == nil, "%s: %v", fields, err)
-			require.Equal(t, want, conforms(t, root, one(fields+good)), fields)
+			require.Equal(t, want, conforms(t, root, oneRule(fields+good)), fields)
 		}
 	}
 	for _, text := range []string{
-		"version: 1", "rules: {}", one("key: ip"), one("key: [ip, ip]\nlimit: {rate: 1, per: 1s}"), one("limit: {rate: 1, per: 1s}"), one("keys: ip" + good), one("key: who\nlimit: {rate: 1, per: 1s}"),
-		one("key: ip\nlimit: {rate: 0, per: 1s}"), one("key: ip\nlimit: {rate: 1}"), one("key: ip\nlimit: {rate: 1, per: 1h, calendar: day}"),
-		one("key: ip\nlimit: {rate: 1, per: 5}"), one("key: ip\nlimit: {rate: 1, per: day}"), one("key: ip\nlimit: {rate: 1, algorithm: in_flight, per: 1s}"),
+		"version: 1", "rules: {}", oneRule("key: ip"), oneRule("key: [ip, ip]\nlimit: {rate: 1, per: 1s}"), oneRule("limit: {rate: 1, per: 1s}"), oneRule("keys: ip" + good), oneRule("key: who\nlimit: {rate: 1, per: 1s}"),
+		oneRule("key: ip\nlimit: {rate: 0, per: 1s}"), oneRule("key: ip\nlimit: {rate: 1}"), oneRule("key: ip\nlimit: {rate: 1, per: 1h, calendar: day}"),
+		oneRule("key: ip\nlimit: {rate: 1, per: 5}"), oneRule("key: ip\nlimit: {rate: 1, per: day}"), oneRule("key: ip\nlimit: {rate: 1, algorithm: in_flight, per: 1s}"),
 		"tiers: {free: {times: 2}}\nrules: []", "tiers: {'a/b': {}}\nrules: []", "exempt: {ips: a}\nrules: []",
 	} {
 		_, err := Parse("rules.yaml", []byte(text))

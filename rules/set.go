@@ -70,7 +70,7 @@ func (s *Set) Text() []byte { return s.text }
 
 // Exempt reports whether a request is never limited because its address, user or API key is
 // exempt. Match then returns no rule.
-func (s *Set) Exempt(r *Request) bool { return s.exempt.has(r) }
+func (s *Set) Exempt(r *Request) bool { return s.exempt.contains(r) }
 
 // Limit returns a limit by its name, and the rule that has it.
 func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
@@ -94,7 +94,7 @@ func (s *Set) Match(r *Request, dst []*Rule) []*Rule { return s.match(r, dst, fa
 
 // match is like Match. If all is true, it ignores exceptions.
 func (s *Set) match(r *Request, dst []*Rule, all bool) []*Rule {
-	if !s.enabled || s.exempt.has(r) {
+	if !s.enabled || s.exempt.contains(r) {
 		return dst
 	}
 	m := s.begin(r, dst)
@@ -136,29 +136,29 @@ func (s *Set) begin(r *Request, dst []*Rule) match {
 // collect appends the rules that the request meets with the given paths, in the order of the
 // file.
 func (s *Set) collect(m *match, paths []lookup) {
-	m.in(&s.any, paths)
+	m.collectTree(&s.any, paths)
 	if s.hosts != nil {
 		if host := s.hosts[hostOf(m.request.Host)]; host != nil {
-			m.in(host, paths)
+			m.collectTree(host, paths)
 		}
 	}
 	slices.SortFunc(m.dst[m.from:], func(a, b *Rule) int { return a.Index - b.Index })
 }
 
-// in collects the rules of a tree.
-func (m *match) in(t *tree, paths []lookup) {
+// collectTree collects the rules of a tree.
+func (m *match) collectTree(t *tree, paths []lookup) {
 	m.last = nil
 	for _, l := range paths {
-		m.look(t, l, false)
+		m.collectPath(t, l, false)
 		if l.path[len(l.path)-1] != '/' {
-			m.look(t, l, true)
+			m.collectPath(t, l, true)
 		}
 	}
 }
 
-// look collects the rules for one path. If slashed is true, the path has an additional final
+// collectPath collects the rules for one path. If slashed is true, the path has an additional final
 // slash.
-func (m *match) look(t *tree, l lookup, slashed bool) {
+func (m *match) collectPath(t *tree, l lookup, slashed bool) {
 	if m.ignoreCase && t.hasCased {
 		m.collectAnyCase(t, l.path, slashed, l.escaped)
 		return

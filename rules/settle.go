@@ -49,12 +49,12 @@ func (s *Settle) InTrailer(h http.Header) (units int64, ok bool) {
 func (r *Rule) Estimates() bool { return r.estimates }
 
 // Estimate returns the units to spend before the response, at least 1.
-func (r *Rule) Estimate(req *Request) int64 { return max(1, r.reserve.of(req)) }
+func (r *Rule) Estimate(req *Request) int64 { return max(1, r.reserve.unitsOf(req)) }
 
 // settle reads the estimate, and the source of the cost that replaces it.
 func (p *parser) settle(r *Rule, reserve, settle, cost strictyaml.Value) {
-	p.ahead(r, "reserve", reserve)
-	p.ahead(r, "settle", settle)
+	p.checkReserving(r, "reserve", reserve)
+	p.checkReserving(r, "settle", settle)
 	if r.estimates = reserve.Present(); r.estimates {
 		r.reserve = p.costOf(reserve, "reserve", true)
 		r.Reserve = r.reserve.String()
@@ -96,7 +96,7 @@ const (
 
 // jsonSums reads one path, a list of paths to add up, or a list of such lists.
 func jsonSums(v strictyaml.Value) (all []httpread.Sum) {
-	items := some(v)
+	items := readItems(v)
 	if len(items) == 0 || !items[0].IsList() {
 		if sum := jsonSum(v, items); len(sum) > 0 {
 			all = append(all, sum)
@@ -112,7 +112,7 @@ func jsonSums(v strictyaml.Value) (all []httpread.Sum) {
 			item.Errorf("a path among lists of paths: put it into a list of its own")
 			continue
 		}
-		all = append(all, jsonSum(item, some(item)))
+		all = append(all, jsonSum(item, readItems(item)))
 	}
 	return all
 }

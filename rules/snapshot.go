@@ -37,7 +37,7 @@ func newSnapshot(node *weir.Node, set *Set) (*Snapshot, error) {
 	for i, l := range set.limits {
 		s.counts[i] = make([]Count, 1+len(l.tiers))
 		for v := range s.counts[i] {
-			c, err := newCount(node, l, l.of(v))
+			c, err := newCount(node, l, l.numbers(v))
 			if err != nil {
 				return nil, fmt.Errorf("rules: limit %q: %w", l.Name, err)
 			}
@@ -54,7 +54,7 @@ func newCount(node *weir.Node, l *Limit, numbers weir.Limit) (c Count, err error
 	if c.Limiter, err = node.Limiter(numbers); err != nil {
 		return Count{}, err
 	}
-	if soft, ok := l.soft.of(numbers); ok {
+	if soft, ok := l.soft.overrun(numbers); ok {
 		soft.Varies = true
 		c.Soft, err = node.Limiter(soft)
 	}

@@ -116,9 +116,9 @@ func (t *tree) conflict(p []segment, pIs, otherIs bool) *place {
 		return nil
 	}
 	if len(p) == 0 {
-		return both(t.end, pIs, otherIs)
+		return placeIfBoth(t.end, pIs, otherIs)
 	}
-	if c := both(t.rest, pIs || p[0].kind != rest, otherIs); c != nil {
+	if c := placeIfBoth(t.rest, pIs || p[0].kind != rest, otherIs); c != nil {
 		return c
 	}
 	switch p[0].kind {
@@ -135,36 +135,36 @@ func (t *tree) conflict(p []segment, pIs, otherIs bool) *place {
 		}
 		return t.wild.conflict(p[1:], pIs, otherIs)
 	case slash:
-		return both(t.slash, pIs, otherIs)
+		return placeIfBoth(t.slash, pIs, otherIs)
 	}
-	return t.under(pIs)
+	return t.placeBelow(pIs)
 }
 
-// under returns any place below t, or nil. All these places overlap with a pattern whose rest
+// placeBelow returns any place below t, or nil. All these places overlap with a pattern whose rest
 // begins here, and are more specific from here on.
-func (t *tree) under(pIs bool) *place {
+func (t *tree) placeBelow(pIs bool) *place {
 	if t == nil || !pIs {
 		return nil
 	}
-	if at := cmp.Or(t.slash, t.wild.any()); at != nil {
+	if at := cmp.Or(t.slash, t.wild.anyPlace()); at != nil {
 		return at
 	}
 	for _, next := range t.literals {
-		if at := next.any(); at != nil {
+		if at := next.anyPlace(); at != nil {
 			return at
 		}
 	}
 	return nil
 }
 
-func (t *tree) any() *place {
+func (t *tree) anyPlace() *place {
 	if t == nil {
 		return nil
 	}
-	return cmp.Or(t.end, t.rest, t.under(true))
+	return cmp.Or(t.end, t.rest, t.placeBelow(true))
 }
 
-func both(at *place, pIs, otherIs bool) *place {
+func placeIfBoth(at *place, pIs, otherIs bool) *place {
 	if pIs && otherIs {
 		return at
 	}

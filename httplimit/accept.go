@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// form is how a denial's body is written.
+// form is the format of the body of a denial.
 type form uint8
 
 const (
@@ -16,20 +16,19 @@ const (
 	forms
 )
 
-// mediaTypes are what a client asks for to get a form. A client that asks for a page gets
-// text.
+// mediaTypes are the media types for each form. A client that requests a page gets text.
 var mediaTypes = [forms][]string{{"application/problem+json"}, {"application/json"}, {"text/plain", "text/html"}}
 
-// maxAcceptBytes is how much of Accept is read.
+// maxAcceptBytes is the number of bytes of Accept that are read.
 const maxAcceptBytes = 1 << 10
 
-// formFor is the form that a client accepts most (RFC 9110, section 12.5.1); of
-// several, one that it names, and else the first. A client that accepts none gets a problem:
-// a status without a reason helps nobody.
+// formFor returns the form that a client prefers (RFC 9110, section 12.5.1). Of several equally
+// preferred forms, it is one that the client names, or else the first. A client that accepts no
+// form gets a problem, because a status without a reason is of no use.
 func formFor(lines []string) form {
 	var (
 		quality  [forms]float64
-		precise  [forms]int // how precisely a form is named: */* is 1, text/* 2, text/plain 3
+		precise  [forms]int // precision of the best media range for a form: */* is 1, text/* 2, text/plain 3
 		accepted = strings.Join(lines, ",")
 	)
 	for part := range strings.SplitSeq(accepted[:min(len(accepted), maxAcceptBytes)], ",") {
@@ -51,7 +50,7 @@ func formFor(lines []string) form {
 	return best
 }
 
-// precision is how precisely a media range names a form, 0 if it does not.
+// precision returns how precisely a media range matches a form, and 0 if it does not.
 func precision(media string, f form) int {
 	switch kind, ok := strings.CutSuffix(media, "/*"); {
 	case media == "*/*":
@@ -65,8 +64,8 @@ func precision(media string, f form) int {
 	return 0
 }
 
-// qualityOf reads the q among the parameters of a media range: 1 if there is none,
-// 0 if it is wrong.
+// qualityOf returns the q among the parameters of a media range: 1 without a q, and 0 for an
+// invalid q.
 func qualityOf(parameters string) float64 {
 	for p := range strings.SplitSeq(parameters, ";") {
 		name, value, _ := strings.Cut(p, "=")

@@ -10,40 +10,39 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Admission is what a request that goes on has until it ends: holds of in_flight limits, and
-// reservations of limits that are settled then.
+// Admission has the holds of an admitted request at in_flight limits, and its reservations at
+// limits that are settled when the request ends.
 type Admission struct {
 	m         *Middleware
-	functions ExchangeFunctions // in the place of those of the options; nil without them
-	r         *http.Request     // nil if this is no request of net/http
+	functions ExchangeFunctions // used instead of those of the options; may be nil
+	r         *http.Request     // nil if the request is not from net/http
 	holds     []*weir.Hold
 	charges   []charge
 	texts     []heldText
 	wrapped   *response // nil without Wrap
-	released  sync.Once // the holds are
-	settled   sync.Once // the charges are
+	released  sync.Once // releases the holds
+	settled   sync.Once // settles the charges
 }
 
-// charge is a reservation, and the bill that settles it, which is the same for all limits of
-// a rule.
+// charge is a reservation. All limits of a rule have the same bill, which settles it.
 type charge struct {
 	bill        *bill
 	reservation *weir.Reservation
 	key         string
 }
 
-// Ended is how a request ended.
+// Ended describes the end of a request.
 type Ended struct {
-	// Status is that of the response, 101 for a connection that was hijacked, and 500 if the
-	// handler panicked before it sent one. It is 0 if the client left before.
+	// Status is the status of the response. It is 101 for a hijacked connection, and 500 if the
+	// handler panicked before it sent a response. It is 0 if the client left before.
 	Status int
-	// Aborted reports whether the response may be incomplete: the handler panicked, or the
+	// Aborted reports whether the response may be incomplete because the handler panicked or the
 	// client left.
 	Aborted bool
-	Header  http.Header // of the response
+	Header  http.Header // header of the response
 }
 
-// kept returns the Admission of the request, which has something to keep now.
+// kept returns the Admission of the request, and makes it if necessary.
 func (s *scratch) kept(m *Middleware) *Admission {
 	if s.admission == nil {
 		s.admission = &Admission{m: m, functions: s.functions}
@@ -51,7 +50,7 @@ func (s *scratch) kept(m *Middleware) *Admission {
 	return s.admission
 }
 
-// keep adds a hold to the request's Admission.
+// keep adds a hold to the Admission of the request.
 func (s *scratch) keep(m *Middleware, h *weir.Hold) {
 	if h.Decision().Allowed {
 		a := s.kept(m)
@@ -59,8 +58,8 @@ func (s *scratch) keep(m *Middleware, h *weir.Hold) {
 	}
 }
 
-// admit asks the limits for what the request has until it ends, one after the other, until
-// one denies. Holds come first, and then reservations.
+// admit requests the holds and then the reservations of the request, one limit after the other,
+// until a limit denies.
 func (m *Middleware) admit(ctx context.Context, s *scratch) error {
 	for _, way := range [...]way{forHold, ahead} {
 		for i := range s.outcome.Verdicts {
@@ -80,7 +79,7 @@ func (m *Middleware) admit(ctx context.Context, s *scratch) error {
 	return nil
 }
 
-// admitBy asks one limit.
+// admitBy requests the hold or the reservation at one limit.
 func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err error) {
 	l := v.Limiter.Limit()
 	switch most := rules.Capacity(l); {
@@ -88,7 +87,7 @@ func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err e
 		return &ErrNoEnd{l.Name}
 	case v.asked == forHold && !s.ends:
 		v.Decision, err = v.limiter().Peek(ctx, v.Key)
-	case v.asked == forHold && v.Units > most: // of a shadow
+	case v.asked == forHold && v.Units > most: // only possible for a shadow
 		v.Decision = weir.Decision{Name: l.Name, Limit: most, Source: weir.Owner}
 	case v.asked == forHold && s.ttl > 0:
 		v.Decision, err = s.holdFor(ctx, m, v, (*weir.Limiter).HoldFor)
@@ -110,7 +109,7 @@ func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err e
 	return err
 }
 
-// charge adds a reservation, those of a rule one after the other.
+// charge adds a reservation. Those of one rule must be added consecutively.
 func (a *Admission) charge(rule *rules.Rule, of *weir.Reservation, key string) {
 	if n := len(a.charges); n > 0 && a.charges[n-1].bill.rule == rule {
 		a.charges = append(a.charges, charge{a.charges[n-1].bill, of, key})
@@ -128,7 +127,7 @@ func (a *Admission) bills(f func(*bill)) {
 	}
 }
 
-// abandon gives back what a request has that does not go on.
+// abandon returns the units of a request that is not admitted.
 func (s *scratch) abandon() {
 	a := s.admission
 	s.admission = nil
@@ -158,7 +157,8 @@ func (a *Admission) giveBack(c *charge) {
 	a.logEnd(c.reservation.Decision().Name, c.reservation.Cancel(a.ctx()))
 }
 
-// ctx is the request's, which need not last as long as what it has is settled.
+// ctx returns a context that is not cancelled when the request ends, because the request is
+// settled after that.
 func (a *Admission) ctx() context.Context {
 	if a.r == nil {
 		return context.Background()
@@ -174,9 +174,9 @@ func (a *Admission) logEnd(limit string, err error) {
 	}
 }
 
-// Wrap returns the ResponseWriter to which the handler of r writes, in place of w: it reads
-// what the response says of its cost, and passes on all that w offers. Call it once at most.
-// Of a nil Admission it is w.
+// Wrap returns a ResponseWriter for the handler of r, to be used instead of w. It reads the cost
+// in the response, and passes on all methods of w. Call it at most once. For a nil Admission it
+// returns w.
 func (a *Admission) Wrap(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	if a == nil {
 		return w
@@ -185,11 +185,11 @@ func (a *Admission) Wrap(w http.ResponseWriter, r *http.Request) http.ResponseWr
 	return a.wrapped.full()
 }
 
-// End releases the holds, and settles the reservations by how the request ended. After Wrap,
-// the status that was sent goes before that of e, and the Header of e is not used; a request
-// whose connection was hijacked ends only when that is closed, unless e is Aborted. With
-// ExchangeFunctions its reservations are settled at once. To call End again does nothing, as with
-// a nil Admission. It waits for no other node.
+// End releases the holds, and settles the reservations according to the end of the request.
+// After Wrap, the status that was sent takes precedence over that of e, and the Header of e is
+// ignored. A request with a hijacked connection ends when the connection is closed, unless e is
+// Aborted; with ExchangeFunctions its reservations are settled at once. Further calls, and calls
+// on a nil Admission, do nothing. End does not wait for other nodes.
 func (a *Admission) End(e Ended) {
 	if a == nil {
 		return
@@ -229,12 +229,12 @@ func (a *Admission) counts(rule *rules.Rule, e *Ended) bool {
 	return a.m.o.Count(a.r, rule, e)
 }
 
-// serve has next answer the request, which ends when next returns or panics, or when the
+// serve calls next for the request. The request ends when next returns or panics, or when the
 // connection that next has hijacked is closed.
 func (a *Admission) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	w = a.Wrap(w, r)
 	e := Ended{Status: http.StatusInternalServerError, Aborted: true} // a panic
 	defer func() { a.End(e) }()
 	next.ServeHTTP(w, r)
-	e = Ended{Status: http.StatusOK} // which the server sends for a handler that wrote nothing
+	e = Ended{Status: http.StatusOK} // sent by the server for a handler that wrote nothing
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// refuses reports whether a request is refused for its path, and fills in the outcome.
+// refuses reports whether a request is refused because of its path. In this case it sets the
+// outcome.
 func (m *Middleware) refuses(s *scratch) bool {
 	if !m.o.RefuseAmbiguousPaths {
 		return false
@@ -22,10 +23,11 @@ func (m *Middleware) refuses(s *scratch) bool {
 }
 
 // refuse reports whether the path of a request is ambiguous under the rules of a Snapshot, which
-// is nil without rules. It fills in the outcome if so. The request is not counted: whose it is
-// may depend on the path, and an answer without a count costs less than one with it.
+// is nil without rules. In this case it sets the outcome. The request is not counted, because
+// its key may depend on the path, and a response without a count costs less than one with a
+// count.
 //
-// An escaped slash does not matter where all readings meet the same rules.
+// An escaped slash is ignored if all readings meet the same rules.
 func (o *Outcome) refuse(r *rules.Request, s *rules.Snapshot) bool {
 	why := ambiguity(r)
 	if why == "" || why == httpread.EscapedSlash && (s == nil || !s.ReadingsDiffer(r)) {
@@ -36,8 +38,8 @@ func (o *Outcome) refuse(r *rules.Request, s *rules.Snapshot) bool {
 	return true
 }
 
-// ambiguity returns what is ambiguous in the path of a request, or in one that may take its
-// place, and "" where nothing is. An escaped slash comes last.
+// ambiguity returns the ambiguous part of the path of a request, or of another reading of the
+// path, or "". An escaped slash is returned only if there is no other ambiguity.
 func ambiguity(r *rules.Request) string {
 	why := httpread.Ambiguity(r.Path)
 	for _, of := range r.Readings {

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// heldText is a hold with its text, by which a client ends it.
+// heldText is the text of a hold, with which a client ends the hold.
 type heldText struct {
 	limiter   *weir.Limiter
 	key, text string
@@ -33,9 +33,10 @@ func (a *Admission) releaseTexts() {
 	}
 }
 
-// CheckFor is Check, for a request that its client ends by texts. Limiter.ReleaseHold returns held units,
-// and so does the end of ttl, which is as in Limiter.HoldFor, unless Limiter.RenewHold extends it. A
-// reservation is settled as Limiter.OpenReservation returns it. Without a ttl, CheckFor is Check.
+// CheckFor is like Check, for a request whose client ends it with texts. Limiter.ReleaseHold
+// returns held units. The end of ttl returns them too, unless Limiter.RenewHold extends it; ttl
+// is as in Limiter.HoldFor. A reservation is settled with Limiter.OpenReservation. Without a
+// ttl, CheckFor is the same as Check.
 func (m *Middleware) CheckFor(ctx context.Context, r *rules.Request, ttl time.Duration) (o Outcome, holds, reservations []CarriedText) {
 	s := &scratch{request: *r, ends: ttl > 0, ttl: ttl}
 	m.decide(ctx, s)
@@ -50,5 +51,5 @@ func (m *Middleware) CheckFor(ctx context.Context, r *rules.Request, ttl time.Du
 	return s.outcome, holds, reservations
 }
 
-// CarriedText is the text of a hold or of a reservation, with the limit and the key that it is valid for.
+// CarriedText is the text of a hold or of a reservation, with its limit and key.
 type CarriedText struct{ Limit, Key, Text string }

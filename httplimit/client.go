@@ -11,19 +11,17 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// ClientAddress finds the address that a request comes from. Whatever a client sends
-// it can invent, so a header is to be trusted only as far as a proxy of yours
-// writes it: too much trust lets an attacker escape a limit, and lock out any client
-// it names.
+// ClientAddress finds the address of the client of a request. A client can send any header.
+// Trust a header only as far as your own proxies write it. With too much trust, an attacker can
+// evade a limit, and can lock out other clients by using their addresses.
 //
-// The zero ClientAddress is that of the connection, RemoteAddr. Where a header
-// does not say what it should, that address counts, too: never the next best one
-// in the header.
+// The zero ClientAddress is RemoteAddr, the address of the connection. That address is also used
+// if a header does not have the expected content, and never another address in the header.
 type ClientAddress struct {
 	rule    trust
-	field   string // canonical
+	field   string // canonical name
 	trusted []netip.Prefix
-	unix    bool // a peer on a Unix socket is trusted
+	unix    bool // trust a peer on a Unix socket
 	n       int
 }
 
@@ -36,18 +34,18 @@ const (
 	oneHeader
 )
 
-// RemoteAddr is the address of the connection: without proxies, the client's.
+// RemoteAddr uses the address of the connection. Without proxies, it is the address of the
+// client.
 func RemoteAddr() ClientAddress { return ClientAddress{} }
 
-// RightmostUntrusted goes back along a list of addresses to which each proxy
-// appends the one that it was asked from, and takes the first that is not in a
-// trusted network. It begins with the connection's: a client that is no proxy of yours is
-// not believed. If all are trusted, it is the first of the list. A client from
-// within a trusted network can name anyone: trust those of your proxies alone.
+// RightmostUntrusted reads a list of addresses from right to left, to which each proxy appends
+// the address of its client, and uses the first address that is not in a trusted network. It
+// begins with the address of the connection, so that the list of a client that is not one of
+// your proxies is ignored. If all addresses are trusted, it uses the leftmost one. A client
+// within a trusted network can send any address: trust only the networks of your proxies.
 //
-// The field is X-Forwarded-For, or another one of its form, or Forwarded (RFC
-// 7239). It must be the one that all of your proxies append to, or take out: an
-// attacker can send the others.
+// The field is X-Forwarded-For, or another field of this form, or Forwarded (RFC 7239). All of
+// your proxies must either append to it or remove it, because an attacker can send other fields.
 func RightmostUntrusted(field string, trusted ...netip.Prefix) ClientAddress {
 	trusted = slices.Clone(trusted)
 	for i, p := range trusted {
@@ -58,28 +56,26 @@ func RightmostUntrusted(field string, trusted ...netip.Prefix) ClientAddress {
 	return ClientAddress{rule: rightmostUntrusted, field: http.CanonicalHeaderKey(field), trusted: trusted}
 }
 
-// TrustUnix returns a RightmostUntrusted that trusts proxies which connect over a Unix
-// socket, too: these have no address that a network could name. Without it all clients
-// of such a proxy have no address, and share one key. Whether a connection is one is
-// taken from the server's side of it (http.LocalAddrContextKey), which no client and
-// no middleware before this one can invent. Trust it only where no client can open the
+// TrustUnix returns a RightmostUntrusted that also trusts proxies on a Unix socket, which have
+// no address in a network. Without it, the clients of such a proxy have no address and share one
+// key. The kind of the connection is taken from the server (http.LocalAddrContextKey), so that
+// neither a client nor an earlier middleware can forge it. Use it only if no client can open the
 // socket.
 func (c ClientAddress) TrustUnix() ClientAddress {
 	c.unix = true
 	return c
 }
 
-// FromRight is the n-th address from the right of a list such as
-// RightmostUntrusted reads: 1 for one proxy, 2 for two behind each other. It is
-// for proxies whose addresses are not known. Use it only where nobody can connect
-// past them.
+// FromRight uses the n-th address from the right of a list such as RightmostUntrusted reads: 1
+// for one proxy, 2 for two proxies in a row. It is for proxies with unknown addresses. Use it
+// only if no client can connect without passing the proxies.
 func FromRight(field string, n int) ClientAddress {
 	return ClientAddress{rule: fromRight, field: http.CanonicalHeaderKey(field), n: n}
 }
 
-// Header is the one address in a field that the proxy sets, and overwrites if a
-// client sends it, such as X-Real-IP, CF-Connecting-IP or True-Client-IP. Use it
-// only where nobody can connect past the proxy.
+// Header uses the only address in a field that the proxy sets, and overwrites if a client sends
+// it, such as X-Real-IP, CF-Connecting-IP or True-Client-IP. Use it only if no client can
+// connect without passing the proxy.
 func Header(field string) ClientAddress {
 	return ClientAddress{rule: oneHeader, field: http.CanonicalHeaderKey(field)}
 }
@@ -103,14 +99,15 @@ func (c *ClientAddress) validate() error {
 	return nil
 }
 
-// Of is the address that a request comes from, an IPv4 one never as IPv6. It is
-// the zero Addr if nothing says so, as over a Unix socket that is not trusted.
+// Of returns the address of the client of a request. An IPv4 address is never in the form of
+// IPv6. It is the zero Addr if the address is unknown, such as on a Unix socket that is not
+// trusted.
 func (c *ClientAddress) Of(r *http.Request) netip.Addr {
 	return c.From(r.Header, r.RemoteAddr, c.unix && overUnix(r))
 }
 
-// From is Of for a request that is not net/http's: by its header, the address of its
-// connection, with or without a port, and whether it came over a Unix socket.
+// From is like Of, for a request that is not from net/http. It takes the header, the address of
+// the connection with or without a port, and whether the connection is a Unix socket.
 func (c *ClientAddress) From(header rules.Fields, remoteAddr string, unix bool) netip.Addr {
 	peer := addressOf(remoteAddr)
 	if c.rule == thePeer {
@@ -147,7 +144,7 @@ func (c *ClientAddress) From(header rules.Fields, remoteAddr string, unix bool) 
 	return peer
 }
 
-// nth returns the n-th address from the right, the zero Addr if there is none.
+// nth returns the n-th address from the right, or the zero Addr if there is none.
 func (c *ClientAddress) nth(entries list) netip.Addr {
 	var entry string
 	for range c.n {
@@ -159,11 +156,11 @@ func (c *ClientAddress) nth(entries list) netip.Addr {
 	return c.read(entry)
 }
 
-// overUnix reports whether a request came over a Unix socket.
+// overUnix reports whether a request arrived on a Unix socket.
 func overUnix(r *http.Request) bool { return networkOf(r) == "unix" }
 
-// networkOf returns the network of a request's connection, like "tcp" or "unix", and ""
-// where its server does not tell.
+// networkOf returns the network of the connection of a request, like "tcp" or "unix", and "" if
+// its server does not report it.
 func networkOf(r *http.Request) string {
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(interface{ Network() string }); ok {
 		return local.Network()
@@ -175,17 +172,17 @@ func (c *ClientAddress) trusts(a netip.Addr) bool {
 	return slices.ContainsFunc(c.trusted, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// list is a header field that is a list, read from the right. What a proxy has
-// appended is so read before what it has received, which cannot change how that
-// is read: neither by quotes that do not end, nor by entries that are none.
+// list is a header field with a list, which is read from the right. The entries that a proxy has
+// appended are read before those that it has received. Therefore the latter, such as an open
+// quote or an invalid entry, cannot change how the former are read.
 type list struct {
-	lines  []string // what is left, but for
-	line   string   // what is left of the last one that was begun, if
+	lines  []string // lines that are not read yet
+	line   string   // rest of the current line
 	begun  bool
-	quotes bool // what is within them is no separator
+	quotes bool // a separator within quotes is ignored
 }
 
-// last takes the last entry off the list.
+// last removes the last entry from the list and returns it.
 func (l *list) last() (entry string, ok bool) {
 	if !l.begun {
 		if len(l.lines) == 0 {
@@ -207,7 +204,7 @@ func (l *list) last() (entry string, ok bool) {
 	return l.line, true
 }
 
-// read is the address of an entry, the zero Addr if it has none.
+// read returns the address of an entry, or the zero Addr.
 func (c *ClientAddress) read(entry string) netip.Addr {
 	if c.field == forwarded {
 		entry = forOf(entry)
@@ -217,8 +214,8 @@ func (c *ClientAddress) read(entry string) netip.Addr {
 
 const forwarded = "Forwarded"
 
-// forOf returns the node in the "for" of an element of Forwarded. It is empty if the element
-// has none or two, or is malformed.
+// forOf returns the node in the "for" of an element of Forwarded. It is empty if the element has
+// no or two such parameters, or is malformed.
 func forOf(element string) (node string) {
 	for rest := element; ; {
 		name, value, ok := strings.Cut(rest, "=")
@@ -249,8 +246,8 @@ func forOf(element string) (node string) {
 	}
 }
 
-// addressOf reads an address with or without a port, as itself where it is an
-// IPv4 one within IPv6, and without a zone.
+// addressOf reads an address with or without a port. It returns an IPv4 address within IPv6 as
+// IPv4, and removes a zone.
 func addressOf(text string) netip.Addr {
 	bracketed := strings.HasPrefix(text, "[")
 	if inner, ok := strings.CutSuffix(text, "]"); ok && bracketed {

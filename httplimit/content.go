@@ -9,15 +9,16 @@ import (
 	"net/http"
 )
 
-// content is the first part of a request's body, which was read before its handler reads it.
+// content is the beginning of the body of a request, which is read before the handler reads the
+// body.
 type content struct {
 	head []byte
 	read bool
-	err  error // the client broke off
+	err  error // the client closed the connection
 }
 
-// of returns the first bytes of the body, and lets the handler read them too. A body that is
-// encoded has none.
+// of returns the first bytes of the body, and makes them available to the handler again. It
+// returns nothing for an encoded body.
 func (c *content) of(r *http.Request, most int64) []byte {
 	if c.read || r.Body == nil || r.Body == http.NoBody || r.Header["Content-Encoding"] != nil {
 		return c.head
@@ -32,7 +33,7 @@ func (c *content) of(r *http.Request, most int64) []byte {
 	return c.head
 }
 
-// reread is a body of which the head was read.
+// reread returns a body whose first bytes have been read.
 func reread(head []byte, rest io.ReadCloser) io.ReadCloser {
 	return struct {
 		io.Reader

@@ -11,13 +11,13 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// scratch is what deciding on a request works with, kept from one to the next. What is of a
-// request is dropped by forget before the scratch is used again: a field that forget leaves
-// would show one client what another one asked.
+// scratch is the working memory for a decision. It is reused for other requests: forget drops
+// all data of a request before that. A field that forget misses would reveal the request of one
+// client to another client.
 type scratch struct {
-	web       web               // the exchange of Handler
-	http      *http.Request     // nil for what is no request of net/http
-	functions ExchangeFunctions // in the place of those of the options; nil without them
+	web       web               // the Exchange of Handler
+	http      *http.Request     // nil if the request is not from net/http
+	functions ExchangeFunctions // used instead of those of the options; may be nil
 	request   rules.Request
 	rules     []*rules.Rule
 	keys      []byte
@@ -26,12 +26,12 @@ type scratch struct {
 	header    []byte
 	names     [maxFields]string
 	outcome   Outcome
-	ends      bool          // the caller ends the admission
-	ttl       time.Duration // of the holds of a client that ends it by texts; 0 if a handler ends it
-	admission *Admission    // what the request has until it ends; nil if nothing
+	ends      bool          // the caller ends the Admission
+	ttl       time.Duration // of the holds of a client that ends the request with texts; 0 if a handler ends it
+	admission *Admission    // holds and reservations of the request; nil if there are none
 }
 
-// forget drops what belongs to a request, and keeps the room.
+// forget drops all data of a request, and keeps the capacity of slices.
 func (s *scratch) forget() {
 	clear(s.rules)
 	clear(s.outcome.Verdicts)
@@ -41,8 +41,8 @@ func (s *scratch) forget() {
 	s.outcome = Outcome{Verdicts: s.outcome.Verdicts[:0]}
 }
 
-// decide has all limits that the request meets decide together, and fills in the
-// outcome. One Snapshot is all that it looks at.
+// decide decides on the request with all limits that it meets, and sets the outcome. It uses one
+// Snapshot.
 func (m *Middleware) decide(ctx context.Context, s *scratch) {
 	o := &s.outcome
 	if m.one != nil {
@@ -67,10 +67,10 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 	}
 }
 
-// Judge has the limits of the Verdicts decide together, as they decide on a request that meets their
-// rules, and sets the Decisions, Soft, the Status and Err. The caller has set the Snapshot, and of each
-// Verdict the Rule, the Limiter, the Key, the Units and the Overrun. No limit has the caller wait in a
-// queue. The Err is ErrNoEnd for an enforced in_flight limit.
+// Judge decides with the limits of the Verdicts, like for a request that meets their rules, and
+// sets the Decisions, Soft, the Status and Err. The caller has set the Snapshot, and the Rule,
+// Limiter, Key, Units and Overrun of each Verdict. Judge does not wait in a queue. For an
+// enforced in_flight limit the Err is ErrNoEnd.
 func (m *Middleware) Judge(ctx context.Context, o *Outcome) {
 	s := scratch{outcome: *o}
 	for i := range o.Verdicts {
@@ -82,8 +82,7 @@ func (m *Middleware) Judge(ctx context.Context, o *Outcome) {
 	*o = s.outcome
 }
 
-// judge has the limits of the Verdicts decide together, and fills in the rest of the
-// outcome.
+// judge decides with the limits of the Verdicts, and sets the other fields of the outcome.
 func (m *Middleware) judge(ctx context.Context, s *scratch) {
 	m.ask(ctx, s)
 	if s.admission != nil && s.outcome.Status != 0 {
@@ -91,8 +90,8 @@ func (m *Middleware) judge(ctx context.Context, s *scratch) {
 	}
 }
 
-// ask is judge, but for what a request has that another limit denies. What can be given back
-// without waiting for anybody comes first.
+// ask is like judge, but does not return the holds and reservations if another limit denies. It
+// asks first for units that can be returned without waiting for other nodes.
 func (m *Middleware) ask(ctx context.Context, s *scratch) {
 	o := &s.outcome
 	if s.tooLarge() {
@@ -113,7 +112,7 @@ func (m *Middleware) ask(ctx context.Context, s *scratch) {
 	}
 	if s.denied() && !m.overrun(ctx, s) {
 		if err := ctx.Err(); errors.Is(err, context.Canceled) {
-			o.fail(err) // it may be that the overrun was not asked
+			o.fail(err) // the overrun may not have been asked
 			return
 		}
 		o.Status = s.denial()
@@ -122,8 +121,8 @@ func (m *Middleware) ask(ctx context.Context, s *scratch) {
 	m.queue(ctx, s)
 }
 
-// unjudged fills in the outcome of a request whose limits have not all decided. Where
-// the node is closed, the policies of those that have not decide.
+// unjudged sets the outcome of a request if not all limits have decided. If the node is closed,
+// the policies of these limits decide.
 func (m *Middleware) unjudged(s *scratch, err error) {
 	o := &s.outcome
 	if !errors.Is(err, weir.ErrClosed) {
@@ -145,11 +144,11 @@ func (m *Middleware) unjudged(s *scratch, err error) {
 	m.logUncounted(err)
 }
 
-// errCrowd is for what rules.Parse cannot foresee.
+// errCrowd is the error of requests that rules.Parse cannot foresee.
 var errCrowd = fmt.Errorf("httplimit: a request meets more than %d limits because of repeated header lines or an escaped path", rules.MaxMet)
 
-// meet looks up what the rules want of the request: a Verdict for each of their
-// limits. Those that it costs nothing are none.
+// meet makes a Verdict for each limit of the rules that the request meets. A limit that the
+// request does not charge has no Verdict.
 func (m *Middleware) meet(s *scratch) {
 	o := &s.outcome
 	o.Verdicts, s.keys = o.Verdicts[:0], s.keys[:0]
@@ -181,7 +180,7 @@ func (m *Middleware) meet(s *scratch) {
 			v.Rule, v.limit, v.Units, v.begin, v.end = rule, l, costs, begin, len(s.keys)
 		}
 	}
-	keys := string(s.keys) // one text, of which each key is a part
+	keys := string(s.keys) // one string, so that each key is a substring
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
 		v.Key = keys[v.begin:v.end]
@@ -191,7 +190,7 @@ func (m *Middleware) meet(s *scratch) {
 	}
 }
 
-// estimate returns what the request may cost under a rule.
+// estimate returns the units to reserve for the request under a rule.
 func (m *Middleware) estimate(s *scratch, rule *rules.Rule) int64 {
 	units, ok := int64(0), false
 	switch {
@@ -207,8 +206,7 @@ func (m *Middleware) estimate(s *scratch, rule *rules.Rule) int64 {
 	return rule.Estimate(&s.request)
 }
 
-// tooLarge reports whether an enforced limit can never grant what the request
-// costs.
+// tooLarge reports whether an enforced limit can never grant the units of the request.
 func (s *scratch) tooLarge() (is bool) {
 	for i := range s.outcome.Verdicts {
 		v := &s.outcome.Verdicts[i]
@@ -223,7 +221,7 @@ func (s *scratch) tooLarge() (is bool) {
 	return is
 }
 
-// take asks the limits whose units stay spent, and notes their answers.
+// take spends units of the limits that do not refund them, and records the decisions.
 func (m *Middleware) take(ctx context.Context, s *scratch) error {
 	s.asks = s.asks[:0]
 	for i := range s.outcome.Verdicts {
@@ -257,8 +255,8 @@ func (s *scratch) denied() bool {
 	return false
 }
 
-// denial is the status for those of the limits that deny: it is the client's fault
-// if any of them knows its count.
+// denial returns the status of a denial. It is 429 if one of the limits that deny has counted
+// the request, and 503 otherwise.
 func (s *scratch) denial() int {
 	for i := range s.outcome.Verdicts {
 		if v := &s.outcome.Verdicts[i]; v.denies() && v.Decision.Source != weir.FailedClosed {
@@ -268,9 +266,9 @@ func (s *scratch) denial() int {
 	return http.StatusServiceUnavailable
 }
 
-// overrun asks once more, where all limits that deny have an overrun that may
-// admit the request, with those in their places. Whatever it answers is decided
-// together, too; if it is no, the first answers stand.
+// overrun asks again if all limits that deny have an overrun that can admit the request, with
+// the overruns in place of these limits. The limits decide together again. If they deny, the
+// first decisions stay.
 func (m *Middleware) overrun(ctx context.Context, s *scratch) bool {
 	o := &s.outcome
 	at := 0
@@ -310,10 +308,10 @@ func (m *Middleware) overrun(ctx context.Context, s *scratch) bool {
 	return true
 }
 
-// refundTimeout is the most that a denial waits until what it costs is given back.
+// refundTimeout is the maximum time for which a denial waits for refunds.
 const refundTimeout = time.Second
 
-// giveBack refunds what take has spent, as a queue denies.
+// giveBack refunds the units of take, because a queue denied.
 func (s *scratch) giveBack(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
 	defer cancel()

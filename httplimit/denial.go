@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/internal/ratelimit"
 )
 
-// Problem types of the IANA registry, which the draft of internal/ratelimit has
-// registered.
+// Problem types of the IANA registry, which were registered by the draft that
+// internal/ratelimit implements.
 const (
 	quotaExceeded    = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	reducedCapacity  = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
@@ -19,28 +19,29 @@ const (
 	outageRetryAfter = 1 // seconds
 )
 
-// Problem is an error as clients get it (RFC 9457).
+// Problem is an error in the form that clients receive (RFC 9457).
 type Problem struct {
-	Type     string   `json:"type"` // about:blank: the status says it all
+	Type     string   `json:"type"` // about:blank if the status is sufficient
 	Title    string   `json:"title"`
 	Status   int      `json:"status"`
 	Detail   string   `json:"detail,omitempty"`
-	Violated []string `json:"violated-policies,omitempty"` // the names of the limits that denied
+	Violated []string `json:"violated-policies,omitempty"` // names of the limits that denied
 }
 
-// denialJSON is the de facto body.
+// denialJSON is the de facto standard body.
 type denialJSON struct {
 	Error      string `json:"error"`
 	Message    string `json:"message"`
 	RetryAfter int64  `json:"retry_after,omitempty"` // seconds
 }
 
-// retryAfter is RetryAfter in seconds, as a denial that time mends has it.
+// retryAfter returns RetryAfter in whole seconds, at least one, for a denial that ends with
+// time.
 func (o *Outcome) retryAfter() int64 {
 	return max(ratelimit.Seconds(o.RetryAfter()), outageRetryAfter)
 }
 
-// Problem is what a client is told of a denial. Without a Status it is zero.
+// Problem returns the description of a denial for the client. Without a Status it is zero.
 func (o *Outcome) Problem() Problem {
 	if o.Status == 0 {
 		return Problem{}
@@ -64,8 +65,8 @@ func (o *Outcome) Problem() Problem {
 	return p
 }
 
-// Body returns what a client reads of a denial, in the form that it accepts most, by its
-// lines of Accept. docs/http.md has the forms.
+// Body returns the body of a denial in the form that the client prefers, according to its lines
+// of Accept. docs/http.md lists the forms.
 func (o *Outcome) Body(accept []string) (contentType string, body []byte) {
 	p := o.Problem()
 	var answer any = p
@@ -87,11 +88,11 @@ func (o *Outcome) Body(accept []string) (contentType string, body []byte) {
 	case asText:
 		return "text/plain; charset=utf-8", []byte(p.Detail + "\n")
 	}
-	text, _ := json.Marshal(answer) // texts and numbers always have a form
+	text, _ := json.Marshal(answer) // never fails for texts and numbers
 	return contentType, append(text, '\n')
 }
 
-// write answers a request that goes no further. The body of the request is not read.
+// write answers a request that is not admitted. It does not read the body of the request.
 func (o *Outcome) write(w http.ResponseWriter, r *http.Request) {
 	contentType, body := o.Body(r.Header["Accept"])
 	w.Header().Set("Content-Type", contentType)

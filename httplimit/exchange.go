@@ -7,45 +7,44 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Exchange is a request of any framework, and its answer. Serve calls its methods in this
-// order, from one goroutine, and keeps nothing that they return: texts may be of a buffer
-// that is used again after the request. Handler has one for net/http; contrib/fiber has
+// Exchange is a request of any framework, and its response. Serve calls the methods in this
+// order, from one goroutine, and does not retain their results, so that texts may be in a buffer
+// that is reused after the request. Handler has an Exchange for net/http, and contrib/fiber has
 // another.
 //
-// Where the framework is built on net/http, an Exchange also has a method
-// HTTP() *http.Request. By it a request that waits in a queue ends once its client is gone.
-// An Exchange may be ExchangeFunctions, too.
+// If the framework uses net/http, the Exchange should have a method HTTP() *http.Request. With
+// this method, a request that waits in a queue ends when its client leaves. An Exchange may also
+// be ExchangeFunctions.
 type Exchange interface {
-	// Read fills in what limits look at. Under ByLimiter the User is the key.
+	// Read sets the fields of the request that limits use. With ByLimiter, the User is the key.
 	Read(*rules.Request)
-	// Decided is told what became of a request that met a limit or was refused for its path.
-	// The Outcome must not be kept; WithOutcome copies it.
+	// Decided receives the outcome of a request that met a limit, or was refused because of its
+	// path. It must not retain the Outcome; WithOutcome copies it.
 	Decided(*Outcome)
-	// Field returns a field of the answer, as it is so far: its lines with commas between
+	// Field returns the present value of a field of the response: its lines with commas between
 	// them, or "". The name is canonical.
 	Field(name string) string
-	// SetFields sets each of the named fields of the answer to the value of the same index.
-	// Names are canonical. The slices must not be kept, other than parts of values.
+	// SetFields sets each named field of the response to the value with the same index. Names
+	// are canonical. SetFields must not retain the slices, but may retain parts of values.
 	SetFields(names, values []string)
-	// Deny answers a request that goes no further. A Status of StatusClientGone is for the
-	// server's own log: nobody reads the answer.
+	// Deny answers a request that is not admitted. StatusClientGone is only for the log of the
+	// server, because the client does not read the response.
 	Deny(*Outcome)
 }
 
-// ExchangeFunctions are methods that an Exchange may have. Begin calls each of them in the place
-// of the function of Options that has its name, if Options has that function. The Exchange must
-// be valid until Admission.End has returned, which has then called Count and Settle.
+// ExchangeFunctions are methods that an Exchange may have. Begin calls each of them instead of
+// the function of the same name in Options, if Options has that function. The Exchange must be
+// valid until Admission.End has returned, which calls Count and Settle.
 type ExchangeFunctions interface {
 	Count(*rules.Rule, *Ended) bool
 	Reserve(*rules.Rule) (units int64, ok bool)
 	Settle(*rules.Rule, *Ended) (units int64, ok bool)
 }
 
-// Serve decides on a request, tells its Exchange what to answer, and reports whether the
-// request goes on. It waits where a limit has a queue. The functions of Options are not
-// called: what they do is up to the Exchange. Nothing tells it when the request ends: one
-// that meets an in_flight limit is answered with 503, and estimates stay spent. Begin is for
-// callers that know the end.
+// Serve decides on a request, passes the result to its Exchange, and reports whether the request
+// is admitted. It waits if a limit has a queue. It does not call the functions of Options, which
+// are up to the Exchange. Serve does not learn when the request ends: a request that meets an
+// in_flight limit is answered with 503, and estimates stay spent. Use Begin if the end is known.
 func (m *Middleware) Serve(ctx context.Context, e Exchange) bool {
 	s := m.scratches.Get().(*scratch)
 	admitted := m.serve(ctx, s, e)
@@ -53,10 +52,10 @@ func (m *Middleware) Serve(ctx context.Context, e Exchange) bool {
 	return admitted
 }
 
-// Begin is Serve, for a request whose end the caller tells by Admission.End, also if the
-// handler panics. The Admission is nil if the request has nothing until it ends, and if it
-// goes no further; its methods take that. Of the Options, Count, Reserve and Settle are
-// called. Where the Exchange has HTTP, a rule can reserve by a JSON field of the body.
+// Begin is like Serve, for a request whose end the caller reports with Admission.End, also if
+// the handler panics. The Admission is nil if the request is not admitted, or holds and reserves
+// no units; all methods accept a nil Admission. Of the Options, Begin calls Count, Reserve and
+// Settle. If the Exchange has HTTP, a rule can reserve units by a JSON field of the body.
 func (m *Middleware) Begin(ctx context.Context, e Exchange) (a *Admission, admitted bool) {
 	s := m.scratches.Get().(*scratch)
 	s.ends = true
@@ -95,14 +94,14 @@ func (m *Middleware) serve(ctx context.Context, s *scratch, e Exchange) bool {
 		return true
 	}
 	if o.Status != StatusClientGone {
-		// Nobody may keep the answer: it is one client's, and of this moment.
+		// No cache may store the response, which is for one client and one moment.
 		e.SetFields([]string{"Cache-Control", "X-Content-Type-Options"}, []string{"no-store", "nosniff"})
 	}
 	e.Deny(o)
 	return false
 }
 
-// web is an Exchange of net/http, and the Content of any request that is one of net/http.
+// web is an Exchange of net/http, and the Content of each request of net/http.
 type web struct {
 	m *Middleware
 	w http.ResponseWriter
@@ -115,7 +114,7 @@ func (e *web) HTTP() *http.Request { return e.r }
 
 func (e *web) Read(to *rules.Request) { e.m.read(to, e.r) }
 
-// Head is for rules that reserve by the content.
+// Head returns the beginning of the body, for rules that reserve by the content.
 func (e *web) Head() []byte { return e.content.of(e.r, e.m.o.MaxBody) }
 
 func (e *web) Decided(o *Outcome) {
@@ -131,7 +130,8 @@ func (e *web) Field(name string) string { return header(e.w.Header()).Field(name
 
 func (e *web) SetFields(names, values []string) { setFields(e.w.Header(), names, values) }
 
-// setFields sets fields to parts of values. To add a line to one of them is to copy it.
+// setFields sets fields to parts of values. Each part has no spare capacity, so that a line that
+// is added later is not written into values.
 func setFields(h http.Header, names, values []string) {
 	for i, name := range names {
 		h[name] = values[i : i+1 : i+1]
@@ -158,10 +158,10 @@ func WithOutcome(ctx context.Context, o *Outcome) context.Context {
 	return context.WithValue(ctx, outcomeKey{}, &kept)
 }
 
-// OutcomeOf returns the Outcome of the request whose context it is, for its handler: what
-// was decided, and what is left of each limit. It is nil if the request met no limit, or
-// without Options.KeepOutcome. Of several Middlewares it is the last one's. It must not be
-// changed.
+// OutcomeOf returns the Outcome of the request of a context, for its handler: the decisions, and
+// the units left of each limit. It is nil if the request met no limit, or without
+// Options.KeepOutcome. If there are several Middlewares, it is that of the last one. It must not
+// be changed.
 func OutcomeOf(ctx context.Context) *Outcome {
 	o, _ := ctx.Value(outcomeKey{}).(*Outcome)
 	return o

@@ -8,20 +8,20 @@ import (
 )
 
 // FrameworkOptions are the Options of an adapter for a framework whose handlers get a C, such as
-// *gin.Context. The zero FrameworkOptions are valid. Its functions must not block. The framework
-// uses a C again, so that they must not keep it.
+// *gin.Context. The zero FrameworkOptions are valid. The functions must not block, and must not
+// retain the C, because the framework reuses it.
 type FrameworkOptions[C any] struct {
-	// Client finds the address that a request comes from. If it is nil, the adapter asks its
+	// Client finds the address of the client. If it is nil, the adapter uses that of its
 	// framework.
 	Client *ClientAddress
 
-	// Key returns the text whose count a request spends from. If it is empty or Key is nil,
-	// the request spends from the count of the client's address. It is for ByLimiter alone,
-	// because rules have keys of their own.
+	// Key returns the text whose count a request spends from. If it is empty or Key is nil, the
+	// request spends from the count of the address of the client. Key is only for ByLimiter,
+	// because rules have their own keys.
 	Key func(C) string
 
 	// User, APIKey and Tier identify the caller by means that cannot be forged. They return ""
-	// if they do not know it. They are for New alone.
+	// if it is unknown. They are only for New.
 	User, APIKey, Tier func(C) string
 
 	// Skip reports whether a request is not limited.
@@ -36,8 +36,8 @@ type FrameworkOptions[C any] struct {
 	// or the request is denied. It must not keep the Outcome.
 	OnDecision func(C, *Outcome)
 
-	// Count, Reserve and Settle are as in Options. Count and Settle are called as the handlers
-	// return, at the latest: before a connection that outlives them is closed, and before fiber
+	// Count, Reserve and Settle are as in Options. Count and Settle are called when the handlers
+	// return or earlier: before a connection that outlives them is closed, and before fiber
 	// sends a stream.
 	Count   func(C, *rules.Rule, *Ended) bool
 	Reserve func(C, *rules.Rule) (units int64, ok bool)

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/ratelimit"
 )
 
-// The de facto fields, as http.Header has their names, in which case does not
+// The de facto standard fields, with their names in http.Header. The case of a name does not
 // matter.
 const (
 	limitField     = "X-Ratelimit-Limit"
@@ -18,21 +18,19 @@ const (
 	softField      = "X-Ratelimit-Soft"
 )
 
-// maxFields is how many fields there are at most.
+// maxFields is the maximum number of fields.
 const maxFields = 7
 
-// answerFields are the fields of an answer so far, those of a Middleware before this one
-// among them.
+// answerFields are the present fields of a response, including those of an earlier Middleware.
 type answerFields interface {
 	Field(name string) string
 }
 
-// fields returns the fields that say what was decided, until s is used again:
-// X-RateLimit-* of the strictest limit, RateLimit and RateLimit-Policy of all, and
-// Retry-After of a denial that time mends. The limits are those of this request's
-// Outcome and of the Middlewares before this one, which the answer names already. Limits that
-// are not enforced are not told, nor the state of one whose count is not known. All values
-// are parts of one text.
+// fields returns the header fields for the outcome, which are valid until s is used again:
+// X-RateLimit-* of the strictest limit, RateLimit and RateLimit-Policy of all limits, and
+// Retry-After of a denial that ends with time. The limits are those of this Outcome and those of
+// earlier Middlewares in the response. Limits that are not enforced are omitted, and also the
+// state of a limit whose count is unknown. All values are substrings of one string.
 func (m *Middleware) fields(s *scratch, before answerFields) (names, values []string) {
 	o := &s.outcome
 	b := s.header[:0]
@@ -95,17 +93,16 @@ func (m *Middleware) fields(s *scratch, before answerFields) (names, values []st
 	return s.names[:n], values
 }
 
-// resetOf is the X-RateLimit-Reset of a decision whose ResetAfter is the one that clients get.
+// resetOf returns the X-RateLimit-Reset of a decision whose ResetAfter is that for clients.
 func resetOf(now time.Time, d *weir.Decision) int64 {
 	return ratelimit.Seconds(time.Duration(now.UnixNano()) + d.ResetAfter)
 }
 
-// leads reports whether X-RateLimit-* are of this decision, and not of the limit of a
-// Middleware before, which has set them: it denies, or has less left, or as much and comes
-// back later.
+// leads reports whether X-RateLimit-* should describe this decision instead of the limit of an
+// earlier Middleware: it denies, or has fewer units left, or as many and a later reset.
 func leads(d *weir.Decision, reset int64, before answerFields) bool {
 	told := before.Field(remainingField)
-	if told == "" { // as mostly; to parse it would allocate an error
+	if told == "" { // the usual case; parsing would allocate an error
 		return true
 	}
 	remaining, err := strconv.ParseInt(told, 10, 64)
@@ -116,8 +113,8 @@ func leads(d *weir.Decision, reset int64, before answerFields) bool {
 	return err != nil || reset > resetBefore
 }
 
-// appendOthers appends the items of a field that a Middleware before has set, but for limits
-// that this Outcome has too.
+// appendOthers appends the items of a field that an earlier Middleware has set, without those
+// for limits of this Outcome.
 func (o *Outcome) appendOthers(b []byte, field string) []byte {
 	return ratelimit.AppendItems(b, field, func(name string) bool {
 		for i := range o.Verdicts {
@@ -136,7 +133,7 @@ func (v *Verdict) appendPolicy(b []byte) []byte {
 	return append(b, v.policy...)
 }
 
-// separate goes on to the next item of a list.
+// separate appends a separator unless the list is empty.
 func separate(b []byte, begin int) []byte {
 	if len(b) > begin {
 		b = append(b, ", "...)
@@ -144,8 +141,8 @@ func separate(b []byte, begin int) []byte {
 	return b
 }
 
-// strictest is the answer to show of those that tell something, with the ResetAfter
-// that clients are told.
+// strictest returns the decision to show among those with a known count, with the ResetAfter for
+// clients.
 func (s *scratch) strictest(now time.Time) (weir.Decision, bool) {
 	s.decisions = s.decisions[:0]
 	for i := range s.outcome.Verdicts {

@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// HeaderValue is a function for Options that reads a header field: empty if it is
-// not there, or there twice. It is worth as much as the setter of the field, such as a
-// proxy of yours that has looked up the user and writes over what the client sent:
-// of API keys that nobody has checked, each that is made up has a fresh count.
+// HeaderValue returns a function for Options that returns the value of a header field. It
+// returns "" if the field is missing or has several lines. The field is as trustworthy as the
+// party that sets it, such as a proxy of yours that has identified the user and overwrites the
+// field of the client. If the field has API keys that are not verified, each invented key has a
+// new count.
 func HeaderValue(field string) func(*http.Request) string {
 	field = http.CanonicalHeaderKey(field)
 	return func(r *http.Request) string {
@@ -19,8 +20,8 @@ func HeaderValue(field string) func(*http.Request) string {
 	}
 }
 
-// BearerToken is a function for Options.APIKey: the token in Authorization (RFC
-// 6750), empty if there is none.
+// BearerToken is a function for Options.APIKey. It returns the token in Authorization (RFC
+// 6750), or "".
 func BearerToken(r *http.Request) string {
 	lines := r.Header["Authorization"]
 	if len(lines) != 1 {

@@ -13,16 +13,15 @@ import (
 type one struct {
 	limiter  *weir.Limiter
 	rule     *rules.Rule
-	policy   string // as a field tells it
+	policy   string // item of the field RateLimit-Policy
 	inFlight bool
-	reserves bool // the request settles when it ends
+	reserves bool // units are settled when the request ends
 }
 
-// ByLimiter is a Middleware of one limit, without a file of rules: each request costs one
-// unit of the count that Options.Key names, or holds one until it ends where the limit is
-// InFlight. All else is as with rules: fields, bodies,
-// queues, clients that are gone and a node that is closed. Outcomes have no Snapshot. The
-// error is weir.ErrInvalid for what is wrong with o.
+// ByLimiter returns a Middleware with one limit, without a file of rules. Each request spends
+// one unit of the count that Options.Key selects, or holds one unit until it ends if the limit
+// is InFlight. Fields, bodies, queues, clients that leave and closed nodes are handled as with
+// rules. Outcomes have no Snapshot. The error is weir.ErrInvalid with the invalid option.
 func ByLimiter(l *weir.Limiter, o Options) (*Middleware, error) {
 	if l == nil {
 		return nil, fmt.Errorf("%w httplimit.ByLimiter: the Limiter is nil: pass one that Node.Limiter returned", weir.ErrInvalid)
@@ -38,7 +37,7 @@ func ByLimiter(l *weir.Limiter, o Options) (*Middleware, error) {
 	}})
 }
 
-// validateFor returns the error of options that do not suit a Middleware of one limit.
+// validateFor returns an error for options that have no effect or no meaning with one limit.
 func (o *Options) validateFor(limit *weir.Limit) error {
 	settles := o.Count != nil || o.Settle != nil || o.Reserve != nil
 	switch {
@@ -62,9 +61,9 @@ func (o *Options) validateFor(limit *weir.Limit) error {
 	return nil
 }
 
-// meet is scratch.meet of one limit.
+// meet is like Middleware.meet, for one limit.
 func (l *one) meet(m *Middleware, s *scratch) {
-	s.keys, _ = l.rule.AppendKey(s.keys[:0], &s.request) // an address always stands for a key
+	s.keys, _ = l.rule.AppendKey(s.keys[:0], &s.request) // never fails, because the address replaces a missing key
 	s.outcome.Verdicts = append(s.outcome.Verdicts[:0], Verdict{
 		Rule: l.rule, Limiter: l.limiter, Key: string(s.keys), Units: 1, policy: l.policy,
 		asked: s.askedBy(l.rule, l.inFlight, l.reserves),

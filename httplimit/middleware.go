@@ -16,82 +16,82 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Options say how a Middleware reads requests and answers them. The zero Options
-// are valid: by the connection's address, without users, keys and tiers.
+// Options configure how a Middleware reads requests and answers them. The zero Options are
+// valid: the address of the connection is the client, and there are no users, keys and tiers.
 type Options struct {
-	Client ClientAddress // which address a request comes from; RemoteAddr if zero
+	Client ClientAddress // finds the address of the client; RemoteAddr if zero
 
-	// User, APIKey and Tier say who asks, by means that cannot be forged; empty
-	// if it is not known, as when they are nil. They are called for each request
-	// that is not skipped, and must not block.
+	// User, APIKey and Tier identify the caller by means that cannot be forged. They return ""
+	// if it is unknown. They are called for each request that is not skipped, and must not
+	// block.
 	User, APIKey, Tier func(*http.Request) string
 
-	NoXHeaders    bool // no X-RateLimit-Limit, -Remaining and -Reset
-	NoIETFHeaders bool // no RateLimit and RateLimit-Policy
+	NoXHeaders    bool // omit X-RateLimit-Limit, -Remaining and -Reset
+	NoIETFHeaders bool // omit RateLimit and RateLimit-Policy
 
-	// MaxWaiting is how many requests of one rule may wait for their turn at
-	// once, here; more are denied. 1,024 if zero.
+	// MaxWaiting is the maximum number of requests of one rule that wait in its queue on this
+	// node. Further requests are denied. 1,024 if zero.
 	MaxWaiting int
 
-	// RefuseAmbiguousPaths has a request answered with 400, and not counted, whose path
-	// servers are known to read in several ways, so that the server behind may serve a path
-	// that the rules have not seen: one with a backslash, a semicolon, an empty segment,
-	// a . or .. for a segment, a #, a double escape, a control character, or invalid UTF-8;
-	// and one with an escaped slash, if its readings meet different rules. docs/http.md has
-	// the table. Off, such a path meets the rules of each reading that rules.Request knows.
+	// RefuseAmbiguousPaths makes the Middleware answer a request with 400, without counting it,
+	// if servers are known to read its path in several ways, so that the server behind may serve
+	// a path that the rules have not matched. Such a path has a backslash, a semicolon, an empty
+	// segment, a segment . or .., a #, a double escape, a control character, or invalid UTF-8,
+	// or an escaped slash if its readings meet different rules. docs/http.md has the table. If
+	// it is false, such a path meets the rules of each reading that rules.Request knows.
 	RefuseAmbiguousPaths bool
 
-	// Skip reports whether a request is not limited, like one for a health
-	// check. Nil: all are limited. A rule leaves requests out with match.not.
+	// Skip reports whether a request is not limited, such as a health check. If nil, all
+	// requests are limited. A rule excludes requests with match.not.
 	Skip func(*http.Request) bool
 
-	// Key returns the text whose count a request spends from, such as a HeaderValue. Where it
-	// is empty or Key is nil, the request spends from the count of the client's address, of
-	// an IPv6 one of its /64. A text that reads as an address has a count of its own, so that
-	// no name spends from an address. Key is for ByLimiter alone, because rules have keys of
-	// their own. It must not block.
+	// Key returns the text whose count a request spends from, such as a HeaderValue. If it is
+	// empty or Key is nil, the request spends from the count of the address of the client, or of
+	// the /64 of an IPv6 address. A text that reads as an address has a count of its own, so
+	// that no name spends from the count of an address. Key is only for ByLimiter, because rules
+	// have their own keys. It must not block.
 	Key func(*http.Request) string
 
-	// Queue is how long a request may wait for its turn. It is for ByLimiter alone, and its
-	// Limiter has to be a LeakyBucket or InFlight. None wait if zero.
+	// Queue is the maximum time for which a request waits for its turn. It is only for
+	// ByLimiter, with a LeakyBucket or InFlight. If zero, requests do not wait.
 	Queue time.Duration
 
-	// Count reports whether a request counts, once it has ended: the units are spent before,
-	// and given back if it does not. It is for the limit of ByLimiter, and for rules with
-	// count or refund_on, in place of their statuses. Nil: with ByLimiter all count. It must
-	// not block.
+	// Count reports whether a request is charged, after it has ended. The units are spent
+	// before, and refunded if Count returns false. It is for the limit of ByLimiter, and for
+	// rules with count or refund_on, instead of their statuses. If nil, all requests of
+	// ByLimiter are charged. It must not block.
 	Count func(*http.Request, *rules.Rule, *Ended) bool
 
-	// Reserve returns what a request may cost, in units, one at least. It is for the limit of
-	// ByLimiter, and for rules with reserve, where what is not ok is up to the rule. It must
-	// not read the body, nor block.
+	// Reserve returns the units to spend before a request, at least one. It is for the limit of
+	// ByLimiter, and for rules with reserve, whose estimate is used if ok is false. It must not
+	// read the body, and must not block.
 	Reserve func(*http.Request, *rules.Rule) (units int64, ok bool)
 
-	// Settle returns what a request has cost, in units, once it has ended, in place of what
-	// was reserved. It is for the limit of ByLimiter, and for rules with settle, where what is
-	// not ok is up to the rule. It is not called for a response that is no success, unless the
+	// Settle returns the cost of a request in units, after it has ended, which replaces the
+	// reserved units. It is for the limit of ByLimiter, and for rules with settle, whose cost is
+	// used if ok is false. It is not called for a response that is not successful, unless the
 	// rule has on_error: keep. It must not block.
 	Settle func(*http.Request, *rules.Rule, *Ended) (units int64, ok bool)
 
-	// MaxBody is how many bytes of a request's body are read ahead where a rule reserves by
-	// a JSON field of it. 1 MiB if zero.
+	// MaxBody is the maximum number of bytes of a body that are read in advance if a rule
+	// reserves units by a JSON field. 1 MiB if zero.
 	MaxBody int64
 
-	// Denied answers a request that goes no further, in place of the body that docs/http.md
-	// has. The fields are set, with Retry-After; the Outcome has the Status, a Problem and a
-	// Body, and must not be kept. A client that is gone is not answered.
+	// Denied answers a request that is not admitted, instead of the body in docs/http.md. The
+	// header fields are set, including Retry-After. The Outcome has the Status, a Problem and a
+	// Body, and must not be retained. Denied is not called if the client has left.
 	Denied func(http.ResponseWriter, *http.Request, *Outcome)
 
-	// KeepOutcome lets handlers read the Outcome of their request by OutcomeOf. It costs a
-	// few allocations.
+	// KeepOutcome makes the Outcome of a request available to its handler through OutcomeOf. It
+	// costs a few allocations.
 	KeepOutcome bool
 
-	// OnDecision is told what became of each request that met a rule, or was refused
-	// for its path, before it goes on or is answered; the Outcome must not be kept. It
-	// must not block.
+	// OnDecision receives the Outcome of each request that met a rule, or was refused because of
+	// its path, before it is admitted or answered. It must not retain the Outcome, and must not
+	// block.
 	OnDecision func(*http.Request, *Outcome)
 
-	Logger *slog.Logger // slog.Default if nil. Never sees a key
+	Logger *slog.Logger // slog.Default if nil. It never receives a key
 }
 
 const (
@@ -100,7 +100,7 @@ const (
 )
 
 // Middleware decides on requests by the rules of a Book, or by one Limiter. It is safe for
-// concurrent use, and has nothing to close.
+// concurrent use, and need not be closed.
 type Middleware struct {
 	node *weir.Node
 	book *rules.Book // nil with one
@@ -109,14 +109,14 @@ type Middleware struct {
 	now  func() time.Time
 
 	scratches sync.Pool
-	waiting   sync.Map // by a rule's name, an *semaphore.Weighted: a place for each that may wait
+	waiting   sync.Map // *semaphore.Weighted with MaxWaiting places, by the name of a rule
 
-	uncounted, unsettling loglimit.Line // paces of log lines
-	addressless           atomic.Bool   // the line about requests without an address is logged
+	uncounted, unsettling loglimit.Line // limits of log lines
+	addressless           atomic.Bool   // the line about requests without an address was logged
 	unsettled             atomic.Uint64
 }
 
-// New is a Middleware. The error is weir.ErrInvalid for what is wrong with o.
+// New returns a Middleware. The error is weir.ErrInvalid with the invalid option.
 func New(node *weir.Node, book *rules.Book, o Options) (*Middleware, error) {
 	if node == nil || book == nil {
 		return nil, fmt.Errorf("%w httplimit.New: node or book is nil: pass a Node that was started, and the Book that rules.Open returned", weir.ErrInvalid)
@@ -127,7 +127,7 @@ func New(node *weir.Node, book *rules.Book, o Options) (*Middleware, error) {
 	return newMiddleware(&Middleware{node: node, book: book, o: o})
 }
 
-// newMiddleware completes m, whose node, options and limits are there.
+// newMiddleware validates the options of m, and sets its remaining fields.
 func newMiddleware(m *Middleware) (*Middleware, error) {
 	o := &m.o
 	if err := o.Client.validate(); err != nil {
@@ -147,11 +147,11 @@ func newMiddleware(m *Middleware) (*Middleware, error) {
 	return m, nil
 }
 
-// Handler has next answer the requests that all limits allow. The header's fields
-// are set before next is called, which may change them, and finds there what was
-// decided. next gets the ResponseWriter as it is: it can flush, hijack, and
-// whatever else its server offers. Where the request holds units until it ends, next gets
-// one that passes all of that on; http.ResponseController finds the rest.
+// Handler returns a handler that calls next for the requests that all limits allow. The header
+// fields are set before next is called. next may read and change them. next gets the original
+// ResponseWriter, with Flush, Hijack and other methods of its server. If the request holds or
+// reserves units, next gets a ResponseWriter that passes on these methods;
+// http.ResponseController finds the remaining ones.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var a *Admission
@@ -173,8 +173,8 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Unsettled returns how many responses did not say what their requests had cost though they
-// were complete, so that the estimates stay spent.
+// Unsettled returns the number of complete responses without the cost of their requests, whose
+// estimates stay spent.
 func (m *Middleware) Unsettled() uint64 { return m.unsettled.Load() }
 
 // warnOfNoAddress logs once that requests share a key because they have no address.
@@ -190,13 +190,13 @@ func (m *Middleware) warnOfNoAddress(s *scratch) {
 		"network", network, "remote_addr", from)
 }
 
-// done keeps s for the next request, but nothing of this one's.
+// done returns s to the pool, without data of this request.
 func (m *Middleware) done(s *scratch) {
 	s.forget()
 	m.scratches.Put(s)
 }
 
-// read is what rules look at of a request.
+// read sets the fields of a request that rules use.
 func (m *Middleware) read(to *rules.Request, r *http.Request) {
 	to.Method, to.Host = r.Method, r.Host
 	to.SetURL(r.URL)
@@ -212,20 +212,19 @@ func (m *Middleware) read(to *rules.Request, r *http.Request) {
 	}
 }
 
-// Request is what the rules look at of r, by the Options.
+// Request returns the fields of r that rules use, according to the Options.
 func (m *Middleware) Request(r *http.Request) rules.Request {
 	var to rules.Request
 	m.read(&to, r)
 	return to
 }
 
-// Check decides on a request that does not come by net/http: a message on a
-// WebSocket, or a call of another protocol. It waits where a rule has a queue. Nothing tells
-// it when the event ends: one that meets an in_flight limit has Status 503, and Err names
-// the limit. BeginCheck is for events that end.
-// Without a rule that the request meets, the Outcome has no Verdicts, and Status 0:
-// it goes on. Skip, OnDecision and what is about headers have no part in it. The
-// Outcome may be kept.
+// Check decides on an event that is not a request of net/http, such as a message on a WebSocket,
+// or a call of another protocol. It waits if a rule has a queue. It does not learn when the
+// event ends: if the event meets an in_flight limit, the Status is 503, and Err has the limit.
+// Use BeginCheck for events that end. If the event meets no rule, the Outcome has no Verdicts,
+// and Status 0, which admits the event. Skip, OnDecision and the options about headers are not
+// used. The caller may retain the Outcome.
 func (m *Middleware) Check(ctx context.Context, r *rules.Request) Outcome {
 	s := new(scratch)
 	s.request = *r
@@ -233,16 +232,17 @@ func (m *Middleware) Check(ctx context.Context, r *rules.Request) Outcome {
 	return s.outcome
 }
 
-// BeginCheck is Check, for an event whose end the caller tells by Admission.End. The
-// Admission is as Begin returns it. Count, Reserve and Settle of the Options are called
-// without a Request.
+// BeginCheck is like Check, for an event whose end the caller reports with Admission.End. The
+// Admission is as in Begin. Count, Reserve and Settle of the Options are called with a nil
+// Request.
 func (m *Middleware) BeginCheck(ctx context.Context, r *rules.Request) (Outcome, *Admission) {
 	s := &scratch{request: *r, ends: true}
 	m.decide(ctx, s)
 	return s.outcome, s.admission
 }
 
-// logUncounted logs at a pace that requests are not counted. A client that has gone is no error.
+// logUncounted logs, at a limited rate, that requests are not counted. It ignores a client that
+// has left.
 func (m *Middleware) logUncounted(err error) {
 	if errors.Is(err, context.Canceled) {
 		return
@@ -252,7 +252,7 @@ func (m *Middleware) logUncounted(err error) {
 	}
 }
 
-// logUnsettled logs at a pace that units which a request has not used stay spent.
+// logUnsettled logs, at a limited rate, that units which a request did not use stay spent.
 func (m *Middleware) logUnsettled(limit string, err error) {
 	if errors.Is(err, context.Canceled) {
 		return

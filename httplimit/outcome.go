@@ -12,13 +12,13 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// StatusClientGone is the Status of an Outcome whose request was canceled before its
-// limits had decided, mostly because the client has disconnected. It is nginx's 499: a
-// client's doing, which nobody reads, and no failure of this server.
+// StatusClientGone is the Status of an Outcome whose request was canceled before its limits had
+// decided, usually because the client has disconnected. It is 499, as in nginx. No client reads
+// it, and it is not a failure of this server.
 const StatusClientGone = 499
 
-// ErrNoEnd is the Err of an Outcome if a limit of algorithm in_flight cannot hold units, because no
-// event ends the request. It is weir.ErrInvalid.
+// ErrNoEnd is the Err of an Outcome if an in_flight limit cannot hold units, because no event
+// ends the request. It is weir.ErrInvalid.
 type ErrNoEnd struct{ Limit string }
 
 func (e *ErrNoEnd) Unwrap() error { return weir.ErrInvalid }
@@ -27,21 +27,21 @@ func (e *ErrNoEnd) Error() string {
 	return fmt.Sprintf("%v limit %q: it is in_flight, and nothing tells here when the request ends, as with a proxy's question; hold its units by Middleware.Handler, Begin or BeginCheck, or by POST /v1/request with a ttl, or keep such requests out of its rule", weir.ErrInvalid, e.Limit)
 }
 
-// Outcome is what became of a request that met a rule.
+// Outcome is the result for a request that met a rule.
 type Outcome struct {
-	Snapshot *rules.Snapshot // that it was judged by, alone
-	Status   int             // what it was answered with: 429, 413, 503, 400 or StatusClientGone; 0 if it went on
-	Verdicts []Verdict       // on each limit that it met, in the order of the file
-	Waited   time.Duration   // in a queue
+	Snapshot *rules.Snapshot // the rules that were used
+	Status   int             // status of the response: 429, 413, 503, 400 or StatusClientGone; 0 if the request is admitted
+	Verdicts []Verdict       // one for each limit that the request met, in the order of the file
+	Waited   time.Duration   // time in queues
 
-	// Err is why it could not be judged, and nil if it was. With StatusClientGone it is
-	// context.Canceled; with 400 it says what is ambiguous in the path; with 503 the
-	// node is closed and not all of its limits are FailOpen, or the request met more
-	// limits than rules.MaxMet.
+	// Err is the reason why the limits could not decide, or nil. With StatusClientGone it is
+	// context.Canceled. With 400 it names the ambiguous part of the path. With 503 the node is
+	// closed and not all of the limits are FailOpen, or the request met more limits than
+	// rules.MaxMet.
 	Err error
 }
 
-// fail notes why a request cannot be judged.
+// fail sets the outcome of a request on which the limits could not decide.
 func (o *Outcome) fail(err error) {
 	o.Err, o.Status = err, http.StatusServiceUnavailable
 	if errors.Is(err, context.Canceled) {
@@ -49,37 +49,37 @@ func (o *Outcome) fail(err error) {
 	}
 }
 
-// Verdict is the answer of one limit.
+// Verdict is the result of one limit.
 type Verdict struct {
 	Rule     *rules.Rule
 	Limiter  *weir.Limiter // the numbers are those of the tier, or of an override
 	Key      string
 	Units    int64
-	Decision weir.Decision // zero where nothing was asked, as another limit can never grant what the request costs
-	Soft     bool          // the limit is exhausted, and the overrun that the rule allows has admitted the request
+	Decision weir.Decision // zero if the limit was not asked, because another limit can never grant the units
+	Soft     bool          // the limit is exhausted, and the overrun of the rule has admitted the request
 
-	// Overrun counts what the rule allows beyond the limit. It is nil if the rule allows nothing.
+	// Overrun counts the overrun of the rule. It is nil if the rule has none.
 	Overrun *weir.Limiter
 
-	policy string // as a header field has it; empty under ByLimiter and Judge, which compute it
+	policy string // item of the field RateLimit-Policy; computed later if empty
 	asked  way
 	limit  *rules.Limit // nil under ByLimiter and Judge
-	begin  int          // of its key among all
+	begin  int          // start and end of its key in scratch.keys
 	end    int
 }
 
-// way is how a limit is asked.
+// way is the kind of request to a limit.
 type way uint8
 
 const (
-	together way = iota // with the others, for units that stay spent
-	inTurn              // the request waits for its turn
-	forHold             // for units that the request holds until it ends
-	ahead               // for units that are settled when the request ends
+	together way = iota // take units that stay spent, together with other limits
+	inTurn              // wait for a turn in the queue
+	forHold             // hold units until the request ends
+	ahead               // reserve units that are settled when the request ends
 )
 
-// askedBy is how a request asks a limit of the rule. Of one that nobody ends, what is spent
-// ahead stays spent.
+// askedBy returns the kind of request to a limit of the rule. If the end of the request is
+// unknown, reserved units stay spent.
 func (s *scratch) askedBy(rule *rules.Rule, inFlight, reserves bool) way {
 	switch {
 	case rule.Queue > 0:
@@ -92,7 +92,7 @@ func (s *scratch) askedBy(rule *rules.Rule, inFlight, reserves bool) way {
 	return together
 }
 
-// Soft reports whether the request went on only because a rule allows an overrun.
+// Soft reports whether the request is admitted only because a rule allows an overrun.
 func (o *Outcome) Soft() bool {
 	for i := range o.Verdicts {
 		if o.Verdicts[i].Soft {
@@ -102,7 +102,7 @@ func (o *Outcome) Soft() bool {
 	return false
 }
 
-// Violated appends the names of the limits that the request was denied by.
+// Violated appends the names of the limits that denied the request.
 func (o *Outcome) Violated(names []string) []string {
 	for i := range o.Verdicts {
 		if v := &o.Verdicts[i]; v.denies() {
@@ -112,8 +112,8 @@ func (o *Outcome) Violated(names []string) []string {
 	return names
 }
 
-// RetryAfter is how long to wait until the same request could be admitted, zero if
-// it was, or can never be.
+// RetryAfter returns the time until the same request could be admitted. It is zero if the
+// request was admitted, or can never be.
 func (o *Outcome) RetryAfter() (longest time.Duration) {
 	for i := range o.Verdicts {
 		if v := &o.Verdicts[i]; v.denies() {
@@ -123,8 +123,8 @@ func (o *Outcome) RetryAfter() (longest time.Duration) {
 	return longest
 }
 
-// LacksAddress reports whether a key of the request has the sign for an address that
-// is not known: all requests without one share it.
+// LacksAddress reports whether a key of the request has the sign for an unknown address. All
+// requests without an address share such a key.
 func (o *Outcome) LacksAddress() bool {
 	for i := range o.Verdicts {
 		if strings.Contains(o.Verdicts[i].Key, `\-`) {
@@ -139,7 +139,7 @@ func (v *Verdict) denies() bool {
 	return !v.Rule.Shadow && !v.Decision.Allowed && v.Decision.Name != ""
 }
 
-// limiter returns what the request is asked of, which counts a shadow's decisions apart.
+// limiter returns the Limiter to ask. The Limiter of a shadow counts its decisions separately.
 func (v *Verdict) limiter() *weir.Limiter {
 	if v.Rule.Shadow {
 		return v.Limiter.Shadow()
@@ -147,15 +147,14 @@ func (v *Verdict) limiter() *weir.Limiter {
 	return v.Limiter
 }
 
-// known reports whether the answer tells something of the count.
+// known reports whether the decision reveals the state of the count.
 func (v *Verdict) known() bool {
 	uncounted := v.Decision.Source == weir.FailedOpen && v.Decision.Limit == 0
 	return !v.Rule.Shadow && v.Decision.Source != 0 && v.Decision.Source != weir.FailedClosed && !uncounted
 }
 
-// Unserved is what a limit's policy says where its node is closed, so that nothing can
-// be counted: FailedOpen, which knows no Limit, if the limit is FailOpen, and else
-// FailedClosed.
+// Unserved returns the decision of a limit whose node is closed, so that units cannot be
+// counted: FailedOpen without a Limit if the limit is FailOpen, and FailedClosed otherwise.
 func Unserved(l weir.Limit) weir.Decision {
 	if l.Partition == weir.FailOpen {
 		return weir.Decision{Name: l.Name, Allowed: true, Source: weir.FailedOpen}

@@ -13,9 +13,9 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// queue has the request wait for its turn under each rule that has a queue, once
-// all other limits have admitted it. A request that gets no turn in time has what
-// it spent on them given back.
+// queue waits for the turn of the request under each rule that has a queue, after all other
+// limits have admitted the request. If there is no turn in time, it refunds the units of these
+// limits.
 func (m *Middleware) queue(ctx context.Context, s *scratch) {
 	o := &s.outcome
 	for i := range o.Verdicts {
@@ -35,7 +35,7 @@ func (m *Middleware) queue(ctx context.Context, s *scratch) {
 		switch {
 		case errors.Is(err, weir.ErrClosed):
 			m.unjudged(s, err)
-			return // nothing can be given back
+			return // a closed node cannot refund units
 		case err != nil:
 			o.fail(err)
 		default:
@@ -48,12 +48,12 @@ func (m *Middleware) queue(ctx context.Context, s *scratch) {
 	}
 }
 
-// maxAhead is how long a body may be that is read before its request waits.
+// maxAhead is the maximum length of a body that is read before its request waits.
 const maxAhead = 16 << 10
 
-// readAhead reads the body of a request that is to wait, if it is short and has
-// been sent without being asked for: over HTTP/1, a server notices only behind the
-// body that the client goes away. The handler gets what was read.
+// readAhead reads the body of a request that will wait, if the body is short and the client
+// sends it without waiting for 100 Continue. With HTTP/1, a server only detects that a client
+// has left after it has read the body. The handler gets the same body.
 func readAhead(r *http.Request) error {
 	if r == nil || r.Body == nil || r.Body == http.NoBody || r.ProtoMajor != 1 || r.ContentLength <= 0 || r.ContentLength > maxAhead || r.Header["Expect"] != nil {
 		return nil
@@ -63,20 +63,20 @@ func readAhead(r *http.Request) error {
 	if err != nil && !errors.As(err, new(*http.MaxBytesError)) {
 		return fmt.Errorf("%w: the body of a queued request ended early: %w", context.Canceled, err)
 	}
-	r.Body = reread(text[:n], r.Body) // which is at its end, or has the same error again
+	r.Body = reread(text[:n], r.Body) // the rest is empty, or returns the same error again
 	return nil
 }
 
-// wait waits for a turn, and decides. The error is why it cannot be said.
+// wait waits for a turn, and sets the decision. It returns an error if there is no decision.
 func (m *Middleware) wait(ctx context.Context, s *scratch, v *Verdict) error {
 	err := m.waitForPlace(ctx, s, v)
 	switch {
-	case ctx.Err() != nil: // the client is gone, and its place free
+	case ctx.Err() != nil: // the client has left, and its place is free
 		return ctx.Err()
 	case err != nil && !errors.Is(err, weir.ErrFull) && !errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
-	// Wait tells no Decision. This one is as of now, for a unit more.
+	// Wait returns no Decision. Peek returns the present one, for one more unit.
 	d, peekErr := v.Limiter.Peek(ctx, v.Key)
 	if peekErr != nil {
 		return peekErr
@@ -84,7 +84,7 @@ func (m *Middleware) wait(ctx context.Context, s *scratch, v *Verdict) error {
 	if d.Allowed = err == nil; d.Allowed {
 		d.RetryAfter = 0
 	} else {
-		// A new turn comes when those that wait have had theirs.
+		// There is no new turn before the waiting requests have had their turns.
 		d.RetryAfter = max(d.RetryAfter, d.ResetAfter-v.Rule.Queue, time.Millisecond)
 		d.ResetAfter = max(d.ResetAfter, d.RetryAfter)
 	}
@@ -92,7 +92,8 @@ func (m *Middleware) wait(ctx context.Context, s *scratch, v *Verdict) error {
 	return nil
 }
 
-// waitForPlace waits for a turn, unless as many of the rule as may wait do already.
+// waitForPlace waits for a turn. It returns weir.ErrFull if MaxWaiting requests of the rule
+// already wait.
 func (m *Middleware) waitForPlace(ctx context.Context, s *scratch, v *Verdict) error {
 	waiting, ok := m.waiting.Load(v.Rule.Name)
 	if !ok {

@@ -12,13 +12,13 @@ import (
 type response struct {
 	http.ResponseWriter
 	a        *Admission
-	status   int  // that the client was sent
-	gone     bool // the client left before
+	status   int  // status that was sent to the client
+	gone     bool // the client left before a status was sent
 	hijacked bool
 	reads    bool // a bill reads the body
 }
 
-// ended fills in how the request ended. The Status of e is what is sent if nothing was.
+// ended sets the end of the request in e. The Status of e is used if no status was sent.
 func (w *response) ended(e *Ended) {
 	if !e.Aborted {
 		w.begin(e.Status)
@@ -30,8 +30,8 @@ func (w *response) ended(e *Ended) {
 	e.Aborted, e.Header = e.Aborted || gone, w.Header()
 }
 
-// begin notes the status of the response, of which the first that is final is sent. A client
-// that is gone sees none: what a proxy answers it then is about the client.
+// begin records the status of the response. The first final status is sent. If the client has
+// left, no status is recorded: a proxy then answers with a status about the client.
 func (w *response) begin(status int) {
 	if w.status != 0 || w.gone || status < 200 && status != http.StatusSwitchingProtocols {
 		return
@@ -46,7 +46,7 @@ func (w *response) begin(status int) {
 	})
 }
 
-// scan looks at a part of the body that passes.
+// scan reads a part of the body that is sent.
 func (w *response) scan(p []byte) {
 	if w.reads {
 		w.a.bills(func(b *bill) { b.scan(p) })
@@ -65,7 +65,7 @@ func (w *response) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap is called by http.ResponseController.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *response) WriteString(s string) (int, error) {
@@ -82,8 +82,8 @@ func (w *response) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(w.ResponseWriter, r)
 }
 
-// full returns w with those of the methods Flush, Hijack and Push that the server offers:
-// handlers ask for them.
+// full returns w with those of the methods Flush, Hijack and Push that the server offers,
+// because handlers test for them.
 func (w *response) full() http.ResponseWriter {
 	_, pushes := w.ResponseWriter.(http.Pusher)
 	flushes, hijacks := offers[http.Flusher](w.ResponseWriter), offers[http.Hijacker](w.ResponseWriter)
@@ -114,7 +114,8 @@ func (w *response) full() http.ResponseWriter {
 	return w
 }
 
-// offers reports whether w, or what it wraps, is a T: then http.ResponseController finds it.
+// offers reports whether w, or a ResponseWriter that it wraps, is a T, so that
+// http.ResponseController finds it.
 func offers[T any](w http.ResponseWriter) bool {
 	for {
 		if _, is := w.(T); is {
@@ -130,7 +131,7 @@ func offers[T any](w http.ResponseWriter) bool {
 
 type flusher struct{ of *response }
 
-func (f flusher) Flush() { _ = f.FlushError() } // as net/http's own
+func (f flusher) Flush() { _ = f.FlushError() } // like that of net/http
 
 func (f flusher) FlushError() error {
 	f.of.begin(http.StatusOK)
@@ -146,15 +147,15 @@ func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	h.of.hijacked = true
 	c := &hijackedConn{conn, h.of.a}
-	runtime.AddCleanup(c, (*Admission).endHijacked, c.a) // where its handler forgets to close it
+	runtime.AddCleanup(c, (*Admission).endHijacked, c.a) // if the handler does not close it
 	if _, closes := conn.(closeWriter); closes {
 		return halfClosed{c}, buffered, nil
 	}
 	return c, buffered, nil
 }
 
-// hijackedConn is a connection that a handler has taken over. The request ends when it is
-// closed.
+// hijackedConn is a connection that a handler has hijacked. The request ends when the connection
+// is closed.
 type hijackedConn struct {
 	net.Conn
 	a *Admission
@@ -170,17 +171,17 @@ func (a *Admission) endHijacked() { a.end(hijackedEnd()) }
 
 func hijackedEnd() *Ended { return &Ended{Status: http.StatusSwitchingProtocols} }
 
-// NetConn returns the server's own connection, as that of tls.Conn does.
+// NetConn returns the connection of the server, like that of tls.Conn.
 func (c *hijackedConn) NetConn() net.Conn { return c.Conn }
 
-// ReadFrom and WriteTo let the system copy, where it can.
+// ReadFrom and WriteTo let the operating system copy, if it can.
 func (c *hijackedConn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.Conn, r) }
 
 func (c *hijackedConn) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, c.Conn) }
 
 type closeWriter interface{ CloseWrite() error }
 
-// halfClosed is one of which one direction can be closed.
+// halfClosed is a hijackedConn with CloseWrite.
 type halfClosed struct{ *hijackedConn }
 
 func (c halfClosed) CloseWrite() error { return c.Conn.(closeWriter).CloseWrite() }

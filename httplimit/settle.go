@@ -15,18 +15,18 @@ var (
 	errCostEncoded = errors.New("settle cannot read the cost, because the response has a Content-Encoding")
 )
 
-// bill is what a response says that its request has cost, under one rule.
+// bill is the cost of a request in its response, under one rule.
 type bill struct {
 	rule    *rules.Rule
-	units   int64 // of the header
-	inField bool  // the header has them
+	units   int64 // cost in the header
+	inField bool  // the header has the cost
 	encoded bool  // the body cannot be read
-	untold  bool  // it is counted that the response does not say it
+	untold  bool  // the missing cost was counted in Unsettled
 	json    *httpread.Scanner
 	events  *httpread.Events
 }
 
-// begin looks at the header of the response, whose body comes next.
+// begin reads the header of the response, before its body.
 func (b *bill) begin(h http.Header) {
 	s := b.rule.Settle
 	if s == nil {
@@ -49,10 +49,10 @@ func (b *bill) begin(h http.Header) {
 	}
 }
 
-// reads reports whether the body may say what the request has cost.
+// reads reports whether the body may have the cost.
 func (b *bill) reads() bool { return b.json != nil || b.events != nil }
 
-// scan looks at a part of the body that passes.
+// scan reads a part of the body.
 func (b *bill) scan(p []byte) {
 	switch {
 	case b.json != nil:
@@ -62,8 +62,8 @@ func (b *bill) scan(p []byte) {
 	}
 }
 
-// total returns what the response has said. If it is not all, the units are the least that
-// the request has cost.
+// total returns the cost in the response. If all is false, the units are a lower bound of the
+// cost.
 func (b *bill) total(h http.Header) (units int64, all bool) {
 	s := b.rule.Settle
 	if s == nil {
@@ -83,7 +83,7 @@ func (b *bill) total(h http.Header) (units int64, all bool) {
 	return s.Units(units), all
 }
 
-// settle replaces an estimate by what the request has cost, once it has ended.
+// settle replaces an estimate by the cost of the request, after it has ended.
 func (a *Admission) settle(c *charge, e *Ended) {
 	s := c.bill.rule.Settle
 	success := e.Status == 0 || e.Status == http.StatusSwitchingProtocols || e.Status/100 == 2
@@ -113,7 +113,7 @@ func (a *Admission) settle(c *charge, e *Ended) {
 	a.m.logUnsettled(c.reservation.Decision().Name, err)
 }
 
-// cost returns what the request has cost; if that is not all, at least.
+// cost returns the cost of the request, or if all is false a lower bound.
 func (a *Admission) cost(c *charge, e *Ended) (units int64, all bool) {
 	if a.m.o.Settle != nil && (a.m.one != nil || c.bill.rule.Settle != nil) {
 		settle := func() (int64, bool) { return a.m.o.Settle(a.r, c.bill.rule, e) }

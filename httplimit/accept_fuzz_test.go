@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever a client accepts, there is a form for it, and a quality is one.
+// Any value of Accept selects a valid form, and each quality is between 0 and 1.
 func FuzzAccept(f *testing.F) {
 	f.Add("text/*;q=0.1, */*;q=2", "application/json")
 	f.Add("application/problem+json;q=NaN;q=1", ";;q==,,")

@@ -21,7 +21,7 @@ import (
 
 const twoAtOnce = "rules:\n- {name: r, key: ip, limit: {algorithm: in_flight, rate: 2}}\n"
 
-// inside is a handler whose requests stay until they are let go.
+// inside is a handler whose requests stay until the test releases them.
 type inside struct {
 	came, leave chan struct{}
 }
@@ -89,7 +89,7 @@ func TestAHoldLastsAsLongAsTheHandlerOfAClientThatIsGone(t *testing.T) {
 	isFree(t, h)
 }
 
-// taken is a connection that a handler took over.
+// taken returns the client of a connection that a handler hijacks.
 func taken(t *testing.T, h http.Handler) (client net.Conn) {
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
@@ -106,7 +106,7 @@ const oneConnection = "rules:\n- {name: r, key: 'header:X-Who', limit: {algorith
 func TestAHoldLastsUntilTheHijackedConnectionIsClosed(t *testing.T) {
 	for _, c := range []struct {
 		about string
-		close func(net.Conn) // nil: it is forgotten
+		close func(net.Conn) // nil if the handler does not close it
 	}{{"closed", func(c net.Conn) { c.Close() }}, {"closed twice", func(c net.Conn) { c.Close(); c.Close() }}, {"forgotten", nil}} {
 		t.Run(c.about, func(t *testing.T) {
 			m := newLimiter(t, oneConnection, Options{}, weir.Config{})
@@ -142,7 +142,7 @@ func TestAHoldLastsUntilTheHijackedConnectionIsClosed(t *testing.T) {
 	}
 }
 
-// What one limit denies holds nothing and spends nothing.
+// If one limit denies, the request holds nothing and spends nothing at other limits.
 func TestHoldsAndUnitsAreAllOrNothing(t *testing.T) {
 	m := newLimiter(t, `
 rules:
@@ -205,7 +205,7 @@ func TestNothingIsHeldForWhatNeverEnds(t *testing.T) {
 	}
 }
 
-// A handler finds what the server's own ResponseWriter offers, and no more.
+// A handler finds the methods of the ResponseWriter of the server, and no more.
 func TestAHeldRequestKeepsWhatItsServerOffers(t *testing.T) {
 	m := newLimiter(t, twoAtOnce, Options{}, weir.Config{})
 	offered := func(w http.ResponseWriter) string {

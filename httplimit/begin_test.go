@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// event is an Exchange of no framework.
+// event is an Exchange without a framework.
 type event struct{ denied bool }
 
 func (*event) Read(r *rules.Request)        { *r = *described("192.0.2.1") }
@@ -68,7 +68,7 @@ func TestARequestWithNothingToEndHasNoAdmission(t *testing.T) {
 	require.True(t, e.denied)
 }
 
-// plainEvent is an event that allocates nothing.
+// plainEvent is an event that does not allocate.
 type plainEvent struct{ event }
 
 func (*plainEvent) Read(r *rules.Request) { r.Method, r.Path, r.User = "GET", "/", "ada" }

@@ -35,7 +35,7 @@ func TestClientAddress(t *testing.T) {
 		about  string
 		by     ClientAddress
 		peer   string
-		fields []string // in pairs
+		fields []string // pairs of names and values
 		want   string
 	}{
 		{"nothing is trusted", RemoteAddr(), "192.0.2.1:80", []string{xForwardedFor, victim, forwarded, "for=" + victim, "X-Real-Ip", victim}, "192.0.2.1"},
@@ -127,12 +127,12 @@ func TestNewRefusesATrustThatCannotBeMeant(t *testing.T) {
 
 func (m *Middleware) parts() (*weir.Node, *rules.Book) { return m.node, m.book }
 
-// trustRules are all rules behind what proxies do for them. Each proxy hands a
-// request on to the next as real ones do, and the last one to the gateway.
+// trustRules are ClientAddresses with the proxies for them. Each proxy forwards a request to the
+// next proxy like real ones, and the last proxy forwards it to the gateway.
 var trustRules = []struct {
 	name  string
 	by    ClientAddress
-	depth int // how many proxies; 0 for none
+	depth int // number of proxies
 	field string
 	write func(h http.Header, from string)
 }{
@@ -162,7 +162,7 @@ func appendForwarded(h http.Header, from string) {
 	h.Set(forwarded, strings.TrimPrefix(strings.Join(append(h[forwarded], node), ", "), ", "))
 }
 
-// through is a request as the gateway gets it.
+// through returns a request as the gateway receives it.
 func through(rule int, from string, spoofed http.Header) *http.Request {
 	t := trustRules[rule]
 	r := get("/", "")
@@ -176,7 +176,7 @@ func through(rule int, from string, spoofed http.Header) *http.Request {
 	return r
 }
 
-// spoofedEntry draws an entry of a field that an attacker writes.
+// spoofedEntry draws an entry of a header field of an attacker.
 var spoofedEntry = rapid.OneOf(
 	rapid.SampledFrom([]string{
 		victim, "10.0.0.1", "10.0.0.2", "fd00::1", "unknown", "_x", "", " ", `"`, `\`, `\"`, ";", "=", "for=" + victim,
@@ -185,8 +185,8 @@ var spoofedEntry = rapid.OneOf(
 	rapid.String(),
 )
 
-// Whatever an attacker writes, it counts as itself: it cannot escape its limit,
-// nor use up another's.
+// The request of an attacker has the address of the attacker, whatever fields it has: the
+// attacker can neither evade its limit nor use up the limit of another client.
 func checkSpoofedFields(t *rapid.T) {
 	rule := rapid.IntRange(0, len(trustRules)-1).Draw(t, "rule")
 	from := rapid.SampledFrom([]string{attacker, "2001:db8::66"}).Draw(t, "from")

@@ -21,7 +21,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// left is what a limit of m has left for a key.
+// left returns the units that a limit of m has left for a key.
 func left(t testing.TB, m *Middleware, limit, key string) int64 {
 	t.Helper()
 	s := m.book.Current()
@@ -83,7 +83,7 @@ rules:
 	}, told)
 }
 
-// An overrun admits only where everything else does, and is spent only then.
+// An overrun admits a request only if all other limits do, and is spent only then.
 func TestAnOverrunIsDecidedTogetherWithTheOtherLimits(t *testing.T) {
 	m := newLimiter(t, `
 rules:
@@ -102,7 +102,7 @@ rules:
 	}{
 		{"/hard", 200, false},
 		{"/hard", 200, false},
-		{"/hard", 429, false}, // both are exhausted, and one has no overrun
+		{"/hard", 429, false}, // both limits are exhausted, and one has no overrun
 		{"/hard", 429, false},
 		{"/", 200, true},
 		{"/", 200, true},
@@ -113,7 +113,7 @@ rules:
 	}
 }
 
-// Requests wait in the order in which they came, each for its turn.
+// Requests wait for their turns in order of arrival.
 func TestAQueueServesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var (
@@ -143,8 +143,8 @@ func TestAQueueServesInOrder(t *testing.T) {
 	})
 }
 
-// A queue that is full, one whose turn would come too late, and one that too many
-// wait in, deny at once, and give back what the other limits were asked for.
+// A request is denied at once, and its units at other limits are refunded, if the queue is full,
+// its turn would be too late, or too many requests wait.
 func TestARequestWithoutATurnCostsTheOthersNothing(t *testing.T) {
 	for _, c := range []struct{ about, rules string }{
 		{"full", "{name: q, key: ip, cost: 2, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 2}}"},
@@ -170,8 +170,8 @@ func TestARequestWithoutATurnCostsTheOthersNothing(t *testing.T) {
 	}
 }
 
-// What an overrun has admitted goes back to the overrun, and is not said to have
-// gone on.
+// The units of an overrun are refunded to the overrun, and the response does not report an
+// overrun.
 func TestARequestWithoutATurnCostsTheOverrunNothing(t *testing.T) {
 	var told []bool
 	m := newLimiter(t, `
@@ -197,7 +197,7 @@ rules:
 	require.Equal(t, []bool{false, false, false, false}, told)
 }
 
-// asked counts the checks that went wrong.
+// asked counts the checks that returned an error.
 type asked struct{ wrong atomic.Int64 }
 
 func (a *asked) Decided(_ context.Context, e weir.DecisionEvent) {
@@ -207,8 +207,8 @@ func (a *asked) Decided(_ context.Context, e weir.DecisionEvent) {
 }
 func (*asked) Hopped(context.Context, weir.HopEvent) {}
 
-// An overrun is for a limit that is exhausted: not for one that cannot be counted,
-// nor for a request that it could never admit.
+// An overrun is only for an exhausted limit. It is not used for a limit that cannot count, or
+// for a request with more units than the overrun has.
 func TestAnOverrunAdmitsOnlyWhatALimitThatIsExhaustedDenies(t *testing.T) {
 	var seen asked
 	m := newLimiter(t, `
@@ -243,8 +243,8 @@ func TestARequestThatOthersDenyTakesNoPlaceInTheQueue(t *testing.T) {
 	require.EqualValues(t, 4, left(t, m, "q", "192.0.2.1"))
 }
 
-// allFree reports whether all places are free that a rule's requests wait in. None
-// may come meanwhile: it takes them all for a moment.
+// allFree reports whether no request waits in the queue of a rule. No request may arrive at the
+// same time, because allFree takes all places for a moment.
 func (m *Middleware) allFree(rule string) bool {
 	waiting, ok := m.waiting.Load(rule)
 	if !ok {
@@ -263,7 +263,7 @@ func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
 	h := m.Handler(hello)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	for i := range 3 { // of three addresses
+	for i := range 3 { // three addresses
 		from := fmt.Sprintf("192.0.2.%d", i)
 		require.Equal(t, 200, answer(h, get("/", from)).Code)
 		all.Go(func() { answer(h, get("/", from).WithContext(ctx)) })
@@ -278,7 +278,7 @@ func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
 	require.Equal(t, 200, answer(h, get("/", "192.0.2.9")).Code)
 }
 
-// looks is an Observer that has something done as soon as a key is looked at.
+// looks is an Observer that calls a function when a key is checked.
 type looks map[string]func()
 
 func (l looks) Hopped(context.Context, weir.HopEvent) {}
@@ -290,8 +290,8 @@ func (l looks) Decided(_ context.Context, e weir.DecisionEvent) {
 	}
 }
 
-// A request that is refused because too many wait takes no place itself while its
-// answer is made.
+// A request that is refused because too many requests wait does not occupy a place while its
+// response is made.
 func TestARefusedRequestTakesNoPlaceOfThoseThatMayWait(t *testing.T) {
 	const waits, refused, next = "192.0.2.1", "192.0.2.2", "192.0.2.3"
 	seen := make(looks)
@@ -314,8 +314,8 @@ func TestARefusedRequestTakesNoPlaceOfThoseThatMayWait(t *testing.T) {
 	require.Equal(t, 200, status, "nobody waits any more")
 }
 
-// Over a real connection, a client that goes away gives its place to the next, also
-// with a body that nobody has asked for yet.
+// On a real connection, a client that disconnects frees its place for the next request, even if
+// it has sent a body that the handler has not read.
 func TestAClientThatGoesAwayFreesItsPlace(t *testing.T) {
 	for _, c := range []struct {
 		about string
@@ -362,7 +362,7 @@ func TestAClientThatGoesAwayFreesItsPlace(t *testing.T) {
 	}
 }
 
-// A queue must not hold what others choose to send, nor stop a stream.
+// A queue must not store long bodies of clients, and must not block a stream.
 func TestOnlyShortBodiesAreReadAhead(t *testing.T) {
 	for _, c := range []struct {
 		about  string
@@ -390,7 +390,7 @@ func TestOnlyShortBodiesAreReadAhead(t *testing.T) {
 	require.NoError(t, readAhead(&http.Request{ContentLength: 5, ProtoMajor: 1}))
 }
 
-// brokenBody is one that ends before it should.
+// brokenBody is a body that ends too early.
 type brokenBody struct{ err error }
 
 func (b brokenBody) Read(p []byte) (int, error) { return copy(p, "ab"), b.err }
@@ -402,7 +402,7 @@ func TestAHandlerGetsTheBodyOfARequestThatWaited(t *testing.T) {
 		about  string
 		r      *http.Request
 		expect string
-		want   string // what the handler read
+		want   string // the body that the handler read
 		status int
 	}{
 		{"short", httptest.NewRequest("POST", "/", strings.NewReader("hello")), "", "hello", 200},
@@ -436,7 +436,7 @@ func TestAHandlerGetsTheBodyOfARequestThatWaited(t *testing.T) {
 	}
 }
 
-// A queue that cannot be counted denies when the time to wait is over.
+// A queue that cannot count requests denies after the waiting time.
 func TestAQueueThatFailsClosedIsNotTheClientsFault(t *testing.T) {
 	m := newLimiter(t, `
 rules:
@@ -450,9 +450,8 @@ rules:
 	require.EqualValues(t, 10, left(t, m, "own", "192.0.2.1"))
 }
 
-// No file lets an ordinary request meet more limits than can be decided together.
-// One that says many things at once is refused, whatever it is that it says, and
-// costs nobody anything.
+// No file lets an ordinary request meet more limits than a node can decide together. A request
+// that has many values at once is refused, and spends no units.
 func TestARequestThatMeetsMoreLimitsThanCanBeDecidedTogetherIsRefused(t *testing.T) {
 	file := "rules:\n"
 	for i := range 300 {

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// A gateway with rules that do not change; rules.Open has those of a file, and
-// follows it.
+// A gateway with rules that do not change. Use rules.Open for the rules of a file that may
+// change.
 func Example() {
 	node, err := weir.Start(context.Background(), weir.Config{})
 	if err != nil {
@@ -40,7 +40,7 @@ rules:
 	defer book.Close()
 	limit, err := httplimit.New(node, book, httplimit.Options{
 		Client: httplimit.RightmostUntrusted("X-Forwarded-For", netip.MustParsePrefix("10.0.0.0/8")),
-		User:   httplimit.HeaderValue("X-User"), // as a proxy sets it that knows who asks
+		User:   httplimit.HeaderValue("X-User"), // set by a proxy that identifies the user
 	})
 	if err != nil {
 		panic(err)
@@ -62,7 +62,7 @@ rules:
 	// 429 0 "api/burst";q=10;w=1, "api/hourly";q=2;w=3600
 }
 
-// One limit for each client's address, without a file of rules.
+// One limit for the address of each client, without a file of rules.
 func ExampleByLimiter() {
 	node, err := weir.Start(context.Background(), weir.Config{})
 	if err != nil {

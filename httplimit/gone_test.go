@@ -17,13 +17,13 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// A client that disconnects is an outcome of its own, wherever the request is by then.
+// A client that disconnects has its own status, at each stage of a request.
 func TestAClientThatIsGoneIsNoFailureOfTheServer(t *testing.T) {
 	const queue = "rules:\n- {name: r, key: ip, limit: {rate: 9, per: 1h}}\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 5}}\n"
 	for _, c := range []struct {
 		about, file string
 		before      int  // requests that are answered first
-		waits       bool // it is gone once it waits
+		waits       bool // the client leaves while the request waits
 	}{
 		{"before it is decided on", "rules:\n- {name: r, key: ip, limit: {rate: 9, per: 1h}}\n", 0, false},
 		{"before it waits", queue, 0, false},
@@ -70,7 +70,7 @@ func TestAClientThatIsGoneIsNoFailureOfTheServer(t *testing.T) {
 	}
 }
 
-// A deadline that passes is the server's own: the client is still there.
+// A deadline that passes is set by the server. The client is still connected.
 func TestADeadlineIsNoClientThatIsGone(t *testing.T) {
 	m := newLimiter(t, "rules:\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 5}}\n", Options{}, weir.Config{})
 	h := m.Handler(hello)
@@ -81,7 +81,7 @@ func TestADeadlineIsNoClientThatIsGone(t *testing.T) {
 	require.Zero(t, m.node.Stats().Canceled)
 }
 
-// Where the node is closed, the policy of each rule decides.
+// If the node is closed, the policy of each rule decides.
 func TestAClosedNodeAnswersByThePolicyOfTheRule(t *testing.T) {
 	rule := func(name, more string) string {
 		return fmt.Sprintf("- {name: %s, key: ip, %s, limit: {rate: 9, per: 1h}}\n", name, more)

@@ -18,9 +18,9 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// headerFields are the fields of an answer that differ from case to case.
+// headerFields are the header fields of a response that differ between the cases.
 type headerFields struct {
-	limit, remaining, reset int64 // of X-RateLimit-; the reset in seconds from noon; 0 if absent
+	limit, remaining, reset int64 // values of X-RateLimit-*; the reset in seconds from noon; 0 if absent
 	rateLimit, policy       string
 	retryAfter              int64 // 0 if absent
 	soft                    bool
@@ -55,7 +55,7 @@ func readFields(t *testing.T, w *httptest.ResponseRecorder) (s headerFields) {
 	return s
 }
 
-// Every field in every case: the answer to the last of some requests.
+// All header fields in each case, for the response to the last of several requests.
 func TestEveryHeaderInEveryCase(t *testing.T) {
 	const hourly = "rules:\n- {name: hourly, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n"
 	missing := weir.Config{Expect: 3} // this node is one of three, and is connected to no other
@@ -64,8 +64,8 @@ func TestEveryHeaderInEveryCase(t *testing.T) {
 		rules    string
 		o        Options
 		cfg      weir.Config
-		fields   []string // of the request
-		length   int64    // of its content
+		fields   []string // header of the request
+		length   int64    // length of its content
 		requests int
 		status   int
 		want     headerFields
@@ -223,9 +223,8 @@ func TestEveryHeaderInEveryCase(t *testing.T) {
 	}
 }
 
-// A client that sleeps on any of the three is granted its next request, whenever it was
-// denied or has nothing left; and after a denial it comes back in the same second,
-// whichever of them it reads.
+// A client that was denied, or has no units left, and waits for the time in any of the three
+// fields, is granted its next request. After a denial the three times are in the same second.
 func TestAClientCanSleepOnEachHeader(t *testing.T) {
 	fields := map[string]func(h http.Header, now time.Time) time.Duration{
 		"X-RateLimit-Reset": func(h http.Header, now time.Time) time.Duration {
@@ -247,7 +246,7 @@ func TestAClientCanSleepOnEachHeader(t *testing.T) {
 	}
 	rates := []int{1, 3, 40, 2, 5}
 	rates = rates[:testenv.PickFull(t, 3, len(rates))]
-	heeded, turn := testenv.PickFull(t, 1, 3), 0 // of the three, by each client
+	heeded, turn := testenv.PickFull(t, 1, 3), 0 // index of the field that a client uses
 	for _, numbers := range []string{
 		"algorithm: sliding_window, rate: %d, per: 97s", "algorithm: sliding_log, rate: %d, per: 97s", "algorithm: fixed_window, rate: %d, per: 97s",
 		"algorithm: token_bucket, rate: %d, per: 97s", "algorithm: leaky_bucket, rate: 7, burst: %d, per: 97s",
@@ -257,7 +256,7 @@ func TestAClientCanSleepOnEachHeader(t *testing.T) {
 				for range heeded {
 					ahead := []string{"X-RateLimit-Reset", "RateLimit", "Retry-After"}[turn%3]
 					turn++
-					var passed atomic.Int64 // since noon; the node's own goroutines read it too
+					var passed atomic.Int64 // time since noon; goroutines of the node read it too
 					now := func() time.Time { return noon.Add(time.Duration(passed.Load())) }
 					sleep := func(d time.Duration) { passed.Add(int64(d)) }
 					slept := 0
@@ -272,7 +271,7 @@ func TestAClientCanSleepOnEachHeader(t *testing.T) {
 						}
 						w := answer(h, get("/x", "192.0.2.1"))
 						if w.Header().Get("X-RateLimit-Limit") == "0" {
-							break // a share of nothing
+							break // the share is 0
 						}
 						about := fmt.Sprintf("%s, %d, %s, request %d: %s", numbers, rate, ahead, i, w.Header())
 						if must {
@@ -284,7 +283,7 @@ func TestAClientCanSleepOnEachHeader(t *testing.T) {
 							require.Equal(t, retry, fields["RateLimit"](w.Header(), now()), about)
 							require.Less(t, (retry - reset).Abs(), time.Second, about)
 						}
-						// Every other time it goes on without heed.
+						// Every other time the client does not wait.
 						must = (denied || ahead != "Retry-After") && w.Header().Get("X-RateLimit-Remaining") == "0" && i%2 == 0
 						if must {
 							slept++
@@ -365,7 +364,7 @@ func TestAcceptIsReadAsRFC9110HasIt(t *testing.T) {
 		"text/plain;q=NaN":                          asProblem,
 		",,;;q=,=,/":                                asProblem,
 		strings.Repeat("text/plain,", 1):            asText,
-		strings.Repeat("a/b,", 1000) + "text/plain": asProblem, // what is too long is not read
+		strings.Repeat("a/b,", 1000) + "text/plain": asProblem, // the end of a long value is ignored
 	} {
 		require.Equal(t, want, formFor([]string{accept}), accept)
 	}
@@ -373,7 +372,7 @@ func TestAcceptIsReadAsRFC9110HasIt(t *testing.T) {
 	require.Equal(t, asProblem, formFor(nil))
 }
 
-// For other protocols than HTTP.
+// SetHeader is for protocols other than HTTP.
 func TestSetHeaderSaysWhenToComeBackWhereTimeMendsIt(t *testing.T) {
 	m := newLimiter(t, "rules:\n- {name: r, key: ip, cost: {from: header:X-Cost}, partition: fail_open, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n- {name: closed, match: {method: PUT}, key: ip, partition: fail_closed, limit: {rate: 9, per: 1h}}\n",
 		Options{}, weir.Config{Expect: 3, Now: func() time.Time { return noon }})
@@ -394,8 +393,7 @@ func TestSetHeaderSaysWhenToComeBackWhereTimeMendsIt(t *testing.T) {
 	}
 }
 
-// What a handler changes is as it changes it, and what it adds is added to this
-// answer alone.
+// A handler can change the header fields, and a field that it adds is only in this response.
 func TestHandlersMayOverrideWhatIsSet(t *testing.T) {
 	m := newLimiter(t, threeLimits, byUser, weir.Config{})
 	h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -414,7 +412,7 @@ func TestHandlersMayOverrideWhatIsSet(t *testing.T) {
 	require.NotEmpty(t, w.Header().Get("RateLimit"))
 }
 
-// A limit that fails closed is not the client's fault, unless another one is.
+// A denial by a limit that fails closed is a 503, unless another limit denies too.
 func TestADenialIsReportedThoughAnotherLimitFailsClosed(t *testing.T) {
 	m := newLimiter(t, `
 rules:

@@ -12,7 +12,7 @@ func TestWhoAsksIsReadOnlyIfItIsSaidOnce(t *testing.T) {
 	for _, c := range []struct {
 		about string
 		read  func(*http.Request) string
-		field []string // in pairs
+		field []string // pairs of names and values
 		want  string
 	}{
 		{"a value", user, []string{"X-User", "ada"}, "ada"},

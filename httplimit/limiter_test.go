@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// byLimiter is a Middleware of one limit on a node of its own.
+// byLimiter returns a Middleware with one limit on a new node.
 func byLimiter(t testing.TB, l weir.Limit, o Options, cfg weir.Config) *Middleware {
 	t.Helper()
 	o.Logger = quietly
@@ -25,7 +25,7 @@ func byLimiter(t testing.TB, l weir.Limit, o Options, cfg weir.Config) *Middlewa
 
 var perMinute = weir.Limit{Name: "r", Algorithm: weir.FixedWindow, Rate: 2, Per: time.Minute}
 
-// Whatever a rule answers, one limit of the same numbers does.
+// A Middleware with one limit has the same responses as a rule with the same numbers.
 func TestOneLimitAnswersAsARuleDoes(t *testing.T) {
 	const window, bucket = "{algorithm: fixed_window, rate: 2, per: 1m}", "{algorithm: token_bucket, rate: 2, per: 1m}"
 	for _, c := range []struct {

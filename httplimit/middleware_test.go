@@ -18,10 +18,10 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// quietly is a logger that nobody reads.
+// quietly is a logger that discards all lines.
 var quietly = slog.New(slog.DiscardHandler)
 
-// newLimiter is a Middleware on a node of its own, by rules that do not change.
+// newLimiter returns a Middleware on a new node, with rules that do not change.
 func newLimiter(t testing.TB, file string, o Options, cfg weir.Config) *Middleware {
 	t.Helper()
 	n := testnode.Start(t, cfg)
@@ -31,10 +31,10 @@ func newLimiter(t testing.TB, file string, o Options, cfg weir.Config) *Middlewa
 	return m
 }
 
-// clock is what a node and a Middleware read, standing still.
+// clock is the time of nodes and Middlewares, which does not advance.
 var noon = time.Date(2026, time.November, 21, 12, 0, 0, 0, time.UTC)
 
-// get is a request from an address, with fields in pairs.
+// get returns a request from an address, with pairs of field names and values.
 func get(path, from string, fields ...string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	r.RemoteAddr = from + ":1234"
@@ -44,7 +44,7 @@ func get(path, from string, fields ...string) *http.Request {
 	return r
 }
 
-// hello is what is limited.
+// hello is the limited handler.
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain")
 	w.Write([]byte("hello"))
@@ -68,14 +68,14 @@ rules:
 
 var byUser = Options{User: HeaderValue("X-User")}
 
-// room is a ResponseWriter that can be used again.
+// room is a ResponseWriter that can be reused.
 type room struct{ header http.Header }
 
 func (r *room) Header() http.Header         { return r.header }
 func (r *room) Write(p []byte) (int, error) { return len(p), nil }
 func (r *room) WriteHeader(int)             {}
 
-// Rules see the path with its escapes, and a length that is not known as such.
+// Rules use the path with its escapes, and an unknown length as unknown.
 func TestRulesSeeARequestAsItCame(t *testing.T) {
 	m := newLimiter(t, `
 rules:
@@ -94,7 +94,7 @@ rules:
 	require.EqualValues(t, 4, left(t, m, "upload", "192.0.2.1"), "nothing is known to be nothing")
 }
 
-// Requests to a closed node do not fill its log, and a client that is gone is no failure.
+// Requests to a closed node do not fill its log, and a client that left is not an error.
 func TestWhatGoesWrongIsLoggedOnceInTenSeconds(t *testing.T) {
 	var log bytes.Buffer
 	m := newLimiter(t, threeLimits, Options{}, weir.Config{})
@@ -118,7 +118,7 @@ func TestWhatGoesWrongIsLoggedOnceInTenSeconds(t *testing.T) {
 	require.NotContains(t, log.String(), "192.0.2.1")
 }
 
-// What is kept from one request to the next has nothing of it: no key, and no old
+// The memory that is reused for other requests has no data of a request: no key, and no old
 // version of the rules.
 func TestNothingOfARequestIsKept(t *testing.T) {
 	m := newLimiter(t, threeLimits, byUser, weir.Config{})
@@ -136,7 +136,8 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 	require.Zero(t, s.web)
 }
 
-// Three allocations: the keys, the header's values, and the list of these.
+// There are three allocations: the keys, the values of the header fields, and the slice of these
+// values.
 func TestOwnedLimitsWithAllHeadersAddThreeAllocations(t *testing.T) {
 	if testenv.Race {
 		t.Skip("the race detector makes sync.Pool drop what it holds")

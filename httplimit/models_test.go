@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// sse returns a stream of events with these data.
+// sse returns a stream of events with the given data.
 func sse(data ...string) string { return "data: " + strings.Join(data, "\n\ndata: ") + "\n\n" }
 
 // A single rule works for the response formats of all model providers, both for a complete

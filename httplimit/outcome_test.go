@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// byPath is a handler that answers as the path says.
+// byPath is a handler whose response depends on the path.
 var byPath = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	switch last := strings.TrimPrefix(r.URL.Path, "/"); last {
 	case "nothing":
@@ -28,7 +28,7 @@ var byPath = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	case "401 and panic":
 		w.WriteHeader(http.StatusUnauthorized)
 		panic(http.ErrAbortHandler)
-	case "gone and 502": // as a reverse proxy answers a client that has left
+	case "gone and 502": // like a reverse proxy after the client has left
 		r.Context().Value(leaves{}).(context.CancelFunc)()
 		w.WriteHeader(http.StatusBadGateway)
 	case "gone":
@@ -42,10 +42,10 @@ var byPath = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	}
 })
 
-// leaves is what the client of a context does to leave.
+// leaves is the context key of the function that disconnects the client.
 type leaves struct{}
 
-// asks returns the status that a path is answered with.
+// asks returns the status of the response for a path.
 func asks(t *testing.T, h http.Handler, path string) int {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

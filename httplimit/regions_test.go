@@ -13,7 +13,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// farGateways are two in each of the regions eu and us, a round trip of 80 ms apart.
+// farGateways returns two gateways in each of the regions eu and us, with a round trip of 80 ms
+// between the regions.
 func farGateways(t *testing.T, file string) map[string]http.Handler {
 	c, err := weirtest.NewCluster(t.Context(), weirtest.Options{
 		Nodes:   []string{"eu1", "eu2", "us1", "us2"},

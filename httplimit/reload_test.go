@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// A request that waits for its turn ends by the version by which it began.
+// A request that waits for its turn is decided by one version of the rules.
 func TestARequestThatWaitsKeepsItsVersion(t *testing.T) {
 	file := func(version, rate int) string {
 		return fmt.Sprintf(`

@@ -18,9 +18,9 @@ import (
 	"github.com/weir-go/weir/internal/testnode"
 )
 
-// oneReading reports whether servers of several kinds read one path: those that decode a
-// segment, the whole, or the whole once more; that resolve dots and doubled slashes or
-// do not; that end names at a NUL, take off parameters, or turn backslashes.
+// oneReading reports whether different servers read the path in the same way: servers that
+// decode a segment, the whole path, or the whole path twice; that do or do not resolve dots and
+// double slashes; that end names at a NUL, remove parameters, or replace backslashes.
 func oneReading(escaped string) bool {
 	var segments []string
 	for s := range strings.SplitSeq(escaped, "/") {
@@ -61,7 +61,7 @@ func sameRules(escaped, decoded string) bool {
 	return true
 }
 
-// FuzzRequests hands each request that net/http reads from some bytes to the middleware. It
+// FuzzRequests passes each request that net/http reads from the bytes to the Middleware. It
 // always answers, the handler runs only for admitted requests, and no server could read an
 // admitted path in another way.
 func FuzzRequests(f *testing.F) {
@@ -109,7 +109,7 @@ rules:
 			for requests := bufio.NewReader(bytes.NewReader(sent)); ; {
 				r, err := http.ReadRequest(requests)
 				if err != nil {
-					break // the end, or bytes that net/http refuses
+					break // end of the bytes, or bytes that net/http refuses
 				}
 				r.RemoteAddr = "192.0.2.1:5000"
 				w := answer(h, r)

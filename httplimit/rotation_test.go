@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// docs/rotation.md has a service go from one cluster to another so: the old one decides,
-// and the next one counts what that admits; then both have to admit.
+// docs/rotation.md describes how to replace a cluster: at first the old cluster decides, and the
+// new cluster counts the requests that are admitted. Later both clusters must admit a request.
 func TestARequestIsCountedByTheMiddlewaresOfTwoClusters(t *testing.T) {
 	const file = `rules: [{name: per address, key: ip, limit: {algorithm: sliding_log, rate: 5, per: 1h}}]`
 	old := newLimiter(t, file, Options{}, weir.Config{})

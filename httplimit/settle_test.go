@@ -20,12 +20,12 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// tokens has rules of one limit of 1,000 units.
+// tokens returns rules with one limit of 1,000 units.
 func tokens(fields string) string {
 	return "rules:\n- name: r\n  key: ip\n  limit: {algorithm: fixed_window, rate: 1000, per: 1h}\n  " + strings.ReplaceAll(fields, "\n", "\n  ") + "\n"
 }
 
-// post is a request with a body.
+// post returns a request with a body.
 func post(body string, fields ...string) *http.Request {
 	r := get("/", "192.0.2.1", fields...)
 	r.Method, r.Body, r.ContentLength = http.MethodPost, io.NopCloser(strings.NewReader(body)), int64(len(body))
@@ -92,7 +92,7 @@ func TestABodyThatBreaksOffIsAGoneClient(t *testing.T) {
 	r.Body = broken{io.ErrUnexpectedEOF}
 	require.Equal(t, StatusClientGone, answer(m.Handler(hello), r).Code)
 	require.Equal(t, int64(1000), left(t, m, "r", "192.0.2.1"))
-	r.Body = broken{&http.MaxBytesError{Limit: 1}} // what the handler answers then is up to it
+	r.Body = broken{&http.MaxBytesError{Limit: 1}} // the handler may answer in any way
 	w := answer(m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadAll(r.Body)
 		var tooLarge *http.MaxBytesError
@@ -102,7 +102,7 @@ func TestABodyThatBreaksOffIsAGoneClient(t *testing.T) {
 	require.Equal(t, http.StatusRequestEntityTooLarge, w.Code)
 }
 
-// reply is a handler that answers in parts.
+// reply returns a handler that sends a body in parts.
 func reply(status int, fields []string, parts ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for i := 0; i < len(fields); i += 2 {
@@ -133,7 +133,7 @@ func TestAResponseSettlesTheEstimate(t *testing.T) {
 	for _, c := range []struct {
 		about, fields string
 		h             http.HandlerFunc
-		want          int64 // spent
+		want          int64 // units spent
 		unsettled     uint64
 	}{
 		{"JSON", both, reply(200, nil, `{"usage":{"total_`, `tokens":4`, `2}}`), 42, 0},
@@ -178,7 +178,7 @@ func TestAResponseSettlesTheEstimate(t *testing.T) {
 	}
 }
 
-// aborting answers and panics.
+// aborting returns a handler that answers and panics.
 func aborting(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		h(w, r)
@@ -210,7 +210,8 @@ func TestAClientThatLeavesIsSettledByWhatItWasSent(t *testing.T) {
 	require.Equal(t, int64(988), left(t, m, "r", "192.0.2.1"))
 }
 
-// Over both versions of HTTP a handler that is settled streams, and a trailer tells the cost.
+// With both versions of HTTP, a handler whose request is settled can stream, and a trailer has
+// the cost.
 func TestATrailerSettlesAStreamAsItPasses(t *testing.T) {
 	for _, field := range []string{"X-Tokens", http.TrailerPrefix + "X-Tokens"} {
 		for _, http2 := range []bool{false, true} {

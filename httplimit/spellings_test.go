@@ -21,10 +21,10 @@ import (
 
 // written is a row of the table in docs/http.md.
 type written struct {
-	sent   []string // the request line without its version, and the header's lines
-	meets  []string // rules; nil if net/http answers with 400
-	answer bool     // net/http's own, a 400
-	refuse bool     // with RefuseAmbiguousPaths
+	sent   []string // request line without the version, and the lines of the header
+	meets  []string // names of rules; nil if net/http answers with 400
+	answer bool     // net/http itself answers with 400
+	refuse bool     // refused with RefuseAmbiguousPaths
 }
 
 var code = regexp.MustCompile("`([^`]+)`")
@@ -36,7 +36,7 @@ func codes(cell string) (all []string) {
 	return all
 }
 
-// spellings are the rows, and the rules that stand above them.
+// spellings returns the rows of the table, and the rules above the table.
 func spellings(t *testing.T) (file string, rows []written) {
 	text, err := os.ReadFile("../docs/http.md")
 	require.NoError(t, err)
@@ -59,8 +59,8 @@ func spellings(t *testing.T) (file string, rows []written) {
 	return file, rows
 }
 
-// send writes a request as it is, and returns the answer's status and the rules that
-// the request met.
+// send writes a request literally. It returns the status of the response, and the names of the
+// rules that the request met.
 func send(t *testing.T, server *httptest.Server, sent []string) (status int, met []string) {
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// overSocket is a server behind m on a Unix socket, and a client of it.
+// overSocket starts a server with h on a Unix socket, and returns a client.
 func overSocket(t *testing.T, h http.Handler) *http.Client {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
@@ -81,7 +81,7 @@ func TestAProxyOnAUnixSocketIsTrustedByName(t *testing.T) {
 	}
 }
 
-// What a client can bring a middleware before this one to write is no Unix socket.
+// A value that a client makes an earlier middleware write must not be read as a Unix socket.
 func TestNoAddressInARequestIsAUnixSocket(t *testing.T) {
 	client := RightmostUntrusted("X-Forwarded-For").TrustUnix()
 	for _, remote := range []string{"", "@", "/run/proxy.sock", "unix", "192.0.2.7:1", "x"} {
@@ -104,13 +104,13 @@ func TestTrustUnixIsRefusedWhereItHasNoEffect(t *testing.T) {
 	require.ErrorContains(t, c.Validate(), "TrustUnix for one on a Unix socket")
 }
 
-// Requests that have no need of an address are not warned of.
+// There is no warning about requests whose key does not need an address.
 func TestNothingIsLoggedWhereNoKeyNeedsAnAddress(t *testing.T) {
 	m := newLimiter(t, "rules:\n- {name: r, key: user, limit: {rate: 9, per: 1h}}\n- {name: g, key: global, limit: {rate: 9, per: 1h}}\n", Options{User: HeaderValue("X-User")}, weir.Config{})
 	log := new(lab.Text)
 	m.o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	client := overSocket(t, m.Handler(hello))
-	for _, user := range []string{"ada", ""} { // by address where there is none
+	for _, user := range []string{"ada", ""} { // without a user, the address is the key
 		r, err := http.NewRequest(http.MethodGet, "http://localhost/", nil)
 		require.NoError(t, err)
 		r.Header.Set("X-User", user)

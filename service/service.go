@@ -1,11 +1,18 @@
-// Package service starts a node for a service, and ends it in order. A service may use it or
-// do the same itself by exported calls. Only the package warns if other users of the machine can
-// read the file of secrets.
+// Package service starts a node for a service, and stops it in the right order, so that a deploy
+// loses no counts.
 //
 //	o, err := service.FromEnv()
 //	s, err := service.Start(ctx, o)
 //	limit, err := httplimit.New(s.Node, s.Book, httplimit.Options{})
 //	err = s.Serve(ctx, service.HTTP(&http.Server{Addr: ":8080", Handler: limit.Handler(mux)}))
+//
+// The package has five calls. [FromEnv] reads [Options] from the environment, [Start] starts a
+// node and opens a file of rules, and [HTTP] adapts a server of net/http. [Service.Serve] runs
+// the servers until its context is done, and then stops all parts in order. [Service.Close]
+// stops the node at once.
+//
+// A service can make the same exported calls of other packages instead. The only exception is a
+// warning of Start if other users of the machine can read the file of secrets.
 package service
 
 import (
@@ -27,15 +34,16 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Options say what a service starts with. The zero Options are a node alone.
+// Options configure a Service. The zero Options are valid: a node without a network and without
+// rules.
 type Options struct {
 	Node        weir.Config
-	Shared      string        // a file with the secrets and the seed of all replicas, as weir secret prints them; those of Node if empty
-	Rules       string        // a file of rules, which is watched; without one there is no Book
-	LeaveWithin time.Duration // how long an orderly end may take; 15 s if zero
+	Shared      string        // file with the secrets and the seed of all replicas, in the format of weir secret; those of Node are used if empty
+	Rules       string        // file of rules, which is watched for changes; there is no Book if empty
+	LeaveWithin time.Duration // maximum time to stop; 15 s if zero
 }
 
-// FromEnv returns what the environment has, under the names of weir serve: WEIR_BIND,
+// FromEnv returns the Options in the environment, with the names of weir serve: WEIR_BIND,
 // WEIR_ADVERTISE, WEIR_JOIN with commas, WEIR_EXPECT, WEIR_SHARED and WEIR_RULES.
 func FromEnv() (Options, error) {
 	o := Options{
@@ -57,7 +65,7 @@ func FromEnv() (Options, error) {
 	return o, nil
 }
 
-// Service is a node, and its rules.
+// Service is a node with its rules.
 type Service struct {
 	Node *weir.Node
 	Book *rules.Book // nil without Options.Rules
@@ -65,7 +73,7 @@ type Service struct {
 	leaveWithin time.Duration
 }
 
-// Start starts the node and opens the rules. Serve or Close ends both.
+// Start starts the node and opens the rules. Serve and Close stop both.
 func Start(ctx context.Context, o Options) (*Service, error) {
 	if o.Shared != "" {
 		secrets, seed, err := weir.ReadSecrets(o.Shared)
@@ -95,19 +103,19 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	return s, nil
 }
 
-// Server is a server of any kind. Serve returns once Shutdown is called, or with what went
-// wrong; Shutdown answers what is under way, and ends with its context.
+// Server is a server of any kind. Serve returns after Shutdown was called, or with the error of
+// the server. Shutdown finishes the current requests, and returns when its context is done.
 type Server struct {
 	Serve    func() error
 	Shutdown func(context.Context) error
 }
 
-// HTTP is a Server of net/http, at its Addr.
+// HTTP returns a Server of net/http, which listens at its Addr.
 func HTTP(s *http.Server) Server { return Server{s.ListenAndServe, s.Shutdown} }
 
-// Serve serves until ctx ends or a server fails, and then ends in order: the node hands its
-// counts over while requests are still answered, servers shut down, and all is closed. The
-// error is what a server failed with, and what went wrong at the end.
+// Serve runs the servers until ctx is done or a server fails, and then stops in order: the node
+// transfers its counts while requests are still answered, the servers shut down, and the rules
+// and the node are closed. The error joins that of a server, and those of stopping.
 func (s *Service) Serve(ctx context.Context, servers ...Server) (err error) {
 	served := make(chan error, len(servers))
 	for _, server := range servers {
@@ -129,14 +137,14 @@ func (s *Service) Serve(ctx context.Context, servers ...Server) (err error) {
 	err = errors.Join(err, ending.Wait())
 	for range running {
 		select {
-		case <-served: // that it was shut down
+		case <-served: // the error only reports the shutdown
 		case <-ctx.Done():
 		}
 	}
 	return errors.Join(err, s.Close())
 }
 
-// Close ends the node at once, and its rules. Serve does so by itself.
+// Close stops the rules and the node at once. Serve calls it.
 func (s *Service) Close() error {
 	if s.Book != nil {
 		s.Book.Close()

@@ -42,7 +42,7 @@ func write(t testing.TB, text string) (name string) {
 	return name
 }
 
-// Nodes whose files have one secret and one seed meet, by whatever names the files have.
+// Nodes with one secret and one seed find each other, whatever the names of their files are.
 func TestStartReadsWhatWeirSecretPrints(t *testing.T) {
 	const printed = "secret: 000102030405060708090a0b0c0d0e0f\nseed: 0f0e0d0c0b0a09080706050403020100\n"
 	a, err := Start(t.Context(), Options{Node: weir.Config{Bind: "127.0.0.1:0"}, Shared: write(t, printed)})
@@ -83,7 +83,8 @@ func TestStartNamesWhatIsWrong(t *testing.T) {
 	require.ErrorIs(t, err, weir.ErrInvalid)
 }
 
-// A service that is told to end hands over while it still answers, and then ends all.
+// A service whose context is done transfers its counts while it still answers, and then stops
+// all parts.
 func TestServeEndsInOrder(t *testing.T) {
 	s, err := Start(t.Context(), Options{Rules: write(t, "rules: [{name: r, key: ip, limit: {rate: 1, per: 1m}}]\n")})
 	require.NoError(t, err)

@@ -17,44 +17,45 @@ import (
 const (
 	// defaultMaxBytes is DirOptions.MaxBytes if that is 0.
 	defaultMaxBytes = 16 << 30
-	// generations is how many snapshots of a node are kept.
+	// generations is the number of snapshots that are kept for a node.
 	generations = 2
-	// keepFor is how long a Dir keeps snapshots that their node has not replaced: longer
-	// than the longest calendar window, so that what is removed counts for nothing.
+	// keepFor is how long a Dir keeps snapshots that their node has not replaced. It is longer
+	// than the longest calendar window, so that removed snapshots have no units that still
+	// count.
 	keepFor = 40 * 24 * time.Hour
-	// lockName is the file that shows that a process uses the directory.
+	// lockName is the name of the file that a process locks while it uses the directory.
 	lockName = "lock"
 )
 
-// DirOptions are those of OpenDir. The zero value is valid.
+// DirOptions configure OpenDir. The zero value is valid.
 type DirOptions struct {
-	// MaxBytes bounds one snapshot: Save returns an error where write writes more, and
-	// keeps the snapshots before. 16 GiB if 0. The directory needs room for three
-	// snapshots: two that are kept, and the one that is being written.
+	// MaxBytes is the maximum size of one snapshot. If write writes more, Save returns an error
+	// and keeps the earlier snapshots. 16 GiB if 0. The directory needs room for three
+	// snapshots: two that are kept, and one that is being written.
 	MaxBytes int64
 }
 
-// Dir is a Store in a directory, which belongs to one process at a time. Several nodes of
-// the process may share it. It keeps the last two snapshots of each node, and removes those
-// of a node that has saved none for 40 days.
+// Dir is a Store in a directory, which one process uses at a time. Several nodes of the process
+// may share it. It keeps the last two snapshots of each node, and removes those of a node that
+// has not saved a snapshot for 40 days.
 //
-// A snapshot is written to a temporary file, which is renamed once the disk has it. So a
-// crash leaves the snapshots before, and at worst a temporary file, which OpenDir removes.
-// A call of the system cannot be cancelled: on a disk that hangs, methods return after ctx
-// is done.
+// A snapshot is written to a temporary file, which is renamed after it is on the disk. Therefore
+// a crash leaves the earlier snapshots and at most a temporary file, which OpenDir removes. A
+// system call cannot be cancelled: if the disk hangs, a method may return long after ctx is
+// done.
 type Dir struct {
 	path     string
 	maxBytes int64
 	lock     *os.File
-	busy     chan struct{} // has a place for the one method that works on the files
-	closed   bool          // read and written under busy
+	busy     chan struct{} // has capacity for the one method that uses the files
+	closed   bool          // protected by busy
 }
 
 var _ Store = (*Dir)(nil)
 
-// OpenDir opens a directory, which it creates with mode 0700 if there is none. Files have
-// mode 0600. It returns an error if another process, or another Dir of this one, has the
-// directory open. (On AIX, Solaris, Plan 9 and WebAssembly it does not notice.)
+// OpenDir opens a directory, and creates it with mode 0700 if it does not exist. Files have mode
+// 0600. It returns an error if another process, or another Dir of this process, has opened the
+// directory. On AIX, Solaris, Plan 9 and WebAssembly it does not detect this.
 func OpenDir(path string, opts DirOptions) (*Dir, error) {
 	switch {
 	case path == "":
@@ -64,7 +65,7 @@ func OpenDir(path string, opts DirOptions) (*Dir, error) {
 	case opts.MaxBytes == 0:
 		opts.MaxBytes = defaultMaxBytes
 	}
-	path, err := filepath.Abs(path) // so that a later os.Chdir changes nothing
+	path, err := filepath.Abs(path) // so that a later os.Chdir has no effect
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
@@ -84,8 +85,8 @@ func OpenDir(path string, opts DirOptions) (*Dir, error) {
 	return d, nil
 }
 
-// Close lets another process open the directory. It waits for a Save or a Load under way:
-// cancel their ctx first. Later calls of Save and Load return an error.
+// Close unlocks the directory, so that another process can open it. It waits for the current
+// Save or Load: cancel their ctx first. Later calls of Save and Load return an error.
 func (d *Dir) Close() error {
 	d.busy <- struct{}{}
 	defer d.done()
@@ -96,7 +97,7 @@ func (d *Dir) Close() error {
 	return d.lock.Close()
 }
 
-// begin waits until no other method works on the files.
+// begin waits until no other method uses the files.
 func (d *Dir) begin(ctx context.Context) error {
 	select {
 	case d.busy <- struct{}{}:
@@ -141,14 +142,15 @@ func (d *Dir) Save(ctx context.Context, node string, write func(w io.Writer) err
 		return fmt.Errorf("snapshot: saving %q: %w", node, err)
 	}
 	for _, e := range outdated(entries, saved) {
-		_ = os.Remove(e.Path) // what stays is tried again after the next snapshot
+		_ = os.Remove(e.Path) // if it fails, it is tried again after the next snapshot
 	}
 	return nil
 }
 
-// write makes a file of what write writes, and returns once the disk has it.
+// write creates a file with the bytes that the function write writes, and returns after they are
+// on the disk.
 func (d *Dir) write(ctx context.Context, path string, write func(w io.Writer) error) (err error) {
-	if err := removeIfThere(path); err != nil { // of a write that panicked
+	if err := removeIfThere(path); err != nil { // left by a write that panicked
 		return err
 	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -160,7 +162,7 @@ func (d *Dir) write(ctx context.Context, path string, write func(w io.Writer) er
 	if err := write(w); err != nil {
 		return err
 	}
-	if w.err != nil { // which write may have dropped
+	if w.err != nil { // write may have ignored it
 		return w.err
 	}
 	if err := ctx.Err(); err != nil {
@@ -169,7 +171,7 @@ func (d *Dir) write(ctx context.Context, path string, write func(w io.Writer) er
 	return file.Sync()
 }
 
-// rename gives a file its name for good. On an error neither name is there.
+// rename renames a file durably. After an error neither name exists.
 func rename(from, to, dir string) error {
 	if err := os.Rename(from, to); err != nil {
 		return errors.Join(err, removeIfThere(from))
@@ -180,9 +182,9 @@ func rename(from, to, dir string) error {
 	return nil
 }
 
-// syncDir has the disk keep the names of a directory.
+// syncDir writes the names in a directory to the disk.
 func syncDir(path string) error {
-	if runtime.GOOS == "windows" { // which syncs files only
+	if runtime.GOOS == "windows" { // Windows syncs only files
 		return nil
 	}
 	dir, err := os.Open(path)
@@ -191,13 +193,13 @@ func syncDir(path string) error {
 	}
 	err = dir.Sync()
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
-		err = nil // a file system that cannot
+		err = nil // the file system cannot sync a directory
 	}
 	return errors.Join(err, dir.Close())
 }
 
-// outdated returns the entries that are removed after one was saved: of its node those
-// before the one before, and of other nodes those that have not saved for long.
+// outdated returns the entries to remove after one was saved: the snapshots of its node before
+// the previous one, and those of nodes that have not saved a snapshot for keepFor.
 func outdated(entries []Entry, saved Entry) (old []Entry) {
 	newest := make(map[string]time.Time)
 	entries = slices.DeleteFunc(entries, func(e Entry) bool { return e.Mode != 0 })
@@ -206,7 +208,7 @@ func outdated(entries []Entry, saved Entry) (old []Entry) {
 			newest[e.Node] = e.Modified
 		}
 	}
-	kept := 1 // the one that was saved
+	kept := 1 // the saved one
 	for _, e := range entries {
 		switch {
 		case e.Node != saved.Node && saved.Modified.Sub(newest[e.Node]) > keepFor:
@@ -220,8 +222,8 @@ func outdated(entries []Entry, saved Entry) (old []Entry) {
 	return old
 }
 
-// Load implements [Store]. It does not call mine: the directory is that of one process, and
-// its files are that process's own, though it may have had other names when it wrote them.
+// Load implements [Store]. It does not call mine, because the directory belongs to one process.
+// All files are of that process, even if its nodes had other names when they wrote them.
 func (d *Dir) Load(ctx context.Context, _ func(node string) bool, read func(node string, r io.Reader) error) error {
 	if err := d.begin(ctx); err != nil {
 		return err
@@ -256,7 +258,7 @@ func (d *Dir) Load(ctx context.Context, _ func(node string) bool, read func(node
 	return errors.Join(errs...)
 }
 
-// read calls read with the entry's file.
+// read calls read with the file of the entry.
 func (e Entry) read(ctx context.Context, read func(node string, r io.Reader) error) error {
 	file, err := Open(e.Path)
 	if err != nil {
@@ -265,7 +267,7 @@ func (e Entry) read(ctx context.Context, read func(node string, r io.Reader) err
 	return errors.Join(read(e.Node, boundedReader{ctx, file}), file.Close())
 }
 
-// removeTemporary removes what a process left that ended while it wrote.
+// removeTemporary removes the files of a process that ended while it was writing.
 func (d *Dir) removeTemporary() error {
 	files, err := os.ReadDir(d.path)
 	if err != nil {
@@ -288,8 +290,8 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// boundedWriter writes to a file until ctx is done, or a number of bytes is written. Its
-// first error is that of all later writes.
+// boundedWriter writes to a file until ctx is done or the maximum number of bytes is written.
+// After the first error, all later writes return it.
 type boundedWriter struct {
 	ctx       context.Context
 	file      *os.File

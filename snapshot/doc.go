@@ -1,14 +1,17 @@
-// Package snapshot keeps what a node of Weir writes of its counts, so that they survive a
-// stop of all nodes. A [Store] is given to weir.Config.Snapshots. [OpenDir] returns one
-// that keeps files in a directory of this machine:
+// Package snapshot stores the counts that a node of Weir writes, so that they survive a stop of
+// all nodes. weir.Config.Snapshots takes a [Store]. [OpenDir] returns a Store that keeps files
+// in a directory of this machine:
 //
 //	dir, err := snapshot.OpenDir("/var/lib/weir", snapshot.DirOptions{})
 //	...
 //	node, err := weir.Start(ctx, weir.Config{Snapshots: dir})
 //	...
-//	node.Leave(ctx) // saves once more
+//	node.Leave(ctx) // writes a last snapshot
 //	dir.Close()
 //
-// A store moves bytes. It knows nothing of what is in a snapshot: the node encrypts,
-// authenticates and checks it.
+// A service needs only OpenDir and [Dir.Close]. The node calls [Dir.Save] and [Dir.Load], the
+// methods of a Store. Tools list the snapshots with [List], and open a file with [Open].
+//
+// A Store moves bytes, and does not interpret a snapshot: the node encrypts, authenticates and
+// validates it.
 package snapshot

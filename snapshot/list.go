@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// Entry is one snapshot in a directory, or in another store that lists its snapshots.
+// Entry is one snapshot in a directory, or in another Store that lists its snapshots.
 type Entry struct {
 	Node       string
-	Generation uint64 // counts the snapshots of the node, from 1
-	Path       string // of its file, or what the store calls it
+	Generation uint64 // number of the snapshot of this node, from 1
+	Path       string // path of the file, or the name in another Store
 	Bytes      int64
 	Modified   time.Time
-	// Mode has the type of what is there: 0 of a regular file, and in another store. Nothing but
-	// a regular file is a snapshot, so the others can be neither read nor replaced.
+	// Mode is the type of the file: 0 for a regular file, and in another Store. Only a regular
+	// file is a snapshot. Other files can be neither read nor replaced.
 	Mode fs.FileMode
 }
 
-// List returns the snapshots in the directory of a [Dir], by node and the newest first, and what
-// has the name of one. It leaves out other files. It needs no Dir, so a process may list a
-// directory that another process has open.
+// List returns the snapshots in the directory of a [Dir], sorted by node and newest first, and
+// other entries with the name of a snapshot. It omits other files. It needs no Dir, so that a
+// process can list a directory that another process has opened.
 func List(path string) (entries []Entry, err error) {
 	files, err := os.ReadDir(path)
 	if err != nil {
@@ -54,8 +54,8 @@ func List(path string) (entries []Entry, err error) {
 	return entries, nil
 }
 
-// A snapshot's file is named NODE.GENERATION.snapshot, and while it is written NODE.writing.
-// NODE begins with "weir-", so that no name of a node is one that a file system reserves.
+// The file of a snapshot is NODE.GENERATION.snapshot, and NODE.writing while it is being written.
+// NODE begins with "weir-", so that no file has a name that a file system reserves.
 const (
 	prefix          = "weir-"
 	suffix          = ".snapshot"
@@ -70,7 +70,7 @@ const (
 // from a to z.
 const plain = "abcdefghijklmnopqrstuvwxyz0123456789-_."
 
-// escape returns a node's name as the beginning of file names. Bytes other than plain
+// escape returns the name of a node as the beginning of file names. Bytes that are not in plain
 // are written as % and two hexadecimal digits.
 func escape(node string) (string, error) {
 	var b strings.Builder
@@ -87,7 +87,7 @@ func escape(node string) (string, error) {
 	return prefix + b.String(), nil
 }
 
-// unescape reverses escape. It reports false for what escape does not write.
+// unescape reverses escape. It returns false for a text that escape does not return.
 func unescape(name string) (node string, ok bool) {
 	text, ok := strings.CutPrefix(name, prefix)
 	if !ok {
@@ -105,7 +105,7 @@ func fileName(escaped string, generation uint64) string {
 	return escaped + "." + strconv.FormatUint(generation, 10) + suffix
 }
 
-// parseFileName reverses fileName. It reports false for what fileName does not write.
+// parseFileName reverses fileName. It returns false for a text that fileName does not return.
 func parseFileName(name string) (node string, generation uint64, ok bool) {
 	dot := strings.LastIndexByte(strings.TrimSuffix(name, suffix), '.')
 	if dot < 0 {

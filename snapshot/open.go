@@ -6,8 +6,9 @@ import (
 	"os"
 )
 
-// Open opens a snapshot in a directory. The error says so if it is no regular file: Open follows
-// no symbolic link, and waits for no writer of a pipe.
+// Open opens a snapshot in a directory. It returns an error with the type of the file if it is
+// not a regular file. It does not follow a symbolic link, and does not wait for the writer of a
+// pipe.
 func Open(path string) (*os.File, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -20,7 +21,7 @@ func Open(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info, err = file.Stat(); err == nil { // it may have been replaced meanwhile
+	if info, err = file.Stat(); err == nil { // the file may have been replaced
 		err = regular(path, info)
 	}
 	if err != nil {
@@ -30,7 +31,7 @@ func Open(path string) (*os.File, error) {
 	return file, nil
 }
 
-// regular returns an error that names the type of what is no regular file.
+// regular returns an error with the type of a file that is not a regular file.
 func regular(path string, info fs.FileInfo) error {
 	kind := "special file"
 	switch mode := info.Mode(); {

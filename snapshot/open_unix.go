@@ -4,5 +4,5 @@ package snapshot
 
 import "syscall"
 
-// openFlags has the system refuse symbolic links, and return at once from a named pipe.
+// openFlags makes open refuse symbolic links, and return at once for a named pipe.
 const openFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK

@@ -1,19 +1,18 @@
-// Package audit keeps a record of who was denied what: a [Log] is a [weir.Observer]
-// that hands the denials of this node's own checks to a [Sink], and the admissions of a
-// sample of the keys if asked to.
+// Package audit records which keys were denied. A [Log] is a [weir.Observer] that passes the
+// denials of the checks of this node to a [Sink]. With Options.Sample it also passes the
+// admissions of a sample of the keys.
 //
 //	auditLog, err := audit.New(audit.JSONLines(os.Stdout), audit.Options{})
 //	...
 //	node, err := weir.Start(ctx, weir.Config{Observer: auditLog})
 //	...
 //	node.Close()
-//	auditLog.Close(ctx) // writes what is queued
+//	auditLog.Close(ctx) // writes the queued records
 //
-// No check waits for it. A check that is recorded is copied into a queue of fixed size,
-// from which one goroutine writes batches; where the queue is full the record is dropped,
-// and Stats counts it. A record has the id of the key (weir.Limiter.ID), and not its
-// text, unless Options.Keys asks for that.
+// No check waits for the Log. The record of a check is copied into a queue of fixed size, from
+// which one goroutine writes batches. If the queue is full, the record is dropped and counted in
+// Stats. A record has the ID of the key (weir.Limiter.ID), and with Options.Keys its text.
 //
-// JSONLines writes to any io.Writer. Package kafkaaudit, in contrib/kafka, is a Sink that
+// JSONLines writes to any io.Writer. Package kafkaaudit, in contrib/kafka, has a Sink that
 // writes to Kafka. audit/README.md describes the fields.
 package audit

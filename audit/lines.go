@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// lines is JSONLines.
+// lines is the Sink of JSONLines.
 type lines struct {
 	w    io.Writer
-	torn bool // what was written last ends within a line
+	torn bool // the last write ended within a line
 
 	batch bytes.Buffer
-	json  *json.Encoder // to batch
-	ends  []int         // of each line in batch
+	json  *json.Encoder // writes to batch
+	ends  []int         // end of each line in batch
 }
 
-// JSONLines is a Sink that writes each record as a line of JSON, a batch with one call of
-// Write. After a call that wrote a part of a line, the next begins on a line of its own,
-// so that a reader loses that record alone.
+// JSONLines returns a Sink that writes each record as a line of JSON, with one Write for each
+// batch. After a Write that wrote a part of a line, the next batch begins on a new line, so that
+// a reader loses only that record.
 //
-// A Write that does not return holds records up, and never checks: the queue fills and
-// what comes then is dropped. A writer with SetWriteDeadline (connections, pipes) is given
-// Options.Timeout as deadline, and a batch that misses it has failed. With any
-// other, Log.Close returns when its context is done, and the Log's goroutine ends when
-// Write returns.
+// A Write that does not return delays records, but never checks: the queue becomes full, and
+// further records are dropped. If the writer has SetWriteDeadline (connections, pipes), the
+// deadline is Options.Timeout, and a batch that misses it has failed. With any other writer,
+// Log.Close returns when its context is done, and the goroutine of the Log ends when Write
+// returns.
 //
-// To rotate and to close the writer is left to the caller.
+// The caller must rotate and close the writer.
 func JSONLines(w io.Writer) Sink {
 	l := &lines{w: w}
 	l.json = json.NewEncoder(&l.batch)
@@ -53,7 +53,7 @@ func (l *lines) Write(ctx context.Context, batch []Record) (kept int, err error)
 	}
 	if d, ok := l.w.(interface{ SetWriteDeadline(time.Time) error }); ok {
 		deadline, _ := ctx.Deadline()
-		_ = d.SetWriteDeadline(deadline) // a regular file has none
+		_ = d.SetWriteDeadline(deadline) // a regular file has no deadline
 	}
 	n, err := l.w.Write(l.batch.Bytes())
 	if err == nil && n < l.batch.Len() {

@@ -14,43 +14,43 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Sink keeps records: in a file, a topic, a table. A Log calls it from one goroutine, one
-// call at a time.
+// Sink stores records: in a file, a topic or a table. A Log calls it sequentially, from one
+// goroutine.
 type Sink interface {
-	// Write writes a batch of one record or more, and returns how many of it are kept,
-	// with an error unless that is all. It returns when ctx is done, which is after
-	// Options.Timeout at the latest. It keeps no reference to the batch.
+	// Write writes a batch of at least one record, and returns the number of records that are
+	// stored. The error must not be nil if this is not the whole batch. Write must return when
+	// ctx is done, which is after Options.Timeout or earlier, and must not retain the batch.
 	//
-	// A Log writes no batch twice. A Sink that can write again without writing double
-	// does so itself, within ctx.
+	// A Log never writes a batch twice. A Sink that can repeat a write without duplicates should
+	// do so itself, within ctx.
 	Write(ctx context.Context, batch []Record) (kept int, err error)
 }
 
-// Options are what a Log records, and how. The zero value records every denial, by id.
+// Options configure a Log. The zero value records every denial, with the ID of its key.
 type Options struct {
-	// Sample is the part of the keys of which admissions are recorded as well, 0 to 1.
-	// It goes by the key's id: of a key that is in the sample every decision is recorded,
-	// by every node of a cluster, so that its records add up to what the limit granted.
-	// Without Config.Seed nobody can say which keys these are.
+	// Sample is the part of the keys whose admissions are recorded as well, 0 to 1. The ID of a
+	// key determines whether the key is in the sample. All nodes of a cluster record every
+	// decision about such a key, so that its records add up to the units that the limit granted.
+	// Without Config.Seed, the keys of the sample cannot be predicted.
 	Sample float64
 
-	// SampledOnly leaves out the denials of keys that are not in the Sample: for a service
-	// that denies floods all day.
+	// SampledOnly omits the denials of keys that are not in the Sample. It is for a service that
+	// denies floods continuously.
 	SampledOnly bool
 
-	// Keys adds the text of keys to records. False: their ids alone.
+	// Keys adds the text of keys to records. If false, they only have IDs.
 	Keys bool
 
-	// Trace returns the id of the trace that a check is part of, empty for none. It is
-	// called on the check's own goroutine, for what is recorded alone. Nil: no trace.
+	// Trace returns the ID of the trace of a check, or "". It is called on the goroutine of the
+	// check, only for recorded checks. If nil, records have no trace.
 	Trace func(ctx context.Context) string
 
-	Queue   int           // how many records wait to be written, at most; those that come when it is full are dropped. 8,192 if zero (1.5 MB, and with Keys as much more as these are long), at most 1,048,576
-	Batch   int           // how many are written at once, at most. 512 if zero, at most Queue
-	Every   time.Duration // how long a record waits for others to be written with. 1 s if zero, 1 ms to 1 h
-	Timeout time.Duration // how long the Sink may take for a batch. 10 s if zero, 1 ms to 1 h
+	Queue   int           // maximum number of queued records; further records are dropped. 8,192 if zero (1.5 MB, plus the length of the keys with Keys), at most 1,048,576
+	Batch   int           // maximum number of records in a batch. 512 if zero, at most Queue
+	Every   time.Duration // time for which a record waits for a full batch. 1 s if zero, 1 ms to 1 h
+	Timeout time.Duration // maximum time of the Sink for a batch. 10 s if zero, 1 ms to 1 h
 
-	Logger *slog.Logger // gets a line, once a minute at most, that says how many records were lost. slog.Default if nil
+	Logger *slog.Logger // receives the number of lost records, at most once a minute. slog.Default if nil
 }
 
 const (
@@ -62,8 +62,8 @@ const (
 	maxWait        = time.Hour
 )
 
-// Validate reports everything that is wrong with the Options at once, nil if nothing is.
-// Each error is weir.ErrInvalid.
+// Validate returns all errors of the Options, joined, and nil for valid ones. Each error is
+// weir.ErrInvalid.
 func (o Options) Validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) {
@@ -102,43 +102,44 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Log records decisions: it is a weir.Observer, the Config.Observer of a node. It records
+// Log is a weir.Observer that records decisions, for Config.Observer of a node. It records
 //
-//   - each denial of a limit, also of a shadow, and each check that ended in an error;
-//   - each admission of a key in the Sample. Where one limit of an AllowAll denies, the
-//     others' records say Allowed, though nothing was spent of them.
+//   - each denial of a limit, including those of shadows, and each check that returned an
+//     error;
+//   - each admission of a key in the Sample. If one limit of an AllowAll denies, the records
+//     of its other limits have Allowed, although no units were spent.
 //
-// A Peek is not recorded. A Wait is one record for each time that it asked.
+// A Peek is not recorded. A Wait has one record for each of its requests.
 //
-// Decided may be called by any number of goroutines. The Log has one goroutine, which
-// reads the queue and calls the Sink; Close ends it.
+// Decided may be called concurrently. The Log has one goroutine, which reads the queue and calls
+// the Sink. Close ends it.
 type Log struct {
 	o       Options
 	sink    Sink
-	sampled uint64 // the greatest id in the sample, by its second half; 0 for none
+	sampled uint64 // maximum of the second half of the IDs in the sample; 0 without a sample
 	queue   *queue
-	wake    chan struct{} // holds a token if a batch may have come together
+	wake    chan struct{} // holds a token if a batch may be complete
 	rests   atomic.Bool   // the writer waits for the next record, without a timer
-	begins  chan struct{} // holds a token if a record has come meanwhile
+	begins  chan struct{} // holds a token if a record has arrived
 
-	asker atomic.Pointer[asker] // whose first decision came; nil before
+	asker atomic.Pointer[asker] // node of the first decision; nil before that
 
 	written, dropped, failed atomic.Uint64
 
 	closing context.Context    // done when Close was called
 	close   context.CancelFunc //
-	given   context.Context    // up: done when a Close has ended before all was written
+	given   context.Context    // done when a Close has returned before all records were written
 	giveUp  context.CancelFunc //
 	done    chan struct{}      // closed when the writer has ended
 }
 
-// Stats is what has become of the decisions that were to be recorded. Each is in one of
-// Queued, Written, Dropped and Failed, but for those of the batch that is being written.
+// Stats counts the decisions to be recorded. Each decision is counted in one field, except those
+// of the batch that is being written.
 type Stats struct {
-	Queued  int    // wait to be written
-	Written uint64 // the Sink has kept them
-	Dropped uint64 // the queue was full, or the Log closed
-	Failed  uint64 // the Sink returned an error
+	Queued  int    // records that wait to be written
+	Written uint64 // records that the Sink has stored
+	Dropped uint64 // records for which the queue was full or the Log closed
+	Failed  uint64 // records for which the Sink returned an error
 }
 
 // New returns a Log that writes to a Sink, until Close. The error is weir.ErrInvalid.
@@ -157,7 +158,8 @@ func New(sink Sink, o Options) (*Log, error) {
 	return l, nil
 }
 
-// threshold is the number that a part of all 64-bit numbers does not exceed.
+// threshold returns the number such that the given part of all 64-bit numbers does not exceed
+// it.
 func threshold(part float64) uint64 {
 	if part >= 1 {
 		return math.MaxUint64
@@ -165,16 +167,16 @@ func threshold(part float64) uint64 {
 	return uint64(part * (1 << 64))
 }
 
-// inSample reports whether a key's decisions are all recorded. The id is a keyed hash, so
-// that either half of it is as good as a random number.
+// inSample reports whether all decisions about a key are recorded. The ID is a keyed hash, so
+// that either half of it is like a random number.
 func (l *Log) inSample(id ID) bool {
 	return binary.BigEndian.Uint64(id[8:]) <= l.sampled
 }
 
-// Decided queues a record of the decision, if it is one to be recorded.
+// Decided queues a record of the decision, if it must be recorded.
 func (l *Log) Decided(ctx context.Context, e weir.DecisionEvent) {
 	if l.asker.Load() == nil {
-		l.asker.Store(askerOf(e.Limiter.Node())) // now: once it has left, a node is no member any more
+		l.asker.Store(askerOf(e.Limiter.Node())) // now, because a node that has left has no name
 	}
 	if e.Peek || e.Decision.Allowed && l.sampled == 0 {
 		return
@@ -185,7 +187,7 @@ func (l *Log) Decided(ctx context.Context, e weir.DecisionEvent) {
 	}
 	var trace string
 	if l.o.Trace != nil {
-		trace = l.o.Trace(ctx) // before a slot is claimed, which the writer waits for
+		trace = l.o.Trace(ctx) // before a slot is claimed, because the writer waits for the slot
 	}
 	s, at := l.queue.claim()
 	if s == nil {
@@ -214,20 +216,20 @@ func (l *Log) Decided(ctx context.Context, e weir.DecisionEvent) {
 	}
 }
 
-// Hopped does nothing: a decision says where it was made.
+// Hopped does nothing, because decisions have their Source.
 func (l *Log) Hopped(context.Context, weir.HopEvent) {}
 
-// Stats is a snapshot of the Log's counters.
+// Stats returns a snapshot of the counters of the Log.
 func (l *Log) Stats() Stats {
 	return Stats{Queued: l.queue.len(), Written: l.written.Load(), Dropped: l.dropped.Load(), Failed: l.failed.Load()}
 }
 
-// Close writes what is queued and ends the Log: decisions that come later count as
-// dropped. It returns nil once the Sink was given all of it; Stats says what the Sink has
-// kept. If ctx ends before, what is still queued counts as dropped, the Sink's context is
-// done, and Close returns the error of ctx without waiting for the Sink.
+// Close writes the queued records and ends the Log. Later decisions are counted as dropped.
+// Close returns nil after it has passed all records to the Sink; Stats has the number that the
+// Sink has stored. If ctx is done before, the queued records are counted as dropped, the context
+// of the Sink is cancelled, and Close returns the error of ctx without waiting for the Sink.
 //
-// Close the node before it, and the Sink, if that is to be closed, after it.
+// Close the node before the Log, and a Sink that has to be closed after it.
 func (l *Log) Close(ctx context.Context) error {
 	l.queue.close()
 	l.close()

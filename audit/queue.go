@@ -6,14 +6,14 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Bounds of what an entry keeps, whatever a caller gives.
+// Bounds of the texts in an entry.
 const (
-	maxKeyBytes   = 1 << 10 // a longer key is an error of the check, and has no id either
+	maxKeyBytes   = 1 << 10 // a check with a longer key returns an error, and the key has no ID
 	maxTraceBytes = 128
 	maxErrorBytes = 256
 )
 
-// entry is a decision as the check leaves it. What takes time, the writer does.
+// entry is a decision as recorded by the check. The writer does all work that takes time.
 type entry struct {
 	at       int64 // Unix nanoseconds
 	limiter  *weir.Limiter
@@ -21,30 +21,30 @@ type entry struct {
 	err      error
 	units    int64
 	id       ID
-	key      []byte // copies, since the caller's text may be a part of something large
+	key      []byte // a copy, because the text may be a part of a large string
 	trace    []byte
 }
 
-// queue is a ring of entries. Many checks put entries at a time, one writer takes them, and
-// none of them holds a lock: a check that is interrupted here holds no other one up. It is
-// the bounded queue of Dmitry Vyukov, with one consumer.
+// queue is a ring of entries. Several checks add entries concurrently, and one writer reads
+// them. They do not hold a lock, so that a check that is interrupted here does not delay other
+// checks. It is the bounded queue of Dmitry Vyukov, with one consumer.
 //
-// Positions count up and never wrap; position p is in slot p modulo the size. The slot's
-// turn says whose it is:
+// Positions increase and never wrap. Position p is in slot p modulo the size. The turn of a slot
+// determines its state:
 //
-//	2p           free: the check that moves tail from p to p+1 fills it
+//	2p           free: the check that increments tail from p to p+1 fills it
 //	2p+1         published: the writer reads it
-//	2(p+size)    free for the position that is one lap later
+//	2(p+size)    free for the position of the next lap
 //
-// So a check that finds a turn below 2p has found an entry of the lap before, which is not
-// read yet: the queue is full. What fills a slot must neither block nor panic, as the
-// writer goes no further until it is published.
+// Therefore a check that finds a turn below 2p has found an entry of the previous lap that is
+// not yet read: the queue is full. Code that fills a slot must neither block nor panic, because
+// the writer waits for the slot until it is published.
 type queue struct {
 	slots []slot
 	_     [64]byte
 	tail  atomic.Uint64 // the next position to claim, and closedBit
 	_     [64]byte
-	head  atomic.Uint64 // the next position to read; the writer's alone to move
+	head  atomic.Uint64 // the next position to read; only the writer changes it
 }
 
 type slot struct {
@@ -52,7 +52,7 @@ type slot struct {
 	entry
 }
 
-// closedBit of tail says that no position is claimed any more.
+// closedBit is set in tail if no more positions may be claimed.
 const closedBit = 1 << 63
 
 func newQueue(size int) *queue {
@@ -65,8 +65,8 @@ func newQueue(size int) *queue {
 
 func (q *queue) slot(at uint64) *slot { return &q.slots[at%uint64(len(q.slots))] }
 
-// claim returns a slot to fill and its position, and no slot if the queue is full or
-// closed. The slot has to be published.
+// claim returns a slot to fill and its position, or nil if the queue is full or closed. The
+// caller must publish the slot.
 func (q *queue) claim() (*slot, uint64) {
 	for {
 		at := q.tail.Load()
@@ -80,15 +80,15 @@ func (q *queue) claim() (*slot, uint64) {
 				return s, at
 			}
 		case turn < 2*at:
-			return nil, 0 // it has not been read since the lap before
+			return nil, 0 // the entry of the previous lap is not yet read
 		}
 	}
 }
 
-// publish hands a slot that was claimed to the writer.
+// publish makes a claimed slot available to the writer.
 func (s *slot) publish(at uint64) { s.turn.Store(2*at + 1) }
 
-// next returns the slot to read, nil if none is published yet.
+// next returns the slot to read, or nil if it is not published.
 func (q *queue) next() *slot {
 	at := q.head.Load()
 	if s := q.slot(at); s.turn.Load() == 2*at+1 {
@@ -97,19 +97,19 @@ func (q *queue) next() *slot {
 	return nil
 }
 
-// release frees the slot that next returned for the next lap.
+// release frees the slot of next for the next lap.
 func (q *queue) release(s *slot) {
 	at := q.head.Load()
-	s.limiter, s.err = nil, nil // which may hold what has ended
+	s.limiter, s.err = nil, nil // which may refer to a node that is closed
 	s.turn.Store(2 * (at + uint64(len(q.slots))))
 	q.head.Store(at + 1)
 }
 
-// close ends claims. Those that were claimed before are still published.
+// close prevents further claims. Slots that are already claimed are still published.
 func (q *queue) close() { q.tail.Or(closedBit) }
 
-// len returns how many entries are queued, those included that are being filled.
+// len returns the number of queued entries, including those that are being filled.
 func (q *queue) len() int {
-	head := q.head.Load() // first: the tail is never behind it
+	head := q.head.Load() // read first, so that tail is never behind it
 	return int(q.tail.Load()&^closedBit - head)
 }

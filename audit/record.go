@@ -6,41 +6,41 @@ import (
 	"time"
 )
 
-// Record is one decision of one limit, recorded by the node that was asked. audit/README.md
-// describes its JSON: fields may be added, none is renamed or removed.
+// Record is one decision about one limit, recorded by the node whose caller made the check.
+// audit/README.md describes its JSON. Fields may be added, but are never renamed or removed.
 type Record struct {
-	Time    time.Time `json:"time"`             // when it was decided, by the node's clock of the day; UTC
-	Node    string    `json:"node"`             // the Member.Name of the node that asked
-	Region  string    `json:"region,omitempty"` // of that node
-	Limit   string    `json:"limit"`            // its name
-	Version uint64    `json:"version"`          // Limit.Version: that of the rules that it came from
-	ID      ID        `json:"id"`               // what stands for the key, as Limiter.ID. Zero for a key above 1 KiB
-	Key     string    `json:"key,omitempty"`    // its text, with Options.Keys alone. What is not UTF-8 in it becomes U+FFFD in JSON
-	Units   int64     `json:"units"`            // as the caller gave them
-	Allowed bool      `json:"allowed"`          // what this limit answered
-	Shadow  bool      `json:"shadow,omitempty"` // the answer was counted and not enforced
+	Time    time.Time `json:"time"`             // time of the decision, by the clock of the node; UTC
+	Node    string    `json:"node"`             // Member.Name of the node
+	Region  string    `json:"region,omitempty"` // region of the node
+	Limit   string    `json:"limit"`            // name of the limit
+	Version uint64    `json:"version"`          // Limit.Version
+	ID      ID        `json:"id"`               // Limiter.ID of the key. Zero for a key above 1 KiB
+	Key     string    `json:"key,omitempty"`    // text of the key, only with Options.Keys. JSON has U+FFFD for bytes that are not UTF-8
+	Units   int64     `json:"units"`            // units of the caller
+	Allowed bool      `json:"allowed"`          // decision of this limit
+	Shadow  bool      `json:"shadow,omitempty"` // the decision was counted and not enforced
 
-	Source       string `json:"source"`         // where it was decided, as weir.Source spells it; "none" with an Error
+	Source       string `json:"source"`         // name of the weir.Source; "none" with an Error
 	Remaining    int64  `json:"remaining"`      // Decision.Remaining
 	RetryAfterMS int64  `json:"retry_after_ms"` // Decision.RetryAfter in milliseconds, rounded up
 
-	Trace string `json:"trace,omitempty"` // what Options.Trace returned, its first 128 bytes
-	Error string `json:"error,omitempty"` // of the check, its first 256 bytes; it is a denial then
+	Trace string `json:"trace,omitempty"` // first 128 bytes of the result of Options.Trace
+	Error string `json:"error,omitempty"` // first 256 bytes of the error of the check, which is a denial
 }
 
-// ID is what stands for a key of a limit. Its text is 32 hexadecimal digits.
+// ID is the ID of a key of a limit. Its text is 32 hexadecimal digits.
 type ID [16]byte
 
-// String returns the digits.
+// String returns the hexadecimal digits.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// AppendText appends the digits.
+// AppendText appends the hexadecimal digits.
 func (id ID) AppendText(b []byte) ([]byte, error) { return hex.AppendEncode(b, id[:]), nil }
 
-// MarshalText returns the digits.
+// MarshalText returns the hexadecimal digits.
 func (id ID) MarshalText() ([]byte, error) { return id.AppendText(nil) }
 
-// UnmarshalText reads the digits.
+// UnmarshalText reads 32 hexadecimal digits.
 func (id *ID) UnmarshalText(text []byte) error {
 	var read ID
 	if len(text) != hex.EncodedLen(len(id)) {
@@ -53,7 +53,8 @@ func (id *ID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// milliseconds returns d in milliseconds, rounded up: a caller that waits so long is not early.
+// milliseconds returns d in milliseconds, rounded up, so that a caller that waits for this time
+// is not early.
 func milliseconds(d time.Duration) int64 {
 	return int64(d/time.Millisecond) + min(1, int64(d%time.Millisecond))
 }

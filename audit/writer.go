@@ -8,29 +8,29 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// complaintEvery is how often the log is told of losses, at most.
+// complaintEvery is the minimum time between two log lines about lost records.
 const complaintEvery = time.Minute
 
-// writer is what the goroutine of a Log works with. It alone reads the queue and calls
-// the Sink.
+// writer is the state of the goroutine of a Log. Only the writer reads the queue and calls the
+// Sink.
 type writer struct {
 	*Log
 	batch []Record
 
-	asker *asker // of the record before, nil at first
+	asker *asker // node of the previous record; nil before that
 
 	complained time.Time
-	told       Stats // what has been logged
-	lastErr    error // of the Sink, since then
+	told       Stats // the Stats at the last log line
+	lastErr    error // last error of the Sink since then
 }
 
-// asker is a node, and what records call it.
+// asker is a node with its name and region in records.
 type asker struct {
 	node         *weir.Node
 	name, region string
 }
 
-// askerOf returns what a node is called. One that has left has no name any more.
+// askerOf returns the asker for a node. A node that has left has no name.
 func askerOf(n *weir.Node) *asker {
 	a := &asker{node: n}
 	for _, m := range n.Members() {
@@ -58,7 +58,7 @@ func (l *Log) run() {
 		case <-l.closing.Done():
 		}
 		if l.rests.Load() {
-			tick.Stop() // the token was of a record that is written; the next record signals begins
+			tick.Stop() // the record of the token is already written; the next record signals begins
 			continue
 		}
 		w.drain()
@@ -83,7 +83,7 @@ func (w *writer) mayRest() bool {
 	return w.queue.len() == 0 || !w.rests.CompareAndSwap(true, false)
 }
 
-// drain writes what is queued.
+// drain writes the queued records.
 func (w *writer) drain() {
 	for {
 		s := w.queue.next()
@@ -99,7 +99,7 @@ func (w *writer) drain() {
 	}
 }
 
-// flush has the Sink write the batch.
+// flush writes the batch to the Sink.
 func (w *writer) flush() {
 	if len(w.batch) == 0 {
 		return
@@ -147,8 +147,8 @@ func (w *writer) record(e *entry) Record {
 	return r
 }
 
-// complain logs what has been lost since it last did, once in complaintEvery. The zero
-// Time is for the last time: it logs whatever is left to say.
+// complain logs the number of records that were lost since the last line, at most once in
+// complaintEvery. With the zero Time it always logs.
 func (w *writer) complain(now time.Time) {
 	is := w.Stats()
 	dropped, failed := is.Dropped-w.told.Dropped, is.Failed-w.told.Failed

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// A scan brings more at a time than may wait for a member, which was dropped for another
-// scan, without end.
+// A scan brings more items at a time than may wait for a member. These items were once dropped
+// for another scan, without end.
 func TestAllComesThroughTheLowestCaps(t *testing.T) {
 	const counts = 200
 	limit := limitOf(bucket.SlidingWindow)
@@ -40,7 +40,8 @@ func TestAllComesThroughTheLowestCaps(t *testing.T) {
 	}
 }
 
-// If a change finds no room, the scan goes on: if it began again each time, it would never end.
+// If there is no room for a change, the scan continues: if it started again each time, it would
+// never end.
 func TestAScanGetsThroughThoughCountsChangeMeanwhile(t *testing.T) {
 	const counts = 20
 	limit := limitOf(bucket.SlidingWindow)
@@ -56,7 +57,7 @@ func TestAScanGetsThroughThoughCountsChangeMeanwhile(t *testing.T) {
 		a.Meet([]Member{1, 2})
 		a.Owe(2, All())
 		for frames, missing := 0, counts; missing > 0; frames++ {
-			now += int64(foldAfter) // so the queue has each id once, even if the id changes again
+			now += int64(foldAfter) // so that the queue has each id only once, even if the id changes again
 			require.Less(t, frames, 5*counts, "%d of %d have not come beside %d changes", missing, counts, changes)
 			for i := range changes {
 				from.Take(someID(i), &limit, now, 1)

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// far is a network whose round trips take 100 ms.
+// far is a network with round trips of 100 ms.
 var far = network{delay: 50 * ms, jitter: 2 * ms}
 
 func perSecond(a bucket.Algorithm) bucket.Limit {
@@ -31,7 +31,8 @@ func eachAlgorithm(t *testing.T, f func(t *testing.T, a bucket.Algorithm)) {
 	}
 }
 
-// some returns the whole list in the full run, and n elements otherwise, which differ by algorithm.
+// some returns the whole list in the full run, and otherwise n elements, which depend on the
+// algorithm.
 func some[T any](t *testing.T, a bucket.Algorithm, list []T, n int) (chosen []T) {
 	for i := range testenv.PickFull(t, n, len(list)) {
 		chosen = append(chosen, list[(n*int(a)+i)%len(list)])
@@ -39,14 +40,14 @@ func some[T any](t *testing.T, a bucket.Algorithm, list []T, n int) (chosen []T)
 	return chosen
 }
 
-// settle lets regions that have just begun learn that none has anything of another.
+// settle gives new regions time to learn that no region has units of another one.
 func (w *globe) settle() {
 	w.run(12 * sec)
 	w.said = traffic{}
 }
 
-// saturate is the part of the limit that is granted in a minute where every region
-// asks for more than all of it.
+// saturate returns the part of the limit that is granted per minute if each region asks for more
+// than the whole limit.
 func saturate(t failer, l bucket.Limit, net network, every []int64) (part float64) {
 	w := newGlobe(t, 1, 3, l, net)
 	w.settle()
@@ -68,21 +69,21 @@ func TestSaturatedRegionsAreGrantedNearlyAll(t *testing.T) {
 		for _, every := range some(t, a, paces, 1) {
 			part := saturate(t, perSecond(a), far, every)
 			require.GreaterOrEqual(t, part, 0.97)
-			require.LessOrEqual(t, part, 1.02) // a burst at its beginning
+			require.LessOrEqual(t, part, 1.02) // an initial burst
 		}
 	})
 }
 
-// one is a single node with the whole limit, that is asked what regions are.
+// one is a single node with the whole limit. It gets the same asks as the regions.
 type one struct {
 	store   *bucket.Store
 	granted int64
 }
 
-// moved is what is granted where all demand moves from one region to another, `at`
-// after it came up, in the spans of time that follow `from` after it has, beginning
-// with a window where these have fixed times; as part of what one node would grant
-// that had the whole limit.
+// moved returns the units that are granted after all demand has moved from one region to another,
+// as parts of the units that a single node with the whole limit would grant. The demand starts at
+// the beginning and moves after at. The spans start from later, or at the next window if windows
+// have fixed times.
 func moved(t failer, l bucket.Limit, net network, at, from int64, spans ...int64) (parts []float64) {
 	w := newGlobe(t, 1, 3, l, net)
 	w.settle()
@@ -131,7 +132,7 @@ func TestHoldingsFollowDemandThatMoves(t *testing.T) {
 			from := max(3*2*far.delay+int64(ExchangeEvery), int64(l.Per))
 			per := int64(l.Per)
 			moves := []int64{per / 3}
-			if a == bucket.SlidingWindow { // where it matters how much of the window is over
+			if a == bucket.SlidingWindow { // where the elapsed part of the window matters
 				moves = append(moves, per*9/10)
 			}
 			for _, at := range moves {
@@ -144,8 +145,8 @@ func TestHoldingsFollowDemandThatMoves(t *testing.T) {
 	})
 }
 
-// lone has one user ask for all of a limit in one region, again after RetryAfter
-// where it is denied, and returns the longest time that a unit took.
+// lone has one user ask for all units of a limit in one region, and repeat each denied ask after
+// RetryAfter. It returns the longest time until a unit was granted.
 func lone(t failer, l bucket.Limit, net network, region int, pace int64) (longest int64) {
 	w := newGlobe(t, 7, 3, l, net)
 	w.settle()
@@ -181,7 +182,7 @@ func TestALoneUserIsGrantedAllOfASmallLimit(t *testing.T) {
 	})
 }
 
-// A region that asks for little beside two that ask for all has its part, too.
+// A region with little demand gets its part even if two other regions ask for the whole limit.
 func TestARegionOfLittleDemandHasItsPart(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
@@ -190,7 +191,7 @@ func TestARegionOfLittleDemandHasItsPart(t *testing.T) {
 		little := false
 		w.regions[0].demand(4*ms, 1, 1000, func() bool { return true })
 		w.regions[1].demand(4*ms, 2, 1000, func() bool { return true })
-		w.run(10 * sec) // region 2 has granted what it began with
+		w.run(10 * sec) // region 2 has granted its initial units
 		var granted, asked int64
 		every := sec / 40 // 4 % of the limit
 		var again func()

@@ -10,8 +10,8 @@ import (
 
 const owner, replica = countsync.Member(1), countsync.Member(2)
 
-// view is a node's, in which the owner has authority over all ids, and the replica is
-// their target.
+// view is the view of a node. The owner has authority over all ids, and the replica is their
+// target.
 type view struct{ self countsync.Member }
 
 func (v view) Holds(bucket.ID) bool               { return v.self == owner }
@@ -24,7 +24,8 @@ func (v view) Targets(dst []countsync.Member, _ bucket.ID) []countsync.Member {
 	return dst
 }
 
-// What the owner's store has spent goes to the replica in a frame, and is acknowledged.
+// The units that the owner's store has spent are sent to the replica in a frame, and
+// acknowledged.
 func ExampleStream() {
 	now := int64(time.Hour)
 	stores := make(map[countsync.Member]*bucket.Store)
@@ -54,7 +55,7 @@ func ExampleStream() {
 	// 3 true
 }
 
-// A region that has spent its part of a limit asks the other one for more.
+// A region that has spent its part of a limit requests more units from the other region.
 func ExampleHoldings() {
 	now := countsync.Time{Now: int64(time.Hour), Monotonic: int64(time.Hour)}
 	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Minute}
@@ -83,7 +84,7 @@ func ExampleHoldings() {
 		fmt.Println(r.Allowed, r.Remaining)
 	}
 
-	take(1) // nothing is known yet of what the regions had before
+	take(1) // the earlier units of the regions are not known yet
 	meet()
 	take(5)
 	take(3)

@@ -12,7 +12,7 @@ import (
 
 var anID = bucket.ID{Hi: 0x2545f4914f6cdd1d, Lo: 0xd1342543de82ef95}
 
-// twoRegions are regions that know of each other, and that nothing was forgotten.
+// twoRegions returns two regions that know each other, and know that nothing was forgotten.
 func twoRegions(l bucket.Limit) (w *globe, a, b *region) {
 	w = newGlobe(nil, 1, 2, l, network{})
 	for _, r := range w.regions {
@@ -46,7 +46,7 @@ func TestARepeatedStatementIsGrantedOnce(t *testing.T) {
 		l := to.limit()
 		require.EqualValues(t, 20, l.Capacity())
 
-		ask.Number = 6 // of before
+		ask.Number = 6 // an older number
 		require.Zero(t, to.serve(t, from, ask).Granted, "an older statement has no answer that counts")
 		l = to.limit()
 		require.EqualValues(t, 20, l.Capacity())
@@ -74,7 +74,7 @@ func TestWhatWasSpentGoesAlongWithABucketsUnits(t *testing.T) {
 	require.EqualValues(t, 50, to.used(), "not taken, it counts here again")
 }
 
-// Numbers that no honest region says neither panic nor let anyone spend more.
+// Absurd numbers must not cause a panic, and must not allow any region to spend more.
 func TestAbsurdStatementsCreateNothing(t *testing.T) {
 	huge := []int64{0, 1, 1 << 40, math.MaxInt64 / 2}
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
@@ -130,15 +130,15 @@ func TestARegionHearsWhatOthersHaveSpentOnce(t *testing.T) {
 		to.serve(t, from, st)
 	}
 	require.EqualValues(t, 10, to.holdings.SpentElsewhere(anID, to.time().Now))
-	st.Number, st.Spent = 4, 7 // late
+	st.Number, st.Spent = 4, 7 // an older statement
 	to.serve(t, from, st)
-	st.Number, st.Spent, st.Series = 5, 3, 6 // begun again
+	st.Number, st.Spent, st.Series = 5, 3, 6 // a new series
 	to.serve(t, from, st)
 	require.EqualValues(t, 13, to.holdings.SpentElsewhere(anID, to.time().Now))
 }
 
-// What is said of ids that are asked for costs a bounded number of bytes: a statement
-// and its answer, ten times a second for each other region at most.
+// The statements about an id have a bounded size: a statement and its answer, for each other
+// region at most ten times a second.
 func TestAStatementIsShort(t *testing.T) {
 	most := int64(math.MaxInt64 / 2)
 	l := bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1e12, Per: 366 * 24 * time.Hour, Burst: 1e12, Version: math.MaxUint64}
@@ -175,7 +175,7 @@ func FuzzExchange(f *testing.F) {
 		again, err := ParseExchange(e.Append(nil))
 		require.NoError(t, err)
 		require.Equal(t, e, again)
-		// Whatever came is taken in without a panic, and creates nothing.
+		// All parsed statements are applied without a panic, and create no units.
 		_, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
 		for i := range e.Statements {
 			st := &e.Statements[i]
@@ -206,7 +206,7 @@ func FuzzHoldingCopy(f *testing.F) {
 			require.Nil(t, x)
 		}
 		if x == nil {
-			return // of other regions
+			return // the copy is of other regions
 		}
 		mine := x.part
 		require.LessOrEqual(t, mine.Capacity(), x.whole.Capacity())
@@ -214,8 +214,8 @@ func FuzzHoldingCopy(f *testing.F) {
 	})
 }
 
-// A region's node that dies leaves its holding to its successor, which grants
-// nothing of it before it knows what was granted since the copy was made.
+// If the node of a region dies, its successor has the holding. It grants no units until it knows
+// the grants since the copy was made.
 func TestASuccessorHasTheHoldingAndGrantsOnceItKnowsWhatOthersHave(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		w, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
@@ -249,7 +249,7 @@ func TestASuccessorHasTheHoldingAndGrantsOnceItKnowsWhatOthersHave(t *testing.T)
 	})
 }
 
-// What a node had received and its successor knows nothing of may have been spent.
+// Received units of which the successor of a node does not know may have been spent.
 func TestWhatNobodyKnowsOfIsTakenBackAsSpent(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
@@ -264,7 +264,8 @@ func TestWhatNobodyKnowsOfIsTakenBackAsSpent(t *testing.T) {
 	})
 }
 
-// Of who spent it beyond all that it has, the rest is not unspent.
+// If a region has spent more units than it has, these units are not unspent when it returns the
+// others.
 func TestADebtComesBackAsSpent(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
@@ -278,7 +279,7 @@ func TestADebtComesBackAsSpent(t *testing.T) {
 	})
 }
 
-// A lower limit is shared out anew, however much was granted of the higher one.
+// A lower limit is divided again, even if more units of the higher limit were granted.
 func TestALowerLimitIsHeldToItsParts(t *testing.T) {
 	_, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
 	ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Holding: 50, Demand: 1e12}

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// asked reports whether the command line has how many schedules rapid draws.
+// asked reports whether the command line has a number of schedules for rapid.
 var asked bool
 
 func TestMain(m *testing.M) {
@@ -18,10 +18,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// checks has rapid draw so many schedules in this test, few in the default run. The hundred
-// that rapid draws by itself are too few to meet what goes wrong once in a thousand. Under the
-// race detector a hundred are enough, as it looks for races. What the command line asks for comes
-// first. It sets a flag, so that no test that calls it may be parallel.
+// checks sets the number of schedules that rapid draws in this test: few in the default run, and
+// all in the full run. By default rapid draws a hundred, which are too few to find a fault that
+// occurs once in a thousand schedules. Under the race detector a hundred are enough, because it
+// looks for races. A number on the command line has precedence. checks sets a flag, so a test
+// that calls it must not be parallel.
 func checks(t *testing.T, few, all int) {
 	t.Helper()
 	if asked {

@@ -17,9 +17,9 @@ const (
 	sec = int64(time.Second)
 )
 
-// globe is regions as small as can be, of one node each that answers for all ids,
-// with clocks of their own, and a network between them that delays, loses, repeats,
-// reorders and is cut. Whatever is drawn comes from its seed.
+// globe contains minimal regions of one node each. The node answers for all ids, and has its own
+// clocks. The network between the regions delays, loses, repeats and reorders messages, and can
+// be cut. All random choices follow from the seed.
 type globe struct {
 	t       failer
 	rand    *rand.Rand
@@ -33,36 +33,36 @@ type globe struct {
 	events events
 	seq    int
 	cut    [8][8]bool // from one region to another
-	flying []*post    // answers that have not come for the last time
+	flying []*post    // answers that will still arrive
 
 	admitted []spell
-	charges  []spell // that nobody here asked for
-	lost     int64   // units whose count or grant may have gone with a crash
-	lostTill int64   // until when that may show
+	charges  []spell // units that were not asked for in the region
+	lost     int64   // units whose count or grant may have been lost in a crash
+	lostTill int64   // time until which this loss may be visible
 	members  Member
 	said     traffic
 	asks     struct{ granted, denied int64 }
 	log      []string
-	stepped  bool  // a clock that counts go by has stepped forth
-	setBack  bool  // or back: then what is used by it is more than it was
-	apart    int64 // how much those clocks have differed at most
+	stepped  bool  // a clock of counts has stepped forward
+	setBack  bool  // a clock of counts has stepped back, which increases the units that are used by it
+	apart    int64 // largest difference of these clocks so far
 }
 
 type network struct {
 	delay, jitter int64
 	lose, repeat  float64
-	late          int64 // a repetition comes up to so much later
+	late          int64 // maximum additional delay of a repetition
 }
 
 type traffic struct{ statements, messages, bytes int64 }
 
-// spell is units at a time, in the window of a calendar that they count in.
+// spell contains units at one time, with the calendar window in which they count.
 type spell struct {
 	at, units, window int64
 	region            int
 }
 
-// region is one of a globe: the node that answers for its ids.
+// region is one region of a globe: the node that answers for its ids.
 type region struct {
 	w        *globe
 	index    int
@@ -71,30 +71,30 @@ type region struct {
 	member   Member
 	holdings *Holdings
 	store    *bucket.Store
-	ahead    int64 // of Now, before what is true
-	begun    int64 // of Monotonic
-	wall     int64 // ahead of the clock of who asks, which names windows
+	ahead    int64 // offset of Now from the true time
+	begun    int64 // offset of Monotonic
+	wall     int64 // offset of the asking node's clock, which names windows
 	copies   []duplicate
-	admitted int64          // units, by any of its nodes
-	answers  map[int64]bool // outstanding messages, by their serial number
+	admitted int64          // units, by all nodes that the region has had
+	answers  map[int64]bool // unanswered messages, by serial number
 }
 
-// duplicate is what a successor has of an id.
+// duplicate is the copy of an id on a successor.
 type duplicate struct {
 	holding   []byte
 	uncertain time.Duration
 	count     []bucket.Count
-	accounts  []account // as they were
-	spent     int64     // admitted here until then
+	accounts  []account // accounts at the time of the copy
+	spent     int64     // units admitted in the region until then
 }
 
 type post struct {
 	from, to int
 	bytes    []byte
-	serial   int64 // of the message that this is, or answers
+	serial   int64 // serial number of this message, or of the message that it answers
 	member   Member
 	answer   bool
-	times    int // that it is still to come
+	times    int // number of deliveries that are left
 }
 
 type event struct {
@@ -118,7 +118,7 @@ func (e *events) Pop() any {
 	return x
 }
 
-const epoch = int64(1_767_225_600_000_000_000) // 2026, a multiple of every Per here
+const epoch = int64(1_767_225_600_000_000_000) // in 2026, a multiple of all values of Per here
 
 func newGlobe(t failer, seed uint64, regions int, limit bucket.Limit, net network) *globe {
 	w := &globe{
@@ -143,7 +143,7 @@ func (w *globe) after(d int64, do func()) {
 	heap.Push(&w.events, event{w.now + d, w.seq, do})
 }
 
-// run lets time pass.
+// run advances the time.
 func (w *globe) run(d int64) {
 	end := w.now + d
 	for len(w.events) > 0 && w.events[0].at <= end {
@@ -171,7 +171,8 @@ func (r *region) time() Time {
 	return Time{Now: r.w.now + r.ahead, Monotonic: r.w.now - epoch + r.begun}
 }
 
-// restart begins with another node, which has a copy of each id, or with nothing.
+// restart starts another node of the region, with a copy of each id or, if copies is nil, without
+// any.
 func (r *region) restart(copies []duplicate) {
 	w := r.w
 	w.members++
@@ -204,7 +205,7 @@ func (r *region) restart(copies []duplicate) {
 	r.copies = copies
 }
 
-// duplicate is what the node that comes next begins with.
+// duplicate saves the data with which the next node will start.
 func (r *region) duplicate() {
 	w := r.w
 	t := r.time()
@@ -226,8 +227,8 @@ func (r *region) duplicate() {
 	}
 }
 
-// crash has the region's node die. Another one goes on with the copies, or none
-// does and the region starts without memory.
+// crash ends the node of the region. Another node continues with the copies, or the region starts
+// without memory.
 func (r *region) crash(wholly bool) {
 	w := r.w
 	copies := r.copies
@@ -235,7 +236,7 @@ func (r *region) crash(wholly bool) {
 		copies = nil
 	}
 	for i := range w.ids {
-		// What is neither in a count nor in an account afterwards.
+		// These units are afterwards neither in a count nor in an account.
 		x := r.holding(i)
 		if copies == nil {
 			w.lost += 2 * w.limit.Capacity()
@@ -262,7 +263,7 @@ func (r *region) holding(i int) *holding {
 	return r.holdings.shard(id).of[id]
 }
 
-// tick is what a node does ten times a second.
+// tick does the work of a node that is due ten times a second.
 func (r *region) tick() {
 	w := r.w
 	_, changes := r.store.Collect(0, math.MaxInt, false, nil)
@@ -375,7 +376,7 @@ func (st *Statement) String() string {
 		st.Number%1e12, st.Received, st.Debt, st.Wants, st.Must, st.Demand, st.Holding, st.Forgot, st.Answers%1e12, st.Granted, st.Used, st.LastNumber%1e12, st.More, st.Retry)
 }
 
-// charged notes what a step has counted that nobody asked for.
+// charged records units that f has counted without an ask.
 func (r *region) charged(f func()) {
 	before := r.used()
 	f()
@@ -392,7 +393,7 @@ func (r *region) used() (units int64) {
 	return units
 }
 
-// whole is the limit as somebody in the region asks for it.
+// whole returns the limit of an ask in this region.
 func (r *region) whole() bucket.Limit {
 	l := r.w.limit
 	switch l.Algorithm {
@@ -439,8 +440,8 @@ func (r *region) ask(units int64) bucket.Result {
 	return res
 }
 
-// demand has a region ask for units each so often, as many times as it is granted
-// them, at most most times in a row, while on says so.
+// demand makes a region ask for units at intervals. In each interval it repeats the ask until a
+// denial, but at most most times. While on returns false, it does not ask.
 func (r *region) demand(every, units int64, most int, on func() bool) {
 	w := r.w
 	var again func()
@@ -457,8 +458,8 @@ func (r *region) demand(every, units int64, most int, on func() bool) {
 	w.after(w.rand.Int64N(every), again)
 }
 
-// check holds the books: what each region may spend sums to the limit, and of each
-// pair none has more of the other than that has granted.
+// check fails unless the units of all regions sum to the limit at most, and no region has more
+// units of another one than that region has granted.
 func (w *globe) check() {
 	for i := range w.ids {
 		capacity := w.limit.Capacity()
@@ -497,7 +498,7 @@ func (w *globe) check() {
 	}
 }
 
-// has is what may be spent here, as of now.
+// has returns the units that may be spent here at t.
 func (x *holding) has(r *region, t Time) int64 {
 	if x.unsure {
 		return 0
@@ -561,8 +562,8 @@ func (w *globe) books(id int) (s string) {
 	return s
 }
 
-// checkEstimate fails unless the estimates of all regions sum to the limit at most, but
-// for what was charged twice to be safe.
+// checkEstimate fails unless the estimates of all regions sum to the limit at most, apart from
+// units that were charged twice to be safe.
 func (w *globe) checkEstimate() {
 	if w.stepped || w.setBack {
 		return
@@ -579,8 +580,7 @@ func (w *globe) checkEstimate() {
 	}
 }
 
-// checkAdmissions holds all that was admitted against the algorithm's own
-// definition, in true time.
+// checkAdmissions compares all admitted units with the definition of the algorithm, in true time.
 func (w *globe) checkAdmissions() {
 	a := w.admitted
 	slices.SortStableFunc(a, func(x, y spell) int { return cmp.Compare(x.at, y.at) })
@@ -591,7 +591,8 @@ func (w *globe) checkAdmissions() {
 	}
 }
 
-// checkAgainst lets crashes have lost as many units.
+// checkAgainst fails if more units were admitted than the limit allows, in addition to the units
+// that crashes have lost.
 func (w *globe) checkAgainst(a []spell, lost int64) {
 	l := &w.limit
 	capacity, per := l.Capacity()+lost, int64(l.Per)
@@ -609,9 +610,9 @@ func (w *globe) checkAgainst(a []spell, lost int64) {
 			w.fail("%d beyond the rate, of a burst of %d", over, l.Capacity())
 		}
 	default:
-		// Where the clocks do not agree on which window it is, what one region finds
-		// free in the next, another can spend in this one: what slides out in as long
-		// as they differ, and the first unit of each region.
+		// If clocks disagree about the present window, units that one region finds free in the
+		// next window may be spent by another region in this one: the units that slide out during
+		// the difference, and the first unit of each region.
 		more := int64(0)
 		if w.apart > 0 {
 			more = int64(math.Ceil(float64(capacity)*float64(w.apart)/float64(per))) + int64(len(w.regions))
@@ -625,7 +626,7 @@ func (w *globe) checkAgainst(a []spell, lost int64) {
 	}
 }
 
-// clocks notes how much they differ.
+// clocks records the largest difference of the clocks.
 func (w *globe) clocks() {
 	least, most := w.regions[0].ahead, w.regions[0].ahead
 	for _, r := range w.regions {
@@ -634,7 +635,7 @@ func (w *globe) clocks() {
 	w.apart = max(w.apart, most-least)
 }
 
-// checkWindows holds each of the windows that all regions have to the limit.
+// checkWindows fails if a window that all regions share has more units than capacity.
 func (w *globe) checkWindows(a []spell, capacity int64) {
 	windows := make(map[int64]int64)
 	for i := range a {
@@ -644,7 +645,7 @@ func (w *globe) checkWindows(a []spell, capacity int64) {
 	}
 }
 
-// mostIn is the most units in any window of this length.
+// mostIn returns the maximum number of units in a window of length per.
 func mostIn(a []spell, per int64) (most int64) {
 	var sum int64
 	from := 0
@@ -657,8 +658,7 @@ func mostIn(a []spell, per int64) (most int64) {
 	return most
 }
 
-// overBurst is the most by which what was admitted in any time exceeds the rate's
-// part of it.
+// overBurst returns the maximum over all spans of time of the units admitted beyond the rate.
 func overBurst(a []spell, l *bucket.Limit) int64 {
 	var most, level, last float64
 	for i := range a {

@@ -14,24 +14,23 @@ import (
 )
 
 // play runs a script on nodes 1 to 3. The script is a list of steps, separated by newlines or
-// semicolons. All steps
-// concern one ID.
+// semicolons. All steps concern one ID.
 //
 //	1 holds to 2 3        has authority, and these targets
-//	1 answers 2 to 3      takes 2 for the member that answers, and has these targets
+//	1 answers 2 to 3      regards 2 as the member that answers, and has these targets
 //	1 take 5, 1 refund 5, 1 reset
-//	1 owes 2              everything; of this ID alone with "it", of the next hash too with "both"
-//	1 gives 2             authority over everything
+//	1 owes 2              all counts; only this ID with "it", and also the next hash with "both"
+//	1 gives 2             authority over all hashes
 //	1 meets 2 3           knows no other members
 //	1 collects, reviews, requests, yields, sweeps, compacts or forgets its tallies
-//	1>2                   collects, and sends all that waits
-//	1>2 2>1               the same again and again, until nothing is sent
-//	1 delays 2            sends a frame that comes with the step "2 is late"
+//	1>2                   collects, and sends all waiting frames
+//	1>2 2>1               the same, repeated until no frame is sent
+//	1 delays 2            builds a frame that arrives with the step "2 is late"
 //	pass 30m              time
 //	1 has 5               units in use
 //	1 knows 2             has a tally of 2
 //	1 lost it             its store has no count
-//	1 is idle for 2       has nothing to send
+//	1 is idle for 2       has no data to send
 func (x *trio) play(t *testing.T, limit *bucket.Limit, script string) {
 	t.Helper()
 	id := someID(0)
@@ -163,7 +162,8 @@ func TestUnitsCountOnceHoweverTheyCome(t *testing.T) {
 			2 answers 2 to 3; 3 answers 2; 2 owes 3; 2>3
 			2 answers 1; 1 refund 4; 1>2; 1 answers 2; 2 holds to 3; 2 owes 3; 1 reviews; 2 reviews; 3 reviews
 			3>2; 2>3; 3>2; 2>3; 3>2; 2>3; 1 has 0; 2 has 0; 3 has 0`},
-		// The refund comes by the second, and the count that it is of later.
+		// The refund arrives by way of the second node, and the count with the refunded units
+		// later.
 		"a refund before its units takes nothing of others": {window, `1 holds to 2 3; 1 take 2; 1>2; 1>3; 2 answers 3; 2 take 1; 2>3
 			1 take 18; 1 collects; 1 refund 3; 1 answers 3; 1 gives 3; 1>2
 			2 reviews; 2>3; 3 knows 1; 1>3; 3 has 18`},
@@ -171,18 +171,18 @@ func TestUnitsCountOnceHoweverTheyCome(t *testing.T) {
 			1 take 5; 1>3; pass 5400h; 2 take 5; 2>3; pass 3600h; 2 take 1; 2>3; 2 refund 4; 2>3; 3 has 2`},
 		"a refund of units that never come lapses": {window, `1 holds to 2; 1 take 5; 1>2; 1 answers 3; 2 answers 3; 3 answers 3
 			2 refund 3; 2>3; pass 21600h; 2 take 4; 2>3; 3 has 4`},
-		// What was spent since the last Collect is in the cell, and in no tally yet.
+		// Units that were spent since the last Collect are in the cell, but not in a tally yet.
 		"a state comes before units were collected":  {window, "1 holds to 2; 2 take 5; 1 take 3; 1>2; 2 has 8; 2>1; 1>2; 1 has 8; 2 has 8"},
 		"a vector comes before units were collected": {window, "1 holds to 2; 1 take 5; 2 take 3; 2>1; 1 has 8; 1>2; 2>1; 1 has 8; 2 has 8"},
 		"a refund outlasts its count in the table": {window, `1 holds to 2; 1 take 5; 1>2; 2 answers 3; 2 refund 5; 2 collects; 2 compacts; 2 lost it
 			pass 1h; 2 sweeps; 2 answers 1; 2 reviews; 1 take 2; 2>1; 1 has 2`},
 		"a member that yields has a copy of the other": {window, apart + "2>1; 1 take 2; 1 answers 2; 1 yields; 1>2 2>1; 1 has 11; 2 has 11"},
 		"a member that yields has no copy":             {window, apart + "1 take 2; 1 answers 2; 1 yields; 1>2 2>1; 1 has 11; 2 has 11"},
-		// The last receiver has left, and whether it has the counts is unknown.
+		// The last receiver has left, and it is unknown whether it has the counts.
 		"a copy of a copy": {window, `1 meets 2 3 4 5; 1 holds to 2 4; 1 owes 2; 1>2; 1 take 5; 1>2; 1 answers 2; 1 gives 5
 			2 answers 2 to 3; 3 answers 2; 2 owes 3; 2>3; 1 meets 2 3 4
 			1>2; 2 reviews; 2>3; 3>2; 1>2; 2 reviews; 2>3; 3>2; 1>2; 2 reviews; 2>3; 3>2; 1 has 5; 2 has 5; 3 has 5`},
-		// 3 waits for 2, which has no authority and crashes.
+		// 3 expects authority from 2, which has none and crashes.
 		"a spend of a supposed holder is passed on":              {window, supposed + "3 reviews; 3>1; 1 has 5"},
 		"a state of a supposed holder is passed on":              {window, "2 answers 2 to 3; 3 answers 2; 2 take 5; 2>3; 3 meets 1; 3 answers 1; 3 reviews; 3>1; 1 has 5"},
 		"a sweep leaves such a spend to the next review":         {hourly, "3 answers 2; 3 take 1; 3 collects; pass 5h; " + supposed + "pass 30s; 3 sweeps; 3 reviews; 3>1; 1 has 5"},
@@ -200,7 +200,7 @@ func TestUnitsCountOnceHoweverTheyCome(t *testing.T) {
 		"a refund of another's units comes first":                {window, another + "3>1; 2>1; 3>1; 2>1; 1 has 5"},
 		"a refund of another's units comes last":                 {window, another + "2>1; 3>1; 2>1; 3>1; 1 has 5"},
 		"authority comes beside what a stand-in has told":        {window, "1 holds to 2; 3 answers 3 to 2; 1 take 5; 1>2; 3 take 1; 3>2; 1 answers 2; 1 gives 2; 1>2; 2 has 6"},
-		// The count has neither the take nor the refund, and the take comes by another way.
+		// The count has neither the take nor the refund, and the take arrives by another path.
 		"what was given back already reaches copies too": {window, `1 holds to 3; 1 take 5; 1>3; 2 answers 3; 2 take 3; 2 collects; 2 delays 3
 			2 answers 1; 2 refund 3; 2>1; 1>3; 3 is late; 1 has 5; 3 has 5`},
 		"a reset reaches a member that missed it":                {window, pair + "1 take 5; 1>2 2>1; 2 take 3; 1 collects; 2 reset; 2 has 0; 2 take 2; 1>2 2>1; 1 has 2; 2 has 2"},

@@ -7,7 +7,8 @@ import (
 
 var traces = flag.Bool("messages", false, "have a world that fails say what every node had and said")
 
-// trace says what every node has: its count (! if it holds it), its vector, and what it has queued (>) and in flight (>>).
+// trace logs the state of every node: its count (! if it holds it), its vector, and its queued
+// (>) and sent (>>) items.
 func (w *world) trace(format string, args ...any) {
 	if !*traces {
 		return

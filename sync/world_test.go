@@ -14,51 +14,51 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// world is a cluster as small as can be: nodes with a store and a stream each,
-// and toy roles, by a rank order for each id. A schedule decides which members reach each
-// other, which know it, and what becomes of each message.
+// world is a minimal cluster: each node has a store and a stream, and its roles follow a rank
+// order for each id. A schedule determines which members reach each other, which ones know that,
+// and what happens to each message.
 type world struct {
 	t      failer
 	now    int64
 	limit  bucket.Limit
 	ids    []bucket.ID
-	copies int // targets of each id
+	copies int // number of targets of each id
 	caps   Caps
 
 	nodes           []*node // alive
 	names           Member
-	sides           map[Member]int // by name; members of one side are connected
-	roster          []Member       // not forgotten; dead ones too
+	sides           map[Member]int // by name; members on the same side are connected
+	roster          []Member       // members that are not forgotten, including dead ones
 	buried          map[Member]bool
-	joining         map[Member]bool // has not been sent all that it may have to answer for
+	joining         map[Member]bool // members that have not received all counts for which they may have to answer
 	net             []message
-	served          []message // frames that have arrived
+	served          []message // frames that were delivered
 	moves           uint64
 	usages          map[bucket.ID][]*usage
 	takes           map[bucket.ID][]*take
-	spent, refunded map[bucket.ID]int64  // of what is lost
-	admitted        map[bucket.ID]int64  // ever
-	resets          map[bucket.ID]uint64 // the latest that a member knew that has crashed
-	turned          bool                 // somebody serves, and not all know
-	apart           bool                 // somebody crashed in a split
+	spent, refunded map[bucket.ID]int64  // of units that were lost
+	admitted        map[bucket.ID]int64  // since the start
+	resets          map[bucket.ID]uint64 // latest reset known to a crashed member
+	turned          bool                 // a node serves, but not all nodes know that
+	apart           bool                 // a node crashed during a partition
 	log             []string
 }
 
 type failer interface{ Fatalf(string, ...any) }
 
-// usage is the units that a node has admitted, less what it gave back, while it knew
-// this reset number: as far as anybody is left who has heard of them.
+// usage contains the units that a node has admitted, less its refunds, while it knew this reset
+// number. Units are removed if no living node has heard of them.
 type usage struct {
 	by         Member
 	reset      uint64
 	units      int64
-	from, upTo tally // the node's, without them and with them
+	from, upTo tally // tally of the node, without these units and with them
 }
 
-// take is units admitted at a node, of which some may have been given back.
+// take contains units that a node has admitted, some of which may have been refunded.
 type take struct {
 	of   *usage
-	upTo int64 // what its tally has grown by since then, once this is in it
+	upTo int64 // growth of the tally since usage.from, including this take
 	rest int64
 }
 
@@ -68,7 +68,7 @@ type message struct {
 	bytes    []byte
 }
 
-// node is one member, and its own view, which may be out of date.
+// node is one member with its own view, which may be out of date.
 type node struct {
 	w      *world
 	name   Member
@@ -76,9 +76,9 @@ type node struct {
 	stream *Stream
 	holds  map[bucket.ID]bool
 	heard  map[Member]bool
-	roster []Member        // as it knows it
-	serves []Member        // those of it that are not joining
-	told   map[Member]bool // the members that have told it that all they owed has come
+	roster []Member        // as this node knows it
+	serves []Member        // members of roster that are not joining
+	told   map[Member]bool // members that have sent it all counts that they owed
 	owed   map[Member]Ranges
 }
 
@@ -104,7 +104,7 @@ func (n *node) Answers(id bucket.ID) Member {
 	list := ranked(id, n.serves)
 	for i, m := range list {
 		if m == n.name && i == 0 {
-			continue // the next owner, which holds nothing yet: a member that came before it does
+			continue // the next owner has no authority yet: an earlier member has it
 		}
 		if m == n.name || n.heard[m] {
 			return m
@@ -113,7 +113,8 @@ func (n *node) Answers(id bucket.ID) Member {
 	return n.name
 }
 
-// Holder is the owner, or who was it before this node is, as far as it sees.
+// Holder returns the owner or, if this node is the owner, the owner before it, as far as this
+// node knows.
 func (n *node) Holder(id bucket.ID) Member {
 	if n.holds[id] {
 		return n.name
@@ -126,7 +127,7 @@ func (n *node) Holder(id bucket.ID) Member {
 	return 0
 }
 
-// StandIn is who answers in the place of an owner that is not connected, 0 if nobody does.
+// StandIn returns the member that stands in for a disconnected owner, or 0 if there is none.
 func (n *node) StandIn(id bucket.ID) Member {
 	if list := ranked(id, n.serves); len(list) > 0 && list[0] != n.name && !n.heard[list[0]] {
 		return n.Answers(id)
@@ -135,8 +136,8 @@ func (n *node) StandIn(id bucket.ID) Member {
 }
 
 func (n *node) Targets(dst []Member, id bucket.ID) []Member {
-	// The owner and its successors, as they are and as they will be once all that
-	// join serve. A stand-in counts the members to which it is connected.
+	// The targets are the owner and its successors, now and once all joining members serve. A
+	// stand-in counts only connected members.
 	for _, list := range [][]Member{n.serves, n.roster} {
 		places := n.w.copies + 1
 		for _, m := range ranked(id, list) {
@@ -199,14 +200,14 @@ func (w *world) connected(a, b Member) bool {
 	return w.node(a) != nil && w.node(b) != nil && w.sides[a] == w.sides[b]
 }
 
-// refresh brings all views up to date.
+// refresh updates all views.
 func (w *world) refresh() {
 	for _, n := range w.nodes {
 		n.refresh()
 	}
 }
 
-// refresh brings a node's view up to date.
+// refresh updates the view of a node.
 func (n *node) refresh() {
 	w := n.w
 	if w.buried[n.name] {
@@ -216,7 +217,7 @@ func (n *node) refresh() {
 				delete(w.buried, n.name)
 				w.roster = append(w.roster, n.name)
 				if slices.ContainsFunc(w.roster, func(m Member) bool { return m != n.name && !w.joining[m] }) {
-					w.joining[n.name] = true // again
+					w.joining[n.name] = true // once more
 					clear(n.told)
 				}
 				break
@@ -224,7 +225,7 @@ func (n *node) refresh() {
 		}
 	}
 	if w.buried[n.name] {
-		// It knows nothing of that.
+		// The node does not know that it was forgotten.
 		for m := range n.heard {
 			n.heard[m] = n.heard[m] && w.connected(n.name, m)
 		}
@@ -266,7 +267,7 @@ func (n *node) refresh() {
 	n.stream.Review(w.now, n)
 }
 
-// handOver gives what another is the owner of away, once that has everything.
+// handOver transfers each id to its owner, once the owner has all counts.
 func (n *node) handOver() (gave bool) {
 	w := n.w
 	if len(n.serves) == 0 {
@@ -285,7 +286,7 @@ func (n *node) handOver() (gave bool) {
 	return gave
 }
 
-// pump has a node send what it can.
+// pump sends a frame to each member for which there is one.
 func (n *node) pump() (sent bool) {
 	w := n.w
 	for _, m := range n.roster {
@@ -307,7 +308,7 @@ func (n *node) pump() (sent bool) {
 	return sent
 }
 
-// deliver brings message i to where it goes.
+// deliver delivers message i to its receiver.
 func (w *world) deliver(i int, again bool) {
 	x := w.net[i]
 	if !again {
@@ -331,7 +332,7 @@ func (w *world) deliver(i int, again bool) {
 	}
 	if a.Complete && w.joining[to.name] {
 		to.told[a.From] = true
-		// While one is missing, nobody begins.
+		// While a member is missing, no joiner starts to serve.
 		if !slices.ContainsFunc(to.serves, func(m Member) bool { return !to.told[m] || w.node(m) == nil }) {
 			w.logf("%d serves", to.name)
 			delete(w.joining, to.name)
@@ -342,7 +343,7 @@ func (w *world) deliver(i int, again bool) {
 		if a.Given.Contains(id.Hi) {
 			w.logf("%d has %x", to.name, id.Hi)
 			to.holds[id] = true
-			to.refresh() // which owes its targets what it holds now
+			to.refresh() // which owes its targets the counts that it holds now
 		}
 	}
 	w.net = append(w.net, message{x.to, x.from, false, answer})
@@ -356,7 +357,7 @@ func (w *world) deliverAll() {
 	}
 }
 
-// lose has a node give up waiting. The message may come late.
+// lose makes a node stop waiting for a message. The message may still arrive later.
 func (w *world) lose(i int, gone bool) {
 	x := w.net[i]
 	sender, receiver := x.from, x.to
@@ -389,7 +390,8 @@ func (n *node) take(id bucket.ID, units int64) {
 	w.logf("%d takes %d of %x (holds %v)", n.name, units, id.Hi, n.holds[id])
 }
 
-// refund gives back of the last take that this node has heard of, whichever member admitted it.
+// refund refunds units of the last take that this node has heard of, no matter which member
+// admitted it.
 func (n *node) refund(id bucket.ID, units int64) {
 	w := n.w
 	var last *take
@@ -402,7 +404,7 @@ func (n *node) refund(id bucket.ID, units int64) {
 	}
 	before := w.used(n, id)
 	if last == nil || w.limit.Burst > 0 && before <= units {
-		return // part of the last unit has drained: not a whole one can be given back
+		return // part of the last unit has drained, so it cannot be refunded as a whole
 	}
 	if units = min(units, last.rest); n.store.Refund(id, &w.limit, w.now, units, 0, false) {
 		gave := before - w.used(n, id)
@@ -412,7 +414,7 @@ func (n *node) refund(id bucket.ID, units int64) {
 	}
 }
 
-// resetID is a Reset at one node, which some others are told of at once.
+// resetID resets an id at one node, and applies the reset at some other nodes at once.
 func (n *node) resetID(id bucket.ID, told int) {
 	w := n.w
 	number := n.stream.Reset(id, w.now)
@@ -424,7 +426,7 @@ func (n *node) resetID(id bucket.ID, told int) {
 	}
 }
 
-// charge adds units to what a node has admitted.
+// charge adds units to the usage of a node.
 func (n *node) charge(id bucket.ID, units int64) *usage {
 	w := n.w
 	i := slices.IndexFunc(w.usages[id], func(u *usage) bool { return u.by == n.name && u.reset == n.reset(id) })
@@ -437,8 +439,8 @@ func (n *node) charge(id bucket.ID, units int64) *usage {
 	return w.usages[id][i]
 }
 
-// tally is a node's own of an id, none if all that it has is what another has told it of
-// one that it had forgotten.
+// tally returns the tally of this node. It returns no tally if the node has forgotten its own one
+// and only has a tally from another node.
 func (n *node) tally(id bucket.ID) tally {
 	if e := n.stream.ledger.find(id, n.name); e != nil && e.heard {
 		return tally{}
@@ -446,7 +448,7 @@ func (n *node) tally(id bucket.ID) tally {
 	return n.stream.vector(nil, id, n.w.now).of(n.name)
 }
 
-// note has the usages of a node say what its tallies are now.
+// note updates the usages of a node to its present tallies.
 func (n *node) note() {
 	for id, usages := range n.w.usages {
 		for _, u := range usages {
@@ -455,7 +457,7 @@ func (n *node) note() {
 			}
 			u.upTo = n.tally(id)
 			if begun := u.upTo.expired; u.from.series != u.upTo.series || u.from.spent < begun {
-				u.from = tally{series: u.upTo.series, spent: begun} // it had forgotten its last one
+				u.from = tally{series: u.upTo.series, spent: begun} // the node had forgotten its last tally
 			}
 			units := n.store.Uncollected(id)
 			u.upTo.spent += max(0, units)
@@ -464,8 +466,8 @@ func (n *node) note() {
 	}
 }
 
-// writeOff takes out of the usages of the dead what nobody who lives has heard of. It is
-// all that is ever lost, and it reports whether there is any.
+// writeOff removes from the usages of dead nodes the units of which no living node has heard. No
+// other units are ever lost. writeOff reports whether there are any.
 func (w *world) writeOff() (lost bool) {
 	for _, id := range w.ids {
 		number := w.number(id)
@@ -497,8 +499,8 @@ func (w *world) writeOff() (lost bool) {
 	return lost
 }
 
-// crash ends a node, and reports whether units are lost with it. What it had sent has
-// arrived or never does.
+// crash ends a node, and reports whether units are lost. A message that the node has sent and
+// that was not delivered yet is dropped.
 func (w *world) crash(n *node) (lost bool) {
 	w.logf("%d crashes", n.name)
 	n.note()
@@ -516,26 +518,26 @@ func (w *world) crash(n *node) (lost bool) {
 	return w.writeOff()
 }
 
-// settle exchanges for a while.
+// settle exchanges messages for a while.
 func (w *world) settle() {
 	for round, most := 0, 40+2*w.longest(); round < most; round++ {
 		w.exchange()
-		if round%10 == 0 { // each queues more than a frame has room for
+		if round%10 == 0 { // each refresh queues more than a frame has room for
 			w.refresh()
 		}
 		w.now += int64(100 * time.Millisecond)
 	}
 }
 
-// crashInASplit ends a node once what it can reach has all that it held.
+// crashInASplit ends a node once all members that it reaches have its counts.
 func (w *world) crashInASplit(n *node) {
 	w.settle()
 	w.apart = true
 	w.crash(n)
 }
 
-// forget has a side that is a majority of the roster bury a member that is not
-// on it, and take what that held.
+// forget makes a side with a majority of the roster remove a member that is not on that side, and
+// take over the ids of the member.
 func (w *world) forget(m Member) bool {
 	side := make(map[int][]*node)
 	best := -1
@@ -563,8 +565,7 @@ func (w *world) forget(m Member) bool {
 	return true
 }
 
-// adopt has each id that no living node of the roster holds be held by the first
-// of these.
+// adopt gives each id that no living node of the roster holds to the first node of these.
 func (w *world) adopt(side []*node) {
 	for _, id := range w.ids {
 		held := false
@@ -593,7 +594,7 @@ func (w *world) adopt(side []*node) {
 	}
 }
 
-// quiet heals everything and exchanges until nothing is left to tell.
+// quiet ends all faults and exchanges messages until there is no data left to send.
 func (w *world) quiet() {
 	w.logf("quiet")
 	for _, n := range w.nodes {
@@ -602,15 +603,15 @@ func (w *world) quiet() {
 	w.deliverAll()
 	w.refresh()
 	if w.apart {
-		w.settle() // while the dead are missed, their stand-ins are told
+		w.settle() // while the dead nodes are missing, their stand-ins receive the counts
 		w.apart = false
 	}
 	w.roster = slices.DeleteFunc(w.roster, func(m Member) bool { return w.node(m) == nil })
 	if !slices.ContainsFunc(w.nodes, func(n *node) bool { return !w.joining[n.name] }) {
-		clear(w.joining) // none is left that they could wait for
+		clear(w.joining) // no member is left for which they could wait
 		for _, n := range w.nodes {
 			n.refresh()
-			n.stream.RequestCounts() // the member that takes over need not be the one that was sent copies
+			n.stream.RequestCounts() // the member that takes over may not be the one with the copies
 		}
 		w.settle()
 	}
@@ -620,7 +621,7 @@ func (w *world) quiet() {
 		n.refresh()
 	}
 	w.rounds()
-	// Whatever was sent once may come once more, the oldest last.
+	// Delivered frames may arrive again, the oldest one last.
 	slices.Reverse(w.served)
 	w.net = append(w.net, w.served...)
 	w.served = nil
@@ -629,7 +630,7 @@ func (w *world) quiet() {
 	w.rounds()
 }
 
-// longest is how many items wait for one member at most.
+// longest returns the maximum number of items that wait for one member.
 func (w *world) longest() (most int) {
 	for _, n := range w.nodes {
 		for _, o := range n.stream.outbounds {
@@ -639,8 +640,8 @@ func (w *world) longest() (most int) {
 	return most
 }
 
-// rounds exchanges until nothing is left to tell. A frame has room for one item of
-// those that wait at least, and has one more wait if it is refused.
+// rounds exchanges messages until there is no data left to send. A frame has room for at least
+// one of the waiting items. A rejected item queues another one.
 func (w *world) rounds() {
 	still, most := 0, 500+2*w.longest()
 	for round := 0; still < 4; round++ {
@@ -679,7 +680,7 @@ func (w *world) rounds() {
 
 func (w *world) history() string { return strings.Join(w.log, "\n") }
 
-// number is the highest number of a reset of id.
+// number returns the highest reset number of id.
 func (w *world) number(id bucket.ID) (number uint64) {
 	for _, n := range w.nodes {
 		number = max(number, n.reset(id))
@@ -687,7 +688,7 @@ func (w *world) number(id bucket.ID) (number uint64) {
 	return number
 }
 
-// expected is what has been admitted and not been reset since.
+// expected returns the units that were admitted since the last reset.
 func (w *world) expected(id bucket.ID) (units int64) {
 	for _, u := range w.usages[id] {
 		if u.reset == w.number(id) {
@@ -697,7 +698,7 @@ func (w *world) expected(id bucket.ID) (units int64) {
 	return units
 }
 
-// check holds every count against what was admitted.
+// check compares each count with the admitted units.
 func (w *world) check() {
 	for _, id := range w.ids {
 		want := w.expected(id)
@@ -769,8 +770,8 @@ func TestWhateverHappensEveryUnitCountsOnce(t *testing.T) {
 	})
 }
 
-// recover has time pass until nothing counts that was admitted. Some nodes forget what
-// they know of it, and others do not.
+// recover advances the time until all admitted units have recovered. Some nodes then forget their
+// tallies, and others do not.
 func (w *world) recover(t *rapid.T) {
 	w.now += int64(2*recovery(&w.limit)) + 2*remembered
 	for _, n := range w.nodes {
@@ -784,7 +785,7 @@ func (w *world) recover(t *rapid.T) {
 	w.logf("all has recovered")
 }
 
-// step is one event.
+// step plays one random event.
 func (w *world) step(t *rapid.T) {
 	pick := func() *node { return w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")] }
 	id := func() bucket.ID { return w.ids[rapid.IntRange(0, len(w.ids)-1).Draw(t, "id")] }
@@ -836,7 +837,7 @@ func (w *world) step(t *rapid.T) {
 		case len(w.nodes) > 2 && rapid.Bool().Draw(t, "crash"):
 			n := pick()
 			if w.buried[n.name] || !slices.ContainsFunc(w.nodes, func(m *node) bool { return m != n && !w.buried[m.name] }) {
-				return // somebody is left who takes back those that were forgotten
+				return // a node must be left that readmits the forgotten ones
 			}
 			switch rapid.IntRange(0, 2).Draw(t, "settled") {
 			case 0:
@@ -857,7 +858,7 @@ func (w *world) step(t *rapid.T) {
 	}
 }
 
-// exchange is a round in which nothing goes wrong.
+// exchange plays a round without faults.
 func (w *world) exchange() {
 	for _, n := range w.nodes {
 		n.stream.Collect(w.now, false, n)

@@ -16,10 +16,10 @@ import (
 	_ "github.com/weir-go/weir/internal/testenv"
 )
 
-// answerBytes is the least that an answer has.
+// answerBytes is the minimum size of an answer.
 const answerBytes = 11
 
-// frames are some of each kind that nodes exchange.
+// frames returns frames and answers of each kind.
 func frames(t testing.TB) (list [][]byte) {
 	var streams [2]*Stream
 	for i := range streams {
@@ -57,7 +57,7 @@ func frames(t testing.TB) (list [][]byte) {
 	return list
 }
 
-// holder is who is asked by a fuzzer: it holds some ids.
+// holder contains the roles in fuzz tests: the node holds some ids.
 type holder struct{}
 
 func (holder) Holds(id bucket.ID) bool    { return id.Hi&1 == 1 }
@@ -94,7 +94,8 @@ func FuzzServe(f *testing.F) {
 			if err != nil || string(again) != string(answer) || b2.Given != nil || b2.Complete {
 				t.Fatal("the same frame is taken in twice")
 			}
-			// Nor does what it has come to once grow, as one that is numbered anew brings it again.
+			// If a frame with a new number brings the same contents again, the counts do not
+			// grow.
 			s.Collect(now, false, holder{})
 			before := copies(s, now)
 			number := binary.LittleEndian.Uint64(b[18:])
@@ -113,13 +114,13 @@ func FuzzServe(f *testing.F) {
 					t.Fatalf("%v has become %v", was, c)
 				}
 			}
-			// What it has taken in can be sent on.
+			// The applied data can be sent on.
 			sendAll(t, s, now)
 		}
 	})
 }
 
-// sendAll has a stream send what it has taken in to two members, each of which loses ten frames.
+// sendAll makes a stream send its data to two members. Each of them loses ten frames.
 func sendAll(t *testing.T, s *Stream, now int64) {
 	t.Helper()
 	s.Collect(now, false, holder{})
@@ -134,7 +135,7 @@ func sendAll(t *testing.T, s *Stream, now int64) {
 	s.Review(now, holder{})
 }
 
-// copies are those of all ids that a stream has tallies of.
+// copies returns the copies of all ids with tallies in the ledger.
 func copies(s *Stream, now int64) map[bucket.ID]copyOf {
 	list := make(map[bucket.ID]copyOf)
 	for id := range s.ledger.first {
@@ -144,10 +145,10 @@ func copies(s *Stream, now int64) map[bucket.ID]copyOf {
 	return list
 }
 
-// appendTallies writes a vector as the first of a frame.
+// appendTallies appends a vector as the first one in a frame.
 func appendTallies(b []byte, v vector, now int64) []byte { return new(origins).appendVector(b, v, now) }
 
-// Whatever a vector has, it comes as it was sent, by the clock of who reads it.
+// Any vector arrives as it was sent, with the times by the clock of the receiver.
 func TestAVectorComesAsItWasSent(t *testing.T) {
 	checks(t, 200, 2000)
 	rapid.Check(t, func(t *rapid.T) {
@@ -163,7 +164,7 @@ func TestAVectorComesAsItWasSent(t *testing.T) {
 				changed: now - rapid.Int64Range(-5, maxUnits).Draw(t, "age"),
 			}
 			s.ledger.add(id, x)
-			x.changed = theirs - max(0, now-x.changed) // none comes from what is yet to be
+			x.changed = theirs - max(0, now-x.changed) // no time is in the future
 			want = append(want, x)
 		}
 		slices.SortFunc(want, func(a, b tally) int { return cmp.Compare(a.origin, b.origin) })
@@ -270,7 +271,7 @@ func FuzzAnswered(f *testing.F) {
 		s.Collect(1, false, pair{1, 2})
 		frame := s.Next(2, 1, pair{1, 2}, nil, 500)
 		if len(b) > answerBytes {
-			copy(b[2:], frame[18:headerBytes]) // or none would be its answer
+			copy(b[2:], frame[18:headerBytes]) // otherwise the input would never be the answer to the frame
 		}
 		if _, err := s.Answered(2, 2, b, pair{1, 2}); err == nil {
 			s.Next(2, 3, pair{1, 2}, nil, 500)

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// settled has regions look at what they hold until takes may be the store's alone.
+// settled makes regions visit their holdings until takes can be done in the store alone.
 func (w *globe) settled() {
 	for range 3 * visitParts {
 		w.now += int64(ExchangeEvery)
@@ -20,7 +20,7 @@ func (w *globe) settled() {
 	}
 }
 
-// byStore asks for a unit, and says whether the store knew what judges.
+// byStore asks for 0 units, and reports whether the store had the part that judges.
 func (r *region) byStore(t *testing.T) bool {
 	l := r.whole()
 	var res bucket.Result
@@ -31,8 +31,8 @@ func (r *region) byStore(t *testing.T) bool {
 	return knew
 }
 
-// What is unchanged since the last take judges without the holding, whether a
-// region has more than it began with, less, or as much.
+// If a part has not changed since the last take, it judges without the holding. It does not
+// matter whether the region has more units than initially, fewer, or as many.
 func TestTheStoreKnowsWhatJudges(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		w, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Hour})
@@ -56,7 +56,7 @@ func TestTheStoreKnowsWhatJudges(t *testing.T) {
 	})
 }
 
-// Several asks at once are the store's alone, too, and all or none.
+// Several asks at once are also done in the store alone, and are either all taken or none.
 func TestTheStoreKnowsWhatJudgesAllOfSeveralAsks(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
 	w.settled()
@@ -93,8 +93,8 @@ func TestTheStoreKnowsWhatJudgesAllOfSeveralAsks(t *testing.T) {
 	require.Equal(t, before, after)
 }
 
-// A region whose node stands still for a while, and asks nothing of the others
-// meanwhile, does not go on by what it had received.
+// A region whose node is suspended for a while, and requests no units from other regions, must
+// not keep its received units.
 func TestWhatWasReceivedEndsInTimeThoughNobodyLooks(t *testing.T) {
 	for _, looks := range []bool{true, false} {
 		w, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
@@ -105,7 +105,7 @@ func TestWhatWasReceivedEndsInTimeThoughNobodyLooks(t *testing.T) {
 		a := &x.accounts[to.index]
 		from.holdings.shard(anID).mu.Lock()
 		a.received, a.receivedUntil = 40, from.time().Monotonic+term
-		a.sent = a.receivedUntil // so that it is not asked for anew
+		a.sent = a.receivedUntil // so that the units are not requested again
 		from.holdings.renew(x, from.time())
 		from.holdings.shard(anID).mu.Unlock()
 		require.False(t, from.byStore(t))
@@ -126,7 +126,7 @@ func TestWhatWasReceivedEndsInTimeThoughNobodyLooks(t *testing.T) {
 	}
 }
 
-// The one that comes to stand in its place may not have been looked at in time.
+// The holding that takes its place may not have been visited in time.
 func TestAHoldingThatIsForgottenJudgesNoMore(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
 	w.settled()
@@ -147,7 +147,7 @@ func TestAHoldingThatIsForgottenJudgesNoMore(t *testing.T) {
 	require.False(t, from.store.TakePart(other, &l, w.now, 1, &res))
 }
 
-// However often a holding is to be looked at, it is queued once.
+// A holding is queued once, no matter how often it must be visited.
 func TestAHoldingIsQueuedOnce(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 10, Per: time.Minute})
 	from.ask(1)
@@ -159,8 +159,7 @@ func TestAHoldingIsQueuedOnce(t *testing.T) {
 	}
 }
 
-// Units are known as spent once the store has collected them, and demand is known
-// at once.
+// Units are known as spent once the store has collected them. Demand is known at once.
 func TestWhatTheStoreAloneHasSpentIsKnown(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 1000, Per: time.Hour})
 	w.settled()

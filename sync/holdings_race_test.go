@@ -11,15 +11,15 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// What is granted away is unspent, though others take of it at the same time:
-// whatever they have taken by then stays here, or they have not taken it.
+// Granted units are unspent even if takes are concurrent: units that were taken before stay here,
+// and granted units are not taken.
 func TestNothingIsTakenThatIsGrantedAwayMeanwhile(t *testing.T) {
 	const whole = 4000
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: whole, Per: time.Hour, Start: int64(time.Hour)}
 	at := Time{int64(time.Hour), int64(time.Hour)}
 	h := NewHoldings(NewRegions("near", []string{"far"}, nil), 1, bucket.NewStore(1<<16, bucket.Salt{}), at)
 	h.agreed, h.knownSince = []bool{true, true}, h.knownSince-2*keptFor
-	h.partsUntil.Store(at.Monotonic + 1) // so that takes are by what the store was told, where they can be
+	h.partsUntil.Store(at.Monotonic + 1) // so that takes are judged by the parts in the store where possible
 	total := int64(0)
 	for round := range 1000 {
 		id := bucket.ID{Hi: rand.Uint64(), Lo: rand.Uint64()}

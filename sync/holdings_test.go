@@ -18,7 +18,7 @@ var (
 
 var algorithms = []bucket.Algorithm{bucket.SlidingWindow, bucket.SlidingLog, bucket.FixedWindow, bucket.TokenBucket, bucket.LeakyBucket}
 
-// turn is something that happens to regions, and how long it is until the next.
+// turn is an event in the regions, and the time until the next event.
 type turn struct {
 	kind, a, b int
 	wait       int64
@@ -38,7 +38,7 @@ const (
 	kinds
 )
 
-// play runs a schedule of faults on regions, and holds them to what they promise.
+// play runs a schedule of faults on regions, and checks their guarantees.
 func play(w *globe, turns []turn, every int64) {
 	n := len(w.regions)
 	on := make([]bool, n)
@@ -76,7 +76,7 @@ func play(w *globe, turns []turn, every int64) {
 			r.ask(1 + int64(t.b)*w.limit.Capacity()/8)
 		}
 		if w.limit.Algorithm == bucket.FixedWindow {
-			// Windows that are named take clocks within a second of each other.
+			// Named windows require clocks that differ by at most a second.
 			r.ahead = min(max(r.ahead, -sec/2), sec/2)
 		}
 		w.clocks()
@@ -87,7 +87,7 @@ func play(w *globe, turns []turn, every int64) {
 	w.checkAdmissions()
 }
 
-// drawGlobe is regions as a seed says.
+// drawGlobe returns the regions for a seed.
 func drawGlobe(t failer, seed uint64) (w *globe, every int64) {
 	draw := rand.New(rand.NewPCG(seed, 0x676c6f6265))
 	pick := func(of ...int64) int64 { return of[draw.IntN(len(of))] }
@@ -104,24 +104,24 @@ func drawGlobe(t failer, seed uint64) (w *globe, every int64) {
 		r.wall = draw.Int64N(sec) - sec/2
 		r.ahead = draw.Int64N(sec) - sec/2
 		if seed%4 == 0 {
-			r.ahead = 0 // then all agree on which window it is
+			r.ahead = 0 // then all clocks agree on the present window
 		}
 	}
 	w.clocks()
 	return w, pick(20, 40, 200) * ms
 }
 
-// Three regions and more, each with as much demand as it can have, on a network
-// that loses, repeats and reorders, with cuts, crashes and clocks that step: never
-// is more admitted than the limit says, and the holdings never sum to more.
-// CI plays 1,000; go test ./sync -run Schedules -schedules 100000 -first 7 plays more.
+// Two to five regions, each with high demand, are connected by a network that loses, repeats and
+// reorders messages. There are partitions, crashes, and clocks that step. The admitted units must
+// never exceed the limit, and neither must the sum of the holdings. CI plays 1,000 schedules. For
+// more: go test ./sync -run Schedules -schedules 100000 -first 7
 func TestHoldingsSumToTheLimitInRandomSchedules(t *testing.T) {
 	t.Parallel()
 	n := *schedules
 	switch {
 	case n > 0:
 	case testenv.Race:
-		n = 8 // each is played in one goroutine
+		n = 8 // each schedule is played in one goroutine
 	default:
 		n = testenv.PickFull(t, 80, 250)
 	}
@@ -136,7 +136,7 @@ func TestHoldingsSumToTheLimitInRandomSchedules(t *testing.T) {
 	}
 }
 
-// playSeed plays the schedule of a seed.
+// playSeed plays the schedule for a seed.
 func playSeed(t *testing.T, seed uint64) {
 	w, every := drawGlobe(seeded{t, seed}, seed)
 	draw := rand.New(rand.NewPCG(seed, 0x7475726e73))
@@ -145,7 +145,7 @@ func playSeed(t *testing.T, seed uint64) {
 	for range 4 + draw.IntN(12) {
 		x := turn{kind: draw.IntN(kinds), a: draw.IntN(60), b: draw.IntN(60), wait: draw.Int64N(3 * sec)}
 		if draw.IntN(8) == 0 {
-			x.wait += 12 * sec // beyond a term
+			x.wait += 12 * sec // longer than a term
 		}
 		if !crashes && (x.kind == crash || x.kind == crashWholly) {
 			x.kind = cutBoth
@@ -155,7 +155,7 @@ func playSeed(t *testing.T, seed uint64) {
 	play(w, turns, every)
 }
 
-// seeded says how to play a schedule that failed again.
+// seeded adds the command that plays a failed schedule again.
 type seeded struct {
 	t    *testing.T
 	seed uint64

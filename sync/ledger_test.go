@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// A stand-in that is flooded with new keys keeps the tallies of those that have
-// recovered for some seconds, not for as long as the flood lasts.
+// A stand-in that receives a flood of new keys keeps recovered tallies for some seconds, and not
+// until the flood ends.
 func TestTalliesOfAFloodOfKeysStayBounded(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	t.Parallel()
@@ -23,7 +23,7 @@ func TestTalliesOfAFloodOfKeysStayBounded(t *testing.T) {
 	const perSecond = 650
 	id := 0
 	for range 80 {
-		for range 13 { // as often as Handover.Run
+		for range 13 { // as often as in Handover.Run
 			l.now += int64(time.Second / 13)
 			for range perSecond / 13 {
 				store.Take(someID(id), &limit, l.now, 1)
@@ -36,8 +36,8 @@ func TestTalliesOfAFloodOfKeysStayBounded(t *testing.T) {
 	require.LessOrEqual(t, s.Tallies(), 30*perSecond)
 }
 
-// A full ledger forgets what was queued for others first, the oldest before the others,
-// then the oldest of all, and says how much it was.
+// A full ledger first forgets tallies that were queued for other members, the oldest one first,
+// and then the oldest of all. It counts the forgotten tallies.
 func TestAFullLedgerForgetsWhatIsMissedLeast(t *testing.T) {
 	const most = 8
 	id := func(i int) bucket.ID { return bucket.ID{Hi: uint64(i)} }
@@ -59,7 +59,7 @@ func TestAFullLedgerForgetsWhatIsMissedLeast(t *testing.T) {
 	}
 }
 
-// The ledger, which has the vectors of all ids in one list, joins as vectors do.
+// The ledger has the vectors of all ids in one list. It joins in the same way as vectors.
 func TestALedgerJoinsAsVectorsDo(t *testing.T) {
 	const self = 2
 	checks(t, 300, 2000)
@@ -117,7 +117,7 @@ func TestALedgerJoinsAsVectorsDo(t *testing.T) {
 	})
 }
 
-// Units that are given back are not taken off the next tally of the same origin.
+// Refunded units are not subtracted from the next tally of the same origin.
 func TestATallyAfterARefundOutgrowsTheOneThatIsForgotten(t *testing.T) {
 	const self = 2
 	id, store := someID(0), bucket.NewStore(100, bucket.Salt{})
@@ -130,8 +130,8 @@ func TestATallyAfterARefundOutgrowsTheOneThatIsForgotten(t *testing.T) {
 	require.False(t, old.later(&tally{origin: self, series: next.Series, spent: int64(next.Spent)}))
 }
 
-// A tally that its origin has not forgotten yet, though all of it has recovered, is not
-// gone on with: any member that hears of it first would count what has recovered.
+// If all units of a tally have recovered, its origin does not continue it, even before the tally
+// is forgotten: a member that first hears of the tally would count the recovered units.
 func TestWhatIsSpentOnceATallyHasRecoveredCountsAlone(t *testing.T) {
 	l, id, limit := newLink(t), someID(0), limitOf(bucket.FixedWindow)
 	take := func(units int64) tally {
@@ -145,8 +145,8 @@ func TestWhatIsSpentOnceATallyHasRecoveredCountsAlone(t *testing.T) {
 	require.EqualValues(t, 3, own.spent-own.expired)
 }
 
-// A store that has lost a count takes what is spent next for the first of it. That is
-// this node's beside what is known of others.
+// A store that has lost a count treats the next units as its first ones. They belong to the tally
+// of this node, beside the known tallies of other origins.
 func TestWhatIsSpentOfACountThatWasLostJoinsItsVector(t *testing.T) {
 	l, id, limit := newLink(t), someID(0), limitOf(bucket.FixedWindow)
 	s, other := l.streams[1], tally{origin: 1, series: 1, spent: 5, changed: l.now}
@@ -161,7 +161,7 @@ func TestWhatIsSpentOfACountThatWasLostJoinsItsVector(t *testing.T) {
 	require.EqualValues(t, 3, own.spent-own.expired)
 }
 
-// A store keeps one tally of a count: what has more stays in the ledger.
+// A store keeps one tally of a count. A vector of several tallies stays in the ledger.
 func TestTalliesOfSeveralOriginsStayInTheLedger(t *testing.T) {
 	l, id := newLink(t), someID(0)
 	limit := limitOf(bucket.FixedWindow)

@@ -13,9 +13,9 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// drawVector is of up to 4 origins, each with tallies as an origin can have had them:
-// more spent goes with more given back. How much of one is gone, and when it grew, is known
-// in each copy from another side.
+// drawVector draws a vector of up to 4 origins, with tallies that an origin can have had: the
+// refunds rise with the spent units. Each copy only has bounds of the expired units and of the
+// time at which a tally grew.
 func drawVector(t *rapid.T, label string) (v vector) {
 	for origin := Member(1); origin <= 4; origin++ {
 		if steps := rapid.IntRange(0, 5).Draw(t, label); steps > 0 {
@@ -65,8 +65,8 @@ func TestVectorsAreASemilattice(t *testing.T) {
 	})
 }
 
-// Two nodes give back what both know of, together more than that: units of a third
-// one, of which they hear later. What is given back is given back of those.
+// Two nodes refund units that both know, in sum more than there were. The excess belongs to units
+// of a third node, of which they hear later. These units are then refunded.
 func TestUnitsGivenBackBeforeTheyWereHeardOfAreNotCountedOnTop(t *testing.T) {
 	lasting := ages{now: 9, late: math.MaxInt64, recovered: math.MaxInt64}
 	known := vector{{origin: 1, series: 1, spent: 7, refunded: 7}, {origin: 2, series: 1, spent: 12, refunded: 14}, {origin: 3, series: 1, spent: 4, expired: 3}}
@@ -80,11 +80,11 @@ func TestUnitsGivenBackBeforeTheyWereHeardOfAreNotCountedOnTop(t *testing.T) {
 		require.Equal(t, want, max(0, merged), units)
 	}
 	require.Zero(t, vector{{origin: 1, spent: 2, refunded: 5}}.onTop(vector{{origin: 4, spent: 1}}, 0, 1, lasting), "of three, one has come")
-	spentSince := vector{{origin: 1, spent: 6, refunded: 6}, {origin: 2, spent: 3, refunded: 3}} // three of these once all was given back
+	spentSince := vector{{origin: 1, spent: 6, refunded: 6}, {origin: 2, spent: 3, refunded: 3}} // three of these units were spent after all others had been refunded
 	require.Zero(t, spentSince.onTop(vector{{origin: 4, spent: 3}}, 3, 3, lasting))
 	require.EqualValues(t, 3, vector{{origin: 1, spent: 5}}.onTop(vector{{origin: 4, spent: 3}}, 9, 3, lasting), "what nobody is known to have spent, nobody gave back")
 	late := lasting
-	late.late = 1 // what is late has given back what time had already
+	late.late = 1 // a late refund has refunded units that had already recovered
 	require.EqualValues(t, 5, known.onTop(vector{{origin: 4, series: 1, spent: 5}}, 0, 5, late))
 }
 
@@ -95,16 +95,15 @@ type keeper struct {
 	v     vector
 }
 
-// deed is units spent at a time, or given back.
+// deed contains units that were spent at a time, or refunded.
 type deed struct {
 	origin Member
 	at     int64
 	units  int64
-	rest   int64 // that nobody has given back
+	rest   int64 // units that no keeper has refunded
 }
 
-// gossip is keepers that tell each other their copies, in whatever order, as old as
-// they may be by then.
+// gossip contains keepers that send each other their copies, in any order and with any delay.
 type gossip struct {
 	id      bucket.ID
 	limit   bucket.Limit
@@ -161,7 +160,7 @@ func (g *gossip) refund(h *keeper, units int64) {
 	}
 }
 
-// step has a keeper spend, give back, tell its copy or hear of another.
+// step makes a keeper spend or refund units, send its copy, or merge another copy.
 func (g *gossip) step(t *rapid.T) {
 	h := g.keepers[rapid.IntRange(0, len(g.keepers)-1).Draw(t, "node")]
 	switch op := rapid.IntRange(0, 5).Draw(t, "op"); {
@@ -185,7 +184,7 @@ func (g *gossip) post(h *keeper) {
 }
 
 func (g *gossip) read(h *keeper, l letter) {
-	// A count has ages: one that has lain is imported as of when it was made.
+	// A count has ages, so it is imported at the time at which it was exported.
 	var there keeper
 	there.store = bucket.NewStore(64, bucket.Salt{})
 	there.store.Import(g.id, &l.count, l.at, 0)
@@ -200,8 +199,8 @@ func (g *gossip) read(h *keeper, l letter) {
 	h.v = h.v.join(slices.Clone(l.v))
 }
 
-// heard is the count that a copy with vector v would be, had it seen each deed of v
-// when it happened.
+// heard returns the count of a copy with the vector v, if the copy had seen each deed in v when
+// it happened.
 func (g *gossip) heard(v vector) *keeper {
 	all := &keeper{store: bucket.NewStore(64, bucket.Salt{})}
 	seen := make(map[Member][2]int64)
@@ -226,9 +225,8 @@ func (g *gossip) history() (s string) {
 	return s
 }
 
-// As long as nothing recovers, a copy has exactly the units that it has heard of: each
-// once, by whatever way and however often it was told, with whatever was given back, be
-// it anybody's units.
+// As long as no units recover, a copy has exactly the units of which it has heard. Each unit
+// counts once, no matter by which path and how often it arrived, and which keeper refunded it.
 func TestACopyHasEachUnitThatItHasHeardOfOnce(t *testing.T) {
 	checks(t, 300, 2000)
 	rapid.Check(t, func(t *rapid.T) {
@@ -252,8 +250,8 @@ func TestACopyHasEachUnitThatItHasHeardOfOnce(t *testing.T) {
 	})
 }
 
-// Where units recover, a copy has no less than what is left of those that it has heard
-// of: of a SlidingWindow's, which slide out in whole units, one less for each origin but
+// If units recover, a copy has at least the rest of the units of which it has heard. In a
+// SlidingWindow, where whole units slide out, it may have one unit less for each origin except
 // the first.
 func TestACopyHasNoLessThanIsLeftOfWhatItHasHeardOf(t *testing.T) {
 	checks(t, 300, 2000)
@@ -261,7 +259,7 @@ func TestACopyHasNoLessThanIsLeftOfWhatItHasHeardOf(t *testing.T) {
 		windows := []bucket.Algorithm{bucket.FixedWindow, bucket.SlidingWindow, bucket.SlidingLog}
 		limit := bucket.Limit{Algorithm: rapid.SampledFrom(windows).Draw(t, "algorithm"), Rate: 1000, Per: time.Second}
 		if limit.Algorithm != bucket.SlidingLog {
-			limit.Start = 1 // else each copy's windows begin when it was first asked
+			limit.Start = 1 // otherwise the windows of each copy begin with its first ask
 		}
 		g := newGossip(limit, rapid.IntRange(2, 4).Draw(t, "nodes"))
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -333,7 +331,7 @@ func TestOfTwoCopiesThatEachHaveWhatTheOtherHasNotTheLesserBoundIsTaken(t *testi
 	}
 }
 
-// add returns v with units that origin has spent, or below zero given back.
+// add returns v with units that origin has spent; negative units are refunded.
 func (v vector) add(origin Member, series, units, now int64) vector {
 	i, ok := v.find(origin)
 	if !ok {
@@ -350,7 +348,7 @@ func (v vector) add(origin Member, series, units, now int64) vector {
 
 func (t *tally) net() int64 { return t.spent - t.refunded }
 
-// join returns v with all that o has.
+// join returns the join of v and o.
 func (v vector) join(o vector) vector {
 	for _, t := range o {
 		i, ok := v.find(t.origin)
@@ -366,7 +364,7 @@ func (v vector) join(o vector) vector {
 	return v
 }
 
-// A member that decides with a share of nothing has all that was used of the whole.
+// A member that decides with a share of nothing has all used units of the whole limit.
 func TestUnitsCountWhereTheShareOfTheirLimitIsNothing(t *testing.T) {
 	for _, algorithm := range []bucket.Algorithm{bucket.TokenBucket, bucket.LeakyBucket} {
 		whole := bucket.Limit{Algorithm: algorithm, Rate: 74, Per: 24 * time.Hour}

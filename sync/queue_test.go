@@ -12,14 +12,14 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// Whatever is queued, sent, lost and put back, the queue gives out what waits in order of
-// its time; of what was queued more than once, the first waits. Once it has been long
-// for a while, each id and kind waits once.
+// Items are queued, sent, lost and put back in any order. The queue returns them in the order of
+// their times. Of items that were queued more than once, it keeps the first one. If it has been
+// long for a while, each id and kind waits once.
 func TestAQueueKeepsTheFirstOfWhatWaits(t *testing.T) {
 	checks(t, 150, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		q := queue{foldAt: rapid.IntRange(1, 40).Draw(t, "foldAt"), most: 1 << 20}
-		waits := make(map[queued]int64) // since when
+		waits := make(map[queued]int64) // waiting since
 		var now int64
 		var flight []item
 		check := func() {
@@ -135,7 +135,7 @@ func TestADequeIsAList(t *testing.T) {
 	})
 }
 
-// all is the elements, first to last, and their indexes.
+// all returns the elements with their indexes, from first to last.
 func (d *deque[T]) all() iter.Seq2[int, *T] {
 	return func(yield func(int, *T) bool) {
 		for i := range d.n {
@@ -146,7 +146,7 @@ func (d *deque[T]) all() iter.Seq2[int, *T] {
 	}
 }
 
-// all is the items that wait.
+// all returns the items that wait.
 func (q *queue) all() iter.Seq[*item] {
 	return func(yield func(*item) bool) {
 		for _, it := range q.items.all() {

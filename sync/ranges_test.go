@@ -9,10 +9,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// naive is a set of hashes as one would write it: those of its points it has.
+// naive is a simple implementation of a set of hashes, restricted to points.
 type naive map[uint64]bool
 
-// points are hashes near all the ends that the ranges in a test can have.
+// points returns the hashes near all ends that the ranges in a test can have.
 func points() (list []uint64) {
 	for h := range uint64(40) {
 		list = append(list, h, math.MaxUint64-h)

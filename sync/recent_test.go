@@ -13,7 +13,7 @@ func TestRecentForgetsWhatIsNotSetAgain(t *testing.T) {
 	const most = 1000
 	var r recent[int]
 	now := int64(time.Hour)
-	for second := range 600 { // one id is set again and again, and each second a new one
+	for second := range 600 { // one id is set again and again, and each second a new id
 		now += int64(time.Second)
 		r.set(bucket.ID{Lo: uint64(second)}, second, now, most)
 		r.set(bucket.ID{Hi: 1}, second, now, most)

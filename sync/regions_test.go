@@ -18,7 +18,7 @@ func TestRegionsBeginWithTheirPartsOfTheWhole(t *testing.T) {
 		name    string
 		weights map[string]int64
 		whole   int64
-		want    []int64 // of a, b and c
+		want    []int64 // for a, b and c
 	}{
 		{"equal parts where none are said", nil, 9, []int64{3, 3, 3}},
 		{"what cannot be parted goes to some", nil, 5, []int64{1, 2, 2}},
@@ -81,9 +81,9 @@ func drawRegions(t *rapid.T) (names []string, weights map[string]int64) {
 	return names, weights
 }
 
-// A bucket's portions recover at no more than their exact parts of the rate, all
-// together at no more than the whole; and at no less than these but for a
-// thousandth, where a year is long enough to say so.
+// The parts of a bucket recover at no more than their exact parts of the rate, and together at no
+// more than the rate of the whole limit. They recover at no less than these parts, apart from a
+// thousandth, if a Per of a year allows that precision.
 func TestPortionsRecoverAtTheirPartsOfTheRate(t *testing.T) {
 	checks(t, 300, 2000)
 	rapid.Check(t, func(t *rapid.T) {

@@ -10,15 +10,15 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// The test resets an ID every second, and a second ID every minute. It also sets the clock back, so
-// that the times of tombstones are not in order.
+// The test resets one ID every second, and another ID every minute. It also sets the clock back,
+// so that the times of tombstones are not in order.
 func TestWhatIsKeptOfResetsIsBoundedByWhatIsDueWhateverTheClockDoes(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	const perHour = 3600 + 60
 	for _, c := range []struct {
 		about string
-		back  time.Duration // how far the clock steps after an hour
-		most  time.Duration // for how long resets are kept
+		back  time.Duration // step of the clock after an hour
+		most  time.Duration // maximum time for which resets are kept
 	}{
 		{"it goes on", 0, time.Duration(kept)},
 		{"it steps back by a second", time.Second, time.Duration(kept) + time.Second},
@@ -58,7 +58,7 @@ func TestWhatIsKeptOfResetsIsBoundedByWhatIsDueWhateverTheClockDoes(t *testing.T
 	}
 }
 
-// A tombstone from before a step back holds from then on as long as any.
+// A tombstone from before the clock stepped back is kept from then on for as long as any other.
 func TestATombstoneIsKeptItsTimeThoughTheClockStepsBack(t *testing.T) {
 	const ahead = int64(time.Hour)
 	r := newResets()
@@ -80,7 +80,7 @@ func TestATombstoneIsKeptItsTimeThoughTheClockStepsBack(t *testing.T) {
 	require.Empty(t, r.of)
 }
 
-// Resets that were forgotten for want of room are no reason not to make later ones.
+// Resets that were forgotten for want of room must not prevent later resets.
 func TestResetsAreMadeAfterAStepBackThoughOnesOfTheFutureWereForgotten(t *testing.T) {
 	r := newResets()
 	r.most = 1
@@ -93,7 +93,7 @@ func TestResetsAreMadeAfterAStepBackThoughOnesOfTheFutureWereForgotten(t *testin
 	require.False(t, r.forgot(int64(2*time.Second)))
 }
 
-// When there is no room, the oldest go one at a time.
+// If there is no room, the oldest tombstones are removed one at a time.
 func TestTooManyTombstonesCostTheOldest(t *testing.T) {
 	r := newResets()
 	r.most = 100
@@ -108,7 +108,7 @@ func TestTooManyTombstonesCostTheOldest(t *testing.T) {
 	}
 	require.EqualValues(t, 900, r.dropped)
 
-	// Those that were replaced are bounded, too.
+	// The number of replaced elements is bounded too.
 	for i := range 1000 {
 		r.put(id(999), reset{number: uint64(2000 + i), made: int64(1000 + i)})
 		require.LessOrEqual(t, r.order.len(), 200)
@@ -118,8 +118,8 @@ func TestTooManyTombstonesCostTheOldest(t *testing.T) {
 	require.EqualValues(t, 2999, last.number)
 }
 
-// A node that has forgotten a tombstone too early takes the same reset for none when
-// another tells of it: what was counted since would be lost.
+// If a node has forgotten a tombstone early, it must not apply the same reset again when another
+// node sends it: the units counted since then would be lost.
 func TestAResetThatWasForgottenIsNotMadeAgain(t *testing.T) {
 	l := newLink(t)
 	limit := limitOf(bucket.FixedWindow)

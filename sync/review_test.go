@@ -11,11 +11,11 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// byParts are roles by ranges: the member that answers for a hash is by its highest bits, and each
-// count has one target, the next node.
+// byParts contains roles by ranges: the highest bits of a hash determine the member that answers,
+// and each count has one target, the next node.
 type byParts struct {
 	self    Member
-	answers []Member // for each part of the hashes
+	answers []Member // one for each part of the hashes
 }
 
 func (r *byParts) part(id bucket.ID) int { return int(id.Hi >> 32 * uint64(len(r.answers)) >> 32) }
@@ -34,9 +34,9 @@ func (r *byParts) Targets(dst []Member, id bucket.ID) []Member {
 	return dst
 }
 
-// reviewed is three nodes, of which each answers for a third of the ids. The first has
-// spent of all of them, and the first half of them were reset before that; a member that answers
-// knows all.
+// reviewed contains three nodes, each of which answers for a third of the ids. The first node has
+// spent units of all ids, and the first half of the ids were reset before. Each member knows the
+// counts for which it answers.
 type reviewed struct {
 	t       *testing.T
 	now     int64
@@ -58,7 +58,7 @@ func newReviewed(t *testing.T, ids int) *reviewed {
 	}
 	x.view(1, 2, 3)
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: time.Hour}
-	for _, s := range x.streams { // the first of them tells the others
+	for _, s := range x.streams { // the first node sends the resets to the others
 		for _, id := range x.ids[:ids/2] {
 			s.ResetTo(id, 7, 0, x.now)
 		}
@@ -71,7 +71,7 @@ func newReviewed(t *testing.T, ids int) *reviewed {
 	return x
 }
 
-// settle collects, reviews and exchanges until the nodes have nothing to send.
+// settle collects, reviews and exchanges until the nodes have no data to send.
 func (x *reviewed) settle() {
 	for sent, rounds := true, 0; sent; rounds++ {
 		require.Less(x.t, rounds, 1_000_000, "the nodes send without end")
@@ -88,7 +88,7 @@ func (x *reviewed) settle() {
 	}
 }
 
-// send brings one frame over, and reports whether there was any.
+// send carries one frame, and reports whether there was a frame.
 func (x *reviewed) send(from, to int) bool {
 	n, _ := carry(x.t, x.now, x.streams[from], x.roles[from], x.streams[to], x.roles[to])
 	if n > 0 {
@@ -97,7 +97,7 @@ func (x *reviewed) send(from, to int) bool {
 	return n > 0
 }
 
-// view has these members answer for each third of the ids, and reviews that everywhere.
+// view sets the member that answers for each third of the ids, and starts a review on each node.
 func (x *reviewed) view(answers ...Member) {
 	for i, s := range x.streams {
 		x.roles[i] = &byParts{Member(i + 1), answers}
@@ -106,7 +106,8 @@ func (x *reviewed) view(answers ...Member) {
 	}
 }
 
-// of is how many of these ids, all if none are named, are in a third.
+// of returns how many of the given ids are in a third. If no ids are given, it counts all of
+// them.
 func (x *reviewed) of(part int, ids ...bucket.ID) (n int) {
 	if len(ids) == 0 {
 		ids = x.ids
@@ -119,7 +120,7 @@ func (x *reviewed) of(part int, ids ...bucket.ID) (n int) {
 	return n
 }
 
-// waits is how much waits at one node for another.
+// waits returns how many ids wait on one node for another.
 func (x *reviewed) waits(from, to Member) int {
 	return x.streams[from-1].Lag(to, x.now).Counts
 }
@@ -176,7 +177,7 @@ func TestTwoReviewsInARowQueueNothingTwice(t *testing.T) {
 	x.view(1, 2, 2)
 	require.Equal(t, x.of(2), x.waits(1, 2))
 
-	// One of them is under way, and is not answered yet.
+	// One frame is in flight, and has no answer yet.
 	require.NotNil(t, x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10))
 	x.view(1, 2, 2)
 	require.Equal(t, x.of(2), x.waits(1, 2))
@@ -195,8 +196,8 @@ func TestAMemberThatIsBackIsPassedAllThatItAnswersFor(t *testing.T) {
 	require.Equal(t, x.of(2), x.waits(1, 3))
 }
 
-// However much there is to look at, one part of a review asks who answers for so many
-// ids at most, and a frame carries and looks at so much at most.
+// A part of a review visits a bounded number of ids, no matter how many there are. A frame also
+// visits and contains a bounded number.
 func TestAReviewGoesInBoundedParts(t *testing.T) {
 	x := newReviewed(t, 20*reviewPart)
 	require.GreaterOrEqual(t, reviewInParts(t, x.streams[0], x.now), int64(20*reviewPart))
@@ -211,16 +212,16 @@ func TestALeaverIsNotIdleWhileAReviewIsUnderWay(t *testing.T) {
 	require.False(t, s.Idle(3))
 }
 
-// Between two parts of a review the tally that an id was first heard of with can be
-// forgotten, while another stands in a place that was gone through.
+// Between two parts of a review, the first tally of an id may be forgotten, while another tally
+// of the id is at a place that was already visited.
 func TestAReviewMissesNoTallyThoughOneIsForgottenMeanwhile(t *testing.T) {
 	s := New(1, bucket.NewStore(100, bucket.Salt{}))
 	id, gone := bucket.ID{Hi: 1}, bucket.ID{Hi: 2}
 	s.ledger.add(gone, tally{origin: 2})
 	s.ledger.add(bucket.ID{Hi: 3}, tally{origin: 2})
-	s.ledger.add(id, tally{origin: 2}) // the first that is heard of it
+	s.ledger.add(id, tally{origin: 2}) // the first tally of this id
 	s.ledger.drop(gone)
-	s.ledger.add(id, tally{origin: 3}) // in the place that came free
+	s.ledger.add(id, tally{origin: 3}) // at the free place
 	require.EqualValues(t, 2, s.ledger.of(id))
 
 	var at review

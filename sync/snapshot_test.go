@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// written is one node's snapshot.
+// written is the snapshot of one node.
 type written struct {
 	at     int64
 	blocks [][]byte
@@ -36,8 +36,8 @@ func (n *node) load(t failer, s written) {
 	}
 }
 
-// All nodes stop, each with its last snapshot, and others start, of other names. Each
-// snapshot is loaded by some of them, once or more, in any order, and older ones as well.
+// All nodes stop, each with its last snapshot, and nodes with other names start. Some of them
+// load each snapshot, once or more, in any order, and they also load older ones.
 func TestWhatAllNodesWroteBeforeTheyStoppedCountsOnce(t *testing.T) {
 	checks(t, 100, 2000)
 	rapid.Check(t, func(t *rapid.T) {
@@ -100,13 +100,14 @@ func TestWhatAllNodesWroteBeforeTheyStoppedCountsOnce(t *testing.T) {
 		next.quiet()
 		for _, id := range next.ids {
 			for _, n := range next.nodes {
-				// An older snapshot may have what was lost with a node that crashed, a reset too.
+				// An older snapshot may contain units and resets that were lost with a crashed
+				// node.
 				least, most := want[id]-w.refunded[id], want[id]+w.spent[id]
 				if w.resets[id] > w.number(id) {
 					least, most = 0, w.admitted[id]
 				}
 				if limit.IsBucket() && next.now > w.now {
-					least-- // has drained
+					least-- // a unit has drained
 				}
 				if used := next.used(n, id); n.holds[id] && (used < least || used > most) {
 					t.Fatalf("%v: %d of %x are used, want %d to %d\n%s\n%s", limit.Algorithm, used, id.Hi, least, most, w.history(), next.history())
@@ -116,7 +117,7 @@ func TestWhatAllNodesWroteBeforeTheyStoppedCountsOnce(t *testing.T) {
 	})
 }
 
-// A block has all pieces of a log. internal/snapshots takes no larger one than this.
+// A block contains all pieces of a log. internal/snapshots accepts no larger block than this one.
 func TestTheLargestLogFitsABlock(t *testing.T) {
 	const maxBlock, year = 1 << 20, 366 * 24 * time.Hour
 	limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100_000, Per: year, Durable: true}
@@ -142,7 +143,7 @@ func indexes(n int) (list []int) {
 	return list
 }
 
-// What is refused changes nothing of what is known, and neither does a block of an id that is not Durable.
+// A rejected block changes no counts, and neither does a block of an id that is not Durable.
 func TestABlockThatIsNoneIsRefused(t *testing.T) {
 	w := newWorld(t, bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Hour}, 1, 1)
 	n := w.start(0)

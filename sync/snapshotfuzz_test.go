@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// snapshotBlocks are those of two nodes that have exchanged counts of all algorithms, a log in
-// pieces, units of both, and a reset.
+// snapshotBlocks returns the blocks of two nodes that have exchanged counts of all algorithms, a
+// log in pieces, units of both nodes, and a reset.
 func snapshotBlocks(t testing.TB) (blocks [][]byte) {
 	now := int64(time.Hour)
 	streams := [2]*Stream{loader(1), loader(2)}
@@ -50,7 +50,7 @@ func snapshotBlocks(t testing.TB) (blocks [][]byte) {
 	return blocks
 }
 
-// blocksOf are the blocks of a stream's snapshot.
+// blocksOf returns the blocks of a stream's snapshot.
 func blocksOf(s *Stream, now int64) (blocks [][]byte) {
 	w := s.NewSnapshot(func() Roles { return holder{} })
 	for b := w.Next(now, now); b != nil; b = w.Next(now, now) {
@@ -80,14 +80,14 @@ func FuzzLoad(f *testing.F) {
 				t.Fatalf("%d counts and %d tallies of %d bytes", counts, s.ledger.all.len(), len(b))
 			}
 			for id, used := range usedOf(s, now) {
-				// A limit may have been lowered, so that more than twice of it is used.
+				// A limit may have been lowered, so that more than twice its units are used.
 				require.False(t, used < 0 || used > 2*maxUnits, "%d are used of %x", used, id)
 			}
 			if err != nil {
 				continue
 			}
 
-			// To load the same again changes nothing.
+			// Loading the same block again changes no counts.
 			was := usedOf(s, now)
 			_, err = s.Load(now, now, b, holder{})
 			require.NoError(t, err)
@@ -95,7 +95,7 @@ func FuzzLoad(f *testing.F) {
 				require.LessOrEqual(t, used, was[id], "%d used have become %d", was[id], used)
 			}
 
-			// What was loaded can be sent on, and written again for another node to load.
+			// The loaded data can be sent on, and written again for another node.
 			s.Loaded(now)
 			sendAll(t, s, now)
 			again := loader(3)
@@ -107,13 +107,13 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// loader is a stream that has yet to load.
+// loader returns a stream that has not loaded any blocks yet.
 func loader(self Member) *Stream {
 	s, _ := streamOf(self, 100, 1, 2, 3)
 	return s
 }
 
-// usedOf is what is used of each count.
+// usedOf returns the used units of each count.
 func usedOf(s *Stream, now int64) map[bucket.ID]int64 {
 	used := make(map[bucket.ID]int64)
 	var ids []bucket.ID

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// link is two nodes, of which the first holds everything, and the wire between.
+// link contains two nodes, the first of which holds all ids, and the connection between them.
 type link struct {
 	t       *testing.T
 	stores  [2]*bucket.Store
@@ -22,7 +22,7 @@ type link struct {
 	bytes   int
 }
 
-// pair are the roles of two nodes, of which the first holds everything.
+// pair contains the roles of two nodes. The node with the lower name holds all ids.
 type pair struct{ self, other Member }
 
 func (p pair) Holds(bucket.ID) bool     { return p.self < p.other }
@@ -41,8 +41,8 @@ func streamOf(self Member, counts int, met ...Member) (*Stream, *bucket.Store) {
 	return s, store
 }
 
-// carry sends the next frame of a stream to another stream, and the answer back. It returns the
-// length of the frame, or 0 if the stream has no frame to send.
+// carry sends the next frame of one stream to another stream, and the answer back. It returns the
+// size of the frame, or 0 if there is no frame.
 func carry(t require.TestingT, now int64, from *Stream, sends Roles, to *Stream, receives Roles) (bytes int, a Arrival) {
 	frame := from.Next(to.self, now, sends, nil, 16<<10)
 	if frame == nil {
@@ -65,14 +65,15 @@ func newLink(t *testing.T) *link {
 
 func (l *link) roles(i int) pair { return pair{Member(i + 1), Member(2 - i)} }
 
-// send carries one frame, and reports whether there was any.
+// send carries one frame, and reports whether there was a frame.
 func (l *link) send(from int) bool {
 	n, _ := carry(l.t, l.now, l.streams[from], l.roles(from), l.streams[1-from], l.roles(1-from))
 	l.bytes += n
 	return n > 0
 }
 
-// settle exchanges until nothing is left, and says how many bytes that took.
+// settle exchanges frames until there is no data left to send. It returns the size of these
+// frames.
 func (l *link) settle() (bytes int) {
 	before := l.bytes
 	for sent := true; sent; {
@@ -115,14 +116,15 @@ func TestALogCostsWhatIsNewOfIt(t *testing.T) {
 	}
 	require.Equal(t, int64(51_000), l.used(1, someID(0)))
 
-	// A refund changes it within: it is sent whole once more, and goes on from there.
+	// A refund changes the log before its end, so the whole log is sent again. Later changes are
+	// sent as pieces.
 	l.stores[0].Refund(someID(0), &limit, l.now, 1000, 0, false)
 	require.Greater(t, l.settle(), 100_000)
 	l.stores[0].Take(someID(0), &limit, l.now, 7)
 	require.Less(t, l.settle(), 200)
 	require.Equal(t, int64(50_007), l.used(1, someID(0)))
 
-	// As does what the other spends meanwhile.
+	// Units that the other node spends in the meantime have the same effect.
 	l.stores[1].Take(someID(0), &limit, l.now, 3)
 	l.stores[0].Take(someID(0), &limit, l.now, 2)
 	l.settle()
@@ -130,7 +132,7 @@ func TestALogCostsWhatIsNewOfIt(t *testing.T) {
 	require.Equal(t, int64(50_012), l.used(1, someID(0)))
 }
 
-// Until its last piece has come, a log that is sent whole again stays what it was.
+// If a log is sent again as a whole, the count is unchanged until the last piece has arrived.
 func TestHalfALogReplacesNothing(t *testing.T) {
 	l := newLink(t)
 	limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100_000, Per: time.Hour}
@@ -166,7 +168,7 @@ func TestASlowMemberCostsBoundedMemoryAndLosesNothing(t *testing.T) {
 		}
 	}
 	spend(90, 1)
-	require.NotNil(t, l.streams[0].Next(2, l.now, l.roles(0), nil, 1024)) // and no answer
+	require.NotNil(t, l.streams[0].Next(2, l.now, l.roles(0), nil, 1024)) // without an answer
 	spend(500, 10)
 	require.Equal(t, 500, o.queue.len(), "each id once")
 	require.False(t, l.streams[0].Lag(2, l.now).Scanning)
@@ -215,8 +217,8 @@ func TestAuthorityComesAfterAllThatWaited(t *testing.T) {
 	}
 }
 
-// More ranges than a frame has room for are given by several, each once, though each
-// comes twice.
+// If there are more ranges than a frame has room for, several frames transfer them. Each range is
+// transferred once, although each frame arrives twice.
 func TestAuthorityOverManyRangesIsGivenWhole(t *testing.T) {
 	x := newTrio()
 	var want []Range
@@ -231,7 +233,7 @@ func TestAuthorityOverManyRangesIsGivenWhole(t *testing.T) {
 		if frame == nil {
 			break
 		}
-		if !answered { // it does not come
+		if !answered { // the frame does not arrive
 			x.streams[0].Lost(2)
 			require.True(t, x.streams[0].Transferring())
 			frame = x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10)
@@ -250,8 +252,8 @@ func TestAuthorityOverManyRangesIsGivenWhole(t *testing.T) {
 	require.False(t, x.streams[0].Transferring())
 }
 
-// What is owed later is not waited for: nobody holds what is given meanwhile. But a
-// scan that takes the place of what waited is.
+// A transfer does not wait for counts that are owed later. It does wait for a scan that replaces
+// waiting items.
 func TestAuthorityDoesNotWaitForALaterScan(t *testing.T) {
 	for _, drops := range []bool{false, true} {
 		l := newLink(t)
@@ -284,8 +286,8 @@ func TestAuthorityDoesNotWaitForALaterScan(t *testing.T) {
 	}
 }
 
-// Days are named by their start: any member that has a count of a later one keeps it, and
-// what is told of an earlier one belongs there.
+// Days are identified by their start. A member that has a count of a later day keeps this count,
+// and units of an earlier day are not counted in it.
 func TestTheNamesOfWindowsGoAlong(t *testing.T) {
 	l := newLink(t)
 	const day = 24 * int64(time.Hour)
@@ -306,7 +308,7 @@ func TestTheNamesOfWindowsGoAlong(t *testing.T) {
 	require.Zero(t, l.used(1, someID(0)), "it ends with the day, though it began early")
 }
 
-// copyOf is what a node has of an id.
+// copyOf is the copy of an id on one node.
 type copyOf struct {
 	used   int64
 	vector vector
@@ -318,7 +320,7 @@ func (x *trio) copy(i int, id bucket.ID) (c copyOf) {
 	return c
 }
 
-// What time gives back, no path brings again; and nothing counts twice.
+// Recovered units do not count again, whatever path brings them, and no unit counts twice.
 func TestWhatHasRecoveredStaysRecovered(t *testing.T) {
 	checks(t, 200, 2000)
 	rapid.Check(t, func(t *rapid.T) {
@@ -376,8 +378,8 @@ func TestWhatHasRecoveredStaysRecovered(t *testing.T) {
 		w.quiet()
 		least := int64(0)
 		if limit.Algorithm == bucket.SlidingLog {
-			// The others' counts depend on where their windows begin, or drain on
-			// both sides of a split.
+			// The counts of other algorithms depend on the start of their windows, or drain on
+			// both sides of a partition.
 			least, _, _ = ideal.Used(id, w.now)
 		}
 		for _, n := range w.nodes {
@@ -395,7 +397,7 @@ func TestWhatHasRecoveredStaysRecovered(t *testing.T) {
 	})
 }
 
-// Takes, refunds, collecting and exchanging go on at the same time.
+// Takes, refunds, collections and exchanges are concurrent.
 func TestConcurrentSpendingCountsOnce(t *testing.T) {
 	l := newLink(t)
 	const ids = 50
@@ -419,7 +421,7 @@ func TestConcurrentSpendingCountsOnce(t *testing.T) {
 					if l.stores[i].Take(someID(x), limit, l.now, 2).Allowed {
 						own[x] += 2
 					}
-					// A bucket's unit may have drained in part.
+					// A unit of a bucket may have drained in part.
 					if k%3 == 0 && limit.Burst == 0 && l.stores[i].Refund(someID(x), limit, l.now, 1, 0, false) {
 						own[x]--
 					}
@@ -469,7 +471,7 @@ func TestConcurrentSpendingCountsOnce(t *testing.T) {
 	}
 }
 
-// fixed are roles that a test sets.
+// fixed contains roles that a test sets.
 type fixed struct {
 	holds   bool
 	answers Member
@@ -481,8 +483,8 @@ func (f *fixed) Holder(bucket.ID) Member                    { return f.answers }
 func (f *fixed) Answers(bucket.ID) Member                   { return f.answers }
 func (f *fixed) Targets(dst []Member, _ bucket.ID) []Member { return append(dst, f.targets...) }
 
-// trio is three nodes whose roles a test sets: the first is an owner, the others
-// have copies.
+// trio contains three nodes with roles that a test sets. Initially the first node is the owner,
+// and the others have copies.
 type trio struct {
 	roles   [3]*fixed
 	stores  [3]*bucket.Store
@@ -500,7 +502,7 @@ func newTrio() *trio {
 	return x
 }
 
-// exchange brings all that one node has for another; false if that is nothing.
+// exchange sends all data that one node has for another, and reports whether there was any.
 func (x *trio) exchange(t require.TestingT, from, to int) (sent bool) {
 	x.streams[from].Collect(x.now, false, x.roles[from])
 	for range 50 {
@@ -513,9 +515,9 @@ func (x *trio) exchange(t require.TestingT, from, to int) (sent bool) {
 	return sent
 }
 
-// What was given and has not arrived when its giver finds that it had begun apart is not
-// its to give any more, nor the count of members that were to have it alone: whoever
-// answers is sent it.
+// A node finds that it had begun separately while a transfer has not arrived. It must not
+// transfer the authority any more, and the members that were to receive it may be the only ones
+// with the count. The node therefore owes the count to the member that answers.
 func TestAYieldingMemberHandsOverNothingAndOwesItsCounts(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	for _, flies := range []bool{false, true} {
@@ -544,8 +546,8 @@ func TestAYieldingMemberHandsOverNothingAndOwesItsCounts(t *testing.T) {
 	}
 }
 
-// What was on its way to a member that is gone, and authority over it with that, is owed
-// to the others.
+// If a member has left, the counts and the authority that were on their way to this member are
+// owed to all others.
 func TestAHandOverToAMemberThatIsGoneIsOwedToTheOthers(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	const gone = 4
@@ -569,8 +571,8 @@ func TestAHandOverToAMemberThatIsGoneIsOwedToTheOthers(t *testing.T) {
 	}
 }
 
-// So do those that are on their way when their sender yields, by a scan that is over or
-// goes on, also if more is owed meanwhile.
+// Units also count once if they are in flight when their sender yields, by a scan that is
+// finished or in progress, even if more counts are owed in the meantime.
 func TestUnitsInFlightFromAYieldingMemberCountOnce(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	for _, ids := range []int{1, 2 * Caps{}.withDefaults().ScanBelow} {
@@ -603,8 +605,8 @@ func TestUnitsInFlightFromAYieldingMemberCountOnce(t *testing.T) {
 	}
 }
 
-// reviewInParts reviews a stream to the end, and requires that each part looks at reviewPart ids at
-// most. It returns how many ids the review looked at.
+// reviewInParts does a whole review of a stream, and requires that each part visits at most
+// reviewPart ids. It returns the number of ids that the review visited.
 func reviewInParts(t *testing.T, s *Stream, now int64) int64 {
 	t.Helper()
 	roles := new(counting)
@@ -616,7 +618,7 @@ func reviewInParts(t *testing.T, s *Stream, now int64) int64 {
 	return roles.asked
 }
 
-// counting has member 2 answer for everything, and counts how often it is asked.
+// counting contains roles in which member 2 answers for all ids. It counts the calls of Answers.
 type counting struct{ asked int64 }
 
 func (c *counting) Holds(bucket.ID) bool    { return false }
@@ -627,16 +629,16 @@ func (c *counting) Answers(bucket.ID) Member {
 }
 func (c *counting) Targets(dst []Member, _ bucket.ID) []Member { return dst }
 
-// What a member has spent once stays in the copy of it that is renewed again and again.
-// A member that has seen its own copy empty has forgotten that member's tally before, and would
-// count what the other still has of it once more.
+// Units that a member has spent once stay in the copy of that member, which is renewed again and
+// again. Another member, whose own copy was empty, has forgotten the tally before. It must not
+// count these units again.
 func TestATallyWhoseUnitsHaveRecoveredCountsNothingWhereItIsForgotten(t *testing.T) {
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: 5 * time.Second}
 	x, id := newTrio(), someID(0)
 	x.roles[0].targets = []Member{2}
 	x.stores[0].Take(id, &limit, x.now, 1)
 	x.exchange(t, 0, 1)
-	x.stores[1].Take(id, &limit, x.now, 3) // it stands in
+	x.stores[1].Take(id, &limit, x.now, 3) // node 2 stands in
 	x.exchange(t, 1, 0)
 	require.EqualValues(t, 4, x.copy(0, id).used)
 	forgot := false
@@ -653,8 +655,8 @@ func TestATallyWhoseUnitsHaveRecoveredCountsNothingWhereItIsForgotten(t *testing
 	require.True(t, forgot, "the tally was never forgotten before the other had")
 }
 
-// leaver is the roles of a node that leaves and holds nothing: 3 has authority, and 2 is
-// to have copies.
+// leaver contains the roles of a node that leaves and holds no ids: 3 has authority, and 2 gets
+// copies.
 type leaver struct{}
 
 func (leaver) Holds(bucket.ID) bool                       { return false }
@@ -662,8 +664,8 @@ func (leaver) Holder(bucket.ID) Member                    { return 3 }
 func (leaver) Answers(bucket.ID) Member                   { return 3 }
 func (leaver) Targets(dst []Member, _ bucket.ID) []Member { return append(dst, 2, 3) }
 
-// A member that leaves gives its copies only while there is time for that, and tells what it has
-// spent without authority all the same.
+// A leaving member sends its copies only while there is time for that. It always sends the units
+// that it has spent without authority.
 func TestALeaverThatForgoesSendsNoCopies(t *testing.T) {
 	const ids = 1000
 	limit := limitOf(bucket.SlidingWindow)
@@ -673,7 +675,7 @@ func TestALeaverThatForgoesSendsNoCopies(t *testing.T) {
 		s.Meet([]Member{1, 2, 3})
 		now := int64(time.Hour)
 		for i := range ids {
-			store.SpendElsewhere(someID(i), &limit, now, 1) // copies of 3's counts
+			store.SpendElsewhere(someID(i), &limit, now, 1) // copies of the counts of node 3
 		}
 		store.Track(1, now, nil)
 		s.Leaving()
@@ -703,7 +705,7 @@ func TestALeaverThatForgoesSendsNoCopies(t *testing.T) {
 	}
 }
 
-// A member that always has something to send may still learn what another has acknowledged.
+// Even a member that always has data to send can find out what another member has acknowledged.
 func TestAcknowledgedIgnoresLaterItems(t *testing.T) {
 	limit := limitOf(bucket.SlidingWindow)
 	store, other := bucket.NewStore(1<<12, bucket.Salt{}), bucket.NewStore(1<<12, bucket.Salt{})

@@ -5,13 +5,12 @@ import (
 	"testing"
 )
 
-// BenchmarkBetweenRegions says what regions tell each other of one key of 1,000 units
-// a second. Its times mean nothing:
+// BenchmarkBetweenRegions reports the traffic between regions for one key with 1,000 units per second. Its times have no meaning:
 // go test ./sync -run '^$' -bench BetweenRegions -benchtime 1x
 func BenchmarkBetweenRegions(b *testing.B) {
 	for _, c := range []struct {
 		name  string
-		rates [3]int64 // asked for in each region, a second
+		rates [3]int64 // units per second that are asked for in each region
 	}{
 		{"all ask for 1,300", [3]int64{1300, 1300, 1300}},
 		{"1,000, 250 and 250", [3]int64{1000, 250, 250}},

@@ -208,7 +208,7 @@ func TestForeignRequestLeavesRegionalCountsUnchanged(t *testing.T) {
 	}
 	require.Empty(t, serveFrom(n, "far", stating(regional)))
 	n.regions.Holdings.Limit(global.id("key"), &global.numbers, n.env.Time()) // creates a holding
-	kept := n.regions.Holdings.Kept()
+	kept := n.regions.Holdings.Len()
 	require.EqualValues(t, 10, used(n, regional, "key"))
 	require.Zero(t, n.regions.Holdings.SpentElsewhere(regional.id("key"), n.env.Now()))
 	require.EqualValues(t, 2, n.Stats().Regions["far"].Refused)
@@ -219,7 +219,7 @@ func TestForeignRequestLeavesRegionalCountsUnchanged(t *testing.T) {
 	require.Len(t, e.Statements, 1)
 	require.Equal(t, global.id("key"), e.Statements[0].ID)
 	require.EqualValues(t, 9, n.regions.Holdings.SpentElsewhere(global.id("key"), n.env.Now()))
-	require.Equal(t, kept, n.regions.Holdings.Kept())
+	require.Equal(t, kept, n.regions.Holdings.Len())
 	require.NotEmpty(t, serveFrom(n, "far", resetRequest(global, "key", n.env.Now())))
 	require.Zero(t, used(n, global, "key"))
 	require.EqualValues(t, 2, n.Stats().Regions["far"].Refused)
@@ -484,7 +484,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 			a := wire.Ask{ID: id, Limit: &numbers[i], Units: units, Reset: uint64(units)}
 			return a.Append(h.Append(nil))
 		}
-		for _, id := range []bucket.ID{p.regional, p.global, countsync.Elsewhere(p.regional)} {
+		for _, id := range []bucket.ID{p.regional, p.global, countsync.ElsewhereID(p.regional)} {
 			for o := wire.OpTake; o <= wire.OpReset; o++ {
 				units := int64(1)
 				if o == wire.OpReset {

@@ -84,7 +84,7 @@ func (p *pair) Ask(_ context.Context, request, answer []byte, _ time.Duration) (
 	if a.Complete {
 		p.complete.Add(1)
 	}
-	if a.Given != nil {
+	if a.Authority != nil {
 		p.given.Add(1)
 	}
 	return answer, err

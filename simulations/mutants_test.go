@@ -87,8 +87,8 @@ var mutants = []mutant{
 		"if MUTANT {\n				units *= 2\n			}\n			x.store.SpendElsewhere(id, l, x.now, units)",
 	}}},
 	{"spends from before a reset count where the reset arrives later", "split", accounted, []edit{{
-		"sync/inbound.go", "	if x.raise(id, number, made, x.now, x.stamped()) {\n",
-		"	if x.raise(id, number, made, x.now, x.stamped()) || MUTANT && number < x.resets.of[id].number {\n",
+		"sync/inbound.go", "	if x.raise(id, number, made, x.now, x.senderStamp()) {\n",
+		"	if x.raise(id, number, made, x.now, x.senderStamp()) || MUTANT && number < x.resets.byID[id].number {\n",
 	}}},
 	{"returned units of a lease stay spent", "lent", accounted, []edit{{
 		"bucket/store.go", "		refunded, changed := l.refund(&c.cell, g, now, units, r, false, Lease{})\n",
@@ -174,7 +174,7 @@ var mutants = []mutant{
 		"	if MUTANT {\n		wait, stop := context.WithTimeout(ctx, 90e6)\n		<-wait.Done()\n		stop()\n	}\n	err := errors.Join(n.cluster.Leave(ctx), saved)\n",
 	}}},
 	{"snapshots have no tombstones of resets", "reverted", accounted, []edit{{
-		"sync/snapshot.go", "!known || !r.heeded(now) {\n", "!known || !r.heeded(now) || MUTANT {\n",
+		"sync/snapshot.go", "!known || !r.isEffective(now) {\n", "!known || !r.isEffective(now) || MUTANT {\n",
 	}}},
 }
 

@@ -31,7 +31,7 @@ func TestAllComesThroughTheLowestCaps(t *testing.T) {
 			break
 		}
 		require.Less(t, n, 200)
-		given = append(given, arrival.Given...)
+		given = append(given, arrival.Authority...)
 	}
 	require.Equal(t, ranges, given)
 	for i := range counts {

@@ -31,9 +31,9 @@ func eachAlgorithm(t *testing.T, f func(t *testing.T, a bucket.Algorithm)) {
 	}
 }
 
-// some returns the whole list in the full run, and otherwise n elements, which depend on the
+// sample returns the whole list in the full run, and otherwise n elements, which depend on the
 // algorithm.
-func some[T any](t *testing.T, a bucket.Algorithm, list []T, n int) (chosen []T) {
+func sample[T any](t *testing.T, a bucket.Algorithm, list []T, n int) (chosen []T) {
 	for i := range testenv.PickFull(t, n, len(list)) {
 		chosen = append(chosen, list[(n*int(a)+i)%len(list)])
 	}
@@ -66,7 +66,7 @@ func TestSaturatedRegionsAreGrantedNearlyAll(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		paces := [][]int64{{4 * ms, 4 * ms, 4 * ms}, {2 * ms, 4 * ms, 16 * ms}}
-		for _, every := range some(t, a, paces, 1) {
+		for _, every := range sample(t, a, paces, 1) {
 			part := saturate(t, perSecond(a), far, every)
 			require.GreaterOrEqual(t, part, 0.97)
 			require.LessOrEqual(t, part, 1.02) // an initial burst
@@ -74,20 +74,20 @@ func TestSaturatedRegionsAreGrantedNearlyAll(t *testing.T) {
 	})
 }
 
-// one is a single node with the whole limit. It gets the same asks as the regions.
-type one struct {
+// singleNode is a single node with the whole limit. It gets the same asks as the regions.
+type singleNode struct {
 	store   *bucket.Store
 	granted int64
 }
 
-// moved returns the units that are granted after all demand has moved from one region to another,
+// grantedAfterMove returns the units that are granted after all demand has moved from one region to another,
 // as parts of the units that a single node with the whole limit would grant. The demand starts at
 // the beginning and moves after at. The spans start from later, or at the next window if windows
 // have fixed times.
-func moved(t failer, l bucket.Limit, net network, at, from int64, spans ...int64) (parts []float64) {
+func grantedAfterMove(t failer, l bucket.Limit, net network, at, from int64, spans ...int64) (parts []float64) {
 	w := newGlobe(t, 1, 3, l, net)
 	w.settle()
-	whole := one{store: bucket.NewStore(16, bucket.Salt{})}
+	whole := singleNode{store: bucket.NewStore(16, bucket.Salt{})}
 	place := 0
 	every := max(2*ms, int64(l.Per)/500)
 	var again func()
@@ -128,7 +128,7 @@ func TestHoldingsFollowDemandThatMoves(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		limits := []bucket.Limit{perSecond(a), {Algorithm: a, Rate: 300, Per: 10 * time.Second, Version: 1}, perMinute(a)}
-		for _, l := range some(t, a, limits, 1) {
+		for _, l := range sample(t, a, limits, 1) {
 			from := max(3*2*far.delay+int64(ExchangeEvery), int64(l.Per))
 			per := int64(l.Per)
 			moves := []int64{per / 3}
@@ -136,7 +136,7 @@ func TestHoldingsFollowDemandThatMoves(t *testing.T) {
 				moves = append(moves, per*9/10)
 			}
 			for _, at := range moves {
-				parts := moved(t, l, far, 5*per+at, from, per, per, 2*per, 4*per)
+				parts := grantedAfterMove(t, l, far, 5*per+at, from, per, per, 2*per, 4*per)
 				for _, part := range parts {
 					require.GreaterOrEqual(t, part, 0.9)
 				}
@@ -145,9 +145,9 @@ func TestHoldingsFollowDemandThatMoves(t *testing.T) {
 	})
 }
 
-// lone has one user ask for all units of a limit in one region, and repeat each denied ask after
+// longestWait has one user ask for all units of a limit in one region, and repeat each denied ask after
 // RetryAfter. It returns the longest time until a unit was granted.
-func lone(t failer, l bucket.Limit, net network, region int, pace int64) (longest int64) {
+func longestWait(t failer, l bucket.Limit, net network, region int, pace int64) (longest int64) {
 	w := newGlobe(t, 7, 3, l, net)
 	w.settle()
 	for range l.Capacity() {
@@ -174,8 +174,8 @@ func TestALoneUserIsGrantedAllOfASmallLimit(t *testing.T) {
 		l := perMinute(a)
 		for region := range 3 {
 			paces := []int64{0, 10 * ms, 100 * ms, 300 * ms, sec, 3 * sec, 10 * sec, 12 * sec}
-			for _, pace := range some(t, a, paces, 3) {
-				longest := lone(t, l, far, region, pace)
+			for _, pace := range sample(t, a, paces, 3) {
+				longest := longestWait(t, l, far, region, pace)
 				require.LessOrEqual(t, longest, 500*ms, fmt.Sprintf("region %d, every %v", region, time.Duration(pace)))
 			}
 		}

@@ -17,8 +17,8 @@ const (
 
 func (d *deque[T]) len() int { return d.n }
 
-// at returns the element with index i. The pointer is valid until the element is popped.
-func (d *deque[T]) at(i int) *T {
+// element returns the element with index i. The pointer is valid until the element is popped.
+func (d *deque[T]) element(i int) *T {
 	i += d.head
 	return &d.blocks[i/blockLen][i%blockLen]
 }
@@ -37,7 +37,7 @@ func (d *deque[T]) push(x T) *T {
 		d.blocks = append(d.blocks, d.block())
 	}
 	d.n++
-	at := d.at(d.n - 1)
+	at := d.element(d.n - 1)
 	*at = x
 	return at
 }
@@ -49,11 +49,11 @@ func (d *deque[T]) pushFront(x T) {
 	}
 	d.head--
 	d.n++
-	*d.at(0) = x
+	*d.element(0) = x
 }
 
 func (d *deque[T]) pop() T {
-	x := *d.at(0)
+	x := *d.element(0)
 	d.n--
 	if d.head++; d.head == blockLen {
 		d.head = 0

@@ -32,13 +32,13 @@ func TestARegionGetsAStatementWhenOneIsDue(t *testing.T) {
 		{"units were spent, and the round has no reports left", account{known: true, sent: long, reported: 1}, balance{spent: 2}, 0, false},
 		{"units were spent since a moment ago", account{known: true, sent: ago(time.Second / 2), reported: 1}, balance{spent: 2}, 1, false},
 		{"the last statement has no answer yet", account{known: true, sent: ago(time.Second), waits: true}, balance{wants: 5}, 0, false},
-		{"the last statement got no answer", account{known: true, sent: ago(time.Duration(unanswered)), waits: true}, balance{wants: 5}, 0, true},
+		{"the last statement got no answer", account{known: true, sent: ago(time.Duration(answerTimeout)), waits: true}, balance{wants: 5}, 0, true},
 		{"the last statement is too recent", account{known: true, sent: ago(ExchangeEvery / 2)}, balance{wants: 5}, 0, false},
 		{"the first statement", account{known: true}, balance{wants: 5}, 0, true},
 	} {
 		x := &holding{whole: bucket.Limit{Algorithm: bucket.SlidingWindow, Rate: 100, Per: 10 * time.Second}}
 		d := &dues{reports: c.reports}
-		require.Equal(t, c.due, x.due(&c.account, &c.balance, Time{now, now}, d), c.about)
+		require.Equal(t, c.due, x.isDue(&c.account, &c.balance, Time{now, now}, d), c.about)
 		require.Equal(t, c.due && c.balance.spent != 0, d.reports < c.reports, c.about)
 	}
 }

@@ -158,7 +158,7 @@ func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]S
 		for _, x := range batch {
 			sh.mu.Lock()
 			switch {
-			case sh.of[x.id] != x:
+			case sh.byID[x.id] != x:
 			case !answers(x.id):
 				h.store.ClearPart(x.id)
 				if t.Monotonic-x.seen > 2*keptFor {
@@ -171,7 +171,7 @@ func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]S
 		}
 		swept = min(swept, sh.swept)
 	}
-	h.partsUntil.Store(swept + lasting)
+	h.partsUntil.Store(swept + validFor)
 	return d.to, changed
 }
 
@@ -186,23 +186,23 @@ const visitParts = 20
 
 // visit renews a holding if necessary, makes the statements about it that are due, and reports
 // whether its copies must be updated.
-func (h *Holdings) visit(sh *holdings, x *holding, t Time, d *dues) (changed bool) {
+func (h *Holdings) visit(sh *holdingShard, x *holding, t Time, d *dues) (changed bool) {
 	switch {
-	case t.Monotonic >= x.until, x.unsure, x.over(t.Now):
+	case t.Monotonic >= x.until, x.unsure, x.windowEnded(t.Now):
 		h.renew(x, t)
 		changed = true
-	case x.until-t.Monotonic < lasting:
+	case x.until-t.Monotonic < validFor:
 		h.store.ClearPart(x.id)
 	}
 	h.measure(x, t.Monotonic)
 	peek := h.store.Peek(x.id, &x.part, t.Now, 0)
 	if peek.ResetAfter == 0 {
-		x.recovered(t.Now)
+		x.startSeries(t.Now)
 	}
-	b := balance{denied: x.largest, spent: x.spent(), spare: h.spare(x, &peek, t)}
+	b := balance{denied: x.largest, spent: x.spent(), spare: h.spareUnits(x, &peek, t)}
 	x.largest = 0
 	if !x.unsure {
-		b.wants = x.wants(&peek, b.denied)
+		b.wants = x.wantedUnits(&peek, b.denied)
 	}
 	busy := b.wants > 0 || h.SpentElsewhere(x.id, t.Now) > 0
 	for i := range x.accounts {
@@ -211,7 +211,7 @@ func (h *Holdings) visit(sh *holdings, x *holding, t Time, d *dues) (changed boo
 		}
 		a := &x.accounts[i]
 		busy = busy || a.granted > 0 || a.received > 0 || !a.known && !x.unsure || b.spent != a.reported
-		if x.due(a, &b, t, d) {
+		if x.isDue(a, &b, t, d) {
 			changed = h.emit(x, i, &b, t, d) || changed
 		}
 	}
@@ -233,13 +233,13 @@ type balance struct {
 	spent  int64 // number of units that were spent since the series began
 }
 
-// due reports whether a statement about a holding to a region is due in this visit. A statement
+// isDue reports whether a statement about a holding to a region is due in this visit. A statement
 // requests or renews units, returns units, or asks which units the region has. If the round has
 // reports left, a statement may also be a report of spent units. There is no statement while
 // another one waits for its answer.
-func (x *holding) due(a *account, b *balance, t Time, d *dues) bool {
+func (x *holding) isDue(a *account, b *balance, t Time, d *dues) bool {
 	since := t.Monotonic - a.sent
-	if a.waits && since >= unanswered {
+	if a.waits && since >= answerTimeout {
 		a.waits = false
 	}
 	if a.waits || a.sent != 0 && since < int64(ExchangeEvery) {
@@ -283,7 +283,7 @@ func (h *Holdings) emit(x *holding, region int, b *balance, t Time, d *dues) (ch
 const restless = int64(2 * time.Second)
 
 // drop removes a holding.
-func (h *Holdings) drop(sh *holdings, x *holding) {
+func (h *Holdings) drop(sh *holdingShard, x *holding) {
 	moved := sh.drop(x)
 	h.store.ClearPart(x.id)
 	h.store.ClearPart(moved.id)
@@ -321,22 +321,22 @@ func recentSpan(l *bucket.Limit) float64 { return min(max(float64(l.Per)/8, 100e
 func usualSpan(l *bucket.Limit) float64 { return min(max(4*float64(l.Per), 1e9), 20e9) }
 
 // measure updates the demand: two averages in which past asks fade exponentially. Units between a
-// collection of the store and noteSpent are missing for a moment.
-func (h *Holdings) measure(x *holding, steady int64) {
-	since := float64(max(1, steady-x.at))
+// collection of the store and recordSpent are missing for a moment.
+func (h *Holdings) measure(x *holding, monotonic int64) {
+	since := float64(max(1, monotonic-x.at))
 	asked := max(x.counted, x.asked+max(0, h.store.Uncollected(x.id)))
 	rate := float64(asked-x.counted) * 1e9 / since
 	x.demand += (rate - x.demand) * -math.Expm1(-since/recentSpan(&x.whole))
 	x.usual += (rate - x.usual) * -math.Expm1(-since/usualSpan(&x.whole))
 	if asked != x.counted {
-		x.counted, x.seen = asked, steady
+		x.counted, x.seen = asked, monotonic
 	}
-	x.at = max(x.at, steady)
+	x.at = max(x.at, monotonic)
 }
 
-// need returns the number of units that are enough for a demand: the units of a Per, or of the
+// neededUnits returns the number of units that are enough for a demand: the units of a Per, or of the
 // time in which a bucket fills, and a quarter more.
-func (x *holding) need(demand float64) int64 {
+func (x *holding) neededUnits(demand float64) int64 {
 	return int64(min(1.25*demand*recoveryTime(&x.whole)/1e9, 1<<60))
 }
 
@@ -344,21 +344,21 @@ func recoveryTime(l *bucket.Limit) float64 {
 	return max(float64(l.Per), float64(l.Per)*float64(l.Capacity())/float64(l.Rate))
 }
 
-// wants returns the number of additional units that this region requests. It requests units
+// wantedUnits returns the number of additional units that this region requests. It requests units
 // before they are needed, once half of its units are used.
-func (x *holding) wants(peek *bucket.Result, largest int64) int64 {
+func (x *holding) wantedUnits(peek *bucket.Result, largest int64) int64 {
 	most := x.whole.Capacity()
-	want := min(max(x.need(x.demand), largest), most) - x.held
+	want := min(max(x.neededUnits(x.demand), largest), most) - x.held
 	if largest == 0 && 2*peek.Remaining > peek.Limit {
 		return 0
 	}
 	return max(0, want)
 }
 
-// spare returns the number of units that can be returned to the regions that granted them: units
+// spareUnits returns the number of units that can be returned to the regions that granted them: units
 // that a third region has asked for, or all unspent units if there was no ask for a while. A
 // region that needs them earlier must ask for them.
-func (h *Holdings) spare(x *holding, peek *bucket.Result, t Time) int64 {
+func (h *Holdings) spareUnits(x *holding, peek *bucket.Result, t Time) int64 {
 	switch {
 	case t.Monotonic-x.seen >= min(max(int64(x.whole.Per), term), 6*term):
 		return peek.Remaining
@@ -385,7 +385,7 @@ func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answ
 	}
 	x.catchUp(&st.Limit)
 	a := &x.accounts[region]
-	isNew := h.heed(x, a, st, t)
+	isNew := h.applyReceived(x, a, st, t)
 	a.reported = x.spent()
 	answer = Statement{ID: x.id, Answers: st.Number, LastNumber: a.heard, Spent: a.reported, Series: x.series}
 	had := a.received
@@ -401,7 +401,7 @@ func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answ
 		answer.Number, answer.From, answer.Received, answer.Debt = a.number, h.self, a.received, h.debt(x, t.Now)+a.owes
 	}
 	if st.Number == a.heard && st.From == a.grantedTo {
-		answer.Granted, answer.Used = min(a.granted, max(0, h.own(x)+a.granted)), a.moved
+		answer.Granted, answer.Used = min(a.granted, max(0, h.ownUnits(x)+a.granted)), a.moved
 	}
 	answer.Limit, answer.Holding = x.whole, x.held
 	sh.push(x)
@@ -438,15 +438,15 @@ func (h *Holdings) agree(region int, print uint64) bool {
 	return true
 }
 
-// heed applies the statement of a region about units that it has received from this one. Units
+// applyReceived applies the statement of a region about units that it has received from this one. Units
 // that it no longer has are unspent, except for its debt, if the statement is from the member
 // that had them. Otherwise they count as spent, because their state is unknown.
-func (h *Holdings) heed(x *holding, a *account, st *Statement, t Time) (isNew bool) {
+func (h *Holdings) applyReceived(x *holding, a *account, st *Statement, t Time) (isNew bool) {
 	if st.Series > a.series {
 		a.series, a.theirs = st.Series, 0
 	}
 	if st.Series == a.series && st.Spent > a.theirs {
-		h.store.SpendElsewhere(Elsewhere(x.id), &x.whole, t.Now, st.Spent-a.theirs)
+		h.store.SpendElsewhere(ElsewhereID(x.id), &x.whole, t.Now, st.Spent-a.theirs)
 		a.theirs = st.Spent
 	}
 	if st.LastNumber > a.number {
@@ -528,7 +528,7 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 	// Each region has its initial part as far as it needs it, no matter how much other regions
 	// request.
 	target = max(target, min(theirs+st.Wants, h.regions.start(x.whole.Capacity(), region), both-mine))
-	floor := max(mine/floorPart, min(mine, x.need(d.own)))
+	floor := max(mine/floorPart, min(mine, x.neededUnits(d.own)))
 	if st.Must > theirs {
 		floor = 0
 	}
@@ -537,16 +537,16 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 		keeps = max(floor, x.keeps)
 	}
 	due := min(st.Wants, target-theirs, x.held-keeps)
-	slight := due < min(both/16, theirs/4) && x.need(x.demand) > x.held/2 // may be due to chance
-	if due <= 0 || slight || !x.known() {
-		answer.Retry = h.retry(x, &peek, t.Now)
+	slight := due < min(both/16, theirs/4) && x.neededUnits(x.demand) > x.held/2 // may be due to chance
+	if due <= 0 || slight || !x.allKnown() {
+		answer.Retry = h.retryAfter(x, &peek, t.Now)
 		return
 	}
-	able := min(due, max(0, h.own(x)-floor)+a.received)
+	able := min(due, max(0, h.ownUnits(x)-floor)+a.received)
 	if x.passing = due - able; x.passing > 0 {
 		x.passTill = t.Monotonic + promiseFor
 	}
-	able = min(able, max(0, x.held-x.promised())) // no unit is promised twice
+	able = min(able, max(0, x.held-x.promisedUnits())) // no unit is promised twice
 	units := able
 	if !x.whole.IsBucket() {
 		units = min(able, peek.Remaining)
@@ -561,7 +561,7 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 		a.promisedTill = t.Monotonic + int64(answer.Retry) + promiseFor
 		h.renew(x, t)
 	} else if units == 0 {
-		answer.Retry = h.retry(x, &peek, t.Now)
+		answer.Retry = h.retryAfter(x, &peek, t.Now)
 	}
 }
 
@@ -597,16 +597,16 @@ func (h *Holdings) release(x *holding, a *account, units int64, t Time) (back, g
 // floorPart is the divisor for the part of its initial units that a region keeps without demand.
 const floorPart = 16
 
-// promised returns the number of units that are reserved for other regions.
-func (x *holding) promised() (units int64) {
+// promisedUnits returns the number of units that are reserved for other regions.
+func (x *holding) promisedUnits() (units int64) {
 	for i := range x.accounts {
 		units += x.accounts[i].promised
 	}
 	return units
 }
 
-// known reports whether it is known for all regions which units of this one they have.
-func (x *holding) known() bool {
+// allKnown reports whether it is known for all regions which units of this one they have.
+func (x *holding) allKnown() bool {
 	return !slices.ContainsFunc(x.accounts, func(a account) bool { return !a.known })
 }
 
@@ -632,8 +632,8 @@ func byDemand(d demands, both, theirs, _ int64) int64 {
 // promiseFor is the time for which units are reserved for a region that does not fetch them.
 const promiseFor = int64(time.Second)
 
-// retry returns the time after which units may be unspent here.
-func (h *Holdings) retry(x *holding, peek *bucket.Result, now int64) time.Duration {
+// retryAfter returns the time after which units may be unspent here.
+func (h *Holdings) retryAfter(x *holding, peek *bucket.Result, now int64) time.Duration {
 	if peek.Remaining > 0 {
 		return 0
 	}
@@ -649,13 +649,13 @@ func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (o
 	}
 	sh := h.lock(st.ID)
 	defer sh.mu.Unlock()
-	x := sh.of[st.ID]
+	x := sh.byID[st.ID]
 	if x == nil {
 		return true
 	}
 	x.catchUp(&st.Limit)
 	a := &x.accounts[region]
-	h.heed(x, a, st, t)
+	h.applyReceived(x, a, st, t)
 	if a.asked != 0 && st.Answers >= a.asked && st.Number == a.heard {
 		a.known = true
 	}
@@ -698,14 +698,14 @@ func (a *account) refuse(x *holding, t Time) {
 	a.again = t.Monotonic + min(int64(ExchangeEvery)<<a.refusals, longest)
 }
 
-// Elsewhere returns the ID for the units that other regions have spent of a limit. It has the
+// ElsewhereID returns the ID for the units that other regions have spent of a limit. It has the
 // same place on the ring, and is the ID of a Global limit if id is: Hi determines both.
-func Elsewhere(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: ^id.Lo} }
+func ElsewhereID(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: ^id.Lo} }
 
 // SpentElsewhere returns the units that the other regions have stated as spent and that have not
 // recovered.
 func (h *Holdings) SpentElsewhere(id bucket.ID, now int64) int64 {
-	used, _, _ := h.store.Used(Elsewhere(id), now)
+	used, _, _ := h.store.Used(ElsewhereID(id), now)
 	return used
 }
 
@@ -717,7 +717,7 @@ func (h *Holdings) Unanswered(region string, sts []Statement, t Time) {
 	}
 	for i := range sts {
 		sh := h.lock(sts[i].ID)
-		if x := sh.of[sts[i].ID]; x != nil {
+		if x := sh.byID[sts[i].ID]; x != nil {
 			if a := &x.accounts[at]; a.number == sts[i].Number && a.waits {
 				a.waits = false
 				a.refuse(x, t)

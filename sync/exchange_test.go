@@ -16,7 +16,7 @@ var anID = bucket.ID{Hi: 0x2545f4914f6cdd1d, Lo: 0xd1342543de82ef95}
 func twoRegions(l bucket.Limit) (w *globe, a, b *region) {
 	w = newGlobe(nil, 1, 2, l, network{})
 	for _, r := range w.regions {
-		r.holdings.sure(0)
+		r.holdings.inheritKnowledge(0)
 	}
 	w.now++
 	return w, w.regions[0], w.regions[1]
@@ -184,7 +184,7 @@ func FuzzExchange(f *testing.F) {
 			to.holdings.Serve(from.name, from.regions.print, st, to.time())
 			to.holdings.Answered(from.name, from.regions.print, st, to.time())
 			mine := to.holdings.Limit(st.ID, &l, to.time())
-			x := to.holdings.shard(st.ID).of[st.ID]
+			x := to.holdings.shard(st.ID).byID[st.ID]
 			require.LessOrEqual(t, mine.Capacity(), x.whole.Capacity())
 		}
 		to.holdings.Due(to.time(), func(bucket.ID) bool { return true })
@@ -222,7 +222,7 @@ func TestASuccessorHasTheHoldingAndGrantsOnceItKnowsWhatOthersHave(t *testing.T)
 		w.rule = func(_ demands, both, _, _ int64) int64 { return both }
 		ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 10, Must: 100, Holding: 50}
 		require.EqualValues(t, 10, to.serve(t, from, ask).Granted)
-		to.duplicate()
+		to.saveCopies()
 		ask.Number, ask.Received = 8, 10
 		require.EqualValues(t, 20, to.serve(t, from, ask).Granted)
 

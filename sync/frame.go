@@ -48,9 +48,9 @@ const (
 const (
 	flagComplete = 1 << iota
 	flagLeaving
-	flagGives
-	flagBegs   // requests all counts of which the sender is a target
-	knownFlags = 1<<iota - 1
+	flagTransfer
+	flagRequest // requests all counts of which the sender is a target
+	knownFlags  = 1<<iota - 1
 )
 
 // Flags of an item, above the bits of its kind.

@@ -91,7 +91,7 @@ func FuzzServe(f *testing.F) {
 				t.Fatalf("an answer of %d bytes", len(answer))
 			}
 			again, b2, err := s.Serve(now, b, holder{}, nil)
-			if err != nil || string(again) != string(answer) || b2.Given != nil || b2.Complete {
+			if err != nil || string(again) != string(answer) || b2.Authority != nil || b2.Complete {
 				t.Fatal("the same frame is taken in twice")
 			}
 			// If a frame with a new number brings the same contents again, the counts do not
@@ -302,7 +302,7 @@ func TestAFrameForAnotherOrOfNoSenseIsRefused(t *testing.T) {
 		"more ids":        append(appendHeader(nil, 0, 1, 2, 6), 2, 3),
 		"more than items": append(appendHeader(nil, 0, 1, 2, 6), 0, 1),
 		"no item":         one(),
-		"too many ranges": appendRanges(appendHeader(nil, flagGives, 1, 2, 6), 1, make(Ranges, 1))[:headerBytes+3],
+		"too many ranges": appendRanges(appendHeader(nil, flagTransfer, 1, 2, 6), 1, make(Ranges, 1))[:headerBytes+3],
 		"no kind":         one(0),
 		"a limit unsaid":  one(byte(state)|itemLimit, 3),
 		"a vector unsaid": one(byte(spend)|itemVector, 2),

@@ -22,10 +22,10 @@ func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits) []byte {
 	if h == nil {
 		return b
 	}
-	steady := h.steady.Load()
+	monotonic := h.monotonic.Load()
 	sh := h.lock(id)
 	defer sh.mu.Unlock()
-	x := sh.of[id]
+	x := sh.byID[id]
 	if x == nil || x.unsure {
 		return b
 	}
@@ -40,11 +40,11 @@ func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits) []byte {
 		a := &x.accounts[i]
 		b = binary.AppendUvarint(b, uint64(a.granted))
 		b = binary.LittleEndian.AppendUint64(b, a.grantedTo)
-		b = binary.AppendUvarint(b, uint64(max(0, a.grantedUntil-steady)))
+		b = binary.AppendUvarint(b, uint64(max(0, a.grantedUntil-monotonic)))
 		b = binary.AppendUvarint(b, uint64(a.moved))
 		b = binary.AppendUvarint(b, uint64(a.heard))
 		b = binary.AppendUvarint(b, uint64(a.received))
-		b = binary.AppendUvarint(b, uint64(max(0, a.receivedUntil-steady)))
+		b = binary.AppendUvarint(b, uint64(max(0, a.receivedUntil-monotonic)))
 		b = binary.AppendUvarint(b, uint64(a.owes))
 		b = binary.AppendUvarint(b, uint64(a.number))
 	}
@@ -66,7 +66,7 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 	}
 	var t Time
 	if h != nil {
-		t = Time{now, h.steady.Load()}
+		t = Time{now, h.monotonic.Load()}
 	}
 	accounts := make([]account, n)
 	for i := range accounts {

@@ -34,10 +34,10 @@ type Holdings struct {
 	store   *bucket.Store
 	rule    rule
 	reports int // maximum number of reports of spent units in one round
-	shards  [holdingShards]holdings
+	shards  [holdingShards]holdingShard
 
 	partsUntil atomic.Int64 // monotonic time until which the parts in the store judge as the holdings do
-	steady     atomic.Int64 // monotonic time of the latest step
+	monotonic  atomic.Int64 // monotonic time of the latest step
 	kept       atomic.Int64 // number of holdings
 	beyond     atomic.Uint64
 
@@ -63,14 +63,14 @@ const (
 	renewAfter = term / 3
 	// ExchangeEvery is the minimum time between two statements about an id to a region.
 	ExchangeEvery = 100 * time.Millisecond
-	// unanswered is the time after which a statement without an answer is made again.
-	unanswered = int64(2 * time.Second)
+	// answerTimeout is the time after which a statement without an answer is made again.
+	answerTimeout = int64(2 * time.Second)
 	// longestRefusal is the maximum time between two requests that are refused.
 	longestRefusal = int64(5 * time.Second)
-	// lasting is the time for which a part must be valid so that the store is given it, or so
+	// validFor is the time for which a part must be valid so that the store is given it, or so
 	// that the store keeps it when the holding is visited. Holdings are visited more often than
 	// that. If they are not, the parts in the store are not used.
-	lasting = term / 2
+	validFor = term / 2
 	// firstTrip is the assumed round-trip time to another region until one has been measured.
 	firstTrip = int64(200 * time.Millisecond)
 )
@@ -118,7 +118,7 @@ type holding struct {
 //
 // The granted units are never less than the units that the other region has received. The bound
 // on the units that all regions admit relies on this. A grant is therefore subtracted here before
-// it is stated. Units come back only when the other region has stated that it has less (heed), or
+// it is stated. Units come back only when the other region has stated that it has less (applyReceived), or
 // a margin after the grant has ended there (term and keptFor). A region that has forgotten its
 // grants has no units until the grants are known again (unsure).
 type account struct {
@@ -167,14 +167,14 @@ func (h *Holdings) Forgotten(t Time) {
 	h.agreed[h.regions.self] = true
 }
 
-// sure records that another node has transferred authority to this one. That node remembers the
+// inheritKnowledge records that another node has transferred authority to this one. That node remembers the
 // holdings of this region, except for those that may have been forgotten. uncertain is the result
 // of uncertainFor on that node.
-func (h *Holdings) sure(uncertain time.Duration) {
+func (h *Holdings) inheritKnowledge(uncertain time.Duration) {
 	if h == nil || uncertain >= forever {
 		return
 	}
-	begun := h.steady.Load() + int64(uncertain) - keptFor
+	begun := h.monotonic.Load() + int64(uncertain) - keptFor
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.exact {
@@ -200,19 +200,19 @@ func (h *Holdings) uncertainFor() time.Duration {
 	if slices.Contains(h.agreed, false) {
 		return forever
 	}
-	return time.Duration(max(0, h.knownSince+keptFor-h.steady.Load()))
+	return time.Duration(max(0, h.knownSince+keptFor-h.monotonic.Load()))
 }
 
 func (h *Holdings) tick(t Time) {
-	for last := h.steady.Load(); t.Monotonic > last && !h.steady.CompareAndSwap(last, t.Monotonic); last = h.steady.Load() {
+	for last := h.monotonic.Load(); t.Monotonic > last && !h.monotonic.CompareAndSwap(last, t.Monotonic); last = h.monotonic.Load() {
 	}
 }
 
-// Kept returns the number of holdings.
-func (h *Holdings) Kept() int { return int(h.kept.Load()) }
+// Len returns the number of holdings.
+func (h *Holdings) Len() int { return int(h.kept.Load()) }
 
-// Beyond returns how often there was no room for a holding.
-func (h *Holdings) Beyond() uint64 { return h.beyond.Load() }
+// Rejections returns how often there was no room for a holding.
+func (h *Holdings) Rejections() uint64 { return h.beyond.Load() }
 
 // ids returns the ids of all holdings.
 func (h *Holdings) ids() (ids []bucket.ID) {
@@ -230,10 +230,10 @@ func (h *Holdings) ids() (ids []bucket.ID) {
 	return ids
 }
 
-func (h *Holdings) shard(id bucket.ID) *holdings { return &h.shards[id.Lo%holdingShards] }
+func (h *Holdings) shard(id bucket.ID) *holdingShard { return &h.shards[id.Lo%holdingShards] }
 
 // lock locks the shard of id and returns it.
-func (h *Holdings) lock(id bucket.ID) *holdings {
+func (h *Holdings) lock(id bucket.ID) *holdingShard {
 	sh := h.shard(id)
 	sh.mu.Lock()
 	return sh
@@ -242,9 +242,9 @@ func (h *Holdings) lock(id bucket.ID) *holdings {
 // Take is like Store.TakeInto, within the units that this region has.
 func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, r *bucket.Result) {
 	if t.Monotonic < h.partsUntil.Load() && h.store.TakePart(id, whole, t.Now, units, r) {
-		if !r.Allowed || halves(units, r) {
+		if !r.Allowed || reachesHalf(units, r) {
 			sh := h.lock(id)
-			h.took(sh, h.holdingOf(sh, id, whole, t), units, t, r)
+			h.recordTake(sh, h.holdingOf(sh, id, whole, t), units, t, r)
 			sh.mu.Unlock()
 		}
 		return
@@ -254,13 +254,13 @@ func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 	x, l := h.judge(sh, id, whole, t)
 	h.store.TakeInto(id, l, t.Now, units, r)
 	h.setPart(x, t)
-	h.took(sh, x, units, t, r)
+	h.recordTake(sh, x, units, t, r)
 }
 
 // setPart makes the store judge asks by the part of a holding, if the part is valid for long
 // enough. x may be nil.
 func (h *Holdings) setPart(x *holding, t Time) {
-	if x != nil && t.Monotonic < h.partsUntil.Load() && x.until-t.Monotonic >= lasting {
+	if x != nil && t.Monotonic < h.partsUntil.Load() && x.until-t.Monotonic >= validFor {
 		h.store.SetPart(x.id, &x.part)
 	}
 }
@@ -271,7 +271,7 @@ func (h *Holdings) Lend(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 	defer sh.mu.Unlock()
 	x, l := h.judge(sh, id, whole, t)
 	granted = h.store.Lend(id, l, t.Now, units, want, least, lent, r)
-	h.took(sh, x, units, t, r)
+	h.recordTake(sh, x, units, t, r)
 	return granted
 }
 
@@ -287,8 +287,8 @@ func (h *Holdings) Debit(id bucket.ID, whole *bucket.Limit, t Time, units int64)
 	return r
 }
 
-// halves reports whether a take was the first to leave half of the limit or less.
-func halves(units int64, r *bucket.Result) bool {
+// reachesHalf reports whether a take was the first to leave half of the limit or less.
+func reachesHalf(units int64, r *bucket.Result) bool {
 	return 2*r.Remaining <= r.Limit && 2*(r.Remaining+units) > r.Limit
 }
 
@@ -299,9 +299,9 @@ func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, an
 		if all, known := h.store.TakeAllParts(asks, wholes, t.Now, answers); known {
 			for i := range asks {
 				r := &answers[i]
-				if wholes[i] != nil && (!r.Allowed || all && halves(asks[i].Units, r)) {
+				if wholes[i] != nil && (!r.Allowed || all && reachesHalf(asks[i].Units, r)) {
 					sh := h.lock(asks[i].ID)
-					h.took(sh, h.holdingOf(sh, asks[i].ID, wholes[i], t), asks[i].Units, t, r)
+					h.recordTake(sh, h.holdingOf(sh, asks[i].ID, wholes[i], t), asks[i].Units, t, r)
 					sh.mu.Unlock()
 				}
 			}
@@ -333,7 +333,7 @@ func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, an
 	for i, x := range judges {
 		if x != nil && (all || !answers[i].Allowed) {
 			h.setPart(x, t)
-			h.took(h.shard(x.id), x, asks[i].Units, t, &answers[i])
+			h.recordTake(h.shard(x.id), x, asks[i].Units, t, &answers[i])
 		}
 	}
 	for _, i := range shards {
@@ -342,8 +342,8 @@ func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, an
 	return all
 }
 
-// took handles the result of an ask. The caller must hold the lock of the shard. x may be nil.
-func (h *Holdings) took(sh *holdings, x *holding, units int64, t Time, r *bucket.Result) {
+// recordTake handles the result of an ask. The caller must hold the lock of the shard. x may be nil.
+func (h *Holdings) recordTake(sh *holdingShard, x *holding, units int64, t Time, r *bucket.Result) {
 	if x == nil {
 		return
 	}
@@ -399,15 +399,15 @@ func (h *Holdings) Limit(id bucket.ID, whole *bucket.Limit, t Time) bucket.Limit
 	return *l
 }
 
-// noteSpent records units that the store has collected as spent in this region. Negative units
+// recordSpent records units that the store has collected as spent in this region. Negative units
 // were refunded.
-func (h *Holdings) noteSpent(id bucket.ID, units int64) {
+func (h *Holdings) recordSpent(id bucket.ID, units int64) {
 	if h == nil || units == 0 {
 		return
 	}
 	sh := h.lock(id)
 	defer sh.mu.Unlock()
-	switch x := sh.of[id]; {
+	switch x := sh.byID[id]; {
 	case x == nil:
 	case units < 0:
 		x.denied -= units
@@ -419,7 +419,7 @@ func (h *Holdings) noteSpent(id bucket.ID, units int64) {
 // judge returns the holding of id, and the limit by which this region judges asks now: the part
 // of the holding. If there is no room for a holding, x is nil, and the limit is the initial part
 // of the region. The caller must hold the lock of the shard.
-func (h *Holdings) judge(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) (x *holding, l *bucket.Limit) {
+func (h *Holdings) judge(sh *holdingShard, id bucket.ID, whole *bucket.Limit, t Time) (x *holding, l *bucket.Limit) {
 	x = h.holdingOf(sh, id, whole, t)
 	if x == nil {
 		units := int64(0)
@@ -437,8 +437,8 @@ func (h *Holdings) judge(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time
 
 // holdingOf returns the holding of id, and renews it if necessary. If there is no holding, it
 // adds one, or returns nil if there is no room. The caller must hold the lock of the shard.
-func (h *Holdings) holdingOf(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) *holding {
-	x := sh.of[id]
+func (h *Holdings) holdingOf(sh *holdingShard, id bucket.ID, whole *bucket.Limit, t Time) *holding {
+	x := sh.byID[id]
 	if x != nil {
 		if t.Monotonic >= x.until {
 			h.renew(x, t)
@@ -474,7 +474,7 @@ func (x *holding) adopt(l *bucket.Limit) bool {
 // renew ends the grants and promises that have expired, and computes the part that judges from
 // now on.
 func (h *Holdings) renew(x *holding, t Time) {
-	if w := &x.whole; x.over(t.Now) {
+	if w := &x.whole; x.windowEnded(t.Now) {
 		// Units that are unspent from now on belong to a later window. They must not be granted
 		// to a region that is still in the window before.
 		w.Start += (t.Now - w.Start) / int64(w.Per) * int64(w.Per)
@@ -518,11 +518,11 @@ func (h *Holdings) renew(x *holding, t Time) {
 		}
 	}
 	x.unsure = x.unsure && uncertain
-	if x.held = min(max(0, h.own(x)+received), capacity); x.unsure {
+	if x.held = min(max(0, h.ownUnits(x)+received), capacity); x.unsure {
 		x.held = 0
 	}
 	part := x.whole.Part(max(0, x.held-promised-x.passing))
-	if part != x.part || until-t.Monotonic < lasting {
+	if part != x.part || until-t.Monotonic < validFor {
 		h.store.ClearPart(x.id)
 	}
 	x.part, x.until = part, until
@@ -531,25 +531,25 @@ func (h *Holdings) renew(x *holding, t Time) {
 	}
 }
 
-// over reports whether the named window has ended. The store forgets the count of the window when
+// windowEnded reports whether the named window has ended. The store forgets the count of the window when
 // an ask has other numbers. The window must not be named again, even if the clock steps back.
-func (x *holding) over(now int64) bool {
+func (x *holding) windowEnded(now int64) bool {
 	w := &x.whole
 	return w.Algorithm == bucket.FixedWindow && w.Start != 0 && now-w.Start >= int64(w.Per)
 }
 
 // uncertainUntil returns the time until which another region may have more units of this one than
 // is known here, or at which this must be checked again.
-func (h *Holdings) uncertainUntil(x *holding, steady int64) int64 {
+func (h *Holdings) uncertainUntil(x *holding, monotonic int64) int64 {
 	if !x.unsure {
 		return x.copied + keptFor
 	}
-	return steady + int64(min(h.uncertainFor(), time.Second))
+	return monotonic + int64(min(h.uncertainFor(), time.Second))
 }
 
-// own returns the number of units that are left of the initial part of this region. It is
+// ownUnits returns the number of units that are left of the initial part of this region. It is
 // negative if the limit became lower than the granted units.
-func (h *Holdings) own(x *holding) int64 {
+func (h *Holdings) ownUnits(x *holding) int64 {
 	own := h.regions.start(x.whole.Capacity(), h.regions.self)
 	for i := range x.accounts {
 		own -= x.accounts[i].granted
@@ -560,10 +560,10 @@ func (h *Holdings) own(x *holding) int64 {
 // spent returns the number of units that were spent here since the series began.
 func (x *holding) spent() int64 { return max(0, x.asked-x.denied-x.before) }
 
-// recovered begins a new series when no units are used any more. A region that only hears of the
+// startSeries begins a new series when no units are used any more. A region that only hears of the
 // new series then counts only used units. If spent units were not reported by then, no report is
 // necessary.
-func (x *holding) recovered(now int64) {
+func (x *holding) startSeries(now int64) {
 	if spent := x.spent(); spent > 0 {
 		x.before += spent
 		x.series = max(x.series+1, now)

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// settled makes regions visit their holdings until takes can be done in the store alone.
-func (w *globe) settled() {
+// visitHoldings makes regions visit their holdings until takes can be done in the store alone.
+func (w *globe) visitHoldings() {
 	for range 3 * visitParts {
 		w.now += int64(ExchangeEvery)
 		for _, r := range w.regions {
@@ -20,8 +20,8 @@ func (w *globe) settled() {
 	}
 }
 
-// byStore asks for 0 units, and reports whether the store had the part that judges.
-func (r *region) byStore(t *testing.T) bool {
+// takesByStore asks for 0 units, and reports whether the store had the part that judges.
+func (r *region) takesByStore(t *testing.T) bool {
 	l := r.whole()
 	var res bucket.Result
 	id, now := anID, r.time()
@@ -36,19 +36,19 @@ func (r *region) byStore(t *testing.T) bool {
 func TestTheStoreKnowsWhatJudges(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		w, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Hour})
-		w.settled()
-		require.False(t, from.byStore(t), "nobody has asked yet")
+		w.visitHoldings()
+		require.False(t, from.takesByStore(t), "nobody has asked yet")
 		from.ask(1)
 		to.ask(1)
-		w.settled()
-		require.True(t, from.byStore(t))
-		require.True(t, to.byStore(t))
+		w.visitHoldings()
+		require.True(t, from.takesByStore(t))
+		require.True(t, to.takesByStore(t))
 
 		st := Statement{ID: anID, Limit: from.whole(), Number: 1 << 62, Wants: 30, Demand: 1e6, Holding: 50}
 		answer := to.serve(t, from, st)
 		require.Positive(t, answer.Granted)
-		require.False(t, to.byStore(t), "it has granted some of that")
-		require.True(t, to.byStore(t))
+		require.False(t, to.takesByStore(t), "it has granted some of that")
+		require.True(t, to.takesByStore(t))
 		l := to.whole()
 		var res bucket.Result
 		to.holdings.Take(anID, &l, to.time(), 0, &res)
@@ -59,7 +59,7 @@ func TestTheStoreKnowsWhatJudges(t *testing.T) {
 // Several asks at once are also done in the store alone, and are either all taken or none.
 func TestTheStoreKnowsWhatJudgesAllOfSeveralAsks(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
-	w.settled()
+	w.visitHoldings()
 	l, own := from.whole(), bucket.Limit{Rate: 70, Per: time.Hour}
 	other, regional := bucket.ID{Hi: 1, Lo: 2}, bucket.ID{Hi: 3, Lo: 4}
 	wholes := []*bucket.Limit{&l, nil, &l}
@@ -98,7 +98,7 @@ func TestTheStoreKnowsWhatJudgesAllOfSeveralAsks(t *testing.T) {
 func TestWhatWasReceivedEndsInTimeThoughNobodyLooks(t *testing.T) {
 	for _, looks := range []bool{true, false} {
 		w, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
-		w.settled()
+		w.visitHoldings()
 		from.ask(1)
 		l := from.whole()
 		x := from.holding(0)
@@ -108,8 +108,8 @@ func TestWhatWasReceivedEndsInTimeThoughNobodyLooks(t *testing.T) {
 		a.sent = a.receivedUntil // so that the units are not requested again
 		from.holdings.renew(x, from.time())
 		from.holdings.shard(anID).mu.Unlock()
-		require.False(t, from.byStore(t))
-		require.True(t, from.byStore(t))
+		require.False(t, from.takesByStore(t))
+		require.True(t, from.takesByStore(t))
 		var res bucket.Result
 		for end := w.now + term; w.now < end+sec; w.now += int64(ExchangeEvery) {
 			from.holdings.Take(anID, &l, from.time(), 0, &res)
@@ -129,7 +129,7 @@ func TestWhatWasReceivedEndsInTimeThoughNobodyLooks(t *testing.T) {
 // The holding that takes its place may not have been visited in time.
 func TestAHoldingThatIsForgottenJudgesNoMore(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
-	w.settled()
+	w.visitHoldings()
 	other := bucket.ID{Hi: 1, Lo: anID.Lo}
 	l := from.whole()
 	var res bucket.Result
@@ -162,7 +162,7 @@ func TestAHoldingIsQueuedOnce(t *testing.T) {
 // Units are known as spent once the store has collected them. Demand is known at once.
 func TestWhatTheStoreAloneHasSpentIsKnown(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 1000, Per: time.Hour})
-	w.settled()
+	w.visitHoldings()
 	from.ask(1)
 	for range 99 {
 		from.ask(1)
@@ -175,7 +175,7 @@ func TestWhatTheStoreAloneHasSpentIsKnown(t *testing.T) {
 	require.Zero(t, x.spent())
 	_, changes := from.store.Collect(0, math.MaxInt, false, nil)
 	for _, c := range changes {
-		from.holdings.noteSpent(c.ID, c.Units)
+		from.holdings.recordSpent(c.ID, c.Units)
 	}
 	require.EqualValues(t, 100, x.spent())
 }

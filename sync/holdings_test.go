@@ -79,7 +79,7 @@ func play(w *globe, turns []turn, every int64) {
 			// Named windows require clocks that differ by at most a second.
 			r.ahead = min(max(r.ahead, -sec/2), sec/2)
 		}
-		w.clocks()
+		w.recordClocks()
 		w.run(t.wait)
 	}
 	w.cut = [8][8]bool{}
@@ -107,7 +107,7 @@ func drawGlobe(t failer, seed uint64) (w *globe, every int64) {
 			r.ahead = 0 // then all clocks agree on the present window
 		}
 	}
-	w.clocks()
+	w.recordClocks()
 	return w, pick(20, 40, 200) * ms
 }
 

@@ -7,10 +7,10 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// holdings contains the holdings of one shard of the ids.
-type holdings struct {
+// holdingShard contains the holdings of one shard of the ids.
+type holdingShard struct {
 	mu    sync.Mutex
-	of    map[bucket.ID]*holding
+	byID  map[bucket.ID]*holding
 	all   []*holding // unordered
 	queue []*holding // holdings for the next batch
 	next  int        // index in all of the holding that was visited last
@@ -19,28 +19,28 @@ type holdings struct {
 }
 
 // add adds a holding of an id that has none. The caller of add, drop and push must hold mu.
-func (sh *holdings) add(x *holding) {
-	if sh.of == nil {
-		sh.of = make(map[bucket.ID]*holding)
+func (sh *holdingShard) add(x *holding) {
+	if sh.byID == nil {
+		sh.byID = make(map[bucket.ID]*holding)
 	}
 	x.index = len(sh.all)
 	sh.all = append(sh.all, x)
-	sh.of[x.id] = x
+	sh.byID[x.id] = x
 	sh.push(x)
 }
 
 // drop removes a holding. It returns the holding that takes its place in all, which the current
 // sweep may have passed.
-func (sh *holdings) drop(x *holding) (moved *holding) {
+func (sh *holdingShard) drop(x *holding) (moved *holding) {
 	last := sh.all[len(sh.all)-1]
 	sh.all[x.index], last.index = last, x.index
 	sh.all = slices.Delete(sh.all, len(sh.all)-1, len(sh.all))
-	delete(sh.of, x.id)
+	delete(sh.byID, x.id)
 	return last
 }
 
 // push adds a holding to the next batch.
-func (sh *holdings) push(x *holding) {
+func (sh *holdingShard) push(x *holding) {
 	if !x.queued {
 		x.queued = true
 		sh.queue = append(sh.queue, x)
@@ -48,7 +48,7 @@ func (sh *holdings) push(x *holding) {
 }
 
 // batch appends the holdings that must be visited now: those that were pushed, and a part of all.
-func (sh *holdings) batch(list []*holding, steady int64) []*holding {
+func (sh *holdingShard) batch(list []*holding, monotonic int64) []*holding {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, x := range sh.queue {
@@ -59,12 +59,12 @@ func (sh *holdings) batch(list []*holding, steady int64) []*holding {
 	sh.queue = sh.queue[:0]
 	for range (len(sh.all) + visitParts - 1) / visitParts {
 		if sh.next++; sh.next >= len(sh.all) {
-			sh.next, sh.swept, sh.began = 0, sh.began, steady
+			sh.next, sh.swept, sh.began = 0, sh.began, monotonic
 		}
 		list = append(list, sh.all[sh.next])
 	}
 	if len(sh.all) == 0 {
-		sh.swept, sh.began = steady, steady
+		sh.swept, sh.began = monotonic, monotonic
 	}
 	return list
 }

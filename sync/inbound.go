@@ -8,10 +8,10 @@ import (
 
 // Arrival describes the contents of a frame other than counts.
 type Arrival struct {
-	From     Member
-	Given    Ranges // authority that the frame transfers; nil if there is none, or if the transfer arrived before. A node that takes it calls Review
-	Complete bool   // all counts that From owed by scans have arrived
-	Leaving  bool   // From leaves and transfers its authority
+	From      Member
+	Authority Ranges // authority that the frame transfers; nil if there is none, or if the transfer arrived before. A node that takes it calls Review
+	Complete  bool   // all counts that From owed by scans have arrived
+	Leaving   bool   // From leaves and transfers its authority
 }
 
 // inbound is the state of the frames from one sender. The number of the last applied frame only
@@ -45,25 +45,25 @@ type base struct {
 // inbounds contains the state of each sender. If there are too many, it removes the sender that
 // was added first.
 type inbounds struct {
-	of    map[Member]*inbound
-	order []Member
+	byMember map[Member]*inbound
+	order    []Member
 }
 
 const (
 	maxInbounds = 4096
 )
 
-func newInbounds() inbounds { return inbounds{of: make(map[Member]*inbound)} }
+func newInbounds() inbounds { return inbounds{byMember: make(map[Member]*inbound)} }
 
 func (in *inbounds) get(m Member) *inbound {
-	i := in.of[m]
+	i := in.byMember[m]
 	if i == nil {
 		if len(in.order) >= maxInbounds {
-			delete(in.of, in.order[0])
+			delete(in.byMember, in.order[0])
 			in.order = in.order[1:]
 		}
 		i = new(inbound)
-		in.of[m] = i
+		in.byMember[m] = i
 		in.order = append(in.order, m)
 	}
 	return i
@@ -102,8 +102,8 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 		move      uint64
 		uncertain int64
 	)
-	if flags&flagGives != 0 {
-		move, a.Given = r.ranges()
+	if flags&flagTransfer != 0 {
+		move, a.Authority = r.ranges()
 		uncertain = r.age()
 	}
 	x := arriving{Stream: s, roles: roles, in: in, from: from, leaving: a.Leaving, number: number, now: now}
@@ -111,15 +111,15 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 		return dst, Arrival{}, r.err
 	}
 	if move <= in.move {
-		a.Given = nil
+		a.Authority = nil
 	} else {
 		in.move = move
-		s.holdings.sure(time.Duration(uncertain))
+		s.holdings.inheritKnowledge(time.Duration(uncertain))
 	}
 	a.Complete = flags&flagComplete != 0
-	if o := s.outbound(from); o != nil && flags&flagBegs != 0 {
+	if o := s.outbound(from); o != nil && flags&flagRequest != 0 {
 		o.stamp = s.newStamp()
-		o.requested(s.clock)
+		o.handleRequest(s.clock)
 	}
 	in.applied = number
 	in.answer = appendAnswer(in.answer[:0], number, x.whole)
@@ -217,7 +217,7 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 		if flags&itemLimit != 0 {
 			limit, used = x.limits.read(r), r.units()
 		}
-		if r.err == nil && x.heeded(id, number, made) {
+		if r.err == nil && x.acceptReset(id, number, made) {
 			x.mergeSpend(id, &limit, used)
 		}
 		return
@@ -242,34 +242,34 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 		r.b = rest
 		c.Age(x.lain)
 	}
-	if r.err != nil || !x.heeded(id, number, made) || flags&(itemTotal|itemMore) == itemTotal && x.renewed(id, c) {
+	if r.err != nil || !x.acceptReset(id, number, made) || flags&(itemTotal|itemMore) == itemTotal && x.importTotal(id, c) {
 		return
 	}
 	x.mergeState(id, c, flags, follows)
 }
 
 // loadedResetAge returns the age that is used for a reset in a snapshot. The snapshots of one
-// stop are at most heeded apart, because the loader skips older ones. The snapshots of nodes that
+// stop are at most effectiveFor apart, because the loader skips older ones. The snapshots of nodes that
 // started before the loader knew of the newest one can be further apart. A distance of up to
-// 2*heeded is harmless.
+// 2*effectiveFor is harmless.
 //
-// If the reset was at most heeded old, its age is 0, as if it were made now. A count without its
+// If the reset was at most effectiveFor old, its age is 0, as if it were made now. A count without its
 // number is then from before the reset, because a node that knew of the reset would have kept the
 // number. An older reset is recorded but has no effect, because each snapshot was written after
 // the reset. The count must keep the number of the reset, so that another snapshot does not reset
 // the count again.
 func loadedResetAge(age int64) int64 {
-	if age <= heeded {
+	if age <= effectiveFor {
 		return 0
 	}
-	return heeded + 1
+	return effectiveFor + 1
 }
 
-// heeded reports whether data with this reset number still counts. If a later reset is known
+// acceptReset reports whether data with this reset number still counts. If a later reset is known
 // here, it is queued for the sender. If the number of the sender is not in time, nothing is
 // queued, because the sender would only send the same number again.
-func (x *arriving) heeded(id bucket.ID, number uint64, made int64) bool {
-	if x.raise(id, number, made, x.now, x.stamped()) {
+func (x *arriving) acceptReset(id bucket.ID, number uint64, made int64) bool {
+	if x.raise(id, number, made, x.now, x.senderStamp()) {
 		return true
 	}
 	if known, _ := x.resets.get(id); known.number < number {
@@ -286,21 +286,21 @@ func (x *arriving) mergeSpend(id bucket.ID, l *bucket.Limit, used int64) {
 	if len(x.seen) == 0 {
 		return
 	}
-	x.flush(id, x.now, x.roles)
+	x.collectOne(id, x.now, x.roles)
 	own, stored, ok := x.store.Used(id, x.now)
 	if ok && (l.Per == 0 || stored.Version > l.Version || stored.Version == l.Version && stored.Capacity() > l.Capacity()) {
 		l = &stored
 	}
-	x.wane(id, x.now)
+	x.recordExpired(id, x.now)
 	x.mine = x.vector(x.mine[:0], id, x.now)
-	x.onTop(id, l, x.mine.onTop(x.seen, own, used, agesOf(l, x.now)))
+	x.spendOnTop(id, l, x.mine.unitsOnTop(x.seen, own, used, agesOf(l, x.now)))
 }
 
-// onTop spends the units that another copy has beyond the copy of this node, and joins the
+// spendOnTop spends the units that another copy has beyond the copy of this node, and joins the
 // vectors.
-func (x *arriving) onTop(id bucket.ID, l *bucket.Limit, units int64) {
+func (x *arriving) spendOnTop(id bucket.ID, l *bucket.Limit, units int64) {
 	whose, grew := x.join(id, x.seen, l, x.passesOn(id), x.now)
-	x.heard(id)
+	x.recordHeard(id)
 	if grew {
 		x.bases.delete(id)
 		if units != 0 && l.Per > 0 {
@@ -311,7 +311,7 @@ func (x *arriving) onTop(id bucket.ID, l *bucket.Limit, units int64) {
 			x.touch(id)
 		}
 	}
-	x.retort(id, l)
+	x.queueMissing(id, l)
 }
 
 // touch makes the next Collect queue id for the members that need it. Until then, a holder keeps
@@ -342,29 +342,29 @@ func (x *arriving) passesOn(id bucket.ID) bool {
 	return holder != x.from || kind(x.flags&kindMask) != state
 }
 
-// retort queues the vector of id for the sender, if the sender answers for id and lacks units.
-func (x *arriving) retort(id bucket.ID, l *bucket.Limit) {
-	if o := x.outbound(x.from); o != nil && x.roles.Answers(id) == x.from && x.mine.beyond(x.seen, agesOf(l, x.now)) != 0 {
+// queueMissing queues the vector of id for the sender, if the sender answers for id and lacks units.
+func (x *arriving) queueMissing(id bucket.ID, l *bucket.Limit) {
+	if o := x.outbound(x.from); o != nil && x.roles.Answers(id) == x.from && x.mine.unitsBeyond(x.seen, agesOf(l, x.now)) != 0 {
 		x.push(o, item{id: id, at: x.clock, kind: spend})
 	}
 }
 
-// stamped returns the stamp of the sender, or nobody if there is none.
-func (x *arriving) stamped() stamp {
+// senderStamp returns the stamp of the sender, or noStamp if there is none.
+func (x *arriving) senderStamp() stamp {
 	if o := x.outbound(x.from); o != nil {
 		return o.stamp
 	}
-	return nobody
+	return noStamp
 }
 
-// heard records that the sender has the tallies that it has sent.
-func (x *arriving) heard(id bucket.ID) {
-	from := x.stamped()
-	if from == nobody {
+// recordHeard records that the sender has the tallies that it has sent.
+func (x *arriving) recordHeard(id bucket.ID) {
+	from := x.senderStamp()
+	if from == noStamp {
 		return
 	}
 	for i := range x.seen {
-		if e := x.ledger.find(id, x.seen[i].origin); e != nil && !e.later(&x.seen[i]) {
+		if e := x.ledger.find(id, x.seen[i].origin); e != nil && !e.isLater(&x.seen[i]) {
 			e.passed.add(from)
 		}
 	}
@@ -376,19 +376,19 @@ func agesOf(l *bucket.Limit, now int64) ages {
 	return ages{now: now, late: int64(min(empties/32, 1<<62)), recovered: lastsFor(l)}
 }
 
-// renewed imports a copy whose units all have one origin, if this node only knows an earlier
+// importTotal imports a copy whose units all have one origin, if this node only knows an earlier
 // total of that origin. It reports whether it did. This is how nearly all copies are merged, in a
 // single step.
-func (x *arriving) renewed(id bucket.ID, c *bucket.Count) bool {
+func (x *arriving) importTotal(id bucket.ID, c *bucket.Count) bool {
 	t := &x.seen[0]
 	used := c.Used(x.now)
 	t.expired = max(0, t.spent-used)
 	var ok bool
-	if c.Total, ok = t.total(); !ok || used == 0 || c.Partial() || t.origin == x.self || x.ledger.has(id) || x.passesOn(id) || !x.store.Renew(id, c, x.now) {
+	if c.Total, ok = t.total(); !ok || used == 0 || c.Partial() || t.origin == x.self || x.ledger.contains(id) || x.passesOn(id) || !x.store.Renew(id, c, x.now) {
 		return false
 	}
 	x.in.parts.list = nil
-	x.replaced(id, c, 0)
+	x.recordBase(id, c, 0)
 	if x.roles.Answers(id) != x.from {
 		x.touch(id)
 	}
@@ -402,7 +402,7 @@ func (x *arriving) mergeState(id bucket.ID, c *bucket.Count, flags byte, follows
 	if c.Partial() {
 		switch at, ok := x.bases.get(id); {
 		case parts.id == id && len(parts.list) > 0 && parts.number == follows:
-		case ok && at == base{x.from, follows} && !x.flush(id, x.now, x.roles):
+		case ok && at == base{x.from, follows} && !x.collectOne(id, x.now, x.roles):
 			parts.list = nil
 			x.replace(id, c, 0)
 			return
@@ -423,17 +423,17 @@ func (x *arriving) mergeState(id bucket.ID, c *bucket.Count, flags byte, follows
 	for i := range parts.list {
 		used += parts.list[i].count.Used(x.now)
 	}
-	x.flush(id, x.now, x.roles)
+	x.collectOne(id, x.now, x.roles)
 	own, stored, ok := x.store.Used(id, x.now)
 	if ok && c.Limit.Per == 0 {
 		c.Limit = stored
 	}
-	x.wane(id, x.now)
+	x.recordExpired(id, x.now)
 	x.mine = x.vector(x.mine[:0], id, x.now)
 	replaces, onTop := merge(x.mine, x.seen, own, used, agesOf(&c.Limit, x.now))
 	if !replaces {
 		parts.list = nil
-		x.onTop(id, &c.Limit, onTop)
+		x.spendOnTop(id, &c.Limit, onTop)
 		return
 	}
 	for i := range parts.list {
@@ -444,19 +444,19 @@ func (x *arriving) mergeState(id bucket.ID, c *bucket.Count, flags byte, follows
 	if x.roles.Holds(id) || x.roles.Answers(id) != x.from {
 		x.touch(id)
 	}
-	x.retort(id, &c.Limit)
+	x.queueMissing(id, &c.Limit)
 }
 
 // replace replaces the count of id on this node with c, and spends onTop units on top.
 func (x *arriving) replace(id bucket.ID, c *bucket.Count, onTop int64) {
 	c.Total, _ = x.join(id, x.seen, &c.Limit, x.passesOn(id), x.now)
-	x.heard(id)
+	x.recordHeard(id)
 	x.store.Import(id, c, x.now, onTop)
-	x.replaced(id, c, onTop)
+	x.recordBase(id, c, onTop)
 }
 
-// replaced records the frame that brought a log, unless this node had units that c lacks.
-func (x *arriving) replaced(id bucket.ID, c *bucket.Count, onTop int64) {
+// recordBase records the frame that brought a log, unless this node had units that c lacks.
+func (x *arriving) recordBase(id bucket.ID, c *bucket.Count, onTop int64) {
 	if c.Limit.Algorithm == bucket.SlidingLog && onTop == 0 {
 		x.bases.set(id, base{x.from, x.number}, x.now, x.caps.Logs)
 	} else {

@@ -21,7 +21,7 @@ type ledger struct {
 
 	first   map[bucket.ID]int32 // index of the first entry of an id
 	all     deque[entry]        // in order of insertion, except that free entries are used again
-	unused  int32               // index of the first free entry, or none; its next is the index of another free entry
+	unused  int32               // index of the first free entry, or noEntry; its next is the index of another free entry
 	n       int                 // number of entries in use
 	swept   int
 	hand    int    // index that makeRoom examined last
@@ -33,7 +33,7 @@ type ledger struct {
 type entry struct {
 	tally
 	id     bucket.ID
-	next   int32  // next entry of the same id, or none
+	next   int32  // next entry of the same id, or noEntry
 	passed stamps // stamps of the members for which the tally was queued; cleared when it grows
 	heard  bool   // the tally came from other members, although this node is its origin and has forgotten it
 	kept   bool   // the holder may lack the tally, so it is not folded: reviews visit only the ledger
@@ -48,7 +48,7 @@ func (t *tally) total() (kept bucket.Total, ok bool) {
 	return bucket.Total{Origin: t.origin, Series: t.series, Spent: uint32(t.spent)}, true
 }
 
-const none = -1
+const noEntry = -1
 
 // maxEntries is the maximum number of tallies: about 134 MB.
 const maxEntries = 1 << 20
@@ -57,14 +57,14 @@ const maxEntries = 1 << 20
 const entryBytes = 128
 
 func newLedger(self Member, store *bucket.Store) ledger {
-	return ledger{self: self, store: store, first: make(map[bucket.ID]int32), unused: none, most: maxEntries}
+	return ledger{self: self, store: store, first: make(map[bucket.ID]int32), unused: noEntry, most: maxEntries}
 }
 
 func (l *ledger) len() int { return l.n }
 
-func (l *ledger) at(i int32) *entry { return l.all.at(int(i)) }
+func (l *ledger) entry(i int32) *entry { return l.all.element(int(i)) }
 
-func (l *ledger) has(id bucket.ID) bool {
+func (l *ledger) contains(id bucket.ID) bool {
 	if len(l.first) == 0 {
 		return false
 	}
@@ -72,21 +72,21 @@ func (l *ledger) has(id bucket.ID) bool {
 	return ok
 }
 
-// of returns the index of the first entry of id, or none.
-func (l *ledger) of(id bucket.ID) int32 {
+// firstEntry returns the index of the first entry of id, or noEntry.
+func (l *ledger) firstEntry(id bucket.ID) int32 {
 	if len(l.first) == 0 {
-		return none
+		return noEntry
 	}
 	if i, ok := l.first[id]; ok {
 		return i
 	}
-	return none
+	return noEntry
 }
 
 func (l *ledger) find(id bucket.ID, origin Member) *entry {
-	for i := l.of(id); i != none; i = l.at(i).next {
-		if l.at(i).origin == origin {
-			return l.at(i)
+	for i := l.firstEntry(id); i != noEntry; i = l.entry(i).next {
+		if l.entry(i).origin == origin {
+			return l.entry(i)
 		}
 	}
 	return nil
@@ -94,8 +94,8 @@ func (l *ledger) find(id bucket.ID, origin Member) *entry {
 
 // vector appends the tallies of id to v, which must be empty, in order of their origins.
 func (l *ledger) vector(v vector, id bucket.ID) vector {
-	for i := l.of(id); i != none; i = l.at(i).next {
-		v = append(v, l.at(i).tally)
+	for i := l.firstEntry(id); i != noEntry; i = l.entry(i).next {
+		v = append(v, l.entry(i).tally)
 	}
 	slices.SortFunc(v, func(a, b tally) int { return cmp.Compare(a.origin, b.origin) })
 	return v
@@ -128,24 +128,24 @@ func (l *ledger) add(id bucket.ID, t tally) *entry {
 		l.makeRoom()
 	}
 	i := l.unused
-	if i != none {
-		l.unused = l.at(i).next
+	if i != noEntry {
+		l.unused = l.entry(i).next
 	} else {
 		i = int32(l.all.len())
 		l.all.push(entry{})
 	}
 	l.n++
-	e := l.at(i)
-	*e = entry{tally: t, id: id, next: none}
-	last := l.of(id)
-	if last == none {
+	e := l.entry(i)
+	*e = entry{tally: t, id: id, next: noEntry}
+	last := l.firstEntry(id)
+	if last == noEntry {
 		l.first[id] = i
 		return e
 	}
-	for l.at(last).next != none {
-		last = l.at(last).next
+	for l.entry(last).next != noEntry {
+		last = l.entry(last).next
 	}
-	l.at(last).next = i
+	l.entry(last).next = i
 	return e
 }
 
@@ -160,20 +160,20 @@ func (l *ledger) makeRoom() {
 		}
 		return missed
 	}
-	least := int32(none)
+	least := int32(noEntry)
 	for range min(sample, l.all.len()) {
 		if l.hand++; l.hand >= l.all.len() {
 			l.hand = 0
 		}
-		e := l.at(int32(l.hand))
+		e := l.entry(int32(l.hand))
 		if e.origin == 0 {
 			continue
 		}
-		if least == none || cmp.Or(cmp.Compare(rank(e), rank(l.at(least))), cmp.Compare(e.changed, l.at(least).changed)) < 0 {
+		if least == noEntry || cmp.Or(cmp.Compare(rank(e), rank(l.entry(least))), cmp.Compare(e.changed, l.entry(least).changed)) < 0 {
 			least = int32(l.hand)
 		}
 	}
-	if least == none {
+	if least == noEntry {
 		return
 	}
 	l.dropped++
@@ -182,11 +182,11 @@ func (l *ledger) makeRoom() {
 
 // free adds the entry at index i to the list of free entries.
 func (l *ledger) free(i int32) {
-	l.forget(l.at(i))
-	*l.at(i) = entry{next: l.unused}
+	l.forget(l.entry(i))
+	*l.entry(i) = entry{next: l.unused}
 	l.unused = i
 	if l.n--; l.n == 0 {
-		l.all, l.unused, l.swept, l.hand = deque[entry]{}, none, 0, 0
+		l.all, l.unused, l.swept, l.hand = deque[entry]{}, noEntry, 0, 0
 	}
 }
 
@@ -205,8 +205,8 @@ func (l *ledger) forget(e *entry) {
 
 // drop removes all tallies of id.
 func (l *ledger) drop(id bucket.ID) {
-	for i := l.of(id); i != none; {
-		next := l.at(i).next
+	for i := l.firstEntry(id); i != noEntry; {
+		next := l.entry(i).next
 		l.free(i)
 		i = next
 	}
@@ -215,13 +215,13 @@ func (l *ledger) drop(id bucket.ID) {
 
 // remove removes the entry at an index.
 func (l *ledger) remove(at int32) {
-	id, next := l.at(at).id, l.at(at).next
+	id, next := l.entry(at).id, l.entry(at).next
 	if i := l.first[id]; i != at {
-		for l.at(i).next != at {
-			i = l.at(i).next
+		for l.entry(i).next != at {
+			i = l.entry(i).next
 		}
-		l.at(i).next = next
-	} else if next == none {
+		l.entry(i).next = next
+	} else if next == noEntry {
 		delete(l.first, id)
 	} else {
 		l.first[id] = next

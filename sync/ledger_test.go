@@ -51,11 +51,11 @@ func TestAFullLedgerForgetsWhatIsMissedLeast(t *testing.T) {
 	for i, forgotten := range []int{5, 3, 7, 6} {
 		l.add(id(most+i), tally{origin: 1, spent: 5, changed: int64(1000 + i)})
 		require.Equal(t, most, l.len())
-		require.False(t, l.has(id(forgotten)), forgotten)
+		require.False(t, l.contains(id(forgotten)), forgotten)
 		require.EqualValues(t, i+1, l.dropped)
 	}
 	for _, i := range []int{0, 1, 2, 4, 8, 9, 10, 11} {
-		require.True(t, l.has(id(i)), i)
+		require.True(t, l.contains(id(i)), i)
 	}
 }
 
@@ -75,8 +75,8 @@ func TestALedgerJoinsAsVectorsDo(t *testing.T) {
 			case 1:
 				if v := vectors[id]; len(v) > 0 {
 					i := rapid.IntRange(0, len(v)-1).Draw(t, "tally")
-					for at := l.of(id); at != none; at = l.at(at).next {
-						if l.at(at).origin == v[i].origin {
+					for at := l.firstEntry(id); at != noEntry; at = l.entry(at).next {
+						if l.entry(at).origin == v[i].origin {
 							l.remove(at)
 							break
 						}
@@ -89,17 +89,17 @@ func TestALedgerJoinsAsVectorsDo(t *testing.T) {
 					v[i].refunded = rapid.Int64Range(0, 5).Draw(t, "refunded")
 					v[i].changed = rapid.Int64Range(0, 5).Draw(t, "changed")
 				}
-				for i := l.of(id); i != none; i = l.at(i).next {
-					l.at(i).passed.add(firstStamp)
+				for i := l.firstEntry(id); i != noEntry; i = l.entry(i).next {
+					l.entry(i).passed.add(firstStamp)
 				}
 				before := l.vector(nil, id)
 				grew := l.join(id, v, 0, false)
 				require.NotEqual(t, before.covers(v), grew, "%v grew by %v: %v", before, v, grew)
 				vectors[id] = vectors[id].join(v)
-				for i := l.of(id); i != none; i = l.at(i).next {
-					e := l.at(i)
-					was := before.of(e.origin)
-					if grew := e.later(&was); e.passed.has(firstStamp) == grew || grew && e.heard != (e.origin == self) {
+				for i := l.firstEntry(id); i != noEntry; i = l.entry(i).next {
+					e := l.entry(i)
+					was := before.tallyOf(e.origin)
+					if grew := e.isLater(&was); e.passed.contains(firstStamp) == grew || grew && e.heard != (e.origin == self) {
 						t.Fatalf("%v has become %+v", was, *e)
 					}
 				}
@@ -107,7 +107,7 @@ func TestALedgerJoinsAsVectorsDo(t *testing.T) {
 			n := 0
 			for i := range uint64(4) {
 				id := bucket.ID{Hi: i}
-				if v := l.vector(nil, id); !slices.Equal(v, vectors[id]) || l.has(id) != (len(v) > 0) {
+				if v := l.vector(nil, id); !slices.Equal(v, vectors[id]) || l.contains(id) != (len(v) > 0) {
 					t.Fatalf("of %d it has %v, and not %v", i, v, vectors[id])
 				}
 				n += len(vectors[id])
@@ -127,7 +127,7 @@ func TestATallyAfterARefundOutgrowsTheOneThatIsForgotten(t *testing.T) {
 	l.add(id, old)
 	l.drop(id)
 	next := store.NewTotal(id)
-	require.False(t, old.later(&tally{origin: self, series: next.Series, spent: int64(next.Spent)}))
+	require.False(t, old.isLater(&tally{origin: self, series: next.Series, spent: int64(next.Spent)}))
 }
 
 // If all units of a tally have recovered, its origin does not continue it, even before the tally
@@ -137,7 +137,7 @@ func TestWhatIsSpentOnceATallyHasRecoveredCountsAlone(t *testing.T) {
 	take := func(units int64) tally {
 		l.stores[1].Take(id, &limit, l.now, units)
 		l.streams[1].Collect(l.now, false, l.roles(1))
-		return l.streams[1].vector(nil, id, l.now).of(2)
+		return l.streams[1].vector(nil, id, l.now).tallyOf(2)
 	}
 	take(5)
 	l.now += lastsFor(&limit)
@@ -151,13 +151,13 @@ func TestWhatIsSpentOfACountThatWasLostJoinsItsVector(t *testing.T) {
 	l, id, limit := newLink(t), someID(0), limitOf(bucket.FixedWindow)
 	s, other := l.streams[1], tally{origin: 1, series: 1, spent: 5, changed: l.now}
 	s.ledger.join(id, vector{other}, lastsFor(&limit), false)
-	s.wane(id, l.now)
+	s.recordExpired(id, l.now)
 	require.Equal(t, vector{other}, s.vector(nil, id, l.now), "its units may count elsewhere")
 	l.stores[1].Take(id, &limit, l.now, 3)
 	s.Collect(l.now, false, l.roles(1))
 	v := s.vector(nil, id, l.now)
-	own := v.of(2)
-	require.Equal(t, other, v.of(1))
+	own := v.tallyOf(2)
+	require.Equal(t, other, v.tallyOf(1))
 	require.EqualValues(t, 3, own.spent-own.expired)
 }
 
@@ -170,8 +170,8 @@ func TestTalliesOfSeveralOriginsStayInTheLedger(t *testing.T) {
 	s.ledger.join(id, v, lastsFor(&limit), false)
 	s.fold(id)
 	require.Equal(t, v, s.vector(nil, id, l.now))
-	s.ledger.remove(s.ledger.of(id))
+	s.ledger.remove(s.ledger.firstEntry(id))
 	s.fold(id)
 	require.Zero(t, s.Tallies())
-	require.EqualValues(t, 4, s.vector(nil, id, l.now).of(4).spent)
+	require.EqualValues(t, 4, s.vector(nil, id, l.now).tallyOf(4).spent)
 }

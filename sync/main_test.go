@@ -9,12 +9,12 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// asked reports whether the command line has a number of schedules for rapid.
-var asked bool
+// checksGiven reports whether the command line has a number of schedules for rapid.
+var checksGiven bool
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "rapid.checks" })
+	flag.Visit(func(f *flag.Flag) { checksGiven = checksGiven || f.Name == "rapid.checks" })
 	os.Exit(m.Run())
 }
 
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 // that calls it must not be parallel.
 func checks(t *testing.T, few, all int) {
 	t.Helper()
-	if asked {
+	if checksGiven {
 		return
 	}
 	n := testenv.PickFull(t, few, all)

@@ -17,8 +17,8 @@ type tally struct {
 	changed         int64 // time at which the tally last grew, or later, by the clock of this node
 }
 
-// later reports whether t has units that o, a tally of the same origin, lacks.
-func (t *tally) later(o *tally) bool {
+// isLater reports whether t has units that o, a tally of the same origin, lacks.
+func (t *tally) isLater(o *tally) bool {
 	return t.series > o.series || t.series == o.series && (t.spent > o.spent || t.refunded > o.refunded)
 }
 
@@ -30,8 +30,8 @@ func (v vector) find(origin Member) (at int, found bool) {
 	return slices.BinarySearchFunc(v, origin, func(t tally, m Member) int { return cmp.Compare(t.origin, m) })
 }
 
-// of returns the tally of an origin, or a zero tally if v has none.
-func (v vector) of(origin Member) tally {
+// tallyOf returns the tally of an origin, or a zero tally if v has none.
+func (v vector) tallyOf(origin Member) tally {
 	if i, ok := v.find(origin); ok {
 		return v[i]
 	}
@@ -43,10 +43,10 @@ func (v vector) of(origin Member) tally {
 // are equal, join therefore keeps the earlier time.
 func (t *tally) join(o *tally) (grew bool) {
 	switch {
-	case o.later(t):
+	case o.isLater(t):
 		t.spent, t.refunded, t.changed = o.spent, o.refunded, o.changed
 		grew = true
-	case !t.later(o):
+	case !t.isLater(o):
 		t.changed = min(t.changed, o.changed)
 	}
 	t.expired = max(t.expired, o.expired)
@@ -56,8 +56,8 @@ func (t *tally) join(o *tally) (grew bool) {
 // covers reports whether no tally in o is later than the tally of the same origin in v.
 func (v vector) covers(o vector) bool {
 	return !slices.ContainsFunc(o, func(t tally) bool {
-		known := v.of(t.origin)
-		return t.later(&known)
+		known := v.tallyOf(t.origin)
+		return t.isLater(&known)
 	})
 }
 
@@ -80,14 +80,14 @@ type ages struct {
 	recovered int64 // at this age, all spent units have recovered
 }
 
-// beyond returns the number of units in v that are not in o, less refunds. It ignores tallies
+// unitsBeyond returns the number of units in v that are not in o, less refunds. It ignores tallies
 // that have recovered by their age. A late refund only offsets units of the same tally that are
 // not in o.
-func (v vector) beyond(o vector, by ages) (units int64) {
+func (v vector) unitsBeyond(o vector, by ages) (units int64) {
 	for i := range v {
-		t, known := &v[i], o.of(v[i].origin)
+		t, known := &v[i], o.tallyOf(v[i].origin)
 		age := by.now - t.changed
-		if !t.later(&known) || age >= by.recovered {
+		if !t.isLater(&known) || age >= by.recovered {
 			continue
 		}
 		if t.series > known.series {
@@ -102,7 +102,7 @@ func (v vector) beyond(o vector, by ages) (units int64) {
 	return units
 }
 
-// onTop returns the number of units in v that are not in o, less refunds, as they are spent on
+// unitsOnTop returns the number of units in v that are not in o, less refunds, as they are spent on
 // top of the copy with the vector o. used is the number of used units of that copy, and there is
 // the number of used units of the copy with v.
 //
@@ -112,15 +112,15 @@ func (v vector) beyond(o vector, by ages) (units int64) {
 // are subtracted from that rest. The result is at most the used units of v's copy, plus the units
 // that both vectors know to be refunded beyond the spent ones: these refunds have reduced the
 // used units of v's copy.
-func (o vector) onTop(v vector, used, there int64, by ages) int64 {
-	units := v.beyond(o, by)
-	both := v.beyond(nil, by) - units
+func (o vector) unitsOnTop(v vector, used, there int64, by ages) int64 {
+	units := v.unitsBeyond(o, by)
+	both := v.unitsBeyond(nil, by) - units
 	if units > 0 {
 		var refunded int64
 		for i := range o {
 			refunded += o[i].refunded
 		}
-		units -= min(units, refunded, max(0, used-o.beyond(nil, by)))
+		units -= min(units, refunded, max(0, used-o.unitsBeyond(nil, by)))
 	}
 	return min(units, there+max(0, -both))
 }
@@ -146,8 +146,8 @@ func merge(copied, other vector, used, otherUsed int64, by ages) (replaces bool,
 	case covered:
 		return true, 0
 	}
-	theirs := copied.onTop(other, used, otherUsed, by)
-	ours := other.onTop(copied, otherUsed, used, by)
+	theirs := copied.unitsOnTop(other, used, otherUsed, by)
+	ours := other.unitsOnTop(copied, otherUsed, used, by)
 	if otherUsed+ours < used+theirs {
 		return true, ours
 	}

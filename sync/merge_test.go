@@ -50,17 +50,17 @@ func TestVectorsAreASemilattice(t *testing.T) {
 		require.False(t, !ab.covers(a) || !ab.covers(b), "%v covers not both of %v and %v", ab, a, b)
 		for _, one := range []vector{a, b} {
 			for _, x := range join(a, b) {
-				known := one.of(x.origin)
-				if same := !x.later(&known) && !known.later(&x); same && (x.changed > known.changed || x.expired < known.expired) {
+				known := one.tallyOf(x.origin)
+				if same := !x.isLater(&known) && !known.isLater(&x); same && (x.changed > known.changed || x.expired < known.expired) {
 					t.Fatalf("of two bounds of %v and %v the wider one is in their join: %v", a, b, x)
 				}
 			}
 		}
-		if both := a.covers(b) && b.covers(a); both != slices.EqualFunc(a, b, func(x, y tally) bool { return !x.later(&y) && !y.later(&x) && x.origin == y.origin }) {
+		if both := a.covers(b) && b.covers(a); both != slices.EqualFunc(a, b, func(x, y tally) bool { return !x.isLater(&y) && !y.isLater(&x) && x.origin == y.origin }) {
 			t.Fatalf("of %v and %v each covers the other: %v", a, b, both)
 		}
-		if c := join(a, b); a.covers(b) && c.beyond(a, lasting) != 0 {
-			t.Fatalf("%v has %d units beyond %v, which covers it", c, c.beyond(a, lasting), a)
+		if c := join(a, b); a.covers(b) && c.unitsBeyond(a, lasting) != 0 {
+			t.Fatalf("%v has %d units beyond %v, which covers it", c, c.unitsBeyond(a, lasting), a)
 		}
 	})
 }
@@ -72,20 +72,20 @@ func TestUnitsGivenBackBeforeTheyWereHeardOfAreNotCountedOnTop(t *testing.T) {
 	known := vector{{origin: 1, series: 1, spent: 7, refunded: 7}, {origin: 2, series: 1, spent: 12, refunded: 14}, {origin: 3, series: 1, spent: 4, expired: 3}}
 	for units, want := range map[int64]int64{0: 0, 1: 0, 5: 4, 12: 11} {
 		other := vector{{origin: 4, series: 1, spent: 6 + units, expired: 6}}
-		require.Equal(t, want, known.onTop(other, 0, units, lasting), units)
+		require.Equal(t, want, known.unitsOnTop(other, 0, units, lasting), units)
 		replaces, merged := merge(known, other, 0, units, lasting)
 		if replaces {
 			merged += units
 		}
 		require.Equal(t, want, max(0, merged), units)
 	}
-	require.Zero(t, vector{{origin: 1, spent: 2, refunded: 5}}.onTop(vector{{origin: 4, spent: 1}}, 0, 1, lasting), "of three, one has come")
+	require.Zero(t, vector{{origin: 1, spent: 2, refunded: 5}}.unitsOnTop(vector{{origin: 4, spent: 1}}, 0, 1, lasting), "of three, one has come")
 	spentSince := vector{{origin: 1, spent: 6, refunded: 6}, {origin: 2, spent: 3, refunded: 3}} // three of these units were spent after all others had been refunded
-	require.Zero(t, spentSince.onTop(vector{{origin: 4, spent: 3}}, 3, 3, lasting))
-	require.EqualValues(t, 3, vector{{origin: 1, spent: 5}}.onTop(vector{{origin: 4, spent: 3}}, 9, 3, lasting), "what nobody is known to have spent, nobody gave back")
+	require.Zero(t, spentSince.unitsOnTop(vector{{origin: 4, spent: 3}}, 3, 3, lasting))
+	require.EqualValues(t, 3, vector{{origin: 1, spent: 5}}.unitsOnTop(vector{{origin: 4, spent: 3}}, 9, 3, lasting), "what nobody is known to have spent, nobody gave back")
 	late := lasting
 	late.late = 1 // a late refund has refunded units that had already recovered
-	require.EqualValues(t, 5, known.onTop(vector{{origin: 4, series: 1, spent: 5}}, 0, 5, late))
+	require.EqualValues(t, 5, known.unitsOnTop(vector{{origin: 4, series: 1, spent: 5}}, 0, 5, late))
 }
 
 // keeper is a node with one copy.
@@ -144,7 +144,7 @@ func (g *gossip) refund(h *keeper, units int64) {
 	heard, last := make(map[Member]int64), -1
 	for i, d := range g.deeds {
 		heard[d.origin] += max(0, d.units)
-		if d.rest > 0 && heard[d.origin] <= h.v.of(d.origin).spent {
+		if d.rest > 0 && heard[d.origin] <= h.v.tallyOf(d.origin).spent {
 			last = i
 		}
 	}
@@ -199,13 +199,13 @@ func (g *gossip) read(h *keeper, l letter) {
 	h.v = h.v.join(slices.Clone(l.v))
 }
 
-// heard returns the count of a copy with the vector v, if the copy had seen each deed in v when
+// idealCopy returns the count of a copy with the vector v, if the copy had seen each deed in v when
 // it happened.
-func (g *gossip) heard(v vector) *keeper {
+func (g *gossip) idealCopy(v vector) *keeper {
 	all := &keeper{store: bucket.NewStore(64, bucket.Salt{})}
 	seen := make(map[Member][2]int64)
 	for _, e := range g.deeds {
-		t, s := v.of(e.origin), seen[e.origin]
+		t, s := v.tallyOf(e.origin), seen[e.origin]
 		if e.units > 0 && s[0]+e.units <= t.spent {
 			s[0] += e.units
 			all.store.SpendElsewhere(g.id, &g.limit, e.at, e.units)
@@ -274,7 +274,7 @@ func TestACopyHasNoLessThanIsLeftOfWhatItHasHeardOf(t *testing.T) {
 				g.read(h, g.wire[rapid.IntRange(0, len(g.wire)-1).Draw(t, "letter")])
 			}
 			for _, h := range g.keepers {
-				used, left := g.used(h), g.used(g.heard(h.v))
+				used, left := g.used(h), g.used(g.idealCopy(h.v))
 				if limit.Algorithm == bucket.SlidingWindow {
 					left -= int64(max(0, len(h.v)-1))
 				}

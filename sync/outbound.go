@@ -13,7 +13,7 @@ import (
 // An item is removed from outbound only when a frame that contains it has been acknowledged.
 // Until then, the item is in queue, in bulk, in flight, or covered by a scan. Hand-overs depend
 // on this: a transfer or a Complete is sent only after everything older has been acknowledged
-// (due). Code that takes an item from the queue without storing it anywhere would break this.
+// (isDue). Code that takes an item from the queue without storing it anywhere would break this.
 // Only Forgo drops items, and only on a node that leaves.
 type outbound struct {
 	to     Member
@@ -32,15 +32,15 @@ type outbound struct {
 	owes     bool   // Complete has not been acknowledged since Owe
 	owed     int64  // stream time of Owe, or of the end of the scan
 
-	gives       []give
+	transfers   []transfer
 	wantsCounts bool
 	again       bool // the member has requested all counts; they are sent after the current scan
 
 	marks recent[piece] // last piece of each log that the member has
 }
 
-// give is a transfer of authority. It is sent after all items that were queued before it.
-type give struct {
+// transfer is a transfer of authority. It is sent after all items that were queued before it.
+type transfer struct {
 	move   uint64
 	ranges Ranges
 	at     int64
@@ -61,7 +61,7 @@ type flight struct {
 	more        []int   // items that are a piece of a log and are followed by more pieces
 	marks       []piece // marks of logs, once the frame has been applied
 	marked      []int   // for each mark, the index of its item
-	gives       []give
+	transfers   []transfer
 	complete    bool
 	wantsCounts bool
 }
@@ -74,21 +74,21 @@ func (f *flight) clear() {
 // vector or reset that may have to be sent costs besideCost more.
 const besideCost = 8
 
-// due reports whether everything up to the given time has been acknowledged: no older item waits,
+// isDue reports whether everything up to the given time has been acknowledged: no older item waits,
 // and no scan has yet to find one.
-func (o *outbound) due(at int64) bool {
+func (o *outbound) isDue(at int64) bool {
 	oldest, waits := o.queue.oldest()
 	return (!o.scanning || o.began >= at) && (!waits || oldest > at)
 }
 
 // ready reports whether a frame can be sent now.
 func (o *outbound) ready() bool {
-	return o.flight.number == 0 && o.any()
+	return o.flight.number == 0 && o.hasData()
 }
 
-// any reports whether there is anything to be sent.
-func (o *outbound) any() bool {
-	return o.queue.len() > 0 || o.bulk.len() > 0 || o.scanning || o.owes || o.wantsCounts || len(o.gives) > 0
+// hasData reports whether there is anything to be sent.
+func (o *outbound) hasData() bool {
+	return o.queue.len() > 0 || o.bulk.len() > 0 || o.scanning || o.owes || o.wantsCounts || len(o.transfers) > 0
 }
 
 // acknowledged reports whether the member has acknowledged all data that was to be sent at the
@@ -96,10 +96,10 @@ func (o *outbound) any() bool {
 func (o *outbound) acknowledged(at int64) bool {
 	f := o.flight.items // in order of their time, bulk items last
 	flies := len(f) > 0 && (f[0].at <= at || f[len(f)-1].bulk)
-	return !flies && !o.scanning && !o.owes && !o.wantsCounts && o.bulk.len() == 0 && !o.giving() && o.due(at)
+	return !flies && !o.scanning && !o.owes && !o.wantsCounts && o.bulk.len() == 0 && !o.isTransferring() && o.isDue(at)
 }
 
-func (o *outbound) giving() bool { return len(o.gives)+len(o.flight.gives) > 0 }
+func (o *outbound) isTransferring() bool { return len(o.transfers)+len(o.flight.transfers) > 0 }
 
 func (o *outbound) owe(ranges Ranges, at int64) {
 	o.owes, o.owed = true, at
@@ -126,9 +126,9 @@ func (o *outbound) oweRest(at int64) {
 	o.began = 0 // the scan must send items from before it
 }
 
-// requested handles a request of the member for all counts. A scan that is in progress continues
+// handleRequest handles a request of the member for all counts. A scan that is in progress continues
 // first: if it were started again, it would send the same counts again as new ones.
-func (o *outbound) requested(at int64) {
+func (o *outbound) handleRequest(at int64) {
 	if o.again = o.scanning || o.owes; !o.again {
 		o.owe(All(), at)
 	}
@@ -152,21 +152,21 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, most int) []b
 	s.tick(now)
 	s.number++
 	f.number, f.at = s.number, s.clock
-	if len(o.gives) > 0 && o.due(o.gives[0].at) {
-		flags |= flagGives
-		f.gives = append(f.gives, o.gives[0])
-		o.gives = o.gives[1:]
+	if len(o.transfers) > 0 && o.isDue(o.transfers[0].at) {
+		flags |= flagTransfer
+		f.transfers = append(f.transfers, o.transfers[0])
+		o.transfers = o.transfers[1:]
 	}
-	if o.owes && !o.scanning && o.due(o.owed) {
+	if o.owes && !o.scanning && o.isDue(o.owed) {
 		flags |= flagComplete
 		f.complete = true
 	}
 	if o.wantsCounts {
-		flags |= flagBegs
+		flags |= flagRequest
 		f.wantsCounts = true
 	}
 	b = appendHeader(b[:0], flags, s.self, to, f.number)
-	for _, g := range f.gives {
+	for _, g := range f.transfers {
 		b = appendRanges(b, g.move, g.ranges)
 		b = binary.AppendUvarint(b, uint64(s.holdings.uncertainFor()))
 	}
@@ -252,7 +252,7 @@ func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 			return true
 		case kind == ofVector && roles.Answers(id) == o.to, kind == ofReset && o.scan.Contains(id.Hi):
 			looks += besideCost
-			if !s.passed(id, o.stamp, now) {
+			if !s.isPassed(id, o.stamp, now) {
 				s.setStamp(id, o.stamp)
 				o.queue.bring(item{id: id, at: s.clock, kind: spend})
 			}
@@ -316,7 +316,7 @@ func (s *Stream) encodeState(o *outbound, id bucket.ID, now int64, roles Roles, 
 		f.marked = append(f.marked, len(f.items))
 	}
 	s.mine = s.mine[:0]
-	if s.count.Total.Origin != 0 && !more && !s.count.Partial() && !s.ledger.has(id) {
+	if s.count.Total.Origin != 0 && !more && !s.count.Partial() && !s.ledger.contains(id) {
 		flags |= itemTotal
 	} else {
 		s.mine = s.vector(s.mine, id, now)
@@ -344,7 +344,7 @@ func (s *Stream) encodeState(o *outbound, id bucket.ID, now int64, roles Roles, 
 // encodeSpend appends a vector and the number of used units. If there is neither a vector nor a
 // reset, it returns b unchanged.
 func (s *Stream) encodeSpend(id bucket.ID, now int64, roles Roles, b []byte) []byte {
-	s.flush(id, now, roles)
+	s.collectOne(id, now, roles)
 	s.mine = s.vector(s.mine[:0], id, now)
 	if _, wasReset := s.resets.get(id); len(s.mine) == 0 && !wasReset {
 		return b
@@ -399,7 +399,7 @@ func (s *Stream) export(o *outbound, id bucket.ID, after bucket.Mark, now int64,
 		}
 		c, _ := s.store.CollectOne(id)
 		s.clock++
-		s.changed(c, now, roles, o)
+		s.applyChange(c, now, roles, o)
 	}
 	s.store.Touch(id)
 	return mark, more, held
@@ -432,7 +432,7 @@ func (s *Stream) Lost(to Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o := s.outbound(to); o != nil && o.flight.number != 0 {
-		o.gives = append(o.flight.gives, o.gives...)
+		o.transfers = append(o.flight.transfers, o.transfers...)
 		o.putBack(o.flight.items)
 		o.flight.clear()
 	}
@@ -461,18 +461,18 @@ func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (mor
 		return nil, r.err
 	}
 	s.tick(now)
-	s.applied(o, whole)
+	s.completeFlight(o, whole)
 	return s.ready(), nil
 }
 
-// applied completes the flight. Logs that the member requests as a whole, and logs with more
+// completeFlight completes the flight. Logs that the member requests as a whole, and logs with more
 // pieces, are queued to be sent next.
-func (s *Stream) applied(o *outbound, whole []int) {
+func (s *Stream) completeFlight(o *outbound, whole []int) {
 	f := &o.flight
 	var back []item
 	marked := 0
 	for i, it := range f.items {
-		wanted, more := next(&whole, i), next(&f.more, i)
+		wanted, more := takeFirst(&whole, i), takeFirst(&f.more, i)
 		if wanted {
 			o.marks.delete(it.id)
 		}
@@ -500,9 +500,9 @@ func (s *Stream) applied(o *outbound, whole []int) {
 	o.queue.putBack(back)
 }
 
-// next reports whether i is the first element of an ascending list, and removes it. Elements less
+// takeFirst reports whether i is the first element of an ascending list, and removes it. Elements less
 // than i must already have been removed.
-func next(list *[]int, i int) bool {
+func takeFirst(list *[]int, i int) bool {
 	if len(*list) == 0 || (*list)[0] != i {
 		return false
 	}

@@ -42,7 +42,7 @@ const (
 // work for a long queue than for a short one.
 //
 // Of two items with the same id and kind, the later one is removed, and never the earlier one: a
-// caller that waits for all items that were queued up to a time (due) relies on the time of the
+// caller that waits for all items that were queued up to a time (isDue) relies on the time of the
 // first one.
 type queue struct {
 	items deque[item]
@@ -69,7 +69,7 @@ func (q *queue) oldest() (at int64, ok bool) {
 	if q.items.len() == 0 {
 		return 0, false
 	}
-	return q.items.at(0).at, true
+	return q.items.element(0).at, true
 }
 
 // push queues an item, and reports whether there was room.
@@ -109,7 +109,7 @@ func (q *queue) foldOne() {
 	if q.fold = max(q.fold, q.first); q.index == nil || q.fold >= q.folds {
 		return
 	}
-	it := q.items.at(int(q.fold - q.first))
+	it := q.items.element(int(q.fold - q.first))
 	key := queued{it.id, it.kind}
 	switch at, ok := q.index[key]; {
 	case it.kind == merged, ok && at == q.fold:
@@ -119,7 +119,7 @@ func (q *queue) foldOne() {
 		q.merge(it)
 	default:
 		q.index[key] = q.fold
-		q.merge(q.items.at(int(at - q.first)))
+		q.merge(q.items.element(int(at - q.first)))
 	}
 	q.fold++
 	q.bury()
@@ -132,7 +132,7 @@ func (q *queue) merge(it *item) {
 
 // bury removes the merged items at the front.
 func (q *queue) bury() {
-	for q.items.len() > 0 && q.items.at(0).kind == merged {
+	for q.items.len() > 0 && q.items.element(0).kind == merged {
 		q.items.pop()
 		q.first++
 		q.dead--
@@ -165,7 +165,7 @@ func (q *queue) putBack(items []item) {
 		}
 		key := queued{it.id, it.kind}
 		if at, waits := q.index[key]; waits {
-			q.merge(q.items.at(int(at - q.first)))
+			q.merge(q.items.element(int(at - q.first)))
 		}
 		q.index[key] = q.first
 	}

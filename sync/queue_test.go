@@ -25,7 +25,7 @@ func TestAQueueKeepsTheFirstOfWhatWaits(t *testing.T) {
 		check := func() {
 			there := make(map[queued]int64)
 			n, last := 0, int64(0)
-			for it := range q.all() {
+			for it := range q.waitingItems() {
 				key := queued{it.id, it.kind}
 				if _, twice := there[key]; !twice {
 					there[key] = it.at
@@ -42,7 +42,7 @@ func TestAQueueKeepsTheFirstOfWhatWaits(t *testing.T) {
 			}
 			require.Equal(t, n, q.len())
 			if oldest, ok := q.oldest(); ok {
-				for it := range q.all() {
+				for it := range q.waitingItems() {
 					require.GreaterOrEqual(t, it.at, oldest, "%v is older than the oldest, %d", it, oldest)
 				}
 			}
@@ -125,7 +125,7 @@ func TestADequeIsAList(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				require.Equal(t, len(list), d.len())
-				for i, x := range d.all() {
+				for i, x := range d.elements() {
 					if list[i] != *x {
 						t.Fatalf("%d at %d, not %d", *x, i, list[i])
 					}
@@ -135,21 +135,21 @@ func TestADequeIsAList(t *testing.T) {
 	})
 }
 
-// all returns the elements with their indexes, from first to last.
-func (d *deque[T]) all() iter.Seq2[int, *T] {
+// elements returns the elements with their indexes, from first to last.
+func (d *deque[T]) elements() iter.Seq2[int, *T] {
 	return func(yield func(int, *T) bool) {
 		for i := range d.n {
-			if !yield(i, d.at(i)) {
+			if !yield(i, d.element(i)) {
 				return
 			}
 		}
 	}
 }
 
-// all returns the items that wait.
-func (q *queue) all() iter.Seq[*item] {
+// waitingItems returns the items that wait.
+func (q *queue) waitingItems() iter.Seq[*item] {
 	return func(yield func(*item) bool) {
-		for _, it := range q.items.all() {
+		for _, it := range q.items.elements() {
 			if it.kind != merged && !yield(it) {
 				return
 			}

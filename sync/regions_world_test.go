@@ -74,13 +74,13 @@ type region struct {
 	ahead    int64 // offset of Now from the true time
 	begun    int64 // offset of Monotonic
 	wall     int64 // offset of the asking node's clock, which names windows
-	copies   []duplicate
+	copies   []savedCopy
 	admitted int64          // units, by all nodes that the region has had
 	answers  map[int64]bool // unanswered messages, by serial number
 }
 
-// duplicate is the copy of an id on a successor.
-type duplicate struct {
+// savedCopy is the copy of an id on a successor.
+type savedCopy struct {
 	holding   []byte
 	uncertain time.Duration
 	count     []bucket.Count
@@ -173,7 +173,7 @@ func (r *region) time() Time {
 
 // restart starts another node of the region, with a copy of each id or, if copies is nil, without
 // any.
-func (r *region) restart(copies []duplicate) {
+func (r *region) restart(copies []savedCopy) {
 	w := r.w
 	w.members++
 	r.member = w.members
@@ -188,7 +188,7 @@ func (r *region) restart(copies []duplicate) {
 	if copies == nil {
 		return
 	}
-	r.holdings.sure(copies[0].uncertain)
+	r.holdings.inheritKnowledge(copies[0].uncertain)
 	for i, id := range w.ids {
 		var known limits
 		if len(copies[i].holding) > 0 {
@@ -205,14 +205,14 @@ func (r *region) restart(copies []duplicate) {
 	r.copies = copies
 }
 
-// duplicate saves the data with which the next node will start.
-func (r *region) duplicate() {
+// saveCopies saves the data with which the next node will start.
+func (r *region) saveCopies() {
 	w := r.w
 	t := r.time()
 	r.copies = nil
 	for i, id := range w.ids {
 		var known limits
-		d := duplicate{holding: r.holdings.appendCopy(nil, id, &known), uncertain: r.holdings.uncertainFor()}
+		d := savedCopy{holding: r.holdings.appendCopy(nil, id, &known), uncertain: r.holdings.uncertainFor()}
 		var mark bucket.Mark
 		for more := true; more; {
 			var c bucket.Count
@@ -260,7 +260,7 @@ func (r *region) crash(wholly bool) {
 
 func (r *region) holding(i int) *holding {
 	id := r.w.ids[i]
-	return r.holdings.shard(id).of[id]
+	return r.holdings.shard(id).byID[id]
 }
 
 // tick does the work of a node that is due ten times a second.
@@ -268,12 +268,12 @@ func (r *region) tick() {
 	w := r.w
 	_, changes := r.store.Collect(0, math.MaxInt, false, nil)
 	for _, c := range changes {
-		r.holdings.noteSpent(c.ID, c.Units)
+		r.holdings.recordSpent(c.ID, c.Units)
 	}
-	r.charged(func() {
+	r.recordCharges(func() {
 		due, changed := r.holdings.Due(r.time(), func(bucket.ID) bool { return true })
 		if len(changed) > 0 || r.copies == nil || w.rand.IntN(2) == 0 {
-			r.duplicate()
+			r.saveCopies()
 		}
 		for i := range w.regions {
 			if sts := due[w.regions[i].name]; len(sts) > 0 {
@@ -348,7 +348,7 @@ func (w *globe) arrive(p *post) {
 		w.fail("%x: %v", p.bytes, err)
 	}
 	r.holdings.Meet(e.Region, e.Print)
-	r.charged(func() {
+	r.recordCharges(func() {
 		if p.answer {
 			delete(r.answers, p.serial)
 			for i := range e.Statements {
@@ -376,8 +376,8 @@ func (st *Statement) String() string {
 		st.Number%1e12, st.Received, st.Debt, st.Wants, st.Must, st.Demand, st.Holding, st.Forgot, st.Answers%1e12, st.Granted, st.Used, st.LastNumber%1e12, st.More, st.Retry)
 }
 
-// charged records units that f has counted without an ask.
-func (r *region) charged(f func()) {
+// recordCharges records units that f has counted without an ask.
+func (r *region) recordCharges(f func()) {
 	before := r.used()
 	f()
 	if more := r.used() - before; more > 0 {
@@ -475,8 +475,8 @@ func (w *globe) check() {
 				}
 				continue
 			}
-			unknown = unknown || !x.known()
-			has := min(capacity, max(0, x.has(r, t)))
+			unknown = unknown || !x.allKnown()
+			has := min(capacity, max(0, x.unitsAt(r, t)))
 			if t.Monotonic < x.until {
 				has = max(has, x.held)
 			}
@@ -498,8 +498,8 @@ func (w *globe) check() {
 	}
 }
 
-// has returns the units that may be spent here at t.
-func (x *holding) has(r *region, t Time) int64 {
+// unitsAt returns the units that may be spent here at t.
+func (x *holding) unitsAt(r *region, t Time) int64 {
 	if x.unsure {
 		return 0
 	}
@@ -527,12 +527,12 @@ func (w *globe) checkPair(id int, g, r *region) {
 	if x == nil {
 		return
 	}
-	a, steady := &x.accounts[g.index], r.time().Monotonic
-	if steady < a.receivedUntil {
+	a, monotonic := &x.accounts[g.index], r.time().Monotonic
+	if monotonic < a.receivedUntil {
 		received = a.received
 	}
 	for _, p := range w.flying {
-		if p.from != g.index || p.to != r.index || !a.waits || steady >= a.sent+term {
+		if p.from != g.index || p.to != r.index || !a.waits || monotonic >= a.sent+term {
 			continue
 		}
 		e, _ := ParseExchange(p.bytes)
@@ -626,8 +626,8 @@ func (w *globe) checkAgainst(a []spell, lost int64) {
 	}
 }
 
-// clocks records the largest difference of the clocks.
-func (w *globe) clocks() {
+// recordClocks records the largest difference of the clocks.
+func (w *globe) recordClocks() {
 	least, most := w.regions[0].ahead, w.regions[0].ahead
 	for _, r := range w.regions {
 		least, most = min(least, r.ahead), max(most, r.ahead)

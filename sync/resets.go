@@ -13,19 +13,18 @@ import (
 // lower number belongs to a count that no longer exists.
 type reset struct {
 	number uint64
-	at     int64  // stream time of the reset: items that were queued here before are void
 	made   int64  // time of the reset, by the clock of this node
 	passed stamps // stamps of the members for which it was queued
 }
 
-// A tombstone is in effect for the time heeded. It is kept for three times as long, so that no
+// A tombstone is in effect for the time effectiveFor. It is kept for three times as long, so that no
 // node takes the number of a forgotten tombstone for a new one. During the first two thirds,
 // other members also record the number when a count brings it.
 const (
-	heeded    = int64(10 * time.Minute)
-	learned   = 2 * heeded
-	kept      = 3 * heeded
-	maxResets = 1 << 20
+	effectiveFor = int64(10 * time.Minute)
+	learnedFor   = 2 * effectiveFor
+	tombstoneFor = 3 * effectiveFor
+	maxResets    = 1 << 20
 )
 
 // resets contains the tombstones, and the order in which they became known.
@@ -37,12 +36,12 @@ const (
 // that arrives again after it was forgotten early is recorded again, but resets no count
 // (forgot).
 //
-// The caller must hold the lock of the stream for all methods except heeded, which does not wait
-// for that lock. Methods that change the map therefore also hold reading.
+// The caller must hold the lock of the stream for all methods except effectiveNumber, which does not wait
+// for that lock. Methods that change the map therefore also hold byIDMu.
 type resets struct {
-	reading sync.RWMutex
-	of      map[bucket.ID]reset
-	any     atomic.Bool // whether of is not empty
+	byIDMu   sync.RWMutex
+	byID     map[bucket.ID]reset
+	notEmpty atomic.Bool // whether byID is not empty
 
 	order deque[known] // oldest first
 	most  int
@@ -80,18 +79,18 @@ func ResetInTime(number uint64, now int64) bool {
 }
 
 func newResets() *resets {
-	return &resets{of: make(map[bucket.ID]reset), most: maxResets, last: math.MinInt64}
+	return &resets{byID: make(map[bucket.ID]reset), most: maxResets, last: math.MinInt64}
 }
 
-// heeded returns the number of the reset of an id, or 0 if no reset is known and in effect.
-func (r *resets) heeded(id bucket.ID, now int64) uint64 {
-	if !r.any.Load() {
+// effectiveNumber returns the number of the reset of an id, or 0 if no reset is known and in effect.
+func (r *resets) effectiveNumber(id bucket.ID, now int64) uint64 {
+	if !r.notEmpty.Load() {
 		return 0
 	}
-	r.reading.RLock()
-	t, ok := r.of[id]
-	r.reading.RUnlock()
-	if !ok || !t.heeded(now) {
+	r.byIDMu.RLock()
+	t, ok := r.byID[id]
+	r.byIDMu.RUnlock()
+	if !ok || !t.isEffective(now) {
 		return 0
 	}
 	return t.number
@@ -99,24 +98,24 @@ func (r *resets) heeded(id bucket.ID, now int64) uint64 {
 
 // set sets the tombstone of id to t.
 func (r *resets) set(id bucket.ID, t reset) {
-	r.reading.Lock()
-	defer r.reading.Unlock()
-	r.of[id] = t
-	r.any.Store(true)
+	r.byIDMu.Lock()
+	defer r.byIDMu.Unlock()
+	r.byID[id] = t
+	r.notEmpty.Store(true)
 }
 
 func (r *resets) delete(id bucket.ID) {
-	r.reading.Lock()
-	defer r.reading.Unlock()
-	delete(r.of, id)
-	r.any.Store(len(r.of) > 0)
+	r.byIDMu.Lock()
+	defer r.byIDMu.Unlock()
+	delete(r.byID, id)
+	r.notEmpty.Store(len(r.byID) > 0)
 }
 
 func (r *resets) get(id bucket.ID) (reset, bool) {
-	if len(r.of) == 0 {
+	if len(r.byID) == 0 {
 		return reset{}, false
 	}
-	t, ok := r.of[id]
+	t, ok := r.byID[id]
 	return t, ok
 }
 
@@ -126,7 +125,7 @@ func (r *resets) put(id bucket.ID, t reset) {
 	// The order also has the elements that a later reset of the same id has replaced.
 	const step = 4
 	for range step {
-		if len(r.of) <= r.most && r.order.len() <= 2*r.most {
+		if len(r.byID) <= r.most && r.order.len() <= 2*r.most {
 			return
 		}
 		if r.forget() {
@@ -137,7 +136,7 @@ func (r *resets) put(id bucket.ID, t reset) {
 
 // pass records that the tombstone of id was queued for a member. The stamp of the member is to.
 func (r *resets) pass(id bucket.ID, to stamp) {
-	if t, ok := r.get(id); ok && !t.passed.has(to) {
+	if t, ok := r.get(id); ok && !t.passed.contains(to) {
 		t.passed.add(to)
 		r.set(id, t)
 	}
@@ -158,7 +157,7 @@ func (r *resets) forget() bool {
 func (r *resets) pop() (k known, t reset, stands bool) {
 	k = r.order.pop()
 	r.forgotten++
-	t, ok := r.of[k.id]
+	t, ok := r.byID[k.id]
 	return k, t, ok && t.made == k.made
 }
 
@@ -176,10 +175,10 @@ func (r *resets) forgot(made int64) bool {
 func (r *resets) sweep(now int64, most int) {
 	r.last = min(r.last, now)
 	for n := 0; n < most && r.order.len() > 0; n++ {
-		switch made := r.order.at(0).made; {
+		switch made := r.order.element(0).made; {
 		case made > now:
 			r.redate(now)
-		case now-made > kept:
+		case now-made > tombstoneFor:
 			r.forget()
 		default:
 			return
@@ -197,4 +196,4 @@ func (r *resets) redate(now int64) {
 	}
 }
 
-func (t reset) heeded(now int64) bool { return now-t.made <= heeded }
+func (t reset) isEffective(now int64) bool { return now-t.made <= effectiveFor }

@@ -20,10 +20,10 @@ func TestWhatIsKeptOfResetsIsBoundedByWhatIsDueWhateverTheClockDoes(t *testing.T
 		back  time.Duration // step of the clock after an hour
 		most  time.Duration // maximum time for which resets are kept
 	}{
-		{"it goes on", 0, time.Duration(kept)},
-		{"it steps back by a second", time.Second, time.Duration(kept) + time.Second},
-		{"it steps back by a quarter of an hour", 15 * time.Minute, 2 * time.Duration(kept)},
-		{"it steps back by a day", 24 * time.Hour, 2 * time.Duration(kept)},
+		{"it goes on", 0, time.Duration(tombstoneFor)},
+		{"it steps back by a second", time.Second, time.Duration(tombstoneFor) + time.Second},
+		{"it steps back by a quarter of an hour", 15 * time.Minute, 2 * time.Duration(tombstoneFor)},
+		{"it steps back by a day", 24 * time.Hour, 2 * time.Duration(tombstoneFor)},
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			t.Parallel()
@@ -43,15 +43,15 @@ func TestWhatIsKeptOfResetsIsBoundedByWhatIsDueWhateverTheClockDoes(t *testing.T
 				for i, s := range l.streams {
 					s.Sweep(l.now)
 					require.LessOrEqual(t, s.resets.order.len(), due, "node %d after %d s", i, second)
-					require.LessOrEqual(t, len(s.resets.of), int(c.most.Minutes())+2, "node %d after %d s", i, second)
+					require.LessOrEqual(t, len(s.resets.byID), int(c.most.Minutes())+2, "node %d after %d s", i, second)
 				}
 			}
 			for i, s := range l.streams {
 				_, ok := s.resets.get(someID(0))
 				require.True(t, ok)
-				s.Sweep(l.now + kept + 1)
-				s.Sweep(l.now + kept + 1)
-				require.Empty(t, s.resets.of, "node %d", i)
+				s.Sweep(l.now + tombstoneFor + 1)
+				s.Sweep(l.now + tombstoneFor + 1)
+				require.Empty(t, s.resets.byID, "node %d", i)
 				require.Zero(t, s.resets.order.len(), "node %d", i)
 			}
 		})
@@ -67,17 +67,17 @@ func TestATombstoneIsKeptItsTimeThoughTheClockStepsBack(t *testing.T) {
 	r.put(again, reset{number: 6, made: ahead + 1})
 	r.put(again, reset{number: 7, made: 1}) // the clock has stepped back
 	r.sweep(1, 16)
-	require.Len(t, r.of, 2)
+	require.Len(t, r.byID, 2)
 	require.Equal(t, 2, r.order.len(), "what was replaced is let go of")
 	at, ok := r.get(stays)
 	require.True(t, ok)
-	require.True(t, at.heeded(1+heeded))
-	require.False(t, at.heeded(2+heeded))
+	require.True(t, at.isEffective(1+effectiveFor))
+	require.False(t, at.isEffective(2+effectiveFor))
 
-	r.sweep(1+kept, 16)
-	require.Len(t, r.of, 2)
-	r.sweep(2+kept, 16)
-	require.Empty(t, r.of)
+	r.sweep(1+tombstoneFor, 16)
+	require.Len(t, r.byID, 2)
+	r.sweep(2+tombstoneFor, 16)
+	require.Empty(t, r.byID)
 }
 
 // Resets that were forgotten for want of room must not prevent later resets.
@@ -100,7 +100,7 @@ func TestTooManyTombstonesCostTheOldest(t *testing.T) {
 	id := func(i int) bucket.ID { return bucket.ID{Hi: uint64(i)} }
 	for i := range 1000 {
 		r.put(id(i), reset{number: uint64(i + 1), made: int64(i)})
-		require.LessOrEqual(t, len(r.of), 100)
+		require.LessOrEqual(t, len(r.byID), 100)
 	}
 	for i := range 1000 {
 		_, ok := r.get(id(i))
@@ -128,7 +128,7 @@ func TestAResetThatWasForgottenIsNotMadeAgain(t *testing.T) {
 	l.streams[1].ResetTo(someID(0), 7, 0, l.now)
 	l.now += int64(time.Minute)
 	l.streams[0].Reset(someID(1), l.now)
-	require.EqualValues(t, 1, l.streams[0].Beside().ResetsDropped)
+	require.EqualValues(t, 1, l.streams[0].Stats().ResetsDropped)
 	l.stores[0].Take(someID(0), &limit, l.now, 5)
 	l.stores[1].Take(someID(0), &limit, l.now, 2)
 	l.settle()

@@ -24,8 +24,8 @@ import (
 type stamp uint32
 
 const (
-	nobody stamp = iota
-	home         // this node answers: its targets were sent the data with a state
+	noStamp stamp = iota
+	home          // this node answers: its targets were sent the data with a state
 	firstStamp
 )
 
@@ -34,11 +34,11 @@ const (
 // targets of this node. Scans send to all members, and would leave no room for home.
 type stamps [3]stamp
 
-func (s *stamps) has(x stamp) bool { return slices.Contains(s[:], x) }
+func (s *stamps) contains(x stamp) bool { return slices.Contains(s[:], x) }
 
 func (s *stamps) add(x stamp) {
 	switch {
-	case s.has(x):
+	case s.contains(x):
 	case x == home:
 		s[2] = x
 	default:
@@ -66,7 +66,7 @@ func (s *Stream) Review(now int64, roles Roles) (ready []Member, over bool) {
 	defer s.mu.Unlock()
 	s.tick(now)
 	s.reviewing, s.reviewed = true, review{}
-	s.reviewOn(now, roles)
+	s.continueReview(now, roles)
 	return s.ready(), !s.reviewing
 }
 
@@ -79,13 +79,13 @@ func (s *Stream) ReviewPart(now int64, roles Roles) (ready []Member, over bool) 
 		return nil, true
 	}
 	s.tick(now)
-	s.reviewOn(now, roles)
+	s.continueReview(now, roles)
 	return s.ready(), !s.reviewing
 }
 
-// reviewOn does the next part. A tally or reset that is added during the review is passed on by
+// continueReview does the next part. A tally or reset that is added during the review is passed on by
 // the call that adds it.
-func (s *Stream) reviewOn(now int64, roles Roles) {
+func (s *Stream) continueReview(now int64, roles Roles) {
 	left := reviewPart
 	for ; s.reviewing && left > 0; left-- {
 		kind, id, ok := s.nextBeside(&s.reviewed)
@@ -100,20 +100,20 @@ func (s *Stream) reviewOn(now int64, roles Roles) {
 
 // reviewOne passes on the tallies and the reset of id, unless that was done before.
 func (s *Stream) reviewOne(id bucket.ID, now int64, roles Roles) {
-	to, o := s.passee(id, roles)
+	to, o := s.receiver(id, roles)
 	switch {
-	case to == nobody || s.passed(id, to, now):
+	case to == noStamp || s.isPassed(id, to, now):
 	case o == nil:
-		s.pass(id, roles)
+		s.passOn(id, roles)
 	default:
 		o.bulk.push(id)
 		s.setStamp(id, to)
 	}
 }
 
-// passee returns the receiver of the tallies and the reset of id. It is a member, or the targets
-// of this node (home), or nobody.
-func (s *Stream) passee(id bucket.ID, roles Roles) (stamp, *outbound) {
+// receiver returns the receiver of the tallies and the reset of id. It is a member, or the targets
+// of this node (home), or noStamp.
+func (s *Stream) receiver(id bucket.ID, roles Roles) (stamp, *outbound) {
 	answers := roles.Answers(id)
 	if answers == s.self || roles.Holds(id) {
 		return home, nil
@@ -121,25 +121,25 @@ func (s *Stream) passee(id bucket.ID, roles Roles) (stamp, *outbound) {
 	if o := s.outbound(answers); o != nil {
 		return o.stamp, o
 	}
-	return nobody, nil
+	return noStamp, nil
 }
 
-// passed reports whether the present tallies and reset of id were all queued for a receiver. A
+// isPassed reports whether the present tallies and reset of id were all queued for a receiver. A
 // tombstone that is no longer in effect is ignored.
-func (s *Stream) passed(id bucket.ID, to stamp, now int64) bool {
-	for i := s.ledger.of(id); i != none; i = s.ledger.at(i).next {
-		if !s.ledger.at(i).passed.has(to) {
+func (s *Stream) isPassed(id bucket.ID, to stamp, now int64) bool {
+	for i := s.ledger.firstEntry(id); i != noEntry; i = s.ledger.entry(i).next {
+		if !s.ledger.entry(i).passed.contains(to) {
 			return false
 		}
 	}
 	r, ok := s.resets.get(id)
-	return !ok || r.passed.has(to) || !r.heeded(now)
+	return !ok || r.passed.contains(to) || !r.isEffective(now)
 }
 
 // setStamp records that the tallies and the reset of id were queued for a receiver.
 func (s *Stream) setStamp(id bucket.ID, to stamp) {
-	for i := s.ledger.of(id); i != none; i = s.ledger.at(i).next {
-		s.ledger.at(i).passed.add(to)
+	for i := s.ledger.firstEntry(id); i != noEntry; i = s.ledger.entry(i).next {
+		s.ledger.entry(i).passed.add(to)
 	}
 	s.resets.pass(id, to)
 }
@@ -174,14 +174,14 @@ func (s *Stream) nextBeside(at *review) (kind besideKind, id bucket.ID, ok bool)
 			return ofNothing, id, false
 		}
 		at.resets++
-		return ofReset, s.resets.order.at(int(i)).id, true
+		return ofReset, s.resets.order.element(int(i)).id, true
 	}
 	at.entries++
-	if s.ledger.at(int32(i)).origin == 0 {
+	if s.ledger.entry(int32(i)).origin == 0 {
 		return ofNothing, id, true
 	}
-	id = s.ledger.at(int32(i)).id
-	for other := s.ledger.of(id); other != none; other = s.ledger.at(other).next {
+	id = s.ledger.entry(int32(i)).id
+	for other := s.ledger.firstEntry(id); other != noEntry; other = s.ledger.entry(other).next {
 		if int(other) < i {
 			return ofNothing, id, true
 		}

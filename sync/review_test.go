@@ -18,14 +18,14 @@ type byParts struct {
 	answers []Member // one for each part of the hashes
 }
 
-func (r *byParts) part(id bucket.ID) int { return int(id.Hi >> 32 * uint64(len(r.answers)) >> 32) }
+func (r *byParts) partOf(id bucket.ID) int { return int(id.Hi >> 32 * uint64(len(r.answers)) >> 32) }
 func (r *byParts) Holds(id bucket.ID) bool {
-	return r.answers[r.part(id)] == r.self
+	return r.answers[r.partOf(id)] == r.self
 }
-func (r *byParts) Holder(id bucket.ID) Member  { return r.answers[r.part(id)] }
-func (r *byParts) Answers(id bucket.ID) Member { return r.answers[r.part(id)] }
+func (r *byParts) Holder(id bucket.ID) Member  { return r.answers[r.partOf(id)] }
+func (r *byParts) Answers(id bucket.ID) Member { return r.answers[r.partOf(id)] }
 func (r *byParts) Targets(dst []Member, id bucket.ID) []Member {
-	at := slices.Index(r.answers, r.answers[r.part(id)])
+	at := slices.Index(r.answers, r.answers[r.partOf(id)])
 	for i := range r.answers {
 		if m := r.answers[(at+1+i)%len(r.answers)]; m != r.self {
 			return append(dst, m)
@@ -34,10 +34,10 @@ func (r *byParts) Targets(dst []Member, id bucket.ID) []Member {
 	return dst
 }
 
-// reviewed contains three nodes, each of which answers for a third of the ids. The first node has
+// reviewTrio contains three nodes, each of which answers for a third of the ids. The first node has
 // spent units of all ids, and the first half of the ids were reset before. Each member knows the
 // counts for which it answers.
-type reviewed struct {
+type reviewTrio struct {
 	t       *testing.T
 	now     int64
 	ids     []bucket.ID
@@ -47,8 +47,8 @@ type reviewed struct {
 	frames  int
 }
 
-func newReviewed(t *testing.T, ids int) *reviewed {
-	x := &reviewed{t: t, now: int64(time.Hour)}
+func newReviewed(t *testing.T, ids int) *reviewTrio {
+	x := &reviewTrio{t: t, now: int64(time.Hour)}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range ids {
 		x.ids = append(x.ids, bucket.ID{Hi: random.Uint64(), Lo: random.Uint64()})
@@ -72,7 +72,7 @@ func newReviewed(t *testing.T, ids int) *reviewed {
 }
 
 // settle collects, reviews and exchanges until the nodes have no data to send.
-func (x *reviewed) settle() {
+func (x *reviewTrio) settle() {
 	for sent, rounds := true, 0; sent; rounds++ {
 		require.Less(x.t, rounds, 1_000_000, "the nodes send without end")
 		x.now += int64(time.Millisecond)
@@ -89,7 +89,7 @@ func (x *reviewed) settle() {
 }
 
 // send carries one frame, and reports whether there was a frame.
-func (x *reviewed) send(from, to int) bool {
+func (x *reviewTrio) send(from, to int) bool {
 	n, _ := carry(x.t, x.now, x.streams[from], x.roles[from], x.streams[to], x.roles[to])
 	if n > 0 {
 		x.frames++
@@ -98,7 +98,7 @@ func (x *reviewed) send(from, to int) bool {
 }
 
 // view sets the member that answers for each third of the ids, and starts a review on each node.
-func (x *reviewed) view(answers ...Member) {
+func (x *reviewTrio) view(answers ...Member) {
 	for i, s := range x.streams {
 		x.roles[i] = &byParts{Member(i + 1), answers}
 		for _, over := s.Review(x.now, x.roles[i]); !over; _, over = s.ReviewPart(x.now, x.roles[i]) {
@@ -106,30 +106,30 @@ func (x *reviewed) view(answers ...Member) {
 	}
 }
 
-// of returns how many of the given ids are in a third. If no ids are given, it counts all of
+// countIn returns how many of the given ids are in a third. If no ids are given, it counts all of
 // them.
-func (x *reviewed) of(part int, ids ...bucket.ID) (n int) {
+func (x *reviewTrio) countIn(part int, ids ...bucket.ID) (n int) {
 	if len(ids) == 0 {
 		ids = x.ids
 	}
 	for _, id := range ids {
-		if x.roles[0].(*byParts).part(id) == part {
+		if x.roles[0].(*byParts).partOf(id) == part {
 			n++
 		}
 	}
 	return n
 }
 
-// waits returns how many ids wait on one node for another.
-func (x *reviewed) waits(from, to Member) int {
+// waiting returns how many ids wait on one node for another.
+func (x *reviewTrio) waiting(from, to Member) int {
 	return x.streams[from-1].Lag(to, x.now).Counts
 }
 
-func (x *reviewed) nothingWaits() {
+func (x *reviewTrio) nothingWaits() {
 	x.t.Helper()
 	for from := range Member(3) {
 		for to := range Member(3) {
-			require.Zero(x.t, x.waits(from+1, to+1), "from %d to %d", from+1, to+1)
+			require.Zero(x.t, x.waiting(from+1, to+1), "from %d to %d", from+1, to+1)
 		}
 	}
 }
@@ -146,21 +146,21 @@ func TestAReviewSendsNothingIfTheSameMembersAnswer(t *testing.T) {
 func TestAReviewSendsOnlyWhatSomebodyElseAnswersForNow(t *testing.T) {
 	x := newReviewed(t, 3000)
 	x.view(1, 2, 1)
-	require.Zero(t, x.waits(3, 1), "what the third knows it has from the first")
-	require.Equal(t, x.of(2), x.waits(1, 2), "a state of each for its new target")
-	require.Equal(t, x.of(2, x.ids[:1500]...), x.waits(2, 1), "the second knows of the resets, and not that the first does")
-	require.Zero(t, x.waits(2, 3))
-	require.Zero(t, x.waits(3, 2))
+	require.Zero(t, x.waiting(3, 1), "what the third knows it has from the first")
+	require.Equal(t, x.countIn(2), x.waiting(1, 2), "a state of each for its new target")
+	require.Equal(t, x.countIn(2, x.ids[:1500]...), x.waiting(2, 1), "the second knows of the resets, and not that the first does")
+	require.Zero(t, x.waiting(2, 3))
+	require.Zero(t, x.waiting(3, 2))
 
 	x = newReviewed(t, 3000)
 	x.view(1, 2, 2)
-	require.Equal(t, x.of(2), x.waits(1, 2))
-	require.Equal(t, x.of(2, x.ids[:1500]...), x.waits(3, 2), "of resets: of its copies, which are the first's, scans tell")
-	require.Zero(t, x.waits(1, 3))
-	require.Equal(t, x.of(2, x.ids[:1500]...), x.waits(2, 1), "a state of each that it knows something of, for its new target")
+	require.Equal(t, x.countIn(2), x.waiting(1, 2))
+	require.Equal(t, x.countIn(2, x.ids[:1500]...), x.waiting(3, 2), "of resets: of its copies, which are the first's, scans tell")
+	require.Zero(t, x.waiting(1, 3))
+	require.Equal(t, x.countIn(2, x.ids[:1500]...), x.waiting(2, 1), "a state of each that it knows something of, for its new target")
 	x.settle()
 	for _, id := range x.ids {
-		if x.roles[0].(*byParts).part(id) == 2 {
+		if x.roles[0].(*byParts).partOf(id) == 2 {
 			used, _, _ := x.stores[1].Used(id, x.now)
 			require.EqualValues(t, 1, used)
 		}
@@ -171,18 +171,18 @@ func TestTwoReviewsInARowQueueNothingTwice(t *testing.T) {
 	x := newReviewed(t, 3000)
 	x.view(1, 2, 2)
 	x.view(1, 2, 2)
-	require.Equal(t, x.of(2), x.waits(1, 2))
+	require.Equal(t, x.countIn(2), x.waiting(1, 2))
 	x.view(1, 2, 3)
-	require.Zero(t, x.waits(1, 3), "it has acknowledged that before")
+	require.Zero(t, x.waiting(1, 3), "it has acknowledged that before")
 	x.view(1, 2, 2)
-	require.Equal(t, x.of(2), x.waits(1, 2))
+	require.Equal(t, x.countIn(2), x.waiting(1, 2))
 
 	// One frame is in flight, and has no answer yet.
 	require.NotNil(t, x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10))
 	x.view(1, 2, 2)
-	require.Equal(t, x.of(2), x.waits(1, 2))
+	require.Equal(t, x.countIn(2), x.waiting(1, 2))
 	x.streams[0].Lost(2)
-	require.Equal(t, x.of(2), x.waits(1, 2))
+	require.Equal(t, x.countIn(2), x.waiting(1, 2))
 	x.settle()
 	x.view(1, 2, 2)
 	x.nothingWaits()
@@ -193,7 +193,7 @@ func TestAMemberThatIsBackIsPassedAllThatItAnswersFor(t *testing.T) {
 	x.streams[0].Meet([]Member{1, 2})
 	x.streams[0].Meet([]Member{1, 2, 3})
 	x.view(1, 2, 3)
-	require.Equal(t, x.of(2), x.waits(1, 3))
+	require.Equal(t, x.countIn(2), x.waiting(1, 3))
 }
 
 // A part of a review visits a bounded number of ids, no matter how many there are. A frame also
@@ -222,7 +222,7 @@ func TestAReviewMissesNoTallyThoughOneIsForgottenMeanwhile(t *testing.T) {
 	s.ledger.add(id, tally{origin: 2}) // the first tally of this id
 	s.ledger.drop(gone)
 	s.ledger.add(id, tally{origin: 3}) // at the free place
-	require.EqualValues(t, 2, s.ledger.of(id))
+	require.EqualValues(t, 2, s.ledger.firstEntry(id))
 
 	var at review
 	seen := make(map[bucket.ID]int)

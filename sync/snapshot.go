@@ -39,7 +39,7 @@ type Snapshot struct {
 	roles  func() Roles
 
 	cursor  uint64 // cursor of the next piece of the store
-	over    bool   // all pieces of the store have been read
+	scanned bool   // all pieces of the store have been read
 	ids     []bucket.ID
 	mark    bucket.Mark // the log of the first of ids is written up to mark
 	beside  review
@@ -64,10 +64,10 @@ func (s *Stream) NewSnapshot(roles func() Roles) *Snapshot {
 func (w *Snapshot) Next(now, day int64) []byte {
 	w.itemIDs, w.items = w.itemIDs[:0], w.items[:0]
 	w.limits, w.origins = w.limits[:0], w.origins[:0]
-	for !w.full() && w.nextIDs() {
+	for !w.isFull() && w.nextIDs() {
 		w.writeCounts(now)
 	}
-	for more := true; !w.full() && more; {
+	for more := true; !w.isFull() && more; {
 		more = w.writeBeside(now)
 	}
 	if len(w.itemIDs) == 0 {
@@ -80,22 +80,22 @@ func (w *Snapshot) Next(now, day int64) []byte {
 	return w.block
 }
 
-func (w *Snapshot) full() bool {
+func (w *Snapshot) isFull() bool {
 	return len(w.itemIDs) >= blockIDs*idBytes || len(w.items) >= blockBytes
 }
 
 // nextIDs reports whether ids are left. If necessary, it reads the ids in the next piece of the
 // store.
 func (w *Snapshot) nextIDs() bool {
-	for len(w.ids) == 0 && !w.over {
+	for len(w.ids) == 0 && !w.scanned {
 		w.cursor, w.ids = w.stream.store.Scan(w.cursor, w.ids[:0])
-		w.over = w.cursor == 0
+		w.scanned = w.cursor == 0
 	}
 	return len(w.ids) > 0
 }
 
-// locked calls f under the lock of the stream, with the tables of this block.
-func (w *Snapshot) locked(now int64, f func(s *Stream)) {
+// withLock calls f under the lock of the stream, with the tables of this block.
+func (w *Snapshot) withLock(now int64, f func(s *Stream)) {
 	s := w.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +112,8 @@ func (w *Snapshot) locked(now int64, f func(s *Stream)) {
 // collected, it is collected first, because its vector must include all of its units.
 func (w *Snapshot) writeCounts(now int64) {
 	roles := w.roles()
-	w.locked(now, func(s *Stream) {
-		for n := 0; n < snapshotAtOnce && len(w.ids) > 0 && !w.full(); n++ {
+	w.withLock(now, func(s *Stream) {
+		for n := 0; n < snapshotAtOnce && len(w.ids) > 0 && !w.isFull(); n++ {
 			if w.writeCount(s, w.ids[0], now, roles) {
 				return
 			}
@@ -139,7 +139,7 @@ func (w *Snapshot) writeCount(s *Stream, id bucket.ID, now int64, roles Roles) (
 		flags |= itemPiece
 	}
 	s.mine = s.mine[:0]
-	if s.count.Total.Origin != 0 && flags == byte(state) && !s.ledger.has(id) {
+	if s.count.Total.Origin != 0 && flags == byte(state) && !s.ledger.contains(id) {
 		flags |= itemTotal
 	} else {
 		s.mine = s.vector(s.mine, id, now)
@@ -166,7 +166,7 @@ func (w *Snapshot) writeCount(s *Stream, id bucket.ID, now int64, roles Roles) (
 // refunds have emptied. Other nodes may write such a count before they hear of the refunds.
 // writeBeside reports whether there is more data.
 func (w *Snapshot) writeBeside(now int64) (more bool) {
-	w.locked(now, func(s *Stream) {
+	w.withLock(now, func(s *Stream) {
 		for range snapshotAtOnce {
 			kind, id, ok := s.nextBeside(&w.beside)
 			if more = ok; !ok {
@@ -175,11 +175,11 @@ func (w *Snapshot) writeBeside(now int64) (more bool) {
 			s.mine = s.mine[:0]
 			switch kind {
 			case ofReset:
-				if r, known := s.resets.get(id); !known || !r.heeded(now) {
+				if r, known := s.resets.get(id); !known || !r.isEffective(now) {
 					continue
 				}
 			case ofVector:
-				if used, _, _ := s.store.Used(id, now); used > 0 || !s.returned(id) {
+				if used, _, _ := s.store.Used(id, now); used > 0 || !s.hasRefunds(id) {
 					continue
 				}
 				s.mine = s.vector(s.mine, id, now)

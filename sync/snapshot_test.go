@@ -64,7 +64,7 @@ func TestWhatAllNodesWroteBeforeTheyStoppedCountsOnce(t *testing.T) {
 		}
 		w.quiet()
 		w.check()
-		older = slices.DeleteFunc(older, func(s written) bool { return w.now-s.at > heeded })
+		older = slices.DeleteFunc(older, func(s written) bool { return w.now-s.at > effectiveFor })
 		var last []written
 		want := make(map[bucket.ID]int64)
 		for _, id := range w.ids {

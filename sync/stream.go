@@ -116,7 +116,9 @@ func (s *Stream) WhenReset(f ResetHook) { s.whenReset = f }
 // still in effect, or 0 if there is none. Units that were lent, granted or denied under a lower
 // number belong to a count that no longer exists. ResetNumber does not wait for a frame, and is
 // safe for concurrent use.
-func (s *Stream) ResetNumber(id bucket.ID, now int64) uint64 { return s.resets.heeded(id, now) }
+func (s *Stream) ResetNumber(id bucket.ID, now int64) uint64 {
+	return s.resets.effectiveNumber(id, now)
+}
 
 // Hold makes the stream send and receive holdings in the same way as counts. It must be called
 // before the stream is used.
@@ -170,7 +172,7 @@ func (s *Stream) Meet(members []Member) {
 			continue
 		}
 		// The receiver of this authority has left, and possibly no other member knows the counts.
-		for _, g := range slices.Concat(o.flight.gives, o.gives) {
+		for _, g := range slices.Concat(o.flight.transfers, o.transfers) {
 			for _, m := range met {
 				m.owe(g.ranges, s.clock)
 			}
@@ -216,13 +218,13 @@ func (s *Stream) CollectPart(now int64, roles Roles) (ready []Member, over bool)
 func (s *Stream) collect(cursor int, hurried bool, now int64, roles Roles) (ready []Member, next int) {
 	s.tick(now)
 	next, changes := s.store.Collect(cursor, collectStep, hurried, s.changes[:0])
-	s.collected(changes, now, roles)
+	s.applyChanges(changes, now, roles)
 	return s.ready(), next
 }
 
-func (s *Stream) collected(changes []bucket.Change, now int64, roles Roles) {
+func (s *Stream) applyChanges(changes []bucket.Change, now int64, roles Roles) {
 	for _, c := range changes {
-		s.changed(c, now, roles, nil)
+		s.applyChange(c, now, roles, nil)
 	}
 	s.changes = changes
 }
@@ -252,7 +254,7 @@ func (s *Stream) Transfer(to Member, move uint64, ranges Ranges, now int64) {
 	for first := true; first || len(ranges) > 0; first = false {
 		n := min(len(ranges), s.caps.Ranges)
 		s.moves = max(s.moves+1, move)
-		o.gives = append(o.gives, give{s.moves, ranges[:n:n], s.clock})
+		o.transfers = append(o.transfers, transfer{s.moves, ranges[:n:n], s.clock})
 		ranges = ranges[n:]
 	}
 }
@@ -280,10 +282,10 @@ func (s *Stream) Yield(ranges Ranges, now int64) {
 	defer s.mu.Unlock()
 	s.tick(now)
 	for _, o := range s.outbounds {
-		for _, g := range slices.Concat(o.gives, o.flight.gives) {
+		for _, g := range slices.Concat(o.transfers, o.flight.transfers) {
 			ranges = ranges.Union(g.ranges) // this node must not transfer it any more
 		}
-		o.gives, o.flight.gives = nil, nil
+		o.transfers, o.flight.transfers = nil, nil
 	}
 	for _, o := range s.outbounds {
 		o.owe(ranges, s.clock)
@@ -318,7 +320,7 @@ func (s *Stream) Reset(id bucket.ID, now int64) (number uint64) {
 	s.tick(now)
 	before, _ := s.resets.get(id)
 	number = max(before.number+1, uint64(max(0, now)))
-	s.reset(id, number, now, nobody)
+	s.reset(id, number, now, noStamp)
 	return number
 }
 
@@ -328,11 +330,11 @@ func (s *Stream) ResetTo(id bucket.ID, number uint64, age time.Duration, now int
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick(now)
-	s.raise(id, number, now-int64(max(0, age)), now, nobody)
+	s.raise(id, number, now-int64(max(0, age)), now, noStamp)
 }
 
 // raise applies a reset if it is new. If a member is known to have the reset, from is its stamp,
-// and otherwise nobody. raise reports whether data with this number still counts. It returns
+// and otherwise noStamp. raise reports whether data with this number still counts. It returns
 // false if a later reset is in effect, or if number is not in time.
 func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp) bool {
 	known, ok := s.resets.get(id)
@@ -340,25 +342,25 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 	case !ok && number == 0:
 		return true
 	case number == known.number:
-		if from != nobody && known.passed == (stamps{}) {
+		if from != noStamp && known.passed == (stamps{}) {
 			s.resets.pass(id, from)
 		}
 		return true
 	case number < known.number:
-		return !known.heeded(now)
+		return !known.isEffective(now)
 	case !ResetInTime(number, now):
 		return false
 	case !ok && s.resets.forgot(made):
-		if (reset{made: made}).heeded(now) {
+		if (reset{made: made}).isEffective(now) {
 			s.resets.put(id, reset{number: number, made: made, passed: stamps{from}})
 			s.store.Touch(id) // members that remember the reset have not accepted a state without its number
 		}
 		return true
 	}
 	switch t := (reset{number: number, made: made, passed: stamps{from}}); {
-	case t.heeded(now):
+	case t.isEffective(now):
 		s.reset(id, number, made, from)
-	case now-made <= learned && !(ok && known.heeded(now)):
+	case now-made <= learnedFor && !(ok && known.isEffective(now)):
 		s.resets.put(id, t) // on a member that has just loaded it, the reset can still be in effect, and the count is from after the reset
 	}
 	return true
@@ -367,7 +369,7 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 func (s *Stream) reset(id bucket.ID, number uint64, made int64, from stamp) {
 	forget := func() {
 		s.store.Reset(id, number)
-		s.resets.put(id, reset{number: number, at: s.clock, made: made, passed: stamps{from}})
+		s.resets.put(id, reset{number: number, made: made, passed: stamps{from}})
 	}
 	if s.whenReset != nil {
 		s.whenReset(id, number, forget)
@@ -395,12 +397,12 @@ func (s *Stream) Sweep(now int64) {
 		if l.n == 0 {
 			return
 		}
-		t := l.at(int32(l.swept))
+		t := l.entry(int32(l.swept))
 		switch id := t.id; {
 		case t.origin == 0:
-		case !s.recovered(t, now):
-			s.wane(id, now)
-		case s.returned(id):
+		case !s.isRecovered(t, now):
+			s.recordExpired(id, now)
+		case s.hasRefunds(id):
 			l.drop(id) // the refunds may be of units that any member has spent
 		default:
 			l.remove(int32(l.swept))
@@ -412,36 +414,36 @@ func (s *Stream) Sweep(now int64) {
 // sweepParts is the maximum number of calls of Sweep that examine all tallies.
 const sweepParts = 128
 
-// remembered is the time for which a recovered tally is kept, because it may arrive again by
+// rememberedFor is the time for which a recovered tally is kept, because it may arrive again by
 // another path. It is longer than a sweep of all tallies takes: when one member forgets the
 // tally, its units no longer count on any member.
-const remembered = int64(10e9)
+const rememberedFor = int64(10e9)
 
-// recovered reports whether a tally may be forgotten. If a count is never empty, only the age of
+// isRecovered reports whether a tally may be forgotten. If a count is never empty, only the age of
 // a tally shows that it has recovered.
-func (s *Stream) recovered(t *entry, now int64) bool {
+func (s *Stream) isRecovered(t *entry, now int64) bool {
 	if t.changed > now { // the clock has stepped back
 		t.changed = now
 	}
 	_, limit, _ := s.store.Used(t.id, now)
 	changed, lasts := t.changed, lastsFor(&limit)
-	if s.returned(t.id) { // the count may be empty because of the refunds, and reclaimed
+	if s.hasRefunds(t.id) { // the count may be empty because of the refunds, and reclaimed
 		limit, _ = s.store.Judge(t.id)
 		lasts = lastsFor(&limit)
-		for i := s.ledger.of(t.id); i != none; i = s.ledger.at(i).next {
-			changed, lasts = max(changed, s.ledger.at(i).changed), max(lasts, s.ledger.at(i).lasts)
+		for i := s.ledger.firstEntry(t.id); i != noEntry; i = s.ledger.entry(i).next {
+			changed, lasts = max(changed, s.ledger.entry(i).changed), max(lasts, s.ledger.entry(i).lasts)
 		}
 	}
-	return now-changed-remembered > lasts
+	return now-changed-rememberedFor > lasts
 }
 
 // lastsFor returns the time for which spent units of a limit can count.
 func lastsFor(l *bucket.Limit) int64 { return int64(min(2*recovery(l), 1<<62)) }
 
-// returned reports whether units of an id were refunded, as far as is known.
-func (s *Stream) returned(id bucket.ID) bool {
-	for i := s.ledger.of(id); i != none; i = s.ledger.at(i).next {
-		if s.ledger.at(i).refunded > 0 {
+// hasRefunds reports whether units of an id were refunded, as far as is known.
+func (s *Stream) hasRefunds(id bucket.ID) bool {
+	for i := s.ledger.firstEntry(id); i != noEntry; i = s.ledger.entry(i).next {
+		if s.ledger.entry(i).refunded > 0 {
 			return true
 		}
 	}
@@ -459,7 +461,7 @@ func recovery(l *bucket.Limit) float64 {
 }
 
 // Tallies returns the number of tallies.
-func (s *Stream) Tallies() int { return s.Beside().Tallies }
+func (s *Stream) Tallies() int { return s.Stats().Tallies }
 
 // StreamStats describes the data of a stream other than counts.
 type StreamStats struct {
@@ -471,13 +473,13 @@ type StreamStats struct {
 	Sent           uint64 // counts in frames to other members, including those that were sent again
 }
 
-// Beside returns statistics of the data other than counts.
-func (s *Stream) Beside() StreamStats {
+// Stats returns statistics of the data other than counts.
+func (s *Stream) Stats() StreamStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return StreamStats{
-		Tallies: s.ledger.len(), Resets: len(s.resets.of),
-		Bytes:          s.ledger.len()*entryBytes + len(s.resets.of)*resetBytes + s.resets.order.len()*knownBytes,
+		Tallies: s.ledger.len(), Resets: len(s.resets.byID),
+		Bytes:          s.ledger.len()*entryBytes + len(s.resets.byID)*resetBytes + s.resets.order.len()*knownBytes,
 		TalliesDropped: s.ledger.dropped, ResetsDropped: s.resets.dropped,
 		Sent: s.sent,
 	}
@@ -500,7 +502,7 @@ func (s *Stream) Lag(to Member, now int64) Backlog {
 	if o == nil {
 		return Backlog{}
 	}
-	l := Backlog{Counts: len(o.flight.items) + o.queue.len() + o.bulk.len(), Bulk: o.bulk.len(), Scanning: o.scanning, Transferring: o.giving()}
+	l := Backlog{Counts: len(o.flight.items) + o.queue.len() + o.bulk.len(), Bulk: o.bulk.len(), Scanning: o.scanning, Transferring: o.isTransferring()}
 	at, waits := o.queue.oldest()
 	if len(o.flight.items) > 0 {
 		at, waits = o.flight.items[0].at, true
@@ -541,7 +543,7 @@ func (s *Stream) Acknowledged(to Member, at int64) bool {
 func (s *Stream) Transferring() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.outbounds, (*outbound).giving)
+	return slices.ContainsFunc(s.outbounds, (*outbound).isTransferring)
 }
 
 func (s *Stream) tick(now int64) { s.clock = max(s.clock+1, now) }
@@ -565,14 +567,14 @@ func (s *Stream) ready() (members []Member) {
 	return members
 }
 
-// changed queues a change for the members that need it. If the change is found while a frame for
+// applyChange queues a change for the members that need it. If the change is found while a frame for
 // except is built, it is not queued for except.
-func (s *Stream) changed(c bucket.Change, now int64, roles Roles, except *outbound) {
+func (s *Stream) applyChange(c bucket.Change, now int64, roles Roles, except *outbound) {
 	id := c.ID
 	s.bases.delete(id)
-	s.holdings.noteSpent(id, c.Units)
+	s.holdings.recordSpent(id, c.Units)
 	holds := roles.Holds(id)
-	if c.Folded && c.Units != 0 && s.ledger.has(id) { // the store had no count of id, and treated the units as those of a new count
+	if c.Folded && c.Units != 0 && s.ledger.contains(id) { // the store had no count of id, and treated the units as those of a new count
 		s.store.SetTotal(id, bucket.Total{})
 		c.Folded = false
 	}
@@ -582,8 +584,8 @@ func (s *Stream) changed(c bucket.Change, now int64, roles Roles, except *outbou
 		s.unfold(id, 0, now) // so that a review finds the tally
 	}
 	if !holds && roles.Answers(id) != s.self {
-		if to, _ := s.passee(id, roles); !s.passed(id, to, now) {
-			s.pass(id, roles)
+		if to, _ := s.receiver(id, roles); !s.isPassed(id, to, now) {
+			s.passOn(id, roles)
 		}
 		return
 	}
@@ -596,40 +598,40 @@ func (s *Stream) changed(c bucket.Change, now int64, roles Roles, except *outbou
 
 // vector appends the tallies of id to v, which must be empty.
 func (s *Stream) vector(v vector, id bucket.ID, now int64) vector {
-	if s.ledger.has(id) {
+	if s.ledger.contains(id) {
 		return s.ledger.vector(v, id)
 	}
 	if t, ok := s.store.TotalOf(id); ok && t.Origin != 0 {
-		v = append(v, s.single(id, t, 0, now))
+		v = append(v, s.storedTally(id, t, 0, now))
 	}
 	return v
 }
 
-// single returns the tally that a store keeps of a count. All used units belong to this tally,
+// storedTally returns the tally that a store keeps of a count. All used units belong to this tally,
 // except for units that were spent later and are not in it. The oldest units recover first. The
 // time at which the tally last grew is not known.
-func (s *Stream) single(id bucket.ID, t bucket.Total, units, now int64) tally {
+func (s *Stream) storedTally(id bucket.ID, t bucket.Total, units, now int64) tally {
 	used := max(0, s.store.Collected(id, now)-units)
 	return tally{origin: t.Origin, series: t.Series, spent: int64(t.Spent), expired: max(0, int64(t.Spent)-used), changed: now}
 }
 
-// wane records which units in the tallies of id no longer count: an origin cannot have more used
+// recordExpired records which units in the tallies of id no longer count: an origin cannot have more used
 // units than all origins together. Another member may have forgotten a tally whose units have
 // recovered. It would count these units again if an older copy brings the tally back.
 //
-// If units were refunded, wane records nothing: the refunds belong to spent units, of which other
+// If units were refunded, recordExpired records nothing: the refunds belong to spent units, of which other
 // members may have heard. It also ignores a count that is not in the store, because the count may
 // have been evicted.
-func (s *Stream) wane(id bucket.ID, now int64) {
-	if !s.ledger.has(id) || s.returned(id) {
+func (s *Stream) recordExpired(id bucket.ID, now int64) {
+	if !s.ledger.contains(id) || s.hasRefunds(id) {
 		return
 	}
 	if _, held := s.store.Judge(id); !held {
 		return
 	}
 	used, _, _ := s.store.Used(id, now)
-	for i := s.ledger.of(id); i != none; i = s.ledger.at(i).next {
-		t := s.ledger.at(i)
+	for i := s.ledger.firstEntry(id); i != noEntry; i = s.ledger.entry(i).next {
+		t := s.ledger.entry(i)
 		t.expired = max(t.expired, t.spent-used)
 	}
 }
@@ -637,12 +639,12 @@ func (s *Stream) wane(id bucket.ID, now int64) {
 // unfold moves the vector of id from the store to the ledger, because units have been spent that
 // are not in it.
 func (s *Stream) unfold(id bucket.ID, units, now int64) {
-	if s.ledger.has(id) {
+	if s.ledger.contains(id) {
 		return
 	}
 	if t, ok := s.store.TotalOf(id); ok && t.Origin != 0 {
 		limit, _ := s.store.Judge(id)
-		s.ledger.add(id, s.single(id, t, units, now)).lasts = lastsFor(&limit)
+		s.ledger.add(id, s.storedTally(id, t, units, now)).lasts = lastsFor(&limit)
 		s.store.SetTotal(id, bucket.Total{})
 	}
 }
@@ -650,11 +652,11 @@ func (s *Stream) unfold(id bucket.ID, units, now int64) {
 // fold moves the vector of id from the ledger to the store, if the vector is a single tally of
 // another origin without refunds, and the holder knows it.
 func (s *Stream) fold(id bucket.ID) {
-	i := s.ledger.of(id)
-	if i == none || s.ledger.at(i).next != none || s.ledger.at(i).kept {
+	i := s.ledger.firstEntry(id)
+	if i == noEntry || s.ledger.entry(i).next != noEntry || s.ledger.entry(i).kept {
 		return
 	}
-	if t, ok := s.ledger.at(i).total(); ok && t.Origin != s.self {
+	if t, ok := s.ledger.entry(i).total(); ok && t.Origin != s.self {
 		s.store.SetTotal(id, t)
 		s.ledger.drop(id)
 	}
@@ -664,14 +666,14 @@ func (s *Stream) fold(id bucket.ID) {
 // the vector is in the ledger. If passOn is set, the vector is in the ledger, so that a review
 // finds it.
 func (s *Stream) join(id bucket.ID, v vector, l *bucket.Limit, passOn bool, now int64) (whose bucket.Total, grew bool) {
-	if !s.ledger.has(id) && !passOn {
+	if !s.ledger.contains(id) && !passOn {
 		t, _ := s.store.TotalOf(id)
 		if len(v) == 1 && v[0].origin != s.self && (t.Origin == 0 || t.Origin == v[0].origin) {
 			known := tally{origin: v[0].origin}
 			if t.Origin != 0 {
-				known = s.single(id, t, 0, now)
+				known = s.storedTally(id, t, 0, now)
 			}
-			if !v[0].later(&known) {
+			if !v[0].isLater(&known) {
 				return t, false
 			}
 			if whose, ok := v[0].total(); ok {
@@ -692,7 +694,7 @@ func (s *Stream) addOwn(id bucket.ID, units, now int64) {
 		own.heard = true
 	}
 	limit, held := s.store.Judge(id)
-	if own.heard || held && lapsed(own, &limit, now) {
+	if own.heard || held && isLapsed(own, &limit, now) {
 		s.ledger.forget(own)
 		t := s.store.NewTotal(id)
 		own.tally, own.heard = tally{origin: s.self, series: t.Series, spent: int64(t.Spent), expired: int64(t.Spent)}, false
@@ -705,19 +707,19 @@ func (s *Stream) addOwn(id bucket.ID, units, now int64) {
 	}
 }
 
-// lapsed reports whether all units of a tally have recovered by its age. The origin then
+// isLapsed reports whether all units of a tally have recovered by its age. The origin then
 // continues with another tally, because a member that first hears of the old one would count all
 // of its units.
-func lapsed(t *entry, l *bucket.Limit, now int64) bool {
+func isLapsed(t *entry, l *bucket.Limit, now int64) bool {
 	return now-t.changed >= agesOf(l, now).recovered
 }
 
-// flush collects the units of id that were spent since it was last collected.
-func (s *Stream) flush(id bucket.ID, now int64, roles Roles) (changed bool) {
+// collectOne collects the units of id that were spent since it was last collected.
+func (s *Stream) collectOne(id bucket.ID, now int64, roles Roles) (changed bool) {
 	c, changed := s.store.CollectOne(id)
 	if changed {
 		s.clock++ // an id is queued only once with the same stream time
-		s.changed(c, now, roles, nil)
+		s.applyChange(c, now, roles, nil)
 	}
 	return changed
 }
@@ -740,15 +742,15 @@ func (s *Stream) push(o *outbound, it item) {
 	}
 }
 
-// pass queues the vector and the reset number of id for the member that answers for it. If this
+// passOn queues the vector and the reset number of id for the member that answers for it. If this
 // node answers for id, they are sent with the state to its targets.
-func (s *Stream) pass(id bucket.ID, roles Roles) {
-	if !s.ledger.has(id) {
+func (s *Stream) passOn(id bucket.ID, roles Roles) {
+	if !s.ledger.contains(id) {
 		if _, ok := s.resets.get(id); !ok {
 			return
 		}
 	}
-	switch to, o := s.passee(id, roles); {
+	switch to, o := s.receiver(id, roles); {
 	case to == home:
 		s.setStamp(id, home)
 		s.send(id, roles, nil)

@@ -200,13 +200,13 @@ func TestAuthorityComesAfterAllThatWaited(t *testing.T) {
 		require.NotNil(t, frame)
 		answer, a, err := l.streams[1].Serve(l.now, frame, l.roles(1), nil)
 		require.NoError(t, err)
-		if complete = complete || a.Complete; a.Given != nil {
-			require.Equal(t, Ranges{{5, 9}, {100, 200}}, a.Given)
+		if complete = complete || a.Complete; a.Authority != nil {
+			require.Equal(t, Ranges{{5, 9}, {100, 200}}, a.Authority)
 			require.True(t, complete)
 			again, a, err := l.streams[1].Serve(l.now, frame, l.roles(1), nil)
 			require.NoError(t, err)
 			require.Equal(t, answer, again)
-			require.Nil(t, a.Given, "once")
+			require.Nil(t, a.Authority, "once")
 			break
 		}
 		_, err = s.Answered(2, l.now, answer, l.roles(0))
@@ -240,7 +240,7 @@ func TestAuthorityOverManyRangesIsGivenWhole(t *testing.T) {
 		}
 		answer, a, err := x.streams[1].Serve(x.now, frame, x.roles[1], nil)
 		require.NoError(t, err)
-		got = append(got, a.Given...)
+		got = append(got, a.Authority...)
 		if !answered {
 			x.streams[0].Lost(2)
 			continue
@@ -281,7 +281,7 @@ func TestAuthorityDoesNotWaitForALaterScan(t *testing.T) {
 		frame := s.Next(2, l.now, l.roles(0), nil, 16<<10)
 		_, a, err := l.streams[1].Serve(l.now, frame, l.roles(1), nil)
 		require.NoError(t, err)
-		require.Equal(t, !drops, a.Given != nil)
+		require.Equal(t, !drops, a.Authority != nil)
 		require.False(t, a.Complete)
 	}
 }
@@ -538,7 +538,7 @@ func TestAYieldingMemberHandsOverNothingAndOwesItsCounts(t *testing.T) {
 		for sent := 1; sent > 0; {
 			var a Arrival
 			sent, a = carry(t, x.now, x.streams[0], x.roles[0], x.streams[1], x.roles[1])
-			require.Nil(t, a.Given)
+			require.Nil(t, a.Authority)
 		}
 		x.exchange(t, 0, 2)
 		require.EqualValues(t, 4, x.copy(0, id).used)

@@ -24,7 +24,7 @@ func (w *world) trace(format string, args ...any) {
 				s += fmt.Sprintf(" [%d +%d-%d]", t.origin, t.spent, t.refunded)
 			}
 			for _, o := range n.stream.outbounds {
-				for it := range o.queue.all() {
+				for it := range o.queue.waitingItems() {
 					if it.id == id {
 						s += fmt.Sprintf(" >%d:k%d", o.to, it.kind)
 					}

@@ -304,7 +304,7 @@ func (n *node) pump() (sent bool) {
 			n.stream.Lost(m)
 		}
 	}
-	n.note()
+	n.recordTallies()
 	return sent
 }
 
@@ -318,7 +318,7 @@ func (w *world) deliver(i int, again bool) {
 	if to == nil {
 		return
 	}
-	defer to.note()
+	defer to.recordTallies()
 	if !x.frame {
 		if _, err := to.stream.Answered(x.from, w.now, x.bytes, to); err != nil {
 			w.t.Fatalf("answer of %d to %d: %v", x.from, x.to, err)
@@ -340,7 +340,7 @@ func (w *world) deliver(i int, again bool) {
 		}
 	}
 	for _, id := range w.ids {
-		if a.Given.Contains(id.Hi) {
+		if a.Authority.Contains(id.Hi) {
 			w.logf("%d has %x", to.name, id.Hi)
 			to.holds[id] = true
 			to.refresh() // which owes its targets the counts that it holds now
@@ -377,7 +377,7 @@ func (w *world) used(n *node, id bucket.ID) int64 {
 	return used
 }
 
-func (n *node) reset(id bucket.ID) uint64 { return n.stream.resets.of[id].number }
+func (n *node) reset(id bucket.ID) uint64 { return n.stream.resets.byID[id].number }
 
 func (n *node) take(id bucket.ID, units int64) {
 	w := n.w
@@ -396,7 +396,7 @@ func (n *node) refund(id bucket.ID, units int64) {
 	w := n.w
 	var last *take
 	for _, t := range w.takes[id] {
-		e := n.stream.vector(nil, id, w.now).of(t.of.by)
+		e := n.stream.vector(nil, id, w.now).tallyOf(t.of.by)
 		heard := e.series == t.of.upTo.series && e.spent-t.of.from.spent >= t.upTo
 		if t.rest > 0 && t.of.reset == n.reset(id) && (t.of.by == n.name || heard) {
 			last = t
@@ -435,7 +435,7 @@ func (n *node) charge(id bucket.ID, units int64) *usage {
 		w.usages[id] = append(w.usages[id], &usage{by: n.name, reset: n.reset(id), from: n.tally(id)})
 	}
 	w.usages[id][i].units += units
-	n.note()
+	n.recordTallies()
 	return w.usages[id][i]
 }
 
@@ -445,11 +445,11 @@ func (n *node) tally(id bucket.ID) tally {
 	if e := n.stream.ledger.find(id, n.name); e != nil && e.heard {
 		return tally{}
 	}
-	return n.stream.vector(nil, id, n.w.now).of(n.name)
+	return n.stream.vector(nil, id, n.w.now).tallyOf(n.name)
 }
 
-// note updates the usages of a node to its present tallies.
-func (n *node) note() {
+// recordTallies updates the usages of a node to its present tallies.
+func (n *node) recordTallies() {
 	for id, usages := range n.w.usages {
 		for _, u := range usages {
 			if u.by != n.name || u.reset != n.reset(id) {
@@ -481,8 +481,8 @@ func (w *world) writeOff() (lost bool) {
 			if u.reset != number || w.node(u.by) != nil {
 				continue
 			}
-			heard, before, upTo := known.of(u.by), u.units, u.upTo
-			if heard.series == u.upTo.series && heard.later(&u.from) {
+			heard, before, upTo := known.tallyOf(u.by), u.units, u.upTo
+			if heard.series == u.upTo.series && heard.isLater(&u.from) {
 				u.units -= u.upTo.net() - heard.net()
 				u.upTo = heard
 			} else {
@@ -503,7 +503,7 @@ func (w *world) writeOff() (lost bool) {
 // that was not delivered yet is dropped.
 func (w *world) crash(n *node) (lost bool) {
 	w.logf("%d crashes", n.name)
-	n.note()
+	n.recordTallies()
 	for _, id := range w.ids {
 		w.resets[id] = max(w.resets[id], n.reset(id))
 	}
@@ -572,7 +572,7 @@ func (w *world) adopt(side []*node) {
 		for _, n := range w.nodes {
 			held = held || n.holds[id] && !w.buried[n.name]
 			for _, o := range n.stream.outbounds {
-				held = held || w.node(o.to) != nil && slices.ContainsFunc(slices.Concat(o.gives, o.flight.gives), func(g give) bool { return g.ranges.Contains(id.Hi) })
+				held = held || w.node(o.to) != nil && slices.ContainsFunc(slices.Concat(o.transfers, o.flight.transfers), func(g transfer) bool { return g.ranges.Contains(id.Hi) })
 			}
 		}
 		if held {
@@ -773,7 +773,7 @@ func TestWhateverHappensEveryUnitCountsOnce(t *testing.T) {
 // recover advances the time until all admitted units have recovered. Some nodes then forget their
 // tallies, and others do not.
 func (w *world) recover(t *rapid.T) {
-	w.now += int64(2*recovery(&w.limit)) + 2*remembered
+	w.now += int64(2*recovery(&w.limit)) + 2*rememberedFor
 	for _, n := range w.nodes {
 		n.stream.resets.sweep(w.now, math.MaxInt)
 		if rapid.Bool().Draw(t, "forgets") {

@@ -23,7 +23,7 @@ func (c *Checks) Reset(ctx context.Context, a *wire.Ask) (missed []string, err e
 	var regions []string
 	if a.Global && c.Regions.Holdings != nil {
 		others := *a
-		others.ID = countsync.Elsewhere(a.ID)
+		others.ID = countsync.ElsewhereID(a.ID)
 		others.Reset = c.Handover.Stream().Reset(others.ID, now)
 		asks = append(asks, others)
 		regions = c.Regions.Names()

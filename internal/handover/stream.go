@@ -160,7 +160,7 @@ func (h *Handover) mayRest(v *view.View) bool {
 
 // restFor returns the longest rest. Only tallies and resets need a short one.
 func (h *Handover) restFor() time.Duration {
-	if b := h.stream.Beside(); b.Tallies+b.Resets > 0 {
+	if b := h.stream.Stats(); b.Tallies+b.Resets > 0 {
 		return sweepRested
 	}
 	return time.Hour
@@ -371,7 +371,7 @@ func (h *Handover) ServeFrame(request []byte, now int64, dst []byte) []byte {
 // Arrived swaps the view if what came with a frame changes it. The sender may be
 // one that gossip has not told of yet.
 func (h *Handover) Arrived(a countsync.Arrival) {
-	if a.Given == nil && !a.Complete && !a.Leaving {
+	if a.Authority == nil && !a.Complete && !a.Leaving {
 		return
 	}
 	h.swap.Lock()
@@ -386,8 +386,8 @@ func (h *Handover) Arrived(a countsync.Arrival) {
 		h.leavers[a.From] = true
 		v = view.New(h.cfg.Env.Monotonic(), h.cfg.Cluster.View(), h.terms(), v)
 	}
-	if a.Given != nil {
-		v = v.ReceiveRanges(a.Given)
+	if a.Authority != nil {
+		v = v.ReceiveRanges(a.Authority)
 	}
 	if v != before {
 		h.replace(v)
@@ -417,7 +417,7 @@ func (h *Handover) Stats() (s Stats) {
 			s.Lag = max(s.Lag, lag.Age)
 		}
 	}
-	b := h.stream.Beside()
+	b := h.stream.Stats()
 	s.Tallies, s.Resets, s.Bytes = b.Tallies, b.Resets, b.Bytes
 	s.Sent = b.Sent
 	s.TalliesDropped, s.ResetsDropped = b.TalliesDropped, b.ResetsDropped

@@ -304,7 +304,7 @@ type HoldingStats struct {
 // HoldingStats returns the number of keys that have a holding, and how often one found no room.
 func (r *Regions) HoldingStats() (s HoldingStats) {
 	if r.Holdings != nil {
-		s = HoldingStats{r.Holdings.Kept(), r.Holdings.Beyond()}
+		s = HoldingStats{r.Holdings.Len(), r.Holdings.Rejections()}
 	}
 	return s
 }

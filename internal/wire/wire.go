@@ -101,7 +101,7 @@ func (s Source) IsWithoutOwner() bool { return s == StandIn || s.IsShare() }
 // GlobalIDBit of an id's Hi is set if its limit is Global. So an id says by itself
 // whether other regions may have a say in its count, and no region can pass a
 // Regional count off as a Global one: there is no Global limit that has its id.
-// countsync.Elsewhere keeps it.
+// countsync.ElsewhereID keeps it.
 const GlobalIDBit = 1 << 31
 
 // IsGlobal reports whether an id is of a Global limit.

@@ -81,7 +81,7 @@ sim-snapshots:
 SCHEDULES ?= 100000
 HOLD_SCHEDULES ?= 10000
 schedules:
-	go test ./sync -count=1 -timeout 0 -run '^TestWhateverHappensEveryUnitCountsOnce$$' \
+	go test ./sync -count=1 -timeout 0 -run '^TestEveryUnitCountsOnceUnderFaults$$' \
 		-rapid.checks $(SCHEDULES) -rapid.nofailfile -rapid.seed $(or $(SEED),0)
 	go test ./internal/clustertests -count=1 -timeout 0 -run SchedulesOfHolds \
 		-schedules $(HOLD_SCHEDULES) $(if $(SEED),-first $(SEED))

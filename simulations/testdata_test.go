@@ -14,7 +14,7 @@ import (
 // also shows their fault.
 var shownElsewhere = map[string]string{
 	"count-alone-in-its-shard.yaml": "TestEachShardHasRoomForASample of package bucket",
-	"given-back-at-two-places.yaml": "TestUnitsGivenBackBeforeTheyWereHeardOfAreNotCountedOnTop of package sync",
+	"given-back-at-two-places.yaml": "TestEarlyRefundsOffsetUnitsThatArriveLater of package sync",
 	"late-stand-in.yaml":            "TestALateStandInIsTheLastThatIsAsked of package weir",
 	"only-way-crashes.yaml":         "only-way-leaves.yaml, and TestEachRowOfTheTableHasItsBound",
 }

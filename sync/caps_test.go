@@ -11,7 +11,7 @@ import (
 
 // A scan brings more items at a time than may wait for a member. These items were once dropped
 // for another scan, without end.
-func TestAllComesThroughTheLowestCaps(t *testing.T) {
+func TestAllCountsArriveUnderTheLowestCaps(t *testing.T) {
 	const counts = 200
 	limit := limitOf(bucket.SlidingWindow)
 	l := newLink(t)
@@ -25,7 +25,7 @@ func TestAllComesThroughTheLowestCaps(t *testing.T) {
 	a.Transfer(2, 7, ranges, now)
 	var given Ranges
 	for frames := 0; ; frames++ {
-		require.Less(t, frames, 3*counts, "it goes on and on")
+		require.Less(t, frames, 3*counts, "the nodes send without end")
 		n, arrival := carry(t, now, a, pair{1, 2}, z, pair{2, 1})
 		if n == 0 {
 			break
@@ -42,7 +42,7 @@ func TestAllComesThroughTheLowestCaps(t *testing.T) {
 
 // If there is no room for a change, the scan continues: if it started again each time, it would
 // never end.
-func TestAScanGetsThroughThoughCountsChangeMeanwhile(t *testing.T) {
+func TestScanFinishesWhileCountsChange(t *testing.T) {
 	const counts = 20
 	limit := limitOf(bucket.SlidingWindow)
 	for changes, frame := range map[int]int{1: 64, 3: 200} {
@@ -90,7 +90,7 @@ func TestAScanGetsThroughThoughCountsChangeMeanwhile(t *testing.T) {
 	}
 }
 
-func TestCapsThatAreLeftOutAreTheDefaults(t *testing.T) {
+func TestZeroCapsAreTheDefaults(t *testing.T) {
 	s := New(1, bucket.NewStore(1, bucket.Salt{}))
 	before := s.Caps()
 	s.Cap(Caps{Statements: 2 * maxStatements})

@@ -20,7 +20,7 @@ func TestARegionGetsAStatementWhenOneIsDue(t *testing.T) {
 		reports int
 		due     bool
 	}{
-		{"nothing to say", account{known: true, sent: long}, balance{}, 1, false},
+		{"no reason for a statement", account{known: true, sent: long}, balance{}, 1, false},
 		{"units are wanted", account{known: true, sent: long}, balance{wants: 5}, 0, true},
 		{"units are wanted, and it has refused", account{known: true, sent: long, again: now + 1}, balance{wants: 5}, 0, false},
 		{"what it has is unknown", account{sent: long}, balance{}, 0, true},

@@ -47,18 +47,18 @@ func TestARepeatedStatementIsGrantedOnce(t *testing.T) {
 		require.EqualValues(t, 20, l.Capacity())
 
 		ask.Number = 6 // an older number
-		require.Zero(t, to.serve(t, from, ask).Granted, "an older statement has no answer that counts")
+		require.Zero(t, to.serve(t, from, ask).Granted, "an older statement gets no grant")
 		l = to.limit()
 		require.EqualValues(t, 20, l.Capacity())
 
 		ask.Number, ask.Wants = 8, 0 // the answers were lost
 		require.Zero(t, to.serve(t, from, ask).Granted)
 		l = to.limit()
-		require.EqualValues(t, 50, l.Capacity(), "what was not taken is unspent")
+		require.EqualValues(t, 50, l.Capacity(), "units of a lost grant are unspent")
 	})
 }
 
-func TestWhatWasSpentGoesAlongWithABucketsUnits(t *testing.T) {
+func TestGrantedBucketUnitsCarryTheirSpentUnits(t *testing.T) {
 	_, from, to := twoRegions(bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1, Per: time.Hour, Burst: 100})
 	for range 50 {
 		require.True(t, to.ask(1).Allowed)
@@ -75,7 +75,7 @@ func TestWhatWasSpentGoesAlongWithABucketsUnits(t *testing.T) {
 }
 
 // Absurd numbers must not cause a panic, and must not allow any region to spend more.
-func TestAbsurdStatementsCreateNothing(t *testing.T) {
+func TestAbsurdStatementsCreateNoUnits(t *testing.T) {
 	huge := []int64{0, 1, 1 << 40, math.MaxInt64 / 2}
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		for _, n := range huge {
@@ -109,7 +109,7 @@ func TestAbsurdStatementsCreateNothing(t *testing.T) {
 	})
 }
 
-func TestRegionsThatDoNotAgreeExchangeNothing(t *testing.T) {
+func TestDisagreeingRegionsExchangeNoUnits(t *testing.T) {
 	w, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
 	st := Statement{ID: anID, Limit: w.limit, Number: 1, Wants: 10}
 	_, ok := to.holdings.Serve(from.name, from.regions.print+1, &st, to.time())
@@ -122,7 +122,7 @@ func TestRegionsThatDoNotAgreeExchangeNothing(t *testing.T) {
 	to.holdings.Unanswered("elsewhere", []Statement{st}, to.time())
 }
 
-func TestARegionHearsWhatOthersHaveSpentOnce(t *testing.T) {
+func TestSpentUnitsOfOtherRegionsCountOnce(t *testing.T) {
 	w, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
 	st := Statement{ID: anID, Limit: w.limit, Spent: 10, Series: 5}
 	for number := range int64(3) {
@@ -216,7 +216,7 @@ func FuzzHoldingCopy(f *testing.F) {
 
 // If the node of a region dies, its successor has the holding. It grants no units until it knows
 // the grants since the copy was made.
-func TestASuccessorHasTheHoldingAndGrantsOnceItKnowsWhatOthersHave(t *testing.T) {
+func TestSuccessorGrantsOnlyOnceAccountsAreKnown(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		w, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
 		w.rule = func(_ demands, both, _, _ int64) int64 { return both }
@@ -231,7 +231,7 @@ func TestASuccessorHasTheHoldingAndGrantsOnceItKnowsWhatOthersHave(t *testing.T)
 		require.EqualValues(t, 40, l.Capacity())
 		ask.Number, ask.Received = 9, 20
 		refused := to.serve(t, from, ask)
-		require.EqualValues(t, 20, refused.Granted, "what it has it keeps")
+		require.EqualValues(t, 20, refused.Granted, "it keeps its units")
 
 		due, _ := to.holdings.Due(to.time(), func(bucket.ID) bool { return true })
 		require.Len(t, due[from.name], 1)
@@ -250,7 +250,7 @@ func TestASuccessorHasTheHoldingAndGrantsOnceItKnowsWhatOthersHave(t *testing.T)
 }
 
 // Received units of which the successor of a node does not know may have been spent.
-func TestWhatNobodyKnowsOfIsTakenBackAsSpent(t *testing.T) {
+func TestUnknownReceivedUnitsComeBackAsSpent(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
 		ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Holding: 50, Demand: 1e12}
@@ -280,7 +280,7 @@ func TestADebtComesBackAsSpent(t *testing.T) {
 }
 
 // A lower limit is divided again, even if more units of the higher limit were granted.
-func TestALowerLimitIsHeldToItsParts(t *testing.T) {
+func TestLoweredLimitIsDividedAgain(t *testing.T) {
 	_, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
 	ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Holding: 50, Demand: 1e12}
 	require.EqualValues(t, 30, to.serve(t, from, ask).Granted)

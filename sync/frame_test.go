@@ -149,7 +149,7 @@ func copies(s *Stream, now int64) map[bucket.ID]copyOf {
 func appendTallies(b []byte, v vector, now int64) []byte { return new(origins).appendVector(b, v, now) }
 
 // Any vector arrives as it was sent, with the times by the clock of the receiver.
-func TestAVectorComesAsItWasSent(t *testing.T) {
+func TestVectorSurvivesEncoding(t *testing.T) {
 	checks(t, 200, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		now, theirs := rapid.Int64Range(0, 1<<60).Draw(t, "now"), rapid.Int64Range(0, 1<<60).Draw(t, "theirs")
@@ -184,7 +184,7 @@ func TestAVectorComesAsItWasSent(t *testing.T) {
 	})
 }
 
-func TestOfMoreTalliesThanAFrameTakesThoseGoThatGrewLast(t *testing.T) {
+func TestFrameHasTheLatestTalliesOfALongVector(t *testing.T) {
 	many := make(vector, maxTallies+2)
 	for i := range many {
 		many[i] = tally{origin: Member(i + 1), spent: 1, changed: int64(i * 7919 % len(many))}
@@ -197,7 +197,7 @@ func TestOfMoreTalliesThanAFrameTakesThoseGoThatGrewLast(t *testing.T) {
 	}
 }
 
-func TestAVectorOfNoSenseIsRefused(t *testing.T) {
+func TestMalformedVectorIsRejected(t *testing.T) {
 	good := vector{{origin: 1, series: 5, spent: 7}, {origin: 3}}
 	many := make(vector, maxTallies+1)
 	for i := range many {
@@ -207,17 +207,17 @@ func TestAVectorOfNoSenseIsRefused(t *testing.T) {
 		b  []byte
 		ok bool
 	}{
-		"none":                 {appendTallies(nil, nil, 0), true},
+		"an empty vector":      {appendTallies(nil, nil, 0), true},
 		"two":                  {appendTallies(nil, good, 0), true},
-		"as many as there may": {appendTallies(nil, many[:maxTallies], 0), true},
+		"the maximum":          {appendTallies(nil, many[:maxTallies], 0), true},
 		"too many":             {append(binary.AppendUvarint(nil, maxTallies+1), appendTallies(nil, many[:maxTallies], 0)[2:]...), false},
-		"more than it says":    {append([]byte{3}, appendTallies(nil, good, 0)[1:]...), false},
-		"of nobody":            {appendTallies(nil, vector{{origin: 0}}, 0), false},
+		"fewer than announced": {append([]byte{3}, appendTallies(nil, good, 0)[1:]...), false},
+		"no origin":            {appendTallies(nil, vector{{origin: 0}}, 0), false},
 		"an origin twice":      {appendTallies(nil, vector{good[0], good[1], good[0]}, 0), false},
 		"a series below zero":  {appendTallies(nil, vector{{origin: 1, series: -1}}, 0), false},
 		"units that overflow":  {appendTallies(nil, vector{{origin: 1, spent: -1, refunded: -1}}, 0), true},
 		"a number without end": {append([]byte{1}, bytes.Repeat([]byte{0xff}, 60)...), false},
-		"nothing":              {nil, false},
+		"no bytes":             {nil, false},
 	} {
 		r := reader{b: c.b}
 		v := new(origins).vector(&r, nil, 0)
@@ -230,7 +230,7 @@ func TestAVectorOfNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-func TestALimitComesAsItWasSent(t *testing.T) {
+func TestLimitSurvivesEncoding(t *testing.T) {
 	list := []bucket.Limit{
 		{Algorithm: bucket.FixedWindow, Rate: 5, Per: 23 * time.Hour, Start: 1 << 61, Version: 7},
 		{Algorithm: bucket.FixedWindow, Rate: 0, Per: time.Hour, Start: -1},
@@ -279,7 +279,7 @@ func FuzzAnswered(f *testing.F) {
 	})
 }
 
-func TestAFrameForAnotherOrOfNoSenseIsRefused(t *testing.T) {
+func TestServeRejectsMisdirectedAndMalformedFrames(t *testing.T) {
 	s := New(2, bucket.NewStore(10, bucket.Salt{}))
 	good := append(appendHeader(nil, 0, 1, 2, 5), 0)
 	one := func(item ...byte) []byte {
@@ -290,24 +290,24 @@ func TestAFrameForAnotherOrOfNoSenseIsRefused(t *testing.T) {
 	require.Equal(t, Arrival{From: 1}, a)
 	require.Equal(t, appendAnswer(nil, 5, nil), answer)
 	for name, bad := range map[string][]byte{
-		"empty":           {},
-		"short":           good[:20],
-		"version":         append([]byte{9}, good[1:]...),
-		"flags":           appendHeader(nil, 0x80, 1, 2, 6),
-		"another's":       appendHeader(nil, 0, 1, 3, 6),
-		"from nobody":     appendHeader(nil, 0, 0, 2, 6),
-		"from itself":     appendHeader(nil, 0, 2, 2, 6),
-		"no number":       appendHeader(nil, 0, 1, 2, 0),
-		"half an id":      append(appendHeader(nil, 0, 1, 2, 6), 1, 2, 3),
-		"more ids":        append(appendHeader(nil, 0, 1, 2, 6), 2, 3),
-		"more than items": append(appendHeader(nil, 0, 1, 2, 6), 0, 1),
-		"no item":         one(),
-		"too many ranges": appendRanges(appendHeader(nil, flagTransfer, 1, 2, 6), 1, make(Ranges, 1))[:headerBytes+3],
-		"no kind":         one(0),
-		"a limit unsaid":  one(byte(state)|itemLimit, 3),
-		"a vector unsaid": one(byte(spend)|itemVector, 2),
-		"an origin twice": appendTallies(one(byte(spend)|itemVector), vector{{origin: 3}, {origin: 3}}, 0),
-		"too long":        append(good[:18:18], make([]byte, maxFrame)...),
+		"empty":               {},
+		"short":               good[:20],
+		"version":             append([]byte{9}, good[1:]...),
+		"flags":               appendHeader(nil, 0x80, 1, 2, 6),
+		"another receiver":    appendHeader(nil, 0, 1, 3, 6),
+		"no sender":           appendHeader(nil, 0, 0, 2, 6),
+		"from itself":         appendHeader(nil, 0, 2, 2, 6),
+		"no number":           appendHeader(nil, 0, 1, 2, 0),
+		"half an id":          append(appendHeader(nil, 0, 1, 2, 6), 1, 2, 3),
+		"missing ids":         append(appendHeader(nil, 0, 1, 2, 6), 2, 3),
+		"trailing bytes":      append(appendHeader(nil, 0, 1, 2, 6), 0, 1),
+		"no item":             one(),
+		"too many ranges":     appendRanges(appendHeader(nil, flagTransfer, 1, 2, 6), 1, make(Ranges, 1))[:headerBytes+3],
+		"no kind":             one(0),
+		"an undefined limit":  one(byte(state)|itemLimit, 3),
+		"an undefined vector": one(byte(spend)|itemVector, 2),
+		"an origin twice":     appendTallies(one(byte(spend)|itemVector), vector{{origin: 3}, {origin: 3}}, 0),
+		"too long":            append(good[:18:18], make([]byte, maxFrame)...),
 	} {
 		_, _, err := s.Serve(1, bad, holder{}, nil)
 		require.ErrorIs(t, err, errFrame, name)

@@ -33,11 +33,11 @@ func (r *region) takesByStore(t *testing.T) bool {
 
 // If a part has not changed since the last take, it judges without the holding. It does not
 // matter whether the region has more units than initially, fewer, or as many.
-func TestTheStoreKnowsWhatJudges(t *testing.T) {
+func TestTakeIsJudgedByPartInTheStore(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		w, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Hour})
 		w.visitHoldings()
-		require.False(t, from.takesByStore(t), "nobody has asked yet")
+		require.False(t, from.takesByStore(t), "there was no ask yet")
 		from.ask(1)
 		to.ask(1)
 		w.visitHoldings()
@@ -57,7 +57,7 @@ func TestTheStoreKnowsWhatJudges(t *testing.T) {
 }
 
 // Several asks at once are also done in the store alone, and are either all taken or none.
-func TestTheStoreKnowsWhatJudgesAllOfSeveralAsks(t *testing.T) {
+func TestTakeAllIsJudgedByPartsInTheStore(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
 	w.visitHoldings()
 	l, own := from.whole(), bucket.Limit{Rate: 70, Per: time.Hour}
@@ -68,7 +68,7 @@ func TestTheStoreKnowsWhatJudgesAllOfSeveralAsks(t *testing.T) {
 		return []bucket.Ask{{ID: anID, Units: units}, {ID: regional, Limit: &own, Units: 1}, {ID: other, Units: 1}}
 	}
 	_, known := from.store.TakeAllParts(asks(1), wholes, w.now, answers)
-	require.False(t, known, "nobody has asked yet")
+	require.False(t, known, "there was no ask yet")
 	require.True(t, from.holdings.TakeAll(asks(10), wholes, from.time(), answers))
 	for _, c := range []struct {
 		units int64
@@ -89,13 +89,13 @@ func TestTheStoreKnowsWhatJudgesAllOfSeveralAsks(t *testing.T) {
 	before, _, _ := from.store.Used(anID, w.now)
 	_, known = from.store.TakeAllParts(asks(0), wholes, w.now, answers)
 	after, _, _ := from.store.Used(anID, w.now)
-	require.False(t, known, "of one it is not told")
+	require.False(t, known, "one part is not set")
 	require.Equal(t, before, after)
 }
 
 // A region whose node is suspended for a while, and requests no units from other regions, must
 // not keep its received units.
-func TestWhatWasReceivedEndsInTimeThoughNobodyLooks(t *testing.T) {
+func TestReceivedUnitsExpireWithoutVisits(t *testing.T) {
 	for _, looks := range []bool{true, false} {
 		w, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
 		w.visitHoldings()
@@ -127,7 +127,7 @@ func TestWhatWasReceivedEndsInTimeThoughNobodyLooks(t *testing.T) {
 }
 
 // The holding that takes its place may not have been visited in time.
-func TestAHoldingThatIsForgottenJudgesNoMore(t *testing.T) {
+func TestRemovedHoldingJudgesNoAsks(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
 	w.visitHoldings()
 	other := bucket.ID{Hi: 1, Lo: anID.Lo}
@@ -160,7 +160,7 @@ func TestAHoldingIsQueuedOnce(t *testing.T) {
 }
 
 // Units are known as spent once the store has collected them. Demand is known at once.
-func TestWhatTheStoreAloneHasSpentIsKnown(t *testing.T) {
+func TestUnitsTakenByTheStoreAreRecorded(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 1000, Per: time.Hour})
 	w.visitHoldings()
 	from.ask(1)

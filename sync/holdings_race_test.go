@@ -13,7 +13,7 @@ import (
 
 // Granted units are unspent even if takes are concurrent: units that were taken before stay here,
 // and granted units are not taken.
-func TestNothingIsTakenThatIsGrantedAwayMeanwhile(t *testing.T) {
+func TestGrantedUnitsAreNotTakenConcurrently(t *testing.T) {
 	const whole = 4000
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: whole, Per: time.Hour, Start: int64(time.Hour)}
 	at := Time{int64(time.Hour), int64(time.Hour)}

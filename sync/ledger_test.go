@@ -38,7 +38,7 @@ func TestTalliesOfAFloodOfKeysStayBounded(t *testing.T) {
 
 // A full ledger first forgets tallies that were queued for other members, the oldest one first,
 // and then the oldest of all. It counts the forgotten tallies.
-func TestAFullLedgerForgetsWhatIsMissedLeast(t *testing.T) {
+func TestFullLedgerForgetsQueuedTalliesFirst(t *testing.T) {
 	const most = 8
 	id := func(i int) bucket.ID { return bucket.ID{Hi: uint64(i)} }
 	l := newLedger(1, bucket.NewStore(100, bucket.Salt{}))
@@ -118,7 +118,7 @@ func TestALedgerJoinsAsVectorsDo(t *testing.T) {
 }
 
 // Refunded units are not subtracted from the next tally of the same origin.
-func TestATallyAfterARefundOutgrowsTheOneThatIsForgotten(t *testing.T) {
+func TestNextTallyOutgrowsForgottenRefund(t *testing.T) {
 	const self = 2
 	id, store := someID(0), bucket.NewStore(100, bucket.Salt{})
 	store.Track(self, 1, nil)
@@ -132,7 +132,7 @@ func TestATallyAfterARefundOutgrowsTheOneThatIsForgotten(t *testing.T) {
 
 // If all units of a tally have recovered, its origin does not continue it, even before the tally
 // is forgotten: a member that first hears of the tally would count the recovered units.
-func TestWhatIsSpentOnceATallyHasRecoveredCountsAlone(t *testing.T) {
+func TestRecoveredTallyIsNotContinued(t *testing.T) {
 	l, id, limit := newLink(t), someID(0), limitOf(bucket.FixedWindow)
 	take := func(units int64) tally {
 		l.stores[1].Take(id, &limit, l.now, units)
@@ -147,7 +147,7 @@ func TestWhatIsSpentOnceATallyHasRecoveredCountsAlone(t *testing.T) {
 
 // A store that has lost a count treats the next units as its first ones. They belong to the tally
 // of this node, beside the known tallies of other origins.
-func TestWhatIsSpentOfACountThatWasLostJoinsItsVector(t *testing.T) {
+func TestUnitsOfALostCountJoinItsVector(t *testing.T) {
 	l, id, limit := newLink(t), someID(0), limitOf(bucket.FixedWindow)
 	s, other := l.streams[1], tally{origin: 1, series: 1, spent: 5, changed: l.now}
 	s.ledger.join(id, vector{other}, lastsFor(&limit), false)

@@ -38,10 +38,10 @@ func TestVectorsAreASemilattice(t *testing.T) {
 			return all
 		}
 		for name, pair := range map[string][2]vector{
-			"a join commutes":        {join(a, b), join(b, a)},
-			"a join is associative":  {join(join(a, b), c), join(a, join(b, c))},
-			"a join is idempotent":   {join(a, a), a},
-			"nothing is the neutral": {join(a, nil), a},
+			"a join commutes":            {join(a, b), join(b, a)},
+			"a join is associative":      {join(join(a, b), c), join(a, join(b, c))},
+			"a join is idempotent":       {join(a, a), a},
+			"an empty vector is neutral": {join(a, nil), a},
 		} {
 			require.True(t, slices.Equal(pair[0], pair[1]), "%s: %v, %v", name, pair[0], pair[1])
 		}
@@ -67,7 +67,7 @@ func TestVectorsAreASemilattice(t *testing.T) {
 
 // Two nodes refund units that both know, in sum more than there were. The excess belongs to units
 // of a third node, of which they hear later. These units are then refunded.
-func TestUnitsGivenBackBeforeTheyWereHeardOfAreNotCountedOnTop(t *testing.T) {
+func TestEarlyRefundsOffsetUnitsThatArriveLater(t *testing.T) {
 	lasting := ages{now: 9, late: math.MaxInt64, recovered: math.MaxInt64}
 	known := vector{{origin: 1, series: 1, spent: 7, refunded: 7}, {origin: 2, series: 1, spent: 12, refunded: 14}, {origin: 3, series: 1, spent: 4, expired: 3}}
 	for units, want := range map[int64]int64{0: 0, 1: 0, 5: 4, 12: 11} {
@@ -82,7 +82,7 @@ func TestUnitsGivenBackBeforeTheyWereHeardOfAreNotCountedOnTop(t *testing.T) {
 	require.Zero(t, vector{{origin: 1, spent: 2, refunded: 5}}.unitsOnTop(vector{{origin: 4, spent: 1}}, 0, 1, lasting), "of three, one has come")
 	spentSince := vector{{origin: 1, spent: 6, refunded: 6}, {origin: 2, spent: 3, refunded: 3}} // three of these units were spent after all others had been refunded
 	require.Zero(t, spentSince.unitsOnTop(vector{{origin: 4, spent: 3}}, 3, 3, lasting))
-	require.EqualValues(t, 3, vector{{origin: 1, spent: 5}}.unitsOnTop(vector{{origin: 4, spent: 3}}, 9, 3, lasting), "what nobody is known to have spent, nobody gave back")
+	require.EqualValues(t, 3, vector{{origin: 1, spent: 5}}.unitsOnTop(vector{{origin: 4, spent: 3}}, 9, 3, lasting), "units without a known origin were not refunded")
 	late := lasting
 	late.late = 1 // a late refund has refunded units that had already recovered
 	require.EqualValues(t, 5, known.unitsOnTop(vector{{origin: 4, series: 1, spent: 5}}, 0, 5, late))
@@ -227,7 +227,7 @@ func (g *gossip) history() (s string) {
 
 // As long as no units recover, a copy has exactly the units of which it has heard. Each unit
 // counts once, no matter by which path and how often it arrived, and which keeper refunded it.
-func TestACopyHasEachUnitThatItHasHeardOfOnce(t *testing.T) {
+func TestCopyCountsEachKnownUnitOnce(t *testing.T) {
 	checks(t, 300, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		limit := bucket.Limit{Algorithm: bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")), Rate: 1_000_000, Per: 365 * 24 * time.Hour}
@@ -253,7 +253,7 @@ func TestACopyHasEachUnitThatItHasHeardOfOnce(t *testing.T) {
 // If units recover, a copy has at least the rest of the units of which it has heard. In a
 // SlidingWindow, where whole units slide out, it may have one unit less for each origin except
 // the first.
-func TestACopyHasNoLessThanIsLeftOfWhatItHasHeardOf(t *testing.T) {
+func TestCopyHasAtLeastTheUnrecoveredKnownUnits(t *testing.T) {
 	checks(t, 300, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		windows := []bucket.Algorithm{bucket.FixedWindow, bucket.SlidingWindow, bucket.SlidingLog}
@@ -286,7 +286,7 @@ func TestACopyHasNoLessThanIsLeftOfWhatItHasHeardOf(t *testing.T) {
 	})
 }
 
-func TestOfTwoCopiesThatEachHaveWhatTheOtherHasNotTheLesserBoundIsTaken(t *testing.T) {
+func TestMergeTakesTheLesserBound(t *testing.T) {
 	const early = 9
 	by := ages{now: early, late: 7, recovered: 9}
 	of := func(origin Member, spent, refunded, changed int64) tally {
@@ -298,27 +298,27 @@ func TestOfTwoCopiesThatEachHaveWhatTheOtherHasNotTheLesserBoundIsTaken(t *testi
 		replaces        bool
 		onTop           int64
 	}{
-		"nothing of either":                        {vector{}, vector{}, 0, 0, false, 0},
-		"of nobody, of which the other has more":   {vector{}, vector{}, 2, 3, true, 0},
-		"of nobody, of which the other has less":   {vector{}, vector{}, 3, 2, false, 0},
-		"what it has not in use any more itself":   {vector{of(1, 9, 0, early)}, vector{of(2, 3, 0, early)}, 1, 3, false, 3},
-		"the other has all, and less in use":       {vector{of(1, 5, 0, early)}, vector{of(1, 5, 4, early)}, 5, 1, true, 0},
-		"it has all that the other has":            {vector{of(1, 5, 4, early)}, vector{of(1, 5, 0, early)}, 1, 5, false, 0},
-		"the same, of which the other has less":    {vector{of(1, 5, 0, early)}, vector{of(1, 5, 0, early)}, 5, 4, true, 0},
-		"the same, of which the other has more":    {vector{of(1, 5, 0, early)}, vector{of(1, 5, 0, early)}, 4, 5, false, 0},
-		"each has its own":                         {vector{of(1, 5, 0, early)}, vector{of(2, 3, 0, early)}, 5, 3, false, 3},
-		"the other has less beside what both have": {vector{of(1, 5, 0, early), of(3, 4, 0, early)}, vector{of(2, 3, 0, early), of(3, 4, 0, early)}, 9, 6, true, 5},
-		"what the other has not in use any more":   {vector{of(1, 5, 0, early)}, vector{of(2, 8, 0, early)}, 5, 3, false, 3},
-		"what has recovered of the other's":        {vector{of(1, 5, 0, early)}, vector{of(2, 3, 0, 0)}, 5, 3, false, 0},
-		"what has recovered of its own":            {vector{of(1, 5, 0, 0)}, vector{of(2, 3, 0, early)}, 5, 3, true, 0},
-		"a refund":                                 {vector{of(1, 9, 0, early)}, vector{of(2, 3, 5, early)}, 9, 0, false, -2},
-		"beside more given back than was spent":    {vector{of(1, 0, 5, early), of(2, 10, 0, early)}, vector{of(1, 0, 5, early), of(3, 8, 0, early)}, 5, 3, false, 8},
-		"a refund that is late, of its own units":  {vector{of(1, 9, 0, early)}, vector{of(2, 3, 5, 1)}, 9, 0, false, 0},
+		"two empty copies":                        {vector{}, vector{}, 0, 0, false, 0},
+		"no origins, and the other has more":      {vector{}, vector{}, 2, 3, true, 0},
+		"no origins, and the other has less":      {vector{}, vector{}, 3, 2, false, 0},
+		"own units that are no longer used":       {vector{of(1, 9, 0, early)}, vector{of(2, 3, 0, early)}, 1, 3, false, 3},
+		"a later copy with less in use":           {vector{of(1, 5, 0, early)}, vector{of(1, 5, 4, early)}, 5, 1, true, 0},
+		"an earlier copy":                         {vector{of(1, 5, 4, early)}, vector{of(1, 5, 0, early)}, 1, 5, false, 0},
+		"equal vectors, and the other has less":   {vector{of(1, 5, 0, early)}, vector{of(1, 5, 0, early)}, 5, 4, true, 0},
+		"equal vectors, and the other has more":   {vector{of(1, 5, 0, early)}, vector{of(1, 5, 0, early)}, 4, 5, false, 0},
+		"different origins":                       {vector{of(1, 5, 0, early)}, vector{of(2, 3, 0, early)}, 5, 3, false, 3},
+		"a common origin, and the other has less": {vector{of(1, 5, 0, early), of(3, 4, 0, early)}, vector{of(2, 3, 0, early), of(3, 4, 0, early)}, 9, 6, true, 5},
+		"units that the other no longer uses":     {vector{of(1, 5, 0, early)}, vector{of(2, 8, 0, early)}, 5, 3, false, 3},
+		"recovered units of the other":            {vector{of(1, 5, 0, early)}, vector{of(2, 3, 0, 0)}, 5, 3, false, 0},
+		"own recovered units":                     {vector{of(1, 5, 0, 0)}, vector{of(2, 3, 0, early)}, 5, 3, true, 0},
+		"a refund":                                {vector{of(1, 9, 0, early)}, vector{of(2, 3, 5, early)}, 9, 0, false, -2},
+		"more refunded than spent":                {vector{of(1, 0, 5, early), of(2, 10, 0, early)}, vector{of(1, 0, 5, early), of(3, 8, 0, early)}, 5, 3, false, 8},
+		"a late refund of its own units":          {vector{of(1, 9, 0, early)}, vector{of(2, 3, 5, 1)}, 9, 0, false, 0},
 		"a later series": {
 			vector{of(1, 9, 0, early), {origin: 2, series: 1, spent: 8, changed: early}},
 			vector{{origin: 2, series: 2, spent: 3, changed: early}}, 17, 11, false, 3,
 		},
-		"it has all that the other has, of which that has less in use": {vector{of(1, 5, 0, early)}, vector{of(1, 3, 0, early)}, 5, 1, false, 0},
+		"an earlier copy with less in use": {vector{of(1, 5, 0, early)}, vector{of(1, 3, 0, early)}, 5, 1, false, 0},
 		"an earlier series": {
 			vector{of(1, 9, 0, early), {origin: 2, series: 2, spent: 1, changed: early}},
 			vector{{origin: 2, series: 1, spent: 8, changed: early}, of(3, 3, 0, early)}, 10, 11, false, 3,
@@ -365,7 +365,7 @@ func (v vector) join(o vector) vector {
 }
 
 // A member that decides with a share of nothing has all used units of the whole limit.
-func TestUnitsCountWhereTheShareOfTheirLimitIsNothing(t *testing.T) {
+func TestUnitsCountUnderAnEmptyShare(t *testing.T) {
 	for _, algorithm := range []bucket.Algorithm{bucket.TokenBucket, bucket.LeakyBucket} {
 		whole := bucket.Limit{Algorithm: algorithm, Rate: 74, Per: 24 * time.Hour}
 		share := whole

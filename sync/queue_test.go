@@ -15,7 +15,7 @@ import (
 // Items are queued, sent, lost and put back in any order. The queue returns them in the order of
 // their times. Of items that were queued more than once, it keeps the first one. If it has been
 // long for a while, each id and kind waits once.
-func TestAQueueKeepsTheFirstOfWhatWaits(t *testing.T) {
+func TestQueueKeepsTheFirstOfEqualItems(t *testing.T) {
 	checks(t, 150, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		q := queue{foldAt: rapid.IntRange(1, 40).Draw(t, "foldAt"), most: 1 << 20}
@@ -85,7 +85,7 @@ func TestAQueueKeepsTheFirstOfWhatWaits(t *testing.T) {
 	})
 }
 
-func TestAFullQueueHasRoomForWhatWaitsAlready(t *testing.T) {
+func TestFullQueueAcceptsWaitingIDs(t *testing.T) {
 	q := queue{foldAt: 10, most: 20}
 	for i := range 20 {
 		require.True(t, q.push(item{id: someID(i), at: int64(i), kind: spend}))

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-func TestRecentForgetsWhatIsNotSetAgain(t *testing.T) {
+func TestRecentForgetsOldEntries(t *testing.T) {
 	const most = 1000
 	var r recent[int]
 	now := int64(time.Hour)

@@ -13,24 +13,24 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-func TestRegionsBeginWithTheirPartsOfTheWhole(t *testing.T) {
+func TestRegionsStartWithTheirWeightedParts(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		weights map[string]int64
 		whole   int64
 		want    []int64 // for a, b and c
 	}{
-		{"equal parts where none are said", nil, 9, []int64{3, 3, 3}},
-		{"what cannot be parted goes to some", nil, 5, []int64{1, 2, 2}},
+		{"equal parts without weights", nil, 9, []int64{3, 3, 3}},
+		{"an indivisible remainder", nil, 5, []int64{1, 2, 2}},
 		{"by weight", map[string]int64{"a": 5, "b": 3, "c": 2}, 1000, []int64{500, 300, 200}},
-		{"a region of no weight begins with nothing", map[string]int64{"a": 1, "b": 0, "c": 1}, 10, []int64{5, 0, 5}},
-		{"equal parts where a region is missing", map[string]int64{"a": 5, "b": 3}, 9, []int64{3, 3, 3}},
-		{"equal parts where one is none of them", map[string]int64{"a": 5, "b": 3, "c": 1, "d": 1}, 9, []int64{3, 3, 3}},
-		{"equal parts where all weigh nothing", map[string]int64{"a": 0, "b": 0, "c": 0}, 9, []int64{3, 3, 3}},
-		{"equal parts where the weights are too many", map[string]int64{"a": math.MaxInt64, "b": math.MaxInt64, "c": 2}, 9, []int64{3, 3, 3}},
-		{"equal parts where the weights' sum overflows", map[string]int64{"a": math.MaxInt64, "b": math.MaxInt64, "c": 3}, 9, []int64{3, 3, 3}},
-		{"a weight below zero is none", map[string]int64{"a": -5, "b": 1, "c": 1}, 10, []int64{0, 5, 5}},
-		{"nothing of nothing", nil, 0, []int64{0, 0, 0}},
+		{"a region without weight", map[string]int64{"a": 1, "b": 0, "c": 1}, 10, []int64{5, 0, 5}},
+		{"a missing region", map[string]int64{"a": 5, "b": 3}, 9, []int64{3, 3, 3}},
+		{"an unknown region", map[string]int64{"a": 5, "b": 3, "c": 1, "d": 1}, 9, []int64{3, 3, 3}},
+		{"weights that are all zero", map[string]int64{"a": 0, "b": 0, "c": 0}, 9, []int64{3, 3, 3}},
+		{"a sum that is too large", map[string]int64{"a": math.MaxInt64, "b": math.MaxInt64, "c": 2}, 9, []int64{3, 3, 3}},
+		{"a sum that overflows", map[string]int64{"a": math.MaxInt64, "b": math.MaxInt64, "c": 3}, 9, []int64{3, 3, 3}},
+		{"a negative weight", map[string]int64{"a": -5, "b": 1, "c": 1}, 10, []int64{0, 5, 5}},
+		{"an empty limit", nil, 0, []int64{0, 0, 0}},
 		{"the largest limit", nil, 1e12, []int64{333333333333, 333333333333, 333333333334}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 // The test resets one ID every second, and another ID every minute. It also sets the clock back,
 // so that the times of tombstones are not in order.
-func TestWhatIsKeptOfResetsIsBoundedByWhatIsDueWhateverTheClockDoes(t *testing.T) {
+func TestTombstonesStayBoundedUnderClockSteps(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	const perHour = 3600 + 60
 	for _, c := range []struct {
@@ -20,10 +20,10 @@ func TestWhatIsKeptOfResetsIsBoundedByWhatIsDueWhateverTheClockDoes(t *testing.T
 		back  time.Duration // step of the clock after an hour
 		most  time.Duration // maximum time for which resets are kept
 	}{
-		{"it goes on", 0, time.Duration(tombstoneFor)},
-		{"it steps back by a second", time.Second, time.Duration(tombstoneFor) + time.Second},
-		{"it steps back by a quarter of an hour", 15 * time.Minute, 2 * time.Duration(tombstoneFor)},
-		{"it steps back by a day", 24 * time.Hour, 2 * time.Duration(tombstoneFor)},
+		{"a clock without steps", 0, time.Duration(tombstoneFor)},
+		{"a step back of a second", time.Second, time.Duration(tombstoneFor) + time.Second},
+		{"a step back of a quarter of an hour", 15 * time.Minute, 2 * time.Duration(tombstoneFor)},
+		{"a step back of a day", 24 * time.Hour, 2 * time.Duration(tombstoneFor)},
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +59,7 @@ func TestWhatIsKeptOfResetsIsBoundedByWhatIsDueWhateverTheClockDoes(t *testing.T
 }
 
 // A tombstone from before the clock stepped back is kept from then on for as long as any other.
-func TestATombstoneIsKeptItsTimeThoughTheClockStepsBack(t *testing.T) {
+func TestTombstoneOfTheFutureIsRedated(t *testing.T) {
 	const ahead = int64(time.Hour)
 	r := newResets()
 	stays, again := bucket.ID{Hi: 1}, bucket.ID{Hi: 2}
@@ -68,7 +68,7 @@ func TestATombstoneIsKeptItsTimeThoughTheClockStepsBack(t *testing.T) {
 	r.put(again, reset{number: 7, made: 1}) // the clock has stepped back
 	r.sweep(1, 16)
 	require.Len(t, r.byID, 2)
-	require.Equal(t, 2, r.order.len(), "what was replaced is let go of")
+	require.Equal(t, 2, r.order.len(), "replaced elements are removed")
 	at, ok := r.get(stays)
 	require.True(t, ok)
 	require.True(t, at.isEffective(1+effectiveFor))
@@ -81,7 +81,7 @@ func TestATombstoneIsKeptItsTimeThoughTheClockStepsBack(t *testing.T) {
 }
 
 // Resets that were forgotten for want of room must not prevent later resets.
-func TestResetsAreMadeAfterAStepBackThoughOnesOfTheFutureWereForgotten(t *testing.T) {
+func TestForgottenFutureResetsBlockNoLaterResets(t *testing.T) {
 	r := newResets()
 	r.most = 1
 	for i := range 3 {
@@ -94,7 +94,7 @@ func TestResetsAreMadeAfterAStepBackThoughOnesOfTheFutureWereForgotten(t *testin
 }
 
 // If there is no room, the oldest tombstones are removed one at a time.
-func TestTooManyTombstonesCostTheOldest(t *testing.T) {
+func TestExcessTombstonesRemoveTheOldest(t *testing.T) {
 	r := newResets()
 	r.most = 100
 	id := func(i int) bucket.ID { return bucket.ID{Hi: uint64(i)} }
@@ -120,7 +120,7 @@ func TestTooManyTombstonesCostTheOldest(t *testing.T) {
 
 // If a node has forgotten a tombstone early, it must not apply the same reset again when another
 // node sends it: the units counted since then would be lost.
-func TestAResetThatWasForgottenIsNotMadeAgain(t *testing.T) {
+func TestForgottenResetIsNotAppliedAgain(t *testing.T) {
 	l := newLink(t)
 	limit := limitOf(bucket.FixedWindow)
 	l.streams[0].resets.most = 1

@@ -143,7 +143,7 @@ func TestAReviewSendsNothingIfTheSameMembersAnswer(t *testing.T) {
 	require.Equal(t, frames, x.frames)
 }
 
-func TestAReviewSendsOnlyWhatSomebodyElseAnswersForNow(t *testing.T) {
+func TestReviewSendsOnlyIDsWithANewAnswerer(t *testing.T) {
 	x := newReviewed(t, 3000)
 	x.view(1, 2, 1)
 	require.Zero(t, x.waiting(3, 1), "what the third knows it has from the first")
@@ -155,7 +155,7 @@ func TestAReviewSendsOnlyWhatSomebodyElseAnswersForNow(t *testing.T) {
 	x = newReviewed(t, 3000)
 	x.view(1, 2, 2)
 	require.Equal(t, x.countIn(2), x.waiting(1, 2))
-	require.Equal(t, x.countIn(2, x.ids[:1500]...), x.waiting(3, 2), "of resets: of its copies, which are the first's, scans tell")
+	require.Equal(t, x.countIn(2, x.ids[:1500]...), x.waiting(3, 2), "only resets: scans send its copies of the first node's counts")
 	require.Zero(t, x.waiting(1, 3))
 	require.Equal(t, x.countIn(2, x.ids[:1500]...), x.waiting(2, 1), "a state of each that it knows something of, for its new target")
 	x.settle()
@@ -167,7 +167,7 @@ func TestAReviewSendsOnlyWhatSomebodyElseAnswersForNow(t *testing.T) {
 	}
 }
 
-func TestTwoReviewsInARowQueueNothingTwice(t *testing.T) {
+func TestSecondReviewQueuesNoIDAgain(t *testing.T) {
 	x := newReviewed(t, 3000)
 	x.view(1, 2, 2)
 	x.view(1, 2, 2)
@@ -188,7 +188,7 @@ func TestTwoReviewsInARowQueueNothingTwice(t *testing.T) {
 	x.nothingWaits()
 }
 
-func TestAMemberThatIsBackIsPassedAllThatItAnswersFor(t *testing.T) {
+func TestReturningMemberReceivesAllItsIDs(t *testing.T) {
 	x := newReviewed(t, 3000)
 	x.streams[0].Meet([]Member{1, 2})
 	x.streams[0].Meet([]Member{1, 2, 3})
@@ -198,12 +198,12 @@ func TestAMemberThatIsBackIsPassedAllThatItAnswersFor(t *testing.T) {
 
 // A part of a review visits a bounded number of ids, no matter how many there are. A frame also
 // visits and contains a bounded number.
-func TestAReviewGoesInBoundedParts(t *testing.T) {
+func TestReviewPartsAreBounded(t *testing.T) {
 	x := newReviewed(t, 20*reviewPart)
 	require.GreaterOrEqual(t, reviewInParts(t, x.streams[0], x.now), int64(20*reviewPart))
 }
 
-func TestALeaverIsNotIdleWhileAReviewIsUnderWay(t *testing.T) {
+func TestLeaverIsNotIdleDuringReview(t *testing.T) {
 	x := newReviewed(t, 4*reviewPart)
 	s := x.streams[0]
 	require.True(t, s.Idle(3))
@@ -214,7 +214,7 @@ func TestALeaverIsNotIdleWhileAReviewIsUnderWay(t *testing.T) {
 
 // Between two parts of a review, the first tally of an id may be forgotten, while another tally
 // of the id is at a place that was already visited.
-func TestAReviewMissesNoTallyThoughOneIsForgottenMeanwhile(t *testing.T) {
+func TestReviewVisitsAllTalliesDespiteRemovals(t *testing.T) {
 	s := New(1, bucket.NewStore(100, bucket.Salt{}))
 	id, gone := bucket.ID{Hi: 1}, bucket.ID{Hi: 2}
 	s.ledger.add(gone, tally{origin: 2})

@@ -133,7 +133,7 @@ func (x *trio) play(t *testing.T, limit *bucket.Limit, script string) {
 	}
 }
 
-func TestUnitsCountOnceHoweverTheyCome(t *testing.T) {
+func TestUnitsCountOnceByAnyPath(t *testing.T) {
 	hourly := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: time.Hour}
 	window := limitOf(bucket.FixedWindow)
 	const stood = "1 holds to 2; 1 take 5; 1>2; 2 meets 2 3; 3 meets 2 3; 2 answers 3; 3 answers 3"
@@ -189,9 +189,9 @@ func TestUnitsCountOnceHoweverTheyCome(t *testing.T) {
 		"a spend that comes just before a transfer is passed on": {window, "1 holds to 3; 2 answers 1; 2 take 5; 2>1; 1 answers 3; 1 gives 3; 1>3; 3 has 5"},
 		"a copy that comes just before a transfer is passed on":  {window, "1 holds to 3; 2 answers 2 to 1; 2 take 5; 2>1; 1 answers 3; 1 gives 3; 1>3; 3 has 5"},
 		"a misdirected copy is passed on":                        {window, "3 answers 3 to 2; 3 take 4; 3>2; 2>1; 1 has 4"},
-		"a vector brings what its sender has in use":             {hourly, "2 take 5; 2 collects; pass 30m; 2 take 3; 2 collects; pass 40m; 2>1; 1 has 3"},
+		"a vector with the used units of its sender":             {hourly, "2 take 5; 2 collects; pass 30m; 2 take 3; 2 collects; pass 40m; 2>1; 1 has 3"},
 		"a copy of which more has recovered":                     {hourly, "2 take 4; 2 collects; pass 30m; 2>1; pass 42m; 1 take 5; 1 collects; 1 has 9; 2 take 3; 2 answers 2 to 1; 2>1; 1 has 8; 2 take 2; 2>1; 1 has 10"},
-		"the sender of a count that was reset is told":           {window, "1 reset; 1>2; 2 take 5; 2>1; 1 has 0; 1>2; 2 has 0"},
+		"a reset for the sender of an older count":               {window, "1 reset; 1>2; 2 take 5; 2>1; 1 has 0; 1>2; 2 has 0"},
 		"a request during a scan is served after it":             {window, "1 holds to 2; 1 take 5; 1>2; 2 answers 2 to 3; 3 answers 2; 2 owes 3 others; 3 requests; 3>2 2>3; 3 has 5"},
 		"a tally that its origin has forgotten":                  {window, "1 holds to 2; 2 take 5; 2>1; 2 forgets; 1 take 1; 1>2; 2 knows 2; 2 take 2; 2>1; 1 has 8"},
 		"an older copy replaces nothing":                         {window, "1 holds to 2 3; 1 take 5; 1>2; 1>3; 1 holds to 3; 1 take 2; 1>3; 2 answers 2 to 3; 3 answers 2; 2 owes 3; 2>3; 3 has 7; 3 reviews; 3>2; 2 has 7"},
@@ -199,18 +199,18 @@ func TestUnitsCountOnceHoweverTheyCome(t *testing.T) {
 		"an authority requests copies during a scan":             {window, stood + "; 2 owes 3; 3 requests; 3>2 2>3; 3 has 5; 2 is idle for 3"},
 		"a refund of another's units comes first":                {window, another + "3>1; 2>1; 3>1; 2>1; 1 has 5"},
 		"a refund of another's units comes last":                 {window, another + "2>1; 3>1; 2>1; 3>1; 1 has 5"},
-		"authority comes beside what a stand-in has told":        {window, "1 holds to 2; 3 answers 3 to 2; 1 take 5; 1>2; 3 take 1; 3>2; 1 answers 2; 1 gives 2; 1>2; 2 has 6"},
+		"authority beside units of a stand-in":                   {window, "1 holds to 2; 3 answers 3 to 2; 1 take 5; 1>2; 3 take 1; 3>2; 1 answers 2; 1 gives 2; 1>2; 2 has 6"},
 		// The count has neither the take nor the refund, and the take arrives by another path.
-		"what was given back already reaches copies too": {window, `1 holds to 3; 1 take 5; 1>3; 2 answers 3; 2 take 3; 2 collects; 2 delays 3
+		"an early refund reaches copies": {window, `1 holds to 3; 1 take 5; 1>3; 2 answers 3; 2 take 3; 2 collects; 2 delays 3
 			2 answers 1; 2 refund 3; 2>1; 1>3; 3 is late; 1 has 5; 3 has 5`},
-		"a reset reaches a member that missed it":                {window, pair + "1 take 5; 1>2 2>1; 2 take 3; 1 collects; 2 reset; 2 has 0; 2 take 2; 1>2 2>1; 1 has 2; 2 has 2"},
-		"a tally that begins again":                              {bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Minute}, pair + "2 take 5; 1>2 2>1; pass 1m; 2 sweeps; 2 take 2; 1>2 2>1; 1 has 2; 2 has 2"},
-		"two members that both began with authority":             {window, "1 holds to 2; 2 holds to 1; 1 take 2; 2 take 3; 1>2 2>1; 1 has 5; 2 has 5"},
-		"a frame that was not sent is built again":               {window, "1 holds to 2; 1 take 1; 1 collects; 1 delays 2; 1 take 1; 1 collects; 1 delays 2; 1>2; 2 has 2; 2 is late; 2 has 2"},
-		"what waits for a member that is gone":                   {window, gone + "1 collects" + follows},
-		"what a scan has brought, and waits for one gone":        {window, gone + "1 owes 2 it" + follows},
-		"what a larger scan has brought, and waits for one gone": {window, gone + "1 owes 2 both" + follows},
-		"what two scans have brought, and waits for one gone":    {window, gone + "1 owes 2 it; 1 owes 2 both" + follows},
+		"a reset reaches a member that missed it":    {window, pair + "1 take 5; 1>2 2>1; 2 take 3; 1 collects; 2 reset; 2 has 0; 2 take 2; 1>2 2>1; 1 has 2; 2 has 2"},
+		"a tally that begins again":                  {bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Minute}, pair + "2 take 5; 1>2 2>1; pass 1m; 2 sweeps; 2 take 2; 1>2 2>1; 1 has 2; 2 has 2"},
+		"two members that both began with authority": {window, "1 holds to 2; 2 holds to 1; 1 take 2; 2 take 3; 1>2 2>1; 1 has 5; 2 has 5"},
+		"a frame that was not sent is built again":   {window, "1 holds to 2; 1 take 1; 1 collects; 1 delays 2; 1 take 1; 1 collects; 1 delays 2; 1>2; 2 has 2; 2 is late; 2 has 2"},
+		"waiting items of a lost member":             {window, gone + "1 collects" + follows},
+		"scanned items of a lost member":             {window, gone + "1 owes 2 it" + follows},
+		"items of a larger scan for a lost member":   {window, gone + "1 owes 2 both" + follows},
+		"items of two scans for a lost member":       {window, gone + "1 owes 2 it; 1 owes 2 both" + follows},
 	} {
 		t.Run(name, func(t *testing.T) { newTrio().play(t, &c.limit, c.script) })
 	}

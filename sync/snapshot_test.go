@@ -38,7 +38,7 @@ func (n *node) load(t failer, s written) {
 
 // All nodes stop, each with its last snapshot, and nodes with other names start. Some of them
 // load each snapshot, once or more, in any order, and they also load older ones.
-func TestWhatAllNodesWroteBeforeTheyStoppedCountsOnce(t *testing.T) {
+func TestSnapshotsOfAllNodesCountOnce(t *testing.T) {
 	checks(t, 100, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		limit := limitOf(bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")))
@@ -144,14 +144,14 @@ func indexes(n int) (list []int) {
 }
 
 // A rejected block changes no counts, and neither does a block of an id that is not Durable.
-func TestABlockThatIsNoneIsRefused(t *testing.T) {
+func TestMalformedBlockIsRejected(t *testing.T) {
 	w := newWorld(t, bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Hour}, 1, 1)
 	n := w.start(0)
 	n.store.Take(w.ids[0], &w.limit, w.now, 3)
 	s := n.snapshot()
 	require.Empty(t, s.blocks, "%d blocks of a limit that is not Durable", len(s.blocks))
 	for name, b := range map[string][]byte{
-		"nothing": nil, "a later version": {2, 0, 0, 0, 0, 0, 0, 0, 0, 0}, "its head": {1, 0, 0, 0, 0, 0, 0, 0, 0},
+		"no bytes": nil, "a later version": {2, 0, 0, 0, 0, 0, 0, 0, 0, 0}, "only a head": {1, 0, 0, 0, 0, 0, 0, 0, 0},
 		"more ids than bytes": {1, 0, 0, 0, 0, 0, 0, 0, 0, 9, 1}, "bytes after its items": {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
 	} {
 		if _, err := n.stream.Load(w.now, w.now, b, n); !errors.Is(err, ErrBlock) {

@@ -97,7 +97,7 @@ func someID(i int) bucket.ID {
 	return bucket.ID{Hi: uint64(i+1) * 0x9e3779b97f4a7c15, Lo: uint64(i+1) * 0xc2b2ae3d27d4eb4f}
 }
 
-func TestALogCostsWhatIsNewOfIt(t *testing.T) {
+func TestLogIsSentInNewPieces(t *testing.T) {
 	l := newLink(t)
 	limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100_000, Per: time.Hour}
 	for range 50_000 {
@@ -133,7 +133,7 @@ func TestALogCostsWhatIsNewOfIt(t *testing.T) {
 }
 
 // If a log is sent again as a whole, the count is unchanged until the last piece has arrived.
-func TestHalfALogReplacesNothing(t *testing.T) {
+func TestIncompleteLogReplacesNoCount(t *testing.T) {
 	l := newLink(t)
 	limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100_000, Per: time.Hour}
 	for range 20_000 {
@@ -153,7 +153,7 @@ func TestHalfALogReplacesNothing(t *testing.T) {
 	t.Fatal("the refund never came")
 }
 
-func TestASlowMemberCostsBoundedMemoryAndLosesNothing(t *testing.T) {
+func TestSlowMemberHasABoundedQueueAndLosesNoCounts(t *testing.T) {
 	l := newLink(t)
 	limit := limitOf(bucket.FixedWindow)
 	o := l.streams[0].outbound(2)
@@ -173,7 +173,7 @@ func TestASlowMemberCostsBoundedMemoryAndLosesNothing(t *testing.T) {
 	require.Equal(t, 500, o.queue.len(), "each id once")
 	require.False(t, l.streams[0].Lag(2, l.now).Scanning)
 	spend(1500, 2)
-	require.True(t, l.streams[0].Lag(2, l.now).Scanning, "what is too much is scanned for")
+	require.True(t, l.streams[0].Lag(2, l.now).Scanning, "a scan sends the excess")
 	l.streams[0].Lost(2)
 	l.settle()
 	require.Equal(t, Backlog{}, l.streams[0].Lag(2, l.now))
@@ -184,7 +184,7 @@ func TestASlowMemberCostsBoundedMemoryAndLosesNothing(t *testing.T) {
 	require.Equal(t, int64(13), l.used(1, someID(0)))
 }
 
-func TestAuthorityComesAfterAllThatWaited(t *testing.T) {
+func TestAuthorityArrivesAfterAllWaitingItems(t *testing.T) {
 	l := newLink(t)
 	limit := limitOf(bucket.TokenBucket)
 	for i := range 5000 {
@@ -219,7 +219,7 @@ func TestAuthorityComesAfterAllThatWaited(t *testing.T) {
 
 // If there are more ranges than a frame has room for, several frames transfer them. Each range is
 // transferred once, although each frame arrives twice.
-func TestAuthorityOverManyRangesIsGivenWhole(t *testing.T) {
+func TestManyRangesAreTransferredCompletely(t *testing.T) {
 	x := newTrio()
 	var want []Range
 	for i := range uint64(2*x.streams[0].caps.Ranges + 10) {
@@ -288,7 +288,7 @@ func TestAuthorityDoesNotWaitForALaterScan(t *testing.T) {
 
 // Days are identified by their start. A member that has a count of a later day keeps this count,
 // and units of an earlier day are not counted in it.
-func TestTheNamesOfWindowsGoAlong(t *testing.T) {
+func TestWindowStartsAreSentWithCounts(t *testing.T) {
 	l := newLink(t)
 	const day = 24 * int64(time.Hour)
 	today := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: 24 * time.Hour, Start: 10 * day}
@@ -321,7 +321,7 @@ func (x *trio) copy(i int, id bucket.ID) (c copyOf) {
 }
 
 // Recovered units do not count again, whatever path brings them, and no unit counts twice.
-func TestWhatHasRecoveredStaysRecovered(t *testing.T) {
+func TestRecoveredUnitsStayRecovered(t *testing.T) {
 	checks(t, 200, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		limit := limitOf(bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")))
@@ -511,14 +511,14 @@ func (x *trio) exchange(t require.TestingT, from, to int) (sent bool) {
 		}
 		sent = true
 	}
-	require.Fail(t, "it goes on and on")
+	require.Fail(t, "the nodes send without end")
 	return sent
 }
 
 // A node finds that it had begun separately while a transfer has not arrived. It must not
 // transfer the authority any more, and the members that were to receive it may be the only ones
 // with the count. The node therefore owes the count to the member that answers.
-func TestAYieldingMemberHandsOverNothingAndOwesItsCounts(t *testing.T) {
+func TestYieldCancelsTransfersAndOwesCounts(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	for _, flies := range []bool{false, true} {
 		x, id := newTrio(), someID(0)
@@ -548,7 +548,7 @@ func TestAYieldingMemberHandsOverNothingAndOwesItsCounts(t *testing.T) {
 
 // If a member has left, the counts and the authority that were on their way to this member are
 // owed to all others.
-func TestAHandOverToAMemberThatIsGoneIsOwedToTheOthers(t *testing.T) {
+func TestTransferToALostMemberIsOwedToAll(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	const gone = 4
 	for _, flies := range []bool{false, true} {
@@ -567,7 +567,7 @@ func TestAHandOverToAMemberThatIsGoneIsOwedToTheOthers(t *testing.T) {
 		require.False(t, s.Transferring())
 		x.exchange(t, 0, 1)
 		require.EqualValues(t, 4, x.copy(1, id).used)
-		require.Zero(t, x.copy(1, other).used, "which nobody was being given")
+		require.Zero(t, x.copy(1, other).used, "authority over it was not transferred")
 	}
 }
 
@@ -632,7 +632,7 @@ func (c *counting) Targets(dst []Member, _ bucket.ID) []Member { return dst }
 // Units that a member has spent once stay in the copy of that member, which is renewed again and
 // again. Another member, whose own copy was empty, has forgotten the tally before. It must not
 // count these units again.
-func TestATallyWhoseUnitsHaveRecoveredCountsNothingWhereItIsForgotten(t *testing.T) {
+func TestReturningRecoveredTallyCountsNothing(t *testing.T) {
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: 5 * time.Second}
 	x, id := newTrio(), someID(0)
 	x.roles[0].targets = []Member{2}

@@ -16,7 +16,7 @@ func BenchmarkBetweenRegions(b *testing.B) {
 		{"1,000, 250 and 250", [3]int64{1000, 250, 250}},
 		{"one asks for 1,300", [3]int64{1300, 0, 0}},
 		{"one asks for 600", [3]int64{600, 0, 0}},
-		{"nobody asks", [3]int64{}},
+		{"no asks", [3]int64{}},
 	} {
 		for _, a := range algorithms {
 			b.Run(fmt.Sprintf("%s/%v", c.name, a), func(b *testing.B) {

@@ -646,7 +646,7 @@ func (w *world) rounds() {
 	still, most := 0, 500+2*w.longest()
 	for round := 0; still < 4; round++ {
 		if round > most {
-			w.t.Fatalf("it goes on and on\n%s", w.history())
+			w.t.Fatalf("the nodes send without end\n%s", w.history())
 		}
 		moved := false
 		for _, n := range w.nodes {
@@ -730,7 +730,7 @@ func limitOf(a bucket.Algorithm) bucket.Limit {
 	return l
 }
 
-func TestWhateverHappensEveryUnitCountsOnce(t *testing.T) {
+func TestEveryUnitCountsOnceUnderFaults(t *testing.T) {
 	checks(t, 200, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		limit := limitOf(bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")))

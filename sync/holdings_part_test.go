@@ -57,7 +57,7 @@ func TestTakeIsJudgedByPartInTheStore(t *testing.T) {
 }
 
 // Several asks at once are also done in the store alone, and are either all taken or none.
-func TestTakeAllIsJudgedByPartsInTheStore(t *testing.T) {
+func TestTakeAllUsesPartsInTheStore(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
 	w.visitHoldings()
 	l, own := from.whole(), bucket.Limit{Rate: 70, Per: time.Hour}

@@ -153,7 +153,7 @@ func TestIncompleteLogReplacesNoCount(t *testing.T) {
 	t.Fatal("the refund never came")
 }
 
-func TestSlowMemberHasABoundedQueueAndLosesNoCounts(t *testing.T) {
+func TestSlowMemberLosesNoCounts(t *testing.T) {
 	l := newLink(t)
 	limit := limitOf(bucket.FixedWindow)
 	o := l.streams[0].outbound(2)

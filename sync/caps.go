@@ -19,13 +19,13 @@ type Caps struct {
 	// Queued is the maximum number of items that wait for a member. The items that a scan adds do
 	// not count towards this limit. 1,048,576 if zero.
 	Queued int
-	// ScanBelow is the number of waiting items below which a scan of the store continues. A scan
-	// of vectors and resets continues below twice this number, for frames of tombstones. 256 if
-	// zero.
+	// ScanBelow is the number of waiting items below which a scan of the store continues. For a
+	// scan of vectors and resets the number is twice as high, because a frame has room for many
+	// tombstones. 256 if zero.
 	ScanBelow int
-	// Looks is the approximate number of counts that the scan for one frame visits, because a
-	// scan goes by pieces of the store. It visits twice as many resets, and a vector costs as
-	// much as several resets. 4,096 if zero.
+	// Looks is the approximate number of counts that the scan for one frame visits. It is not
+	// exact because a scan goes by pieces of the store. A scan visits twice as many resets, and a
+	// vector costs as much as several resets. 4,096 if zero.
 	Looks int
 	// Logs is the number of logs of which the stream remembers, for a minute or two, the entries
 	// that a member has, or the frame that brought them. Other logs are sent whole. 65,536 if
@@ -37,8 +37,8 @@ type Caps struct {
 	// Statements is the maximum number of statements in one message to another region.
 	// maxStatements if zero or above maxStatements.
 	Statements int
-	// Reports is the maximum number of statements in one round that only report spent units.
-	// Other reports are made in later rounds. 1,000 if zero.
+	// Reports is the maximum number of statements in one round that only report spent units. The
+	// next rounds make the other reports. 1,000 if zero.
 	Reports int
 }
 

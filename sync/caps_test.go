@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// A scan brings more items at a time than may wait for a member. These items were once dropped
-// for another scan, without end.
+// A scan brings more items at a time than may wait for a member. The items must not be dropped
+// for another scan, because the scans would never end.
 func TestAllCountsArriveUnderTheLowestCaps(t *testing.T) {
 	const counts = 200
 	limit := limitOf(bucket.SlidingWindow)

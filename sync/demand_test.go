@@ -40,7 +40,7 @@ func sample[T any](t *testing.T, a bucket.Algorithm, list []T, n int) (chosen []
 	return chosen
 }
 
-// settle gives new regions time to learn that no region has units of another one.
+// settle gives new regions the time to learn that there are no earlier grants.
 func (w *globe) settle() {
 	w.run(12 * sec)
 	w.said = traffic{}
@@ -80,10 +80,10 @@ type singleNode struct {
 	granted int64
 }
 
-// grantedAfterMove returns the units that are granted after all demand has moved from one region to another,
-// as parts of the units that a single node with the whole limit would grant. The demand starts at
-// the beginning and moves after at. The spans start from later, or at the next window if windows
-// have fixed times.
+// grantedAfterMove returns the units that are granted after all demand has moved from one region
+// to another, as parts of the units that a single node with the whole limit would grant. The
+// demand starts at the beginning and moves after at. The spans start from later, or at the next
+// window if windows have fixed times.
 func grantedAfterMove(t failer, l bucket.Limit, net network, at, from int64, spans ...int64) (parts []float64) {
 	w := newGlobe(t, 1, 3, l, net)
 	w.settle()
@@ -145,8 +145,8 @@ func TestHoldingsFollowDemandThatMoves(t *testing.T) {
 	})
 }
 
-// longestWait has one user ask for all units of a limit in one region, and repeat each denied ask after
-// RetryAfter. It returns the longest time until a unit was granted.
+// longestWait has one user ask for all units of a limit in one region, and repeat each denied ask
+// after RetryAfter. It returns the longest time until a unit was granted.
 func longestWait(t failer, l bucket.Limit, net network, region int, pace int64) (longest int64) {
 	w := newGlobe(t, 7, 3, l, net)
 	w.settle()
@@ -182,7 +182,7 @@ func TestALoneUserIsGrantedAllOfASmallLimit(t *testing.T) {
 	})
 }
 
-// A region with little demand gets its part even if two other regions ask for the whole limit.
+// A region with little demand gets its part if two other regions ask for more than the limit.
 func TestARegionOfLittleDemandHasItsPart(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
@@ -191,7 +191,7 @@ func TestARegionOfLittleDemandHasItsPart(t *testing.T) {
 		little := false
 		w.regions[0].demand(4*ms, 1, 1000, func() bool { return true })
 		w.regions[1].demand(4*ms, 2, 1000, func() bool { return true })
-		w.run(10 * sec) // region 2 has granted its initial units
+		w.run(10 * sec) // until region 2 has granted its initial units
 		var granted, asked int64
 		every := sec / 40 // 4 % of the limit
 		var again func()

@@ -10,32 +10,32 @@
 //
 // A copy of a count consists of the cell in the store, which has the used units, and a vector.
 // The vector has a tally for each origin: the cumulative numbers of units that the origin has
-// spent and refunded. An origin is one incarnation of a member. Only the origin raises its
-// tally, by every unit that it admits, with or without authority. Of two tallies of one origin,
-// one therefore includes everything that the other has. The join of two vectors has the later
-// tally of each origin.
+// spent and refunded. An origin is an incarnation of a member. Only the origin raises its tally,
+// by every unit that it admits, with or without authority. If an origin has two tallies, the
+// later tally therefore includes everything that the earlier tally has. The join of two vectors
+// has the later tally of each origin.
 //
-// The merge of two copies has the units of both, each unit once (merge.go). If one vector covers
-// the other, the copy with that vector is the result. Otherwise one copy stays, and the units
-// that only the other copy has are spent on top, less refunds. The number of these units is
-// limited to the used units of the other copy, plus the units that both vectors know to be
-// refunded beyond the spent ones.
+// The merge of two copies contains the units of both copies, and each unit once (merge.go). If
+// one vector covers the other, the result is the copy with that vector. Otherwise one copy stays,
+// and the units that only the other copy has, less refunds, are spent on top. There is an upper
+// bound for these units: the used units of the other copy, plus the units that both vectors know
+// to be refunded beyond the spent ones.
 //
 // A join does not depend on order, path or repetition, and neither do the units of a merge: a
 // unit that is sent twice, late or by two paths counts once. A unit is lost only if all members
-// that have heard of it are lost. For the recovered units only a bound is known, on the strict
-// side. It is exact as long as one node at a time spends. A bucket drains in each copy on its
-// own: if two copies were filled separately, their merge has drained by as much as both.
+// that have heard of it are lost. How many of the units have recovered is known as a bound on the
+// strict side, which is exact as long as one node at a time spends. Each copy of a bucket drains
+// on its own: if two copies were filled separately, their merge has drained by as much as both.
 //
 // A tally is forgotten once all of its units have recovered. This is known from its age, or
 // because the count has been empty since. Another copy may bring the tally back, but its units
-// then do not count: whenever a node hears of a count, it records which units of its tallies have
+// then do not count: whenever a node hears of a count, it records which units in its tallies have
 // expired. The origin continues above the forgotten tally, after a refund in a new series.
 //
-// The number of a reset takes precedence over vectors: as long as the reset is in effect, a
-// state or spend with a lower number is dropped.
+// The number of a reset takes precedence over vectors: as long as the reset is in effect, a state
+// or spend with a lower number is dropped.
 //
-// Almost every count has a single origin, and its store keeps that tally in 4 bytes
+// Almost all counts have a single origin, and the store keeps this tally in 4 bytes
 // ([bucket.Total]). The ledger has all other vectors. It also has each tally that the holder or
 // the next holder may lack, because a node passes on only the tallies of its ledger. The holder
 // of an id is the member with authority over it.
@@ -46,8 +46,8 @@
 // the targets of the id, as a state. In a frame, the state of a member without authority is a
 // replica, and the receiver passes on its units. Any other member that has spent units, or has
 // heard of new ones, sends its vector and the number of used units to the answering member, as a
-// spend. A spend does not contain the count, which is long for a log. Authority is transferred
-// after the last state.
+// spend. A spend does not contain the count, which is long for a log. A transfer of authority
+// is sent after the last state.
 //
 // The frames from one member to another are numbered, and one is in flight at a time. The
 // contents of a frame without an answer are sent again.
@@ -55,7 +55,7 @@
 // The work of a call under the lock does not grow with the amount of data in the stream. The
 // comments of the few exceptions state it. Reviews, scans and Collect visit the data in parts.
 // Queues, tallies and resets are kept in blocks that are never moved (deque). A full table
-// removes elements only as others are added. The benchmarks of locks measure this.
+// removes elements only if new elements are added. There are benchmarks of the lock times.
 //
 // # What the caller owes
 //

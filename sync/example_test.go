@@ -10,8 +10,8 @@ import (
 
 const owner, replica = countsync.Member(1), countsync.Member(2)
 
-// view is the view of a node. The owner has authority over all ids, and the replica is their
-// target.
+// view implements Roles for a node. The owner has authority over all ids, and the replica is
+// their target.
 type view struct{ self countsync.Member }
 
 func (v view) Holds(bucket.ID) bool               { return v.self == owner }
@@ -55,7 +55,7 @@ func ExampleStream() {
 	// 3 true
 }
 
-// A region that has spent its part of a limit requests more units from the other region.
+// If a region has spent its part of a limit, it requests more units from the other region.
 func ExampleHoldings() {
 	now := countsync.Time{Now: int64(time.Hour), Monotonic: int64(time.Hour)}
 	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Minute}

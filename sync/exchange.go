@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// Statement is the part of an exchange about one id.
+// Statement is a message of one region to another about one id.
 type Statement struct {
 	ID     bucket.ID
 	Limit  bucket.Limit
@@ -30,7 +30,7 @@ type Statement struct {
 	// The following fields are about units that the sender has granted.
 	Answers    int64         // Number of the statement that this answers, 0 for none
 	Granted    int64         // units that the receiver may have from now on
-	Used       int64         // number of spent units among the new ones
+	Used       int64         // number of spent units among the additional units
 	LastNumber int64         // highest Number that the sender has received; also stated if Forgot is set
 	More       bool          // more units follow as soon as they are unspent
 	Retry      time.Duration // time after which there may be more units
@@ -39,7 +39,7 @@ type Statement struct {
 	Series int64 // higher for each new series
 }
 
-// Exchange is a message of one region to another.
+// Exchange is a list of statements from one region to another.
 type Exchange struct {
 	Region     string
 	Print      uint64 // hash of the Regions
@@ -70,7 +70,7 @@ func (e *Exchange) Append(b []byte) []byte {
 		st := &e.Statements[i]
 		at, ok := known.index(&st.Limit)
 		if !ok {
-			continue // no region would accept the limit
+			continue // no region accepts such a limit
 		}
 		flags := byte(0)
 		if st.More {
@@ -144,8 +144,8 @@ func (h *Holdings) Exchange(sts []Statement) Exchange {
 	return Exchange{Region: h.regions.names[h.regions.self], Print: h.regions.print, Statements: sts}
 }
 
-// Due returns the statements to the other regions that are due, by region. There is rarely a
-// statement for most regions. answers reports whether this node decides about an id. changed
+// Due returns the statements that must be sent to other regions now, by region. For most regions
+// there is usually no statement. answers reports whether this node decides about an id. changed
 // contains the ids whose holdings must be copied to other members of this region.
 func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]Statement, changed []bucket.ID) {
 	h.tick(t)
@@ -225,7 +225,7 @@ func (h *Holdings) visit(sh *holdingShard, x *holding, t Time, d *dues) (changed
 	return changed
 }
 
-// balance contains the numbers for the statements in one visit of a holding.
+// balance contains the numbers for the statements that one visit of a holding makes.
 type balance struct {
 	wants  int64 // units to be requested
 	denied int64 // largest ask that was denied since the last visit
@@ -233,10 +233,10 @@ type balance struct {
 	spent  int64 // number of units that were spent since the series began
 }
 
-// isDue reports whether a statement about a holding to a region is due in this visit. A statement
-// requests or renews units, returns units, or asks which units the region has. If the round has
-// reports left, a statement may also be a report of spent units. There is no statement while
-// another one waits for its answer.
+// isDue reports whether a statement about a holding must be sent to a region in this visit. A
+// statement requests or renews units, returns units, or asks which units the region has. If the
+// round has reports left, a statement may also only report spent units. No statement is sent
+// while another statement waits for its answer.
 func (x *holding) isDue(a *account, b *balance, t Time, d *dues) bool {
 	since := t.Monotonic - a.sent
 	if a.waits && since >= answerTimeout {
@@ -316,12 +316,12 @@ func reportEvery(l *bucket.Limit) int64 { return min(max(int64(l.Per)/10, 1e9), 
 func recentSpan(l *bucket.Limit) float64 { return min(max(float64(l.Per)/8, 100e6), 1e9) }
 
 // usualSpan returns the same time for the usual demand. If the windows of all regions are
-// exhausted, the regions ask in bursts when the next windows begin. They then differ only in the
-// demand over several windows.
+// exhausted, each region asks in bursts when the next window begins. In this case, only the
+// demand over several windows differs between the regions.
 func usualSpan(l *bucket.Limit) float64 { return min(max(4*float64(l.Per), 1e9), 20e9) }
 
-// measure updates the demand: two averages in which past asks fade exponentially. Units between a
-// collection of the store and recordSpent are missing for a moment.
+// measure updates both averages of the demand, in which past asks fade exponentially. Units
+// between a collection of the store and recordSpent are missing for a moment.
 func (h *Holdings) measure(x *holding, monotonic int64) {
 	since := float64(max(1, monotonic-x.at))
 	asked := max(x.counted, x.asked+max(0, h.store.Uncollected(x.id)))
@@ -334,8 +334,8 @@ func (h *Holdings) measure(x *holding, monotonic int64) {
 	x.at = max(x.at, monotonic)
 }
 
-// neededUnits returns the number of units that are enough for a demand: the units of a Per, or of the
-// time in which a bucket fills, and a quarter more.
+// neededUnits returns the number of units that are enough for a demand: the units of a Per, or of
+// the time in which a bucket fills, and a quarter more.
 func (x *holding) neededUnits(demand float64) int64 {
 	return int64(min(1.25*demand*recoveryTime(&x.whole)/1e9, 1<<60))
 }
@@ -355,9 +355,9 @@ func (x *holding) wantedUnits(peek *bucket.Result, largest int64) int64 {
 	return max(0, want)
 }
 
-// spareUnits returns the number of units that can be returned to the regions that granted them: units
-// that a third region has asked for, or all unspent units if there was no ask for a while. A
-// region that needs them earlier must ask for them.
+// spareUnits returns the number of units that can be returned to the regions that granted them:
+// units that a third region has asked for, or all unspent units if there was no ask for a while.
+// Before that, a region must ask for the units that it needs.
 func (h *Holdings) spareUnits(x *holding, peek *bucket.Result, t Time) int64 {
 	switch {
 	case t.Monotonic-x.seen >= min(max(int64(x.whole.Per), term), 6*term):
@@ -438,9 +438,9 @@ func (h *Holdings) agree(region int, print uint64) bool {
 	return true
 }
 
-// applyReceived applies the statement of a region about units that it has received from this one. Units
-// that it no longer has are unspent, except for its debt, if the statement is from the member
-// that had them. Otherwise they count as spent, because their state is unknown.
+// applyReceived applies the statement of another region about units that it has received. Units
+// that the region no longer has are unspent, except for its debt, if the statement is from the
+// member that had them. Otherwise they count as spent, because their state is unknown.
 func (h *Holdings) applyReceived(x *holding, a *account, st *Statement, t Time) (isNew bool) {
 	if st.Series > a.series {
 		a.series, a.theirs = st.Series, 0
@@ -480,10 +480,10 @@ func (h *Holdings) applyReceived(x *holding, a *account, st *Statement, t Time) 
 	return true
 }
 
-// keep reserves units that have arrived because an ask was denied, until the ask may have been
-// repeated. If there are few units and several regions ask for them, they could otherwise be
+// keep reserves units that have arrived after a denied ask, until the caller may have repeated
+// the ask. If there are few units and several regions ask for them, they could otherwise be
 // granted to the next region before a caller spends them. For a bucket, whose level moves in
-// whole units, that would be before the level has fallen by one.
+// whole units, that would be before the level has fallen by 1.
 func (h *Holdings) keep(x *holding, t Time) {
 	if x.must == 0 {
 		return
@@ -507,10 +507,10 @@ func (x *holding) catchUp(l *bucket.Limit) {
 }
 
 // grant gives units to a region. First it returns units that the region has granted itself, then
-// it grants units of the initial part of this region. The rule determines how the units of both
-// regions are divided. A region without demand keeps a small part of its initial units, so that
-// it can start, unless a single ask needs all of them. Units of a third region go back to that
-// region, where they can be requested.
+// it grants units of the initial part of this region. The rule determines how many of the units
+// in both regions each region should have. A region without demand keeps a small part of its
+// initial units, so that it can start, unless a single ask needs all of them. Units of a third
+// region go back to that region, where they can be requested.
 func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statement, t Time) {
 	a := &x.accounts[region]
 	h.measure(x, t.Monotonic)
@@ -565,12 +565,12 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 	}
 }
 
-// release moves units from this region to another region. Units that the other region has granted
-// return to it, and the rest is granted. Later takes are judged by the reduced part, and the
-// units spent before are known. For a bucket, they move with the units. For a window, the same
-// number of units stays here, and is forgotten when its time comes. A level falls only by a rate,
-// and the rate belongs to the capacity: a region that kept the rate until the level has fallen
-// would keep the capacity too.
+// release takes units from this region for another region. Units that the other region has
+// granted return to it, and the rest of the units is granted. Later takes are judged by the
+// reduced part, and the units that were spent before are known. For a bucket, the spent units
+// move too. For a window, the same number of units stays here, and is forgotten when its time
+// comes. A level falls only by a rate, and the rate belongs to the capacity: a region that kept
+// the rate until the level has fallen would keep the capacity too.
 func (h *Holdings) release(x *holding, a *account, units int64, t Time) (back, granted int64) {
 	back = min(units, a.received)
 	granted = units - back
@@ -605,7 +605,7 @@ func (x *holding) promisedUnits() (units int64) {
 	return units
 }
 
-// allKnown reports whether it is known for all regions which units of this one they have.
+// allKnown reports whether the units that other regions have of this region are known.
 func (x *holding) allKnown() bool {
 	return !slices.ContainsFunc(x.accounts, func(a account) bool { return !a.known })
 }

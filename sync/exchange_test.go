@@ -279,7 +279,8 @@ func TestADebtComesBackAsSpent(t *testing.T) {
 	})
 }
 
-// A lower limit is divided again, even if more units of the higher limit were granted.
+// If a limit is lowered, the lower limit is divided again, even if more units of the higher limit
+// were granted.
 func TestLoweredLimitIsDividedAgain(t *testing.T) {
 	_, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
 	ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Holding: 50, Demand: 1e12}

@@ -67,8 +67,8 @@ const (
 const answerVersion = 1
 
 // maxTallies is the maximum number of tallies of one id in a frame. If a vector is longer, the
-// tallies that grew last are sent. The units of the others recover first. Until then they may
-// count twice if they arrive by another path, which is the strict side.
+// tallies that grew last are sent. The units of the other tallies recover first. Until then they
+// may count twice if they arrive by another path, which is the strict side.
 const maxTallies = 512
 
 // maxAge is the maximum age, so that a time less an age is a valid time.
@@ -334,8 +334,8 @@ func (r *reader) ranges() (move uint64, ranges Ranges) {
 	return move, NewRanges(list...)
 }
 
-// vector reads the tallies of a vector into v, which must be empty. An origin must not occur
-// twice.
+// vector reads the tallies of a vector into v, which must be empty. Two tallies of the same
+// origin are an error.
 func (os *origins) vector(r *reader, v vector, now int64) vector {
 	n := r.uvarint()
 	if n > maxTallies {
@@ -382,7 +382,7 @@ func appendIndexes(b []byte, list []int) []byte {
 	return b
 }
 
-// indexes reads ascending indexes that are less than n.
+// indexes reads a list of ascending indexes, which must be less than n.
 func (r *reader) indexes(n int) []int {
 	count := r.uvarint()
 	if count > uint64(n) {

@@ -19,7 +19,7 @@ import (
 // answerBytes is the minimum size of an answer.
 const answerBytes = 11
 
-// frames returns frames and answers of each kind.
+// frames returns examples of frames and answers.
 func frames(t testing.TB) (list [][]byte) {
 	var streams [2]*Stream
 	for i := range streams {
@@ -120,7 +120,7 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// sendAll makes a stream send its data to two members. Each of them loses ten frames.
+// sendAll makes a stream send its data to two members. For each member, ten frames are lost.
 func sendAll(t *testing.T, s *Stream, now int64) {
 	t.Helper()
 	s.Collect(now, false, holder{})

@@ -84,7 +84,7 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 		r.fail("limit: %w", err) // the limit of a holding is not a share
 	}
 	if r.err != nil || h == nil || len(accounts) != len(h.regions.names) {
-		return // members can disagree about the regions while these change
+		return // members can disagree about the set of regions while it changes
 	}
 	sh := h.lock(id)
 	defer sh.mu.Unlock()

@@ -11,29 +11,29 @@ import (
 )
 
 // Holdings contains the units of Global limits that this region has. A region starts with its
-// initial part of each limit, grants units of it to other regions, and is granted units of
-// theirs. Granted units are subtracted here before the grant is stated. They are unspent, or
-// their spent units move with them. A region grants only units of its own part: received units
-// return to the region that granted them. So each pair of regions has accounts in which no third
-// region takes part, the units of all regions sum to the limit at most, and each region uses only
-// units that it has.
+// initial part of each limit. It grants units of this part to other regions, and receives units
+// of theirs. Granted units are subtracted here before the grant is stated. They are unspent, or
+// their spent units move with them. A region never grants received units, which return to the
+// region that granted them. So each pair of regions has accounts in which no third region takes
+// part. The units of all regions sum to the limit at most, and each region uses only its own
+// units.
 //
-// A grant has a term. The region that has received it renews the grant while it needs the units,
-// returns units that it does not need, and loses the rest when the term ends. The granting region
-// gets these units back a margin later, as spent units. A region that is disconnected, or has
-// lost its memory, therefore costs the other regions units only for a term and a Per, and no
-// region has to detect it.
+// A grant has a term. The region that has received a grant renews it while the units are needed,
+// returns units that are not needed, and loses the rest when the term ends. At the end of a
+// margin, the granting region gets these units back as spent units. If a region is disconnected,
+// or has lost its memory, the other regions therefore lack units only for a term and a Per, and
+// no region has to detect this.
 //
 // For each id, only the node that answers for it decides. Methods are safe for concurrent use.
 // The store is given the limit that judges an id, so that a Take of the id needs only the store,
-// and no lock here. The spent units are learned afterwards, from the changes that the store has
-// collected.
+// and no lock here. The holdings learn of the spent units later, from the changes that the store
+// has collected.
 type Holdings struct {
 	regions *Regions
 	self    Member
 	store   *bucket.Store
 	rule    rule
-	reports int // maximum number of reports of spent units in one round
+	reports int // maximum number of statements in one round that only report spent units
 	shards  [holdingShards]holdingShard
 
 	partsUntil atomic.Int64 // monotonic time until which the parts in the store judge as the holdings do
@@ -49,14 +49,14 @@ type Holdings struct {
 
 const (
 	holdingShards = 256
-	// maxHoldings is the maximum number of ids with a holding that is not the initial one of the
+	// maxHoldings is the maximum number of ids whose holding is not the initial holding of the
 	// region. The initial holding judges all other ids.
 	maxHoldings = 256 << 10
 	// term is the time for which a grant may be spent, from the time when it was requested.
 	// keptFor is the time for which the granting region does without the units, from the time
-	// when it stated the grant. The margin allows for clocks that run at different speeds. If
-	// windows are named, it also allows for clocks that differ in the time of day: up to a
-	// second, all bounds hold.
+	// when it stated the grant. The margin is necessary because clocks may run at different
+	// speeds. If windows are named, clocks may also differ in the time of day: up to a second,
+	// all bounds hold.
 	term    = int64(10 * time.Second)
 	keptFor = term + term/8
 	// renewAfter is the time after which a grant is requested again.
@@ -71,7 +71,7 @@ const (
 	// that the store keeps it when the holding is visited. Holdings are visited more often than
 	// that. If they are not, the parts in the store are not used.
 	validFor = term / 2
-	// firstTrip is the assumed round-trip time to another region until one has been measured.
+	// firstTrip is the assumed round-trip time to another region before the first measurement.
 	firstTrip = int64(200 * time.Millisecond)
 )
 
@@ -79,8 +79,7 @@ const (
 // steps, both in nanoseconds.
 type Time struct{ Now, Monotonic int64 }
 
-// holding contains the units of one id that this region has. It is protected by the lock of its
-// shard.
+// holding contains the units of this region for one id. It is protected by the lock of its shard.
 type holding struct {
 	id      bucket.ID
 	whole   bucket.Limit // limit of the last ask
@@ -91,10 +90,10 @@ type holding struct {
 	largest int64        // largest ask that was denied since the last visit
 	queued  bool         // whether it is in the next batch
 
-	held     int64     // units that this region has: part, and the units that are promised or passed on
-	accounts []account // by index in regions; the account of this region is unused
-	counted  int64     // number of asked units that demand includes
-	demand   float64   // units asked for per second recently, at the time at
+	held     int64     // units of this region: part, and the units that are promised or passed on
+	accounts []account // by index in regions; not used for this region
+	counted  int64     // number of asked units at the last update of demand, with uncollected units
+	demand   float64   // recent demand in units per second, as of at
 	usual    float64   // the same, over windows
 	at       int64
 	lacked   int64 // monotonic time of the last denial
@@ -102,7 +101,7 @@ type holding struct {
 	series   int64 // series of the spent units
 	before   int64 // number of units that were spent before the series began
 
-	passing  int64 // received units that go back because a third region asked for them
+	passing  int64 // received units that are returned because a third region asked for them
 	passTill int64
 
 	must     int64 // largest denied ask for which units were requested
@@ -114,18 +113,19 @@ type holding struct {
 	copied int64 // monotonic time at which it was copied from another node
 }
 
-// account contains the units that two regions have of each other: the other region and this one.
+// account contains the units that this region has granted to another region, and those that it
+// has received from that region.
 //
 // The granted units are never less than the units that the other region has received. The bound
 // on the units that all regions admit relies on this. A grant is therefore subtracted here before
-// it is stated. Units come back only when the other region has stated that it has less (applyReceived), or
-// a margin after the grant has ended there (term and keptFor). A region that has forgotten its
-// grants has no units until the grants are known again (unsure).
+// it is stated. Units come back only when the other region has stated that it has fewer
+// (applyReceived), or a margin after the grant has ended there (term and keptFor). A region that
+// has forgotten its grants has no units until the grants are known again (unsure).
 type account struct {
 	granted      int64  // units granted to the region, which it may still have
 	grantedTo    Member // member that made the last statement of the region
 	grantedUntil int64
-	moved        int64 // spent units that moved with the last grant; they count here again if the grant was not accepted
+	moved        int64 // spent units that moved with the last grant; if the grant is not accepted, they count here again
 	heard        int64 // number of the last statement of the region
 	promised     int64 // units that the region gets as soon as they are unspent here
 	promisedTill int64
@@ -137,12 +137,12 @@ type account struct {
 	asked         int64 // number of the first statement that asked which units of this region it has, because that is not known
 	sent          int64 // monotonic time of the last statement to the region
 	waits         bool  // the last statement has no answer yet
-	wants         bool  // the last statement requested more units
+	wants         bool  // the last statement was a request for units
 	again         int64 // earliest time of the next request for units
 	refusals      int
 	hint          int64 // time at which the region may have unspent units, by its own statement
 
-	known    bool  // it is known what the region has of this one: it has stated that, or no grants were forgotten
+	known    bool  // the units of this region that the other region has are known: it has stated them, or no grants were forgotten
 	reported int64 // spent units in the last statement
 	theirs   int64 // number of units that the region has stated as spent
 	series   int64 // series of theirs
@@ -167,9 +167,9 @@ func (h *Holdings) Forgotten(t Time) {
 	h.agreed[h.regions.self] = true
 }
 
-// inheritKnowledge records that another node has transferred authority to this one. That node remembers the
-// holdings of this region, except for those that may have been forgotten. uncertain is the result
-// of uncertainFor on that node.
+// inheritKnowledge records that another node has transferred authority to this node. The other
+// node remembers the holdings of this region, except for holdings that may have been forgotten.
+// uncertain is the result of uncertainFor on that node.
 func (h *Holdings) inheritKnowledge(uncertain time.Duration) {
 	if h == nil || uncertain >= forever {
 		return
@@ -189,8 +189,8 @@ func (h *Holdings) inheritKnowledge(uncertain time.Duration) {
 // forever is the result of uncertainFor until all other regions have been heard.
 const forever = time.Duration(1 << 60)
 
-// uncertainFor returns how long an id without a holding may still have one that was forgotten:
-// until every other region has been heard, and all grants from before Forgotten have ended.
+// uncertainFor returns how long the holding of an id that has none may have been forgotten: until
+// every other region has been heard, and all grants from before Forgotten have ended.
 func (h *Holdings) uncertainFor() time.Duration {
 	if h == nil {
 		return 0
@@ -214,7 +214,7 @@ func (h *Holdings) Len() int { return int(h.kept.Load()) }
 // Rejections returns how often there was no room for a holding.
 func (h *Holdings) Rejections() uint64 { return h.beyond.Load() }
 
-// ids returns the ids of all holdings.
+// ids returns a list of all ids that have a holding.
 func (h *Holdings) ids() (ids []bucket.ID) {
 	if h == nil {
 		return nil
@@ -342,7 +342,8 @@ func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, an
 	return all
 }
 
-// recordTake handles the result of an ask. The caller must hold the lock of the shard. x may be nil.
+// recordTake handles the result of an ask. The caller must hold the lock of the shard. x may be
+// nil.
 func (h *Holdings) recordTake(sh *holdingShard, x *holding, units int64, t Time, r *bucket.Result) {
 	if x == nil {
 		return
@@ -435,8 +436,8 @@ func (h *Holdings) judge(sh *holdingShard, id bucket.ID, whole *bucket.Limit, t 
 	return x, &x.part
 }
 
-// holdingOf returns the holding of id, and renews it if necessary. If there is no holding, it
-// adds one, or returns nil if there is no room. The caller must hold the lock of the shard.
+// holdingOf returns the holding of id, and renews it if necessary. It adds a missing holding, or
+// returns nil if there is no room. The caller must hold the lock of the shard.
 func (h *Holdings) holdingOf(sh *holdingShard, id bucket.ID, whole *bucket.Limit, t Time) *holding {
 	x := sh.byID[id]
 	if x != nil {
@@ -531,15 +532,16 @@ func (h *Holdings) renew(x *holding, t Time) {
 	}
 }
 
-// windowEnded reports whether the named window has ended. The store forgets the count of the window when
-// an ask has other numbers. The window must not be named again, even if the clock steps back.
+// windowEnded reports whether the named window has ended. The store forgets the count of the
+// window when an ask has other numbers. The window must not be named again, even if the clock
+// steps back.
 func (x *holding) windowEnded(now int64) bool {
 	w := &x.whole
 	return w.Algorithm == bucket.FixedWindow && w.Start != 0 && now-w.Start >= int64(w.Per)
 }
 
-// uncertainUntil returns the time until which another region may have more units of this one than
-// is known here, or at which this must be checked again.
+// uncertainUntil returns the time until which another region may have more units of this region
+// than is known here, or at which this must be checked again.
 func (h *Holdings) uncertainUntil(x *holding, monotonic int64) int64 {
 	if !x.unsure {
 		return x.copied + keptFor
@@ -560,9 +562,9 @@ func (h *Holdings) ownUnits(x *holding) int64 {
 // spent returns the number of units that were spent here since the series began.
 func (x *holding) spent() int64 { return max(0, x.asked-x.denied-x.before) }
 
-// startSeries begins a new series when no units are used any more. A region that only hears of the
-// new series then counts only used units. If spent units were not reported by then, no report is
-// necessary.
+// startSeries starts a new series if any units were spent, and is called when no units are used
+// any more. A region that only hears of the new series then counts only used units. Spent units
+// that were not reported by then need not be reported.
 func (x *holding) startSeries(now int64) {
 	if spent := x.spent(); spent > 0 {
 		x.before += spent

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// visitHoldings makes regions visit their holdings until takes can be done in the store alone.
+// visitHoldings visits the holdings of all regions until takes need only the store.
 func (w *globe) visitHoldings() {
 	for range 3 * visitParts {
 		w.now += int64(ExchangeEvery)
@@ -93,8 +93,8 @@ func TestTakeAllUsesPartsInTheStore(t *testing.T) {
 	require.Equal(t, before, after)
 }
 
-// A region whose node is suspended for a while, and requests no units from other regions, must
-// not keep its received units.
+// If the node of a region is suspended for a while and does not request units from other regions,
+// the region must not keep the units that it has received.
 func TestReceivedUnitsExpireWithoutVisits(t *testing.T) {
 	for _, looks := range []bool{true, false} {
 		w, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
@@ -159,7 +159,7 @@ func TestAHoldingIsQueuedOnce(t *testing.T) {
 	}
 }
 
-// Units are known as spent once the store has collected them. Demand is known at once.
+// The holding knows the spent units after the store has collected them, and the demand at once.
 func TestUnitsTakenByTheStoreAreRecorded(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 1000, Per: time.Hour})
 	w.visitHoldings()

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// Granted units are unspent even if takes are concurrent: units that were taken before stay here,
-// and granted units are not taken.
+// Units that are granted during concurrent takes must be unspent: units that were taken before
+// are not granted, and granted units are not taken.
 func TestGrantedUnitsAreNotTakenConcurrently(t *testing.T) {
 	const whole = 4000
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: whole, Per: time.Hour, Start: int64(time.Hour)}

@@ -38,7 +38,7 @@ const (
 	kinds
 )
 
-// play runs a schedule of faults on regions, and checks their guarantees.
+// play runs a schedule of faults, and checks the guarantees of the regions.
 func play(w *globe, turns []turn, every int64) {
 	n := len(w.regions)
 	on := make([]bool, n)
@@ -104,17 +104,17 @@ func drawGlobe(t failer, seed uint64) (w *globe, every int64) {
 		r.wall = draw.Int64N(sec) - sec/2
 		r.ahead = draw.Int64N(sec) - sec/2
 		if seed%4 == 0 {
-			r.ahead = 0 // then all clocks agree on the present window
+			r.ahead = 0 // so that all clocks agree about the present window
 		}
 	}
 	w.recordClocks()
 	return w, pick(20, 40, 200) * ms
 }
 
-// Two to five regions, each with high demand, are connected by a network that loses, repeats and
-// reorders messages. There are partitions, crashes, and clocks that step. The admitted units must
-// never exceed the limit, and neither must the sum of the holdings. CI plays 1,000 schedules. For
-// more: go test ./sync -run Schedules -schedules 100000 -first 7
+// The test runs two to five regions with high demand. Their network loses, repeats and reorders
+// messages. There are partitions, crashes, and clocks that step. The admitted units must never
+// exceed the limit, and neither must the sum of the holdings. CI plays 1,000 schedules. To play
+// more of them: go test ./sync -run Schedules -schedules 100000 -first 7
 func TestHoldingsSumToTheLimitInRandomSchedules(t *testing.T) {
 	t.Parallel()
 	n := *schedules
@@ -155,7 +155,7 @@ func playSeed(t *testing.T, seed uint64) {
 	play(w, turns, every)
 }
 
-// seeded adds the command that plays a failed schedule again.
+// seeded fails a test with the command that repeats the schedule.
 type seeded struct {
 	t    *testing.T
 	seed uint64

@@ -13,7 +13,7 @@ type holdingShard struct {
 	byID  map[bucket.ID]*holding
 	all   []*holding // unordered
 	queue []*holding // holdings for the next batch
-	next  int        // index in all of the holding that was visited last
+	next  int        // index of the last visited holding in all
 	began int64      // monotonic time at which the current sweep of all began
 	swept int64      // monotonic time at which the last completed sweep began
 }

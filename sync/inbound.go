@@ -11,7 +11,7 @@ type Arrival struct {
 	From      Member
 	Authority Ranges // authority that the frame transfers; nil if there is none, or if the transfer arrived before. A node that takes it calls Review
 	Complete  bool   // all counts that From owed by scans have arrived
-	Leaving   bool   // From leaves and transfers its authority
+	Leaving   bool   // From is leaving, and transfers its authority
 }
 
 // inbound is the state of the frames from one sender. The number of the last applied frame only
@@ -249,15 +249,15 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 }
 
 // loadedResetAge returns the age that is used for a reset in a snapshot. The snapshots of one
-// stop are at most effectiveFor apart, because the loader skips older ones. The snapshots of nodes that
-// started before the loader knew of the newest one can be further apart. A distance of up to
+// stop are at most effectiveFor apart, because the loader skips older ones. If a node started
+// before the loader knew of the newest snapshot, the distance can be larger. A distance of up to
 // 2*effectiveFor is harmless.
 //
-// If the reset was at most effectiveFor old, its age is 0, as if it were made now. A count without its
-// number is then from before the reset, because a node that knew of the reset would have kept the
-// number. An older reset is recorded but has no effect, because each snapshot was written after
-// the reset. The count must keep the number of the reset, so that another snapshot does not reset
-// the count again.
+// If the reset was at most effectiveFor old, its age is 0, as if it were made now. A count
+// without its number is then from before the reset, because a node that knew of the reset would
+// have kept the number. An older reset is recorded but has no effect, because each snapshot was
+// written after the reset. The count must keep the number of the reset, so that another snapshot
+// does not reset the count again.
 func loadedResetAge(age int64) int64 {
 	if age <= effectiveFor {
 		return 0
@@ -314,9 +314,9 @@ func (x *arriving) spendOnTop(id bucket.ID, l *bucket.Limit, units int64) {
 	x.queueMissing(id, l)
 }
 
-// touch makes the next Collect queue id for the members that need it. Until then, a holder keeps
-// the tally in its ledger. If the holder transfers id before that Collect, the new holder
-// receives only the tallies in the ledger.
+// touch marks id as changed, so that the next Collect queues it. Until then, a holder keeps the
+// tally in its ledger. If the holder transfers id before that Collect, the new holder receives
+// only the tallies in the ledger.
 func (x *arriving) touch(id bucket.ID) {
 	if x.saved {
 		return
@@ -328,9 +328,9 @@ func (x *arriving) touch(id bucket.ID) {
 }
 
 // passesOn reports whether the holder of id may lack the units of this item, so that the ledger
-// keeps them for reviews. Only a state shows that its sender has authority. Views differ, so this
-// node may regard a sender without authority as the holder. A leaving member sends units that the
-// holder knows as a total, and other units as a vector.
+// keeps them for reviews. A sender shows its authority only by sending a state. Views differ, so
+// this node may take a sender without authority for the holder. If a leaving member knows that
+// the holder has the units, it sends them as a total, and otherwise as a vector.
 func (x *arriving) passesOn(id bucket.ID) bool {
 	holder := x.roles.Holder(id)
 	switch {
@@ -342,7 +342,8 @@ func (x *arriving) passesOn(id bucket.ID) bool {
 	return holder != x.from || kind(x.flags&kindMask) != state
 }
 
-// queueMissing queues the vector of id for the sender, if the sender answers for id and lacks units.
+// queueMissing queues the vector of id for the sender, if the sender answers for id and lacks
+// units.
 func (x *arriving) queueMissing(id bucket.ID, l *bucket.Limit) {
 	if o := x.outbound(x.from); o != nil && x.roles.Answers(id) == x.from && x.mine.unitsBeyond(x.seen, agesOf(l, x.now)) != 0 {
 		x.push(o, item{id: id, at: x.clock, kind: spend})
@@ -376,9 +377,9 @@ func agesOf(l *bucket.Limit, now int64) ages {
 	return ages{now: now, late: int64(min(empties/32, 1<<62)), recovered: lastsFor(l)}
 }
 
-// importTotal imports a copy whose units all have one origin, if this node only knows an earlier
-// total of that origin. It reports whether it did. This is how nearly all copies are merged, in a
-// single step.
+// importTotal imports a copy with a single origin, if this node only knows an earlier total of
+// that origin. It reports whether it did. This is how nearly all copies are merged, in a single
+// step.
 func (x *arriving) importTotal(id bucket.ID, c *bucket.Count) bool {
 	t := &x.seen[0]
 	used := c.Used(x.now)
@@ -416,7 +417,7 @@ func (x *arriving) mergeState(id bucket.ID, c *bucket.Count, flags byte, follows
 	if more {
 		parts.id, parts.number = id, x.number
 		parts.list = append(parts.list, part{*c, x.now})
-		x.count = bucket.Count{} // the part owns its entries now
+		x.count = bucket.Count{} // the entries belong to the part now
 		return
 	}
 	used := c.Used(x.now)

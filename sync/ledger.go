@@ -121,8 +121,8 @@ func (l *ledger) join(id bucket.ID, v vector, lasts int64, passOn bool) (grew bo
 	return grew
 }
 
-// add adds a tally that id does not have yet. It becomes the last one in the list, so that the
-// tallies of an id are in the order in which this node has heard of them.
+// add adds a tally that id does not have yet. The tally becomes the last element of the list, so
+// that the tallies of an id are in the order in which this node has heard of them.
 func (l *ledger) add(id bucket.ID, t tally) *entry {
 	if l.n >= l.most {
 		l.makeRoom()
@@ -149,9 +149,9 @@ func (l *ledger) add(id bucket.ID, t tally) *entry {
 	return e
 }
 
-// makeRoom examines the next few entries and removes one. Of the tallies that were queued for a
-// member, it removes the one that grew longest ago. If there is no such tally, it removes the one
-// that grew longest ago of all.
+// makeRoom examines the next few entries and removes a tally. Of the tallies that were queued for
+// a member, it removes the tally that grew longest ago. If no tally was queued, it removes the
+// tally that grew longest ago of all.
 func (l *ledger) makeRoom() {
 	const sample = 16
 	rank := func(e *entry) (missed int) {

@@ -145,7 +145,7 @@ func TestRecoveredTallyIsNotContinued(t *testing.T) {
 	require.EqualValues(t, 3, own.spent-own.expired)
 }
 
-// A store that has lost a count treats the next units as its first ones. They belong to the tally
+// If a store has lost a count, the next units begin a new count there. They belong to the tally
 // of this node, beside the known tallies of other origins.
 func TestUnitsOfALostCountJoinItsVector(t *testing.T) {
 	l, id, limit := newLink(t), someID(0), limitOf(bucket.FixedWindow)
@@ -161,7 +161,7 @@ func TestUnitsOfALostCountJoinItsVector(t *testing.T) {
 	require.EqualValues(t, 3, own.spent-own.expired)
 }
 
-// A store keeps one tally of a count. A vector of several tallies stays in the ledger.
+// A store can keep a single tally of a count. A vector of several tallies stays in the ledger.
 func TestTalliesOfSeveralOriginsStayInTheLedger(t *testing.T) {
 	l, id := newLink(t), someID(0)
 	limit := limitOf(bucket.FixedWindow)

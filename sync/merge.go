@@ -6,9 +6,9 @@ import (
 )
 
 // tally has the cumulative numbers of units of an id that one origin has spent and refunded. Only
-// the origin raises them. Of two tallies of an origin, one therefore includes everything that the
-// other has. An origin that has forgotten its tally continues above it, in the same series or in
-// a higher one.
+// the origin raises them. If an origin has two tallies, the later tally therefore includes
+// everything that the earlier tally has. An origin that has forgotten its tally continues above
+// it, in the same series or in a higher series.
 type tally struct {
 	origin          Member
 	series          int64
@@ -76,8 +76,8 @@ func (v vector) latest(n int) vector {
 // ages has the ages at which the units and refunds of a tally have recovered.
 type ages struct {
 	now       int64
-	late      int64 // a refund older than this is late: some of its units have already recovered
-	recovered int64 // at this age, all spent units have recovered
+	late      int64 // after this age, a refund is late: some of its units have already recovered
+	recovered int64 // all spent units have recovered at this age
 }
 
 // unitsBeyond returns the number of units in v that are not in o, less refunds. It ignores tallies
@@ -125,14 +125,14 @@ func (o vector) unitsOnTop(v vector, used, there int64, by ages) int64 {
 	return min(units, there+max(0, -both))
 }
 
-// merge decides how a copy is merged with another copy that arrives. If replaces is true, the
+// merge decides how to merge a copy with another copy that arrives. If replaces is true, the
 // other copy takes its place. onTop is the number of units that are then spent on top of the copy
 // that stays; negative units are refunded. The join becomes the vector of the copy.
 //
 // If each copy has units that the other lacks, then either copy, with the net excess of the other
 // on top, is an upper bound of both: merge takes the lesser bound. If one vector covers the
-// other, the result is exact. Merges in different orders can leave two copies that differ
-// although they have the same units: the lesser one stays.
+// other, the result is exact. Two copies with the same units may differ if they were merged in
+// different orders: merge takes the lesser copy.
 func merge(copied, other vector, used, otherUsed int64, by ages) (replaces bool, onTop int64) {
 	covers, covered := copied.covers(other), other.covers(copied)
 	switch {

@@ -65,8 +65,9 @@ func TestVectorsAreASemilattice(t *testing.T) {
 	})
 }
 
-// Two nodes refund units that both know, in sum more than there were. The excess belongs to units
-// of a third node, of which they hear later. These units are then refunded.
+// Two nodes refund units that both of them know, and together refund more than there were. The
+// excess belongs to units of a third node, of which they hear later. These units are then
+// refunded.
 func TestEarlyRefundsOffsetUnitsThatArriveLater(t *testing.T) {
 	lasting := ages{now: 9, late: math.MaxInt64, recovered: math.MaxInt64}
 	known := vector{{origin: 1, series: 1, spent: 7, refunded: 7}, {origin: 2, series: 1, spent: 12, refunded: 14}, {origin: 3, series: 1, spent: 4, expired: 3}}
@@ -80,11 +81,11 @@ func TestEarlyRefundsOffsetUnitsThatArriveLater(t *testing.T) {
 		require.Equal(t, want, max(0, merged), units)
 	}
 	require.Zero(t, vector{{origin: 1, spent: 2, refunded: 5}}.unitsOnTop(vector{{origin: 4, spent: 1}}, 0, 1, lasting), "of three, one has come")
-	spentSince := vector{{origin: 1, spent: 6, refunded: 6}, {origin: 2, spent: 3, refunded: 3}} // three of these units were spent after all others had been refunded
+	spentSince := vector{{origin: 1, spent: 6, refunded: 6}, {origin: 2, spent: 3, refunded: 3}} // three of these units were spent after the refunds
 	require.Zero(t, spentSince.unitsOnTop(vector{{origin: 4, spent: 3}}, 3, 3, lasting))
 	require.EqualValues(t, 3, vector{{origin: 1, spent: 5}}.unitsOnTop(vector{{origin: 4, spent: 3}}, 9, 3, lasting), "units without a known origin were not refunded")
 	late := lasting
-	late.late = 1 // a late refund has refunded units that had already recovered
+	late.late = 1 // the units of a late refund had already recovered
 	require.EqualValues(t, 5, known.unitsOnTop(vector{{origin: 4, series: 1, spent: 5}}, 0, 5, late))
 }
 
@@ -100,7 +101,7 @@ type deed struct {
 	origin Member
 	at     int64
 	units  int64
-	rest   int64 // units that no keeper has refunded
+	rest   int64 // units that have not been refunded
 }
 
 // gossip contains keepers that send each other their copies, in any order and with any delay.
@@ -160,7 +161,7 @@ func (g *gossip) refund(h *keeper, units int64) {
 	}
 }
 
-// step makes a keeper spend or refund units, send its copy, or merge another copy.
+// step makes a keeper spend units, refund units, send its copy, or merge another copy.
 func (g *gossip) step(t *rapid.T) {
 	h := g.keepers[rapid.IntRange(0, len(g.keepers)-1).Draw(t, "node")]
 	switch op := rapid.IntRange(0, 5).Draw(t, "op"); {
@@ -331,7 +332,7 @@ func TestMergeTakesTheLesserBound(t *testing.T) {
 	}
 }
 
-// add returns v with units that origin has spent; negative units are refunded.
+// add adds units of origin to v, and returns the result. Negative units are refunds.
 func (v vector) add(origin Member, series, units, now int64) vector {
 	i, ok := v.find(origin)
 	if !ok {

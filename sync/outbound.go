@@ -19,7 +19,7 @@ type outbound struct {
 	to     Member
 	stamp  stamp // marks the entries that were queued for the member
 	queue  queue
-	bulk   deque[bucket.ID] // ids without duplicates: a review found that their vectors and resets must be sent, after queue
+	bulk   deque[bucket.ID] // ids for which a review found that vectors or resets must be sent, without duplicates; sent after queue
 	flight flight
 
 	scan     Ranges // ranges to be scanned, kept until Complete is acknowledged
@@ -39,7 +39,7 @@ type outbound struct {
 	marks recent[piece] // last piece of each log that the member has
 }
 
-// transfer is a transfer of authority. It is sent after all items that were queued before it.
+// transfer is authority that is transferred after all items that were queued before.
 type transfer struct {
 	move   uint64
 	ranges Ranges
@@ -74,8 +74,8 @@ func (f *flight) clear() {
 // vector or reset that may have to be sent costs besideCost more.
 const besideCost = 8
 
-// isDue reports whether everything up to the given time has been acknowledged: no older item waits,
-// and no scan has yet to find one.
+// isDue reports whether everything up to the given time has been acknowledged: no older item
+// waits, and no scan has to find an older item.
 func (o *outbound) isDue(at int64) bool {
 	oldest, waits := o.queue.oldest()
 	return (!o.scanning || o.began >= at) && (!waits || oldest > at)
@@ -114,9 +114,9 @@ func (o *outbound) owe(ranges Ranges, at int64) {
 }
 
 // oweRest makes a scan send an item for which there was no room. The waiting items stay, because
-// the oldest ones may belong to counts that have spent much. If a scan is in progress, another
-// scan follows it: a scan that is started again each time would never reach the last counts of
-// the store.
+// the oldest items may belong to counts that have spent much. If a scan is in progress, another
+// scan follows: a scan that is started again each time would never reach the last counts of the
+// store.
 func (o *outbound) oweRest(at int64) {
 	if o.scanning {
 		o.rescans, o.scan, o.owes, o.owed = true, All(), true, at
@@ -126,8 +126,8 @@ func (o *outbound) oweRest(at int64) {
 	o.began = 0 // the scan must send items from before it
 }
 
-// handleRequest handles a request of the member for all counts. A scan that is in progress continues
-// first: if it were started again, it would send the same counts again as new ones.
+// handleRequest handles a request of the member for all counts. A scan that is in progress
+// continues first: if it were started again, it would send the same counts twice.
 func (o *outbound) handleRequest(at int64) {
 	if o.again = o.scanning || o.owes; !o.again {
 		o.owe(All(), at)
@@ -500,8 +500,8 @@ func (s *Stream) completeFlight(o *outbound, whole []int) {
 	o.queue.putBack(back)
 }
 
-// takeFirst reports whether i is the first element of an ascending list, and removes it. Elements less
-// than i must already have been removed.
+// takeFirst reports whether i is the first element of an ascending list, and removes it. Elements
+// less than i must already have been removed.
 func takeFirst(list *[]int, i int) bool {
 	if len(*list) == 0 || (*list)[0] != i {
 		return false

@@ -54,7 +54,7 @@ type queue struct {
 
 	foldAt  int // length from which on the queue has an index, and so each id once
 	most    int // maximum number of pushed items
-	brought int // upper bound of the items that a scan has added or that waited before such an item
+	brought int // number of items up to the last item that a scan has added, or more
 }
 
 type queued struct {
@@ -75,8 +75,8 @@ func (q *queue) oldest() (at int64, ok bool) {
 // push queues an item, and reports whether there was room.
 func (q *queue) push(it item) bool { return q.add(it, q.brought+q.most) }
 
-// bring queues an item that a scan has found. A scan continues only while few items wait, so there is
-// always room for the item, and a pushed item never loses its room to a scan.
+// bring queues an item that was found by a scan. A scan continues only while few items wait, so
+// there is always room for the item, and a pushed item never loses its room to a scan.
 func (q *queue) bring(it item) {
 	q.add(it, math.MaxInt)
 	q.brought = q.items.len()

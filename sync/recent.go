@@ -10,8 +10,8 @@ import (
 const recentFor = time.Minute
 
 // recent maps ids to values that were set in the last minute or two. Each call of set deletes old
-// entries, so that recent does not keep the ids of logs that have ended. Entries are also deleted if
-// there are too many. The zero recent is empty.
+// entries, so that recent does not keep the ids of logs that have ended. Entries are also deleted
+// if there are too many. The zero recent is empty.
 type recent[V any] struct {
 	latest, older map[bucket.ID]V
 	began         int64 // when the first entry of latest was set

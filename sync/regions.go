@@ -9,11 +9,11 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Regions contains the regions that share Global limits, and their initial parts. It is
+// Regions contains the regions that share Global limits, with their initial parts. It is
 // immutable.
 type Regions struct {
 	names []string // in ascending order
-	ends  []uint64 // sum of the weights of each region and those before it
+	ends  []uint64 // sum of the weights up to and including each region
 	self  int
 	print uint64 // hash of the names and weights
 }
@@ -21,9 +21,9 @@ type Regions struct {
 // maxWeights is the maximum sum of the weights, so that no product overflows.
 const maxWeights = 1 << 32
 
-// NewRegions returns this region and the others. The weights determine how a limit is divided
-// initially. A negative weight counts as 0. If weights does not contain exactly these regions, or
-// if its sum is 0 or above 2³², all regions have the same weight.
+// NewRegions returns this region and the other regions. The weights determine the initial part of
+// each region in a limit. A negative weight counts as 0. If weights does not contain exactly
+// these regions, or if its sum is 0 or above 2³², all regions have the same weight.
 func NewRegions(self string, others []string, weights map[string]int64) *Regions {
 	names := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(others), self))))
 	r := &Regions{names: names, self: slices.Index(names, self)}
@@ -51,7 +51,7 @@ func NewRegions(self string, others []string, weights map[string]int64) *Regions
 	return r
 }
 
-// start returns the initial part of a region. The initial parts of all regions sum to whole.
+// start returns the initial part of a region. The sum of the initial parts is whole.
 func (r *Regions) start(whole int64, region int) int64 {
 	total := r.ends[len(r.ends)-1]
 	upTo := func(end uint64) int64 {
@@ -65,7 +65,7 @@ func (r *Regions) start(whole int64, region int) int64 {
 	return upTo(r.ends[region]) - upTo(r.ends[region-1])
 }
 
-// index returns the index of a region, or -1 if it is this region or not one of them.
+// index returns the index of a region, or -1 if name is this region or unknown.
 func (r *Regions) index(name string) int {
 	if i := slices.Index(r.names, name); i != r.self {
 		return i

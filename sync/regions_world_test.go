@@ -17,9 +17,9 @@ const (
 	sec = int64(time.Second)
 )
 
-// globe contains minimal regions of one node each. The node answers for all ids, and has its own
-// clocks. The network between the regions delays, loses, repeats and reorders messages, and can
-// be cut. All random choices follow from the seed.
+// globe simulates several regions. Each region has a single node, which answers for all ids, and
+// its own clocks. The network between the regions can delay, lose, repeat and reorder messages,
+// and can be cut. All random choices follow from the seed.
 type globe struct {
 	t       failer
 	rand    *rand.Rand
@@ -38,14 +38,14 @@ type globe struct {
 	admitted []spell
 	charges  []spell // units that were not asked for in the region
 	lost     int64   // units whose count or grant may have been lost in a crash
-	lostTill int64   // time until which this loss may be visible
+	lostTill int64   // time until which the loss can be visible
 	members  Member
 	said     traffic
 	asks     struct{ granted, denied int64 }
 	log      []string
-	stepped  bool  // a clock of counts has stepped forward
-	setBack  bool  // a clock of counts has stepped back, which increases the units that are used by it
-	apart    int64 // largest difference of these clocks so far
+	stepped  bool  // a clock of counts was set forward
+	setBack  bool  // a clock of counts was set back, which increases the units that are used by it
+	apart    int64 // largest difference between these clocks
 }
 
 type network struct {
@@ -171,8 +171,8 @@ func (r *region) time() Time {
 	return Time{Now: r.w.now + r.ahead, Monotonic: r.w.now - epoch + r.begun}
 }
 
-// restart starts another node of the region, with a copy of each id or, if copies is nil, without
-// any.
+// restart replaces the node of the region by another node. The new node has a copy of each id, or
+// no data if copies is nil.
 func (r *region) restart(copies []savedCopy) {
 	w := r.w
 	w.members++
@@ -227,8 +227,7 @@ func (r *region) saveCopies() {
 	}
 }
 
-// crash ends the node of the region. Another node continues with the copies, or the region starts
-// without memory.
+// crash ends the node of the region. The next node has the copies, or no data.
 func (r *region) crash(wholly bool) {
 	w := r.w
 	copies := r.copies
@@ -236,7 +235,7 @@ func (r *region) crash(wholly bool) {
 		copies = nil
 	}
 	for i := range w.ids {
-		// These units are afterwards neither in a count nor in an account.
+		// The following units are lost: after the crash, no count and no account contains them.
 		x := r.holding(i)
 		if copies == nil {
 			w.lost += 2 * w.limit.Capacity()
@@ -376,7 +375,7 @@ func (st *Statement) String() string {
 		st.Number%1e12, st.Received, st.Debt, st.Wants, st.Must, st.Demand, st.Holding, st.Forgot, st.Answers%1e12, st.Granted, st.Used, st.LastNumber%1e12, st.More, st.Retry)
 }
 
-// recordCharges records units that f has counted without an ask.
+// recordCharges records the units that f has counted although there was no ask.
 func (r *region) recordCharges(f func()) {
 	before := r.used()
 	f()
@@ -440,7 +439,7 @@ func (r *region) ask(units int64) bucket.Result {
 	return res
 }
 
-// demand makes a region ask for units at intervals. In each interval it repeats the ask until a
+// demand makes a region ask for units periodically. In each period it repeats the ask until a
 // denial, but at most most times. While on returns false, it does not ask.
 func (r *region) demand(every, units int64, most int, on func() bool) {
 	w := r.w
@@ -458,8 +457,8 @@ func (r *region) demand(every, units int64, most int, on func() bool) {
 	w.after(w.rand.Int64N(every), again)
 }
 
-// check fails unless the units of all regions sum to the limit at most, and no region has more
-// units of another one than that region has granted.
+// check fails unless the units of all regions sum to the limit at most. It also fails if a region
+// has more units of another region than that region has granted.
 func (w *globe) check() {
 	for i := range w.ids {
 		capacity := w.limit.Capacity()
@@ -635,7 +634,7 @@ func (w *globe) recordClocks() {
 	w.apart = max(w.apart, most-least)
 }
 
-// checkWindows fails if a window that all regions share has more units than capacity.
+// checkWindows fails if more units than capacity were admitted in a calendar window.
 func (w *globe) checkWindows(a []spell, capacity int64) {
 	windows := make(map[int64]int64)
 	for i := range a {

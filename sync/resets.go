@@ -9,16 +9,16 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// reset is the tombstone of a count that was reset. Each state and spend contains its number. A
-// lower number belongs to a count that no longer exists.
+// reset is the tombstone of a count. Each state and spend contains the number of the last reset.
+// If the number is lower, the state or spend belongs to a count that no longer exists.
 type reset struct {
 	number uint64
 	made   int64  // time of the reset, by the clock of this node
 	passed stamps // stamps of the members for which it was queued
 }
 
-// A tombstone is in effect for the time effectiveFor. It is kept for three times as long, so that no
-// node takes the number of a forgotten tombstone for a new one. During the first two thirds,
+// A tombstone is in effect for the time effectiveFor. It is kept for three times as long, so that
+// no node takes the number of a forgotten tombstone for a new one. During the first two thirds,
 // other members also record the number when a count brings it.
 const (
 	effectiveFor = int64(10 * time.Minute)
@@ -36,8 +36,8 @@ const (
 // that arrives again after it was forgotten early is recorded again, but resets no count
 // (forgot).
 //
-// The caller must hold the lock of the stream for all methods except effectiveNumber, which does not wait
-// for that lock. Methods that change the map therefore also hold byIDMu.
+// The caller must hold the lock of the stream for all methods except effectiveNumber, which does
+// not wait for that lock. Methods that change the map therefore also hold byIDMu.
 type resets struct {
 	byIDMu   sync.RWMutex
 	byID     map[bucket.ID]reset
@@ -48,12 +48,12 @@ type resets struct {
 
 	forgotten uint64 // number of elements that were ever removed from the front of order
 	dropped   uint64 // tombstones that were forgotten early
-	last      int64  // latest time of a forgotten reset
+	last      int64  // time of the latest reset that was forgotten
 }
 
 // known is an element of the order: an id was reset at the time made. The element with the same
 // time as the tombstone of the id stands for the tombstone, and there is always such an element.
-// The other elements of the id belong to resets that later ones have replaced.
+// The other elements of the id are of resets that a later reset has replaced.
 type known struct {
 	id   bucket.ID
 	made int64
@@ -82,7 +82,8 @@ func newResets() *resets {
 	return &resets{byID: make(map[bucket.ID]reset), most: maxResets, last: math.MinInt64}
 }
 
-// effectiveNumber returns the number of the reset of an id, or 0 if no reset is known and in effect.
+// effectiveNumber returns the number of the reset of an id, or 0 if no reset is known and in
+// effect.
 func (r *resets) effectiveNumber(id bucket.ID, now int64) uint64 {
 	if !r.notEmpty.Load() {
 		return 0
@@ -134,7 +135,7 @@ func (r *resets) put(id bucket.ID, t reset) {
 	}
 }
 
-// pass records that the tombstone of id was queued for a member. The stamp of the member is to.
+// pass records that the tombstone of id was queued for a member, whose stamp is to.
 func (r *resets) pass(id bucket.ID, to stamp) {
 	if t, ok := r.get(id); ok && !t.passed.contains(to) {
 		t.passed.add(to)
@@ -169,8 +170,8 @@ func (r *resets) forgot(made int64) bool {
 	return made <= r.last+apart
 }
 
-// sweep examines a number of elements, and forgets old tombstones. A reset with a future time was
-// made before the clock stepped back. Its time is set to now, because otherwise all later resets
+// sweep examines a number of elements, and forgets old tombstones. If a reset has a future time,
+// the clock has stepped back since. The time is set to now, because otherwise all later resets
 // would be kept until the clock reaches that time again.
 func (r *resets) sweep(now int64, most int) {
 	r.last = min(r.last, now)

@@ -10,15 +10,15 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// The test resets one ID every second, and another ID every minute. It also sets the clock back,
-// so that the times of tombstones are not in order.
+// A test node resets the same ID every second, and another ID every minute. The clock is also set
+// back, so that the times of tombstones are not in order.
 func TestTombstonesStayBoundedUnderClockSteps(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	const perHour = 3600 + 60
 	for _, c := range []struct {
 		about string
 		back  time.Duration // step of the clock after an hour
-		most  time.Duration // maximum time for which resets are kept
+		most  time.Duration // maximum time that resets are kept
 	}{
 		{"a clock without steps", 0, time.Duration(tombstoneFor)},
 		{"a step back of a second", time.Second, time.Duration(tombstoneFor) + time.Second},
@@ -80,7 +80,7 @@ func TestTombstoneOfTheFutureIsRedated(t *testing.T) {
 	require.Empty(t, r.byID)
 }
 
-// Resets that were forgotten for want of room must not prevent later resets.
+// If resets of the future were forgotten for want of room, later resets must still be applied.
 func TestForgottenFutureResetsBlockNoLaterResets(t *testing.T) {
 	r := newResets()
 	r.most = 1

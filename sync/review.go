@@ -6,32 +6,33 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// A review visits the tallies and resets, which are known beside counts, and passes on those that
-// the answering member has not been sent. Like a sweep, it is done in parts. If a part finds an
-// id for another member, the id waits without data (outbound.bulk) behind all changes: a change
-// must arrive within 100 ms, and a million tallies take seconds.
+// A review visits the tallies and resets, which are known beside counts. It passes on the tallies
+// and resets that the answering member has not been sent. Like a sweep, it is done in parts. If a
+// part finds an id for another member, the id waits without data (outbound.bulk) behind all
+// changes: a change must arrive within 100 ms, and a million tallies take seconds.
 //
 // Each tally and tombstone has the stamps of the members for which its present state was queued.
 // Data that is queued for a member is sent until it is acknowledged, as long as the member is in
-// the roster. A tally with a stamp is therefore not queued again for that member, neither by the
-// next review nor when the member answers again after another one. This relies on three rules. A
-// tally loses its stamps when it changes. A member gets a new stamp, which no tally has, if there
-// was no room in its queue or if it requests all counts. A member that leaves the roster and
-// returns also gets a new stamp. Reviews rely on a member to keep acknowledged data until it has
-// recovered (ledger describes the exception).
+// the roster. A tally with the stamp of a member is therefore not queued again for that member:
+// neither by the next review, nor if another member answered in the meantime. This relies on
+// three rules. A tally loses its stamps when it changes. A member gets a new stamp, which no
+// tally has, if there was no room in its queue or if it requests all counts. A member that leaves
+// the roster and returns also gets a new stamp. Reviews rely on a member to keep acknowledged
+// data until it has recovered (ledger describes the exception).
 
 // stamp stands for a member while data is kept to be sent to it, or for the targets of this node.
 type stamp uint32
 
 const (
 	noStamp stamp = iota
-	home          // this node answers: its targets were sent the data with a state
+	home          // this node answers: the data was sent to its targets, with a state
 	firstStamp
 )
 
-// stamps has the stamps of the last two members for which data was queued: the member that
-// answers, and one that is about to. The third element is home, if the data was queued for the
-// targets of this node. Scans send to all members, and would leave no room for home.
+// stamps has the stamps of the last two members for which data was queued: usually the member
+// that answers, and a member that is about to answer. The third element is home, if the data was
+// queued for the targets of this node. Scans send to all members, and would replace home if it
+// had no element of its own.
 type stamps [3]stamp
 
 func (s *stamps) contains(x stamp) bool { return slices.Contains(s[:], x) }
@@ -51,7 +52,7 @@ func (s *stamps) add(x stamp) {
 // beginning.
 type review struct {
 	entries int    // number of visited entries of the ledger
-	resets  uint64 // number of visited resets, of all that ever became known here
+	resets  uint64 // number of visited resets, counted from the first reset that became known here
 }
 
 // reviewPart is the number of places that one part of a review visits.
@@ -59,8 +60,8 @@ const reviewPart = 512
 
 // Review starts a review after the view has changed or this node has taken authority. It passes
 // on tallies and resets to the members that answer for them now. It does the first part, and
-// ReviewPart does the others. A review that is in progress starts again. Review returns the same
-// results as ReviewPart.
+// ReviewPart does the other parts. A review that is in progress starts again. Review returns the
+// same results as ReviewPart.
 func (s *Stream) Review(now int64, roles Roles) (ready []Member, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,8 +71,8 @@ func (s *Stream) Review(now int64, roles Roles) (ready []Member, over bool) {
 	return s.ready(), !s.reviewing
 }
 
-// ReviewPart does the next part of a review. It returns the same members as Collect. over reports
-// whether no part is left.
+// ReviewPart does the next part of a review. It returns the same members as Collect. over is true
+// after the last part, and if there is no review.
 func (s *Stream) ReviewPart(now int64, roles Roles) (ready []Member, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,8 +84,8 @@ func (s *Stream) ReviewPart(now int64, roles Roles) (ready []Member, over bool) 
 	return s.ready(), !s.reviewing
 }
 
-// continueReview does the next part. A tally or reset that is added during the review is passed on by
-// the call that adds it.
+// continueReview does the next part. A tally or reset that is added during the review is passed
+// on by the call that adds it.
 func (s *Stream) continueReview(now int64, roles Roles) {
 	left := reviewPart
 	for ; s.reviewing && left > 0; left-- {
@@ -156,7 +157,7 @@ func (s *Stream) newStamp() stamp {
 type besideKind uint8
 
 const (
-	ofNothing besideKind = iota // a free place, or an entry of an id that has one before it
+	ofNothing besideKind = iota // a free place, or a second tally of an id
 	ofReset
 	ofVector // first tally of the id in the ledger
 )

@@ -34,9 +34,9 @@ func (r *byParts) Targets(dst []Member, id bucket.ID) []Member {
 	return dst
 }
 
-// reviewTrio contains three nodes, each of which answers for a third of the ids. The first node has
-// spent units of all ids, and the first half of the ids were reset before. Each member knows the
-// counts for which it answers.
+// reviewTrio contains three nodes, each of which answers for a third of the ids. The first node
+// has spent units of all ids, and the first half of the ids were reset before that. The answering
+// member of each id has its count.
 type reviewTrio struct {
 	t       *testing.T
 	now     int64
@@ -97,7 +97,7 @@ func (x *reviewTrio) send(from, to int) bool {
 	return n > 0
 }
 
-// view sets the member that answers for each third of the ids, and starts a review on each node.
+// view sets the answering member for each third of the ids, and starts a review on each node.
 func (x *reviewTrio) view(answers ...Member) {
 	for i, s := range x.streams {
 		x.roles[i] = &byParts{Member(i + 1), answers}
@@ -120,7 +120,7 @@ func (x *reviewTrio) countIn(part int, ids ...bucket.ID) (n int) {
 	return n
 }
 
-// waiting returns how many ids wait on one node for another.
+// waiting returns the number of ids that wait on a node for another node.
 func (x *reviewTrio) waiting(from, to Member) int {
 	return x.streams[from-1].Lag(to, x.now).Counts
 }
@@ -196,8 +196,8 @@ func TestReturningMemberReceivesAllItsIDs(t *testing.T) {
 	require.Equal(t, x.countIn(2), x.waiting(1, 3))
 }
 
-// A part of a review visits a bounded number of ids, no matter how many there are. A frame also
-// visits and contains a bounded number.
+// A part of a review visits a bounded number of ids, no matter how many there are. The scan for a
+// frame is bounded in the same way.
 func TestReviewPartsAreBounded(t *testing.T) {
 	x := newReviewed(t, 20*reviewPart)
 	require.GreaterOrEqual(t, reviewInParts(t, x.streams[0], x.now), int64(20*reviewPart))

@@ -182,7 +182,7 @@ func TestUnitsCountOnceByAnyPath(t *testing.T) {
 		"a copy of a copy": {window, `1 meets 2 3 4 5; 1 holds to 2 4; 1 owes 2; 1>2; 1 take 5; 1>2; 1 answers 2; 1 gives 5
 			2 answers 2 to 3; 3 answers 2; 2 owes 3; 2>3; 1 meets 2 3 4
 			1>2; 2 reviews; 2>3; 3>2; 1>2; 2 reviews; 2>3; 3>2; 1>2; 2 reviews; 2>3; 3>2; 1 has 5; 2 has 5; 3 has 5`},
-		// 3 expects authority from 2, which has none and crashes.
+		// 3 waits for authority from 2, but 2 has no authority and crashes.
 		"a spend of a supposed holder is passed on":              {window, supposed + "3 reviews; 3>1; 1 has 5"},
 		"a state of a supposed holder is passed on":              {window, "2 answers 2 to 3; 3 answers 2; 2 take 5; 2>3; 3 meets 1; 3 answers 1; 3 reviews; 3>1; 1 has 5"},
 		"a sweep leaves such a spend to the next review":         {hourly, "3 answers 2; 3 take 1; 3 collects; pass 5h; " + supposed + "pass 30s; 3 sweeps; 3 reviews; 3>1; 1 has 5"},

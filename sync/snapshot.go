@@ -14,8 +14,8 @@ import (
 //	ids     how many items | the id 16 of each
 //	items   until the end
 //
-// The items are those of a frame: states of counts and resets of ids. The ages in the block are
-// correct at the time of day.
+// The items have the format of a frame: states of counts and resets of ids. The ages in the block
+// are correct at the time of day.
 const (
 	blockVersion   = 1
 	blockHead      = 9
@@ -196,9 +196,9 @@ func (w *Snapshot) writeBeside(now int64) (more bool) {
 // ErrBlock is the error for a block that was not written by a Snapshot.
 var ErrBlock = errors.New("countsync: malformed block of a snapshot")
 
-// Load applies a block in the same way as a copy from another member: each unit counts once, and
-// known units change nothing. day is the time of day at now. Load returns the number of items
-// that it has read. It sends nothing: Loaded does that once all blocks are loaded.
+// Load applies a block like a copy from another member: each unit counts once, and known units
+// change nothing. The time of day at now is day. Load returns the number of items that it has
+// read. It sends nothing: Loaded does that once all blocks are loaded.
 func (s *Stream) Load(now, day int64, block []byte, roles Roles) (counts int, err error) {
 	if len(block) < blockHead || block[0] != blockVersion {
 		return 0, fmt.Errorf("%w: version %d", ErrBlock, append(block, 0)[0])
@@ -218,8 +218,8 @@ func (s *Stream) Load(now, day int64, block []byte, roles Roles) (counts int, er
 	return x.index, nil
 }
 
-// Loaded starts scans that send the loaded data to the members that answer for it, and to those
-// that get copies. It returns the same members as Collect.
+// Loaded starts a scan for each member, so that the loaded data is sent to the members that
+// answer for it and to their targets. It returns the same members as Collect.
 func (s *Stream) Loaded(now int64) []Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -100,8 +100,7 @@ func TestSnapshotsOfAllNodesCountOnce(t *testing.T) {
 		next.quiet()
 		for _, id := range next.ids {
 			for _, n := range next.nodes {
-				// An older snapshot may contain units and resets that were lost with a crashed
-				// node.
+				// An older snapshot may contain units or resets that a crashed node has lost.
 				least, most := want[id]-w.refunded[id], want[id]+w.spent[id]
 				if w.resets[id] > w.number(id) {
 					least, most = 0, w.admitted[id]

@@ -87,7 +87,7 @@ func FuzzLoad(f *testing.F) {
 				continue
 			}
 
-			// Loading the same block again changes no counts.
+			// The counts do not change if the same block is loaded again.
 			was := usedOf(s, now)
 			_, err = s.Load(now, now, b, holder{})
 			require.NoError(t, err)

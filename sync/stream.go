@@ -25,29 +25,21 @@ type Roles interface {
 	// Answers returns the member that answers for id now: the member with authority or its
 	// stand-in, which may be this node. It returns 0 if no such member is reachable.
 	Answers(id bucket.ID) Member
-	// Targets appends the members that receive the state of id from this node, because this node
-	// has authority over id, stands in for it, or has a copy and leaves. These are successors,
+	// Targets appends the members that receive the state of id from this node. This node has
+	// authority over id, stands in for it, or has a copy and leaves. The targets are successors,
 	// joiners and the next owner, but never this node.
 	Targets(dst []Member, id bucket.ID) []Member
 }
 
-// Stream is the part of the stream on one node. Its methods are safe for concurrent use. They use
-// a single lock, and each of them does a bounded amount of work under it. The argument now is the
-// time in nanoseconds by the clock of this node, which is also the clock of its store.
-//
-// The vector of an id is either in the store, as the Total of its count, or in the ledger. It is
-// never in both: unfold moves it to the ledger, and fold moves it back. Merges rely on that,
-// because the units of a tally in both places would count twice.
-//
-// The lock is acquired before the locks of the holdings and of the store. Code that holds one of
-// these must not call the stream.
+// The lock is acquired before the locks of the holdings and of the store. Code that holds such a
+// lock must not call the stream.
 type Stream struct {
 	self  Member
 	store *bucket.Store
 	caps  Caps
 
 	mu        sync.Mutex
-	clock     int64 // stream time: rises with each call that queues items, so that it orders them; otherwise equal to now
+	clock     int64 // stream time, which is now or later: it rises with each call that queues items, so that it orders the items
 	number    uint64
 	sent      uint64 // number of counts in all frames so far
 	moves     uint64 // number of the last transfer; if a transfer arrives twice, it is applied once
@@ -89,10 +81,10 @@ func New(self Member, store *bucket.Store) *Stream {
 	}
 }
 
-// Begin sets the Member by which other members know this node. A Stream that is created before
-// the node has a name belongs to Member 0 until then. Begin must be called before the stream
-// returns any data for other members. It must also be called before the Roles of a view that
-// includes this node are used, which makes it safe for the holdings.
+// Begin sets the Member that identifies this node to other members. A Stream that is created
+// before the node has a name belongs to Member 0 until then. Begin must be called before the
+// stream returns any data for other members. It must also be called before the Roles of a view
+// that includes this node are used, which makes it safe for the holdings.
 func (s *Stream) Begin(self Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +163,7 @@ func (s *Stream) Meet(members []Member) {
 		if _, stays := slices.BinarySearchFunc(met, o.to, (*outbound).compare); stays {
 			continue
 		}
-		// The receiver of this authority has left, and possibly no other member knows the counts.
+		// The receiver of this transfer has left, and possibly no other member knows the counts.
 		for _, g := range slices.Concat(o.flight.transfers, o.transfers) {
 			for _, m := range met {
 				m.owe(g.ranges, s.clock)
@@ -181,10 +173,10 @@ func (s *Stream) Meet(members []Member) {
 	s.outbounds = met
 }
 
-// Collect reads the changes of the store and queues them for the members that need them. It
-// returns the members for which data waits and no frame is in flight. If hurried is set, it reads
-// only changes for which the store has signalled hurry. A member that answers for an id sends its
-// copy to the targets of the id, and any other member sends its vector to the answering member.
+// Collect reads the changes of the store and queues them for other members. It returns the
+// members for which data waits and no frame is in flight. If hurried is set, it reads only
+// changes for which the store has signalled hurry. A member that answers for an id sends its copy
+// to the targets of the id, and any other member sends its vector to the answering member.
 func (s *Stream) Collect(now int64, hurried bool, roles Roles) (ready []Member) {
 	for cursor, over := 0, false; !over; over = cursor == 0 {
 		s.mu.Lock()
@@ -273,10 +265,10 @@ func (s *Stream) requestCounts() {
 	}
 }
 
-// Yield owes the counts in ranges to the members that answer for them. This node has lost the
-// authority over ranges without Transfer, because it began separately from other members, or was
-// removed from the roster while it was alive. Yield also cancels all transfers that have not been
-// acknowledged.
+// Yield sends the counts in ranges to the members that answer for them. This node has lost the
+// authority over ranges without a call of Transfer, because it began separately from other
+// members, or was removed from the roster while it was alive. Yield also cancels all transfers
+// that have not been acknowledged.
 func (s *Stream) Yield(ranges Ranges, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,16 +284,16 @@ func (s *Stream) Yield(ranges Ranges, now int64) {
 	}
 }
 
-// Leaving sets the flag of a leaving node in all later frames. It also ends the effect of Forgo.
+// Leaving sets the leaving flag in all later frames. It also ends the effect of Forgo.
 func (s *Stream) Leaving() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leaving, s.forgoes = true, false
 }
 
-// Forgo stops sending states until Leaving is called again. It is for a node that leaves and has
-// transferred its authority: the states are copies of counts that other members hold, and of
-// which these make new copies.
+// Forgo stops sending states until Leaving is called again. It is called by a node that leaves
+// and has transferred its authority. The states of such a node are copies of counts that other
+// members hold, and these members make new copies.
 func (s *Stream) Forgo() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -334,7 +326,7 @@ func (s *Stream) ResetTo(id bucket.ID, number uint64, age time.Duration, now int
 }
 
 // raise applies a reset if it is new. If a member is known to have the reset, from is its stamp,
-// and otherwise noStamp. raise reports whether data with this number still counts. It returns
+// and otherwise noStamp. The result reports whether data with this number still counts. It is
 // false if a later reset is in effect, or if number is not in time.
 func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp) bool {
 	known, ok := s.resets.get(id)
@@ -353,7 +345,7 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 	case !ok && s.resets.forgot(made):
 		if (reset{made: made}).isEffective(now) {
 			s.resets.put(id, reset{number: number, made: made, passed: stamps{from}})
-			s.store.Touch(id) // members that remember the reset have not accepted a state without its number
+			s.store.Touch(id) // members that remember the reset do not accept a state without its number
 		}
 		return true
 	}
@@ -470,10 +462,10 @@ type StreamStats struct {
 	Bytes          int    // approximate size of the tallies and tombstones
 	TalliesDropped uint64 // tallies that were dropped for want of room, and may not have recovered
 	ResetsDropped  uint64 // tombstones that were forgotten early, for want of room
-	Sent           uint64 // counts in frames to other members, including those that were sent again
+	Sent           uint64 // number of counts in frames to other members; a count that is sent again is counted again
 }
 
-// Stats returns statistics of the data other than counts.
+// Stats returns the sizes of the data other than counts.
 func (s *Stream) Stats() StreamStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -567,14 +559,14 @@ func (s *Stream) ready() (members []Member) {
 	return members
 }
 
-// applyChange queues a change for the members that need it. If the change is found while a frame for
-// except is built, it is not queued for except.
+// applyChange queues a change for the members that need it. If the change is found while a frame
+// for except is built, it is not queued for except.
 func (s *Stream) applyChange(c bucket.Change, now int64, roles Roles, except *outbound) {
 	id := c.ID
 	s.bases.delete(id)
 	s.holdings.recordSpent(id, c.Units)
 	holds := roles.Holds(id)
-	if c.Folded && c.Units != 0 && s.ledger.contains(id) { // the store had no count of id, and treated the units as those of a new count
+	if c.Folded && c.Units != 0 && s.ledger.contains(id) { // the store had no count of id, and treated the units as units of a new count
 		s.store.SetTotal(id, bucket.Total{})
 		c.Folded = false
 	}
@@ -615,13 +607,14 @@ func (s *Stream) storedTally(id bucket.ID, t bucket.Total, units, now int64) tal
 	return tally{origin: t.Origin, series: t.Series, spent: int64(t.Spent), expired: max(0, int64(t.Spent)-used), changed: now}
 }
 
-// recordExpired records which units in the tallies of id no longer count: an origin cannot have more used
-// units than all origins together. Another member may have forgotten a tally whose units have
-// recovered. It would count these units again if an older copy brings the tally back.
+// recordExpired records which units in the tallies of id no longer count: the used units of an
+// origin are never more than the used units of the count. Another member may have forgotten a
+// tally after its units have recovered. If an older copy then brought the tally back, the member
+// would count these units again.
 //
-// If units were refunded, recordExpired records nothing: the refunds belong to spent units, of which other
-// members may have heard. It also ignores a count that is not in the store, because the count may
-// have been evicted.
+// If units were refunded, recordExpired does nothing: the refunds belong to spent units, of which
+// other members may have heard. It also ignores a count that is not in the store, because the
+// count may have been evicted.
 func (s *Stream) recordExpired(id bucket.ID, now int64) {
 	if !s.ledger.contains(id) || s.hasRefunds(id) {
 		return
@@ -662,9 +655,9 @@ func (s *Stream) fold(id bucket.ID) {
 	}
 }
 
-// join merges v into the vector of id. It returns the total of the count, which has no origin if
-// the vector is in the ledger. If passOn is set, the vector is in the ledger, so that a review
-// finds it.
+// join adds v to the vector of id. It returns the total of the count, which has no origin if the
+// vector is in the ledger. If passOn is set, the vector is in the ledger, so that a review finds
+// it.
 func (s *Stream) join(id bucket.ID, v vector, l *bucket.Limit, passOn bool, now int64) (whose bucket.Total, grew bool) {
 	if !s.ledger.contains(id) && !passOn {
 		t, _ := s.store.TotalOf(id)
@@ -707,9 +700,9 @@ func (s *Stream) addOwn(id bucket.ID, units, now int64) {
 	}
 }
 
-// isLapsed reports whether all units of a tally have recovered by its age. The origin then
-// continues with another tally, because a member that first hears of the old one would count all
-// of its units.
+// isLapsed reports whether all units of a tally have recovered by its age. Its origin then
+// continues with another tally, because a member that first hears of the old tally would count
+// all of its units.
 func isLapsed(t *entry, l *bucket.Limit, now int64) bool {
 	return now-t.changed >= agesOf(l, now).recovered
 }

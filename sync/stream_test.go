@@ -22,7 +22,7 @@ type link struct {
 	bytes   int
 }
 
-// pair contains the roles of two nodes. The node with the lower name holds all ids.
+// pair implements Roles for two nodes. The node with the lower name holds all ids.
 type pair struct{ self, other Member }
 
 func (p pair) Holds(bucket.ID) bool     { return p.self < p.other }
@@ -116,8 +116,8 @@ func TestLogIsSentInNewPieces(t *testing.T) {
 	}
 	require.Equal(t, int64(51_000), l.used(1, someID(0)))
 
-	// A refund changes the log before its end, so the whole log is sent again. Later changes are
-	// sent as pieces.
+	// A refund changes the log before its end, so the whole log is sent again. After that, only
+	// new entries are sent.
 	l.stores[0].Refund(someID(0), &limit, l.now, 1000, 0, false)
 	require.Greater(t, l.settle(), 100_000)
 	l.stores[0].Take(someID(0), &limit, l.now, 7)
@@ -217,8 +217,8 @@ func TestAuthorityArrivesAfterAllWaitingItems(t *testing.T) {
 	}
 }
 
-// If there are more ranges than a frame has room for, several frames transfer them. Each range is
-// transferred once, although each frame arrives twice.
+// If there are more ranges than a frame has room for, they are transferred in several frames.
+// Each range must be transferred once, even if each frame arrives twice.
 func TestManyRangesAreTransferredCompletely(t *testing.T) {
 	x := newTrio()
 	var want []Range
@@ -320,7 +320,7 @@ func (x *trio) copy(i int, id bucket.ID) (c copyOf) {
 	return c
 }
 
-// Recovered units do not count again, whatever path brings them, and no unit counts twice.
+// If units have recovered, they must not count again, and no unit must ever count twice.
 func TestRecoveredUnitsStayRecovered(t *testing.T) {
 	checks(t, 200, 2000)
 	rapid.Check(t, func(t *rapid.T) {
@@ -421,7 +421,7 @@ func TestConcurrentSpendingCountsOnce(t *testing.T) {
 					if l.stores[i].Take(someID(x), limit, l.now, 2).Allowed {
 						own[x] += 2
 					}
-					// A unit of a bucket may have drained in part.
+					// part of a unit in a bucket may have drained
 					if k%3 == 0 && limit.Burst == 0 && l.stores[i].Refund(someID(x), limit, l.now, 1, 0, false) {
 						own[x]--
 					}
@@ -471,7 +471,7 @@ func TestConcurrentSpendingCountsOnce(t *testing.T) {
 	}
 }
 
-// fixed contains roles that a test sets.
+// fixed implements Roles with values that a test sets.
 type fixed struct {
 	holds   bool
 	answers Member
@@ -484,7 +484,7 @@ func (f *fixed) Answers(bucket.ID) Member                   { return f.answers }
 func (f *fixed) Targets(dst []Member, _ bucket.ID) []Member { return append(dst, f.targets...) }
 
 // trio contains three nodes with roles that a test sets. Initially the first node is the owner,
-// and the others have copies.
+// and the other nodes have copies.
 type trio struct {
 	roles   [3]*fixed
 	stores  [3]*bucket.Store
@@ -515,9 +515,9 @@ func (x *trio) exchange(t require.TestingT, from, to int) (sent bool) {
 	return sent
 }
 
-// A node finds that it had begun separately while a transfer has not arrived. It must not
-// transfer the authority any more, and the members that were to receive it may be the only ones
-// with the count. The node therefore owes the count to the member that answers.
+// A node finds that it began separately while it was transferring authority. It must cancel the
+// transfer, and send the count to the member that answers, because the members that were to
+// receive the authority may be the only members with the count.
 func TestYieldCancelsTransfersAndOwesCounts(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	for _, flies := range []bool{false, true} {
@@ -618,7 +618,7 @@ func reviewInParts(t *testing.T, s *Stream, now int64) int64 {
 	return roles.asked
 }
 
-// counting contains roles in which member 2 answers for all ids. It counts the calls of Answers.
+// counting implements Roles. Member 2 answers for all ids, and the calls of Answers are counted.
 type counting struct{ asked int64 }
 
 func (c *counting) Holds(bucket.ID) bool    { return false }
@@ -655,7 +655,7 @@ func TestReturningRecoveredTallyCountsNothing(t *testing.T) {
 	require.True(t, forgot, "the tally was never forgotten before the other had")
 }
 
-// leaver contains the roles of a node that leaves and holds no ids: 3 has authority, and 2 gets
+// leaver implements Roles for a node that leaves and holds no ids: 3 has authority, and 2 gets
 // copies.
 type leaver struct{}
 
@@ -664,8 +664,8 @@ func (leaver) Holder(bucket.ID) Member                    { return 3 }
 func (leaver) Answers(bucket.ID) Member                   { return 3 }
 func (leaver) Targets(dst []Member, _ bucket.ID) []Member { return append(dst, 2, 3) }
 
-// A leaving member sends its copies only while there is time for that. It always sends the units
-// that it has spent without authority.
+// A leaving member sends copies only until it calls Forgo. It always sends the units that it has
+// spent without authority.
 func TestALeaverThatForgoesSendsNoCopies(t *testing.T) {
 	const ids = 1000
 	limit := limitOf(bucket.SlidingWindow)

@@ -15,8 +15,8 @@ import (
 )
 
 // world is a minimal cluster: each node has a store and a stream, and its roles follow a rank
-// order for each id. A schedule determines which members reach each other, which ones know that,
-// and what happens to each message.
+// order for each id. A schedule determines which members reach each other, which members know
+// that, and what happens to each message.
 type world struct {
 	t      failer
 	now    int64
@@ -27,7 +27,7 @@ type world struct {
 
 	nodes           []*node // alive
 	names           Member
-	sides           map[Member]int // by name; members on the same side are connected
+	sides           map[Member]int // by name; two members are connected if they are on the same side
 	roster          []Member       // members that are not forgotten, including dead ones
 	buried          map[Member]bool
 	joining         map[Member]bool // members that have not received all counts for which they may have to answer
@@ -38,7 +38,7 @@ type world struct {
 	takes           map[bucket.ID][]*take
 	spent, refunded map[bucket.ID]int64  // of units that were lost
 	admitted        map[bucket.ID]int64  // since the start
-	resets          map[bucket.ID]uint64 // latest reset known to a crashed member
+	resets          map[bucket.ID]uint64 // highest reset number of all members that have crashed
 	turned          bool                 // a node serves, but not all nodes know that
 	apart           bool                 // a node crashed during a partition
 	log             []string
@@ -78,7 +78,7 @@ type node struct {
 	heard  map[Member]bool
 	roster []Member        // as this node knows it
 	serves []Member        // members of roster that are not joining
-	told   map[Member]bool // members that have sent it all counts that they owed
+	told   map[Member]bool // members that have sent Complete to this node
 	owed   map[Member]Ranges
 }
 
@@ -104,7 +104,7 @@ func (n *node) Answers(id bucket.ID) Member {
 	list := ranked(id, n.serves)
 	for i, m := range list {
 		if m == n.name && i == 0 {
-			continue // the next owner has no authority yet: an earlier member has it
+			continue // the next owner, which has no authority yet: a member before it in the order has it
 		}
 		if m == n.name || n.heard[m] {
 			return m
@@ -136,8 +136,8 @@ func (n *node) StandIn(id bucket.ID) Member {
 }
 
 func (n *node) Targets(dst []Member, id bucket.ID) []Member {
-	// The targets are the owner and its successors, now and once all joining members serve. A
-	// stand-in counts only connected members.
+	// The targets are the owner and its successors, now and after all joining members have begun
+	// to serve. A stand-in counts only connected members.
 	for _, list := range [][]Member{n.serves, n.roster} {
 		places := n.w.copies + 1
 		for _, m := range ranked(id, list) {
@@ -308,7 +308,7 @@ func (n *node) pump() (sent bool) {
 	return sent
 }
 
-// deliver delivers message i to its receiver.
+// deliver hands message i to its receiver. If again is true, the message stays in the network.
 func (w *world) deliver(i int, again bool) {
 	x := w.net[i]
 	if !again {
@@ -343,7 +343,7 @@ func (w *world) deliver(i int, again bool) {
 		if a.Authority.Contains(id.Hi) {
 			w.logf("%d has %x", to.name, id.Hi)
 			to.holds[id] = true
-			to.refresh() // which owes its targets the counts that it holds now
+			to.refresh() // so that it owes its targets the counts that it holds now
 		}
 	}
 	w.net = append(w.net, message{x.to, x.from, false, answer})
@@ -357,7 +357,7 @@ func (w *world) deliverAll() {
 	}
 }
 
-// lose makes a node stop waiting for a message. The message may still arrive later.
+// lose makes a node give up a message. If gone is false, the message can still arrive later.
 func (w *world) lose(i int, gone bool) {
 	x := w.net[i]
 	sender, receiver := x.from, x.to
@@ -439,8 +439,8 @@ func (n *node) charge(id bucket.ID, units int64) *usage {
 	return w.usages[id][i]
 }
 
-// tally returns the tally of this node. It returns no tally if the node has forgotten its own one
-// and only has a tally from another node.
+// tally returns the tally of this node. If the node has forgotten its own tally, and only has an
+// older one from another node, the result is empty.
 func (n *node) tally(id bucket.ID) tally {
 	if e := n.stream.ledger.find(id, n.name); e != nil && e.heard {
 		return tally{}
@@ -466,8 +466,9 @@ func (n *node) recordTallies() {
 	}
 }
 
-// writeOff removes from the usages of dead nodes the units of which no living node has heard. No
-// other units are ever lost. writeOff reports whether there are any.
+// writeOff handles units that are lost because no living node has heard of them. It removes them
+// from the usages of dead nodes, and reports whether there are any. Units are never lost in
+// another way.
 func (w *world) writeOff() (lost bool) {
 	for _, id := range w.ids {
 		number := w.number(id)
@@ -529,7 +530,7 @@ func (w *world) settle() {
 	}
 }
 
-// crashInASplit ends a node once all members that it reaches have its counts.
+// crashInASplit ends a node after all members that it reaches have received its counts.
 func (w *world) crashInASplit(n *node) {
 	w.settle()
 	w.apart = true
@@ -603,12 +604,12 @@ func (w *world) quiet() {
 	w.deliverAll()
 	w.refresh()
 	if w.apart {
-		w.settle() // while the dead nodes are missing, their stand-ins receive the counts
+		w.settle() // while dead nodes are missing, the stand-ins receive their counts
 		w.apart = false
 	}
 	w.roster = slices.DeleteFunc(w.roster, func(m Member) bool { return w.node(m) == nil })
 	if !slices.ContainsFunc(w.nodes, func(n *node) bool { return !w.joining[n.name] }) {
-		clear(w.joining) // no member is left for which they could wait
+		clear(w.joining) // there is no member left to wait for
 		for _, n := range w.nodes {
 			n.refresh()
 			n.stream.RequestCounts() // the member that takes over may not be the one with the copies
@@ -621,7 +622,7 @@ func (w *world) quiet() {
 		n.refresh()
 	}
 	w.rounds()
-	// Delivered frames may arrive again, the oldest one last.
+	// Frames that were delivered can arrive again, in reverse order.
 	slices.Reverse(w.served)
 	w.net = append(w.net, w.served...)
 	w.served = nil
@@ -641,7 +642,7 @@ func (w *world) longest() (most int) {
 }
 
 // rounds exchanges messages until there is no data left to send. A frame has room for at least
-// one of the waiting items. A rejected item queues another one.
+// one of the waiting items. If an item is rejected, another item is queued.
 func (w *world) rounds() {
 	still, most := 0, 500+2*w.longest()
 	for round := 0; still < 4; round++ {
@@ -770,8 +771,8 @@ func TestEveryUnitCountsOnceUnderFaults(t *testing.T) {
 	})
 }
 
-// recover advances the time until all admitted units have recovered. Some nodes then forget their
-// tallies, and others do not.
+// recover advances the time until no admitted unit counts any more. Some nodes then forget their
+// tallies, and other nodes do not.
 func (w *world) recover(t *rapid.T) {
 	w.now += int64(2*recovery(&w.limit)) + 2*rememberedFor
 	for _, n := range w.nodes {
@@ -837,7 +838,7 @@ func (w *world) step(t *rapid.T) {
 		case len(w.nodes) > 2 && rapid.Bool().Draw(t, "crash"):
 			n := pick()
 			if w.buried[n.name] || !slices.ContainsFunc(w.nodes, func(m *node) bool { return m != n && !w.buried[m.name] }) {
-				return // a node must be left that readmits the forgotten ones
+				return // a node that readmits forgotten nodes must be left
 			}
 			switch rapid.IntRange(0, 2).Draw(t, "settled") {
 			case 0:

@@ -55,7 +55,8 @@ func (c Caps) withDefaults() Caps {
 	return c
 }
 
-// Cap sets the bounds of the stream and its holdings. It must be called before all other methods.
+// Cap sets the bounds of the stream and its holdings. Cap must be called before all other
+// methods.
 func (s *Stream) Cap(c Caps) { s.caps = c.withDefaults() }
 
 // Caps returns the bounds of the stream.

@@ -74,7 +74,7 @@ func TestSaturatedRegionsAreGrantedNearlyAll(t *testing.T) {
 	})
 }
 
-// singleNode is a single node with the whole limit. It gets the same asks as the regions.
+// singleNode is a single node with the whole limit. singleNode gets the same asks as the regions.
 type singleNode struct {
 	store   *bucket.Store
 	granted int64
@@ -146,7 +146,7 @@ func TestHoldingsFollowDemandThatMoves(t *testing.T) {
 }
 
 // longestWait has one user ask for all units of a limit in one region, and repeat each denied ask
-// after RetryAfter. It returns the longest time until a unit was granted.
+// after RetryAfter. longestWait returns the longest time until a unit was granted.
 func longestWait(t failer, l bucket.Limit, net network, region int, pace int64) (longest int64) {
 	w := newGlobe(t, 7, 3, l, net)
 	w.settle()

@@ -30,7 +30,7 @@ type Statement struct {
 	// The following fields are about units that the sender has granted.
 	Answers    int64         // Number of the statement that this answers, 0 for none
 	Granted    int64         // units that the receiver may have from now on
-	Used       int64         // number of spent units among the additional units
+	Used       int64         // spent part of the additional units
 	LastNumber int64         // highest Number that the sender has received; also stated if Forgot is set
 	More       bool          // more units follow as soon as they are unspent
 	Retry      time.Duration // time after which there may be more units
@@ -257,8 +257,8 @@ func (x *holding) isDue(a *account, b *balance, t Time, d *dues) bool {
 	return true
 }
 
-// emit makes a statement about a holding to a region, and returns spare units to that region. It
-// reports whether copies of the holding must be updated.
+// emit makes a statement about a holding to a region, and returns spare units to that region.
+// emit reports whether copies of the holding must be updated.
 func (h *Holdings) emit(x *holding, region int, b *balance, t Time, d *dues) (changed bool) {
 	a := &x.accounts[region]
 	if b.spare > 0 && a.received > 0 {
@@ -311,8 +311,8 @@ func (h *Holdings) statement(x *holding, a *account, t Time) Statement {
 // statement is due: a tenth of Per, but between 1 s and 10 s.
 func reportEvery(l *bucket.Limit) int64 { return min(max(int64(l.Per)/10, 1e9), 10e9) }
 
-// recentSpan returns the time in which recent demand fades to about a third. It is long enough to
-// smooth out chance, and short compared with Per, in which the demand must be followed.
+// recentSpan returns the time in which recent demand fades to about a third. A longer time would
+// not follow the demand within a Per, and a shorter time would follow chance.
 func recentSpan(l *bucket.Limit) float64 { return min(max(float64(l.Per)/8, 100e6), 1e9) }
 
 // usualSpan returns the same time for the usual demand. If the windows of all regions are
@@ -344,8 +344,8 @@ func recoveryTime(l *bucket.Limit) float64 {
 	return max(float64(l.Per), float64(l.Per)*float64(l.Capacity())/float64(l.Rate))
 }
 
-// wantedUnits returns the number of additional units that this region requests. It requests units
-// before they are needed, once half of its units are used.
+// wantedUnits returns the number of additional units that this region requests. wantedUnits
+// requests units before they are needed, once half of its units are used.
 func (x *holding) wantedUnits(peek *bucket.Result, largest int64) int64 {
 	most := x.whole.Capacity()
 	want := min(max(x.neededUnits(x.demand), largest), most) - x.held
@@ -421,7 +421,7 @@ func (h *Holdings) Unknown() (names []string) {
 	return names
 }
 
-// Meet records the print of a region, even if the region states nothing. It reports whether the
+// Meet records the print of a region, even if the region states nothing. Meet reports whether the
 // regions divide limits in the same way.
 func (h *Holdings) Meet(region string, print uint64) (agree bool) {
 	i := h.regions.index(region)
@@ -698,8 +698,9 @@ func (a *account) refuse(x *holding, t Time) {
 	a.again = t.Monotonic + min(int64(ExchangeEvery)<<a.refusals, longest)
 }
 
-// ElsewhereID returns the ID for the units that other regions have spent of a limit. It has the
-// same place on the ring, and is the ID of a Global limit if id is: Hi determines both.
+// ElsewhereID returns the ID for the units that other regions have spent of a limit. Its Hi is
+// that of id, so that both IDs have the same place on the ring, and both belong to a Global limit
+// or neither does.
 func ElsewhereID(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: ^id.Lo} }
 
 // SpentElsewhere returns the units that the other regions have stated as spent and that have not

@@ -16,8 +16,8 @@ import (
 // maxRegions is the maximum number of accounts in a copy.
 const maxRegions = 1024
 
-// appendCopy appends a copy of the holding of id. It appends nothing if there is no holding, or
-// if the holding is unsure.
+// appendCopy appends a copy of the holding of id. appendCopy appends nothing if there is no
+// holding, or if the holding is unsure.
 func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits) []byte {
 	if h == nil {
 		return b

@@ -14,15 +14,14 @@ import (
 // initial part of each limit. It grants units of this part to other regions, and receives units
 // of theirs. Granted units are subtracted here before the grant is stated. They are unspent, or
 // their spent units move with them. A region never grants received units, which return to the
-// region that granted them. So each pair of regions has accounts in which no third region takes
-// part. The units of all regions sum to the limit at most, and each region uses only its own
-// units.
+// region that granted them. No third region takes part in the accounts of two regions. So the
+// units of all regions sum to the limit at most, and each region uses only its own units.
 //
 // A grant has a term. The region that has received a grant renews it while the units are needed,
-// returns units that are not needed, and loses the rest when the term ends. At the end of a
-// margin, the granting region gets these units back as spent units. If a region is disconnected,
-// or has lost its memory, the other regions therefore lack units only for a term and a Per, and
-// no region has to detect this.
+// returns units that are not needed, and loses the rest when the term ends. After a margin, the
+// granting region gets these units back as spent units. If a region is disconnected, or has lost
+// its memory, the other regions therefore lack units only for a term and a Per, and no region has
+// to detect this.
 //
 // For each id, only the node that answers for it decides. Methods are safe for concurrent use.
 // The store is given the limit that judges an id, so that a Take of the id needs only the store,
@@ -90,7 +89,7 @@ type holding struct {
 	largest int64        // largest ask that was denied since the last visit
 	queued  bool         // whether it is in the next batch
 
-	held     int64     // units of this region: part, and the units that are promised or passed on
+	held     int64     // units of this region: part, and the units that are promised or to be passed on
 	accounts []account // by index in regions; not used for this region
 	counted  int64     // number of asked units at the last update of demand, with uncollected units
 	demand   float64   // recent demand in units per second, as of at
@@ -108,7 +107,7 @@ type holding struct {
 	keeps    int64 // number of units in held that are reserved for a caller after a denial
 	keepTill int64
 
-	index  int   // index in holdings.all
+	index  int   // index in holdingShard.all
 	unsure bool  // created when the holding of the id may have been forgotten
 	copied int64 // monotonic time at which it was copied from another node
 }
@@ -143,7 +142,7 @@ type account struct {
 	hint          int64 // time at which the region may have unspent units, by its own statement
 
 	known    bool  // the units of this region that the other region has are known: it has stated them, or no grants were forgotten
-	reported int64 // spent units in the last statement
+	reported int64 // spent units that were last stated to the region
 	theirs   int64 // number of units that the region has stated as spent
 	series   int64 // series of theirs
 	trip     int64 // round-trip time of the last answer
@@ -356,8 +355,8 @@ func (h *Holdings) recordTake(sh *holdingShard, x *holding, units int64, t Time,
 	}
 }
 
-// Lacks records that a number of units is needed for which this region has no room now. It has
-// the effect of a denied Take.
+// Lacks records that units are needed for which this region has no room now, in the same way as a
+// denied Take.
 func (h *Holdings) Lacks(id bucket.ID, whole *bucket.Limit, t Time, units int64) {
 	sh := h.lock(id)
 	defer sh.mu.Unlock()
@@ -436,8 +435,8 @@ func (h *Holdings) judge(sh *holdingShard, id bucket.ID, whole *bucket.Limit, t 
 	return x, &x.part
 }
 
-// holdingOf returns the holding of id, and renews it if necessary. It adds a missing holding, or
-// returns nil if there is no room. The caller must hold the lock of the shard.
+// holdingOf returns the holding of id, and renews it if necessary. holdingOf adds a missing
+// holding, or returns nil if there is no room. The caller must hold the lock of the shard.
 func (h *Holdings) holdingOf(sh *holdingShard, id bucket.ID, whole *bucket.Limit, t Time) *holding {
 	x := sh.byID[id]
 	if x != nil {
@@ -549,8 +548,8 @@ func (h *Holdings) uncertainUntil(x *holding, monotonic int64) int64 {
 	return monotonic + int64(min(h.uncertainFor(), time.Second))
 }
 
-// ownUnits returns the number of units that are left of the initial part of this region. It is
-// negative if the limit became lower than the granted units.
+// ownUnits returns the number of units that are left of the initial part of this region. The
+// result is negative if the limit became lower than the granted units.
 func (h *Holdings) ownUnits(x *holding) int64 {
 	own := h.regions.start(x.whole.Capacity(), h.regions.self)
 	for i := range x.accounts {

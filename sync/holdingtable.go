@@ -29,7 +29,7 @@ func (sh *holdingShard) add(x *holding) {
 	sh.push(x)
 }
 
-// drop removes a holding. It returns the holding that takes its place in all, which the current
+// drop removes a holding. drop returns the holding that takes its place in all, which the current
 // sweep may have passed.
 func (sh *holdingShard) drop(x *holding) (moved *holding) {
 	last := sh.all[len(sh.all)-1]

@@ -378,7 +378,7 @@ func agesOf(l *bucket.Limit, now int64) ages {
 }
 
 // importTotal imports a copy with a single origin, if this node only knows an earlier total of
-// that origin. It reports whether it did. This is how nearly all copies are merged, in a single
+// that origin, and reports whether it did. Nearly all copies are merged in this way, in a single
 // step.
 func (x *arriving) importTotal(id bucket.ID, c *bucket.Count) bool {
 	t := &x.seen[0]

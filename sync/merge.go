@@ -76,13 +76,13 @@ func (v vector) latest(n int) vector {
 // ages has the ages at which the units and refunds of a tally have recovered.
 type ages struct {
 	now       int64
-	late      int64 // after this age, a refund is late: some of its units have already recovered
-	recovered int64 // all spent units have recovered at this age
+	late      int64 // maximum age of a refund that is not late; of a late refund, some units have already recovered
+	recovered int64 // age at which all spent units have recovered
 }
 
-// unitsBeyond returns the number of units in v that are not in o, less refunds. It ignores tallies
-// that have recovered by their age. A late refund only offsets units of the same tally that are
-// not in o.
+// unitsBeyond returns the number of units in v that are not in o, less refunds. unitsBeyond
+// ignores tallies that have recovered by their age. A late refund only offsets units of the same
+// tally that are not in o.
 func (v vector) unitsBeyond(o vector, by ages) (units int64) {
 	for i := range v {
 		t, known := &v[i], o.tallyOf(v[i].origin)

@@ -39,7 +39,8 @@ type outbound struct {
 	marks recent[piece] // last piece of each log that the member has
 }
 
-// transfer is authority that is transferred after all items that were queued before.
+// transfer contains ranges. The authority over them is transferred after all items that were
+// queued before.
 type transfer struct {
 	move   uint64
 	ranges Ranges
@@ -134,7 +135,7 @@ func (o *outbound) handleRequest(at int64) {
 	}
 }
 
-// Next builds the next frame for a member, using the memory of b. It returns nil if there is
+// Next builds the next frame for a member, using the memory of b. Next returns nil if there is
 // nothing to send or if a frame is in flight. The frame has at most `most` bytes, unless a single
 // item is larger: a piece of a log can have 16 KiB.
 func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, most int) []byte {
@@ -234,9 +235,9 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 	}
 }
 
-// scanBeside continues a scan by one step through the vectors and resets. It reports whether all
-// of them have been visited. An entry that is added during the scan is sent by the call that adds
-// it.
+// scanBeside continues a scan by one step through the vectors and resets. scanBeside reports
+// whether all of them have been visited. An entry that is added during the scan is sent by the
+// call that adds it.
 func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 	for looks := 0; looks < 2*s.caps.Looks; looks++ {
 		if o.queue.len() >= 2*s.caps.ScanBelow {
@@ -438,8 +439,9 @@ func (s *Stream) Lost(to Member) {
 	}
 }
 
-// Answered handles the answer to the frame in flight, and returns the same members as Collect. It
-// ignores the answer to any other frame. If there is an error, the frame stays in flight.
+// Answered handles the answer to the frame in flight, and returns the same members as Collect.
+// Answered ignores the answer to any other frame. If there is an error, the frame stays in
+// flight.
 func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (more []Member, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,7 +46,7 @@ func join(sorted []Range) Ranges {
 	return out
 }
 
-// Contains reports whether hash is in the set. It uses a binary search.
+// Contains reports whether hash is in the set. Contains uses a binary search.
 func (r Ranges) Contains(hash uint64) bool {
 	i := sort.Search(len(r), func(i int) bool { return r[i].Last >= hash })
 	return i < len(r) && r[i].First <= hash

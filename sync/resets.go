@@ -143,8 +143,8 @@ func (r *resets) pass(id bucket.ID, to stamp) {
 	}
 }
 
-// forget removes the oldest element. It reports whether the element stood for a tombstone and had
-// not been replaced.
+// forget removes the oldest element. forget reports whether the element stood for a tombstone and
+// had not been replaced.
 func (r *resets) forget() bool {
 	k, t, stands := r.pop()
 	if stands {

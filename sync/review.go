@@ -58,10 +58,10 @@ type review struct {
 // reviewPart is the number of places that one part of a review visits.
 const reviewPart = 512
 
-// Review starts a review after the view has changed or this node has taken authority. It passes
-// on tallies and resets to the members that answer for them now. It does the first part, and
-// ReviewPart does the other parts. A review that is in progress starts again. Review returns the
-// same results as ReviewPart.
+// Review starts a review after the view has changed or this node has taken authority. Review
+// passes on tallies and resets to the members that answer for them now. Review does the first
+// part, and ReviewPart does the other parts. A review that is in progress starts again. Review
+// returns the same results as ReviewPart.
 func (s *Stream) Review(now int64, roles Roles) (ready []Member, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,8 +71,8 @@ func (s *Stream) Review(now int64, roles Roles) (ready []Member, over bool) {
 	return s.ready(), !s.reviewing
 }
 
-// ReviewPart does the next part of a review. It returns the same members as Collect. over is true
-// after the last part, and if there is no review.
+// ReviewPart does the next part of a review. ReviewPart returns the same members as Collect. over
+// is true after the last part, and if there is no review.
 func (s *Stream) ReviewPart(now int64, roles Roles) (ready []Member, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +112,8 @@ func (s *Stream) reviewOne(id bucket.ID, now int64, roles Roles) {
 	}
 }
 
-// receiver returns the receiver of the tallies and the reset of id. It is a member, or the targets
-// of this node (home), or noStamp.
+// receiver returns where to send the tallies and the reset of id: to a member, to the targets of
+// this node (home), or nowhere (noStamp).
 func (s *Stream) receiver(id bucket.ID, roles Roles) (stamp, *outbound) {
 	answers := roles.Answers(id)
 	if answers == s.self || roles.Holds(id) {

@@ -30,10 +30,10 @@ const (
 	snapshotSender Member = ^Member(0)
 )
 
-// Snapshot writes the data of a Stream about Durable counts, block by block. It must be used by a
-// single goroutine. It has the IDs of one piece of the store at a time, and each of its blocks
-// has its own time. The snapshot may or may not contain units that are spent while it is written:
-// loading merges the data in both cases.
+// Snapshot writes the data of a Stream about Durable counts, block by block. Snapshot must be
+// used by a single goroutine. Snapshot has the IDs of one piece of the store at a time, and each
+// of its blocks has its own time. The snapshot may or may not contain units that are spent while
+// it is written: loading merges the data in both cases.
 type Snapshot struct {
 	stream *Stream
 	roles  func() Roles
@@ -107,9 +107,9 @@ func (w *Snapshot) withLock(now int64, f func(s *Stream)) {
 	s.origins, w.origins = w.origins, s.origins
 }
 
-// writeCounts appends the states of some of the ids. It ends after a piece of a log that is not
-// the last one, and the next call continues with that log. If a count has changed since it was
-// collected, it is collected first, because its vector must include all of its units.
+// writeCounts appends the states of some of the ids. writeCounts ends after a piece of a log that
+// is not the last one, and the next call continues with that log. If a count has changed since it
+// was collected, it is collected first, because its vector must include all of its units.
 func (w *Snapshot) writeCounts(now int64) {
 	roles := w.roles()
 	w.withLock(now, func(s *Stream) {
@@ -196,9 +196,9 @@ func (w *Snapshot) writeBeside(now int64) (more bool) {
 // ErrBlock is the error for a block that was not written by a Snapshot.
 var ErrBlock = errors.New("countsync: malformed block of a snapshot")
 
-// Load applies a block like a copy from another member: each unit counts once, and known units
-// change nothing. The time of day at now is day. Load returns the number of items that it has
-// read. It sends nothing: Loaded does that once all blocks are loaded.
+// Load applies a block in the same way as a copy from another member: each unit counts once, and
+// known units change nothing. The time of day at now is day. Load returns the number of items
+// that it has read, and sends nothing: Loaded does that once all blocks are loaded.
 func (s *Stream) Load(now, day int64, block []byte, roles Roles) (counts int, err error) {
 	if len(block) < blockHead || block[0] != blockVersion {
 		return 0, fmt.Errorf("%w: version %d", ErrBlock, append(block, 0)[0])
@@ -219,7 +219,7 @@ func (s *Stream) Load(now, day int64, block []byte, roles Roles) (counts int, er
 }
 
 // Loaded starts a scan for each member, so that the loaded data is sent to the members that
-// answer for it and to their targets. It returns the same members as Collect.
+// answer for it and to their targets. Loaded returns the same members as Collect.
 func (s *Stream) Loaded(now int64) []Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()

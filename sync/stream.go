@@ -19,11 +19,11 @@ type Member = uint64
 type Roles interface {
 	// Holds reports whether this node has authority over id.
 	Holds(id bucket.ID) bool
-	// Holder returns the member with authority over id, as far as is known. It returns 0 if
+	// Holder returns the member with authority over id, as far as is known. Holder returns 0 if
 	// possibly no member has authority, or only a member that is no longer in the roster.
 	Holder(id bucket.ID) Member
 	// Answers returns the member that answers for id now: the member with authority or its
-	// stand-in, which may be this node. It returns 0 if no such member is reachable.
+	// stand-in, which may be this node. Answers returns 0 if no such member is reachable.
 	Answers(id bucket.ID) Member
 	// Targets appends the members that receive the state of id from this node. This node has
 	// authority over id, stands in for it, or has a copy and leaves. The targets are successors,
@@ -72,7 +72,7 @@ type Stream struct {
 	count   bucket.Count
 }
 
-// New returns the stream of a node with a store. It does not call the store: the owner of the
+// New returns the stream of a node with a store. New does not call the store: the owner of the
 // store calls Track.
 func New(self Member, store *bucket.Store) *Stream {
 	return &Stream{
@@ -83,8 +83,8 @@ func New(self Member, store *bucket.Store) *Stream {
 
 // Begin sets the Member that identifies this node to other members. A Stream that is created
 // before the node has a name belongs to Member 0 until then. Begin must be called before the
-// stream returns any data for other members. It must also be called before the Roles of a view
-// that includes this node are used, which makes it safe for the holdings.
+// stream returns any data for other members, and before the Roles of a view that includes this
+// node are used. The second condition makes Begin safe for the holdings.
 func (s *Stream) Begin(self Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,14 +94,14 @@ func (s *Stream) Begin(self Member) {
 	}
 }
 
-// ResetHook is called for each count that is reset, by this node or by another one. It must call
-// reset once. Before that call, the count and ResetNumber are unchanged. After it, there is no
-// count, and ResetNumber returns number. The hook runs under a lock, and must not call any method
-// of the stream except ResetNumber.
+// ResetHook is called for each count that is reset, by this node or by another one. ResetHook
+// must call reset once. Before that call, the count and ResetNumber are unchanged. After it,
+// there is no count, and ResetNumber returns number. The hook runs under a lock, and must not
+// call any method of the stream except ResetNumber.
 type ResetHook func(id bucket.ID, number uint64, reset func())
 
-// WhenReset sets the function that is called for each reset. It must be called before the stream
-// is used.
+// WhenReset sets the function that is called for each reset. WhenReset must be called before the
+// stream is used.
 func (s *Stream) WhenReset(f ResetHook) { s.whenReset = f }
 
 // ResetNumber returns the number of the last reset of id that this node knows of and that is
@@ -112,7 +112,7 @@ func (s *Stream) ResetNumber(id bucket.ID, now int64) uint64 {
 	return s.resets.effectiveNumber(id, now)
 }
 
-// Hold makes the stream send and receive holdings in the same way as counts. It must be called
+// Hold makes the stream send and receive holdings in the same way as counts. Hold must be called
 // before the stream is used.
 func (s *Stream) Hold(h *Holdings) {
 	s.holdings = h
@@ -173,7 +173,7 @@ func (s *Stream) Meet(members []Member) {
 	s.outbounds = met
 }
 
-// Collect reads the changes of the store and queues them for other members. It returns the
+// Collect reads the changes of the store and queues them for other members. Collect returns the
 // members for which data waits and no frame is in flight. If hurried is set, it reads only
 // changes for which the store has signalled hurry. A member that answers for an id sends its copy
 // to the targets of the id, and any other member sends its vector to the answering member.
@@ -291,7 +291,7 @@ func (s *Stream) Leaving() {
 	s.leaving, s.forgoes = true, false
 }
 
-// Forgo stops sending states until Leaving is called again. It is called by a node that leaves
+// Forgo stops sending states until Leaving is called again. Forgo is called by a node that leaves
 // and has transferred its authority. The states of such a node are copies of counts that other
 // members hold, and these members make new copies.
 func (s *Stream) Forgo() {
@@ -345,7 +345,7 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 	case !ok && s.resets.forgot(made):
 		if (reset{made: made}).isEffective(now) {
 			s.resets.put(id, reset{number: number, made: made, passed: stamps{from}})
-			s.store.Touch(id) // members that remember the reset do not accept a state without its number
+			s.store.Touch(id) // members that remember the reset reject a state without its number
 		}
 		return true
 	}
@@ -406,9 +406,9 @@ func (s *Stream) Sweep(now int64) {
 // sweepParts is the maximum number of calls of Sweep that examine all tallies.
 const sweepParts = 128
 
-// rememberedFor is the time for which a recovered tally is kept, because it may arrive again by
-// another path. It is longer than a sweep of all tallies takes: when one member forgets the
-// tally, its units no longer count on any member.
+// rememberedFor is the time for which a recovered tally is kept, because the tally may arrive
+// again by another path. A sweep of all tallies takes less time, so when one member forgets the
+// tally, the units no longer count on any member.
 const rememberedFor = int64(10e9)
 
 // isRecovered reports whether a tally may be forgotten. If a count is never empty, only the age of
@@ -655,9 +655,9 @@ func (s *Stream) fold(id bucket.ID) {
 	}
 }
 
-// join adds v to the vector of id. It returns the total of the count, which has no origin if the
-// vector is in the ledger. If passOn is set, the vector is in the ledger, so that a review finds
-// it.
+// join adds v to the vector of id. join returns the total of the count, which has no origin if
+// the vector is in the ledger. If passOn is set, the vector is in the ledger, so that a review
+// finds it.
 func (s *Stream) join(id bucket.ID, v vector, l *bucket.Limit, passOn bool, now int64) (whose bucket.Total, grew bool) {
 	if !s.ledger.contains(id) && !passOn {
 		t, _ := s.store.TotalOf(id)

@@ -41,8 +41,8 @@ func streamOf(self Member, counts int, met ...Member) (*Stream, *bucket.Store) {
 	return s, store
 }
 
-// carry sends the next frame of one stream to another stream, and the answer back. It returns the
-// size of the frame, or 0 if there is no frame.
+// carry sends the next frame of one stream to another stream, and the answer back. carry returns
+// the size of the frame, or 0 if there is no frame.
 func carry(t require.TestingT, now int64, from *Stream, sends Roles, to *Stream, receives Roles) (bytes int, a Arrival) {
 	frame := from.Next(to.self, now, sends, nil, 16<<10)
 	if frame == nil {
@@ -72,7 +72,7 @@ func (l *link) send(from int) bool {
 	return n > 0
 }
 
-// settle exchanges frames until there is no data left to send. It returns the size of these
+// settle exchanges frames until there is no data left to send. settle returns the size of these
 // frames.
 func (l *link) settle() (bytes int) {
 	before := l.bytes
@@ -606,7 +606,7 @@ func TestUnitsInFlightFromAYieldingMemberCountOnce(t *testing.T) {
 }
 
 // reviewInParts does a whole review of a stream, and requires that each part visits at most
-// reviewPart ids. It returns the number of ids that the review visited.
+// reviewPart ids. reviewInParts returns the number of ids that the review visited.
 func reviewInParts(t *testing.T, s *Stream, now int64) int64 {
 	t.Helper()
 	roles := new(counting)

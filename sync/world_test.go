@@ -466,8 +466,8 @@ func (n *node) recordTallies() {
 	}
 }
 
-// writeOff handles units that are lost because no living node has heard of them. It removes them
-// from the usages of dead nodes, and reports whether there are any. Units are never lost in
+// writeOff handles units that are lost because no living node has heard of them. writeOff removes
+// them from the usages of dead nodes, and reports whether there are any. Units are never lost in
 // another way.
 func (w *world) writeOff() (lost bool) {
 	for _, id := range w.ids {

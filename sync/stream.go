@@ -13,7 +13,7 @@ import (
 // member.
 type Member = uint64
 
-// Roles returns the roles of members for an id in the current view of the node. The Stream calls
+// Roles provides the roles of members for an id in the current view of the node. The Stream calls
 // its methods with the lock held, so they must not call the Stream. The calls come from several
 // goroutines, but never at the same time.
 type Roles interface {
@@ -31,6 +31,14 @@ type Roles interface {
 	Targets(dst []Member, id bucket.ID) []Member
 }
 
+// Stream is the part of the stream on one node. Its methods are safe for concurrent use. They use
+// a single lock, and each of them does a bounded amount of work under it. The argument now is the
+// time in nanoseconds by the clock of this node, which is also the clock of its store.
+//
+// The vector of an id is either in the store, as the Total of its count, or in the ledger, but
+// never in both: unfold moves the vector to the ledger, and fold moves it back. Merges rely on
+// that, because the units of a tally in both places would count twice.
+//
 // The lock is acquired before the locks of the holdings and of the store. Code that holds such a
 // lock must not call the stream.
 type Stream struct {

@@ -11,14 +11,16 @@ import (
 // LongestTerm is the longest time for which a client's hold is renewed.
 const LongestTerm = wire.LongestTTL
 
-// NameClient makes a an ask for a client's hold, or its renewal or release. Its term is ttl.
+// NameClient sets the name and the term ttl of a client's hold in an ask for it, or for its renewal
+// or release.
 func (h *Holds) NameClient(a *wire.Ask, c Client, ttl time.Duration) {
 	a.Hold.Holder, a.Hold.Number, a.Hold.TTL, a.Hold.ClusterAge = c.Origin, c.Number, ttl, h.cfg.Cluster.Date()
 }
 
-// Keep keeps the record of a client's hold that was granted or renewed, as r says, and waits until
-// a second member has it: this node, if another one has answered; otherwise another, as long as ctx
-// allows. The hold's time counts from a.Began, because the answer may be late.
+// Keep stores the record of a client's hold that was granted or renewed, as r reports. It waits
+// until a second member has the record: this node, if another member has answered; otherwise
+// another member, as long as ctx allows. The time of the hold counts from a.Began, because the
+// answer may be late.
 func (h *Holds) Keep(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	of, v, now := refOf(a), h.cfg.Env.View(), h.cfg.Env.Monotonic()
 	h.table.asked(of)
@@ -34,15 +36,16 @@ func (h *Holds) Keep(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	h.table.merge(kept, now)
 }
 
-// asked records that a hold is not asked for any more, as it was granted.
+// asked records that this node no longer asks for a hold, because it was granted.
 func (t *table) asked(of ref) {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
 	delete(s.asks, of)
 }
 
-// Bury records here that a client's hold was released, and waits until a second member knows: this
-// node, if another one has carried out the release; otherwise another, as long as ctx allows.
+// Bury records on this node that a client's hold was released. It waits until a second member
+// knows: this node, if another member has executed the release; otherwise another member, as long
+// as ctx allows.
 func (h *Holds) Bury(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	of := refOf(a)
 	h.table.bury(of, tombstoneTTL{known: cutFound, unknown: int64(Term)}, h.cfg.Env.Monotonic())
@@ -51,7 +54,7 @@ func (h *Holds) Bury(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	}
 }
 
-// selfOf is how other members name this node.
+// selfOf returns the name of this node in messages, 0 if it has left.
 func selfOf(v *view.View) uint64 {
 	if v.Self >= 0 {
 		return v.Hashes[v.Self]

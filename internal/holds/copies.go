@@ -17,27 +17,27 @@ import (
 )
 
 const (
-	// copyPause is the time between two rounds of copying, in which changes gather.
+	// copyPause is the time between two rounds of copying, in which changes accumulate.
 	copyPause = 20 * time.Millisecond
 	// copyRetry is the time after which a record is sent again that a member has not acknowledged.
 	copyRetry = time.Second
 	// leaveWait is how long a node that leaves waits for the members to acknowledge its records.
 	leaveWait = 5 * time.Second
-	// copyShards is how many shards are gathered at a time.
+	// copyShards is the number of shards that are gathered at once.
 	copyShards = 16
 )
 
-// copies is the state of copying records to the members that are to have them. A round has the
-// turn, since it waits for members.
+// copies is the state of copying records to the members that keep them. A round holds the turn,
+// because it waits for members.
 type copies struct {
 	turn chan struct{}
-	view *view.View // each record that has not changed since is where it is to be by this view
+	view *view.View // by this view, each record that has not changed since has been copied
 }
 
-// keepers appends the members that are to have this node's replica of a record: the member that
-// answers for the count, or from there the successors, and the node that asked for the hold, which
-// has the record from its beginning. Members that are not reached get it when they are; while none
-// is, another one has it.
+// keepers appends the members that should have the replica of a record of this node: the member
+// that answers for the count. If this node answers, they are the successors, and the node that
+// asked for the hold, which has the record from the beginning. Members that are not reached get the
+// record when they are reached. While none of them is reached, one other member gets it.
 func (h *Holds) keepers(dst []uint64, v *view.View, of *ref) []uint64 {
 	self := selfOf(v)
 	answers := v.Answers(of.id)
@@ -63,10 +63,10 @@ func (h *Holds) keepers(dst []uint64, v *view.View, of *ref) []uint64 {
 	return dst
 }
 
-// isOther reports whether a member is another one that this node reaches.
+// isOther reports whether member i is another member that this node reaches.
 func isOther(v *view.View, i int) bool { return i != v.Self && v.Next[i] >= 0 }
 
-// changed has a record copied. s.mu is held.
+// changed queues a record for copying. The caller must hold s.mu.
 func (s *shard) changed(r *record) {
 	if !r.queued {
 		r.queued = true
@@ -75,9 +75,9 @@ func (s *shard) changed(r *record) {
 	env.Signal(s.signal)
 }
 
-// RunCopies copies records until the node's life ends.
+// RunCopies copies records until the life of the node ends.
 func (h *Holds) RunCopies() {
-	again := time.NewTimer(copyRetry) // runs while a record was not acknowledged
+	again := time.NewTimer(copyRetry) // runs while a record is not acknowledged
 	again.Stop()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -105,7 +105,7 @@ func (h *Holds) RunCopies() {
 	}
 }
 
-// ErrUncopied is the error where a node that leaves has the only replicas of clients' holds.
+// ErrUncopied is returned if a node that leaves has the only replicas of clients' holds.
 var ErrUncopied = errors.New("weir: leaving: no other member has acknowledged all holds of clients: call Leave again to wait longer")
 
 // Leave copies all records to the members that answer for them now, as this node leaves.
@@ -124,8 +124,9 @@ func (h *Holds) Leave(ctx context.Context) error {
 	return nil
 }
 
-// copyRecords is one round: it sends the records that have changed, and after a change of the view
-// all those that another member is to have by it. It returns how many were not acknowledged.
+// copyRecords runs one round: it sends the records that have changed, and after a change of the
+// view all records that another member should have by the new view. It returns the number of
+// records that were not acknowledged.
 func (h *Holds) copyRecords(ctx context.Context) (left int) {
 	select {
 	case h.copies.turn <- struct{}{}:
@@ -149,18 +150,18 @@ func (h *Holds) copyRecords(ctx context.Context) (left int) {
 	return left
 }
 
-// gathering is the records of some shards that are to be sent.
+// gathering contains the records of some shards that are to be sent.
 type gathering struct {
 	h       *Holds
 	v       *view.View
 	records []record
-	state   []uint64         // of each record, once all members have acknowledged it
-	failed  []bool           // and whether one has not
-	to      map[uint64][]int // the records of each member
+	state   []uint64         // the copyState of each record once all members have acknowledged the record
+	failed  []bool           // whether a member has not acknowledged the record
+	to      map[uint64][]int // for each member, the indexes of its records
 	room    [8]uint64
 }
 
-// gather adds the records of a shard that have changed, or all that are not where they are to be.
+// gather adds the records of a shard that have changed, or all records that have not been copied.
 func (g *gathering) gather(shard int, all bool) {
 	t := g.h.table
 	s := t.lockShard(shard)
@@ -185,7 +186,8 @@ func (g *gathering) gather(shard int, all bool) {
 	}
 }
 
-// add adds a record unless it is where it is to be. The lock of its shard is held.
+// add adds a record unless its keepers have acknowledged it. The caller must hold the lock of the
+// shard.
 func (g *gathering) add(r *record) {
 	members := g.h.keepers(g.room[:0], g.v, &r.ref)
 	state := r.copyState(members)
@@ -198,10 +200,10 @@ func (g *gathering) add(r *record) {
 	g.records, g.state, g.failed = append(g.records, *r), append(g.state, state), append(g.failed, false)
 }
 
-// send sends the records, and returns how many a member has not acknowledged.
+// send sends the records, and returns the number of records that a member has not acknowledged.
 func (g *gathering) send(ctx context.Context, silent map[uint64]bool) (failed int) {
 	members := slices.Collect(maps.Keys(g.to))
-	sent := make([]int, len(members)) // how many each has acknowledged
+	sent := make([]int, len(members)) // the number of records that each member has acknowledged
 	env.Gather(len(members), callsAtOnce, func(i int) {
 		if !silent[members[i]] {
 			sent[i] = g.sendTo(ctx, members[i])
@@ -226,7 +228,8 @@ func (g *gathering) send(ctx context.Context, silent map[uint64]bool) (failed in
 	return failed
 }
 
-// sendTo sends a member its records, and returns how many it has acknowledged.
+// sendTo sends the records for one member, and returns how many of them the member has
+// acknowledged.
 func (g *gathering) sendTo(ctx context.Context, member uint64) (acknowledged int) {
 	list := g.to[member]
 	for acknowledged < len(list) {
@@ -259,8 +262,8 @@ func (h *Holds) sendRecords(ctx context.Context, v *view.View, member uint64, bo
 	return true
 }
 
-// acknowledge records that the members of a state have a record. If the record has changed since,
-// it is sent again.
+// acknowledge records that the members of a state have acknowledged a record. If the record has
+// changed since then, it is sent again.
 func (t *table) acknowledge(sent *record, state uint64) {
 	s := t.lock(sent.id)
 	defer s.mu.Unlock()
@@ -269,7 +272,7 @@ func (t *table) acknowledge(sent *record, state uint64) {
 	}
 }
 
-// mergeFrom merges records that a member has sent. That member has them.
+// mergeFrom merges records that a member has sent, and records that this member has them.
 func (h *Holds) mergeFrom(member uint64, records []record, now int64) {
 	for i := range records {
 		records[i].copied = records[i].copyState([]uint64{member})
@@ -277,7 +280,8 @@ func (h *Holds) mergeFrom(member uint64, records []record, now int64) {
 	}
 }
 
-// serveRecords merges the records of a message, and appends those of which this node knows more.
+// serveRecords merges the records of a message, and appends the records of which this node knows
+// more.
 func (h *Holds) serveRecords(m *renewMessage, dst []byte, now int64) []byte {
 	for i := range m.records {
 		in := &m.records[i]
@@ -289,8 +293,8 @@ func (h *Holds) serveRecords(m *renewMessage, dst []byte, now int64) []byte {
 	return dst
 }
 
-// secure sends a record of this node to the members that are to have it, and returns once one of
-// them has acknowledged it, none is left to ask, or ctx is done.
+// secure sends a record of this node to its keepers and the targets of the count. It returns once a
+// member has acknowledged the record, all requests have ended, or ctx is done.
 func (h *Holds) secure(ctx context.Context, of ref) {
 	v, now := h.cfg.Env.View(), h.cfg.Env.Monotonic()
 	r, known := h.table.recordOf(of)

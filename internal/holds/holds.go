@@ -1,41 +1,41 @@
-// Package holds counts the holds of InFlight limits: units that come back as they are released,
-// and not with time.
+// Package holds counts the holds of InFlight limits: units that return when they are released, and
+// not with time.
 //
 // The member that answers for a count knows each of its holds, and grants no more than the limit.
-// A hold of a process is a fact that one node knows at first hand, the holder, and that node
-// vouches for it:
+// The holder of a process's hold is the node of that process. Only this node knows the hold at
+// first hand:
 //
-//   - A holder sends each member once a second a digest of each shard of its holds there. Where
-//     digests differ, it sends the list. So an entry that was missed comes.
-//   - A member asks the holders of the entries that were not renewed lately to confirm them. So
-//     an entry ends of which the release was lost, or went to a member that answered before.
-//   - A holder gives up a hold that no member has renewed for Term before the others do.
+//   - Once a second, a holder sends each member a digest of each shard of the holds that the member
+//     renews. If digests differ, the holder sends the list, so that missing entries are added.
+//   - A member asks the holders of entries that were not renewed lately to confirm them. So an
+//     entry ends even if its release was lost, or went to the member that answered before.
+//   - A holder gives up a hold that no member has renewed for Term before the members do.
 //
-// A client's hold is a record, which no node vouches for:
+// A client's hold is a record, which does not depend on any node:
 //
-//   - Its name is the name in the client's text. It never changes, whichever node renews it.
+//   - Its name is the name in the client's text. The name never changes, whichever node renews it.
 //   - Members merge replicas of it. A release wins, then the later renewal (record.merge).
-//   - It ends at its expiry, exactly: each op on a count first ends the records that are due.
-//   - Each member that has a record sends it to those that are to have it, until they have
-//     acknowledged it: the member that answers for the count, or from there the successors and the
-//     node that asked for the hold. So it survives as long as one member that is reached has it.
-//   - A member refuses a message about it that was under way for long (isLate): the time until the
-//     expiry counts from the arrival. The sender repeats what is still true.
+//   - It ends exactly at its expiry: each op on a count first ends the records that are due.
+//   - Each member that has a record sends the record to its keepers until they have acknowledged it.
+//     These are the member that answers for the count; or, from that member, the successors and the
+//     node that asked for the hold. So the record survives as long as one reachable member has it.
+//   - A member refuses a message about it that was in transit for too long (isLate): the time until the
+//     expiry counts from the arrival. The sender repeats content that is still true.
 //   - It is granted, renewed or released once a second member has the record, if one is reached.
-//   - A record that has ended stays until the latest expiry that it ever had: no late replica
-//     revives it. A released one stays for LongestTerm if its member does not know all of the
-//     count, or misses another member later (keepApart), as others may have renewed it.
+//   - A record that has ended stays until the latest expiry that it ever had, so that no late replica
+//     revives it. A released record stays for LongestTerm if its member does not know all holds of the
+//     count, or misses another member later (keepApart): another member may have renewed it.
 //
-// Both count alike:
+// The following is true of both:
 //
-//   - A member that has come to answer for a count first asks all others for its holds, and grants
-//     nothing before.
-//   - A hold is named by its first node and a number, so that a hold which two members report, or
-//     which is granted twice, counts once.
-//   - A grant that comes too late is kept while its hold is still asked for, here or elsewhere, and
-//     released after that if it is not held.
-//   - No hold is revoked. One that a member reports is never refused for being above the limit:
-//     nothing new is granted until there is room.
+//   - A member that begins to answer for a count first asks all other members for its holds, and grants
+//     none before.
+//   - The name of a hold is its first node and a number. So a hold that two members report, or that
+//     is granted twice, counts once.
+//   - A grant that arrives too late is kept while a node still asks for its hold. After that it is
+//     released if the hold is not held.
+//   - No hold is revoked. A hold that a member reports is never refused because it exceeds the limit.
+//     No new hold is granted until there is room.
 package holds
 
 import (
@@ -54,80 +54,80 @@ import (
 )
 
 const (
-	// Term is for how long a hold of a process stays that its holder does not renew.
+	// Term is the time after which a hold of a process ends if its holder does not renew it.
 	Term = 10 * time.Second
 	// renewEvery is the time between two digests to a member.
 	renewEvery = time.Second
-	// renewWait is how long a member may take to answer one.
+	// renewWait is the timeout of a message of wire.OpRenew.
 	renewWait = time.Second / 2
-	// staleAfter is how long an entry may lack a renewal until its holder is asked to confirm it.
-	// A live hold is renewed before.
+	// staleAfter is the time without a renewal after which the holder of an entry is asked to
+	// confirm it. A live hold is renewed before.
 	staleAfter = renewEvery + renewWait
-	// endWait is how long a node that ends waits until others know what it holds no more.
+	// endWait is how long a node that ends waits until other members have recorded the releases of
+	// its holds.
 	endWait = time.Second / 4
-	// callsAtOnce bounds the members that are asked at a time.
+	// callsAtOnce is the maximum number of members that are asked at a time.
 	callsAtOnce = 64
-	// denyFor is the RetryAfter of a denial: units come back at any time.
+	// denyFor is the RetryAfter of a denial: units can return at any time.
 	denyFor = 10 * time.Millisecond
-	// knownFor is how long a stand-in goes by what the members have told it, at least.
+	// knownFor is the minimum time for which a stand-in uses the answers of the members.
 	knownFor = 100 * time.Millisecond
 )
 
-// Config is what a Holds needs of its node.
+// Config contains the dependencies of a Holds.
 type Config struct {
 	Env     *env.Env
 	Checks  env.Checks
 	Timeout time.Duration
 	Cluster ClusterAge
-	Most    int         // holds that are known of at most
+	Most    int         // maximum number of known holds
 	Box     *sealed.Box // seals the texts of clients' holds
 }
 
-// ClusterAge returns for how long the cluster has run, as far as this node knows.
+// ClusterAge returns how long the cluster has run, as far as this node knows.
 type ClusterAge interface {
 	Age() time.Duration
-	// Date is Age, or 0 if another member may state a much higher age.
+	// Date returns Age, or 0 if another member may report a much higher age.
 	Date() time.Duration
 }
 
-// Holds is what this node holds, and what it knows that is held of the counts that it answers
-// for.
+// Holds contains the holds of this node, and the known holds of the counts that it answers for.
 type Holds struct {
 	cfg    Config
 	table  *table
 	number atomic.Uint64
-	wake   chan struct{} // the view has changed
-	looked atomic.Int64  // when Run last looked, by the monotonic clock
-	busy   atomic.Bool   // members are being told
+	wake   chan struct{} // signals that the view has changed
+	looked atomic.Int64  // when Run last called look, by the monotonic clock
+	busy   atomic.Bool   // set while messages about renewals are being sent
 	lost   atomic.Uint64
 	known  known
 	copies copies
 }
 
-// Stats says what is held.
+// Stats contains numbers of holds.
 type Stats struct {
 	Held  int    // holds of this process, and clients' holds that this node asked for
 	Known int    // holds of all nodes that this node knows, as it answers for their counts or has replicas
-	Lost  uint64 // holds of this process that ended as no member renewed them; it only grows
+	Lost  uint64 // holds of this process that ended because no member renewed them; never decreases
 }
 
-// New returns a Holds that nothing is held of.
+// New returns an empty Holds.
 func New(c Config) *Holds {
 	h := &Holds{cfg: c, table: newTable(c.Most, c.Cluster.Age), wake: make(chan struct{}, 1), copies: copies{turn: make(chan struct{}, 1)}}
 	h.number.Store(rand.Uint64())
 	return h
 }
 
-// Stats returns what is held now.
+// Stats returns the current numbers of holds.
 func (h *Holds) Stats() Stats {
 	held, known := h.table.count(h.self())
 	return Stats{held, known, h.lost.Load()}
 }
 
-// Number returns that of a new hold.
+// Number returns the number of a new hold.
 func (h *Holds) Number() uint64 { return h.number.Add(1) }
 
-// Name makes a an ask for the hold of this node that has the number. A waiting caller uses the
+// Name makes a an ask for the hold of this node with the given number. A waiting caller uses the
 // same number in each ask until the hold is granted.
 func (h *Holds) Name(a *wire.Ask, number uint64) {
 	a.Hold.Holder, a.Hold.Number = h.self(), number
@@ -149,20 +149,20 @@ func (h *Holds) Has(o *Hold, a *wire.Ask, r *wire.Result, sent int64) {
 	}
 }
 
-// Release ends a hold of this node. It waits for nobody: where what it says is lost, the
-// units come back as the hold's term is over. To end it again does nothing.
+// Release ends a hold of this node. It waits for no member: if its message is lost, the units
+// return when the term of the hold ends. A second call has no effect.
 func (h *Holds) Release(o *Hold) {
 	if at, held := h.table.release(o); held {
 		h.release(o, at)
 	}
 }
 
-// release tells the other members that may have an entry for a hold that it has ended: the one
-// that answers for the count, and the one that has renewed it.
+// release notifies the other members that may have an entry of a hold of its end: the member that
+// answers for the count, and the member at, which has renewed the hold.
 func (h *Holds) release(o *Hold, at uint64) {
 	v := h.cfg.Env.View()
 	if v.Settled && v.Holds(o.id) && at == v.Hashes[v.Self] {
-		return // no other has
+		return // no other member has an entry
 	}
 	way := v.Route(o.id, h.cfg.Env.Monotonic())
 	if way.To != v.Self && way.Way != view.NoWay {
@@ -176,17 +176,17 @@ func (h *Holds) release(o *Hold, at uint64) {
 	}
 }
 
-// ask is what releases a hold.
+// ask returns the ask that releases a hold.
 func (o *Hold) ask() wire.Ask {
 	return wire.Ask{
 		ID: o.id, Limit: o.limit, Partition: o.partition, Units: o.units, Hold: wire.Hold{Holder: o.holder, Number: o.number},
 	}
 }
 
-// ReleaseAll ends all holds of this process, as the node is about to end, and sends the members
-// their releases, and the records that they lack. It waits for no more than a moment.
+// ReleaseAll ends all holds of this process before the node ends. It sends the members the
+// releases, and the records that they lack. It waits for endWait at most.
 func (h *Holds) ReleaseAll() {
-	ended := make(map[uint64][]*Hold) // by the member that they are renewed at
+	ended := make(map[uint64][]*Hold) // by the member that renews them
 	for shard := range shards {
 		for _, o := range h.table.own(nil, shard, func(*Hold) bool { return true }) {
 			if at, held := h.table.release(o); held {
@@ -204,8 +204,9 @@ func (h *Holds) ReleaseAll() {
 	})
 }
 
-// Do executes an operation on holds, within the units that this node may grant. The result is Unknown if
-// this node does not know yet which holds of the count there are: Learn asks the other members.
+// Do executes an operation on holds, within the units that this node may grant. The result is
+// Unknown if this node does not know all holds of the count yet. Learn asks the other members for
+// them.
 func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	r.StoodIn = as != view.AsOwner
 	most, denied := int64(-1), false
@@ -221,10 +222,10 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 	case op == wire.OpRelease && isClients(a):
 		ttl := tombstoneTTL{known: cutFound, unknown: int64(a.Hold.TTL)}
 		if as != view.AsOwner || !h.knowsAll(a.ID, now) {
-			ttl.known = int64(a.Hold.TTL) // another member may have renewed it
+			ttl.known = int64(a.Hold.TTL) // another member may have renewed the hold
 		}
 		if a.Hold.Denied {
-			ttl.unknown = 0 // it was not granted, unless this member knows of it
+			ttl.unknown = 0 // the hold was not granted, unless this member knows of it
 		}
 		h.table.bury(refOf(a), ttl, now)
 		r.Allowed = true
@@ -232,7 +233,7 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 		h.table.end(refOf(a))
 	case denied:
 		refuse(r)
-	case h.isLate(a.Hold.ClusterAge, h.cfg.Timeout): // its asker has given up
+	case h.isLate(a.Hold.ClusterAge, h.cfg.Timeout): // the asking node no longer waits
 		r.RetryAfter = denyFor
 	case op == wire.OpPeek:
 		h.table.peek(a, most, a.Peek.Latest, now, r)
@@ -257,8 +258,8 @@ func refuse(r *wire.Result) {
 	r.Result, r.Source = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}, wire.FailedClosed
 }
 
-// Run renews what this node holds, and forgets what others have not renewed, until the
-// node's life ends. It rests until the first hold.
+// Run renews the holds of this node, and removes entries that other nodes have not renewed, until
+// the life of the node ends. It rests until the first hold.
 func (h *Holds) Run() {
 	tick := time.NewTimer(renewEvery + h.cfg.Env.View().Offset(renewEvery))
 	defer tick.Stop()
@@ -266,7 +267,7 @@ func (h *Holds) Run() {
 		select {
 		case <-tick.C:
 			tick.Reset(renewEvery)
-		case <-h.wake: // holds may have to be renewed elsewhere
+		case <-h.wake: // another member may have to renew holds
 		case <-h.table.begins:
 		case <-h.cfg.Env.Done():
 			return
@@ -287,22 +288,22 @@ func (h *Holds) Run() {
 	}
 }
 
-// look is one turn of Run.
+// look runs one round of Run.
 func (h *Holds) look() {
 	v, now := h.cfg.Env.View(), h.cfg.Env.Monotonic()
 	if h.frozen(now) {
-		h.known.forget() // others may have answered for what this node has
+		h.known.forget() // other members may have answered for the ranges of this node
 	}
 	h.looked.Store(now)
 	var (
 		found found
 		self  = h.self()
-		since = now - max(int64(staleAfter), 2*int64(h.cfg.Timeout)) // what is granted reaches its holder before
+		since = now - max(int64(staleAfter), 2*int64(h.cfg.Timeout)) // the holder has the answer to its ask before
 		to    = make(map[uint64][]shardDigest)
 	)
 	used := shards
 	if !h.table.used.Load() {
-		used = 0 // most nodes have no such limit, and lock no shard twice a second
+		used = 0 // most nodes have no such limit, and should not lock each shard every second
 	}
 	for shard := range used {
 		for !h.table.look(shard, v, now, since, &found) {
@@ -323,7 +324,7 @@ func (h *Holds) look() {
 	}
 	members := slices.Collect(maps.Keys(to))
 	if !h.busy.CompareAndSwap(false, true) {
-		return // what they are told is no older than renewWait
+		return // the messages in progress are not older than renewWait
 	}
 	if !h.cfg.Env.Try(func(context.Context) {
 		defer h.busy.Store(false)
@@ -339,5 +340,5 @@ func (h *Holds) frozen(now int64) bool { return now-h.looked.Load() > int64(late
 
 func (h *Holds) self() uint64 { return selfOf(h.cfg.Env.View()) }
 
-// refOf names the hold of an ask.
+// refOf returns the name of the hold in an ask.
 func refOf(a *wire.Ask) ref { return ref{a.ID, a.Hold.Holder, a.Hold.Number} }

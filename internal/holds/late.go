@@ -7,16 +7,17 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// asks are the holds that this node asks other members for, and of each what was granted too
-// late, once for each member. While it asks, another member may grant the hold as it knows of
-// the late grant, or the same member may as it is asked again. So what is late is released when
-// no more is asked, and it is not held.
+// asks contains the holds that this node requests from other members, and for each hold the grants
+// that arrived too late, one for each member. While the request is in progress, another member may
+// grant the hold because it knows of the late grant, or the same member may grant it when it is
+// asked again. So late grants are released only after the request has ended, and only if the hold
+// is not held.
 type asks map[ref][]lateGrant
 
-// lateGrant is one that came after its asker had given up waiting for that member.
+// lateGrant is a grant that arrived after this node had stopped waiting for the member.
 type lateGrant struct {
 	from cluster.Peer
-	to   uint64 // the member
+	to   uint64 // the member that was asked
 	ask  wire.Ask
 }
 
@@ -25,7 +26,7 @@ func (g *lateGrant) release() {
 	g.from.Tell(g.ask.Append(b))
 }
 
-// Asks notes that another member is to be asked for a hold of Name, until Has or GiveUp.
+// Asks records that another member will be asked for a hold of Name, until Has or GiveUp is called.
 func (h *Holds) Asks(a *wire.Ask) {
 	of := refOf(a)
 	s := h.table.lock(of.id)
@@ -38,7 +39,8 @@ func (h *Holds) Asks(a *wire.Ask) {
 	}
 }
 
-// GiveUp records that a hold of Name is not asked for any more, and was not granted in time.
+// GiveUp records that this node no longer asks for a hold of Name, which was not granted in time.
+// It releases the late grants of the hold.
 func (h *Holds) GiveUp(a *wire.Ask) {
 	of := refOf(a)
 	s := h.table.lock(of.id)
@@ -50,8 +52,8 @@ func (h *Holds) GiveUp(a *wire.Ask) {
 	}
 }
 
-// LeaveQueue gives up a hold that was waited for. It notifies the member that answers for the count, so that
-// other nodes do not wait until the hold is silent.
+// LeaveQueue gives up a hold that waits. It notifies the member that answers for the count, so that
+// the holds of other nodes do not wait for the next ask of this one.
 func (h *Holds) LeaveQueue(a *wire.Ask) {
 	h.GiveUp(a)
 	left := *a
@@ -59,9 +61,10 @@ func (h *Holds) LeaveQueue(a *wire.Ask) {
 	h.cfg.Checks.Tell(wire.OpRelease, &left)
 }
 
-// Late takes in that a member granted an ask of Name after its asker had given up waiting, and
-// releases what is not held. What this node has asked for another one is left to that one: it
-// may hold it by now, and is asked to confirm that.
+// Late handles a grant of an ask of Name that arrived after this node had stopped waiting for the
+// member. It releases the hold if it is neither held nor asked for. A grant that this node
+// requested for another node is left to that node: it may hold it by now, and will be asked to
+// confirm it.
 func (h *Holds) Late(from cluster.Peer, to uint64, a *wire.Ask) {
 	of, g := refOf(a), lateGrant{from, to, *a}
 	if of.holder == h.self() && !h.table.wants(of, &g, h.cfg.Env.Monotonic()) {
@@ -69,7 +72,7 @@ func (h *Holds) Late(from cluster.Peer, to uint64, a *wire.Ask) {
 	}
 }
 
-// wants reports whether a hold of this node is held or asked for. While it is asked for, the
+// wants reports whether a hold of this node is held or asked for. While it is asked for, the late
 // grant is kept.
 func (t *table) wants(of ref, g *lateGrant, now int64) bool {
 	s := t.lock(of.id)

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// told counts the releases that a member is told.
+// told is a peer that counts the releases that it receives.
 type told struct {
 	cluster.Peer
 	t        *testing.T
@@ -24,13 +24,13 @@ func (m *told) Tell(message []byte) {
 	m.releases++
 }
 
-// A stand-in that knows of a late grant takes the hold for granted. If it were released
-// nonetheless, nobody would count what its holder has.
+// A stand-in that knows of a late grant treats the hold as granted. If the grant were released
+// nevertheless, no member would count the units of the holder.
 func TestALateGrantIsReleasedWhenNothingAsksAndNothingIsHeld(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		does  func(h *Holds, a *wire.Ask, late func())
-		owner int // releases
+		owner int // number of releases
 		other int
 		asks  int
 	}{

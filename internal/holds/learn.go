@@ -14,24 +14,24 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// known is the part of this node's authority of which it knows all holds, as it has asked
-// every member that it reaches. A range stays known while this node has authority over it:
-// nobody else grants holds of it then. It is asked for anew once a member is reached that was
-// not, since that may have holds which others granted meanwhile, or this node may have been
-// the one that was not reached.
+// known is the part of this node's authority for which it knows all holds, because it has asked
+// every member that it reaches. A range stays known while this node has authority over it: no other
+// member grants holds of it during that time. The node asks again once it reaches a member that it
+// did not reach before. That member may have holds that other members granted meanwhile, or this
+// node may have been the node that was not reached.
 type known struct {
 	ranges atomic.Pointer[countsync.Ranges]
 
 	mu      sync.Mutex
-	reached map[uint64]bool // members, in the view of before
-	losses  uint64          // how often ranges were lost of it
-	round   chan struct{}   // closed once the round under way is over; nil if there is none
+	reached map[uint64]bool // the members that the last view reached
+	losses  uint64          // incremented when ranges are removed
+	round   chan struct{}   // closed at the end of the current round; nil if there is none
 }
 
-// late is how long Run may be late before this node takes itself for frozen, and asks anew.
+// late is the maximum delay of Run before this node assumes that it was frozen, and asks again.
 const late = view.HoldDown + renewEvery/2
 
-// Swapped has what is known follow a view that takes the place of another.
+// Swapped updates the known ranges after a view has replaced another.
 func (h *Holds) Swapped(v *view.View) {
 	k := &h.known
 	k.mu.Lock()
@@ -63,7 +63,7 @@ func (h *Holds) Swapped(v *view.View) {
 	env.Signal(h.table.changed)
 }
 
-// forget makes this node ask anew for all.
+// forget removes all known ranges, so that this node asks again.
 func (k *known) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -93,13 +93,13 @@ func (h *Holds) Knows(v *view.View, as view.Standing, op wire.Op, a *wire.Ask) b
 		known, _ := h.table.knows(ref{id: a.ID}, now)
 		return known
 	}
-	return true // on its own, it reaches nobody
+	return true // a node that decides for itself reaches no other member
 }
 
 // lacks reports whether this node has no record of the client's hold that op renews, while the
-// member that first asked for the hold may have one: a stand-in may have granted it while this
-// node was late, and the record may still be on its way here. A member that is not reached cannot
-// be asked: its hold counts as ended, although a stand-in may still send the record.
+// member that first asked for the hold may have a record. A stand-in may have granted the hold
+// while this node was late, and the record may still be in transit. A member that is not reached
+// cannot be asked: its hold counts as ended, although a stand-in may still send the record.
 func (h *Holds) lacks(v *view.View, op wire.Op, a *wire.Ask) (origin uint64, lacks bool) {
 	i, member := v.Named[a.Hold.Holder]
 	if op != wire.OpExtend || !member || !isOther(v, i) {
@@ -109,14 +109,14 @@ func (h *Holds) lacks(v *view.View, op wire.Op, a *wire.Ask) (origin uint64, lac
 	return a.Hold.Holder, !known
 }
 
-// knowsAll reports whether this node knows all holds of an id, as the owner.
+// knowsAll reports whether this node, as the owner, knows all holds of an id.
 func (h *Holds) knowsAll(id bucket.ID, now int64) bool {
 	return !h.frozen(now) && h.known.load().Contains(id.Hi)
 }
 
-// Learn asks all members that this node reaches for their holds, or for one that op renews the member
-// that first asked for it, unless this node knows them already. It returns when this node knows what
-// op is about, when ctx is done, or after half of Timeout.
+// Learn asks all members that this node reaches for their holds, unless this node knows them
+// already. For a hold that op renews, it asks the member that first asked for the hold. It returns
+// when this node knows the holds that op needs, when ctx is done, or after half of Timeout.
 func (h *Holds) Learn(ctx context.Context, as view.Standing, op wire.Op, a *wire.Ask) {
 	if h.Knows(h.cfg.Env.View(), as, op, a) {
 		return
@@ -137,7 +137,7 @@ func (h *Holds) Learn(ctx context.Context, as view.Standing, op wire.Op, a *wire
 		default:
 			round := h.begin(v)
 			if round == nil {
-				return // too much goes on: the ask is denied, and may be made again
+				return // too many errands run: the ask is denied, and may be repeated
 			}
 			select {
 			case <-round:
@@ -147,8 +147,9 @@ func (h *Holds) Learn(ctx context.Context, as view.Standing, op wire.Op, a *wire
 	}
 }
 
-// begin begins a round of asking for all that this node has authority over and does not know,
-// or joins the one under way. It returns what is closed at its end, nil if none can begin.
+// begin starts a round of requests for the ranges that this node has authority over and does not
+// know, or joins the current round. It returns a channel that is closed at the end of the round,
+// nil if no round can start.
 func (h *Holds) begin(v *view.View) <-chan struct{} {
 	k := &h.known
 	k.mu.Lock()
@@ -181,8 +182,8 @@ func (h *Holds) begin(v *view.View) <-chan struct{} {
 	return round
 }
 
-// ask merges the holds and records of all other reachable members from the page first on, and reports
-// whether all of these members have answered. A call takes Timeout/2 at most.
+// ask merges the holds and records of all other reachable members from the page first on, and
+// reports whether all of these members have answered. A call takes at most Timeout/2.
 func (h *Holds) ask(ctx context.Context, v *view.View, first page) (answered bool) {
 	var silent atomic.Bool
 	env.Gather(len(v.Members), callsAtOnce, func(i int) {
@@ -220,8 +221,8 @@ func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, firs
 	return ctx.Err()
 }
 
-// ServeHeld answers ask, after the header of the answer: a page of the holds that this node has
-// and knows of.
+// ServeHeld handles the request of askMember. It appends a page of the holds that this node has and
+// knows of, after the header of the answer.
 func (h *Holds) ServeHeld(message, dst []byte) ([]byte, error) {
 	p, err := parsePage(message)
 	if err != nil || p.part >= p.end {

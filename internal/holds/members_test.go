@@ -23,14 +23,14 @@ type member struct {
 	*Holds
 	t     *testing.T
 	env   env.Env
-	all   []*member     // of the cluster
-	asked int           // messages that arrived from other members
-	mute  atomic.Bool   // it answers none
-	takes time.Duration // to answer
-	age   time.Duration // of the cluster
+	all   []*member     // all members of the cluster
+	asked int           // number of messages that arrived from other members
+	mute  atomic.Bool   // whether it leaves messages unanswered
+	takes time.Duration // the time until it answers
+	age   time.Duration // age of the cluster
 }
 
-// noChecks are those of a node that has no other member.
+// noChecks implements the checks of a node without other members.
 type noChecks struct{ env.Checks }
 
 func (noChecks) Tell(wire.Op, *wire.Ask) {}
@@ -39,7 +39,7 @@ func (m *member) Age() time.Duration { return m.age }
 
 func (*member) Date() time.Duration { return ageless() }
 
-// members returns a cluster of so many.
+// members returns a cluster of n members.
 func members(t *testing.T, n int) []*member {
 	all := make([]*member, n)
 	for i := range all {
@@ -109,16 +109,16 @@ func (m *member) disconnect(lost int, apart bool) {
 func (*member) Delay() time.Duration         { return 0 }
 func (m *member) Protocol() cluster.Protocol { return cluster.Protocol{} }
 
-// now is the time by the member's clock.
+// now returns the time by the clock of the member.
 func (m *member) now() int64 { return m.cfg.Env.Monotonic() }
 
-// tick is one turn of Run, and all that follows from it.
+// tick runs one round of Run, and waits for its errands.
 func (m *member) tick() {
 	m.look()
 	synctest.Wait()
 }
 
-// grant has a member hold a unit that another one has granted, and returns the hold.
+// grant returns a hold of one unit that the member has, and that by has granted.
 func (m *member) grant(by *member) *Hold {
 	a := wire.Ask{ID: by.id(), Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
 	m.Name(&a, m.Number())
@@ -130,14 +130,14 @@ func (m *member) grant(by *member) *Hold {
 	return o
 }
 
-// mergeRecord gives the member a record of a client's hold that lasts for an hour.
+// mergeRecord adds a record of a client's hold to the member. The record expires after an hour.
 func (m *member) mergeRecord(of ref) ref {
 	end := m.now() + int64(time.Hour)
 	m.table.merge(record{ref: of, units: 1, expires: end, forget: end}, m.now())
 	return of
 }
 
-// id is one that the member has authority over.
+// id returns an id over which the member has authority.
 func (m *member) id() (id bucket.ID) {
 	for !m.env.View().Holds(id) {
 		id.Hi += 1<<40 + 1
@@ -150,7 +150,7 @@ func TestAMemberAsksHoldersToConfirmWhatTheyDoNotRenew(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		holds   func(owner, holder *member)
-		waits   time.Duration // until the owner looks
+		waits   time.Duration // time until the owner looks
 		kept    bool
 		unasked bool
 	}{
@@ -187,8 +187,8 @@ func TestAMemberAsksHoldersToConfirmWhatTheyDoNotRenew(t *testing.T) {
 	}
 }
 
-// The stand-in has learned a released hold from a member that has not heard of the release. The
-// holder's last agreement with the stand-in is later than the last renewal of that hold.
+// The stand-in has learned a released hold from a member that does not know of the release. The
+// last agreement of the holder with the stand-in is later than the last renewal of that hold.
 func TestStandInRemovesReleasedHoldThatAnotherMemberReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := members(t, 3)
@@ -209,7 +209,7 @@ func TestStandInRemovesReleasedHoldThatAnotherMemberReports(t *testing.T) {
 		renewed := standIn.now()
 		time.Sleep(staleAfter)
 		holds := holder.grant(standIn)
-		holds.id.Lo = id.Lo // of one shard
+		holds.id.Lo = id.Lo // in the same shard
 		standIn.table.renew(holder.self(), shardOf(id), holds.hash(1), standIn.now())
 		standIn.table.put(o.entry(renewed))
 		require.Equal(t, 2, standIn.Stats().Known)
@@ -277,12 +277,12 @@ func TestStandInThatMissesAnAnswerRefusesNoRenewalForGood(t *testing.T) {
 	})
 }
 
-// A stand-in may have granted a hold while the owner was late, and the record may still be on its
-// way to the owner.
+// A stand-in may have granted a hold while the owner was late, and the record may still be in
+// transit to the owner.
 func TestOwnerAsksTheOriginForAHoldThatItLacks(t *testing.T) {
 	for _, c := range []struct {
 		name          string
-		has, mute     bool // the origin
+		has, mute     bool // whether the origin has the record, and whether it leaves messages unanswered
 		allowed, firm bool
 	}{
 		{"the origin has it", true, false, true, false},
@@ -306,7 +306,7 @@ func TestOwnerAsksTheOriginForAHoldThatItLacks(t *testing.T) {
 				owner.Do(owner.env.View(), view.AsOwner, wire.OpExtend, a, owner.now(), &r)
 				require.Equal(t, []bool{c.allowed, c.firm}, []bool{r.Allowed, r.Firm})
 
-				origin.mute.Store(false) // another hold of the same count, of which the origin has not been asked
+				origin.mute.Store(false) // the origin was not asked for this hold of the same count
 				a.Hold.Number++
 				origin.table.merge(record{ref: refOf(a), units: 1, expires: origin.now() + 1e9, forget: origin.now() + 1e9}, origin.now())
 				owner.Learn(t.Context(), view.AsOwner, wire.OpExtend, a)
@@ -454,7 +454,8 @@ func TestLeaveWaitsForAcknowledgements(t *testing.T) {
 	}
 }
 
-// What is asked of members runs as errands. Where as many run as may, nobody can be asked.
+// Requests to members run as errands. If the maximum number of errands is running, no member can be
+// asked.
 func TestLearnGivesUpAtOnceWhereNoErrandCanStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := members(t, 2)[0]
@@ -476,13 +477,13 @@ func TestLearnGivesUpAtOnceWhereNoErrandCanStart(t *testing.T) {
 	})
 }
 
-// The other member has renewed the hold for longer, and is reached once the first term is over.
+// The other member has renewed the hold for longer, and is reached after the first term has ended.
 func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
 	const ttl, longer = 3 * time.Second, time.Minute
 	const never, found = -1, 900 * time.Millisecond
 	for _, c := range []struct {
 		name    string
-		split   time.Duration // when the releasing member finds that it does not reach the other one
+		split   time.Duration // when the releasing member finds that it does not reach the other member
 		as      view.Standing
 		learns  bool
 		renewed bool
@@ -549,7 +550,7 @@ func TestLateMessagesAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		date time.Duration
-		ask  time.Duration // how late messages are
+		ask  time.Duration // the delay of messages
 		copy time.Duration
 		late bool
 	}{

@@ -10,13 +10,13 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// What members tell each other of holds. Numbers are varints unless a size is given.
+// Members exchange these messages about holds. Numbers are varints unless a size is given.
 //
-//	renew    0 | holder 8 | for each shard: number 1, digest 8      answer: a bit for each shard, 1 where the digests differ
+//	renew    0 | holder 8 | for each shard: number 1, digest 8      answer: a bit for each shard, 1 if the digests differ
 //	list     1 | holder 8 | for each hold: id 16, number 8, units
 //	ended    2 | as list
-//	confirm  3 | holder 8 | for each hold: id 16, number 8          answer: a byte for each, 1 where the holder has it
-//	records  4 | sender 8 | date | for each record: below           answer: those records of which the answering member knows more
+//	confirm  3 | holder 8 | for each hold: id 16, number 8          answer: a byte for each, 1 if the holder has it
+//	records  4 | sender 8 | date | for each record: below           answer: the records of which the answering member knows more
 //	held     end | part | before | ranges: first 8, last 8                 answer: part and before of the next page, parts and 0 at the end | for each: 0, and of a hold id 16, holder 8, number 8, units, age in ms; or 1, and a record
 //
 // The date is the age of the cluster in ms when the message was sent, 0 if the sender does not know it.
@@ -30,7 +30,8 @@ const (
 	kindRecords
 )
 
-// A member lists each shard as two parts, the holds of processes and the records of clients'.
+// A member lists each shard as two parts: the holds of processes, and the records of clients'
+// holds.
 const parts = 2 * shards
 
 const (
@@ -38,10 +39,10 @@ const (
 	itemRecord
 )
 
-// pageBytes is about how long a message gets; cluster.MaxMessage is twice that.
+// pageBytes is the approximate maximum length of a message; cluster.MaxMessage is twice as long.
 const pageBytes = 32 << 10
 
-// mostUnits is the most that a limit has.
+// mostUnits is the maximum number of units of a limit.
 const mostUnits = 1_000_000_000_000
 
 func appendID(b []byte, id bucket.ID) []byte {
@@ -54,7 +55,7 @@ func appendMillis(b []byte, nanos int64) []byte {
 	return binary.AppendUvarint(b, uint64(max(0, nanos)/int64(time.Millisecond)))
 }
 
-// reader reads what the others append.
+// reader reads the values that the append functions write.
 type reader struct{ wire.Cursor }
 
 func (r *reader) uint64() uint64 {
@@ -72,7 +73,7 @@ func (r *reader) millis() int64 {
 	return int64(r.Number(uint64(LongestTerm/time.Millisecond))) * int64(time.Millisecond)
 }
 
-// shardDigest is one of a message of digests.
+// shardDigest is one element of a message of digests.
 type shardDigest struct {
 	shard int
 	sum   uint64
@@ -107,10 +108,10 @@ func beginRecords(sender uint64, date time.Duration) []byte {
 // renewMessage is a message of wire.OpRenew.
 type renewMessage struct {
 	kind    byte
-	holder  uint64 // or the sender of records
+	holder  uint64 // the sender, in a message of records
 	date    time.Duration
 	digests []shardDigest
-	list    []entry // to confirm, by their refs alone
+	list    []entry // only the refs are set in a message to confirm
 	records []record
 }
 
@@ -146,11 +147,11 @@ func (r *reader) byte() byte {
 	return 0
 }
 
-// page asks a member for its holds, from a place in them on.
+// page is a request to a member for its holds, starting from a position.
 type page struct {
 	part   int
-	end    int // the part at which the pages end; not in an answer
-	before int // place in the part, 0 at its beginning
+	end    int // the part at which the pages end; not part of an answer
+	before int // position in the part, 0 at its beginning
 	ranges countsync.Ranges
 }
 
@@ -195,7 +196,7 @@ func appendEntry(b []byte, e *entry, now int64) []byte {
 	return appendMillis(binary.AppendUvarint(b, uint64(e.units)), min(now-e.renewed, int64(Term)))
 }
 
-// appendRecord rounds the times up: a replica may end late, and not early.
+// appendRecord rounds the times up: a replica may end late, but never early.
 func appendRecord(b []byte, r *record, now int64) []byte {
 	b = append64(append64(append64(appendID(b, r.id), r.holder), r.number), uint64(r.renewal))
 	released := byte(0)
@@ -217,7 +218,7 @@ func (r *reader) record(now int64) record {
 	return c
 }
 
-// parseHeld reads a page of a member's holds, and where the next one begins.
+// parseHeld parses a page of a member's holds, and the position of the next page.
 func parseHeld(answer []byte, now int64) (next page, list []entry, records []record, err error) {
 	r := reader{wire.NewCursor(answer)}
 	next.parseAt(&r)

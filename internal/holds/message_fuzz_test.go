@@ -45,8 +45,8 @@ func TestMessagesSayWhatTheyWereMadeOf(t *testing.T) {
 	require.Equal(t, now+int64(time.Millisecond), m.records[0].expires, "it is rounded up")
 }
 
-// FuzzMessages: whatever another member sends, units and times are in the ranges that a table
-// computes with, or the message is malformed.
+// FuzzMessages checks that a message of another member is malformed, or has units and times in the
+// ranges that a table can compute with.
 func FuzzMessages(f *testing.F) {
 	const now = int64(24 * time.Hour)
 	o := &Hold{ref: ref{bucket.ID{Hi: 1, Lo: 2}, 5, 3}, units: 4}

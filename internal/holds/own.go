@@ -8,25 +8,26 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Hold is units that this node holds for a caller in its process. The zero Hold holds nothing.
+// Hold is a number of units that this node holds for a caller in its process. The zero Hold holds
+// no units.
 type Hold struct {
 	ref
 	units     int64
 	limit     *bucket.Limit
 	partition wire.Policy
 
-	// The lock of its shard guards what follows.
-	over    bool          // nobody has renewed it for its term
-	slot    int32         // in the shard; below 0 once it has ended
-	lost    chan struct{} // nil until somebody asks for it
-	at      *digest       // of the member that it is renewed at, which is 0 if none may decide
-	renewed int64         // when it was last renewed by itself
+	// The lock of the shard guards the following fields.
+	over    bool          // no member has renewed the hold for its term
+	slot    int32         // index in the shard; below 0 once the hold has ended
+	lost    chan struct{} // nil until a caller asks for it
+	at      *digest       // of the member that renews the hold; digest.of is 0 if no member may decide
+	renewed int64         // when the hold was last renewed alone
 }
 
 // Holds reports whether the hold was granted.
 func (o *Hold) Holds() bool { return o.number != 0 }
 
-// Lost returns a channel that is closed if the units may have gone to others.
+// Lost returns a channel that is closed if other nodes may have got the units.
 func (h *Holds) Lost(o *Hold) <-chan struct{} {
 	s := h.table.lock(o.id)
 	defer s.mu.Unlock()
@@ -39,12 +40,12 @@ func (h *Holds) Lost(o *Hold) <-chan struct{} {
 	return o.lost
 }
 
-// has takes note of a hold that this node was granted, and that a member renews.
+// has records a granted hold of this node, and the member that renews it.
 func (t *table) has(o *Hold, member uint64) {
 	s := t.lock(o.id)
 	defer s.mu.Unlock()
 	i, known := len(s.entries)-1, true
-	if i < 0 || s.entries[i].ref != o.ref { // this node has not granted it just now
+	if i < 0 || s.entries[i].ref != o.ref { // this node has not just granted it
 		var at int32
 		at, known = s.at[o.ref]
 		i = int(at)
@@ -58,8 +59,8 @@ func (t *table) has(o *Hold, member uint64) {
 	s.renewAt(o, member)
 }
 
-// release takes out a hold of this node, and reports the member that it was renewed at, and
-// whether it was there.
+// release removes a hold of this node. It returns the member that renewed the hold, and whether the
+// hold was there.
 func (t *table) release(o *Hold) (member uint64, held bool) {
 	s := t.lock(o.id)
 	defer s.mu.Unlock()
@@ -70,7 +71,7 @@ func (t *table) release(o *Hold) (member uint64, held bool) {
 	return o.at.of, true
 }
 
-// owns reports whether this node's process holds units by that name.
+// owns reports whether this node's process has the hold with the given name.
 func (t *table) owns(of ref) bool {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
@@ -78,8 +79,8 @@ func (t *table) owns(of ref) bool {
 	return known && s.links[i].hold != nil
 }
 
-// own appends the holds of this node that f selects. It looks at a part of the shard at a time, from
-// the last to the first, as each does.
+// own appends the holds of this node for which f returns true. Like each, it visits a part of the
+// shard at a time, from the last to the first.
 func (t *table) own(list []*Hold, shard int, f func(*Hold) bool) []*Hold {
 	s := &t.shards[shard]
 	for from := math.MaxInt; from > 0; {
@@ -97,12 +98,12 @@ func (t *table) own(list []*Hold, shard int, f func(*Hold) bool) []*Hold {
 	return list
 }
 
-// lookAt looks at a hold of this node. It ends one that no member has renewed for Term, and closes
-// its channel, or finds where it is to be renewed. It reports whether the hold has ended. s.mu is
-// held.
+// lookAt checks a hold of this node. If no member has renewed the hold for 9/10 of Term, it ends
+// the hold, and closes its channel. Otherwise it updates the member that renews the hold. It
+// reports whether the hold has ended. The caller must hold s.mu.
 func (s *shard) lookAt(o *Hold, v *view.View, now int64, found *found) (ended bool) {
 	switch {
-	case now-max(o.renewed, o.at.renewed) > int64(Term)*9/10: // before anybody gives it away
+	case now-max(o.renewed, o.at.renewed) > int64(Term)*9/10: // before a member grants the units again
 		if o.over = true; o.lost != nil {
 			close(o.lost)
 		}
@@ -119,14 +120,14 @@ func (s *shard) lookAt(o *Hold, v *view.View, now int64, found *found) (ended bo
 	return true
 }
 
-// renewAt counts a hold among those that a member renews, 0 for none. s.mu is held. A member has
-// agreed to what it had before, so that a digest begins anew with each that joins.
+// renewAt adds a hold to the holds that a member renews, 0 for no member. The digest changes with
+// each new hold, and the member has to agree on it again. The caller must hold s.mu.
 func (s *shard) renewAt(o *Hold, member uint64) {
 	o.at = digestOf(s.members, member)
 	o.at.add(&o.ref, o.units)
 }
 
-// digests calls f with what is renewed at each member, of one shard, under its lock.
+// digests calls f under the lock of a shard with each digest of the holds that a member renews.
 func (t *table) digests(shard int, f func(*digest)) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()
@@ -139,7 +140,8 @@ func (t *table) digests(shard int, f func(*digest)) {
 	}
 }
 
-// agree notes that a member has renewed all that is renewed there, as it was sent then.
+// agree records that a member has renewed all holds with the given digest, which was sent at the
+// given time.
 func (t *table) agree(shard int, member, sum uint64, sent int64) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()
@@ -148,7 +150,7 @@ func (t *table) agree(shard int, member, sum uint64, sent int64) {
 	}
 }
 
-// renewed notes that a member has renewed holds one by one, as it was sent then.
+// renewed records that a member has renewed a list of holds, which was sent at the given time.
 func (t *table) renewed(holds []*Hold, sent int64) {
 	for _, o := range holds {
 		s := t.lock(o.id)

@@ -9,28 +9,28 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// record is the hold of a client. No node vouches for it: it ends when its time is over, or when
-// it is released. Its name is the one in the client's text, and never changes. Members have
-// replicas of it, which merge joins.
+// record is the hold of a client. It does not depend on any node: it ends when its time is over, or
+// when it is released. Its name is the name in the client's text, and never changes. Members have
+// replicas of a record, which merge joins.
 //
-// A record that has ended stays until no replica of any member could still be live, so that none
-// of them revives the hold.
+// A record that has ended stays until no replica of any member can still be live, so that no
+// replica revives the hold.
 type record struct {
-	ref      // the holder is the node that asked for the hold, its origin
+	ref      // the holder is the origin: the node that asked for the hold
 	units    int64
 	renewal  renewal
-	expires  int64  // when the hold ends unless it is renewed, or ended, by the monotonic clock
+	expires  int64  // when the hold ends unless it is renewed or released, by the monotonic clock
 	forget   int64  // the latest time at which any renewal may expire, after which the record is deleted
-	copied   uint64 // stands for a state, and the members that have acknowledged it (copyState)
-	place    int32  // in the heap that it is in
+	copied   uint64 // hash of the state and of the members that have acknowledged it (copyState)
+	place    int32  // index in its heap
 	released bool
 	live     bool // it is in the live heap, and its units count
 	queued   bool // it is in the list of changed records
 }
 
-// renewal numbers the renewals of one record, as a hybrid logical clock does: the number is
-// greater than that of each renewal that the member knows of, and no less than the age of the
-// cluster in ms. So of two renewals on two sides of a partition, the later one has the greater
+// renewal is the number of a renewal of one record. Like a hybrid logical clock, the number is
+// greater than that of each renewal that the member knows of, and not less than the age of the
+// cluster in ms. So of two renewals on two sides of a partition, the later renewal has the greater
 // number. The lower bits are random, so two members seldom give two renewals the same number. If
 // they do, merge keeps the earlier expiry of the two.
 type renewal uint64
@@ -39,7 +39,7 @@ const tagBits = 16
 
 func (r renewal) count() uint64 { return uint64(r >> tagBits) }
 
-// next returns the number of a renewal after r, when the cluster has that age.
+// next returns the number of a renewal after r, given the age of the cluster.
 func (r renewal) next(age time.Duration) renewal {
 	count := max(r.count()+1, uint64(max(0, age.Milliseconds())))
 	return renewal(count<<tagBits | rand.Uint64N(1<<tagBits))
@@ -48,10 +48,10 @@ func (r renewal) next(age time.Duration) renewal {
 // isLive reports whether the hold has not ended.
 func (r *record) isLive(now int64) bool { return !r.released && now < r.expires }
 
-// merge joins another replica of the same record into r. The join is commutative, associative
-// and idempotent: a release wins, then the later renewal, and of two renewals with one count the
-// one that expires later. Two replicas of one renewal differ only by the time for which they
-// were under way, so the earlier expiry is the exact one.
+// merge joins another replica of the same record into r. The join is commutative, associative and
+// idempotent: a release wins, then the later renewal, and of two renewals with the same count the
+// renewal that expires later. Two replicas of one renewal differ only by the time for which they
+// were in transit, so the earlier expiry is exact.
 func (r *record) merge(other *record) {
 	switch mine, its := r.renewal.count(), other.renewal.count(); {
 	case r.renewal == other.renewal:
@@ -70,13 +70,13 @@ func (r *record) sameState(other *record) bool {
 	return r.renewal == other.renewal && r.released == other.released
 }
 
-// copyState stands for the state of a record and the members that are to have it.
+// copyState returns a hash of the state of a record and the members that should have it.
 func (r *record) copyState(members []uint64) uint64 {
 	x := uint64(r.renewal)
 	if r.released {
 		x = ^x
 	}
-	state := mix(x) | 1 // 0 is a record that no member has acknowledged
+	state := mix(x) | 1 // 0 means that no member has acknowledged the record
 	for _, m := range members {
 		state += mix(m) << 1
 	}
@@ -88,17 +88,17 @@ func mix(x uint64) uint64 {
 	return hi ^ lo
 }
 
-// isClients reports whether an ask is of a client's hold, whose term it has.
+// isClients reports whether an ask is for a client's hold, which has a term.
 func isClients(a *wire.Ask) bool { return a.Hold.TTL > 0 }
 
-// grant adds the record of an ask for a hold of which nothing is known. s.mu is held.
+// grant adds the record of a new hold for an ask. The caller must hold s.mu.
 func (s *shard) grant(a *wire.Ask, age time.Duration, now int64) *record {
 	r := record{ref: refOf(a), units: a.Units, renewal: renewal(0).next(age), expires: now + int64(a.Hold.TTL)}
 	r.forget = r.expires
 	return s.insert(r, now)
 }
 
-// renew has a record expire ttl from now. s.mu is held.
+// renew sets the expiry of a record to ttl from now. The caller must hold s.mu.
 func (s *shard) renew(r *record, ttl int64, age time.Duration, now int64) {
 	r.renewal, r.expires = r.renewal.next(age), now+ttl
 	r.forget = max(r.forget, r.expires)
@@ -106,7 +106,7 @@ func (s *shard) renew(r *record, ttl int64, age time.Duration, now int64) {
 	s.live.fix(s.records, r.place)
 }
 
-// extend renews a client's hold. With certain, this node knows each hold of the count.
+// extend renews a client's hold. If certain is set, this node knows each hold of the count.
 func (t *table) extend(a *wire.Ask, certain bool, now int64, r *wire.Result) {
 	s := t.lockAt(a.ID, now)
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ func (t *table) extend(a *wire.Ask, certain bool, now int64, r *wire.Result) {
 	r.Allowed, r.Held, r.Renewal = true, known.units, uint64(known.renewal)
 }
 
-// bury releases a client's hold. Its record stays for ttl at least.
+// bury releases a client's hold. Its record stays at least for ttl.
 func (t *table) bury(of ref, ttl tombstoneTTL, now int64) {
 	s := t.lockAt(of.id, now)
 	defer s.mu.Unlock()
@@ -139,19 +139,19 @@ func (t *table) bury(of ref, ttl tombstoneTTL, now int64) {
 	}
 }
 
-// tombstoneTTL is for how long another member may have a live replica of a released hold: if this
-// node knows the hold, but perhaps not its last renewal; and if it does not know the hold. It is 0
-// if no member has such a replica.
+// tombstoneTTL is the time for which another member may have a live replica of a released hold.
+// known applies if this node knows the hold, but perhaps not its last renewal. unknown applies if
+// it does not know the hold. The time is 0 if no member has such a replica.
 type tombstoneTTL struct{ known, unknown int64 }
 
-// cutFound is the longest time until a node knows that it does not reach a member. The record of a
-// released hold stays for that time at least, so that keepApart finds each member that was not
+// cutFound is the longest time until a node finds that it does not reach a member. The record of a
+// released hold stays at least for that time, so that keepApart finds each member that was not
 // reached at the release.
 const cutFound = int64(2 * time.Second)
 
 // keepApart keeps the record of a released hold for LongestTerm if this node has missed a member
 // since the release, because that member may have renewed the hold. It reports whether the record
-// stays. s.mu is held.
+// stays. The caller must hold s.mu.
 func (s *shard) keepApart(r *record) (stays bool) {
 	forget := r.expires + int64(LongestTerm)
 	if !r.released || r.forget >= forget || s.apart.Load() < r.expires {
@@ -162,8 +162,9 @@ func (s *shard) keepApart(r *record) (stays bool) {
 	return true
 }
 
-// merge joins a replica of a record that came from another member into this node's. It returns
-// the joined one, and whether the table has it. Like put it refuses none but for lack of room.
+// merge joins a replica from another member into the replica of this node. It returns the joined
+// record, and whether the table has it. Like put, it refuses a record only if there is no room for
+// it, or if the record can be forgotten.
 func (t *table) merge(in record, now int64) (joined record, kept bool) {
 	s := t.lockAt(in.id, now)
 	defer s.mu.Unlock()
@@ -194,8 +195,8 @@ func (s *shard) unitsOf(r *record) int64 {
 	return 0
 }
 
-// record returns the record of a name, nil if there is none. It is valid until the next record is
-// inserted or deleted. s.mu is held.
+// record returns the record with a name, nil if there is none. The pointer is valid until the next
+// record is inserted or deleted. The caller must hold s.mu.
 func (s *shard) record(of ref) *record {
 	if i, known := s.recordAt[of]; known {
 		return &s.records[i]
@@ -203,8 +204,8 @@ func (s *shard) record(of ref) *record {
 	return nil
 }
 
-// insert adds a record that has no replica here. It returns nil if there is no room for it. s.mu
-// is held.
+// insert adds a record that has no replica here. It returns nil if there is no room for it. The
+// caller must hold s.mu.
 func (s *shard) insert(r record, now int64) *record {
 	r.live = false
 	i := int32(len(s.records))
@@ -217,8 +218,8 @@ func (s *shard) insert(r record, now int64) *record {
 	return s.boundEnded(&s.records[i])
 }
 
-// settle moves a record to the heap of its state. It returns nil if there was no room for it
-// there. s.mu is held.
+// settle moves a record to the heap of its state. It returns nil if the heap had no room for the
+// record. The caller must hold s.mu.
 func (s *shard) settle(r *record, now int64) *record {
 	i := s.recordAt[r.ref]
 	switch live := r.isLive(now); {
@@ -243,12 +244,13 @@ func (s *shard) settle(r *record, now int64) *record {
 	return r
 }
 
-// evictAmong is how many of the records that would be deleted first boundEnded looks at.
+// evictAmong is the number of records to be deleted first among which boundEnded chooses.
 const evictAmong = 16
 
-// boundEnded makes room for a record that has ended, by deleting one of those that would be deleted
-// first. It prefers records that are not to be copied: another member may know no other replica of
-// the release. It returns nil if there is no room for r. s.mu is held.
+// boundEnded makes room for a record that has ended: it deletes one of the records that would be
+// deleted first. It prefers records that do not have to be copied, because another member may have
+// no other replica of a release. It returns nil if there is no room for r. The caller must hold
+// s.mu.
 func (s *shard) boundEnded(r *record) *record {
 	if s.deadRoom.fits(len(s.dead.at) - 1) {
 		return r
@@ -256,7 +258,7 @@ func (s *shard) boundEnded(r *record) *record {
 	of, evicted := r.ref, int32(-1)
 	for _, i := range s.dead.at[:min(evictAmong, len(s.dead.at))] {
 		if s.records[i].ref == of {
-			continue // r itself is to stay
+			continue // r itself has to stay
 		}
 		if !s.records[i].queued {
 			evicted = i
@@ -273,7 +275,7 @@ func (s *shard) boundEnded(r *record) *record {
 	return s.record(of)
 }
 
-// delete deletes record i, and puts the last one in its place. s.mu is held.
+// delete deletes record i, and moves the last record to its place. The caller must hold s.mu.
 func (s *shard) delete(i int32) {
 	r := &s.records[i]
 	if r.live {
@@ -320,11 +322,11 @@ func (s *shard) uncountRecord(r *record) {
 	}
 }
 
-// expireAtOnce bounds the records that end under one lock.
+// expireAtOnce is the maximum number of records that end under one lock.
 const expireAtOnce = 256
 
-// expire ends the records whose time is over, and deletes those that no replica could revive. It
-// returns false if there are more. s.mu is held.
+// expire ends the records whose time is over, and deletes the records that no replica can revive.
+// It returns false if there are more such records. The caller must hold s.mu.
 func (s *shard) expire(now int64) (done bool) {
 	for range expireAtOnce {
 		switch {
@@ -341,12 +343,12 @@ func (s *shard) expire(now int64) (done bool) {
 	return false
 }
 
-// lockAt locks the shard of an id once no record in it is overdue: the units of its counts are
-// exact at that time.
+// lockAt locks the shard of an id once no record in the shard is overdue, so that the units of its
+// counts are exact at the time now.
 func (t *table) lockAt(id bucket.ID, now int64) *shard {
 	s := t.lock(id)
 	for !s.expire(now) {
-		s.mu.Unlock() // others are not to wait for all of it
+		s.mu.Unlock() // other callers should not wait for all of it
 		s.mu.Lock()
 	}
 	return s

@@ -15,17 +15,17 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// clientAsk is an ask for a client's hold.
+// clientAsk returns an ask for a client's hold.
 func clientAsk(id, number uint64, units, rate int64, ttl time.Duration) *wire.Ask {
 	a := askFor(id, 1, number, units, rate)
 	a.Hold.TTL = ttl
 	return a
 }
 
-// ageless is the age of a cluster that has just begun to run.
+// ageless returns the age of a cluster that has just started.
 func ageless() time.Duration { return 0 }
 
-// joined returns a replica that has merged the others in this order.
+// joined returns a replica that has merged the other replicas in this order.
 func joined(replicas ...record) record {
 	r := replicas[0]
 	for i := range replicas[1:] {
@@ -36,7 +36,7 @@ func joined(replicas ...record) record {
 
 func TestMergeOfReplicasIsJoin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		renewals := make(map[renewal]int64) // each expires at one time
+		renewals := make(map[renewal]int64) // the expiry of each renewal
 		replica := func() record {
 			r := record{
 				ref: ref{number: 1}, units: 2, released: rapid.IntRange(0, 5).Draw(t, "released") == 0,
@@ -62,7 +62,7 @@ func TestMergeOfReplicasIsJoin(t *testing.T) {
 	})
 }
 
-// A replica that was under way for a while ends late. What it meets is exact.
+// A replica that was in transit for a while ends late. The replica that it is merged into is exact.
 func TestMergeKeepsExactExpiryOfOneRenewal(t *testing.T) {
 	exact := record{renewal: 1<<tagBits | 7, expires: 10, forget: 10}
 	late := exact
@@ -73,7 +73,7 @@ func TestMergeKeepsExactExpiryOfOneRenewal(t *testing.T) {
 	require.EqualValues(t, 12, joined(exact, other).expires, "of two renewals that members made apart the longer one")
 }
 
-// The oracle is a map of holds by name, each with what the last op on it says.
+// The oracle is a map of holds by name, with the result of the last op on each hold.
 func TestTableEndsRecordsExactly(t *testing.T) {
 	const rate = 10
 	rapid.Check(t, func(t *rapid.T) {
@@ -170,7 +170,7 @@ func TestTableEndsRecordsExactly(t *testing.T) {
 	})
 }
 
-// However the replicas of one hold travel, no late one revives it.
+// Replicas of a hold arrive in any order. No late replica revives the hold.
 func TestNoReplicaRevivesEndedRecord(t *testing.T) {
 	a := clientAsk(1, 5, 1, 1, time.Hour)
 	free := func(table *table, now int64) bool {
@@ -208,8 +208,8 @@ func TestNoReplicaRevivesEndedRecord(t *testing.T) {
 	}
 }
 
-// A client may renew its hold on both sides of a partition. What the last renewal said holds
-// once it has healed, however many renewals each side has made.
+// A client may renew its hold on both sides of a partition. After the partition, the last renewal
+// wins, regardless of the number of renewals on each side.
 func TestLastRenewalWinsAfterPartition(t *testing.T) {
 	for name, ttl := range map[string]time.Duration{"longer": time.Hour, "shorter": time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestLastRenewalWinsAfterPartition(t *testing.T) {
 	}
 }
 
-// Records that have ended are bounded apart from the live ones, whose room they do not take.
+// Records that have ended have a bound of their own, and do not use the room of live records.
 func TestEndedRecordsAreBoundedAndDenyNone(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -290,7 +290,7 @@ func TestFullShardEvictsNoReleaseThatIsNotCopied(t *testing.T) {
 		return refOf(a)
 	}
 	for range most {
-		table.record(release(time.Hour)).queued = false // it is copied
+		table.record(release(time.Hour)).queued = false // it has been copied
 	}
 	var last []ref
 	for range evictAmong - 1 {
@@ -303,7 +303,7 @@ func TestFullShardEvictsNoReleaseThatIsNotCopied(t *testing.T) {
 
 func (t *table) record(of ref) *record { return t.shards[shardOf(of.id)].record(of) }
 
-// A shard that has returned room does not use it, however often it is filled and looked through.
+// A shard does not use the room that it has returned, however often it is filled and visited.
 func TestTrimmedShardReturnsItsRoom(t *testing.T) {
 	const most = 16 * 8 * shards
 	table := newTable(most, ageless)
@@ -328,13 +328,13 @@ func TestTrimmedShardReturnsItsRoom(t *testing.T) {
 		table.lookAll(nil, 0, 0)
 	}
 	total := 0
-	for key := range uint64(10) { // the rest of the room
+	for key := range uint64(10) { // fill the rest of the room
 		total += len(fill(key))
 	}
 	require.LessOrEqual(t, total, most)
 }
 
-// A member that asks learns of no hold of a process that has ended, and of each record.
+// The answer to a member that asks contains no hold of a process that has ended.
 func TestEntriesThatEndedAreNotTold(t *testing.T) {
 	table := newTable(1<<20, ageless)
 	a := askFor(1, 1, 1, 1, 10)
@@ -347,7 +347,7 @@ func TestEntriesThatEndedAreNotTold(t *testing.T) {
 	require.Zero(t, told(int64(Term)+1))
 }
 
-// None that stays is missed while others come and go between two pages.
+// A hold that stays is never missed while other holds are added and removed between two pages.
 func TestPagesMissNoHoldThatStays(t *testing.T) {
 	table := newTable(1<<20, ageless)
 	random := rand.New(rand.NewPCG(1, 2))

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// renew tells a member what this node has there, and sends the list of what differs.
+// renew sends a member the digests of the holds that it renews, and then the list of holds that
+// differ.
 func (h *Holds) renew(v *view.View, member uint64, digests []shardDigest, now int64) {
 	answer, err := h.call(h.cfg.Env.Context(), v, member, wire.OpRenew, appendDigests(nil, h.self(), digests), renewWait)
 	var differ shardSet
@@ -31,7 +32,8 @@ func (h *Holds) renew(v *view.View, member uint64, digests []shardDigest, now in
 	h.list(h.cfg.Env.Context(), v, member, kindList, list, func(told []*Hold) { h.table.renewed(told, now) })
 }
 
-// list sends a member a list of holds, and calls told with each part that it has taken in.
+// list sends a list of holds to a member, and calls told with each part that the member has
+// acknowledged.
 func (h *Holds) list(ctx context.Context, v *view.View, member uint64, kind byte, list []*Hold, told func([]*Hold)) {
 	for len(list) > 0 {
 		body, n := append64([]byte{kind}, list[0].holder), 0
@@ -46,8 +48,8 @@ func (h *Holds) list(ctx context.Context, v *view.View, member uint64, kind byte
 	}
 }
 
-// report sends a hold to the owner, if the owner is reachable. It does not wait for a response: if the
-// message is lost, the next digest differs.
+// report sends a hold to the owner, if the owner is reached. It does not wait for a response: if
+// the message is lost, the next digest differs.
 func (h *Holds) report(v *view.View, o *Hold) {
 	route := v.RenewalRoute(o.id)
 	if route.Way != view.Direct && route.Way != view.Relay {
@@ -58,11 +60,12 @@ func (h *Holds) report(v *view.View, o *Hold) {
 	v.Members[route.Hop].Peer.Tell(appendListed(b, o))
 }
 
-// confirmAtOnce bounds the holds of a message of confirm.
+// confirmAtOnce is the maximum number of holds in a message to confirm.
 const confirmAtOnce = pageBytes / 32
 
-// confirm asks the holders about entries that were not renewed since then, and removes those
-// that their holder does not have. It skips the counts that other members answer for.
+// confirm asks the holders to confirm entries that were not renewed since the given time, and
+// removes entries that their holder does not have. It skips the counts that other members answer
+// for.
 func (h *Holds) confirm(v *view.View, stale []ref, since int64) {
 	now := h.cfg.Env.Monotonic()
 	of := make(map[uint64][]ref) // by holder
@@ -87,7 +90,8 @@ func (h *Holds) confirm(v *view.View, stale []ref, since int64) {
 	})
 }
 
-// confirmAt returns a byte for each of the holds of a holder, 0 where it does not have it.
+// confirmAt returns a byte for each of the given holds of a holder, 0 if the holder does not have
+// the hold.
 func (h *Holds) confirmAt(v *view.View, holder uint64, of []ref) ([]byte, error) {
 	if holder == h.self() {
 		has := make([]byte, len(of))
@@ -99,7 +103,7 @@ func (h *Holds) confirmAt(v *view.View, holder uint64, of []ref) ([]byte, error)
 	return h.call(h.cfg.Env.Context(), v, holder, wire.OpRenew, appendConfirm(nil, holder, of), renewWait)
 }
 
-// has answers confirm for one hold.
+// has returns the answer to confirm for one hold.
 func (h *Holds) has(of *ref) byte {
 	if h.table.owns(*of) {
 		return 1
@@ -107,7 +111,7 @@ func (h *Holds) has(of *ref) byte {
 	return 0
 }
 
-// ServeRenew answers the messages of wire.OpRenew. It returns what follows the header of the answer.
+// ServeRenew handles the messages of wire.OpRenew. It appends the answer after its header.
 func (h *Holds) ServeRenew(message, dst []byte) ([]byte, error) {
 	now := h.cfg.Env.Monotonic()
 	m, err := parseRenew(message, now)
@@ -147,7 +151,7 @@ func (h *Holds) ServeRenew(message, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// entry is what another member knows of a hold.
+// entry returns the entry of a hold on another member.
 func (o *Hold) entry(now int64) entry { return entry{o.ref, o.units, now} }
 
 // shardSet is a set of shards.
@@ -156,8 +160,8 @@ type shardSet [shards / 8]byte
 func (b *shardSet) set(shard int)      { b[shard/8] |= 1 << (shard % 8) }
 func (b *shardSet) has(shard int) bool { return b[shard/8]&(1<<(shard%8)) != 0 }
 
-// call sends a request to a member, and returns the answer that came within wait. The error is
-// env.ErrUnreached if nothing leads there.
+// call sends a request to a member, and returns the answer that arrives within wait. The error is
+// env.ErrUnreached if the member is not reached.
 func (h *Holds) call(ctx context.Context, v *view.View, member uint64, op wire.Op, body []byte, wait time.Duration) ([]byte, error) {
 	i, known := v.Named[member]
 	if !known || i == v.Self || v.Next[i] < 0 {
@@ -174,10 +178,10 @@ func (h *Holds) call(ctx context.Context, v *view.View, member uint64, op wire.O
 
 var errLate = errors.New("weir: a message about holds was under way for too long")
 
-// isLate reports whether a message with a date was under way for longer than its sender waits. The
-// sender sends it again, if its content is still true. Two Timeouts more are allowed: one for the
-// scheduling delay of the sender, and one because the sender may be behind the age of the cluster.
-// A message that has no date is not late.
+// isLate reports whether a message with a date was in transit for longer than its sender waits. The
+// sender sends the message again if its content is still true. Two additional Timeouts are allowed:
+// one for the scheduling delay of the sender, and one because the age of the cluster on the sender
+// may be behind. A message without a date is not late.
 func (h *Holds) isLate(date, wait time.Duration) bool {
 	return date > 0 && h.cfg.Cluster.Age()-date > wait+2*h.cfg.Timeout
 }

@@ -2,17 +2,17 @@ package holds
 
 import "sync/atomic"
 
-// room bounds the holds of a table, for all its shards together: all holds of a count are in one
-// of them. A shard takes a part of it at a time, so that two keys seldom meet here, and returns
-// the rest when it is looked through.
+// room bounds the holds of a table, for all its shards together, because all holds of a count are
+// in one shard. A shard takes several places at a time, so that two keys seldom contend for the
+// room, and returns the rest when look passes through the shard.
 type room struct {
 	left   atomic.Int64
-	atOnce int64 // the part that a shard takes, and keeps spare: of all shards an eighth of the table at most
+	atOnce int64 // places that a shard takes at a time, and keeps spare: at most an eighth of the table for all shards
 	most   int   // holds of one shard
 }
 
-// mostOfShard bounds the holds of a shard of all but the largest tables, as a longer list
-// is copied under its lock when it grows.
+// mostOfShard bounds the holds of a shard, except in the largest tables, because a list is copied
+// under the lock of its shard when it grows.
 const mostOfShard = 1 << 16
 
 func newRoom(most int) *room {
@@ -21,7 +21,7 @@ func newRoom(most int) *room {
 	return r
 }
 
-// take returns how much a shard gets, 0 if none is left.
+// take returns the number of places that a shard gets, 0 if no place is left.
 func (r *room) take() int {
 	for left := r.left.Load(); left > 0; left = r.left.Load() {
 		if some := min(left, r.atOnce); r.left.CompareAndSwap(left, left-some) {
@@ -37,8 +37,8 @@ type quota struct {
 	size int
 }
 
-// fits reports whether there is room for one more beside those in use. It takes more of the room
-// if the quota is used up.
+// fits reports whether there is room for one more hold if used places are in use. It takes more
+// places of the room if the quota is used up.
 func (q *quota) fits(used int) bool {
 	for used >= q.size && used < q.of.most {
 		more := q.of.take()
@@ -50,7 +50,7 @@ func (q *quota) fits(used int) bool {
 	return used < min(q.size, q.of.most)
 }
 
-// trim returns the room that is not in use, except for the part that may be in use soon.
+// trim returns the places that are not in use, except for those that may be in use soon.
 func (q *quota) trim(used int) {
 	if more := q.size - used - int(q.of.atOnce-1); more > 0 {
 		q.size -= more
@@ -58,8 +58,9 @@ func (q *quota) trim(used int) {
 	}
 }
 
-// used is how many entries and live records a shard has. s.mu is held.
+// used returns the number of entries and live records of a shard. The caller must hold s.mu.
 func (s *shard) used() int { return len(s.entries) + len(s.live.at) }
 
-// fits reports whether a shard has room for one more of these. s.mu is held.
+// fits reports whether a shard has room for one more entry or live record. The caller must hold
+// s.mu.
 func (s *shard) fits() bool { return s.room.fits(s.used()) }

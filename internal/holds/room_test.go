@@ -8,7 +8,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// It is full when all keys together hold as much, though all holds of a key are in one shard.
+// A table is full when all keys together have the maximum number of holds. All holds of a key are
+// in one shard.
 func TestAFullTableDenies(t *testing.T) {
 	const most = 16 * 8 * shards
 	holds := func(table *table, key, number uint64) bool {

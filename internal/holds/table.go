@@ -14,20 +14,20 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// shards is how many parts a table has, each with a lock of its own. The members of a
-// cluster agree on it, since digests are of shards.
+// shards is the number of shards of a table. Each shard has a lock of its own. All members of a
+// cluster use the same number, because a digest is of one shard.
 const shards = 256
 
-// shardOf is the shard of an id. It is none of the bits that place the id on the ring.
+// shardOf returns the shard of an id. It depends on no bit that places the id on the ring.
 func shardOf(id bucket.ID) int { return int(id.Lo % shards) }
 
-// ref names a hold: what it is of, the node that has it, and its number there.
+// ref is the name of a hold: the id of its count, the node that has it, and its number there.
 type ref struct {
 	id             bucket.ID
 	holder, number uint64
 }
 
-// hash is what a hold adds to the digest of its shard.
+// hash returns the contribution of a hold to the digest of its shard.
 func (r *ref) hash(units int64) uint64 {
 	h := r.id.Hi
 	for _, x := range [...]uint64{r.id.Lo, r.holder, r.number, uint64(units)} {
@@ -36,53 +36,53 @@ func (r *ref) hash(units int64) uint64 {
 	return h
 }
 
-// table has the holds of this node's process, those of other processes whose counts this node
-// answers for, or answered for lately, and the records of clients' holds. The units of a count
-// are the sum of its entries and live records: a hold that a member reports twice, late or by
-// another path is one of them, so that no hold counts twice.
+// table contains the holds of this node's process, the holds of other processes whose counts this
+// node answers for, or answered for lately, and the records of clients' holds. The units of a count
+// are the sum of its entries and live records. A hold that a member reports twice, late or by
+// another path has only one entry or record, so no hold counts twice.
 //
-// An entry of another node stays for Term after it was renewed. It is renewed by itself, or
-// with all that its holder has in the shard, where the digest of these is the holder's too. An
-// entry of this node stays as long as its Hold, and no other member ends it.
+// An entry of another node stays for Term after its renewal. It is renewed alone, or together with
+// all entries of its holder in the shard, if the digest of these equals the digest of the holder.
+// An entry of this node stays as long as its Hold, and no other member ends it.
 type table struct {
 	room    *room         // for entries and live records
 	dead    *room         // for records that have ended
-	changed chan struct{} // signals that a record is to be copied
+	changed chan struct{} // signals that a record has to be copied
 	begins  chan struct{} // signals that used is set
 	age     func() time.Duration
-	apart   atomic.Int64 // when this node last missed a member, by the monotonic clock; math.MaxInt64 while it does
-	used    atomic.Bool  // an id was looked for; until then all shards are empty, and stay unlocked
+	apart   atomic.Int64 // when this node last missed a member, by the monotonic clock; math.MaxInt64 while a member is missing
+	used    atomic.Bool  // set by the first operation on an id; until then all shards are empty, and are not locked
 	shards  [shards]shard
 }
 
-// shard is the holds of the ids of one shard. What is done under its lock does not grow with
-// their number.
+// shard contains the holds of the ids of one shard. The work under its lock does not grow with the
+// number of holds.
 type shard struct {
 	mu      sync.Mutex
 	entries []entry
 	room    quota
-	links   []link        // of each entry
-	owned   int           // entries that are this node's
-	at      map[ref]int32 // in entries
+	links   []link        // parallel to entries
+	owned   int           // number of entries of this node
+	at      map[ref]int32 // indexes in entries
 	counts  map[bucket.ID]*count
-	idle    []*count           // of counts, those that were empty when they were last in use
-	holders map[uint64]*digest // what each holder has here
-	members map[uint64]*digest // what this node has that each member renews
+	idle    []*count           // counts that were empty when they were last in use
+	holders map[uint64]*digest // for each holder, its entries in this shard
+	members map[uint64]*digest // for each member, the holds of this node that it renews
 	asks    asks
 
-	contenders queue.Contenders // holds that wait; each node asks for one hold of a count at a time
-	arrivals   int64            // of contenders, numbered
+	contenders queue.Contenders // waiting holds; each node asks for one hold of a count at a time
+	arrivals   int64            // number of the last contender
 
 	records  []record
-	recordAt map[ref]int32   // in records
-	live     recordHeap      // records that count, by their expiry
+	recordAt map[ref]int32   // indexes in records
+	live     recordHeap      // records that count, by expiry
 	dead     recordHeap      // records that have ended, by the time at which they are deleted
-	deadRoom quota           // of dead
-	origins  map[uint64]int  // live records of each origin
-	changes  []ref           // records that are to be copied
-	signal   chan struct{}   // changed, of the table
-	apart    *atomic.Int64   // apart, of the table
-	next     int             // where look goes on
+	deadRoom quota           // for the records in dead
+	origins  map[uint64]int  // number of live records of each origin
+	changes  []ref           // records to be copied
+	signal   chan struct{}   // table.changed
+	apart    *atomic.Int64   // table.apart
+	next     int             // index at which look continues
 	asked    [2]map[ref]bool // the last calls of know, by id or hold; true if all members answered
 	asking   int64           // when asked[0] began
 }
@@ -94,30 +94,30 @@ type entry struct {
 	renewed int64 // by the monotonic clock
 }
 
-// link is what an entry points to. It is apart from the entry, which the garbage collector
-// does not look at.
+// link contains the pointers of an entry. It is separate from the entry, so that the garbage
+// collector does not scan entries.
 type link struct {
 	count *count
-	hold  *Hold // nil if the entry is another node's
+	hold  *Hold // nil if the entry belongs to another node
 	added int64 // digest.renewed of the holder when the entry was added
 }
 
-// count is the units held of one id.
+// count is the number of held units of one id.
 type count struct {
 	id      bucket.ID
-	idle    bool // it is among the idle
+	idle    bool // it is in shard.idle
 	units   int64
-	entries int    // and live records
-	version uint64 // the highest of the limits that were asked by, and its Rate
+	entries int    // including live records
+	version uint64 // the highest version of the limits in asks; rate is the Rate of that limit
 	rate    int64
 }
 
-// digest stands for all holds of a shard that one node has, or that one member renews.
+// digest represents all holds of a shard that one node has, or that one member renews.
 type digest struct {
 	of      uint64 // the node
 	sum     uint64
 	entries int
-	renewed int64 // all of them, as the two sides agreed
+	renewed int64 // when the two sides last agreed on all of them
 }
 
 func digestOf(all map[uint64]*digest, node uint64) *digest {
@@ -155,7 +155,8 @@ func newTable(most int, age func() time.Duration) *table {
 	return t
 }
 
-// hold grants units of a limit of which this node may grant most; all of it if that is below 0.
+// hold grants units of a limit. This node may grant most units, or the whole limit if most is below
+// 0.
 func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Result) {
 	s := t.lockAt(a.ID, now)
 	defer s.mu.Unlock()
@@ -185,7 +186,7 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 	case known:
 		s.entries[i].renewed = now
 		r.Allowed = true
-	case recorded != nil && recorded.live: // its asker has not heard so, and counts its term from now
+	case recorded != nil && recorded.live: // the asking node does not know of the grant, and counts the term from now
 		s.renew(recorded, int64(a.Hold.TTL), t.age(), now)
 		r.Allowed, r.Renewal = true, uint64(recorded.renewal)
 	case recorded != nil: // it has ended
@@ -208,8 +209,8 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 	r.Limit, r.Remaining = most, max(0, most-c.units)
 }
 
-// peek says what hold would. With lately, it does so by the Rate that the count was last
-// asked by.
+// peek returns the result that hold would return. If lately is set, it uses the Rate of the last
+// ask for the count.
 func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Result) {
 	s := t.lockAt(a.ID, now)
 	defer s.mu.Unlock()
@@ -231,8 +232,8 @@ func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Re
 	}
 }
 
-// put takes in that a hold is held, as its holder or another member says. It is never
-// refused but where there is no room for it: what is held is held.
+// put records a hold that its holder or another member has reported. It refuses the hold only if
+// there is no room for it: a hold exists even if it exceeds the limit.
 func (t *table) put(e entry) {
 	s := t.lock(e.id)
 	defer s.mu.Unlock()
@@ -247,7 +248,7 @@ func (t *table) put(e entry) {
 	s.rest(c)
 }
 
-// end takes out a hold of another node, and reports whether it was there.
+// end removes a hold of another node, and reports whether it was there.
 func (t *table) end(of ref) bool {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
@@ -263,8 +264,8 @@ func (t *table) end(of ref) bool {
 	return false
 }
 
-// renew renews all that a holder has in a shard, and reports whether that is what the
-// holder says it is.
+// renew renews all entries of a holder in a shard, and reports whether their digest is the digest
+// that the holder has sent.
 func (t *table) renew(holder uint64, shard int, sum uint64, now int64) bool {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()
@@ -276,14 +277,15 @@ func (t *table) renew(holder uint64, shard int, sum uint64, now int64) bool {
 	return true
 }
 
-// found is what look finds.
+// found is the result of look.
 type found struct {
-	lost  int   // of this node, which no member has renewed for their term
-	stale []ref // of other nodes, which were not renewed lately
+	lost  int   // number of holds of this node that no member has renewed for their term
+	stale []ref // holds of other nodes that were not renewed lately
 }
 
-// look goes through a part of one shard, and reports when the shard is done. It takes out what
-// is over, and finds what was not renewed since then, and where this node's holds are renewed.
+// look visits a part of one shard, and reports whether the shard is done. It removes expired
+// entries, finds entries that were not renewed since the given time, and updates the member that
+// renews each hold of this node.
 func (t *table) look(shard int, v *view.View, now, since int64, found *found) (done bool) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()
@@ -299,7 +301,7 @@ func (t *table) look(shard int, v *view.View, now, since int64, found *found) (d
 				continue
 			}
 		case s.over(s.next, now):
-			s.remove(s.next) // the last one is in its place
+			s.remove(s.next) // the last entry is in its place
 			end--
 			continue
 		case s.renewed(s.next) < since:
@@ -326,7 +328,8 @@ func (t *table) look(shard int, v *view.View, now, since int64, found *found) (d
 	return true
 }
 
-// drain deletes idle counts, some at a time, and reports whether there are none left. s.mu is held.
+// drain deletes some idle counts, and reports whether no idle counts are left. The caller must hold
+// s.mu.
 func (s *shard) drain() bool {
 	some := s.idle[max(0, len(s.idle)-lookAtOnce):]
 	for _, c := range some {
@@ -339,7 +342,7 @@ func (s *shard) drain() bool {
 	return len(s.idle) == 0
 }
 
-// endStale takes out a hold that was not renewed since then.
+// endStale removes a hold that was not renewed since the given time.
 func (t *table) endStale(of ref, since int64) {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
@@ -348,16 +351,17 @@ func (t *table) endStale(of ref, since int64) {
 	}
 }
 
-// mostHeld bounds the units of one count, so that their sum does not overflow whatever is
-// reported.
+// mostHeld is the maximum number of units of one count, so that reports of members cannot overflow
+// the sum.
 const mostHeld = 1 << 60
 
-// lookAtOnce bounds the entries that are looked at under one lock.
+// lookAtOnce is the maximum number of entries that are visited under one lock.
 const lookAtOnce = 256
 
-// each calls f with the entries in ranges that have not ended, from the one before from down to the
-// first, at most lookAtOnce under one lock. It returns where the next call is to begin, 0 at the end.
-// The order is such that none is missed: an entry moves down only, into the place of another.
+// each calls f with the entries in ranges that have not ended. It begins with the entry before from
+// and goes down to the first, with at most lookAtOnce entries under one lock. It returns the from
+// of the next call, 0 at the end. No entry is missed: an entry only moves down, into the place of
+// another entry.
 func (t *table) each(shard, from int, ranges countsync.Ranges, now int64, f func(*entry)) (next int) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()
@@ -377,7 +381,7 @@ func (t *table) each(shard, from int, ranges countsync.Ranges, now int64, f func
 	return next
 }
 
-// eachRecord is each for records. Those that have ended are among them.
+// eachRecord is like each, for records. It includes records that have ended.
 func (t *table) eachRecord(shard, from int, ranges countsync.Ranges, f func(*record)) (next int) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()
@@ -391,8 +395,8 @@ func (t *table) eachRecord(shard, from int, ranges countsync.Ranges, f func(*rec
 	return next
 }
 
-// count returns how many holds this node has, and of how many it knows. The records of its clients
-// are among both.
+// count returns the number of holds that this node has, and of holds that it knows. Both include
+// the records of its clients.
 func (t *table) count(self uint64) (held, known int) {
 	for i := range t.shards {
 		s := &t.shards[i]
@@ -421,7 +425,7 @@ func (t *table) lockShard(number int) *shard {
 	return s
 }
 
-// count returns that of an id, which is a new one if nothing is held of it. s.mu is held.
+// count returns the count of an id, and adds it if there is none. The caller must hold s.mu.
 func (s *shard) count(id bucket.ID) *count {
 	c := s.counts[id]
 	if c == nil {
@@ -431,9 +435,9 @@ func (s *shard) count(id bucket.ID) *count {
 	return c
 }
 
-// rest has a count deleted soon if it is empty, unless it is in use again by then: most keys are asked for
-// again within the second until the next look. Where many are idle it is deleted at once.
-// s.mu is held.
+// rest marks an empty count as idle. An idle count is deleted soon, unless it is in use again by
+// then: most keys are asked for again within the second until the next look. If many counts are
+// idle, it is deleted at once. The caller must hold s.mu.
 func (s *shard) rest(c *count) {
 	if c.entries > 0 || c.idle || s.contenders.HasContenders(c.id) {
 		return
@@ -446,10 +450,10 @@ func (s *shard) rest(c *count) {
 	s.idle = append(s.idle, c)
 }
 
-// mostIdle bounds the idle counts of a shard.
+// mostIdle is the maximum number of idle counts of a shard.
 const mostIdle = 1024
 
-// add puts an entry in, and returns its place. s.mu is held.
+// add adds an entry, and returns its index. The caller must hold s.mu.
 func (s *shard) add(c *count, e entry) int {
 	i := len(s.entries)
 	s.at[e.ref] = int32(i)
@@ -461,7 +465,7 @@ func (s *shard) add(c *count, e entry) int {
 	return i
 }
 
-// remove takes out entry i, and puts the last in its place. s.mu is held.
+// remove removes entry i, and moves the last entry to its place. The caller must hold s.mu.
 func (s *shard) remove(i int) {
 	e, last := s.entries[i], len(s.entries)-1
 	c := s.links[i].count
@@ -486,11 +490,11 @@ func (s *shard) remove(i int) {
 	s.holders[e.holder].drop(&e.ref, e.units)
 }
 
-// over reports whether no member has renewed entry i for Term. s.mu is held.
+// over reports whether no member has renewed entry i for Term. The caller must hold s.mu.
 func (s *shard) over(i int, now int64) bool { return now-s.renewed(i) > int64(Term) }
 
-// renewed returns when entry i was last renewed, by itself or with all entries of its holder. A
-// digest that was agreed on before the entry was added does not renew it. s.mu is held.
+// renewed returns when entry i was last renewed, alone or with all entries of its holder. A digest
+// that was agreed on before the entry was added does not renew it. The caller must hold s.mu.
 func (s *shard) renewed(i int) int64 {
 	e := &s.entries[i]
 	if d := s.holders[e.holder]; d.renewed > s.links[i].added {
@@ -517,7 +521,8 @@ func (t *table) know(of ref, answered bool, now int64) {
 	s.asked[0][of] = answered
 }
 
-// knows reports whether know was called for of within the last two knownFor, and with which answered.
+// knows reports whether know was called for of within the last two knownFor, and returns the value
+// of answered in that call.
 func (t *table) knows(of ref, now int64) (known, answered bool) {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()

@@ -22,7 +22,7 @@ func askFor(id, holder, number uint64, units, rate int64) *wire.Ask {
 	}
 }
 
-// lookAll looks through all shards to their ends.
+// lookAll calls look for each shard until the shard is done.
 func (t *table) lookAll(v *view.View, now, since int64) (all found) {
 	for shard := range shards {
 		for !t.look(shard, v, now, since, &all) {
@@ -31,7 +31,7 @@ func (t *table) lookAll(v *view.View, now, since int64) (all found) {
 	return all
 }
 
-// The oracle is a plain list of holds, each with the time until which it stays.
+// The oracle is a list of holds, with the time until which each hold stays.
 func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 	const rate = 10
 	rapid.Check(t, func(t *rapid.T) {
@@ -81,7 +81,7 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 				_, known := held[refOf(a)]
 				require.Equal(t, known, table.end(refOf(a)))
 				delete(held, refOf(a))
-			case 3: // a holder renews what it has in a shard, or has another idea of it
+			case 3: // a holder renews its holds in a shard, with an equal or a different digest
 				var sum uint64
 				for r, o := range held {
 					if r.holder == a.Hold.Holder && shardOf(r.id) == shardOf(a.ID) {
@@ -100,14 +100,14 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 			case 4:
 				now += rapid.Int64Range(0, int64(Term)/2).Draw(t, "time")
 				sweep()
-			case 5: // what is listed is never refused, and the same hold counts once
+			case 5: // a listed hold is never refused, and counts once
 				table.put(entry{refOf(a), a.Units, now})
 				o, known := held[refOf(a)]
 				if !known {
 					o.units = a.Units
 				}
 				held[refOf(a)] = oracle{o.units, now + int64(Term)}
-			case 6: // its holder does not have what it did not renew lately
+			case 6: // the holder does not have the holds that it did not renew lately
 				since := now - rapid.Int64Range(0, int64(Term)).Draw(t, "since")
 				table.endStale(refOf(a), since)
 				if o, known := held[refOf(a)]; known && o.until-int64(Term) < since {
@@ -141,7 +141,7 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 	})
 }
 
-// What this node holds itself counts as well, even if another member answers. No other node ends it.
+// The holds of this node count as well, even if another member answers. No other node ends them.
 func TestTableCountsWhatThisNodeHolds(t *testing.T) {
 	m := members(t, 2)[0]
 	self, other := m.self(), m.env.View().Hashes[1]
@@ -164,7 +164,7 @@ func TestTableCountsWhatThisNodeHolds(t *testing.T) {
 				}
 			}
 			switch rapid.IntRange(0, 5).Draw(t, "what") {
-			case 0, 1: // it is granted here or elsewhere
+			case 0, 1: // granted by this node or by another member
 				o := &Hold{ref: refOf(a), units: a.Units, limit: &limit, renewed: now}
 				if rapid.Bool().Draw(t, "here") {
 					table.hold(a, -1, false, now, new(wire.Result))

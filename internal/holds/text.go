@@ -16,16 +16,17 @@ const (
 	textBytes = 16
 )
 
-// Client names the hold of a client, as its sealed text does, for life. The zero Client names none.
+// Client is the name of a client's hold, which its sealed text contains. The name never changes.
+// The zero Client names no hold.
 type Client struct {
 	ID             bucket.ID
 	Origin, Number uint64 // the node that first asked for it, and its number there
 }
 
-// ClientOf returns the name of the hold of an ask.
+// ClientOf returns the name of the hold in an ask.
 func ClientOf(a *wire.Ask) Client { return Client{a.ID, a.Hold.Holder, a.Hold.Number} }
 
-// Text returns the sealed text of a hold, empty for none.
+// Text returns the sealed text of a hold, empty for the zero Client.
 func (h *Holds) Text(c Client) string {
 	if c.Number == 0 {
 		return ""

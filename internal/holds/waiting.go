@@ -7,14 +7,14 @@ import (
 	"github.com/weir-go/weir/internal/queue"
 )
 
-// waitsFor is how long a hold that waits is kept after its last ask.
+// waitsFor is how long a waiting hold is kept after its last ask.
 const waitsFor = 150 * time.Millisecond
 
 // ticket returns the name of a hold that waits for its count.
 func (r *ref) ticket() queue.Ticket { return queue.Ticket{Node: r.holder, Number: r.number} }
 
-// isFirst reports whether no other hold that is due waits for the count. If this hold waits too, only those
-// that arrived before it matter. s.mu is held.
+// isFirst reports whether no other hold that is due waits for the count. If this hold waits as
+// well, only holds that arrived before it matter. The caller must hold s.mu.
 func (s *shard) isFirst(of ref, now int64) bool {
 	arrived := int64(math.MaxInt64)
 	if self, waits := s.contenders.Find(of.id, of.ticket(), now); waits {
@@ -24,8 +24,8 @@ func (s *shard) isFirst(of ref, now int64) bool {
 	return until <= now
 }
 
-// wait records a hold as a contender for its count. Other holds wait for its next ask for twice the time between
-// its last two asks, and denyFor. s.mu is held.
+// wait records a hold as a contender for its count. Other holds wait for its next ask for twice the
+// time between its last two asks, plus denyFor. The caller must hold s.mu.
 func (s *shard) wait(of ref, now int64) {
 	self, waits := s.contenders.Find(of.id, of.ticket(), now)
 	pause := int64(waitsFor)

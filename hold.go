@@ -29,7 +29,7 @@ type Hold struct {
 }
 
 // isGranted reports whether the units are held.
-func (h *Hold) isGranted() bool { return h.held.Holds() || h.client.Number != 0 }
+func (h *Hold) isGranted() bool { return h.held.IsGranted() || h.client.Number != 0 }
 
 // Hold requests units of an InFlight limit, 1 to its Rate, which the caller has until Release.
 // If fewer units are left, the Decision denies, with a RetryAfter of some milliseconds, because
@@ -139,7 +139,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 				n.clients.holds.Keep(ctx, &a, &r)
 				cancel()
 			default:
-				n.clients.holds.Has(&h.held, &a, &r, a.Began)
+				n.clients.holds.RecordGrant(&h.held, &a, &r, a.Began)
 			}
 		}
 		if !h.isGranted() && !ask.waits { // WaitHold asks again, and calls giveUp itself
@@ -162,7 +162,7 @@ func (h *Hold) Decision() Decision { return h.decision }
 
 // Release returns the units. It does not wait for other members. Further calls do nothing.
 func (h *Hold) Release() {
-	if h.held.Holds() {
+	if h.held.IsGranted() {
 		h.node.clients.holds.Release(&h.held)
 	}
 }
@@ -171,7 +171,7 @@ func (h *Hold) Release() {
 // frozen for almost HoldTerm, or no member that may decide has renewed the hold for as long. The
 // caller should then stop the work under the hold. The channel of a denied hold is never closed.
 func (h *Hold) Lost() <-chan struct{} {
-	if !h.held.Holds() {
+	if !h.held.IsGranted() {
 		return nil
 	}
 	return h.node.clients.holds.Lost(&h.held)

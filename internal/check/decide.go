@@ -39,7 +39,7 @@ func (c *Checks) decide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Re
 	case op == wire.OpTake && c.Asker.Answer(a, t, r):
 		return nil
 	case op == wire.OpHold:
-		c.Holds.Asks(a)
+		c.Holds.RecordAsk(a)
 	}
 	sent, results := [1]wire.Ask{*a}, [1]wire.Result{}
 	if op == wire.OpTake && route.Way == view.Direct {

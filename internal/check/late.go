@@ -37,7 +37,7 @@ func (c *Checks) Late(from cluster.Peer, request, answer []byte) {
 		case !r.Allowed:
 			denied = denied || !a.Shadow
 		case h.Op == wire.OpHold:
-			c.Holds.Late(from, h.To, &a)
+			c.Holds.HandleLateGrant(from, h.To, &a)
 		default:
 			if h.Op == wire.OpWait {
 				a.Units = r.Granted

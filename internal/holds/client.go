@@ -23,7 +23,7 @@ func (h *Holds) NameClient(a *wire.Ask, c Client, ttl time.Duration) {
 // answer may be late.
 func (h *Holds) Keep(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	of, v, now := refOf(a), h.cfg.Env.View(), h.cfg.Env.Monotonic()
-	h.table.asked(of)
+	h.table.endAsk(of)
 	if decided, known := h.table.recordOf(of); known && uint64(decided.renewal) == r.Renewal {
 		h.secure(ctx, of)
 		return
@@ -36,8 +36,8 @@ func (h *Holds) Keep(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	h.table.merge(kept, now)
 }
 
-// asked records that this node no longer asks for a hold, because it was granted.
-func (t *table) asked(of ref) {
+// endAsk records that this node no longer asks for a hold, because it was granted.
+func (t *table) endAsk(of ref) {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
 	delete(s.asks, of)

@@ -66,8 +66,8 @@ func (h *Holds) keepers(dst []uint64, v *view.View, of *ref) []uint64 {
 // isOther reports whether member i is another member that this node reaches.
 func isOther(v *view.View, i int) bool { return i != v.Self && v.Next[i] >= 0 }
 
-// changed queues a record for copying. The caller must hold s.mu.
-func (s *shard) changed(r *record) {
+// queueCopy queues a record for copying. The caller must hold s.mu.
+func (s *shard) queueCopy(r *record) {
 	if !r.queued {
 		r.queued = true
 		s.changes = append(s.changes, r.ref)
@@ -182,7 +182,7 @@ func (g *gathering) gather(shard int, all bool) {
 		return
 	}
 	for before := math.MaxInt; before > 0; {
-		before = t.eachRecord(shard, before, countsync.All(), g.add)
+		before = t.visitRecords(shard, before, countsync.All(), g.add)
 	}
 }
 

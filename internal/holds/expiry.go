@@ -14,7 +14,7 @@ func (q *recordHeap) push(records []record, i int32) {
 	place := int32(len(q.at))
 	q.at = append(q.at, i)
 	records[i].place = place
-	q.up(records, place)
+	q.siftUp(records, place)
 }
 
 // remove removes the record at a place.
@@ -29,14 +29,14 @@ func (q *recordHeap) remove(records []record, place int32) {
 
 // fix restores the order after the time of the record at a place has changed.
 func (q *recordHeap) fix(records []record, place int32) {
-	q.up(records, place)
-	q.down(records, place)
+	q.siftUp(records, place)
+	q.siftDown(records, place)
 }
 
-func (q *recordHeap) up(records []record, place int32) {
+func (q *recordHeap) siftUp(records []record, place int32) {
 	for place > 0 {
 		parent := (place - 1) / 2
-		if !q.less(records, place, parent) {
+		if !q.isBefore(records, place, parent) {
 			return
 		}
 		q.swap(records, place, parent)
@@ -44,16 +44,16 @@ func (q *recordHeap) up(records []record, place int32) {
 	}
 }
 
-func (q *recordHeap) down(records []record, place int32) {
+func (q *recordHeap) siftDown(records []record, place int32) {
 	for {
 		first := 2*place + 1
 		if first >= int32(len(q.at)) {
 			return
 		}
-		if next := first + 1; next < int32(len(q.at)) && q.less(records, next, first) {
+		if next := first + 1; next < int32(len(q.at)) && q.isBefore(records, next, first) {
 			first = next
 		}
-		if !q.less(records, first, place) {
+		if !q.isBefore(records, first, place) {
 			return
 		}
 		q.swap(records, place, first)
@@ -61,7 +61,7 @@ func (q *recordHeap) down(records []record, place int32) {
 	}
 }
 
-func (q *recordHeap) less(records []record, a, b int32) bool {
+func (q *recordHeap) isBefore(records []record, a, b int32) bool {
 	return q.due(&records[q.at[a]]) < q.due(&records[q.at[b]])
 }
 

@@ -120,7 +120,7 @@ func New(c Config) *Holds {
 
 // Stats returns the current numbers of holds.
 func (h *Holds) Stats() Stats {
-	held, known := h.table.count(h.self())
+	held, known := h.table.countHolds(h.self())
 	return Stats{held, known, h.lost.Load()}
 }
 
@@ -133,19 +133,19 @@ func (h *Holds) Name(a *wire.Ask, number uint64) {
 	a.Hold.Holder, a.Hold.Number = h.self(), number
 }
 
-// Has sets o to the hold that r granted to an ask of Name. This node sent the ask at the monotonic time sent.
-// The caller must not change a.Limit afterwards. If a stand-in granted the hold, Has reports the hold to the
+// RecordGrant sets o to the hold that r granted to an ask of Name. This node sent the ask at the monotonic time sent.
+// The caller must not change a.Limit afterwards. If a stand-in granted the hold, RecordGrant reports the hold to the
 // owner, because the owner would grant the same units until the next digest.
-func (h *Holds) Has(o *Hold, a *wire.Ask, r *wire.Result, sent int64) {
+func (h *Holds) RecordGrant(o *Hold, a *wire.Ask, r *wire.Result, sent int64) {
 	o.ref, o.units, o.limit, o.partition, o.renewed = refOf(a), a.Units, a.Limit, a.Partition, sent
 	if r.Source == wire.Owner {
-		h.table.has(o, o.holder)
+		h.table.recordGrant(o, o.holder)
 		return
 	}
 	v := h.cfg.Env.View()
-	h.table.has(o, renewedAt(v, o))
+	h.table.recordGrant(o, renewedAt(v, o))
 	if r.StoodIn {
-		h.report(v, o)
+		h.reportHold(v, o)
 	}
 }
 
@@ -188,7 +188,7 @@ func (o *Hold) ask() wire.Ask {
 func (h *Holds) ReleaseAll() {
 	ended := make(map[uint64][]*Hold) // by the member that renews them
 	for shard := range shards {
-		for _, o := range h.table.own(nil, shard, func(*Hold) bool { return true }) {
+		for _, o := range h.table.listOwn(nil, shard, func(*Hold) bool { return true }) {
 			if at, held := h.table.release(o); held {
 				ended[at] = append(ended[at], o)
 			}
@@ -200,7 +200,7 @@ func (h *Holds) ReleaseAll() {
 	h.copyRecords(ctx)
 	members := slices.Collect(maps.Keys(ended))
 	env.Gather(len(members), callsAtOnce, func(i int) {
-		h.list(ctx, v, members[i], kindEnded, ended[members[i]], func([]*Hold) {})
+		h.sendList(ctx, v, members[i], kindEnded, ended[members[i]], func([]*Hold) {})
 	})
 }
 
@@ -237,15 +237,15 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 		r.RetryAfter = denyFor
 	case op == wire.OpPeek:
 		h.table.peek(a, most, a.Peek.Latest, now, r)
-		r.Unknown = !h.Knows(v, as, op, a)
-	case !h.Knows(v, as, op, a):
+		r.Unknown = !h.KnowsHolds(v, as, op, a)
+	case !h.KnowsHolds(v, as, op, a):
 		r.Unknown, r.RetryAfter = true, denyFor
 	case op == wire.OpExtend:
 		certain := as == view.AsOwner
-		if _, lacks := h.lacks(v, op, a); certain && lacks {
-			_, certain = h.table.knows(refOf(a), now)
+		if _, lacks := h.lacksRecord(v, op, a); certain && lacks {
+			_, certain = h.table.findRequest(refOf(a), now)
 		} else if as == view.AsStandIn {
-			_, certain = h.table.knows(ref{id: a.ID}, now)
+			_, certain = h.table.findRequest(ref{id: a.ID}, now)
 		}
 		h.table.extend(a, certain && v.HasMajority(), now, r)
 	default:
@@ -291,7 +291,7 @@ func (h *Holds) Run() {
 // look runs one round of Run.
 func (h *Holds) look() {
 	v, now := h.cfg.Env.View(), h.cfg.Env.Monotonic()
-	if h.frozen(now) {
+	if h.isFrozen(now) {
 		h.known.forget() // other members may have answered for the ranges of this node
 	}
 	h.looked.Store(now)
@@ -335,8 +335,8 @@ func (h *Holds) look() {
 	}
 }
 
-// frozen reports whether Run is so late that this node may have been frozen.
-func (h *Holds) frozen(now int64) bool { return now-h.looked.Load() > int64(late) }
+// isFrozen reports whether Run is so late that this node may have been frozen.
+func (h *Holds) isFrozen(now int64) bool { return now-h.looked.Load() > int64(late) }
 
 func (h *Holds) self() uint64 { return selfOf(h.cfg.Env.View()) }
 

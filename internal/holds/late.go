@@ -26,8 +26,8 @@ func (g *lateGrant) release() {
 	g.from.Tell(g.ask.Append(b))
 }
 
-// Asks records that another member will be asked for a hold of Name, until Has or GiveUp is called.
-func (h *Holds) Asks(a *wire.Ask) {
+// RecordAsk records that another member will be asked for a hold of Name, until RecordGrant or GiveUp is called.
+func (h *Holds) RecordAsk(a *wire.Ask) {
 	of := refOf(a)
 	s := h.table.lock(of.id)
 	defer s.mu.Unlock()
@@ -61,20 +61,20 @@ func (h *Holds) LeaveQueue(a *wire.Ask) {
 	h.cfg.Checks.Tell(wire.OpRelease, &left)
 }
 
-// Late handles a grant of an ask of Name that arrived after this node had stopped waiting for the
+// HandleLateGrant handles a grant of an ask of Name that arrived after this node had stopped waiting for the
 // member. It releases the hold if it is neither held nor asked for. A grant that this node
 // requested for another node is left to that node: it may hold it by now, and will be asked to
 // confirm it.
-func (h *Holds) Late(from cluster.Peer, to uint64, a *wire.Ask) {
+func (h *Holds) HandleLateGrant(from cluster.Peer, to uint64, a *wire.Ask) {
 	of, g := refOf(a), lateGrant{from, to, *a}
-	if of.holder == h.self() && !h.table.wants(of, &g, h.cfg.Env.Monotonic()) {
+	if of.holder == h.self() && !h.table.isWanted(of, &g, h.cfg.Env.Monotonic()) {
 		g.release()
 	}
 }
 
-// wants reports whether a hold of this node is held or asked for. While it is asked for, the late
+// isWanted reports whether a hold of this node is held or asked for. While it is asked for, the late
 // grant is kept.
-func (t *table) wants(of ref, g *lateGrant, now int64) bool {
+func (t *table) isWanted(of ref, g *lateGrant, now int64) bool {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
 	if late, asked := s.asks[of]; asked {

@@ -10,14 +10,14 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// told is a peer that counts the releases that it receives.
-type told struct {
+// releaseCounter is a peer that counts the releases that it receives.
+type releaseCounter struct {
 	cluster.Peer
 	t        *testing.T
 	releases int
 }
 
-func (m *told) Tell(message []byte) {
+func (m *releaseCounter) Tell(message []byte) {
 	h, err := wire.ParseHeader(message)
 	require.NoError(m.t, err)
 	require.Equal(m.t, wire.OpRelease, h.Op)
@@ -35,30 +35,30 @@ func TestALateGrantIsReleasedWhenNothingAsksAndNothingIsHeld(t *testing.T) {
 		asks  int
 	}{
 		{"it is not asked for any more", func(_ *Holds, _ *wire.Ask, late func()) { late() }, 1, 1, 0},
-		{"another member is asked", func(h *Holds, a *wire.Ask, late func()) { h.Asks(a); late() }, 0, 0, 1},
+		{"another member is asked", func(h *Holds, a *wire.Ask, late func()) { h.RecordAsk(a); late() }, 0, 0, 1},
 		{"no member grants it in time", func(h *Holds, a *wire.Ask, late func()) {
-			h.Asks(a)
+			h.RecordAsk(a)
 			late()
-			h.Asks(a)
+			h.RecordAsk(a)
 			late()
 			h.GiveUp(a)
 			h.GiveUp(a)
 		}, 1, 1, 0},
 		{"it comes after the asker gave up", func(h *Holds, a *wire.Ask, late func()) {
-			h.Asks(a)
+			h.RecordAsk(a)
 			h.GiveUp(a)
 			late()
 		}, 1, 1, 0},
 		{"another member grants it", func(h *Holds, a *wire.Ask, late func()) {
-			h.Asks(a)
+			h.RecordAsk(a)
 			late()
-			h.Has(new(Hold), a, new(wire.Result), 0)
+			h.RecordGrant(new(Hold), a, new(wire.Result), 0)
 			late()
 		}, 0, 0, 0},
 		{"what was granted is released by then", func(h *Holds, a *wire.Ask, late func()) {
-			h.Asks(a)
+			h.RecordAsk(a)
 			o := new(Hold)
-			h.Has(o, a, new(wire.Result), 0)
+			h.RecordGrant(o, a, new(wire.Result), 0)
 			h.Release(o)
 			late()
 		}, 1, 1, 0},
@@ -68,13 +68,13 @@ func TestALateGrantIsReleasedWhenNothingAsksAndNothingIsHeld(t *testing.T) {
 		}, 0, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := members(t, 3)[0].Holds
-			owner, other := &told{t: t}, &told{t: t}
+			h := newMembers(t, 3)[0].Holds
+			owner, other := &releaseCounter{t: t}, &releaseCounter{t: t}
 			a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
 			h.Name(&a, h.Number())
 			c.does(h, &a, func() {
-				h.Late(owner, 1, &a)
-				h.Late(other, 2, &a)
+				h.HandleLateGrant(owner, 1, &a)
+				h.HandleLateGrant(other, 2, &a)
 			})
 			require.Equal(t, c.owner, owner.releases)
 			require.Equal(t, c.other, other.releases)

@@ -78,29 +78,29 @@ func (k *known) load() countsync.Ranges {
 	return nil
 }
 
-// Knows reports whether this node has the information about holds that it needs to execute op.
-func (h *Holds) Knows(v *view.View, as view.Standing, op wire.Op, a *wire.Ask) bool {
+// KnowsHolds reports whether this node has the information about holds that it needs to execute op.
+func (h *Holds) KnowsHolds(v *view.View, as view.Standing, op wire.Op, a *wire.Ask) bool {
 	now := h.cfg.Env.Monotonic()
 	switch as {
 	case view.AsOwner:
 		if !h.knowsAll(a.ID, now) {
 			return false
 		}
-		_, lacks := h.lacks(v, op, a)
-		known, _ := h.table.knows(refOf(a), now)
+		_, lacks := h.lacksRecord(v, op, a)
+		known, _ := h.table.findRequest(refOf(a), now)
 		return known || !lacks
 	case view.AsStandIn:
-		known, _ := h.table.knows(ref{id: a.ID}, now)
+		known, _ := h.table.findRequest(ref{id: a.ID}, now)
 		return known
 	}
 	return true // a node that decides for itself reaches no other member
 }
 
-// lacks reports whether this node has no record of the client's hold that op renews, while the
+// lacksRecord reports whether this node has no record of the client's hold that op renews, while the
 // member that first asked for the hold may have a record. A stand-in may have granted the hold
 // while this node was late, and the record may still be in transit. A member that is not reached
 // cannot be asked: its hold counts as ended, although a stand-in may still send the record.
-func (h *Holds) lacks(v *view.View, op wire.Op, a *wire.Ask) (origin uint64, lacks bool) {
+func (h *Holds) lacksRecord(v *view.View, op wire.Op, a *wire.Ask) (origin uint64, lacks bool) {
 	i, member := v.Named[a.Hold.Holder]
 	if op != wire.OpExtend || !member || !isOther(v, i) {
 		return 0, false
@@ -111,31 +111,31 @@ func (h *Holds) lacks(v *view.View, op wire.Op, a *wire.Ask) (origin uint64, lac
 
 // knowsAll reports whether this node, as the owner, knows all holds of an id.
 func (h *Holds) knowsAll(id bucket.ID, now int64) bool {
-	return !h.frozen(now) && h.known.load().Contains(id.Hi)
+	return !h.isFrozen(now) && h.known.load().Contains(id.Hi)
 }
 
 // Learn asks all members that this node reaches for their holds, unless this node knows them
 // already. For a hold that op renews, it asks the member that first asked for the hold. It returns
 // when this node knows the holds that op needs, when ctx is done, or after half of Timeout.
 func (h *Holds) Learn(ctx context.Context, as view.Standing, op wire.Op, a *wire.Ask) {
-	if h.Knows(h.cfg.Env.View(), as, op, a) {
+	if h.KnowsHolds(h.cfg.Env.View(), as, op, a) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout/2)
 	defer cancel()
-	for v := h.cfg.Env.View(); !h.Knows(v, as, op, a) && ctx.Err() == nil; v = h.cfg.Env.View() {
+	for v := h.cfg.Env.View(); !h.KnowsHolds(v, as, op, a) && ctx.Err() == nil; v = h.cfg.Env.View() {
 		switch {
 		case as == view.AsStandIn:
 			answered := h.ask(ctx, v, pageOf(a.ID))
-			h.table.know(ref{id: a.ID}, answered, h.cfg.Env.Monotonic())
+			h.table.recordRequest(ref{id: a.ID}, answered, h.cfg.Env.Monotonic())
 		case !v.Holds(a.ID):
 			return
 		case h.knowsAll(a.ID, h.cfg.Env.Monotonic()):
-			origin, _ := h.lacks(v, op, a)
+			origin, _ := h.lacksRecord(v, op, a)
 			answered := h.askMember(ctx, v, origin, pageOf(a.ID)) == nil
-			h.table.know(refOf(a), answered, h.cfg.Env.Monotonic())
+			h.table.recordRequest(refOf(a), answered, h.cfg.Env.Monotonic())
 		default:
-			round := h.begin(v)
+			round := h.beginRound(v)
 			if round == nil {
 				return // too many errands run: the ask is denied, and may be repeated
 			}
@@ -147,10 +147,10 @@ func (h *Holds) Learn(ctx context.Context, as view.Standing, op wire.Op, a *wire
 	}
 }
 
-// begin starts a round of requests for the ranges that this node has authority over and does not
+// beginRound starts a round of requests for the ranges that this node has authority over and does not
 // know, or joins the current round. It returns a channel that is closed at the end of the round,
 // nil if no round can start.
-func (h *Holds) begin(v *view.View) <-chan struct{} {
+func (h *Holds) beginRound(v *view.View) <-chan struct{} {
 	k := &h.known
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -159,7 +159,7 @@ func (h *Holds) begin(v *view.View) <-chan struct{} {
 	}
 	round, losses := make(chan struct{}), k.losses
 	ranges := v.Ranges(view.Held).Minus(k.load())
-	if h.frozen(h.cfg.Env.Monotonic()) {
+	if h.isFrozen(h.cfg.Env.Monotonic()) {
 		ranges = v.Ranges(view.Held)
 	}
 	if !h.cfg.Env.Try(func(ctx context.Context) {
@@ -235,9 +235,9 @@ func (h *Holds) ServeHeld(message, dst []byte) ([]byte, error) {
 			p.before = math.MaxInt32
 		}
 		if shard := p.part / 2; p.part%2 == 0 {
-			p.before = h.table.each(shard, p.before, p.ranges, now, func(e *entry) { list = appendEntry(list, e, now) })
+			p.before = h.table.visitEntries(shard, p.before, p.ranges, now, func(e *entry) { list = appendEntry(list, e, now) })
 		} else {
-			p.before = h.table.eachRecord(shard, p.before, p.ranges, func(r *record) {
+			p.before = h.table.visitRecords(shard, p.before, p.ranges, func(r *record) {
 				list = appendRecord(append(list, itemRecord), r, now)
 			})
 		}

@@ -37,10 +37,10 @@ func (noChecks) Tell(wire.Op, *wire.Ask) {}
 
 func (m *member) Age() time.Duration { return m.age }
 
-func (*member) Date() time.Duration { return ageless() }
+func (*member) Date() time.Duration { return zeroAge() }
 
-// members returns a cluster of n members.
-func members(t *testing.T, n int) []*member {
+// newMembers returns a cluster of n members.
+func newMembers(t *testing.T, n int) []*member {
 	all := make([]*member, n)
 	for i := range all {
 		m := &member{t: t, all: all}
@@ -48,7 +48,7 @@ func members(t *testing.T, n int) []*member {
 		m.env.Begin()
 		t.Cleanup(func() { require.NoError(t, m.env.Close(func() error { return nil })) })
 		m.Holds = New(Config{Env: &m.env, Checks: noChecks{}, Timeout: 100 * time.Millisecond, Cluster: m, Most: 1 << 20})
-		m.looked.Store(m.now())
+		m.looked.Store(m.time())
 		all[i] = m
 	}
 	for self, m := range all {
@@ -103,17 +103,17 @@ func (m *member) disconnect(lost int, apart bool) {
 	}
 	v.Direct = slices.Clone(v.Direct)
 	v.Direct[lost], v.Connected = false, clustertest.Rows(matrix)
-	m.env.Store(view.New(m.now(), &v, view.Terms{Replicas: 1}, before))
+	m.env.Store(view.New(m.time(), &v, view.Terms{Replicas: 1}, before))
 }
 
 func (*member) Delay() time.Duration         { return 0 }
 func (m *member) Protocol() cluster.Protocol { return cluster.Protocol{} }
 
-// now returns the time by the clock of the member.
-func (m *member) now() int64 { return m.cfg.Env.Monotonic() }
+// time returns the time by the clock of the member.
+func (m *member) time() int64 { return m.cfg.Env.Monotonic() }
 
-// tick runs one round of Run, and waits for its errands.
-func (m *member) tick() {
+// runRound runs one round of Run, and waits for its errands.
+func (m *member) runRound() {
 	m.look()
 	synctest.Wait()
 }
@@ -123,17 +123,17 @@ func (m *member) grant(by *member) *Hold {
 	a := wire.Ask{ID: by.id(), Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
 	m.Name(&a, m.Number())
 	var r wire.Result
-	by.table.hold(&a, -1, false, by.now(), &r)
+	by.table.hold(&a, -1, false, by.time(), &r)
 	require.True(m.t, r.Allowed)
 	o := new(Hold)
-	m.Has(o, &a, &r, m.now())
+	m.RecordGrant(o, &a, &r, m.time())
 	return o
 }
 
 // mergeRecord adds a record of a client's hold to the member. The record expires after an hour.
 func (m *member) mergeRecord(of ref) ref {
-	end := m.now() + int64(time.Hour)
-	m.table.merge(record{ref: of, units: 1, expires: end, forget: end}, m.now())
+	end := m.time() + int64(time.Hour)
+	m.table.merge(record{ref: of, units: 1, expires: end, forget: end}, m.time())
 	return of
 }
 
@@ -159,7 +159,7 @@ func TestAMemberAsksHoldersToConfirmWhatTheyDoNotRenew(t *testing.T) {
 		{"one that was granted lately, of which the answer may be under way", func(owner, holder *member) { holder.table.release(holder.grant(owner)) }, staleAfter, true, true},
 		{"one of the member's own that no caller has", func(owner, _ *member) {
 			of := ref{owner.id(), owner.self(), owner.Number()}
-			owner.table.put(entry{of, 1, owner.now()})
+			owner.table.put(entry{of, 1, owner.time()})
 		}, stale, false, true},
 		{"of a holder that does not answer", func(owner, holder *member) {
 			holder.table.release(holder.grant(owner))
@@ -170,16 +170,16 @@ func TestAMemberAsksHoldersToConfirmWhatTheyDoNotRenew(t *testing.T) {
 			owner.table.end(o.ref)
 			holder.table.release(o)
 			o.id = holder.id()
-			owner.table.put(o.entry(owner.now()))
+			owner.table.put(o.entry(owner.time()))
 		}, stale, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				all := members(t, 2)
+				all := newMembers(t, 2)
 				c.holds(all[0], all[1])
 				require.Equal(t, 1, all[0].Stats().Known)
 				time.Sleep(c.waits)
-				all[0].tick()
+				all[0].runRound()
 				require.Equal(t, c.kept, all[0].Stats().Known == 1)
 				require.Equal(t, c.unasked, all[1].asked == 0)
 			})
@@ -191,7 +191,7 @@ func TestAMemberAsksHoldersToConfirmWhatTheyDoNotRenew(t *testing.T) {
 // last agreement of the holder with the stand-in is later than the last renewal of that hold.
 func TestStandInRemovesReleasedHoldThatAnotherMemberReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := members(t, 3)
+		all := newMembers(t, 3)
 		standIn, holder := all[0], all[1]
 		disconnected := *standIn.env.View().View
 		disconnected.Direct = []bool{true, true, false}
@@ -206,15 +206,15 @@ func TestStandInRemovesReleasedHoldThatAnotherMemberReports(t *testing.T) {
 		}
 		require.Zero(t, standIn.env.View().Route(id, 0).To)
 		o := &Hold{ref: ref{id, holder.self(), holder.Number()}, units: 1}
-		renewed := standIn.now()
+		renewed := standIn.time()
 		time.Sleep(staleAfter)
 		holds := holder.grant(standIn)
 		holds.id.Lo = id.Lo // in the same shard
-		standIn.table.renew(holder.self(), shardOf(id), holds.hash(1), standIn.now())
+		standIn.table.renew(holder.self(), shardOf(id), holds.hash(1), standIn.time())
 		standIn.table.put(o.entry(renewed))
 		require.Equal(t, 2, standIn.Stats().Known)
 		time.Sleep(time.Nanosecond)
-		standIn.tick()
+		standIn.runRound()
 		require.Equal(t, 1, standIn.Stats().Known)
 		_, kept := standIn.table.shards[shardOf(id)].at[holds.ref]
 		require.True(t, kept)
@@ -237,18 +237,18 @@ func TestHolderReportsAStandInsGrantToTheOwner(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				all := members(t, 3)
+				all := newMembers(t, 3)
 				owner, holder := all[0], all[2]
 				if c.lost {
 					holder.disconnect(0, c.apart)
 				}
 				o, a := new(Hold), wire.Ask{ID: owner.id(), Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
 				holder.Name(&a, holder.Number())
-				holder.Has(o, &a, &wire.Result{Source: wire.Forwarded, StoodIn: c.stoodIn}, holder.now())
+				holder.RecordGrant(o, &a, &wire.Result{Source: wire.Forwarded, StoodIn: c.stoodIn}, holder.time())
 				require.Equal(t, c.known, owner.Stats().Known)
 
 				owner.table.end(o.ref) // the report was lost
-				holder.tick()
+				holder.runRound()
 				require.Equal(t, c.renewed, owner.Stats().Known)
 			})
 		})
@@ -257,14 +257,14 @@ func TestHolderReportsAStandInsGrantToTheOwner(t *testing.T) {
 
 func TestStandInThatMissesAnAnswerRefusesNoRenewalForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := members(t, 3)
+		all := newMembers(t, 3)
 		standIn, has := all[0], all[1]
 		renew := func() (r wire.Result) {
 			a := clientAsk(0, 1, 1, 10, time.Minute)
 			a.ID = all[2].id()
-			has.table.merge(record{ref: refOf(a), units: 1, expires: has.now() + 1e9, forget: has.now() + 1e9}, has.now())
+			has.table.merge(record{ref: refOf(a), units: 1, expires: has.time() + 1e9, forget: has.time() + 1e9}, has.time())
 			standIn.Learn(t.Context(), view.AsStandIn, wire.OpExtend, a)
-			standIn.Do(standIn.env.View(), view.AsStandIn, wire.OpExtend, a, standIn.now(), &r)
+			standIn.Do(standIn.env.View(), view.AsStandIn, wire.OpExtend, a, standIn.time(), &r)
 			return r
 		}
 		has.mute.Store(true)
@@ -291,27 +291,27 @@ func TestOwnerAsksTheOriginForAHoldThatItLacks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				all := members(t, 2)
+				all := newMembers(t, 2)
 				owner, origin := all[0], all[1]
 				a := clientAsk(0, 1, 1, 10, time.Minute)
 				a.ID, a.Hold.Holder = owner.id(), origin.self()
 				owner.Learn(t.Context(), view.AsOwner, wire.OpHold, a)
 				if c.has {
-					origin.table.merge(record{ref: refOf(a), units: 1, expires: origin.now() + 1e9, forget: origin.now() + 1e9}, origin.now())
+					origin.table.merge(record{ref: refOf(a), units: 1, expires: origin.time() + 1e9, forget: origin.time() + 1e9}, origin.time())
 				}
 				origin.mute.Store(c.mute)
-				require.False(t, owner.Knows(owner.env.View(), view.AsOwner, wire.OpExtend, a))
+				require.False(t, owner.KnowsHolds(owner.env.View(), view.AsOwner, wire.OpExtend, a))
 				owner.Learn(t.Context(), view.AsOwner, wire.OpExtend, a)
 				var r wire.Result
-				owner.Do(owner.env.View(), view.AsOwner, wire.OpExtend, a, owner.now(), &r)
+				owner.Do(owner.env.View(), view.AsOwner, wire.OpExtend, a, owner.time(), &r)
 				require.Equal(t, []bool{c.allowed, c.firm}, []bool{r.Allowed, r.Firm})
 
 				origin.mute.Store(false) // the origin was not asked for this hold of the same count
 				a.Hold.Number++
-				origin.table.merge(record{ref: refOf(a), units: 1, expires: origin.now() + 1e9, forget: origin.now() + 1e9}, origin.now())
+				origin.table.merge(record{ref: refOf(a), units: 1, expires: origin.time() + 1e9, forget: origin.time() + 1e9}, origin.time())
 				owner.Learn(t.Context(), view.AsOwner, wire.OpExtend, a)
 				r = wire.Result{}
-				owner.Do(owner.env.View(), view.AsOwner, wire.OpExtend, a, owner.now(), &r)
+				owner.Do(owner.env.View(), view.AsOwner, wire.OpExtend, a, owner.time(), &r)
 				require.True(t, r.Allowed)
 			})
 		})
@@ -334,17 +334,17 @@ func TestFrozenOwnerAsksMembersBeforeItDecides(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				all := members(t, 2)
+				all := newMembers(t, 2)
 				owner, standIn := all[0], all[1]
 				owner.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()})
 				granted := standIn.mergeRecord(ref{owner.id(), 2, 2})
 				time.Sleep(c.frozen)
 				if c.looks {
-					owner.tick()
+					owner.runRound()
 				}
-				require.Equal(t, !c.asks, owner.Knows(owner.env.View(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()}))
+				require.Equal(t, !c.asks, owner.KnowsHolds(owner.env.View(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()}))
 				owner.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()})
-				require.True(t, owner.Knows(owner.env.View(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()}))
+				require.True(t, owner.KnowsHolds(owner.env.View(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()}))
 				_, known := owner.table.recordOf(granted)
 				require.Equal(t, c.asks, known)
 			})
@@ -356,7 +356,7 @@ func TestFrozenOwnerAsksMembersBeforeItDecides(t *testing.T) {
 // hold, and no fourth member.
 func TestChangesOfAClientHoldReachItsKeepers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := members(t, 4)
+		all := newMembers(t, 4)
 		owner := all[0]
 		owner.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()})
 		successor := owner.env.View().Named[owner.env.View().Targets(nil, owner.id())[0]]
@@ -366,7 +366,7 @@ func TestChangesOfAClientHoldReachItsKeepers(t *testing.T) {
 		a.ID, a.Hold.Holder = owner.id(), all[origin].self()
 		change := func(op wire.Op) {
 			var r wire.Result
-			owner.Do(owner.env.View(), view.AsOwner, op, a, owner.now(), &r)
+			owner.Do(owner.env.View(), view.AsOwner, op, a, owner.time(), &r)
 			require.True(t, r.Allowed)
 		}
 		copied := func() { require.Zero(t, owner.copyRecords(t.Context())) }
@@ -391,7 +391,7 @@ func TestChangesOfAClientHoldReachItsKeepers(t *testing.T) {
 				require.Equal(t, keeps, known, c.name)
 				require.Equal(t, keeps && c.released, r.released, c.name)
 				if keeps {
-					require.EqualValues(t, c.ends, max(0, r.expires-owner.now()), c.name)
+					require.EqualValues(t, c.ends, max(0, r.expires-owner.time()), c.name)
 				}
 			}
 		}
@@ -400,7 +400,7 @@ func TestChangesOfAClientHoldReachItsKeepers(t *testing.T) {
 
 func TestTheFirstHoldEndsTheRestOfANode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := members(t, 2)
+		all := newMembers(t, 2)
 		for _, m := range all {
 			m.env.Go(m.Run)
 			m.env.Go(m.RunCopies)
@@ -435,7 +435,7 @@ func TestLeaveWaitsForAcknowledgements(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				all := members(t, 2)
+				all := newMembers(t, 2)
 				m, other := all[0], all[1]
 				held := m.mergeRecord(ref{m.id(), m.self(), 1})
 				ctx, cancel := context.WithCancel(t.Context())
@@ -458,21 +458,21 @@ func TestLeaveWaitsForAcknowledgements(t *testing.T) {
 // asked.
 func TestLearnGivesUpAtOnceWhereNoErrandCanStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := members(t, 2)[0]
+		m := newMembers(t, 2)[0]
 		for m.env.Try(func(ctx context.Context) { <-ctx.Done() }) {
 		}
 		begun, id := time.Now(), m.id()
 		m.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: id})
 		require.Zero(t, time.Since(begun))
-		require.False(t, m.Knows(m.env.View(), view.AsOwner, wire.OpHold, &wire.Ask{ID: id}))
+		require.False(t, m.KnowsHolds(m.env.View(), view.AsOwner, wire.OpHold, &wire.Ask{ID: id}))
 		a := wire.Ask{ID: id, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
 		m.Name(&a, m.Number())
 		var r wire.Result
-		m.Do(m.env.View(), view.AsOwner, wire.OpHold, &a, m.now(), &r)
+		m.Do(m.env.View(), view.AsOwner, wire.OpHold, &a, m.time(), &r)
 		require.False(t, r.Allowed)
 		require.Equal(t, denyFor, r.RetryAfter)
 		r = wire.Result{}
-		m.Do(m.env.View(), view.AsOwner, wire.OpPeek, &a, m.now(), &r)
+		m.Do(m.env.View(), view.AsOwner, wire.OpPeek, &a, m.time(), &r)
 		require.True(t, r.Unknown)
 	})
 }
@@ -497,7 +497,7 @@ func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				all := members(t, 2)
+				all := newMembers(t, 2)
 				m, other := all[0], all[1]
 				if c.learns {
 					m.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: m.id()})
@@ -505,13 +505,13 @@ func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
 				a := clientAsk(0, 1, 1, 10, ttl)
 				a.ID = m.id()
 				var r wire.Result
-				m.table.hold(a, -1, false, m.now(), &r)
+				m.table.hold(a, -1, false, m.time(), &r)
 				require.True(t, r.Allowed)
 				granted, _ := m.table.recordOf(refOf(a))
 				if c.renewed {
-					other.table.merge(granted, other.now())
+					other.table.merge(granted, other.time())
 					a.Hold.TTL = longer
-					other.table.extend(a, true, other.now(), &r)
+					other.table.extend(a, true, other.time(), &r)
 					require.True(t, r.Allowed)
 				}
 				a.Hold.TTL = LongestTerm
@@ -523,7 +523,7 @@ func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
 					}
 				}
 				findSplit(0)
-				m.Do(m.env.View(), c.as, wire.OpRelease, a, m.now(), &r)
+				m.Do(m.env.View(), c.as, wire.OpRelease, a, m.time(), &r)
 				time.Sleep(found)
 				findSplit(found)
 				time.Sleep(found)
@@ -531,7 +531,7 @@ func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
 				m.Swapped(whole)
 
 				time.Sleep(2 * ttl)
-				m.tick()
+				m.runRound()
 				_, remembered := m.table.recordOf(refOf(a))
 				require.Equal(t, c.renewed, remembered)
 				require.Zero(t, m.copyRecords(t.Context()))
@@ -560,20 +560,20 @@ func TestLateMessagesAreRefused(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := members(t, 2)[0]
+				m := newMembers(t, 2)[0]
 				m.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: m.id()})
 				a := clientAsk(0, 1, 1, 10, ttl)
 				a.ID, a.Hold.ClusterAge = m.id(), c.date
 				for _, op := range []wire.Op{wire.OpHold, wire.OpExtend} {
 					m.age = date + c.ask
 					var r wire.Result
-					m.Do(m.env.View(), view.AsOwner, op, a, m.now(), &r)
+					m.Do(m.env.View(), view.AsOwner, op, a, m.time(), &r)
 					require.Equal(t, !c.late, r.Allowed)
 					require.False(t, r.Firm)
 				}
 				m.age = date + c.copy
-				copied := record{ref: ref{m.id(), 2, 2}, units: 1, expires: m.now() + int64(ttl), forget: m.now() + int64(ttl)}
-				_, err := m.ServeRenew(appendRecord(beginRecords(7, c.date), &copied, m.now()), nil)
+				copied := record{ref: ref{m.id(), 2, 2}, units: 1, expires: m.time() + int64(ttl), forget: m.time() + int64(ttl)}
+				_, err := m.ServeRenew(appendRecord(beginRecords(7, c.date), &copied, m.time()), nil)
 				_, known := m.table.recordOf(copied.ref)
 				require.Equal(t, !c.late, err == nil && known)
 			})
@@ -584,10 +584,10 @@ func TestLateMessagesAreRefused(t *testing.T) {
 func TestLateAnswersAreRefused(t *testing.T) {
 	for takes, known := range map[time.Duration]bool{250 * time.Millisecond: true, 251 * time.Millisecond: false} {
 		synctest.Test(t, func(t *testing.T) {
-			all := members(t, 2)
+			all := newMembers(t, 2)
 			m, other := all[0], all[1]
-			held := record{ref: ref{m.id(), 1, 1}, units: 1, expires: m.now() + int64(time.Minute), forget: m.now() + int64(time.Minute)}
-			other.table.merge(held, other.now())
+			held := record{ref: ref{m.id(), 1, 1}, units: 1, expires: m.time() + int64(time.Minute), forget: m.time() + int64(time.Minute)}
+			other.table.merge(held, other.time())
 			other.takes = takes
 			m.askMember(t.Context(), m.env.View(), m.env.View().Hashes[1], page{end: parts, ranges: m.env.View().Ranges(view.Held)})
 			_, learned := m.table.recordOf(held.ref)
@@ -599,9 +599,9 @@ func TestLateAnswersAreRefused(t *testing.T) {
 // The answer may reach a frozen node late. The client counts from its request.
 func TestKeptHoldEndsTTLAfterItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := members(t, 2)[0]
+		m := newMembers(t, 2)[0]
 		a := clientAsk(0, 1, 1, 10, 10*time.Second)
-		a.Began = m.now()
+		a.Began = m.time()
 		time.Sleep(4 * time.Second)
 		m.Keep(t.Context(), a, &wire.Result{Renewal: 1 << tagBits})
 		kept, _ := m.table.recordOf(refOf(a))

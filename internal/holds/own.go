@@ -24,8 +24,8 @@ type Hold struct {
 	renewed int64         // when the hold was last renewed alone
 }
 
-// Holds reports whether the hold was granted.
-func (o *Hold) Holds() bool { return o.number != 0 }
+// IsGranted reports whether the hold was granted.
+func (o *Hold) IsGranted() bool { return o.number != 0 }
 
 // Lost returns a channel that is closed if other nodes may have got the units.
 func (h *Holds) Lost(o *Hold) <-chan struct{} {
@@ -40,8 +40,8 @@ func (h *Holds) Lost(o *Hold) <-chan struct{} {
 	return o.lost
 }
 
-// has records a granted hold of this node, and the member that renews it.
-func (t *table) has(o *Hold, member uint64) {
+// recordGrant records a granted hold of this node, and the member that renews it.
+func (t *table) recordGrant(o *Hold, member uint64) {
 	s := t.lock(o.id)
 	defer s.mu.Unlock()
 	i, known := len(s.entries)-1, true
@@ -51,7 +51,7 @@ func (t *table) has(o *Hold, member uint64) {
 		i = int(at)
 	}
 	if !known {
-		i = s.add(s.count(o.id), o.entry(o.renewed))
+		i = s.add(s.countOf(o.id), o.entry(o.renewed))
 	}
 	delete(s.asks, o.ref)
 	s.links[i].hold, o.slot = o, int32(i)
@@ -79,9 +79,9 @@ func (t *table) owns(of ref) bool {
 	return known && s.links[i].hold != nil
 }
 
-// own appends the holds of this node for which f returns true. Like each, it visits a part of the
+// listOwn appends the holds of this node for which f returns true. Like visitEntries, it visits a part of the
 // shard at a time, from the last to the first.
-func (t *table) own(list []*Hold, shard int, f func(*Hold) bool) []*Hold {
+func (t *table) listOwn(list []*Hold, shard int, f func(*Hold) bool) []*Hold {
 	s := &t.shards[shard]
 	for from := math.MaxInt; from > 0; {
 		s.mu.Lock()
@@ -140,9 +140,9 @@ func (t *table) digests(shard int, f func(*digest)) {
 	}
 }
 
-// agree records that a member has renewed all holds with the given digest, which was sent at the
+// recordAgreement records that a member has renewed all holds with the given digest, which was sent at the
 // given time.
-func (t *table) agree(shard int, member, sum uint64, sent int64) {
+func (t *table) recordAgreement(shard int, member, sum uint64, sent int64) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()
 	if d := s.members[member]; d != nil && d.sum == sum {
@@ -150,8 +150,8 @@ func (t *table) agree(shard int, member, sum uint64, sent int64) {
 	}
 }
 
-// renewed records that a member has renewed a list of holds, which was sent at the given time.
-func (t *table) renewed(holds []*Hold, sent int64) {
+// recordRenewals records that a member has renewed a list of holds, which was sent at the given time.
+func (t *table) recordRenewals(holds []*Hold, sent int64) {
 	for _, o := range holds {
 		s := t.lock(o.id)
 		o.renewed = max(o.renewed, sent)

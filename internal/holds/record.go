@@ -39,8 +39,8 @@ const tagBits = 16
 
 func (r renewal) count() uint64 { return uint64(r >> tagBits) }
 
-// next returns the number of a renewal after r, given the age of the cluster.
-func (r renewal) next(age time.Duration) renewal {
+// nextRenewal returns the number of a renewal after r, given the age of the cluster.
+func (r renewal) nextRenewal(age time.Duration) renewal {
 	count := max(r.count()+1, uint64(max(0, age.Milliseconds())))
 	return renewal(count<<tagBits | rand.Uint64N(1<<tagBits))
 }
@@ -93,16 +93,16 @@ func isClients(a *wire.Ask) bool { return a.Hold.TTL > 0 }
 
 // grant adds the record of a new hold for an ask. The caller must hold s.mu.
 func (s *shard) grant(a *wire.Ask, age time.Duration, now int64) *record {
-	r := record{ref: refOf(a), units: a.Units, renewal: renewal(0).next(age), expires: now + int64(a.Hold.TTL)}
+	r := record{ref: refOf(a), units: a.Units, renewal: renewal(0).nextRenewal(age), expires: now + int64(a.Hold.TTL)}
 	r.forget = r.expires
 	return s.insert(r, now)
 }
 
 // renew sets the expiry of a record to ttl from now. The caller must hold s.mu.
 func (s *shard) renew(r *record, ttl int64, age time.Duration, now int64) {
-	r.renewal, r.expires = r.renewal.next(age), now+ttl
+	r.renewal, r.expires = r.renewal.nextRenewal(age), now+ttl
 	r.forget = max(r.forget, r.expires)
-	s.changed(r)
+	s.queueCopy(r)
 	s.live.fix(s.records, r.place)
 }
 
@@ -128,14 +128,14 @@ func (t *table) bury(of ref, ttl tombstoneTTL, now int64) {
 		if !r.released {
 			r.released, r.expires = true, min(r.expires, now)
 			r.forget = max(r.forget, now+ttl.known)
-			s.changed(r)
+			s.queueCopy(r)
 			s.settle(r, now)
 		}
 	} else if ttl.unknown > 0 {
 		s.insert(record{ref: of, released: true, expires: now, forget: now + ttl.unknown}, now)
 	}
 	if c := s.counts[of.id]; c != nil {
-		s.rest(c)
+		s.markIdle(c)
 	}
 }
 
@@ -178,7 +178,7 @@ func (t *table) merge(in record, now int64) (joined record, kept bool) {
 		before := *r
 		if r.merge(&in); !r.sameState(&before) {
 			r.copied = in.copied
-			s.changed(r)
+			s.queueCopy(r)
 		}
 		r = s.settle(r, now)
 	}
@@ -212,7 +212,7 @@ func (s *shard) insert(r record, now int64) *record {
 	s.records = append(s.records, r)
 	s.recordAt[r.ref] = i
 	s.dead.push(s.records, i)
-	if s.changed(&s.records[i]); s.records[i].isLive(now) {
+	if s.queueCopy(&s.records[i]); s.records[i].isLive(now) {
 		return s.settle(&s.records[i], now)
 	}
 	return s.boundEnded(&s.records[i])
@@ -305,7 +305,7 @@ func (s *shard) heapOf(r *record) *recordHeap {
 
 func (s *shard) countRecord(r *record) {
 	r.live = true
-	c := s.count(r.id)
+	c := s.countOf(r.id)
 	c.units += r.units
 	c.entries++
 	s.origins[r.holder]++
@@ -316,7 +316,7 @@ func (s *shard) uncountRecord(r *record) {
 	c := s.counts[r.id]
 	c.units -= r.units
 	c.entries--
-	s.rest(c)
+	s.markIdle(c)
 	if s.origins[r.holder]--; s.origins[r.holder] == 0 {
 		delete(s.origins, r.holder)
 	}

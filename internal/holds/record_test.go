@@ -22,11 +22,11 @@ func clientAsk(id, number uint64, units, rate int64, ttl time.Duration) *wire.As
 	return a
 }
 
-// ageless returns the age of a cluster that has just started.
-func ageless() time.Duration { return 0 }
+// zeroAge returns the age of a cluster that has just started.
+func zeroAge() time.Duration { return 0 }
 
-// joined returns a replica that has merged the other replicas in this order.
-func joined(replicas ...record) record {
+// mergeAll returns a replica that has merged the other replicas in this order.
+func mergeAll(replicas ...record) record {
 	r := replicas[0]
 	for i := range replicas[1:] {
 		r.merge(&replicas[i+1])
@@ -50,10 +50,10 @@ func TestMergeOfReplicasIsJoin(t *testing.T) {
 			return r
 		}
 		a, b, c := replica(), replica(), replica()
-		require.Equal(t, a, joined(a, a))
-		require.Equal(t, joined(a, b), joined(b, a))
-		require.Equal(t, joined(joined(a, b), c), joined(a, joined(b, c)))
-		both := joined(a, b)
+		require.Equal(t, a, mergeAll(a, a))
+		require.Equal(t, mergeAll(a, b), mergeAll(b, a))
+		require.Equal(t, mergeAll(mergeAll(a, b), c), mergeAll(a, mergeAll(b, c)))
+		both := mergeAll(a, b)
 		require.Equal(t, a.released || b.released, both.released, "a release wins")
 		if a.renewal.count() > b.renewal.count() {
 			require.Equal(t, a.expires, both.expires, "the later renewal wins")
@@ -67,10 +67,10 @@ func TestMergeKeepsExactExpiryOfOneRenewal(t *testing.T) {
 	exact := record{renewal: 1<<tagBits | 7, expires: 10, forget: 10}
 	late := exact
 	late.expires, late.forget = 13, 13
-	require.EqualValues(t, 10, joined(exact, late).expires)
-	require.EqualValues(t, 10, joined(late, exact).expires)
+	require.EqualValues(t, 10, mergeAll(exact, late).expires)
+	require.EqualValues(t, 10, mergeAll(late, exact).expires)
 	other := record{renewal: 1<<tagBits | 3, expires: 12, forget: 12}
-	require.EqualValues(t, 12, joined(exact, other).expires, "of two renewals that members made apart the longer one")
+	require.EqualValues(t, 12, mergeAll(exact, other).expires, "of two renewals that members made apart the longer one")
 }
 
 // The oracle is a map of holds by name, with the result of the last op on each hold.
@@ -82,7 +82,7 @@ func TestTableEndsRecordsExactly(t *testing.T) {
 			released               bool
 		}
 		var (
-			table = newTable(1<<20, ageless)
+			table = newTable(1<<20, zeroAge)
 			all   = make(map[ref]*oracle)
 			now   = int64(time.Hour)
 		)
@@ -148,7 +148,7 @@ func TestTableEndsRecordsExactly(t *testing.T) {
 		listed := 0
 		for shard := range shards {
 			for before := math.MaxInt; before > 0; {
-				before = table.eachRecord(shard, before, countsync.All(), func(r *record) {
+				before = table.visitRecords(shard, before, countsync.All(), func(r *record) {
 					listed++
 					require.Equal(t, isLive(all[r.ref]), r.live)
 					require.Equal(t, all[r.ref].forget, r.forget)
@@ -191,7 +191,7 @@ func TestNoReplicaRevivesEndedRecord(t *testing.T) {
 		}, 2 * int64(time.Second)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			table := newTable(1<<20, ageless)
+			table := newTable(1<<20, zeroAge)
 			table.hold(a, -1, false, 0, new(wire.Result))
 			stale, _ := table.recordOf(refOf(a))
 			c.end(table)
@@ -256,7 +256,7 @@ func TestEndedRecordsAreBoundedAndDenyNone(t *testing.T) {
 		{"of one key, in a large table", 1 << 20, func(uint64) uint64 { return 1 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			table, bound := newTable(c.most, ageless), min(c.most, mostOfShard)
+			table, bound := newTable(c.most, zeroAge), min(c.most, mostOfShard)
 			for i := range uint64(3 * bound) {
 				a, now := clientAsk(c.key(i), i+1, 1, 1, time.Hour), int64(i)
 				var r wire.Result
@@ -281,7 +281,7 @@ func TestEndedRecordsAreBoundedAndDenyNone(t *testing.T) {
 // A full shard keeps the record of a release until other members have a copy.
 func TestFullShardEvictsNoReleaseThatIsNotCopied(t *testing.T) {
 	const most = 4 * shards
-	table, number := newTable(most, ageless), uint64(0)
+	table, number := newTable(most, zeroAge), uint64(0)
 	release := func(ttl time.Duration) ref {
 		number++
 		a := clientAsk(1, number, 1, 1, ttl)
@@ -306,7 +306,7 @@ func (t *table) record(of ref) *record { return t.shards[shardOf(of.id)].record(
 // A shard does not use the room that it has returned, however often it is filled and visited.
 func TestTrimmedShardReturnsItsRoom(t *testing.T) {
 	const most = 16 * 8 * shards
-	table := newTable(most, ageless)
+	table := newTable(most, zeroAge)
 	number := uint64(0)
 	fill := func(key uint64) (held []uint64) {
 		for {
@@ -336,11 +336,11 @@ func TestTrimmedShardReturnsItsRoom(t *testing.T) {
 
 // The answer to a member that asks contains no hold of a process that has ended.
 func TestEntriesThatEndedAreNotTold(t *testing.T) {
-	table := newTable(1<<20, ageless)
+	table := newTable(1<<20, zeroAge)
 	a := askFor(1, 1, 1, 1, 10)
 	table.hold(a, -1, false, 0, new(wire.Result))
 	told := func(now int64) (told int) {
-		table.each(shardOf(a.ID), math.MaxInt, countsync.All(), now, func(*entry) { told++ })
+		table.visitEntries(shardOf(a.ID), math.MaxInt, countsync.All(), now, func(*entry) { told++ })
 		return told
 	}
 	require.Equal(t, 1, told(int64(Term)))
@@ -349,7 +349,7 @@ func TestEntriesThatEndedAreNotTold(t *testing.T) {
 
 // A hold that stays is never missed while other holds are added and removed between two pages.
 func TestPagesMissNoHoldThatStays(t *testing.T) {
-	table := newTable(1<<20, ageless)
+	table := newTable(1<<20, zeroAge)
 	random := rand.New(rand.NewPCG(1, 2))
 	live := make(map[uint64]bool)
 	number := uint64(0)
@@ -366,10 +366,10 @@ func TestPagesMissNoHoldThatStays(t *testing.T) {
 	shard := shardOf(askFor(1, 1, 1, 1, 1).ID)
 	for at, before := math.MaxInt, math.MaxInt; at > 0 || before > 0; {
 		if at > 0 {
-			at = table.each(shard, at, countsync.All(), 0, func(e *entry) { entries[e.number] = true })
+			at = table.visitEntries(shard, at, countsync.All(), 0, func(e *entry) { entries[e.number] = true })
 		}
 		if before > 0 {
-			before = table.eachRecord(shard, before, countsync.All(), func(r *record) { records[r.number] = true })
+			before = table.visitRecords(shard, before, countsync.All(), func(r *record) { records[r.number] = true })
 		}
 		for range 50 {
 			for n := range live {

@@ -23,18 +23,18 @@ func (h *Holds) renew(v *view.View, member uint64, digests []shardDigest, now in
 	copy(differ[:], answer)
 	var list []*Hold
 	for _, d := range digests {
-		if differ.has(d.shard) {
-			list = h.table.own(list, d.shard, func(o *Hold) bool { return o.at.of == member })
+		if differ.contains(d.shard) {
+			list = h.table.listOwn(list, d.shard, func(o *Hold) bool { return o.at.of == member })
 		} else {
-			h.table.agree(d.shard, member, d.sum, now)
+			h.table.recordAgreement(d.shard, member, d.sum, now)
 		}
 	}
-	h.list(h.cfg.Env.Context(), v, member, kindList, list, func(told []*Hold) { h.table.renewed(told, now) })
+	h.sendList(h.cfg.Env.Context(), v, member, kindList, list, func(told []*Hold) { h.table.recordRenewals(told, now) })
 }
 
-// list sends a list of holds to a member, and calls told with each part that the member has
+// sendList sends a list of holds to a member, and calls told with each part that the member has
 // acknowledged.
-func (h *Holds) list(ctx context.Context, v *view.View, member uint64, kind byte, list []*Hold, told func([]*Hold)) {
+func (h *Holds) sendList(ctx context.Context, v *view.View, member uint64, kind byte, list []*Hold, told func([]*Hold)) {
 	for len(list) > 0 {
 		body, n := append64([]byte{kind}, list[0].holder), 0
 		for ; n < len(list) && len(body) < pageBytes; n++ {
@@ -48,9 +48,9 @@ func (h *Holds) list(ctx context.Context, v *view.View, member uint64, kind byte
 	}
 }
 
-// report sends a hold to the owner, if the owner is reached. It does not wait for a response: if
+// reportHold sends a hold to the owner, if the owner is reached. It does not wait for a response: if
 // the message is lost, the next digest differs.
-func (h *Holds) report(v *view.View, o *Hold) {
+func (h *Holds) reportHold(v *view.View, o *Hold) {
 	route := v.RenewalRoute(o.id)
 	if route.Way != view.Direct && route.Way != view.Relay {
 		return
@@ -96,15 +96,15 @@ func (h *Holds) confirmAt(v *view.View, holder uint64, of []ref) ([]byte, error)
 	if holder == h.self() {
 		has := make([]byte, len(of))
 		for i := range of {
-			has[i] = h.has(&of[i])
+			has[i] = h.confirmByte(&of[i])
 		}
 		return has, nil
 	}
 	return h.call(h.cfg.Env.Context(), v, holder, wire.OpRenew, appendConfirm(nil, holder, of), renewWait)
 }
 
-// has returns the answer to confirm for one hold.
-func (h *Holds) has(of *ref) byte {
+// confirmByte returns the answer to confirm for one hold.
+func (h *Holds) confirmByte(of *ref) byte {
 	if h.table.owns(*of) {
 		return 1
 	}
@@ -126,7 +126,7 @@ func (h *Holds) ServeRenew(message, dst []byte) ([]byte, error) {
 		var differ shardSet
 		for _, d := range m.digests {
 			if !h.table.renew(m.holder, d.shard, d.sum, now) {
-				differ.set(d.shard)
+				differ.add(d.shard)
 			}
 		}
 		dst = append(dst, differ[:]...)
@@ -145,7 +145,7 @@ func (h *Holds) ServeRenew(message, dst []byte) ([]byte, error) {
 			return nil, wire.ErrMalformed
 		}
 		for i := range m.list {
-			dst = append(dst, h.has(&m.list[i].ref))
+			dst = append(dst, h.confirmByte(&m.list[i].ref))
 		}
 	}
 	return dst, nil
@@ -157,8 +157,8 @@ func (o *Hold) entry(now int64) entry { return entry{o.ref, o.units, now} }
 // shardSet is a set of shards.
 type shardSet [shards / 8]byte
 
-func (b *shardSet) set(shard int)      { b[shard/8] |= 1 << (shard % 8) }
-func (b *shardSet) has(shard int) bool { return b[shard/8]&(1<<(shard%8)) != 0 }
+func (b *shardSet) add(shard int)      { b[shard/8] |= 1 << (shard % 8) }
+func (b *shardSet) contains(shard int) bool { return b[shard/8]&(1<<(shard%8)) != 0 }
 
 // call sends a request to a member, and returns the answer that arrives within wait. The error is
 // env.ErrUnreached if the member is not reached.

@@ -21,8 +21,8 @@ func newRoom(most int) *room {
 	return r
 }
 
-// take returns the number of places that a shard gets, 0 if no place is left.
-func (r *room) take() int {
+// takePlaces returns the number of places that a shard gets, 0 if no place is left.
+func (r *room) takePlaces() int {
 	for left := r.left.Load(); left > 0; left = r.left.Load() {
 		if some := min(left, r.atOnce); r.left.CompareAndSwap(left, left-some) {
 			return int(some)
@@ -41,7 +41,7 @@ type quota struct {
 // places of the room if the quota is used up.
 func (q *quota) fits(used int) bool {
 	for used >= q.size && used < q.of.most {
-		more := q.of.take()
+		more := q.of.takePlaces()
 		if more == 0 {
 			break
 		}

@@ -32,7 +32,7 @@ func TestAFullTableDenies(t *testing.T) {
 		{"of one key, in a large table", 1 << 20, func(uint64) uint64 { return 1 }, mostOfShard, mostOfShard},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			table, n := newTable(c.most, ageless), uint64(0)
+			table, n := newTable(c.most, zeroAge), uint64(0)
 			for holds(table, c.key(n), n) {
 				n++
 			}

@@ -83,7 +83,7 @@ type shard struct {
 	signal   chan struct{}   // table.changed
 	apart    *atomic.Int64   // table.apart
 	next     int             // index at which look continues
-	asked    [2]map[ref]bool // the last calls of know, by id or hold; true if all members answered
+	asked    [2]map[ref]bool // the last calls of recordRequest, by id or hold; true if all members answered
 	asking   int64           // when asked[0] began
 }
 
@@ -160,7 +160,7 @@ func newTable(most int, age func() time.Duration) *table {
 func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Result) {
 	s := t.lockAt(a.ID, now)
 	defer s.mu.Unlock()
-	c := s.count(a.ID)
+	c := s.countOf(a.ID)
 	if a.Limit.Version < c.version {
 		if most < 0 {
 			most = c.rate
@@ -205,7 +205,7 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 			s.add(c, entry{of, a.Units, now})
 		}
 	}
-	s.rest(c)
+	s.markIdle(c)
 	r.Limit, r.Remaining = most, max(0, most-c.units)
 }
 
@@ -241,11 +241,11 @@ func (t *table) put(e entry) {
 		s.entries[i].renewed = max(s.entries[i].renewed, e.renewed)
 		return
 	}
-	c := s.count(e.id)
+	c := s.countOf(e.id)
 	if c.units+e.units <= mostHeld && s.fits() {
 		s.add(c, e)
 	}
-	s.rest(c)
+	s.markIdle(c)
 }
 
 // end removes a hold of another node, and reports whether it was there.
@@ -259,7 +259,7 @@ func (t *table) end(of ref) bool {
 		s.remove(int(i))
 		return true
 	case s.counts[of.id] != nil:
-		s.rest(s.counts[of.id])
+		s.markIdle(s.counts[of.id])
 	}
 	return false
 }
@@ -300,7 +300,7 @@ func (t *table) look(shard int, v *view.View, now, since int64, found *found) (d
 				end--
 				continue
 			}
-		case s.over(s.next, now):
+		case s.isExpired(s.next, now):
 			s.remove(s.next) // the last entry is in its place
 			end--
 			continue
@@ -322,7 +322,7 @@ func (t *table) look(shard int, v *view.View, now, since int64, found *found) (d
 	}
 	for _, id := range s.contenders.Sweep(lookAtOnce, now) {
 		if c := s.counts[id]; c != nil {
-			s.rest(c)
+			s.markIdle(c)
 		}
 	}
 	return true
@@ -358,11 +358,11 @@ const mostHeld = 1 << 60
 // lookAtOnce is the maximum number of entries that are visited under one lock.
 const lookAtOnce = 256
 
-// each calls f with the entries in ranges that have not ended. It begins with the entry before from
+// visitEntries calls f with the entries in ranges that have not ended. It begins with the entry before from
 // and goes down to the first, with at most lookAtOnce entries under one lock. It returns the from
 // of the next call, 0 at the end. No entry is missed: an entry only moves down, into the place of
 // another entry.
-func (t *table) each(shard, from int, ranges countsync.Ranges, now int64, f func(*entry)) (next int) {
+func (t *table) visitEntries(shard, from int, ranges countsync.Ranges, now int64, f func(*entry)) (next int) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()
 	from = min(from, len(s.entries))
@@ -381,8 +381,8 @@ func (t *table) each(shard, from int, ranges countsync.Ranges, now int64, f func
 	return next
 }
 
-// eachRecord is like each, for records. It includes records that have ended.
-func (t *table) eachRecord(shard, from int, ranges countsync.Ranges, f func(*record)) (next int) {
+// visitRecords is like visitEntries, for records. It includes records that have ended.
+func (t *table) visitRecords(shard, from int, ranges countsync.Ranges, f func(*record)) (next int) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()
 	from = min(from, len(s.records))
@@ -395,9 +395,9 @@ func (t *table) eachRecord(shard, from int, ranges countsync.Ranges, f func(*rec
 	return next
 }
 
-// count returns the number of holds that this node has, and of holds that it knows. Both include
+// countHolds returns the number of holds that this node has, and of holds that it knows. Both include
 // the records of its clients.
-func (t *table) count(self uint64) (held, known int) {
+func (t *table) countHolds(self uint64) (held, known int) {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
@@ -425,8 +425,8 @@ func (t *table) lockShard(number int) *shard {
 	return s
 }
 
-// count returns the count of an id, and adds it if there is none. The caller must hold s.mu.
-func (s *shard) count(id bucket.ID) *count {
+// countOf returns the count of an id, and adds it if there is none. The caller must hold s.mu.
+func (s *shard) countOf(id bucket.ID) *count {
 	c := s.counts[id]
 	if c == nil {
 		c = &count{id: id}
@@ -435,10 +435,10 @@ func (s *shard) count(id bucket.ID) *count {
 	return c
 }
 
-// rest marks an empty count as idle. An idle count is deleted soon, unless it is in use again by
+// markIdle marks an empty count as idle. An idle count is deleted soon, unless it is in use again by
 // then: most keys are asked for again within the second until the next look. If many counts are
 // idle, it is deleted at once. The caller must hold s.mu.
-func (s *shard) rest(c *count) {
+func (s *shard) markIdle(c *count) {
 	if c.entries > 0 || c.idle || s.contenders.HasContenders(c.id) {
 		return
 	}
@@ -486,12 +486,12 @@ func (s *shard) remove(i int) {
 	s.entries, s.links = s.entries[:last], s.links[:last]
 	c.units -= e.units
 	c.entries--
-	s.rest(c)
+	s.markIdle(c)
 	s.holders[e.holder].drop(&e.ref, e.units)
 }
 
-// over reports whether no member has renewed entry i for Term. The caller must hold s.mu.
-func (s *shard) over(i int, now int64) bool { return now-s.renewed(i) > int64(Term) }
+// isExpired reports whether no member has renewed entry i for Term. The caller must hold s.mu.
+func (s *shard) isExpired(i int, now int64) bool { return now-s.renewed(i) > int64(Term) }
 
 // renewed returns when entry i was last renewed, alone or with all entries of its holder. A digest
 // that was agreed on before the entry was added does not renew it. The caller must hold s.mu.
@@ -503,10 +503,10 @@ func (s *shard) renewed(i int) int64 {
 	return e.renewed
 }
 
-// know records that this node has requested holds from other members, and whether all have answered. If
+// recordRequest records that this node has requested holds from other members, and whether all have answered. If
 // of names no hold, a stand-in has asked all reachable members for the holds of the ID. If it names a
 // hold, the owner has asked the origin of the hold.
-func (t *table) know(of ref, answered bool, now int64) {
+func (t *table) recordRequest(of ref, answered bool, now int64) {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
 	if now-s.asking > int64(knownFor) {
@@ -521,9 +521,9 @@ func (t *table) know(of ref, answered bool, now int64) {
 	s.asked[0][of] = answered
 }
 
-// knows reports whether know was called for of within the last two knownFor, and returns the value
+// findRequest reports whether recordRequest was called for of within the last two knownFor, and returns the value
 // of answered in that call.
-func (t *table) knows(of ref, now int64) (known, answered bool) {
+func (t *table) findRequest(of ref, now int64) (known, answered bool) {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
 	if now-s.asking > 2*int64(knownFor) {

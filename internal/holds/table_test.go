@@ -40,7 +40,7 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 			until int64
 		}
 		var (
-			table = newTable(1<<20, ageless)
+			table = newTable(1<<20, zeroAge)
 			held  = make(map[ref]oracle)
 			now   = int64(time.Hour)
 		)
@@ -116,12 +116,12 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 			}
 		}
 		sweep()
-		_, known := table.count(0)
+		_, known := table.countHolds(0)
 		require.Equal(t, len(held), known)
 		var listed int
 		for shard := range shards {
 			for from := math.MaxInt; from > 0; {
-				from = table.each(shard, from, countsync.All(), now, func(e *entry) {
+				from = table.visitEntries(shard, from, countsync.All(), now, func(e *entry) {
 					listed++
 					require.Equal(t, held[e.ref].units, e.units)
 				})
@@ -130,7 +130,7 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 		require.Equal(t, len(held), listed)
 		now += 2 * int64(Term)
 		sweep()
-		_, known = table.count(0)
+		_, known = table.countHolds(0)
 		require.Zero(t, known)
 		for i := range table.shards {
 			s := &table.shards[i]
@@ -143,11 +143,11 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 
 // The holds of this node count as well, even if another member answers. No other node ends them.
 func TestTableCountsWhatThisNodeHolds(t *testing.T) {
-	m := members(t, 2)[0]
+	m := newMembers(t, 2)[0]
 	self, other := m.self(), m.env.View().Hashes[1]
 	rapid.Check(t, func(t *rapid.T) {
 		var (
-			table  = newTable(1<<20, ageless)
+			table  = newTable(1<<20, zeroAge)
 			limit  = bucket.Limit{Algorithm: bucket.InFlight, Rate: 1000}
 			own    = make(map[ref]*Hold)
 			others = make(map[ref]int64)
@@ -169,7 +169,7 @@ func TestTableCountsWhatThisNodeHolds(t *testing.T) {
 				if rapid.Bool().Draw(t, "here") {
 					table.hold(a, -1, false, now, new(wire.Result))
 				}
-				table.has(o, rapid.SampledFrom([]uint64{0, self, other}).Draw(t, "member"))
+				table.recordGrant(o, rapid.SampledFrom([]uint64{0, self, other}).Draw(t, "member"))
 				own[o.ref] = o
 				require.True(t, table.owns(o.ref))
 			case 2:
@@ -201,7 +201,7 @@ func TestTableCountsWhatThisNodeHolds(t *testing.T) {
 		for of, u := range others {
 			units[of.id] += u
 		}
-		held, _ := table.count(self)
+		held, _ := table.countHolds(self)
 		require.Equal(t, len(own), held)
 		for i := range table.shards {
 			s := &table.shards[i]
@@ -229,7 +229,7 @@ func TestTableCountsWhatThisNodeHolds(t *testing.T) {
 }
 
 func TestCountsOfWhichNothingIsHeldAreBoundedAndSoonForgotten(t *testing.T) {
-	table := newTable(1<<20, ageless)
+	table := newTable(1<<20, zeroAge)
 	s := &table.shards[0]
 	for i := range uint64(2 * mostIdle) {
 		a := askFor(0, 1, i, 1, 10)
@@ -244,7 +244,7 @@ func TestCountsOfWhichNothingIsHeldAreBoundedAndSoonForgotten(t *testing.T) {
 }
 
 func TestTheHigherVersionSaysHowMuchMayBeHeld(t *testing.T) {
-	table := newTable(1<<20, ageless)
+	table := newTable(1<<20, zeroAge)
 	hold := func(number uint64, rate int64, version uint64) bool {
 		a, r := askFor(1, 1, number, 1, rate), wire.Result{}
 		a.Limit.Version = version
@@ -259,7 +259,7 @@ func TestTheHigherVersionSaysHowMuchMayBeHeld(t *testing.T) {
 }
 
 func TestHoldsThatWaitAreServedInOrder(t *testing.T) {
-	table := newTable(1<<20, ageless)
+	table := newTable(1<<20, zeroAge)
 	hold := func(number uint64, waits bool, ms int) bool {
 		a, r := askFor(1, 1, number, 1, 1), wire.Result{}
 		table.hold(a, -1, waits, int64(ms)*int64(time.Millisecond), &r)

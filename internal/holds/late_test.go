@@ -26,7 +26,7 @@ func (m *releaseCounter) Tell(message []byte) {
 
 // A stand-in that knows of a late grant treats the hold as granted. If the grant were released
 // nevertheless, no member would count the units of the holder.
-func TestALateGrantIsReleasedWhenNothingAsksAndNothingIsHeld(t *testing.T) {
+func TestLateGrantIsReleasedUnlessHeldOrAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		does  func(h *Holds, a *wire.Ask, late func())
@@ -34,9 +34,9 @@ func TestALateGrantIsReleasedWhenNothingAsksAndNothingIsHeld(t *testing.T) {
 		other int
 		asks  int
 	}{
-		{"it is not asked for any more", func(_ *Holds, _ *wire.Ask, late func()) { late() }, 1, 1, 0},
-		{"another member is asked", func(h *Holds, a *wire.Ask, late func()) { h.RecordAsk(a); late() }, 0, 0, 1},
-		{"no member grants it in time", func(h *Holds, a *wire.Ask, late func()) {
+		{"grant without an ask in progress", func(_ *Holds, _ *wire.Ask, late func()) { late() }, 1, 1, 0},
+		{"ask to another member in progress", func(h *Holds, a *wire.Ask, late func()) { h.RecordAsk(a); late() }, 0, 0, 1},
+		{"no grant in time", func(h *Holds, a *wire.Ask, late func()) {
 			h.RecordAsk(a)
 			late()
 			h.RecordAsk(a)
@@ -44,25 +44,25 @@ func TestALateGrantIsReleasedWhenNothingAsksAndNothingIsHeld(t *testing.T) {
 			h.GiveUp(a)
 			h.GiveUp(a)
 		}, 1, 1, 0},
-		{"it comes after the asker gave up", func(h *Holds, a *wire.Ask, late func()) {
+		{"grant after the ask has ended", func(h *Holds, a *wire.Ask, late func()) {
 			h.RecordAsk(a)
 			h.GiveUp(a)
 			late()
 		}, 1, 1, 0},
-		{"another member grants it", func(h *Holds, a *wire.Ask, late func()) {
+		{"grant by another member", func(h *Holds, a *wire.Ask, late func()) {
 			h.RecordAsk(a)
 			late()
 			h.RecordGrant(new(Hold), a, new(wire.Result), 0)
 			late()
 		}, 0, 0, 0},
-		{"what was granted is released by then", func(h *Holds, a *wire.Ask, late func()) {
+		{"grant after the hold was released", func(h *Holds, a *wire.Ask, late func()) {
 			h.RecordAsk(a)
 			o := new(Hold)
 			h.RecordGrant(o, a, new(wire.Result), 0)
 			h.Release(o)
 			late()
 		}, 1, 1, 0},
-		{"it was asked for another node", func(_ *Holds, a *wire.Ask, late func()) {
+		{"ask on behalf of another node", func(_ *Holds, a *wire.Ask, late func()) {
 			a.Hold.Holder++
 			late()
 		}, 0, 0, 0},

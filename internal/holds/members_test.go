@@ -145,7 +145,7 @@ func (m *member) id() (id bucket.ID) {
 	return id
 }
 
-func TestAMemberAsksHoldersToConfirmWhatTheyDoNotRenew(t *testing.T) {
+func TestMemberAsksHoldersToConfirmStaleEntries(t *testing.T) {
 	const stale = staleAfter + 1
 	for _, c := range []struct {
 		name    string
@@ -154,18 +154,18 @@ func TestAMemberAsksHoldersToConfirmWhatTheyDoNotRenew(t *testing.T) {
 		kept    bool
 		unasked bool
 	}{
-		{"a hold that goes on", func(owner, holder *member) { holder.grant(owner) }, stale, true, false},
-		{"a hold whose release did not come", func(owner, holder *member) { holder.table.release(holder.grant(owner)) }, stale, false, false},
-		{"one that was granted lately, of which the answer may be under way", func(owner, holder *member) { holder.table.release(holder.grant(owner)) }, staleAfter, true, true},
-		{"one of the member's own that no caller has", func(owner, _ *member) {
+		{"live hold", func(owner, holder *member) { holder.grant(owner) }, stale, true, false},
+		{"hold with a lost release", func(owner, holder *member) { holder.table.release(holder.grant(owner)) }, stale, false, false},
+		{"recent grant with an answer in transit", func(owner, holder *member) { holder.table.release(holder.grant(owner)) }, staleAfter, true, true},
+		{"entry of the owner itself without a caller", func(owner, _ *member) {
 			of := ref{owner.id(), owner.self(), owner.Number()}
 			owner.table.put(entry{of, 1, owner.time()})
 		}, stale, false, true},
-		{"of a holder that does not answer", func(owner, holder *member) {
+		{"silent holder", func(owner, holder *member) {
 			holder.table.release(holder.grant(owner))
 			holder.mute.Store(true)
 		}, stale, true, false},
-		{"of a count that another member answers for", func(owner, holder *member) {
+		{"count of another member", func(owner, holder *member) {
 			o := holder.grant(owner)
 			owner.table.end(o.ref)
 			holder.table.release(o)
@@ -189,7 +189,7 @@ func TestAMemberAsksHoldersToConfirmWhatTheyDoNotRenew(t *testing.T) {
 
 // The stand-in has learned a released hold from a member that does not know of the release. The
 // last agreement of the holder with the stand-in is later than the last renewal of that hold.
-func TestStandInRemovesReleasedHoldThatAnotherMemberReports(t *testing.T) {
+func TestStandInRemovesReleasedHoldThatMemberReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newMembers(t, 3)
 		standIn, holder := all[0], all[1]
@@ -222,18 +222,18 @@ func TestStandInRemovesReleasedHoldThatAnotherMemberReports(t *testing.T) {
 }
 
 // Until the owner has recorded the hold, it may grant the units again.
-func TestHolderReportsAStandInsGrantToTheOwner(t *testing.T) {
+func TestHolderReportsGrantOfStandInToOwner(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		stoodIn        bool
 		lost, apart    bool // the connection to the owner has just ended, and all connections of the owner
 		known, renewed int  // holds that the owner knows of at once, and after the next renewal
 	}{
-		{"a stand-in granted it as the owner was late", true, false, false, 1, 1},
-		{"a stand-in granted it as the connection to the owner had just ended", true, true, false, 1, 1},
-		{"a stand-in granted it on a side without the owner", true, true, true, 0, 0},
-		{"the owner granted it and has lost it", false, false, false, 0, 1},
-		{"the owner granted it just before the connection ended, and has lost it", false, true, false, 0, 1},
+		{"stand-in grant while the owner is late", true, false, false, 1, 1},
+		{"stand-in grant just after the connection to the owner ended", true, true, false, 1, 1},
+		{"stand-in grant on a side without the owner", true, true, true, 0, 0},
+		{"owner grant that the owner has lost", false, false, false, 0, 1},
+		{"lost owner grant just before the connection ended", false, true, false, 0, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -255,7 +255,7 @@ func TestHolderReportsAStandInsGrantToTheOwner(t *testing.T) {
 	}
 }
 
-func TestStandInThatMissesAnAnswerRefusesNoRenewalForGood(t *testing.T) {
+func TestRenewalRefusalIsNotFirmAfterMissingAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newMembers(t, 3)
 		standIn, has := all[0], all[1]
@@ -279,15 +279,15 @@ func TestStandInThatMissesAnAnswerRefusesNoRenewalForGood(t *testing.T) {
 
 // A stand-in may have granted a hold while the owner was late, and the record may still be in
 // transit to the owner.
-func TestOwnerAsksTheOriginForAHoldThatItLacks(t *testing.T) {
+func TestOwnerAsksOriginForMissingHold(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		has, mute     bool // whether the origin has the record, and whether it leaves messages unanswered
 		allowed, firm bool
 	}{
-		{"the origin has it", true, false, true, false},
-		{"the origin has it, and does not answer", true, true, false, false},
-		{"the origin has none", false, false, false, true},
+		{"origin with the hold", true, false, true, false},
+		{"silent origin with the hold", true, true, false, false},
+		{"origin without the hold", false, false, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -327,10 +327,10 @@ func TestFrozenOwnerAsksMembersBeforeItDecides(t *testing.T) {
 		looks  bool // Run calls look before the next check
 		asks   bool
 	}{
-		{"late", late, false, false},
-		{"late, after a look", late, true, false},
-		{"frozen", late + 1, false, true},
-		{"frozen, after a look", late + 1, true, true},
+		{"late Run", late, false, false},
+		{"late Run, after a look", late, true, false},
+		{"frozen node", late + 1, false, true},
+		{"frozen node, after a look", late + 1, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -398,7 +398,7 @@ func TestChangesOfAClientHoldReachItsKeepers(t *testing.T) {
 	})
 }
 
-func TestTheFirstHoldEndsTheRestOfANode(t *testing.T) {
+func TestFirstHoldWakesRestingNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newMembers(t, 2)
 		for _, m := range all {
@@ -427,11 +427,11 @@ func TestLeaveWaitsForAcknowledgements(t *testing.T) {
 		waits                      time.Duration
 		err                        error
 	}{
-		{"member answers", 0, never, never, 0, nil},
-		{"member answers later", soon, never, never, soon, nil},
-		{"member never answers", never, never, never, leaveWait, ErrUncopied},
-		{"caller gives up", never, soon, never, soon, context.Canceled},
-		{"node closes", never, never, soon, soon, cluster.ErrClosed},
+		{"immediate answer", 0, never, never, 0, nil},
+		{"late answer", soon, never, never, soon, nil},
+		{"no answer", never, never, never, leaveWait, ErrUncopied},
+		{"canceled context", never, soon, never, soon, context.Canceled},
+		{"closed node", never, never, soon, soon, cluster.ErrClosed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -456,7 +456,7 @@ func TestLeaveWaitsForAcknowledgements(t *testing.T) {
 
 // Requests to members run as errands. If the maximum number of errands is running, no member can be
 // asked.
-func TestLearnGivesUpAtOnceWhereNoErrandCanStart(t *testing.T) {
+func TestLearnReturnsAtOnceIfNoErrandCanStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMembers(t, 2)[0]
 		for m.env.Try(func(ctx context.Context) { <-ctx.Done() }) {
@@ -478,7 +478,7 @@ func TestLearnGivesUpAtOnceWhereNoErrandCanStart(t *testing.T) {
 }
 
 // The other member has renewed the hold for longer, and is reached after the first term has ended.
-func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
+func TestReleaseOutlivesUnknownRenewals(t *testing.T) {
 	const ttl, longer = 3 * time.Second, time.Minute
 	const never, found = -1, 900 * time.Millisecond
 	for _, c := range []struct {
@@ -488,12 +488,12 @@ func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
 		learns  bool
 		renewed bool
 	}{
-		{"by the owner, which knows all", never, view.AsOwner, true, false},
-		{"by the owner, which has not asked the other member", never, view.AsOwner, false, true},
-		{"by the owner, which does not reach the other member", 0, view.AsOwner, true, true},
-		{"by the owner, which finds later that it does not reach the other member", found, view.AsOwner, true, true},
-		{"by a member that stands in", never, view.AsStandIn, true, true},
-		{"by a member on its own", 0, view.AsSelf, true, true},
+		{"owner that knows all holds", never, view.AsOwner, true, false},
+		{"owner that has not asked the other member", never, view.AsOwner, false, true},
+		{"owner that does not reach the other member", 0, view.AsOwner, true, true},
+		{"owner that finds a partition later", found, view.AsOwner, true, true},
+		{"stand-in", never, view.AsStandIn, true, true},
+		{"member that decides for itself", 0, view.AsSelf, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -535,7 +535,7 @@ func TestReleaseOutlivesRenewalsThatAreNotKnownHere(t *testing.T) {
 				_, remembered := m.table.recordOf(refOf(a))
 				require.Equal(t, c.renewed, remembered)
 				require.Zero(t, m.copyRecords(t.Context()))
-				require.Zero(t, other.Stats().Known, "the other member counts what was released")
+				require.Zero(t, other.Stats().Known, "the other member counts the released units")
 				_, told := other.table.recordOf(refOf(a))
 				require.Equal(t, c.renewed, told)
 			})
@@ -554,9 +554,9 @@ func TestLateMessagesAreRefused(t *testing.T) {
 		copy time.Duration
 		late bool
 	}{
-		{"as late as they may be", date, 300 * time.Millisecond, 700 * time.Millisecond, false},
-		{"later than that", date, 301 * time.Millisecond, 701 * time.Millisecond, true},
-		{"without a date", 0, time.Minute, time.Minute, false},
+		{"maximum delay", date, 300 * time.Millisecond, 700 * time.Millisecond, false},
+		{"excessive delay", date, 301 * time.Millisecond, 701 * time.Millisecond, true},
+		{"no date", 0, time.Minute, time.Minute, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-func TestMessagesSayWhatTheyWereMadeOf(t *testing.T) {
+func TestMessagesRoundTrip(t *testing.T) {
 	const now = int64(time.Hour)
 	o := &Hold{ref: ref{bucket.ID{Hi: 1, Lo: 2}, 5, 3}, units: 4}
 	m, err := parseRenew(appendDigests(nil, 5, []shardDigest{{0, 1}, {255, 2}}), now)

@@ -70,7 +70,7 @@ func TestMergeKeepsExactExpiryOfOneRenewal(t *testing.T) {
 	require.EqualValues(t, 10, mergeAll(exact, late).expires)
 	require.EqualValues(t, 10, mergeAll(late, exact).expires)
 	other := record{renewal: 1<<tagBits | 3, expires: 12, forget: 12}
-	require.EqualValues(t, 12, mergeAll(exact, other).expires, "of two renewals that members made apart the longer one")
+	require.EqualValues(t, 12, mergeAll(exact, other).expires, "of two independent renewals, the longer wins")
 }
 
 // The oracle is a map of holds by name, with the result of the last op on each hold.
@@ -245,15 +245,15 @@ func TestLastRenewalWinsAfterPartition(t *testing.T) {
 }
 
 // Records that have ended have a bound of their own, and do not use the room of live records.
-func TestEndedRecordsAreBoundedAndDenyNone(t *testing.T) {
+func TestEndedRecordsAreBoundedAndDenyNoHold(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		most int
 		key  func(i uint64) uint64
 	}{
-		{"of one key", 4 * shards, func(uint64) uint64 { return 1 }},
-		{"of many keys", 4 * shards, func(i uint64) uint64 { return i % shards }},
-		{"of one key, in a large table", 1 << 20, func(uint64) uint64 { return 1 }},
+		{"one key", 4 * shards, func(uint64) uint64 { return 1 }},
+		{"many keys", 4 * shards, func(i uint64) uint64 { return i % shards }},
+		{"one key in a large table", 1 << 20, func(uint64) uint64 { return 1 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			table, bound := newTable(c.most, zeroAge), min(c.most, mostOfShard)
@@ -272,14 +272,14 @@ func TestEndedRecordsAreBoundedAndDenyNone(t *testing.T) {
 			require.LessOrEqual(t, kept, bound)
 			require.GreaterOrEqual(t, kept, bound*7/8)
 			last, known := table.recordOf(refOf(clientAsk(c.key(uint64(3*bound-1)), uint64(3*bound), 1, 1, time.Hour)))
-			require.True(t, known, "the ones that would be deleted first are gone")
+			require.True(t, known, "only records to be deleted first are gone")
 			require.True(t, last.released)
 		})
 	}
 }
 
 // A full shard keeps the record of a release until other members have a copy.
-func TestFullShardEvictsNoReleaseThatIsNotCopied(t *testing.T) {
+func TestFullShardKeepsReleaseUntilItIsCopied(t *testing.T) {
 	const most = 4 * shards
 	table, number := newTable(most, zeroAge), uint64(0)
 	release := func(ttl time.Duration) ref {
@@ -335,7 +335,7 @@ func TestTrimmedShardReturnsItsRoom(t *testing.T) {
 }
 
 // The answer to a member that asks contains no hold of a process that has ended.
-func TestEntriesThatEndedAreNotTold(t *testing.T) {
+func TestPagesContainNoEndedEntries(t *testing.T) {
 	table := newTable(1<<20, zeroAge)
 	a := askFor(1, 1, 1, 1, 10)
 	table.hold(a, -1, false, 0, new(wire.Result))
@@ -348,7 +348,7 @@ func TestEntriesThatEndedAreNotTold(t *testing.T) {
 }
 
 // A hold that stays is never missed while other holds are added and removed between two pages.
-func TestPagesMissNoHoldThatStays(t *testing.T) {
+func TestPagesContainEachHoldThatStays(t *testing.T) {
 	table := newTable(1<<20, zeroAge)
 	random := rand.New(rand.NewPCG(1, 2))
 	live := make(map[uint64]bool)

@@ -157,7 +157,7 @@ func (o *Hold) entry(now int64) entry { return entry{o.ref, o.units, now} }
 // shardSet is a set of shards.
 type shardSet [shards / 8]byte
 
-func (b *shardSet) add(shard int)      { b[shard/8] |= 1 << (shard % 8) }
+func (b *shardSet) add(shard int)           { b[shard/8] |= 1 << (shard % 8) }
 func (b *shardSet) contains(shard int) bool { return b[shard/8]&(1<<(shard%8)) != 0 }
 
 // call sends a request to a member, and returns the answer that arrives within wait. The error is

@@ -10,7 +10,7 @@ import (
 
 // A table is full when all keys together have the maximum number of holds. All holds of a key are
 // in one shard.
-func TestAFullTableDenies(t *testing.T) {
+func TestFullTableDenies(t *testing.T) {
 	const most = 16 * 8 * shards
 	holds := func(table *table, key, number uint64) bool {
 		var r wire.Result
@@ -24,12 +24,12 @@ func TestAFullTableDenies(t *testing.T) {
 		key         func(i uint64) uint64
 		least, full int
 	}{
-		{"of one key", most, func(uint64) uint64 { return 1 }, most, most},
-		{"of as many keys as shards", most, func(i uint64) uint64 { return i % shards }, most * 7 / 8, most},
-		{"of a few keys", most, func(i uint64) uint64 { return i % 3 }, most * 7 / 8, most},
-		{"of one key, in a small table", 100, func(uint64) uint64 { return 1 }, 100, 100},
-		{"of many keys, in a small table", 100, func(i uint64) uint64 { return i }, 100, 100},
-		{"of one key, in a large table", 1 << 20, func(uint64) uint64 { return 1 }, mostOfShard, mostOfShard},
+		{"one key", most, func(uint64) uint64 { return 1 }, most, most},
+		{"as many keys as shards", most, func(i uint64) uint64 { return i % shards }, most * 7 / 8, most},
+		{"few keys", most, func(i uint64) uint64 { return i % 3 }, most * 7 / 8, most},
+		{"one key in a small table", 100, func(uint64) uint64 { return 1 }, 100, 100},
+		{"many keys in a small table", 100, func(i uint64) uint64 { return i }, 100, 100},
+		{"one key in a large table", 1 << 20, func(uint64) uint64 { return 1 }, mostOfShard, mostOfShard},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			table, n := newTable(c.most, zeroAge), uint64(0)

@@ -32,7 +32,7 @@ func (t *table) lookAll(v *view.View, now, since int64) (all found) {
 }
 
 // The oracle is a list of holds, with the time until which each hold stays.
-func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
+func TestTableGrantsLikeListOfHolds(t *testing.T) {
 	const rate = 10
 	rapid.Check(t, func(t *rapid.T) {
 		type oracle struct {
@@ -142,7 +142,7 @@ func TestTableGrantsWhatAListOfHoldsLeaves(t *testing.T) {
 }
 
 // The holds of this node count as well, even if another member answers. No other node ends them.
-func TestTableCountsWhatThisNodeHolds(t *testing.T) {
+func TestTableCountsHoldsOfThisNode(t *testing.T) {
 	m := newMembers(t, 2)[0]
 	self, other := m.self(), m.env.View().Hashes[1]
 	rapid.Check(t, func(t *rapid.T) {
@@ -228,7 +228,7 @@ func TestTableCountsWhatThisNodeHolds(t *testing.T) {
 	})
 }
 
-func TestCountsOfWhichNothingIsHeldAreBoundedAndSoonForgotten(t *testing.T) {
+func TestEmptyCountsAreBoundedAndDeleted(t *testing.T) {
 	table := newTable(1<<20, zeroAge)
 	s := &table.shards[0]
 	for i := range uint64(2 * mostIdle) {
@@ -243,7 +243,7 @@ func TestCountsOfWhichNothingIsHeldAreBoundedAndSoonForgotten(t *testing.T) {
 	require.Empty(t, s.idle)
 }
 
-func TestTheHigherVersionSaysHowMuchMayBeHeld(t *testing.T) {
+func TestHigherVersionDeterminesTheRate(t *testing.T) {
 	table := newTable(1<<20, zeroAge)
 	hold := func(number uint64, rate int64, version uint64) bool {
 		a, r := askFor(1, 1, number, 1, rate), wire.Result{}
@@ -258,7 +258,7 @@ func TestTheHigherVersionSaysHowMuchMayBeHeld(t *testing.T) {
 	require.True(t, hold(5, 3, 3))
 }
 
-func TestHoldsThatWaitAreServedInOrder(t *testing.T) {
+func TestWaitingHoldsAreServedInOrder(t *testing.T) {
 	table := newTable(1<<20, zeroAge)
 	hold := func(number uint64, waits bool, ms int) bool {
 		a, r := askFor(1, 1, number, 1, 1), wire.Result{}
@@ -273,7 +273,7 @@ func TestHoldsThatWaitAreServedInOrder(t *testing.T) {
 	}
 	end(1)
 	require.False(t, hold(3, true, 110), "the first is due")
-	require.False(t, hold(4, false, 125), "it does not wait, and others do")
+	require.False(t, hold(4, false, 125), "it does not wait, and other holds do")
 	require.True(t, hold(3, true, 131), "the first has asked each 10 ms, and not for 31 ms")
 	require.False(t, hold(2, true, 131), "it keeps its place")
 	require.False(t, hold(4, true, 131))
@@ -281,5 +281,5 @@ func TestHoldsThatWaitAreServedInOrder(t *testing.T) {
 	require.True(t, hold(2, true, 132))
 	end(2)
 	require.False(t, hold(5, false, 280))
-	require.True(t, hold(5, false, 281), "the one that waits has not asked for 150 ms")
+	require.True(t, hold(5, false, 281), "the waiting hold has not asked for 150 ms")
 }

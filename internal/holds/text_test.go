@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/sealed"
 )
 
-func TestATextOpensForItsCountAlone(t *testing.T) {
+func TestTextOpensOnlyForItsCount(t *testing.T) {
 	box := sealed.New([][]byte{[]byte("sixteen bytes...")})
 	h, id := New(Config{Cluster: new(member), Most: 1, Box: box}), bucket.ID{Hi: 1, Lo: 2}
 	text := h.Text(Client{id, 3, 4})

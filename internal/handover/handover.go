@@ -1,10 +1,10 @@
-// Package handover has the view that a node's checks go by, keeps copies of counts on other
-// members, and moves authority as members join and leave.
+// Package handover maintains the current view of a node, replicates its counts to other members,
+// and transfers authority when members join or leave.
 //
-// It alone replaces the view, under one lock, so that authority is never held twice and
-// never lost: where a range is waited for that nobody has, all members are asked before the
-// node takes it. It decides no check and holds no count: package sync says what a copy is,
-// and package view what each step makes of the view before.
+// The view is replaced only by this package, under a single lock, so that two nodes never hold the
+// same authority and no authority is lost. Before a node takes a range that no member seems to
+// hold, it asks all members. The package does not decide checks or store counts. Package countsync
+// defines replicas, and package view computes each new view from the previous one.
 package handover
 
 import (
@@ -21,79 +21,81 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// HearFor is how long Started waits to hear the members it has joined, and how long
-// nodes that have met, and know of none that serves, wait to hear of one.
+// HearFor is how long Started waits until this node is connected to the members that it has joined.
+// It is also how long nodes that have met, but know of no serving member, wait to hear of one.
 const HearFor = time.Second
 
-// Config is what a Handover needs of its node.
+// Config contains the dependencies of a Handover.
 type Config struct {
 	Expect   int  // Config.Expect of the node
-	Replicas int  // of each count, 0 for none
-	Regions  bool // there are other regions
+	Replicas int  // replicas of each count; may be 0
+	Regions  bool // whether there are other regions
 	Log      *slog.Logger
 	Env      *env.Env // Handover replaces its view
 	Cluster  cluster.Cluster
 	Counts   *bucket.Store
-	Stream   *countsync.Stream // of Counts
+	Stream   *countsync.Stream // replicates Counts
 
-	// Swapped is told of each view that takes the place of another. It is called under the
-	// lock of the swap, and waits for nothing.
+	// Swapped is called with the new view whenever the view is replaced. It is called with
+	// Handover.swap held and must not block.
 	Swapped func(v *view.View)
-	// Regain is called under that lock as well, as this node comes to hold what nobody has a
-	// copy of.
+	// Regain is called, with the same lock held, when this node gains authority over ranges that
+	// have no replica.
 	Regain func()
-	// Cease stops lending, or begins again, and reports whether all leases
-	// are over by a time of the monotonic clock: authority over what is lent does not move.
+	// Cease stops lending, or resumes it if cease is false. It reports whether all leases have
+	// expired at the given monotonic time. Authority is not transferred while there are leases.
 	Cease func(cease bool, steady int64) (over bool)
-	// Leaving is called once this node has said that it leaves.
+	// Leaving is called after this node has announced that it leaves.
 	Leaving func()
 }
 
-// Handover has the view that a node's checks go by, and moves authority between members.
+// Handover maintains the current view of a node and transfers authority between members.
 //
-// swap is the only lock under which a view takes the place of another. Each change is a
-// step of package view from the view before, made and put in place while it is held, so
-// that no step is lost and none is made twice: of two steps from one view, one would give
-// authority back that the other has given away. No check takes it, and nothing that is done
-// under it waits for another member.
+// The mutex swap must be held to replace the view. Package view computes each new view from the
+// current view. Both the computation and the replacement happen while swap is held, so that no
+// update is lost or applied twice: if two views were computed from the same view, the second could
+// restore authority that the first has given away. Checks do not lock swap, and no code waits for
+// another member while it holds swap.
 //
-// The stream carries copies of counts. A range is ceded only when all but a few of its counts
-// are where it goes, and its last ones travel in the frame that gives it.
+// The stream replicates counts. A range is ceded only when the receiver has all but a few of its
+// counts. The frame that transfers authority is sent after the receiver has acknowledged the
+// remaining counts.
 type Handover struct {
 	cfg    Config
 	stream *countsync.Stream
-	// starting reports whether Started has not returned: the node takes the ring as it finds it.
+	// starting is set until Started returns. Until then, Refresh builds each view without a
+	// previous view: the node takes the ring as it is.
 	starting atomic.Bool
 
-	begun atomic.Bool // set once stream has been given the hash of this node; never cleared
+	begun atomic.Bool // set once stream has the hash of this node; never cleared
 
-	hurry  chan struct{} // some count has spent a sixteenth of its limit since it was last sent
-	turned chan struct{} // the view has changed
-	// stirred ends the rest of Run: a count has changed, a frame has come, or a count was reset
+	hurry  chan struct{} // a count has spent a sixteenth of its limit since it was last collected
+	turned chan struct{} // the view has changed, or authority may be able to move
+	// stirred ends the rest of Run: a count has changed, a frame has arrived, or a count was reset
 	// before the store tracks.
 	stirred chan struct{}
-	tracks  sync.Once // before the first frame comes or goes
+	tracks  sync.Once // tracks calls Counts.Track before the first frame is sent or received
 
-	swap     sync.Mutex                // guards what follows, as far as the next lock
-	leavers  map[countsync.Member]bool // members that have said themselves that they leave, before gossip does
-	complete map[countsync.Member]bool // members that have sent this node, which joins, all that it is to have
-	recalls  bool                      // a view since the last turn recalls copies
+	swap     sync.Mutex                // guards the fields up to feeding
+	leavers  map[countsync.Member]bool // members that have announced that they leave, possibly before gossip reports it
+	complete map[countsync.Member]bool // members that have sent all counts that this node needs in order to join
+	recalls  bool                      // a view since the last call of turn has Recalls set
 
 	feeding sync.Mutex
 	feeders map[countsync.Member]*feeder
 
-	// Of the goroutine of Run.
-	owed    map[countsync.Member]countsync.Ranges // what each member is to have
-	known   *view.View                            // the view that owed is of
-	moves   uint64                                // of authority
-	waiting int64                                 // since when this node waits for authority from others, by the monotonic clock
-	located int64                                 // when it last asked who has it
-	warned  bool                                  // that this takes long has been logged
+	// The fields below are used only by the goroutine of Run.
+	owed    map[countsync.Member]countsync.Ranges // ranges owed to each member
+	known   *view.View                            // the view that owed was computed from
+	moves   uint64                                // number of the last transfer of authority
+	waiting int64                                 // monotonic time since which this node has waited for authority
+	located int64                                 // monotonic time of the last round of locate
+	warned  bool                                  // a warning about the long wait has been logged
 
-	locating atomic.Bool // a round of asking is under way
+	locating atomic.Bool // a round of locate is in progress
 }
 
-// Stats is a weir.StreamStats.
+// Stats is the internal form of weir.StreamStats.
 type Stats struct {
 	Unsent  int
 	Lag     time.Duration
@@ -105,7 +107,7 @@ type Stats struct {
 	TalliesDropped, ResetsDropped uint64
 }
 
-// New returns the Handover of a node that knows of nobody yet.
+// New returns the Handover of a node that does not know any members yet.
 func New(c Config) *Handover {
 	h := &Handover{
 		cfg: c, stream: c.Stream,
@@ -121,37 +123,37 @@ func New(c Config) *Handover {
 	return h
 }
 
-// View returns the view of now. A check loads it once.
+// View returns the current view. A check loads it once.
 func (h *Handover) View() *view.View { return h.cfg.Env.View() }
 
-// Stream returns the stream of copies.
+// Stream returns the stream that replicates counts.
 func (h *Handover) Stream() *countsync.Stream { return h.stream }
 
-// Starting reports whether Started has not returned yet.
+// Starting reports whether Started has yet to return.
 func (h *Handover) Starting() bool { return h.starting.Load() }
 
-// Started waits a moment to hear all members, and has this node own its part of the ring
-// from then on, as soon as it may.
+// Started waits at most HearFor until this node is connected to all living members. From then on,
+// the node becomes the owner of its part of the ring as soon as it may.
 func (h *Handover) Started(ctx context.Context) {
 	h.hearOthers(ctx)
 	h.starting.Store(false)
 	h.enlist()
 }
 
-// Replicate has copies sent of holdings that have changed.
+// Replicate replicates the holdings of ids, which have changed.
 func (h *Handover) Replicate(ids []bucket.ID, now int64, v *view.View) {
 	h.Wake(h.stream.Replicate(ids, now, v))
 }
 
-// Step puts a view in place that follows from the one before. It is for tests, which make
-// views that no cluster would.
+// Step replaces the view with the result of step. It is used by tests to install views that no
+// cluster would produce.
 func (h *Handover) Step(step func(before *view.View) *view.View) {
 	h.swap.Lock()
 	defer h.swap.Unlock()
 	h.replace(step(h.View()))
 }
 
-// terms are what this node's views are made by.
+// terms returns the parameters from which the views of this node are built.
 func (h *Handover) terms() view.Terms {
 	t := view.Terms{Expect: h.cfg.Expect, Replicas: h.cfg.Replicas, Leavers: h.leavers}
 	if v := h.View(); v != nil {
@@ -160,8 +162,9 @@ func (h *Handover) terms() view.Terms {
 	return t
 }
 
-// Refresh makes the view anew of what the cluster says, unless it is of that already:
-// a node that has announced something refreshes, and is told of the change as well.
+// Refresh builds a new view from the state of the cluster. It does nothing if the current view was
+// built from the same state and is not stale: a node that announces a state calls Refresh itself,
+// and is then notified of the same change by the cluster.
 func (h *Handover) Refresh() {
 	h.swap.Lock()
 	defer h.swap.Unlock()
@@ -175,18 +178,18 @@ func (h *Handover) Refresh() {
 	v := view.New(now, seen, h.terms(), before)
 	if !h.begun.Load() && v.Self >= 0 {
 		h.begun.Store(true)
-		h.stream.Begin(v.Hashes[v.Self]) // only now is it known what a Cluster of the caller's calls this node
+		h.stream.Begin(v.Hashes[v.Self]) // a Cluster supplied by the caller may choose the name of this node as late as this
 	}
 	if h.cfg.Replicas == 0 && len(v.Ranges(view.Held).Minus(h.View().Ranges(view.Held))) > 0 {
 		h.cfg.Regain()
 	}
 	if v.Self >= 0 && v.JoinsAgain(v.Self, h.View()) {
-		clear(h.complete) // the others send all anew
+		clear(h.complete) // other members send all counts again
 	}
 	h.replace(v)
 }
 
-// replace puts a view in place of the one before. h.swap is held.
+// replace sets the current view to v. The caller must hold h.swap.
 func (h *Handover) replace(v *view.View) {
 	before := h.View()
 	if before.MeetsApart(v) {
@@ -201,8 +204,8 @@ func (h *Handover) replace(v *view.View) {
 	h.cfg.Swapped(v)
 }
 
-// hearOthers waits a moment until every living member is connected, so that the
-// first checks need no budget.
+// hearOthers waits at most HearFor until this node is connected to all living members, so that the
+// first checks are not limited to a share.
 func (h *Handover) hearOthers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, HearFor)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// node is a member that holds counts and hands them over, and decides no check.
+// node is a member that stores counts and hands them over, but decides no checks.
 type node struct {
 	*handover.Handover
 	env.Env
@@ -27,10 +27,10 @@ type node struct {
 	counts  *bucket.Store
 }
 
-// leaseTerm is for how long units are lent once a node has ceased to lend.
+// leaseTerm is the remaining time of leases once a node has ceased to lend.
 const leaseTerm = 200 * time.Millisecond
 
-// join returns a new member of the network's cluster.
+// join returns a new member of the cluster of the network, which runs on host.
 func join(t *testing.T, host *weirtest.Host) *node {
 	lentUntil := int64(0)
 	n := &node{Env: env.Env{Clock: env.NewClock(nil)}, cluster: host.Cluster(cluster.Config{}), counts: bucket.NewStore(10_000, bucket.Salt{})}
@@ -73,8 +73,8 @@ func (n *node) Serve(b *cluster.Batch) {
 	}
 }
 
-// A joiner is sent counts before it has authority over them, and a member that leaves gives
-// all that it holds away.
+// A joiner receives counts before it has authority over them, and a leaver gives away its
+// authority.
 func TestCountsAndAuthorityMoveAsMembersJoinAndLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
@@ -83,7 +83,8 @@ func TestCountsAndAuthorityMoveAsMembersJoinAndLeave(t *testing.T) {
 		for i := range ids {
 			ids[i] = bucket.ID{Hi: uint64(i) << 58, Lo: uint64(i)}
 		}
-		// holds returns how many ids a node has authority over, each with its count.
+		// holds returns the number of ids over which a node has authority, and checks the count of
+		// each.
 		holds := func(n *node) (held int) {
 			for _, id := range ids {
 				if n.View().Holds(id) {
@@ -153,7 +154,7 @@ func TestARestingNodeSendsRequestedCountsWithin100Milliseconds(t *testing.T) {
 	})
 }
 
-// A resting node makes up for the sweeps that it has omitted, so it deletes tallies as fast as other nodes.
+// A resting node makes up for omitted sweeps, so it deletes tallies as fast as other nodes.
 func TestRestingNodesForgetTallies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
@@ -188,7 +189,7 @@ func TestLeaveEndsWhileTheLeaverDecidesChecks(t *testing.T) {
 		left := make(chan error, 1)
 		go func() { left <- first.Leave(context.Background()) }()
 		for over := false; !over; {
-			first.counts.Take(bucket.ID{Hi: 1 << 63}, limit, first.Now(), 1) // in the stead of a late owner
+			first.counts.Take(bucket.ID{Hi: 1 << 63}, limit, first.Now(), 1) // as a stand-in for a late owner
 			spent++
 			if time.Since(begun) < 600*time.Millisecond {
 				told = spent

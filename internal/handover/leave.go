@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	// cedeBelow is how many counts may wait to be sent when authority moves:
-	// about what goes into one frame.
+	// cedeBelow is the maximum number of queued counts with which authority moves. About as many
+	// fit into one frame.
 	cedeBelow = 256
-	// handOverFor bounds Leave.
+	// handOverFor is the maximum duration of Leave.
 	handOverFor = 10 * time.Second
-	// lastCopies is how long Leave goes on when it can give no authority away: a member
-	// that has just come to stand in for another is sent copies.
+	// lastCopies is how long Leave continues while it cannot transfer its authority. A member that
+	// has just become a stand-in receives copies during that time.
 	lastCopies = 4 * collectEvery
-	// copiesFor bounds how long it gives copies to the members that are to have them in its
-	// place, once it holds nothing. The owners of these counts make new copies, too, but at
-	// leisure; and an owner may be cut off, and end, before it has made them.
+	// copiesFor is the maximum time for which a leaver that holds no authority sends copies to the
+	// members that will replace it. The owners of these counts create new copies as well, but
+	// without urgency. An owner may be disconnected, and end, before it has created them.
 	copiesFor = time.Second
-	// Before it, each member answers once: callsAtOnce of them are asked at a time,
-	// for callWait, and again after callPause; in callsFor a member that is gone is found
-	// to be.
+	// Before a node leaves, each member answers once. At most callsAtOnce members are asked at a
+	// time. Each call waits for callWait, and is repeated after callPause. A member that is gone is
+	// found to be gone within callsFor.
 	callsAtOnce = 16
 	callsFor    = 2 * time.Second
 	callWait    = time.Second
 	callPause   = 10*time.Millisecond - 7
 )
 
-// handExcess hands over what this node holds and another owns, as soon as the other
-// has all but the last changes. It says for whom something waits then.
+// handExcess hands over the ranges that this node holds and another member owns, as soon as that
+// member has all but the last changes. It returns the members for which data is queued.
 func (h *Handover) handExcess(v *view.View) (ready []countsync.Member) {
 	if v.Settled || !v.HasAny(view.Held) {
 		h.cfg.Cease(false, 0)
@@ -56,7 +56,7 @@ func (h *Handover) handExcess(v *view.View) (ready []countsync.Member) {
 			continue
 		}
 		if !h.cfg.Cease(true, h.cfg.Env.Monotonic()) {
-			continue // time alone ends that: the next round looks again
+			continue // only time ends leases: the next round checks again
 		}
 		ready = append(ready, h.cede(&v.Members[i], ranges)...)
 	}
@@ -64,15 +64,15 @@ func (h *Handover) handExcess(v *view.View) (ready []countsync.Member) {
 	return ready
 }
 
-// cede gives authority away. From the swap on this node passes checks on; what
-// those spend that are still at it with the view before is collected as spent
-// without authority.
+// cede transfers authority over ranges to a member. After the view has been replaced, this node
+// passes checks on. If a check still uses the previous view, the units that it spends are collected
+// as spent without authority.
 func (h *Handover) cede(to *cluster.Member, ranges countsync.Ranges) []countsync.Member {
 	receiver := view.NameHash(to.Name)
 	ready := h.stream.Collect(h.cfg.Env.Now(), false, h.View())
 	h.swap.Lock()
 	v := h.View()
-	ranges = ranges.Intersect(v.Ranges(view.Held)) // if it has met others meanwhile, there may be nothing to give
+	ranges = ranges.Intersect(v.Ranges(view.Held)) // if this node has met members that began apart meanwhile, it may hold none of the ranges
 	h.replace(v.TransferRanges(ranges, to.Name, h.cfg.Env.Monotonic()))
 	ready = append(ready, h.stream.Collect(h.cfg.Env.Now(), false, h.View())...)
 	h.moves++
@@ -81,15 +81,15 @@ func (h *Handover) cede(to *cluster.Member, ranges countsync.Ranges) []countsync
 	return append(ready, receiver)
 }
 
-// enlist makes this node the owner of its part of the ring, once it has been sent what it
-// needs for that; or at once if no member could send it anything.
+// enlist makes this node the owner of its part of the ring once other members have sent the counts
+// that it needs, or at once if no member can send any.
 func (h *Handover) enlist() {
 	v := h.View()
 	if h.starting.Load() || !v.Joins() || !h.mayServe(v) {
 		return
 	}
 	if err := h.cfg.Cluster.Announce(cluster.Serving); err != nil {
-		return // it has left or is closed
+		return // this node has left or is closed
 	}
 	h.swap.Lock()
 	clear(h.complete)
@@ -97,9 +97,9 @@ func (h *Handover) enlist() {
 	h.Refresh()
 }
 
-// mayServe reports whether a joiner has all that it is to have. If no member serves, the
-// eldest joiner begins, with what the leaving members have. Nodes that start together may
-// meet each other before they hear of a member that serves, so each waits a moment for that.
+// mayServe reports whether a joiner has all counts that it needs. If no member serves, the eldest
+// joiner begins to serve, with the counts of the leaving members. Nodes that start together may
+// meet each other before they hear of a serving member, so each node first waits for HearFor.
 func (h *Handover) mayServe(v *view.View) bool {
 	if len(v.Points) == 0 {
 		if v.Met != 0 && uint64(h.cfg.Env.Monotonic()-v.Met) < uint64(HearFor) {
@@ -125,12 +125,12 @@ func (h *Handover) mayServe(v *view.View) bool {
 	return true
 }
 
-// ErrUnfinished: Leave could not hand everything over.
+// ErrUnfinished is returned by Leave if it could not hand over all counts in time.
 var ErrUnfinished = errors.New("weir: leaving: not every count was handed over in time: call Leave again to wait longer; Close loses counts that no replica has")
 
-// Leave announces that this node leaves, and waits until it holds nothing and
-// all that it has to tell is told. What it does meanwhile is done in Run,
-// which goes on when nobody waits.
+// Leave announces that this node leaves, and waits until the node holds no authority and other
+// members have acknowledged its changes. Run does the work, and continues even if Leave returns
+// early.
 func (h *Handover) Leave(ctx context.Context) error {
 	v := h.View()
 	if v.Self < 0 || len(v.Members) == 1 {
@@ -143,7 +143,7 @@ func (h *Handover) Leave(ctx context.Context) error {
 	}
 	h.stream.Leaving()
 	if h.cfg.Cluster.Announce(cluster.Leaving) != nil {
-		return nil // it has left, or is closed
+		return nil // this node has left or is closed
 	}
 	h.Refresh()
 	h.cfg.Leaving()
@@ -153,7 +153,7 @@ func (h *Handover) Leave(ctx context.Context) error {
 		stage  leaveStage
 		fence  int64     // the time of the stream at which the stage, or idle, began
 		idle   time.Time // since when this node has authority, but no member to transfer it to
-		copies time.Time // until when copies are given
+		copies time.Time // until when copies are sent
 	)
 	for {
 		v := h.View()
@@ -194,9 +194,9 @@ func (h *Handover) Leave(ctx context.Context) error {
 	}
 }
 
-// leaveStage is a stage of Leave. Each ends once the other members have acknowledged all that waited
-// for them when it began. What is queued later does not count: a node that decides checks in the
-// stead of a late owner always has more to send.
+// leaveStage is a stage of Leave. A stage ends once the other members have acknowledged all items
+// that were queued for them when it began. Later items do not count: a node that stands in for a
+// late owner always has more to send.
 type leaveStage uint8
 
 const (
@@ -206,8 +206,9 @@ const (
 	telling                    // it sends the units that it has spent since
 )
 
-// giveCopies has members sent those that they come to have as this node leaves, and says
-// until when: half of what time is left, copiesFor at most.
+// giveCopies starts to send copies to the members that receive them because this node leaves. It
+// returns the end of this stage: after half of the remaining time of ctx, and at most copiesFor
+// from now.
 func (h *Handover) giveCopies(ctx context.Context, v *view.View) (until time.Time) {
 	for m, ranges := range v.Successions() {
 		h.stream.Owe(m, ranges)
@@ -220,9 +221,9 @@ func (h *Handover) giveCopies(ctx context.Context, v *view.View) (until time.Tim
 	return time.Now().Add(wait)
 }
 
-// callRoll waits until each member that is reached has answered once, or is found to be
-// gone: what is handed over to one that is behind a cut that nobody has noticed yet is
-// lost to this side. It takes callsFor at most.
+// callRoll waits until each reachable member has answered once, or is found to be gone. Otherwise
+// authority could be handed over to a member beyond a cut that no member has noticed, and this side
+// would lose it. callRoll takes at most callsFor.
 func (h *Handover) callRoll(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, callsFor)
 	defer cancel()
@@ -234,7 +235,8 @@ func (h *Handover) callRoll(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// call has a member answer, directly or through others, for as long as it is reached.
+// call sends requests to a member, directly or through other members, until the member answers or
+// is no longer reached.
 func (h *Handover) call(ctx context.Context, member countsync.Member) {
 	header := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: callWait / 2, To: member}
 	for {
@@ -243,7 +245,7 @@ func (h *Handover) call(ctx context.Context, member countsync.Member) {
 		if !known || i == v.Self || v.Next[i] < 0 {
 			return
 		}
-		_, err := env.Call(ctx, v.Members[v.Next[i]].Peer, header, nil, callWait) // a frame with nothing in it
+		_, err := env.Call(ctx, v.Members[v.Next[i]].Peer, header, nil, callWait) // an empty frame
 		if err == nil || errors.Is(err, wire.ErrMalformed) || errors.Is(err, cluster.ErrClosed) {
 			return
 		}
@@ -255,17 +257,18 @@ func (h *Handover) call(ctx context.Context, member countsync.Member) {
 	}
 }
 
-// tellRest has told what was spent since it was last collected: without authority,
-// too, and once this node has said goodbye it may be closed before the next round.
+// tellRest sends the units that were spent since the last collection, including those without
+// authority. It does not leave this to Run, because a node that has left may be closed before the
+// next round.
 func (h *Handover) tellRest() {
-	h.swap.Lock() // no authority moves meanwhile
+	h.swap.Lock() // no authority may move during the collection
 	ready := h.stream.Collect(h.cfg.Env.Now(), false, h.View())
 	h.swap.Unlock()
 	h.Wake(ready)
 }
 
-// isFree reports whether this node has no authority left to give away, and its receivers have
-// taken what it gave.
+// isFree reports whether this node has no authority left to transfer, and the receivers have
+// received all authority that it transferred.
 func (h *Handover) isFree(v *view.View) bool {
 	return !h.stream.Transferring() && (!v.HasAny(view.Held) || len(v.Points) == 0) && !h.receives(v)
 }
@@ -281,8 +284,8 @@ func (h *Handover) receives(v *view.View) bool {
 	})
 }
 
-// acknowledged reports whether the other members have acknowledged what waited for them at a time
-// of the stream.
+// acknowledged reports whether the other members have acknowledged the items that were queued for
+// them at a time of the stream.
 func (h *Handover) acknowledged(v *view.View, at int64) bool {
 	return !anyOther(v, func(i int) bool { return !h.stream.Acknowledged(v.Hashes[i], at) })
 }

@@ -12,31 +12,33 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Authority that a node waits for comes when its holder gives it, however long that
-// takes: a holder far away with many counts is slow, and not wrong. So no wait ends by
-// time. Instead, a node that has waited for locateEvery asks all members which of the
-// ranges they have, and asks again for as long as it waits:
+// A node that waits for authority receives it when the holder transfers it, however long that
+// takes: a distant holder with many counts is slow, but not faulty. So no wait has a timeout.
+// Instead, a node that has waited for locateEvery asks all members which of the ranges they have,
+// and asks again for as long as it waits:
 //
 //	request  asker 8 | ranges | for each: first 8, last 8
 //	answer   unclear 1 | ranges
 //
 // A node also asks about the abandoned ranges that it owns (view.Claimed). If a member has a range,
 // the asker waits for that member. If no member that is not away has the range, its authority was
-// lost, and the asker takes it a second later. The asker may not know the member that holds a range,
-// but it knows the member that gave the range away, and that one answers for it.
+// lost, and the asker takes it a second later. The asker may not know the member that holds a
+// range, but it knows the member that transferred the range to that holder, and that member answers
+// for it.
 //
-// A member answers only if the asker owns the ranges in its own ring. So a node takes a range only if
-// all members agree about the owner, and two nodes with different rings do not take the same range.
+// A member answers only if the asker owns the ranges in its own ring. So a node takes a range only
+// if all members agree about the owner, and two nodes with different rings do not take the same
+// range.
 const (
-	// locateEvery is the time between two rounds of asking, unless one takes longer.
-	// A hand-over in good health takes less.
+	// locateEvery is the time between two rounds of locate, unless a round takes longer. A normal
+	// hand-over takes less time.
 	locateEvery = 250 * time.Millisecond
-	// LocateWait is how long a member may take to answer.
+	// LocateWait is how long to wait for the answer of a member.
 	LocateWait = time.Second
 )
 
-// locate asks who has what this node waits for, when that is due. It is called by
-// Run, for which nothing here waits.
+// locate starts a round of requests if this node waits for authority and the next round is due. Run
+// calls locate, so locate must not block.
 func (h *Handover) locate(v *view.View) {
 	now := h.cfg.Env.Monotonic()
 	ranges := v.RangesToLocate()
@@ -61,7 +63,7 @@ func (h *Handover) locate(v *view.View) {
 	}
 }
 
-// locateNow asks all members, and has the view follow from what they say.
+// locateNow asks all members that can answer, and updates the view from the answers.
 func (h *Handover) locateNow(ctx context.Context, v *view.View, ranges countsync.Ranges) {
 	said := make([]*view.Location, len(v.Members))
 	env.Gather(len(said), callsAtOnce, func(i int) {
@@ -78,7 +80,8 @@ func (h *Handover) locateNow(ctx context.Context, v *view.View, ranges countsync
 	}
 }
 
-// askLocate asks one member, directly or through others; nil if it has not answered.
+// askLocate asks a member which of the ranges it has, directly or through other members. It returns
+// nil if the member does not answer.
 func (h *Handover) askLocate(ctx context.Context, v *view.View, i int, ranges countsync.Ranges) *view.Location {
 	header := wire.Header{Op: wire.OpLocate, Hops: wire.MaxHops, Wait: LocateWait / 2, To: v.Hashes[i]}
 	body := AppendRanges(binary.LittleEndian.AppendUint64(nil, v.Hashes[v.Self]), ranges)
@@ -93,8 +96,8 @@ func (h *Handover) askLocate(ctx context.Context, v *view.View, i int, ranges co
 	return &view.Location{Member: v.Hashes[i], Has: has, Unclear: answer[0] != 0}
 }
 
-// ServeLocate answers askLocate. What this node was to take later, as nobody was known
-// to have it, is the asker's to take from here on, and not this node's.
+// ServeLocate handles the request of askLocate. If this node was about to take some of the ranges,
+// because no member was known to have them, it leaves them to the asker from now on.
 func (h *Handover) ServeLocate(body, dst []byte) []byte {
 	if len(body) < 8 {
 		return nil

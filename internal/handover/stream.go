@@ -15,60 +15,62 @@ import (
 )
 
 const (
-	// collectEvery is how long a change waits at most to be queued; it is to be
-	// there within 100 ms. It is no part of any other time, so that in virtual time
-	// nothing that began with one round falls together with another.
+	// collectEvery is the maximum time until a change is queued. A change must reach the replicas
+	// within 100 ms. The value is odd, so that in virtual time events that began together with a
+	// round do not coincide with a later round.
 	collectEvery = 50*time.Millisecond - 9
-	// sweepRested is the time between two rounds of a node that rests and has tallies or resets to
-	// forget. A round makes one sweep for each omitted round, so a tally lives at most this much longer.
+	// sweepRested is the time between two rounds of a resting node that has tallies or resets to
+	// forget. A round makes one sweep for each omitted round, so a tally lives at most this much
+	// longer.
 	sweepRested = time.Second - 9
-	maxSweeps   = 128 // the number of sweeps in one round, which visit all tallies
-	// reviewEvery is the time between two parts of a review: it takes a fifth of a
-	// processor's time, and two seconds for a million resets.
+	maxSweeps   = 128 // the maximum number of sweeps in one round; so many sweeps visit all tallies
+	// reviewEvery is the time between two parts of a review. At this rate, a review uses a fifth of
+	// a processor, and takes two seconds for a million resets.
 	reviewEvery = time.Millisecond - 7
-	// collectParts is in how many parts it is taken in, at most, where much
-	// changes.
+	// collectParts is the maximum number of parts in which changes are collected per collectEvery
+	// if there are many changes.
 	collectParts = 16
-	// frameBytes bounds a frame, and so how long it keeps checks waiting that
-	// come after it on the same connection; longFrameBytes does where longQueue
-	// counts wait, since a frame goes each time one is answered.
+	// frameBytes is the maximum size of a frame. It limits the time for which a frame delays the
+	// checks behind it on the same connection. The maximum is longFrameBytes if more than longQueue
+	// counts wait, because the next frame is sent only after the answer to the previous one.
 	frameBytes     = 16 << 10
 	longFrameBytes = 40 << 10
 	longQueue      = 2048
-	// frameWait is how long a frame may go unanswered, also on a way of several slow hops:
-	// what is given up each time just before its answer comes never gets there.
+	// frameWait is how long to wait for the answer to a frame, even on a route of several slow
+	// hops. With a shorter timeout, a frame could be given up each time just before its answer
+	// arrives, and would never be delivered.
 	frameWait = time.Second
-	// longestPause is the longest time between two frames of a scan.
+	// longestPause is the maximum pause between two frames of a scan or a review.
 	longestPause = 20 * time.Millisecond
-	// resendAfter is when a frame that was not answered is tried again.
+	// resendAfter is the delay after which an unanswered frame is sent again.
 	resendAfter = 50 * time.Millisecond
 )
 
-// feeder is what wakes the goroutine that sends to one member.
+// feeder controls the goroutine that sends frames to one member.
 type feeder struct {
 	wake chan struct{}
 	stop context.CancelFunc
 }
 
-// Run sends changes to other members and transfers authority. It returns when the node is closed. While
-// no count changes, Run rests, and its timer fires only to sweep. A change ends the rest, and Run collects
-// the change within collectEvery.
+// Run sends changes to other members and transfers authority. It returns when the node is closed.
+// While no count changes, Run rests, and its timer fires only to sweep. A change ends the rest, and
+// Run collects the change within collectEvery.
 func (h *Handover) Run() {
-	var begun time.Time // the round of collecting that is under way
+	var begun time.Time // start of the current round of collection
 	over, rests := true, false
-	// The members that are to be sent something are woken once all is done: what is sent before
-	// decides whether authority moves now or later.
+	// The feeders of these members are woken only after all other work is done: a frame that is
+	// sent earlier determines whether authority moves now or later.
 	var ready []countsync.Member
 	tick := time.NewTimer(collectEvery)
 	defer tick.Stop()
-	review := time.NewTimer(time.Hour) // of the next part of one that is under way
+	review := time.NewTimer(time.Hour) // fires when the next part of a review is due
 	defer review.Stop()
 	for {
 		hurried, due := false, false
 		select {
 		case <-h.hurry:
 			hurried = true
-			runtime.Gosched() // what else hurries on a busy node goes along
+			runtime.Gosched() // on a busy node, further changes are included
 		case <-h.turned:
 		case <-h.stirred:
 			if rests {
@@ -102,7 +104,7 @@ func (h *Handover) Run() {
 		v := h.View()
 		if v != h.known {
 			h.turn(v)
-			review.Reset(reviewEvery) // nothing may be left of it
+			review.Reset(reviewEvery) // for the rest of the review, if there is any
 			ready = append(ready, v.Hashes...)
 		}
 		if !hurried && (over || !due) {
@@ -166,15 +168,15 @@ func (h *Handover) restFor() time.Duration {
 	return time.Hour
 }
 
-// turn takes a changed view into account: which members are there, which is to have what,
-// and which answers for what was spent without authority.
+// turn handles a change of the view. It updates the members and the ranges owed to each of them,
+// and starts a review to find the members that answer for units spent without authority.
 func (h *Handover) turn(v *view.View) {
 	if !h.begun.Load() {
 		h.known = v
 		return
 	}
 	if (len(v.Members) > 1 || h.cfg.Regions) && h.owed == nil {
-		h.track(v) // a node that has nobody to tell, in this region or another, notes nothing
+		h.track(v) // a node without another member or region to send to does not track changes
 	} else if h.owed == nil {
 		h.known = v
 		return
@@ -194,29 +196,31 @@ func (h *Handover) turn(v *view.View) {
 	h.stream.Review(h.cfg.Env.Now(), v)
 }
 
-// Track has the store note what this node spends before there is another to tell, as what
-// is written is to name its origins.
+// Track makes the store track the units that this node spends before there is another member to
+// send them to, because a snapshot must name their origins.
 func (h *Handover) Track() { h.track(h.View()) }
 
-// track has the store note from now on what this node spends, as its own, and all that it
-// has until then: what others have spent comes after that. Before this node has its name
-// it does nothing, as what is noted would be nobody's.
+// track makes the store record the units that this node spends from now on. All units that are
+// already in the store are recorded as its own, because counts of other members arrive only after
+// the first call. The call has no effect before this node has its name, because the units would
+// have no origin.
 func (h *Handover) track(v *view.View) {
 	if !h.begun.Load() {
 		return
 	}
 	h.tracks.Do(func() {
-		var self countsync.Member // nobody, once this node has left
+		var self countsync.Member // 0 once this node has left
 		if v.Self >= 0 {
 			self = v.Hashes[v.Self]
 		}
 		h.cfg.Counts.Track(self, h.cfg.Env.Now(), h.hurry)
-		h.Stir() // the store that was not tracked had no changes
+		h.Stir() // a store that was not tracked reported no changes
 	})
 }
 
-// owe has the stream scan what each member is to have that it is not owed yet. Who
-// joins again waits to be told that it has all, also where that is what it had.
+// owe makes the stream scan for the counts that each member should receive and is not owed yet. A
+// member that joins again waits for the report that it has received all counts, even if it has them
+// already.
 func (h *Handover) owe(v *view.View) {
 	owed := v.Audiences()
 	for m, ranges := range v.OwedAnew(owed, h.known, h.owed) {
@@ -225,7 +229,7 @@ func (h *Handover) owe(v *view.View) {
 	h.owed = owed
 }
 
-// meet keeps a feeder for each other member.
+// meet keeps a feeder for each other member, and stops the feeders of members that are gone.
 func (h *Handover) meet(v *view.View) {
 	others := slices.Clone(v.Hashes)
 	if v.Self >= 0 {
@@ -257,7 +261,7 @@ func (h *Handover) meet(v *view.View) {
 	}
 }
 
-// Wake has what waits for these members sent.
+// Wake wakes the feeders of the given members, so that they send the queued data.
 func (h *Handover) Wake(members []countsync.Member) {
 	h.feeding.Lock()
 	defer h.feeding.Unlock()
@@ -268,8 +272,8 @@ func (h *Handover) Wake(members []countsync.Member) {
 	}
 }
 
-// feed sends one member what it is to have, a frame at a time, while it is reached:
-// whatever makes it so changes the view, which wakes this.
+// feed sends the queued data to one member, one frame at a time, while the member is reached. A
+// member that becomes reachable changes the view, and Run then wakes feed.
 func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan struct{}) {
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
@@ -288,12 +292,12 @@ func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan stru
 				most = longFrameBytes
 			}
 			v := h.View()
-			env.Unsignal(wake) // this frame has what it was for
+			env.Unsignal(wake) // the next frame includes the data of this signal
 			frame = h.stream.Next(to, h.cfg.Env.Now(), v, frame[:0], most)
 			made := time.Since(begun)
 			if len(frame) == 0 {
 				if !h.View().Settled {
-					env.Signal(h.turned) // authority can move now
+					env.Signal(h.turned) // authority may be able to move now
 				}
 				break
 			}
@@ -309,9 +313,10 @@ func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan stru
 				break
 			}
 			if lag := h.stream.Lag(to, h.cfg.Env.Now()); !lag.Transferring && h.View().Serves() {
-				// Checks are in a hurry, and a scan is not: it takes a fifth of a processor's
-				// time, and the member that takes it in needs about as much. The way there and back is no
-				// work. What a review has found takes half of the time.
+				// Checks are urgent, and a scan is not. A scan uses about a fifth of a processor,
+				// and about as much on the receiver. The round trip does not count, because it does
+				// not use the processor. The result of a review uses about half of the time. No
+				// pause is longer than longestPause.
 				pause := time.Duration(0)
 				switch took := time.Since(begun); {
 				case lag.Scanning:
@@ -330,7 +335,7 @@ func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan stru
 	}
 }
 
-// rest waits for the timer; false if ctx ends first.
+// rest waits for the timer. It returns false if ctx is done first.
 func (h *Handover) rest(ctx context.Context, timer *time.Timer) bool {
 	select {
 	case <-timer.C:
@@ -340,27 +345,27 @@ func (h *Handover) rest(ctx context.Context, timer *time.Timer) bool {
 	}
 }
 
-// send asks a member to take in a frame, directly or through others.
+// send sends a frame to a member, directly or through other members, and returns the answer.
 func (h *Handover) send(ctx context.Context, to countsync.Member, frame []byte) ([]byte, error) {
 	v := h.View()
 	i, known := v.Named[to]
 	if !known || v.Next[i] < 0 || v.Next[i] != i && !v.Overdue(i, h.cfg.Env.Monotonic()) {
-		// Until a member has been lost for a while, others may be wrong about hearing it:
-		// a frame that gets lost among them keeps waiting what comes after it.
+		// Until a member has been lost for a while, other members may be wrong about their
+		// connection to it. A frame that is lost among them would delay the frames after it.
 		return nil, cluster.ErrDisconnected
 	}
 	header := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: frameWait, To: to}
 	return env.Call(ctx, v.Members[v.Next[i]].Peer, header, frame, frameWait)
 }
 
-// ServeFrame takes in a frame of another member, and answers it. Authority that
-// comes with it is this node's when it returns: what comes after it on the same
-// connection finds it here.
+// ServeFrame applies a frame of another member, and returns the answer. If the frame transfers
+// authority, this node has that authority when ServeFrame returns, so that later requests on the
+// same connection find it here.
 func (h *Handover) ServeFrame(request []byte, now int64, dst []byte) []byte {
 	v := h.View()
 	h.track(v)
 	answer, arrival, err := h.stream.Serve(now, request, v, wire.AppendResponse(dst, wire.Done, 0))
-	h.Stir() // the frame may have news for other members
+	h.Stir() // the frame may contain changes for other members
 	if err != nil {
 		return nil
 	}
@@ -368,8 +373,8 @@ func (h *Handover) ServeFrame(request []byte, now int64, dst []byte) []byte {
 	return answer
 }
 
-// Arrived swaps the view if what came with a frame changes it. The sender may be
-// one that gossip has not told of yet.
+// Arrived replaces the view if the contents of a frame change it. Gossip may not have reported the
+// sender yet.
 func (h *Handover) Arrived(a countsync.Arrival) {
 	if a.Authority == nil && !a.Complete && !a.Leaving {
 		return
@@ -394,8 +399,8 @@ func (h *Handover) Arrived(a countsync.Arrival) {
 	}
 }
 
-// behind returns the reachable members to which this node still has to send counts, because the queue of
-// the member is not empty or a scan for it is running.
+// behind returns the reachable members to which this node still has to send counts, because the
+// queue of the member is not empty or a scan for the member is running.
 func (h *Handover) behind(v *view.View) (behind []countsync.Member) {
 	for i, m := range v.Hashes {
 		if i != v.Self && v.Reaches(i) {

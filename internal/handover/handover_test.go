@@ -75,7 +75,7 @@ func (n *node) Serve(b *cluster.Batch) {
 
 // A joiner receives counts before it has authority over them, and a leaver gives away its
 // authority.
-func TestCountsAndAuthorityMoveAsMembersJoinAndLeave(t *testing.T) {
+func TestCountsAndAuthorityFollowMembership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
 		limit := &bucket.Limit{Rate: 100, Per: time.Hour}
@@ -114,7 +114,7 @@ func TestCountsAndAuthorityMoveAsMembersJoinAndLeave(t *testing.T) {
 	})
 }
 
-func TestAfterAnIdleMinuteAChangeIsCopiedWithin100Milliseconds(t *testing.T) {
+func TestRestingNodeCopiesChangeWithin100Milliseconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
 		nodes := []*node{join(t, network.Host("a")), join(t, network.Host("b"))}
@@ -135,7 +135,7 @@ func TestAfterAnIdleMinuteAChangeIsCopiedWithin100Milliseconds(t *testing.T) {
 	})
 }
 
-func TestARestingNodeSendsRequestedCountsWithin100Milliseconds(t *testing.T) {
+func TestRestingNodeSendsRequestedCountsIn100Milliseconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
 		holder, other := join(t, network.Host("a")), join(t, network.Host("b"))
@@ -178,7 +178,7 @@ func TestRestingNodesForgetTallies(t *testing.T) {
 
 // On a slow link an item waits for its acknowledgement longer than for the next item. So
 // Leave waits only for the items that were queued when it began.
-func TestLeaveEndsWhileTheLeaverDecidesChecks(t *testing.T) {
+func TestLeaveEndsWhileLeaverDecidesChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: 100 * time.Millisecond})
 		limit := &bucket.Limit{Rate: 1 << 30, Per: time.Hour}

@@ -166,18 +166,18 @@ func (h *Handover) Leave(ctx context.Context) error {
 			} else if time.Since(idle) > lastCopies && h.acknowledged(v, fence) {
 				return ErrUnfinished
 			}
-		case stage != handing && !h.acknowledged(v, fence):
+		case stage != transferring && !h.acknowledged(v, fence):
 			if stage >= copying && time.Now().After(copies) {
 				h.stream.Forgo()
 			}
-		case stage == telling:
+		case stage == finishing:
 			return nil
 		default:
 			switch stage++; stage {
 			case copying:
 				copies = h.giveCopies(ctx, v)
-			case telling:
-				h.tellRest()
+			case finishing:
+				h.sendRest()
 			}
 			fence = h.stream.Time()
 			continue
@@ -200,10 +200,10 @@ func (h *Handover) Leave(ctx context.Context) error {
 type leaveStage uint8
 
 const (
-	handing  leaveStage = iota // this node transfers its authority, and waits for no acknowledgment
-	settling                   // it sends the queued items
-	copying                    // it sends replicas to the members that replace it
-	telling                    // it sends the units that it has spent since
+	transferring leaveStage = iota // this node transfers its authority, and waits for no acknowledgment
+	settling                       // it sends the queued items
+	copying                        // it sends replicas to the members that replace it
+	finishing                      // it sends the units that it has spent since
 )
 
 // giveCopies starts to send copies to the members that receive them because this node leaves. It
@@ -228,16 +228,16 @@ func (h *Handover) callRoll(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, callsFor)
 	defer cancel()
 	members := h.View().Hashes
-	env.Gather(len(members), callsAtOnce, func(i int) { h.call(bounded, members[i]) })
+	env.Gather(len(members), callsAtOnce, func(i int) { h.awaitAnswer(bounded, members[i]) })
 	if h.cfg.Env.Ended() {
 		return cluster.ErrClosed
 	}
 	return ctx.Err()
 }
 
-// call sends requests to a member, directly or through other members, until the member answers or
+// awaitAnswer sends requests to a member, directly or through other members, until the member answers or
 // is no longer reached.
-func (h *Handover) call(ctx context.Context, member countsync.Member) {
+func (h *Handover) awaitAnswer(ctx context.Context, member countsync.Member) {
 	header := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: callWait / 2, To: member}
 	for {
 		v := h.View()
@@ -257,10 +257,10 @@ func (h *Handover) call(ctx context.Context, member countsync.Member) {
 	}
 }
 
-// tellRest sends the units that were spent since the last collection, including those without
+// sendRest sends the units that were spent since the last collection, including those without
 // authority. It does not leave this to Run, because a node that has left may be closed before the
 // next round.
-func (h *Handover) tellRest() {
+func (h *Handover) sendRest() {
 	h.swap.Lock() // no authority may move during the collection
 	ready := h.stream.Collect(h.cfg.Env.Now(), false, h.View())
 	h.swap.Unlock()

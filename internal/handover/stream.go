@@ -103,7 +103,7 @@ func (h *Handover) Run() {
 		}
 		v := h.View()
 		if v != h.known {
-			h.turn(v)
+			h.followView(v)
 			review.Reset(reviewEvery) // for the rest of the review, if there is any
 			ready = append(ready, v.Hashes...)
 		}
@@ -111,7 +111,7 @@ func (h *Handover) Run() {
 			ready = append(ready, h.handExcess(v)...)
 			h.enlist()
 			h.locate(h.View())
-			ready = append(ready, h.behind(v)...)
+			ready = append(ready, h.membersBehind(v)...)
 			v = h.View()
 		}
 		var more []countsync.Member
@@ -168,9 +168,9 @@ func (h *Handover) restFor() time.Duration {
 	return time.Hour
 }
 
-// turn handles a change of the view. It updates the members and the ranges owed to each of them,
+// followView handles a change of the view. It updates the members and the ranges owed to each of them,
 // and starts a review to find the members that answer for units spent without authority.
-func (h *Handover) turn(v *view.View) {
+func (h *Handover) followView(v *view.View) {
 	if !h.begun.Load() {
 		h.known = v
 		return
@@ -181,9 +181,9 @@ func (h *Handover) turn(v *view.View) {
 		h.known = v
 		return
 	}
-	h.meet(v)
+	h.keepFeeders(v)
 	if h.owed == nil || !v.OwesAs(h.known) {
-		h.owe(v)
+		h.oweRanges(v)
 	}
 	h.known = v
 	h.swap.Lock()
@@ -218,10 +218,10 @@ func (h *Handover) track(v *view.View) {
 	})
 }
 
-// owe makes the stream scan for the counts that each member should receive and is not owed yet. A
+// oweRanges makes the stream scan for the counts that each member should receive and is not owed yet. A
 // member that joins again waits for the report that it has received all counts, even if it has them
 // already.
-func (h *Handover) owe(v *view.View) {
+func (h *Handover) oweRanges(v *view.View) {
 	owed := v.Audiences()
 	for m, ranges := range v.OwedAnew(owed, h.known, h.owed) {
 		h.stream.Owe(m, ranges)
@@ -229,8 +229,8 @@ func (h *Handover) owe(v *view.View) {
 	h.owed = owed
 }
 
-// meet keeps a feeder for each other member, and stops the feeders of members that are gone.
-func (h *Handover) meet(v *view.View) {
+// keepFeeders keeps a feeder for each other member, and stops the feeders of members that are gone.
+func (h *Handover) keepFeeders(v *view.View) {
 	others := slices.Clone(v.Hashes)
 	if v.Self >= 0 {
 		others = slices.Delete(others, v.Self, v.Self+1)
@@ -327,7 +327,7 @@ func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan stru
 				if pause == 0 {
 					continue
 				}
-				if again.Reset(pause); !h.rest(ctx, again) {
+				if again.Reset(pause); !h.waitForTimer(ctx, again) {
 					return
 				}
 			}
@@ -335,8 +335,8 @@ func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan stru
 	}
 }
 
-// rest waits for the timer. It returns false if ctx is done first.
-func (h *Handover) rest(ctx context.Context, timer *time.Timer) bool {
+// waitForTimer waits for the timer. It returns false if ctx is done first.
+func (h *Handover) waitForTimer(ctx context.Context, timer *time.Timer) bool {
 	select {
 	case <-timer.C:
 		return true
@@ -399,9 +399,9 @@ func (h *Handover) Arrived(a countsync.Arrival) {
 	}
 }
 
-// behind returns the reachable members to which this node still has to send counts, because the
+// membersBehind returns the reachable members to which this node still has to send counts, because the
 // queue of the member is not empty or a scan for the member is running.
-func (h *Handover) behind(v *view.View) (behind []countsync.Member) {
+func (h *Handover) membersBehind(v *view.View) (behind []countsync.Member) {
 	for i, m := range v.Hashes {
 		if i != v.Self && v.Reaches(i) {
 			if lag := h.stream.Lag(m, h.cfg.Env.Now()); lag.Counts > 0 || lag.Scanning {

@@ -9,17 +9,17 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// What nodes tell each other of what is published follows the header of a request
-// or an answer; numbers without a width are unsigned varints:
+// The messages between nodes follow the header of a request or an answer. Numbers without a width
+// are unsigned varints:
 //
 //	entry       name's bytes | name | version | value's bytes | value, or of a tombstone the age in ns
 //	publish     entries until the end
-//	compare     after's bytes | after | 256 digests of 8, or none if all are zero
+//	compare     after's bytes | after | 256 digests of 8, or no digests if all are zero
 //	difference  more 1 | entries until the end
 const (
-	// maxMessageBytes bounds the entries in one message.
+	// maxMessageBytes is the maximum size of the entries in one message.
 	maxMessageBytes = 48 << 10
-	// maxEntryHead is what the numbers of an entry take.
+	// maxEntryHead is the maximum size of the numbers of an entry.
 	maxEntryHead = 4 * binary.MaxVarintLen64
 )
 
@@ -39,7 +39,7 @@ func appendEntries(b []byte, list []entry, now int64) []byte {
 	return b
 }
 
-// readEntries reads what is left of a message, and keeps nothing of it.
+// readEntries reads the rest of a message. The entries do not refer to the memory of the message.
 func readEntries(c *wire.Cursor, now int64) (list []entry, err error) {
 	for c.Left() > 0 {
 		var p entry
@@ -76,7 +76,7 @@ func (q *Question) append(b []byte) []byte {
 	return b
 }
 
-// ParseQuestion reads what another node asks.
+// ParseQuestion parses the Question of another node.
 func ParseQuestion(b []byte) (q Question, err error) {
 	c := wire.NewCursor(b)
 	q.after = c.Text(MaxName)
@@ -103,8 +103,8 @@ func (d *difference) append(b []byte, now int64) []byte {
 	return appendEntries(append(b, more), d.list, now)
 }
 
-// parseDifference reads an answer. Its names are sorted, each once, and follow the
-// question's.
+// parseDifference parses an answer. Its names are sorted, occur once, and follow the name in the
+// Question.
 func parseDifference(b []byte, q *Question, now int64) (d difference, err error) {
 	c := wire.NewCursor(b)
 	d.more = c.Number(math.MaxUint64) == 1

@@ -1,21 +1,21 @@
-// Package publish keeps small values under names the same on all nodes: rules that change
-// while running, an override for one key.
+// Package publish keeps small values under names the same on all nodes: rules that change at run
+// time, or an override for one key.
 //
-// Each node has a Store of all of them. A node sends a change to its neighbors, and each neighbor
-// passes on the changes that are new to it. Nodes find lost changes as they compare their stores,
+// Each node has a Store with all values. A node sends a change to its neighbors, and each neighbor
+// passes on the changes that are new to it. Nodes find lost changes when they compare their stores,
 // two at a time. These invariants hold:
 //
-//   - Of two entries of a name all nodes keep the same one, the greater: merging is
-//     associative, commutative and idempotent. So the order, the way and the number of times
-//     that an entry comes do not matter, and comparing two stores in any state makes progress.
-//     An order that depended on the node would leave stores different for good.
-//   - A name that is taken back leaves a tombstone for tombstoneFor. Without it a member that
-//     was cut off would bring the value back.
-//   - What there is no room for is dropped by an order that is the same on all nodes, and a
-//     store that is full of greater entries does not change: else two full stores would send
+//   - Of two entries of a name all nodes keep the same entry, the greater one: merging is associative,
+//     commutative and idempotent. So the order, the path and the number of arrivals of an entry do
+//     not matter, and a comparison of two stores in any state makes progress. If the order
+//     depended on the node, stores would differ forever.
+//   - A name that is withdrawn leaves a tombstone for tombstoneFor. Without the tombstone, a member
+//     that was disconnected would bring the value back.
+//   - Entries for which there is no room are dropped in an order that is the same on all nodes, and a
+//     store that is full of greater entries does not change. Otherwise two full stores would send
 //     each other the same entries forever.
-//   - No version is more than maxAhead above the time of day, but for the next one of what is
-//     held. So each value can be replaced by a later one.
+//   - No version is more than maxAhead above the time of day, except for the next version of the held
+//     entry. So each value can be replaced by a later one.
 //   - Messages, names, values and stores are bounded, whatever members send.
 package publish
 
@@ -32,17 +32,17 @@ import (
 )
 
 const (
-	// CompareEvery is how often a node compares its values with the next of its neighbors. The
-	// comparison finds values that were lost on their way.
+	// CompareEvery is the time between two comparisons of a node with its neighbors, in turn. A
+	// comparison finds values that were lost in transit.
 	CompareEvery = 2 * time.Second
-	// compareRested is that time after the node has compared with each neighbor and found no change. A
-	// member that lacks a value also learns of it from the questions of its neighbors.
+	// compareRested is that time once the node has compared with each neighbor and found no change.
+	// A member that lacks a value also learns of it from the questions of its neighbors.
 	compareRested = 10 * time.Second
-	// compareWait is how long a question about another's values may go unanswered.
+	// compareWait is how long to wait for the answer to a Question.
 	compareWait = time.Second
 )
 
-// Config is what a Publisher needs of its node.
+// Config contains the dependencies of a Publisher.
 type Config struct {
 	Log *slog.Logger
 	Env *env.Env
@@ -52,9 +52,9 @@ type Config struct {
 type Publisher struct {
 	Store
 	cfg       Config
-	farAhead  loglimit.Line // of the line about a version that is refused
-	newcomers chan struct{} // Run is to look at the members
-	differing chan string   // the name of a member whose question showed other values
+	farAhead  loglimit.Line // limits the log lines about refused versions
+	newcomers chan struct{} // signals that the neighbors may have changed
+	differing chan string   // the name of a member whose Question has shown other values
 }
 
 // New returns a Publisher with an empty Store.
@@ -62,11 +62,11 @@ func New(cfg Config) *Publisher {
 	return &Publisher{cfg: cfg, newcomers: make(chan struct{}, 1), differing: make(chan string, 1)}
 }
 
-// Put publishes a value on this node, and sends it to the neighbors. Without a value
-// it takes the name back. Version 0 is the next one. The error names the field.
+// Put publishes a value on this node, and sends it to the neighbors. An empty value withdraws the
+// name. Version 0 is the next version. The error names the field.
 func (p *Publisher) Put(name string, version uint64, value []byte) error {
 	now := p.cfg.Env.Now()
-	if len(value) <= MaxValue { // a longer one is refused, and not copied first
+	if len(value) <= MaxValue { // a longer value is refused, so it is not copied first
 		value = slices.Clone(value)
 	}
 	news, err := p.put(entry{Item{name, version, value}, now}, p.cfg.Env.TimeOfDay(), now)
@@ -74,9 +74,9 @@ func (p *Publisher) Put(name string, version uint64, value []byte) error {
 	return err
 }
 
-// spread sends the news in one message to the neighbors of this node, which pass them on. If the news
-// came from a member, spread leaves out the neighbors of that member. More news than go into a message
-// wait until stores are compared.
+// spread sends the news in one message to the neighbors of this node, which pass them on. If the
+// news came from a member, spread leaves out the neighbors of that member. If the news do not fit
+// into one message, they wait until stores are compared.
 func (p *Publisher) spread(v *view.View, news []entry, from int) {
 	size := 0
 	for i := range news {
@@ -87,13 +87,13 @@ func (p *Publisher) spread(v *view.View, news []entry, from int) {
 	}
 	message := appendEntries(nil, news, p.cfg.Env.Now())
 	for _, i := range v.Neighbors() {
-		if from < 0 || !v.IsConnected(from, i) { // each is connected to itself
+		if from < 0 || !v.IsConnected(from, i) { // each member is connected to itself
 			v.Members[i].Peer.Tell(env.Request(wire.Header{Op: wire.OpPublish, To: v.Hashes[i]}, message))
 		}
 	}
 }
 
-// Serve takes in what another member has published, or has come to know. The error is
+// Serve merges the entries that another member has published or learned. The error is
 // wire.ErrMalformed.
 func (p *Publisher) Serve(message []byte, from string) error {
 	list, err := parseEntries(message, p.cfg.Env.Now())
@@ -103,7 +103,7 @@ func (p *Publisher) Serve(message []byte, from string) error {
 	return err
 }
 
-// learn merges what another member knows, and passes on what is news.
+// learn merges entries of another member, and passes on the new ones.
 func (p *Publisher) learn(v *view.View, list []entry, from string) {
 	news, refused := p.merge(list, p.cfg.Env.Now(), latestVersion(p.cfg.Env.TimeOfDay()))
 	if refused != nil {
@@ -119,7 +119,8 @@ func (p *Publisher) learn(v *view.View, list []entry, from string) {
 	p.spread(v, news, member)
 }
 
-// Answer appends the answer to the question of the member from. It sorts a store that has changed.
+// Answer appends the answer to the Question of the member from. It sorts the store if it has
+// changed.
 func (p *Publisher) Answer(b []byte, q *Question, from string) []byte {
 	d := p.differs(q, maxMessageBytes)
 	if q.digests != p.digestsNow() {
@@ -142,7 +143,7 @@ func (p *Publisher) Changed() { env.Signal(p.newcomers) }
 func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 	tick := time.NewTimer(first)
 	defer tick.Stop()
-	met := make(map[uint64]bool) // by hash, the neighbors: whether it has compared with them
+	met := make(map[uint64]bool) // for each neighbor, by hash, whether this node has compared with it
 	turn, same := 0, 0           // same is the number of turns since the last change
 	var (
 		changed <-chan struct{} // closed by the next change of the values; nil unless Run rests
@@ -159,7 +160,7 @@ func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 		case <-ctx.Done():
 			return
 		}
-		// Where both are ready, both are taken, whichever was picked.
+		// If both channels are ready, handle both, whichever was chosen.
 		env.Unsignal(p.newcomers)
 		select {
 		case <-tick.C:
@@ -202,8 +203,8 @@ func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 	}
 }
 
-// compare takes over what another has and this node has not. The other
-// does the same, as it is connected to this one.
+// compare merges the entries that another member has and this node lacks. The other member does the
+// same, because it is connected to this node.
 func (p *Publisher) compare(ctx context.Context, v *view.View, with int) error {
 	q := Question{digests: p.digestsNow()}
 	for {

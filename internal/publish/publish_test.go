@@ -22,16 +22,16 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// circle is Publishers that reach each other within the same call.
+// circle is a group of Publishers. A message between them is handled within the same call.
 type circle struct {
 	nodes []*Publisher
 	log   bytes.Buffer
 
 	mu    sync.Mutex
-	hears [][]bool           // replaced as links change: views keep it
-	views map[int]*view.View // as the links are now
-	asked []int              // of each node: how many questions it was asked
-	told  int                // messages
+	hears [][]bool           // a change of a connection replaces it, because views refer to it
+	views map[int]*view.View // by the present connections
+	asked []int              // number of questions to each node
+	told  int                // number of messages
 }
 
 // newCircle returns n members that are all connected to each other.
@@ -47,7 +47,7 @@ func newCircle(n int) *circle {
 
 func (c *circle) cut(a, b int) { c.link(a, b, false) }
 
-// link connects two nodes, or separates them.
+// link connects or disconnects two nodes.
 func (c *circle) link(a, b int, up bool) {
 	defer c.show()
 	c.mu.Lock()
@@ -58,7 +58,7 @@ func (c *circle) link(a, b int, up bool) {
 	c.views = nil
 }
 
-// questions returns of each node how many it was asked.
+// questions returns the number of questions to each node.
 func (c *circle) questions() []int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +91,7 @@ func (c *circle) view(self int) *view.View {
 
 func (c *circle) name(i int) string { return string(rune('a' + i)) }
 
-// shown is the values of a node, like "a=1 b=2 ".
+// shown returns the values of a node, like "a=1 b=2 ".
 func (c *circle) shown(i int) (s string) {
 	for _, p := range valuesOf(&c.nodes[i].Store) {
 		s += fmt.Sprintf("%s=%s ", p.Name, p.Value)
@@ -99,7 +99,7 @@ func (c *circle) shown(i int) (s string) {
 	return s
 }
 
-// peer is one node to another.
+// peer is a node as seen by another node.
 type peer struct {
 	cluster.Peer
 	c        *circle
@@ -126,7 +126,7 @@ func (p peer) Ask(_ context.Context, request, _ []byte, _ time.Duration) ([]byte
 	return p.c.nodes[p.to].Answer(wire.AppendResponse(nil, wire.Done, 0), &q, p.c.name(p.from)), nil
 }
 
-// Each node has a Publisher. A value that one of them is given all have.
+// Each node has a Publisher. All nodes get a value that is put on one of them.
 func Example() {
 	c := newCircle(3)
 	_ = c.nodes[0].Put("rules", 0, []byte("60 per minute"))
@@ -183,7 +183,7 @@ func TestRunFindsWhatWasLostOnItsWay(t *testing.T) {
 		}
 		require.NoError(t, c.nodes[0].Put("x", 0, []byte("1")))
 		large := bytes.Repeat([]byte("v"), MaxValue)
-		for i := range 40 { // more than one answer has room for
+		for i := range 40 { // too many for one answer
 			require.NoError(t, c.nodes[0].Put(fmt.Sprintf("y%02d", i), 0, large))
 		}
 		time.Sleep(2 * CompareEvery)
@@ -197,14 +197,14 @@ func TestRunFindsWhatWasLostOnItsWay(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, c.shown(0), c.shown(2), "at once from a member that it begins to hear")
 
-		// What no member was told of is found as each has its turn.
+		// A value that was sent to no member is found when the members compare in turn.
 		c.nodes[1].merge([]entry{{Item: Item{"z", 1, []byte("2")}}}, 0, math.MaxUint64)
 		time.Sleep(3 * CompareEvery)
 		synctest.Wait()
 		for i := range c.nodes {
 			require.Contains(t, c.shown(i), "z=2 ")
 		}
-		time.Sleep(time.Minute) // all rest
+		time.Sleep(time.Minute) // all nodes rest
 		c.nodes[1].merge([]entry{{Item: Item{"z", 2, []byte("3")}}}, 0, math.MaxUint64)
 		time.Sleep(2*CompareEvery + time.Millisecond)
 		synctest.Wait()
@@ -341,7 +341,7 @@ func TestPublishedValuesMayHaveEightMegabytesInAll(t *testing.T) {
 	require.ErrorContains(t, p.Put("more", 1, make([]byte, MaxValue)), "there is no room for \"more\"")
 }
 
-// A node of a release before, or one whose clock was set back, holds such a value.
+// A node of an earlier release, or a node whose clock was set back, may hold such a value.
 func TestAJoinerDoesNotInheritAVersionThatIsTooFarAhead(t *testing.T) {
 	c := newCircle(2)
 	holder, joiner := c.nodes[0], c.nodes[1]

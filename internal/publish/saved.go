@@ -1,7 +1,7 @@
 package publish
 
-// Save calls write with messages that have all that is published, for Load to read. It
-// sorts a store that has changed.
+// Save calls write with messages that contain all entries, for Load to read. It sorts the store if
+// it has changed.
 func (p *Publisher) Save(write func(message []byte) error) error {
 	var q Question
 	for {
@@ -16,6 +16,6 @@ func (p *Publisher) Save(write func(message []byte) error) error {
 	}
 }
 
-// Load takes in what Save has written, as if a member told it. The error is
+// Load merges a message that Save has written, like a message of a member. The error is
 // wire.ErrMalformed.
 func (p *Publisher) Load(message []byte) error { return p.Serve(message, "of a snapshot") }

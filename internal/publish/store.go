@@ -15,56 +15,56 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Bounds of what is published.
+// Bounds of published values.
 const (
 	MaxName   = 256
 	MaxValue  = 4 << 10
 	maxValues = 16_384  // values that a caller may publish
-	maxBytes  = 8 << 20 // of their names and values
-	// A store holds twice as much: both sides of a split may have filled theirs,
-	// and what was taken back is remembered.
+	maxBytes  = 8 << 20 // the maximum size of their names and values
+	// A store has room for twice as many entries: both sides of a partition may have filled their
+	// stores, and tombstones are kept as well.
 	maxEntries    = 2 * maxValues
 	maxEntryBytes = 2 * maxBytes
-	// tombstoneFor is how long what was taken back is remembered: a member that was cut off
-	// for longer brings it back.
+	// tombstoneFor is how long a tombstone is kept. A member that was disconnected for longer
+	// brings the value back.
 	tombstoneFor = 24 * time.Hour
-	// maxAhead is how far a version may be ahead of the time of day in nanoseconds. Versions
-	// are bounded as the numbers of resets are: above the highest number of all there is
-	// none, so that a value which had it would hold for good.
+	// maxAhead is the maximum by which a version may be ahead of the time of day in nanoseconds.
+	// Versions are bounded like the numbers of resets: no version is above the highest number, so a
+	// value with that version could never be replaced.
 	maxAhead = 24 * time.Hour
 )
 
-// Item is a value under a name, as a weir.Published has it. One without a value is a
-// tombstone: the name was taken back.
+// Item is a value under a name, like a weir.Published. An Item without a value is a tombstone: the
+// name was withdrawn.
 type Item struct {
 	Name    string
 	Version uint64
 	Value   []byte
 }
 
-// entry is what is known of one name.
+// entry is the state of one name.
 type entry struct {
 	Item
-	since int64 // of a tombstone: when it came to be, by this node's clock; it travels as an age
+	since int64 // creation time of a tombstone, by the clock of this node; messages contain its age instead
 }
 
 func (p *entry) tombstone() bool { return len(p.Value) == 0 }
 
-// expired reports whether a tombstone has served its time.
+// expired reports whether a tombstone may be deleted.
 func (p *entry) expired(now int64) bool {
 	return p.tombstone() && now-p.since >= int64(tombstoneFor)
 }
 
 func (p *entry) size() int { return len(p.Name) + len(p.Value) }
 
-// compare orders entries of one name: a merge keeps the greater one, so it does
-// not matter in which order, how often or by which way they come.
+// compare orders the entries of one name. A merge keeps the greater entry, so the order, number and
+// path of arrivals do not matter.
 func (p *entry) compare(o *entry) int {
 	return cmp.Or(cmp.Compare(p.Version, o.Version), bytes.Compare(p.Value, o.Value))
 }
 
-// order is which entries stay if there are too many: values before tombstones,
-// and then by name, the same on all nodes.
+// order sorts the entries that stay if there are too many before the others: values before
+// tombstones, and then by name, the same on all nodes.
 func (p *entry) order(o *entry) int {
 	if p.tombstone() != o.tombstone() {
 		if o.tombstone() {
@@ -75,11 +75,11 @@ func (p *entry) order(o *entry) int {
 	return strings.Compare(p.Name, o.Name)
 }
 
-// digests are one number for each part of a store. Two stores that have the same
-// number have the same entries there.
+// digests contains one number for each part of a store. If the numbers of two stores are equal, the
+// entries in that part are equal.
 type digests [256]uint64
 
-// part is which of them counts a name.
+// part returns the index of the digest that includes a name.
 func part(name string) uint8 { return uint8(xxhash.Sum64String(name) >> 56) }
 
 func (p *entry) digest() uint64 {
@@ -94,31 +94,32 @@ func (p *entry) digest() uint64 {
 	return d.Sum64()
 }
 
-// Stats says what a node knows of what was published.
+// Stats describes the contents of a Store.
 type Stats struct {
 	Values     int
 	Tombstones int
 	Bytes      int // of names and values
 	Revision   uint64
-	Dropped    uint64 // names that there was no room for
+	Dropped    uint64 // names for which there was no room
 }
 
-// Store is all that is published, as one node knows it. It is a step function: entries and
-// the time go in, what was new comes out. The zero Store is empty. It is safe for concurrent
-// use.
+// Store contains all published entries that one node knows. It is a state machine: the inputs are
+// entries and the time, and the output is the new entries. The zero Store is empty. A Store is safe
+// for concurrent use.
 //
-// Each counter and digest is that of the entries in all, so only add and remove change all.
+// The counters and digests must correspond to the entries in all, so only add and remove change
+// all.
 type Store struct {
 	mu       sync.Mutex
 	all      map[string]entry
 	digests  digests
 	revision uint64
-	values   int // that are no tombstones
-	bytes    int // of all
-	live     int // bytes of values
+	values   int // number of entries that are not tombstones
+	bytes    int // size of all entries
+	live     int // size of all values
 	dropped  uint64
 	changed  chan struct{}            // closed by the next change; nil if no caller waits for one
-	snapshot atomic.Pointer[snapshot] // nil when something has changed
+	snapshot atomic.Pointer[snapshot] // nil if the store has changed since
 }
 
 // snapshot is a store at one moment, sorted by name. It is immutable.
@@ -126,11 +127,11 @@ type snapshot struct {
 	all      []entry
 	revision uint64
 	once     sync.Once
-	values   any // []T of Values, once it was called
+	values   any // the []T of Values, once it was called
 }
 
-// merge merges entries, and returns those that were news. Those whose version is above
-// latest it leaves out, and it returns the last of these.
+// merge merges entries, and returns the new ones. It leaves out entries whose version is above
+// latest, and returns the last of these.
 func (s *Store) merge(list []entry, now int64, latest uint64) (news []entry, refused *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,15 +146,15 @@ func (s *Store) merge(list []entry, now int64, latest uint64) (news []entry, ref
 	return s.insert(timely, now), refused
 }
 
-// latestVersion is the highest version that is accepted at a time of day, in nanoseconds
-// since 1970.
+// latestVersion returns the highest version that is accepted at a time of day, in nanoseconds since
+// 1970.
 func latestVersion(timeOfDay int64) uint64 {
 	return uint64(max(0, timeOfDay)) + uint64(maxAhead)
 }
 
-// accepts reports whether an entry's version is within bounds. The next one above that of
-// the entry which is held always is, so that each value can be replaced, and deleted,
-// also where a clock was set back after the value had come.
+// accepts reports whether the version of an entry is within bounds. The version after that of the
+// held entry is always accepted, so that each value can be replaced and deleted, even if a clock
+// was set back after the value had arrived.
 func (s *Store) accepts(p *entry, latest uint64) bool {
 	if p.Version <= latest {
 		return true
@@ -162,7 +163,7 @@ func (s *Store) accepts(p *entry, latest uint64) bool {
 	return known && p.Version-1 <= held.Version
 }
 
-// insert requires s.mu.
+// insert merges entries whose versions are accepted. The caller must hold s.mu.
 func (s *Store) insert(list []entry, now int64) (news []entry) {
 	digests, revision, dropped := s.digests, s.revision, s.dropped
 	for _, p := range list {
@@ -204,7 +205,7 @@ func (s *Store) remove(p *entry) {
 	s.count(p, -1)
 }
 
-// count changes what is counted of an entry that comes (1) or goes (-1).
+// count updates the counters and digests for an entry that is added (sign 1) or removed (sign -1).
 func (s *Store) count(p *entry, sign int) {
 	s.digests[part(p.Name)] ^= p.digest()
 	s.bytes += sign * p.size()
@@ -220,7 +221,7 @@ func (s *Store) count(p *entry, sign int) {
 	}
 }
 
-// After returns a channel that is closed once the revision is not the given one.
+// After returns a channel that is closed once the revision differs from the given one.
 func (s *Store) After(revision uint64) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,8 +236,8 @@ func (s *Store) After(revision uint64) <-chan struct{} {
 	return s.changed
 }
 
-// trim drops what there is no room for, the same on all nodes, and reports whether
-// that was anything.
+// trim drops the entries for which there is no room, the same on all nodes. It reports whether it
+// has dropped any.
 func (s *Store) trim() bool {
 	if len(s.all) <= maxEntries && s.bytes <= maxEntryBytes {
 		return false
@@ -251,7 +252,7 @@ func (s *Store) trim() bool {
 	return true
 }
 
-// put merges what a caller of this node publishes. A version of 0 is the next one.
+// put merges an entry that a caller of this node publishes. Version 0 is the next version.
 func (s *Store) put(p entry, timeOfDay, now int64) (news []entry, err error) {
 	switch {
 	case p.Name == "" || len(p.Name) > MaxName:
@@ -288,7 +289,7 @@ func (s *Store) put(p entry, timeOfDay, now int64) (news []entry, err error) {
 	return s.insert([]entry{p}, now), nil
 }
 
-// sweep forgets the tombstones that have served their time.
+// sweep deletes expired tombstones.
 func (s *Store) sweep(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -302,7 +303,7 @@ func (s *Store) sweep(now int64) {
 	}
 }
 
-// current is the store at this moment.
+// current returns the present snapshot of the store.
 func (s *Store) current() *snapshot {
 	if c := s.snapshot.Load(); c != nil {
 		return c
@@ -317,9 +318,9 @@ func (s *Store) current() *snapshot {
 	return c
 }
 
-// Values returns the values whose names begin with prefix, sorted by name, and the revision
-// of all values, which rises with each change. The slice is shared between calls, as are the
-// bytes. T is the caller's type of an Item, the same in all calls.
+// Values returns the values whose names begin with prefix, sorted by name, and the revision of all
+// values, which increases with each change. The slice and the bytes are shared between calls. T is
+// the caller's type of an Item, and must be the same in all calls.
 func Values[T ~struct {
 	Name    string
 	Version uint64
@@ -347,7 +348,7 @@ func Values[T ~struct {
 	return rest[:n:n], c.revision
 }
 
-// after is where the names begin that follow one.
+// after returns the entries whose names follow the given name.
 func (c *snapshot) after(name string) []entry {
 	i, found := slices.BinarySearchFunc(c.all, name, func(p entry, name string) int { return strings.Compare(p.Name, name) })
 	if found {
@@ -362,28 +363,27 @@ func (s *Store) digestsNow() digests {
 	return s.digests
 }
 
-// Stats returns what the node knows.
+// Stats describes the present contents of s.
 func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Stats{s.values, len(s.all) - s.values, s.bytes, s.revision, s.dropped}
 }
 
-// Question is what one node asks another: what it has that differs.
+// Question asks another node for the entries that differ.
 type Question struct {
 	after   string // names up to this one have been compared
 	digests digests
 }
 
-// difference is the answer: in the parts that differ, the entries whose names
-// come next.
+// difference is the answer to a Question: the next entries, by name, of the parts that differ.
 type difference struct {
 	list []entry
 	more bool // further names follow the last one
 }
 
-// differs answers another's question, with about so many bytes at most, and one
-// entry at least.
+// differs answers a Question of another node, with about most bytes at most, and at least one entry
+// if there is any.
 func (s *Store) differs(q *Question, most int) (d difference) {
 	own := s.digestsNow()
 	if own == q.digests {

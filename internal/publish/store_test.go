@@ -18,14 +18,14 @@ func valuesOf(s *Store) []Item {
 	return values
 }
 
-// meet has two stores ask each other.
+// meet makes two stores ask each other.
 func meet(t require.TestingT, one, other *Store, now int64, most int, breaks func() bool) {
 	compare(t, one, other, now, most, breaks)
 	compare(t, other, one, now, most, breaks)
 }
 
-// compare has one store ask another, as nodes do, in messages of at most so many
-// bytes; the exchange can break off after any of them.
+// compare makes a store ask another store, like nodes do, in messages of about most bytes. The
+// exchange can end after each message.
 func compare(t require.TestingT, asker, answerer *Store, now int64, most int, breaks func() bool) {
 	q := Question{digests: asker.digestsNow()}
 	for {
@@ -60,8 +60,8 @@ func drawEntry(t *rapid.T, now int64) entry {
 	return p
 }
 
-// Whatever came to which store first, how often and by which way: once every two
-// have met, all of them are what one would be that was told everything.
+// The order, number and path of arrivals do not matter. Once each two stores have met, all stores
+// equal a store that has received all entries.
 func TestStoresThatMeetBecomeOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := int64(30 * 24 * time.Hour)
@@ -167,7 +167,7 @@ func FuzzKVMessages(f *testing.F) {
 	})
 }
 
-// A time less such an age is a time that a clock can show.
+// The clock of a node can show the resulting time.
 func TestTheAgeOfATombstoneIsBounded(t *testing.T) {
 	message := appendEntries(nil, []entry{{Item: Item{Name: "a", Version: 1}}}, 0)
 	message = append(message[:len(message)-1], 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f) // its age

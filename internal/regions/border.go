@@ -11,26 +11,26 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// What another region may ask of this node each second, over all of its connections
-// together: in exchanges, 640,000 statements by their number, and some 80,000 by
-// their size. A region whose thousand keys are all fought over needs 3 MB.
+// Bounds of the requests of another region to this node each second, over all of its connections.
+// In exchanges, this allows 640,000 statements by number, and about 80,000 by size. A region that
+// competes for all of its thousand keys needs 3 MB.
 //
-// A reset of a key is of two counts, and every member remembers each for 30 minutes: at
-// this rate, for all that time, one node takes in about a third of what its members
-// have places for, beyond which resets of their own are forgotten before their time.
+// A reset of a key concerns two counts, and each member remembers both for 30 minutes. At this
+// rate, for all that time, the resets at one node take about a third of the places that its members
+// have. Beyond these places, members would forget their own resets early.
 const (
 	MaxRequests = 2000
 	MaxBytes    = 16 << 20
 	MaxResets   = 200
 )
 
-// SlackAbroad is how far a time that another region names may be ahead of this node's
-// clock: the number of a reset, and when a calendar's window begins. It is below
-// countsync.ResetSlack: a reset made here has a number above every one that is known
-// here, and the members have to take that.
+// SlackAbroad is the maximum by which a time from another region may be ahead of the clock of this
+// node: the number of a reset, or the beginning of a calendar window. It is below
+// countsync.ResetSlack: a reset of this region gets a number above all known numbers, and the
+// members must accept that number.
 const SlackAbroad = time.Minute
 
-// quota is what another region has asked for in this second.
+// quota counts the requests of another region in the current second.
 type quota struct {
 	mu       sync.Mutex
 	until    int64 // when the second ends
@@ -39,8 +39,8 @@ type quota struct {
 	resets   int
 }
 
-// take counts a request of so many bytes and resets, and reports whether it is within
-// what a second allows. One that is not does not count.
+// take counts a request with the given size and resets, and reports whether it is within the bounds
+// of a second. A request beyond the bounds does not count.
 func (q *quota) take(size, resets int, now int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -56,15 +56,15 @@ func (q *quota) take(size, resets int, now int64) bool {
 	return true
 }
 
-// Border is what a request of another region has to pass, as it comes from there and
-// again on each member that it is handed to: the ops that cross, of Global limits
-// alone. It returns what to answer if the request does not pass, and h as this node
-// has it then. A region names no member here, and no way: its requests are for the
-// node that they reach. Only members say of a request that it is from abroad.
+// Border checks a request of another region, when it arrives from there and again on each member to
+// which it is passed. Only ops that may cross, and only of Global limits, pass. Border returns the
+// answer to a request that does not pass, and updates h for this node. A region names no member of
+// this region and no route: its requests are for the node that they reach. Only a member can mark a
+// request as coming from abroad.
 func (r *Regions) Border(b *cluster.Batch, h *wire.Header, request []byte, now int64) (refusal []byte, err error) {
 	if b.Region == r.cfg.Env.Region {
 		if h.Op == wire.OpExchange && h.Flags&wire.FlagAbroad == 0 {
-			return nil, wire.ErrMalformed // members have nothing to exchange with each other
+			return nil, wire.ErrMalformed // members do not exchange statements of their own
 		}
 		if h.Flags&wire.FlagAbroad == 0 {
 			return nil, nil
@@ -89,8 +89,8 @@ func (r *Regions) Border(b *cluster.Batch, h *wire.Header, request []byte, now i
 	return nil, nil
 }
 
-// crosses returns why a request that began in another region is not for that region
-// to make. What OpExchange states is looked at when it is parsed.
+// crosses returns an error if another region may not make the request. The statements of an
+// OpExchange are checked when they are parsed.
 func (r *Regions) crosses(h wire.Header, request []byte, now int64) error {
 	switch h.Op {
 	case wire.OpExchange:
@@ -112,7 +112,7 @@ func (r *Regions) crosses(h wire.Header, request []byte, now int64) error {
 	return fmt.Errorf("%w: op %d from another region", wire.ErrMalformed, h.Op)
 }
 
-// states reports whether all that a region states is of Global limits.
+// states reports whether all statements of a region are about Global limits.
 func states(e *countsync.Exchange) bool {
 	for i := range e.Statements {
 		if !wire.IsGlobal(e.Statements[i].ID) {
@@ -122,15 +122,14 @@ func states(e *countsync.Exchange) bool {
 	return true
 }
 
-// early reports whether a statement is of a window that is yet to begin. A count keeps
-// the latest window that it is told of: by one of the year 2100 a region would have
-// this one deny until then.
+// early reports whether a statement is about a window that has not begun. A count keeps the latest
+// window that it has learned of. With a window in the year 2100, a region could make this region
+// deny until then.
 func early(st *countsync.Statement, timeOfDay int64) bool {
 	return st.Limit.Algorithm == bucket.FixedWindow && st.Limit.Start-int64(SlackAbroad) > timeOfDay
 }
 
-// Pardon forgets what a region has asked for in this second. It is for tests, which ask
-// faster than a region may.
+// Pardon resets the quota of a region. It is for tests, which send more requests than a region may.
 func (r *Regions) Pardon(region string) {
 	q := &r.links[region].quota
 	q.mu.Lock()

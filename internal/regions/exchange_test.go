@@ -22,7 +22,7 @@ type node struct {
 	env.Env
 }
 
-// neighbor is the cluster of a node that knows a node of the other region.
+// neighbor is the cluster of a node that knows one node of the other region.
 type neighbor struct {
 	cluster.Cluster
 	peer func() cluster.Peer
@@ -30,7 +30,8 @@ type neighbor struct {
 
 func (n neighbor) Region(string) cluster.Peer { return n.peer() }
 
-// newNode returns the node of a region beside another, whose node peer returns.
+// newNode returns the only node of a region. The function peer returns the node of the other
+// region.
 func newNode(region, other string, log *slog.Logger, peer func() cluster.Peer) *node {
 	n := &node{Env: env.Env{Region: region, Clock: env.NewClock(nil)}}
 	n.Begin()
@@ -47,7 +48,7 @@ func newNode(region, other string, log *slog.Logger, peer func() cluster.Peer) *
 	return n
 }
 
-// way is the link from a region to the node of another.
+// way is the connection from a region to a node of another region.
 type way struct {
 	from string
 	to   *node
@@ -78,8 +79,8 @@ func (way) Tell([]byte) {}
 func (way) Delay() time.Duration       { return 0 }
 func (way) Protocol() cluster.Protocol { return cluster.Protocol{} }
 
-// Each of two regions begins with half of a limit. The one that has all the demand is
-// granted what the other does not use, and never more than the limit is spent.
+// Each of two regions begins with half of a limit. The region with all the demand is granted the
+// unused units of the other region, and the limit is never exceeded.
 func TestARegionIsGrantedWhatAnotherDoesNotUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var near, far *node

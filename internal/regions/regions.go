@@ -1,6 +1,6 @@
-// Package regions carries what regions tell each other of the limits that they share, and
-// is the border that their requests pass. Package sync decides what is held where; nothing
-// here grants a unit.
+// Package regions exchanges statements about shared limits with other regions, and checks the
+// requests of these regions. Package sync decides which region holds units; this package grants no
+// units.
 package regions
 
 import (
@@ -24,45 +24,45 @@ import (
 )
 
 const (
-	// exchangeWait is how long another region may take to answer.
+	// exchangeWait is how long to wait for the answer of another region.
 	exchangeWait = 2 * time.Second
-	// exchangesAtOnce bounds the messages under way to one region.
+	// exchangesAtOnce is the maximum number of messages in transit to one region.
 	exchangesAtOnce = 32
-	// greetEvery is how often a region that has not been heard is told of this one,
-	// in exchanges.
+	// greetEvery is the number of exchange intervals after which this region greets an unknown
+	// region.
 	greetEvery = 10
 )
 
-// Config is what Regions needs of its node.
+// Config contains the dependencies of a Regions.
 type Config struct {
-	Others     []string         // the other regions; none, and nothing here does anything
-	Shares     map[string]int64 // the parts of the regions
-	Statements int              // bounds those of one message
-	Timeout    time.Duration    // of members of this region
+	Others     []string         // the other regions; if empty, Regions does nothing
+	Shares     map[string]int64 // the shares of the regions
+	Statements int              // the maximum number of statements in one message
+	Timeout    time.Duration    // of requests to members of this region
 	Log        *slog.Logger
 	Env        *env.Env
 	Cluster    cluster.Cluster                                // knows a node of each other region
-	Replicate  func(ids []bucket.ID, now int64, v *view.View) // has copies of holdings made that have changed
+	Replicate  func(ids []bucket.ID, now int64, v *view.View) // replicates holdings that have changed
 }
 
-// Regions has this region's holdings of Global limits follow its demand: it
-// carries what countsync says to the other regions, and what they say. It is the border as
-// well: what another region sends passes Border first.
+// Regions adjusts the holdings of this region to its demand for Global limits: it sends the
+// statements of countsync to other regions, and applies their answers. It is also the border: a
+// request of another region passes Border first.
 //
-// Holdings decides; this only carries. A message that is lost, late or doubled changes
-// nothing but how soon the regions agree.
+// Only Holdings decides. A message that is lost, late or duplicated only changes how soon the
+// regions agree.
 type Regions struct {
 	cfg      Config
-	Holdings *countsync.Holdings // nil where there are no other regions
+	Holdings *countsync.Holdings // nil if there are no other regions
 	links    map[string]*link
 }
 
-// link counts what goes to and fro between this node and a region.
+// link contains the state and the counters of the exchange with one region.
 type link struct {
-	places                         *semaphore.Weighted // one for each message under way
-	disagrees                      atomic.Bool         // how limits are shared out
-	answered                       atomic.Int64        // when it last did, by the monotonic clock; 0 if never
-	waits                          atomic.Int64        // since when it has not, though it was told something; 0 if it has
+	places                         *semaphore.Weighted // one place for each message in transit
+	disagrees                      atomic.Bool         // whether the region shares limits out in another way
+	answered                       atomic.Int64        // when the region last answered, by the monotonic clock; 0 if never
+	waits                          atomic.Int64        // since when statements have been unanswered; 0 if there are none
 	statements, unanswered, served atomic.Uint64
 	disputed, refused              atomic.Uint64
 	disputes                       loglimit.Line
@@ -70,7 +70,7 @@ type link struct {
 	sentBytes, receivedBytes       atomic.Uint64
 }
 
-// New returns the Regions of a node, which keeps its holdings beside the counts.
+// New returns the Regions of a node. Its holdings are kept beside counts.
 func New(c Config, counts *bucket.Store) *Regions {
 	r := &Regions{cfg: c}
 	if len(c.Others) == 0 {
@@ -84,16 +84,15 @@ func New(c Config, counts *bucket.Store) *Regions {
 	return r
 }
 
-// Regain has this node ask what its region holds, as it has come to hold counts that
-// nobody had a copy of.
+// Regain makes this node ask the other regions for the holdings of this region, because the node
+// has gained counts that have no replica.
 func (r *Regions) Regain() {
 	if r.Holdings != nil {
 		r.Holdings.Forgotten(r.cfg.Env.Time())
 	}
 }
 
-// Run states to the other regions what there is to state, until the node
-// closes.
+// Run sends the due statements to the other regions until the node closes.
 func (r *Regions) Run() {
 	tick := time.NewTimer(countsync.ExchangeEvery + r.cfg.Env.View().Offset(countsync.ExchangeEvery))
 	defer tick.Stop()
@@ -123,7 +122,7 @@ func (r *Regions) Run() {
 	}
 }
 
-// state sends statements to a region, and takes in what it answers.
+// state sends statements to a region, and applies the answers.
 func (r *Regions) state(region string, sts []countsync.Statement) {
 	link := r.links[region]
 	link.statements.Add(uint64(len(sts)))
@@ -168,7 +167,7 @@ func (r *Regions) askRegion(ctx context.Context, region string, link *link, h wi
 	return countsync.ParseExchange(got)
 }
 
-// Learn takes in the answers of a region to statements.
+// Learn applies the answers of a region to statements.
 func (r *Regions) Learn(region string, answers countsync.Exchange) {
 	r.meet(region, r.links[region], answers.Print)
 	v, now := r.cfg.Env.View(), r.cfg.Env.Now()
@@ -183,23 +182,23 @@ func (r *Regions) Learn(region string, answers countsync.Exchange) {
 	r.cfg.Replicate(changed, now, v)
 }
 
-// meet notes whether a region shares limits out as this one does.
+// meet records whether a region shares limits out like this region.
 func (r *Regions) meet(region string, link *link, print uint64) {
 	agree := r.Holdings.Meet(region, print)
 	if !agree {
 		link.disputed.Add(1)
 	}
 	if link.disagrees.Swap(!agree) == agree && !agree {
-		if unlogged, due := link.disputes.Due(time.Now()); due { // while a change of them is rolled out its nodes differ
+		if unlogged, due := link.disputes.Due(time.Now()); due { // during a rolling change of the shares, the nodes of a region differ
 			r.cfg.Log.Error("region has other Regions or RegionShares: configure all nodes alike; it gets no grants until then",
 				"region", region, "unlogged", unlogged)
 		}
 	}
 }
 
-// Serve answers the statements of another region: those that this node has
-// to decide about here, the others by asking the members that do. It does so apart, as
-// checks wait behind what is served.
+// Serve answers the statements of another region. This node answers the statements that it decides
+// about, and asks other members about the rest. This runs as an errand, because checks wait behind
+// served requests.
 func (r *Regions) Serve(from env.Sender, request []byte, h wire.Header, answer cluster.Later) {
 	e, err := countsync.ParseExchange(request[wire.HeaderBytes:])
 	link := r.links[e.Region]
@@ -232,7 +231,7 @@ func (r *Regions) Serve(from env.Sender, request []byte, h wire.Header, answer c
 	}
 }
 
-// exchangeWith answers another region's statements, as far as that can be done now.
+// exchangeWith returns the answers to the statements of another region that can be given now.
 func (r *Regions) exchangeWith(ctx context.Context, link *link, e *countsync.Exchange, h wire.Header) (answers []countsync.Statement) {
 	v := r.cfg.Env.View()
 	var own []countsync.Statement
@@ -250,7 +249,7 @@ func (r *Regions) exchangeWith(ctx context.Context, link *link, e *countsync.Exc
 		mu   sync.Mutex
 	)
 	h.Flags++
-	for _, to := range slices.Sorted(maps.Keys(others)) { // in one order, so that simulations replay
+	for _, to := range slices.Sorted(maps.Keys(others)) { // in a fixed order, so that simulations can be replayed
 		wait.Go(func() {
 			request := countsync.Exchange{Region: e.Region, Print: e.Print, Statements: others[to]}
 			got, err := env.Call(ctx, v.Members[to].Peer, h, request.Append(nil), r.cfg.Timeout)
@@ -269,8 +268,8 @@ func (r *Regions) exchangeWith(ctx context.Context, link *link, e *countsync.Exc
 	return append(answers, here...)
 }
 
-// maxExchangePasses is how often statements are passed on: by the member that they reach
-// to the one that decides, or to the one that did until just now.
+// maxExchangePasses is how often statements are passed on: by the member that they reach to the
+// member that decides, or by a member that decided until just now.
 const maxExchangePasses = 2
 
 func (r *Regions) serveStatements(link *link, e *countsync.Exchange, sts []countsync.Statement, v *view.View) (answers []countsync.Statement) {
@@ -287,7 +286,7 @@ func (r *Regions) serveStatements(link *link, e *countsync.Exchange, sts []count
 	return answers
 }
 
-// Stats is a weir.RegionStats.
+// Stats is the internal form of weir.RegionStats.
 type Stats struct {
 	Reached                                           bool
 	Lag                                               time.Duration
@@ -295,13 +294,14 @@ type Stats struct {
 	Sent, Received                                    uint64
 }
 
-// HoldingStats is a weir.HoldingStats.
+// HoldingStats is the internal form of weir.HoldingStats.
 type HoldingStats struct {
 	Keys   int
 	Beyond uint64
 }
 
-// HoldingStats returns the number of keys that have a holding, and how often one found no room.
+// HoldingStats returns the number of keys with a holding, and how often there was no room for a
+// holding.
 func (r *Regions) HoldingStats() (s HoldingStats) {
 	if r.Holdings != nil {
 		s = HoldingStats{r.Holdings.Len(), r.Holdings.Rejections()}
@@ -309,7 +309,7 @@ func (r *Regions) HoldingStats() (s HoldingStats) {
 	return s
 }
 
-// Stats returns what was told and heard of each region, nil if there are no others.
+// Stats returns the counters of the exchange with each region, nil if there are no other regions.
 func (r *Regions) Stats() map[string]Stats {
 	if r.Holdings == nil {
 		return nil
@@ -335,7 +335,7 @@ func (r *Regions) Stats() map[string]Stats {
 	return stats
 }
 
-// Reset has one node of another region forget counts.
+// Reset makes a node of another region reset counts.
 func (r *Regions) Reset(ctx context.Context, region string, asks []wire.Ask) error {
 	peer := r.cfg.Cluster.Region(region)
 	if peer == nil {

@@ -14,7 +14,7 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// near returns the Regions of a node that has its region to itself, and what it logs.
+// near returns the Regions of a node that is alone in its region, and its log.
 func near(t *testing.T) (*Regions, *bytes.Buffer) {
 	var log bytes.Buffer
 	n := newNode("near", "far", slog.New(slog.NewTextHandler(&log, nil)), func() cluster.Peer { return nil })
@@ -22,8 +22,8 @@ func near(t *testing.T) (*Regions, *bytes.Buffer) {
 	return n.Regions, &log
 }
 
-// While a change of RegionShares is rolled out, a region's nodes differ: what one says and
-// the other does not is no line each time.
+// During a rolling change of RegionShares, the nodes of a region differ. The log does not get a
+// line for each exchange.
 func TestARegionThatDiffersByTurnsIsLoggedOnce(t *testing.T) {
 	n, log := near(t)
 	print := n.Holdings.Exchange(nil).Print
@@ -36,7 +36,7 @@ func TestARegionThatDiffersByTurnsIsLoggedOnce(t *testing.T) {
 	require.Contains(t, log.String(), "region=far unlogged=0")
 }
 
-// A region that nothing answers for is owed nothing: what it was told counts as unanswered.
+// Statements to a region whose nodes are not reached count as unanswered.
 func TestWhatNoNodeOfARegionTakesIsUnanswered(t *testing.T) {
 	n, _ := near(t)
 	n.state("far", []countsync.Statement{{ID: bucket.ID{Hi: 1}}})

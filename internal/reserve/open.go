@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// openSlots is a power of two above the seconds of the longest life.
+// openSlots is a power of two above the number of seconds in longestLife.
 const openSlots = 1 << 12
 
-// open counts the reservations that are neither settled nor carried, by the second in which
-// they expire: so no goroutine and no list has to find the ones that nobody settles. All times
-// are by the monotonic clock. The zero open has counted nothing.
+// open counts the reservations that are neither settled nor carried, by the second in which they
+// expire. So no goroutine and no list is needed to find reservations that are never settled. All
+// times are by the monotonic clock. The zero open has counted no reservation.
 type open struct {
 	made  atomic.Uint64
-	over  atomic.Uint64                     // that expired
-	slots atomic.Pointer[[openSlots]second] // nil until the first one
+	over  atomic.Uint64                     // number of expired reservations
+	slots atomic.Pointer[[openSlots]second] // nil until the first reservation
 }
 
-// second has a second in its upper half, and in the lower one how many of the
-// reservations that expire in it are open.
+// second has a second in its upper half, and in its lower half the number of open reservations that
+// expire in that second.
 type second struct{ atomic.Uint64 }
 
-// secondOf is the second after a time.
+// secondOf returns the number of the second that follows a time.
 func secondOf(at int64) uint64 { return uint64(at/int64(time.Second)+1) & (1<<32 - 1) }
 
 // add counts a reservation that is open until it expires.
@@ -49,7 +49,7 @@ func (m *open) add(expires int64) {
 	}
 }
 
-// remove counts a reservation as open no more, that has not expired.
+// remove stops counting a reservation as open if it has not expired.
 func (m *open) remove(expires int64) {
 	slots, at := m.slots.Load(), secondOf(expires)
 	if slots == nil {
@@ -64,7 +64,7 @@ func (m *open) remove(expires int64) {
 	}
 }
 
-// unsettled returns how many have expired while they were open.
+// unsettled returns the number of reservations that have expired while they were open.
 func (m *open) unsettled(now int64) uint64 {
 	slots := m.slots.Load()
 	if slots == nil {

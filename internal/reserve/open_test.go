@@ -12,7 +12,7 @@ func TestReservationsThatNobodySettlesAreCountedOnceTheyExpire(t *testing.T) {
 	var m open
 	at := func(d time.Duration) int64 { return int64(1_800_000_000*time.Second + d) }
 	require.Zero(t, m.unsettled(at(0)))
-	m.remove(at(time.Minute)) // of another node's
+	m.remove(at(time.Minute)) // the reservation of another node
 	for range 3 {
 		m.add(at(time.Minute))
 	}
@@ -24,7 +24,7 @@ func TestReservationsThatNobodySettlesAreCountedOnceTheyExpire(t *testing.T) {
 	require.EqualValues(t, 3, m.unsettled(at(2*time.Hour)))
 	require.EqualValues(t, 4, m.made.Load())
 
-	// Nobody reads them while the seconds go round.
+	// The counters are not read while the slots are reused.
 	m.add(at(3 * time.Hour))
 	m.add(at(3*time.Hour + openSlots*time.Second))
 	require.EqualValues(t, 4, m.unsettled(at(3*time.Hour)))

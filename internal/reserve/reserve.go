@@ -1,9 +1,9 @@
-// Package reserve owns the reservations of a node: units that were spent ahead of a cost which
+// Package reserve manages the reservations of a node: units that were spent ahead of a cost which
 // is known only afterwards.
 //
-// A Reservation takes effect once. As long as this process alone has it, its state sees to
-// that. Once it is carried, others may have its text, and a count of one unit does, its marker:
-// of all that hold the text, one is granted it.
+// A Reservation takes effect once. As long as only this process has the Reservation, its state
+// ensures this. Once it is carried, other nodes may have its text. Then its marker ensures it: a
+// count of one unit, which is granted to only one holder of the text.
 package reserve
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Errors of a Reservation that was used before, is too old, or cannot be settled now; and of a
-// text that is of none.
+// Errors of a Reservation that was used before, is too old, or cannot be settled now, and of a text
+// that contains no reservation.
 var (
 	ErrSettled     = errors.New("weir: the reservation is settled or cancelled already")
 	ErrExpired     = errors.New("weir: the reservation has expired")
@@ -31,46 +31,46 @@ var (
 )
 
 const (
-	// A Reservation can be settled as long as its units count, but for these bounds.
+	// A Reservation can be settled as long as its units count, within these bounds.
 	leastLife   = time.Minute
 	longestLife = time.Hour
-	// markerSlack allows for a difference between the clocks of two nodes, if a text can only be
-	// placed by the time of day.
+	// markerSlack allows for the difference between the clocks of two nodes, if a text can only be
+	// dated by the time of day.
 	markerSlack = time.Minute
 )
 
-// Config is what Reservations need of the node that they are of.
+// Config contains the dependencies of Reservations.
 type Config struct {
 	Clock    env.Clock
 	Identity identity.Identity
-	Region   string      // counts the units
+	Region   string      // the region that counts the units
 	Box      *sealed.Box // seals texts
-	Salt     bucket.Salt // makes the IDs of markers unlike those of other nodes
+	Salt     bucket.Salt // distinguishes the IDs of markers from those of other nodes
 	Run      *epoch.Clock
 	Checks   env.Checks
 }
 
-// Reservations makes the reservations of one node, and counts them. Its methods are safe for
-// concurrent use.
+// Reservations makes and counts the reservations of one node. Its methods are safe for concurrent
+// use.
 type Reservations struct {
 	cfg     Config
-	markers atomic.Uint64 // of those that were carried
+	markers atomic.Uint64 // number of carried reservations
 
 	settled, canceled, carried  atomic.Uint64
 	unitsReturned, unitsDebited atomic.Uint64
 	open                        open
 }
 
-// Stats counts reservations.
+// Stats contains numbers of reservations.
 type Stats struct {
 	Made, Settled, Canceled, Carried, Unsettled uint64
 	UnitsReturned, UnitsDebited                 uint64
 }
 
-// New returns Reservations of which none was made.
+// New returns the Reservations of a node that has made none yet.
 func New(cfg Config) *Reservations { return &Reservations{cfg: cfg} }
 
-// Stats returns what was counted.
+// Stats returns the present counters.
 func (m *Reservations) Stats() Stats {
 	return Stats{
 		Made: m.open.made.Load(), Settled: m.settled.Load(), Canceled: m.canceled.Load(), Carried: m.carried.Load(),
@@ -78,35 +78,35 @@ func (m *Reservations) Stats() Stats {
 	}
 }
 
-// Reservation is units that were spent. Its methods are safe for concurrent use. The zero
-// Reservation is not to be used: Make or Open fills it.
+// Reservation is a number of spent units. Its methods are safe for concurrent use. The zero
+// Reservation must not be used: Make or Open initializes it.
 type Reservation struct {
 	of      *Reservations
-	ask     wire.Ask     // of the estimate, with the receipt
-	by      bucket.Limit // the numbers of the receipt, of a bucket
-	spent   int64        // the time of the receipt, and
-	expires int64        // until when it can be settled: by the monotonic clock of this node
+	ask     wire.Ask     // the ask for the estimate, with the receipt
+	by      bucket.Limit // the numbers of a bucket at the time of the receipt
+	spent   int64        // the time of the receipt, by the monotonic clock of this node
+	expires int64        // until when it can be settled, by the monotonic clock of this node
 	life    time.Duration
-	sealed  struct { // when the text was sealed that it was opened from
-		day int64 // by the clock of that node
+	sealed  struct { // when the text that it was opened from was sealed
+		day int64 // by the clock of the sealing node
 		run epoch.Moment
 	}
 
 	mu     sync.Mutex
 	state  state
-	marker bucket.ID // of the count that is spent where the Reservation is settled, if it is carried
+	marker bucket.ID // count from which one unit is spent when a carried Reservation is settled
 }
 
-// state only rises.
+// A state only increases.
 type state uint8
 
 const (
 	reserved state = iota
-	carried        // others may have the text
+	carried        // other nodes may have the text
 	settled
 )
 
-// Make fills v with the units that a was just granted.
+// Make initializes v with the units that were just granted to a.
 func (m *Reservations) Make(v *Reservation, a *wire.Ask, r *wire.Result) {
 	v.of, v.ask = m, a.Taken(r)
 	v.spent = timeOfReceipt(&v.ask, r, m.cfg.Clock.Monotonic())
@@ -119,12 +119,12 @@ func (m *Reservations) Make(v *Reservation, a *wire.Ask, r *wire.Result) {
 // Units returns the estimate.
 func (v *Reservation) Units() int64 { return v.ask.Units }
 
-// Expires returns until when v can be settled.
+// Expires returns the time until which v can be settled.
 func (v *Reservation) Expires() time.Time { return time.Unix(0, v.of.cfg.Clock.TimeOfDayAt(v.expires)) }
 
-// Settle replaces the estimate by the actual cost, 0 or more, by what are the numbers of the
-// limit now. The error is ErrSettled or ErrExpired, and of a carried one also ErrUnavailable or
-// that of ctx: then nothing was settled.
+// Settle replaces the estimate by the actual cost, which is at least 0, with the present numbers of
+// the limit. The error is ErrSettled or ErrExpired; for a carried Reservation it may also be
+// ErrUnavailable or the error of ctx. If there is an error, Settle has not changed the count.
 func (v *Reservation) Settle(ctx context.Context, numbers *bucket.Limit, actual int64) error {
 	if err := v.begin(ctx); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (v *Reservation) Settle(ctx context.Context, numbers *bucket.Limit, actual 
 	return nil
 }
 
-// Cancel gives the whole estimate back, as Settle does of 0.
+// Cancel returns the whole estimate, like Settle with a cost of 0.
 func (v *Reservation) Cancel(ctx context.Context, numbers *bucket.Limit) error {
 	if err := v.begin(ctx); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (v *Reservation) Cancel(ctx context.Context, numbers *bucket.Limit) error {
 	return nil
 }
 
-// begin takes the right to settle, which there is once.
+// begin acquires the right to settle, which exists once.
 func (v *Reservation) begin(ctx context.Context) error {
 	v.mu.Lock()
 	was, expired := v.state, v.expired()
@@ -172,9 +172,10 @@ func (v *Reservation) begin(ctx context.Context) error {
 
 func (v *Reservation) expired() bool { return v.of.cfg.Clock.Monotonic() >= v.expires }
 
-// spendMarker spends the one unit of a count that stands for a carried Reservation. Members
-// agree on that as on any limit, so one holder of the text settles it. The marker outlasts the
-// text, and it is durable if the estimate is: a stop of all nodes keeps both or neither.
+// spendMarker spends the single unit of the count that stands for a carried Reservation. Members
+// agree about this count as about any limit, so one holder of the text settles the Reservation. The
+// marker outlasts the text, and it is durable if the estimate is: a stop of all nodes keeps both or
+// neither.
 func (v *Reservation) spendMarker(ctx context.Context) error {
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1, Per: v.life + markerSlack, Durable: v.ask.Limit.Durable}
 	a, r := wire.Ask{ID: v.marker, Limit: &limit, Partition: wire.FailClosed, Units: 1}, wire.Result{}
@@ -189,7 +190,7 @@ func (v *Reservation) spendMarker(ctx context.Context) error {
 	return ErrSettled
 }
 
-// end makes the actual cost of the estimate.
+// end replaces the estimate by the actual cost.
 func (v *Reservation) end(numbers *bucket.Limit, actual int64) {
 	a, op := v.ask, wire.OpRefund
 	a.Units -= actual
@@ -212,10 +213,11 @@ func (v *Reservation) end(numbers *bucket.Limit, actual int64) {
 	v.of.cfg.Checks.DoApart(op, &a)
 }
 
-// timeOfReceipt returns the time that a receipt stands for by the monotonic clock of this node,
-// which has the answer since now: the start of a window, the time of a log's entry, or when
-// a bucket has drained. Where a SlidingWindow has nothing left, ResetAfter does not tell
-// where it began, and the middle of what is possible is within half of Per of it.
+// timeOfReceipt returns the time of a receipt by the monotonic clock of this node, which has had
+// the answer since now. It is the start of a window, the time of an entry in a log, or the time at
+// which a bucket has drained. If a SlidingWindow has no units left, ResetAfter does not determine
+// the start of the window. In that case timeOfReceipt returns the middle of the possible times,
+// which differs from the start by at most half of Per.
 func timeOfReceipt(a *wire.Ask, r *wire.Result, now int64) int64 {
 	switch l := a.Limit; l.Algorithm {
 	case bucket.TokenBucket, bucket.LeakyBucket:
@@ -231,9 +233,9 @@ func timeOfReceipt(a *wire.Ask, r *wire.Result, now int64) int64 {
 	}
 }
 
-// judgedBy returns the numbers by which an owner has answered an ask of a bucket, and none of
-// another limit. A node that has yet to hear of new numbers asks by the old ones: the answer shows
-// how fast the level drains by those of the owner.
+// judgedBy returns the numbers with which an owner has answered an ask of a bucket, and a zero
+// Limit for other algorithms. A node that does not know new numbers yet asks with the old ones. The
+// answer then shows how fast the level drains by the numbers of the owner.
 func judgedBy(l *bucket.Limit, r *wire.Result) (by bucket.Limit) {
 	if !l.IsBucket() {
 		return by
@@ -250,7 +252,7 @@ func judgedBy(l *bucket.Limit, r *wire.Result) (by bucket.Limit) {
 	return by
 }
 
-// lifeOf is how long units of a limit count, in the bounds of a Reservation.
+// lifeOf returns how long the units of a limit count, within the bounds of a Reservation.
 func lifeOf(l *bucket.Limit) time.Duration {
 	life := float64(l.Per)
 	switch {

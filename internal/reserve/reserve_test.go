@@ -17,15 +17,15 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// fake is a node that grants each marker once, and notes what it is told apart.
+// fake is a node that grants each marker once, and records the calls of DoApart.
 type fake struct {
 	*Reservations
 	env.Checks
-	source  wire.Source // of what it denies
+	source  wire.Source // source of its denials
 	err     error
 	markers map[bucket.ID]bool
 	told    []told
-	shared  func(*wire.Ask) bucket.Result // decides in the place of markers, if set
+	shared  func(*wire.Ask) bucket.Result // decides instead of markers, if set
 }
 
 type told struct {

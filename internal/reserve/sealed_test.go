@@ -82,7 +82,7 @@ func TestLongestRecordOpens(t *testing.T) {
 
 func FuzzOpen(f *testing.F) {
 	b := sealed.New([][]byte{old, next})
-	// What Seal returned once. Each process that fuzzes has the same.
+	// Seal has returned this text once. Each process that fuzzes has the same text.
 	const sealed = "Af0GMz7m8nlEn9H7mVahGlb8Wbm5KMjlpCJmUud2XnGuMOGl--YDuRJPX2wNF-Y"
 	f.Add(sealed, byte(1))
 	f.Add(sealed[:len(sealed)-1], byte(1))

@@ -10,19 +10,19 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// The text of a Reservation, before it is sealed: marker 16 | receipt 8 | reset number 8 |
-// units 8 | age of the receipt 8 | until it expires 8 | life 8 | granted without authority 1 |
-// time of day 8 | epoch 8 | its age 8 | of a bucket also the numbers of the receipt: version 8 |
-// rate 8 | per 8 | burst 8. Durations are in nanoseconds, as of the moment at which it is sealed.
-// The clock of the cluster shows how long ago that was, and the time of day only where it does not.
+// The text of a Reservation, before it is sealed: marker 16 | receipt 8 | reset number 8 | units 8
+// | age of the receipt 8 | until it expires 8 | life 8 | granted without authority 1 | time of day
+// 8 | epoch 8 | its age 8 | of a bucket also the numbers of the receipt: version 8 | rate 8 | per 8
+// | burst 8. Durations are in nanoseconds, at the moment of sealing. The clock of the cluster shows
+// how long ago that was. Only if that clock does not show it, the time of day is used.
 const (
 	textKind        = 1
 	textBytes       = 89
 	bucketTextBytes = textBytes + 32
 )
 
-// Text returns v as a sealed text, which others can open from now on. It is empty where v is
-// settled or has expired.
+// Text returns v as a sealed text, which other nodes can open from now on. The text is empty if v
+// is settled or has expired.
 func (v *Reservation) Text() string {
 	m := v.of
 	v.mu.Lock()
@@ -60,8 +60,8 @@ func (v *Reservation) Text() string {
 	return m.cfg.Box.Seal(textKind, m.bind(v.ask.ID), b)
 }
 
-// Open fills v with what a text has sealed for the limit and key of a. The error is ErrForeign
-// or ErrExpired.
+// Open initializes v from a text that was sealed for the limit and key of a. The error is
+// ErrForeign or ErrExpired.
 func (m *Reservations) Open(v *Reservation, a *wire.Ask, text string) error {
 	v.of, v.state, v.ask = m, carried, *a
 	plain, err := m.cfg.Box.Open(textKind, m.bind(a.ID), text)
@@ -108,13 +108,13 @@ func (v *Reservation) parse(plain []byte) bool {
 	return v.ask.Units > 0 && v.life >= leastLife && v.life <= longestLife
 }
 
-// bind returns what a text is bound to: a count, and the region that counts it.
+// bind returns the data to which a text is bound: a count, and the region that counts it.
 func (m *Reservations) bind(id bucket.ID) []byte {
 	b := identity.Bytes(id)
 	return append(b[:], m.cfg.Region...)
 }
 
-// newMarker returns the ID of a count that nobody else has.
+// newMarker returns the ID of a count that no other Reservation has.
 func (m *Reservations) newMarker() bucket.ID {
 	var b [24]byte
 	binary.LittleEndian.PutUint64(b[:], m.cfg.Salt[0])

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A reservation is what a node of this cluster has sealed: of an older release, it may be
-// other bytes.
+// A node of this cluster has sealed the plaintext. A node of an older release may have sealed other
+// bytes.
 func FuzzReservation(f *testing.F) {
 	f.Add(make([]byte, textBytes))
 	f.Add(slices.Repeat([]byte{1}, textBytes))

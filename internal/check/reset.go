@@ -26,7 +26,7 @@ func (c *Checks) Reset(ctx context.Context, a *wire.Ask) (missed []string, err e
 		others.ID = countsync.ElsewhereID(a.ID)
 		others.Reset = c.Handover.Stream().Reset(others.ID, now)
 		asks = append(asks, others)
-		regions = c.Regions.Names()
+		regions = c.Regions.RegionNames()
 	}
 	silent := make([]bool, len(v.Members)+len(regions))
 	// No member waits for a region that is slow.

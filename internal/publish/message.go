@@ -31,7 +31,7 @@ func appendEntries(b []byte, list []entry, now int64) []byte {
 		b = wire.AppendText(b, p.Name)
 		b = binary.AppendUvarint(b, p.Version)
 		b = binary.AppendUvarint(b, uint64(len(p.Value)))
-		if p.tombstone() {
+		if p.isTombstone() {
 			b = binary.AppendUvarint(b, uint64(max(0, now-p.since)))
 		}
 		b = append(b, p.Value...)

@@ -122,7 +122,7 @@ func (p *Publisher) learn(v *view.View, list []entry, from string) {
 // Answer appends the answer to the Question of the member from. It sorts the store if it has
 // changed.
 func (p *Publisher) Answer(b []byte, q *Question, from string) []byte {
-	d := p.differs(q, maxMessageBytes)
+	d := p.findDifference(q, maxMessageBytes)
 	if q.digests != p.digestsNow() {
 		select {
 		case p.differing <- from:

@@ -91,8 +91,8 @@ func (c *circle) view(self int) *view.View {
 
 func (c *circle) name(i int) string { return string(rune('a' + i)) }
 
-// shown returns the values of a node, like "a=1 b=2 ".
-func (c *circle) shown(i int) (s string) {
+// formatValues returns the values of a node, like "a=1 b=2 ".
+func (c *circle) formatValues(i int) (s string) {
 	for _, p := range valuesOf(&c.nodes[i].Store) {
 		s += fmt.Sprintf("%s=%s ", p.Name, p.Value)
 	}
@@ -147,15 +147,15 @@ func publication(name string, version uint64, value string) []byte {
 	return appendEntries(nil, []entry{{Item: Item{name, version, []byte(value)}}}, 0)
 }
 
-func TestWhatIsNewsIsPassedOnToMembersThatTheSenderDoesNotHear(t *testing.T) {
+func TestNewsReachMembersBeyondTheSender(t *testing.T) {
 	for about, links := range map[string]struct {
 		cut  [][2]int
 		told int
 	}{
-		"all hear each other": {nil, 3},
-		"one hears only one":  {[][2]int{{0, 1}, {0, 2}}, 3},
-		"a line":              {[][2]int{{0, 2}, {0, 3}, {1, 3}}, 3},
-		"a ring":              {[][2]int{{0, 2}, {1, 3}}, 5},
+		"all connected":                {nil, 3},
+		"one member with one neighbor": {[][2]int{{0, 1}, {0, 2}}, 3},
+		"line":                         {[][2]int{{0, 2}, {0, 3}, {1, 3}}, 3},
+		"ring":                         {[][2]int{{0, 2}, {1, 3}}, 5},
 	} {
 		t.Run(about, func(t *testing.T) {
 			c := newCircle(4)
@@ -164,16 +164,16 @@ func TestWhatIsNewsIsPassedOnToMembersThatTheSenderDoesNotHear(t *testing.T) {
 			}
 			require.NoError(t, c.nodes[0].Put("x", 0, []byte("1")))
 			for i := range c.nodes {
-				require.Equal(t, "x=1 ", c.shown(i), c.name(i))
+				require.Equal(t, "x=1 ", c.formatValues(i), c.name(i))
 			}
 			require.Equal(t, links.told, c.told)
 			require.NoError(t, c.nodes[0].Serve(publication("x", 1, "1"), "d"))
-			require.Equal(t, links.told, c.told, "what is known is told to nobody")
+			require.Equal(t, links.told, c.told, "known values are not sent")
 		})
 	}
 }
 
-func TestRunFindsWhatWasLostOnItsWay(t *testing.T) {
+func TestRunFindsLostValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircle(3)
 		c.cut(0, 2)
@@ -187,34 +187,34 @@ func TestRunFindsWhatWasLostOnItsWay(t *testing.T) {
 			require.NoError(t, c.nodes[0].Put(fmt.Sprintf("y%02d", i), 0, large))
 		}
 		time.Sleep(2 * CompareEvery)
-		require.Equal(t, c.shown(0), c.shown(1))
-		require.Empty(t, c.shown(2))
+		require.Equal(t, c.formatValues(0), c.formatValues(1))
+		require.Empty(t, c.formatValues(2))
 
 		c.link(0, 2, true)
 		c.link(1, 2, true)
 		c.nodes[2].Changed()
 		c.nodes[2].Changed()
 		synctest.Wait()
-		require.Equal(t, c.shown(0), c.shown(2), "at once from a member that it begins to hear")
+		require.Equal(t, c.formatValues(0), c.formatValues(2), "at once from a new neighbor")
 
 		// A value that was sent to no member is found when the members compare in turn.
 		c.nodes[1].merge([]entry{{Item: Item{"z", 1, []byte("2")}}}, 0, math.MaxUint64)
 		time.Sleep(3 * CompareEvery)
 		synctest.Wait()
 		for i := range c.nodes {
-			require.Contains(t, c.shown(i), "z=2 ")
+			require.Contains(t, c.formatValues(i), "z=2 ")
 		}
 		time.Sleep(time.Minute) // all nodes rest
 		c.nodes[1].merge([]entry{{Item: Item{"z", 2, []byte("3")}}}, 0, math.MaxUint64)
 		time.Sleep(2*CompareEvery + time.Millisecond)
 		synctest.Wait()
 		for i := range c.nodes {
-			require.Contains(t, c.shown(i), "z=3 ")
+			require.Contains(t, c.formatValues(i), "z=3 ")
 		}
 	})
 }
 
-func TestRunComparesWithEachMemberOnceAndThenInTurn(t *testing.T) {
+func TestRunComparesWithEachMemberInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircle(4)
 		go c.nodes[0].Run(t.Context(), CompareEvery)
@@ -234,11 +234,11 @@ func TestRunComparesWithEachMemberOnceAndThenInTurn(t *testing.T) {
 		c.link(0, 2, true)
 		c.nodes[0].Changed()
 		synctest.Wait()
-		require.Equal(t, []int{0, 3, 4, 3}, c.questions(), "it is heard again")
+		require.Equal(t, []int{0, 3, 4, 3}, c.questions(), "it is connected again")
 	})
 }
 
-func TestARestingNodeComparesWithAMemberThatDiffers(t *testing.T) {
+func TestRestingNodeComparesWithDifferingMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircle(2)
 		go c.nodes[0].Run(t.Context(), CompareEvery)
@@ -248,11 +248,11 @@ func TestARestingNodeComparesWithAMemberThatDiffers(t *testing.T) {
 		require.NoError(t, err)
 		c.nodes[0].Answer(nil, &Question{digests: c.nodes[1].digestsNow()}, c.name(1))
 		synctest.Wait()
-		require.Equal(t, "name=value ", c.shown(0))
+		require.Equal(t, "name=value ", c.formatValues(0))
 	})
 }
 
-func TestALonelyNodeForgetsTombstonesBesideChanges(t *testing.T) {
+func TestLonelyNodeDeletesTombstonesDespiteChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newCircle(1).nodes[0]
 		go p.Run(t.Context(), CompareEvery)
@@ -265,7 +265,7 @@ func TestALonelyNodeForgetsTombstonesBesideChanges(t *testing.T) {
 	})
 }
 
-func TestPublishedIsSortedAndByPrefix(t *testing.T) {
+func TestValuesAreSortedAndSelectedByPrefix(t *testing.T) {
 	c := newCircle(1)
 	p := c.nodes[0]
 	values, revision := Values[Item](&p.Store, "")
@@ -298,7 +298,7 @@ func TestPublishedIsSortedAndByPrefix(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { Values[Item](&p.Store, "b/") }))
 }
 
-func TestPutRefusesWhatCannotHold(t *testing.T) {
+func TestPutRefusesInvalidItems(t *testing.T) {
 	p := newCircle(1).nodes[0]
 	require.NoError(t, p.Put("name", 5, []byte("five")))
 	require.NoError(t, p.Put("name", 5, []byte("five")), "it holds")
@@ -315,7 +315,7 @@ func TestPutRefusesWhatCannotHold(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, says)
 	}
-	require.NoError(t, p.Put("name", 0, nil), "whatever version it has")
+	require.NoError(t, p.Put("name", 0, nil), "any version can be withdrawn")
 
 	value := []byte("mine")
 	require.NoError(t, p.Put("kept", 1, value))
@@ -333,7 +333,7 @@ func TestPutRefusesWhatCannotHold(t *testing.T) {
 	require.NoError(t, p.Put("another", 1, []byte("v")))
 }
 
-func TestPublishedValuesMayHaveEightMegabytesInAll(t *testing.T) {
+func TestPublishedValuesMayHaveEightMegabytes(t *testing.T) {
 	p := newCircle(1).nodes[0]
 	for i := range maxBytes / (MaxValue + 4) {
 		require.NoError(t, p.Put(fmt.Sprintf("%04d", i), 1, make([]byte, MaxValue)))
@@ -342,16 +342,16 @@ func TestPublishedValuesMayHaveEightMegabytesInAll(t *testing.T) {
 }
 
 // A node of an earlier release, or a node whose clock was set back, may hold such a value.
-func TestAJoinerDoesNotInheritAVersionThatIsTooFarAhead(t *testing.T) {
+func TestJoinerRefusesVersionTooFarAhead(t *testing.T) {
 	c := newCircle(2)
 	holder, joiner := c.nodes[0], c.nodes[1]
 	for name, version := range map[string]uint64{"highest": math.MaxUint64, "ahead": uint64(time.Now().Add(48 * time.Hour).UnixNano()), "set": 5} {
 		holder.merge([]entry{{Item: Item{name, version, []byte("left")}}}, 0, math.MaxUint64)
 	}
 	require.NoError(t, joiner.compare(t.Context(), c.view(1), 0))
-	require.Equal(t, "set=left ", c.shown(1))
+	require.Equal(t, "set=left ", c.formatValues(1))
 	require.Equal(t, 1, strings.Count(c.log.String(), "its version is too far ahead"), "two are refused")
 	c.cut(0, 1)
 	require.NoError(t, holder.Put("ahead", 0, nil), "the node that holds it can delete it")
-	require.Equal(t, "highest=left set=left ", c.shown(0))
+	require.Equal(t, "highest=left set=left ", c.formatValues(0))
 }

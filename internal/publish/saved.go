@@ -5,7 +5,7 @@ package publish
 func (p *Publisher) Save(write func(message []byte) error) error {
 	var q Question
 	for {
-		d := p.differs(&q, maxMessageBytes)
+		d := p.findDifference(&q, maxMessageBytes)
 		if len(d.list) == 0 {
 			return nil
 		}

@@ -48,11 +48,11 @@ type entry struct {
 	since int64 // creation time of a tombstone, by the clock of this node; messages contain its age instead
 }
 
-func (p *entry) tombstone() bool { return len(p.Value) == 0 }
+func (p *entry) isTombstone() bool { return len(p.Value) == 0 }
 
-// expired reports whether a tombstone may be deleted.
-func (p *entry) expired(now int64) bool {
-	return p.tombstone() && now-p.since >= int64(tombstoneFor)
+// isExpired reports whether a tombstone may be deleted.
+func (p *entry) isExpired(now int64) bool {
+	return p.isTombstone() && now-p.since >= int64(tombstoneFor)
 }
 
 func (p *entry) size() int { return len(p.Name) + len(p.Value) }
@@ -66,8 +66,8 @@ func (p *entry) compare(o *entry) int {
 // order sorts the entries that stay if there are too many before the others: values before
 // tombstones, and then by name, the same on all nodes.
 func (p *entry) order(o *entry) int {
-	if p.tombstone() != o.tombstone() {
-		if o.tombstone() {
+	if p.isTombstone() != o.isTombstone() {
+		if o.isTombstone() {
 			return -1
 		}
 		return 1
@@ -79,8 +79,8 @@ func (p *entry) order(o *entry) int {
 // entries in that part are equal.
 type digests [256]uint64
 
-// part returns the index of the digest that includes a name.
-func part(name string) uint8 { return uint8(xxhash.Sum64String(name) >> 56) }
+// digestIndex returns the index of the digest that includes a name.
+func digestIndex(name string) uint8 { return uint8(xxhash.Sum64String(name) >> 56) }
 
 func (p *entry) digest() uint64 {
 	var d xxhash.Digest
@@ -167,7 +167,7 @@ func (s *Store) accepts(p *entry, latest uint64) bool {
 func (s *Store) insert(list []entry, now int64) (news []entry) {
 	digests, revision, dropped := s.digests, s.revision, s.dropped
 	for _, p := range list {
-		if p.expired(now) {
+		if p.isExpired(now) {
 			continue
 		}
 		held, known := s.all[p.Name]
@@ -207,9 +207,9 @@ func (s *Store) remove(p *entry) {
 
 // count updates the counters and digests for an entry that is added (sign 1) or removed (sign -1).
 func (s *Store) count(p *entry, sign int) {
-	s.digests[part(p.Name)] ^= p.digest()
+	s.digests[digestIndex(p.Name)] ^= p.digest()
 	s.bytes += sign * p.size()
-	if !p.tombstone() {
+	if !p.isTombstone() {
 		s.values += sign
 		s.live += sign * p.size()
 	}
@@ -278,8 +278,8 @@ func (s *Store) put(p entry, timeOfDay, now int64) (news []entry, err error) {
 			return nil, fmt.Errorf("version: %d of %q is not above version %d, which holds: use a higher one, or 0 for the next", p.Version, p.Name, held.Version)
 		}
 	}
-	if !p.tombstone() {
-		if known && !held.tombstone() {
+	if !p.isTombstone() {
+		if known && !held.isTombstone() {
 			values, live = values-1, live-held.size()
 		}
 		if values >= maxValues || live+p.size() > maxBytes {
@@ -297,7 +297,7 @@ func (s *Store) sweep(now int64) {
 		return
 	}
 	for _, p := range s.all {
-		if p.expired(now) {
+		if p.isExpired(now) {
 			s.remove(&p)
 		}
 	}
@@ -330,7 +330,7 @@ func Values[T ~struct {
 	c.once.Do(func() {
 		all := make([]T, 0, len(c.all))
 		for i := range c.all {
-			if !c.all[i].tombstone() {
+			if !c.all[i].isTombstone() {
 				all = append(all, T(c.all[i].Item))
 			}
 		}
@@ -348,8 +348,8 @@ func Values[T ~struct {
 	return rest[:n:n], c.revision
 }
 
-// after returns the entries whose names follow the given name.
-func (c *snapshot) after(name string) []entry {
+// entriesAfter returns the entries whose names follow the given name.
+func (c *snapshot) entriesAfter(name string) []entry {
 	i, found := slices.BinarySearchFunc(c.all, name, func(p entry, name string) int { return strings.Compare(p.Name, name) })
 	if found {
 		i++
@@ -382,15 +382,15 @@ type difference struct {
 	more bool // further names follow the last one
 }
 
-// differs answers a Question of another node, with about most bytes at most, and at least one entry
+// findDifference answers a Question of another node, with about most bytes at most, and at least one entry
 // if there is any.
-func (s *Store) differs(q *Question, most int) (d difference) {
+func (s *Store) findDifference(q *Question, most int) (d difference) {
 	own := s.digestsNow()
 	if own == q.digests {
 		return d
 	}
-	for _, p := range s.current().after(q.after) {
-		if at := part(p.Name); own[at] == q.digests[at] {
+	for _, p := range s.current().entriesAfter(q.after) {
+		if at := digestIndex(p.Name); own[at] == q.digests[at] {
 			continue
 		}
 		most -= p.encodedSize()

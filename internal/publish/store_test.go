@@ -32,7 +32,7 @@ func compare(t require.TestingT, asker, answerer *Store, now int64, most int, br
 		asked, err := ParseQuestion(q.append(nil))
 		require.NoError(t, err)
 		require.Equal(t, q, asked)
-		answer := answerer.differs(&asked, most)
+		answer := answerer.findDifference(&asked, most)
 		d, err := parseDifference(answer.append(nil, now), &q, now)
 		require.NoError(t, err)
 		if breaks() {
@@ -46,7 +46,7 @@ func compare(t require.TestingT, asker, answerer *Store, now int64, most int, br
 	}
 }
 
-func never() bool { return false }
+func neverBreak() bool { return false }
 
 func drawEntry(t *rapid.T, now int64) entry {
 	p := entry{Item: Item{
@@ -54,7 +54,7 @@ func drawEntry(t *rapid.T, now int64) entry {
 		Version: rapid.Uint64Range(1, 4).Draw(t, "version"),
 		Value:   []byte(rapid.StringMatching(`[cd]{0,2}`).Draw(t, "value")),
 	}}
-	if p.tombstone() {
+	if p.isTombstone() {
 		p.Value, p.since = nil, now-rapid.Int64Range(0, int64(time.Hour)).Draw(t, "age")
 	}
 	return p
@@ -62,7 +62,7 @@ func drawEntry(t *rapid.T, now int64) entry {
 
 // The order, number and path of arrivals do not matter. Once each two stores have met, all stores
 // equal a store that has received all entries.
-func TestStoresThatMeetBecomeOne(t *testing.T) {
+func TestStoresConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := int64(30 * 24 * time.Hour)
 		stores, all := make([]Store, rapid.IntRange(2, 4).Draw(t, "stores")), new(Store)
@@ -78,7 +78,7 @@ func TestStoresThatMeetBecomeOne(t *testing.T) {
 				p := drawEntry(t, now)
 				before := stores[i].current().revision
 				news, _ := stores[i].merge([]entry{p}, now, math.MaxUint64)
-				require.Equal(t, len(news) > 0, stores[i].current().revision > before, "the revision rises with what is news")
+				require.Equal(t, len(news) > 0, stores[i].current().revision > before, "the revision rises with each new entry")
 				all.merge([]entry{p}, now, math.MaxUint64)
 			}
 			now += rapid.Int64Range(0, int64(time.Minute)).Draw(t, "time")
@@ -86,7 +86,7 @@ func TestStoresThatMeetBecomeOne(t *testing.T) {
 		for range 2 {
 			for i := range stores {
 				for j := range i {
-					meet(t, &stores[j], &stores[i], now, most, never)
+					meet(t, &stores[j], &stores[i], now, most, neverBreak)
 				}
 			}
 		}
@@ -103,7 +103,7 @@ func TestStoresThatMeetBecomeOne(t *testing.T) {
 	})
 }
 
-func TestTwoFullSidesDropTheSameEntries(t *testing.T) {
+func TestFullStoresDropTheSameEntries(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	t.Parallel()
 	var sides [2]Store
@@ -116,7 +116,7 @@ func TestTwoFullSidesDropTheSameEntries(t *testing.T) {
 		require.Len(t, news, len(list))
 	}
 	for range 2 {
-		meet(t, &sides[0], &sides[1], 0, maxMessageBytes, never)
+		meet(t, &sides[0], &sides[1], 0, maxMessageBytes, neverBreak)
 		for i := range sides {
 			require.Len(t, valuesOf(&sides[i]), maxEntries)
 		}
@@ -126,7 +126,7 @@ func TestTwoFullSidesDropTheSameEntries(t *testing.T) {
 	require.EqualValues(t, 2, sides[1].dropped)
 	before := sides[0].current().revision
 	sides[0].merge([]entry{{Item: Item{Name: "side 1, 016384", Version: 1, Value: []byte("v")}}}, 0, math.MaxUint64)
-	require.Equal(t, before, sides[0].current().revision, "what there is no room for is no change")
+	require.Equal(t, before, sides[0].current().revision, "a dropped entry is no change")
 	sides[0].merge([]entry{{Item: Item{Name: "side 0, 000000", Version: 2}, since: 0}}, 1, math.MaxUint64)
 	require.Len(t, valuesOf(&sides[0]), maxEntries-1, "a tombstone takes a place that a value may have")
 	sides[0].merge([]entry{{Item: Item{Name: "side 1, 016384", Version: 1, Value: []byte("v")}}}, 1, math.MaxUint64)
@@ -150,7 +150,7 @@ func FuzzKVMessages(f *testing.F) {
 	var b Store
 	b.merge([]entry{{Item: Item{Name: "a", Version: 7, Value: []byte("v")}}, {Item: Item{Name: "b", Version: 1}}}, 0, math.MaxUint64)
 	q := Question{after: "0", digests: digests{1}}
-	d := b.differs(&q, maxMessageBytes)
+	d := b.findDifference(&q, maxMessageBytes)
 	f.Add(q.append(nil))
 	f.Add(d.append(nil, 5))
 	f.Add(appendEntries(nil, d.list, 5))
@@ -159,7 +159,7 @@ func FuzzKVMessages(f *testing.F) {
 			b.merge(list, 5, math.MaxUint64)
 		}
 		if q, err := ParseQuestion(message); err == nil {
-			b.differs(&q, 100)
+			b.findDifference(&q, 100)
 		}
 		if d, err := parseDifference(message, &q, 5); err == nil {
 			b.merge(d.list, 5, math.MaxUint64)
@@ -168,7 +168,7 @@ func FuzzKVMessages(f *testing.F) {
 }
 
 // The clock of a node can show the resulting time.
-func TestTheAgeOfATombstoneIsBounded(t *testing.T) {
+func TestTombstoneAgeIsBounded(t *testing.T) {
 	message := appendEntries(nil, []entry{{Item: Item{Name: "a", Version: 1}}}, 0)
 	message = append(message[:len(message)-1], 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f) // its age
 	list, err := parseEntries(message, 0)

@@ -39,9 +39,9 @@ type quota struct {
 	resets   int
 }
 
-// take counts a request with the given size and resets, and reports whether it is within the bounds
+// admit counts a request with the given size and resets, and reports whether it is within the bounds
 // of a second. A request beyond the bounds does not count.
-func (q *quota) take(size, resets int, now int64) bool {
+func (q *quota) admit(size, resets int, now int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if now >= q.until {
@@ -74,13 +74,13 @@ func (r *Regions) Border(b *cluster.Batch, h *wire.Header, request []byte, now i
 		if link == nil {
 			return nil, fmt.Errorf("%w: a request of region %q, which is none of Regions", wire.ErrMalformed, b.Region)
 		}
-		if !link.quota.take(len(request), int(h.Asks), r.cfg.Env.Monotonic()) {
+		if !link.quota.admit(len(request), int(h.Asks), r.cfg.Env.Monotonic()) {
 			link.refused.Add(1)
 			return wire.AppendResponse(nil, wire.Unreached, 0), nil
 		}
 		h.Flags, h.To = wire.FlagAbroad, 0
 	}
-	if err := r.crosses(*h, request, now); err != nil {
+	if err := r.checkCrossing(*h, request, now); err != nil {
 		if link := r.links[b.Region]; link != nil {
 			link.refused.Add(1)
 		}
@@ -89,9 +89,9 @@ func (r *Regions) Border(b *cluster.Batch, h *wire.Header, request []byte, now i
 	return nil, nil
 }
 
-// crosses returns an error if another region may not make the request. The statements of an
+// checkCrossing returns an error if another region may not make the request. The statements of an
 // OpExchange are checked when they are parsed.
-func (r *Regions) crosses(h wire.Header, request []byte, now int64) error {
+func (r *Regions) checkCrossing(h wire.Header, request []byte, now int64) error {
 	switch h.Op {
 	case wire.OpExchange:
 		return nil
@@ -112,8 +112,8 @@ func (r *Regions) crosses(h wire.Header, request []byte, now int64) error {
 	return fmt.Errorf("%w: op %d from another region", wire.ErrMalformed, h.Op)
 }
 
-// states reports whether all statements of a region are about Global limits.
-func states(e *countsync.Exchange) bool {
+// statesOnlyGlobal reports whether all statements of a region are about Global limits.
+func statesOnlyGlobal(e *countsync.Exchange) bool {
 	for i := range e.Statements {
 		if !wire.IsGlobal(e.Statements[i].ID) {
 			return false
@@ -122,10 +122,10 @@ func states(e *countsync.Exchange) bool {
 	return true
 }
 
-// early reports whether a statement is about a window that has not begun. A count keeps the latest
+// isEarly reports whether a statement is about a window that has not begun. A count keeps the latest
 // window that it has learned of. With a window in the year 2100, a region could make this region
 // deny until then.
-func early(st *countsync.Statement, timeOfDay int64) bool {
+func isEarly(st *countsync.Statement, timeOfDay int64) bool {
 	return st.Limit.Algorithm == bucket.FixedWindow && st.Limit.Start-int64(SlackAbroad) > timeOfDay
 }
 

@@ -81,7 +81,7 @@ func (way) Protocol() cluster.Protocol { return cluster.Protocol{} }
 
 // Each of two regions begins with half of a limit. The region with all the demand is granted the
 // unused units of the other region, and the limit is never exceeded.
-func TestARegionIsGrantedWhatAnotherDoesNotUse(t *testing.T) {
+func TestRegionIsGrantedUnusedUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var near, far *node
 		near = newNode("near", "far", slog.New(slog.DiscardHandler), func() cluster.Peer { return way{"near", far} })

@@ -99,7 +99,7 @@ func (r *Regions) Run() {
 	for i := 0; ; i++ {
 		if i%greetEvery == 0 {
 			for _, region := range r.Holdings.Unknown() {
-				r.state(region, nil)
+				r.sendStatements(region, nil)
 			}
 		}
 		select {
@@ -116,14 +116,14 @@ func (r *Regions) Run() {
 		r.cfg.Replicate(changed, now, v)
 		for _, region := range slices.Sorted(maps.Keys(due)) {
 			for sts := range slices.Chunk(due[region], r.cfg.Statements) {
-				r.state(region, sts)
+				r.sendStatements(region, sts)
 			}
 		}
 	}
 }
 
-// state sends statements to a region, and applies the answers.
-func (r *Regions) state(region string, sts []countsync.Statement) {
+// sendStatements sends statements to a region, and applies the answers.
+func (r *Regions) sendStatements(region string, sts []countsync.Statement) {
 	link := r.links[region]
 	link.statements.Add(uint64(len(sts)))
 	link.waits.CompareAndSwap(0, r.cfg.Env.Monotonic())
@@ -169,21 +169,21 @@ func (r *Regions) askRegion(ctx context.Context, region string, link *link, h wi
 
 // Learn applies the answers of a region to statements.
 func (r *Regions) Learn(region string, answers countsync.Exchange) {
-	r.meet(region, r.links[region], answers.Print)
+	r.recordAgreement(region, r.links[region], answers.Print)
 	v, now := r.cfg.Env.View(), r.cfg.Env.Now()
 	t, day := r.cfg.Env.At(now), r.cfg.Env.TimeOfDay()
 	var changed []bucket.ID
 	for i := range answers.Statements {
 		st := &answers.Statements[i]
-		if !early(st, day) && v.Speaks(st.ID) && r.Holdings.Answered(region, answers.Print, st, t) {
+		if !isEarly(st, day) && v.Speaks(st.ID) && r.Holdings.Answered(region, answers.Print, st, t) {
 			changed = append(changed, st.ID)
 		}
 	}
 	r.cfg.Replicate(changed, now, v)
 }
 
-// meet records whether a region shares limits out like this region.
-func (r *Regions) meet(region string, link *link, print uint64) {
+// recordAgreement records whether a region shares limits out like this region.
+func (r *Regions) recordAgreement(region string, link *link, print uint64) {
 	agree := r.Holdings.Meet(region, print)
 	if !agree {
 		link.disputed.Add(1)
@@ -203,7 +203,7 @@ func (r *Regions) Serve(from env.Sender, request []byte, h wire.Header, answer c
 	e, err := countsync.ParseExchange(request[wire.HeaderBytes:])
 	link := r.links[e.Region]
 	switch {
-	case err != nil, from.Region != r.cfg.Env.Region && from.Region != e.Region, !states(&e):
+	case err != nil, from.Region != r.cfg.Env.Region && from.Region != e.Region, !statesOnlyGlobal(&e):
 		if from := r.links[from.Region]; from != nil {
 			from.refused.Add(1)
 		}
@@ -215,12 +215,12 @@ func (r *Regions) Serve(from env.Sender, request []byte, h wire.Header, answer c
 	}
 	link.receivedBytes.Add(uint64(len(request)))
 	stated, now := len(e.Statements), r.cfg.Env.TimeOfDay()
-	e.Statements = slices.DeleteFunc(e.Statements, func(st countsync.Statement) bool { return early(&st, now) })
+	e.Statements = slices.DeleteFunc(e.Statements, func(st countsync.Statement) bool { return isEarly(&st, now) })
 	if len(e.Statements) < stated {
 		link.refused.Add(1)
 	}
 	started := r.cfg.Env.Apart(from, func(ctx context.Context) {
-		r.meet(e.Region, link, e.Print)
+		r.recordAgreement(e.Region, link, e.Print)
 		answers := r.Holdings.Exchange(r.exchangeWith(ctx, link, &e, h))
 		body := answers.Append(wire.AppendResponse(nil, wire.Done, 0))
 		link.sentBytes.Add(uint64(len(body)))
@@ -355,5 +355,5 @@ func (r *Regions) Reset(ctx context.Context, region string, asks []wire.Ask) err
 	return nil
 }
 
-// Names returns the other regions, sorted.
-func (r *Regions) Names() []string { return slices.Sorted(maps.Keys(r.links)) }
+// RegionNames returns the other regions, sorted.
+func (r *Regions) RegionNames() []string { return slices.Sorted(maps.Keys(r.links)) }

@@ -14,8 +14,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// near returns the Regions of a node that is alone in its region, and its log.
-func near(t *testing.T) (*Regions, *bytes.Buffer) {
+// newNear returns the Regions of a node that is alone in its region, and its log.
+func newNear(t *testing.T) (*Regions, *bytes.Buffer) {
 	var log bytes.Buffer
 	n := newNode("near", "far", slog.New(slog.NewTextHandler(&log, nil)), func() cluster.Peer { return nil })
 	t.Cleanup(func() { _ = n.Close(func() error { return nil }) })
@@ -24,8 +24,8 @@ func near(t *testing.T) (*Regions, *bytes.Buffer) {
 
 // During a rolling change of RegionShares, the nodes of a region differ. The log does not get a
 // line for each exchange.
-func TestARegionThatDiffersByTurnsIsLoggedOnce(t *testing.T) {
-	n, log := near(t)
+func TestAlternatingDisagreementIsLoggedOnce(t *testing.T) {
+	n, log := newNear(t)
 	print := n.Holdings.Exchange(nil).Print
 	for range 100 {
 		n.Learn("far", countsync.Exchange{Region: "far", Print: print + 1})
@@ -37,9 +37,9 @@ func TestARegionThatDiffersByTurnsIsLoggedOnce(t *testing.T) {
 }
 
 // Statements to a region whose nodes are not reached count as unanswered.
-func TestWhatNoNodeOfARegionTakesIsUnanswered(t *testing.T) {
-	n, _ := near(t)
-	n.state("far", []countsync.Statement{{ID: bucket.ID{Hi: 1}}})
+func TestStatementsToMissingRegionAreUnanswered(t *testing.T) {
+	n, _ := newNear(t)
+	n.sendStatements("far", []countsync.Statement{{ID: bucket.ID{Hi: 1}}})
 	require.Eventually(t, func() bool { return n.Stats()["far"].Unanswered == 1 }, time.Minute, time.Millisecond)
 	require.False(t, n.Stats()["far"].Reached)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestReservationsThatNobodySettlesAreCountedOnceTheyExpire(t *testing.T) {
+func TestUnsettledReservationsAreCountedAfterExpiry(t *testing.T) {
 	var m open
 	at := func(d time.Duration) int64 { return int64(1_800_000_000*time.Second + d) }
 	require.Zero(t, m.unsettled(at(0)))
@@ -32,7 +32,7 @@ func TestReservationsThatNobodySettlesAreCountedOnceTheyExpire(t *testing.T) {
 	require.EqualValues(t, 4, m.unsettled(at(9*time.Hour)))
 }
 
-func TestReservationsAreCountedByManyAtOnce(t *testing.T) {
+func TestReservationsAreCountedConcurrently(t *testing.T) {
 	var (
 		m   open
 		all sync.WaitGroup

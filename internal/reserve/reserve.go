@@ -110,8 +110,8 @@ const (
 func (m *Reservations) Make(v *Reservation, a *wire.Ask, r *wire.Result) {
 	v.of, v.ask = m, a.Taken(r)
 	v.spent = timeOfReceipt(&v.ask, r, m.cfg.Clock.Monotonic())
-	v.by = judgedBy(v.ask.Limit, r)
-	v.life = lifeOf(v.ask.Limit)
+	v.by = numbersOfReceipt(v.ask.Limit, r)
+	v.life = lifetimeOf(v.ask.Limit)
 	v.expires = v.ask.Began + int64(v.life)
 	m.open.add(v.expires)
 }
@@ -126,28 +126,28 @@ func (v *Reservation) Expires() time.Time { return time.Unix(0, v.of.cfg.Clock.T
 // the limit. The error is ErrSettled or ErrExpired; for a carried Reservation it may also be
 // ErrUnavailable or the error of ctx. If there is an error, Settle has not changed the count.
 func (v *Reservation) Settle(ctx context.Context, numbers *bucket.Limit, actual int64) error {
-	if err := v.begin(ctx); err != nil {
+	if err := v.acquire(ctx); err != nil {
 		return err
 	}
 	v.of.settled.Add(1)
-	v.end(numbers, actual)
+	v.replaceEstimate(numbers, actual)
 	return nil
 }
 
 // Cancel returns the whole estimate, like Settle with a cost of 0.
 func (v *Reservation) Cancel(ctx context.Context, numbers *bucket.Limit) error {
-	if err := v.begin(ctx); err != nil {
+	if err := v.acquire(ctx); err != nil {
 		return err
 	}
 	v.of.canceled.Add(1)
-	v.end(numbers, 0)
+	v.replaceEstimate(numbers, 0)
 	return nil
 }
 
-// begin acquires the right to settle, which exists once.
-func (v *Reservation) begin(ctx context.Context) error {
+// acquire takes the right to settle, which exists once.
+func (v *Reservation) acquire(ctx context.Context) error {
 	v.mu.Lock()
-	was, expired := v.state, v.expired()
+	was, expired := v.state, v.isExpired()
 	if was == reserved && !expired {
 		v.state = settled
 	}
@@ -170,7 +170,7 @@ func (v *Reservation) begin(ctx context.Context) error {
 	return err
 }
 
-func (v *Reservation) expired() bool { return v.of.cfg.Clock.Monotonic() >= v.expires }
+func (v *Reservation) isExpired() bool { return v.of.cfg.Clock.Monotonic() >= v.expires }
 
 // spendMarker spends the single unit of the count that stands for a carried Reservation. Members
 // agree about this count as about any limit, so one holder of the text settles the Reservation. The
@@ -190,8 +190,8 @@ func (v *Reservation) spendMarker(ctx context.Context) error {
 	return ErrSettled
 }
 
-// end replaces the estimate by the actual cost.
-func (v *Reservation) end(numbers *bucket.Limit, actual int64) {
+// replaceEstimate replaces the estimate by the actual cost.
+func (v *Reservation) replaceEstimate(numbers *bucket.Limit, actual int64) {
 	a, op := v.ask, wire.OpRefund
 	a.Units -= actual
 	switch {
@@ -233,10 +233,10 @@ func timeOfReceipt(a *wire.Ask, r *wire.Result, now int64) int64 {
 	}
 }
 
-// judgedBy returns the numbers with which an owner has answered an ask of a bucket, and a zero
+// numbersOfReceipt returns the numbers with which an owner has answered an ask of a bucket, and a zero
 // Limit for other algorithms. A node that does not know new numbers yet asks with the old ones. The
 // answer then shows how fast the level drains by the numbers of the owner.
-func judgedBy(l *bucket.Limit, r *wire.Result) (by bucket.Limit) {
+func numbersOfReceipt(l *bucket.Limit, r *wire.Result) (by bucket.Limit) {
 	if !l.IsBucket() {
 		return by
 	}
@@ -252,8 +252,8 @@ func judgedBy(l *bucket.Limit, r *wire.Result) (by bucket.Limit) {
 	return by
 }
 
-// lifeOf returns how long the units of a limit count, within the bounds of a Reservation.
-func lifeOf(l *bucket.Limit) time.Duration {
+// lifetimeOf returns how long the units of a limit count, within the bounds of a Reservation.
+func lifetimeOf(l *bucket.Limit) time.Duration {
 	life := float64(l.Per)
 	switch {
 	case l.Algorithm == bucket.SlidingWindow:

@@ -24,11 +24,11 @@ type fake struct {
 	source  wire.Source // source of its denials
 	err     error
 	markers map[bucket.ID]bool
-	told    []told
+	told    []call
 	shared  func(*wire.Ask) bucket.Result // decides instead of markers, if set
 }
 
-type told struct {
+type call struct {
 	op    wire.Op
 	units int64
 }
@@ -51,7 +51,7 @@ func (f *fake) Do(_ context.Context, _ wire.Op, a *wire.Ask, r *wire.Result) err
 	return f.err
 }
 
-func (f *fake) DoApart(op wire.Op, a *wire.Ask) { f.told = append(f.told, told{op, a.Units}) }
+func (f *fake) DoApart(op wire.Op, a *wire.Ask) { f.told = append(f.told, call{op, a.Units}) }
 
 var limit = &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: 2 * time.Minute}
 
@@ -64,8 +64,8 @@ func (f *fake) make() *Reservation {
 	return v
 }
 
-func TestSettlingReplacesTheEstimateByTheActualCost(t *testing.T) {
-	for actual, want := range map[int64][]told{
+func TestSettleReplacesEstimateByActualCost(t *testing.T) {
+	for actual, want := range map[int64][]call{
 		10: nil,
 		4:  {{wire.OpRefund, 6}},
 		0:  {{wire.OpRefund, 10}},
@@ -77,11 +77,11 @@ func TestSettlingReplacesTheEstimateByTheActualCost(t *testing.T) {
 	}
 	f := newFake("")
 	require.NoError(t, f.make().Cancel(t.Context(), limit))
-	require.Equal(t, []told{{wire.OpRefund, 10}}, f.told)
+	require.Equal(t, []call{{wire.OpRefund, 10}}, f.told)
 	require.Equal(t, Stats{Made: 1, Canceled: 1, UnitsReturned: 10}, f.Stats())
 }
 
-func TestAReservationIsSettledOnceAndBeforeItExpires(t *testing.T) {
+func TestReservationIsSettledOnceBeforeExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake("")
 		v, late := f.make(), f.make()
@@ -100,7 +100,7 @@ func TestAReservationIsSettledOnceAndBeforeItExpires(t *testing.T) {
 	})
 }
 
-func TestOfAllThatHaveTheTextOneSettles(t *testing.T) {
+func TestOneHolderOfTextSettles(t *testing.T) {
 	secret := []byte("sixteen bytes...")
 	f := newFake("eu", secret)
 	v, other, opened := f.make(), newFake("eu", secret), new(Reservation)
@@ -113,11 +113,11 @@ func TestOfAllThatHaveTheTextOneSettles(t *testing.T) {
 	require.ErrorIs(t, v.Settle(t.Context(), limit, 4), ErrSettled)
 	require.ErrorIs(t, opened.Settle(t.Context(), limit, 4), ErrSettled)
 	require.Empty(t, f.told)
-	require.Equal(t, []told{{wire.OpRefund, 6}}, other.told)
+	require.Equal(t, []call{{wire.OpRefund, 6}}, other.told)
 	require.Equal(t, Stats{Made: 1, Carried: 1}, f.Stats())
 }
 
-func TestACarriedReservationThatIsNotSettledCanBeTriedAgain(t *testing.T) {
+func TestUnsettledCarriedReservationCanBeRetried(t *testing.T) {
 	f := newFake("")
 	v := f.make()
 	require.NotEmpty(t, v.Text())
@@ -130,7 +130,7 @@ func TestACarriedReservationThatIsNotSettledCanBeTriedAgain(t *testing.T) {
 	require.NoError(t, v.Settle(t.Context(), limit, 4))
 }
 
-func TestATextOfAnotherUseIsForeign(t *testing.T) {
+func TestTextOfAnotherUseIsForeign(t *testing.T) {
 	secret := []byte("sixteen bytes...")
 	f := newFake("eu", secret)
 	text := f.make().Text()
@@ -146,7 +146,7 @@ func TestATextOfAnotherUseIsForeign(t *testing.T) {
 	}
 }
 
-func TestATextExpires(t *testing.T) {
+func TestTextExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake("")
 		text := f.make().Text()
@@ -155,7 +155,7 @@ func TestATextExpires(t *testing.T) {
 	})
 }
 
-func TestAReservationLivesAsLongAsItsUnitsCount(t *testing.T) {
+func TestReservationLivesAsLongAsItsUnitsCount(t *testing.T) {
 	for _, c := range []struct {
 		limit bucket.Limit
 		want  time.Duration
@@ -167,13 +167,13 @@ func TestAReservationLivesAsLongAsItsUnitsCount(t *testing.T) {
 		{bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1, Per: time.Second}, leastLife},
 		{bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1, Per: 24 * time.Hour}, longestLife},
 	} {
-		require.Equal(t, c.want, lifeOf(&c.limit), "%v", c.limit)
+		require.Equal(t, c.want, lifetimeOf(&c.limit), "%v", c.limit)
 	}
 }
 
-// clerk is a node whose times of day are ahead by a duration. Its markers are in a store that
+// newClerk returns a node whose times of day are ahead by a duration. Its markers are in a store that
 // several clerks share, and which goes by the time that all have in common.
-func clerk(ahead time.Duration, markers *bucket.Store) *fake {
+func newClerk(ahead time.Duration, markers *bucket.Store) *fake {
 	f := newFake("", []byte("sixteen bytes..."))
 	clock := f.cfg.Clock
 	f.cfg.Clock = env.NewClock(func() time.Time { return time.Now().Add(ahead) })
@@ -182,11 +182,11 @@ func clerk(ahead time.Duration, markers *bucket.Store) *fake {
 }
 
 // A node whose clock is behind opens a text for longer than the others.
-func TestMarkerOutlastsTheTextOnASlowClock(t *testing.T) {
+func TestMarkerOutlastsTextOnSlowClock(t *testing.T) {
 	const behind = markerSlack - time.Second
 	synctest.Test(t, func(t *testing.T) {
 		markers := bucket.NewStore(10, bucket.Salt{})
-		f, slow := clerk(0, markers), clerk(-behind, markers)
+		f, slow := newClerk(0, markers), newClerk(-behind, markers)
 		v := f.make()
 		text := v.Text()
 		require.NoError(t, v.Cancel(t.Context(), limit))

@@ -18,9 +18,9 @@ var (
 func TestTextOpensWithAnySecretOfTheBox(t *testing.T) {
 	text := sealed.New([][]byte{old}).Seal(1, ad, plain)
 	for name, secrets := range map[string][][]byte{
-		"the same":        {old},
-		"during rotation": {next, old},
-		"an empty one":    {nil, old},
+		"same secret":             {old},
+		"secrets during rotation": {next, old},
+		"empty secret first":      {nil, old},
 	} {
 		got, err := sealed.New(secrets).Open(1, ad, text)
 		require.NoError(t, err, name)
@@ -28,18 +28,18 @@ func TestTextOpensWithAnySecretOfTheBox(t *testing.T) {
 	}
 }
 
-func TestTextOpensForItsUseAlone(t *testing.T) {
+func TestTextOpensOnlyForItsUse(t *testing.T) {
 	b := sealed.New([][]byte{old})
 	text := b.Seal(1, ad, plain)
 	for name, open := range map[string]func() ([]byte, error){
-		"another secret": func() ([]byte, error) { return sealed.New([][]byte{next}).Open(1, ad, text) },
-		"no secret":      func() ([]byte, error) { return sealed.New(nil).Open(1, ad, text) },
-		"another kind":   func() ([]byte, error) { return b.Open(2, ad, text) },
-		"another use":    func() ([]byte, error) { return b.Open(1, []byte("limit and another"), text) },
-		"empty":          func() ([]byte, error) { return b.Open(1, ad, "") },
-		"lengthened":     func() ([]byte, error) { return b.Open(1, ad, text+"AAAA") },
-		"with a newline": func() ([]byte, error) { return b.Open(1, ad, text+"\n") },
-		"far too long":   func() ([]byte, error) { return b.Open(1, ad, strings.Repeat("A", 1<<20)) },
+		"another secret":   func() ([]byte, error) { return sealed.New([][]byte{next}).Open(1, ad, text) },
+		"no secret":        func() ([]byte, error) { return sealed.New(nil).Open(1, ad, text) },
+		"another kind":     func() ([]byte, error) { return b.Open(2, ad, text) },
+		"another use":      func() ([]byte, error) { return b.Open(1, []byte("limit and another"), text) },
+		"empty":            func() ([]byte, error) { return b.Open(1, ad, "") },
+		"lengthened":       func() ([]byte, error) { return b.Open(1, ad, text+"AAAA") },
+		"appended newline": func() ([]byte, error) { return b.Open(1, ad, text+"\n") },
+		"far too long":     func() ([]byte, error) { return b.Open(1, ad, strings.Repeat("A", 1<<20)) },
 	} {
 		got, err := open()
 		require.ErrorIs(t, err, sealed.ErrForeign, name)

@@ -27,7 +27,7 @@ func (v *Reservation) Text() string {
 	m := v.of
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.state == settled || v.expired() {
+	if v.state == settled || v.isExpired() {
 		return ""
 	}
 	if v.state == reserved {

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Config is the descriptors of one domain or more, as Parse and Load read them. It
-// does not change, and may be used by many Services. The zero Config has no domains
-// and limits nothing.
+// Config contains the descriptors of one or more domains, as read by Parse and Load. It
+// does not change, and many Services may use it. The zero Config has no domains and
+// limits nothing.
 type Config struct {
 	domains map[string]*domain
 }
@@ -24,60 +24,61 @@ func (c *Config) Domains() []string {
 	return slices.Sorted(maps.Keys(c.domains))
 }
 
-// domain is a tree of descriptors. Requests of one domain never meet those of another.
+// domain is a tree of descriptors. A request is matched against the descriptors of its
+// own domain only.
 type domain struct {
 	name     string
 	top      *level
-	parts    []part      // the descriptors of top, in their order
-	limits   []*limit    // all of the tree
-	replaces []replacing // what these name
+	parts    []part      // the descriptors of top, in file order
+	limits   []*limit    // of the whole tree
+	replaces []replacing // names in the replaces fields of limits
 
-	sum          [sha256.Size]byte // of its text
-	file         string            // where its name stands, for the errors of others
+	sum          [sha256.Size]byte // of the text of the domain
+	file         string            // position of the domain name, for errors about other domains
 	line, column int
 }
 
-// level is the descriptors that stand beside each other. At most one of them matches
-// an entry: the one with its value, else the first in the file whose pattern the value
-// fits, else the one without a value.
+// level contains the descriptors of one nesting level. An entry matches at most one of
+// them: the descriptor with the value of the entry, else the first descriptor in the file
+// whose pattern the value fits, else the descriptor without a value.
 type level struct {
 	exact    map[entry]*descriptor
-	patterns map[string][]*descriptor // of each key, in the order of the file
+	patterns map[string][]*descriptor // by key, in file order
 	any      map[string]*descriptor
 }
 
 type entry struct{ key, value string }
 
-// descriptor is one of a level.
+// descriptor is one element of a level.
 type descriptor struct {
 	key, value string
-	parts      []string // of a pattern: its value without each *; nil if it is none
-	shared     bool     // all values that fit the pattern have one count
-	valued     bool     // the value of a request is part of what a decision is told under
+	parts      []string // of a pattern: the value split at each *; nil if the value is not a pattern
+	shared     bool     // all values that fit the pattern share one count
+	valued     bool     // Decided.Path contains the value of the request
 	limit      *limit
 	below      *level
 }
 
-// limit is what a rate_limit says, and how it is applied.
+// limit is a rate_limit of the configuration and its modes.
 type limit struct {
-	path     string // domain and descriptors, as messaging.message_type_marketing.to_number
-	name     string // what others name when they replace it; empty if they cannot
+	path     string // domain and descriptors, such as messaging.message_type_marketing.to_number
+	name     string // the name in the replaces field of other limits; empty if they cannot replace it
 	replaces []string
-	current  *rls.RateLimitResponse_RateLimit // what answers show; shared by all, and never changed. Nil if unlimited
+	current  *rls.RateLimitResponse_RateLimit // shown in responses; shared by all of them and never modified. Nil if unlimited
 
-	shadow   bool // decided and told, never enforced
-	quota    bool // denies once all quotas of a request are used up
-	debit    bool // spends what is asked for though there is no room for it
-	detailed bool // decisions are told under their descriptor's values
+	shadow   bool // decided and reported, never enforced
+	quota    bool // denies only if all quotas of a request are used up
+	debit    bool // spends the requested units even if there is no room for them
+	detailed bool // Decided.Path contains the values of the descriptors
 
-	metadata *structpb.Struct // of answers of a request that the limit lets pass; never changed
+	metadata *structpb.Struct // for the responses to requests that the limit allows; never modified
 }
 
 func newLevel() *level {
 	return &level{make(map[entry]*descriptor), make(map[string][]*descriptor), make(map[string]*descriptor)}
 }
 
-// add adds a descriptor, of which there is none of the same key and value.
+// add adds a descriptor. No descriptor of l may have the same key and value.
 func (l *level) add(d *descriptor) {
 	switch {
 	case d.parts != nil:
@@ -101,9 +102,9 @@ func (l *level) match(w *work, e *ratelimit.RateLimitDescriptor_Entry) (*descrip
 	return l.any[e.GetKey()], nil
 }
 
-// find appends the descriptors that match the entries, one for each. They are as many
-// as the entries only if the last has been matched, too: a limit applies to
-// descriptors of its own depth.
+// find appends to way the descriptors that match the entries, one for each entry. The
+// result has as many descriptors as entries only if every entry was matched: a limit
+// applies only to descriptors of its own depth.
 func (d *domain) find(w *work, entries []*ratelimit.RateLimitDescriptor_Entry, way []*descriptor) ([]*descriptor, error) {
 	for at := d.top; at != nil && len(way) < len(entries); {
 		next, err := at.match(w, entries[len(way)])
@@ -115,7 +116,7 @@ func (d *domain) find(w *work, entries []*ratelimit.RateLimitDescriptor_Entry, w
 	return way, nil
 }
 
-// label is a descriptor as paths have it.
+// label returns the descriptor as it is written in paths.
 func (d *descriptor) label() string {
 	if d.value != "" {
 		return d.key + "_" + d.value
@@ -123,8 +124,8 @@ func (d *descriptor) label() string {
 	return d.key
 }
 
-// units are the names of the units of a file, and what they are in a response and in
-// time. A month is 30 days, and a year 365.
+// units lists the units by their names in a file, with their values in a response and
+// their durations. A month is 30 days, and a year 365.
 var units = []struct {
 	name string
 	unit rls.RateLimitResponse_RateLimit_Unit
@@ -141,7 +142,6 @@ var units = []struct {
 
 const day = 24 * time.Hour
 
-// unitNames are the names of all units, in their order.
 func unitNames() (names []string) {
 	for _, u := range units {
 		names = append(names, u.name)
@@ -149,8 +149,8 @@ func unitNames() (names []string) {
 	return names
 }
 
-// period is the time over which a limit counts, and what it is called; zero if there
-// is no such unit.
+// period returns the time over which a limit counts and the name of that time. The time
+// is zero if the unit is not known, or if it is longer than maxPer.
 func period(r *rls.RateLimitResponse_RateLimit) (per time.Duration, name string) {
 	for _, u := range units {
 		if u.unit != r.GetUnit() {
@@ -168,14 +168,14 @@ func period(r *rls.RateLimitResponse_RateLimit) (per time.Duration, name string)
 	return 0, ""
 }
 
-const maxPer = 366 * day // of a weir.Limit
+const maxPer = 366 * day // the longest period of a weir.Limit
 
 // same reports whether two Configs were read from the same texts.
 func (c *Config) same(as *Config) bool {
 	return maps.EqualFunc(c.domains, as.domains, func(a, b *domain) bool { return a.sum == b.sum })
 }
 
-// count is how many limits there are.
+// count returns the number of limits.
 func (c *Config) count() (n int) {
 	for _, d := range c.domains {
 		n += len(d.limits)

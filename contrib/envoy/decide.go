@@ -15,37 +15,38 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// item is a descriptor of a request, and what becomes of it.
+// item is a descriptor of a request, with its limit and its decision.
 type item struct {
 	descriptor *ratelimit.RateLimitDescriptor
-	limit      *limit                           // of the configuration; nil if none matches
-	current    *rls.RateLimitResponse_RateLimit // what is enforced, the limit's or the request's; nil if nothing is
+	limit      *limit                           // of the configuration; nil if no limit matches
+	current    *rls.RateLimitResponse_RateLimit // the enforced limit, of the configuration or of the request; nil if there is no limit
 	path       string
-	limiter    *weir.Limiter // nil for a limit of nothing
+	limiter    *weir.Limiter // nil for a limit of zero units
 	key        string
 	hits       int64
 	how        how
-	replaced   bool // by another limit that the request meets
+	replaced   bool // by another limit that applies to the request
 
-	enforced bool // not for trial alone, as a shadow is
-	takes    bool // it takes together with others
+	enforced bool // the item can deny the request; false for a shadow limit
+	takes    bool // AllowAllInto takes its units together with those of other items
 	decision weir.Decision
-	decided  bool // decision is what the limit answered; it has no Source if the node did not ask
+	decided  bool // decision is the answer of the limit; it has no Source if the node did not ask
 	over     bool
 }
 
-// how is what a descriptor asks for.
+// how is the operation that a descriptor requests.
 type how uint8
 
 const (
-	take     how = iota // all of them or none
-	peek                // whether a unit is left
-	overdraw            // all of them, if a unit is left
-	debit               // spends without asking
-	refund              // gives back
+	take     how = iota // all units or none
+	peek                // asks whether a unit is left
+	overdraw            // all units, if a unit is left
+	debit               // spends unconditionally
+	refund              // returns units
 )
 
-// read finds what the descriptors of a request ask of which limits.
+// read finds the limits that apply to the descriptors of a request, and the operation on
+// each.
 func (s *Service) read(ctx context.Context, req *rls.RateLimitRequest, items []item) ([]item, error) {
 	if err := bounded(req); err != nil {
 		return nil, err
@@ -93,8 +94,8 @@ func (s *Service) readOne(w *work, now *book, domain *domain, req *rls.RateLimit
 		}
 	}
 	if o := it.descriptor.GetLimit(); o != nil {
-		// Its numbers stand in for those of the configuration, whatever these are; the
-		// count is the same.
+		// The limit of the request replaces the numbers of the configuration. The count
+		// is the same.
 		if it.limit != nil {
 			it.limit = &limit{path: it.path, debit: it.limit.debit, detailed: it.limit.detailed}
 		} else {
@@ -142,13 +143,13 @@ func (s *Service) readOne(w *work, now *book, domain *domain, req *rls.RateLimit
 	return nil
 }
 
-// replace takes out what limits of the same request replace.
+// replace marks the items whose limits are replaced by other limits of the same request.
 func replace(items []item) {
 	names := make(map[string]bool)
 	for i := range items {
 		l := items[i].limit
 		if l == nil || slices.ContainsFunc(items[:i], func(it item) bool { return it.limit == l }) {
-			continue // its names are there already
+			continue // the names are already in the map
 		}
 		for _, name := range l.replaces {
 			names[name] = true
@@ -160,8 +161,8 @@ func replace(items []item) {
 	}
 }
 
-// pathOf is the path of a descriptor that is not in the configuration: without
-// values, of which there may be any number.
+// pathOf returns the path of a descriptor that is not in the configuration. It contains
+// no values, because their number is not bounded.
 func pathOf(domain string, entries []*ratelimit.RateLimitDescriptor_Entry) string {
 	parts := append(make([]string, 0, 1+len(entries)), domain)
 	for _, e := range entries {
@@ -170,7 +171,8 @@ func pathOf(domain string, entries []*ratelimit.RateLimitDescriptor_Entry) strin
 	return strings.Join(parts, ".")
 }
 
-// valuedPath is an item's path, with the values that the configuration wants in it.
+// valuedPath returns the path of an item, with the values that the configuration asks
+// for.
 func valuedPath(domain string, it *item, entries []*ratelimit.RateLimitDescriptor_Entry, way []*descriptor) string {
 	if !it.limit.detailed && !slices.ContainsFunc(way, func(d *descriptor) bool { return d.valued }) {
 		return it.path
@@ -192,18 +194,19 @@ func valuedPath(domain string, it *item, entries []*ratelimit.RateLimitDescripto
 	return b.String()
 }
 
-// enforces reports whether an item denies its request by itself.
+// enforces reports whether an item alone can deny its request.
 func (s *Service) enforces(it *item) bool {
 	return !s.o.ShadowMode && (it.limit == nil || !it.limit.shadow && !it.limit.quota)
 }
 
-// isQuota reports whether an item denies its request once all quotas of the request are
-// used up.
+// isQuota reports whether an item denies its request only if all quotas of the request
+// are used up.
 func (s *Service) isQuota(it *item) bool {
 	return !s.o.ShadowMode && it.limit != nil && it.limit.quota
 }
 
-// quotasUsedUp reports whether a request has quotas, and all are known to be used up.
+// quotasUsedUp reports whether a request has quotas and all of them are known to be used
+// up.
 func (s *Service) quotasUsedUp(items []item) (all bool) {
 	for i := range items {
 		if it := &items[i]; s.isQuota(it) && it.canDeny() {
@@ -216,15 +219,15 @@ func (s *Service) quotasUsedUp(items []item) (all bool) {
 	return all
 }
 
-// canDeny reports whether an item is asked, so that it may deny the request.
+// canDeny reports whether the decision of an item may deny the request.
 func (it *item) canDeny() bool {
 	return it.current != nil && !it.replaced && it.how != refund && (it.how != debit || it.limiter == nil)
 }
 
-// decide fills in the decisions, and reports whether the request is denied. A request
-// that is denied changes nothing, so all that can deny it comes first: limits of nothing,
-// looks, and then all takes together, which spend on all limits or on none. Debits and
-// refunds cannot deny. They are carried out once it is certain that nothing else does.
+// decide sets the decisions of the items, and reports whether the request is denied. A
+// denied request changes no count, so the operations that can deny it come first: limits
+// of zero units, peeks, and then all takes together, which spend on all limits or on
+// none. Debits and refunds cannot deny. They are executed once no other item can deny.
 func (s *Service) decide(ctx context.Context, items []item) (denied bool, err error) {
 	takes, notes := 0, false
 	for i := range items {
@@ -235,7 +238,7 @@ func (s *Service) decide(ctx context.Context, items []item) (denied bool, err er
 			continue
 		}
 		switch tooMany := it.limiter != nil && it.how == take && it.sum(items) > int64(it.current.GetRequestsPerUnit()); {
-		case it.limiter == nil: // none are granted
+		case it.limiter == nil: // a limit of zero units
 			it.over = true
 		case it.how == take && !tooMany:
 			it.takes = true
@@ -263,8 +266,8 @@ func (s *Service) decide(ctx context.Context, items []item) (denied bool, err er
 	return false, nil
 }
 
-// conclude looks at what a denied request has not looked at yet, for its answer, and
-// marks the quotas if they deny it.
+// conclude peeks at the limits of a denied request that have no decision yet, for the
+// response, and marks the quotas as enforced if they deny the request.
 func (s *Service) conclude(ctx context.Context, items []item) error {
 	for i := range items {
 		it := &items[i]
@@ -283,8 +286,8 @@ func (s *Service) conclude(ctx context.Context, items []item) error {
 	return nil
 }
 
-// note carries out debits and refunds. A caller that goes away meanwhile does not end it:
-// what it took is spent already.
+// note executes debits and refunds. It continues if the caller goes away, because the
+// takes of the request are already spent.
 func note(ctx context.Context, items []item) error {
 	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
@@ -299,8 +302,8 @@ func note(ctx context.Context, items []item) error {
 			it.decision, err = it.limiter.Debit(ctx, it.key, it.hits)
 			it.over = !it.decision.Allowed
 		case refund:
-			// One that was late may have been carried out: it is not an error, and not
-			// done again.
+			// A refund that timed out may have been applied. It is not an error, and it
+			// is not retried.
 			if err = it.limiter.Refund(ctx, it.key, it.hits); err == nil || errors.Is(err, context.DeadlineExceeded) {
 				err = it.look(ctx)
 				it.over = false
@@ -313,7 +316,8 @@ func note(ctx context.Context, items []item) error {
 	return nil
 }
 
-// take takes for all items that ask for it, and reports whether the request is denied.
+// take takes the units of all items that request it, and reports whether the request is
+// denied.
 func (s *Service) take(ctx context.Context, items []item, takes int) (denied bool, err error) {
 	var askRoom [8]weir.Ask
 	var decisionRoom [8]weir.Decision
@@ -348,13 +352,13 @@ func (s *Service) take(ctx context.Context, items []item, takes int) (denied boo
 		case next < 0:
 			return true, nil
 		}
-		must = next // it had something left a moment ago
+		must = next // it had units left at the previous attempt
 	}
 }
 
-// quotaToTake returns the place of a quota that has to grant what is taken, since a
-// request is denied if none of its quotas does. The other quotas are taken as shadows are.
-// It is -1 if there is no quota, or if a quota that was looked at has something left.
+// quotaToTake returns the index of a quota that must grant its take, because a request is
+// denied if none of its quotas grants. The other quotas are taken like shadow limits. It
+// returns -1 if there is no quota, or if a quota that was peeked at has something left.
 func (s *Service) quotaToTake(items []item) int {
 	first := -1
 	for i := range items {
@@ -370,7 +374,7 @@ func (s *Service) quotaToTake(items []item) int {
 	return first
 }
 
-// look finds out what would be, and spends nothing.
+// look sets the decision that a check would have, and spends nothing.
 func (it *item) look(ctx context.Context) (err error) {
 	it.decision, err = it.limiter.Peek(ctx, it.key)
 	it.decided = true
@@ -378,8 +382,8 @@ func (it *item) look(ctx context.Context) (err error) {
 	return err
 }
 
-// sum returns what the takes of an item's count ask for together. The limit never grants
-// more than its number.
+// sum returns the units that all takes on the count of an item request together. A sum
+// above the number of the limit is never granted.
 func (it *item) sum(items []item) int64 {
 	sum := it.hits
 	for i := range items {
@@ -392,10 +396,10 @@ func (it *item) sum(items []item) int64 {
 	return sum
 }
 
-// meets reports whether a descriptor meets a limit, or is unlimited by the configuration.
+// meets reports whether a descriptor has a limit, or is unlimited by the configuration.
 func (it *item) meets() bool { return it.current != nil || it.limit != nil && it.limit.current == nil }
 
-// told is what Options.OnDecision is told.
+// told returns the argument of Options.OnDecision.
 func (it *item) told(req *rls.RateLimitRequest) *Decided {
 	return &Decided{
 		Domain: req.GetDomain(), Path: it.path, Hits: uint64(it.hits), Negative: it.how == refund,

@@ -1,5 +1,5 @@
-// Package envoylimit is Envoy's rate limit service (v3) on a Weir cluster: what
-// Envoy, Istio, Contour and Envoy Gateway ask over gRPC, without a Redis.
+// Package envoylimit serves Envoy's rate limit service (v3) on a Weir cluster, without
+// Redis. Envoy, Istio, Contour and Envoy Gateway use this service over gRPC.
 //
 //	cfg, err := envoylimit.Load("/etc/ratelimit")
 //	...
@@ -11,10 +11,10 @@
 //	server.Serve(listener)
 //
 // The configuration has the format of envoyproxy/ratelimit, or comes over xDS (Follow).
-// The descriptors of a
-// request are decided together: if one denies, none of the others has spent anything.
-// The README says what else differs, and how to have Envoy ask.
+// The descriptors of a request are decided together: if one descriptor denies, no other
+// descriptor has spent anything. The README lists the other differences, and shows how to
+// configure Envoy.
 //
-// The server also answers as Kuadrant's rate limit service, whose reservations replace the
-// estimate of a cost by what it was. Any node of a cluster with Secrets commits them.
+// The server also serves Kuadrant's rate limit service, whose reservations replace an
+// estimated cost by the actual cost. Any node of a cluster with Secrets can commit them.
 package envoylimit

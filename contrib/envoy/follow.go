@@ -20,17 +20,18 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// configType is what a management server has for rate limit services.
+// configType is the xDS resource type of rate limit configurations.
 const configType = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// followRetry is how long a Follow waits after a stream has ended.
+// followRetry is how long Follow waits after a stream has ended.
 const followRetry = 3 * time.Second
 
-// Follow takes the configuration from a management server until ctx is done, whose
-// error it returns: over xDS (aggregated, state of the world), as Envoy Gateway's has it
-// for the node of that id. What it sends is in force at once and acknowledged; what is
-// wrong is refused, to the server and in the log, and leaves the Config before in force,
-// as does a server that is not reached. Until the first, use the zero Config.
+// Follow receives the configuration of the node with the given id from a management
+// server over xDS (aggregated, state of the world), as Envoy Gateway serves it. It
+// returns the error of ctx when ctx is done. A valid configuration takes effect at once
+// and is acknowledged. An invalid configuration is refused, which is logged and reported
+// to the server, and the previous Config stays in force. It also stays in force while the
+// server cannot be reached. Until the first configuration arrives, use the zero Config.
 func (s *Service) Follow(ctx context.Context, conn grpc.ClientConnInterface, node string) error {
 	complaint := ""
 	for {
@@ -50,7 +51,7 @@ func (s *Service) Follow(ctx context.Context, conn grpc.ClientConnInterface, nod
 	}
 }
 
-// follow is one stream. Its error is never nil.
+// follow runs one stream. Its error is never nil.
 func (s *Service) follow(ctx context.Context, conn grpc.ClientConnInterface, node string, received func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -61,7 +62,7 @@ func (s *Service) follow(ctx context.Context, conn grpc.ClientConnInterface, nod
 	req := &discovery.DiscoveryRequest{Node: &core.Node{Id: node}, TypeUrl: configType}
 	for {
 		if err := stream.Send(req); err != nil {
-			_, err = stream.Recv() // which says why
+			_, err = stream.Recv() // Recv returns the reason
 			return errors.Join(errors.New("the stream has ended"), err)
 		}
 		answer, err := stream.Recv()
@@ -75,7 +76,7 @@ func (s *Service) follow(ctx context.Context, conn grpc.ClientConnInterface, nod
 			err = s.Use(cfg)
 		}
 		if err != nil {
-			if unlogged, due := s.refused.Due(time.Now()); due { // a server may send at once again what was refused
+			if unlogged, due := s.refused.Due(time.Now()); due { // a server may send a refused configuration again at once
 				s.o.Logger.Error("the Envoy configuration was refused; the last one stays in force", "version", answer.GetVersionInfo(), "error", err, "unlogged", unlogged)
 			}
 			req.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
@@ -88,8 +89,8 @@ func (s *Service) follow(ctx context.Context, conn grpc.ClientConnInterface, nod
 	}
 }
 
-// configOf is the Config of an answer, of which several resources may have one domain if
-// it merges them.
+// configOf returns the Config of a response. Several resources may have the same domain
+// only if merges is set.
 func configOf(answer *discovery.DiscoveryResponse, merges bool) (*Config, error) {
 	if t := answer.GetTypeUrl(); t != configType {
 		return nil, fmt.Errorf("the type is %q: only %s is accepted", t, configType)
@@ -115,9 +116,8 @@ func configOf(answer *discovery.DiscoveryResponse, merges bool) (*Config, error)
 	return mergeDomains(domains)
 }
 
-// domainOf reads a resource. No person wrote it, so a field that has no effect is
-// no mistake; one that this version does not know might be the one that says not to
-// enforce a limit.
+// domainOf reads a resource. A resource is generated, so a field without effect is not an
+// error. An unknown field is an error: it could mean that a limit is not to be enforced.
 func domainOf(resource *anypb.Any) (*domain, error) {
 	var c rlsconf.RateLimitConfig
 	if err := resource.UnmarshalTo(&c); err != nil {
@@ -132,10 +132,10 @@ func domainOf(resource *anypb.Any) (*domain, error) {
 	return d, errors.Join(knows(d.name, &c), err)
 }
 
-// maxLevels bounds how deep descriptors are nested: more than a file can.
+// maxLevels bounds the nesting of descriptors. A file cannot nest them so deep.
 const maxLevels = 32
 
-// take reads descriptors into a level, and returns those that it has added.
+// take reads descriptors into a level, and returns the descriptors that it has added.
 func (d *domain) take(l *level, path string, descriptors []*rlsconf.RateLimitDescriptor, depth int) (added []part, err error) {
 	if depth > maxLevels {
 		return nil, fmt.Errorf("%s: nested more than %d deep", path, maxLevels)
@@ -193,7 +193,7 @@ func limitOf(path string, from *rlsconf.RateLimitPolicy) (*limit, error) {
 	return l, knows(path, from)
 }
 
-// knows returns an error for a field of a message that this version does not know.
+// knows returns an error if a message has a field that is unknown to this version.
 func knows(path string, m proto.Message) error {
 	unknown := m.ProtoReflect().GetUnknown()
 	if len(unknown) == 0 {

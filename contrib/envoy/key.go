@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	maxKeyBytes  = 1 << 10 // of a key that a node takes
-	maxNameBytes = 255     // of a limit's name
+	maxKeyBytes  = 1 << 10 // the longest key that a node accepts
+	maxNameBytes = 255     // the longest name of a limit
 )
 
-// appendKey appends what the entries of a descriptor are counted under:
+// appendKey appends the key of the count of a descriptor:
 // message_type=marketing|to_number=2061111111, where \, | and = within keys and values
-// are written \\, \| and \=. A value that shares its count with others is written as
-// their pattern, with each * as \*. What would be longer than a node takes is \# and
-// its SHA-256. So no two different descriptors have one count, and a header of any
-// length can be limited by.
+// are written as \\, \| and \=. A value that shares its count with other values is
+// written as their pattern, with each * as \*. A key that is longer than a node accepts
+// is replaced by \# and its SHA-256. So two different descriptors never share a count,
+// and the values of a limit may be headers of any length.
 //
-// The way has what matched the entries; it may end before them.
+// way contains the descriptors that matched the entries; it may be shorter than entries.
 func appendKey(b []byte, entries []*ratelimit.RateLimitDescriptor_Entry, way []*descriptor) []byte {
 	begun := len(b)
 	b = slices.Grow(b, bytesOf(entries)+2*len(entries))
@@ -59,12 +59,12 @@ func appendEscaped(b []byte, text string) []byte {
 	}
 }
 
-// limitName is the name of the weir.Limit for a path and a period. It is a label: what
-// tells counts apart is their keys, which have all of the descriptor.
+// limitName returns the name of the weir.Limit for a path and a period. The name is only
+// a label: counts differ by their keys, which contain the whole descriptor.
 func limitName(path, per string, sliding bool) string {
 	name := path + "/" + per
 	if sliding {
-		name += "/sliding" // another algorithm needs another name
+		name += "/sliding" // a different algorithm needs a different name
 	}
 	if len(name) <= maxNameBytes {
 		return name

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-go/weir/contrib/envoy/kuadrant"
 )
 
-// kuadrantServer is the service that Kuadrant's gateways ask. It has the descriptors, limits
-// and counts of Envoy's.
+// kuadrantServer is Kuadrant's rate limit service. It uses the descriptors, limits and
+// counts of Envoy's service.
 type kuadrantServer struct {
 	kuadrant.UnimplementedRateLimitServiceServer
 	of *Service
@@ -27,12 +27,12 @@ func (k *kuadrantServer) CheckRateLimit(ctx context.Context, req *rls.RateLimitR
 	return k.of.answer(ctx, req, checked)
 }
 
-// Report debits the hits, and denies nothing.
+// Report debits the hits, and never denies.
 func (k *kuadrantServer) Report(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	return k.of.answer(ctx, req, reported)
 }
 
-// check decides whether all limits have a unit left.
+// check reports whether a limit has no unit left.
 func (s *Service) check(ctx context.Context, items []item) (denied bool, err error) {
 	for i := range items {
 		items[i].how, items[i].hits = peek, 0
@@ -40,7 +40,7 @@ func (s *Service) check(ctx context.Context, items []item) (denied bool, err err
 	return s.decide(ctx, items)
 }
 
-// report debits what is not given back.
+// report debits the hits of all items that are not refunds.
 func (s *Service) report(ctx context.Context, items []item) error {
 	for i := range items {
 		it := &items[i]
@@ -53,7 +53,8 @@ func (s *Service) report(ctx context.Context, items []item) error {
 }
 
 // Reserve spends the amount on all limits or on none. An amount of 0 only asks whether a
-// unit is left. What nobody commits within the ttl is given back, if there is one.
+// unit is left. If the request has a ttl, an amount that is not committed within it is
+// returned.
 func (k *kuadrantServer) Reserve(ctx context.Context, req *kuadrant.ReserveRequest) (*kuadrant.ReserveResponse, error) {
 	s, request := k.of, &rls.RateLimitRequest{Domain: req.GetDomain(), Descriptors: req.GetDescriptors()}
 	ttl, err := ttlOf(req.GetTtl())
@@ -85,7 +86,7 @@ func (k *kuadrantServer) Reserve(ctx context.Context, req *kuadrant.ReserveReque
 	return &kuadrant.ReserveResponse{Code: rls.RateLimitResponse_OK, ReservationId: id}, nil
 }
 
-// readAmount is read for a request whose hits are one amount for all descriptors.
+// readAmount is like read, but all descriptors have the same amount of hits.
 func (s *Service) readAmount(ctx context.Context, req *rls.RateLimitRequest, field string, amount uint64) ([]item, error) {
 	if amount > maxHits {
 		return nil, status.Errorf(codes.InvalidArgument, "%s is %d: use at most %d", field, amount, int64(maxHits))
@@ -100,11 +101,11 @@ func (s *Service) readAmount(ctx context.Context, req *rls.RateLimitRequest, fie
 	return items, nil
 }
 
-// reserve reserves for all items that can spend, or for none if the request is denied. The
-// id is that of all reservations. Shadows, and quotas beside one with something left, do not
-// deny.
+// reserve reserves units for all items that can spend, or for none if the request is
+// denied. The id covers all reservations. A shadow limit does not deny, and neither does
+// a quota while another quota has something left.
 func (s *Service) reserve(ctx context.Context, items []item, ttl time.Duration) (denied bool, id string, err error) {
-	var all []*weir.Reservation // nil where nothing was reserved
+	var all []*weir.Reservation // nil where no units were reserved
 	for i := range items {
 		it := &items[i]
 		it.enforced = s.enforces(it)
@@ -143,7 +144,7 @@ func (s *Service) reserve(ctx context.Context, items []item, ttl time.Duration) 
 	return denied, id, err
 }
 
-// reserve returns nil if the item's limit denies.
+// reserve returns a nil Reservation if the limit of the item denies.
 func (it *item) reserve(ctx context.Context, items []item) (*weir.Reservation, error) {
 	if it.sum(items) > int64(it.current.GetRequestsPerUnit()) {
 		err := it.look(ctx)
@@ -162,12 +163,14 @@ func (it *item) reserve(ctx context.Context, items []item) (*weir.Reservation, e
 	return v, err
 }
 
-// textSeparator is between the texts of a reservation_id: one for each limit that can spend,
-// in the order of the descriptors, and empty where nothing was reserved.
+// textSeparator separates the texts of a reservation_id. There is one text for each limit
+// that can spend, in the order of the descriptors. The text is empty where no units were
+// reserved.
 const textSeparator = "."
 
-// Commit settles what Reserve returned, for the same descriptors. Without an ID it debits
-// the amount, as Report does, and of what was released since.
+// Commit settles the reservations that Reserve returned for the same descriptors. Without
+// an ID it debits the amount, like Report. It also debits the amount of a reservation
+// that has been released since.
 func (k *kuadrantServer) Commit(ctx context.Context, req *kuadrant.CommitRequest) (*kuadrant.CommitResponse, error) {
 	s, request := k.of, &rls.RateLimitRequest{Domain: req.GetDomain(), Descriptors: req.GetDescriptors()}
 	items, err := s.readAmount(ctx, request, "actual_amount", req.GetActualAmount())
@@ -195,15 +198,17 @@ func (k *kuadrantServer) Commit(ctx context.Context, req *kuadrant.CommitRequest
 	return new(kuadrant.CommitResponse), nil
 }
 
-// settle settles the reservations of an id by the items' hits. Where one has expired or was
-// settled before, it settles the others: the windows of limits end at different times, and a
-// client that had no answer tries again. The error is theirs if nothing was left to settle.
+// settle settles the reservations of an id with the hits of the items. If a reservation
+// has expired or was settled before, settle still settles the other reservations: the
+// windows of limits end at different times, and a client without a response retries. It
+// returns the error of such a reservation if there was no reservation left to settle.
 //
-// Past its ttl, one that was settled before is taken for released, and its cost is debited.
+// After the ttl, settle treats a reservation that was settled before as released, and
+// debits its cost.
 func settle(ctx context.Context, items []item, id string, overdue bool) (settled bool, err error) {
 	texts := strings.SplitN(id, textSeparator, maxDescriptors+1)
 	open := make([]*weir.Reservation, len(items))
-	debits := []*item{} // where nothing is reserved, any more
+	debits := []*item{} // items without a reservation, or whose reservation was released
 	var tooLate error
 	for i := range items {
 		it := &items[i]
@@ -259,7 +264,8 @@ func settle(ctx context.Context, items []item, id string, overdue bool) (settled
 	return settled, nil
 }
 
-// errOtherDescriptors is of an id that has more or fewer texts than the request has limits.
+// errOtherDescriptors is returned for an id that has more or fewer texts than the request
+// has limits.
 var errOtherDescriptors = fmt.Errorf("%w reservation_id: it is of other descriptors: send those of its Reserve", weir.ErrInvalid)
 
 var errNegativeTTL = fmt.Errorf("%w ttl: it is negative, or no duration: leave it out, or use 0 or more", weir.ErrInvalid)

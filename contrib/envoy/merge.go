@@ -8,18 +8,18 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// part is a descriptor at the top of a domain, and the place where it is written. Its
-// message is empty.
+// part is a top-level descriptor of a domain, and its position in the file. The message
+// of at is empty.
 type part struct {
 	descriptor *descriptor
 	at         *strictyaml.Error
 }
 
-// mergeDomains puts those of one name together, in their order. The first of them takes
-// what the others have. With an error, the Config is not to be used.
+// mergeDomains merges the domains of the same name, in their order. The caller must not
+// use the Config if there is an error.
 func mergeDomains(domains []*domain) (*Config, error) {
 	all := &Config{domains: make(map[string]*domain)}
-	first := make(map[*domain]map[entry]part) // of each key and value
+	first := make(map[*domain]map[entry]part) // by key and value
 	var errs []error
 	for _, d := range domains {
 		into := all.domains[d.name]

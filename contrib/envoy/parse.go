@@ -19,10 +19,9 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// Parse reads the configuration of one domain, in the format of
-// envoyproxy/ratelimit. The name is for the errors, of which it returns all that it
-// finds, with line and column: what is not known or makes no sense is refused, not
-// passed over.
+// Parse reads the configuration of one domain, in the format of envoyproxy/ratelimit. The
+// name is used in errors. Parse returns all errors that it finds, with line and column. A
+// field that is unknown or has no effect is an error.
 func Parse(name string, text []byte) (*Config, error) {
 	d, err := parse(name, text, false)
 	if err != nil {
@@ -31,8 +30,8 @@ func Parse(name string, text []byte) (*Config, error) {
 	return &Config{domains: map[string]*domain{d.name: d}}, nil
 }
 
-// parse reads the domain of a file. It may be a part of one, in which case a limit that it
-// replaces may be in another part.
+// parse reads the domain of a file. If part is set, the file may contain only a part of
+// the domain, and a limit may replace a limit of another part.
 func parse(name string, text []byte, part bool) (*domain, error) {
 	file, err := strictyaml.Parse(name, text)
 	if err != nil {
@@ -59,10 +58,10 @@ func parse(name string, text []byte, part bool) (*domain, error) {
 // reader reads the descriptors of a domain.
 type reader struct {
 	domain   *domain
-	replaces []strictyaml.Value // where the domain's stand
+	replaces []strictyaml.Value // positions of the names in domain.replaces
 }
 
-// replacing is a name of a limit that another one is to replace.
+// replacing is the name of a limit that another limit replaces.
 type replacing struct {
 	name string
 	at   *strictyaml.Error // without a message
@@ -73,14 +72,14 @@ var (
 	limitFields      = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces"}
 )
 
-// level reads a list of descriptors, and returns those that it has added. The path is
-// that of what they are under.
+// level reads a list of descriptors, and returns the descriptors that it has added. The
+// path is that of the parent.
 func (r *reader) level(l *level, list strictyaml.Value, path string) (added []part) {
 	lines := make(map[entry]int)
 	for _, v := range list.List() {
 		d := r.descriptor(v, path)
 		if d.key == "" {
-			continue // which has been reported
+			continue // already reported
 		}
 		line, _ := v.Position()
 		of := entry{d.key, d.value}
@@ -95,7 +94,7 @@ func (r *reader) level(l *level, list strictyaml.Value, path string) (added []pa
 	return added
 }
 
-// place is an error at a value, without a message.
+// place returns an error without a message at the position of a value.
 func (r *reader) place(v strictyaml.Value) *strictyaml.Error {
 	line, column := v.Position()
 	return strictyaml.At(r.domain.file, line, column, "")
@@ -154,10 +153,10 @@ func (r *reader) descriptor(v strictyaml.Value, path string) *descriptor {
 	return d
 }
 
-// metadataOf reads a map of any values.
+// metadataOf reads a map with values of any type.
 func metadataOf(v strictyaml.Value) *structpb.Struct {
 	if !v.IsMap() {
-		v.Map() // which reports it
+		v.Map() // reports the error
 		return nil
 	}
 	m, _ := v.Any().(map[string]any)
@@ -175,7 +174,7 @@ func (r *reader) limit(v strictyaml.Value, path string) *limit {
 		at := v.Map("name").Get("name").Required()
 		name := at.Literal()
 		switch {
-		case name == "" && !at.IsText(): // which has been reported
+		case name == "" && !at.IsText(): // already reported
 		case name == "":
 			at.Errorf("name is empty: name the rate_limit to replace")
 		case name == l.name:
@@ -209,10 +208,11 @@ func (r *reader) limit(v strictyaml.Value, path string) *limit {
 	return l
 }
 
-// maxUnreplaced bounds how many wrong names are looked up. An error has no more lines.
+// maxUnreplaced bounds the unknown names that are reported, because an error has no more
+// lines.
 const maxUnreplaced = 20
 
-// unreplaced reports the names of limits to replace that no limit of the domain has.
+// unreplaced reports the names in replaces fields that no limit of the domain has.
 func (d *domain) unreplaced(report func(i int, why string)) {
 	known := make(map[string]bool)
 	for _, l := range d.limits {
@@ -230,8 +230,8 @@ func (d *domain) unreplaced(report func(i int, why string)) {
 	}
 }
 
-// Merge is the domains of all of them together. The error names a domain that two of
-// them have; LoadMerged puts files of one domain together.
+// Merge returns a Config with the domains of all configs. The error names a domain that
+// two of them have; LoadMerged merges files of one domain.
 func Merge(configs ...*Config) (*Config, error) {
 	all := &Config{domains: make(map[string]*domain)}
 	var errs []error
@@ -251,9 +251,9 @@ func Merge(configs ...*Config) (*Config, error) {
 	return all, nil
 }
 
-// Load reads a file, or all files of a directory whose names end in .yaml or .yml and
-// do not begin with a dot, each with one domain. In a directory that a ConfigMap is
-// mounted on these are links.
+// Load reads a file, or all files of a directory whose names end in .yaml or .yml and do
+// not begin with a dot. Each file has one domain. In a directory on which a ConfigMap is
+// mounted, these files are links.
 func Load(path string) (*Config, error) {
 	domains, err := load(path, false)
 	if err != nil {
@@ -266,9 +266,9 @@ func Load(path string) (*Config, error) {
 	return Merge(configs...)
 }
 
-// LoadMerged is Load for files of which several have descriptors of one domain, as
-// envoyproxy/ratelimit reads them with MERGE_DOMAIN_CONFIG. They count as one file, in the
-// order of their names. A descriptor that two of them have at the top is refused.
+// LoadMerged is like Load, but several files may have descriptors of one domain, as
+// envoyproxy/ratelimit reads them with MERGE_DOMAIN_CONFIG. They count as one file, in
+// the order of their names. A top-level descriptor that is in two of them is an error.
 func LoadMerged(path string) (*Config, error) {
 	domains, err := load(path, true)
 	if err != nil {
@@ -289,8 +289,8 @@ func LoadMerged(path string) (*Config, error) {
 	return all, nil
 }
 
-// load reads the domains of files, which are not to be used with an error. They may be parts
-// of domains.
+// load reads the domains of files. If parts is set, a file may contain a part of a
+// domain. The caller must not use the domains if there is an error.
 func load(path string, parts bool) ([]*domain, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -321,7 +321,8 @@ func load(path string, parts bool) ([]*domain, error) {
 	return domains, errors.Join(errs...)
 }
 
-// parseFile refuses what is no file, as reading it might never end.
+// parseFile refuses a path that is not a regular file, because reading it might never
+// end.
 func parseFile(path string, part bool) (*domain, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// setValue sets what an entry's value is compared with. Each * of it stands for any
-// text, also for none, as in envoyproxy/ratelimit; neither has a way to write the
-// character itself.
+// setValue sets the value with which an entry is compared. Each * in it matches any text,
+// including the empty text, as in envoyproxy/ratelimit. Like there, a * cannot be
+// escaped.
 func (d *descriptor) setValue(value string) {
 	d.value = value
 	if strings.Contains(value, "*") {
@@ -15,8 +15,8 @@ func (d *descriptor) setValue(value string) {
 	}
 }
 
-// keyError says what is wrong with a key that has a *. It is a pattern of keys and
-// values together in envoyproxy/ratelimit, and would match nothing here.
+// keyError returns an error if a key contains a *. In envoyproxy/ratelimit such a key is
+// a pattern of key and value; here it would match no entry.
 func keyError(key string) error {
 	if !strings.Contains(key, "*") {
 		return nil
@@ -24,15 +24,15 @@ func keyError(key string) error {
 	return fmt.Errorf("key is %q: only a value can be a pattern: name each key in a descriptor of its own", key)
 }
 
-// The work of comparing a value with a pattern: that of any, and how many bytes are
-// compared or searched at the cost of one byte of a key.
+// The work of comparing a value with a pattern: the units of each comparison, and the
+// bytes that are compared or searched for one unit.
 const (
 	workOfMatch = 8
 	workPerByte = 16
 )
 
-// fits reports whether a value fits the pattern. Of several ways to fit it finds the one
-// in which each part comes as early as it can, so it searches each byte once.
+// fits reports whether a value matches the pattern. It matches each part at the earliest
+// possible position, so it searches each byte once.
 func (d *descriptor) fits(w *work, value string) (bool, error) {
 	if err := w.add(workOfMatch + min(len(d.value), len(value))/workPerByte); err != nil {
 		return false, err

@@ -14,9 +14,9 @@ import (
 	"github.com/weir-go/weir/contrib/envoy/kuadrant"
 )
 
-// Register has a server answer as Envoy's rate limit service and as Kuadrant's, as
-// grpc.health.v1 and by reflection. The health is that of weir.Node.Ready, and NOT_SERVING from Drain on: a
-// node that leaves goes on answering clients that still ask.
+// Register registers Envoy's and Kuadrant's rate limit service, grpc.health.v1 and
+// reflection on a server. The health follows weir.Node.Ready, and is NOT_SERVING after
+// Drain. A node that leaves still answers the clients that send requests to it.
 func (s *Service) Register(on *grpc.Server) {
 	rls.RegisterRateLimitServiceServer(on, s)
 	kuadrant.RegisterRateLimitServiceServer(on, &kuadrantServer{of: s})
@@ -24,10 +24,11 @@ func (s *Service) Register(on *grpc.Server) {
 	reflection.Register(on)
 }
 
-// Drain sets the health to NOT_SERVING from now on, before the node leaves: so Envoy
-// asks others by the time that the server ends. Checks are answered as before. A watcher
-// of the health hears of it at once, and its stream ends within a second or two, for
-// which GracefulStop would wait. It may be called more than once.
+// Drain sets the health to NOT_SERVING permanently. Call it before the node leaves, so
+// that Envoy uses other nodes by the time the server stops. Checks are answered as
+// before. A client that watches the health is notified at once, and its stream, for which
+// GracefulStop would wait, ends within a second or two. Drain may be called more than
+// once.
 func (s *Service) Drain() { s.drain.Do(func() { close(s.drained) }) }
 
 func (s *Service) isDrained() bool {
@@ -39,14 +40,14 @@ func (s *Service) isDrained() bool {
 	}
 }
 
-// healthServer reports, of the server as a whole and of the rate limit services, whether the
-// node is ready.
+// healthServer reports whether the node is ready, for the server as a whole and for the
+// rate limit services.
 type healthServer struct {
 	health.UnimplementedHealthServer
 	of *Service
 }
 
-// healthEvery is how often a Watch looks.
+// healthEvery is the interval at which Watch checks the health.
 const healthEvery = time.Second
 
 func (h *healthServer) status() health.HealthCheckResponse_ServingStatus {
@@ -94,7 +95,8 @@ func (h *healthServer) Watch(req *health.HealthCheckRequest, stream grpc.ServerS
 		case <-drained:
 			drained = nil
 		case <-tick:
-			// Not at once: a client that was told something asks again without a pause.
+			// Do not end the stream at once: a client that has received a status
+			// reconnects without a pause.
 			if drained == nil {
 				return status.Error(codes.Unavailable, "this node leaves: ask another one")
 			}

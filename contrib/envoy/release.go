@@ -13,26 +13,27 @@ import (
 )
 
 const (
-	// maxReleases bounds the reservations that wait for their release. Beyond it estimates
-	// that nobody commits stay spent until their windows end.
+	// maxReleases bounds the pending releases. Beyond it, estimates that are not
+	// committed stay spent until their windows end.
 	maxReleases = 1 << 14
-	// releaseSlack is how much later than its deadline a reservation is released, so that
-	// a node whose clock is that much behind knows that the deadline has passed.
+	// releaseSlack is the time between the deadline of a reservation and its release. A
+	// node whose clock is behind by at most releaseSlack knows that the deadline has
+	// passed.
 	releaseSlack = time.Second
 	// releaseWait is how long a release may wait for other nodes.
 	releaseWait = time.Second
-	// maxTTL is the longest life of a reservation.
+	// maxTTL is the longest life of a reservation. A ttl of maxTTL or more schedules no release.
 	maxTTL = time.Hour
 )
 
-// releases gives back the reservations that nobody has committed within their ttl. It has no
-// goroutine but while it does so. What it waits for is lost with the process.
+// releases returns the units of reservations that are not committed within their ttl. It
+// has a goroutine only during a release. Pending releases are lost when the process ends.
 type releases struct {
 	mu  sync.Mutex
 	due map[string]*time.Timer // by reservation_id
 }
 
-// add releases what was reserved once ttl has passed.
+// add schedules the release of the reservations after ttl and releaseSlack.
 func (r *releases) add(id string, all []*weir.Reservation, ttl time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,13 +49,13 @@ func (r *releases) add(id string, all []*weir.Reservation, ttl time.Duration) {
 		defer cancel()
 		for _, v := range all {
 			if v != nil {
-				_ = v.Cancel(ctx) // it may be committed; if this fails, the estimate stays spent
+				_ = v.Cancel(ctx) // it may have been committed; if this fails, the estimate stays spent
 			}
 		}
 	})
 }
 
-// remove forgets a reservation that was committed.
+// remove cancels the release of a committed reservation.
 func (r *releases) remove(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,16 +65,18 @@ func (r *releases) remove(id string) {
 	}
 }
 
-// ttlMark begins a reservation_id that has a deadline, which no text begins with.
+// ttlMark is the first character of a reservation_id that has a deadline. A reservation
+// text never begins with it.
 const ttlMark = "~"
 
-// withDeadline returns the reservation_id of texts that are released at a time.
+// withDeadline returns the reservation_id of texts that are released after the given
+// time.
 func withDeadline(texts string, at time.Time) string {
 	return ttlMark + strconv.FormatInt(at.UnixMilli(), 36) + textSeparator + texts
 }
 
-// cutDeadline returns the texts of a reservation_id, and whether they may be released. A
-// client that makes the deadline up spends no more than by Report.
+// cutDeadline returns the texts of a reservation_id, and whether they may have been
+// released. A client that forges the deadline spends no more than it could with Report.
 func cutDeadline(id string, now time.Time) (texts string, overdue bool) {
 	deadline, marked := strings.CutPrefix(id, ttlMark)
 	if !marked {
@@ -84,7 +87,7 @@ func cutDeadline(id string, now time.Time) (texts string, overdue bool) {
 	return texts, err == nil && now.UnixMilli() >= at
 }
 
-// ttlOf returns 0 for a request that has no ttl.
+// ttlOf returns 0 for a request without a ttl.
 func ttlOf(d *durationpb.Duration) (time.Duration, error) {
 	if d == nil {
 		return 0, nil

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// respond says what became of each descriptor.
+// respond returns the response with the status of each descriptor.
 func (s *Service) respond(req *rls.RateLimitRequest, items []item, denied bool) *rls.RateLimitResponse {
 	r := &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK, Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, len(items))}
 	if denied {
@@ -32,7 +32,7 @@ func (s *Service) respond(req *rls.RateLimitRequest, items []item, denied bool) 
 	return r
 }
 
-// unread denies a request that is not decided on, because of err.
+// unread denies a request that is too large to be decided, and logs err.
 func (s *Service) unread(req *rls.RateLimitRequest, err error) *rls.RateLimitResponse {
 	if unlogged, due := s.large.Due(time.Now()); due {
 		s.o.Logger.Warn("denied a request of Envoy that is too large", "error", err, "unlogged", unlogged)
@@ -47,7 +47,7 @@ func (s *Service) unread(req *rls.RateLimitRequest, err error) *rls.RateLimitRes
 	return r
 }
 
-// status fills in what Envoy is told of a descriptor.
+// status sets the status of a descriptor.
 func (it *item) status(to *rls.RateLimitResponse_DescriptorStatus) {
 	to.Code = rls.RateLimitResponse_OK
 	switch {
@@ -60,7 +60,7 @@ func (it *item) status(to *rls.RateLimitResponse_DescriptorStatus) {
 		to.Code = rls.RateLimitResponse_OVER_LIMIT
 	}
 	if it.limiter != nil && it.decision.Source == 0 {
-		return // it was not asked: another one is known to deny
+		return // the limit was not asked, because another limit is known to deny
 	}
 	to.CurrentLimit = it.current
 	to.LimitRemaining = uint32(min(it.decision.Remaining, math.MaxUint32))
@@ -71,8 +71,9 @@ func (it *item) status(to *rls.RateLimitResponse_DescriptorStatus) {
 	}
 }
 
-// headers are of the limit that denies, of several the one with the longest wait, or else of
-// the one with the least left, of several the one with the latest reset.
+// headers returns the header fields of one limit. If limits deny, it is the limit with
+// the longest wait. Otherwise it is the limit with the fewest units left, and among
+// several of these the limit with the latest reset.
 func (s *Service) headers(items []item) (fields []*core.HeaderValue) {
 	var told *item
 	for i := range items {
@@ -106,7 +107,7 @@ func (s *Service) headers(items []item) (fields []*core.HeaderValue) {
 	return fields
 }
 
-// nearer reports whether a client is to be told of an item and not of the other.
+// nearer reports whether headers selects it in preference to other.
 func (it *item) nearer(other *item) bool {
 	if it.over != other.over {
 		return it.over
@@ -120,8 +121,9 @@ func (it *item) nearer(other *item) bool {
 	return it.decision.ResetAfter > other.decision.ResetAfter
 }
 
-// metadata has the names that envoyproxy/ratelimit gives these things, for the filters
-// that read them; quotaModeEnabled and quotaModeViolations are Weir's own.
+// metadata returns the dynamic metadata. The names are those of envoyproxy/ratelimit, for
+// the filters that read them; quotaModeEnabled and quotaModeViolations are specific to
+// Weir.
 func metadata(req *rls.RateLimitRequest, items []item) *structpb.Struct {
 	quota := false
 	var violations []*structpb.Value
@@ -165,8 +167,9 @@ func metadata(req *rls.RateLimitRequest, items []item) *structpb.Struct {
 	return &structpb.Struct{Fields: fields}
 }
 
-// merge adds to a map what it lacks of another one, also in the maps that both have. What
-// it adds is shared with the configuration, and never changed: a map that grows is copied.
+// merge adds to a map the values of another map that are missing in it, also in nested
+// maps that both have. The added values are shared with the configuration and never
+// modified: a nested map is copied before values are added.
 func merge(to, from map[string]*structpb.Value) {
 	for name, value := range from {
 		held, twice := to[name]

@@ -20,96 +20,98 @@ import (
 	"github.com/weir-go/weir/internal/loglimit"
 )
 
-// Options say how a Service counts and answers. The zero Options are valid. Sliding,
-// Scope and Partition are equal on all nodes of a cluster.
+// Options configure how a Service counts and responds. The zero Options are valid.
+// Sliding, Scope and Partition must be equal on all nodes of a cluster.
 type Options struct {
-	// Sliding counts by a SlidingWindow: no window ends at once for a client to ask
-	// twice as much around. Else it is a FixedWindow, which begins when a descriptor
-	// is first asked for.
+	// Sliding selects SlidingWindow, which has no boundary around which a client can
+	// spend twice the limit. Otherwise the algorithm is FixedWindow, and a window begins
+	// at the first request for its descriptor.
 	Sliding   bool
-	Scope     weir.Scope           // of all limits: Global is over all regions of the node
+	Scope     weir.Scope           // of all limits: Global counts over all regions of the node
 	Partition weir.PartitionPolicy // of all limits, while members are missing
 
-	// ShadowMode answers every request with OK as a whole. All else is as it would be,
-	// the statuses of descriptors included.
+	// ShadowMode sets the overall code of every response to OK. Everything else is
+	// unchanged, including the statuses of descriptors.
 	ShadowMode bool
 
 	// DebitMany debits every descriptor for which a request asks for more than one hit,
-	// because the hits may be a cost that is known only afterwards. They are spent if a
-	// unit is left, though there is no room for all of them; where nothing is left, the
-	// request is denied. It is for a configuration that cannot name the descriptors.
+	// because the hits may be a cost that is known only afterwards. If at least one unit
+	// is left, all hits are spent, even if there is no room for all of them. If no unit
+	// is left, the request is denied. DebitMany is for configurations that cannot mark
+	// the descriptors with debit.
 	DebitMany bool
 
-	// Headers has answers bring header fields for the response to the client, of the limit
-	// that denies it, or else of the one with the least left. None if zero.
+	// Headers adds header fields to the response to the client. They describe the limit
+	// that denies the request, or otherwise the limit with the fewest units left. The
+	// zero Headers add no field.
 	Headers Headers
 
-	// Metadata has answers bring dynamic metadata, which other filters of Envoy can
-	// read: the domain, the descriptors, and which of those with quota_mode are used up.
+	// Metadata adds dynamic metadata to responses, which other filters of Envoy can read:
+	// the domain, the descriptors, and which descriptors with quota_mode are used up.
 	Metadata bool
 
-	// MergeDomains has Watch and Follow put files or resources of one domain together,
-	// as LoadMerged does. Else they refuse a second one.
+	// MergeDomains lets Watch and Follow merge files or resources of one domain, as
+	// LoadMerged does. Otherwise they refuse the second file or resource of a domain.
 	MergeDomains bool
 
-	Logger *slog.Logger // slog.Default if nil. Never sees a value of a descriptor
+	Logger *slog.Logger // slog.Default if nil. It never receives a value of a descriptor
 
-	// OnDecision is told what became of each descriptor that met a limit, before the
-	// request is answered. It must not block. Nobody is told if nil.
+	// OnDecision is called for each descriptor that has a limit, before the response is
+	// sent. It must not block. It may be nil.
 	OnDecision func(context.Context, *Decided)
 }
 
-// Headers are the names of header fields; one that is empty is left out.
+// Headers contains the names of header fields. A field with an empty name is left out.
 type Headers struct {
-	Limit     string // the limit's units, of each of its windows
+	Limit     string // the units of the limit in each window
 	Remaining string // units that are left
-	Reset     string // seconds until all are there again, or until units are, rounded up
+	Reset     string // seconds until all units are available again, rounded up
 }
 
-// Decided is what became of a descriptor.
+// Decided is the decision for one descriptor.
 type Decided struct {
 	Domain string
-	// Path is the domain and the descriptors of the configuration that matched, as in
-	// messaging.message_type_marketing.to_number, with the request's values where
-	// detailed_metric or value_to_metric asks for them. Without these there are no more
-	// paths than descriptors in the configuration, unless Envoy sends limits of its own.
+	// Path is the domain and the matching descriptors of the configuration, such as
+	// messaging.message_type_marketing.to_number. It contains values of the request where
+	// detailed_metric or value_to_metric is set. Without these there are no more paths
+	// than descriptors in the configuration, unless Envoy sends limits with its requests.
 	Path     string
-	Hits     uint64 // that were asked for, or given back; 0 of an unlimited descriptor
-	Negative bool   // given back
-	Over     bool   // there was no room
+	Hits     uint64 // requested or returned units; 0 for an unlimited descriptor
+	Negative bool   // the hits were returned
+	Over     bool   // the limit had no room
 	Enforced bool   // false in shadow mode, with Options.ShadowMode, and in quota mode unless all quotas of the request are used up
 	// Decision is the decision of the limit. It is zero for a limit of zero units, and for an
 	// unlimited descriptor, which is never Over.
 	Decision weir.Decision
 }
 
-// Service is Envoy's rate limit service on a node. It is safe for concurrent use, and
-// has nothing to close.
+// Service is Envoy's rate limit service on a node. It is safe for concurrent use. It does
+// not need to be closed.
 type Service struct {
 	rls.UnimplementedRateLimitServiceServer
 
 	node    *weir.Node
 	o       Options
 	retry   time.Duration // of Follow
-	refused loglimit.Line // of the line that a configuration was
-	large   loglimit.Line // of the line that a request was
+	refused loglimit.Line // for refused configurations
+	large   loglimit.Line // for requests that are too large
 	drained chan struct{} // closed by Drain
 	drain   sync.Once
 
 	releases releases // of Kuadrant's reservations
 
-	mu      sync.Mutex // over changes of current
+	mu      sync.Mutex // held while current is replaced
 	current atomic.Pointer[book]
 }
 
 // book is a Config with the limiters of a node.
 type book struct {
 	*Config
-	limiters map[*limit]*weir.Limiter // but for limits of nothing, and unlimited ones
+	limiters map[*limit]*weir.Limiter // without limits of zero units and unlimited limits
 }
 
-// New limits by cfg, until Use or Watch gives it another. The error is
-// weir.ErrInvalid, or weir.ErrClosed.
+// New returns a Service that applies cfg until Use, Watch or Follow replaces it. The
+// error is weir.ErrInvalid or weir.ErrClosed.
 func New(node *weir.Node, cfg *Config, o Options) (*Service, error) {
 	if node == nil || cfg == nil {
 		return nil, fmt.Errorf("%w envoylimit.New: node or Config is nil: pass what weir.Start and Load returned", weir.ErrInvalid)
@@ -122,9 +124,9 @@ func New(node *weir.Node, cfg *Config, o Options) (*Service, error) {
 	return s, nil
 }
 
-// Use limits by cfg from now on. Counts go on: of a descriptor whose path and unit
-// stay, what is used stays used, also where the number of requests is another one. On
-// an error the Config before stays in force.
+// Use replaces the Config. Counts are kept: if the path and the unit of a descriptor are
+// unchanged, its used units stay used, even if the number of requests has changed. If
+// there is an error, the previous Config stays in force.
 func (s *Service) Use(cfg *Config) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,8 +147,9 @@ func (s *Service) Use(cfg *Config) error {
 	return nil
 }
 
-// limiter is for a limit of the configuration, or of a request. Their numbers change
-// without a version, which files of this format do not have.
+// limiter returns the limiter for a limit of the configuration or of a request. The
+// numbers of such limits change without a version, because files of this format have no
+// version.
 func (s *Service) limiter(path string, r *rls.RateLimitResponse_RateLimit) (*weir.Limiter, error) {
 	per, name := period(r)
 	l := weir.Limit{
@@ -159,12 +162,13 @@ func (s *Service) limiter(path string, r *rls.RateLimitResponse_RateLimit) (*wei
 	return s.node.Limiter(l)
 }
 
-// Watch reads path, as Load or LoadMerged does, every so often (5 s if every is zero) until ctx is
-// done, whose error it returns. What has changed is in force from then on; what cannot
-// be read or is wrong is logged, once, and leaves the Config before in force.
+// Watch reads path, as Load or LoadMerged does, at the given interval (5 s if every is
+// zero or negative) until ctx is done, and returns the error of ctx. A changed
+// configuration takes effect at once. A configuration that cannot be read or is invalid
+// is logged once, and the previous Config stays in force.
 //
-// It reads on a timer and waits for no events, which get lost where a ConfigMap's links
-// or a network's file systems are.
+// Watch polls the files. File system events would be lost with the links of a ConfigMap
+// or on network file systems.
 func (s *Service) Watch(ctx context.Context, path string, every time.Duration) error {
 	if every <= 0 {
 		every = watchEvery
@@ -200,19 +204,19 @@ func (s *Service) Watch(ctx context.Context, path string, every time.Duration) e
 
 const watchEvery = 5 * time.Second
 
-// ShouldRateLimit decides on all descriptors of a request together. A request that is
-// denied changes no count.
+// ShouldRateLimit decides all descriptors of a request together. A denied request changes
+// no count.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	return s.answer(ctx, req, asked)
 }
 
-// method is what a request was sent to.
+// method is the gRPC method of a request.
 type method uint8
 
 const (
 	asked    method = iota // Envoy's service
-	checked                // Kuadrant's, to look
-	reported               // Kuadrant's, to debit
+	checked                // Kuadrant's CheckRateLimit
+	reported               // Kuadrant's Report
 )
 
 func (s *Service) answer(ctx context.Context, req *rls.RateLimitRequest, by method) (*rls.RateLimitResponse, error) {
@@ -242,7 +246,7 @@ func (s *Service) answer(ctx context.Context, req *rls.RateLimitRequest, by meth
 	return s.respond(req, items, denied), nil
 }
 
-// tell tells Options.OnDecision what became of the descriptors that met a limit.
+// tell calls Options.OnDecision for each descriptor that has a limit.
 func (s *Service) tell(ctx context.Context, req *rls.RateLimitRequest, items []item) {
 	if s.o.OnDecision == nil {
 		return
@@ -254,8 +258,8 @@ func (s *Service) tell(ctx context.Context, req *rls.RateLimitRequest, items []i
 	}
 }
 
-// withinTime returns the context of a decision on so many descriptors. It ends before the
-// caller's deadline does, because an answer takes time to arrive, too.
+// withinTime returns the context for a decision on the given number of descriptors. It
+// ends before the deadline of the caller, because the response needs time to arrive.
 func withinTime(ctx context.Context, descriptors int) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	switch {
@@ -267,8 +271,8 @@ func withinTime(ctx context.Context, descriptors int) (context.Context, context.
 	return ctx, func() {}
 }
 
-// withoutCaller returns a context that has the deadline of another one, and does not end
-// when its caller goes away.
+// withoutCaller returns a context that keeps the deadline of ctx, but is not canceled
+// when the caller goes away.
 func withoutCaller(ctx context.Context) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		return context.WithDeadline(context.WithoutCancel(ctx), deadline)
@@ -277,18 +281,17 @@ func withoutCaller(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 const (
-	// answering is the part of the time until a deadline that is kept for the answer,
-	// as one in so many.
+	// One answering-th of the time until the deadline is kept for sending the response.
 	answering = 4
-	// A request of more than a few descriptors waits for other nodes for maxWait in all,
-	// where its caller has no deadline. One of a few waits for some times the node's
-	// Timeout.
+	// If the caller has no deadline, a request of more than few descriptors waits for
+	// other nodes for at most maxWait in total. A request of at most few descriptors
+	// waits for a small multiple of the Timeout of the node.
 	few     = 8
 	maxWait = time.Second
 )
 
-// refusal is what a request gets that was not decided on, and that Envoy lets pass or
-// not by its failure_mode_deny.
+// refusal returns the gRPC status of a request that was not decided. Envoy lets such a
+// request pass or not, depending on failure_mode_deny.
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

@@ -11,31 +11,31 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The bounds of a request. How many descriptors and entries it has is up to Envoy's
-// configuration, and too many are an error. How long values are is up to clients: what is
-// too long is denied, because Envoy lets a request pass that gets an error. Envoy's
-// default bound for all headers of a request is 60 KiB.
+// The bounds of a request. The number of descriptors and entries depends on the
+// configuration of Envoy, so too many are an error. The length of values depends on
+// clients: a request that is too long is denied, because Envoy lets a request pass if the
+// response is an error. Envoy's default bound for all headers of a request is 60 KiB.
 const (
-	maxDescriptors = 255               // that Node.AllowAll takes
-	maxEntries     = 64                // of a descriptor; a configuration has at most 32 levels
+	maxDescriptors = 255               // the maximum of Node.AllowAll
+	maxEntries     = 64                // in a descriptor; a configuration has at most 32 levels
 	maxBytes       = 4 << 20           // of all keys and values; gRPC's default for a message
 	maxHits        = 1_000_000_000_000 // the largest limit of a node
 	maxWork        = 1 << 24           // about 50 ms
-	workUnseen     = 1 << 16           // between two looks at the deadline; about 0.2 ms
+	workUnseen     = 1 << 16           // between two checks of the deadline; about 0.2 ms
 )
 
-// errTooLarge is of a request that is denied unread.
+// errTooLarge is the error of a request that is denied because it is too large.
 var errTooLarge = errors.New("too large to be decided on")
 
-// work bounds what it takes to find the limits of a request. A unit is a byte of a key
-// or value, or about as much.
+// work bounds the work of finding the limits of a request. A unit is about the work for
+// one byte of a key or value.
 type work struct {
 	ctx  context.Context
 	done int
-	next int // when to look at the deadline again
+	next int // the value of done at the next check of the deadline
 }
 
-// add returns an error if the request takes too much work, or its caller waits no longer.
+// add returns an error if the request needs too much work, or if its context is done.
 func (w *work) add(units int) error {
 	if w.done += units; w.done < w.next {
 		return nil
@@ -50,7 +50,8 @@ func (w *work) add(units int) error {
 	return nil
 }
 
-// bounded returns an error for a request without a domain or descriptors, or with too many.
+// bounded returns an error if a request has no domain or no descriptors, or too many
+// descriptors or entries.
 func bounded(req *rls.RateLimitRequest) error {
 	switch n := len(req.GetDescriptors()); {
 	case req.GetDomain() == "":
@@ -68,7 +69,7 @@ func bounded(req *rls.RateLimitRequest) error {
 	return nil
 }
 
-// short returns an error for keys and values that are too long together.
+// short returns an error if the keys and values of a request are too long together.
 func short(req *rls.RateLimitRequest) error {
 	bytes := 0
 	for _, d := range req.GetDescriptors() {
@@ -80,7 +81,7 @@ func short(req *rls.RateLimitRequest) error {
 	return nil
 }
 
-// bytesOf returns how many bytes the keys and values have.
+// bytesOf returns the total length of the keys and values.
 func bytesOf(entries []*ratelimit.RateLimitDescriptor_Entry) (n int) {
 	for _, e := range entries {
 		n += len(e.GetKey()) + len(e.GetValue())

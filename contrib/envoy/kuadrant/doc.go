@@ -1,3 +1,3 @@
-// Package kuadrant is the messages and the client of the rate limit service that Kuadrant's
-// gateways ask. Package envoylimit serves it.
+// Package kuadrant contains the messages and the client of the rate limit service that
+// Kuadrant's gateways use. Package envoylimit implements the service.
 package kuadrant

@@ -5,6 +5,6 @@
 //	e := echo.New()
 //	e.Use(limit)
 //
-// New does so by the rules of a rules.Book. Fields and queues are those of package
-// httplimit, which decides. A denial is an *Error for the application's HTTPErrorHandler.
+// New does the same by the rules of a rules.Book. Package httplimit decides, and defines
+// fields and queues. A denial is an *Error for the application's HTTPErrorHandler.
 package echolimit

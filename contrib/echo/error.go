@@ -8,8 +8,8 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// Error is a denial for the HTTPErrorHandler. echo's own handlers answer with its status and
-// its Problem as JSON.
+// Error is a denial for the HTTPErrorHandler. echo's own handlers respond with its status
+// and its Problem as JSON.
 type Error struct {
 	Problem httplimit.Problem
 	err     error
@@ -17,7 +17,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Problem.Detail }
 
-// Unwrap returns why the request could not be judged, as Outcome.Err has it.
+// Unwrap returns Outcome.Err: the reason why the request could not be decided.
 func (e *Error) Unwrap() error { return e.err }
 
 // StatusCode implements echo.HTTPStatusCoder.
@@ -31,8 +31,8 @@ func (e *Error) ProblemError() *echo.ProblemError {
 	return &echo.ProblemError{Type: e.Problem.Type, Title: e.Problem.Title, Status: e.Problem.Status, Detail: e.Problem.Detail}
 }
 
-// Write is for Options.Denied: it answers with the body of docs/http.md, in the form that
-// the client accepts, and not by the HTTPErrorHandler.
+// Write is a function for Options.Denied. It writes the body of docs/http.md in the form
+// that the client accepts, without the HTTPErrorHandler.
 func Write(c *echo.Context, o *httplimit.Outcome) error {
 	contentType, body := o.Body(c.Request().Header["Accept"])
 	return c.Blob(o.Status, contentType, body)

@@ -13,16 +13,16 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// exchange is a request of echo, as httplimit sees it.
+// exchange represents a request of echo for httplimit.
 type exchange struct {
 	framework.Exchange[*echo.Context]
 	err error // of a denial
 }
 
-// HTTP returns the request as net/http has it.
+// HTTP returns the request of net/http.
 func (e *exchange) HTTP() *http.Request { return e.C.Request() }
 
-// Read fills in the fields that limits look at.
+// Read sets the fields of r that limits use.
 func (e *exchange) Read(r *rules.Request) {
 	in := e.C.Request()
 	r.Method, r.Host, r.Header, r.Length = in.Method, in.Host, in.Header, in.ContentLength
@@ -31,7 +31,7 @@ func (e *exchange) Read(r *rules.Request) {
 	e.ReadCaller(r)
 }
 
-// client returns the address that the request comes from.
+// client returns the client address of the request.
 func (e *exchange) client() netip.Addr {
 	if e.Limits.Client != nil {
 		return e.Limits.Client.Of(e.C.Request())
@@ -73,9 +73,9 @@ func (e *exchange) Deny(o *httplimit.Outcome) {
 	e.err = &Error{Problem: o.Problem(), err: o.Err}
 }
 
-// readPath reads the path as echo's router does: RawPath, or else Path. A :parameter at the end
-// of a route has slashes, too, where no other route has them. With Echo.Pre, no route is known
-// yet, so that all readings count.
+// readPath reads the path as echo's router does: RawPath, or Path if RawPath is empty. A
+// :parameter at the end of a route may contain slashes if no other route matches them.
+// Under Echo.Pre the route is not known yet, so all readings apply.
 func readPath(r *rules.Request, c *echo.Context) {
 	u := c.Request().URL
 	r.SetURL(u)

@@ -11,13 +11,14 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Options say how requests are read and answered. The zero Options are valid.
+// Options configure how requests are read and answered. The zero Options are valid.
 //
-// Without Client, the address is echo's RealIP: that of the connection, unless Echo.IPExtractor
-// finds another.
+// Without Client, the address is echo's RealIP: the address of the connection, unless
+// Echo.IPExtractor returns another address.
 //
-// Without Denied, an *Error goes to the HTTPErrorHandler. Write, as Denied, answers with the body
-// of docs/http.md. httplimit.OutcomeOf reads Context.Request().Context().
+// Without Denied, an *Error is returned to the HTTPErrorHandler. Write, as Denied,
+// responds with the body of docs/http.md. httplimit.OutcomeOf reads
+// Context.Request().Context().
 type Options = httplimit.FrameworkOptions[*echo.Context]
 
 // New limits requests by the rules of a Book. The error is weir.ErrInvalid for invalid options.
@@ -54,8 +55,8 @@ func middleware(l *framework.Limits[*echo.Context], err error) (echo.MiddlewareF
 	}, nil
 }
 
-// serve runs next. The request ends when next returns. The HTTPErrorHandler answers an error
-// later, with the status that the error has.
+// serve runs next. The request ends when next returns. The HTTPErrorHandler responds to
+// an error later, with the status of the error.
 func serve(c *echo.Context, next echo.HandlerFunc, a *httplimit.Admission) error {
 	own := c.Response()
 	c.SetResponse(a.Wrap(own, c.Request()))

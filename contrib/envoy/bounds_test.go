@@ -21,7 +21,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// many is a descriptor of so many entries, whose keys and values have so many bytes each.
+// many returns a descriptor with the given number of entries, whose keys and values have
+// size bytes each.
 func many(entries, size int) *ratelimit.RateLimitDescriptor {
 	pairs := make([]string, 0, 2*entries)
 	for i := range entries {
@@ -30,7 +31,8 @@ func many(entries, size int) *ratelimit.RateLimitDescriptor {
 	return of(pairs...)
 }
 
-// ofPatterns is a configuration of so many patterns of one key, none of which fits another value.
+// ofPatterns returns a configuration with the given number of patterns for one key. Each
+// pattern fits a different value.
 func ofPatterns(patterns int) string {
 	var b strings.Builder
 	b.WriteString("domain: d\ndescriptors:\n")
@@ -40,8 +42,8 @@ func ofPatterns(patterns int) string {
 	return b.String()
 }
 
-// nestedPatterns is a configuration of so many levels, each with so many patterns that do
-// not fit and one that does.
+// nestedPatterns returns a configuration with the given number of levels. Each level has
+// patterns that do not fit and one pattern that fits.
 func nestedPatterns(levels, patterns int) string {
 	var b strings.Builder
 	b.WriteString("domain: d\ndescriptors: ")
@@ -74,7 +76,7 @@ func TestTheWorkOfARequestHasABound(t *testing.T) {
 		about   string
 		service *Service
 		ds      []*ratelimit.RateLimitDescriptor
-		want    string // the error; empty if it is answered
+		want    string // the error; empty for a response
 		over    bool
 	}{
 		{"entries without end, with a limit of the request's", small, repeat(1, own(many(60_000, 1))), "a descriptor has 60000 entries: use at most 64", false},
@@ -122,7 +124,7 @@ func TestARequestThatIsTooLargeIsLoggedAndChangesNothing(t *testing.T) {
 	require.Equal(t, ok, clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, o)).ask(long).OverallCode)
 }
 
-// What a request allocates is a measure of its work that does not depend on the machine.
+// The allocations of a request measure its work independently of the machine.
 func TestARequestTakesTimeInProportionToItsBytes(t *testing.T) {
 	s := serviceOf(t, start(t, weir.Config{}), basic+`
 - key: named
@@ -138,7 +140,7 @@ func TestARequestTakesTimeInProportionToItsBytes(t *testing.T) {
 	for _, c := range []struct {
 		about string
 		of    func(n int) *rls.RateLimitRequest
-		n     int // and four times as many
+		n     int // the test uses n and four times n
 	}{
 		{"entries", func(n int) *rls.RateLimitRequest {
 			return request(limited(many(n, 1000), 1_000_000, typev3.RateLimitUnit_DAY))
@@ -176,7 +178,7 @@ func TestARequestTakesTimeInProportionToItsBytes(t *testing.T) {
 	}
 }
 
-// A slow link holds up each question to a member.
+// A slow link delays each request to a member.
 func TestARequestWithoutADeadlineWaitsForABoundedTime(t *testing.T) {
 	virtually(t, shared, func(t *testing.T, c *weirtest.Cluster, all []client) {
 		for _, to := range []string{"b", "c"} {

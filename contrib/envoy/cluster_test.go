@@ -19,15 +19,15 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// request asks in domain d.
+// request returns a request in domain d.
 func request(ds ...*ratelimit.RateLimitDescriptor) *rls.RateLimitRequest {
 	return &rls.RateLimitRequest{Domain: "d", Descriptors: ds}
 }
 
-// secrets are the Secrets of each node. They encrypt reservations.
+// secrets contains the Secrets of each node. They encrypt reservations.
 var secrets = [][]byte{[]byte("secret for tests")}
 
-// virtually runs a cluster with a Service on each of its three nodes.
+// virtually runs a cluster of three nodes, each with a Service, in virtual time.
 func virtually(t *testing.T, text string, run func(t *testing.T, c *weirtest.Cluster, all []client)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,8 +51,8 @@ descriptors:
   rate_limit: {unit: hour, requests_per_unit: 100}
 `
 
-// Envoy waits for 20 ms unless told otherwise, and lets a request pass that has no
-// answer by then.
+// Envoy waits for 20 ms by default, and lets a request pass if there is no response by
+// then.
 func TestAnAnswerIsThereBeforeEnvoyGivesUp(t *testing.T) {
 	virtually(t, shared, func(t *testing.T, c *weirtest.Cluster, all []client) {
 		c.Freeze("b")

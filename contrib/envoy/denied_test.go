@@ -33,7 +33,7 @@ descriptors:
   rate_limit: {unit: hour, requests_per_unit: 10}
 `
 
-// counts returns the units that are left of each limit.
+// counts returns the remaining units of each limit.
 func (c client) counts(keys ...string) (left []uint32) {
 	c.t.Helper()
 	for _, key := range keys {
@@ -42,7 +42,7 @@ func (c client) counts(keys ...string) (left []uint32) {
 	return left
 }
 
-// What a random request asks for is drawn from all that a descriptor can ask for.
+// A random request is drawn from all operations that a descriptor can request.
 func TestNoRandomRequestThatIsDeniedChangesACount(t *testing.T) {
 	const text = counted + `
 - {key: q, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 3}}
@@ -79,8 +79,8 @@ func TestARequestThatOnlyNotesIsCarriedOutAsAWhole(t *testing.T) {
 	type ds = []*ratelimit.RateLimitDescriptor
 	for _, c := range []struct {
 		about string
-		ask   ds  // "owes" is used up, and 6 of 10 are left of the others
-		over  int // which descriptor is told of as over its limit
+		ask   ds  // "owes" is used up, and the other limits have 6 of 10 units left
+		over  int // index of the descriptor with status OVER_LIMIT
 		want  []uint32
 	}{
 		{"a refund and a debit beyond its limit", ds{back(3, "a", ""), hits(7, "cost", "")}, 1, []uint32{9, 6, 0, 0, 0, 6}},
@@ -104,7 +104,7 @@ func TestARequestThatOnlyNotesIsCarriedOutAsAWhole(t *testing.T) {
 	}
 }
 
-// leaver is the context of a caller that goes away once it was looked at so often.
+// leaver is a context that is canceled after the given number of calls to Err.
 type leaver struct {
 	context.Context
 	looks int

@@ -24,7 +24,7 @@ func TestEveryConfigurationInADocumentIsRead(t *testing.T) {
 	require.NotZero(t, read)
 }
 
-// docs/proxies.md has Envoy ask over HTTP. What Envoy does not know it would refuse.
+// docs/proxies.md configures Envoy to use HTTP. Envoy would refuse unknown fields.
 func TestTheDocumentedFilterIsEnvoys(t *testing.T) {
 	all, err := snippets.All()
 	require.NoError(t, err)

@@ -33,7 +33,7 @@ descriptors:
 		panic(err)
 	}
 
-	// A server would have it by service.Register(server); Envoy sends such requests.
+	// A server would call service.Register(server); Envoy sends such requests.
 	request := &rls.RateLimitRequest{Domain: "messaging", Descriptors: []*ratelimit.RateLimitDescriptor{
 		{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "to_number", Value: "2061234567"}}},
 	}}

@@ -20,7 +20,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// management is a server that sends what a test gives it, and shows what it gets.
+// management is a server that sends the responses of a test, and exposes the requests
+// that it receives.
 type management struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 	asked chan *discovery.DiscoveryRequest
@@ -57,7 +58,7 @@ func (m *management) next(t *testing.T) *discovery.DiscoveryRequest {
 	}
 }
 
-// version is an answer with configurations.
+// version returns a response with configurations.
 func version(t *testing.T, v string, configs ...*rlsconf.RateLimitConfig) *discovery.DiscoveryResponse {
 	t.Helper()
 	r := &discovery.DiscoveryResponse{VersionInfo: v, Nonce: "n" + v, TypeUrl: configType}
@@ -78,7 +79,7 @@ func allOf(requests uint32) *rlsconf.RateLimitConfig {
 func TestAConfigurationIsFollowedOverXDS(t *testing.T) {
 	m := &management{asked: make(chan *discovery.DiscoveryRequest, 1), sends: make(chan *discovery.DiscoveryResponse, 1)}
 	conn := dial(t, func(on *grpc.Server) { discovery.RegisterAggregatedDiscoveryServiceServer(on, m) })
-	var log bytes.Buffer // read once Follow has returned
+	var log bytes.Buffer // read after Follow has returned
 	s, err := New(start(t, weir.Config{}), new(Config), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
 	s.retry = time.Millisecond
@@ -103,7 +104,7 @@ func TestAConfigurationIsFollowedOverXDS(t *testing.T) {
 	require.Equal(t, `resource "d" has no domain`, req.ErrorDetail.Message)
 	require.EqualValues(t, 3, c.ask(of("all", "")).Statuses[0].LimitRemaining, "the last good one stays in force")
 
-	for range 10 { // a server may insist
+	for range 10 { // a server may repeat a refused configuration
 		m.sends <- version(t, "2", &rlsconf.RateLimitConfig{Name: "d"})
 		require.NotNil(t, m.next(t).ErrorDetail)
 	}

@@ -117,7 +117,7 @@ func TestALateCommitSettlesTheWindowsThatGoOn(t *testing.T) {
 	amongGateways(t, windows, func(t *testing.T, all []gateway) {
 		user, everyone := of("user", "u"), of("all", "")
 		first, late := all[0].reserve(500, user, everyone), all[0].reserve(500, user, everyone)
-		leaves(t, all, 1000, user) // its window is over
+		leaves(t, all, 1000, user) // its window has ended
 		leaves(t, all, 99000, everyone)
 		_, code := all[1].commit(first.ReservationId, 20, user, everyone)
 		require.Equal(t, codes.OK, code)
@@ -151,7 +151,7 @@ func TestWhatNobodyCommitsWithinItsTTLIsGivenBack(t *testing.T) {
 		released, code := all[1].commit(id, 20, ds...)
 		require.Equal(t, codes.OK, code)
 		require.False(t, released)
-		leaves(t, all, 980, user) // the cost counts all the same
+		leaves(t, all, 980, user) // the cost counts nevertheless
 
 		for i, g := range all[:2] {
 			id, err := reserve(30 * time.Second)

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-go/weir/contrib/envoy/kuadrant"
 )
 
-// FuzzReservations reserves and commits whatever bytes are a request: it is answered, or
-// what is wrong with it.
+// FuzzReservations reserves and commits arbitrary requests. Each request gets a response
+// or a valid error.
 func FuzzReservations(f *testing.F) {
 	k := &kuadrantServer{of: serviceOf(f, start(f, weir.Config{MaxKeys: 1000}), tokens, Options{})}
 	for _, m := range []proto.Message{

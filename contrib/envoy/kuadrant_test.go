@@ -34,7 +34,7 @@ descriptors:
   rate_limit: {unlimited: true}
 `
 
-// gateway asks Kuadrant's service in domain d.
+// gateway calls Kuadrant's service in domain d.
 type gateway struct {
 	t testing.TB
 	k *kuadrantServer
@@ -73,8 +73,8 @@ func (g gateway) remaining(d *ratelimit.RateLimitDescriptor) int {
 	return int(r.Statuses[0].LimitRemaining)
 }
 
-// leaves waits for the commits to reach all nodes. It fails the test unless each node has want units
-// left.
+// leaves waits until the commits have reached all nodes. It fails the test unless each
+// node has want units left.
 func leaves(t *testing.T, all []gateway, want int, d *ratelimit.RateLimitDescriptor) {
 	t.Helper()
 	time.Sleep(3 * time.Second)

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// files writes a directory of files, by their names.
+// files creates a directory with the given files, and returns its path.
 func files(t *testing.T, texts map[string]string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()

@@ -12,7 +12,7 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 )
 
-// messaging has all that the format knows.
+// messaging uses all fields of the format.
 const messaging = `
 domain: messaging
 descriptors:
@@ -45,7 +45,7 @@ descriptors:
     rate_limit: {unit: hour, requests_per_unit: 1000, replaces: [{name: per number}]}
 `
 
-// of is a descriptor of keys and values in turns.
+// of returns a descriptor with alternating keys and values.
 func of(pairs ...string) *ratelimit.RateLimitDescriptor {
 	d := new(ratelimit.RateLimitDescriptor)
 	for i := 0; i < len(pairs); i += 2 {
@@ -54,7 +54,7 @@ func of(pairs ...string) *ratelimit.RateLimitDescriptor {
 	return d
 }
 
-// found is what matches a descriptor of keys and values in turns.
+// found returns the descriptors that match alternating keys and values.
 func found(t *testing.T, d *domain, pairs ...string) []*descriptor {
 	t.Helper()
 	way, err := d.find(&work{ctx: t.Context()}, of(pairs...).GetEntries(), nil)
@@ -231,14 +231,14 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// walk asks for each descriptor by its own entry, and has to find it.
+// walk looks up each descriptor by its own entry, and requires that it is found.
 func walk(t *testing.T, l *level, above []string) {
 	var all []*descriptor
 	for _, d := range l.exact {
 		all = append(all, d)
 	}
 	for _, d := range l.any {
-		// A pattern of any value comes before it.
+		// A pattern that fits any value comes first.
 		if !slices.ContainsFunc(l.patterns[d.key], func(p *descriptor) bool { return strings.Trim(p.value, "*") == "" }) {
 			all = append(all, d)
 		}

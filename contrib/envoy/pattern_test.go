@@ -61,7 +61,7 @@ descriptors:
 	}{
 		{"host", "a.shop", ok}, {"host", "b.shop", ok}, {"host", "c.shop", over},
 		{"path", "/v1/a/orders", ok}, {"path", "/v1/b/orders", ok}, {"path", "/v1/c/orders", over},
-		{"path", "/v2/a/orders", ok}, {"path", "/v2/b/orders", ok}, {"path", "/v2/b/orders", over}, // each has its own
+		{"path", "/v2/a/orders", ok}, {"path", "/v2/b/orders", ok}, {"path", "/v2/b/orders", over}, // each value has its own count
 	} {
 		require.Equal(t, step.want, c.ask(of(step.key, step.value)).OverallCode, step.value)
 	}

@@ -33,7 +33,7 @@ func TestARequestIsDeniedOnceAllItsQuotasAreUsedUp(t *testing.T) {
 		about string
 		o     Options
 		ask   ds
-		ok    int // how many are, of 5
+		ok    int // number of OK responses, of 5
 	}{
 		{"one quota", Options{}, ds{of("one", "")}, 1},
 		{"two quotas", Options{}, ds{of("one", ""), of("two", "")}, 2},

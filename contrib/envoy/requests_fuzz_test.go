@@ -20,8 +20,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// FuzzRequests asks the service whatever bytes are a request: it answers each
-// descriptor, or says what is wrong with the request.
+// FuzzRequests sends arbitrary requests to the service. Each request gets a response for
+// each descriptor, or an error that names the problem.
 func FuzzRequests(f *testing.F) {
 	const text = `
 domain: d
@@ -76,8 +76,8 @@ descriptors:
 	})
 }
 
-// FuzzResources has a management server send whatever bytes are an answer: they are a
-// configuration of which every limit has a period, or refused.
+// FuzzResources receives arbitrary responses of a management server. Each response is
+// refused or is a configuration in which every limit has a period.
 func FuzzResources(f *testing.F) {
 	resource, err := anypb.New(&rlsconf.RateLimitConfig{Name: "n", Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{
 		{Key: "a", Value: "*", RateLimit: &rlsconf.RateLimitPolicy{Unit: rlsconf.RateLimitUnit_DAY, RequestsPerUnit: 1}, Descriptors: []*rlsconf.RateLimitDescriptor{{Key: "b"}}},

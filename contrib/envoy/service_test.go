@@ -51,7 +51,7 @@ func serviceOf(t testing.TB, node *weir.Node, text string, o Options) *Service {
 	return s
 }
 
-// dial has what is registered listen on loopback.
+// dial starts a server on loopback with the registered services.
 func dial(t testing.TB, register func(*grpc.Server)) *grpc.ClientConn {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -66,7 +66,7 @@ func dial(t testing.TB, register func(*grpc.Server)) *grpc.ClientConn {
 	return conn
 }
 
-// client asks a Service, without a socket.
+// client calls a Service directly, without a socket.
 type client struct {
 	t testing.TB
 	s *Service
@@ -82,27 +82,27 @@ func (c client) send(req *rls.RateLimitRequest) *rls.RateLimitResponse {
 	return r
 }
 
-// ask asks in domain d.
+// ask sends a request in domain d.
 func (c client) ask(descriptors ...*ratelimit.RateLimitDescriptor) *rls.RateLimitResponse {
 	c.t.Helper()
 	return c.send(request(descriptors...))
 }
 
-// hits is a descriptor with hits of its own.
+// hits returns a descriptor with its own hits.
 func hits(n uint64, pairs ...string) *ratelimit.RateLimitDescriptor {
 	d := of(pairs...)
 	d.HitsAddend = wrapperspb.UInt64(n)
 	return d
 }
 
-// back is one that gives hits back.
+// back returns a descriptor that refunds hits.
 func back(n uint64, pairs ...string) *ratelimit.RateLimitDescriptor {
 	d := hits(n, pairs...)
 	d.IsNegativeHits = true
 	return d
 }
 
-// limited is one with a limit of the request's.
+// limited returns a descriptor with a limit of the request.
 func limited(d *ratelimit.RateLimitDescriptor, requests uint32, unit typev3.RateLimitUnit) *ratelimit.RateLimitDescriptor {
 	d.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: requests, Unit: unit}
 	return d
@@ -424,7 +424,8 @@ func TestCountsGoOnWhenTheConfigurationChanges(t *testing.T) {
 	require.Nil(t, c.ask(of("user", "a")).Statuses[0].CurrentLimit)
 }
 
-// watchHealth asks for the health of a server, and returns the next status that it sends.
+// watchHealth watches the health of a server, and returns a function that returns the
+// next status.
 func watchHealth(t *testing.T, h health.HealthClient) (next func() (health.HealthCheckResponse_ServingStatus, error)) {
 	t.Helper()
 	watch, err := h.Watch(t.Context(), &health.HealthCheckRequest{})
@@ -516,5 +517,5 @@ func TestADrainedServiceIsNotServingAnswersAllTheSameAndKeepsNoServerFromEnding(
 	require.Equal(t, codes.Unavailable, status.Code(err))
 	_, err = rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(of("user", "a")))
 	require.NoError(t, err)
-	server.GracefulStop() // which would wait for a stream
+	server.GracefulStop() // it would wait for an open stream
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// readProto reads a part of a YAML document into a message of Envoy's. As Envoy does, it refuses
-// unknown fields.
+// readProto reads a part of a YAML document into a message of Envoy. Like Envoy, it
+// refuses unknown fields.
 func readProto(t *testing.T, at string, fields map[string]any, into proto.Message) {
 	t.Helper()
 	text, err := json.Marshal(fields)
@@ -29,15 +29,16 @@ func readProto(t *testing.T, at string, fields map[string]any, into proto.Messag
 	require.NoError(t, protojson.Unmarshal(text, into), at)
 }
 
-// stream stands in for Envoy with one API key: it makes the requests that Envoy sends for
-// the documented limits, before the upstream is asked and when the stream is done.
+// stream simulates Envoy with one API key. It makes the requests that Envoy sends for the
+// documented limits, before the request to the upstream and at the end of the stream.
 type stream struct {
 	t   *testing.T
 	f   *filter.RateLimit
 	key string
 }
 
-// request is nil if no descriptor is due. Tokens below zero are metadata that is not there.
+// request returns nil if no descriptor is due. Negative tokens mean that the metadata is
+// missing.
 func (s stream) request(done bool, tokens int) *rls.RateLimitRequest {
 	req := &rls.RateLimitRequest{Domain: s.f.GetDomain()}
 	for _, limit := range s.f.GetRateLimits() {
@@ -53,7 +54,7 @@ func (s stream) request(done bool, tokens int) *rls.RateLimitRequest {
 		case hits.GetFormat() == "":
 			d.HitsAddend = hits.GetNumber()
 		case tokens < 0:
-			continue // Envoy ignores a descriptor whose hits it cannot read
+			continue // Envoy ignores a descriptor with unreadable hits
 		default:
 			require.True(s.t, strings.HasPrefix(hits.GetFormat(), "%DYNAMIC_METADATA("), hits.GetFormat())
 			d.HitsAddend = wrapperspb.UInt64(uint64(tokens))
@@ -66,7 +67,7 @@ func (s stream) request(done bool, tokens int) *rls.RateLimitRequest {
 	return req
 }
 
-// documented returns the gateway's limits and Envoy's filter, as the README has them.
+// documented returns the limits and Envoy's filter of the README.
 func documented(t *testing.T) (limits string, f *filter.RateLimit) {
 	all, err := snippets.All()
 	require.NoError(t, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Shapes of configuration that envoyproxy/ratelimit has in its documents, examples and tests,
-// beside those of other tests.
+// The configurations have the forms of the documents, examples and tests of
+// envoyproxy/ratelimit that other tests do not cover.
 func TestWhatEnvoyproxyRatelimitTakesIsTaken(t *testing.T) {
 	for about, text := range map[string]string{
 		"a value beside any value":       "[{key: table, value: orders, rate_limit: {unit: hour, requests_per_unit: 50}}, {key: table, rate_limit: {unit: minute, requests_per_unit: 5}}]",

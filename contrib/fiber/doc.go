@@ -5,7 +5,7 @@
 //	app := fiber.New()
 //	app.Use(limit)
 //
-// New does so by the rules of a rules.Book. Fields and queues are those of package
-// httplimit, which decides; no request is converted to one of net/http. A denial is an
+// New does the same by the rules of a rules.Book. Package httplimit decides, and defines
+// fields and queues; requests are not converted to net/http requests. A denial is an
 // *Error for the application's ErrorHandler.
 package fiberlimit

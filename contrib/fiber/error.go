@@ -6,8 +6,8 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// Error is a denial for the ErrorHandler, in which errors.As finds a *fiber.Error of its
-// status. fiber's own handler answers with that status and the text.
+// Error is a denial for the ErrorHandler. errors.As finds a *fiber.Error with its status
+// in it. fiber's own handler responds with that status and the text.
 type Error struct {
 	Problem httplimit.Problem
 	err     error
@@ -15,10 +15,10 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Problem.Detail }
 
-// Unwrap returns why the request could not be judged, as Outcome.Err has it.
+// Unwrap returns Outcome.Err: the reason why the request could not be decided.
 func (e *Error) Unwrap() error { return e.err }
 
-// As finds a *fiber.Error.
+// As sets target to a *fiber.Error.
 func (e *Error) As(target any) bool {
 	as, ok := target.(**fiber.Error)
 	if ok {
@@ -27,8 +27,8 @@ func (e *Error) As(target any) bool {
 	return ok
 }
 
-// Write is for Options.Denied: it answers with the body of docs/http.md, in the form that
-// the client accepts, and not by the ErrorHandler.
+// Write is a function for Options.Denied. It writes the body of docs/http.md in the form
+// that the client accepts, without the ErrorHandler.
 func Write(c fiber.Ctx, o *httplimit.Outcome) error {
 	var accept []string
 	for _, line := range c.Request().Header.PeekAll(fiber.HeaderAccept) {

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// exchange is a request of fiber, as httplimit sees it. The texts are fasthttp's own bytes, which
-// are valid until the request has ended.
+// exchange represents a request of fiber for httplimit. Its strings are the bytes of
+// fasthttp, which are valid until the request ends.
 type exchange struct {
 	framework.Exchange[fiber.Ctx]
 	header header
@@ -54,22 +54,22 @@ func (e *exchange) readPath(r *rules.Request) {
 	r.Readings = e.readings[:]
 }
 
-// Read fills in the fields that limits look at.
+// Read sets the fields of r that limits use.
 func (e *exchange) Read(r *rules.Request) {
 	in := e.C.Request()
 	r.Method, r.Fields, r.Content = e.C.Method(), &e.header, e
 	r.Host = utils.UnsafeString(in.URI().Host())
 	e.readPath(r)
-	r.Length = int64(max(in.Header.ContentLength(), -1)) // fasthttp has other numbers below 0
+	r.Length = int64(max(in.Header.ContentLength(), -1)) // fasthttp uses several numbers below 0
 	r.Client = e.client()
 	e.ReadCaller(r)
 }
 
-// client returns the address that the request comes from.
+// client returns the client address of the request.
 func (e *exchange) client() netip.Addr {
 	client := e.Limits.Client
 	if client == nil {
-		if a, err := netip.ParseAddr(e.C.IP()); err == nil && !a.IsUnspecified() { // which stands for a Unix socket's
+		if a, err := netip.ParseAddr(e.C.IP()); err == nil && !a.IsUnspecified() { // fiber returns an unspecified address for a Unix socket
 			return a.Unmap().WithZone("")
 		}
 		client = new(httplimit.RemoteAddr())
@@ -78,8 +78,8 @@ func (e *exchange) client() netip.Addr {
 	return client.From(&e.header, remote.String(), local.Network() == "unix")
 }
 
-// Head is for rules that reserve by the content: none of a body that is encoded, or that the
-// handlers read as a stream.
+// Head returns the body for rules that reserve by the content. It returns nil if the body
+// is encoded, or if the handlers read it as a stream.
 func (e *exchange) Head() []byte {
 	in := e.C.Request()
 	if in.IsBodyStream() || len(in.Header.ContentEncoding()) > 0 {
@@ -120,13 +120,13 @@ func (e *exchange) Deny(o *httplimit.Outcome) {
 	e.err = &Error{Problem: o.Problem(), err: o.Err}
 }
 
-// reset drops all that belongs to a request, and keeps the room for the lines of its fields.
+// reset clears the state of a request, and keeps the memory for the lines of its fields.
 func (e *exchange) reset() {
 	clear(e.header.lines[:cap(e.header.lines)])
 	*e = exchange{header: header{lines: e.header.lines[:0]}}
 }
 
-// header has the fields of a request, as rules ask for them.
+// header reads the fields of a request for rules.
 type header struct {
 	c     fiber.Ctx
 	lines []string
@@ -136,7 +136,7 @@ func (h *header) Values(name string) []string {
 	h.lines = h.lines[:0]
 	for _, line := range h.c.Request().Header.PeekAll(name) {
 		if len(line) == 0 && (name == fiber.HeaderContentLength || name == fiber.HeaderCookie || name == fiber.HeaderTrailer) {
-			continue // fasthttp has a line of these where there is none
+			continue // fasthttp has an empty line for these fields if they are missing
 		}
 		h.lines = append(h.lines, utils.UnsafeString(line))
 	}

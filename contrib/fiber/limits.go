@@ -13,16 +13,17 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Options say how requests are read and answered. The zero Options are valid. Functions may
-// return texts of fiber that are valid until the request has ended.
+// Options configure how requests are read and answered. The zero Options are valid.
+// Functions may return fiber's strings, which are valid until the request ends.
 //
-// Without Client, the address is fiber's IP: that of the connection, unless Config.TrustProxy and
-// ProxyHeader find another. Of a list fiber takes the first entry, which a client may have
-// written: for proxies that append to a list, set Client to
-// new(httplimit.RightmostUntrusted(...)).
+// Without Client, the address is fiber's IP: the address of the connection, unless
+// Config.TrustProxy and ProxyHeader select another address. From a list fiber takes the
+// first entry, which a client may have written. For proxies that append to a list, set
+// Client to new(httplimit.RightmostUntrusted(...)).
 //
-// Without Denied, an *Error goes to the ErrorHandler. Write, as Denied, answers with the body of
-// docs/http.md. httplimit.OutcomeOf reads Ctx.Context(). MaxBody must be zero.
+// Without Denied, an *Error is returned to the ErrorHandler. Write, as Denied, responds
+// with the body of docs/http.md. httplimit.OutcomeOf reads Ctx.Context(). MaxBody must be
+// zero.
 type Options = httplimit.FrameworkOptions[fiber.Ctx]
 
 // New limits requests by the rules of a Book. The error is weir.ErrInvalid for invalid options.
@@ -55,7 +56,7 @@ func handler(l *framework.Limits[fiber.Ctx], err error) (fiber.Handler, error) {
 		return nil, err
 	}
 	exchanges := sync.Pool{New: func() any { return new(exchange) }}
-	var known atomic.Pointer[routing] // of the app that was asked last
+	var known atomic.Pointer[routing] // of the app of the last request
 	return func(c fiber.Ctx) error {
 		if l.Skip != nil && l.Skip(c) {
 			return c.Next()
@@ -69,7 +70,7 @@ func handler(l *framework.Limits[fiber.Ctx], err error) (fiber.Handler, error) {
 		a, admitted := l.Begin(c.Context(), e)
 		if a != nil {
 			defer exchanges.Put(e)
-			defer e.reset() // once the Admission has ended
+			defer e.reset() // after the Admission has ended
 			return serve(c, a)
 		}
 		err := e.err

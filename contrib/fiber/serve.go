@@ -10,7 +10,7 @@ import (
 )
 
 // serve calls the next handlers. The request ends when they return. The ErrorHandler
-// answers an error later, with the status that the error has.
+// responds to an error later, with the status of the error.
 func serve(c fiber.Ctx, a *httplimit.Admission) error {
 	response := answer(make(http.Header))
 	w := a.Wrap(response, new(http.Request))
@@ -26,13 +26,13 @@ func serve(c fiber.Ctx, a *httplimit.Admission) error {
 		response.Header().Add(string(name), string(value))
 	}
 	w.WriteHeader(e.Status)
-	if !c.Response().IsBodyStream() { // which is sent later
+	if !c.Response().IsBodyStream() { // a stream is sent later
 		_, err = w.Write(c.Response().Body())
 	}
 	return err
 }
 
-// statusOf returns the status with which fiber's ErrorHandler answers.
+// statusOf returns the status with which fiber's ErrorHandler responds.
 func statusOf(err error) int {
 	if of, ok := errors.AsType[*fiber.Error](err); ok {
 		return of.Code

@@ -5,6 +5,6 @@
 //	router := gin.New()
 //	router.Use(limit)
 //
-// New does so by the rules of a rules.Book. Fields, bodies and queues are those of package
-// httplimit, which decides. A request that is denied is aborted.
+// New does the same by the rules of a rules.Book. Package httplimit decides, and defines
+// fields, bodies and queues. A denied request is aborted.
 package ginlimit

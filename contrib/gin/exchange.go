@@ -13,16 +13,16 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// exchange is a request of gin, as httplimit sees it.
+// exchange represents a request of gin for httplimit.
 type exchange struct {
 	framework.Exchange[*gin.Context]
 	limits *limits
 }
 
-// HTTP returns the request as net/http has it.
+// HTTP returns the request of net/http.
 func (e *exchange) HTTP() *http.Request { return e.C.Request }
 
-// Read fills in the fields that limits look at.
+// Read sets the fields of r that limits use.
 func (e *exchange) Read(r *rules.Request) {
 	in := e.C.Request
 	r.Method, r.Host, r.Header, r.Length = in.Method, in.Host, in.Header, in.ContentLength
@@ -65,13 +65,13 @@ func (e *exchange) Deny(o *httplimit.Outcome) {
 		e.C.Data(o.Status, contentType, body)
 	}
 	if err != nil {
-		_ = e.C.Error(err) // for middleware that logs
+		_ = e.C.Error(err) // for logging middleware
 	}
 }
 
-// readPath reads the path as gin's router does: Path, unless Engine.UseRawPath or UseEscapedPath
-// is set, which only the values of the route's parameters show. Without a route, the request
-// meets the rules of all readings.
+// readPath reads the path as gin's router does. The router reads Path, unless
+// Engine.UseRawPath or UseEscapedPath is set; only the values of the route's parameters
+// show which. Without a route, the rules of all readings apply.
 func readPath(r *rules.Request, c *gin.Context) {
 	u := c.Request.URL
 	r.SetURL(u)

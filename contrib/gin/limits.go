@@ -13,15 +13,16 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Options say how requests are read and answered. The zero Options are valid.
+// Options configure how requests are read and answered. The zero Options are valid.
 //
-// Without Client, the address is gin's ClientIP if the engine trusts certain proxies, and else
-// that of the connection: until Engine.SetTrustedProxies is called, gin believes X-Forwarded-For
-// of every client. If Engine.TrustedPlatform is a field for which gin has no constant, set Client
-// to new(httplimit.Header("X-Real-IP")).
+// Without Client, the address is gin's ClientIP if the engine trusts only certain
+// proxies. Otherwise it is the address of the connection: until Engine.SetTrustedProxies
+// is called, gin believes X-Forwarded-For of every client. If Engine.TrustedPlatform is a
+// field for which gin has no constant, set Client to new(httplimit.Header("X-Real-IP")).
 //
-// A denied request is aborted. Denied answers it in place of the body of docs/http.md; its error
-// is added to Context.Errors. httplimit.OutcomeOf reads Context.Request.Context().
+// A denied request is aborted. Denied, if set, writes the response in place of the body
+// of docs/http.md; its error is added to Context.Errors. httplimit.OutcomeOf reads
+// Context.Request.Context().
 type Options = httplimit.FrameworkOptions[*gin.Context]
 
 // New limits requests by the rules of a Book. The error is weir.ErrInvalid for invalid options.
@@ -72,7 +73,7 @@ type limits struct {
 	warnedOnce sync.Once
 }
 
-// clientOf returns the address that a request comes from.
+// clientOf returns the client address of a request.
 func (l *limits) clientOf(c *gin.Context) netip.Addr {
 	if l.Client != nil {
 		return l.Client.Of(c.Request)
@@ -93,8 +94,9 @@ func (l *limits) clientOf(c *gin.Context) netip.Addr {
 	return peer.Of(c.Request)
 }
 
-// trustsEveryClient reports whether gin takes an address from a client that no engine trusts on
-// purpose: an address that is reserved for documentation.
+// trustsEveryClient reports whether gin accepts the address in a field from any client.
+// It probes gin with a peer address that is reserved for documentation, which no engine
+// trusts intentionally.
 func trustsEveryClient(c *gin.Context) bool {
 	const named = "198.51.100.1"
 	probe := c.Copy()

@@ -9,14 +9,15 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// writer is the ResponseWriter of a request that has an Admission. gin's own notes a status
-// and sends it later, so each method here that sends it tells wrapped first.
+// writer is the ResponseWriter of a request with an Admission. gin's own writer records a
+// status and sends it later, so each method here that sends the status calls wrapped
+// first.
 type writer struct {
 	gin.ResponseWriter
-	wrapped http.ResponseWriter // gin's own, in the Admission's
+	wrapped http.ResponseWriter // gin's own writer, wrapped by the Admission
 }
 
-// send tells the status that gin is about to send.
+// send passes the status that gin is about to send to wrapped.
 func (w *writer) send() {
 	if !w.Written() {
 		w.wrapped.WriteHeader(w.Status())

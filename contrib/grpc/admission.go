@@ -21,13 +21,14 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// admission is what a call has until it ends: a hold, a reservation, or those of its rules.
+// admission is the state of an admitted call until it ends: a hold, a reservation, or an
+// Admission by rules.
 type admission struct {
 	limits      *Limits
 	hold        *weir.Hold
 	reservation *weir.Reservation
-	told        atomic.Int64 // cost of the last message that told one, plus 1; 0 if none did
-	trailer     atomic.Int64 // the same of the trailer
+	told        atomic.Int64 // cost in the last message with a cost, plus 1; 0 if no message had a cost
+	trailer     atomic.Int64 // cost in the trailer, plus 1; 0 if the trailer has no cost
 
 	byRules  *httplimit.Admission
 	ended    httplimit.Ended // of byRules
@@ -35,18 +36,18 @@ type admission struct {
 	trailers http.Header // for byRules
 }
 
-// panicked is how a call ends whose handler does not return.
+// panicked is the end of a call whose handler does not return.
 var panicked = httplimit.Ended{Status: http.StatusInternalServerError, Aborted: true}
 
-// returned notes how the handler has ended the call.
+// returned records the result of the handler.
 func (a *admission) returned(ctx context.Context, err error) {
 	if a.ended = (httplimit.Ended{Status: httpStatus(err)}); ctx.Err() != nil { // the client is gone
 		a.ended = httplimit.Ended{Aborted: true}
 	}
 }
 
-// ask asks the limit of ByLimiter. The admission is nil if the call ends nothing, and if it
-// is denied.
+// ask asks the limit of ByLimiter. The admission is nil if the call is denied, or if
+// nothing is to be released or settled when the call ends.
 func (l *Limits) ask(ctx context.Context, v *httplimit.Verdict, request any) (a *admission, err error) {
 	switch {
 	case v.Limiter.Limit().Algorithm == weir.InFlight:
@@ -57,7 +58,7 @@ func (l *Limits) ask(ctx context.Context, v *httplimit.Verdict, request any) (a 
 		if l.o.Estimate != nil {
 			v.Units = max(1, l.o.Estimate(ctx, request))
 		}
-		if most := rules.Capacity(v.Limiter.Limit()); v.Units > most { // what Reserve refuses
+		if most := rules.Capacity(v.Limiter.Limit()); v.Units > most { // Reserve would refuse them
 			v.Decision = weir.Decision{Name: v.Rule.Name, Limit: most, Source: weir.Owner}
 			return nil, nil
 		}
@@ -73,14 +74,15 @@ func (l *Limits) ask(ctx context.Context, v *httplimit.Verdict, request any) (a 
 	return a, nil
 }
 
-// release gives a hold back. To call it again does nothing.
+// release releases the hold. It may be called more than once.
 func (a *admission) release() {
 	if a.hold != nil {
 		a.hold.Release()
 	}
 }
 
-// end releases or settles. An estimate of a call that told no cost stays spent.
+// end releases the hold and settles the reservation. The estimate of a call without a
+// cost stays spent.
 func (a *admission) end() {
 	a.release()
 	if a.byRules != nil {
@@ -94,7 +96,7 @@ func (a *admission) end() {
 	}
 	err := errUntold
 	if told := cmp.Or(a.trailer.Load(), a.told.Load()); told > 0 {
-		err = a.reservation.Settle(context.Background(), told-1) // which waits for no answer
+		err = a.reservation.Settle(context.Background(), told-1) // does not wait for a response
 	}
 	if err != nil && a.limits.unsettled.CompareAndSwap(false, true) {
 		cmp.Or(a.limits.o.Logger, slog.Default()).Warn("units that a request did not use stay spent", "limit", a.reservation.Decision().Name, "error", err)
@@ -103,7 +105,7 @@ func (a *admission) end() {
 
 var errUntold = errors.New("grpclimit: neither a message nor the trailer told the cost")
 
-// sent notes the cost that a message tells.
+// sent records the cost that a message reports.
 func (a *admission) sent(message any) {
 	if a.limits.o.Settle == nil {
 		return
@@ -113,7 +115,7 @@ func (a *admission) sent(message any) {
 	}
 }
 
-// trails notes the cost that trailer metadata tells.
+// trails records the cost that trailer metadata reports.
 func (a *admission) trails(md metadata.MD) {
 	if a.byRules != nil {
 		a.mu.Lock()
@@ -132,14 +134,14 @@ func (a *admission) trails(md metadata.MD) {
 	}
 }
 
-// isName reports whether a trailer of this name can be text metadata.
+// isName reports whether name is valid for text metadata.
 func isName(name string) bool {
 	return !strings.HasSuffix(name, "-bin") && !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
 	})
 }
 
-// watch returns the context of a handler whose trailer is read.
+// watch returns the context for a handler whose trailer is read.
 func (a *admission) watch(ctx context.Context) context.Context {
 	if stream := grpc.ServerTransportStreamFromContext(ctx); stream != nil && (a.byRules != nil || a.limits.o.SettleTrailer != "") {
 		return grpc.NewContextWithServerTransportStream(ctx, &trailerStream{stream, a})
@@ -147,31 +149,31 @@ func (a *admission) watch(ctx context.Context) context.Context {
 	return ctx
 }
 
-// trailerStream is the stream of a call with one request and one answer.
+// trailerStream is the stream of a unary call.
 type trailerStream struct {
 	grpc.ServerTransportStream
 	a *admission
 }
 
-// SetTrailer sets the trailer, and notes the cost in it.
+// SetTrailer sets the trailer, and records the cost in it.
 func (s *trailerStream) SetTrailer(md metadata.MD) error {
 	s.a.trails(md)
 	return s.ServerTransportStream.SetTrailer(md)
 }
 
-// endingStream notes the cost of a stream.
+// endingStream records the cost of a stream.
 type endingStream struct {
 	grpc.ServerStream
 	a *admission
 }
 
-// SendMsg sends a message, and notes the cost that it tells.
+// SendMsg sends a message, and records the cost that it reports.
 func (s *endingStream) SendMsg(m any) error {
 	s.a.sent(m)
 	return s.ServerStream.SendMsg(m)
 }
 
-// SetTrailer sets the trailer, and notes the cost in it.
+// SetTrailer sets the trailer, and records the cost in it.
 func (s *endingStream) SetTrailer(md metadata.MD) {
 	s.a.trails(md)
 	s.ServerStream.SetTrailer(md)

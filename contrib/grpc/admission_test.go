@@ -20,12 +20,12 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// model answers with as many bytes as a request asks for, each of which is a unit. Its calls
-// wait for proceed if it is there.
+// model responds with the number of bytes that a request asks for. Each byte costs a
+// unit. If proceed is set, each call waits for it.
 type model struct {
 	pb.UnimplementedTestServiceServer
 	entered, proceed chan struct{}
-	trailer          string // of each call, if there is one
+	trailer          string // of each call; may be empty
 }
 
 func (m *model) work() {
@@ -48,7 +48,8 @@ func (m *model) UnaryCall(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleR
 	return &pb.SimpleResponse{Payload: &pb.Payload{Body: make([]byte, r.ResponseSize)}}, nil
 }
 
-// StreamingOutputCall sends each message that is asked for: the usage so far.
+// StreamingOutputCall sends the requested messages. Each message contains the usage so
+// far.
 func (m *model) StreamingOutputCall(r *pb.StreamingOutputCallRequest, stream grpc.ServerStreamingServer[pb.StreamingOutputCallResponse]) error {
 	m.work()
 	sum := 0
@@ -64,7 +65,7 @@ func (m *model) StreamingOutputCall(r *pb.StreamingOutputCallRequest, stream grp
 	return nil
 }
 
-// usage reads the size of a payload.
+// usage returns the size of a payload.
 func usage(response any) (int64, bool) {
 	r, ok := response.(interface{ GetPayload() *pb.Payload })
 	return int64(len(r.GetPayload().GetBody())), ok
@@ -94,10 +95,11 @@ func read(stream grpc.ServerStreamingClient[pb.StreamingOutputCallResponse]) (me
 	}
 }
 
-// perMethod is a key for Options.
+// perMethod is an Options.Key.
 func perMethod(_ context.Context, r *rules.Request) (string, bool) { return r.Path, true }
 
-// spends waits until a key has spent so many units of 1000: a settlement waits for nobody.
+// spends waits until a key has spent the given units of 1000, because settlements are
+// asynchronous.
 func spends(t *testing.T, l *weir.Limiter, key string, units int64) {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// request is a call as rules look at it.
+// request returns a call as rules match it.
 func (l *Limits) request(ctx context.Context, method string) *rules.Request {
 	md, _ := metadata.FromIncomingContext(ctx)
 	r := &rules.Request{Method: http.MethodPost, Path: method, Header: headerOf(md), Length: -1}
@@ -37,8 +37,8 @@ func (l *Limits) request(ctx context.Context, method string) *rules.Request {
 	return r
 }
 
-// headerOf is metadata with the names that http.Header has. Values that are bytes
-// are no text to compare with, and left out.
+// headerOf returns metadata with the field names of http.Header. It leaves out binary
+// values, because they cannot be compared with text.
 func headerOf(md metadata.MD) http.Header {
 	h := make(http.Header, len(md))
 	for name, values := range md {
@@ -49,10 +49,10 @@ func headerOf(md metadata.MD) http.Header {
 	return h
 }
 
-// MetadataValue is a function for Options that reads the metadata of a call: empty
-// if the name is not there, or there twice. It is worth as much as its setter: an
-// API key that is checked later on, or a user that a proxy of yours has looked up
-// and writes over what the client sent.
+// MetadataValue returns a function for Options that reads the metadata of a call. The
+// function returns "" if the name is missing or has several values. The value is only as
+// trustworthy as its source: use it for an API key that is checked later, or for a user
+// that your own proxy looks up and writes over the value of the client.
 func MetadataValue(name string) func(context.Context) string {
 	name = strings.ToLower(name)
 	return func(ctx context.Context) string {
@@ -63,8 +63,8 @@ func MetadataValue(name string) func(context.Context) string {
 	}
 }
 
-// BearerToken is a function for Options.APIKey: the token in the authorization
-// metadata (RFC 6750), empty if there is none.
+// BearerToken is a function for Options.APIKey. It returns the token in the authorization
+// metadata (RFC 6750), or "" if there is no token.
 func BearerToken(ctx context.Context) string {
 	scheme, token, _ := strings.Cut(authorization(ctx), " ")
 	if !strings.EqualFold(scheme, "Bearer") {

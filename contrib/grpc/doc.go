@@ -1,5 +1,5 @@
-// Package grpclimit limits gRPC calls and the messages of streams, by rules or by
-// one limit.
+// Package grpclimit limits gRPC calls and the messages of streams, by rules or by one
+// limit.
 //
 //	limits, err := grpclimit.New(node, book, grpclimit.Options{
 //		Client: httplimit.RightmostUntrusted("X-Forwarded-For", netip.MustParsePrefix("10.0.0.0/8")),
@@ -11,18 +11,19 @@
 //		grpc.ChainStreamInterceptor(limits.Stream()),
 //	)
 //
-// A call is a POST to its full method, /package.Service/Method, at its :authority,
-// with its metadata as header: as HTTP/2 carries it. So one rules file serves both
-// HTTP and gRPC.
+// Rules match a call as HTTP/2 carries it: as a POST to its full method,
+// /package.Service/Method, at its :authority, with its metadata as header. So one rules
+// file serves both HTTP and gRPC.
 //
-// Calls that run at once are limited by rules with in_flight, or by ByLimiter with an InFlight
+// Concurrent calls are limited by rules with in_flight, or by ByLimiter with an InFlight
 // limit. Costs are settled by the trailer, and with ByLimiter also by a message
-// (Options.Settle, SettleTrailer). Rules count a call by the HTTP status of its code.
+// (Options.Settle, SettleTrailer). Rules count a call by the HTTP status that corresponds
+// to its code.
 //
-// A denial is RESOURCE_EXHAUSTED with google.rpc.RetryInfo, which clients wait for,
-// and google.rpc.QuotaFailure, which names the limits; a call that costs more than
-// its limit can ever grant has no RetryInfo, for it is not to be tried again. Where
-// a limit fails closed, and where the node is closed, it is UNAVAILABLE with
-// RetryInfo; where the limit is fail_open the call goes on. A call whose client is gone is
-// CANCELLED. What httplimit tells in header fields comes as header metadata.
+// A denial is RESOURCE_EXHAUSTED with google.rpc.RetryInfo, which clients wait for, and
+// google.rpc.QuotaFailure, which names the limits. A call that costs more than its limit
+// can ever grant has no RetryInfo, because a retry cannot succeed. If a limit fails
+// closed or the node is closed, the call is UNAVAILABLE with RetryInfo; if the limit is
+// fail_open, the call proceeds. A call whose client is gone is CANCELLED. The header
+// fields of httplimit are sent as header metadata.
 package grpclimit

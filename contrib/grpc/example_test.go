@@ -29,7 +29,7 @@ func ExampleByLimiter() {
 		panic(err)
 	}
 
-	// A server would have it by grpc.NewServer(grpc.ChainUnaryInterceptor(limits.Unary())).
+	// A server would use grpc.NewServer(grpc.ChainUnaryInterceptor(limits.Unary())).
 	intercept := limits.Unary()
 	for range 3 {
 		_, err := intercept(context.Background(), nil, &grpc.UnaryServerInfo{FullMethod: "/shop.Orders/Create"},
@@ -48,7 +48,7 @@ func ExampleByLimiter() {
 	// ResourceExhausted, retry within the hour: true
 }
 
-// A call spends an estimate, and in the end what its response tells.
+// A call spends an estimate, which is replaced by the cost in its response.
 func ExampleByLimiter_settle() {
 	node, err := weir.Start(context.Background(), weir.Config{})
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// fields is the header metadata of a call, by all Limits that it passes. Header metadata can be
-// added and not changed, so the first of the Limits sets it for all of them: when the handler
-// sends the header or its first message, or ends the call.
+// fields contains the header metadata of a call from all Limits that the call passes.
+// Header metadata can be added but not changed, so the first of the Limits sets it for
+// all: when the handler sends the header or its first message, or when the call ends.
 type fields struct {
 	mu     sync.Mutex
 	header http.Header
@@ -24,8 +24,8 @@ type fields struct {
 
 type fieldsKey struct{}
 
-// withFields returns the fields of a call, and a context that has them. They are new if the
-// call has none yet.
+// withFields returns the fields of a call, and a context that contains them. The fields
+// are new if the call has no fields yet.
 func withFields(ctx context.Context, set func(metadata.MD) error) (_ context.Context, f *fields, isNew bool) {
 	if f, ok := ctx.Value(fieldsKey{}).(*fields); ok {
 		return ctx, f, false
@@ -34,7 +34,7 @@ func withFields(ctx context.Context, set func(metadata.MD) error) (_ context.Con
 	return context.WithValue(ctx, fieldsKey{}, f), f, true
 }
 
-// add adds what the limits of an Outcome tell. Nil fields tell nothing.
+// add adds the header fields of an Outcome. It does nothing if f is nil.
 func (f *fields) add(o *httplimit.Outcome) {
 	if f == nil {
 		return
@@ -44,7 +44,7 @@ func (f *fields) add(o *httplimit.Outcome) {
 	httplimit.SetHeader(f.header, o)
 }
 
-// flush sets the header metadata, once.
+// flush sets the header metadata, at most once.
 func (f *fields) flush() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,7 +59,7 @@ func (f *fields) flush() {
 	_ = f.set(md) // it returns an error if the header has already been sent
 }
 
-// unaryFields is the stream of a call with one request and one answer, whose handler may send
+// unaryFields is the stream of a unary call. It sets the fields before the handler sends
 // the header.
 type unaryFields struct {
 	grpc.ServerTransportStream
@@ -71,7 +71,8 @@ func (s *unaryFields) SendHeader(md metadata.MD) error {
 	return s.ServerTransportStream.SendHeader(md)
 }
 
-// streamFields is a stream whose header is sent with the first message, or before.
+// streamFields is a stream that sets the fields before the header or the first message is
+// sent.
 type streamFields struct {
 	grpc.ServerStream
 	ctx    context.Context

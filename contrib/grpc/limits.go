@@ -19,75 +19,76 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Options say how Limits read calls and answer them. The zero Options are valid:
-// by the connection's address, without users, keys and tiers.
+// Options configure how Limits read calls and respond. The zero Options are valid: they
+// use the address of the connection, and no users, keys or tiers.
 type Options struct {
-	// Client is which address a call comes from, the connection's if zero. The
-	// header fields that it may trust are looked for in the metadata.
+	// Client determines the client address of a call; the zero value uses the address of
+	// the connection. Header fields that it trusts are read from the metadata.
 	Client httplimit.ClientAddress
 
-	// User, APIKey and Tier say who calls, by means that cannot be forged, such
-	// as what an interceptor before this one has put into the context; empty if
-	// it is not known, as when they are nil. They are for New alone. They must not block.
+	// User, APIKey and Tier identify the caller. The source must not be forgeable, such
+	// as a value that an earlier interceptor has put into the context. They return "" if
+	// the value is not known; nil functions do so, too. They are used by New only. They
+	// must not block.
 	User, APIKey, Tier func(context.Context) string
 
-	// Key returns the text whose count a call spends from; not ok if the call is not limited.
-	// Where it is empty or Key is nil, the call spends from the count of the client's address,
-	// of an IPv6 one of its /64. A text that reads as an address has a count of its own, as
-	// in httplimit. Key is for ByLimiter alone, because rules have keys of their own. It must
-	// not block.
+	// Key returns the key from whose count a call spends; ok is false if the call is not
+	// limited. If key is empty or Key is nil, the call spends from the count of the
+	// client address, or for IPv6 of its /64. A key that looks like an address has a
+	// separate count, as in httplimit. Key is used by ByLimiter only, because rules have
+	// their own keys. It must not block.
 	Key func(context.Context, *rules.Request) (key string, ok bool)
 
-	// Settle reads the cost of a call from a message that it answers, such as a field for
-	// usage; not ok if the message does not tell, or below zero. It is called with the
-	// response of a call, and with each message that a stream sends, of which the last that
-	// tells decides. It is for ByLimiter alone: with it the units of Estimate are spent
-	// before the call, and replaced by the cost when it ends. It must not block, nor change
-	// the message.
+	// Settle returns the cost of a call from a response message, such as a usage field.
+	// The message has no cost if ok is false or the cost is negative. Settle is called
+	// with the response of a call, and with each message that a stream sends; the last
+	// message with a cost determines the cost. It is used by ByLimiter only: the units of
+	// Estimate are spent before the call, and replaced by the cost when the call ends. It
+	// must not block or change the message.
 	Settle func(response any) (units int64, ok bool)
 
 	// SettleTrailer is the name of trailer metadata that tells the cost, as a decimal number
 	// of 0 or more, alone or beside Settle. The trailer decides if both tell.
 	SettleTrailer string
 
-	// Estimate is how many units ByLimiter reserves for a call that Settle or SettleTrailer
-	// settles. The request is nil for a stream, whose messages come later. 1 if nil, and if
-	// less than 1. It must not block.
+	// Estimate returns the units that ByLimiter reserves for a call with Settle or
+	// SettleTrailer. The request is nil for a stream, because its messages arrive later.
+	// The estimate is 1 if Estimate is nil or returns less than 1. It must not block.
 	Estimate func(ctx context.Context, request any) int64
 
-	// Messages are asked once for each message that comes on a stream, after
-	// the Limits themselves were asked for the stream. None if nil: then a
-	// stream costs as much as a call.
+	// Messages limits each message that arrives on a stream, in addition to the limits of
+	// the stream itself. If nil, messages are not limited, and a stream costs as much as
+	// a call.
 	Messages *Limits
 
-	NoMetadata bool // no header metadata, only the status
+	NoMetadata bool // sends no header metadata, only the status
 
-	// Skip reports whether a full method is not limited, like /grpc.health.v1.Health/Check.
-	// Nil: none is.
+	// Skip reports whether a full method is not limited, such as
+	// /grpc.health.v1.Health/Check. If nil, all methods are limited.
 	Skip func(fullMethod string) bool
 
-	// Logger is warned once of calls without an address, which share one key, as those
-	// of a proxy on a Unix socket that is not trusted, and once of calls that told no cost.
-	// slog.Default if nil.
+	// Logger receives one warning for calls without an address, which share a key, such
+	// as calls of a proxy on a Unix socket that is not trusted. It also receives one
+	// warning for calls without a cost. slog.Default if nil.
 	Logger *slog.Logger
 
-	// OnDecision is told what became of each call and message that met a limit,
-	// before it goes on or is denied; the Outcome must not be changed. A call whose
+	// OnDecision is called with the Outcome of each call and message that met a limit,
+	// before it proceeds or is denied. It must not change the Outcome. A call whose
 	// client is gone has the Status httplimit.StatusClientGone. It must not block.
 	OnDecision func(context.Context, *rules.Request, *httplimit.Outcome)
 }
 
-// Limits decide on calls. They are safe for concurrent use, and have nothing to
-// close.
+// Limits decide on calls. They are safe for concurrent use. They do not need to be
+// closed.
 type Limits struct {
 	o         Options
 	judge     func(context.Context, *rules.Request, any) (httplimit.Outcome, *admission)
-	ends      bool // a call has something until it ends
+	ends      bool // a call may have an admission to end
 	unsettled atomic.Bool
 }
 
-// New limits calls by the rules of a Book, as httplimit.New does requests. The
-// error is weir.ErrInvalid for what is wrong with o.
+// New returns Limits by the rules of a Book, as httplimit.New does for requests. The
+// error is weir.ErrInvalid if o is invalid.
 func New(node *weir.Node, book *rules.Book, o Options) (*Limits, error) {
 	m, err := httplimit.New(node, book, httplimit.Options{Client: o.Client, Logger: o.Logger})
 	if err != nil {
@@ -121,8 +122,9 @@ func New(node *weir.Node, book *rules.Book, o Options) (*Limits, error) {
 
 func (o *Options) settles() bool { return o.Settle != nil || o.SettleTrailer != "" }
 
-// validMessages refuses Messages whose units are given back or settled at an end, and those
-// whose own Messages nothing asks.
+// validMessages returns an error if Messages has a limit whose units are returned or
+// settled at the end of a call, or if Messages has Messages of its own, which are never
+// used.
 func (o *Options) validMessages() error {
 	switch {
 	case o.Messages == nil:
@@ -135,7 +137,8 @@ func (o *Options) validMessages() error {
 	return nil
 }
 
-// warns returns what warns once of a call that has no address and shares a key.
+// warns returns a function that logs one warning for a call that has no address and
+// shares a key.
 func (o *Options) warns() func(context.Context, *rules.Request, *httplimit.Outcome) {
 	log := cmp.Or(o.Logger, slog.Default())
 	var warned atomic.Bool
@@ -151,10 +154,11 @@ func (o *Options) warns() func(context.Context, *rules.Request, *httplimit.Outco
 	}
 }
 
-// ByLimiter limits calls by one limit: each costs one unit of Options.Key's count. Of an
-// InFlight limit, a call holds one unit until its handler returns, and a stream also only
-// until its client is gone. With Options.Settle or SettleTrailer each costs what it tells.
-// The error is weir.ErrInvalid for what is wrong with o.
+// ByLimiter returns Limits by one limit: each call costs one unit of the count of
+// Options.Key. With an InFlight limit, a call holds one unit until its handler returns,
+// and a stream until its handler returns or its client is gone. With Options.Settle or
+// SettleTrailer, a call costs the reported cost. The error is weir.ErrInvalid if o is
+// invalid.
 func ByLimiter(l *weir.Limiter, o Options) (*Limits, error) {
 	if l == nil {
 		return nil, fmt.Errorf("%w grpclimit.ByLimiter: the Limiter is nil: pass one that Node.Limiter returned", weir.ErrInvalid)
@@ -172,7 +176,7 @@ func ByLimiter(l *weir.Limiter, o Options) (*Limits, error) {
 				return out, nil
 			}
 		}
-		key, _ := rule.Key(&asked) // an address always stands for a key
+		key, _ := rule.Key(&asked) // ok is always true, because an address replaces a missing key
 		v := httplimit.Verdict{Rule: rule, Limiter: l, Key: key, Units: 1}
 		if a, out.Err = limits.ask(ctx, &v, request); errors.Is(out.Err, weir.ErrClosed) {
 			if v.Decision = httplimit.Unserved(l.Limit()); v.Decision.Allowed {
@@ -186,7 +190,7 @@ func ByLimiter(l *weir.Limiter, o Options) (*Limits, error) {
 	return limits, nil
 }
 
-// validate returns what is wrong with the Options of ByLimiter.
+// validate returns the errors in the Options of ByLimiter.
 func (o *Options) validate(l weir.Limit) error {
 	if err := errors.Join(o.Client.Validate(), o.validMessages()); err != nil {
 		return err
@@ -206,7 +210,7 @@ func (o *Options) validate(l weir.Limit) error {
 	return nil
 }
 
-// statusFor is the Status of an Outcome with one Verdict, 0 if the call goes on.
+// statusFor returns the Status of an Outcome with one Verdict, or 0 if the call proceeds.
 func statusFor(v *httplimit.Verdict, err error) int {
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -221,7 +225,7 @@ func statusFor(v *httplimit.Verdict, err error) int {
 	return http.StatusTooManyRequests
 }
 
-// Unary limits calls with one request and one answer.
+// Unary returns an interceptor that limits unary calls.
 func (l *Limits) Unary() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		if l.skips(info.FullMethod) {
@@ -256,9 +260,9 @@ func (l *Limits) Unary() grpc.UnaryServerInterceptor {
 	}
 }
 
-// Stream limits streams, and their messages where Options.Messages are there. One
-// that is denied is the error of the handler's Recv; a handler that goes on all
-// the same has the next one judged anew.
+// Stream returns an interceptor that limits streams, and also their messages if
+// Options.Messages is set. A denied message is the error of the handler's Recv. If the
+// handler continues, the next message is decided independently.
 func (l *Limits) Stream() grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		if l.skips(info.FullMethod) {
@@ -295,11 +299,11 @@ func (l *Limits) Stream() grpc.StreamServerInterceptor {
 
 func (l *Limits) skips(method string) bool { return l.o.Skip != nil && l.o.Skip(method) }
 
-// limitedStream asks for each message that comes.
+// limitedStream limits each message that arrives.
 type limitedStream struct {
 	grpc.ServerStream
 	limits  *Limits
-	request *rules.Request // the client of the stream is found once
+	request *rules.Request // the client address is determined once for the stream
 }
 
 func (s *limitedStream) RecvMsg(m any) error {
@@ -310,5 +314,5 @@ func (s *limitedStream) RecvMsg(m any) error {
 	return err
 }
 
-// message stands for a message of a stream, which has no end, in the place of a request.
+// message is passed as the request for a message of a stream, which has no end.
 type message struct{}

@@ -30,12 +30,12 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// service answers each call and echoes each message of a stream.
+// service responds to each call and echoes each message of a stream.
 type service struct {
 	pb.UnimplementedTestServiceServer
 	calls    atomic.Int64
 	messages atomic.Int64
-	goesOn   bool // when a message is denied
+	goesOn   bool // continues after a denied message
 }
 
 func (s *service) EmptyCall(ctx context.Context, _ *pb.Empty) (*pb.Empty, error) {
@@ -62,7 +62,7 @@ func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[pb.StreamingOut
 	}
 }
 
-// serve has the service listen on loopback behind the limits.
+// serve starts a server with the service and the limits on loopback.
 func serve(t *testing.T, s pb.TestServiceServer, limits *Limits) pb.TestServiceClient {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -77,7 +77,7 @@ func serve(t *testing.T, s pb.TestServiceServer, limits *Limits) pb.TestServiceC
 	return pb.NewTestServiceClient(conn)
 }
 
-// byRules are Limits of a node of its own.
+// byRules returns Limits with a separate node.
 func byRules(t *testing.T, text string, o Options) *Limits {
 	t.Helper()
 	node := testnode.Start(t, weir.Config{})
@@ -93,7 +93,7 @@ func byLimiter(t *testing.T, l *weir.Limiter, o Options) *Limits {
 	return limits
 }
 
-// byBoth are Limits of one node, by a rule and by a Limiter. The rule is called r.
+// byBoth returns two Limits of one node, by a rule named r and by a Limiter.
 func byBoth(t *testing.T, node *weir.Node, rule string, l weir.Limit, o Options) []*Limits {
 	t.Helper()
 	limits, err := New(node, testnode.Book(t, node, "rules: [{name: r, "+rule+"}]"), o)
@@ -101,7 +101,7 @@ func byBoth(t *testing.T, node *weir.Node, rule string, l weir.Limit, o Options)
 	return []*Limits{limits, byLimiter(t, testnode.Limiter(t, node, l), o)}
 }
 
-// call calls once, with metadata, and returns the header and the status.
+// call makes a call with metadata, and returns the header and the status.
 func call(t *testing.T, c pb.TestServiceClient, pairs ...string) (metadata.MD, *status.Status) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), pairs...), 10*time.Second)
@@ -111,7 +111,7 @@ func call(t *testing.T, c pb.TestServiceClient, pairs ...string) (metadata.MD, *
 	return header, status.Convert(err)
 }
 
-// details are those of a status.
+// details returns the details of a status.
 func details(s *status.Status) (retry *errdetails.RetryInfo, quota *errdetails.QuotaFailure) {
 	for _, d := range s.Details() {
 		switch d := d.(type) {
@@ -294,8 +294,9 @@ func TestAHandlerMayGoOnAfterADeniedMessage(t *testing.T) {
 	require.Equal(t, []string{"OK", "OK", "ResourceExhausted", "ResourceExhausted", "OK"}, answers)
 }
 
-// A client that sends a false address has its own limit, and spends no units of another client. A proxy on a Unix socket has no
-// address: it is trusted by name, or warned of once.
+// A client that sends a false address has a separate count, and spends no units of
+// another client. A proxy on a Unix socket has no address: either it is trusted by
+// option, or a warning is logged once.
 func TestAnAddressIsBelievedAsFarAsItIsTrusted(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	tcp, unix := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.UnixAddr{Name: "@", Net: "unix"}

@@ -16,7 +16,7 @@ import (
 
 const oneAtOnce = "rules: [{name: r, key: ip, limit: {algorithm: in_flight, rate: 1}}]"
 
-// oneInFlight returns Limits of one call at once, by rules and by a Limiter.
+// oneInFlight returns Limits of one concurrent call, by rules and by a Limiter.
 func oneInFlight(t *testing.T) map[string]*Limits {
 	byOne := byLimiter(t, limiter(t, weir.Limit{Name: "r", Algorithm: weir.InFlight, Rate: 1}), Options{})
 	return map[string]*Limits{"by rules": byRules(t, oneAtOnce, Options{}), "by a Limiter": byOne}
@@ -99,7 +99,7 @@ func TestRulesSettleByTheTrailer(t *testing.T) {
 	spends(t, l, "ada", 14) // an error costs nothing
 }
 
-// ofRule are Limits of one rule, and its Limiter.
+// ofRule returns Limits of one rule, and its Limiter.
 func ofRule(t *testing.T, rule string) (*Limits, *weir.Limiter) {
 	t.Helper()
 	node := testnode.Start(t, weir.Config{})

@@ -19,11 +19,13 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// outageRetry is for where nobody knows when to come back.
+// outageRetry is the shortest RetryInfo of an outage, for which the time of recovery is
+// not known.
 const outageRetry = time.Second
 
-// admit decides on a call or a message, and adds what to tell to its fields. It returns what
-// the call has until it ends, nil if nothing, and the status if it goes no further.
+// admit decides on a call or a message, and adds the header fields of the Outcome to f.
+// It returns the admission that must be ended with the call, or nil, and the error of a
+// denied call.
 func (l *Limits) admit(ctx context.Context, r *rules.Request, request any, f *fields) (a *admission, err error) {
 	o, a := l.judge(ctx, r, request)
 	if len(o.Verdicts) == 0 && o.Status == 0 {
@@ -36,7 +38,7 @@ func (l *Limits) admit(ctx context.Context, r *rules.Request, request any, f *fi
 	return a, statusOf(&o)
 }
 
-// statusOf is the error for an Outcome, nil if it lets the call go on.
+// statusOf returns the error for an Outcome, or nil if the call proceeds.
 func statusOf(o *httplimit.Outcome) error {
 	switch {
 	case o.Status == 0:
@@ -69,8 +71,8 @@ func statusOf(o *httplimit.Outcome) error {
 	return s.Err()
 }
 
-// violationsOf names the limits that deny. It tells no key: that is the server's
-// affair.
+// violationsOf returns the limits that deny. It does not contain keys, which are private
+// to the server.
 func violationsOf(o *httplimit.Outcome) (violations []*errdetails.QuotaFailure_Violation) {
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
@@ -85,8 +87,8 @@ func violationsOf(o *httplimit.Outcome) (violations []*errdetails.QuotaFailure_V
 	return violations
 }
 
-// httpStatus is the HTTP status for an error of a handler, as google.rpc.Code has it: rules
-// count by it.
+// httpStatus returns the HTTP status for an error of a handler, as google.rpc.Code maps
+// it. Rules count by this status.
 func httpStatus(err error) int {
 	return cmp.Or(httpStatuses[status.Code(err)], http.StatusInternalServerError)
 }

@@ -1,4 +1,4 @@
-// Package kafkaaudit is a sink for package audit that writes to a topic of Kafka.
+// Package kafkaaudit provides a sink for package audit that writes to a Kafka topic.
 //
 //	sink, err := kafkaaudit.New(kafkaaudit.Options{Brokers: []string{"kafka:9092"}, Topic: "weir.audit"})
 //	...
@@ -8,10 +8,10 @@
 //	defer auditLog.Close(ctx) // before the sink
 //	node, err := weir.Start(ctx, weir.Config{Observer: auditLog})
 //
-// Records are keyed by the id of the limit's key, so that one partition has all that
-// concerns it. The producer is idempotent: it writes none twice while it runs. Nothing
-// waits for a broker that is away but the audit's own goroutine, for Options.Timeout of
-// package audit at a time: what is not acknowledged by then counts as failed, what comes
-// meanwhile is queued and dropped as package audit says, and when the broker is back it
-// goes on.
+// Records are keyed by the id of the limit's key, so that all records of one id are in
+// one partition. The producer is idempotent: while it runs, it writes no record twice.
+// Only the goroutine of the audit Log waits for an unavailable broker, for
+// Options.Timeout of package audit at a time. Records that are not acknowledged by then
+// count as failed. Later records are queued and dropped as package audit describes. When
+// the broker is available again, writing continues.
 package kafkaaudit

@@ -45,7 +45,7 @@ func Example() {
 		}
 	}
 
-	// In this order: nothing asks any more, all is written, the connections end.
+	// The order matters: no further checks, all records written, connections closed.
 	_ = node.Close()
 	if err := auditLog.Close(ctx); err != nil {
 		log.Fatal(err)

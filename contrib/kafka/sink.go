@@ -14,40 +14,42 @@ import (
 	"github.com/weir-go/weir/audit"
 )
 
-// Options say where a Sink writes to.
+// Options configure the destination of a Sink.
 type Options struct {
-	Brokers []string // "host:port" of some brokers, which name the others. Required
-	Topic   string   // it has to be there, unless Client says kgo.AllowAutoTopicCreation. Required
+	Brokers []string // "host:port" of some brokers, through which the others are found. Required
+	Topic   string   // it must exist, unless Client contains kgo.AllowAutoTopicCreation. Required
 
-	// Client are options of the client: kgo.DialTLSConfig, kgo.SASL, kgo.ClientID,
-	// kgo.ProducerBatchCompression. They come after this package's own, and win over
-	// them, but for kgo.ManualFlushing, which the Sink cannot do without.
+	// Client contains options of the client: kgo.DialTLSConfig, kgo.SASL, kgo.ClientID,
+	// kgo.ProducerBatchCompression. They follow the options of this package and override
+	// them, except for kgo.ManualFlushing, which the Sink requires.
 	Client []kgo.Opt
 }
 
-// What the client keeps of records that were not acknowledged in time: those that were
-// sent to a broker that fell silent, whose fate it does not know.
+// The bounds of the records that the client keeps after they were not acknowledged in
+// time. These were sent to a broker that has stopped responding, and the client does not
+// know whether they were stored.
 const (
 	maxBufferedRecords = 8192
 	maxBufferedBytes   = 16 << 20
 )
 
-// metadataMinAge is how long the client waits until it looks again for the leader of a
-// partition that it has lost: its own 5 s would cost a queue of denials each time that a
-// connection breaks.
+// metadataMinAge is how long the client waits before it looks up the leader of a lost
+// partition again. With the default of 5 s, each broken connection would cost a queue of
+// denials.
 const metadataMinAge = time.Second
 
-// closeTimeout bounds how long Close waits for what is still buffered.
+// closeTimeout bounds how long Close waits for buffered records.
 const closeTimeout = time.Second
 
-// Sink is an audit.Sink that produces to a topic. It may serve several Logs.
+// Sink is an audit.Sink that produces to a topic. Several Logs may share it.
 type Sink struct {
 	client *kgo.Client
 	topic  string
 }
 
-// New returns a Sink, which connects when there is something to write: a broker that is
-// away is no error here. The error is weir.ErrInvalid, and says what to change.
+// New returns a Sink. The Sink connects when there is a record to write, so an
+// unavailable broker is not an error here. The error is weir.ErrInvalid, and names the
+// remedy.
 func New(o Options) (*Sink, error) {
 	var errs []error
 	if len(o.Brokers) == 0 {
@@ -73,8 +75,9 @@ func New(o Options) (*Sink, error) {
 	return &Sink{client, o.Topic}, nil
 }
 
-// Write produces a batch, and returns how many of it brokers have acknowledged when all
-// are, or ctx is done. One that comes too late for that may be in Kafka all the same.
+// Write produces a batch, and returns the number of records that brokers have
+// acknowledged when all are acknowledged or ctx is done. A record that is not
+// acknowledged by then may be in Kafka nevertheless.
 func (s *Sink) Write(ctx context.Context, batch []audit.Record) (kept int, err error) {
 	records := make([]*kgo.Record, 0, len(batch))
 	for i := range batch {
@@ -101,23 +104,25 @@ func (s *Sink) Write(ctx context.Context, batch []audit.Record) (kept int, err e
 	return kept, fmt.Errorf("kafkaaudit: %d of %d records were not acknowledged: %w", len(batch)-kept, len(batch), err)
 }
 
-// tries is how often a record is produced that failed by the context of another batch. The
-// client fails all that it buffers for a partition together, when the context of the first
-// is done; so what is left of a batch that was given up takes the next one with it, once.
+// tries bounds how often a record is produced that failed because of the context of
+// another batch. When the context of the first buffered record of a partition is done,
+// the client fails all records that it buffers for that partition. So the rest of an
+// abandoned batch can fail the next batch, once.
 const tries = 3
 
-// produce waits until records have their answers, or ctx is done. It returns how many were
-// acknowledged, which are to be produced again, and an error if one failed.
+// produce waits until all records have results, or ctx is done. It returns the number of
+// acknowledged records, the records that must be produced again, and an error if a record
+// failed.
 func (s *Sink) produce(ctx context.Context, records []*kgo.Record) (kept int, again []*kgo.Record, err error) {
 	if len(records) == 0 {
 		return 0, nil, nil
 	}
 	a := &answers{ctx: ctx, left: len(records), all: make(chan struct{})}
 	for _, r := range records {
-		s.client.Produce(ctx, r, a.answer) // flushing is manual, so that it waits for nothing
+		s.client.Produce(ctx, r, a.answer) // flushing is manual, so that Produce does not wait
 	}
 	if err = s.client.Flush(ctx); err == nil {
-		select { // those that the client refused have theirs a moment later
+		select { // the results of records that the client refused arrive slightly later
 		case <-a.all:
 		case <-ctx.Done():
 			err = ctx.Err()
@@ -131,7 +136,8 @@ func (s *Sink) produce(ctx context.Context, records []*kgo.Record) (kept int, ag
 	return a.kept, a.again, err
 }
 
-// Close ends the client, for which it waits a second at most. Close the Logs before it.
+// Close closes the client. It waits at most a second for buffered records. Close the Logs
+// first.
 func (s *Sink) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -139,16 +145,17 @@ func (s *Sink) Close() {
 	s.client.Close()
 }
 
-// answers are those of one batch. Some may come when nobody waits for them any more.
+// answers contains the results of one batch. Some results may arrive after produce has
+// returned.
 type answers struct {
 	ctx context.Context
 	mu  sync.Mutex
-	all chan struct{} // closed when none is left
+	all chan struct{} // closed when left is 0
 
-	left  int // have no answer yet
+	left  int // records without a result
 	kept  int
-	again []*kgo.Record // failed by a context that is not ctx
-	first error         // the first that was no acknowledgement
+	again []*kgo.Record // records that failed because of a context other than ctx
+	first error         // the first error
 }
 
 func (a *answers) answer(r *kgo.Record, err error) {
@@ -168,8 +175,8 @@ func (a *answers) answer(r *kgo.Record, err error) {
 	}
 }
 
-// record is what Kafka keeps of a decision. The headers are for consumers that choose by them
-// what to read.
+// record returns the Kafka record of a decision. Consumers can select records by the
+// headers.
 func record(topic string, r *audit.Record) (*kgo.Record, error) {
 	value, err := json.Marshal(r)
 	if err != nil {

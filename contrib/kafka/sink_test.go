@@ -25,7 +25,7 @@ import (
 
 const topic, partitions = "weir.audit", 4
 
-// patience is how long what happens at once may take on a busy machine.
+// patience is how long an immediate event may take on a busy machine.
 const patience = 20 * time.Second
 
 func brokers(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
@@ -51,7 +51,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// read waits for so many records of the topic.
+// read waits for n records of the topic.
 func read(t *testing.T, c *kfake.Cluster, n int) (all []*kgo.Record) {
 	t.Helper()
 	reader, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.ConsumeTopics(topic), kgo.FetchMaxWait(100*time.Millisecond))
@@ -66,7 +66,8 @@ func read(t *testing.T, c *kfake.Cluster, n int) (all []*kgo.Record) {
 	return all
 }
 
-// batch are records of n keys, one each, of which r is the first.
+// batch returns records of n keys, one record for each key. The number of the first key
+// is first.
 func batch(n, first int) (b []audit.Record) {
 	for i := range n {
 		b = append(b, audit.Record{
@@ -126,7 +127,7 @@ func TestARecordIsWrittenAsJSONUnderItsIDAndAKeyStaysInItsPartition(t *testing.T
 	}
 }
 
-// stored is how many records the topic has.
+// stored returns the number of records in the topic.
 func stored(c *kfake.Cluster) (n int64) {
 	for _, p := range c.PartitionInfos(topic) {
 		n += p.HighWatermark
@@ -134,8 +135,8 @@ func stored(c *kfake.Cluster) (n int64) {
 	return n
 }
 
-// The connection breaks when the broker has a request and before it answers: the client
-// sends it again, of which the broker keeps one.
+// The connection breaks after the broker has received a request and before it responds.
+// The client sends the request again, and the broker keeps one copy.
 func TestWhatIsSentAgainIsWrittenOnce(t *testing.T) {
 	c, way := brokers(t), new(network)
 	s := sink(t, c, kgo.Dialer(way.dial))
@@ -156,7 +157,7 @@ func TestWhatIsSentAgainIsWrittenOnce(t *testing.T) {
 	require.EqualValues(t, 20, stored(c))
 }
 
-// network is a way to brokers that can be cut.
+// network is a connection to brokers that can be cut.
 type network struct {
 	mu    sync.Mutex
 	cut   bool
@@ -178,7 +179,7 @@ func (n *network) dial(ctx context.Context, network, addr string) (net.Conn, err
 	return conn, nil
 }
 
-// set breaks all connections; while the network is cut there are no others.
+// set breaks all connections. While the network is cut, new connections fail.
 func (n *network) set(cut bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -225,7 +226,7 @@ func TestWhileTheBrokerIsAwayRecordsFailAndDropAndNoCheckWaitsAndThenItGoesOn(t 
 	await("before", func(s audit.Stats) bool { deny(1); return s.Written > 0 }) // a batch may be slower than Timeout
 	s := await("nothing is under way", func(s audit.Stats) bool { return s.Written+s.Failed+s.Dropped == denied })
 	way.set(true)
-	deny(1000) // which the queue does not hold
+	deny(1000) // more than fits into the queue
 	before := s
 	s = await("away", func(s audit.Stats) bool { return s.Failed > before.Failed+16 && s.Dropped > before.Dropped })
 	require.Equal(t, before.Written, s.Written)
@@ -243,7 +244,8 @@ func TestWhileTheBrokerIsAwayRecordsFailAndDropAndNoCheckWaitsAndThenItGoesOn(t 
 	require.LessOrEqual(t, stored(c), int64(s.Written+s.Failed))
 }
 
-// It would come later than anybody expects, and take the room of others until then.
+// Such a record would arrive unexpectedly late, and take the room of other records until
+// then.
 func TestWhatWasNeverSentIsGivenUpWithItsContext(t *testing.T) {
 	c, way := brokers(t), new(network)
 	s := sink(t, c, kgo.Dialer(way.dial))
@@ -258,10 +260,11 @@ func TestWhatWasNeverSentIsGivenUpWithItsContext(t *testing.T) {
 	require.EqualValues(t, 1, stored(c))
 }
 
-// A broker that takes requests and never answers: what it was sent cannot be taken back.
+// The broker accepts requests and never responds. Requests that were sent to it cannot be
+// withdrawn.
 func TestABrokerThatHangsHoldsABatchForItsContextAndNoLonger(t *testing.T) {
 	c := brokers(t)
-	// Few, so that a batch is with the client long before its context is done.
+	// The buffer is small, so that a batch is buffered long before its context is done.
 	s := sink(t, c, kgo.MaxBufferedRecords(80))
 	kept, err := s.Write(within(t, patience), batch(3, 0))
 	require.NoError(t, err)
@@ -281,16 +284,17 @@ func TestABrokerThatHangsHoldsABatchForItsContextAndNoLonger(t *testing.T) {
 		require.ErrorIs(t, err, want)
 		require.Less(t, time.Since(begun), patience/4, "a batch waited for longer than its context")
 	}
-	// What is not sent within the context leaves the client at once, and is sent again here.
+	// A batch that is not sent within its context leaves the client at once, and is sent
+	// again here.
 	for ctx := within(t, patience); !sent.Load(); {
 		require.NoError(t, ctx.Err(), "the broker has no request")
 		write(0, context.DeadlineExceeded)
 	}
 	for i := range 2 {
-		write(1+i, kgo.ErrMaxBuffered) // the client holds more than it may
+		write(1+i, kgo.ErrMaxBuffered) // the buffer of the client is full
 	}
 	close(hung)
-	// What was given up leaves the client, and then there is room again.
+	// Abandoned records leave the client, and then there is room again.
 	for ctx := within(t, patience); ; {
 		kept, err := s.Write(within(t, patience/4), batch(1, 0))
 		if err == nil {

@@ -1,4 +1,4 @@
-// Package weirotel has traces and metrics of Weir for OpenTelemetry.
+// Package weirotel provides traces and metrics of Weir for OpenTelemetry.
 //
 //	node, err := weir.Start(ctx, weir.Config{Tracer: weirotel.NewTracer(otel.GetTracerProvider())})
 //	...
@@ -6,12 +6,12 @@
 //	...
 //	defer registration.Unregister()
 //
-// A check that leaves its node has a span there, "weir.check", and one on each member
-// that is asked for it, "weir.serve", which is its child: the trace travels with the
-// check. There is a span only within a trace that is sampled, as the context given to
-// the check says; a check that its node decides by itself has none. No span has a key in
-// it, nor what a key could be told by.
+// A check that leaves its node has a span there, "weir.check". Each member that is asked
+// for it has a child span, "weir.serve", because the trace travels with the check. A span
+// is created only if the context of the check belongs to a sampled trace. A check that
+// its node decides alone has no span. Spans contain neither keys nor data from which a
+// key could be recognised.
 //
-// The metrics are those of contrib/prometheus, by the same names; docs/metrics.md lists
+// The metrics and their names are those of contrib/prometheus; docs/metrics.md lists
 // them.
 package weirotel

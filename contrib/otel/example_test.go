@@ -14,11 +14,11 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// A request asks node "a" for a key that another node owns: the trace has what the owner
-// did. The cluster is one for tests, in memory.
+// A request asks node "a" for a key that another node owns. The trace shows the work of
+// the owner. The cluster is an in-memory test cluster.
 func ExampleNewTracer() {
 	ctx := context.Background()
-	exporter := tracetest.NewInMemoryExporter() // yours sends to a collector
+	exporter := tracetest.NewInMemoryExporter() // a service exports to a collector
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))
 
 	cluster, err := weirtest.NewCluster(ctx, weirtest.Options{Config: weir.Config{Tracer: weirotel.NewTracer(provider)}})
@@ -35,7 +35,7 @@ func ExampleNewTracer() {
 		key = fmt.Sprint("user ", i)
 	}
 
-	// What instruments net/http or gRPC does for each request:
+	// Instrumentation of net/http or gRPC does this for each request:
 	ctx, request := provider.Tracer("service").Start(ctx, "POST /login")
 	if _, err := logins.Allow(ctx, key); err != nil {
 		log.Fatal(err)

@@ -15,17 +15,17 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Register has a meter observe what a node and a Book count, each time that it is
-// collected from. What is nil has no metrics. Unregister of what it returns ends that;
-// until then it goes on with the last numbers after node and book are closed. The error is
-// the meter's.
+// Register registers a callback with a meter, which observes the statistics of a node and
+// a Book at each collection. A nil node or book has no metrics. Unregister of the result
+// removes the callback. After node and book are closed, the callback reports their last
+// numbers. The error is that of the meter.
 //
-// All are asynchronous counters and gauges; no attribute has a key or a client in it, and
-// how many series there are depends on what is configured and on the roster. How long
-// checks take is Histograms' to tell, as no asynchronous instrument can.
+// All instruments are asynchronous counters and gauges. No attribute contains a key or a
+// client, and the number of series depends only on the configuration and on the roster.
+// Histograms exports the duration of checks, because an asynchronous instrument cannot.
 //
-// The metrics of two nodes in one process differ in nothing: give each a meter of its
-// own, by metric.WithInstrumentationAttributes.
+// The metrics of two nodes in one process cannot be distinguished: give each node its own
+// meter, with metric.WithInstrumentationAttributes.
 func Register(meter metric.Meter, node *weir.Node, book *rules.Book) (metric.Registration, error) {
 	r := registering{meter: meter}
 	if node != nil {
@@ -48,7 +48,7 @@ func Register(meter metric.Meter, node *weir.Node, book *rules.Book) (metric.Reg
 	}, r.instruments...)
 }
 
-// registering is what Register makes.
+// registering is the state of one Register call.
 type registering struct {
 	meter       metric.Meter
 	instruments []metric.Observable
@@ -80,8 +80,8 @@ func observe[S any](r *registering, all []metrics.Family[S], stats func() S) {
 	})
 }
 
-// instrument has no unit: the name says it, and exporters that append units would say it
-// twice.
+// instrument returns an instrument without a unit: the unit is part of the name, and
+// exporters that append units would repeat it.
 func instrument(meter metric.Meter, kind metrics.Kind, name, help string) (metric.Float64Observable, error) {
 	if kind == metrics.Gauge {
 		return meter.Float64ObservableGauge(name, metric.WithDescription(help))
@@ -97,9 +97,11 @@ func attributes(names, values []string) attribute.Set {
 	return attribute.NewSet(pairs...)
 }
 
-// Histograms returns how long the checks of a node took, weir_check_seconds, for a reader
-// of the SDK: sdkmetric.NewPeriodicReader(exporter, sdkmetric.WithProducer(weirotel.Histograms(node))).
-// They are cumulative, whatever temporality the exporter prefers. It is safe for
+// Histograms returns a producer for the duration of the checks of a node,
+// weir_check_seconds. Pass it to a reader of the SDK:
+// sdkmetric.NewPeriodicReader(exporter,
+// sdkmetric.WithProducer(weirotel.Histograms(node))). The histograms are cumulative,
+// regardless of the temporality that the exporter prefers. The producer is safe for
 // concurrent use.
 func Histograms(node *weir.Node) sdkmetric.Producer {
 	return producer{func() metrics.NodeStats { return metrics.NodeStats{Stats: node.Stats()} }, time.Now()}
@@ -126,8 +128,8 @@ func (p producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	return []metricdata.ScopeMetrics{scoped}, nil
 }
 
-// point is one histogram. Those of Weir count what is at most each bound, those of
-// OpenTelemetry what is between two.
+// point returns the data point of one histogram. The buckets of Weir count the values up
+// to each bound, the buckets of OpenTelemetry the values between two bounds.
 func (p producer) point(of weir.Latency, set attribute.Set, now time.Time) metricdata.HistogramDataPoint[float64] {
 	h := metricdata.HistogramDataPoint[float64]{Attributes: set, StartTime: p.begun, Time: now, Count: of.Count, Sum: of.Sum.Seconds()}
 	below := uint64(0)

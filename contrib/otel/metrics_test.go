@@ -20,7 +20,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// collected are all series that a reader collects, by name and attributes.
+// collected returns all series that a reader collects, by name and attributes.
 func collected(t testing.TB, reader *sdkmetric.ManualReader) map[string]float64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -73,7 +73,7 @@ func named(name string, set attribute.Set) string {
 	return name + "{" + strings.Join(labels, ",") + "}"
 }
 
-// wanted adds the series of the table itself.
+// wanted adds the series of the metrics table.
 func wanted[S any](series map[string]float64, all []metrics.Family[S], s S) map[string]float64 {
 	for _, f := range all {
 		name := func(values []string) string { return named(f.Name, attributes(f.Labels, values)) }

@@ -11,10 +11,10 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// scope is what spans and metrics say that they are of.
+// scope is the instrumentation scope of spans and metrics.
 const scope = "github.com/weir-go/weir/contrib/otel"
 
-// The names of spans and of what hangs on them; see README.md.
+// The names of spans, events and attributes; see README.md.
 const (
 	checkSpan = "weir.check"
 	serveSpan = "weir.serve"
@@ -33,10 +33,9 @@ const (
 	errorKey     = attribute.Key("error.message")
 )
 
-// NewTracer returns the Config.Tracer that makes spans by a provider. Whether a check
-// has one is decided by the span in the context that the check is given, and then by the
-// provider's own sampler: where that has none, or one that is not sampled, there is none.
-// It is safe for concurrent use, and for several nodes.
+// NewTracer returns a Config.Tracer that creates spans with a provider. A check has a
+// span only if the context of the check contains a sampled span and the sampler of the
+// provider agrees. The Tracer is safe for concurrent use, and several nodes may share it.
 func NewTracer(provider trace.TracerProvider) weir.Tracer {
 	return tracer{provider.Tracer(scope)}
 }
@@ -63,14 +62,14 @@ func (t tracer) Incoming(parent weir.TraceContext, read time.Time) weir.Span {
 	return newSpan(s)
 }
 
-// span is one of ours.
+// span is a span of this package.
 type span struct {
 	trace.Span
 	hops int
-	to   string // the last that was asked
+	to   string // the last member that was asked
 }
 
-// newSpan is nil where the provider's sampler wants none.
+// newSpan returns nil if the sampler of the provider has not sampled s.
 func newSpan(s trace.Span) weir.Span {
 	if !s.SpanContext().IsSampled() {
 		s.End()
@@ -107,8 +106,8 @@ func (s *span) End(e weir.TraceEvent) {
 	s.Span.End()
 }
 
-// ofChecks are the attributes that say what was asked for, and what decided it: the
-// first limit that denied, else the first.
+// ofChecks returns the attributes of the checks and of the deciding check: the first
+// limit that denied, or else the first limit.
 func ofChecks(checks []weir.TracedCheck) (attributes []attribute.KeyValue) {
 	if len(checks) == 0 {
 		return nil

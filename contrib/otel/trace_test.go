@@ -19,7 +19,8 @@ import (
 	"github.com/weir-go/weir/internal/testnode"
 )
 
-// provider samples what a parent has sampled, and what has no parent.
+// provider returns a provider that samples spans with a sampled parent and spans without
+// a parent.
 func provider(t testing.TB, options ...sdktrace.TracerProviderOption) (*sdktrace.TracerProvider, *tracetest.InMemoryExporter) {
 	exporter := tracetest.NewInMemoryExporter()
 	p := sdktrace.NewTracerProvider(append(options, sdktrace.WithSyncer(exporter))...)
@@ -27,13 +28,14 @@ func provider(t testing.TB, options ...sdktrace.TracerProviderOption) (*sdktrace
 	return p, exporter
 }
 
-// pair starts two nodes on loopback that know each other; the first asks.
+// pair starts two nodes on loopback that know each other. The first node sends the
+// requests.
 func pair(t testing.TB, tracers ...weir.Tracer) []*testnode.Node {
 	t.Helper()
 	return testnode.Fleet(t, 2, func(i int, cfg *weir.Config) { cfg.Timeout, cfg.Tracer = time.Minute, tracers[i] })
 }
 
-// of has the attributes of a span or an event by name.
+// of returns the attributes of a span or an event by name.
 func of(attributes []attribute.KeyValue) map[string]any {
 	m := make(map[string]any)
 	for _, a := range attributes {
@@ -106,8 +108,8 @@ func TestWhatNobodySampledMakesNoSpan(t *testing.T) {
 	require.Empty(t, exported.GetSpans())
 }
 
-// A provider whose own sampler wants none of what a parent has sampled has the last word,
-// and so the member that is asked hears of no trace.
+// If the sampler of the provider does not sample a span, although its parent is sampled,
+// the asked member receives no trace.
 func TestAProvidersSamplerHasTheLastWord(t *testing.T) {
 	always, exported := provider(t)
 	never, none := provider(t, sdktrace.WithSampler(sdktrace.NeverSample()))
@@ -121,8 +123,8 @@ func TestAProvidersSamplerHasTheLastWord(t *testing.T) {
 	require.Len(t, exported.GetSpans(), 1, "the test's own")
 }
 
-// Checks go together in one batch, some of them sampled: each of these has its two spans,
-// and the others have none.
+// One batch contains sampled and unsampled checks. Each sampled check has two spans, and
+// the other checks have none.
 func TestOfABatchThoseThatAreSampledHaveSpans(t *testing.T) {
 	p, exported := provider(t)
 	tracer := weirotel.NewTracer(p)
@@ -213,7 +215,7 @@ func TestASpanOfAnOutageSaysWhatWentWrong(t *testing.T) {
 	spans := exported.GetSpans()
 	require.Equal(t, sdktrace.Status{Code: codes.Error, Description: "context canceled"}, spans[0].Status)
 	require.Equal(t, "context deadline exceeded", of(spans[0].Events[0].Attributes)["error.message"])
-	if len(spans) > 1 { // it was sent before it was known that the member is gone
+	if len(spans) > 1 { // it was sent before the failure of the member was known
 		require.Equal(t, d.Source.String(), of(spans[1].Attributes)["weir.source"])
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir/contrib/internal/metrics"
 )
 
-// texts is what Prometheus and Grafana are given.
+// texts returns the rules file for Prometheus and the dashboard for Grafana.
 func texts(t *testing.T) (alerts, dashboard string) {
 	t.Helper()
 	rules, err := os.ReadFile("weir.rules.yaml")
@@ -25,7 +25,7 @@ func texts(t *testing.T) (alerts, dashboard string) {
 	return string(rules), string(dash)
 }
 
-// expressions are the lines of the rules that have one, and the dashboard's.
+// expressions returns the expressions of the rules and of the dashboard.
 func expressions(t *testing.T) (all []string) {
 	t.Helper()
 	alerts, dash := texts(t)
@@ -52,7 +52,7 @@ func expressions(t *testing.T) (all []string) {
 	return all
 }
 
-// An operator that is woken by an alert finds its page, and each page is to have an alert.
+// Each alert needs a section in the runbook, and each section an alert.
 func TestEveryAlertHasItsSectionInTheRunbook(t *testing.T) {
 	alerts, _ := texts(t)
 	runbook, err := os.ReadFile("../../docs/runbook.md")
@@ -78,7 +78,7 @@ func TestEveryAlertHasItsSectionInTheRunbook(t *testing.T) {
 	}
 }
 
-// promtool is Prometheus' own checker.
+// promtool runs Prometheus' own checker.
 func promtool(t *testing.T, stdin string, args ...string) {
 	t.Helper()
 	tool, err := exec.LookPath("promtool")
@@ -99,8 +99,8 @@ func TestTheAlertsFireWhereTheyShould(t *testing.T) {
 	promtool(t, "", "test", "rules", filepath.Join("testdata", "weir.rules.test.yaml"))
 }
 
-// The number of series of a node depends on its configuration only. A limit is configured; a key and a
-// member are not.
+// The number of series of a node depends only on its configuration. A limit is
+// configured; a key and a member are not.
 func TestNoMetricHasALabelOfWhatIsLimited(t *testing.T) {
 	configured, fixed := []string{"region", "hash", "limit", "le", "rule", "version", "goversion"}, valuesOf()
 	for name, labels := range labelsOf(labelsOf(labelsOf(make(map[string][]string), metrics.OfNode()), metrics.OfBook()), metrics.OfRules()) {

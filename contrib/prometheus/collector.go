@@ -8,12 +8,12 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// New has the metrics of a node, and of a Book. What is nil has none. It is safe
-// for concurrent use, has nothing to close, and goes on with the last numbers
-// after node and book are closed.
+// New returns a collector for the metrics of a node and of a Book. A nil node or book has
+// no metrics. The collector is safe for concurrent use. It does not need to be closed,
+// and reports the last numbers after node and book are closed.
 //
-// The metrics of two nodes in one process differ in nothing: register each by
-// prometheus.WrapRegistererWith, with a label that tells them apart.
+// The metrics of two nodes in one process cannot be distinguished: register each with
+// prometheus.WrapRegistererWith and a label that differs.
 func New(node *weir.Node, book *rules.Book) prometheus.Collector {
 	var c collectors
 	if node != nil {

@@ -26,7 +26,7 @@ func registry(t testing.TB, c prometheus.Collector) *prometheus.Registry {
 	return r
 }
 
-// series has the values that a registry gathers, by name and labels.
+// series returns the values that a registry gathers, by name and labels.
 func series(t testing.TB, r prometheus.Gatherer) map[string]float64 {
 	got, err := r.Gather()
 	require.NoError(t, err)
@@ -152,7 +152,8 @@ func TestDenialsAreCountedByRuleAndThoseOfShadowsApart(t *testing.T) {
 	require.NotContains(t, got, "weir_limit_shadows_total{limit=one,outcome=denied}", "limits that were never a shadow have no series")
 }
 
-// crowded is a node that has been given all names that it counts apart.
+// crowded returns a node with the maximum number of limit names that have their own
+// counters.
 func crowded(t testing.TB) *weir.Node {
 	node := testnode.Start(t, weir.Config{})
 	for i := range 4096 {

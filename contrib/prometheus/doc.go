@@ -1,13 +1,13 @@
-// Package weirprom has the metrics of a node and of its rules for Prometheus.
+// Package weirprom exports the metrics of a node and of its rules to Prometheus.
 //
 //	prometheus.MustRegister(weirprom.New(node, book))
 //	http.Handle("/metrics", promhttp.Handler())
 //
-// Each scrape reads weir.Node.Stats and rules.Book.Stats. What can be listed
-// beforehand (sources, outcomes, reasons, states) is there from the first scrape
-// on, as zero, so that the first event is seen as a rise. No metric has a key or
-// a client in it: how many series there are depends on what is configured (limits,
-// rules, regions) and on the roster, whatever the traffic.
+// Each scrape reads weir.Node.Stats and rules.Book.Stats. Series whose labels are known
+// beforehand (sources, outcomes, reasons, states) exist from the first scrape with the
+// value zero, so that the first event is visible as an increase. No metric contains a key
+// or a client. The number of series depends only on the configuration (limits, rules,
+// regions) and on the roster, not on the traffic.
 //
-// docs/metrics.md lists the metrics, and says which are worth an alarm.
+// docs/metrics.md lists the metrics, and marks those that deserve an alert.
 package weirprom

@@ -45,7 +45,7 @@ func TestTheDocumentationHasEveryMetricAndNoOther(t *testing.T) {
 	}
 }
 
-// matcher is one of {label="value",label=~"value|value"}.
+// matcher matches one of {label="value",label=~"value|value"}.
 var matcher = regexp.MustCompile(`(\w+)(=~?)"([^"]*)"`)
 
 // requireSelectable requires that the metrics of an expression have the labels that it selects,
@@ -96,7 +96,7 @@ func TestExpressionsSelectLabelsAndValuesThatExist(t *testing.T) {
 	}
 }
 
-// valuesOf is the values of the labels that have a fixed set of them.
+// valuesOf returns the values of the labels that have a fixed set of values.
 func valuesOf() map[string][]string {
 	values := map[string][]string{
 		"outcome": {"allowed", "denied"}, "reason": append([]string{"disputed", "forbidden"}, metrics.Refusals()...),
@@ -127,7 +127,7 @@ func labelsOf[S any](labels map[string][]string, all []metrics.Family[S]) map[st
 	return labels
 }
 
-// rowsOf appends how the rows of families begin.
+// rowsOf appends the beginnings of the table rows of families.
 func rowsOf[S any](rows []string, all []metrics.Family[S]) []string {
 	for _, f := range all {
 		name, kind := f.Name, "gauge"

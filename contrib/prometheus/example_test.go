@@ -26,7 +26,7 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
-	book, err := rules.Static(node, set) // a service would have rules.Open
+	book, err := rules.Static(node, set) // a service would use rules.Open
 	if err != nil {
 		panic(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/contrib/internal/metrics"
 )
 
-// families collects what one reading of an S has.
+// families collects the metrics of one reading of an S.
 type families[S any] struct {
 	all   []metrics.Family[S]
 	descs []*prometheus.Desc
@@ -52,7 +52,7 @@ func kindOf(k metrics.Kind) prometheus.ValueType {
 	return prometheus.CounterValue
 }
 
-// spread is a histogram in seconds.
+// spread returns a histogram in seconds.
 func spread(desc *prometheus.Desc, of weir.Latency, labels []string) prometheus.Metric {
 	buckets := make(map[float64]uint64)
 	for i, bound := range weir.LatencyBounds() {

@@ -18,8 +18,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// exported names the series of each field. A map's entry is named by its key,
-// which for the tests is owner, or "some".
+// exported contains the series of each field. A map entry is named by its key, which in
+// the tests is owner or "some".
 var exported = map[string]string{
 	"Decisions.owner.Allowed":    "weir_decisions_total{outcome=allowed,source=owner}",
 	"Decisions.owner.Denied":     "weir_decisions_total{outcome=denied,source=owner}",
@@ -80,17 +80,17 @@ var exported = map[string]string{
 	"Regions.some.Sent":          "weir_region_bytes_total{direction=sent,region=some}",
 	"Regions.some.Received":      "weir_region_bytes_total{direction=received,region=some}",
 	"Outage.Since":               "weir_outage_since_timestamp_seconds",
-	"Outage.Missing":             "weir_outage_missing", // their names are for the log and the admin API
+	"Outage.Missing":             "weir_outage_missing", // the names are in the log and the admin API
 	"Outage.Count":               "weir_outages_total",
 	"Unjoined":                   "weir_cluster_unjoined_seconds",
 	"Cluster.Refused.some":       "weir_cluster_refused_total{reason=some}",
 	"Cluster.Timeouts":           "weir_cluster_faults_total{kind=timeout}",
 	"Cluster.Late":               "weir_cluster_faults_total{kind=late}",
 	"Cluster.Dropped":            "weir_cluster_faults_total{kind=dropped}",
-	"Cluster.JoinError":          "weir_cluster_join_failed", // its text is for the log and the admin API: a label of it would be unbounded
+	"Cluster.JoinError":          "weir_cluster_join_failed", // the text is in the log and the admin API: as a label it would be unbounded
 }
 
-// unexported are the fields without a metric, and the reason.
+// unexported contains the fields without a metric, and the reason.
 var unexported = map[string]string{
 	"Shadows.Allowed":         "weir_limit_shadows_total has them by limit",
 	"Shadows.Denied":          "weir_limit_shadows_total has them by limit",
@@ -113,14 +113,14 @@ var unexported = map[string]string{
 	"Cluster.Unanswered.some": "weir_cluster_unjoined_seconds tells that none answered",
 }
 
-// exportedRules is the same of rules.BookStats.
+// exportedRules is like exported, for rules.BookStats.
 var exportedRules = map[string]string{
 	"Version":   "weir_rules_info{hash=,version=1234567}",
 	"Hash":      "weir_rules_info{hash=some,version=0}",
 	"LastError": "weir_rules_in_force",
 }
 
-// unexportedRules are left out, and why.
+// unexportedRules is like unexported, for rules.BookStats.
 var unexportedRules = map[string]string{
 	"Path":      "a path is the configuration's, and changes never",
 	"Serial":    "GET /v1/stats has it",
@@ -162,13 +162,13 @@ func requireSeries(t *testing.T, stats any, c prometheus.Collector, exported, un
 		name, ok := exported[path]
 		require.True(t, ok, "%T.%s has no metric: add one, here and to docs/metrics.md, or say why not", stats, path)
 		switch path {
-		case "LastError": // of a Book: the rules in the file are not in force
+		case "LastError": // of a Book: the file is not in force
 			require.Equal(t, map[string]float64{name: 0}, changed, path)
 			return
 		case "Version": // a label
 			want = 1
 		case "Cluster.RoundTrips.some":
-			delete(changed, strings.Replace(name, "max", "median", 1)) // of one member, it is the maximum
+			delete(changed, strings.Replace(name, "max", "median", 1)) // the maximum of one member is its value
 		}
 		require.Equal(t, map[string]float64{name: want}, nonzero(changed), path)
 	})
@@ -180,8 +180,8 @@ func requireSeries(t *testing.T, stats any, c prometheus.Collector, exported, un
 	}
 }
 
-// fields gives each field of v by itself a value, calls look with it as a metric
-// has it, and takes it back.
+// fields sets each field of v in turn, calls look with the value as a metric shows it,
+// and restores the field.
 func fields(t *testing.T, v reflect.Value, path string, look func(path string, want float64)) {
 	set := func(to any, want float64) {
 		old := reflect.New(v.Type()).Elem()
@@ -245,7 +245,8 @@ func fields(t *testing.T, v reflect.Value, path string, look func(path string, w
 	}
 }
 
-// nonzero leaves out what is 0, and the series of the build, which no statistics fill.
+// nonzero removes zero values and the series of the build, which do not depend on
+// statistics.
 func nonzero(values map[string]float64) map[string]float64 {
 	for name, value := range values {
 		if value == 0 || strings.HasPrefix(name, "weir_build_info{") {

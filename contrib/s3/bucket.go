@@ -19,14 +19,17 @@ import (
 )
 
 const (
-	// generations is how many snapshots of a node are kept.
+	// generations is the number of snapshots that are kept of each node.
 	generations = 2
-	// keepFor is how long a Bucket keeps snapshots that their node has not replaced: longer
-	// than the longest calendar window, so that what is removed counts for nothing.
+	// keepFor is how long a Bucket keeps snapshots that their node does not replace. It
+	// is longer than the longest calendar window, so a removed snapshot contains no count
+	// that still matters.
 	keepFor = 40 * 24 * time.Hour
-	// sweepEvery is how often a Bucket looks for what other nodes left.
+	// sweepEvery is the interval at which a Bucket looks for outdated snapshots of other
+	// nodes.
 	sweepEvery = 24 * time.Hour
-	// maxSwept bounds what one Save removes of other nodes. The next one goes on.
+	// maxSwept bounds the objects of other nodes that one Save removes. The next Save
+	// continues.
 	maxSwept = 1000
 	// maxListed bounds the objects under a prefix, and so the memory of a listing.
 	maxListed = 100_000
@@ -42,27 +45,29 @@ type Bucket struct {
 	transport      *http.Transport
 	bucket, prefix string // the prefix is empty, or ends with a slash
 	maxBytes       int64
-	partBytes      int           // defaultPartBytes but for tests
+	partBytes      int           // defaultPartBytes except in tests
 	timeout        time.Duration // of a request
 
 	mu    sync.Mutex
-	swept time.Time // when sweep was last through
+	swept time.Time // when sweep last finished
 }
 
-// Close closes idle connections. A Save or a Load under way goes on.
+// Close closes idle connections. A running Save or Load continues.
 func (b *Bucket) Close() error {
 	b.transport.CloseIdleConnections()
 	return nil
 }
 
-// Save keeps what write writes as the newest snapshot of the node. An error of write, or of
-// the writer that it was given, is returned, and then nothing changes in the bucket.
+// Save stores the data that write writes as the newest snapshot of the node. If write or
+// its writer returns an error, Save returns that error, and nothing changes in the
+// bucket.
 //
-// If the answer to the last request of an upload is lost, Save sends the request again, and
-// recognises a snapshot that the first attempt has saved. If each answer is lost, Save returns an
-// error, and the snapshot is there as a whole or not at all. If the snapshot is there and something outdated
-// cannot be removed, the error says so. A server that denies removals to these credentials is
-// no error: its bucket then needs a rule that expires objects.
+// If the response to the last request of an upload is lost, Save sends the request again,
+// and recognises a snapshot that the first attempt has saved. If each response is lost,
+// Save returns an error, and the bucket contains either the whole snapshot or no part of
+// it. If the snapshot is saved but an outdated object cannot be removed, the error states
+// so. If the server denies removals to these credentials, Save returns no error: the
+// bucket then needs a rule that expires objects.
 //
 // Save ends before the deadline of ctx. If ctx is cancelled, Save takes at most 2 s more, in
 // which it aborts the upload.
@@ -92,8 +97,8 @@ func (b *Bucket) Save(ctx context.Context, node string, write func(w io.Writer) 
 	return nil
 }
 
-// reserve returns a context that leaves a tenth of the time of ctx, at most cleanupTimeout,
-// for the abort of an upload.
+// reserve returns a context that leaves a tenth of the time of ctx, at most
+// cleanupTimeout, for aborting an upload.
 func reserve(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, has := ctx.Deadline()
 	if !has {
@@ -102,10 +107,11 @@ func reserve(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(cleanupTimeout, time.Until(deadline)/10)))
 }
 
-// Load calls read with the newest snapshot of each node for which mine reports true, one after
-// the other. Where read returns an error, or the object cannot be had, it calls read once more
-// with the snapshot before, if there is one. It returns all errors joined, each with its key,
-// and nil where there is no snapshot. Once ctx is done it reads no further.
+// Load calls read with the newest snapshot of each node for which mine reports true, one
+// after the other. If read returns an error, or the object cannot be read, it calls read
+// once more with the previous snapshot, if there is one. It returns all errors joined,
+// each with its key, and nil if there is no snapshot. Once ctx is done, it reads no more
+// snapshots.
 func (b *Bucket) Load(ctx context.Context, mine func(node string) bool, read func(node string, r io.Reader) error) error {
 	entries, err := b.List(ctx)
 	if err != nil {
@@ -130,12 +136,13 @@ func (b *Bucket) Load(ctx context.Context, mine func(node string) bool, read fun
 	return errors.Join(errs...)
 }
 
-// List returns the snapshots of all nodes, by node and the newest first. Path is the key
-// without the prefix, which [Bucket.Get] takes.
+// List returns the snapshots of all nodes, sorted by node, the newest first. Path is the
+// key without the prefix, as [Bucket.Get] expects it.
 func (b *Bucket) List(ctx context.Context) ([]snapshot.Entry, error) { return b.list(ctx, "") }
 
 // Get calls read with the snapshot at a Path of [Bucket.List], and returns its error. The
-// error is fs.ErrNotExist if there is no such object, as where a node has replaced it.
+// error is fs.ErrNotExist if the object does not exist, for example because a node has
+// replaced it.
 func (b *Bucket) Get(ctx context.Context, path string, read func(r io.Reader) error) error {
 	key := b.prefix + path
 	err := b.request(ctx, func(ctx context.Context, silence *time.Timer) error {
@@ -159,7 +166,7 @@ func (b *Bucket) Get(ctx context.Context, path string, read func(r io.Reader) er
 	return nil
 }
 
-// reader has a timer run while it waits for the server.
+// reader runs a timer while it waits for the server.
 type reader struct {
 	body    io.Reader
 	silence *time.Timer
@@ -172,8 +179,8 @@ func (r *reader) Read(p []byte) (int, error) {
 	return r.body.Read(p)
 }
 
-// request calls do with a context that also ends when the timer fires, which is set to the
-// timeout of a request. The error has the reason why the context ended.
+// request calls do with a context that also ends when the timer fires. The timer is set
+// to the timeout of a request. The error contains the reason why the context ended.
 func (b *Bucket) request(ctx context.Context, do func(ctx context.Context, silence *time.Timer) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -186,8 +193,8 @@ func (b *Bucket) request(ctx context.Context, do func(ctx context.Context, silen
 	return err
 }
 
-// list returns the snapshots whose keys begin with the prefix and under, by node and the
-// newest first. It leaves out other objects.
+// list returns the snapshots whose keys begin with the prefix and under, sorted by node,
+// the newest first. It leaves out other objects.
 func (b *Bucket) list(ctx context.Context, under string) (entries []snapshot.Entry, err error) {
 	listed := 0
 	err = b.request(ctx, func(ctx context.Context, silence *time.Timer) error {
@@ -215,7 +222,7 @@ func (b *Bucket) list(ctx context.Context, under string) (entries []snapshot.Ent
 	return entries, nil
 }
 
-// byNode splits what list returned.
+// byNode splits the result of list by node.
 func byNode(entries []snapshot.Entry) (nodes [][]snapshot.Entry) {
 	for i, e := range entries {
 		if i == 0 || e.Node != entries[i-1].Node {
@@ -226,8 +233,8 @@ func byNode(entries []snapshot.Entry) (nodes [][]snapshot.Entry) {
 	return nodes
 }
 
-// clean removes what a snapshot that was saved makes outdated. older are the snapshots of its
-// node before it.
+// clean removes the objects that a saved snapshot makes outdated. older contains the
+// earlier snapshots of the same node.
 func (b *Bucket) clean(ctx context.Context, saved string, older []snapshot.Entry, escaped string) error {
 	errs := []error{b.abortUploads(ctx, escaped+"/", time.Time{})}
 	for _, e := range older[min(generations-1, len(older)):] {
@@ -242,9 +249,9 @@ func (b *Bucket) clean(ctx context.Context, saved string, older []snapshot.Entry
 	return errors.Join(errs...)
 }
 
-// sweep removes the snapshots of nodes that have saved none for long, and aborts uploads that
-// nobody goes on with. It counts from the moment at which the server kept saved, so that it
-// does not depend on this machine's clock.
+// sweep removes the snapshots of nodes that have saved no snapshot for keepFor, and
+// aborts abandoned uploads. It measures from the time at which the server stored saved,
+// so that the clock of this machine does not matter.
 func (b *Bucket) sweep(ctx context.Context, saved string) error {
 	entries, err := b.List(ctx)
 	if err != nil {
@@ -252,7 +259,7 @@ func (b *Bucket) sweep(ctx context.Context, saved string) error {
 	}
 	at := slices.IndexFunc(entries, func(e snapshot.Entry) bool { return e.Path == saved })
 	if at < 0 {
-		return nil // the server lists it later, or a lifecycle rule was quick
+		return nil // the server lists it later, or a lifecycle rule has removed it
 	}
 	now := entries[at].Modified
 	var outdated []snapshot.Entry
@@ -288,12 +295,12 @@ func (b *Bucket) remove(ctx context.Context, path string) error {
 	return nil
 }
 
-// abortUploads aborts the uploads under a key that began before a moment, or all of them if
-// the moment is zero.
+// abortUploads aborts the uploads under a key that began before the given time, or all of
+// them if the time is zero.
 func (b *Bucket) abortUploads(ctx context.Context, under string, before time.Time) error {
 	var uploads []minio.ObjectMultipartInfo
 	err := b.request(ctx, func(ctx context.Context, silence *time.Timer) (err error) {
-		for info := range b.client.ListIncompleteUploads(ctx, b.bucket, b.prefix+under, true) { // to its end, or a goroutine stays
+		for info := range b.client.ListIncompleteUploads(ctx, b.bucket, b.prefix+under, true) { // read to the end, because otherwise a goroutine leaks
 			silence.Reset(b.timeout)
 			_, _, ours := parseName(strings.TrimPrefix(info.Key, b.prefix))
 			switch {
@@ -319,8 +326,8 @@ func (b *Bucket) abortUploads(ctx context.Context, under string, before time.Tim
 	return nil
 }
 
-// unlessRefused returns nil for the error of a server that does not offer a request, that
-// denies it to these credentials, or that has no such upload any more.
+// unlessRefused returns nil for the error of a server that does not implement a request
+// or denies it to these credentials, and for an upload that no longer exists.
 func unlessRefused(err error) error {
 	response := minio.ToErrorResponse(err)
 	switch response.StatusCode {

@@ -160,7 +160,7 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 		want := append(slices.Clone(foreign), key("api-1", 2), key("api-1", 3))
 		require.ElementsMatch(t, want, keys(t, s))
 
-		// What only its content gives away is read, and refused with its key.
+		// A damaged object with a valid name is read, and refused with its key.
 		_, err := s.client.PutObject(within(t, patience), bucketName, key("api-1", 9), strings.NewReader("foreign"), 7, "", "", minio.PutObjectOptions{})
 		require.NoError(t, err)
 		got, err := load(t, b, "foreign")
@@ -199,7 +199,7 @@ func TestASnapshotBeyondItsBoundIsRefused(t *testing.T) {
 		b := open(t, s, func(o *s3snapshot.Options) { o.MaxBytes = int64(10 * s.unit) })
 		require.NoError(t, b.Save(within(t, patience), "api-1", s.blocks(10, func(int) {})))
 		err := b.Save(within(t, patience), "api-1", func(w io.Writer) error {
-			_ = s.blocks(11, func(int) {})(w) // an error that is dropped
+			_ = s.blocks(11, func(int) {})(w) // an error that write drops
 			return nil
 		})
 		require.ErrorContains(t, err, "raise Options.MaxBytes")
@@ -218,8 +218,8 @@ func TestASnapshotBeyondItsBoundIsRefused(t *testing.T) {
 	})
 }
 
-// ends requires that do returns an error by a deadline, which it is given. What this process
-// runs late is not held against it.
+// ends requires that do returns an error before the deadline of its context. The deadline
+// is extended by the scheduling delay of this process.
 func ends(t *testing.T, deadline time.Duration, do func(ctx context.Context) error) (err error) {
 	t.Helper()
 	var late lab.SchedulingDelay
@@ -243,7 +243,7 @@ func TestAServerThatIsKilledMakesSaveAndLoadFailInTime(t *testing.T) {
 		require.NoError(t, b.Save(within(t, patience), "api-1", text("before")))
 		ends(t, patience, func(ctx context.Context) error {
 			return b.Save(ctx, "api-1", s.blocks(20, func(i int) {
-				if i == 10 { // a part is there
+				if i == 10 { // one part has been sent
 					s.kill()
 				}
 			}))
@@ -279,7 +279,7 @@ func TestASlowServerMakesSaveAndLoadFailInTime(t *testing.T) {
 			require.Equal(t, []string{key("api-1", 1)}, keys(t, s), slow.name)
 		}
 
-		// Without a deadline, each request has its own.
+		// Without a deadline, each request has its own timeout.
 		b = open(t, s, func(o *s3snapshot.Options) { o.RequestTimeout = 200 * time.Millisecond })
 		s.misbehave(hang)
 		require.ErrorContains(t, b.Save(t.Context(), "api-1", text("")), "no answer within 200ms")
@@ -313,8 +313,8 @@ func TestASlowServerMakesSaveAndLoadFailInTime(t *testing.T) {
 	})
 }
 
-// The time for that is a tenth of what the context leaves, which a machine that stands still
-// may miss. So one of several Saves has to do it.
+// The time for the abort is a tenth of the remaining time of the context, which a paused
+// machine may miss. So one of several Saves has to succeed.
 func TestASaveThatRunsOutOfTimeAbortsItsUpload(t *testing.T) {
 	t.Parallel()
 	s := fake(t)
@@ -332,15 +332,15 @@ func TestASaveThatRunsOutOfTimeAbortsItsUpload(t *testing.T) {
 	t.Fatal("no upload was aborted")
 }
 
-// retries bounds how often a test repeats a request with a RequestTimeout of a second. A pause of
-// this process may end a request before the server has answered or been silent.
+// retries bounds how often a test repeats a request with a RequestTimeout of a second. A
+// pause of this process may end a request before the server has responded or been silent.
 const retries = 5
 
-// A reader that is slow itself, as it merges counts, is no server that is silent.
+// A slow reader, such as one that merges counts, is not a silent server.
 func TestTheTimeoutOfARequestLeavesTheReaderItsTime(t *testing.T) {
 	t.Parallel()
 	s := fake(t)
-	s.unit = 1e6 // more than the buffers of a connection hold
+	s.unit = 1e6 // more than fits into the buffers of a connection
 	b := open(t, s)
 	require.NoError(t, b.Save(within(t, patience), "api-1", s.blocks(10, func(int) {})))
 	const timeout = time.Second
@@ -436,7 +436,8 @@ func TestARequestThatFailsOnceIsSentAgain(t *testing.T) {
 	})
 }
 
-// Credentials that only add, with a rule of the bucket that expires objects, are a setup.
+// Credentials without permission to remove are supported, if a rule of the bucket expires
+// objects.
 func TestAServerThatDeniesRemovalsIsNoError(t *testing.T) {
 	s := fake(t)
 	b := open(t, s)
@@ -465,7 +466,7 @@ func TestWhatANodeLeftIsRemovedAfterFortyDays(t *testing.T) {
 	clock := gofakes3.FixedTimeSource(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	s := fake(t, clock)
 	save := func(nodes ...string) {
-		for _, node := range nodes { // each by a process of its own, which looks for what others left
+		for _, node := range nodes { // each by a separate process, which looks for outdated objects of other nodes
 			require.NoError(t, open(t, s).Save(within(t, patience), node, text("")))
 		}
 	}
@@ -511,7 +512,7 @@ func TestASnapshotIsStreamedInBoundedMemory(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
 		s.unit = 1e6
 		if strings.HasSuffix(t.Name(), "gofakes3") {
-			keepNoParts(s, megabytes) // its memory is that of this process
+			keepNoParts(s, megabytes) // the server uses the memory of this process
 		}
 		b := open(t, s)
 		used := func() int64 {
@@ -539,8 +540,8 @@ func TestASnapshotIsStreamedInBoundedMemory(t *testing.T) {
 	})
 }
 
-// keepNoParts has the server receive the parts of an upload, and keep a few bytes of each. In
-// the place of the object, it sends so many MB.
+// keepNoParts makes the server discard the parts of an upload except for a few bytes. In
+// place of the object, the server sends the given number of MB.
 func keepNoParts(s *server, megabytes int) {
 	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
 		switch {
@@ -573,7 +574,7 @@ func TestOfTwoSavesOfOneKeyOneFails(t *testing.T) {
 
 func TestMultipartUploadReplacesNoObject(t *testing.T) {
 	t.Parallel()
-	s := fake(t) // which ignores the condition of such an upload
+	s := fake(t) // ignores the condition of such an upload
 	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodPost || !r.URL.Query().Has("uploadId") || r.Header.Get("If-None-Match") != "*" {
 			return false
@@ -606,8 +607,8 @@ func TestServerWithoutConditionalRequestsKeepsSnapshots(t *testing.T) {
 	require.Equal(t, []int32{1, 1}, []int32{conditional.Load(), others.Load()})
 }
 
-// The server saves the object, and its answer is lost. The next attempt then finds the object, or
-// finds that the upload is over.
+// The server saves the object, and its response is lost. The next attempt then finds the
+// object, or finds that the upload has ended.
 func TestLostAnswerIsNoOtherProcess(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *server) {

@@ -8,11 +8,11 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// standard finds credentials where the tools of AWS do. The library's own chain would drop
-// the errors of its providers, and then send requests without a signature.
+// standard finds credentials where the AWS tools find them. The chain of the library
+// would drop the errors of its providers, and then send unsigned requests.
 type standard struct {
 	providers []credentials.Provider
-	found     credentials.Provider // that has had some last, nil before
+	found     credentials.Provider // the provider that last returned credentials, or nil
 }
 
 func newStandard() *credentials.Credentials {

@@ -1,5 +1,5 @@
-// Package s3snapshot keeps the snapshots of nodes in an S3-compatible bucket, which all nodes
-// share. A [Bucket] is a [github.com/weir-go/weir/snapshot.Store]:
+// Package s3snapshot stores the snapshots of nodes in an S3-compatible bucket, which all
+// nodes share. A [Bucket] is a [github.com/weir-go/weir/snapshot.Store]:
 //
 //	bucket, err := s3snapshot.New(s3snapshot.Options{Bucket: "backups", Prefix: "weir/production"})
 //	...
@@ -7,16 +7,17 @@
 //	node, err := weir.Start(ctx, weir.Config{Snapshots: bucket})
 //
 // A snapshot is the object PREFIX/NODE/GENERATION.snapshot. GENERATION is a number of 20
-// digits that counts the snapshots of the node, so names sort by age. A Bucket never writes
-// an object twice, and an upload becomes visible whole. So what a reader sees is a whole
-// snapshot, whatever happens to its writer.
+// digits that counts the snapshots of the node, so names sort by age. A Bucket never
+// writes an object twice, and an upload becomes visible as a whole. So a reader always
+// sees a complete snapshot, even if its writer fails.
 //
-// Each cluster needs a Prefix of its own. If two processes save the same object at once, the
-// server keeps the first, and the second Save returns an error: the request that makes an object
-// visible has the condition If-None-Match: *. A server that answers the condition with 501 or
-// ignores it keeps the later object, so a restart may load the counts of the other cluster.
+// Each cluster needs its own Prefix. If two processes save the same object at once, the
+// server keeps the first, and the second Save returns an error: the request that makes an
+// object visible has the condition If-None-Match: *. A server that answers the condition
+// with 501 or ignores it keeps the later object, so a restart may load the counts of the
+// other cluster.
 //
-// Save keeps the two newest snapshots of its node, and aborts uploads that an earlier process
-// of the node left behind. Once a day, it also removes the snapshots of nodes that have saved
-// none for 40 days. It leaves all other objects alone.
+// Save keeps the two newest snapshots of its node, and aborts uploads that an earlier
+// process of the node has abandoned. Once a day, it also removes the snapshots of nodes
+// that have saved no snapshot for 40 days. It does not touch other objects.
 package s3snapshot

@@ -1,4 +1,4 @@
 package s3snapshot
 
-// SetPartBytes sets the size of the parts that a Save sends.
+// SetPartBytes sets the size of the parts that Save sends.
 func (b *Bucket) SetPartBytes(n int) { b.partBytes = n }

@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a listing has is a snapshot of ours only if this package would write it so.
+// The name of a listed object is a valid snapshot name only if this package writes it in
+// exactly that form.
 func FuzzParseName(f *testing.F) {
 	for _, seed := range []string{
 		"api-1/00000000000000000001.snapshot", "_2e/09223372036854775807.snapshot", "_2E/00000000000000000001.snapshot",

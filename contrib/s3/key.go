@@ -9,19 +9,20 @@ import (
 
 const (
 	suffix = ".snapshot"
-	// generationDigits are those of the largest generation.
+	// generationDigits is the number of digits of the largest generation.
 	generationDigits = 20
-	// maxEscaped keeps a name within what servers allow that store objects as files.
+	// maxEscaped bounds a name for servers that store objects as files.
 	maxEscaped = 255
 )
 
-// plain are the bytes that need no escape in an object key or in a URL, but for the
-// underscore, which begins an escape. So no proxy or server takes an escape for one of its own.
+// plain contains the bytes that need no escape in an object key or in a URL. The
+// underscore is not among them, because it begins an escape. So a proxy or server never
+// decodes an escape of this package.
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-."
 
-// escape returns the part of a key that a node's name is. It writes other bytes than plain as
-// an underscore and two hexadecimal digits. So it does with a leading dot, because "." and
-// ".." are no names of files.
+// escape returns the part of a key that represents the name of a node. It writes bytes
+// that are not in plain as an underscore and two hexadecimal digits. It also escapes a
+// leading dot, because "." and ".." are not valid file names.
 func escape(node string) (string, error) {
 	var b strings.Builder
 	for i := range len(node) {
@@ -40,7 +41,7 @@ func escape(node string) (string, error) {
 	return b.String(), nil
 }
 
-// unescape reverses escape. It reports false for what escape does not write.
+// unescape reverses escape. It reports false if escape cannot have written name.
 func unescape(name string) (node string, ok bool) {
 	node, err := url.PathUnescape(strings.ReplaceAll(name, "_", "%"))
 	if err != nil {
@@ -55,10 +56,10 @@ func name(escaped string, generation uint64) string {
 	return fmt.Sprintf("%s/%0*d%s", escaped, generationDigits, generation, suffix)
 }
 
-// parseName reverses name. It reports false for what name does not write.
+// parseName reverses name. It reports false if name cannot have written text.
 func parseName(text string) (node string, generation uint64, ok bool) {
 	escaped, last, _ := strings.Cut(text, "/")
 	node, ok = unescape(escaped)
-	generation, err := strconv.ParseUint(strings.TrimSuffix(last, suffix), 10, 63) // so that one more fits
+	generation, err := strconv.ParseUint(strings.TrimSuffix(last, suffix), 10, 63) // 63 bits, so that the next generation fits
 	return node, generation, ok && err == nil && text == name(escaped, generation)
 }

@@ -24,54 +24,57 @@ const (
 	defaultEndpoint = "https://s3.amazonaws.com"
 	defaultMaxBytes = 16 << 30
 	defaultTimeout  = 30 * time.Second
-	// defaultPartBytes is what a Save holds in memory, and sends with one request. Servers refuse
-	// parts below 5 MiB.
+	// defaultPartBytes is the amount of data that Save holds in memory and sends with one
+	// request. Servers refuse parts below 5 MiB.
 	defaultPartBytes = 8 << 20
 	maxParts         = 10_000
 	// maxPrefix leaves room for the name of a node within the 1,024 bytes of a key.
 	maxPrefix = 512
-	// attempts is how often the client sends a request that fails in a way that may pass.
+	// attempts is how often the client sends a request if the error may be transient.
 	attempts = 3
-	// pauseBetween is the pause after the first attempt at a part; the next is twice as long.
+	// pauseBetween is the pause after the first attempt at a part; the next pause is
+	// twice as long.
 	pauseBetween = 100 * time.Millisecond
 	// credentialsTimeout bounds each request for the credentials of a role.
 	credentialsTimeout = 5 * time.Second
 )
 
-// Options are those of [New]. Bucket is required; all others may be zero.
+// Options are the options of [New]. Bucket is required; all other fields may be zero.
 type Options struct {
-	Bucket string // its name. It has to exist
-	// Prefix begins the keys of all snapshots, as in "weir/production". It is that of one
-	// cluster alone. At most 512 bytes; none by default.
+	Bucket string // the name of an existing bucket
+	// Prefix begins the keys of all snapshots, as in "weir/production". Each cluster
+	// needs its own prefix. At most 512 bytes; none by default.
 	Prefix string
 
 	// Endpoint is the URL of the server, such as "https://minio.internal:9000", without a
-	// path. By default it is that of AWS. With "http://" nothing is encrypted on the way.
+	// path. By default it is that of AWS. With "http://" the data is not encrypted in
+	// transit.
 	Endpoint string
-	// Region is that of the bucket. By default it is AWS_REGION or AWS_DEFAULT_REGION of the
-	// environment; if both are empty, the server is asked, for which AWS needs the permission
-	// s3:GetBucketLocation.
+	// Region is the region of the bucket. By default it is AWS_REGION or
+	// AWS_DEFAULT_REGION of the environment. If both are empty, the server is asked, for
+	// which AWS needs the permission s3:GetBucketLocation.
 	Region string
 	// VirtualHost sends requests to BUCKET.HOST in place of HOST/BUCKET, as some servers
-	// want. AWS gets them so in any case.
+	// require. Requests to AWS always use BUCKET.HOST.
 	VirtualHost bool
-	// TLS is for an Endpoint that is not verified by the system's roots, or that wants a
-	// certificate of the client. By default it is TLS 1.2 or later with the system's roots,
-	// or those in the file SSL_CERT_FILE of the environment.
+	// TLS is for an Endpoint whose certificate is not signed by the system's roots, or
+	// that requires a client certificate. By default it is TLS 1.2 or later with the
+	// system's roots, or those in the file SSL_CERT_FILE of the environment.
 	TLS *tls.Config
 
-	// Credentials sign requests, as credentials.NewStaticV4 returns them. By default they are
-	// found in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the environment, in
+	// Credentials sign requests, as credentials.NewStaticV4 returns them. By default they
+	// are found in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the environment, in
 	// ~/.aws/credentials, or at the service that EKS, ECS and EC2 have for roles, in this
-	// order: AWS_SESSION_TOKEN and AWS_WEB_IDENTITY_TOKEN_FILE count, too. They are renewed
-	// before they expire.
+	// order. AWS_SESSION_TOKEN and AWS_WEB_IDENTITY_TOKEN_FILE are used, too. Credentials
+	// are renewed before they expire.
 	Credentials *credentials.Credentials
 
-	// MaxBytes bounds one snapshot: Save returns an error where more is written, and Load
-	// refuses a larger object. From 0, for 16 GiB, to 78 GiB, which is what 10,000 parts hold.
+	// MaxBytes bounds one snapshot: Save returns an error if the snapshot is larger, and
+	// Load refuses a larger object. 0 means 16 GiB. The maximum is 78 GiB, the size of
+	// 10,000 parts.
 	MaxBytes int64
-	// RequestTimeout bounds one request and its two repetitions, such as the upload of a part
-	// of 8 MiB. In a download it bounds the silence of the server. 30 s if 0.
+	// RequestTimeout bounds one request and its two repetitions, such as the upload of a
+	// part of 8 MiB. In a download it bounds the silence of the server. 30 s if 0.
 	RequestTimeout time.Duration
 }
 
@@ -79,12 +82,12 @@ type Options struct {
 //
 //	s3://BUCKET/PREFIX?endpoint=https://minio.internal:9000&region=eu-west-1&virtual_host=true
 //
-// All but the bucket may be left out. Credentials have no place in it, because commands show
-// their flags. The error is weir.ErrInvalid.
+// All parts except the bucket are optional. The URL cannot contain credentials, because
+// commands show their flags. The error is weir.ErrInvalid.
 func ParseURL(text string) (Options, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		err = errors.Unwrap(err) // which leaves out the text, and with it what may be a secret
+		err = errors.Unwrap(err) // without the text, which may contain a secret
 		return Options{}, fmt.Errorf("%w URL of a bucket: %w: write s3://BUCKET/PREFIX", weir.ErrInvalid, err)
 	}
 	wrong := func(format string, args ...any) (Options, error) {
@@ -122,8 +125,8 @@ func ParseURL(text string) (Options, error) {
 	return o, err
 }
 
-// New returns a Bucket. It sends nothing, so a server that is away is no error here. The error
-// is weir.ErrInvalid, and names the fields.
+// New returns a Bucket. It sends no request, so an unreachable server is not an error
+// here. The error is weir.ErrInvalid, and names the invalid fields.
 func New(opts Options) (*Bucket, error) {
 	o, err := opts.normalised()
 	if err != nil {
@@ -152,7 +155,8 @@ func New(opts Options) (*Bucket, error) {
 	return &Bucket{client: client, transport: transport, bucket: o.Bucket, prefix: o.Prefix, maxBytes: o.MaxBytes, partBytes: defaultPartBytes, timeout: o.RequestTimeout}, nil
 }
 
-// normalised returns the Options with defaults, and an error that names each field that is wrong.
+// normalised returns the Options with defaults, and an error that names each invalid
+// field.
 func (o Options) normalised() (Options, error) {
 	var errs []error
 	wrong := func(format string, args ...any) {

@@ -107,7 +107,8 @@ func TestCredentialsAndRegionComeFromTheEnvironment(t *testing.T) {
 	require.Contains(t, authorization, "/eu-west-1/s3/")
 }
 
-// A role's credentials are asked of a service, as ECS and EKS have one in each container.
+// The credentials of a role come from a service, which ECS and EKS provide in each
+// container.
 func TestCredentialsOfARoleAreAskedForAndTheirAbsenceIsNamed(t *testing.T) {
 	roles := http.NewServeMux()
 	service := httptest.NewServer(roles)

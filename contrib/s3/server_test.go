@@ -30,42 +30,43 @@ import (
 
 const (
 	bucketName = "weir-test"
-	// patience is how long what happens at once may take on a busy machine.
+	// patience is how long an immediate event may take on a busy machine.
 	patience = 30 * time.Second
-	// versitygw is a gateway from S3 to a directory. Its sixty modules take minutes to build,
-	// so it is for the full run alone.
+	// versitygw is a gateway from S3 to a directory. Its sixty modules take minutes to
+	// build, so only the full run uses it.
 	versitygw = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 )
 
 var signed = credentials.NewStaticV4("weir", "weir-secret", "")
 
-// server is an S3 server behind a proxy that a test may have misbehave.
+// server is an S3 server behind a proxy with a hook for faults.
 type server struct {
 	url     string           // of the proxy
 	forward http.HandlerFunc // sends a request to the server, past the hook
-	kill    func()           // ends it as a crash would, connections and all
-	start   func()           // starts it again, with what it had stored
+	kill    func()           // ends the server like a crash, with its connections
+	start   func()           // starts the server again, with the stored objects
 	client  *minio.Core
-	unit    int // the bytes of a block: a million, for which a part is 8 MiB, or less
+	unit    int // the bytes of a block: a million if a part is 8 MiB, otherwise less
 
 	mu   sync.Mutex
 	hook func(http.ResponseWriter, *http.Request) (answered bool)
 }
 
-// misbehave has the proxy call hook before it passes a request on.
+// misbehave sets a hook that the proxy calls before it forwards a request.
 func (s *server) misbehave(hook func(http.ResponseWriter, *http.Request) (answered bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hook = hook
 }
 
-// behind starts the proxy in front of the server at this address, and makes the bucket.
+// behind starts the proxy in front of the server at the given address, and creates the
+// bucket.
 func (s *server) behind(t *testing.T, address string) *server {
 	t.Helper()
 	forward := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "http", Host: address})
-			r.Out.Host = r.In.Host // which is signed
+			r.Out.Host = r.In.Host // the host is signed
 		},
 		Transport:    &http.Transport{DisableKeepAlives: true},
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
@@ -95,7 +96,8 @@ func (s *server) behind(t *testing.T, address string) *server {
 	return s
 }
 
-// each runs a test with the servers, of which the default run has the one in this process.
+// each runs a test with each server. The default run uses only the server in this
+// process.
 func each(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Run("gofakes3", func(t *testing.T) { test(t, fake(t)) })
 	t.Run("versitygw", func(t *testing.T) {
@@ -104,8 +106,8 @@ func each(t *testing.T, test func(t *testing.T, s *server)) {
 	})
 }
 
-// fake starts a server in this process, which keeps objects in memory. Its clock is the
-// system's unless it is given one.
+// fake starts a server in this process, which stores objects in memory. It uses the
+// system clock by default.
 func fake(t *testing.T, clock ...gofakes3.TimeSource) *server {
 	t.Helper()
 	handler := gofakes3.New(s3mem.New()).Server()
@@ -145,7 +147,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// real starts a server in another process, which keeps objects in files.
+// real starts a server in another process, which stores objects in files.
 func real(t *testing.T) *server {
 	t.Helper()
 	path, err := install()
@@ -155,7 +157,7 @@ func real(t *testing.T) *server {
 	address := lab.FreeAddr(t)
 	data, meta := t.TempDir(), t.TempDir()
 	var child *lab.Child
-	s := &server{unit: 1e6} // as it refuses parts below 5 MiB
+	s := &server{unit: 1e6} // the server refuses parts below 5 MiB
 	s.start = func() {
 		cmd := exec.Command(path, "--port", address, "--access", "weir", "--secret", "weir-secret", "--quiet", "posix", "--sidecar", meta, data)
 		child, err = lab.StartCommand(cmd, func([]byte) {})
@@ -203,7 +205,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// keys are those of all objects of the server.
+// keys returns the keys of all objects of the server.
 func keys(t *testing.T, s *server) (all []string) {
 	t.Helper()
 	for o := range s.client.ListObjectsIter(within(t, patience), bucketName, minio.ListObjectsOptions{Recursive: true}) {
@@ -213,12 +215,12 @@ func keys(t *testing.T, s *server) (all []string) {
 	return all
 }
 
-// uploads are the keys of uploads that neither ended nor were aborted.
+// uploads returns the keys of uploads that have neither ended nor been aborted.
 func uploads(t *testing.T, s *server) (all []string) {
 	t.Helper()
 	for u := range s.client.ListIncompleteUploads(within(t, patience), bucketName, "", true) {
 		if minio.ToErrorResponse(u.Err).Code == minio.NoSuchUpload {
-			continue // gofakes3 says so of a bucket that never had one
+			continue // gofakes3 returns this for a bucket without any upload
 		}
 		require.NoError(t, u.Err)
 		all = append(all, u.Key)
@@ -226,7 +228,7 @@ func uploads(t *testing.T, s *server) (all []string) {
 	return all
 }
 
-// text writes a snapshot.
+// text returns a function that writes a snapshot.
 func text(s string) func(io.Writer) error {
 	return func(w io.Writer) error {
 		_, err := io.WriteString(w, s)
@@ -251,7 +253,8 @@ func (s *server) blocks(n int, before func(i int)) func(io.Writer) error {
 
 func all(string) bool { return true }
 
-// load returns what Load reads of each node, in order, and its error.
+// load returns the snapshots that Load reads of each node, in order, and the error of
+// Load.
 func load(t *testing.T, b *s3snapshot.Bucket, refused ...string) (got []string, err error) {
 	t.Helper()
 	err = b.Load(within(t, patience), all, func(node string, r io.Reader) error {
@@ -267,7 +270,7 @@ func load(t *testing.T, b *s3snapshot.Bucket, refused ...string) (got []string, 
 	return got, err
 }
 
-// loads requires that Load reads these snapshots, and no error.
+// loads requires that Load reads the given snapshots, without an error.
 func loads(t *testing.T, b *s3snapshot.Bucket, want ...string) {
 	t.Helper()
 	got, err := load(t, b)
@@ -275,7 +278,7 @@ func loads(t *testing.T, b *s3snapshot.Bucket, want ...string) {
 	require.Equal(t, want, got)
 }
 
-// hang never answers.
+// hang never responds.
 func hang(_ http.ResponseWriter, r *http.Request) bool {
 	_, _ = io.Copy(io.Discard, r.Body)
 	<-r.Context().Done()

@@ -15,34 +15,35 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// upload is the writer of one snapshot. It holds one part in memory. A snapshot that fits in a
-// part is one request; a larger one is a multipart upload, which begins with its second part.
+// upload is the writer of one snapshot. It holds one part in memory. A snapshot that fits
+// into one part is sent with one request. A larger snapshot is a multipart upload, which
+// begins with its second part.
 type upload struct {
 	*Bucket
 	ctx   context.Context
 	key   string
-	token string // random: it tells this object from the one of another upload with its key
-	part  []byte // what is not sent yet, with the capacity of a part
+	token string // random: it distinguishes this object from the object of another upload with the same key
+	part  []byte // data that is not sent yet, with the capacity of a part
 	id    string // of the multipart upload, if there is one
 	parts []minio.CompletePart
 	left  int64 // of Options.MaxBytes
-	err   error // the first, which every later Write returns
+	err   error // the first error, which all later Writes return
 }
 
-// upload makes an object of what write writes. It aborts what fails, for which it has until
-// the deadline of whole, or cleanupTimeout.
+// upload creates an object from the data that write writes. It aborts a failed upload,
+// for which it has until the deadline of whole, but at most cleanupTimeout.
 func (b *Bucket) upload(ctx, whole context.Context, key string, write func(w io.Writer) error) error {
 	u := &upload{Bucket: b, ctx: ctx, key: key, token: rand.Text(), part: make([]byte, 0, b.partBytes), left: b.maxBytes}
 	complete := false
 	defer func() {
-		if !complete { // also where write panics
+		if !complete { // also if write panics
 			u.abort(whole)
 		}
 	}()
 	if err := write(u); err != nil {
 		return err
 	}
-	if u.err != nil { // which write may have dropped
+	if u.err != nil { // write may have dropped it
 		return u.err
 	}
 	err := u.complete()
@@ -50,7 +51,7 @@ func (b *Bucket) upload(ctx, whole context.Context, key string, write func(w io.
 	return err
 }
 
-// Write sends a part whenever one is full and more comes.
+// Write sends a part once it is full and more data follows.
 func (u *upload) Write(p []byte) (n int, err error) {
 	if int64(len(p)) > u.left && u.err == nil {
 		u.err = fmt.Errorf("the snapshot has more than %d bytes: raise Options.MaxBytes", u.maxBytes)
@@ -68,7 +69,7 @@ func (u *upload) Write(p []byte) (n int, err error) {
 	return n, u.err
 }
 
-// send sends the part, and begins the multipart upload before the first one.
+// send sends the part, and begins the multipart upload before the first part.
 func (u *upload) send() error {
 	if u.id == "" {
 		err := u.request(u.ctx, func(ctx context.Context, _ *time.Timer) (err error) {
@@ -92,9 +93,10 @@ func (u *upload) send() error {
 	return err
 }
 
-// put sends the part, and again where the server could not take it. The library would read the
-// same reader again, from which the connection of the first attempt may read on; so it gets one
-// that it cannot begin again, and each attempt bytes of its own.
+// put sends the part, and retries after a transient error. The library would rewind and
+// resend the same reader, while the connection of the first attempt may still read from
+// it. So the library gets a reader that it cannot rewind, and each attempt has its own
+// copy of the bytes.
 func (u *upload) put(do func(ctx context.Context, body io.Reader) error) error {
 	for attempt := 1; ; attempt++ {
 		err := u.request(u.ctx, func(ctx context.Context, _ *time.Timer) error {
@@ -125,8 +127,9 @@ func isTransient(err error) bool {
 	}
 }
 
-// sum is signed with the request in the place of checksums of the library, which some servers
-// do not know: a server that received other bytes refuses them.
+// sum returns the SHA-256 of the part, which is signed with the request. It replaces the
+// checksums of the library, which some servers do not know. A server that receives
+// different bytes refuses them.
 func (u *upload) sum() string {
 	sum := sha256.Sum256(u.part)
 	return hex.EncodeToString(sum[:])
@@ -190,7 +193,8 @@ func (u *upload) publish(options minio.PutObjectOptions) error {
 	})
 }
 
-// abort has the server forget the parts. If that fails, the next Save of the node tries again.
+// abort makes the server discard the parts. If that fails, the next Save of the node
+// retries.
 func (u *upload) abort(whole context.Context) {
 	if u.id == "" {
 		return

@@ -1,4 +1,5 @@
-// Package framework has the parts that the adapters of httplimit for gin, echo and fiber share.
+// Package framework contains the code that the adapters of httplimit for gin, echo and
+// fiber share.
 package framework
 
 import (
@@ -64,7 +65,8 @@ func translate[C any](o *httplimit.FrameworkOptions[C]) httplimit.Options {
 	return to
 }
 
-// Exchange has those methods of an Exchange that call functions of the options.
+// Exchange implements the methods of an httplimit Exchange that call functions of the
+// options.
 type Exchange[C any] struct {
 	Limits *Limits[C]
 	C      C
@@ -98,8 +100,8 @@ func (e *Exchange[C]) Settle(rule *rules.Rule, ended *httplimit.Ended) (units in
 	return e.Limits.FrameworkOptions.Settle(e.C, rule, ended)
 }
 
-// SetFields sets the named fields of h to the values of the same index. To add a line to a field
-// is to copy it.
+// SetFields sets the named fields of h to the values of the same index. The values share
+// an array, so appending a line to a field copies its value.
 func SetFields(h http.Header, names, values []string) {
 	for i, name := range names {
 		h[name] = values[i : i+1 : i+1]

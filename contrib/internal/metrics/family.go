@@ -1,6 +1,6 @@
-// Package metrics is the table of all metrics: their names, labels and meanings, and how
-// each is read from what a node and its rules count. The packages that export them, for
-// Prometheus and for OpenTelemetry, so have the same ones.
+// Package metrics contains the table of all metrics: their names, labels and meanings,
+// and how each is read from the statistics of a node and its rules. The exporters for
+// Prometheus and for OpenTelemetry share this table.
 //
 // docs/metrics.md describes them.
 package metrics
@@ -11,13 +11,13 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Kind is what a metric's values do.
+// Kind is the type of a metric.
 type Kind uint8
 
 const (
-	Counter   Kind = iota // they rise, from zero at the node's start
-	Gauge                 // they go up and down
-	Histogram             // they are spread over weir.LatencyBounds
+	Counter   Kind = iota // rises, from zero at the start of the node
+	Gauge                 // rises and falls
+	Histogram             // distributed over weir.LatencyBounds
 )
 
 // Family is a metric with all its series, read from an S.
@@ -26,13 +26,13 @@ type Family[S any] struct {
 	Kind       Kind
 	Labels     []string
 	Read       func(s *S, emit Emit)
-	Spread     func(s *S, emit EmitSpread) // in the place of Read, of a Histogram
+	Spread     func(s *S, emit EmitSpread) // used in place of Read by a Histogram
 }
 
-// Emit takes one series: its value, and those of the family's labels.
+// Emit receives one series: its value, and the values of the family's labels.
 type Emit func(value float64, labels ...string)
 
-// EmitSpread takes one series of a histogram.
+// EmitSpread receives one series of a histogram.
 type EmitSpread func(of weir.Latency, labels ...string)
 
 func gauge[S any, N number](name, help string, read func(s *S) N) Family[S] {
@@ -47,7 +47,7 @@ func single[S any, N number](name, help string, kind Kind, read func(s *S) N) Fa
 	return Family[S]{Name: name, Help: help, Kind: kind, Read: func(s *S, emit Emit) { emit(valueOf(read(s))) }}
 }
 
-// split has a series for each value of one label.
+// split returns a family with a series for each value of one label.
 func split[S any, N number](name, help string, kind Kind, label string, read func(s *S) map[string]N) Family[S] {
 	return Family[S]{Name: name, Help: help, Kind: kind, Labels: []string{label}, Read: func(s *S, emit Emit) {
 		for value, n := range read(s) {
@@ -56,7 +56,7 @@ func split[S any, N number](name, help string, kind Kind, label string, read fun
 	}}
 }
 
-// number is what the value of a metric is read as. Durations are in seconds.
+// number is the type of the value of a metric. Durations are exported in seconds.
 type number interface {
 	int | int64 | uint64 | float64 | bool | time.Duration | time.Time
 }

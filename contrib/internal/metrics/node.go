@@ -17,10 +17,10 @@ type NodeStats struct {
 	weir.Stats
 	Ready   bool
 	Members []weir.Member
-	Share   float64 // of all keys, that the ring gives to it
+	Share   float64 // fraction of all keys that the ring assigns to the node
 }
 
-// ReadNode reads all that a node's metrics are made of.
+// ReadNode reads the data of a node's metrics.
 func ReadNode(node *weir.Node) NodeStats {
 	s := NodeStats{Stats: node.Stats(), Ready: node.Ready(), Members: node.Members()}
 	for _, m := range s.Members {
@@ -31,7 +31,7 @@ func ReadNode(node *weir.Node) NodeStats {
 	return s
 }
 
-// OfNode are the metrics of a node.
+// OfNode returns the metrics of a node.
 func OfNode() []Family[NodeStats] { return ofNode }
 
 var ofNode = []Family[NodeStats]{
@@ -41,7 +41,7 @@ var ofNode = []Family[NodeStats]{
 		}},
 	{Name: "weir_decisions_total", Help: "Decisions for checks of this node, by source and outcome.",
 		Kind: Counter, Labels: []string{"source", "outcome"}, Read: func(s *NodeStats, emit Emit) {
-			// Past the last source the names end.
+			// The names end after the last source.
 			for source := weir.Owner; source.String() != weir.Source(255).String(); source++ {
 				o := s.Decisions[source]
 				emit(float64(o.Allowed), source.String(), "allowed")
@@ -148,7 +148,7 @@ var ofNode = []Family[NodeStats]{
 			for _, reason := range refusals {
 				emit(float64(s.Cluster.Refused[reason]), reason)
 			}
-			for reason, n := range s.Cluster.Refused { // a cluster.Cluster that is not ours may have its own
+			for reason, n := range s.Cluster.Refused { // a cluster.Cluster from another package may have other reasons
 				if !slices.Contains(refusals, reason) {
 					emit(float64(n), quoteInvalid(reason))
 				}
@@ -185,8 +185,9 @@ var ofNode = []Family[NodeStats]{
 		}},
 }
 
-// spreadOf returns the median and the maximum of the times of members, or zeros if there are none. A metric has
-// no label with the name of a member, so that a large cluster has as many series as a small one.
+// spreadOf returns the median and the maximum of the times of members, or zeros if there
+// are none. No metric has a label with the name of a member, so a large cluster has as
+// many series as a small one.
 func spreadOf(times map[string]time.Duration) (median, most time.Duration) {
 	if len(times) == 0 {
 		return 0, 0
@@ -195,18 +196,18 @@ func spreadOf(times map[string]time.Duration) (median, most time.Duration) {
 	return sorted[(len(sorted)-1)/2], sorted[len(sorted)-1]
 }
 
-// Refusals are the reasons that package cluster counts by.
+// Refusals returns the reasons by which package cluster counts refusals.
 func Refusals() []string { return refusals }
 
 var refusals = []string{"garbage", "version", "oversized", "authentication", "record", "tls", "seed", "region", "identity", "timeout", "crowded", "packet", "flood", "members"}
 
-// States are those that weir.Node.Members has.
+// States returns the states that weir.Node.Members reports.
 func States() []weir.MemberState { return states }
 
 var states = []weir.MemberState{weir.Joining, weir.Serving, weir.Missing, weir.Dead}
 
-// quoteInvalid returns a name that is not UTF-8 in quotes, because such a label would fail
-// the whole scrape.
+// quoteInvalid quotes a name that is not valid UTF-8, because such a label would fail the
+// whole scrape.
 func quoteInvalid(name string) string {
 	if utf8.ValidString(name) {
 		return name
@@ -222,7 +223,8 @@ func ofRegion[N number](name, help string, kind Kind, read func(r weir.RegionSta
 	}}
 }
 
-// splitRegion has a series for each region and each value of another label.
+// splitRegion returns a family with a series for each region and each value of another
+// label.
 func splitRegion[N number](name, help string, kind Kind, label string, read func(r weir.RegionStats) map[string]N) Family[NodeStats] {
 	return Family[NodeStats]{Name: name, Help: help, Kind: kind, Labels: []string{"region", label}, Read: func(s *NodeStats, emit Emit) {
 		for region, r := range s.Regions {

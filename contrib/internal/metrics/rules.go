@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// OfRules are the metrics that are read from a node and its rules together.
+// OfRules returns the metrics that are read from a node and its rules together.
 func OfRules() []Family[map[string]Denials] { return ofRules }
 
 var ofRules = []Family[map[string]Denials]{
@@ -20,11 +20,13 @@ var ofRules = []Family[map[string]Denials]{
 		}},
 }
 
-// Denials are those of a rule: what it denied, and what it would have denied as a shadow.
+// Denials contains the denials of a rule, and the denials that were not enforced because
+// of shadow mode.
 type Denials struct{ Enforced, Shadowed uint64 }
 
-// DenialsByRule has each rule in force, whatever it has denied. It has weir.OtherLimits
-// if these have denied anything, because some of them can be limits of rules.
+// DenialsByRule returns the denials of each rule in force, including rules without
+// denials. It contains weir.OtherLimits if these limits have denied a check, because
+// limits of rules can be among them.
 func DenialsByRule(node *weir.Node, book *rules.Book) map[string]Denials {
 	denials, stats := make(map[string]Denials), node.Stats()
 	for _, of := range book.Current().Outcomes(stats) {
@@ -41,7 +43,7 @@ func DenialsByRule(node *weir.Node, book *rules.Book) map[string]Denials {
 	return denials
 }
 
-// OfBook are the metrics of a rules file.
+// OfBook returns the metrics of a rules file.
 func OfBook() []Family[rules.BookStats] { return ofBook }
 
 var ofBook = []Family[rules.BookStats]{

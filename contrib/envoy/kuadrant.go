@@ -105,7 +105,7 @@ func (s *Service) readAmount(ctx context.Context, req *rls.RateLimitRequest, fie
 // denied. The id covers all reservations. A shadow limit does not deny, and neither does
 // a quota while another quota has something left.
 func (s *Service) reserve(ctx context.Context, items []item, ttl time.Duration) (denied bool, id string, err error) {
-	var all []*weir.Reservation // nil where no units were reserved
+	var all []*weir.Reservation // nil where nothing was reserved
 	for i := range items {
 		it := &items[i]
 		it.enforced = s.enforces(it)

@@ -47,8 +47,9 @@ type Options struct {
 	// must not block or change the message.
 	Settle func(response any) (units int64, ok bool)
 
-	// SettleTrailer is the name of trailer metadata that tells the cost, as a decimal number
-	// of 0 or more, alone or beside Settle. The trailer decides if both tell.
+	// SettleTrailer is the name of trailer metadata with the cost, a decimal number of 0 or
+	// more. It may be used alone or together with Settle. If both give a cost, the trailer
+	// is used.
 	SettleTrailer string
 
 	// Estimate returns the units that ByLimiter reserves for a call with Settle or

@@ -18,30 +18,30 @@ import (
 	"github.com/weir-go/weir/audit"
 )
 
-// auditStdout is the file that stands for standard output.
+// auditStdout is the -audit value for standard output.
 const auditStdout = "-"
 
-// auditEnd is the most that the last records take to be written, once the node is closed.
+// auditEnd is the maximum time for writing the last records after the node is closed.
 const auditEnd = 2 * time.Second
 
-// auditLog is the audit log of a node, and its file.
+// auditLog is the audit log of a node, with its file.
 type auditLog struct {
 	*audit.Log
 	file *auditFile
-	over chan struct{} // closed to end the goroutine that opens the file again
-	done chan struct{} // closed when that has ended
+	over chan struct{} // closed to stop the goroutine that reopens the file
+	done chan struct{} // closed when that goroutine has ended
 }
 
-// openAudit begins an audit log. It opens its file again on SIGHUP, for a program that rotates
-// it by renaming it.
+// openAudit starts an audit log. It reopens the file on SIGHUP, for programs that rotate
+// the file by renaming it.
 func openAudit(o auditFlags, log *slog.Logger) (*auditLog, error) {
 	a := &auditLog{file: &auditFile{name: o.Audit}, over: make(chan struct{}), done: make(chan struct{})}
 	hups := make(chan os.Signal, 1)
 	var to io.Writer = os.Stdout
 	if o.Audit == auditStdout {
-		signal.Ignore(syscall.SIGPIPE) // which would end the process with the reader of its output
+		signal.Ignore(syscall.SIGPIPE) // it would end the process when the reader of its output ends
 	} else {
-		signal.Notify(hups, syscall.SIGHUP) // before it is opened: what is renamed from then on is opened again
+		signal.Notify(hups, syscall.SIGHUP) // before the file is opened, so that no rename is missed
 		if err := a.file.open(); err != nil {
 			signal.Ignore(syscall.SIGHUP)
 			return nil, fmt.Errorf("weir serve: -audit: %w", err)
@@ -57,7 +57,7 @@ func openAudit(o auditFlags, log *slog.Logger) (*auditLog, error) {
 	return a, nil
 }
 
-// reopen opens the file again at each signal, until over.
+// reopen reopens the file at each signal, until over is closed.
 func (a *auditLog) reopen(hups <-chan os.Signal, log *slog.Logger) {
 	defer close(a.done)
 	for {
@@ -74,10 +74,10 @@ func (a *auditLog) reopen(hups <-chan os.Signal, log *slog.Logger) {
 	}
 }
 
-// close writes what is queued, until ctx is done. The node is closed before it. A file
-// that hangs is left to the end of the process.
+// close writes the queued records, until ctx is done. The node must be closed before. If
+// the file hangs, it stays open until the process ends.
 func (a *auditLog) close(ctx context.Context) error {
-	signal.Ignore(syscall.SIGHUP) // not Stop: from then on it would end the process
+	signal.Ignore(syscall.SIGHUP) // not Stop: SIGHUP would then end the process
 	close(a.over)
 	if err := a.Log.Close(ctx); err != nil {
 		return fmt.Errorf("weir serve: -audit: %s: %w", a.file.name, err)
@@ -90,7 +90,7 @@ func (a *auditLog) close(ctx context.Context) error {
 	}
 }
 
-// metrics are what became of the records.
+// metrics returns a counter for each result of a record.
 func (a *auditLog) metrics() (all []prometheus.Collector) {
 	for fate, count := range map[string]func(audit.Stats) uint64{
 		"written": func(s audit.Stats) uint64 { return s.Written },
@@ -105,16 +105,17 @@ func (a *auditLog) metrics() (all []prometheus.Collector) {
 	return all
 }
 
-// auditFile is a file that is appended to, and may be opened again meanwhile. It is safe
-// for concurrent use.
+// auditFile is an append-only file that can be reopened during writes. It is safe for
+// concurrent use.
 type auditFile struct {
 	name  string
 	mu    sync.Mutex
-	file  *os.File // nil while it is closed
-	fresh bool     // nothing was written to it since it was opened
+	file  *os.File // nil when closed
+	fresh bool     // no write since it was opened
 }
 
-// open opens the file that has the name now. On an error the one before stays.
+// open opens the file that currently has the name. On an error the previous file stays
+// open.
 func (f *auditFile) open() error {
 	file, err := openToAppend(f.name)
 	if err != nil {
@@ -136,7 +137,7 @@ func (f *auditFile) Write(p []byte) (n int, err error) {
 	if f.file == nil {
 		return 0, os.ErrClosed
 	}
-	// The end of a line that was cut short in the file before.
+	// Skip the end of a line that was cut short in the previous file.
 	if f.fresh && len(p) > 0 && p[0] == '\n' {
 		n = 1
 	}
@@ -155,10 +156,10 @@ func (f *auditFile) close() error {
 	return f.file.Close()
 }
 
-// openToAppend opens a regular file, which it makes for this user alone if it is not
-// there. Where a process that was killed has left half a line, it ends that line.
+// openToAppend opens a regular file. It creates a missing file with access for this user
+// only. If a killed process has left an incomplete line, it ends that line.
 func openToAppend(name string) (*os.File, error) {
-	// Looked at before, as to open a pipe waits for a reader.
+	// The mode is checked first, because opening a pipe waits for a reader.
 	switch info, err := os.Stat(name); {
 	case err == nil && !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file: name one, or use %s for standard output", name, auditStdout)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// To open a pipe waits for whoever reads it, which may be nobody.
+// Opening a pipe waits for a reader, which may not exist.
 func TestAPipeInThePlaceOfTheAuditFileHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/weir-go/weir/audit"
 )
 
-// records are the lines of an audit file, each a whole record.
+// records returns the lines of an audit file, each of which must be a whole record.
 func records(t *testing.T, name string) (all []audit.Record) {
 	t.Helper()
 	file, err := os.Open(name)
@@ -90,7 +90,7 @@ func TestDenialsAreRecordedAndNoneIsLostWhereTheFileIsRotatedUnderTraffic(t *tes
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 
-// deny has one check of a key denied, and no other.
+// deny makes one check of a key that is denied, and no other check.
 func deny(t *testing.T, p *reached, key string) {
 	t.Helper()
 	status, answer := p.post(t, "/v1/take", fmt.Sprintf(`{"limit":"api/hourly","key":%q,"units":60}`, key))
@@ -152,8 +152,8 @@ func TestAClosedStandardOutputDoesNotEndTheProcess(t *testing.T) {
 		_, metrics := get(t, "http://"+p.addrs["health"]+"/metrics")
 		return strings.Contains(metrics, "weir_audit_records_total{fate=\"failed\"} 1\n")
 	})
-	wait(t, func() bool { return strings.Contains(p.out.String(), "audit records were lost") }) // which it counts first
-	require.NoError(t, p.Process.Signal(syscall.SIGHUP))                                        // there is no file to open again
+	wait(t, func() bool { return strings.Contains(p.out.String(), "audit records were lost") }) // they are counted first
+	require.NoError(t, p.Process.Signal(syscall.SIGHUP))                                        // there is no file to reopen
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, p.Wait(), "%s", &p.out)
 }
@@ -166,7 +166,7 @@ func TestAnAuditFileThatHangsHoldsNoEndUp(t *testing.T) {
 	require.NoError(t, err)
 	l, err := node.Limiter(weirnode.Limit{Name: "l", Rate: 1, Per: time.Hour})
 	require.NoError(t, err)
-	a.file.mu.Lock() // as a Write does that does not return
+	a.file.mu.Lock() // like a Write that does not return
 	for range 2 {
 		_, err = l.Allow(t.Context(), "k")
 		require.NoError(t, err)

@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// s3Secret is one that nothing may print.
+// s3Secret must not appear in any output.
 const s3Secret = "of-the-environment-alone"
 
-// setCredentials sets those of this process and of all that it starts. They are set once, as
-// tests in parallel share the environment.
+// setCredentials sets the credentials of this process and its children. They are set
+// once, because parallel tests share the environment.
 func setCredentials() {
 	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "weir", "AWS_SECRET_ACCESS_KEY": s3Secret, "AWS_REGION": "us-east-1"} {
 		if err := os.Setenv(name, value); err != nil {
@@ -68,7 +68,7 @@ func TestCountsInABucketOutliveKillsAndOtherNames(t *testing.T) {
 			require.Equal(t, ok, code, out)
 		}
 	}
-	was := listed(t, url) // two more, as one may have been begun before the last check
+	was := listed(t, url) // two more, because one may have begun before the last check
 	wait(t, func() bool { is := listed(t, url); return is["a"] >= was["a"]+2 && is["b"] >= was["b"]+2 }, "no snapshots")
 	for _, p := range []*process{a, b} {
 		require.NoError(t, p.Process.Kill())
@@ -82,7 +82,7 @@ func TestCountsInABucketOutliveKillsAndOtherNames(t *testing.T) {
 			return code == ok && strings.Contains(out, "20 of 60 left")
 		}, "the counts are not there")
 	}
-	wait(t, func() bool { code, _ := c.ask("status"); return code == ok }, "an outage goes on") // a late check may have begun one
+	wait(t, func() bool { code, _ := c.ask("status"); return code == ok }, "an outage goes on") // a late check may have begun an outage
 	for _, p := range []*process{a, b, c, d} {
 		require.NotContains(t, p.out.String(), s3Secret)
 	}

@@ -10,15 +10,16 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// files are where a certificate is, its key, and those that sign the other side's.
-// A certificate is read for each connection, so that it may change.
+// files contains the paths of a certificate, its key, and the certificates of the
+// authorities for the peer. The certificate is read for each connection, so that it can
+// be replaced.
 type files struct {
 	Cert string `placeholder:"FILE" help:"${cert}"`
 	Key  string `placeholder:"FILE" help:"its key file"`
 	CA   string `name:"ca" placeholder:"FILE" help:"${ca}"`
 }
 
-// fileList is files in one flag, with commas between them.
+// fileList contains the files of one flag, separated by commas.
 type fileList struct{ files }
 
 // UnmarshalText parses CERT,KEY or CERT,KEY,CA. If text is empty, there are no files.
@@ -40,8 +41,9 @@ func (f *fileList) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// credentials are for Envoy's connections and for that to the management server. Both
-// sides of each show a certificate; plain TCP without one.
+// credentials returns the credentials for connections from Envoy and for the connection
+// to the management server. Both sides of each connection present a certificate. Without
+// a certificate the connections are plain TCP.
 func (f files) credentials() (serving, asking credentials.TransportCredentials, err error) {
 	if f.Cert == "" {
 		return insecure.NewCredentials(), insecure.NewCredentials(), nil
@@ -53,7 +55,7 @@ func (f files) credentials() (serving, asking credentials.TransportCredentials, 
 	return credentials.NewTLS(c), credentials.NewTLS(c), nil
 }
 
-// both is for either end of a connection on which both show a certificate.
+// both returns a TLS configuration for client and server, if both present a certificate.
 func (f files) both() (*tls.Config, error) {
 	c, err := f.server()
 	if err != nil {
@@ -64,7 +66,8 @@ func (f files) both() (*tls.Config, error) {
 	return c, nil
 }
 
-// server is for the end that accepts; with ca, it wants a certificate of the other.
+// server returns a TLS configuration for a server. If ca is set, the client must present
+// a certificate.
 func (f files) server() (*tls.Config, error) {
 	if _, err := f.certificate(); err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// certified writes a certificate for 127.0.0.1 that signs itself.
+// certified writes a self-signed certificate for 127.0.0.1.
 func certified(t *testing.T) files {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

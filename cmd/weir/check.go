@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// rulesCommand says what is wrong with a file, or what a request meets.
+// rulesCommand checks a rules file, or shows the rules that a request matches.
 type rulesCommand struct {
 	File    string     `arg:"" help:"a rules file"`
 	Request string     `group:"request" placeholder:"'METHOD URL'" help:"the request, like 'GET https://api.example.com/v1/items'"`
@@ -27,10 +27,10 @@ type rulesCommand struct {
 	Tier    string     `group:"request" placeholder:"NAME" help:"the tier of the user"`
 	Length  int64      `group:"request" placeholder:"BYTES" help:"of its content"`
 
-	request rules.Request // which Validate reads from the flags
+	request rules.Request // set by Validate from the flags
 }
 
-// Validate reads the request.
+// Validate parses the request.
 func (c *rulesCommand) Validate() error {
 	c.request = rules.Request{Header: make(http.Header), Client: c.IP, User: c.User, APIKey: c.APIKey, Tier: c.Tier, Length: c.Length}
 	for _, field := range c.Header {
@@ -72,8 +72,9 @@ func (c *rulesCommand) run(stdout, _ io.Writer) (int, error) {
 	return ok, nil
 }
 
-// maxFile is more than rules.Parse takes: of what never ends, as a device may, no more is
-// read. A pipe is as good as a file here, since the caller that waits for it can stop waiting.
+// maxFile is larger than the maximum of rules.Parse. It bounds the read of an endless
+// file, such as a device. Pipes are allowed, because a caller that waits for a pipe can
+// interrupt the command.
 const maxFile = 8 << 20
 
 func read(name string) ([]byte, error) {
@@ -85,7 +86,7 @@ func read(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxFile))
 }
 
-// request reads "METHOD URL"; the method is GET if there is none.
+// request parses "METHOD URL"; the method is GET if it is missing.
 func request(r *rules.Request, text string) error {
 	method, address, found := strings.Cut(strings.TrimSpace(text), " ")
 	if !found {
@@ -112,7 +113,8 @@ func header(r *rules.Request, text string) error {
 	return nil
 }
 
-// explain tells which rules a request meets, with which key, at what cost.
+// explain prints the rules that a request matches, with the key and the cost for each
+// rule.
 func explain(w io.Writer, set *rules.Set, r *rules.Request) {
 	fmt.Fprintf(w, "\n%s %s%s", r.Method, r.Host, r.Path)
 	if tier := set.Tier(r.Tier); tier != "" {
@@ -189,7 +191,7 @@ func explainRule(w io.Writer, rule *rules.Rule, r *rules.Request) {
 	}
 }
 
-// by says where a cost is from, if it is not just a number.
+// by returns the source of a cost, or "" if the cost is a constant.
 func by(cost string, units int64) string {
 	if cost == fmt.Sprint(units) {
 		return ""
@@ -197,7 +199,7 @@ func by(cost string, units int64) string {
 	return ", by " + cost
 }
 
-// shown is a key as it is; in quotes, where it could not be read otherwise.
+// shown returns a key, quoted if it would not be readable otherwise.
 func shown(key string) string {
 	if key == "" || strings.ContainsFunc(key, func(c rune) bool { return !strconv.IsPrint(c) }) {
 		return strconv.Quote(key)
@@ -212,7 +214,7 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// envoyCommand says what is wrong with a configuration of envoyproxy/ratelimit.
+// envoyCommand checks a configuration of envoyproxy/ratelimit.
 type envoyCommand struct {
 	Path         string `arg:"" help:"a file or a directory"`
 	MergeDomains bool   `help:"several files may have one domain"`

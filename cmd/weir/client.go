@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/admin"
 )
 
-// client asks a node that runs, through its admin API.
+// client sends requests to the admin API of a running node.
 type client struct {
 	base   string
 	token  string
@@ -25,10 +25,10 @@ type client struct {
 	stdout io.Writer
 }
 
-// patience is the most that a command waits for a node.
+// patience is the maximum time that a command waits for a node.
 const patience = 20 * time.Second
 
-// reaching are the flags of every command that asks a node.
+// reaching contains the flags of every command that sends requests to a node.
 type reaching struct {
 	Admin     string `placeholder:"URL" env:"WEIR_CLIENT_ADMIN" help:"the admin API of a node: HOST:PORT or unix:/path, as its own -admin, or a URL; http://127.0.0.1:8081 if empty"`
 	TokenFile string `placeholder:"FILE" env:"WEIR_CLIENT_TOKEN_FILE" help:"a file with its token"`
@@ -38,17 +38,18 @@ type reaching struct {
 // clientSecrets returns the files of secrets that the flags name. Names may be empty.
 func (a *reaching) clientSecrets() []string { return []string{a.TokenFile, a.Key} }
 
-// asking are the flags of those that print an answer.
+// asking contains the flags of commands that print a response.
 type asking struct {
 	reaching
 	JSON bool `name:"json" help:"print what it answers"`
 }
 
-// ask runs a command that asks a node, and names it in the error.
+// ask runs a command that sends requests to a node. The error contains the name of the
+// command.
 func (a *reaching) ask(name string, out io.Writer, do func(ctx context.Context, c *client) (int, error)) (code int, err error) {
 	c, err := a.client(out)
 	if err == nil {
-		defer c.http.CloseIdleConnections() // a node that leaves waits for those that were just used
+		defer c.http.CloseIdleConnections() // a leaving node waits for connections that were just used
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		code, err = do(ctx, c)
@@ -97,8 +98,9 @@ func (a *reaching) client(stdout io.Writer) (*client, error) {
 	return c, nil
 }
 
-// address returns the URL of the admin API, or unix:/path. An address as weir serve listens on
-// it leads to this machine if it names no host. It has TLS if the flags name certificates.
+// address returns the URL of the admin API, or unix:/path. A listen address of weir serve
+// without a host refers to this machine. The scheme is https if the flags name
+// certificates.
 func (a *reaching) address() string {
 	host, port, err := net.SplitHostPort(a.Admin)
 	switch {
@@ -117,10 +119,11 @@ func (a *reaching) address() string {
 	return scheme + net.JoinHostPort(host, port)
 }
 
-// maxAnswer is more than a node answers.
+// maxAnswer is larger than any response of a node.
 const maxAnswer = 64 << 20
 
-// call asks, and reads the answer into what is given, if anything, and as it is.
+// call sends a request, decodes the response into into unless it is nil, and returns the
+// text of the response.
 func (c *client) call(ctx context.Context, method, path string, question, into any) (text []byte, status int, err error) {
 	var body io.Reader
 	if question != nil {
@@ -169,14 +172,15 @@ func (c *client) call(ctx context.Context, method, path string, question, into a
 	return text, answer.StatusCode, nil
 }
 
-// verdict is what a limit says, of /v1/take and, with what follows, of /v1/status.
+// verdict is the response of /v1/take for a limit, or of /v1/status, which also has Owner
+// and Policy.
 type verdict struct {
 	admin.Take
 	Owner  string `json:"owner"`
 	Policy string `json:"policy"`
 }
 
-// code is the exit code for a verdict. A shadow denies nothing.
+// code returns the exit code for a verdict. A shadow denies nothing.
 func (v *verdict) code() int {
 	if v.Allowed || v.Shadow {
 		return ok
@@ -184,7 +188,7 @@ func (v *verdict) code() int {
 	return denied
 }
 
-// tell prints a verdict, and is the exit code for it.
+// tell prints a verdict, and returns its exit code.
 func (c *client) tell(v *verdict, yes, no string) int {
 	what := yes
 	if !v.Allowed && !v.Shadow {
@@ -207,13 +211,13 @@ func (c *client) tell(v *verdict, yes, no string) int {
 	return v.code()
 }
 
-// countOf is what a command asks about: a key of a limit.
+// countOf contains the arguments that identify a count: a limit and a key.
 type countOf struct {
 	Limit string `arg:"" help:"as the rules name it, such as api/hourly"`
 	Key   string `arg:"" help:"whose count it is"`
 }
 
-// taking asks a limit for units, or settles a reservation, as the API has it.
+// taking is the request of the API for taking units and for settling a reservation.
 type taking struct {
 	Limit       string `json:"limit"`
 	Key         string `json:"key"`
@@ -222,7 +226,7 @@ type taking struct {
 	Reservation string `json:"reservation,omitempty"`
 }
 
-// checkCommand spends units.
+// checkCommand spends units of a key.
 type checkCommand struct {
 	asking
 	countOf
@@ -246,7 +250,7 @@ func (q *checkCommand) run(stdout, _ io.Writer) (int, error) {
 	})
 }
 
-// peekCommand looks, and spends nothing.
+// peekCommand shows the remaining units of a key, and spends nothing.
 type peekCommand struct {
 	asking
 	countOf
@@ -284,7 +288,7 @@ func (q *peekCommand) run(stdout, _ io.Writer) (int, error) {
 	})
 }
 
-// resetCommand forgets a count on every member.
+// resetCommand deletes a count on every member.
 type resetCommand struct {
 	asking
 	countOf

@@ -8,8 +8,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// scripts have a shell ask weir complete for what may come next. Where it says nothing,
-// a file's name is completed.
+// scripts contains the completion scripts of shells. Each script calls weir complete for
+// the candidates. If there are none, the shell completes a file name.
 var scripts = map[string]string{
 	"bash": `_weir() {
   local IFS=$'\n'
@@ -29,12 +29,12 @@ compdef _weir weir
 `,
 }
 
-// completionCommand prints a script that a shell reads.
+// completionCommand prints the completion script of a shell.
 type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish"`
 }
 
-// Help says how the script is used.
+// Help describes the use of the script.
 func (*completionCommand) Help() string {
 	return "Let the shell load it when it starts:\n\n  source <(weir completion bash)   # in .bashrc, or zsh in .zshrc\n\n  weir completion fish | source    # in config.fish"
 }
@@ -44,7 +44,7 @@ func (c *completionCommand) run(stdout, _ io.Writer) (int, error) {
 	return ok, err
 }
 
-// completeCommand prints what the last word may become, one a line.
+// completeCommand prints the candidates for the last word, one per line.
 type completeCommand struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
@@ -62,7 +62,7 @@ func (c *completeCommand) run(stdout, _ io.Writer) (int, error) {
 		if name, isFlag := strings.CutPrefix(words[i], "-"); isFlag {
 			if flag := flagNamed(node, strings.TrimPrefix(name, "-")); flag != nil && !flag.IsBool() {
 				if i++; i == last {
-					return ok, nil // a value, which only its giver knows
+					return ok, nil // the value of a flag has no candidates
 				}
 			}
 			continue
@@ -100,7 +100,7 @@ func (c *completeCommand) run(stdout, _ io.Writer) (int, error) {
 	return ok, nil
 }
 
-// flagNamed returns the flag of a command that has the name, nil if none has.
+// flagNamed returns the flag of a command with the given name, or nil.
 func flagNamed(node *kong.Node, name string) *kong.Flag {
 	for _, flags := range node.AllFlags(false) {
 		for _, flag := range flags {

@@ -30,7 +30,7 @@ func TestCommandsAndFlagsAreCompleted(t *testing.T) {
 		{[]string{"serve", "-che"}, "-checks -checks_tokens"},
 		{[]string{"serve", "--che"}, "--checks --checks_tokens"},
 		{[]string{"serve", "-rules", "status", "--audit"}, "--audit --audit_sample --audit_keys"},
-		{[]string{"serve", "-rules", ""}, ""}, // a file's name
+		{[]string{"serve", "-rules", ""}, ""}, // a file name
 		{[]string{"serve", "-forget_refused", "-leave"}, "-leave_within"},
 		{[]string{"-h", "st"}, "status"},
 		{[]string{"completion", ""}, "bash zsh fish"},
@@ -40,7 +40,7 @@ func TestCommandsAndFlagsAreCompleted(t *testing.T) {
 	}
 }
 
-// Each shell reads its script, and is asked as it would be with the Tab key.
+// Each shell reads its script, and completes as with the Tab key.
 func TestShellsComplete(t *testing.T) {
 	t.Parallel()
 	for shell, ask := range map[string]string{
@@ -56,7 +56,7 @@ func TestShellsComplete(t *testing.T) {
 			dir := t.TempDir()
 			self, err := os.Executable()
 			require.NoError(t, err)
-			require.NoError(t, os.Symlink(self, filepath.Join(dir, "weir"))) // which TestMain runs as the command
+			require.NoError(t, os.Symlink(self, filepath.Join(dir, "weir"))) // TestMain runs it as the command
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "script"), []byte(scripts[shell]), 0o600))
 			c := exec.Command(shell, "-c", ask)
 			c.Dir = dir

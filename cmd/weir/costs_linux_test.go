@@ -20,8 +20,8 @@ var (
 	idleFor   = flag.Duration("idle", time.Second, "for how long TestWhatProcessesCostEachOther looks at them while nothing is asked")
 )
 
-// members are the states that a process says its members have, by address, and its own
-// address.
+// members returns the states of all members by address, as the process reports them, and
+// its own address.
 func (p *process) members() (states map[string]string, self string) {
 	r, err := http.NewRequest(http.MethodGet, "http://"+p.addrs["admin"]+"/v1/members", nil)
 	if err != nil {
@@ -48,8 +48,8 @@ func (p *process) members() (states map[string]string, self string) {
 	return states, self
 }
 
-// settled reports whether all these are ready, and serve as each of them says, and
-// nobody else does.
+// settled reports whether all processes are ready, and each of them reports exactly these
+// processes as serving members.
 func settled(ps []*process) bool {
 	for _, p := range ps {
 		members, _ := p.members()
@@ -65,14 +65,15 @@ func settled(ps []*process) bool {
 	return true
 }
 
-// calmAfter is how long members expect each other not to know of a start, and a bit more.
+// calmAfter is slightly longer than the time for which members expect each other to be
+// unaware of a start.
 const calmAfter = 20 * time.Second
 
-// With -processes 1, 3 or 12 and -idle 20s, on a machine that does nothing else, the test measures the
-// figures of docs/deploy.md.
+// With -processes 1, 3 or 12 and -idle 20s, on an otherwise idle machine, the test
+// measures the figures of docs/deploy.md.
 func TestWhatProcessesCostEachOther(t *testing.T) {
 	calm := calmAfter
-	if *processes == 4 && *idleFor == time.Second { // otherwise the figures are wanted
+	if *processes == 4 && *idleFor == time.Second { // otherwise the test measures the figures
 		testenv.SkipUnlessFull(t, "TestProcessesShareOneCountHoweverTheyAreAsked")
 		calm = 0
 	}

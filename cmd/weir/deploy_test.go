@@ -23,13 +23,13 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 )
 
-// traffic asks from several goroutines until it is ended.
+// traffic sends requests from several goroutines until it is stopped.
 type traffic struct {
 	asked  atomic.Int64
 	stop   context.CancelFunc
 	asking sync.WaitGroup
 	mu     sync.Mutex
-	failed []error // ten at most
+	failed []error // at most ten
 }
 
 func send(t *testing.T, ask func(ctx context.Context, key string) error) *traffic {
@@ -58,7 +58,7 @@ func send(t *testing.T, ask func(ctx context.Context, key string) error) *traffi
 	return f
 }
 
-// goesOn waits until n more were asked.
+// goesOn waits until n more requests have been sent.
 func (f *traffic) goesOn(t *testing.T, n int64) {
 	t.Helper()
 	begun := f.asked.Load()
@@ -72,9 +72,9 @@ func (f *traffic) end(t *testing.T, what string) {
 	require.NoError(t, errors.Join(f.failed...), "%s: of %d", what, f.asked.Load())
 }
 
-// A member leaves under traffic, and its callers go over to the other: over HTTP as
-// soon as an answer ends the connection or there is none to be had, and over gRPC by the
-// health, as Envoy does.
+// A member leaves under traffic, and its clients switch to the other member. HTTP clients
+// switch when a response ends the connection or the dial fails. gRPC clients switch by
+// the health, like Envoy.
 func TestAMemberThatLeavesUnderTrafficFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
@@ -82,7 +82,7 @@ func TestAMemberThatLeavesUnderTrafficFailsNoRequest(t *testing.T) {
 	b := start(t, dir, "-name", "b", "-join", a.addr(t))
 	waitReady(t, a, b)
 
-	var gone atomic.Bool // a, to callers over HTTP
+	var gone atomic.Bool // a is gone for HTTP clients
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
 	defer client.CloseIdleConnections()
 	overHTTP := func(ctx context.Context, key string, after time.Duration) error {
@@ -99,7 +99,7 @@ func TestAMemberThatLeavesUnderTrafficFailsNoRequest(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			r.GetBody = nil // a request that was sent is sent once
+			r.GetBody = nil // a sent request is not repeated
 			answer, err := client.Do(r)
 			var refused *net.OpError
 			if first && errors.As(err, &refused) && refused.Op == "dial" {
@@ -107,8 +107,9 @@ func TestAMemberThatLeavesUnderTrafficFailsNoRequest(t *testing.T) {
 				continue
 			}
 			if err != nil && first {
-				// A connection ends that was not used for a second, and one that the
-				// kernel made for a process that takes no more.
+				// The member closes connections that have been unused for a second. The
+				// kernel also closes connections that it accepted but the process did
+				// not.
 				unused := max(conn.IdleTime, time.Since(begun)) > 800*time.Millisecond
 				untaken := !conn.Reused && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE))
 				if unused || untaken {
@@ -130,7 +131,8 @@ func TestAMemberThatLeavesUnderTrafficFailsNoRequest(t *testing.T) {
 		}
 	}
 	http1 := send(t, func(ctx context.Context, key string) error { return overHTTP(ctx, key, 0) })
-	// These choose the member, and ask it 0.3 s later, when it may be leaving.
+	// These requests choose the member first and are sent 0.3 s later, when the member
+	// may be leaving.
 	slow := send(t, func(ctx context.Context, key string) error { return overHTTP(ctx, key, 300*time.Millisecond) })
 	both := manual.NewBuilderWithScheme("both")
 	both.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: a.addrs["envoy"]}, {Addr: b.addrs["envoy"]}}})

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/snippets"
 )
 
-// The rules.yaml of the documents is the first file that docs/rules.md shows.
+// The rules.yaml of the documents is the first file in docs/rules.md.
 func TestEveryCallInTheDocumentsAnswersAsTheyShow(t *testing.T) {
 	all, err := snippets.All()
 	require.NoError(t, err)
@@ -42,11 +42,11 @@ func TestEveryCallInTheDocumentsAnswersAsTheyShow(t *testing.T) {
 			_, err := parseServe(c.Words[1:])
 			require.NoError(t, err, "%s: %q", c.At(), c.Words)
 			continue
-		case "secret": // each document begins anew
+		case "secret": // each document begins with new files
 			_ = os.Remove("weir.secret")
 		case "completion": // a shell runs it
 			continue
-		case "live", "status", "check", "reserve", "settle", "hold", "peek", "reset", "override", "top", "snapshot": // there is no node to ask, and no snapshot
+		case "live", "status", "check", "reserve", "settle", "hold", "peek", "reset", "override", "top", "snapshot": // there is no running node and no snapshot
 			require.Equal(t, bad, run(c.Words, &out, &errs), "%s: %q: %s", c.At(), c.Words, &errs)
 			continue
 		}
@@ -84,7 +84,7 @@ func TestTheDocumentHasEachFlagAsTheCommandSaysIt(t *testing.T) {
 	require.Equal(t, want, rows)
 }
 
-// serveModel is what the command line knows of weir serve.
+// serveModel returns the command-line model of weir serve.
 func serveModel(t *testing.T) *kong.Node {
 	for _, node := range parser(io.Discard).Model.Children {
 		if node.Name == "serve" {

@@ -33,7 +33,7 @@ func get(t *testing.T, url string) (status int, text string) {
 	return a.StatusCode, string(b)
 }
 
-// halfAsked is a check of which the node has read all but the last byte of its body.
+// halfAsked is a check whose body the node has read except for the last byte.
 type halfAsked struct {
 	net.Conn
 	in   *bufio.Reader
@@ -46,7 +46,7 @@ func halfAsk(t *testing.T, addr, token string) *halfAsked {
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	body := `{"limit":"api/hourly","key":"u"}`
-	// The node says that it goes on once it reads the body.
+	// The node responds with 100 Continue once it reads the body.
 	head := fmt.Sprintf("POST /v1/take HTTP/1.1\r\nHost: weir\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", token, len(body))
 	_, err = io.WriteString(conn, head)
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func halfAsk(t *testing.T, addr, token string) *halfAsked {
 	return h
 }
 
-// endsChecks reports whether it takes no more checks.
+// endsChecks reports whether the node accepts no more checks.
 func (p *reached) endsChecks() bool {
 	c, err := net.Dial("tcp", p.addrs["checks"])
 	if err == nil {
@@ -94,7 +94,7 @@ func TestWhatIsAskedAtTheEndIsAnsweredAndNobodyIsSentThereAnyMore(t *testing.T) 
 	asked := halfAsk(t, p.addrs["checks"], checksToken)
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	wait(t, func() bool { return strings.Contains(p.out.String(), "msg=leaving") })
-	// The node rests for a second, as the check that is half asked just came.
+	// The node waits for a second, because the incomplete check has just arrived.
 	status, text, err := p.tryPost("/v1/take", `{"limit":"api/hourly","key":"v"}`)
 	if took := time.Since(begun); took > 800*time.Millisecond {
 		t.Logf("%v went by before a check could be asked meanwhile", took)
@@ -103,7 +103,7 @@ func TestWhatIsAskedAtTheEndIsAnsweredAndNobodyIsSentThereAnyMore(t *testing.T) 
 		require.Equal(t, http.StatusOK, status)
 		require.Regexp(t, decidedByAuthority, text, "it leaves only then")
 	}
-	wait(t, p.endsChecks) // which end first
+	wait(t, p.endsChecks) // the check port closes first
 	status, text = get(t, "http://"+p.addrs["health"]+"/ready")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Contains(t, text, "it leaves")
@@ -189,25 +189,25 @@ func TestChecksBehindCertificatesNeedOne(t *testing.T) {
 	require.ErrorContains(t, err, "certificate required")
 }
 
-// A member that stands still answers nobody who hands counts over to it.
+// A stopped member does not respond to a hand-over.
 func TestAFrozenMemberLeavesTimeToAnswerWhatIsAsked(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
-	a := start(t, dir, "-name", "a", "-leave_within", "60s", "-timeout", "20ms") // Leave has 48s, and what is asked 9s more
+	a := start(t, dir, "-name", "a", "-leave_within", "60s", "-timeout", "20ms") // Leave has 48s, and responses have 9s more
 	b := start(t, dir, "-name", "b", "-join", a.addr(t))
 	waitReady(t, a, b)
-	for i := range 20 { // some of them are a's to hand over
+	for i := range 20 { // a hands some of them over
 		status, _ := a.post(t, "/v1/take", fmt.Sprintf(`{"limit":"api/hourly","key":"%d"}`, i))
 		require.Equal(t, http.StatusOK, status)
 	}
 	asked := halfAsk(t, a.addrs["checks"], checksToken)
 	require.NoError(t, b.Process.Signal(syscall.SIGSTOP))
-	var state syscall.WaitStatus // its other threads go on until the one that takes the signal runs
+	var state syscall.WaitStatus // other threads run until the signalled thread stops
 	_, err := syscall.Wait4(b.Process.Pid, &state, syscall.WUNTRACED, nil)
 	require.NoError(t, err)
 	require.True(t, state.Stopped())
 	require.NoError(t, a.Process.Signal(syscall.SIGTERM))
-	wait(t, a.endsChecks) // it has left, or Leave came to its bound
+	wait(t, a.endsChecks) // it has left, or the time for Leave has ended
 	require.Equal(t, http.StatusOK, asked.answer(t).StatusCode)
 	var exit *exec.ExitError
 	require.ErrorAs(t, a.Wait(), &exit, "counts were not handed over")

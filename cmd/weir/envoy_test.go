@@ -64,16 +64,16 @@ func TestSharedFileHasASecret(t *testing.T) {
 	require.ErrorContains(t, err, "has no line that begins with secret")
 }
 
-// replica is a node that serves, in this process.
+// replica is a running node in this process.
 type replica struct {
 	reached
 	node *weir.Node
-	rpc  rls.RateLimitServiceClient // nil if it does not serve Envoy
-	stop context.CancelFunc         // has it leave
-	done chan error                 // what runServe returns
+	rpc  rls.RateLimitServiceClient // nil if the node does not serve Envoy
+	stop context.CancelFunc         // starts the leave
+	done chan error                 // the result of runServe
 }
 
-// begin has a node serve all there is, with the files of a folder.
+// begin starts a node with all ports, with the files of a folder.
 func begin(t *testing.T, asking credentials.TransportCredentials, dir string, args ...string) *replica {
 	t.Helper()
 	r := beginWith(t, asking, serving(dir, args...)...)
@@ -81,13 +81,13 @@ func begin(t *testing.T, asking credentials.TransportCredentials, dir string, ar
 	return r
 }
 
-// beginWith has a node serve as the flags tell, and nothing else.
+// beginWith starts a node with only the given flags.
 func beginWith(t *testing.T, asking credentials.TransportCredentials, args ...string) *replica {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	r := &replica{reached: reached{addrs: make(map[string]string)}, stop: stop, done: make(chan error, 1)}
 	o := parsed(t, args...)
-	o.Timeout = 10 * time.Second // that no check is decided without its owner on a busy machine
+	o.Timeout = 10 * time.Second // so that the owner decides each check, even on a busy machine
 	serving, ended := make(chan *served, 1), make(chan struct{})
 	o.ready = func(s *served) { serving <- s }
 	var log lab.Text
@@ -120,7 +120,7 @@ func beginWith(t *testing.T, asking credentials.TransportCredentials, args ...st
 	return r
 }
 
-// envoyRequest is a request of Envoy for the limit of a user.
+// envoyRequest returns a request of Envoy for the limit of a user.
 func envoyRequest(user string) *rls.RateLimitRequest {
 	return &rls.RateLimitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{
 		{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "user", Value: user}}},

@@ -26,10 +26,11 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// asWeirFiles bounds the file descriptors of a weir of TestMain.
+// asWeirFiles is the environment variable with the file descriptor limit of a weir of
+// TestMain.
 const asWeirFiles = "WEIR_TEST_FILES"
 
-// limitFiles sets the bound that asWeirFiles has, if it has one.
+// limitFiles sets the limit of asWeirFiles, if the variable is set.
 func limitFiles() {
 	if n, err := strconv.ParseUint(os.Getenv(asWeirFiles), 10, 64); err == nil {
 		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
@@ -39,17 +40,18 @@ func limitFiles() {
 	}
 }
 
-// The address of those that flood. Those that are honest have 127.0.0.1.
+// floodFrom dials from the address of flooding clients. Honest clients use 127.0.0.1.
 var floodFrom = net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 
 const (
-	http2Preface  = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00" // and empty settings
+	http2Preface  = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00" // with empty settings
 	halfPost      = "POST /v1/take HTTP/1.1\r\nHost: weir\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n{\"limit\":"
 	halfHeader    = "GET /live HTTP/1.1\r\nHost: we"
 	answersUnread = "GET /metrics HTTP/1.1\r\nHost: weir\r\n\r\n"
 )
 
-// flood is connections to one port that send first, and then neither send nor read.
+// flood is a set of connections to one port that send first, and then neither send nor
+// read.
 type flood struct {
 	port, first string
 }
@@ -62,12 +64,12 @@ var floods = []flood{
 	{"bind", ""},
 }
 
-// floodPace is how many connections all floods together open in a second. What a process
-// does for each of them costs CPU, which no bound on connections saves.
+// floodPace is the number of connections per second that all floods open together. The
+// process needs CPU for each connection, which no bound on connections prevents.
 const floodPace = 500
 
-// keepOpen keeps a connection to addr open until ctx is done, and opens another one for
-// each that is closed, a while after it. It calls begun after its first attempt.
+// keepOpen keeps a connection to addr open until ctx is done. After a closed connection
+// it pauses, and then opens another connection. It calls begun after its first attempt.
 func keepOpen(ctx context.Context, addr, first string, again time.Duration, begun func()) {
 	for ctx.Err() == nil {
 		conn, err := floodFrom.DialContext(ctx, "tcp", addr)
@@ -75,7 +77,7 @@ func keepOpen(ctx context.Context, addr, first string, again time.Duration, begu
 		begun = func() {}
 		if err == nil {
 			end := context.AfterFunc(ctx, func() { conn.Close() })
-			_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // what it does not read may keep it from writing
+			_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // unread responses may block the write
 			_, _ = io.WriteString(conn, first)
 			if len(first) < 1000 {
 				_, _ = io.Copy(io.Discard, conn)
@@ -94,7 +96,7 @@ func keepOpen(ctx context.Context, addr, first string, again time.Duration, begu
 	}
 }
 
-// closedByPeer reports whether the other side has ended a connection of which nothing is
+// closedByPeer reports whether the peer has closed a connection from which nothing is
 // read.
 func closedByPeer(conn net.Conn) bool {
 	raw, err := conn.(*net.TCPConn).SyscallConn()
@@ -109,8 +111,8 @@ func closedByPeer(conn net.Conn) bool {
 	return err != nil || closed
 }
 
-// honest is a client that asks again and again, and keeps how long that took and what
-// failed.
+// honest is a client that sends requests repeatedly, and records their durations and
+// errors.
 type honest struct {
 	name   string
 	ask    func(ctx context.Context) error
@@ -135,7 +137,8 @@ func (h *honest) goOn(ctx context.Context) {
 	}
 }
 
-// askAll lets all clients ask while do runs, and returns the p99 of each.
+// askAll lets all clients send requests while do runs, and returns the p99 of each
+// client.
 func askAll(ctx context.Context, clients []*honest, do func()) (p99 []time.Duration) {
 	asking, enough := context.WithCancel(ctx)
 	var asked sync.WaitGroup
@@ -153,7 +156,8 @@ func askAll(ctx context.Context, clients []*honest, do func()) (p99 []time.Durat
 	return p99
 }
 
-// askHTTP asks on a new connection each time, or on one that is kept.
+// askHTTP returns a function that sends a request on a new connection, or on a kept
+// connection.
 func askHTTP(method, url, token, body string, kept bool) func(context.Context) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: !kept}}
 	return func(ctx context.Context) error {
@@ -178,7 +182,7 @@ func askHTTP(method, url, token, body string, kept bool) func(context.Context) e
 	}
 }
 
-// honestClients are of every port of p.
+// honestClients returns clients for every port of p.
 func honestClients(t *testing.T, p *process) []*honest {
 	at := func(name, path string) string { return "http://" + p.addrs[name] + path }
 	const take = `{"limit":"api/hourly","key":"honest"}`
@@ -197,9 +201,9 @@ func honestClients(t *testing.T, p *process) []*honest {
 	}
 }
 
-// Connections that stall are kept open on every port at once, and opened again when they
-// are closed. Meanwhile every port answers, and another node joins. With WEIR_FULL=1 it
-// prints the figures of THREATS.md.
+// Every port has stalled connections at once, which are reopened when they are closed.
+// Meanwhile every port responds, and another node joins. With WEIR_FULL=1 the test prints
+// the figures of THREATS.md.
 func TestFloodsLeaveRoomForProbesPeersAndChecks(t *testing.T) {
 	sizes := []struct{ files, few, all int }{{256, 20, 400}, {65536, 20, 1200}}
 	for _, c := range sizes[:testenv.PickFull(t, 1, 2)] {
@@ -211,7 +215,7 @@ func TestFloodsLeaveRoomForProbesPeersAndChecks(t *testing.T) {
 				t.Logf("%d files, as a process may have no more open here", limit.Max)
 				c.files = int(limit.Max)
 			}
-			each := testenv.PickFull(t, c.few, c.all) // connections of each kind of flood
+			each := testenv.PickFull(t, c.few, c.all) // connections for each kind of flood
 			dir := folder(t)
 			p := startWith(t, dir, func(p *process) { p.Env = append(p.Env, fmt.Sprint(asWeirFiles, "=", c.files)) }, "-name", "flooded")
 			waitReady(t, p)

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Whatever the command line and the environment say, it is what a node can be asked
-// to be, or refused in words.
+// For any command line and environment, the result is a valid configuration or an error
+// with a message.
 func FuzzServeOptions(f *testing.F) {
 	f.Add("-bind :7946 -join a:1,b -regions us=c:1,d:1;ap=e:1", "WEIR_TIMEOUT=5s")
 	f.Add("-envoy :1 -envoy_config f -checks :8080", "WEIR_REGION_SHARES=eu=70;us=x")
@@ -38,14 +38,14 @@ func FuzzServeOptions(f *testing.F) {
 	})
 }
 
-// Whatever a file of secrets, of tokens or of certificates has in it, it is read whole
-// or refused, and no error repeats what may be a secret.
+// Any file of secrets, tokens or certificates is read as a whole or refused, and no error
+// repeats a possible secret.
 func FuzzConfidentialFiles(f *testing.F) {
 	f.Add([]byte("secret: 000102030405060708090a0b0c0d0e0f\nseed: 0001"))
 	f.Add([]byte("secret: hush-hush\n"))
 	f.Add([]byte("# a token\n0123456789abcdef\n\n"))
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
-	name := filepath.Join(f.TempDir(), "f") // of this process alone
+	name := filepath.Join(f.TempDir(), "f") // only this process uses it
 	f.Fuzz(func(t *testing.T, text []byte) {
 		require.NoError(t, os.WriteFile(name, text, 0o600))
 		secrets, _, err := readShared(name)
@@ -68,7 +68,7 @@ func FuzzConfidentialFiles(f *testing.F) {
 	})
 }
 
-// whatever is an http.RoundTripper that answers with what is fuzzed.
+// whatever is an http.RoundTripper that returns fuzzed responses.
 type whatever struct {
 	status int
 	body   []byte
@@ -78,8 +78,7 @@ func (w whatever) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: w.status, Status: fmt.Sprintf("%03d %s", w.status, http.StatusText(w.status)), Header: make(http.Header), Body: io.NopCloser(bytes.NewReader(w.body)), Request: r}, nil
 }
 
-// Whatever answers a command in a node's place, the command ends with a verdict or an
-// error.
+// For any response, a client command ends with a verdict or an error.
 func FuzzAnswers(f *testing.F) {
 	f.Add(uint16(200), []byte(`{"name":"a","allowed":true,"limit":1,"remaining":9223372036854775807,"retry_after_s":-1}`))
 	f.Add(uint16(401), []byte(`{"detail":"no"}`))
@@ -97,8 +96,7 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// Whatever request a rules file is tried with, it is one that rules can be met by, or
-// refused.
+// Any request for a rules file is valid or refused.
 func FuzzTriedRequest(f *testing.F) {
 	f.Add("GET https://api.example.com/v1/a%2fb?x", "X-User: a")
 	f.Add("/..;/\x00", ":")

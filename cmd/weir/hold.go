@@ -13,17 +13,18 @@ import (
 	"time"
 )
 
-// The exit codes of a command that did not run, as shells and env have them.
+// The exit codes of a command that was not started or was killed, like those of shells
+// and env.
 const (
 	notExecutable = 126
 	notFound      = 127
-	signalled     = 128 // and the signal's number
+	signalled     = 128 // plus the number of the signal
 )
 
-// stopWithin is how long a command has to end once it is told to.
+// stopWithin is the time between the signal to end the command and its kill.
 const stopWithin = 10 * time.Second
 
-// holdCommand runs a command while units of an in-flight limit are held for it.
+// holdCommand runs a command while it holds units of an in-flight limit.
 type holdCommand struct {
 	reaching
 	countOf
@@ -35,12 +36,12 @@ type holdCommand struct {
 	StopIfLost bool          `help:"end the command if the hold is lost"`
 }
 
-// Help says what becomes of the command.
+// Help describes the exit code.
 func (*holdCommand) Help() string {
 	return "The exit code is the command's, or 3 if the units are denied.\n\n  weir hold exports alice -- pg_dump shop"
 }
 
-// Validate takes the dashes off the command.
+// Validate removes the dashes before the command.
 func (q *holdCommand) Validate() error {
 	if len(q.Command) < 2 || q.Command[0] != "--" {
 		return errors.New("put -- before the command, as in weir hold exports alice -- pg_dump shop")
@@ -61,7 +62,7 @@ func (q *holdCommand) run(stdout, stderr io.Writer) (code int, err error) {
 	case err != nil:
 		return notFound, err
 	}
-	c, err := q.client(stderr) // stdout is the command's
+	c, err := q.client(stderr) // stdout belongs to the command
 	if err != nil {
 		return bad, err
 	}
@@ -84,7 +85,7 @@ func (q *holdCommand) run(stdout, stderr io.Writer) (code int, err error) {
 	return q.runHeld(h, signals, stdout, stderr)
 }
 
-// take asks for the units, again and again for as long as the caller waits.
+// take requests the units, and retries within q.Wait.
 func (q *holdCommand) take(c *client, signals <-chan os.Signal) (*held, *verdict, error) {
 	begun := time.Now()
 	for {
@@ -113,7 +114,8 @@ func (q *holdCommand) take(c *client, signals <-chan os.Signal) (*held, *verdict
 	}
 }
 
-// runHeld runs the command, renews the hold meanwhile, and returns the command's exit code.
+// runHeld runs the command, renews the hold meanwhile, and returns the exit code of the
+// command.
 func (q *holdCommand) runHeld(h *held, signals <-chan os.Signal, stdout, stderr io.Writer) (int, error) {
 	lost, lose := context.WithCancel(context.Background())
 	defer lose()
@@ -152,7 +154,7 @@ func (q *holdCommand) runHeld(h *held, signals <-chan os.Signal, stdout, stderr 
 	return run.ProcessState.ExitCode(), nil
 }
 
-// heldCount is what a hold is of, as the API has it.
+// heldCount identifies a hold in requests of the API.
 type heldCount struct {
 	Limit string `json:"limit"`
 	Key   string `json:"key"`
@@ -161,18 +163,18 @@ type heldCount struct {
 	Hold  string `json:"hold,omitempty"`
 }
 
-// held is units that a node holds for this process.
+// held represents units that a node holds for this process.
 type held struct {
 	*client
 	count   heldCount
 	ttl     time.Duration
-	renewed time.Time // when the last question began that has held or renewed them
+	renewed time.Time // start of the last request that held or renewed the units
 }
 
-// keep renews the hold, and passes signals on to the process, until ctx is done. An error
+// keep renews the hold and forwards signals to the process until ctx is done. An error
 // means that the hold is lost.
 func (h *held) keep(ctx context.Context, signals <-chan os.Signal, process *os.Process) error {
-	if h.count.Hold == "" { // rules that are switched off, or a shadow
+	if h.count.Hold == "" { // the rules are switched off, or the limit is a shadow
 		h.forward(ctx, signals, process)
 		return nil
 	}
@@ -201,8 +203,8 @@ func (h *held) keep(ctx context.Context, signals <-chan os.Signal, process *os.P
 	}
 }
 
-// forward passes signals on to the process until ctx is done. An interrupt is not: a terminal
-// sends it to both.
+// forward forwards signals to the process until ctx is done. It does not forward an
+// interrupt, because a terminal sends it to both processes.
 func (h *held) forward(ctx context.Context, signals <-chan os.Signal, process *os.Process) {
 	for {
 		select {
@@ -216,7 +218,7 @@ func (h *held) forward(ctx context.Context, signals <-chan os.Signal, process *o
 	}
 }
 
-// release gives the units back.
+// release releases the units.
 func (h *held) release() error {
 	if h.count.Hold == "" {
 		return nil

@@ -24,13 +24,13 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// askedNode is a node that answers what is told to it, and notes what it is asked.
+// askedNode is a fake node that records its requests and responds as configured.
 type askedNode struct {
 	*httptest.Server
 	mu     sync.Mutex
 	asked  []string
 	bodies []map[string]any
-	answer func(path string, n int) (status int, text string) // to the nth question for a path, from 1 on
+	answer func(path string, n int) (status int, text string) // to the nth request for a path, counted from 1
 }
 
 const heldAll = `{"allowed":true,"limit":2,"remaining":1,"source":"owner","hold":"sealed"}`
@@ -69,12 +69,12 @@ func (h *askedNode) questions() []string {
 	return slices.Clone(h.asked)
 }
 
-// runShell runs weir hold, for a command that sh runs.
+// runShell runs weir hold with a shell script as the command.
 func (h *askedNode) runShell(t *testing.T, script string, flags ...string) (code int, stdout, stderr string) {
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip(err)
 	}
-	var out, errs lab.Text // the command writes to it too
+	var out, errs lab.Text // the command writes to it, too
 	args := append(append([]string{"hold", "-admin", h.URL}, flags...), "exports", "alice", "--", "sh", "-c", script)
 	code = run(args, &out, &errs)
 	return code, out.String(), errs.String()
@@ -126,7 +126,8 @@ func TestHoldWaitsForUnits(t *testing.T) {
 	require.Equal(t, []string{"/v1/hold", "/v1/hold", "/v1/release"}, h.questions())
 }
 
-// A shadow without room, and rules that are switched off, hold nothing and deny nothing.
+// A shadow without room holds nothing and denies nothing. The same is true for rules that
+// are switched off.
 func TestHoldRunsACommandThoughNothingIsHeld(t *testing.T) {
 	t.Parallel()
 	h := newAskedNode(t, func(string, int) (int, string) { return 200, `{"allowed":true,"limit":2,"source":"none"}` })
@@ -135,10 +136,11 @@ func TestHoldRunsACommandThoughNothingIsHeld(t *testing.T) {
 	require.Equal(t, []string{"/v1/hold"}, h.questions())
 }
 
-// answers is a node that answers each renewal in turn, the last one again and again.
+// answers is a fake node that returns the status of each renewal in turn, and repeats the
+// last status.
 type answers []int
 
-const hangs = 0 // an answer that does not come
+const hangs = 0 // no response
 
 func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	status := (*a)[0]

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// liveWithin is the most that a node may take to say that it is alive.
+// liveWithin is the timeout of the request to the node.
 const liveWithin = 3 * time.Second
 
-// liveCommand asks the node of this machine whether it is alive, as an image without a
-// shell has its health checked.
+// liveCommand checks whether the node of this machine is alive. An image without a shell
+// uses it as its health check.
 type liveCommand struct {
 	Health string `default:"127.0.0.1:8082" env:"WEIR_HEALTH" help:"where the node answers, as its own -health says"`
 }
@@ -26,7 +26,7 @@ func (c *liveCommand) run(stdout, _ io.Writer) (int, error) {
 		host = "weir"
 		transport.DialContext = dialUnix(path)
 	} else if name, port, err := net.SplitHostPort(host); err == nil && (name == "" || net.ParseIP(name).IsUnspecified()) {
-		host = net.JoinHostPort("localhost", port) // what it listens on says not where
+		host = net.JoinHostPort("localhost", port) // a listen address without a host refers to this machine
 	}
 	answer, err := (&http.Client{Transport: transport, Timeout: liveWithin}).Get("http://" + host + "/live")
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *liveCommand) run(stdout, _ io.Writer) (int, error) {
 	return ok, nil
 }
 
-// dialUnix returns what dials a UNIX socket, whatever the address.
+// dialUnix returns a dial function for a UNIX socket, which ignores the address.
 func dialUnix(path string) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)

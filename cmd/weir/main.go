@@ -1,5 +1,5 @@
-// Command weir runs a node that services in any language ask, asks nodes that run, checks
-// rules files and snapshots, and makes what nodes share:
+// Command weir runs a node for services in any language, sends requests to running nodes,
+// checks rules files and snapshots, and creates the secrets that nodes share:
 //
 //	weir serve -rules rules.yaml -bind :7946 -join weir.internal -shared weir.secret
 //	weir status
@@ -29,12 +29,12 @@ import (
 // The exit codes.
 const (
 	ok     = 0
-	bad    = 1 // what is asked about is not well, or cannot be asked
-	usage  = 2 // the command is wrong
+	bad    = 1 // the result is negative, or the command failed
+	usage  = 2 // the command line is invalid
 	denied = 3 // the check is denied, or would be
 )
 
-// commands are what weir can be told to do.
+// commands contains the commands of weir.
 type commands struct {
 	Help helpFlag `short:"h" help:"show what a command does, and its flags"`
 
@@ -71,7 +71,7 @@ const about = `A rate limiter that several nodes keep together.
 
 Exit codes: 0 if all is well, 1 if it is not, 2 if the command is wrong, 3 if a check is denied or would be.`
 
-// groups are those of flags, each with an example.
+// groups contains the groups of flags, each with an example.
 var groups = []kong.Group{
 	{Key: "What it serves", Title: "What it serves, as in --rules rules.yaml --checks :8080 --checks_tokens tokens:"},
 	{Key: "Envoy", Title: "Envoy, as in --envoy :8083 --envoy_config limits.yaml:"},
@@ -82,8 +82,8 @@ var groups = []kong.Group{
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// command is one that was given, with its flags and arguments. The exit code of an error is
-// bad if run returns ok.
+// command is a parsed command with its flags and arguments. If run returns an error and
+// the code ok, the exit code is bad.
 type command interface {
 	run(stdout, stderr io.Writer) (code int, err error)
 }
@@ -108,8 +108,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// parse returns the command that args give. Its error says what is wrong, how the command
-// is used, and what lists its flags. Where the command is to print its help, it does so.
+// parse returns the command for the given arguments. Its error contains the problem, the
+// usage of the command, and how to list its flags. If the arguments request help, parse
+// prints it and returns errHelped.
 func parse(args []string, stdout io.Writer) (command, error) {
 	k := parser(stdout)
 	if len(args) > 0 && args[0] == "help" {
@@ -142,7 +143,7 @@ func parser(stdout io.Writer) *kong.Kong {
 		}))
 }
 
-// explained says what is wrong with a command line in three lines, or more if more is wrong.
+// explained returns a parse error as three lines, or more if there are several problems.
 func explained(k *kong.Kong, err *kong.ParseError) error {
 	node, name := err.Context.Selected(), "weir"
 	if node == nil {
@@ -157,9 +158,9 @@ func explained(k *kong.Kong, err *kong.ParseError) error {
 	return fmt.Errorf("%s: %s\nusage: weir %s\n%s --help says more", name, strings.ReplaceAll(what, "\n", "\n"+name+": "), strings.TrimSpace(node.Summary()), name)
 }
 
-// twoDashes writes flags with two dashes, as kong wants them. One is enough here.
+// twoDashes changes flags with one dash to two dashes, as kong requires.
 func twoDashes(root *kong.Node, args []string) []string {
-	takes := make(map[string]bool) // a value after it
+	takes := make(map[string]bool) // whether the flag has a value after it
 	_ = kong.Visit(root, func(v kong.Visitable, next kong.Next) error {
 		if flag, is := v.(*kong.Flag); is {
 			takes[flag.Name] = !flag.IsBool()
@@ -181,20 +182,20 @@ func twoDashes(root *kong.Node, args []string) []string {
 	return args
 }
 
-// errHelped is the error of parse once it has printed what it was asked for.
+// errHelped is returned by parse after it has printed help.
 var errHelped = errors.New("weir: printed help")
 
 type helpFlag bool
 
-// BeforeReset is called by kong where the flag is given.
+// BeforeReset is called by kong if the flag is set.
 func (helpFlag) BeforeReset(ctx *kong.Context) error {
 	return errors.Join(errHelped, ctx.PrintUsage(false))
 }
 
-// onOff reads the value of a flag that may go without one, as strconv.ParseBool does.
+// onOff parses the optional value of a flag with strconv.ParseBool.
 type onOff struct{}
 
-// IsBool has kong take no value from the next argument.
+// IsBool tells kong not to consume the next argument as the value.
 func (onOff) IsBool() bool { return true }
 
 // Decode implements kong.Mapper.
@@ -210,10 +211,10 @@ func (onOff) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// variable is the environment's name for a flag.
+// variable returns the environment variable of a flag.
 func variable(flag string) string { return "WEIR_" + strings.ToUpper(flag) }
 
-// snake writes LeaveWithin as leave_within.
+// snake converts LeaveWithin to leave_within.
 func snake(field string) string {
 	var name strings.Builder
 	for i, c := range field {

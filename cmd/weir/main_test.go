@@ -40,7 +40,8 @@ rules:
   shadow: true
 `
 
-// runWeir runs the command on a file of the text, which it calls FILE.
+// runWeir runs the command on a file with the given text. FILE in args stands for the
+// file.
 func runWeir(t *testing.T, text string, args ...string) (code int, stdout, stderr string) {
 	name := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
@@ -183,7 +184,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// What follows the line that says what is wrong.
+// The lines after an error.
 const (
 	weirUsage  = "\nusage: weir <command> [flags]\nweir --help says more\n"
 	rulesUsage = "\nusage: weir rules check <file> [flags]\nweir rules check --help says more\n"

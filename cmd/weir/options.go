@@ -18,16 +18,16 @@ import (
 	envoylimit "github.com/weir-go/weir/contrib/envoy"
 )
 
-// serveOptions are what flags and the environment say of weir serve. The flag of a field is
-// its name in lower case, with underscores.
+// serveOptions contains the flags and environment variables of weir serve. The flag of a
+// field is its name in lower case, with underscores.
 type serveOptions struct {
 	servingFlags `group:"What it serves"`
 	envoyFlags   `group:"Envoy"`
 	nodeFlags    `group:"The node"`
 	auditFlags   `group:"Audit"`
 
-	every time.Duration // how often the Envoy files are looked at; as Watch has it if zero
-	ready func(*served) // called when it serves, for tests; nil for nobody
+	every time.Duration // interval for checking the Envoy files; the default of Watch if zero
+	ready func(*served) // called when the node serves, for tests; may be nil
 }
 
 type servingFlags struct {
@@ -81,12 +81,12 @@ type auditFlags struct {
 	AuditKeys   bool    `help:"record key text too, not only IDs"`
 }
 
-// Help is what weir serve -h says before its flags.
+// Help returns the text of weir serve -h before the flags.
 func (*serveOptions) Help() string {
 	return "Each flag can be given in the environment as well: -log_level as WEIR_LOG_LEVEL. A flag comes first. A flag with REGION= may be repeated, or have several values separated by semicolons."
 }
 
-// list is a flag of texts that commas separate.
+// list is a flag with texts that are separated by commas.
 type list []string
 
 func (l *list) UnmarshalText(text []byte) error {
@@ -99,8 +99,8 @@ func (l *list) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// perRegion is a flag with a text, a list or a number for each region. Each time that it is
-// given adds to it what "region=value;region=value" says.
+// perRegion is a flag with a text, a list or a number for each region. Each use of the
+// flag adds the values of "region=value;region=value".
 type perRegion[V string | []string | int64] map[string]V
 
 func (m *perRegion[V]) UnmarshalText(text []byte) (err error) {
@@ -129,7 +129,8 @@ func (m *perRegion[V]) UnmarshalText(text []byte) (err error) {
 	return nil
 }
 
-// flagOf returns the flag that sets a field of weir.Config, empty if none does.
+// flagOf returns the flag that sets a field of weir.Config, or "" if there is no such
+// flag.
 func flagOf(field string) string {
 	switch field {
 	case "Seed", "Secrets":
@@ -148,8 +149,8 @@ func flagOf(field string) string {
 	return snake(field)
 }
 
-// inFlags says what Validate or Start found wrong with a weir.Config in the words of the
-// command line.
+// inFlags translates an error of Validate or Start about a weir.Config into the terms of
+// the command line.
 func inFlags(err error) error {
 	var fields []string
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[weir.Config]()) {
@@ -157,7 +158,7 @@ func inFlags(err error) error {
 			fields = append(fields, field.Name)
 		}
 	}
-	// What is quoted is a value, which may be a field's name by chance.
+	// A quoted text is a value, which may accidentally equal the name of a field.
 	named := regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\b(?:` + strings.Join(fields, "|") + `)\b`)
 	var lines []string
 	for line := range strings.Lines(err.Error()) {
@@ -184,12 +185,12 @@ func inFlags(err error) error {
 	return errors.New(strings.Join(lines, "\n"))
 }
 
-// inFlag names the flag whose file caused an error.
+// inFlag adds the flag whose file caused an error.
 func inFlag(name string, err error) error {
 	return fmt.Errorf("weir serve: -%s: %w", name, err)
 }
 
-// Validate returns what is wrong with flags that do not go together.
+// Validate returns the errors in combinations of flags.
 func (o *serveOptions) Validate() error {
 	var errs []error
 	refuse := func(is bool, format string, args ...any) {
@@ -218,7 +219,7 @@ func (o *serveOptions) Validate() error {
 	return errors.Join(errs...)
 }
 
-// private reports whether no other machine reaches an address.
+// private reports whether an address cannot be reached from other machines.
 func private(addr string) bool {
 	if strings.HasPrefix(addr, unixPrefix) {
 		return true
@@ -228,7 +229,7 @@ func private(addr string) bool {
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// config is what the node is started with, once the files are read.
+// config returns the configuration of the node, including the content of files.
 func (o *serveOptions) config() (cfg weir.Config, err error) {
 	cfg = o.node()
 	if o.Shared != "" {
@@ -259,7 +260,7 @@ func (o *serveOptions) secretFiles() []string {
 	return append(files, slices.Sorted(maps.Values(o.RegionSecrets))...)
 }
 
-// node is what the flags alone say of the node.
+// node returns the part of the configuration that only depends on flags.
 func (o *nodeFlags) node() weir.Config {
 	return weir.Config{
 		Name: o.Name, Bind: o.Bind, Advertise: o.Advertise, Join: o.Join, JoinTimeout: o.JoinTimeout,
@@ -270,10 +271,10 @@ func (o *nodeFlags) node() weir.Config {
 	}
 }
 
-// envoyOptions are the values of -envoy_options.
+// envoyOptions lists the values of -envoy_options.
 var envoyOptions = []string{"sliding", "debit_many", "merge_domains", "metadata"}
 
-// limits are how Envoy's limits are decided and told.
+// limits returns the options of the Envoy service.
 func (o *envoyFlags) limits(log *slog.Logger) envoylimit.Options {
 	has := func(option string) bool { return slices.Contains(o.EnvoyOptions, option) }
 	return envoylimit.Options{
@@ -296,7 +297,7 @@ func (o *envoyFlags) managementServer() (addr, id string, err error) {
 	return addr, id, nil
 }
 
-// readShared reads a file that has a secret at least.
+// readShared reads a file with at least one secret.
 func readShared(name string) (secrets [][]byte, seed []byte, err error) {
 	secrets, seed, err = weir.ReadSecrets(name)
 	if err == nil && secrets == nil {
@@ -305,7 +306,7 @@ func readShared(name string) (secrets [][]byte, seed []byte, err error) {
 	return secrets, seed, err
 }
 
-// readTokens reads a file with tokens, one a line.
+// readTokens reads a file with one token per line.
 func readTokens(name string) (tokens [][]byte, err error) {
 	if name == "" {
 		return nil, nil

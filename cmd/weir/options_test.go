@@ -132,7 +132,7 @@ func TestTokensAreOneALine(t *testing.T) {
 	require.ErrorContains(t, err, "has no token")
 }
 
-// parseServe reads a command line of weir serve, and of what it leaves out the environment.
+// parseServe parses a command line of weir serve, with the environment for missing flags.
 func parseServe(args []string) (*serveOptions, error) {
 	c, err := parse(append([]string{"serve"}, args...), io.Discard)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/admin"
 )
 
-// overrideCommand gives a key another limit for a while.
+// overrideCommand sets or removes a temporary limit of a key.
 type overrideCommand struct {
 	asking
 	countOf
@@ -80,7 +80,7 @@ func (q *overrideCommand) run(stdout, _ io.Writer) (int, error) {
 	})
 }
 
-// topCommand prints the keys of all members that are asked for, denied and held most.
+// topCommand prints the most requested, denied and held keys of all members.
 type topCommand struct {
 	asking
 	N int `default:"10" help:"how many of each"`

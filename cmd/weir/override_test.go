@@ -42,7 +42,7 @@ func TestClientTakesAdminAddressOfServe(t *testing.T) {
 		"unix:/run/weir/admin":   "unix:/run/weir/admin",
 		"http://127.0.0.1:8081/": "http://127.0.0.1:8081/",
 		"https://weir:8081":      "https://weir:8081",
-		"weir":                   "weir", // which client refuses
+		"weir":                   "weir", // client refuses it
 	} {
 		require.Equal(t, want, (&reaching{Admin: given}).address(), given)
 	}

@@ -16,12 +16,13 @@ import (
 // bucketWait bounds a command that reads from a bucket.
 const bucketWait = 10 * time.Minute
 
-// isBucket reports whether -snapshots names a bucket, well or badly, and not a directory.
+// isBucket reports whether -snapshots is a valid or invalid bucket URL, and not a
+// directory.
 func isBucket(where string) bool {
 	return strings.Contains(where, "://") || strings.HasPrefix(strings.ToLower(where), "s3:")
 }
 
-// checkSnapshots returns what is wrong with -snapshots.
+// checkSnapshots returns an error if -snapshots is invalid.
 func checkSnapshots(where string) error {
 	if !isBucket(where) {
 		return nil
@@ -30,7 +31,7 @@ func checkSnapshots(where string) error {
 	return err
 }
 
-// openSnapshots opens what -snapshots names.
+// openSnapshots opens the directory or bucket of -snapshots.
 func openSnapshots(where string) (store snapshot.Store, release func() error, err error) {
 	if isBucket(where) {
 		bucket, err := openBucket(where)
@@ -54,12 +55,13 @@ func openBucket(url string) (*s3snapshot.Bucket, error) {
 	return s3snapshot.New(options)
 }
 
-// place is where the commands find snapshots: a directory, a bucket, or one snapshot of either.
+// place is a location of snapshots: a directory, a bucket, or a single snapshot.
 type place struct {
 	list func() ([]snapshot.Entry, error)
-	// read calls do with a snapshot. The error is fs.ErrNotExist if it is gone.
+	// read calls do with a snapshot. The error is fs.ErrNotExist if the snapshot does not
+	// exist.
 	read func(path string, do func(r io.Reader) error) error
-	name func(path string) string // what is shown
+	name func(path string) string // the printed name
 	end  func()
 }
 
@@ -109,20 +111,21 @@ func bucketPlace(where string) (*place, error) {
 	}, nil
 }
 
-// cutObject cuts the snapshot off the URL of one, s3://BUCKET/PREFIX/NODE/GENERATION.snapshot.
+// cutObject splits the URL of a snapshot, s3://BUCKET/PREFIX/NODE/GENERATION.snapshot,
+// into the URL of the place and the path. The path is "" if the URL has no snapshot.
 func cutObject(url string) (bucket, path string) {
 	before, parameters, has := strings.Cut(url, "?")
 	if has {
 		parameters = "?" + parameters
 	}
 	parts := strings.Split(before, "/")
-	if n := len(parts); n > 4 && strings.HasSuffix(before, ".snapshot") { // s3:, nothing, the bucket, and these two
+	if n := len(parts); n > 4 && strings.HasSuffix(before, ".snapshot") { // s3:, an empty part, the bucket, and these two
 		return strings.Join(parts[:n-2], "/") + parameters, strings.Join(parts[n-2:], "/")
 	}
 	return url, ""
 }
 
-// one returns the snapshot that a place names.
+// one returns the path of the only snapshot of a place.
 func (p *place) one(where string) (path string, err error) {
 	entries, err := p.list()
 	if err != nil {

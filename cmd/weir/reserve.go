@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// reserveCommand spends an estimate, and prints what settles it.
+// reserveCommand spends an estimate, and prints the reservation.
 type reserveCommand struct {
 	asking
 	countOf
@@ -15,7 +15,7 @@ type reserveCommand struct {
 	Tier  string `help:"the tier of the key"`
 }
 
-// Help says how the reservation is settled.
+// Help describes how to settle the reservation.
 func (*reserveCommand) Help() string {
 	return "It prints the reservation, and to stderr what is left:\n\n  r=$(weir reserve tokens alice -units 2000) && weir settle tokens alice \"$r\" 1312"
 }
@@ -42,7 +42,7 @@ func (q *reserveCommand) run(stdout, stderr io.Writer) (int, error) {
 	})
 }
 
-// settleCommand replaces the estimate of a reservation by what was spent.
+// settleCommand replaces the estimate of a reservation by the spent units.
 type settleCommand struct {
 	reaching
 	countOf

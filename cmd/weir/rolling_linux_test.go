@@ -75,12 +75,12 @@ func buildNext(t *testing.T) (path string) {
 	return path
 }
 
-// rolled is how many of each key were admitted, over all processes.
+// rolled contains the number of admitted units of each key, over all processes.
 type rolled struct {
 	mu       sync.Mutex
 	admitted map[string]int
-	// unsure is how many of these were decided without authority, as on a busy machine
-	// where an owner stalls.
+	// unsure counts the admitted units that were decided without authority, for example
+	// because an owner stalled on a busy machine.
 	unsure map[string]int
 	live   atomic.Pointer[[]*process]
 }
@@ -89,7 +89,8 @@ const perHour = 1000
 
 var remaining = regexp.MustCompile(`"remaining":(\d+)`)
 
-// ask asks one live process, or the next one where that one does not listen any more.
+// ask sends a request to a live process, or to the next process if the first no longer
+// listens.
 func (r *rolled) ask(ctx context.Context, client *http.Client, first int, key string) error {
 	live := *r.live.Load()
 	for i := range live {
@@ -98,7 +99,7 @@ func (r *rolled) ask(ctx context.Context, client *http.Client, first int, key st
 		if err != nil {
 			return err
 		}
-		q.GetBody = nil // a request that was sent is sent once
+		q.GetBody = nil // a sent request is not repeated
 		answer, err := client.Do(q)
 		if refused := (*net.OpError)(nil); errors.As(err, &refused) && refused.Op == "dial" {
 			continue
@@ -127,8 +128,8 @@ func (r *rolled) ask(ctx context.Context, client *http.Client, first int, key st
 	return errors.New("no process listens")
 }
 
-// A limit of 1,000 an hour admits 1,000 over the whole roll, to and fro: no check fails,
-// and no count begins again.
+// A limit of 1,000 an hour admits 1,000 units during the whole roll and roll back. No
+// check fails, and no count is reset.
 func TestARollToTheNextReleaseAndBack(t *testing.T) {
 	testenv.SkipUnlessFull(t, "TestNodesSpeakTheNewestCommonVersion in cluster and TestProcessesShareOneCountHoweverTheyAreAsked")
 	t.Parallel()
@@ -181,7 +182,7 @@ func TestARollToTheNextReleaseAndBack(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		n := int(turn.Add(1))
 		if n%5 == 0 {
-			key = "hot" // it is used up, and stays so
+			key = "hot" // it is used up early, and must stay so
 		} else {
 			_, key, _ = strings.Cut(key, "-")
 		}
@@ -198,11 +199,11 @@ func TestARollToTheNextReleaseAndBack(t *testing.T) {
 	load.end(t, "checks")
 
 	for key, admitted := range r.admitted {
-		// A unit is in flight at most whenever authority moves.
+		// At most one unit is in flight at each move of authority.
 		within := moves + r.unsure[key]
 		require.LessOrEqual(t, admitted, perHour+within, "of key %q", key)
 		var left int
-		wait(t, func() bool { // what lies in leases comes back
+		wait(t, func() bool { // leased units are returned first
 			_, out := live[0].ask("peek", "api/hourly", key, "-json")
 			found := remaining.FindStringSubmatch(out)
 			require.NotNil(t, found, out)

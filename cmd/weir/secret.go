@@ -11,13 +11,13 @@ import (
 	"github.com/weir-go/weir/internal/identity"
 )
 
-// secretCommand prints what the nodes of a cluster share, each of 32 random bytes. They are
-// two, since a secret is rotated, and a seed never is.
+// secretCommand prints a secret and a seed, each of 32 random bytes, for all nodes of a
+// cluster. They are separate because a secret is rotated, and a seed never is.
 type secretCommand struct {
 	Output string `short:"o" placeholder:"FILE" help:"new file to write, which only this user can read; standard output if empty"`
 }
 
-// Help says what to do with it.
+// Help describes the use of the file.
 func (*secretCommand) Help() string {
 	return "All nodes get the same file:\n\n  weir secret -o weir.secret\n  weir serve -shared weir.secret -bind :7946"
 }

@@ -36,8 +36,8 @@ import (
 	"github.com/weir-go/weir/snapshot"
 )
 
-// serveCommand runs a node until SIGTERM or SIGINT, and then has it leave in order. A second
-// signal cuts that short.
+// serveCommand runs a node until SIGTERM or SIGINT, and then leaves in order. A second
+// signal aborts the leave.
 type serveCommand struct{ serveOptions }
 
 func (o *serveCommand) run(_, stderr io.Writer) (int, error) {
@@ -46,7 +46,7 @@ func (o *serveCommand) run(_, stderr io.Writer) (int, error) {
 		handler = slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: o.LogLevel})
 	}
 	log := slog.New(handler)
-	// It is for the audit's file alone: rules are read again whenever they change.
+	// SIGHUP is used only for the audit file. Rules are read again whenever they change.
 	signal.Ignore(syscall.SIGHUP)
 	ends := make(chan os.Signal, 2)
 	signal.Notify(ends, syscall.SIGINT, syscall.SIGTERM)
@@ -56,7 +56,7 @@ func (o *serveCommand) run(_, stderr io.Writer) (int, error) {
 	go func() {
 		defer endAtOnce()
 		for _, told := range []func(){leave, func() {
-			signal.Stop(ends) // a third one ends the process itself
+			signal.Stop(ends) // a third signal ends the process itself
 		}} {
 			select {
 			case <-ends:
@@ -69,34 +69,37 @@ func (o *serveCommand) run(_, stderr io.Writer) (int, error) {
 	return ok, runServe(ctx, atOnce, &o.serveOptions, log)
 }
 
-// served is what runs: a node, and where what is served.
+// served is a running node with its ports.
 type served struct {
 	node   *weir.Node
 	budget *ports.Budget
 	addrs  map[string]string // by the name of the flag
 
-	leaving atomic.Bool // it was told to, so that it is not ready for anything new
-	drain   func()      // has Envoy's health say so
+	leaving atomic.Bool // the leave has begun, so that the node is not ready
+	drain   func()      // sets the health of the Envoy port to NOT_SERVING
 
-	web    []*ports.Port               // those of HTTP
-	stops  []func(ctx context.Context) // in order, each waits for what is asked, until ctx is done
+	web    []*ports.Port               // the HTTP ports
+	stops  []func(ctx context.Context) // called in order; each waits for pending requests until ctx is done
 	failed chan error
 }
 
-// startWithin bounds how long a start waits for members and for snapshots. Then it serves, so
-// that probes are answered, but is not ready before both are there.
+// startWithin bounds how long a start waits for members and for snapshots. After that the
+// node serves, so that it responds to probes, but it is not ready before members and
+// snapshots are available.
 const startWithin = 20 * time.Second
 
-// restPart is the part of -leave_within after which HTTP connections that were just used are
-// not waited for, leavePart that after which Leave ends, and answerPart that after which what
-// is asked then is cut off. What is left is for the audit.
+// The parts of -leave_within at which each phase of the leave ends. After restPart, the
+// node no longer waits for HTTP connections that were just used. After leavePart, Leave
+// is aborted. After answerPart, pending requests are aborted. The rest is for the audit
+// log.
 const (
 	restPart   = 0.1
 	leavePart  = 0.8
 	answerPart = 0.95
 )
 
-// runServe serves until ctx is done, and then leaves; once atOnce is done, it ends as it is.
+// runServe serves until ctx is done, and then leaves. Once atOnce is done, it ends
+// immediately.
 func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (err error) {
 	cfg, err := o.config()
 	if err != nil {
@@ -104,7 +107,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	}
 	cfg.Logger = log
 	identity.WarnOfReaders(log, o.secretFiles()...)
-	var leaveBy time.Time // when all has to be over; zero before it leaves
+	var leaveBy time.Time // the deadline of the leave; zero before the leave
 	var denials *auditLog
 	if o.Audit != "" {
 		if denials, err = openAudit(o.auditFlags, log); err != nil {
@@ -150,10 +153,10 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	defer func() {
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
-		s.end(over) // what is asked then is cut off
+		s.end(over) // aborts pending requests
 	}()
-	// They end in this order as well: a probe of whether it is alive or ready is
-	// answered until nothing else is.
+	// Ports also stop in this order: the health port responds until all other ports have
+	// stopped.
 	for _, open := range []func() error{
 		func() error { return s.checks(o, book, log) },
 		func() error { return s.envoy(ctx, o, log) },
@@ -182,7 +185,8 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	defer cancel()
 	leave, left := context.WithDeadline(ctx, now.Add(part(leavePart)))
 	defer left()
-	// Clients are answered once more before Leave: a node that has left has no authority.
+	// Respond to clients once more before Leave, because a node that has left has no
+	// authority.
 	rest, rested := context.WithDeadline(ctx, now.Add(part(restPart)))
 	defer rested()
 	var resting sync.WaitGroup
@@ -190,7 +194,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 		resting.Go(func() { port.Rest(rest) })
 	}
 	resting.Wait()
-	// Its counts go to the others while it still answers.
+	// Leave transfers the counts to other members while the node still responds.
 	err = node.Leave(leave)
 	if err != nil && leave.Err() != nil && atOnce.Err() == nil {
 		err = fmt.Errorf("weir serve: -leave_within (%s) is %v, but the node had not left after %v: set a longer time: %w", variable("leave_within"), o.LeaveWithin, part(leavePart), err)
@@ -202,8 +206,8 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	return err
 }
 
-// letGo closes the directory of snapshots. It waits a second for a disk that hangs: the end
-// of the process lets go of the directory, too.
+// letGo closes the snapshot directory. It waits a second for a disk that hangs, because
+// the end of the process also releases the directory.
 func letGo(dir *snapshot.Dir) error {
 	closed := make(chan error, 1)
 	go func() { closed <- dir.Close() }()
@@ -215,7 +219,7 @@ func letGo(dir *snapshot.Dir) error {
 	}
 }
 
-// end ends all that is served, once.
+// end stops all ports, once.
 func (s *served) end(ctx context.Context) {
 	for _, stop := range s.stops {
 		stop(ctx)
@@ -270,7 +274,8 @@ func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	// What viewers are sent has no end of its own, and would keep the server from ending.
+	// The streams of viewers do not end by themselves, and would keep the server from
+	// stopping.
 	s.stops = append(s.stops, func(context.Context) { _ = shown.Close() })
 	api, err := admin.Handler(s.node, book, admin.Options{Tokens: tokens, MutualTLS: mutual, Page: shown, Logger: log})
 	if err != nil {
@@ -279,7 +284,7 @@ func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) erro
 	return s.handle("admin", o.Admin, s.budget.Clients, o.HTTPTLS.files, api, log)
 }
 
-// health serves what operators ask: whether it is alive and ready, and metrics.
+// health serves the endpoints for operators: liveness, readiness and metrics.
 func (s *served) health(o *serveOptions, book *rules.Book, denials *auditLog, log *slog.Logger) error {
 	if o.Health == "" {
 		return nil
@@ -303,7 +308,7 @@ func (s *served) health(o *serveOptions, book *rules.Book, denials *auditLog, lo
 	return s.handle("health", o.Health, s.budget.Probes, files{}, health, log)
 }
 
-// handle serves HTTP at a port that bound has bounded, with TLS if there is a certificate.
+// handle serves HTTP on a port that bound creates, with TLS if there is a certificate.
 func (s *served) handle(name, addr string, bound func(net.Listener, string) *ports.Port, web files, h http.Handler, log *slog.Logger) error {
 	secure := func(l net.Listener) net.Listener { return l }
 	if web.Cert != "" {
@@ -334,7 +339,7 @@ func (s *served) handle(name, addr string, bound func(net.Listener, string) *por
 	return nil
 }
 
-// silence is after how long without a word a management server is asked whether it is there.
+// silence is the idle time after which a management server is pinged.
 const silence = 30 * time.Second
 
 // envoy serves Envoy's rate limit protocol.
@@ -342,7 +347,7 @@ func (s *served) envoy(ctx context.Context, o *serveOptions, log *slog.Logger) e
 	if o.Envoy == "" {
 		return nil
 	}
-	cfg := new(envoylimit.Config) // until the management server has sent one
+	cfg := new(envoylimit.Config) // until the management server has sent a configuration
 	limits := o.limits(log)
 	server, id, err := o.managementServer()
 	if err == nil && server == "" {
@@ -390,7 +395,7 @@ func (s *served) envoy(ctx context.Context, o *serveOptions, log *slog.Logger) e
 		select {
 		case <-stopped:
 		case <-ctx.Done():
-			rpc.Stop() // which ends GracefulStop, too
+			rpc.Stop() // also ends GracefulStop
 			<-stopped
 		}
 		stop()

@@ -25,7 +25,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// asWeir has the test's own binary be the command.
+// asWeir is the environment variable that makes the test binary run as the command.
 const asWeir = "WEIR_TEST_AS_WEIR"
 
 func TestMain(m *testing.M) {
@@ -37,13 +37,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// reached is a weir serve that answers, in a process of its own or in this one.
+// reached is a weir serve that responds, in a separate process or in this process.
 type reached struct {
-	dir   string            // with all files that it needs
+	dir   string            // with all its files
 	addrs map[string]string // by the name of the flag
 }
 
-// process is a weir serve of its own.
+// process is a weir serve in a separate process.
 type process struct {
 	*exec.Cmd
 	reached
@@ -63,7 +63,7 @@ rules:
 `
 )
 
-// weirIn is the command, in a folder with all files that it needs.
+// weirIn returns the command in a folder with all its files.
 func weirIn(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -86,10 +86,10 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-// eventually bounds the wait for an event on a machine that is busy. It is no promise.
+// eventually bounds the wait for an event on a busy machine. It is not a promise.
 const eventually = time.Minute
 
-// servesAt is the line that says where it serves.
+// servesAt matches the log line with the addresses of the ports.
 var servesAt = regexp.MustCompile(`msg=serving checks=(\S+) admin=(\S+) health=(\S+) envoy=(\S+)`)
 
 func start(t *testing.T, dir string, args ...string) *process {
@@ -97,7 +97,7 @@ func start(t *testing.T, dir string, args ...string) *process {
 	return startWith(t, dir, func(*process) {}, args...)
 }
 
-// serving are the flags of a node that serves all there is, with the files of a folder.
+// serving returns the flags of a node with all ports, with the files of a folder.
 func serving(dir string, more ...string) []string {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	return append([]string{
@@ -106,7 +106,7 @@ func serving(dir string, more ...string) []string {
 	}, more...)
 }
 
-// startWith is start, of a process that set has prepared.
+// startWith is like start, but calls set with the process before its start.
 func startWith(t *testing.T, dir string, set func(p *process), args ...string) *process {
 	t.Helper()
 	p := &process{Cmd: weirIn(t, dir, append([]string{"serve"}, serving("", args...)...)...), reached: reached{dir, make(map[string]string)}}
@@ -128,17 +128,18 @@ func startWith(t *testing.T, dir string, set func(p *process), args ...string) *
 	return p
 }
 
-// ask runs a command of the client against it.
+// ask runs a client command against the node.
 func (p *reached) ask(args ...string) (code int, out string) {
 	var said strings.Builder
 	code = run(slices.Concat(args[:1], []string{"-admin", "http://" + p.addrs["admin"], "-token_file", filepath.Join(p.dir, "admin")}, args[1:]), &said, &said)
 	return code, said.String()
 }
 
-// asker keeps no connections, as a process that ends would wait for clients that just used one.
+// asker keeps no connections, because an ending process would wait for clients that just
+// used a connection.
 var asker = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// post asks the check API.
+// post sends a request to the check API.
 func (p *reached) post(t *testing.T, path, body string) (status int, answer string) {
 	t.Helper()
 	status, answer, err := p.tryPost(path, body)
@@ -179,13 +180,13 @@ func (p *reached) ready() bool {
 	return a.StatusCode == http.StatusOK
 }
 
-// wait has a test wait until something is so.
+// wait waits until is returns true.
 func wait(t *testing.T, is func() bool, what ...any) {
 	t.Helper()
 	require.Eventually(t, is, eventually, 10*time.Millisecond, what...)
 }
 
-// waitReady waits until all are.
+// waitReady waits until all nodes are ready.
 func waitReady[N interface{ ready() bool }](t *testing.T, nodes ...N) {
 	t.Helper()
 	wait(t, func() bool {
@@ -200,7 +201,7 @@ func waitReady[N interface{ ready() bool }](t *testing.T, nodes ...N) {
 
 var boundTo = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 
-// addr is where its members dial it, as it says itself.
+// addr returns the address for other members, as the node reports it.
 func (p *reached) addr(t *testing.T) string {
 	t.Helper()
 	code, out := p.ask("status", "-json")
@@ -208,7 +209,8 @@ func (p *reached) addr(t *testing.T) string {
 	return boundTo.FindString(out)
 }
 
-// decidedByAuthority is an answer that neither a copy nor a share has decided.
+// decidedByAuthority matches a response that was decided with authority, and not by a
+// replica or a share.
 var decidedByAuthority = regexp.MustCompile(`"source":"(owner|forwarded|relayed|pushback|leased)"`)
 
 func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
@@ -219,8 +221,8 @@ func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
 	c := start(t, dir, "-name", "c", "-join", a.addr(t))
 	waitReady(t, a, b, c)
 
-	// On a busy machine a node may be held to have stalled, so that its stand-in decides for
-	// it and may admit more. Such a round shows nothing, and another key is used up.
+	// On a busy machine a node may count as stalled. Its stand-in then decides, and may
+	// admit more. Such a round is repeated with another key.
 	key := ""
 	for round := 0; ; round++ {
 		require.Less(t, round, 50, "in no round did authority decide all checks")
@@ -250,7 +252,7 @@ func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
 		code, out = b.ask("peek", "api/hourly", key)
 		return code == denied && strings.Contains(out, "0 of 60 left")
 	}, "it is not used up")
-	// A member that answers late is missing for a moment, and status and reset tell so.
+	// A member that responds late is missing for a moment, which status and reset report.
 	wait(t, func() bool { code, out = a.ask("status"); return code == ok })
 	require.Regexp(t, `(?m)^api/hourly +`+key+` +\d+$`, out, "which key is denied most")
 	wait(t, func() bool { code, out = c.ask("reset", "api/hourly", key); return code == ok })
@@ -278,9 +280,9 @@ func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
 	require.LessOrEqual(t, envoy(b), uint32(998))
 	require.LessOrEqual(t, envoy(c), uint32(997))
 
-	require.NoError(t, c.Process.Signal(syscall.SIGHUP)) // it is asked again below
+	require.NoError(t, c.Process.Signal(syscall.SIGHUP)) // it gets requests below
 
-	// One leaves in order, and takes nothing along.
+	// One process leaves in order, and loses no counts.
 	require.NoError(t, b.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, b.Wait(), "it exits with 0: %s", &b.out)
 	wait(t, func() bool {
@@ -289,7 +291,7 @@ func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
 	}, "the one that left took its counts along")
 	wait(t, func() bool { code, out = c.ask("status"); return code == ok && !strings.Contains(out, "b-") }, "a member that left is off the roster")
 
-	// Another is killed: checks go on, and status says who is missing.
+	// Another process is killed: checks continue, and status names the missing member.
 	require.NoError(t, a.Process.Kill())
 	wait(t, func() bool {
 		code, out = c.ask("status")
@@ -374,8 +376,8 @@ func TestWhatCannotStartSaysWhatToDo(t *testing.T) {
 		require.ErrorContains(t, refused(t, strings.Fields(c.args)...), c.says, c.args)
 	}
 
-	// As a process it says so on its standard error, after a warning of its file of tokens, and
-	// exits with 1.
+	// As a process, it prints the error to standard error, after a warning about its file
+	// of tokens, and exits with 1.
 	require.NoError(t, os.Chmod(in("checks"), 0o644))
 	out, err := weirIn(t, dir, "serve", "-checks", p.addrs["checks"], "-checks_tokens", "checks").CombinedOutput()
 	var exit *exec.ExitError
@@ -438,7 +440,7 @@ func TestASocketOfThisMachineNeedsNoToken(t *testing.T) {
 		var said strings.Builder
 		return run([]string{"status", "-admin", socket, "-token_file", filepath.Join(dir, "admin")}, &said, &said) == ok
 	}, "it does not serve")
-	asked := func(want int, args ...string) string { // as a process
+	asked := func(want int, args ...string) string { // in a separate process
 		c := weirIn(t, dir, append(args, "-admin", socket, "-token_file", "admin")...)
 		out, _ := c.CombinedOutput()
 		require.Equal(t, want, c.ProcessState.ExitCode(), "%s", out)

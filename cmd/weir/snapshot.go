@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/snapshot"
 )
 
-// snapshotListCommand lists a directory or a bucket. It reads headers alone, so it needs no
-// secret.
+// snapshotListCommand lists the snapshots of a directory or a bucket. It reads only
+// headers, so it needs no secret.
 type snapshotListCommand struct {
 	Where string `arg:"" name:"dir" help:"the -snapshots of weir serve, a directory or a bucket; a node may be using it"`
 }
@@ -35,7 +35,7 @@ func (c *snapshotListCommand) run(stdout, _ io.Writer) (int, error) {
 	})
 }
 
-// inPlace calls do with a place, and names the command in the error.
+// inPlace calls do with a place. The error contains the name of the command.
 func inPlace(command, where string, do func(at *place) error) (int, error) {
 	at, err := openPlace(where)
 	if err == nil {
@@ -48,7 +48,7 @@ func inPlace(command, where string, do func(at *place) error) (int, error) {
 	return ok, nil
 }
 
-// opening are the flags of commands that read what is sealed.
+// opening contains the flags of commands that read sealed snapshots.
 type opening struct {
 	Shared string `placeholder:"FILE" env:"WEIR_SHARED" help:"file with the nodes' secrets, as weir serve has it; none if the snapshots are not sealed"`
 }
@@ -64,7 +64,8 @@ func (o *opening) keys() (snapshots.Keys, error) {
 	return snapshots.NewKeys(secrets), err
 }
 
-// snapshotShowCommand shows the header of a file, and how much it has of each kind.
+// snapshotShowCommand prints the header of a snapshot, and its number of blocks of each
+// kind.
 type snapshotShowCommand struct {
 	opening
 	File string `arg:"" help:"a file of the directory, or URL/FILE of a bucket"`
@@ -95,20 +96,20 @@ func (c *snapshotShowCommand) show(at *place, stdout io.Writer) error {
 		shown(header.Node), header.Saved.Format(time.RFC3339), ageOf(header), shown(header.Build), header.Version, header.Cluster, sealed)
 	content, err := at.content(path, keys)
 	if err != nil {
-		return err // after the header, which may say why
+		return err // after the header, which may explain the error
 	}
 	return printTable(stdout, "\nKIND\tBLOCKS\tBYTES", slices.Sorted(maps.Keys(content)), func(kind snapshots.Kind) string {
 		return fmt.Sprintf("%s\t%d\t%d", kind, content[kind].blocks, content[kind].bytes)
 	})
 }
 
-// snapshotVerifyCommand reads files as a node would that starts.
+// snapshotVerifyCommand reads snapshots like a node that starts.
 type snapshotVerifyCommand struct {
 	opening
 	Where string `arg:"" name:"path" help:"the -snapshots of weir serve, which a node may be using, or one file"`
 }
 
-// Help says what the exit code tells.
+// Help describes the exit code.
 func (*snapshotVerifyCommand) Help() string {
 	return "The exit code is 1 if a snapshot cannot be read, or there is none.\n\n  weir snapshot verify /var/lib/weir -shared weir.secret"
 }
@@ -151,7 +152,7 @@ func (c *snapshotVerifyCommand) verify(at *place, stdout io.Writer) error {
 	return nil
 }
 
-// explainedSnapshot adds which flag an error is about.
+// explainedSnapshot adds the flag to an error about secrets.
 func explainedSnapshot(err error) error {
 	if errors.Is(err, snapshots.ErrNoSecret) || errors.Is(err, snapshots.ErrOtherSecret) {
 		return fmt.Errorf("%w (-shared names their file)", err)
@@ -159,7 +160,7 @@ func explainedSnapshot(err error) error {
 	return err
 }
 
-// header reads a snapshot's header, which is not verified.
+// header reads the header of a snapshot without verification.
 func (p *place) header(path string) (header snapshots.Header, err error) {
 	err = p.read(path, func(r io.Reader) (err error) {
 		header, err = snapshots.ReadHeader(r)
@@ -170,13 +171,13 @@ func (p *place) header(path string) (header snapshots.Header, err error) {
 
 func ageOf(h snapshots.Header) string { return time.Since(h.Saved).Round(time.Second).String() }
 
-// amount is how much a file has of a kind.
+// amount is the number of blocks and bytes of one kind.
 type amount struct {
 	blocks int
 	bytes  int64
 }
 
-// content reads a snapshot to its end.
+// content reads a snapshot to its end, and returns the amount of each kind.
 func (p *place) content(path string, keys snapshots.Keys) (content map[snapshots.Kind]amount, err error) {
 	content = make(map[snapshots.Kind]amount)
 	err = p.read(path, func(from io.Reader) error {

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/snapshot"
 )
 
-// saved returns a directory that a node still uses, with snapshots as of saveThree.
+// saved returns a directory that a node still uses, with the snapshots of saveThree.
 func saved(t *testing.T) (dir, shared string) {
 	dir = t.TempDir()
 	d, err := snapshot.OpenDir(dir, snapshot.DirOptions{})
@@ -27,8 +27,8 @@ func saved(t *testing.T) (dir, shared string) {
 	return dir, saveThree(t, d)
 }
 
-// saveThree saves two snapshots of one node and one of another. It returns the file of their
-// secrets.
+// saveThree saves two snapshots of one node and one of another node. It returns the file
+// with their secrets.
 func saveThree(t *testing.T, to snapshot.Store) (shared string) {
 	shared = write(t, "secret: 0123456789abcdef0123456789abcdef\n")
 	secrets, _, err := weir.ReadSecrets(shared)
@@ -50,8 +50,8 @@ func saveTo(d snapshot.Store, node string, keys snapshots.Keys, header snapshots
 	})
 }
 
-// weirSnapshot runs weir snapshot, and returns what it prints with its times and spaces
-// made equal.
+// weirSnapshot runs weir snapshot, and returns its output with normalised times and
+// spaces.
 func weirSnapshot(args ...string) (code int, stdout, stderr string) {
 	var out, errs strings.Builder
 	code = run(append([]string{"snapshot"}, args...), &out, &errs)

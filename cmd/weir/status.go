@@ -25,7 +25,7 @@ type cluster struct {
 	Top    admin.Top    `json:"top"`
 }
 
-// nameOf is what is printed of a key.
+// nameOf returns the printed name of a key.
 func nameOf(k admin.TopKey) string {
 	switch {
 	case k.Key == nil:
@@ -36,7 +36,7 @@ func nameOf(k admin.TopKey) string {
 	return shown(*k.Key)
 }
 
-// statusCommand prints what an operator on call needs first.
+// statusCommand prints the status of a cluster for an operator on call.
 type statusCommand struct{ asking }
 
 func (s *statusCommand) run(stdout, _ io.Writer) (int, error) {
@@ -64,7 +64,7 @@ func (s *statusCommand) run(stdout, _ io.Writer) (int, error) {
 	})
 }
 
-// print says first what is wrong.
+// print prints the status, problems first.
 func (c *cluster) print(w io.Writer, now time.Time) {
 	s := &c.Stats
 	switch {
@@ -116,7 +116,7 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 	}
 }
 
-// printSnapshots prints nothing of a node that keeps none, as far as its statistics tell.
+// printSnapshots prints nothing if the statistics contain no snapshot.
 func (c *cluster) printSnapshots(w io.Writer) {
 	s := &c.Stats.Snapshots
 	if s.Loaded > 0 || s.Refused > 0 {
@@ -169,7 +169,8 @@ func (c *cluster) printMembers(w io.Writer) {
 	})
 }
 
-// printDecisions prints the sums over the members that answered, and names the others.
+// printDecisions prints the sums over the members that responded, and names the other
+// members.
 func (c *cluster) printDecisions(w io.Writer) {
 	t := &c.Totals
 	fmt.Fprintf(w, "\nchecks of %d of %d members since each started", len(t.Answered), len(t.Answered)+len(t.Missing))
@@ -194,8 +195,9 @@ func printTable[T any](w io.Writer, header string, items []T, row func(T) string
 // limitsShown is the maximum number of limits that weir status prints. /v1/totals returns more.
 const limitsShown = 20
 
-// printLimits prints the limits that members denied by, or would have as shadows, the most
-// denials first, and always those that are shadows by the rules of this node.
+// printLimits prints the limits with denials, or with denials as shadows, sorted by
+// denials in descending order. It always prints the limits that are shadows by the rules
+// of this node.
 func (c *cluster) printLimits(w io.Writer) {
 	limits, shadows := make(map[string]admin.Total), make(map[string]bool)
 	maps.Copy(limits, c.Totals.Limits)

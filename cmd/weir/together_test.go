@@ -15,8 +15,8 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// A deployment starts and stops its replicas in one moment. Nobody is missing then, unless the
-// machine pauses one of them. So a few rounds may have an outage.
+// A deployment starts and stops its replicas at the same moment. No member is missing
+// then, unless the machine pauses a process. So a few rounds may have an outage.
 func TestThreeProcessesStartAndStopTogether(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.PickFull(t, 1, 20)
@@ -33,8 +33,8 @@ func TestThreeProcessesStartAndStopTogether(t *testing.T) {
 	}
 }
 
-// startAndStop starts three processes together and stops them together. It returns the logs of
-// those that had an outage.
+// startAndStop starts three processes together and stops them together. It returns the
+// logs of processes with an outage.
 func startAndStop(t *testing.T, round int) (logs string) {
 	t.Helper()
 	const nodes = 3
@@ -80,7 +80,7 @@ func startAndStop(t *testing.T, round int) (logs string) {
 		if err != nil {
 			t.Errorf("round %d: exit: %v\n%s", round, err, &p.out)
 		}
-		// Nodes that are that far apart are missing to each other, for a while.
+		// Nodes that start or stop that far apart are missing for each other temporarily.
 		if apart := max(started, time.Since(begun)); apart < stats.OutageQuiet && strings.Contains(p.out.String(), "outage") {
 			logs += fmt.Sprintf("%s:\n%s", p.Args[1:], &p.out)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/buildinfo"
 )
 
-// versionCommand prints the version of the command and of the peer protocol that it speaks.
+// versionCommand prints the version of the command and of the peer protocol.
 type versionCommand struct{}
 
 func (versionCommand) run(stdout, _ io.Writer) (int, error) {

@@ -5,43 +5,44 @@ import (
 	"time"
 )
 
-// Parts of the file descriptors of the process, in eighths. What remains is for peers and
+// Parts of the file descriptors of the process, in eighths. The rest is for peers and
 // files: package cluster bounds the connections of the peer port by the same limit.
 const (
 	clientsEighths = 3
 	probesEighths  = 1
 )
 
-// Of its pool a port has one of so many parts for connections that are new. Together they
-// are half of the pool at most, so that connections that are of use keep the other half.
+// The part of a pool that one port may use for new connections is 1/newOfClients or
+// 1/newOfProbes. All new connections together are at most half of the pool, so that
+// proven connections keep the other half.
 const (
 	newOfClients = 6 // there are three such ports
 	newOfProbes  = 2
 )
 
-// Bounds where there are many file descriptors: they bound memory.
+// Upper bounds, which limit memory if there are many file descriptors.
 const (
 	maxClients = 1 << 16
 	maxProbes  = 256
-	maxNew     = 512  // of each port, some 30 KiB each
-	maxKept    = 8192 // of each port, that are kept for the next request
+	maxNew     = 512  // for each port, about 30 KiB for each connection
+	maxKept    = 8192 // for each port, of connections that are kept for the next request
 )
 
-// Bounds where there are very few.
+// Lower bounds, for a process with very few file descriptors.
 const (
 	minClients = 12
 	minProbes  = 4
 )
 
-// Budget shares the file descriptors of the process out to ports.
+// Budget divides the file descriptors of the process among ports.
 type Budget struct {
 	log     *slog.Logger
 	start   time.Time
-	clients *pool // of the ports that services ask, together
-	probes  *pool // of the port that is asked whether the process lives
+	clients *pool // shared by the ports for services
+	probes  *pool // of the port for probes
 }
 
-// NewBudget returns the budget of a process that may have so many files open.
+// NewBudget returns the budget of a process that may open the given number of files.
 func NewBudget(files uint64, log *slog.Logger) *Budget {
 	part := func(eighths uint64, least, most int) int {
 		return max(least, int(min(files/8*eighths, uint64(most))))

@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// A connection on which no handler works rests. It stalls if it has rested for a while: a
-// client that has just connected is about to ask, and a busy one asks again.
+// A connection without a running handler rests. It has stalled if it has rested for this
+// long: a client that has just connected is about to send a request, and a busy client
+// sends another request.
 const (
 	stall      = 10 * time.Millisecond
 	longStall  = time.Second
-	writeGrace = 50 * time.Millisecond // a write that takes longer is of an answer that is not read
+	writeGrace = 50 * time.Millisecond // a longer write is for a response that the client does not read
 )
 
 // conn is a connection that a Port has accepted.
@@ -21,23 +22,23 @@ type conn struct {
 	port *Port
 	from *source // set by the pool
 
-	asked    atomic.Bool  // a handler has begun to work on a request
-	calls    atomic.Int32 // requests that handlers work on
-	reads    atomic.Int32 // the requests of calls whose bodies have not been read to the end
-	since    atomic.Int64 // when it was accepted, or its last request began or ended
-	writing  atomic.Int64 // when the write that is under way began; 0 if none is
-	extended atomic.Int64 // when its deadline for writes was set; 0 if it was not
-	proven   atomic.Bool  // it is not new any more; changed under the pool's lock
+	asked    atomic.Bool  // a handler has started for a request
+	calls    atomic.Int32 // requests with a running handler
+	reads    atomic.Int32 // requests in calls whose bodies have not been read to the end
+	since    atomic.Int64 // when it was accepted, or when its last request began or ended
+	writing  atomic.Int64 // start of the current write; 0 if there is none
+	extended atomic.Int64 // when its write deadline was set; 0 if it was not
+	proven   atomic.Bool  // it is no longer new; changed under the lock of the pool
 
-	half    atomic.Int32 // gRPC requests that are not read whole
-	streams atomic.Int32 // gRPC requests without an end of their own
+	half    atomic.Int32 // gRPC requests that are not fully read
+	streams atomic.Int32 // streaming gRPC requests
 
-	at     int // its place in the port's fresh or kept, below 0 if in neither; guarded by the pool
+	at     int // its index in the fresh or kept set of the port, negative if in neither; guarded by the pool
 	closed sync.Once
 }
 
-// rests reports whether nothing of this node's is under way on the connection, and since
-// when.
+// rests reports whether the connection rests, and since when. A connection also rests
+// while it waits for the client to send a body or to read a response.
 func (c *conn) rests(now int64) (since int64, is bool) {
 	if began := c.writing.Load(); began != 0 {
 		return began, now-began >= int64(writeGrace)
@@ -45,8 +46,8 @@ func (c *conn) rests(now int64) (since int64, is bool) {
 	return c.since.Load(), c.calls.Load() <= c.reads.Load()
 }
 
-// begin is called when a handler begins to work on a request. reads reports whether the
-// request's body is not read yet.
+// begin records that a handler starts to work on a request. reads reports whether the
+// body of the request has not been read yet.
 func (c *conn) begin(reads bool) {
 	c.since.Store(c.port.budget.now())
 	if reads {
@@ -61,7 +62,7 @@ func (c *conn) end() {
 	c.calls.Add(-1)
 }
 
-// prove is called when a request was answered with success.
+// prove records that a request was answered with success.
 func (c *conn) prove() {
 	if !c.proven.Load() {
 		c.port.cut(c.port.pool.prove(c, c.port.budget.now()))
@@ -72,7 +73,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	now := c.port.budget.now()
 	c.writing.Store(now)
 	defer c.writing.Store(0)
-	// A deadline costs more than a comparison: it is set once in a while.
+	// Setting a deadline costs more than a comparison, so it is not set for each write.
 	within, last := c.port.writeWithin, c.extended.Load()
 	if within > 0 && (last == 0 || now-last > int64(within/10)) {
 		if err := c.Conn.SetWriteDeadline(time.Now().Add(within)); err != nil {
@@ -82,13 +83,13 @@ func (c *conn) Write(b []byte) (int, error) {
 	}
 	n, err := c.Conn.Write(b)
 	if err != nil && within > 0 {
-		c.sever() // gRPC goes on to read from a connection that it cannot write to
+		c.sever() // gRPC continues to read from a connection to which it cannot write
 	}
 	return n, err
 }
 
-// SetDeadline leaves no write without a deadline: gRPC lifts the one of its handshakes while
-// a write may be under way.
+// SetDeadline never leaves a write without a deadline: gRPC removes the deadline of its
+// handshakes while a write may be running.
 func (c *conn) SetDeadline(t time.Time) error {
 	if c.port.writeWithin == 0 || !t.IsZero() {
 		c.extended.Store(0)
@@ -109,8 +110,8 @@ func (c *conn) Close() (err error) {
 	return err
 }
 
-// CloseWrite lets a server of HTTP end its side first, so that a client reads why it was
-// refused.
+// CloseWrite lets an HTTP server close its side first, so that a client can read the
+// reason of a refusal.
 func (c *conn) CloseWrite() error {
 	if half, is := c.Conn.(interface{ CloseWrite() error }); is {
 		return half.CloseWrite()
@@ -118,7 +119,7 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// RemoteAddr returns the address of the other side, by which handlers of gRPC find c.
+// RemoteAddr returns the address of the peer, by which gRPC handlers find c.
 func (c *conn) RemoteAddr() net.Addr { return address{c.Conn.RemoteAddr(), c} }
 
 type address struct {
@@ -126,8 +127,8 @@ type address struct {
 	conn *conn
 }
 
-// sever closes c, whatever is under way on it. What the other side has not read of an
-// answer that it does not read is discarded.
+// sever closes c even if it is in use. If a write is running, the unread part of the
+// response is discarded.
 func (c *conn) sever() {
 	if tcp, is := c.Conn.(*net.TCPConn); is && c.writing.Load() != 0 {
 		_ = tcp.SetLinger(0)

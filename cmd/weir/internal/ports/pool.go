@@ -7,39 +7,39 @@ import (
 	"github.com/weir-go/weir/internal/conns"
 )
 
-// pool is the connections of ports that share a part of the budget.
+// pool contains the connections of ports that share a part of the budget.
 type pool struct {
 	most int
 
-	waits atomic.Int32  // connections that wait until there is room
-	room  chan struct{} // has a token once a connection has left
+	waits atomic.Int32  // connections that wait for room
+	room  chan struct{} // has a token after a connection has left
 
 	mu      sync.Mutex
 	ports   []*Port
 	open    int
-	origins map[string]*source // of the connections that are open
+	origins map[string]*source // of the open connections
 }
 
-// source is an origin of connections that are open.
+// source is an origin of open connections.
 type source struct {
 	name  string
 	open  int
-	rests int // scratch of longest
+	rests int // used by longest
 }
 
 func newPool(most int) *pool {
 	return &pool{most: most, room: make(chan struct{}, 1), origins: make(map[string]*source)}
 }
 
-// enter takes c in, or returns false if the pool is full of connections that work. The
-// caller cuts those that had to go.
+// enter adds c to the pool, or returns false if the pool is full of connections that
+// work. The caller must cut the connections in out.
 func (p *pool) enter(c *conn, now int64) (out []*conn, in bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(c.port.fresh) >= c.port.mostNew {
 		longest := stalled(now, c.port.fresh)
 		if longest == nil {
-			break // they all just came, and are about to ask
+			break // all of them have just arrived, and are about to send a request
 		}
 		out = p.drop(out, longest)
 	}
@@ -60,14 +60,14 @@ func (p *pool) enter(c *conn, now int64) (out []*conn, in bool) {
 	return out, true
 }
 
-// leave is called when c is closed.
+// leave removes a closed connection.
 func (p *pool) leave(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.drop(nil, c)
 }
 
-// prove takes c for one that is of use from now on.
+// prove marks c as proven.
 func (p *pool) prove(c *conn, now int64) (out []*conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,18 +82,20 @@ func (p *pool) prove(c *conn, now int64) (out []*conn) {
 	return out
 }
 
-// shed drops the connection that has stalled most, nil if none has.
+// shed drops the connection that has stalled longest, and returns it, or nil if no
+// connection has stalled.
 func (p *pool) shed(now int64) []*conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.drop(nil, p.worst(now))
 }
 
-// worst returns the connection of any port to close for another one, nil if all work. The
-// caller holds mu.
+// worst returns the connection of any port to close for a new connection, or nil if all
+// connections work. The caller must hold mu.
 //
-// Where more than half are new, it is one of these, so that a flood takes no more than half
-// from connections that were of use, nor anything from new ones of another port.
+// If more than half of the pool are new connections, it returns a new connection of the
+// port with the most of them. So a flood takes at most half of the pool from proven
+// connections, and nothing from new connections of another port.
 func (p *pool) worst(now int64) *conn {
 	var all []set
 	var fresh set // of the port that has most
@@ -111,7 +113,7 @@ func (p *pool) worst(now int64) *conn {
 	return stalled(now, all...)
 }
 
-// drop appends c to out, and takes it out of the pool. The caller holds mu.
+// drop removes c from the pool and appends it to out. The caller must hold mu.
 func (p *pool) drop(out []*conn, c *conn) []*conn {
 	if c == nil || c.at < 0 {
 		return out
@@ -133,7 +135,7 @@ func (p *pool) drop(out []*conn, c *conn) []*conn {
 	return append(out, c)
 }
 
-// set is connections, in no order.
+// set is an unordered set of connections.
 type set []*conn
 
 func (s *set) add(c *conn) {

@@ -27,14 +27,14 @@ func dial(t *testing.T, l *lab.PipeListener, from, first string) net.Conn {
 	return here
 }
 
-// opened counts the connections of a port.
+// opened returns the number of connections of a port.
 func opened(p *Port) int {
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()
 	return len(p.fresh) + len(p.kept)
 }
 
-// keeps counts those that are not new.
+// keeps returns the number of proven connections of a port.
 func keeps(p *Port) int {
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()
@@ -67,15 +67,15 @@ func TestTheConnectionThatStalledMostMakesRoom(t *testing.T) {
 	now := 100 * s
 	type c struct {
 		name, from    string
-		since         int64 // when it began to stall
+		since         int64 // start of the stall
 		proven, works bool
 		reads         bool  // its handler waits for the body
-		writing       int64 // since when it does not read its answer
+		writing       int64 // since when the client has not read its response
 	}
 	for _, row := range []struct {
 		what  string
 		conns []c
-		goes  string // nothing if the next one has to wait
+		goes  string // empty if the next connection has to wait
 	}{
 		{"the longest", []c{{name: "later", since: 50 * s}, {name: "first", since: 40 * s}}, "first"},
 		{"of the origin with most", []c{{name: "honest", from: "10.0.0.1", since: 1 * s}, {name: "flood", since: 98 * s}, {name: "more", since: 99 * s}}, "flood"},
@@ -131,8 +131,9 @@ func TestTheConnectionThatStalledMostMakesRoom(t *testing.T) {
 	}
 }
 
-// A flood of new connections at one port closes none of another port, nor any that was of
-// use, and leaves each of its own the time to ask, whatever addresses it comes from.
+// A flood of new connections at one port closes no connection of another port, and no
+// proven connection. Each flooding connection has time to send a request, regardless of
+// its address.
 func TestAFloodStaysWithinItsPortsPart(t *testing.T) {
 	for _, same := range []bool{true, false} {
 		for _, every := range []time.Duration{2 * time.Millisecond, 100 * time.Microsecond, time.Microsecond} {
@@ -160,7 +161,7 @@ func TestAFloodStaysWithinItsPortsPart(t *testing.T) {
 				stay = append(stay, of, enter(other, "192.0.2.1"))
 			}
 			for i := range 5000 {
-				from := "192.0.2.1" // as behind a NAT
+				from := "192.0.2.1" // behind a NAT
 				if !same {
 					from = fmt.Sprintf("10.0.%d.%d", i>>8, i&0xff)
 				}
@@ -185,7 +186,7 @@ func TestConnectionsThatAreKeptAreBounded(t *testing.T) {
 		p := b.Clients(lab.ListenPipe(), "test")
 		for i := range maxKept + 10 {
 			if i == maxKept {
-				time.Sleep(stall) // from then on the first ones stall
+				time.Sleep(stall) // then the first connections have stalled
 			}
 			here, there := net.Pipe()
 			defer here.Close()
@@ -199,7 +200,7 @@ func TestConnectionsThatAreKeptAreBounded(t *testing.T) {
 	})
 }
 
-// outOfFiles fails as a process without file descriptors does.
+// outOfFiles fails like the listener of a process without file descriptors.
 type outOfFiles struct{ net.Listener }
 
 func (outOfFiles) Accept() (net.Conn, error) {

@@ -14,15 +14,15 @@ import (
 	"github.com/weir-go/weir/internal/loglimit"
 )
 
-// Port is a net.Listener whose connections are bounded by a Budget. It is served by a
-// server of NewWeb or NewRPC, which tell it what its connections do.
+// Port is a net.Listener whose connections are bounded by a Budget. It must be served by
+// a server of NewWeb or NewRPC, which report the activity of connections to the Port.
 type Port struct {
 	net.Listener
 	name        string
 	budget      *Budget
 	pool        *pool
 	mostNew     int
-	writeWithin time.Duration // bounds each write; 0 where the server bounds answers
+	writeWithin time.Duration // bounds each write; 0 if the server bounds responses
 	paced       loglimit.Line
 	rpcs        rpcs
 
@@ -32,16 +32,15 @@ type Port struct {
 	closing   chan struct{}
 	shut      atomic.Bool // Shutdown was called
 
-	fresh, kept set // connections that are new, and others; guarded by pool
+	fresh, kept set // new and proven connections; guarded by pool
 }
 
-// Clients returns a port that services ask, with the name that logs have for it.
+// Clients returns a port for services, with a name for logs.
 func (b *Budget) Clients(l net.Listener, name string) *Port {
 	return b.port(l, name, b.clients, b.clients.most/newOfClients)
 }
 
-// Probes returns the port that is asked whether the process lives. It has a part of the
-// budget of its own.
+// Probes returns the port for liveness probes. It has a separate part of the budget.
 func (b *Budget) Probes(l net.Listener, name string) *Port {
 	return b.port(l, name, b.probes, b.probes.most/newOfProbes)
 }
@@ -54,11 +53,11 @@ func (b *Budget) port(l net.Listener, name string, from *pool, mostNew int) *Por
 	return p
 }
 
-// roomEvery is how often a connection that waits looks whether another one stalls by now.
+// roomEvery is the interval at which a waiting connection checks for a stalled
+// connection.
 const roomEvery = 2 * time.Millisecond
 
-// sendBuffer bounds what the kernel holds of answers that a client does not read, in bytes
-// of a connection.
+// sendBuffer bounds the kernel buffer for unread responses, in bytes for each connection.
 const sendBuffer = 64 << 10
 
 // Accept implements net.Listener. While all connections that the budget allows are busy, Accept
@@ -72,10 +71,10 @@ func (p *Port) Accept() (net.Conn, error) {
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 			p.cut(p.pool.shed(p.budget.now()))
 		}
-		return nil, p.acceptError(err) // after an error for lack of descriptors, servers try again
+		return nil, p.acceptError(err) // servers retry after an error for lack of descriptors
 	}
 	if b, is := raw.(interface{ SetWriteBuffer(int) error }); is {
-		_ = b.SetWriteBuffer(sendBuffer) // which fails on a closed connection alone, as reads will
+		_ = b.SetWriteBuffer(sendBuffer) // it fails only on a closed connection, where reads fail, too
 	}
 	c := &conn{Conn: raw, port: p, at: -1}
 	c.since.Store(p.budget.now())
@@ -95,7 +94,7 @@ func (p *Port) acceptError(err error) error {
 	return err
 }
 
-// await waits until there is room for c. It returns false if the port was closed first.
+// await waits for room for c. It returns false if the port is closed first.
 func (p *Port) await(c *conn) bool {
 	p.pool.waits.Add(1)
 	defer p.pool.waits.Add(-1)
@@ -115,7 +114,7 @@ func (p *Port) await(c *conn) bool {
 	}
 }
 
-// cut closes connections that had to go for others.
+// cut closes connections that were dropped to make room.
 func (p *Port) cut(out []*conn) {
 	for _, c := range out {
 		c.sever()
@@ -125,28 +124,30 @@ func (p *Port) cut(out []*conn) {
 	}
 }
 
-// HTTP has no way to say that a connection is about to end, but in an answer. A client that
-// used one within recently may send its next request in the moment that the connection ends.
-// One that has connected asks within shortly, or keeps the connection as a spare one.
+// HTTP can announce the end of a connection only in a response. A client that used a
+// connection within recently may send its next request at the moment at which the
+// connection ends. A new client sends a request within shortly, or keeps the connection
+// as a spare.
 const (
 	recently = time.Second
 	shortly  = 100 * time.Millisecond
 	restTick = 10 * time.Millisecond
 )
 
-// Rest waits until no connection is left that was used within the last second, for a second at
-// most, or until ctx is done. Each answer of HTTP ends its connection from now on.
+// Rest waits until no open connection was used within the last second. It waits for at
+// most a second, or until ctx is done. From now on, each HTTP response ends its
+// connection.
 func (p *Port) Rest(ctx context.Context) {
 	p.resting.Store(true)
 	p.wait(ctx, recently, p.usedSince)
 }
 
-// Shutdown closes the port and then calls the Shutdown of its server, which drops each request
-// that comes later. So clients that have just connected have a tenth of a second to ask first.
-// The server would wait five seconds for a connection on which nobody asks; it is closed here.
-// Shutdown returns the error of the server's Shutdown, which is not nil if ctx is done first. The
-// server keeps a connection of HTTP/2 open for a second after its last answer, unless the client
-// ends it.
+// Shutdown closes the port and then calls the Shutdown of its server, which drops every
+// later request. So clients that have just connected first have a tenth of a second to
+// send a request. The server would wait five seconds for a connection without a request;
+// Shutdown closes such a connection. Shutdown returns the error of the server's Shutdown,
+// which is not nil if ctx is done first. The server keeps an HTTP/2 connection open for a
+// second after its last response, unless the client closes it.
 func (p *Port) Shutdown(ctx context.Context, server *http.Server) error {
 	p.shut.Store(true)
 	p.closeAndTakeIn()
@@ -154,24 +155,25 @@ func (p *Port) Shutdown(ctx context.Context, server *http.Server) error {
 	p.wait(ctx, shortly, unasked)
 	over := make(chan error, 1)
 	go func() { over <- server.Shutdown(ctx) }()
-	p.wait(ctx, shortly, unasked) // until requests that the server took before are with their handlers
+	p.wait(ctx, shortly, unasked) // until handlers have all requests that the server accepted before
 	for _, c := range p.unaskedSince(0) {
-		_ = c.Close() // below TLS, whose goodbye can block
+		_ = c.Close() // below TLS, whose close notification can block
 	}
 	return <-over
 }
 
-// closeAndTakeIn closes the port. The connection that Accept was about to return is in the pool
-// when closeAndTakeIn returns.
+// closeAndTakeIn closes the port. When it returns, the connection that Accept was about
+// to return is in the pool.
 func (p *Port) closeAndTakeIn() {
-	_ = p.Close() // whatever the error, an Accept that is under way returns, by net.Listener's contract
+	_ = p.Close() // by the contract of net.Listener, a pending Accept returns, even if there is an error
 	p.accepting.Lock()
 	defer p.accepting.Unlock()
 }
 
-// wait waits until no connection is open that came or was used within age. It waits for age at
-// most, or until ctx is done. It measures that in ticks. During the first two, each connection
-// counts as one that just came, so that a process that stood still first reads what has come.
+// wait waits while a connection is open that arrived or was used within age. It waits for
+// at most age, or until ctx is done. It measures the time in ticks. During the first two
+// ticks every connection counts as just arrived, so that a process that was paused first
+// reads the data that has arrived.
 func (p *Port) wait(ctx context.Context, age time.Duration, open func(since int64) bool) {
 	then := p.budget.now() - int64(age)
 	tick := time.Tick(restTick)
@@ -191,8 +193,8 @@ func (p *Port) wait(ctx context.Context, age time.Duration, open func(since int6
 	}
 }
 
-// usedSince reports whether a connection is open that came then or later, or on which a
-// request began or ended.
+// usedSince reports whether a connection is open that arrived at or after then, or on
+// which a request began or ended at or after then.
 func (p *Port) usedSince(then int64) bool {
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()
@@ -200,7 +202,8 @@ func (p *Port) usedSince(then int64) bool {
 	return slices.ContainsFunc(p.fresh, isUsed) || slices.ContainsFunc(p.kept, isUsed)
 }
 
-// unaskedSince returns the connections that came then or later and have no request so far.
+// unaskedSince returns the connections that arrived at or after then and have no request
+// yet.
 func (p *Port) unaskedSince(then int64) (unasked []*conn) {
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()
@@ -212,7 +215,7 @@ func (p *Port) unaskedSince(then int64) (unasked []*conn) {
 	return unasked
 }
 
-// Close implements net.Listener. To close it again does nothing.
+// Close implements net.Listener. It may be called more than once.
 func (p *Port) Close() (err error) {
 	p.closed.Do(func() {
 		close(p.closing)

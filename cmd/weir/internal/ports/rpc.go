@@ -16,24 +16,24 @@ import (
 
 // Bounds of a gRPC server.
 const (
-	openWithin      = 5 * time.Second  // for the handshakes of TLS and HTTP/2
-	callWithin      = 10 * time.Second // for a request and its answer, but for those that are streams
+	openWithin      = 5 * time.Second  // for the TLS and HTTP/2 handshakes
+	callWithin      = 10 * time.Second // for a request and its response, except for streams
 	rpcWriteWithin  = 10 * time.Second // for a write
-	rpcIdleWithin   = 5 * time.Minute  // without a request: a client that must connect anew may miss a deadline of milliseconds
-	pingAfter       = time.Minute      // without a frame the other side is asked whether it is there
+	rpcIdleWithin   = 5 * time.Minute  // without a request: a client that has to reconnect may miss a deadline of milliseconds
+	pingAfter       = time.Minute      // without a frame, before the peer is pinged
 	pingWithin      = 20 * time.Second
-	pingsFromOthers = 10 * time.Second // between two pings of a client
-	callsAtOnce     = 256              // on a connection; clients open another one for more
-	streamsEach     = 4                // streams on a connection: Watch of the health, reflection
-	maxStreams      = 2048             // in all
-	maxHalf         = 4096             // requests that are not read whole, some 10 KiB each and what was read of them
-	rpcReadBuffer   = 8 << 10          // of a connection, in the place of 32 KiB
-	callWindow      = 64 << 10         // that may come of a request before it is read
+	pingsFromOthers = 10 * time.Second // minimum interval between two pings of a client
+	callsAtOnce     = 256              // on a connection; clients open another connection for more
+	streamsEach     = 4                // on a connection: Watch of the health, reflection
+	maxStreams      = 2048             // in total
+	maxHalf         = 4096             // requests that are not fully read, of about 10 KiB each plus the part that was read
+	rpcReadBuffer   = 8 << 10          // for each connection, instead of 32 KiB
+	callWindow      = 64 << 10         // bytes of a request that may arrive before it is read
 )
 
-// rpcs counts what connections of a gRPC server have under way.
+// rpcs counts the requests of the connections of a gRPC server.
 type rpcs struct {
-	streaming map[string]bool // methods, by their full names
+	streaming map[string]bool // streaming methods, by their full names
 	half      atomic.Int64
 	streams   atomic.Int64
 }
@@ -64,8 +64,7 @@ func (p *Port) NewRPC(secured credentials.TransportCredentials, register func(*g
 	return server
 }
 
-// connIn finds the connection that a request of ctx came on, nil for those of another
-// listener.
+// connIn returns the connection of a request, or nil if it arrived on another listener.
 func connIn(ctx context.Context) *conn {
 	from, ok := peer.FromContext(ctx)
 	if !ok {
@@ -77,15 +76,15 @@ func connIn(ctx context.Context) *conn {
 
 type callKey struct{}
 
-// call is a request of which the header has come.
+// call is a request whose header has arrived.
 type call struct {
 	conn   *conn
-	whole  atomic.Bool // it is read, or has ended
+	whole  atomic.Bool // it has been read, or has ended
 	stop   func() bool
 	cancel context.CancelFunc
 }
 
-// ended is called when the request has been read, or has ended before.
+// ended records that the request has been read, or has ended before that.
 func (k *call) ended() {
 	if !k.whole.Swap(true) {
 		k.conn.half.Add(-1)
@@ -93,7 +92,7 @@ func (k *call) ended() {
 	}
 }
 
-// tap is called for the header of each request, before anything is spent on it.
+// tap is called for the header of each request, before other work on the request.
 func (p *Port) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	c := connIn(ctx)
 	if c == nil || p.rpcs.streaming[info.FullMethodName] {
@@ -101,7 +100,7 @@ func (p *Port) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 	}
 	k := &call{conn: c, cancel: func() {}}
 	if by, has := ctx.Deadline(); !has || time.Until(by) > callWithin {
-		ctx, k.cancel = context.WithTimeout(ctx, callWithin) // gRPC gives up reading a request when its context is done
+		ctx, k.cancel = context.WithTimeout(ctx, callWithin) // gRPC stops reading a request when its context is done
 	}
 	c.half.Add(1)
 	if p.rpcs.half.Add(1) > maxHalf {
@@ -145,9 +144,9 @@ func (p *Port) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInf
 	return handle(srv, stream)
 }
 
-// shedHalf drops the connection of a port that has most requests that are not read whole,
-// unless all together have as few as they may: those that were dropped before may still be
-// ending.
+// shedHalf drops the connection of a port with the most requests that are not fully read.
+// It drops no connection while the total is at most maxHalf, because the requests of
+// dropped connections may still be ending.
 func (p *pool) shedHalf(port *Port) []*conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// checker is a health whose Check waits.
+// checker is a health server whose Check waits.
 type checker struct {
 	*health.Server
 	takes time.Duration
@@ -46,7 +46,7 @@ func serveRPC(t *testing.T, takes time.Duration) (*lab.PipeListener, *Port) {
 	return l, p
 }
 
-// client is of a server of serveRPC.
+// client returns a client of the server of serveRPC.
 func client(t *testing.T, l *lab.PipeListener) healthpb.HealthClient {
 	conn, err := grpc.NewClient("passthrough:test", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
 		return l.Dial(func(there net.Conn) net.Conn { return lab.FromIP(there, "192.0.2.1") }), nil
@@ -56,13 +56,13 @@ func client(t *testing.T, l *lab.PipeListener) healthpb.HealthClient {
 	return healthpb.NewHealthClient(conn)
 }
 
-// preface is what a client sends first, with empty settings.
+// preface is the beginning of an HTTP/2 connection of a client, with empty settings.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
-// ping is a frame that is answered.
+// ping is a frame to which the server responds.
 const ping = "\x00\x00\x08\x06\x00\x00\x00\x00\x00pingpong"
 
-// header is a frame that begins a request of the health.
+// header returns a frame that begins a request to the health service.
 func header(stream uint32, method string) string {
 	path := "/grpc.health.v1.Health/" + method
 	block := "\x83\x86\x01\x04weir\x04" + string([]byte{byte(len(path))}) + path + "\x0f\x10\x10application/grpc\x00\x02te\x08trailers"

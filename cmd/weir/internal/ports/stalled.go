@@ -1,11 +1,12 @@
 package ports
 
-// lateReads is how many connections stalled passes over as what has come on them is not
-// read. Where there are more this process is late, and closing any of them does not help.
+// lateReads bounds how many connections stalled skips because they have unread data. With
+// more such connections this process is late, and closing connections does not help.
 const lateReads = 8
 
-// stalled is longest, but for connections on which a request has come that this process
-// has not read yet: the client does not stall. The caller holds the pool's lock.
+// stalled is like longest, but skips connections with a request that has arrived and that
+// this process has not read yet, because the client has not stalled. The caller must hold
+// the lock of the pool.
 func stalled(now int64, sets ...set) *conn {
 	for range lateReads {
 		c := longest(now, sets...)
@@ -17,9 +18,9 @@ func stalled(now int64, sets ...set) *conn {
 	return nil
 }
 
-// longest returns the connection of sets that has stalled longest, of the origin that has
-// most there that do not work. Where this origin has none that stalls, it returns one of
-// another origin that has stalled very long, nil if none has.
+// longest returns the longest stalled connection of the origin with the most resting
+// connections. If no connection of this origin has stalled, it returns a connection of
+// another origin that has stalled for longStall, or nil.
 func longest(now int64, sets ...set) *conn {
 	for _, s := range sets {
 		for _, c := range s {

@@ -17,7 +17,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// Connections are found below TLS, so that those that were of use are kept apart there too.
+// Connections are identified below TLS, so that proven connections are recognised there,
+// too.
 func TestConnectionsUnderTLSAreKnownByTheirRequests(t *testing.T) {
 	certified := httptest.NewTLSServer(http.NotFoundHandler())
 	defer certified.Close()
@@ -40,7 +41,7 @@ func TestConnectionsUnderTLSAreKnownByTheirRequests(t *testing.T) {
 	defer client.CloseIdleConnections()
 	a, err := client.Get("https://" + web.Addr().String())
 	require.NoError(t, err)
-	_, err = io.Copy(io.Discard, a.Body) // else the client closes the connection
+	_, err = io.Copy(io.Discard, a.Body) // otherwise the client closes the connection
 	require.NoError(t, err)
 	a.Body.Close()
 	kept(web)

@@ -4,6 +4,6 @@ package ports
 
 import "net"
 
-// unread reports whether bytes have come on c that this process has not read yet, where the
-// system tells.
+// unread reports whether c has received data that this process has not read yet. Here the
+// system does not provide this, so it reports false.
 func unread(net.Conn) bool { return false }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// unread reports whether bytes have come on c that this process has not read yet.
+// unread reports whether c has received data that this process has not read yet.
 func unread(c net.Conn) (is bool) {
 	socket, ok := c.(syscall.Conn)
 	if !ok {
@@ -17,7 +17,7 @@ func unread(c net.Conn) (is bool) {
 	if err != nil {
 		return false
 	}
-	_ = raw.Control(func(fd uintptr) { // which fails on a closed connection
+	_ = raw.Control(func(fd uintptr) { // fails on a closed connection
 		n, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		is = err == nil && n > 0
 	})

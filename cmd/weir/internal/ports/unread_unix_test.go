@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A process that is late has not read what has come: the client does not stall.
+// A late process has not read the received data: the client has not stalled.
 func TestARequestThatHasComeIsNoStall(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

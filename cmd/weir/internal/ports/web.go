@@ -14,15 +14,15 @@ import (
 const (
 	headerWithin = 5 * time.Second        // for the TLS handshake, and for each header
 	readWithin   = 10 * time.Second       // for a request with its body
-	answerWithin = 30 * time.Second       // for the answer, from the header of its request on; streams set deadlines of their own
+	answerWithin = 30 * time.Second       // for the response, from the header of its request on; streams set their own deadlines
 	idleWithin   = time.Minute            // between two requests
-	lingerWithin = 500 * time.Millisecond // for the rest of a request that was refused, so that its client reads why
+	lingerWithin = 500 * time.Millisecond // for the rest of a refused request, so that its client can read the reason
 	maxHeader    = 32 << 10
 )
 
-// NewWeb returns a server for connections of ports: of HTTP/1.1, and without TLS of HTTP/2 for
-// clients that begin with it, as proxies can be told to. A handler with an endless response
-// extends its deadline through http.ResponseController.
+// NewWeb returns a server for the connections of ports. It serves HTTP/1.1, and without
+// TLS also HTTP/2 for clients that start with it, as proxies can be configured. A handler
+// with an endless response must extend its deadline through http.ResponseController.
 func NewWeb(h http.Handler, errors *log.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -44,7 +44,7 @@ func NewWeb(h http.Handler, errors *log.Logger) *http.Server {
 
 type connKey struct{}
 
-// connOf finds the connection of a port below TLS.
+// connOf returns the connection of a port below TLS.
 func connOf(c net.Conn) *conn {
 	if secured, is := c.(*tls.Conn); is {
 		c = secured.NetConn()
@@ -53,12 +53,12 @@ func connOf(c net.Conn) *conn {
 	return of
 }
 
-// web tells connections what their requests do.
+// web reports the activity of requests to their connections.
 type web struct{ http.Handler }
 
 func (s web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, _ := r.Context().Value(connKey{}).(*conn)
-	if c == nil { // of another listener
+	if c == nil { // accepted by another listener
 		s.Handler.ServeHTTP(w, r)
 		return
 	}
@@ -76,7 +76,7 @@ func (s web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x.body = r.Body
-	asked := *r // the server looks at r.Body again after the handler
+	asked := *r // the server uses r.Body again after the handler
 	asked.Body = (*requestBody)(x)
 	s.Handler.ServeHTTP(x, &asked)
 	x.answer()
@@ -86,24 +86,24 @@ func (s web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// exchange is a request and its answer.
+// exchange is a request and its response.
 type exchange struct {
 	http.ResponseWriter
 	conn    *conn
 	body    io.ReadCloser
-	read    bool // all of the body
-	wrote   bool // the header of the answer
+	read    bool // the whole body has been read
+	wrote   bool // the header of the response has been written
 	refused bool
 }
 
-// Unwrap lets http.ResponseController find the server's own.
+// Unwrap lets http.ResponseController find the ResponseWriter of the server.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
 func (x *exchange) WriteHeader(status int) {
 	if !x.wrote && status >= http.StatusOK {
 		x.wrote, x.refused = true, status >= http.StatusBadRequest
-		// A request that was refused is not read on. And where a connection waits for
-		// room, one that works makes it after its answer.
+		// The body of a refused request is not read further. If a connection waits for
+		// room, a connection that works makes room after its response.
 		port := x.conn.port
 		if x.refused && !x.read || port.pool.waits.Load() > 0 || port.resting.Load() {
 			x.Header().Set("Connection", "close")
@@ -115,7 +115,7 @@ func (x *exchange) WriteHeader(status int) {
 	x.ResponseWriter.WriteHeader(status)
 }
 
-// answer writes the header, if the handler did not.
+// answer writes the header, unless the handler has written it.
 func (x *exchange) answer() {
 	if !x.wrote {
 		x.WriteHeader(http.StatusOK)
@@ -127,13 +127,13 @@ func (x *exchange) Write(b []byte) (int, error) {
 	return x.ResponseWriter.Write(b)
 }
 
-// FlushError is what http.ResponseController flushes by.
+// FlushError is called by http.ResponseController.
 func (x *exchange) FlushError() error {
 	x.answer()
 	return http.NewResponseController(x.ResponseWriter).Flush()
 }
 
-// requestBody is the body of an exchange's request.
+// requestBody is the body of the request of an exchange.
 type requestBody exchange
 
 func (b *requestBody) Read(into []byte) (int, error) {

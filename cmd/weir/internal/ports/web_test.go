@@ -18,8 +18,8 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// serveWeb serves at a port that has room for minProbes connections if few, and many
-// otherwise.
+// serveWeb serves at a port with room for minProbes connections if few is set, and for
+// many connections otherwise.
 func serveWeb(t *testing.T, few bool) (*lab.PipeListener, *Port) {
 	l, p, _ := serveWebOf(t, few)
 	return l, p
@@ -57,12 +57,12 @@ func serveWebOf(t *testing.T, few bool) (*lab.PipeListener, *Port, *http.Server)
 	go server.Serve(p)
 	t.Cleanup(func() {
 		server.Close()
-		time.Sleep(time.Second) // net/http keeps a connection that it has refused for half of that
+		time.Sleep(time.Second) // net/http keeps a refused connection for half of that
 	})
 	return l, p, server
 }
 
-// post returns a request that announces length bytes of body.
+// post returns a request whose header announces a body of length bytes.
 func post(path, body string, length int) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: weir\r\nContent-Length: %d\r\n\r\n%s", path, length, body)
 }
@@ -71,8 +71,8 @@ func TestConnectionsThatStallEndInTime(t *testing.T) {
 	for _, c := range []struct {
 		name, first string
 		within      time.Duration
-		goOn        string // is sent once a second
-		read        bool   // the answer
+		goOn        string // sent once a second
+		read        bool   // whether the client reads the response
 	}{
 		{"silent", "", headerWithin, "", false},
 		{"half a header", "GET /open HTTP/1.1\r\nHo", headerWithin, "", true},
@@ -125,7 +125,7 @@ func TestAHandlerMayTakeLongerThanARequestToRead(t *testing.T) {
 	})
 }
 
-// What is refused is answered before the rest of it has come.
+// A refusal is answered before the rest of the request has arrived.
 func TestARefusalNamesItsReasonAndEndsTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := serveWeb(t, false)
@@ -142,8 +142,8 @@ func TestARefusalNamesItsReasonAndEndsTheConnection(t *testing.T) {
 	})
 }
 
-// A port that is full of connections that work closes none of them. The next one waits, and
-// gets the place of the first that has its answer.
+// A port that is full of connections that work closes no connection. The next connection
+// waits, and gets the place of the first connection with a response.
 func TestConnectionsThatWorkAreNotClosedForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := serveWeb(t, true)
@@ -195,8 +195,8 @@ func TestAPortRestsWhileAClientMayAskAgain(t *testing.T) {
 	kept, again := post("/open", "a", 1), "GET /open HTTP/1.1\r\nHost: weir\r\n\r\n"
 	for _, c := range []struct {
 		name            string
-		used            []time.Duration // how long ago, of each connection
-		again, patience time.Duration   // when the first client asks again; none does if 0
+		used            []time.Duration // times since the last use of each connection
+		again, patience time.Duration   // when the first client sends another request; 0 for never
 		want            time.Duration
 	}{
 		{"nobody has connected", nil, 0, time.Minute, 0},
@@ -210,7 +210,7 @@ func TestAPortRestsWhileAClientMayAskAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l, p := serveWeb(t, false)
 				begun, conns := time.Now(), make([]net.Conn, len(c.used))
-				for i := len(c.used) - 1; i >= 0; i-- { // the longest ago is the last
+				for i := len(c.used) - 1; i >= 0; i-- { // the oldest connection is the last
 					time.Sleep(time.Until(begun.Add(time.Minute/2 - c.used[i])))
 					conns[i] = dial(t, l, "192.0.2.1", kept)
 					a, err := http.ReadResponse(bufio.NewReader(conns[i]), nil)
@@ -243,9 +243,9 @@ func TestAPortThatEndsAnswersThoseThatHaveConnectedAndWaitsForNoSpareConnection(
 	for _, c := range []struct {
 		name, first string
 		ago         time.Duration // when it connected
-		later       string        // is sent once the port ends, and
-		after       time.Duration // so much later
-		until       time.Duration // it is answered or has ended, or at most some ticks later
+		later       string        // sent after the port ends
+		after       time.Duration // by this time
+		until       time.Duration // it is answered or has ended at this time, or at most some ticks later
 		answered    bool
 	}{
 		{"just came, and asks", "", 0, get, 5 * ms, 5 * ms, true},
@@ -281,8 +281,8 @@ func TestAPortThatEndsAnswersThoseThatHaveConnectedAndWaitsForNoSpareConnection(
 				require.Equal(t, begun, <-closed, "nobody connects any more")
 				require.Equal(t, c.answered, <-answered)
 				require.WithinRange(t, <-at, begun.Add(c.until), begun.Add(c.until+2*restTick))
-				// What was refused lingers, once or twice by the version of net/http, which
-				// looks each half a second.
+				// A refused connection lingers, once or twice depending on the version of
+				// net/http, which checks every half a second.
 				require.Less(t, time.Since(begun), c.until+shortly+2*lingerWithin+550*ms)
 			})
 		})
@@ -304,13 +304,13 @@ func TestAPortEndsAtOnceOnceItsTimeIsOver(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		begun := time.Now()
-		_ = p.Shutdown(ctx, server) // which net/http may find to be in time
+		_ = p.Shutdown(ctx, server) // net/http may still find it in time
 		require.Equal(t, patience, time.Since(begun))
 		require.Zero(t, opened(p))
 	})
 }
 
-// late is a listener that has one more connection in its hands when it is closed.
+// late is a listener that returns one more connection when it is closed.
 type late struct {
 	*lab.PipeListener
 	last net.Conn
@@ -344,7 +344,7 @@ func TestAPortThatEndsAnswersTheConnectionThatItIsJustAccepting(t *testing.T) {
 	})
 }
 
-// A proxy may be configured to ask by HTTP/2 without TLS.
+// A proxy may be configured to use HTTP/2 without TLS.
 func TestHTTP2WithoutTLSIsServed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -381,7 +381,7 @@ func TestHTTP2WithoutTLSIsServed(t *testing.T) {
 			answers <- string(text)
 		}()
 		if i == 0 {
-			<-begun // otherwise each request would open its own connection
+			<-begun // otherwise each request would open a separate connection
 		}
 	}
 	for range together - 1 {
@@ -393,7 +393,7 @@ func TestHTTP2WithoutTLSIsServed(t *testing.T) {
 	p.pool.mu.Unlock()
 	require.EqualValues(t, together, c.calls.Load())
 	require.Zero(t, c.reads.Load(), "all bodies are read")
-	c.reads.Add(1) // as of one more request that is not read whole
+	c.reads.Add(1) // like one more request that is not fully read
 	_, rests := c.rests(c.port.budget.now())
 	require.False(t, rests, "handlers work on others")
 	c.reads.Add(-1)

@@ -1,5 +1,5 @@
-// Package sockets listens on Unix sockets. A process takes the path of a socket only if no
-// process listens there, and removes only the socket that it has made.
+// Package sockets listens on Unix sockets. A process takes the path of a socket only if
+// no process listens there, and removes only the socket that it has created.
 package sockets
 
 import (
@@ -62,7 +62,7 @@ func Listen(path string, perm os.FileMode) (net.Listener, error) {
 }
 
 // removeDead removes the socket at path if no process listens on it. It leaves any other
-// file, on which the bind then fails.
+// file, and the bind then fails.
 func removeDead(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != os.ModeSocket {
@@ -80,7 +80,8 @@ func removeDead(path string) error {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
 	}
-	// No permission to connect, a full backlog, or a socket of another type.
+	// The user has no permission to connect, the backlog is full, or the socket has
+	// another type.
 	return fmt.Errorf("%s: it may be that %w (%w): end that process, or remove the socket", path, ErrInUse, err)
 }
 
@@ -111,7 +112,7 @@ func (l *listener) Close() (err error) {
 	return err
 }
 
-// lockDirectory locks a directory until unlock is called, or the process has ended.
+// lockDirectory locks a directory until unlock is called or the process ends.
 func lockDirectory(dir string) (unlock func(), err error) {
 	file, err := os.Open(dir)
 	if err != nil {

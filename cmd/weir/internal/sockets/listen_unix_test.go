@@ -52,7 +52,7 @@ func TestListenRefusesPathOfLiveSocket(t *testing.T) {
 		require.ErrorIs(t, err, ErrInUse)
 		require.ErrorContains(t, err, path+": another process listens there: end it first, or use another path")
 	}
-	go func() { // connections of Listen, which wait in the queue
+	go func() { // connections of Listen wait in the queue
 		for {
 			conn, err := other.Accept()
 			if err != nil {
@@ -116,7 +116,7 @@ func TestCloseLeavesSocketOfSuccessor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	first, err := Listen(path, 0o660)
 	require.NoError(t, err)
-	require.NoError(t, os.Remove(path)) // an operator, or a process of another kind
+	require.NoError(t, os.Remove(path)) // by an operator, or a process of another kind
 	second, err := Listen(path, 0o660)
 	require.NoError(t, err)
 	require.NoError(t, first.Close())
@@ -125,7 +125,8 @@ func TestCloseLeavesSocketOfSuccessor(t *testing.T) {
 	require.NoFileExists(t, path)
 }
 
-// Of processes that start at once, one gets the path of a dead socket, and keeps it.
+// Of several processes that start at once, one gets the path of a dead socket, and keeps
+// it.
 func TestSimultaneousStartsShareNoSocket(t *testing.T) {
 	const rounds, starts = 20, 8
 	dir := t.TempDir()
@@ -158,7 +159,8 @@ func TestSimultaneousStartsShareNoSocket(t *testing.T) {
 	}
 }
 
-// An end and a start exclude each other: the path leads to the process that has started.
+// A closing and a starting process exclude each other: the path leads to the process that
+// has started.
 func TestStartDuringEndKeepsItsSocket(t *testing.T) {
 	const rounds = 50
 	path := filepath.Join(t.TempDir(), "s")

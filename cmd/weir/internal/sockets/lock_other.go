@@ -4,5 +4,5 @@ package sockets
 
 import "os"
 
-// tryLock locks nothing: the standard library has no locks of directories here.
+// tryLock does nothing: the standard library cannot lock directories on these systems.
 func tryLock(*os.File) (locked bool, err error) { return true, nil }

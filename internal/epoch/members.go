@@ -1,6 +1,7 @@
 package epoch
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -23,9 +25,13 @@ const (
 	lookRested = 10 * time.Second
 	// beginEvery is how often a node begins an epoch if it has none.
 	beginEvery = time.Minute
-	// askWait bounds a request, and askedAtOnce is how many are sent at once.
+	// askWait bounds a request, and askedAtOnce is how many are sent at once. It is also how many members
+	// beside its neighbors a node asks before it loads snapshots or begins an epoch.
 	askWait     = time.Second
 	askedAtOnce = 16
+	// exactParts is how many times Config.Exact contains the least difference of age of which a node
+	// notifies its neighbors at once.
+	exactParts = 8
 )
 
 // Config is what Members need of their node.
@@ -35,17 +41,21 @@ type Config struct {
 	Exact time.Duration
 }
 
-// Members keeps the Clock of a node in agreement with those of the members that it is connected to. It is
-// safe for concurrent use.
+// Members keeps the Clock of a node in agreement with those of its neighbors (view.View.Neighbors), and so
+// with those of all members that it reaches: a node whose age rises or whose epoch changes asks all
+// neighbors again, and its requests have its age and its epoch. A neighbor that is behind does likewise. So
+// a node that starts asks about eight members, whatever the size of the cluster. It is safe for concurrent
+// use.
 type Members struct {
 	Clock *Clock
 	cfg   Config
 	began atomic.Int64 // when this cluster began to count, on the monotonic clock of this node
 
 	wake   chan struct{} // signals that the view has changed
-	agrees atomic.Bool   // all members that this node is connected to are in met
+	agrees atomic.Bool   // all neighbors have met
 	mu     sync.Mutex
-	met    map[uint64]bool // the members that this node is connected to, true if they have responded since
+	met    map[uint64]bool // the neighbors, true if they have responded since the last change
+	change uint64          // incremented when the age rises, the epoch changes, or another member is ahead
 }
 
 // NewMembers returns the Members of a node that starts.
@@ -57,11 +67,22 @@ func NewMembers(cfg Config) *Members {
 
 // A node asks another one for the run of its cluster:
 //
+//	request   for how long the cluster counts, in ns | epoch; or nothing
 //	response  for how long the cluster counts, in ns | State
 
-// Serve appends the response.
-func (m *Members) Serve(_, dst []byte) ([]byte, error) {
+// Serve appends the response. If the sender of the request is ahead, this node asks its neighbors.
+func (m *Members) Serve(request, dst []byte) ([]byte, error) {
 	now := m.cfg.Env.Monotonic()
+	if len(request) > 0 {
+		c := wire.NewCursor(request)
+		counts, epoch := time.Duration(c.Number(maxAge)), c.Number(1<<64-1)
+		if c.Err() != nil || c.Left() > 0 {
+			return nil, wire.ErrMalformed
+		}
+		if counts-m.Age() > m.tolerance() || epoch > m.Clock.Now(now).Epoch {
+			m.changed()
+		}
+	}
 	dst = binary.AppendUvarint(dst, uint64(max(0, now-m.began.Load())))
 	s := m.Clock.State(now)
 	return s.Append(dst), nil
@@ -73,9 +94,23 @@ func (m *Members) Age() time.Duration {
 	return time.Duration(m.cfg.Env.Monotonic() - m.began.Load())
 }
 
-// Date returns Age, or 0 if there is a member that this node is connected to and has not asked: that member
-// may count for much longer. Otherwise this node is behind the members that it is connected to by Exact at
-// most.
+// tolerance is the difference of age that a node corrects only when the turn of a neighbor comes.
+func (m *Members) tolerance() time.Duration { return m.cfg.Exact / exactParts }
+
+// changed makes this node ask all neighbors again. It does not block.
+func (m *Members) changed() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.change++
+	for member := range m.met {
+		m.met[member] = false
+	}
+	m.compareMet()
+	env.Signal(m.wake)
+}
+
+// Date returns Age, or 0 if there is a neighbor that this node has not asked since the last change: that
+// member may count for much longer. Otherwise this node is behind its neighbors by Exact at most.
 func (m *Members) Date() time.Duration {
 	if !m.agrees.Load() {
 		return 0
@@ -83,11 +118,11 @@ func (m *Members) Date() time.Duration {
 	return m.Age()
 }
 
-// Swapped updates the list of members that have responded if the view changes. It does not block.
+// Swapped updates the list of neighbors that have responded if the view changes. It does not block.
 func (m *Members) Swapped(v *view.View) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	heard := v.ConnectedMembers()
+	heard := v.Neighbors()
 	met := make(map[uint64]bool, len(heard))
 	for _, i := range heard {
 		met[v.Hashes[i]] = m.met[v.Hashes[i]]
@@ -106,11 +141,11 @@ func (m *Members) compareMet() {
 	m.agrees.Store(agrees)
 }
 
-// meet asks the members that this node is connected to and has not asked.
+// meet asks the neighbors that have not responded since the last change.
 func (m *Members) meet(ctx context.Context, v *view.View) {
-	heard := v.ConnectedMembers()
 	m.mu.Lock()
-	heard = slices.DeleteFunc(heard, func(i int) bool { return m.met[v.Hashes[i]] })
+	heard := slices.DeleteFunc(slices.Clone(v.Neighbors()), func(i int) bool { return m.met[v.Hashes[i]] })
+	change := m.change
 	m.mu.Unlock()
 	env.Gather(len(heard), askedAtOnce, func(i int) {
 		member, sent := v.Hashes[heard[i]], m.cfg.Env.Monotonic()
@@ -119,30 +154,40 @@ func (m *Members) meet(ctx context.Context, v *view.View) {
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if _, heard := m.met[member]; heard {
+		if _, heard := m.met[member]; heard && m.change == change {
 			m.met[member] = true
 		}
 		m.compareMet()
 	})
 }
 
-// Ask asks all members that this node is connected to. It reports whether each has responded.
-func (m *Members) Ask(ctx context.Context) (all bool) {
+// Ask asks the neighbors of this node, and 16 other members that it is connected to. Members that serve
+// come first: members that start may know as little as this node.
+func (m *Members) Ask(ctx context.Context) {
 	v := m.cfg.Env.View()
-	heard := v.ConnectedMembers()
-	failed := atomic.Bool{}
-	env.Gather(len(heard), askedAtOnce, func(i int) {
-		if m.ask(ctx, v, heard[i]) != nil {
-			failed.Store(true)
+	asked, others := slices.Clone(v.Neighbors()), v.ConnectedMembers()
+	others = slices.DeleteFunc(others, func(i int) bool { return slices.Contains(asked, i) })
+	rank := func(i int) int { // the members after this node come first, so that not all nodes ask the same members
+		rank := (i - v.Self + len(v.Members)) % len(v.Members)
+		if v.Members[i].State == cluster.Joining {
+			rank += len(v.Members)
 		}
+		return rank
+	}
+	slices.SortFunc(others, func(a, b int) int { return cmp.Compare(rank(a), rank(b)) })
+	asked = append(asked, others[:min(askedAtOnce, len(others))]...)
+	env.Gather(len(asked), askedAtOnce, func(i int) {
+		_ = m.ask(ctx, v, asked[i]) // other members have the same age
 	})
-	return !failed.Load()
 }
 
 // ask asks a member, and applies its response.
 func (m *Members) ask(ctx context.Context, v *view.View, i int) error {
 	h := wire.Header{Op: wire.OpSince, Wait: askWait, To: v.Hashes[i]}
-	response, err := env.Call(ctx, v.Members[i].Peer, h, nil, askWait)
+	before := m.Clock.Now(m.cfg.Env.Monotonic()).Epoch
+	request := binary.AppendUvarint(nil, uint64(m.Age()))
+	request = binary.AppendUvarint(request, before)
+	response, err := env.Call(ctx, v.Members[i].Peer, h, request, askWait)
 	now := m.cfg.Env.Monotonic()
 	if err != nil {
 		return err
@@ -156,21 +201,25 @@ func (m *Members) ask(ctx context.Context, v *view.View, i int) error {
 	if err := c.Err(); err != nil {
 		return err
 	}
-	m.countsFor(counts, now)
+	rise := m.countsFor(counts, now)
 	m.Clock.Meet(s, now)
+	if rise > m.tolerance() || m.Clock.Now(now).Epoch != before {
+		m.changed()
+	}
 	return nil
 }
 
-func (m *Members) countsFor(age time.Duration, now int64) {
+// countsFor applies the age that another member has at now. It returns by how much that raises the age.
+func (m *Members) countsFor(age time.Duration, now int64) (rise time.Duration) {
 	for {
 		began := m.began.Load()
-		if began <= now-int64(age) || m.began.CompareAndSwap(began, now-int64(age)) {
-			return
+		if rise = time.Duration(began-now) + age; rise <= 0 || m.began.CompareAndSwap(began, now-int64(age)) {
+			return rise
 		}
 	}
 }
 
-// Begin starts an epoch if this node has none. It asks all members first, because they may
+// Begin starts an epoch if this node has none. It asks other members first, because they may
 // have one.
 func (m *Members) Begin(ctx context.Context) {
 	if m.Clock.Now(0).Epoch != 0 {
@@ -179,10 +228,11 @@ func (m *Members) Begin(ctx context.Context) {
 	m.Ask(ctx)
 	if v := m.cfg.Env.View(); v.Self >= 0 {
 		m.Clock.Begin(v.Hashes[v.Self]) // no other node and no other start has it
+		m.changed()
 	}
 }
 
-// Run asks each member that this node begins to hear, and one in turn each lookEvery or lookRested. It calls
+// Run asks each new neighbor, and one in turn each lookEvery or lookRested. It calls
 // Begin every minute until there is an epoch, the first time after an offset that depends on the name of
 // this node. So most nodes adopt the epoch that another node has begun.
 func (m *Members) Run(ctx context.Context) {

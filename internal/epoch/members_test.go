@@ -2,6 +2,8 @@ package epoch
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,25 +18,27 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// elder is the peer of a member whose cluster has run for an hour.
-type elder struct {
+// asked is the peer of a member.
+type asked struct {
 	cluster.Peer
 	of    *Members
 	takes atomic.Int64 // nanoseconds until it responds
+	asks  atomic.Int64
 }
 
-func (e *elder) Ask(_ context.Context, _, response []byte, _ time.Duration) ([]byte, error) {
-	response, err := e.of.Serve(nil, wire.AppendResponse(response[:0], wire.Done, 0))
-	time.Sleep(time.Duration(e.takes.Load()))
+func (a *asked) Ask(_ context.Context, request, response []byte, _ time.Duration) ([]byte, error) {
+	a.asks.Add(1)
+	response, err := a.of.Serve(request[wire.HeaderBytes:], wire.AppendResponse(response[:0], wire.Done, 0))
+	time.Sleep(time.Duration(a.takes.Load()))
 	return response, err
 }
 
-// A node dates messages once it has asked each member that it is connected to.
+// A node dates messages once it has asked each neighbor.
 func TestDateIsUnknownUntilMembersHaveMet(t *testing.T) {
 	const age, exact = time.Hour, 100 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		e := env.Env{Clock: env.NewClock(nil)}
-		other := &elder{of: NewMembers(Config{Env: &e})}
+		other := &asked{of: NewMembers(Config{Env: &e})}
 		other.takes.Store(int64(exact + 1))
 		time.Sleep(age)
 		m := NewMembers(Config{Env: &e, Exact: exact})
@@ -63,5 +67,60 @@ func TestDateIsUnknownUntilMembersHaveMet(t *testing.T) {
 		other.of.began.Add(-int64(time.Minute)) // as if the clock of this node had stopped
 		time.Sleep(lookRested)
 		require.InDelta(t, other.of.Age(), m.Date(), float64(2*time.Millisecond))
+	})
+}
+
+// Each of 100 members watches four, and presumes that it is connected to all.
+func TestMembersAgreeThroughTheirNeighbors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, settled, joined = 100, 200 * time.Millisecond, 57
+		nodes, peers := make([]*Members, size), make([]*asked, size)
+		for i := range nodes {
+			nodes[i] = NewMembers(Config{Env: &env.Env{Clock: env.NewClock(nil)}, Exact: 100 * time.Millisecond})
+			peers[i] = &asked{of: nodes[i]}
+			peers[i].takes.Store(int64(time.Millisecond))
+		}
+		asks := func() (n int64) {
+			for _, p := range peers {
+				n += p.asks.Swap(0)
+			}
+			return n
+		}
+		join := func(i int) {
+			c := &cluster.View{Self: i, Connected: make([][]int, size), Direct: slices.Repeat([]bool{true}, size)}
+			for k, p := range peers {
+				c.Members = append(c.Members, cluster.Member{Name: fmt.Sprintf("n%02d", k), State: cluster.Serving, Peer: p})
+				for _, step := range []int{1, 7, size - 7, size - 1} {
+					c.Connected[k] = append(c.Connected[k], (k+step)%size)
+				}
+				slices.Sort(c.Connected[k])
+			}
+			nodes[i].cfg.Env.Store(view.New(0, c, view.Terms{}, nil))
+			nodes[i].Swapped(nodes[i].cfg.Env.View())
+			go nodes[i].Run(t.Context())
+		}
+		agree := func(age time.Duration, epoch uint64) {
+			t.Helper()
+			time.Sleep(settled)
+			for _, m := range nodes {
+				require.InDelta(t, age+settled, m.Date(), float64(30*time.Millisecond))
+				require.Equal(t, epoch, m.Clock.Now(0).Epoch)
+			}
+		}
+		time.Sleep(time.Hour)
+		for i := range nodes {
+			if i != joined {
+				nodes[i].began.Store(nodes[i].cfg.Env.Monotonic())
+			}
+		}
+		for i := range nodes {
+			join(i)
+		}
+		agree(time.Hour, 0)
+		require.LessOrEqual(t, asks(), int64(16*size), "each asks four, and again after a change")
+		nodes[joined].Clock.Begin(9)
+		nodes[joined].changed()
+		agree(time.Hour+settled, 9)
+		require.LessOrEqual(t, asks(), int64(8*size))
 	})
 }

@@ -181,7 +181,8 @@ var errLate = errors.New("weir: a message about holds was under way for too long
 // isLate reports whether a message with a date was in transit for longer than its sender waits. The
 // sender sends the message again if its content is still true. Two additional Timeouts are allowed:
 // one for the scheduling delay of the sender, and one because the age of the cluster on the sender
-// may be behind. A message without a date is not late.
+// may be behind, by up to a round trip for each member on the path to the oldest one. A message
+// without a date is not late.
 func (h *Holds) isLate(date, wait time.Duration) bool {
 	return date > 0 && h.cfg.Cluster.Age()-date > wait+2*h.cfg.Timeout
 }

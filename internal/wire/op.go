@@ -25,7 +25,7 @@ const (
 	OpRenew                  // digests or a list of holds, or records of clients' holds, follow
 	OpHeld                   // requests the holds that the receiver knows in the given ranges; ranges follow
 	OpExtend                 // renews a client's hold
-	OpSince                  // has no body; requests the age of the cluster
+	OpSince                  // requests the age of the cluster; the age and the epoch of the sender follow
 
 	lastOp = OpSince
 )

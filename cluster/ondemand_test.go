@@ -128,10 +128,11 @@ func TestUnwatchedMemberIsDialledByTheFirstRequest(t *testing.T) {
 		time.Sleep(restAfter + 2*usedPace)
 		require.Nil(t, l.session.Load(), "it was not used for a minute")
 		require.True(t, l.heard.Load())
-		l.Tell([]byte("y"))
-		l.Tell([]byte("z"))
+		for range maxHeld + 1 {
+			l.Tell([]byte("y"))
+		}
 		time.Sleep(10 * time.Millisecond)
-		require.EqualValues(t, before+3, told.Load())
+		require.EqualValues(t, before+1+maxHeld, told.Load(), "a bounded number waits for the connection")
 	})
 }
 
@@ -207,6 +208,14 @@ func TestUnwatchedMemberBeyondACutIsPresumedConnectedAgain(t *testing.T) {
 		}
 		require.LessOrEqual(t, time.Since(start), detect.SilenceTimeout+2*lookPace)
 		require.ErrorIs(t, ask(), ErrDisconnected)
+		waiting := func() int {
+			l.held.mu.Lock()
+			defer l.held.mu.Unlock()
+			return len(l.held.tells)
+		}
+		before := waiting()
+		l.Tell([]byte("tell"))
+		require.Equal(t, before, waiting(), "it is disconnected")
 		// A delayed process gives an attempt more time than passes to the next one.
 		for start = time.Now(); time.Since(start) < restAfter+5*time.Second; time.Sleep(100 * time.Millisecond) {
 			a.mu.Lock()
@@ -246,6 +255,7 @@ func TestMemberThatIsNoLongerWatchedKeepsItsConnection(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 			require.True(t, l.watched.Load(), "it watches this node")
+			require.False(t, l.rests.Load(), "a pong has come")
 			watched := l.session.Load()
 			for _, after := range []time.Duration{3 * time.Second, 9 * time.Second} { // it lingers between these
 				time.AfterFunc(time.Until(nextPing(time.Now().Add(after))), func() {

@@ -104,10 +104,10 @@ func TestDocumentsStateTheBounds(t *testing.T) {
 		holds         bounds.Situation
 	}{
 		{"every node is connected to every other", "L", log(weir.FairShare, 100), bounds.Situation{}},
-		{"the owner crashes", "L + ⌊C/16⌋ and what two round trips admit", log(weir.MajorityShare, 200), bounds.Situation{Crashes: 1, InFlight: 16}},
+		{"the owner crashes", "L + ⌊C/16⌋ and the admissions of two round trips", log(weir.MajorityShare, 200), bounds.Situation{Crashes: 1, InFlight: 16}},
 		{"the owner is frozen, and thaws", "2·L", frozen, bounds.Situation{Late: 1}},
 		{"a link is down inside a side", "L, from 2 s after", log(weir.MajorityShare, 80), bounds.Situation{}},
-		{"the only way between four members leaves", "(1+c)·L, and what is in flight", log(weir.FairShare, 120), bounds.Situation{Changes: 3, InFlight: 1}},
+		{"the only way between four members leaves", "(1+c)·L, and the units in flight", log(weir.FairShare, 120), bounds.Situation{Changes: 3, InFlight: 1}},
 		{"a split, `FairShare`, c = 0", "L", log(weir.FairShare, 100), bounds.Situation{Sides: 2}},
 		{"the same, c = 1", "(1+c)·L", log(weir.FairShare, 100), bounds.Situation{Sides: 2, Changes: 1}},
 		{"a split, `MajorityShare`, c = 0", "below 1.5·L", log(weir.MajorityShare, 100), bounds.Situation{Sides: 2}},
@@ -118,7 +118,7 @@ func TestDocumentsStateTheBounds(t *testing.T) {
 		{"sides have not met, `Expect` 5", "as a split of a roster of 5", bucket, bounds.Situation{Strangers: 1}},
 		{"sides have not met", "L on each side", bucket, bounds.Situation{Strangers: 1}},
 		{"sides have forgotten each other", "L on each side", log(weir.FairShare, 100), bounds.Situation{Strangers: 1}},
-		{"all nodes leave and start again, then all are killed", "L, and what was spent since the last snapshots", log(weir.MajorityShare, 300), bounds.Situation{Unsaved: 11}},
+		{"all nodes leave and start again, then all are killed", "L, and the units since the last snapshots", log(weir.MajorityShare, 300), bounds.Situation{Unsaved: 11}},
 	} {
 		rows = append(rows, []string{row.while, row.atMost, fmt.Sprint(bounds.Healthy(&row.limit)), fmt.Sprint(bounds.Bound(&row.limit, row.holds))})
 	}

@@ -1,5 +1,6 @@
-// Package identity computes the ids that stand for keys everywhere past the public API, and reads the
-// secrets and the seed of a cluster from text. Each check computes an id, without an allocation.
+// Package identity computes the ids that represent keys everywhere behind the public API,
+// and reads the secrets and the seed of a cluster from text. Each check computes an id,
+// without an allocation.
 package identity
 
 import (
@@ -12,15 +13,15 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Identity turns (limit name, key) into an id that stands for it everywhere
-// past the public API: SipHash-128 under a key derived from Config.Seed, so that
-// a client that does not know the Seed cannot pick keys that share a count or an owner.
+// Identity hashes a limit name and a key to an id, which represents them everywhere
+// behind the public API. The hash is SipHash-128 under a key derived from Config.Seed, so
+// a client that does not know the Seed cannot choose keys that share a count or an owner.
 type Identity struct{ k0, k1 uint64 }
 
-// publicSeed stands in for an empty Config.Seed.
+// publicSeed is used for an empty Config.Seed.
 const publicSeed = "weir: no seed was configured"
 
-// MinSeedBytes is as much as the hash takes of a Seed: with less it can be guessed.
+// MinSeedBytes is the key size of the hash. A shorter Seed can be guessed.
 const MinSeedBytes = 16
 
 // New returns the Identity of a Config.Seed, which may be empty.
@@ -42,8 +43,9 @@ func (h Identity) Fingerprint() (f [16]byte) {
 	return f
 }
 
-// RegionFingerprint returns a Fingerprint of a region's nodes alone. Counts have the same ids in
-// each region. It is the Fingerprint itself where regions have no names.
+// RegionFingerprint returns the Fingerprint for the nodes of one region. Ids do not
+// depend on the region, so counts have the same ids in each region. Without a region it
+// returns the Fingerprint itself.
 func (h Identity) RegionFingerprint(region string) (f [16]byte) {
 	f = h.Fingerprint()
 	if region == "" {
@@ -54,17 +56,17 @@ func (h Identity) RegionFingerprint(region string) (f [16]byte) {
 	return f
 }
 
-// Prefix is the part of the hashed text that is the same for all keys of a
-// limit: the name, after its length, so that ("a_b", "c") and ("a", "b_c")
-// differ, and filled up to whole words.
+// Prefix returns the part of the hashed text that is the same for all keys of a limit. It
+// is the name after its length, so that ("a_b", "c") and ("a", "b_c") differ, padded to
+// whole words.
 func Prefix(name string) []byte {
 	p := binary.LittleEndian.AppendUint16(nil, uint16(len(name)))
 	p = append(p, name...)
 	return append(p, make([]byte, -len(p)&7)...)
 }
 
-// ID returns the id of a key of a Regional limit, whose name has this Prefix. It is computed
-// once for each check, on the stack.
+// ID returns the id of a key of a Regional limit, whose name has this Prefix. Each check
+// computes it once, on the stack.
 func (h Identity) ID(prefix []byte, key string) bucket.ID {
 	if len(prefix)+len(key) <= 64 {
 		var text [64]byte
@@ -74,7 +76,7 @@ func (h Identity) ID(prefix []byte, key string) bucket.ID {
 	return h.hash(text[:], prefix, key)
 }
 
-// hash writes the text word by word, as it is read: a load of what two stores
+// hash writes the text in the words in which it is read: reading a word that two stores
 // wrote would wait for both.
 func (h Identity) hash(text, prefix []byte, key string) bucket.ID {
 	n := 0
@@ -95,7 +97,7 @@ func (h Identity) hash(text, prefix []byte, key string) bucket.ID {
 	return bucket.ID{Hi: hi &^ wire.GlobalIDBit, Lo: lo}
 }
 
-// Bytes returns the id as callers and metrics have it.
+// Bytes returns the encoding of the id for callers and metrics.
 func Bytes(id bucket.ID) (b [16]byte) {
 	binary.BigEndian.PutUint64(b[:8], id.Hi)
 	binary.BigEndian.PutUint64(b[8:], id.Lo)

@@ -27,8 +27,8 @@ func TestTheSeedKeysTheID(t *testing.T) {
 	require.Equal(t, one, New([]byte("one")))
 }
 
-// The id is SipHash-128 of the length of the name, the name, zeros up to whole
-// words, and the key, whatever their lengths, but for the bit that Global limits have.
+// The id is the SipHash-128 of the length of the name, the name, zeros up to whole words,
+// and the key. It holds for any lengths, except for the bit of Global limits.
 func TestTheIDIsTheHashOfNameAndKey(t *testing.T) {
 	h := New(nil)
 	rapid.Check(t, func(t *rapid.T) {

@@ -2,13 +2,13 @@ package identity
 
 import "syscall"
 
-// Types of file systems in memory, from linux/magic.h.
+// Types of in-memory file systems, from linux/magic.h.
 const (
 	tmpfs = 0x01021994
 	ramfs = 0x858458f6
 )
 
-// inMemory reports whether a file is in memory.
+// inMemory reports whether a file is on a file system in memory.
 func inMemory(name string) bool {
 	var s syscall.Statfs_t
 	if syscall.Statfs(name, &s) != nil {

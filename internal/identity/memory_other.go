@@ -2,5 +2,5 @@
 
 package identity
 
-// inMemory reports false: container platforms run on Linux.
+// inMemory reports false, because container platforms run on Linux.
 func inMemory(string) bool { return false }

@@ -7,8 +7,8 @@ import (
 	"runtime"
 )
 
-// ReadableByOthers reports whether the mode of a regular file allows every user to read it. On
-// Windows it returns false, because modes do not state that.
+// ReadableByOthers reports whether the mode of a regular file allows every user to read
+// it. On Windows it returns false, because modes do not show that.
 func ReadableByOthers(info fs.FileInfo) bool {
 	return runtime.GOOS != "windows" && info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0
 }

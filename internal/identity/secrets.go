@@ -9,15 +9,16 @@ import (
 	"strings"
 )
 
-// ErrInvalidSecrets is the error of a text in another form than `weir secret` prints, and of a file
-// that is too large. No error repeats any of the text.
+// ErrInvalidSecrets is the error of a text that does not have the form that `weir secret`
+// prints, and of a file that is too large. No error contains a part of the text.
 var ErrInvalidSecrets = errors.New("secrets")
 
 const (
-	// maxFile bounds a file of secrets, in bytes. No file that was written by hand is as large.
+	// maxFile bounds a file of secrets, in bytes. A file that was written by hand is
+	// never as large.
 	maxFile = 1 << 20
-	// minText is the number of hexadecimal digits of the shortest secret or seed. So many random bytes
-	// are never all hexadecimal digits in practice.
+	// minText is the number of hexadecimal digits of the shortest secret or seed. In
+	// practice, that many random bytes are never all hexadecimal digits.
 	minText = 2 * MinSeedBytes
 )
 
@@ -29,8 +30,8 @@ func ParseSecrets(text string) (secrets [][]byte, seed []byte, err error) {
 	return secrets, seed, nil
 }
 
-// ReadSecrets is ParseSecrets for a regular file of at most 1 MiB. The error is ErrInvalidSecrets, or
-// that of the file system.
+// ReadSecrets is like ParseSecrets, for a regular file of at most 1 MiB. The error is
+// ErrInvalidSecrets, or that of the file system.
 func ReadSecrets(file string) (secrets [][]byte, seed []byte, err error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -87,8 +88,8 @@ func parseSecrets(text string) (secrets [][]byte, seed []byte, err error) {
 	return secrets, seed, nil
 }
 
-// IsSecretText reports whether b is the text that `weir secret` prints for a secret or a seed, and not
-// the bytes of one.
+// IsSecretText reports whether b is the text that `weir secret` prints for a secret or a
+// seed, as opposed to the bytes of a secret or a seed.
 func IsSecretText(b []byte) bool {
 	text := bytes.TrimSpace(b)
 	if bytes.HasPrefix(text, []byte("secret:")) || bytes.HasPrefix(text, []byte("seed:")) {

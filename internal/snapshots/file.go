@@ -17,16 +17,16 @@ import (
 //	        milliseconds 8 | length 1, node | length 1, build | length 2, run of the cluster
 //	chunk:  AES-256-GCM of 64 KiB, or less in the last one, and its tag
 //
-// and the text of all chunks is blocks: kind 1 | length 4 | bytes. Numbers are
+// The text of all chunks consists of blocks: kind 1 | length 4 | bytes. Numbers are
 // little-endian.
 //
 // Chunks follow the STREAM construction (Hoang, Reyhanitabar, Rogaway, Vizár, 2015). The
-// salt gives each file a key of its own, a nonce is the number of its chunk and a flag for the
-// last one, and the header is the associated data of each. The header's tag is chunk 0, which
-// is empty. So no chunk can be changed, left out, added, repeated or moved, and none can be
-// taken from another file.
+// salt gives each file its own key. The nonce of a chunk consists of its number and a
+// flag for the last chunk, and the header is the associated data of each chunk. The tag
+// of the header is chunk 0, which is empty. So no chunk can be changed, left out, added,
+// repeated, moved, or taken from another file without being detected.
 
-// Kind is what a block has. A reader skips the kinds that it does not know.
+// Kind is the kind of a block. A reader skips blocks of unknown kinds.
 type Kind byte
 
 const (
@@ -34,7 +34,7 @@ const (
 	Values Kind = 2 // published values
 )
 
-// String returns the name, or "kind" and the number.
+// String returns the name of a known kind, and otherwise "kind" and the number.
 func (k Kind) String() string {
 	switch k {
 	case Counts:
@@ -52,11 +52,11 @@ const (
 	blockBytes = 5        // kind and length before a block
 )
 
-// nonce is that of a chunk. It is a field, as the argument of an interface's method
-// would be allocated for each chunk.
+// nonce is the nonce of a chunk. Writer and Reader have it as a field, because a local
+// array would be allocated for each chunk when it is passed to an interface method.
 type nonce [12]byte
 
-// of sets the number of the chunk.
+// of sets the number of the chunk and the flag for the last chunk.
 func (n *nonce) of(number uint64, last bool) []byte {
 	binary.BigEndian.PutUint64(n[:], number)
 	n[11] = 0
@@ -66,20 +66,20 @@ func (n *nonce) of(number uint64, last bool) []byte {
 	return n[:]
 }
 
-// Writer writes one file. It is for one goroutine, and has one chunk in memory. Its first
-// error is that of all later calls.
+// Writer writes one file. It must be used by one goroutine at a time, and holds one chunk
+// in memory. After an error, all later calls return the same error.
 type Writer struct {
 	w      io.Writer
 	cipher cipher.AEAD
 	header []byte
 	nonce  nonce
 	number uint64 // of the chunk that is being filled
-	text   []byte // of that chunk, with room for the tag
+	text   []byte // text of that chunk, with capacity for the tag
 	err    error
 }
 
-// NewWriter writes the header. h.Version and h.Sealed are not used: keys say whether the
-// file is sealed.
+// NewWriter writes the header. It ignores h.Version and h.Sealed: the file is sealed if
+// keys has a secret.
 func NewWriter(w io.Writer, keys Keys, h Header) (*Writer, error) {
 	salt := make([]byte, saltBytes)
 	_, _ = rand.Read(salt) // never fails
@@ -99,7 +99,7 @@ func NewWriter(w io.Writer, keys Keys, h Header) (*Writer, error) {
 	return f, nil
 }
 
-// Block writes a block of at most MaxBlock bytes. Kind 0 is none.
+// Block writes a block of at most MaxBlock bytes. The kind must not be 0.
 func (w *Writer) Block(kind Kind, b []byte) error {
 	switch {
 	case w.err != nil:
@@ -116,8 +116,8 @@ func (w *Writer) Block(kind Kind, b []byte) error {
 	return w.err
 }
 
-// add adds to the text. A full chunk is sealed once more follows, as the last one is sealed
-// in another way.
+// add appends to the text. A full chunk is sealed only when more text follows, because
+// the last chunk is sealed differently.
 func (w *Writer) add(b []byte) {
 	for len(b) > 0 && w.err == nil {
 		if len(w.text) == chunkBytes {
@@ -135,7 +135,7 @@ func (w *Writer) seal(last bool) error {
 	return err
 }
 
-// Close writes the last chunk: without it the file is damaged. It does not close the
+// Close writes the last chunk, without which the file is damaged. It does not close the
 // io.Writer.
 func (w *Writer) Close() error {
 	if w.err == nil {
@@ -149,20 +149,20 @@ func (w *Writer) Close() error {
 
 var errClosed = errors.New("weir: the snapshot is written: begin another one")
 
-// Reader reads one file. It is for one goroutine, and has one chunk and at most one block
-// in memory. Its first error is that of all later calls.
+// Reader reads one file. It must be used by one goroutine at a time, and holds one chunk
+// and at most one block in memory. After an error, all later calls return the same error.
 type Reader struct {
 	r      io.Reader
 	cipher cipher.AEAD
 	raw    *rawHeader
 	nonce  nonce
 	number uint64 // of the next chunk
-	at     int64  // where that is in the file
-	sealed []byte // has room for a chunk and the byte after it
-	ahead  int    // 1 if the last byte of sealed is the first of the next chunk
-	text   []byte // of this chunk, what is not read yet
+	at     int64  // offset of that chunk in the file
+	sealed []byte // capacity for a chunk and the byte after it
+	ahead  int    // 1 if the last byte of sealed is the first byte of the next chunk
+	text   []byte // unread text of this chunk
 	last   bool   // this chunk is the last one
-	block  []byte // of parts from several chunks
+	block  []byte // a block with parts from several chunks
 	err    error
 }
 
@@ -194,11 +194,12 @@ func NewReader(r io.Reader, keys Keys) (*Reader, error) {
 	return f, nil
 }
 
-// Header returns what the file says of itself.
+// Header returns the header of the file.
 func (r *Reader) Header() Header { return r.raw.Header }
 
-// Next returns the next block, which is valid until the next call. The error is io.EOF only
-// after the end that Close wrote. ErrDamaged states the byte.
+// Next returns the next block, which is valid until the next call. The error is io.EOF
+// only after the end that Close has written. The text of ErrDamaged contains the position
+// in bytes.
 func (r *Reader) Next() (Kind, []byte, error) {
 	if r.err == nil {
 		kind, b, err := r.next()
@@ -254,7 +255,7 @@ func (r *Reader) take(n int) ([]byte, error) {
 	}
 }
 
-// open reads the next chunk. It is the last one if no byte follows.
+// open reads the next chunk. It is the last chunk if no byte follows.
 func (r *Reader) open() error {
 	const after = chunkBytes + tagBytes // the index of the byte after a full chunk
 	r.sealed[0] = r.sealed[after]

@@ -29,7 +29,7 @@ type block struct {
 	bytes []byte
 }
 
-// random returns blocks of these sizes.
+// random returns random blocks of the given sizes.
 func random(sizes ...int) (blocks []block) {
 	from := rand.NewChaCha8([32]byte{byte(len(sizes))})
 	for i, size := range sizes {
@@ -51,7 +51,8 @@ func file(t testing.TB, keys Keys, blocks []block) []byte {
 	return b.Bytes()
 }
 
-// read returns the blocks before the error of Next, which is nil after the end.
+// read returns the blocks until the first error of Next. The error is nil at the end of
+// the file.
 func read(from io.Reader, keys Keys) (blocks []block, err error) {
 	r, err := NewReader(from, keys)
 	if err != nil {
@@ -173,8 +174,8 @@ func TestFileOpensWithItsKeyAlone(t *testing.T) {
 	}
 }
 
-// requireRefused checks that a damaged file is refused, and that the blocks before the
-// damage are those that were written.
+// requireRefused requires that a damaged file is refused, and that the blocks before the
+// damage are unchanged.
 func requireRefused(t *testing.T, b []byte, keys Keys, blocks []block, format string, args ...any) {
 	got, err := read(bytes.NewReader(b), keys)
 	if err == nil {
@@ -211,7 +212,8 @@ func TestEveryFlippedOrCutByteOfASmallFileIsRefused(t *testing.T) {
 
 func TestNoChunkMovesWithinAFileOrFromAnother(t *testing.T) {
 	const full = chunkBytes + tagBytes
-	// A block fills a chunk, so that chunks in any order are blocks, and the nonce alone finds it.
+	// Each block fills a chunk, so chunks in any order contain valid blocks, and only the
+	// nonce reveals the order.
 	blocks := random(slicesOf(6, chunkBytes-blockBytes)...)
 	one, other := file(t, keys, blocks), file(t, keys, blocks)
 	head := len(one) - 6*full
@@ -229,7 +231,7 @@ func TestNoChunkMovesWithinAFileOrFromAnother(t *testing.T) {
 	}
 }
 
-// Only the flag of the last chunk shows that these are cut.
+// Only the flag of the last chunk reveals that these files are cut.
 func TestFileCutBetweenChunksAndBlocksIsRefused(t *testing.T) {
 	const full = chunkBytes + tagBytes
 	blocks := random(slicesOf(3, chunkBytes-blockBytes)...)
@@ -252,7 +254,7 @@ func TestDamageStatesItsPlace(t *testing.T) {
 	head := len(r.raw.bytes)
 	first, chunk := head+tagBytes, chunkBytes+tagBytes
 	for at, want := range map[int]string{
-		20:                    "not among Secrets", // no: the salt is damaged, so no key has the id
+		20:                    "not among Secrets", // the salt is damaged, so no key has the id
 		50:                    fmt.Sprintf("the header of %d bytes", head),
 		first + 12:            fmt.Sprintf("the chunk of %d bytes from byte %d on", chunk, first),
 		first + 2*chunk + 123: fmt.Sprintf("the chunk of %d bytes from byte %d on", chunk, first+2*chunk),
@@ -265,8 +267,8 @@ func TestDamageStatesItsPlace(t *testing.T) {
 	}
 }
 
-// What is authentic and makes no sense was written by a fault of Weir, or by anybody in an
-// open file.
+// An authentic block without a valid meaning was written by a faulty version of Weir, or
+// by anyone in an open file.
 func TestBlocksThatMakeNoSenseAreRefused(t *testing.T) {
 	for name, text := range map[string][]byte{
 		"kind 0":                  {0, 0, 0, 0, 0},
@@ -329,7 +331,7 @@ func TestErrorsOfTheDiskAreReturned(t *testing.T) {
 	}
 }
 
-// failing takes a number of writes.
+// failing accepts a number of writes, and then returns an error.
 type failing struct {
 	left *int
 	err  error
@@ -343,7 +345,7 @@ func (f failing) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A snapshot of millions of counts needs no more memory than one of a few.
+// A snapshot of millions of counts needs no more memory than a snapshot of a few counts.
 func TestBlocksAllocateNothing(t *testing.T) {
 	var b bytes.Buffer
 	b.Grow(32 << 20)
@@ -354,7 +356,7 @@ func TestBlocksAllocateNothing(t *testing.T) {
 	require.NoError(t, errors.Join(err, w.Close()))
 	r, err := NewReader(&b, keys)
 	require.NoError(t, err)
-	_, _, err = r.Next() // makes room for a block of this size
+	_, _, err = r.Next() // allocates a block of this size
 	require.Zero(t, testing.AllocsPerRun(190, func() { _, _, next := r.Next(); err = errors.Join(err, next) }))
 	require.NoError(t, err)
 }
@@ -377,7 +379,7 @@ func FuzzReader(f *testing.F) {
 		_, _ = read(bytes.NewReader(b), Keys{})
 		_, _ = ReadHeader(bytes.NewReader(b))
 
-		// Blocks as anybody may write them into an open file.
+		// The blocks of an open file can be written by anyone.
 		var made bytes.Buffer
 		w, err := NewWriter(&made, Keys{}, header)
 		require.NoError(t, err)

@@ -12,17 +12,17 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Header is what a file says of itself. It is authenticated, and not encrypted.
+// Header is the header of a file. It is authenticated, but not encrypted.
 type Header struct {
-	Cluster [16]byte  // which cluster it is of
-	Node    string    // which node has written it, at most 255 bytes
-	Saved   time.Time // when it was begun, in milliseconds
-	Build   string    // which version of Weir has written it, at most 255 bytes
+	Cluster [16]byte  // the cluster of the node
+	Node    string    // the node that wrote the file, at most 255 bytes
+	Saved   time.Time // when the file was begun, in milliseconds
+	Build   string    // the version of Weir that wrote the file, at most 255 bytes
 	// Run is the run of the cluster when the file was begun. Files are ordered by Run,
-	// because Saved is a time on the clock of one machine.
+	// because Saved is a time of the clock of one machine.
 	Run epoch.State
 
-	// A Writer sets what follows.
+	// A Writer sets the following fields.
 
 	Version byte // of the format
 	Sealed  bool // encrypted under a secret
@@ -37,14 +37,14 @@ const (
 	idBytes   = 8
 	tagBytes  = 16
 	maxText   = 255 // of Node and of Build
-	// maxHeader bounds a header.
+	// maxHeader bounds the size of a header.
 	maxHeader = fixedBytes + 2*(1+maxText) + 2 + epoch.StateBytes
-	// fixedBytes is the header before its texts.
+	// fixedBytes is the size of the header before its texts.
 	fixedBytes = len(magic) + 2 + saltBytes + idBytes + 16 + 8
 	flagSealed = 1
 )
 
-// The errors of a file that is not read from its beginning.
+// The errors of a file that is refused at its beginning.
 var (
 	ErrNotSnapshot  = errors.New("weir: the file is not a snapshot, or its first bytes are damaged: remove it")
 	ErrLaterVersion = errors.New("weir: the snapshot has a later format than this build reads: use a build as new as the one that wrote it")
@@ -53,22 +53,22 @@ var (
 	ErrOpen         = errors.New("weir: the snapshot is not sealed, and there are Secrets: remove it, as anybody may have written it")
 )
 
-// ErrDamaged is the error of a file that was changed or cut since it was written.
+// ErrDamaged is the error of a file that was changed or cut after it was written.
 var ErrDamaged = errors.New("weir: the snapshot is damaged or cut short: use the one before it")
 
-// damaged is ErrDamaged with the place.
+// damaged returns ErrDamaged with the position.
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w ("+format+")", append([]any{ErrDamaged}, args...)...)
 }
 
-// rawHeader is a header as it is in a file, and what only this package uses of it.
+// rawHeader is a header as stored in a file, with the fields that only this package uses.
 type rawHeader struct {
 	Header
-	bytes    []byte // all of it, but for the tag
+	bytes    []byte // the whole header without the tag
 	salt, id []byte // in bytes
 }
 
-// append writes the header but for its tag. Its order is that of readRaw.
+// append encodes the header without its tag, in the order in which readRaw reads it.
 func (h *Header) append(salt, id []byte) ([]byte, error) {
 	if len(h.Node) > maxText || len(h.Build) > maxText {
 		return nil, fmt.Errorf("weir: a snapshot's node name has %d bytes, and its build %d: use at most %d", len(h.Node), len(h.Build), maxText)
@@ -86,8 +86,9 @@ func (h *Header) append(salt, id []byte) ([]byte, error) {
 	return append(binary.LittleEndian.AppendUint16(b, uint16(len(run))), run...), nil
 }
 
-// ReadHeader reads the header of a file, without a key: it may have been changed by anybody.
-// The error is ErrNotSnapshot, ErrLaterVersion, ErrDamaged, or that of r.
+// ReadHeader reads the header of a file without verification, because that needs a key:
+// anyone may have changed it. The error is ErrNotSnapshot, ErrLaterVersion, ErrDamaged,
+// or that of r.
 func ReadHeader(r io.Reader) (Header, error) {
 	raw, err := readRaw(r)
 	if err != nil {
@@ -133,7 +134,7 @@ func readRaw(r io.Reader) (*rawHeader, error) {
 	return h, h.readRun(r)
 }
 
-// readRun reads Run, the end of a header.
+// readRun reads Run, which is the end of a header.
 func (h *rawHeader) readRun(r io.Reader) error {
 	size, err := h.read(r, 2)
 	if err != nil {
@@ -166,5 +167,5 @@ func (h *rawHeader) read(r io.Reader, n int) ([]byte, error) {
 	return h.bytes[start:], err
 }
 
-// cutShort reports whether a file ended where more was expected.
+// cutShort reports whether the file ended unexpectedly.
 func cutShort(err error) bool { return err == io.EOF || err == io.ErrUnexpectedEOF }

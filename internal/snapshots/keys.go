@@ -7,14 +7,14 @@ import (
 	"github.com/weir-go/weir/internal/sealed"
 )
 
-// Keys are what files are sealed and opened with. The zero value is that of NewKeys
-// without secrets.
+// Keys contains the keys with which files are sealed and opened. The zero value equals
+// NewKeys without secrets.
 type Keys struct {
 	masters [][]byte
 }
 
-// publicMaster is the key of open files. It hides nothing: it lets damage of an open file be
-// found as that of a sealed one.
+// publicMaster is the key of open files. It provides no secrecy, but makes damage
+// detectable, as in sealed files.
 var publicMaster = sealed.Derive([]byte("weir: no secret was configured"), nil, masterLabel)
 
 const (
@@ -23,9 +23,9 @@ const (
 	idLabel     = "weir snapshot key id"
 )
 
-// NewKeys returns the keys of the secrets that all nodes of a cluster share: the first one
-// seals, and each opens. Empty secrets are left out. Without any, files are open: anybody
-// can read and write them, and they open with these Keys alone.
+// NewKeys returns the keys of the secrets that all nodes of a cluster share. The first
+// key seals, and each key opens. Empty secrets are ignored. Without secrets, files are
+// open: anyone can read and write them, and only Keys without secrets open them.
 func NewKeys(secrets [][]byte) (k Keys) {
 	for _, secret := range secrets {
 		if len(secret) > 0 {
@@ -35,7 +35,7 @@ func NewKeys(secrets [][]byte) (k Keys) {
 	return k
 }
 
-// first is the key that seals, and reports whether that is a secret one.
+// first returns the key that seals, and reports whether that key is secret.
 func (k Keys) first() (master []byte, secret bool) {
 	if len(k.masters) == 0 {
 		return publicMaster, false
@@ -43,7 +43,7 @@ func (k Keys) first() (master []byte, secret bool) {
 	return k.masters[0], true
 }
 
-// find returns the key that a file was sealed under.
+// find returns the key under which a file was sealed.
 func (k Keys) find(salt, id []byte) (master []byte, err error) {
 	if len(k.masters) == 0 {
 		return nil, ErrNoSecret
@@ -56,11 +56,12 @@ func (k Keys) find(salt, id []byte) (master []byte, err error) {
 	return nil, ErrOtherSecret
 }
 
-// keyID shows a reader which of its keys a file is sealed under. It differs for each file.
+// keyID returns the identifier by which a reader finds the key of a file. It differs for
+// each file.
 func keyID(master, salt []byte) []byte { return sealed.Derive(master, salt, idLabel)[:idBytes] }
 
-// cipherOf is the cipher of one file. No other file has its salt, so its nonces are
-// counters.
+// cipherOf returns the cipher of one file. The salt is unique to the file, so counters
+// are safe as nonces.
 func cipherOf(master, salt []byte) cipher.AEAD {
 	return sealed.Cipher(sealed.Derive(master, salt, fileLabel))
 }

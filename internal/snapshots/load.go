@@ -14,18 +14,18 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// found is what a first look at all snapshots finds.
+// found is the result of the first reading of all snapshots.
 type found struct {
-	opened  bool // there is one of this cluster that opens
-	refused bool // there is one that does not
+	opened  bool // at least one snapshot of this cluster can be opened
+	refused bool // at least one snapshot cannot be opened
 }
 
-// errForeign is the error of a snapshot that a node of another cluster or region has written.
+// errForeign is the error of a snapshot of another cluster or region.
 var errForeign = errors.New("weir: the snapshot is of another cluster or region: give each a place of its own")
 
-// Load loads what all nodes have written before they stopped, unless this node has joined a
-// cluster that counts already. Nothing of it stops the node: what cannot be read is
-// logged and counted.
+// Load loads the snapshots that all nodes wrote before they stopped, unless this node has
+// joined a cluster that already counts. An error does not stop the node: unreadable
+// snapshots are logged and counted.
 func (s *Snapshots) Load(ctx context.Context) {
 	if s.cfg.Store == nil {
 		return
@@ -42,7 +42,7 @@ func (s *Snapshots) Load(ctx context.Context) {
 	s.loading.Store(false)
 }
 
-// load is Load, for as long as what keeps snapshots takes.
+// load is Load without a bound for a store that does not return.
 func (s *Snapshots) load(ctx context.Context) {
 	began := s.cfg.Env.Monotonic()
 	s.cfg.Members.Ask(ctx)
@@ -62,15 +62,15 @@ func (s *Snapshots) load(ctx context.Context) {
 	s.stats.Loaded, s.stats.LoadTook = loaded, took
 	s.mu.Unlock()
 	if newest.IsZero() {
-		return // all were refused
+		return // all snapshots were refused
 	}
 	s.cfg.Log.Info("loaded snapshots", "counts", loaded, "took", took.String(), "written", newest)
 }
 
-// look reads the headers of all snapshots that are this node's to load. Of a node whose newest
-// one does not open, it reads the one before. The run of a cluster counts only once its header is
-// authenticated. Of a snapshot that is sealed under a secret that this node lacks, it reads the
-// cluster all the same.
+// look reads the headers of all snapshots that this node must load. If the newest
+// snapshot of a node cannot be opened, it reads the previous snapshot. It uses the run of
+// the cluster only after the header is authenticated. For a snapshot that is sealed under
+// a secret that this node lacks, it still compares the cluster.
 func (s *Snapshots) look(ctx context.Context) (all found, err error) {
 	err = s.cfg.Store.Load(ctx, s.mine, func(node string, from io.Reader) error {
 		var head bytes.Buffer
@@ -94,8 +94,9 @@ func (s *Snapshots) look(ctx context.Context) (all found, err error) {
 	return all, err
 }
 
-// loadAll loads each snapshot that no later one is known to replace, and returns how many counts
-// it has read, and when the newest was written by the clock of the machine that wrote it.
+// loadAll loads each snapshot unless a later snapshot is known to replace it. It returns
+// the number of counts that it has read, and the time at which the newest snapshot was
+// written, by the clock of the machine that wrote it.
 func (s *Snapshots) loadAll(ctx context.Context) (loaded int, newest time.Time) {
 	var refused []error
 	err := s.cfg.Store.Load(ctx, s.mine, func(node string, r io.Reader) error {
@@ -109,7 +110,7 @@ func (s *Snapshots) loadAll(ctx context.Context) (loaded int, newest time.Time) 
 		}
 		refused = append(refused, err)
 		if errors.Is(err, errForeign) {
-			return err // look has reported it
+			return err // look has logged it
 		}
 		s.countRefused(1)
 		s.cfg.Log.Error("a snapshot was refused; its counts before the damage and the snapshot before it are loaded", "member", node, "counts", counts, "error", err)
@@ -126,7 +127,7 @@ func (s *Snapshots) loadAll(ctx context.Context) (loaded int, newest time.Time) 
 	return loaded, newest
 }
 
-// without returns the errors that a store has joined, but for those that it was given.
+// without returns the errors that a store has joined, except for the given errors.
 func without(joined error, given []error) (others []error) {
 	all := []error{joined}
 	if several, ok := joined.(interface{ Unwrap() []error }); ok {
@@ -140,8 +141,8 @@ func without(joined error, given []error) (others []error) {
 	return others
 }
 
-// loadOne loads one, unless it is of a node that stopped before the others. written is zero if
-// nothing was loaded.
+// loadOne loads one snapshot, unless its node stopped before the other nodes. written is
+// zero if no count was loaded.
 func (s *Snapshots) loadOne(ctx context.Context, node string, from io.Reader) (counts int, written time.Time, err error) {
 	r, err := NewReader(from, s.cfg.Keys)
 	if err != nil {
@@ -183,11 +184,11 @@ func (s *Snapshots) loadOne(ctx context.Context, node string, from io.Reader) (c
 	}
 }
 
-// passOn waits until the other members have acknowledged all that was loaded here: the member
-// that answers for a count need not have loaded it. It waits for a moment for those that
-// are not connected, as they may just have started too.
+// passOn waits until the other members have acknowledged all loaded counts, because the
+// owner of a count may not have loaded it. Members that are not connected may just have
+// started, so it waits for them for hearFor.
 func (s *Snapshots) passOn(ctx context.Context) {
-	queued := int64(0) // when all of it was queued, by what counts go by; 0: it has yet to be
+	queued := int64(0) // when all loaded counts had been queued, in the time of counts; 0 before that
 	for began := time.Now(); ctx.Err() == nil; {
 		v, now := s.cfg.Env.View(), s.cfg.Env.Now()
 		scanning, waits := false, false
@@ -210,10 +211,11 @@ func (s *Snapshots) passOn(ctx context.Context) {
 	}
 }
 
-// mine reports whether a node's snapshot is this node's to load, where several share what
-// holds them: its own, and of the nodes that have not started those that it stands first
-// for. Of all nodes that start, the one that stands first for a name of all takes
-// itself for the first, whichever others it knows. So each snapshot is loaded by one at least.
+// mine reports whether this node loads the snapshot of the given node, if several nodes
+// share a store. A node loads its own snapshot. It also loads the snapshot of a node that
+// it does not know as a member, if this node has the highest rank for it among the
+// members that it knows. The starting node with the highest rank of all passes this check
+// regardless of the members that it knows, so at least one node loads each snapshot.
 func (s *Snapshots) mine(node string) bool {
 	if node == s.cfg.Node {
 		return true
@@ -233,9 +235,9 @@ func (s *Snapshots) mine(node string) bool {
 
 func rank(node, member string) uint64 { return xxhash.Sum64String(node + "\x00" + member) }
 
-// Label returns the name of a node without its incarnation.
+// Label returns the name of a member without its incarnation.
 func Label(member string) string {
-	const suffix = 17 // a dash, and 16 digits
+	const suffix = 17 // a dash and 16 digits
 	if n := len(member) - suffix; n > 0 && member[n] == '-' {
 		return member[:n]
 	}

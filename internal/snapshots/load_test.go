@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/view"
 )
 
-// starting is the Snapshots of a node that knows these members.
+// starting returns the Snapshots of a node that knows the given members.
 func starting(name string, knows []string) *Snapshots {
 	v := &view.View{View: &cluster.View{Self: len(knows)}}
 	for _, m := range append(knows, name) {
@@ -22,8 +22,8 @@ func starting(name string, knows []string) *Snapshots {
 	return New(Config{Node: name, Env: e})
 }
 
-// Of nodes that start at one time each knows some of the others: whichever those are, each
-// snapshot is loaded, and where all know each other by one of them.
+// Several nodes start at the same time, and each knows some of the other nodes. In any
+// case each snapshot is loaded. If all nodes know each other, exactly one node loads it.
 func TestEachSnapshotIsLoadedByANodeThatStarts(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

@@ -7,19 +7,21 @@ import (
 	"io"
 )
 
-// maxLooked bounds the names that a node remembers. The snapshots of others are looked at again.
+// maxLooked bounds the node names that a node remembers. The snapshots of other nodes are
+// read again.
 const maxLooked = 100_000
 
-// lookAgain reads the headers of this node's newest snapshot, and of those of nodes that it has
-// not seen yet. The error is that another cluster or region has written under this node's name:
-// two clusters that began to share a place at one moment have found nothing as they started.
+// lookAgain reads the headers of this node's newest snapshot, and of the snapshots of
+// nodes that it has not seen yet. It returns an error if another cluster or region has
+// written under the name of this node. Two clusters that started to share a place at the
+// same moment did not find each other's snapshots at their start.
 func (s *Snapshots) lookAgain(ctx context.Context) error {
 	taken := false
 	err := s.cfg.Store.Load(ctx, func(node string) bool {
 		return node == s.cfg.Node || !s.hasLooked(node) && s.mine(node)
 	}, func(node string, from io.Reader) error {
 		switch h, err := ReadHeader(from); {
-		case err != nil: // it was refused as this node started, or is of this node's own time
+		case err != nil: // refused at the start of this node, or written since
 		case h.Cluster != s.cfg.Cluster:
 			s.foundForeign(node)
 			taken = taken || node == s.cfg.Node
@@ -34,7 +36,7 @@ func (s *Snapshots) lookAgain(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return errors.Join(err, context.Cause(ctx))
 	}
-	return nil // what cannot be read is no reason to write nothing
+	return nil // unreadable snapshots do not prevent writing
 }
 
 func (s *Snapshots) hasLooked(node string) bool {
@@ -43,7 +45,7 @@ func (s *Snapshots) hasLooked(node string) bool {
 	return s.looked[node] || s.foreign[node]
 }
 
-// foundOwn records a node of which a snapshot of this cluster was found.
+// foundOwn records a node whose snapshot is not known to be of another cluster.
 func (s *Snapshots) foundOwn(node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +55,7 @@ func (s *Snapshots) foundOwn(node string) {
 	delete(s.foreign, node)
 }
 
-// foundForeign records a node of which a snapshot of another cluster was found, and logs it once.
+// foundForeign records a node whose snapshot is of another cluster, and logs it once.
 func (s *Snapshots) foundForeign(node string) {
 	s.mu.Lock()
 	known := s.foreign[node]

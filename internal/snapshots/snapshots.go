@@ -1,19 +1,21 @@
-// Package snapshots has a node write what it knows of durable counts and of what is
-// published, and load it where all nodes have stopped.
+// Package snapshots writes the durable counts and the published values of a node, and
+// loads them after all nodes have stopped.
 //
-// A node writes at intervals and as it leaves. It loads once, as it starts, unless it finds a
-// cluster that has been up for longer than GraceFor: that one knows what counts, and has
-// forgotten which counts were reset since the snapshot was written. These invariants hold:
+// A node writes at intervals and when it leaves. It loads once, when it starts, unless it
+// finds a cluster that has been up for longer than GraceFor. Such a cluster knows the
+// current counts, and has forgotten which counts were reset since the snapshot was
+// written. These invariants hold:
 //
-//   - What is loaded is a copy like that of any member, so that it counts once however many
-//     nodes load it, and changes nothing of what is known to be newer.
-//   - A snapshot is not loaded if the cluster is known to have run for longer than GraceFor since:
-//     its node stopped before the others, and it lacks the resets since, which are remembered for
-//     that long. The run of the cluster (package epoch) shows this, and never a time of day.
-//   - Nothing is written where it would replace a snapshot that this node cannot read: that of
-//     another cluster, or one that is sealed under a secret that it lacks. A node looks before
-//     each snapshot that it writes.
-//   - No check waits for a snapshot. Writing takes a part of one processor, and memory for a
+//   - A loaded count is a replica like that of any member, so it counts once however many
+//     nodes load it, and does not change counts that are known to be newer.
+//   - A snapshot is not loaded if the cluster is known to have run for longer than GraceFor
+//     since. Its node stopped before the other nodes, and the snapshot lacks the resets
+//     since, which are remembered for that long. The run of the cluster (package epoch)
+//     shows this, and never a time of day.
+//   - No snapshot is written if it would replace a snapshot that this node cannot read: a
+//     snapshot of another cluster, or one that is sealed under a secret that the node
+//     lacks. A node checks this before each snapshot that it writes.
+//   - No check waits for a snapshot. Writing uses a part of one processor, and memory for a
 //     few blocks.
 package snapshots
 
@@ -35,86 +37,88 @@ import (
 )
 
 const (
-	// GraceFor is how long the tombstones of resets are heeded: of snapshots that were
-	// written within it of each other, the later one has the resets since the earlier one.
+	// GraceFor is how long the tombstones of resets are kept. If two snapshots were
+	// written within GraceFor of each other, the later snapshot contains the resets since
+	// the earlier one.
 	GraceFor = 10 * time.Minute
-	// saveWait bounds one writing, and loadWait all loading.
+	// saveWait bounds the writing of a snapshot, and loadWait the loading of all
+	// snapshots.
 	saveWait = 10 * time.Minute
 	loadWait = 10 * time.Minute
-	// stalledFor is how long a store may take nothing while its node leaves: the caller may have
-	// set no deadline.
+	// stalledFor is how long a store may accept no data while its node leaves, because
+	// the caller may have set no deadline.
 	stalledFor = time.Minute
-	// storeEnds is how long a store may take to end, once it may not go on.
+	// storeEnds is how long a store may take to return after its context is done.
 	storeEnds = time.Second
-	// goodbyeFor is how much of the time to leave is kept, if there is twice as much, for a store
-	// that hangs to be given up, and for the goodbye.
+	// goodbyeFor is the part of the time to leave that is kept for abandoning a store
+	// that hangs, and for the goodbye. It is at most half of the time to leave.
 	goodbyeFor = 2*time.Second + storeEnds
-	// rest is how many times as long as it has worked a writer pauses, so that it takes a sixth
-	// of one processor.
+	// rest is the length of a pause of the writer in multiples of its work, so that it
+	// uses a sixth of one processor.
 	rest = 5
-	// workAtOnce is how long it works between two pauses.
+	// workAtOnce is how long the writer works between two pauses.
 	workAtOnce = time.Millisecond
 )
 
-// Config is what Snapshots need of their node.
+// Config contains the dependencies of Snapshots.
 type Config struct {
-	Store   snapshot.Store // nil: none
+	Store   snapshot.Store // nil for no snapshots
 	Every   time.Duration
 	Node    string   // the name under which this node writes
-	Cluster [16]byte // what the nodes of this cluster have in common
+	Cluster [16]byte // equal on all nodes of this cluster
 	Keys    Keys
 	Build   string
 	Log     *slog.Logger
 	Env     *env.Env
 	Stream  *countsync.Stream
 	Members *epoch.Members
-	Wake    func([]countsync.Member) // that something waits for
+	Wake    func([]countsync.Member) // wakes the given members
 
 	Values ValueStore
 }
 
-// ValueStore has published values, which snapshots have as well.
+// ValueStore contains the published values, which are also saved in snapshots.
 type ValueStore interface {
 	Save(write func(message []byte) error) error
 	Load(message []byte) error
 }
 
-// Snapshots writes and loads those of one node. It is safe for concurrent use.
+// Snapshots writes and loads the snapshots of one node. It is safe for concurrent use.
 type Snapshots struct {
 	cfg Config
 
 	loading atomic.Bool
 
-	saving  chan struct{} // has room for one: one snapshot is written at a time
-	leaving atomic.Bool   // what is being written takes no more pauses
-	taken   atomic.Int64  // when the store took something last, by the monotonic clock
+	saving  chan struct{} // capacity of one: one snapshot is written at a time
+	leaving atomic.Bool   // the current writing makes no more pauses
+	taken   atomic.Int64  // when the store last accepted data, in monotonic time
 
-	failures loglimit.Line // of the lines about them
+	failures loglimit.Line // log lines about failures
 
-	shut atomic.Pointer[error] // why nothing is written, nil if all may be
+	shut atomic.Pointer[error] // the reason why no snapshot may be written; nil if writing is allowed
 
 	mu      sync.Mutex
 	stats   Stats
-	last    int64           // when the writing of the last one began, by the monotonic clock; 0 if none was written
-	looked  map[string]bool // nodes whose snapshots are of this cluster
+	last    int64           // start of the last successful writing, in monotonic time; 0 if there is none
+	looked  map[string]bool // nodes whose snapshots are not known to be of another cluster
 	foreign map[string]bool // nodes whose snapshots are of another cluster
 }
 
-// Stats is a weir.SnapshotStats.
+// Stats contains the fields of weir.SnapshotStats.
 type Stats struct {
 	Loading  bool
 	Loaded   int           // counts that were loaded
-	LoadTook time.Duration // that it took
+	LoadTook time.Duration // duration of loading
 	Refused  int           // snapshots that were not loaded, or not to their end
-	Skipped  int           // snapshots that were not loaded, as the cluster went on without their node
+	Skipped  int           // snapshots that were not loaded, because the cluster went on without their node
 	Foreign  int           // nodes of other clusters or regions that write to the same place
 	Saved    uint64        // snapshots that were written
-	Failures uint64        // that were not
-	Error    string        // of the last one that failed, if none was written since
-	Age      time.Duration // of what was written last; 0 if nothing was
-	Took     time.Duration // that writing it took
-	Bytes    int64         // of it
-	Counts   int           // in it
+	Failures uint64        // snapshots that could not be written
+	Error    string        // of the last failure; empty if a snapshot was written since
+	Age      time.Duration // time since the last snapshot was begun; 0 if none was written
+	Took     time.Duration // duration of writing it
+	Bytes    int64         // its size
+	Counts   int           // its counts
 }
 
 // New returns the Snapshots of a node that starts.
@@ -124,7 +128,7 @@ func New(c Config) *Snapshots {
 	return s
 }
 
-// Stats returns them.
+// Stats returns the current statistics.
 func (s *Snapshots) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,8 +141,8 @@ func (s *Snapshots) Stats() Stats {
 	return stats
 }
 
-// Loading reports whether there may be more to load: until then this node may admit what was
-// admitted before.
+// Loading reports whether loading has not finished. Until it has, this node may admit
+// units that were admitted before.
 func (s *Snapshots) Loading() bool { return s.loading.Load() }
 
 // Run writes a snapshot in each interval, until the node's life ends.
@@ -152,7 +156,7 @@ func (s *Snapshots) Run() {
 		select {
 		case <-tick.C:
 			began := time.Now()
-			_ = s.save(s.cfg.Env.Context()) // it is counted, and logged
+			_ = s.save(s.cfg.Env.Context()) // it is counted and logged
 			tick.Reset(max(s.cfg.Every-time.Since(began), s.cfg.Every/10))
 		case <-s.cfg.Env.Done():
 			return
@@ -160,15 +164,16 @@ func (s *Snapshots) Run() {
 	}
 }
 
-// Leave writes once more, as fast as it can, and ends in time for the node to say goodbye
-// before ctx is done. It gives a store up that takes nothing for stalledFor. Where loading is
-// not over it writes nothing, as what is there has more.
+// Leave writes a last snapshot without pauses, and ends in time for the node to say
+// goodbye before ctx is done. It abandons a store that accepts no data for stalledFor. If
+// loading has not finished, it writes nothing, because the existing snapshots contain
+// more.
 func (s *Snapshots) Leave(ctx context.Context) error {
 	if s.cfg.Store == nil || s.loading.Load() {
 		return nil
 	}
 	s.leaving.Store(true)
-	defer s.leaving.Store(false) // the node may stay a member
+	defer s.leaving.Store(false) // the node may remain a member
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
 		var cancel context.CancelFunc
@@ -180,8 +185,8 @@ func (s *Snapshots) Leave(ctx context.Context) error {
 	return s.save(ctx)
 }
 
-// untilStalled returns a context that also ends once the store has taken nothing for stalledFor.
-// The caller cancels it.
+// untilStalled returns a context that also ends once the store has accepted no data for
+// stalledFor. The caller must cancel it.
 func (s *Snapshots) untilStalled(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s.taken.Store(s.cfg.Env.Monotonic())
@@ -218,8 +223,9 @@ func (s *Snapshots) save(ctx context.Context) error {
 	return s.saved(written, err)
 }
 
-// within calls f, which ends soon after ctx, and reports whether it has. What keeps snapshots may
-// hang for longer, as a disk does: nothing of the node waits for that.
+// within calls f, which should return soon after ctx is done, and reports whether it has
+// returned. A store may hang for longer, for example because of its disk. The node does
+// not wait for it.
 func within(ctx context.Context, f func() error) (err error, ended bool) {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -236,7 +242,7 @@ func within(ctx context.Context, f func() error) (err error, ended bool) {
 	}
 }
 
-// store has a snapshot kept, and returns what was written.
+// store saves a snapshot in the store, and returns its statistics.
 func (s *Snapshots) store(ctx context.Context) (written Stats, err error) {
 	if s.loading.Load() {
 		return written, errLoading
@@ -262,7 +268,7 @@ func (s *Snapshots) store(ctx context.Context) (written Stats, err error) {
 	return written, err
 }
 
-// saved takes note of what was written, or why nothing was.
+// saved records a written snapshot, or the error.
 func (s *Snapshots) saved(written Stats, err error) error {
 	if errors.Is(err, errLeft) {
 		return err
@@ -286,7 +292,8 @@ func (s *Snapshots) saved(written Stats, err error) error {
 
 var (
 	errLoading = errors.New("the last ones are not loaded yet, and have more")
-	// errLeft is the reason not to replace what Leave has written: others write what counts now.
+	// errLeft is the reason not to replace the snapshot that Leave has written: other
+	// nodes write the current counts.
 	errLeft = errors.New("this node has left")
 )
 
@@ -320,7 +327,7 @@ func (s *Snapshots) write(ctx context.Context, to io.Writer) (counts int, err er
 			worked = time.Now()
 		}
 	}
-	if s.left() { // while it was written, so that it lacks counts
+	if s.left() { // it has left during the writing, so the snapshot lacks counts
 		return 0, errLeft
 	}
 	return blocks.Counts, w.Close()
@@ -328,7 +335,7 @@ func (s *Snapshots) write(ctx context.Context, to io.Writer) (counts int, err er
 
 func (s *Snapshots) left() bool { return s.cfg.Env.View().Self < 0 }
 
-// pause waits for a while.
+// pause waits for d, or until ctx is done.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -336,7 +343,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// countingWriter counts what it passes on.
+// countingWriter counts the bytes of an io.Writer.
 type countingWriter struct {
 	w     io.Writer
 	n     int64

@@ -1,10 +1,9 @@
-// Package strictyaml reads YAML files that people write by hand, strictly: what
-// is not understood is refused, with its line and column and with what was
-// probably meant.
+// Package strictyaml reads YAML files that people write by hand. It is strict: anything
+// that it does not understand is an error, which contains the line, the column and the
+// probable intention.
 //
-// A reader asks a Value for what it expects and gets a zero where that is not
-// there; what was wrong is collected in the File, and File.Err tells all of it at
-// once:
+// A caller requests the expected type of a Value, and gets the zero value if the field is
+// absent. The File collects the errors, and File.Err returns all of them:
 //
 //	file, err := strictyaml.Parse("limits.yaml", text)
 //	...
@@ -13,8 +12,8 @@
 //	per := limit.Get("per").Duration(time.Millisecond, 24*time.Hour)
 //	return file.Err()
 //
-// Anchors, aliases, tags and merge keys are refused: a file says what it says
-// where it says it, and cannot grow when it is read.
+// Anchors, aliases, tags and merge keys are errors, so each value is written where it
+// applies, and a file cannot grow when it is read.
 package strictyaml
 
 import (
@@ -30,15 +29,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The bounds of what Parse reads.
+// The bounds of Parse.
 const (
 	MaxBytes = 1 << 20
 	MaxDepth = 32
-	maxTold  = 20 // errors that Err tells
+	maxTold  = 20 // errors that Err returns
 )
 
-// File is a file that is being read, and what was wrong with it so far. It is
-// not safe for concurrent use.
+// File is a file that is being read, with the errors found so far. It is not safe for
+// concurrent use.
 type File struct {
 	name   string
 	root   *yaml.Node
@@ -46,11 +45,11 @@ type File struct {
 	untold int
 }
 
-// Error is one thing that is wrong with a file.
+// Error is one error in a file.
 type Error struct {
 	File    string
-	Line    int // from 1; 0 where it is about the whole file
-	Column  int // from 1, in characters; 0 where only the line is known
+	Line    int // from 1; 0 for an error about the whole file
+	Column  int // from 1, in characters; 0 if only the line is known
 	Message string
 }
 
@@ -65,10 +64,10 @@ func (e *Error) Error() string {
 	return at + ": " + e.Message
 }
 
-// Parse reads a text of one document. The name is only for the errors. The error
-// is an *Error where the text is not YAML, or has what this package refuses
-// anywhere: more than MaxBytes, nesting beyond MaxDepth, a second document,
-// anchors, aliases or tags.
+// Parse reads a text with one document. The name is used only in errors. The error is an
+// *Error if the text is not YAML, or if any part of it is refused by this package: more
+// than MaxBytes, nesting deeper than MaxDepth, a second document, anchors, aliases or
+// tags.
 func Parse(name string, text []byte) (*File, error) {
 	whole := func(format string, args ...any) (*File, error) {
 		return nil, &Error{File: name, Message: fmt.Sprintf(format, args...)}
@@ -97,14 +96,14 @@ func Parse(name string, text []byte) (*File, error) {
 	return f, nil
 }
 
-// brokenGrammar are the problems for which the library counts lines from 0.
+// brokenGrammar lists the errors for which the library counts lines from 0.
 var brokenGrammar = []string{
 	"did not find expected <document start>", "did not find expected node content", "did not find expected key",
 	"did not find expected '-' indicator", "did not find expected ',' or ']'", "did not find expected ',' or '}'",
 }
 
-// syntax makes an Error of the library's, which tells the line as text, if it is
-// not the first.
+// syntax converts an error of the library to an Error. The library writes the line number
+// into the text, unless it is the first line.
 func syntax(name string, err error) error {
 	e := &Error{File: name, Line: 1}
 	message := strings.TrimPrefix(err.Error(), "yaml: ")
@@ -121,7 +120,7 @@ func syntax(name string, err error) error {
 	return e
 }
 
-// refuse finds what no file may have.
+// refuse returns an error if n or one of its descendants is not allowed in any file.
 func (f *File) refuse(n *yaml.Node, depth int) error {
 	switch {
 	case depth > MaxDepth:
@@ -141,11 +140,11 @@ func (f *File) refuse(n *yaml.Node, depth int) error {
 	return nil
 }
 
-// Root is the whole document.
+// Root returns the whole document.
 func (f *File) Root() Value { return Value{file: f, at: f.root, node: f.root} }
 
-// Err is everything that was found to be wrong, in the order of the file: an
-// *Error for each, joined; nil if nothing was.
+// Err returns all errors that were found, in the order of the file: an *Error for each,
+// joined. It returns nil if there is no error.
 func (f *File) Err() error {
 	slices.SortStableFunc(f.errs, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// limit is what the tests read: every method, once.
+// limit is the type that the tests read. It uses every method once.
 type limit struct {
 	Name, Policy string
 	On           bool
@@ -187,7 +187,7 @@ func TestAFileFullOfErrorsTellsTheFirstOfThem(t *testing.T) {
 	require.Equal(t, maxTold+1, strings.Count(err.Error(), "\n")+1)
 }
 
-// What is repeated here makes parsers slow, or large, when they are careless.
+// These repetitions make careless parsers slow or large.
 func TestHostileFilesAreReadInTheTimeThatTheirSizeTakes(t *testing.T) {
 	for _, part := range []string{
 		"[", "{", "{a: ", "[a,", "- ", "? ", "a: ", "\n", "# c\na: b\n", "- a\n# c\n\n", "a\n ", "'", "\"", "!a ",

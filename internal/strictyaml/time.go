@@ -9,8 +9,8 @@ import (
 
 const day = 24 * time.Hour
 
-// units are what people call lengths of time, in lower case and without a plural's
-// s. A month and a year have the lengths that a sliding window can have.
+// units lists the common names for units of time, in lower case and without a plural s. A
+// month and a year have the lengths that a sliding window can have.
 var units = []struct {
 	length time.Duration
 	names  []string
@@ -27,7 +27,7 @@ var units = []struct {
 
 func unitOf(name string) (time.Duration, bool) {
 	if name == "M" {
-		return 0, false // a minute to some, a month to others
+		return 0, false // a minute or a month, depending on the reader
 	}
 	name = strings.ToLower(name)
 	for _, u := range units {
@@ -40,8 +40,8 @@ func unitOf(name string) (time.Duration, bool) {
 	return 0, false
 }
 
-// TimeMeant is the duration that a text means which time.ParseDuration does not
-// read, like 1d, 2 weeks, 1h 30min or minute.
+// TimeMeant returns the probable duration of a text that time.ParseDuration does not
+// accept, such as 1d, 2 weeks, 1h 30min or minute.
 func TimeMeant(text string) (d time.Duration, ok bool) {
 	rest := strings.TrimSpace(text)
 	if d, ok := unitOf(rest); ok {

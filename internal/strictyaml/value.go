@@ -14,38 +14,38 @@ import (
 	"github.com/weir-go/weir/internal/enum"
 )
 
-// Value is a place in a file and what is there: a map, a list, or a text, number
-// or the like; or nothing, for a field that is absent, of which every method
-// gives the zero value. What does not fit is reported to the File, and gives the
-// zero value as well.
+// Value is a position in a file with its content: a map, a list, or a scalar such as a
+// text or a number. The content is empty for an absent field, for which every method
+// returns the zero value. A value of the wrong type is reported to the File, and also
+// yields the zero value.
 type Value struct {
 	file *File
-	at   *yaml.Node // where errors are reported: node, or the map that lacks it
+	at   *yaml.Node // position for errors: node, or the map in which it is missing
 	node *yaml.Node // nil if absent
-	name string     // of the field that it is in, for messages
+	name string     // name of its field, for messages
 }
 
-// Present reports whether there is something.
+// Present reports whether there is a value.
 func (v Value) Present() bool { return v.node != nil }
 
-// IsNull reports whether a field is there without a value.
+// IsNull reports whether the field is present without a value.
 func (v Value) IsNull() bool {
 	return v.node != nil && v.node.Kind == yaml.ScalarNode && v.node.ShortTag() == "!!null"
 }
 
-// IsMap reports whether it is a map.
+// IsMap reports whether the value is a map.
 func (v Value) IsMap() bool { return v.node != nil && v.node.Kind == yaml.MappingNode }
 
-// IsList reports whether it is a list.
+// IsList reports whether the value is a list.
 func (v Value) IsList() bool { return v.node != nil && v.node.Kind == yaml.SequenceNode }
 
-// Errorf reports something that is wrong with the value; of an absent one, with
-// the map that lacks it.
+// Errorf reports an error at the value, or at the map in which an absent value is
+// missing.
 func (v Value) Errorf(format string, args ...any) {
 	v.file.report(v.file.error(v.at, format, args...))
 }
 
-// Required reports an absent value as missing.
+// Required reports an error if the value is absent.
 func (v Value) Required() Value {
 	if v.node == nil {
 		v.Errorf("%s is missing", v.called())
@@ -53,13 +53,13 @@ func (v Value) Required() Value {
 	return v
 }
 
-// Map is a map's fields.
+// Map contains the fields of a map.
 type Map struct {
 	in     Value
 	fields map[string]Value
 }
 
-// Get is a field's value.
+// Get returns the value of a field.
 func (m Map) Get(field string) Value {
 	if v, ok := m.fields[field]; ok {
 		return v
@@ -67,8 +67,8 @@ func (m Map) Get(field string) Value {
 	return Value{file: m.in.file, at: m.in.at, name: field}
 }
 
-// Map reads a map of which each field is one of those known, and none is there
-// twice.
+// Map reads a map. It reports an error for each field that is not in known, or that
+// occurs twice.
 func (v Value) Map(known ...string) Map {
 	m := Map{in: v, fields: make(map[string]Value)}
 	for _, e := range v.Entries() {
@@ -81,13 +81,13 @@ func (v Value) Map(known ...string) Map {
 	return m
 }
 
-// Entry is a field of a map, and its value.
+// Entry is a field of a map with its value.
 type Entry struct {
 	Field      string
 	Key, Value Value
 }
 
-// Entries reads a map whose fields may be any text, in the order of the file.
+// Entries reads a map with arbitrary field names, in the order of the file.
 func (v Value) Entries() (entries []Entry) {
 	if !v.is(yaml.MappingNode) {
 		return nil
@@ -109,8 +109,8 @@ func (v Value) Entries() (entries []Entry) {
 	return entries
 }
 
-// Fields returns the fields of a map as they are, and reports nothing. It is nil for what
-// is no map, and leaves out fields that are no text.
+// Fields returns the fields of a map without reporting errors. It returns nil if v is not
+// a map, and leaves out fields whose name is not a scalar.
 func (v Value) Fields() (entries []Entry) {
 	if !v.IsMap() {
 		return nil
@@ -143,8 +143,8 @@ func (v Value) OneOrMore() []Value {
 	return []Value{v}
 }
 
-// Text reads a text. What YAML takes for something else, like a number or true,
-// is refused unless it is in quotes.
+// Text reads a text. A value that YAML reads as another type, such as a number or true,
+// is an error unless it is in quotes.
 func (v Value) Text() string {
 	text, _ := v.text()
 	return text
@@ -161,7 +161,8 @@ func (v Value) text() (text string, ok bool) {
 	return v.node.Value, true
 }
 
-// Literal reads a text, and a number, a date, true or false as the text that the file has.
+// Literal reads a text. It returns a number, a date, true or false as it is written in
+// the file.
 func (v Value) Literal() string {
 	if !v.is(yaml.ScalarNode) {
 		return ""
@@ -169,8 +170,9 @@ func (v Value) Literal() string {
 	return v.node.Value
 }
 
-// Any reads a value of any kind: a map[string]any, a []any, a string, a finite float64, a
-// bool, or nil for one without a value. A date is the text that the file has.
+// Any reads a value of any type: a map[string]any, a []any, a string, a finite float64, a
+// bool, or nil for a field without a value. It returns a date as it is written in the
+// file.
 func (v Value) Any() any {
 	switch {
 	case v.node == nil || v.IsNull():
@@ -202,8 +204,7 @@ func (v Value) Any() any {
 	return v.node.Value
 }
 
-// OneOf reads a text that is one of those known. What says what they are the
-// names of.
+// OneOf reads a text that must be in known. In errors, known is described by what.
 func (v Value) OneOf(what string, known []string) string {
 	text, ok := v.text()
 	if ok && !slices.Contains(known, text) {
@@ -213,8 +214,8 @@ func (v Value) OneOf(what string, known []string) string {
 	return text
 }
 
-// Named reads the name of a T's value; T's zero, if there is none. What T refuses
-// is told in its words.
+// Named reads the name of a value of T, or returns the zero value if there is none. It
+// reports the errors of T.
 func Named[T any, P interface {
 	*T
 	encoding.TextUnmarshaler
@@ -236,7 +237,7 @@ func (v Value) Bool() bool {
 	return text == "true"
 }
 
-// Int reads a whole number, in decimal, from low to high.
+// Int reads a decimal integer from low to high.
 func (v Value) Int(low, high int64) int64 {
 	text := v.plain()
 	if text == "" {
@@ -254,7 +255,7 @@ func (v Value) Int(low, high int64) int64 {
 	return n
 }
 
-// Uint reads a whole number from zero, in decimal.
+// Uint reads a decimal integer from zero.
 func (v Value) Uint() uint64 {
 	text := v.plain()
 	if text == "" {
@@ -281,8 +282,8 @@ func (v Value) Float(low, high float64) float64 {
 	return v.between(text, x, low, high, strconv.FormatFloat(low, 'g', -1, 64)+" to "+strconv.FormatFloat(high, 'g', -1, 64))
 }
 
-// Duration reads a duration in the form of time.ParseDuration, like 1m30s or
-// 250ms, from low to high. Only 0 needs no unit.
+// Duration reads a duration in the form of time.ParseDuration, such as 1m30s or 250ms,
+// from low to high. Only 0 needs no unit.
 func (v Value) Duration(low, high time.Duration) time.Duration {
 	text := v.plain()
 	if text == "" {
@@ -308,7 +309,7 @@ func (v Value) Duration(low, high time.Duration) time.Duration {
 	return d
 }
 
-// Percent reads a part of a whole, like 0.1%, as 0.001. Only 0 needs no sign.
+// Percent reads a percentage, such as 0.1%, as 0.001. Only 0 needs no percent sign.
 func (v Value) Percent() float64 {
 	text := v.plain()
 	if text == "" || text == "0" {
@@ -324,8 +325,8 @@ func (v Value) Percent() float64 {
 		v.Errorf("%s is %q: use a percentage, like 0.1%%", v.called(), text)
 		return 0
 	}
-	// The decimal is shifted, not the number divided: so each float has a text
-	// that reads as exactly it.
+	// The decimal point is shifted instead of dividing the number, so that each float has
+	// a text that is read as exactly that float.
 	if shifted, err := strconv.ParseFloat(digits+"e-2", 64); err == nil {
 		x = shifted
 	} else {
@@ -342,7 +343,7 @@ func (v Value) between(text string, x, low, high float64, want string) float64 {
 	return 0
 }
 
-// plain is the text of a scalar that is not in quotes; empty if there is none.
+// plain returns the text of a scalar without quotes, or "".
 func (v Value) plain() string {
 	if !v.is(yaml.ScalarNode) {
 		return ""
@@ -354,7 +355,8 @@ func (v Value) plain() string {
 	return v.node.Value
 }
 
-// is reports whether there is a value of that kind, and adds an error for one of another.
+// is reports whether the value has the wanted kind, and reports an error for a value of
+// another kind.
 func (v Value) is(want yaml.Kind) bool {
 	switch {
 	case v.node == nil:
@@ -376,7 +378,7 @@ func (v Value) called() string {
 	return v.name
 }
 
-// kind says what a node is.
+// kind describes the kind of a node.
 func kind(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -399,10 +401,10 @@ func kind(n *yaml.Node) string {
 	return "a single value"
 }
 
-// number reads a finite decimal number.
+// number parses a finite decimal number.
 func number(text string) (float64, bool) {
 	if strings.ContainsAny(text, "xXpPiInN_") {
-		return 0, false // hexadecimal, infinities and their like
+		return 0, false // hexadecimal numbers, infinities and NaN
 	}
 	x, err := strconv.ParseFloat(text, 64)
 	return x, err == nil && !math.IsInf(x, 0)

@@ -243,8 +243,8 @@ func TestAPortThatEndsAnswersThoseThatHaveConnectedAndWaitsForNoSpareConnection(
 	for _, c := range []struct {
 		name, first string
 		ago         time.Duration // when it connected
-		later       string        // sent after the port ends
-		after       time.Duration // by this time
+		later       string        // sent after the port has begun to end,
+		after       time.Duration // with this delay
 		until       time.Duration // it is answered or has ended at this time, or at most some ticks later
 		answered    bool
 	}{

@@ -19,12 +19,12 @@ const (
 	togetherKeys   = 1000 // of each limit
 	togetherTurn   = 250 * time.Millisecond
 	togetherRounds = 20
-	togetherWarmUp = 3 * time.Second // owners make the keys of their load first
+	togetherWarmUp = 3 * time.Second // owners create the keys of their load first
 )
 
-// BenchmarkAllowAll asks for limits whose owners are different processes, with one AllowAll or with as
-// many single checks at once. The two take turns. Latencies end with the slowest of the checks. In the
-// busy runs, the owners also work.
+// BenchmarkAllowAll checks limits with different owner processes, with one AllowAll or
+// with the same number of concurrent single checks. The two take turns. Latencies end
+// with the slowest of the checks. In the busy runs, the owners also work.
 func BenchmarkAllowAll(b *testing.B) {
 	for _, load := range []struct {
 		name string
@@ -93,7 +93,7 @@ func playTogether(b *testing.B, limits int, load BusyLoad) {
 	b.ReportMetric(float64(together[len(together)*99/100])/float64(single[len(single)*99/100]), "p99-ratio")
 }
 
-// allowEach makes single checks at once, and reports whether all were allowed.
+// allowEach makes concurrent single checks, and reports whether all were allowed.
 func allowEach(asks []weir.Ask) bool {
 	allowed := make([]bool, len(asks))
 	check := func(i int) {
@@ -109,8 +109,8 @@ func allowEach(asks []weir.Ask) bool {
 	return !slices.Contains(allowed, false)
 }
 
-// pace calls do at togetherRate, each time in a goroutine of its own, for togetherTurn. It returns how long
-// the calls took that did not fail.
+// pace calls do at togetherRate, each time in a separate goroutine, for togetherTurn. It
+// returns the durations of the successful calls.
 func pace(do func(i int) bool) (all []time.Duration) {
 	var (
 		mu    sync.Mutex

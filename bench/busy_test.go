@@ -23,33 +23,34 @@ const (
 	busyKeys     = 10_000
 	busyRate     = 5 // of each key, in a window that outlasts the benchmark
 	busyFor      = 5 * time.Second
-	// lonely is the part of the keys, inverse, that one gateway alone asks for.
+	// lonely is the inverse of the part of the keys that only one gateway checks.
 	lonely = 3
-	// busyTimeout is the default of Config.Timeout. busySlack is the time of a check itself on a
-	// machine that other programs use.
+	// busyTimeout is the default of Config.Timeout. busySlack is the time of a check
+	// itself on a machine that other programs use.
 	busyTimeout = 100 * time.Millisecond
 	busySlack   = 10 * time.Millisecond
 
-	// The lateness of a gateway is measured this often and to this precision: a tenth of busySlack.
+	// The scheduling delay of a gateway is measured at this interval and to this
+	// precision: a tenth of busySlack.
 	lateEvery, lateSlack = time.Millisecond, time.Millisecond
 
 	busyQuota, busyPeriod = 40 * time.Millisecond, 100 * time.Millisecond
 
-	// floodRate is the number of new keys a second of all floodCallers. A busy machine reaches fewer.
-	// Each node has two thirds of the keys, as the owner or with a copy. So 75,000 keys a second fill
-	// a store of floodMaxKeys in 2 s.
+	// floodRate is the number of new keys a second of all floodCallers. A busy machine
+	// reaches fewer. Each node has two thirds of the keys, as owner or replica. So 75,000
+	// keys a second fill a store of floodMaxKeys in 2 s.
 	floodRate, floodCallers, floodMaxKeys = 200_000, 512, 100_000
 	floodPause                            = 5 * time.Millisecond
 )
 
-// BusyLoad is the load of each gateway. Goroutines work, yield, may rest, and then check a random
-// key.
+// BusyLoad is the load of each gateway. Goroutines work, yield, may rest, and then check
+// a random key.
 type BusyLoad struct {
 	Goroutines int
 	Work, Rest time.Duration
-	Throttled  []int // the processes that are stopped for 60 ms of each 100
+	Throttled  []int // the processes that are stopped for 60 ms of each 100 ms
 	Quota      []int // the processes that may use 40 ms of CPU in each 100 ms, by cgroup
-	Flood      []int // the gateways that are asked for new keys as well
+	Flood      []int // the gateways that also check new keys
 	Gateway    int   // the index of this gateway
 }
 
@@ -68,9 +69,10 @@ var busyLoads = []struct {
 	{"32x0us-rest-10ms-one-flooded", BusyLoad{Goroutines: 32, Rest: 10 * time.Millisecond, Flood: []int{0}}},
 }
 
-// BenchmarkBusy runs gateways in processes of their own that leave the machine no idle time. It
-// reports who decided the checks, how far the granted units of all gateways are from the limits, how
-// long checks took, and how long after the load all checks were exact again.
+// BenchmarkBusy runs gateways in separate processes that leave the machine no idle time.
+// It reports by whom the checks were decided, how far the granted units of all gateways
+// are from the limits, how long checks took, and how long after the load all checks were
+// exact again.
 func BenchmarkBusy(b *testing.B) {
 	for _, test := range busyLoads {
 		b.Run(test.name, func(b *testing.B) {
@@ -126,14 +128,14 @@ func playBusy(b *testing.B, load BusyLoad) {
 	b.ReportMetric(milliseconds(exact), "ms-until-exact")
 }
 
-// busy is the side of a member that has such a load.
+// busy is the load of a member.
 type busy struct {
 	ended   atomic.Bool
 	callers sync.WaitGroup
 	late    lab.SchedulingDelay
 
 	mu     sync.Mutex
-	denied map[int]time.Time // times of the first denials by authority, by key
+	denied map[int]time.Time // times of the first denials with authority, by key
 	report BusyReport
 }
 
@@ -156,8 +158,8 @@ func (s *service) Begin(load BusyLoad, _ *int) error {
 	return nil
 }
 
-// flood asks for new keys, once each, as one of floodCallers. A late caller asks for all keys that
-// are due before it waits again.
+// flood checks new keys, once each, as one of floodCallers. A late caller makes all due
+// checks before it waits again.
 func (s *busy) flood(l *weir.Limiter, caller int) {
 	begun, minted, errors := time.Now(), 0, 0
 	for over := false; !over; over = s.ended.Load() {
@@ -236,22 +238,22 @@ func (s *busy) end() {
 	s.late.Stop()
 }
 
-// Report answers with the observations of the load.
+// Report returns the observations of the load.
 func (s *service) Report(_ int, r *BusyReport) error {
 	*r = s.busy.report
 	r.Denied = len(s.busy.denied)
 	return nil
 }
 
-// BusyReport is the observations of a load.
+// BusyReport contains the observations of a load.
 type BusyReport struct {
 	Asked, Granted     []int // of each key
-	Authority, StandIn int   // checks by who decided them
+	Authority, StandIn int   // checks by kind of decision
 	Latencies          []time.Duration
-	Beyond             int           // checks that took longer than Timeout, busySlack and the longest lateness of the process meanwhile
-	Late               time.Duration // the longest lateness of a process
+	Beyond             int           // checks that took longer than the sum of Timeout, busySlack and the longest scheduling delay of the process meanwhile
+	Late               time.Duration // the longest scheduling delay of a process
 	Errors             int
-	Denied, Again      int // number of keys that authority denied, and of checks that granted such a key later
+	Denied, Again      int // number of keys that were denied with authority, and of checks that granted such a key later
 	Minted             int // new keys of a flood
 }
 
@@ -294,7 +296,8 @@ func (r *BusyReport) report(b *testing.B) {
 	b.ReportMetric(float64(r.Minted)/busyFor.Seconds(), "new-keys/s")
 }
 
-// reportKeys compares the granted units of some keys with those that their limits grant.
+// reportKeys compares the granted units of some keys with the units that their limits
+// grant.
 func (r *BusyReport) reportKeys(b *testing.B, suffix string, some func(key int) bool) {
 	var due, granted, over int
 	for i := range r.Asked {
@@ -309,7 +312,8 @@ func (r *BusyReport) reportKeys(b *testing.B, suffix string, some func(key int) 
 	b.ReportMetric(100*float64(over)/float64(max(1, due)), "%over"+suffix)
 }
 
-// throttle stops a process for 60 ms of each 100, as a CPU quota does, until done.
+// throttle stops a process for 60 ms of each 100 ms, like a CPU quota, until done is
+// closed.
 func throttle(p *lab.Child, done <-chan struct{}) {
 	for {
 		_ = p.Freeze()

@@ -20,21 +20,21 @@ type cell struct {
 
 func (c cell) String() string { return c.workload.Name + "/" + c.contender.name }
 
-// result is the figures of a cell.
+// result contains the figures of a cell.
 type result struct {
 	Checks   float64 // a second
 	P50, P99 time.Duration
-	Here     float64 // part of the checks that cost no hop
-	NotExact float64 // part of the checks that no member with authority decided, or that failed
+	Here     float64 // part of the checks without a hop
+	NotExact float64 // part of the checks that failed or were decided without authority
 }
 
-// settings are the choices for a run.
+// settings contains the settings of a run.
 type settings struct {
 	duration time.Duration
 	callers  int
 	part     int          // of workloads
-	redis    *redisServer // nil if there is none
-	// gubernator is the path of its program, or empty with the reason why there is none.
+	redis    *redisServer // nil if there is no server
+	// gubernator is the path of its program. If it is empty, noGubernator is the reason.
 	gubernator   string
 	noGubernator error
 }
@@ -50,8 +50,9 @@ func (s settings) missing(c contender) error {
 	return nil
 }
 
-// callers returns the number of callers. A limiter that decides in memory has one for each CPU:
-// with more, the latencies would be times that a goroutine waits for a CPU.
+// callers returns the number of callers. A limiter that decides in memory has one caller
+// for each CPU: with more callers, the latencies would include the time that a goroutine
+// waits for a CPU.
 func (c cell) callers(s settings) int {
 	if c.contender.at == owned {
 		return runtime.NumCPU()
@@ -59,11 +60,11 @@ func (c cell) callers(s settings) int {
 	return s.callers
 }
 
-// callWait bounds the time of a call to a worker, besides the time that it asks.
+// callWait bounds the time of a call to a worker, excluding the time of its checks.
 const callWait = time.Minute
 
-// measure runs the cell once, in new processes and on an empty server. The first process asks.
-// Where checks are forwarded, the second owns the keys.
+// measure runs the cell once, in new processes and on an empty server. The first process
+// makes the checks. If checks are forwarded, the second process owns the keys.
 func (c cell) measure(s settings) (f result, err error) {
 	var all []*lab.Service
 	defer func() {
@@ -110,8 +111,9 @@ func (c cell) measure(s settings) (f result, err error) {
 	return sumUp(&tallies[0])
 }
 
-// sumUp computes the figures of a run. It returns an error if all checks were decided with authority and
-// the limits do not grant the number of admitted units.
+// sumUp computes the figures of a run. It returns an error if all checks were decided
+// with authority, but the number of admitted units is not within the bounds of the
+// limits.
 func sumUp(t *worker.Tally) (f result, err error) {
 	all, unsure := &t.All, t.All.Stray+t.All.Failed
 	switch admitted := int64(all.Admitted); {
@@ -127,7 +129,8 @@ func sumUp(t *worker.Tally) (f result, err error) {
 	return f, nil
 }
 
-// combine returns the medians of repetitions, and the worst NotExact, in which one check counts.
+// combine returns the medians of repetitions. NotExact is the worst value, because a
+// single check matters.
 func combine(runs []result) (f result) {
 	f.Checks = median(runs, func(f result) float64 { return f.Checks })
 	f.P50 = median(runs, func(f result) time.Duration { return f.P50 })
@@ -139,7 +142,7 @@ func combine(runs []result) (f result) {
 	return f
 }
 
-// median returns the median of a figure of runs.
+// median returns the median of one figure of several runs.
 func median[R any, T cmp.Ordered](runs []R, of func(R) T) T {
 	values := make([]T, len(runs))
 	for i, r := range runs {

@@ -22,7 +22,7 @@ import (
 func TestFlagsAreTakenOrRefused(t *testing.T) {
 	for _, c := range []struct {
 		args string
-		want string // in the error; no error if empty
+		want string // expected in the error; empty for no error
 	}{
 		{"", ""},
 		{"-for 200ms -count 1 -callers 512 -only hot", ""},
@@ -76,8 +76,8 @@ func TestMoreCallersThanCPUsAskOtherProcessesAlone(t *testing.T) {
 	}
 }
 
-// Cells run on a hundredth of their keys and for some milliseconds, in processes as the command
-// has them.
+// Cells run with a hundredth of their keys and for some milliseconds, in processes like
+// those of the command.
 func TestCellsComeToFigures(t *testing.T) {
 	redis, err := startRedis()
 	if !errors.Is(err, errNoRedis) {
@@ -175,8 +175,8 @@ func tables(t *testing.T) string {
 	return string(text)
 }
 
-// A row that is added to the command or removed from it changes in tables.txt as well. The figures
-// are those of another day.
+// A row that is added to the command or removed from it must also change in tables.txt.
+// The figures there were measured on another day.
 func TestTablesHaveTheRowsOfTheCommand(t *testing.T) {
 	var rows []row
 	for _, c := range chosenCells(t, "") {
@@ -197,7 +197,8 @@ func TestTablesHaveTheRowsOfTheCommand(t *testing.T) {
 	require.Equal(t, names(printed.String()), names(tables(t)), "go run ./bench -count 3 >bench/tables.txt")
 }
 
-// Each figure of a contender's row in the documents is in one of its rows in tables.txt.
+// Each figure of a contender's row in the documents occurs in one of its rows in
+// tables.txt.
 func TestFiguresOfDocumentsAreOfTheTables(t *testing.T) {
 	for _, document := range []string{"../README.md", "../docs/comparison.md"} {
 		text, err := os.ReadFile(document)

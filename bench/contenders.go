@@ -10,7 +10,8 @@ import (
 	"github.com/weir-go/weir/bench/internal/worker"
 )
 
-// contender is a limiter as a service would use it: a token bucket or GCRA, which grant the same.
+// contender is a limiter as a service would use it. It is a token bucket or GCRA, which
+// grant the same.
 type contender struct {
 	name       string
 	at         place
@@ -19,14 +20,14 @@ type contender struct {
 	note       string                                                      // for readers of the tables
 }
 
-// place is where checks are decided.
+// place is the place where checks are decided.
 type place int
 
 const (
 	inRedis   place = iota
-	owned           // by the node that is asked
+	owned           // by the node that receives the check
 	elsewhere       // by a node in another process
-	nowhere         // another process answers, and decides nothing
+	nowhere         // another process responds without a decision
 )
 
 // contenders returns the contenders in the order of the tables.
@@ -48,7 +49,7 @@ func (c contender) limit(q worker.Quota) weir.Limit {
 	return weir.Limit{Name: "bench", Algorithm: weir.TokenBucket, Rate: 1, Per: q.Interval, Burst: q.Units, NoLeases: true}
 }
 
-// begin starts the instance of a worker.
+// begin creates the instance of a worker.
 func begin(s worker.Setup, q worker.Quota) (*worker.Instance, error) {
 	c, err := find(s.Contender)
 	switch {
@@ -64,8 +65,8 @@ func begin(s worker.Setup, q worker.Quota) (*worker.Instance, error) {
 	return newWeirNode(c.limit(q), c.at == owned, s.Join)
 }
 
-// newWeirNode starts a node with the default configuration but for MaxKeys: in a ring of ten that are in
-// this process, or in a cluster with the members at the given addresses.
+// newWeirNode starts a node with the default configuration except for MaxKeys: in a ring
+// of ten nodes in this process, or in a cluster with the members at the given addresses.
 func newWeirNode(limit weir.Limit, alone bool, join []string) (*worker.Instance, error) {
 	var n *weir.Node
 	var end func() error

@@ -12,33 +12,33 @@ import (
 	"github.com/weir-go/weir/bench/internal/worker"
 )
 
-// The bytes that one forwarded take moves: the header of a frame, and a request or a response.
+// The bytes of one forwarded take: the header of a frame, and a request or a response.
 const (
 	echoRequestBytes  = 14 + 88
 	echoResponseBytes = 14 + 62
 )
 
-// echo sends requests over one connection to another process, which returns responses and does nothing
-// more. So it is a forwarded check without the limiter. A frame begins with the number of its slot. There
-// are no deadlines, no handshake and no checks. As in Weir, a caller that finds no writer yields once, and
-// writes all that is queued.
+// echo sends requests over one connection to another process, which only returns
+// responses. So it is a forwarded check without the limiter. A frame begins with the
+// number of its slot. There are no deadlines, no handshake and no checks. As in Weir, a
+// caller that finds no writer yields once, and then writes all queued frames.
 type echo struct {
 	listener net.Listener
 	serving  sync.WaitGroup
 	reading  sync.WaitGroup
-	conn     net.Conn // to the other process, once they have met
+	conn     net.Conn // to the other process, after they have met
 
 	mu      sync.Mutex
-	slots   []chan bool // of the requests under way: true for a response, false when the connection ends
+	slots   []chan bool // of the pending requests: true for a response, false when the connection ends
 	free    []uint64    // indexes of slots
 	queued  []byte
-	spare   []byte // of the caller that writes
+	spare   []byte // of the writing caller
 	writing bool
 	ended   bool
 	served  []net.Conn // from the other process
 }
 
-// newEcho listens. Meet connects to the other process.
+// newEcho starts a listener. Meet connects to the other process.
 func newEcho() (*worker.Instance, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -72,7 +72,7 @@ func (e *echo) close() error {
 	return err
 }
 
-// ask returns the outcome of a check that no owner has decided.
+// ask returns the outcome of a check that is not decided by an owner.
 func (e *echo) ask() worker.Outcome {
 	var frame [echoRequestBytes]byte
 	e.mu.Lock()
@@ -143,7 +143,7 @@ func (e *echo) read() {
 	}
 }
 
-// serve answers each connection until it ends.
+// serve responds on each connection until it ends.
 func (e *echo) serve() {
 	for {
 		conn, err := e.listener.Accept()

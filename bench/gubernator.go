@@ -15,12 +15,12 @@ import (
 	"github.com/weir-go/weir/internal/snippets"
 )
 
-// buildWait bounds how long gubernator may take to build. The first time Go fetches and compiles
-// it, and perhaps a newer Go.
+// buildWait bounds how long the build of gubernator may take. The first time, Go
+// downloads and compiles it, and possibly a newer Go.
 const buildWait = 10 * time.Minute
 
-// buildGubernator builds the program of the folder gubernator, and returns its path. The error
-// says why there is none. remove removes it.
+// buildGubernator builds the program of the folder gubernator, and returns its path. The
+// error is the reason why there is no program. remove deletes the program.
 func buildGubernator(ctx context.Context, progress io.Writer) (program string, remove func() error, err error) {
 	remove = func() error { return nil }
 	root, err := snippets.Root()
@@ -32,7 +32,7 @@ func buildGubernator(ctx context.Context, progress io.Writer) (program string, r
 		return "", remove, err
 	}
 	remove = func() error { return os.RemoveAll(dir) }
-	program = filepath.Join(dir, "gubernator.exe") // which Windows needs, and others do not mind
+	program = filepath.Join(dir, "gubernator.exe") // Windows needs the extension, and other systems ignore it
 	fmt.Fprintln(progress, "building gubernator, which takes minutes the first time")
 	within, cancel := context.WithTimeout(ctx, buildWait)
 	defer cancel()
@@ -48,7 +48,7 @@ func buildGubernator(ctx context.Context, progress io.Writer) (program string, r
 	return program, remove, nil
 }
 
-// lastLine returns the last line of what a command printed.
+// lastLine returns the last line of the output of a command.
 func lastLine(said []byte) []byte {
 	said = bytes.TrimSpace(said)
 	return said[bytes.LastIndexByte(said, '\n')+1:]

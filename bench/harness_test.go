@@ -39,7 +39,7 @@ func TestAQuotaIsForOneProcessAndGoesWithIt(t *testing.T) {
 		require.NoError(t, endAll(members))
 		t.Skipf("no cgroup can be made here: %v", err)
 	}
-	call[int](t, members, "Member.Meet", 1) // the process runs on within its quota
+	call[int](t, members, "Member.Meet", 1) // the process continues within its quota
 	require.NoError(t, endAll(members))
 	require.NoError(t, q.remove())
 	_, err = newCPUQuota(os.Getpid(), -1, 0)
@@ -56,7 +56,8 @@ func TestKeysAreDistinctAndOfOneLength(t *testing.T) {
 	}
 }
 
-// In virtual time, in which the node is connected to its roster however late this process runs.
+// The test runs in virtual time, in which the node stays connected to its roster even if
+// this process is late.
 func TestAnOwnerIsAskedOnlyForItsOwnKeys(t *testing.T) { synctest.Test(t, testOwnKeys) }
 
 func testOwnKeys(t *testing.T) {

@@ -63,8 +63,8 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 	return o, err
 }
 
-// cells returns the chosen cells in the order of the tables. The tables compare limiters: they have the
-// echo only if -only names it.
+// cells returns the chosen cells in the order of the tables. The tables compare limiters,
+// so they contain the echo only if -only names it.
 func (o *options) cells() (chosen []cell) {
 	for _, w := range worker.Workloads(1) {
 		for _, c := range contenders() {
@@ -112,9 +112,9 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	return printTables(out, conditions, rows)
 }
 
-// measure measures all cells in each of the given number of rounds, and returns a row for each cell.
-// A round does not begin with the same cell as the round before. After each cell it writes a line to
-// progress.
+// measure measures all cells in each of the given number of rounds, and returns a row for
+// each cell. Consecutive rounds begin with different cells. After each cell it writes a
+// line to progress.
 func measure(ctx context.Context, cells []cell, rounds int, s settings, progress io.Writer) ([]row, error) {
 	rows, runs := make([]row, len(cells)), make([][]result, len(cells))
 	var present []int

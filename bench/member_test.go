@@ -13,11 +13,11 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// patience is the Timeout of members by default. It is long, so that a busy machine makes a check
-// slow, and does not make another member decide it.
+// patience is the default Timeout of members. It is long, so that on a busy machine a
+// check is slow, and is not decided by another member.
 const patience = time.Second
 
-// MemberConfig is what the benchmarks choose of a node.
+// MemberConfig contains the settings of a node that the benchmarks choose.
 type MemberConfig struct {
 	Join    []string
 	Timeout time.Duration // patience if zero
@@ -25,8 +25,8 @@ type MemberConfig struct {
 	MaxKeys int           // 4,000,000 if zero
 }
 
-// startMembers starts n nodes in processes of their own, and waits until each has met the others. It
-// returns them and their addresses.
+// startMembers starts n nodes in separate processes, and waits until all of them have
+// met. It returns them and their addresses.
 func startMembers(tb testing.TB, n int, c MemberConfig) (members []*lab.Service, addrs []string) {
 	for range n {
 		m, err := startRemote("", "Member")
@@ -40,14 +40,14 @@ func startMembers(tb testing.TB, n int, c MemberConfig) (members []*lab.Service,
 	return members, c.Join
 }
 
-// call calls the members at once, and returns their replies.
+// call calls the members concurrently, and returns their replies.
 func call[R any](tb testing.TB, members []*lab.Service, method string, arg int) []R {
 	replies, err := callAll[R](members, memberWait, method, arg)
 	require.NoError(tb, err)
 	return replies
 }
 
-// service is a node and a load of its own process.
+// service is a node with a load in the same process.
 type service struct {
 	node    *weir.Node
 	limiter *weir.Limiter
@@ -65,7 +65,7 @@ func (s *service) Close() error {
 	return s.node.Close()
 }
 
-// Start starts the node, and answers with its address.
+// Start starts the node. The reply is its address.
 func (s *service) Start(c MemberConfig, addr *string) (err error) {
 	s.node, err = weir.Start(context.Background(), weir.Config{
 		Name: "bench", Bind: "127.0.0.1:0", Join: c.Join, Timeout: cmp.Or(c.Timeout, patience), MaxKeys: cmp.Or(c.MaxKeys, 4*worker.Million), Logger: quiet(),
@@ -82,8 +82,8 @@ func (s *service) Start(c MemberConfig, addr *string) (err error) {
 	return err
 }
 
-// Meet waits until the node is ready and so many serve.
+// Meet waits until the node is ready and has the given number of serving members.
 func (s *service) Meet(members int, _ *int) error { return untilMet(s.node, members, memberWait) }
 
-// Exact waits until a hundred keys in a row are decided by those with authority.
+// Exact waits until a hundred consecutive keys are decided with authority.
 func (s *service) Exact(_ int, _ *int) error { return untilExact(s.limiter, memberWait) }

@@ -12,10 +12,11 @@ import (
 	"github.com/weir-go/weir/bench/internal/worker"
 )
 
-// memberWait bounds all that a member waits for.
+// memberWait bounds all waits of a member.
 const memberWait = 3 * time.Minute
 
-// untilMet waits until a node is ready and so many members serve, as it sees them.
+// untilMet waits until a node is ready and has the given number of serving members in its
+// roster.
 func untilMet(n *weir.Node, members int, within time.Duration) error {
 	serving := func() int {
 		return len(slices.DeleteFunc(n.Members(), func(m weir.Member) bool { return m.State != weir.Serving }))
@@ -28,13 +29,13 @@ func untilMet(n *weir.Node, members int, within time.Duration) error {
 	return nil
 }
 
-// addrOf is where a node listens.
+// addrOf returns the address at which a node listens.
 func addrOf(n *weir.Node) string {
 	all := n.Members()
 	return all[slices.IndexFunc(all, func(m weir.Member) bool { return m.Self })].Addr
 }
 
-// untilExact waits until a hundred keys in a row are decided by those with authority.
+// untilExact waits until a hundred consecutive keys are decided with authority.
 func untilExact(l *weir.Limiter, within time.Duration) error {
 	keys := worker.KeysThat(100, worker.AnyKey)
 	for begun := time.Now(); time.Since(begun) < within; time.Sleep(time.Millisecond) {
@@ -48,13 +49,14 @@ func untilExact(l *weir.Limiter, within time.Duration) error {
 	return fmt.Errorf("bench: checks are not exact %v after the load", within)
 }
 
-// byAuthority reports whether a decision is the owner's: now, by a denial of it that is
-// remembered, or of what it has lent.
+// byAuthority reports whether a decision is that of the owner: a current decision, a
+// denial that is cached, or a decision within a lease.
 func byAuthority(s weir.Source) bool {
 	return s == weir.Owner || s == weir.Forwarded || s == weir.Relayed || s == weir.Pushback || s == weir.Leased
 }
 
-// quiet logs errors alone: a benchmark's output is its figures.
+// quiet returns a logger that logs only errors, because the output of a benchmark is its
+// figures.
 func quiet() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }

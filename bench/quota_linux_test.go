@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// cpuQuota is a cgroup of a process's own, which may use so much CPU in each period
-// and is stopped for the rest of it.
+// cpuQuota is a cgroup of one process. The process may use the given CPU time in each
+// period, and is stopped for the rest of the period.
 type cpuQuota struct{ dir string }
 
-// newCPUQuota needs a cgroup tree with the cpu controller that this process may
-// write to, of version 2 or 1.
+// newCPUQuota requires a cgroup tree with the cpu controller, of version 2 or 1, that
+// this process may modify.
 func newCPUQuota(pid int, quota, period time.Duration) (*cpuQuota, error) {
 	name := fmt.Sprintf("weir-bench-%d", pid)
 	second := map[string]string{"cpu.max": fmt.Sprint(quota.Microseconds(), " ", period.Microseconds())}
@@ -23,7 +23,7 @@ func newCPUQuota(pid int, quota, period time.Duration) (*cpuQuota, error) {
 		"cpu.cfs_period_us": strconv.FormatInt(period.Microseconds(), 10),
 		"cpu.cfs_quota_us":  strconv.FormatInt(quota.Microseconds(), 10),
 	}
-	// A child has the controller only if its parent hands it on.
+	// A child has the controller only if its parent enables it for its children.
 	handOn := os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+cpu"), 0)
 	q, err := enter(filepath.Join("/sys/fs/cgroup", name), pid, second)
 	if err == nil {
@@ -36,7 +36,7 @@ func newCPUQuota(pid int, quota, period time.Duration) (*cpuQuota, error) {
 	return q, nil
 }
 
-// enter makes a cgroup and puts the process into it.
+// enter creates a cgroup and moves the process into it.
 func enter(dir string, pid int, settings map[string]string) (*cpuQuota, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func enter(dir string, pid int, settings map[string]string) (*cpuQuota, error) {
 	return q, nil
 }
 
-// set writes to a file that must be there: on what is no cgroup it would be made.
+// set writes to an existing file: outside a cgroup, it would otherwise create the file.
 func (q *cpuQuota) set(file, value string) error {
 	f, err := os.OpenFile(filepath.Join(q.dir, file), os.O_WRONLY, 0)
 	if err != nil {
@@ -65,7 +65,7 @@ func (q *cpuQuota) set(file, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// throttled is in which part of its periods the process was stopped.
+// throttled returns the fraction of periods in which the process was stopped.
 func (q *cpuQuota) throttled() float64 {
 	stat, _ := os.ReadFile(filepath.Join(q.dir, "cpu.stat"))
 	var periods, stopped float64
@@ -76,5 +76,5 @@ func (q *cpuQuota) throttled() float64 {
 	return stopped / max(1, periods)
 }
 
-// remove comes after the process's end.
+// remove removes the cgroup. The process must have ended.
 func (q *cpuQuota) remove() error { return os.Remove(q.dir) }

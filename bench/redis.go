@@ -40,9 +40,9 @@ func newRedisRate(q worker.Quota, addr string) (*worker.Instance, error) {
 	}, Close: client.Close}, nil
 }
 
-// gcra is the generic cell rate algorithm: the count is the time at which it is
-// empty, in microseconds. It answers 1 or 0, and what the caller needs to say
-// when to come back.
+// gcra is the generic cell rate algorithm. The count is the time at which it is empty, in
+// microseconds. The script returns 1 or 0, and the values from which the caller computes
+// the retry time.
 const gcra = `
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -68,10 +68,10 @@ func newGCRA(q worker.Quota, addr string) (*worker.Instance, error) {
 	}, Close: func() error { client.Close(); return nil }}, nil
 }
 
-// redisServer is a server that saves nothing, on a port of loopback that is held for it.
+// redisServer is a server that saves no data, on a loopback port that is reserved for it.
 type redisServer struct {
 	addr    string
-	release func() // the port
+	release func() // releases the port
 	client  *redis.Client
 	cmd     *exec.Cmd
 	dir     string
@@ -114,18 +114,18 @@ func startRedis() (*redisServer, error) {
 	}
 }
 
-// end ends the server. There is nothing to ask it for first, as it saves nothing.
+// end ends the server. It needs no orderly shutdown, because it saves no data.
 func (s *redisServer) end() error {
 	err := s.client.Close()
 	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait() // which reports that it was killed
+	_ = s.cmd.Wait() // it reports that the process was killed
 	s.release()
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
 func (s *redisServer) flush() error { return s.client.FlushAll(context.Background()).Err() }
 
-// version returns the server's version.
+// version returns the version of the server.
 func (s *redisServer) version() (string, error) {
 	text, err := s.client.Info(context.Background(), "server").Result()
 	if err != nil {

@@ -13,13 +13,14 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// roles are those of the command's processes.
+// roles contains the roles of the command's processes.
 var roles = map[string]worker.Role{
 	worker.Name: worker.Serve(begin),
 	sizerRole:   func() error { return worker.ServeCalls(sizerRole, new(Sizer)) },
 }
 
-// playRole plays the role of this process and exits. It returns if the process has none.
+// playRole runs the role of this process and exits. It returns if the process has no
+// role.
 func playRole() {
 	name := os.Getenv(worker.RoleVariable)
 	if name == "" {
@@ -36,7 +37,8 @@ func playRole() {
 	os.Exit(0)
 }
 
-// startRemote starts a program, this one if empty, in a role, with more in its environment.
+// startRemote starts a program in a role, with additional environment variables. An empty
+// program stands for this program.
 func startRemote(program, role string, env ...string) (*lab.Service, error) {
 	cmd, err := lab.Self(append(env, worker.RoleVariable+"="+role)...)
 	if err != nil {
@@ -53,8 +55,8 @@ func endAll(rs []*lab.Service) (err error) {
 	return err
 }
 
-// callAll calls a method of all at once, and returns their replies. That may take as long as
-// within.
+// callAll calls a method of all services concurrently, and returns their replies. Each
+// call may take as long as within.
 func callAll[R, A any](rs []*lab.Service, within time.Duration, method string, arg A) ([]R, error) {
 	replies, errs := make([]R, len(rs)), make([]error, len(rs))
 	var calls sync.WaitGroup

@@ -11,11 +11,12 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// ringMembers is how many members the ring of an owner has.
+// ringMembers is the number of members in the ring of an owner.
 const ringMembers = 10
 
-// startRing starts a ring of nodes in this process, on a network in memory, and returns one of them. A
-// caller that asks it for its own keys pays for the lookup in the ring, and for nothing of a network.
+// startRing starts a ring of nodes in this process, on an in-memory network, and returns
+// one of them. A caller that checks keys of this node pays for the lookup in the ring,
+// but not for a network.
 func startRing(maxKeys int) (owner *weir.Node, end func() error, err error) {
 	network, nodes := weirtest.NewNetwork(1, weirtest.Link{}), []*weir.Node(nil)
 	end = func() (err error) {
@@ -30,7 +31,7 @@ func startRing(maxKeys int) (owner *weir.Node, end func() error, err error) {
 		if err != nil {
 			return nil, nil, errors.Join(err, end())
 		}
-		nodes, maxKeys = append(nodes, n), 0 // the others hold no keys
+		nodes, maxKeys = append(nodes, n), 0 // the other nodes hold no keys
 	}
 	if err := untilMet(nodes[0], ringMembers, worker.StartWait); err != nil {
 		return nil, nil, errors.Join(err, end())

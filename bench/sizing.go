@@ -22,28 +22,28 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// sizerRole is a process that has a node as it is deployed: with secrets, a replica of each
-// count, and the check API.
+// sizerRole is the role of a process with a node as it is deployed: with secrets, a
+// replica of each count, and the check API.
 const sizerRole = "Sizer"
 
 // Sizer is the service of such a process.
 type Sizer struct {
 	node    *weir.Node
-	limiter *weir.Limiter // which admits all
-	daily   *weir.Limiter // whose counts last
+	limiter *weir.Limiter // admits everything
+	daily   *weir.Limiter // with long-lived counts
 	checks  *http.Server
 	asked   int
 	keys    map[string][]string // by the way
 }
 
-// SizerSetup names the cluster that it is in. Its own address is the answer.
+// SizerSetup contains the cluster and the sizes of a node.
 type SizerSetup struct {
 	Join  []string
-	Keys  int // that it has room for
-	Asked int // keys that Load asks for, of each kind
+	Keys  int // capacity for keys
+	Asked int // keys that Load checks, of each kind
 }
 
-// SizerAddrs are where it is reached.
+// SizerAddrs contains the addresses of a node.
 type SizerAddrs struct{ Peers, Checks string }
 
 // Close closes the node.
@@ -56,7 +56,7 @@ func (s *Sizer) Close() error {
 
 // Start starts the node, and serves its check API.
 func (s *Sizer) Start(o SizerSetup, addrs *SizerAddrs) (err error) {
-	// It is a secret of nobody: all nodes are processes of this one machine.
+	// This secret is public: all nodes are processes of this machine.
 	secret := bytes.Repeat([]byte{1}, 32)
 	s.asked = o.Asked
 	s.node, err = weir.Start(context.Background(), weir.Config{
@@ -81,17 +81,17 @@ func (s *Sizer) Start(o SizerSetup, addrs *SizerAddrs) (err error) {
 		return err
 	}
 	s.checks = &http.Server{Handler: checks, ReadHeaderTimeout: time.Minute}
-	go func() { _ = s.checks.Serve(l) }() // until Close
+	go func() { _ = s.checks.Serve(l) }() // ends with Close
 	addrs.Checks = l.Addr().String()
 	addrs.Peers = addrOf(s.node)
 	return nil
 }
 
-// sizedKeys is how many keys the command asks for, each by turns: so many that none is asked for
-// often enough to be lent, but for those that are meant to be.
+// sizedKeys is the number of keys that the command checks in turn. There are so many that
+// no key is checked often enough to be leased, except for the keys that are meant to be.
 const sizedKeys = 200_000
 
-// Meet waits for so many members, and chooses the keys.
+// Meet waits for the given number of members, and chooses the keys.
 func (s *Sizer) Meet(members int, _ *int) error {
 	if err := errors.Join(untilMet(s.node, members, worker.StartWait), untilExact(s.limiter, worker.StartWait)); err != nil {
 		return err
@@ -106,23 +106,23 @@ func (s *Sizer) Meet(members int, _ *int) error {
 	return nil
 }
 
-// SizerLoad is what a node is asked.
+// SizerLoad is the load of a node.
 type SizerLoad struct {
-	Way  string  // how checks are decided; "nothing" asks for none
+	Way  string  // how checks are decided; "nothing" for no checks
 	Rate float64 // a second
 	For  time.Duration
 }
 
-// SizerSpent is what that took.
+// SizerSpent is the cost of a load.
 type SizerSpent struct {
-	Checks, Other int // Other were not decided as the way has it, or not by authority
+	Checks, Other int // Other were decided in another way, or without authority
 	CPU           time.Duration
 }
 
-// sizerCallers ask at one node.
+// sizerCallers is the number of callers of one node.
 const sizerCallers = 64
 
-// Load asks as often as it is told, and answers with how much CPU time the process took.
+// Load makes checks at the given rate. The reply contains the CPU time of the process.
 func (s *Sizer) Load(o SizerLoad, spent *SizerSpent) error {
 	before := lab.CPU()
 	want := map[string]weir.Source{"owned": weir.Owner, "forwarded": weir.Forwarded, "leased": weir.Leased}[o.Way]
@@ -142,8 +142,8 @@ func (s *Sizer) Load(o SizerLoad, spent *SizerSpent) error {
 	return nil
 }
 
-// paced has callers do something at a rate, at random moments, and answers with how often.
-// A caller that is late goes on at once.
+// paced runs callers that call do at the given total rate, at random moments, and returns
+// the number of calls. A late caller makes its next call at once.
 func paced(callers int, rate float64, d time.Duration, do func(caller int, r *rand.Rand)) (done int) {
 	var all sync.WaitGroup
 	var count atomic.Int64
@@ -164,7 +164,7 @@ func paced(callers int, rate float64, d time.Duration, do func(caller int, r *ra
 	return int(count.Load())
 }
 
-// Fill asks once for each of so many keys that the node owns.
+// Fill makes one check for each of n keys that the node owns.
 func (s *Sizer) Fill(n int, _ *int) error {
 	var b [worker.KeyBytes]byte
 	for i := 0; n > 0; i++ {
@@ -180,14 +180,14 @@ func (s *Sizer) Fill(n int, _ *int) error {
 	return nil
 }
 
-// SizerMemory is what a node holds.
+// SizerMemory is the memory of a node.
 type SizerMemory struct {
 	Keys int
-	Peak int64 // bytes of the process, at most
+	Peak int64 // maximum bytes of the process
 }
 
-// Memory waits until the node has a count of so many keys, its own and copies, and has sent
-// all copies of its own.
+// Memory waits until the node has counts of the given number of keys, as owner and as
+// replica, and has sent all replicas of its own counts.
 func (s *Sizer) Memory(keys int, m *SizerMemory) error {
 	at := s.node.Stats()
 	for begun := time.Now(); at.Keys < keys || at.Stream.Unsent > 0; at = s.node.Stats() {
@@ -200,15 +200,15 @@ func (s *Sizer) Memory(keys int, m *SizerMemory) error {
 	return nil
 }
 
-// sizers are nodes that know each other.
+// sizers is a set of nodes that know each other.
 type sizers struct {
 	asked int
 	all   []*lab.Service
 	addrs []SizerAddrs
 }
 
-// startSizers starts nodes that have room for so many keys each, and are asked for asked of
-// each kind.
+// startSizers starts nodes, each with capacity for the given number of keys. asked is the
+// number of checked keys of each kind.
 func startSizers(nodes, keys, asked int, env ...string) (s *sizers, err error) {
 	s = &sizers{asked: asked}
 	defer func() {
@@ -234,11 +234,11 @@ func startSizers(nodes, keys, asked int, env ...string) (s *sizers, err error) {
 	return s, err
 }
 
-// sizerWait bounds a call.
+// sizerWait bounds each call.
 const sizerWait = 10 * time.Minute
 
-// load has the nodes together asked at a rate, and answers with their CPU time, and how many
-// checks that were.
+// load makes checks on all nodes at a total rate, and returns their CPU time and the
+// number of checks.
 func (s *sizers) load(way string, rate float64, d time.Duration) (spent SizerSpent, err error) {
 	all, err := callAll[SizerSpent](s.all, sizerWait, "Sizer.Load", SizerLoad{way, rate / float64(len(s.all)), d})
 	for _, one := range all {
@@ -247,7 +247,7 @@ func (s *sizers) load(way string, rate float64, d time.Duration) (spent SizerSpe
 	return spent, err
 }
 
-// overHTTP is load by this process, over the check API: any key at any node.
+// overHTTP makes checks by this process over the check API: any key at any node.
 func (s *sizers) overHTTP(rate float64, d time.Duration) (spent SizerSpent, err error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 3 * sizerCallers}
 	defer transport.CloseIdleConnections()
@@ -273,14 +273,14 @@ func (s *sizers) overHTTP(rate float64, d time.Duration) (spent SizerSpent, err 
 	return spent, errors.Join(append(errs, err)...)
 }
 
-// sizedRates are those that checks are asked at, of the cluster.
+// sizedRates contains the check rates of the cluster.
 var sizedRates = [...]float64{1_000, 10_000, 100_000}
 
-// sizingNodes is how many nodes the cluster has that is asked.
+// sizingNodes is the number of nodes in the measured cluster.
 const sizingNodes = 3
 
-// size prints what checks of asked keys of each kind take of CPU, each rate for d, and what
-// keys take of memory.
+// size prints the CPU time of checks of each kind, at each rate for d, and the memory of
+// keys.
 func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) (err error) {
 	if !lab.Signals {
 		return errors.New("bench: -sizing needs getrusage: run it on a Unix")
@@ -303,14 +303,14 @@ func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) 
 			}
 			var spent, besides SizerSpent
 			switch {
-			case way == "over HTTP" && rate > 10_000: // the callers take more of the machine than the nodes
+			case way == "over HTTP" && rate > 10_000: // the callers use more of the machine than the nodes
 				fmt.Fprint(out, "| - ")
 				continue
 			case way == "over HTTP":
 				spent, err = s.overHTTP(rate, d)
 				besides = idle
 			default:
-				if _, err = s.load(way, rate, d/4); err == nil { // buckets are made, and leases
+				if _, err = s.load(way, rate, d/4); err == nil { // buckets are created, and leases
 					besides, err = s.load("nothing", rate, d)
 				}
 				if err == nil {
@@ -335,8 +335,8 @@ func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) 
 	return sizeMemory(ctx, keys, out)
 }
 
-// sizeMemory prints the memory of a node in a cluster of two. Each node has so many keys, and half of
-// them are copies.
+// sizeMemory prints the memory of a node in a cluster of two. Each node has the given
+// number of keys, half of them as replicas.
 func sizeMemory(ctx context.Context, keys int, out io.Writer) error {
 	fmt.Fprint(out, "\nMemory of each of two nodes, of which each has all keys, its own and copies:\n\n| keys | GOMEMLIMIT | process at most, MiB | bytes a key |\n|---|---|---|---|\n")
 	for _, limit := range []int64{0, memoryFor(keys)} {
@@ -356,16 +356,17 @@ func sizeMemory(ctx context.Context, keys int, out io.Writer) error {
 	return nil
 }
 
-// A node's memory, as docs/deploy.md sizes it.
+// The memory of a node, as docs/deploy.md states it.
 const (
-	sizedKeyBytes  = 96        // for each count that it holds, its own or a copy, with what is to be collected
-	sizedBaseBytes = 128 << 20 // for all else: the process, connections, what requests leave behind
+	sizedKeyBytes  = 96        // for each count, own or replica, including garbage
+	sizedBaseBytes = 128 << 20 // for everything else: the process, connections, and garbage of requests
 )
 
-// memoryFor is what a node is given for so many counts.
+// memoryFor returns the memory for the given number of counts.
 func memoryFor(counts int) int64 { return int64(counts)*sizedKeyBytes + sizedBaseBytes }
 
-// filled fills two nodes with so many keys, and answers with what the larger one takes.
+// filled fills two nodes with the given number of keys, and returns the memory of the
+// larger node.
 func filled(n int, env ...string) (m SizerMemory, err error) {
 	s, err := startSizers(2, 2*n, 0, env...)
 	if err != nil {

@@ -27,7 +27,7 @@ func TestSizingComesToAFigureForEachWayAndSize(t *testing.T) {
 	require.Regexp(t, `(?m)^\| 2000 \| 128 MiB \| `, out.String())
 }
 
-// The document's memory is what the command gives its nodes.
+// The memory in the document equals the memory that the command gives its nodes.
 func TestTheDocumentSizesMemoryAsTheCommandDoes(t *testing.T) {
 	text, err := os.ReadFile("../docs/deploy.md")
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func TestTheDocumentSizesMemoryAsTheCommandDoes(t *testing.T) {
 		require.NoError(t, err)
 		nodes, err := strconv.Atoi(r[2])
 		require.NoError(t, err)
-		counts := 2 * keys * worker.Million / (nodes - 1) // one is away
+		counts := 2 * keys * worker.Million / (nodes - 1) // one node is away
 		require.Equal(t, strconv.FormatFloat(float64(counts)/worker.Million, 'f', 1, 64), strings.TrimSuffix(r[3], ""), r[0])
 		memory, unit := float64(memoryFor(counts)), 1<<20
 		if r[5] == "GiB" {

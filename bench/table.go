@@ -55,7 +55,7 @@ func formatDuration(d time.Duration) string {
 	return fmt.Sprintf("%.*f %s", digits, float64(d)/float64(unit), name)
 }
 
-// formatPercent returns 0 % only for nothing, and 100 % only for all.
+// formatPercent returns 0 % only for zero, and 100 % only for one.
 func formatPercent(share float64) string {
 	p := 100 * share
 	if p > 0 && p < 1 || p > 99 && p < 100 {
@@ -79,7 +79,7 @@ func describeRun(o options, s settings) (string, error) {
 		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), processor(), runtime.GOOS, runtime.GOARCH, runtime.Version(), redis, o.callers, o.count, o.duration), nil
 }
 
-// processor returns the model name of the CPU where the system tells it.
+// processor returns the model name of the CPU if the system provides it.
 func processor() string {
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {

@@ -86,7 +86,7 @@ func TestFiberStreamsSettleByTheirHeader(t *testing.T) {
 	}
 }
 
-// The body of a request that is encoded reserves nothing.
+// An encoded request body reserves nothing.
 func TestFiberReservesByPlainBodiesAlone(t *testing.T) {
 	by, l := ruled(t, tokens, options{Logger: quiet})
 	a := onFiber(fiber.Config{}, nil).mustServe(t, handlers{"/": hello}, by)

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// file has limits of every kind that tells something in a field.
+// file has a limit of every kind that is reported in a header field.
 const file = `
 tiers: {free: {}, paid: {multiply: 10}}
 default_tier: free
@@ -43,8 +43,8 @@ rules:
 - {name: closed, match: {path: /closed/}, key: ip, partition: fail_closed, limit: {rate: 30, per: 1h}}
 `
 
-// TestFieldsAreStructuredFields holds the fields of answers to the draft that has them,
-// by another's parser, whatever is asked for, in good health and in an outage.
+// TestFieldsAreStructuredFields checks header fields with a third-party parser against
+// the draft that defines them, for random requests, in good health and in an outage.
 func TestFieldsAreStructuredFields(t *testing.T) {
 	seen := map[int]int{}
 	for name, expect := range map[string]int{"all are here": 0, "two of three are missing": 3} {
@@ -88,7 +88,7 @@ func TestFieldsAreStructuredFields(t *testing.T) {
 	}
 }
 
-// requireStructured holds the fields to the draft.
+// requireStructured requires that the fields conform to the draft.
 func requireStructured(t require.TestingT, h http.Header) {
 	for name, parameters := range map[string][]string{"RateLimit": {"r", "t"}, "RateLimit-Policy": {"q", "w", "qu"}} {
 		if len(h.Values(name)) == 0 {

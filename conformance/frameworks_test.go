@@ -30,20 +30,20 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// framework is a web framework, its router and the adapter that is tested.
+// framework is a web framework with its router and the tested adapter.
 type framework struct {
 	name    string
 	netHTTP bool // its requests are those of net/http
 	serve   func(t testing.TB, s *site) (*app, error)
 }
 
-// site is a set of handlers and middlewares to be served by a framework.
+// site is a set of handlers and middlewares that a framework serves.
 type site struct {
 	layers   []layer // the outermost first
 	handlers map[string]func(call) error
 }
 
-// layer is a middleware by a Limiter, or else by the rules of a Book.
+// layer is a middleware by a Limiter, or by the rules of a Book.
 type layer struct {
 	limiter *weir.Limiter
 	node    *weir.Node
@@ -53,7 +53,7 @@ type layer struct {
 
 type options = httplimit.FrameworkOptions[call]
 
-// call is a request, for handlers and functions of options.
+// call represents a request for handlers and functions of options.
 type call interface {
 	Field(name string) string
 	Param(name string) string
@@ -83,7 +83,7 @@ type app struct {
 	handler http.Handler                                                   // nil without net/http
 }
 
-// ask sends a request from an address, with fields as names and values by turns.
+// ask sends a request from an address. fields contains alternating names and values.
 func (a *app) ask(ctx context.Context, from, method, path, body string, fields ...string) *response {
 	raw := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: example.com\r\nContent-Length: %d\r\n", method, path, len(body))
 	for i := 0; i < len(fields); i += 2 {
@@ -96,12 +96,12 @@ func (a *app) ask(ctx context.Context, from, method, path, body string, fields .
 	return r
 }
 
-// get asks for a path from 192.0.2.1.
+// get requests a path from 192.0.2.1.
 func (a *app) get(path string, fields ...string) *response {
 	return a.ask(context.Background(), "192.0.2.1", http.MethodGet, path, "", fields...)
 }
 
-// middleware makes the middleware of a layer with the constructors of an adapter.
+// middleware creates the middleware of a layer with the constructors of an adapter.
 func middleware[C, M any](l *layer, wrap func(C) call, byLimiter func(*weir.Limiter, httplimit.FrameworkOptions[C]) (M, error), byRules func(*weir.Node, *rules.Book, httplimit.FrameworkOptions[C]) (M, error)) (M, error) {
 	from := &l.options
 	to := httplimit.FrameworkOptions[C]{
@@ -139,7 +139,8 @@ func middleware[C, M any](l *layer, wrap func(C) call, byLimiter func(*weir.Limi
 	return byRules(l.node, l.book, to)
 }
 
-// overNetHTTP sends requests to a handler as a server of net/http reads them.
+// overNetHTTP returns an app that sends requests to a handler, parsed as by a server of
+// net/http.
 func overNetHTTP(h http.Handler) *app {
 	return &app{handler: h, send: func(ctx context.Context, from, raw string) (*response, error) {
 		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(raw)))
@@ -163,7 +164,8 @@ func unescape(path string) string {
 
 var parameter = regexp.MustCompile(`\{(\w+)\}`)
 
-// colons translates a pattern of http.ServeMux. rest stands for the rest of a path.
+// colons translates a pattern of http.ServeMux. rest replaces the wildcard for the rest
+// of a path.
 func colons(pattern, rest string) string {
 	pattern = strings.NewReplacer("{$}", "", "{rest...}", rest).Replace(pattern)
 	return parameter.ReplaceAllString(pattern, ":$1")
@@ -237,7 +239,7 @@ func webOptions(o httplimit.FrameworkOptions[*web]) httplimit.Options {
 	return to
 }
 
-// onNetHTTP is a router of net/http behind package httplimit.
+// onNetHTTP returns a framework with a router of net/http behind package httplimit.
 func onNetHTTP(name string, router func(map[string]http.Handler) http.Handler) *framework {
 	return &framework{name, true, func(_ testing.TB, s *site) (*app, error) {
 		handlers := make(map[string]http.Handler)
@@ -307,7 +309,7 @@ func (c echoCall) Answer(status int, contentType, body string) error {
 	return c.c.Blob(status, contentType, []byte(body))
 }
 
-// onEcho is echo. after may change it before it serves.
+// onEcho returns the framework echo. after may change it before it serves.
 func onEcho(config echo.RouterConfig, after func(*echo.Echo)) *framework {
 	return &framework{"echo", true, func(_ testing.TB, s *site) (*app, error) {
 		e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(config)})
@@ -350,7 +352,8 @@ func (c ginCall) Answer(status int, contentType, body string) error {
 	return nil
 }
 
-// onGin is gin. before, if not nil, configures the engine; after, if not nil, adds handlers.
+// onGin returns the framework gin. before, if not nil, configures the engine; after, if
+// not nil, adds handlers.
 func onGin(before, after func(*gin.Engine)) *framework {
 	gin.SetMode(gin.ReleaseMode)
 	return &framework{"gin", true, func(t testing.TB, s *site) (*app, error) {
@@ -396,7 +399,7 @@ func (c fiberCall) Answer(status int, contentType, body string) error {
 	return c.Status(status).SendString(body)
 }
 
-// onFiber is fiber. after may add handlers.
+// onFiber returns the framework fiber. after may add handlers.
 func onFiber(config fiber.Config, after func(*fiber.App)) *framework {
 	return &framework{"fiber", false, func(_ testing.TB, s *site) (*app, error) {
 		of := fiber.New(config)
@@ -427,7 +430,8 @@ func onFiber(config fiber.Config, after func(*fiber.App)) *framework {
 	}}
 }
 
-// overFasthttp sends requests to a handler as a server of fasthttp reads them.
+// overFasthttp returns a function that sends requests to a handler, parsed as by a server
+// of fasthttp.
 func overFasthttp(h fasthttp.RequestHandler) func(context.Context, string, string) (*response, error) {
 	return func(_ context.Context, from, raw string) (*response, error) {
 		var r fasthttp.Request

@@ -35,7 +35,7 @@ func TestGinTrustsOnlyNamedProxies(t *testing.T) {
 	}
 }
 
-// gin keeps a status and sends it later.
+// gin records a status and sends it later.
 func TestGinCountsTheStatusThatItSends(t *testing.T) {
 	by, l := ruled(t, failures, options{})
 	a := onGin(nil, func(e *gin.Engine) {

@@ -15,12 +15,12 @@ import (
 	"github.com/weir-go/weir/internal/testnode"
 )
 
-// quiet is a logger that nobody reads.
+// quiet is a logger that discards its messages.
 var quiet = slog.New(slog.DiscardHandler)
 
 var algorithms = []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.FixedWindow, weir.TokenBucket, weir.LeakyBucket}
 
-// op is what is asked of a count.
+// op is an operation on a count.
 type op int
 
 const (
@@ -29,10 +29,10 @@ const (
 	peek
 )
 
-// A count behaves like one register that every node sees at once. A pushback denies
-// what the register does, unless units were given back on another node, and says what
-// was left when it came. On a busy machine a stand-in may decide instead of an owner that does not
-// run. Such a run is not judged.
+// A count behaves like one register that every node sees at once. A pushback denies like
+// the register, unless units were returned on another node, and reports the units that
+// were left when it arrived. On a busy machine a stand-in may decide instead of a stalled
+// owner. The test ignores such a run.
 func TestChecksAreLinearizable(t *testing.T) {
 	for _, refunds := range []bool{true, false} {
 		t.Run(fmt.Sprint("refunds ", refunds), func(t *testing.T) { testLinearizable(t, refunds) })

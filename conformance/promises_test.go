@@ -24,7 +24,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// frameworks keep the same promises.
+// frameworks contains the frameworks that keep the same promises.
 var frameworks = []*framework{onNetHTTP("net/http", newMux), onEcho(echo.RouterConfig{}, nil), onGin(nil, nil), onFiber(fiber.Config{}, nil)}
 
 func TestFrameworksKeepTheSamePromises(t *testing.T) {
@@ -52,12 +52,12 @@ func TestFrameworksKeepTheSamePromises(t *testing.T) {
 	}
 }
 
-// limiter returns a Limiter of a fixed window of an hour, of a node of its own.
+// limiter returns a Limiter of a fixed window of an hour on a separate node.
 func limiter(t testing.TB, rate int64) *weir.Limiter {
 	return limiterOf(t, weir.Limit{Name: "r", Algorithm: weir.FixedWindow, Rate: rate, Per: time.Hour})
 }
 
-// limiterOf returns a Limiter of a node of its own.
+// limiterOf returns a Limiter on a separate node.
 func limiterOf(t testing.TB, l weir.Limit) *weir.Limiter {
 	return testnode.Limiter(t, testnode.Start(t, weir.Config{}), l)
 }
@@ -81,7 +81,7 @@ func (f *framework) mustServe(t testing.TB, h handlers, layers ...layer) *app {
 
 func hello(c call) error { return c.Answer(http.StatusOK, "text/plain", "hello") }
 
-// requireSpent waits until the client has spent units of 100.
+// requireSpent waits until the client has spent the given units of 100.
 func requireSpent(t *testing.T, l *weir.Limiter, units int64) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -131,7 +131,7 @@ func testClient(t *testing.T, f *framework) {
 	}
 }
 
-// behindTens trusts proxies of 10.0.0.0/8.
+// behindTens returns a ClientAddress that trusts proxies of 10.0.0.0/8.
 func behindTens() *httplimit.ClientAddress {
 	return new(httplimit.RightmostUntrusted("X-Forwarded-For", netip.MustParsePrefix("10.0.0.0/8")))
 }
@@ -226,7 +226,8 @@ func testStatuses(t *testing.T, f *framework) {
 	requireCounted(t, a, l, map[string]int{"/text": 200, "/status": 403, "/failure": 401, "/error": 500, "/none": 404})
 }
 
-// requireCounted asks for each path, and requires its status, which counts from 400.
+// requireCounted requests each path, and requires its status. Statuses from 400 are
+// counted.
 func requireCounted(t *testing.T, a *app, l *weir.Limiter, statuses map[string]int) {
 	spent := int64(0)
 	for path, status := range statuses {
@@ -265,7 +266,8 @@ func testSettle(t *testing.T, f *framework) {
 	}
 }
 
-// The functions of the options can use the framework's context, even after the handlers have returned or panicked.
+// The functions of the options can use the framework's context, even after the handlers
+// have returned or panicked.
 func testFunctions(t *testing.T, f *framework) {
 	number := func(text string) (int64, bool) {
 		n, err := strconv.ParseInt(text, 10, 64)
@@ -324,11 +326,11 @@ func testFunctions(t *testing.T, f *framework) {
 	}
 }
 
-// Frameworks use a context again once its handlers have returned, but a connection that a
-// handler has taken over may live on.
+// Frameworks reuse a context after its handlers have returned, but a hijacked connection
+// may still be in use.
 func testHijack(t *testing.T, f *framework) {
 	if !f.netHTTP {
-		return // fasthttp hands out a connection after the handlers have returned
+		return // fasthttp passes a connection to its hijacker after the handlers have returned
 	}
 	const file = `
 rules:
@@ -368,7 +370,7 @@ rules:
 
 func testGone(t *testing.T, f *framework) {
 	if !f.netHTTP {
-		return // fasthttp does not notice it
+		return // fasthttp does not notice a disconnected client
 	}
 	a := f.mustServe(t, handlers{"/": hello}, layer{limiter: limiter(t, 9), options: options{
 		Logger: quiet, Denied: func(call, *httplimit.Outcome) error { panic("a gone client is answered") },
@@ -387,7 +389,7 @@ func testClosed(t *testing.T, f *framework) {
 	require.Equal(t, "1", r.header.Get("Retry-After"))
 }
 
-// Rules read the fields of a request as net/http does.
+// Rules read the fields of a request like net/http.
 func testLines(t *testing.T, f *framework) {
 	names := []string{"X-Any", "Accept", "User-Agent", "Content-Type", "Cookie", "Trailer", "Content-Length"}
 	file := "rules:\n- {name: r, match: {path: /none/}, key: ip, limit: {rate: 1, per: 1h}}\n"
@@ -405,7 +407,7 @@ func testLines(t *testing.T, f *framework) {
 		return names
 	}
 	require.Empty(t, met(f, ""))
-	for _, name := range names[:2] { // fasthttp has no lines of others that are empty
+	for _, name := range names[:2] { // fasthttp has no lines for other empty fields
 		for _, lines := range []string{"%s: \r\n", "%s: a\r\n", "%[1]s: a\r\n%[1]s: b\r\n"} {
 			lines = fmt.Sprintf(lines, name)
 			require.Equal(t, met(frameworks[0], lines), met(f, lines), "%q", lines)
@@ -433,7 +435,7 @@ func testStrictest(t *testing.T, f *framework) { requireStrictest(t, f.askBehind
 
 func testTwice(t *testing.T, f *framework) { requireOnce(t, f.askBehind) }
 
-// A client that reads the fields behind two middlewares can rely on the strictest numbers.
+// A client that reads the fields behind two middlewares gets the strictest numbers.
 func requireStrictest(t *testing.T, serve askBehind) {
 	n := testnode.Start(t, weir.Config{})
 	for _, order := range [][]string{{"wide", "narrow"}, {"narrow", "wide"}} {
@@ -468,7 +470,8 @@ func requireStrictest(t *testing.T, serve askBehind) {
 	}
 }
 
-// A limit that two middlewares ask is one item, with the units that the second one has left.
+// A limit that two middlewares check is one item, with the units that are left after the
+// second check.
 func requireOnce(t *testing.T, serve askBehind) {
 	l := limiterOf(t, weir.Limit{Name: "a, b", Algorithm: weir.FixedWindow, Rate: 10, Per: time.Hour})
 	_, h := serve(t, l, l)()

@@ -34,8 +34,8 @@ import (
 
 var proxied = flag.Int("proxied", 300, "how many targets go through each proxy")
 
-// answers records, for one request at a time, the rules that the check API has named and the
-// handlers that were reached behind the proxy.
+// answers records, for one request at a time, the rules that the check API has matched
+// and the handlers that were reached behind the proxy.
 type answers struct {
 	sync.Mutex
 	met, handlers []string
@@ -43,7 +43,7 @@ type answers struct {
 
 var policy = regexp.MustCompile(`"([a-z]+)";q=`)
 
-// checks answers a proxy by the rules of the routes.
+// checks starts a check API that answers a proxy by the rules of the routes.
 func (a *answers) checks(t *testing.T) *httptest.Server {
 	node := testnode.Start(t, weir.Config{})
 	h, err := admin.CheckHandler(node, testnode.Book(t, node, ruleFile()), admin.CheckOptions{Open: true, Logger: quiet})
@@ -60,8 +60,9 @@ func (a *answers) checks(t *testing.T) *httptest.Server {
 	return s
 }
 
-// service has several routers read each request: two of Go's, one that decodes first, and one
-// that ends the path at a #, as those of Node do.
+// service starts a service in which several routers read each request: two routers of Go,
+// a router that decodes first, and a router that ends the path at a #, like those of
+// Node.
 func (a *answers) service(t *testing.T) *httptest.Server {
 	handlers := make(map[string]http.Handler)
 	for i := range routes {
@@ -98,7 +99,7 @@ func documented(t testing.TB, kind string, n int) string {
 	return fence
 }
 
-// proxy starts a proxy with a documented configuration. change changes that.
+// proxy starts a proxy with a documented configuration, which change may modify.
 type proxy func(t testing.TB, change func(string) string, addr, checks, service string)
 
 var proxies = map[string]proxy{"nginx": beginNginx, "Caddy": beginCaddy(0), "Caddy, longer form": beginCaddy(1)}
@@ -122,7 +123,7 @@ func begin(t testing.TB, addr, program string, args ...string) {
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
 		defer close(ended)
-		runtime.LockOSThread() // which the system takes for the parent
+		runtime.LockOSThread() // the system treats the thread as the parent
 		err := c.Start()
 		started <- err
 		if err == nil {
@@ -163,7 +164,7 @@ func beginCaddy(form int) proxy {
 	}
 }
 
-// rawClient sends targets as they are, one after the other.
+// rawClient sends unmodified targets, one after the other.
 type rawClient struct {
 	addr  string
 	conn  net.Conn
@@ -245,7 +246,8 @@ rules:
 - {name: r, match: {path: /free}, key: ip, limit: {rate: 1000, per: 1h}}
 `
 
-// proxiedService is a proxy in front of a service, which asks a node.
+// proxiedService is a proxy in front of a service. The proxy uses the check API of a
+// node.
 type proxiedService struct {
 	url    string
 	node   *weir.Node
@@ -280,8 +282,8 @@ func asDocumented(site string) string { return site }
 
 func TestProxiesAskAndDeny(t *testing.T) {
 	for name, c := range map[string]struct {
-		hidden bool // clients that are allowed see no fields
-		unable int  // the status of a client if the node does not answer
+		hidden bool // allowed clients see no fields
+		unable int  // the status for a client if the node does not respond
 	}{"nginx": {false, 500}, "Caddy": {true, 502}, "Caddy, longer form": {false, 502}} {
 		t.Run(name, func(t *testing.T) {
 			p := serveBehind(t, proxies[name])
@@ -299,7 +301,7 @@ func TestProxiesAskAndDeny(t *testing.T) {
 				return answer
 			}
 
-			// The fields that a client sends about itself change nothing.
+			// Fields in which a client describes itself change nothing.
 			lies := []string{"X-Forwarded-For", "198.51.100.1", "X-Forwarded-Uri", "/free", "X-Forwarded-Method", "PUT", "X-Forwarded-Host", "h",
 				"X-Original-URI", "/free", "X-Original-Method", "PUT", "X-Real-Ip", "198.51.100.2", "Authorization", "Bearer x"}
 			for i := range 3 {

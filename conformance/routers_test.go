@@ -24,10 +24,10 @@ var (
 	seed    = flag.Uint64("first", 1, "the seed of the targets")
 )
 
-// witness sees what became of one request at a time.
+// witness observes one request at a time.
 type witness struct {
-	handler string   // the name of the handler that served the request; empty if none did
-	met     []string // rules that judged it
+	handler string   // the name of the handler that served the request; empty if there is none
+	met     []string // rules that matched it
 	status  int      // of a denial
 }
 
@@ -38,7 +38,7 @@ func (w *witness) decided(o *httplimit.Outcome) {
 	}
 }
 
-// routed is a router that has a handler for each route behind the limiter.
+// routed is a router with a handler for each route behind the limiter.
 type routed struct {
 	*app
 	witness *witness
@@ -60,7 +60,7 @@ func (f *framework) serveRoutes(t testing.TB, refuse bool) routed {
 	return routed{of, w}
 }
 
-// routers are those whose readings of a path httplimit and the adapters know.
+// routers contains the routers whose path handling httplimit and the adapters know.
 var routers = map[string]*framework{
 	"mux":                 onNetHTTP("mux", newMux),
 	"chi":                 onNetHTTP("chi", newChi),
@@ -120,7 +120,7 @@ func (s routed) visit(t *testing.T, target string) witness {
 	return *s.witness
 }
 
-// An adapter knows its router, so that an honest client spends nothing of other rules.
+// An adapter knows its router, so an honest client spends nothing of unrelated rules.
 func TestAdaptersMeetOnlyTheRulesOfTheirRoutersReading(t *testing.T) {
 	for name, want := range map[string]map[string]string{
 		"echo":                {"/projects/group%2Fproject": "project", "/projects/a/b": "grouped", "/files/a/b": "file", "/files/a%2Fb|": "file", "/a%20b/c%20d": "space"},
@@ -144,8 +144,8 @@ func TestAdaptersMeetOnlyTheRulesOfTheirRoutersReading(t *testing.T) {
 	}
 }
 
-// Clients send these, and RefuseAmbiguousPaths refuses only the escaped slash that other rules
-// read as a slash.
+// Clients send these targets. RefuseAmbiguousPaths refuses only the escaped slash that
+// other rules read as a slash.
 func TestNoRouterRefusesTheTargetsOfRealClients(t *testing.T) {
 	for name, f := range routers {
 		for _, refuse := range []bool{false, true} {

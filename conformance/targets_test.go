@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// route is a handler that every router has, and the path of its rule.
+// route is a handler that every router has, with the path of its rule.
 type route struct {
 	name, path string
 	segments   []string // "" for a parameter, "..." for the rest
@@ -25,7 +25,7 @@ var routes = []route{
 	{"accent", "/caf%C3%A9/{x}", []string{"caf%C3%A9", ""}},
 }
 
-// ruleFile has a rule for each route, whose limits never deny.
+// ruleFile returns a file with a rule for each route, whose limits never deny.
 func ruleFile() string {
 	var b strings.Builder
 	b.WriteString("rules:\n")
@@ -38,8 +38,8 @@ func ruleFile() string {
 // grammar generates random request targets. A client library would not send some of them.
 type grammar struct{ *rand.Rand }
 
-// odd is a list of segments that servers interpret in different ways, or that clients should
-// have escaped.
+// odd is a list of segments that servers interpret in different ways, or that clients
+// should have escaped.
 var odd = []string{
 	"..", ".", "...", "%2e%2e", "%2E", ".%2e", "..%2f", "%2f..", "a%2Fb", "a%2f..%2fb", "%2F", "a%2Fb%2Fc", "a%252Fb", "%252e%252e",
 	"a|b", "{a}", "a^", "\"q\"", "<b>", "`", "a#b", "#", "#/../x", "a%23b", "a\\b", "a%5Cb", "..\\", ";v=1", "a;b=c", "..;", "%3B",
@@ -66,7 +66,7 @@ func (g grammar) segment() string {
 	}
 }
 
-// spelled draws another spelling of a text, mostly the same one.
+// spelled returns a random spelling of a text, usually the text itself.
 func (g grammar) spelled(text string) string {
 	switch g.IntN(24) {
 	case 0:
@@ -85,7 +85,7 @@ func (g grammar) spelled(text string) string {
 	return text
 }
 
-// slash draws the separator between two segments, in most cases a single slash.
+// slash returns a random separator of two segments, usually a single slash.
 func (g grammar) slash() string {
 	if g.IntN(12) > 0 {
 		return "/"

@@ -10,7 +10,8 @@ import (
 
 const chartFolder = "helm/weir"
 
-// A chart has what it renders: it is packed without the rest of the project.
+// A chart contains all files that it renders, because it is packed without the rest of
+// the project.
 func TestTheChartsCopiesAreThoseOfContrib(t *testing.T) {
 	for _, name := range []string{"weir.rules.yaml", "dashboard.json"} {
 		want, err := os.ReadFile(filepath.Join("../contrib/prometheus", name))

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// object is an object of Kubernetes, as far as the tests read it. The tests with the tag
-// render hold objects to the schemas of Kubernetes.
+// object is an object of Kubernetes with the fields that the tests read. The tests with
+// the tag render check objects against the schemas of Kubernetes.
 type object struct {
 	Kind     string
 	Metadata struct {
@@ -33,7 +33,7 @@ type object struct {
 			Name, Protocol string
 			Port           int
 		}
-		Selector    map[string]any // labels; matchLabels has them where Kubernetes has a LabelSelector
+		Selector    map[string]any // labels; in matchLabels if Kubernetes has a LabelSelector
 		PodSelector labelSelector
 		Ingress     []struct {
 			Ports []struct {
@@ -76,7 +76,7 @@ type container struct {
 	ReadinessProbe, LivenessProbe struct{ HTTPGet struct{ Port, Path string } }
 }
 
-// manifests are the objects of one installation.
+// manifests contains the objects of one installation.
 type manifests []*object
 
 func read(text []byte) (m manifests, err error) {
@@ -102,7 +102,7 @@ func (m manifests) of(kind string) (found []*object) {
 	return found
 }
 
-// selects reports whether the labels have all of a selector, which is not empty.
+// selects reports whether the selector is not empty and the labels contain all of it.
 func selects[V any](selector map[string]V, labels map[string]string) bool {
 	for name, value := range selector {
 		if labels[name] != fmt.Sprint(value) {
@@ -112,14 +112,14 @@ func selects[V any](selector map[string]V, labels map[string]string) bool {
 	return len(selector) > 0
 }
 
-// workload is a Deployment or a StatefulSet, and the container of its pods that is the node.
+// workload is a Deployment or a StatefulSet, with the container of the node in its pods.
 type workload struct {
 	*object
 	node    *container
 	options map[string]string // of the node, by flag
 }
 
-// workload returns the one that the installation has.
+// workload returns the workload of the installation.
 func (m manifests) workload(t *testing.T) *workload {
 	t.Helper()
 	found := append(m.of("Deployment"), m.of("StatefulSet")...)
@@ -167,7 +167,7 @@ func optionsOf(c *container) map[string]string {
 	return options
 }
 
-// preStop is the longest that any container waits before SIGTERM.
+// preStop returns the longest wait of a container before SIGTERM.
 func (w *workload) preStop() (longest time.Duration) {
 	for _, c := range w.containers() {
 		longest = max(longest, time.Duration(c.Lifecycle.PreStop.Sleep.Seconds)*time.Second)
@@ -175,7 +175,7 @@ func (w *workload) preStop() (longest time.Duration) {
 	return longest
 }
 
-// mebibytes reads a memory such as 640Mi or 10Gi.
+// mebibytes parses an amount of memory, such as 640Mi or 10Gi.
 func mebibytes(t *testing.T, memory string) int {
 	t.Helper()
 	n, err := strconv.Atoi(strings.TrimRight(memory, "MGi"))
@@ -186,9 +186,9 @@ func mebibytes(t *testing.T, memory string) int {
 	return n
 }
 
-// A port that no NetworkPolicy admits, or a Service of -join that hides nodes which are not
-// ready, keeps nodes apart. The processes of TestEachContainerRunsAsItsManifestSays have no
-// such network.
+// Nodes cannot reach each other if no NetworkPolicy admits a port, or if the Service of
+// -join hides nodes that are not ready. The processes of
+// TestEachContainerRunsAsItsManifestSays have no such network.
 func TestNodesReachEachOther(t *testing.T) {
 	for name, m := range all(t) {
 		w := m.workload(t)
@@ -226,14 +226,14 @@ func TestNodesReachEachOther(t *testing.T) {
 	}
 }
 
-// keyBytes and baseMebibytes are the memory that docs/deploy.md gives a node.
+// keyBytes and baseMebibytes are the memory for a node in docs/deploy.md.
 const (
 	keyBytes      = 96
 	baseMebibytes = 128
 )
 
-// If there are fewer nodes than -expect, they use only a share of each limit. If a node has less
-// memory than its counts need, the kernel kills it.
+// If there are fewer nodes than -expect, they use only a share of each limit. If a node
+// has less memory than its counts need, the kernel kills it.
 func TestOptionsMatchReplicasAndMemory(t *testing.T) {
 	for name, m := range all(t) {
 		w := m.workload(t)

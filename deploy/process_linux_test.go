@@ -19,8 +19,8 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// binaries builds what the images have, and returns the folder. go run keeps what it linked
-// in the build cache, as go build does not.
+// binaries builds the programs of the images, and returns their folder. It uses go run,
+// which caches the linked programs, unlike go build.
 func binaries(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,7 +33,7 @@ func binaries(t *testing.T) string {
 	return dir
 }
 
-// command is what a container runs.
+// command returns the command that a container runs.
 func command(t *testing.T, binaries string, c *container, args ...string) *exec.Cmd {
 	t.Helper()
 	name, _, _ := strings.Cut(filepath.Base(c.Image), ":")
@@ -63,8 +63,8 @@ func TestEachContainerRunsAsItsManifestSays(t *testing.T) {
 	}
 }
 
-// understood starts each command where the files that it names are missing. A command that
-// looks for them has understood its flags, and exits with 1. A wrong flag exits with 2.
+// understood starts each command without the files that it names. A command that looks
+// for them has accepted its flags, and exits with 1. A wrong flag exits with 2.
 func understood(t *testing.T, built string, all map[string]manifests) {
 	for name, m := range all {
 		w := m.workload(t)
@@ -91,8 +91,8 @@ const (
 	checksToken = "fedcba9876543210fedcba9876543210"
 )
 
-// mount writes files as the kubelet does: the names are links to those of a directory that
-// another link leads to.
+// mount writes files like the kubelet: the names are links to files of a directory that
+// is itself behind a link.
 func mount(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "..1"), 0o700))
@@ -103,7 +103,7 @@ func mount(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// mounted is the folder that stands for /etc/weir.
+// mounted returns the folder that replaces /etc/weir.
 func mounted(t *testing.T, m manifests, w *workload) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -119,7 +119,7 @@ func mounted(t *testing.T, m manifests, w *workload) string {
 	return dir
 }
 
-// replica is a process with what one container says, at an address of its own.
+// replica is a process with the configuration of one container, at a separate address.
 type replica struct {
 	*lab.Child
 	ip  string
@@ -127,7 +127,7 @@ type replica struct {
 	out lab.Text
 }
 
-// start starts the container at ip, with the addresses of ips in the place of the Service's.
+// start starts the container at ip. The addresses of ips replace those of the Service.
 func start(t *testing.T, binaries, mounts string, w *workload, ip string, ips []string) *replica {
 	t.Helper()
 	peers := fmt.Sprint(w.ports()["peers/TCP"])
@@ -168,8 +168,8 @@ func start(t *testing.T, binaries, mounts string, w *workload, ip string, ips []
 	return r
 }
 
-// get asks the port that the container calls so. Its timeout is for a machine that is busy, and no
-// promise of the manifests'.
+// get sends a request to a named port of the container. The timeout allows for a busy
+// machine, and is not a promise of the manifests.
 func (r *replica) get(port, path string) (status int, body string) {
 	client := http.Client{Timeout: 30 * time.Second}
 	a, err := client.Get(fmt.Sprintf("http://%s:%d%s", r.ip, r.w.ports()[port+"/TCP"], path))
@@ -181,7 +181,7 @@ func (r *replica) get(port, path string) (status int, body string) {
 	return a.StatusCode, string(text)
 }
 
-// take asks for a unit of the rules' hourly limit, where weir serve has -checks.
+// take takes a unit of the hourly limit of the rules, if weir serve has -checks.
 func (r *replica) take(t *testing.T) string {
 	t.Helper()
 	_, port, _ := strings.Cut(r.w.options["checks"], ":")
@@ -199,12 +199,12 @@ func (r *replica) take(t *testing.T) string {
 	return string(text)
 }
 
-// patience bounds what is waited for. How soon it comes is no promise of the manifests', and
-// depends on what else the machine does.
+// patience bounds the waits. The manifests promise no duration, which depends on the load
+// of the machine.
 const patience = 3 * time.Minute
 
-// well waits until the node reports that nothing is wrong: all members are there, as it sees it,
-// and none of the addresses of -join is still to be met.
+// well waits until the node reports that it has no problem: it knows all members as
+// serving, and has met all addresses of -join.
 func (r *replica) well(t *testing.T, binaries, mounts string) {
 	t.Helper()
 	for begun := time.Now(); ; time.Sleep(100 * time.Millisecond) {
@@ -222,8 +222,8 @@ func (r *replica) admin() string {
 	return "http://" + r.ip + ":" + port
 }
 
-// leave ends a pod as Kubernetes does, but for the wait before SIGTERM, which is not the
-// node's.
+// leave ends a pod like Kubernetes, but without the wait before SIGTERM, in which the
+// node is not involved.
 func (r *replica) leave(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.Leave())
@@ -232,7 +232,7 @@ func (r *replica) leave(t *testing.T) {
 	late.Start(time.Millisecond, 0)
 	defer late.Stop()
 	begun := time.Now()
-	for { // as much longer as this machine runs late
+	for { // extended by the scheduling delay of this machine
 		allowed := grace + late.Total()
 		select {
 		case <-r.Ended():
@@ -273,8 +273,9 @@ func together(t *testing.T, built string, m manifests, network string) {
 	for _, n := range nodes {
 		n.well(t, built, mounts)
 	}
-	// The replicas share one count. A node of a busy machine may decide by its own share until it
-	// is connected to the owner of the key again. A later take then shows the count of all.
+	// The replicas share one count. On a busy machine a node may decide by its own share
+	// until it is connected to the owner of the key again. A later take then shows the
+	// total count.
 	begun, taken, answer := time.Now(), 0, ""
 	for taken < len(nodes) || !strings.Contains(answer, fmt.Sprintf(`"remaining":%d`, 1000-taken)) {
 		if taken >= len(nodes) {

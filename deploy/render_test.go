@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/rendered")
 
-// values are what is given to the chart, over its own.
+// values contains chart values that override the defaults.
 type values = map[string]any
 
 func readYAML(file string) (v values, err error) {
@@ -35,7 +35,7 @@ func readYAML(file string) (v values, err error) {
 	return v, yaml.Unmarshal(text, &v)
 }
 
-// kubeVersion is the release that charts are rendered for.
+// kubeVersion is the Kubernetes release for which charts are rendered.
 var kubeVersion = chartutil.KubeVersion{Version: "v1.34.0", Major: "1", Minor: "34"}
 
 // helm renders the chart, and returns the objects and the notes.
@@ -65,7 +65,7 @@ func helm(given values) (objects, notes string, err error) {
 	return strings.TrimPrefix(objects, "---\n"), notes, nil
 }
 
-// installations are values that the chart is rendered with, by name.
+// installations returns the values with which the chart is rendered, by name.
 func installations(t *testing.T) map[string]values {
 	t.Helper()
 	files, err := filepath.Glob("testdata/values/*.yaml")
@@ -131,7 +131,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"mode":                   {"mode": "daemon"},
 		"'replicas' not allowed": {"replicas": 3},
 		"replicaCount":           {"replicaCount": "3"},
-		"checksFrom":             {"networkPolicy": values{"checksFrom": []any{}}}, // would admit everybody
+		"checksFrom":             {"networkPolicy": values{"checksFrom": []any{}}}, // would admit everyone
 		"ports/peers":            {"ports": values{"peers": 70000}},
 		"extraArgs":              {"extraArgs": []any{"replicas=2"}},
 		"snapshots/every":        {"snapshots": values{"every": "often"}},
@@ -153,7 +153,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"autoscaling/targetCPU":                             {"autoscaling": values{"targetCPU": "70%"}},
 		"maxUnavailable":                                    {"podDisruptionBudget": values{"maxUnavailable": 0}},
 		"'readOnly' not allowed":                            {"app": values{"readOnly": true}},
-		"networkPolicy/metricsFrom/":                        {"networkPolicy": values{"metricsFrom": []any{values{}}}}, // everybody, too
+		"networkPolicy/metricsFrom/":                        {"networkPolicy": values{"metricsFrom": []any{values{}}}}, // also everyone
 	} {
 		_, _, err := helm(v)
 		require.ErrorContains(t, err, says, "%v", v)

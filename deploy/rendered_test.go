@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Helm, Kustomize and the client of Kubernetes that they bring take longer to compile than
-// the core with all its tests. So the manifests are committed as these render them, and
-// tests read those. The tests with the tag render hold them to Helm and Kustomize.
+// Helm, Kustomize and their Kubernetes client take longer to compile than the core with
+// all its tests. So the rendered manifests are committed, and tests read them. The tests
+// with the tag render compare them with Helm and Kustomize.
 const (
 	renderedFolder = "testdata/rendered"
 	digestFile     = "sources.sha256"
@@ -30,7 +30,8 @@ func rendered(t *testing.T, name string) []byte {
 	return text
 }
 
-// all are the manifests of each kustomization and of the chart with each values.
+// all returns the manifests of each kustomization and of the chart with each set of
+// values.
 func all(t *testing.T) map[string]manifests {
 	t.Helper()
 	found := make(map[string]manifests)
@@ -63,7 +64,7 @@ func files(t *testing.T, folder string) iter.Seq[string] {
 	}
 }
 
-// digest is a hash of all that the manifests are rendered from.
+// digest returns a hash of all sources of the manifests.
 func digest(t *testing.T) string {
 	t.Helper()
 	sum := sha256.New()

@@ -14,11 +14,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// operators are the types of Prometheus' operator, whose schemas testdata does not have.
+// operators contains the types of Prometheus' operator, whose schemas are not in
+// testdata.
 var operators = map[string]any{"ServiceMonitor": new(monitoringv1.ServiceMonitor), "PrometheusRule": new(monitoringv1.PrometheusRule)}
 
-// requireConforming requires that objects are as the schemas of Kubernetes and the types of
-// Prometheus' operator have them, without any field that these lack.
+// requireConforming requires that objects conform to the schemas of Kubernetes and to the
+// types of Prometheus' operator, without unknown fields.
 func requireConforming(t *testing.T, text []byte) {
 	t.Helper()
 	v, err := validator.New([]string{"testdata/schemas/{{.ResourceKind}}{{.KindSuffix}}.json"}, validator.Opts{Strict: true, SkipKinds: map[string]struct{}{"ServiceMonitor": {}, "PrometheusRule": {}}})

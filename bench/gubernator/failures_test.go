@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// nodeVariable makes the test program a node, which ends with its standard input.
+// nodeVariable is the environment variable that makes the test binary run as a node,
+// which ends when its standard input is closed.
 const nodeVariable = "GUBERNATOR_NODE"
 
 func TestMain(m *testing.M) {
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// startProcess starts a node in a process of its own. kill ends it as a crash does.
+// startProcess starts a node in a separate process. kill ends the process like a crash.
 func startProcess(t *testing.T) (addr string, kill func()) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env, cmd.Stderr = append(os.Environ(), nodeVariable+"=1"), os.Stderr
@@ -42,7 +43,7 @@ func startProcess(t *testing.T) (addr string, kill func()) {
 	require.NoError(t, cmd.Start())
 	kill = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // which reports that it was killed
+		_ = cmd.Wait() // it reports that the process was killed
 	})
 	t.Cleanup(kill)
 	lines := bufio.NewScanner(out)
@@ -60,17 +61,18 @@ func start(t *testing.T, count int) (nodes []*node, addrs []string) {
 	return nodes, addrs
 }
 
-// meet makes these addresses the cluster of the nodes.
+// meet makes the nodes at the given addresses the cluster of the nodes.
 func meet(t *testing.T, nodes []*node, addrs ...string) {
 	for _, n := range nodes {
 		require.NoError(t, n.meet(addrs))
 	}
 }
 
-// perHour is how many units of each key an hour has.
+// perHour is the number of units of each key in an hour.
 const perHour = 100
 
-// granted asks all nodes at once for a key, so often each, and returns how often it was admitted.
+// granted sends the given number of requests for a key to each node concurrently, and
+// returns the number of admitted requests.
 func granted(t *testing.T, nodes []*node, key string, asks int, behavior gubernator.Behavior) int {
 	var admitted, failed atomic.Int64
 	var callers sync.WaitGroup
@@ -100,7 +102,7 @@ func TestThreeNodesGrantOneLimit(t *testing.T) {
 	require.Equal(t, perHour, granted(t, nodes, "key", perHour, 0))
 }
 
-// Each node answers before it has heard of the others. On a machine that stands still they may
+// Each node responds before it has heard of the other nodes. On a paused machine they may
 // hear in time, so more than one key may be needed.
 func TestThreeNodesGrantMoreThanOneGlobalLimit(t *testing.T) {
 	nodes, addrs := start(t, 3)
@@ -113,8 +115,8 @@ func TestThreeNodesGrantMoreThanOneGlobalLimit(t *testing.T) {
 	require.Greater(t, most, perHour)
 }
 
-// keyThat returns a key that is wanted. Keys differ in their first bytes, because its hash
-// puts those that differ in the last one side by side.
+// keyThat returns a key that is wanted. Keys differ in their first bytes, because the
+// hash of gubernator places keys that differ only in the last byte side by side.
 func keyThat(wanted func(key string) bool) string {
 	for i := 0; ; i++ {
 		if key := fmt.Sprint(i, " is the key"); wanted(key) {
@@ -131,7 +133,7 @@ func TestTheCountsOfAnOwnerThatCrashesAreLost(t *testing.T) {
 	require.Equal(t, perHour, granted(t, nodes, key, perHour, 0))
 	require.Zero(t, granted(t, nodes, key, 1, 0))
 	kill()
-	meet(t, nodes, addrs...) // as its discovery does
+	meet(t, nodes, addrs...) // like its discovery
 	require.Equal(t, perHour, granted(t, nodes, key, perHour, 0))
 }
 

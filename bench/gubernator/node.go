@@ -14,22 +14,22 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// maxKeys is how many keys a node keeps, as many as a node of Weir's in the same place.
+// maxKeys is the number of keys that a node keeps. A node of Weir has the same bound.
 const maxKeys = 2_000_000
 
-// startWait bounds how long a daemon may take to listen, and to reach the others.
+// startWait bounds how long a daemon may take to listen, and to reach the other nodes.
 const startWait = time.Minute
 
-// node is a gubernator daemon in this process. Its callers ask it without a hop, as those of
-// a service that embeds gubernator do. Nodes ask one another over gRPC. A node ends with its
-// process, because Close of a daemon that had GLOBAL limits may wait for ever.
+// node is a gubernator daemon in this process. Its callers reach it without a hop, as in
+// a service that embeds gubernator. Nodes communicate over gRPC. A node ends with its
+// process, because Close of a daemon that had GLOBAL limits may never return.
 type node struct {
 	daemon *gubernator.Daemon
 	addr   string
 }
 
-// startNode starts a node with the default configuration but for the size of its cache. It is
-// alone until it meets others.
+// startNode starts a node with the default configuration except for the size of its
+// cache. It is alone until it meets other nodes.
 func startNode() (*node, error) {
 	addr, release, err := lab.HoldAddr()
 	if err != nil {
@@ -73,8 +73,8 @@ func (n *node) check(r *gubernator.RateLimitReq) (*gubernator.RateLimitResp, err
 	return answer.Responses[0], nil
 }
 
-// meet makes the nodes at these addresses its cluster, and waits until it reaches the owners
-// of a hundred keys.
+// meet makes the nodes at the given addresses the cluster of the node, and waits until it
+// reaches the owners of a hundred keys.
 func (n *node) meet(addrs []string) error {
 	peers := make([]gubernator.PeerInfo, len(addrs))
 	for i, addr := range addrs {
@@ -89,7 +89,7 @@ func (n *node) meet(addrs []string) error {
 	}
 }
 
-// reaches reads the counts of so many keys.
+// reaches reads the counts of the given number of keys.
 func (n *node) reaches(keys int) error {
 	for i := range keys {
 		if _, err := n.check(&gubernator.RateLimitReq{Name: "reached", UniqueKey: fmt.Sprint(i), Limit: 1, Duration: 1}); err != nil {
@@ -99,7 +99,7 @@ func (n *node) reaches(keys int) error {
 	return nil
 }
 
-// begin makes the instance of a worker.
+// begin creates the instance of a worker.
 func begin(_ worker.Setup, q worker.Quota) (*worker.Instance, error) {
 	n, err := startNode()
 	if err != nil {

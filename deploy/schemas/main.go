@@ -1,10 +1,11 @@
-// Command schemas writes the JSON Schemas that kubeconform holds the manifests to, out of
-// the OpenAPI documents of a release of Kubernetes. From the folder deploy:
+// Command schemas writes the JSON Schemas with which kubeconform checks the manifests. It
+// creates them from the OpenAPI documents of a Kubernetes release. From the folder
+// deploy:
 //
 //	go run ./schemas testdata/schemas
 //
-// They have what the manifests use and nothing that only people read, and refuse fields
-// that the release does not know.
+// The schemas contain only the kinds that the manifests use, without descriptions for
+// people, and they reject fields that the release does not know.
 package main
 
 import (
@@ -19,10 +20,10 @@ import (
 	"strings"
 )
 
-// release is the one whose documents are read.
+// release is the Kubernetes release of the documents.
 const release = "k8s.io/kubernetes@v1.34.1"
 
-// kinds are those that the manifests have, by the document that has their schema.
+// kinds lists the kinds in the manifests, by the document with their schema.
 var kinds = map[string][]string{
 	"api__v1":                     {"io.k8s.api.core.v1.ConfigMap", "io.k8s.api.core.v1.Secret", "io.k8s.api.core.v1.Service", "io.k8s.api.core.v1.ServiceAccount"},
 	"apis__apps__v1":              {"io.k8s.api.apps.v1.Deployment", "io.k8s.api.apps.v1.StatefulSet"},
@@ -71,7 +72,7 @@ func write(folder string) error {
 	return nil
 }
 
-// download returns the folder of the release's sources.
+// download returns the folder with the sources of the release.
 func download() (string, error) {
 	c := exec.Command("go", "mod", "download", "-json", release)
 	c.Env = append(os.Environ(), "GOWORK=off")
@@ -83,8 +84,8 @@ func download() (string, error) {
 	return module.Dir, err
 }
 
-// standalone returns the schema of a kind with all that it refers to, and the name by which
-// kubeconform looks for it: kind, group, version.
+// standalone returns the schema of a kind with all schemas to which it refers, and the
+// name under which kubeconform looks it up: kind, group, version.
 func standalone(all map[string]map[string]any, name string) (schema []byte, file string, err error) {
 	root, ok := all[name]
 	if !ok {
@@ -112,8 +113,8 @@ const (
 	defines = "#/definitions/"
 )
 
-// reduce leaves of a schema what decides whether something is valid, makes its objects
-// closed, and adds what it refers to.
+// reduce keeps the parts of a schema that determine validity, closes its objects, and
+// adds the schemas to which it refers.
 func reduce(all map[string]map[string]any, schema any, defined map[string]any) any {
 	switch s := schema.(type) {
 	case []any:
@@ -140,7 +141,7 @@ func reduce(all map[string]map[string]any, schema any, defined map[string]any) a
 			case "$ref":
 				name := strings.TrimPrefix(value.(string), within)
 				if _, done := defined[name]; !done {
-					defined[name] = true // its own fields may lead back to it
+					defined[name] = true // its own fields may refer back to it
 					defined[name] = reduce(all, all[name], defined)
 				}
 				reduced[key] = defines + name

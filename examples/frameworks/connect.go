@@ -15,11 +15,11 @@ import (
 	"github.com/weir-go/weir/service"
 )
 
-// hello is the procedure that is limited.
+// hello is the limited procedure.
 const hello = "/example.Greeter/Hello"
 
-// serveConnect limits handlers as what they are, handlers of net/http, and denies in the
-// protocol that the client speaks: Connect, gRPC or gRPC-Web.
+// serveConnect limits the handlers of Connect, which are handlers of net/http. A denial
+// is in the protocol of the client: Connect, gRPC or gRPC-Web.
 func serveConnect(perKey *weir.Limiter, l net.Listener) (service.Server, error) {
 	errorsOf := connect.NewErrorWriter()
 	limit, err := httplimit.ByLimiter(perKey, httplimit.Options{

@@ -30,14 +30,14 @@ import (
 
 const replicas = 3
 
-// A replica is a service, and what serves on it of each framework.
+// A replica is a service with a server of each framework.
 type replica struct {
 	*service.Service
 	addrs map[string]string // by framework
 }
 
-// startReplicas starts three that have met, on which every framework is served, and ends
-// them in order with the test.
+// startReplicas starts replicas that have met, each with every framework. They end in
+// order at the end of the test.
 func startReplicas(t *testing.T) (started [replicas]replica) {
 	var join []string
 	for i := range started {
@@ -60,7 +60,7 @@ func startReplicas(t *testing.T) (started [replicas]replica) {
 		ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
 		ended := make(chan error, 1)
 		go func() { ended <- s.Serve(ctx, servers...) }()
-		t.Cleanup(func() { // one after the other, as a deploy does
+		t.Cleanup(func() { // one after the other, as in a deployment
 			end()
 			require.NoError(t, <-ended)
 		})
@@ -71,12 +71,12 @@ func startReplicas(t *testing.T) (started [replicas]replica) {
 	return started
 }
 
-// ask asks a service once, and reports whether it was admitted. An error is any answer but
-// its framework's for a denial.
+// ask sends a request to a service, and reports whether it was admitted. It returns an
+// error for any response other than success and the denial of its framework.
 type ask func(ctx context.Context, key string) (admitted bool, err error)
 
 func asker(t *testing.T, framework, addr string) ask {
-	// A connection that is open and unused would hold up the end of its server.
+	// An open, unused connection would hold up the end of its server.
 	transport := &http.Transport{MaxIdleConnsPerHost: 8}
 	t.Cleanup(transport.CloseIdleConnections)
 	web := &http.Client{Transport: transport}
@@ -129,8 +129,8 @@ func asker(t *testing.T, framework, addr string) ask {
 	}
 }
 
-// Of 120 requests at three replicas, at once, 60 are admitted: no more and no fewer. Another
-// key has a count of its own.
+// Of 120 concurrent requests to three replicas, exactly 60 are admitted. Another key has
+// a separate count.
 func TestThreeReplicasOfAnyFrameworkAdmitExactlyTheLimit(t *testing.T) {
 	started := startReplicas(t)
 	for _, framework := range slices.Sorted(maps.Keys(frameworks)) {
@@ -169,7 +169,7 @@ func TestRunNamesTheFrameworksThatThereAre(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), service.Options{}, "rails", "127.0.0.1:0"), `-framework is "rails": use one of [chi connect`)
 }
 
-// The command serves, and ends in order when it is told to.
+// The command serves until its context ends, and then ends in order.
 func TestRunServesUntilItsContextEnds(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	defer end()

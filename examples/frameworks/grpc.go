@@ -14,11 +14,11 @@ import (
 	"github.com/weir-go/weir/service"
 )
 
-// serveGRPC limits the health service, as a service that is there without generated code.
+// serveGRPC limits the health service, which needs no generated code.
 func serveGRPC(perKey *weir.Limiter, l net.Listener) (service.Server, error) {
 	keyOf := grpclimit.MetadataValue("x-api-key")
 	limit, err := grpclimit.ByLimiter(perKey, grpclimit.Options{Key: func(ctx context.Context, _ *rules.Request) (string, bool) {
-		return keyOf(ctx), true // the client's address if it is empty
+		return keyOf(ctx), true // the client address if it is empty
 	}})
 	if err != nil {
 		return service.Server{}, err

@@ -1,5 +1,5 @@
-// Command frameworks serves one limit in a framework of your choice: a service of some
-// lines, of which three replicas share the limit.
+// Command frameworks serves one limit in a framework of your choice. Each service has a
+// few lines, and its three replicas share the limit.
 //
 //	cd examples/frameworks
 //	go run . -framework gin -listen 127.0.0.1:8080 -bind 127.0.0.1:7946 &
@@ -26,12 +26,12 @@ import (
 	"github.com/weir-go/weir/service"
 )
 
-// frameworks are the services, each in a file of its own.
+// frameworks contains the services, each in its own file.
 var frameworks = map[string]func(*weir.Limiter, net.Listener) (service.Server, error){
 	"net/http": serveHTTP, "chi": serveChi, "gin": serveGin, "echo": serveEcho, "fiber": serveFiber, "grpc": serveGRPC, "connect": serveConnect,
 }
 
-// limit is what all replicas have together.
+// limit is shared by all replicas.
 var limit = weir.Limit{Name: "per key", Rate: 100, Per: time.Minute}
 
 func main() {
@@ -64,7 +64,7 @@ func run(ctx context.Context, o service.Options, framework, listen string) error
 	if err != nil {
 		return err
 	}
-	defer s.Close() // Serve does so; here for an error before it
+	defer s.Close() // Serve closes s, too; this is for an error before it
 	limiter, err := s.Node.Limiter(limit)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ func serveHTTP(perKey *weir.Limiter, l net.Listener) (service.Server, error) {
 	return serverOf(limit.Handler(mux), l), nil
 }
 
-// serverOf is a server of net/http, with bounds on what clients hold open.
+// serverOf returns a server of net/http, with timeouts for connections.
 func serverOf(h http.Handler, l net.Listener) service.Server {
 	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute}
 	return service.Server{Serve: func() error { return s.Serve(l) }, Shutdown: s.Shutdown}

@@ -8,13 +8,13 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// callers are the tiers of the API keys that there are.
+// callers contains the tiers of the known API keys.
 type callers map[string]string
 
 var keyOf = httplimit.HeaderValue("X-Api-Key")
 
-// key is the caller's API key, if there is such a key: a client that invents one is counted by
-// address, and gets no fresh count for each that it tries.
+// key returns the caller's API key if it is known. A client with an invented key is
+// counted by its address, so it gets no new count for each key that it tries.
 func (c callers) key(r *http.Request) string {
 	if key := keyOf(r); c[key] != "" {
 		return key
@@ -24,7 +24,7 @@ func (c callers) key(r *http.Request) string {
 
 func (c callers) tier(r *http.Request) string { return c[keyOf(r)] }
 
-// readCallers reads a file, of which each line is a key and its tier.
+// readCallers reads a file in which each line has a key and its tier.
 func readCallers(path string) (callers, error) {
 	c := make(callers)
 	if path == "" {

@@ -6,11 +6,11 @@ import (
 	"os"
 )
 
-// maxFile is more than anybody writes by hand.
+// maxFile is larger than any file that a person writes.
 const maxFile = 16 << 20
 
-// readFile reads a regular file. A FIFO or a device would have the start wait, or read,
-// without end.
+// readFile reads a regular file. A FIFO or a device would make the start wait or read
+// forever.
 func readFile(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever a file of secrets, a Seed, tokens or API keys has in it, it is read whole or
-// refused, and no error repeats what may be a secret.
+// Any file of secrets, a Seed, tokens or API keys is read as a whole or refused, and no
+// error repeats a possible secret.
 func FuzzConfidentialFiles(f *testing.F) {
 	f.Add([]byte("secret: 000102030405060708090a0b0c0d0e0f\nseed: 0001"))
 	f.Add([]byte("secret: hush-hush\nseed: zz"))
 	f.Add([]byte("key-1 premium\nkey-2\n"))
-	name := filepath.Join(f.TempDir(), "f") // of this process alone
+	name := filepath.Join(f.TempDir(), "f") // only this process uses it
 	f.Fuzz(func(t *testing.T, text []byte) {
 		require.NoError(t, os.WriteFile(name, text, 0o600))
 		o := options{secrets: name}

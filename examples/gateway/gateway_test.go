@@ -67,8 +67,8 @@ func TestAGatewayLimitsHandsOnAndEnds(t *testing.T) {
 	require.Equal(t, address+`, "caller/burst";q=10;w=2, "caller/daily";q=1000;w=86400`, policy)
 	_, policy, _ = ask("/", "192.0.2.1", "k1")
 	require.Equal(t, address, policy)
-	// The bucket of callers has 10 units, and gets 5 a second back: a machine that is slow asks
-	// more often before one is denied.
+	// The bucket of callers has 10 units, and regains 5 a second: on a slow machine more
+	// requests are needed until one is denied.
 	for i, begun := 0, time.Now(); ; i++ {
 		if status, _, _ := ask("/v1/items", "192.0.2.9", fmt.Sprint("guess", i)); status == http.StatusTooManyRequests {
 			break

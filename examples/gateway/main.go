@@ -1,5 +1,5 @@
-// Command gateway is a reverse proxy that limits by a file of rules: with -join, its
-// replicas have every limit together.
+// Command gateway is a reverse proxy that limits by a rules file. With -join, its
+// replicas share every limit.
 //
 //	go run ./examples/gateway -to http://127.0.0.1:9000 -rules examples/gateway/rules.yaml
 package main
@@ -22,7 +22,7 @@ import (
 	"github.com/weir-go/weir/service"
 )
 
-// options are what the command line says.
+// options contains the values of the command line.
 type options struct {
 	listen, admin string
 	token         string // a file
@@ -77,7 +77,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close() // Serve does so; here for an error before it
+	defer s.Close() // Serve closes s, too; this is for an error before it
 	node, book := s.Node, s.Book
 	h, err := gateway(node, book, callers, o)
 	if err != nil {
@@ -97,8 +97,8 @@ func run(ctx context.Context, o options) error {
 		}
 		operators.Handle("/", api)
 	}
-	// What clients hold open has to end (docs/http.md). Uploads and downloads through the
-	// proxy may take longer than what operators ask.
+	// Connections of clients need timeouts (docs/http.md). Uploads and downloads through
+	// the proxy may take longer than requests of operators.
 	server := func(addr string, h http.Handler, read, write time.Duration) service.Server {
 		return service.HTTP(&http.Server{
 			Addr: addr, Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: read, WriteTimeout: write,

@@ -9,10 +9,10 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// limitFields are those that tell of this gateway's limits.
+// limitFields are the header fields about the limits of this gateway.
 var limitFields = []string{"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-RateLimit-Soft"}
 
-// gateway hands on what the rules allow.
+// gateway forwards the requests that the rules allow.
 func gateway(node *weir.Node, book *rules.Book, callers callers, o options) (http.Handler, error) {
 	client := httplimit.RemoteAddr()
 	if len(o.proxies) > 0 {
@@ -20,7 +20,7 @@ func gateway(node *weir.Node, book *rules.Book, callers callers, o options) (htt
 	}
 	limit, err := httplimit.New(node, book, httplimit.Options{
 		Client: client, APIKey: callers.key, Tier: callers.tier,
-		RefuseAmbiguousPaths: true, // nobody knows how the service reads them
+		RefuseAmbiguousPaths: true, // the service may read them in any way
 	})
 	if err != nil {
 		return nil, err
@@ -34,7 +34,8 @@ func gateway(node *weir.Node, book *rules.Book, callers callers, o options) (htt
 			}
 			r.SetXForwarded()
 		},
-		// The service may tell of limits of its own. Two lists would be one to a client.
+		// The service may send fields about its own limits. A client would read two lists
+		// as one.
 		ModifyResponse: func(r *http.Response) error {
 			for _, name := range limitFields {
 				r.Header.Del(name)

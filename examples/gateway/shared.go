@@ -7,8 +7,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// readShared reads what all replicas share: secrets, and the seed beside them or in a file of
-// its own. Neither is there without a file.
+// readShared reads the secrets and the seed that all replicas share. The seed is in the
+// file of the secrets, or in its own file. Without a file there are neither.
 func (o *options) readShared() (err error) {
 	if o.secrets != "" {
 		if o.node.Secrets, o.node.Seed, err = weir.ReadSecrets(o.secrets); err != nil {

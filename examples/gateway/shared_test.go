@@ -11,7 +11,7 @@ import (
 func TestReplicasShareWhatTheirFilesHave(t *testing.T) {
 	for _, c := range []struct {
 		about         string
-		secrets, seed string // texts of files; none if empty
+		secrets, seed string // texts of files; no file if empty
 		want          []string
 		wantSeed      string
 		wrong         string

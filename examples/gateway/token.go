@@ -2,8 +2,8 @@ package main
 
 import "bytes"
 
-// readTokens reads a file of tokens, one a line: all are accepted, so that they can be
-// rotated.
+// readTokens reads a file with one token per line. All tokens are accepted, so that they
+// can be rotated.
 func readTokens(name string) (tokens [][]byte, err error) {
 	text, err := readFile(name)
 	if err != nil {

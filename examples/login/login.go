@@ -19,7 +19,8 @@ const page = `<!doctype html>
 </form>
 `
 
-// login serves the login page. check reports whether the password is the account's.
+// login returns the login page. check reports whether the password of the account is
+// correct.
 func login(node *weir.Node, book *rules.Book, check func(account, password string) bool) (http.Handler, error) {
 	limit, err := httplimit.New(node, book, httplimit.Options{User: account})
 	if err != nil {
@@ -48,7 +49,8 @@ func login(node *weir.Node, book *rules.Book, check func(account, password strin
 	return mux, nil
 }
 
-// account returns the account of a parsed form. Spellings of one account share its count.
+// account returns the account of a parsed form. All spellings of an account share one
+// count.
 func account(r *http.Request) string {
 	return strings.ToLower(strings.TrimSpace(r.PostForm.Get("account")))
 }

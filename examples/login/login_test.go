@@ -21,7 +21,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// site is three replicas of the login page, where every account has the password right.
+// site is a set of three replicas of the login page. Every account has the password
+// right.
 type site struct {
 	replicas [3]http.Handler
 	tries    atomic.Int64 // passwords checked
@@ -39,7 +40,7 @@ func start(t *testing.T) *site {
 		book := testnode.Book(t, node, string(text))
 		s.replicas[i], err = login(node, book, func(_, password string) bool {
 			s.tries.Add(1)
-			time.Sleep(100 * time.Millisecond) // a hash takes its time
+			time.Sleep(100 * time.Millisecond) // hashing takes time
 			return password == "right"
 		})
 		require.NoError(t, err)
@@ -74,7 +75,7 @@ func TestConcurrentGuessesGetFiveTries(t *testing.T) {
 					})
 				}
 				all.Wait()
-				time.Sleep(time.Second) // longer than units need to come back
+				time.Sleep(time.Second) // longer than returned units take to arrive
 				require.Equal(t, int64(5), s.tries.Load())
 				address, account := guess(0)
 				require.Equal(t, http.StatusTooManyRequests, s.try(1, address, account, "right"))
@@ -92,7 +93,7 @@ func TestSuccessesAreFree(t *testing.T) {
 		}
 		for i := range 20 {
 			require.Equal(t, http.StatusOK, s.try(i, "192.0.2.1", "ada", "right"))
-			time.Sleep(100 * time.Millisecond) // the unit comes back after the response
+			time.Sleep(100 * time.Millisecond) // the unit is returned after the response
 		}
 		require.Equal(t, http.StatusUnauthorized, s.try(0, "192.0.2.1", "ada", "wrong"))
 		require.Equal(t, http.StatusTooManyRequests, s.try(1, "192.0.2.1", "ada", "right"))

@@ -1,6 +1,6 @@
-// Command login is a login page that limits failures: 5 in 15 minutes for each address and
-// each account. Successes are free. With WEIR_BIND and WEIR_JOIN, replicas have both limits
-// together.
+// Command login is a login page that limits failures: 5 in 15 minutes for each address
+// and each account. Successes are free. With WEIR_BIND and WEIR_JOIN, replicas share both
+// limits.
 //
 //	LOGIN_PASSWORD=... go run ./examples/login -rules examples/login/rules.yaml
 package main
@@ -31,7 +31,7 @@ func main() {
 	if known == "" {
 		log.Fatal("login: LOGIN_PASSWORD is empty: set the password of the account demo")
 	}
-	// A real service looks up a hash, such as Argon2's.
+	// A real service compares a stored hash, such as that of Argon2.
 	check := func(account, password string) bool {
 		return account == "demo" && subtle.ConstantTimeCompare([]byte(password), []byte(known)) == 1
 	}
@@ -47,7 +47,7 @@ func run(ctx context.Context, listen string, check func(account, password string
 	if err != nil {
 		return err
 	}
-	defer s.Close() // Serve does so; here for an error before it
+	defer s.Close() // Serve closes s, too; this is for an error before it
 	h, err := login(s.Node, s.Book, check)
 	if err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// maxBody is how many bytes a request may have: as many as the middleware reads ahead for
-// the estimate.
+// maxBody bounds the bytes of a request. The middleware reads the same number of bytes
+// ahead for the estimate.
 const maxBody = 1 << 20
 
 // model is the service behind the gateway.
@@ -25,7 +25,7 @@ type model struct {
 	transport http.RoundTripper // http.DefaultTransport if nil
 }
 
-// gateway passes requests on to the model, for known API keys and within the rules.
+// gateway forwards requests with known API keys to the model, within the rules.
 func gateway(node *weir.Node, book *rules.Book, keys []string, to model) (http.Handler, error) {
 	limit, err := httplimit.New(node, book, httplimit.Options{APIKey: httplimit.BearerToken, MaxBody: maxBody})
 	if err != nil {
@@ -36,12 +36,13 @@ func gateway(node *weir.Node, book *rules.Book, keys []string, to model) (http.H
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to.url)
 			r.Out.Header.Set("Authorization", "Bearer "+to.key)
-			r.Out.Header.Set("Accept-Encoding", "identity") // the middleware reads the usage as it passes
+			r.Out.Header.Set("Accept-Encoding", "identity") // the middleware reads the usage in the response
 		},
 	}))
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {
-		// Unknown keys end here, so that no client gets fresh counts for invented ones.
+		// Requests with unknown keys end here, so that a client gets no new counts for
+		// invented keys.
 		if !slices.Contains(keys, httplimit.BearerToken(r)) {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "unknown API key", http.StatusUnauthorized)
@@ -53,8 +54,8 @@ func gateway(node *weir.Node, book *rules.Book, keys []string, to model) (http.H
 	return mux, nil
 }
 
-// reportUsage sets include_usage in requests for a stream. Without the usage, the estimate
-// would stay spent.
+// reportUsage sets include_usage in requests for a stream. Without the usage, the
+// estimate would stay spent.
 func reportUsage(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request map[string]json.RawMessage

@@ -26,7 +26,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// request is what a client sends. Used is what the fake model reports for it.
+// request is a request of a client. Used is the usage that the fake model reports.
 type request struct {
 	MaxTokens     int64 `json:"max_tokens,omitempty"`
 	Used          int64 `json:"used"`
@@ -36,7 +36,7 @@ type request struct {
 	} `json:"stream_options"`
 }
 
-// estimate is what the rules reserve.
+// estimate returns the units that the rules reserve.
 func (q request) estimate() int64 {
 	if q.MaxTokens == 0 {
 		return 1000
@@ -44,13 +44,13 @@ func (q request) estimate() int64 {
 	return q.MaxTokens
 }
 
-// fakeModel streams, and reports usage in its last event if it is asked to.
+// fakeModel streams responses, and reports usage in the last event if requested.
 type fakeModel struct {
-	pause func(context.Context) // between the first event and the last
+	pause func(context.Context) // between the first and the last event
 
 	mu                       sync.Mutex
-	open, most               int   // streams at once
-	served, reported, excess int64 // excess is what requests exceed their estimates by
+	open, most               int   // concurrent streams
+	served, reported, excess int64 // excess is the sum by which requests exceed their estimates
 }
 
 func (m *fakeModel) opened(by int) {
@@ -86,7 +86,7 @@ func (m *fakeModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "data: [DONE]\n\n")
 }
 
-// serve returns the way to a handler, until the test ends.
+// serve returns a transport to a handler. It is closed at the end of the test.
 func serve(t *testing.T, h http.Handler) http.RoundTripper {
 	p := lab.ListenPipe() // so that connections are in virtual time, too
 	server := &http.Server{Handler: h}
@@ -96,13 +96,14 @@ func serve(t *testing.T, h http.Handler) http.RoundTripper {
 	return way
 }
 
-// fleet is three replicas of the gateway in front of a fake model.
+// fleet is a set of three replicas of the gateway in front of a fake model.
 type fleet struct {
 	replicas [3]http.RoundTripper
 	book     *rules.Book
 }
 
-// start starts a fleet by rules.yaml with other numbers: pairs of old and new text.
+// start starts a fleet with a changed rules.yaml. numbers contains pairs of old and new
+// text.
 func start(t *testing.T, m *fakeModel, numbers ...string) *fleet {
 	text, err := os.ReadFile("rules.yaml")
 	require.NoError(t, err)
@@ -134,7 +135,7 @@ func (f *fleet) post(ctx context.Context, t *testing.T, replica int, key, body s
 	return response
 }
 
-// stream asks a replica for a stream.
+// stream requests a stream from a replica.
 func (f *fleet) stream(ctx context.Context, t *testing.T, replica int, q request) *http.Response {
 	q.Stream = true
 	body, err := json.Marshal(q)
@@ -150,7 +151,7 @@ func read(t *testing.T, response *http.Response) string {
 	return string(text)
 }
 
-// left is how many units of a limit the key ada has left.
+// left returns the remaining units of a limit for the key ada.
 func (f *fleet) left(t *testing.T, limit string) int64 {
 	s := f.book.Current()
 	l, _, ok := s.Limit(limit)
@@ -170,7 +171,8 @@ func TestSpentTokensEqualReportedTokens(t *testing.T) {
 		for i := range clients {
 			all.Go(func() {
 				for j := 0; j < each && time.Since(begun) < time.Minute; {
-					// Up to 400 tokens, of which a third exceeds its estimate, and a third has none.
+					// Up to 400 tokens: a third of the requests exceeds its estimate, and
+					// a third has no tokens.
 					q := request{Used: rand.Int64N(401), MaxTokens: int64((i + j) % 3 * 200)}
 					response := f.stream(t.Context(), t, i+j, q)
 					text := read(t, response)

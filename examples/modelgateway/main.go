@@ -1,7 +1,7 @@
-// Command modelgateway limits a streaming language model, with an API like OpenAI's: how
-// many tokens an API key spends in a minute, and how many streams it has open at once. With
-// WEIR_BIND and WEIR_JOIN, replicas have both limits together. A client that disconnects
-// gives its stream back at once, and its estimate stays spent.
+// Command modelgateway limits a streaming language model with an API like OpenAI's: the
+// number of tokens that an API key spends in a minute, and the number of its open
+// streams. With WEIR_BIND and WEIR_JOIN, replicas share both limits. If a client
+// disconnects, its stream is released at once, and its estimate stays spent.
 //
 //	GATEWAY_KEYS='key-1 key-2' MODEL_KEY=... go run ./examples/modelgateway -to https://api.example.com -rules examples/modelgateway/rules.yaml
 package main
@@ -46,14 +46,14 @@ func run(ctx context.Context, listen string, keys []string, to model, o service.
 	if err != nil {
 		return err
 	}
-	defer s.Close() // Serve does so; here for an error before it
+	defer s.Close() // Serve closes s, too; this is for an error before it
 	h, err := gateway(s.Node, s.Book, keys, to)
 	if err != nil {
 		return err
 	}
 	return s.Serve(ctx, service.HTTP(&http.Server{
 		Addr: listen, Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
-		WriteTimeout: 30 * time.Minute, // a stream may be long, but ends
+		WriteTimeout: 30 * time.Minute, // a stream may be long, but must end
 		IdleTimeout:  time.Minute,
 	}))
 }

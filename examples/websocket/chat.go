@@ -13,24 +13,24 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// maxOver is how many messages a connection may send in vain, one after the
-// other, before it is closed.
+// maxOver is the number of consecutive denied messages after which a connection is
+// closed.
 const maxOver = 20
 
-// idle is how long a connection may be silent.
+// idle is the maximum silence of a connection.
 const idle = 5 * time.Minute
 
-// answer is what a client gets for each of its messages.
+// answer is the response to a message of a client.
 type answer struct {
 	Echo       string `json:"echo,omitempty"`
 	Error      string `json:"error,omitempty"`
 	RetryAfter int64  `json:"retry_after_ms,omitempty"`
 }
 
-// chat answers connections. The middleware has limited before how often they are
-// opened: a WebSocket begins as a request. How many an address has open is up to
-// the doors. Messages, which net/http never sees, are checked one by one, so that a
-// user has one count however many connections it opens, and wherever.
+// chat returns the handler of connections. The middleware limits how often an address
+// opens a connection, because a WebSocket begins as a request. doors limits how many
+// connections an address has open. Messages, which net/http never sees, are checked one
+// by one, so that a user has one count for any number of connections to any replica.
 func chat(limit *httplimit.Middleware, doors *doors) http.Handler {
 	return limit.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		message := limit.Request(r)
@@ -41,7 +41,7 @@ func chat(limit *httplimit.Middleware, doors *doors) http.Handler {
 		defer doors.leave(message.Client)
 		conn, err := websocket.Accept(w, r, nil)
 		if err != nil {
-			return // Accept has answered
+			return // Accept has written the response
 		}
 		defer conn.CloseNow()
 		message.Method = http.MethodPost

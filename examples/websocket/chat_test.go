@@ -20,7 +20,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// serveChat serves by a rules file, so many open connections for each address.
+// serveChat serves with a rules file, and with a number of open connections for each
+// address.
 func serveChat(t *testing.T, file string, open int) (url string) {
 	node := testnode.Start(t, weir.Config{})
 	limit, err := httplimit.New(node, testnode.Book(t, node, file), httplimit.Options{User: httplimit.HeaderValue("X-User")})
@@ -43,7 +44,7 @@ func connect(t *testing.T, url, user string) *websocket.Conn {
 	return conn
 }
 
-// say sends a message, and returns what came back.
+// say sends a message, and returns the response.
 func say(t *testing.T, conn *websocket.Conn, text string) (a answer) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

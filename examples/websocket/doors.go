@@ -6,8 +6,9 @@ import (
 )
 
 // doors bounds how many connections an address has open at once on this replica. A rule
-// with an in_flight limit for GET /chat bounds them over all replicas: the middleware holds
-// a unit until the hijacked connection is closed. doors is an example of a limit in one process.
+// with an in_flight limit for GET /chat bounds them over all replicas: the middleware
+// holds a unit until the hijacked connection is closed. doors is an example of a limit in
+// one process.
 type doors struct {
 	most int
 	mu   sync.Mutex
@@ -16,7 +17,8 @@ type doors struct {
 
 func newDoors(most int) *doors { return &doors{most: most, open: make(map[netip.Prefix]int)} }
 
-// enter takes one of the connections that an address may have, until leave.
+// enter reserves a connection of an address until leave, and reports whether the bound
+// allows it.
 func (d *doors) enter(from netip.Addr) bool {
 	n := networkOf(from)
 	d.mu.Lock()
@@ -37,13 +39,13 @@ func (d *doors) leave(from netip.Addr) {
 	}
 }
 
-// networkOf is what counts of an address: of an IPv6 one the network, as its users
-// pick the rest. Rules count so, too.
+// networkOf returns the part of an address that is counted: the network of an IPv6
+// address, because its users choose the rest. Rules count in the same way.
 func networkOf(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	if a.Is4() {
 		return netip.PrefixFrom(a, 32)
 	}
-	n, _ := a.Prefix(64) // the zero one, of an address that is not known
+	n, _ := a.Prefix(64) // the zero Prefix if the address is not known
 	return n
 }

@@ -1,8 +1,8 @@
-// Command websocket limits WebSockets: how many connections an address opens in a
-// minute, how many it has open at once, and how many messages a user sends over all
-// of its connections. With WEIR_BIND and WEIR_JOIN, replicas share the limits of the rules.
-// Each replica counts open connections for itself, by doors.go. A rule with an in_flight
-// limit counts them over all replicas.
+// Command websocket limits WebSockets: how many connections an address opens in a minute,
+// how many it has open at once, and how many messages a user sends over all connections.
+// With WEIR_BIND and WEIR_JOIN, replicas share the limits of the rules. Each replica
+// counts open connections separately (doors.go). A rule with an in_flight limit counts
+// them over all replicas.
 package main
 
 import (
@@ -39,9 +39,9 @@ func run(ctx context.Context, listen string, most int, o service.Options) error 
 	if err != nil {
 		return err
 	}
-	defer s.Close() // Serve does so; here for an error before it
+	defer s.Close() // Serve closes s, too; this is for an error before it
 	limit, err := httplimit.New(s.Node, s.Book, httplimit.Options{
-		User: httplimit.HeaderValue("X-User"), // as a proxy sets it that has checked who asks
+		User: httplimit.HeaderValue("X-User"), // set by a proxy that has authenticated the user
 	})
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package worker is what a process of the command bench does: it has one instance of a
-// contender, and callers that ask it for the keys of a workload. The command and bench/gubernator
-// import it, because gubernator is built as a module of its own.
+// Package worker implements a process of the command bench: an instance of a contender,
+// and callers that check the keys of a workload. The command and bench/gubernator import
+// it, because gubernator is built as a separate module.
 package worker

@@ -2,32 +2,32 @@ package worker
 
 import "time"
 
-// Quota is a limit in the words of all contenders: a bucket holds Units, and regains one in each
-// Interval.
+// Quota is a limit in terms that all contenders support: a bucket holds Units, and
+// regains one unit in each Interval.
 type Quota struct {
 	Units    int64
 	Interval time.Duration
 }
 
-// Window returns the time in which an empty bucket is full again.
+// Window returns the time in which an empty bucket fills.
 func (q Quota) Window() time.Duration { return time.Duration(q.Units) * q.Interval }
 
-// Outcome is what became of a check, in bits.
+// Outcome is the outcome of a check, in bits.
 type Outcome uint8
 
 const (
 	Admitted Outcome = 1 << iota
-	Here             // decided with authority, now or before, without asking another process
-	Stray            // nobody with authority decided: a stand-in, or a share
+	Here             // decided with authority, now or before, without a request to another process
+	Stray            // decided without authority: by a stand-in, or from a share
 	Failed           // an error
 )
 
-// Instance is one limiter of a contender, in one process. A limiter whose counts are in processes
-// that ask each other is a node, and has the fields below Close.
+// Instance is a limiter of a contender in one process. A limiter with counts in several
+// processes is a node, and has the fields after Close.
 type Instance struct {
 	Allow func(key string) Outcome // one unit
 	Close func() error
-	Addr  string // at which other nodes reach it
+	Addr  string // address for other nodes
 	Owns  func(key string) bool
-	Meet  func(nodes []string) error // returns once the nodes at these addresses are one cluster
+	Meet  func(nodes []string) error // returns once the nodes at these addresses form one cluster
 }

@@ -5,13 +5,14 @@ import (
 	"strings"
 )
 
-// Million is how many keys most benchmarks have.
+// Million is the number of keys of most benchmarks.
 const Million = 1_000_000
 
 // KeyBytes is the length of every key.
 const KeyBytes = 30
 
-// AppendKey appends key number i: distinct for distinct i, and in no order.
+// AppendKey appends the text of key number i. Texts are distinct for distinct i, and
+// unordered.
 func AppendKey(b []byte, i int) []byte {
 	// The finalizer of MurmurHash3: a bijection of 64 bits.
 	x := uint64(i)
@@ -24,10 +25,9 @@ func AppendKey(b []byte, i int) []byte {
 	})
 }
 
-// KeysThat makes n keys that are wanted. Their texts lie side by side in the
-// order of the slice, so that a benchmark that goes through it pays for the
-// limiter's cache misses and not for those of its own keys, which a server has
-// just parsed.
+// KeysThat returns n wanted keys. Their texts are adjacent in the order of the slice. So
+// a benchmark that iterates over it has the cache misses of the limiter, and not those of
+// its own keys, which a server has just parsed.
 func KeysThat(n int, wanted func(key string) bool) []string {
 	var text strings.Builder
 	text.Grow(n * KeyBytes)
@@ -49,5 +49,5 @@ func split(all string) []string {
 	return keys
 }
 
-// AnyKey wants every key.
+// AnyKey accepts every key.
 func AnyKey(string) bool { return true }

@@ -12,8 +12,8 @@ import (
 // another process.
 const RoleVariable = "WEIR_BENCH_ROLE"
 
-// StartWait bounds how long a process may take to be ready, and to end. A machine that is
-// busy needs many times as long as an idle one.
+// StartWait bounds how long a process may take to be ready, and to end. A busy machine
+// needs many times as long as an idle machine.
 const StartWait = time.Minute
 
 // Role is the work of a process. It returns once the parent ends the process.

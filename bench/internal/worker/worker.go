@@ -10,15 +10,15 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// Name is the role of a process that has one instance of a contender, and callers that ask it.
+// Name is the role of a process with an instance of a contender and its callers.
 const Name = "Worker"
 
-// drawCount is the number of checks that are drawn before the measurement. A caller that has made
-// all of them begins again.
+// drawCount is the number of checks that are drawn before the measurement. A caller that
+// has made all of them starts over.
 const drawCount = 1 << 20
 
 // Worker is the service of such a process. Its methods are called one at a time, in the
-// order in which they stand here.
+// order of their declaration.
 type Worker struct {
 	begin     func(Setup, Quota) (*Instance, error)
 	setup     Setup
@@ -28,8 +28,8 @@ type Worker struct {
 	draws     []string
 	drawn     []uint32  // the index of the key of each draw
 	asked     []int64   // number of checks of each key
-	begun     time.Time // when fill began
-	all       Counts    // of all checks since then
+	begun     time.Time // start of fill
+	all       Counts    // of all checks since begun
 	callers   []asker
 	measuring atomic.Bool
 }
@@ -40,7 +40,7 @@ type Setup struct {
 
 	Part    int // of workloads
 	Callers int
-	Owned   bool     // callers ask for keys that this process owns, and otherwise for those of other processes
+	Owned   bool     // callers check keys that this process owns, and otherwise keys of other processes
 	Join    []string // the nodes that started before it
 	Redis   string
 }
@@ -58,7 +58,7 @@ func (w *Worker) Close() error {
 	return w.instance.Close()
 }
 
-// Start makes the instance. It answers with the address of its node.
+// Start creates the instance. The reply is the address of its node.
 func (w *Worker) Start(s Setup, addr *string) (err error) {
 	w.setup = s
 	if w.workload, err = findWorkload(s.Workload, s.Part); err != nil {
@@ -71,10 +71,10 @@ func (w *Worker) Start(s Setup, addr *string) (err error) {
 	return nil
 }
 
-// Meet waits until the nodes at these addresses serve, and decide by authority.
+// Meet waits until the nodes at the given addresses serve, and decide with authority.
 func (w *Worker) Meet(nodes []string, _ *int) error { return w.instance.Meet(nodes) }
 
-// prepare makes the keys, and draws from them.
+// prepare creates the keys, and draws the checks.
 func (w *Worker) prepare() {
 	wanted := AnyKey
 	if owns := w.instance.Owns; owns != nil {
@@ -97,9 +97,9 @@ func (w *Worker) prepare() {
 	}
 }
 
-// fill asks for keys before the measurement, each as often as the workload wants. After the given time it
-// skips the keys that are asked for once. The order differs from that of the texts, and each check
-// has a copy of its text, as every request of a server has.
+// fill checks keys before the measurement, each as often as the workload requires. After
+// the given time it skips the keys that need a single check. The order differs from that
+// of the texts, and each check has a copy of its text, like every request of a server.
 func (w *Worker) fill(within time.Duration) {
 	order := rand.New(rand.NewPCG(3, 4)).Perm(len(w.keys))
 	w.begun = time.Now()
@@ -118,7 +118,7 @@ func (w *Worker) fill(within time.Duration) {
 	})
 }
 
-// Counts has the number of all checks, and of the checks with each outcome.
+// Counts contains the number of all checks, and of the checks with each outcome.
 type Counts struct{ Checks, Admitted, Here, Stray, Failed int }
 
 func (c *Counts) add(o Outcome) {
@@ -140,21 +140,22 @@ func (c *Counts) Merge(o Counts) {
 
 // Tally is the result of a run.
 type Tally struct {
-	Counts      // in Took
+	Counts      // during Took
 	Took        time.Duration
 	Latency     lab.Histogram
-	All         Counts // with those before the measurement
+	All         Counts // including checks before the measurement
 	Least, Most int64  // bounds of the units that the limits grant to All
 }
 
-// warmUp is the part of a run that comes before it and is not measured, inverse.
+// warmUp is the inverse of the part of a run that precedes it and is not measured.
 const warmUp = 5
 
-// timings is how many checks a second are timed: the two looks at the clock take as long
-// as half an owned check.
+// timings is the number of timed checks per second. The two reads of the clock take as
+// long as half a check by the owner.
 const timings = 100_000
 
-// Run asks for the given time, after preparations that may take ten times as long.
+// Run makes checks for the given time, after preparations that may take ten times as
+// long.
 func (w *Worker) Run(d time.Duration, t *Tally) error {
 	w.prepare()
 	w.fill(10 * d)
@@ -172,15 +173,15 @@ func (w *Worker) Run(d time.Duration, t *Tally) error {
 	return nil
 }
 
-// drive has all callers ask for the given time, and returns the counts of these checks. It
-// measures the duration of every nth check, where n is every.
+// drive makes checks with all callers for the given time, and returns the counts of these
+// checks. It measures the duration of every nth check, where n is every.
 func (w *Worker) drive(d time.Duration, every int) (made Counts, took time.Duration) {
 	w.measuring.Store(true)
 	begun := time.Now()
 	over := time.AfterFunc(d, func() { w.measuring.Store(false) })
 	defer over.Stop()
 	made = w.runCallers(func(i int, c *asker) {
-		own := *c // in memory of its own, so that no caller waits for a cache line of another
+		own := *c // in separate memory, so that no caller waits for a cache line of another caller
 		own.latency = lab.Histogram{}
 		own.ask(w, every)
 		*c = own
@@ -210,15 +211,15 @@ func (w *Worker) runCallers(do func(i int, c *asker)) (all Counts) {
 	return all
 }
 
-// asker is one of the callers. It asks again as soon as it is answered.
+// asker is a caller, which makes its next check as soon as it has a response.
 type asker struct {
 	Counts
 	next    int // its next check in draws
 	latency lab.Histogram
 }
 
-// ask asks at least once and until the measurement ends. On a busy machine the time may be over
-// before the caller runs.
+// ask makes at least one check, and continues until the measurement ends. On a busy
+// machine the time may be over before the caller runs.
 func (c *asker) ask(w *Worker, every int) {
 	until := 1 + c.next*every/len(w.draws) // callers time different checks
 	for {

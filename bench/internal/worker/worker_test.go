@@ -39,7 +39,7 @@ func TestChecksOfFillAndRunAreCountedApart(t *testing.T) {
 		}
 		most := int64(8)
 		if interval == 1 {
-			most = int64(all) // all units that were asked for are regained
+			most = int64(all) // all checked units are regained
 		}
 		require.Equal(t, []int64{8, most}, []int64{tally.Least, tally.Most})
 		require.Positive(t, tally.Checks)

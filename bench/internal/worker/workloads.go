@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// Workload is a sequence of checks. All contenders get the same.
+// Workload is a sequence of checks, which is the same for all contenders.
 type Workload struct {
 	Name  string
 	Says  string // a description for readers of the tables
 	Keys  int
 	Quota Quota
 	draw  func(*rand.Rand) int // returns the index of a key
-	fill  func(i int) int      // how often the key with index i is asked for before the measurement
+	fill  func(i int) int      // number of checks of the key with index i before the measurement
 }
 
-// Workloads returns the workloads in the order of the tables. In flood, callers use up limits in a
-// run of a second. The others admit all checks of a run of some seconds. The interval is so long
-// that a bucket regains only a unit or two in a run: so all contenders grant the same. The number of
-// keys is divided by part, which is 1 except in tests.
+// Workloads returns the workloads in the order of the tables. In flood, callers use up
+// limits in a run of a second. The other workloads admit all checks of a run of some
+// seconds. The interval is so long that a bucket regains only a unit or two in a run, so
+// all contenders grant the same. The number of keys is divided by part, which is 1 except
+// in tests.
 func Workloads(part int) []Workload {
 	uniform, attackers, others := Million/part, 1000/part, 100_000/part
 	return []Workload{
@@ -46,7 +47,7 @@ func Workloads(part int) []Workload {
 			},
 			fill: func(i int) int {
 				if i < attackers {
-					return 101 // one is denied
+					return 101 // one check is denied
 				}
 				return 0
 			},

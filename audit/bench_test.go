@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/audit"
 )
 
-// nowhere is a Sink that drops its records.
+// nowhere is a Sink that discards its records.
 type nowhere struct{}
 
 func (nowhere) Write(_ context.Context, batch []audit.Record) (int, error) { return len(batch), nil }

@@ -11,10 +11,10 @@ import (
 	"github.com/weir-go/weir/audit"
 )
 
-// The third check is denied, and alone leaves a record.
+// The third check is denied, and is the only one that is recorded.
 func Example() {
 	ctx := context.Background()
-	var file bytes.Buffer // or os.Stdout, or a file that was opened with os.O_APPEND
+	var file bytes.Buffer // or os.Stdout, or a file opened with os.O_APPEND
 	auditLog, err := audit.New(audit.JSONLines(&file), audit.Options{})
 	if err != nil {
 		panic(err)
@@ -33,7 +33,7 @@ func Example() {
 		}
 	}
 	_ = node.Close()
-	if err := auditLog.Close(ctx); err != nil { // give it a deadline
+	if err := auditLog.Close(ctx); err != nil { // ctx should have a deadline
 		panic(err)
 	}
 

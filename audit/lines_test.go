@@ -21,11 +21,12 @@ import (
 	"github.com/weir-go/weir/audit"
 )
 
-// writes are the bytes of each call of Write, of which takes are taken in turn.
+// writes records the bytes of each call of Write. Each element of takes is the number of bytes
+// that one call accepts.
 type writes struct {
 	calls [][]byte
-	takes []int // bytes; all of them where there is no entry
-	err   error // where not all are taken
+	takes []int // all bytes are accepted after the last element
+	err   error // returned if not all bytes are accepted
 }
 
 func (w *writes) Write(p []byte) (int, error) {
@@ -91,7 +92,7 @@ func TestAWriteThatEndsWithinALineCostsThatLineAlone(t *testing.T) {
 				whole++
 			}
 		}
-		// A line that lacks its end alone is whole to a reader, once the next has begun.
+		// A line without its newline is complete for a reader once the next line has begun.
 		require.GreaterOrEqual(t, whole, test.kept+1)
 		require.LessOrEqual(t, whole, test.kept+2)
 	}
@@ -110,7 +111,7 @@ func TestAConnectionThatStallsFailsABatchInTimeAndNoWriteBeginsTooLate(t *testin
 		require.Zero(t, kept)
 		require.ErrorContains(t, err, "timeout")
 		require.Equal(t, 3*time.Second, time.Since(begun))
-		<-ctx.Done() // in that instant, before or after
+		<-ctx.Done() // at the same instant, before or after the write
 		_, err = sink.Write(ctx, make([]audit.Record, 2))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 
@@ -123,7 +124,7 @@ func TestAConnectionThatStallsFailsABatchInTimeAndNoWriteBeginsTooLate(t *testin
 	})
 }
 
-// Whatever bytes a key or an error has, a record is one line, and is read as it was.
+// With any bytes in a key or an error, a record is one line, and is read as it was written.
 func FuzzLines(f *testing.F) {
 	f.Add("user 1", "limit", "trace", "error", uint64(1), int64(-1), true)
 	f.Add("\n\r\x00\xff\u2028\"\\", "{", "}", "\n", uint64(1<<63), int64(1<<62), false)
@@ -150,7 +151,7 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// Whatever the text of an id is, it is read as what is written again, or refused.
+// Any text of an ID is read as the ID that is written again, or is refused.
 func FuzzID(f *testing.F) {
 	f.Add("00000000000000000000000000000001")
 	for _, text := range []string{"ABCDEFabcdef00000000000000000000", "", "ab", strings.Repeat("g", 32), strings.Repeat("0", 33)} {
@@ -166,7 +167,7 @@ func FuzzID(f *testing.F) {
 	})
 }
 
-// The table of audit/README.md has each field of the JSON, in its order, and no other.
+// The table of audit/README.md has each field of the JSON, in order, and no other field.
 func TestTheDocumentDescribesEveryFieldOfARecord(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)

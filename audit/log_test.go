@@ -21,11 +21,11 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// kept is a Sink that remembers what it was given.
+// kept is a Sink that stores the records that it receives.
 type kept struct {
 	mu      sync.Mutex
 	batches [][]audit.Record
-	answer  func(ctx context.Context, batch []audit.Record) (int, error) // what Write returns; all of it if nil
+	answer  func(ctx context.Context, batch []audit.Record) (int, error) // result of Write; if nil, all records are stored
 }
 
 func (k *kept) Write(ctx context.Context, batch []audit.Record) (n int, err error) {
@@ -48,7 +48,7 @@ func (k *kept) records() (all []audit.Record) {
 	return all
 }
 
-// open is a Log that the test closes.
+// open returns a Log that is closed when the test ends.
 func open(t *testing.T, sink audit.Sink, o audit.Options) *audit.Log {
 	t.Helper()
 	if o.Logger == nil {
@@ -59,7 +59,7 @@ func open(t *testing.T, sink audit.Sink, o audit.Options) *audit.Log {
 	return l
 }
 
-// audited opens a Log of a node, and returns the node's Limiter of perHour.
+// audited opens a Log for a node, and returns the Limiter of perHour.
 func audited(t *testing.T, sink audit.Sink, o audit.Options) (*audit.Log, *weir.Limiter) {
 	t.Helper()
 	log := open(t, sink, o)
@@ -103,7 +103,7 @@ func TestRecordsOfANodeThatHasLeftSayWhichItWas(t *testing.T) {
 	log := open(t, sink, audit.Options{})
 	n := testnode.Start(t, weir.Config{Region: "eu", Observer: log})
 	l := testnode.Limiter(t, n, perHour)
-	allow(t, l, "k", 1) // admitted: nothing to record
+	allow(t, l, "k", 1) // an admission is not recorded
 	name := n.Members()[0].Name
 	require.NoError(t, n.Leave(t.Context()))
 	_, err := l.AllowN(t.Context(), "k", 3)
@@ -114,11 +114,11 @@ func TestRecordsOfANodeThatHasLeftSayWhichItWas(t *testing.T) {
 	require.Equal(t, "eu", sink.records()[0].Region)
 }
 
-// Each denial is recorded by the node that was asked, whichever node decided.
+// Each denial is recorded by the node whose caller made the check, whichever node decided.
 func TestInAClusterADenialIsRecordedOnceByTheNodeThatWasAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := new(kept)
-		log := open(t, sink, audit.Options{Keys: true}) // one for all, as they are in one process
+		log := open(t, sink, audit.Options{Keys: true}) // one Log for all nodes, which are in one process
 		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Observer: log}})
 		require.NoError(t, err)
 		defer c.Close()
@@ -208,7 +208,7 @@ func TestWhatARecordKeepsOfWhatACallerGivesIsBounded(t *testing.T) {
 	}
 }
 
-// Of a key in the sample everything is recorded, of another its denials; and all nodes
+// For a key in the sample each decision is recorded, and for other keys each denial. All nodes
 // have the same sample.
 func TestAKeyIsInTheSampleOfEveryNodeOrOfNone(t *testing.T) {
 	const keys = 1000
@@ -278,7 +278,7 @@ func TestARecordHasTheTraceOfItsCheckAndOthersAreNotAskedFor(t *testing.T) {
 	require.Len(t, records[2].Trace, 128)
 }
 
-// In a bubble a check that waited for the Sink would wait for ever.
+// In the bubble, a check that waited for the Sink would wait forever.
 func TestAFullQueueDropsAndCountsAndNoCheckWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
@@ -288,7 +288,7 @@ func TestAFullQueueDropsAndCountsAndNoCheckWaits(t *testing.T) {
 		}}
 		log, l := audited(t, sink, audit.Options{Queue: 16, Batch: 4})
 		allow(t, l, "k", 2+1)
-		time.Sleep(time.Second) // the first has gone, alone, and hangs
+		time.Sleep(time.Second) // the Sink has received only the first record, and hangs
 		synctest.Wait()
 		begun := time.Now()
 		allow(t, l, "k", 100)
@@ -335,10 +335,10 @@ func TestWhatABrokenSinkDoesNotKeepCountsAsFailedAndTheNextBatchGoesOn(t *testin
 		answers := []func(context.Context) (int, error){
 			func(context.Context) (int, error) { return 0, broken },
 			func(context.Context) (int, error) { return 3, broken },
-			func(context.Context) (int, error) { return 9, broken }, // more than it was given
+			func(context.Context) (int, error) { return 9, broken }, // more than the batch has
 			func(context.Context) (int, error) { return -1, broken },
 			func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
-			func(context.Context) (int, error) { return 0, nil }, // no error: all of it
+			func(context.Context) (int, error) { return 0, nil }, // no error, so that all records are stored
 		}
 		var said lab.Text
 		calls := 0
@@ -396,7 +396,7 @@ func TestCloseEndsWithItsContextThoughTheSinkHangs(t *testing.T) {
 			err := log.Close(ctx)
 			cancel()
 			require.Equal(t, time.Minute, time.Since(begun))
-			if err != nil || !heeds { // a sink that heeds its context may have ended by then
+			if err != nil || !heeds { // a Sink that respects its context may have returned
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 			}
 			close(free)
@@ -407,8 +407,7 @@ func TestCloseEndsWithItsContextThoughTheSinkHangs(t *testing.T) {
 	})
 }
 
-// Whatever goes on, each decision has become one of written, dropped and failed, and
-// what is written is there once.
+// Each decision is counted as written, dropped or failed, and each written record occurs once.
 func TestEveryDenialOfManyAtATimeIsWrittenOnceOrCounted(t *testing.T) {
 	const askers, each = 8, 500
 	for _, queue := range []int{1, 7, 64, askers * each} {
@@ -424,7 +423,7 @@ func TestEveryDenialOfManyAtATimeIsWrittenOnceOrCounted(t *testing.T) {
 			for a := range askers {
 				wait.Go(func() {
 					for i := range each {
-						_, _ = l.AllowN(t.Context(), fmt.Sprint(a, " ", i), 3) // more than it can grant
+						_, _ = l.AllowN(t.Context(), fmt.Sprint(a, " ", i), 3) // more units than the limit can grant
 					}
 				})
 			}
@@ -455,9 +454,9 @@ func TestARecordedCheckAllocatesNothing(t *testing.T) {
 			sink := new(kept)
 			log, l := audited(t, sink, o)
 			allow(t, l, "203.0.113.7", 2)
-			for range 4 { // the queue twice over, so that texts have their room
+			for range 4 { // fill the queue twice, so that the texts have their capacity
 				allow(t, l, "203.0.113.7", o.Batch)
-				synctest.Wait() // the writer allocates as it likes: here, and not below
+				synctest.Wait() // the writer may allocate here, but not below
 			}
 			ctx := t.Context()
 			require.Zero(t, testing.AllocsPerRun(50, func() { _, _ = l.Allow(ctx, "203.0.113.7") }), "%+v", o)

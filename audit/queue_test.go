@@ -10,8 +10,8 @@ import (
 	_ "github.com/weir-go/weir/internal/testenv"
 )
 
-// A queue is a list with a bound: what was claimed first is read first, once it is
-// published, and it takes as many as its size.
+// The queue behaves like a bounded list: slots are read in the order of their claims, once they
+// are published, and the queue has as many as its size.
 func TestAQueueIsAListWithABound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 5).Draw(t, "size")

@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-const maxAct = 1 << 10 // bytes of a request
+const maxAct = 1 << 10 // maximum bytes of a request
 
-// act does what a button says. A page of another origin cannot ask for it: browsers say
-// where a request is from, and none sends JSON elsewhere without being allowed to.
+// act executes the action of a button. A page of another origin cannot send this request:
+// browsers add the origin of a request, and do not send JSON to another origin without
+// permission.
 func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	if p.actor == nil {
 		http.Error(w, "this page is read-only", http.StatusNotFound)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever is sent, an act is done whole, of a member and an action that the request
-// names, or not at all.
+// Any request executes one complete action with the member and the action that it names, or has
+// no effect.
 func FuzzAct(f *testing.F) {
 	f.Add("application/json", `{"member": "a", "action": "kill"}`)
 	f.Add("application/json; charset=utf-8", `{"member": "a", "action": "kill", "more": 1}`)

@@ -13,17 +13,17 @@ import (
 	"github.com/weir-go/weir/admin"
 )
 
-// What a viewer is sent, as events of these names.
+// The names of the events for a viewer.
 const (
 	eventSnapshot = "snapshot"
 	eventTop      = "top"
 	eventKey      = "key"
 )
 
-// maxKey bounds the key that a viewer watches, as weir bounds keys.
+// maxKey is the maximum length of the key that a viewer watches, as in package weir.
 const maxKey = 1 << 10
 
-// shownSnapshot is a Snapshot and what has happened since the one before.
+// shownSnapshot is a Snapshot with the rates since the previous one.
 type shownSnapshot struct {
 	At      int64           `json:"at"` // Unix milliseconds
 	Name    string          `json:"name"`
@@ -32,7 +32,7 @@ type shownSnapshot struct {
 	Roster  roster          `json:"roster"`
 	Checks  []rate          `json:"checks"` // nil before the first rates
 	Latency []latency       `json:"latency"`
-	Denials []limitRate     `json:"denials"` // of the limits that deny most
+	Denials []limitRate     `json:"denials"` // the limits with the most denials
 	Limits  []string        `json:"limits"`
 	Secret  []string        `json:"secret"`
 	Shadows []string        `json:"shadows"`
@@ -42,8 +42,8 @@ type shownSnapshot struct {
 	Watch   *shownSelection `json:"watch"`
 	Version string          `json:"version"`
 	Runbook string          `json:"runbook"`
-	// Gathered reports whether Checks and Denials are those of all members but Uncounted.
-	// With an Error they are not.
+	// Gathered reports whether Checks and Denials include all members except Uncounted. It is
+	// ignored if there is an Error.
 	Gathered  bool     `json:"gathered"`
 	Uncounted []string `json:"uncounted"`
 	Error     string   `json:"error,omitempty"`
@@ -51,7 +51,7 @@ type shownSnapshot struct {
 
 type shownMember struct {
 	Member
-	Checks []rate `json:"checks"` // that it was asked for, by whom they were decided; nil if that is not known
+	Checks []rate `json:"checks"` // checks of its callers, by the kind of decision; nil if unknown
 }
 
 type shownOutage struct {
@@ -86,13 +86,13 @@ type shownWatched struct {
 	Source  string `json:"source"`
 	Free    int64  `json:"free_ms"`
 	Reset   int64  `json:"reset_ms"`
-	Held    bool   `json:"held"` // Used is
+	Held    bool   `json:"held"` // whether Used is held units
 	By      string `json:"by"`
 	Error   string `json:"error,omitempty"`
 }
 
-// events sends a viewer what there is to see, until it leaves, loses its place, or the
-// page is closed. A viewer that takes nothing for writeWithin is let go; a slow one skips
+// events sends the events to a viewer until the viewer leaves or loses its place, or the page is
+// closed. A viewer that reads nothing for writeWithin is disconnected. A slow viewer skips
 // snapshots.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	if isForeign(r) {
@@ -125,7 +125,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 		return out.Flush() == nil
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // a proxy in front would hold them back
+	w.Header().Set("X-Accel-Buffering", "no") // otherwise a proxy would buffer the events
 	if r.Method == http.MethodHead {
 		return
 	}
@@ -157,19 +157,19 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// eventOf is one event of server-sent events. Its data has no line break: encoding/json
-// writes none.
+// eventOf returns one server-sent event. Its data has no line break, because encoding/json does
+// not write any.
 func eventOf(name string, data any) []byte {
 	var b bytes.Buffer
 	text, err := json.Marshal(data)
 	if err != nil {
-		text = []byte("null") // of numbers that are none; every field is always there
+		text = []byte("null") // only for NaN or infinite numbers
 	}
 	fmt.Fprintf(&b, "event: %s\ndata: %s\n\n", name, text)
 	return b.Bytes()
 }
 
-// watch looks at a viewer's key.
+// watch returns the use of a limit by the key of a viewer.
 func (p *Page) watch(ctx context.Context, limit, key string) shownWatched {
 	ctx, cancel := context.WithTimeout(ctx, watchWithin)
 	defer cancel()
@@ -190,12 +190,12 @@ func (p *Page) watch(ctx context.Context, limit, key string) shownWatched {
 	return shown
 }
 
-// milliseconds rounds up, so that what is not yet free is not shown as free.
+// milliseconds rounds up, so that units are not shown as free too early.
 func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// every calls do at once and then at an interval, until ctx is done or the page closed.
+// every calls do at once and then at each interval, until ctx is done or the page is closed.
 func (p *Page) every(ctx context.Context, interval time.Duration, do func()) {
 	tick := time.Tick(interval)
 	for {
@@ -210,7 +210,8 @@ func (p *Page) every(ctx context.Context, interval time.Duration, do func()) {
 	}
 }
 
-// tell has all viewers know an event, unless ctx is done: others look then.
+// tell stores an event for all viewers, unless ctx is done, because a later hub goroutine may
+// already be running then.
 func (h *hub) tell(ctx context.Context, which int, event []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,7 +224,7 @@ func (h *hub) tell(ctx context.Context, which int, event []byte) {
 	h.changed = make(chan struct{})
 }
 
-// news is what a viewer has not seen, of each kind the latest alone.
+// news returns the latest event of each kind that a viewer has not received.
 func (h *hub) news(seen [2]uint64) (events []byte, serial [2]uint64, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -246,8 +247,8 @@ func (p *Page) gather(ctx context.Context) (all []Counters, missing []string, er
 	return g.Gather(ctx)
 }
 
-// combine adds the Latency of a source's own counters to what was gathered. If nothing was,
-// its own counters are all.
+// combine adds the Latency of the own counters of a source to the gathered counters. If there
+// are no gathered counters, it returns the own counters.
 func combine(own, gathered []Counters) []Counters {
 	if len(gathered) == 0 {
 		return own
@@ -262,7 +263,7 @@ func combine(own, gathered []Counters) []Counters {
 	return gathered
 }
 
-// snapshot looks at the source.
+// snapshot reads the source.
 func (p *Page) snapshot(ctx context.Context, now *rates) shownSnapshot {
 	begun := time.Now()
 	isDue := !begun.Before(now.due)
@@ -309,7 +310,7 @@ func (p *Page) snapshot(ctx context.Context, now *rates) shownSnapshot {
 	return shown
 }
 
-// top asks the source for the keys that are asked for and denied most.
+// top asks the source for the most requested and most denied keys.
 func (p *Page) top(ctx context.Context) shownTop {
 	ctx, cancel := context.WithTimeout(ctx, topWithin)
 	defer cancel()

@@ -12,12 +12,13 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Node is a Gatherer: a cluster as one of its nodes sees it. Members are the roster, checks
-// those of all members that answer, and latency is this node's. It has no buttons.
+// Node is a Gatherer that shows a cluster as one of its nodes sees it. The members are those of
+// the roster, the checks are those of all members that answer, and the latency is that of this
+// node. It has no buttons.
 type Node struct {
 	Node *weir.Node
-	// A viewer can watch keys of the limits of Book, as the default tier has them, and of
-	// Limiters. With neither it can watch none.
+	// A viewer can watch keys of the limits of Book, with the numbers of the default tier, and
+	// of Limiters. If both are empty, there are no keys to watch.
 	Book     *rules.Book
 	Limiters []*weir.Limiter
 }
@@ -58,14 +59,14 @@ func (n *Node) Snapshot() Snapshot {
 		}
 	}
 	slices.SortFunc(s.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
-	if s.Name == "" { // it has left the roster
+	if s.Name == "" { // the node has left the roster
 		s.Name = "a node that has left"
 		s.Counters = []Counters{{"left", stats.Decisions, stats.Latency, limitTotals(&stats)}}
 	}
 	return s
 }
 
-// limitTotals are what this node alone has decided of each limit.
+// limitTotals returns the decisions of this node for each limit.
 func limitTotals(stats *weir.Stats) map[string]weir.LimitTotals {
 	all := make(map[string]weir.LimitTotals, len(stats.Limits))
 	for name, bySource := range stats.Limits {
@@ -107,11 +108,10 @@ func (n *Node) rules() *Rules {
 	return r
 }
 
-// labels are members' names without their incarnations, by name, as far as that tells
-// one from another.
+// labels has the names of members without their incarnations, by name, if these are unique.
 type labels map[string]string
 
-// incarnation is what a node appends to its label.
+// incarnation matches a name that consists of a label and an incarnation.
 var incarnation = regexp.MustCompile(`^(.+)-[0-9a-f]{16}$`)
 
 func shorten(members []weir.Member) labels {
@@ -152,7 +152,7 @@ func healthOf(s weir.MemberState) Health {
 	return Missing
 }
 
-// Top implements Source: the keys of the whole cluster.
+// Top implements Source. It returns the keys of the whole cluster.
 func (n *Node) Top(ctx context.Context) (weir.TopKeys, error) {
 	t, err := n.Node.TopKeys(ctx, topShown)
 	short := shorten(n.Node.Members())
@@ -160,7 +160,7 @@ func (n *Node) Top(ctx context.Context) (weir.TopKeys, error) {
 	return t, err
 }
 
-// Watch implements Source. It looks by Peek, which asks the key's owner.
+// Watch implements Source. It calls Peek, which asks the owner of the key.
 func (n *Node) Watch(ctx context.Context, limit, key string) (Watched, error) {
 	l, err := n.limiter(limit, key)
 	if err != nil {
@@ -177,7 +177,7 @@ func (n *Node) Watch(ctx context.Context, limit, key string) (Watched, error) {
 	}, nil
 }
 
-// limits are the names of those whose keys can be watched, and of those whose keys are
+// limits returns the names of the limits whose keys can be watched, and of those whose keys are
 // credentials.
 func (n *Node) limits() (names, secret []string) {
 	add := func(l weir.Limit) {
@@ -199,7 +199,7 @@ func (n *Node) limits() (names, secret []string) {
 	return names, secret
 }
 
-// limiter is that of one of them for a key.
+// limiter returns the Limiter of a limit for a key.
 func (n *Node) limiter(limit, key string) (*weir.Limiter, error) {
 	if n.Book != nil {
 		now := n.Book.Current()

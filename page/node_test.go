@@ -65,7 +65,7 @@ func TestANodeShowsMembersMissingOnesAndDecisionSources(t *testing.T) {
 		}
 		require.Equal(t, []uint64{11, 6}, []uint64{allowed, denied}, "what every node was asked for")
 
-		// What is held is told by owners, wherever the holders are.
+		// Owners report the held units, wherever the holders are.
 		streams := weir.Limit{Name: "streams", Algorithm: weir.InFlight, Rate: 4}
 		for i, node := range nodes {
 			l := testnode.Limiter(t, node, streams)
@@ -103,7 +103,7 @@ func TestANodeShowsMembersMissingOnesAndDecisionSources(t *testing.T) {
 		require.Equal(t, []string{"c"}, silent)
 
 		require.Empty(t, source.Snapshot().Past, "the outage goes on")
-		time.Sleep(7 * time.Minute) // the others forget it
+		time.Sleep(7 * time.Minute) // the other members forget it
 		past := source.Snapshot().Past
 		require.Len(t, past, 1)
 		require.Regexp(t, `^c-[0-9a-f]{16}$`, strings.Join(past[0].Missing, " "), "no label tells what is forgotten")

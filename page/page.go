@@ -19,24 +19,25 @@ import (
 //go:embed files
 var files embed.FS
 
-// Options say what a page shows and to whom.
+// Options configure a Page.
 type Options struct {
-	Source Source // required. One that is an Actor has buttons
-	// Limit and Key are what a viewer watches who has not chosen. Empty: nothing.
+	Source Source // required. The page has buttons if it is an Actor
+	// Limit and Key are watched for a viewer that has not chosen a key. If empty, no key is
+	// watched.
 	Limit, Key string
-	// Hosts are the values of the Host header that are answered, such as
-	// "127.0.0.1:8080"; any if empty. A page that asks for no password needs them: a
-	// name of a foreign page could be made to lead to its address (DNS rebinding).
+	// Hosts are the accepted values of the Host header, such as "127.0.0.1:8080". If empty, all
+	// values are accepted. A page without a password needs Hosts, because the name of a foreign
+	// page could be made to resolve to its address (DNS rebinding).
 	Hosts []string
-	// Viewers bounds how many look at once; 16 if zero. One more gets the place of the
-	// viewer that came first, if that one has had it for ten seconds, and is asked to
-	// try later otherwise.
+	// Viewers is the maximum number of viewers; 16 if zero. A further viewer replaces the viewer
+	// that came first, if that one has been connected for ten seconds. Otherwise it is asked to
+	// try again later.
 	Viewers int
-	// Runbook is a link to what operators do about what the page shows, an http or https
-	// URL. If empty, it is the runbook of Weir's repository, whose sections the page knows.
+	// Runbook is the http or https URL of the instructions for operators. If empty, it is the
+	// runbook in the repository of Weir, with links to its sections.
 	Runbook string
-	// Version is shown as that of the program. If empty, it is that of the Weir module, or
-	// the program's revision, as far as the build has them.
+	// Version is the displayed version of the program. If empty, it is that of the Weir module,
+	// or the revision of the program, if the build has them.
 	Version string
 }
 
@@ -46,8 +47,8 @@ const (
 	module         = "github.com/weir-go/weir"
 )
 
-// How often things are looked at while somebody is there to see them, and how long they
-// may take.
+// The intervals of calls while there are viewers, and the maximum durations of these
+// calls.
 const (
 	snapshotEvery = time.Second
 	gatherWithin  = 900 * time.Millisecond
@@ -58,9 +59,9 @@ const (
 	actWithin     = 5 * time.Second
 )
 
-// Page is an http.Handler. The page is at "/", and all else beside it: mount it at a path
-// that ends with "/" by http.StripPrefix. It needs an http.Server, or what lets a
-// handler set a deadline for what it writes.
+// Page is an http.Handler. The page is at "/", and its other paths are relative to it. Mount it
+// at a path that ends with "/", with http.StripPrefix. It requires an http.Server, or another
+// server that lets a handler set a write deadline.
 type Page struct {
 	source  Source
 	actor   Actor // nil without buttons
@@ -76,8 +77,8 @@ type Page struct {
 	hub    hub
 }
 
-// New returns a page. The error is weir.ErrInvalid if o has no Source, Viewers is below
-// zero, or Runbook is no URL. Close it to end what its viewers are sent.
+// New returns a Page. The error is weir.ErrInvalid if o has no Source, Viewers is negative, or
+// Runbook is not a URL. The caller must call Close to stop the events for viewers.
 func New(o Options) (*Page, error) {
 	if o.Source == nil {
 		return nil, fmt.Errorf("%w page.Options: Source is nil: give it a *page.Node", weir.ErrInvalid)
@@ -96,8 +97,9 @@ func New(o Options) (*Page, error) {
 	return p, nil
 }
 
-// Close ends what viewers are sent, and returns when nothing of the page runs but what
-// is being written. It may be called more than once; what is asked afterwards is refused.
+// Close stops the events for viewers, and returns after all goroutines of the page have ended,
+// except for a write to a viewer. It may be called more than once. Later requests for events are
+// refused.
 func (p *Page) Close() error {
 	p.hub.mu.Lock()
 	select {
@@ -110,8 +112,8 @@ func (p *Page) Close() error {
 	return nil
 }
 
-// policy lets the page load what is beside it and nothing else, run no script of
-// another's, and be in nobody's frame.
+// policy allows the page to load only its own files, to run only its own scripts, and to be in
+// no frame.
 var policy = strings.Join([]string{
 	"default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'",
 	"base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", "require-trusted-types-for 'script'",
@@ -151,8 +153,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	serve(w, r)
 }
 
-// contentTypes are those of all files that there are, by extension: what a system takes
-// them for varies.
+// contentTypes are the content types of all embedded files, by extension. The types that a
+// system has for these extensions vary.
 var contentTypes = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -177,14 +179,14 @@ func (p *Page) file(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hub looks at the source for all viewers, while there are any.
+// hub reads the source for all viewers, while there are any.
 type hub struct {
 	mu      sync.Mutex
-	viewers []*viewer     // those that have a place, in the order in which they came
-	end     func()        // of looking, nil while nobody looks
-	changed chan struct{} // closed when there is something new
-	latest  [2][]byte     // the last snapshot and the last top keys, as they are sent; nil before the first
-	serial  [2]uint64     // how often each has changed
+	viewers []*viewer     // connected viewers, in order of arrival
+	end     func()        // stops the goroutines; nil without viewers
+	changed chan struct{} // closed when there is a new event
+	latest  [2][]byte     // events with the last snapshot and the last top keys; nil before the first
+	serial  [2]uint64     // number of changes of each event
 	members []shownMember // all members of the last snapshot; never modified
 	looking sync.WaitGroup
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// fake is a Source that counts how often it is looked at, and an Actor.
+// fake is a Source, and an Actor, that counts its calls.
 type fake struct {
 	mu        sync.Mutex
 	snapshots int
@@ -85,7 +85,7 @@ func newPage(t testing.TB, o Options) *Page {
 	return p
 }
 
-// serve serves a page, which ends what viewers are sent before the server ends.
+// serve starts a server with a page. The events end before the server.
 func serve(t testing.TB, o Options) (p *Page, url string) {
 	t.Helper()
 	p = newPage(t, o)
@@ -94,7 +94,7 @@ func serve(t testing.TB, o Options) (p *Page, url string) {
 	return p, server.URL
 }
 
-// kill posts an act.
+// kill sends an action.
 func kill(t *testing.T, url string) (status int, text string) {
 	t.Helper()
 	response, err := http.Post(url+"/act", "application/json", strings.NewReader(`{"member":"a","action":"kill"}`))
@@ -111,7 +111,7 @@ type reader struct {
 	lines *bufio.Scanner
 }
 
-// next is the next event of a name; its data is read into into.
+// next reads the next event with the given name into into.
 func (v *reader) next(name string, into any) {
 	v.t.Helper()
 	for v.lines.Scan() {
@@ -350,7 +350,7 @@ func TestThePageLoadsNothingFromElsewhereAndRunsNothingInline(t *testing.T) {
 	}))
 }
 
-// What is embedded of another project is what that project has released.
+// The embedded files of another project are those of its release.
 func TestTheChartLibraryIsItsRelease(t *testing.T) {
 	for name, want := range map[string]string{
 		"uplot.js":          "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f", // dist/uPlot.iife.min.js of 1.6.32
@@ -376,7 +376,7 @@ func TestBadOptionsAreRefused(t *testing.T) {
 	}
 }
 
-// gathering is a Source whose other members answer, or fail to.
+// gathering is a Gatherer that returns the given counters or error.
 type gathering struct {
 	Source
 	err error
@@ -408,7 +408,7 @@ func TestThePageOfAGathererCountsAllMembers(t *testing.T) {
 	})
 }
 
-// crowd is a Gatherer of many members, of which the last are missing.
+// crowd is a Gatherer of many members, the last of which are missing.
 type crowd struct {
 	fake
 	gathered int

@@ -9,11 +9,11 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// By whom a check was decided, as the page groups Sources.
+// The kinds of decisions, by which the page groups Sources.
 const (
-	byAuthority = "authority" // by the owner's count, or by units and denials that it has lent or told
-	byStandIn   = "stand-in"  // by a copy of the owner's count
-	byShares    = "shares"    // within a share of the limit, or as the limit's PartitionPolicy says
+	byAuthority = "authority" // by the count of the owner, or by its leases and pushbacks
+	byStandIn   = "stand-in"  // by a replica of the count
+	byShares    = "shares"    // within a share of the limit, or by the PartitionPolicy of the limit
 )
 
 func decidedBy(source weir.Source) string {
@@ -26,50 +26,52 @@ func decidedBy(source weir.Source) string {
 	return byAuthority
 }
 
-// rate is decisions per second.
+// rate is a number of decisions per second.
 type rate struct {
 	By      string  `json:"by"`
-	Source  string  `json:"source,omitempty"` // empty for all of By together
+	Source  string  `json:"source,omitempty"` // empty for the sum of By
 	Allowed float64 `json:"allowed"`
 	Denied  float64 `json:"denied"`
 }
 
-// latency is how long checks took lately, in microseconds: the upper bound of the
-// bucket that the quantile is in, -1 above the last.
+// latency is the latency of recent checks, in microseconds: the upper bound of the bucket with
+// the quantile, or -1 above the last bound.
 type latency struct {
 	By     string  `json:"by"`
-	Source string  `json:"source"` // empty for all together, which come first
+	Source string  `json:"source"` // empty for all sources together, which are first
 	P50    float64 `json:"p50_us"`
 	P99    float64 `json:"p99_us"`
 }
 
-// fading is how much of a histogram is left after a second: about ten seconds count.
+// fading is the part of a histogram that is left after a second, so that it covers about ten
+// seconds.
 const fading = 0.9
 
-// limitRate is what happens to the checks of one limit, in all processes that are counted.
+// limitRate is the rate of decisions about one limit, in all processes with counters.
 type limitRate struct {
 	Limit   string  `json:"limit"`
 	Allowed float64 `json:"allowed"` // per second
 	Denied  float64 `json:"denied"`
-	// Shadow is what would have been denied per second, of asks that are never denied.
+	// Shadow is the rate of denials that were not enforced.
 	Shadow float64 `json:"shadow"`
-	// These are since the processes have started.
+	// AllDenied and AllShadow are the denials since the processes have started.
 	AllDenied uint64 `json:"all_denied"`
 	AllShadow uint64 `json:"all_shadow"`
 }
 
 const limitsShown = 12
 
-// forgetAfter is how long a process may be missing until it counts as a new one.
+// forgetAfter is how long a process may be missing before it is treated as a new process.
 const forgetAfter = time.Minute
 
-// rates turns counters, which only grow, into what happens now. It is not safe for
-// concurrent use.
+// rates computes present rates from counters, which only grow. It is not safe for concurrent
+// use.
 type rates struct {
 	begun  bool
 	before map[string]earlier // by process
-	// lately has for each source how many checks took no longer than each of
-	// weir.LatencyBounds, and in the last place all; what is older counts less.
+	// lately has for each source the number of checks that took at most each of
+	// weir.LatencyBounds, and in the last place the number of all checks. Older checks have less
+	// weight.
 	lately map[weir.Source][]float64
 
 	// due is the time of the next call of Gather. Until then, the page shows the last result.
@@ -80,23 +82,23 @@ type rates struct {
 	last     measured
 }
 
-// earlier is what a process had counted when it was last seen.
+// earlier is the last counters of a process.
 type earlier struct {
 	Counters
 	at time.Time
 }
 
-// measured is what happened since the last call of next.
+// measured is the rates since the last call of next.
 type measured struct {
 	checks    []rate            // by source
-	processes map[string][]rate // by process, then by whom
+	processes map[string][]rate // by process, then by kind of decision
 	latency   []latency
 	limits    []limitRate
 }
 
-// next takes in what processes have counted by now. A process that is seen for the first
-// time has no rates: it may have counted for days. One that was missing meanwhile has
-// those of the whole time.
+// next computes the rates from the present counters. A new process has no rates, because its
+// counters may be of several days. A process that was missing has the mean rates of the whole
+// time.
 func (r *rates) next(now time.Time, all []Counters) (m measured) {
 	before := r.before
 	r.before = make(map[string]earlier, len(all))
@@ -140,7 +142,7 @@ func (r *rates) next(now time.Time, all []Counters) (m measured) {
 	return m
 }
 
-// limitRates are those of the limits that deny most.
+// limitRates returns the rates of the limits with the most denials.
 func limitRates(now time.Time, all []Counters, before map[string]earlier) []limitRate {
 	byName := make(map[string]limitRate)
 	for _, c := range all {
@@ -165,7 +167,7 @@ func limitRates(now time.Time, all []Counters, before map[string]earlier) []limi
 	return rates[:min(len(rates), limitsShown)]
 }
 
-// fade has what was measured before count less.
+// fade reduces the weight of earlier measurements.
 func (r *rates) fade() {
 	for source, counts := range r.lately {
 		for i := range counts {
@@ -177,7 +179,7 @@ func (r *rates) fade() {
 	}
 }
 
-// latency is that of the last seconds, all sources together first.
+// latency returns the latency of the last seconds, by source and for all sources together.
 func (r *rates) latency() (all []latency) {
 	together := make([]float64, len(weir.LatencyBounds())+1)
 	for source, counts := range r.lately {
@@ -193,7 +195,8 @@ func (r *rates) latency() (all []latency) {
 	return all
 }
 
-// since is how much a counter has grown: one that is lower than before began anew.
+// since returns the growth of a counter. A counter that is lower than before has started again
+// at zero.
 func since(now, before uint64) uint64 {
 	if now < before {
 		return now
@@ -201,7 +204,7 @@ func since(now, before uint64) uint64 {
 	return now - before
 }
 
-// add takes in what a process has measured since before.
+// add adds the measurements of a process since before.
 func (r *rates) add(source weir.Source, now, before weir.Latency) {
 	if now.Count < before.Count || len(before.Buckets) != len(now.Buckets) {
 		before = weir.Latency{Buckets: make([]uint64, len(now.Buckets))}
@@ -223,7 +226,7 @@ func (r *rates) add(source weir.Source, now, before weir.Latency) {
 	counts[len(now.Buckets)] += float64(now.Count - before.Count)
 }
 
-// quantile is the upper bound, in microseconds, of the bucket that has it.
+// quantile returns the upper bound of the bucket with the quantile, in microseconds.
 func quantile(counts []float64, q float64) float64 {
 	all := counts[len(counts)-1]
 	for i, bound := range weir.LatencyBounds() {

@@ -93,7 +93,7 @@ func TestLimitsThatDenyMostComeFirst(t *testing.T) {
 	require.Equal(t, "99", m.limits[0].Limit)
 }
 
-// measuredAt is a histogram of so many checks that all took so long.
+// measuredAt returns a histogram of n checks that all took the same time.
 func measuredAt(n uint64, took time.Duration) (l weir.Latency) {
 	l.Count = n
 	for _, bound := range weir.LatencyBounds() {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// These bound the events of a page, whatever the number of members.
+// These bound the size of events, regardless of the number of members.
 const (
 	membersShown = 50
-	namesShown   = 20 // of one list
+	namesShown   = 20 // in one list
 )
 
 // gatherEach is the number of members that a Gatherer asks in a second, on average. It asks the members
@@ -26,11 +26,11 @@ type roster struct {
 	Serving  int `json:"serving"`
 	Changing int `json:"changing"`
 	Missing  int `json:"missing"`
-	// Rest is the part of all keys that members own which are not shown.
+	// Rest is the part of all keys that is owned by members that are not shown.
 	Rest float64 `json:"rest"`
 }
 
-// foundMembers is the answer to a search.
+// foundMembers is the result of a search.
 type foundMembers struct {
 	Found   int           `json:"found"`
 	Members []shownMember `json:"members"`
@@ -91,7 +91,8 @@ func gatherPause(members int) time.Duration {
 	return time.Duration(members)*time.Second/gatherEach - snapshotEvery/2
 }
 
-// members serves the members whose name, address, region or state has the text that the request names.
+// members serves the members whose name, address, region or state contains the text in the
+// request.
 func (p *Page) members(w http.ResponseWriter, r *http.Request) {
 	if isForeign(r) {
 		http.Error(w, "the request comes from a page of another origin", http.StatusForbidden)
@@ -115,10 +116,10 @@ func (p *Page) members(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(found) // the viewer may have gone
+	_ = json.NewEncoder(w).Encode(found) // the viewer may have left
 }
 
-// isForeign reports whether a page of another origin has made the request.
+// isForeign reports whether a page of another origin sent the request.
 func isForeign(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site != "" && site != "same-origin" && site != "none"

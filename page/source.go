@@ -7,119 +7,120 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Source is what a page shows. Its methods are called only while somebody looks, for all
-// viewers together but for Watch, and may be called at the same time.
+// Source provides the data for a Page. Its methods are called only while there are viewers, and
+// may be called concurrently. All of them except Watch are called once for all viewers.
 type Source interface {
-	// Snapshot is called once a second, and returns at once.
+	// Snapshot is called once a second, and must not block.
 	Snapshot() Snapshot
-	// Top returns the keys asked for, denied and held most. It is called every five seconds,
-	// with four seconds for it. After an error the last keys stay on the page.
+	// Top returns the most requested, most denied and most held keys. It is called every five
+	// seconds, with a timeout of four seconds. After an error, the page keeps the last keys.
 	Top(ctx context.Context) (weir.TopKeys, error)
-	// Watch looks at one key and spends nothing. It is called once a second for each
-	// viewer who has chosen a key, with a second for it. The error is shown as it is.
+	// Watch returns the use of a limit by one key, and spends nothing. It is called once a
+	// second for each viewer that has chosen a key, with a timeout of a second. The page shows
+	// the error unchanged.
 	Watch(ctx context.Context, limit, key string) (Watched, error)
 }
 
-// Gatherer is a Source that asks all members for their counters, so that its page shows
-// the checks of the whole cluster.
+// Gatherer is a Source that asks all members for their counters, so that the page shows the
+// checks of the whole cluster.
 type Gatherer interface {
 	Source
-	// Gather is called once a second, before Snapshot, with a second for it, and less often if there
-	// are more than 100 members. It returns what
-	// each member has counted, and the names of members that did not answer. An error is
-	// shown as it is, with the counters of the Snapshot.
+	// Gather is called once a second, before Snapshot, and less often if there are more than 100
+	// members. Its timeout is less than a second. It returns the counters of each member, and
+	// the names of members that did not answer. The page shows an error unchanged, with the
+	// counters of the Snapshot.
 	Gather(ctx context.Context) (all []Counters, missing []string, err error)
 }
 
-// Actor is a Source whose members can be acted on, by buttons. A viewer that may open its
-// page may press them.
+// Actor is a Source with buttons for actions on members. Every viewer of the page may use them.
 type Actor interface {
 	Source
-	// Act does what one of the Actions of a member says, with five seconds for it. The
-	// error is shown as it is.
+	// Act executes one of the Actions of a member, with a timeout of five seconds. The page
+	// shows the error unchanged.
 	Act(ctx context.Context, member, action string) error
 }
 
-// Snapshot is what a Source knows at one moment.
+// Snapshot is the state of a Source at one moment.
 type Snapshot struct {
-	Name     string // of what is shown: a node, or a whole cluster
+	Name     string // name of the node, or of the whole cluster
 	Region   string // empty if there are none
 	Members  []Member
-	Counters []Counters        // of a Gatherer, those whose Latency is shown
-	Outage   weir.OutageStats  // whose Count is not shown
-	Past     []weir.PastOutage // the newest first
+	Counters []Counters        // of a Gatherer, only those with a Latency
+	Outage   weir.OutageStats  // its Count is not shown
+	Past     []weir.PastOutage // newest first
 	Limits   []string          // names of the limits whose keys can be watched
-	Secret   []string          // of these, those whose keys are credentials
-	Shadows  []string          // names of limits that deny nothing, as their rules are shadows
+	Secret   []string          // names among Limits whose keys are credentials
+	Shadows  []string          // names of limits that are not enforced, because their rules are shadows
 	Rules    *Rules            // nil if there are none
 }
 
 // Rules describes the rules in force.
 type Rules struct {
 	Version   uint64    `json:"version"`
-	Hash      string    `json:"hash"` // of the text, its first digits
+	Hash      string    `json:"hash"` // first digits of the hash of the text
 	LoadedAt  time.Time `json:"loaded_at"`
 	Rules     int       `json:"rules"`
 	Limits    int       `json:"limits"`
 	Overrides int       `json:"overrides"`
-	Error     string    `json:"error"` // why the file as it is now is not in force; empty if it is
+	Error     string    `json:"error"` // the reason why the present file is not in force; empty if it is
 }
 
-// Member is one member of the cluster.
+// Member is a member of the cluster.
 type Member struct {
-	ID      string   `json:"id"`   // stays when it starts again; what Act is given
-	Name    string   `json:"name"` // what people call it
+	ID      string   `json:"id"`   // the same after a restart; the argument of Act
+	Name    string   `json:"name"` // displayed name
 	Addr    string   `json:"addr"`
 	Region  string   `json:"region"`
-	Self    bool     `json:"self"`   // whether it is the node that tells all this
-	State   string   `json:"state"`  // in a word or two
-	Health  Health   `json:"health"` // what the state means for its keys
-	Share   float64  `json:"share"`  // of all keys that the ring gives to it, 0 to 1
-	Side    int      `json:"side"`   // members that hear each other have the same; 0 if all that are there do
-	Note    string   `json:"note"`   // what else is worth knowing, empty if nothing is
+	Self    bool     `json:"self"`   // whether it is the node of the Source
+	State   string   `json:"state"`  // one or two words
+	Health  Health   `json:"health"` // effect of the state on its keys
+	Share   float64  `json:"share"`  // part of all keys that the ring assigns to it, 0 to 1
+	Side    int      `json:"side"`   // equal for members that are connected to each other; 0 if all are
+	Note    string   `json:"note"`   // further information; may be empty
 	Actions []Action `json:"actions,omitempty"`
 
-	// Process is that of its Counters, empty if there are none.
+	// Process is the process of its Counters. It is empty without Counters.
 	Process string `json:"-"`
 }
 
-// Health is what a member's state means for the keys that it owns.
+// Health is the effect of the state of a member on the keys that it owns.
 type Health string
 
 const (
-	Serving  Health = "serving"  // it decides
-	Changing Health = "changing" // it joins or leaves: others decide for it, and nothing is wrong
-	Missing  Health = "missing"  // others stand in for it
+	Serving  Health = "serving"  // the member decides
+	Changing Health = "changing" // the member joins or leaves: other members decide for it
+	Missing  Health = "missing"  // other members stand in for it
 )
 
-// Action is a button. Its place among a member's is the same at all times, so that what
-// undoes an action has the place of the action.
+// Action is a button. Its position among the actions of a member is constant, so that the
+// opposite of an action is at the same position.
 type Action struct {
-	Name string `json:"name"` // a verb, such as "kill"; what Act is given
-	Off  bool   `json:"off"`  // not possible now
+	Name string `json:"name"` // a verb, such as "kill"; the argument of Act
+	Off  bool   `json:"off"`  // not possible at present
 }
 
-// Counters is what one process has counted since its start: they only grow. The page
-// shows how they change.
+// Counters are the counters of one process since its start. They only grow. The page shows their
+// rates.
 type Counters struct {
-	Process   string // another one at each start
+	Process   string // different after a restart
 	Decisions map[weir.Source]weir.Outcomes
 	Latency   map[weir.Source]weir.Latency
 	Limits    map[string]weir.LimitTotals // by the names of limits
 }
 
-// Watched is how much of its limit a key has used.
+// Watched is the use of a limit by one key.
 type Watched struct {
-	Limit int64 // what the limit grants
-	Used  int64 // of it, by the word of the node that decided
-	// InFlight reports whether Used is held, and comes back as it is released: Reset is 0.
+	Limit int64 // units that the limit grants
+	Used  int64 // units used, as reported by the node that decided
+	// InFlight reports whether Used is held units, which are available again after their
+	// release. Reset is 0 in this case.
 	InFlight bool
-	Per      time.Duration // the limit's; 0 if it is not known
-	Owner    string        // the member that owns the key; empty if it is not known
-	Source   string        // where a check of the key is decided now, as weir.Source spells it
-	Free     time.Duration // until a unit is free; 0 if one is
-	Reset    time.Duration // until the whole limit is there again, if nothing more is asked
-	// Counted is what all clients together were granted within the last Per, where
-	// somebody counts it; below 0 if nobody does. In a split it can be above Used.
+	Per      time.Duration // Per of the limit; 0 if unknown
+	Owner    string        // the member that owns the key; empty if unknown
+	Source   string        // name of the weir.Source of a check now
+	Free     time.Duration // time until a unit is free; 0 if one is
+	Reset    time.Duration // time until the whole limit is available without further checks
+	// Counted is the number of units that all clients together were granted within the last Per,
+	// or negative if it is unknown. During a partition it can be above Used.
 	Counted int64
 }

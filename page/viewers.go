@@ -8,25 +8,25 @@ import (
 )
 
 const (
-	// placeFor is how long a viewer keeps its place while another one wants it. What a
-	// viewer does not read stays in buffers of the system for minutes, so that a write
-	// finds out late that nobody reads.
+	// placeFor is the minimum time for which a viewer keeps its place if another viewer wants
+	// it. Unread data stays in buffers of the system for minutes, so that a write detects late
+	// that no viewer reads it.
 	placeFor = 10 * time.Second
-	// viewFor is after how long a viewer is let go at the latest. A browser that reads
-	// comes back a second later.
+	// viewFor is the maximum time until a viewer is disconnected. A browser that still reads
+	// connects again a second later.
 	viewFor = 5 * time.Minute
 )
 
 var errFull = errors.New("page: too many viewers; try again in some seconds")
 
-// viewer is one that is sent events.
+// viewer is a connection that receives events.
 type viewer struct {
 	since time.Time
-	over  chan struct{} // closed when another viewer has its place
+	over  chan struct{} // closed when another viewer takes its place
 }
 
-// join takes in a viewer, in the place of the one that came first if there are as many as
-// may be. The first has the source looked at.
+// join adds a viewer. If there is the maximum number of viewers, it replaces the one that came
+// first. The first viewer starts the goroutines that read the source.
 func (p *Page) join() (*viewer, error) {
 	h := &p.hub
 	h.mu.Lock()
@@ -62,13 +62,13 @@ func (p *Page) join() (*viewer, error) {
 	return v, nil
 }
 
-// leave lets a viewer go. After the last the source is left alone.
+// leave removes a viewer. After the last viewer has left, the goroutines end.
 func (p *Page) leave(v *viewer) {
 	p.hub.mu.Lock()
 	defer p.hub.mu.Unlock()
 	i := slices.Index(p.hub.viewers, v)
 	if i < 0 {
-		return // another one has its place
+		return // another viewer has taken its place
 	}
 	if p.hub.viewers = slices.Delete(p.hub.viewers, i, i+1); len(p.hub.viewers) == 0 {
 		p.hub.end()

@@ -15,13 +15,14 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// A buffered connection takes all that is written, as buffers of a system do for a while
-// though nobody reads.
+// buffered is a connection that accepts all writes, as buffers of a system do for a while
+// without a reader.
 type buffered struct{ net.Conn }
 
 func (b buffered) Write(p []byte) (int, error) { return len(p), nil }
 
-// inBubble serves a page by pipes, and returns what asks it over a new one.
+// inBubble serves a page over pipes, and returns a function that sends a request over a new
+// pipe.
 func inBubble(t *testing.T, p *Page, configure func(*http.Server), wrap func(net.Conn) net.Conn) (ask func() net.Conn) {
 	l := lab.ListenPipe()
 	server := &http.Server{Handler: p}

@@ -38,11 +38,11 @@ func save(t *testing.T, d *Dir, node, s string) {
 	require.NoError(t, d.Save(ctx, node, text(s)))
 }
 
-// none is mine for a Dir, which has not to ask.
+// none is a function mine that a Dir must not call.
 func none(string) bool { return false }
 
-// load returns what Load reads, as "node: text", and its error. Texts that begin with
-// "bad" are refused.
+// load returns the snapshots that Load reads, as "node: text", and its error. It refuses texts
+// that begin with "bad".
 func load(d *Dir) (read []string, err error) {
 	err = d.Load(ctx, none, func(node string, r io.Reader) error {
 		b, err := io.ReadAll(r)
@@ -61,7 +61,7 @@ func requireLoads(t *testing.T, d *Dir, want ...string) {
 	require.Equal(t, want, read)
 }
 
-// files are the names in a directory, but for the lock.
+// files returns the names in a directory, without the lock.
 func files(t *testing.T, dir string) (names []string) {
 	all, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, []string{"a"}, read)
 
-	// So does what waits for another call.
+	// A call that waits for another call ends with its context, too.
 	require.NoError(t, d.Save(ctx, "a", func(io.Writer) error {
 		require.ErrorIs(t, d.Save(canceled, "b", text("b2")), context.Canceled)
 		require.ErrorIs(t, d.Load(canceled, none, nil), context.Canceled)
@@ -248,7 +248,7 @@ func TestSecondProcessIsRefusedUntilTheFirstHasEnded(t *testing.T) {
 		if err == nil {
 			_ = d.Save(ctx, "a", func(w io.Writer) error {
 				fmt.Println("saving", text("half")(w))
-				_, err := io.Copy(io.Discard, os.Stdin) // until it is killed
+				_, err := io.Copy(io.Discard, os.Stdin) // until the child is killed
 				return err
 			})
 		}

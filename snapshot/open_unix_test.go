@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// placed has a function for each kind of file that is not regular. The function creates
-// such a file at path.
+// placed has a function for each kind of file that is not regular. The function creates such a
+// file at path.
 var placed = map[string]func(path string) error{
 	"symbolic link": func(path string) error {
 		return os.Symlink(strings.Replace(path, ".3.", ".1.", 1), path)
@@ -43,7 +43,7 @@ func TestNewestThatIsNoFileIsReported(t *testing.T) {
 			require.Len(t, entries, 4)
 			require.NotZero(t, entries[0].Mode)
 
-			// The next snapshot has a later name, and nothing of the kind takes the place of one.
+			// The next snapshot has a higher generation, and its name is free.
 			save(t, d, "a", "a4")
 			requireLoads(t, d, "a: a4", "b: b1")
 			require.Equal(t, []string{"weir-a.2.snapshot", "weir-a.3.snapshot", "weir-a.4.snapshot", "weir-b.1.snapshot"}, files(t, path))
@@ -51,7 +51,7 @@ func TestNewestThatIsNoFileIsReported(t *testing.T) {
 	}
 }
 
-// A pipe takes the place of a file after it was listed.
+// A pipe replaces a file after the file was listed.
 func TestOpenDoesNotWaitForAPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(path, 0o600))

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-func TestChecksAnswerToWhomTheyAreToldAndChangeNothing(t *testing.T) {
+func TestCheckTokensCannotChangeLimits(t *testing.T) {
 	a := newTestAPI(t)
 	ask := func(h http.Handler, method, path, token string) int {
 		r := httptest.NewRequest(method, path, strings.NewReader(`{"limit":"address","key":"1"}`))
@@ -57,7 +57,7 @@ func TestChecksAnswerToWhomTheyAreToldAndChangeNothing(t *testing.T) {
 
 // Callers can forward the header of a response to their client, because its fields are those that the
 // middleware sets.
-func TestACheckSaysInItsHeaderWhatIsLeftAndWhenToComeBack(t *testing.T) {
+func TestCheckResponseHasHeaderFields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newTestAPI(t)
 		open, err := CheckHandler(a.node, a.book, CheckOptions{Open: true, Logger: slog.New(slog.DiscardHandler)})
@@ -99,7 +99,7 @@ func TestACheckSaysInItsHeaderWhatIsLeftAndWhenToComeBack(t *testing.T) {
 	})
 }
 
-func TestTheAPIOfAClosedNodeAnswersByThePolicyOfTheRule(t *testing.T) {
+func TestClosedNodeAPIDecidesByPartitionPolicy(t *testing.T) {
 	a := startTestAPI(t, "rules:\n- {name: open, match: {path: /open}, key: ip, partition: fail_open, limit: {rate: 9, per: 1h}}\n- {name: share, match: {path: /share}, key: ip, limit: {rate: 9, per: 1h}}\n")
 	require.NoError(t, a.node.Close())
 	for limit, want := range map[string]int{"open": 200, "share": 503} {

@@ -48,7 +48,7 @@ func (m *testMember) take(limit, key string, units int64) weir.Decision {
 	return d
 }
 
-func TestMembersAnswerForTheClusterAndNameMissing(t *testing.T) {
+func TestMembersAnswerForClusterAndNameMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		members := startMembers(t, 3)
 		for i, m := range members {
@@ -119,7 +119,7 @@ func TestMembersAnswerForTheClusterAndNameMissing(t *testing.T) {
 	})
 }
 
-func TestResetNamesUnreachedMembersAndForgetRemovesTheDead(t *testing.T) {
+func TestResetAndForgetWithUnreachedMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := readAPI(t)
 		all := startMembers(t, 3)

@@ -70,7 +70,7 @@ func endpoints(a *testAPI) map[string]func(limit, user string) (allowed, soft, s
 	}
 }
 
-func TestARuleMeansTheSameOnEveryEndpoint(t *testing.T) {
+func TestRuleHasSameEffectOnEveryEndpoint(t *testing.T) {
 	type answer struct{ allowed, soft, shadowDenied bool }
 	yes := answer{allowed: true}
 	for _, c := range []struct {
@@ -96,7 +96,7 @@ func TestARuleMeansTheSameOnEveryEndpoint(t *testing.T) {
 	}
 }
 
-func TestRulesThatAreSwitchedOffSpendNothing(t *testing.T) {
+func TestDisabledRulesSpendNothing(t *testing.T) {
 	a := startTestAPI(t, fmt.Sprintf(endpointRules, false))
 	var took Take
 	h := a.get("POST", "/v1/take", `{"limit":"hard","key":"u","units":100,"tier":"paid"}`, 200, &took)
@@ -108,7 +108,7 @@ func TestRulesThatAreSwitchedOffSpendNothing(t *testing.T) {
 }
 
 // A limit can never grant takes of one key whose sum exceeds the limit.
-func TestMoreUnitsThanALimitCanGrantAreRefused(t *testing.T) {
+func TestUnitsAboveCapacityAreRefused(t *testing.T) {
 	a := startTestAPI(t, fmt.Sprintf(endpointRules, true))
 	for takes, want := range map[string]int{
 		`{"limit":"hard","key":"a","units":3}`:                                                              413,
@@ -131,7 +131,7 @@ func TestMoreUnitsThanALimitCanGrantAreRefused(t *testing.T) {
 }
 
 // The API and the middleware select the same limits for every path and tier.
-func TestADescribedRequestMeetsWhatTheMiddlewareMeets(t *testing.T) {
+func TestDescribedRequestMeetsRulesOfMiddleware(t *testing.T) {
 	a := startTestAPI(t, `
 tiers: {free: {}, paid: {multiply: 3}}
 default_tier: free

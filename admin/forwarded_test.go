@@ -94,7 +94,7 @@ func statusOf(t *testing.T, w *httptest.ResponseRecorder) string {
 	return fmt.Sprint(w.Code)
 }
 
-func TestAForwardedRequestIsDecidedByWhatItsProxyTells(t *testing.T) {
+func TestForwardedRequestUsesProxyFields(t *testing.T) {
 	type steps []struct {
 		of   forwardedAs
 		want string
@@ -183,7 +183,7 @@ func TestAForwardedRequestIsDecidedByWhatItsProxyTells(t *testing.T) {
 }
 
 // The fields and the body for the client are those of the middleware.
-func TestAForwardedRequestGetsTheFieldsOfTheMiddleware(t *testing.T) {
+func TestForwardedRequestHasMiddlewareFields(t *testing.T) {
 	for proxy := range askers(nil) {
 		a, b := startTestAPI(t, forwardedRules), startTestAPI(t, forwardedRules)
 		m, err := httplimit.New(b.node, b.book, httplimit.Options{})
@@ -215,7 +215,7 @@ func TestAForwardedRequestGetsTheFieldsOfTheMiddleware(t *testing.T) {
 }
 
 // Traefik can be configured to ask with the method and the body of the client.
-func TestAProxyMayAskByAnyMethod(t *testing.T) {
+func TestProxyMayUseAnyMethod(t *testing.T) {
 	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "TRACE"} {
 		a := startTestAPI(t, forwardedRules)
 		for i, want := range []int{200, 200, 429} {
@@ -232,7 +232,7 @@ func TestAProxyMayAskByAnyMethod(t *testing.T) {
 
 // Requests are refused, and spend nothing, if the proxy omits a field or does not overwrite that of its
 // client.
-func TestAProxyThatLeavesAFieldOutIsRefused(t *testing.T) {
+func TestProxyWithoutRequiredFieldIsRefused(t *testing.T) {
 	a := startTestAPI(t, forwardedRules)
 	d := readAPI(t)
 	for documented, length := range map[string]int{"/v1/forward_auth": 4, "/v1/auth_request": 4, "/v1/ext_authz/{path}": 1} {
@@ -279,7 +279,7 @@ func TestAProxyThatLeavesAFieldOutIsRefused(t *testing.T) {
 	require.EqualValues(t, 2, status.Limits[0].Remaining, "nothing is spent")
 }
 
-func TestAForwardedRequestIsDeniedWhereItCannotBeCounted(t *testing.T) {
+func TestUncountedForwardedRequestIsDenied(t *testing.T) {
 	a := startTestAPI(t, forwardedRules)
 	require.NoError(t, a.node.Close())
 	for proxy, ask := range askers(a.api) {
@@ -296,7 +296,7 @@ func TestAForwardedRequestIsDeniedWhereItCannotBeCounted(t *testing.T) {
 
 // A proxy does not report the end of a request, so a hold would never be released, and a reservation never
 // settled.
-func TestAForwardedRequestHoldsNothing(t *testing.T) {
+func TestForwardedRequestHoldsNothing(t *testing.T) {
 	a := startTestAPI(t, `
 rules:
 - {name: hourly, match: {path: /}, key: ip, limit: {rate: 10, per: 1h}}
@@ -325,7 +325,7 @@ rules:
 }
 
 // The request of a proxy may contain header fields that a browser sends for a page of another origin.
-func TestAForwardedRequestMayComeFromAPage(t *testing.T) {
+func TestForwardedRequestMayHaveForeignOrigin(t *testing.T) {
 	a := startTestAPI(t, forwardedRules)
 	for proxy, ask := range askers(a.api) {
 		w := ask(forwardedAs{method: "POST", host: "shop.example", fields: http.Header{"Sec-Fetch-Site": {"cross-site"}, "Origin": {"https://other.example"}}})
@@ -339,7 +339,7 @@ func TestAForwardedRequestMayComeFromAPage(t *testing.T) {
 	}
 }
 
-func TestADebitMayLeaveADebtAndARefundEndsIt(t *testing.T) {
+func TestRefundEndsDebtOfDebit(t *testing.T) {
 	a := startTestAPI(t, fmt.Sprintf(endpointRules, true))
 	var d Take
 	h := a.get("POST", "/v1/debit", `{"limit":"hard","key":"u","units":2}`, 200, &d)

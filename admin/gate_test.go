@@ -9,7 +9,7 @@ import (
 )
 
 // All bytes of a hash are compared. A token whose hash differs in one byte is not accepted.
-func TestATokensHashIsComparedWhole(t *testing.T) {
+func TestWholeTokenHashIsCompared(t *testing.T) {
 	hashes := [][sha256.Size]byte{sha256.Sum256([]byte("one")), sha256.Sum256([]byte("two"))}
 	for i := range hashes {
 		require.Equal(t, i, indexInConstantTime(hashes, hashes[i]))

@@ -136,7 +136,7 @@ func query(pairs ...string) string {
 	return "?" + q.Encode()
 }
 
-func TestAdminRefusesToBeOpenToAll(t *testing.T) {
+func TestHandlerRequiresCredentials(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	any := func(*x509.Certificate) bool { return true }
 	for _, c := range []struct {
@@ -158,7 +158,7 @@ func TestAdminRefusesToBeOpenToAll(t *testing.T) {
 	require.EqualError(t, err, "weir: invalid admin.Handler: node is nil: pass one that weir.Start returned")
 }
 
-func TestAdminAnswersToItsTokensAlone(t *testing.T) {
+func TestHandlerAcceptsOnlyItsTokens(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	const old = "the token of last month, which is longer"
 	api, err := Handler(node, nil, Options{Tokens: [][]byte{[]byte(testToken), []byte(old)}})
@@ -200,7 +200,7 @@ func TestAdminAnswersToItsTokensAlone(t *testing.T) {
 	}
 }
 
-func TestAdminAnswersToVerifiedCertificatesAlone(t *testing.T) {
+func TestHandlerAcceptsOnlyVerifiedCertificates(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	leaf := func(name string) *x509.Certificate { return &x509.Certificate{Subject: pkix.Name{CommonName: name}} }
 	verified := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf("ops")}}}
@@ -234,7 +234,7 @@ func TestAdminAnswersToVerifiedCertificatesAlone(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithARequestIsTold(t *testing.T) {
+func TestInvalidRequestsAreRefusedWithReason(t *testing.T) {
 	a := newTestAPI(t)
 	long := strings.Repeat("k", 1025)
 	for _, c := range []struct {
@@ -318,7 +318,7 @@ func TestWhatIsWrongWithARequestIsTold(t *testing.T) {
 	require.Zero(t, a.node.Stats().Keys, "nothing was counted")
 }
 
-func TestABodyMustSayThatItIsJSON(t *testing.T) {
+func TestBodyRequiresJSONContentType(t *testing.T) {
 	a := newTestAPI(t)
 	const body = `{"key":"a","limit":5,"window_ms":1000}`
 	for kind, status := range map[string]int{
@@ -336,7 +336,7 @@ func TestABodyMustSayThatItIsJSON(t *testing.T) {
 	}
 }
 
-func TestAPageOfAnotherOriginChangesNothing(t *testing.T) {
+func TestForeignOriginChangesNothing(t *testing.T) {
 	a := newTestAPI(t)
 	r := httptest.NewRequest(http.MethodDelete, "/v1/counts?limit=address&key=a", nil)
 	r.Header.Set("Authorization", "Bearer "+testToken)
@@ -346,7 +346,7 @@ func TestAPageOfAnotherOriginChangesNothing(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, w.Code)
 }
 
-func TestAClosedNodeSaysSo(t *testing.T) {
+func TestClosedNodeIsReported(t *testing.T) {
 	a := newTestAPI(t)
 	require.NoError(t, a.node.Close())
 	for _, c := range []struct{ method, path, body string }{
@@ -359,7 +359,7 @@ func TestAClosedNodeSaysSo(t *testing.T) {
 	}
 }
 
-func TestWithoutABookThereAreNoRules(t *testing.T) {
+func TestNodeWithoutBookHasNoRules(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	api, err := Handler(node, nil, Options{Tokens: [][]byte{[]byte(testToken)}})
 	require.NoError(t, err)
@@ -379,7 +379,7 @@ func TestWithoutABookThereAreNoRules(t *testing.T) {
 	a.get("DELETE", "/v1/counts"+query("limit", "/check/5/1000", "key", "a"), "", 200, &reset)
 }
 
-func TestACheckIsForServicesWithoutANode(t *testing.T) {
+func TestCheckServesOtherServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newTestAPI(t)
 		check := func(body string) (d checkAnswer) {
@@ -415,7 +415,7 @@ func TestACheckIsForServicesWithoutANode(t *testing.T) {
 	})
 }
 
-func TestARequestHasItsTimeAndNoMore(t *testing.T) {
+func TestRequestTimeIsBounded(t *testing.T) {
 	a := newTestAPI(t)
 	h := a.api.(*api)
 	h.stepTimeout = 10 * time.Millisecond
@@ -450,7 +450,7 @@ func TestNoKeyIsLogged(t *testing.T) {
 	require.NotContains(t, a.log.String(), testToken)
 }
 
-func TestAnOverrideIsSetListedAndTakenBack(t *testing.T) {
+func TestOverrideIsSetListedAndDeleted(t *testing.T) {
 	a := newTestAPI(t)
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
 	body, err := json.Marshal(map[string]any{"limit": "api/burst", "key": "u", "rate": 50, "per": "2s", "burst": 500, "until": until.In(time.FixedZone("", 7200)).Format(time.RFC3339), "by": "ops"})
@@ -492,7 +492,7 @@ func (a *testAPI) limiter(name string) *weir.Limiter {
 	return a.book.Current().Limiter(l, "", "")
 }
 
-func TestTheRulesAreToldAsTheyWereLoadedAndWhyTheFileIsNot(t *testing.T) {
+func TestRulesAnswerHasTextAndLastError(t *testing.T) {
 	a, path := newTestAPI(t), filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(testRules), 0o600))
 	var err error
@@ -551,7 +551,7 @@ func TestTheRulesAreToldAsTheyWereLoadedAndWhyTheFileIsNot(t *testing.T) {
 	}, 10*time.Second, 5*time.Millisecond)
 }
 
-func TestStatsTellWhatAShadowWouldHaveDenied(t *testing.T) {
+func TestStatsHaveShadowDenials(t *testing.T) {
 	a := startTestAPI(t, `
 rules:
 - {name: real, key: user, limit: {rate: 1, per: 1h}}
@@ -582,7 +582,7 @@ func TestStatsHaveLatencyInMicroseconds(t *testing.T) {
 	}}, showLatency(map[weir.Source]weir.Latency{weir.Owner: {Count: 4, Sum: 1500 * time.Nanosecond, Buckets: []uint64{2, 3}}}))
 }
 
-func TestAResetForgetsTheOverrunToo(t *testing.T) {
+func TestResetDeletesOverrun(t *testing.T) {
 	a := newTestAPI(t)
 	l, _, _ := a.book.Current().Limit("address")
 	hard, soft := a.book.Current().Limiter(l, "", "192.0.2.1"), a.book.Current().Count(l, "", "192.0.2.1").Soft
@@ -602,7 +602,7 @@ func TestAResetForgetsTheOverrunToo(t *testing.T) {
 	require.EqualValues(t, 2, after.Soft.Remaining)
 }
 
-func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
+func TestStalledBodyEndsRequest(t *testing.T) {
 	a := newTestAPI(t)
 	a.api.(*api).stepTimeout = 100 * time.Millisecond
 	server := httptest.NewServer(a.api)
@@ -654,7 +654,7 @@ func FuzzAdminAnswersWhateverIsSent(f *testing.F) {
 	})
 }
 
-func TestTheDocsHaveEveryRoute(t *testing.T) {
+func TestDocumentsListEveryRoute(t *testing.T) {
 	text, err := os.ReadFile("../docs/admin.md")
 	require.NoError(t, err)
 	for _, r := range routes {
@@ -662,7 +662,7 @@ func TestTheDocsHaveEveryRoute(t *testing.T) {
 	}
 }
 
-func TestWhatTheAdminAPIFailsAtIsLoggedAtAPace(t *testing.T) {
+func TestAdminErrorsAreLoggedAtLimitedRate(t *testing.T) {
 	a := newTestAPI(t)
 	a.api.(*api).routes["/v1/broken"] = map[string]route{http.MethodGet: {serve: func(*api, *request) (int, any, error) {
 		return 0, nil, errors.New("broken")

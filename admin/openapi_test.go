@@ -74,7 +74,7 @@ func (d *apiDocument) resolved(r *apiResponse) *apiResponse {
 	return r
 }
 
-func TestTheDocumentHasTheRoutesAndNoOthers(t *testing.T) {
+func TestOpenAPIHasExactlyTheRoutes(t *testing.T) {
 	d := readAPI(t)
 	require.Equal(t, "3.1.0", d.OpenAPI)
 	var documented, served []string
@@ -103,7 +103,7 @@ func TestTheDocumentHasTheRoutesAndNoOthers(t *testing.T) {
 
 // The error about an unknown parameter or field lists the known ones, so the test sends an unknown one to
 // each operation.
-func TestTheDocumentHasTheParametersAndFieldsThatAreRead(t *testing.T) {
+func TestOpenAPIHasParametersAndFields(t *testing.T) {
 	d, a := readAPI(t), newTestAPI(t)
 	known := regexp.MustCompile(`known are ([a-z_, ]+)|there are none`)
 	for path, operations := range d.Paths {
@@ -144,7 +144,7 @@ func TestTheDocumentHasTheParametersAndFieldsThatAreRead(t *testing.T) {
 	}
 }
 
-func TestTheDocumentHasTheSourcesByTheirNames(t *testing.T) {
+func TestOpenAPIHasSourceNames(t *testing.T) {
 	d := readAPI(t)
 	names := []string{weir.Source(0).String()}
 	for s := weir.Owner; s.String() != weir.Source(255).String(); s++ {
@@ -185,7 +185,7 @@ func (d *apiDocument) exchange(a *testAPI, method, path, body, pattern string, s
 	require.NoError(a.t, media.Schema.Check(v, d.Components.Schemas), "%s %s: %s", method, path, w.Body)
 }
 
-func TestAnswersAreAsTheDocumentSays(t *testing.T) {
+func TestResponsesConformToOpenAPI(t *testing.T) {
 	d, a := readAPI(t), newTestAPI(t)
 	const override = `{"limit":"api/burst","key":"u","rate":50,"per":"2s","burst":500,"until":"2999-01-01T00:00:00Z"}`
 	for _, c := range []struct {

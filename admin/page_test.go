@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestThePageIsForWhoeverMayUseTheAPIAndPasswordsAreForThePageAlone(t *testing.T) {
+func TestPageAcceptsTokensAndPasswords(t *testing.T) {
 	a := newTestAPI(t)
 	shown := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write([]byte("page " + r.URL.Path)) })
 	api, err := Handler(a.node, a.book, Options{Tokens: [][]byte{[]byte(testToken)}, Page: shown, Logger: slog.New(slog.DiscardHandler)})
@@ -53,7 +53,7 @@ func TestThePageIsForWhoeverMayUseTheAPIAndPasswordsAreForThePageAlone(t *testin
 	}
 }
 
-func TestWithoutAPageThereIsNone(t *testing.T) {
+func TestPageIsOptional(t *testing.T) {
 	a := newTestAPI(t)
 	require.Equal(t, http.StatusNotFound, a.ask("GET", "/page/", "").Code)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/testnode"
 )
 
-func TestReadinessSaysWhatTheNodeSays(t *testing.T) {
+func TestReadinessReportsNodeReady(t *testing.T) {
 	n := testnode.Start(t, weir.Config{})
 	status := func() int {
 		w := httptest.NewRecorder()

@@ -36,7 +36,7 @@ rules:
 - {name: here, key: ip, limit: {algorithm: sliding_log, rate: 1000, per: 1h}}
 `
 
-func TestAStatusLooksAtAllRegionsAndStatsTellOfThem(t *testing.T) {
+func TestStatusCoversAllRegions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := farNodes(t, farRules)
 		const request = `{"path":"/","ip":"192.0.2.1"}`

@@ -23,7 +23,7 @@ func namesIn(s keyStatus) (names []string) {
 	return names
 }
 
-func TestAStatusHasEveryRuleWhoseKeyIsKnown(t *testing.T) {
+func TestStatusHasRulesWithKnownKeys(t *testing.T) {
 	a := newTestAPI(t)
 	for _, c := range []struct {
 		about string
@@ -54,7 +54,7 @@ func TestAStatusHasEveryRuleWhoseKeyIsKnown(t *testing.T) {
 	require.False(t, a.statusOf("user", "u").Exempt)
 }
 
-func TestAStatusTellsNumbersAndSpendsNothing(t *testing.T) {
+func TestStatusSpendsNothing(t *testing.T) {
 	a := newTestAPI(t)
 	now := a.book.Current()
 	l, _, _ := now.Limit("api/hourly")
@@ -105,7 +105,7 @@ func TestAStatusTellsNumbersAndSpendsNothing(t *testing.T) {
 	require.True(t, denied.Soft.Allowed)
 }
 
-func TestAStatusComesInPages(t *testing.T) {
+func TestStatusHasPages(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("rules:\n")
 	for i := range 600 {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSeveralLimitsAdmitTogetherOrNoneSpends(t *testing.T) {
+func TestTakeAllSpendsAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newTestAPI(t)
 		left := func(limit, key string) int64 {
@@ -39,7 +39,7 @@ func TestSeveralLimitsAdmitTogetherOrNoneSpends(t *testing.T) {
 	})
 }
 
-func TestOneWrongTakeRefusesAllAndIsNamed(t *testing.T) {
+func TestInvalidTakeRefusesTakeAll(t *testing.T) {
 	a := newTestAPI(t)
 	good := `{"limit":"address","key":"w"}`
 	for _, c := range []struct {

@@ -38,7 +38,7 @@ func (w *writes) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func TestABatchIsWrittenWithOneCallAndEachRecordIsALine(t *testing.T) {
+func TestBatchIsOneWriteOfLines(t *testing.T) {
 	w := new(writes)
 	batch := []audit.Record{{
 		Time: time.Date(2026, 11, 23, 14, 0, 12, 345_000_000, time.UTC), Node: "api-1-0af3", Region: "eu", Limit: "per <hour>", Version: 7, ID: audit.ID{0xff},
@@ -60,7 +60,7 @@ func TestABatchIsWrittenWithOneCallAndEachRecordIsALine(t *testing.T) {
 	}
 }
 
-func TestAWriteThatEndsWithinALineCostsThatLineAlone(t *testing.T) {
+func TestPartialWriteLosesOneLine(t *testing.T) {
 	one := []audit.Record{{Limit: "a"}}
 	var line bytes.Buffer
 	_, err := audit.JSONLines(&line).Write(t.Context(), one)
@@ -98,7 +98,7 @@ func TestAWriteThatEndsWithinALineCostsThatLineAlone(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatStallsFailsABatchInTimeAndNoWriteBeginsTooLate(t *testing.T) {
+func TestStalledConnectionFailsBatchInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
 		defer here.Close()
@@ -168,7 +168,7 @@ func FuzzID(f *testing.F) {
 }
 
 // The table of audit/README.md has each field of the JSON, in order, and no other field.
-func TestTheDocumentDescribesEveryFieldOfARecord(t *testing.T) {
+func TestDocumentDescribesEveryRecordField(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	_, table, _ := strings.Cut(string(text), "\n## Fields\n")

@@ -76,7 +76,7 @@ func allow(t *testing.T, l *weir.Limiter, key string, times int) {
 
 var perHour = weir.Limit{Name: "per hour", Algorithm: weir.FixedWindow, Rate: 2, Per: time.Hour, Version: 7}
 
-func TestADenialIsRecordedOnceAndAnAdmissionIsNot(t *testing.T) {
+func TestOnlyDenialsAreRecordedByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := new(kept)
 		log := open(t, sink, audit.Options{})
@@ -98,7 +98,7 @@ func TestADenialIsRecordedOnceAndAnAdmissionIsNot(t *testing.T) {
 	})
 }
 
-func TestRecordsOfANodeThatHasLeftSayWhichItWas(t *testing.T) {
+func TestRecordsNameNodeThatHasLeft(t *testing.T) {
 	sink := new(kept)
 	log := open(t, sink, audit.Options{})
 	n := testnode.Start(t, weir.Config{Region: "eu", Observer: log})
@@ -115,7 +115,7 @@ func TestRecordsOfANodeThatHasLeftSayWhichItWas(t *testing.T) {
 }
 
 // Each denial is recorded by the node whose caller made the check, whichever node decided.
-func TestInAClusterADenialIsRecordedOnceByTheNodeThatWasAsked(t *testing.T) {
+func TestAskedNodeRecordsDenialOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := new(kept)
 		log := open(t, sink, audit.Options{Keys: true}) // one Log for all nodes, which are in one process
@@ -158,7 +158,7 @@ func TestInAClusterADenialIsRecordedOnceByTheNodeThatWasAsked(t *testing.T) {
 	})
 }
 
-func TestAnErrorAShadowAndAnAskOfManyAreRecordedAndAPeekIsNot(t *testing.T) {
+func TestErrorsAndShadowsAreRecordedWithoutPeeks(t *testing.T) {
 	sink := new(kept)
 	log := open(t, sink, audit.Options{})
 	n := testnode.Start(t, weir.Config{Observer: log})
@@ -188,7 +188,7 @@ func TestAnErrorAShadowAndAnAskOfManyAreRecordedAndAPeekIsNot(t *testing.T) {
 	}, got)
 }
 
-func TestWhatARecordKeepsOfWhatACallerGivesIsBounded(t *testing.T) {
+func TestRecordTextsAreBounded(t *testing.T) {
 	sink := new(kept)
 	log := open(t, sink, audit.Options{Keys: true})
 	l := testnode.Limiter(t, testnode.Start(t, weir.Config{Observer: log}), weir.Limit{Name: strings.Repeat("n", 255), Rate: 1, Per: time.Hour})
@@ -210,7 +210,7 @@ func TestWhatARecordKeepsOfWhatACallerGivesIsBounded(t *testing.T) {
 
 // For a key in the sample each decision is recorded, and for other keys each denial. All nodes
 // have the same sample.
-func TestAKeyIsInTheSampleOfEveryNodeOrOfNone(t *testing.T) {
+func TestNodesHaveSameSample(t *testing.T) {
 	const keys = 1000
 	seed := []byte("0123456789abcdef")
 	sampled := func(o audit.Options) (allowed, denied map[audit.ID]int) {
@@ -256,7 +256,7 @@ func TestAKeyIsInTheSampleOfEveryNodeOrOfNone(t *testing.T) {
 	require.Len(t, denied, keys)
 }
 
-func TestARecordHasTheTraceOfItsCheckAndOthersAreNotAskedFor(t *testing.T) {
+func TestRecordHasTraceOfItsCheck(t *testing.T) {
 	type span struct{}
 	traced, sink := 0, new(kept)
 	log, l := audited(t, sink, audit.Options{Trace: func(ctx context.Context) string {
@@ -279,7 +279,7 @@ func TestARecordHasTheTraceOfItsCheckAndOthersAreNotAskedFor(t *testing.T) {
 }
 
 // In the bubble, a check that waited for the Sink would wait forever.
-func TestAFullQueueDropsAndCountsAndNoCheckWaits(t *testing.T) {
+func TestFullQueueDropsRecordsWithoutWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
 		sink := &kept{answer: func(_ context.Context, batch []audit.Record) (int, error) {
@@ -305,7 +305,7 @@ func TestAFullQueueDropsAndCountsAndNoCheckWaits(t *testing.T) {
 	})
 }
 
-func TestABatchIsWrittenWhenItIsFullOrSinceOneHasWaitedLongEnough(t *testing.T) {
+func TestBatchIsWrittenWhenFullOrDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := new(kept)
 		log, l := audited(t, sink, audit.Options{Batch: 4, Every: time.Minute})
@@ -329,7 +329,7 @@ func TestABatchIsWrittenWhenItIsFullOrSinceOneHasWaitedLongEnough(t *testing.T) 
 	})
 }
 
-func TestWhatABrokenSinkDoesNotKeepCountsAsFailedAndTheNextBatchGoesOn(t *testing.T) {
+func TestBrokenSinkFailsOnlyItsBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("no space left on device")
 		answers := []func(context.Context) (int, error){
@@ -364,7 +364,7 @@ func TestWhatABrokenSinkDoesNotKeepCountsAsFailedAndTheNextBatchGoesOn(t *testin
 	})
 }
 
-func TestCloseWritesWhatIsQueuedAndDropsWhatComesLater(t *testing.T) {
+func TestCloseWritesQueueAndDropsLaterRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := new(kept)
 		log, l := audited(t, sink, audit.Options{Queue: 1000, Batch: 7, Every: time.Hour})
@@ -377,7 +377,7 @@ func TestCloseWritesWhatIsQueuedAndDropsWhatComesLater(t *testing.T) {
 	})
 }
 
-func TestCloseEndsWithItsContextThoughTheSinkHangs(t *testing.T) {
+func TestCloseReturnsWithContextIfSinkHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, heeds := range []bool{true, false} {
 			free := make(chan struct{})
@@ -408,7 +408,7 @@ func TestCloseEndsWithItsContextThoughTheSinkHangs(t *testing.T) {
 }
 
 // Each decision is counted as written, dropped or failed, and each written record occurs once.
-func TestEveryDenialOfManyAtATimeIsWrittenOnceOrCounted(t *testing.T) {
+func TestConcurrentDenialsAreWrittenOnceOrCounted(t *testing.T) {
 	const askers, each = 8, 500
 	for _, queue := range []int{1, 7, 64, askers * each} {
 		t.Run(fmt.Sprint(queue), func(t *testing.T) {
@@ -446,7 +446,7 @@ func TestEveryDenialOfManyAtATimeIsWrittenOnceOrCounted(t *testing.T) {
 	}
 }
 
-func TestARecordedCheckAllocatesNothing(t *testing.T) {
+func TestRecordedCheckDoesNotAllocate(t *testing.T) {
 	for _, o := range []audit.Options{{}, {Keys: true}, {Sample: 1}, {Sample: 0.5}} {
 		synctest.Test(t, func(t *testing.T) {
 			o.Every = time.Hour
@@ -466,7 +466,7 @@ func TestARecordedCheckAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithOptionsIsSaidAtOnce(t *testing.T) {
+func TestValidateReturnsAllErrors(t *testing.T) {
 	require.NoError(t, audit.Options{}.Validate())
 	err := audit.Options{Sample: -1, Queue: -1, Batch: -1, Every: time.Nanosecond, Timeout: -time.Second}.Validate()
 	require.ErrorIs(t, err, weir.ErrInvalid)

@@ -12,7 +12,7 @@ import (
 
 // The queue behaves like a bounded list: slots are read in the order of their claims, once they
 // are published, and the queue has as many as its size.
-func TestAQueueIsAListWithABound(t *testing.T) {
+func TestQueueIsBoundedList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 5).Draw(t, "size")
 		q := newQueue(size)

@@ -42,8 +42,8 @@ type Ended struct {
 	Header  http.Header // header of the response
 }
 
-// kept returns the Admission of the request, and makes it if necessary.
-func (s *scratch) kept(m *Middleware) *Admission {
+// ensureAdmission returns the Admission of the request, and makes it if necessary.
+func (s *scratch) ensureAdmission(m *Middleware) *Admission {
 	if s.admission == nil {
 		s.admission = &Admission{m: m, functions: s.functions}
 	}
@@ -53,7 +53,7 @@ func (s *scratch) kept(m *Middleware) *Admission {
 // keep adds a hold to the Admission of the request.
 func (s *scratch) keep(m *Middleware, h *weir.Hold) {
 	if h.Decision().Allowed {
-		a := s.kept(m)
+		a := s.ensureAdmission(m)
 		a.holds = append(a.holds, h)
 	}
 }
@@ -102,7 +102,7 @@ func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err e
 		if of, err = v.limiter().Reserve(ctx, v.Key, v.Units); err == nil {
 			v.Decision = of.Decision()
 			if v.Decision.Allowed {
-				s.kept(m).charge(v.Rule, of, v.Key)
+				s.ensureAdmission(m).charge(v.Rule, of, v.Key)
 			}
 		}
 	}
@@ -182,7 +182,7 @@ func (a *Admission) Wrap(w http.ResponseWriter, r *http.Request) http.ResponseWr
 		return w
 	}
 	a.r, a.wrapped = r, &response{ResponseWriter: w, a: a}
-	return a.wrapped.full()
+	return a.wrapped.withOptionalMethods()
 }
 
 // End releases the holds, and settles the reservations according to the end of the request.
@@ -201,7 +201,7 @@ func (a *Admission) End(e Ended) {
 			}
 			return
 		}
-		w.ended(&e)
+		w.fillEnd(&e)
 	}
 	a.end(&e)
 }

@@ -43,13 +43,13 @@ func (h *inside) stay(limited http.Handler, n int) {
 	}
 }
 
-// isFree waits until a request is admitted.
-func isFree(t *testing.T, h http.Handler) {
+// waitUntilFree waits until a request is admitted.
+func waitUntilFree(t *testing.T, h http.Handler) {
 	t.Helper()
 	require.Eventually(t, func() bool { return answer(h, get("/", "192.0.2.1")).Code == 200 }, 10*time.Second, time.Millisecond)
 }
 
-func TestRequestsAboveTheRateInFlightAreDenied(t *testing.T) {
+func TestRequestsAboveInFlightRateAreDenied(t *testing.T) {
 	next := newInside()
 	h := newLimiter(t, twoAtOnce, Options{}, weir.Config{}).Handler(next)
 	next.stay(h, 2)
@@ -63,11 +63,11 @@ func TestRequestsAboveTheRateInFlightAreDenied(t *testing.T) {
 	require.Equal(t, 200, other.Code)
 	require.Equal(t, `"r";r=1`, other.Header().Get("RateLimit"))
 	next.leave <- struct{}{}
-	isFree(t, h)
+	waitUntilFree(t, h)
 	close(next.leave)
 }
 
-func TestAHoldLastsAsLongAsTheHandlerOfAClientThatIsGone(t *testing.T) {
+func TestHoldLastsUntilHandlerReturns(t *testing.T) {
 	m := newLimiter(t, strings.Replace(twoAtOnce, "rate: 2", "rate: 1", 1), Options{}, weir.Config{})
 	here, gone, leave := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	h := m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -86,11 +86,11 @@ func TestAHoldLastsAsLongAsTheHandlerOfAClientThatIsGone(t *testing.T) {
 	<-gone
 	require.Equal(t, 429, answer(h, get("/", "192.0.2.1")).Code)
 	close(leave)
-	isFree(t, h)
+	waitUntilFree(t, h)
 }
 
-// taken returns the client of a connection that a handler hijacks.
-func taken(t *testing.T, h http.Handler) (client net.Conn) {
+// hijack returns the client of a connection that a handler hijacks.
+func hijack(t *testing.T, h http.Handler) (client net.Conn) {
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	client, err := net.Dial("tcp", server.Listener.Addr().String())
@@ -103,7 +103,7 @@ func taken(t *testing.T, h http.Handler) (client net.Conn) {
 
 const oneConnection = "rules:\n- {name: r, key: 'header:X-Who', limit: {algorithm: in_flight, rate: 1}}\n"
 
-func TestAHoldLastsUntilTheHijackedConnectionIsClosed(t *testing.T) {
+func TestHoldLastsUntilHijackedConnectionCloses(t *testing.T) {
 	for _, c := range []struct {
 		about string
 		close func(net.Conn) // nil if the handler does not close it
@@ -121,7 +121,7 @@ func TestAHoldLastsUntilTheHijackedConnectionIsClosed(t *testing.T) {
 				require.NoError(t, err)
 				conns <- conn
 			}))
-			client := taken(t, h)
+			client := hijack(t, h)
 			line, err := bufio.NewReader(client).ReadString('\n')
 			require.NoError(t, err)
 			require.Contains(t, line, "101")
@@ -157,7 +157,7 @@ rules:
 		require.Equal(t, 429, answer(h, get("/", "192.0.2.1", counted...)).Code, "held denies")
 	}
 	close(next.leave)
-	isFree(t, h)
+	waitUntilFree(t, h)
 	require.Equal(t, 200, answer(h, get("/", "192.0.2.1", counted...)).Code, "nothing was spent")
 	for range 3 {
 		require.Equal(t, 429, answer(h, get("/", "192.0.2.1", counted...)).Code, "minute denies")
@@ -165,7 +165,7 @@ rules:
 	require.Equal(t, 200, answer(h, get("/", "192.0.2.1")).Code, "nothing is held")
 }
 
-func TestAShadowHoldDeniesNothing(t *testing.T) {
+func TestShadowHoldDeniesNothing(t *testing.T) {
 	var told []bool
 	m := newLimiter(t, "rules:\n- {name: r, key: ip, cost: header:X-Cost, shadow: true, limit: {algorithm: in_flight, rate: 1}}\n",
 		Options{OnDecision: func(_ *http.Request, o *Outcome) {
@@ -185,7 +185,7 @@ func TestAShadowHoldDeniesNothing(t *testing.T) {
 	require.Empty(t, m.node.Stats().Limits["r"])
 }
 
-func TestNothingIsHeldForWhatNeverEnds(t *testing.T) {
+func TestRequestsWithoutEndHoldNothing(t *testing.T) {
 	for _, c := range []struct {
 		about, fields string
 		status        int
@@ -206,7 +206,7 @@ func TestNothingIsHeldForWhatNeverEnds(t *testing.T) {
 }
 
 // A handler finds the methods of the ResponseWriter of the server, and no more.
-func TestAHeldRequestKeepsWhatItsServerOffers(t *testing.T) {
+func TestAdmittedRequestKeepsResponseWriterMethods(t *testing.T) {
 	m := newLimiter(t, twoAtOnce, Options{}, weir.Config{})
 	offered := func(w http.ResponseWriter) string {
 		_, flushes := w.(http.Flusher)

@@ -28,7 +28,7 @@ func described(ip string) *rules.Request {
 	return &to
 }
 
-func TestAnEventHoldsUntilItsCallerEndsIt(t *testing.T) {
+func TestEventHoldsUntilEnd(t *testing.T) {
 	const file = "rules: [{name: r, key: ip, limit: {algorithm: in_flight, rate: 1}}]"
 	for about, begin := range map[string]func(*Middleware) (*Admission, bool){
 		"Begin": func(m *Middleware) (*Admission, bool) { return m.Begin(context.Background(), new(event)) },
@@ -56,7 +56,7 @@ func TestAnEventHoldsUntilItsCallerEndsIt(t *testing.T) {
 	}
 }
 
-func TestARequestWithNothingToEndHasNoAdmission(t *testing.T) {
+func TestRequestWithoutHoldsHasNoAdmission(t *testing.T) {
 	m := newLimiter(t, "rules: [{name: r, key: ip, limit: {rate: 1, per: 1h}}]", Options{}, weir.Config{})
 	a, admitted := m.Begin(context.Background(), new(event))
 	require.True(t, admitted)

@@ -18,7 +18,7 @@ type heldText struct {
 func (s *scratch) holdFor(ctx context.Context, m *Middleware, v *Verdict, ask func(*weir.Limiter, context.Context, string, int64, time.Duration) (string, weir.Decision, error)) (weir.Decision, error) {
 	text, d, err := ask(v.limiter(), ctx, v.Key, v.Units, s.ttl)
 	if text != "" {
-		a := s.kept(m)
+		a := s.ensureAdmission(m)
 		a.texts = append(a.texts, heldText{v.Limiter, v.Key, text})
 	}
 	return d, err

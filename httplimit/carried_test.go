@@ -17,10 +17,12 @@ rules:
 - {name: denied, match: {path: /streams/denied}, key: user, limit: {algorithm: fixed_window, rate: 1, per: 1h}}
 `
 
-// in returns a request of the user u.
-func in(path string) *rules.Request { return &rules.Request{Method: "GET", Path: path, User: "u"} }
+// requestTo returns a request of the user u.
+func requestTo(path string) *rules.Request {
+	return &rules.Request{Method: "GET", Path: path, User: "u"}
+}
 
-func TestCheckForReturnsTheTextsOfAnAdmittedRequest(t *testing.T) {
+func TestCheckForReturnsTextsOfAdmittedRequest(t *testing.T) {
 	m := newLimiter(t, carriedRules, Options{}, weir.Config{})
 	limiter := func(name string) *weir.Limiter {
 		s := m.book.Current()
@@ -28,33 +30,33 @@ func TestCheckForReturnsTheTextsOfAnAdmittedRequest(t *testing.T) {
 		require.True(t, ok)
 		return s.Limiter(l, "", "u")
 	}
-	o, holds, reservations := m.CheckFor(t.Context(), in("/streams/1"), time.Minute)
+	o, holds, reservations := m.CheckFor(t.Context(), requestTo("/streams/1"), time.Minute)
 	require.Zero(t, o.Status)
 	require.Empty(t, reservations)
 	require.Len(t, holds, 1)
 	require.Equal(t, []string{"streams", "u"}, []string{holds[0].Limit, holds[0].Key})
 	require.NoError(t, limiter("streams").RenewHold(t.Context(), "u", holds[0].Text, time.Minute))
-	o, none, _ := m.CheckFor(t.Context(), in("/streams/1"), time.Minute)
+	o, none, _ := m.CheckFor(t.Context(), requestTo("/streams/1"), time.Minute)
 	require.Equal(t, 429, o.Status)
 	require.Empty(t, none)
 	require.NoError(t, limiter("streams").ReleaseHold(t.Context(), "u", holds[0].Text))
-	require.EqualValues(t, 1, left(t, m, "streams", "u"))
+	require.EqualValues(t, 1, remaining(t, m, "streams", "u"))
 
-	o, holds, reservations = m.CheckFor(t.Context(), in("/tokens"), time.Minute)
+	o, holds, reservations = m.CheckFor(t.Context(), requestTo("/tokens"), time.Minute)
 	require.Zero(t, o.Status)
 	require.Empty(t, holds)
 	require.Len(t, reservations, 1)
-	require.EqualValues(t, 9, left(t, m, "tokens", "u"))
+	require.EqualValues(t, 9, remaining(t, m, "tokens", "u"))
 	r, err := limiter("tokens").OpenReservation("u", reservations[0].Text)
 	require.NoError(t, err)
 	require.NoError(t, r.Settle(t.Context(), 0))
-	require.EqualValues(t, 10, left(t, m, "tokens", "u"))
+	require.EqualValues(t, 10, remaining(t, m, "tokens", "u"))
 }
 
-func TestCheckForOfADeniedRequestHoldsNothing(t *testing.T) {
+func TestCheckForHoldsNothingAfterDenial(t *testing.T) {
 	m := newLimiter(t, carriedRules, Options{}, weir.Config{})
 	for _, status := range []int{0, 429, 429} {
-		o, holds, _ := m.CheckFor(t.Context(), in("/streams/denied"), time.Minute)
+		o, holds, _ := m.CheckFor(t.Context(), requestTo("/streams/denied"), time.Minute)
 		require.Equal(t, status, o.Status)
 		if status == 0 {
 			require.Len(t, holds, 1)
@@ -62,24 +64,24 @@ func TestCheckForOfADeniedRequestHoldsNothing(t *testing.T) {
 			continue
 		}
 		require.Empty(t, holds)
-		require.EqualValues(t, 1, left(t, m, "streams", "u"))
+		require.EqualValues(t, 1, remaining(t, m, "streams", "u"))
 	}
 }
 
-func TestCheckForWithoutATTLHasNoEnd(t *testing.T) {
+func TestCheckForWithoutTTLIsCheck(t *testing.T) {
 	m := newLimiter(t, carriedRules, Options{}, weir.Config{})
-	o, holds, _ := m.CheckFor(t.Context(), in("/streams/1"), 0)
+	o, holds, _ := m.CheckFor(t.Context(), requestTo("/streams/1"), 0)
 	var noEnd *ErrNoEnd
 	require.ErrorAs(t, o.Err, &noEnd)
 	require.ErrorIs(t, o.Err, weir.ErrInvalid)
 	require.Equal(t, "streams", noEnd.Limit)
 	require.Empty(t, holds)
-	o, _, reservations := m.CheckFor(t.Context(), in("/tokens"), 0)
+	o, _, reservations := m.CheckFor(t.Context(), requestTo("/tokens"), 0)
 	require.Zero(t, o.Status)
 	require.Empty(t, reservations, "the unit stays spent")
 }
 
-func TestJudgeDecidesAsOnARequest(t *testing.T) {
+func TestJudgeDecidesLikeCheck(t *testing.T) {
 	m := newLimiter(t, `
 rules:
 - {name: hard, match: {path: /hard}, key: user, limit: {algorithm: fixed_window, rate: 1, per: 1h}}

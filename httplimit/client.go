@@ -120,7 +120,7 @@ func (c *ClientAddress) From(header rules.Fields, remoteAddr string, unix bool) 
 			return peer
 		}
 		hop := peer
-		for entry, ok := entries.last(); ok; entry, ok = entries.last() {
+		for entry, ok := entries.removeLast(); ok; entry, ok = entries.removeLast() {
 			a := c.read(entry)
 			if !a.IsValid() {
 				return peer
@@ -149,7 +149,7 @@ func (c *ClientAddress) nth(entries list) netip.Addr {
 	var entry string
 	for range c.n {
 		var ok bool
-		if entry, ok = entries.last(); !ok {
+		if entry, ok = entries.removeLast(); !ok {
 			return netip.Addr{}
 		}
 	}
@@ -182,8 +182,8 @@ type list struct {
 	quotes bool // a separator within quotes is ignored
 }
 
-// last removes the last entry from the list and returns it.
-func (l *list) last() (entry string, ok bool) {
+// removeLast removes the last entry from the list and returns it.
+func (l *list) removeLast() (entry string, ok bool) {
 	if !l.begun {
 		if len(l.lines) == 0 {
 			return "", false

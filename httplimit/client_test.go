@@ -105,7 +105,7 @@ func TestClientAddress(t *testing.T) {
 	}
 }
 
-func TestNewRefusesATrustThatCannotBeMeant(t *testing.T) {
+func TestNewRefusesInvalidClientAddress(t *testing.T) {
 	n, book := newLimiter(t, threeLimits, Options{}, weir.Config{}).parts()
 	for _, o := range []Options{
 		{Client: RightmostUntrusted(xForwardedFor)},
@@ -162,8 +162,8 @@ func appendForwarded(h http.Header, from string) {
 	h.Set(forwarded, strings.TrimPrefix(strings.Join(append(h[forwarded], node), ", "), ", "))
 }
 
-// through returns a request as the gateway receives it.
-func through(rule int, from string, spoofed http.Header) *http.Request {
+// requestThrough returns a request as the gateway receives it.
+func requestThrough(rule int, from string, spoofed http.Header) *http.Request {
 	t := trustRules[rule]
 	r := get("/", "")
 	r.Header = spoofed.Clone()
@@ -196,14 +196,14 @@ func checkSpoofedFields(t *rapid.T) {
 			spoofed.Add(field, strings.Join(rapid.SliceOfN(spoofedEntry, 0, 4).Draw(t, "entries"), rapid.SampledFrom([]string{",", ", ", ";"}).Draw(t, "by")))
 		}
 	}
-	require.Equal(t, from, trustRules[rule].by.Of(through(rule, from, spoofed)).String(), trustRules[rule].name)
+	require.Equal(t, from, trustRules[rule].by.Of(requestThrough(rule, from, spoofed)).String(), trustRules[rule].name)
 }
 
-func TestNoSpoofedFieldChangesWhoAsks(t *testing.T) { rapid.Check(t, checkSpoofedFields) }
+func TestSpoofedFieldsDoNotChangeClientAddress(t *testing.T) { rapid.Check(t, checkSpoofedFields) }
 
 func FuzzNoSpoofedFieldChangesWhoAsks(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkSpoofedFields)) }
 
-func TestAddressesAreReadWithoutGarbage(t *testing.T) {
+func TestReadingAddressesDoesNotAllocate(t *testing.T) {
 	by := RightmostUntrusted(xForwardedFor, proxies...)
 	r := get("/", "10.0.0.1", xForwardedFor, "192.0.2.1, 10.0.0.3", xForwardedFor, "10.0.0.2")
 	require.Zero(t, testing.AllocsPerRun(100, func() { by.Of(r) }))

@@ -17,9 +17,9 @@ type content struct {
 	err  error // the client closed the connection
 }
 
-// of returns the first bytes of the body, and makes them available to the handler again. It
+// readHead returns the first bytes of the body, and makes them available to the handler again. It
 // returns nothing for an encoded body.
-func (c *content) of(r *http.Request, most int64) []byte {
+func (c *content) readHead(r *http.Request, most int64) []byte {
 	if c.read || r.Body == nil || r.Body == http.NoBody || r.Header["Content-Encoding"] != nil {
 		return c.head
 	}

@@ -99,15 +99,15 @@ func (m *Middleware) ask(ctx context.Context, s *scratch) {
 		return
 	}
 	if err := m.admit(ctx, s); err != nil {
-		m.unjudged(s, err)
+		m.setUndecided(s, err)
 		return
 	}
 	if s.denied() {
 		o.Status = s.denial()
 		return
 	}
-	if err := m.take(ctx, s); err != nil {
-		m.unjudged(s, err)
+	if err := m.takeUnits(ctx, s); err != nil {
+		m.setUndecided(s, err)
 		return
 	}
 	if s.denied() && !m.overrun(ctx, s) {
@@ -121,9 +121,9 @@ func (m *Middleware) ask(ctx context.Context, s *scratch) {
 	m.queue(ctx, s)
 }
 
-// unjudged sets the outcome of a request if not all limits have decided. If the node is closed,
+// setUndecided sets the outcome of a request if not all limits have decided. If the node is closed,
 // the policies of these limits decide.
-func (m *Middleware) unjudged(s *scratch, err error) {
+func (m *Middleware) setUndecided(s *scratch, err error) {
 	o := &s.outcome
 	if !errors.Is(err, weir.ErrClosed) {
 		o.fail(err)
@@ -221,8 +221,8 @@ func (s *scratch) tooLarge() (is bool) {
 	return is
 }
 
-// take spends units of the limits that do not refund them, and records the decisions.
-func (m *Middleware) take(ctx context.Context, s *scratch) error {
+// takeUnits spends units of the limits that do not refund them, and records the decisions.
+func (m *Middleware) takeUnits(ctx context.Context, s *scratch) error {
 	s.asks = s.asks[:0]
 	for i := range s.outcome.Verdicts {
 		if v := &s.outcome.Verdicts[i]; v.asked == together {
@@ -311,7 +311,7 @@ func (m *Middleware) overrun(ctx context.Context, s *scratch) bool {
 // refundTimeout is the maximum time for which a denial waits for refunds.
 const refundTimeout = time.Second
 
-// giveBack refunds the units of take, because a queue denied.
+// giveBack refunds the units of takeUnits, because a queue denied.
 func (s *scratch) giveBack(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
 	defer cancel()

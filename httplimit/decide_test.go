@@ -21,8 +21,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// left returns the units that a limit of m has left for a key.
-func left(t testing.TB, m *Middleware, limit, key string) int64 {
+// remaining returns the units that a limit of m has left for a key.
+func remaining(t testing.TB, m *Middleware, limit, key string) int64 {
 	t.Helper()
 	s := m.book.Current()
 	l, _, ok := s.Limit(limit)
@@ -32,7 +32,7 @@ func left(t testing.TB, m *Middleware, limit, key string) int64 {
 	return d.Remaining
 }
 
-func TestARequestThatOneLimitDeniesCostsTheOthersNothing(t *testing.T) {
+func TestDeniedRequestSpendsNothing(t *testing.T) {
 	m := newLimiter(t, `
 rules:
 - {name: address, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}
@@ -44,13 +44,13 @@ rules:
 	for range 10 {
 		answer(h, get("/", "192.0.2.1"))
 	}
-	require.EqualValues(t, 98, left(t, m, "everyone", ""))
-	require.EqualValues(t, 98, left(t, m, "tried", ""))
+	require.EqualValues(t, 98, remaining(t, m, "everyone", ""))
+	require.EqualValues(t, 98, remaining(t, m, "tried", ""))
 	require.Equal(t, 413, answer(h, get("/large", "192.0.2.2")).Code)
-	require.EqualValues(t, 98, left(t, m, "everyone", ""))
+	require.EqualValues(t, 98, remaining(t, m, "everyone", ""))
 }
 
-func TestOnDecisionIsToldAll(t *testing.T) {
+func TestOnDecisionReceivesEveryOutcome(t *testing.T) {
 	var told []string
 	o := byUser
 	o.Tier = HeaderValue("X-Tier")
@@ -84,7 +84,7 @@ rules:
 }
 
 // An overrun admits a request only if all other limits do, and is spent only then.
-func TestAnOverrunIsDecidedTogetherWithTheOtherLimits(t *testing.T) {
+func TestOverrunIsDecidedWithOtherLimits(t *testing.T) {
 	m := newLimiter(t, `
 rules:
 - {name: soft, key: ip, soft: {over: 100%, for: 1h}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}
@@ -114,7 +114,7 @@ rules:
 }
 
 // Requests wait for their turns in order of arrival.
-func TestAQueueServesInOrder(t *testing.T) {
+func TestQueueServesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var (
 			mu     sync.Mutex
@@ -145,7 +145,7 @@ func TestAQueueServesInOrder(t *testing.T) {
 
 // A request is denied at once, and its units at other limits are refunded, if the queue is full,
 // its turn would be too late, or too many requests wait.
-func TestARequestWithoutATurnCostsTheOthersNothing(t *testing.T) {
+func TestRequestWithoutTurnIsRefunded(t *testing.T) {
 	for _, c := range []struct{ about, rules string }{
 		{"full", "{name: q, key: ip, cost: 2, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 2}}"},
 		{"in service, where nobody can wait", "{name: q, key: ip, queue: 59s, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 1}}"},
@@ -164,7 +164,7 @@ func TestARequestWithoutATurnCostsTheOthersNothing(t *testing.T) {
 					require.NotEmpty(t, w.Header().Get("Retry-After"))
 					require.NotEqual(t, "1", w.Header().Get("Retry-After"))
 				}
-				require.EqualValues(t, 999, left(t, m, "everyone", ""))
+				require.EqualValues(t, 999, remaining(t, m, "everyone", ""))
 			})
 		})
 	}
@@ -172,7 +172,7 @@ func TestARequestWithoutATurnCostsTheOthersNothing(t *testing.T) {
 
 // The units of an overrun are refunded to the overrun, and the response does not report an
 // overrun.
-func TestARequestWithoutATurnCostsTheOverrunNothing(t *testing.T) {
+func TestRequestWithoutTurnRefundsOverrun(t *testing.T) {
 	var told []bool
 	m := newLimiter(t, `
 rules:
@@ -192,7 +192,7 @@ rules:
 		overrun, err := count.Soft.Peek(t.Context(), "192.0.2.1")
 		require.NoError(t, err)
 		require.EqualValues(t, 1, overrun.Remaining)
-		require.EqualValues(t, 0, left(t, m, "soft", "192.0.2.1"))
+		require.EqualValues(t, 0, remaining(t, m, "soft", "192.0.2.1"))
 	}
 	require.Equal(t, []bool{false, false, false, false}, told)
 }
@@ -209,7 +209,7 @@ func (*asked) Hopped(context.Context, weir.HopEvent) {}
 
 // An overrun is only for an exhausted limit. It is not used for a limit that cannot count, or
 // for a request with more units than the overrun has.
-func TestAnOverrunAdmitsOnlyWhatALimitThatIsExhaustedDenies(t *testing.T) {
+func TestOverrunIsOnlyForExhaustedLimits(t *testing.T) {
 	var seen asked
 	m := newLimiter(t, `
 rules:
@@ -234,13 +234,13 @@ rules:
 	require.True(t, m.overrun(t.Context(), s))
 }
 
-func TestARequestThatOthersDenyTakesNoPlaceInTheQueue(t *testing.T) {
+func TestDeniedRequestDoesNotJoinQueue(t *testing.T) {
 	m := newLimiter(t, "rules:\n- {name: q, key: ip, queue: 1s, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 5}}\n- {name: other, key: ip, limit: {rate: 1, per: 1h}}\n", Options{}, weir.Config{})
 	h := m.Handler(hello)
 	for range 5 {
 		answer(h, get("/", "192.0.2.1"))
 	}
-	require.EqualValues(t, 4, left(t, m, "q", "192.0.2.1"))
+	require.EqualValues(t, 4, remaining(t, m, "q", "192.0.2.1"))
 }
 
 // allFree reports whether no request waits in the queue of a rule. No request may arrive at the
@@ -258,7 +258,7 @@ func (m *Middleware) allFree(rule string) bool {
 	return free
 }
 
-func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
+func TestWaitingRequestsAreBounded(t *testing.T) {
 	m := newLimiter(t, "rules:\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 5}}\n", Options{MaxWaiting: 3}, weir.Config{})
 	h := m.Handler(hello)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -269,7 +269,7 @@ func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
 		all.Go(func() { answer(h, get("/", from).WithContext(ctx)) })
 	}
 	for i := range 3 {
-		require.Eventually(t, func() bool { return left(t, m, "q", fmt.Sprintf("192.0.2.%d", i)) == 3 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return remaining(t, m, "q", fmt.Sprintf("192.0.2.%d", i)) == 3 }, 5*time.Second, time.Millisecond)
 	}
 	require.Equal(t, 429, answer(h, get("/", "192.0.2.9")).Code)
 	cancel()
@@ -292,7 +292,7 @@ func (l looks) Decided(_ context.Context, e weir.DecisionEvent) {
 
 // A request that is refused because too many requests wait does not occupy a place while its
 // response is made.
-func TestARefusedRequestTakesNoPlaceOfThoseThatMayWait(t *testing.T) {
+func TestRefusedRequestOccupiesNoPlace(t *testing.T) {
 	const waits, refused, next = "192.0.2.1", "192.0.2.2", "192.0.2.3"
 	seen := make(looks)
 	m := newLimiter(t, "rules:\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 5}}\n",
@@ -302,7 +302,7 @@ func TestARefusedRequestTakesNoPlaceOfThoseThatMayWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup
 	waiting.Go(func() { answer(h, get("/", waits).WithContext(ctx)) })
-	require.Eventually(t, func() bool { return left(t, m, "q", waits) == 3 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return remaining(t, m, "q", waits) == 3 }, 5*time.Second, time.Millisecond)
 
 	status := 0
 	seen[refused] = func() {
@@ -316,7 +316,7 @@ func TestARefusedRequestTakesNoPlaceOfThoseThatMayWait(t *testing.T) {
 
 // On a real connection, a client that disconnects frees its place for the next request, even if
 // it has sent a body that the handler has not read.
-func TestAClientThatGoesAwayFreesItsPlace(t *testing.T) {
+func TestDisconnectedClientFreesItsPlace(t *testing.T) {
 	for _, c := range []struct {
 		about string
 		body  int
@@ -349,7 +349,7 @@ func TestAClientThatGoesAwayFreesItsPlace(t *testing.T) {
 				_, err := ask(ctx)
 				gone <- err
 			}()
-			full := func() bool { return left(t, m, "q", "127.0.0.1") == 0 }
+			full := func() bool { return remaining(t, m, "q", "127.0.0.1") == 0 }
 			require.Eventually(t, full, 5*time.Second, time.Millisecond)
 			status, err = ask(t.Context())
 			require.NoError(t, err)
@@ -357,7 +357,7 @@ func TestAClientThatGoesAwayFreesItsPlace(t *testing.T) {
 			cancel()
 			require.ErrorIs(t, <-gone, context.Canceled)
 			require.Eventually(t, func() bool { return !full() && m.allFree("q") }, 5*time.Second, time.Millisecond)
-			require.Eventually(t, func() bool { return left(t, m, "everyone", "") == 999 }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return remaining(t, m, "everyone", "") == 999 }, 5*time.Second, time.Millisecond)
 		})
 	}
 }
@@ -396,7 +396,7 @@ type brokenBody struct{ err error }
 func (b brokenBody) Read(p []byte) (int, error) { return copy(p, "ab"), b.err }
 func (brokenBody) Close() error                 { return nil }
 
-func TestAHandlerGetsTheBodyOfARequestThatWaited(t *testing.T) {
+func TestHandlerReadsBodyAfterWaiting(t *testing.T) {
 	const rule = "rules:\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1000, per: 1s}}\n"
 	for _, c := range []struct {
 		about  string
@@ -437,7 +437,7 @@ func TestAHandlerGetsTheBodyOfARequestThatWaited(t *testing.T) {
 }
 
 // A queue that cannot count requests denies after the waiting time.
-func TestAQueueThatFailsClosedIsNotTheClientsFault(t *testing.T) {
+func TestFailedClosedQueueIsUnavailable(t *testing.T) {
 	m := newLimiter(t, `
 rules:
 - {name: q, key: ip, queue: 50ms, partition: fail_closed, limit: {algorithm: leaky_bucket, rate: 10, per: 1s}}
@@ -447,12 +447,12 @@ rules:
 	require.Equal(t, 503, w.Code)
 	require.Equal(t, "1", w.Header().Get("Retry-After"))
 	require.Equal(t, `"own";r=10;t=3600`, w.Header().Get("RateLimit"))
-	require.EqualValues(t, 10, left(t, m, "own", "192.0.2.1"))
+	require.EqualValues(t, 10, remaining(t, m, "own", "192.0.2.1"))
 }
 
 // No file lets an ordinary request meet more limits than a node can decide together. A request
 // that has many values at once is refused, and spends no units.
-func TestARequestThatMeetsMoreLimitsThanCanBeDecidedTogetherIsRefused(t *testing.T) {
+func TestRequestWithTooManyLimitsIsRefused(t *testing.T) {
 	file := "rules:\n"
 	for i := range 300 {
 		file += fmt.Sprintf("- {name: t%d, match: {header: {X-Tenant: t%d}}, key: user, missing_key: skip, limit: {algorithm: fixed_window, rate: 9, per: 1h}}\n", i, i)
@@ -478,7 +478,7 @@ func TestARequestThatMeetsMoreLimitsThanCanBeDecidedTogetherIsRefused(t *testing
 		require.Empty(t, w.Header().Get("RateLimit-Policy"))
 		require.EqualError(t, told, "httplimit: a request meets more than 255 limits because of repeated header lines or an escaped path")
 	}
-	require.EqualValues(t, 8, left(t, m, "t0", "ada"))
+	require.EqualValues(t, 8, remaining(t, m, "t0", "ada"))
 
 	twice := strings.ReplaceAll(file, "limit: {algorithm: fixed_window, rate: 9, per: 1h}", "limits: [{rate: 9, per: 1h}, {rate: 1, per: 1s}]")
 	h = newLimiter(t, twice, o, weir.Config{}).Handler(hello)

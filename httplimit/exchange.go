@@ -48,7 +48,7 @@ type ExchangeFunctions interface {
 func (m *Middleware) Serve(ctx context.Context, e Exchange) bool {
 	s := m.scratches.Get().(*scratch)
 	admitted := m.serve(ctx, s, e)
-	m.done(s)
+	m.putScratch(s)
 	return admitted
 }
 
@@ -61,7 +61,7 @@ func (m *Middleware) Begin(ctx context.Context, e Exchange) (a *Admission, admit
 	s.ends = true
 	admitted = m.serve(ctx, s, e)
 	a = s.admission
-	m.done(s)
+	m.putScratch(s)
 	return a, admitted
 }
 
@@ -115,7 +115,7 @@ func (e *web) HTTP() *http.Request { return e.r }
 func (e *web) Read(to *rules.Request) { e.m.read(to, e.r) }
 
 // Head returns the beginning of the body, for rules that reserve by the content.
-func (e *web) Head() []byte { return e.content.of(e.r, e.m.o.MaxBody) }
+func (e *web) Head() []byte { return e.content.readHead(e.r, e.m.o.MaxBody) }
 
 func (e *web) Decided(o *Outcome) {
 	if e.m.o.KeepOutcome {

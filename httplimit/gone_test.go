@@ -18,7 +18,7 @@ import (
 )
 
 // A client that disconnects has its own status, at each stage of a request.
-func TestAClientThatIsGoneIsNoFailureOfTheServer(t *testing.T) {
+func TestDisconnectedClientHasOwnStatus(t *testing.T) {
 	const queue = "rules:\n- {name: r, key: ip, limit: {rate: 9, per: 1h}}\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 5}}\n"
 	for _, c := range []struct {
 		about, file string
@@ -53,7 +53,7 @@ func TestAClientThatIsGoneIsNoFailureOfTheServer(t *testing.T) {
 			}
 			go func() { done <- answer(h, get("/", "192.0.2.1").WithContext(ctx)) }()
 			if c.waits {
-				require.Eventually(t, func() bool { return left(t, m, "q", "192.0.2.1") == 3 }, 5*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return remaining(t, m, "q", "192.0.2.1") == 3 }, 5*time.Second, time.Millisecond)
 				cancel()
 			}
 			w := <-done
@@ -65,13 +65,13 @@ func TestAClientThatIsGoneIsNoFailureOfTheServer(t *testing.T) {
 			require.ErrorIs(t, last.Err, context.Canceled)
 			require.Empty(t, log.String(), "nothing is wrong here")
 			require.EqualValues(t, 1, m.node.Stats().Canceled)
-			require.EqualValues(t, 9-c.before, left(t, m, "r", "192.0.2.1"), "it spends nothing")
+			require.EqualValues(t, 9-c.before, remaining(t, m, "r", "192.0.2.1"), "it spends nothing")
 		})
 	}
 }
 
 // A deadline that passes is set by the server. The client is still connected.
-func TestADeadlineIsNoClientThatIsGone(t *testing.T) {
+func TestDeadlineIsNotDisconnection(t *testing.T) {
 	m := newLimiter(t, "rules:\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 5}}\n", Options{}, weir.Config{})
 	h := m.Handler(hello)
 	require.Equal(t, 200, answer(h, get("/", "192.0.2.1")).Code)
@@ -82,7 +82,7 @@ func TestADeadlineIsNoClientThatIsGone(t *testing.T) {
 }
 
 // If the node is closed, the policy of each rule decides.
-func TestAClosedNodeAnswersByThePolicyOfTheRule(t *testing.T) {
+func TestClosedNodeDecidesByPartitionPolicy(t *testing.T) {
 	rule := func(name, more string) string {
 		return fmt.Sprintf("- {name: %s, key: ip, %s, limit: {rate: 9, per: 1h}}\n", name, more)
 	}

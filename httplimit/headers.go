@@ -44,7 +44,7 @@ func (m *Middleware) fields(s *scratch, before answerFields) (names, values []st
 	}
 	if !m.o.NoXHeaders {
 		now := m.now()
-		if d, ok := s.strictest(now); ok && leads(&d, resetOf(now, &d), before) {
+		if d, ok := s.strictest(now); ok && isStricter(&d, resetOf(now, &d), before) {
 			b = strconv.AppendInt(b, d.Limit, 10)
 			end(limitField)
 			b = strconv.AppendInt(b, d.Remaining, 10)
@@ -58,7 +58,7 @@ func (m *Middleware) fields(s *scratch, before answerFields) (names, values []st
 		b = o.appendOthers(b, before.Field(ratelimit.PolicyField))
 		for i := range o.Verdicts {
 			if v := &o.Verdicts[i]; !v.Rule.Shadow {
-				b = v.appendPolicy(separate(b, begin))
+				b = v.appendPolicy(appendSeparator(b, begin))
 			}
 		}
 		if len(b) > begin {
@@ -67,8 +67,8 @@ func (m *Middleware) fields(s *scratch, before answerFields) (names, values []st
 		begin = len(b)
 		b = o.appendOthers(b, before.Field(ratelimit.StateField))
 		for i := range o.Verdicts {
-			if v := &o.Verdicts[i]; v.known() {
-				b = ratelimit.AppendState(separate(b, begin), &v.Decision, v.Limiter)
+			if v := &o.Verdicts[i]; v.hasState() {
+				b = ratelimit.AppendState(appendSeparator(b, begin), &v.Decision, v.Limiter)
 			}
 		}
 		if len(b) > begin {
@@ -98,9 +98,9 @@ func resetOf(now time.Time, d *weir.Decision) int64 {
 	return ratelimit.Seconds(time.Duration(now.UnixNano()) + d.ResetAfter)
 }
 
-// leads reports whether X-RateLimit-* should describe this decision instead of the limit of an
+// isStricter reports whether X-RateLimit-* should describe this decision instead of the limit of an
 // earlier Middleware: it denies, or has fewer units left, or as many and a later reset.
-func leads(d *weir.Decision, reset int64, before answerFields) bool {
+func isStricter(d *weir.Decision, reset int64, before answerFields) bool {
 	told := before.Field(remainingField)
 	if told == "" { // the usual case; parsing would allocate an error
 		return true
@@ -133,8 +133,8 @@ func (v *Verdict) appendPolicy(b []byte) []byte {
 	return append(b, v.policy...)
 }
 
-// separate appends a separator unless the list is empty.
-func separate(b []byte, begin int) []byte {
+// appendSeparator appends a separator unless the list is empty.
+func appendSeparator(b []byte, begin int) []byte {
 	if len(b) > begin {
 		b = append(b, ", "...)
 	}
@@ -146,7 +146,7 @@ func separate(b []byte, begin int) []byte {
 func (s *scratch) strictest(now time.Time) (weir.Decision, bool) {
 	s.decisions = s.decisions[:0]
 	for i := range s.outcome.Verdicts {
-		if v := &s.outcome.Verdicts[i]; v.known() {
+		if v := &s.outcome.Verdicts[i]; v.hasState() {
 			d := v.Decision
 			d.ResetAfter = ratelimit.ResetAt(now, &d, v.Limiter).Sub(now)
 			s.decisions = append(s.decisions, d)

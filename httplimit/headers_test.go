@@ -56,7 +56,7 @@ func readFields(t *testing.T, w *httptest.ResponseRecorder) (s headerFields) {
 }
 
 // All header fields in each case, for the response to the last of several requests.
-func TestEveryHeaderInEveryCase(t *testing.T) {
+func TestHeaderFields(t *testing.T) {
 	const hourly = "rules:\n- {name: hourly, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n"
 	missing := weir.Config{Expect: 3} // this node is one of three, and is connected to no other
 	for _, c := range []struct {
@@ -225,7 +225,7 @@ func TestEveryHeaderInEveryCase(t *testing.T) {
 
 // A client that was denied, or has no units left, and waits for the time in any of the three
 // fields, is granted its next request. After a denial the three times are in the same second.
-func TestAClientCanSleepOnEachHeader(t *testing.T) {
+func TestEachHeaderFieldTellsWhenToRetry(t *testing.T) {
 	fields := map[string]func(h http.Header, now time.Time) time.Duration{
 		"X-RateLimit-Reset": func(h http.Header, now time.Time) time.Duration {
 			at, err := strconv.ParseInt(h.Get("X-RateLimit-Reset"), 10, 64)
@@ -297,7 +297,7 @@ func TestAClientCanSleepOnEachHeader(t *testing.T) {
 	}
 }
 
-func TestBodiesAreWhatTheClientAccepts(t *testing.T) {
+func TestBodyFormMatchesAccept(t *testing.T) {
 	exhausted := "rules:\n- name: api\n  key: ip\n  limits:\n  - {name: a, algorithm: fixed_window, rate: 1, per: 1h}\n  - {name: b, algorithm: fixed_window, rate: 1, per: 30m}\n"
 	closed := "rules:\n- {name: api, key: ip, partition: fail_closed, limit: {rate: 30, per: 1h}}\n"
 	large := "rules:\n- {name: api, key: ip, cost: {from: header:X-Cost, default: 20}, limit: {rate: 10, per: 1h}}\n"
@@ -341,7 +341,7 @@ func TestBodiesAreWhatTheClientAccepts(t *testing.T) {
 	}
 }
 
-func TestAcceptIsReadAsRFC9110HasIt(t *testing.T) {
+func TestAcceptFollowsRFC9110(t *testing.T) {
 	for accept, want := range map[string]form{
 		"":                                  asProblem,
 		"*/*":                               asProblem,
@@ -373,7 +373,7 @@ func TestAcceptIsReadAsRFC9110HasIt(t *testing.T) {
 }
 
 // SetHeader is for protocols other than HTTP.
-func TestSetHeaderSaysWhenToComeBackWhereTimeMendsIt(t *testing.T) {
+func TestSetHeaderSetsRetryAfterOnlyIfTimeHelps(t *testing.T) {
 	m := newLimiter(t, "rules:\n- {name: r, key: ip, cost: {from: header:X-Cost}, partition: fail_open, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n- {name: closed, match: {method: PUT}, key: ip, partition: fail_closed, limit: {rate: 9, per: 1h}}\n",
 		Options{}, weir.Config{Expect: 3, Now: func() time.Time { return noon }})
 	ask := func(method, cost string) (status int, retry string) {
@@ -394,7 +394,7 @@ func TestSetHeaderSaysWhenToComeBackWhereTimeMendsIt(t *testing.T) {
 }
 
 // A handler can change the header fields, and a field that it adds is only in this response.
-func TestHandlersMayOverrideWhatIsSet(t *testing.T) {
+func TestHandlersMayChangeHeaderFields(t *testing.T) {
 	m := newLimiter(t, threeLimits, byUser, weir.Config{})
 	h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		require.NotEmpty(t, w.Header().Get("RateLimit"))
@@ -413,7 +413,7 @@ func TestHandlersMayOverrideWhatIsSet(t *testing.T) {
 }
 
 // A denial by a limit that fails closed is a 503, unless another limit denies too.
-func TestADenialIsReportedThoughAnotherLimitFailsClosed(t *testing.T) {
+func TestDenialTakesPrecedenceOverFailedClosed(t *testing.T) {
 	m := newLimiter(t, `
 rules:
 - {name: own, key: ip, partition: fail_open, limit: {rate: 1, per: 1h}}

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWhoAsksIsReadOnlyIfItIsSaidOnce(t *testing.T) {
+func TestRepeatedIdentityFieldsAreIgnored(t *testing.T) {
 	user := HeaderValue("x-user")
 	for _, c := range []struct {
 		about string

@@ -26,7 +26,7 @@ func byLimiter(t testing.TB, l weir.Limit, o Options, cfg weir.Config) *Middlewa
 var perMinute = weir.Limit{Name: "r", Algorithm: weir.FixedWindow, Rate: 2, Per: time.Minute}
 
 // A Middleware with one limit has the same responses as a rule with the same numbers.
-func TestOneLimitAnswersAsARuleDoes(t *testing.T) {
+func TestByLimiterAnswersLikeRule(t *testing.T) {
 	const window, bucket = "{algorithm: fixed_window, rate: 2, per: 1m}", "{algorithm: token_bucket, rate: 2, per: 1m}"
 	for _, c := range []struct {
 		about, rule string
@@ -69,7 +69,7 @@ func TestOneLimitAnswersAsARuleDoes(t *testing.T) {
 	}
 }
 
-func TestAKeyThatIsEmptyIsTheClientsAddress(t *testing.T) {
+func TestEmptyKeyIsClientAddress(t *testing.T) {
 	proxied := RightmostUntrusted("X-Forwarded-For").TrustUnix()
 	for _, c := range []struct {
 		about  string
@@ -101,7 +101,7 @@ func TestAKeyThatIsEmptyIsTheClientsAddress(t *testing.T) {
 	}
 }
 
-func TestCheckOfOneLimitCountsTheUser(t *testing.T) {
+func TestCheckByLimiterUsesUserAsKey(t *testing.T) {
 	m := byLimiter(t, perMinute, Options{Key: HeaderValue("X-Tenant")}, weir.Config{})
 	for i := range 3 {
 		o := m.Check(t.Context(), &rules.Request{User: "acme"})
@@ -111,7 +111,7 @@ func TestCheckOfOneLimitCountsTheUser(t *testing.T) {
 	require.Equal(t, 200, answer(m.Handler(hello), get("/", "192.0.2.1")).Code)
 }
 
-func TestOptionsOfOneLimitThatHaveNoEffectAreRefused(t *testing.T) {
+func TestByLimiterRefusesOptionsWithoutEffect(t *testing.T) {
 	n := testnode.Start(t, weir.Config{})
 	quoted := perMinute
 	quoted.Name = `a "b"`

@@ -160,7 +160,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 			s.web, s.ends = web{m: m, w: w, r: r}, true
 			admitted := m.serve(r.Context(), s, &s.web)
 			r, a = s.web.r, s.admission
-			m.done(s)
+			m.putScratch(s)
 			if !admitted {
 				return
 			}
@@ -190,8 +190,8 @@ func (m *Middleware) warnOfNoAddress(s *scratch) {
 		"network", network, "remote_addr", from)
 }
 
-// done returns s to the pool, without data of this request.
-func (m *Middleware) done(s *scratch) {
+// putScratch returns s to the pool, without data of this request.
+func (m *Middleware) putScratch(s *scratch) {
 	s.forget()
 	m.scratches.Put(s)
 }

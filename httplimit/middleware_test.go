@@ -76,7 +76,7 @@ func (r *room) Write(p []byte) (int, error) { return len(p), nil }
 func (r *room) WriteHeader(int)             {}
 
 // Rules use the path with its escapes, and an unknown length as unknown.
-func TestRulesSeeARequestAsItCame(t *testing.T) {
+func TestRulesReceiveUnchangedRequest(t *testing.T) {
 	m := newLimiter(t, `
 rules:
 - {name: item, match: {path: "/v1/{id}"}, key: ip, limit: {algorithm: fixed_window, rate: 9, per: 1h}}
@@ -84,18 +84,18 @@ rules:
 `, Options{}, weir.Config{})
 	h := m.Handler(hello)
 	answer(h, get("/v1/a%2Fb", "192.0.2.1"))
-	require.EqualValues(t, 8, left(t, m, "item", "192.0.2.1"), "one segment")
+	require.EqualValues(t, 8, remaining(t, m, "item", "192.0.2.1"), "one segment")
 	r := httptest.NewRequest(http.MethodPut, "/", nil)
 	r.RemoteAddr, r.ContentLength = "192.0.2.1:1", -1
 	answer(h, r)
-	require.EqualValues(t, 4, left(t, m, "upload", "192.0.2.1"))
+	require.EqualValues(t, 4, remaining(t, m, "upload", "192.0.2.1"))
 	r.ContentLength = 0
 	answer(h, r)
-	require.EqualValues(t, 4, left(t, m, "upload", "192.0.2.1"), "nothing is known to be nothing")
+	require.EqualValues(t, 4, remaining(t, m, "upload", "192.0.2.1"), "nothing is known to be nothing")
 }
 
 // Requests to a closed node do not fill its log, and a client that left is not an error.
-func TestWhatGoesWrongIsLoggedOnceInTenSeconds(t *testing.T) {
+func TestErrorsAreLoggedAtLimitedRate(t *testing.T) {
 	var log bytes.Buffer
 	m := newLimiter(t, threeLimits, Options{}, weir.Config{})
 	m.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -120,7 +120,7 @@ func TestWhatGoesWrongIsLoggedOnceInTenSeconds(t *testing.T) {
 
 // The memory that is reused for other requests has no data of a request: no key, and no old
 // version of the rules.
-func TestNothingOfARequestIsKept(t *testing.T) {
+func TestScratchKeepsNoRequestData(t *testing.T) {
 	m := newLimiter(t, threeLimits, byUser, weir.Config{})
 	s := new(scratch)
 	m.read(&s.request, get("/", "192.0.2.1", "X-User", "ada"))
@@ -138,7 +138,7 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 
 // There are three allocations: the keys, the values of the header fields, and the slice of these
 // values.
-func TestOwnedLimitsWithAllHeadersAddThreeAllocations(t *testing.T) {
+func TestHandlerAddsThreeAllocations(t *testing.T) {
 	if testenv.Race {
 		t.Skip("the race detector makes sync.Pool drop what it holds")
 	}

@@ -15,7 +15,7 @@ func sse(data ...string) string { return "data: " + strings.Join(data, "\n\ndata
 
 // A single rule works for the response formats of all model providers, both for a complete
 // response and for a response that arrives byte by byte.
-func TestOneRuleSettlesResponsesOfModelProviders(t *testing.T) {
+func TestRuleSettlesResponsesOfModelProviders(t *testing.T) {
 	const (
 		start     = `{"type":"message_start","message":{"id":"m","usage":{"input_tokens":25,CACHE"output_tokens":1}}}`
 		delta     = `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\"usage\":{\"total_tokens\":9}"}}`
@@ -57,7 +57,7 @@ func TestOneRuleSettlesResponsesOfModelProviders(t *testing.T) {
 				w := answer(m.Handler(reply(200, []string{"Content-Type", c.mediaType}, parts...)), post("{}", "Authorization", "Bearer k"))
 				require.Equal(t, 200, w.Code)
 				require.Equal(t, c.body, w.Body.String())
-				require.Equal(t, 100000-c.want, left(t, m, "tokens", "k"))
+				require.Equal(t, 100000-c.want, remaining(t, m, "tokens", "k"))
 				require.Equal(t, c.want == 4000, m.Unsettled() == 1)
 			}
 		})

@@ -147,8 +147,8 @@ func (v *Verdict) limiter() *weir.Limiter {
 	return v.Limiter
 }
 
-// known reports whether the decision reveals the state of the count.
-func (v *Verdict) known() bool {
+// hasState reports whether the decision reveals the state of the count.
+func (v *Verdict) hasState() bool {
 	uncounted := v.Decision.Source == weir.FailedOpen && v.Decision.Limit == 0
 	return !v.Rule.Shadow && v.Decision.Source != 0 && v.Decision.Source != weir.FailedClosed && !uncounted
 }

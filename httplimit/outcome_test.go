@@ -45,8 +45,8 @@ var byPath = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 // leaves is the context key of the function that disconnects the client.
 type leaves struct{}
 
-// asks returns the status of the response for a path.
-func asks(t *testing.T, h http.Handler, path string) int {
+// statusOf returns the status of the response for a path.
+func statusOf(t *testing.T, h http.Handler, path string) int {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r := get("/", "192.0.2.1").WithContext(context.WithValue(ctx, leaves{}, cancel))
@@ -57,7 +57,7 @@ func asks(t *testing.T, h http.Handler, path string) int {
 	return w.Code
 }
 
-func TestAResponseCountsByItsStatus(t *testing.T) {
+func TestStatusDeterminesCharge(t *testing.T) {
 	for _, c := range []struct {
 		rule      string
 		path      string
@@ -85,17 +85,17 @@ func TestAResponseCountsByItsStatus(t *testing.T) {
 	} {
 		t.Run(c.rule+c.path, func(t *testing.T) {
 			m := newLimiter(t, "rules:\n- {name: r, key: ip, "+c.rule+", limit: {algorithm: fixed_window, rate: 9, per: 1h}}\n", Options{}, weir.Config{})
-			asks(t, m.Handler(byPath), c.path)
-			require.Equal(t, 9-c.wantUnits, left(t, m, "r", "192.0.2.1"))
+			statusOf(t, m.Handler(byPath), c.path)
+			require.Equal(t, 9-c.wantUnits, remaining(t, m, "r", "192.0.2.1"))
 		})
 	}
 }
 
-func TestAHijackedConnectionCountsAs101(t *testing.T) {
+func TestHijackedConnectionHasStatus101(t *testing.T) {
 	m := newLimiter(t, "rules:\n- {name: r, key: 'header:X-Who', count: {status: 101}, limit: {algorithm: fixed_window, rate: 9, per: 1h}}\n"+
 		"- {name: s, key: 'header:X-Who', refund_on: {status: 101}, limit: {algorithm: fixed_window, rate: 9, per: 1h}}\n", Options{}, weir.Config{})
 	done := make(chan struct{})
-	taken(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	hijack(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := w.(http.Hijacker).Hijack()
 			require.NoError(t, err)
@@ -104,11 +104,11 @@ func TestAHijackedConnectionCountsAs101(t *testing.T) {
 		close(done)
 	}))
 	<-done
-	require.Equal(t, int64(8), left(t, m, "r", "192.0.2.1"))
-	require.Equal(t, int64(9), left(t, m, "s", "192.0.2.1"))
+	require.Equal(t, int64(8), remaining(t, m, "r", "192.0.2.1"))
+	require.Equal(t, int64(9), remaining(t, m, "s", "192.0.2.1"))
 }
 
-func TestAnotherLimitsDenialGivesReservationsBack(t *testing.T) {
+func TestDenialCancelsReservations(t *testing.T) {
 	m := newLimiter(t, `
 rules:
 - {name: failures, key: ip, count: {status: 401}, limit: {algorithm: fixed_window, rate: 5, per: 1h}}
@@ -116,15 +116,15 @@ rules:
 `, Options{}, weir.Config{})
 	h := m.Handler(byPath)
 	for range 2 {
-		require.Equal(t, 401, asks(t, h, "/401"))
+		require.Equal(t, 401, statusOf(t, h, "/401"))
 	}
 	w := answer(h, get("/200", "192.0.2.1"))
 	require.Equal(t, 429, w.Code)
 	require.Contains(t, w.Header().Get("RateLimit"), `"failures";r=3`)
-	require.Equal(t, int64(3), left(t, m, "failures", "192.0.2.1"))
+	require.Equal(t, int64(3), remaining(t, m, "failures", "192.0.2.1"))
 }
 
-func TestWhatNobodyEndsStaysSpent(t *testing.T) {
+func TestEstimateWithoutEndStaysSpent(t *testing.T) {
 	m := newLimiter(t, "rules:\n- {name: r, key: ip, count: {status: 401}, limit: {algorithm: fixed_window, rate: 1, per: 1h}}\n", Options{}, weir.Config{})
 	for i := range 2 {
 		o := m.Check(t.Context(), &rules.Request{Path: "/"})

@@ -34,7 +34,7 @@ func (m *Middleware) queue(ctx context.Context, s *scratch) {
 		}
 		switch {
 		case errors.Is(err, weir.ErrClosed):
-			m.unjudged(s, err)
+			m.setUndecided(s, err)
 			return // a closed node cannot refund units
 		case err != nil:
 			o.fail(err)

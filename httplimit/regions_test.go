@@ -40,7 +40,7 @@ rules:
 - {name: here, key: ip, limit: {algorithm: sliding_log, rate: 1000, per: 1h}}
 `
 
-func TestARuleOfScopeGlobalIsOneLimitOverAllRegions(t *testing.T) {
+func TestGlobalRuleLimitsAllRegions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := farGateways(t, farRules)
 		admitted := map[string]int{}

@@ -17,7 +17,7 @@ import (
 )
 
 // A request that waits for its turn is decided by one version of the rules.
-func TestARequestThatWaitsKeepsItsVersion(t *testing.T) {
+func TestWaitingRequestKeepsItsVersion(t *testing.T) {
 	file := func(version, rate int) string {
 		return fmt.Sprintf(`
 version: %d
@@ -51,5 +51,5 @@ rules:
 	require.Equal(t, `"q";q=1;qu="concurrent-requests", "counted";q=1000;w=3600`, (<-waited).Get("RateLimit-Policy"))
 	require.EqualValues(t, 1, met.Load())
 	require.Equal(t, `"q";q=2;qu="concurrent-requests", "counted";q=2000;w=3600`, answer(h, get("/", "192.0.2.2")).Header().Get("RateLimit-Policy"))
-	require.EqualValues(t, 1998, left(t, m, "counted", "192.0.2.1"))
+	require.EqualValues(t, 1998, remaining(t, m, "counted", "192.0.2.1"))
 }

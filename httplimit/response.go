@@ -18,8 +18,8 @@ type response struct {
 	reads    bool // a bill reads the body
 }
 
-// ended sets the end of the request in e. The Status of e is used if no status was sent.
-func (w *response) ended(e *Ended) {
+// fillEnd sets the end of the request in e. The Status of e is used if no status was sent.
+func (w *response) fillEnd(e *Ended) {
 	if !e.Aborted {
 		w.begin(e.Status)
 	}
@@ -82,9 +82,9 @@ func (w *response) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(w.ResponseWriter, r)
 }
 
-// full returns w with those of the methods Flush, Hijack and Push that the server offers,
+// withOptionalMethods returns w with those of the methods Flush, Hijack and Push that the server offers,
 // because handlers test for them.
-func (w *response) full() http.ResponseWriter {
+func (w *response) withOptionalMethods() http.ResponseWriter {
 	_, pushes := w.ResponseWriter.(http.Pusher)
 	flushes, hijacks := offers[http.Flusher](w.ResponseWriter), offers[http.Hijacker](w.ResponseWriter)
 	switch {

@@ -12,7 +12,7 @@ import (
 
 // docs/rotation.md describes how to replace a cluster: at first the old cluster decides, and the
 // new cluster counts the requests that are admitted. Later both clusters must admit a request.
-func TestARequestIsCountedByTheMiddlewaresOfTwoClusters(t *testing.T) {
+func TestRequestIsCountedByTwoClusters(t *testing.T) {
 	const file = `rules: [{name: per address, key: ip, limit: {algorithm: sliding_log, rate: 5, per: 1h}}]`
 	old := newLimiter(t, file, Options{}, weir.Config{})
 	next := newLimiter(t, file, Options{NoXHeaders: true, NoIETFHeaders: true}, weir.Config{})
@@ -40,8 +40,8 @@ func TestARequestIsCountedByTheMiddlewaresOfTwoClusters(t *testing.T) {
 	for i, h := range []http.Handler{oldFirst, both} {
 		from := []string{first, second}[i]
 		admits(h, from, 5)
-		require.Zero(t, left(t, old, "per address", from))
-		require.Zero(t, left(t, next, "per address", from))
+		require.Zero(t, remaining(t, old, "per address", from))
+		require.Zero(t, remaining(t, next, "per address", from))
 	}
 	admits(next.Handler(hello), third, 5)
 	require.Equal(t, http.StatusOK, answer(oldFirst, get("/", third)).Code, "the next one denies nothing yet")

@@ -32,7 +32,7 @@ func post(body string, fields ...string) *http.Request {
 	return r
 }
 
-func TestAnEstimateIsWhatTheRequestSays(t *testing.T) {
+func TestEstimateComesFromRequest(t *testing.T) {
 	const models = "reserve: {from: [json:max_completion_tokens, json:max_tokens, header:X-Max], default: 7}\nsettle: {json: n}"
 	for _, c := range []struct {
 		about, fields string
@@ -60,7 +60,7 @@ func TestAnEstimateIsWhatTheRequestSays(t *testing.T) {
 			c.r.Body = io.NopCloser(bytes.NewReader(sent))
 			var seen []byte
 			w := answer(m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				require.Equal(t, 1000-c.want, left(t, m, "r", "192.0.2.1"))
+				require.Equal(t, 1000-c.want, remaining(t, m, "r", "192.0.2.1"))
 				var err error
 				seen, err = io.ReadAll(r.Body)
 				require.NoError(t, err)
@@ -68,16 +68,16 @@ func TestAnEstimateIsWhatTheRequestSays(t *testing.T) {
 			})), c.r)
 			require.Equal(t, 200, w.Code)
 			require.Equal(t, string(sent), string(seen))
-			require.Equal(t, int64(997), left(t, m, "r", "192.0.2.1"))
+			require.Equal(t, int64(997), remaining(t, m, "r", "192.0.2.1"))
 			require.Zero(t, m.Unsettled())
 		})
 	}
 }
 
-func TestAnEstimateAboveTheLimitIsRefused(t *testing.T) {
+func TestEstimateAboveLimitIsRefused(t *testing.T) {
 	m := newLimiter(t, tokens("reserve: json:max_tokens\nsettle: {json: n}"), Options{}, weir.Config{})
 	require.Equal(t, http.StatusRequestEntityTooLarge, answer(m.Handler(hello), post(`{"max_tokens":1001}`)).Code)
-	require.Equal(t, int64(1000), left(t, m, "r", "192.0.2.1"))
+	require.Equal(t, int64(1000), remaining(t, m, "r", "192.0.2.1"))
 }
 
 // broken is a body that ends too early.
@@ -86,12 +86,12 @@ type broken struct{ err error }
 func (b broken) Read([]byte) (int, error) { return 0, b.err }
 func (b broken) Close() error             { return nil }
 
-func TestABodyThatBreaksOffIsAGoneClient(t *testing.T) {
+func TestTruncatedBodyIsDisconnection(t *testing.T) {
 	m := newLimiter(t, tokens("reserve: json:max_tokens\nsettle: {json: n}"), Options{}, weir.Config{})
 	r := post(`{"max_tokens":40}`)
 	r.Body = broken{io.ErrUnexpectedEOF}
 	require.Equal(t, StatusClientGone, answer(m.Handler(hello), r).Code)
-	require.Equal(t, int64(1000), left(t, m, "r", "192.0.2.1"))
+	require.Equal(t, int64(1000), remaining(t, m, "r", "192.0.2.1"))
 	r.Body = broken{&http.MaxBytesError{Limit: 1}} // the handler may answer in any way
 	w := answer(m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadAll(r.Body)
@@ -125,7 +125,7 @@ func reply(status int, fields []string, parts ...string) http.HandlerFunc {
 	}
 }
 
-func TestAResponseSettlesTheEstimate(t *testing.T) {
+func TestResponseSettlesEstimate(t *testing.T) {
 	stream := []string{"Content-Type", "text/event-stream; charset=utf-8"}
 	const both = "reserve: 100\nsettle: {json: usage.total_tokens, sse: usage.total_tokens}"
 	const anthropic = "reserve: 100\nsettle: {sse: [message.usage.input_tokens, usage.output_tokens]}"
@@ -171,7 +171,7 @@ func TestAResponseSettlesTheEstimate(t *testing.T) {
 				defer func() { _ = recover() }()
 				answer(m.Handler(c.h), get("/", "192.0.2.1"))
 			}()
-			require.Equal(t, 1000-c.want, left(t, m, "r", "192.0.2.1"))
+			require.Equal(t, 1000-c.want, remaining(t, m, "r", "192.0.2.1"))
 			require.Equal(t, c.unsettled, m.Unsettled())
 			require.Equal(t, int(c.unsettled), strings.Count(log.String(), "units that a request did not use stay spent"), log)
 		})
@@ -186,7 +186,7 @@ func aborting(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-func TestAClientThatLeavesIsSettledByWhatItWasSent(t *testing.T) {
+func TestDisconnectedClientIsSettledBySentResponse(t *testing.T) {
 	for _, c := range []struct {
 		about, path string
 		want        int64
@@ -196,8 +196,8 @@ func TestAClientThatLeavesIsSettledByWhatItWasSent(t *testing.T) {
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			m := newLimiter(t, tokens("reserve: 100\nsettle: {sse: n}"), Options{}, weir.Config{})
-			asks(t, m.Handler(byPath), c.path)
-			require.Equal(t, 1000-c.want, left(t, m, "r", "192.0.2.1"))
+			statusOf(t, m.Handler(byPath), c.path)
+			require.Equal(t, 1000-c.want, remaining(t, m, "r", "192.0.2.1"))
 			require.Zero(t, m.Unsettled())
 		})
 	}
@@ -207,12 +207,12 @@ func TestAClientThatLeavesIsSettledByWhatItWasSent(t *testing.T) {
 		reply(200, []string{"Content-Type", "text/event-stream"}, "data: {\"n\":12}\n\n")(w, nil)
 		cancel()
 	})), get("/", "192.0.2.1").WithContext(ctx))
-	require.Equal(t, int64(988), left(t, m, "r", "192.0.2.1"))
+	require.Equal(t, int64(988), remaining(t, m, "r", "192.0.2.1"))
 }
 
 // With both versions of HTTP, a handler whose request is settled can stream, and a trailer has
 // the cost.
-func TestATrailerSettlesAStreamAsItPasses(t *testing.T) {
+func TestTrailerSettlesStream(t *testing.T) {
 	for _, field := range []string{"X-Tokens", http.TrailerPrefix + "X-Tokens"} {
 		for _, http2 := range []bool{false, true} {
 			t.Run(fmt.Sprint(field, http2), func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestATrailerSettlesAStreamAsItPasses(t *testing.T) {
 				require.Equal(t, "data: second\n\n", string(rest))
 				require.Equal(t, "64", response.Trailer.Get("X-Tokens"))
 				<-ended
-				require.Equal(t, int64(936), left(t, m, "r", "127.0.0.1"))
+				require.Equal(t, int64(936), remaining(t, m, "r", "127.0.0.1"))
 			})
 		}
 	}
@@ -281,7 +281,7 @@ func TestFunctionsReserveAndSettle(t *testing.T) {
 	}
 }
 
-func TestOptionsThatSettleGoTogether(t *testing.T) {
+func TestSettlingOptionsAreValidated(t *testing.T) {
 	n := testnode.Start(t, weir.Config{})
 	reserve := func(*http.Request, *rules.Rule) (int64, bool) { return 1, true }
 	settle := func(*http.Request, *rules.Rule, *Ended) (int64, bool) { return 1, true }

@@ -82,7 +82,7 @@ func send(t *testing.T, server *httptest.Server, sent []string) (status int, met
 	return answer.StatusCode, met
 }
 
-func TestEverySpellingMeetsTheRulesThatTheDocumentNames(t *testing.T) {
+func TestPathSpellingsMeetDocumentedRules(t *testing.T) {
 	file, rows := spellings(t)
 	serve := func(o Options) *httptest.Server {
 		m := newLimiter(t, file, o, weir.Config{})
@@ -112,7 +112,7 @@ func TestEverySpellingMeetsTheRulesThatTheDocumentNames(t *testing.T) {
 	}
 }
 
-func TestAnAmbiguousPathIsRefusedWithItsReasonAndNotCounted(t *testing.T) {
+func TestAmbiguousPathIsRefusedWithReason(t *testing.T) {
 	var told []Outcome
 	served := 0
 	m := newLimiter(t, "rules: [{name: all, key: global, limit: {rate: 10, per: 1h}}, {name: a, match: {path: /a/}, key: global, limit: {rate: 100, per: 1h}}]", Options{
@@ -153,7 +153,7 @@ func TestAnAmbiguousPathIsRefusedWithItsReasonAndNotCounted(t *testing.T) {
 	require.Equal(t, "0", remaining, "only what went on is counted, but for what is skipped")
 }
 
-func TestAPathThatIsNotAmbiguousAllocatesNothing(t *testing.T) {
+func TestUnambiguousPathDoesNotAllocate(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		if httpread.Ambiguity("/v1/items/77/parts.json") != "" {
 			t.Fail()

@@ -32,7 +32,7 @@ func overSocket(t *testing.T, h http.Handler) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-func TestAProxyOnAUnixSocketIsTrustedByName(t *testing.T) {
+func TestTrustUnixTrustsProxyOnSocket(t *testing.T) {
 	private := netip.MustParsePrefix("10.0.0.0/8")
 	for _, c := range []struct {
 		about, field string
@@ -82,7 +82,7 @@ func TestAProxyOnAUnixSocketIsTrustedByName(t *testing.T) {
 }
 
 // A value that a client makes an earlier middleware write must not be read as a Unix socket.
-func TestNoAddressInARequestIsAUnixSocket(t *testing.T) {
+func TestRequestCannotForgeUnixSocket(t *testing.T) {
 	client := RightmostUntrusted("X-Forwarded-For").TrustUnix()
 	for _, remote := range []string{"", "@", "/run/proxy.sock", "unix", "192.0.2.7:1", "x"} {
 		r := get("/", "", "X-Forwarded-For", "198.51.100.1")
@@ -93,7 +93,7 @@ func TestNoAddressInARequestIsAUnixSocket(t *testing.T) {
 	}
 }
 
-func TestTrustUnixIsRefusedWhereItHasNoEffect(t *testing.T) {
+func TestTrustUnixIsRefusedWithoutEffect(t *testing.T) {
 	for _, c := range []ClientAddress{RemoteAddr().TrustUnix(), Header("X-Real-IP").TrustUnix(), FromRight("X-Forwarded-For", 1).TrustUnix()} {
 		require.ErrorIs(t, c.Validate(), weir.ErrInvalid)
 		require.ErrorContains(t, c.Validate(), "TrustUnix has no effect here")
@@ -105,7 +105,7 @@ func TestTrustUnixIsRefusedWhereItHasNoEffect(t *testing.T) {
 }
 
 // There is no warning about requests whose key does not need an address.
-func TestNothingIsLoggedWhereNoKeyNeedsAnAddress(t *testing.T) {
+func TestMissingAddressIsLoggedOnlyIfUsed(t *testing.T) {
 	m := newLimiter(t, "rules:\n- {name: r, key: user, limit: {rate: 9, per: 1h}}\n- {name: g, key: global, limit: {rate: 9, per: 1h}}\n", Options{User: HeaderValue("X-User")}, weir.Config{})
 	log := new(lab.Text)
 	m.o.Logger = slog.New(slog.NewTextHandler(log, nil))

@@ -135,7 +135,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	var seen [2]uint64
 	end := time.After(viewFor)
 	for {
-		events, serial, changed := p.hub.news(seen)
+		events, serial, changed := p.hub.newEvents(seen)
 		if limit != "" && key != "" && serial[0] != seen[0] {
 			events = append(events, eventOf(eventKey, p.watch(r.Context(), limit, key))...)
 		}
@@ -210,9 +210,9 @@ func (p *Page) every(ctx context.Context, interval time.Duration, do func()) {
 	}
 }
 
-// tell stores an event for all viewers, unless ctx is done, because a later hub goroutine may
+// setEvent stores an event for all viewers, unless ctx is done, because a later hub goroutine may
 // already be running then.
-func (h *hub) tell(ctx context.Context, which int, event []byte) {
+func (h *hub) setEvent(ctx context.Context, which int, event []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ctx.Err() != nil {
@@ -224,8 +224,8 @@ func (h *hub) tell(ctx context.Context, which int, event []byte) {
 	h.changed = make(chan struct{})
 }
 
-// news returns the latest event of each kind that a viewer has not received.
-func (h *hub) news(seen [2]uint64) (events []byte, serial [2]uint64, changed <-chan struct{}) {
+// newEvents returns the latest event of each kind that a viewer has not received.
+func (h *hub) newEvents(seen [2]uint64) (events []byte, serial [2]uint64, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, event := range h.latest {
@@ -272,7 +272,7 @@ func (p *Page) snapshot(ctx context.Context, now *rates) shownSnapshot {
 	}
 	s, at := p.source.Snapshot(), time.Now()
 	if isDue {
-		now.last = now.next(at, combine(s.Counters, now.gathered))
+		now.last = now.update(at, combine(s.Counters, now.gathered))
 		now.due = begun.Add(gatherPause(len(s.Members)))
 	}
 	m, err := now.last, now.err

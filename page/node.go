@@ -28,15 +28,15 @@ const topShown = 10 // keys of each kind
 // Snapshot implements Source.
 func (n *Node) Snapshot() Snapshot {
 	stats, ring, members := n.Node.Stats(), n.Node.Ring(), n.Node.Members()
-	short := shorten(members)
+	short := newLabels(members)
 	s := Snapshot{Outage: stats.Outage, Past: n.Node.Outages(), Rules: n.rules()}
 	s.Limits, s.Secret = n.limits()
-	s.Outage.Missing = short.all(stats.Outage.Missing)
+	s.Outage.Missing = short.shortenAll(stats.Outage.Missing)
 	for i := range s.Past {
-		s.Past[i].Missing = short.all(s.Past[i].Missing)
+		s.Past[i].Missing = short.shortenAll(s.Past[i].Missing)
 	}
 	for _, m := range members {
-		shown := Member{ID: m.Name, Name: short.of(m.Name), Addr: m.Addr, Region: m.Region, Self: m.Self, State: m.State.String(), Health: healthOf(m.State), Share: ring[m.Name], Process: m.Name}
+		shown := Member{ID: m.Name, Name: short.shorten(m.Name), Addr: m.Addr, Region: m.Region, Self: m.Self, State: m.State.String(), Health: healthOf(m.State), Share: ring[m.Name], Process: m.Name}
 		trip, asked := stats.Cluster.RoundTrips[m.Name]
 		gone, missing := stats.Missing[m.Name]
 		switch {
@@ -90,7 +90,7 @@ func (n *Node) Gather(ctx context.Context) (all []Counters, missing []string, er
 	for name, m := range totals.Members {
 		all = append(all, Counters{Process: name, Decisions: m.Decisions, Limits: m.Limits})
 	}
-	return all, shorten(n.Node.Members()).all(totals.Missing), err
+	return all, newLabels(n.Node.Members()).shortenAll(totals.Missing), err
 }
 
 func (n *Node) rules() *Rules {
@@ -114,7 +114,7 @@ type labels map[string]string
 // incarnation matches a name that consists of a label and an incarnation.
 var incarnation = regexp.MustCompile(`^(.+)-[0-9a-f]{16}$`)
 
-func shorten(members []weir.Member) labels {
+func newLabels(members []weir.Member) labels {
 	short, having := make(labels), make(map[string]int)
 	for _, m := range members {
 		if found := incarnation.FindStringSubmatch(m.Name); found != nil {
@@ -132,12 +132,12 @@ func shorten(members []weir.Member) labels {
 	return short
 }
 
-func (l labels) of(name string) string { return cmp.Or(l[name], name) }
+func (l labels) shorten(name string) string { return cmp.Or(l[name], name) }
 
-func (l labels) all(names []string) []string {
+func (l labels) shortenAll(names []string) []string {
 	short := make([]string, len(names))
 	for i, name := range names {
-		short[i] = l.of(name)
+		short[i] = l.shorten(name)
 	}
 	return short
 }
@@ -155,8 +155,8 @@ func healthOf(s weir.MemberState) Health {
 // Top implements Source. It returns the keys of the whole cluster.
 func (n *Node) Top(ctx context.Context) (weir.TopKeys, error) {
 	t, err := n.Node.TopKeys(ctx, topShown)
-	short := shorten(n.Node.Members())
-	t.Missing, t.Silent = short.all(t.Missing), short.all(t.Silent)
+	short := newLabels(n.Node.Members())
+	t.Missing, t.Silent = short.shortenAll(t.Missing), short.shortenAll(t.Silent)
 	return t, err
 }
 
@@ -172,7 +172,7 @@ func (n *Node) Watch(ctx context.Context, limit, key string) (Watched, error) {
 	}
 	return Watched{
 		Limit: d.Limit, Used: max(0, d.Limit-d.Remaining), Per: l.Limit().Per,
-		Owner: shorten(n.Node.Members()).of(l.Owner(key).Name), Source: d.Source.String(), Counted: -1,
+		Owner: newLabels(n.Node.Members()).shorten(l.Owner(key).Name), Source: d.Source.String(), Counted: -1,
 		Free: d.RetryAfter, Reset: d.ResetAfter, InFlight: l.Limit().Algorithm == weir.InFlight,
 	}, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-func TestANodeShowsMembersMissingOnesAndDecisionSources(t *testing.T) {
+func TestNodeShowsMembersAndSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Logger: slog.New(slog.DiscardHandler)}})
 		require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestANodeShowsMembersMissingOnesAndDecisionSources(t *testing.T) {
 
 		w, err := source.Watch(t.Context(), "per user", "alice")
 		require.NoError(t, err)
-		require.Equal(t, Watched{Limit: 90, Used: 10, Per: time.Minute, Owner: shorten(nodes[0].Members()).of(limiter.Owner("alice").Name), Source: w.Source, Reset: w.Reset, Counted: -1}, w)
+		require.Equal(t, Watched{Limit: 90, Used: 10, Per: time.Minute, Owner: newLabels(nodes[0].Members()).shorten(limiter.Owner("alice").Name), Source: w.Source, Reset: w.Reset, Counted: -1}, w)
 		require.Positive(t, w.Reset)
 		require.LessOrEqual(t, w.Reset, 2*time.Minute)
 		top, err := source.Top(t.Context())
@@ -111,14 +111,14 @@ func TestANodeShowsMembersMissingOnesAndDecisionSources(t *testing.T) {
 	})
 }
 
-func TestMembersAreCalledByTheirLabelsWhereTheseTellThemApart(t *testing.T) {
+func TestUniqueLabelsReplaceNames(t *testing.T) {
 	const one, two = "-0123456789abcdef", "-fedcba9876543210"
-	short := shorten([]weir.Member{{Name: "gw-0" + one}, {Name: "gw-1" + one}, {Name: "gw-1" + two}, {Name: "db" + one}, {Name: "db"}})
+	short := newLabels([]weir.Member{{Name: "gw-0" + one}, {Name: "gw-1" + one}, {Name: "gw-1" + two}, {Name: "db" + one}, {Name: "db"}})
 	require.Equal(t, []string{"gw-0", "gw-1" + one, "gw-1" + two, "db" + one, "db", "who left"},
-		short.all([]string{"gw-0" + one, "gw-1" + one, "gw-1" + two, "db" + one, "db", "who left"}))
+		short.shortenAll([]string{"gw-0" + one, "gw-1" + one, "gw-1" + two, "db" + one, "db", "who left"}))
 }
 
-func TestAKeyIsWatchedByTheRules(t *testing.T) {
+func TestWatchUsesRules(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	_, err := (&Node{Node: node}).Watch(t.Context(), "api/hourly", "alice")
 	require.ErrorContains(t, err, `no limit "api/hourly"`)

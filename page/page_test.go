@@ -46,7 +46,7 @@ func (f *fake) Snapshot() Snapshot {
 	}
 }
 
-func (f *fake) looked() int {
+func (f *fake) snapshotCount() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.snapshots
@@ -111,8 +111,8 @@ type reader struct {
 	lines *bufio.Scanner
 }
 
-// next reads the next event with the given name into into.
-func (v *reader) next(name string, into any) {
+// readEvent reads the next event with the given name into into.
+func (v *reader) readEvent(name string, into any) {
 	v.t.Helper()
 	for v.lines.Scan() {
 		if v.lines.Text() != "event: "+name {
@@ -142,7 +142,7 @@ func lookBy(t testing.TB, client *http.Client, url string) (*reader, *http.Respo
 	return &reader{t, lines}, response
 }
 
-func TestAViewerSeesSnapshotsTopKeysAndTheKeyThatItWatches(t *testing.T) {
+func TestViewerReceivesSnapshotsTopKeysAndWatchedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPage(t, Options{Source: &fake{}})
 		defer p.Close()
@@ -156,25 +156,25 @@ func TestAViewerSeesSnapshotsTopKeysAndTheKeyThatItWatches(t *testing.T) {
 		require.Equal(t, "text/event-stream", response.Header.Get("Content-Type"))
 
 		var s shownSnapshot
-		v.next(eventSnapshot, &s)
+		v.readEvent(eventSnapshot, &s)
 		require.Equal(t, "fake", s.Name)
 		require.Nil(t, s.Checks, "no rates before the second look")
 		require.Equal(t, &shownOutage{7000, []string{"b"}, 3}, s.Outage)
 		require.Equal(t, []Action{{Name: "kill"}}, s.Members[0].Actions)
 		var w shownWatched
-		v.next(eventKey, &w)
+		v.readEvent(eventKey, &w)
 		require.Equal(t, "alice", w.Key)
 		require.EqualValues(t, 5, w.Used)
 		require.EqualValues(t, 10, w.Grants)
 		require.Equal(t, byShares, w.By)
-		v.next(eventSnapshot, &s)
+		v.readEvent(eventSnapshot, &s)
 		require.Len(t, s.Checks, 1)
 		require.EqualValues(t, 10, s.Checks[0].Allowed, "a second has passed")
 		require.Equal(t, s.Checks[0].Allowed, s.Members[0].Checks[0].Allowed)
 
 		other, _ := lookBy(t, client, "http://page/events?limit=none&key=alice")
 		var top shownTop
-		other.next(eventTop, &top)
+		other.readEvent(eventTop, &top)
 		require.Equal(t, "<script>", *top.Asked[0].Key)
 		require.False(t, top.Asked[0].Masked)
 		require.Nil(t, top.Denied[0].Key)
@@ -182,7 +182,7 @@ func TestAViewerSeesSnapshotsTopKeysAndTheKeyThatItWatches(t *testing.T) {
 		require.Equal(t, admin.TopKey{Limit: "per user", ID: "03000000000000000000000000000000", Key: &masked, Masked: true}, top.Denied[1])
 		require.Equal(t, []admin.TopKey{{Limit: "streams", ID: "04000000000000000000000000000000", Key: &masked, Masked: true, Denials: 2, Held: 3, HeldMost: 4}}, top.Held)
 		require.Equal(t, []string{"b"}, top.Missing)
-		other.next(eventKey, &w)
+		other.readEvent(eventKey, &w)
 		require.Equal(t, `there is no limit "none"`, w.Error)
 	})
 }
@@ -194,40 +194,40 @@ func joined(t *testing.T, p *Page) *viewer {
 	return v
 }
 
-func TestNobodyLooksAtTheSourceWhenNobodyLooksAtThePage(t *testing.T) {
+func TestSourceIsIdleWithoutViewers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
 		p := newPage(t, Options{Source: f})
 		time.Sleep(time.Minute)
-		require.Zero(t, f.looked())
+		require.Zero(t, f.snapshotCount())
 		one, other := joined(t, p), joined(t, p)
 		time.Sleep(10*time.Second + 500*time.Millisecond)
-		require.Equal(t, 11, f.looked(), "once a second for all viewers together")
+		require.Equal(t, 11, f.snapshotCount(), "once a second for all viewers together")
 		p.leave(one)
 		p.leave(other)
 		time.Sleep(time.Minute)
-		require.Equal(t, 11, f.looked())
+		require.Equal(t, 11, f.snapshotCount())
 		last := joined(t, p)
 		synctest.Wait()
-		require.Equal(t, 12, f.looked(), "at once when somebody comes")
+		require.Equal(t, 12, f.snapshotCount(), "at once when somebody comes")
 		p.leave(last)
 	})
 }
 
-func TestASlowViewerIsSentTheLatestAlone(t *testing.T) {
+func TestSlowViewerReceivesOnlyLatestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPage(t, Options{Source: &fake{}})
 		defer p.leave(joined(t, p))
 		synctest.Wait()
-		first, seen, _ := p.hub.news([2]uint64{})
+		first, seen, _ := p.hub.newEvents([2]uint64{})
 		time.Sleep(30*time.Second + time.Millisecond)
-		events, _, _ := p.hub.news(seen)
+		events, _, _ := p.hub.newEvents(seen)
 		require.Equal(t, 1, strings.Count(string(events), "event: snapshot"))
 		require.NotContains(t, string(events), string(first))
 	})
 }
 
-func TestMoreViewersThanMayAreAskedToTryLater(t *testing.T) {
+func TestExcessViewersAreRefused(t *testing.T) {
 	_, url := serve(t, Options{Source: &fake{}, Viewers: 2})
 	for range 2 {
 		_, response := look(t, url+"/events")
@@ -238,10 +238,10 @@ func TestMoreViewersThanMayAreAskedToTryLater(t *testing.T) {
 	require.Equal(t, "5", response.Header.Get("Retry-After"))
 }
 
-func TestCloseEndsWhatViewersAreSent(t *testing.T) {
+func TestCloseEndsEvents(t *testing.T) {
 	p, url := serve(t, Options{Source: &fake{}})
 	v, _ := look(t, url+"/events")
-	v.next(eventSnapshot, new(shownSnapshot))
+	v.readEvent(eventSnapshot, new(shownSnapshot))
 	require.NoError(t, p.Close())
 	for v.lines.Scan() {
 	}
@@ -251,15 +251,15 @@ func TestCloseEndsWhatViewersAreSent(t *testing.T) {
 	require.NoError(t, p.Close(), "twice is once")
 }
 
-func TestAViewersEndIsSeen(t *testing.T) {
+func TestDisconnectedViewerIsRemoved(t *testing.T) {
 	p, url := serve(t, Options{Source: &fake{}})
 	v, response := look(t, url+"/events")
-	v.next(eventSnapshot, new(shownSnapshot))
+	v.readEvent(eventSnapshot, new(shownSnapshot))
 	response.Body.Close()
-	require.Eventually(t, func() bool { return p.watched() == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return p.viewerCount() == 0 }, 5*time.Second, time.Millisecond)
 }
 
-func TestOnlyThePageItselfMayAct(t *testing.T) {
+func TestForeignPagesCannotAct(t *testing.T) {
 	const kill = `{"member":"a","action":"kill"}`
 	for _, c := range []struct {
 		about, method, path, body string
@@ -307,7 +307,7 @@ func TestOnlyThePageItselfMayAct(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeDoneIsSaid(t *testing.T) {
+func TestFailedActionReturnsError(t *testing.T) {
 	f := &fake{refuse: errors.New("a is dead already")}
 	_, url := serve(t, Options{Source: f})
 	status, text := kill(t, url)
@@ -315,17 +315,17 @@ func TestWhatCannotBeDoneIsSaid(t *testing.T) {
 	require.Equal(t, "a is dead already\n", text)
 }
 
-func TestASourceWithoutButtonsHasNone(t *testing.T) {
+func TestSourceWithoutActorHasNoButtons(t *testing.T) {
 	_, url := serve(t, Options{Source: mute{&fake{}}})
 	v, _ := look(t, url+"/events")
 	var s shownSnapshot
-	v.next(eventSnapshot, &s)
+	v.readEvent(eventSnapshot, &s)
 	require.Empty(t, s.Members[0].Actions)
 	status, _ := kill(t, url)
 	require.Equal(t, http.StatusNotFound, status)
 }
 
-func TestThePageLoadsNothingFromElsewhereAndRunsNothingInline(t *testing.T) {
+func TestPageLoadsOnlyOwnFiles(t *testing.T) {
 	_, url := serve(t, Options{Source: &fake{}})
 	require.NoError(t, fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -351,7 +351,7 @@ func TestThePageLoadsNothingFromElsewhereAndRunsNothingInline(t *testing.T) {
 }
 
 // The embedded files of another project are those of its release.
-func TestTheChartLibraryIsItsRelease(t *testing.T) {
+func TestChartLibraryIsUnmodified(t *testing.T) {
 	for name, want := range map[string]string{
 		"uplot.js":          "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f", // dist/uPlot.iife.min.js of 1.6.32
 		"uplot.css":         "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04", // dist/uPlot.min.css
@@ -363,7 +363,7 @@ func TestTheChartLibraryIsItsRelease(t *testing.T) {
 	}
 }
 
-func TestBadOptionsAreRefused(t *testing.T) {
+func TestInvalidOptionsAreRefused(t *testing.T) {
 	_, err := New(Options{})
 	require.ErrorIs(t, err, weir.ErrInvalid)
 	require.ErrorContains(t, err, "Source is nil")
@@ -390,7 +390,7 @@ func (g *gathering) Gather(context.Context) ([]Counters, []string, error) {
 	return []Counters{{Process: own.Process, Decisions: own.Decisions}, {Process: "b-1", Decisions: map[weir.Source]weir.Outcomes{weir.StandIn: own.Decisions[weir.Owner]}}}, []string{"c"}, nil
 }
 
-func TestThePageOfAGathererCountsAllMembers(t *testing.T) {
+func TestGathererCountsAllMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPage(t, Options{Source: &gathering{Source: &fake{}}})
 		var now rates
@@ -469,7 +469,7 @@ func TestLargeClusterHasSmallPage(t *testing.T) {
 	})
 }
 
-func TestThePageNamesItsVersionAndRunbook(t *testing.T) {
+func TestPageHasVersionAndRunbook(t *testing.T) {
 	s := newPage(t, Options{Source: &fake{}}).snapshot(t.Context(), new(rates))
 	require.Equal(t, defaultRunbook, s.Runbook)
 	require.NotEmpty(t, s.Version)

@@ -88,7 +88,7 @@ type earlier struct {
 	at time.Time
 }
 
-// measured is the rates since the last call of next.
+// measured is the rates since the last call of update.
 type measured struct {
 	checks    []rate            // by source
 	processes map[string][]rate // by process, then by kind of decision
@@ -96,10 +96,10 @@ type measured struct {
 	limits    []limitRate
 }
 
-// next computes the rates from the present counters. A new process has no rates, because its
+// update computes the rates from the present counters. A new process has no rates, because its
 // counters may be of several days. A process that was missing has the mean rates of the whole
 // time.
-func (r *rates) next(now time.Time, all []Counters) (m measured) {
+func (r *rates) update(now time.Time, all []Counters) (m measured) {
 	before := r.before
 	r.before = make(map[string]earlier, len(all))
 	for process, of := range before {
@@ -126,8 +126,8 @@ func (r *rates) next(now time.Time, all []Counters) (m measured) {
 		}
 		by := make(map[string]rate)
 		for source, n := range c.Decisions {
-			allowed := float64(since(n.Allowed, was.Decisions[source].Allowed)) / took
-			denied := float64(since(n.Denied, was.Decisions[source].Denied)) / took
+			allowed := float64(growth(n.Allowed, was.Decisions[source].Allowed)) / took
+			denied := float64(growth(n.Denied, was.Decisions[source].Denied)) / took
 			who := decidedBy(source)
 			sum[source] = rate{who, source.String(), sum[source].Allowed + allowed, sum[source].Denied + denied}
 			by[who] = rate{who, "", by[who].Allowed + allowed, by[who].Denied + denied}
@@ -153,9 +153,9 @@ func limitRates(now time.Time, all []Counters, before map[string]earlier) []limi
 			l.Limit, l.AllDenied, l.AllShadow = name, l.AllDenied+n.Denied, l.AllShadow+n.Shadow.Denied
 			if known && took > 0 {
 				then := was.Limits[name]
-				l.Allowed += float64(since(n.Allowed, then.Allowed)) / took
-				l.Denied += float64(since(n.Denied, then.Denied)) / took
-				l.Shadow += float64(since(n.Shadow.Denied, then.Shadow.Denied)) / took
+				l.Allowed += float64(growth(n.Allowed, then.Allowed)) / took
+				l.Denied += float64(growth(n.Denied, then.Denied)) / took
+				l.Shadow += float64(growth(n.Shadow.Denied, then.Shadow.Denied)) / took
 			}
 			byName[name] = l
 		}
@@ -195,9 +195,9 @@ func (r *rates) latency() (all []latency) {
 	return all
 }
 
-// since returns the growth of a counter. A counter that is lower than before has started again
+// growth returns the growth of a counter. A counter that is lower than before has started again
 // at zero.
-func since(now, before uint64) uint64 {
+func growth(now, before uint64) uint64 {
 	if now < before {
 		return now
 	}
@@ -221,7 +221,7 @@ func (r *rates) add(source weir.Source, now, before weir.Latency) {
 		r.lately[source] = counts
 	}
 	for i := range now.Buckets {
-		counts[i] += float64(since(now.Buckets[i], before.Buckets[i]))
+		counts[i] += float64(growth(now.Buckets[i], before.Buckets[i]))
 	}
 	counts[len(now.Buckets)] += float64(now.Count - before.Count)
 }

@@ -15,13 +15,13 @@ func counted(process string, of map[weir.Source]weir.Outcomes) Counters {
 	return Counters{Process: process, Decisions: of}
 }
 
-func TestRatesAreWhatAllProcessesCountedSinceTheLastLook(t *testing.T) {
+func TestRatesCoverAllProcesses(t *testing.T) {
 	var r rates
 	at := time.Unix(1_000_000, 0)
-	first := r.next(at, []Counters{counted("a", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 1000, Denied: 7}}), counted("b", nil)})
+	first := r.update(at, []Counters{counted("a", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 1000, Denied: 7}}), counted("b", nil)})
 	require.Nil(t, first.checks, "what was counted before anybody looked has no rate")
 
-	m := r.next(at.Add(2*time.Second), []Counters{
+	m := r.update(at.Add(2*time.Second), []Counters{
 		counted("a", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 1010, Denied: 9}, weir.StandIn: {Allowed: 4}, weir.Pushback: {Denied: 2}}),
 		counted("b", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 6}, weir.FailedOpen: {Allowed: 8}, weir.Budget: {Denied: 2}}),
 	})
@@ -36,35 +36,35 @@ func TestRatesAreWhatAllProcessesCountedSinceTheLastLook(t *testing.T) {
 	}, m.processes)
 }
 
-func TestAProcessThatEndsOrBeginsAnewMakesNoRateNegativeOrHuge(t *testing.T) {
+func TestRestartedProcessHasPlausibleRates(t *testing.T) {
 	var r rates
 	at := time.Unix(1_000_000, 0)
-	r.next(at, []Counters{counted("a", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 1 << 40}})})
-	m := r.next(at.Add(time.Second), []Counters{counted("a", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 3}})})
+	r.update(at, []Counters{counted("a", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 1 << 40}})})
+	m := r.update(at.Add(time.Second), []Counters{counted("a", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 3}})})
 	require.Equal(t, []rate{{"authority", "owner", 3, 0}}, m.checks, "counters that are lower began anew")
-	m = r.next(at.Add(2*time.Second), nil)
+	m = r.update(at.Add(2*time.Second), nil)
 	require.Empty(t, m.checks)
-	m = r.next(at.Add(2*time.Second), []Counters{counted("a", nil)})
+	m = r.update(at.Add(2*time.Second), []Counters{counted("a", nil)})
 	require.Empty(t, m.checks, "its counters began anew, and nothing was counted since")
-	m = r.next(at.Add(2*time.Second), []Counters{counted("a", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 3}})})
+	m = r.update(at.Add(2*time.Second), []Counters{counted("a", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 3}})})
 	require.Empty(t, m.checks, "no time has passed")
 }
 
-func TestAProcessHasRatesFromTheSecondLookOn(t *testing.T) {
+func TestProcessHasRatesFromSecondUpdate(t *testing.T) {
 	var r rates
 	at := time.Unix(1_000_000, 0)
 	of := func(process string, n uint64) Counters {
 		return counted(process, map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: n}})
 	}
-	r.next(at, []Counters{of("a", 10)})
-	m := r.next(at.Add(time.Second), []Counters{of("a", 20), of("b", 1<<40)})
+	r.update(at, []Counters{of("a", 10)})
+	m := r.update(at.Add(time.Second), []Counters{of("a", 20), of("b", 1<<40)})
 	require.Equal(t, []rate{{"authority", "owner", 10, 0}}, m.checks, "b may have counted for days")
 	require.NotContains(t, m.processes, "b")
-	m = r.next(at.Add(2*time.Second), []Counters{of("b", 1<<40+5)})
+	m = r.update(at.Add(2*time.Second), []Counters{of("b", 1<<40+5)})
 	require.Equal(t, []rate{{"authority", "owner", 5, 0}}, m.checks)
-	m = r.next(at.Add(4*time.Second), []Counters{of("a", 80), of("b", 1<<40+5)})
+	m = r.update(at.Add(4*time.Second), []Counters{of("a", 80), of("b", 1<<40+5)})
 	require.Equal(t, []rate{{"authority", "owner", 20, 0}}, m.checks, "a was missing: its 60 are those of three seconds")
-	r.next(at.Add(4*time.Second+forgetAfter), nil)
+	r.update(at.Add(4*time.Second+forgetAfter), nil)
 	require.Empty(t, r.before, "what is long gone is forgotten")
 }
 
@@ -77,8 +77,8 @@ func TestLimitsThatDenyMostComeFirst(t *testing.T) {
 	both := func(limits map[string]weir.LimitTotals) []Counters {
 		return []Counters{{Process: "a", Limits: limits}, {Process: "b", Limits: limits}}
 	}
-	r.next(at, both(map[string]weir.LimitTotals{"quiet": of(5, 100, 0), "strict": of(1, 1, 0)}))
-	m := r.next(at.Add(2*time.Second), both(map[string]weir.LimitTotals{"quiet": of(15, 100, 0), "strict": of(1, 5, 0), "planned": of(0, 0, 9)}))
+	r.update(at, both(map[string]weir.LimitTotals{"quiet": of(5, 100, 0), "strict": of(1, 1, 0)}))
+	m := r.update(at.Add(2*time.Second), both(map[string]weir.LimitTotals{"quiet": of(15, 100, 0), "strict": of(1, 5, 0), "planned": of(0, 0, 9)}))
 	require.Equal(t, []limitRate{
 		{Limit: "planned", Shadow: 9, AllShadow: 18},
 		{Limit: "strict", Denied: 4, AllDenied: 10},
@@ -88,7 +88,7 @@ func TestLimitsThatDenyMostComeFirst(t *testing.T) {
 	for i := range 100 {
 		many[fmt.Sprint(i)] = of(1, uint64(i), 0)
 	}
-	m = r.next(at.Add(3*time.Second), both(many))
+	m = r.update(at.Add(3*time.Second), both(many))
 	require.Len(t, m.limits, limitsShown)
 	require.Equal(t, "99", m.limits[0].Limit)
 }
@@ -106,7 +106,7 @@ func measuredAt(n uint64, took time.Duration) (l weir.Latency) {
 	return l
 }
 
-func TestLatencyIsThatOfTheLastSeconds(t *testing.T) {
+func TestLatencyCoversLastSeconds(t *testing.T) {
 	var r rates
 	at, all := time.Unix(1_000_000, 0), weir.Latency{Buckets: make([]uint64, len(weir.LatencyBounds()))}
 	look := func(more weir.Latency) []latency {
@@ -116,7 +116,7 @@ func TestLatencyIsThatOfTheLastSeconds(t *testing.T) {
 			all.Buckets[i] += n
 		}
 		at = at.Add(time.Second)
-		return r.next(at, []Counters{{Process: "a", Latency: map[weir.Source]weir.Latency{weir.Forwarded: all}}}).latency
+		return r.update(at, []Counters{{Process: "a", Latency: map[weir.Source]weir.Latency{weir.Forwarded: all}}}).latency
 	}
 	both := func(p50, p99 float64) []latency {
 		return []latency{{"", "", p50, p99}, {"authority", "forwarded", p50, p99}}
@@ -139,10 +139,10 @@ func TestLatencyIsThatOfTheLastSeconds(t *testing.T) {
 	require.Empty(t, look(measuredAt(0, 0)))
 }
 
-func TestTheLatencyOfAllSourcesIsThatOfTheirChecks(t *testing.T) {
+func TestTotalLatencyCombinesSources(t *testing.T) {
 	var r rates
-	r.next(time.Unix(1, 0), []Counters{{Process: "a"}})
-	m := r.next(time.Unix(2, 0), []Counters{{Process: "a", Latency: map[weir.Source]weir.Latency{
+	r.update(time.Unix(1, 0), []Counters{{Process: "a"}})
+	m := r.update(time.Unix(2, 0), []Counters{{Process: "a", Latency: map[weir.Source]weir.Latency{
 		weir.Owner: measuredAt(90, 3*time.Microsecond), weir.StandIn: measuredAt(10, 20*time.Millisecond),
 	}}})
 	require.Equal(t, []latency{{"", "", 5, 25_000}, {"authority", "owner", 5, 5}, {"stand-in", "stand_in", 25_000, 25_000}}, m.latency)

@@ -54,10 +54,10 @@ func (p *Page) join() (*viewer, error) {
 	h.end, h.changed, h.latest, h.serial = end, make(chan struct{}), [2][]byte{}, [2]uint64{}
 	var now rates
 	h.looking.Go(func() {
-		p.every(ctx, snapshotEvery, func() { h.tell(ctx, 0, eventOf(eventSnapshot, p.snapshot(ctx, &now))) })
+		p.every(ctx, snapshotEvery, func() { h.setEvent(ctx, 0, eventOf(eventSnapshot, p.snapshot(ctx, &now))) })
 	})
 	h.looking.Go(func() {
-		p.every(ctx, topEvery, func() { h.tell(ctx, 1, eventOf(eventTop, p.top(ctx))) })
+		p.every(ctx, topEvery, func() { h.setEvent(ctx, 1, eventOf(eventTop, p.top(ctx))) })
 	})
 	return v, nil
 }

@@ -39,13 +39,13 @@ func inBubble(t *testing.T, p *Page, configure func(*http.Server), wrap func(net
 	}
 }
 
-func (p *Page) watched() int {
+func (p *Page) viewerCount() int {
 	p.hub.mu.Lock()
 	defer p.hub.mu.Unlock()
 	return len(p.hub.viewers)
 }
 
-func TestViewersThatNeverReadLoseTheirPlaces(t *testing.T) {
+func TestViewersThatDoNotReadLosePlaces(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		wrap func(net.Conn) net.Conn
@@ -53,7 +53,7 @@ func TestViewersThatNeverReadLoseTheirPlaces(t *testing.T) {
 	}{
 		{"by a write, if nothing holds what they do not read", nil, func(t *testing.T, p *Page) {
 			time.Sleep(writeWithin + time.Second)
-			require.Zero(t, p.watched())
+			require.Zero(t, p.viewerCount())
 		}},
 		{"to those that come later, if the system holds it", func(c net.Conn) net.Conn { return buffered{c} }, func(t *testing.T, p *Page) {
 			time.Sleep(placeFor - time.Second)
@@ -73,9 +73,9 @@ func TestViewersThatNeverReadLoseTheirPlaces(t *testing.T) {
 		}},
 		{"in the end, if nobody else comes", func(c net.Conn) net.Conn { return buffered{c} }, func(t *testing.T, p *Page) {
 			time.Sleep(viewFor - time.Second)
-			require.Equal(t, p.viewers, p.watched())
+			require.Equal(t, p.viewers, p.viewerCount())
 			time.Sleep(2 * time.Second)
-			require.Zero(t, p.watched())
+			require.Zero(t, p.viewerCount())
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestViewersThatNeverReadLoseTheirPlaces(t *testing.T) {
 	}
 }
 
-func TestEventsGoOnBeyondTheTimeoutsOfAServer(t *testing.T) {
+func TestEventsOutlastServerTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPage(t, Options{Source: &fake{}})
 		ask := inBubble(t, p, func(s *http.Server) { s.ReadTimeout, s.WriteTimeout = 2*time.Second, 2*time.Second }, nil)

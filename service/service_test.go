@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-func TestFromEnvHasTheNamesOfWeirServe(t *testing.T) {
+func TestFromEnvUsesNamesOfWeirServe(t *testing.T) {
 	for name, value := range map[string]string{
 		"WEIR_BIND": "127.0.0.1:7946", "WEIR_ADVERTISE": "127.0.0.1", "WEIR_JOIN": "a:1, b:2,", "WEIR_EXPECT": "3",
 		"WEIR_SHARED": "shared", "WEIR_RULES": "rules.yaml",
@@ -43,7 +43,7 @@ func write(t testing.TB, text string) (name string) {
 }
 
 // Nodes with one secret and one seed find each other, whatever the names of their files are.
-func TestStartReadsWhatWeirSecretPrints(t *testing.T) {
+func TestStartReadsOutputOfWeirSecret(t *testing.T) {
 	const printed = "secret: 000102030405060708090a0b0c0d0e0f\nseed: 0f0e0d0c0b0a09080706050403020100\n"
 	a, err := Start(t.Context(), Options{Node: weir.Config{Bind: "127.0.0.1:0"}, Shared: write(t, printed)})
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func TestStartReadsWhatWeirSecretPrints(t *testing.T) {
 	require.ErrorContains(t, err, "no line that begins with secret")
 }
 
-func TestStartWarnsOfSecretsThatOthersRead(t *testing.T) {
+func TestStartWarnsAboutReadableSecrets(t *testing.T) {
 	for mode, warnings := range map[os.FileMode]int{0o600: 0, 0o644: 1} {
 		name := write(t, "secret: 000102030405060708090a0b0c0d0e0f\nseed: 0f0e0d0c0b0a09080706050403020100\n")
 		require.NoError(t, os.Chmod(name, mode))
@@ -74,7 +74,7 @@ func TestStartWarnsOfSecretsThatOthersRead(t *testing.T) {
 	}
 }
 
-func TestStartNamesWhatIsWrong(t *testing.T) {
+func TestStartReturnsErrors(t *testing.T) {
 	_, err := Start(t.Context(), Options{Shared: "none"})
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = Start(t.Context(), Options{Rules: write(t, "rules: [{name: r}]\n")})
@@ -116,7 +116,7 @@ func TestServeEndsInOrder(t *testing.T) {
 	require.ErrorIs(t, s.Node.Leave(t.Context()), weir.ErrClosed)
 }
 
-func TestServeReturnsWhatAServerFailedWith(t *testing.T) {
+func TestServeReturnsServerError(t *testing.T) {
 	s, err := Start(t.Context(), Options{})
 	require.NoError(t, err)
 	broken, ended := errors.New("broken"), make(chan struct{})
@@ -127,7 +127,7 @@ func TestServeReturnsWhatAServerFailedWith(t *testing.T) {
 	require.NotErrorIs(t, err, http.ErrServerClosed)
 }
 
-func TestAServerThatDoesNotEndIsLeft(t *testing.T) {
+func TestServeAbandonsServerAfterTimeout(t *testing.T) {
 	s, err := Start(t.Context(), Options{LeaveWithin: time.Millisecond})
 	require.NoError(t, err)
 	ctx, end := context.WithCancel(t.Context())

@@ -281,7 +281,7 @@ func TestPageShowsAndHealsItsFaults(t *testing.T) {
 }
 
 func TestPageShowsHeldUnitsByKey(t *testing.T) {
-	testenv.SkipUnlessFull(t, "TestANodeShowsMembersMissingOnesAndDecisionSources of package page")
+	testenv.SkipUnlessFull(t, "TestNodeShowsMembersAndSources of package page")
 	t.Parallel()
 	b := openBrowser(t)
 	node, err := weir.Start(t.Context(), weir.Config{})

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Latency is how long measured checks took. Buckets has for each bound how many took no
-// longer than that.
+// Latency is the distribution of the durations of measured checks. Buckets contains, for each
+// bound, the number of checks that took at most that long.
 type Latency struct {
 	Count   uint64
 	Sum     time.Duration
 	Buckets []uint64
 }
 
-// bounds are never written to.
+// bounds is never modified.
 var bounds = [...]time.Duration{
 	250, 500, 1 * time.Microsecond, 2500,
 	5 * time.Microsecond, 10 * time.Microsecond, 25 * time.Microsecond, 50 * time.Microsecond,
@@ -26,9 +26,10 @@ var bounds = [...]time.Duration{
 // LatencyBounds returns the upper bounds of the buckets of a Latency.
 func LatencyBounds() []time.Duration { return slices.Clone(bounds[:]) }
 
-// histogram counts durations, mostly of checks that are one in 64: so it needs no stripes.
+// histogram counts durations. Most of them represent one check in 64, so the counters need no
+// stripes.
 type histogram struct {
-	buckets [len(bounds) + 1]atomic.Uint64 // each by itself; in the last place what took longer
+	buckets [len(bounds) + 1]atomic.Uint64 // not cumulative; the last bucket counts longer durations
 	sum     atomic.Int64
 }
 

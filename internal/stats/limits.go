@@ -10,29 +10,29 @@ import (
 )
 
 const (
-	// Shadows stands in the place of a source for decisions of shadows, of all sources.
+	// Shadows is the index of the decisions of shadows, of all sources, in place of a source.
 	Shadows = wire.Sources
-	// Others is the name that the limits beyond MaxNames are counted under. A limit that has
-	// this name itself is counted with them.
+	// Others is the name under which the limits beyond MaxNames are counted. A limit with this name
+	// is counted with them.
 	Others = "(other)"
-	// MaxNames bounds the names that have counters of their own. With all of them they take
-	// 13 MB.
+	// MaxNames is the maximum number of names with counters of their own. The counters of so many
+	// names take 13 MB.
 	MaxNames = 4096
 
-	// measuredOf is of how many decisions one is measured; see weightOf.
+	// measuredOf is the number of decisions of which one is measured; see weightOf.
 	measuredOf = 64
-	// stripes is over how many stripes the decisions of one name are counted.
+	// stripes is the number of stripes of the counters of one name.
 	stripes = 16
 )
 
 // Outcomes counts decisions.
 type Outcomes struct{ Allowed, Denied uint64 }
 
-// Limits are the counters of decisions by the names of limits. The zero Limits has counted
-// nothing.
+// Limits contains the counters of decisions by the names of limits. The zero Limits has counted no
+// decision.
 type Limits struct {
-	// WithoutOwner is called after a decision that was made without the owner of the key, unless it
-	// is nil. It is set before the first call of Of.
+	// WithoutOwner, unless it is nil, is called after a decision that was made without the owner of
+	// the key. It must be set before the first call of Of.
 	WithoutOwner func()
 
 	mu     sync.Mutex
@@ -49,11 +49,11 @@ type Limit struct {
 
 // stripe fills whole cache lines.
 type stripe struct {
-	allowed, denied [Shadows + 1]atomic.Uint64 // by source, and in the last place the shadows
+	allowed, denied [Shadows + 1]atomic.Uint64 // by source; the last counter is that of shadows
 	_               [(64 - 2*(int(Shadows)+1)*8%64) % 64]byte
 }
 
-// Of returns the counters of a name. They stay the same for good.
+// Of returns the counters of a name. They never change.
 func (m *Limits) Of(name string) *Limit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,7 +74,7 @@ func (m *Limits) Of(name string) *Limit {
 	return of
 }
 
-// All iterates over the names and their counters, Others last. Of waits meanwhile.
+// All iterates over the names and their counters, Others last. Calls of Of wait meanwhile.
 func (m *Limits) All() iter.Seq2[string, *Limit] {
 	return func(yield func(string, *Limit) bool) {
 		m.mu.Lock()
@@ -88,8 +88,8 @@ func (m *Limits) All() iter.Seq2[string, *Limit] {
 	}
 }
 
-// Decided counts a decision. It returns for how many decisions this one is to be measured,
-// mostly 0.
+// Decided counts a decision. It returns the number of decisions that the measurement of this
+// decision represents. For most decisions it is 0, and the decision is not measured.
 func (m *Limit) Decided(id bucket.ID, r *wire.Result, shadow bool) (weight uint64) {
 	s := &m.stripes[id.Hi%stripes]
 	of := &s.denied
@@ -107,11 +107,11 @@ func (m *Limit) Decided(id bucket.ID, r *wire.Result, shadow bool) (weight uint6
 	return weight
 }
 
-// weightOf is for how many decisions the nth of a stripe's, of one source and outcome,
-// is measured. Each of the first 64 is for itself. Of the others one in 64 is, for 64:
-// those whose products with the golden ratio have fractions below 1/64. So it is 34, 55
-// or 89 after the one before, and all residues have their turn (Weyl), whatever the
-// rhythm of the traffic; the weights sum to n, but for some hundred.
+// weightOf returns the number of decisions that the nth decision of a stripe represents, for one
+// source and outcome. Each of the first 64 decisions represents itself. Later, one decision in 64
+// represents 64 decisions: a decision whose number, multiplied by the golden ratio, has a fraction
+// below 1/64. Such numbers are 34, 55 or 89 apart, and have all residues (Weyl), so the rhythm of
+// the traffic does not matter. The weights sum to n, except for a few hundred.
 func weightOf(n uint64) uint64 {
 	switch {
 	case n <= measuredOf:
@@ -122,7 +122,7 @@ func weightOf(n uint64) uint64 {
 	return 0
 }
 
-// Sum returns what was decided by a source, or of Shadows.
+// Sum returns the decisions of a source, or of Shadows.
 func (m *Limit) Sum(source wire.Source) (o Outcomes) {
 	for i := range m.stripes {
 		o.Allowed += m.stripes[i].allowed[source].Load()

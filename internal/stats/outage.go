@@ -11,15 +11,15 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// OutageQuiet is how long nothing may have happened until an outage is over, and until a member
-// is no longer missing in it.
+// OutageQuiet is the time without an event after which an outage is over, and after which a member
+// is no longer missing in the outage.
 const OutageQuiet = 5 * time.Second
 
-// maxPast bounds the outages that an OutageTracker remembers once they have ended.
+// maxPast is the maximum number of past outages that an OutageTracker remembers.
 const maxPast = 20
 
-// OutageDecisions counts a node's own checks that were decided without the owner of the key, by
-// how they were decided instead.
+// OutageDecisions counts the checks of a node that were decided without the owner of the key, by
+// the source of the decision.
 type OutageDecisions struct{ StandIn, Budget, FailedOpen, FailedClosed uint64 }
 
 func (d OutageDecisions) sum() uint64 { return d.StandIn + d.Budget + d.FailedOpen + d.FailedClosed }
@@ -31,14 +31,14 @@ func (d OutageDecisions) after(before OutageDecisions) OutageDecisions {
 	}
 }
 
-// OutageFacts are what a node knows at one moment.
+// OutageFacts contains the knowledge of a node at one moment.
 type OutageFacts struct {
 	Unreached []string        // members of the roster that no path leads to
 	Reached   int             // members on the side of this node, including itself
 	Roster    int             // members of the roster
 	Expect    int             // the size that the roster should have at least; 0 if none is configured
 	Left      bool            // the node itself has left, so that it expects no roster
-	Decisions OutageDecisions // since the node's start
+	Decisions OutageDecisions // since the start of the node
 }
 
 // OutageFacts returns the facts of a node that has the present view v.
@@ -59,7 +59,8 @@ func (m *Limits) OutageFacts(v *view.View) OutageFacts {
 	return f
 }
 
-// OutageStats is the outage under way, as of the last Observe. Without one it has a Count only.
+// OutageStats describes the current outage, as of the last Observe. Without an outage, only Count
+// is set.
 type OutageStats struct {
 	Since     time.Time
 	Missing   []string // sorted: missing members of the last OutageQuiet
@@ -67,25 +68,25 @@ type OutageStats struct {
 	Count     uint64   // outages that have begun
 }
 
-// OutageTracker follows the outage that one node is in, and returns the lines for its log. The zero
-// OutageTracker has seen none. It is safe for concurrent use.
+// OutageTracker follows the outage of one node, and returns the lines for its log. The zero
+// OutageTracker has seen no outage. It is safe for concurrent use.
 //
-// An outage begins when a member of the roster is not reached, when the roster has been below
-// the expected size for OutageQuiet, or when a check is decided without the owner of its key. It
-// ends when nothing of that has been so for OutageQuiet. These invariants hold:
+// An outage begins when a member of the roster is not reached, when the roster has been below the
+// expected size for OutageQuiet, or when a check is decided without the owner of its key. It ends
+// when none of these conditions has been true for OutageQuiet. These invariants hold:
 //
-//   - There is one outage at a time: what recurs within OutageQuiet belongs to the same one.
-//     Without that, a link that flaps fills the log.
-//   - Observe returns one line at most, so that calling it once a second bounds the lines.
-//   - A member that was lost between two calls of Observe counts in the second one. The
-//     caller reports such members with Lost, because no later view has them as lost.
+//   - There is one outage at a time. A condition that recurs within OutageQuiet belongs to the same outage.
+//     Otherwise a flapping connection would fill the log.
+//   - Observe returns at most one line. So if it is called once a second, the number of lines is bounded.
+//   - A member that was lost between two calls of Observe counts in the second one. The caller reports
+//     such members with Lost, because no later view shows them as lost.
 //   - While MayRest returns true, only an event changes the facts: a new view, a lost member or a decision
 //     without the owner. Until then the caller need not call Observe. With the event it calls Resume.
-//   - Nodes that start or stop together log no outage for that: the roster of each is short
-//     for a moment, and no member is missing.
-//   - Counts of decisions only grow, and an outage's are the difference of two of them.
-//     A caller that passes smaller ones makes an outage of them.
-//   - No line has a key in it.
+//   - Nodes that start or stop together log no outage: the roster of each is short for a moment, and
+//     no member is missing.
+//   - Counts of decisions only increase, and the decisions of an outage are the difference of two counts.
+//     Any other count of decisions, even a smaller one, is treated as an outage.
+//   - No line contains a key.
 //
 // Time is an argument, in nanoseconds since 1970 by a clock that does not step.
 type OutageTracker struct {
@@ -97,27 +98,27 @@ type OutageTracker struct {
 	lost      map[string]int64 // members that were lost since the last Observe, and the times of their losses
 	observed  int64            // when Observe was last called
 	full      int64            // when the roster was last seen to have the expected size
-	decisions OutageDecisions  // until then
+	decisions OutageDecisions  // as of the last Observe
 	outage    *outage          // nil if there is none
 	count     uint64
-	past      []PastOutage // the newest last
+	past      []PastOutage // the newest outage is last
 }
 
 // PastOutage is an outage that has ended.
 type PastOutage struct {
-	Since, Until time.Time // Until is when it was last seen to last
-	Missing      []string  // sorted: members that were missing at any time of it
+	Since, Until time.Time // Until is when the outage was last seen
+	Missing      []string  // sorted: members that were missing at any time of the outage
 	Decisions    uint64
 }
 
-// outage is the one under way.
+// outage is the current outage.
 type outage struct {
 	since   int64
-	active  int64            // when it was last seen to last
-	before  OutageDecisions  // until it began
+	active  int64            // when the outage was last seen
+	before  OutageDecisions  // decisions before the outage
 	missing map[string]int64 // the time at which each member was last found to be missing
-	ever    map[string]int64 // the same, of all members that were missing at any time of it
-	named   []string         // the missing members that the last line has
+	ever    map[string]int64 // the same, for all members that were missing at any time of the outage
+	named   []string         // the missing members in the last line
 }
 
 // Lost records the names of members that failed to answer a check. The next Observe counts them as
@@ -151,7 +152,7 @@ func (t *OutageTracker) Resume(now int64) {
 	t.observed, t.full = now, now
 }
 
-// lose requires t.mu.
+// lose records the times of losses. The caller must hold t.mu.
 func (t *OutageTracker) lose(now int64, members []string) {
 	if t.lost == nil {
 		t.lost = make(map[string]int64)
@@ -163,15 +164,15 @@ func (t *OutageTracker) lose(now int64, members []string) {
 	}
 }
 
-// Restart forgets what was lost until now: a node that starts is connected to no member at first, and
-// its roster is short, which is no outage.
+// Restart forgets all losses until now. A node that starts is connected to no member at first, and
+// its roster is short, which is not an outage.
 func (t *OutageTracker) Restart(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lost, t.observed, t.full = nil, now, now
 }
 
-// Observe takes in the facts of now. It returns the line to log, nil if there is none.
+// Observe processes the facts of the time now. It returns the line to log, or nil.
 func (t *OutageTracker) Observe(f OutageFacts, now int64) *Line {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,7 +212,7 @@ func (t *OutageTracker) Observe(f OutageFacts, now int64) *Line {
 	return o.change(&f, now)
 }
 
-// elapsed is how long ago at was. A clock that has stepped back makes that as long as can be.
+// elapsed returns the time since at, and the maximum duration if the clock has stepped back.
 func elapsed(at, now int64) time.Duration {
 	if now < at {
 		return 1<<63 - 1
@@ -219,7 +220,7 @@ func elapsed(at, now int64) time.Duration {
 	return time.Duration(now - at)
 }
 
-// last notes that the outage lasts, and which members are missing in it.
+// last records that the outage lasts, and which members are missing in it.
 func (o *outage) last(lost map[string]int64, now int64) {
 	o.active = now
 	for name := range lost {
@@ -227,8 +228,8 @@ func (o *outage) last(lost map[string]int64, now int64) {
 	}
 }
 
-// change returns the line about members that have come to be missing since the last one,
-// or else about those that are back. If all are back, the outage is about to end.
+// change returns a line if members have become missing since the last line, or else if some members
+// are back. If all are back, the outage is about to end, and there is no line.
 func (o *outage) change(f *OutageFacts, now int64) *Line {
 	maps.DeleteFunc(o.missing, func(_ string, at int64) bool { return elapsed(at, now) >= OutageQuiet })
 	kept := 0
@@ -246,7 +247,7 @@ func (o *outage) change(f *OutageFacts, now int64) *Line {
 	return nil
 }
 
-// Stats returns the outage under way.
+// Stats returns the current outage.
 func (t *OutageTracker) Stats() OutageStats {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 
 func at(d time.Duration) int64 { return int64(time.Hour + d) }
 
-// of is the facts of a roster of three of which these are not reached.
+// of returns the facts of a roster of three members, some of which are not reached.
 func of(unreached ...string) stats.OutageFacts {
 	return stats.OutageFacts{Unreached: unreached, Reached: 3 - len(unreached), Roster: 3}
 }
@@ -50,7 +50,7 @@ func Example() {
 		case 3: // a member crashes
 			facts.Reached, facts.Unreached = 2, []string{"b"}
 			facts.Decisions.StandIn = 7
-		case 6: // and is back
+		case 6: // the member is back
 			facts.Reached, facts.Unreached = 3, nil
 		}
 		t.Observe(facts, second*int64(time.Second)).Log(log)
@@ -64,9 +64,9 @@ func Example() {
 
 func TestObserveLogsWhatChanges(t *testing.T) {
 	type step struct {
-		after time.Duration // the step before
+		after time.Duration // since the previous step
 		facts stats.OutageFacts
-		want  string // what the line has, "" for no line
+		want  string // a part of the line, "" for no line
 	}
 	decided := func(f stats.OutageFacts, d stats.OutageDecisions) stats.OutageFacts {
 		f.Decisions = d
@@ -155,7 +155,7 @@ func TestObserveLogsWhatChanges(t *testing.T) {
 	}
 }
 
-// A view in which a member is lost may be replaced before the next look.
+// A view with a lost member may be replaced before the next Observe.
 func TestAMemberThatWasLostForAMomentCounts(t *testing.T) {
 	var o stats.OutageTracker
 	require.Nil(t, o.Observe(of(), at(0)))
@@ -169,7 +169,7 @@ func TestAMemberThatWasLostForAMomentCounts(t *testing.T) {
 	require.Equal(t, stats.OutageStats{Since: time.Unix(0, at(time.Second)), Missing: []string{"b", "c"}, Decisions: 3, Count: 1}, o.Stats())
 }
 
-// While an OutageTracker rests, time that passes is no part of the next outage.
+// The time during which an OutageTracker rests is not part of the next outage.
 func TestAnOutageAfterARestBeginsWithItsEvent(t *testing.T) {
 	decided, short := of(), of()
 	decided.Decisions.Budget, short.Roster, short.Expect = 1, 2, 3

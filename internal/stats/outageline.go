@@ -11,7 +11,7 @@ import (
 // maxNames is the maximum number of members in one line.
 const maxNames = 20
 
-// event is what has become of an outage.
+// event is the kind of change of an outage.
 type event uint8
 
 const (
@@ -21,8 +21,8 @@ const (
 	ended
 )
 
-// Line is one line of the log. It names all members that are missing, so that the next
-// line reports changes since.
+// Line is one line of the log. It names all missing members, so that the next line reports changes
+// since this line.
 type Line struct {
 	event     event
 	since     int64

@@ -12,7 +12,7 @@ import (
 	_ "github.com/weir-go/weir/internal/testenv"
 )
 
-// oracle counts every key, and forgets as the sketch does.
+// oracle counts every key, and halves its counts like the sketch.
 type oracle struct {
 	counts map[int]float64
 	sum    float64
@@ -36,7 +36,7 @@ func TestEveryKeysTrueCountIsWithinTheStatedError(t *testing.T) {
 		size, keys := rapid.IntRange(1, 12).Draw(t, "size"), rapid.IntRange(1, 40).Draw(t, "keys")
 		s, o, now := newSketch(size, halfLife, 0), oracle{counts: make(map[int]float64)}, int64(0)
 		for range rapid.IntRange(1, 300).Draw(t, "adds") {
-			// Some are far more frequent than others.
+			// Some keys are far more frequent than other keys.
 			key := int(float64(keys) * math.Pow(rapid.Float64Range(0, 0.999).Draw(t, "key"), 3))
 			weight := float64(rapid.SampledFrom([]int{1, 1, 64}).Draw(t, "weight"))
 			now += rapid.Int64Range(0, 7).Draw(t, "passes")

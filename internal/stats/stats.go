@@ -1,18 +1,19 @@
-// Package stats counts what a node decides, measures how long that took, and finds the keys
-// that are asked for most.
+// Package stats counts the decisions of a node, measures their durations, and finds the keys that
+// are asked for most.
 //
-// Each check of a node passes it, so that counting takes one atomic addition and no lock:
+// Each check of a node passes through this package, so counting takes one atomic addition and no
+// lock:
 //
-//   - A Limiter keeps the Limit of its name and counts there. Limits has the lock, and is for
-//     whatever makes Limiters and whatever reads the counters.
-//   - A Limit is striped, and a stripe fills whole cache lines. Fields that are added to it
-//     beside the counters share their cache line and slow every check.
-//   - Decided, weightOf and the counters are concrete and small enough for the compiler to
-//     inline. An interface between a check and its counters would cost more than counting.
-//   - Decided selects one decision in 64 to be measured, and says for how many it stands.
-//     Measuring all of them would double the cost of a check.
-//   - Counters only grow. Metrics are made of their differences.
-//   - No check waits for the top keys: what finds them busy is dropped, and counted.
+//   - A Limiter keeps the Limit of its name and counts there. Limits has the lock, and is only used to make
+//     Limiters and to read the counters.
+//   - A Limit is striped, and a stripe fills whole cache lines. A field beside the counters would share
+//     their cache line and slow every check.
+//   - Decided, weightOf and the counters are concrete and small enough for the compiler to inline. An
+//     interface between a check and its counters would cost more than counting.
+//   - Decided selects one decision in 64 to be measured, and returns how many decisions it represents.
+//     Measuring all decisions would double the cost of a check.
+//   - Counters only increase. Metrics are computed from their differences.
+//   - No check waits for the top keys: a check is dropped from them if they are locked.
 //
 // Time is an argument.
 package stats
@@ -26,16 +27,16 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Meters are the counters of a node. The zero Meters has counted nothing. It is safe for
+// Meters contains the counters of a node. The zero Meters has counted no check. It is safe for
 // concurrent use.
 type Meters struct {
 	Limits    Limits
 	TopKeys   TopKeys
 	latencies [wire.Sources]histogram
-	Served    atomic.Uint64 // checks that others made here
-	Passed    atomic.Uint64 // checks that came here and were passed on
-	Overdue   atomic.Uint64 // checks that came here and were dropped, as they had waited too long
-	LateUnits atomic.Uint64 // units of answers that came too late
+	Served    atomic.Uint64 // checks of other nodes that this node decided
+	Passed    atomic.Uint64 // checks of other nodes that this node passed on
+	Overdue   atomic.Uint64 // checks of other nodes that this node dropped, because they had waited too long
+	LateUnits atomic.Uint64 // units of answers that arrived too late
 	Canceled  atomic.Uint64 // checks whose context was canceled before they were decided
 }
 
@@ -46,11 +47,11 @@ func (m *Meters) Failed(err error) {
 	}
 }
 
-// Took measures a decision that stands for weight of them.
+// Took records the duration of a decision that represents weight decisions.
 func (m *Meters) Took(source wire.Source, took time.Duration, weight uint64) {
 	m.latencies[source].add(took, weight)
 }
 
-// Latency returns how long the decisions of a source took. It has a Count of 0 if none was
+// Latency returns the durations of the decisions of a source. Its Count is 0 if no decision was
 // measured.
 func (m *Meters) Latency(source wire.Source) Latency { return m.latencies[source].latency() }

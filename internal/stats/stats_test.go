@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// A Limiter takes its counters once, and counts each check there.
+// A Limiter gets its counters once, and counts each check there.
 func Example() {
 	var m Meters
 	id := bucket.ID{Hi: 7, Lo: 9}
@@ -38,8 +38,7 @@ func Example() {
 	// 3 900µs
 }
 
-// denied has one decision of each of these names counted, and returns what was denied by
-// the names.
+// denied counts one decision by each of these names, and returns the denials by name.
 func denied(m *Limits, names ...string) map[string]uint64 {
 	for i, name := range names {
 		m.Of(name).Decided(bucket.ID{Hi: uint64(i)}, &wire.Result{Source: wire.Owner}, false)
@@ -51,7 +50,7 @@ func denied(m *Limits, names ...string) map[string]uint64 {
 	return sums
 }
 
-// numbers are so many names.
+// numbers returns n names.
 func numbers(n int) (names []string) {
 	for i := range n {
 		names = append(names, strconv.Itoa(i))
@@ -132,7 +131,7 @@ func TestTheWeightsOfMeasuredDecisionsSumToAllOfThem(t *testing.T) {
 	for n := uint64(1); n <= 1<<20; n++ {
 		weight := weightOf(n)
 		sum += weight
-		if max(n, sum)-min(n, sum) > 192 { // a require would cost more than what it checks, a million times
+		if max(n, sum)-min(n, sum) > 192 { // a million calls of require would cost more than the rest of the test
 			t.Fatalf("the weights of %d decisions sum to %d", n, sum)
 		}
 		if weight == 0 {

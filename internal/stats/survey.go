@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// TopWait is how long a member may take to answer for its top keys.
+	// TopWait is how long to wait for the top keys of a member.
 	TopWait = time.Second
-	// totalsWait is how long it may take for its totals.
+	// totalsWait is how long to wait for the totals of a member.
 	totalsWait = 500 * time.Millisecond
-	// atOnce is how many members are asked at a time.
+	// atOnce is the maximum number of members that are asked at a time.
 	atOnce = 16
 )
 
-// SurveyConfig has the parts of a node that its Survey needs.
+// SurveyConfig contains the dependencies of a Survey.
 type SurveyConfig struct {
 	Env       *env.Env
 	Meters    *Meters
 	Identity  identity.Identity
-	TellsKeys bool // the text of keys may go to other members
+	TellsKeys bool // whether other members may receive the text of keys
 	// InFlight returns the Rate of a known limit of units in flight.
 	InFlight func(limit string) (rate int64, known bool)
 	Checks   env.Checks
@@ -44,7 +44,7 @@ type Survey struct{ cfg SurveyConfig }
 // NewSurvey returns the Survey of a node.
 func NewSurvey(cfg SurveyConfig) *Survey { return &Survey{cfg} }
 
-// ClusterTop are the keys that are asked for most, denied most, and of which most is held.
+// ClusterTop lists the keys that are asked for most, denied most, and whose held units are most.
 type ClusterTop struct {
 	Asked, Denied []NamedKey
 	Held          []HeldKey
@@ -58,12 +58,12 @@ type NamedKey struct {
 	ID                   [16]byte
 	Key                  string
 	Known                bool
-	Masked               bool // Key is not the key, but what a secret is shown as
+	Masked               bool // Key is not the key, but the masked text of a secret
 	Asks, AsksOver       uint64
 	Denials, DenialsOver uint64
 }
 
-// HeldKey is a key of which Held of Most units are held.
+// HeldKey is a key with Held of Most units held.
 type HeldKey struct {
 	NamedKey
 	Held, Most int64
@@ -83,8 +83,8 @@ func (s *Survey) AppendTotals(b []byte) []byte {
 
 func (s *Survey) own() Top { return s.cfg.Meters.TopKeys.Top(s.cfg.Env.Monotonic()) }
 
-// Totals returns what each member has decided, by its name, and the names of those that did not
-// answer. The error is the context's.
+// Totals returns the decisions of each member by its name, and the names of the members that did
+// not answer. The error is the context's.
 func (s *Survey) Totals(ctx context.Context) (members map[string]Totals, missing []string, err error) {
 	v, all, errs := askAll(ctx, s, wire.OpTotals, totalsWait, ParseTotals, s.cfg.Meters.Limits.Totals)
 	if err := ctx.Err(); err != nil {
@@ -101,7 +101,7 @@ func (s *Survey) Totals(ctx context.Context) (members map[string]Totals, missing
 	return members, missing, nil
 }
 
-// Top returns at most so many keys of each list. The error is the context's.
+// Top returns at most the given number of keys of each list. The error is the context's.
 func (s *Survey) Top(ctx context.Context, most int) (t ClusterTop, err error) {
 	v, all, errs := askAll(ctx, s, wire.OpTop, TopWait, ParseTop, s.own)
 	for i := range all {
@@ -112,7 +112,7 @@ func (s *Survey) Top(ctx context.Context, most int) (t ClusterTop, err error) {
 			t.Silent = append(t.Silent, v.Members[i].Name)
 		}
 	}
-	if v.Self < 0 { // it has left
+	if v.Self < 0 { // this node has left
 		all = append(all, s.own())
 	}
 	asked, denied := MergeTop(all, MaxTop)
@@ -125,7 +125,7 @@ func (s *Survey) Top(ctx context.Context, most int) (t ClusterTop, err error) {
 	return t, nil
 }
 
-// held looks at what is held of the keys of units in flight among all, for TopWait at most.
+// held returns the held units of the keys of InFlight limits among all. It takes at most TopWait.
 func (s *Survey) held(ctx context.Context, all []TopKey) []HeldKey {
 	ctx, cancel := context.WithTimeout(ctx, TopWait)
 	defer cancel()
@@ -138,7 +138,7 @@ func (s *Survey) held(ctx context.Context, all []TopKey) []HeldKey {
 			return true
 		}
 		id := bucket.ID{Hi: binary.BigEndian.Uint64(k.ID[:]), Lo: binary.BigEndian.Uint64(k.ID[8:])}
-		// FailOpen, as what is held is asked for, and not the part of it that this side may grant.
+		// With FailOpen the result describes the whole limit, and not the share of this side.
 		asks = append(asks, wire.Ask{ID: id, Name: k.Limit, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: rate}, Units: 1, Partition: wire.FailOpen, Peek: wire.Peek{Latest: true}})
 		return false
 	})

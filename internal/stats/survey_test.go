@@ -22,7 +22,7 @@ type member struct {
 	*Survey
 	env    env.Env
 	meters Meters
-	mute   bool             // it answers nothing
+	mute   bool             // whether it leaves requests unanswered
 	held   map[string]int64 // units in flight, by key
 }
 
@@ -50,13 +50,13 @@ func members(n, keys int) []*member {
 	return all
 }
 
-// checks are those of a member.
+// checks implements the checks of a member.
 type checks struct {
 	env.Checks
 	m *member
 }
 
-// Do sets r by the number of units in flight that the member holds.
+// Do sets r from the number of units in flight that the member holds.
 func (c checks) Do(_ context.Context, _ wire.Op, a *wire.Ask, r *wire.Result) error {
 	for key, held := range c.m.held {
 		if surveyID(a.Name, key) == a.ID {
@@ -91,7 +91,7 @@ func surveyID(limit, key string) bucket.ID {
 	return identity.Identity{}.ID(identity.Prefix(limit), key)
 }
 
-// ask counts a check of a member's callers.
+// ask counts a check of a caller of the member.
 func (m *member) ask(limit, key string, secret, allowed bool) {
 	id := surveyID(limit, key)
 	m.meters.TopKeys.Add(identity.Bytes(id), limit, key, secret, allowed, 1, 1)

@@ -12,25 +12,26 @@ import (
 )
 
 const (
-	// MaxTop bounds the keys of one list, in an answer and of MergeTop.
+	// MaxTop is the maximum number of keys of one list, in an answer and in the result of MergeTop.
 	MaxTop = 100
-	// topHalfLife is in what time an ask comes to count half.
+	// topHalfLife is the time after which an ask counts half.
 	topHalfLife = time.Minute
-	// topBytes bounds a member's answer; of longer keys there are fewer.
+	// topBytes is the maximum size of the answer of a member. Long keys reduce the number of keys.
 	topBytes = 48 << 10
-	// maxCount bounds what a member says of one key, so that what all say can be added up.
+	// maxCount bounds a count of one key in an answer, so that the counts of all members can be
+	// added.
 	maxCount = 1 << 48
 )
 
-// TopKeys knows which keys this node was asked for most, and denied most. The zero TopKeys
-// is switched off. It is safe for concurrent use.
+// TopKeys finds the keys that this node was asked for most, and the keys that it denied most. The
+// zero TopKeys is switched off. It is safe for concurrent use.
 type TopKeys struct {
 	mu            sync.Mutex
 	asked, denied *sketch // nil if switched off
 }
 
-// Start switches it on, with room for size keys of each list. It comes before all else. A
-// size of 0 or less changes nothing.
+// Start switches k on, with room for size keys of each list. It must be called before all other
+// methods. A size of 0 or less changes nothing.
 func (k *TopKeys) Start(size int, now int64) {
 	if size > 0 {
 		k.asked, k.denied = newSketch(size, int64(topHalfLife), now), newSketch(size, int64(topHalfLife), now)
@@ -54,15 +55,15 @@ func (k *TopKeys) Add(id [16]byte, limit, key string, secret, allowed bool, weig
 	k.mu.Unlock()
 }
 
-// Top is what one node says of its top keys.
+// Top contains the top keys of one node.
 type Top struct {
-	Silent        bool // it is switched off there: there are no lists
+	Silent        bool // the top keys of the node are switched off, and there are no lists
 	asked, denied topList
 }
 
-// topList is what one node says of one of its sketches.
+// topList is the contents of one sketch of a node.
 type topList struct {
-	floor uint64 // the most that a key has that is not listed
+	floor uint64 // the maximum count of a key that is not listed
 	keys  []topEntry
 }
 
@@ -73,7 +74,7 @@ type topEntry struct {
 	known       bool
 }
 
-// Top returns what this node says.
+// Top returns the top keys of this node.
 func (k *TopKeys) Top(now int64) Top {
 	if k.asked == nil {
 		return Top{Silent: true}
@@ -83,7 +84,7 @@ func (k *TopKeys) Top(now int64) Top {
 	return Top{asked: listOf(k.asked, now), denied: listOf(k.denied, now)}
 }
 
-// listOf has whole numbers, rounded so that the bounds hold.
+// listOf returns the contents of s as whole numbers, rounded so that the bounds hold.
 func listOf(s *sketch, now int64) (l topList) {
 	all := s.top(MaxTop+1, now)
 	l.floor = uint64(math.Ceil(s.floor(now)))
@@ -97,9 +98,9 @@ func listOf(s *sketch, now int64) (l topList) {
 	return l
 }
 
-// Append appends what a member answers that is asked for its top keys, without the text of
-// keys unless text is true. Numbers are unsigned varints. Without told the rest is not there.
-// A key's bytes are one more than it has, 0 if its text is not told.
+// Append appends the answer of a member to a request for its top keys. It includes the text of keys
+// only if text is true. Numbers are unsigned varints. If told is 0, the answer ends there. The
+// number of a key's bytes is increased by one; 0 means that the answer does not include the text.
 //
 //	answer  told 1 | asked | denied
 //	list    floor | entries | entries
@@ -112,7 +113,7 @@ func (t *Top) Append(b []byte, text bool) []byte {
 	return t.denied.append(b, text)
 }
 
-// append appends as much of the list as there is room for.
+// append appends as many entries of the list as there is room for.
 func (l *topList) append(b []byte, text bool) []byte {
 	var entries []byte
 	floor, n := l.floor, 0
@@ -139,7 +140,7 @@ func (l *topList) append(b []byte, text bool) []byte {
 	return append(b, entries...)
 }
 
-// ParseTop reads a member's answer.
+// ParseTop parses the answer of a member.
 func ParseTop(answer []byte) (t Top, err error) {
 	c := wire.NewCursor(answer)
 	if t.Silent = c.Number(1) == 0; !t.Silent {
@@ -173,23 +174,23 @@ func readList(c *wire.Cursor) (l topList) {
 	return l
 }
 
-// TopKey is a key of one limit, and how often it was asked for and denied. Each count is too
-// high by its Over at most.
+// TopKey is a key of one limit, and how often it was asked for and denied. Each count is too high
+// by at most its Over.
 type TopKey struct {
 	Limit                string
 	ID                   [16]byte
 	Key                  string
-	Known                bool // some node told the key
+	Known                bool // a node has included the text of the key
 	Asks, AsksOver       uint64
 	Denials, DenialsOver uint64
 }
 
-// MergeTop merges what nodes say into the keys asked for most and denied most. A node that
-// does not list a key may have been asked for it as often as its floor says, which is
-// added to the count and to what it may be too high by.
+// MergeTop merges the lists of nodes into the keys that are asked for most and denied most. A node
+// that does not list a key may have been asked for it as often as its floor. So the floor is added
+// to the count, and to the Over.
 func MergeTop(all []Top, most int) (asked, denied []TopKey) {
 	keys := make(map[[16]byte]*TopKey)
-	// What either list names has a share of both lists' floors, so all keys come first.
+	// A key in either list gets the floors of both lists, so all keys are collected first.
 	for i := range all {
 		for _, e := range slices.Concat(all[i].asked.keys, all[i].denied.keys) {
 			k := keys[e.id]
@@ -211,7 +212,7 @@ func MergeTop(all []Top, most int) (asked, denied []TopKey) {
 			floors += l.floor
 			for _, e := range l.keys {
 				count, over := of(keys[e.id])
-				*count += e.count - l.floor // floors has one for each node
+				*count += e.count - l.floor // floors includes the floor of each node
 				*over += e.over - l.floor
 			}
 		}

@@ -41,7 +41,7 @@ func TestTopKeysThatAreSwitchedOffKeepNothing(t *testing.T) {
 	require.Equal(t, []byte{0}, top.Append(nil, true))
 }
 
-// What several nodes say is merged so that the bounds hold of the sum.
+// The bounds also hold for the sum of several nodes.
 func TestMergedTopKeysHoldTheTrueCountsWithinTheirBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []Top
@@ -105,7 +105,7 @@ func TestAnAnswerWithLongKeysIsCutAndSaysSo(t *testing.T) {
 	}
 }
 
-// Whatever a member answers, it is a list that can be merged.
+// An answer of a member is a list that can be merged, or an error.
 func FuzzTop(f *testing.F) {
 	l := topList{3, []topEntry{{[16]byte{1}, 7, 2, "limit", "key", true}, {[16]byte{2}, 5, 5, "limit", "", false}}}
 	f.Add((&Top{asked: l, denied: l}).Append(nil, true))

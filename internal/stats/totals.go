@@ -9,28 +9,28 @@ import (
 )
 
 const (
-	// MaxTotals bounds the limits that a member lists in its Totals.
+	// MaxTotals is the maximum number of limits that a member lists in its Totals.
 	MaxTotals = 128
-	// maxOutcome bounds a counter in an answer, so that those of all members can be added up.
+	// maxOutcome bounds a counter in an answer, so that the counters of all members can be added.
 	maxOutcome = 1 << 56
 )
 
-// Totals is what one node has decided since its start.
+// Totals contains the decisions of one node since its start.
 type Totals struct {
 	Sources [wire.Sources]Outcomes // by the source of the decision
 	Limits  []LimitTotals          // the most denials first, at most MaxTotals
 }
 
-// LimitTotals is what one node has decided by one limit, of all sources.
+// LimitTotals contains the decisions of one node by one limit, of all sources.
 type LimitTotals struct {
 	Name     string
 	Enforced Outcomes
-	Shadow   Outcomes // of asks that are never denied: what they would have got
+	Shadow   Outcomes // the hypothetical results of asks that are never denied
 }
 
 func (l *LimitTotals) denials() uint64 { return l.Enforced.Denied + l.Shadow.Denied }
 
-// Totals returns what was decided until now.
+// Totals returns the decisions until now.
 func (m *Limits) Totals() (t Totals) {
 	for name, limit := range m.All() {
 		l := LimitTotals{Name: name, Shadow: limit.Sum(Shadows)}
@@ -55,8 +55,8 @@ func (o *Outcomes) add(more Outcomes) {
 	o.Denied += more.Denied
 }
 
-// Append appends what a member answers that is asked for its Totals. Numbers are unsigned
-// varints. A later release may append to it.
+// Append appends the answer of a member to a request for its Totals. Numbers are unsigned varints.
+// A later release may append further data.
 //
 //	answer   sources | outcomes of each | limits | each limit
 //	outcomes allowed | denied
@@ -77,8 +77,8 @@ func (o Outcomes) append(b []byte) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(b, min(o.Allowed, maxOutcome)), min(o.Denied, maxOutcome))
 }
 
-// ParseTotals reads a member's answer. It leaves out sources that this release does not
-// know, and whatever comes after the limits.
+// ParseTotals parses the answer of a member. It ignores sources that this release does not know,
+// and all data after the limits.
 func ParseTotals(answer []byte) (t Totals, err error) {
 	c := wire.NewCursor(answer)
 	for source := range c.Number(255) {

@@ -56,7 +56,7 @@ func TestTotalsOfALaterReleaseAreRead(t *testing.T) {
 	require.Equal(t, Outcomes{1, 2}, got.Sources[wire.Sources-1])
 }
 
-// Whatever a member answers, it is totals that can be added up and told again.
+// An answer of a member can be added up and encoded again, or is an error.
 func FuzzTotals(f *testing.F) {
 	f.Add((&Totals{Limits: []LimitTotals{{"limit", Outcomes{1, 2}, Outcomes{3, 4}}}}).Append(nil))
 	f.Add([]byte{0, 0})

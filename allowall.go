@@ -56,7 +56,7 @@ func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Deci
 	clear(ds)
 	err := n.allowAll(ctx, asks, ds)
 	if err != nil {
-		n.meters.Failed(err)
+		n.meters.CountFailure(err)
 	}
 	for i := range asks {
 		l := asks[i].Limiter
@@ -115,7 +115,7 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 		a, r := &s.all[s.at[i]], &s.results[s.at[i]]
 		asks[i].Limiter.fillDecision(&ds[i], r)
 		ds[i].Shadow = a.Shadow
-		if weight := asks[i].Limiter.meter.Decided(a.ID, r, a.Shadow); weight > 0 {
+		if weight := asks[i].Limiter.meter.CountDecision(a.ID, r, a.Shadow); weight > 0 {
 			asks[i].Limiter.measure(asks[i].Key, a, r, weight)
 		}
 	}

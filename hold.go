@@ -127,7 +127,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 			asked = n.env.Monotonic()
 		}
 		if err = n.checks.Do(ctx, wire.OpHold, &a, &r); err == nil {
-			if weight := l.meter.Decided(a.ID, &r, l.shadow); weight > 0 {
+			if weight := l.meter.CountDecision(a.ID, &r, l.shadow); weight > 0 {
 				l.measure(key, &a, &r, weight)
 			}
 			switch {
@@ -147,7 +147,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 		}
 	}
 	if err != nil {
-		n.meters.Failed(err)
+		n.meters.CountFailure(err)
 	}
 	l.fillDecision(&h.decision, &r)
 	if n.cfg.Observer != nil {

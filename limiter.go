@@ -53,7 +53,7 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if err := n.registry.Add(l.declared(), n.env.Monotonic()); err != nil {
 		return nil, fmt.Errorf("%w Limit: %w", ErrInvalid, err)
 	}
-	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: identity.Prefix(l.Name), meter: n.meters.Limits.Of(l.Name)}
+	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: identity.Prefix(l.Name), meter: n.meters.Limits.CountersOf(l.Name)}
 	if l.Calendar != NoCalendar || l.Scope == Global && l.Algorithm == FixedWindow {
 		made.window = limits.NewWindows(limits.Unit(l.Calendar), loc)
 	}
@@ -203,13 +203,13 @@ func (l *Limiter) checkInto(ctx context.Context, op wire.Op, key string, units i
 	}
 	if err == nil {
 		if err = n.checks.Do(ctx, op, a, r); err == nil && op != wire.OpPeek {
-			if weight := l.meter.Decided(a.ID, r, l.shadow); weight > 0 {
+			if weight := l.meter.CountDecision(a.ID, r, l.shadow); weight > 0 {
 				l.measure(key, a, r, weight)
 			}
 		}
 	}
 	if err != nil {
-		n.meters.Failed(err)
+		n.meters.CountFailure(err)
 	}
 	l.fillDecision(d, r)
 	if n.cfg.Observer != nil {
@@ -222,7 +222,7 @@ func (l *Limiter) checkInto(ctx context.Context, op wire.Op, key string, units i
 func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, weight uint64) {
 	n := l.node
 	now := n.env.Monotonic()
-	n.meters.Took(r.Source, time.Duration(max(0, now-a.Began)), weight)
+	n.meters.RecordDuration(r.Source, time.Duration(max(0, now-a.Began)), weight)
 	n.meters.TopKeys.Add(identity.Bytes(a.ID), l.limit.Name, key, l.limit.SecretKeys, r.Allowed, weight, now)
 }
 

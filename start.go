@@ -154,7 +154,7 @@ func (n *Node) checkConfig() check.Config {
 // notifyView passes a new view to the parts that depend on it.
 func (n *Node) notifyView(v *view.View) {
 	now := n.env.Monotonic()
-	n.outage.Lost(now, v.Avoided(now)...)
+	n.outage.RecordLosses(now, v.Avoided(now)...)
 	n.outage.Stir()
 	n.registry.Stir()
 	n.published.Changed()

@@ -143,7 +143,7 @@ var _ = map[bool]struct{}{false: {}, OtherLimits == stats.Others: {}}
 func (s *Stats) read(m *stats.Meters) {
 	s.Decisions, s.Limits, s.Latency = make(map[Source]Outcomes), make(map[string]map[Source]Outcomes), make(map[Source]Latency)
 	s.ShadowLimits = make(map[string]Outcomes)
-	for name, limit := range m.Limits.All() {
+	for name, limit := range m.Limits.AllCounters() {
 		for from := wire.Owner; from < wire.Sources; from++ {
 			o, source := limit.Sum(from), Source(from)
 			if o == (stats.Outcomes{}) {
@@ -196,7 +196,7 @@ type PastOutage struct {
 // first. Outages before Start are not included.
 func (n *Node) Outages() []PastOutage {
 	var past []PastOutage
-	for _, o := range n.outage.Past() {
+	for _, o := range n.outage.PastOutages() {
 		past = append(past, PastOutage(o))
 	}
 	return past

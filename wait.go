@@ -24,7 +24,7 @@ import (
 // at once if the deadline would pass before the units could be admitted. It returns ErrInvalid
 // and ErrClosed as AllowN does.
 func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error) {
-	defer func() { l.node.meters.Failed(err) }()
+	defer func() { l.node.meters.CountFailure(err) }()
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -53,7 +53,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 		if err != nil {
 			return err
 		}
-		if weight := l.meter.Decided(a.ID, &r, l.shadow); weight > 0 {
+		if weight := l.meter.CountDecision(a.ID, &r, l.shadow); weight > 0 {
 			l.measure(key, &a, &r, weight)
 		}
 		if d.Allowed {

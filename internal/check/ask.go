@@ -70,7 +70,7 @@ func (c *Checks) forward(ctx context.Context, v *view.View, by answerer, op wire
 	relayed := by.hop != by.member || by.flags&wire.FlagStandIn != 0
 	if err := c.exchange(ctx, v, by, x, wait); err != nil {
 		if errors.Is(err, cluster.ErrTimeout) && !relayed {
-			c.Outage.Lost(c.Env.Monotonic(), v.Members[by.hop].Name)
+			c.Outage.RecordLosses(c.Env.Monotonic(), v.Members[by.hop].Name)
 		}
 		return err
 	}

@@ -32,7 +32,7 @@ type Outcomes struct{ Allowed, Denied uint64 }
 // decision.
 type Limits struct {
 	// WithoutOwner, unless it is nil, is called after a decision that was made without the owner of
-	// the key. It must be set before the first call of Of.
+	// the key. It must be set before the first call of CountersOf.
 	WithoutOwner func()
 
 	mu     sync.Mutex
@@ -53,15 +53,15 @@ type stripe struct {
 	_               [(64 - 2*(int(Shadows)+1)*8%64) % 64]byte
 }
 
-// Of returns the counters of a name. They never change.
-func (m *Limits) Of(name string) *Limit {
+// CountersOf returns the counters of a name. They never change.
+func (m *Limits) CountersOf(name string) *Limit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if of := m.named[name]; of != nil {
 		return of
 	}
 	if name == Others || len(m.named) == MaxNames {
-		if m.others.withoutOwner == nil { // Decided reads it without mu
+		if m.others.withoutOwner == nil { // CountDecision reads it without mu
 			m.others.withoutOwner = m.WithoutOwner
 		}
 		return &m.others
@@ -74,8 +74,8 @@ func (m *Limits) Of(name string) *Limit {
 	return of
 }
 
-// All iterates over the names and their counters, Others last. Calls of Of wait meanwhile.
-func (m *Limits) All() iter.Seq2[string, *Limit] {
+// AllCounters iterates over the names and their counters, Others last. Calls of CountersOf wait meanwhile.
+func (m *Limits) AllCounters() iter.Seq2[string, *Limit] {
 	return func(yield func(string, *Limit) bool) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -88,9 +88,9 @@ func (m *Limits) All() iter.Seq2[string, *Limit] {
 	}
 }
 
-// Decided counts a decision. It returns the number of decisions that the measurement of this
+// CountDecision counts a decision. It returns the number of decisions that the measurement of this
 // decision represents. For most decisions it is 0, and the decision is not measured.
-func (m *Limit) Decided(id bucket.ID, r *wire.Result, shadow bool) (weight uint64) {
+func (m *Limit) CountDecision(id bucket.ID, r *wire.Result, shadow bool) (weight uint64) {
 	s := &m.stripes[id.Hi%stripes]
 	of := &s.denied
 	if r.Allowed {

@@ -49,7 +49,7 @@ func (m *Limits) OutageFacts(v *view.View) OutageFacts {
 			f.Unreached = append(f.Unreached, v.Members[i].Name)
 		}
 	}
-	for _, limit := range m.All() {
+	for _, limit := range m.AllCounters() {
 		decisions := func(source wire.Source) uint64 { o := limit.Sum(source); return o.Allowed + o.Denied }
 		f.Decisions.StandIn += decisions(wire.StandIn)
 		f.Decisions.Budget += decisions(wire.Budget)
@@ -79,7 +79,7 @@ type OutageStats struct {
 //     Otherwise a flapping connection would fill the log.
 //   - Observe returns at most one line. So if it is called once a second, the number of lines is bounded.
 //   - A member that was lost between two calls of Observe counts in the second one. The caller reports
-//     such members with Lost, because no later view shows them as lost.
+//     such members with RecordLosses, because no later view shows them as lost.
 //   - While MayRest returns true, only an event changes the facts: a new view, a lost member or a decision
 //     without the owner. Until then the caller need not call Observe. With the event it calls Resume.
 //   - Nodes that start or stop together log no outage: the roster of each is short for a moment, and
@@ -121,14 +121,14 @@ type outage struct {
 	named   []string         // the missing members in the last line
 }
 
-// Lost records the names of members that failed to answer a check. The next Observe counts them as
+// RecordLosses records the names of members that failed to answer a check. The next Observe counts them as
 // missing if there is an outage then.
-func (t *OutageTracker) Lost(now int64, members ...string) {
+func (t *OutageTracker) RecordLosses(now int64, members ...string) {
 	if len(members) == 0 {
 		return
 	}
 	t.mu.Lock()
-	t.lose(now, members)
+	t.addLosses(now, members)
 	t.mu.Unlock()
 	t.Stir()
 }
@@ -152,8 +152,8 @@ func (t *OutageTracker) Resume(now int64) {
 	t.observed, t.full = now, now
 }
 
-// lose records the times of losses. The caller must hold t.mu.
-func (t *OutageTracker) lose(now int64, members []string) {
+// addLosses records the times of losses. The caller must hold t.mu.
+func (t *OutageTracker) addLosses(now int64, members []string) {
 	if t.lost == nil {
 		t.lost = make(map[string]int64)
 	}
@@ -176,7 +176,7 @@ func (t *OutageTracker) Restart(now int64) {
 func (t *OutageTracker) Observe(f OutageFacts, now int64) *Line {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lose(now, f.Unreached)
+	t.addLosses(now, f.Unreached)
 	lasts, began := len(f.Unreached) > 0, now
 	if f.Roster >= f.Expect || f.Left {
 		t.full = now
@@ -198,10 +198,10 @@ func (t *OutageTracker) Observe(f OutageFacts, now int64) *Line {
 		}
 		o = &outage{since: began, before: before, missing: make(map[string]int64), ever: make(map[string]int64)}
 		t.outage, t.count = o, t.count+1
-		o.last(lost, now)
+		o.recordLosses(lost, now)
 		return o.line(begun, &f, now)
 	case lasts:
-		o.last(lost, now)
+		o.recordLosses(lost, now)
 	case elapsed(o.active, now) >= OutageQuiet:
 		t.outage = nil
 		line := o.line(ended, &f, o.active)
@@ -220,8 +220,8 @@ func elapsed(at, now int64) time.Duration {
 	return time.Duration(now - at)
 }
 
-// last records that the outage lasts, and which members are missing in it.
-func (o *outage) last(lost map[string]int64, now int64) {
+// recordLosses records that the outage lasts, and which members are missing in it.
+func (o *outage) recordLosses(lost map[string]int64, now int64) {
 	o.active = now
 	for name := range lost {
 		o.missing[name], o.ever[name] = now, now
@@ -260,8 +260,8 @@ func (t *OutageTracker) Stats() OutageStats {
 	return s
 }
 
-// Past returns the last outages that have ended, at most 20, the newest first.
-func (t *OutageTracker) Past() []PastOutage {
+// PastOutages returns the last outages that have ended, at most 20, the newest first.
+func (t *OutageTracker) PastOutages() []PastOutage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	past := slices.Clone(t.past)

@@ -13,22 +13,22 @@ import (
 	"github.com/weir-go/weir/internal/stats"
 )
 
-func at(d time.Duration) int64 { return int64(time.Hour + d) }
+func timeAt(d time.Duration) int64 { return int64(time.Hour + d) }
 
-// of returns the facts of a roster of three members, some of which are not reached.
-func of(unreached ...string) stats.OutageFacts {
+// factsWithout returns the facts of a roster of three members, some of which are not reached.
+func factsWithout(unreached ...string) stats.OutageFacts {
 	return stats.OutageFacts{Unreached: unreached, Reached: 3 - len(unreached), Roster: 3}
 }
 
-// shown returns the text of a log line without the time of day.
-func shown(line *stats.Line) string {
+// formatLine returns the text of a log line without the time of day.
+func formatLine(line *stats.Line) string {
 	var text strings.Builder
 	line.Log(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		switch a.Key {
 		case slog.TimeKey:
 			return slog.Attr{}
 		case "since":
-			return slog.String(a.Key, fmt.Sprint(a.Value.Time().Sub(time.Unix(0, at(0)))))
+			return slog.String(a.Key, fmt.Sprint(a.Value.Time().Sub(time.Unix(0, timeAt(0)))))
 		}
 		return a
 	}})))
@@ -62,7 +62,7 @@ func Example() {
 	// 1 outage
 }
 
-func TestObserveLogsWhatChanges(t *testing.T) {
+func TestObserveLogsChanges(t *testing.T) {
 	type step struct {
 		after time.Duration // since the previous step
 		facts stats.OutageFacts
@@ -77,50 +77,50 @@ func TestObserveLogsWhatChanges(t *testing.T) {
 	}
 	second := time.Second
 	for name, steps := range map[string][]step{
-		"nothing of a healthy node": {{second, of(), ""}, {stats.OutageQuiet, of(), ""}},
-		"its beginning and its end": {
-			{second, of(), ""},
-			{second, of("b"), "WARN msg=\"outage began"},
-			{second, of("b"), ""},
-			{second, of(), ""},
-			{stats.OutageQuiet - second - 1, of(), ""},
-			{1, of(), "INFO msg=\"outage ended"},
-			{second, of("c"), "since=9s lasted=0s missing=[c]"},
+		"healthy node": {{second, factsWithout(), ""}, {stats.OutageQuiet, factsWithout(), ""}},
+		"beginning and end": {
+			{second, factsWithout(), ""},
+			{second, factsWithout("b"), "WARN msg=\"outage began"},
+			{second, factsWithout("b"), ""},
+			{second, factsWithout(), ""},
+			{stats.OutageQuiet - second - 1, factsWithout(), ""},
+			{1, factsWithout(), "INFO msg=\"outage ended"},
+			{second, factsWithout("c"), "since=9s lasted=0s missing=[c]"},
 		},
-		"further members once, and those that are back after OutageQuiet": {
-			{second, of("b"), "missing=[b]"},
-			{second, of("b", "c"), "WARN msg=\"outage changed: other members are missing\" since=1s lasted=1s missing=\"[b c]\" reached=1 roster=3"},
-			{second, of("b", "c"), ""},
-			{stats.OutageQuiet - 1, of("c"), ""},
-			{1, of("c"), "WARN msg=\"outage changed: other members are missing\" since=1s lasted=7s missing=[c] reached=2"},
-			{second, of("c"), ""},
-			{second, of("b"), "changed"},
+		"further and returning members": {
+			{second, factsWithout("b"), "missing=[b]"},
+			{second, factsWithout("b", "c"), "WARN msg=\"outage changed: other members are missing\" since=1s lasted=1s missing=\"[b c]\" reached=1 roster=3"},
+			{second, factsWithout("b", "c"), ""},
+			{stats.OutageQuiet - 1, factsWithout("c"), ""},
+			{1, factsWithout("c"), "WARN msg=\"outage changed: other members are missing\" since=1s lasted=7s missing=[c] reached=2"},
+			{second, factsWithout("c"), ""},
+			{second, factsWithout("b"), "changed"},
 		},
-		"all members that were missing at its end": {
-			{second, of("b"), "missing=[b]"},
-			{second, of("c"), "missing=\"[b c]\""},
-			{stats.OutageQuiet, of("c"), "changed: other members are missing\" since=1s lasted=6s missing=[c]"},
-			{stats.OutageQuiet, of(), "ended: owners decide every check again\" since=1s lasted=6s missing=\"[b c]\""},
+		"all missing members at the end": {
+			{second, factsWithout("b"), "missing=[b]"},
+			{second, factsWithout("c"), "missing=\"[b c]\""},
+			{stats.OutageQuiet, factsWithout("c"), "changed: other members are missing\" since=1s lasted=6s missing=[c]"},
+			{stats.OutageQuiet, factsWithout(), "ended: owners decide every check again\" since=1s lasted=6s missing=\"[b c]\""},
 		},
-		"no line as all members are back and decisions go on": {
-			{second, of("b"), "began"},
-			{stats.OutageQuiet - 1, decided(of(), stats.OutageDecisions{Budget: 1}), ""},
-			{second, decided(of(), stats.OutageDecisions{Budget: 2}), ""},
-			{stats.OutageQuiet, decided(of(), stats.OutageDecisions{Budget: 2}), "ended"},
+		"decisions after all members are back": {
+			{second, factsWithout("b"), "began"},
+			{stats.OutageQuiet - 1, decided(factsWithout(), stats.OutageDecisions{Budget: 1}), ""},
+			{second, decided(factsWithout(), stats.OutageDecisions{Budget: 2}), ""},
+			{stats.OutageQuiet, decided(factsWithout(), stats.OutageDecisions{Budget: 2}), "ended"},
 		},
-		"one outage of a link that flaps": {
-			{second, of("b"), "began"},
-			{second, of(), ""}, {stats.OutageQuiet - 2, of("b"), ""}, {second, of(), ""}, {second, of("b"), ""}, {second, of(), ""},
-			{stats.OutageQuiet, of(), "lasted=8s missing=[b]"},
+		"flapping connection": {
+			{second, factsWithout("b"), "began"},
+			{second, factsWithout(), ""}, {stats.OutageQuiet - 2, factsWithout("b"), ""}, {second, factsWithout(), ""}, {second, factsWithout("b"), ""}, {second, factsWithout(), ""},
+			{stats.OutageQuiet, factsWithout(), "lasted=8s missing=[b]"},
 		},
-		"decisions without an owner though nobody is missing": {
-			{second, of(), ""},
-			{second, decided(of(), stats.OutageDecisions{Budget: 1}), "since=1s lasted=1s missing=[] reached=3 roster=3 expect=0 decisions=1 stand_in=0 budget=1"},
-			{second, decided(of(), stats.OutageDecisions{1, 2, 3, 4}), ""},
-			{stats.OutageQuiet, decided(of(), stats.OutageDecisions{1, 2, 3, 4}), "lasted=2s missing=[] reached=3 roster=3 expect=0 decisions=10 stand_in=1 budget=2 failed_open=3 failed_closed=4"},
-			{second, decided(of("b"), stats.OutageDecisions{1, 2, 3, 5}), "decisions=1 stand_in=0 budget=0 failed_open=0 failed_closed=1"},
+		"decisions without an owner and without missing members": {
+			{second, factsWithout(), ""},
+			{second, decided(factsWithout(), stats.OutageDecisions{Budget: 1}), "since=1s lasted=1s missing=[] reached=3 roster=3 expect=0 decisions=1 stand_in=0 budget=1"},
+			{second, decided(factsWithout(), stats.OutageDecisions{1, 2, 3, 4}), ""},
+			{stats.OutageQuiet, decided(factsWithout(), stats.OutageDecisions{1, 2, 3, 4}), "lasted=2s missing=[] reached=3 roster=3 expect=0 decisions=10 stand_in=1 budget=2 failed_open=3 failed_closed=4"},
+			{second, decided(factsWithout("b"), stats.OutageDecisions{1, 2, 3, 5}), "decisions=1 stand_in=0 budget=0 failed_open=0 failed_closed=1"},
 		},
-		"a roster below the expected size for OutageQuiet": {
+		"short roster for OutageQuiet": {
 			{second, short(3, 3, false), ""},
 			{second, short(2, 3, false), ""},
 			{stats.OutageQuiet - second - 1, short(2, 3, false), ""},
@@ -129,23 +129,23 @@ func TestObserveLogsWhatChanges(t *testing.T) {
 			{stats.OutageQuiet - second, short(2, 3, false), ""},
 			{stats.OutageQuiet, short(3, 3, false), "ended"},
 		},
-		"nodes that start and stop together": {
+		"simultaneous start and stop": {
 			{second, short(0, 3, false), ""}, {second, short(1, 3, false), ""}, {second, short(3, 3, false), ""},
 			{time.Hour, short(3, 3, false), ""}, {second, short(2, 3, false), ""}, {second, short(1, 3, false), ""}, {second, short(0, 3, true), ""},
 		},
-		"no short roster of a node that has left": {{second, short(0, 3, true), ""}},
-		"the end though the clock was set back": {
-			{second, of("b"), "began"},
-			{-time.Minute, of(), "ended"},
+		"short roster of a node that has left": {{second, short(0, 3, true), ""}},
+		"end after the clock was set back": {
+			{second, factsWithout("b"), "began"},
+			{-time.Minute, factsWithout(), "ended"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var o stats.OutageTracker
 			now := time.Duration(0)
-			o.Restart(at(now))
+			o.Restart(timeAt(now))
 			for i, s := range steps {
 				now += s.after
-				got := shown(o.Observe(s.facts, at(now)))
+				got := formatLine(o.Observe(s.facts, timeAt(now)))
 				if s.want == "" {
 					require.Empty(t, got, "step %d", i)
 				}
@@ -156,89 +156,89 @@ func TestObserveLogsWhatChanges(t *testing.T) {
 }
 
 // A view with a lost member may be replaced before the next Observe.
-func TestAMemberThatWasLostForAMomentCounts(t *testing.T) {
+func TestMomentarilyLostMemberCounts(t *testing.T) {
 	var o stats.OutageTracker
-	require.Nil(t, o.Observe(of(), at(0)))
-	o.Lost(at(100*time.Millisecond), "b")
-	require.Nil(t, o.Observe(of(), at(time.Second)), "no check went without it")
-	o.Lost(at(1200*time.Millisecond), "b", "c")
-	o.Lost(at(1300*time.Millisecond), "b")
-	f := of()
+	require.Nil(t, o.Observe(factsWithout(), timeAt(0)))
+	o.RecordLosses(timeAt(100*time.Millisecond), "b")
+	require.Nil(t, o.Observe(factsWithout(), timeAt(time.Second)), "every check had its owner")
+	o.RecordLosses(timeAt(1200*time.Millisecond), "b", "c")
+	o.RecordLosses(timeAt(1300*time.Millisecond), "b")
+	f := factsWithout()
 	f.Decisions.StandIn = 3
-	require.Contains(t, shown(o.Observe(f, at(2*time.Second))), "since=1s lasted=1s missing=\"[b c]\"", "as long as decisions may have been made so")
-	require.Equal(t, stats.OutageStats{Since: time.Unix(0, at(time.Second)), Missing: []string{"b", "c"}, Decisions: 3, Count: 1}, o.Stats())
+	require.Contains(t, formatLine(o.Observe(f, timeAt(2*time.Second))), "since=1s lasted=1s missing=\"[b c]\"", "since the last Observe without such decisions")
+	require.Equal(t, stats.OutageStats{Since: time.Unix(0, timeAt(time.Second)), Missing: []string{"b", "c"}, Decisions: 3, Count: 1}, o.Stats())
 }
 
 // The time during which an OutageTracker rests is not part of the next outage.
-func TestAnOutageAfterARestBeginsWithItsEvent(t *testing.T) {
-	decided, short := of(), of()
+func TestOutageAfterRestBeginsWithItsEvent(t *testing.T) {
+	decided, short := factsWithout(), factsWithout()
 	decided.Decisions.Budget, short.Roster, short.Expect = 1, 2, 3
-	full := of()
+	full := factsWithout()
 	full.Expect = 3
 	for name, c := range map[string]struct {
 		facts stats.OutageFacts
 		want  string // a second later
 		later string // OutageQuiet later
 	}{
-		"a lost member":            {of("b"), "since=1h0m0s lasted=1s missing=[b]", ""},
-		"a decision without owner": {decided, "since=1h0m0s lasted=1s missing=[]", ""},
-		"a short roster":           {short, "", "since=1h0m0s lasted=5s missing=[]"},
+		"lost member":            {factsWithout("b"), "since=1h0m0s lasted=1s missing=[b]", ""},
+		"decision without owner": {decided, "since=1h0m0s lasted=1s missing=[]", ""},
+		"short roster":           {short, "", "since=1h0m0s lasted=5s missing=[]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := stats.OutageTracker{Event: make(chan struct{}, 1)}
-			require.Nil(t, o.Observe(full, at(0)))
+			require.Nil(t, o.Observe(full, timeAt(0)))
 			require.True(t, o.MayRest())
-			o.Lost(at(time.Hour), c.facts.Unreached...)
-			o.Resume(at(time.Hour))
-			require.Contains(t, shown(o.Observe(c.facts, at(time.Hour+time.Second))), c.want)
+			o.RecordLosses(timeAt(time.Hour), c.facts.Unreached...)
+			o.Resume(timeAt(time.Hour))
+			require.Contains(t, formatLine(o.Observe(c.facts, timeAt(time.Hour+time.Second))), c.want)
 			require.False(t, o.MayRest())
 			require.Len(t, o.Event, len(c.facts.Unreached))
-			require.Contains(t, shown(o.Observe(c.facts, at(time.Hour+stats.OutageQuiet))), c.later)
+			require.Contains(t, formatLine(o.Observe(c.facts, timeAt(time.Hour+stats.OutageQuiet))), c.later)
 		})
 	}
 }
 
-func TestWhatANodeLostAsItStartedIsNoOutage(t *testing.T) {
+func TestLossesBeforeRestartAreNoOutage(t *testing.T) {
 	var o stats.OutageTracker
-	o.Lost(at(0), "b")
-	o.Restart(at(time.Second))
-	f := of()
+	o.RecordLosses(timeAt(0), "b")
+	o.Restart(timeAt(time.Second))
+	f := factsWithout()
 	f.Decisions.Budget = 1
-	require.Contains(t, shown(o.Observe(f, at(2*time.Second))), "since=1s lasted=1s missing=[]")
+	require.Contains(t, formatLine(o.Observe(f, timeAt(2*time.Second))), "since=1s lasted=1s missing=[]")
 }
 
-func TestALineNamesTwentyMembersAtMost(t *testing.T) {
+func TestLineNamesAtMostTwentyMembers(t *testing.T) {
 	var o stats.OutageTracker
 	var names []string
 	for i := range 23 {
 		names = append(names, fmt.Sprintf("m%02d", i))
 	}
-	got := shown(o.Observe(of(names...), at(0)))
+	got := formatLine(o.Observe(factsWithout(names...), timeAt(0)))
 	require.Contains(t, got, "m19 and 3 more]")
 	require.NotContains(t, got, "m20")
 	require.Len(t, o.Stats().Missing, 23)
 }
 
-func TestPastHasTheLastOutagesNewestFirst(t *testing.T) {
+func TestPastOutagesAreNewestFirst(t *testing.T) {
 	var o stats.OutageTracker
-	require.Empty(t, o.Past())
+	require.Empty(t, o.PastOutages())
 	const outages = 25
 	for i := range outages {
-		began, f := time.Duration(i)*time.Minute, of()
+		began, f := time.Duration(i)*time.Minute, factsWithout()
 		f.Decisions.StandIn = 10 * uint64(i)
-		o.Observe(f, at(began))
+		o.Observe(f, timeAt(began))
 		f.Unreached, f.Decisions.StandIn = []string{"b"}, f.Decisions.StandIn+10
-		o.Observe(f, at(began+time.Second))
+		o.Observe(f, timeAt(began+time.Second))
 		f.Unreached = []string{"c"}
-		o.Observe(f, at(began+2*time.Second))
+		o.Observe(f, timeAt(began+2*time.Second))
 		f.Unreached = nil
-		o.Observe(f, at(began+2*time.Second+stats.OutageQuiet))
+		o.Observe(f, timeAt(began+2*time.Second+stats.OutageQuiet))
 	}
-	past := o.Past()
+	past := o.PastOutages()
 	require.Len(t, past, 20)
 	last := time.Duration(outages-1) * time.Minute
 	require.Equal(t, stats.PastOutage{
-		Since: time.Unix(0, at(last)), Until: time.Unix(0, at(last+2*time.Second)), Missing: []string{"b", "c"}, Decisions: 10,
+		Since: time.Unix(0, timeAt(last)), Until: time.Unix(0, timeAt(last+2*time.Second)), Missing: []string{"b", "c"}, Decisions: 10,
 	}, past[0])
 	require.True(t, past[1].Since.Before(past[0].Since))
 }

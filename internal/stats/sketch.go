@@ -58,7 +58,7 @@ func (s *sketch) add(id [16]byte, weight float64, limit, key string, secret bool
 		s.counters = append(s.counters, counter{place: i})
 		s.heap = append(s.heap, i)
 		s.name(i, id, limit, key, secret)
-		s.up(i) // its count is 0
+		s.siftUp(i) // its count is 0
 	default:
 		i = s.heap[0]
 		c := &s.counters[i]
@@ -67,7 +67,7 @@ func (s *sketch) add(id [16]byte, weight float64, limit, key string, secret bool
 		s.name(i, id, limit, key, secret)
 	}
 	s.counters[i].count += weight
-	s.down(s.counters[i].place)
+	s.siftDown(s.counters[i].place)
 }
 
 func (s *sketch) name(i int32, id [16]byte, limit, key string, secret bool) {
@@ -142,7 +142,7 @@ func (s *sketch) floor(now int64) float64 {
 	return s.counters[s.heap[0]].count
 }
 
-func (s *sketch) less(a, b int32) bool {
+func (s *sketch) isLess(a, b int32) bool {
 	return s.counters[s.heap[a]].count < s.counters[s.heap[b]].count
 }
 
@@ -151,20 +151,20 @@ func (s *sketch) swap(a, b int32) {
 	s.counters[s.heap[a]].place, s.counters[s.heap[b]].place = a, b
 }
 
-// up restores the order of the heap if the count at a place may be too small.
-func (s *sketch) up(at int32) {
-	for at > 0 && s.less(at, (at-1)/2) {
+// siftUp restores the order of the heap if the count at a place may be too small.
+func (s *sketch) siftUp(at int32) {
+	for at > 0 && s.isLess(at, (at-1)/2) {
 		s.swap(at, (at-1)/2)
 		at = (at - 1) / 2
 	}
 }
 
-// down restores the order of the heap if the count at a place may be too large.
-func (s *sketch) down(at int32) {
+// siftDown restores the order of the heap if the count at a place may be too large.
+func (s *sketch) siftDown(at int32) {
 	for {
 		least := at
 		for child := 2*at + 1; child <= 2*at+2 && int(child) < len(s.heap); child++ {
-			if s.less(child, least) {
+			if s.isLess(child, least) {
 				least = child
 			}
 		}

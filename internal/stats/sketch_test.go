@@ -30,7 +30,7 @@ func (o *oracle) add(key int, weight float64, halfLife, now int64) {
 	o.sum += weight
 }
 
-func TestEveryKeysTrueCountIsWithinTheStatedError(t *testing.T) {
+func TestCountsAreWithinTheStatedError(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const halfLife = 100
 		size, keys := rapid.IntRange(1, 12).Draw(t, "size"), rapid.IntRange(1, 40).Draw(t, "keys")
@@ -49,7 +49,7 @@ func TestEveryKeysTrueCountIsWithinTheStatedError(t *testing.T) {
 		for _, e := range s.top(size, now) {
 			var key int
 			fmt.Sscan(e.key, &key)
-			require.Equal(t, idOf(uint64(key)), e.id, "the text goes with the id")
+			require.Equal(t, idOf(uint64(key)), e.id, "the text belongs to the id")
 			require.GreaterOrEqual(t, e.count+1e-9, o.counts[key])
 			require.LessOrEqual(t, e.count-e.over-1e-9, o.counts[key])
 			require.LessOrEqual(t, e.count, last, "the most frequent first")
@@ -64,7 +64,7 @@ func TestEveryKeysTrueCountIsWithinTheStatedError(t *testing.T) {
 	})
 }
 
-func TestWhatWasAskedForLongAgoIsForgotten(t *testing.T) {
+func TestOldAsksAreForgotten(t *testing.T) {
 	s := newSketch(4, 60, 0)
 	s.add(idOf(1), 64, "limit", "then", false, 0)
 	s.add(idOf(2), 20, "limit", "now", false, 120)
@@ -75,7 +75,7 @@ func TestWhatWasAskedForLongAgoIsForgotten(t *testing.T) {
 	require.Equal(t, "now", s.top(1, 0)[0].key, "a clock that steps back changes nothing")
 }
 
-func TestAddingAllocatesNothing(t *testing.T) {
+func TestAddDoesNotAllocate(t *testing.T) {
 	s, key := newSketch(16, 60, 0), strings.Repeat("k", 100)
 	for i := range 100 {
 		s.add(idOf(uint64(i)), 1, "limit", key, false, 0)
@@ -87,7 +87,7 @@ func TestAddingAllocatesNothing(t *testing.T) {
 	}))
 }
 
-func TestASecretKeyIsKeptMasked(t *testing.T) {
+func TestSecretKeyIsMasked(t *testing.T) {
 	for key, want := range map[string]string{
 		"sk_live_0123456789abcdef": "…cdef",
 		"short secret":             "…",

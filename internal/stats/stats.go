@@ -8,9 +8,9 @@
 //     Limiters and to read the counters.
 //   - A Limit is striped, and a stripe fills whole cache lines. A field beside the counters would share
 //     their cache line and slow every check.
-//   - Decided, weightOf and the counters are concrete and small enough for the compiler to inline. An
+//   - CountDecision, weightOf and the counters are concrete and small enough for the compiler to inline. An
 //     interface between a check and its counters would cost more than counting.
-//   - Decided selects one decision in 64 to be measured, and returns how many decisions it represents.
+//   - CountDecision selects one decision in 64 to be measured, and returns how many decisions it represents.
 //     Measuring all decisions would double the cost of a check.
 //   - Counters only increase. Metrics are computed from their differences.
 //   - No check waits for the top keys: a check is dropped from them if they are locked.
@@ -40,15 +40,15 @@ type Meters struct {
 	Canceled  atomic.Uint64 // checks whose context was canceled before they were decided
 }
 
-// Failed counts a check that ended with an error, if its context was canceled.
-func (m *Meters) Failed(err error) {
+// CountFailure counts a check that ended with an error, if its context was canceled.
+func (m *Meters) CountFailure(err error) {
 	if errors.Is(err, context.Canceled) {
 		m.Canceled.Add(1)
 	}
 }
 
-// Took records the duration of a decision that represents weight decisions.
-func (m *Meters) Took(source wire.Source, took time.Duration, weight uint64) {
+// RecordDuration records the duration of a decision that represents weight decisions.
+func (m *Meters) RecordDuration(source wire.Source, took time.Duration, weight uint64) {
 	m.latencies[source].add(took, weight)
 }
 

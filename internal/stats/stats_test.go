@@ -18,16 +18,16 @@ import (
 func Example() {
 	var m Meters
 	id := bucket.ID{Hi: 7, Lo: 9}
-	of := m.Limits.Of("per user")
+	of := m.Limits.CountersOf("per user")
 	for range 3 {
 		r := wire.Result{Source: wire.Forwarded}
 		r.Allowed = true
-		if weight := of.Decided(id, &r, false); weight > 0 {
-			m.Took(wire.Forwarded, 300*time.Microsecond, weight)
+		if weight := of.CountDecision(id, &r, false); weight > 0 {
+			m.RecordDuration(wire.Forwarded, 300*time.Microsecond, weight)
 		}
 	}
-	of.Decided(id, &wire.Result{Source: wire.Forwarded}, false)
-	for name, limit := range m.Limits.All() {
+	of.CountDecision(id, &wire.Result{Source: wire.Forwarded}, false)
+	for name, limit := range m.Limits.AllCounters() {
 		fmt.Println(name, limit.Sum(wire.Forwarded))
 	}
 	l := m.Latency(wire.Forwarded)
@@ -38,38 +38,38 @@ func Example() {
 	// 3 900µs
 }
 
-// denied counts one decision by each of these names, and returns the denials by name.
-func denied(m *Limits, names ...string) map[string]uint64 {
+// countDenials counts one decision by each of these names, and returns the denials by name.
+func countDenials(m *Limits, names ...string) map[string]uint64 {
 	for i, name := range names {
-		m.Of(name).Decided(bucket.ID{Hi: uint64(i)}, &wire.Result{Source: wire.Owner}, false)
+		m.CountersOf(name).CountDecision(bucket.ID{Hi: uint64(i)}, &wire.Result{Source: wire.Owner}, false)
 	}
 	sums := make(map[string]uint64)
-	for name, limit := range m.All() {
+	for name, limit := range m.AllCounters() {
 		sums[name] = limit.Sum(wire.Owner).Denied
 	}
 	return sums
 }
 
-// numbers returns n names.
-func numbers(n int) (names []string) {
+// newNames returns n names.
+func newNames(n int) (names []string) {
 	for i := range n {
 		names = append(names, strconv.Itoa(i))
 	}
 	return names
 }
 
-func TestALimitNamedAsTheOthersLosesNoDecision(t *testing.T) {
+func TestLimitNamedOthersLosesNoDecision(t *testing.T) {
 	for about, c := range map[string]struct {
 		names []string
 		want  map[string]uint64
 	}{
-		"by itself":        {[]string{Others}, map[string]uint64{Others: 1}},
-		"before the bound": {append([]string{Others}, numbers(MaxNames+2)...), map[string]uint64{"0": 1, "4095": 1, Others: 3}},
-		"beyond the bound": {append(numbers(MaxNames+2), Others), map[string]uint64{"0": 1, "4095": 1, Others: 3}},
+		"single name":           {[]string{Others}, map[string]uint64{Others: 1}},
+		"name before the bound": {append([]string{Others}, newNames(MaxNames+2)...), map[string]uint64{"0": 1, "4095": 1, Others: 3}},
+		"name beyond the bound": {append(newNames(MaxNames+2), Others), map[string]uint64{"0": 1, "4095": 1, Others: 3}},
 	} {
 		t.Run(about, func(t *testing.T) {
 			var sum uint64
-			for name, n := range denied(new(Limits), c.names...) {
+			for name, n := range countDenials(new(Limits), c.names...) {
 				sum += n
 				if want, is := c.want[name]; is {
 					require.Equal(t, want, n, name)
@@ -80,10 +80,10 @@ func TestALimitNamedAsTheOthersLosesNoDecision(t *testing.T) {
 	}
 }
 
-func TestWhatIsCountedAtOnceIsCountedOnce(t *testing.T) {
+func TestConcurrentDecisionsAreCountedOnce(t *testing.T) {
 	var m Limits
 	sum := func(source wire.Source) (sum Outcomes) {
-		for _, limit := range m.All() {
+		for _, limit := range m.AllCounters() {
 			o := limit.Sum(source)
 			sum.Allowed += o.Allowed
 			sum.Denied += o.Denied
@@ -97,7 +97,7 @@ func TestWhatIsCountedAtOnceIsCountedOnce(t *testing.T) {
 			for i := range 1000 {
 				r := wire.Result{Source: wire.Owner}
 				r.Allowed = i%4 == 1
-				m.Of(fmt.Sprint(i%3)).Decided(bucket.ID{Hi: uint64(g * i)}, &r, i%2 == 0)
+				m.CountersOf(fmt.Sprint(i%3)).CountDecision(bucket.ID{Hi: uint64(g * i)}, &r, i%2 == 0)
 				if i%100 == 0 {
 					now := sum(wire.Owner)
 					if now.Allowed < last.Allowed || now.Denied < last.Denied {
@@ -118,14 +118,14 @@ func TestStripesFillWholeCacheLines(t *testing.T) {
 	require.Zero(t, unsafe.Sizeof(stripe{})%64)
 	var m Limit
 	for key := range uint64(stripes) {
-		m.Decided(bucket.ID{Hi: key}, &wire.Result{Source: wire.Owner}, false)
+		m.CountDecision(bucket.ID{Hi: key}, &wire.Result{Source: wire.Owner}, false)
 	}
 	for i := range m.stripes {
 		require.EqualValues(t, 1, m.stripes[i].denied[wire.Owner].Load())
 	}
 }
 
-func TestTheWeightsOfMeasuredDecisionsSumToAllOfThem(t *testing.T) {
+func TestWeightsSumToNumberOfDecisions(t *testing.T) {
 	sum, last := uint64(0), uint64(0)
 	residues := make(map[uint64]map[uint64]uint64)
 	for n := uint64(1); n <= 1<<20; n++ {
@@ -159,11 +159,11 @@ func TestTheWeightsOfMeasuredDecisionsSumToAllOfThem(t *testing.T) {
 	}
 }
 
-func TestABucketHasWhatTookNoLongerThanItsBound(t *testing.T) {
+func TestBucketsCountDurationsUpToTheirBounds(t *testing.T) {
 	var m Meters
 	for _, bound := range LatencyBounds() {
-		m.Took(wire.Owner, bound, 1)
-		m.Took(wire.Owner, bound+1, 64)
+		m.RecordDuration(wire.Owner, bound, 1)
+		m.RecordDuration(wire.Owner, bound+1, 64)
 	}
 	l := m.Latency(wire.Owner)
 	require.EqualValues(t, 65*len(bounds), l.Count)

@@ -71,7 +71,7 @@ type HeldKey struct {
 
 // AppendTop appends the answer of this node to OpTop.
 func (s *Survey) AppendTop(b []byte) []byte {
-	top := s.own()
+	top := s.ownTop()
 	return top.Append(b, s.cfg.TellsKeys)
 }
 
@@ -81,7 +81,7 @@ func (s *Survey) AppendTotals(b []byte) []byte {
 	return t.Append(b)
 }
 
-func (s *Survey) own() Top { return s.cfg.Meters.TopKeys.Top(s.cfg.Env.Monotonic()) }
+func (s *Survey) ownTop() Top { return s.cfg.Meters.TopKeys.Top(s.cfg.Env.Monotonic()) }
 
 // Totals returns the decisions of each member by its name, and the names of the members that did
 // not answer. The error is the context's.
@@ -103,7 +103,7 @@ func (s *Survey) Totals(ctx context.Context) (members map[string]Totals, missing
 
 // Top returns at most the given number of keys of each list. The error is the context's.
 func (s *Survey) Top(ctx context.Context, most int) (t ClusterTop, err error) {
-	v, all, errs := askAll(ctx, s, wire.OpTop, TopWait, ParseTop, s.own)
+	v, all, errs := askAll(ctx, s, wire.OpTop, TopWait, ParseTop, s.ownTop)
 	for i := range all {
 		switch {
 		case errs[i] != nil:
@@ -113,20 +113,20 @@ func (s *Survey) Top(ctx context.Context, most int) (t ClusterTop, err error) {
 		}
 	}
 	if v.Self < 0 { // this node has left
-		all = append(all, s.own())
+		all = append(all, s.ownTop())
 	}
 	asked, denied := MergeTop(all, MaxTop)
-	held := s.held(ctx, slices.Concat(asked, denied))
+	held := s.heldKeys(ctx, slices.Concat(asked, denied))
 	if err := ctx.Err(); err != nil {
 		return ClusterTop{}, err
 	}
-	t.Asked, t.Denied = s.named(asked[:min(len(asked), most)]), s.named(denied[:min(len(denied), most)])
+	t.Asked, t.Denied = s.nameAll(asked[:min(len(asked), most)]), s.nameAll(denied[:min(len(denied), most)])
 	t.Held = held[:min(len(held), most)]
 	return t, nil
 }
 
-// held returns the held units of the keys of InFlight limits among all. It takes at most TopWait.
-func (s *Survey) held(ctx context.Context, all []TopKey) []HeldKey {
+// heldKeys returns the held units of the keys of InFlight limits among all. It takes at most TopWait.
+func (s *Survey) heldKeys(ctx context.Context, all []TopKey) []HeldKey {
 	ctx, cancel := context.WithTimeout(ctx, TopWait)
 	defer cancel()
 	slices.SortFunc(all, func(a, b TopKey) int { return bytes.Compare(a.ID[:], b.ID[:]) })
@@ -157,7 +157,7 @@ func (s *Survey) held(ctx context.Context, all []TopKey) []HeldKey {
 	return held
 }
 
-func (s *Survey) named(all []TopKey) (top []NamedKey) {
+func (s *Survey) nameAll(all []TopKey) (top []NamedKey) {
 	for _, k := range all {
 		top = append(top, s.name(k))
 	}

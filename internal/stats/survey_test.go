@@ -26,7 +26,7 @@ type member struct {
 	held   map[string]int64 // units in flight, by key
 }
 
-func members(n, keys int) []*member {
+func newMembers(n, keys int) []*member {
 	all := make([]*member, n)
 	for i := range all {
 		m := &member{held: make(map[string]int64)}
@@ -64,7 +64,7 @@ func (c checks) Do(_ context.Context, _ wire.Op, a *wire.Ask, r *wire.Result) er
 			return nil
 		}
 	}
-	return errors.New("nobody answers")
+	return errors.New("no member answers")
 }
 
 func (m *member) Ask(_ context.Context, request, answer []byte, _ time.Duration) ([]byte, error) {
@@ -95,11 +95,11 @@ func surveyID(limit, key string) bucket.ID {
 func (m *member) ask(limit, key string, secret, allowed bool) {
 	id := surveyID(limit, key)
 	m.meters.TopKeys.Add(identity.Bytes(id), limit, key, secret, allowed, 1, 1)
-	m.meters.Limits.Of(limit).Decided(id, &wire.Result{Result: bucket.Result{Allowed: allowed}, Source: wire.Owner}, false)
+	m.meters.Limits.CountersOf(limit).CountDecision(id, &wire.Result{Result: bucket.Result{Allowed: allowed}, Source: wire.Owner}, false)
 }
 
-func TestTheTopKeysAreThoseOfAllMembers(t *testing.T) {
-	all := members(3, 16)
+func TestTopMergesKeysOfAllMembers(t *testing.T) {
+	all := newMembers(3, 16)
 	for range 3 {
 		all[0].ask("limit", "one", false, true)
 		all[1].ask("limit", "one", false, false)
@@ -111,7 +111,7 @@ func TestTheTopKeysAreThoseOfAllMembers(t *testing.T) {
 	require.Equal(t, []NamedKey{
 		{Limit: "limit", ID: identity.Bytes(surveyID("limit", "one")), Key: "one", Known: true, Asks: 6, Denials: 3},
 		{Limit: "limit", ID: identity.Bytes(surveyID("limit", "another")), Key: "another", Known: true, Asks: 3},
-	}, top.Asked, "no more than are asked for")
+	}, top.Asked, "at most the requested number")
 	require.Len(t, top.Denied, 1)
 	top, err = all[0].Top(t.Context(), 3)
 	require.NoError(t, err)
@@ -119,8 +119,8 @@ func TestTheTopKeysAreThoseOfAllMembers(t *testing.T) {
 	require.True(t, top.Asked[2].Masked)
 }
 
-func TestMembersThatDoNotAnswerAreNamed(t *testing.T) {
-	all := members(3, 16)
+func TestUnansweringMembersAreMissing(t *testing.T) {
+	all := newMembers(3, 16)
 	all[0].ask("limit", "key", false, true)
 	all[1].ask("limit", "key", false, true)
 	all[1].mute = true
@@ -136,14 +136,14 @@ func TestMembersThatDoNotAnswerAreNamed(t *testing.T) {
 	require.EqualValues(t, 1, a.Sources[wire.Owner].Allowed)
 }
 
-func TestAMemberThatRemembersNoKeysIsSilent(t *testing.T) {
-	top, err := members(2, -1)[0].Top(t.Context(), 1)
+func TestMemberWithoutTopKeysIsSilent(t *testing.T) {
+	top, err := newMembers(2, -1)[0].Top(t.Context(), 1)
 	require.NoError(t, err)
 	require.Equal(t, ClusterTop{Silent: []string{"a", "b"}}, top)
 }
 
-func TestKeysOfUnitsInFlightHaveWhatIsHeldNow(t *testing.T) {
-	all := members(2, 16)
+func TestTopReportsHeldUnits(t *testing.T) {
+	all := newMembers(2, 16)
 	for _, key := range []string{"few", "many", "gone", "unreached"} {
 		all[1].ask("in flight", key, false, true)
 		all[1].ask("other", key, false, true)
@@ -159,11 +159,11 @@ func TestKeysOfUnitsInFlightHaveWhatIsHeldNow(t *testing.T) {
 	}
 }
 
-func TestADoneContextIsTheError(t *testing.T) {
+func TestDoneContextIsReturned(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := members(1, 16)[0].Top(ctx, 1)
+	_, err := newMembers(1, 16)[0].Top(ctx, 1)
 	require.ErrorIs(t, err, context.Canceled)
-	_, _, err = members(1, 16)[0].Totals(ctx)
+	_, _, err = newMembers(1, 16)[0].Totals(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 }

@@ -19,7 +19,7 @@ func idOf(key uint64) (id [16]byte) {
 	return id
 }
 
-func TestACheckDoesNotWaitForTheTopKeys(t *testing.T) {
+func TestCheckDoesNotWaitForTopKeys(t *testing.T) {
 	var k TopKeys
 	k.Start(10, 0)
 	k.mu.Lock()
@@ -32,7 +32,7 @@ func TestACheckDoesNotWaitForTheTopKeys(t *testing.T) {
 	require.Empty(t, top.denied.keys)
 }
 
-func TestTopKeysThatAreSwitchedOffKeepNothing(t *testing.T) {
+func TestDisabledTopKeysAreEmpty(t *testing.T) {
 	var k TopKeys
 	k.Start(-1, 0)
 	k.Add(idOf(1), "limit", "secret", false, false, 1, 0)
@@ -42,7 +42,7 @@ func TestTopKeysThatAreSwitchedOffKeepNothing(t *testing.T) {
 }
 
 // The bounds also hold for the sum of several nodes.
-func TestMergedTopKeysHoldTheTrueCountsWithinTheirBounds(t *testing.T) {
+func TestMergedCountsAreWithinTheirBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []Top
 		asks, denials := make(map[[16]byte]uint64), make(map[[16]byte]uint64)
@@ -78,7 +78,7 @@ func TestMergedTopKeysHoldTheTrueCountsWithinTheirBounds(t *testing.T) {
 	})
 }
 
-func TestAnAnswerWithLongKeysIsCutAndSaysSo(t *testing.T) {
+func TestAnswerWithLongKeysIsTruncated(t *testing.T) {
 	var k TopKeys
 	k.Start(MaxTop, 0)
 	for i := range MaxTop {
@@ -93,7 +93,7 @@ func TestAnAnswerWithLongKeysIsCutAndSaysSo(t *testing.T) {
 	require.Less(t, len(got.keys), MaxTop)
 	require.Greater(t, len(got.keys), 10)
 	require.Equal(t, all.asked.keys[:len(got.keys)], got.keys)
-	require.Equal(t, all.asked.keys[len(got.keys)].count, got.floor, "what is left out has no more")
+	require.Equal(t, all.asked.keys[len(got.keys)].count, got.floor, "omitted keys have no higher count")
 
 	hidden := all.Append(nil, false)
 	require.NotContains(t, string(hidden), "kkk")

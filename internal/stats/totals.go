@@ -32,7 +32,7 @@ func (l *LimitTotals) denials() uint64 { return l.Enforced.Denied + l.Shadow.Den
 
 // Totals returns the decisions until now.
 func (m *Limits) Totals() (t Totals) {
-	for name, limit := range m.All() {
+	for name, limit := range m.AllCounters() {
 		l := LimitTotals{Name: name, Shadow: limit.Sum(Shadows)}
 		for source := range wire.Sources {
 			o := limit.Sum(source)

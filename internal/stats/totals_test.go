@@ -11,18 +11,18 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-func decided(m *Limits, name string, times int, r wire.Result, shadow bool) {
+func countDecisions(m *Limits, name string, times int, r wire.Result, shadow bool) {
 	for i := range times {
-		m.Of(name).Decided(bucket.ID{Hi: uint64(i)}, &r, shadow)
+		m.CountersOf(name).CountDecision(bucket.ID{Hi: uint64(i)}, &r, shadow)
 	}
 }
 
 func TestTotalsListLimitsByDenials(t *testing.T) {
 	var m Limits
-	decided(&m, "quiet", 3, wire.Result{Result: bucket.Result{Allowed: true}, Source: wire.Owner}, false)
-	decided(&m, "strict", 2, wire.Result{Source: wire.Budget}, false)
-	decided(&m, "planned", 5, wire.Result{Source: wire.Owner}, true)
-	m.Of("unused")
+	countDecisions(&m, "quiet", 3, wire.Result{Result: bucket.Result{Allowed: true}, Source: wire.Owner}, false)
+	countDecisions(&m, "strict", 2, wire.Result{Source: wire.Budget}, false)
+	countDecisions(&m, "planned", 5, wire.Result{Source: wire.Owner}, true)
+	m.CountersOf("unused")
 	got := m.Totals()
 	require.Equal(t, []LimitTotals{
 		{"planned", Outcomes{}, Outcomes{Denied: 5}}, {"strict", Outcomes{Denied: 2}, Outcomes{}}, {"quiet", Outcomes{Allowed: 3}, Outcomes{}},
@@ -34,11 +34,11 @@ func TestTotalsListLimitsByDenials(t *testing.T) {
 func TestTotalsAreBoundedOnTheWire(t *testing.T) {
 	var m Limits
 	for i := range MaxTotals + 10 {
-		decided(&m, fmt.Sprint(i, strings.Repeat("n", wire.MaxNameBytes-4)), 1+i, wire.Result{}, false)
+		countDecisions(&m, fmt.Sprint(i, strings.Repeat("n", wire.MaxNameBytes-4)), 1+i, wire.Result{}, false)
 	}
 	want := m.Totals()
 	require.Len(t, want.Limits, MaxTotals)
-	require.EqualValues(t, MaxTotals+10, want.Limits[0].Enforced.Denied, "those with the most denials are listed")
+	require.EqualValues(t, MaxTotals+10, want.Limits[0].Enforced.Denied, "the limits with the most denials are listed")
 	b := want.Append(nil)
 	require.Less(t, len(b), 48<<10)
 	got, err := ParseTotals(b)
@@ -46,7 +46,7 @@ func TestTotalsAreBoundedOnTheWire(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-func TestTotalsOfALaterReleaseAreRead(t *testing.T) {
+func TestTotalsOfLaterReleaseAreParsed(t *testing.T) {
 	b := []byte{byte(wire.Sources) + 1}
 	for range wire.Sources + 1 {
 		b = append(b, 1, 2)

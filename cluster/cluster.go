@@ -268,7 +268,7 @@ type Stats struct {
 	// "version", "oversized", "authentication", "record", "tls", "seed", "region", "identity", "timeout", "crowded".
 	// Packets of gossip that were dropped: "packet", of another cluster or what no member
 	// sends, and "flood", above 8,192 messages, or 512 pings, in a second. Members that were
-	// not taken in: "members", above 1,024, or 512 new ones at once and 32 in each second.
+	// not taken in: "members", above 4,096, or 512 new ones at once and 32 in each second.
 	Refused  map[string]uint64
 	Timeouts uint64 // asks that waited their whole wait
 	Late     uint64 // answers that came after their asker gave up, also those of other regions

@@ -121,11 +121,11 @@
 //     most). The oldest of the IPv4 address or IPv6 /64 with most goes first, and streams of
 //     gossip last. Identified connections: 8,192, or half of the descriptors;
 //   - streams of gossip: 64, each one message of 8 MiB, and 16 MiB in all. One that
-//     claims more than 2,048 nodes, or 4 MiB of state, is closed before memberlist
+//     claims more than 8,192 nodes, or 4 MiB of state, is closed before memberlist
 //     reads it;
 //   - packets of gossip: 2 KiB, none compressed, 8,192 messages in a second, of which
 //     512 have this member send something;
-//   - members: 1,024, the dead among them until they are forgotten. Of members that this
+//   - members: 4,096, the dead among them until they are forgotten. Of members that this
 //     node has not known 512 may come at once, and 32 in each second after that. Of
 //     members that have never been met 64 are dialled at a time.
 //

@@ -24,9 +24,10 @@ const (
 	// as dead members, the members that left while it was cut off.
 	tombstonePatience = 2 * smallPatience
 	// MaxMembers, maxTombstones and MaxRecords bound a roster, whatever its members send.
-	// MaxMembers includes dead members.
-	MaxMembers    = 1024
-	maxTombstones = 1024
+	// MaxMembers includes dead members. It leaves room for a cluster of 1,000 of which all members are
+	// replaced at once, and the old ones have died without leaving.
+	MaxMembers    = 4096
+	maxTombstones = 4096
 	MaxRecords    = 8192
 	// NewMembers is how many members unknown to this node may come at once, and
 	// NewMembersEach how many in each second after that. Hundreds of members may start in

@@ -534,7 +534,7 @@ func TestRosterIsBounded(t *testing.T) {
 	r.Merge(members, now)
 	require.Equal(t, 1+NewMembers+NewMembersEach, r.size(), "in a second")
 
-	for range 2 {
+	for range MaxMembers / NewMembers {
 		now = now.Add(time.Minute)
 		r.Merge(members, now)
 	}

@@ -38,9 +38,12 @@ type heldRow struct {
 }
 
 const (
-	// MaxRows is the maximum number of bytes of rows that travel together. A row of a member
-	// that is connected to all of MaxMembers fits.
+	// MaxRows is the maximum number of bytes of rows that travel together. A row with three lists of
+	// maxNamed members fits.
 	MaxRows = 32 << 10
+	// maxNamed is the maximum number of members in one list of a row. A node of a large cluster watches
+	// eight members, and some hundred if all of them are disconnected.
+	maxNamed = 1024
 	// rowHeader is the size of a row that names no member.
 	rowHeader = 22
 	// maxRowNumber is the maximum number of a row. A row changes some times a second at most,
@@ -177,8 +180,8 @@ func ParseRows(b []byte) (rows []Row, err error) {
 		}
 		for i, list := range []*[]uint64{&r.Connected, &r.Refused, &r.Silent} {
 			n := int(binary.BigEndian.Uint16(sizes[2*i:]))
-			if n > MaxMembers || 8*n > len(b) {
-				return nil, fmt.Errorf("a row of %d members in %d bytes: the bound is %d", n, len(b), MaxMembers)
+			if n > maxNamed || 8*n > len(b) {
+				return nil, fmt.Errorf("a row of %d members in %d bytes: the bound is %d", n, len(b), maxNamed)
 			}
 			for ; n > 0; n-- {
 				*list, b = append(*list, binary.BigEndian.Uint64(b)), b[8:]

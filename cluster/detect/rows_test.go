@@ -11,11 +11,11 @@ import (
 )
 
 func TestRowsOutOfBoundsAreRefused(t *testing.T) {
-	many := make([]uint64, MaxMembers+1)
+	many := make([]uint64, maxNamed+1)
 	for i := range many {
 		many[i] = uint64(i)
 	}
-	widest := Row{About: 1, Number: maxRowNumber, Connected: many[:MaxMembers], Refused: many[:MaxMembers], Silent: many[:MaxMembers]}
+	widest := Row{About: 1, Number: maxRowNumber, Connected: many[:maxNamed], Refused: many[:maxNamed], Silent: many[:maxNamed]}
 	require.LessOrEqual(t, widest.size(), MaxRows)
 	encoded := AppendRows(nil, []Row{widest, {About: 2}})
 	require.Len(t, encoded, widest.size()+rowHeader)

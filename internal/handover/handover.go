@@ -78,7 +78,7 @@ type Handover struct {
 
 	swap     sync.Mutex                // guards the fields up to feeding
 	leavers  map[countsync.Member]bool // members that have announced that they leave, possibly before gossip reports it
-	complete map[countsync.Member]bool // members that have sent all counts that this node needs in order to join
+	complete map[countsync.Member]bool // members from which this node, as a joiner, has received all counts
 	recalls  bool                      // a view since the last call of followView has Recalls set
 
 	feeding sync.Mutex

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// cedeBelow is the maximum number of queued counts with which authority moves. About as many
-	// fit into one frame.
+	// cedeBelow is the maximum number of queued counts with which authority moves. One frame has
+	// room for about that many.
 	cedeBelow = 256
 	// handOverFor is the maximum duration of Leave.
 	handOverFor = 10 * time.Second
@@ -221,9 +221,9 @@ func (h *Handover) giveCopies(ctx context.Context, v *view.View) (until time.Tim
 	return time.Now().Add(wait)
 }
 
-// callRoll waits until each reachable member has answered once, or is found to be gone. Otherwise
-// authority could be handed over to a member beyond a cut that no member has noticed, and this side
-// would lose it. callRoll takes at most callsFor.
+// callRoll waits until each reachable member has answered once, or is found to be gone. If a member
+// is beyond a cut that no member has noticed, this side would lose the authority that is handed
+// over to it. callRoll takes at most callsFor.
 func (h *Handover) callRoll(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, callsFor)
 	defer cancel()

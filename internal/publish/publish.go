@@ -5,7 +5,7 @@
 // passes on the changes that are new to it. Nodes find lost changes when they compare their stores,
 // two at a time. These invariants hold:
 //
-//   - Of two entries of a name all nodes keep the same entry, the greater one: merging is associative,
+//   - Of two entries of a name all nodes keep the greater entry: merging is associative,
 //     commutative and idempotent. So the order, the path and the number of arrivals of an entry do
 //     not matter, and a comparison of two stores in any state makes progress. If the order
 //     depended on the node, stores would differ forever.
@@ -15,7 +15,7 @@
 //     store that is full of greater entries does not change. Otherwise two full stores would send
 //     each other the same entries forever.
 //   - No version is more than maxAhead above the time of day, except for the next version of the held
-//     entry. So each value can be replaced by a later one.
+//     entry. So each value can be replaced later.
 //   - Messages, names, values and stores are bounded, whatever members send.
 package publish
 
@@ -48,7 +48,7 @@ type Config struct {
 	Env *env.Env
 }
 
-// Publisher keeps a node's Store in agreement with those of the other members.
+// Publisher keeps a node's Store in agreement with the stores of other members.
 type Publisher struct {
 	Store
 	cfg       Config
@@ -103,7 +103,7 @@ func (p *Publisher) Serve(message []byte, from string) error {
 	return err
 }
 
-// learn merges entries of another member, and passes on the new ones.
+// learn merges entries of another member, and passes on the new entries.
 func (p *Publisher) learn(v *view.View, list []entry, from string) {
 	news, refused := p.merge(list, p.cfg.Env.Now(), latestVersion(p.cfg.Env.TimeOfDay()))
 	if refused != nil {

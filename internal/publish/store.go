@@ -63,8 +63,8 @@ func (p *entry) compare(o *entry) int {
 	return cmp.Or(cmp.Compare(p.Version, o.Version), bytes.Compare(p.Value, o.Value))
 }
 
-// order sorts the entries that stay if there are too many before the others: values before
-// tombstones, and then by name, the same on all nodes.
+// order sorts entries by their priority if there are too many: values before tombstones, and then
+// by name. It is the same on all nodes.
 func (p *entry) order(o *entry) int {
 	if p.isTombstone() != o.isTombstone() {
 		if o.isTombstone() {
@@ -130,7 +130,7 @@ type snapshot struct {
 	values   any // the []T of Values, once it was called
 }
 
-// merge merges entries, and returns the new ones. It leaves out entries whose version is above
+// merge merges entries, and returns the new entries. It leaves out entries whose version is above
 // latest, and returns the last of these.
 func (s *Store) merge(list []entry, now int64, latest uint64) (news []entry, refused *entry) {
 	s.mu.Lock()

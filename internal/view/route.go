@@ -22,7 +22,7 @@ const (
 	Here    way = iota // this node has authority over the id
 	Direct             // this node is connected to the member with authority
 	Relay              // the member with authority is not connected, but reached through another member on this side
-	StandIn            // no member here is connected to the member with authority, or it has stalled: a successor on this side answers
+	StandIn            // the member with authority is not reached, was lost less than HoldDown ago, or has stalled: a successor on this side answers
 	NoWay              // no way is left
 )
 

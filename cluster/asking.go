@@ -1,14 +1,10 @@
 package cluster
 
-import (
-	"context"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // asking is what a link and a region have in common: the session by which they ask, nil
 // if there is none.
 type asking struct {
-	ctx     context.Context // done once the cluster is closed, or the member has gone
 	session atomic.Pointer[session]
 }
 

@@ -124,7 +124,7 @@ func parseFrame(buf []byte) (f frame, size int, err error) {
 }
 
 const (
-	firstIntake  = 4 << 10  // bytes of a new connection's read buffer
+	firstIntake  = 512      // bytes of the read buffer of a new or idle connection
 	steadyIntake = 64 << 10 // it grows to this as reads fill it, beyond only for one frame that needs it
 )
 
@@ -135,6 +135,7 @@ type intake struct {
 	buf   []byte
 	start int // of what is not parsed yet
 	end   int
+	read  int // bytes that were read since the last call of shrink
 }
 
 // fill waits for at least one more byte. What next returned before is no
@@ -152,6 +153,7 @@ func (in *intake) fill(conn net.Conn) error {
 	}
 	n, err := conn.Read(in.buf[in.end:])
 	in.end += n
+	in.read += n
 	if n > 0 {
 		err = nil
 	}
@@ -183,5 +185,23 @@ func (in *intake) drained() {
 		in.grow()
 	case len(in.buf) > 2*steadyIntake && in.end == 0:
 		in.buf = make([]byte, steadyIntake)
+	}
+}
+
+// shrink frees the buffer of a connection that has been idle since the last call. The caller must have
+// called drained.
+func (in *intake) shrink() {
+	if in.end == 0 && in.read <= firstIntake && len(in.buf) > firstIntake {
+		in.buf = nil
+	}
+	in.read = 0
+}
+
+// shrinkIdle shrinks the buffers of a connection whose reader has in.
+func shrinkIdle(conn net.Conn, in *intake) {
+	in.shrink()
+	if t, ok := conn.(*tlsConn); ok {
+		t.records.in.drained()
+		t.records.in.shrink()
 	}
 }

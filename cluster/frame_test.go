@@ -102,7 +102,7 @@ func TestWhatIsNoFrameIsRefusedAtItsFirstWrongByte(t *testing.T) {
 
 func TestAnAnnouncedLengthReservesNothing(t *testing.T) {
 	wire := []byte{opening, byte(kindAsk), 0, 0, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 1}
-	conn := &trickle{data: append(wire, make([]byte, 1000)...), step: 1 << 20}
+	conn := &trickle{data: append(wire, make([]byte, firstIntake/2)...), step: 1 << 20}
 	var in intake
 	for in.fill(conn) == nil {
 		_, ok, err := in.next()

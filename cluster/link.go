@@ -33,15 +33,14 @@ const (
 // this node watches the member or uses the connection. It reads the replaced connection while answers
 // are awaited there.
 //
-// One goroutine, in run, connects and pings, and it alone stores a new session. Callers never
+// The keeper connects and pings, and it alone stores a new session. Callers never
 // dial and never write, so that an ask takes no longer than its wait, whatever the network
 // does.
 type link struct {
 	asking
-	peers  *peers
-	name   string
-	addr   string
-	cancel context.CancelFunc
+	peers *peers
+	name  string
+	addr  string
 
 	heard   atomic.Bool  // what peers.table has, for callers; written under peers.mu
 	stalled atomic.Bool  // likewise
@@ -53,29 +52,25 @@ type link struct {
 	opened  broadcast    // it can be used now, or cannot be reached
 	held    held
 
-	met   firstMeeting  // whether the member has ever shown that it is one
-	dead  atomic.Bool   // gossip says so
-	back  chan struct{} // it shows signs of life: dial at once
-	kick  chan struct{} // it has left an ask unanswered: ping at once
-	rows  chan struct{} // the table has changed
-	pings uint64        // of the goroutine in run
+	met    firstMeeting  // whether the member has ever shown that it is one
+	dead   atomic.Bool   // gossip says so
+	events atomic.Uint32 // the set of those that the keeper has to handle; while it is not empty, keeper.ready contains the link
 
-	arranged chan struct{} // watched has changed
-	wanted   chan struct{} // a request waits for the connection
-	ponging  chan struct{} // a pong has come while the connection rests
+	// What follows is of the keeper.
+	upkeep *upkeep // nil: there is nothing to keep up
+	gone   bool    // eventGone was handled
+	silent bool    // the member has not closed the last session
+	pings  uint64  // that were sent
 }
 
 func newLink(p *peers, name, addr string) *link {
-	l := &link{peers: p, name: name, addr: addr, met: newFirstMeeting(), back: make(chan struct{}, 1), kick: make(chan struct{}, 1),
-		rows: make(chan struct{}, 1), arranged: make(chan struct{}, 1), wanted: make(chan struct{}, 1), ponging: make(chan struct{}, 1)}
-	l.ctx, l.cancel = context.WithCancel(p.ctx)
-	return l
+	return &link{peers: p, name: name, addr: addr, met: newFirstMeeting()}
 }
 
 // redial has the link dial its member at once, unless the member is connected.
 func (l *link) redial() {
 	if !l.heard.Load() {
-		signal(l.back)
+		l.post(eventAlive)
 	}
 }
 
@@ -144,7 +139,7 @@ func (l *link) late(request, answer []byte) { l.peers.handler.Late(l, request, a
 
 func (l *link) missed(s *session) {
 	if l.session.Load() == s {
-		signal(l.kick)
+		l.post(eventMissed)
 	}
 }
 
@@ -172,7 +167,7 @@ func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err
 	})
 	l.delay.Store(int64(delayOf(late, now.Sub(s.start))))
 	if l.rests.Load() {
-		signal(l.ponging)
+		l.post(eventPonged)
 	}
 	return took, inTime, nil
 }
@@ -228,59 +223,8 @@ func (l *link) judged(s *session, due, now time.Time) (ponged bool) {
 	return ponged
 }
 
-// run keeps the connection up and pings over it, until l.ctx is done.
-func (l *link) run() {
-	u := &upkeep{
-		link:   l,
-		dialed: make(chan dialOutcome),
-		pace:   dialPace,
-		dial:   appointment{time.NewTimer(0), time.Now()},
-		look:   appointment{Timer: time.NewTimer(time.Hour)},
-		drain:  time.NewTimer(time.Hour),
-
-		feeding: time.NewTimer(time.Hour),
-	}
-	defer u.feeding.Stop()
-	defer u.look.Stop()
-	defer u.drain.Stop()
-	defer u.dial.Stop()
-	for {
-		select {
-		case <-l.ctx.Done():
-			u.end()
-			return
-		case <-u.dial.C:
-			u.tryDial()
-		case d := <-u.dialed:
-			u.take(d)
-		case <-l.back:
-			if !l.heard.Load() {
-				u.pace = dialPace
-				u.dial.in(max(0, time.Until(u.tried.Add(lookPace))))
-			}
-		case <-u.ended:
-			u.lose()
-		case <-l.kick:
-			u.pingNow()
-		case <-u.look.C:
-			u.judge()
-		case <-u.drain.C:
-			u.drained()
-		case <-l.rows:
-			u.sendRows()
-		case <-u.feeding.C:
-			u.sendRows()
-		case <-l.arranged:
-			u.rearrange()
-		case <-l.wanted:
-			u.want()
-		case <-l.ponging:
-			u.wakeUp()
-		}
-	}
-}
-
-// upkeep is what the goroutine in run knows of the connection that it keeps up.
+// upkeep is the state of a connection that the keeper keeps up. Only the goroutine of the keeper uses
+// it.
 //
 // Asks go over one session at most, which is the link's. It stays, though nothing comes back
 // over it, until a new one stands: the path may be gone, or the member may be frozen and
@@ -291,23 +235,81 @@ func (l *link) run() {
 // if another one is to be read, or if the other side closes it, which it does after idleWait.
 type upkeep struct {
 	*link
-	s       *session      // nil: none
-	ended   chan struct{} // closed when s has ended
-	begun   time.Time     // when s began
-	pinged  time.Time     // when the last ping went
-	silent  bool          // the member has not closed the last session
-	dialing bool          // an attempt is under way, which ends on dialed
-	tried   time.Time     // when the last attempt began, which a sign of life does not repeat at once
-	dialed  chan dialOutcome
-	pace    time.Duration // from one attempt to the next
+	index int       // in keeper.open
+	next  time.Time // when the keeper looks at the appointments
+
+	s       *session         // nil: none
+	begun   time.Time        // when s began
+	pinged  time.Time        // when the last ping went
+	tried   time.Time        // when the last attempt began, which a sign of life does not repeat at once
+	dialed  chan dialOutcome // receives the outcome of the attempt that is under way; nil: none is
+	abandon func()           // ends that attempt
+	pace    time.Duration    // from one attempt to the next
 	dial    appointment
 	look    appointment
 	before  *session    // the last that was replaced, while it is read; nil: none
-	drain   *time.Timer // when before is looked at
+	drain   appointment // when before is looked at
 
 	feed    detect.Feed
-	feeding *time.Timer // when more rows may go
+	feeding appointment // when more rows may go
 	waking  time.Time   // when the ping that wakes the resting connection was sent; zero before that
+}
+
+// handle handles events. Those of sessions come first.
+func (u *upkeep) handle(e event) {
+	if u.gone = u.gone || e&eventGone != 0; u.gone {
+		u.shutDown()
+		if e&eventDialed != 0 {
+			u.discardDialed()
+		}
+		return
+	}
+	if e&eventEnded != 0 && u.s != nil && u.s.closed.Load() {
+		u.lose()
+	}
+	if e&eventDialed != 0 {
+		u.take(<-u.dialed)
+	}
+	if e&eventArranged != 0 {
+		u.rearrange()
+	}
+	if e&eventAlive != 0 && !u.heard.Load() {
+		u.pace = dialPace
+		u.dial.in(max(0, time.Until(u.tried.Add(lookPace))))
+	}
+	if e&eventWanted != 0 {
+		u.want()
+	}
+	if e&eventPonged != 0 {
+		u.wakeUp()
+	}
+	if e&eventMissed != 0 {
+		u.pingNow()
+	}
+	if e&eventRows != 0 {
+		u.sendRows()
+	}
+}
+
+// keepAppointments does all that is due.
+func (u *upkeep) keepAppointments(now time.Time) {
+	if u.dial.keep(now) {
+		u.tryDial()
+	}
+	if u.look.keep(now) {
+		u.judge()
+	}
+	if u.drain.keep(now) {
+		u.drained()
+	}
+	if u.feeding.keep(now) {
+		u.sendRows()
+	}
+}
+
+// isIdle reports whether there is nothing to keep up.
+func (u *upkeep) isIdle() bool {
+	return u.s == nil && u.before == nil && u.dialed == nil && !u.dial.planned && !u.look.planned && !u.feeding.planned
 }
 
 // dialOutcome is the outcome of an attempt to connect: a session, or an error.
@@ -319,32 +321,37 @@ type dialOutcome struct {
 // drainLook is how often before is looked at.
 const drainLook = 100 * time.Millisecond
 
-// appointment is a timer that knows when it is due: the channel does not tell how late
-// it is received from.
-type appointment struct {
-	*time.Timer
-	due time.Time
-}
-
-func (a *appointment) in(d time.Duration) { a.at(time.Now().Add(d)) }
-
-func (a *appointment) at(due time.Time) {
-	a.due = due
-	a.Reset(time.Until(due))
-}
-
-// end closes what is open, once the link is not wanted any more.
+// end closes all that is open. The keeper handles no event after it.
 func (u *upkeep) end() {
-	if u.dialing {
-		if next := (<-u.dialed).session; next != nil {
-			sever(next.conn)
-		}
-	}
+	u.shutDown()
+	u.discardDialed()
+}
+
+// shutDown closes the connections, and abandons the attempt to open one.
+func (u *upkeep) shutDown() {
 	for _, s := range []*session{u.s, u.before} {
 		if s != nil {
 			s.shut()
 		}
 	}
+	if u.dialed != nil {
+		u.abandon()
+	}
+	u.s, u.before = nil, nil
+	for _, a := range []*appointment{&u.dial, &u.look, &u.drain, &u.feeding} {
+		a.cancel()
+	}
+}
+
+// discardDialed waits for the attempt that is under way, and closes the connection that it has opened.
+func (u *upkeep) discardDialed() {
+	if u.dialed == nil {
+		return
+	}
+	if next := (<-u.dialed).session; next != nil {
+		sever(next.conn)
+	}
+	u.dialed = nil
 }
 
 // answers reports whether something has come over the session of late.
@@ -359,30 +366,35 @@ func (u *upkeep) tryDial() {
 		u.pace = dialPace
 	}
 	switch {
-	case u.dialing:
+	case u.dialed != nil:
 		return // the next attempt is made, or this link rests, once the outcome is known
 	case !u.isWanted():
-		u.dial.Stop()
+		u.dial.cancel()
 		u.rest()
 		return
 	}
 	if u.answers() || !u.watched.Load() && u.s != nil && u.heard.Load() {
 		return
 	}
-	u.dialing, u.tried = true, time.Now()
+	u.tried = time.Now()
 	if !u.watched.Load() {
 		u.look.at(u.tried.Add(detect.StallTimeout))
 	}
-	go func() {
-		s, err := u.connect(wait)
-		u.dialed <- dialOutcome{s, err}
-	}()
+	ctx, cancel := context.WithCancel(u.peers.ctx)
+	dialed := make(chan dialOutcome, 1)
+	u.dialed, u.abandon = dialed, cancel
+	u.peers.wg.Go(func() {
+		defer cancel()
+		s, err := u.connect(ctx, wait)
+		dialed <- dialOutcome{s, err}
+		u.post(eventDialed)
+	})
 }
 
 // take puts the session that an attempt has led to in the place of the one before, unless
 // that one has come to life.
 func (u *upkeep) take(d dialOutcome) {
-	u.dialing = false
+	u.dialed = nil
 	next := d.session
 	if next == nil {
 		if u.s == nil {
@@ -408,13 +420,12 @@ func (u *upkeep) take(d dialOutcome) {
 				u.before.shut() // a member costs two sessions at most
 			}
 			u.before = u.s
-			u.drain.Reset(drainLook)
+			u.drain.in(drainLook)
 		}
 	}
-	ended := make(chan struct{})
-	u.s, u.ended, u.begun = next, ended, time.Now()
+	u.s, u.begun = next, time.Now()
 	u.feed, u.waking = detect.Feed{}, time.Time{}
-	u.peers.wg.Go(func() { next.hold(ended) })
+	u.peers.wg.Go(func() { next.hold(func() { u.post(eventEnded) }) })
 	u.s.introduce() // before the ping, so that a tombstone comes before the pong
 	u.pingAt(u.begun)
 	u.sendRows()
@@ -428,7 +439,7 @@ func (u *upkeep) drained() {
 	}
 	u.before.forget(time.Now())
 	if !u.before.idle() && !u.before.closed.Load() {
-		u.drain.Reset(drainLook)
+		u.drain.in(drainLook)
 		return
 	}
 	u.before.shut()
@@ -438,8 +449,8 @@ func (u *upkeep) drained() {
 // lose is called when the session has ended. One that lasted is dialled again at once.
 func (u *upkeep) lose() {
 	u.silent = !u.s.hungUp.Load()
-	u.s, u.ended = nil, nil
-	u.look.Stop()
+	u.s = nil
+	u.look.cancel()
 	if time.Since(u.begun) > dialPace {
 		u.dial.in(0)
 	}
@@ -500,18 +511,18 @@ func (l *link) connectWait(due, now time.Time) time.Duration {
 	return dialWait + detect.ExtraTime(late, 0)
 }
 
-// connect opens a connection and shakes hands, within wait.
-func (l *link) connect(wait time.Duration) (*session, error) {
-	defer l.peers.unmet.wait(l.ctx, l.met)()
-	ctx, cancel := context.WithTimeout(l.ctx, wait)
+// connect opens a connection and shakes hands, within wait, unless ctx is done before.
+func (l *link) connect(ctx context.Context, wait time.Duration) (*session, error) {
+	defer l.peers.unmet.wait(ctx, l.met)()
+	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	conn, peer, err := l.peers.dial(ctx, l.addr, l.peers.cfg.Self.Region)
+	conn, peer, err := l.peers.dial(limited, l.addr, l.peers.cfg.Self.Region)
 	if err == nil && peer.Name != l.name {
 		sever(conn)
 		err = l.another(peer)
 	}
 	if err != nil {
-		if l.ctx.Err() == nil {
+		if ctx.Err() == nil {
 			l.peers.trouble.add(l.name, l.addr, err)
 		}
 		return nil, err

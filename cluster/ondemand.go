@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -76,16 +77,19 @@ func (h *held) take() [][]byte {
 	return tells
 }
 
-// copyState copies the state of the member from the table, and wakes the goroutine in run and the
+// copyState copies the state of the member from the table, and wakes the keeper and the
 // waiting asks if it has changed. The caller must hold peers.mu.
 func (l *link) copyState(t *detect.Connectivity) {
 	watched, chosen := t.IsWatched(l.name)
 	l.chosen.Store(chosen)
 	if !watched && l.watched.Load() && l.session.Load() != nil {
-		l.markUsed() // before a caller or run can find it unwatched, so that run keeps the connection
+		l.markUsed() // before a caller or the keeper can find it unwatched, so that the keeper keeps the connection
 	}
 	if l.watched.Swap(watched) != watched {
-		signal(l.arranged)
+		if delete(l.peers.watched, l); watched {
+			l.peers.watched[l] = true
+		}
+		l.post(eventArranged)
 	}
 	stalled, connected := t.IsStalled(l.name), t.IsConnected(l.name)
 	if wasStalled, wasConnected := l.stalled.Swap(stalled), l.heard.Swap(connected); wasStalled != stalled || wasConnected != connected {
@@ -143,7 +147,7 @@ func (l *link) open(ctx context.Context, wait time.Duration) (*session, time.Dur
 		if s := l.use(); s != nil {
 			return s, wait - time.Since(began), nil
 		}
-		signal(l.wanted)
+		l.post(eventWanted)
 		select {
 		case <-changed:
 		case <-timer.C:
@@ -151,7 +155,7 @@ func (l *link) open(ctx context.Context, wait time.Duration) (*session, time.Dur
 			return nil, 0, ErrTimeout
 		case <-ctx.Done():
 			return nil, 0, ctx.Err()
-		case <-l.ctx.Done():
+		case <-l.peers.ctx.Done():
 			return nil, 0, l.unreachable()
 		}
 	}
@@ -167,7 +171,7 @@ func (l *link) Tell(request []byte) {
 	case len(request) > MaxMessage || !l.held.add(request):
 		l.peers.dropped.Add(1)
 	default:
-		signal(l.wanted)
+		l.post(eventWanted)
 	}
 }
 
@@ -183,7 +187,7 @@ func (u *upkeep) awaken() {
 // want is called when a request waits for the connection.
 func (u *upkeep) want() {
 	switch {
-	case u.s == nil && !u.dialing:
+	case u.s == nil && u.dialed == nil:
 		u.pace = dialPace
 		u.dial.in(0)
 	case u.s != nil && u.rests.Load():
@@ -212,7 +216,7 @@ func (u *upkeep) wakeUp() {
 // judgeDial marks the member as stalled if an attempt to connect, which requests wait for, takes
 // long.
 func (u *upkeep) judgeDial(now time.Time) {
-	if !u.dialing || u.watched.Load() {
+	if u.dialed == nil || u.watched.Load() {
 		return
 	}
 	u.peers.step(u.link, func(c *detect.Connectivity) bool {
@@ -236,7 +240,7 @@ func (u *upkeep) rearrange() {
 			u.pingAt(time.Now())
 		}
 		u.sendRows()
-	case !u.dialing:
+	case u.dialed == nil:
 		u.pace = dialPace
 		u.dial.in(0)
 	}
@@ -268,6 +272,7 @@ func (u *upkeep) judgeUnwatched(now time.Time) {
 	switch idle := u.sinceUse(); {
 	case idle >= usedPace:
 		u.rests.Store(true)
+		u.s.out.relieve(math.MaxInt)
 		u.waking = time.Time{}
 		u.look.in(restAfter - idle)
 	case now.Sub(u.pinged) >= usedPace:
@@ -280,8 +285,8 @@ func (u *upkeep) judgeUnwatched(now time.Time) {
 // rest closes a connection that has not been used for long.
 func (u *upkeep) rest() {
 	s := u.s
-	u.s, u.ended = nil, nil
-	u.look.Stop()
+	u.s = nil
+	u.look.cancel()
 	if s != nil {
 		u.session.CompareAndSwap(s, nil) // its end is no failure
 		s.shut()
@@ -300,11 +305,11 @@ func (u *upkeep) sendRows() {
 		switch {
 		case len(rows) == 0:
 			if wait > 0 {
-				u.feeding.Reset(wait)
+				u.feeding.in(wait)
 			}
 			return
 		case !u.s.out.put(kindRows, 0, detect.AppendRows(nil, rows)):
-			u.feeding.Reset(lookPace) // the queue is full
+			u.feeding.in(lookPace) // the queue is full
 			return
 		}
 		u.feed.Sent(upTo, now)

@@ -77,11 +77,14 @@ type peers struct {
 	changed chan struct{}
 	most    int // connections that are served
 
-	mu    sync.Mutex // never held while waiting
-	links map[string]*link
-	conns map[net.Conn]caller   // that came in
-	calls map[caller][]net.Conn // of those that have said whose they are, oldest first
-	table *detect.Connectivity
+	keeper keeper
+
+	mu      sync.Mutex // never held while waiting
+	links   map[string]*link
+	watched map[*link]bool        // those of links to members that this node watches
+	conns   map[net.Conn]caller   // that came in
+	calls   map[caller][]net.Conn // of those that have said whose they are, oldest first
+	table   *detect.Connectivity
 }
 
 func newPeers(cfg peersConfig, h Handler) *peers {
@@ -99,6 +102,8 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 		changed:  make(chan struct{}, 1),
 		most:     int(min(maxIncoming, conns.OpenFiles()/2)),
 		links:    map[string]*link{},
+		watched:  map[*link]bool{},
+		keeper:   keeper{wake: make(chan struct{}, 1)},
 		conns:    map[net.Conn]caller{},
 		calls:    map[caller][]net.Conn{},
 		table:    detect.NewConnectivity(cfg.Self.Name),
@@ -110,6 +115,7 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 	p.identity.pairs = p.identity.keyPairs()
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.wg.Go(p.notify)
+	p.wg.Go(func() { p.keeper.run(p.ctx) })
 	return p
 }
 
@@ -151,10 +157,8 @@ func (p *peers) spreadSince(version uint64) {
 	if p.table.Version() == version {
 		return
 	}
-	for _, l := range p.links {
-		if l.watched.Load() {
-			signal(l.rows)
-		}
+	for l := range p.watched {
+		l.post(eventRows)
 	}
 }
 
@@ -203,7 +207,8 @@ func (p *peers) set(members []Member) {
 		}
 		delete(p.links, name)
 		l.heard.Store(false)
-		l.cancel()
+		delete(p.watched, l)
+		l.post(eventGone)
 		l.opened.wake()
 	}
 	p.table.SetMembers(names)
@@ -219,9 +224,8 @@ func (p *peers) set(members []Member) {
 			l.dead.Store(dead)
 			p.links[m.Name] = l
 			l.copyState(p.table)
-			p.wg.Go(l.run)
 		case l.dead.Swap(dead) && !dead:
-			signal(l.back)
+			l.post(eventAlive)
 		}
 	}
 	for _, l := range p.links {
@@ -403,23 +407,29 @@ func (p *peers) serve(conn net.Conn, in *pendingConn) {
 	}
 	p.conns[conn] = caller{}
 	p.wg.Go(func() {
-		p.receive(conn, in)
+		c := p.receive(conn, in)
 		p.pending.leave(in)
-		sever(conn)
-		p.ended(conn)
+		p.wg.Go(func() { // whose stack has not grown by a handshake
+			if c != nil {
+				p.answer(conn, c)
+			}
+			sever(conn)
+			p.ended(conn)
+		})
 	})
 	p.mu.Unlock()
 }
 
-func (p *peers) receive(conn net.Conn, in *pendingConn) {
+// receive shakes hands. It returns nil if this node does not serve the connection.
+func (p *peers) receive(conn net.Conn, in *pendingConn) *incoming {
 	conn.SetDeadline(time.Now().Add(handshakeWait))
 	secured, peer, reason, err := p.identity.accept(conn)
 	if !p.pending.leave(in) || p.ctx.Err() != nil {
-		return
+		return nil
 	}
 	if err != nil {
 		p.refusals.add(reason, conn.RemoteAddr(), err)
-		return
+		return nil
 	}
 	conn.SetDeadline(time.Time{})
 	c := newIncoming(p, secured, peer)
@@ -429,16 +439,19 @@ func (p *peers) receive(conn net.Conn, in *pendingConn) {
 		p.refusals.add(reasonCrowded, oldest.RemoteAddr(), errors.New("cluster: too many connections of one member"))
 	}
 	if !serves {
-		return
+		return nil
 	}
 	if !c.abroad {
 		p.came(peer)
 	}
-	quit := make(chan struct{})
-	p.wg.Go(func() { c.out.run(quit) })
-	err = c.read()
+	return c
+}
+
+// answer answers the requests of a connection until it ends.
+func (p *peers) answer(conn net.Conn, c *incoming) {
+	err := c.read()
 	sever(conn)
-	close(quit)
+	c.out.close()
 	if p.ctx.Err() == nil {
 		p.refusals.add(violation(err), conn.RemoteAddr(), err)
 	}

@@ -47,6 +47,9 @@ func (c *tlsConn) performHandshake(ctx context.Context, most int) error {
 	c.records.most = most
 	err := c.HandshakeContext(ctx)
 	c.records.most = 0
+	if c.records.in.start == c.records.in.end {
+		c.records.in = intake{} // of the size of certificates
+	}
 	return err
 }
 

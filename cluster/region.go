@@ -40,6 +40,7 @@ var errSilence = errors.New("cluster: the node has not answered for some seconds
 // no check waits for a path to another region.
 type region struct {
 	asking
+	ctx     context.Context // done once the cluster is closed
 	name    string
 	entries []string
 
@@ -51,7 +52,7 @@ type region struct {
 }
 
 func newRegion(ctx context.Context, name string, entries []string) *region {
-	return &region{asking: asking{ctx: ctx}, name: name, entries: slices.Clone(entries), misses: map[string]int{}}
+	return &region{ctx: ctx, name: name, entries: slices.Clone(entries), misses: map[string]int{}}
 }
 
 // reach has r connect, until p is closed. Its names are looked up in n.
@@ -155,7 +156,7 @@ func (r *region) choose(addrs map[string]bool) string {
 func (r *region) keep(s *session) error {
 	over := make(chan struct{})
 	r.session.Store(s)
-	r.peers.wg.Go(func() { s.hold(over) })
+	r.peers.wg.Go(func() { s.hold(func() { close(over) }) })
 	ping, due := time.NewTimer(0), time.Now()
 	defer ping.Stop()
 	var quiet detect.Silence

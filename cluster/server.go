@@ -49,7 +49,7 @@ type incoming struct {
 }
 
 func newIncoming(p *peers, conn net.Conn, from hello) *incoming {
-	c := &incoming{peers: p, conn: conn, out: newOutbox(conn), abroad: from.abroad(), idle: idleWait}
+	c := &incoming{peers: p, conn: conn, out: newOutbox(conn, &p.wg), abroad: from.abroad(), idle: idleWait}
 	if c.abroad {
 		c.idle, c.out.wait = idleAbroad, writeWaitAbroad
 	}
@@ -113,7 +113,7 @@ func (c *incoming) read() error {
 		}
 		c.batch.Read = time.Now()
 		requests, ids = requests[:0], ids[:0]
-		whole := false
+		whole, pinged := false, false
 		for {
 			f, ok, err := in.next()
 			if err != nil {
@@ -132,6 +132,7 @@ func (c *incoming) read() error {
 			case kindTell:
 				requests, ids = append(requests, f.body), append(ids, noAnswer)
 			default:
+				pinged = pinged || f.kind == kindPing
 				if err := c.judge(f); err != nil {
 					return err
 				}
@@ -146,6 +147,9 @@ func (c *incoming) read() error {
 			c.send()
 		}
 		in.drained()
+		if pinged {
+			shrinkIdle(c.conn, &in)
+		}
 		if whole {
 			last, due = c.batch.Read, c.batch.Read.Add(c.patience())
 			c.conn.SetReadDeadline(due)
@@ -165,6 +169,7 @@ func (c *incoming) patience() time.Duration {
 func (c *incoming) judge(f frame) error {
 	switch f.kind {
 	case kindPing:
+		c.out.relieve(0)
 		if c.abroad {
 			c.replies = appendFrame(c.replies, kindPong, f.id, nil) // the roster is the region's own affair
 			return nil

@@ -64,7 +64,6 @@ type session struct {
 	conn   net.Conn
 	out    *outbox
 	speaks Protocol
-	quit   chan struct{} // closed when the reader has ended
 	closed atomic.Bool
 	hungUp atomic.Bool // the other side has closed the connection, by FIN or RST; set before the reader has ended
 
@@ -81,7 +80,7 @@ type session struct {
 	bytes   int // of requests in use
 	over    bool
 	running detect.RunningClock // the time in which this process has run since start
-	alarm   *time.Timer         // fires at the time of the next look
+	alarm   *time.Timer         // calls sound at the time of the next look
 
 	givenUp atomic.Int64 // slots that wait for a late answer
 }
@@ -128,13 +127,12 @@ func newSession(p *peers, w way, conn net.Conn, to hello) *session {
 		peers: p,
 		way:   w,
 		conn:  conn,
-		out:   newOutbox(conn),
-		quit:  make(chan struct{}),
+		out:   newOutbox(conn, &p.wg),
 		start: time.Now(),
-		alarm: time.NewTimer(never),
 	}
-	s.speaks, _ = p.cfg.Self.agree(to) // the handshake has ended otherwise
+	s.alarm = time.AfterFunc(never, s.sound)
 	s.alarm.Stop()
+	s.speaks, _ = p.cfg.Self.agree(to) // the handshake has ended otherwise
 	return s
 }
 
@@ -203,7 +201,7 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 	sl.sent, sl.proves = sent, sent+min(wait, detect.MaxAnswerAge)
 	sl.state.Store(waiting)
 	s.out.buf = appendFrame(s.out.buf, kindAsk, generation<<32|uint64(sl.index), request)
-	duty := s.out.claim()
+	duty := s.out.claimForWriter()
 	if due, planned := s.running.Due(); !planned || sent+lookAfter(wait) < due {
 		s.planLook(sent, lookAfter(wait))
 	}
@@ -273,18 +271,16 @@ func (s *session) tell(request []byte) {
 	}
 }
 
-// hold reads from s and has it written to, until its connection ends.
-func (s *session) hold(over chan<- struct{}) {
-	s.peers.wg.Go(func() { s.out.run(s.quit) })
-	s.peers.wg.Go(s.watch)
+// hold reads from s until its connection ends, and calls over then.
+func (s *session) hold(over func()) {
 	err := s.read()
 	if reason := violation(err); reason != "" {
 		s.peers.refusals.add(reason, s.conn.RemoteAddr(), err)
 	}
 	s.hungUp.Store(!s.closed.Load() && (closedByPeer(err) || s.out.reset.Load()))
 	s.shut()
-	close(s.quit)
-	close(over)
+	s.out.close()
+	over()
 }
 
 // shut ends a session: first no ask begins any more, then the askers that wait are
@@ -322,18 +318,13 @@ func (s *session) idle() bool {
 	return len(s.free) == len(s.slots)
 }
 
-// watch looks at the asks that wait, until quit is closed. One timer for all, and a plain
-// receive in place of a select, take a third off an ask.
-func (s *session) watch() {
-	for {
-		select {
-		case <-s.alarm.C:
-		case <-s.quit:
-			return
-		}
-		s.out.mu.Lock()
+// sound looks at the asks that wait, unless the session is over. All asks of a session have one
+// timer, because an ask with a timer of its own takes up to half as much time again.
+func (s *session) sound() {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	if !s.over {
 		s.look(time.Since(s.start))
-		s.out.mu.Unlock()
 	}
 }
 
@@ -425,7 +416,7 @@ func (s *session) read() error {
 			return err
 		}
 		now := time.Since(s.start)
-		any, heard := false, false
+		any, heard, ponged := false, false, false
 		took := time.Duration(0) // by the last of those that came together
 		for {
 			f, ok, err := in.next()
@@ -447,6 +438,8 @@ func (s *session) read() error {
 				}
 				heard = heard || inTime
 			case kindPong:
+				ponged = true
+				s.out.relieve(1) // the ping was written
 				since, inTime, err := s.way.ponged(s, f)
 				if err != nil {
 					return err
@@ -463,6 +456,9 @@ func (s *session) read() error {
 			}
 		}
 		in.drained()
+		if ponged {
+			shrinkIdle(s.conn, &in)
+		}
 		if any {
 			s.answered.Store(int64(now))
 			if s.owed.Load() != 0 {
@@ -535,6 +531,7 @@ func (s *session) stop() []*slot {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
 	s.over = true
+	s.alarm.Stop()
 	return s.slots
 }
 

@@ -3,7 +3,6 @@ package cluster
 import (
 	"net"
 	"os"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,11 +45,8 @@ func TestAConnectionOutlivesThatThisProcessStoodStill(t *testing.T) {
 					member, accepted = tlsPair(t, there, conn, secret)
 				}
 				c := newIncoming(p.peers, accepted, hello{Name: "a", Region: "r", To: "r"})
-				quit, done := make(chan struct{}), make(chan error, 1)
-				var writing sync.WaitGroup
-				writing.Go(func() { c.out.run(quit) })
-				defer writing.Wait()
-				defer close(quit)
+				defer c.out.close()
+				done := make(chan error, 1)
 				ping := func() {
 					_, err := member.Write(appendFrame(nil, kindPing, 1, []byte{4: flagWatches}))
 					require.NoError(t, err)

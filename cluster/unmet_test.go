@@ -51,7 +51,7 @@ func TestMembersThatNobodyHasMetAreDialledAFewAtATimeAndTheOthersAtOnce(t *testi
 		time.Sleep(time.Millisecond)
 		for _, l := range p.links { // this node does not watch most of them
 			l.use()
-			signal(l.wanted)
+			l.post(eventWanted)
 		}
 		time.Sleep(8 * dialWait)
 		synctest.Wait()

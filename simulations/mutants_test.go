@@ -125,8 +125,8 @@ var mutants = []mutant{
 		"	if MUTANT {\n		p.owner.recordChange(p.owner.table.RecordFailure(p.to.name, sent))\n		p.owner.refresh()\n	}\n	p.owed = sent\n	p.ping()\n",
 	}}},
 	{"a member that does not answer in time is gone, with real frames", "slow-gossip", absenceInvariant, []edit{{
-		"cluster/link.go", "		signal(l.kick)\n",
-		"		signal(l.kick)\n		if MUTANT {\n			go l.peers.step(l, func(c *detect.Connectivity) bool { return c.RecordFailure(l.name, time.Now()) })\n		}\n",
+		"cluster/link.go", "		l.post(eventMissed)\n",
+		"		l.post(eventMissed)\n		if MUTANT {\n			go l.peers.step(l, func(c *detect.Connectivity) bool { return c.RecordFailure(l.name, time.Now()) })\n		}\n",
 	}}},
 	{"a member that is silent for a fifth of a second is gone", "slow", absenceInvariant, []edit{{
 		"cluster/detect/connectivity.go", "	if !m.silence.Check(SilenceTimeout+",

@@ -1,0 +1,120 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster/detect"
+	"github.com/weir-go/weir/internal/testenv"
+)
+
+// The figures are in docs/deploy.md, with the 400 bytes that memberlist takes for each member.
+func TestMemberWithoutConnectionTakesAtMost2KB(t *testing.T) {
+	const count = 1000
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers(peersConfig{
+			Self: hello{Name: "self", Addr: "self"},
+			Dial: func(ctx context.Context, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() },
+		}, &testHandler{})
+		defer p.close()
+		roster := detect.NewRoster(detect.Record{Name: "self", Addr: "self"}, time.Hour)
+		before, goroutines := memoryInUse(), runtime.NumGoroutine()
+		for all := servingRecords(count); len(all) > 0; time.Sleep(time.Minute) {
+			now := time.Now()
+			part := min(len(all), detect.NewMembers)
+			roster.Merge(all[:part], now)
+			all = all[part:]
+		}
+		inRoster, now := memoryInUse(), time.Now()
+		var members []Member
+		for _, e := range roster.Members() {
+			if e.Name != "self" {
+				members = append(members, memberOf(e.Record))
+			}
+		}
+		require.Equal(t, count, len(members))
+		p.set(members)
+		synctest.Wait()
+		members = nil
+		inPeers := memoryInUse()
+		v := NewView("self", now, roster.Members(), p.connections, p.peer)
+		inView := memoryInUse()
+		watched := len(p.watched)
+		t.Logf("bytes for each of %d members: %d in the roster, %d for the link and the table, %d in the view; %d are watched",
+			count, (inRoster-before)/count, (inPeers-inRoster)/count, (inView-inPeers)/count, watched)
+		require.Less(t, watched, 10)
+		if !testenv.Race {
+			require.LessOrEqual(t, (inView-before)/count, 2000)
+		}
+		require.LessOrEqual(t, runtime.NumGoroutine()-goroutines, 2*watched, "an attempt to connect to each that is watched")
+		runtime.KeepAlive(v)
+	})
+}
+
+// servingRecords returns the records of so many members that serve.
+func servingRecords(count int) (all []detect.Record) {
+	for i := range count {
+		all = append(all, detect.Record{
+			Name: fmt.Sprintf("member-%d-0123456789abcdef", i), Addr: fmt.Sprintf("10.0.%d.%d:7946", i/250, i%250),
+			Born: int64(i + 1), Announced: Serving,
+		})
+	}
+	return all
+}
+
+func TestIdleConnectionTakesTwoGoroutinesOnBothEndsTogether(t *testing.T) {
+	own, leaf := certificate(t)
+	certificates := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)}
+	for _, c := range []struct {
+		name string
+		set  func(*peersConfig)
+		most int // bytes
+	}{
+		{"plain", func(*peersConfig) {}, 16_000},
+		{"Secrets", withSecret, 28_000},
+		{"Config.TLS", func(c *peersConfig) { c.TLS = certificates }, 28_000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			count := testenv.PickRace(8, 64)
+			listener := startPeer(t, "listener", nil, c.set)
+			diallers := make([]*peers, count)
+			for i := range diallers {
+				cfg := listener.cfg
+				cfg.Self.Name = fmt.Sprint("dialler-", i)
+				diallers[i] = newPeers(cfg, &testHandler{})
+				defer diallers[i].close()
+			}
+			before, goroutines := memoryInUse(), runtime.NumGoroutine()
+			for round := range 2 { // the first one grows stacks and tables that stay
+				for _, d := range diallers {
+					d.set([]Member{listener.member()})
+				}
+				for _, d := range diallers {
+					eventually(t, time.Minute, func() bool { return d.connections([]string{"listener"}).Direct[0] }, "not connected")
+				}
+				eventually(t, time.Minute, func() bool { return runtime.NumGoroutine() <= goroutines+2*count },
+					"more than two goroutines for each connection")
+				if round == 0 {
+					for _, d := range diallers {
+						d.set(nil)
+					}
+					eventually(t, time.Minute, func() bool { return runtime.NumGoroutine() <= goroutines }, "goroutines are left")
+					before = memoryInUse()
+				}
+			}
+			bytes := (memoryInUse() - before) / count
+			t.Logf("%d bytes for each connection, on both ends together", bytes)
+			if !testenv.Race {
+				require.LessOrEqual(t, bytes, c.most)
+			}
+		})
+	}
+}

@@ -1,0 +1,161 @@
+package cluster
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+)
+
+// event is a set of events that the keeper handles for a link.
+type event uint32
+
+const (
+	eventGone     event = 1 << iota // the link is not in peers.links any more
+	eventEnded                      // a session has ended
+	eventDialed                     // an attempt to connect has ended
+	eventArranged                   // watched has changed
+	eventAlive                      // the member shows signs of life: dial at once
+	eventWanted                     // a request waits for the connection
+	eventPonged                     // a pong has come while the connection rests
+	eventMissed                     // the member has left a request unanswered: ping at once
+	eventRows                       // the table has changed
+)
+
+// keeper keeps the connections of all links up, in one goroutine. A link takes no time of it while it
+// has no event and no appointment that is due, and no memory while it has nothing to keep up.
+type keeper struct {
+	wake chan struct{} // ready is not empty
+
+	mu    sync.Mutex // taken after peers.mu, and never held while waiting
+	ready []*link    // the links with events, each once
+
+	open schedule // all that is kept up; of the goroutine in run
+}
+
+// post has the keeper handle events of l.
+func (l *link) post(e event) {
+	if l.events.Or(uint32(e)) != 0 {
+		return // l is ready
+	}
+	k := &l.peers.keeper
+	k.mu.Lock()
+	k.ready = append(k.ready, l)
+	k.mu.Unlock()
+	signal(k.wake)
+}
+
+// takeReady removes all links from ready and returns them.
+func (k *keeper) takeReady() []*link {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ready := k.ready
+	k.ready = nil
+	return ready
+}
+
+// run handles events and appointments until ctx is done, and closes all connections then.
+func (k *keeper) run(ctx context.Context) {
+	timer := time.NewTimer(never)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			for _, u := range k.open {
+				u.end()
+			}
+			return
+		case <-k.wake:
+		case <-timer.C:
+		}
+		for _, l := range k.takeReady() {
+			k.handle(l, event(l.events.Swap(0)))
+		}
+		now := time.Now()
+		for len(k.open) > 0 && !k.open[0].next.After(now) {
+			u := k.open[0]
+			u.keepAppointments(now)
+			k.plan(u)
+		}
+		if len(k.open) > 0 {
+			timer.Reset(time.Until(k.open[0].next))
+		}
+	}
+}
+
+// handle handles events of l.
+func (k *keeper) handle(l *link, e event) {
+	if l.upkeep == nil {
+		if l.gone = l.gone || e&eventGone != 0; l.gone {
+			return
+		}
+		l.upkeep = &upkeep{link: l, pace: dialPace}
+		heap.Push(&k.open, l.upkeep)
+	}
+	l.upkeep.handle(e)
+	k.plan(l.upkeep)
+}
+
+// plan moves u to the place of its next appointment, or frees it if it has nothing to keep up.
+func (k *keeper) plan(u *upkeep) {
+	if u.isIdle() {
+		heap.Remove(&k.open, u.index)
+		u.link.upkeep = nil
+		return
+	}
+	u.next = time.Now().Add(restAfter)
+	for _, a := range []*appointment{&u.dial, &u.look, &u.drain, &u.feeding} {
+		if a.planned && a.due.Before(u.next) {
+			u.next = a.due
+		}
+	}
+	heap.Fix(&k.open, u.index)
+}
+
+// schedule is a heap of all that is kept up, by the time of the next appointment.
+type schedule []*upkeep
+
+func (s schedule) Len() int           { return len(s) }
+func (s schedule) Less(i, k int) bool { return s[i].next.Before(s[k].next) }
+
+func (s schedule) Swap(i, k int) {
+	s[i], s[k] = s[k], s[i]
+	s[i].index, s[k].index = i, k
+}
+
+// Push implements heap.Interface.
+func (s *schedule) Push(u any) {
+	u.(*upkeep).index = len(*s)
+	*s = append(*s, u.(*upkeep))
+}
+
+// Pop implements heap.Interface.
+func (s *schedule) Pop() any {
+	last := len(*s) - 1
+	u := (*s)[last]
+	(*s)[last] = nil
+	*s = (*s)[:last]
+	return u
+}
+
+// appointment is a time at which something is due. It stays known once it has passed, so that a
+// delay of this process can be computed.
+type appointment struct {
+	due     time.Time
+	planned bool // it has not been kept yet
+}
+
+func (a *appointment) in(d time.Duration) { a.at(time.Now().Add(d)) }
+
+func (a *appointment) at(due time.Time) { a.due, a.planned = due, true }
+
+func (a *appointment) cancel() { a.planned = false }
+
+// keep reports whether the appointment is due, and cancels it then.
+func (a *appointment) keep(now time.Time) bool {
+	if !a.planned || a.due.After(now) {
+		return false
+	}
+	a.planned = false
+	return true
+}

@@ -212,7 +212,7 @@ type tracker struct {
 }
 
 // changes contains the data that Track adds to a shard. The lock of the shard protects it. If
-// the slot of an ID in a list does not have the corresponding flag, the ID is stale and is
+// the slot of an ID in ids or hurried does not have the flag changed, the ID is stale and is
 // skipped.
 //
 // If a count has the flag changed, its ID is in ids, and the bit of the shard in the tracker

@@ -41,7 +41,7 @@ func (c *Count) Append(b []byte) []byte {
 }
 
 // Parse decodes into c a count that Append has encoded, and returns the remaining bytes. The
-// Limit and Total of c must be set. The number of units is limited to twice the maximum of
+// Limit of c must be set, and Parse keeps the Limit and the Total of c. The number of units is limited to twice the maximum of
 // any limit. Parse does not retain b, and c grows by at most the length of b. If Parse
 // returns an error, c is empty.
 func (c *Count) Parse(b []byte) (rest []byte, err error) {

@@ -156,7 +156,8 @@ func TestFloodKeepsUsedCountsOfOtherLimits(t *testing.T) {
 		"used up log":                 {Limit{Algorithm: SlidingLog, Rate: 10, Per: 30 * 24 * time.Hour}, 10},
 		"used up, with the same Rate": {Limit{Rate: 100, Per: 2 * time.Hour}, 100},
 	} {
-		// In small shards, a third of all counts is sometimes more than half of the counts.
+		// In a small shard, a limit with a third of all counts of the store can have more than
+		// half of the counts.
 		for keys, part := range map[int]int{2_000: 20, shards * 293: 3} {
 			if keys > 2_000 && name != "used up by one ask" {
 				continue // the result does not depend on the flood

@@ -61,7 +61,7 @@ func (g *log) spend(c cell, now int64, n uint64) cell {
 	return c
 }
 
-// forget removes the first n units of the log.
+// forget removes the oldest n units of the log.
 func (g *log) forget(c cell, n uint64) cell {
 	for n > 0 && c.x > 0 {
 		delta, units, next := g.readNext(g.head)

@@ -75,8 +75,8 @@ func logKeepsItsEntries(t *rapid.T) {
 
 func TestLogKeepsEveryCountingEntry(t *testing.T) { rapid.Check(t, logKeepsItsEntries) }
 
-// Debits above the bound of a debt are denied by a log until it has recovered: it decides
-// like a log that drops no entries.
+// After debits above the bound of a debt, a log denies asks until it has recovered: it
+// decides like a log that drops no entries.
 func TestLogInDebtDeniesUntilRecovered(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	steps := testenv.PickFull(t, 80, 200)

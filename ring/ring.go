@@ -92,8 +92,8 @@ func New(members []string) *Ring {
 }
 
 // ReplaceMembers returns the ring of the given members, whose names must be sorted and
-// distinct. The result is equivalent to that of New. The time depends on the number of
-// members that join or leave.
+// distinct. The result is equivalent to that of New. The pages without a change are shared
+// with r, so nearly all of the time depends on the number of members that join or leave.
 func (r *Ring) ReplaceMembers(members []string) *Ring {
 	gone, joined := difference(r.members, members), difference(members, r.members)
 	switch {
@@ -254,8 +254,8 @@ func (r *Ring) Owner(hash uint64) int {
 	return int(r.index[r.point(r.search(hash)).slot])
 }
 
-// fewMembers is the maximum number of members for which Order compares each member with all
-// previous members.
+// fewMembers is the maximum number of wanted members for which Order compares each member with
+// all previous members.
 const fewMembers = 16
 
 // Order appends to dst the indexes of members in ring order from hash: the owner first, then

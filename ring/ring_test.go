@@ -231,8 +231,8 @@ func contains(arcs []arc, hash uint64) bool {
 	return slices.ContainsFunc(arcs, func(a arc) bool { return a.first <= hash && hash <= a.last })
 }
 
-// After a member joins and another member leaves, the ring must equal the ring of all other
-// nodes. The previous ring must not change.
+// After members join and leave, the ring must equal the ring that another node builds of the same
+// members with New. The previous ring must not change.
 func TestReplaceMembersEqualsNew(t *testing.T) {
 	named := func(r *Ring) (points []simplePoint) {
 		for _, p := range slices.Concat(r.pages...) {

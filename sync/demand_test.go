@@ -46,8 +46,8 @@ func (w *globe) settle() {
 	w.said = traffic{}
 }
 
-// saturate returns the part of the limit that is granted per minute if each region asks for more
-// than the whole limit.
+// saturate returns the part of the limit that is granted in a minute, or in five Per if these are
+// longer, if each region asks for more than the whole limit.
 func saturate(t failer, l bucket.Limit, net network, every []int64) (part float64) {
 	w := newGlobe(t, 1, 3, l, net)
 	w.settle()
@@ -82,8 +82,8 @@ type singleNode struct {
 
 // grantedAfterMove returns the units that are granted after all demand has moved from one region
 // to another, as parts of the units that a single node with the whole limit would grant. The
-// demand starts at the beginning and moves after at. The spans start from later, or at the next
-// window if windows have fixed times.
+// demand moves at the time at. The first span begins when the time from has passed after the move,
+// or with the next window if windows have fixed times.
 func grantedAfterMove(t failer, l bucket.Limit, net network, at, from int64, spans ...int64) (parts []float64) {
 	w := newGlobe(t, 1, 3, l, net)
 	w.settle()

@@ -44,7 +44,7 @@
 //
 // A member answers for an id if it has authority over it or is the stand-in. It sends its copy to
 // the targets of the id, as a state. In a frame, the state of a member without authority is a
-// replica, and the receiver passes on its units. Any other member that has spent units, or has
+// replica, and a receiver without authority passes on its units. Any other member that has spent units, or has
 // heard of new ones, sends its vector and the number of used units to the answering member, as a
 // spend. A spend does not contain the count, which is long for a log. A transfer of authority
 // is sent after the last state.
@@ -55,7 +55,7 @@
 // The work of a call under the lock does not grow with the amount of data in the stream. The
 // comments of the few exceptions state it. Reviews, scans and Collect visit the data in parts.
 // Queues, tallies and resets are kept in blocks that are never moved (deque). A full table
-// removes elements only if new elements are added. There are benchmarks of the lock times.
+// removes a few old elements for each new one. There are benchmarks of the lock times.
 //
 // # What the caller owes
 //
@@ -72,5 +72,5 @@
 //   - Call Transfer to give up authority, and only if Lag reports no scan for the receiver. If
 //     this node loses authority in another way, because it began separately from other members,
 //     call Yield.
-//   - Call Sweep a few times a second.
+//   - Call Sweep about 20 times a second. sweepParts calls must take less than rememberedFor.
 package countsync

@@ -264,8 +264,8 @@ func TestUnknownReceivedUnitsComeBackAsSpent(t *testing.T) {
 	})
 }
 
-// If a region has spent more units than it has, these units are not unspent when it returns the
-// others.
+// If a region has spent more units than it has, and then returns units, as many of these as it has
+// overspent count as spent.
 func TestADebtComesBackAsSpent(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})

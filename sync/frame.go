@@ -14,7 +14,7 @@ import (
 // A frame, little-endian; numbers without a width are unsigned varints:
 //
 //	header   version 1 | flags 1 | from 8 | to 8 | number 8
-//	transfer move | ranges | for each: first 8, last 8 | uncertain for   if flagGives
+//	transfer move | ranges | for each: first 8, last 8 | uncertain for   if flagTransfer
 //	ids      how many items | the id 16 of each
 //	items    until the end
 //
@@ -49,7 +49,7 @@ const (
 	flagComplete = 1 << iota
 	flagLeaving
 	flagTransfer
-	flagRequest // requests all counts of which the sender is a target
+	flagRequest // requests all counts for which the sender answers, or of which it is a target
 	knownFlags  = 1<<iota - 1
 )
 
@@ -98,7 +98,7 @@ func appendRanges(b []byte, move uint64, ranges Ranges) []byte {
 
 const (
 	idBytes       = 16
-	maxItemsBytes = 3 // size of the number of items
+	maxItemsBytes = 3 // maximum size of the number of items
 )
 
 func appendID(b []byte, id bucket.ID) []byte {

@@ -7,7 +7,8 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// A copy of a holding contains the data that its successor needs, little-endian; numbers without a width are unsigned varints:
+// A copy of a holding contains the data that its successor needs, little-endian; numbers without
+// a width are unsigned varints:
 //
 //	limit | series | accounts | for each: granted | to 8 | for | moved | heard | received | for | owes | number
 //
@@ -52,8 +53,8 @@ func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits) []byte {
 }
 
 // adoptCopy merges a copy: it keeps the later data of each account. Before this node grants any
-// units, it asks the other regions for their units, because the copy may be older than the last
-// grant.
+// units, it asks the other regions which units of this region they have, because the copy may be
+// older than the last grant.
 func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) {
 	whole := known.read(r)
 	series := r.number()

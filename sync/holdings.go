@@ -15,7 +15,7 @@ import (
 // of theirs. Granted units are subtracted here before the grant is stated. They are unspent, or
 // their spent units move with them. A region never grants received units, which return to the
 // region that granted them. No third region takes part in the accounts of two regions. So the
-// units of all regions sum to the limit at most, and each region uses only its own units.
+// units of all regions sum to the limit at most, and each region uses only the units that it has.
 //
 // A grant has a term. The region that has received a grant renews it while the units are needed,
 // returns units that are not needed, and loses the rest when the term ends. After a margin, the
@@ -418,7 +418,8 @@ func (h *Holdings) recordSpent(id bucket.ID, units int64) {
 
 // judge returns the holding of id, and the limit by which this region judges asks now: the part
 // of the holding. If there is no room for a holding, x is nil, and the limit is the initial part
-// of the region. The caller must hold the lock of the shard.
+// of the region, or has no units as long as the holding may have been forgotten. The caller must
+// hold the lock of the shard.
 func (h *Holdings) judge(sh *holdingShard, id bucket.ID, whole *bucket.Limit, t Time) (x *holding, l *bucket.Limit) {
 	x = h.holdingOf(sh, id, whole, t)
 	if x == nil {

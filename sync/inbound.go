@@ -15,7 +15,8 @@ type Arrival struct {
 }
 
 // inbound is the state of the frames from one sender. The number of the last applied frame only
-// rises, so that a frame that arrives twice or late gets the same answer and changes nothing.
+// rises, so that a frame that arrives twice or late changes nothing, and gets the answer to the
+// last one.
 type inbound struct {
 	applied uint64 // number of the last frame that was applied
 	answer  []byte // answer to that frame
@@ -377,9 +378,9 @@ func agesOf(l *bucket.Limit, now int64) ages {
 	return ages{now: now, late: int64(min(empties/32, 1<<62)), recovered: lastsFor(l)}
 }
 
-// importTotal imports a copy with a single origin, if this node only knows an earlier total of
-// that origin, and reports whether it did. Nearly all copies are merged in this way, in a single
-// step.
+// importTotal imports a copy with a single origin, if this node has no tallies of the count, or
+// only an earlier total of that origin, and reports whether it did. Nearly all copies are merged in
+// this way, in a single step.
 func (x *arriving) importTotal(id bucket.ID, c *bucket.Count) bool {
 	t := &x.seen[0]
 	used := c.Used(x.now)

@@ -23,7 +23,7 @@ func TestTalliesOfAFloodOfKeysStayBounded(t *testing.T) {
 	const perSecond = 650
 	id := 0
 	for range 80 {
-		for range 13 { // as often as in Handover.Run
+		for range 13 { // just often enough for rememberedFor; Handover.Run sweeps more often
 			l.now += int64(time.Second / 13)
 			for range perSecond / 13 {
 				store.Take(someID(id), &limit, l.now, 1)

@@ -76,7 +76,7 @@ func (f *flight) clear() {
 const besideCost = 8
 
 // isDue reports whether everything up to the given time has been acknowledged: no older item
-// waits, and no scan has to find an older item.
+// waits in queue, and no scan has to find an older item. isDue ignores bulk.
 func (o *outbound) isDue(at int64) bool {
 	oldest, waits := o.queue.oldest()
 	return (!o.scanning || o.began >= at) && (!waits || oldest > at)

@@ -135,7 +135,7 @@ func (r *resets) put(id bucket.ID, t reset) {
 	}
 }
 
-// pass records that the tombstone of id was queued for a member, whose stamp is to.
+// pass records that the tombstone of id was queued for the receiver with the stamp to.
 func (r *resets) pass(id bucket.ID, to stamp) {
 	if t, ok := r.get(id); ok && !t.passed.contains(to) {
 		t.passed.add(to)
@@ -170,7 +170,7 @@ func (r *resets) forgot(made int64) bool {
 	return made <= r.last+apart
 }
 
-// sweep examines a number of elements, and forgets old tombstones. If a reset has a future time,
+// sweep examines at most the given number of elements, and forgets old tombstones. If a reset has a future time,
 // the clock has stepped back since. The time is set to now, because otherwise all later resets
 // would be kept until the clock reaches that time again.
 func (r *resets) sweep(now int64, most int) {

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// A test node resets the same ID every second, and another ID every minute. The clock is also set
+// A node resets the same ID every second, and a new ID every minute. The clock is also set
 // back, so that the times of tombstones are not in order.
 func TestTombstonesStayBoundedUnderClockSteps(t *testing.T) {
 	testenv.SkipOneGoroutine(t)

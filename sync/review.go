@@ -52,7 +52,7 @@ func (s *stamps) add(x stamp) {
 // beginning.
 type review struct {
 	entries int    // number of visited entries of the ledger
-	resets  uint64 // number of visited resets, counted from the first reset that became known here
+	resets  uint64 // number of elements of resets.order before this position, including forgotten elements
 }
 
 // reviewPart is the number of places that one part of a review visits.

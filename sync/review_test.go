@@ -196,8 +196,7 @@ func TestReturningMemberReceivesAllItsIDs(t *testing.T) {
 	require.Equal(t, x.countIn(2), x.waiting(1, 3))
 }
 
-// A part of a review visits a bounded number of ids, no matter how many there are. The scan for a
-// frame is bounded in the same way.
+// A part of a review visits a bounded number of ids, no matter how many there are.
 func TestReviewPartsAreBounded(t *testing.T) {
 	x := newReviewed(t, 20*reviewPart)
 	require.GreaterOrEqual(t, reviewInParts(t, x.streams[0], x.now), int64(20*reviewPart))

@@ -219,7 +219,7 @@ func (s *Stream) Load(now, day int64, block []byte, roles Roles) (counts int, er
 }
 
 // Loaded starts a scan for each member, so that the loaded data is sent to the members that
-// answer for it and to their targets. Loaded returns the same members as Collect.
+// answer for it, or to its targets if this node answers. Loaded returns the same members as Collect.
 func (s *Stream) Loaded(now int64) []Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()

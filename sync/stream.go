@@ -231,7 +231,7 @@ func (s *Stream) applyChanges(changes []bucket.Change, now int64, roles Roles) {
 
 // Owe sends a member all counts in ranges of which it is a target or the stand-in. A scan of the
 // store finds the counts in bounded steps. Complete is sent after the scan, even if ranges is
-// empty. If a scan for the member is in progress, Owe starts it again.
+// empty. If a scan for the member is in progress and ranges is not empty, the scan starts again.
 func (s *Stream) Owe(to Member, ranges Ranges) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -637,8 +637,8 @@ func (s *Stream) recordExpired(id bucket.ID, now int64) {
 	}
 }
 
-// unfold moves the vector of id from the store to the ledger, because units have been spent that
-// are not in it.
+// unfold moves the vector of id from the store to the ledger. units is the number of used units
+// that were spent later and are not in the vector.
 func (s *Stream) unfold(id bucket.ID, units, now int64) {
 	if s.ledger.contains(id) {
 		return

@@ -516,8 +516,8 @@ func (x *trio) exchange(t require.TestingT, from, to int) (sent bool) {
 }
 
 // A node finds that it began separately while it was transferring authority. It must cancel the
-// transfer, and send the count to the member that answers, because the members that were to
-// receive the authority may be the only members with the count.
+// transfer. The count is no longer for the receiver of the transfer alone, so the node must send it
+// to the member that answers.
 func TestYieldCancelsTransfersAndOwesCounts(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	for _, flies := range []bool{false, true} {
@@ -546,8 +546,8 @@ func TestYieldCancelsTransfersAndOwesCounts(t *testing.T) {
 	}
 }
 
-// If a member has left, the counts and the authority that were on their way to this member are
-// owed to all others.
+// If the receiver of a transfer has left, the counts in the transferred ranges are owed to all other
+// members.
 func TestTransferToALostMemberIsOwedToAll(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	const gone = 4

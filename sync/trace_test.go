@@ -7,8 +7,8 @@ import (
 
 var traces = flag.Bool("messages", false, "have a world that fails say what every node had and said")
 
-// trace logs the count of each node (with ! if the node holds it), its vector, and its queued (>)
-// and sent (>>) items.
+// trace logs the count of each node (with ! if the node holds it), its vector, and its items that
+// are queued (>) or in flight (>>).
 func (w *world) trace(format string, args ...any) {
 	if !*traces {
 		return

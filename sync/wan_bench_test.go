@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// BenchmarkBetweenRegions reports the traffic between regions for one key with 1,000 units per second. Its times have no meaning:
+// BenchmarkBetweenRegions reports the traffic between regions for one key with 1,000 units per
+// second. Its times have no meaning:
 // go test ./sync -run '^$' -bench BetweenRegions -benchtime 1x
 func BenchmarkBetweenRegions(b *testing.B) {
 	for _, c := range []struct {

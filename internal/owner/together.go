@@ -76,7 +76,7 @@ func (o *Owner) TakeTogether(v *view.View, as view.Standing, flags uint8, asks [
 }
 
 // TakeAll takes units from all of the given counts of this node or from none, each within the
-// share that this node has.
+// share that this node has. A shadow ask without room does not prevent the other takes.
 func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int64, s *Room, results []wire.Result) {
 	s.grow(len(asks))
 	defer s.clear()

@@ -9,7 +9,7 @@
 //     renews. If digests differ, the holder sends the list, so that missing entries are added.
 //   - A member asks the holders of entries that were not renewed lately to confirm them. So an
 //     entry ends even if its release was lost, or went to the member that answered before.
-//   - A holder gives up a hold that no member has renewed for Term before the members do.
+//   - A holder gives up a hold that no member has renewed for 9/10 of Term: before the members do.
 //
 // A client's hold is a record, which does not depend on any node:
 //

@@ -28,7 +28,8 @@ type known struct {
 	round   chan struct{}   // closed at the end of the current round; nil if there is none
 }
 
-// late is the maximum delay of Run before this node assumes that it was frozen, and asks again.
+// late is the time since the last round of Run after which this node assumes that it was frozen, and
+// asks again.
 const late = view.HoldDown + renewEvery/2
 
 // Swapped updates the known ranges after a view has replaced another.

@@ -248,9 +248,9 @@ func (s *shard) settle(r *record, now int64) *record {
 const evictAmong = 16
 
 // boundEnded makes room for a record that has ended: it deletes one of the records that would be
-// deleted first. It prefers records that do not have to be copied, because another member may have
-// no other replica of a release. It returns nil if there is no room for r. The caller must hold
-// s.mu.
+// deleted first. It prefers records that do not have to be copied, because a record that is still
+// queued may be the only replica of a release. It returns nil if there is no room for r. The caller
+// must hold s.mu.
 func (s *shard) boundEnded(r *record) *record {
 	if s.deadRoom.fits(len(s.dead.at) - 1) {
 		return r

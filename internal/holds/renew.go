@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// renew sends a member the digests of the holds that it renews, and then the list of holds that
-// differ.
+// renew sends a member the digests of the holds that it renews, and then the list of these holds in
+// the shards whose digests differ.
 func (h *Holds) renew(v *view.View, member uint64, digests []shardDigest, now int64) {
 	answer, err := h.call(h.cfg.Env.Context(), v, member, wire.OpRenew, appendDigests(nil, h.self(), digests), renewWait)
 	var differ shardSet

@@ -521,8 +521,9 @@ func (t *table) recordRequest(of ref, answered bool, now int64) {
 	s.asked[0][of] = answered
 }
 
-// findRequest reports whether recordRequest was called for of within the last two knownFor, and returns the value
-// of answered in that call.
+// findRequest reports whether recordRequest was called for of lately, and returns the value of
+// answered in that call. It finds each call of the last knownFor, and none that is older than three
+// times knownFor.
 func (t *table) findRequest(of ref, now int64) (known, answered bool) {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()

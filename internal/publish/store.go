@@ -63,8 +63,8 @@ func (p *entry) compare(o *entry) int {
 	return cmp.Or(cmp.Compare(p.Version, o.Version), bytes.Compare(p.Value, o.Value))
 }
 
-// order sorts entries by their priority if there are too many: values before tombstones, and then
-// by name. It is the same on all nodes.
+// order compares two entries by their priority if there are too many entries: values before
+// tombstones, and then by name. The order is the same on all nodes.
 func (p *entry) order(o *entry) int {
 	if p.isTombstone() != o.isTombstone() {
 		if o.isTombstone() {
@@ -119,7 +119,7 @@ type Store struct {
 	live     int // size of all values
 	dropped  uint64
 	changed  chan struct{}            // closed by the next change; nil if no caller waits for one
-	snapshot atomic.Pointer[snapshot] // nil if the store has changed since
+	snapshot atomic.Pointer[snapshot] // of the present contents; nil until it is needed
 }
 
 // snapshot is a store at one moment, sorted by name. It is immutable.

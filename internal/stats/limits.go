@@ -53,7 +53,7 @@ type stripe struct {
 	_               [(64 - 2*(int(Shadows)+1)*8%64) % 64]byte
 }
 
-// CountersOf returns the counters of a name. They never change.
+// CountersOf returns the counters of a name. All calls with the same name return the same Limit.
 func (m *Limits) CountersOf(name string) *Limit {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -41,8 +41,8 @@ func (v *View) isApart(m *cluster.Member) bool {
 }
 
 // onlyJoinedBy reports whether all other members are reached and about to have points. A joiner
-// holds no ranges. So if the missing members are gone since then, this node knows as much as any
-// other member about the events during their absence.
+// holds no ranges. So if members were missing before, and have gone, no other member knows more than
+// this node about the events during their absence.
 func (v *View) onlyJoinedBy() bool {
 	for i, m := range v.Members {
 		if i != v.Self && (m.Announced != cluster.Joining || v.Next[i] < 0) {

@@ -8,10 +8,10 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// HoldDown is the time for which no request is sent through other members to an owner that was
-// lost. Until then the reports that other members are connected to the owner may be older than its
-// death, and a check would wait for each of these members in turn. A member is away only after
-// HoldDown.
+// HoldDown is the time for which no check is sent through other members to an owner that was lost.
+// Until then the reports that other members are connected to the owner may be older than its death,
+// and a check would wait for each of these members in turn. A member is away only after HoldDown,
+// unless this node was never connected to it.
 const HoldDown = time.Second
 
 // doubleAfter is the time for which nothing may be sent to a member before another member gets its
@@ -92,7 +92,7 @@ func (v *View) mustDouble(i int, now int64) bool {
 }
 
 // Stale reports whether the view is out of date: since it was made, a member has become away or
-// doubled, or the time of an entry has ended.
+// doubled, the time of an Awaited or Vacant entry has ended, or abandoned ranges can be claimed.
 func (v *View) Stale(now int64) bool {
 	if slices.ContainsFunc(v.entries, func(e Entry) bool { return e.State&awaitedOrVacant != 0 && now >= e.Until }) {
 		return true

@@ -16,12 +16,12 @@ type passage struct {
 	now       int64
 	scattered bool     // next.isScattered
 	apart     bool     // v.MeetsApart
-	leavers   []joiner // members that may still hold ranges: those that they had as a part of the ring
+	leavers   []joiner // members that may still hold ranges, with the hashes that they would own if the ring included them
 	recalls   bool     // authority.Recalls
 }
 
-// part is one range during a passage. Each of both rings assigns the whole range to a single
-// member.
+// part is one range during a passage. Both rings assign the whole range to a single member each, or
+// to members that are in both rings (see cutChanges).
 type part struct {
 	before   []Entry
 	hash     uint64 // the last hash of the range

@@ -56,8 +56,9 @@ func (v *View) Answers(id bucket.ID) countsync.Member {
 
 // Targets is part of countsync.Roles. It appends the members that receive the state of an id that
 // this node holds, stands in for, or gives a copy of as it leaves. These are the successors, the
-// owner if it is another member, and joiners that will be one of them. For each successor that is
-// away there is one more: a member that was away is brought up to date when it comes back.
+// owner if it is another member, and joiners that will be one of them. For each doubled successor
+// there is one more. A doubled successor remains a target, and is brought up to date when it comes
+// back.
 func (v *View) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member {
 	for _, i := range v.audience(make([]int, 0, 8), id.Hi, v.Holds(id)) {
 		dst = append(dst, v.Hashes[i])
@@ -74,10 +75,10 @@ func (v *View) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member 
 
 // audience appends the members of the ring that receive the state of an id with this hash from this
 // node. The first is the owner, if it is another member and is reached or will receive the ranges
-// of this node. The next members in ring order follow, up to the number of copies. Doubled members
-// are appended as well, but do not count towards this number. If this node leaves and has given
-// everything away, it is no longer one of these members, and there is one member more after the
-// owner.
+// of this node. The next members in ring order follow, until the number of members, with the owner,
+// is the number of copies. Doubled members are appended as well, but do not count towards this
+// number. If this node leaves and has given everything away, it is no longer a replica, and there is
+// one member more.
 func (v *View) audience(dst []int, hash uint64, holds bool) []int {
 	var room [16]int
 	all := v.copies

@@ -168,8 +168,8 @@ func (v *View) ownShare(id bucket.ID, partition wire.Policy) (Share, wire.Source
 	return v.partOf(id, partition, func(i int) bool { return i == v.Self || i < 0 && lone }), wire.Budget
 }
 
-// missingAreAway reports whether members are missing, and each has been away for so long that all members
-// on this side know it.
+// missingAreAway reports whether the view is not complete, and each missing member has been missing
+// for so long that all members on this side know it.
 func (v *View) missingAreAway() bool {
 	return !v.Complete && !slices.ContainsFunc(v.Points, func(i int) bool { return v.Next[i] < 0 && !v.Away[i] })
 }

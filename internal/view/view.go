@@ -34,7 +34,7 @@ type View struct {
 	Next       []int          // for each of Members: the index of the first member on the shortest path to it, -1 if there is no path
 	Lost       []int64        // the time since which this node has not been connected to the member, 0 if it is connected
 	neverHeard []bool         // this node has not been connected to the member yet
-	Away       []bool         // no member on this side is connected to the member, and this node has not been for HoldDown
+	Away       []bool         // no member on this side is connected to the member, and this node has not been for HoldDown, or never was
 	mute       []int64        // the time since which the member has been stalled or not reached, so that nothing is sent to it; else 0
 	doubled    []bool         // the member has been mute for doubleAfter, or is away: its copies go to another member as well
 	Healed     int64          // when a member that was not reached was last reached again, 0 if never

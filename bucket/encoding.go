@@ -41,9 +41,9 @@ func (c *Count) Append(b []byte) []byte {
 }
 
 // Parse decodes into c a count that Append has encoded, and returns the remaining bytes. The
-// Limit of c must be set, and Parse keeps the Limit and the Total of c. The number of units is limited to twice the maximum of
-// any limit. Parse does not retain b, and c grows by at most the length of b. If Parse
-// returns an error, c is empty.
+// Limit of c must be set, and Parse keeps the Limit and the Total of c. The number of units
+// is limited to twice the maximum of any limit. Parse does not retain b, and c grows by at
+// most the length of b. If Parse returns an error, c is empty.
 func (c *Count) Parse(b []byte) (rest []byte, err error) {
 	limit, whose := c.Limit, c.Total
 	c.clear()

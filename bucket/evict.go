@@ -218,8 +218,8 @@ func (s *Store) evict(sh *shard, now int64, keep ID, must bool) bool {
 // trim evicts counts above the maximum of the store after id was inserted. This is necessary
 // if the shard of id had no other count, or no count with at most half of its capacity used.
 // trim never holds two shards, because two callers that wait for a shard while holding
-// another could wait for each other. First it evicts such counts from the neighbours. Then it
-// evicts any counts, starting with the shard of id.
+// another could wait for each other. First it evicts counts with at most half of their
+// capacity used from the neighbours. Then it evicts any counts, starting with the shard of id.
 func (s *Store) trim(id ID, now int64) {
 	own := s.placement.shardNumber(s.placement.place(id))
 	for i := uint64(1); s.total.Load() > s.max && i <= neighbours; i++ {

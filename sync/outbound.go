@@ -12,9 +12,9 @@ import (
 //
 // An item is removed from outbound only when a frame that contains it has been acknowledged.
 // Until then, the item is in queue, in bulk, in flight, or covered by a scan. Hand-overs depend
-// on this: a transfer or a Complete is sent only after everything older has been acknowledged
-// (isDue). Code that takes an item from the queue without storing it anywhere would break this.
-// Only Forgo drops items, and only on a node that leaves.
+// on this: a transfer or a Complete is sent only after everything older in queue and in scans has
+// been acknowledged (isDue). Code that takes an item from the queue without storing it anywhere
+// would break this. Only Forgo drops items, and only on a node that leaves.
 type outbound struct {
 	to     Member
 	stamp  stamp // marks the entries that were queued for the member
@@ -270,9 +270,9 @@ func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 }
 
 // isTarget reports whether a member receives the state of id from this node. A node that does not
-// answer for id sends its copy only to the member that does: if the owner of id is lost, any copy
-// may have been made where the owner last was. A leaving node sends it to the other targets as
-// well.
+// answer for id sends its copy only to the member that does: if the owner of id is lost, that
+// member may have an older copy, because it may have been disconnected from the owner earlier. A
+// leaving node sends its copy to the other targets as well.
 func (s *Stream) isTarget(to Member, id bucket.ID, roles Roles) bool {
 	if answers := roles.Answers(id); !roles.Holds(id) && answers != s.self && (!s.leaving || answers == to) {
 		return answers == to

@@ -170,9 +170,9 @@ func (r *resets) forgot(made int64) bool {
 	return made <= r.last+apart
 }
 
-// sweep examines at most the given number of elements, and forgets old tombstones. If a reset has a future time,
-// the clock has stepped back since. The time is set to now, because otherwise all later resets
-// would be kept until the clock reaches that time again.
+// sweep examines at most the given number of elements, and forgets old tombstones. If a reset has
+// a future time, the clock has stepped back since. The time is set to now, because otherwise all
+// later resets would be kept until the clock reaches that time again.
 func (r *resets) sweep(now int64, most int) {
 	r.last = min(r.last, now)
 	for n := 0; n < most && r.order.len() > 0; n++ {

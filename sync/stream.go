@@ -241,8 +241,9 @@ func (s *Stream) Owe(to Member, ranges Ranges) {
 }
 
 // Transfer queues a message that transfers the authority over ranges to a member. The message is
-// sent once the member has acknowledged all items that wait for it now. move is a number that
-// rises with each move. From this call on, Roles must not report that this node holds ranges.
+// sent once the member has acknowledged all items that wait for it now, except for those in bulk.
+// move is a number that rises with each move. From this call on, Roles must not report that this
+// node holds ranges.
 func (s *Stream) Transfer(to Member, move uint64, ranges Ranges, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -488,7 +489,7 @@ func (s *Stream) Stats() StreamStats {
 // Backlog describes the data that waits for a member.
 type Backlog struct {
 	Counts       int           // ids that the member has not acknowledged; the same id may be counted more than once
-	Age          time.Duration // age of the oldest id that is queued or in flight
+	Age          time.Duration // age of the oldest id that is queued or in flight, without Bulk
 	Bulk         int           // ids in Counts that a review has found and that are not in flight
 	Scanning     bool          // a scan for the member is in progress
 	Transferring bool          // authority is being transferred to the member, which has not acknowledged it

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// HoldTerm is how long units stay held without a renewal, such as after the process of the
-// holder has died or is frozen. Nodes check once a second, so that the units are available
+// HoldTerm is how long units stay held without a renewal, such as while the process of the holder
+// is frozen, or after it has died. Nodes check once a second, so that the units are available
 // within two more seconds.
 const HoldTerm = holds.Term
 

@@ -33,7 +33,7 @@ const (
 )
 
 // PartitionPolicy is what a node may admit while a member of the roster is not reachable, or
-// while the roster is below Config.Expect. In the latter case, the members that lack count as
+// while the roster is below Config.Expect. In the latter case, the absent members count as
 // missing. A node that reaches no member that could answer is a side of its own.
 // docs/guarantees.md lists the bounds, and docs/partitions.md their values for small limits.
 type PartitionPolicy uint8

@@ -108,8 +108,8 @@ func (v *Reservation) Text() string {
 }
 
 // OpenReservation opens the text of a Reservation of this limit and key that was made in this
-// region. The Decision of the result contains only that it was allowed. The error is ErrInvalid
-// for a text of another limit, key or cluster, or ErrExpired.
+// region. The Decision of the result contains only Allowed and the numbers of the limit. The error
+// is ErrInvalid for a text of another limit, key or cluster, or ErrExpired.
 func (l *Limiter) OpenReservation(key, text string) (*Reservation, error) {
 	var a wire.Ask
 	if err := l.prepareCounted(context.Background(), key, 1, &a); err != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // Stats is a snapshot of the counters of a node. The counters only grow, except Keys, MaxKeys,
-// Bytes, Missing, Leases, Holds, Stream, Published, Snapshots, Outage, Unjoined, and the fields
-// of Cluster about joining.
+// Bytes, Missing, Leases, Holds, Stream, Published, Snapshots, Outage, Unjoined, the Keys of
+// Holdings, the Reached and Lag of Regions, and the fields of Cluster about joining.
 type Stats struct {
 	Decisions map[Source]Outcomes // by Source, without those of Peek. A check of another node is counted there
 	// Limits is Decisions by the names of limits, for limits with at least one decision. A node

@@ -49,12 +49,12 @@ func (c *Config) sharesKeys() bool {
 	return c.Cluster != nil || len(c.Secrets) > 0 || c.TLS != nil
 }
 
-// TopKeys returns the most requested keys in the whole cluster, the most denied keys, and of all
-// these keys those of which the most units are held. The argument most is the maximum length of
-// each list, 1 to 100. TopKeys asks every member, for at most a second, and then the owners of
-// the held keys. The result has the names of members that did not answer. Without Secrets and
-// TLS, other members do not send the text of keys. The error is ErrInvalid, ErrClosed, or that
-// of a ctx that is done.
+// TopKeys returns the most requested keys in the whole cluster, the most denied keys, and the keys
+// of which the most units are held, among the 100 most requested and the 100 most denied keys. The
+// argument most is the maximum length of each list, 1 to 100. TopKeys asks every member, for at
+// most a second, and then the owners of the held keys. The result has the names of members that
+// did not answer. Without Secrets and TLS, other members do not send the text of keys. The error
+// is ErrInvalid, ErrClosed, or that of a ctx that is done.
 func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 	if most < 1 || most > stats.MaxTop {
 		return TopKeys{}, fmt.Errorf("%w TopKeys: %d keys: ask for 1 to %d", ErrInvalid, most, stats.MaxTop)

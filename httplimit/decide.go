@@ -122,7 +122,7 @@ func (m *Middleware) ask(ctx context.Context, s *scratch) {
 }
 
 // setUndecided sets the outcome of a request if not all limits have decided. If the node is closed,
-// the policies of these limits decide.
+// the policies of the undecided limits decide.
 func (m *Middleware) setUndecided(s *scratch, err error) {
 	o := &s.outcome
 	if !errors.Is(err, weir.ErrClosed) {
@@ -221,7 +221,8 @@ func (s *scratch) tooLarge() (is bool) {
 	return is
 }
 
-// takeUnits spends units of the limits that do not refund them, and records the decisions.
+// takeUnits spends units at the limits whose units stay spent when the request ends, and records the
+// decisions.
 func (m *Middleware) takeUnits(ctx context.Context, s *scratch) error {
 	s.asks = s.asks[:0]
 	for i := range s.outcome.Verdicts {
@@ -255,8 +256,8 @@ func (s *scratch) denied() bool {
 	return false
 }
 
-// denial returns the status of a denial. It is 429 if one of the limits that deny has counted
-// the request, and 503 otherwise.
+// denial returns the status of a denial. It is 503 if all limits that deny are FailedClosed, so that
+// no count is known, and 429 otherwise.
 func (s *scratch) denial() int {
 	for i := range s.outcome.Verdicts {
 		if v := &s.outcome.Verdicts[i]; v.denies() && v.Decision.Source != weir.FailedClosed {

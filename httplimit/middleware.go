@@ -29,8 +29,8 @@ type Options struct {
 	NoXHeaders    bool // omit X-RateLimit-Limit, -Remaining and -Reset
 	NoIETFHeaders bool // omit RateLimit and RateLimit-Policy
 
-	// MaxWaiting is the maximum number of requests of one rule that wait in its queue on this
-	// node. Further requests are denied. 1,024 if zero.
+	// MaxWaiting is the maximum number of requests of one rule that wait in its queue in this
+	// Middleware. Further requests are denied. 1,024 if zero.
 	MaxWaiting int
 
 	// RefuseAmbiguousPaths makes the Middleware answer a request with 400, without counting it,

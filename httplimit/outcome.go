@@ -55,7 +55,7 @@ type Verdict struct {
 	Limiter  *weir.Limiter // the numbers are those of the tier, or of an override
 	Key      string
 	Units    int64
-	Decision weir.Decision // zero if the limit was not asked, because another limit can never grant the units
+	Decision weir.Decision // zero if the limit was not asked, because another limit denied before or can never grant the units
 	Soft     bool          // the limit is exhausted, and the overrun of the rule has admitted the request
 
 	// Overrun counts the overrun of the rule. It is nil if the rule has none.

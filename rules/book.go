@@ -151,7 +151,7 @@ func (b *Book) follow(ctx context.Context) {
 // Current returns the current Snapshot.
 func (b *Book) Current() *Snapshot { return b.current.Load() }
 
-// Close stops watching the file. The last version stays current.
+// Close stops watching the file and the overrides. The last version stays current.
 func (b *Book) Close() error {
 	b.stop()
 	b.stopped.Wait()

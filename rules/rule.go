@@ -58,9 +58,9 @@ type Soft struct {
 	For  time.Duration // time in which the overrun may be spent, from its first unit
 }
 
-// Units returns the cost of a request under this rule. A cost of 0 spends nothing. A header
-// field that is missing, has several lines or is not a number is ignored. The rule has the cost
-// of a request without the field.
+// Units returns the cost of a request under this rule. A cost of 0 spends nothing. If the header
+// field of the cost is missing, has several lines or is not a number, the request costs the
+// default of the rule.
 func (r *Rule) Units(req *Request) int64 { return r.cost.unitsOf(req) }
 
 // CountsBytes reports whether a unit is a byte of the content.

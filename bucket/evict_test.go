@@ -63,7 +63,7 @@ func TestEvictionForgetsTheLightestCount(t *testing.T) {
 	}
 }
 
-// denyAll creates counts that are used up. They must not be forgotten.
+// denyAll creates counts that are used up, which a store should forget last.
 func denyAll(s *Store, ids []ID, l *Limit) {
 	for _, id := range ids {
 		s.Take(id, l, epoch, l.Rate)

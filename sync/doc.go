@@ -44,10 +44,10 @@
 //
 // A member answers for an id if it has authority over it or is the stand-in. It sends its copy to
 // the targets of the id, as a state. In a frame, the state of a member without authority is a
-// replica, and a receiver without authority passes on its units. Any other member that has spent units, or has
-// heard of new ones, sends its vector and the number of used units to the answering member, as a
-// spend. A spend does not contain the count, which is long for a log. A transfer of authority
-// is sent after the last state.
+// replica, and a receiver without authority passes on its units. Any other member that has spent
+// units, or has heard of new ones, sends its vector and the number of used units to the answering
+// member, as a spend. A spend does not contain the count, which is long for a log. A transfer of
+// authority is sent after the last state.
 //
 // The frames from one member to another are numbered, and one is in flight at a time. The
 // contents of a frame without an answer are sent again.

@@ -50,8 +50,8 @@ func (f *flooded) deny(t *testing.T, keys int) {
 	require.Zero(t, f.countAllowed(t, keys))
 }
 
-// checkNewKeys checks keys that were not checked before, 1 ms apart. 200,000 keys take 200 s, in which no algorithm returns a
-// unit of a limit of 10 an hour.
+// checkNewKeys checks keys that were not checked before, 1 ms apart. 200,000 keys take 200 s, in
+// which no algorithm returns a unit of a limit of 10 an hour.
 func (f *flooded) checkNewKeys(t *testing.T, keys, asks int) {
 	for range keys {
 		f.use(t, fmt.Sprint("fresh ", f.seen), asks)

@@ -32,7 +32,7 @@ type crowd struct {
 	view    cluster.View
 	forgets time.Duration
 
-	mu                   sync.Mutex
+	mu                           sync.Mutex
 	running, mostRunning, resets int // resets that are running, their maximum, and all resets
 }
 
@@ -272,8 +272,10 @@ type recordingPeer struct{ requests [][]byte }
 
 func (p *recordingPeer) Tell(request []byte) { p.requests = append(p.requests, slices.Clone(request)) }
 
-func (*recordingPeer) Delay() time.Duration         { return 0 }
-func (p *recordingPeer) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
+func (*recordingPeer) Delay() time.Duration { return 0 }
+func (p *recordingPeer) Protocol() cluster.Protocol {
+	return cluster.Protocol{Version: cluster.Version}
+}
 
 func (p *recordingPeer) Ask(_ context.Context, request, _ []byte, _ time.Duration) ([]byte, error) {
 	p.Tell(request)

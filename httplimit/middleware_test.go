@@ -31,7 +31,7 @@ func newLimiter(t testing.TB, file string, o Options, cfg weir.Config) *Middlewa
 	return m
 }
 
-// clock is the time of nodes and Middlewares, which does not advance.
+// noon is the time of nodes and Middlewares whose clock does not advance.
 var noon = time.Date(2026, time.November, 21, 12, 0, 0, 0, time.UTC)
 
 // get returns a request from an address, with pairs of field names and values.

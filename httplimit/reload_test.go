@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// A request that waits for its turn is decided by one version of the rules.
+// A request that waits for its turn is decided by the version of the rules with which it began.
 func TestWaitingRequestKeepsItsVersion(t *testing.T) {
 	file := func(version, rate int) string {
 		return fmt.Sprintf(`

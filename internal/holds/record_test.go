@@ -62,7 +62,8 @@ func TestMergeOfReplicasIsJoin(t *testing.T) {
 	})
 }
 
-// A replica that was in transit for a while ends late. The replica that it is merged into is exact.
+// A replica that was in transit for a while expires late. A merge with an exact replica is exact, in
+// both orders.
 func TestMergeKeepsExactExpiryOfOneRenewal(t *testing.T) {
 	exact := record{renewal: 1<<tagBits | 7, expires: 10, forget: 10}
 	late := exact

@@ -136,7 +136,7 @@ func TestRejoinerServesAfterNewCopies(t *testing.T) {
 // The node may receive gossip before there is a connection. If the node were ready then, a deploy
 // would stop the member that has the counts.
 func TestDisconnectedJoinerIsReadyAfterJoinTimeout(t *testing.T) {
-	for name, reachedFirst := range map[string]bool{"it never did": false, "it did, and has no counts yet": true} {
+	for name, reachedFirst := range map[string]bool{"never connected": false, "connected, without counts": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPair()

@@ -80,14 +80,14 @@ func TestPublishedValueOfAnyVersionIsReplaceable(t *testing.T) {
 		value   string
 		held    bool
 	}{
-		"the highest version of all":            {math.MaxUint64, "left", false},
-		"one below it":                          {math.MaxUint64 - 1, "left", false},
-		"the highest, of what was taken back":   {math.MaxUint64, "", false},
-		"the year 2262":                         {math.MaxInt64, "left", false},
-		"two days ahead":                        {now + uint64(48*time.Hour), "left", false},
-		"23 hours ahead":                        {now + uint64(23*time.Hour), "left", true},
-		"23 hours ahead, of what is taken back": {now + uint64(23*time.Hour), "", true},
-		"as the caller counts":                  {1, "left", true},
+		"the highest version of all":          {math.MaxUint64, "left", false},
+		"one below it":                        {math.MaxUint64 - 1, "left", false},
+		"a deletion with the highest version": {math.MaxUint64, "", false},
+		"the year 2262":                       {math.MaxInt64, "left", false},
+		"two days ahead":                      {now + uint64(48*time.Hour), "left", false},
+		"23 hours ahead":                      {now + uint64(23*time.Hour), "left", true},
+		"a deletion 23 hours ahead":           {now + uint64(23*time.Hour), "", true},
+		"as the caller counts":                {1, "left", true},
 	} {
 		t.Run(about, func(t *testing.T) {
 			serveFrom(nodes[0], "", append(wire.Header{Op: wire.OpPublish}.Append(nil), publishBody(about, c.version, c.value)...))

@@ -95,8 +95,8 @@ func TestResetBoundsConcurrentRequests(t *testing.T) {
 		missed int
 		cfg    Config
 	}{
-		{"who answers", 0, Config{Timeout: 2 * time.Second}},
-		{"who answers too late", members - 1, Config{Timeout: forgets / 2}},
+		{"members that answer", 0, Config{Timeout: 2 * time.Second}},
+		{"members that answer too late", members - 1, Config{Timeout: forgets / 2}},
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -168,14 +168,14 @@ func TestOldReceiptsDoNotChangeResetCounts(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a refund that is of no take takes of what there is", func(t *testing.T) {
+	t.Run("a refund without a take", func(t *testing.T) {
 		n, v := lender()
 		n.handover.Stream().Reset(id, begun)
 		serves(t, n, v, wire.OpTake, later, ask1(id, limit, 3))
 		serves(t, n, v, wire.OpRefund, later, ask1(id, limit, 1))
 		require.EqualValues(t, 2, used(n, later))
 	})
-	t.Run("units that were lent are kept from no refund", func(t *testing.T) {
+	t.Run("lent units are refunded", func(t *testing.T) {
 		n, v := lender()
 		borrows := ask1(id, limit, 1)
 		borrows.Take.Want = wire.Want{Units: 10, Term: 500}
@@ -189,7 +189,7 @@ func TestOldReceiptsDoNotChangeResetCounts(t *testing.T) {
 		serves(t, n, v, wire.OpRefund, later, ask1(id, limit, 3))
 		require.Zero(t, used(n, later))
 	})
-	t.Run("a denial is not remembered", func(t *testing.T) {
+	t.Run("a cached denial ends", func(t *testing.T) {
 		n, _ := lender()
 		a := ask1(id, limit, 1)
 		require.False(t, n.asker.Denies(&a, n.env.At(begun), new(wire.Result)))
@@ -198,7 +198,7 @@ func TestOldReceiptsDoNotChangeResetCounts(t *testing.T) {
 		n.handover.Stream().ResetTo(id, uint64(begun), 0, begun)
 		require.False(t, n.asker.Denies(&a, n.env.At(begun+1), new(wire.Result)))
 	})
-	t.Run("each answer says which count it is of", func(t *testing.T) {
+	t.Run("answers have the reset number", func(t *testing.T) {
 		n, v := lender()
 		other := bucket.ID{Hi: 3, Lo: 4}
 		both := []wire.Ask{ask1(id, limit, 1), ask1(other, limit, 1)}

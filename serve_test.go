@@ -36,26 +36,26 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 	}
 	good := with(func(*wire.Header, *wire.Ask, *bucket.Limit) {})
 	for about, request := range map[string][]byte{
-		"nothing":                    nil,
-		"half a header":              good[:wire.HeaderBytes-1],
-		"no op":                      with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Op = 0 }),
-		"too many hops":              with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Hops = wire.MaxHops + 1 }),
-		"an ask that is not counted": with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Asks = 0 }),
-		"no asks":                    wire.Header{Op: wire.OpTake}.Append(nil),
-		"an ask that is not there":   with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Asks = 2 }),
-		"half an ask":                good[:len(good)-1],
-		"more than the asks":         append(slices.Clone(good), 0),
-		"asks of what is no check":   wire.Header{Op: wire.OpDeclare, Asks: 1}.Append(nil), // without an ask, it is an empty declaration, which is valid
-		"a trace that is not there":  with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Flags = wire.FlagTraced }),
-		"half a trace":               append(with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Flags = wire.FlagTraced }), make([]byte, wire.TraceBytes-1)...),
-		"a trace that is not told":   append(slices.Clone(good), make([]byte, wire.TraceBytes)...),
-		"a reset within a trace":     append(with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Op, h.Flags = wire.OpReset, wire.FlagTraced }), make([]byte, wire.TraceBytes)...),
-		"a question within a trace":  wire.Header{Op: wire.OpDeclare, Flags: wire.FlagTraced}.Append(nil),
-		"units below zero":           with(func(_ *wire.Header, a *wire.Ask, _ *bucket.Limit) { a.Units = -1 }),
-		"an unknown policy":          with(func(_ *wire.Header, a *wire.Ask, _ *bucket.Limit) { a.Partition = wire.FailClosed + 1 }),
-		"no rate":                    with(func(_ *wire.Header, _ *wire.Ask, l *bucket.Limit) { l.Rate = 0 }),
-		"no time":                    with(func(_ *wire.Header, _ *wire.Ask, l *bucket.Limit) { l.Per = 0 }),
-		"an unknown algorithm":       with(func(_ *wire.Header, _ *wire.Ask, l *bucket.Limit) { l.Algorithm = 99 }),
+		"nothing":                   nil,
+		"half a header":             good[:wire.HeaderBytes-1],
+		"no op":                     with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Op = 0 }),
+		"too many hops":             with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Hops = wire.MaxHops + 1 }),
+		"an uncounted ask":          with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Asks = 0 }),
+		"no asks":                   wire.Header{Op: wire.OpTake}.Append(nil),
+		"a missing ask":             with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Asks = 2 }),
+		"half an ask":               good[:len(good)-1],
+		"more than the asks":        append(slices.Clone(good), 0),
+		"asks of a declaration":     wire.Header{Op: wire.OpDeclare, Asks: 1}.Append(nil), // without an ask, it is an empty declaration, which is valid
+		"a missing trace":           with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Flags = wire.FlagTraced }),
+		"half a trace":              append(with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Flags = wire.FlagTraced }), make([]byte, wire.TraceBytes-1)...),
+		"a trace without its flag":  append(slices.Clone(good), make([]byte, wire.TraceBytes)...),
+		"a reset within a trace":    append(with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Op, h.Flags = wire.OpReset, wire.FlagTraced }), make([]byte, wire.TraceBytes)...),
+		"a question within a trace": wire.Header{Op: wire.OpDeclare, Flags: wire.FlagTraced}.Append(nil),
+		"units below zero":          with(func(_ *wire.Header, a *wire.Ask, _ *bucket.Limit) { a.Units = -1 }),
+		"an unknown policy":         with(func(_ *wire.Header, a *wire.Ask, _ *bucket.Limit) { a.Partition = wire.FailClosed + 1 }),
+		"no rate":                   with(func(_ *wire.Header, _ *wire.Ask, l *bucket.Limit) { l.Rate = 0 }),
+		"no time":                   with(func(_ *wire.Header, _ *wire.Ask, l *bucket.Limit) { l.Per = 0 }),
+		"an unknown algorithm":      with(func(_ *wire.Header, _ *wire.Ask, l *bucket.Limit) { l.Algorithm = 99 }),
 	} {
 		require.Empty(t, serveFrom(n, "", request), about)
 		require.EqualValues(t, 10, remaining(t, l, "key"), about)

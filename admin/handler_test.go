@@ -192,7 +192,7 @@ func TestHandlerAcceptsOnlyItsTokens(t *testing.T) {
 				require.NotEqual(t, http.StatusUnauthorized, w.Code, c.about)
 				continue
 			}
-			require.Equal(t, http.StatusUnauthorized, w.Code, "%s: %s: who may not ask is told nothing of what is there", c.about, path)
+			require.Equal(t, http.StatusUnauthorized, w.Code, "%s: %s: the response without credentials reveals nothing", c.about, path)
 			require.Equal(t, `Bearer realm="weir"`, w.Header().Get("WWW-Authenticate"), c.about)
 			require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 			require.Equal(t, `{"type":"about:blank","title":"Unauthorized","status":401,"detail":"`+c.detail+`"}`+"\n", w.Body.String(), c.about)
@@ -247,11 +247,11 @@ func TestInvalidRequestsAreRefusedWithReason(t *testing.T) {
 		{"a member without a name", "DELETE", "/v1/members/", "", 404, `there is nothing at this path: /openapi.json lists the paths`},
 		{"a method that is not there", "PUT", "/v1/overrides", "{}", 405, `this path answers DELETE, GET, HEAD, POST`},
 		{"OPTIONS", "OPTIONS", "/v1/check", "", 405, `this path answers POST`},
-		{"a parameter nobody knows", "GET", "/v1/status?kye=a&key=b", "", 400, `unknown parameter "kye": did you mean "key"?`},
+		{"an unknown parameter", "GET", "/v1/status?kye=a&key=b", "", 400, `unknown parameter "kye": did you mean "key"?`},
 		{"a parameter where none is", "GET", "/v1/ring?key=a", "", 400, `unknown parameter "key": there are none`},
 		{"a parameter twice", "GET", "/v1/status?key=a&key=b", "", 400, `parameter "key" is set 2 times: send it once`},
 		{"a broken query", "GET", "/v1/status?key=%zz", "", 400, `the query is not valid application/x-www-form-urlencoded: escape %, &, + and ;`},
-		{"nobody's status", "GET", "/v1/status", "", 400, `name the key: send key, or what keys are made of (ip, user, api_key, header)`},
+		{"a status without a key", "GET", "/v1/status", "", 400, `name the key: send key, or what keys are made of (ip, user, api_key, header)`},
 		{"a key and a part", "GET", "/v1/status?key=a&user=b", "", 400, `key is a whole key: use it, or what keys are made of (ip, user, api_key, header), not both`},
 		{"no address", "GET", "/v1/status?ip=localhost", "", 400, `ip is "localhost": use an IP address`},
 		{"no header", "GET", "/v1/status?header=X", "", 400, `header is not like X-Plan: gold`},
@@ -288,10 +288,10 @@ func TestInvalidRequestsAreRefusedWithReason(t *testing.T) {
 		{"no UTF-8", "POST", "/v1/overrides", "{\"key\":\"\xff\"}", 400, `the body is not UTF-8`},
 		{"a body without end", "POST", "/v1/overrides", `{"key":"` + strings.Repeat("a", 64<<10) + `"}`, 413, `the body is larger than 65536 bytes`},
 
-		{"an override of nobody to take back", "DELETE", "/v1/overrides?limit=address", "", 400, `name the override: send key, or the id from the list`},
+		{"a deletion without an override", "DELETE", "/v1/overrides?limit=address", "", 400, `name the override: send key, or the id from the list`},
 		{"a key and an id", "DELETE", "/v1/overrides?limit=address&key=a&id=b", "", 400, `name the override: send key, or the id from the list`},
 		{"a short id", "DELETE", "/v1/overrides?limit=address&id=abcd", "", 400, `id is "abcd": use the 32 hexadecimal digits from the list`},
-		{"a count of nobody", "DELETE", "/v1/counts?limit=", "", 400, `limit is empty; parameter "key" is missing`},
+		{"a count without a limit", "DELETE", "/v1/counts?limit=", "", 400, `limit is empty; parameter "key" is missing`},
 		{"no count's limit", "DELETE", "/v1/counts?limit=api/hurly&key=a", "", 404, `there is no limit "api/hurly": did you mean "api/hourly"?`},
 		{"no such member", "DELETE", "/v1/members/a%2Fb%20c", "", 404, `there is no member "a/b c": known are ` + a.node.Members()[0].Name},
 		{"a member that lives", "DELETE", "/v1/members/" + a.node.Members()[0].Name, "", 409, `"` + a.node.Members()[0].Name + `" is serving: only a dead member can be forgotten`},

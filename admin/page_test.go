@@ -25,7 +25,7 @@ func TestPageAcceptsTokensAndPasswords(t *testing.T) {
 		status              int
 		body, challenge     string
 	}{
-		{"nobody", "GET", "/page/", func(*http.Request) {}, 401, "", "Basic "},
+		{"no credentials", "GET", "/page/", func(*http.Request) {}, 401, "", "Basic "},
 		{"a password", "GET", "/page/", basic(testToken), 200, "page /", ""},
 		{"beside the page", "GET", "/page/events", basic(testToken), 200, "page /events", ""},
 		{"a wrong password", "GET", "/page/", basic(testToken + "x"), 401, "", "Basic "},

@@ -148,7 +148,7 @@ func TestQueueServesInOrder(t *testing.T) {
 func TestRequestWithoutTurnIsRefunded(t *testing.T) {
 	for _, c := range []struct{ about, rules string }{
 		{"full", "{name: q, key: ip, cost: 2, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 2}}"},
-		{"in service, where nobody can wait", "{name: q, key: ip, queue: 59s, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 1}}"},
+		{"a queue for one unit", "{name: q, key: ip, queue: 59s, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 1}}"},
 		{"too late", "{name: q, key: ip, queue: 1s, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 5}}"},
 	} {
 		t.Run(c.about, func(t *testing.T) {
@@ -410,7 +410,7 @@ func TestHandlerReadsBodyAfterWaiting(t *testing.T) {
 		{"long", httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", maxAhead+1))), "", strings.Repeat("x", maxAhead+1), 200},
 		{"one that is asked for", httptest.NewRequest("POST", "/", strings.NewReader("hello")), "100-continue", "hello", 200},
 		{"of unknown length", httptest.NewRequest("POST", "/", io.MultiReader(strings.NewReader("hello"))), "", "hello", 200},
-		{"above what may be read", httptest.NewRequest("POST", "/", http.MaxBytesReader(nil, io.NopCloser(strings.NewReader("hello")), 4)), "", "hell, http: request body too large", 200},
+		{"above the maximum of the body", httptest.NewRequest("POST", "/", http.MaxBytesReader(nil, io.NopCloser(strings.NewReader("hello")), 4)), "", "hell, http: request body too large", 200},
 		{"broken off", httptest.NewRequest("POST", "/", brokenBody{io.ErrUnexpectedEOF}), "", "", StatusClientGone},
 	} {
 		t.Run(c.about, func(t *testing.T) {
@@ -426,7 +426,7 @@ func TestHandlerReadsBodyAfterWaiting(t *testing.T) {
 			if c.expect != "" {
 				c.r.Header.Set("Expect", c.expect)
 			}
-			if c.about == "above what may be read" || c.about == "broken off" {
+			if c.about == "above the maximum of the body" || c.about == "broken off" {
 				c.r.ContentLength = 5
 			}
 			require.Equal(t, c.status, answer(h, c.r).Code)

@@ -373,7 +373,7 @@ func TestAcceptFollowsRFC9110(t *testing.T) {
 }
 
 // SetHeader is for protocols other than HTTP.
-func TestSetHeaderSetsRetryAfterOnlyIfTimeHelps(t *testing.T) {
+func TestSetHeaderSetsRetryAfterIfTimeHelps(t *testing.T) {
 	m := newLimiter(t, "rules:\n- {name: r, key: ip, cost: {from: header:X-Cost}, partition: fail_open, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n- {name: closed, match: {method: PUT}, key: ip, partition: fail_closed, limit: {rate: 9, per: 1h}}\n",
 		Options{}, weir.Config{Expect: 3, Now: func() time.Time { return noon }})
 	ask := func(method, cost string) (status int, retry string) {

@@ -49,7 +49,7 @@ func TestTrustUnixTrustsProxyOnSocket(t *testing.T) {
 		{"an entry that is no address", "X-Forwarded-For", RightmostUntrusted("X-Forwarded-For").TrustUnix(), "192.0.2.1, unknown", "", 1},
 		{"not trusted", "X-Forwarded-For", RightmostUntrusted("X-Forwarded-For", private), "192.0.2.1", "", 1},
 		{"the connection's address", "X-Forwarded-For", RemoteAddr(), "192.0.2.1", "", 1},
-		{"the field of a proxy that nobody comes past", "X-Real-Ip", Header("X-Real-IP"), "192.0.2.1", "192.0.2.1", 0},
+		{"the field of the only proxy", "X-Real-Ip", Header("X-Real-IP"), "192.0.2.1", "192.0.2.1", 0},
 		{"the same from the right", "X-Forwarded-For", FromRight("X-Forwarded-For", 1), "192.0.2.1", "192.0.2.1", 0},
 	} {
 		t.Run(c.about, func(t *testing.T) {

@@ -51,11 +51,11 @@ func TestViewersThatDoNotReadLosePlaces(t *testing.T) {
 		wrap func(net.Conn) net.Conn
 		then func(*testing.T, *Page)
 	}{
-		{"by a write, if nothing holds what they do not read", nil, func(t *testing.T, p *Page) {
+		{"a write fails without buffers", nil, func(t *testing.T, p *Page) {
 			time.Sleep(writeWithin + time.Second)
 			require.Zero(t, p.viewerCount())
 		}},
-		{"to those that come later, if the system holds it", func(c net.Conn) net.Conn { return buffered{c} }, func(t *testing.T, p *Page) {
+		{"later viewers replace them with buffers", func(c net.Conn) net.Conn { return buffered{c} }, func(t *testing.T, p *Page) {
 			time.Sleep(placeFor - time.Second)
 			_, err := p.join()
 			require.ErrorIs(t, err, errFull, "nobody is sent away at once")
@@ -71,7 +71,7 @@ func TestViewersThatDoNotReadLosePlaces(t *testing.T) {
 				p.leave(v)
 			}
 		}},
-		{"in the end, if nobody else comes", func(c net.Conn) net.Conn { return buffered{c} }, func(t *testing.T, p *Page) {
+		{"the time ends without other viewers", func(c net.Conn) net.Conn { return buffered{c} }, func(t *testing.T, p *Page) {
 			time.Sleep(viewFor - time.Second)
 			require.Equal(t, p.viewers, p.viewerCount())
 			time.Sleep(2 * time.Second)

@@ -550,7 +550,7 @@ func TestInvalidOverridesAreRefused(t *testing.T) {
 		{"a rate of 0", "r", "k", Override{}, "Rate is 0"},
 		{"a burst of a window", "r", "k", Override{Rate: 1, Burst: 2}, "Burst"},
 		{"a time that is past", "r", "k", Override{Rate: 1, Until: now}, `weir: invalid Override: Until is ` + now.Format(time.RFC3339) + `: it is past`},
-		{"an author who is too long", "r", "k", Override{Rate: 1, By: strings.Repeat("a", 129)}, "weir: invalid Override: By has 129 bytes: use at most 128"},
+		{"an author that is too long", "r", "k", Override{Rate: 1, By: strings.Repeat("a", 129)}, "weir: invalid Override: By has 129 bytes: use at most 128"},
 		{"a time of a calendar window", "dated", "k", Override{Rate: 1, Per: time.Hour}, "Per"},
 	} {
 		err := b.Override(c.limit, c.key, c.o)

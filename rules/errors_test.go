@@ -58,7 +58,7 @@ func TestErrorsHavePositionAndSuggestion(t *testing.T) {
 		{"2 years", oneRule("key: ip\nlimit: {rate: 1, per: 2 years}"), `rules.yaml:4:25: per is "2 years", which is 17520h: use 1ms to 8784h0m0s`},
 		{"7 days", oneRule("key: ip\nlimit: {rate: 1, per: 7 Days}"), `rules.yaml:4:25: per is "7 Days": write 168h, or calendar: week for the calendar's week`},
 		{"3 days", oneRule("key: ip\nlimit: {rate: 1, per: 3d}"), `rules.yaml:4:25: per is "3d": write 72h`},
-		{"who knows", oneRule("key: ip\nlimit: {rate: 1, per: 1M}"), `rules.yaml:4:25: per is "1M": use a duration, like 1m30s or 250ms`},
+		{"an unknown unit", oneRule("key: ip\nlimit: {rate: 1, per: 1M}"), `rules.yaml:4:25: per is "1M": use a duration, like 1m30s or 250ms`},
 		{"none", oneRule("key: ip\nlimit: {rate: 1, per: soon}"), `rules.yaml:4:25: per is "soon": use a duration, like 1m30s or 250ms`},
 		{"an unknown algorithm", oneRule("key: ip\nlimit: {rate: 1, per: 1s, algorithm: leaky}"), `rules.yaml:4:40: unknown algorithm "leaky": known are sliding_window, sliding_log, fixed_window, token_bucket, leaky_bucket, in_flight`},
 		{"a burst of a window", oneRule("key: ip\nlimit: {rate: 1, per: 1s, burst: 2}"), `rules.yaml:4:36: burst with sliding_window: only token_bucket and leaky_bucket have one`},

@@ -89,7 +89,7 @@ func OpenDir(path string, opts DirOptions) (*Dir, error) {
 // Save or Load: cancel their ctx first. Later calls of Save and Load return an error.
 func (d *Dir) Close() error {
 	d.busy <- struct{}{}
-	defer d.done()
+	defer d.end()
 	if d.closed {
 		return nil
 	}
@@ -105,13 +105,13 @@ func (d *Dir) begin(ctx context.Context) error {
 		return fmt.Errorf("snapshot: waiting for another call on %s: %w", d.path, ctx.Err())
 	}
 	if d.closed {
-		d.done()
+		d.end()
 		return fmt.Errorf("snapshot: the directory %s is closed: %w", d.path, os.ErrClosed)
 	}
 	return nil
 }
 
-func (d *Dir) done() { <-d.busy }
+func (d *Dir) end() { <-d.busy }
 
 // Save implements [Store]. A name of at most 72 bytes may have any bytes.
 func (d *Dir) Save(ctx context.Context, node string, write func(w io.Writer) error) error {
@@ -122,7 +122,7 @@ func (d *Dir) Save(ctx context.Context, node string, write func(w io.Writer) err
 	if err := d.begin(ctx); err != nil {
 		return err
 	}
-	defer d.done()
+	defer d.end()
 	entries, err := List(d.path)
 	if err != nil {
 		return err
@@ -228,7 +228,7 @@ func (d *Dir) Load(ctx context.Context, _ func(node string) bool, read func(node
 	if err := d.begin(ctx); err != nil {
 		return err
 	}
-	defer d.done()
+	defer d.end()
 	entries, err := List(d.path)
 	if err != nil {
 		return err

@@ -38,13 +38,13 @@ func save(t *testing.T, d *Dir, node, s string) {
 	require.NoError(t, d.Save(ctx, node, text(s)))
 }
 
-// none is a function mine that a Dir must not call.
-func none(string) bool { return false }
+// refuseAll is a function mine that a Dir must not call.
+func refuseAll(string) bool { return false }
 
 // load returns the snapshots that Load reads, as "node: text", and its error. It refuses texts
 // that begin with "bad".
 func load(d *Dir) (read []string, err error) {
-	err = d.Load(ctx, none, func(node string, r io.Reader) error {
+	err = d.Load(ctx, refuseAll, func(node string, r io.Reader) error {
 		b, err := io.ReadAll(r)
 		read = append(read, node+": "+string(b))
 		if err == nil && strings.HasPrefix(string(b), "bad") {
@@ -177,7 +177,7 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 	save(t, d, "b", "b1")
 	canceled, cancel := context.WithCancel(ctx)
 	var read []string
-	err := d.Load(canceled, none, func(node string, r io.Reader) error {
+	err := d.Load(canceled, refuseAll, func(node string, r io.Reader) error {
 		read = append(read, node)
 		cancel()
 		_, err := io.ReadAll(r)
@@ -189,7 +189,7 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 	// A call that waits for another call ends with its context, too.
 	require.NoError(t, d.Save(ctx, "a", func(io.Writer) error {
 		require.ErrorIs(t, d.Save(canceled, "b", text("b2")), context.Canceled)
-		require.ErrorIs(t, d.Load(canceled, none, nil), context.Canceled)
+		require.ErrorIs(t, d.Load(canceled, refuseAll, nil), context.Canceled)
 		return nil
 	}))
 }
@@ -238,7 +238,7 @@ func TestSnapshotsOfNodesThatAreGoneAreRemoved(t *testing.T) {
 }
 
 // A child opens the directory and is killed while it saves.
-func TestSecondProcessIsRefusedUntilTheFirstHasEnded(t *testing.T) {
+func TestSecondProcessIsRefusedUntilFirstEnds(t *testing.T) {
 	const variable = "WEIR_TEST_SNAPSHOTS"
 	if path := os.Getenv(variable); path != "" {
 		d, err := OpenDir(path, DirOptions{})
@@ -309,7 +309,7 @@ func TestAnyNodeNameHasAFileInTheDirectory(t *testing.T) {
 		save(t, d, name, name)
 	}
 	read := make(map[string]string)
-	require.NoError(t, d.Load(ctx, none, func(node string, r io.Reader) error {
+	require.NoError(t, d.Load(ctx, refuseAll, func(node string, r io.Reader) error {
 		b, err := io.ReadAll(r)
 		read[node] = string(b)
 		return err

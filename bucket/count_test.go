@@ -233,8 +233,8 @@ func agreesWithOracle(t *rapid.T) {
 	}
 }
 
-// checkGrantedAt requires that, according to the oracle, the units of a denied ask or a debit
-// have room at RetryAfter, and not one nanosecond earlier.
+// checkGrantedAt requires that, according to the oracle, there is room for units at the
+// RetryAfter of a denial or a debt, and not one nanosecond earlier.
 func checkGrantedAt(t *rapid.T, o oracle, l *Limit, now, units int64, r Result) {
 	require.GreaterOrEqual(t, r.ResetAfter, r.RetryAfter)
 	then := after(now, uint64(r.RetryAfter))

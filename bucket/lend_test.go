@@ -96,7 +96,7 @@ func (o *truth) refund(now, start, units int64) {
 // held is a lease of a borrower.
 type held struct {
 	rest         int64
-	ends, closes int64 // the times from which on the lease must not be spent, and must not be returned
+	ends, closes int64 // end of the lease for the borrower, and for the owner
 	receipt      Receipt
 }
 

@@ -126,7 +126,8 @@ func TestReceivedUnitsExpireWithoutVisits(t *testing.T) {
 	}
 }
 
-// The holding that takes its place may not have been visited in time.
+// The holding that takes the place of a removed holding may not be visited in time, so the part of
+// neither judges.
 func TestRemovedHoldingJudgesNoAsks(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
 	w.visitHoldings()

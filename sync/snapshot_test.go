@@ -142,7 +142,7 @@ func indexes(n int) (list []int) {
 	return list
 }
 
-// A rejected block changes no counts, and neither does a block of an id that is not Durable.
+// A malformed block is rejected. A snapshot has no block for a count that is not Durable.
 func TestMalformedBlockIsRejected(t *testing.T) {
 	w := newWorld(t, bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Hour}, 1, 1)
 	n := w.start(0)

@@ -31,7 +31,7 @@ func someAsk(units int64) *wire.Ask {
 // result of the owner is valid for the node.
 var resets = map[string]struct {
 	owner       uint64 // number of the last reset in the result of the owner
-	before, now uint64 // the same number that the node knows when the result arrives, and later
+	before, now uint64 // number of the last reset that the node knows of when the result arrives, and later
 	valid       bool
 	back        int // leases that the node returns at once
 }{

@@ -17,7 +17,7 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Takes, renewals and returns overtake each other and are delayed. The owner must always know
+// Takes, renewals and returns cross in transit and are delayed. The owner must always know
 // of at least the units that may be spent of leases.
 func TestOwnerKnowsAllLentUnits(t *testing.T) {
 	t.Parallel()

@@ -40,8 +40,8 @@ func New(clock env.Clock, timeout time.Duration, counts *bucket.Store, stream *c
 }
 
 // Do executes op on a count of this node, within the share that this node has. FailClosed
-// denies takes, peeks and waits. Units that were spent or refunded on other nodes are always
-// counted, even if the share is zero.
+// denies takes, peeks and waits. Debits and refunds are always counted, even if the share is
+// zero, because their units were spent or refunded elsewhere.
 func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	r.StoodIn = as != view.AsOwner
 	if as == view.AsOwner && v.Complete {

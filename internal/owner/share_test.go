@@ -12,7 +12,7 @@ import (
 )
 
 // A node with a share of zero grants no units. A debit and a refund are for units that were
-// spent or refunded elsewhere, whatever the share is.
+// spent or refunded, whatever the share is.
 func TestNodeWithoutAShareCountsDebitsAndRefunds(t *testing.T) {
 	for _, policy := range []wire.Policy{wire.FairShare, wire.MajorityShare, wire.FailClosed} {
 		for _, algorithm := range windowsAndBuckets {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAGubernatorThatIsNotBuiltIsMissingWithTheReason(t *testing.T) {
+func TestUnbuiltGubernatorIsMissingWithReason(t *testing.T) {
 	t.Setenv("GOFLAGS", "-mod=none")
 	program, remove, err := buildGubernator(t.Context(), io.Discard)
 	require.ErrorContains(t, err, "gubernator was not built: ")

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestMembersReportTheirLoadAndTheFloodOfOne(t *testing.T) {
+func TestMembersReportLoadAndFlood(t *testing.T) {
 	members, _ := startMembers(t, 2, MemberConfig{Rate: busyRate})
 	defer func() { require.NoError(t, endAll(members)) }()
 	for i, m := range members {
@@ -32,7 +32,7 @@ func TestMembersReportTheirLoadAndTheFloodOfOne(t *testing.T) {
 	}
 }
 
-func TestAQuotaIsForOneProcessAndGoesWithIt(t *testing.T) {
+func TestQuotaLimitsOneProcessUntilItEnds(t *testing.T) {
 	members, _ := startMembers(t, 1, MemberConfig{})
 	q, err := newCPUQuota(members[0].PID(), busyQuota, busyPeriod)
 	if err != nil {
@@ -58,7 +58,7 @@ func TestKeysAreDistinctAndOfOneLength(t *testing.T) {
 
 // The test runs in virtual time, in which the node stays connected to its roster even if
 // this process is late.
-func TestAnOwnerIsAskedOnlyForItsOwnKeys(t *testing.T) { synctest.Test(t, testOwnKeys) }
+func TestOwnerGetsOnlyItsOwnKeys(t *testing.T) { synctest.Test(t, testOwnKeys) }
 
 func testOwnKeys(t *testing.T) {
 	n, end, err := startRing(1000)

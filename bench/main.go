@@ -20,7 +20,7 @@ func main() {
 	lab.Main(run)
 }
 
-// options is the command line.
+// options contains the options of the command line.
 type options struct {
 	duration time.Duration
 	count    int

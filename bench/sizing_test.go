@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/bench/internal/worker"
 )
 
-func TestSizingComesToAFigureForEachWayAndSize(t *testing.T) {
+func TestSizingMeasuresEachWayAndSize(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, size(context.Background(), 20*time.Millisecond, 2000, 2000, &out))
 	for _, row := range []string{"owned", "forwarded", "leased", "over HTTP"} {

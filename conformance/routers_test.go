@@ -121,7 +121,7 @@ func (s routed) visit(t *testing.T, target string) witness {
 }
 
 // An adapter knows its router, so an honest client spends nothing of unrelated rules.
-func TestAdaptersMeetOnlyTheRulesOfTheirRoutersReading(t *testing.T) {
+func TestAdaptersMatchPathsAsTheirRoutersRead(t *testing.T) {
 	for name, want := range map[string]map[string]string{
 		"echo":                {"/projects/group%2Fproject": "project", "/projects/a/b": "grouped", "/files/a/b": "file", "/files/a%2Fb|": "file", "/a%20b/c%20d": "space"},
 		"gin":                 {"/projects/group%2Fproject": "grouped", "/projects/a/b": "grouped", "/files/a%7Cb": "file", "/a%20b/c%20d": "space"},

@@ -78,7 +78,7 @@ func digest(t *testing.T) string {
 	return fmt.Sprintf("%x\n", sum.Sum(nil))
 }
 
-func TestManifestsAreRenderedFromTheSourcesAsTheyAre(t *testing.T) {
+func TestManifestsAreRenderedFromCurrentSources(t *testing.T) {
 	was, err := os.ReadFile(filepath.Join(renderedFolder, digestFile))
 	require.NoError(t, err, toRender)
 	require.Equal(t, string(was), digest(t), toRender)

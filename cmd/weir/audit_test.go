@@ -40,7 +40,7 @@ func records(t *testing.T, name string) (all []audit.Record) {
 	return all
 }
 
-func TestDenialsAreRecordedAndNoneIsLostWhereTheFileIsRotatedUnderTraffic(t *testing.T) {
+func TestRotationUnderTrafficLosesNoDenials(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	p := start(t, dir, "-audit", "audit.log", "-audit_keys")
@@ -124,7 +124,7 @@ func TestRecordsFollowHalfALineAndAreCounted(t *testing.T) {
 	require.Empty(t, lines[2])
 }
 
-func TestALineThatWasCutShortInOneFileHasNoEndInTheNext(t *testing.T) {
+func TestCutLineDoesNotContinueInNextFile(t *testing.T) {
 	t.Parallel()
 	f := &auditFile{name: filepath.Join(t.TempDir(), "audit.log")}
 	require.NoError(t, f.open())
@@ -139,7 +139,7 @@ func TestALineThatWasCutShortInOneFileHasNoEndInTheNext(t *testing.T) {
 	}
 }
 
-func TestAClosedStandardOutputDoesNotEndTheProcess(t *testing.T) {
+func TestClosedStandardOutputDoesNotEndProcess(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	reads, writes, err := os.Pipe()
@@ -158,7 +158,7 @@ func TestAClosedStandardOutputDoesNotEndTheProcess(t *testing.T) {
 	require.NoError(t, p.Wait(), "%s", &p.out)
 }
 
-func TestAnAuditFileThatHangsHoldsNoEndUp(t *testing.T) {
+func TestHangingAuditFileDoesNotBlockEnd(t *testing.T) {
 	t.Parallel()
 	a, err := openAudit(auditFlags{Audit: filepath.Join(t.TempDir(), "audit.log")}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)

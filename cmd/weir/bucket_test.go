@@ -52,7 +52,7 @@ func listed(t *testing.T, url string) map[string]uint64 {
 	return newest
 }
 
-func TestCountsInABucketOutliveKillsAndOtherNames(t *testing.T) {
+func TestBucketCountsSurviveKillsAndRenames(t *testing.T) {
 	t.Parallel()
 	url, dir := bucketURL(t)("production"), folder(t)
 	both := func(first, second string) (a, b *process) {
@@ -88,7 +88,7 @@ func TestCountsInABucketOutliveKillsAndOtherNames(t *testing.T) {
 	}
 }
 
-func TestABucketThatIsAwayKeepsNoProcessFromServing(t *testing.T) {
+func TestProcessServesWithoutItsBucket(t *testing.T) {
 	t.Parallel()
 	p := start(t, folder(t), "-snapshots", "s3://counts/production?endpoint=http://127.0.0.1:1", "-snapshot_every", "1s")
 	waitReady(t, p)
@@ -99,7 +99,7 @@ func TestABucketThatIsAwayKeepsNoProcessFromServing(t *testing.T) {
 	require.NotContains(t, p.out.String(), s3Secret)
 }
 
-func TestSnapshotsOfABucketAreListedShownAndVerified(t *testing.T) {
+func TestBucketSnapshotsAreListedShownAndVerified(t *testing.T) {
 	t.Parallel()
 	at := bucketURL(t)
 	store, err := openBucket(at("production"))
@@ -139,7 +139,7 @@ func TestSnapshotsOfABucketAreListedShownAndVerified(t *testing.T) {
 	}
 }
 
-func TestAWrongURLOfABucketSaysWhatToWrite(t *testing.T) {
+func TestInvalidBucketURLNamesValidForm(t *testing.T) {
 	for url, says := range map[string]string{
 		"S3:/counts":                         "write s3://BUCKET/PREFIX",
 		"s3://weir:" + s3Secret + "@counts/": "it has credentials: leave them out, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",

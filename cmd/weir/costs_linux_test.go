@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	processes = flag.Int("processes", 4, "how many processes TestWhatProcessesCostEachOther starts")
-	idleFor   = flag.Duration("idle", time.Second, "for how long TestWhatProcessesCostEachOther looks at them while nothing is asked")
+	processes = flag.Int("processes", 4, "how many processes TestCostsOfProcessesForEachOther starts")
+	idleFor   = flag.Duration("idle", time.Second, "for how long TestCostsOfProcessesForEachOther looks at them while nothing is asked")
 )
 
 // members returns the states of all members by address, as the process reports them, and
@@ -71,7 +71,7 @@ const calmAfter = 20 * time.Second
 
 // With -processes 1, 3 or 12 and -idle 20s, on an otherwise idle machine, the test
 // measures the figures of docs/deploy.md.
-func TestWhatProcessesCostEachOther(t *testing.T) {
+func TestCostsOfProcessesForEachOther(t *testing.T) {
 	calm := calmAfter
 	if *processes == 4 && *idleFor == time.Second { // otherwise the test measures the figures
 		testenv.SkipUnlessFull(t, "TestProcessesShareOneCountHoweverTheyAreAsked")

@@ -75,7 +75,7 @@ func (f *traffic) end(t *testing.T, what string) {
 // A member leaves under traffic, and its clients switch to the other member. HTTP clients
 // switch when a response ends the connection or the dial fails. gRPC clients switch by
 // the health, like Envoy.
-func TestAMemberThatLeavesUnderTrafficFailsNoRequest(t *testing.T) {
+func TestLeaveUnderTrafficFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	a := start(t, dir, "-name", "a", "-leave_within", "60s")

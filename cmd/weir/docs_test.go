@@ -14,7 +14,7 @@ import (
 )
 
 // The rules.yaml of the documents is the first file in docs/rules.md.
-func TestEveryCallInTheDocumentsAnswersAsTheyShow(t *testing.T) {
+func TestDocumentedCallsReturnDocumentedResponses(t *testing.T) {
 	all, err := snippets.All()
 	require.NoError(t, err)
 	first := slices.IndexFunc(all, func(s snippets.Snippet) bool { return s.File == "docs/rules.md" && s.Language == "yaml" })
@@ -59,7 +59,7 @@ func TestEveryCallInTheDocumentsAnswersAsTheyShow(t *testing.T) {
 	require.NotZero(t, shown)
 }
 
-func TestTheDocumentHasEachFlagAsTheCommandSaysIt(t *testing.T) {
+func TestDocumentListsEachFlagOfCommand(t *testing.T) {
 	text, err := os.ReadFile("../../docs/serve.md")
 	require.NoError(t, err)
 	_, flags, found := strings.Cut(string(text), "\n## Flags\n")

@@ -78,7 +78,7 @@ func (h *halfAsked) answer(t *testing.T) *http.Response {
 	return a
 }
 
-func TestWhatIsAskedAtTheEndIsAnsweredAndNobodyIsSentThereAnyMore(t *testing.T) {
+func TestPendingChecksAreAnsweredDuringLeave(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	p := start(t, dir, "-leave_within", "60s")
@@ -132,7 +132,7 @@ func TestASecondSignalCutsTheEndShort(t *testing.T) {
 	require.Contains(t, p.out.String(), "ended by a second signal")
 }
 
-func TestRulesAreReadAgainUnderTrafficAndNoCheckFails(t *testing.T) {
+func TestReloadUnderTrafficFailsNoCheck(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	p := begin(t, insecure.NewCredentials(), dir)
@@ -190,7 +190,7 @@ func TestChecksBehindCertificatesNeedOne(t *testing.T) {
 }
 
 // A stopped member does not respond to a hand-over.
-func TestAFrozenMemberLeavesTimeToAnswerWhatIsAsked(t *testing.T) {
+func TestFrozenMemberLeavesTimeForPendingChecks(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	a := start(t, dir, "-name", "a", "-leave_within", "60s", "-timeout", "20ms") // Leave has 48s, and responses have 9s more
@@ -214,7 +214,7 @@ func TestAFrozenMemberLeavesTimeToAnswerWhatIsAsked(t *testing.T) {
 	require.Equal(t, bad, exit.ExitCode())
 }
 
-func TestADiskThatHangsDoesNotKeepTheProcess(t *testing.T) {
+func TestHangingDiskDoesNotBlockEnd(t *testing.T) {
 	t.Parallel()
 	dir, err := snapshot.OpenDir(t.TempDir(), snapshot.DirOptions{})
 	require.NoError(t, err)

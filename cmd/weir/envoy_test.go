@@ -43,7 +43,7 @@ func TestAConfigurationIsCheckedWithoutServing(t *testing.T) {
 	require.Equal(t, name+":2:1: unknown field \"rules\": known are domain, descriptors\n", errs.String())
 }
 
-func TestFilesOfOneDomainAreCheckedTogetherIfToldSo(t *testing.T) {
+func TestFilesOfOneDomainAreCheckedTogetherOnRequest(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a.yaml", "b.yaml"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("domain: d\ndescriptors: [{key: "+name+"}]"), 0o600))

@@ -186,7 +186,7 @@ func TestHoldIsRenewedUntilItIsLost(t *testing.T) {
 	}
 }
 
-func TestHoldThatIsLostEndsTheCommandOnlyIfAsked(t *testing.T) {
+func TestLostHoldEndsCommandOnlyOnRequest(t *testing.T) {
 	t.Parallel()
 	gone := func(path string, n int) (int, string) {
 		if path == "/v1/renew" {

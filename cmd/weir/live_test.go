@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestANodeThatIsAliveSaysSoAndNothingElseDoes(t *testing.T) {
+func TestLiveSucceedsOnlyForLiveNode(t *testing.T) {
 	t.Parallel()
 	status := http.StatusOK
 	routes := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

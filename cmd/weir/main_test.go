@@ -231,7 +231,7 @@ func TestFlagsHaveOneDashOrTwo(t *testing.T) {
 	}
 }
 
-func TestAFileThatNeverEndsIsReadForAWhileOnly(t *testing.T) {
+func TestEndlessFileIsReadToBound(t *testing.T) {
 	t.Parallel()
 	const endless = "/dev/zero"
 	if _, err := os.Stat(endless); err != nil {

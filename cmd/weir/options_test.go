@@ -44,7 +44,7 @@ func TestAWrongCommandLineSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestWhatFlagsLeaveOutIsOfTheEnvironment(t *testing.T) {
+func TestEnvironmentSetsMissingFlags(t *testing.T) {
 	env := map[string]string{
 		"WEIR_BIND": "127.0.0.1:1", "WEIR_JOIN": "a:1, b", "WEIR_REGION": "eu", "WEIR_REGIONS": "us=c:1,d:1;ap=e:1", "WEIR_TIMEOUT": "5s",
 		"WEIR_REGION_SHARES": "eu=1", "WEIR_REPLICAS": "2", "WEIR_LOG_LEVEL": "warn", "WEIR_ENVOY_OPTIONS": "metadata, sliding", "WEIR_HTTP_TLS": "c,k", "WEIR_CERTIFICATE_NAMES": "eu=*.eu.internal",
@@ -88,7 +88,7 @@ func TestEachFieldOfConfigHasAFlag(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithAConfigIsSaidOfItsFlags(t *testing.T) {
+func TestConfigErrorsNameTheirFlags(t *testing.T) {
 	for args, says := range map[string]string{
 		"-timeout 5h":                       "weir serve: -timeout is 5h0m0s: use 0 for 100ms, or 100µs to 1m (-timeout is WEIR_TIMEOUT in the environment)",
 		"-join_timeout -1s":                 "weir serve: -join_timeout is -1s: use 0 for 10s, or 1ms to 24h (-join_timeout is WEIR_JOIN_TIMEOUT in the environment)",
@@ -108,7 +108,7 @@ func TestWhatIsWrongWithAConfigIsSaidOfItsFlags(t *testing.T) {
 	}
 }
 
-func TestSecretsOfRegionsAndCertificatesAreReadFromFiles(t *testing.T) {
+func TestRegionSecretsAndCertificatesAreReadFromFiles(t *testing.T) {
 	shared := write(t, "secret: 000102030405060708090a0b0c0d0e0f\nseed: 000102030405060708090a0b0c0d0e0f\n")
 	us := write(t, "secret: ff0102030405060708090a0b0c0d0e0f\n")
 	c := certified(t)

@@ -13,7 +13,7 @@ import (
 	limits "github.com/weir-go/weir"
 )
 
-func TestASecretAndASeedAreNewEachTimeAndGoodForAConfig(t *testing.T) {
+func TestSecretAndSeedAreNewAndValid(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for range 10 {
@@ -57,7 +57,7 @@ func TestSecretFileIsItsOwnersAlone(t *testing.T) {
 	require.Equal(t, seed, again, "the seed of a cluster was overwritten")
 }
 
-func TestSecretInFileThatOthersReadIsWarnedOf(t *testing.T) {
+func TestReadableSecretFileIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[os.FileMode]string{
 		0o600: "",

@@ -306,7 +306,7 @@ func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
 	require.NotContains(t, c.out.String(), "level=ERROR")
 }
 
-func TestWhoMayNotAskIsToldHowTo(t *testing.T) {
+func TestUnauthorizedRequestNamesRemedy(t *testing.T) {
 	t.Parallel()
 	p := begin(t, insecure.NewCredentials(), folder(t))
 	status, _ := p.post(t, "/v1/take", `{"limit":"none","key":"u"}`)
@@ -348,7 +348,7 @@ func refused(t *testing.T, args ...string) error {
 	return err
 }
 
-func TestWhatCannotStartSaysWhatToDo(t *testing.T) {
+func TestFailedStartNamesRemedy(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -387,7 +387,7 @@ func TestWhatCannotStartSaysWhatToDo(t *testing.T) {
 	require.Contains(t, string(out), `msg="every user of this machine can read a file of secrets; run chmod 600" path=checks`)
 }
 
-func TestThePageShowsTheClusterToOperatorsAndKeepsNobodyFromLeaving(t *testing.T) {
+func TestPageShowsClusterAndDoesNotBlockLeave(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	a := begin(t, insecure.NewCredentials(), dir, "-name", "a")

@@ -75,7 +75,7 @@ a TIME AGE 426 1 weir-a.1.snapshot
 	require.Contains(t, errs, "weir snapshot list: snapshot: open "+filepath.Join(dir, "none"))
 }
 
-func TestShowPrintsTheHeaderAndWhatTheFileHas(t *testing.T) {
+func TestShowPrintsHeaderAndContent(t *testing.T) {
 	dir, shared := saved(t)
 	file := filepath.Join(dir, "weir-b%20c%0a.1.snapshot")
 	header := `node: "b c\n"
@@ -141,7 +141,7 @@ func TestVerifyNamesWhatIsWrongWithEachFile(t *testing.T) {
 	require.Contains(t, errs, empty+" has no snapshots")
 }
 
-func TestOpenSnapshotsNeedNoSecretAndSayThatTheyAreOpen(t *testing.T) {
+func TestUnsealedSnapshotsNeedNoSecret(t *testing.T) {
 	dir := t.TempDir()
 	d, err := snapshot.OpenDir(dir, snapshot.DirOptions{})
 	require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/admin"
 )
 
-func TestStatusHasALineForEachThingThatThereIs(t *testing.T) {
+func TestStatusHasLineForEachPart(t *testing.T) {
 	for about, c := range map[string]struct {
 		stats string
 		want  []string

@@ -105,7 +105,7 @@ func TestTheWorkOfARequestHasABound(t *testing.T) {
 	}
 }
 
-func TestARequestThatIsTooLargeIsLoggedAndChangesNothing(t *testing.T) {
+func TestOversizedRequestIsLoggedAndChangesNothing(t *testing.T) {
 	var log bytes.Buffer
 	o := Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	s := serviceOf(t, start(t, weir.Config{}), basic, o)
@@ -125,7 +125,7 @@ func TestARequestThatIsTooLargeIsLoggedAndChangesNothing(t *testing.T) {
 }
 
 // The allocations of a request measure its work independently of the machine.
-func TestARequestTakesTimeInProportionToItsBytes(t *testing.T) {
+func TestRequestWorkIsProportionalToSize(t *testing.T) {
 	s := serviceOf(t, start(t, weir.Config{}), basic+`
 - key: named
   rate_limit: {unit: hour, requests_per_unit: 1000000, name: n, replaces: [{name: user}]}
@@ -179,7 +179,7 @@ func TestARequestTakesTimeInProportionToItsBytes(t *testing.T) {
 }
 
 // A slow link delays each request to a member.
-func TestARequestWithoutADeadlineWaitsForABoundedTime(t *testing.T) {
+func TestRequestWithoutDeadlineHasBoundedWait(t *testing.T) {
 	virtually(t, shared, func(t *testing.T, c *weirtest.Cluster, all []client) {
 		for _, to := range []string{"b", "c"} {
 			for _, link := range [][2]string{{"a", to}, {to, "a"}} {
@@ -196,7 +196,7 @@ func TestARequestWithoutADeadlineWaitsForABoundedTime(t *testing.T) {
 	})
 }
 
-func TestARequestIsReadNoLongerThanUntilItsDeadline(t *testing.T) {
+func TestReadingStopsAtDeadline(t *testing.T) {
 	s := serviceOf(t, start(t, weir.Config{}), ofPatterns(4000), Options{})
 	req := request(of("path", strings.Repeat("v", 60<<10)))
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))

@@ -69,7 +69,7 @@ func TestAnAnswerIsThereBeforeEnvoyGivesUp(t *testing.T) {
 	})
 }
 
-func TestAChangedFileIsInForceWithoutARestart(t *testing.T) {
+func TestChangedFileTakesEffectWithoutRestart(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "d.yaml")
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }

@@ -43,7 +43,7 @@ func (c client) counts(keys ...string) (left []uint32) {
 }
 
 // A random request is drawn from all operations that a descriptor can request.
-func TestNoRandomRequestThatIsDeniedChangesACount(t *testing.T) {
+func TestDeniedRandomRequestChangesNoCount(t *testing.T) {
 	const text = counted + `
 - {key: q, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 3}}
 - {key: r, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 5}}
@@ -75,7 +75,7 @@ func TestNoRandomRequestThatIsDeniedChangesACount(t *testing.T) {
 	}
 }
 
-func TestARequestThatOnlyNotesIsCarriedOutAsAWhole(t *testing.T) {
+func TestRequestOfDebitsAndRefundsIsExecutedWhole(t *testing.T) {
 	type ds = []*ratelimit.RateLimitDescriptor
 	for _, c := range []struct {
 		about string
@@ -117,7 +117,7 @@ func (l *leaver) Err() error {
 	return nil
 }
 
-func TestACallerThatGoesAwayLeavesNoRequestHalfDone(t *testing.T) {
+func TestCanceledRequestIsNotHalfDone(t *testing.T) {
 	s := serviceOf(t, start(t, weir.Config{}), counted, Options{})
 	c := clientOf(t, s)
 	require.Equal(t, ok, c.ask(hits(9, "b", "")).OverallCode)

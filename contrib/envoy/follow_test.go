@@ -124,7 +124,7 @@ func TestAConfigurationIsFollowedOverXDS(t *testing.T) {
 	close(m.sends)
 }
 
-func TestAManagementServersDescriptorsMeanWhatAFilesDo(t *testing.T) {
+func TestResourceDescriptorsEqualFileDescriptors(t *testing.T) {
 	cfg, err := configOf(version(t, "1", allOf(5), &rlsconf.RateLimitConfig{Domain: "e", Descriptors: []*rlsconf.RateLimitDescriptor{
 		{Key: "path", Value: "/api/*", ShadowMode: true, Descriptors: []*rlsconf.RateLimitDescriptor{
 			{Key: "user", ShadowMode: true, DetailedMetric: true, RateLimit: &rlsconf.RateLimitPolicy{Unit: 5, RequestsPerUnit: 7, Name: "u", Replaces: []*rlsconf.RateLimitReplace{{Name: "v"}}}},
@@ -145,7 +145,7 @@ func TestAManagementServersDescriptorsMeanWhatAFilesDo(t *testing.T) {
 	require.Nil(t, found(t, d, "path", "/api/a", "user", "root")[1].limit.current)
 }
 
-func TestWhatAManagementServerSendsWrongIsRefused(t *testing.T) {
+func TestInvalidResourceIsRefused(t *testing.T) {
 	newer := allOf(1)
 	newer.Descriptors[0].ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1))
 	deep := []*rlsconf.RateLimitDescriptor{{Key: "a"}}

@@ -84,7 +84,7 @@ func TestACommitThatIsWrongChangesNoCount(t *testing.T) {
 	})
 }
 
-func TestALimitWithoutRoomThatDoesNotDenyIsDebitedByTheCommit(t *testing.T) {
+func TestCommitDebitsShadowLimitWithoutRoom(t *testing.T) {
 	amongGateways(t, tokens, func(t *testing.T, all []gateway) {
 		user, tried := of("user", "u"), of("tried", "")
 		r := all[0].reserve(200, user, tried)
@@ -113,7 +113,7 @@ descriptors:
   rate_limit: {unit: minute, requests_per_unit: 100000}
 `
 
-func TestALateCommitSettlesTheWindowsThatGoOn(t *testing.T) {
+func TestLateCommitSettlesRemainingWindows(t *testing.T) {
 	amongGateways(t, windows, func(t *testing.T, all []gateway) {
 		user, everyone := of("user", "u"), of("all", "")
 		first, late := all[0].reserve(500, user, everyone), all[0].reserve(500, user, everyone)
@@ -134,7 +134,7 @@ func TestALateCommitSettlesTheWindowsThatGoOn(t *testing.T) {
 	})
 }
 
-func TestWhatNobodyCommitsWithinItsTTLIsGivenBack(t *testing.T) {
+func TestUncommittedReservationIsReturnedAfterTTL(t *testing.T) {
 	amongGateways(t, tokens, func(t *testing.T, all []gateway) {
 		user := of("user", "u")
 		ds := request(user, of("all", "")).Descriptors

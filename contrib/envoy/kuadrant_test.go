@@ -83,7 +83,7 @@ func leaves(t *testing.T, all []gateway, want int, d *ratelimit.RateLimitDescrip
 	}
 }
 
-func TestKuadrantChecksSpendNothingAndReportsAreNotDenied(t *testing.T) {
+func TestKuadrantCheckSpendsNothingAndReportNeverDenies(t *testing.T) {
 	amongGateways(t, tokens, func(t *testing.T, all []gateway) {
 		for _, hits := range []uint32{0, 1, 5000} {
 			r, err := all[0].k.CheckRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "d", HitsAddend: hits, Descriptors: []*ratelimit.RateLimitDescriptor{of("user", "u"), of("free", ""), of("unknown", "")}})
@@ -113,7 +113,7 @@ func TestKuadrantChecksSpendNothingAndReportsAreNotDenied(t *testing.T) {
 	})
 }
 
-func TestAReservationIsForAllLimitsOrForNone(t *testing.T) {
+func TestReservationCoversAllLimitsOrNone(t *testing.T) {
 	amongGateways(t, tokens, func(t *testing.T, all []gateway) {
 		user, everyone := of("user", "u"), of("all", "")
 		require.Equal(t, ok, all[0].reserve(700, user, everyone).Code)

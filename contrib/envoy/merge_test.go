@@ -57,7 +57,7 @@ func TestFilesOfOneDomainAreMerged(t *testing.T) {
 	require.False(t, cfg.same(again))
 }
 
-func TestWhatFilesOfOneDomainSayTwiceIsRefused(t *testing.T) {
+func TestDescriptorInTwoFilesIsRefused(t *testing.T) {
 	const twice = "a descriptor with this key and value is in A, too: write it once"
 	for _, c := range []struct{ about, a, b, want string }{
 		{"a value", "- {key: k, value: v}", "- {key: j}\n- {key: k, value: v}", "B:4:3: " + twice},
@@ -72,7 +72,7 @@ func TestWhatFilesOfOneDomainSayTwiceIsRefused(t *testing.T) {
 	}
 }
 
-func TestResourcesOfOneDomainAreMergedWhereOptionsSaySo(t *testing.T) {
+func TestResourcesOfOneDomainAreMergedByOption(t *testing.T) {
 	other := &rlsconf.RateLimitConfig{Name: "other", Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{
 		{Key: "new", RateLimit: &rlsconf.RateLimitPolicy{RequestsPerUnit: 1, Unit: rlsconf.RateLimitUnit_HOUR}},
 	}}
@@ -86,7 +86,7 @@ func TestResourcesOfOneDomainAreMergedWhereOptionsSaySo(t *testing.T) {
 	require.EqualError(t, err, `resource "other": a descriptor with this key and value is in resource "other", too: write it once`)
 }
 
-func TestWatchMergesWhereOptionsSaySo(t *testing.T) {
+func TestWatchMergesByOption(t *testing.T) {
 	dir := files(t, map[string]string{"a.yaml": "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]", "b.yaml": "domain: d\ndescriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 1}}]"})
 	for _, merges := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

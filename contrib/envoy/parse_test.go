@@ -62,7 +62,7 @@ func found(t *testing.T, d *domain, pairs ...string) []*descriptor {
 	return way
 }
 
-func TestADescriptorMeetsTheMostSpecificLimitOfItsDepth(t *testing.T) {
+func TestDescriptorMeetsMostSpecificLimitOfItsDepth(t *testing.T) {
 	cfg, err := Parse("messaging.yaml", []byte(messaging))
 	require.NoError(t, err)
 	require.Equal(t, []string{"messaging"}, cfg.Domains())
@@ -97,7 +97,7 @@ func TestADescriptorMeetsTheMostSpecificLimitOfItsDepth(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
+func TestErrorHasPositionAndSuggestion(t *testing.T) {
 	const head = "domain: d\ndescriptors:\n"
 	for _, c := range []struct{ about, text, want string }{
 		{"no domain", "descriptors: []", "f.yaml:1:1: domain is missing"},
@@ -164,7 +164,7 @@ func TestNoTwoDescriptorsHaveOneCount(t *testing.T) {
 	}
 }
 
-func TestALongPathHasAShorterNameOfItsOwn(t *testing.T) {
+func TestLongPathHasUniqueShortName(t *testing.T) {
 	long := "d." + strings.Repeat("é", 200)
 	name, other := limitName(long+"a", "day", false), limitName(long+"b", "day", false)
 	require.LessOrEqual(t, len(name), maxNameBytes)

@@ -27,7 +27,7 @@ descriptors:
 - {key: cost, quota_mode: true, debit: true, rate_limit: {unit: hour, requests_per_unit: 100}}
 `
 
-func TestARequestIsDeniedOnceAllItsQuotasAreUsedUp(t *testing.T) {
+func TestRequestIsDeniedOnceAllQuotasAreUsedUp(t *testing.T) {
 	type ds = []*ratelimit.RateLimitDescriptor
 	for _, c := range []struct {
 		about string
@@ -66,7 +66,7 @@ func TestARequestIsDeniedOnceAllItsQuotasAreUsedUp(t *testing.T) {
 	}
 }
 
-func TestAQuotaThatIsUsedUpIsToldAndCostsNothingElse(t *testing.T) {
+func TestUsedUpQuotaIsReportedAndSpendsNothing(t *testing.T) {
 	var told []Decided
 	s := serviceOf(t, start(t, weir.Config{}), quotas, Options{Metadata: true, Headers: Headers{Remaining: "left"}, OnDecision: func(_ context.Context, d *Decided) { told = append(told, *d) }})
 	c := clientOf(t, s)

@@ -122,7 +122,7 @@ descriptors:
 - key: group
 `
 
-func TestEachValueOfADescriptorHasALimitOfItsOwn(t *testing.T) {
+func TestEachDescriptorValueHasSeparateCount(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
 	for i := range 3 {
 		r := c.ask(of("user", "a"))
@@ -143,7 +143,7 @@ func TestEachValueOfADescriptorHasALimitOfItsOwn(t *testing.T) {
 	require.Equal(t, ok, c.ask(of("user", "b")).OverallCode)
 }
 
-func TestWhatNoLimitIsForIsOK(t *testing.T) {
+func TestDescriptorWithoutLimitIsOK(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
 	for range 3 {
 		r := c.ask(of("group", "a"), of("other", "a"), of("user", "a", "user", "b"), of("free", "a"), of())
@@ -171,7 +171,7 @@ func TestALimitOfNothingDenies(t *testing.T) {
 	require.Equal(t, ok, c.ask(back(1, "banned", "a")).OverallCode)
 }
 
-func TestHitsAreTheDescriptorsElseTheRequestsElseOne(t *testing.T) {
+func TestHitsOfDescriptorOverrideHitsOfRequest(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
 	left := func(request uint32, d *ratelimit.RateLimitDescriptor) (rls.RateLimitResponse_Code, uint32) {
 		r := c.send(&rls.RateLimitRequest{Domain: "d", HitsAddend: request, Descriptors: []*ratelimit.RateLimitDescriptor{d}})
@@ -213,7 +213,7 @@ func TestADescriptorTwiceCountsTwice(t *testing.T) {
 	require.EqualValues(t, 3, c.ask(hits(0, "all", "")).Statuses[0].LimitRemaining)
 }
 
-func TestLimitsOfOneHourAndOfSixAreTwoCounts(t *testing.T) {
+func TestLimitsOfDifferentPeriodsHaveSeparateCounts(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
 	long := limited(hits(6, "new", "a"), 10, typev3.RateLimitUnit_HOUR)
 	long.Limit.UnitMultiplier = wrapperspb.UInt32(6)
@@ -223,7 +223,7 @@ func TestLimitsOfOneHourAndOfSixAreTwoCounts(t *testing.T) {
 	require.EqualValues(t, 4, r.Statuses[1].LimitRemaining)
 }
 
-func TestALimitOfTheRequestStandsInForTheConfigurations(t *testing.T) {
+func TestLimitOfRequestReplacesConfiguredLimit(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
 	r := c.ask(limited(of("user", "a"), 10, typev3.RateLimitUnit_HOUR))
 	require.EqualValues(t, 9, r.Statuses[0].LimitRemaining)
@@ -289,7 +289,7 @@ descriptors:
   rate_limit: {unit: hour, requests_per_unit: 5, replaces: [{name: narrow}]}
 `
 
-func TestWhatIsInAModeDoesNotDenyByItself(t *testing.T) {
+func TestLimitInModeDoesNotDenyAlone(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), modes, Options{Metadata: true}))
 	for i := range 3 {
 		r := c.ask(of("shadow", ""), of("quota", ""), of("nothing", ""), of("wide", ""), of("large", ""))
@@ -315,7 +315,7 @@ func TestWhatIsInAModeDoesNotDenyByItself(t *testing.T) {
 	require.Equal(t, false, r.DynamicMetadata.AsMap()["quotaModeEnabled"])
 }
 
-func TestInShadowModeTheWholeIsAlwaysOK(t *testing.T) {
+func TestShadowModeIsAlwaysOK(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{ShadowMode: true}))
 	for range 4 {
 		require.Equal(t, ok, c.ask(of("user", "a"), of("banned", "a")).OverallCode)
@@ -327,7 +327,7 @@ func TestInShadowModeTheWholeIsAlwaysOK(t *testing.T) {
 	require.EqualValues(t, 4, r.Statuses[2].LimitRemaining)
 }
 
-func TestACostThatIsKnownAfterwardsIsSpentThoughThereIsNoRoom(t *testing.T) {
+func TestDebitSpendsWithoutRoom(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), modes, Options{}))
 	peek := func() rls.RateLimitResponse_Code { return c.ask(hits(0, "tokens", "a")).OverallCode }
 	require.Equal(t, ok, peek())
@@ -347,7 +347,7 @@ func TestACostThatIsKnownAfterwardsIsSpentThoughThereIsNoRoom(t *testing.T) {
 	require.Equal(t, over, c.ask(of("tokens", "b")).OverallCode, "a request that states no cost is a check")
 }
 
-func TestManyHitsAreACostWhereOptionsSaySo(t *testing.T) {
+func TestManyHitsAreDebitedByOption(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{DebitMany: true}))
 	r := c.ask(hits(8, "all", ""))
 	require.Equal(t, ok, r.OverallCode, "something was left")
@@ -361,7 +361,7 @@ func TestManyHitsAreACostWhereOptionsSaySo(t *testing.T) {
 	require.Equal(t, ok, c.ask(of("all", "")).OverallCode)
 }
 
-func TestHeadersTellOfTheLimitThatIsNearestToDenying(t *testing.T) {
+func TestHeadersDescribeLimitNearestToDenying(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic+`
 - key: shadow
   shadow_mode: true
@@ -385,7 +385,7 @@ func TestHeadersTellOfTheLimitThatIsNearestToDenying(t *testing.T) {
 	require.Empty(t, clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{})).ask(of("user", "a")).ResponseHeadersToAdd)
 }
 
-func TestDecisionsAreToldUnderTheirPaths(t *testing.T) {
+func TestDecisionsAreReportedWithPaths(t *testing.T) {
 	var told []Decided
 	cfg := messaging + `
   - key: hidden
@@ -501,7 +501,7 @@ func TestWrongArgumentsAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, weir.ErrClosed)
 }
 
-func TestADrainedServiceIsNotServingAnswersAllTheSameAndKeepsNoServerFromEnding(t *testing.T) {
+func TestDrainedServiceAnswersAndDoesNotBlockServer(t *testing.T) {
 	s := serviceOf(t, start(t, weir.Config{}), basic, Options{})
 	var server *grpc.Server
 	conn := dial(t, func(on *grpc.Server) { server = on; s.Register(on) })

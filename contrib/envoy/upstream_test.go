@@ -13,7 +13,7 @@ import (
 
 // The configurations have the forms of the documents, examples and tests of
 // envoyproxy/ratelimit that other tests do not cover.
-func TestWhatEnvoyproxyRatelimitTakesIsTaken(t *testing.T) {
+func TestConfigurationsOfEnvoyproxyRatelimitAreAccepted(t *testing.T) {
 	for about, text := range map[string]string{
 		"a value beside any value":       "[{key: table, value: orders, rate_limit: {unit: hour, requests_per_unit: 50}}, {key: table, rate_limit: {unit: minute, requests_per_unit: 5}}]",
 		"what limits nothing":            "[{key: a, value: b}, {key: a, rate_limit: {unit: year, requests_per_unit: 1}}]",
@@ -29,7 +29,7 @@ func TestWhatEnvoyproxyRatelimitTakesIsTaken(t *testing.T) {
 	}
 }
 
-func TestValuesThatYAMLKnowsAreTheTextOfTheFile(t *testing.T) {
+func TestYAMLScalarsKeepTextOfFile(t *testing.T) {
 	for _, value := range []string{"true", "False", "5", "007", "1_000", "0x1F", "5.50", "1e3", "2026-01-02", "yes", "99999999999999999999", ".inf"} {
 		cfg := parsed(t, fmt.Sprintf("domain: 7\ndescriptors: [{key: 3, value: %s, rate_limit: {unit: day, requests_per_unit: 1}}]", value))
 		require.Equal(t, []string{"7"}, cfg.Domains())
@@ -49,7 +49,7 @@ descriptors:
 - {key: banned, rate_limit: {unit: hour, requests_per_unit: 0}, metadata: {banned: true}}
 `
 
-func TestAnswersHaveTheMetadataOfTheLimitsThatPassed(t *testing.T) {
+func TestResponseHasMetadataOfPassedLimits(t *testing.T) {
 	s := serviceOf(t, start(t, weir.Config{}), routed, Options{Metadata: true})
 	c := clientOf(t, s)
 	told := func(keys ...string) any {
@@ -76,7 +76,7 @@ func TestAnswersHaveTheMetadataOfTheLimitsThatPassed(t *testing.T) {
 	require.Nil(t, clientOf(t, serviceOf(t, start(t, weir.Config{}), routed, Options{})).ask(of("one", "")).DynamicMetadata)
 }
 
-func TestMetadataThatHasNoEffectOrIsNoneIsRefused(t *testing.T) {
+func TestMetadataWithoutEffectIsRefused(t *testing.T) {
 	const head = "domain: d\ndescriptors:\n"
 	for _, c := range []struct{ about, text, want string }{
 		{"without a limit", head + "- {key: a, metadata: {b: c}}", "f.yaml:3:22: metadata is for a rate_limit, and this descriptor has none: those under it do not inherit it, so write it where the rate_limit is"},

@@ -110,7 +110,7 @@ func spends(t *testing.T, l *weir.Limiter, key string, units int64) {
 
 var inFlight = weir.Limit{Name: "calls", Algorithm: weir.InFlight, Rate: 2}
 
-func TestAStreamHoldsAUnitUntilItsClientIsGone(t *testing.T) {
+func TestStreamHoldsUnitUntilClientIsGone(t *testing.T) {
 	m := &model{entered: make(chan struct{}), proceed: make(chan struct{})}
 	defer close(m.proceed)
 	c := serveModel(t, m, limiter(t, weir.Limit{Name: "streams", Algorithm: weir.InFlight, Rate: 1}), Options{})
@@ -132,7 +132,7 @@ func TestAStreamHoldsAUnitUntilItsClientIsGone(t *testing.T) {
 	}
 }
 
-func TestACallCostsWhatItsMessagesTell(t *testing.T) {
+func TestMessagesReportCostOfCall(t *testing.T) {
 	for about, c := range map[string]struct {
 		settle, settleTrailer bool
 		trailer               string

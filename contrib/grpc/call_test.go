@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-func TestMetadataIsReadOnlyIfItIsThereOnce(t *testing.T) {
+func TestRepeatedMetadataIsNotRead(t *testing.T) {
 	for _, c := range []struct {
 		about       string
 		pairs       []string

@@ -134,7 +134,7 @@ rules:
   - {name: hour, rate: 1000, per: 1h}
 `
 
-func TestACallAboveTheLimitIsDeniedWithWhatAClientNeeds(t *testing.T) {
+func TestDeniedCallHasDetailsForClient(t *testing.T) {
 	s := new(service)
 	c := serve(t, s, byRules(t, twoCalls, Options{}))
 	for i := range 2 {
@@ -166,7 +166,7 @@ func TestACallAboveTheLimitIsDeniedWithWhatAClientNeeds(t *testing.T) {
 	require.NotContains(t, quota.String(), "127.0.0.1")
 }
 
-func TestACallThatCostsTooMuchIsNotToBeTriedAgain(t *testing.T) {
+func TestOversizedCallHasNoRetryInfo(t *testing.T) {
 	c := serve(t, new(service), byRules(t, "rules: [{name: r, key: ip, cost: header:X-Cost, limit: {rate: 5, per: 1m}}]", Options{}))
 	_, st := call(t, c, "x-cost", "6")
 	require.Equal(t, codes.ResourceExhausted, st.Code())
@@ -179,7 +179,7 @@ func TestACallThatCostsTooMuchIsNotToBeTriedAgain(t *testing.T) {
 	require.Equal(t, []string{"0"}, header.Get("x-ratelimit-remaining"))
 }
 
-func TestWhatFailsClosedIsUnavailable(t *testing.T) {
+func TestFailClosedIsUnavailable(t *testing.T) {
 	node := testnode.Start(t, weir.Config{Bind: "127.0.0.1:0", Expect: 3})
 	closed := weir.Limit{Name: "l", Rate: 5, Per: time.Minute, Partition: weir.FailClosed}
 	for _, limits := range byBoth(t, node, "key: ip, partition: fail_closed, limit: {rate: 5, per: 1m}", closed, Options{}) {
@@ -206,7 +206,7 @@ func TestAClosedNodeIsUnavailable(t *testing.T) {
 	require.Equal(t, time.Second, retry.RetryDelay.AsDuration())
 }
 
-func TestAClosedNodeLetsCallsPassThatFailOpen(t *testing.T) {
+func TestClosedNodeAdmitsCallsOfFailOpen(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	open := weir.Limit{Name: "l", Rate: 1, Per: time.Hour, Partition: weir.FailOpen}
 	both := byBoth(t, node, "key: global, partition: fail_open, limit: {rate: 1, per: 1h}", open, Options{})
@@ -237,7 +237,7 @@ func TestACallWhoseClientIsGoneIsCancelled(t *testing.T) {
 	require.Equal(t, []int{httplimit.StatusClientGone, httplimit.StatusClientGone}, seen)
 }
 
-func TestStreamsCountAsCallsAndTheirMessagesByThemselves(t *testing.T) {
+func TestStreamsAndTheirMessagesCountSeparately(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	l := testnode.Limiter(t, node, weir.Limit{Name: "messages", Algorithm: weir.FixedWindow, Rate: 3, Per: time.Minute})
 	limits, err := New(node, testnode.Book(t, node, twoCalls), Options{Messages: byLimiter(t, l, Options{})})
@@ -275,7 +275,7 @@ func TestStreamsCountAsCallsAndTheirMessagesByThemselves(t *testing.T) {
 	require.EqualValues(t, 2, s.calls.Load())
 }
 
-func TestAHandlerMayGoOnAfterADeniedMessage(t *testing.T) {
+func TestHandlerMayContinueAfterDeniedMessage(t *testing.T) {
 	l := limiter(t, weir.Limit{Name: "messages", Rate: 2, Per: time.Hour})
 	noKey := func(context.Context, *rules.Request) (string, bool) { return "", false }
 	c := serve(t, &service{goesOn: true}, byLimiter(t, l, Options{Messages: byLimiter(t, l, Options{}), Key: noKey}))
@@ -297,7 +297,7 @@ func TestAHandlerMayGoOnAfterADeniedMessage(t *testing.T) {
 // A client that sends a false address has a separate count, and spends no units of
 // another client. A proxy on a Unix socket has no address: either it is trusted by
 // option, or a warning is logged once.
-func TestAnAddressIsBelievedAsFarAsItIsTrusted(t *testing.T) {
+func TestClientAddressFollowsTrust(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	tcp, unix := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.UnixAddr{Name: "@", Net: "unix"}
 	forwarded := []string{"x-forwarded-for", "192.0.2.1"}

@@ -77,7 +77,7 @@ func batch(n, first int) (b []audit.Record) {
 	return b
 }
 
-func TestARecordIsWrittenAsJSONUnderItsIDAndAKeyStaysInItsPartition(t *testing.T) {
+func TestRecordIsJSONInPartitionOfItsID(t *testing.T) {
 	c := brokers(t)
 	log, err := audit.New(sink(t, c), audit.Options{Sample: 1})
 	require.NoError(t, err)
@@ -137,7 +137,7 @@ func stored(c *kfake.Cluster) (n int64) {
 
 // The connection breaks after the broker has received a request and before it responds.
 // The client sends the request again, and the broker keeps one copy.
-func TestWhatIsSentAgainIsWrittenOnce(t *testing.T) {
+func TestRetriedRecordIsWrittenOnce(t *testing.T) {
 	c, way := brokers(t), new(network)
 	s := sink(t, c, kgo.Dialer(way.dial))
 	var requests atomic.Int64
@@ -190,7 +190,7 @@ func (n *network) set(cut bool) {
 	n.conns = nil
 }
 
-func TestWhileTheBrokerIsAwayRecordsFailAndDropAndNoCheckWaitsAndThenItGoesOn(t *testing.T) {
+func TestOutageOfBrokerDoesNotBlockChecks(t *testing.T) {
 	c, way := brokers(t), new(network)
 	log, err := audit.New(sink(t, c, kgo.Dialer(way.dial), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond })), audit.Options{
 		Queue: 64, Batch: 16, Every: 10 * time.Millisecond, Timeout: 200 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
@@ -246,7 +246,7 @@ func TestWhileTheBrokerIsAwayRecordsFailAndDropAndNoCheckWaitsAndThenItGoesOn(t 
 
 // Such a record would arrive unexpectedly late, and take the room of other records until
 // then.
-func TestWhatWasNeverSentIsGivenUpWithItsContext(t *testing.T) {
+func TestUnsentRecordIsAbandonedWithItsContext(t *testing.T) {
 	c, way := brokers(t), new(network)
 	s := sink(t, c, kgo.Dialer(way.dial))
 	way.set(true)
@@ -262,7 +262,7 @@ func TestWhatWasNeverSentIsGivenUpWithItsContext(t *testing.T) {
 
 // The broker accepts requests and never responds. Requests that were sent to it cannot be
 // withdrawn.
-func TestABrokerThatHangsHoldsABatchForItsContextAndNoLonger(t *testing.T) {
+func TestHangingBrokerBlocksBatchUntilContextIsDone(t *testing.T) {
 	c := brokers(t)
 	// The buffer is small, so that a batch is buffered long before its context is done.
 	s := sink(t, c, kgo.MaxBufferedRecords(80))
@@ -305,7 +305,7 @@ func TestABrokerThatHangsHoldsABatchForItsContextAndNoLonger(t *testing.T) {
 	}
 }
 
-func TestATopicThatIsNotThereIsAnErrorThatSaysSo(t *testing.T) {
+func TestErrorNamesMissingTopic(t *testing.T) {
 	c := brokers(t)
 	s, err := kafkaaudit.New(kafkaaudit.Options{Brokers: c.ListenAddrs(), Topic: "other", Client: []kgo.Opt{
 		kgo.UnknownTopicRetries(0), kgo.MetadataMinAge(10 * time.Millisecond),
@@ -318,7 +318,7 @@ func TestATopicThatIsNotThereIsAnErrorThatSaysSo(t *testing.T) {
 	require.ErrorContains(t, err, "kafkaaudit: 3 of 3 records were not acknowledged")
 }
 
-func TestWhatIsWrongWithOptionsIsSaidAtOnce(t *testing.T) {
+func TestInvalidOptionsAreReportedTogether(t *testing.T) {
 	_, err := kafkaaudit.New(kafkaaudit.Options{})
 	require.ErrorIs(t, err, weir.ErrInvalid)
 	require.ErrorContains(t, err, "Brokers")

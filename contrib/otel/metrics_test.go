@@ -95,7 +95,7 @@ func wanted[S any](series map[string]float64, all []metrics.Family[S], s S) map[
 	return series
 }
 
-func TestANodeAndItsRulesAreObservedUntilTheyAreUnregistered(t *testing.T) {
+func TestNodeAndRulesAreObservedUntilUnregistered(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("rules:\n- {name: logins, key: ip, limit: {rate: 2, per: 1h}}\n"), 0o600))
@@ -155,7 +155,7 @@ func TestANodeAndItsRulesAreObservedUntilTheyAreUnregistered(t *testing.T) {
 	}
 }
 
-func TestWhatIsNilHasNoMetrics(t *testing.T) {
+func TestNilHasNoMetrics(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	registration, err := Register(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test"), nil, nil)
 	require.NoError(t, err)

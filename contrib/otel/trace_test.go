@@ -44,7 +44,7 @@ func of(attributes []attribute.KeyValue) map[string]any {
 	return m
 }
 
-func TestTheOwnersSpanHasTheAskersAsItsParent(t *testing.T) {
+func TestSpanOfOwnerIsChildOfAsker(t *testing.T) {
 	asking, asked := provider(t)
 	serving, served := provider(t)
 	nodes := pair(t, weirotel.NewTracer(asking), weirotel.NewTracer(serving))
@@ -92,7 +92,7 @@ func TestTheOwnersSpanHasTheAskersAsItsParent(t *testing.T) {
 	}
 }
 
-func TestWhatNobodySampledMakesNoSpan(t *testing.T) {
+func TestUnsampledTraceMakesNoSpan(t *testing.T) {
 	p, exported := provider(t, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
 	tracer := weirotel.NewTracer(p)
 	nodes := pair(t, tracer, tracer)
@@ -125,7 +125,7 @@ func TestAProvidersSamplerHasTheLastWord(t *testing.T) {
 
 // One batch contains sampled and unsampled checks. Each sampled check has two spans, and
 // the other checks have none.
-func TestOfABatchThoseThatAreSampledHaveSpans(t *testing.T) {
+func TestOnlySampledChecksOfBatchHaveSpans(t *testing.T) {
 	p, exported := provider(t)
 	tracer := weirotel.NewTracer(p)
 	nodes := pair(t, tracer, tracer)
@@ -174,7 +174,7 @@ func TestOfABatchThoseThatAreSampledHaveSpans(t *testing.T) {
 	require.EqualValues(t, 64*8, nodes[1].Stats().Served)
 }
 
-func TestASpanOfSeveralLimitsNamesThemAndThoseThatDenied(t *testing.T) {
+func TestSpanNamesItsLimitsAndDenials(t *testing.T) {
 	p, exported := provider(t)
 	nodes := pair(t, weirotel.NewTracer(p), nil)
 	narrow := testnode.Limiter(t, nodes[0], weir.Limit{Name: "narrow", Rate: 1, Per: time.Hour})
@@ -197,7 +197,7 @@ func TestASpanOfSeveralLimitsNamesThemAndThoseThatDenied(t *testing.T) {
 	require.NotContains(t, of(spans[0].Attributes), "weir.denied_by")
 }
 
-func TestASpanOfAnOutageSaysWhatWentWrong(t *testing.T) {
+func TestSpanOfOutageContainsError(t *testing.T) {
 	p, exported := provider(t)
 	nodes := pair(t, weirotel.NewTracer(p), nil)
 	l := testnode.Limiter(t, nodes[0], weir.Limit{Name: "logins", Rate: 10, Per: time.Hour})

@@ -101,7 +101,7 @@ func TestTheAlertsFireWhereTheyShould(t *testing.T) {
 
 // The number of series of a node depends only on its configuration. A limit is
 // configured; a key and a member are not.
-func TestNoMetricHasALabelOfWhatIsLimited(t *testing.T) {
+func TestNoMetricHasKeyAsLabel(t *testing.T) {
 	configured, fixed := []string{"region", "hash", "limit", "le", "rule", "version", "goversion"}, valuesOf()
 	for name, labels := range labelsOf(labelsOf(labelsOf(make(map[string][]string), metrics.OfNode()), metrics.OfBook()), metrics.OfRules()) {
 		for _, label := range labels {

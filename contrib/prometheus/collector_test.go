@@ -101,7 +101,7 @@ func TestTheNamesAreAsPrometheusWantsThem(t *testing.T) {
 	require.GreaterOrEqual(t, n, len(metrics.OfNode())+len(metrics.OfBook()), "each family was linted")
 }
 
-func TestWhatIsNilHasNoMetrics(t *testing.T) {
+func TestNilHasNoMetrics(t *testing.T) {
 	require.Zero(t, testutil.CollectAndCount(New(nil, nil)))
 
 	node := testnode.Start(t, weir.Config{})
@@ -118,7 +118,7 @@ func TestWhatIsNilHasNoMetrics(t *testing.T) {
 	require.EqualValues(t, 1, series(t, r)["weir_rules_info{hash="+book.Stats().Hash+",version=3}"])
 }
 
-func TestDenialsAreCountedByRuleAndThoseOfShadowsApart(t *testing.T) {
+func TestDenialsAreCountedByRuleAndMode(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	book := testnode.Book(t, node, `{version: 1, rules: [
   {name: one, key: ip, limit: {rate: 1, per: 1h}},
@@ -162,7 +162,7 @@ func crowded(t testing.TB) *weir.Node {
 	return node
 }
 
-func TestLimitsBeyondTheBoundAreCountedUnderANameThatSaysSo(t *testing.T) {
+func TestLimitsBeyondBoundShareOneSeries(t *testing.T) {
 	node := crowded(t)
 	book := testnode.Book(t, node, `{version: 1, rules: [{name: late, key: ip, limit: {rate: 1, per: 1h}}]}`)
 	late, _, _ := book.Current().Limit("late")

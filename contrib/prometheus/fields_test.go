@@ -133,7 +133,7 @@ var unexportedRules = map[string]string{
 	"Overrides": "GET /v1/stats has it",
 }
 
-func TestEveryFieldOfStatsHasItsSeriesOrAReason(t *testing.T) {
+func TestEachStatsFieldHasSeriesOrReason(t *testing.T) {
 	var node metrics.NodeStats
 	requireSeries(t, &node.Stats, newFamilies(metrics.OfNode(), func() metrics.NodeStats { return node }), exported, unexported)
 	book := rules.BookStats{LoadedAt: time.Unix(0, 0)}
@@ -256,7 +256,7 @@ func nonzero(values map[string]float64) map[string]float64 {
 	return values
 }
 
-func TestTheReasonsOfRefusalsAreThoseOfTheCluster(t *testing.T) {
+func TestRefusalReasonsEqualThoseOfCluster(t *testing.T) {
 	var reasons []string
 	for _, file := range []string{"refusals.go", "gossip/transport.go"} {
 		text, err := os.ReadFile("../../cluster/" + file)
@@ -294,7 +294,7 @@ func TestMembersHaveNoSeriesOfTheirOwn(t *testing.T) {
 	})
 }
 
-func TestANameThatIsNotUTF8DoesNotCostTheScrape(t *testing.T) {
+func TestInvalidUTF8NameDoesNotFailScrape(t *testing.T) {
 	is := metrics.NodeStats{Stats: weir.Stats{Regions: map[string]weir.RegionStats{"\xff": {Sent: 1}, "\xfe": {Sent: 2}}}}
 	got := series(t, registry(t, newFamilies(metrics.OfNode(), func() metrics.NodeStats { return is })))
 	require.EqualValues(t, 1, got[`weir_region_bytes_total{direction=sent,region="\xff"}`])

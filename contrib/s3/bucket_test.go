@@ -29,7 +29,7 @@ func key(node string, generation int) string {
 	return fmt.Sprintf("weir/test/%s/%020d.snapshot", node, generation)
 }
 
-func TestTheTwoNewestSnapshotsOfANodeAreKept(t *testing.T) {
+func TestTwoNewestSnapshotsOfNodeAreKept(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
 		b := open(t, s)
 		got, err := load(t, b)
@@ -47,7 +47,7 @@ func TestTheTwoNewestSnapshotsOfANodeAreKept(t *testing.T) {
 	})
 }
 
-func TestADamagedSnapshotIsReplacedByTheOneBefore(t *testing.T) {
+func TestDamagedSnapshotFallsBackToPrevious(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
 		b := open(t, s)
 		for _, node := range []string{"api-1", "api-2"} {
@@ -68,7 +68,7 @@ func TestADamagedSnapshotIsReplacedByTheOneBefore(t *testing.T) {
 	})
 }
 
-func TestNodesShareAPrefixAndReadWhatTheyChoose(t *testing.T) {
+func TestNodesSharePrefixAndReadChosenSnapshots(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
 		names := []string{"api-1", "api-10", "API-1", "a/b", "a_2fb", ".", "..", "é ü", "%2F?#&+=", "a\x00\xff", "_", "-", strings.Repeat("ä", 42)}
 		first, second := open(t, s), open(t, s)
@@ -236,7 +236,7 @@ func ends(t *testing.T, deadline time.Duration, do func(ctx context.Context) err
 
 func ignore(string, io.Reader) error { return nil }
 
-func TestAServerThatIsKilledMakesSaveAndLoadFailInTime(t *testing.T) {
+func TestSaveAndLoadFailInTimeWithoutServer(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *server) {
 		b := open(t, s)
@@ -259,7 +259,7 @@ func TestAServerThatIsKilledMakesSaveAndLoadFailInTime(t *testing.T) {
 	})
 }
 
-func TestASlowServerMakesSaveAndLoadFailInTime(t *testing.T) {
+func TestSaveAndLoadFailInTimeOnSlowServer(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *server) {
 		b := open(t, s)
@@ -315,7 +315,7 @@ func TestASlowServerMakesSaveAndLoadFailInTime(t *testing.T) {
 
 // The time for the abort is a tenth of the remaining time of the context, which a paused
 // machine may miss. So one of several Saves has to succeed.
-func TestASaveThatRunsOutOfTimeAbortsItsUpload(t *testing.T) {
+func TestTimedOutSaveAbortsItsUpload(t *testing.T) {
 	t.Parallel()
 	s := fake(t)
 	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
@@ -337,7 +337,7 @@ func TestASaveThatRunsOutOfTimeAbortsItsUpload(t *testing.T) {
 const retries = 5
 
 // A slow reader, such as one that merges counts, is not a silent server.
-func TestTheTimeoutOfARequestLeavesTheReaderItsTime(t *testing.T) {
+func TestRequestTimeoutDoesNotLimitReader(t *testing.T) {
 	t.Parallel()
 	s := fake(t)
 	s.unit = 1e6 // more than fits into the buffers of a connection
@@ -389,7 +389,7 @@ func refuse(w http.ResponseWriter, status int, code string) bool {
 	return true
 }
 
-func TestAServerThatIsFullKeepsTheSnapshotBefore(t *testing.T) {
+func TestFullServerKeepsPreviousSnapshot(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *server) {
 		b := open(t, s)
@@ -462,7 +462,7 @@ func TestAServerThatDeniesRemovalsIsNoError(t *testing.T) {
 	require.Len(t, keys(t, s), 2)
 }
 
-func TestWhatANodeLeftIsRemovedAfterFortyDays(t *testing.T) {
+func TestAbandonedSnapshotsAreRemovedAfterFortyDays(t *testing.T) {
 	clock := gofakes3.FixedTimeSource(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	s := fake(t, clock)
 	save := func(nodes ...string) {
@@ -560,7 +560,7 @@ func keepNoParts(s *server, megabytes int) {
 	})
 }
 
-func TestOfTwoSavesOfOneKeyOneFails(t *testing.T) {
+func TestSecondSaveOfSameKeyFails(t *testing.T) {
 	each(t, func(t *testing.T, s *server) {
 		first, second := open(t, s), open(t, s)
 		err := second.Save(within(t, patience), "api-1", func(w io.Writer) error {

@@ -109,7 +109,7 @@ func TestCredentialsAndRegionComeFromTheEnvironment(t *testing.T) {
 
 // The credentials of a role come from a service, which ECS and EKS provide in each
 // container.
-func TestCredentialsOfARoleAreAskedForAndTheirAbsenceIsNamed(t *testing.T) {
+func TestRoleCredentialsAreRequestedAndAbsenceReported(t *testing.T) {
 	roles := http.NewServeMux()
 	service := httptest.NewServer(roles)
 	t.Cleanup(service.Close)

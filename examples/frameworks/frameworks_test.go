@@ -131,7 +131,7 @@ func asker(t *testing.T, framework, addr string) ask {
 
 // Of 120 concurrent requests to three replicas, exactly 60 are admitted. Another key has
 // a separate count.
-func TestThreeReplicasOfAnyFrameworkAdmitExactlyTheLimit(t *testing.T) {
+func TestReplicasOfEachFrameworkAdmitExactlyTheLimit(t *testing.T) {
 	started := startReplicas(t)
 	for _, framework := range slices.Sorted(maps.Keys(frameworks)) {
 		t.Run(framework, func(t *testing.T) {

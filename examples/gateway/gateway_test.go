@@ -90,7 +90,7 @@ func TestAGatewayLimitsHandsOnAndEnds(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestAFileOfKeysThatIsWrongIsRefused(t *testing.T) {
+func TestInvalidKeyFileIsRefused(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys")
 	require.NoError(t, os.WriteFile(keys, []byte("k1 paid\nk2\n"), 0o600))
 	_, err := readCallers(keys)

@@ -107,7 +107,7 @@ func TestDoorsCountNetworksAndForgetThem(t *testing.T) {
 	require.Empty(t, d.open)
 }
 
-func TestAUserSendsSoManyMessagesOverAllConnections(t *testing.T) {
+func TestMessageLimitCoversAllConnectionsOfUser(t *testing.T) {
 	url := serveChat(t, few, 10)
 	one, two, other := connect(t, url, "ada"), connect(t, url, "ada"), connect(t, url, "bob")
 	for range 2 {

@@ -59,7 +59,7 @@ func twoSnapshots(t *testing.T) (files [][]byte, used [][]int64) {
 	return s.of["a"], used
 }
 
-// TestEveryFlippedOrCutByteOfASmallFileIsRefused of internal/snapshots damages every byte.
+// TestFlippedOrCutFileIsRefused of internal/snapshots damages every byte.
 func TestADamagedSnapshotIsRefusedAndTheOneBeforeLoaded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		files, used := twoSnapshots(t)

@@ -29,7 +29,7 @@ func TestTheSeedKeysTheID(t *testing.T) {
 
 // The id is the SipHash-128 of the length of the name, the name, zeros up to whole words,
 // and the key. It holds for any lengths, except for the bit of Global limits.
-func TestTheIDIsTheHashOfNameAndKey(t *testing.T) {
+func TestIDIsHashOfNameAndKey(t *testing.T) {
 	h := New(nil)
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.StringN(1, -1, wire.MaxNameBytes).Draw(t, "name")

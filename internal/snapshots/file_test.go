@@ -191,7 +191,7 @@ func requireRefused(t *testing.T, b []byte, keys Keys, blocks []block, format st
 	}
 }
 
-func TestEveryFlippedOrCutByteOfASmallFileIsRefused(t *testing.T) {
+func TestFlippedOrCutFileIsRefused(t *testing.T) {
 	for name, keys := range map[string]Keys{"sealed": keys, "open": {}} {
 		blocks := random(10, 0, 200)
 		b := file(t, keys, blocks)
@@ -210,7 +210,7 @@ func TestEveryFlippedOrCutByteOfASmallFileIsRefused(t *testing.T) {
 	}
 }
 
-func TestNoChunkMovesWithinAFileOrFromAnother(t *testing.T) {
+func TestMovedChunkIsRefused(t *testing.T) {
 	const full = chunkBytes + tagBytes
 	// Each block fills a chunk, so chunks in any order contain valid blocks, and only the
 	// nonce reveals the order.

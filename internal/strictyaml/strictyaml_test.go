@@ -74,7 +74,7 @@ regions: {east: [c], west: [d, e]}
 	}, l)
 }
 
-func TestALiteralIsTheTextThatTheFileHas(t *testing.T) {
+func TestLiteralIsTextOfFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"a": "a", "'5'": "5", "5": "5", "0x1F": "0x1F", "007": "007", "1_000": "1_000", "5.50": "5.50", "true": "true", "False": "False", "yes": "yes", "2026-01-02": "2026-01-02", "''": "",
 	} {
@@ -91,7 +91,7 @@ func TestALiteralIsTheTextThatTheFileHas(t *testing.T) {
 	}
 }
 
-func TestAValueOfAnyKindIsReadAsWhatItIs(t *testing.T) {
+func TestAnyReadsEachKindOfValue(t *testing.T) {
 	read := func(text string) (any, error) {
 		file, err := Parse("f.yaml", []byte(text))
 		require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestASingleValueIsAListOfOne(t *testing.T) {
 	require.Equal(t, limit{Name: "api", Nodes: []string{"a"}}, l)
 }
 
-func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
+func TestErrorHasPositionAndSuggestion(t *testing.T) {
 	for _, c := range []struct{ about, text, want string }{
 		{"a misspelt field", "name: api\nrte: 5", `limits.yaml:2:1: unknown field "rte": did you mean "rate"?`},
 		{"two letters swapped", "name: api\nepr: 5s", `limits.yaml:2:1: unknown field "epr": did you mean "per"?`},
@@ -176,7 +176,7 @@ func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
 	}
 }
 
-func TestAFileFullOfErrorsTellsTheFirstOfThem(t *testing.T) {
+func TestErrReturnsFirstErrorsOfFile(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("name: api\n")
 	for i := range 1000 {
@@ -188,7 +188,7 @@ func TestAFileFullOfErrorsTellsTheFirstOfThem(t *testing.T) {
 }
 
 // These repetitions make careless parsers slow or large.
-func TestHostileFilesAreReadInTheTimeThatTheirSizeTakes(t *testing.T) {
+func TestHostileFilesAreReadInLinearTime(t *testing.T) {
 	for _, part := range []string{
 		"[", "{", "{a: ", "[a,", "- ", "? ", "a: ", "\n", "# c\na: b\n", "- a\n# c\n\n", "a\n ", "'", "\"", "!a ",
 		"&a ", "&a [*a,", "*a ", "[{a: b}: ", "|\n", "---\n", "%TAG ! a\n", "- [\n", " ", "\t", "\xff", "? a\n#b\n",
@@ -216,7 +216,7 @@ func FuzzNoFilePanics(f *testing.F) {
 	})
 }
 
-func TestTimeMeantReadsWhatPeopleWriteAndNothingElse(t *testing.T) {
+func TestTimeMeantReadsCommonFormsOnly(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"1d": day, "1 day": day, "2days": 2 * day, "day": day, " 1 W ": 7 * day, "1wk": 7 * day, "1mo": 30 * day, "1 year": 365 * day,
 		"1 minute": time.Minute, "minute": time.Minute, "90 Secs": 90 * time.Second, "0.5h": 30 * time.Minute, "1d12h": 36 * time.Hour, "1h 30min": 90 * time.Minute,

@@ -41,7 +41,7 @@ func keeps(p *Port) int {
 	return len(p.kept)
 }
 
-func TestPartsOfTheBudgetLeaveHalfToPeersAndFiles(t *testing.T) {
+func TestBudgetLeavesHalfToPeersAndFiles(t *testing.T) {
 	for _, c := range []struct {
 		files                      uint64
 		clients, new, probes, news int

@@ -119,7 +119,7 @@ func TestAnIdleClientOfGRPCConnectsAnew(t *testing.T) {
 	})
 }
 
-func TestHalfARequestOfGRPCEndsInTimeAndIsNoWork(t *testing.T) {
+func TestIncompleteGRPCRequestRestsAndEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := serveRPC(t, 0)
 		conn := dial(t, l, "192.0.2.1", preface+header(1, "Check")+header(3, "None"))
@@ -136,7 +136,7 @@ func TestHalfARequestOfGRPCEndsInTimeAndIsNoWork(t *testing.T) {
 	})
 }
 
-func TestARequestOfGRPCIsWorkWhileItIsDecided(t *testing.T) {
+func TestGRPCRequestWorksDuringItsDecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := serveRPC(t, time.Second)
 		of := client(t, l)

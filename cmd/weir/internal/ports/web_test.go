@@ -111,7 +111,7 @@ func TestConnectionsThatStallEndInTime(t *testing.T) {
 	}
 }
 
-func TestAHandlerMayTakeLongerThanARequestToRead(t *testing.T) {
+func TestHandlerMayOutlastReadTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := serveWeb(t, false)
 		for _, request := range []string{"GET /long HTTP/1.1\r\nHost: weir\r\n\r\n", post("/long", "a", 1)} {
@@ -126,7 +126,7 @@ func TestAHandlerMayTakeLongerThanARequestToRead(t *testing.T) {
 }
 
 // A refusal is answered before the rest of the request has arrived.
-func TestARefusalNamesItsReasonAndEndsTheConnection(t *testing.T) {
+func TestRefusalNamesReasonAndEndsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := serveWeb(t, false)
 		begun := time.Now()
@@ -190,7 +190,7 @@ func TestAPortThatClosesLetsNobodyWait(t *testing.T) {
 	})
 }
 
-func TestAPortRestsWhileAClientMayAskAgain(t *testing.T) {
+func TestPortRestsWhileClientsMaySendAgain(t *testing.T) {
 	const ms = time.Millisecond
 	kept, again := post("/open", "a", 1), "GET /open HTTP/1.1\r\nHost: weir\r\n\r\n"
 	for _, c := range []struct {
@@ -237,7 +237,7 @@ func TestAPortRestsWhileAClientMayAskAgain(t *testing.T) {
 	}
 }
 
-func TestAPortThatEndsAnswersThoseThatHaveConnectedAndWaitsForNoSpareConnection(t *testing.T) {
+func TestShutdownAnswersNewConnectionsWithoutWaitingForSpares(t *testing.T) {
 	const ms = time.Millisecond
 	const get, half = "GET /open HTTP/1.1\r\nHost: weir\r\n\r\n", "GET /open HTTP/1.1\r\nHo"
 	for _, c := range []struct {
@@ -296,7 +296,7 @@ func canceled(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestAPortEndsAtOnceOnceItsTimeIsOver(t *testing.T) {
+func TestShutdownEndsOnceItsContextIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p, server := serveWebOf(t, false)
 		dial(t, l, "192.0.2.1", "")
@@ -325,7 +325,7 @@ func (l *late) Accept() (net.Conn, error) {
 	return c, err
 }
 
-func TestAPortThatEndsAnswersTheConnectionThatItIsJustAccepting(t *testing.T) {
+func TestShutdownAnswersConnectionDuringAccept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
 		l := &late{lab.ListenPipe(), lab.FromIP(there, "192.0.2.1")}

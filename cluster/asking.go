@@ -2,8 +2,8 @@ package cluster
 
 import "sync/atomic"
 
-// asking is what a link and a region have in common: the session by which they ask, nil
-// if there is none.
+// asking is the common part of a link and a region: the session for their requests, nil if
+// there is none.
 type asking struct {
 	session atomic.Pointer[session]
 }

@@ -26,122 +26,123 @@ var (
 	errNotStarted   = errors.New("cluster: Start has not been called")
 )
 
-// MaxMessage bounds the bytes of one request or answer.
+// MaxMessage is the maximum size of one request or answer in bytes.
 const MaxMessage = 64 << 10
 
-// Cluster is all that a node sees of the others: the roster, a way to ask each member,
-// and what they ask. It carries bytes and knows nothing of limits.
+// Cluster connects a node to the other members: it keeps the roster, sends requests to
+// members and receives their requests. It carries bytes and does not interpret limits.
 //
 // Its methods are safe for concurrent use.
 type Cluster interface {
 	// Start listens and joins. It calls h as soon as it listens, before it
-	// returns: others may ask from then on, and joining takes its time. ctx
-	// bounds Start only. It is no error that no member to join was found: the
-	// cluster goes on trying.
+	// returns, because other members may send requests while Start joins. ctx
+	// bounds Start only. If Start finds no member to join, it returns no error,
+	// and the cluster continues to try.
 	Start(ctx context.Context, h Handler) error
 	// View returns the roster and connectivity as this node knows them. It is
 	// never nil once Start has returned or Handler is called, never changes,
 	// and costs one atomic load.
 	View() *View
-	// Region returns a way to ask any node of another region: one of those that its
-	// addresses reach. It is nil for a region that Config does not name, and for this
-	// node's own. Nodes of other regions are not in View, and Handler is told of them
-	// by Serve alone.
+	// Region returns a Peer that asks any node of another region that its addresses
+	// reach. It returns nil for a region that Config does not name, and for the region
+	// of this node. View does not contain nodes of other regions, and of the methods of
+	// Handler only Serve is called for them.
 	Region(name string) Peer
 	// Announce sets the state that this node announces: Joining, as it starts,
 	// Serving or Leaving. View shows it when Announce returns, and Changed is
-	// called. The members that this node is connected to know it about a packet's way
-	// later, the others by gossip. It may be called from the first call of
-	// Changed on, also from within Changed. It is an error to announce another
-	// state, and after Leave.
+	// called. The members that this node is connected to learn the state about one
+	// network latency later, and other members learn it by gossip. Announce may be
+	// called from the first call of Changed on, also from within Changed. It returns an
+	// error for another state, and after Leave.
 	//
-	// A node that was taken off the roster while it lived (it was forgotten, or
-	// falsely buried) comes back by itself, and is Joining again, because other members
-	// may hold now what it held. Member.Epoch counts that.
+	// A node that was removed from the roster while it lived (it was forgotten, or
+	// falsely buried) returns by itself, and is Joining again, because other members
+	// may now hold the counts that it held. Member.Epoch counts these returns.
 	Announce(s State) error
-	// Forget removes a dead member from the roster, here and on every node
-	// that is reached. It is an error if name is not in the roster or not dead.
+	// Forget removes a dead member from the roster of this node and of every node
+	// that is reached. It returns an error if name is not in the roster or not dead.
 	Forget(name string) error
-	// Leave has the others take this node off the roster. The node still asks and
-	// answers until Close.
+	// Leave removes this node from the rosters of the other members. The node still
+	// sends and answers requests until Close.
 	Leave(ctx context.Context) error
-	// Close stops everything at once, without a goodbye, and waits for what was
-	// started. Peer.Ask returns ErrClosed from then on.
+	// Close stops the cluster at once, without a goodbye, and waits for the goroutines
+	// that it started. Peer.Ask then returns ErrClosed.
 	Close() error
 	// Stats returns a snapshot of the counters.
 	Stats() Stats
 }
 
-// Handler is what a Cluster calls: the node above it.
+// Handler is the node above a Cluster. The Cluster calls its methods.
 type Handler interface {
-	// Changed reports that View differs from what it was. Calls come one at a
-	// time, and must not block. They may come while Start still runs: it
-	// tries every address to join, and members are connected meanwhile.
+	// Changed reports that View has changed. Calls come one at a time, and must not
+	// block. They may come while Start still runs: Start tries every address to join,
+	// and members are connected meanwhile.
 	Changed()
 	// Serve answers requests that arrived together from one member, or from one
-	// node of another region, as Batch.Region says. It is
-	// called from several goroutines, one for each connection, and must not
-	// block: what cannot be answered at once is taken with Batch.Later.
+	// node of another region (see Batch.Region). It is called from several goroutines,
+	// one for each connection, and must not block. A request that cannot be answered at
+	// once is answered with Batch.Later.
 	Serve(b *Batch)
-	// Answered reports that a member has just answered, within a second and, if it was
-	// asked, within the ask's wait, by this node's own clock: an answer that lay
-	// in a socket while this process stood still does not count. If the
-	// member has this node's tombstone, it has sent it before it answered,
-	// and View shows it. Calls come from several goroutines, once at most for all
-	// that was read from a connection together, and must not block. A cluster of
-	// one never calls it.
+	// Answered reports that a member has just answered a ping within a second, or a
+	// request within a second and the wait of the request, by the clock of this node. An
+	// answer that stayed in a socket while this process did not run does not count. A
+	// member that has the tombstone of this node sends it before it answers, and View
+	// shows it. Calls come from several goroutines, at most once for all frames that
+	// were read from a connection together, and must not block. A cluster of one never
+	// calls Answered.
 	Answered()
-	// Late hands over an answer that came after its asker had given up. It
-	// must not block, nor keep request or answer.
+	// Late handles an answer that arrived after its asker had given up. It must not
+	// block, and must not keep request or answer.
 	Late(from Peer, request, answer []byte)
 }
 
 // Peer asks one member, or any node of one other region.
 //
-// A region is asked over one connection, to a node that was chosen at random. It
-// is opened as soon as the cluster starts, and another one takes its place, within
-// seconds, when it ends or its node stops answering. Where what follows speaks of
-// a member, for a region
-//   - ErrDisconnected reports that there is no connection now; one is being opened;
-//   - there is no ErrStalled, and asks that are under way when the connection ends
+// A region is asked over one connection to a node that is chosen at random. The
+// connection is opened as soon as the cluster starts. If it ends, or its node stops
+// answering, another connection replaces it within seconds. The methods document
+// members. For a region
+//   - ErrDisconnected reports that there is no connection now, and that the region
+//     tries to open one;
+//   - ErrStalled is not returned, and asks that are under way when the connection ends
 //     return ErrBroken;
-//   - an answer that comes after its asker gave up is dropped, and not handed to
+//   - an answer that arrives after its asker has given up is dropped, and not passed to
 //     Handler.Late;
 //   - answers do not count for Handler.Answered.
 type Peer interface {
 	// Ask sends request and appends the answer to answer[:0], which it
 	// returns. It returns ErrTimeout when wait has passed. Time in which this process did
-	// not run does not count: a process that stood still had no chance to send the request
-	// or to read the answer. A member is never disconnected because it is late, but only because the
-	// connection to it breaks or both connections with it are silent for 800 ms.
-	// When ctx is done first, ctx.Err is returned, and counts for nothing.
+	// not run does not count, because a suspended process can neither send the request nor
+	// read the answer. A late answer does not disconnect the member: only a broken
+	// connection does, or the silence of both connections with it for 800 ms. If ctx is
+	// done first, Ask returns ctx.Err, and no timeout is counted.
 	//
-	// In a cluster of more than 9 members there may be no connection to the member yet, or it may
-	// have rested. Ask opens it within wait.
+	// In a cluster of more than 9 members the connection to the member may not exist yet, or may
+	// rest. Ask then opens or wakes it within wait.
 	//
-	// A member that is disconnected is not waited for: ErrDisconnected at once. Nor is one
-	// that has stalled: it has left an ask unanswered, and has said nothing since then
-	// for 200 ms, or for longer where its round trips are long (their mean and four
-	// deviations, RFC 6298). It is ErrStalled at once then, until anything comes from
-	// the member.
+	// If the member is disconnected, Ask returns ErrDisconnected at once. If the member has
+	// stalled, Ask returns ErrStalled at once, until a frame arrives from the member. A member
+	// has stalled if it has left an ask unanswered, and has sent nothing since then for 200 ms,
+	// or for the mean of its round trips and four deviations (RFC 6298) if that is longer.
 	//
-	// An answer that arrives after Ask has returned is handed to Handler.Late.
+	// An answer that arrives after Ask has returned is passed to Handler.Late.
 	Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error)
-	// Tell sends request and wants no answer. It never blocks; it drops the
-	// request if there is no connection to the member or the queue to it is
-	// full. A member that is only disconnected is told: what gives back units that
-	// it granted too late is for just that member.
+	// Tell sends request and expects no answer. It never blocks. It drops the request if
+	// the queue to the member is full, or if there is no connection to a member that is
+	// disconnected. Over a connection, Tell also sends to a disconnected member: a request
+	// that returns units which this member granted too late is for this member alone.
 	Tell(request []byte)
-	// Delay returns the scheduling delay that the member reported last, and zero for a
-	// region: for how long its process was ready to run, and did not. Pongs carry it. A
-	// member may have started with the connection and have measured little, so until the
-	// first pong that comes a second after its beginning Delay is at least a second. A member
-	// that reports a delay and then freezes keeps it.
+	// Delay returns the scheduling delay that the member reported last: how long its process
+	// was ready to run, and did not. It returns zero for a region. Pongs carry the delay. A
+	// member may have started with the connection and have measured little. So Delay is at
+	// least a second until the first pong that arrives a second after the connection began. A
+	// member that reports a delay and then freezes keeps this delay.
 	Delay() time.Duration
-	// Protocol returns what the connection that Ask and Tell use speaks, and the zero
-	// Protocol if there is none, as for a member that was not asked for long. For a member it never changes between connections. For a
-	// region the next node may speak an older version: a request in a form that this node
-	// does not know is answered as unknown, and sent again in the older form.
+	// Protocol returns the protocol of the connection that Ask and Tell use, and the zero
+	// Protocol if there is no connection, as for a member that has not been asked for long. All
+	// connections to a member have the same protocol. The next node of a region may speak an
+	// older version: a node answers a request in an unknown form as unknown, and the caller
+	// sends it again in the older form.
 	Protocol() Protocol
 }
 
@@ -159,17 +160,17 @@ const (
 // Member is one process in the roster.
 type Member struct {
 	Name   string // label-incarnation, unique for each start
-	Addr   string // "host:port" that others dial
+	Addr   string // "host:port" that other nodes dial
 	Region string
-	Born   time.Time // when it started, by its own clock
+	Born   time.Time // the start of the member, by its own clock
 	State  State
-	// Announced is the state that it announced last, as far as is known here: Joining,
+	// Announced is the last announced state of the member, as far as this node knows: Joining,
 	// Serving or Leaving. It is kept when State becomes Missing or Dead.
 	Announced State
-	// Epoch counts how often it was taken off the roster while it lived, and has
-	// come back, Joining.
+	// Epoch counts how often the member was removed from the roster while it lived, and
+	// returned as Joining.
 	Epoch uint64
-	Peer  Peer // how to ask it; nil for the node itself
+	Peer  Peer // sends requests to the member; nil for the node itself
 }
 
 // memberOf returns the member of a record as it announces itself, without its Peer.
@@ -192,8 +193,9 @@ type View struct {
 	// this node reaches the member, and no request to it has failed. It is true for the node itself,
 	// and a node that has left still has it.
 	Direct []bool
-	// Stalled[j] reports whether this node is connected to Members[j] and asks it nothing now, as
-	// ErrStalled has it. No other node is told so. It is nil where no member has stalled.
+	// Stalled[j] reports whether this node is connected to Members[j], but sends it no requests
+	// because it has stalled (see ErrStalled). Other nodes do not know this. Stalled is nil if no
+	// member has stalled.
 	Stalled []bool
 	// Ended[j] reports whether the process of Members[j] has ended, as all members of this side
 	// find: its kernel closed all connections with them, and refuses new ones. It is nil unless
@@ -201,7 +203,8 @@ type View struct {
 	Ended []bool
 }
 
-// Stalls reports whether this node asks Members[i] nothing now, though it is connected to it.
+// Stalls reports whether this node is connected to Members[i], but sends it no requests because it
+// has stalled.
 func (v *View) Stalls(i int) bool { return v.Stalled != nil && v.Stalled[i] }
 
 // Side reports which of Members are on the side of this node: the members to which this node is
@@ -264,39 +267,40 @@ func (v *View) Equal(o *View) bool {
 
 // Stats counts what happened at the peer port and in the membership.
 type Stats struct {
-	// Refused is what was turned away, by reason. Connections that were closed: "garbage",
-	// "version", "oversized", "authentication", "record", "tls", "seed", "region", "identity", "timeout", "crowded".
-	// Packets of gossip that were dropped: "packet", of another cluster or what no member
-	// sends, and "flood", above 8,192 messages, or 512 pings, in a second. Members that were
-	// not taken in: "members", above 4,096, or 512 new ones at once and 32 in each second.
+	// Refused counts refused connections, packets and members by reason. Closed connections:
+	// "garbage", "version", "oversized", "authentication", "record", "tls", "seed", "region",
+	// "identity", "timeout", "crowded". Dropped packets of gossip: "packet" for a packet of
+	// another cluster, or one that members do not send, and "flood" above 8,192 messages, or
+	// 512 pings, in a second. Members that were not added: "members", above 4,096, or above
+	// 512 new members at once and 32 in each second.
 	Refused  map[string]uint64
-	Timeouts uint64 // asks that waited their whole wait
-	Late     uint64 // answers that came after their asker gave up, also those of other regions
-	Dropped  uint64 // asks and tells refused because a queue was full
-	// RoundTrips is how long members take to answer this node: the smoothed mean of their
-	// round trips, as the failure detector has it (RFC 6298), by name. Those that this
-	// node has no connection to, or no answer of, are not in it.
+	Timeouts uint64 // requests without an answer within their wait
+	Late     uint64 // answers that arrived after their asker had given up, also from other regions
+	Dropped  uint64 // requests and answers dropped because a queue was full or they were too long
+	// RoundTrips maps the names of members to the smoothed mean of their round trips to this
+	// node, as the failure detector computes it (RFC 6298). It does not contain a member without
+	// a connection from this node, or without an answer over that connection.
 	RoundTrips      map[string]time.Duration
 	SchedulingDelay time.Duration // how late the timers of this process fire, at most a second; its failure detector allows for this delay
 	JoinError       string        // why the last attempt to join failed, empty when it did not
 	JoinedCount     int           // the number of members that the last attempt to join has reached
-	// Unanswered is the entries of Config.Join that stand for other nodes and have
-	// not led to a member since Start, each with what the last attempt said: a name
-	// that does not resolve, an address that does not answer. An entry that stands
-	// for this node alone is not among them. Empty if there are none.
+	// Unanswered maps each entry of Config.Join that stands for other nodes, and has
+	// not led to a member since Start, to the problem of the last attempt: a name
+	// that does not resolve, or an address that does not answer. It does not contain an
+	// entry that stands for this node alone.
 	Unanswered map[string]string
 }
 
-// Batch is requests that arrived together from one node. The handler answers every
+// Batch contains the requests that arrived together from one node. The handler answers every
 // request exactly once, by Reply or through Later, in any order.
 type Batch struct {
-	From     string   // the node's name
-	Region   string   // its region: this node's own if it is a member
+	From     string   // name of the node
+	Region   string   // region of the node; a member has the region of this node
 	Requests [][]byte // valid until Serve returns
-	// Read is when the requests were read, zero if that is not known. A request that has
-	// waited longer than its asker waits need not be answered.
+	// Read is the time at which the requests were read, or zero if it is not known. A request
+	// that has waited longer than its asker waits need not be answered.
 	Read time.Time
-	// Protocol is what the connection speaks. Answers are written in its form.
+	// Protocol is the protocol of the connection. Answers are written in its form.
 	Protocol Protocol
 
 	replier Replier
@@ -305,11 +309,11 @@ type Batch struct {
 // NewBatch is for implementations of Cluster, which set Region, Requests, Read and Protocol.
 func NewBatch(from string, r Replier) *Batch { return &Batch{From: from, replier: r} }
 
-// Replier carries a batch's answers back. It is for implementations of Cluster.
+// Replier sends the answers to a batch. It is for implementations of Cluster.
 type Replier interface {
 	// Reply answers request i of the batch being served; it copies body.
 	Reply(i int, body []byte)
-	// Later returns what answers request i after Serve has returned.
+	// Later returns a function that answers request i after Serve has returned.
 	Later(i int) Later
 }
 
@@ -319,7 +323,7 @@ type Later func(body []byte)
 // Reply answers request i. body is copied. Call it only within Serve.
 func (b *Batch) Reply(i int, body []byte) { b.replier.Reply(i, body) }
 
-// Later puts off the answer to request i. Call it only within Serve; what it
-// returns may be called from any goroutine, once. An answer that never comes
-// costs the asker its wait.
+// Later postpones the answer to request i. Call it only within Serve. The returned
+// function may be called once, from any goroutine. If it is never called, the asker
+// waits until its wait has passed.
 func (b *Batch) Later(i int) Later { return b.replier.Later(i) }

@@ -14,14 +14,14 @@ import (
 //
 //	opening 1 | kind 1 | length of the body 4 | id 8 | body
 //
-// all big-endian. The id ties an answer to its ask and a pong to its ping. A reader passes
-// over a frame of a kind that it does not know, and over what follows the fields that it
-// knows of a ping or pong, so that a later version can add to them.
+// all big-endian. The id connects an answer with its ask, and a pong with its ping. A reader
+// ignores a frame of an unknown kind, and the bytes after the known fields of a ping or pong,
+// so that a later version can add kinds and fields.
 const headerSize = 14
 
 // pingSize is the size of a ping: the milliseconds since its sender had an answer over this
 // connection (4 bytes), and flags (1 byte). pongSize is the size of a pong: the scheduling delay of
-// its sender in milliseconds. Those of a later version may be longer, up to maxPing.
+// its sender in milliseconds. Pings and pongs of a later version may be longer, up to maxPing.
 const (
 	pingSize = 5
 	pongSize = 4
@@ -31,14 +31,14 @@ const (
 // The flags of a ping.
 const (
 	flagWatches = 1 << iota // the sender watches the receiver, and pings it several times a second
-	flagChosen              // the sender does so of itself, and the receiver has to watch it in return
+	flagChosen              // the sender has chosen to watch the receiver, which must watch it in return
 	flagWakes               // the connection has rested, and the sender sends no request before the pong
 )
 
 // maxSaid bounds the durations that pings and pongs carry.
 const maxSaid = time.Hour
 
-// maxNews bounds what a member says of itself: one record.
+// maxNews bounds the body of a frame of kindNews, which is one record.
 const maxNews = 1 << 10
 
 type kind uint8
@@ -49,15 +49,15 @@ const (
 	kindTell
 	kindPing
 	kindPong
-	kindNews // what the sender says of itself; back comes what it does not know of itself
-	kindRows // rows of the table of connectivity
+	kindNews // the record of a member; the answer, if any, is the tombstone of the sender
+	kindRows // rows of the connectivity table
 )
 
 // known reports whether this release knows frames of this kind.
 func (k kind) known() bool { return k >= kindAsk && k <= kindRows }
 
-// maxBody returns the most bytes that a frame of this kind may carry, -1 if there can be
-// no such kind.
+// maxBody returns the maximum number of bytes in the body of a frame of this kind, and -1 if
+// the kind is invalid.
 func (k kind) maxBody() int {
 	switch k {
 	case kindAsk, kindAnswer, kindTell:
@@ -82,7 +82,7 @@ var (
 type frame struct {
 	kind kind
 	id   uint64
-	body []byte // part of the buffer it was parsed from
+	body []byte // part of the parsed buffer
 }
 
 // wakes reports whether f is a ping that wakes a connection that rested.
@@ -98,9 +98,8 @@ func appendFrame(buf []byte, k kind, id uint64, body []byte) []byte {
 	return append(buf, body...)
 }
 
-// parseFrame takes the first frame off buf and returns its size in bytes, 0
-// if it is not whole yet. What can never become a frame is an error as soon as
-// its first wrong byte is here.
+// parseFrame returns the first frame of buf and its size in bytes, or size 0 if the frame is
+// incomplete. It returns an error as soon as the bytes cannot become a frame.
 func parseFrame(buf []byte) (f frame, size int, err error) {
 	if len(buf) > 0 && buf[0] != opening {
 		return frame{}, 0, fmt.Errorf("%w: a frame that begins with %d, not %d", errVersion, buf[0], opening)
@@ -128,18 +127,17 @@ const (
 	steadyIntake = 64 << 10 // it grows to this as reads fill it, beyond only for one frame that needs it
 )
 
-// intake is the read buffer of one connection. It grows with what has arrived,
-// never by a length that a frame only announces: otherwise a header of 14 bytes would take
+// intake is the read buffer of one connection. It grows with the bytes that have arrived,
+// never by the length that a frame announces. Otherwise a header of 14 bytes would take
 // a megabyte.
 type intake struct {
 	buf   []byte
-	start int // of what is not parsed yet
+	start int // of the bytes that are not parsed yet
 	end   int
 	read  int // bytes that were read since the last call of shrink
 }
 
-// fill waits for at least one more byte. What next returned before is no
-// longer valid.
+// fill waits for at least one more byte. It invalidates the frames that next has returned.
 func (in *intake) fill(conn net.Conn) error {
 	if len(in.buf) == 0 {
 		in.buf = make([]byte, firstIntake)
@@ -166,15 +164,15 @@ func (in *intake) grow() {
 	in.buf = bigger
 }
 
-// next takes the next whole frame, if there is one.
+// next removes the next whole frame and returns it. ok is false if there is no whole frame.
 func (in *intake) next() (f frame, ok bool, err error) {
 	f, size, err := parseFrame(in.buf[in.start:in.end])
 	in.start += size
 	return f, size > 0, err
 }
 
-// drained is to be called when all frames have been taken: a read that left no
-// room makes room for a larger one.
+// drained must be called when all whole frames have been removed. If the last read filled the
+// buffer, drained makes room for a larger read.
 func (in *intake) drained() {
 	full := in.end == len(in.buf)
 	if in.start == in.end {
@@ -197,7 +195,7 @@ func (in *intake) shrink() {
 	in.read = 0
 }
 
-// shrinkIdle shrinks the buffers of a connection whose reader has in.
+// shrinkIdle shrinks the buffer in of the reader of conn, and the buffer of TLS below it.
 func shrinkIdle(conn net.Conn, in *intake) {
 	in.shrink()
 	if t, ok := conn.(*tlsConn); ok {

@@ -22,18 +22,18 @@ const (
 	eventRows                       // the table has changed
 )
 
-// keeper keeps the connections of all links up, in one goroutine. A link takes no time of it while it
-// has no event and no appointment that is due, and no memory while it has nothing to keep up.
+// keeper keeps the connections of all links up, in one goroutine. A link without an event and a due
+// appointment takes no time, and an idle link takes no memory.
 type keeper struct {
-	wake chan struct{} // ready is not empty
+	wake chan struct{} // signals that ready is not empty
 
 	mu    sync.Mutex // taken after peers.mu, and never held while waiting
 	ready []*link    // the links with events, each once
 
-	open schedule // all that is kept up; of the goroutine in run
+	open schedule // the links that are kept up; owned by the goroutine in run
 }
 
-// post has the keeper handle events of l.
+// post makes the keeper handle events of l.
 func (l *link) post(e event) {
 	if l.events.Or(uint32(e)) != 0 {
 		return // l is ready
@@ -54,7 +54,7 @@ func (k *keeper) takeReady() []*link {
 	return ready
 }
 
-// run handles events and appointments until ctx is done, and closes all connections then.
+// run handles events and appointments until ctx is done, and then closes all connections.
 func (k *keeper) run(ctx context.Context) {
 	timer := time.NewTimer(never)
 	defer timer.Stop()
@@ -96,7 +96,7 @@ func (k *keeper) handle(l *link, e event) {
 	k.plan(l.upkeep)
 }
 
-// plan moves u to the place of its next appointment, or frees it if it has nothing to keep up.
+// plan moves u in open to the place of its next appointment, or frees u if it is idle.
 func (k *keeper) plan(u *upkeep) {
 	if u.isIdle() {
 		heap.Remove(&k.open, u.index)
@@ -112,7 +112,7 @@ func (k *keeper) plan(u *upkeep) {
 	heap.Fix(&k.open, u.index)
 }
 
-// schedule is a heap of all that is kept up, by the time of the next appointment.
+// schedule is a heap of the links that are kept up, ordered by the next appointment.
 type schedule []*upkeep
 
 func (s schedule) Len() int           { return len(s) }
@@ -138,8 +138,8 @@ func (s *schedule) Pop() any {
 	return u
 }
 
-// appointment is a time at which something is due. It stays known once it has passed, so that a
-// delay of this process can be computed.
+// appointment is a time at which an action is due. due is kept after it has passed, so that the delay
+// of this process can be computed.
 type appointment struct {
 	due     time.Time
 	planned bool // it has not been kept yet
@@ -151,7 +151,7 @@ func (a *appointment) at(due time.Time) { a.due, a.planned = due, true }
 
 func (a *appointment) cancel() { a.planned = false }
 
-// keep reports whether the appointment is due, and cancels it then.
+// keep reports whether the appointment is due. If so, it cancels the appointment.
 func (a *appointment) keep(now time.Time) bool {
 	if !a.planned || a.due.After(now) {
 		return false

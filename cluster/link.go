@@ -14,60 +14,59 @@ import (
 )
 
 const (
-	// pingPace is the time from one ping to the next, while pongs come. All nodes ping over all links
-	// at the multiples of it in Unix time, so that an idle process wakes once for all pings. If
+	// pingPace is the time from one ping to the next, while pongs arrive. All nodes ping over all links
+	// at the multiples of pingPace in Unix time, so that an idle process wakes once for all pings. If
 	// the clocks of the nodes differ, each process wakes more often.
 	pingPace = 300 * time.Millisecond
-	// lookPace is when a ping is looked after: without its pong the next one goes.
+	// lookPace is the time from a ping to the check for its pong. Without a pong, the next ping is sent.
 	lookPace = 100 * time.Millisecond
 	// dialPace is the time from one attempt to connect to the next. For a member
-	// that gossip has for dead it doubles with each attempt, up to dialPaceDead.
+	// that is dead according to gossip it doubles with each attempt, up to dialPaceDead.
 	dialPace     = time.Second
 	dialPaceDead = 8 * time.Second
-	// dialWait bounds an attempt where this process is in time. It is below dialPace with
-	// its jitter taken off.
+	// dialWait bounds an attempt if this process has no scheduling delay. It is shorter than
+	// dialPace minus its jitter.
 	dialWait = 850 * time.Millisecond
 )
 
-// link is the asking side towards one member, and its Peer. It has one connection for asks while
-// this node watches the member or uses the connection. It reads the replaced connection while answers
-// are awaited there.
+// link sends the requests of this node to one member, and is its Peer. It has one connection for asks
+// while this node watches the member or uses the connection. It reads a replaced connection while
+// answers are awaited there.
 //
-// The keeper connects and pings, and it alone stores a new session. Callers never
-// dial and never write, so that an ask takes no longer than its wait, whatever the network
-// does.
+// The keeper connects and pings, and no other goroutine stores a new session. Callers never
+// dial and never write, so an ask takes no longer than its wait, whatever the network does.
 type link struct {
 	asking
 	peers *peers
 	name  string
 	addr  string
 
-	heard   atomic.Bool  // what peers.table has, for callers; written under peers.mu
+	heard   atomic.Bool  // copy of the state in peers.table, for callers; written under peers.mu
 	stalled atomic.Bool  // likewise
 	watched atomic.Bool  // likewise
 	chosen  atomic.Bool  // likewise
 	delay   atomic.Int64 // nanoseconds: see Delay
-	used    atomic.Int64 // nanoseconds from peers.began to its last use while it was not watched; 0 if there was none
-	rests   atomic.Bool  // its session may not be used before another pong
-	opened  broadcast    // it can be used now, or cannot be reached
+	used    atomic.Int64 // nanoseconds from peers.began to the last use while the member was not watched; 0 if there was none
+	rests   atomic.Bool  // the session may not be used before another pong
+	opened  broadcast    // wakes asks when the link becomes usable or the member cannot be reached
 	held    held
 
-	met    firstMeeting  // whether the member has ever shown that it is one
-	dead   atomic.Bool   // gossip says so
-	events atomic.Uint32 // the set of those that the keeper has to handle; while it is not empty, keeper.ready contains the link
+	met    firstMeeting  // whether the member has ever completed a handshake with this node
+	dead   atomic.Bool   // the member is dead according to gossip
+	events atomic.Uint32 // the set of events that the keeper must handle; while it is not empty, keeper.ready contains the link
 
-	// What follows is of the keeper.
-	upkeep *upkeep // nil: there is nothing to keep up
+	// The keeper owns the following fields.
+	upkeep *upkeep // nil: there is no connection to keep up
 	gone   bool    // eventGone was handled
 	silent bool    // the member has not closed the last session
-	pings  uint64  // that were sent
+	pings  uint64  // number of pings sent
 }
 
 func newLink(p *peers, name, addr string) *link {
 	return &link{peers: p, name: name, addr: addr, met: newFirstMeeting()}
 }
 
-// redial has the link dial its member at once, unless the member is connected.
+// redial makes the link dial its member at once, unless the member is connected.
 func (l *link) redial() {
 	if !l.heard.Load() {
 		l.post(eventAlive)
@@ -94,7 +93,7 @@ func (l *link) Ask(ctx context.Context, request, answer []byte, wait time.Durati
 // Delay implements Peer.
 func (l *link) Delay() time.Duration { return time.Duration(l.delay.Load()) }
 
-// ask asks over s, which is nil if w leads nowhere now.
+// ask sends a request over s. s is nil if w has no session.
 func ask(ctx context.Context, w way, s *session, request, answer []byte, wait time.Duration) ([]byte, error) {
 	answer = answer[:0]
 	if len(request) > MaxMessage {
@@ -149,8 +148,8 @@ func (l *link) resumed(s *session) {
 	}
 }
 
-// ponged handles a pong, which has the scheduling delay of the member. It returns how long the pong
-// took, and whether it has come in time.
+// ponged handles a pong, which contains the scheduling delay of the member. It returns the round-trip
+// time, and whether the pong has arrived in time.
 func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err error) {
 	if len(f.body) < pongSize {
 		return 0, false, fmt.Errorf("%w: a pong of %d bytes", errGarbage, len(f.body))
@@ -172,12 +171,12 @@ func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err
 	return took, inTime, nil
 }
 
-// newFor is how long a connection is new: its member may have started with it, and has
-// measured too little yet to report its delay.
+// newFor is how long a connection counts as new. Its member may have started with the
+// connection, and so may have measured too little to report its delay.
 const newFor = time.Second
 
-// delayOf returns the delay of a member that has reported one over a connection of that age.
-// Of a new one it is as long as any that counts.
+// delayOf returns the scheduling delay of a member that has reported a delay over a connection of
+// the given age. Over a new connection, it is at least newFor.
 func delayOf(reported, age time.Duration) time.Duration {
 	if age < newFor {
 		return max(reported, newFor)
@@ -185,7 +184,7 @@ func delayOf(reported, age time.Duration) time.Duration {
 	return reported
 }
 
-// ping sends one.
+// ping sends a ping over s.
 func (l *link) ping(s *session, now time.Time) {
 	l.pings++
 	var body [pingSize]byte
@@ -207,8 +206,8 @@ func (l *link) ping(s *session, now time.Time) {
 	s.forget(now)
 }
 
-// judged judges the member by what has come from it on s, and reports whether all pings
-// have their pongs. due is when this look was to be.
+// judged checks the silence of the member on s, and reports whether no ping waits for a pong. due
+// is the time for which the check was planned.
 func (l *link) judged(s *session, due, now time.Time) (ponged bool) {
 	answered := now.Add(-s.silence())
 	l.peers.step(l, func(c *detect.Connectivity) bool {
@@ -226,36 +225,36 @@ func (l *link) judged(s *session, due, now time.Time) (ponged bool) {
 // upkeep is the state of a connection that the keeper keeps up. Only the goroutine of the keeper uses
 // it.
 //
-// Asks go over one session at most, which is the link's. It stays, though nothing comes back
-// over it, until a new one stands: the path may be gone, or the member may be frozen and
-// thaw. While there is a session, a look is due.
+// Asks use at most one session, the session of the link. A silent session stays until a new
+// session exists: the path may be gone, or the member may be frozen and continue later. While
+// there is a session, a look is planned.
 //
-// A busy machine delays answers, and what they grant is refunded when they come. So a session that
-// was replaced is read until each of its asks is answered or lateFor has passed. It ends earlier
-// if another one is to be read, or if the other side closes it, which it does after idleWait.
+// A busy machine delays answers, and the units that late answers grant are refunded. So a replaced
+// session is read until each of its asks is answered or lateFor has passed. It ends earlier if
+// another session is replaced, or if the other side closes it, which it does after idleWait.
 type upkeep struct {
 	*link
 	index int       // in keeper.open
 	next  time.Time // when the keeper looks at the appointments
 
-	s       *session         // nil: none
+	s       *session         // nil: no session
 	begun   time.Time        // when s began
-	pinged  time.Time        // when the last ping went
-	tried   time.Time        // when the last attempt began, which a sign of life does not repeat at once
-	dialed  chan dialOutcome // receives the outcome of the attempt that is under way; nil: none is
+	pinged  time.Time        // when the last ping was sent
+	tried   time.Time        // when the last attempt to connect began; a sign of life does not repeat it at once
+	dialed  chan dialOutcome // receives the outcome of the attempt that is under way; nil: no attempt
 	abandon func()           // ends that attempt
 	pace    time.Duration    // from one attempt to the next
 	dial    appointment
 	look    appointment
-	before  *session    // the last that was replaced, while it is read; nil: none
+	before  *session    // the last replaced session, while it is read; nil: no session
 	drain   appointment // when before is looked at
 
 	feed    detect.Feed
-	feeding appointment // when more rows may go
+	feeding appointment // when more rows may be sent
 	waking  time.Time   // when the ping that wakes the resting connection was sent; zero before that
 }
 
-// handle handles events. Those of sessions come first.
+// handle handles events, the events of sessions first.
 func (u *upkeep) handle(e event) {
 	if u.gone = u.gone || e&eventGone != 0; u.gone {
 		u.shutDown()
@@ -291,7 +290,7 @@ func (u *upkeep) handle(e event) {
 	}
 }
 
-// keepAppointments does all that is due.
+// keepAppointments keeps the appointments that are due.
 func (u *upkeep) keepAppointments(now time.Time) {
 	if u.dial.keep(now) {
 		u.tryDial()
@@ -307,7 +306,7 @@ func (u *upkeep) keepAppointments(now time.Time) {
 	}
 }
 
-// isIdle reports whether there is nothing to keep up.
+// isIdle reports whether there is no session, no attempt to connect and no planned appointment.
 func (u *upkeep) isIdle() bool {
 	return u.s == nil && u.before == nil && u.dialed == nil && !u.dial.planned && !u.look.planned && !u.feeding.planned
 }
@@ -321,7 +320,8 @@ type dialOutcome struct {
 // drainLook is how often before is looked at.
 const drainLook = 100 * time.Millisecond
 
-// end closes all that is open. The keeper handles no event after it.
+// end closes the connections, and waits for the attempt to open one. The keeper handles no event
+// after that.
 func (u *upkeep) end() {
 	u.shutDown()
 	u.discardDialed()
@@ -354,10 +354,10 @@ func (u *upkeep) discardDialed() {
 	u.dialed = nil
 }
 
-// answers reports whether something has come over the session of late.
+// answers reports whether the session has been silent for less than detect.MaxAnswerAge.
 func (u *upkeep) answers() bool { return u.s != nil && u.s.silence() < detect.MaxAnswerAge }
 
-// tryDial begins an attempt to connect, unless one is not needed now.
+// tryDial begins an attempt to connect if one is needed now.
 func (u *upkeep) tryDial() {
 	wait := u.connectWait(u.dial.due, time.Now())
 	u.dial.in(u.pace - u.pace/10 + rand.N(u.pace/5))
@@ -391,8 +391,8 @@ func (u *upkeep) tryDial() {
 	})
 }
 
-// take puts the session that an attempt has led to in the place of the one before, unless
-// that one has come to life.
+// take replaces the session by the session that an attempt has opened, unless the old session
+// answers again.
 func (u *upkeep) take(d dialOutcome) {
 	u.dialed = nil
 	next := d.session
@@ -410,7 +410,7 @@ func (u *upkeep) take(d dialOutcome) {
 		sever(next.conn)
 		return
 	}
-	u.session.Store(next) // so that the end of the one before is no loss of the member
+	u.session.Store(next) // so that the end of the old session does not disconnect the member
 	if u.s != nil {
 		u.s.retire()
 		if u.s.closed.Load() || u.s.idle() {
@@ -432,7 +432,7 @@ func (u *upkeep) take(d dialOutcome) {
 	u.awaken()
 }
 
-// drained shuts the session that was replaced, once no answer is awaited over it any more.
+// drained shuts the replaced session once no answer is awaited over it.
 func (u *upkeep) drained() {
 	if u.before == nil {
 		return
@@ -446,7 +446,8 @@ func (u *upkeep) drained() {
 	u.before = nil
 }
 
-// lose is called when the session has ended. One that lasted is dialled again at once.
+// lose is called when the session has ended. After a session that was longer than dialPace, the
+// member is dialled at once.
 func (u *upkeep) lose() {
 	u.silent = !u.s.hungUp.Load()
 	u.s = nil
@@ -462,8 +463,8 @@ func (u *upkeep) pingAt(now time.Time) {
 	u.look.at(now.Add(lookPace))
 }
 
-// pingNow pings a member that has left an ask unanswered, and looks after it when it may
-// have stalled.
+// pingNow pings a member that has left an ask unanswered, and plans a look for the time at which
+// the member may have stalled.
 func (u *upkeep) pingNow() {
 	if u.s == nil {
 		return
@@ -474,7 +475,7 @@ func (u *upkeep) pingNow() {
 	}
 }
 
-// judge looks after the member, and pings it if that is due.
+// judge checks the member, and pings it if a ping is due.
 func (u *upkeep) judge() {
 	now := time.Now()
 	if u.s == nil {
@@ -497,10 +498,10 @@ func nextPing(now time.Time) time.Time {
 	return now.Add(pingPace - time.Duration(now.UnixNano())%pingPace)
 }
 
-// connectWait returns how long the next attempt may take: longer where this process runs
-// late, by as much as a member is given to answer. Else a process that gets little time
-// gives each attempt up in the middle of the handshake, and never connects. due is when
-// this attempt was to begin.
+// connectWait returns how long the next attempt may take. The scheduling delay of this process
+// extends it, as it extends the time that members have to answer. Otherwise a process that gets
+// little time would give up each attempt during the handshake, and never connect. due is the
+// time for which the attempt was planned.
 func (l *link) connectWait(due, now time.Time) time.Duration {
 	late := time.Duration(0)
 	l.peers.step(l, func(c *detect.Connectivity) bool {
@@ -511,7 +512,7 @@ func (l *link) connectWait(due, now time.Time) time.Duration {
 	return dialWait + detect.ExtraTime(late, 0)
 }
 
-// connect opens a connection and shakes hands, within wait, unless ctx is done before.
+// connect opens a connection and performs the handshake, within wait or until ctx is done.
 func (l *link) connect(ctx context.Context, wait time.Duration) (*session, error) {
 	defer l.peers.unmet.wait(ctx, l.met)()
 	limited, cancel := context.WithTimeout(ctx, wait)
@@ -531,8 +532,8 @@ func (l *link) connect(ctx context.Context, wait time.Duration) (*session, error
 	return newSession(l.peers, l, conn, peer), nil
 }
 
-// another returns what it means that a member answers at the address of l's which is not
-// l's. One at another address was reached by mistake: a stale name, say.
+// another returns the error that another member, with the hello peer, answers at the address of l.
+// If peer advertises another address, it was reached by mistake, for example by a stale name.
 func (l *link) another(peer hello) error {
 	self := l.peers.cfg.Self
 	if peer.Addr == l.addr && (l.peers.calling(l.name) || l.peers.overlapped(l.name, peer.Name)) {
@@ -547,8 +548,8 @@ func (l *link) another(peer hello) error {
 	return fmt.Errorf("%w: it is %s", errName, peer.Name)
 }
 
-// violation is the reason that a connection is closed for when its frames are
-// not as they must be, empty if it ended in another way.
+// violation returns the reason in Stats.Refused for a connection that ended with err because its
+// frames are invalid, and "" if it ended in another way.
 func violation(err error) string {
 	var timeout net.Error
 	switch {
@@ -558,7 +559,7 @@ func violation(err error) string {
 		return reasonOversized
 	case errors.Is(err, errGarbage):
 		return reasonGarbage
-	case alerted(err): // TLS has agreed by now: what is left to object to is a record
+	case alerted(err): // the TLS handshake is over, so a record is invalid
 		return reasonRecord
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return reasonTimeout

@@ -17,50 +17,50 @@ import (
 )
 
 const (
-	// firstByteTimeout bounds the time from accept until the mux hands a
-	// connection on, the TLS handshake included.
+	// firstByteTimeout bounds the time from accept until the mux passes a
+	// connection on, including the TLS handshake.
 	firstByteTimeout = 5 * time.Second
-	// maxStreams bounds gossip's connections that others opened; each may hold a
-	// roster in memory.
+	// maxStreams bounds the accepted streams of gossip, because each may hold a roster
+	// in memory.
 	maxStreams = 64
-	// maxStreamBytes bounds what is read from one gossip connection: gossip's
-	// own list of members and the roster.
+	// maxStreamBytes bounds the bytes read from one stream of gossip: the member list of
+	// memberlist, and the roster.
 	maxStreamBytes = gossip.MaxStream
-	// maxGossipBytes bounds what is read from all of them that are open: gossip
-	// holds a message whole before it can tell whether its sender may send it.
-	// Above it only short messages pass, so that a sender that fills it locks nobody out.
+	// maxGossipBytes bounds the bytes read from all open streams: gossip holds a whole
+	// message before it can check whether the sender may send it. Above the bound, only
+	// messages of about shortStreamBytes pass, so that a sender that fills it does not
+	// lock members out.
 	maxGossipBytes   = 2 * maxStreamBytes
 	shortStreamBytes = 256 << 10
 )
 
-// mux accepts the connections to the port and hands each to gossip or to the
-// peers, by its first byte. That byte comes before TLS, if there is TLS; all
-// others come within.
+// mux accepts the connections to the port. It passes each connection to gossip or to peers,
+// by its first byte. With TLS, this byte comes before TLS, and all other bytes are within.
 //
-// A connection is in pending from accept until it has proved what it is, at every stage:
-// the bounds on connections that prove nothing rest on that, and one that left pending
-// between two stages would count for neither.
+// A connection is in pending from accept until it has identified itself, at every stage.
+// The bounds on unidentified connections rely on this: a connection that left pending
+// between two stages would not be counted.
 type mux struct {
 	listener net.Listener
 	tls      *tls.Config // nil: none
 	log      *slog.Logger
 	refused  *refusals
-	gossiped *refusals                                          // what came for gossip, in packets and on streams
-	member   func(net.Conn) error                               // why the other end of a stream of gossip is no member, by its certificate
+	gossiped *refusals                                          // refused packets and streams of gossip
+	member   func(net.Conn) error                               // returns why the certificate of a stream of gossip is not a member's
 	inspect  func(r io.Reader, isIncoming bool) ([]byte, error) // reads the message of a stream
 
 	streams chan net.Conn                // to gossip
-	serve   func(net.Conn, *pendingConn) // to the peers, which have the connection leave pending
+	serve   func(net.Conn, *pendingConn) // passes a connection to peers, which remove it from pending
 	pending *pending                     // connections that have not identified themselves yet
-	gossips *pending                     // of these, those that gossip has
-	held    atomic.Int64                 // bytes that were read from them
+	gossips *pending                     // the pending connections that gossip has
+	held    atomic.Int64                 // bytes read from the streams in gossips
 
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex
-	conns map[net.Conn]struct{} // those to close when the mux does; nil once it has
+	conns map[net.Conn]struct{} // closed together with the mux; nil once it is closed
 }
 
 func newMux(l net.Listener, t *tls.Config, member func(net.Conn) error, inspect func(io.Reader, bool) ([]byte, error), log *slog.Logger, in *pending, serve func(net.Conn, *pendingConn)) *mux {
@@ -85,8 +85,8 @@ func newMux(l net.Listener, t *tls.Config, member func(net.Conn) error, inspect 
 	return m
 }
 
-// close closes the port and what gossip has open, and waits. Peers close their
-// own connections.
+// close closes the port and the connections in conns, and waits for the goroutines of the
+// mux. Peers close their own connections.
 func (m *mux) close() error {
 	m.cancel()
 	err := m.listener.Close()
@@ -104,8 +104,8 @@ func (m *mux) close() error {
 	return err
 }
 
-// keep has close close conn; it reports false, and closes it at once, if the
-// mux is closed.
+// keep adds conn to the connections that close closes. If the mux is closed, keep closes
+// conn at once and returns false.
 func (m *mux) keep(conn net.Conn) bool {
 	m.mu.Lock()
 	open := m.conns != nil
@@ -156,7 +156,7 @@ func (m *mux) accept() {
 			unlogged++
 		}
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-			// A member may be waiting: an unidentified connection makes room.
+			// A member may be waiting, so an unidentified connection is closed.
 			if out := m.pending.shed(); out != nil {
 				m.refuse(out.conn, reasonCrowded, err)
 			}
@@ -170,7 +170,7 @@ func (m *mux) accept() {
 
 var errCrowded = errors.New("cluster: too many connections that have not authenticated")
 
-// enter counts conn in, and closes the connection that has to go for it.
+// enter adds conn to l, and closes the connection that l removes for it.
 func (m *mux) enter(l *pending, conn net.Conn) *pendingConn {
 	in, out := l.enter(conn)
 	if out != nil {
@@ -179,7 +179,7 @@ func (m *mux) enter(l *pending, conn net.Conn) *pendingConn {
 	return in
 }
 
-// admit reads the first byte of g's connection and hands it on.
+// admit reads the first byte of the connection of g, and passes the connection on.
 func (m *mux) admit(g *pendingConn) {
 	raw, handed := g.conn, false
 	defer func() {
@@ -195,8 +195,8 @@ func (m *mux) admit(g *pendingConn) {
 	_ = raw.SetDeadline(time.Now().Add(firstByteTimeout))
 	var first [1]byte
 	if _, err := io.ReadFull(raw, first[:]); err != nil {
-		// Without a byte it was a port scan, or a load balancer that looks
-		// whether we live.
+		// A connection without a byte is a port scan, or the health check of a
+		// load balancer.
 		m.refuse(raw, stopped(err), err)
 		return
 	}
@@ -220,13 +220,13 @@ func (m *mux) admit(g *pendingConn) {
 	_ = raw.SetDeadline(time.Time{})
 	if handed = first[0] == firstByteCheck; handed {
 		m.serve(conn, g)
-	} else if m.pending.vouch(g) { // else it was shown out, and closed, meanwhile
+	} else if m.pending.vouch(g) { // otherwise the connection was closed meanwhile
 		m.gossip(conn)
 	}
 }
 
-// gossip hands conn to memberlist, which gives it a deadline and closes it, and
-// waits for that.
+// gossip passes conn to memberlist, which sets a deadline and closes conn. It returns when
+// conn is closed.
 func (m *mux) gossip(conn net.Conn) {
 	if err := m.member(conn); err != nil {
 		m.refuse(conn, reasonIdentity, err)
@@ -248,7 +248,7 @@ func (m *mux) gossip(conn net.Conn) {
 	<-closed
 }
 
-// refuse closes conn and counts it under reason; an empty one is not counted.
+// refuse closes conn and counts it under reason. An empty reason is not counted.
 func (m *mux) refuse(conn net.Conn, reason string, err error) {
 	if m.ctx.Err() == nil {
 		m.refused.add(reason, conn.RemoteAddr(), err)
@@ -256,26 +256,25 @@ func (m *mux) refuse(conn net.Conn, reason string, err error) {
 	sever(conn)
 }
 
-// stream is a connection of gossip's. The one message that comes on it is read whole,
-// within bounds, before memberlist sees a byte of it; nothing comes after it. Its first
-// Close is told.
+// stream is a connection of gossip. It carries one message, which is read whole, and within
+// bounds, before memberlist receives its first byte. The first call of Close calls closed.
 type stream struct {
 	net.Conn
 	inspect func(io.Reader) ([]byte, error)
 	refused func(error)
 	left    int           // bytes that may still be read; memberlist reads from one goroutine
-	held    *atomic.Int64 // by all streams
-	taken   atomic.Int64  // by this one
+	held    *atomic.Int64 // bytes read by all streams
+	taken   atomic.Int64  // bytes read by this stream
 	closed  func()
 	once    sync.Once
 
 	inspected bool
-	message   []byte // what memberlist has not read of it
-	err       error  // what it reads after that
+	message   []byte // the part of the message that memberlist has not read
+	err       error  // returned by Read after the message
 }
 
-// newStream is conn as gossip has it; closed is yet to be set. A listener is sent a
-// label, and a dialler is not.
+// newStream returns the stream of gossip over conn. The caller must set closed. A listener
+// receives a label, and a dialler does not.
 func (m *mux) newStream(conn net.Conn, listens bool, held *atomic.Int64) *stream {
 	s := &stream{Conn: conn, left: maxStreamBytes, held: held}
 	s.inspect = func(r io.Reader) ([]byte, error) { return m.inspect(r, listens) }
@@ -305,8 +304,8 @@ func (m *mux) dial(ctx context.Context, n Network, c *tls.Config, addr string) (
 	return s, nil
 }
 
-// reasonOfStream returns what a stream counts under whose message is not handed on, and
-// nothing if the stream just ended.
+// reasonOfStream returns the reason in Stats.Refused for a stream whose message was not passed on
+// because of err, and "" if the stream just ended.
 func reasonOfStream(err error) string {
 	switch {
 	case errors.Is(err, gossip.ErrOversized):
@@ -337,7 +336,7 @@ func (s *stream) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// unread is what a stream has not read yet, within its bounds.
+// unread reads from the connection of a stream, within the bounds of the stream.
 type unread struct{ s *stream }
 
 func (u unread) Read(b []byte) (int, error) {
@@ -361,7 +360,7 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// sleep waits for d; it reports false if ctx was done first.
+// sleep waits for d. It returns false if ctx was done first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

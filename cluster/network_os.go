@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// systemNetwork is the machine's own network.
+// systemNetwork is the network of the machine.
 type systemNetwork struct{}
 
-// udpBuffer is what memberlist asks for too: bursts of gossip should wait in
-// the kernel, not be lost.
+// udpBuffer is the size that memberlist requests too, so that bursts of gossip wait in the
+// kernel and are not lost.
 const udpBuffer = 2 << 20
 
 // portTries bounds the search for a port that is free for both TCP and UDP.
@@ -38,18 +38,18 @@ func (systemNetwork) Listen(ctx context.Context, addr string) (net.Listener, net
 
 func listenBoth(ctx context.Context, addr string) (net.Listener, net.PacketConn, error) {
 	lc := net.ListenConfig{Control: resendSoon}
-	lc.SetMultipathTCP(false) // whose sockets do not take resendSoon's options
+	lc.SetMultipathTCP(false) // its sockets do not support the options of resendSoon
 	tcp, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, nil, explainTaken(addr, err)
 	}
-	// The host may be a name of several addresses: UDP takes the one that TCP got.
+	// The host may be a name with several addresses, so UDP uses the address that TCP got.
 	udp, err := new(net.ListenConfig).ListenPacket(ctx, "udp", tcp.Addr().String())
 	if err != nil {
 		return nil, nil, errors.Join(explainTaken(addr, err), tcp.Close())
 	}
 	if conn, ok := udp.(*net.UDPConn); ok {
-		_ = conn.SetReadBuffer(udpBuffer) // the kernel's bound may be lower: then that is what there is
+		_ = conn.SetReadBuffer(udpBuffer) // the bound of the kernel may be lower
 	}
 	return tcp, udp, nil
 }

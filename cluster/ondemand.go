@@ -10,22 +10,23 @@ import (
 )
 
 // A node has no connection to a member that it does not watch (see package detect) until it is used:
-// the first ask or tell has the link dial. An ask waits for the connection within its own wait, and a
-// tell until an attempt to connect fails. While the connection is used, or an ask is under way, it is
-// pinged once a second. A second later it rests: it stays open, and no pings go. The next ask or tell
-// wakes it by a ping, and is sent after the pong, because the other side takes a request over a
-// connection that rested for one that a partition has held up. It is closed after restAfter.
+// the first ask or tell makes the link dial. An ask waits for the connection within its own wait, and
+// a tell until an attempt to connect fails. A used connection, or one with an ask under way, carries a
+// ping each second. A second after the last use the connection rests: it stays open, and carries no
+// pings. The next ask or tell wakes it by a ping, and is sent after the pong. Without the ping, the
+// other side would take the request for one that a partition has delayed. A connection that has not
+// been used for restAfter is closed.
 const (
 	restAfter = time.Minute
-	// usedPace is the time from one ping to the next over a connection that is used, and how long it
-	// is used after a request.
+	// usedPace is the time from one ping to the next over a used connection, and how long a
+	// connection counts as used after a request.
 	usedPace = time.Second
 	// maxHeld and maxHeldBytes bound the tells that wait for a connection.
 	maxHeld      = 64
 	maxHeldBytes = 256 << 10
 )
 
-// broadcast wakes all that wait for a change.
+// broadcast wakes all goroutines that wait for a change.
 type broadcast struct {
 	mu      sync.Mutex
 	changed chan struct{}
@@ -50,7 +51,7 @@ func (b *broadcast) wake() {
 	}
 }
 
-// held are the tells that wait for a connection.
+// held contains the tells that wait for a connection.
 type held struct {
 	mu    sync.Mutex
 	tells [][]byte
@@ -83,7 +84,7 @@ func (l *link) copyState(t *detect.Connectivity) {
 	watched, chosen := t.IsWatched(l.name)
 	l.chosen.Store(chosen)
 	if !watched && l.watched.Load() && l.session.Load() != nil {
-		l.markUsed() // before a caller or the keeper can find it unwatched, so that the keeper keeps the connection
+		l.markUsed() // before a caller or the keeper can read watched, so that the keeper keeps the connection
 	}
 	if l.watched.Swap(watched) != watched {
 		if delete(l.peers.watched, l); watched {
@@ -111,7 +112,7 @@ func (l *link) use() *session {
 	return l.session.Load()
 }
 
-// sinceUse returns how long the connection has not been used.
+// sinceUse returns the time since the last use of the connection, or restAfter if it was never used.
 func (l *link) sinceUse() time.Duration {
 	used := time.Duration(l.used.Load())
 	if used == 0 {
@@ -120,7 +121,7 @@ func (l *link) sinceUse() time.Duration {
 	return time.Since(l.peers.began) - used
 }
 
-// isWanted reports whether the link has to have a connection. It records a use while an ask is under way.
+// isWanted reports whether the link needs a connection. It records a use while an ask is under way.
 func (u *upkeep) isWanted() bool {
 	if u.watched.Load() {
 		return true
@@ -131,7 +132,7 @@ func (u *upkeep) isWanted() bool {
 	return u.sinceUse() < restAfter
 }
 
-// open waits until requests may be sent to the member. It returns what is left of wait.
+// open waits until requests may be sent to the member. It returns the session and the rest of wait.
 func (l *link) open(ctx context.Context, wait time.Duration) (*session, time.Duration, error) {
 	began := time.Now()
 	timer := time.NewTimer(wait)
@@ -197,7 +198,7 @@ func (u *upkeep) want() {
 	}
 }
 
-// wakeConnection pings over a connection that rests, unless it has done so.
+// wakeConnection pings over a resting connection, unless that ping has been sent.
 func (u *upkeep) wakeConnection() {
 	if u.waking.IsZero() {
 		u.waking = time.Now()
@@ -205,7 +206,7 @@ func (u *upkeep) wakeConnection() {
 	}
 }
 
-// wakeUp is called when a pong has come over a connection that rests.
+// wakeUp is called when a pong has arrived over a resting connection.
 func (u *upkeep) wakeUp() {
 	if u.s != nil && !u.waking.IsZero() {
 		u.waking = time.Time{}
@@ -213,8 +214,8 @@ func (u *upkeep) wakeUp() {
 	}
 }
 
-// judgeDial marks the member as stalled if an attempt to connect, which requests wait for, takes
-// long.
+// judgeDial marks the member as stalled if an attempt to connect takes detect.StallTimeout, because
+// requests wait for it.
 func (u *upkeep) judgeDial(now time.Time) {
 	if u.dialed == nil || u.watched.Load() {
 		return
@@ -225,12 +226,12 @@ func (u *upkeep) judgeDial(now time.Time) {
 	u.look.at(now.Add(lookPace))
 }
 
-// rearrange is called when the node begins or ceases to watch the member.
+// rearrange is called when this node begins or stops watching the member.
 func (u *upkeep) rearrange() {
 	switch {
 	case !u.watched.Load():
 		if u.s != nil {
-			u.pingAt(time.Now()) // before the connection rests, as the other side closes a watched connection that rests
+			u.pingAt(time.Now()) // before the connection rests: the other side closes a watched connection that rests
 		}
 	case u.s != nil:
 		u.feed = detect.Feed{}
@@ -246,7 +247,7 @@ func (u *upkeep) rearrange() {
 	}
 }
 
-// judgeUnwatched looks after a member that this node does not watch.
+// judgeUnwatched checks a member that this node does not watch.
 func (u *upkeep) judgeUnwatched(now time.Time) {
 	if !u.isWanted() {
 		u.rest()
@@ -282,13 +283,13 @@ func (u *upkeep) judgeUnwatched(now time.Time) {
 	}
 }
 
-// rest closes a connection that has not been used for long.
+// rest closes a connection that has not been used for restAfter.
 func (u *upkeep) rest() {
 	s := u.s
 	u.s = nil
 	u.look.cancel()
 	if s != nil {
-		u.session.CompareAndSwap(s, nil) // its end is no failure
+		u.session.CompareAndSwap(s, nil) // so that its end is not recorded as a failure
 		s.shut()
 	}
 	u.peers.step(u.link, func(c *detect.Connectivity) bool { return c.Rest(u.name) })

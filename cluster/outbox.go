@@ -18,31 +18,31 @@ const (
 	writeWait = time.Second
 )
 
-// outbox holds the frames that wait to be written to one connection. What is added while
-// a write is under way goes out together with the next one. So frames are batched by the
-// load alone, without a timer.
+// outbox holds the frames that wait to be written to one connection. Frames that are added during
+// a write are written together by the next write. So the load alone forms batches, without a
+// timer.
 //
-// While buf is not empty, one goroutine has the duty to write: the one that sets writing
-// passes it to the writer, or flushes itself. Without it frames would lie there until another
-// comes; with two at a time frames would mix. Frames go out in the order in which they
-// were added, and whole.
+// While buf is not empty, one goroutine has the duty to write: the goroutine that sets writing
+// passes the duty to the writer, or flushes itself. Without the duty, frames would wait for the
+// next frame; with two writers, frames would mix. Frames are written whole, and in the order in
+// which they were added.
 //
 // The writer is a goroutine that the first frame starts. It lives while the connection carries
 // frames, because a new goroutine for each batch takes 5 to 10 % more processor time. relieve and
 // close end it. Only a goroutine with the duty changes wake.
 type outbox struct {
 	conn    net.Conn
-	wait    time.Duration   // for the other side to read; writeWait unless told otherwise
+	wait    time.Duration   // how long a write may take; writeWait, and writeWaitAbroad for other regions
 	writers *sync.WaitGroup // counts the writer. A goroutine that calls close later is in it too
 
 	mu      sync.Mutex
 	buf     []byte
 	writing bool          // a goroutine has the duty to write. After close no goroutine begins to have it
-	closed  bool          // nothing is written any more
-	roused  int           // how often the writer was passed the duty since the last call of relieve
-	wake    chan struct{} // to the writer, with the duty to write; nil: there is no writer
+	closed  bool          // no frame is written any more
+	roused  int           // how often the duty was passed to the writer since the last call of relieve
+	wake    chan struct{} // passes the duty to the writer; nil: there is no writer
 
-	spare []byte // of the goroutine that has the duty
+	spare []byte // owned by the goroutine that has the duty
 
 	reset atomic.Bool // a write has found that the other side had closed the connection
 }
@@ -64,8 +64,8 @@ func (o *outbox) claim() bool {
 	return true
 }
 
-// claimForWriter is claim for a caller that passes the duty to the writer: it must call rouse in
-// place of flush.
+// claimForWriter is claim for a caller that passes the duty to the writer. The caller must call rouse
+// instead of flush.
 func (o *outbox) claimForWriter() bool {
 	if !o.claim() {
 		return false
@@ -79,10 +79,10 @@ func (o *outbox) claimForWriter() bool {
 	return true
 }
 
-// rouse passes the duty to the writer. It never blocks: there is one duty.
+// rouse passes the duty to the writer. It never blocks, because there is one duty.
 func (o *outbox) rouse() { o.wake <- struct{}{} }
 
-// relieve ends the writer if it was passed the duty at most so often since the last call.
+// relieve ends the writer if the duty was passed to it at most that many times since the last call.
 func (o *outbox) relieve(most int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -101,8 +101,8 @@ func (o *outbox) dismiss() {
 	}
 }
 
-// close has nothing written any more, and ends the writer. If another goroutine has the duty, that
-// one does so.
+// close stops all writes, and ends the writer. If another goroutine has the duty, that goroutine ends
+// the writer.
 func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -131,16 +131,15 @@ func (o *outbox) put(k kind, id uint64, body []byte) bool {
 // run is the writer. It writes when it is roused, until wake is closed.
 func (o *outbox) run(wake <-chan struct{}) {
 	for range wake {
-		// Callers that are about to add their frames get to it first: with
-		// hundreds of callers this one yield triples the throughput.
+		// Callers that are about to add frames run first. With hundreds of callers,
+		// this yield triples the throughput.
 		runtime.Gosched()
 		o.flush()
 	}
 }
 
-// flush writes until nothing is queued. Its caller has the duty to write. A
-// write that fails closes the connection, and keeps the duty, so that no goroutine
-// writes after it.
+// flush writes until no frame is queued. The caller must have the duty to write. A write that
+// fails closes the connection, and flush keeps the duty, so that no goroutine writes after it.
 func (o *outbox) flush() {
 	for {
 		o.mu.Lock()
@@ -160,7 +159,7 @@ func (o *outbox) flush() {
 
 		o.conn.SetWriteDeadline(time.Now().Add(o.wait))
 		if _, err := o.conn.Write(buf); err != nil {
-			o.reset.Store(closedByPeer(err)) // the read may no longer find it
+			o.reset.Store(closedByPeer(err)) // a read may not return this error again
 			sever(o.conn)
 			o.mu.Lock()
 			o.closed = true
@@ -174,8 +173,8 @@ func (o *outbox) flush() {
 	}
 }
 
-// sever closes a connection at once. A TLS connection would first try to say
-// goodbye, and wait for a peer that does not read.
+// sever closes a connection at once. Close of a TLS connection would first send an alert,
+// and wait for a peer that does not read.
 func sever(conn net.Conn) {
 	if t, ok := conn.(*tlsConn); ok {
 		conn = t.NetConn()

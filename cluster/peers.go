@@ -16,57 +16,59 @@ import (
 	"github.com/weir-go/weir/internal/conns"
 )
 
-// maxIncoming bounds the connections that are served. Members need one each,
-// and one more for some seconds when they reconnect. They have half of the file
-// descriptors at most: where there are no Secrets, anybody has himself served.
+// maxIncoming bounds the served connections. Each member needs one, and a second one for
+// some seconds when it reconnects. They use at most half of the file descriptors, because
+// without Secrets any host that connects is served.
 const maxIncoming = 8192
 
-// maxIncomingOfOne bounds those of one member: more than it has while it reconnects and
-// is probed, and a small part of all, so that no member takes the others' places. Where
-// one more comes the oldest goes, which is the one that its member has lost, if any.
+// maxIncomingOfOne bounds the connections of one member. It is more than a member has while
+// it reconnects and probes, and a small part of maxIncoming, so that no member displaces
+// other members. A further connection replaces the oldest one, which is the connection that
+// the member has lost, if it has lost any.
 const maxIncomingOfOne = 16
 
-// peersConfig is what peers need to know.
+// peersConfig configures peers.
 type peersConfig struct {
 	Self    hello
 	Secrets [][]byte            // the first is preferred, all are accepted; none: no authentication
-	Regions map[string][][]byte // the secrets of other regions; nil: Secrets are
-	TLS     *tls.Config         // wraps what is dialled; nil: plain TCP
-	Names   certificateNames    // nil: what certificates say has no part
+	Regions map[string][][]byte // the secrets of other regions; nil: Secrets
+	TLS     *tls.Config         // wraps dialled connections; nil: plain TCP
+	Names   certificateNames    // nil: the names in certificates have no effect
 	// Dial opens a plain connection, or an in-memory one.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	Log  *slog.Logger // nil: none
-	// Changed is told that hears would answer differently. Calls come one at
-	// a time, with no lock held; changes that come together are told once.
+	// Changed is called when the connectivity has changed. Calls come one at a time, with
+	// no lock held. Changes that come together cause one call.
 	Changed func()
-	// Own is what this node says of itself to a member whenever it connects to
-	// it, and when tell is called; nil: nothing.
+	// Own returns the record of this node. It is sent to each member that this node
+	// connects to, and to the connected members when tell is called. nil: no record.
 	Own func() []byte
-	// News takes in what a member says of itself, and what to answer, if not nil;
-	// and what it answers to this node. nil: nobody wants it. It must not block.
+	// News handles a record that a member has sent. If the member has not sent it as an
+	// answer, the result of News is sent as the answer, unless it is nil. nil: records are
+	// ignored. News must not block.
 	News func(from string, b []byte) (answer []byte)
 	// Replaced is called when this node has dialled a member that it is not connected to, and another
 	// member, which advertises the same address, has answered. It must not block.
 	Replaced func(name string)
 }
 
-// peers has every connection to and from the other members, and the table of
-// connectivity. Its methods are safe for concurrent use.
+// peers has all connections to and from other members, and the connectivity table. Its
+// methods are safe for concurrent use.
 //
-// mu guards table and is never held while waiting. l.heard, l.stalled and l.watched are copies of
-// what table has of l, for callers that ask without the lock. They are written under mu
-// alone: a copy that lags behind would have asks wait for a member that is missing. A link that is not in links any more changes nothing, since its member may
-// have another by then.
+// mu guards table and is never held while waiting. l.heard, l.stalled and l.watched are copies
+// of the state of l in table, for callers that read without the lock. They are written only
+// while mu is held: with an outdated copy, asks would wait for a missing member. A link that is
+// no longer in links changes nothing, because its member may have a new link.
 type peers struct {
 	cfg      peersConfig
 	identity identity
 	handler  Handler
 	refusals *refusals
-	trouble  *trouble    // with members
-	abroad   *trouble    // with regions
-	pending  *pending    // connections that came in and have not identified themselves yet; the mux's, too
-	unmet    turns       // to dial members that this node has never met
-	left     atomic.Bool // this node is no member any more
+	trouble  *trouble    // of connections to members
+	abroad   *trouble    // of connections to other regions
+	pending  *pending    // accepted connections that have not identified themselves yet; shared with the mux
+	unmet    turns       // limits dials of members that this node has never met
+	left     atomic.Bool // this node has left the cluster
 
 	timeouts, late, dropped atomic.Uint64
 
@@ -75,15 +77,15 @@ type peers struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 	changed chan struct{}
-	most    int // connections that are served
+	most    int // maximum number of served connections
 
 	keeper keeper
 
 	mu      sync.Mutex // never held while waiting
 	links   map[string]*link
-	watched map[*link]bool        // those of links to members that this node watches
-	conns   map[net.Conn]caller   // that came in
-	calls   map[caller][]net.Conn // of those that have said whose they are, oldest first
+	watched map[*link]bool        // links to the members that this node watches
+	conns   map[net.Conn]caller   // accepted connections
+	calls   map[caller][]net.Conn // accepted connections after their handshake, oldest first
 	table   *detect.Connectivity
 }
 
@@ -119,7 +121,7 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 	return p
 }
 
-// notify passes changes on.
+// notify calls cfg.Changed after changes, until p is closed.
 func (p *peers) notify() {
 	for {
 		select {
@@ -133,8 +135,8 @@ func (p *peers) notify() {
 	}
 }
 
-// step lets an event about l's member happen to the table, and passes on what
-// changed. l.heard and l.stalled are right when it returns.
+// step applies an event of the member of l to the table, and reports a change. When it returns,
+// l.heard and l.stalled are up to date.
 func (p *peers) step(l *link, event func(*detect.Connectivity) bool) {
 	p.mu.Lock()
 	if p.links[l.name] != l {
@@ -151,8 +153,8 @@ func (p *peers) step(l *link, event func(*detect.Connectivity) bool) {
 	}
 }
 
-// spreadSince has the links send the rows that are newer than a version of the table. The caller
-// must hold p.mu.
+// spreadSince makes the links send the rows that are newer than the given version of the table. The
+// caller must hold p.mu.
 func (p *peers) spreadSince(version uint64) {
 	if p.table.Version() == version {
 		return
@@ -181,8 +183,8 @@ func (p *peers) news(l *link, f *detect.Feed, now time.Time) (rows []detect.Row,
 	return p.table.News(f, l.name, now)
 }
 
-// set takes in the members. It opens connections to new ones and closes those to members
-// that are gone. It does not change members.
+// set replaces the members. It creates links for new members and closes the connections to
+// members that are gone. It does not modify the slice.
 func (p *peers) set(members []Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -301,9 +303,10 @@ func (p *peers) redialFormer(of hello) {
 	}
 }
 
-// overlapped reports whether a member and another one that advertises its address were alive at
-// one time: this node last heard from the member after it met the other one. A balancer or a
-// translated address leads to both then, and the answer of one proves nothing about the other.
+// overlapped reports whether a member and another member that advertises the same address were
+// alive at the same time: the last answer of the first came after this node met the second. A
+// balancer or a translated address then leads to both, and an answer of the second does not prove
+// that the first has ended.
 func (p *peers) overlapped(name, other string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -316,16 +319,16 @@ func (p *peers) overlapped(name, other string) bool {
 	return !met.IsZero() && p.table.LastAnswer(name).Sub(met) > idleWait
 }
 
-// calling reports whether a member has a connection to this node open: it lives.
+// calling reports whether a member has an open connection to this node, and so is alive.
 func (p *peers) calling(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.calls[caller{region: p.cfg.Self.Region, name: name}]) > 0
 }
 
-// pinged records the ping of a member that had an answer from this node a while ago by its own
-// account, so that both ways are open. chosen reports whether the member watches this node of itself.
-// It returns the scheduling delay of this process.
+// pinged records the ping of a member. By its own report, the member had an answer from this node
+// the given time ago, so both directions work. chosen reports whether the member itself has chosen
+// to watch this node. pinged returns the scheduling delay of this process.
 func (p *peers) pinged(name string, ago time.Duration, chosen bool) (delay time.Duration) {
 	p.mu.Lock()
 	now := time.Now()
@@ -339,7 +342,7 @@ func (p *peers) pinged(name string, ago time.Duration, chosen bool) (delay time.
 	return delay
 }
 
-// peer is the way to ask a member, nil if set did not name it.
+// peer returns the Peer of a member, or nil if the member is unknown.
 func (p *peers) peer(name string) Peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -349,15 +352,15 @@ func (p *peers) peer(name string) Peer {
 	return nil
 }
 
-// connections returns the table's connections between the named members.
+// connections returns the connections between the named members.
 func (p *peers) connections(names []string) detect.Connections {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.table.Connections(names)
 }
 
-// dial connects to addr, to reach a node of region, and shakes hands. The errors
-// are those of handshake.go.
+// dial connects to addr to reach a node of region, and performs the handshake. It returns
+// the errors of handshake.go.
 func (p *peers) dial(ctx context.Context, addr, region string) (net.Conn, hello, error) {
 	conn, err := openStream(ctx, p.cfg.Dial, p.cfg.TLS, addr, firstByteCheck)
 	if err != nil {
@@ -375,9 +378,9 @@ func (p *peers) dial(ctx context.Context, addr, region string) (net.Conn, hello,
 	return secured, peer, nil
 }
 
-// probe returns the hello of what answers at addr, or why this node cannot talk to it: one
-// of the sentinels of handshake.go. Where the other has identified itself and is
-// refused nevertheless, there are both. It takes at most handshakeWait.
+// probe returns the hello of the node that answers at addr, or one of the errors of handshake.go.
+// It returns both if the node has identified itself but the handshake failed. It takes at most
+// handshakeWait.
 func (p *peers) probe(ctx context.Context, addr string) (hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeWait)
 	defer cancel()
@@ -390,9 +393,8 @@ func (p *peers) probe(ctx context.Context, addr string) (hello, error) {
 	return peer, nil
 }
 
-// serve takes over a connection that came in, whose first byte, already read,
-// was firstByteCheck, and on which TLS is established. in is the connection among those
-// that have not identified themselves. It returns at once.
+// serve handles an accepted connection on which firstByteCheck has been read and TLS, if
+// configured, is established. in is its entry in pending. serve returns at once.
 func (p *peers) serve(conn net.Conn, in *pendingConn) {
 	p.mu.Lock()
 	if p.ctx.Err() != nil || len(p.conns) >= p.most {
@@ -409,7 +411,7 @@ func (p *peers) serve(conn net.Conn, in *pendingConn) {
 	p.wg.Go(func() {
 		c := p.receive(conn, in)
 		p.pending.leave(in)
-		p.wg.Go(func() { // whose stack has not grown by a handshake
+		p.wg.Go(func() { // a new goroutine, because the handshake has grown the stack of this one
 			if c != nil {
 				p.answer(conn, c)
 			}
@@ -420,7 +422,7 @@ func (p *peers) serve(conn net.Conn, in *pendingConn) {
 	p.mu.Unlock()
 }
 
-// receive shakes hands. It returns nil if this node does not serve the connection.
+// receive performs the handshake. It returns nil if this node does not serve the connection.
 func (p *peers) receive(conn net.Conn, in *pendingConn) *incoming {
 	conn.SetDeadline(time.Now().Add(handshakeWait))
 	secured, peer, reason, err := p.identity.accept(conn)
@@ -447,7 +449,7 @@ func (p *peers) receive(conn net.Conn, in *pendingConn) *incoming {
 	return c
 }
 
-// answer answers the requests of a connection until it ends.
+// answer serves the requests of a connection until it ends.
 func (p *peers) answer(conn net.Conn, c *incoming) {
 	err := c.read()
 	sever(conn)
@@ -464,9 +466,9 @@ type caller struct {
 	abroad       bool
 }
 
-// greet takes note of whose connection it is, and returns whether this node still serves
-// it: one that leaves has nodes of other regions ask another member. Where its member
-// has too many, oldest is one that is to be closed.
+// greet records the caller of a connection, and returns whether this node serves it. A node
+// that has left does not serve nodes of other regions, so that they ask another member. If
+// the caller has too many connections, the caller of greet must close oldest.
 func (p *peers) greet(conn net.Conn, of hello) (serves bool, oldest net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -480,7 +482,7 @@ func (p *peers) greet(conn net.Conn, of hello) (serves bool, oldest net.Conn) {
 	return !c.abroad || !p.left.Load(), oldest
 }
 
-// ended forgets a connection.
+// ended removes a connection.
 func (p *peers) ended(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -510,7 +512,7 @@ func (p *peers) overlong(to string, size int) {
 	p.trouble.add(to, "", ErrTooLarge)
 }
 
-// stats fills in what is counted here.
+// stats returns the Stats that peers counts.
 func (p *peers) stats() Stats {
 	trips := make(map[string]time.Duration)
 	p.mu.Lock()
@@ -530,7 +532,7 @@ func (p *peers) stats() Stats {
 	}
 }
 
-// close ends every connection at once and waits for what it started. It may be
+// close closes every connection at once and waits for the goroutines of p. It may be
 // called more than once, but not by Changed or a Handler.
 func (p *peers) close() {
 	p.mu.Lock()

@@ -11,34 +11,34 @@ import (
 // Bounds on connections that have not identified themselves yet.
 const (
 	pendingSize = 1024
-	pendingPart = 8 // each pending set has this part of the file descriptors at most
+	pendingPart = 8 // each pending set has at most 1/pendingPart of the file descriptors
 )
 
-// pending holds the connections that have not proved yet what they are, from when they
-// are accepted, and the streams that gossip has been handed. It is bounded. When it is full,
-// the oldest connection of the origin that has most is closed. So a sender with few addresses
-// displaces only its own connections, while many members may connect from one address. To
-// refuse the newest instead would let idle connections lock members out: a member leaves
-// pending after a round trip, and with gossip when rosters have been exchanged.
+// pending holds the accepted connections that have not identified themselves yet, and the
+// streams of gossip. It is bounded. When it is full, the oldest connection of the origin with
+// most connections is closed. So a sender with few addresses displaces only its own connections,
+// while many members may connect from one address. If the newest connection were refused instead,
+// idle connections could lock members out: a member leaves pending after a round trip, or, with
+// gossip, after the exchange of rosters.
 //
-// A stream of gossip is closed only where no other connection can be: it is bounded
-// apart, and takes several round trips.
+// A stream of gossip is closed only if there is no other connection, because streams have
+// their own bound and take several round trips.
 //
-// An origin is an IPv4 address, or the 64 bits of an IPv6 address that a network
-// provider gives to one customer. That customer chooses the others freely.
+// An origin is an IPv4 address, or the first 64 bits of an IPv6 address, which a network
+// provider gives to one customer. That customer chooses the other 64 bits freely.
 type pending struct {
 	size int
 
 	mu      sync.Mutex
-	origins map[string]*origin // those with connections in bySize
-	// bySize[n] has the origins with n connections, each in the order in which it came to have n. The
-	// last list that is not empty ends bySize, so that no search for an origin depends on their number.
+	origins map[string]*origin // the origins in bySize
+	// bySize[n] has the origins with n connections, in the order in which they reached n. bySize ends
+	// with the last list that is not empty, so the search for an origin does not depend on their number.
 	bySize  []*list.List // of *origin
-	streams *list.List   // of *pendingConn: those that are bounded apart, the oldest first
+	streams *list.List   // of *pendingConn: streams of gossip, the oldest first
 	count   int          // connections in all
 }
 
-// origin is the connections from one origin, except streams of gossip.
+// origin has the connections from one origin, except streams of gossip.
 type origin struct {
 	name  string
 	conns *list.List    // of *pendingConn, the oldest first
@@ -48,12 +48,12 @@ type origin struct {
 type pendingConn struct {
 	conn   net.Conn
 	origin *origin
-	stream bool          // it is bounded apart: others go first
+	stream bool          // it is a stream of gossip, which is closed last
 	at     *list.Element // nil once it has left
 }
 
-// newPending is one of that size, or smaller where the process may have few file
-// descriptors.
+// newPending returns a pending of the given size, or a smaller one if the process may have few
+// file descriptors.
 func newPending(size int, descriptors uint64) *pending {
 	return &pending{
 		size: int(min(uint64(size), max(1, descriptors/pendingPart))), origins: map[string]*origin{},
@@ -61,12 +61,12 @@ func newPending(size int, descriptors uint64) *pending {
 	}
 }
 
-// part is a pending for some of those that are in l, of that size at most and no more than
+// part returns a pending for some of the connections in l. Its size is at most the given size and
 // half of l.
 func (l *pending) part(size int) *pending { return newPending(max(1, min(size, l.size/2)), 1<<20) }
 
-// enter lets conn in and returns the one that had to go for it, nil if none had. The
-// caller closes that one's connection.
+// enter adds conn, and returns the connection that it removed to make room, or nil. The caller
+// must close the removed connection.
 func (l *pending) enter(conn net.Conn) (in, out *pendingConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,8 +86,8 @@ func (l *pending) enter(conn net.Conn) (in, out *pendingConn) {
 	return in, out
 }
 
-// sort moves an origin to the list of its present number of connections. Before the last change it had
-// so many.
+// sort moves an origin to the list for its number of connections. before is the number before the last
+// change.
 func (l *pending) sort(o *origin, before int) {
 	if before > 0 {
 		l.bySize[before].Remove(o.at)
@@ -106,8 +106,8 @@ func (l *pending) sort(o *origin, before int) {
 	}
 }
 
-// removeFirst removes the connection that goes first, and returns nil if there is none: the oldest of
-// an origin with most, and a stream of gossip if all connections are.
+// removeFirst removes and returns the oldest connection of an origin with most connections, or the
+// oldest stream of gossip if there are only streams. It returns nil if there is no connection.
 func (l *pending) removeFirst() (out *pendingConn) {
 	if most := l.bySize[len(l.bySize)-1].Front(); most != nil {
 		out = most.Value.(*origin).conns.Front().Value.(*pendingConn)
@@ -120,7 +120,7 @@ func (l *pending) removeFirst() (out *pendingConn) {
 	return out
 }
 
-// vouch records that g is bounded apart from now on. It reports false if g was closed.
+// vouch makes g a stream of gossip. It returns false if g has been removed.
 func (l *pending) vouch(g *pendingConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,8 +133,8 @@ func (l *pending) vouch(g *pendingConn) bool {
 	return true
 }
 
-// leave is called when the handshake or the stream is over. It reports whether g
-// was still in: false if it had been closed.
+// leave is called when the handshake or the stream is over. It returns false if g had been
+// removed before.
 func (l *pending) leave(g *pendingConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,7 +156,7 @@ func (l *pending) remove(g *pendingConn) {
 	g.at = nil
 }
 
-// shed removes the connection that goes first; nil if nobody is in. The caller closes its connection.
+// shed is removeFirst with a lock. The caller must close the removed connection.
 func (l *pending) shed() *pendingConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()

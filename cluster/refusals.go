@@ -20,16 +20,16 @@ const (
 	reasonTLS            = "tls"
 	reasonSeed           = "seed"
 	reasonRegion         = "region"
-	reasonIdentity       = "identity" // not what its secret or certificate says
+	reasonIdentity       = "identity" // its secret or certificate proves another identity
 	reasonTimeout        = "timeout"
 	reasonCrowded        = "crowded"
 )
 
-// logPace is how often one kind of trouble is logged, whatever causes it.
+// logPace is the minimum time between two log lines of one reason, or of one name.
 const logPace = loglimit.Every
 
-// refusals counts by reason what is turned away, connections above all, and logs the first of each
-// reason and then at most one in logPace. Reasons are a fixed few, so neither
+// refusals counts refused connections and packets by reason. It logs the first refusal of each
+// reason, and then at most one in logPace. The set of reasons is small and fixed, so neither
 // the counts nor the log can be flooded.
 type refusals struct {
 	log *slog.Logger
@@ -38,21 +38,21 @@ type refusals struct {
 	all map[string]tally // by reason
 }
 
-// tally is what was refused for one reason.
+// tally counts the refusals of one reason.
 type tally struct {
-	count, said uint64    // in all, and up to the last line of the log
-	at          time.Time // of that line
+	count, said uint64    // in all, and up to the last log line
+	at          time.Time // of the last log line
 }
 
 func newRefusals(log *slog.Logger) *refusals {
 	return &refusals{log: log, all: map[string]tally{}}
 }
 
-// add counts one connection from addr that is closed for reason. An empty
-// reason is not counted: the other side just went away.
+// add counts one connection from addr that is closed for reason. An empty reason is not
+// counted: the other side has closed the connection.
 func (r *refusals) add(reason string, addr net.Addr, err error) { r.addAll(reason, 1, addr, err) }
 
-// addAll is add of so many together. A nil addr is none that is known.
+// addAll counts n refusals. addr is nil if it is not known.
 func (r *refusals) addAll(reason string, n int, addr net.Addr, err error) {
 	if reason == "" || n == 0 {
 		return
@@ -86,8 +86,8 @@ func (r *refusals) snapshot() map[string]uint64 {
 	return counts
 }
 
-// trouble logs why members, or regions, cannot be reached, each at most once in
-// logPace. It is bounded by the roster: it forgets what was said before logPace.
+// trouble logs why members, or regions, cannot be reached, for each name at most once in
+// logPace. The roster bounds its size, because it forgets lines that are older than logPace.
 type trouble struct {
 	say func(name, addr string, err error)
 
@@ -95,14 +95,14 @@ type trouble struct {
 	said map[string]time.Time
 }
 
-// troubleWithMembers is that of links to members.
+// troubleWithMembers returns the trouble of links to members.
 func troubleWithMembers(log *slog.Logger) *trouble {
 	return newTrouble(func(name, addr string, err error) {
 		log.Warn("cannot exchange messages with a member", "member", name, "addr", addr, "error", err)
 	})
 }
 
-// troubleAbroad is that of connections to other regions.
+// troubleAbroad returns the trouble of connections to other regions.
 func troubleAbroad(log *slog.Logger) *trouble {
 	return newTrouble(func(name, addr string, err error) {
 		log.Warn("cannot reach another region", "region", name, "addr", addr, "error", err)

@@ -12,8 +12,8 @@ import (
 // that is frozen or cut off is silent instead. A firewall may answer with resets, so
 // Config.ForgetRefused is off by default.
 //
-// The row of a member lists the hosts that refuse its connections. The view above relies on the
-// reports only if they agree: a member that any other member is connected to, or finds silent, may live.
+// The row of a member lists the members whose hosts refuse its connections. View.Ended requires that
+// the reports agree: a member that another member is connected to, or finds silent, may live.
 
 // closedByPeer reports whether a read or a write failed because the other side has closed the
 // connection.
@@ -21,8 +21,8 @@ func closedByPeer(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// dialRefused reports whether a dial failed because the host answered that no process listens. No
-// error on Windows does.
+// dialRefused reports whether a dial failed because the host answered that no process listens. On
+// Windows it is always false.
 func dialRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
 // setRefused records that an attempt to connect to the member has failed with err. silent reports

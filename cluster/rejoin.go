@@ -14,41 +14,41 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// memberlist never joins again by itself: two sides of a split that lasted
-// longer than it remembers the dead stay apart for ever. So every member
-// tries, from time to time, the names it was given and those it misses.
+// memberlist never joins again by itself. After a partition that lasts longer than
+// memberlist keeps dead members, the two sides stay separate for ever. So every member
+// regularly tries the entries of Join and the addresses of the missing members.
 
 const (
-	// firstRejoin is the pause after the first attempt of a node that has met nobody, as
-	// where the nodes that it joins start a moment later. It doubles up to the others.
+	// firstRejoin is the pause after the first attempt of a node that has met no member, for
+	// example because the nodes that it joins start a moment later. The pause doubles up to
+	// the normal pause.
 	firstRejoin  = 250 * time.Millisecond
 	rejoinLeast  = 2 * time.Second
 	rejoinJitter = 2 * time.Second
-	// hurryPause is the least time between attempts, even if one of the dead
-	// is connected.
+	// hurryPause is the minimum time between attempts, even if a dead member is connected.
 	hurryPause = 500 * time.Millisecond
-	// maxAttempts bounds the addresses tried at once. A node that knows no other, or seeks,
-	// tries as many more whenever none has answered for furtherEvery.
+	// maxAttempts is how many addresses are tried at once. A node that knows no other member, or
+	// seeks, tries as many more every furtherEvery, and when all attempts have ended.
 	maxAttempts  = 4
 	furtherEvery = 250 * time.Millisecond
 	// joinTimeout bounds the probe of one address.
 	joinTimeout = 2 * time.Second
-	// joinGrace is how long attempts fail before that is logged. Nodes that start at the
-	// same time find each other within that time. It is below the default JoinTimeout,
-	// after which a node counts alone.
+	// joinGrace is how long attempts fail before the failure is logged. Nodes that start at the
+	// same time find each other within joinGrace. It is below the default JoinTimeout, after
+	// which a node counts alone.
 	joinGrace = 5 * time.Second
 )
 
-// joinOutcome is how the last attempt to join went.
+// joinOutcome is the outcome of the last attempt to join.
 type joinOutcome struct {
-	problem    string    // empty if it is as well as can be
+	problem    string    // empty without a problem
 	since      time.Time // when the first attempt with a problem ended; zero without a problem
 	logged     bool      // the problem has been logged
 	reached    int
 	unanswered map[string]string // Stats.Unanswered; never modified
 }
 
-// untried is the unanswered of entries that nothing is known of yet.
+// untried returns Stats.Unanswered for entries before the first attempt.
 func untried(entries []string) map[string]string {
 	if len(entries) == 0 {
 		return nil
@@ -62,16 +62,16 @@ func untried(entries []string) map[string]string {
 
 const notTried = "it has not been tried yet"
 
-// firstJoin waits, as long as ctx allows, for keepJoining's first attempt. Its
-// error reports a configuration that is not the cluster's, as that
-// does not pass by itself.
+// firstJoin starts keepJoining, and waits for its first attempt, as long as ctx allows. It returns
+// an error if the configuration of this node does not match the cluster, because retries would not
+// help.
 func (g *gossipCluster) firstJoin(ctx context.Context) error {
 	attempt := make(chan error, 1)
 	g.wg.Go(func() { g.keepJoining(attempt) })
 	var refusal error
 	select {
 	case refusal = <-attempt:
-	case <-ctx.Done(): // it goes on trying
+	case <-ctx.Done(): // keepJoining continues
 	}
 	if err := ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("cluster: Start: %w", err)
@@ -98,7 +98,7 @@ func (g *gossipCluster) keepJoining(first chan<- error) {
 		case <-rest.C:
 		case <-g.hurry:
 			sleep(g.ctx, time.Until(hurried))
-			unsignal(g.hurry) // the next attempt serves all of these
+			unsignal(g.hurry) // the next attempt serves this signal, too
 		}
 		rest.Stop()
 		switch {
@@ -108,16 +108,16 @@ func (g *gossipCluster) keepJoining(first chan<- error) {
 			g.catchUp()
 		default:
 			if v := g.view.Load(); v.Self >= 0 && v.Members[v.Self].Announced == Joining {
-				g.catchUp() // first: missing members take their time to be tried
+				g.catchUp() // before join, because attempts to reach missing members take long
 			}
 			g.join(g.ctx)
 		}
 	}
 }
 
-// catchUp fetches the roster from a member: no member gossips to one that has left, nor to
-// a joiner of the members that were missing before it came. Another joiner may know as
-// little.
+// catchUp fetches the roster from a member, because no member gossips to a node that has left,
+// or gossips to a joiner about members that were missing before it joined. It prefers a serving
+// member: another joiner may know as little.
 func (g *gossipCluster) catchUp() {
 	now := time.Now()
 	var at, serving []string
@@ -137,10 +137,10 @@ func (g *gossipCluster) catchUp() {
 	_ = g.gossip.Join(at[rand.N(len(at))]) // the gossip library logs its error
 }
 
-// join tries the addresses of Join and of missing members that gossip does not
-// already have, a few of them, and notes how that went. A node that knows no other
-// tries all, as it counts alone unless one answers; so does a node that seeks. refusal is
-// the error of a member that refuses this node as it is configured.
+// join tries at most maxAttempts of the addresses of Join and of missing members that gossip does
+// not already have, and records the outcome. A node that knows no other member tries all addresses,
+// because it counts alone unless a member answers. A node that seeks tries all, too. refusal is the
+// error of a member that refuses the configuration of this node.
 func (g *gossipCluster) join(ctx context.Context) (reached int, refusal error) {
 	looked := g.lookUp(ctx, g.cfg.Join)
 	wanted, problems := addresses(looked)
@@ -151,19 +151,19 @@ func (g *gossipCluster) join(ctx context.Context) (reached int, refusal error) {
 		met = met || in[addr]
 		others = others || !own[addr]
 	}
-	met = met || !others && len(problems) == 0 // nobody to meet
+	met = met || !others && len(problems) == 0 // Join leads to this node alone
 	tries := alternating(wanted, missing, func(addr string) bool { return in[addr] || own[addr] })
 	if len(in)+len(missing) > 0 && !g.seeks() {
 		tries = tries[:min(len(tries), maxAttempts)]
 	}
-	said := make(map[string]error) // by the addresses that were tried in vain
+	said := make(map[string]error) // the errors of failed attempts, by address
 	for _, a := range g.try(ctx, tries) {
 		switch {
 		case a.joined:
 			reached++
 			in[a.addr] = true
 		case a.err == nil:
-			own[a.addr] = true // by a way that was not known
+			own[a.addr] = true // an unknown address of this node
 			g.noteOwn(a.addr)
 		default:
 			said[a.addr] = a.err
@@ -203,9 +203,9 @@ func (g *gossipCluster) ownAddresses(ctx context.Context) map[string]bool {
 	return own
 }
 
-// alternating returns the addresses of both sets but for those to skip, in a random order
-// in which each set has every other one: neither names that are gone nor members that are
-// dead for good use up the attempts.
+// alternating returns the addresses of both sets without those to skip. Each set is in random
+// order, and the sets alternate, so that neither stale names nor members that are dead for good
+// use up the attempts.
 func alternating(one, two map[string]bool, skip func(addr string) bool) (addrs []string) {
 	first, second := shuffled(one), shuffled(two)
 	for i := range max(len(first), len(second)) {
@@ -218,15 +218,15 @@ func alternating(one, two map[string]bool, skip func(addr string) bool) (addrs [
 	return addrs
 }
 
-// attempt is how it went to join at one address.
+// attempt is the outcome of an attempt to join at one address.
 type attempt struct {
 	addr   string
 	joined bool
 	err    error
 }
 
-// seeks reports whether this node joins, and has found no serving member yet: others that
-// start with it may know as little, and would begin a cluster of their own.
+// seeks reports whether this node is Joining and has found no serving member yet. Nodes that start
+// at the same time may know as little, and could otherwise form a cluster of their own.
 func (g *gossipCluster) seeks() bool {
 	now := time.Now()
 	return !slices.ContainsFunc(g.members(), func(e detect.Entry) bool {
@@ -237,8 +237,8 @@ func (g *gossipCluster) seeks() bool {
 	})
 }
 
-// try tries a few addresses at once, and more of them until one is joined, or as long as
-// this node seeks.
+// try tries maxAttempts addresses at once, and then further addresses until one is joined, or as
+// long as this node seeks.
 func (g *gossipCluster) try(ctx context.Context, addrs []string) (tried []attempt) {
 	attempts := make(chan attempt)
 	few := func() (n int) {
@@ -272,9 +272,9 @@ func (g *gossipCluster) try(ctx context.Context, addrs []string) (tried []attemp
 	return tried
 }
 
-// unanswered is Stats.Unanswered after an attempt: looked is what the entries of Join
-// stand for, in the addresses of members that are in, own this node's, and said what
-// came of those that were tried in vain.
+// unanswered returns Stats.Unanswered after an attempt. looked has the addresses of the entries of
+// Join, in the addresses of joined members, own the addresses of this node, and said the errors of
+// failed attempts.
 func (g *gossipCluster) unanswered(looked []lookup, in, own map[string]bool, said map[string]error) map[string]string {
 	g.mu.Lock()
 	before := g.joined.unanswered
@@ -299,7 +299,7 @@ func (g *gossipCluster) unanswered(looked []lookup, in, own map[string]bool, sai
 		if unanswered == nil {
 			unanswered = make(map[string]string)
 		}
-		// There is nothing new of an entry whose addresses had no turn.
+		// An entry whose addresses were not tried keeps its problem.
 		unanswered[l.entry] = cmp.Or(strings.Join(problems, "; "), before[l.entry], notTried)
 	}
 	return unanswered
@@ -325,10 +325,10 @@ func (g *gossipCluster) recordJoin(o joinOutcome, isRefused bool, now time.Time)
 	}
 }
 
-// maxOwn bounds the addresses that are remembered to lead back to this node.
+// maxOwn bounds the addresses in gossipCluster.own.
 const maxOwn = 64
 
-// noteOwn logs, once for each, that an address leads back to this node.
+// noteOwn logs, once for each address, that it leads back to this node.
 func (g *gossipCluster) noteOwn(addr string) {
 	if g.own[addr] || len(g.own) >= maxOwn {
 		return
@@ -337,15 +337,14 @@ func (g *gossipCluster) noteOwn(addr string) {
 	g.log.Info("an address of Join or of a member leads back to this node", "addr", addr, "advertise", g.advertise)
 }
 
-// joinOne asks which node answers at addr and, if it is another one that accepts this
-// node, exchanges rosters with it.
+// joinOne probes addr, and exchanges rosters if another node answers there and accepts this node.
 func (g *gossipCluster) joinOne(ctx context.Context, addr string) (joined bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	there, err := g.peers.probe(ctx, addr)
 	switch {
 	case there.Name == g.cfg.Name:
-		return false, nil // an address of our own that we did not know
+		return false, nil // an unknown address of this node
 	case err != nil:
 		return false, fmt.Errorf("%w (%s)", err, addr)
 	case there.Addr == g.advertise:
@@ -357,7 +356,7 @@ func (g *gossipCluster) joinOne(ctx context.Context, addr string) (joined bool, 
 	return true, nil
 }
 
-// lookUp finds the addresses that entries stand for.
+// lookUp resolves entries to addresses.
 func (g *gossipCluster) lookUp(ctx context.Context, entries []string) []lookup {
 	_, port, _ := splitEntry(g.cfg.Bind, g.port)
 	if port == "" || port == "0" {
@@ -366,8 +365,8 @@ func (g *gossipCluster) lookUp(ctx context.Context, entries []string) []lookup {
 	return lookUpAll(ctx, g.cfg.Network, entries, port)
 }
 
-// inAndMissing returns the addresses of the members that gossip has for alive
-// and that are connected, and those of some of the others.
+// inAndMissing returns the addresses of the members that are alive according to gossip and not
+// missing, and the addresses of at most maxAttempts of the other members.
 func (g *gossipCluster) inAndMissing(ctx context.Context) (in, missing map[string]bool) {
 	gone := make(map[string]bool)
 	for _, m := range g.view.Load().Members {

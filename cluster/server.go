@@ -12,39 +12,39 @@ import (
 )
 
 const (
-	// idleWait is how long a connection may bring no whole frame: members
+	// idleWait is how long a connection may bring no whole frame, because members
 	// ping several times a second.
 	idleWait = 3 * time.Second
-	// idleAbroad is the same for those of other regions: they ping once a second,
-	// over paths that lose packets.
+	// idleAbroad is the same time for connections of other regions, whose nodes ping once a
+	// second, over paths that lose packets.
 	idleAbroad = 10 * time.Second
-	// idleOnDemand is the same for those of members that do not watch this node: their
-	// connections may rest for restAfter. After idleWait only a ping with flagWakes wakes such a
-	// connection. Another frame was held up by a partition, and so were requests that follow it.
+	// idleOnDemand is the same time for connections of members that do not watch this node, which
+	// may rest for restAfter. After idleWait only a ping with flagWakes wakes such a connection. A
+	// partition has delayed any other frame, and the requests that follow it.
 	idleOnDemand = restAfter + 15*time.Second
-	// secondLook is the part of that time which the connection has once more where this
-	// process notices late that the time has passed.
+	// secondLook is the divisor of the time that a connection has again if this process
+	// notices late that its time has passed.
 	secondLook = 3
-	// maxBatch bounds the requests that are handed over, and answered, at once:
-	// the asker goes on with these while the next are looked up.
+	// maxBatch bounds the requests that are served and answered together. The asker
+	// continues with these answers while the next requests are served.
 	maxBatch = 64
 	// keepReplies is the largest buffer of replies that is kept.
 	keepReplies = 256 << 10
 )
 
-// incoming is the answering side of one connection. It is its batches' Replier.
+// incoming is the answering side of one connection, and the Replier of its batches.
 type incoming struct {
 	peers  *peers
 	conn   net.Conn
 	out    *outbox
 	batch  *Batch
-	abroad bool          // it is of another region: it may ask and tell, and no more
-	idle   time.Duration // how long it may bring nothing
+	abroad bool          // the other side is of another region, and may only ask, tell and ping
+	idle   time.Duration // how long the connection may bring no whole frame
 	// onDemand reports whether the other side does not watch this node, and so is silent while it
 	// has no requests.
 	onDemand bool
 
-	ids     []uint64 // of the batch's requests; noAnswer where none is wanted
+	ids     []uint64 // of the requests in batch; noAnswer for a Tell
 	replies []byte   // frames that answer the batch
 }
 
@@ -59,7 +59,7 @@ func newIncoming(p *peers, conn net.Conn, from hello) *incoming {
 	return c
 }
 
-// noAnswer is the id of a Tell; asks have a generation, so theirs are never 0.
+// noAnswer is the id of a Tell. The id of an ask contains a generation, and is never 0.
 const noAnswer = 0
 
 // Reply implements Replier.
@@ -88,9 +88,8 @@ func (c *incoming) Later(i int) Later {
 	}
 }
 
-// read serves what comes in until the connection ends. Of what was read together it
-// answers pings and news first: connectivity rests on them, and no request may delay
-// them.
+// read serves the frames that arrive until the connection ends. It answers pings and news before
+// requests that were read with them: connectivity relies on them, and no request may delay them.
 func (c *incoming) read() error {
 	var (
 		in       intake
@@ -106,7 +105,7 @@ func (c *incoming) read() error {
 			if !errors.Is(err, os.ErrDeadlineExceeded) || now.Sub(due) <= detect.DelayTolerance {
 				return err
 			}
-			// This process stood still, and what has come meanwhile may lie in the socket.
+			// This process did not run, and frames that arrived meanwhile may be in the socket.
 			due = now.Add(c.patience() / secondLook)
 			c.conn.SetReadDeadline(due)
 			continue
@@ -157,7 +156,7 @@ func (c *incoming) read() error {
 	}
 }
 
-// patience returns how long the connection may bring nothing.
+// patience returns how long the connection may bring no whole frame.
 func (c *incoming) patience() time.Duration {
 	if c.onDemand {
 		return idleOnDemand
@@ -165,13 +164,13 @@ func (c *incoming) patience() time.Duration {
 	return c.idle
 }
 
-// judge takes in a frame that is no request.
+// judge handles a frame that is not a request.
 func (c *incoming) judge(f frame) error {
 	switch f.kind {
 	case kindPing:
 		c.out.relieve(0)
 		if c.abroad {
-			c.replies = appendFrame(c.replies, kindPong, f.id, nil) // the roster is the region's own affair
+			c.replies = appendFrame(c.replies, kindPong, f.id, nil) // without the delay of this node
 			return nil
 		}
 		if len(f.body) < pingSize {
@@ -205,7 +204,7 @@ func (c *incoming) judge(f frame) error {
 	return nil
 }
 
-// news takes in what the member says of itself.
+// news handles a record that the member has sent.
 func (c *incoming) news(body []byte) {
 	if c.peers.cfg.News == nil {
 		return
@@ -215,7 +214,7 @@ func (c *incoming) news(body []byte) {
 	}
 }
 
-// send writes the replies out, with one write if nobody else is writing.
+// send queues the replies. It writes them itself, with one write, if no other goroutine writes.
 func (c *incoming) send() {
 	if len(c.replies) == 0 {
 		return

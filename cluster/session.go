@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// maxPending bounds the asks that a connection has not seen answered,
-	// with those whose askers gave up.
+	// maxPending bounds the unanswered asks of a connection, including those whose askers
+	// have given up.
 	maxPending = 64 << 10
-	// maxPendingBytes bounds their requests.
+	// maxPendingBytes bounds the bytes of their requests.
 	maxPendingBytes = 16 << 20
-	// lateFor is how long an answer may come after its asker gave up.
+	// lateFor is how long a session waits for an answer after its asker has given up.
 	lateFor = 10 * time.Second
 	// looksPerWait is how often an ask is looked at while it waits, at most once in lookAgain.
 	// With fewer looks, a session detects less of the time in which this process did not run.
@@ -29,35 +29,35 @@ const (
 	keepRequest = 1 << 10
 )
 
-// way is what a session is opened for: a link to one member, or to a region.
+// way is the owner of a session: a link to one member, or to a region.
 type way interface {
-	// unreachable returns why nothing can be sent.
+	// unreachable returns the reason why no request can be sent.
 	unreachable() error
-	// missed is told that an ask was left unanswered, and nothing has come since it
-	// was sent: the first of those that owes counts.
+	// missed is called when the first ask is left unanswered, and no frame has
+	// arrived since it was sent. owes returns when that was.
 	missed(s *session)
-	// resumed is told that something has come after that.
+	// resumed is called when a frame arrives after a call of missed.
 	resumed(s *session)
-	// ponged takes in a pong, and returns how long it took and whether that is in time.
+	// ponged handles a pong. It returns the round-trip time, and whether the pong is in time.
 	ponged(s *session, f frame) (took time.Duration, inTime bool, err error)
-	// told takes in what the other side states of itself.
+	// told handles a record that the other side has sent.
 	told(body []byte) error
-	// proven is told that an answer, or a pong, has come in time.
+	// proven is called when an answer, or a pong, has arrived in time.
 	proven()
-	// late takes an answer whose asker has given up.
+	// late handles an answer whose asker has given up.
 	late(request, answer []byte)
-	// lost is told, before the askers that wait are, that the session is over.
+	// lost is called when the session is over, before the waiting askers are notified.
 	lost(s *session)
 }
 
-// session is one connection to another node, after the handshake: the asks that
-// are under way on it. It ends with its connection.
+// session is one connection to another node after the handshake, with the asks that
+// are under way. It ends with its connection.
 //
-// Each ask ends exactly once: with an answer, with the end of the session, or given up by
-// its asker. The state of its slot decides between these, by compare-and-swap. A slot that
-// was ended twice would put an answer into the buffer of its next asker. Once over is set,
-// no ask begins. shut sets it after way.lost, so that a caller that is told of the end finds
-// the member disconnected. retire sets it when way has another session.
+// Each ask ends exactly once: with an answer, with the end of the session, or when its asker
+// gives up. A compare-and-swap of the state of its slot decides between these. If a slot
+// ended twice, an answer would go into the buffer of its next asker. Once over is set,
+// no ask begins. shut sets over after way.lost, so that a caller that learns of the end finds
+// the member disconnected. retire sets over when way has another session.
 type session struct {
 	peers  *peers
 	way    way
@@ -68,16 +68,16 @@ type session struct {
 	hungUp atomic.Bool // the other side has closed the connection, by FIN or RST; set before the reader has ended
 
 	answered atomic.Int64 // nanoseconds from start to the last frame
-	listens  atomic.Int64 // nanoseconds from start since when its reader waits for a frame; never while it handles what has come
-	owed     atomic.Int64 // nanoseconds from start to the first ask that was left unanswered without a frame since; 0 if none was
-	trip     atomic.Int64 // nanoseconds that an answer takes, their smoothed mean; 0 before the first
-	late     atomic.Int64 // nanoseconds after which an answer is late, by the round trips until now
+	listens  atomic.Int64 // nanoseconds from start to when the reader began to wait for a frame; never while it handles frames
+	owed     atomic.Int64 // nanoseconds from start to the first unanswered ask without a later frame; 0 without such an ask
+	trip     atomic.Int64 // smoothed mean of the round trips in nanoseconds; 0 before the first
+	late     atomic.Int64 // nanoseconds after which an answer is late, computed from the round trips
 	start    time.Time
 
-	// Guarded by out.mu, so that an ask takes one lock once.
+	// out.mu guards the following fields, so that an ask locks one mutex once.
 	slots   []*slot
 	free    []*slot
-	bytes   int // of requests in use
+	bytes   int // of the requests in slots
 	over    bool
 	running detect.RunningClock // the time in which this process has run since start
 	alarm   *time.Timer         // calls sound at the time of the next look
@@ -85,22 +85,22 @@ type session struct {
 	givenUp atomic.Int64 // slots that wait for a late answer
 }
 
-// slot is the place of one ask that is under way. The goroutine that moves its state out
-// of slotWaiting decides what the ask ends with, and alone writes answer and err. The
-// generation in state, which is in the ask's id too, differs for each ask, so that a late
-// answer reaches no other ask.
+// slot is the place of one ask that is under way. The goroutine that moves state out of
+// slotWaiting decides how the ask ends, and no other goroutine writes answer and err. The
+// generation in state is also in the id of the ask, and differs for each ask, so that a
+// late answer does not reach another ask.
 type slot struct {
 	index   uint32
 	state   atomic.Uint64 // generation<<2 | one of the states below
 	request []byte        // a copy, for Handler.Late
 	answer  []byte        // the asker's buffer, while it waits
 	err     error
-	gaveUp  atomic.Int64  // nanoseconds from the session's start
-	sent    time.Duration // likewise; of the goroutine that has the slot
+	gaveUp  atomic.Int64  // when the asker gave up, in nanoseconds from the start of the session
+	sent    time.Duration // from the start of the session; owned by the goroutine that has the slot
 	wait    time.Duration // of the asker. Guarded by out.mu
-	until   time.Duration // the deadline, as session.running shows it; never once it has passed. Guarded by out.mu
-	proves  time.Duration // until when an answer proves that the member is connected; of the goroutine that has the slot
-	wake    chan wake     // holds one of each at most
+	until   time.Duration // the deadline on the clock session.running; never once it has passed. Guarded by out.mu
+	proves  time.Duration // until when an answer proves that the member is connected; owned by the goroutine that has the slot
+	wake    chan wake     // holds each reason at most once
 }
 
 // wake is the reason that the asker wakes up.
@@ -116,12 +116,12 @@ const (
 const never = time.Duration(1<<63 - 1)
 
 const (
-	slotFree    uint64 = iota // or taken: being filled or ended by one goroutine
+	slotFree    uint64 = iota // free, or being filled or ended by one goroutine
 	slotWaiting               // the asker waits
-	slotGivenUp               // the asker is gone
+	slotGivenUp               // the asker has given up
 )
 
-// newSession returns a session over conn with a node that has said to.
+// newSession returns a session over conn with the node that has sent the hello to.
 func newSession(p *peers, w way, conn net.Conn, to hello) *session {
 	s := &session{
 		peers: p,
@@ -136,7 +136,8 @@ func newSession(p *peers, w way, conn net.Conn, to hello) *session {
 	return s
 }
 
-// take finds a slot, or nil if too much is under way. out.mu is held.
+// take returns a slot with a copy of request, or nil if a bound is reached. The caller must
+// hold out.mu.
 func (s *session) take(request []byte) *slot {
 	if s.bytes+len(request) > maxPendingBytes {
 		return nil
@@ -156,7 +157,7 @@ func (s *session) take(request []byte) *slot {
 	return sl
 }
 
-// release gives back a slot that nobody else holds.
+// release frees a slot. No other goroutine may hold it.
 func (s *session) release(sl *slot) {
 	sl.answer, sl.err = nil, nil
 	s.out.mu.Lock()
@@ -165,13 +166,13 @@ func (s *session) release(sl *slot) {
 		sl.request = nil
 	}
 	for len(sl.wake) > 0 {
-		<-sl.wake // the asker was to give up, but the ask ended first
+		<-sl.wake // the ask ended before the asker gave up
 	}
 	s.free = append(s.free, sl)
 	s.out.mu.Unlock()
 }
 
-// ask sends one request and waits for what becomes of it.
+// ask sends one request and waits until the ask ends.
 func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
 	sent := time.Since(s.start)
 	s.out.mu.Lock()
@@ -231,7 +232,7 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 		sl.gaveUp.Store(int64(time.Since(s.start)))
 		if !sl.state.CompareAndSwap(waiting, generation<<2|slotGivenUp) {
 			s.givenUp.Add(-1)
-			continue // it is being ended at this moment
+			continue // another goroutine ends the ask now
 		}
 		if err := ctx.Err(); err != nil {
 			return answer, err
@@ -245,17 +246,17 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 	}
 }
 
-// owe records that an ask which was sent at a time has been left unanswered, and has the
-// other side pinged, if nothing has come since.
+// owe records that an ask which was sent at the given time is unanswered, and calls way.missed,
+// if no frame has arrived since.
 func (s *session) owe(sent time.Duration) {
 	if s.answered.Load() <= int64(sent) && s.owed.CompareAndSwap(0, max(1, int64(sent))) {
 		s.way.missed(s)
 	}
 }
 
-// owes returns since when the first ask that was left unanswered without a frame since has
-// been waited for, from the session's start, zero if none was, or what has come is yet
-// to be handled; and how long that may last until the other side has stalled.
+// owes returns the time, from the start of the session, since which the session has waited for
+// the first unanswered ask, and how long it waits until the other side has stalled. since is zero
+// if no ask is unanswered, or if the reader still handles frames that have arrived.
 func (s *session) owes() (since, stalls time.Duration) {
 	since, listens := time.Duration(s.owed.Load()), time.Duration(s.listens.Load())
 	if since == 0 || listens == never {
@@ -264,14 +265,14 @@ func (s *session) owes() (since, stalls time.Duration) {
 	return max(since, listens), max(detect.StallTimeout, time.Duration(s.late.Load()))
 }
 
-// tell queues one request that wants no answer.
+// tell queues one request that has no answer.
 func (s *session) tell(request []byte) {
 	if len(request) > MaxMessage || !s.out.put(kindTell, 0, request) {
 		s.peers.dropped.Add(1)
 	}
 }
 
-// hold reads from s until its connection ends, and calls over then.
+// hold reads from s until its connection ends, and then calls over.
 func (s *session) hold(over func()) {
 	err := s.read()
 	if reason := violation(err); reason != "" {
@@ -283,8 +284,8 @@ func (s *session) hold(over func()) {
 	over()
 }
 
-// shut ends a session: first no ask begins any more, then the askers that wait are
-// told. It may be called more than once.
+// shut ends a session. No ask begins after that, and the waiting askers are notified. It may be
+// called more than once.
 func (s *session) shut() {
 	if !s.closed.CompareAndSwap(false, true) {
 		return
@@ -298,11 +299,11 @@ func (s *session) shut() {
 	s.finish(err)
 }
 
-// retire tells the askers that wait to give up, because another session has replaced this one.
-// No ask begins any more. The session still reads: an answer that comes is late, and what it
-// grants is refunded. The caller has it forget what does not come, and shuts it once it is idle.
+// retire makes the waiting askers give up, because another session has replaced this one. No ask
+// begins after that. The session still reads: an answer that arrives is late, and its units are
+// refunded. The caller calls forget for missing answers, and shuts the session once it is idle.
 //
-// A slot that is released meanwhile may keep its wake: no ask takes a slot once over is set.
+// A slot that is released meanwhile may keep its wake, because no ask takes a slot once over is set.
 func (s *session) retire() {
 	for _, sl := range s.stop() {
 		if sl.state.Load()&3 == slotWaiting {
@@ -311,15 +312,15 @@ func (s *session) retire() {
 	}
 }
 
-// idle reports whether no ask is under way, nor a late answer awaited.
+// idle reports whether no ask is under way and no late answer is awaited.
 func (s *session) idle() bool {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
 	return len(s.free) == len(s.slots)
 }
 
-// sound looks at the asks that wait, unless the session is over. All asks of a session have one
-// timer, because an ask with a timer of its own takes up to half as much time again.
+// sound looks at the waiting asks, unless the session is over. All asks of a session share one
+// timer, because an ask with its own timer takes up to 50 % more time.
 func (s *session) sound() {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
@@ -341,7 +342,7 @@ func (s *session) look(now time.Duration) {
 		switch left := sl.until - ran; {
 		case left > 0:
 			next = min(next, left, lookAfter(sl.wait))
-			if sl.wait-left >= detect.StallTimeout { // however long its asker waits, the other side may have stalled
+			if sl.wait-left >= detect.StallTimeout { // the other side may have stalled, even if the asker waits longer
 				s.owe(sl.sent)
 			}
 		case ends:
@@ -358,7 +359,7 @@ func (s *session) look(now time.Duration) {
 	s.planLook(now, next)
 }
 
-// planLook plans the next look for a time after now. The caller must hold out.mu.
+// planLook plans the next look for the time now + after. The caller must hold out.mu.
 func (s *session) planLook(now, after time.Duration) {
 	s.running.Plan(now + after)
 	s.alarm.Reset(after)
@@ -369,8 +370,8 @@ func lookAfter(wait time.Duration) time.Duration {
 	return min(wait, max(wait/looksPerWait, lookAgain))
 }
 
-// find returns the slot of an id and its generation. known is the reader's copy of
-// s.slots.
+// find returns the slot and the generation of an id. known is the copy of s.slots that the
+// reader keeps.
 func (s *session) find(known *[]*slot, id uint64) (*slot, uint64) {
 	index, generation := uint32(id), id>>32
 	if int(index) >= len(*known) {
@@ -384,27 +385,27 @@ func (s *session) find(known *[]*slot, id uint64) (*slot, uint64) {
 	return (*known)[index], generation
 }
 
-// end takes the slot from its asker and ends the ask. It reports when the ask was sent,
-// until when an answer is in time, and whether the asker was still there.
+// end ends the ask of the slot. It returns when the ask was sent, until when an answer is in
+// time, and whether the asker was still waiting.
 func (sl *slot) end(generation uint64, body []byte, err error) (sent, proves time.Duration, ok bool) {
 	if !sl.state.CompareAndSwap(generation<<2|slotWaiting, generation<<2) {
 		return 0, 0, false
 	}
-	sent, proves = sl.sent, sl.proves // its next asker writes them
+	sent, proves = sl.sent, sl.proves // before the next asker writes them
 	sl.answer = append(sl.answer, body...)
 	sl.err = err
 	sl.wake <- ended
 	return sent, proves, true
 }
 
-// introduce sends the member this node's own record.
+// introduce sends the record of this node to the member.
 func (s *session) introduce() {
 	if own := s.peers.cfg.Own; own != nil {
 		s.out.put(kindNews, 0, own())
 	}
 }
 
-// read takes in answers, pongs and news until the connection ends.
+// read handles answers, pongs and news until the connection ends.
 func (s *session) read() error {
 	var (
 		in    intake
@@ -417,7 +418,7 @@ func (s *session) read() error {
 		}
 		now := time.Since(s.start)
 		any, heard, ponged := false, false, false
-		took := time.Duration(0) // by the last of those that came together
+		took := time.Duration(0) // round-trip time of the frames that arrived together
 		for {
 			f, ok, err := in.next()
 			if err != nil {
@@ -480,8 +481,8 @@ func (s *session) read() error {
 	}
 }
 
-// deliver gives an answer to its asker, or to the way if the asker has given up. It returns
-// how long the answer took, 0 if nobody asked, and whether it came in time.
+// deliver passes an answer to its asker, or to way.late if the asker has given up. It returns
+// how long the answer took, 0 if no ask has its id, and whether it arrived in time.
 func (s *session) deliver(known *[]*slot, f frame, now time.Duration) (took time.Duration, inTime bool) {
 	sl, generation := s.find(known, f.id)
 	if sl == nil {
@@ -500,13 +501,13 @@ func (s *session) deliver(known *[]*slot, f frame, now time.Duration) (took time
 	return took, false
 }
 
-// silence returns how long its reader has waited for a frame. Where this process is slow,
-// what has come may take it long to handle: the other side is not silent meanwhile.
+// silence returns how long the reader has waited for a frame. While a slow process handles the
+// frames that have arrived, the other side is not silent.
 func (s *session) silence() time.Duration {
 	return max(0, time.Since(s.start)-time.Duration(s.listens.Load()))
 }
 
-// forget frees the slots whose answers are too late to be told of.
+// forget frees the slots whose askers gave up at least lateFor ago.
 func (s *session) forget(now time.Time) {
 	if s.givenUp.Load() == 0 {
 		return
@@ -535,7 +536,7 @@ func (s *session) stop() []*slot {
 	return s.slots
 }
 
-// finish ends every ask that is under way. No other begins.
+// finish ends every waiting ask with err. No ask begins after that.
 func (s *session) finish(err error) {
 	for _, sl := range s.stop() {
 		if state := sl.state.Load(); state&3 == slotWaiting {

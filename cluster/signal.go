@@ -1,6 +1,6 @@
 package cluster
 
-// signal wakes the goroutine that waits for c, a channel of one.
+// signal wakes the goroutine that waits for c, which must have a buffer of one.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -8,7 +8,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// unsignal takes a signal back that has not been taken yet.
+// unsignal removes a signal that no goroutine has received yet.
 func unsignal(c chan struct{}) {
 	select {
 	case <-c:

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// maxUnmetDials bounds the attempts under way to connect to members that this node
-// has never met: any sender of gossip can name any number of them, at addresses that
-// swallow what is sent. Those that it has met wait for nobody.
+// maxUnmetDials bounds the attempts under way to connect to members that this node has never
+// met: a sender of gossip can name any number of such members, at addresses that never answer.
+// Members that this node has met need no turn.
 const maxUnmetDials = 64
 
-// turns is a turn for each attempt under way.
+// turns contains an element for each attempt under way.
 type turns chan struct{}
 
-// wait waits for a turn, no longer than until the member is met or ctx is done. The
-// caller calls what it returns when the attempt is over.
+// wait waits for a turn, until the member is met or ctx is done. The caller must call done
+// when the attempt is over.
 func (t turns) wait(ctx context.Context, met firstMeeting) (done func()) {
 	select {
 	case <-met.happened:
@@ -31,7 +31,7 @@ func (t turns) wait(ctx context.Context, met firstMeeting) (done func()) {
 	return func() {}
 }
 
-// firstMeeting happens once: when a member has shaken hands, here or there.
+// firstMeeting is the first handshake between this node and a member, whichever of them dialled.
 type firstMeeting struct {
 	once     *sync.Once
 	happened chan struct{}
@@ -49,7 +49,7 @@ func (m firstMeeting) now() {
 	})
 }
 
-// when returns the time of the meeting, zero if it has not happened yet.
+// when returns the time of the meeting, or zero if it has not happened yet.
 func (m firstMeeting) when() time.Time {
 	select {
 	case <-m.happened:

@@ -19,8 +19,8 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// asked returns the outcome of a check that another process decided.
-func asked(ok bool, err error) worker.Outcome {
+// outcomeOf returns the outcome of a check that another process decided.
+func outcomeOf(ok bool, err error) worker.Outcome {
 	switch {
 	case err != nil:
 		return worker.Failed
@@ -36,7 +36,7 @@ func newRedisRate(q worker.Quota, addr string) (*worker.Instance, error) {
 	limit := redis_rate.Limit{Rate: 1, Burst: int(q.Units), Period: q.Interval}
 	return &worker.Instance{Allow: func(key string) worker.Outcome {
 		r, err := l.Allow(context.Background(), key, limit)
-		return asked(err == nil && r.Allowed > 0, err)
+		return outcomeOf(err == nil && r.Allowed > 0, err)
 	}, Close: client.Close}, nil
 }
 
@@ -64,7 +64,7 @@ func newGCRA(q worker.Quota, addr string) (*worker.Instance, error) {
 	args := []string{strconv.FormatInt(q.Interval.Microseconds(), 10), strconv.FormatInt(q.Units, 10)}
 	return &worker.Instance{Allow: func(key string) worker.Outcome {
 		answer, err := script.Exec(context.Background(), client, []string{key}, args).AsIntSlice()
-		return asked(err == nil && len(answer) == 2 && answer[0] == 1, err)
+		return outcomeOf(err == nil && len(answer) == 2 && answer[0] == 1, err)
 	}, Close: func() error { client.Close(); return nil }}, nil
 }
 

@@ -92,8 +92,8 @@ func read(text []byte) (m manifests, err error) {
 	return m, nil
 }
 
-// of returns the objects of a kind.
-func (m manifests) of(kind string) (found []*object) {
+// ofKind returns the objects of a kind.
+func (m manifests) ofKind(kind string) (found []*object) {
 	for _, o := range m {
 		if o.Kind == kind {
 			found = append(found, o)
@@ -122,7 +122,7 @@ type workload struct {
 // workload returns the workload of the installation.
 func (m manifests) workload(t *testing.T) *workload {
 	t.Helper()
-	found := append(m.of("Deployment"), m.of("StatefulSet")...)
+	found := append(m.ofKind("Deployment"), m.ofKind("StatefulSet")...)
 	require.Len(t, found, 1)
 	w := &workload{object: found[0]}
 	for _, c := range w.containers() {
@@ -193,7 +193,7 @@ func TestNodesReachEachOther(t *testing.T) {
 	for name, m := range all(t) {
 		w := m.workload(t)
 		admitted := make(map[string]bool)
-		for _, p := range m.of("NetworkPolicy") {
+		for _, p := range m.ofKind("NetworkPolicy") {
 			if !selects(p.Spec.PodSelector.MatchLabels, w.Spec.Template.Metadata.Labels) {
 				continue
 			}
@@ -210,7 +210,7 @@ func TestNodesReachEachOther(t *testing.T) {
 		}
 
 		host, port, _ := strings.Cut(w.options["join"], ":")
-		services := m.of("Service")
+		services := m.ofKind("Service")
 		i := slices.IndexFunc(services, func(s *object) bool { return s.Metadata.Name == host })
 		require.GreaterOrEqual(t, i, 0, "%s: -join is %q, which is no Service here", name, w.options["join"])
 		peers := services[i].Spec
@@ -238,7 +238,7 @@ func TestOptionsMatchReplicasAndMemory(t *testing.T) {
 	for name, m := range all(t) {
 		w := m.workload(t)
 		least := w.Spec.Replicas
-		for _, a := range m.of("HorizontalPodAutoscaler") {
+		for _, a := range m.ofKind("HorizontalPodAutoscaler") {
 			require.Nil(t, w.Spec.Replicas, "%s: each upgrade would reset the autoscaler", name)
 			least = &a.Spec.MinReplicas
 		}

@@ -108,7 +108,7 @@ func mounted(t *testing.T, m manifests, w *workload) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, v := range w.Spec.Template.Spec.Volumes {
-		for _, c := range m.of("ConfigMap") {
+		for _, c := range m.ofKind("ConfigMap") {
 			if c.Metadata.Name == v.ConfigMap.Name {
 				mount(t, filepath.Join(dir, "rules"), c.Data)
 			}

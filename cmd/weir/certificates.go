@@ -48,15 +48,15 @@ func (f files) credentials() (serving, asking credentials.TransportCredentials, 
 	if f.Cert == "" {
 		return insecure.NewCredentials(), insecure.NewCredentials(), nil
 	}
-	c, err := f.both()
+	c, err := f.mutualConfig()
 	if err != nil {
 		return nil, nil, err
 	}
 	return credentials.NewTLS(c), credentials.NewTLS(c), nil
 }
 
-// both returns a TLS configuration for client and server, if both present a certificate.
-func (f files) both() (*tls.Config, error) {
+// mutualConfig returns a TLS configuration for client and server, if both present a certificate.
+func (f files) mutualConfig() (*tls.Config, error) {
 	c, err := f.server()
 	if err != nil {
 		return nil, err

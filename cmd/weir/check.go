@@ -157,9 +157,9 @@ func explainRule(w io.Writer, rule *rules.Rule, r *rules.Request) {
 	estimate := units
 	if rule.Estimates() {
 		estimate = rule.Estimate(r)
-		fmt.Fprintf(w, "  cost:  %s ahead%s\n", counted(int(estimate), "unit"), by(rule.Reserve, estimate))
+		fmt.Fprintf(w, "  cost:  %s ahead%s\n", counted(int(estimate), "unit"), costSource(rule.Reserve, estimate))
 	} else {
-		fmt.Fprintf(w, "  cost:  %s%s\n", counted(int(units), "unit"), by(rule.Cost, units))
+		fmt.Fprintf(w, "  cost:  %s%s\n", counted(int(units), "unit"), costSource(rule.Cost, units))
 	}
 	if len(rule.Count) > 0 {
 		fmt.Fprintf(w, "  count: responses of %s\n", rule.Count)
@@ -191,8 +191,8 @@ func explainRule(w io.Writer, rule *rules.Rule, r *rules.Request) {
 	}
 }
 
-// by returns the source of a cost, or "" if the cost is a constant.
-func by(cost string, units int64) string {
+// costSource returns the source of a cost, or "" if the cost is a constant.
+func costSource(cost string, units int64) string {
 	if cost == fmt.Sprint(units) {
 		return ""
 	}

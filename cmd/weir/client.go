@@ -188,8 +188,8 @@ func (v *verdict) code() int {
 	return denied
 }
 
-// tell prints a verdict, and returns its exit code.
-func (c *client) tell(v *verdict, yes, no string) int {
+// printVerdict prints a verdict, and returns its exit code.
+func (c *client) printVerdict(v *verdict, yes, no string) int {
 	what := yes
 	if !v.Allowed && !v.Shadow {
 		what = no
@@ -246,7 +246,7 @@ func (q *checkCommand) run(stdout, _ io.Writer) (int, error) {
 			stdout.Write(text)
 			return v.code(), nil
 		}
-		return c.tell(&v, "allowed", "denied"), nil
+		return c.printVerdict(&v, "allowed", "denied"), nil
 	})
 }
 
@@ -280,7 +280,7 @@ func (q *peekCommand) run(stdout, _ io.Writer) (int, error) {
 				fmt.Fprintf(stdout, "%s\n", text)
 				return v.code(), nil
 			}
-			code := c.tell(&v, "would be allowed", "would be denied")
+			code := c.printVerdict(&v, "would be allowed", "would be denied")
 			fmt.Fprintf(stdout, "%s; owner %s; whole again at %s\n", v.Policy, v.Owner, v.ResetAt.Format(time.RFC3339))
 			return code, nil
 		}

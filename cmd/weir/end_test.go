@@ -169,7 +169,7 @@ func TestChecksBehindCertificatesNeedOne(t *testing.T) {
 	dir := folder(t)
 	f := certified(t)
 	p := begin(t, insecure.NewCredentials(), dir, "-http_tls", f.Cert+","+f.Key+","+f.CA)
-	config, err := f.both()
+	config, err := f.mutualConfig()
 	require.NoError(t, err)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
 	ask := func(c *http.Client) (*http.Response, error) {

@@ -91,7 +91,7 @@ func FuzzAnswers(f *testing.F) {
 			require.NotEmpty(t, err.Error())
 			return
 		}
-		require.Equal(t, v.Allowed, c.tell(&v, "allowed", "denied") == ok)
+		require.Equal(t, v.Allowed, c.printVerdict(&v, "allowed", "denied") == ok)
 		require.Equal(t, 1, strings.Count(out.String(), "\n")-strings.Count(v.Source, "\n"))
 	})
 }

@@ -70,12 +70,12 @@ func (q *holdCommand) run(stdout, stderr io.Writer) (code int, err error) {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 
-	h, v, err := q.take(c, signals)
+	h, v, err := q.takeUnits(c, signals)
 	switch {
 	case err != nil:
 		return bad, err
 	case v.code() != ok:
-		return c.tell(v, "held", "denied"), nil
+		return c.printVerdict(v, "held", "denied"), nil
 	}
 	defer func() {
 		if err := h.release(); err != nil {
@@ -85,8 +85,8 @@ func (q *holdCommand) run(stdout, stderr io.Writer) (code int, err error) {
 	return q.runHeld(h, signals, stdout, stderr)
 }
 
-// take requests the units, and retries within q.Wait.
-func (q *holdCommand) take(c *client, signals <-chan os.Signal) (*held, *verdict, error) {
+// takeUnits requests the units, and retries within q.Wait.
+func (q *holdCommand) takeUnits(c *client, signals <-chan os.Signal) (*held, *verdict, error) {
 	begun := time.Now()
 	for {
 		h := &held{client: c, ttl: q.TTL, count: heldCount{Limit: q.Limit, Key: q.countOf.Key, Tier: q.Tier, TTL: q.TTL.String()}, renewed: time.Now()}

@@ -246,7 +246,7 @@ func (o *serveOptions) config() (cfg weir.Config, err error) {
 		}
 	}
 	if o.PeerTLS.Cert != "" {
-		if cfg.TLS, err = o.PeerTLS.both(); err != nil {
+		if cfg.TLS, err = o.PeerTLS.mutualConfig(); err != nil {
 			return cfg, inFlag("peer_tls", err)
 		}
 	}

@@ -125,8 +125,8 @@ func cutObject(url string) (bucket, path string) {
 	return url, ""
 }
 
-// one returns the path of the only snapshot of a place.
-func (p *place) one(where string) (path string, err error) {
+// singlePath returns the path of the only snapshot of a place.
+func (p *place) singlePath(where string) (path string, err error) {
 	entries, err := p.list()
 	if err != nil {
 		return "", err

@@ -38,7 +38,7 @@ func (q *reserveCommand) run(stdout, stderr io.Writer) (int, error) {
 		if answer.Reservation != "" {
 			fmt.Fprintln(stdout, answer.Reservation)
 		}
-		return c.tell(&answer.verdict, "reserved", "denied"), nil
+		return c.printVerdict(&answer.verdict, "reserved", "denied"), nil
 	})
 }
 

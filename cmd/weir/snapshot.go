@@ -80,7 +80,7 @@ func (c *snapshotShowCommand) show(at *place, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	path, err := at.one(c.File)
+	path, err := at.singlePath(c.File)
 	if err != nil {
 		return err
 	}

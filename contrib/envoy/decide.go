@@ -253,7 +253,7 @@ func (s *Service) decide(ctx context.Context, items []item) (denied bool, err er
 	}
 	denied = denied || s.quotasUsedUp(items)
 	if takes > 0 && !denied {
-		if denied, err = s.take(ctx, items, takes); err != nil {
+		if denied, err = s.takeAll(ctx, items, takes); err != nil {
 			return false, err
 		}
 	}
@@ -316,9 +316,9 @@ func note(ctx context.Context, items []item) error {
 	return nil
 }
 
-// take takes the units of all items that request it, and reports whether the request is
+// takeAll takes the units of all items that request it, and reports whether the request is
 // denied.
-func (s *Service) take(ctx context.Context, items []item, takes int) (denied bool, err error) {
+func (s *Service) takeAll(ctx context.Context, items []item, takes int) (denied bool, err error) {
 	var askRoom [8]weir.Ask
 	var decisionRoom [8]weir.Decision
 	asks, ds := slices.Grow(askRoom[:0], takes), weir.Decisions(decisionRoom[:0])
@@ -399,8 +399,8 @@ func (it *item) sum(items []item) int64 {
 // meets reports whether a descriptor has a limit, or is unlimited by the configuration.
 func (it *item) meets() bool { return it.current != nil || it.limit != nil && it.limit.current == nil }
 
-// told returns the argument of Options.OnDecision.
-func (it *item) told(req *rls.RateLimitRequest) *Decided {
+// newDecided returns the argument of Options.OnDecision.
+func (it *item) newDecided(req *rls.RateLimitRequest) *Decided {
 	return &Decided{
 		Domain: req.GetDomain(), Path: it.path, Hits: uint64(it.hits), Negative: it.how == refund,
 		Over: it.over, Enforced: it.enforced, Decision: it.decision,

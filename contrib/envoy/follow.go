@@ -127,16 +127,16 @@ func domainOf(resource *anypb.Any) (*domain, error) {
 		return nil, fmt.Errorf("resource %q has no domain", c.GetName())
 	}
 	d := &domain{name: c.GetDomain(), top: newLevel(), file: fmt.Sprintf("resource %q", c.GetName())}
-	parts, err := d.take(d.top, d.name, c.GetDescriptors(), 1)
+	parts, err := d.readDescriptors(d.top, d.name, c.GetDescriptors(), 1)
 	d.parts = parts
-	return d, errors.Join(knows(d.name, &c), err)
+	return d, errors.Join(checkFields(d.name, &c), err)
 }
 
 // maxLevels bounds the nesting of descriptors. A file cannot nest them so deep.
 const maxLevels = 32
 
-// take reads descriptors into a level, and returns the descriptors that it has added.
-func (d *domain) take(l *level, path string, descriptors []*rlsconf.RateLimitDescriptor, depth int) (added []part, err error) {
+// readDescriptors reads descriptors into a level, and returns the descriptors that it has added.
+func (d *domain) readDescriptors(l *level, path string, descriptors []*rlsconf.RateLimitDescriptor, depth int) (added []part, err error) {
 	if depth > maxLevels {
 		return nil, fmt.Errorf("%s: nested more than %d deep", path, maxLevels)
 	}
@@ -146,7 +146,7 @@ func (d *domain) take(l *level, path string, descriptors []*rlsconf.RateLimitDes
 		to := &descriptor{key: from.GetKey()}
 		to.setValue(from.GetValue())
 		path := path + "." + to.label()
-		errs = append(errs, knows(path, from))
+		errs = append(errs, checkFields(path, from))
 		if err := keyError(to.key); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
 		}
@@ -166,7 +166,7 @@ func (d *domain) take(l *level, path string, descriptors []*rlsconf.RateLimitDes
 		}
 		if len(from.GetDescriptors()) > 0 {
 			to.below = newLevel()
-			_, err := d.take(to.below, path, from.GetDescriptors(), depth+1)
+			_, err := d.readDescriptors(to.below, path, from.GetDescriptors(), depth+1)
 			errs = append(errs, err)
 		}
 		l.add(to)
@@ -190,11 +190,11 @@ func limitOf(path string, from *rlsconf.RateLimitPolicy) (*limit, error) {
 			return l, fmt.Errorf("%s: the unit is %v: use a known one", path, from.GetUnit())
 		}
 	}
-	return l, knows(path, from)
+	return l, checkFields(path, from)
 }
 
-// knows returns an error if a message has a field that is unknown to this version.
-func knows(path string, m proto.Message) error {
+// checkFields returns an error if a message has a field that is unknown to this version.
+func checkFields(path string, m proto.Message) error {
 	unknown := m.ProtoReflect().GetUnknown()
 	if len(unknown) == 0 {
 		return nil

@@ -79,7 +79,7 @@ func (k *kuadrantServer) Reserve(ctx context.Context, req *kuadrant.ReserveReque
 	if err != nil {
 		return nil, refusal(err)
 	}
-	s.tell(ctx, request, items)
+	s.reportDecisions(ctx, request, items)
 	if denied {
 		return &kuadrant.ReserveResponse{Code: rls.RateLimitResponse_OVER_LIMIT}, nil
 	}
@@ -194,7 +194,7 @@ func (k *kuadrantServer) Commit(ctx context.Context, req *kuadrant.CommitRequest
 	if err := s.report(ctx, items); err != nil {
 		return nil, refusal(err)
 	}
-	s.tell(ctx, request, items)
+	s.reportDecisions(ctx, request, items)
 	return new(kuadrant.CommitResponse), nil
 }
 

@@ -50,11 +50,11 @@ func TestFilesOfOneDomainAreMerged(t *testing.T) {
 
 	again, err := LoadMerged(dir)
 	require.NoError(t, err)
-	require.True(t, cfg.same(again))
+	require.True(t, cfg.equals(again))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "d.yaml"), []byte("domain: d\ndescriptors: [{key: new}]"), 0o600))
 	again, err = LoadMerged(dir)
 	require.NoError(t, err)
-	require.False(t, cfg.same(again))
+	require.False(t, cfg.equals(again))
 }
 
 func TestDescriptorInTwoFilesIsRefused(t *testing.T) {

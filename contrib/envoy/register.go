@@ -57,12 +57,12 @@ func (h *healthServer) status() health.HealthCheckResponse_ServingStatus {
 	return health.HealthCheckResponse_NOT_SERVING
 }
 
-func known(service string) bool {
+func isKnownService(service string) bool {
 	return service == "" || service == rls.RateLimitService_ServiceDesc.ServiceName || service == kuadrant.RateLimitService_ServiceDesc.ServiceName
 }
 
 func (h *healthServer) Check(_ context.Context, req *health.HealthCheckRequest) (*health.HealthCheckResponse, error) {
-	if !known(req.GetService()) {
+	if !isKnownService(req.GetService()) {
 		return nil, status.Error(codes.NotFound, "unknown service")
 	}
 	return &health.HealthCheckResponse{Status: h.status()}, nil
@@ -80,7 +80,7 @@ func (h *healthServer) Watch(req *health.HealthCheckRequest, stream grpc.ServerS
 	told, drained := health.HealthCheckResponse_UNKNOWN, h.of.drained
 	for {
 		is := health.HealthCheckResponse_SERVICE_UNKNOWN
-		if known(req.GetService()) {
+		if isKnownService(req.GetService()) {
 			is = h.status()
 		}
 		if is != told {

@@ -181,7 +181,7 @@ func (s *Service) Watch(ctx context.Context, path string, every time.Duration) e
 	}
 	for {
 		cfg, err := load(path)
-		if err == nil && (seen == nil || !cfg.same(seen)) {
+		if err == nil && (seen == nil || !cfg.equals(seen)) {
 			if err = s.Use(cfg); err == nil {
 				seen = cfg
 				s.o.Logger.Info("an Envoy configuration is in force", "path", path, "domains", len(cfg.domains), "limits", cfg.count())
@@ -242,18 +242,18 @@ func (s *Service) answer(ctx context.Context, req *rls.RateLimitRequest, by meth
 	if err != nil {
 		return nil, refusal(err)
 	}
-	s.tell(ctx, req, items)
+	s.reportDecisions(ctx, req, items)
 	return s.respond(req, items, denied), nil
 }
 
-// tell calls Options.OnDecision for each descriptor that has a limit.
-func (s *Service) tell(ctx context.Context, req *rls.RateLimitRequest, items []item) {
+// reportDecisions calls Options.OnDecision for each descriptor that has a limit.
+func (s *Service) reportDecisions(ctx context.Context, req *rls.RateLimitRequest, items []item) {
 	if s.o.OnDecision == nil {
 		return
 	}
 	for i := range items {
 		if it := &items[i]; it.meets() && !it.replaced {
-			s.o.OnDecision(ctx, it.told(req))
+			s.o.OnDecision(ctx, it.newDecided(req))
 		}
 	}
 }

@@ -117,7 +117,7 @@ func TestUnwatchedMemberIsDialledByTheFirstRequest(t *testing.T) {
 		}
 		time.Sleep(restAfter / 2)
 		require.True(t, l.rests.Load())
-		a.spread([]byte("record"), func(*link) bool { return true })
+		a.sendNews([]byte("record"))
 		ask()
 		require.Same(t, first, l.session.Load(), "it has rested")
 		time.Sleep(restAfter / 2)

@@ -239,7 +239,18 @@ func (p *peers) set(members []Member) {
 // tell sends the record of this node over all connections that do not rest.
 func (p *peers) tell() {
 	if p.cfg.Own != nil {
-		p.spread(p.cfg.Own(), func(*link) bool { return true })
+		p.sendNews(p.cfg.Own())
+	}
+}
+
+// sendNews sends news over all connections that do not rest.
+func (p *peers) sendNews(body []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		if s := l.session.Load(); s != nil && !l.rests.Load() {
+			s.out.put(kindNews, 0, body)
+		}
 	}
 }
 
@@ -248,26 +259,6 @@ func (p *peers) isSparse() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.table.IsSparse()
-}
-
-// passOn sends a record that a member has sent to the other members that this node watches. In a
-// small cluster that member has sent it to all.
-func (p *peers) passOn(record []byte, from string) {
-	if !p.isSparse() {
-		return
-	}
-	p.spread(record, func(l *link) bool { return l.watched.Load() && l.name != from })
-}
-
-// spread sends a record to the members of some links, over connections that do not rest.
-func (p *peers) spread(record []byte, to func(*link) bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, l := range p.links {
-		if s := l.session.Load(); s != nil && !l.rests.Load() && to(l) {
-			s.out.put(kindNews, 0, record)
-		}
-	}
 }
 
 // came records that a member has connected to this node, which proves that it is alive. A node

@@ -52,6 +52,7 @@ type Roster struct {
 	left    bool
 	small   time.Time // when this side was last smaller than the set of members that it misses
 	entries map[string]*Entry
+	order   []*Entry   // of entries, by name; nil if entries has changed since it was made
 	fresh   *Allowance // for new members
 }
 
@@ -129,7 +130,7 @@ func (r *Roster) RecordAlive(rec Record, at string, now time.Time) Change {
 			return c
 		}
 		e = &Entry{Record: rec}
-		r.entries[rec.Name] = e
+		r.entries[rec.Name], r.order = e, nil
 		c.Members = true
 	case rec.compare(e.Record) > 0:
 		if e.IsGone() && !r.admit(now, &c) {
@@ -179,7 +180,7 @@ func (r *Roster) Merge(records []Record, now time.Time) Change {
 			if len(r.entries) >= MaxRecords || !rec.IsGone() && !r.admit(now, &c) {
 				continue
 			}
-			r.entries[rec.Name] = &Entry{Record: rec, dead: now.Add(unconfirmedTTL)}
+			r.entries[rec.Name], r.order = &Entry{Record: rec, dead: now.Add(unconfirmedTTL)}, nil
 			c.Members = c.Members || !rec.IsGone()
 		case rec.compare(e.Record) > 0:
 			if e.IsGone() && !rec.IsGone() && !r.admit(now, &c) {
@@ -359,18 +360,23 @@ func (r *Roster) sweep(tombstones []*Entry, now time.Time) {
 	for i, e := range tombstones {
 		if !e.Alive && (i < excess || now.Sub(e.Gone) >= tombstonePatience*r.forget) {
 			delete(r.entries, e.Name)
+			r.order = nil
 		}
 	}
 }
 
-// sorted returns all entries in the order of their names. They include tombstones.
+// sorted returns all entries in the order of their names. They include tombstones. The caller must not
+// modify the slice.
 func (r *Roster) sorted() []*Entry {
-	return slices.SortedFunc(maps.Values(r.entries), func(a, b *Entry) int { return cmp.Compare(a.Name, b.Name) })
+	if r.order == nil {
+		r.order = slices.SortedFunc(maps.Values(r.entries), func(a, b *Entry) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	return r.order
 }
 
 // Members returns the members in the roster, by name.
 func (r *Roster) Members() []Entry {
-	var members []Entry
+	members := make([]Entry, 0, len(r.entries))
 	for _, e := range r.sorted() {
 		member := *e
 		if e.unanswered != nil {

@@ -1,0 +1,84 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/cluster/detect"
+	"github.com/weir-go/weir/cluster/gossip"
+)
+
+// passPace is the least time from one message with records of others to the next over one connection.
+// If hundreds of members start together, each record comes from several members.
+const passPace = 50 * time.Millisecond
+
+// passing holds the records that this node passes on to the members that it watches, in a large cluster.
+// Each of them has changed the roster, so they are at most as many as the records of a roster.
+type passing struct {
+	mu   sync.Mutex
+	due  map[string]passedRecord // by the name of the member that the record is about
+	wake chan struct{}
+}
+
+// passedRecord is a record and the member that sent it to this node.
+type passedRecord struct {
+	detect.Record
+	from string
+}
+
+// add adds a record that a member has sent. The latest record of a name is kept.
+func (p *passing) add(r detect.Record, from string) {
+	p.mu.Lock()
+	if p.due == nil {
+		p.due = make(map[string]passedRecord)
+	}
+	p.due[r.Name] = passedRecord{r, from}
+	p.mu.Unlock()
+	signal(p.wake)
+}
+
+// take removes all records and returns them.
+func (p *passing) take() []passedRecord {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	records := slices.Collect(maps.Values(p.due))
+	p.due = nil
+	return records
+}
+
+// keepPassing passes records on until Close.
+func (g *gossipCluster) keepPassing() {
+	for {
+		select {
+		case <-g.ctx.Done():
+			return
+		case <-g.passing.wake:
+		}
+		g.peers.passOn(g.passing.take())
+		sleep(g.ctx, passPace)
+	}
+}
+
+// passOn sends records to the members that this node watches, and none of them to its sender. Records that
+// go to one member together are one message.
+func (p *peers) passOn(records []passedRecord) {
+	to := make(map[string]*session)
+	p.mu.Lock()
+	for _, l := range p.links {
+		if s := l.session.Load(); s != nil && l.watched.Load() && !l.rests.Load() {
+			to[l.name] = s
+		}
+	}
+	p.mu.Unlock()
+	now := time.Now()
+	for _, r := range records {
+		body := gossip.EncodeRecords([]detect.Record{r.Record}, now)
+		for name, s := range to {
+			if name != r.from {
+				s.out.put(kindNews, 0, body)
+			}
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster/detect"
+)
+
+// When hundreds of members start, each record would otherwise be a message of its own to each neighbor.
+func TestRecordsOfOthersTravelTogether(t *testing.T) {
+	for name, c := range map[string]struct {
+		pause    time.Duration // from one record to the next
+		messages int           // at most
+	}{
+		"records that come at once":              {0, 2},
+		"records that come one each millisecond": {time.Millisecond, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, func(t *testing.T, lo *loopback) {
+				var mu sync.Mutex
+				records, times := map[string]int{}, map[time.Time]bool{}
+				receive := func(name string) func(*peersConfig) {
+					return func(cfg *peersConfig) {
+						cfg.News = func(string, []byte) []byte {
+							mu.Lock()
+							defer mu.Unlock()
+							records[name]++
+							times[time.Now()] = true
+							return nil
+						}
+					}
+				}
+				a, b, sender := lo.peer(t, "a", nil), lo.peer(t, "b", nil, receive("b")), lo.peer(t, "sender", nil, receive("sender"))
+				a.set([]Member{b.member(), sender.member()})
+				time.Sleep(time.Second)
+				ctx, cancel := context.WithCancel(t.Context())
+				g := &gossipCluster{ctx: ctx, peers: a.peers, passing: passing{wake: make(chan struct{}, 1)}}
+				g.wg.Go(g.keepPassing)
+				for i := range 300 {
+					g.passing.add(detect.Record{Name: fmt.Sprint("m", i), Addr: "m:1", Born: 1}, "sender")
+					time.Sleep(c.pause)
+				}
+				time.Sleep(2 * passPace)
+				cancel()
+				g.wg.Wait()
+				synctest.Wait()
+				require.Equal(t, map[string]int{"b": 300}, records, "no record goes back to its sender")
+				require.LessOrEqual(t, len(times), c.messages)
+			})
+		})
+	}
+}

@@ -1,0 +1,366 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/weirtest"
+)
+
+var crowdSize = flag.Int("crowd", 0, "`number` of members of TestCrowdAgreesAtABoundedCost; 0 skips it")
+var crowdCut = flag.Duration("crowdcut", 0, "how long TestCrowdAgreesAtABoundedCost keeps the split, beside the time that it needs")
+
+// What a member may send in a second.
+const (
+	idleMessages = 60
+	idleBytes    = 6000
+	busyMessages = 200 // in the five seconds after an event
+	healMessages = 400 // after a heal: each side learns the rows of the other
+)
+
+// crowd is a number of members that gossip, ping and ask each other as in production, over a network
+// in memory and in virtual time. Nothing is above package cluster.
+type crowd struct {
+	*testing.T
+	network *weirtest.Network
+	secret  []byte
+	members []*crowdMember // that have started
+	running []*crowdMember
+	begun   time.Time // when the event began whose messages are counted
+}
+
+// crowdMember is a member, and counts the messages that it sends.
+type crowdMember struct {
+	cluster.Cluster
+	name string // of its host
+	host *weirtest.Host
+	sent atomic.Pointer[traffic]
+}
+
+// traffic is the number of messages of a member since an event began. A message is a segment or a datagram.
+type traffic struct {
+	mu             sync.Mutex
+	messages       int
+	bytes          int
+	second         int64 // the current one
+	inSecond, peak int   // messages in the current second, and in the second with most
+}
+
+func (t *traffic) count(bytes int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now := time.Now().Unix(); now != t.second {
+		t.second, t.inSecond = now, 0
+	}
+	t.messages++
+	t.bytes += bytes
+	t.inSecond++
+	t.peak = max(t.peak, t.inSecond)
+}
+
+func (m *crowdMember) Changed()                         {}
+func (m *crowdMember) Answered()                        {}
+func (m *crowdMember) Late(_ cluster.Peer, _, _ []byte) {}
+func (m *crowdMember) Serve(b *cluster.Batch) {
+	for i, request := range b.Requests {
+		b.Reply(i, request)
+	}
+}
+
+// countingNetwork is the network of a member, which counts each segment and datagram that it sends.
+type countingNetwork struct {
+	cluster.Network
+	member *crowdMember
+}
+
+func (n countingNetwork) Listen(ctx context.Context, addr string) (net.Listener, net.PacketConn, error) {
+	l, p, err := n.Network.Listen(ctx, addr)
+	return countingListener{l, n.member}, countingPackets{p, n.member}, err
+}
+
+func (n countingNetwork) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	c, err := n.Network.Dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return countingConn{c, n.member}, nil
+}
+
+type countingListener struct {
+	net.Listener
+	member *crowdMember
+}
+
+func (l countingListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return countingConn{c, l.member}, nil
+}
+
+type countingConn struct {
+	net.Conn
+	member *crowdMember
+}
+
+func (c countingConn) Write(b []byte) (int, error) {
+	c.member.sent.Load().count(len(b))
+	return c.Conn.Write(b)
+}
+
+type countingPackets struct {
+	net.PacketConn
+	member *crowdMember
+}
+
+func (p countingPackets) WriteTo(b []byte, to net.Addr) (int, error) {
+	p.member.sent.Load().count(len(b))
+	return p.PacketConn.WriteTo(b, to)
+}
+
+// start starts members on new hosts at once.
+func (c *crowd) start(n int) {
+	c.Helper()
+	var starting sync.WaitGroup
+	for range n {
+		m := &crowdMember{name: fmt.Sprintf("h%04d", len(c.members))}
+		m.sent.Store(new(traffic))
+		c.members, c.running = append(c.members, m), append(c.running, m)
+		m.host = c.network.Host(m.name)
+		m.Cluster = cluster.NewGossip(cluster.Config{
+			Name: m.name + "-1", Bind: ":7946", Join: []string{"members"}, Secrets: [][]byte{c.secret},
+			Logger: slog.New(slog.DiscardHandler), Network: countingNetwork{m.host.Network(), m},
+		})
+	}
+	c.network.SetName("members", hosts(c.running[:min(3, len(c.running))])...)
+	for _, m := range c.members[len(c.members)-n:] {
+		starting.Go(func() {
+			if err := m.Start(c.Context(), m); err != nil {
+				c.Errorf("%s does not start: %v", m.name, err)
+				return
+			}
+			if err := m.Announce(cluster.Serving); err != nil {
+				c.Error(err)
+			}
+		})
+	}
+	starting.Wait()
+}
+
+func hosts(members []*crowdMember) (names []string) {
+	for _, m := range members {
+		names = append(names, m.name)
+	}
+	return names
+}
+
+// kill ends the processes of members, whose kernels close their connections.
+func (c *crowd) kill(members ...*crowdMember) {
+	for _, m := range members {
+		m.host.Kill()
+		_ = m.Close()
+	}
+	c.running = slices.DeleteFunc(c.running, func(m *crowdMember) bool { return slices.Contains(members, m) })
+}
+
+// begin begins to count the messages of an event.
+func (c *crowd) begin() {
+	c.begun = time.Now()
+	for _, m := range c.running {
+		m.sent.Store(new(traffic))
+	}
+}
+
+// end returns how many messages and bytes a member has sent a second since begin, and the messages of the
+// second in which a member has sent most.
+func (c *crowd) end() (messages, bytes float64, peak int) {
+	for _, m := range c.running {
+		t := m.sent.Load()
+		t.mu.Lock()
+		messages, bytes, peak = messages+float64(t.messages), bytes+float64(t.bytes), max(peak, t.peak)
+		t.mu.Unlock()
+	}
+	all := time.Since(c.begun).Seconds() * float64(len(c.running))
+	return messages / all, bytes / all, peak
+}
+
+// rest waits until the members are idle again, and begins to count. It returns how long that took: they
+// watch former neighbours for some seconds, and gossip has a pace.
+func (c *crowd) rest() time.Duration {
+	begun := time.Now()
+	for {
+		time.Sleep(10 * time.Second)
+		c.begin()
+		time.Sleep(5 * time.Second)
+		if messages, bytes, _ := c.end(); messages <= idleMessages && bytes <= idleBytes {
+			c.begin()
+			return time.Since(begun)
+		}
+		if time.Since(begun) > 10*time.Minute {
+			c.Fatal("after ten minutes, a member sends more than an idle one")
+		}
+	}
+}
+
+// agree waits until every member has exactly those of its side as serving. It returns how long
+// that took since begin.
+func (c *crowd) agree(most time.Duration, sides ...[]*crowdMember) time.Duration {
+	c.Helper()
+	for _, side := range sides {
+		for k := 0; k < len(side); {
+			problem := disagreement(side[k], side)
+			switch {
+			case problem == "":
+				k++
+				continue
+			case time.Since(c.begun) > most:
+				c.Fatalf("after %v, %s", time.Since(c.begun), problem)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	return time.Since(c.begun)
+}
+
+// disagreement returns how the members that one of a side has as serving differ from that side.
+func disagreement(m *crowdMember, side []*crowdMember) string {
+	in := make(map[string]bool, len(side))
+	for _, other := range side {
+		in[other.name+"-1"] = true
+	}
+	n := 0
+	for _, other := range m.View().Members {
+		if other.State != cluster.Serving {
+			continue
+		}
+		if n++; !in[other.Name] {
+			return fmt.Sprintf("%s has %s as serving", m.name, other.Name)
+		}
+	}
+	if n != len(side) {
+		return fmt.Sprintf("%s has %d members as serving, of %d", m.name, n, len(side))
+	}
+	return ""
+}
+
+// leave has members leave, and ends them.
+func (c *crowd) leave(members ...*crowdMember) {
+	c.Helper()
+	var leaving sync.WaitGroup
+	for _, m := range members {
+		leaving.Go(func() {
+			if err := m.Leave(c.Context()); err != nil {
+				c.Errorf("%s does not leave: %v", m.name, err)
+			}
+		})
+	}
+	leaving.Wait()
+	c.kill(members...)
+}
+
+// ask returns how long members wait for their request to another one to fail.
+func (c *crowd) ask(to *crowdMember, from []*crowdMember) (longest time.Duration) {
+	c.Helper()
+	for _, m := range from {
+		v, begun := m.View(), time.Now()
+		i := slices.IndexFunc(v.Members, func(o cluster.Member) bool { return o.Name == to.name+"-1" })
+		if _, err := v.Members[i].Peer.Ask(c.Context(), []byte("x"), nil, time.Second); err == nil {
+			c.Errorf("%s answers %s after its end", to.name, m.name)
+		}
+		longest = max(longest, time.Since(begun))
+	}
+	return longest
+}
+
+// A crash, a cut, a lost rack, joins and a deploy change the view of every member within seconds, at a
+// bounded cost.
+func TestCrowdAgreesAtABoundedCost(t *testing.T) {
+	if *crowdSize == 0 {
+		t.Skip("a run of 30 members takes 10 s: -crowd 30; TestLargeClusterAgreesAtABoundedCost of cluster/detect plays these events without connections and gossip")
+	}
+	synctest.Test(t, func(t *testing.T) { playCrowd(t, *crowdSize) })
+}
+
+func playCrowd(t *testing.T, size int) {
+	c := &crowd{T: t, network: weirtest.NewNetwork(1, weirtest.Link{Latency: 200 * time.Microsecond}), secret: make([]byte, 32)}
+	_, _ = rand.Read(c.secret) // it never fails
+	defer c.close()
+	// after reports an event, which the members need a time to agree on, and the messages in that time and the
+	// seconds after it.
+	after := func(event string, took time.Duration, seconds int, most float64) {
+		t.Helper()
+		time.Sleep(time.Duration(seconds) * time.Second)
+		messages, bytes, peak := c.end()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		t.Logf("| %s | %.2f s | %.0f | %d | %.1f KB | %d MB |", event, took.Seconds(), messages, peak, bytes/1000, m.Sys>>20)
+		require.LessOrEqual(t, messages, most, event)
+		c.begin()
+	}
+	t.Logf("| %d members | takes | messages a member sends a second | at most, in one second | bytes a second | memory |", size)
+	c.begin()
+	c.start(size)
+	after("start at once", c.agree(time.Minute, c.running), 5, busyMessages)
+	after("idle", c.rest(), 10, idleMessages)
+
+	victim := c.running[size/2]
+	c.kill(victim)
+	time.Sleep(10 * time.Millisecond)
+	if took := c.ask(victim, c.running[:min(size-1, 50)]); took > 50*time.Millisecond {
+		t.Errorf("a request to a member that has crashed waits %v", took)
+	}
+	after("a crash", c.agree(2*time.Second, c.running), 5, busyMessages)
+	after("idle, with a dead member", c.rest(), 5, idleMessages)
+
+	half := len(c.running) / 2
+	sides := [][]*crowdMember{c.running[:half], c.running[half:]}
+	c.network.Split(hosts(sides[0]), hosts(sides[1]))
+	after("a split in halves", c.agree(4*time.Second, sides...), 5, busyMessages)
+	if *crowdCut > 0 {
+		time.Sleep(*crowdCut)
+		after("all of the split", c.agree(time.Hour, sides...), 0, busyMessages)
+	}
+	c.network.Heal()
+	after("its heal", c.agree(10*time.Second, c.running), 5, healMessages)
+
+	c.kill(c.running[:max(1, size/10)]...)
+	after("the loss of a tenth", c.agree(5*time.Second, c.running), 5, busyMessages)
+
+	joining := max(2, size/20)
+	c.start(joining)
+	after(fmt.Sprintf("%d join at once", joining), c.agree(20*time.Second, c.running), 5, busyMessages)
+
+	deployed := c.running[:max(1, min(5, size/10))]
+	for _, m := range deployed {
+		c.leave(m)
+		c.start(1)
+		c.agree(20*time.Second, c.running)
+	}
+	after("a restart in order, each", time.Since(c.begun)/time.Duration(len(deployed)), 5, busyMessages)
+	after("idle, at the end", c.rest(), 5, idleMessages)
+}
+
+// close ends all members.
+func (c *crowd) close() {
+	var closing sync.WaitGroup
+	for _, m := range c.members {
+		closing.Go(func() { _ = m.Close() })
+	}
+	closing.Wait()
+	time.Sleep(time.Minute) // for the last probes of memberlist
+}

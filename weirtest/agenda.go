@@ -14,7 +14,7 @@ type event interface {
 // moment is an event and its time.
 type moment struct {
 	at    time.Duration // since Network.start
-	link  int           // orders the events of one time, whichever node sent first
+	link  int           // orders events of the same time, regardless of the order in which they were added
 	seq   uint64
 	exact bool // the event occurs at exactly this time; otherwise it has its own instant
 	event event
@@ -36,7 +36,7 @@ func (m *moment) before(o *moment) bool {
 type agenda struct {
 	start   time.Time
 	due     queue
-	late    queue // due packets, which arrive in an instant without another packet; their at is zero
+	late    queue // due packets that wait for an instant without another packet; their at is zero
 	seq     uint64
 	last    time.Duration // when the last packet arrived
 	timer   *time.Timer

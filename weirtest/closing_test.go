@@ -37,7 +37,7 @@ func (l *log) hasLine(line string) bool {
 	return slices.Contains(l.lines, line)
 }
 
-// The code that nodes run in production determines the behavior of simulated membership.
+// Simulated membership must behave like the code that nodes run in production.
 func TestHeldBytesReachOnlyOpenConnections(t *testing.T) {
 	for name, start := range bothClusters {
 		for _, c := range []struct {

@@ -29,8 +29,8 @@ type Options struct {
 	// "c".
 	Nodes []string
 	// Regions is the region of each host, including hosts that start later. The region of
-	// other hosts is "". Only nodes of one region share a ring. A node of a region with a
-	// name can ask the nodes of every other region with a name.
+	// other hosts is "". Nodes share a ring only with nodes of the same region. A node of
+	// a region with a name can ask the nodes of every other region with a name.
 	Regions map[string]string
 	// Seed determines all randomness: what happens to packets, the names of the nodes,
 	// and so which node owns a key. The default is 1.
@@ -52,18 +52,19 @@ type Options struct {
 	Viewed func(name string, v *cluster.View)
 	// Spent, if not nil, is called when a host's node spends units of a count, which id
 	// identifies as weir.Limiter's ID does. If units is negative, the node returns units.
-	// This includes units for which no member receives the answer. reset is the number of
-	// the last weir.Limiter.Reset that this node knows of, or 0: if two nodes know of
-	// different resets, the units of the lower number are forgotten. When the node hears
-	// of a reset, Spent is called with 0 units. Spent must not block, or call methods of
-	// the Cluster or of a node.
+	// Spent is called even if the answer about these units reaches no member. reset is
+	// the number of the last weir.Limiter.Reset that this node knows of, or 0: if two
+	// nodes know of different resets, the units of the lower number are forgotten. When
+	// the node hears of a reset, Spent is called with 0 units. Spent must not block, or
+	// call methods of the Cluster or of a node.
 	Spent func(name string, id [16]byte, reset uint64, units int64)
 	// Wrote, if not nil, receives the number of bytes of each segment and each datagram
 	// that a node sends, if Gossip is set. Wrote must not block, or call methods of the
 	// Cluster.
 	Wrote func(bytes int)
-	// Caps bounds the data that nodes send each other. With caps below the defaults,
-	// which few counts never reach, nodes send their data in parts, and again.
+	// Caps bounds the data that nodes send each other. A few counts never reach the
+	// default caps. With lower caps, nodes send their data in parts, and send some of it
+	// again.
 	Caps countsync.Caps
 	// Configure, if not nil, changes the Config of a host's node whenever a node starts
 	// there, for example if each host has its own Snapshots. Configure must not call
@@ -80,18 +81,18 @@ const (
 	lastProbes   = time.Minute           // maximum time that goroutines of memberlist outlive its Shutdown
 )
 
-// Cluster is a set of nodes in one process, on their own Network. A test can apply the
-// faults of production to it: links fail, machines crash and hang, and clocks step.
+// Cluster is a set of nodes in one process, on their own Network. A test can simulate the
+// faults of production: broken links, crashed and frozen machines, and clock steps.
 //
-// In a testing/synctest bubble, a Cluster runs in virtual time: waiting takes no time, so
-// a test may let hours pass and compare answers with exact times. Close must be called
-// before the bubble ends. Outside a bubble, a Cluster runs in real time, and a busy
-// machine may be slower than a Config.Timeout for production.
+// In a testing/synctest bubble, a Cluster runs in virtual time. Waiting takes no real
+// time, so a test may run for virtual hours and compare answers with exact times. Close
+// must be called before the bubble ends. Outside a bubble, a Cluster runs in real time,
+// and a busy machine may be slower than a Config.Timeout for production.
 //
 // A host has the name that Options.Nodes or Start gives to it. A node on the host is
 // called host-incarnation, for example in Members, with another incarnation at each
-// start. A fault of a host that runs no node applies to the node that starts there later.
-// Methods are safe for concurrent use.
+// start. If a host runs no node, a fault of the host applies to the next node that starts
+// on the host. Methods are safe for concurrent use.
 type Cluster struct {
 	options Options
 	network *Network
@@ -309,9 +310,9 @@ func (c *Cluster) publish(region string) (name string) {
 	return name
 }
 
-// Leave asks a node to hand over and leave, and then stops it, as a deploy should. The
-// error is that no node runs on the host, or that of Node.Leave. The node is stopped in
-// that case as well.
+// Leave asks a node to hand over and leave, and then stops it, as a deploy should. Leave
+// returns an error if the host runs no node, or if Node.Leave or Node.Close fails. It
+// stops the node even if Node.Leave fails.
 func (c *Cluster) Leave(ctx context.Context, name string) error {
 	node := c.Node(name)
 	if node == nil {
@@ -322,8 +323,9 @@ func (c *Cluster) Leave(ctx context.Context, name string) error {
 	return errors.Join(err, node.Close())
 }
 
-// Kill ends a node as kill -9 does: the node notifies no member, and its unreplicated
-// data is lost. Kill has no effect if no node runs or starts on the host.
+// Kill ends a node like the signal SIGKILL: the node notifies no member, and its
+// unreplicated data is lost. Kill also ends a Freeze of the host. It has no other effect
+// if no node runs or starts on the host.
 func (c *Cluster) Kill(name string) {
 	c.mu.Lock()
 	m := c.machine(name)
@@ -363,25 +365,25 @@ func (c *Cluster) Freeze(name string) { c.network.Host(name).Freeze() }
 // Thaw ends Freeze.
 func (c *Cluster) Thaw(name string) { c.network.Host(name).Thaw() }
 
-// Throttle pauses a host for the length of pause once in every, as a CPU quota does. A
-// pause of 0 ends the pauses. Hosts that are throttled together are out of step. See
+// Throttle pauses a host for the length of pause once in every, as a CPU quota does. If
+// pause is 0, the pauses end. Hosts that are throttled together are out of step. See
 // [Host.Throttle].
 func (c *Cluster) Throttle(name string, pause, every time.Duration) {
 	c.network.Host(name).Throttle(pause, every)
 }
 
-// Cut cuts every link between hosts of different sides, in both directions. Links within
-// a side, and links of hosts on no side, do not change. Network().Cut cuts one direction
-// only.
+// Cut disconnects hosts of different sides, in both directions. It does not change links
+// within a side or links of hosts on no side. Network().Cut cuts one direction only.
 func (c *Cluster) Cut(sides ...[]string) { c.network.Split(sides...) }
 
 // Heal restores all links: no link is cut, and each has the values of Options.Link or
 // WAN.
 func (c *Cluster) Heal() { c.network.reset() }
 
-// Skew steps the clock of a host, forward or, if by is negative, back. Checks of the node
-// read this clock as Config.Now, which determines when windows begin and how much has
-// drained. Timeouts and pings use another clock. Steps add up, and remain after a Kill.
+// Skew steps the clock of a host forward, or backward if by is negative. The checks of
+// the node read this clock through Config.Now, and it determines when windows begin and
+// how many units have drained. Timeouts and pings do not depend on this clock. Steps add
+// up, and remain after a Kill.
 func (c *Cluster) Skew(name string, by time.Duration) {
 	c.mu.Lock()
 	m := c.machine(name)

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// This example deploys one node of three. A test does this in a testing/synctest bubble,
-// where waiting takes no time and answers arrive at exact times.
+// This example deploys one node of three. A test should use a testing/synctest bubble,
+// where waiting takes no real time and answers arrive at exact times.
 func ExampleCluster() {
 	ctx := context.Background()
 	cluster, err := weirtest.NewCluster(ctx, weirtest.Options{

@@ -15,25 +15,25 @@
 //		})
 //	}
 //
-// A Network has hosts, and links between them with latency, jitter, loss and duplicates.
-// Links can be cut and healed, and hosts can be frozen. A node can use a host in two
-// ways. [Host.Network] has ports and streams, for the code that a node runs in
-// production: real memberlist and real frames. [Host.Cluster] is a [cluster.Cluster] that
-// sends whole messages and simulates membership, for long runs of many nodes. A Cluster
-// supports both.
+// A Network has hosts and links between hosts. Links have latency, jitter, loss and
+// duplicates. A test can cut and heal links, and freeze hosts. A node can use a host in
+// two ways. [Host.Network] has ports and streams, for the code that a node runs in
+// production, which includes memberlist and the real frames. [Host.Cluster] is a
+// [cluster.Cluster] that sends whole messages and simulates membership, for long runs of
+// many nodes. A Cluster supports both.
 //
 // Hosts may belong to different regions ([Options].Regions). Nodes of different regions
-// do not gossip. They ask each other over slower links (Options.WAN), which can be cut
-// like any other link.
+// do not gossip. They send requests to each other over slower links (Options.WAN). A test
+// can cut these links too.
 //
 // In a testing/synctest bubble, time is virtual: hours pass in seconds, and no machine is
 // too slow for a timeout. Outside a bubble, the same code runs in real time.
 //
-// The fate of each packet depends only on the seed. With simulated membership, a run
-// in a bubble replays exactly if no other influence determines the order of goroutines
-// within an instant: runtime.GOMAXPROCS is 1 (which is also faster), the garbage
-// collector is held (debug.SetGCPercent(-1), with runtime.GC after synctest.Wait now and
-// then), the race detector is off, and two goroutines that use one link in the same
-// instant keep their order. Requests to one member are an exception: the package orders
-// the requests of one instant itself.
+// The fate of each packet depends only on the seed. With simulated membership, a run in a
+// bubble replays exactly if no other influence determines the order of goroutines within
+// an instant: runtime.GOMAXPROCS is 1 (which is also faster), the garbage collector is
+// held (debug.SetGCPercent(-1), with runtime.GC after synctest.Wait now and then), the
+// race detector is off, and two goroutines that use one link in the same instant keep
+// their order. Requests to the same member are an exception, because the package sorts
+// the requests of each instant.
 package weirtest

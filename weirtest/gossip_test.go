@@ -24,7 +24,7 @@ var bothClusters = map[string]func(n *weirtest.Network, host string) cluster.Clu
 	},
 }
 
-// After a cut without a break, an ask fails when its wait has passed.
+// After a cut without a break, a request fails at the end of its wait.
 func TestBreakFailsAskAtOnce(t *testing.T) {
 	for membership, start := range bothClusters {
 		t.Run(membership, func(t *testing.T) {

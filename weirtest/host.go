@@ -20,7 +20,7 @@ type Host struct {
 	number  int // from 1, in the order of creation
 	ip      net.IP
 	frozen  bool
-	thawed  time.Time // when it was thawed last
+	thawed  time.Time // when Thaw last ended a freeze
 	pauses  pauses
 	process *process // the process that runs; guarded by Network.mu
 	starts  int      // number of simulated clusters that have started
@@ -30,8 +30,8 @@ type Host struct {
 func (h *Host) Name() string { return h.name }
 
 // Network returns the network from the view of the host, for the process that runs on it
-// now. After Kill has ended that process, the returned value fails with net.ErrClosed,
-// and Network returns another one for the new process.
+// now. After Kill has ended that process, Listen and Dial of the returned value fail with
+// net.ErrClosed, and Network returns another value for the new process.
 func (h *Host) Network() cluster.Network {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
@@ -61,18 +61,19 @@ func (h *Host) Thaw() {
 // Throttle pauses the host for the length of pause once in every, as a CPU quota does, or
 // a neighbour that takes the cores. The first pause begins at a random time within one
 // period, which starts now or at the end of a present pause. Messages that the process
-// sends in a pause go out at its end, and messages to the process arrive then. Between
-// pauses, the host is as fast as ever. The times of the pauses depend on the seed of the
-// network and on the name of the host, so hosts that are throttled together are out of
-// step. Throttle applies to all processes on the host until the next call. A pause of 0
-// ends the pauses, except for messages that a pause holds at that time. Throttle panics
-// if a pause is not shorter than every.
+// sends during a pause leave the host at the end of the pause, and messages to the
+// process arrive at that time. Between pauses, the host is as fast as ever. The times of
+// the pauses depend on the seed of the network and on the name of the host, so hosts that
+// are throttled together are out of step. Throttle applies to all processes on the host
+// until the next call. If pause is 0, the pauses end, but messages that were sent earlier
+// may still wait for the end of an old pause. Throttle panics if pause is negative, or is
+// not 0 and not shorter than every.
 //
-// A node with Host.Cluster judges other members like a process that stood still. If the
-// wait for an answer ends in a pause, the wait is longer, and the answer counts if it has
-// arrived by the end of the pause. If a pause delays a look at other members, only a part
-// of the delay counts as their silence. All other timers of the node continue, as do
-// those of a node with Host.Network.
+// A node with Host.Cluster judges other members like a process that did not run during
+// the pauses. The pauses during a wait for an answer extend the wait. If the wait ends in
+// a pause, an answer counts if it has arrived by the end of the pause. If a pause delays
+// a look at other members, only a part of the delay counts as their silence. All other
+// timers of the node continue, as do those of a node with Host.Network.
 func (h *Host) Throttle(pause, every time.Duration) {
 	if pause < 0 || pause > 0 && pause >= every {
 		panic(fmt.Sprintf("weirtest: Throttle of %q by %v in every %v: a pause must be shorter than the time from one to the next", h.name, pause, every))
@@ -101,15 +102,15 @@ func (h *Host) Paused() time.Duration {
 // paused.
 func (h *Host) resumeTime(at time.Time) time.Time { return h.pauses.resumeTime(at) }
 
-// pauses is a sequence of pauses, one in each period of every. The first begins at from.
-// The zero value has no pauses.
+// pauses is a sequence of pauses. Pauses begin at from and after each further period of
+// every. The zero value has no pauses.
 type pauses struct {
 	from         time.Time
 	pause, every time.Duration
 }
 
-// resumeTime returns the end of the pause that contains a time, or the time if there is
-// none.
+// resumeTime returns the end of the pause that contains at, or at if no pause contains
+// it.
 func (p *pauses) resumeTime(at time.Time) time.Time {
 	if p.pause == 0 || at.Before(p.from) {
 		return at
@@ -131,9 +132,11 @@ func (p *pauses) pausedUntil(at time.Time) time.Duration {
 	return since/p.every*p.pause + min(since%p.every, p.pause)
 }
 
-// Kill ends the process of the host as kill -9 does: its ports close, and the other ends
-// of its connections read an error. The test must still close the objects of the process,
-// to end their goroutines. Their messages reach no other host.
+// Kill ends the process of the host like the signal SIGKILL: its ports close, and the
+// other ends of its connections read an error. Kill also ends a Freeze: then the stream
+// data and simulated messages of the frozen process that have not arrived are lost. The
+// test must still close the objects of the process, to end their goroutines. These
+// objects send no further message to other hosts.
 func (h *Host) Kill() {
 	n := h.net
 	n.mu.Lock()
@@ -147,7 +150,7 @@ func (h *Host) Kill() {
 	for _, pc := range p.packets {
 		pc.changed.wake()
 	}
-	for _, c := range slices.Clone(p.conns) { // end removes c from p.conns
+	for _, c := range slices.Clone(p.conns) { // closeWith removes c from p.conns
 		if h.frozen {
 			c.out.queue, c.out.due = nil, 0 // the process has not sent this
 		}
@@ -163,8 +166,8 @@ func (h *Host) Kill() {
 	}
 }
 
-// process is the sockets and the simulated cluster of a host, from its start to a Kill.
-// It implements cluster.Network.
+// process has the sockets and the simulated cluster of a host, until a Kill. It
+// implements cluster.Network.
 type process struct {
 	host      *Host
 	dead      bool

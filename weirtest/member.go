@@ -15,19 +15,20 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// The pace of simulated membership. News of a member reaches connected members with the
-// next ping.
+// The pace of simulated membership. A member sends changes of its own record at once, and
+// other changes of its roster with the next ping. In a large cluster, it also forwards
+// received changes at once.
 const (
 	pingEvery  = 300 * time.Millisecond
-	lookEvery  = 100 * time.Millisecond // how often a member looks at the silence of other members, and sends another ping to those with an unanswered ping
+	lookEvery  = 100 * time.Millisecond // interval at which a member checks the silence of other members, and pings the members with an unanswered ping again
 	ageEvery   = time.Second            // how often dead members may be forgotten
-	idleFor    = 3 * time.Second        // a connection that brings no message for so long is closed by the side that is asked
-	idleAbroad = 10 * time.Second       // the same for a connection from another region
-	heldPings  = 16                     // the maximum number of pings on a link that is held
-	deadAfter  = 5 * time.Second        // after so long without a connection to any member of this side
+	idleFor    = 3 * time.Second        // idle time after which the side that receives requests closes a connection
+	idleAbroad = 10 * time.Second       // idleFor for a connection from another region
+	heldPings  = 16                     // maximum number of pings to a member without a pong
+	deadAfter  = 5 * time.Second        // time without a connection to any member of this side, after which a member is dead
 	joinWithin = time.Second            // how long Start and Leave wait for other members
-	inboxBound = 1 << 14                // requests that wait to be served; further requests are lost
-	askBound   = 1 << 14                // requests to one member without an answer; above this, ErrBusy
+	inboxBound = 1 << 14                // maximum number of queued requests; further requests are lost
+	askBound   = 1 << 14                // maximum number of unanswered requests to a member; further requests fail with ErrBusy
 	simPort    = 7946                   // part of Member.Addr
 	dialWithin = 850 * time.Millisecond // maximum time to open a connection
 	usedEvery  = time.Second            // after a request to a member that is not watched, until its connection rests
@@ -37,11 +38,11 @@ const (
 
 // Cluster returns a cluster.Cluster that sends whole messages over the links of the host,
 // and simulates membership. Members ping the members that they watch every 300 ms, and
-// rosters spread with the pings. A member that no member on a side has been connected to
-// for 5 s is dead on that side. Messages are ordered and reliable, as on a stream: a cut
-// or a freeze holds them. As with NewGossip, a member closes a connection that brought no
-// message for 3 s. Requests on such a connection that arrive later, when a longer cut
-// heals, are lost.
+// rosters spread with the pings. A member is dead on a side if no member of the side has
+// been connected to it for 5 s. Messages are ordered and reliable, like the data of a
+// stream, and a cut or a freeze holds messages until it ends. As with NewGossip, a member
+// closes a connection that brought no message for 3 s. Requests on such a connection that
+// arrive later, when a longer cut heals, are lost.
 //
 // The fields Name, Region, Regions, Seed, Join, Forget and ForgetRefused of c have the
 // same meaning as for cluster.NewGossip, with two exceptions: the default Name is the
@@ -93,7 +94,7 @@ type member struct {
 	looks   int64     // number of looks
 	pings   uint64    // number of pings
 	due     time.Time // when the next look is due
-	aged    time.Time // when dead members were last forgotten
+	aged    time.Time // when forgetDead last ran
 
 	roster   *detect.Roster       // nil before Start
 	table    *detect.Connectivity // of the members in peers; nil before Start
@@ -101,14 +102,14 @@ type member struct {
 	spread   uint64               // version of table up to which rows were sent; 0 if they have to be sent again
 	stale    bool                 // the view may be outdated
 	peers    map[string]*peer
-	missing  map[string]time.Time // by name: the time since when no member on this side is connected to that member
-	answered map[*Host]bool       // hosts of which a member has ever answered
+	missing  map[string]time.Time // by name: when a member without a connection to any member of this side was first missing
+	answered map[*Host]bool       // hosts on which a member has answered this member
 	stats    cluster.Stats
-	progress signal // wakes when a pong has arrived
+	progress signal // wakes awaitProgress after each pong
 
-	regions    map[string]*region // that can be asked; never modified
-	foreigners map[string]*peer   // members of other regions with which this member had contact
-	refused    map[string]uint64  // refused members of other regions, by reason
+	regions    map[string]*region // the other regions by name; never modified
+	foreigners map[string]*peer   // contacts with members of other regions, by name
+	refused    map[string]uint64  // number of refused members of other regions, by reason
 	warned     map[string]time.Time
 
 	inbox      []handlerItem
@@ -117,11 +118,11 @@ type member struct {
 	resting    bool // serve waits for work
 	work       chan struct{}
 	asks       uint64
-	stopped    chan struct{} // closed when its goroutine has ended
+	stopped    chan struct{} // closed when serve has ended
 }
 
-// handlerItem is an item for the handler: a request or, if answer is not nil, a late
-// answer.
+// handlerItem is an item for the handler: a warning, a late answer if answer is not nil,
+// or a request.
 type handlerItem struct {
 	from            *peer
 	id              uint64 // zero if no answer is expected
@@ -181,8 +182,8 @@ func (m *member) Start(ctx context.Context, h cluster.Handler) error {
 	return nil
 }
 
-// awaitProgress waits until reached returns true, which it checks at each pong, or until
-// ctx is done.
+// awaitProgress waits until reached returns true, m is closed, or ctx is done. It calls
+// reached first, and again after each pong.
 func (m *member) awaitProgress(ctx context.Context, reached func() bool) {
 	for {
 		m.net.mu.Lock()
@@ -237,8 +238,8 @@ func (m *member) unansweredJoins() map[string]string {
 	return unanswered
 }
 
-// Announce notifies the members that this member watches at once. In a large cluster,
-// these pass the state on.
+// Announce immediately sends the state to the connected members that this member watches.
+// In a large cluster, these members forward the state.
 func (m *member) Announce(s cluster.State) error {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
@@ -271,7 +272,7 @@ func (m *member) Forget(name string) error {
 }
 
 // Leave waits until the connected members that this member watches have recorded the
-// leave, ctx is done, or a second has passed.
+// leave, for at most a second and until ctx is done.
 func (m *member) Leave(ctx context.Context) error {
 	n := m.net
 	n.mu.Lock()
@@ -313,8 +314,8 @@ func (m *member) Close() error {
 	return nil
 }
 
-// end ends the member and notifies the members with which it had contact, as the resets
-// of its connections would. The caller must hold n.mu.
+// end closes the member, and sends a reset to each member with which it had contact. The
+// caller must hold n.mu.
 func (m *member) end() {
 	if m.closed {
 		return
@@ -341,8 +342,8 @@ func (m *member) end() {
 	}
 }
 
-// breakConnections ends the connections with all members that run on another host, or ran
-// there. The caller must hold n.mu.
+// breakConnections ends the connections with all members that run or ran on a host. The
+// caller must hold n.mu.
 func (m *member) breakConnections(with *Host) {
 	for _, p := range slices.Concat(inOrder(m.peers), inOrder(m.foreigners)) {
 		if p.to.host == with {
@@ -360,7 +361,7 @@ func inOrder(peers map[string]*peer) []*peer {
 	return sorted
 }
 
-// enqueue queues an item for the handler.
+// enqueue queues an item for the handler, unless the queue is full.
 func (m *member) enqueue(h handlerItem) {
 	if len(m.inbox) < inboxBound {
 		m.inbox = append(m.inbox, h)
@@ -368,7 +369,7 @@ func (m *member) enqueue(h handlerItem) {
 	}
 }
 
-// wake makes serve look for work. The caller must hold n.mu.
+// wake notifies serve that there may be work. The caller must hold n.mu.
 func (m *member) wake() {
 	if m.resting {
 		m.resting = false
@@ -501,7 +502,8 @@ func (m *member) isKept(p *peer) bool {
 	return watched || time.Since(p.used) <= restAfter && !p.isConnected()
 }
 
-// ping pings all kept members, and unknown members on the hosts to join.
+// ping sends a ping to each member of the view that it keeps, and to members on the hosts
+// to join that are kept or not in the roster.
 func (m *member) ping() {
 	for _, known := range m.view.Load().Members {
 		if known.Name != m.name && m.isKept(m.peers[known.Name]) {

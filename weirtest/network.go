@@ -11,8 +11,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Link describes one direction between two hosts. The zero Link delivers every packet
-// within a microsecond.
+// Link describes the packets from one host to another. The zero Link delivers every
+// packet within a microsecond.
 type Link struct {
 	Latency time.Duration // in one direction
 	Jitter  time.Duration // up to this much more, drawn evenly for each packet
@@ -30,8 +30,8 @@ const (
 	maxResends  = 8
 	maxBackoff  = 120 * time.Second // maximum retransmission timeout of Linux
 	dialTimeout = 127 * time.Second // after this time, Linux gives up a connection without an answer
-	spread      = 1000              // ns; drawn in addition to every latency, so that arrivals hardly ever share an instant
-	maxParked   = 4096              // datagrams that are held for frozen hosts; further datagrams are lost
+	spread      = 1000              // in nanoseconds; upper limit of a random addition to each latency, so that two arrivals are rarely at the same instant
+	maxParked   = 4096              // maximum number of datagrams that wait for frozen hosts; further datagrams are lost
 )
 
 // Network is a set of hosts and the links between them. Its methods, and those of all
@@ -108,8 +108,8 @@ func (n *Network) SetName(name string, hosts ...string) {
 	n.names[name] = to
 }
 
-// SetLink sets the values of the link from one host to another from now on. Packets that
-// are already on their way do not change.
+// SetLink sets the values of the link from one host to another from now on. SetLink does
+// not affect packets that are already on their way.
 func (n *Network) SetLink(from, to string, l Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -117,9 +117,10 @@ func (n *Network) SetLink(from, to string, l Link) {
 }
 
 // Cut takes down the link from one host to the other, in this direction only. Datagrams
-// on it are lost, and dials reach no host. The bytes of streams wait until the link has
-// healed and then, as with TCP, for the next retransmission. The longer the cut was, the
-// later is the retransmission: 27 s after a cut of 75 s. Break ends streams instead.
+// on the link are lost, and a dial gets no answer. The bytes of streams wait until the
+// link has healed and then, as with TCP, for the next retransmission. The longer the cut
+// was, the later is the retransmission: 27 s after a cut of 75 s. Break ends streams
+// instead.
 func (n *Network) Cut(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -159,8 +160,8 @@ func (n *Network) Reject(a, b string) {
 	n.Break(a, b)
 }
 
-// Split cuts every link between hosts of different sides, in both directions. Links
-// within a side, and links of hosts on no side, do not change.
+// Split disconnects hosts of different sides, in both directions. It does not change
+// links within a side or links of hosts on no side.
 func (n *Network) Split(sides ...[]string) {
 	for i, side := range sides {
 		for j, other := range sides {
@@ -176,7 +177,7 @@ func (n *Network) Split(sides ...[]string) {
 	}
 }
 
-// Heal restores all links that are cut or reject packets.
+// Heal ends the effect of Cut, Split and Reject on all links.
 func (n *Network) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -234,7 +235,7 @@ func (l *link) delay() time.Duration {
 func (l *link) drawLoss() bool      { return l.Loss > 0 && l.rng.Float64() < l.Loss }
 func (l *link) drawDuplicate() bool { return l.Duplicates > 0 && l.rng.Float64() < l.Duplicates }
 
-// flow is one direction of an ordered and reliable connection.
+// flow sends the parcels of an ordered and reliable connection in one direction.
 type flow struct {
 	from, to *Host
 	stream   bool      // of bytes: after a cut, they are sent again as by TCP
@@ -242,12 +243,12 @@ type flow struct {
 	queue    []parcel  // parcels on their way, in order
 	due      int       // number of parcels in queue that have reached a link that holds them
 	lost     int       // number of parcels that were on their way when the connection broke, and do not arrive
-	cut      time.Time // when the first held parcel reached a cut; zero if none did
-	resumes  time.Time // when the retransmission arrives that the other parcels wait for
+	cut      time.Time // when the first parcel reached the cut; zero if no held parcel has reached a cut
+	resumes  time.Time // arrival time of the retransmission; later parcels do not arrive earlier
 	last     time.Time // when the last parcel of the queue arrives
 }
 
-// parcel is an item that was sent. Network calls arrive with mu held.
+// parcel is an item that was sent. The caller of arrive must hold Network.mu.
 type parcel interface{ arrive() }
 
 // call is a parcel that calls a function on arrival.
@@ -360,7 +361,8 @@ func (d *datagram) occur() {
 	}
 }
 
-// release sends the held packets whose links and hosts hold them no longer.
+// release sends the held packets again, except the packets that a link or a host still
+// holds.
 func (n *Network) release() {
 	held := n.held
 	n.held = nil

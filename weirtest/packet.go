@@ -10,7 +10,7 @@ import (
 
 const (
 	maxPacket  = 65507 // maximum of UDP over IPv4
-	maxPackets = 1024  // packets that wait to be read; further packets are lost
+	maxPackets = 1024  // maximum number of unread packets; further packets are lost
 )
 
 type packet struct {

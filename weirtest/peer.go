@@ -17,15 +17,15 @@ type peer struct {
 	owner, to   *member
 	out         flow
 	answered    time.Time     // when it last answered
-	delay       time.Duration // the last delay that it reported, or the time of its first pong
-	owed        time.Time     // the time of its first unanswered request, if no message has come since
+	delay       time.Duration // the last scheduling delay that it reported; after its first pong, at least the round trip of the pong
+	owed        time.Time     // when the first timed-out request since the last answer was sent, or zero
 	pings       int           // number of pings without a pong
 	waits       time.Time     // since when the first of these pings waits, or when the last pong arrived if that is later
 	pinged      time.Time     // when the last ping was sent
 	noted       time.Time     // when the last ping with a pong was sent
 	merged      *gossip       // the last gossip that was merged
 	feed        detect.Feed   // state of the rows that are sent to it
-	feeding     bool          // more rows will be sent at a time
+	feeding     bool          // a later sendRows is on the agenda
 	used        time.Time     // when it was last asked, while it was not watched
 	asks        map[uint64]*ask
 	trips       detect.RoundTrips
@@ -35,7 +35,7 @@ type peer struct {
 	lastArrival time.Time // when such a connection last brought a message
 
 	welcome  bool    // it is of another region, and may be asked
-	abroad   bool    // it is of another region, or the owner assumed so
+	abroad   bool    // it is in foreigners: a member of another region, or contacted as such
 	region   *region // the region that is asked through it, if any
 	reaching bool    // it has not answered yet whether it may be asked
 	admitted bool    // it may ask the owner
@@ -93,9 +93,9 @@ const (
 	request
 	answer
 	reset   // the sender has ended
-	reach   // a node of another region requests to ask
-	welcome // the request to ask is granted
-	refused // the request to ask is refused
+	reach   // a node of another region requests permission to ask the receiver
+	welcome // the receiver may ask the sender
+	refused // the receiver may not ask the sender
 )
 
 // usesOwnConnection reports whether a message uses the connection that its sender has
@@ -121,8 +121,8 @@ func (p *peer) counterpart() *peer {
 	return p.to.peer(p.owner)
 }
 
-// arrive handles the message at the receiver's side of the pair. A receiver that has
-// ended answers with a reset.
+// arrive handles the message at the receiver. A receiver that has ended answers with a
+// reset.
 func (m *message) arrive() {
 	from := m.from
 	there := from.counterpart()
@@ -276,8 +276,8 @@ func (p *peer) recordReaction(took time.Duration) {
 	m.refresh()
 }
 
-// recordTimeout records a request that timed out. The peer has stalled after some time,
-// unless a message arrives.
+// recordTimeout records a request that timed out. Some time after the request was sent,
+// the peer is stalled unless it has answered.
 func (p *peer) recordTimeout(sent time.Time) {
 	if p.answered.After(sent) || !p.owed.IsZero() {
 		return
@@ -499,8 +499,8 @@ func (p *peer) reply(id uint64, body []byte) {
 	}
 }
 
-// finishRequest passes the answer or the error to the caller of a request. If the caller no
-// longer waits, the answer goes to the handler.
+// finishRequest passes the answer or the error to the caller of a request. If the caller
+// no longer waits, an answer from this region goes to the handler.
 func (p *peer) finishRequest(id uint64, answer []byte, err error) {
 	a := p.asks[id]
 	if a == nil {
@@ -537,8 +537,9 @@ func (p *peer) setRefused(refused bool) {
 }
 
 // handleReset handles the end of the peer's process: requests without an answer will not
-// have one. The first reset ends the connection, and the next one refuses a new
-// connection. A member that has started there since has replaced the peer.
+// have one. The first reset ends the connection, and the next reset refuses a new
+// connection. If another member of the cluster has started on the host since, it replaces
+// the peer.
 func (p *peer) handleReset() {
 	m, name := p.owner, p.to.name
 	ended := p.isConnected()
@@ -554,7 +555,7 @@ func (p *peer) handleReset() {
 }
 
 // handleBreak handles the end of the connections to and from the peer, which this side
-// notices at once. Later connections bring no data of these.
+// notices at once. The data on these connections is lost.
 func (p *peer) handleBreak() {
 	p.out.dropAll()
 	p.lastArrival = time.Time{}
@@ -576,7 +577,7 @@ func (p *peer) failRequests() {
 // batch implements cluster.Replier.
 type batch struct {
 	from *peer
-	ids  []uint64 // of the requests; zero if no answer is expected
+	ids  []uint64 // numbers of the requests; zero for a request without a response
 }
 
 func (b *batch) Reply(i int, body []byte) { b.from.reply(b.ids[i], body) }

@@ -16,11 +16,11 @@ const (
 	patienceAbroad   = 3 * time.Second // maximum time without an answer of the node, and for an attempt
 	firstPauseAbroad = 100 * time.Millisecond
 	lastPauseAbroad  = 10 * time.Second
-	sayEvery         = 10 * time.Second // between two log lines of one kind
+	sayEvery         = 10 * time.Second // minimum time between two warnings of the same kind
 )
 
-// region implements cluster.Peer with one node of another region. Network.mu guards all
-// fields.
+// region implements cluster.Peer. It asks one node of another region at a time.
+// Network.mu guards all fields.
 type region struct {
 	member  *member
 	name    string
@@ -29,7 +29,7 @@ type region struct {
 	since   time.Time // when at was reached
 	misses  map[*Host]int
 	tries   int
-	turn    uint64 // number of its steps; an earlier step on the agenda is void
+	turn    uint64 // number of the last scheduled step; earlier steps on the agenda are void
 }
 
 // foreign returns the contact of this member with a member of another region.
@@ -162,7 +162,7 @@ func (r *region) handleWelcome() {
 	r.takeStep()
 }
 
-// giveUp gives up the node that is asked, or was to be asked.
+// giveUp ends the contact or the attempt with at, and schedules the next attempt.
 func (r *region) giveUp() {
 	p := r.at
 	if p.answered.After(r.since) && p.welcome {
@@ -185,8 +185,8 @@ func (r *region) drawPause() time.Duration {
 	return d/2 + time.Duration(r.member.rng.Int64N(int64(d/2)))
 }
 
-// handleRegional handles a message of a member of another region at the receiver's side
-// of the pair. It ignores gossip in the message.
+// handleRegional handles a message of a member of another region at the receiver. It
+// ignores the gossip in the message.
 func (m *message) handleRegional(there *peer) {
 	switch m.kind {
 	case reach:
@@ -249,7 +249,8 @@ func (m *member) refusal(from *member, region string) (reason, problem string) {
 	return "", ""
 }
 
-// sendAway makes nodes of other regions ask another member from now on.
+// sendAway refuses further requests of other regions, so that their nodes ask another
+// member.
 func (m *member) sendAway() {
 	for _, name := range slices.Sorted(maps.Keys(m.foreigners)) {
 		if p := m.foreigners[name]; p.admitted {
@@ -259,8 +260,8 @@ func (m *member) sendAway() {
 	}
 }
 
-// warn logs a warning, from the goroutine that calls the handler. It does not if a warning
-// with the same first attribute was logged recently.
+// warn logs a warning from the goroutine that calls the handler, unless the last warning
+// with the same text and first attribute was less than sayEvery ago.
 func (m *member) warn(text string, args ...any) {
 	kind := fmt.Sprint(text, args[1])
 	if at, ok := m.warned[kind]; ok && time.Since(at) < sayEvery || m.config.Logger == nil {

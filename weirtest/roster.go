@@ -58,7 +58,8 @@ func (m *member) inRoster(name string) bool {
 	return ok
 }
 
-// refresh updates the view, and notifies the handler if it has changed.
+// refresh updates the view, notifies the handler if the view has changed, and sends
+// changed rows to the peers.
 func (m *member) refresh() {
 	for m.stale {
 		m.stale = false

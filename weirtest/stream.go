@@ -17,7 +17,7 @@ const socketBuffer = 256 << 10
 type conn struct {
 	socket
 	remote *net.TCPAddr
-	peer   *conn // nil until the other end has answered
+	peer   *conn // nil until the dial reaches the other host, and after a break
 	out    flow
 
 	unread int    // bytes written here that the peer has not read
@@ -185,8 +185,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	}
 }
 
-// receive handles data of the other end. A closed end answers with a reset. The caller
-// must hold n.mu.
+// receive handles data of the other end. If c is closed, it answers with a reset. The
+// caller must hold n.mu.
 func (c *conn) receive(segment []byte) {
 	if c.closed {
 		c.process.host.net.send(&c.out, call(func() {

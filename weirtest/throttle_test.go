@@ -89,7 +89,7 @@ func TestThrottledHostExchangesMessagesBetweenPauses(t *testing.T) {
 	})
 }
 
-// Messages that were on their way before the pauses began are held as well.
+// A pause also holds messages that were sent before the call of Throttle.
 func TestPauseHoldsMessagesOnTheirWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := NewNetwork(1, Link{Latency: 500 * time.Millisecond})
@@ -231,7 +231,7 @@ func TestDelayedOwnerIsWaitedFor(t *testing.T) {
 	require.Equal(t, map[weir.Source]int{weir.Forwarded: 1000}, sources)
 }
 
-// Without checks, only pings show that a member is connected.
+// With one check in a minute, almost only pings show that a member is connected.
 func TestOwnPauseIsNotSilenceOfOthers(t *testing.T) {
 	for _, every := range []time.Duration{500, 700, 900} {
 		_, missing, _ := runThrottled(t, false, 400*time.Millisecond, every*time.Millisecond, 1)

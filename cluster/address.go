@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// checkAddress returns what is wrong with a "host:port" to listen on or to dial.
-// The host may be empty or a name; the port is a number, 0 to 65535.
+// checkAddress returns an error if addr is not a valid "host:port" to listen on or to
+// dial. The host may be empty or a name. The port is a number from 0 to 65535.
 func checkAddress(addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -20,10 +20,10 @@ func checkAddress(addr string) error {
 	return nil
 }
 
-// isLoopback reports whether a "host:port" to listen on can be reached from this
-// machine alone. A name other than localhost is not looked up: what it stands for
-// may change between now and then. What is advertised has no part in it, as
-// no other machine reaches a loopback, whatever is advertised, unless something forwards to it.
+// isLoopback reports whether only this machine can reach a "host:port" to listen on. A
+// name other than localhost is not looked up, because its addresses may change before the
+// node listens. The advertised address has no influence: no other machine reaches a
+// loopback address unless another process forwards to it.
 func isLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

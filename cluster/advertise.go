@@ -49,10 +49,10 @@ func (g *gossipCluster) findAddress(ctx context.Context, bound net.Addr) error {
 	return nil
 }
 
-// firstReachable returns the first of addrs that others can send to what is bound: of
-// its family, and no loopback unless it is bound to one, since many machines
-// have their own name stand for a loopback. An advertised address is taken at its
-// word.
+// firstReachable returns the first of addrs at which other machines reach the socket that is
+// bound. It must be of the same family, and a loopback address only if the socket is bound to
+// one, because many machines resolve their own name to a loopback address. If advertise is an
+// address, firstReachable returns it unchecked.
 func firstReachable(advertise string, addrs []string, bound net.Addr) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddrPort(advertise); err == nil {
 		return a, nil
@@ -70,8 +70,8 @@ func firstReachable(advertise string, addrs []string, bound net.Addr) (netip.Add
 	return netip.AddrPort{}, fmt.Errorf("it resolves to %v, and a node bound to %v is reached at none of these", addrs, bound)
 }
 
-// apart reports whether no dialler of a reaches a socket that is bound to one address,
-// as they are of different families. A socket that is bound to all of IPv6 takes IPv4 too.
+// apart reports whether a and the address of a bound socket are of different families, so that a
+// dialler of a does not reach the socket. A socket that is bound to all of IPv6 accepts IPv4 too.
 func apart(a, bound netip.Addr) bool {
 	a, bound = a.Unmap(), bound.Unmap()
 	if bound == netip.IPv6Unspecified() {
@@ -80,17 +80,17 @@ func apart(a, bound netip.Addr) bool {
 	return a.Is4() != bound.Is4()
 }
 
-// ofOtherFamily reports whether two hosts are addresses of different families, and bind is
-// one and not all.
+// ofOtherFamily reports whether two hosts are addresses of different families, and bind is not
+// the unspecified address.
 func ofOtherFamily(host, bind string) bool {
 	a, err := netip.ParseAddr(host)
 	b, err2 := netip.ParseAddr(bind)
 	return err == nil && err2 == nil && !b.IsUnspecified() && apart(a, b)
 }
 
-// bracketed returns an Advertise that is an IPv6 address and a port without brackets, as
-// $(POD_IP):7946 is where pods have IPv6, with its brackets. What ends so may be an
-// address alone: it is read as one with a port only if that is the port of Bind.
+// bracketed adds brackets to an Advertise that is an IPv6 address and a port without brackets,
+// such as $(POD_IP):7946 if pods have IPv6. The end of advertise may be a part of an address, so
+// it counts as a port only if it is the port of Bind.
 func bracketed(advertise, bind string) string {
 	at := strings.LastIndexByte(advertise, ':')
 	_, port, err := net.SplitHostPort(bind)
@@ -112,8 +112,8 @@ type local struct {
 
 func (l local) String() string { return fmt.Sprintf("%v (%s)", l.ip, cmp.Or(l.nic, "no interface")) }
 
-// outwardAddress returns the address that others reach this machine by where Bind names
-// none: the source address of its default route. It runs no command and sends nothing.
+// outwardAddress returns the address at which other machines reach this machine if Bind has no
+// address: the source address of its default route. It runs no command and sends no packet.
 func outwardAddress(bind string) (local, error) {
 	locals, err := localAddresses()
 	if err != nil {
@@ -123,9 +123,9 @@ func outwardAddress(bind string) (local, error) {
 	return chooseAddress(host == "::", routeSources, locals)
 }
 
-// chooseAddress chooses among the addresses of a machine. sources returns those by which
-// it sends to the world over IPv6 or IPv4. IPv4 has precedence, unless prefers6. Its error
-// names the candidates where there are several.
+// chooseAddress chooses an address of a machine. sources returns the addresses from which the
+// machine sends to the world over IPv6 or IPv4. IPv4 has precedence, unless prefers6 is set. If
+// there are several candidates, the error names them.
 func chooseAddress(prefers6 bool, sources func(is6 bool) []netip.Addr, locals []local) (local, error) {
 	families := []bool{prefers6, !prefers6}
 	nicOf := func(ip netip.Addr) local {
@@ -148,7 +148,7 @@ func chooseAddress(prefers6 bool, sources func(is6 bool) []netip.Addr, locals []
 			return local{}, fmt.Errorf("this machine has default routes over several addresses: %s", listed(found))
 		}
 	}
-	// Without a default route only a machine with one interface has no choice.
+	// Without a default route, only a machine with one usable interface has one candidate.
 	var usable []local
 	nics := make(map[string]bool)
 	for _, l := range locals {
@@ -187,12 +187,12 @@ func listed(all []local) string {
 	return strings.Join(names, ", ")
 }
 
-// translated are addresses of hosts whose IPv4 is translated to IPv6 (RFC 7335): each such
-// host has them.
+// translated is the prefix of hosts whose IPv4 is translated to IPv6 (RFC 7335). Each such host
+// has the same addresses.
 var translated = netip.MustParsePrefix("192.0.0.0/29")
 
-// isDialable reports whether other machines may reach an address: any but one of a
-// loopback or a link, public or not.
+// isDialable reports whether other machines may reach an address. Public and private addresses
+// count, but not those of a loopback or a link.
 func isDialable(ip netip.Addr) bool {
 	return ip.IsGlobalUnicast() && !translated.Contains(ip)
 }
@@ -209,7 +209,7 @@ func localAddresses() (locals []local, err error) {
 		}
 		addrs, err := nic.Addrs()
 		if err != nil {
-			continue // it has just gone
+			continue // the interface has just disappeared
 		}
 		for _, a := range addrs {
 			if prefix, err := netip.ParsePrefix(a.String()); err == nil {
@@ -220,10 +220,10 @@ func localAddresses() (locals []local, err error) {
 	return locals, nil
 }
 
-// The destinations whose routes are looked at. All but the last are for documentation,
-// and no network has a route to them but its default one. A machine may refuse those: the
-// last are of a root name server. Of several default routes in turn, some destination
-// takes each.
+// The destinations whose routes are examined. All but the last are for documentation, so
+// networks reach them only by a default route. A machine may refuse such destinations, so the last
+// destinations are a root name server. If a machine uses several default routes in turn, some
+// destination takes each route.
 var (
 	worldOf4 = []string{"192.0.2.%d", "198.51.100.%d", "203.0.113.%d"}
 	worldOf6 = []string{"2001:db8:%x::1", "3fff:%x::1"}
@@ -232,11 +232,11 @@ var (
 const (
 	rootOf4 = "198.41.0.4"
 	rootOf6 = "2001:503:ba3e::2:30"
-	routes  = 8 // that are looked at, of each
+	routes  = 8 // examined for each network
 )
 
-// routeSources returns the addresses by which this machine sends to the world, none if it
-// has no default route.
+// routeSources returns the addresses from which this machine sends to the world. It returns no
+// address if there is no default route.
 func routeSources(is6 bool) (sources []netip.Addr) {
 	world, root := worldOf4, rootOf4
 	if is6 {
@@ -255,7 +255,7 @@ func routeSources(is6 bool) (sources []netip.Addr) {
 	if len(sources) == 0 {
 		look(root, "")
 	}
-	// The kernel takes the first of several routes that cost the same.
+	// The kernel uses only the first of several routes with the same cost.
 	if nics := equalDefaults(is6); len(sources) > 0 && len(nics) > 1 {
 		for _, nic := range nics {
 			look(fmt.Sprintf(world[0], 1), nic)
@@ -264,9 +264,9 @@ func routeSources(is6 bool) (sources []netip.Addr) {
 	return sources
 }
 
-// sourceTo returns the address that a packet to that destination would have, and the zero
-// Addr if there is no route. A UDP socket that is connected sends nothing. Of nic, if it
-// is not empty, only the routes count.
+// sourceTo returns the source address of packets to a destination, and the zero Addr if there
+// is no route. If nic is not empty, it uses only the routes of nic. To connect a UDP socket
+// sends no packet.
 func sourceTo(is6 bool, to, nic string) netip.Addr {
 	network := "udp4"
 	if is6 {

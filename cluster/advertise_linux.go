@@ -9,15 +9,15 @@ import (
 	"syscall"
 )
 
-// What Linux's ipv6.h calls these.
+// Constants of ipv6.h of Linux.
 const (
 	ipv6AddrPreferences = 72
 	ipv6PreferSrcPublic = 2
 )
 
-// bindToDevice has a socket use the routes of an interface alone, and of several IPv6
-// addresses not one that is replaced every day (RFC 8981). Where the kernel allows
-// neither, the socket is as it was, or is not to be had.
+// bindToDevice makes a socket use only the routes of an interface, and prefer a permanent IPv6
+// address to a temporary one, which is replaced every day (RFC 8981). If the kernel does not
+// support the preference, it has no effect. If it does not allow the interface, the dial fails.
 func bindToDevice(nic string) func(network, _ string, c syscall.RawConn) error {
 	return func(network, _ string, c syscall.RawConn) (err error) {
 		e := c.Control(func(fd uintptr) {
@@ -35,7 +35,7 @@ func bindToDevice(nic string) func(network, _ string, c syscall.RawConn) error {
 	}
 }
 
-// equalDefaults returns the interfaces of the default routes of the least cost.
+// equalDefaults returns the interfaces of the default routes with the least cost.
 func equalDefaults(is6 bool) []string {
 	if is6 {
 		text, _ := os.ReadFile("/proc/net/ipv6_route")
@@ -45,7 +45,7 @@ func equalDefaults(is6 bool) []string {
 	return equalDefaultsOf4(text)
 }
 
-// Flags of a route, as Linux's route.h and ipv6_route.h have them.
+// Flags of a route, from route.h and ipv6_route.h of Linux.
 const (
 	routeUp         = 1
 	routeReject     = 0x200
@@ -72,7 +72,7 @@ func equalDefaultsOf4(table []byte) []string {
 
 // equalDefaultsOf6 reads /proc/net/ipv6_route. A row has the destination, its length, the
 // source, its length, the gateway, the metric, two counts, flags and the interface, all
-// numbers in hex. Routers say by the preference which of them to take.
+// numbers in hex. Routers announce the preference of their route.
 func equalDefaultsOf6(table []byte) []string {
 	var nics leastCost
 	for line := range bytes.Lines(table) {
@@ -92,7 +92,7 @@ func equalDefaultsOf6(table []byte) []string {
 	return nics.names
 }
 
-// leastCost collects the interfaces of the least cost, each once.
+// leastCost collects the interfaces with the least cost, each once.
 type leastCost struct {
 	least uint64
 	names []string

@@ -6,5 +6,5 @@ import "syscall"
 
 func bindToDevice(string) func(network, _ string, c syscall.RawConn) error { return nil }
 
-// equalDefaults returns nothing: what the kernel takes first is taken.
+// equalDefaults returns no interface, so the first route of the kernel decides.
 func equalDefaults(bool) []string { return nil }

@@ -17,95 +17,95 @@ import (
 
 const defaultForget = 5 * time.Minute
 
-// Config is what a gossip cluster needs to know. Name and Bind are required.
+// Config configures a gossip cluster. Name and Bind are required.
 type Config struct {
-	// Name is the member's full name, different at every start: a label and an
-	// incarnation. At most 128 bytes.
+	// Name is the full name of the member, different at every start: a label and an
+	// incarnation. It has at most 128 bytes.
 	Name string
 	// Bind is the "host:port" to listen on, TCP and UDP. Port 0 picks one that
 	// is free for both. An empty or unspecified host (0.0.0.0, ::) listens on
 	// all interfaces.
 	Bind string
-	// Advertise is the "host:port" that others dial; the bound address if
-	// empty. Port 0 stands for the bound port. Where Bind is one address, Advertise
-	// is of its family. An IPv6 address needs no brackets if the port is Bind's.
+	// Advertise is the "host:port" that other nodes dial. If it is empty, they dial the
+	// bound address. Port 0 stands for the bound port. If Bind is one address, Advertise
+	// must be of its family. An IPv6 address needs no brackets if its port is the port
+	// of Bind.
 	//
 	// If Bind has no address either, the source address of the default route is
-	// advertised, which Start logs: that of IPv4 where there is one, unless Bind
-	// is of "::". Without a default route it is the only address that others can dial.
-	// Start returns an error that names the candidates if there are several.
+	// advertised, and Start logs it. IPv4 has precedence, unless Bind is of "::".
+	// Without a default route, the only address that other machines can dial is
+	// advertised. If there are several candidates, Start returns an error that names them.
 	Advertise string
-	// Join is any members to find the others by: "host:port", or a DNS name
-	// with or without a port (Bind's port if without) of which every address is
-	// tried. Names are looked up again for as long as the member lives. Empty:
-	// this member waits to be found.
+	// Join has addresses of any members: "host:port", or a DNS name with or without a
+	// port. Without a port, the port of Bind is used. Every address of a name is tried,
+	// and names are looked up again for as long as the member lives. If Join is empty,
+	// this member waits for other members to find it.
 	Join []string
-	// Region is the region's name, at most 64 bytes. Members of another
+	// Region is the name of the region, at most 64 bytes. Members of another
 	// region are refused.
 	Region string
-	// Regions is, for each other region, addresses that reach any of its nodes:
+	// Regions has, for each other region, addresses that reach any of its nodes:
 	// "host:port", where a DNS name stands for all of its addresses. They are looked
 	// up again for as long as the node lives. With TLS and no ServerName, the node that
-	// answers is verified by the address that a name stands for, as with Join. A name has at
-	// most 64 bytes. It needs a Region.
+	// answers is verified by the address that a name resolves to, as with Join. The name of
+	// a region has at most 64 bytes. Regions needs a Region.
 	Regions map[string][]string
-	// Seed is a fingerprint of what keys the ids. Members with another Seed
+	// Seed is a fingerprint of the key of the ids. Members with another Seed
 	// are refused.
 	Seed [16]byte
-	// Secrets are 16, 24 or 32 bytes each, at most 16 of them: the first encrypts
-	// gossip, and any that both sides have authenticates a peer connection and, without
-	// TLS, puts it under TLS 1.3 by a key pair of the secret. None: anybody that reaches the
-	// port can join, so that Bind must be a loopback's.
+	// Secrets has at most 16 secrets of 16, 24 or 32 bytes each. The first secret encrypts
+	// gossip. Any secret that both sides have authenticates a peer connection and, without
+	// TLS, puts the connection under TLS 1.3 by a key pair of the secret. Without secrets, any
+	// host that reaches the port can join, so Bind must be a loopback address.
 	Secrets [][]byte
-	// RegionSecrets is, for each of Regions, the secrets that this region shares with
-	// that one and with nobody else: 16, 24 or 32 bytes each, and 64 at most with
-	// Secrets. Connections between the two are authenticated by them as by
-	// Secrets: a holder of one can ask as a node of that region alone, and is no
-	// member. Secrets are then of this region's members alone. They are rotated in
-	// two steps, on all nodes of both: [old, new], [new]. Nil: Secrets are those of
-	// all regions, and a holder can state any of them.
+	// RegionSecrets has, for each of Regions, the secrets that only this region and the
+	// other region share: 16, 24 or 32 bytes each, and together with Secrets at most 64.
+	// They authenticate connections between the two regions, as Secrets do within a
+	// region. A holder of such a secret can only send requests as a node of the other
+	// region, and is no member. Secrets then belong to the members of this region alone. Rotate
+	// RegionSecrets in two steps, on all nodes of both regions: [old, new], [new]. If
+	// RegionSecrets is nil, all regions use Secrets, and a holder can state any region.
 	RegionSecrets map[string][][]byte
-	// TLS, if not nil, puts all of TCP under mutual TLS. It needs a certificate
-	// for both ends of a connection, and the roots that sign them: RootCAs, or what
-	// verifies in its place. Client certificates are required and
-	// verified whatever ClientAuth says, against RootCAs if ClientCAs is nil,
-	// unless ClientAuth is RequireAnyClientCert together with a
-	// VerifyPeerCertificate or VerifyConnection of the caller's. ServerName, if
-	// empty, is the host that is dialled.
+	// TLS, if not nil, puts all TCP connections under mutual TLS. It needs a certificate
+	// for both ends of a connection, and the roots that sign the certificates: RootCAs, or
+	// functions that verify in its place. Client certificates are required and verified,
+	// whatever the value of ClientAuth, against RootCAs if ClientCAs is nil. The exception is
+	// RequireAnyClientCert together with a VerifyPeerCertificate or VerifyConnection of the
+	// caller. If ServerName is empty, it is the dialled host.
 	//
-	// Its functions are called for each connection, so that certificates and roots may
-	// change while the member runs: GetConfigForClient where it listens;
-	// GetClientCertificate and, with InsecureSkipVerify, VerifyConnection where it dials.
-	// VerifyConnection has what is dialled in ServerName there, an address too. No
-	// session is resumed: each connection is verified. One that is open stays so.
+	// The functions of TLS are called for each connection, so that certificates and roots may
+	// change while the member runs: GetConfigForClient on the listening side;
+	// GetClientCertificate and, with InsecureSkipVerify, VerifyConnection on the dialling side.
+	// There, VerifyConnection has the dialled host in ServerName, even if it is an address. No
+	// session is resumed, so each connection is verified. An open connection stays open.
 	TLS *tls.Config
-	// CertificateNames is, for Region and each of Regions, the names by which
-	// certificates prove that they are of its nodes: URIs, as SPIFFE ids are, and DNS
-	// names, in the subject alternative names. A part between slashes or dots may be
-	// "*", which is any, or "{name}", which is the label of Name. A node whose
-	// certificate has no name of the region that it says it is of, or one of two
-	// regions, is refused, as is one that has another's label. A node that is dialled is
-	// then verified by them, and not by the host, unless TLS has a ServerName,
-	// InsecureSkipVerify or VerifyPeerCertificate. It needs TLS. Nil: a certificate that TLS accepts stands for
-	// any name and region.
+	// CertificateNames has, for Region and each of Regions, the names by which
+	// certificates prove that they belong to its nodes: URIs, such as SPIFFE ids, and DNS
+	// names, in the subject alternative names. A part between slashes or dots may be "*",
+	// which matches any part, or "{name}", which matches the label of Name. A node is refused
+	// if its certificate has no name of the region that it states, has names of two regions,
+	// or has another label. A dialled node is then verified by these names, and not by the
+	// host, unless TLS has a ServerName, InsecureSkipVerify or VerifyPeerCertificate.
+	// CertificateNames needs TLS. If it is nil, a certificate that TLS accepts stands for any
+	// name and region.
 	CertificateNames map[string][]string
-	// Forget is how long a dead member stays in the roster of a side that, with
-	// the members that have joined it, is no smaller than what it misses; ten times as
-	// long elsewhere. Members that died before they served are not missed, and
-	// stay as long on every side. 5 minutes if zero.
+	// Forget is how long a dead member stays in the roster of a side that, with the members
+	// that have joined it, is no smaller than the set of members that it misses. On other
+	// sides it is ten times as long. Members that died before they served are not missed, and
+	// stay for Forget on every side. The default is 5 minutes.
 	Forget time.Duration
 	// ForgetRefused sets View.Ended, so that the node above may leave members that have ended
 	// out of its shares. The kernel of such a member closed all connections, and refuses new ones
 	// with ECONNREFUSED. A firewall that answers with resets looks the same on both sides of a
 	// split. It must be equal on all nodes. It has no effect on Windows.
 	ForgetRefused bool
-	// Logger takes what an operator should know; slog.Default if nil.
+	// Logger receives the log lines for operators. The default is slog.Default.
 	Logger *slog.Logger
-	// Network is where ports are opened; nil stands for the machine's own.
+	// Network opens ports and connections. Nil stands for the network of the machine.
 	Network Network
 }
 
-// validate returns every problem of c at once. It changes nothing.
+// validate returns all problems of c in one error. It does not change c.
 func (c Config) validate() error {
 	var wrapped []error
 	for _, problem := range c.Problems() {
@@ -114,8 +114,8 @@ func (c Config) validate() error {
 	return errors.Join(wrapped...)
 }
 
-// Problems returns each problem of c by itself. Its text begins with the field. Start
-// returns all of them.
+// Problems returns each problem of c as its own error. The text of an error begins with the
+// name of the field. Start returns all of them.
 func (c Config) Problems() []error {
 	var all problems
 	switch {
@@ -160,7 +160,7 @@ type problems []error
 
 func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Errorf(format, args...)) }
 
-// tlsProblems is what is wrong with TLS.
+// tlsProblems returns the problems of TLS.
 func (c Config) tlsProblems() (all problems) {
 	t := c.TLS
 	if t == nil {
@@ -173,7 +173,7 @@ func (c Config) tlsProblems() (all problems) {
 	if t.InsecureSkipVerify && !own {
 		all.add("TLS has InsecureSkipVerify, so this node would accept any server as a member: remove it, or set VerifyConnection")
 	}
-	// Without roots crypto/tls goes by those of the machine.
+	// Without roots, crypto/tls uses the roots of the machine.
 	dials := t.InsecureSkipVerify || t.RootCAs != nil
 	listens := t.RootCAs != nil || t.ClientCAs != nil || t.GetConfigForClient != nil || t.ClientAuth == tls.RequireAnyClientCert && own
 	if !dials || !listens {
@@ -182,7 +182,7 @@ func (c Config) tlsProblems() (all problems) {
 	return all
 }
 
-// regionProblems is what is wrong with Regions.
+// regionProblems returns the problems of Regions.
 func (c Config) regionProblems() (all problems) {
 	if len(c.Regions) > 0 && c.Region == "" {
 		all.add("Regions is set and Region is empty: name this node's own region too")
@@ -208,11 +208,11 @@ func (c Config) regionProblems() (all problems) {
 	return all
 }
 
-// maxAllSecrets bounds Secrets and RegionSecrets together: a listener computes an id of
-// each for every connection.
+// maxAllSecrets bounds Secrets and RegionSecrets together, because a listener computes an id
+// of each secret for every connection.
 const maxAllSecrets = 64
 
-// secretProblems is what is wrong with Secrets and RegionSecrets.
+// secretProblems returns the problems of Secrets and RegionSecrets.
 func (c Config) secretProblems() (all problems) {
 	in := make(map[string]string) // the list that has a secret
 	count := 0
@@ -258,7 +258,7 @@ func (c Config) secretProblems() (all problems) {
 	return all
 }
 
-// certificateProblems is what is wrong with CertificateNames.
+// certificateProblems returns the problems of CertificateNames.
 func (c Config) certificateProblems() (all problems) {
 	if c.CertificateNames == nil {
 		return all
@@ -297,7 +297,7 @@ func (c Config) certificateProblems() (all problems) {
 	return all
 }
 
-// checkEndpoint returns what is wrong with a "host:port" of others that has both.
+// checkEndpoint returns an error if entry is not a "host:port" that other nodes can listen on.
 func checkEndpoint(entry string) error {
 	if err := checkAddress(entry); err != nil {
 		return err
@@ -309,7 +309,7 @@ func checkEndpoint(entry string) error {
 	return err
 }
 
-// withDefaults is c with its zero values filled in.
+// withDefaults returns c with defaults for Forget, Logger and Network.
 func (c Config) withDefaults() Config {
 	c.Forget = cmp.Or(c.Forget, defaultForget)
 	c.Logger = cmp.Or(c.Logger, slog.Default())

@@ -12,23 +12,22 @@ import (
 	"strings"
 )
 
-// What a node says of itself is believed as far as what it proves itself with says
-// the same. That is a secret, which is of one region where Config.RegionSecrets is set,
-// and a certificate, which is where Config.CertificateNames is. Each of the two says so
-// by itself: where both are set, both have to.
+// The name and the region in a hello are compared with the credentials of the node. With
+// Config.RegionSecrets, a secret belongs to one region. With Config.CertificateNames, a
+// certificate belongs to one region and may have a name. If both are set, both must match.
 var (
 	errIdentity = errors.New("cluster: the node does not prove its Name or Region")
 	errUnproven = errors.New("cluster: the member does not accept this node's Name or Region: the secret in RegionSecrets, or the certificate, is of another")
 )
 
-// credential is a secret that proves nodes, and whose they are.
+// credential is a secret, and the region whose nodes it proves.
 type credential struct {
 	secret []byte
-	region string // unless it proves nodes of any
-	any    bool
+	region string // not used if any is set
+	any    bool   // it proves nodes of any region
 }
 
-// credentials are what id takes proof by: its own region's first.
+// credentials returns the credentials that id accepts, those of its own region first.
 func (id identity) credentials() []credential {
 	own := credential{region: id.self.Region, any: id.regions == nil}
 	var all []credential
@@ -43,7 +42,7 @@ func (id identity) credentials() []credential {
 	return all
 }
 
-// keys are the secrets by which id and nodes of a region prove themselves to each
+// keys returns the secrets by which id and the nodes of a region prove themselves to each
 // other.
 func (id identity) keys(region string) [][]byte {
 	switch {
@@ -55,8 +54,8 @@ func (id identity) keys(region string) [][]byte {
 	return id.secrets
 }
 
-// proves returns why a secret and a certificate do not stand for what a node says of
-// itself, nil if they do.
+// proves returns why a secret and a certificate do not prove the hello of a node, or nil if
+// they do.
 func (id identity) proves(c credential, conn net.Conn, said hello) error {
 	if !c.any && c.region != said.Region {
 		return fmt.Errorf("%w: it claims region %q with a secret of region %q", errIdentity, said.Region, c.region)
@@ -64,17 +63,18 @@ func (id identity) proves(c credential, conn net.Conn, said hello) error {
 	return id.names.prove(conn, said.Region, said.Name)
 }
 
-// certificateNames are Config.CertificateNames. Without any, certificates say nothing.
+// certificateNames is Config.CertificateNames. If it is nil, certificates prove no name and no
+// region.
 type certificateNames map[string][]string
 
-// anyPart and namePart stand for a whole part of a certificate's name.
+// anyPart and namePart stand for a whole part of a name in a certificate.
 const (
 	anyPart  = "*"
 	namePart = "{name}"
 )
 
-// prove returns why the certificate on the other end of conn does not say that it is
-// of a node of a region that has a name, nil if it does. An empty name stands for any.
+// prove returns why the certificate of the other end of conn does not prove a region and a name, or
+// nil if it does. An empty name stands for any name.
 func (n certificateNames) prove(conn net.Conn, region, name string) error {
 	if n == nil {
 		return nil
@@ -99,7 +99,7 @@ func (n certificateNames) prove(conn net.Conn, region, name string) error {
 	return nil
 }
 
-// namesOf are the names in a certificate that say whose it is.
+// namesOf returns the DNS names and the URIs of a certificate.
 func namesOf(c *x509.Certificate) []string {
 	names := slices.Clone(c.DNSNames)
 	for _, uri := range c.URIs {
@@ -108,7 +108,7 @@ func namesOf(c *x509.Certificate) []string {
 	return names
 }
 
-// labelOf is a member's name without its incarnation.
+// labelOf returns the name of a member without its incarnation.
 func labelOf(name string) string {
 	if i := strings.LastIndexByte(name, '-'); i >= 0 {
 		return name[:i]
@@ -116,8 +116,8 @@ func labelOf(name string) string {
 	return name
 }
 
-// fit reports whether a certificate has a name that fits one of patterns, for a node of
-// that label, or for any if it is empty.
+// fit reports whether a certificate has a name that fits one of patterns, for a node with the given
+// label. An empty label stands for any label.
 func fit(patterns []string, c *x509.Certificate, label string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		if isURI(pattern) {
@@ -131,7 +131,7 @@ func fit(patterns []string, c *x509.Certificate, label string) bool {
 
 func isURI(pattern string) bool { return strings.Contains(pattern, "://") }
 
-// parts are those of a URI between slashes, and those of a DNS name between dots.
+// parts returns the parts of a URI between slashes, or the parts of a DNS name between dots.
 func parts(pattern string) []string {
 	if isURI(pattern) {
 		return strings.Split(pattern, "/")
@@ -139,9 +139,9 @@ func parts(pattern string) []string {
 	return strings.Split(pattern, ".")
 }
 
-// fits reports whether a certificate's name fits a pattern part by part. What stands
-// for any is never empty, so that "spiffe://example.org/*" is not of the trust domain
-// itself.
+// fits reports whether a name in a certificate fits a pattern part by part. A part that stands
+// for any part does not match an empty part, so that "spiffe://example.org/*" does not match the
+// trust domain itself.
 func fits(pattern, name, label string) bool {
 	return slices.EqualFunc(parts(pattern), parts(name), func(p, n string) bool {
 		switch {
@@ -169,7 +169,7 @@ func overlap(a, b string) bool {
 
 func isAny(part string) bool { return part == anyPart || part == namePart }
 
-// checkPattern returns what is wrong with a pattern of CertificateNames.
+// checkPattern returns an error if a pattern of CertificateNames is invalid.
 func checkPattern(pattern string) error {
 	if pattern == "" {
 		return errors.New("is empty: write a SPIFFE id, another URI, or a DNS name")
@@ -185,10 +185,10 @@ func checkPattern(pattern string) error {
 	return nil
 }
 
-// clientTLS is c as the dialling end uses it. Where certificates say whose they are,
-// the host that is dialled need not be in them, as it is in none of SPIFFE's: the
-// chain is verified as it would be otherwise, and prove looks at the names. Where the
-// caller verifies by its own means, c stays as it is.
+// clientTLS returns the configuration for the dialling end. With CertificateNames, a certificate
+// need not contain the dialled host, because SPIFFE certificates never do: the chain is verified as
+// usual, and prove checks the names. If c has a ServerName or its own verification, clientTLS returns
+// c unchanged.
 func (n certificateNames) clientTLS(c *tls.Config) *tls.Config {
 	if c == nil || n == nil || c.ServerName != "" || c.InsecureSkipVerify || c.VerifyPeerCertificate != nil {
 		return c

@@ -17,10 +17,10 @@ import (
 	"github.com/weir-go/weir/cluster/gossip"
 )
 
-// NewGossip returns a Cluster whose members find each other by gossip. It
-// opens nothing before Start. Its Close leaves one thing to end by itself:
-// memberlist's probe, if one is under way, which sends nothing more and gives up
-// within some seconds (memberlist has no way to stop it or to wait for it).
+// NewGossip returns a Cluster whose members find each other by gossip. It opens no port
+// before Start. Close does not wait for a probe of memberlist that is under way, because
+// memberlist can neither stop it nor wait for it. The probe sends no more packets and gives
+// up within some seconds.
 func NewGossip(cfg Config) Cluster {
 	g := &gossipCluster{
 		cfg:      cfg,
@@ -50,41 +50,41 @@ type gossipCluster struct {
 	speaks versions
 	log    *slog.Logger
 
-	advertise string         // the Addr that others dial
-	reachable netip.AddrPort // what it stands for, as gossip needs it
+	advertise string         // the Addr that other nodes dial
+	reachable netip.AddrPort // the resolved advertise, for gossip
 	port      string         // the bound port
 
-	regions map[string]*region // the others; never modified
+	regions map[string]*region // the other regions; never modified
 	peers   *peers
 	mux     *mux
 	gossip  *gossip.Gossip
 
-	// mu guards what follows. It is held for steps of the roster, and never
+	// mu guards roster and joined. It is held for steps of the roster, and never
 	// while waiting or while memberlist is called.
 	mu     sync.Mutex
 	roster *detect.Roster
 	joined joinOutcome
 
-	answered map[string]bool // the entries of Join that have led to a member; of keepJoining
-	own      map[string]bool // the addresses that have led back to this node; of keepJoining
+	answered map[string]bool // the entries of Join that have led to a member; owned by keepJoining
+	own      map[string]bool // the addresses that have led back to this node; owned by keepJoining
 
-	viewing  sync.Mutex // makes refreshes take turns; no lock is held before it
+	viewing  sync.Mutex // serializes refresh; no lock is held when it is taken
 	view     atomic.Pointer[View]
-	wake     chan struct{} // the view may have changed
-	announce chan struct{} // what this node says of itself has changed
-	viewed   chan struct{} // the view has changed, for Leave
-	hurry    chan struct{} // a member that is dead according to gossip is connected: join it now
+	wake     chan struct{} // signals that the view may have changed
+	announce chan struct{} // signals that the record of this node has changed
+	viewed   chan struct{} // signals to Leave that the view has changed
+	hurry    chan struct{} // signals that a member is connected but dead according to gossip: join it now
 	passing  passing
 
 	ctx     context.Context // done once Close is called
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 	phase   atomic.Int32
-	opened  atomic.Bool   // all that Start makes is made
+	opened  atomic.Bool   // the roster, peers, the mux and gossip exist
 	started chan struct{} // closed when Start has returned
 	closed  chan struct{} // closed when everything has stopped
 
-	leaving sync.Mutex // guards left and stop; held for moments
+	leaving sync.Mutex // guards left and stop; never held while waiting
 	left    bool
 	stop    bool
 	leaves  sync.WaitGroup
@@ -121,8 +121,8 @@ func (g *gossipCluster) Start(ctx context.Context, h Handler) (err error) {
 	g.opened.Store(true)
 	g.wg.Go(g.keepAnnouncing)
 	g.wg.Go(g.keepPassing)
-	// The node above answers from here on: it has to know each member
-	// as soon as it is found, not when the last address to join has been given up.
+	// The node above answers requests from here on. It must know each member as soon as
+	// the member is found, and not only when the last address to join has been given up.
 	g.wg.Go(func() { g.watch(h) })
 	for _, r := range g.regions {
 		g.peers.reach(r, g.cfg.Network)
@@ -135,7 +135,7 @@ func (g *gossipCluster) Start(ctx context.Context, h Handler) (err error) {
 	return nil
 }
 
-// open listens, and starts what works on the port.
+// open listens, and starts peers, the mux and gossip on the port.
 func (g *gossipCluster) open(ctx context.Context, h Handler) error {
 	listener, udp, err := g.cfg.Network.Listen(ctx, g.cfg.Bind)
 	if err != nil {
@@ -159,7 +159,7 @@ func (g *gossipCluster) open(ctx context.Context, h Handler) error {
 		News:     g.news,
 		Replaced: g.replaced,
 	}, h)
-	g.refresh() // from here on h is called, and may look at the view
+	g.refresh() // from here on h is called, and may call View
 	ofMember := func(conn net.Conn) error { return names.prove(conn, g.cfg.Region, "") }
 	g.mux = newMux(listener, g.cfg.TLS, ofMember, g.gossip.ReadMessage, g.log, g.peers.pending, g.peers.serve)
 	return g.gossip.Start(gossip.Port{
@@ -173,7 +173,7 @@ func (g *gossipCluster) open(ctx context.Context, h Handler) error {
 	})
 }
 
-// prepare finds the address of the node, and begins its roster. It opens nothing.
+// prepare finds the address of the node, and creates its roster and its gossip. It opens no port.
 func (g *gossipCluster) prepare(ctx context.Context, bound net.Addr) (err error) {
 	if err := g.findAddress(ctx, bound); err != nil {
 		return err
@@ -191,7 +191,7 @@ func (g *gossipCluster) prepare(ctx context.Context, bound net.Addr) (err error)
 	return err
 }
 
-// step passes one event to the roster and does what follows from it.
+// step passes one event to the roster, and spreads and signals the change.
 func (g *gossipCluster) step(event func(*detect.Roster) detect.Change) {
 	g.mu.Lock()
 	c := event(g.roster)
@@ -220,7 +220,7 @@ func (g *gossipCluster) replaced(name string) {
 	}
 }
 
-// size is how many members a broadcast has to reach.
+// size returns the number of members that a broadcast must reach.
 func (g *gossipCluster) size() int {
 	if v := g.view.Load(); v != nil {
 		return len(v.Members) + 1
@@ -231,8 +231,8 @@ func (g *gossipCluster) size() int {
 const (
 	// tickEvery is the pace at which the roster ages.
 	tickEvery = time.Second
-	// tickRested is the pace once nothing has changed for as long and all members are reached. Then
-	// only tombstones age.
+	// tickRested is the pace once the roster has not changed for tickRested and all members are reached.
+	// Then only tombstones age.
 	tickRested = 10 * time.Second
 	// refreshPace is the least time, for each member, from one refresh to the next in a large cluster.
 	// With the view of the node above, a refresh takes 1 to 3 µs for each member. Events of hundreds of members
@@ -240,7 +240,7 @@ const (
 	refreshPace = 100 * time.Microsecond
 )
 
-// watch keeps the view, and is the one goroutine that calls h.Changed.
+// watch refreshes the view and lets the roster age. No other goroutine calls h.Changed.
 func (g *gossipCluster) watch(h Handler) {
 	before := time.Now()
 	changed, due := before, before.Add(tickEvery)
@@ -292,9 +292,9 @@ func isWhole(v *View) bool {
 	return !slices.ContainsFunc(v.Members, func(m Member) bool { return m.State == Missing || m.State == Dead })
 }
 
-// revive steps in again those that count as dead, though gossip has them for
-// alive and this node is connected to them: what gossip told only once may have been
-// overtaken by a mistake since.
+// revive makes gossip report again that a member is alive, if the roster has the member as dead, this
+// node is connected to it, and it is alive according to gossip. memberlist reports each change once,
+// and a later mistake may have replaced that report.
 func (g *gossipCluster) revive() {
 	v := g.view.Load()
 	heard := make(map[string]bool)
@@ -309,8 +309,8 @@ func (g *gossipCluster) revive() {
 	g.gossip.Report(heard)
 }
 
-// refresh builds the view anew, stores it if it differs, and returns the one
-// that holds.
+// refresh builds a new view, and stores it if it differs from the current view. It returns the
+// current view.
 func (g *gossipCluster) refresh() *View {
 	g.viewing.Lock()
 	defer g.viewing.Unlock()
@@ -369,7 +369,7 @@ func (g *gossipCluster) Announce(s State) (err error) {
 	return err
 }
 
-// own is what this node says of itself to those it connects to.
+// ownRecord returns the encoded record of this node, for the members that it connects to.
 func (g *gossipCluster) ownRecord() []byte {
 	g.mu.Lock()
 	self := g.roster.Self()
@@ -409,17 +409,16 @@ func (g *gossipCluster) news(from string, b []byte) (answer []byte) {
 	return answer
 }
 
-// An announcement is gossiped so often, with such pauses. Gossip goes to members at random: of
-// five, a member that no other path reached missed the announcement 2 times in 100, and would
-// then not receive it for half a minute.
+// Each announcement is gossiped announceTimes, every announceAgain. Gossip goes to random members: in
+// a cluster of five, a member that no other path reached missed a single announcement 2 times in 100,
+// and would then not receive it for half a minute.
 const (
 	announceTimes = 3
 	announceAgain = 250 * time.Millisecond
 )
 
-// keepAnnouncing tells all what this node says of itself when that changes:
-// over the connections that it has to them, which takes a packet's way, and by
-// gossip, which reaches everyone else.
+// keepAnnouncing sends the record of this node when it changes: over the connections to members, which
+// takes one network latency, and by gossip, which reaches all other members.
 func (g *gossipCluster) keepAnnouncing() {
 	again := time.NewTimer(announceAgain)
 	defer again.Stop()
@@ -459,8 +458,8 @@ func (g *gossipCluster) Forget(name string) error {
 	return err
 }
 
-// Leave says goodbye twice: by a tombstone, which the roster understands, and
-// in memberlist's way, so that nobody probes for this node.
+// Leave sends two goodbyes: a tombstone for the rosters, and the goodbye of memberlist, so that
+// no member probes this node.
 func (g *gossipCluster) Leave(ctx context.Context) error {
 	if err := g.running(); err != nil {
 		return err
@@ -512,9 +511,9 @@ func (g *gossipCluster) Leave(ctx context.Context) error {
 	return nil
 }
 
-// alone reports whether all other members have left or are dead, so that none of them has to
-// hear a goodbye. Gossip does not send to those that have left, so where all leave together
-// the goodbyes of the last ones never count as sent.
+// alone reports whether all other members have left or are dead, so that no member needs the
+// goodbye. Gossip does not send to members that have left. So if all members leave together, the
+// goodbyes of the last members never count as sent.
 func (g *gossipCluster) alone() bool {
 	return !slices.ContainsFunc(g.view.Load().Members, func(m Member) bool { return m.Name != g.cfg.Name && m.State != Dead })
 }
@@ -528,7 +527,7 @@ func (g *gossipCluster) hasLeft() bool {
 	return g.left
 }
 
-// running is nil between Start and Close.
+// running returns an error before Start has returned, and after Close.
 func (g *gossipCluster) running() error {
 	if g.ctx.Err() != nil {
 		return ErrClosed
@@ -550,8 +549,8 @@ func (g *gossipCluster) Close() error {
 	return nil
 }
 
-// teardown stops all that Start has started, and waits for it. What is said
-// here twice is done once.
+// teardown stops the goroutines and closes the connections of Start, and waits for them. A second
+// call waits for the first.
 func (g *gossipCluster) teardown() error {
 	g.cancel()
 	g.leaving.Lock()
@@ -563,7 +562,7 @@ func (g *gossipCluster) teardown() error {
 		return nil
 	}
 	defer close(g.closed)
-	g.leaves.Wait() // memberlist panics if it is to leave after it has stopped
+	g.leaves.Wait() // memberlist panics if it leaves after it has stopped
 	var err error
 	if g.gossip != nil {
 		err = g.gossip.Stop()

@@ -16,9 +16,9 @@ import (
 	"github.com/weir-go/weir/cluster/gossip"
 )
 
-// The first byte of every TCP stream between members says what the stream is
-// for. It comes before the TLS handshake, if there is TLS, and starts neither
-// an HTTP request nor a TLS record.
+// The first byte of every TCP stream between members states the purpose of the stream. It
+// comes before the TLS handshake, if there is TLS. No HTTP request and no TLS record begins
+// with it.
 const (
 	firstByteCheck  = 0xC7
 	firstByteGossip = 0xC8
@@ -35,31 +35,31 @@ const (
 // speaks the newest common version (hello.agree). A reader ignores fields of a hello that
 // it does not know, and bytes after it.
 //
-// With secrets, each side sends its hello after the other has proved a common secret, and under
-// TLS. So a node without one learns neither names nor addresses. A side without secrets is
-// refused by a side with some.
+// With secrets, each side sends its hello under TLS, after the other side has proved a common
+// secret. So a node without a common secret learns neither names nor addresses. A side with
+// secrets refuses a side without secrets.
 //
-// An attacker that passes everything on unchanged, to another member or back to the
-// dialler's own port, has two nodes shake hands that both hold the secret: each
-// learns which node the other is, and a dialler leaves one that it did not want.
+// An attacker can pass all bytes on unchanged, to another member or back to the port of the
+// dialler. Then two nodes that both hold the secret perform the handshake. Each learns the
+// identity of the other, and the dialler closes a connection to a node that it did not dial.
 const (
 	maxHello = 1 << 10
 	// handshakeWait is how long a handshake may take.
 	handshakeWait = 2 * time.Second
 )
 
-// What a listener answers.
+// The status is the listener's answer to a hello.
 const (
 	statusWelcome byte = iota
 	statusSeed
 	statusRegion
 	statusLeft
-	statusIdentity // it is not proven to be what it says it is
+	statusIdentity // the dialler does not prove its name or region
 	statusGarbage
 	statusVersion // no common version
 )
 
-// Why a connection is refused or cannot be opened, in words that say what to do.
+// The reasons why a connection is refused or cannot be opened, with the remedy.
 var (
 	errVersion = errors.New("cluster: the member speaks another version of the peer protocol: upgrade one release at a time, as each speaks its own version and the one before")
 	errSecret  = errors.New("cluster: the member and this node share no secret: give the Secrets of all nodes at least one in common")
@@ -67,7 +67,7 @@ var (
 	errRegion  = gossip.ErrRegion
 	errAstray  = errors.New("cluster: an address in Regions leads to the wrong region: give addresses of nodes in the region that they are listed for")
 	errTLS     = errors.New("cluster: no TLS connection: set TLS on all nodes or on none, with certificates that each accepts")
-	// errCertificate is errTLS where both sides have TLS.
+	// errCertificate is errTLS if both sides have TLS.
 	errCertificate = fmt.Errorf("%w: the member and this node do not trust each other's certificates, so that one of them needs the other's CA among its roots", errTLS)
 
 	errAway    = errors.New("cluster: the node at the address has left its region: the addresses should lead to others, too")
@@ -80,9 +80,9 @@ var (
 	errRefused = errors.New("cluster: the member refuses this node for a reason that this release does not know: see the member's log")
 )
 
-// hello is what each side of a connection states of itself. A node that wants to
-// reach its own region is a member; one that wants to reach another region may
-// ask, and no more. Its keys keep their meaning in all versions.
+// hello is the statement of each side of a connection about itself. A node that wants to reach
+// its own region is a member. A node that wants to reach another region may only send requests
+// and pings. The keys of a hello keep their meaning in all versions.
 type hello struct {
 	Name   string   `codec:"n"`
 	Addr   string   `codec:"a"`
@@ -90,17 +90,17 @@ type hello struct {
 	Seed   [16]byte `codec:"s"` // fingerprint of the key of the id hash
 	To     string   `codec:"t"` // the region that a dialler wants to reach
 
-	// What the node speaks.
+	// The versions and capabilities of the node.
 	Oldest       uint8  `codec:"o,omitempty"`
 	Newest       uint8  `codec:"v,omitempty"`
 	Capabilities uint64 `codec:"c,omitempty"`
 }
 
-// abroad reports whether the node is of another region than it wants to reach.
+// abroad reports whether the node wants to reach a region other than its own.
 func (h hello) abroad() bool { return h.Region != h.To }
 
-// misses returns why a dialler's hello does not fit a listener of that region, nil if
-// it does. A node without a Region neither reaches other regions nor is reached by them.
+// misses returns why the hello of a dialler does not fit a listener of the given region, or nil if
+// it fits. A node without a Region does not reach other regions, and they do not reach it.
 func (h hello) misses(region string) error {
 	switch {
 	case !h.abroad() && h.Region != region:
@@ -135,16 +135,15 @@ func decodeHello(b []byte) (h hello, err error) {
 	return h, nil
 }
 
-// identity is what a node proves itself with and judges the proofs of others by. No side
-// sends its hello before the other has proved that it holds a common secret: a node
-// without one learns neither names nor addresses.
+// identity has the hello and the credentials of a node. With them, the node proves itself and
+// verifies the proofs of other nodes.
 type identity struct {
 	self    hello
 	secrets [][]byte
-	regions map[string][][]byte // secrets of other regions: Config.RegionSecrets; nil: theirs are the same
+	regions map[string][][]byte // secrets of other regions: Config.RegionSecrets; nil: other regions have the same secrets
 	names   certificateNames
-	left    *atomic.Bool       // the node is no member any more, and refuses other regions; nil: it is
-	pairs   map[string]keyPair // of each secret; of one that it lacks the key pair is derived for each connection
+	left    *atomic.Bool       // the node has left, and refuses other regions; nil: it has not
+	pairs   map[string]keyPair // by secret; without an entry, the key pair is derived for each connection
 }
 
 func appendHello(dst, hello []byte) []byte {
@@ -165,9 +164,9 @@ func readHello(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// dial is the dialler's side, after the first byte and Config.TLS: it wants to reach a
-// node of region. It returns the connection that replaces conn. Its error
-// wraps one of the sentinels above.
+// dial performs the dialler's side of the handshake, after the first byte and Config.TLS, to reach
+// a node of region. It returns the connection that replaces conn. Its error wraps one of the
+// sentinels above.
 func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	self := id.self
 	self.To = region
@@ -221,7 +220,7 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	return secured, peer, nil
 }
 
-// readStatus reads the listener's last part of the handshake.
+// readStatus reads the listener's last part of the handshake: the status and its hello.
 func readStatus(r io.Reader) (status byte, hello []byte, err error) {
 	var b [1]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {
@@ -231,7 +230,7 @@ func readStatus(r io.Reader) (status byte, hello []byte, err error) {
 	return b[0], hello, err
 }
 
-// judgeStatus returns the meaning of a status for the dialler, nil if its hello decides.
+// judgeStatus returns the meaning of a status for the dialler, or nil if the listener's hello decides.
 func judgeStatus(status byte) error {
 	switch status {
 	case statusSeed:
@@ -248,9 +247,8 @@ func judgeStatus(status byte) error {
 	return errRefused
 }
 
-// tell writes what a dialler says. That the other side has closed the connection is no
-// error of it: the read that follows returns what that side said before it closed, such as
-// an alert of TLS.
+// tell writes bytes of a dialler. It returns no error if the other side has closed the connection,
+// because the next read returns the bytes that this side has sent before, such as an alert of TLS.
 func tell(conn net.Conn, b []byte) error {
 	_, err := conn.Write(b)
 	if err == nil || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
@@ -259,8 +257,8 @@ func tell(conn net.Conn, b []byte) error {
 	return fmt.Errorf("%w: %v", errSilent, err)
 }
 
-// readAnswer reads the answer of a listener to a proof, with more bytes after the key that it has
-// selected.
+// readAnswer reads the answer of a listener to a proof: the opening, the selected key, and the given
+// number of further bytes.
 func (h hello) readAnswer(conn net.Conn, more int) ([]byte, error) {
 	answer := make([]byte, 2+more)
 	if _, err := io.ReadFull(conn, answer[:1]); err != nil {
@@ -281,8 +279,8 @@ func (h hello) readAnswer(conn net.Conn, more int) ([]byte, error) {
 	return answer, nil
 }
 
-// judgeOpening returns why a listener that answers with this byte first does not speak this
-// protocol, nil if it does.
+// judgeOpening returns why a listener whose answer begins with this byte does not speak this
+// protocol, or nil if it does.
 func (h hello) judgeOpening(first byte) error {
 	switch {
 	case first == opening:
@@ -295,19 +293,19 @@ func (h hello) judgeOpening(first byte) error {
 	return errForeign
 }
 
-// plausibleVersions bounds what may be the opening of another version; a first byte
-// above it is something else altogether.
+// plausibleVersions bounds the openings of other versions. A first byte of plausibleVersions or
+// more does not belong to this protocol.
 const plausibleVersions = 16
 
-// The first bytes of TLS records: what a side with TLS sends to one without.
+// The first bytes of TLS records, which a side with TLS sends to a side without TLS.
 const (
 	tlsAlert     = 0x15
 	tlsHandshake = 0x16
 )
 
-// accept is the listener's side, after the first byte and Config.TLS. It returns the connection
-// that replaces conn. With an error, reason is what it counts under; none
-// if the dialler just went away.
+// accept performs the listener's side of the handshake, after the first byte and Config.TLS. It
+// returns the connection that replaces conn. With an error, reason is the reason in Stats.Refused,
+// and "" if the dialler just closed the connection.
 func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason string, err error) {
 	proof, reason, err := id.self.readOpening(conn)
 	if err != nil {
@@ -339,8 +337,8 @@ func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason s
 	return secured, peer, reason, err
 }
 
-// judge returns whether a dialler may come in that has proven this on conn, and the reason and
-// error of a refusal.
+// judge returns the status for a dialler that has proven a credential on conn, and the reason and
+// the error of a refusal.
 func (id identity) judge(peer hello, proven credential, conn net.Conn) (status byte, reason string, err error) {
 	if err := id.proves(proven, conn, peer); err != nil {
 		return statusIdentity, reasonIdentity, err
@@ -360,19 +358,19 @@ func (id identity) judge(peer hello, proven credential, conn net.Conn) (status b
 	return statusWelcome, "", nil
 }
 
-// openingSize is the size of a dialler's first bytes. A reader ignores the reserved ones. A
-// listener with Config.TLS reads the header of a record before it refuses, so there are as many.
+// openingSize is the size of the first bytes of a dialler. A reader ignores the reserved bytes. They
+// are there because a listener with Config.TLS reads the header of a record before it refuses.
 const openingSize = 2 + 8
 
-// openWith returns the first bytes of a dialler that proves itself in this way.
+// openWith returns the first bytes of a dialler that uses the given way of proof.
 func openWith(proof byte) []byte {
 	b := make([]byte, openingSize, 64)
 	b[0], b[1] = opening, proof
 	return b
 }
 
-// readOpening reads the first bytes of a dialler, which state how it proves itself. A dialler that
-// opens in another way is told this one.
+// readOpening reads the first bytes of a dialler, which state its way of proof. It sends an alert to a
+// dialler that begins with TLS, and the opening of this version to a dialler of another version.
 func (h hello) readOpening(conn net.Conn) (proof byte, reason string, err error) {
 	var first [openingSize]byte
 	if _, err := io.ReadFull(conn, first[:1]); err != nil {
@@ -394,7 +392,7 @@ func (h hello) readOpening(conn net.Conn) (proof byte, reason string, err error)
 	return first[1], "", nil
 }
 
-// unanswered returns what a failed read of the other's answer means.
+// unanswered returns the meaning of a failed read of the other side's answer.
 func unanswered(err error) error {
 	switch {
 	case errors.Is(err, errOversized):
@@ -419,16 +417,16 @@ func stopped(err error) string {
 	return ""
 }
 
-// alerted reports whether TLS was not agreed upon. With TLS 1.3 a client learns only
-// when it reads that its certificate was not accepted.
+// alerted reports whether an error is one of TLS: an alert, or bytes that are not a record. With
+// TLS 1.3, a client learns only from a read that its certificate was refused.
 func alerted(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	_, isRecord := errors.AsType[tls.RecordHeaderError](err)
 	return isRecord || ok && (op.Op == "remote error" || op.Op == "local error")
 }
 
-// openStream dials addr, says with the first byte what the stream is for, and
-// wraps it in TLS if t is not nil. ctx bounds all of it, and nothing after it.
+// openStream dials addr, sends the first byte, which states the purpose of the stream, and
+// performs the TLS handshake if t is not nil. ctx bounds openStream only.
 func openStream(ctx context.Context, dial func(context.Context, string) (net.Conn, error), t *tls.Config, addr string, first byte) (net.Conn, error) {
 	conn, err := dial(ctx, addr)
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	acceptTokenLabel = "weir token of the listener"
 )
 
-// gossipKeys returns the keys by which memberlist encrypts, one for each secret.
+// gossipKeys returns the encryption keys for memberlist, one for each secret.
 func gossipKeys(secrets [][]byte) [][]byte { return deriveAll(secrets, nil, gossipKeyLabel) }
 
 // deriveAll derives a key from each secret.
@@ -35,8 +35,8 @@ func deriveAll(secrets [][]byte, salt []byte, label string) [][]byte {
 	return keys
 }
 
-// keyPair is the key pair that all holders of a secret have, with a certificate of it. The other
-// side compares the public key alone, so the certificate has no names, and it never expires.
+// keyPair is the key pair that all holders of a secret have, with its certificate. The other side
+// compares only the public key, so the certificate has no names, and it never expires.
 type keyPair struct {
 	public      ed25519.PublicKey
 	certificate tls.Certificate

@@ -15,7 +15,7 @@ import (
 )
 
 // The ways in which both sides of a connection prove that they hold a common secret. The dialler
-// states the one that it uses.
+// states its way.
 const (
 	proofNone   byte = iota // the node has no secrets
 	proofKeys               // TLS 1.3 follows, with the key pair of the secret on both sides
@@ -29,7 +29,7 @@ const (
 // secret, and compare the public key of the other side with their own. So two nodes in adjacent
 // stages of a rotation always have a secret in common, whichever of them dials. An attacker that
 // removes key ids, so that an older secret is used, changes the handshake, which then fails. TLS
-// does not cover the bytes before it: nothing that is agreed upon may stand there.
+// does not cover the bytes before it, so the sides must not negotiate by these bytes.
 //
 // A listener that accepts none of the key ids refuses the dialler before it computes anything with
 // a private key. Tokens under TLS without certificates would need less code, but each stranger
@@ -39,7 +39,7 @@ const (
 
 const (
 	nonceSize  = 16
-	maxSecrets = 16 // that a dialler offers
+	maxSecrets = 16 // the maximum number that a dialler offers
 	noKey      = 0xFF
 	tokenSize  = 32
 	// maxHandshake bounds the bytes that TLS reads in a handshake by key pairs.
@@ -112,8 +112,8 @@ func offerKeys(secrets [][]byte) []string {
 	return offer
 }
 
-// selectSecret returns the first of the offered keys that id derives too, from a secret that it
-// accepts.
+// selectSecret returns the index of the first offered key that id also derives from a secret that it
+// accepts, and the credential with that secret.
 func (id identity) selectSecret(offered [][]byte, salt []byte, label string) (which int, by credential, err error) {
 	accepted := id.credentials()
 	own := make([][]byte, len(accepted))
@@ -298,10 +298,10 @@ func (id identity) acceptTokens(conn *tlsConn) (proven credential, reason string
 	return proven, "", nil
 }
 
-// exporterOf returns the bytes that both ends of a TLS connection share with no other connection.
+// exporterOf returns bytes that only the two ends of this TLS connection have.
 func exporterOf(conn *tlsConn) ([]byte, error) {
 	state := conn.ConnectionState()
-	exported, err := state.ExportKeyingMaterial("EXPORTER-Channel-Binding", nil, 32) // bytes, as RFC 9266 has it
+	exported, err := state.ExportKeyingMaterial("EXPORTER-Channel-Binding", nil, 32) // the length of RFC 9266
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", errTLS, err)
 	}

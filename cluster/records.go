@@ -33,7 +33,7 @@ var errSpent = errors.New("cluster: the connection has used up its keys: it is o
 type tlsConn struct {
 	*tls.Conn
 	records *records
-	sealed  int64 // bytes that were written, with recordBlocks for each record
+	sealed  int64 // bytes written, with recordBlocks for each record
 }
 
 // newTLSConn returns one end of a connection under TLS, before its handshake.
@@ -42,18 +42,18 @@ func newTLSConn(conn net.Conn, c *tls.Config, end func(net.Conn, *tls.Config) *t
 	return &tlsConn{Conn: end(r, c), records: r}
 }
 
-// performHandshake performs the handshake of TLS, which may read at most that many bytes.
+// performHandshake performs the TLS handshake, which may read at most the given number of bytes.
 func (c *tlsConn) performHandshake(ctx context.Context, most int) error {
 	c.records.most = most
 	err := c.HandshakeContext(ctx)
 	c.records.most = 0
 	if c.records.in.start == c.records.in.end {
-		c.records.in = intake{} // of the size of certificates
+		c.records.in = intake{} // certificates have made it large
 	}
 	return err
 }
 
-// Read waits for the first record only.
+// Read waits for the first record only, and returns further whole records that have arrived.
 func (c *tlsConn) Read(b []byte) (n int, err error) {
 	n, err = c.Conn.Read(b)
 	for err == nil && n < len(b) && c.records.hasNext() {
@@ -69,7 +69,7 @@ func (c *tlsConn) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// Write writes all records of b with one write of the connection below.
+// Write writes all records of b with one write to the connection below.
 func (c *tlsConn) Write(b []byte) (n int, err error) {
 	if c.sealed += int64(len(b) + (1+len(b)/maxRecord)*recordBlocks); c.sealed > maxSealed {
 		return 0, errSpent
@@ -86,14 +86,14 @@ func (c *tlsConn) Write(b []byte) (n int, err error) {
 }
 
 // records is the connection below TLS. It passes one record at a time to TLS, so that it knows
-// whether another one has arrived.
+// whether another record has arrived.
 type records struct {
 	net.Conn
 	in      intake
 	first   int  // the first byte that arrived, plus one; 0 before it
 	left    int  // bytes of the current record that TLS has not read
 	hurried bool // no Read may wait
-	most    int  // that TLS may read in its handshake; 0: it is not in its handshake
+	most    int  // bytes that TLS may read in its handshake; 0: no handshake is under way
 	passed  int  // bytes that TLS has read in its handshake
 
 	mu   sync.Mutex // TLS writes alerts from the goroutine that reads

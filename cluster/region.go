@@ -13,28 +13,28 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// The pace of what goes to another region. A round trip there takes 300 ms, and
+// The times of connections to other regions. A round trip there may take 300 ms, and
 // paths lose packets, each of which TCP resends after some 200 ms to a second.
 const (
 	// pingAbroad is the time from one ping to the next, with up to a tenth more.
 	pingAbroad = time.Second
-	// patienceAbroad is how long a node may answer nothing at all before another
-	// one is asked, and how long an attempt to connect takes at most.
+	// patienceAbroad is how long a node may send no answer before another node is
+	// asked, and the maximum time of an attempt to connect.
 	patienceAbroad = 3 * time.Second
-	// writeWaitAbroad is writeWait: longer than patienceAbroad, which judges a slow
-	// node by what comes back.
+	// writeWaitAbroad is writeWait for other regions. It is longer than patienceAbroad, so
+	// that the answers of a slow node decide, and not the time of a write.
 	writeWaitAbroad = 10 * time.Second
-	// Between attempts to connect it waits, doubling from the first to the last
-	// where one after the other fails, and half to all of that.
+	// The pause between attempts to connect doubles from firstPauseAbroad to
+	// lastPauseAbroad while attempts fail. Jitter shortens it by up to half.
 	firstPauseAbroad = 100 * time.Millisecond
 	lastPauseAbroad  = 10 * time.Second
 )
 
-// errSilence is why a connection to another region is given up.
+// errSilence is the reason for giving up a connection to another region.
 var errSilence = errors.New("cluster: the node has not answered for some seconds: another one is tried")
 
-// region is the asking side towards any node of another region: at most one
-// connection, kept up from the start to the end. It is a Peer.
+// region sends requests to any node of another region, and is the Peer of the region. It has
+// at most one connection, which is kept up until the cluster is closed.
 //
 // One goroutine, in run, connects and pings. Callers never dial and never write, so that
 // no check waits for a path to another region.
@@ -44,18 +44,18 @@ type region struct {
 	name    string
 	entries []string
 
-	// What follows is of the goroutine in run.
+	// The goroutine in run owns the following fields.
 	peers   *peers
 	network Network
-	misses  map[string]int // how often each address has failed since the region last answered
-	tries   int            // attempts since it did
+	misses  map[string]int // failures of each address since the region last answered
+	tries   int            // attempts since the region last answered
 }
 
 func newRegion(ctx context.Context, name string, entries []string) *region {
 	return &region{ctx: ctx, name: name, entries: slices.Clone(entries), misses: map[string]int{}}
 }
 
-// reach has r connect, until p is closed. Its names are looked up in n.
+// reach keeps r connected until p is closed. r looks up names in n.
 func (p *peers) reach(r *region, n Network) {
 	r.peers, r.network = p, n
 	p.wg.Go(r.run)
@@ -78,8 +78,8 @@ func (r *region) unreachable() error {
 
 func (r *region) lost(s *session) { r.session.CompareAndSwap(s, nil) }
 
-// An ask that times out keeps no other from being sent: its wait may be shorter than
-// the way there and back. Silence judges the connection.
+// missed and resumed do nothing: the wait of an ask may be shorter than a round trip, so an ask
+// that times out does not prevent further asks. The silence of the node ends the connection.
 func (r *region) missed(*session)  {}
 func (r *region) resumed(*session) {}
 
@@ -98,13 +98,13 @@ func (r *region) run() {
 			r.peers.abroad.add(r.name, addr, err)
 		}
 		if addr != "" {
-			r.misses[addr]++ // others go first
+			r.misses[addr]++ // choose prefers other addresses
 		}
 		sleep(r.peers.ctx, r.pause())
 	}
 }
 
-// pause is how long to wait before the next attempt.
+// pause returns the time until the next attempt.
 func (r *region) pause() time.Duration {
 	d := lastPauseAbroad
 	if r.tries < 16 {
@@ -114,8 +114,8 @@ func (r *region) pause() time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// connect opens a connection to one of the addresses that the entries stand for
-// now, and shakes hands. There is no session if that failed.
+// connect opens a connection to an address that the entries now resolve to, and performs the
+// handshake. It returns no session if that fails.
 func (r *region) connect() (addr string, s *session, err error) {
 	addrs, problems := addresses(lookUpAll(r.peers.ctx, r.network, r.entries, ""))
 	if addr = r.choose(addrs); addr == "" {
@@ -132,8 +132,8 @@ func (r *region) connect() (addr string, s *session, err error) {
 	return addr, s, nil
 }
 
-// choose picks one, at random, of those addresses that have failed the fewest
-// times; it is empty if there is none. It forgets those that are no more.
+// choose returns a random address among those with the fewest failures, or "" if addrs is empty.
+// It forgets the failures of addresses that are not in addrs.
 func (r *region) choose(addrs map[string]bool) string {
 	maps.DeleteFunc(r.misses, func(addr string, _ int) bool { return !addrs[addr] })
 	var best []string
@@ -151,8 +151,8 @@ func (r *region) choose(addrs map[string]bool) string {
 	return best[rand.N(len(best))]
 }
 
-// keep pings over s until it ends: by itself, for its node has answered nothing
-// for long, or because the cluster is closed.
+// keep pings over s until s ends. s ends by itself, after patienceAbroad without an answer, or when
+// the cluster is closed.
 func (r *region) keep(s *session) error {
 	over := make(chan struct{})
 	r.session.Store(s)
@@ -185,8 +185,8 @@ func (r *region) keep(s *session) error {
 	}
 }
 
-// hasGone takes a look at a node that has been silent for so long, and reports whether it
-// is given up. due is when this look was to be.
+// hasGone checks a node that has been silent for the given time, and reports whether it is given
+// up. due is the time for which the check was planned.
 func hasGone(quiet *detect.Silence, silence time.Duration, due, now time.Time) bool {
 	if heard := now.Add(-silence); heard.After(quiet.Start()) {
 		quiet.Restart(heard)
@@ -202,9 +202,9 @@ func (r *region) told([]byte) error {
 	return fmt.Errorf("%w: news from another region", errGarbage)
 }
 
-func (r *region) proven() {} // nobody on this node's side has answered
+func (r *region) proven() {} // a node of another region is no proof for this side
 
-func (r *region) late([]byte, []byte) {} // dropped, as Peer says
+func (r *region) late([]byte, []byte) {} // dropped (see Peer)
 
 var _ interface {
 	Peer

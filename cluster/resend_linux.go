@@ -2,22 +2,21 @@ package cluster
 
 import "syscall"
 
-// What Linux's tcp(7) calls these socket options. The last two are there from Linux
-// 6.15 on.
+// Socket options of tcp(7). Linux has the last two since 6.15.
 const (
 	tcpThinLinearTimeouts = 16
 	tcpRTOMinUS           = 45
 	tcpDelackMaxUS        = 46
 
-	// Kernels that tick 250 times a second take no less than 8 ms.
+	// Kernels that tick 250 times a second accept no less than 8 ms.
 	resendAfterUS      = 10_000
 	acknowledgeAfterUS = 8_000
 )
 
-// resendSoon has TCP send a lost segment again 10 ms after its round trip, not 200,
-// and again and again at that pace while little is under way. The other side says
-// within 8 ms what it has, so that nothing is resent in vain. Where the kernel knows
-// none of this, connections are as they were.
+// resendSoon makes TCP resend a lost segment 10 ms after its round trip, instead of 200 ms,
+// and repeat that at the same pace while few segments are under way. The other side acknowledges
+// within 8 ms, so that TCP does not resend segments that have arrived. Kernels that do not support
+// these options ignore them.
 func resendSoon(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) {
 		for _, option := range [][2]int{

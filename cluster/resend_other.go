@@ -4,5 +4,5 @@ package cluster
 
 import "syscall"
 
-// resendSoon does nothing: when to resend is the system's to say here.
+// resendSoon does nothing on this system.
 func resendSoon(string, string, syscall.RawConn) error { return nil }

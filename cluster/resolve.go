@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// lookupTimeout bounds one lookup, so that a slow name server does not hold up
-// the addresses that need none.
+// lookupTimeout bounds one lookup, so that a slow name server does not delay the
+// addresses that need no lookup.
 const lookupTimeout = 2 * time.Second
 
-// resolve returns the "ip:port" addresses that an entry of Join, or a member's
-// address, stands for. A missing port becomes port.
+// resolve returns the "ip:port" addresses of an entry of Join, or of the address of a
+// member. A missing port becomes port.
 func resolve(ctx context.Context, n Network, entry, port string) ([]string, error) {
 	host, port, err := splitEntry(entry, port)
 	if err != nil {
@@ -40,8 +40,7 @@ func resolve(ctx context.Context, n Network, entry, port string) ([]string, erro
 	return addrs, nil
 }
 
-// lookup is the "ip:port" addresses that one entry of Join, or a member's address,
-// stood for when it was looked up, or why there are none.
+// lookup is the result of one call of resolve.
 type lookup struct {
 	entry string
 	addrs []string
@@ -62,7 +61,7 @@ func lookUpAll(ctx context.Context, n Network, entries []string, port string) []
 	return found
 }
 
-// addresses returns the addresses of all lookups, and what went wrong.
+// addresses returns the addresses and the error messages of all lookups.
 func addresses(found []lookup) (addrs map[string]bool, problems []string) {
 	addrs = make(map[string]bool)
 	for _, l := range found {
@@ -76,8 +75,8 @@ func addresses(found []lookup) (addrs map[string]bool, problems []string) {
 	return addrs, problems
 }
 
-// canonical writes one address one way, so that addresses can be compared:
-// ::ffff:10.0.0.1 is 10.0.0.1.
+// canonical returns the canonical form of an address, so that addresses can be compared:
+// ::ffff:10.0.0.1 becomes 10.0.0.1.
 func canonical(host, port string) string {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		host = ip.Unmap().String()

@@ -9,8 +9,7 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// NewSolo returns a cluster of one: it opens no port, finds nobody and is connected to
-// nobody.
+// NewSolo returns a cluster of one. It opens no port and has no other members.
 func NewSolo(name, region string) Cluster {
 	return &solo{name: name, region: region}
 }
@@ -52,7 +51,7 @@ func (s *solo) show() {
 
 func (s *solo) View() *View { return s.view.Load() }
 
-// Region is always nil: a cluster of one asks nobody.
+// Region returns nil, because a cluster of one sends no requests.
 func (s *solo) Region(string) Peer { return nil }
 
 func (s *solo) Announce(state State) error {
@@ -72,8 +71,8 @@ func (s *solo) Announce(state State) error {
 	return err
 }
 
-// tell has Changed called. It has its own goroutine, for the caller of Announce
-// or Leave may hold what it needs.
+// tell calls Changed in a new goroutine, because the caller of Announce or Leave may hold a lock
+// that Changed needs.
 func (s *solo) tell() {
 	s.notifications.Go(func() {
 		s.telling.Lock()

@@ -18,10 +18,10 @@ var errRoots = errors.New("cluster: TLS.GetConfigForClient has returned a config
 // KiB, and a listener that trusts all CAs of its machine sends their names, of 15 KiB.
 const maxCertificates = 64 << 10
 
-// serverTLS is c as the accepting end uses it: a client without a certificate
-// that we trust is refused, whatever c says, unless c verifies by its own means. Each
-// connection is verified anew: with tickets, a node that had a certificate could come
-// back without it.
+// serverTLS returns the configuration for the accepting end. It refuses a client without a
+// trusted certificate, also if c does not, unless c has its own verification. Tickets are
+// disabled, so that each connection is verified: with a ticket, a node that had a certificate
+// could return without it.
 func serverTLS(c *tls.Config) *tls.Config {
 	c = c.Clone()
 	own := c.VerifyPeerCertificate != nil || c.VerifyConnection != nil
@@ -50,7 +50,7 @@ func serverTLS(c *tls.Config) *tls.Config {
 	return c
 }
 
-// clientTLS is c as the dialling end uses it for addr.
+// clientTLS returns the configuration for the dialling end of a connection to addr.
 func clientTLS(c *tls.Config, addr string) *tls.Config {
 	c = c.Clone()
 	c.DynamicRecordSizingDisabled = true
@@ -59,7 +59,7 @@ func clientTLS(c *tls.Config, addr string) *tls.Config {
 	}
 	if verify, name := c.VerifyConnection, c.ServerName; verify != nil {
 		c.VerifyConnection = func(s tls.ConnectionState) error {
-			s.ServerName = name // which crypto/tls leaves empty for an address
+			s.ServerName = name // crypto/tls leaves it empty for an IP address
 			if err := verify(s); err != nil {
 				return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
 			}
@@ -89,7 +89,7 @@ func acceptTLS(ctx context.Context, raw net.Conn, c *tls.Config) (net.Conn, erro
 func sendAlert(conn net.Conn) { _, _ = conn.Write([]byte{tlsAlert, 3, 3, 0, 2, 2, 10}) }
 
 // isHangUp reports whether err of a read or a handshake means that the other side has
-// closed the connection without a word.
+// closed the connection without an alert.
 func isHangUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

@@ -57,7 +57,7 @@ func TestTheAddressOfAMachineIsChosenByItsRoutes(t *testing.T) {
 	require.ErrorContains(t, err, "10.0.0.19 (eth0), 3 more")
 }
 
-// What a pod has for $(POD_IP):7946 in a manifest is meant so, whatever its family.
+// A pod's value of $(POD_IP):7946 in a manifest is an address and a port, whatever its family.
 func TestAnAddressWithAPortNeedsNoBracketsWhereThePortIsBinds(t *testing.T) {
 	for _, c := range []struct{ advertise, bind, want string }{
 		{"10.1.2.3:7946", ":7946", "10.1.2.3:7946"},
@@ -82,10 +82,10 @@ func TestAnAddressWithAPortNeedsNoBracketsWhereThePortIsBinds(t *testing.T) {
 
 func TestAnAdvertisedNameGivesAReachableAddress(t *testing.T) {
 	both := []string{"10.1.2.3:7946", "[2600::9]:7946"}
-	own := []string{"127.0.1.1:1", "10.0.0.5:1"} // a machine's own name may stand for a loopback
+	own := []string{"127.0.1.1:1", "10.0.0.5:1"} // the name of a machine may resolve to a loopback address
 	for _, c := range []struct {
 		bound, advertise string
-		want             string // none: it is refused
+		want             string // empty: it is refused
 		addrs            []string
 	}{
 		{"[::]:7946", "a.example:7946", "10.1.2.3:7946", both},

@@ -39,8 +39,8 @@ func NewAuthority(t testing.TB) Authority {
 	return a
 }
 
-// Config returns a configuration that trusts a, with a certificate of these URIs and DNS
-// names. Without names the certificate is of the loopback and of the first hosts in memory.
+// Config returns a configuration that trusts a, with a certificate of the given URIs and DNS
+// names. Without names, the certificate is for the loopback and for the first hosts in memory.
 func (a Authority) Config(t testing.TB, names ...string) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -69,7 +69,7 @@ func (a Authority) Config(t testing.TB, names ...string) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: a.Pool}
 }
 
-// certificate returns a certificate of the loopback, and the authority that signed it.
+// certificate returns a certificate for the loopback, and the authority that signed it.
 func certificate(t testing.TB) (tls.Certificate, *x509.Certificate) {
 	t.Helper()
 	a := NewAuthority(t)

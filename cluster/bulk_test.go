@@ -13,11 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bulk is a request of the largest size that is sent beside checks, one at a
-// time to each member.
+// bulk is the largest request that nodes send beside checks. Each member receives one at a time.
 var bulk = make([]byte, 16<<10)
 
-// putOff answers bulk after a time, and all else at once.
+// putOff answers bulk after a time, and other requests at once.
 func putOff(d time.Duration) *testHandler {
 	return each(func(b *Batch, i int, r []byte) {
 		if len(r) < len(bulk) {

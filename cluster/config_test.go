@@ -16,12 +16,12 @@ import (
 
 func valid() Config { return Config{Name: "a-1", Bind: "127.0.0.1:7946"} }
 
-// threeRegions has c be of region r, and name s and t.
+// threeRegions sets the region of c to r, and adds the regions s and t.
 func threeRegions(c *Config) {
 	c.Region, c.Regions = "r", map[string][]string{"s": {"s.example:7946"}, "t": {"t.example:7946"}}
 }
 
-// sized is a secret that differs from others.
+// sized returns a secret of 16 bytes b.
 func sized(b byte) []byte { return bytes.Repeat([]byte{b}, 16) }
 
 func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
@@ -40,7 +40,7 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*Config)
-		says   []string // nothing: it is valid
+		says   []string // empty: the configuration is valid
 	}{
 		"nothing but a name and a port": {func(*Config) {}, nil},
 		"no name":                       {func(c *Config) { c.Name = "" }, []string{"Name is empty"}},

@@ -19,13 +19,13 @@ import (
 	"github.com/weir-go/weir/cluster/gossip/gossiptest"
 )
 
-// The secrets of three regions, r, s and t, and those that each pair of them shares.
+// The secrets of three regions, r, s and t, and the secrets that each pair of regions shares.
 const (
 	secretR, secretS, secretT    = "of members of r.", "of members of s.", "of members of t."
 	secretRS, secretRT, secretST = "of r and s......", "of r and t......", "of s and t......"
 )
 
-// three are a node of each region.
+// three has a node of each region.
 func three() (r, s, t identity) {
 	node := func(region, own string, others map[string][][]byte) identity {
 		return identity{self: hello{Name: region + "-1", Addr: "10.0.0.1:1", Region: region}, secrets: secrets(own), regions: others}
@@ -35,11 +35,11 @@ func three() (r, s, t identity) {
 		node("t", secretT, map[string][][]byte{"r": secrets(secretRT), "s": secrets(secretST)})
 }
 
-// A node is of the region whose secret it proves itself with, whatever it says, and is
-// a member by the secrets of members alone. The dialler knows as well whom it reaches.
+// The secret of a node decides its region, whatever its hello states. Only a secret of members makes
+// it a member. The dialler verifies the listener likewise.
 func TestARegionIsWhatItsSecretSays(t *testing.T) {
 	r, s, third := three()
-	says := func(id identity, region string) identity { // with what it holds in the place of what it lacks
+	says := func(id identity, region string) identity { // with the secrets that it holds in place of those that it lacks
 		id.self.Region = region
 		id.secrets = append(id.secrets, id.regions["s"]...)
 		return id
@@ -52,7 +52,7 @@ func TestARegionIsWhatItsSecretSays(t *testing.T) {
 	for name, c := range map[string]struct {
 		dialler, listener identity
 		to                string
-		dialled, accepted error // nil: it is let in
+		dialled, accepted error // nil: it is accepted
 		reason            string
 	}{
 		"a member":                                       {r, r, "r", nil, nil, ""},
@@ -73,7 +73,7 @@ func TestARegionIsWhatItsSecretSays(t *testing.T) {
 		"its own region, under what it shares with s":    {r, identity{self: r.self, secrets: r.secrets, regions: r.regions}, "s", errUnproven, errIdentity, reasonIdentity},
 		"another than it is dialled for, by its secrets": {r, third, "s", errSecret, errSecret, reasonAuthentication},
 
-		// Where regions have no secrets of their own, a holder says what it likes.
+		// If regions have no secrets of their own, a holder can state any region.
 		"without: says that it is of another region": {identity{self: r.self, secrets: secrets(secretS)}, identity{self: s.self, secrets: secrets(secretS)}, "s", nil, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestARegionIsWhatItsSecretSays(t *testing.T) {
 	}
 }
 
-// What two regions share seals nothing that members gossip.
+// The secrets that two regions share do not encrypt the gossip of members.
 func TestASecretOfTwoRegionsSealsNoGossip(t *testing.T) {
 	_, s, _ := three()
 	cfg := Config{Region: "s", Secrets: s.secrets}
@@ -111,7 +111,7 @@ func TestASecretOfTwoRegionsSealsNoGossip(t *testing.T) {
 	}
 }
 
-// shown is a connection whose other end has shown a certificate of these names.
+// shown returns a connection whose other end has presented a certificate with the given names.
 func (s Authority) shown(t *testing.T, names certificateNames, certificate ...string) (net.Conn, error) {
 	t.Helper()
 	here, there := net.Pipe()
@@ -136,7 +136,7 @@ func TestACertificateSaysRegionAndName(t *testing.T) {
 	for about, c := range map[string]struct {
 		certificate  []string
 		region, name string
-		says         string // nothing: it is proven
+		says         string // empty: it is proven
 	}{
 		"a SPIFFE id":                      {[]string{"spiffe://example.org/eu/gateway"}, "eu", "any-1", ""},
 		"one among others":                 {[]string{"spiffe://other/x", "www.example.org", "spiffe://example.org/eu/gateway"}, "eu", "any-1", ""},
@@ -172,15 +172,15 @@ func TestACertificateSaysRegionAndName(t *testing.T) {
 	}
 	conn, err := s.shown(t, names, "spiffe://example.org/us/gateway")
 	require.NoError(t, err)
-	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second))) // nobody reads what it says
+	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second))) // no goroutine reads from the other end
 	_, _, err = identity{self: hello{Name: "a-1", Region: "eu"}, names: names}.dial(conn, "eu")
 	require.ErrorIs(t, err, errIdentity, "before anything is said")
 	require.ErrorIs(t, names.prove(new(net.TCPConn), "eu", "any-1"), errIdentity, "no TLS")
 	require.NoError(t, certificateNames(nil).prove(new(net.TCPConn), "eu", "any-1"), "nothing is asked for")
 }
 
-// A member that is dialled need not have the host in its certificate; it has to have one of an
-// authority that is trusted all the same, and what the caller verifies is verified.
+// The certificate of a dialled member need not contain the host. A trusted authority must have
+// signed it, and the verification of the caller still applies.
 func TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse(t *testing.T) {
 	s, other := NewAuthority(t), NewAuthority(t)
 	names := certificateNames{"eu": {"spiffe://example.org/eu/gateway"}}
@@ -217,7 +217,7 @@ func TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse(t *testing.T) {
 	require.Same(t, own, certificateNames(nil).clientTLS(own))
 }
 
-// Streams of gossip are of members, on both ends, by their certificates.
+// The certificates on both ends of a stream of gossip must be those of members.
 func TestGossipIsExchangedWithThoseWhoseCertificateIsOfAMember(t *testing.T) {
 	s := NewAuthority(t)
 	names := certificateNames{"eu": {"spiffe://example.org/eu/{name}"}, "us": {"spiffe://example.org/us/{name}"}}
@@ -257,7 +257,7 @@ func TestGossipIsExchangedWithThoseWhoseCertificateIsOfAMember(t *testing.T) {
 
 	_, err = ofNear(farAddr)
 	require.ErrorIs(t, err, errIdentity)
-	conn, err = ofFar(nearAddr) // it takes itself for a member
+	conn, err = ofFar(nearAddr) // it considers itself a member
 	require.NoError(t, err)
 	defer conn.Close()
 	requireClosed(t, conn, 5*time.Second)

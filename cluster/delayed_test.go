@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A process that is not scheduled writes nothing and reads nothing: the time for an answer
-// is the time in which it runs.
+// A process that is not scheduled neither writes nor reads, so the wait for an answer is
+// time in which the process runs.
 func TestAnAskWaitsAsLongAsItsProcessRuns(t *testing.T) {
 	const wait, stood, response = 80 * time.Millisecond, 500 * time.Millisecond, 50 * time.Millisecond
 	for _, c := range []struct {
 		about   string
 		answers bool
-		late    bool // to each look
+		late    bool // at each look
 		took    time.Duration
 		err     error
 	}{
@@ -86,8 +86,8 @@ func TestDelayOfANewConnectionIsTheLongest(t *testing.T) {
 	}
 }
 
-// A member that has just been connected reports what it knows with the first pong, before
-// anything can be asked of it, and goes on to.
+// A newly connected member reports its scheduling delay with the first pong, before a request
+// can be sent to it, and with each later pong.
 func TestAMemberReportsItsDelayBeforeItIsAsked(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)

@@ -59,7 +59,7 @@ func TestMemberWithoutConnectionTakesAtMost2KB(t *testing.T) {
 	})
 }
 
-// servingRecords returns the records of so many members that serve.
+// servingRecords returns the records of count serving members.
 func servingRecords(count int) (all []detect.Record) {
 	for i := range count {
 		all = append(all, detect.Record{
@@ -93,7 +93,7 @@ func TestIdleConnectionTakesTwoGoroutinesOnBothEndsTogether(t *testing.T) {
 				defer diallers[i].close()
 			}
 			before, goroutines := memoryInUse(), runtime.NumGoroutine()
-			for round := range 2 { // the first one grows stacks and tables that stay
+			for round := range 2 { // the first round grows stacks and tables that stay
 				for _, d := range diallers {
 					d.set([]Member{listener.member()})
 				}

@@ -14,8 +14,7 @@ import (
 	_ "github.com/weir-go/weir/internal/testenv"
 )
 
-// trickle is a connection from which what is in data comes, at most step bytes
-// a read.
+// trickle is a connection whose reads return data, at most step bytes at a time.
 type trickle struct {
 	net.Conn
 	data []byte
@@ -147,7 +146,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// script is a connection on which the other side has said everything already.
+// script is a connection on which the other side has sent all its bytes already.
 type script struct{ trickle }
 
 func (*script) Write(b []byte) (int, error)      { return len(b), nil }

@@ -25,7 +25,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// These tests use the machine's own sockets on 127.0.0.1 and ephemeral ports.
+// These tests use sockets of the machine on 127.0.0.1 and ephemeral ports.
 
 // node is a started cluster and its handler.
 type node struct {
@@ -55,7 +55,7 @@ func (n *node) Late(cluster.Peer, []byte, []byte) {}
 
 var serial atomic.Int64
 
-// config is one that works; label makes a name of its own.
+// config returns a valid configuration with a unique name for label.
 func config(label string, join ...*node) cluster.Config {
 	c := cluster.Config{Name: fmt.Sprintf("%s-%d", label, serial.Add(1)), Bind: "127.0.0.1:0", Secrets: secret, Logger: quiet}
 	for _, n := range join {
@@ -75,7 +75,7 @@ func onHosts(t *testing.T, test func(t *testing.T, h hosts)) {
 	})
 }
 
-// at is c on a host: of that name, and at its port 7946.
+// at returns c for a host: with the name of the host, and its port 7946.
 func (h hosts) at(host string, c cluster.Config) cluster.Config {
 	c.Bind, c.Network = host+":7946", h.Host(host).Network()
 	return c
@@ -105,7 +105,7 @@ func try(t *testing.T, c cluster.Config) (*node, error) {
 	return n, nil
 }
 
-// roster is what n sees, as "name state" by name.
+// roster returns the roster of n as "name state", sorted by name.
 func (n *node) roster() string {
 	var b strings.Builder
 	for _, m := range n.View().Members {
@@ -114,7 +114,7 @@ func (n *node) roster() string {
 	return b.String()
 }
 
-// sees waits until every node has these members, given as name, state, ...
+// sees waits until the roster of every node has the given members: name, state, ...
 func sees(t *testing.T, nodes []*node, want string) {
 	t.Helper()
 	for _, n := range nodes {
@@ -165,7 +165,7 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 			answer, err := nodes[0].View().Members[2].Peer.Ask(t.Context(), []byte("who"), nil, 5*time.Second)
 			require.NoError(t, err)
 			require.Equal(t, "who", string(answer))
-			require.Eventually(t, func() bool { // it is noted just after the answer is handed over
+			require.Eventually(t, func() bool { // it is recorded just after the answer is delivered
 				trip := nodes[0].Stats().RoundTrips[nodes[0].View().Members[2].Name]
 				return trip > 0 && trip < 5*time.Second
 			}, 5*time.Second, time.Millisecond)
@@ -177,9 +177,9 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 	}
 }
 
-// Under TLS a certificate says region and name, and SPIFFE's ids, which have no host,
-// will do. A node that says anything else is refused, on both sides, though it has the secret
-// and a certificate that TLS accepts.
+// With CertificateNames, a certificate proves region and name. SPIFFE ids, which have no host,
+// are enough. Both sides refuse a node that states another region or name, even if it has the
+// secret and a certificate that TLS accepts.
 func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
@@ -232,7 +232,7 @@ func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 		}
 		require.Equal(t, rosterText(cluster.Serving, a, b), a.roster())
 
-		// A member that is asked is held to it as well.
+		// The listener must prove itself, too.
 		for label, id := range map[string]string{"i": "spiffe://example.org/near/i", "k": "spiffe://example.org/far/other"} {
 			fake := launch(t, in("far", label, id))
 			asking := in("near", "j", "spiffe://example.org/near/j")
@@ -246,7 +246,7 @@ func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 	})
 }
 
-// Gossip does not send to members that have left, so the last goodbyes reach nobody.
+// Gossip does not send to members that have left, so the last goodbyes reach no member.
 func TestMembersThatLeaveTogetherWaitForNobody(t *testing.T) {
 	t.Parallel()
 	for range testenv.PickFull(t, 3, 10) {
@@ -324,7 +324,7 @@ func TestStartSaysWhatToDo(t *testing.T) {
 	})
 }
 
-// A node that counted alone beside a cluster whose certificates are of another CA would
+// If a node counted alone beside a cluster whose certificates are of another CA, it would
 // grant every limit once more.
 func TestANodeWhoseCertificatesMembersDoNotTrustDoesNotStart(t *testing.T) {
 	t.Parallel()
@@ -560,7 +560,7 @@ func TestNothingThatMembersSendIsRefused(t *testing.T) {
 				sees(t, nodes[1:], rosterText(cluster.Serving, nodes[1:]...))
 				crashed, left := nodes[5], nodes[1:5]
 				require.NoError(t, crashed.Close())
-				// Probes, direct and indirect, find it out.
+				// Direct and indirect probes detect it.
 				sees(t, left, rosterText(cluster.Serving, left...)+rosterText(cluster.Dead, crashed))
 				start("g")
 				time.Sleep(35 * time.Second) // gossip exchanges its whole state every 30 s
@@ -589,7 +589,7 @@ func TestFloodOfUnidentifiedConnectionsDoesNotKeepMembersOut(t *testing.T) {
 			require.NoError(t, err)
 			defer conn.Close()
 			if i%2 == 0 {
-				conn.Write([]byte{0xC8, 10, 0, 0x7f, 0xff, 0xff}) // gossip that promises much and sends nothing
+				conn.Write([]byte{0xC8, 10, 0, 0x7f, 0xff, 0xff}) // gossip that announces a long message and sends no more bytes
 			}
 			udp.WriteTo(bytes.Repeat([]byte{byte(i)}, i%400), at)
 		}

@@ -145,7 +145,7 @@ func shakeHands(t *testing.T, dialler, listener identity, region string, wrap ..
 	return dialled, accepted
 }
 
-// recorder keeps what goes over a connection each way.
+// recorder records the bytes of a connection in each direction.
 type recorder struct {
 	net.Conn
 	sent, received bytes.Buffer
@@ -162,7 +162,7 @@ func (r *recorder) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// overheard is a handshake of one member with another.
+// overheard is a recorded handshake between two members.
 func overheard(t *testing.T, from, to *testPeer) *recorder {
 	t.Helper()
 	conn := &recorder{Conn: raw(t, to)}
@@ -171,8 +171,8 @@ func overheard(t *testing.T, from, to *testPeer) *recorder {
 	return conn
 }
 
-// An attacker that has listened to a handshake knows no secret, and what it heard is worth
-// nothing: each side's MAC is over a nonce of the other's that never comes again.
+// An attacker that has recorded a handshake knows no secret. The recorded bytes prove nothing in
+// another handshake.
 func TestAHandshakeThatIsPlayedAgainIsRefused(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
@@ -209,8 +209,8 @@ func TestAHandshakeThatIsPlayedAgainIsRefused(t *testing.T) {
 	})
 }
 
-// An attacker that has overheard an offer, or receives one, knows the key ids of a secret. It does
-// not have the key pair.
+// An attacker that has recorded or received an offer knows the key ids of a secret, but does not
+// have the key pair.
 func TestKeyIDsWithoutTheKeyPairProveNothing(t *testing.T) {
 	id := identity{self: hello{Name: "a"}, secrets: secrets("0123456789abcdef")}
 	c := keysConfig()
@@ -251,10 +251,10 @@ func derived(secret, salt []byte, label string) []byte {
 	return of(of(salt, secret), []byte(label), []byte{1})
 }
 
-// meddler changes one byte of what is written to a connection.
+// meddler changes one byte that is written to a connection.
 type meddler struct {
 	net.Conn
-	at int // of all that is written
+	at int // position in all written bytes
 }
 
 func (m *meddler) Write(b []byte) (int, error) {
@@ -266,8 +266,8 @@ func (m *meddler) Write(b []byte) (int, error) {
 	return m.Conn.Write(b)
 }
 
-// An attacker that is between two members can change no byte of a handshake: the side that
-// reads it refuses the other.
+// An attacker between two members cannot change a byte of a handshake: the side that reads the
+// byte refuses the other side.
 func TestAHandshakeOfWhichAByteWasChangedIsRefused(t *testing.T) {
 	t.Parallel()
 	id := func(name string) identity {
@@ -309,8 +309,8 @@ func TestAHandshakeOfWhichAByteWasChangedIsRefused(t *testing.T) {
 	}
 }
 
-// inTheClear returns where the version is in the headers of records that are not encrypted. TLS 1.3
-// has no use for it (RFC 8446, section 5.1).
+// inTheClear returns the positions of the version in the headers of records that are not encrypted.
+// TLS 1.3 ignores that version (RFC 8446, section 5.1).
 func inTheClear(wire []byte, at int) (all []int) {
 	for len(wire) > 0 && (wire[0] == tlsHandshake || wire[0] == 20) {
 		all = append(all, at+1, at+2)
@@ -320,8 +320,8 @@ func inTheClear(wire []byte, at int) (all []int) {
 	return all
 }
 
-// The versions before and after this one say other things. Each side tells the other
-// which one it speaks, so that both can say what is wrong.
+// Earlier and later versions send other bytes. Each side sends its version to the other, so that
+// both can report the problem.
 func TestAPeerOfAnotherVersionIsRefusedAndToldThisOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for i, version := range []byte{0, opening - 1, opening + 1, plausibleVersions - 1, 0, opening + 1} {
@@ -329,8 +329,8 @@ func TestAPeerOfAnotherVersionIsRefusedAndToldThisOne(t *testing.T) {
 			if i > 3 {
 				id.secrets = secrets("0123456789abcdef")
 			}
-			// meet has whoever speaks the other version be at the far end: told is what this
-			// side says to it.
+			// meet connects this side to a node of the other version. told has the bytes that this
+			// side sends to it.
 			meet := func(otherDials bool, shake func(conn net.Conn)) (told []byte) {
 				near, far := net.Pipe()
 				near.SetDeadline(time.Now().Add(time.Second))
@@ -374,7 +374,7 @@ func TestAPeerOfAnotherVersionIsRefusedAndToldThisOne(t *testing.T) {
 	})
 }
 
-// A listener knows the secret, and answers what makes no sense.
+// The listener knows the secret and sends an invalid answer.
 func TestOnlyAWelcomeIsOne(t *testing.T) {
 	id := func(name string, secret ...string) identity {
 		return identity{self: hello{Name: name, Region: "r"}, secrets: secrets(secret...)}
@@ -426,7 +426,7 @@ func offered(secrets [][]byte) []byte {
 	return conn.sent.Bytes()
 }
 
-// The listener's side reads what an outsider sends.
+// The listener's side reads bytes of a node without a secret.
 func FuzzHandshake(f *testing.F) {
 	secret := secrets("0123456789abcdef")
 	asked, err := hello{Name: "a", Region: "r"}.speaking(spoken).encode()
@@ -454,7 +454,7 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// Once its MAC is right, a hello may still hold anything.
+// A hello of a node that has proved a secret may still contain any bytes.
 func FuzzHello(f *testing.F) {
 	asked, err := hello{Name: "a", Region: "r"}.speaking(spoken).encode()
 	require.NoError(f, err)
@@ -473,7 +473,7 @@ func FuzzHello(f *testing.F) {
 		if err == nil && (len(h.Region) > detect.MaxRegion || len(h.To) > detect.MaxRegion) {
 			t.Fatal("a region's name above the bound")
 		}
-		// A node that may come in is a member, or says that it is of another region.
+		// An accepted node is a member, or states another region.
 		if err == nil && h.misses("r") == nil && (h.To != "r" || h.abroad() != (h.Region != "r") || h.Region == "") {
 			t.Fatalf("%+v may come in", h)
 		}
@@ -483,11 +483,11 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// A member closes a connection that it refuses. On a busy machine it does so before the
-// dialler has written a byte.
+// A member closes a connection that it refuses. On a busy machine it may close the connection
+// before the dialler has written a byte.
 func TestAProbeThatWritesTooLateSaysWhyItWasRefused(t *testing.T) {
 	for name, c := range map[string]struct {
-		said string // by what listens at the address, before it closes
+		said string // by the server at the address, before it closes
 		want error
 	}{
 		"without a word":    {"", errHungUp},

@@ -19,10 +19,10 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// With bindVariable set, this test binary is a member that listens there: it prints the address
-// that it advertises, or why it does not start. With joinVariable, which is "nobody" or an
-// address to join, it also prints the address of the other member, once each has heard the
-// other, and runs until its standard input ends.
+// With bindVariable set, this test binary is a member that listens at that address. It prints the
+// address that it advertises, or why it does not start. With joinVariable, which is "nobody" or an
+// address to join, it also prints the address of the other member once both are connected, and
+// runs until its standard input ends.
 const (
 	bindVariable      = "WEIR_TEST_LAYOUT_BIND"
 	advertiseVariable = "WEIR_TEST_LAYOUT_ADVERTISE"
@@ -79,17 +79,17 @@ func met(g Cluster) string {
 	return fmt.Sprintf("nobody was met: %+v", g.View().Members)
 }
 
-// layout is a machine's network: commands of iproute2, without the namespace.
+// layout is the network of a machine: commands of iproute2, without the namespace.
 type layout struct {
 	about string
 	bind  string // ":0" if empty
 	links string
 	want  string // the address
-	names string // or what the refusal names, by spaces
-	not   string // and what it does not
+	names string // or the words of the refusal, separated by spaces
+	not   string // and a word that it does not contain
 }
 
-// nic is a card of that name that has a carrier, and these addresses.
+// nic returns the commands for an interface with the given name and addresses, and a carrier.
 func nic(name string, addresses ...string) string {
 	s := fmt.Sprintf("link add %[1]s type veth peer name p%[1]s\nlink set p%[1]s up\nlink set %[1]s up\n", name)
 	for _, a := range addresses {
@@ -139,7 +139,7 @@ func iproute2(t *testing.T) string {
 	return ip
 }
 
-// namespace makes one for the time of the test.
+// namespace creates a network namespace for the duration of the test.
 func namespace(t *testing.T, ip string) string {
 	ns := fmt.Sprintf("weir%08x", rand.Uint32())
 	lay(t, ip, "", "netns add "+ns)
@@ -147,8 +147,8 @@ func namespace(t *testing.T, ip string) string {
 	return ns
 }
 
-// lay runs commands of iproute2, one on a line, in a namespace if it is not empty. It skips
-// the test if the kernel cannot do that.
+// lay runs commands of iproute2, one on each line, in a namespace if it is not empty. It skips
+// the test if the kernel does not support them.
 func lay(t *testing.T, ip, ns, commands string) {
 	args := []string{"-batch", "-"} // one process
 	if ns != "" {
@@ -197,8 +197,8 @@ func TestTheAdvertisedAddressOfALayoutIsRightOrTheCandidatesAreNamed(t *testing.
 	}
 }
 
-// Two machines on one wire find each other with no more than a port in Bind, and with
-// what a pod has for $(POD_IP):7946 in Advertise.
+// Two machines on one wire find each other with only a port in Bind, and with a pod's value of
+// $(POD_IP):7946 in Advertise.
 func TestMembersWithoutAnAddressInBindHearEachOther(t *testing.T) {
 	ip := iproute2(t)
 	for _, c := range []struct {
@@ -224,7 +224,7 @@ func TestMembersWithoutAnAddressInBindHearEachOther(t *testing.T) {
 				lay(t, ip, ns, "link set eth0 up\naddr add "+c.addresses[i]+c.bits+" dev eth0"+nodad+
 					"\nroute add default via "+c.addresses[1-i]+"\n"+c.links)
 			}
-			said := [2]chan string{make(chan string, 2), make(chan string, 2)} // each its own address, and the other's
+			said := [2]chan string{make(chan string, 2), make(chan string, 2)} // of each machine: its own address, and that of the other machine
 			for i, ns := range machines {
 				child := exec.Command(ip, "netns", "exec", ns, os.Args[0])
 				join := "nobody"

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// called is a connection to p of a member with that name, after the handshake.
+// called returns a connection of the named member to p, after the handshake.
 func called(t *testing.T, p *testPeer, name string) net.Conn {
 	t.Helper()
 	conn := raw(t, p)
@@ -41,7 +41,7 @@ func TestAMemberThatOpensTooManyConnectionsLosesItsOldestAndNobodyElseAny(t *tes
 			}
 			return n
 		}
-		// One that is closed is still there until whoever reads from it has noticed.
+		// A closed connection still counts until its reader has noticed.
 		eventually(t, 10*time.Second, func() bool { return served() <= maxIncomingOfOne }, "it has more than %d", maxIncomingOfOne)
 		eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] == more }, "%v", a.stats().Refused)
 		_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
@@ -79,7 +79,7 @@ func TestHandshakesBeyondWhatMayBeUnderWayCostTheOldest(t *testing.T) {
 		}
 		eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] >= more }, "%v", a.stats().Refused)
 		requireClosed(t, conns[0], 10*time.Second)
-		called(t, a, "c") // a handshake that ends is let in all the while
+		called(t, a, "c") // connections that complete the handshake are still accepted
 		_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
 		require.NoError(t, err)
 	})

@@ -34,7 +34,7 @@ func TestAFrozenPeerWithAFullSocketCostsNobodyMoreThanTheirWait(t *testing.T) {
 		peer := a.peer("b")
 		hears := func() bool { return a.listens(b) }
 		eventually(t, 10*time.Second, hears, "b is not heard")
-		// The socket and the queue are full long before the silence of b is too long.
+		// The socket and the queue are full long before b has been silent for too long.
 		big := make([]byte, MaxMessage)
 		for a.stats().Dropped == 0 {
 			peer.Tell(big)
@@ -67,8 +67,8 @@ func TestAFrozenPeerWithAFullSocketCostsNobodyMoreThanTheirWait(t *testing.T) {
 	})
 }
 
-// What a frozen member costs those that ask it: waits until it has stalled, nothing from
-// then on; and within a second it is found to be gone.
+// Asks to a frozen member wait until it has stalled, and fail at once after that. Within a second the
+// member is disconnected.
 func TestAFrozenMemberStallsAfter200msAndIsDisconnectedAfter800(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var frozen atomic.Bool
@@ -147,8 +147,8 @@ func TestAnAnswerThatIsTooLateIsForgotten(t *testing.T) {
 	})
 }
 
-// deadline is a context whose deadline passes when the channel is closed: an ask that it
-// has passed before is not sent.
+// deadline is a context whose deadline passes when the channel is closed. An ask whose deadline has
+// passed before is not sent.
 type deadline struct {
 	context.Context
 	passes chan struct{}
@@ -165,7 +165,7 @@ func (d deadline) Err() error {
 	}
 }
 
-// This node is slow then, and nobody silent.
+// This node is slow then, and no member is silent.
 func TestAMemberIsNotSilentWhileWhatCameFromItIsHandled(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
@@ -201,7 +201,7 @@ func TestAMemberIsNotSilentWhileWhatCameFromItIsHandled(t *testing.T) {
 		}
 		answer()
 		<-handles
-		// Of those that are asked meanwhile each wait passes, by the fault of this node's.
+		// The wait of each ask passes meanwhile, because this node is slow.
 		for until := time.Now().Add(detect.MaxAnswerAge + 2*dialPace); time.Now().Before(until); {
 			_, err := a.peer("b").Ask(t.Context(), []byte("x"), nil, 10*time.Millisecond)
 			require.ErrorIs(t, err, ErrTimeout)
@@ -244,7 +244,7 @@ func TestFiveHundredCallersWithDeadlinesOf100µs(t *testing.T) {
 	}
 	wg.Wait()
 	require.Zero(t, a.stats().Timeouts)
-	// Every request that was served is accounted for: answered or late.
+	// Every served request counts as answered or late.
 	eventually(t, lateFor, func() bool { return served.Load() == answered.Load()+late.Load() },
 		"served %d, answered %d, late %d, gave up %d", &served, &answered, &late, &gaveUp)
 	require.LessOrEqual(t, late.Load(), gaveUp.Load())
@@ -311,7 +311,7 @@ func TestTooManyAsksUnderWayAreRefusedAtOnce(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			// One after another, so that it is not the queue to the socket that is full.
+			// One after another, so that the queue to the socket does not become full.
 			eventually(t, 2*time.Second, func() bool { return served.Load()+busy.Load() == i+1 }, "%d served, %d refused", &served, &busy)
 		}
 		require.EqualValues(t, more, busy.Load())
@@ -325,7 +325,8 @@ func TestAnAskAllocatesNothing(t *testing.T) {
 	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
 	meet(t, a, b)
 	peer, request, answer := a.peer("b"), make([]byte, 100), make([]byte, 0, 100)
-	// Both gossip meanwhile, which allocates. What asks cost is in every count: the least is it.
+	// Both members gossip meanwhile, which allocates. Each count includes the cost of the asks, so the
+	// least count is used.
 	least := math.Inf(1)
 	for range 5 {
 		least = min(least, testing.AllocsPerRun(2000, func() {

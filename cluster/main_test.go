@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Tests that run in parallel do little but wait for deadlines.
+// Parallel tests mostly wait for deadlines.
 func TestMain(m *testing.M) {
 	flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))) // the command line overrides it
 	code := m.Run()
@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// goroutines returns the stacks of this package's, and gossip's, goroutines that have not
-// ended when the time has passed. memberlist's last probes take some seconds.
+// goroutines returns the stacks of the goroutines of this package and of memberlist that have not
+// ended when the time has passed. The last probes of memberlist take some seconds.
 func goroutines(within time.Duration) string {
 	for end := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
 		all := make([]byte, 1<<22)

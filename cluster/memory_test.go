@@ -13,16 +13,15 @@ import (
 	"time"
 )
 
-// loopback is a network in memory, for peers in virtual time. Its addresses look like
-// those of the machine's own loopback, so that certificates fit. The zero loopback is
-// ready.
+// loopback is a network in memory, for peers in virtual time. Its addresses are those of the
+// loopback of a machine, so that certificates fit. The zero loopback is ready to use.
 type loopback struct {
 	mu        sync.Mutex
 	listeners map[string]*memoryListener
-	last      int // port that was given out
+	last      int // the last port that was assigned
 }
 
-// listen opens a port of its own.
+// listen opens a new port.
 func (n *loopback) listen() *memoryListener {
 	n.mu.Lock()
 	n.last++
@@ -31,7 +30,7 @@ func (n *loopback) listen() *memoryListener {
 	return n.listenAt("127.0.0.1:" + strconv.Itoa(port))
 }
 
-// listenAt opens a port that is free, such as one that was closed.
+// listenAt opens the given port, which must be free.
 func (n *loopback) listenAt(addr string) *memoryListener {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -46,7 +45,7 @@ func (n *loopback) listenAt(addr string) *memoryListener {
 	return l
 }
 
-// dial connects at once, or is refused.
+// dial connects to a listener, or fails at once.
 func (n *loopback) dial(_ context.Context, addr string) (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -110,8 +109,8 @@ type memoryAddr string
 func (memoryAddr) Network() string  { return "tcp" }
 func (a memoryAddr) String() string { return string(a) }
 
-// memoryBuffer is how many bytes of one direction wait to be read. A writer of more waits
-// too, as at a full socket.
+// memoryBuffer is the maximum number of unread bytes in one direction. A writer of more bytes waits,
+// as at a full socket.
 const memoryBuffer = 64 << 10
 
 // memoryConn is one end of a connection in memory.
@@ -120,14 +119,14 @@ type memoryConn struct {
 	addr memoryAddr // that was dialled
 	both *sync.Mutex
 
-	// What follows is guarded by both, which the two ends share.
+	// both guards the following fields. The two ends share it.
 	in          []byte
 	closed      bool
 	read, write time.Time     // deadlines
-	changed     chan struct{} // closed, and made anew, when anything of this changes
+	changed     chan struct{} // closed, and made anew, when one of these fields changes
 }
 
-// memoryPipe returns one end of a connection; its peer is the other.
+// memoryPipe returns one end of a connection. Its peer is the other end.
 func memoryPipe(addr string) *memoryConn {
 	both := new(sync.Mutex)
 	here := &memoryConn{addr: memoryAddr(addr), both: both, changed: make(chan struct{})}
@@ -135,7 +134,7 @@ func memoryPipe(addr string) *memoryConn {
 	return here
 }
 
-// wake tells all who wait at this end. c.both is held.
+// wake wakes all goroutines that wait at this end. The caller must hold c.both.
 func (c *memoryConn) wake() {
 	close(c.changed)
 	c.changed = make(chan struct{})
@@ -202,7 +201,7 @@ func (c *memoryConn) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// Close lets what was written be read at the other end, and then an end of file.
+// Close closes the connection. The other end reads the written bytes, and then an end of file.
 func (c *memoryConn) Close() error {
 	c.both.Lock()
 	defer c.both.Unlock()

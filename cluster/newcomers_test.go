@@ -14,13 +14,13 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// Members that start together may meet each other first, and know nobody who serves, where
-// most of Join is out of reach. They go on until they have found one, or would begin a
+// If most addresses of Join cannot be reached, members that start together may meet each other
+// before a serving member. They must try until they find a serving member, or they would form a
 // cluster of their own.
 func TestJoinersThatMeetFirstStillFindAServingMember(t *testing.T) {
 	for name, introduced := range map[string]bool{"by their own tries": false, "by another newcomer, before they try": true} {
 		t.Run(name, func(t *testing.T) {
-			for range testenv.PickFull(t, 8, 20) { // which addresses are tried first is drawn
+			for range testenv.PickFull(t, 8, 20) { // the order of the addresses is random
 				onHosts(t, func(t *testing.T, h hosts) { newcomersFindOneWhoServes(t, h, introduced) })
 			}
 		})
@@ -45,7 +45,7 @@ func newcomersFindOneWhoServes(t *testing.T, h hosts, introduced bool) {
 		c := cluster.NewGossip(cfg)
 		t.Cleanup(func() { c.Close() })
 		started.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // before those out of reach are given up
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // shorter than an attempt at an address that cannot be reached
 			defer cancel()
 			assert.NoError(t, c.Start(ctx, mute))
 		})

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A member that opens a connection sends its own record before it pings. So it learns what it does not
-// know of itself before it is connected to any member.
+// A member that opens a connection sends its record before it pings. So it receives its own tombstone
+// before it is connected to any member.
 func TestNewsComesBeforeHearing(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var mu sync.Mutex

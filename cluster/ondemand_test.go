@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// cut makes what a node sends to an address vanish.
+// cut drops the bytes that a node sends to an address.
 type cut struct{ to atomic.Pointer[string] }
 
 func (c *cut) isAt(addr string) bool { to := c.to.Load(); return to != nil && *to == addr }
@@ -45,8 +45,8 @@ func (c cutConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// inCrowd runs a test of a member of a large cluster, and another member that it does not watch. The
-// cut is on the way from the one to the other.
+// inCrowd runs a test of a member of a large cluster, and of another member that it does not watch. The
+// cut is between the first and the second.
 func inCrowd(t *testing.T, h Handler, test func(t *testing.T, a, b *testPeer, way *cut)) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		way := new(cut)

@@ -10,12 +10,12 @@ import (
 	"github.com/weir-go/weir/cluster/gossip"
 )
 
-// passPace is the least time from one message with records of others to the next over one connection.
-// If hundreds of members start together, each record comes from several members.
+// passPace is the minimum time between two calls of passOn. If hundreds of members start together,
+// each record comes from several members.
 const passPace = 50 * time.Millisecond
 
 // passing holds the records that this node passes on to the members that it watches, in a large cluster.
-// Each of them has changed the roster, so they are at most as many as the records of a roster.
+// Each record has changed the roster, so the number of records is at most that of the roster.
 type passing struct {
 	mu   sync.Mutex
 	due  map[string]passedRecord // by the name of the member that the record is about

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// testHandler answers by a function, and keeps what came late.
+// testHandler answers requests by a function, and keeps late answers.
 type testHandler struct {
 	serve func(b *Batch)
 	heard func()
@@ -66,7 +66,7 @@ func repliesAfter(d func() time.Duration) *testHandler {
 
 func withSecret(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") }
 
-// testPeer is peers with a port of their own on the loopback.
+// testPeer has peers and their port on the loopback.
 type testPeer struct {
 	*peers
 	listener net.Listener
@@ -115,7 +115,7 @@ func startPeerOn(listener net.Listener, name string, h Handler, change ...func(*
 	return p
 }
 
-// acceptEach calls serve with each connection that comes, until the listener is closed.
+// acceptEach calls serve with each accepted connection, until the listener is closed.
 func acceptEach(l net.Listener, serve func(net.Conn)) {
 	for {
 		conn, err := l.Accept()
@@ -151,7 +151,7 @@ func TestNewConnectionCarriesAllRows(t *testing.T) {
 	})
 }
 
-// relay passes on what comes over each of two connections to the other.
+// relay copies the bytes of each of two connections to the other.
 func relay(a, b net.Conn) {
 	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
 		go func() {
@@ -161,7 +161,7 @@ func relay(a, b net.Conn) {
 	}
 }
 
-// admit does what the listener's side of the port does for checks.
+// admit accepts a connection for checks, as the listener's side of the port does.
 func (p *testPeer) admit(conn net.Conn) {
 	conn.SetDeadline(time.Now().Add(2 * time.Second))
 	var first [1]byte
@@ -191,8 +191,7 @@ func (p *peers) arrive(conn net.Conn) {
 	p.serve(conn, in)
 }
 
-// meet makes all members of each other's roster and waits until everyone is
-// heard by everyone.
+// meet adds all members to each other's rosters, and waits until all are connected to each other.
 func meet(t testing.TB, all ...*testPeer) {
 	t.Helper()
 	var members []Member

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-go/weir/internal/conns"
 )
 
-// from is a connection from an address.
+// from returns a connection from an address.
 type from struct {
 	net.Conn
 	addr   net.Addr
@@ -111,7 +111,7 @@ func TestConnectionsThatProveNothingLeaveFileDescriptorsToOthers(t *testing.T) {
 	require.NotZero(t, conns.OpenFiles())
 }
 
-// exhausted is a listener without file descriptors, now and then.
+// exhausted is a listener that runs out of file descriptors at times.
 type exhausted struct {
 	net.Listener
 	accept chan net.Conn
@@ -146,8 +146,8 @@ func TestOutOfFileDescriptorsTheMuxPausesLogsOnceASecondAndShowsTheOldestOut(t *
 		for i := range 20 {
 			conns = append(conns, comes(fmt.Sprintf("192.0.2.%d:1", i)))
 			if i == 19 {
-				synctest.Wait()     // the mux waits for the twentieth
-				l.fails.Store(true) // from the next on
+				synctest.Wait()     // the mux waits for the twentieth connection
+				l.fails.Store(true) // from the next accept on
 			}
 			l.accept <- conns[i]
 		}
@@ -174,7 +174,7 @@ func TestOutOfFileDescriptorsTheMuxPausesLogsOnceASecondAndShowsTheOldestOut(t *
 	})
 }
 
-// begins is a connection that says some bytes, and nothing more.
+// begins returns a connection that has sent some bytes and sends no more.
 type begins struct {
 	*from
 	mu   sync.Mutex
@@ -192,8 +192,8 @@ func (b *begins) Read(p []byte) (int, error) {
 	return b.from.Read(p)
 }
 
-// However far a connection has come, until it has proved who it is it counts once, with
-// all others that have not.
+// At each stage, a connection that has not identified itself counts once, together with all other such
+// connections.
 func TestConnectionsThatProveNothingCountOnceHoweverFarTheyCame(t *testing.T) {
 	silent, half, stream := []byte(nil), []byte{firstByteCheck, opening}, []byte{firstByteGossip, gossiptest.TypeLabel}
 	for _, c := range []struct {
@@ -279,7 +279,7 @@ func TestMembersBehindOneAddressEnterAtOnce(t *testing.T) {
 	require.True(t, l.leave(member))
 }
 
-// A stream of gossip takes longer than a handshake: those that say nothing are to go first.
+// A stream of gossip takes longer than a handshake, so silent connections must be closed first.
 func TestAStreamOfGossipOutlivesSilentConnections(t *testing.T) {
 	l := newPending(4, 1<<20)
 	stream, _ := l.enter(comes("192.0.2.1:1"))

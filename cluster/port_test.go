@@ -37,7 +37,7 @@ func senderOf(c Config) gossiptest.Sender {
 	return s
 }
 
-// packet returns a message as a packet of the cluster of g, and onStream as a connection.
+// packet returns a message as a packet of the cluster of g, and onStream returns it as a connection.
 func (g *gossipCluster) packet(message []byte) []byte { return senderOf(g.cfg).Packet(message) }
 
 func (g *gossipCluster) onStream(message []byte) []byte {
@@ -52,7 +52,7 @@ func TestPhantomMembersAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	begin := time.Now()
-	for i := 0; i < 2000 || g.Stats().Refused[gossip.ReasonMembers] == 0; i++ { // a busy machine drops most packets before the node reads them
+	for i := 0; i < 2000 || g.Stats().Refused[gossip.ReasonMembers] == 0; i++ { // on a busy machine most packets are dropped before the node reads them
 		conn.Write(g.packet(gossiptest.Alive(fmt.Sprint("phantom-", i), g.cfg.Seed)))
 		if i%100 == 0 {
 			time.Sleep(time.Millisecond)
@@ -64,9 +64,9 @@ func TestPhantomMembersAreBounded(t *testing.T) {
 	require.LessOrEqual(t, len(g.peers.unmet), maxUnmetDials)
 }
 
-// fenced sends packets to g, one after the other, and waits until they are read.
+// fenced sends packets to g, one after another, and waits until g has read them.
 func fenced(t testing.TB, g *gossipCluster, conn net.Conn, sent ...[]byte) {
-	const fences = 2 // what is sent may be refused as well
+	const fences = 2 // the packets may also be refused
 	dropped := func() uint64 { return g.mux.gossiped.snapshot()[gossip.ReasonPacket] }
 	before := dropped()
 	for _, b := range sent {
@@ -81,7 +81,7 @@ func fenced(t testing.TB, g *gossipCluster, conn net.Conn, sent ...[]byte) {
 	}
 }
 
-// A packet may hold anything, and so may what a holder of the secret has sealed.
+// A packet may contain any bytes, also if a holder of the secret has encrypted it.
 func FuzzPacketsToALivePort(f *testing.F) {
 	for _, message := range [][]byte{
 		nil, {0}, gossiptest.Bomb(), gossiptest.PushPull(1, 0),
@@ -115,8 +115,8 @@ func FuzzPacketsToALivePort(f *testing.F) {
 	})
 }
 
-// Whatever a connection begins with, it ends when its other side has said all, and
-// takes no more than it brings.
+// A connection with any bytes ends when its other side has sent all of them, and the memory that it takes
+// is bounded.
 func FuzzFirstBytesAtALivePort(f *testing.F) {
 	open, sealed := live(f), live(f, []byte("0123456789abcdef"))
 	greeting := append([]byte{firstByteCheck, opening}, make([]byte, nonceSize)...)

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/cluster/gossip"
 )
 
-// silent states no versions. next and later are what the two releases after this one speak.
+// silent states no versions. next and later are the versions of the two releases after this one.
 var (
 	silent = versions{}
 	next   = versions{1, 2, 1 << 40}
@@ -146,11 +146,11 @@ func TestUnknownFramesArePassedOver(t *testing.T) {
 	})
 }
 
-// rewriter is an attacker between two members. It takes the versions out of a hello that it finds in
-// a write, as if its node stated none.
+// rewriter is an attacker between two members. It removes the versions from a hello that it finds in
+// a write, as if the node stated no versions.
 type rewriter struct {
 	net.Conn
-	prefix int // bytes before the hello's length
+	prefix int // bytes before the length of the hello
 	took   bool
 }
 

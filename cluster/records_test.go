@@ -24,7 +24,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// tlsPair returns the ends of a connection under TLS by a secret, over here and there.
+// tlsPair returns the two ends of a connection under TLS by a secret, over here and there.
 func tlsPair(t testing.TB, here, there net.Conn, secret string) (dialler, listener *tlsConn) {
 	id, accepted := identity{secrets: secrets(secret)}, make(chan *tlsConn, 1)
 	go func() {
@@ -43,8 +43,8 @@ func tlsPair(t testing.TB, here, there net.Conn, secret string) (dialler, listen
 	return dialler, listener
 }
 
-// wires is the two ends of a connection under TLS, of which what each writes is kept
-// for the other to read when a test has had its way with it.
+// wires has the two ends of a connection under TLS. It keeps the bytes that each end writes, so that a
+// test can change them before the other end reads them.
 func wires(t testing.TB) (dialler, listener *tlsConn, asked, answered *bytes.Buffer) {
 	here := memoryPipe("wires")
 	dialler, listener = tlsPair(t, here, here.peer, "0123456789abcdef")
@@ -98,7 +98,7 @@ func TestWhatIsSealedArrivesWholeHoweverItIsCut(t *testing.T) {
 	})
 }
 
-// A flush costs one write, and frames that were written together are read together.
+// A flush takes one write, and frames that are written together are read together.
 func TestFramesThatGoOutTogetherArriveTogether(t *testing.T) {
 	dialler, listener, asked, _ := wires(t)
 	below := dialler.records.Conn.(*halves)
@@ -126,8 +126,8 @@ func TestFramesThatGoOutTogetherArriveTogether(t *testing.T) {
 	}
 }
 
-// A record may carry no frame, such as an update of keys. A read that has data does not wait for the
-// record after it.
+// A record may contain no frame, such as an update of keys. A read that has data does not wait for the
+// next record.
 func TestAReadThatMayNotWaitLeavesTheConnectionAsItWas(t *testing.T) {
 	dialler, listener, _, _ := wires(t)
 	b := make([]byte, 10)
@@ -144,8 +144,8 @@ func TestAReadThatMayNotWaitLeavesTheConnectionAsItWas(t *testing.T) {
 	}
 }
 
-// What is on the path may be changed in any way: nothing but what was written, in the
-// order in which it was, comes out at the other end.
+// An attacker on the path may change the bytes in any way. The other end reads only bytes that were
+// written, in their order.
 func TestARecordOpensOnlyWhereItWasSealedFor(t *testing.T) {
 	said := []string{"first", "second", "third"}
 	records := func(of *tlsConn, asked *bytes.Buffer) (all [][]byte) {
@@ -179,7 +179,7 @@ func TestARecordOpensOnlyWhereItWasSealedFor(t *testing.T) {
 	}
 	for i := range recordHeader + len("second") + 1 + 16 {
 		c := cases["one left out"]
-		c.comes, c.want = 1, nil // a length that was changed is another error, or waits for more
+		c.comes, c.want = 1, nil // a changed length causes another error, or a wait for more bytes
 		c.meddle = func(r [][]byte) [][]byte {
 			r[1][i] ^= 1
 			return r[:2]
@@ -206,7 +206,7 @@ func TestARecordOpensOnlyWhereItWasSealedFor(t *testing.T) {
 				require.Equal(t, err, again, "and nothing comes after it")
 			}
 
-			// Back to the side that sealed it.
+			// The bytes return to the side that has sealed them.
 			answered.Write(sent)
 			got, err = io.ReadAll(onlyRead{dialler})
 			require.Empty(t, got)
@@ -215,7 +215,7 @@ func TestARecordOpensOnlyWhereItWasSealedFor(t *testing.T) {
 	}
 }
 
-// onlyRead keeps io.ReadAll from other ways.
+// onlyRead hides all methods but Read from io.ReadAll.
 type onlyRead struct{ r io.Reader }
 
 func (o onlyRead) Read(b []byte) (int, error) { return o.r.Read(b) }
@@ -227,8 +227,8 @@ func texts(all []string) (b [][]byte) {
 	return b
 }
 
-// A length that is announced takes at most the memory of one record, and one above the bound is refused
-// as soon as it is here. Before both sides have proved themselves, all that they say is bounded.
+// An announced length takes at most the memory of one record, and a length above the bound is refused
+// as soon as it is read. Before both sides have proved themselves, the bytes that they send are bounded.
 func TestARecordIsBoundedBeforeMemoryIsTakenForIt(t *testing.T) {
 	for _, length := range []uint16{maxRecord + 256, maxRecord + 257, 1<<16 - 1} {
 		_, listener, asked, _ := wires(t)
@@ -238,7 +238,7 @@ func TestARecordIsBoundedBeforeMemoryIsTakenForIt(t *testing.T) {
 		require.LessOrEqual(t, len(listener.records.in.buf), firstIntake)
 	}
 
-	// A hello that goes on, in records as small as they may be, and one large record.
+	// An endless hello, in records of the smallest size, and one large record.
 	id := identity{secrets: secrets("0123456789abcdef")}
 	for _, size := range []int{1, 100, maxRecord} {
 		for _, dials := range []bool{false, true} {
@@ -283,7 +283,7 @@ func TestRecordsAllocateOneReaderEach(t *testing.T) {
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, there), 1.0)
 }
 
-// A key seals as many bytes as it safely can, in blocks of 16.
+// A key seals at most as many bytes as is safe, counted in blocks of 16.
 func TestAKeyIsNotUsedForMoreBytesThanItMaySeal(t *testing.T) {
 	dialler, listener, asked, _ := wires(t)
 	for _, size := range []int{1, 15, 16, 100, maxRecord, maxRecord + 1, 5 * maxRecord} {
@@ -318,7 +318,7 @@ func TestAConnectionWhoseKeysAreSpentIsOpenedAgain(t *testing.T) {
 		meet(t, a, b)
 		l := a.peer("b").(*link)
 		first := l.session.Load()
-		first.out.mu.Lock() // nobody takes the duty to write
+		first.out.mu.Lock() // no goroutine takes the duty to write
 		spend := !first.out.writing
 		if spend {
 			first.conn.(*tlsConn).sealed = maxSealed
@@ -333,8 +333,8 @@ func TestAConnectionWhoseKeysAreSpentIsOpenedAgain(t *testing.T) {
 	})
 }
 
-// middle is between a node and those that it dials. It knows what is said where, and
-// changes an answer of one byte from no to yes on its way back.
+// middle is an attacker between a node and the nodes that it dials. It knows the positions of messages,
+// and changes an answer of one byte from no to yes.
 type middle struct {
 	net.Conn
 	flipped *atomic.Int64
@@ -342,8 +342,8 @@ type middle struct {
 
 func (m *middle) Read(b []byte) (int, error) {
 	n, err := m.Conn.Read(b)
-	// One answer that came alone: in the clear, or in a record of TLS 1.3, whose ciphers keep
-	// places (RFC 8446, 5.2).
+	// A single answer: in the clear, or in a record of TLS 1.3, whose ciphers keep the positions
+	// of bytes (RFC 8446, 5.2).
 	for _, around := range [][2]int{{0, 0}, {recordHeader, 1 + 16}} {
 		if at := around[0] + headerSize; n == at+1+around[1] {
 			b[at] ^= 'n' ^ 'y'
@@ -353,7 +353,7 @@ func (m *middle) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// In the clear, each of these answers is taken.
+// In the clear, each of these changed answers is accepted.
 func TestAnAnswerThatWasChangedOnItsWayIsNeverTaken(t *testing.T) {
 	t.Parallel()
 	covered := func(t *testing.T) *tls.Config {
@@ -401,7 +401,7 @@ func TestAnAnswerThatWasChangedOnItsWayIsNeverTaken(t *testing.T) {
 	}
 }
 
-// What a dialler says comes back to it.
+// The bytes of a dialler return to the dialler.
 func TestADiallerIsNotTakenInByWhatItSaysItself(t *testing.T) {
 	t.Parallel()
 
@@ -430,8 +430,8 @@ func TestADiallerIsNotTakenInByWhatItSaysItself(t *testing.T) {
 		})
 	})
 
-	// It reaches itself: all is said by one that holds the secret, and by nobody that
-	// was wanted.
+	// The dialler reaches itself: the sender of all bytes holds the secret, but is not the dialled
+	// node.
 	t.Run("to its own port", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, lo *loopback) {
 			var log lines
@@ -461,8 +461,8 @@ func TestADiallerIsNotTakenInByWhatItSaysItself(t *testing.T) {
 	})
 }
 
-// Gossip, each proof and each side have keys of their own, and none of them is the secret. A change
-// of them needs another version of the protocol: otherwise two releases would report to each other
+// Gossip, each proof and each side have their own keys, and no key is the secret. A change of the keys
+// needs another version of the protocol: otherwise two releases would report to each other
 // that they do not have a common secret.
 func TestEachKeyIsOfOneUse(t *testing.T) {
 	require.EqualValues(t, 1, opening)
@@ -493,7 +493,7 @@ func TestEachKeyIsOfOneUse(t *testing.T) {
 	require.Len(t, offer[0], nonceSize)
 	require.NotEqual(t, offer[0], offerKeys(nil)[0])
 
-	// Tokens are of one connection and of one side.
+	// Each token is valid for one connection and one side.
 	here, there := net.Pipe()
 	certificates := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(of)}
 	dialler, listener := newTLSConn(here, clientTLS(certificates, "127.0.0.1:1"), tls.Client), newTLSConn(there, serverTLS(certificates), tls.Server)
@@ -518,9 +518,8 @@ func TestEachKeyIsOfOneUse(t *testing.T) {
 	require.ErrorIs(t, <-dialled, errSecret, "its own token is no answer to it")
 }
 
-// FuzzFramesToALiveNode has a member that holds the secret say anything after the
-// handshake, in records that open, and somebody on its path say anything in their
-// place.
+// FuzzFramesToALiveNode sends any bytes after the handshake: from a member that holds the secret, in
+// valid records, and from an attacker on its path, in place of records.
 func FuzzFramesToALiveNode(f *testing.F) {
 	f.Add(appendFrame(nil, kindAsk, 1, []byte("request")), true, false)
 	f.Add(appendFrame(appendFrame(nil, kindPing, 7, make([]byte, pingSize)), kindTell, 0, nil), true, false)
@@ -547,7 +546,7 @@ func FuzzFramesToALiveNode(f *testing.F) {
 		asked := served.Load()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		go io.Copy(io.Discard, here) // its answers
+		go io.Copy(io.Discard, here) // the answers of the node
 		if opens {
 			conn.Write(said)
 		} else {

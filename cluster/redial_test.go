@@ -23,7 +23,7 @@ func TestADeadMemberIsDialledLessAndLessOftenUntilItLives(t *testing.T) {
 			},
 		}, &testHandler{})
 		defer p.close()
-		// during counts the attempts from what happens now until d has passed.
+		// during calls happens, and counts the attempts to connect within d.
 		during := func(d time.Duration, happens func()) int64 {
 			before := dials.Load()
 			happens()
@@ -56,7 +56,7 @@ func TestADeadMemberIsDialledLessAndLessOftenUntilItLives(t *testing.T) {
 func TestAProcessThatRunsLateDialsLonger(t *testing.T) {
 	for late, most := range map[time.Duration]time.Duration{
 		0:                      dialWait,
-		10 * time.Millisecond:  dialWait, // as good as in time
+		10 * time.Millisecond:  dialWait, // too small to count
 		300 * time.Millisecond: dialWait + 300*time.Millisecond,
 		time.Hour:              dialWait + time.Second,
 	} {

@@ -48,7 +48,7 @@ func TestMemberHasEndedOnceItsKernelRefuses(t *testing.T) {
 	require.NoError(t, b.Close())
 	await(func() bool { return ended(a) })
 	require.Nil(t, c.View().Ended, "not without the option")
-	listener, err := net.Listen("tcp", b.advertise) // a server that is no member, and says nothing
+	listener, err := net.Listen("tcp", b.advertise) // a server that is no member, and sends no bytes
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, listener.Close()) })
 	await(func() bool { return !ended(a) })

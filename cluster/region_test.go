@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// reach has p ask region "far" by these addresses.
+// reach makes p connect to region "far" at the given addresses, and returns the region.
 func reach(p *testPeer, n Network, entries ...string) *region {
 	r := newRegion(p.ctx, "far", entries)
 	p.reach(r, n)
@@ -25,7 +25,7 @@ func reach(p *testPeer, n Network, entries ...string) *region {
 
 func abroad(c *peersConfig) { c.Self.Region = "far" }
 
-// answers waits until somebody of the region answers.
+// answers waits until a node of the region answers.
 func answers(t *testing.T, r *region, within time.Duration) {
 	t.Helper()
 	eventually(t, within, func() bool {
@@ -39,7 +39,7 @@ type lines struct{ lab.Text }
 
 func (l *lines) with(all ...string) (count int) { return len(l.Lines(all...)) }
 
-// log has peers log to lines.
+// log makes peers log to lines.
 func (l *lines) log(c *peersConfig) {
 	c.Log = slog.New(slog.NewTextHandler(l, nil))
 }
@@ -56,7 +56,7 @@ func TestWhoIsOfAnotherRegionMayAskAndTellAndNoMore(t *testing.T) {
 		}}, func(c *peersConfig) {
 			c.News = func(string, []byte) []byte { panic("what another region says of itself was taken in") }
 		})
-		meet(t, p, lo.peer(t, "a", nil)) // so that there is a table to tell of
+		meet(t, p, lo.peer(t, "a", nil)) // so that the connectivity table has a row
 		return p
 	}
 	connect := func(t *testing.T, p *testPeer) net.Conn {
@@ -104,8 +104,8 @@ func TestWhoIsOfAnotherRegionMayAskAndTellAndNoMore(t *testing.T) {
 	})
 }
 
-// A node that leaves is asked by no other region from then on, by those that had a
-// connection neither: they find another node. Its own members ask it on.
+// Other regions no longer ask a node that has left, also over open connections: they find another node.
+// Members of its region still ask it.
 func TestALeaverIsNotAskedByOtherRegions(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
@@ -173,7 +173,7 @@ func TestARegionThatDoesNotReadCostsNobodyMoreThanTheirWaitAndIsLeft(t *testing.
 			for range 100 { // more than the queue holds
 				r.Tell(big)
 			}
-			synctest.Wait() // what writes has taken from the queue what it can, and stands
+			synctest.Wait() // the writer has written all frames that fit, and waits
 		}
 		dropped := a.stats().Dropped
 		require.NotZero(t, dropped)
@@ -184,12 +184,12 @@ func TestARegionThatDoesNotReadCostsNobodyMoreThanTheirWaitAndIsLeft(t *testing.
 	})
 }
 
-// signposts is a network of names, whose addresses stand for others.
+// signposts is a network of names. dial translates its addresses.
 type signposts struct {
 	mu   sync.Mutex
 	at   map[string][]string
-	dial func(addr string) string // to where; empty: nobody answers
-	lo   *loopback                // that leads there
+	dial func(addr string) string // returns the address in lo; empty: no node answers
+	lo   *loopback                // has the nodes
 }
 
 func (n *signposts) set(name string, addrs ...string) {

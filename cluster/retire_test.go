@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stuck is a connection from which nothing is read between stick and goOn.
+// stuck is a connection whose reads wait between the calls of stick and goOn.
 type stuck struct {
 	net.Conn
 	sticks atomic.Bool
@@ -42,12 +42,12 @@ func (s *stuck) Close() error {
 	return s.Conn.Close()
 }
 
-// On a busy machine answers lie unread in a connection that counts as silent, and a new one
-// replaces it. Their askers must hear of them, so that the units are refunded.
+// On a busy machine, a connection with unread answers may count as silent, and a new connection
+// replaces it. The asking node must still receive these answers, so that the units are refunded.
 func TestAnswersInAConnectionThatWasReplacedAreLate(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		second   func(*stuck) // what happens to the second connection; nil: nothing
+		second   func(*stuck) // an event of the second connection; nil: no event
 		answered bool
 	}{
 		{"they come", nil, true},

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// viewer is a handler that is called on each change of the view, also of one that lasts for a
-// moment only.
+// viewer is a handler that is called on each change of the view, also on a change that lasts only
+// a moment.
 type viewer func()
 
 func (v viewer) Changed()                { v() }
@@ -19,8 +19,8 @@ func (viewer) Answered()                 {}
 func (viewer) Serve(*Batch)              {}
 func (viewer) Late(Peer, []byte, []byte) {}
 
-// Gossip reports a life and a death once. If a member was taken for dead by mistake in between, the
-// connection to the member brings it back.
+// Gossip reports once that a member is alive, and once that it is dead. If a later mistake makes a
+// member dead, the connection to it makes it alive again.
 func TestAMemberThatIsHeardDoesNotStayDead(t *testing.T) {
 	var dead atomic.Bool
 	a := NewGossip(Config{Name: "a", Bind: "127.0.0.1:0"}).(*gossipCluster)

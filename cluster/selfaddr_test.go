@@ -11,17 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An address may lead elsewhere than to the member that advertises it: the error says where
-// to, and a member that lives is not taken for one that another has replaced.
+// An address may lead to another node than the member that advertises it. The error names that node,
+// and a member that is alive does not count as replaced.
 func TestAnAddressThatLeadsElsewhereIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		about    string
-		addr     func(a, c *testPeer) string // that b is said to have
+		addr     func(a, c *testPeer) string // the address of b in the roster of a
 		lives    bool                        // b is connected to a
 		err      error
 		names    []string
-		replaced bool // b is taken for one that is gone
+		replaced bool // b counts as replaced
 	}{
 		{"back to this node, by its own address", func(a, _ *testPeer) string { return a.cfg.Self.Addr }, false, errSelf, []string{"b advertises", "a answers"}, true},
 		{"back to this node, by its own address, of a member that lives", func(a, _ *testPeer) string { return a.cfg.Self.Addr }, true, errShared, []string{"b and a advertise"}, false},

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// raw is a connection to p with the first byte sent, and nothing else.
+// raw returns a connection to p after its first byte.
 func raw(t *testing.T, p *testPeer) net.Conn {
 	t.Helper()
 	conn, err := p.cfg.Dial(t.Context(), p.cfg.Self.Addr)
@@ -23,7 +23,7 @@ func raw(t *testing.T, p *testPeer) net.Conn {
 	return conn
 }
 
-// greeted is a connection to p after the handshake.
+// greeted returns a connection to p after the handshake.
 func greeted(t *testing.T, p *testPeer) net.Conn {
 	t.Helper()
 	return called(t, p, "stranger")
@@ -162,8 +162,8 @@ func TestADripOfHalfAFrameOrHandshakeDoesNotKeepAConnection(t *testing.T) {
 	}
 }
 
-// A caller's TLS may say what it likes of clients: each needs a certificate that is
-// verified, by this node or by a function of the caller's.
+// Whatever the caller's TLS states about clients, each client needs a certificate that this node, or a
+// function of the caller, verifies.
 func TestClientsAreVerifiedWhateverTheConfigSays(t *testing.T) {
 	verify := func(tls.ConnectionState) error { return nil }
 	chains := func([][]byte, [][]*x509.Certificate) error { return nil }
@@ -200,7 +200,7 @@ func TestClientsAreVerifiedWhateverTheConfigSays(t *testing.T) {
 	require.Nil(t, chosen, "none for this one: the outer holds")
 }
 
-// A Handler's mistake costs its asker an answer, and nobody else anything.
+// A mistake of a Handler costs its asker an answer, and affects no other asker.
 func TestAnAnswerThatIsTooLongIsNotSent(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
@@ -229,12 +229,12 @@ func TestAnAnswerThatIsTooLongIsNotSent(t *testing.T) {
 	})
 }
 
-// A member that asks and reads no answers costs no more memory than its queue. What is dropped
-// is counted.
+// A member that asks and reads no answers takes no more memory than its queue. Dropped answers are
+// counted.
 func TestRepliesToWhoDoesNotReadAreBounded(t *testing.T) {
 	p := startPeer(t, "b", nil)
 	c := newIncoming(p.peers, nil, hello{Name: "a", Region: "r", To: "r"})
-	c.out.writing = true // somebody is, and does not come to an end
+	c.out.writing = true // as if another goroutine wrote and never ended
 	reply := make([]byte, 100<<10)
 	for sent := 0; ; sent++ {
 		c.ids = []uint64{1, 2, 3}
@@ -256,7 +256,7 @@ func TestRepliesToWhoDoesNotReadAreBounded(t *testing.T) {
 	require.Zero(t, cap(c.replies), "and so large a buffer is not kept")
 }
 
-// Those of other regions ping less often, over longer ways, and are given more time.
+// Nodes of other regions ping less often, over longer paths, and have more time.
 func TestOtherRegionsAreGivenMoreTime(t *testing.T) {
 	p := startPeer(t, "b", nil)
 	member := newIncoming(p.peers, nil, hello{Name: "a", Region: "r", To: "r"})

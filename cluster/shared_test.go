@@ -14,8 +14,8 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// bridged is a host with an address that each host of its kind has, as docker0's is: there
-// it leads to the host itself.
+// bridged is a host with an address that other hosts have, too, such as that of docker0. On each host
+// the address leads to the host itself.
 type bridged struct {
 	cluster.Network
 	self string
@@ -30,7 +30,7 @@ func (b bridged) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return b.Network.Dial(ctx, addr)
 }
 
-// Both names and the address are in what the node says of Join, and Advertise as the remedy.
+// The join error has both names and the address, and Advertise as the remedy.
 func TestTwoMembersThatAdvertiseOneAddressAreNamed(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
@@ -43,7 +43,7 @@ func TestTwoMembersThatAdvertiseOneAddressAreNamed(t *testing.T) {
 		}
 		a, _ := on("a")
 		b, log := on("b", "a:7946")
-		time.Sleep(10 * time.Second) // the log has a problem that lasts
+		time.Sleep(10 * time.Second) // the log contains only a problem that lasts
 		for _, said := range []string{b.Stats().JoinError, b.Stats().Unanswered["a:7946"], log.String()} {
 			for _, word := range []string{"two members advertise one address", a.name, bridge, "Advertise"} {
 				require.Contains(t, said, word)

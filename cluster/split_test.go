@@ -24,8 +24,8 @@ var (
 	secret = [][]byte{[]byte("0123456789abcdef")}
 )
 
-// inBubble runs a test in virtual time, and lets memberlist's last probes run
-// out before it ends: Close does not wait for them.
+// inBubble runs a test in virtual time, and waits for the end of the last probes of memberlist,
+// because Close does not.
 func inBubble(t *testing.T, test func(*testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Minute) })
@@ -33,7 +33,7 @@ func inBubble(t *testing.T, test func(*testing.T)) {
 	})
 }
 
-// onChange is a handler of Changed alone.
+// onChange is a handler that handles only Changed.
 type onChange func()
 
 func (f onChange) Changed()                        { f() }
@@ -92,7 +92,7 @@ func (h hosts) grow(t *testing.T, n int, forget time.Duration) (nodes []cluster.
 	return nodes
 }
 
-// states is how each of nodes sees all, by member.
+// states returns the states of all members in the views of nodes, by member.
 func states(nodes []cluster.Cluster) (all []map[string]cluster.State) {
 	for _, c := range nodes {
 		seen := make(map[string]cluster.State)
@@ -301,8 +301,8 @@ func TestNameThatResolvesLaterIsJoined(t *testing.T) {
 	})
 }
 
-// A process that is restarted at once is back before gossip misses it: whoever
-// finds another member at its address knows that it is gone.
+// A process that is restarted at once returns before gossip detects its death. A node that finds
+// another member at its address knows that the old member is gone.
 func TestRestartAtOnceTakesTheDeadsPlaceAtOnce(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		nodes := h.grow(t, 3, 0)

@@ -63,7 +63,7 @@ func TestChangedTellsOfTheNodeItselfBeforeAnybodyIsFound(t *testing.T) {
 	})
 }
 
-// It would count alone else, until it tries again.
+// Otherwise it would count alone until the next attempt.
 func TestAStarterFindsTheOneAddressThatAnswers(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		h.grow(t, 1, 0)
@@ -84,7 +84,7 @@ func TestAStarterFindsTheOneAddressThatAnswers(t *testing.T) {
 	})
 }
 
-// All join one seed, which begins to listen a moment after the others have tried it.
+// All nodes join one seed, which begins to listen a moment after the other nodes have tried it.
 func TestNodesFindASeedThatStartsAMomentLater(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		h.Host("seed")

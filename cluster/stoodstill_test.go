@@ -12,12 +12,12 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// slept is a connection of a process that stands still in one of its reads: the read ends
-// by its deadline, and what came meanwhile is there.
+// slept is a connection of a process that is suspended in one of its reads: the read ends by its
+// deadline, and the bytes that arrived meanwhile can be read.
 type slept struct {
 	net.Conn
 	deadline time.Time
-	still    atomic.Int64 // how long the next read stands still beyond its deadline
+	still    atomic.Int64 // how long the next read is suspended after its deadline
 }
 
 func (s *slept) SetReadDeadline(at time.Time) error {
@@ -53,11 +53,11 @@ func TestAConnectionOutlivesThatThisProcessStoodStill(t *testing.T) {
 				}
 				conn.still.Store(int64(2 * time.Second))
 				go func() { done <- c.read() }()
-				ping() // it lies there for as long as the process stands still
+				ping() // it is unread while the process is suspended
 				require.Equal(t, kindPong, readFrame(t, member).kind)
 				require.Empty(t, done)
 
-				// The member is silent: it has as long as ever.
+				// The member is silent, and has as much time as before.
 				begun := time.Now()
 				require.ErrorIs(t, <-done, os.ErrDeadlineExceeded)
 				require.Equal(t, idleWait, time.Since(begun))

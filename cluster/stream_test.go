@@ -13,14 +13,14 @@ import (
 	"github.com/weir-go/weir/cluster/gossip"
 )
 
-// endless is a connection that brings zeros for ever.
+// endless is a connection whose reads return zeros without end.
 type endless struct{ net.Conn }
 
 func (endless) Read(b []byte) (int, error)  { clear(b); return len(b), nil }
 func (endless) Close() error                { return nil }
 func (endless) SetDeadline(time.Time) error { return nil }
 
-// An outsider that has no secret can still make gossip hold what it sends, until it is whole.
+// A sender without a secret can make gossip hold the bytes of a message until the message is whole.
 func TestGossipHoldsBoundedBytesAndShortMessagesPass(t *testing.T) {
 	var held atomic.Int64
 	open := func() *stream {

@@ -17,9 +17,8 @@ import (
 	"github.com/weir-go/weir/cluster/gossip/gossiptest"
 )
 
-// What the table of THREATS.md says of whoever reaches the port: gossip in packets takes
-// the secret, if there is one; all that goes over a connection takes that and a
-// certificate, if there is TLS.
+// The table of THREATS.md states the abilities of a host that reaches the port. Packets of gossip need
+// the secret, if there is one. Connections need the secret and, with TLS, a certificate.
 func TestWhatIsSetSaysWhoGossipsAndWhoAsks(t *testing.T) {
 	t.Parallel()
 	own, leaf := certificate(t)
@@ -47,7 +46,7 @@ func TestWhatIsSetSaysWhoGossipsAndWhoAsks(t *testing.T) {
 				t.Cleanup(func() { require.NoError(t, g.Close()) })
 				require.NoError(t, g.Start(ctx, &testHandler{}))
 
-				// The attacker speaks as what is set asks for, with what it holds.
+				// The attacker uses the configured protection with the credentials that it holds.
 				as := Config{Name: "stranger-1", Bind: "127.0.0.1:0", Logger: cfg.Logger}
 				if holds.secret {
 					as.Secrets = cfg.Secrets
@@ -102,7 +101,7 @@ func TestWhatIsSetSaysWhoGossipsAndWhoAsks(t *testing.T) {
 	}
 }
 
-// missed reports whether g has that member in its roster and is not connected to it.
+// missed reports whether g has the named member in its roster and is not connected to it.
 func missed(g *gossipCluster, name string) bool {
 	return slices.ContainsFunc(g.View().Members, func(m Member) bool { return m.Name == name && m.State == Missing })
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mutually shakes hands as two members do over TLS, and lets the dialling side read
-// what the listening one sends after it: a ticket, if there is one.
+// mutually performs the TLS handshake of two members. The dialling side then reads the bytes that the
+// listening side sends after the handshake: a ticket, if there is one.
 func mutually(t *testing.T, listens, dials *tls.Config, addr string) (listener, dialler tls.ConnectionState, err error) {
 	port, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -51,8 +51,8 @@ func pool(leaves ...*x509.Certificate) *x509.CertPool {
 	return p
 }
 
-// A certificate that is no longer accepted would be good for as long as a ticket, which
-// is a week.
+// With tickets, a certificate that is no longer accepted would stay valid for the lifetime of a ticket,
+// which is a week.
 func TestEachConnectionIsVerifiedAndNoneIsResumed(t *testing.T) {
 	own, leaf := certificate(t)
 	both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf), ClientSessionCache: tls.NewLRUClientSessionCache(1)}
@@ -137,7 +137,7 @@ func TestHandshakesByCertificatesAreBounded(t *testing.T) {
 				}
 				at, accepted := lo.listen(), make(chan error, 1)
 				defer at.Close()
-				after := make([]byte, 2*maxCertificates) // the bound is of the handshake alone
+				after := make([]byte, 2*maxCertificates) // the bound applies only to the handshake
 				go acceptEach(at, func(conn net.Conn) {
 					defer conn.Close()
 					io.ReadFull(conn, make([]byte, 1))
@@ -194,7 +194,7 @@ func TestACertificateWithoutTheSecretGetsNobodyBetweenTwoMembers(t *testing.T) {
 	})
 }
 
-// tcp is the machine's own network.
+// tcp is the network of the machine.
 type tcp struct{ net.Dialer }
 
 func (n *tcp) Dial(ctx context.Context, addr string) (net.Conn, error) {
@@ -225,7 +225,7 @@ func TestConnectionClosedWithoutAnswerDoesNotAccuseTLS(t *testing.T) {
 	}
 }
 
-// Each side learns from the other's bytes that only one of them has TLS.
+// Each side learns from the bytes of the other side that only one side has TLS.
 func TestTLSOnOneSideIsReportedOnBoth(t *testing.T) {
 	own, leaf := certificate(t)
 	both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)}

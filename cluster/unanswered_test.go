@@ -14,7 +14,7 @@ func TestAnEntryOfJoinThatLeadsToNobodyIsUnansweredUntilItDoes(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
 		h.Host("c")
-		accepts, packets, err := h.Host("silent").Network().Listen(t.Context(), "silent:7946") // and says nothing
+		accepts, packets, err := h.Host("silent").Network().Listen(t.Context(), "silent:7946") // sends no bytes
 		require.NoError(t, err)
 		defer accepts.Close()
 		defer packets.Close()
@@ -53,7 +53,7 @@ func TestANodesOwnAddressesAreNotUnanswered(t *testing.T) {
 	})
 }
 
-// A process may not know all addresses that lead to it: what answers there does.
+// A process may not know all addresses that lead to it, but the answer at such an address has its name.
 func TestAnAddressThatTurnsOutToBeTheNodesOwnIsNotUnanswered(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		cfg := h.at("a", config("a"))
@@ -63,8 +63,8 @@ func TestAnAddressThatTurnsOutToBeTheNodesOwnIsNotUnanswered(t *testing.T) {
 	})
 }
 
-// Start does not wait longer than its context allows: what is not known by then is
-// known later.
+// Start waits only as long as its context allows. Later attempts find the members that Start has not
+// found.
 func TestWhatHasNotBeenLookedUpYetIsUnanswered(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		cfg := h.at("a", config("a"))
@@ -85,7 +85,7 @@ func TestWhatHasNotBeenLookedUpYetIsUnanswered(t *testing.T) {
 	})
 }
 
-// slowNames is a network whose names take their time.
+// slowNames is a network whose lookups are slow.
 type slowNames struct {
 	cluster.Network
 	wait time.Duration

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// blackHoles is a network whose every address swallows what is sent to it.
+// blackHoles is a network whose addresses accept all bytes and never answer.
 type blackHoles struct {
 	mu          sync.Mutex
 	dials, most int
@@ -58,7 +58,7 @@ func TestMembersThatNobodyHasMetAreDialledAFewAtATimeAndTheOthersAtOnce(t *testi
 		require.Equal(t, maxUnmetDials, holes.most)
 		require.Len(t, holes.tried, 500, "each has its turn")
 
-		// One that has come itself does not wait for its turn.
+		// A member that has connected to this node does not wait for its turn.
 		waits := -1
 		for i := range members {
 			if p.links[fmt.Sprint("m", i)].session.Load() == nil && holes.triedOf(fmt.Sprint("m", i)) < 2 {

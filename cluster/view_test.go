@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A member that is a step away from one that is on the side is on it too, and nobody
-// else: compared with as many sweeps over all pairs as there are members.
+// A side contains a member and the members connected to it, and no other member. The result is compared
+// with as many sweeps over all pairs as there are members.
 func TestASideHasAllReachableMembers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 6).Draw(t, "members")

@@ -8,14 +8,14 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// far is the other region, that World.New's members name.
+// far is the other region, which the members of World.New name.
 const far = "far"
 
-// replaced bounds how long it takes until another node of a region is asked, on
-// a busy machine: silence is noticed in 4 s, and an attempt may take 3.
+// replaced bounds the time until another node of a region is asked, on a busy
+// machine: silence is noticed in 4 s, and an attempt may take 3 s.
 const replaced = 12 * time.Second
 
-// abroad checks what a Cluster promises of other regions.
+// abroad checks the behavior of a Cluster towards other regions.
 func abroad(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))) {
 	for _, c := range []struct {
 		promise string
@@ -62,7 +62,7 @@ func abroad(t *testing.T, with func(t *testing.T, test func(t *testing.T, w Worl
 	}
 }
 
-// settlers starts so many nodes of the far region, to which its name leads.
+// settlers starts count nodes of the far region, and makes the addresses of the region lead to them.
 func settlers(t *testing.T, w World, count int) []*node {
 	t.Helper()
 	var nodes []*node
@@ -75,7 +75,7 @@ func settlers(t *testing.T, w World, count int) []*node {
 	return nodes
 }
 
-// settler starts a node that t ends.
+// settler starts a node of the far region, which is closed at the end of t.
 func settler(t *testing.T, w World, i int, c cluster.Config) *node {
 	t.Helper()
 	n := begin(t, w.Abroad(i, c), w)
@@ -83,7 +83,7 @@ func settler(t *testing.T, w World, i int, c cluster.Config) *node {
 	return n
 }
 
-// reaches waits until p's region answers, and returns the name of the node that did.
+// reaches waits until the region of p answers, and returns the name of the node that has answered.
 func reaches(t *testing.T, p cluster.Peer) (name string) {
 	t.Helper()
 	begun := time.Now()
@@ -101,7 +101,7 @@ func reaches(t *testing.T, p cluster.Peer) (name string) {
 	}
 }
 
-// leadsTo waits until p's region answers, which that node is to do.
+// leadsTo waits until the region of p answers, and checks that the given node has answered.
 func leadsTo(t *testing.T, p cluster.Peer, want *node) {
 	t.Helper()
 	name := reaches(t, p)
@@ -197,7 +197,7 @@ func oneWrong(t *testing.T, w World, n *node) {
 	}
 }
 
-// replaces has the one of two nodes that answers go, and waits for the other.
+// replaces removes the node that answers, and waits until the other node answers.
 func replaces(t *testing.T, w World, n *node, goes func(i int, gone *node)) {
 	nodes := settlers(t, w, 2)
 	p := n.Region(far)

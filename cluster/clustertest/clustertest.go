@@ -1,5 +1,5 @@
-// Package clustertest holds implementations of cluster.Cluster to what its
-// comments promise.
+// Package clustertest tests implementations of cluster.Cluster against the
+// documentation of the interface.
 package clustertest
 
 import (
@@ -19,32 +19,32 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// World is where the clusters of one test live.
+// World is the environment of the clusters of one test.
 type World struct {
-	// Size is how many members there can be: 1 for a cluster of one, else at
-	// least 3.
+	// Size is the maximum number of members: 1 for a cluster of one, otherwise
+	// at least 3.
 	Size int
-	// New makes member i, of 0 to Size-1, which is not started yet. It is
-	// called once for each i in this order, and member 0 is enough to join by.
+	// New creates member i, from 0 to Size-1, and does not start it. It is called
+	// once for each i in this order. Each member must be able to join by member 0.
 	New func(i int) cluster.Cluster
-	// News is the most that any change of membership takes to be known to all;
-	// 30 s if zero.
+	// News is the maximum time until all members know a change of membership.
+	// The default is 30 s.
 	News time.Duration
-	// Stands is the longest that the system may keep this process from running: zero in
-	// virtual time.
+	// Stands is the maximum time for which the system may suspend this process. It is zero
+	// in virtual time.
 	Stands time.Duration
-	// Freeze, if there is one, holds all that member i sends and is sent, until
-	// thaw is called.
+	// Freeze, if not nil, holds the messages to and from member i until thaw is
+	// called.
 	Freeze func(i int) (thaw func())
 
-	// Abroad, if there is one, makes a node like New's but of c's Region and Seed,
-	// which is not started yet. It is called once for each i, from 0. Those that New
-	// makes have a Region, and a region "far" among their Regions.
+	// Abroad, if not nil, creates a node like New, but with the Region and the Seed of
+	// c, and does not start it. It is called once for each i, from 0. The members of New
+	// then have a Region, and a region "far" among their Regions.
 	Abroad func(i int, c cluster.Config) cluster.Cluster
-	// Resolve has the addresses of region "far" lead to those nodes of Abroad, and
-	// no others, from now on. Until it is called they lead nowhere.
+	// Resolve makes the addresses of region "far" lead to the given nodes of Abroad
+	// only. Before the first call they lead to no node.
 	Resolve func(nodes ...int)
-	// FreezeAbroad, if there is one, is Freeze for a node of Abroad.
+	// FreezeAbroad, if not nil, is Freeze for a node of Abroad.
 	FreezeAbroad func(i int) (thaw func())
 }
 
@@ -95,8 +95,7 @@ func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))
 	abroad(t, with)
 }
 
-// long bounds what is expected to take no time worth mentioning, on a busy
-// machine.
+// long bounds an action that takes almost no time on an idle machine.
 const long = 10 * time.Second
 
 // node is the handler of one cluster.
@@ -114,11 +113,11 @@ type node struct {
 	answers   sync.WaitGroup
 
 	mu    sync.Mutex
-	views []*cluster.View // that Changed has found
-	texts []string        // what they looked like then
-	lives []uint64        // the node's epoch at each call of Answered
+	views []*cluster.View // the views at the calls of Changed
+	texts []string        // the text of each view at that time
+	lives []uint64        // the epoch of the node at each call of Answered
 	put   map[string]cluster.Later
-	off   chan string // names of what was put off
+	off   chan string // names of the postponed requests
 }
 
 type late struct {
@@ -172,7 +171,7 @@ func begin(t *testing.T, c cluster.Cluster, w World) *node {
 	return n
 }
 
-// must ends the test if what was called failed.
+// must ends the test if a call has failed.
 func must(t *testing.T, called string, err error) {
 	t.Helper()
 	ensure(t, err == nil, "%s: %v", called, err)
@@ -194,7 +193,7 @@ func ensure(t *testing.T, holds bool, format string, args ...any) {
 	}
 }
 
-// stop closes all and checks what holds for every test.
+// stop closes all nodes and performs the checks of every test.
 func stop(t *testing.T, nodes []*node) {
 	t.Helper()
 	var closing sync.WaitGroup
@@ -250,16 +249,16 @@ func (n *node) Answered() {
 	}
 }
 
-// Serve implements cluster.Handler. A request is a verb and what follows it:
+// Serve implements cluster.Handler. A request is a verb and an argument:
 //
 //	echo x   is answered with x at once
 //	soon x   is answered with x from another goroutine
-//	hold x   is put off until release(x)
+//	hold x   is postponed until release(x)
 //	tell x   is passed on to told
 //	large    is answered with MaxMessage bytes
-//	who      is answered with the node's name
+//	who      is answered with the name of the node
 //	where    is answered with the region of the asking node
-//	speaks   is answered with what the connection speaks
+//	speaks   is answered with the protocol of the connection
 func (n *node) Serve(b *cluster.Batch) {
 	for i, request := range b.Requests {
 		verb, rest, _ := strings.Cut(string(request), " ")
@@ -294,7 +293,7 @@ func (n *node) Serve(b *cluster.Batch) {
 		case "":
 			b.Reply(i, nil)
 		}
-		clear(request) // it belongs to Serve until it returns
+		clear(request) // it is valid until Serve returns
 	}
 }
 
@@ -305,7 +304,7 @@ func (n *node) Late(from cluster.Peer, request, answer []byte) {
 
 var large = bytes.Repeat([]byte("x"), cluster.MaxMessage)
 
-// release answers what was put off.
+// release answers a postponed request.
 func (n *node) release(name string) {
 	n.mu.Lock()
 	later := n.put[name]
@@ -314,7 +313,7 @@ func (n *node) release(name string) {
 	later([]byte("released " + name))
 }
 
-// await waits until the view is as it should be; each time it is not, for Changed.
+// await waits until the view satisfies a condition. After each failure it waits for Changed.
 func (n *node) await(what string, ok func(v *cluster.View) bool) {
 	n.t.Helper()
 	patience := time.NewTimer(n.news)
@@ -335,7 +334,7 @@ func (n *node) await(what string, ok func(v *cluster.View) bool) {
 	}
 }
 
-// announce has n say of itself that it is s, and sees it in its own view.
+// announce makes n announce s, and checks that the view of n shows it.
 func (n *node) announce(s cluster.State) {
 	n.t.Helper()
 	must(n.t, fmt.Sprintf("Announce(%v)", s), n.Announce(s))
@@ -350,7 +349,7 @@ func (n *node) announce(s cluster.State) {
 	})
 }
 
-// member is how n sees the member of that name, which it has to see.
+// member returns the named member in the view of n, which must contain it.
 func (n *node) member(name string) cluster.Member {
 	n.t.Helper()
 	v := n.View()
@@ -382,13 +381,13 @@ func (n *node) index(name string) int {
 	return slices.IndexFunc(n.View().Members, func(m cluster.Member) bool { return m.Name == name })
 }
 
-// peer is how n asks other.
+// peer returns the Peer of n for the node other.
 func (n *node) peer(other *node) cluster.Peer {
 	n.t.Helper()
 	return n.member(other.name()).Peer
 }
 
-// hears waits until n is connected to the member of that name itself.
+// hears waits until n itself is connected to the named member.
 func (n *node) hears(name string) {
 	n.t.Helper()
 	n.await("it is connected to "+name, func(v *cluster.View) bool {
@@ -397,7 +396,7 @@ func (n *node) hears(name string) {
 	})
 }
 
-// answers asks and expects the answer.
+// answers sends a request and checks the answer.
 func answers(t *testing.T, p cluster.Peer, request, want string) {
 	t.Helper()
 	got, err := p.Ask(t.Context(), []byte(request), nil, long)
@@ -409,7 +408,7 @@ func echo(t *testing.T, p cluster.Peer, body string) {
 	answers(t, p, "echo "+body, body)
 }
 
-// fails asks and expects one of these errors. It returns how long that took.
+// fails sends a request and expects one of the given errors. It returns how long the request took.
 func fails(ctx context.Context, t *testing.T, p cluster.Peer, request string, wait time.Duration, want ...error) (took time.Duration) {
 	t.Helper()
 	begun := time.Now()
@@ -419,8 +418,8 @@ func fails(ctx context.Context, t *testing.T, p cluster.Peer, request string, wa
 	return took
 }
 
-// putOff asks n by way of p for what it puts off, and returns once it has. What ends the ask
-// before it is released is to be want, which wait waits for.
+// putOff sends n, by p, a request that n postpones, and returns once n has received it. wait waits for
+// the end of the request, and checks that it ends with the error want before it is released.
 func putOff(ctx context.Context, t *testing.T, p cluster.Peer, n *node, want error) (wait func()) {
 	t.Helper()
 	var asker sync.WaitGroup
@@ -445,7 +444,7 @@ func text(v *cluster.View) string {
 	return b.String()
 }
 
-// malformed returns what is wrong with a view.
+// malformed returns a description of the problem of an invalid view.
 func malformed(v *cluster.View) string {
 	if v == nil {
 		return "the view is nil"
@@ -561,8 +560,8 @@ func asks(t *testing.T, nodes []*node) {
 	askAtOnce(t, p, 64, 20)
 }
 
-// askAtOnce has callers ask at the same time, so many times each, and wants each to
-// get its own answers.
+// askAtOnce makes callers send requests at the same time, a number of times each, and checks that each
+// receives its own answers.
 func askAtOnce(t *testing.T, p cluster.Peer, callers, times int) {
 	t.Helper()
 	var asking sync.WaitGroup
@@ -613,7 +612,7 @@ func boundsOf(t *testing.T, p cluster.Peer) {
 
 func tells(t *testing.T, nodes []*node) { tellsOf(t, nodes[0], nodes[0].peer(nodes[1]), nodes[1]) }
 
-// tellsOf tells another node, which is asked by way of p.
+// tellsOf sends a tell to another node by p.
 func tellsOf(t *testing.T, n *node, p cluster.Peer, other *node) {
 	p.Tell([]byte("tell news"))
 	got := receive(t, other.told, "tell")
@@ -655,7 +654,7 @@ func handsOver(t *testing.T, nodes []*node) {
 	wait := putOff(ctx, t, p, nodes[1], context.Canceled)
 	cancel() // a deadline might end before the ask is sent
 	wait()
-	// No ask may follow before its answer: on a machine that stands still the member counts as stalled.
+	// No ask may follow before the answer: on a suspended machine, the member would count as stalled.
 	for begun := time.Now(); ; {
 		_, err := p.Ask(t.Context(), []byte("hold second"), nil, 20*time.Millisecond)
 		if errors.Is(err, cluster.ErrTimeout) {
@@ -737,7 +736,7 @@ func joining(t *testing.T, nodes []*node) {
 	expect(t, errors.Is(err, cluster.ErrClosed), "Announce after Close: %v", err)
 }
 
-// spread bounds how long an announcement takes to be known to all.
+// spread bounds the time until all members know an announcement.
 const spread = time.Second
 
 func announces(t *testing.T, nodes []*node) {
@@ -778,7 +777,7 @@ func hears(t *testing.T, nodes []*node) {
 	expect(t, calls() == 0, "Answered was called %d times by nobody", calls())
 }
 
-// superseded has members forget one that is frozen.
+// superseded makes members forget a frozen member.
 func superseded(t *testing.T, w World) {
 	if w.Freeze == nil {
 		t.Skip("nobody can be frozen here")
@@ -820,7 +819,7 @@ func closes(t *testing.T, nodes []*node) {
 	expect(t, nodes[0].View() != nil, "View is nil after Close")
 }
 
-// closesOf closes a node that waits for another one, which it asks by way of p.
+// closesOf closes a node that waits for the answer of another node, which it asks by p.
 func closesOf(t *testing.T, n *node, p cluster.Peer, other *node) {
 	wait := putOff(t.Context(), t, p, other, cluster.ErrClosed)
 	must(t, "Close", n.Close())

@@ -2,7 +2,7 @@ package clustertest
 
 import "slices"
 
-// Mesh returns the Connected of a view of so many members that are all connected to each other.
+// Mesh returns the Connected of a view of the given number of members, all connected to each other.
 func Mesh(members int) [][]int {
 	return Rows(slices.Repeat([][]bool{slices.Repeat([]bool{true}, members)}, members))
 }

@@ -285,7 +285,7 @@ func TestRecordsAllocateOneReaderEach(t *testing.T) {
 
 // A key seals at most as many bytes as is safe, counted in blocks of 16.
 func TestAKeyIsNotUsedForMoreBytesThanItMaySeal(t *testing.T) {
-	dialler, listener, asked, _ := wires(t)
+	dialler, _, asked, _ := wires(t)
 	for _, size := range []int{1, 15, 16, 100, maxRecord, maxRecord + 1, 5 * maxRecord} {
 		before, blocks := dialler.sealed, 0
 		_, err := dialler.Write(make([]byte, size))
@@ -298,7 +298,7 @@ func TestAKeyIsNotUsedForMoreBytesThanItMaySeal(t *testing.T) {
 		require.GreaterOrEqual(t, dialler.sealed-before, int64(16*blocks), "%d bytes", size)
 	}
 
-	dialler, listener, asked, _ = wires(t)
+	dialler, listener, asked, _ := wires(t)
 	dialler.sealed = maxSealed - int64(len("the last")+recordBlocks)
 	_, err := dialler.Write([]byte("the last"))
 	require.NoError(t, err)

@@ -39,14 +39,14 @@ const LongestLease = 500 * time.Millisecond
 // LongestTTL bounds the time for which a client's hold is renewed.
 const LongestTTL = time.Hour
 
-// Ask is one (limit, key) of a request. The first fields are of each operation. The operation decides
-// which of the parts below are sent with it; the others are zero where it is read.
+// Ask is one (limit, key) of a request. Each operation has the first fields. The operation decides
+// which parts are sent. ParseAsk leaves the other parts zero.
 type Ask struct {
 	ID        bucket.ID
 	Limit     *bucket.Limit
 	Partition Policy
 	Shadow    bool   // its denial does not deny the other asks of the request
-	Global    bool   // as its ID shows: this region judges it by its part of the limit
+	Global    bool   // as its ID shows: this region decides by its part of the limit
 	Leases    bool   // its limit has leases; not on the wire
 	Name      string // of the limit, empty if another member asks; not on the wire
 	Units     int64
@@ -61,13 +61,13 @@ type Ask struct {
 	Reset uint64 // of OpReset: the number of the reset
 }
 
-// Take is the part of a take. OpLend has it as well.
+// Take is the part of OpTake and OpLend.
 type Take struct {
-	Sent int64 // when it was sent, by the monotonic clock of the asking node, which alone reads it
+	Sent int64 // the monotonic time of the asking node at which it was sent; no other node reads it
 	Want Want
 }
 
-// Want is the lease that a node wants on top of a take. The zero Want is none.
+// Want is the lease that a node requests in addition to a take. The zero Want requests no lease.
 type Want struct {
 	Units uint32
 	Term  uint16 // in ms from the time that the ask was sent; at most LongestLease
@@ -76,13 +76,14 @@ type Want struct {
 // Spent is a reference to the units of an earlier take. The zero Spent is not a reference.
 type Spent struct {
 	Receipt bucket.Receipt // the receipt of that take
-	// Age is how long ago the time of Receipt was, below zero if it is to come, and 0 if that is not
-	// known. With it any member finds the units, not only the one that gave the receipt.
+	// Age is how long ago the time of Receipt was. It is negative if that time is in the future, and 0
+	// if it is not known. With Age, every member finds the units, and not only the member that gave
+	// the receipt.
 	Age time.Duration
-	// ResetNumber is that of the result that granted the units. 0 names no reset.
+	// ResetNumber is the ResetNumber of the result that granted the units. 0 names no reset.
 	ResetNumber uint64
 	StoodIn     bool // the member that decided the take had no authority
-	OnlyLast    bool // of a refund: only if nothing was taken since
+	OnlyLast    bool // of a refund: only if no units were taken since
 }
 
 // Lent is the part that returns a lease.
@@ -93,24 +94,24 @@ type Lent struct {
 
 // Peek is the part of a peek.
 type Peek struct {
-	Latest bool // of an InFlight limit: judge by the Rate that the count was last asked by
+	Latest bool // of an InFlight limit: decide by the latest Rate with which the count was requested
 }
 
 // Wait is the part of an ask for the waiters of one key on one node.
 type Wait struct {
 	Ticket  uint64        // names the waiters of this node
 	Waiting uint32        // the units of all waiters, including the requested units
-	Age     time.Duration // for how long the first of them has waited, in steps of 16.4 µs
+	Age     time.Duration // how long the first waiter has waited, in steps of 16.4 µs
 }
 
 // Hold has the name and the terms of a hold.
 type Hold struct {
-	Holder, Number uint64        // the node that asked first, and its number there
-	TTL            time.Duration // of a client's hold; 0 for one of a process
-	// ClusterAge is the age of the cluster at which the hold was asked for, 0 if that is not known.
+	Holder, Number uint64        // the node that asked first, and the number of the hold there
+	TTL            time.Duration // of the hold of a client; 0 for the hold of a process
+	// ClusterAge is the age of the cluster at which the hold was requested, or 0 if it is not known.
 	ClusterAge time.Duration
-	Waits      bool // of OpHold: its asker waits in the queue
-	Denied     bool // of OpRelease: it was not granted, and leaves the queue
+	Waits      bool // of OpHold: the asker waits in the queue
+	Denied     bool // of OpRelease: the hold was not granted, and leaves the queue
 }
 
 // Taken returns a copy of a that refers to the units that r granted.
@@ -119,7 +120,7 @@ func (a Ask) Taken(r *Result) Ask {
 	return a
 }
 
-// Append appends a to a request, which has its Header and so its operation already.
+// Append appends a to a request. The request must begin with its Header, which has the operation.
 func (a *Ask) Append(request []byte) []byte {
 	b, p := request, Op(request[0]).properties().ask
 	b = binary.LittleEndian.AppendUint64(b, a.ID.Hi)
@@ -181,8 +182,8 @@ func mark(set bool, bit byte) byte {
 	return 0
 }
 
-// ParseAsk reads ask i of a request that ParseHeader has accepted, and its
-// numbers into limit. What it returns is as sane as a Limiter would have made it.
+// ParseAsk parses ask i of a request that ParseHeader has accepted, and stores its numbers in limit.
+// The result is as valid as the ask of a Limiter.
 func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
 	op := Op(request[0])
 	p := op.properties()
@@ -255,19 +256,19 @@ func parseTerm(b []byte) uint16 {
 	return uint16(clampDuration(binary.LittleEndian.Uint16(b), time.Millisecond, LongestLease) / time.Millisecond)
 }
 
-// OfHolds reports whether a request that ParseHeader has accepted is of a hold: of one ask,
-// for a limit that is InFlight.
+// OfHolds reports whether a request that ParseHeader has accepted is about a hold: an operation on
+// holds, or the peek of one InFlight limit.
 func OfHolds(h Header, request []byte) bool {
 	return h.Op.IsOfHold() || h.Op == OpPeek && h.Asks == 1 && bucket.Algorithm(request[HeaderBytes+algorithmByte]) == bucket.InFlight
 }
 
-// IDOf is the id of ask i of a request that ParseHeader has accepted.
+// IDOf returns the id of ask i of a request that ParseHeader has accepted.
 func IDOf(request []byte, i int) bucket.ID {
 	b := request[HeaderBytes+i*Op(request[0]).AskBytes():]
 	return bucket.ID{Hi: binary.LittleEndian.Uint64(b), Lo: binary.LittleEndian.Uint64(b[8:])}
 }
 
-// ClearWant makes ask i of such a request want no lease.
+// ClearWant clears the requested lease of ask i of a request that ParseHeader has accepted.
 func ClearWant(request []byte, i int) {
 	if p := Op(request[0]).properties(); p.ask&takePart != 0 {
 		clear(request[HeaderBytes+i*p.askBytes+subjectBytes+8:][:6])
@@ -275,7 +276,8 @@ func ClearWant(request []byte, i int) {
 }
 
 // SpentBy returns the receipt of the first ask of a request that ParseHeader has accepted, if only the
-// member that gave it finds the units by it, and whether it gave it without authority.
+// member that gave the receipt finds the units by it. stoodIn reports whether that member had no
+// authority.
 func SpentBy(request []byte) (r bucket.Receipt, stoodIn bool) {
 	p := Op(request[0]).properties()
 	if p.ask&spentPart == 0 {

@@ -3,7 +3,7 @@ package wire
 import "time"
 
 // clampDuration returns n units of time, 0 if n is negative, and most if n units are more than
-// that. unit and most are above 0. It never overflows. So no sender decides how long this process
+// most. unit and most must be above 0. It never overflows, so no sender decides how long this process
 // waits or remembers.
 func clampDuration[N int64 | uint16 | uint32 | uint64](n N, unit, most time.Duration) time.Duration {
 	if n <= 0 {

@@ -3,20 +3,20 @@ package wire
 import "encoding/binary"
 
 const (
-	// MaxNameBytes bounds a limit's name: it is hashed with every key.
+	// MaxNameBytes is the maximum length of the name of a limit, which is hashed with every key.
 	MaxNameBytes = 255
-	// MaxKeyBytes bounds a key.
+	// MaxKeyBytes is the maximum length of a key.
 	MaxKeyBytes = 1 << 10
 )
 
-// AppendText appends a text that Cursor.Text reads: how many bytes it has, and these.
+// AppendText appends a text for Cursor.Text: the number of its bytes, and the bytes.
 func AppendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// Cursor reads a message of unsigned varints and texts. Once anything was wrong, it has
-// nothing more, each number is 0 and Err returns ErrMalformed: so a parser checks Err once,
-// and a loop that reads until the message's end comes to one.
+// Cursor reads a message of unsigned varints and texts. After the first invalid value, no bytes are
+// left, each number is 0 and Err returns ErrMalformed. So a parser checks Err once, and a loop that
+// reads until the end of the message terminates.
 type Cursor struct {
 	rest   []byte
 	failed bool
@@ -25,10 +25,10 @@ type Cursor struct {
 // NewCursor returns a Cursor at the beginning of a message.
 func NewCursor(message []byte) Cursor { return Cursor{rest: message} }
 
-// Fail notes that the message makes no sense.
+// Fail records that the message is malformed.
 func (c *Cursor) Fail() { c.rest, c.failed = nil, true }
 
-// Err returns ErrMalformed if anything was wrong until here.
+// Err returns ErrMalformed if a value was invalid.
 func (c *Cursor) Err() error {
 	if c.failed {
 		return ErrMalformed
@@ -36,10 +36,10 @@ func (c *Cursor) Err() error {
 	return nil
 }
 
-// Left is how many bytes are still to be read.
+// Left returns the number of unread bytes.
 func (c *Cursor) Left() int { return len(c.rest) }
 
-// Number reads a number. One above most is wrong.
+// Number reads a number. A number above most is invalid.
 func (c *Cursor) Number(most uint64) uint64 {
 	v, n := binary.Uvarint(c.rest)
 	if n <= 0 || v > most {
@@ -50,7 +50,7 @@ func (c *Cursor) Number(most uint64) uint64 {
 	return v
 }
 
-// Bytes reads the next n bytes, which stay the message's.
+// Bytes reads the next n bytes. They share the memory of the message.
 func (c *Cursor) Bytes(n int) (b []byte) {
 	if n > len(c.rest) {
 		c.Fail()
@@ -60,5 +60,5 @@ func (c *Cursor) Bytes(n int) (b []byte) {
 	return b
 }
 
-// Text reads a copy of a text that has most bytes or fewer.
+// Text reads a copy of a text of at most most bytes.
 func (c *Cursor) Text(most int) string { return string(c.Bytes(int(c.Number(uint64(most))))) }

@@ -64,8 +64,8 @@ func (p parts) bytes() (n int) {
 type properties struct {
 	// name is the name of the operation in traces. If it is empty, the operation is not traced.
 	name string
-	// Asks follow the header if askBytes is above 0: records of these parts, which are answered by
-	// results of those. The other operations have a body of their own.
+	// If askBytes is above 0, asks with the parts ask follow the header, and are answered by results
+	// with the parts result. Other operations have a body of their own.
 	ask, result  parts
 	askBytes     int
 	resultBytes  int
@@ -99,7 +99,8 @@ var table = func() (t [lastOp + 1]properties) {
 	return t
 }()
 
-// properties returns those of op, none of an operation that this release does not know.
+// properties returns the properties of op. An operation that this release does not know has no
+// properties.
 func (o Op) properties() *properties {
 	if o > lastOp {
 		return &table[0]

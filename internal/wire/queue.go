@@ -7,17 +7,17 @@ import (
 )
 
 const (
-	// QueueAhead is how long before its turn a unit of a queue is granted: long enough for
-	// the answer and a late timer, and short, as what is granted then is served by the node
-	// that asked, and by no other.
+	// QueueAhead is how long before its turn a unit of a queue is granted. It is long enough
+	// for the answer and a late timer. It is short because only the node that asked serves the
+	// granted units.
 	QueueAhead = 10 * time.Millisecond
-	// MaxAskPause is the longest time between two asks of a node with waiters.
+	// MaxAskPause is the maximum time between two asks of a node with waiters.
 	MaxAskPause = time.Second
 	// ageTick is the unit of Wait.Age on the wire.
 	ageTick = 1 << 14 * time.Nanosecond
 )
 
-// ticksOf returns a duration in ticks, rounded down, as far as they fit.
+// ticksOf returns a duration in ticks, rounded down, and at most math.MaxUint32.
 func ticksOf(d time.Duration) uint32 { return uint32(min(max(0, d)/ageTick, math.MaxUint32)) }
 
 // ServiceOf returns how long a queue takes to serve units, rounded down.

@@ -15,8 +15,8 @@ import (
 //	renewal  number 8
 //	units    units 8
 //
-// A result that is not allowed may be firm, which is 2. The highest bit of source is set if the
-// member that granted the units had no authority.
+// allowed is 1 if the result is allowed, and 2 if it is a firm denial. The highest bit of source is
+// set if the member that granted the units had no authority.
 const (
 	outcomeBytes = 34
 	leaseBytes   = 10
@@ -24,30 +24,30 @@ const (
 	sourceStoodInBit = 1 << 7
 )
 
-// Lease is a lease as it is granted. The zero Lease is none.
+// Lease is a granted lease. The zero Lease stands for no lease.
 type Lease struct {
 	Units uint32
-	Term  uint16 // in ms, as the asker counts it: from when it has sent the ask
+	Term  uint16 // in ms from the time at which the asker sent the ask
 	Until uint32 // the end of the lease, as a stamp of the owner
 }
 
-// Result is one ask's answer. The operation decides which of the fields after Firm are sent.
+// Result is the answer to one ask. The operation decides which fields after Firm are sent.
 type Result struct {
 	bucket.Result
 	Source  Source
 	StoodIn bool // the receiver decided without authority
 	Firm    bool // the denial holds until its RetryAfter, unless a caller returns units
 	Lease   Lease
-	// ResetNumber is that of the count's last reset that the answering member knew of, never
-	// 0 (Owner.ResetNumber). A member that knows of a later one takes no lease, remembers no
-	// denial and gives nothing back of the count that this result is of.
+	// ResetNumber is the number of the last reset of the count that the answering member knew of,
+	// and never 0 (Owner.ResetNumber). A member that knows of a later reset uses neither the lease
+	// nor the denial of this result, and refunds no units of it.
 	ResetNumber uint64
 	Granted     int64  // of OpWait: the granted units
 	Renewal     uint64 // of OpHold and OpExtend: the number of the renewal of a client's hold
 	Held        int64  // of OpExtend: the units of the hold
-	Ahead       int64  // Units that wait, in Owner.TakeAll; not on the wire
-	// Unknown reports that the node that decided does not know yet which holds of the count there are, so
-	// that the result may change once it does; not on the wire.
+	Ahead       int64  // units that wait, in Owner.TakeAll; not on the wire
+	// Unknown reports that the deciding node does not know all holds of the count yet, so that the
+	// result may change once it does; not on the wire.
 	Unknown bool
 }
 
@@ -102,8 +102,8 @@ func UnmarkStoodIn(op Op, answer []byte) {
 	}
 }
 
-// ParseResponse checks that an answer fits a request of op with so many asks, none for a request that is
-// no check.
+// ParseResponse checks that an answer fits a request of op with the given number of asks, and returns its
+// status. asks is 0 for a request that is not a check.
 func ParseResponse(b []byte, op Op, asks int) (Status, error) {
 	if len(b) < ResponseHeaderBytes {
 		return 0, ErrMalformed
@@ -122,10 +122,9 @@ func ParseResponse(b []byte, op Op, asks int) (Status, error) {
 	return 0, ErrMalformed
 }
 
-// ParseResult reads result i of an answer to a request of op that ParseResponse has found done. A
-// source that this release does not know is the owner's word all the same; what
-// no count answers is brought into range, so that nobody waits for less than no
-// time.
+// ParseResult parses result i of an answer to a request of op for which ParseResponse has returned Done.
+// An unknown source counts as Owner. Values that no count returns are clamped, so that no caller waits
+// for a negative time.
 func ParseResult(answer []byte, op Op, i int) (r Result) {
 	p := op.properties()
 	b := answer[ResponseHeaderBytes+i*p.resultBytes:]

@@ -1,14 +1,12 @@
-// Package wire has the formats of what nodes ask each other about counts: how a request
-// and its answer are written, and how they are read back. It has no state, reads no clock
-// and sends nothing.
+// Package wire encodes and decodes the requests of nodes about counts, and their answers. It
+// has no state, reads no clock and sends no message.
 //
-// Whatever a peer sends, a parser returns values in the ranges that the rest of Weir
-// computes with, or ErrMalformed: durations can be added to any time of day, limits are as
-// valid as a Limiter's, and a source is one that this release knows. The owner and the
-// asker rely on that and check nothing again.
+// For any input, a parser returns ErrMalformed or values in the ranges that the other packages
+// compute with: durations can be added to any time of day, limits are as valid as the limit of
+// a Limiter, and sources are known to this release. The owner and the asker rely on that and do
+// not check values again.
 //
-// The bytes are a contract with other versions: CONTRIBUTING.md says what a change
-// has to observe.
+// The bytes are a contract with other versions: CONTRIBUTING.md has the rules for changes.
 package wire
 
 import (
@@ -35,36 +33,35 @@ const (
 
 	// MaxAsks bounds the asks of one AllowAll.
 	MaxAsks = 255
-	// MaxHops bounds how often one check is handed on.
+	// MaxHops is the maximum number of times that one check is passed on.
 	MaxHops = 16
-	// MaxTimeout bounds how long an asker waits.
+	// MaxTimeout is the maximum time for which an asker waits.
 	MaxTimeout = time.Minute
-	// longestReset is twice the longest time in which a limit refills, as a debt is no
-	// more than the limit. Added to the time of day it does not overflow.
+	// longestReset is twice the longest time in which a limit refills, because a debt is at
+	// most the limit. The sum of longestReset and the time of day does not overflow.
 	longestReset = 2 * 100 * 366 * 24 * time.Hour
 )
 
-// Flags of a request. The lowest bits count how often a member that has no
-// authority over the id has passed it on.
+// Flags of a request. The lowest bits count how often members without authority over the id
+// have passed the request on.
 const (
 	PassBits    = 7
-	FlagStandIn = 16 // answer in the owner's stead, if this member does not reach it either
-	// FlagTentative: a take that is given back if another member denies, and the refund that ends
-	// it, of no units if the take is kept.
+	FlagStandIn = 16 // the receiver stands in for the owner if it does not reach the owner either
+	// FlagTentative marks a take that is refunded if another member denies, and the refund that
+	// ends such a take. That refund has no units if the take is kept.
 	FlagTentative = 32
-	// FlagAbroad: it began in another region, as the member that hands it on says,
-	// and is held to what that region may ask.
+	// FlagAbroad marks a request that began in another region, by the statement of the member
+	// that passes it on. Only requests that the region may send are executed.
 	FlagAbroad = 64
-	// FlagTraced: a Trace follows the asks.
+	// FlagTraced marks a request with a Trace after its asks.
 	FlagTraced = 128
 )
 
-// MaxPasses is how often a check may be passed on while authority moves, which
-// takes a few times as long as to pass it on; then it is answered from what is
-// held.
+// MaxPasses is how often a check may be passed on while authority moves, which takes a few
+// times as long as one pass. After that, a member answers from the counts that it holds.
 const MaxPasses = 7
 
-// Policy is a weir.PartitionPolicy as it travels, with the same numbers.
+// Policy is a weir.PartitionPolicy on the wire, with the same numbers.
 type Policy uint8
 
 const (
@@ -74,7 +71,7 @@ const (
 	FailClosed
 )
 
-// Source is a weir.Source as it travels, with the same numbers. 0 is none.
+// Source is a weir.Source on the wire, with the same numbers. 0 is not a source.
 type Source uint8
 
 const (
@@ -88,49 +85,48 @@ const (
 	Pushback
 	Leased
 
-	Sources // how many there are, and one
+	Sources // the number of sources, plus one
 )
 
-// IsShare reports whether a decision was made within a share, or as the limit's
-// policy says.
+// IsShare reports whether a decision was made within a share, or by the policy of the limit
+// for partitions.
 func (s Source) IsShare() bool { return s >= Budget && s <= FailedClosed }
 
-// IsWithoutOwner reports whether a decision was made without the owner of the key, in its stead.
+// IsWithoutOwner reports whether a decision was made in place of the owner of the key.
 func (s Source) IsWithoutOwner() bool { return s == StandIn || s.IsShare() }
 
-// GlobalIDBit of an id's Hi is set if its limit is Global. So an id says by itself
-// whether other regions may have a say in its count, and no region can pass a
-// Regional count off as a Global one: there is no Global limit that has its id.
-// countsync.ElsewhereID keeps it.
+// GlobalIDBit is set in the Hi of an id if the limit is Global. So an id shows whether other
+// regions may change its count, and no region can present a Regional count as a Global one,
+// because no Global limit has its id. countsync.ElsewhereID preserves the bit.
 const GlobalIDBit = 1 << 31
 
-// IsGlobal reports whether an id is of a Global limit.
+// IsGlobal reports whether an id belongs to a Global limit.
 func IsGlobal(id bucket.ID) bool { return id.Hi&GlobalIDBit != 0 }
 
-// Trace is a weir.TraceContext as it travels.
+// Trace is a weir.TraceContext on the wire.
 type Trace struct {
 	TraceID [16]byte
 	SpanID  [8]byte
 	Flags   byte
 }
 
-// Status reports whether a request was carried out.
+// Status reports whether a request was executed.
 type Status uint8
 
 const (
 	Done      Status = iota + 1
-	Unreached        // it was to be handed on, and could not be
-	Unknown          // a node of an older release does not know the op, and did nothing
+	Unreached        // the request could not be passed on to the next member
+	Unknown          // a node of an older release does not know the op, and has not executed it
 )
 
 // Header begins a request.
 type Header struct {
 	Op    Op
 	Flags uint8
-	Hops  uint8         // how often it may still be handed on
-	Asks  uint8         // how many follow
-	Wait  time.Duration // how long the asker waits, in whole µs on the wire, MaxTimeout at most
-	To    uint64        // whom it is for: the hash of the member's name
+	Hops  uint8         // how often the request may still be passed on
+	Asks  uint8         // the number of asks
+	Wait  time.Duration // how long the asker waits, in whole µs on the wire, at most MaxTimeout
+	To    uint64        // the hash of the name of the destination member
 }
 
 func (h Header) Append(b []byte) []byte {
@@ -141,7 +137,7 @@ func (h Header) Append(b []byte) []byte {
 
 var (
 	ErrMalformed = errors.New("weir: malformed message")
-	// ErrUnknownOp is also the error of an asker whose request was answered with Unknown.
+	// ErrUnknownOp is also the error of a request that was answered with Unknown.
 	ErrUnknownOp = errors.New("weir: the node does not know this request: it runs an older release")
 )
 
@@ -153,7 +149,8 @@ func Refusal(err error) []byte {
 	return nil
 }
 
-// ParseHeader checks the whole length, so that asks can be read without more ado.
+// ParseHeader parses the header of a request. It checks the length of the whole request, so that
+// asks can be read without further checks of the length.
 func ParseHeader(b []byte) (Header, error) {
 	if len(b) < HeaderBytes {
 		return Header{}, ErrMalformed
@@ -182,8 +179,7 @@ func ParseHeader(b []byte) (Header, error) {
 	return h, nil
 }
 
-// IDsOf appends the ids of requests that ask for one take to ids, as many as it has
-// room for.
+// IDsOf appends the ids of takes with one ask to ids, up to the capacity of ids.
 func IDsOf(requests [][]byte, ids []bucket.ID) []bucket.ID {
 	for _, request := range requests {
 		if len(request) >= HeaderBytes+subjectBytes && Op(request[0]) == OpTake && request[3] == 1 && len(ids) < cap(ids) {
@@ -217,7 +213,7 @@ func TraceOf(request []byte) (c Trace) {
 	return c
 }
 
-// NumbersHash stands for the numbers of a limit. Nobody chooses them to collide.
+// NumbersHash returns a hash of the numbers of a limit. No caller chooses the numbers to collide.
 func NumbersHash(l *bucket.Limit) uint64 {
 	h := uint64(l.Algorithm)
 	for _, x := range [...]uint64{uint64(l.Rate), uint64(l.Per), uint64(l.Burst), l.Version, uint64(l.Start)} {
@@ -226,7 +222,7 @@ func NumbersHash(l *bucket.Limit) uint64 {
 	return h
 }
 
-// Allowed reports whether nothing that is enforced was denied.
+// Allowed reports whether every ask was allowed, except shadows.
 func Allowed(asks []Ask, results []Result) bool {
 	for i := range results {
 		if !results[i].Allowed && !asks[i].Shadow {

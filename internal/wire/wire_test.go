@@ -12,7 +12,7 @@ import (
 	_ "github.com/weir-go/weir/internal/testenv"
 )
 
-// drawOp draws an operation whose requests have asks.
+// drawOp returns a random operation whose requests have asks.
 func drawOp(t *rapid.T) Op {
 	return Op(rapid.IntRange(1, int(lastOp)).Filter(func(op int) bool { return Op(op).AskBytes() > 0 }).Draw(t, "op"))
 }
@@ -134,7 +134,7 @@ func drawAsk(t *rapid.T, p parts, limit *bucket.Limit) Ask {
 	return a
 }
 
-// drawResult draws a result that has these parts.
+// drawResult returns a random result with the given parts.
 func drawResult(t *rapid.T, p parts) Result {
 	positive := rapid.Int64Range(1, 1<<62)
 	r := Result{Result: bucket.Result{
@@ -160,7 +160,7 @@ func drawResult(t *rapid.T, p parts) Result {
 	return r
 }
 
-// A time less such a duration, or more by it, is a time that a clock can show.
+// A clock can show the sum and the difference of a time and such a duration.
 func TestDurationsOfAMessageAreBounded(t *testing.T) {
 	limit := bucket.Limit{Rate: 1, Per: time.Second}
 	request := (&Ask{Limit: &limit, Units: 1}).Append(Header{Op: OpTake, Asks: 1}.Append(nil))
@@ -173,7 +173,7 @@ func TestDurationsOfAMessageAreBounded(t *testing.T) {
 	}
 	for _, c := range []struct {
 		about string
-		in    []byte // a message with a duration from at on, whose bits are all set
+		in    []byte // a message with a duration at the position at, whose bits are all set
 		at    int
 		bytes int
 		of    func([]byte) time.Duration
@@ -207,7 +207,7 @@ func TestDurationsOfAMessageAreBounded(t *testing.T) {
 	}
 }
 
-// An answer that does not fit its request is as good as none.
+// An answer that does not fit its request counts as no answer.
 func TestAnAnswerFitsItsRequest(t *testing.T) {
 	done := func(counted, results, more int) []byte {
 		b := AppendResponse(nil, Done, counted)
@@ -244,7 +244,7 @@ func TestAnAnswerFitsItsRequest(t *testing.T) {
 	}
 }
 
-// Whatever a member answers, it is a decision that can be counted and waited for.
+// Every answer of a member results in a decision with valid units and times.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []Source{0, Owner, FailedClosed, Sources, 255} {
 		r := Result{Result: bucket.Result{Limit: -1, Remaining: -5, RetryAfter: -7, ResetAfter: -9}, Source: s, Firm: s == Owner, Lease: Lease{uint32(s), 1, 2}, ResetNumber: 3}

@@ -52,7 +52,7 @@ func (s *stage) trackAbsencesOf(h *host) {
 		}
 		pair := [2]int{h.index, other.index}
 		absent := false
-		if v != nil && other.runs != nil && !other.runs.leaves { // members remove a leaving node from the roster before it knows
+		if v != nil && other.runs != nil && !other.runs.leaves { // members remove a leaving node from the roster before the node knows that it has left
 			at := slices.IndexFunc(v.Members, func(m cluster.Member) bool { return m.Name == other.runs.name })
 			absent = at < 0 || !v.Direct[at]
 		}
@@ -107,7 +107,7 @@ func checkAbsences(r *trial, broken func(time.Duration, string, ...any)) {
 				from = max(from, a.Both+c.settle)
 			}
 			if e.unaware > 0 {
-				since = e.to // a member that one side has forgotten also joins the other sides again
+				since = e.to // if one side has forgotten a member, the member joins all sides again
 			}
 			if to := min(e.to, a.To); from < to {
 				broken(from, "%s ran, but %s was not connected to it from %v to %v: no fault separated them",

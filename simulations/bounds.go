@@ -15,13 +15,13 @@ func isBucket(l *weir.Limit) bool {
 	return l.Algorithm == weir.TokenBucket || l.Algorithm == weir.LeakyBucket
 }
 
-// situation counts the events in a window, or shortly before it.
+// situation counts the events during a window and shortly before the window.
 type situation struct {
 	c        int // changes of connectivity
-	kills    int // crashes of members that leave a copy of their counts
-	bare     int // crashes of members that may leave no copy
+	kills    int // crashes of members whose counts have a copy
+	bare     int // crashes of members whose counts may have no copy
 	moves    int // starts, and leaves in order
-	timeouts int // spells in which checks time out although the member with authority lives
+	timeouts int // spells in which checks may time out although the member with authority lives
 	steps    float64
 	late     int // 1 if nodes are paused for so long that checks time out
 	sides    int // the maximum number of sides at one time that know of each other
@@ -32,7 +32,7 @@ type situation struct {
 	// For a Global limit, the fields above describe its regions together.
 	regions int     // number of regions; 0 for other limits
 	abroad  float64 // sum of the excesses of the regions
-	torn    bool    // a region does not reach another region
+	torn    bool    // a region cannot send to another region
 }
 
 // toBounds returns the situation in the terms of the guarantees table.

@@ -224,8 +224,8 @@ const (
 
 func (c condition) String() string { return [...]string{"not running", "running", "frozen"}[c] }
 
-// transitions maps each fault to the conditions that its nodes must have, and to their
-// condition afterwards.
+// transitions contains, for each kind of fault, the required conditions of the nodes and
+// their condition after the fault.
 var transitions = map[FaultKind]struct {
 	needs []condition
 	makes condition

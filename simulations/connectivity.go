@@ -25,14 +25,14 @@ const (
 	copying = 3 * time.Second
 )
 
-// course is the history of the connections in one region. It is computed from the
-// scenario alone, and not from the nodes that are judged.
+// course describes the connections between the nodes of one region over time. It depends
+// only on the scenario, and not on the nodes that are judged.
 type course struct {
 	scenario *Scenario
 	members  []int // indices in Scenario.Nodes of the nodes of the region
 	eras     []era // consecutive, from 0 to the end
 	events   []event
-	torn     []span        // when two regions are separated: see world.apart
+	torn     []span        // when two regions are separated: see world.areRegionsApart
 	settle   time.Duration // how long a heal has effects
 }
 
@@ -54,9 +54,9 @@ type era struct {
 	slow     int             // nodes with a link on which checks may time out
 	hears    [][]bool        // the nodes to which each node is connected for certain
 	pauses   []time.Duration // length of each node's pauses
-	trips    []time.Duration // longest round trip between each node and another node, without pauses
+	trips    []time.Duration // for each node, the longest round trip to another node, without pauses
 	late     bool            // pauses are so long that checks may time out
-	strained bool            // pauses are so long that checks may time out after they have waited in vain for another member
+	strained bool            // pauses are so long that a check may time out if it has first waited for a member that did not answer
 }
 
 // kind is the condition of the guarantees table that an event causes.
@@ -66,11 +66,11 @@ const (
 	changed  kind = iota // a link, or a member that was the only way between other members; c counts these
 	killed               // an owner crashes
 	moved                // a node joins, or leaves in order
-	timedOut             // a check times out although the member with authority lives
+	timedOut             // a node freezes or thaws, so that checks time out although the member with authority lives
 	stepped              // a clock steps forward
 )
 
-// event affects every window that overlaps the time between from and to, both included.
+// event affects each window that overlaps the span from from to to, including both ends.
 type event struct {
 	kind     kind
 	from, to time.Duration
@@ -163,10 +163,10 @@ func (s *Scenario) extraNoticeTime(pause time.Duration) (longest time.Duration) 
 }
 
 // noticeTime bounds the time in which a node that is paused periodically finds a silent
-// member missing. Two looks are 100 ms apart, plus the pauses between them. Of this time
-// the node counts 120 ms, because it did not run in the rest. The member is missing after
-// 800 ms, and one more millisecond for each millisecond of a pause, at most a second
-// more. The last look must not be late.
+// member missing. The time between two looks is 100 ms and the pauses between them. The
+// node counts 120 ms of this time, because it did not run for the rest. The member is
+// missing after 800 ms, and one more millisecond for each millisecond of a pause, at most
+// a second more. The last look must not be late.
 func noticeTime(pause, every time.Duration) time.Duration {
 	const plan, silent = 100 * time.Millisecond, 800 * time.Millisecond
 	if pause < detect.DelayTolerance {
@@ -259,9 +259,9 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 	}
 }
 
-// addedSides returns the number of additional sides since before because members ended or
-// froze that were the only way between other members. The argument is the result of edges
-// at an earlier time. A node that starts, or is slower, does not count.
+// addedSides returns the number of sides that were added because members ended or froze
+// that were the only path between other members. The argument before is an earlier result
+// of edges. Nodes that have started or become slower do not count.
 func (w *world) addedSides(before [][]bool) int {
 	now := w.edges()
 	rest := relation(len(before), func(i, j int) bool { return before[i][j] && now[i][i] && now[j][j] })
@@ -276,9 +276,9 @@ func (w *world) addedSides(before [][]bool) int {
 	return sides - len(stay)
 }
 
-// apply applies a fault to one node. If the region is not calm, a node that starts or
-// leaves also changes connectivity, because no member may be there to send it counts or
-// to take over from it.
+// apply records the effects of a fault on one node. If the region is not calm, a node
+// that starts or leaves also changes connectivity, because no member may be there to send
+// it counts or to take over from it.
 func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 	add := func(k kind, lasts time.Duration) *event {
 		w.events = append(w.events, event{kind: k, from: at, to: at + lasts, node: i})
@@ -312,7 +312,7 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 		if !w.runs[i] {
 			return
 		}
-		// A node that reaches no member to hand over to does not announce that it leaves.
+		// A node does not announce its leave if it reaches no member that can take over.
 		side, _ := sidesOf(w.edges())
 		w.left[i] = slices.ContainsFunc(w.members, func(j int) bool { return j != i && w.weighs[j] && side[i] >= 0 && side[j] == side[i] })
 		w.runs[i], w.leftAt[i] = false, at
@@ -371,10 +371,10 @@ func (w *world) isCalm(at time.Duration) bool {
 // disconnected after 800 ms without an answer.
 const disconnectingTrip = 450 * time.Millisecond
 
-// pauseDelay returns how much longer a round trip takes because its ends are paused. Like a
-// process, a simulated member handles after its pause the timers that were due in the
-// pause, together with all messages that arrived meanwhile. The timers of real frames
-// continue in a pause.
+// pauseDelay returns how much longer a round trip takes because its ends are paused. Like
+// a process, a simulated member handles after its pause the timers that were due in the
+// pause, together with all messages that arrived meanwhile. With real frames, timers
+// continue during a pause.
 func (w *world) pauseDelay(i, j int) time.Duration {
 	if w.scenario.Gossip {
 		return w.pauses[i] + w.pauses[j]
@@ -492,8 +492,8 @@ func (w *world) addEra(from, to time.Duration) {
 }
 
 // forget sets e.unaware to the number of sides that may forget a living member of another
-// side during this era. Whether such a member has points is then uncertain, because it
-// joins again when it returns.
+// side during this era, or have met no running member of another side. Whether such a
+// member has points is then uncertain, because it joins again when it returns.
 func (w *world) forget(e *era) {
 	forget, ignorant := cmp.Or(w.scenario.Forget, defaultForget), make(map[int]bool)
 	for _, i := range w.members {
@@ -662,8 +662,8 @@ func (c *course) eraAt(t time.Duration) *era {
 }
 
 // rank returns the index of the side of a node if the sides are sorted by the number of
-// their nodes, the largest first. Sides of equal size are sorted by their first node. The
-// rank of a node on no side, which is about to leave or freeze, is 0.
+// their nodes, the largest first. If sides have equal sizes, the side with the first node
+// comes first. The rank of a node on no side, which is about to leave or freeze, is 0.
 func (e *era) rank(node int) int {
 	if e.side[node] < 0 {
 		return 0

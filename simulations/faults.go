@@ -12,7 +12,8 @@ import (
 // alone for the same time, moving.
 const leaveWithin = moving
 
-// strike applies a fault. Starts and leaves continue after it returns.
+// strike applies a fault. After strike has returned, starts and leaves may still be in
+// progress.
 func (s *stage) strike(ctx context.Context, f Fault) {
 	switch f.Kind {
 	case FaultSplit:
@@ -85,7 +86,7 @@ func (s *stage) recordMove(hosts ...int) {
 	}
 }
 
-// kill ends nodes, and ends the callers of these nodes.
+// kill ends nodes and the callers of these nodes.
 func (s *stage) kill(names []string) {
 	var died []int
 	s.mu.Lock()
@@ -108,7 +109,7 @@ func (s *stage) kill(names []string) {
 }
 
 // recordEnd records that nodes end now. If the end is orderly, the nodes have handed over
-// since began, as far as there was a member to receive. The caller must hold mu.
+// since began, as far as there was a member to receive. The caller must hold s.mu.
 func (s *stage) recordEnd(began time.Duration, orderly bool, hosts ...int) {
 	for _, i := range hosts {
 		h := s.hosts[i]
@@ -123,7 +124,7 @@ func (s *stage) recordEnd(began time.Duration, orderly bool, hosts ...int) {
 }
 
 // start starts a node as soon as the previous node on the host has ended. The node
-// receives checks once it answers.
+// receives checks after Start has returned.
 func (s *stage) start(ctx context.Context, h *host) {
 	s.schedule(h, func(kills int) {
 		s.mu.Lock()

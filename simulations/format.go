@@ -20,7 +20,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// The names in scenario files beside those of limits, whose types have their own names.
+// Names of values in scenario files. The types of limits define further names.
 var (
 	memberships = []string{"simulated", "gossip"}
 	// faultNames begins at FaultSplit.
@@ -42,7 +42,7 @@ const (
 	// The defaults of weirtest: a round trip takes 80 to 150 ms.
 	defaultWANLatency = 40 * time.Millisecond
 	defaultWANJitter  = 35 * time.Millisecond
-	// Linux distributes a CPU quota at this interval.
+	// The period of a CPU quota on Linux.
 	defaultEvery = 100 * time.Millisecond
 )
 

@@ -26,7 +26,7 @@ const (
 	holdLost                 // its caller was notified
 	holdDied                 // its caller ended with the process
 	holdLeft                 // the node was closed in order
-	holdDisconnected         // it was not granted in time, so no caller has it
+	holdDisconnected         // no caller has it, because it was not granted or the answer was not received
 	holdExpired              // its client did not renew it, or could not
 )
 
@@ -60,7 +60,7 @@ type Probe struct {
 	Limit   int16
 	Node    int16
 	Allowed bool
-	Left    int64 // free units, as the node reports
+	Left    int64 // number of free units that the node reported
 	Err     string
 }
 
@@ -142,7 +142,7 @@ func (p *process) endCallers(now time.Duration) {
 	}
 }
 
-// probe asks for all units of each in-flight limit, once every hold has ended.
+// probe requests all units of each in-flight limit after the end of all holds.
 func (s *stage) probe(ctx context.Context) (probes []Probe) {
 	if !slices.ContainsFunc(s.Limits, inFlightLimit) {
 		return nil
@@ -195,8 +195,9 @@ func countHeld(l *weir.Limit, since time.Duration) *weir.Limit {
 // isHeld reports whether a caller has the units.
 func (o *Held) isHeld() bool { return o.To > o.From }
 
-// wholeQuiet returns the quiet that contains a span and in which all nodes are connected to
-// each other. It returns nil if there is none.
+// wholeQuiet returns the quiet that contains a span and in which all nodes are connected
+// to each other. The span must begin at least spreadTime after the quiet. The result is
+// nil if there is no such quiet.
 func (h *asks) wholeQuiet(quiets []quiet, from, to time.Duration) *quiet {
 	for i := range quiets {
 		if q := &quiets[i]; q.sides == 1 && !q.mute && q.from+h.spreadTime(q) <= from && to < q.to {
@@ -269,8 +270,8 @@ func (h *asks) granted(from, to time.Duration) (units int64) {
 	return units
 }
 
-// stillQuiets returns the quiets in which no authority moves. Nodes that started while
-// members were missing join when these members return.
+// stillQuiets returns the quiets, without the time in which authority may still move
+// because nodes join that started while members were missing.
 func (h *asks) stillQuiets() []quiet {
 	quiets := h.course.quiets()
 	for i := range quiets {

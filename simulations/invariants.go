@@ -63,8 +63,8 @@ type trial struct {
 	*Journal
 	courses map[string]*course
 	planet  *planet // nil without a Global limit
-	asks    []*asks // by limit, key and region, without those of in-flight limits: units that are held at once have no window
-	flights []*asks // those of in-flight limits, grouped alike
+	asks    []*asks // by limit, key and region, without in-flight limits, whose units have no window
+	flights []*asks // the checks and holds of in-flight limits, by limit, key and region
 }
 
 // judge returns the invariants that do not hold. For each count it reports one violation
@@ -464,8 +464,9 @@ func (c *course) isBelowRoster(q *quiet) bool {
 	return q.roster > q.nodes()
 }
 
-// awaitsJoins reports whether the roster is below Expect until nodes have joined that
-// started while members were missing. No node joins while ranges are abandoned.
+// awaitsJoins reports whether fewer than Expect nodes have points for certain, until
+// nodes have joined that started while members were missing. No node joins while ranges
+// are abandoned.
 func (c *course) awaitsJoins(q *quiet) bool {
 	return q.count(func(i int) bool { return q.side[i] >= 0 && q.weighs[i] }) < c.scenario.Expect
 }
@@ -479,7 +480,7 @@ func checkShares(r *trial, broken func(time.Duration, string, ...any)) {
 			continue // see TestSaturatedRegionsAreGrantedNearlyAll of package sync
 		}
 		if stepsBack(r.Scenario) || r.Scenario.hasReservations(a.l.Name) {
-			continue // units do not recover until the clock reaches its old time again
+			continue // after a step back, units do not recover until the clock reaches the time of the step
 		}
 		for _, q := range a.course.quiets() {
 			whole := q.sides == 1 && !q.missing && !a.course.isBelowRoster(&q)
@@ -514,9 +515,9 @@ func stepsBack(s *Scenario) bool {
 }
 
 // minShare returns the units of Rate and of the capacity that a side of k of n members
-// may spend at least. It uses the guarantees table, and for FairShare the least that ring
-// order can give to k members. If the share of the capacity is 0, the side may spend no
-// units.
+// may spend at least. The result follows the guarantees table; for FairShare it is the
+// smallest share that ring order can give to k members. If the share of the capacity is
+// 0, the side may spend no units.
 func minShare(l *weir.Limit, k, n int) (rate, most int64) {
 	part := func(whole int64) int64 {
 		switch {

@@ -12,8 +12,8 @@ type Journal struct {
 	Checks   []Check  // sorted by Asked
 	Ends     []Ending // the state after everything was healed and quiet
 	// Unsettled describes the state that was wrong after all links had been whole and all
-	// nodes thawed for two minutes. It is empty if every node saw exactly the running
-	// nodes, and had sent them all its counts.
+	// nodes thawed for two minutes. It is empty if each node saw exactly the running
+	// nodes of its region and had sent them all its counts.
 	Unsettled string
 	Took      time.Duration // real time
 
@@ -57,18 +57,18 @@ type Ending struct {
 	Key       int32
 	Reset     uint64  // the number of the last reset that the owner knows, 0 if it knows none
 	Known     uint64  // the highest number of a reset that a node knew and no crash can have taken
-	Total     int64   // units that nodes spent in the run, minus the units that they returned
+	Total     int64   // sum of the units that nodes spent during the run, minus returned units
 	Spent     int64   // the part of Total of nodes that knew of the same last reset as the owner
 	Granted   int64   // units that callers were granted
 	Ungranted int64   // units that may be spent without a grant, by the rules of losses.go
-	Used      int64   // units that the owner counts after the last heal
+	Used      int64   // count of the owner after the last heal
 	Owners    []int16 // the nodes that answer for the key themselves; there must be one
 	// Replica is the count of the stand-in after the run, once the owner was killed. It
 	// is -1 if the owner was not killed.
 	Replica  int64
-	Lost     int64 // spent units that crashes may have taken, by the rules of losses.go; all spent units if more nodes crashed than there were replicas
-	Regained int64 // returned units whose news crashes may have taken, by the same rules
-	Stale    int64 // units that callers gave back after the reset: the units may be from before it, and separated nodes may have returned the same units
+	Lost     int64 // upper bound of the spent units that crashes have lost (see losses.go); all spent units if more nodes crashed than there were replicas
+	Regained int64 // upper bound of the returned units that crashes have lost (see losses.go)
+	Stale    int64 // units that callers returned after the reset: these units may have been spent before the reset, and separated nodes may have returned the same units
 }
 
 // Broken is an invariant that does not hold.

@@ -14,10 +14,11 @@ import (
 
 const (
 	// adversaryPace is the time between two checks of an adversary at one node. After
-	// enoughDenials denials the adversary stops, because it has all units.
+	// enoughDenials denials for a key, a burst continues with the next key, because the
+	// adversary has all units.
 	adversaryPace   = 10 * time.Microsecond
 	adversaryBefore = 5 * time.Millisecond // how long before a fault it begins
-	adversaryMost   = 10_000               // checks at one node and time
+	adversaryMost   = 10_000               // maximum number of checks for a key in one burst
 	enoughDenials   = 16
 )
 
@@ -64,9 +65,9 @@ type asker struct {
 	asked  int
 }
 
-// sendLoads sends the checks of all loads until the scenario ends. A goroutine that has
-// received an answer takes the next question, so that no new stack must grow for every
-// check.
+// sendLoads sends the checks of all loads up to the end of the scenario. A goroutine that
+// has received an answer takes the next question, so that no new stack must grow for
+// every check.
 func (s *stage) sendLoads(ctx context.Context) {
 	questions := make(chan question)
 	defer close(questions)
@@ -356,8 +357,8 @@ func (s *stage) check(ctx context.Context, q question) (allowed bool) {
 	return d.Allowed
 }
 
-// attack sends checks at the worst times: a burst at every node around every fault, and
-// whenever a window may begin.
+// attack sends bursts to the nodes of a load at the worst times: before and after each
+// fault, and at each multiple of Per.
 func (s *stage) attack(ctx context.Context, a *asker) {
 	var moments []time.Duration
 	for _, f := range s.Faults {
@@ -379,8 +380,9 @@ func (s *stage) attack(ctx context.Context, a *asker) {
 	}
 }
 
-// burst asks one node for the whole limit of every key, by at least enoughDenials checks.
-// It stops after enoughDenials denials.
+// burst sends checks for each key to one node. The checks of a key ask for the whole
+// limit, in at least enoughDenials and at most adversaryMost checks, and end after
+// enoughDenials denials.
 func (s *stage) burst(ctx context.Context, a *asker, h *host, rng *rand.Rand) {
 	l := s.limits[a.limit]
 	units := max(1, a.load.Units)

@@ -32,7 +32,7 @@ type ledger struct {
 	mu      sync.Mutex // guards spends, which nodes report under their own locks
 	keys    map[[16]byte]int
 	spends  [][]spent         // of each key, in order
-	granted []int64           // units of each key that callers were granted
+	granted []int64           // units of each key that callers have been granted
 	resets  []uint64          // of each key, the highest number that a node has known
 	knows   map[knower]uint64 // the number that the node of each host knew last
 	refunds [][]refunded      // of each key
@@ -105,7 +105,8 @@ type crash struct {
 	began   time.Duration // when the hand-over began; equal to at if there was none
 }
 
-// recordGrant adds the units of a witness check to those that callers were granted.
+// recordGrant adds the units of a witness check to the granted units, and marks the spend
+// if the node decided alone.
 func (l *ledger) recordGrant(c Check) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,7 +144,8 @@ func (l *ledger) endRefund(key int, units int64) {
 	l.refunds[key] = append(l.refunds[key], refunded{units, l.resets[key]})
 }
 
-// lostSpends reports for each spend of each key whether crashes may have taken it.
+// lostSpends reports, for each spend of each key, whether a crash may have lost the
+// spend.
 func (s *stage) lostSpends() (gone [][]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,8 +165,8 @@ func (s *stage) lostSpends() (gone [][]bool) {
 					continue
 				}
 				for n, g := range s.witness.spends[k] {
-					// A check may last longer than the leave of its node. If the node
-					// then decides alone, it sends the units to no member.
+					// A check may end after the leave of its node has ended. If the node
+					// then decides alone, no member receives the units.
 					late := c.orderly && g.alone && g.by == h && g.at > c.began-unsent && g.at <= c.at+timeoutOf(s.Scenario)
 					theirs := !c.orderly && slices.Contains(ended, g.by) && g.at > c.at-unsent
 					unsaved := g.at > saved && (all || theirs) || g.units <= 0 && g.by == h && g.at > refundsSaved
@@ -176,8 +178,8 @@ func (s *stage) lostSpends() (gone [][]bool) {
 	return gone
 }
 
-// endedAt returns the hosts of a region whose nodes ended, or started, at a time. Several
-// faults may share it.
+// endedAt returns the hosts of a region whose nodes ended or started at a time. Several
+// faults may occur at the same time.
 func (s *stage) endedAt(at time.Duration, region int) (ended []int) {
 	for _, m := range s.witness.moves {
 		if m.at == at && s.hosts[m.host].region == region {

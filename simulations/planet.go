@@ -13,13 +13,13 @@ import (
 // difference between clocks.
 const grantLasts = 11250 * time.Millisecond
 
-// planet is the history of all regions together, from the scenario alone. Global limits
-// are judged by it.
+// planet describes all regions over time. It depends only on the scenario, and the judge
+// uses it for Global limits.
 type planet struct {
 	scenario *Scenario
 	names    []string
 	courses  []*course // of each region
-	torn     []span    // when a region did not reach another region, in one direction at least
+	torn     []span    // when a region could not send to another region
 }
 
 // span is the time between two moments.
@@ -40,8 +40,8 @@ func (p *planet) region(node int16) int {
 	return slices.Index(p.names, p.scenario.Nodes[node].Region)
 }
 
-// situation returns the sum of the situations of all regions. Memory of grants that a
-// crash has lost has effects for the term of a grant.
+// situation combines the situations of all regions. Memory of grants that a crash has
+// lost has effects for the term of a grant.
 func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation) {
 	all.regions = len(p.courses)
 	for _, c := range p.courses {
@@ -49,7 +49,7 @@ func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation
 		torn := c.reduceToGlobal(&s, from-grantLasts, to)
 		e := bounds.Excess(l.Partition, s.toBounds())
 		if torn || s.sides > 1 || s.kills+s.timeouts+s.late+s.c > 0 {
-			e++ // units that it has granted, or was granted, since other members had a copy
+			e++ // granted or received units of which other members have no copy yet
 		}
 		all.abroad += e
 		all.c += s.c
@@ -72,8 +72,8 @@ func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation
 // reduceToGlobal reduces the situation of a region in a span to the events that affect a
 // Global limit. Members that die at the same time count as one crash. If all members of a
 // region die, the other regions remember the grants of the region: it may admit once more
-// the units that it had, and no others. inside reports that members died without a copy
-// while other members of the region lived.
+// the units that it had, but no further units. inside reports that members died without a
+// copy while other members of the region lived.
 func (c *course) reduceToGlobal(s *situation, from, to time.Duration) (inside bool) {
 	s.bare = 0
 	last := time.Duration(-1)

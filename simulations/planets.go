@@ -11,7 +11,7 @@ import (
 
 // randomPlanet returns a random scenario of two or three regions and 60 s. It has Global
 // limits of all kinds, demand that moves, and regions that are cut off from each other in
-// one or both directions. In one of four scenarios, a region has faults inside as well.
+// one or both directions. In one of four scenarios, there are also faults within regions.
 // The scenario depends only on the seed.
 func randomPlanet(seed uint64) *Scenario {
 	d := newDice(fmt.Sprintf("random-regions-%d", seed), seed, "planet")
@@ -32,8 +32,8 @@ func randomPlanet(seed uint64) *Scenario {
 	return d.s
 }
 
-// addRegions draws regions. If there are faults inside, each region has enough nodes that
-// one can crash.
+// addRegions draws regions. If inside is true, each region has three nodes, so that one
+// can crash.
 func (d *dice) addRegions(inside bool) {
 	names := []string{"ap", "eu", "us"}[:2+d.IntN(2)]
 	shares := make(map[string]int64)
@@ -59,7 +59,8 @@ func (d *dice) addRegions(inside bool) {
 	}
 }
 
-// addRegionCuts draws the faults between regions, which end again.
+// addRegionCuts draws faults between regions and, if inside is true, within regions. Then
+// it ends the faults.
 func (d *dice) addRegionCuts(inside bool) {
 	moves := []func(time.Duration){d.addSplit, d.addSplit, d.addCuts, d.addCuts, d.addFlapping, d.addSlowLink, d.addHeal}
 	restart := inside && d.oneIn(2)

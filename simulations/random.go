@@ -18,14 +18,14 @@ const (
 	randomLasts = 60 * time.Second
 	stopsTake   = 35 * time.Second // time for a stop of all nodes, and for the rest that shows recovery
 	mayhemFrom  = 2 * time.Second
-	mayhemUntil = 33 * time.Second // all faults have ended within 2 s after it, and the rest shows recovery
+	mayhemUntil = 33 * time.Second // soon after it, random moves end and their faults are undone; the rest shows recovery
 	maxMoves    = 10
 	randomAsks  = 20_000 // approximate number of checks
-	mostAsks    = 24_000 // including checks that adversaries add because nodes are slow
-	leastBurst  = 20     // checks, also if a limit grants fewer
+	mostAsks    = 24_000 // maximum with the checks that adversaries add because extras add faults
+	leastBurst  = 20     // minimum number of checks of a burst, even if the limit grants fewer
 	manyAsks    = 25_000 // further checks, for about 20,000 keys
 	manyName    = "many"
-	mostHolding = 40 // checks a second for units that are held, and for units that are reserved
+	mostHolding = 40 // maximum number of checks a second of a load that holds or reserves units
 )
 
 // randomScenario returns a random scenario of 3 to 9 nodes and 60 s. It has limits of all
@@ -48,7 +48,7 @@ func randomScenario(seed uint64) *Scenario {
 // that a change to one extra does not change the scenarios without it.
 type extra struct {
 	word  string // the seed of the random source, at most eight bytes
-	oneIn int    // the probability of the extra is 1/one
+	oneIn int    // the probability of the extra is 1/oneIn
 	draw  func(own *dice)
 }
 
@@ -197,7 +197,7 @@ func (d *dice) addLimits() {
 			Per:       per,
 			Partition: d.drawPolicy(),
 		}
-		l.Rate = int64(min(d.logarithmic(1, 500), 60*per.Seconds())) // low rates are as likely as high rates, because rounding shows there
+		l.Rate = int64(min(d.logarithmic(1, 500), 60*per.Seconds())) // each order of magnitude is equally likely, because faults of rounding appear at low rates
 		if isBucket(&l) && d.oneIn(2) {
 			l.Burst = max(1, int64(float64(l.Rate)*d.logarithmic(0.2, 3)))
 		}
@@ -292,8 +292,9 @@ func (d *dice) addFaults() {
 	d.endFaults()
 }
 
-// addMoves begins n random moves. Most begin within 3 s of the move before, and the others
-// within rest. Faults that have no effect are dropped.
+// addMoves begins n random moves. Two of three moves begin 0.1 to 3 s after the previous
+// move, and the remaining moves 2 s to rest after it. Faults that have no effect are
+// dropped.
 func (d *dice) addMoves(at time.Duration, moves []func(at time.Duration), n int, rest time.Duration) {
 	for ; n > 0 && at < mayhemUntil; n-- {
 		moves[d.IntN(len(moves))](at)
@@ -308,8 +309,8 @@ func (d *dice) addMoves(at time.Duration, moves []func(at time.Duration), n int,
 	}
 }
 
-// listMoves returns the moves of a scenario. Each scenario has few kinds of moves, and most
-// moves several times, because repetitions in another order find faults.
+// listMoves returns the moves of a scenario. A scenario has few kinds of moves and
+// repeats most of them, because repetitions in a different order find faults.
 func (d *dice) listMoves() (moves []func(at time.Duration)) {
 	type several = []func(at time.Duration)
 	splits := several{d.addSplit, d.addSplit, d.addSplit, d.addFlapping, d.addHeal, d.addCuts}
@@ -346,8 +347,8 @@ func (d *dice) addNodeFault(at time.Duration, kind FaultKind, names []string, la
 	}
 }
 
-// drawDuration returns how long something lasts. Between regions it may outlast the term
-// of a grant.
+// drawDuration returns the duration of a fault. A fault between regions may be longer
+// than the term of a grant.
 func (d *dice) drawDuration() time.Duration {
 	if d.regional {
 		return d.logarithm(2e8, 2e10)
@@ -356,7 +357,7 @@ func (d *dice) drawDuration() time.Duration {
 }
 
 // drawSides returns the names of the nodes on each side of a split. If the faults are
-// regional, it separates one region from the rest, or each region from every other.
+// regional, it separates one region from the rest, or all regions from each other.
 func (d *dice) drawSides() (sides [][]string) {
 	if d.regional {
 		regions := d.shuffled(d.s.regions(), len(d.s.Nodes))
@@ -498,8 +499,8 @@ func (d *dice) addClockStep(at time.Duration) {
 	d.addFault(at, Fault{Kind: FaultSkew, Nodes: d.drawVictim(), By: by})
 }
 
-// addManyKeys adds a burst for about 20,000 keys at the beginning. In half of the scenarios
-// with it, a node has room for a few thousand counts. The other limits must hold
+// addManyKeys adds a burst for about 20,000 keys at the beginning. In half of these
+// scenarios, a node has room for only 1,000 to 3,000 counts. The other limits must hold
 // nevertheless.
 func (d *dice) addManyKeys() {
 	l := weir.Limit{Name: manyName, Rate: 100_000, Per: time.Hour, Partition: weir.FairShare}
@@ -525,8 +526,8 @@ func (d *dice) setBreaks() {
 }
 
 // lowerCaps lowers the caps of the stream, which are for millions of counts: frames have
-// few items, and a scan adds the rest of a queue. It does not do so with thousands of
-// keys, because their checks would need all of the time.
+// few items, and a scan adds the rest of a queue. It does not lower them in scenarios
+// with thousands of keys, because the scans would need all of the time.
 func (d *dice) lowerCaps() {
 	if slices.ContainsFunc(d.s.Limits, func(l weir.Limit) bool { return l.Name == manyName }) {
 		return
@@ -580,8 +581,8 @@ func (d *dice) addReservations() {
 	d.addLimit(l, load)
 }
 
-// addStops makes nodes write snapshots. It stops all nodes at once after the mayhem, or
-// instead of it, once or twice.
+// addStops makes nodes write snapshots. After the random faults, or in place of them, it
+// stops all nodes at once, once or twice.
 func (d *dice) addStops() {
 	s := d.s
 	s.Lasts += stopsTake
@@ -624,8 +625,8 @@ func (d *dice) addStop(at time.Duration) time.Duration {
 	kind := pick(d, FaultKill, FaultLeave)
 	add(Fault{Kind: kind, Nodes: runs})
 	if kind == FaultLeave && slices.Contains(slices.Collect(maps.Values(dead)), true) {
-		// Ranges of the last nodes may belong to a dead member. These nodes try to leave
-		// for so long.
+		// Ranges of the last nodes may belong to a dead member. Then these nodes retry to
+		// leave for leaveWithin.
 		at += leaveWithin
 		d.s.Lasts += leaveWithin
 	}
@@ -664,9 +665,9 @@ func (d *dice) addSlowness() {
 	}
 }
 
-// addPauses adds pauses of one node, of some nodes or of all. They end before the rest of
-// the mayhem, or never. If no check times out because of them, the bounds are those of a
-// healthy cluster.
+// addPauses adds pauses for a random set of nodes. The pauses end by mayhemUntil, or in
+// one of four cases do not end. If no check times out because of them, the bounds are
+// those of a healthy cluster.
 func (d *dice) addPauses(at time.Duration) {
 	names := d.s.allNodes()
 	switch {

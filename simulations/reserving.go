@@ -12,7 +12,7 @@ import (
 // plan is how a reservation is settled. It is drawn when the estimate is requested.
 type plan struct {
 	after   time.Duration // time from the reservation to its settlement
-	actuals []int64       // costs, one for each caller that settles; empty if no caller settles
+	actuals []int64       // actual cost for each caller that settles; empty if no caller settles
 	at      []*host       // where each caller settles; nil for the node of the reservation
 }
 
@@ -20,8 +20,8 @@ type plan struct {
 type Reserved struct {
 	Check             // the request for the estimate
 	Settled []Settled // one for each Settle that returned no error
-	Open    []int64   // costs of callers that died while they settled
-	Tried   bool      // a caller that was not killed tried to settle it
+	Open    []int64   // actual costs of callers that were killed during Settle
+	Tried   bool      // a caller that was not killed tried to settle it, and the result was not ErrClosed
 	Wrong   string    // the first error of a Settle that is unexpected
 }
 
@@ -51,14 +51,14 @@ type Spend struct {
 	Units int64
 }
 
-// carriedOf is the number of reservations of which one is settled at another node, from a
-// text.
+// carriedOf is the number of reservations of which one is settled from its text, at a
+// random node.
 const carriedOf = 3
 
 // drawPlan draws the plan of a reservation: one in eight is never settled, one in three
-// is settled at other nodes, and one in four twice.
+// is settled at random nodes, and one in four twice.
 func (a *asker) drawPlan(s *stage, made *host, units int64) *plan {
-	near := slices.DeleteFunc(slices.Clone(s.hosts), func(h *host) bool { return h.region != made.region }) // other regions cannot open the text
+	near := slices.DeleteFunc(slices.Clone(s.hosts), func(h *host) bool { return h.region != made.region }) // nodes of other regions cannot open the text
 	p := &plan{after: time.Duration(a.rng.Int64N(int64(a.load.Settles)))}
 	how, carried, twice := a.rng.IntN(8), a.rng.IntN(carriedOf) == 0, a.rng.IntN(4) == 0
 	settles := 1
@@ -92,7 +92,7 @@ func (s *stage) reserve(ctx context.Context, q question) {
 	killed := p.killed
 	s.mu.Unlock()
 	if killed {
-		return // its caller was killed with it
+		return // the caller was killed with the node
 	}
 	text := ""
 	if v.Allowed && q.plan.at[0] != nil {
@@ -111,8 +111,8 @@ func (s *stage) reserve(ctx context.Context, q question) {
 	}
 }
 
-// settleOne settles a reservation for one caller. If the reservation is carried as a
-// text, a node of the plan opens the text.
+// settleOne settles a reservation on behalf of one caller. If text is not empty, a node
+// of the plan opens the reservation from the text.
 func (s *stage) settleOne(ctx context.Context, q question, at, i int, actual int64, p *process, v *weir.Reservation, text string) {
 	h := q.host
 	if text != "" {
@@ -233,9 +233,10 @@ func (r *trial) maxSettles(v *Reserved) int64 {
 	})
 }
 
-// isUndisturbed reports whether nodes at most start and leave in order, all are connected
-// to each other, and there are as many as expected. Otherwise no node may be able to
-// settle a carried reservation.
+// isUndisturbed reports whether the only faults are starts and orderly leaves, no packets
+// are lost, no counts are evicted, all nodes are connected to each other, and there are
+// as many nodes as expected. Otherwise no node may be able to settle a carried
+// reservation.
 func (r *trial) isUndisturbed() bool {
 	if r.Scenario.Network.Loss > 0 || r.mayEvict() {
 		return false

@@ -104,7 +104,7 @@ type stage struct {
 	reserved []Reserved
 	witness  ledger
 	ended    WAN                      // of nodes that have ended
-	courses  []*course                // of each region, once all checks have ended
+	courses  []*course                // the course of each region; nil until all checks have ended
 	views    map[string]*cluster.View // the last view of each member
 	current  map[[2]int]*absence      // the current absence of the second host from the view of the first
 	absences []*absence
@@ -134,7 +134,7 @@ type process struct {
 	killed   bool            // it was killed, together with the callers of the node
 	leaves   bool            // it is leaving, or has left
 	over     chan struct{}   // closed when its callers have ended
-	ended    time.Duration   // when its callers have ended, 0 before
+	ended    time.Duration   // when its callers ended; 0 while they run
 }
 
 // elapsed returns the virtual time since the beginning.
@@ -166,7 +166,7 @@ func play(scenario *Scenario) (*Journal, error) {
 	j.Reserved = s.reserved
 	for _, v := range s.reserved {
 		c := v.Check
-		c.Units = v.minUnits() // units that come back may be granted again
+		c.Units = v.minUnits() // returned units may be granted again
 		s.checks = append(s.checks, c)
 	}
 	j.Checks = s.checks
@@ -318,10 +318,10 @@ func (s *stage) newProcess(n *weir.Node) (*process, error) {
 	return p, nil
 }
 
-// settle heals and thaws everything, and waits until every node sees exactly the running
-// nodes and has sent them all counts. Dead members are forgotten, as by an operator that
-// knows that they will not return. settle returns the state that is still wrong after two
-// minutes.
+// settle heals and thaws everything, and waits until each node sees exactly the running
+// nodes of its region and has sent them all counts, and each key of the witness has an
+// owner. Dead members are forgotten, as by an operator that knows that they will not
+// return. settle returns the state that is still wrong after two minutes.
 func (s *stage) settle(ctx context.Context) string {
 	s.cluster.Heal()
 	for _, h := range s.hosts {
@@ -379,7 +379,7 @@ func (s *stage) findUnsent() string {
 	return ""
 }
 
-// forget removes members that no longer run from the rosters.
+// forget removes dead members from the rosters if their nodes do not run.
 func (s *stage) forget() {
 	for _, name := range s.cluster.Names() {
 		n := s.cluster.Node(name)

@@ -18,9 +18,9 @@ type Scenario struct {
 	Seed  uint64
 	Lasts time.Duration // in virtual time, without the time that the run adds to settle
 
-	Gossip  bool          // real memberlist and real frames; otherwise membership is simulated, and a run replays exactly
-	Network weirtest.Link // all links
-	WAN     weirtest.Link // links between regions; the default of weirtest if zero
+	Gossip  bool          // uses memberlist and real frames; otherwise membership is simulated, and a run replays exactly
+	Network weirtest.Link // links within a region
+	WAN     weirtest.Link // links between regions; if zero, the default of weirtest
 	Nodes   []Node
 
 	Settings
@@ -59,10 +59,10 @@ type Load struct {
 	Limit     string   // name of the limit
 	Keys      int      // number of keys; 1 if zero
 	Zipf      float64  // exponent of the popularity of keys, above 1; if zero, all are equally popular
-	From      []string // the nodes that receive checks; all running nodes if empty
-	Units     int64    // units of each check; 1 if zero
-	Rate      float64  // checks a second, over all nodes of From together
-	Burst     int      // checks at Begins, over all nodes of From together
+	From      []string // nodes that receive the checks; if empty, all running nodes
+	Units     int64    // units of each check; if zero, 1
+	Rate      float64  // number of checks a second, over all nodes of From together
+	Burst     int      // number of checks at Begins, over all nodes of From together
 	Adversary bool
 	Keeps     time.Duration // for an InFlight limit: units are released within this time
 	TTL       time.Duration // for an InFlight limit: clients hold the units, renew each hold in time, and release most of them
@@ -75,19 +75,19 @@ type Load struct {
 type FaultKind uint8
 
 const (
-	FaultSplit  FaultKind = iota + 1 // Sides: every link between nodes of different sides goes down; nodes on no side keep their links
-	FaultHeal                        // every link is up again, and as Network
+	FaultSplit  FaultKind = iota + 1 // Sides: links between nodes of different sides are cut; links of nodes on no side do not change
+	FaultHeal                        // all links are up again, with the values of Network or WAN
 	FaultCut                         // From, To: one direction goes down
 	FaultLink                        // From, To: one direction becomes Link
-	FaultKill                        // Nodes: as kill -9
+	FaultKill                        // Nodes: they end like processes that receive SIGKILL
 	FaultStart                       // Nodes: a node starts on the host, with a new incarnation
 	FaultLeave                       // Nodes: Leave, then Close
 	FaultFreeze                      // Nodes: their network is held in both directions, and they receive no checks
 	FaultThaw                        // Nodes
 	FaultSkew                        // Nodes: their clocks step By
 	FaultSlow                        // Nodes: their hosts are paused for Pauses once in Every, out of step; Pauses of 0 ends this
-	FaultLose                        // Nodes: their snapshots are lost
-	FaultRevert                      // Nodes: their newest snapshot is lost
+	FaultLose                        // Nodes: each loses all its snapshots
+	FaultRevert                      // Nodes: each loses its newest snapshot
 )
 
 // Fault is an event at one time.
@@ -96,7 +96,7 @@ type Fault struct {
 	Kind     FaultKind
 	Nodes    []string
 	Sides    [][]string
-	From, To string // nodes or regions; all if empty
+	From, To string // names of nodes or regions; if empty, all nodes
 	Breaks   bool   // for a split or a cut: connections across it break at once, instead of falling silent
 	Link     weirtest.Link
 	By       time.Duration
@@ -105,8 +105,8 @@ type Fault struct {
 }
 
 // covers reports whether a fault with From and To affects messages from one node to
-// another. A region stands for the links of its nodes with nodes of other regions. Links
-// within the region are not affected.
+// another. The name of a region covers the links between its nodes and nodes of other
+// regions, but not the links within the region.
 func (f *Fault) covers(from, to *Node) bool {
 	end := func(name string, n, other *Node) bool {
 		return name == "" || name == n.Name || name == n.Region && n.Region != other.Region
@@ -114,8 +114,8 @@ func (f *Fault) covers(from, to *Node) bool {
 	return from.Name != to.Name && end(f.From, from, to) && end(f.To, to, from)
 }
 
-// between yields each direction between two nodes that a split, a cut or a link affects,
-// as their indices in Nodes.
+// between yields the pairs of nodes whose link, from the first to the second, a split, a
+// cut or a link fault affects. Nodes are indices in Nodes.
 func (s *Scenario) between(f *Fault) iter.Seq2[int, int] {
 	side := make(map[string]int)
 	for i, names := range f.Sides {

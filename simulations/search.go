@@ -32,7 +32,7 @@ type result struct {
 	broken   []Broken
 }
 
-// searching is a search for a scenario that breaks an invariant.
+// searching is the state of a search for scenarios that break an invariant.
 type searching struct {
 	ctx context.Context
 	options
@@ -47,8 +47,8 @@ type searching struct {
 	found   []result
 }
 
-// search plays random scenarios, one on each core, and shrinks the first scenario that
-// breaks an invariant.
+// search plays random scenarios in one process for each core, and shrinks the first
+// scenario that breaks an invariant.
 func search(ctx context.Context, t *testing.T, o options, out, complain io.Writer) int {
 	begun := time.Now()
 	f := &searching{ctx: ctx, options: o, out: out}

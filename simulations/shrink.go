@@ -39,8 +39,8 @@ var reductions = []func(s *Scenario, n int) bool{
 }
 
 // shrink removes the parts of a scenario that a failure does not need. The result is
-// valid and breaks if s does. With real gossip it broke once, and may not do so again.
-// shrink calls breaks at most maxTries times.
+// valid and breaks if s does. With real gossip it broke once, and may not do so again. It
+// calls breaks no more than maxTries times.
 func shrink(s *Scenario, breaks func(*Scenario) bool) *Scenario {
 	best, tries := s.clone(), 0
 	for better := true; better; {
@@ -85,8 +85,8 @@ func drop[T any](list *[]T, n int) bool {
 	return at >= 0
 }
 
-// dropPair deletes a fault and the next one of the same node, as a kill and the start
-// after it.
+// dropPair deletes a fault and the next fault of the same node, for example a kill and
+// the next start.
 func dropPair(s *Scenario, n int) bool {
 	at := len(s.Faults) - 1 - n
 	if at < 0 {
@@ -141,7 +141,7 @@ func dropName(names *[]string, name string) {
 }
 
 // makePlain sets a field to its zero value. Gossip is the first field, because a run
-// without it replays.
+// without gossip replays.
 func makePlain(s *Scenario, n int) bool {
 	fields := []any{&s.Gossip, &s.WAN, &s.Network.Jitter, &s.Network.Loss, &s.Network.Duplicates}
 	for _, setting := range reflect.ValueOf(&s.Settings).Elem().Fields() {

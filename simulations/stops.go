@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// This file computes which counts survive a stop of all nodes of a region. Each node that
-// ended had a last snapshot among those that were loaded later. Every unit that was
-// counted before the oldest of these last snapshots is in one of them: the node that
-// counted it has it, and so has the node that took it over. If nothing else moved for so
-// long, as many of these snapshots may be missing as there are copies of each count. If
-// all nodes left in order, the snapshots of each were loaded and none was lost, then no
-// count is missing. The judge requires this even if the product has not written a
-// snapshot that it should have written.
+// This file computes which counts survive a stop of all nodes of a region. For each node
+// that ended, the newest of its snapshots that were loaded later is its last snapshot.
+// Every unit that was counted before the oldest of these last snapshots is in one of
+// them: the node that counted the unit has it, and so has the node that took the unit
+// over. If nothing else moved for so long, as many of these snapshots may be missing as
+// there are copies of each count. If all nodes left in order, the snapshots of each were
+// loaded and none was lost, then no count is missing. The judge requires this even if the
+// product has not written a snapshot that it should have written.
 
 // outage begins when the last node of a region ends.
 type outage struct {
@@ -36,8 +36,9 @@ func (s *stage) recordOutages(ended ...int) {
 
 // savedFor returns the result of savedUntil for the outage that included the end of a
 // host. It is below zero if there was no such outage, or if nodes write no snapshots.
-// refunds is the same for refunds by the host and for resets: a node that leaves last
-// executes requests until it has ended, even after it has written its snapshot.
+// refunds is the beginning of the last snapshot of the host, for the refunds by the host
+// and for resets, or c.at without an outage or snapshots: the last node to leave executes
+// requests until it has ended, even after it has written its snapshot.
 func (s *stage) savedFor(c crash, host int) (takes, refunds time.Duration) {
 	i := slices.IndexFunc(s.outages, func(o outage) bool {
 		return o.region == s.hosts[host].region && c.at <= o.at && c.at > o.at-moving
@@ -70,7 +71,7 @@ func (s *stage) savedUntil(o outage) time.Duration {
 			orderly = orderly && c.orderly && whole
 			alone = alone && c.at == o.at
 			if c.began < c.at {
-				led = min(led, c.began) // from then on, a leaving node without a receiver sends its units to no member
+				led = min(led, c.began) // from then on, no member receives the units of a leaving node that finds no receiver
 			}
 		}
 	}

@@ -8,14 +8,14 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// subject identifies a count: a key of a limit in one region.
+// subject identifies a count by its limit, key and region.
 type subject struct {
 	limit  int16
 	key    int32
 	region string
 }
 
-// everywhere stands for the region of a Global limit.
+// everywhere is the region in the subject of a Global limit.
 const everywhere = "in all regions"
 
 // asks has all checks of one subject, sorted by Asked.
@@ -50,9 +50,9 @@ func (a *asks) inFlight(from, to time.Duration) int64 {
 	return a.course.inFlight(a.l, from, to, a.maxAdmitted)
 }
 
-// countPlaces returns the number of places that units may be admitted at, at a time, and
-// place returns the place of a node. Places are the sides of a region, the largest side
-// first. For a Global limit, they are the regions.
+// countPlaces returns the number of places at a time, and placeOf returns the place of a
+// node. The places are the sides of the region, sorted by size in descending order, or
+// all regions if the limit is Global.
 func (a *asks) countPlaces(at time.Duration) int {
 	if a.planet != nil {
 		return len(a.planet.names)
@@ -103,7 +103,7 @@ func (a *asks) askedSince(of []int32, from time.Duration) []int32 {
 	return of[i:]
 }
 
-// maxAdmitted returns the maximum number of units that were admitted in a span.
+// maxAdmitted returns the maximum number of units that may have been admitted in a span.
 func (a *asks) maxAdmitted(from, to time.Duration) (units int64) {
 	// No check is under way for longer than this.
 	longest := 2*timeoutOf(a.course.scenario) + time.Second
@@ -119,9 +119,9 @@ func (a *asks) maxAdmitted(from, to time.Duration) (units int64) {
 	return units
 }
 
-// densestSpan returns the span with the most units above the inflow of rate units in a Per,
-// among the admissions between two times. It is for buckets, whose healthy row holds for
-// any span.
+// densestSpan returns the span with the most units above the inflow of rate units in a
+// Per, among the admissions between two times. The function is for buckets, because only
+// their healthy row holds for every span.
 func (a *asks) densestSpan(from, to time.Duration) (most window, above float64) {
 	var (
 		units  int64
@@ -135,7 +135,8 @@ func (a *asks) densestSpan(from, to time.Duration) (most window, above float64) 
 		if check.Asked < from || check.Answered >= to {
 			continue
 		}
-		// The span ends at the latest answer so far, as if all units were admitted then.
+		// The span ends at the latest answer so far, as if all units had been admitted at
+		// that time.
 		end := max(last, check.Answered)
 		sum -= float64(end-last) * pace
 		last = end

@@ -64,8 +64,8 @@ func (s *Scenario) nodesEntry(later bool) *yaml.Node {
 	return mapping(fields...)
 }
 
-// linkFields returns the fields of a link. It omits loss and duplicates that are as
-// usual.
+// linkFields returns the fields of a link. It omits loss and duplicates if they equal the
+// values of usual.
 func linkFields(l, usual weirtest.Link) []any {
 	fields := []any{"latency", node(l.Latency), "jitter", node(l.Jitter)}
 	if l.Loss != usual.Loss {

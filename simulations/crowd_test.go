@@ -24,40 +24,42 @@ import (
 var crowdSize = flag.Int("crowd", 0, "`number` of members of TestCrowdAgreesAtABoundedCost; 0 skips it")
 var crowdCut = flag.Duration("crowdcut", 0, "how long TestCrowdAgreesAtABoundedCost keeps the split, beside the time that it needs")
 
-// What a member may send in a second.
+// Maximum traffic of a member in a second.
 const (
 	idleMessages = 60
 	idleBytes    = 6000
 	busyMessages = 200 // in the five seconds after an event
-	healMessages = 400 // after a heal: each side learns the rows of the other
+	healMessages = 400 // after a heal, when each side receives the rows of the other side
 )
 
-// crowd is a number of members that gossip, ping and ask each other as in production, over a network
-// in memory and in virtual time. Nothing is above package cluster.
+// crowd is a set of members that gossip, and ping and ask each other, as in production.
+// The network is in memory and time is virtual. The test uses package cluster without the
+// packages above it.
 type crowd struct {
 	*testing.T
 	network *weirtest.Network
 	secret  []byte
-	members []*crowdMember // that have started
+	members []*crowdMember // all members that have started
 	running []*crowdMember
 	begun   time.Time // when the event began whose messages are counted
 }
 
-// crowdMember is a member, and counts the messages that it sends.
+// crowdMember is a member whose sent messages are counted.
 type crowdMember struct {
 	cluster.Cluster
-	name string // of its host
+	name string // name of the host
 	host *weirtest.Host
 	sent atomic.Pointer[traffic]
 }
 
-// traffic is the number of messages of a member since an event began. A message is a segment or a datagram.
+// traffic counts the messages and bytes that a member has sent since an event began. A
+// message is a segment or a datagram.
 type traffic struct {
 	mu             sync.Mutex
 	messages       int
 	bytes          int
-	second         int64 // the current one
-	inSecond, peak int   // messages in the current second, and in the second with most
+	second         int64 // the current second
+	inSecond, peak int   // messages in the current second, and in the second with the most messages
 }
 
 func (t *traffic) count(bytes int) {
@@ -81,7 +83,8 @@ func (m *crowdMember) Serve(b *cluster.Batch) {
 	}
 }
 
-// countingNetwork is the network of a member, which counts each segment and datagram that it sends.
+// countingNetwork is the network of a member. It counts each segment and datagram that
+// the member sends.
 type countingNetwork struct {
 	cluster.Network
 	member *crowdMember
@@ -186,8 +189,8 @@ func (c *crowd) begin() {
 	}
 }
 
-// end returns how many messages and bytes a member has sent a second since begin, and the messages of the
-// second in which a member has sent most.
+// end returns the average number of messages and bytes that a member has sent in a second
+// since begin, and the maximum number of messages of a member in a second.
 func (c *crowd) end() (messages, bytes float64, peak int) {
 	for _, m := range c.running {
 		t := m.sent.Load()
@@ -199,8 +202,8 @@ func (c *crowd) end() (messages, bytes float64, peak int) {
 	return messages / all, bytes / all, peak
 }
 
-// rest waits until the members are idle again, and begins to count. It returns how long that took: they
-// watch former neighbours for some seconds, and gossip has a pace.
+// rest waits until the members are idle again, begins to count, and returns the time that
+// it has waited. Members watch former neighbours for some seconds, and gossip has a pace.
 func (c *crowd) rest() time.Duration {
 	begun := time.Now()
 	for {
@@ -217,8 +220,8 @@ func (c *crowd) rest() time.Duration {
 	}
 }
 
-// agree waits until every member has exactly those of its side as serving. It returns how long
-// that took since begin.
+// agree waits until the serving members in the view of each member are exactly the
+// members of its side. It returns the time since begin.
 func (c *crowd) agree(most time.Duration, sides ...[]*crowdMember) time.Duration {
 	c.Helper()
 	for _, side := range sides {
@@ -237,7 +240,8 @@ func (c *crowd) agree(most time.Duration, sides ...[]*crowdMember) time.Duration
 	return time.Since(c.begun)
 }
 
-// disagreement returns how the members that one of a side has as serving differ from that side.
+// disagreement returns a difference between the serving members in the view of m and the
+// members of its side.
 func disagreement(m *crowdMember, side []*crowdMember) string {
 	in := make(map[string]bool, len(side))
 	for _, other := range side {
@@ -258,7 +262,7 @@ func disagreement(m *crowdMember, side []*crowdMember) string {
 	return ""
 }
 
-// leave has members leave, and ends them.
+// leave makes members leave, and then closes them.
 func (c *crowd) leave(members ...*crowdMember) {
 	c.Helper()
 	var leaving sync.WaitGroup
@@ -273,7 +277,8 @@ func (c *crowd) leave(members ...*crowdMember) {
 	c.kill(members...)
 }
 
-// ask returns how long members wait for their request to another one to fail.
+// ask returns the longest time until a request of one of the members to another member
+// fails.
 func (c *crowd) ask(to *crowdMember, from []*crowdMember) (longest time.Duration) {
 	c.Helper()
 	for _, m := range from {
@@ -300,8 +305,8 @@ func playCrowd(t *testing.T, size int) {
 	c := &crowd{T: t, network: weirtest.NewNetwork(1, weirtest.Link{Latency: 200 * time.Microsecond}), secret: make([]byte, 32)}
 	_, _ = rand.Read(c.secret) // it never fails
 	defer c.close()
-	// after reports an event, which the members need a time to agree on, and the messages in that time and the
-	// seconds after it.
+	// after reports an event, the time until the members agreed, and the messages during
+	// that time and the given number of seconds after it.
 	after := func(event string, took time.Duration, seconds int, most float64) {
 		t.Helper()
 		time.Sleep(time.Duration(seconds) * time.Second)

@@ -22,7 +22,7 @@ func TestBundledScenariosReadBackAsWritten(t *testing.T) {
 	}
 }
 
-// whole is a scenario file with every field.
+// whole is a scenario file that sets every field.
 const whole = `
 about: Everything
   at once.

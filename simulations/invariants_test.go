@@ -225,7 +225,7 @@ func TestWholeClusterGrantsTheLimit(t *testing.T) {
 }
 
 func TestSideGrantsItsShare(t *testing.T) {
-	for policy, parts := range map[weir.PartitionPolicy][2]int{ // shares of 200 that a side of two members and a side of three grant
+	for policy, parts := range map[weir.PartitionPolicy][2]int{ // the shares of a limit of 200 on a side of two members and on a side of three
 		weir.FairShare: {80, 120}, weir.MajorityShare: {80, 200}, weir.FailClosed: {0, 200}, weir.FailOpen: {200, 200},
 	} {
 		s := newFixture(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second, Partition: policy}, splitAt10)
@@ -263,7 +263,8 @@ func TestChecksArePromptAndHaveNoErrors(t *testing.T) {
 	require.NotEmpty(t, brokenOf(journal(s, []Check{check}), promptInvariant))
 	s.Faults = []Fault{{Kind: FaultSlow, Nodes: []string{"a"}, Pauses: 100 * ms, Every: time.Second}}
 	require.Empty(t, judge(journal(s, []Check{check})))
-	// While members report delays, it may wait for twice its Timeout, and be paused once.
+	// While members report delays, the node may wait for twice its Timeout, and one pause
+	// may be added.
 	check.Answered = time.Second + 501*ms
 	require.Empty(t, judge(journal(s, []Check{check})))
 	check.Answered++
@@ -394,7 +395,7 @@ func TestEndingsAreJudged(t *testing.T) {
 	}
 }
 
-// It counts the units in windows and spans in a simple, slow way.
+// The reference counts the units of windows and spans in a simple, slow way.
 func TestWindowsEqualTheSimpleCount(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))

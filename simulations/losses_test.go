@@ -24,7 +24,7 @@ func lossesOf(s *stage) (lost, regained []int64) {
 }
 
 // A crash in a whole region takes the spends without a copy. A crash in another region
-// takes all spends, and so does a crash of more nodes than there are copies.
+// takes all spends, as does a crash of more nodes than there are copies.
 func TestCrashTakesOnlyUncopiedSpends(t *testing.T) {
 	const a, b, c, s = 0, 1, 2, time.Second
 	split := func(at time.Duration) Fault {
@@ -97,7 +97,7 @@ func TestSpendOfADecisionAloneIsMarked(t *testing.T) {
 	for source, marks := range map[weir.Source]bool{weir.Owner: false, weir.Forwarded: false, weir.Budget: true, weir.FailedOpen: true} {
 		l := newLedger(1)
 		l.spends[0] = []spent{{units: 2, at: 10 * ms}, {units: 2, at: 19 * ms}, {units: 2, at: 20 * ms}, {units: 1, at: 21 * ms}, {units: 2, at: 22 * ms, by: 1}}
-		for range 2 { // each check marks its own spend
+		for range 2 { // each call marks a different spend
 			l.recordGrant(Check{Asked: 15 * ms, Units: 2, Allowed: true, Source: source})
 		}
 		for n, s := range l.spends[0] {
@@ -130,7 +130,8 @@ func TestMessageDelayBoundsFirstCopy(t *testing.T) {
 	}
 }
 
-// A spend counts with the reset that its node knew, whichever reset other nodes knew.
+// A spend belongs to the last reset that its node knew, even if other nodes knew of a
+// later reset.
 func TestSpendCountsUnderResetItsNodeKnew(t *testing.T) {
 	const ms = time.Millisecond
 	id := [16]byte{1}

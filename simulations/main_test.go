@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The test binary also runs as the processes that play scenarios.
+// TestMain runs the tests, or plays scenarios if the process is a player.
 func TestMain(m *testing.M) {
 	if os.Getenv(playerEnv) != "" {
 		main()
@@ -72,7 +72,7 @@ func TestScenarioIsReportedAndDrawn(t *testing.T) {
 	require.Contains(t, string(drawn), "<svg")
 }
 
-// Seeds 20 and 21 take less time than most seeds.
+// The scenarios of seeds 20 and 21 are shorter than most scenarios.
 func TestRandomSearchPrintsItsSeeds(t *testing.T) {
 	t.Chdir(t.TempDir())
 	status, out, _ := simulations(t, "-n", "2", "-seed", "20")

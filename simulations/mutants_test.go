@@ -178,8 +178,8 @@ var mutants = []mutant{
 	}}},
 }
 
-// mutantScenarios returns the scenarios that reveal the mutants. Without a mutant, no
-// scenario breaks an invariant.
+// mutantScenarios returns the scenarios that reveal the mutants. No scenario breaks an
+// invariant if no mutant is played.
 func mutantScenarios() map[string]*Scenario {
 	split := newScene(5,
 		Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d", "e"}}},
@@ -239,7 +239,7 @@ func mutantScenarios() map[string]*Scenario {
 	for _, s := range []*Scenario{flight, cut} {
 		s.Limits = append(s.Limits, weir.Limit{Name: "streams", Algorithm: weir.InFlight, Rate: 10, Partition: weir.FairShare})
 		s.Loads = append(s.Loads, Load{Limit: "streams", Keys: 40, Rate: 800, Keeps: 2 * time.Second})
-		s.Network.Latency = 4 * time.Millisecond // for so long, no member has reported its holds
+		s.Network.Latency = 4 * time.Millisecond // until this latency has passed, no member has reported its holds
 	}
 	budget := newScene(3)
 	budget.Limits = append(budget.Limits, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 100_000, Per: 24 * time.Hour})
@@ -250,8 +250,8 @@ func mutantScenarios() map[string]*Scenario {
 	stopped.Seed, stopped.Snapshots = 3, time.Minute
 	stopped.Limits = append(stopped.Limits, weir.Limit{Name: "quota", Algorithm: weir.FixedWindow, Rate: 300, Per: 24 * time.Hour})
 	stopped.Loads = append(stopped.Loads, Load{Limit: "quota", Keys: 3, Rate: 30})
-	// With this seed, a key is reset just before the stop, and is not checked between
-	// these. The restored snapshot has the count from before the reset.
+	// With this seed, a key is reset just before the stop, and no check for the key
+	// follows before the stop. The restored snapshot has the count before the reset.
 	reverted := newScene(5,
 		Fault{At: 24 * time.Second, Kind: FaultKill, Nodes: everyone},
 		Fault{At: 25 * time.Second, Kind: FaultRevert, Nodes: everyone[:1]},

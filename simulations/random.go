@@ -527,7 +527,7 @@ func (d *dice) setBreaks() {
 
 // lowerCaps lowers the caps of the stream, which are for millions of counts: frames have
 // few items, and a scan adds the rest of a queue. It does not lower them in scenarios
-// with thousands of keys, because the scans would need all of the time.
+// with thousands of keys, because the checks of so many keys would need all of the time.
 func (d *dice) lowerCaps() {
 	if slices.ContainsFunc(d.s.Limits, func(l weir.Limit) bool { return l.Name == manyName }) {
 		return

@@ -19,14 +19,14 @@ type Situation struct {
 	// Changes is c of the guarantees table, the number of changes of connectivity. A
 	// split into m sides counts m−1, and so does its heal.
 	Changes int
-	Sides   int // the maximum number at one time of sides that know of each other; up to 1 is no split
-	Crashes int // crashes of owners whose counts another member has
-	Bare    int // crashes of owners whose counts no other member has
+	Sides   int // maximum number of sides at one time that know of each other; 0 or 1 if there is no split
+	Crashes int // crashes of owners with a copy of their counts on another member
+	Bare    int // crashes of owners without a copy of their counts on another member
 	Late    int // spells in which an owner lives but does not answer in time
 	// Strangers is the number of sides that may have the whole limit in addition to
 	// another such side: they have not met it, or have forgotten it.
 	Strangers int
-	Nodes     int     // the maximum number that ran at one time; used for FailOpen
+	Nodes     int     // maximum number of nodes that ran at one time; used for FailOpen
 	Stepped   float64 // part of the limit that flowed in because clocks stepped forward, as a multiple of L
 	// InFlight is the number of units that were in flight when authority moved or an
 	// owner crashed. A start or a leave counts one unit, and the units that the limit
@@ -40,8 +40,8 @@ type Situation struct {
 	Unsaved int64
 
 	// Global reports whether the limit is a Global limit over regions. Then Regional is
-	// the sum of the Excess of the regions, each of which has L at most. The other fields
-	// except Crashes, InFlight and Unsaved describe the regions.
+	// the sum of the Excess of the regions, each of which has L at most. Bound then
+	// ignores all other fields except Crashes, InFlight and Unsaved.
 	Global   bool
 	Regional float64
 }
@@ -57,10 +57,10 @@ func Capacity(l *weir.Limit) int64 {
 
 // Healthy returns L, the maximum that the algorithm admits in a healthy cluster
 // (docs/algorithms.md). It includes schedules with refunds, because late answers are
-// refunded. For a limit of one unit, L is one if windows begin with the first check of a
-// key, because no window precedes that check. The windows of a Global or a calendar limit
-// begin by the clock. They admit one unit at the end of a window, and one more when the
-// next window begins.
+// refunded. For a SlidingWindow or a FixedWindow of one unit, L is one if windows begin
+// with the first check of a key, because no window precedes that check. The windows of a
+// Global or a calendar limit begin by the clock. Such a limit of one unit admits one unit
+// at the end of a window, and another unit when the next window begins.
 func Healthy(l *weir.Limit) int64 {
 	byClock := l.Scope == weir.Global || l.Calendar != 0
 	switch {
@@ -80,15 +80,15 @@ func Healthy(l *weir.Limit) int64 {
 //   - A change of connectivity: L. Until a side has noticed the change, it has the units that
 //     it had before. When three or more sides meet, some nodes are connected to most members,
 //     but not to the owner, for a moment.
-//   - A split by MajorityShare: below 1.5·L in total. A majority has L, and the rest has less
-//     than half of L.
+//   - A split by MajorityShare: below 1.5·L in total, and as much again with each change of
+//     connectivity. A majority has L, and the rest has less than half of L.
 //   - A split by FailOpen: L for each other side. While a change has effects, also L for each
 //     node, until its side agrees on a stand-in.
 //   - An owner that is late: L. The asking node cannot distinguish a late owner from a lost
 //     owner, and the stand-in has the whole limit.
 //   - A crash without a copy: L. The count begins again.
-//   - A side that does not know of another side: L, and L again with each change of
-//     connectivity. When two sides that have forgotten each other meet, each may stand in
+//   - A side that does not know of another side: L, and except by FailOpen L again with each
+//     change of connectivity. When two sides that have forgotten each other meet, each may stand in
 //     without a copy of its own count.
 //   - A step of a clock: the units that flow in.
 func Excess(p weir.PartitionPolicy, s Situation) float64 {
@@ -112,8 +112,8 @@ func Excess(p weir.PartitionPolicy, s Situation) float64 {
 
 // Bound returns the maximum number of units in a window of Per. When an owner crashes,
 // its copy lags by less than a sixteenth of the capacity, because an owner sends a change
-// of that size immediately. Units that are in no snapshot when all nodes stop are
-// admitted once more.
+// of that size immediately. After a stop of all nodes, the limit admits the unsaved units
+// once more.
 func Bound(l *weir.Limit, s Situation) int64 {
 	excess := Excess(l.Partition, s)
 	if s.Global {

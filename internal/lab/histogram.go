@@ -46,7 +46,7 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return h.Most
 }
 
-// binOf returns the bin of a time. Each time below 1<<fineness ns has its own bin.
+// binOf returns the bin of a time. Each time below 2<<fineness ns has its own bin.
 func binOf(d time.Duration) int {
 	v := uint64(max(0, d))
 	shift := max(0, bits.Len64(v)-fineness-1)

@@ -47,10 +47,10 @@ func (d Decisions[Source]) Strayed() bool {
 	return false
 }
 
-// WhileHealthy calls play again until it has run without a member that did not answer in time. If
-// a process is paused, other members decide in place of it, so the exact numbers are not the
-// same. The function play returns the sources of its decisions, and it must not check exact
-// numbers if any of them strayed.
+// WhileHealthy calls play, at most 20 times, until a call fails the test or all members
+// have answered in time during a call. If a process is paused, other members decide in
+// place of it, so the exact numbers are not the same. The function play returns the
+// sources of its decisions, and it must not check exact numbers if any of them strayed.
 func WhileHealthy[Source ~uint8](t *testing.T, play func(t *testing.T) Decisions[Source]) {
 	const attempts = 20
 	for attempt := range attempts {

@@ -56,8 +56,8 @@ func (s *Service) End(within time.Duration) error {
 }
 
 // ServeCalls is the child's side of a Service. It serves the exported methods of service
-// under a name until the standard input ends and all calls have returned. Meanwhile
-// os.Stdout is the standard error, so that printed text does not corrupt replies.
+// under a name until the standard input ends and all calls have returned. From its call
+// on, os.Stdout is the standard error, so that printed text does not corrupt replies.
 // ServeCalls ignores interrupts: a terminal sends them to all processes, and the parent
 // ends its children.
 func ServeCalls(name string, service any) error {

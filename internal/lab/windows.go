@@ -57,8 +57,8 @@ func InFlight(admitted []Interval, moment int64, roundTrip time.Duration) (units
 //
 // An admission happened at one moment of its interval. A window holds the admission for
 // certain if the window contains the whole interval. Only such admissions count, so each
-// excess did happen. The result is below the true number by the admissions that were in
-// progress at the ends of a window.
+// excess did happen. The result may be below the true number, by at most the admissions
+// that were in progress at the ends of a window.
 //
 // JudgeWindows checks the windows that begin with an admission or at the end of an
 // occasion, and the windows that end when an occasion begins. Any other window can be

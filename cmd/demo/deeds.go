@@ -108,8 +108,9 @@ func (f *fleet) begin(ctx context.Context, what step, inc *incarnation) (act fun
 	return func() error { return nil } // the next reports set the links
 }
 
-// links returns the links from a gateway to other gateways, by address, if the run has
-// regions or buttons. Otherwise it returns nil. The caller must hold f.mu.
+// links returns the links from a gateway, by address: to all other gateways if the run
+// has buttons, to the gateways of other regions if it has regions, and otherwise nil. The
+// caller must hold f.mu.
 func (f *fleet) links(gateway int) map[string]link {
 	if !f.served && len(f.regions) == 0 {
 		return nil

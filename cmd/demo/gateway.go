@@ -88,7 +88,7 @@ type seen struct {
 	State weir.MemberState
 }
 
-// Headers of a gateway's answers.
+// Headers of the requests to a gateway and of its answers.
 const (
 	clientHeader  = "X-Client"  // the client of a request
 	userHeader    = "X-User"    // the user of a request; a production gateway would use a session

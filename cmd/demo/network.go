@@ -197,7 +197,8 @@ func (n *network) close() {
 	n.wait.Wait()
 }
 
-// packets is a net.PacketConn. It drops a packet if the link to its destination is cut.
+// packets is a net.PacketConn. It drops packets to and from an address if the link to the
+// address is cut.
 type packets struct {
 	net.PacketConn
 	network *network

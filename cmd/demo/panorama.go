@@ -17,12 +17,11 @@ import (
 	"github.com/weir-go/weir/page"
 )
 
-// slowBy is the additional delay of a slowed link in each direction. A round trip takes
-// less than timeout, so that slowed checks are slow but exact.
+// slowBy is the additional delay of a link in each direction, for each slowed end. If one
+// end is slowed, a round trip takes less than timeout, so that checks are slow but exact.
 const slowBy = 25 * time.Millisecond
 
-// maxKept is the maximum number of records of faults that are kept while gateways are
-// served.
+// maxKept is the maximum number of records of a kind that newest keeps.
 const maxKept = 100
 
 // panorama is the view of the whole fleet on its page: the gateways as the demo knows
@@ -232,8 +231,9 @@ func (f *fleet) press(ctx context.Context, what step) error {
 	return f.do(ctx, what)
 }
 
-// trim drops records for a verdict, because there is no verdict while gateways are
-// served.
+// trim drops old steps and broken promises, and incarnations that were replaced. It is
+// for served gateways, which get no verdict, and for the time between the rounds of a
+// soak.
 func (f *fleet) trim() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -94,7 +94,7 @@ func (r *rulesFile) change() string {
 	return fmt.Sprintf("each user gets %s an hour, not %s", number(hourlyReloaded), number(hourly))
 }
 
-// remove removes the file, if it was written.
+// remove removes the directory of the file with its contents, if the file was written.
 func (r *rulesFile) remove() {
 	if r.dir != "" {
 		os.RemoveAll(r.dir)

@@ -38,7 +38,7 @@ const (
 // A soak is a sequence of rounds. Each round uses new keys for the long limits, and ends
 // with a time without traffic.
 const (
-	steadfast = 2 // gateways that restart during the rotation only, so that they show growth
+	steadfast = 2 // gateways that restart only during the rotation and the stops, so that they show growth
 	// beforeFault is long enough to use up the long limits of a round.
 	beforeFault = 2 * time.Second
 	mostPause   = 2300 * time.Millisecond // between a fault and its end
@@ -340,8 +340,8 @@ func (s *soak) endAll(ctx context.Context, orderly bool) error {
 }
 
 // savedUntil returns the time until which all admissions are in the snapshots of gateways
-// that have ended: the time at which the oldest of their last snapshots began. It is zero
-// if there is none.
+// that have ended: the time at which the oldest of their last snapshots began. The time
+// is zero if a gateway has no snapshot, and math.MaxInt64 after an orderly stop.
 func savedUntil(all []*incarnation, orderly bool) int64 {
 	saved := int64(math.MaxInt64)
 	for _, inc := range all {

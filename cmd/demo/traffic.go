@@ -19,7 +19,7 @@ import (
 const (
 	clients = 200
 	// zipf is the exponent of the frequency of clients: the n-th client sends requests in
-	// proportion to 1/(n+1)^zipf. The first of 200 clients sends a quarter of all
+	// proportion to 1/(n+1)^zipf. The first of 200 clients sends about a fifth of all
 	// requests.
 	zipf = 1.1
 	// workers is the maximum number of requests in progress at one time.
@@ -48,7 +48,7 @@ type answer struct {
 	at         place  // where the check was decided
 	owner      string // the member that owns the client's key
 	allowed    bool
-	err        error // neither 200 nor 429
+	err        error // set unless the status is 200, 204 or 429
 	down       bool  // its gateway was down during a part of the request; set by the tally
 }
 
@@ -62,9 +62,9 @@ func (a *answer) hasTimedOut() bool {
 }
 
 // startTraffic sends requests through the gateways until ctx is done or the caller calls
-// end, which returns when all have been answered. It sends no request that cannot be sent
-// in time, because all workers wait. m.draw returns for each worker a function that draws
-// the account of a request.
+// end, which returns when all have been answered. A request that cannot be sent in time
+// because all workers wait is not sent. m.draw returns for each worker a function that
+// draws the account of a request.
 func (m *monitor) startTraffic(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wait sync.WaitGroup

@@ -155,7 +155,7 @@ func (f *fleet) describeEvents() string {
 // promises.
 type assessment struct {
 	seen  sums
-	late  int // checks that neither the owner nor its stand-in decided, although it was up, without a fault or a stand-still
+	late  int // checks, without a fault or a stand-still, that were decided by neither the owner nor, if the owner was down, its stand-in
 	found fullest
 }
 

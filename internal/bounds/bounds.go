@@ -87,9 +87,9 @@ func Healthy(l *weir.Limit) int64 {
 //   - An owner that is late: L. The asking node cannot distinguish a late owner from a lost
 //     owner, and the stand-in has the whole limit.
 //   - A crash without a copy: L. The count begins again.
-//   - A side that does not know of another side: L, and except by FailOpen L again with each
-//     change of connectivity. When two sides that have forgotten each other meet, each may stand in
-//     without a copy of its own count.
+//   - A side that does not know of another side: L. With policies other than FailOpen, also L
+//     again with each change of connectivity: when two sides that have forgotten each other
+//     meet, each may stand in without a copy of its own count.
 //   - A step of a clock: the units that flow in.
 func Excess(p weir.PartitionPolicy, s Situation) float64 {
 	e := float64(s.Bare+s.Late+s.Strangers) + s.Stepped

@@ -187,8 +187,8 @@ func listed(all []local) string {
 	return strings.Join(names, ", ")
 }
 
-// translated is the prefix of hosts whose IPv4 is translated to IPv6 (RFC 7335). Each such host
-// has the same addresses.
+// translated is the prefix of the addresses of hosts that translate IPv4 to IPv6 (RFC 7335). Each
+// such host has the same addresses.
 var translated = netip.MustParsePrefix("192.0.0.0/29")
 
 // isDialable reports whether other machines may reach an address. Public and private addresses

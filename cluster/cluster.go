@@ -17,7 +17,7 @@ var (
 	ErrDisconnected = errors.New("cluster: the member is not connected")        // nothing was sent
 	ErrStalled      = errors.New("cluster: the member has stalled")             // nothing was sent
 	ErrTimeout      = errors.New("cluster: the member did not answer in time")  // the request may have been served
-	ErrBroken       = fmt.Errorf("%w: the connection broke", ErrTimeout)        // the same, and the member is disconnected
+	ErrBroken       = fmt.Errorf("%w: the connection broke", ErrTimeout)        // the same, because the connection ended or was replaced
 	ErrBusy         = errors.New("cluster: the queue to the member is full")    // nothing was sent
 	ErrTooLarge     = errors.New("cluster: the message exceeds the size limit") // nothing was sent
 	ErrClosed       = errors.New("cluster: closed")
@@ -267,7 +267,7 @@ func (v *View) Equal(o *View) bool {
 		slices.EqualFunc(v.Connected, o.Connected, slices.Equal[[]int])
 }
 
-// Stats counts what happened at the peer port and in the membership.
+// Stats has the counters of the peer port and of the membership.
 type Stats struct {
 	// Refused counts refused connections, packets and members by reason. Closed connections:
 	// "garbage", "version", "oversized", "authentication", "record", "tls", "seed", "region",

@@ -1,7 +1,7 @@
 package cluster
 
-// Speaks is what a node speaks in tests that are outside of this package: what this
-// release does if it is zero.
+// Speaks is the range of versions that a node speaks in tests outside of this package. The zero
+// Speaks stands for the versions of this release.
 type Speaks struct {
 	Oldest, Newest uint8
 }

@@ -287,7 +287,7 @@ func (g *gossipCluster) watch(h Handler) {
 	}
 }
 
-// isWhole reports whether all members are on the side of this node, and none is dead.
+// isWhole reports whether all members are on the side of this node and not dead.
 func isWhole(v *View) bool {
 	return !slices.ContainsFunc(v.Members, func(m Member) bool { return m.State == Missing || m.State == Dead })
 }

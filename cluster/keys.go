@@ -12,9 +12,9 @@ import (
 	"github.com/weir-go/weir/internal/sealed"
 )
 
-// A secret has no use itself. Each use has its own key, which HKDF-SHA256 (RFC 5869)
-// derives from the secret under one of these labels. So a key reveals nothing about
-// another key or the secret: a holder of a leaked gossip key cannot connect to a member.
+// A secret is not used itself. Each use has its own key, which HKDF-SHA256 (RFC 5869)
+// derives from the secret under one of these labels. So a key does not reveal another key
+// or the secret: a holder of a leaked gossip key cannot connect to a member.
 const (
 	gossipKeyLabel   = "weir gossip"
 	keyIDLabel       = "weir key id"

@@ -42,7 +42,7 @@ const (
 // between two stages would not be counted.
 type mux struct {
 	listener net.Listener
-	tls      *tls.Config // nil: none
+	tls      *tls.Config // nil: no TLS
 	log      *slog.Logger
 	refused  *refusals
 	gossiped *refusals                                          // refused packets and streams of gossip

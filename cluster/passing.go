@@ -61,8 +61,8 @@ func (g *gossipCluster) keepPassing() {
 	}
 }
 
-// passOn sends records to the members that this node watches, and none of them to its sender. Records that
-// go to one member together are one message.
+// passOn sends records to the members that this node watches, but no record to its sender. The records for one
+// member travel together.
 func (p *peers) passOn(records []passedRecord) {
 	to := make(map[string]*session)
 	p.mu.Lock()

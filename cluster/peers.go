@@ -36,7 +36,7 @@ type peersConfig struct {
 	Names   certificateNames    // nil: the names in certificates have no effect
 	// Dial opens a plain connection, or an in-memory one.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	Log  *slog.Logger // nil: none
+	Log  *slog.Logger // nil: no log
 	// Changed is called when the connectivity has changed. Calls come one at a time, with
 	// no lock held. Changes that come together cause one call.
 	Changed func()
@@ -295,7 +295,7 @@ func (p *peers) redialFormer(of hello) {
 }
 
 // overlapped reports whether a member and another member that advertises the same address were
-// alive at the same time: the last answer of the first came after this node met the second. A
+// alive at the same time: the last answer of the first came more than idleWait after this node met the second. A
 // balancer or a translated address then leads to both, and an answer of the second does not prove
 // that the first has ended.
 func (p *peers) overlapped(name, other string) bool {

@@ -257,7 +257,7 @@ func TestConnectionsThatProveNothingCountOnceHoweverFarTheyCame(t *testing.T) {
 	}
 }
 
-// Members behind one address connect at once, and a stranger from there or elsewhere displaces none of them.
+// Members behind one address connect at once, and a stranger from any address does not displace a member.
 func TestMembersBehindOneAddressEnterAtOnce(t *testing.T) {
 	l := newPending(pendingSize, 1<<20)
 	var members []*pendingConn

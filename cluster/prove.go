@@ -31,11 +31,11 @@ const (
 // removes key ids, so that an older secret is used, changes the handshake, which then fails. TLS
 // does not cover the bytes before it, so the sides must not negotiate by these bytes.
 //
-// A listener that accepts none of the key ids refuses the dialler before it computes anything with
-// a private key. Tokens under TLS without certificates would need less code, but each stranger
-// would then cost a listener 20 times as much.
+// A listener that does not accept any of the key ids refuses the dialler before it uses a private
+// key. Tokens under TLS without certificates would need less code, but each stranger would then cost
+// a listener 20 times as much.
 //
-// Each connection has new keys, so that a secret that leaks opens no recording.
+// Each connection has new keys, so that a secret that leaks does not decrypt recorded connections.
 
 const (
 	nonceSize  = 16
@@ -94,9 +94,9 @@ func (id identity) acceptProof(conn net.Conn, proof byte) (net.Conn, credential,
 	return conn, credential{any: true}, stopped(err), err // without Secrets, Config has no RegionSecrets
 }
 
-// refuseProof tells a dialler that it shares no secret with this node. The caller closes conn, so
-// an error changes nothing. The answer is longer than the header of a record, which a dialler that
-// expects TLS waits for.
+// refuseProof sends a dialler the answer that it shares no secret with this node. The caller closes
+// conn, so an error has no effect. The answer is longer than the header of a record, which a dialler
+// that expects TLS waits for.
 func refuseProof(conn net.Conn) {
 	_, _ = conn.Write(append([]byte{opening, noKey}, make([]byte, tokenSize)...))
 }
@@ -241,9 +241,9 @@ func (id identity) keyPairs() map[string]keyPair {
 //	listener → opening 1 | which 1 | token 32
 //
 // An attacker that ends TLS between two members, with a certificate that both trust, and passes on
-// what they send, has another exporter on each side, for which no token is valid. The labels of
-// both sides differ, so that the dialler's token is no valid answer to it. A listener that accepts
-// none of the tokens answers noKey and zeros.
+// their messages, has another exporter on each side, for which no token is valid. The labels of
+// both sides differ, so that the token of the dialler is no valid answer. A listener that accepts no
+// token answers with noKey and zeros.
 
 // dialTokens is the dialler's side of a proof by tokens.
 func (id identity) dialTokens(conn *tlsConn, secrets [][]byte) error {

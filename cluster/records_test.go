@@ -162,7 +162,7 @@ func TestARecordOpensOnlyWhereItWasSealedFor(t *testing.T) {
 	altered := errors.New("any error but the end")
 	cases := map[string]struct {
 		meddle func(r [][]byte) [][]byte
-		comes  int // of said
+		comes  int // how many texts of said arrive
 		want   error
 	}{
 		"as it was sent":            {func(r [][]byte) [][]byte { return r }, 3, io.EOF},

@@ -202,7 +202,7 @@ func (r *region) told([]byte) error {
 	return fmt.Errorf("%w: news from another region", errGarbage)
 }
 
-func (r *region) proven() {} // a node of another region is no proof for this side
+func (r *region) proven() {} // no member of this side has answered
 
 func (r *region) late([]byte, []byte) {} // dropped (see Peer)
 

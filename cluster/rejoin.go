@@ -15,7 +15,7 @@ import (
 )
 
 // memberlist never joins again by itself. After a partition that lasts longer than
-// memberlist keeps dead members, the two sides stay separate for ever. So every member
+// memberlist keeps dead members, the two sides never join again. So every member
 // regularly tries the entries of Join and the addresses of the missing members.
 
 const (

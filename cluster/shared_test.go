@@ -43,7 +43,7 @@ func TestTwoMembersThatAdvertiseOneAddressAreNamed(t *testing.T) {
 		}
 		a, _ := on("a")
 		b, log := on("b", "a:7946")
-		time.Sleep(10 * time.Second) // the log contains only a problem that lasts
+		time.Sleep(10 * time.Second) // longer than joinGrace, so that the problem is logged
 		for _, said := range []string{b.Stats().JoinError, b.Stats().Unanswered["a:7946"], log.String()} {
 			for _, word := range []string{"two members advertise one address", a.name, bridge, "Advertise"} {
 				require.Contains(t, said, word)

@@ -85,7 +85,7 @@ func acceptTLS(ctx context.Context, raw net.Conn, c *tls.Config) (net.Conn, erro
 }
 
 // sendAlert writes a fatal alert of TLS, unexpected_message, in the clear. The caller
-// closes conn, so an error changes nothing.
+// closes conn, so an error has no effect.
 func sendAlert(conn net.Conn) { _, _ = conn.Write([]byte{tlsAlert, 3, 3, 0, 2, 2, 10}) }
 
 // isHangUp reports whether err of a read or a handshake means that the other side has
@@ -97,8 +97,8 @@ func isHangUp(err error) bool {
 // untrusted returns the meaning of a failed TLS handshake for the dialler. It is
 // errCertificate if the dialler does not trust the listener's certificate, and errTLS if the
 // listener has answered otherwise: with an alert, or not in TLS. Without an answer it is
-// errHungUp or errSilent: a member that crashes shows nothing of its TLS. An expired
-// certificate is errTLS, as the dialler's configuration cannot mend it.
+// errHungUp or errSilent, because a crash of the member does not show a problem of TLS. An
+// expired certificate is errTLS, because the configuration of the dialler cannot fix it.
 func untrusted(err error) error {
 	var certificate *tls.CertificateVerificationError
 	var timeout net.Error

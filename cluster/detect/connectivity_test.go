@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// at returns the time so many milliseconds after the start of a test.
+// at returns the time that is the given number of milliseconds after the start of a test.
 func at(ms int) time.Time { return time.Unix(1000, 0).Add(time.Duration(ms) * time.Millisecond) }
 
 // connected returns the table of the node self with these members, each of which has answered at 0.

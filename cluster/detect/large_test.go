@@ -25,7 +25,7 @@ type crowd struct {
 	nodes []*crowdNode
 	due   crowdQueue
 	seq   int
-	cut   func(i, j int) bool // whether nothing gets from one to the other
+	cut   func(i, j int) bool // whether no message gets from node i to node j
 	sent  int                 // messages
 }
 
@@ -119,7 +119,7 @@ func (c *crowd) join(n int) {
 
 func (c *crowd) runs(n *crowdNode) bool { return !n.crashed && !n.frozen }
 
-// refresh decides whom a node watches, at most once in 5 ms.
+// refresh decides which members a node watches, at most once in 5 ms.
 func (c *crowd) refresh(n *crowdNode) {
 	if !n.stale || !c.runs(n) {
 		return
@@ -149,7 +149,7 @@ func (c *crowd) refresh(n *crowdNode) {
 	c.spread(n)
 }
 
-// step lets an event happen to a node.
+// step applies an event to a node.
 func (c *crowd) step(n *crowdNode, changed bool) {
 	if changed && !n.stale {
 		n.stale = true

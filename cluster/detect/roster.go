@@ -36,8 +36,8 @@ const (
 	NewMembersEach = 32
 )
 
-// Roster is a map of records that all members replicate. Beside each record it has what the
-// gossip of this node reports about the life of the member. Methods that handle an event
+// Roster is a map of records that all members replicate. Beside each record it has the reports of
+// the gossip of this node about the life of the member. Methods that handle an event
 // return the Change. A Roster is not safe for concurrent use.
 //
 // The records of one name are totally ordered and a merge keeps the greater one, so the
@@ -99,8 +99,8 @@ func (r *Roster) HasRoom(name string, now time.Time) bool {
 	return r.entries[name] != nil || r.fresh.Has(1, now) && len(r.entries) < MaxRecords && r.size() < MaxMembers
 }
 
-// admit reports whether there is room for a member that comes or comes back, and records in c
-// that there is none.
+// admit reports whether there is room for a member that joins or returns. If there is no room, it
+// counts the member in c.
 func (r *Roster) admit(now time.Time, c *Change) bool {
 	if len(r.entries) >= MaxRecords || r.size() >= MaxMembers || !r.fresh.Take(1, now) {
 		c.Rejected++
@@ -291,7 +291,7 @@ func (e *Entry) IsDead(now time.Time) bool { return !e.Alive && !now.Before(e.de
 // members that it misses for Forget, forgets the members that have been dead for Forget. A
 // smaller side forgets them later. When a partition heals, a small side connects to the other
 // members one by one: with the first of them it may be no smaller, and the remaining members
-// are about to connect. Dead members that own nothing, because they died before they served,
+// are about to connect. Dead members that own no keys, because they died before they served,
 // do not count as missing: every side forgets them after Forget.
 func (r *Roster) Tick(before, now time.Time, onSide func(name string) bool) Change {
 	var c Change

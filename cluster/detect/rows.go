@@ -57,7 +57,7 @@ const (
 func (r *Row) size() int { return rowHeader + 8*(len(r.Connected)+len(r.Refused)+len(r.Silent)) }
 
 // Feed is the state of the rows that go to one member over one connection. The zero Feed has sent
-// nothing. A connection delivers in order, so a version is enough to know what was sent.
+// no rows. A connection delivers in order, so a version shows which rows were sent.
 type Feed struct {
 	version uint64
 	sent    time.Time
@@ -66,10 +66,11 @@ type Feed struct {
 // newsPace is the least time from one message with rows to the next over one connection.
 const newsPace = 50 * time.Millisecond
 
-// News returns the rows that are due to the member to, oldest first: those that changed since the
-// last ones and that did not come from it. They have at most MaxRows bytes. If there are some, the
-// caller must call Sent once they are queued, and then News again. If there are none, wait is the time
-// after which the caller must call News again, or 0 if only a change of the table calls for that.
+// News returns the rows that are due to the member to, oldest first: rows that have changed since the
+// last call of Sent and that did not come from this member. They have at most MaxRows bytes. If News
+// returns rows, the caller must call Sent once they are queued, and then News again. Otherwise wait is
+// the time after which the caller must call News again, or 0 if the caller need not call it before the
+// table changes.
 func (c *Connectivity) News(f *Feed, to string, now time.Time) (rows []Row, upTo uint64, wait time.Duration) {
 	if f.version == c.version {
 		return nil, 0, 0

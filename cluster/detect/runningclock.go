@@ -39,8 +39,8 @@ func (r *RunningClock) Read(now time.Duration) time.Duration {
 }
 
 // Check performs the planned check at the time now. It reports whether the caller must end
-// the waits whose deadlines the clock has reached. No check is planned afterwards. Where
-// none follows, call Rest.
+// the waits whose deadlines the clock has reached. No check is planned afterwards. If the
+// caller does not plan another check, it must call Rest.
 func (r *RunningClock) Check(now time.Duration) (ends bool) {
 	late := r.isOverdue(now)
 	if late {

@@ -38,7 +38,7 @@ const (
 	// lingerTime is how long a node still watches a connected member that is no neighbour any
 	// more. The new neighbours are connected by then.
 	lingerTime = 5 * time.Second
-	// returnTime is how long a node watches a member whose ping said that it watches this node.
+	// returnTime is how long a node watches a member after a ping that states that it watches this node.
 	returnTime = 3 * time.Second
 )
 
@@ -83,9 +83,9 @@ func makeCycles(self string, names []string) [][]int {
 	return orders
 }
 
-// Arrange decides whom this node watches, and which members its side reaches. names is the roster,
-// sorted, and living the number of its members that are not dead. The caller must call it when the
-// result of Connections may have changed, and every few seconds, as times end.
+// Arrange decides which members this node watches, and which members its side reaches. names is the
+// sorted roster, and living is the number of its members that are not dead. The caller must call Arrange
+// when the result of Connections may have changed, and every few seconds, because times expire.
 func (c *Connectivity) Arrange(names []string, living int, now time.Time) {
 	if !slices.Equal(c.order.names, names) {
 		c.order = newOrder(names)
@@ -193,8 +193,8 @@ func (m *contact) arrange(now time.Time) (changed bool) {
 // IsSparse reports whether this node does not watch all members.
 func (c *Connectivity) IsSparse() bool { return c.sparse }
 
-// IsWatched reports whether this node watches a member. chosen reports whether it does so of itself,
-// and not only because the member watches this node, or did.
+// IsWatched reports whether this node watches a member. chosen reports whether this node has chosen
+// the member, and does not watch it only because the member watches this node, or did.
 func (c *Connectivity) IsWatched(name string) (watched, chosen bool) {
 	m := c.members[name]
 	if m == nil {
@@ -203,8 +203,8 @@ func (c *Connectivity) IsWatched(name string) (watched, chosen bool) {
 	return m.watched, m.chosen
 }
 
-// RecordWatcher records the ping of a member that watches this node of itself. It reports whether
-// this node has to watch the member in return.
+// RecordWatcher records the ping of a member that has chosen to watch this node. It reports whether
+// this node must begin to watch the member in return.
 func (c *Connectivity) RecordWatcher(name string, now time.Time) (changed bool) {
 	m := c.members[name]
 	if m == nil {

@@ -1,6 +1,6 @@
 // Package gossip connects a roster to memberlist, and protects memberlist. memberlist allocates
-// memory for what a message claims before the message has arrived. So this package inspects all
-// packets and streams before memberlist receives them, and drops what no member sends.
+// memory for the claims of a message before the message has arrived. So this package inspects all
+// packets and streams before memberlist receives them, and drops those that no member sends.
 //
 // Only this package imports memberlist.
 package gossip
@@ -59,7 +59,7 @@ type Gossip struct {
 	broadcasts *memberlist.TransmitLimitedQueue
 }
 
-// New returns the gossip of a node, which opens nothing before Start. It stops logging when ctx is
+// New returns the gossip of a node, which opens no port before Start. It stops logging when ctx is
 // done. The roster that c.Step changes must exist.
 func New(ctx context.Context, c Config) (*Gossip, error) {
 	g := &Gossip{cfg: c, ctx: ctx}
@@ -81,7 +81,7 @@ func New(ctx context.Context, c Config) (*Gossip, error) {
 func (g *Gossip) config() (*memberlist.Config, error) {
 	c := memberlist.DefaultLANConfig()
 	if g.cfg.Addr.Addr().IsLoopback() {
-		c = memberlist.DefaultLocalConfig() // a member has 200 ms to answer a probe, else 500 ms
+		c = memberlist.DefaultLocalConfig() // a member has 200 ms to answer a probe, instead of 500 ms
 	}
 	c.GossipInterval, c.GossipNodes = gossipEvery, gossipNodes
 	c.ProbeInterval = probeEvery

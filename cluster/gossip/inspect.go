@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// memberlist allocates memory for what a message claims before the message has arrived: 112 MB
+// memberlist allocates memory for the claims of a message before the message has arrived: 112 MB
 // for the nodes of a push/pull, 20 MB for its state, and 40 MB for compressed data, for each
 // message in a packet.
 const (
@@ -73,8 +73,8 @@ var (
 )
 
 // inspector checks that packets and streams belong to this cluster and claim no more than they
-// may. It does not keep them. memberlist allocates what a message claims, so it may receive only
-// bytes that the inspector has checked.
+// may. It does not keep them. memberlist allocates the memory that a message claims, so it may receive
+// only bytes that the inspector has checked.
 type inspector struct {
 	label string
 	keys  []cipher.AEAD // none: gossip is not encrypted

@@ -43,7 +43,7 @@ func TestAStreamIsHandedOnIfItClaimsWhatItMay(t *testing.T) {
 	claim := func(b ...byte) []byte { return append([]byte{typePushPull}, b...) }
 	for name, c := range map[string]struct {
 		message []byte
-		want    error // nil: it is handed on
+		want    error // nil: it is passed on
 	}{
 		"a push/pull":                      {gossiptest.PushPull(10, 1000), nil},
 		"a push/pull of nobody":            {gossiptest.PushPull(0, 0), nil},
@@ -83,7 +83,7 @@ func TestAStreamIsHandedOnIfItClaimsWhatItMay(t *testing.T) {
 					if c.want == ErrLabel && !listens {
 						continue
 					}
-					// What follows is not its own, and not handed on.
+					// The bytes after the message do not belong to it, and are not passed on.
 					var got []byte
 					var err error
 					in := io.Reader(bytes.NewReader(append(bytes.Clone(sent), "what follows"...)))

@@ -42,7 +42,7 @@ func groupByRoute(v *view.View, all []wire.Ask, now int64) []*group {
 	return groups
 }
 
-// mergeResults writes the results of the groups to results, and settles what they took. The units are
+// mergeResults writes the results of the groups to results, and settles their takes. The units are
 // kept if all groups allowed, and refunded otherwise. If there is one group, it has settled already.
 func mergeResults(groups []*group, results []wire.Result) (err error) {
 	allowed := true

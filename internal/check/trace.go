@@ -12,7 +12,7 @@ import (
 
 // Tracer creates the spans of checks that one node sends to another. Its methods must not block.
 type Tracer interface {
-	// Outgoing returns the span of a check that is about to be sent to another member, nil for none.
+	// Outgoing returns the span of a check that is about to be sent to another member, or nil for no span.
 	Outgoing(ctx context.Context) Span
 	// Incoming returns the span of a sampled request from another member, or nil if there is no span.
 	// The request was read at the time read, which is zero if that is not known.
@@ -44,7 +44,7 @@ type TracedCheck struct {
 	Units   int64
 	Shadow  bool
 	Allowed bool
-	Source  wire.Source // zero if nothing was decided
+	Source  wire.Source // zero without a decision
 }
 
 // The outcomes of a TraceEvent.

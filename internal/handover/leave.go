@@ -72,7 +72,7 @@ func (h *Handover) cede(to *cluster.Member, ranges countsync.Ranges) []countsync
 	ready := h.stream.Collect(h.cfg.Env.Now(), false, h.View())
 	h.swap.Lock()
 	v := h.View()
-	ranges = ranges.Intersect(v.Ranges(view.Held)) // if this node has met members that began apart meanwhile, it may hold none of the ranges
+	ranges = ranges.Intersect(v.Ranges(view.Held)) // if this node has meanwhile met members that began separately, it may hold no part of the ranges
 	h.replace(v.TransferRanges(ranges, to.Name, h.cfg.Env.Monotonic()))
 	ready = append(ready, h.stream.Collect(h.cfg.Env.Now(), false, h.View())...)
 	h.moves++

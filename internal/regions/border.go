@@ -17,7 +17,7 @@ import (
 //
 // A reset of a key concerns two counts, and each member remembers both for 30 minutes. At this
 // rate, for all that time, the resets at one node take about a third of the places that its members
-// have. If there were more, members would forget their own resets before their time.
+// have. With more resets, members would forget their own resets before their time.
 const (
 	MaxRequests = 2000
 	MaxBytes    = 16 << 20

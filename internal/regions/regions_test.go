@@ -36,7 +36,7 @@ func TestAlternatingDisagreementIsLoggedOnce(t *testing.T) {
 	require.Contains(t, log.String(), "region=far unlogged=0")
 }
 
-// Statements to a region whose nodes are not reached count as unanswered.
+// Statements to an unreachable region count as unanswered.
 func TestStatementsToMissingRegionAreUnanswered(t *testing.T) {
 	n, _ := newNear(t)
 	n.sendStatements("far", []countsync.Statement{{ID: bucket.ID{Hi: 1}}})

@@ -19,7 +19,7 @@ import (
 )
 
 // serveOptions contains the flags and environment variables of weir serve. The flag of a
-// field is its name in lower case, with underscores.
+// field is its name in lower case, with underscores, unless a tag has another name.
 type serveOptions struct {
 	servingFlags `group:"What it serves"`
 	envoyFlags   `group:"Envoy"`
@@ -142,8 +142,8 @@ func flagOf(field string) string {
 	case "Observer":
 		return "audit"
 	case "Tracer", // spans end in an exporter, which a service chooses in its code
-		"Cluster",     // a cluster of the caller's own, such as one in memory for tests: code, as no text names one
-		"Now", "Rand": // a clock and randomness of the caller's, by which tests repeat: a process has the machine's
+		"Cluster",     // only code can supply a Cluster, such as a cluster in memory for tests
+		"Now", "Rand": // only code can supply these, for tests that repeat; a process uses the clock and the randomness of the machine
 		return ""
 	}
 	return snake(field)

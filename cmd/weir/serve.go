@@ -229,7 +229,8 @@ func (s *served) end(ctx context.Context) {
 
 const unixPrefix = "unix:"
 
-// listen listens at host:port, or at unix:/path, to which other users cannot connect.
+// listen listens at host:port, or at unix:/path, to which only this user and the group of
+// the socket can connect.
 func (s *served) listen(name, addr string) (l net.Listener, err error) {
 	if path, isUnix := strings.CutPrefix(addr, unixPrefix); isUnix {
 		l, err = sockets.Listen(path, 0o660)

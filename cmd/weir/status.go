@@ -196,8 +196,8 @@ func printTable[T any](w io.Writer, header string, items []T, row func(T) string
 const limitsShown = 20
 
 // printLimits prints the limits with denials, or with denials as shadows, sorted by
-// denials in descending order. It always prints the limits that are shadows by the rules
-// of this node.
+// denials in descending order. The limits that are shadows by the rules of this node are
+// included even without denials. It prints at most limitsShown limits.
 func (c *cluster) printLimits(w io.Writer) {
 	limits, shadows := make(map[string]admin.Total), make(map[string]bool)
 	maps.Copy(limits, c.Totals.Limits)

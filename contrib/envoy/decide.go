@@ -227,7 +227,8 @@ func (it *item) canDeny() bool {
 // decide sets the decisions of the items, and reports whether the request is denied. A
 // denied request changes no count, so the operations that can deny it come first: limits
 // of zero units, peeks, and then all takes together, which spend on all limits or on
-// none. Debits and refunds cannot deny. They are executed once no other item can deny.
+// none. Refunds, and debits on other limits, cannot deny. They are executed once no other
+// item can deny.
 func (s *Service) decide(ctx context.Context, items []item) (denied bool, err error) {
 	takes, notes := 0, false
 	for i := range items {

@@ -40,7 +40,7 @@ func (s *Service) check(ctx context.Context, items []item) (denied bool, err err
 	return s.decide(ctx, items)
 }
 
-// report debits the hits of all items that are not refunds.
+// report executes refunds, and debits the hits of all other items.
 func (s *Service) report(ctx context.Context, items []item) error {
 	for i := range items {
 		it := &items[i]
@@ -53,8 +53,8 @@ func (s *Service) report(ctx context.Context, items []item) error {
 }
 
 // Reserve spends the amount on all limits or on none. An amount of 0 only asks whether a
-// unit is left. If the request has a ttl, an amount that is not committed within it is
-// returned.
+// unit is left. If the request has a ttl below maxTTL, and not too many releases are
+// pending, an amount that is not committed within the ttl is returned.
 func (k *kuadrantServer) Reserve(ctx context.Context, req *kuadrant.ReserveRequest) (*kuadrant.ReserveResponse, error) {
 	s, request := k.of, &rls.RateLimitRequest{Domain: req.GetDomain(), Descriptors: req.GetDescriptors()}
 	ttl, err := ttlOf(req.GetTtl())

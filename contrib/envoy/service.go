@@ -47,7 +47,8 @@ type Options struct {
 	Headers Headers
 
 	// Metadata adds dynamic metadata to responses, which other filters of Envoy can read:
-	// the domain, the descriptors, and which descriptors with quota_mode are used up.
+	// the domain, the descriptors, the metadata of the limits that allow the request, and
+	// which descriptors with quota_mode are used up.
 	Metadata bool
 
 	// MergeDomains lets Watch and Follow merge files or resources of one domain, as
@@ -56,8 +57,8 @@ type Options struct {
 
 	Logger *slog.Logger // slog.Default if nil. It never receives a value of a descriptor
 
-	// OnDecision is called for each descriptor that has a limit, before the response is
-	// sent. It must not block. It may be nil.
+	// OnDecision is called for each descriptor that has a limit and is not replaced,
+	// before the response is sent. It must not block. It may be nil.
 	OnDecision func(context.Context, *Decided)
 }
 
@@ -246,7 +247,8 @@ func (s *Service) answer(ctx context.Context, req *rls.RateLimitRequest, by meth
 	return s.respond(req, items, denied), nil
 }
 
-// reportDecisions calls Options.OnDecision for each descriptor that has a limit.
+// reportDecisions calls Options.OnDecision for each descriptor that has a limit and is
+// not replaced.
 func (s *Service) reportDecisions(ctx context.Context, req *rls.RateLimitRequest, items []item) {
 	if s.o.OnDecision == nil {
 		return

@@ -138,7 +138,7 @@ func (o *Options) validMessages() error {
 	return nil
 }
 
-// warns returns a function that logs one warning for a call that has no address and
+// warns returns a function that logs a warning for the first call that has no address and
 // shares a key.
 func (o *Options) warns() func(context.Context, *rules.Request, *httplimit.Outcome) {
 	log := cmp.Or(o.Logger, slog.Default())

@@ -31,8 +31,8 @@ func newPool(most int) *pool {
 	return &pool{most: most, room: make(chan struct{}, 1), origins: make(map[string]*source)}
 }
 
-// enter adds c to the pool, or returns false if the pool is full of connections that
-// work. The caller must cut the connections in out.
+// enter adds c to the pool, or returns false if the pool is full and no connection has
+// stalled. The caller must cut the connections in out.
 func (p *pool) enter(c *conn, now int64) (out []*conn, in bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +67,7 @@ func (p *pool) leave(c *conn) {
 	p.drop(nil, c)
 }
 
-// prove marks c as proven.
+// prove marks c as proven. The caller must cut the connections in out.
 func (p *pool) prove(c *conn, now int64) (out []*conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,16 +82,16 @@ func (p *pool) prove(c *conn, now int64) (out []*conn) {
 	return out
 }
 
-// shed drops the connection that has stalled longest, and returns it, or nil if no
-// connection has stalled.
+// shed drops the connection that worst returns, and returns it, or nil if no connection
+// has stalled.
 func (p *pool) shed(now int64) []*conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.drop(nil, p.worst(now))
 }
 
-// worst returns the connection of any port to close for a new connection, or nil if all
-// connections work. The caller must hold mu.
+// worst returns the connection of any port to close for a new connection, or nil if no
+// connection has stalled. The caller must hold mu.
 //
 // If more than half of the pool are new connections, it returns a new connection of the
 // port with the most of them. So a flood takes at most half of the pool from proven

@@ -46,7 +46,7 @@
 // The row of a node lists the watched members to which it is connected. A node sends rows that have
 // changed to the members that it watches, at once and then every 50 ms, and a new connection first
 // carries all rows. A member that is not watched is presumed to be connected while the side of this
-// node reaches it, and the first request has the node dial it (ondemand.go).
+// node reaches it, and the first request makes the node dial it (ondemand.go).
 //
 // A slow member is not a missing member. Three decisions are separate:
 //   - How long an ask waits. Its caller decides ([Peer].Ask).

@@ -401,7 +401,7 @@ func (g *gossipCluster) news(from string, b []byte) (answer []byte) {
 	if changed && isSparse {
 		g.passing.add(records[0], from)
 	}
-	// A record of this node is its tombstone, which View has to show before the next pong. In a large
+	// A record of this node is its tombstone, which View must show before the next pong. In a large
 	// cluster the records of hundreds of members may come together, each from several members.
 	if changed && !isSparse || records[0].Name == g.cfg.Name {
 		g.refresh()

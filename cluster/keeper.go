@@ -17,7 +17,7 @@ const (
 	eventArranged                   // watched has changed
 	eventAlive                      // the member shows signs of life: dial at once
 	eventWanted                     // a request waits for the connection
-	eventPonged                     // a pong has come while the connection rests
+	eventPonged                     // a pong has arrived while the connection rests
 	eventMissed                     // the member has left a request unanswered: ping at once
 	eventRows                       // the table has changed
 )

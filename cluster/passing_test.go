@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// When hundreds of members start, each record would otherwise be a message of its own to each neighbor.
+// Otherwise, when hundreds of members start, each record would be a separate message to each neighbor.
 func TestRecordsOfOthersTravelTogether(t *testing.T) {
 	for name, c := range map[string]struct {
 		pause    time.Duration // from one record to the next

@@ -199,7 +199,7 @@ func TestConnectionsThatProveNothingCountOnceHoweverFarTheyCame(t *testing.T) {
 	for _, c := range []struct {
 		about       string
 		descriptors uint64
-		hosts       int // that they come from
+		hosts       int // number of hosts of the connections
 		stages      [][]byte
 		most        int
 	}{

@@ -139,8 +139,8 @@ func (r *Roster) RecordAlive(rec Record, at string, now time.Time) Change {
 		e.Record, e.unanswered = rec, nil
 		c.Members = true
 	case e.IsGone():
-		// The member does not know its tombstone and has to answer it, or the node that
-		// repeats the report does not know it.
+		// Either the member does not know its tombstone and must answer it, or the node
+		// that repeats the report does not know it.
 		c.Spread = append(c.Spread, e.Record)
 	}
 	c.Members = c.Members || !e.IsGone() && !e.Alive
@@ -269,7 +269,7 @@ func (r *Roster) Leave(now time.Time) Change {
 	return c
 }
 
-// Forget buries a dead member, because an operator states that it will not come back.
+// Forget buries a dead member, because an operator states that the member will not return.
 func (r *Roster) Forget(name string, now time.Time) (Change, error) {
 	e := r.entries[name]
 	switch {
@@ -336,7 +336,7 @@ func (r *Roster) Tick(before, now time.Time, onSide func(name string) bool) Chan
 }
 
 // SkipPause records that this process was suspended for the given time, up to now. Dead
-// members may have come back meanwhile, and tombstones may have been answered, in messages
+// members may have returned meanwhile, and tombstones may have been answered, in messages
 // that this process has yet to read. So the pause does not count towards forgetting them.
 func (r *Roster) SkipPause(pause time.Duration, now time.Time) {
 	r.small = r.small.Add(pause)

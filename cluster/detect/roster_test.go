@@ -19,7 +19,7 @@ func rosterOf(self string) *Roster {
 	return NewRoster(Record{Name: self, Addr: self + ":1", Born: 1}, testForget)
 }
 
-// rec returns the record of a joining member with an address of its own.
+// rec returns the record of a joining member with its own address.
 func rec(name string, born int64) Record {
 	return Record{Name: name, Addr: name + ":1", Born: born}
 }

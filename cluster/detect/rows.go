@@ -30,7 +30,7 @@ func (r *Row) hasContent(o *Row) bool {
 	return slices.Equal(r.Connected, o.Connected) && slices.Equal(r.Refused, o.Refused) && slices.Equal(r.Silent, o.Silent)
 }
 
-// heldRow is a row and how it came to this node.
+// heldRow is a row, its version, and the member that sent it.
 type heldRow struct {
 	Row
 	version uint64 // of the table with this row

@@ -18,7 +18,7 @@ import (
 // If a neighbour is disconnected, the node also watches the next member on that side of that cycle,
 // and so on up to a member to which it is connected. It passes over members that no member of its
 // side is connected to, because they may be beyond a partition or have ended. Only a small side
-// tries them: its members may have lost all of their neighbours to the partition, and have to find
+// tries them: its members may have lost all of their neighbours to the partition, and must find
 // the other members of their side.
 //
 // A row has only connections that have been proven by a pong. So the graph of all rows needs no

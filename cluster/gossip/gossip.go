@@ -34,7 +34,7 @@ type Config struct {
 	// Refused is called for a packet that is dropped, and for a member without room in the roster. It
 	// must not block.
 	Refused func(reason string, from net.Addr, err error)
-	Size    func() int   // number of members that a broadcast has to reach
+	Size    func() int   // number of members that a broadcast must reach
 	Log     *slog.Logger // receives the log lines of memberlist
 }
 
@@ -197,7 +197,7 @@ func (g *Gossip) Stop() error {
 	return g.list.Shutdown()
 }
 
-// ReadMessage reads the one message of a stream within bounds, and returns it as it came.
+// ReadMessage reads the message of a stream within bounds, and returns it unchanged.
 // isIncoming reports whether another member has opened the stream.
 func (g *Gossip) ReadMessage(r io.Reader, isIncoming bool) ([]byte, error) {
 	return g.inspector.stream(r, isIncoming)

@@ -14,7 +14,7 @@ import (
 // The reasons that are passed to Config.Refused.
 const (
 	ReasonPacket  = "packet"  // the packet is not of this cluster, or no member sends such a packet
-	ReasonFlood   = "flood"   // too many packets have come
+	ReasonFlood   = "flood"   // too many packets have arrived
 	ReasonMembers = "members" // the roster has no room for the member
 )
 
@@ -63,7 +63,7 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 		return nil, err
 	}
 	deadline, _ := ctx.Deadline()
-	_ = conn.SetDeadline(deadline) // memberlist sets its own where it needs one
+	_ = conn.SetDeadline(deadline) // memberlist sets its own deadline if it needs one
 	return conn, nil
 }
 

@@ -79,8 +79,8 @@ func (a *attempt) Next(err error, id bucket.ID, now int64) bool {
 	return again
 }
 
-// Left returns how much of the check's time is left now. An attempt has used no more than its Wait,
-// however late this process was to see its end.
+// Left returns how much of the check's time is left now. An attempt has used at most its Wait, even if
+// this process was late to see its end.
 func (a *attempt) Left(now int64) time.Duration {
 	return a.timeout + a.extended - a.used - min(time.Duration(now-a.sent), a.Wait)
 }

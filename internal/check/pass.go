@@ -75,7 +75,7 @@ func (c *Checks) passOn(v *view.View, member int, flags uint8, now int64, r *req
 	}
 }
 
-// standIn executes a request in the stead of an owner that has not answered this node either. If this
+// standIn executes a request in place of an owner that has not answered this node either. If this
 // node does not know all holds, it denies a hold: the rest of the asker's wait is too short to learn them.
 func (c *Checks) standIn(v *view.View, now int64, r *request) {
 	answer, _, err := c.answer(v, r.h, r.bytes, r.x.answer[:0], now)

@@ -60,7 +60,7 @@ func (c *Checks) Reset(ctx context.Context, a *wire.Ask) (missed []string, err e
 }
 
 // areResetsInTime reports whether the numbers of a reset are times that the clock of a member may have
-// reached. If they are not, the request gets an empty response, and its sender reports this node as missed.
+// reached. Otherwise the response to the request is empty, and its sender reports this node as missed.
 func areResetsInTime(h wire.Header, request []byte, now int64) bool {
 	for i := range int(h.Asks) {
 		if a, err := wire.ParseAsk(request, i, new(bucket.Limit)); err == nil && !countsync.ResetInTime(a.Reset, now) {

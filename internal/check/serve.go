@@ -23,7 +23,7 @@ type request struct {
 	batch *cluster.Batch // sends the answer while the batch is served
 	index int            // in batch
 
-	// A request that has to wait gets a goroutine, and is answered by later.
+	// A request that must wait has its own goroutine, and is answered by later.
 	later   cluster.Later
 	life    context.Context
 	learned bool // set after this node has asked other members for their holds

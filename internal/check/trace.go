@@ -72,8 +72,8 @@ func (c *Checks) depart(ctx context.Context) *trip {
 }
 
 // arrive begins the trip of a request that was sent within a trace, and returns the request with the
-// span of this node, as it is to be passed on. It ignores a trace that is not valid or not sampled, which no
-// member sends.
+// span of this node, for the members to which it is passed on. It ignores a trace that is not valid or not
+// sampled, which no member sends.
 func (c *Checks) arrive(b *cluster.Batch, request []byte) (*trip, []byte) {
 	if c.Tracer == nil {
 		return nil, request
@@ -122,7 +122,7 @@ func (t *trip) decided(op wire.Op, asks []wire.Ask, results []wire.Result, err e
 	t.span.End(e)
 }
 
-// answered ends the trip of a request that came to this node.
+// answered ends the trip of a request that another member has sent to this node.
 func (t *trip) answered(h wire.Header, request, answer []byte) {
 	if t == nil {
 		return

@@ -64,7 +64,7 @@ type Handover struct {
 	cfg    Config
 	stream *countsync.Stream
 	// starting is set until Started returns. Until then, Refresh builds each view without a
-	// previous view: the node takes the ring as it is.
+	// previous view, from the ring alone.
 	starting atomic.Bool
 
 	begun atomic.Bool // set once stream has the hash of this node; never cleared

@@ -399,7 +399,7 @@ func (h *Handover) Arrived(a countsync.Arrival) {
 	}
 }
 
-// membersBehind returns the reachable members to which this node still has to send counts, because the
+// membersBehind returns the reachable members to which this node must still send counts, because the
 // queue of the member is not empty or a scan for the member is running.
 func (h *Handover) membersBehind(v *view.View) (behind []countsync.Member) {
 	for i, m := range v.Hashes {

@@ -18,7 +18,7 @@ const (
 	randomLasts = 60 * time.Second
 	stopsTake   = 35 * time.Second // time for a stop of all nodes, and for the rest that shows recovery
 	mayhemFrom  = 2 * time.Second
-	mayhemUntil = 33 * time.Second // soon after it, random moves end and their faults are undone; the rest shows recovery
+	mayhemUntil = 33 * time.Second // soon after this time, random moves have ended and most of their faults are undone; the rest shows recovery
 	maxMoves    = 10
 	randomAsks  = 20_000 // approximate number of checks
 	mostAsks    = 24_000 // maximum with the checks that adversaries add because extras add faults

@@ -62,9 +62,9 @@ type Options struct {
 	// that a node sends, if Gossip is set. Wrote must not block, or call methods of the
 	// Cluster.
 	Wrote func(bytes int)
-	// Caps bounds the data that nodes send each other. A few counts never reach the
-	// default caps. With lower caps, nodes send their data in parts, and send some of it
-	// again.
+	// Caps bounds the data that nodes send each other. A small number of counts never
+	// reaches the default caps. With lower caps, nodes send their data in parts, and send
+	// some of it again.
 	Caps countsync.Caps
 	// Configure, if not nil, changes the Config of a host's node whenever a node starts
 	// there, for example if each host has its own Snapshots. Configure must not call

@@ -109,7 +109,7 @@ type member struct {
 
 	regions    map[string]*region // the other regions by name; never modified
 	foreigners map[string]*peer   // contacts with members of other regions, by name
-	refused    map[string]uint64  // number of refused members of other regions, by reason
+	refused    map[string]uint64  // number of refusals of members of other regions, by reason
 	warned     map[string]time.Time
 
 	inbox      []handlerItem
@@ -272,7 +272,7 @@ func (m *member) Forget(name string) error {
 }
 
 // Leave waits until the connected members that this member watches have recorded the
-// leave, for at most a second and until ctx is done.
+// leave, for at most a second, or until ctx is done.
 func (m *member) Leave(ctx context.Context) error {
 	n := m.net
 	n.mu.Lock()

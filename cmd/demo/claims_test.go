@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// seenRun returns a run of three regions whose customers received all units that an exact
+// seenRun is a run of three regions whose customers received all units that an exact
 // limiter grants. A test can change their answers before it judges the run.
 type seenRun struct {
 	*monitor

@@ -14,7 +14,8 @@ import (
 // region is the link of the demo between two regions.
 var region = link{Delay: oneWay}
 
-// farAway is an echo server in another region, which a test reaches by its own network.
+// farAway starts an echo server in another region, and returns the network and the
+// address by which a test reaches the server.
 func farAway(t *testing.T) (n *network, addr string) {
 	addr = echo(t, newNetwork(nil))
 	n = newNetwork(map[string]link{addr: region, "127.0.0.1:1": region})

@@ -31,14 +31,14 @@ func (f *fleet) happens(k kind, from, seenBy int64) {
 	f.happened = append(f.happened, happening{step: step{kind: k, gateway: 1}, from: from, seenBy: seenBy})
 }
 
-// admits adds answers that admit one client at a time.
+// admits adds answers, at one time, that admit units of the first client.
 func (t *tally) admits(units int, by place, owner string, at int64) {
 	for range units {
 		t.add(answer{to: t.fleet.current[0], account: account{path: "/"}, sent: at, done: at + 2, check: lab.Between(at, at+1), at: by, owner: owner, allowed: true})
 	}
 }
 
-// denies adds an answer that denies that client.
+// denies adds an answer that denies the first client.
 func (t *tally) denies(by place, owner string, at int64) {
 	t.add(answer{to: t.fleet.current[0], account: account{path: "/"}, sent: at, done: at + 2, check: lab.Between(at, at+1), at: by, owner: owner})
 }
@@ -333,7 +333,7 @@ func TestRulesAreSeenOnceAllDecideByThem(t *testing.T) {
 	require.True(t, f.isSettled())
 }
 
-// The view that a load balancer has of readiness.
+// A load balancer sends requests only to ready gateways.
 func TestOnlyReadyGatewaysGetTraffic(t *testing.T) {
 	f, _ := scene()
 	picks := func() bool { return f.pick(rand.New(rand.NewPCG(1, 1))) != nil }

@@ -8,8 +8,8 @@ import (
 )
 
 // absence is a span of time in which a node that ran was not connected to another node
-// that ran, or did not have it in its roster. It may begin and end between two calls of
-// Members.
+// that ran, or did not have it in its roster. An absence may begin and end between two
+// calls of Members.
 type absence struct {
 	By, Of   int16         // indices in Scenario.Nodes
 	Both     time.Duration // when the later of the two processes began to run
@@ -83,8 +83,8 @@ func (s *stage) endAbsences() (all []absence) {
 }
 
 // checkAbsences checks the absences of nodes to which another node is connected for
-// certain. It decides this by the scenario alone: both nodes have run for long enough,
-// and no message between them was cut off, lost, held by a freeze or too slow.
+// certain. Only the scenario determines this: both nodes have run for long enough, and no
+// message between them was cut off, lost, held by a freeze or too slow.
 func checkAbsences(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.Absences {
 		c := r.courses[r.Scenario.Nodes[a.By].Region]

@@ -94,7 +94,7 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration) (s situation) 
 			if e.alone && l.Partition == weir.FailOpen { // with other policies, a leaving node has no units of its own
 				alone++
 			}
-			if 8*c.longestTrip(e) >= timeoutOf(c.scenario) { // passing a check on, and its answer back, takes too long
+			if 8*c.longestTrip(e) >= timeoutOf(c.scenario) { // passing on a check and its answer takes too long
 				spells[spell{-1, 0}] = true
 			}
 		case timedOut:

@@ -25,8 +25,8 @@ const (
 	copying = 3 * time.Second
 )
 
-// course describes the connections between the nodes of one region over time. It depends
-// only on the scenario, and not on the nodes that are judged.
+// course describes the connections between the nodes of one region over time. A course
+// depends only on the scenario, and not on the nodes that are judged.
 type course struct {
 	scenario *Scenario
 	members  []int // indices in Scenario.Nodes of the nodes of the region
@@ -39,7 +39,7 @@ type course struct {
 // era is the time between two faults: no node starts or ends, and no link changes.
 type era struct {
 	from, to  time.Duration
-	side      []int // side of each node of the scenario, or -1 if it is on no side
+	side      []int // side of each node of the scenario, or -1 if the node is on no side
 	sides     int
 	roster    int  // number of hosts that have started and not left, which is the n of the guarantees
 	leftApart bool // a member left while the region was not calm: a side that has not heard of it still counts it
@@ -93,10 +93,10 @@ type world struct {
 	known                     [][]bool          // the nodes that each node has met
 	leftApart                 bool              // a member has left while the region was not calm, and since then not all members have met
 	weighs                    []bool            // whether each node has points for certain
-	lost                      [][]time.Duration // since when a node is not on the side of another node, -1 if it is
+	lost                      [][]time.Duration // since when a running node is not on the side of another node; otherwise -1
 	spells                    []int             // number of freezes of each node
 	pauses                    []time.Duration   // length of each node's pauses
-	leftAt                    []time.Duration   // when each node began to leave, 0 if it did not
+	leftAt                    []time.Duration   // when each node began to leave; 0 for nodes that did not leave
 }
 
 // courseOf computes the course of one region from the faults. The course ends after end.
@@ -344,8 +344,8 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 }
 
 // losesCounts reports whether the counts of a member are lost if it dies now. This is the
-// case if the member is frozen or alone on its side. It is also the case if the copies
-// may be incomplete, because another node ended or froze or a link changed shortly
+// case if there are no replicas, if the member is frozen or alone on its side, or if the
+// copies may be incomplete because another node ended or froze or a link changed shortly
 // before.
 func (w *world) losesCounts(at time.Duration, i int) bool {
 	edges := w.edges()

@@ -137,7 +137,7 @@ func (s *stage) start(ctx context.Context, h *host) {
 		s.witness.forgetResets(h.index)
 		n, err := s.cluster.Start(ctx, h.name)
 		if err != nil {
-			return // it was killed while it started, or the run ended
+			return // the node was killed while it started, or the run has ended
 		}
 		p, err := s.newProcess(n)
 		if err != nil {

@@ -186,8 +186,8 @@ func (s *stage) probe(ctx context.Context) (probes []Probe) {
 
 func inFlightLimit(l weir.Limit) bool { return l.Algorithm == weir.InFlight }
 
-// countHeld returns a limit whose window has the bound of the units held at once: those
-// that were granted since a time and are not back yet.
+// countHeld returns a limit whose window has the bound of the units held at once: the
+// units that were granted since a time and are not back yet.
 func countHeld(l *weir.Limit, since time.Duration) *weir.Limit {
 	return &weir.Limit{Name: l.Name, Algorithm: weir.SlidingLog, Rate: l.Rate, Per: max(since, 1), Partition: l.Partition}
 }

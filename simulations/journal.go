@@ -12,8 +12,8 @@ type Journal struct {
 	Checks   []Check  // sorted by Asked
 	Ends     []Ending // the state after everything was healed and quiet
 	// Unsettled describes the state that was wrong after all links had been whole and all
-	// nodes thawed for two minutes. It is empty if each node saw exactly the running
-	// nodes of its region and had sent them all its counts.
+	// nodes thawed for two minutes. Unsettled is empty if each node saw exactly the
+	// running nodes of its region and had sent them all its counts.
 	Unsettled string
 	Took      time.Duration // real time
 
@@ -55,7 +55,7 @@ const witness = -1
 // Ending is the final state of one key of the witness.
 type Ending struct {
 	Key       int32
-	Reset     uint64  // the number of the last reset that the owner knows, 0 if it knows none
+	Reset     uint64  // the number of the last reset that the owner knows, 0 if the owner knows no reset
 	Known     uint64  // the highest number of a reset that a node knew and no crash can have taken
 	Total     int64   // sum of the units that nodes spent during the run, minus returned units
 	Spent     int64   // the part of Total of nodes that knew of the same last reset as the owner

@@ -17,7 +17,7 @@ const (
 	// enoughDenials denials for a key, a burst continues with the next key, because the
 	// adversary has all units.
 	adversaryPace   = 10 * time.Microsecond
-	adversaryBefore = 5 * time.Millisecond // how long before a fault it begins
+	adversaryBefore = 5 * time.Millisecond // how long before a fault a burst begins
 	adversaryMost   = 10_000               // maximum number of checks for a key in one burst
 	enoughDenials   = 16
 )
@@ -187,7 +187,7 @@ func (a *asker) advance() {
 // canAsk reports whether callers on the host can ask. The caller must hold stage.mu.
 func (h *host) canAsk() bool { return h.runs != nil && !h.frozen && h.machine.Paused() == 0 }
 
-// anyOf returns one of the hosts for which able is true, or nil if there is none.
+// anyOf returns a random host for which able is true, or nil if there is no such host.
 func anyOf(hosts []*host, random *rand.Rand, able func(*host) bool) *host {
 	hosts = slices.DeleteFunc(slices.Clone(hosts), func(h *host) bool { return !able(h) })
 	if len(hosts) == 0 {

@@ -40,8 +40,8 @@ type ledger struct {
 	moves   []move
 }
 
-// spent is the number of units that the node of a host has spent, or has returned if it
-// is negative.
+// spent is the number of units that the node of a host has spent, or, if negative, has
+// returned.
 type spent struct {
 	units int64
 	at    time.Duration
@@ -102,7 +102,7 @@ type crash struct {
 	at      time.Duration
 	hosts   []int
 	orderly bool          // they have handed over, as far as there was a member
-	began   time.Duration // when the hand-over began; equal to at if there was none
+	began   time.Duration // when the hand-over began; equal to at without a hand-over
 }
 
 // recordGrant adds the units of a witness check to the granted units, and marks the spend

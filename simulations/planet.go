@@ -13,8 +13,8 @@ import (
 // difference between clocks.
 const grantLasts = 11250 * time.Millisecond
 
-// planet describes all regions over time. It depends only on the scenario, and the judge
-// uses it for Global limits.
+// planet describes all regions over time. A planet depends only on the scenario. The
+// judge uses a planet for Global limits.
 type planet struct {
 	scenario *Scenario
 	names    []string

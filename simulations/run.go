@@ -34,7 +34,7 @@ const (
 	defaultForget  = 5 * time.Minute
 )
 
-const roomier = 8 // how many times more keys than it needs a node's store has room for, so that it evicts none; small, because the store is scanned all the time
+const roomier = 8 // how many times more keys than it needs a node's store has room for, so that no count is evicted; small, because the store is scanned all the time
 
 const collectAbove = 1 << 30 // bytes; below this size, the garbage of a run is not collected
 
@@ -45,8 +45,8 @@ const mostHolds = 1000
 const witnessName = "witness"
 
 // witnessLimit returns a limit that denies nothing, and whose units do not recover during
-// a run. Its algorithm is drawn, but it is no bucket: a bucket would drain by parts of a
-// unit.
+// a run. The algorithm is random, but not a bucket, because a bucket would drain by parts
+// of a unit.
 func (s *stage) witnessLimit() weir.Limit {
 	algorithms := []weir.Algorithm{weir.SlidingWindow, weir.FixedWindow, weir.SlidingLog}
 	return weir.Limit{
@@ -90,7 +90,7 @@ type stage struct {
 	*Scenario
 	cluster *weirtest.Cluster
 	began   time.Time
-	limits  []weir.Limit // those of the scenario, and the witness
+	limits  []weir.Limit // the limits of the scenario, and the witness
 	keys    [][]string   // of each limit
 	regions []string
 	hosts   []*host // in the order of Scenario.Nodes
@@ -474,7 +474,7 @@ func (s *stage) killAnOwner(ctx context.Context, ends []Ending) {
 }
 
 // running returns the first host of a region on which a node runs, except the given host.
-// It returns nil if there is none.
+// The result is nil if there is no such host.
 func (s *stage) running(region int, but *host) *host {
 	for _, h := range s.hosts {
 		if h != but && h.region == region && s.cluster.Node(h.name) != nil {

@@ -12,8 +12,8 @@ import (
 // them: the node that counted the unit has it, and so has the node that took the unit
 // over. If nothing else moved for so long, as many of these snapshots may be missing as
 // there are copies of each count. If all nodes left in order, the snapshots of each were
-// loaded and none was lost, then no count is missing. The judge requires this even if the
-// product has not written a snapshot that it should have written.
+// loaded and no snapshot was lost, then no count is missing. The judge requires this even
+// if the product has not written a snapshot that it should have written.
 
 // outage begins when the last node of a region ends.
 type outage struct {
@@ -35,7 +35,7 @@ func (s *stage) recordOutages(ended ...int) {
 }
 
 // savedFor returns the result of savedUntil for the outage that included the end of a
-// host. It is below zero if there was no such outage, or if nodes write no snapshots.
+// host. takes is below zero if there was no such outage, or if nodes write no snapshots.
 // refunds is the beginning of the last snapshot of the host, for the refunds by the host
 // and for resets, or c.at without an outage or snapshots: the last node to leave executes
 // requests until it has ended, even after it has written its snapshot.
@@ -97,9 +97,9 @@ func (s *stage) isDamaged(host string, from time.Duration) bool {
 }
 
 // lastLoaded returns when the writing of the newest snapshot of a host began, among the
-// snapshots that it wrote by its end and that were loaded after an outage. It is below
-// zero if there was none. A snapshot that the host has written since it started again has
-// no more than was loaded.
+// snapshots that it wrote by its end and that were loaded after an outage. The result is
+// below zero if there is no such snapshot. A snapshot that the host has written since it
+// started again has no more than was loaded.
 func (s *stage) lastLoaded(host string, end, outage time.Duration) time.Duration {
 	newest, next := time.Duration(math.MinInt64), never
 	for _, o := range s.outages {

@@ -81,7 +81,7 @@ type window struct {
 func (a *asks) eachWindow(per time.Duration, yield func(w window)) {
 	var units int64
 	next := 0
-	isShort := func(c *Check) bool { return c.Answered-c.Asked < per } // otherwise no window holds it
+	isShort := func(c *Check) bool { return c.Answered-c.Asked < per } // otherwise no window contains the check
 	for _, i := range a.admits {
 		first := &a.checks[i]
 		for ; next < len(a.ends) && a.checks[a.ends[next]].Answered < first.Asked+per; next++ {

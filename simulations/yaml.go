@@ -145,7 +145,7 @@ func faultEntry(f Fault, usual weirtest.Link) *yaml.Node {
 }
 
 // mapping returns a YAML map of fields and values, without values that are zero or empty.
-// It returns nil if there are no others.
+// mapping returns nil if no value is left.
 func mapping(fields ...any) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
 	for i := 0; i < len(fields); i += 2 {

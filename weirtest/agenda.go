@@ -16,7 +16,7 @@ type moment struct {
 	at    time.Duration // since Network.start
 	link  int           // orders events of the same time, regardless of the order in which they were added
 	seq   uint64
-	exact bool // the event occurs at exactly this time; otherwise it has its own instant
+	exact bool // the event occurs at exactly this time; otherwise in an instant without other packets
 	event event
 }
 
@@ -94,8 +94,8 @@ func (n *Network) runEvents() {
 	a.running = false
 }
 
-// firstEvent returns the next event, and the queue that it is the first of. The queue is
-// nil if there is no event.
+// firstEvent returns the next event, and the queue whose first event this is. The queue
+// is nil if there is no event.
 func (a *agenda) firstEvent() (m moment, from *queue) {
 	for len(a.due) > 0 && !a.due[0].exact && a.due[0].at <= a.last {
 		m := heap.Pop(&a.due).(*moment)

@@ -106,14 +106,14 @@ type Cluster struct {
 type machine struct {
 	starts int // number of starts, including those that failed
 	kills  int
-	up     bool // the name of its region resolves to it
+	up     bool // the name of the region resolves to the host
 	node   *weir.Node
 	clock  clock
 }
 
 // NewCluster starts all nodes, and returns when each node is Ready and sees the other
-// nodes of its region. The error is that of a node that does not start or that of ctx.
-// After a minute, the error is that the nodes do not see each other.
+// nodes of its region. NewCluster returns an error if a node does not start, if ctx is
+// done, or if the nodes do not see each other within a minute.
 func NewCluster(ctx context.Context, o Options) (*Cluster, error) {
 	if len(o.Nodes) == 0 {
 		o.Nodes = []string{"a", "b", "c"}
@@ -169,7 +169,7 @@ func (c *Cluster) Names() []string {
 	return slices.Sorted(maps.Keys(c.runningNodes()))
 }
 
-// Node returns the node that a host runs, or nil if it runs none.
+// Node returns the node that a host runs, or nil if the host runs no node.
 func (c *Cluster) Node(name string) *weir.Node { return c.runningNodes()[name] }
 
 func (c *Cluster) runningNodes() map[string]*weir.Node {
@@ -196,8 +196,8 @@ func (c *Cluster) machine(name string) *machine {
 	return m
 }
 
-// Start starts a node on a host. The host is new, or its last node has left or was
-// killed. The new node knows nothing that the last node knew. Start returns like
+// Start starts a node on a host. The host is new, or the last node on the host has left
+// or was killed. The new node knows nothing that the last node knew. Start returns like
 // weir.Start, and does not wait until the node is Ready.
 func (c *Cluster) Start(ctx context.Context, name string) (*weir.Node, error) {
 	c.mu.Lock()
@@ -324,8 +324,8 @@ func (c *Cluster) Leave(ctx context.Context, name string) error {
 }
 
 // Kill ends a node like the signal SIGKILL: the node notifies no member, and its
-// unreplicated data is lost. Kill also ends a Freeze of the host. It has no other effect
-// if no node runs or starts on the host.
+// unreplicated data is lost. Kill also ends a Freeze of the host. Kill has no other
+// effect if no node runs or starts on the host.
 func (c *Cluster) Kill(name string) {
 	c.mu.Lock()
 	m := c.machine(name)
@@ -372,8 +372,8 @@ func (c *Cluster) Throttle(name string, pause, every time.Duration) {
 	c.network.Host(name).Throttle(pause, every)
 }
 
-// Cut disconnects hosts of different sides, in both directions. It does not change links
-// within a side or links of hosts on no side. Network().Cut cuts one direction only.
+// Cut disconnects hosts of different sides, in both directions. Links within a side and
+// links of hosts on no side stay as they are. Network().Cut cuts one direction only.
 func (c *Cluster) Cut(sides ...[]string) { c.network.Split(sides...) }
 
 // Heal restores all links: no link is cut, and each has the values of Options.Link or
@@ -381,9 +381,9 @@ func (c *Cluster) Cut(sides ...[]string) { c.network.Split(sides...) }
 func (c *Cluster) Heal() { c.network.reset() }
 
 // Skew steps the clock of a host forward, or backward if by is negative. The checks of
-// the node read this clock through Config.Now, and it determines when windows begin and
-// how many units have drained. Timeouts and pings do not depend on this clock. Steps add
-// up, and remain after a Kill.
+// the node read this clock through Config.Now. This clock determines when windows begin
+// and how many units have drained. Timeouts and pings do not depend on this clock. Steps
+// add up, and remain after a Kill.
 func (c *Cluster) Skew(name string, by time.Duration) {
 	c.mu.Lock()
 	m := c.machine(name)
@@ -423,9 +423,9 @@ func (c *Cluster) Settled() bool {
 	return true
 }
 
-// Await returns when condition returns true, which it checks every 10 ms, or when ctx is
-// done: then the error is the cause of ctx. Without a deadline it may wait forever, in a
-// bubble too.
+// Await calls condition every 10 ms, and returns nil when condition returns true. When
+// ctx is done, Await returns the cause of ctx. Without a deadline, Await may wait
+// forever, even in a bubble.
 func (c *Cluster) Await(ctx context.Context, condition func() bool) error {
 	tick := time.NewTicker(awaitEvery)
 	defer tick.Stop()

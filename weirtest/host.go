@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// Host is a machine on a Network. It runs one process at a time.
+// Host is a machine on a Network. A host runs one process at a time.
 type Host struct {
 	net     *Network
 	name    string
@@ -38,10 +38,10 @@ func (h *Host) Network() cluster.Network {
 	return h.process
 }
 
-// Freeze holds all messages of the host until Thaw, as if its process were stopped
-// (SIGSTOP) or its machine hung. Its goroutines and timers continue, but no other host
-// notices. A node with Host.Cluster forgets no member during that time. A Freeze without
-// a Thaw is a machine that has lost its power.
+// Freeze holds all messages of the host until Thaw, as if the process were stopped
+// (SIGSTOP) or the machine hung. The goroutines and timers of the process continue, but
+// no other host notices. A node with Host.Cluster forgets no member during that time. A
+// Freeze without a Thaw simulates a machine without power.
 func (h *Host) Freeze() {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
@@ -80,8 +80,8 @@ func (h *Host) Throttle(pause, every time.Duration) {
 	}
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	// If the host is in a pause, the pause may hold messages until its end. It must not
-	// touch the first of the new pauses, because the two would become one pause.
+	// If the host is in a pause, the pause may hold messages until its end. The first of
+	// the new pauses must begin later, because otherwise the two would become one pause.
 	runs := h.resumeTime(time.Now())
 	h.pauses = pauses{pause: pause, every: every}
 	if pause > 0 {
@@ -109,8 +109,8 @@ type pauses struct {
 	pause, every time.Duration
 }
 
-// resumeTime returns the end of the pause that contains at, or at if no pause contains
-// it.
+// resumeTime returns the end of the pause that contains at, or at if there is no such
+// pause.
 func (p *pauses) resumeTime(at time.Time) time.Time {
 	if p.pause == 0 || at.Before(p.from) {
 		return at
@@ -238,7 +238,7 @@ func (p *process) Listen(_ context.Context, addr string) (net.Listener, net.Pack
 	return l, pc, nil
 }
 
-// Dial opens a stream to "host:port". It waits for an answer until ctx is done, and at
+// Dial opens a stream to "host:port". Dial waits for an answer until ctx is done, for at
 // most 127 s.
 func (p *process) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {

@@ -16,8 +16,8 @@ import (
 )
 
 // The pace of simulated membership. A member sends changes of its own record at once, and
-// other changes of its roster with the next ping. In a large cluster, it also forwards
-// received changes at once.
+// other changes of its roster with the next ping. In a large cluster, a member also
+// forwards received changes at once.
 const (
 	pingEvery  = 300 * time.Millisecond
 	lookEvery  = 100 * time.Millisecond // interval at which a member checks the silence of other members, and pings the members with an unanswered ping again
@@ -31,9 +31,9 @@ const (
 	askBound   = 1 << 14                // maximum number of unanswered requests to a member; further requests fail with ErrBusy
 	simPort    = 7946                   // part of Member.Addr
 	dialWithin = 850 * time.Millisecond // maximum time to open a connection
-	usedEvery  = time.Second            // after a request to a member that is not watched, until its connection rests
+	usedEvery  = time.Second            // after a request to a member that is not watched, until the connection rests
 	restAfter  = time.Minute            // after such a request, until the connectivity of the member is unknown
-	lookAgain  = 100 * time.Microsecond // after a pause, until the messages that it held have arrived
+	lookAgain  = 100 * time.Microsecond // after a pause, until the held messages have arrived
 )
 
 // Cluster returns a cluster.Cluster that sends whole messages over the links of the host,
@@ -98,7 +98,7 @@ type member struct {
 
 	roster   *detect.Roster       // nil before Start
 	table    *detect.Connectivity // of the members in peers; nil before Start
-	snapshot *gossip              // of roster; nil when it has changed
+	snapshot *gossip              // of roster; nil after a change
 	spread   uint64               // version of table up to which rows were sent; 0 if they have to be sent again
 	stale    bool                 // the view may be outdated
 	peers    map[string]*peer
@@ -182,8 +182,8 @@ func (m *member) Start(ctx context.Context, h cluster.Handler) error {
 	return nil
 }
 
-// awaitProgress waits until reached returns true, m is closed, or ctx is done. It calls
-// reached first, and again after each pong.
+// awaitProgress waits until reached returns true, m is closed, or ctx is done.
+// awaitProgress calls reached first, and again after each pong.
 func (m *member) awaitProgress(ctx context.Context, reached func() bool) {
 	for {
 		m.net.mu.Lock()
@@ -450,7 +450,7 @@ func (m *member) belongsWith(other *member) bool {
 	return m.config.Region == other.config.Region && m.config.Seed == other.config.Seed
 }
 
-// isPaused reports whether the host is paused: its process handles events of this time
+// isPaused reports whether the host is paused. A paused process handles present events
 // later.
 func (m *member) isPaused() bool { return m.host.resumeTime(time.Now()).After(time.Now()) }
 
@@ -502,8 +502,8 @@ func (m *member) isKept(p *peer) bool {
 	return watched || time.Since(p.used) <= restAfter && !p.isConnected()
 }
 
-// ping sends a ping to each member of the view that it keeps, and to members on the hosts
-// to join that are kept or not in the roster.
+// ping sends a ping to each kept member of the view, and to members on the hosts to join
+// that are kept or not in the roster.
 func (m *member) ping() {
 	for _, known := range m.view.Load().Members {
 		if known.Name != m.name && m.isKept(m.peers[known.Name]) {

@@ -17,8 +17,8 @@ type Link struct {
 	Latency time.Duration // in one direction
 	Jitter  time.Duration // up to this much more, drawn evenly for each packet
 	// Loss is the part of the packets that are lost, from 0 to 1. On a stream, a lost
-	// packet is sent again 200 ms later, as by a kernel that cannot be told to send it
-	// sooner.
+	// packet is sent again 200 ms later, as by a kernel whose shortest timeout is that
+	// long.
 	Loss float64
 	// Duplicates is the part of the datagrams that arrive twice, from 0 to 1. A stream
 	// does not read data twice.
@@ -160,8 +160,8 @@ func (n *Network) Reject(a, b string) {
 	n.Break(a, b)
 }
 
-// Split disconnects hosts of different sides, in both directions. It does not change
-// links within a side or links of hosts on no side.
+// Split disconnects hosts of different sides, in both directions. Links within a side and
+// links of hosts on no side stay as they are.
 func (n *Network) Split(sides ...[]string) {
 	for i, side := range sides {
 		for j, other := range sides {

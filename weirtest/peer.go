@@ -327,7 +327,7 @@ func (p *peer) merge(g *gossip) {
 	if g != p.merged {
 		p.merged = g
 		if p.owner.merge(g) && p.owner.table.IsSparse() {
-			p.owner.sendGossip(p) // in a small cluster, the peer has sent it to all members
+			p.owner.sendGossip(p) // in a small cluster, the peer has sent this gossip to all members
 		}
 	}
 	p.owner.refresh()
@@ -402,8 +402,8 @@ func (p *peer) sortRequest() {
 	}
 }
 
-// finish lets the caller continue. It must be the last step, because the caller reads the
-// view without Network.mu.
+// finish lets the caller continue. A call of finish must be the last step, because the
+// caller reads the view without Network.mu.
 func (a *ask) finish(answer []byte, err error) {
 	a.over, a.answer, a.err = true, answer, err
 	a.done <- struct{}{}
@@ -438,7 +438,8 @@ func (p *peer) Tell(body []byte) {
 }
 
 // recordUse records a request to a member that is not watched. It returns the present
-// time if a connection must be opened for the request, because there is none or it rests.
+// time if a connection must be opened for the request, because there is no connection or
+// the connection rests.
 func (p *peer) recordUse() (dialled time.Time) {
 	if watched, _ := p.owner.table.IsWatched(p.to.name); watched || p.abroad {
 		return time.Time{}

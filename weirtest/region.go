@@ -19,13 +19,13 @@ const (
 	sayEvery         = 10 * time.Second // minimum time between two warnings of the same kind
 )
 
-// region implements cluster.Peer. It asks one node of another region at a time.
-// Network.mu guards all fields.
+// region implements cluster.Peer. Its methods send requests to one node of another region
+// at a time. Network.mu guards all fields.
 type region struct {
 	member  *member
 	name    string
 	entries []string
-	at      *peer     // the node that it asks, or tries to reach; nil between attempts
+	at      *peer     // the node that is asked or contacted; nil between attempts
 	since   time.Time // when at was reached
 	misses  map[*Host]int
 	tries   int
@@ -80,7 +80,7 @@ func (r *region) Protocol() cluster.Protocol {
 	return spoken
 }
 
-// current returns the node that is asked now, or the error that there is none.
+// current returns the node that is asked now, or an error if there is no such node.
 func (r *region) current() (*peer, error) {
 	r.member.net.mu.Lock()
 	defer r.member.net.mu.Unlock()

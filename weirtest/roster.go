@@ -82,7 +82,7 @@ func (p *peer) sendRows() {
 	for {
 		changed, upTo, wait := m.table.News(&p.feed, p.to.name, now)
 		if wait > 0 {
-			p.feeding = true // not in the instant of a tick, which may come before or after it
+			p.feeding = true // not in the instant of a tick, because their order is not determined
 			m.net.addEvent(now.Add(wait+1), p.out.link.number, false, feeding{p})
 			return
 		}

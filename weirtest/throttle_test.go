@@ -193,7 +193,7 @@ func countSources(t *testing.T, asks bool, latency, pause, every time.Duration) 
 		limit := weir.Limit{Name: "calls", Algorithm: weir.SlidingLog, Rate: 1, Per: time.Hour, NoLeases: true}
 		paused := c.Names()[0]
 		c.Throttle(paused, pause, every)
-		time.Sleep(5 * time.Second) // each node knows the delay of the others
+		time.Sleep(5 * time.Second) // each node knows the delays of all other nodes
 		host := c.Network().Host(paused)
 		for i, asked := 0, 0; asked < 1000; i++ {
 			from := c.Names()[1+i%2]

@@ -22,8 +22,8 @@ const (
 	eventRows                       // the table has changed
 )
 
-// keeper keeps the connections of all links up, in one goroutine. A link without an event and a due
-// appointment takes no time, and an idle link takes no memory.
+// keeper keeps the connections of all links up, in one goroutine. A link without an event or a due
+// appointment takes no time, and an idle link has no upkeep.
 type keeper struct {
 	wake chan struct{} // signals that ready is not empty
 

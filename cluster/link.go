@@ -56,7 +56,7 @@ type link struct {
 	events atomic.Uint32 // the set of events that the keeper must handle; while it is not empty, keeper.ready contains the link
 
 	// The keeper owns the following fields.
-	upkeep *upkeep // nil: there is no connection to keep up
+	upkeep *upkeep // nil: the link is idle
 	gone   bool    // eventGone was handled
 	silent bool    // the member has not closed the last session
 	pings  uint64  // number of pings sent
@@ -231,7 +231,7 @@ func (l *link) judged(s *session, due, now time.Time) (ponged bool) {
 //
 // A busy machine delays answers, and the units that late answers grant are refunded. So a replaced
 // session is read until each of its asks is answered or lateFor has passed. It ends earlier if
-// another session is replaced, or if the other side closes it, which it does after idleWait.
+// another replaced session must be read, or if the other side closes it, which it does after idleWait.
 type upkeep struct {
 	*link
 	index int       // in keeper.open

@@ -29,9 +29,9 @@ func (c *Config) Domains() []string {
 type domain struct {
 	name     string
 	top      *level
-	parts    []part      // the descriptors of top, in file order
+	parts    []part      // the descriptors in top, in the order of the file
 	limits   []*limit    // of the whole tree
-	replaces []replacing // names in the replaces fields of limits
+	replaces []replacing // the names in all replaces fields
 
 	sum          [sha256.Size]byte // of the text of the domain
 	file         string            // position of the domain name, for errors about other domains

@@ -194,7 +194,7 @@ func valuedPath(domain string, it *item, entries []*ratelimit.RateLimitDescripto
 	return b.String()
 }
 
-// enforces reports whether an item alone can deny its request.
+// enforces reports whether an item can deny its request regardless of other items.
 func (s *Service) enforces(it *item) bool {
 	return !s.o.ShadowMode && (it.limit == nil || !it.limit.shadow && !it.limit.quota)
 }

@@ -132,7 +132,8 @@ func domainOf(resource *anypb.Any) (*domain, error) {
 	return d, errors.Join(checkFields(d.name, &c), err)
 }
 
-// maxLevels bounds the nesting of descriptors. A file cannot nest them so deep.
+// maxLevels bounds the nesting of descriptors. In a file, strictyaml.MaxDepth allows
+// fewer levels.
 const maxLevels = 32
 
 // readDescriptors reads descriptors into a level, and returns the descriptors that it has added.

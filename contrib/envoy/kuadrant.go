@@ -164,8 +164,8 @@ func (it *item) reserve(ctx context.Context, items []item) (*weir.Reservation, e
 }
 
 // textSeparator separates the texts of a reservation_id. There is one text for each limit
-// that can spend, in the order of the descriptors. The text is empty where no units were
-// reserved.
+// that can spend, in the order of the descriptors. The text is empty for a limit without
+// reserved units.
 const textSeparator = "."
 
 // Commit settles the reservations that Reserve returned for the same descriptors. Without
@@ -208,7 +208,7 @@ func (k *kuadrantServer) Commit(ctx context.Context, req *kuadrant.CommitRequest
 func settle(ctx context.Context, items []item, id string, overdue bool) (settled bool, err error) {
 	texts := strings.SplitN(id, textSeparator, maxDescriptors+1)
 	open := make([]*weir.Reservation, len(items))
-	debits := []*item{} // items without a reservation, or whose reservation was released
+	debits := []*item{} // items without a reservation, or with a released reservation
 	var tooLate error
 	for i := range items {
 		it := &items[i]

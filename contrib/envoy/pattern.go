@@ -31,8 +31,8 @@ const (
 	workPerByte = 16
 )
 
-// fits reports whether a value matches the pattern. It matches each part at the earliest
-// possible position, so it searches each byte once.
+// fits reports whether a value matches the pattern. Each part is matched at the earliest
+// possible position, so that each byte is searched once.
 func (d *descriptor) fits(w *work, value string) (bool, error) {
 	if err := w.add(workOfMatch + min(len(d.value), len(value))/workPerByte); err != nil {
 		return false, err

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxReleases bounds the pending releases. Beyond it, estimates that are not
-	// committed stay spent until their windows end.
+	// maxReleases bounds the pending releases. If there are more, uncommitted estimates
+	// stay spent until the ends of their windows.
 	maxReleases = 1 << 14
 	// releaseSlack is the time between the deadline of a reservation and its release. A
 	// node whose clock is behind by at most releaseSlack knows that the deadline has
@@ -27,7 +27,8 @@ const (
 )
 
 // releases returns the units of reservations that are not committed within their ttl. It
-// has a goroutine only during a release. Pending releases are lost when the process ends.
+// has a goroutine only during a release. The end of the process discards pending
+// releases.
 type releases struct {
 	mu  sync.Mutex
 	due map[string]*time.Timer // by reservation_id
@@ -55,7 +56,7 @@ func (r *releases) add(id string, all []*weir.Reservation, ttl time.Duration) {
 	})
 }
 
-// remove cancels the release of a committed reservation.
+// remove cancels the release of a reservation.
 func (r *releases) remove(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,8 +66,8 @@ func (r *releases) remove(id string) {
 	}
 }
 
-// ttlMark is the first character of a reservation_id that has a deadline. A reservation
-// text never begins with it.
+// ttlMark is the first character of a reservation_id that has a deadline. The text of a
+// reservation never begins with this character.
 const ttlMark = "~"
 
 // withDeadline returns the reservation_id of texts that are released after the given

@@ -76,7 +76,7 @@ descriptors:
 	})
 }
 
-// FuzzResources receives arbitrary responses of a management server. Each response is
+// FuzzResources reads arbitrary responses of a management server. Each response is
 // refused or is a configuration in which every limit has a period.
 func FuzzResources(f *testing.F) {
 	resource, err := anypb.New(&rlsconf.RateLimitConfig{Name: "n", Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{

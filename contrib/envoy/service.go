@@ -77,7 +77,7 @@ type Decided struct {
 	// detailed_metric or value_to_metric is set. Without these there are no more paths
 	// than descriptors in the configuration, unless Envoy sends limits with its requests.
 	Path     string
-	Hits     uint64 // requested or returned units; 0 for an unlimited descriptor
+	Hits     uint64 // number of requested or returned units; 0 if the descriptor is unlimited
 	Negative bool   // the hits were returned
 	Over     bool   // the limit had no room
 	Enforced bool   // false in shadow mode, with Options.ShadowMode, and in quota mode unless all quotas of the request are used up
@@ -86,8 +86,8 @@ type Decided struct {
 	Decision weir.Decision
 }
 
-// Service is Envoy's rate limit service on a node. It is safe for concurrent use. It does
-// not need to be closed.
+// Service implements Envoy's rate limit service on a node. It is safe for concurrent use.
+// It does not need to be closed.
 type Service struct {
 	rls.UnimplementedRateLimitServiceServer
 
@@ -108,7 +108,7 @@ type Service struct {
 // book is a Config with the limiters of a node.
 type book struct {
 	*Config
-	limiters map[*limit]*weir.Limiter // without limits of zero units and unlimited limits
+	limiters map[*limit]*weir.Limiter // except for unlimited limits and limits of zero units
 }
 
 // New returns a Service that applies cfg until Use, Watch or Follow replaces it. The

@@ -51,7 +51,8 @@ func serviceOf(t testing.TB, node *weir.Node, text string, o Options) *Service {
 	return s
 }
 
-// dial starts a server on loopback with the registered services.
+// dial starts a server with the registered services on loopback, and returns a connection
+// to the server.
 func dial(t testing.TB, register func(*grpc.Server)) *grpc.ClientConn {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -21,7 +21,7 @@ const (
 	maxBytes       = 4 << 20           // of all keys and values; gRPC's default for a message
 	maxHits        = 1_000_000_000_000 // the largest limit of a node
 	maxWork        = 1 << 24           // about 50 ms
-	workUnseen     = 1 << 16           // between two checks of the deadline; about 0.2 ms
+	workUnseen     = 1 << 16           // work between two checks of the deadline; about 0.2 ms
 )
 
 // errTooLarge is the error of a request that is denied because it is too large.

@@ -24,7 +24,7 @@ type member struct {
 	t     *testing.T
 	env   env.Env
 	all   []*member     // all members of the cluster
-	asked int           // number of messages that arrived from other members
+	asked atomic.Int64  // number of messages that arrived from other members
 	mute  atomic.Bool   // whether it leaves messages unanswered
 	takes time.Duration // the time until it answers
 	age   time.Duration // age of the cluster
@@ -68,7 +68,7 @@ func newMembers(t *testing.T, n int) []*member {
 }
 
 func (m *member) Ask(_ context.Context, request, answer []byte, _ time.Duration) ([]byte, error) {
-	m.asked++
+	m.asked.Add(1)
 	time.Sleep(m.takes)
 	if m.mute.Load() {
 		return nil, cluster.ErrTimeout
@@ -77,7 +77,7 @@ func (m *member) Ask(_ context.Context, request, answer []byte, _ time.Duration)
 }
 
 func (m *member) Tell(request []byte) {
-	m.asked++
+	m.asked.Add(1)
 	_, err := m.serve(request, nil)
 	require.NoError(m.t, err)
 }
@@ -181,7 +181,7 @@ func TestMemberAsksHoldersToConfirmStaleEntries(t *testing.T) {
 				time.Sleep(c.waits)
 				all[0].runRound()
 				require.Equal(t, c.kept, all[0].Stats().Known == 1)
-				require.Equal(t, c.unasked, all[1].asked == 0)
+				require.Equal(t, c.unasked, all[1].asked.Load() == 0)
 			})
 		})
 	}

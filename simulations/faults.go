@@ -130,6 +130,9 @@ func (s *stage) start(ctx context.Context, h *host) {
 		s.mu.Lock()
 		h.up = h.kills == kills
 		up := h.up
+		if up {
+			s.starts = append(s.starts, s.elapsed())
+		}
 		s.mu.Unlock()
 		if !up {
 			return

@@ -278,7 +278,7 @@ func checkPrompt(r *trial, broken func(time.Duration, string, ...any)) {
 	for i := range r.Checks {
 		c := &r.Checks[i]
 		most := timeout
-		if delays || r.Scenario.isConnecting(c.Asked) {
+		if delays || r.isConnecting(c.Asked) {
 			most *= 2
 		}
 		took := c.Answered - c.Asked - scheduling
@@ -318,13 +318,13 @@ func (s *Scenario) mayDelay() bool {
 	return s.Gossip || slices.ContainsFunc(s.Faults, slow) || 2*(s.Network.Latency+s.Network.Jitter) >= detect.DelayTolerance
 }
 
-// isConnecting reports whether a node has started or a split has healed less than 2 s
-// before at. Members then open connections. The first round trip on a connection counts
+// isConnecting reports whether a node has begun to start or a split has healed less than
+// 2 s before at. Members then open connections. The first round trip on a connection counts
 // as a delay, and it is long if a packet is lost or a link is slow.
-func (s *Scenario) isConnecting(at time.Duration) bool {
-	const fresh = 2 * time.Second
-	return slices.ContainsFunc(s.Faults, func(f Fault) bool {
-		return (f.Kind == FaultStart || f.Kind == FaultHeal) && f.At <= at && at < f.At+fresh
+func (r *trial) isConnecting(at time.Duration) bool {
+	isFresh := func(from time.Duration) bool { return from <= at && at < from+2*time.Second }
+	return slices.ContainsFunc(r.Starts, isFresh) || slices.ContainsFunc(r.Scenario.Faults, func(f Fault) bool {
+		return f.Kind == FaultHeal && isFresh(f.At)
 	})
 }
 

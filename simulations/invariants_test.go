@@ -256,6 +256,12 @@ func TestChecksArePromptAndHaveNoErrors(t *testing.T) {
 	require.Empty(t, judge(journal(s, []Check{check})))
 	check.Answered++
 	require.Len(t, brokenOf(journal(s, []Check{check}), promptInvariant), 1)
+	// A new connection counts as delayed, for 2 s from the start of the node.
+	for start, broken := range map[time.Duration]int{0: 0, time.Second: 0, time.Second + 1: 1} {
+		j := journal(s, []Check{check})
+		j.Starts = []time.Duration{start}
+		require.Len(t, brokenOf(j, promptInvariant), broken, start)
+	}
 	s.Timeout = 200 * ms
 	require.Empty(t, judge(journal(s, []Check{check})))
 	// A node that is paused when its Timeout has passed answers after the pause.

@@ -20,7 +20,10 @@ type Journal struct {
 	// Absences contains all times in which a running node was not connected to another
 	// running node.
 	Absences []absence
-	WAN      WAN
+	// Starts contains the times at which nodes began to start. A start waits for the leave of
+	// the previous node on the host, so it may begin later than its fault.
+	Starts []time.Duration
+	WAN    WAN
 
 	Holds    []Held     // of in-flight limits
 	Probes   []Probe    // of in-flight limits

@@ -108,6 +108,7 @@ type stage struct {
 	views    map[string]*cluster.View // the last view of each member
 	current  map[[2]int]*absence      // the current absence of the second host from the view of the first
 	absences []*absence
+	starts   []time.Duration
 	outages  []outage
 	disks    *disks // nil without Snapshots
 }
@@ -178,6 +179,7 @@ func play(scenario *Scenario) (*Journal, error) {
 	})
 	stop()
 	s.moving.Wait()
+	j.Starts = s.starts
 	return j, s.cluster.Close()
 }
 

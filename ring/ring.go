@@ -43,7 +43,16 @@ type Ring struct {
 	shift uint // the number of low bits that an index in pages ignores
 }
 
-type page []point
+// bucketBits is the binary logarithm of the number of buckets of a page.
+const bucketBits = 4
+
+// A page divides its hashes into equal buckets, so that a search compares one or two points.
+type page struct {
+	points []point
+	// first is the index of the first point that is not before the bucket. An index above 255 does
+	// not fit, and 255 stands for it: a search reads on from there.
+	first [1 << bucketBits]uint8
+}
 
 type point struct {
 	hash uint64
@@ -79,14 +88,17 @@ func New(members []string) *Ring {
 	r.index = slices.Clone(r.slots)
 	sorted := make([]point, len(unsorted))
 	for i, size := range sizes {
-		r.pages[i], sorted = sorted[:0:size], sorted[size:]
+		r.pages[i].points, sorted = sorted[:0:size], sorted[size:]
 	}
 	for _, p := range unsorted {
-		at := &r.pages[p.hash>>r.shift]
+		at := &r.pages[p.hash>>r.shift].points
 		i := r.place(*at, p.hash, r.members[p.slot])
 		*at = (*at)[:len(*at)+1]
 		copy((*at)[i+1:], (*at)[i:])
 		(*at)[i] = p
+	}
+	for i := range r.pages {
+		r.pages[i] = r.newPage(r.pages[i].points)
 	}
 	return r
 }
@@ -109,8 +121,8 @@ func (r *Ring) ReplaceMembers(members []string) *Ring {
 		next.index[slot] = -1
 		for _, hash := range pointsOf(name) {
 			at := &next.pages[hash>>next.shift]
-			i := slices.Index(*at, point{hash, slot})
-			*at = slices.Concat((*at)[:i], (*at)[i+1:])
+			i := slices.Index(at.points, point{hash, slot})
+			*at = next.newPage(slices.Concat(at.points[:i], at.points[i+1:]))
 		}
 	}
 	next.assignSlots(r)
@@ -118,11 +130,23 @@ func (r *Ring) ReplaceMembers(members []string) *Ring {
 		i, _ := slices.BinarySearch(next.members, name)
 		for _, hash := range pointsOf(name) {
 			at := &next.pages[hash>>next.shift]
-			i, p := next.place(*at, hash, name), point{hash, next.slots[i]}
-			*at = slices.Concat((*at)[:i], page{p}, (*at)[i:])
+			i, p := next.place(at.points, hash, name), point{hash, next.slots[i]}
+			*at = next.newPage(slices.Concat(at.points[:i], []point{p}, at.points[i:]))
 		}
 	}
 	return next
+}
+
+// newPage returns the page with the given points, which must be sorted.
+func (r *Ring) newPage(points []point) page {
+	p, i := page{points: points}, 0
+	for bucket := range p.first {
+		for i < len(points) && i < math.MaxUint8 && r.bucketOf(points[i].hash) < bucket {
+			i++
+		}
+		p.first[bucket] = uint8(i)
+	}
+	return p
 }
 
 // fits reports whether the number of pages is suitable for the given number of members.
@@ -183,8 +207,8 @@ func appendPoint(dst []byte, member string, i uint32) []byte {
 	return append(dst, member...)
 }
 
-// place returns the index in a page at which a point of the named member belongs.
-func (r *Ring) place(p page, hash uint64, name string) int {
+// place returns the index at which a point of the named member belongs among the points of a page.
+func (r *Ring) place(p []point, hash uint64, name string) int {
 	i := len(p)
 	for i > 0 && (p[i-1].hash > hash || p[i-1].hash == hash && r.nameOf(p[i-1]) > name) {
 		i--
@@ -202,19 +226,18 @@ func (r *Ring) Members() []string { return r.members }
 // ring must have members.
 func (r *Ring) search(hash uint64) position {
 	i := int(hash >> r.shift)
-	p := r.pages[i]
-	guess, _ := bits.Mul64(hash<<(64-r.shift), uint64(len(p)))
-	at := int(guess)
-	for at > 0 && p[at-1].hash >= hash {
-		at--
-	}
-	for at < len(p) && p[at].hash < hash {
-		at++
-	}
-	if at < len(p) {
-		return position{i, at}
+	p := &r.pages[i]
+	for at := int(p.first[r.bucketOf(hash)]); at < len(p.points); at++ {
+		if p.points[at].hash >= hash {
+			return position{i, at}
+		}
 	}
 	return r.skip(position{i + 1, 0})
+}
+
+// bucketOf returns the bucket of a hash in its page.
+func (r *Ring) bucketOf(hash uint64) int {
+	return int(hash >> (r.shift - bucketBits) % (1 << bucketBits))
 }
 
 // skip returns the first position from p on that has a point.
@@ -223,7 +246,7 @@ func (r *Ring) skip(p position) position {
 		if p.page == len(r.pages) {
 			p.page = 0
 		}
-		if p.at < len(r.pages[p.page]) {
+		if p.at < len(r.pages[p.page].points) {
 			return p
 		}
 		p = position{p.page + 1, 0}
@@ -231,7 +254,12 @@ func (r *Ring) skip(p position) position {
 }
 
 // nextPosition returns the position of the point after p.
-func (r *Ring) nextPosition(p position) position { return r.skip(position{p.page, p.at + 1}) }
+func (r *Ring) nextPosition(p position) position {
+	if p.at++; p.at < len(r.pages[p.page].points) {
+		return p
+	}
+	return r.skip(position{p.page + 1, 0})
+}
 
 func (r *Ring) previousPosition(p position) position {
 	for p.at == 0 {
@@ -239,12 +267,12 @@ func (r *Ring) previousPosition(p position) position {
 			p.page = len(r.pages)
 		}
 		p.page--
-		p.at = len(r.pages[p.page])
+		p.at = len(r.pages[p.page].points)
 	}
 	return position{p.page, p.at - 1}
 }
 
-func (r *Ring) point(p position) point { return r.pages[p.page][p.at] }
+func (r *Ring) point(p position) point { return r.pages[p.page].points[p.at] }
 
 // Owner returns the index in Members of the owner of hash, or -1 if the ring has no members.
 func (r *Ring) Owner(hash uint64) int {
@@ -352,7 +380,7 @@ func (r *Ring) ArcsWith(member string, n int, visit func(first, last uint64)) {
 	var before []int32
 	for _, hash := range pointsOf(member) {
 		page := int(hash >> r.shift)
-		at := position{page, r.place(r.pages[page], hash, member)}
+		at := position{page, r.place(r.pages[page].points, hash, member)}
 		for before = before[:0]; len(before) < n; {
 			at = r.previousPosition(at)
 			if slot := r.point(at).slot; !slices.Contains(before, slot) {

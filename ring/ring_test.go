@@ -72,6 +72,14 @@ func orderNames(r *Ring, hash uint64, limit int) []string {
 	return order
 }
 
+// allPoints returns the points of the ring in order.
+func allPoints(r *Ring) (points []point) {
+	for _, p := range r.pages {
+		points = append(points, p.points...)
+	}
+	return points
+}
+
 func TestEmptyRingHasNoOwner(t *testing.T) {
 	for _, r := range []*Ring{New(nil), New([]string{})} {
 		for _, h := range []uint64{0, 1, 1 << 63, math.MaxUint64} {
@@ -112,7 +120,7 @@ func agreesWithSimple(t *rapid.T) {
 	members := rapid.SliceOfNDistinct(name, 1, 8, rapid.ID).Draw(t, "members")
 	r, d := New(members), newSimple(members)
 	hashes := rapid.SliceOfN(rapid.Uint64(), 1, 4).Draw(t, "hashes")
-	p := rapid.SampledFrom(slices.Concat(r.pages...)).Draw(t, "point")
+	p := rapid.SampledFrom(allPoints(r)).Draw(t, "point")
 	for _, h := range append(hashes, p.hash-1, p.hash, p.hash+1, 0, math.MaxUint64) {
 		require.Equal(t, d.owner(h), ownerName(r, h), "owner of %#x", h)
 		want := d.order(h)
@@ -235,7 +243,7 @@ func contains(arcs []arc, hash uint64) bool {
 // members with New. The previous ring must not change.
 func TestReplaceMembersEqualsNew(t *testing.T) {
 	named := func(r *Ring) (points []simplePoint) {
-		for _, p := range slices.Concat(r.pages...) {
+		for _, p := range allPoints(r) {
 			points = append(points, simplePoint{p.hash, r.nameOf(p)})
 		}
 		return points
@@ -297,7 +305,7 @@ func TestArcsWithCoverFirstPlacesOfNewMember(t *testing.T) {
 func TestArcsInStayWithinRange(t *testing.T) {
 	r := New(memberNames(3))
 	rapid.Check(t, func(t *rapid.T) {
-		p := rapid.SampledFrom(slices.Concat(r.pages...)).Draw(t, "point")
+		p := rapid.SampledFrom(allPoints(r)).Draw(t, "point")
 		ends := []uint64{rapid.Uint64().Draw(t, "hash"), rapid.SampledFrom([]uint64{p.hash - 1, p.hash, p.hash + 1, 0, math.MaxUint64}).Draw(t, "end")}
 		slices.Sort(ends)
 		next := ends[0]
@@ -310,35 +318,23 @@ func TestArcsInStayWithinRange(t *testing.T) {
 	})
 }
 
-// BenchmarkThousandMembers measures a ring of 1,000 members.
-func BenchmarkThousandMembers(b *testing.B) {
-	members := memberNames(1001)
-	slices.Sort(members)
-	r := New(members[:1000])
-	b.Run("new", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			New(members[:1000])
+func BenchmarkRing(b *testing.B) {
+	for _, n := range []int{3, 10, 1000} {
+		members := memberNames(n + 1)
+		slices.Sort(members)
+		r := New(members[:n])
+		run := func(name string, f func(hash uint64)) {
+			b.Run(fmt.Sprintf("%d members/%s", n, name), func(b *testing.B) {
+				b.ReportAllocs()
+				for h := uint64(1); b.Loop(); h = h*0x9e3779b97f4a7c15 + 1 {
+					f(h)
+				}
+			})
 		}
-	})
-	b.Run("joined", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			r.ReplaceMembers(members)
-		}
-	})
-	b.Run("owner", func(b *testing.B) {
-		h := uint64(1)
-		for b.Loop() {
-			h = h*0x9e3779b97f4a7c15 + 1
-			r.Owner(h)
-		}
-	})
-	b.Run("three in order", func(b *testing.B) {
-		h, dst := uint64(1), make([]int, 0, 3)
-		for b.Loop() {
-			h = h*0x9e3779b97f4a7c15 + 1
-			r.Order(dst[:0], h, 3)
-		}
-	})
+		run("new", func(uint64) { New(members[:n]) })
+		run("joined", func(uint64) { r.ReplaceMembers(members) })
+		run("owner", func(h uint64) { r.Owner(h) })
+		dst := make([]int, 0, 3)
+		run("three in order", func(h uint64) { r.Order(dst[:0], h, 3) })
+	}
 }

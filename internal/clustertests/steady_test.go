@@ -121,7 +121,7 @@ func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
 	})
 	const (
 		file  = "../../docs/algorithms.md"
-		begin = "<!-- go test -run '^TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall$' -update ./internal/clustertests -->\n"
+		begin = "<!-- go test ./internal/clustertests -run '^TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall$' -update -->\n"
 		end   = "<!-- end -->\n"
 	)
 	text, err := os.ReadFile(file)

@@ -191,7 +191,7 @@ func attacks() []attack {
 }
 
 // TestSiege attacks one of two nodes from outside in each known way, and logs the cost:
-// go test -run TestSiege -v -siege 5s ./internal/processtests
+// go test ./internal/processtests -run TestSiege -v -siege 5s
 func TestSiege(t *testing.T) {
 	wantsTheMachine(t)
 	for _, secret := range []string{"", "sixteen-bytes..."} {

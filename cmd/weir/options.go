@@ -65,7 +65,7 @@ type nodeFlags struct {
 	Timeout          time.Duration       `help:"maximum wait for other nodes; 100ms if 0"`
 	Forget           time.Duration       `help:"how long dead members stay in the roster; 5m if 0"`
 	ForgetRefused    bool                `help:"spend the whole limit once all missing members have ended and their hosts refuse connections"`
-	Replicas         int                 `help:"other nodes with a copy of each count; 1 if 0, none if -1"`
+	Replicas         int                 `help:"other nodes with a replica of each count; 1 if 0, none if -1"`
 	MaxKeys          int                 `help:"counts held at once; 5000000 if 0, about 480 MB"`
 	TopKeys          int                 `help:"top keys kept with their text; 256 if 0, none if -1"`
 	Snapshots        string              `placeholder:"DIR" help:"directory of this process, or s3://BUCKET/PREFIX, for counts that outlive a stop of all nodes (docs/snapshots.md); none if empty"`

@@ -9,5 +9,5 @@
 // or a client. The number of series depends only on the configuration (limits, rules,
 // regions) and on the roster, not on the traffic.
 //
-// docs/metrics.md lists the metrics, and marks those that deserve an alert.
+// docs/metrics.md lists the metrics, and docs/runbook.md the alerts.
 package weirprom

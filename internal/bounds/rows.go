@@ -56,7 +56,7 @@ func Rows() []Row {
 		},
 		{
 			"a `Global` limit, whether regions reach each other or not",
-			"L in every window of all regions together ([lost memory](regions.md#what-it-guarantees) apart)",
+			"L in every window, over all regions together, except after [lost memory](regions.md#what-it-guarantees)",
 		},
 	}
 }

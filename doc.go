@@ -1,4 +1,4 @@
-// Package weir is an embedded, in-memory, distributed rate limiter. Each replica of a service
+// Package weir is an embedded, in-memory, distributed rate limiter. Each instance of a service
 // embeds a [Node]. The nodes find each other by gossip, and a consistent-hash ring assigns each
 // key to one owner. The owner counts in memory, and all other nodes ask it. No server has to be
 // run.

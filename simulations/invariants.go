@@ -47,7 +47,7 @@ var invariants = []invariant{
 	{noErrors, "no check returns an error", checkErrors},
 	{settledInvariant, "after all faults have ended, the nodes see each other and have sent all counts", checkSettled},
 	{oneAuthority, "at the end, one node has authority over each key", checkAuthorities},
-	{equalReplicas, "the copy of the stand-in equals the count of the owner, or lacks refunds that a crash may have taken", checkReplicas},
+	{equalReplicas, "the replica of the stand-in equals the count of the owner, or lacks refunds that a crash may have taken", checkReplicas},
 	{accounted, "at the end, the owner counts the units that were admitted since the last reset, each unit once", checkAccounts},
 	{shareGrant, "a cluster grants a limit, and a side its share, less 5 %, if checks ask for more", checkShares},
 	{exactInvariant, "until the first fault other than slowness, the owner of a key decides all checks if pauses are shorter than waits; with real gossip from 15 s on", checkExact},

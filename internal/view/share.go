@@ -15,31 +15,43 @@ import (
 // denial.
 const OutageRetry = time.Second
 
-// Share is a part of a whole limit. For each rank in ranks, it has the units above rank·whole/of
-// and up to (rank+1)·whole/of. The shares of the ranks 0 to of-1 sum to the whole exactly. If All
-// is set, the share is the whole.
+// Share is the part of a whole limit that some members of a roster have. If All is set, the share is
+// the whole.
 type Share struct {
-	All   bool
-	ranks []int // contains no rank twice
-	of    int
-	most  *Share // an upper bound of the share, or nil
+	All     bool
+	members int
+	of      int // size of the roster
+	// places are the places of the members in ring order, the owner's first. A member has one unit of
+	// the remainder whole mod of if its place is below the remainder. Without places, the share is
+	// rounded down.
+	places []int
+	// capped reports whether a share with places is at most the share without them.
+	capped bool
 }
 
-// unitsOf returns the sum of ⌊whole·(rank+1)/of⌋ − ⌊whole·rank/of⌋ over the ranks.
+// unitsOf returns the units of a whole that the share has.
 func (s Share) unitsOf(whole int64) int64 {
-	if s.All {
+	switch {
+	case s.All:
 		return whole
+	case s.members == 0: // the roster may be empty
+		return 0
 	}
-	if s.most != nil {
-		least := s
-		least.most = nil
-		return min(least.unitsOf(whole), s.most.unitsOf(whole))
+	rounded := scaled(whole, s.members, s.of)
+	if s.places == nil {
+		return rounded
 	}
-	var sum int64
-	for _, rank := range s.ranks {
-		sum += scaled(whole, rank+1, s.of) - scaled(whole, rank, s.of)
+	each, left := whole/int64(s.of), whole%int64(s.of)
+	units := each * int64(s.members)
+	for _, place := range s.places {
+		if int64(place) < left {
+			units++
+		}
 	}
-	return sum
+	if s.capped {
+		return min(units, rounded)
+	}
+	return units
 }
 
 func scaled(whole int64, n, of int) int64 {
@@ -113,9 +125,9 @@ func (v *View) sideShare(id bucket.ID, partition wire.Policy) (Share, wire.Sourc
 	case v.vacated && (v.Side >= v.Expect || 2*v.Side > v.Expect && partition != wire.FairShare):
 		return Share{All: true}, wire.Owner
 	case v.vacated:
-		return Share{of: v.Expect, ranks: firstRanks(v.Side)}, wire.Budget
+		return Share{of: v.Expect, members: v.Side}, wire.Budget
 	}
-	return v.partOf(id, partition, func(i int) bool { return i < 0 || v.Reaches(i) }), wire.Budget
+	return v.partOf(id, partition, v.Reaches), wire.Budget
 }
 
 // haveMissingEnded reports whether members are missing and the processes of all of them have ended.
@@ -134,19 +146,11 @@ func (v *View) haveMissingEnded() bool {
 	return missing
 }
 
-// firstRanks returns the ranks 0 to k-1.
-func firstRanks(k int) (ranks []int) {
-	for rank := range k {
-		ranks = append(ranks, rank)
-	}
-	return ranks
-}
-
 // ownShare returns the share of an id that this node may spend for itself: the part of one member.
-// If the node is a side of its own, the share is that of the side, because no other member has the
-// part of the members that are gone. A node without points has no share. With FairShare no node has
-// a share until all members on this side know the missing members: until then the stand-in of an
-// owner beyond a cut has the whole limit, and all sides together already have twice the limit.
+// If the node is a side of its own, the share is that of the side. A node without points has no
+// share. With FairShare no node has a share until all members on this side know the missing members:
+// until then the stand-in of an owner beyond a cut has the whole limit, and all sides together
+// already have twice the limit.
 func (v *View) ownShare(id bucket.ID, partition wire.Policy) (Share, wire.Source) {
 	switch {
 	case partition == wire.FailOpen:
@@ -165,7 +169,7 @@ func (v *View) ownShare(id bucket.ID, partition wire.Policy) (Share, wire.Source
 	if partition == wire.FairShare && !lone && !v.missingAreAway() {
 		return Share{of: 1}, wire.Budget
 	}
-	return v.partOf(id, partition, func(i int) bool { return i == v.Self || i < 0 && lone }), wire.Budget
+	return v.partOf(id, partition, func(i int) bool { return i == v.Self }), wire.Budget
 }
 
 // missingAreAway reports whether the view is not complete, and each missing member has been missing
@@ -199,44 +203,36 @@ func (v *View) weight() int { return max(len(v.Points), v.Expect) }
 // order, the owner would get the rounding remainders of the other parts, and of a limit of one unit
 // that is the whole limit.
 //
-// With FairShare a majority has only its part. So the rounding remainders can go to one member each
-// by ring order, and the parts sum to the limit. Below Expect they do not: members that are not
-// known yet have no place in that order.
+// With FairShare a majority has only its part. So each member has ⌊whole/n⌋, and the remainder goes
+// to the first members in ring order, one unit each. The parts sum to the limit.
 //
-// If a member goes while other members are missing, only this side knows that it is gone. The other
-// sides still divide by n, and keep their parts. A division by n−1 moves the rounding remainders,
-// and could give away a unit that another side has. So the part of a side has two bounds. It is at
-// most the part that the side had together with the members that are gone, which is never less than
-// k·⌊whole/(n−1)⌋. It is also at most the part by n−1, so that sides that all know of the member
-// have the limit at most. Both bounds also hold if the roster of this side falls below Expect and
-// the roster of another side does not.
+// If a member goes while other members are missing, only some members know that it is gone. The
+// others still divide by n, on whichever sides they are later. The ring order of the members that
+// stay does not change, so that the part of each of them by n is at most its part by n−1. So all
+// parts sum to the limit at most, because they do if all members know.
+//
+// Below Expect, members that are not known yet have no place in that order. The part is then at most
+// ⌊whole·k/Expect⌋ as well, so that sides that have not met stay within the limit.
 func (v *View) partOf(id bucket.ID, partition wire.Policy, member func(i int) bool) Share {
 	s := Share{of: v.weight()}
-	if partition == wire.FairShare && v.places != nil && len(v.placed) >= v.Expect {
-		s.most = &Share{of: len(v.placed), ranks: ranks(v.places, v.placed, id, member)}
-	}
-	if partition == wire.FairShare && len(v.Points) >= v.Expect {
-		s.ranks = ranks(v.Ring, v.Points, id, member)
-		return s
-	}
-	k := 0
 	for _, i := range v.Points {
 		if member(i) {
-			k++
+			s.members++
 		}
 	}
-	s.ranks = firstRanks(k)
+	if partition == wire.FairShare {
+		s.places, s.capped = findPlaces(v.Ring, v.Points, id, member), len(v.Points) < v.Expect
+	}
 	return s
 }
 
-// ranks returns the ranks of some members of a ring in ring order from the id. The owner has the
-// last rank. member is called with the elements of points.
-func ranks(r *ring.Ring, points []int, id bucket.ID, member func(i int) bool) (ranks []int) {
-	order := r.Order(make([]int, 0, len(points)), id.Hi, len(points))
-	for k := range order {
-		if member(points[order[(k+1)%len(order)]]) {
-			ranks = append(ranks, k)
+// findPlaces returns the places of some members of a ring in ring order from the id. member is called
+// with the elements of points.
+func findPlaces(r *ring.Ring, points []int, id bucket.ID, member func(i int) bool) (places []int) {
+	for place, i := range r.Order(make([]int, 0, len(points)), id.Hi, len(points)) {
+		if member(points[i]) {
+			places = append(places, place)
 		}
 	}
-	return ranks
+	return places
 }

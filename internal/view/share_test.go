@@ -176,38 +176,51 @@ func TestLeaveOnOneSideKeepsSharesOfOtherSides(t *testing.T) {
 	})
 }
 
-// Each side counts the members that left among its own members, so that no side has less after a
-// leave.
-func TestSharesStayWithinLimitAfterKnownLeave(t *testing.T) {
+// Each side knows some of the members that are gone, or all of them. This includes sides that have split
+// again, or met, after they had heard of different members.
+func TestSharesStayWithinLimitWhoeverKnowsOfLeaves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(3, 7).Draw(t, "members")
-		id := bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}
-		whole := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 1e12)).Draw(t, "units")
-		var all, roster []int
+		first := rapid.Uint64().Draw(t, "id")
+		terms := Terms{Expect: rapid.SampledFrom([]int{0, 0, n - 1, n, n + 1}).Draw(t, "expect")}
+		var all, gone []int
 		sides := make([][]int, 3)
 		for i := range n {
 			all = append(all, i)
-			if side := rapid.IntRange(-1, 2).Draw(t, "side"); side >= 0 { // members without a side leave
-				roster, sides[side] = append(roster, i), append(sides[side], i)
+			if side := rapid.SampledFrom([]int{0, 0, 1, 1, 2, -1}).Draw(t, "side"); side >= 0 {
+				sides[side] = append(sides[side], i)
+			} else {
+				gone = append(gone, i)
 			}
 		}
 		alone := rapid.Bool().Draw(t, "each on its own")
-		var sum int64
+		var sums [32][20]int64 // by id and units
 		for _, side := range sides {
+			roster := slices.DeleteFunc(slices.Clone(all), func(i int) bool {
+				return slices.Contains(gone, i) && rapid.IntRange(0, 2).Draw(t, "known") > 0
+			})
 			spend, as := side[:min(1, len(side))], AsStandIn // the first member decides for all
 			if alone {
 				spend, as = side, AsSelf
 			}
 			for _, self := range spend {
-				v := New(1, ConnectedBy(self, all, all), Terms{}, nil)
-				v = New(2, ConnectedBy(self, all, side), Terms{}, v)
-				v = New(3, ConnectedBy(self, roster, side), Terms{}, v)
-				s, _ := v.Share(as, id, wire.FairShare)
-				sum += s.unitsOf(whole)
+				v := New(1, ConnectedBy(self, all, all), terms, nil)
+				v = New(2, ConnectedBy(self, all, side), terms, v)
+				v = New(3, ConnectedBy(self, roster, side), terms, v)
+				for i := range sums {
+					s, _ := v.Share(as, bucket.ID{Hi: first + uint64(i)<<59}, wire.FairShare)
+					for whole := range sums[i] {
+						sums[i][whole] += s.unitsOf(int64(whole))
+					}
+				}
 			}
 		}
-		if sum > whole {
-			t.Fatalf("%v of %v have %d of %d units together", sides, all, sum, whole)
+		for i := range sums {
+			for whole, sum := range sums[i] {
+				if sum > int64(whole) {
+					t.Fatalf("%v of %v have %d of %d units of id %d together", sides, all, sum, whole, i)
+				}
+			}
 		}
 	})
 }
@@ -299,7 +312,7 @@ func TestFairShareNeedsKnownMissingMembers(t *testing.T) {
 // Units of a share without a rate would be spent once and never recover.
 func TestShareWithoutRateDenies(t *testing.T) {
 	whole := &bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1, Per: time.Second, Burst: 100}
-	some, none := Share{ranks: []int{1}, of: 2}, Share{ranks: []int{0}, of: 2}
+	some, none := Share{members: 1, places: []int{0}, of: 2}, Share{members: 1, places: []int{1}, of: 2}
 	require.EqualValues(t, 1, some.unitsOf(whole.Rate))
 	part := some.Limit(whole)
 	require.EqualValues(t, 50, part.Capacity())
@@ -321,13 +334,16 @@ func TestOwnerHasLargestFairShareOfSmallLimit(t *testing.T) {
 	}
 }
 
-func TestNodeThatHasLeftHasNoShare(t *testing.T) {
-	c := *newView(3, 0).View
-	c.Self = -1
-	v := New(0, &c, Terms{}, nil)
-	a := wire.Ask{Limit: &bucket.Limit{Rate: 100, Per: time.Second}}
-	s, _ := v.ownShare(a.ID, a.Partition)
-	require.Zero(t, s.Limit(a.Limit).Rate)
+func TestNodeWithoutPointsHasNoShare(t *testing.T) {
+	left, joins := *newView(3, 0).View, *newView(1, 0).View
+	left.Self, joins.Members[0].Announced = -1, cluster.Joining
+	for _, c := range []*cluster.View{&left, &joins} {
+		v := New(0, c, Terms{}, nil)
+		for _, p := range []wire.Policy{wire.MajorityShare, wire.FairShare} {
+			own, _ := v.Share(AsSelf, bucket.ID{}, p)
+			require.Zero(t, own.unitsOf(100))
+		}
+	}
 }
 
 // With policyFairShare, all sides of a split together have exactly the limit.

@@ -54,22 +54,11 @@ type View struct {
 	// joiners still wait for Forget.
 	vacated bool
 	joiners []joiner
-	// gone lists the members that lost their points lately, or while other members were missing.
-	// Missing members may still divide a limit by a roster that includes them.
-	gone   []gone
-	places *ring.Ring // the ring that also has the points of gone; nil if no member is gone, or no member is missing
-	placed []int      // index in Members of each member of places, -1 if the member is gone
 	// beganAlone reports whether this node has begun alone, and no other member has had points
 	// since.
 	beganAlone bool
 	Replaced   chan struct{} // closed when the view is replaced
 	authority
-}
-
-// gone is a member that no longer has points: it left, was replaced, or was forgotten.
-type gone struct {
-	name string
-	at   int64
 }
 
 // joiner is a member that is about to have points.
@@ -119,7 +108,6 @@ func New(now int64, c *cluster.View, t Terms, before *View) *View {
 	v.Ring = v.Ring.ReplaceMembers(names)
 	v.Complete = v.Side == len(v.Points) && len(v.Points) >= v.Expect
 	v.vacated = v.Side > 0 && v.haveMissingEnded()
-	v.keepPlaces(names, now, before)
 	v.admit(before)
 	v.beganAlone = (before == nil || before.beganAlone) && (len(v.Points) == 0 || v.Serves() && len(v.Points) == 1)
 	if before.MeetsApart(v) || before.Serves() && before.hasApart(v) {
@@ -143,46 +131,6 @@ func (v *View) givePoints(t Terms, before *View) (names []string) {
 		}
 	}
 	return names
-}
-
-// keepPlaces sets the members that are gone, as long as missing members may not know that they are
-// gone. A member that is back in the ring is not gone. No member joins while a member is missing,
-// so the list is not longer than the ring was at one time, plus the members that had gone just
-// before.
-func (v *View) keepPlaces(names []string, now int64, before *View) {
-	if before == nil {
-		return
-	}
-	for _, g := range before.gone {
-		if before.isScattered(now) || uint64(now-g.at) < uint64(Patience) {
-			v.gone = append(v.gone, g)
-		}
-	}
-	for _, name := range before.Ring.Members() {
-		v.gone = append(v.gone, gone{name, now})
-	}
-	v.gone = slices.DeleteFunc(v.gone, func(g gone) bool { _, stays := slices.BinarySearch(names, g.name); return stays })
-	if len(v.gone) == 0 || v.Side == len(v.Points) {
-		return
-	}
-	all := slices.Clone(names)
-	for _, g := range v.gone {
-		all = append(all, g.name)
-	}
-	slices.Sort(all)
-	base := v.Ring
-	if before.places != nil {
-		base = before.places
-	}
-	v.places = base.ReplaceMembers(all)
-	for _, name := range all {
-		at, stays := slices.BinarySearch(names, name)
-		if !stays {
-			v.placed = append(v.placed, -1)
-			continue
-		}
-		v.placed = append(v.placed, v.Points[at])
-	}
 }
 
 // admit sets the joiners. No member joins while a member with points is missing, so that no side of

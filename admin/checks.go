@@ -245,8 +245,8 @@ func showOnly(o *httplimit.Outcome, h http.Header) Take {
 	return answer
 }
 
-// take spends units of a limit in the rules.
-func (a *api) take(r *request) (int, any, error) {
+// takeUnits spends units of a limit in the rules.
+func (a *api) takeUnits(r *request) (int, any, error) {
 	_, o, err := r.readQuestion()
 	if err == nil {
 		err = a.judge(r.Context(), o)

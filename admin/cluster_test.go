@@ -37,8 +37,8 @@ func startMembers(t *testing.T, seed uint64) (all []*testMember) {
 	return all
 }
 
-// take spends units under a limit of the rules.
-func (m *testMember) take(limit, key string, units int64) weir.Decision {
+// takeUnits spends units under a limit of the rules.
+func (m *testMember) takeUnits(limit, key string, units int64) weir.Decision {
 	m.t.Helper()
 	now := m.book.Current()
 	l, _, ok := now.Limit(limit)
@@ -53,10 +53,10 @@ func TestMembersAnswerForClusterAndNameMissing(t *testing.T) {
 		members := startMembers(t, 3)
 		for i, m := range members {
 			for range 10 {
-				m.take("api/hourly", "of all", 100)
+				m.takeUnits("api/hourly", "of all", 100)
 			}
 			for range i {
-				m.take("api/hourly", "of some", 1)
+				m.takeUnits("api/hourly", "of some", 1)
 			}
 		}
 		id := members[0].limiter("api/hourly").ID("of all")
@@ -124,11 +124,11 @@ func TestResetAndForgetWithUnreachedMembers(t *testing.T) {
 		d := readAPI(t)
 		all := startMembers(t, 3)
 		a, b, c := all[0], all[1], all[2]
-		b.take("api/hourly", "u", 100)
+		b.takeUnits("api/hourly", "u", 100)
 		d.exchange(a.testAPI, "DELETE", "/v1/counts?limit=api/hourly&key=u", "", "/v1/counts", 200)
 		require.EqualValues(t, 1000, b.statusOf("user", "u").Limits[1].Remaining)
 
-		a.take("api/hourly", "u", 100)
+		a.takeUnits("api/hourly", "u", 100)
 		c.kill()
 		time.Sleep(2 * time.Second)
 		var reset resetAnswer

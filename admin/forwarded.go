@@ -153,7 +153,7 @@ func (p *proxied) answer(err error) (int, any, error) {
 // client, which is the n-th from the right in a field, and the fields of the client.
 func (a *api) readForwarded(of *rules.Request, r *request, field string, n int) error {
 	c := httplimit.FromRight(field, n)
-	of.Client = c.From(r.Header, "", false)
+	of.Client = c.FromFields(r.Header, "", false)
 	if !of.Client.IsValid() {
 		return refuse(http.StatusBadRequest, "%s has no address at place %d from the right: the proxy has to set it to the client's address, or append that", http.CanonicalHeaderKey(field), n)
 	}

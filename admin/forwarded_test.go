@@ -316,10 +316,10 @@ rules:
 		require.Equal(t, "200", statusOf(t, ask(forwardedAs{uri: "/tried"})), proxy)
 		require.Equal(t, "200", statusOf(t, ask(forwardedAs{uri: "/end"})), proxy)
 	}
-	require.EqualValues(t, 4, a.left("hourly", "192.0.2.1"), "what is refused costs nothing")
-	require.EqualValues(t, 7, a.left("failures", "192.0.2.1"), "all count, as no status is known")
-	require.EqualValues(t, 4, a.left("tokens", "192.0.2.1"), "estimates stay spent")
-	require.EqualValues(t, 2, a.left("streams", "192.0.2.1"))
+	require.EqualValues(t, 4, a.remaining("hourly", "192.0.2.1"), "what is refused costs nothing")
+	require.EqualValues(t, 7, a.remaining("failures", "192.0.2.1"), "all count, as no status is known")
+	require.EqualValues(t, 4, a.remaining("tokens", "192.0.2.1"), "estimates stay spent")
+	require.EqualValues(t, 2, a.remaining("streams", "192.0.2.1"))
 	require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), "the line is paced")
 	require.Contains(t, log.String(), "in_flight, and nothing tells here when the request ends, as with a proxy's question")
 }
@@ -398,7 +398,7 @@ func FuzzForwarded(f *testing.F) {
 		of := forwardedAs{uri: uri, method: method, host: host, client: client, parameters: parameters}
 		w, last := ask(of), httplimit.FromRight("X-Forwarded-For", 1)
 		require.True(t, slices.Contains([]int{200, 400, 403, 404, 413, 429}, w.Code), "%d %s", w.Code, w.Body)
-		if !strings.Contains(parameters, "client") && !last.From(http.Header{"X-Forwarded-For": {client}}, "", false).IsValid() && client != "" && !strings.Contains(parameters, "hops") {
+		if !strings.Contains(parameters, "client") && !last.FromFields(http.Header{"X-Forwarded-For": {client}}, "", false).IsValid() && client != "" && !strings.Contains(parameters, "hops") {
 			require.NotEqual(t, 200, w.Code, "the client has no address")
 		}
 	})

@@ -163,7 +163,7 @@ var routes = []route{
 	{http.MethodGet, "/v1/top", (*api).top, 0},
 	{http.MethodGet, "/v1/rules", (*api).rules, ofRules | bare},
 	{http.MethodPost, "/v1/check", (*api).check, forServices},
-	{http.MethodPost, "/v1/take", (*api).take, ofRules | forServices},
+	{http.MethodPost, "/v1/take", (*api).takeUnits, ofRules | forServices},
 	{http.MethodPost, "/v1/peek", (*api).peek, ofRules | forServices},
 	{http.MethodPost, "/v1/take_all", (*api).takeAll, ofRules | forServices},
 	{http.MethodPost, "/v1/request", (*api).request, ofRules | forServices},

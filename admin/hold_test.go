@@ -35,8 +35,8 @@ func (a *testAPI) post(path string, status int, format string, args ...any) *htt
 	return w
 }
 
-// left returns the remaining units of a key.
-func (a *testAPI) left(limit, key string) int64 {
+// remaining returns the remaining units of a key.
+func (a *testAPI) remaining(limit, key string) int64 {
 	a.t.Helper()
 	var status keyStatus
 	a.get(http.MethodGet, "/v1/status"+query("rule", limit, "key", key), "", http.StatusOK, &status)
@@ -71,28 +71,28 @@ func TestHoldEndsByReleaseOrTime(t *testing.T) {
 		require.NotContains(t, w.Body.String(), "expires_at")
 		require.Regexp(t, `^[1-9]\d*$`, w.Header().Get("Retry-After"))
 		require.Contains(t, w.Header().Get("RateLimit"), `"streams";r=1`)
-		require.EqualValues(t, 3, a.left("streams", "another"))
+		require.EqualValues(t, 3, a.remaining("streams", "another"))
 
 		time.Sleep(8 * time.Second)
 		a.post("/v1/renew", 204, `{"limit":"streams","key":"u","hold":%q,"ttl":"10s"}`, h.Hold)
 		time.Sleep(8 * time.Second)
-		require.EqualValues(t, 1, a.left("streams", "u"), "it was renewed")
+		require.EqualValues(t, 1, a.remaining("streams", "u"), "it was renewed")
 		for range 2 {
 			a.post("/v1/release", 204, `{"limit":"streams","key":"u","hold":%q}`, h.Hold)
 			time.Sleep(time.Second)
-			require.EqualValues(t, 3, a.left("streams", "u"))
+			require.EqualValues(t, 3, a.remaining("streams", "u"))
 		}
 		a.post("/v1/renew", 410, `{"limit":"streams","key":"u","hold":%q}`, h.Hold)
 
 		h = a.holds(3, "4s")
 		require.True(t, h.Allowed)
 		time.Sleep(3 * time.Second)
-		require.EqualValues(t, 0, a.left("streams", "u"))
+		require.EqualValues(t, 0, a.remaining("streams", "u"))
 		time.Sleep(time.Second + holdEnds)
-		require.EqualValues(t, 3, a.left("streams", "u"), "nobody has renewed it")
+		require.EqualValues(t, 3, a.remaining("streams", "u"), "nobody has renewed it")
 		a.post("/v1/renew", 410, `{"limit":"streams","key":"u","hold":%q}`, h.Hold)
 		a.post("/v1/release", 204, `{"limit":"streams","key":"u","hold":%q}`, h.Hold)
-		require.EqualValues(t, 3, a.left("streams", "u"))
+		require.EqualValues(t, 3, a.remaining("streams", "u"))
 	})
 }
 
@@ -143,12 +143,12 @@ func TestMisuseOfHoldsLosesNothing(t *testing.T) {
 			require.Contains(t, w.Body.String(), c.says, c.body)
 		}
 		time.Sleep(time.Second)
-		require.EqualValues(t, 1, a.left("streams", "u"))
-		require.EqualValues(t, 40, a.left("tokens", "u"))
+		require.EqualValues(t, 1, a.remaining("streams", "u"))
+		require.EqualValues(t, 40, a.remaining("tokens", "u"))
 		a.post("/v1/renew", 204, "%s", of("streams", "u", h.Hold))
 		a.post("/v1/release", 204, "%s", of("streams", "u", h.Hold))
 		time.Sleep(time.Second)
-		require.EqualValues(t, 3, a.left("streams", "u"))
+		require.EqualValues(t, 3, a.remaining("streams", "u"))
 	})
 }
 

@@ -73,7 +73,7 @@ func (a *api) setOverride(r *request) (int, any, error) {
 		o.By = shorten(r.by)
 	}
 	wrong := checkOverride(key, o, time.Now())
-	wrong.checkNumbers(l.For(""), o)
+	wrong.checkNumbers(l.ForTier(""), o)
 	if err := wrong.err(); err != nil {
 		return 0, nil, err
 	}

@@ -36,11 +36,11 @@ rules:
 		d := begin("/", ttl)
 		require.True(t, d.Allowed)
 		require.Len(t, d.Holds, 1)
-		require.EqualValues(t, 1, a.left("streams", "u"))
+		require.EqualValues(t, 1, a.remaining("streams", "u"))
 		a.post("/v1/renew", 204, "%s", text(d.Holds[0]))
 		a.post("/v1/release", 204, "%s", text(d.Holds[0]))
 		time.Sleep(time.Second)
-		require.EqualValues(t, 2, a.left("streams", "u"))
+		require.EqualValues(t, 2, a.remaining("streams", "u"))
 
 		require.Len(t, begin("/scarce", ttl).Holds, 1)
 		for range 3 {
@@ -48,10 +48,10 @@ rules:
 			require.False(t, d.Allowed)
 			require.Empty(t, d.Holds, "hourly denies")
 			time.Sleep(time.Second)
-			require.EqualValues(t, 1, a.left("streams", "u"))
+			require.EqualValues(t, 1, a.remaining("streams", "u"))
 		}
 		time.Sleep(10*time.Second + holdEnds)
-		require.EqualValues(t, 2, a.left("streams", "u"), "nobody has renewed it")
+		require.EqualValues(t, 2, a.remaining("streams", "u"), "nobody has renewed it")
 
 		first := begin("/queued", `,"ttl":"1m"`)
 		require.Len(t, first.Holds, 2)

@@ -46,21 +46,21 @@ func TestMisuseOfReservationsLosesNothing(t *testing.T) {
 		require.NotContains(t, denial.Body.String(), "reservation")
 		require.NotContains(t, denial.Body.String(), "expires_at")
 		require.Regexp(t, `^[1-9]\d*$`, denial.Header().Get("Retry-After"))
-		require.EqualValues(t, 40, a.left("tokens", "u"), "nothing was given back or debited")
+		require.EqualValues(t, 40, a.remaining("tokens", "u"), "nothing was given back or debited")
 
 		a.post("/v1/settle", 204, "%s", of("tokens", "u", v.Reservation, 10))
 		time.Sleep(time.Second)
-		require.EqualValues(t, 90, a.left("tokens", "u"))
+		require.EqualValues(t, 90, a.remaining("tokens", "u"))
 		for _, units := range []int{0, 10, 100} {
 			a.post("/v1/settle", 409, "%s", of("tokens", "u", v.Reservation, units))
 		}
 		time.Sleep(time.Second)
-		require.EqualValues(t, 90, a.left("tokens", "u"))
+		require.EqualValues(t, 90, a.remaining("tokens", "u"))
 
 		v = a.reserves("tokens", 20)
 		time.Sleep(time.Until(*v.ExpiresAt) + time.Minute)
 		a.post("/v1/settle", 410, "%s", of("tokens", "u", v.Reservation, 0))
-		require.EqualValues(t, 70, a.left("tokens", "u"), "an estimate that nobody settles stays spent")
+		require.EqualValues(t, 70, a.remaining("tokens", "u"), "an estimate that nobody settles stays spent")
 	})
 }
 
@@ -89,7 +89,7 @@ rules:
 		var d requestAnswer
 		a.get(http.MethodPost, "/v1/request", `{"path":"/","user":"u","ttl":"30s"}`, http.StatusOK, &d)
 		require.Len(t, d.Reservations, 1)
-		require.EqualValues(t, 2, a.left("failures", "u"))
+		require.EqualValues(t, 2, a.remaining("failures", "u"))
 		text, err := json.Marshal(struct {
 			carried
 			Units int `json:"units"`
@@ -98,11 +98,11 @@ rules:
 		a.post("/v1/settle", 204, "%s", text)
 		a.post("/v1/settle", 409, "%s", text)
 		time.Sleep(time.Second)
-		require.EqualValues(t, 3, a.left("failures", "u"))
+		require.EqualValues(t, 3, a.remaining("failures", "u"))
 
 		var untold requestAnswer
 		a.get(http.MethodPost, "/v1/request", `{"path":"/","user":"u"}`, http.StatusOK, &untold)
 		require.Empty(t, untold.Reservations, "nobody would settle it: it stays spent")
-		require.EqualValues(t, 2, a.left("failures", "u"))
+		require.EqualValues(t, 2, a.remaining("failures", "u"))
 	})
 }

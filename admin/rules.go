@@ -99,9 +99,9 @@ func showRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 	}
 	for i := range r.Limits {
 		l := &r.Limits[i]
-		limit := limitAnswer{Name: l.Name, Policy: rules.Describe(l.For("")), Tiers: make(map[string]string)}
+		limit := limitAnswer{Name: l.Name, Policy: rules.Describe(l.ForTier("")), Tiers: make(map[string]string)}
 		for _, tier := range s.Tiers() {
-			if policy := rules.Describe(l.For(tier)); policy != limit.Policy {
+			if policy := rules.Describe(l.ForTier(tier)); policy != limit.Policy {
 				limit.Tiers[tier] = policy
 			}
 		}

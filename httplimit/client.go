@@ -99,16 +99,16 @@ func (c *ClientAddress) validate() error {
 	return nil
 }
 
-// Of returns the address of the client of a request. An IPv4 address is never in the form of
+// FromRequest returns the address of the client of a request. An IPv4 address is never in the form of
 // IPv6. It is the zero Addr if the address is unknown, such as on a Unix socket that is not
 // trusted.
-func (c *ClientAddress) Of(r *http.Request) netip.Addr {
-	return c.From(r.Header, r.RemoteAddr, c.unix && overUnix(r))
+func (c *ClientAddress) FromRequest(r *http.Request) netip.Addr {
+	return c.FromFields(r.Header, r.RemoteAddr, c.unix && overUnix(r))
 }
 
-// From is like Of, for a request that is not from net/http. It takes the header, the address of
+// FromFields is like FromRequest, for a request that is not from net/http. It takes the header, the address of
 // the connection with or without a port, and whether the connection is a Unix socket.
-func (c *ClientAddress) From(header rules.Fields, remoteAddr string, unix bool) netip.Addr {
+func (c *ClientAddress) FromFields(header rules.Fields, remoteAddr string, unix bool) netip.Addr {
 	peer := addressOf(remoteAddr)
 	if c.rule == thePeer {
 		return peer

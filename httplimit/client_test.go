@@ -96,7 +96,7 @@ func TestClientAddress(t *testing.T) {
 		require.NoError(t, c.by.validate(), c.about)
 		r := get("/", "", c.fields...)
 		r.RemoteAddr = c.peer
-		got := c.by.Of(r)
+		got := c.by.FromRequest(r)
 		if c.want == "" {
 			require.False(t, got.IsValid(), c.about)
 			continue
@@ -196,7 +196,7 @@ func checkSpoofedFields(t *rapid.T) {
 			spoofed.Add(field, strings.Join(rapid.SliceOfN(spoofedEntry, 0, 4).Draw(t, "entries"), rapid.SampledFrom([]string{",", ", ", ";"}).Draw(t, "by")))
 		}
 	}
-	require.Equal(t, from, trustRules[rule].by.Of(requestThrough(rule, from, spoofed)).String(), trustRules[rule].name)
+	require.Equal(t, from, trustRules[rule].by.FromRequest(requestThrough(rule, from, spoofed)).String(), trustRules[rule].name)
 }
 
 func TestSpoofedFieldsDoNotChangeClientAddress(t *testing.T) { rapid.Check(t, checkSpoofedFields) }
@@ -206,5 +206,5 @@ func FuzzNoSpoofedFieldChangesWhoAsks(f *testing.F) { f.Fuzz(rapid.MakeFuzz(chec
 func TestReadingAddressesDoesNotAllocate(t *testing.T) {
 	by := RightmostUntrusted(xForwardedFor, proxies...)
 	r := get("/", "10.0.0.1", xForwardedFor, "192.0.2.1, 10.0.0.3", xForwardedFor, "10.0.0.2")
-	require.Zero(t, testing.AllocsPerRun(100, func() { by.Of(r) }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { by.FromRequest(r) }))
 }

@@ -201,7 +201,7 @@ func (m *Middleware) read(to *rules.Request, r *http.Request) {
 	to.Method, to.Host = r.Method, r.Host
 	to.SetURL(r.URL)
 	to.Header, to.Length = r.Header, r.ContentLength
-	to.Client = m.o.Client.Of(r)
+	to.Client = m.o.Client.FromRequest(r)
 	for _, option := range [...]struct {
 		value    *string
 		function func(*http.Request) string

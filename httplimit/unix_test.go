@@ -58,7 +58,7 @@ func TestTrustUnixTrustsProxyOnSocket(t *testing.T) {
 			log := new(lab.Text)
 			m.o.Logger = slog.New(slog.NewTextHandler(log, nil))
 			client := overSocket(t, m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				a := m.o.Client.Of(r)
+				a := m.o.Client.FromRequest(r)
 				if !a.IsValid() {
 					seen <- ""
 					return
@@ -87,9 +87,9 @@ func TestRequestCannotForgeUnixSocket(t *testing.T) {
 	for _, remote := range []string{"", "@", "/run/proxy.sock", "unix", "192.0.2.7:1", "x"} {
 		r := get("/", "", "X-Forwarded-For", "198.51.100.1")
 		r.RemoteAddr = remote
-		require.NotEqual(t, "198.51.100.1", client.Of(r).String(), remote)
+		require.NotEqual(t, "198.51.100.1", client.FromRequest(r).String(), remote)
 		r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}))
-		require.NotEqual(t, "198.51.100.1", client.Of(r).String(), "%s over TCP", remote)
+		require.NotEqual(t, "198.51.100.1", client.FromRequest(r).String(), "%s over TCP", remote)
 	}
 }
 

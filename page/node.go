@@ -189,7 +189,7 @@ func (n *Node) limits() (names, secret []string) {
 	if n.Book != nil {
 		for _, rule := range n.Book.Current().Rules() {
 			for i := range rule.Limits {
-				add(rule.Limits[i].For(""))
+				add(rule.Limits[i].ForTier(""))
 			}
 		}
 	}

@@ -268,7 +268,7 @@ func (b *Book) enforce(set *Set) error {
 // version would be in force for some keys only, and a new algorithm needs a higher version.
 func (s *Set) follows(old *Set) error {
 	if s.version < old.version {
-		return strictyaml.At(s.name, s.versionAt.line, s.versionAt.column, fmt.Sprintf(
+		return strictyaml.NewError(s.name, s.versionAt.line, s.versionAt.column, fmt.Sprintf(
 			"version is %d, below %d, which is in force: counts that are in use would go on by its numbers; to go back to an older text, give it a version above %d",
 			s.version, old.version, old.version))
 	}
@@ -276,7 +276,7 @@ func (s *Set) follows(old *Set) error {
 	for _, l := range s.limits {
 		was := old.names[l.Name]
 		if was != nil && was.base.Algorithm != l.base.Algorithm && s.version == old.version {
-			errs = append(errs, strictyaml.At(s.name, l.line, l.column, fmt.Sprintf(
+			errs = append(errs, strictyaml.NewError(s.name, l.line, l.column, fmt.Sprintf(
 				"limit %q was a %s and is a %s, at version %d: a new algorithm needs a version above %d",
 				l.Name, was.base.Algorithm, l.base.Algorithm, s.version, old.version)))
 		}

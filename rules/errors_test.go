@@ -196,7 +196,7 @@ func FuzzParse(f *testing.F) {
 			require.NotEmpty(t, rule.Limits)
 			for i := range rule.Limits {
 				for _, tier := range append(s.Tiers(), "") {
-					require.NoError(t, rule.Limits[i].For(tier).Validate())
+					require.NoError(t, rule.Limits[i].ForTier(tier).Validate())
 				}
 			}
 		}

@@ -27,7 +27,7 @@ rules:
 	request := rules.Request{Method: "POST", Path: "/login", Client: netip.MustParseAddr("192.0.2.1")}
 	for _, rule := range set.Match(&request, nil) {
 		key, _ := rule.Key(&request)
-		fmt.Printf("%s: %q has %s\n", rule.Name, key, rules.Describe(rule.Limits[0].For(request.Tier)))
+		fmt.Printf("%s: %q has %s\n", rule.Name, key, rules.Describe(rule.Limits[0].ForTier(request.Tier)))
 	}
 	// Output:
 	// login: "192.0.2.1" has 5 per 1m, sliding_window, majority_share

@@ -15,8 +15,8 @@ type Statuses []statusRange
 
 type statusRange struct{ first, last int }
 
-// Has reports whether a status is in the set.
-func (s Statuses) Has(status int) bool {
+// Contains reports whether a status is in the set.
+func (s Statuses) Contains(status int) bool {
 	return slices.ContainsFunc(s, func(r statusRange) bool { return r.first <= status && status <= r.last })
 }
 
@@ -40,9 +40,9 @@ func (r *Rule) Counts(status int) bool {
 	case status == 0:
 		return true
 	case len(r.Count) > 0:
-		return r.Count.Has(status)
+		return r.Count.Contains(status)
 	}
-	return !r.RefundOn.Has(status)
+	return !r.RefundOn.Contains(status)
 }
 
 // Reserves reports whether the units are spent before the response, and settled when the request

@@ -154,9 +154,9 @@ type Limit struct {
 	column int
 }
 
-// For returns the limit for a tier. The name is the same for all tiers, so that a key keeps its
+// ForTier returns the limit for a tier. The name is the same for all tiers, so that a key keeps its
 // count when its tier changes.
-func (l *Limit) For(tier string) weir.Limit { return l.numbers(l.variant(tier)) }
+func (l *Limit) ForTier(tier string) weir.Limit { return l.numbers(l.variant(tier)) }
 
 // InFlight reports whether requests hold the units until they end.
 func (l *Limit) InFlight() bool { return l.base.Algorithm == weir.InFlight }

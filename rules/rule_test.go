@@ -171,7 +171,7 @@ rules:
 			if r.Name == "r" {
 				w.Partition = weir.FailClosed
 			}
-			require.Equal(t, w, l.For(tier), "%s in %q", name, tier)
+			require.Equal(t, w, l.ForTier(tier), "%s in %q", name, tier)
 		}
 	}
 	require.Equal(t, "half", s.Tier("gold"))
@@ -199,10 +199,10 @@ rules:
 func TestOverrunIsSeparateWindow(t *testing.T) {
 	s := mustParse(t, oneRule("key: ip\nsoft: {over: 20%, for: 10m}\nlimit: {rate: 100, per: 1h}"))
 	l, r, _ := s.Limit("r")
-	soft, ok := r.Soft.overrun(l.For(""))
+	soft, ok := r.Soft.overrun(l.ForTier(""))
 	require.True(t, ok)
 	require.Equal(t, weir.Limit{Name: "r/soft", Algorithm: weir.FixedWindow, Rate: 20, Per: 10 * time.Minute}, soft)
-	_, ok = Soft{}.overrun(l.For(""))
+	_, ok = Soft{}.overrun(l.ForTier(""))
 	require.False(t, ok)
 }
 
@@ -210,7 +210,7 @@ func TestScopeAppliesToLimitsAndOverrun(t *testing.T) {
 	for scope, want := range map[string]weir.Scope{"": weir.Regional, "scope: regional\n": weir.Regional, "scope: global\n": weir.Global} {
 		s := mustParse(t, oneRule(scope+"key: ip\nsoft: {over: 20%, for: 10m}\nlimits:\n- {name: a, rate: 100, per: 1h}\n- {name: b, rate: 5, per: 1s, algorithm: token_bucket}"))
 		for _, l := range s.Rules()[0].Limits {
-			limit := l.For("")
+			limit := l.ForTier("")
 			require.Equal(t, want, limit.Scope)
 			require.NoError(t, limit.Validate())
 			soft, ok := s.Rules()[0].Soft.overrun(limit)
@@ -225,7 +225,7 @@ func TestDescribeUsesWordsOfFile(t *testing.T) {
 	s := mustParse(t, oneRule("key: ip\npartition: fair_share\nlimits:\n- {rate: 5, per: 1h}\n- {rate: 5, per: 90m, algorithm: leaky_bucket, burst: 7}\n- {rate: 1, calendar: week}\n- {rate: 1, per: 10s}"))
 	var texts []string
 	for _, l := range s.Rules()[0].Limits {
-		texts = append(texts, Describe(l.For("")))
+		texts = append(texts, Describe(l.ForTier("")))
 	}
 	require.Equal(t, []string{
 		"5 per 1h, sliding_window, fair_share",
@@ -238,7 +238,7 @@ func TestDescribeUsesWordsOfFile(t *testing.T) {
 func TestNoLeasesAppliesToOverrun(t *testing.T) {
 	for _, want := range []bool{false, true} {
 		r := mustParse(t, oneRule(fmt.Sprintf("key: ip\nno_leases: %v\nsoft: {over: 20%%, for: 1m}\nlimit: {rate: 5, per: 1h}", want))).Rules()[0]
-		limit := r.Limits[0].For("")
+		limit := r.Limits[0].ForTier("")
 		soft, ok := r.Soft.overrun(limit)
 		require.True(t, ok)
 		require.Equal(t, []bool{want, want}, []bool{limit.NoLeases, soft.NoLeases})
@@ -253,7 +253,7 @@ func TestCredentialsMakeSecretKeys(t *testing.T) {
 		"ip": false, "user": false, "global": false, "'header:X-Plan'": false, "'header:X-Forwarded-For'": false, "'header:User-Agent'": false,
 	} {
 		rule := mustParse(t, oneRule("key: "+key+"\nlimit: {rate: 10, per: 1s}\nsoft: {over: 50%, for: 1m}")).Rules()[0]
-		limit := rule.Limits[0].For("")
+		limit := rule.Limits[0].ForTier("")
 		require.Equal(t, want, limit.SecretKeys, key)
 		over, ok := rule.Soft.overrun(limit)
 		require.True(t, ok)

@@ -23,7 +23,7 @@ func TestDocumentedScenariosAreValid(t *testing.T) {
 		}
 		read++
 		_, err := parse("snippet.yaml", []byte(s.Text))
-		require.NoError(t, err, "%s", s.At())
+		require.NoError(t, err, "%s", s.Position())
 	}
 	require.NotZero(t, read)
 }
@@ -44,7 +44,7 @@ func TestDocumentedCommandsAreValid(t *testing.T) {
 	require.NoError(t, err)
 	for _, c := range calls {
 		o, err := parseArgs(c.Words, io.Discard)
-		require.NoError(t, err, "%s: %q", c.At(), c.Words)
+		require.NoError(t, err, "%s: %q", c.Position(), c.Words)
 		if o.scenario == "" || o.scenario == strings.ToUpper(o.scenario) { // a placeholder such as NAME or FILE
 			continue
 		}
@@ -52,6 +52,6 @@ func TestDocumentedCommandsAreValid(t *testing.T) {
 			o.scenario = filepath.Join(root, filepath.FromSlash(o.scenario))
 		}
 		_, err = findScenario(o.scenario)
-		require.NoError(t, err, "%s: %q", c.At(), c.Words)
+		require.NoError(t, err, "%s: %q", c.Position(), c.Words)
 	}
 }

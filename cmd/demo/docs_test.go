@@ -15,6 +15,6 @@ func TestDocumentedDemosAreValid(t *testing.T) {
 	require.NotEmpty(t, calls)
 	for _, c := range calls {
 		_, err := parse(c.Words, io.Discard)
-		require.NoError(t, err, "%s: %q", c.At(), c.Words)
+		require.NoError(t, err, "%s: %q", c.Position(), c.Words)
 	}
 }

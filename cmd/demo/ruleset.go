@@ -78,7 +78,7 @@ func (r *rulesFile) limits() map[string]*weir.Limit {
 			if rule.Reserves() { // the windows of these limits also have refunded units
 				continue
 			}
-			l := rule.Limits[i].For("")
+			l := rule.Limits[i].ForTier("")
 			all["/"+l.Name] = &l
 		}
 	}

@@ -90,7 +90,7 @@ func TestAManagementServerAndEnvoyAreBehindCertificates(t *testing.T) {
 	case <-time.After(eventually):
 		t.Fatal("the configuration was not taken")
 	}
-	require.Equal(t, 9, r.left(t))
+	require.Equal(t, 9, r.remaining(t))
 
 	plain, err := grpc.NewClient(r.addrs["envoy"], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)

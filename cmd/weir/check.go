@@ -168,7 +168,7 @@ func explainRule(w io.Writer, rule *rules.Rule, r *rules.Request) {
 		fmt.Fprintf(w, "  refund_on: responses of %s\n", rule.RefundOn)
 	}
 	for i := range rule.Limits {
-		l := rule.Limits[i].For(r.Tier)
+		l := rule.Limits[i].ForTier(r.Tier)
 		fmt.Fprintf(w, "  limit: %s: %s\n", l.Name, rules.Describe(l))
 		costs := estimate
 		if rule.Limits[i].InFlight() {

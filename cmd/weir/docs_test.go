@@ -34,26 +34,26 @@ func TestDocumentedCallsReturnDocumentedResponses(t *testing.T) {
 	for _, c := range calls {
 		var out, errs strings.Builder
 		if slices.Contains(c.Words, "-h") {
-			require.Equal(t, ok, run(c.Words, &out, &errs), "%s: %q: %s", c.At(), c.Words, &errs)
+			require.Equal(t, ok, run(c.Words, &out, &errs), "%s: %q: %s", c.Position(), c.Words, &errs)
 			continue
 		}
 		switch c.Words[0] {
 		case "serve":
 			_, err := parseServe(c.Words[1:])
-			require.NoError(t, err, "%s: %q", c.At(), c.Words)
+			require.NoError(t, err, "%s: %q", c.Position(), c.Words)
 			continue
 		case "secret": // each document begins with new files
 			_ = os.Remove("weir.secret")
 		case "completion": // a shell runs it
 			continue
 		case "live", "status", "check", "reserve", "settle", "hold", "peek", "reset", "override", "top", "snapshot": // there is no running node and no snapshot
-			require.Equal(t, bad, run(c.Words, &out, &errs), "%s: %q: %s", c.At(), c.Words, &errs)
+			require.Equal(t, bad, run(c.Words, &out, &errs), "%s: %q: %s", c.Position(), c.Words, &errs)
 			continue
 		}
-		require.Equal(t, ok, run(c.Words, &out, &errs), "%s: %q: %s", c.At(), c.Words, &errs)
+		require.Equal(t, ok, run(c.Words, &out, &errs), "%s: %q: %s", c.Position(), c.Words, &errs)
 		if c.Output != "" {
 			shown++
-			require.Equal(t, c.Output, out.String(), "%s", c.At())
+			require.Equal(t, c.Output, out.String(), "%s", c.Position())
 		}
 	}
 	require.NotZero(t, shown)

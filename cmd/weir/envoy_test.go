@@ -43,7 +43,7 @@ func TestAConfigurationIsCheckedWithoutServing(t *testing.T) {
 	require.Equal(t, name+":2:1: unknown field \"rules\": known are domain, descriptors\n", errs.String())
 }
 
-func TestFilesOfOneDomainAreCheckedTogetherOnRequest(t *testing.T) {
+func TestFilesOfOneDomainAreCheckedTogether(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a.yaml", "b.yaml"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("domain: d\ndescriptors: [{key: "+name+"}]"), 0o600))
@@ -127,7 +127,7 @@ func envoyRequest(user string) *rls.RateLimitRequest {
 	}}
 }
 
-func (r *replica) left(t *testing.T) int {
+func (r *replica) remaining(t *testing.T) int {
 	t.Helper()
 	answer, err := r.rpc.ShouldRateLimit(t.Context(), envoyRequest("u"))
 	require.NoError(t, err)

@@ -34,13 +34,13 @@ func (e *exchange) Read(r *rules.Request) {
 // client returns the client address of the request.
 func (e *exchange) client() netip.Addr {
 	if e.Limits.Client != nil {
-		return e.Limits.Client.Of(e.C.Request())
+		return e.Limits.Client.FromRequest(e.C.Request())
 	}
 	if a, err := netip.ParseAddr(e.C.RealIP()); err == nil {
 		return a.Unmap()
 	}
 	peer := httplimit.RemoteAddr()
-	return peer.Of(e.C.Request())
+	return peer.FromRequest(e.C.Request())
 }
 
 // Decided passes the Outcome to handlers and to OnDecision.

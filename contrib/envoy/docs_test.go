@@ -17,7 +17,7 @@ func TestEveryConfigurationInADocumentIsRead(t *testing.T) {
 	for _, s := range all {
 		if s.Language == "yaml" && s.Key() == "domain" {
 			read++
-			_, err := Parse(s.At(), []byte(s.Text))
+			_, err := Parse(s.Position(), []byte(s.Text))
 			require.NoError(t, err)
 		}
 	}
@@ -39,14 +39,14 @@ func TestTheDocumentedFilterIsEnvoys(t *testing.T) {
 				Config map[string]any `yaml:"typed_config"`
 			} `yaml:"http_filters"`
 		}
-		require.NoError(t, yaml.Unmarshal([]byte(s.Text), &file), s.At())
+		require.NoError(t, yaml.Unmarshal([]byte(s.Text), &file), s.Position())
 		require.Len(t, file.Filters, 1)
 		config := file.Filters[0].Config
 		require.Equal(t, "type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz", config["@type"])
 		delete(config, "@type")
 		var filter extauthz.ExtAuthz
-		readProto(t, s.At(), config, &filter)
-		require.NoError(t, filter.ValidateAll(), s.At())
+		readProto(t, s.Position(), config, &filter)
+		require.NoError(t, filter.ValidateAll(), s.Position())
 		require.Equal(t, "/v1/ext_authz", filter.GetHttpService().GetPathPrefix())
 	}
 	require.Equal(t, 1, read)

@@ -171,7 +171,7 @@ func (d *domain) readDescriptors(l *level, path string, descriptors []*rlsconf.R
 			errs = append(errs, err)
 		}
 		l.add(to)
-		added = append(added, part{to, strictyaml.At(d.file, 0, 0, "")})
+		added = append(added, part{to, strictyaml.NewError(d.file, 0, 0, "")})
 	}
 	return added, errors.Join(errs...)
 }

@@ -45,5 +45,5 @@ func mergeDomains(domains []*domain) (*Config, error) {
 }
 
 func withMessage(at *strictyaml.Error, message string) error {
-	return strictyaml.At(at.File, at.Line, at.Column, message)
+	return strictyaml.NewError(at.File, at.Line, at.Column, message)
 }

@@ -97,7 +97,7 @@ func (r *reader) level(l *level, list strictyaml.Value, path string) (added []pa
 // place returns an error without a message at the position of a value.
 func (r *reader) place(v strictyaml.Value) *strictyaml.Error {
 	line, column := v.Position()
-	return strictyaml.At(r.domain.file, line, column, "")
+	return strictyaml.NewError(r.domain.file, line, column, "")
 }
 
 func (r *reader) descriptor(v strictyaml.Value, path string) *descriptor {
@@ -239,7 +239,7 @@ func Merge(configs ...*Config) (*Config, error) {
 		for _, name := range c.Domains() {
 			d := c.domains[name]
 			if first := all.domains[name]; first != nil {
-				errs = append(errs, strictyaml.At(d.file, d.line, d.column, fmt.Sprintf("domain %q is in %s, too: write each domain into one file, or use LoadMerged, Options.MergeDomains or -envoy_options=merge_domains", name, first.file)))
+				errs = append(errs, strictyaml.NewError(d.file, d.line, d.column, fmt.Sprintf("domain %q is in %s, too: write each domain into one file, or use LoadMerged, Options.MergeDomains or -envoy_options=merge_domains", name, first.file)))
 				continue
 			}
 			all.domains[name] = d

@@ -75,11 +75,11 @@ func documented(t *testing.T) (limits string, f *filter.RateLimit) {
 		switch {
 		case s.Language == "yaml" && s.Key() == "rate_limits":
 			var fields map[string]any
-			require.NoError(t, yaml.Unmarshal([]byte(s.Text), &fields), s.At())
+			require.NoError(t, yaml.Unmarshal([]byte(s.Text), &fields), s.Position())
 			f = new(filter.RateLimit)
-			readProto(t, s.At(), fields, f)
+			readProto(t, s.Position(), fields, f)
 			for _, limit := range f.GetRateLimits() {
-				require.NoError(t, limit.ValidateAll(), s.At())
+				require.NoError(t, limit.ValidateAll(), s.Position())
 			}
 		case s.Language == "yaml" && s.Key() == "domain" && strings.HasPrefix(s.Text, "domain: model_gateway"):
 			limits = s.Text

@@ -75,7 +75,7 @@ func (e *exchange) client() netip.Addr {
 		client = new(httplimit.RemoteAddr())
 	}
 	remote, local := e.C.RequestCtx().RemoteAddr(), e.C.RequestCtx().LocalAddr()
-	return client.From(&e.header, remote.String(), local.Network() == "unix")
+	return client.FromFields(&e.header, remote.String(), local.Network() == "unix")
 }
 
 // Head returns the body for rules that reserve by the content. It returns nil if the body

@@ -76,7 +76,7 @@ type limits struct {
 // clientOf returns the client address of a request.
 func (l *limits) clientOf(c *gin.Context) netip.Addr {
 	if l.Client != nil {
-		return l.Client.Of(c.Request)
+		return l.Client.FromRequest(c.Request)
 	}
 	peer := httplimit.RemoteAddr()
 	l.probe.Do(func() { l.trustsAll = trustsEveryClient(c) })
@@ -86,12 +86,12 @@ func (l *limits) clientOf(c *gin.Context) netip.Addr {
 				l.Logger.Warn("gin trusts X-Forwarded-For of every client, so it is ignored; call Engine.SetTrustedProxies")
 			})
 		}
-		return peer.Of(c.Request)
+		return peer.FromRequest(c.Request)
 	}
 	if a, err := netip.ParseAddr(c.ClientIP()); err == nil {
 		return a.Unmap()
 	}
-	return peer.Of(c.Request)
+	return peer.FromRequest(c.Request)
 }
 
 // trustsEveryClient reports whether gin accepts the address in a field from any client.

@@ -25,7 +25,7 @@ func (l *Limits) request(ctx context.Context, method string) *rules.Request {
 			from = *from.WithContext(context.WithValue(ctx, http.LocalAddrContextKey, p.Addr))
 		}
 	}
-	r.Client = l.o.Client.Of(&from)
+	r.Client = l.o.Client.FromRequest(&from)
 	for _, who := range []struct {
 		is   *string
 		from func(context.Context) string

@@ -85,7 +85,7 @@ func TestExpressionsSelectLabelsAndValuesThatExist(t *testing.T) {
 	documented := 0
 	for _, s := range all {
 		if s.Language == "promql" || s.Key() == "groups" {
-			documented += requireSelectable(t, labels, s.At(), s.Text)
+			documented += requireSelectable(t, labels, s.Position(), s.Text)
 		}
 	}
 	require.NotZero(t, documented)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestVersionIsThatOfTheModuleInTheBuild(t *testing.T) {
+func TestVersionComesFromTheBuild(t *testing.T) {
 	for _, c := range []struct {
 		about string
 		info  debug.BuildInfo

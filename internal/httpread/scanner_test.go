@@ -161,8 +161,8 @@ func TestAScannersMemoryIsBounded(t *testing.T) {
 	require.LessOrEqual(t, cap(s.text), 2*maxRaw)
 }
 
-// at returns the last number at a path of a text that is good JSON.
-func at(t *testing.T, text []byte, path Path) (n int64, ok bool) {
+// lastNumber returns the last number at a path of a text that is good JSON.
+func lastNumber(t *testing.T, text []byte, path Path) (n int64, ok bool) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	depth := 0
@@ -219,7 +219,7 @@ func FuzzScanner(f *testing.F) {
 		sum, all := inParts(t, string(text), func() (func([]byte), *Scanner) { s := NewScanner(path); return s.Scan, s })
 		inParts(t, string(text), func() (func([]byte), *Scanner) { e := &Events{Scanner: NewScanner(path)}; return e.Scan, e.Scanner })
 		if json.Valid(text) && bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) <= maxDepth {
-			n, ok := at(t, text, path[0].Path)
+			n, ok := lastNumber(t, text, path[0].Path)
 			require.Equal(t, fmt.Sprint(n, ok), fmt.Sprint(sum, all), "%q", text)
 		}
 	})

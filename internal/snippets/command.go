@@ -18,8 +18,8 @@ type Command struct {
 	Output string // of console: what follows the command
 }
 
-// At returns where the command is, as "file:line".
-func (c *Command) At() string { return fmt.Sprintf("%s:%d", c.File, c.Line) }
+// Position returns where the command is, as "file:line".
+func (c *Command) Position() string { return fmt.Sprintf("%s:%d", c.File, c.Line) }
 
 // called is code within a line that calls a program.
 var called = regexp.MustCompile(`^(time |[A-Z_]+=\S+ )*(go|make|curl|weir) `)

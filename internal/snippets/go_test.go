@@ -112,7 +112,7 @@ func (i *imports) compile(s *snippets.Snippet) (errs []error) {
 		}
 	}
 	fmt.Fprintf(&b, "%s\nfunc _() {\n//line %s:%d:1\n%s\n}\n", around, s.File, s.Line, text)
-	file, err := parser.ParseFile(i.files, s.At(), b.Bytes(), parser.SkipObjectResolution)
+	file, err := parser.ParseFile(i.files, s.Position(), b.Bytes(), parser.SkipObjectResolution)
 	if err != nil {
 		return []error{err}
 	}

@@ -108,7 +108,7 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 		if name.MatchString(s.Text) {
 			named++
 			if !exists[s.Text] {
-				t.Errorf("%s: there is no test %s", s.At(), s.Text)
+				t.Errorf("%s: there is no test %s", s.Position(), s.Text)
 			}
 		}
 	}

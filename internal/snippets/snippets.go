@@ -30,8 +30,8 @@ type Snippet struct {
 	Text     string
 }
 
-// At returns where the snippet begins, as "file:line".
-func (s *Snippet) At() string { return fmt.Sprintf("%s:%d", s.File, s.Line) }
+// Position returns where the snippet begins, as "file:line".
+func (s *Snippet) Position() string { return fmt.Sprintf("%s:%d", s.File, s.Line) }
 
 // topKey is a line that begins with a key of a YAML map.
 var topKey = regexp.MustCompile(`(?m)^([\w$]+):`)

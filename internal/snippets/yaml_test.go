@@ -28,8 +28,8 @@ func TestRulesFilesOfDocumentsAreValid(t *testing.T) {
 		case "about", "domain", "http_filters", "rate_limits", "http", "groups": // of other programs
 			continue
 		}
-		if _, err := rules.Parse(s.At(), []byte(s.Text)); err != nil {
-			t.Errorf("%s: %v", s.At(), err)
+		if _, err := rules.Parse(s.Position(), []byte(s.Text)); err != nil {
+			t.Errorf("%s: %v", s.Position(), err)
 		}
 	}
 }

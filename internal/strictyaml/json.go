@@ -23,8 +23,8 @@ func (v Value) IsText() bool {
 // that of the map in which it is missing.
 func (v Value) Position() (line, column int) { return v.at.Line, v.at.Column }
 
-// At returns an error at a position of a file, for errors that are found after the file
+// NewError returns an error at a position of a file, for errors that are found after the file
 // was read.
-func At(file string, line, column int, message string) *Error {
+func NewError(file string, line, column int, message string) *Error {
 	return &Error{File: file, Line: line, Column: column, Message: message}
 }

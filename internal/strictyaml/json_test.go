@@ -35,5 +35,5 @@ func TestAValueSaysWhatAndWhereItIs(t *testing.T) {
 	require.Equal(t, []int{3, 4}, []int{line, column})
 	line, column = m.Get("e").Position()
 	require.Equal(t, []int{1, 1}, []int{line, column}, "absent: the map")
-	require.EqualError(t, At("limits.yaml", 3, 4, "too much"), "limits.yaml:3:4: too much")
+	require.EqualError(t, NewError("limits.yaml", 3, 4, "too much"), "limits.yaml:3:4: too much")
 }

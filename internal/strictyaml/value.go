@@ -48,7 +48,7 @@ func (v Value) Errorf(format string, args ...any) {
 // Required reports an error if the value is absent.
 func (v Value) Required() Value {
 	if v.node == nil {
-		v.Errorf("%s is missing", v.called())
+		v.Errorf("%s is missing", v.displayName())
 	}
 	return v
 }
@@ -89,7 +89,7 @@ type Entry struct {
 
 // Entries reads a map with arbitrary field names, in the order of the file.
 func (v Value) Entries() (entries []Entry) {
-	if !v.is(yaml.MappingNode) {
+	if !v.checkKind(yaml.MappingNode) {
 		return nil
 	}
 	first := make(map[string]int, len(v.node.Content)/2)
@@ -126,7 +126,7 @@ func (v Value) Fields() (entries []Entry) {
 
 // List reads a list.
 func (v Value) List() (items []Value) {
-	if !v.is(yaml.SequenceNode) {
+	if !v.checkKind(yaml.SequenceNode) {
 		return nil
 	}
 	for _, node := range v.node.Content {
@@ -152,10 +152,10 @@ func (v Value) Text() string {
 
 func (v Value) text() (text string, ok bool) {
 	switch {
-	case !v.is(yaml.ScalarNode):
+	case !v.checkKind(yaml.ScalarNode):
 		return "", false
 	case v.node.ShortTag() != "!!str":
-		v.Errorf("%s is %s, %s: put it in quotes if it is a text", v.called(), v.node.Value, kind(v.node))
+		v.Errorf("%s is %s, %s: put it in quotes if it is a text", v.displayName(), v.node.Value, kind(v.node))
 		return "", false
 	}
 	return v.node.Value, true
@@ -164,7 +164,7 @@ func (v Value) text() (text string, ok bool) {
 // Literal reads a text. It returns a number, a date, true or false as it is written in
 // the file.
 func (v Value) Literal() string {
-	if !v.is(yaml.ScalarNode) {
+	if !v.checkKind(yaml.ScalarNode) {
 		return ""
 	}
 	return v.node.Value
@@ -196,7 +196,7 @@ func (v Value) Any() any {
 	case "!!int", "!!float":
 		var x float64
 		if err := v.node.Decode(&x); err != nil || math.IsInf(x, 0) || math.IsNaN(x) {
-			v.Errorf("%s is %s: use a finite number, or put it in quotes", v.called(), v.node.Value)
+			v.Errorf("%s is %s: use a finite number, or put it in quotes", v.displayName(), v.node.Value)
 			return nil
 		}
 		return x
@@ -232,7 +232,7 @@ func Named[T any, P interface {
 func (v Value) Bool() bool {
 	text := v.plain()
 	if text != "" && text != "true" && text != "false" {
-		v.Errorf("%s is %q: use true or false", v.called(), text)
+		v.Errorf("%s is %q: use true or false", v.displayName(), text)
 	}
 	return text == "true"
 }
@@ -246,10 +246,10 @@ func (v Value) Int(low, high int64) int64 {
 	n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
 	switch {
 	case err != nil && !errors.Is(err, strconv.ErrRange):
-		v.Errorf("%s is %q: use a whole number", v.called(), text)
+		v.Errorf("%s is %q: use a whole number", v.displayName(), text)
 		return 0
 	case err != nil || n < low || n > high:
-		v.Errorf("%s is %s: use %d to %d", v.called(), text, low, high)
+		v.Errorf("%s is %s: use %d to %d", v.displayName(), text, low, high)
 		return 0
 	}
 	return n
@@ -263,7 +263,7 @@ func (v Value) Uint() uint64 {
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		v.Errorf("%s is %q: use a whole number, 0 to %d", v.called(), text, uint64(math.MaxUint64))
+		v.Errorf("%s is %q: use a whole number, 0 to %d", v.displayName(), text, uint64(math.MaxUint64))
 	}
 	return n
 }
@@ -276,7 +276,7 @@ func (v Value) Float(low, high float64) float64 {
 	}
 	x, ok := number(text)
 	if !ok {
-		v.Errorf("%s is %q: use a number", v.called(), text)
+		v.Errorf("%s is %q: use a number", v.displayName(), text)
 		return 0
 	}
 	return v.between(text, x, low, high, strconv.FormatFloat(low, 'g', -1, 64)+" to "+strconv.FormatFloat(high, 'g', -1, 64))
@@ -292,18 +292,18 @@ func (v Value) Duration(low, high time.Duration) time.Duration {
 	d, err := time.ParseDuration(text)
 	if err != nil {
 		if _, ok := number(text); ok {
-			v.Errorf("%s is %s: add a unit, like %ss or %sms", v.called(), text, text, text)
+			v.Errorf("%s is %s: add a unit, like %ss or %sms", v.displayName(), text, text, text)
 		} else if meant, ok := TimeMeant(text); ok && meant >= low && meant <= high {
-			v.Errorf("%s is %q: write %s", v.called(), text, enum.Duration(meant))
+			v.Errorf("%s is %q: write %s", v.displayName(), text, enum.Duration(meant))
 		} else if ok {
-			v.Errorf("%s is %q, which is %s: use %v to %v", v.called(), text, enum.Duration(meant), low, high)
+			v.Errorf("%s is %q, which is %s: use %v to %v", v.displayName(), text, enum.Duration(meant), low, high)
 		} else {
-			v.Errorf("%s is %q: use a duration, like 1m30s or 250ms", v.called(), text)
+			v.Errorf("%s is %q: use a duration, like 1m30s or 250ms", v.displayName(), text)
 		}
 		return 0
 	}
 	if d < low || d > high {
-		v.Errorf("%s is %s: use %v to %v", v.called(), text, low, high)
+		v.Errorf("%s is %s: use %v to %v", v.displayName(), text, low, high)
 		return 0
 	}
 	return d
@@ -319,10 +319,10 @@ func (v Value) Percent() float64 {
 	x, isNumber := number(digits)
 	switch {
 	case isNumber && !ok:
-		v.Errorf("%s is %s: use a percentage, like %s%%", v.called(), text, strconv.FormatFloat(x*100, 'f', -1, 64))
+		v.Errorf("%s is %s: use a percentage, like %s%%", v.displayName(), text, strconv.FormatFloat(x*100, 'f', -1, 64))
 		return 0
 	case !isNumber:
-		v.Errorf("%s is %q: use a percentage, like 0.1%%", v.called(), text)
+		v.Errorf("%s is %q: use a percentage, like 0.1%%", v.displayName(), text)
 		return 0
 	}
 	// The decimal point is shifted instead of dividing the number, so that each float has
@@ -339,39 +339,39 @@ func (v Value) between(text string, x, low, high float64, want string) float64 {
 	if x >= low && x <= high {
 		return x
 	}
-	v.Errorf("%s is %s: use %s", v.called(), text, want)
+	v.Errorf("%s is %s: use %s", v.displayName(), text, want)
 	return 0
 }
 
 // plain returns the text of a scalar without quotes, or "".
 func (v Value) plain() string {
-	if !v.is(yaml.ScalarNode) {
+	if !v.checkKind(yaml.ScalarNode) {
 		return ""
 	}
 	if v.node.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
-		v.Errorf("%s is the text %q: write it without quotes", v.called(), v.node.Value)
+		v.Errorf("%s is the text %q: write it without quotes", v.displayName(), v.node.Value)
 		return ""
 	}
 	return v.node.Value
 }
 
-// is reports whether the value has the wanted kind, and reports an error for a value of
+// checkKind reports whether the value has the wanted kind, and reports an error for a value of
 // another kind.
-func (v Value) is(want yaml.Kind) bool {
+func (v Value) checkKind(want yaml.Kind) bool {
 	switch {
 	case v.node == nil:
 		return false
 	case v.IsNull():
-		v.Errorf("%s has no value: give it one, or remove it", v.called())
+		v.Errorf("%s has no value: give it one, or remove it", v.displayName())
 	case v.node.Kind != want:
-		v.Errorf("%s is %s: use %s", v.called(), kind(v.node), kind(&yaml.Node{Kind: want, Tag: "any"}))
+		v.Errorf("%s is %s: use %s", v.displayName(), kind(v.node), kind(&yaml.Node{Kind: want, Tag: "any"}))
 	default:
 		return true
 	}
 	return false
 }
 
-func (v Value) called() string {
+func (v Value) displayName() string {
 	if v.name == "" {
 		return "the file"
 	}

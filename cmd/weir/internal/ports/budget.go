@@ -54,5 +54,5 @@ func NewBudget(files uint64, log *slog.Logger) *Budget {
 	}
 }
 
-// now returns how long the budget has existed, in nanoseconds, and never 0.
-func (b *Budget) now() int64 { return int64(time.Since(b.start)) + 1 }
+// age returns how long the budget has existed, in nanoseconds, and never 0.
+func (b *Budget) age() int64 { return int64(time.Since(b.start)) + 1 }

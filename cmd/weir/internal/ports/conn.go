@@ -49,7 +49,7 @@ func (c *conn) rests(now int64) (since int64, is bool) {
 // begin records that a handler starts to work on a request. reads reports whether the
 // body of the request has not been read yet.
 func (c *conn) begin(reads bool) {
-	c.since.Store(c.port.budget.now())
+	c.since.Store(c.port.budget.age())
 	if reads {
 		c.reads.Add(1)
 	}
@@ -58,19 +58,19 @@ func (c *conn) begin(reads bool) {
 }
 
 func (c *conn) end() {
-	c.since.Store(c.port.budget.now())
+	c.since.Store(c.port.budget.age())
 	c.calls.Add(-1)
 }
 
 // prove records that a request was answered with success.
 func (c *conn) prove() {
 	if !c.proven.Load() {
-		c.port.cut(c.port.pool.prove(c, c.port.budget.now()))
+		c.port.cut(c.port.pool.prove(c, c.port.budget.age()))
 	}
 }
 
 func (c *conn) Write(b []byte) (int, error) {
-	now := c.port.budget.now()
+	now := c.port.budget.age()
 	c.writing.Store(now)
 	defer c.writing.Store(0)
 	// Setting a deadline costs more than a comparison, so it is not set for each write.

@@ -191,8 +191,8 @@ func TestConnectionsThatAreKeptAreBounded(t *testing.T) {
 			here, there := net.Pipe()
 			defer here.Close()
 			c := &conn{Conn: lab.FromIP(there, "192.0.2.1"), port: p, at: -1}
-			c.since.Store(b.now())
-			_, in := p.pool.enter(c, b.now())
+			c.since.Store(b.age())
+			_, in := p.pool.enter(c, b.age())
 			require.True(t, in)
 			c.prove()
 		}
@@ -213,7 +213,7 @@ func TestWithoutFileDescriptorsAStalledConnectionMakesRoom(t *testing.T) {
 		p := b.Clients(outOfFiles{}, "test")
 		here, there := net.Pipe()
 		c := &conn{Conn: lab.FromIP(there, "192.0.2.1"), port: p, at: -1}
-		_, in := p.pool.enter(c, b.now())
+		_, in := p.pool.enter(c, b.age())
 		require.True(t, in)
 		time.Sleep(stall)
 		_, err := p.Accept()

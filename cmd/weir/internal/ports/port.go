@@ -69,7 +69,7 @@ func (p *Port) Accept() (net.Conn, error) {
 	raw, err := p.Listener.Accept()
 	if err != nil {
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-			p.cut(p.pool.shed(p.budget.now()))
+			p.cut(p.pool.shed(p.budget.age()))
 		}
 		return nil, p.acceptError(err) // servers retry after an error for lack of descriptors
 	}
@@ -77,8 +77,8 @@ func (p *Port) Accept() (net.Conn, error) {
 		_ = b.SetWriteBuffer(sendBuffer) // it fails only on a closed connection, where reads fail, too
 	}
 	c := &conn{Conn: raw, port: p, at: -1}
-	c.since.Store(p.budget.now())
-	out, in := p.pool.enter(c, p.budget.now())
+	c.since.Store(p.budget.age())
+	out, in := p.pool.enter(c, p.budget.age())
 	p.cut(out)
 	if !in && !p.await(c) {
 		_ = raw.Close()
@@ -106,7 +106,7 @@ func (p *Port) await(c *conn) bool {
 		case <-p.closing:
 			return false
 		}
-		out, in := p.pool.enter(c, p.budget.now())
+		out, in := p.pool.enter(c, p.budget.age())
 		p.cut(out)
 		if in {
 			return true
@@ -175,7 +175,7 @@ func (p *Port) closeAndTakeIn() {
 // ticks every connection counts as just arrived, so that a process that was paused first
 // reads the data that has arrived.
 func (p *Port) wait(ctx context.Context, age time.Duration, open func(since int64) bool) {
-	then := p.budget.now() - int64(age)
+	then := p.budget.age() - int64(age)
 	tick := time.Tick(restTick)
 	for n := range age / restTick {
 		since := then

@@ -32,7 +32,7 @@ func TestARequestThatHasComeIsNoStall(t *testing.T) {
 	_, silent := open("")
 	require.Eventually(t, func() bool { return unread(asked.Conn) }, time.Minute, time.Millisecond)
 	require.False(t, unread(silent.Conn))
-	now := p.budget.now() + int64(time.Second)
+	now := p.budget.age() + int64(time.Second)
 	choose := func() *conn {
 		p.pool.mu.Lock()
 		defer p.pool.mu.Unlock()

@@ -394,7 +394,7 @@ func TestHTTP2WithoutTLSIsServed(t *testing.T) {
 	require.EqualValues(t, together, c.calls.Load())
 	require.Zero(t, c.reads.Load(), "all bodies are read")
 	c.reads.Add(1) // like one more request that is not fully read
-	_, rests := c.rests(c.port.budget.now())
+	_, rests := c.rests(c.port.budget.age())
 	require.False(t, rests, "handlers work on others")
 	c.reads.Add(-1)
 	close(finish)

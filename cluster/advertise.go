@@ -19,7 +19,7 @@ func (g *gossipCluster) findAddress(ctx context.Context, bound net.Addr) error {
 	}
 	g.port = port
 	if g.cfg.Advertise != "" {
-		advertised, p, _ := net.SplitHostPort(bracketed(g.cfg.Advertise, g.cfg.Bind))
+		advertised, p, _ := net.SplitHostPort(addBrackets(g.cfg.Advertise, g.cfg.Bind))
 		if p == "0" {
 			p = port
 		}
@@ -63,16 +63,16 @@ func firstReachable(advertise string, addrs []string, bound net.Addr) (netip.Add
 	}
 	for _, addr := range addrs {
 		a, err := netip.ParseAddrPort(addr)
-		if err == nil && a.Addr().IsLoopback() == own.Addr().IsLoopback() && !apart(a.Addr(), own.Addr()) {
+		if err == nil && a.Addr().IsLoopback() == own.Addr().IsLoopback() && !differInFamily(a.Addr(), own.Addr()) {
 			return a, nil
 		}
 	}
 	return netip.AddrPort{}, fmt.Errorf("it resolves to %v, and a node bound to %v is reached at none of these", addrs, bound)
 }
 
-// apart reports whether a and the address of a bound socket are of different families, so that a
+// differInFamily reports whether a and the address of a bound socket are of different families, so that a
 // dialler of a does not reach the socket. A socket that is bound to all of IPv6 accepts IPv4 too.
-func apart(a, bound netip.Addr) bool {
+func differInFamily(a, bound netip.Addr) bool {
 	a, bound = a.Unmap(), bound.Unmap()
 	if bound == netip.IPv6Unspecified() {
 		return false
@@ -80,18 +80,18 @@ func apart(a, bound netip.Addr) bool {
 	return a.Is4() != bound.Is4()
 }
 
-// ofOtherFamily reports whether two hosts are addresses of different families, and bind is not
+// isOfOtherFamily reports whether two hosts are addresses of different families, and bind is not
 // the unspecified address.
-func ofOtherFamily(host, bind string) bool {
+func isOfOtherFamily(host, bind string) bool {
 	a, err := netip.ParseAddr(host)
 	b, err2 := netip.ParseAddr(bind)
-	return err == nil && err2 == nil && !b.IsUnspecified() && apart(a, b)
+	return err == nil && err2 == nil && !b.IsUnspecified() && differInFamily(a, b)
 }
 
-// bracketed adds brackets to an Advertise that is an IPv6 address and a port without brackets,
+// addBrackets adds brackets to an Advertise that is an IPv6 address and a port without brackets,
 // such as $(POD_IP):7946 if pods have IPv6. The end of advertise may be a part of an address, so
 // it counts as a port only if it is the port of Bind.
-func bracketed(advertise, bind string) string {
+func addBrackets(advertise, bind string) string {
 	at := strings.LastIndexByte(advertise, ':')
 	_, port, err := net.SplitHostPort(bind)
 	if at < 0 || err != nil || port == "0" || advertise[at+1:] != port {
@@ -145,7 +145,7 @@ func chooseAddress(prefers6 bool, sources func(is6 bool) []netip.Addr, locals []
 		case 1:
 			return found[0], nil
 		default:
-			return local{}, fmt.Errorf("this machine has default routes over several addresses: %s", listed(found))
+			return local{}, fmt.Errorf("this machine has default routes over several addresses: %s", candidatesText(found))
 		}
 	}
 	// Without a default route, only a machine with one usable interface has one candidate.
@@ -168,14 +168,14 @@ func chooseAddress(prefers6 bool, sources func(is6 bool) []netip.Addr, locals []
 	if len(usable) == 0 {
 		return local{}, errors.New("this machine has no address that others can dial")
 	}
-	return local{}, fmt.Errorf("this machine has no default route and several addresses: %s", listed(usable))
+	return local{}, fmt.Errorf("this machine has no default route and several addresses: %s", candidatesText(usable))
 }
 
 // maxListed bounds the candidates that an error names.
 const maxListed = 20
 
-// listed returns the candidates, sorted, as text.
-func listed(all []local) string {
+// candidatesText returns the candidates, sorted, as text.
+func candidatesText(all []local) string {
 	slices.SortFunc(all, func(a, b local) int { return a.ip.Compare(b.ip) })
 	var names []string
 	for _, l := range all[:min(len(all), maxListed)] {

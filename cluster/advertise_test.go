@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheAddressOfAMachineIsChosenByItsRoutes(t *testing.T) {
+func TestAdvertisedAddressFollowsDefaultRoutes(t *testing.T) {
 	at := func(ip, nic string) local { return local{netip.MustParseAddr(ip), nic} }
 	lo, docker := at("127.0.0.1", "lo"), at("172.17.0.1", "docker0")
 	four, six := at("10.1.2.3", "eth0"), at("2600::9", "eth0")
@@ -58,7 +58,7 @@ func TestTheAddressOfAMachineIsChosenByItsRoutes(t *testing.T) {
 }
 
 // A pod's value of $(POD_IP):7946 in a manifest is an address and a port, whatever its family.
-func TestAnAddressWithAPortNeedsNoBracketsWhereThePortIsBinds(t *testing.T) {
+func TestBracketsAreOptionalBeforeThePortOfBind(t *testing.T) {
 	for _, c := range []struct{ advertise, bind, want string }{
 		{"10.1.2.3:7946", ":7946", "10.1.2.3:7946"},
 		{"fd00:10:244::9:7946", ":7946", "[fd00:10:244::9]:7946"},
@@ -76,11 +76,11 @@ func TestAnAddressWithAPortNeedsNoBracketsWhereThePortIsBinds(t *testing.T) {
 		{"a:b:7946", ":7946", "a:b:7946"},
 		{"", ":7946", ""},
 	} {
-		require.Equal(t, c.want, bracketed(c.advertise, c.bind), "%s with Bind %s", c.advertise, c.bind)
+		require.Equal(t, c.want, addBrackets(c.advertise, c.bind), "%s with Bind %s", c.advertise, c.bind)
 	}
 }
 
-func TestAnAdvertisedNameGivesAReachableAddress(t *testing.T) {
+func TestAdvertisedNameGivesReachableAddress(t *testing.T) {
 	both := []string{"10.1.2.3:7946", "[2600::9]:7946"}
 	own := []string{"127.0.1.1:1", "10.0.0.5:1"} // the name of a machine may resolve to a loopback address
 	for _, c := range []struct {
@@ -112,7 +112,7 @@ func TestAnAdvertisedNameGivesAReachableAddress(t *testing.T) {
 	}
 }
 
-func TestAnAdvertisedAddressIsOfTheFamilyThatIsBound(t *testing.T) {
+func TestAdvertiseMustMatchFamilyOfBind(t *testing.T) {
 	for _, c := range []struct {
 		bind, advertise string
 		refused         bool

@@ -11,7 +11,7 @@ type asking struct {
 // Tell implements Peer.
 func (a *asking) Tell(request []byte) {
 	if s := a.session.Load(); s != nil {
-		s.tell(request)
+		s.queueTell(request)
 	}
 }
 

@@ -16,9 +16,9 @@ import (
 // bulk is the largest request that nodes send beside checks. Each member receives one at a time.
 var bulk = make([]byte, 16<<10)
 
-// putOff answers bulk after a time, and other requests at once.
-func putOff(d time.Duration) *testHandler {
-	return each(func(b *Batch, i int, r []byte) {
+// replyToBulkAfter answers bulk after a time, and other requests at once.
+func replyToBulkAfter(d time.Duration) *testHandler {
+	return handleEach(func(b *Batch, i int, r []byte) {
 		if len(r) < len(bulk) {
 			b.Reply(i, r)
 			return
@@ -28,9 +28,9 @@ func putOff(d time.Duration) *testHandler {
 	})
 }
 
-func TestAnOverdueLongAskStallsNoMemberThatAnswersPings(t *testing.T) {
+func TestOverdueAskDoesNotStallAnsweringMember(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
-		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", putOff(3*time.Second))
+		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", replyToBulkAfter(3*time.Second))
 		a.set([]Member{b.member()})
 		synctest.Wait()
 		peer := a.peer("b")
@@ -56,7 +56,7 @@ func TestAnOverdueLongAskStallsNoMemberThatAnswersPings(t *testing.T) {
 	})
 }
 
-func TestHeardIsCalledForAnswersThatCameInTimeOnly(t *testing.T) {
+func TestAnsweredIgnoresLateAnswers(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var mu sync.Mutex
 		var heard []time.Time
@@ -66,7 +66,7 @@ func TestHeardIsCalledForAnswersThatCameInTimeOnly(t *testing.T) {
 			heard = append(heard, time.Now())
 		}})
 		var slow atomic.Int64
-		b := lo.peer(t, "b", repliesAfter(func() time.Duration { return time.Duration(slow.Load()) }))
+		b := lo.peer(t, "b", replyAfter(func() time.Duration { return time.Duration(slow.Load()) }))
 		a.set([]Member{b.member()})
 		synctest.Wait()
 		for _, c := range []struct {

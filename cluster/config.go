@@ -135,12 +135,12 @@ func (c Config) Problems() []error {
 			"TLS alone leaves UDP open", c.Bind)
 	}
 	if c.Advertise != "" {
-		advertise := bracketed(c.Advertise, c.Bind)
+		advertise := addBrackets(c.Advertise, c.Bind)
 		if err := checkAddress(advertise); err != nil {
 			all.add("Advertise: %w", err)
 		} else if host, _, _ := net.SplitHostPort(advertise); host == "" || net.ParseIP(host).IsUnspecified() || len(advertise) > detect.MaxAddr {
 			all.add("Advertise %.40q needs a host of 1 to 255 bytes that others can dial", c.Advertise)
-		} else if bind, _, err := net.SplitHostPort(c.Bind); err == nil && ofOtherFamily(host, bind) {
+		} else if bind, _, err := net.SplitHostPort(c.Bind); err == nil && isOfOtherFamily(host, bind) {
 			all.add("Advertise %q is of another address family than Bind %q, so that nobody reaches it: advertise an address of Bind's family, or Bind to all addresses, like :7946", c.Advertise, c.Bind)
 		}
 	}

@@ -14,23 +14,23 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-func valid() Config { return Config{Name: "a-1", Bind: "127.0.0.1:7946"} }
+func validConfig() Config { return Config{Name: "a-1", Bind: "127.0.0.1:7946"} }
 
 // threeRegions sets the region of c to r, and adds the regions s and t.
 func threeRegions(c *Config) {
 	c.Region, c.Regions = "r", map[string][]string{"s": {"s.example:7946"}, "t": {"t.example:7946"}}
 }
 
-// sized returns a secret of 16 bytes b.
-func sized(b byte) []byte { return bytes.Repeat([]byte{b}, 16) }
+// secretOf returns a secret of 16 bytes b.
+func secretOf(b byte) []byte { return bytes.Repeat([]byte{b}, 16) }
 
-func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
+func TestValidateNamesInvalidFields(t *testing.T) {
 	certificate := tls.Certificate{}
 	forServers := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }
 	forClients := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
 	forAny := func(*tls.ClientHelloInfo) (*tls.Config, error) { return new(tls.Config), nil }
 	verify := func(tls.ConnectionState) error { return nil }
-	own, roots, one := []tls.Certificate{certificate}, x509.NewCertPool(), [][]byte{sized(1)}
+	own, roots, one := []tls.Certificate{certificate}, x509.NewCertPool(), [][]byte{secretOf(1)}
 	withTLS := func(t *tls.Config) func(*Config) { return func(c *Config) { c.TLS = t } }
 	bySecrets := func(own [][]byte, regions map[string][][]byte) func(*Config) {
 		return func(c *Config) {
@@ -101,16 +101,16 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 			Certificates: own, InsecureSkipVerify: true, VerifyConnection: verify, ClientAuth: tls.RequireAnyClientCert,
 		}), nil},
 		"TLS that trusts whoever answers": {withTLS(&tls.Config{Certificates: own, RootCAs: roots, InsecureSkipVerify: true}), []string{"InsecureSkipVerify", "VerifyConnection"}},
-		"secrets by region":               {bySecrets(one, map[string][][]byte{"s": {sized(2), sized(3)}, "t": {sized(4)}}), nil},
-		"secrets of a region that there is none of": {bySecrets(one, map[string][][]byte{"s": {sized(2)}, "t": {sized(4)}, "u": {sized(5)}, "r": {sized(6)}}),
+		"secrets by region":               {bySecrets(one, map[string][][]byte{"s": {secretOf(2), secretOf(3)}, "t": {secretOf(4)}}), nil},
+		"secrets of a region that there is none of": {bySecrets(one, map[string][][]byte{"s": {secretOf(2)}, "t": {secretOf(4)}, "u": {secretOf(5)}, "r": {secretOf(6)}}),
 			[]string{`RegionSecrets["u"] is not one of Regions`, `RegionSecrets["r"] is this node's own Region`}},
 		"a region without its secrets": {bySecrets(one, map[string][][]byte{"s": {}}),
 			[]string{`RegionSecrets["s"] has no secrets`, `RegionSecrets has no secrets of "t"`}},
-		"secrets by region and none of members": {bySecrets(nil, map[string][][]byte{"s": {sized(2)}, "t": {sized(4)}}),
+		"secrets by region and none of members": {bySecrets(nil, map[string][][]byte{"s": {secretOf(2)}, "t": {secretOf(4)}}),
 			[]string{"RegionSecrets is set and Secrets is empty"}},
-		"a secret in two lists": {bySecrets(one, map[string][][]byte{"s": {sized(2), sized(1)}, "t": {sized(4), sized(2)}}),
+		"a secret in two lists": {bySecrets(one, map[string][][]byte{"s": {secretOf(2), secretOf(1)}, "t": {secretOf(4), secretOf(2)}}),
 			[]string{`RegionSecrets["s"][1] is in Secrets too`, `RegionSecrets["t"][1] is in RegionSecrets["s"] too`}},
-		"a region's secret of another length": {bySecrets(one, map[string][][]byte{"s": {[]byte("hush")}, "t": slices.Repeat([][]byte{sized(4)}, 17)}),
+		"a region's secret of another length": {bySecrets(one, map[string][][]byte{"s": {[]byte("hush")}, "t": slices.Repeat([][]byte{secretOf(4)}, 17)}),
 			[]string{`RegionSecrets["s"][0] has 4 bytes`, `RegionSecrets["t"] has 17`}},
 		"secrets beyond what a handshake looks through": {func(c *Config) {
 			c.Region, c.Regions, c.Secrets, c.RegionSecrets = "r", map[string][]string{}, one, map[string][][]byte{}
@@ -118,7 +118,7 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 				name := string('s' + rune(i))
 				c.Regions[name] = []string{"s:1"}
 				for j := range byte(8) {
-					c.RegionSecrets[name] = append(c.RegionSecrets[name], sized(2+8*i+j))
+					c.RegionSecrets[name] = append(c.RegionSecrets[name], secretOf(2+8*i+j))
 				}
 			}
 		}, []string{"have 65 secrets together: use at most 64"}},
@@ -157,7 +157,7 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 			[]string{"Name", "Bind", "Advertise", "Join[0]", "Join[1]", "Secrets[0]", "Forget", "TLS", "Region"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := valid()
+			cfg := validConfig()
 			c.change(&cfg)
 			err := cfg.validate()
 			if c.says == nil {
@@ -173,7 +173,7 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 	}
 }
 
-func TestWithoutSecretsOnlyALoopbackIsBound(t *testing.T) {
+func TestBindNeedsLoopbackWithoutSecrets(t *testing.T) {
 	for bind, loopback := range map[string]bool{
 		"127.0.0.1:7946": true, "127.255.0.9:0": true, "[::1]:7946": true, "localhost:7946": true, "[::ffff:127.0.0.1]:1": true,
 		":7946": false, "0.0.0.0:7946": false, "[::]:7946": false, "10.0.0.1:7946": false, "[fe80::1%lo]:7946": false,

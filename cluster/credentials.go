@@ -54,13 +54,13 @@ func (id identity) keys(region string) [][]byte {
 	return id.secrets
 }
 
-// proves returns why a secret and a certificate do not prove the hello of a node, or nil if
+// checkProof returns why a secret and a certificate do not prove the hello of a node, or nil if
 // they do.
-func (id identity) proves(c credential, conn net.Conn, said hello) error {
+func (id identity) checkProof(c credential, conn net.Conn, said hello) error {
 	if !c.any && c.region != said.Region {
 		return fmt.Errorf("%w: it claims region %q with a secret of region %q", errIdentity, said.Region, c.region)
 	}
-	return id.names.prove(conn, said.Region, said.Name)
+	return id.names.checkCertificate(conn, said.Region, said.Name)
 }
 
 // certificateNames is Config.CertificateNames. If it is nil, certificates prove no name and no
@@ -73,9 +73,9 @@ const (
 	namePart = "{name}"
 )
 
-// prove returns why the certificate of the other end of conn does not prove a region and a name, or
+// checkCertificate returns why the certificate of the other end of conn does not prove a region and a name, or
 // nil if it does. An empty name stands for any name.
-func (n certificateNames) prove(conn net.Conn, region, name string) error {
+func (n certificateNames) checkCertificate(conn net.Conn, region, name string) error {
 	if n == nil {
 		return nil
 	}
@@ -86,14 +86,14 @@ func (n certificateNames) prove(conn net.Conn, region, name string) error {
 	c := secure.ConnectionState().PeerCertificates[0]
 	var of []string
 	for _, r := range slices.Sorted(maps.Keys(n)) {
-		if fit(n[r], c, "") {
+		if matchesAny(n[r], c, "") {
 			of = append(of, r)
 		}
 	}
 	if len(of) != 1 || of[0] != region {
 		return fmt.Errorf("%w: it claims region %q, but its certificate of %q matches CertificateNames of %q", errIdentity, region, namesOf(c), of)
 	}
-	if label := labelOf(name); label != "" && !fit(n[region], c, label) {
+	if label := labelOf(name); label != "" && !matchesAny(n[region], c, label) {
 		return fmt.Errorf("%w: it claims the name %q, but its certificate is of %q", errIdentity, name, namesOf(c))
 	}
 	return nil
@@ -116,15 +116,15 @@ func labelOf(name string) string {
 	return name
 }
 
-// fit reports whether a certificate has a name that fits one of patterns, for a node with the given
+// matchesAny reports whether a certificate has a name that fits one of patterns, for a node with the given
 // label. An empty label stands for any label.
-func fit(patterns []string, c *x509.Certificate, label string) bool {
+func matchesAny(patterns []string, c *x509.Certificate, label string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		if isURI(pattern) {
-			return slices.ContainsFunc(c.URIs, func(uri *url.URL) bool { return fits(pattern, uri.String(), label) })
+			return slices.ContainsFunc(c.URIs, func(uri *url.URL) bool { return matches(pattern, uri.String(), label) })
 		}
 		return slices.ContainsFunc(c.DNSNames, func(name string) bool {
-			return fits(strings.ToLower(pattern), strings.ToLower(name), strings.ToLower(label))
+			return matches(strings.ToLower(pattern), strings.ToLower(name), strings.ToLower(label))
 		})
 	})
 }
@@ -139,10 +139,10 @@ func parts(pattern string) []string {
 	return strings.Split(pattern, ".")
 }
 
-// fits reports whether a name in a certificate fits a pattern part by part. A part that stands
+// matches reports whether a name in a certificate fits a pattern part by part. A part that stands
 // for any part does not match an empty part, so that "spiffe://example.org/*" does not match the
 // trust domain itself.
-func fits(pattern, name, label string) bool {
+func matches(pattern, name, label string) bool {
 	return slices.EqualFunc(parts(pattern), parts(name), func(p, n string) bool {
 		switch {
 		case p == anyPart, p == namePart && label == "":

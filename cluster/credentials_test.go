@@ -25,8 +25,8 @@ const (
 	secretRS, secretRT, secretST = "of r and s......", "of r and t......", "of s and t......"
 )
 
-// three has a node of each region.
-func three() (r, s, t identity) {
+// threeNodes has a node of each region.
+func threeNodes() (r, s, t identity) {
 	node := func(region, own string, others map[string][][]byte) identity {
 		return identity{self: hello{Name: region + "-1", Addr: "10.0.0.1:1", Region: region}, secrets: secrets(own), regions: others}
 	}
@@ -37,8 +37,8 @@ func three() (r, s, t identity) {
 
 // The secret of a node decides its region, whatever its hello states. Only a secret of members makes
 // it a member. The dialler verifies the listener likewise.
-func TestARegionIsWhatItsSecretSays(t *testing.T) {
-	r, s, third := three()
+func TestSecretDecidesRegion(t *testing.T) {
+	r, s, third := threeNodes()
 	says := func(id identity, region string) identity { // with the secrets that it holds in place of those that it lacks
 		id.self.Region = region
 		id.secrets = append(id.secrets, id.regions["s"]...)
@@ -91,8 +91,8 @@ func TestARegionIsWhatItsSecretSays(t *testing.T) {
 }
 
 // The secrets that two regions share do not encrypt the gossip of members.
-func TestASecretOfTwoRegionsSealsNoGossip(t *testing.T) {
-	_, s, _ := three()
+func TestRegionSecretDoesNotSealGossip(t *testing.T) {
+	_, s, _ := threeNodes()
 	cfg := Config{Region: "s", Secrets: s.secrets}
 	roster := detect.NewRoster(detect.Record{Name: "s-1", Addr: "s:1"}, time.Minute)
 	inspector, err := gossip.New(t.Context(), gossip.Config{
@@ -111,8 +111,8 @@ func TestASecretOfTwoRegionsSealsNoGossip(t *testing.T) {
 	}
 }
 
-// shown returns a connection whose other end has presented a certificate with the given names.
-func (s Authority) shown(t *testing.T, names certificateNames, certificate ...string) (net.Conn, error) {
+// connShowing returns a connection whose other end has presented a certificate with the given names.
+func (s Authority) connShowing(t *testing.T, names certificateNames, certificate ...string) (net.Conn, error) {
 	t.Helper()
 	here, there := net.Pipe()
 	t.Cleanup(func() { here.Close(); there.Close() })
@@ -127,7 +127,7 @@ func (s Authority) shown(t *testing.T, names certificateNames, certificate ...st
 	return client, client.Handshake()
 }
 
-func TestACertificateSaysRegionAndName(t *testing.T) {
+func TestCertificateProvesRegionAndName(t *testing.T) {
 	s := NewAuthority(t)
 	names := certificateNames{
 		"eu": {"spiffe://example.org/eu/gateway", "{name}.eu.gateways.internal", "*.frankfurt.example"},
@@ -158,30 +158,30 @@ func TestACertificateSaysRegionAndName(t *testing.T) {
 		"nothing":                          {nil, "eu", "any-1", "of []"},
 	} {
 		t.Run(about, func(t *testing.T) {
-			conn, err := s.shown(t, names, c.certificate...)
+			conn, err := s.connShowing(t, names, c.certificate...)
 			require.NoError(t, err)
-			err = names.prove(conn, c.region, c.name)
+			err = names.checkCertificate(conn, c.region, c.name)
 			if c.says == "" {
 				require.NoError(t, err)
-				require.NoError(t, names.prove(conn, c.region, ""), "of gossip, which says no name")
+				require.NoError(t, names.checkCertificate(conn, c.region, ""), "of gossip, which says no name")
 				return
 			}
 			require.ErrorIs(t, err, errIdentity)
 			require.ErrorContains(t, err, c.says)
 		})
 	}
-	conn, err := s.shown(t, names, "spiffe://example.org/us/gateway")
+	conn, err := s.connShowing(t, names, "spiffe://example.org/us/gateway")
 	require.NoError(t, err)
 	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second))) // no goroutine reads from the other end
 	_, _, err = identity{self: hello{Name: "a-1", Region: "eu"}, names: names}.dial(conn, "eu")
 	require.ErrorIs(t, err, errIdentity, "before anything is said")
-	require.ErrorIs(t, names.prove(new(net.TCPConn), "eu", "any-1"), errIdentity, "no TLS")
-	require.NoError(t, certificateNames(nil).prove(new(net.TCPConn), "eu", "any-1"), "nothing is asked for")
+	require.ErrorIs(t, names.checkCertificate(new(net.TCPConn), "eu", "any-1"), errIdentity, "no TLS")
+	require.NoError(t, certificateNames(nil).checkCertificate(new(net.TCPConn), "eu", "any-1"), "nothing is asked for")
 }
 
 // The certificate of a dialled member need not contain the host. A trusted authority must have
 // signed it, and the verification of the caller still applies.
-func TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse(t *testing.T) {
+func TestCertificateNamesReplaceOnlyTheHost(t *testing.T) {
 	s, other := NewAuthority(t), NewAuthority(t)
 	names := certificateNames{"eu": {"spiffe://example.org/eu/gateway"}}
 	const id = "spiffe://example.org/eu/gateway"
@@ -218,14 +218,14 @@ func TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse(t *testing.T) {
 }
 
 // The certificates on both ends of a stream of gossip must be those of members.
-func TestGossipIsExchangedWithThoseWhoseCertificateIsOfAMember(t *testing.T) {
+func TestGossipStreamsNeedMemberCertificates(t *testing.T) {
 	s := NewAuthority(t)
 	names := certificateNames{"eu": {"spiffe://example.org/eu/{name}"}, "us": {"spiffe://example.org/us/{name}"}}
 	var log lines
 	open := func(id string) (m *mux, addr string, dial func(addr string) (net.Conn, error)) {
 		listener, udp, err := systemNetwork{}.Listen(t.Context(), "127.0.0.1:0")
 		require.NoError(t, err)
-		member := func(conn net.Conn) error { return names.prove(conn, "eu", "") }
+		member := func(conn net.Conn) error { return names.checkCertificate(conn, "eu", "") }
 		inspect := func(r io.Reader, _ bool) ([]byte, error) { return io.ReadAll(r) }
 		c := s.Config(t, id)
 		m = newMux(listener, c, member, inspect, slog.New(slog.NewTextHandler(&log, nil)), newPending(pendingSize, 1<<20),
@@ -262,7 +262,7 @@ func TestGossipIsExchangedWithThoseWhoseCertificateIsOfAMember(t *testing.T) {
 	defer conn.Close()
 	requireClosed(t, conn, 5*time.Second)
 	eventually(t, 5*time.Second, func() bool { return near.refused.snapshot()[reasonIdentity] >= 1 }, "%v", near.refused.snapshot())
-	require.NotZero(t, log.with("refused a peer", "reason=identity", "spiffe://example.org/us/c"), log.String())
+	require.NotZero(t, log.countLines("refused a peer", "reason=identity", "spiffe://example.org/us/c"), log.String())
 	select {
 	case <-near.streams:
 		require.FailNow(t, "it was handed to gossip")

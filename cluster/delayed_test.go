@@ -11,7 +11,7 @@ import (
 
 // A process that is not scheduled neither writes nor reads, so the wait for an answer is
 // time in which the process runs.
-func TestAnAskWaitsAsLongAsItsProcessRuns(t *testing.T) {
+func TestAskWaitCountsOnlyRunningTime(t *testing.T) {
 	const wait, stood, response = 80 * time.Millisecond, 500 * time.Millisecond, 50 * time.Millisecond
 	for _, c := range []struct {
 		about   string
@@ -28,7 +28,7 @@ func TestAnAskWaitsAsLongAsItsProcessRuns(t *testing.T) {
 			inMemory(t, func(t *testing.T, lo *loopback) {
 				runs := make(chan struct{})
 				a := lo.peer(t, "a", nil)
-				b := lo.peer(t, "b", each(func(batch *Batch, i int, r []byte) {
+				b := lo.peer(t, "b", handleEach(func(batch *Batch, i int, r []byte) {
 					later, body := batch.Later(i), string(r)
 					go func() {
 						<-runs
@@ -74,7 +74,7 @@ func TestAnAskWaitsAsLongAsItsProcessRuns(t *testing.T) {
 	}
 }
 
-func TestDelayOfANewConnectionIsTheLongest(t *testing.T) {
+func TestDelayOfNewConnectionHasMinimum(t *testing.T) {
 	for _, c := range []struct{ reported, age, delay time.Duration }{
 		{0, 0, newFor},
 		{0, newFor - 1, newFor},
@@ -88,7 +88,7 @@ func TestDelayOfANewConnectionIsTheLongest(t *testing.T) {
 
 // A newly connected member reports its scheduling delay with the first pong, before a request
 // can be sent to it, and with each later pong.
-func TestAMemberReportsItsDelayBeforeItIsAsked(t *testing.T) {
+func TestDelayIsReportedBeforeFirstRequest(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
 		b.mu.Lock()

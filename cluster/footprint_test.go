@@ -70,7 +70,7 @@ func servingRecords(count int) (all []detect.Record) {
 	return all
 }
 
-func TestIdleConnectionTakesTwoGoroutinesOnBothEndsTogether(t *testing.T) {
+func TestIdleConnectionTakesTwoGoroutines(t *testing.T) {
 	own, leaf := certificate(t)
 	certificates := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)}
 	for _, c := range []struct {

@@ -53,8 +53,8 @@ const (
 	kindRows // rows of the connectivity table
 )
 
-// known reports whether this release knows frames of this kind.
-func (k kind) known() bool { return k >= kindAsk && k <= kindRows }
+// isKnown reports whether this release knows frames of this kind.
+func (k kind) isKnown() bool { return k >= kindAsk && k <= kindRows }
 
 // maxBody returns the maximum number of bytes in the body of a frame of this kind, and -1 if
 // the kind is invalid.
@@ -85,8 +85,8 @@ type frame struct {
 	body []byte // part of the parsed buffer
 }
 
-// wakes reports whether f is a ping that wakes a connection that rested.
-func (f frame) wakes() bool {
+// isWakingPing reports whether f is a ping that wakes a connection that rested.
+func (f frame) isWakingPing() bool {
 	return f.kind == kindPing && len(f.body) >= pingSize && f.body[4]&flagWakes != 0
 }
 
@@ -164,16 +164,16 @@ func (in *intake) grow() {
 	in.buf = bigger
 }
 
-// next removes the next whole frame and returns it. ok is false if there is no whole frame.
-func (in *intake) next() (f frame, ok bool, err error) {
+// nextFrame removes the next whole frame and returns it. ok is false if there is no whole frame.
+func (in *intake) nextFrame() (f frame, ok bool, err error) {
 	f, size, err := parseFrame(in.buf[in.start:in.end])
 	in.start += size
 	return f, size > 0, err
 }
 
-// drained must be called when all whole frames have been removed. If the last read filled the
-// buffer, drained makes room for a larger read.
-func (in *intake) drained() {
+// makeRoom must be called when all whole frames have been removed. If the last read filled the
+// buffer, it makes room for a larger read.
+func (in *intake) makeRoom() {
 	full := in.end == len(in.buf)
 	if in.start == in.end {
 		in.start, in.end = 0, 0
@@ -187,7 +187,7 @@ func (in *intake) drained() {
 }
 
 // shrink frees the buffer of a connection that has been idle since the last call. The caller must have
-// called drained.
+// called makeRoom.
 func (in *intake) shrink() {
 	if in.end == 0 && in.read <= firstIntake && len(in.buf) > firstIntake {
 		in.buf = nil
@@ -199,7 +199,7 @@ func (in *intake) shrink() {
 func shrinkIdle(conn net.Conn, in *intake) {
 	in.shrink()
 	if t, ok := conn.(*tlsConn); ok {
-		t.records.in.drained()
+		t.records.in.makeRoom()
 		t.records.in.shrink()
 	}
 }

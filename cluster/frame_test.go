@@ -35,13 +35,13 @@ func readFrame(t *testing.T, conn net.Conn) frame {
 	t.Helper()
 	var in intake
 	require.NoError(t, in.fill(conn))
-	f, ok, err := in.next()
+	f, ok, err := in.nextFrame()
 	require.NoError(t, err)
 	require.True(t, ok)
 	return f
 }
 
-func TestFramesArriveWholeHoweverTheyAreCut(t *testing.T) {
+func TestSplitFramesArriveWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kinds := []kind{kindAsk, kindAnswer, kindTell, 255}
 		var sent []frame
@@ -60,7 +60,7 @@ func TestFramesArriveWholeHoweverTheyAreCut(t *testing.T) {
 		var got int
 		for in.fill(conn) == nil {
 			for {
-				f, ok, err := in.next()
+				f, ok, err := in.nextFrame()
 				require.NoError(t, err)
 				if !ok {
 					break
@@ -71,13 +71,13 @@ func TestFramesArriveWholeHoweverTheyAreCut(t *testing.T) {
 				}
 				got++
 			}
-			in.drained()
+			in.makeRoom()
 		}
 		require.Equal(t, len(sent), got, "%d frames arrived, %d were sent", got, len(sent))
 	})
 }
 
-func TestWhatIsNoFrameIsRefusedAtItsFirstWrongByte(t *testing.T) {
+func TestInvalidFrameIsRefusedAtFirstWrongByte(t *testing.T) {
 	for name, c := range map[string]struct {
 		wire []byte
 		want error
@@ -99,15 +99,15 @@ func TestWhatIsNoFrameIsRefusedAtItsFirstWrongByte(t *testing.T) {
 	}
 }
 
-func TestAnAnnouncedLengthReservesNothing(t *testing.T) {
+func TestAnnouncedLengthReservesNoMemory(t *testing.T) {
 	wire := []byte{opening, byte(kindAsk), 0, 0, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 1}
 	conn := &trickle{data: append(wire, make([]byte, firstIntake/2)...), step: 1 << 20}
 	var in intake
 	for in.fill(conn) == nil {
-		_, ok, err := in.next()
+		_, ok, err := in.nextFrame()
 		require.NoError(t, err)
 		require.False(t, ok)
-		in.drained()
+		in.makeRoom()
 	}
 	require.LessOrEqual(t, len(in.buf), firstIntake)
 }
@@ -126,7 +126,7 @@ func FuzzFrame(f *testing.F) {
 				break
 			}
 			for {
-				f, ok, err := in.next()
+				f, ok, err := in.nextFrame()
 				if err != nil {
 					if !errors.Is(err, errVersion) && !errors.Is(err, errGarbage) && !errors.Is(err, errOversized) {
 						t.Fatal(err)
@@ -138,7 +138,7 @@ func FuzzFrame(f *testing.F) {
 				}
 				again = appendFrame(again, f.kind, f.id, f.body)
 			}
-			in.drained()
+			in.makeRoom()
 			require.LessOrEqual(t, len(in.buf), max(2*len(wire), steadyIntake, firstIntake),
 				"%d bytes of buffer for %d that arrived", len(in.buf), len(wire))
 		}

@@ -24,7 +24,7 @@ import (
 func NewGossip(cfg Config) Cluster {
 	g := &gossipCluster{
 		cfg:      cfg,
-		speaks:   spoken,
+		speaks:   ownVersions,
 		answered: make(map[string]bool),
 		own:      make(map[string]bool),
 		wake:     make(chan struct{}, 1),
@@ -117,7 +117,7 @@ func (g *gossipCluster) Start(ctx context.Context, h Handler) (err error) {
 	if err := g.open(ctx, h); err != nil {
 		return errors.Join(err, g.teardown())
 	}
-	g.joined.unanswered = untried(g.cfg.Join)
+	g.joined.unanswered = untriedEntries(g.cfg.Join)
 	g.opened.Store(true)
 	g.wg.Go(g.keepAnnouncing)
 	g.wg.Go(g.keepPassing)
@@ -147,20 +147,20 @@ func (g *gossipCluster) open(ctx context.Context, h Handler) error {
 	names := certificateNames(g.cfg.CertificateNames)
 	clientTLS := names.clientTLS(g.cfg.TLS)
 	g.peers = newPeers(peersConfig{
-		Self:     hello{Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Seed: g.cfg.Seed}.speaking(g.speaks),
-		Secrets:  g.cfg.Secrets,
-		Regions:  g.cfg.RegionSecrets,
-		TLS:      clientTLS,
-		Names:    names,
-		Dial:     g.cfg.Network.Dial,
-		Log:      g.log,
-		Changed:  g.changed,
-		Own:      g.ownRecord,
-		News:     g.news,
-		Replaced: g.replaced,
+		Self:         hello{Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Seed: g.cfg.Seed}.withVersions(g.speaks),
+		Secrets:      g.cfg.Secrets,
+		Regions:      g.cfg.RegionSecrets,
+		TLS:          clientTLS,
+		Names:        names,
+		Dial:         g.cfg.Network.Dial,
+		Log:          g.log,
+		Changed:      g.signalChange,
+		OwnRecord:    g.ownRecord,
+		HandleRecord: g.handleRecord,
+		Replaced:     g.handleReplaced,
 	}, h)
 	g.refresh() // from here on h is called, and may call View
-	ofMember := func(conn net.Conn) error { return names.prove(conn, g.cfg.Region, "") }
+	ofMember := func(conn net.Conn) error { return names.checkCertificate(conn, g.cfg.Region, "") }
 	g.mux = newMux(listener, g.cfg.TLS, ofMember, g.gossip.ReadMessage, g.log, g.peers.pending, g.peers.serve)
 	return g.gossip.Start(gossip.Port{
 		Context: g.mux.ctx,
@@ -210,11 +210,11 @@ func (g *gossipCluster) step(event func(*detect.Roster) detect.Change) {
 	}
 }
 
-func (g *gossipCluster) changed() { signal(g.wake) }
+func (g *gossipCluster) signalChange() { signal(g.wake) }
 
-// replaced is called when another member has answered at the address of a member. The roster
+// handleReplaced is called when another member has answered at the address of a member. The roster
 // buries that member, unless it is connected to a member of this side and so lives.
-func (g *gossipCluster) replaced(name string) {
+func (g *gossipCluster) handleReplaced(name string) {
 	if !g.view.Load().OnSide(name) {
 		g.step(func(r *detect.Roster) detect.Change { return r.Replace(name, time.Now()) })
 	}
@@ -377,11 +377,11 @@ func (g *gossipCluster) ownRecord() []byte {
 	return gossip.EncodeRecords([]detect.Record{self}, time.Now())
 }
 
-// news merges the record of a member or of this node that a member has sent over a connection of the
+// handleRecord merges the record of a member or of this node that a member has sent over a connection of the
 // two. In a large cluster it also passes on a record that changes the roster, since the member sends
 // its record to few others. The answer, if there is one, is the tombstone of a member that does not
 // know that it is buried.
-func (g *gossipCluster) news(from string, b []byte) (answer []byte) {
+func (g *gossipCluster) handleRecord(from string, b []byte) (answer []byte) {
 	now, isSparse := time.Now(), g.peers.isSparse()
 	records, err := gossip.DecodeRecords(b, now)
 	isPassedOn := err == nil && len(records) == 1 && records[0].Name != from && records[0].Name != g.cfg.Name
@@ -428,7 +428,7 @@ func (g *gossipCluster) keepAnnouncing() {
 			return
 		case <-g.announce:
 			times = announceTimes
-			g.peers.tell()
+			g.peers.sendOwnRecord()
 		case <-again.C:
 		}
 		if g.hasLeft() || times <= 0 {
@@ -447,7 +447,7 @@ func (g *gossipCluster) Region(name string) Peer {
 }
 
 func (g *gossipCluster) Forget(name string) error {
-	err := g.running()
+	err := g.checkRunning()
 	if err != nil {
 		return err
 	}
@@ -461,7 +461,7 @@ func (g *gossipCluster) Forget(name string) error {
 // Leave sends two goodbyes: a tombstone for the rosters, and the goodbye of memberlist, so that
 // no member probes this node.
 func (g *gossipCluster) Leave(ctx context.Context) error {
-	if err := g.running(); err != nil {
+	if err := g.checkRunning(); err != nil {
 		return err
 	}
 	g.leaving.Lock()
@@ -492,7 +492,7 @@ func (g *gossipCluster) Leave(ctx context.Context) error {
 	bound := time.NewTimer(leaveTimeout)
 	defer bound.Stop()
 	var err error
-	for !g.alone() && err == nil {
+	for !g.isAlone() && err == nil {
 		select {
 		case <-said:
 			return nil
@@ -511,10 +511,10 @@ func (g *gossipCluster) Leave(ctx context.Context) error {
 	return nil
 }
 
-// alone reports whether all other members have left or are dead, so that no member needs the
+// isAlone reports whether all other members have left or are dead, so that no member needs the
 // goodbye. Gossip does not send to members that have left. So if all members leave together, the
 // goodbyes of the last members never count as sent.
-func (g *gossipCluster) alone() bool {
+func (g *gossipCluster) isAlone() bool {
 	return !slices.ContainsFunc(g.view.Load().Members, func(m Member) bool { return m.Name != g.cfg.Name && m.State != Dead })
 }
 
@@ -527,8 +527,8 @@ func (g *gossipCluster) hasLeft() bool {
 	return g.left
 }
 
-// running returns an error before Start has returned, and after Close.
-func (g *gossipCluster) running() error {
+// checkRunning returns an error before Start has returned, and after Close.
+func (g *gossipCluster) checkRunning() error {
 	if g.ctx.Err() != nil {
 		return ErrClosed
 	}

@@ -75,20 +75,20 @@ func onHosts(t *testing.T, test func(t *testing.T, h hosts)) {
 	})
 }
 
-// at returns c for a host: with the name of the host, and its port 7946.
-func (h hosts) at(host string, c cluster.Config) cluster.Config {
+// configure returns c for a host: with the name of the host, and its port 7946.
+func (h hosts) configure(host string, c cluster.Config) cluster.Config {
 	c.Bind, c.Network = host+":7946", h.Host(host).Network()
 	return c
 }
 
-func launch(t *testing.T, c cluster.Config) *node {
+func startNode(t *testing.T, c cluster.Config) *node {
 	t.Helper()
-	n, err := try(t, c)
+	n, err := tryNode(t, c)
 	require.NoError(t, err)
 	return n
 }
 
-func try(t *testing.T, c cluster.Config) (*node, error) {
+func tryNode(t *testing.T, c cluster.Config) (*node, error) {
 	t.Helper()
 	n := &node{Cluster: cluster.NewGossip(c), name: c.Name}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -114,8 +114,8 @@ func (n *node) roster() string {
 	return b.String()
 }
 
-// sees waits until the roster of every node has the given members: name, state, ...
-func sees(t *testing.T, nodes []*node, want string) {
+// awaitRoster waits until the roster of every node has the given members: name, state, ...
+func awaitRoster(t *testing.T, nodes []*node, want string) {
 	t.Helper()
 	for _, n := range nodes {
 		deadline := time.Now().Add(time.Minute)
@@ -157,9 +157,9 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 			for i := range 3 {
 				cfg := config(string(rune('a'+i)), nodes...)
 				c.with(&cfg)
-				nodes = append(nodes, launch(t, cfg))
+				nodes = append(nodes, startNode(t, cfg))
 			}
-			sees(t, nodes, rosterText(cluster.Serving, nodes...))
+			awaitRoster(t, nodes, rosterText(cluster.Serving, nodes...))
 			// The first is connected to the last through the other before it has its own connection.
 			require.Eventually(t, func() bool { return nodes[0].View().Direct[2] }, 5*time.Second, time.Millisecond)
 			answer, err := nodes[0].View().Members[2].Peer.Ask(t.Context(), []byte("who"), nil, 5*time.Second)
@@ -180,12 +180,12 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 // With CertificateNames, a certificate proves region and name. SPIFFE ids, which have no host,
 // are enough. Both sides refuse a node that states another region or name, even if it has the
 // secret and a certificate that TLS accepts.
-func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
+func TestCertificatesProveRegionsOfNodes(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
 		certs := cluster.NewAuthority(t)
 		in := func(region, label, id string, join ...*node) cluster.Config {
-			c := h.at(label, config(label, join...))
+			c := h.configure(label, config(label, join...))
 			c.Region, c.TLS = region, certs.Config(t, id)
 			c.Regions = map[string][]string{"near": {"nobody:1"}, "far": {"nobody:1"}}
 			delete(c.Regions, region)
@@ -196,9 +196,9 @@ func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 		logged := func(words ...string) bool { return len(log.Lines(words...)) > 0 }
 		first := in("near", "a", "spiffe://example.org/near/a")
 		first.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		a := launch(t, first)
-		b := launch(t, in("near", "b", "spiffe://example.org/near/b", a))
-		sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+		a := startNode(t, first)
+		b := startNode(t, in("near", "b", "spiffe://example.org/near/b", a))
+		awaitRoster(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
 		require.Eventually(t, func() bool { return a.View().Direct[1] && b.View().Direct[0] }, 5*time.Second, time.Millisecond)
 		asks := func(from, to *node, region string) error {
 			_, err := from.Region(region).Ask(t.Context(), []byte("who"), nil, time.Second)
@@ -206,7 +206,7 @@ func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 		}
 		abroad := in("far", "c", "spiffe://example.org/far/c")
 		abroad.Regions["near"] = []string{a.addr}
-		c := launch(t, abroad)
+		c := startNode(t, abroad)
 		require.Eventually(t, func() bool { return asks(c, a, "near") == nil }, 5*time.Second, time.Millisecond)
 		require.Empty(t, a.Stats().Refused["identity"])
 
@@ -217,7 +217,7 @@ func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 		} {
 			before := a.Stats().Refused["identity"]
 			says.Regions["near"] = []string{a.addr}
-			n := launch(t, says)
+			n := startNode(t, says)
 			require.Eventually(t, func() bool { return a.Stats().Refused["identity"] > before }, 5*time.Second, time.Millisecond, about)
 			require.ErrorIs(t, asks(n, a, "near"), cluster.ErrDisconnected, about)
 			require.NoError(t, n.Close())
@@ -227,18 +227,18 @@ func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 			"a node of far that would join near":   in("near", "g", "spiffe://example.org/far/g", a),
 			"a node of near that has another name": in("near", "h", "spiffe://example.org/near/b", a),
 		} {
-			_, err := try(t, says)
+			_, err := tryNode(t, says)
 			require.ErrorContains(t, err, "does not accept this node's Name or Region", about)
 		}
 		require.Equal(t, rosterText(cluster.Serving, a, b), a.roster())
 
 		// The listener must prove itself, too.
 		for label, id := range map[string]string{"i": "spiffe://example.org/near/i", "k": "spiffe://example.org/far/other"} {
-			fake := launch(t, in("far", label, id))
+			fake := startNode(t, in("far", label, id))
 			asking := in("near", "j", "spiffe://example.org/near/j")
 			asking.Regions["far"] = []string{fake.addr}
 			asking.Logger = first.Logger
-			j := launch(t, asking)
+			j := startNode(t, asking)
 			require.Eventually(t, func() bool { return logged("cannot reach another region", "region=far", id) }, 5*time.Second, time.Millisecond)
 			require.ErrorIs(t, asks(j, fake, "far"), cluster.ErrDisconnected)
 			require.NoError(t, j.Close())
@@ -247,15 +247,15 @@ func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 }
 
 // Gossip does not send to members that have left, so the last goodbyes reach no member.
-func TestMembersThatLeaveTogetherWaitForNobody(t *testing.T) {
+func TestMembersThatLeaveTogetherDoNotWait(t *testing.T) {
 	t.Parallel()
 	for range testenv.PickFull(t, 3, 10) {
 		onHosts(t, func(t *testing.T, h hosts) {
-			a := launch(t, h.at("a", config("a")))
-			b := launch(t, h.at("b", config("b", a)))
-			c := launch(t, h.at("c", config("c", a)))
+			a := startNode(t, h.configure("a", config("a")))
+			b := startNode(t, h.configure("b", config("b", a)))
+			c := startNode(t, h.configure("c", config("c", a)))
 			nodes := []*node{a, b, c}
-			sees(t, nodes, rosterText(cluster.Serving, nodes...))
+			awaitRoster(t, nodes, rosterText(cluster.Serving, nodes...))
 			begun, ends := time.Now(), make(chan error, len(nodes))
 			for _, n := range nodes {
 				go func() { ends <- errors.Join(n.Leave(t.Context()), n.Close()) }()
@@ -270,34 +270,34 @@ func TestMembersThatLeaveTogetherWaitForNobody(t *testing.T) {
 
 func TestPortIsFreeOnceCloseHasReturned(t *testing.T) {
 	t.Parallel()
-	a := launch(t, config("a"))
+	a := startNode(t, config("a"))
 	cfg := config("b", a)
 	cfg.Bind = lab.FreeAddr(t)
-	b := launch(t, cfg)
-	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+	b := startNode(t, cfg)
+	awaitRoster(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
 	for range 2 {
 		require.NoError(t, b.Close())
-		b = launch(t, cfg)
+		b = startNode(t, cfg)
 	}
-	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+	awaitRoster(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
 }
 
-func TestStartAtATakenPortSaysToTakeAnother(t *testing.T) {
-	a := launch(t, config("a"))
+func TestStartAtTakenPortReportsRemedy(t *testing.T) {
+	a := startNode(t, config("a"))
 	c := config("b", a)
 	c.Bind = a.addr
-	_, err := try(t, c)
+	_, err := tryNode(t, c)
 	for _, word := range []string{"Bind", a.addr, "taken", "another"} {
 		require.ErrorContains(t, err, word)
 	}
 }
 
-func TestStartSaysWhatToDo(t *testing.T) {
+func TestStartErrorsNameRemedy(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
-		a := launch(t, h.at("a", config("a")))
+		a := startNode(t, h.configure("a", config("a")))
 		foreign := func(change func(*cluster.Config)) cluster.Config {
-			c := h.at("b", config("b", a))
+			c := h.configure("b", config("b", a))
 			change(&c)
 			return c
 		}
@@ -312,7 +312,7 @@ func TestStartSaysWhatToDo(t *testing.T) {
 			{"another region", foreign(func(c *cluster.Config) { c.Region = "far" }), []string{"Region", a.addr}},
 			{"an advertised name that does not resolve", foreign(func(c *cluster.Config) { c.Advertise = "nobody.invalid:1" }), []string{"Advertise", "nobody.invalid"}},
 		} {
-			n, err := try(t, c.cfg)
+			n, err := tryNode(t, c.cfg)
 			require.Error(t, err, c.name)
 			for _, word := range c.says {
 				require.ErrorContains(t, err, word, c.name)
@@ -326,16 +326,16 @@ func TestStartSaysWhatToDo(t *testing.T) {
 
 // If a node counted alone beside a cluster whose certificates are of another CA, it would
 // grant every limit once more.
-func TestANodeWhoseCertificatesMembersDoNotTrustDoesNotStart(t *testing.T) {
+func TestUntrustedNodeDoesNotStart(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
 		old, other := cluster.NewAuthority(t), cluster.NewAuthority(t)
 		both := x509.NewCertPool()
 		both.AddCert(old.CA)
 		both.AddCert(other.CA)
-		in := h.at("a", config("a"))
+		in := h.configure("a", config("a"))
 		in.TLS = old.Config(t)
-		a := launch(t, in)
+		a := startNode(t, in)
 		trusts := func(certs cluster.Authority, roots *x509.CertPool) *tls.Config {
 			c := certs.Config(t)
 			c.RootCAs = roots
@@ -353,33 +353,33 @@ func TestANodeWhoseCertificatesMembersDoNotTrustDoesNotStart(t *testing.T) {
 			"the member does not trust it":  trusts(other, both),
 			"it does not trust the members": trusts(old, other.Pool),
 		} {
-			cfg := h.at("b", config("b", a))
+			cfg := h.configure("b", config("b", a))
 			cfg.TLS = c
-			_, err := try(t, cfg)
+			_, err := tryNode(t, cfg)
 			require.ErrorContains(t, err, "trust each other's certificates", about)
 			require.ErrorContains(t, err, a.addr, about)
 		}
-		fits := h.at("c", config("c", a))
+		fits := h.configure("c", config("c", a))
 		fits.TLS = trusts(old, both)
-		c := launch(t, fits)
-		sees(t, []*node{a, c}, rosterText(cluster.Serving, a, c))
+		c := startNode(t, fits)
+		awaitRoster(t, []*node{a, c}, rosterText(cluster.Serving, a, c))
 
 		over := cluster.NewAuthority(t)
 		over.CA.NotAfter = time.Now().Add(-time.Minute)
-		out := h.at("d", config("d"))
+		out := h.configure("d", config("d"))
 		out.TLS = over.Config(t)
-		d := launch(t, out)
+		d := startNode(t, out)
 		known := x509.NewCertPool()
 		known.AddCert(over.CA)
 		known.AddCert(other.CA)
-		beside := h.at("e", config("e", d))
+		beside := h.configure("e", config("e", d))
 		beside.TLS = trusts(other, known)
-		e := launch(t, beside)
+		e := startNode(t, beside)
 		require.Contains(t, e.Stats().JoinError, "TLS", "it is the members' certificate that has run out: that is no reason not to start")
 	})
 }
 
-func TestLifeIsOneStartAndAnyNumberOfCloses(t *testing.T) {
+func TestClusterStartsOnceAndClosesRepeatedly(t *testing.T) {
 	n := cluster.NewGossip(config("a"))
 	require.Error(t, n.Leave(t.Context()))
 	require.Error(t, n.Forget("a"))
@@ -408,7 +408,7 @@ func TestLifeIsOneStartAndAnyNumberOfCloses(t *testing.T) {
 	require.ErrorIs(t, cluster.NewGossip(config("c")).Start(cancelled, mute), context.Canceled)
 }
 
-func TestNobodyToJoinIsAWarning(t *testing.T) {
+func TestUnreachableJoinIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
 		held, packets, err := h.Host("b").Network().Listen(t.Context(), "b:7946")
@@ -425,10 +425,10 @@ func TestNobodyToJoinIsAWarning(t *testing.T) {
 		}()
 		nobody := held.Addr().String()
 		log := new(lab.Text)
-		cfg := h.at("a", config("a"))
+		cfg := h.configure("a", config("a"))
 		cfg.Join = []string{"nobody.invalid", nobody}
 		cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		a := launch(t, cfg)
+		a := startNode(t, cfg)
 		problem := a.Stats().JoinError
 		require.Contains(t, problem, "nobody.invalid")
 		require.Contains(t, problem, nobody)
@@ -440,8 +440,8 @@ func TestNobodyToJoinIsAWarning(t *testing.T) {
 		require.NotContains(t, log.String(), string(secret[0]))
 
 		require.NoError(t, held.Close())
-		b := launch(t, h.at("b", config("b")))
-		sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+		b := startNode(t, h.configure("b", config("b")))
+		awaitRoster(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
 		require.Eventually(t, func() bool { return a.Stats().JoinError == "" }, 5*time.Second, 10*time.Millisecond)
 	})
 }
@@ -453,7 +453,7 @@ func TestSimultaneousStartLogsNoWarning(t *testing.T) {
 		var nodes []*node
 		var starts sync.WaitGroup
 		for i, host := range []string{"a", "b", "c"} {
-			cfg := h.at(host, config(host))
+			cfg := h.configure(host, config(host))
 			cfg.Join = []string{"a:7946", "b:7946", "c:7946"}
 			cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
 			nodes = append(nodes, &node{Cluster: cluster.NewGossip(cfg), name: cfg.Name})
@@ -476,7 +476,7 @@ func TestSimultaneousStartLogsNoWarning(t *testing.T) {
 	})
 }
 
-func TestUnidentifiedConnectionsAtThePortAreClosedAndCounted(t *testing.T) {
+func TestUnidentifiedConnectionsAreClosedAndCounted(t *testing.T) {
 	send := func(b string) func(*testing.T, net.Conn, cluster.Authority, cluster.Authority) {
 		return func(_ *testing.T, conn net.Conn, _, _ cluster.Authority) { io.WriteString(conn, b) }
 	}
@@ -513,11 +513,11 @@ func TestUnidentifiedConnectionsAtThePortAreClosedAndCounted(t *testing.T) {
 			t.Parallel()
 			onHosts(t, func(t *testing.T, h hosts) {
 				certs, others := cluster.NewAuthority(t), cluster.NewAuthority(t)
-				cfg := h.at("a", config("a"))
+				cfg := h.configure("a", config("a"))
 				if c.tls {
 					cfg.TLS = certs.Config(t)
 				}
-				a := launch(t, cfg)
+				a := startNode(t, cfg)
 				outside, begun := h.Host("outside").Network(), time.Now()
 				var all sync.WaitGroup
 				for range 20 {
@@ -532,36 +532,36 @@ func TestUnidentifiedConnectionsAtThePortAreClosedAndCounted(t *testing.T) {
 				}
 				all.Wait()
 				require.Equal(t, map[string]uint64{c.reason: 20}, a.Stats().Refused)
-				cfg = h.at("b", cfg)
+				cfg = h.configure("b", cfg)
 				cfg.Name, cfg.Join = "b"+cfg.Name, []string{a.addr}
-				b := launch(t, cfg)
-				sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+				b := startNode(t, cfg)
+				awaitRoster(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
 			})
 		})
 	}
 }
 
-func TestNothingThatMembersSendIsRefused(t *testing.T) {
+func TestTrafficOfMembersIsNotRefused(t *testing.T) {
 	for name, secrets := range map[string][][]byte{"open": nil, "with secrets": secret} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onHosts(t, func(t *testing.T, h hosts) {
 				var nodes []*node
 				start := func(label string) {
-					cfg := h.at(label, config(label, nodes...))
+					cfg := h.configure(label, config(label, nodes...))
 					cfg.Secrets = secrets
-					nodes = append(nodes, launch(t, cfg))
+					nodes = append(nodes, startNode(t, cfg))
 				}
 				for i := range 6 {
 					start(string(rune('a' + i)))
 				}
-				sees(t, nodes, rosterText(cluster.Serving, nodes...))
+				awaitRoster(t, nodes, rosterText(cluster.Serving, nodes...))
 				require.NoError(t, nodes[0].Leave(t.Context()))
-				sees(t, nodes[1:], rosterText(cluster.Serving, nodes[1:]...))
+				awaitRoster(t, nodes[1:], rosterText(cluster.Serving, nodes[1:]...))
 				crashed, left := nodes[5], nodes[1:5]
 				require.NoError(t, crashed.Close())
 				// Direct and indirect probes detect it.
-				sees(t, left, rosterText(cluster.Serving, left...)+rosterText(cluster.Dead, crashed))
+				awaitRoster(t, left, rosterText(cluster.Serving, left...)+rosterText(cluster.Dead, crashed))
 				start("g")
 				time.Sleep(35 * time.Second) // gossip exchanges its whole state every 30 s
 				for _, n := range append(left, nodes[6]) {
@@ -573,10 +573,10 @@ func TestNothingThatMembersSendIsRefused(t *testing.T) {
 }
 
 // The flood comes from b's host, so it has b's address.
-func TestFloodOfUnidentifiedConnectionsDoesNotKeepMembersOut(t *testing.T) {
+func TestConnectionFloodDoesNotLockOutMembers(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
-		a := launch(t, h.at("a", config("a")))
+		a := startNode(t, h.configure("a", config("a")))
 		flooder := h.Host("b").Network()
 		tcp, udp, err := flooder.Listen(t.Context(), "b:0")
 		require.NoError(t, err)
@@ -594,8 +594,8 @@ func TestFloodOfUnidentifiedConnectionsDoesNotKeepMembersOut(t *testing.T) {
 			udp.WriteTo(bytes.Repeat([]byte{byte(i)}, i%400), at)
 		}
 		flooded := time.Now()
-		b := launch(t, h.at("b", config("b", a)))
-		sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+		b := startNode(t, h.configure("b", config("b", a)))
+		awaitRoster(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
 		require.Less(t, time.Since(flooded), time.Second, "before one of these has timed out")
 		require.NotZero(t, a.Stats().Refused["crowded"])
 	})

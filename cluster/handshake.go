@@ -96,16 +96,16 @@ type hello struct {
 	Capabilities uint64 `codec:"c,omitempty"`
 }
 
-// abroad reports whether the node wants to reach a region other than its own.
-func (h hello) abroad() bool { return h.Region != h.To }
+// isAbroad reports whether the node wants to reach a region other than its own.
+func (h hello) isAbroad() bool { return h.Region != h.To }
 
-// misses returns why the hello of a dialler does not fit a listener of the given region, or nil if
+// checkRegion returns why the hello of a dialler does not fit a listener of the given region, or nil if
 // it fits. A node without a Region does not reach other regions, and they do not reach it.
-func (h hello) misses(region string) error {
+func (h hello) checkRegion(region string) error {
 	switch {
-	case !h.abroad() && h.Region != region:
+	case !h.isAbroad() && h.Region != region:
 		return fmt.Errorf("%w: a node of region %q asked to join one of %q", errRegion, h.Region, region)
-	case h.To != region || h.abroad() && (h.Region == "" || region == ""):
+	case h.To != region || h.isAbroad() && (h.Region == "" || region == ""):
 		return fmt.Errorf("%w: a node of region %q expected one of %q there, and found one of %q", errAstray, h.Region, h.To, region)
 	}
 	return nil
@@ -178,22 +178,22 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	if len(secrets) == 0 {
 		return nil, hello{}, fmt.Errorf("%w: this node has no secret of region %q", errSecret, region)
 	}
-	if err := id.names.prove(conn, region, ""); err != nil {
+	if err := id.names.checkCertificate(conn, region, ""); err != nil {
 		return nil, hello{}, err
 	}
 	secured, err := id.dialProof(conn, secrets)
 	if err != nil {
 		return nil, hello{}, err
 	}
-	if err := tell(secured, appendHello(nil, asked)); err != nil {
+	if err := writeToListener(secured, appendHello(nil, asked)); err != nil {
 		return nil, hello{}, err
 	}
 	status, answer, err := readStatus(secured)
-	if err != nil && secured != conn && alerted(err) {
+	if err != nil && secured != conn && isTLSError(err) {
 		return nil, hello{}, fmt.Errorf("%w: %v", errSecret, err) // with TLS 1.3, the refusal of a certificate follows the handshake
 	}
 	if err != nil {
-		return nil, hello{}, unanswered(err)
+		return nil, hello{}, answerError(err)
 	}
 	if status == statusGarbage {
 		return nil, hello{}, errForeign
@@ -208,10 +208,10 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	if err := judgeStatus(status); err != nil {
 		return nil, peer, err
 	}
-	if err := self.misses(peer.Region); err != nil {
+	if err := self.checkRegion(peer.Region); err != nil {
 		return nil, peer, err
 	}
-	if err := id.names.prove(conn, peer.Region, peer.Name); err != nil {
+	if err := id.names.checkCertificate(conn, peer.Region, peer.Name); err != nil {
 		return nil, peer, err
 	}
 	if status == statusRegion {
@@ -247,9 +247,9 @@ func judgeStatus(status byte) error {
 	return errRefused
 }
 
-// tell writes bytes of a dialler. It returns no error if the other side has closed the connection,
+// writeToListener writes bytes of a dialler. It returns no error if the other side has closed the connection,
 // because the next read returns the bytes that this side has sent before, such as an alert of TLS.
-func tell(conn net.Conn, b []byte) error {
+func writeToListener(conn net.Conn, b []byte) error {
 	_, err := conn.Write(b)
 	if err == nil || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
 		return nil
@@ -265,13 +265,13 @@ func (h hello) readAnswer(conn net.Conn, more int) ([]byte, error) {
 		if isHangUp(err) {
 			return nil, errHungUp
 		}
-		return nil, unanswered(err)
+		return nil, answerError(err)
 	}
 	if err := h.judgeOpening(answer[0]); err != nil {
 		return nil, err
 	}
 	if _, err := io.ReadFull(conn, answer[1:]); err != nil {
-		return nil, unanswered(err)
+		return nil, answerError(err)
 	}
 	if answer[1] == noKey {
 		return nil, errSecret
@@ -288,7 +288,7 @@ func (h hello) judgeOpening(first byte) error {
 	case first == tlsAlert:
 		return errTLS
 	case first < plausibleVersions:
-		return h.apart(fmt.Sprint(first))
+		return h.versionError(fmt.Sprint(first))
 	}
 	return errForeign
 }
@@ -317,10 +317,10 @@ func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason s
 	}
 	asked, err := readHello(secured)
 	switch {
-	case err != nil && secured != conn && alerted(err):
+	case err != nil && secured != conn && isTLSError(err):
 		return nil, hello{}, reasonAuthentication, fmt.Errorf("%w: %v", errSecret, err)
 	case err != nil:
-		return nil, hello{}, stopped(err), err
+		return nil, hello{}, refusalReason(err), err
 	}
 	peer, err = decodeHello(asked)
 	status := statusGarbage
@@ -332,7 +332,7 @@ func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason s
 		return nil, hello{}, "", e
 	}
 	if _, e := secured.Write(appendHello([]byte{status}, answer)); e != nil && err == nil {
-		return nil, hello{}, stopped(e), e
+		return nil, hello{}, refusalReason(e), e
 	}
 	return secured, peer, reason, err
 }
@@ -340,7 +340,7 @@ func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason s
 // judge returns the status for a dialler that has proven a credential on conn, and the reason and
 // the error of a refusal.
 func (id identity) judge(peer hello, proven credential, conn net.Conn) (status byte, reason string, err error) {
-	if err := id.proves(proven, conn, peer); err != nil {
+	if err := id.checkProof(proven, conn, peer); err != nil {
 		return statusIdentity, reasonIdentity, err
 	}
 	if _, err := id.self.agree(peer); err != nil {
@@ -349,10 +349,10 @@ func (id identity) judge(peer hello, proven credential, conn net.Conn) (status b
 	if peer.Seed != id.self.Seed {
 		return statusSeed, reasonSeed, errSeed
 	}
-	if err := peer.misses(id.self.Region); err != nil {
+	if err := peer.checkRegion(id.self.Region); err != nil {
 		return statusRegion, reasonRegion, err
 	}
-	if peer.abroad() && id.left != nil && id.left.Load() {
+	if peer.isAbroad() && id.left != nil && id.left.Load() {
 		return statusLeft, "", detect.ErrLeft
 	}
 	return statusWelcome, "", nil
@@ -374,7 +374,7 @@ func openWith(proof byte) []byte {
 func (h hello) readOpening(conn net.Conn) (proof byte, reason string, err error) {
 	var first [openingSize]byte
 	if _, err := io.ReadFull(conn, first[:1]); err != nil {
-		return 0, stopped(err), err
+		return 0, refusalReason(err), err
 	}
 	switch v := first[0]; {
 	case v == tlsHandshake:
@@ -384,30 +384,30 @@ func (h hello) readOpening(conn net.Conn) (proof byte, reason string, err error)
 		return 0, reasonGarbage, fmt.Errorf("%w: it starts with %#x", errGarbage, v)
 	case v != opening:
 		refuseProof(conn)
-		return 0, reasonVersion, h.apart(fmt.Sprint(v))
+		return 0, reasonVersion, h.versionError(fmt.Sprint(v))
 	}
 	if _, err := io.ReadFull(conn, first[1:]); err != nil {
-		return 0, stopped(err), err
+		return 0, refusalReason(err), err
 	}
 	return first[1], "", nil
 }
 
-// unanswered returns the meaning of a failed read of the other side's answer.
-func unanswered(err error) error {
+// answerError returns the meaning of a failed read of the other side's answer.
+func answerError(err error) error {
 	switch {
 	case errors.Is(err, errOversized):
 		return fmt.Errorf("%w: %v", errForeign, err)
-	case alerted(err):
+	case isTLSError(err):
 		return fmt.Errorf("%w: %v", errCertificate, err)
 	}
 	return fmt.Errorf("%w: %v", errSilent, err)
 }
 
-// stopped returns the reason that a failed read or write counts under.
-func stopped(err error) string {
+// refusalReason returns the reason that a failed read or write counts under.
+func refusalReason(err error) string {
 	var timeout net.Error
 	switch {
-	case alerted(err):
+	case isTLSError(err):
 		return reasonTLS
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return reasonTimeout
@@ -417,9 +417,9 @@ func stopped(err error) string {
 	return ""
 }
 
-// alerted reports whether an error is one of TLS: an alert, or bytes that are not a record. With
+// isTLSError reports whether an error is one of TLS: an alert, or bytes that are not a record. With
 // TLS 1.3, a client learns only from a read that its certificate was refused.
-func alerted(err error) bool {
+func isTLSError(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	_, isRecord := errors.AsType[tls.RecordHeaderError](err)
 	return isRecord || ok && (op.Op == "remote error" || op.Op == "local error")
@@ -433,12 +433,12 @@ func openStream(ctx context.Context, dial func(context.Context, string) (net.Con
 		return nil, fmt.Errorf("%w: %w", errSilent, err)
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	err = tell(conn, []byte{first})
+	err = writeToListener(conn, []byte{first})
 	out := conn
 	if err == nil && t != nil {
 		secure := newTLSConn(conn, clientTLS(t, addr), tls.Client)
 		if e := secure.performHandshake(ctx, maxCertificates); e != nil {
-			err = fmt.Errorf("%w: %v", untrusted(e), e)
+			err = fmt.Errorf("%w: %v", dialTLSError(e), e)
 		}
 		out = secure
 	}

@@ -162,10 +162,10 @@ func (r *recorder) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// overheard is a recorded handshake between two members.
-func overheard(t *testing.T, from, to *testPeer) *recorder {
+// recordHandshake is a recorded handshake between two members.
+func recordHandshake(t *testing.T, from, to *testPeer) *recorder {
 	t.Helper()
-	conn := &recorder{Conn: raw(t, to)}
+	conn := &recorder{Conn: dialRaw(t, to)}
 	_, _, err := from.identity.dial(conn, to.cfg.Self.Region)
 	require.NoError(t, err)
 	return conn
@@ -173,13 +173,13 @@ func overheard(t *testing.T, from, to *testPeer) *recorder {
 
 // An attacker that has recorded a handshake knows no secret. The recorded bytes prove nothing in
 // another handshake.
-func TestAHandshakeThatIsPlayedAgainIsRefused(t *testing.T) {
+func TestReplayedHandshakeIsRefused(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		a, b := lo.peer(t, "a", nil, withSecret), lo.peer(t, "b", nil, withSecret)
-		first := overheard(t, a, b)
+		first := recordHandshake(t, a, b)
 
-		again := raw(t, b)
+		again := dialRaw(t, b)
 		again.Write(first.sent.Bytes())
 		again.SetReadDeadline(time.Now().Add(handshakeWait))
 		answer, err := io.ReadAll(again)
@@ -211,7 +211,7 @@ func TestAHandshakeThatIsPlayedAgainIsRefused(t *testing.T) {
 
 // An attacker that has recorded or received an offer knows the key ids of a secret, but does not
 // have the key pair.
-func TestKeyIDsWithoutTheKeyPairProveNothing(t *testing.T) {
+func TestKeyIDsWithoutKeyPairAreRefused(t *testing.T) {
 	id := identity{self: hello{Name: "a"}, secrets: secrets("0123456789abcdef")}
 	c := keysConfig()
 	c.NextProtos = offerKeys(id.secrets)
@@ -239,8 +239,8 @@ func TestKeyIDsWithoutTheKeyPairProveNothing(t *testing.T) {
 // alertSize is the size of a change of ciphers and an alert, with which a side of TLS 1.3 refuses.
 const alertSize = recordHeader + 1 + recordHeader + 2 + 1 + 16
 
-// derived is HKDF-SHA256 by RFC 5869, for one block.
-func derived(secret, salt []byte, label string) []byte {
+// hkdf is HKDF-SHA256 by RFC 5869, for one block.
+func hkdf(secret, salt []byte, label string) []byte {
 	of := func(key []byte, parts ...[]byte) []byte {
 		m := hmac.New(sha256.New, key)
 		for _, p := range parts {
@@ -268,7 +268,7 @@ func (m *meddler) Write(b []byte) (int, error) {
 
 // An attacker between two members cannot change a byte of a handshake: the side that reads the
 // byte refuses the other side.
-func TestAHandshakeOfWhichAByteWasChangedIsRefused(t *testing.T) {
+func TestChangedHandshakeIsRefused(t *testing.T) {
 	t.Parallel()
 	id := func(name string) identity {
 		id := identity{self: hello{Name: name, Addr: "10.0.0.1:1", Region: "r"}, secrets: secrets("0123456789abcdef")}
@@ -292,7 +292,7 @@ func TestAHandshakeOfWhichAByteWasChangedIsRefused(t *testing.T) {
 				said := wire.sent.Bytes()
 				require.Less(t, len(said), maxHandshake/2)
 				first := openingSize * (1 - i)
-				clear := inTheClear(said[first:], first)
+				clear := clearVersions(said[first:], first)
 				for at := 2; at < first; at++ {
 					clear = append(clear, at) // it is reserved
 				}
@@ -309,9 +309,9 @@ func TestAHandshakeOfWhichAByteWasChangedIsRefused(t *testing.T) {
 	}
 }
 
-// inTheClear returns the positions of the version in the headers of records that are not encrypted.
+// clearVersions returns the positions of the version in the headers of records that are not encrypted.
 // TLS 1.3 ignores that version (RFC 8446, section 5.1).
-func inTheClear(wire []byte, at int) (all []int) {
+func clearVersions(wire []byte, at int) (all []int) {
 	for len(wire) > 0 && (wire[0] == tlsHandshake || wire[0] == 20) {
 		all = append(all, at+1, at+2)
 		size := recordHeader + int(binary.BigEndian.Uint16(wire[3:]))
@@ -322,10 +322,10 @@ func inTheClear(wire []byte, at int) (all []int) {
 
 // Earlier and later versions send other bytes. Each side sends its version to the other, so that
 // both can report the problem.
-func TestAPeerOfAnotherVersionIsRefusedAndToldThisOne(t *testing.T) {
+func TestOtherVersionIsRefusedAndReceivesThisVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for i, version := range []byte{0, opening - 1, opening + 1, plausibleVersions - 1, 0, opening + 1} {
-			id := identity{self: hello{Name: "a", Region: "r"}.speaking(spoken)}
+			id := identity{self: hello{Name: "a", Region: "r"}.withVersions(ownVersions)}
 			if i > 3 {
 				id.secrets = secrets("0123456789abcdef")
 			}
@@ -375,7 +375,7 @@ func TestAPeerOfAnotherVersionIsRefusedAndToldThisOne(t *testing.T) {
 }
 
 // The listener knows the secret and sends an invalid answer.
-func TestOnlyAWelcomeIsOne(t *testing.T) {
+func TestOnlyValidWelcomeIsAccepted(t *testing.T) {
 	id := func(name string, secret ...string) identity {
 		return identity{self: hello{Name: name, Region: "r"}, secrets: secrets(secret...)}
 	}
@@ -414,7 +414,7 @@ func TestOnlyAWelcomeIsOne(t *testing.T) {
 	}
 }
 
-func TestAnOverlongHelloIsNotSent(t *testing.T) {
+func TestOverlongHelloIsNotSent(t *testing.T) {
 	_, err := hello{Name: string(make([]byte, maxHello))}.encode()
 	require.ErrorContains(t, err, "1024")
 }
@@ -429,7 +429,7 @@ func offered(secrets [][]byte) []byte {
 // The listener's side reads bytes of a node without a secret.
 func FuzzHandshake(f *testing.F) {
 	secret := secrets("0123456789abcdef")
-	asked, err := hello{Name: "a", Region: "r"}.speaking(spoken).encode()
+	asked, err := hello{Name: "a", Region: "r"}.withVersions(ownVersions).encode()
 	require.NoError(f, err)
 	f.Add(appendHello(openWith(proofNone), asked))
 	f.Add(append(openWith(proofTokens), 1))
@@ -456,10 +456,10 @@ func FuzzHandshake(f *testing.F) {
 
 // A hello of a node that has proved a secret may still contain any bytes.
 func FuzzHello(f *testing.F) {
-	asked, err := hello{Name: "a", Region: "r"}.speaking(spoken).encode()
+	asked, err := hello{Name: "a", Region: "r"}.withVersions(ownVersions).encode()
 	require.NoError(f, err)
 	f.Add(asked)
-	far, err := hello{Name: "a", Region: "far", To: "r"}.speaking(spoken).encode()
+	far, err := hello{Name: "a", Region: "far", To: "r"}.withVersions(ownVersions).encode()
 	require.NoError(f, err)
 	f.Add(far)
 	f.Add([]byte{0x81, 0xA1, 'n', 0xDB, 0xFF, 0xFF, 0xFF, 0xFF})
@@ -474,7 +474,7 @@ func FuzzHello(f *testing.F) {
 			t.Fatal("a region's name above the bound")
 		}
 		// An accepted node is a member, or states another region.
-		if err == nil && h.misses("r") == nil && (h.To != "r" || h.abroad() != (h.Region != "r") || h.Region == "") {
+		if err == nil && h.checkRegion("r") == nil && (h.To != "r" || h.isAbroad() != (h.Region != "r") || h.Region == "") {
 			t.Fatalf("%+v may come in", h)
 		}
 		if err != nil && !errors.Is(err, errGarbage) {
@@ -485,7 +485,7 @@ func FuzzHello(f *testing.F) {
 
 // A member closes a connection that it refuses. On a busy machine it may close the connection
 // before the dialler has written a byte.
-func TestAProbeThatWritesTooLateSaysWhyItWasRefused(t *testing.T) {
+func TestLateProbeReportsRefusal(t *testing.T) {
 	for name, c := range map[string]struct {
 		said string // by the server at the address, before it closes
 		want error

@@ -62,7 +62,7 @@ func (k *keeper) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			for _, u := range k.open {
-				u.end()
+				u.close()
 			}
 			return
 		case <-k.wake:
@@ -74,7 +74,7 @@ func (k *keeper) run(ctx context.Context) {
 		now := time.Now()
 		for len(k.open) > 0 && !k.open[0].next.After(now) {
 			u := k.open[0]
-			u.keepAppointments(now)
+			u.handleDue(now)
 			k.plan(u)
 		}
 		if len(k.open) > 0 {
@@ -145,14 +145,14 @@ type appointment struct {
 	planned bool // it has not been kept yet
 }
 
-func (a *appointment) in(d time.Duration) { a.at(time.Now().Add(d)) }
+func (a *appointment) planIn(d time.Duration) { a.planAt(time.Now().Add(d)) }
 
-func (a *appointment) at(due time.Time) { a.due, a.planned = due, true }
+func (a *appointment) planAt(due time.Time) { a.due, a.planned = due, true }
 
 func (a *appointment) cancel() { a.planned = false }
 
-// keep reports whether the appointment is due. If so, it cancels the appointment.
-func (a *appointment) keep(now time.Time) bool {
+// takeDue reports whether the appointment is due. If so, it cancels the appointment.
+func (a *appointment) takeDue(now time.Time) bool {
 	if !a.planned || a.due.After(now) {
 		return false
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// called returns a connection of the named member to p, after the handshake.
-func called(t *testing.T, p *testPeer, name string) net.Conn {
+// dialAs returns a connection of the named member to p, after the handshake.
+func dialAs(t *testing.T, p *testPeer, name string) net.Conn {
 	t.Helper()
-	conn := raw(t, p)
+	conn := dialRaw(t, p)
 	self := p.cfg.Self
 	self.Name = name
 	secured, _, err := identity{self: self, secrets: p.cfg.Secrets}.dial(conn, self.Region)
@@ -20,13 +20,13 @@ func called(t *testing.T, p *testPeer, name string) net.Conn {
 	return secured
 }
 
-func TestAMemberThatOpensTooManyConnectionsLosesItsOldestAndNobodyElseAny(t *testing.T) {
+func TestExcessConnectionReplacesOldestOfSameMember(t *testing.T) {
 	t.Parallel()
 	inPair(t, func(t *testing.T, a, b *testPeer) {
 		const more = 20
 		var conns []net.Conn
 		for range maxIncomingOfOne + more {
-			conns = append(conns, called(t, a, "greedy"))
+			conns = append(conns, dialAs(t, a, "greedy"))
 		}
 		for _, conn := range conns[:more] {
 			requireClosed(t, conn, 10*time.Second)
@@ -49,18 +49,18 @@ func TestAMemberThatOpensTooManyConnectionsLosesItsOldestAndNobodyElseAny(t *tes
 	})
 }
 
-func TestConnectionsBeyondWhatANodeServesAreClosedAndCounted(t *testing.T) {
+func TestConnectionsAboveBoundAreClosedAndCounted(t *testing.T) {
 	t.Parallel()
 	inPair(t, func(t *testing.T, a, b *testPeer) {
 		a.mu.Lock()
 		a.most = len(a.conns) + 3
 		a.mu.Unlock()
 		for i := range 3 {
-			called(t, a, string(rune('p'+i)))
+			dialAs(t, a, string(rune('p'+i)))
 		}
 		const more = 5
 		for range more {
-			requireClosed(t, raw(t, a), 10*time.Second)
+			requireClosed(t, dialRaw(t, a), 10*time.Second)
 		}
 		eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] == more }, "%v", a.stats().Refused)
 		_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
@@ -68,18 +68,18 @@ func TestConnectionsBeyondWhatANodeServesAreClosedAndCounted(t *testing.T) {
 	})
 }
 
-func TestHandshakesBeyondWhatMayBeUnderWayCostTheOldest(t *testing.T) {
+func TestHandshakesAboveBoundCloseTheOldest(t *testing.T) {
 	t.Parallel()
 	inPair(t, func(t *testing.T, a, b *testPeer) {
 		most := a.pending.size
 		const more = 10
 		var conns []net.Conn
 		for range most + more {
-			conns = append(conns, raw(t, a))
+			conns = append(conns, dialRaw(t, a))
 		}
 		eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] >= more }, "%v", a.stats().Refused)
 		requireClosed(t, conns[0], 10*time.Second)
-		called(t, a, "c") // connections that complete the handshake are still accepted
+		dialAs(t, a, "c") // connections that complete the handshake are still accepted
 		_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
 		require.NoError(t, err)
 	})

@@ -100,7 +100,7 @@ func ask(ctx context.Context, w way, s *session, request, answer []byte, wait ti
 		return answer, fmt.Errorf("%w: %d bytes, not more than %d", ErrTooLarge, len(request), MaxMessage)
 	}
 	if s == nil {
-		return answer, w.unreachable()
+		return answer, w.unreachableError()
 	}
 	if err := ctx.Err(); err != nil {
 		return answer, err
@@ -111,46 +111,46 @@ func ask(ctx context.Context, w way, s *session, request, answer []byte, wait ti
 	return s.ask(ctx, request, answer, wait)
 }
 
-func (l *link) unreachable() error {
+func (l *link) unreachableError() error {
 	if l.peers.ctx.Err() != nil {
 		return ErrClosed
 	}
 	return ErrDisconnected
 }
 
-// lost marks the member disconnected.
-func (l *link) lost(s *session) {
+// handleEnd marks the member disconnected.
+func (l *link) handleEnd(s *session) {
 	if l.session.CompareAndSwap(s, nil) {
 		l.peers.step(l, func(c *detect.Connectivity) bool { return c.RecordFailure(l.name, time.Now()) })
 	}
 }
 
-func (l *link) told(body []byte) error {
-	if take := l.peers.cfg.News; take != nil {
+func (l *link) handleRecord(body []byte) error {
+	if take := l.peers.cfg.HandleRecord; take != nil {
 		take(l.name, body)
 	}
 	return nil
 }
 
-func (l *link) proven() { l.peers.handler.Answered() }
+func (l *link) recordProof() { l.peers.handler.Answered() }
 
-func (l *link) late(request, answer []byte) { l.peers.handler.Late(l, request, answer) }
+func (l *link) handleLate(request, answer []byte) { l.peers.handler.Late(l, request, answer) }
 
-func (l *link) missed(s *session) {
+func (l *link) handleMissed(s *session) {
 	if l.session.Load() == s {
 		l.post(eventMissed)
 	}
 }
 
-func (l *link) resumed(s *session) {
+func (l *link) handleResumed(s *session) {
 	if l.session.Load() == s {
 		l.peers.step(l, func(c *detect.Connectivity) bool { return c.RecordMessage(l.name) })
 	}
 }
 
-// ponged handles a pong, which contains the scheduling delay of the member. It returns the round-trip
+// handlePong handles a pong, which contains the scheduling delay of the member. It returns the round-trip
 // time, and whether the pong has arrived in time.
-func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err error) {
+func (l *link) handlePong(s *session, f frame) (took time.Duration, inTime bool, err error) {
 	if len(f.body) < pongSize {
 		return 0, false, fmt.Errorf("%w: a pong of %d bytes", errGarbage, len(f.body))
 	}
@@ -206,14 +206,14 @@ func (l *link) ping(s *session, now time.Time) {
 	s.forget(now)
 }
 
-// judged checks the silence of the member on s, and reports whether no ping waits for a pong. due
+// checkMember checks the silence of the member on s, and reports whether no ping waits for a pong. due
 // is the time for which the check was planned.
-func (l *link) judged(s *session, due, now time.Time) (ponged bool) {
+func (l *link) checkMember(s *session, due, now time.Time) (ponged bool) {
 	answered := now.Add(-s.silence())
 	l.peers.step(l, func(c *detect.Connectivity) bool {
 		c.RecordAnswer(l.name, answered)
 		changed := c.CheckSilence(l.name, due, now)
-		if owed, stalls := s.owes(); owed > 0 {
+		if owed, stalls := s.unansweredSince(); owed > 0 {
 			changed = c.CheckStall(l.name, s.start.Add(owed), stalls, due, now) || changed
 		}
 		ponged = !c.IsAwaited(l.name)
@@ -264,20 +264,20 @@ func (u *upkeep) handle(e event) {
 		return
 	}
 	if e&eventEnded != 0 && u.s != nil && u.s.closed.Load() {
-		u.lose()
+		u.handleLoss()
 	}
 	if e&eventDialed != 0 {
-		u.take(<-u.dialed)
+		u.replaceSession(<-u.dialed)
 	}
 	if e&eventArranged != 0 {
 		u.rearrange()
 	}
 	if e&eventAlive != 0 && !u.heard.Load() {
 		u.pace = dialPace
-		u.dial.in(max(0, time.Until(u.tried.Add(lookPace))))
+		u.dial.planIn(max(0, time.Until(u.tried.Add(lookPace))))
 	}
 	if e&eventWanted != 0 {
-		u.want()
+		u.handleWanted()
 	}
 	if e&eventPonged != 0 {
 		u.wakeUp()
@@ -290,18 +290,18 @@ func (u *upkeep) handle(e event) {
 	}
 }
 
-// keepAppointments keeps the appointments that are due.
-func (u *upkeep) keepAppointments(now time.Time) {
-	if u.dial.keep(now) {
+// handleDue keeps the appointments that are due.
+func (u *upkeep) handleDue(now time.Time) {
+	if u.dial.takeDue(now) {
 		u.tryDial()
 	}
-	if u.look.keep(now) {
+	if u.look.takeDue(now) {
 		u.judge()
 	}
-	if u.drain.keep(now) {
-		u.drained()
+	if u.drain.takeDue(now) {
+		u.checkDrained()
 	}
-	if u.feeding.keep(now) {
+	if u.feeding.takeDue(now) {
 		u.sendRows()
 	}
 }
@@ -320,9 +320,9 @@ type dialOutcome struct {
 // drainLook is how often before is looked at.
 const drainLook = 100 * time.Millisecond
 
-// end closes the connections, and waits for the attempt to open one. The keeper handles no event
+// close closes the connections, and waits for the attempt to open one. The keeper handles no event
 // after that.
-func (u *upkeep) end() {
+func (u *upkeep) close() {
 	u.shutDown()
 	u.discardDialed()
 }
@@ -354,13 +354,13 @@ func (u *upkeep) discardDialed() {
 	u.dialed = nil
 }
 
-// answers reports whether the session has been silent for less than detect.MaxAnswerAge.
-func (u *upkeep) answers() bool { return u.s != nil && u.s.silence() < detect.MaxAnswerAge }
+// isAnswering reports whether the session has been silent for less than detect.MaxAnswerAge.
+func (u *upkeep) isAnswering() bool { return u.s != nil && u.s.silence() < detect.MaxAnswerAge }
 
 // tryDial begins an attempt to connect if one is needed now.
 func (u *upkeep) tryDial() {
 	wait := u.connectWait(u.dial.due, time.Now())
-	u.dial.in(u.pace - u.pace/10 + rand.N(u.pace/5))
+	u.dial.planIn(u.pace - u.pace/10 + rand.N(u.pace/5))
 	u.pace = min(2*u.pace, dialPaceDead)
 	if !u.dead.Load() {
 		u.pace = dialPace
@@ -370,15 +370,15 @@ func (u *upkeep) tryDial() {
 		return // the next attempt is made, or this link rests, once the outcome is known
 	case !u.isWanted():
 		u.dial.cancel()
-		u.rest()
+		u.closeUnused()
 		return
 	}
-	if u.answers() || !u.watched.Load() && u.s != nil && u.heard.Load() {
+	if u.isAnswering() || !u.watched.Load() && u.s != nil && u.heard.Load() {
 		return
 	}
 	u.tried = time.Now()
 	if !u.watched.Load() {
-		u.look.at(u.tried.Add(detect.StallTimeout))
+		u.look.planAt(u.tried.Add(detect.StallTimeout))
 	}
 	ctx, cancel := context.WithCancel(u.peers.ctx)
 	dialed := make(chan dialOutcome, 1)
@@ -391,76 +391,76 @@ func (u *upkeep) tryDial() {
 	})
 }
 
-// take replaces the session by the session that an attempt has opened, unless the old session
+// replaceSession replaces the session by the session that an attempt has opened, unless the old session
 // answers again.
-func (u *upkeep) take(d dialOutcome) {
+func (u *upkeep) replaceSession(d dialOutcome) {
 	u.dialed = nil
 	next := d.session
 	if next == nil {
 		if u.s == nil {
 			u.peers.step(u.link, func(c *detect.Connectivity) bool { return c.RecordFailure(u.name, time.Now()) })
 		}
-		u.held.take()
+		u.held.takeAll()
 		if u.setRefused(d.err, u.silent || u.s != nil) {
-			u.dial.in(lookPace) // its kernel closes all connections of a process that ends
+			u.dial.planIn(lookPace) // its kernel closes all connections of a process that ends
 		}
 		return
 	}
-	if u.answers() {
+	if u.isAnswering() {
 		sever(next.conn)
 		return
 	}
 	u.session.Store(next) // so that the end of the old session does not disconnect the member
 	if u.s != nil {
 		u.s.retire()
-		if u.s.closed.Load() || u.s.idle() {
+		if u.s.closed.Load() || u.s.isIdle() {
 			u.s.shut() // no answer is awaited over it
 		} else {
 			if u.before != nil {
 				u.before.shut() // a member costs two sessions at most
 			}
 			u.before = u.s
-			u.drain.in(drainLook)
+			u.drain.planIn(drainLook)
 		}
 	}
 	u.s, u.begun = next, time.Now()
 	u.feed, u.waking = detect.Feed{}, time.Time{}
-	u.peers.wg.Go(func() { next.hold(func() { u.post(eventEnded) }) })
+	u.peers.wg.Go(func() { next.readUntilEnd(func() { u.post(eventEnded) }) })
 	u.s.introduce() // before the ping, so that a tombstone comes before the pong
 	u.pingAt(u.begun)
 	u.sendRows()
-	u.awaken()
+	u.makeReady()
 }
 
-// drained shuts the replaced session once no answer is awaited over it.
-func (u *upkeep) drained() {
+// checkDrained shuts the replaced session once no answer is awaited over it.
+func (u *upkeep) checkDrained() {
 	if u.before == nil {
 		return
 	}
 	u.before.forget(time.Now())
-	if !u.before.idle() && !u.before.closed.Load() {
-		u.drain.in(drainLook)
+	if !u.before.isIdle() && !u.before.closed.Load() {
+		u.drain.planIn(drainLook)
 		return
 	}
 	u.before.shut()
 	u.before = nil
 }
 
-// lose is called when the session has ended. After a session that was longer than dialPace, the
+// handleLoss is called when the session has ended. After a session that was longer than dialPace, the
 // member is dialled at once.
-func (u *upkeep) lose() {
+func (u *upkeep) handleLoss() {
 	u.silent = !u.s.hungUp.Load()
 	u.s = nil
 	u.look.cancel()
 	if time.Since(u.begun) > dialPace {
-		u.dial.in(0)
+		u.dial.planIn(0)
 	}
 }
 
 func (u *upkeep) pingAt(now time.Time) {
 	u.ping(u.s, now)
 	u.pinged = now
-	u.look.at(now.Add(lookPace))
+	u.look.planAt(now.Add(lookPace))
 }
 
 // pingNow pings a member that has left an ask unanswered, and plans a look for the time at which
@@ -470,8 +470,8 @@ func (u *upkeep) pingNow() {
 		return
 	}
 	u.pingAt(time.Now())
-	if owed, stalls := u.s.owes(); owed > 0 {
-		u.look.at(u.s.start.Add(owed + stalls))
+	if owed, stalls := u.s.unansweredSince(); owed > 0 {
+		u.look.planAt(u.s.start.Add(owed + stalls))
 	}
 }
 
@@ -486,11 +486,11 @@ func (u *upkeep) judge() {
 		u.judgeUnwatched(now)
 		return
 	}
-	if ponged := u.judged(u.s, u.look.due, now); !ponged || now.Sub(u.pinged) >= pingPace/2 { // a first ping may be sent shortly before the common time
+	if ponged := u.checkMember(u.s, u.look.due, now); !ponged || now.Sub(u.pinged) >= pingPace/2 { // a first ping may be sent shortly before the common time
 		u.pingAt(now)
 		return
 	}
-	u.look.at(nextPing(now))
+	u.look.planAt(nextPing(now))
 }
 
 // nextPing returns the first multiple of pingPace after now.
@@ -520,7 +520,7 @@ func (l *link) connect(ctx context.Context, wait time.Duration) (*session, error
 	conn, peer, err := l.peers.dial(limited, l.addr, l.peers.cfg.Self.Region)
 	if err == nil && peer.Name != l.name {
 		sever(conn)
-		err = l.another(peer)
+		err = l.wrongMemberError(peer)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
@@ -528,15 +528,15 @@ func (l *link) connect(ctx context.Context, wait time.Duration) (*session, error
 		}
 		return nil, err
 	}
-	l.peers.met(l, peer)
+	l.peers.recordAnswerer(l, peer)
 	return newSession(l.peers, l, conn, peer), nil
 }
 
-// another returns the error that another member, with the hello peer, answers at the address of l.
+// wrongMemberError returns the error that another member, with the hello peer, answers at the address of l.
 // If peer advertises another address, it was reached by mistake, for example by a stale name.
-func (l *link) another(peer hello) error {
+func (l *link) wrongMemberError(peer hello) error {
 	self := l.peers.cfg.Self
-	if peer.Addr == l.addr && (l.peers.calling(l.name) || l.peers.overlapped(l.name, peer.Name)) {
+	if peer.Addr == l.addr && (l.peers.isCalling(l.name) || l.peers.wereAliveTogether(l.name, peer.Name)) {
 		return fmt.Errorf("%w: %s and %s advertise %s", errShared, l.name, peer.Name, l.addr)
 	}
 	if peer.Addr == l.addr && l.peers.cfg.Replaced != nil {
@@ -559,7 +559,7 @@ func violation(err error) string {
 		return reasonOversized
 	case errors.Is(err, errGarbage):
 		return reasonGarbage
-	case alerted(err): // the TLS handshake is over, so a record is invalid
+	case isTLSError(err): // the TLS handshake is over, so a record is invalid
 		return reasonRecord
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return reasonTimeout

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// hung starts a peer whose handler blocks, so that the peer stops reading after the first request.
-func (n *loopback) hung(t *testing.T, name string, change ...func(*peersConfig)) *testPeer {
+// hungPeer starts a peer whose handler blocks, so that the peer stops reading after the first request.
+func (n *loopback) hungPeer(t *testing.T, name string, change ...func(*peersConfig)) *testPeer {
 	t.Helper()
 	ended := make(chan struct{})
 	p := n.peer(t, name, &testHandler{serve: func(*Batch) { <-ended }}, change...)
@@ -26,13 +26,13 @@ func (n *loopback) hung(t *testing.T, name string, change ...func(*peersConfig))
 	return p
 }
 
-func TestAFrozenPeerWithAFullSocketCostsNobodyMoreThanTheirWait(t *testing.T) {
+func TestFullSocketDoesNotExtendWaits(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
-		a, b := lo.peer(t, "a", nil), lo.hung(t, "b")
+		a, b := lo.peer(t, "a", nil), lo.hungPeer(t, "b")
 		a.set([]Member{a.member(), b.member()})
 		peer := a.peer("b")
-		hears := func() bool { return a.listens(b) }
+		hears := func() bool { return a.isConnectedTo(b) }
 		eventually(t, 10*time.Second, hears, "b is not heard")
 		// The socket and the queue are full long before b has been silent for too long.
 		big := make([]byte, MaxMessage)
@@ -69,7 +69,7 @@ func TestAFrozenPeerWithAFullSocketCostsNobodyMoreThanTheirWait(t *testing.T) {
 
 // Asks to a frozen member wait until it has stalled, and fail at once after that. Within a second the
 // member is disconnected.
-func TestAFrozenMemberStallsAfter200msAndIsDisconnectedAfter800(t *testing.T) {
+func TestFrozenMemberStallsAndIsDisconnected(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var frozen atomic.Bool
 		thawed := make(chan struct{})
@@ -125,11 +125,11 @@ func TestAFrozenMemberStallsAfter200msAndIsDisconnectedAfter800(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatIsTooLateIsForgotten(t *testing.T) {
+func TestOverdueAnswerIsForgotten(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var late atomic.Int64
 		a := lo.peer(t, "a", &testHandler{late: func(Peer, []byte, []byte) { late.Add(1) }})
-		b := lo.peer(t, "b", repliesAfter(func() time.Duration { return lateFor + time.Second }))
+		b := lo.peer(t, "b", replyAfter(func() time.Duration { return lateFor + time.Second }))
 		a.set([]Member{b.member()})
 		synctest.Wait()
 		l := a.peer("b").(*link)
@@ -166,14 +166,14 @@ func (d deadline) Err() error {
 }
 
 // This node is slow then, and no member is silent.
-func TestAMemberIsNotSilentWhileWhatCameFromItIsHandled(t *testing.T) {
+func TestMemberIsNotSilentWhileFramesAreHandled(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var arrived atomic.Int64
 		gaveUp := make(chan struct{})
 		answer := sync.OnceFunc(func() { close(gaveUp) })
 		defer answer()
-		b := lo.peer(t, "b", each(func(batch *Batch, i int, r []byte) {
+		b := lo.peer(t, "b", handleEach(func(batch *Batch, i int, r []byte) {
 			arrived.Add(1)
 			later, body := batch.Later(i), slices.Clone(r)
 			go func() { <-gaveUp; later(body) }()
@@ -182,7 +182,7 @@ func TestAMemberIsNotSilentWhileWhatCameFromItIsHandled(t *testing.T) {
 		begin, end := sync.OnceFunc(func() { close(handles) }), sync.OnceFunc(func() { close(handled) })
 		defer end()
 		a := lo.peer(t, "a", &testHandler{late: func(Peer, []byte, []byte) { begin(); <-handled }})
-		meet(t, a, b)
+		connectAll(t, a, b)
 		a.mu.Lock()
 		l := a.peers.links["b"]
 		a.mu.Unlock()
@@ -210,19 +210,19 @@ func TestAMemberIsNotSilentWhileWhatCameFromItIsHandled(t *testing.T) {
 		require.Same(t, first, l.session.Load(), "its connection is kept")
 		end()
 		eventually(t, 10*time.Second, func() bool { return a.stats().Late == a.stats().Timeouts+2 }, "late: %d", a.stats().Late)
-		require.True(t, a.listens(b))
+		require.True(t, a.isConnectedTo(b))
 	})
 }
 
-func TestFiveHundredCallersWithDeadlinesOf100µs(t *testing.T) {
+func TestCallersWithShortDeadlinesLoseNoAnswer(t *testing.T) {
 	t.Parallel()
 	var served, late atomic.Int64
-	b := startPeer(t, "b", each(func(batch *Batch, i int, r []byte) {
+	b := startPeer(t, "b", handleEach(func(batch *Batch, i int, r []byte) {
 		served.Add(1)
 		batch.Reply(i, r)
 	}))
 	a := startPeer(t, "a", &testHandler{late: func(Peer, []byte, []byte) { late.Add(1) }})
-	meet(t, a, b)
+	connectAll(t, a, b)
 	var wg sync.WaitGroup
 	var answered, gaveUp atomic.Int64
 	for range 500 {
@@ -250,13 +250,13 @@ func TestFiveHundredCallersWithDeadlinesOf100µs(t *testing.T) {
 	require.LessOrEqual(t, late.Load(), gaveUp.Load())
 }
 
-func TestACrashedPeerFailsWaitingAsksAtOnce(t *testing.T) {
+func TestCrashedPeerFailsWaitingAsksAtOnce(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		arrived := make(chan struct{}, 1)
 		b := lo.peer(t, "b", &testHandler{serve: func(*Batch) { arrived <- struct{}{} }})
 		a := lo.peer(t, "a", nil)
-		meet(t, a, b)
+		connectAll(t, a, b)
 		go func() { <-arrived; b.stop() }()
 		start := time.Now()
 		_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
@@ -268,7 +268,7 @@ func TestACrashedPeerFailsWaitingAsksAtOnce(t *testing.T) {
 	})
 }
 
-func TestAsksThatCannotBeSentSaySo(t *testing.T) {
+func TestUnsendableAsksReturnReason(t *testing.T) {
 	t.Parallel()
 	inPair(t, func(t *testing.T, a, b *testPeer) {
 		peer := a.peer("b")
@@ -280,7 +280,7 @@ func TestAsksThatCannotBeSentSaySo(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		_, err = peer.Ask(context.Background(), []byte("x"), nil, 0)
 		require.ErrorIs(t, err, ErrTimeout)
-		require.True(t, a.listens(b))
+		require.True(t, a.isConnectedTo(b))
 		require.Nil(t, a.peer("nobody"))
 		a.set([]Member{a.member()})
 		_, err = peer.Ask(context.Background(), []byte("x"), nil, time.Second)
@@ -291,13 +291,13 @@ func TestAsksThatCannotBeSentSaySo(t *testing.T) {
 	})
 }
 
-func TestTooManyAsksUnderWayAreRefusedAtOnce(t *testing.T) {
+func TestAsksAboveBoundFailAtOnce(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var served, busy atomic.Int64
 		b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) { served.Add(int64(len(batch.Requests))) }})
 		a := lo.peer(t, "a", nil)
-		meet(t, a, b)
+		connectAll(t, a, b)
 		ctx, cancel := context.WithCancel(context.Background())
 		big := make([]byte, MaxMessage)
 		var wg sync.WaitGroup
@@ -321,9 +321,9 @@ func TestTooManyAsksUnderWayAreRefusedAtOnce(t *testing.T) {
 	})
 }
 
-func TestAnAskAllocatesNothing(t *testing.T) {
+func TestAskAllocatesNoMemory(t *testing.T) {
 	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
-	meet(t, a, b)
+	connectAll(t, a, b)
 	peer, request, answer := a.peer("b"), make([]byte, 100), make([]byte, 0, 100)
 	// Both members gossip meanwhile, which allocates. Each count includes the cost of the asks, so the
 	// least count is used.

@@ -15,16 +15,16 @@ import (
 func TestMain(m *testing.M) {
 	flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))) // the command line overrides it
 	code := m.Run()
-	if left := goroutines(time.Minute); code == 0 && left != "" {
+	if left := remainingGoroutines(time.Minute); code == 0 && left != "" {
 		fmt.Println("Close has left goroutines behind:\n" + left)
 		code = 1
 	}
 	os.Exit(code)
 }
 
-// goroutines returns the stacks of the goroutines of this package and of memberlist that have not
+// remainingGoroutines returns the stacks of the goroutines of this package and of memberlist that have not
 // ended when the time has passed. The last probes of memberlist take some seconds.
-func goroutines(within time.Duration) string {
+func remainingGoroutines(within time.Duration) string {
 	for end := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
 		all := make([]byte, 1<<22)
 		var left []string

@@ -243,7 +243,7 @@ func inPair(t *testing.T, test func(t *testing.T, a, b *testPeer)) {
 	t.Helper()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
-		meet(t, a, b)
+		connectAll(t, a, b)
 		test(t, a, b)
 	})
 }

@@ -74,7 +74,7 @@ func newMux(l net.Listener, t *tls.Config, member func(net.Conn) error, inspect 
 		streams:  make(chan net.Conn),
 		serve:    serve,
 		pending:  in,
-		gossips:  in.part(maxStreams),
+		gossips:  in.newPart(maxStreams),
 		conns:    make(map[net.Conn]struct{}),
 	}
 	if t != nil {
@@ -104,9 +104,9 @@ func (m *mux) close() error {
 	return err
 }
 
-// keep adds conn to the connections that close closes. If the mux is closed, keep closes
+// track adds conn to the connections that close closes. If the mux is closed, track closes
 // conn at once and returns false.
-func (m *mux) keep(conn net.Conn) bool {
+func (m *mux) track(conn net.Conn) bool {
 	m.mu.Lock()
 	open := m.conns != nil
 	if open {
@@ -157,7 +157,7 @@ func (m *mux) accept() {
 		}
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 			// A member may be waiting, so an unidentified connection is closed.
-			if out := m.pending.shed(); out != nil {
+			if out := m.pending.evict(); out != nil {
 				m.refuse(out.conn, reasonCrowded, err)
 			}
 		}
@@ -187,7 +187,7 @@ func (m *mux) admit(g *pendingConn) {
 			m.pending.leave(g)
 		}
 	}()
-	if !m.keep(raw) {
+	if !m.track(raw) {
 		return
 	}
 	defer m.release(raw)
@@ -197,7 +197,7 @@ func (m *mux) admit(g *pendingConn) {
 	if _, err := io.ReadFull(raw, first[:]); err != nil {
 		// A connection without a byte is a port scan, or the health check of a
 		// load balancer.
-		m.refuse(raw, stopped(err), err)
+		m.refuse(raw, refusalReason(err), err)
 		return
 	}
 	if first[0] != firstByteCheck && first[0] != firstByteGossip {
@@ -208,7 +208,7 @@ func (m *mux) admit(g *pendingConn) {
 	if m.tls != nil {
 		secured, err := acceptTLS(m.ctx, raw, m.tls)
 		if err != nil {
-			reason := stopped(err)
+			reason := refusalReason(err)
 			if reason == "" {
 				reason = reasonTLS
 			}
@@ -220,7 +220,7 @@ func (m *mux) admit(g *pendingConn) {
 	_ = raw.SetDeadline(time.Time{})
 	if handed = first[0] == firstByteCheck; handed {
 		m.serve(conn, g)
-	} else if m.pending.vouch(g) { // otherwise the connection was closed meanwhile
+	} else if m.pending.moveToStreams(g) { // otherwise the connection was closed meanwhile
 		m.gossip(conn)
 	}
 }
@@ -235,7 +235,7 @@ func (m *mux) gossip(conn net.Conn) {
 	closed := make(chan struct{})
 	s := m.newStream(conn, true, &m.held)
 	s.closed = func() { close(closed) }
-	if !m.keep(s) {
+	if !m.track(s) {
 		return
 	}
 	defer m.release(s)
@@ -298,7 +298,7 @@ func (m *mux) dial(ctx context.Context, n Network, c *tls.Config, addr string) (
 	}
 	s := m.newStream(conn, false, new(atomic.Int64))
 	s.closed = func() { m.release(s) }
-	if !m.keep(s) {
+	if !m.track(s) {
 		return nil, net.ErrClosed
 	}
 	return s, nil

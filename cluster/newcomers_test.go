@@ -21,13 +21,13 @@ func TestJoinersThatMeetFirstStillFindAServingMember(t *testing.T) {
 	for name, introduced := range map[string]bool{"by their own tries": false, "by another newcomer, before they try": true} {
 		t.Run(name, func(t *testing.T) {
 			for range testenv.PickFull(t, 8, 20) { // the order of the addresses is random
-				onHosts(t, func(t *testing.T, h hosts) { newcomersFindOneWhoServes(t, h, introduced) })
+				onHosts(t, func(t *testing.T, h hosts) { requireNewcomersFindServing(t, h, introduced) })
 			}
 		})
 	}
 }
 
-func newcomersFindOneWhoServes(t *testing.T, h hosts, introduced bool) {
+func requireNewcomersFindServing(t *testing.T, h hosts, introduced bool) {
 	join := []string{"a:7946", "f:7946", "g:7946"}
 	var lost []string
 	for i := range 6 {
@@ -40,7 +40,7 @@ func newcomersFindOneWhoServes(t *testing.T, h hosts, introduced bool) {
 	h.Split([]string{"a", "f", "g", "h"}, lost)
 	var started sync.WaitGroup
 	start := func(name string, slow time.Duration, join ...string) cluster.Cluster {
-		cfg := h.at(name, config(""))
+		cfg := h.configure(name, config(""))
 		cfg.Name, cfg.Join, cfg.Network = name, join, slowNames{cfg.Network, slow}
 		c := cluster.NewGossip(cfg)
 		t.Cleanup(func() { c.Close() })

@@ -11,7 +11,7 @@ import (
 
 // A member that opens a connection sends its record before it pings. So it receives its own tombstone
 // before it is connected to any member.
-func TestNewsComesBeforeHearing(t *testing.T) {
+func TestRecordArrivesBeforeFirstPong(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var mu sync.Mutex
 		var happened []string
@@ -30,8 +30,8 @@ func TestNewsComesBeforeHearing(t *testing.T) {
 		}
 		says := func(answer []byte) func(*peersConfig) {
 			return func(c *peersConfig) {
-				c.Own = func() []byte { return []byte("I serve") }
-				c.News = func(from string, news []byte) []byte {
+				c.OwnRecord = func() []byte { return []byte("I serve") }
+				c.HandleRecord = func(from string, news []byte) []byte {
 					note(from + " says " + string(news))
 					return answer
 				}
@@ -42,7 +42,7 @@ func TestNewsComesBeforeHearing(t *testing.T) {
 		a.set([]Member{b.member()})
 		require.Equal(t, []string{"a says I serve", "b says you are buried", "a hears"}, take())
 		time.Sleep(100 * time.Millisecond) // no ping falls into this
-		a.tell()
+		a.sendOwnRecord()
 		require.Equal(t, []string{"a says I serve", "b says you are buried"}, take(), "and when it has something to say")
 	})
 }

@@ -69,8 +69,8 @@ func (h *held) add(request []byte) bool {
 	return true
 }
 
-// take removes all tells and returns them.
-func (h *held) take() [][]byte {
+// takeAll removes all tells and returns them.
+func (h *held) takeAll() [][]byte {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	tells := h.tells
@@ -126,7 +126,7 @@ func (u *upkeep) isWanted() bool {
 	if u.watched.Load() {
 		return true
 	}
-	if u.s != nil && !u.s.idle() {
+	if u.s != nil && !u.s.isIdle() {
 		u.markUsed()
 	}
 	return u.sinceUse() < restAfter
@@ -140,7 +140,7 @@ func (l *link) open(ctx context.Context, wait time.Duration) (*session, time.Dur
 	for {
 		changed := l.opened.wait()
 		if !l.heard.Load() {
-			return nil, 0, l.unreachable()
+			return nil, 0, l.unreachableError()
 		}
 		if l.stalled.Load() {
 			return nil, 0, ErrStalled
@@ -157,7 +157,7 @@ func (l *link) open(ctx context.Context, wait time.Duration) (*session, time.Dur
 		case <-ctx.Done():
 			return nil, 0, ctx.Err()
 		case <-l.peers.ctx.Done():
-			return nil, 0, l.unreachable()
+			return nil, 0, l.unreachableError()
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (l *link) Tell(request []byte) {
 	s := l.use()
 	switch {
 	case s != nil:
-		s.tell(request)
+		s.queueTell(request)
 	case !l.heard.Load():
 	case len(request) > MaxMessage || !l.held.add(request):
 		l.peers.dropped.Add(1)
@@ -176,25 +176,25 @@ func (l *link) Tell(request []byte) {
 	}
 }
 
-// awaken marks the session as ready for requests.
-func (u *upkeep) awaken() {
+// makeReady marks the session as ready for requests.
+func (u *upkeep) makeReady() {
 	u.rests.Store(false)
-	for _, request := range u.held.take() {
-		u.s.tell(request)
+	for _, request := range u.held.takeAll() {
+		u.s.queueTell(request)
 	}
 	u.opened.wake()
 }
 
-// want is called when a request waits for the connection.
-func (u *upkeep) want() {
+// handleWanted is called when a request waits for the connection.
+func (u *upkeep) handleWanted() {
 	switch {
 	case u.s == nil && u.dialed == nil:
 		u.pace = dialPace
-		u.dial.in(0)
+		u.dial.planIn(0)
 	case u.s != nil && u.rests.Load():
 		u.wakeConnection()
 	case u.s != nil:
-		u.awaken()
+		u.makeReady()
 	}
 }
 
@@ -210,7 +210,7 @@ func (u *upkeep) wakeConnection() {
 func (u *upkeep) wakeUp() {
 	if u.s != nil && !u.waking.IsZero() {
 		u.waking = time.Time{}
-		u.awaken()
+		u.makeReady()
 	}
 }
 
@@ -223,7 +223,7 @@ func (u *upkeep) judgeDial(now time.Time) {
 	u.peers.step(u.link, func(c *detect.Connectivity) bool {
 		return c.CheckStall(u.name, u.tried, detect.StallTimeout, u.look.due, now)
 	})
-	u.look.at(now.Add(lookPace))
+	u.look.planAt(now.Add(lookPace))
 }
 
 // rearrange is called when this node begins or stops watching the member.
@@ -243,17 +243,17 @@ func (u *upkeep) rearrange() {
 		u.sendRows()
 	case u.dialed == nil:
 		u.pace = dialPace
-		u.dial.in(0)
+		u.dial.planIn(0)
 	}
 }
 
 // judgeUnwatched checks a member that this node does not watch.
 func (u *upkeep) judgeUnwatched(now time.Time) {
 	if !u.isWanted() {
-		u.rest()
+		u.closeUnused()
 		return
 	}
-	owed, _ := u.s.owes()
+	owed, _ := u.s.unansweredSince()
 	isAwaited := false
 	u.peers.step(u.link, func(c *detect.Connectivity) bool {
 		if isAwaited = c.IsAwaited(u.name); isAwaited {
@@ -265,7 +265,7 @@ func (u *upkeep) judgeUnwatched(now time.Time) {
 		return isAwaited && !u.waking.IsZero() && c.CheckStall(u.name, u.waking, detect.StallTimeout, u.look.due, now)
 	})
 	if owed > 0 || isAwaited {
-		if ponged := u.judged(u.s, u.look.due, now); !ponged || owed > 0 {
+		if ponged := u.checkMember(u.s, u.look.due, now); !ponged || owed > 0 {
 			u.pingAt(now)
 			return
 		}
@@ -275,16 +275,16 @@ func (u *upkeep) judgeUnwatched(now time.Time) {
 		u.rests.Store(true)
 		u.s.out.relieve(math.MaxInt)
 		u.waking = time.Time{}
-		u.look.in(restAfter - idle)
+		u.look.planIn(restAfter - idle)
 	case now.Sub(u.pinged) >= usedPace:
 		u.pingAt(now)
 	default:
-		u.look.at(u.pinged.Add(usedPace))
+		u.look.planAt(u.pinged.Add(usedPace))
 	}
 }
 
-// rest closes a connection that has not been used for restAfter.
-func (u *upkeep) rest() {
+// closeUnused closes a connection that has not been used for restAfter.
+func (u *upkeep) closeUnused() {
 	s := u.s
 	u.s = nil
 	u.look.cancel()
@@ -302,15 +302,15 @@ func (u *upkeep) sendRows() {
 	}
 	for {
 		now := time.Now()
-		rows, upTo, wait := u.peers.news(u.link, &u.feed, now)
+		rows, upTo, wait := u.peers.dueRows(u.link, &u.feed, now)
 		switch {
 		case len(rows) == 0:
 			if wait > 0 {
-				u.feeding.in(wait)
+				u.feeding.planIn(wait)
 			}
 			return
 		case !u.s.out.put(kindRows, 0, detect.AppendRows(nil, rows)):
-			u.feeding.in(lookPace) // the queue is full
+			u.feeding.planIn(lookPace) // the queue is full
 			return
 		}
 		u.feed.Sent(upTo, now)

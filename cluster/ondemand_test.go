@@ -117,7 +117,7 @@ func TestUnwatchedMemberIsDialledByTheFirstRequest(t *testing.T) {
 		}
 		time.Sleep(restAfter / 2)
 		require.True(t, l.rests.Load())
-		a.sendNews([]byte("record"))
+		a.sendRecord([]byte("record"))
 		ask()
 		require.Same(t, first, l.session.Load(), "it has rested")
 		time.Sleep(restAfter / 2)
@@ -183,7 +183,7 @@ func TestFrozenUnwatchedMemberStallsAndIsDisconnected(t *testing.T) {
 
 func TestUnwatchedMemberBeyondACutIsPresumedConnectedAgain(t *testing.T) {
 	var told atomic.Int64
-	h := each(func(batch *Batch, i int, r []byte) {
+	h := handleEach(func(batch *Batch, i int, r []byte) {
 		if string(r) == "tell" {
 			told.Add(1)
 		}
@@ -230,8 +230,8 @@ func TestUnwatchedMemberBeyondACutIsPresumedConnectedAgain(t *testing.T) {
 	})
 }
 
-func TestMemberThatIsNoLongerWatchedKeepsItsConnection(t *testing.T) {
-	h := each(func(batch *Batch, i int, r []byte) {
+func TestUnwatchedMemberKeepsItsConnection(t *testing.T) {
+	h := handleEach(func(batch *Batch, i int, r []byte) {
 		answer := batch.Later(i)
 		time.AfterFunc(12*time.Second, func() { answer(r) })
 	})
@@ -245,13 +245,13 @@ func TestMemberThatIsNoLongerWatchedKeepsItsConnection(t *testing.T) {
 			require.NoError(t, ask())
 			time.Sleep(2 * usedPace)
 			way.to.Store(&b.cfg.Self.Addr)
-			a.pinged(l.name, 0, true)
+			a.recordPing(l.name, 0, true)
 			time.Sleep(lookPace)
 			require.True(t, l.watched.Load())
 			require.True(t, l.rests.Load(), "no pong has come since it rested")
 			way.to.Store(nil)
 			for range 65 { // so that its last use is long ago
-				a.pinged(l.name, 0, true)
+				a.recordPing(l.name, 0, true)
 				time.Sleep(time.Second)
 			}
 			require.True(t, l.watched.Load(), "it watches this node")

@@ -39,8 +39,8 @@ func (p *passing) add(r detect.Record, from string) {
 	signal(p.wake)
 }
 
-// take removes all records and returns them.
-func (p *passing) take() []passedRecord {
+// takeAll removes all records and returns them.
+func (p *passing) takeAll() []passedRecord {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	records := slices.Collect(maps.Values(p.due))
@@ -56,7 +56,7 @@ func (g *gossipCluster) keepPassing() {
 			return
 		case <-g.passing.wake:
 		}
-		g.peers.passOn(g.passing.take())
+		g.peers.passOn(g.passing.takeAll())
 		sleep(g.ctx, passPace)
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Otherwise, when hundreds of members start, each record would be a separate message to each neighbor.
-func TestRecordsOfOthersTravelTogether(t *testing.T) {
+func TestPassedRecordsTravelTogether(t *testing.T) {
 	for name, c := range map[string]struct {
 		pause    time.Duration // from one record to the next
 		messages int           // at most
@@ -28,7 +28,7 @@ func TestRecordsOfOthersTravelTogether(t *testing.T) {
 				records, times := map[string]int{}, map[time.Time]bool{}
 				receive := func(name string) func(*peersConfig) {
 					return func(cfg *peersConfig) {
-						cfg.News = func(string, []byte) []byte {
+						cfg.HandleRecord = func(string, []byte) []byte {
 							mu.Lock()
 							defer mu.Unlock()
 							records[name]++

@@ -40,13 +40,13 @@ type peersConfig struct {
 	// Changed is called when the connectivity has changed. Calls come one at a time, with
 	// no lock held. Changes that come together cause one call.
 	Changed func()
-	// Own returns the record of this node. It is sent to each member that this node
-	// connects to, and to the connected members when tell is called. nil: no record.
-	Own func() []byte
-	// News handles a record that a member has sent. If the member has not sent it as an
-	// answer, the result of News is sent as the answer, unless it is nil. nil: records are
-	// ignored. News must not block.
-	News func(from string, b []byte) (answer []byte)
+	// OwnRecord returns the record of this node. It is sent to each member that this node
+	// connects to, and to the connected members when sendOwnRecord is called. nil: no record.
+	OwnRecord func() []byte
+	// HandleRecord handles a record that a member has sent. If the member has not sent it as an
+	// answer, the result of HandleRecord is sent as the answer, unless it is nil. nil: records are
+	// ignored. HandleRecord must not block.
+	HandleRecord func(from string, b []byte) (answer []byte)
 	// Replaced is called when this node has dialled a member that it is not connected to, and another
 	// member, which advertises the same address, has answered. It must not block.
 	Replaced func(name string)
@@ -176,8 +176,8 @@ func (p *peers) merge(from string, rows []detect.Row) {
 	}
 }
 
-// news returns the rows that are due to the member of l.
-func (p *peers) news(l *link, f *detect.Feed, now time.Time) (rows []detect.Row, upTo uint64, wait time.Duration) {
+// dueRows returns the rows that are due to the member of l.
+func (p *peers) dueRows(l *link, f *detect.Feed, now time.Time) (rows []detect.Row, upTo uint64, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.table.News(f, l.name, now)
@@ -236,15 +236,15 @@ func (p *peers) set(members []Member) {
 	p.spreadSince(version)
 }
 
-// tell sends the record of this node over all connections that do not rest.
-func (p *peers) tell() {
-	if p.cfg.Own != nil {
-		p.sendNews(p.cfg.Own())
+// sendOwnRecord sends the record of this node over all connections that do not rest.
+func (p *peers) sendOwnRecord() {
+	if p.cfg.OwnRecord != nil {
+		p.sendRecord(p.cfg.OwnRecord())
 	}
 }
 
-// sendNews sends news over all connections that do not rest.
-func (p *peers) sendNews(body []byte) {
+// sendRecord sends a record over all connections that do not rest.
+func (p *peers) sendRecord(body []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.links {
@@ -261,24 +261,24 @@ func (p *peers) isSparse() bool {
 	return p.table.IsSparse()
 }
 
-// came records that a member has connected to this node, which proves that it is alive. A node
+// recordCaller records that a member has connected to this node, which proves that it is alive. A node
 // that dials itself, at the address of another member, has met no member.
-func (p *peers) came(of hello) {
+func (p *peers) recordCaller(of hello) {
 	if of.Name == p.cfg.Self.Name {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l := p.links[of.Name]; l != nil {
-		l.met.now()
+		l.met.record()
 		l.redial()
 	}
 	p.redialFormer(of)
 }
 
-// met records that a member has answered where this node dialled it.
-func (p *peers) met(l *link, of hello) {
-	l.met.now()
+// recordAnswerer records that a member has answered where this node dialled it.
+func (p *peers) recordAnswerer(l *link, of hello) {
+	l.met.record()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.redialFormer(of)
@@ -294,33 +294,33 @@ func (p *peers) redialFormer(of hello) {
 	}
 }
 
-// overlapped reports whether a member and another member that advertises the same address were
+// wereAliveTogether reports whether a member and another member that advertises the same address were
 // alive at the same time: the last answer of the first came more than idleWait after this node met the second. A
 // balancer or a translated address then leads to both, and an answer of the second does not prove
 // that the first has ended.
-func (p *peers) overlapped(name, other string) bool {
+func (p *peers) wereAliveTogether(name, other string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	met := p.began
 	if l := p.links[other]; l != nil {
-		met = l.met.when()
+		met = l.met.time()
 	} else if other != p.cfg.Self.Name {
 		return false
 	}
 	return !met.IsZero() && p.table.LastAnswer(name).Sub(met) > idleWait
 }
 
-// calling reports whether a member has an open connection to this node, and so is alive.
-func (p *peers) calling(name string) bool {
+// isCalling reports whether a member has an open connection to this node, and so is alive.
+func (p *peers) isCalling(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.calls[caller{region: p.cfg.Self.Region, name: name}]) > 0
 }
 
-// pinged records the ping of a member. By its own report, the member had an answer from this node
+// recordPing records the ping of a member. By its own report, the member had an answer from this node
 // the given time ago, so both directions work. chosen reports whether the member itself has chosen
-// to watch this node. pinged returns the scheduling delay of this process.
-func (p *peers) pinged(name string, ago time.Duration, chosen bool) (delay time.Duration) {
+// to watch this node. recordPing returns the scheduling delay of this process.
+func (p *peers) recordPing(name string, ago time.Duration, chosen bool) (delay time.Duration) {
 	p.mu.Lock()
 	now := time.Now()
 	p.table.RecordAnswer(name, now.Add(-ago))
@@ -407,7 +407,7 @@ func (p *peers) serve(conn net.Conn, in *pendingConn) {
 				p.answer(conn, c)
 			}
 			sever(conn)
-			p.ended(conn)
+			p.removeConn(conn)
 		})
 	})
 	p.mu.Unlock()
@@ -426,7 +426,7 @@ func (p *peers) receive(conn net.Conn, in *pendingConn) *incoming {
 	}
 	conn.SetDeadline(time.Time{})
 	c := newIncoming(p, secured, peer)
-	serves, oldest := p.greet(conn, peer)
+	serves, oldest := p.registerCaller(conn, peer)
 	if oldest != nil {
 		sever(oldest)
 		p.refusals.add(reasonCrowded, oldest.RemoteAddr(), errors.New("cluster: too many connections of one member"))
@@ -435,7 +435,7 @@ func (p *peers) receive(conn net.Conn, in *pendingConn) *incoming {
 		return nil
 	}
 	if !c.abroad {
-		p.came(peer)
+		p.recordCaller(peer)
 	}
 	return c
 }
@@ -457,13 +457,13 @@ type caller struct {
 	abroad       bool
 }
 
-// greet records the caller of a connection, and returns whether this node serves it. A node
+// registerCaller records the caller of a connection, and returns whether this node serves it. A node
 // that has left does not serve nodes of other regions, so that they ask another member. If
-// the caller has too many connections, the caller of greet must close oldest.
-func (p *peers) greet(conn net.Conn, of hello) (serves bool, oldest net.Conn) {
+// the caller has too many connections, the caller of registerCaller must close oldest.
+func (p *peers) registerCaller(conn net.Conn, of hello) (serves bool, oldest net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := caller{of.Region, of.Name, of.abroad()}
+	c := caller{of.Region, of.Name, of.isAbroad()}
 	open := p.calls[c]
 	if len(open) >= maxIncomingOfOne {
 		oldest, open = open[0], open[1:]
@@ -473,8 +473,8 @@ func (p *peers) greet(conn net.Conn, of hello) (serves bool, oldest net.Conn) {
 	return !c.abroad || !p.left.Load(), oldest
 }
 
-// ended removes a connection.
-func (p *peers) ended(conn net.Conn) {
+// removeConn removes a connection.
+func (p *peers) removeConn(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := p.conns[conn]
@@ -497,8 +497,8 @@ func (p *peers) leave() {
 	}
 }
 
-// overlong reports an answer that cannot be sent: a mistake of the Handler.
-func (p *peers) overlong(to string, size int) {
+// reportOverlong reports an answer that cannot be sent: a mistake of the Handler.
+func (p *peers) reportOverlong(to string, size int) {
 	p.dropped.Add(1)
 	p.trouble.add(to, "", ErrTooLarge)
 }

@@ -47,8 +47,8 @@ func (h *testHandler) Late(from Peer, request, answer []byte) {
 	}
 }
 
-// each returns a handler that calls serve for each request of a batch.
-func each(serve func(b *Batch, i int, request []byte)) *testHandler {
+// handleEach returns a handler that calls serve for each request of a batch.
+func handleEach(serve func(b *Batch, i int, request []byte)) *testHandler {
 	return &testHandler{serve: func(b *Batch) {
 		for i, request := range b.Requests {
 			serve(b, i, request)
@@ -56,9 +56,9 @@ func each(serve func(b *Batch, i int, request []byte)) *testHandler {
 	}}
 }
 
-// repliesAfter returns a handler that echoes each request after a delay.
-func repliesAfter(d func() time.Duration) *testHandler {
-	return each(func(b *Batch, i int, request []byte) {
+// replyAfter returns a handler that echoes each request after a delay.
+func replyAfter(d func() time.Duration) *testHandler {
+	return handleEach(func(b *Batch, i int, request []byte) {
 		later, body := b.Later(i), slices.Clone(request)
 		time.AfterFunc(d(), func() { later(body) })
 	})
@@ -98,7 +98,7 @@ func startPeerOn(listener net.Listener, name string, h Handler, change ...func(*
 	p := &testPeer{listener: listener}
 	var dialer net.Dialer
 	cfg := peersConfig{
-		Self:    hello{Name: name, Addr: listener.Addr().String(), Region: "r"}.speaking(spoken),
+		Self:    hello{Name: name, Addr: listener.Addr().String(), Region: "r"}.withVersions(ownVersions),
 		Dial:    func(ctx context.Context, addr string) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) },
 		Changed: func() { p.changes.Add(1) },
 	}
@@ -143,7 +143,7 @@ func TestNewConnectionCarriesAllRows(t *testing.T) {
 		}
 		require.Greater(t, len(detect.AppendRows(nil, rows)), detect.MaxRows)
 		a.merge("c", rows)
-		meet(t, a, b)
+		connectAll(t, a, b)
 		time.Sleep(200 * time.Millisecond)
 		for _, connected := range b.connections(names).Connected {
 			require.Len(t, connected, 1)
@@ -191,8 +191,8 @@ func (p *peers) arrive(conn net.Conn) {
 	p.serve(conn, in)
 }
 
-// meet adds all members to each other's rosters, and waits until all are connected to each other.
-func meet(t testing.TB, all ...*testPeer) {
+// connectAll adds all members to each other's rosters, and waits until all are connected to each other.
+func connectAll(t testing.TB, all ...*testPeer) {
 	t.Helper()
 	var members []Member
 	for _, p := range all {
@@ -204,13 +204,13 @@ func meet(t testing.TB, all ...*testPeer) {
 	for _, p := range all {
 		for _, q := range all {
 			if p != q {
-				eventually(t, 10*time.Second, func() bool { return p.listens(q) }, "%s does not hear %s", p.cfg.Self.Name, q.cfg.Self.Name)
+				eventually(t, 10*time.Second, func() bool { return p.isConnectedTo(q) }, "%s does not hear %s", p.cfg.Self.Name, q.cfg.Self.Name)
 			}
 		}
 	}
 }
 
-func (p *testPeer) listens(q *testPeer) bool {
+func (p *testPeer) isConnectedTo(q *testPeer) bool {
 	direct := p.connections([]string{q.cfg.Self.Name}).Direct
 	return direct[0]
 }

@@ -61,9 +61,9 @@ func newPending(size int, descriptors uint64) *pending {
 	}
 }
 
-// part returns a pending for some of the connections in l. Its size is at most the given size and
+// newPart returns a pending for some of the connections in l. Its size is at most the given size and
 // half of l.
-func (l *pending) part(size int) *pending { return newPending(max(1, min(size, l.size/2)), 1<<20) }
+func (l *pending) newPart(size int) *pending { return newPending(max(1, min(size, l.size/2)), 1<<20) }
 
 // enter adds conn, and returns the connection that it removed to make room, or nil. The caller
 // must close the removed connection.
@@ -120,8 +120,8 @@ func (l *pending) removeFirst() (out *pendingConn) {
 	return out
 }
 
-// vouch makes g a stream of gossip. It returns false if g has been removed.
-func (l *pending) vouch(g *pendingConn) bool {
+// moveToStreams makes g a stream of gossip. It returns false if g has been removed.
+func (l *pending) moveToStreams(g *pendingConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if g.at == nil {
@@ -156,8 +156,8 @@ func (l *pending) remove(g *pendingConn) {
 	g.at = nil
 }
 
-// shed is removeFirst with a lock. The caller must close the removed connection.
-func (l *pending) shed() *pendingConn {
+// evict is removeFirst with a lock. The caller must close the removed connection.
+func (l *pending) evict() *pendingConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.removeFirst()

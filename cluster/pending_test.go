@@ -27,7 +27,7 @@ type from struct {
 	once   *sync.Once
 }
 
-func comes(addr string) *from {
+func connFrom(addr string) *from {
 	a, err := net.ResolveTCPAddr("tcp", addr)
 	if err != nil {
 		panic(err)
@@ -50,8 +50,8 @@ func (f *from) isClosed() bool {
 	}
 }
 
-func TestConnectionsAreGroupedByIPv4AddressAndByIPv6Network(t *testing.T) {
-	tcp := func(addr string) net.Addr { return comes(addr).addr }
+func TestOriginIsIPv4AddressOrIPv6Network(t *testing.T) {
+	tcp := func(addr string) net.Addr { return connFrom(addr).addr }
 	for _, same := range [][2]string{
 		{"192.0.2.1:1", "192.0.2.1:2"},
 		{"192.0.2.1:1", "[::ffff:192.0.2.1]:1"},
@@ -75,7 +75,7 @@ func TestOldestOfLargestOriginMakesRoom(t *testing.T) {
 	l := newPending(4, 1<<20)
 	in := map[string]*pendingConn{}
 	enter := func(name, addr string) (out string) {
-		g, gone := l.enter(comes(addr))
+		g, gone := l.enter(connFrom(addr))
 		in[name] = g
 		for n, g := range in {
 			if g == gone {
@@ -91,16 +91,16 @@ func TestOldestOfLargestOriginMakesRoom(t *testing.T) {
 	require.Equal(t, "b", enter("e", "192.0.2.2:1"), "of three in a network of 64 bits")
 	require.Equal(t, "c", enter("f", "192.0.2.3:1"), "of two")
 	require.Equal(t, "a", enter("g", "192.0.2.4:1"), "of all")
-	require.Same(t, in["e"], l.shed())
+	require.Same(t, in["e"], l.evict())
 	require.False(t, l.leave(in["e"]), "it is out")
 	require.True(t, l.leave(in["f"]))
-	require.Same(t, in["d"], l.shed())
-	require.Same(t, in["g"], l.shed())
-	require.Nil(t, l.shed())
+	require.Same(t, in["d"], l.evict())
+	require.Same(t, in["g"], l.evict())
+	require.Nil(t, l.evict())
 	require.Empty(t, l.origins)
 }
 
-func TestConnectionsThatProveNothingLeaveFileDescriptorsToOthers(t *testing.T) {
+func TestPendingConnectionsLeaveFileDescriptors(t *testing.T) {
 	for _, c := range []struct {
 		descriptors uint64
 		size        int
@@ -136,7 +136,7 @@ func (l *exhausted) Accept() (net.Conn, error) {
 
 func (l *exhausted) Close() error { close(l.closed); return nil }
 
-func TestOutOfFileDescriptorsTheMuxPausesLogsOnceASecondAndShowsTheOldestOut(t *testing.T) {
+func TestMuxSurvivesLackOfFileDescriptors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &exhausted{accept: make(chan net.Conn), closed: make(chan struct{})}
 		l.err = &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
@@ -144,7 +144,7 @@ func TestOutOfFileDescriptorsTheMuxPausesLogsOnceASecondAndShowsTheOldestOut(t *
 		m := newMux(l, nil, nil, nil, slog.New(slog.NewTextHandler(&log, nil)), newPending(pendingSize, 1<<20), nil)
 		var conns []*from
 		for i := range 20 {
-			conns = append(conns, comes(fmt.Sprintf("192.0.2.%d:1", i)))
+			conns = append(conns, connFrom(fmt.Sprintf("192.0.2.%d:1", i)))
 			if i == 19 {
 				synctest.Wait()     // the mux waits for the twentieth connection
 				l.fails.Store(true) // from the next accept on
@@ -154,7 +154,7 @@ func TestOutOfFileDescriptorsTheMuxPausesLogsOnceASecondAndShowsTheOldestOut(t *
 		time.Sleep(2 * time.Second) // the accepts after 0, 5, 15, 35, 75, 155, 315, 635 and 1275 ms
 		synctest.Wait()
 		require.EqualValues(t, 9, l.failed.Load())
-		require.Equal(t, 2, log.with("accepting a connection failed; trying again"))
+		require.Equal(t, 2, log.countLines("accepting a connection failed; trying again"))
 		for i, conn := range conns {
 			require.Equal(t, i < 9, conn.isClosed(), "%d", i)
 		}
@@ -162,11 +162,11 @@ func TestOutOfFileDescriptorsTheMuxPausesLogsOnceASecondAndShowsTheOldestOut(t *
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		require.LessOrEqual(t, l.failed.Load(), int64(9+11))
-		require.LessOrEqual(t, log.with("accepting a connection failed; trying again"), 2+11)
+		require.LessOrEqual(t, log.countLines("accepting a connection failed; trying again"), 2+11)
 
 		l.fails.Store(false)
 		time.Sleep(time.Second)
-		late := comes("192.0.2.99:1")
+		late := connFrom("192.0.2.99:1")
 		l.accept <- late
 		synctest.Wait()
 		require.False(t, late.isClosed(), "it accepts again")
@@ -194,7 +194,7 @@ func (b *begins) Read(p []byte) (int, error) {
 
 // At each stage, a connection that has not identified itself counts once, together with all other such
 // connections.
-func TestConnectionsThatProveNothingCountOnceHoweverFarTheyCame(t *testing.T) {
+func TestPendingConnectionCountsOnceAtEachStage(t *testing.T) {
 	silent, half, stream := []byte(nil), []byte{firstByteCheck, opening}, []byte{firstByteGossip, gossiptest.TypeLabel}
 	for _, c := range []struct {
 		about       string
@@ -233,7 +233,7 @@ func TestConnectionsThatProveNothingCountOnceHoweverFarTheyCame(t *testing.T) {
 				for _, says := range c.stages {
 					for i := range 1200 {
 						host := i % c.hosts
-						conn := &begins{from: comes(fmt.Sprintf("198.51.%d.%d:1", host>>8, host&255)), says: says}
+						conn := &begins{from: connFrom(fmt.Sprintf("198.51.%d.%d:1", host>>8, host&255)), says: says}
 						conns = append(conns, conn)
 						l.accept <- conn
 						synctest.Wait()
@@ -262,7 +262,7 @@ func TestMembersBehindOneAddressEnterAtOnce(t *testing.T) {
 	l := newPending(pendingSize, 1<<20)
 	var members []*pendingConn
 	for range 1000 {
-		in, out := l.enter(comes("192.0.2.1:1"))
+		in, out := l.enter(connFrom("192.0.2.1:1"))
 		require.Nil(t, out)
 		members = append(members, in)
 	}
@@ -272,33 +272,33 @@ func TestMembersBehindOneAddressEnterAtOnce(t *testing.T) {
 	var member *pendingConn
 	for i := range 4 * pendingSize {
 		if i == 2*pendingSize {
-			member, _ = l.enter(comes("192.0.2.1:1"))
+			member, _ = l.enter(connFrom("192.0.2.1:1"))
 		}
-		l.enter(comes("198.51.100.1:1"))
+		l.enter(connFrom("198.51.100.1:1"))
 	}
 	require.True(t, l.leave(member))
 }
 
 // A stream of gossip takes longer than a handshake, so silent connections must be closed first.
-func TestAStreamOfGossipOutlivesSilentConnections(t *testing.T) {
+func TestGossipStreamOutlivesSilentConnections(t *testing.T) {
 	l := newPending(4, 1<<20)
-	stream, _ := l.enter(comes("192.0.2.1:1"))
-	require.True(t, l.vouch(stream))
+	stream, _ := l.enter(connFrom("192.0.2.1:1"))
+	require.True(t, l.moveToStreams(stream))
 	var silent []*pendingConn
 	for i := range 8 {
 		addr := "192.0.2.1:2"
 		if i%2 == 0 {
 			addr = fmt.Sprintf("192.0.2.%d:1", 2+i)
 		}
-		in, out := l.enter(comes(addr))
+		in, out := l.enter(connFrom(addr))
 		silent = append(silent, in)
 		require.NotSame(t, stream, out)
 	}
 	for range 3 {
-		require.NotSame(t, stream, l.shed())
+		require.NotSame(t, stream, l.evict())
 	}
-	require.Same(t, stream, l.shed(), "it goes where no other is in")
-	require.False(t, l.vouch(silent[0]), "it is out")
-	require.Nil(t, l.shed())
+	require.Same(t, stream, l.evict(), "it goes where no other is in")
+	require.False(t, l.moveToStreams(silent[0]), "it is out")
+	require.Nil(t, l.evict())
 	require.Empty(t, l.origins)
 }

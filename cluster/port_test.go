@@ -17,8 +17,8 @@ import (
 	"github.com/weir-go/weir/cluster/gossip/gossiptest"
 )
 
-// live is a member with its port on the loopback.
-func live(t testing.TB, secrets ...[]byte) *gossipCluster {
+// startLive is a member with its port on the loopback.
+func startLive(t testing.TB, secrets ...[]byte) *gossipCluster {
 	t.Helper()
 	g := NewGossip(Config{Name: "live-1", Bind: "127.0.0.1:0", Secrets: secrets, Logger: slog.New(slog.DiscardHandler)}).(*gossipCluster)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -47,7 +47,7 @@ func (g *gossipCluster) onStream(message []byte) []byte {
 func (g *gossipCluster) addr() string { return net.JoinHostPort("127.0.0.1", g.port) }
 
 func TestPhantomMembersAreBounded(t *testing.T) {
-	g := live(t)
+	g := startLive(t)
 	conn, err := net.Dial("udp", g.addr())
 	require.NoError(t, err)
 	defer conn.Close()
@@ -64,8 +64,8 @@ func TestPhantomMembersAreBounded(t *testing.T) {
 	require.LessOrEqual(t, len(g.peers.unmet), maxUnmetDials)
 }
 
-// fenced sends packets to g, one after another, and waits until g has read them.
-func fenced(t testing.TB, g *gossipCluster, conn net.Conn, sent ...[]byte) {
+// sendFenced sends packets to g, one after another, and waits until g has read them.
+func sendFenced(t testing.TB, g *gossipCluster, conn net.Conn, sent ...[]byte) {
 	const fences = 2 // the packets may also be refused
 	dropped := func() uint64 { return g.mux.gossiped.snapshot()[gossip.ReasonPacket] }
 	before := dropped()
@@ -95,7 +95,7 @@ func FuzzPacketsToALivePort(f *testing.F) {
 	} {
 		f.Add(message)
 	}
-	open, sealed := live(f), live(f, []byte("0123456789abcdef"))
+	open, sealed := startLive(f), startLive(f, []byte("0123456789abcdef"))
 	f.Add(gossiptest.Alive("x", open.cfg.Seed))
 	conns := map[*gossipCluster]net.Conn{}
 	for _, g := range []*gossipCluster{open, sealed} {
@@ -109,7 +109,7 @@ func FuzzPacketsToALivePort(f *testing.F) {
 			return
 		}
 		for g, conn := range conns {
-			memory := gossiptest.AllocatedBytes(func() { fenced(t, g, conn, message, g.packet(message)) })
+			memory := gossiptest.AllocatedBytes(func() { sendFenced(t, g, conn, message, g.packet(message)) })
 			require.True(t, memory <= 8<<20, "%d bytes allocated for %d that came", memory, len(message))
 		}
 	})
@@ -118,7 +118,7 @@ func FuzzPacketsToALivePort(f *testing.F) {
 // A connection with any bytes ends when its other side has sent all of them, and the memory that it takes
 // is bounded.
 func FuzzFirstBytesAtALivePort(f *testing.F) {
-	open, sealed := live(f), live(f, []byte("0123456789abcdef"))
+	open, sealed := startLive(f), startLive(f, []byte("0123456789abcdef"))
 	greeting := append([]byte{firstByteCheck, opening}, make([]byte, nonceSize)...)
 	for _, b := range [][]byte{
 		nil, {0}, {firstByteCheck}, {firstByteGossip}, greeting, append(bytes.Clone(greeting), 0, 9),

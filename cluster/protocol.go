@@ -34,16 +34,16 @@ type versions struct {
 }
 
 // spoken has the versions and capabilities of this release.
-var spoken = versions{max(1, Version-1), Version, capabilities}
+var ownVersions = versions{max(1, Version-1), Version, capabilities}
 
-// speaking returns h with the versions and capabilities v.
-func (h hello) speaking(v versions) hello {
+// withVersions returns h with the versions and capabilities v.
+func (h hello) withVersions(v versions) hello {
 	h.Oldest, h.Newest, h.Capabilities = v.oldest, v.newest, v.capabilities
 	return h
 }
 
-// spoken returns the versions of h as text.
-func (h hello) spoken() string {
+// versionText returns the versions of h as text.
+func (h hello) versionText() string {
 	if h.Oldest == h.Newest {
 		return fmt.Sprint(h.Newest)
 	}
@@ -56,10 +56,10 @@ func (h hello) agree(other hello) (Protocol, error) {
 	if p := (Protocol{min(h.Newest, other.Newest), h.Capabilities & other.Capabilities}); p.Version >= max(h.Oldest, other.Oldest) {
 		return p, nil
 	}
-	return Protocol{}, h.apart(other.spoken())
+	return Protocol{}, h.versionError(other.versionText())
 }
 
-// apart returns the error that another node speaks only the versions theirs.
-func (h hello) apart(theirs string) error {
-	return fmt.Errorf("%w: it speaks %s, this node %s", errVersion, theirs, h.spoken())
+// versionError returns the error that another node speaks only the versions theirs.
+func (h hello) versionError(theirs string) error {
+	return fmt.Errorf("%w: it speaks %s, this node %s", errVersion, theirs, h.versionText())
 }

@@ -27,12 +27,12 @@ func TestNodesSpeakTheNewestCommonVersion(t *testing.T) {
 		agreed   uint8 // 0: they refuse each other
 		refusal  string
 	}{
-		{"1 and 1", spoken, spoken, 1, ""},
-		{"1 and 2", spoken, next, 1, ""},
+		{"1 and 1", ownVersions, ownVersions, 1, ""},
+		{"1 and 2", ownVersions, next, 1, ""},
 		{"2 and 2", next, next, 2, ""},
 		{"2 and 3", next, later, 2, ""},
-		{"1 and 3", spoken, later, 0, "it speaks 1, this node 2 to 3"},
-		{"none and 1", silent, spoken, 0, "it speaks 0, this node 1"},
+		{"1 and 3", ownVersions, later, 0, "it speaks 1, this node 2 to 3"},
+		{"none and 1", silent, ownVersions, 0, "it speaks 0, this node 1"},
 	} {
 		for _, turned := range []bool{false, true} {
 			one, two := c.one, c.two
@@ -43,7 +43,7 @@ func TestNodesSpeakTheNewestCommonVersion(t *testing.T) {
 				inMemory(t, func(t *testing.T, lo *loopback) {
 					served := make(chan Protocol, 1)
 					speaks := func(v versions) func(*peersConfig) {
-						return func(cfg *peersConfig) { cfg.Self = cfg.Self.speaking(v) }
+						return func(cfg *peersConfig) { cfg.Self = cfg.Self.withVersions(v) }
 					}
 					a := lo.peer(t, "a", nil, withSecret, speaks(one))
 					b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
@@ -54,13 +54,13 @@ func TestNodesSpeakTheNewestCommonVersion(t *testing.T) {
 						_, err := a.probe(t.Context(), b.cfg.Self.Addr)
 						synctest.Wait()
 						require.ErrorIs(t, err, errVersion)
-						require.ErrorContains(t, err, a.cfg.Self.apart(b.cfg.Self.spoken()).Error())
+						require.ErrorContains(t, err, a.cfg.Self.versionError(b.cfg.Self.versionText()).Error())
 						if !turned {
-							require.ErrorContains(t, b.cfg.Self.apart(a.cfg.Self.spoken()), c.refusal)
+							require.ErrorContains(t, b.cfg.Self.versionError(a.cfg.Self.versionText()), c.refusal)
 						}
 						return
 					}
-					meet(t, a, b)
+					connectAll(t, a, b)
 					want := Protocol{Version: c.agreed, Capabilities: one.capabilities & two.capabilities}
 					require.Equal(t, want, a.peer("b").Protocol())
 					require.Equal(t, want, b.peer("a").Protocol())
@@ -69,7 +69,7 @@ func TestNodesSpeakTheNewestCommonVersion(t *testing.T) {
 					require.Equal(t, "answer", string(got))
 					require.Equal(t, want, <-served)
 					time.Sleep(10 * time.Second)
-					require.True(t, a.listens(b) && b.listens(a))
+					require.True(t, a.isConnectedTo(b) && b.isConnectedTo(a))
 					require.Empty(t, a.stats().Refused)
 					require.Empty(t, b.stats().Refused)
 				})
@@ -78,7 +78,7 @@ func TestNodesSpeakTheNewestCommonVersion(t *testing.T) {
 	}
 }
 
-func TestAPeerWithoutAConnectionSpeaksNothing(t *testing.T) {
+func TestPeerWithoutConnectionHasZeroProtocol(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		a := lo.peer(t, "a", nil)
 		a.set([]Member{a.member(), {Name: "b", Addr: "127.0.0.1:9", Region: "r"}})
@@ -86,7 +86,7 @@ func TestAPeerWithoutAConnectionSpeaksNothing(t *testing.T) {
 	})
 }
 
-func TestBothEndsHaveTheirCommonCapabilities(t *testing.T) {
+func TestBothEndsUseCommonCapabilities(t *testing.T) {
 	one, two := hello{Oldest: 1, Newest: 2, Capabilities: 1<<63 | 1<<5 | 1}, hello{Oldest: 2, Newest: 3, Capabilities: 1<<5 | 1<<6}
 	for _, pair := range [][2]hello{{one, two}, {two, one}} {
 		p, err := pair[0].agree(pair[1])
@@ -97,7 +97,7 @@ func TestBothEndsHaveTheirCommonCapabilities(t *testing.T) {
 	require.ErrorIs(t, err, errGarbage)
 }
 
-func TestUnknownFieldsOfAHelloAreIgnored(t *testing.T) {
+func TestUnknownFieldsOfHelloAreIgnored(t *testing.T) {
 	text := gossip.Encode(hello{Name: "a", Region: "r", To: "r", Oldest: 8, Newest: 9})
 	require.EqualValues(t, 0x80, text[0]&0xf0, "a short map")
 	text[0]++
@@ -108,7 +108,7 @@ func TestUnknownFieldsOfAHelloAreIgnored(t *testing.T) {
 	require.Equal(t, hello{Name: "a", Region: "r", To: "r", Oldest: 8, Newest: 9}, got)
 }
 
-func TestUnknownFramesArePassedOver(t *testing.T) {
+func TestUnknownFramesAreIgnored(t *testing.T) {
 	unknown := func() []byte {
 		b := appendFrame(nil, kindRows+1, 9, []byte("whatever this is"))
 		return appendFrame(b, 255, 0, make([]byte, MaxMessage))
@@ -116,7 +116,7 @@ func TestUnknownFramesArePassedOver(t *testing.T) {
 	t.Run("by the answering side", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, lo *loopback) {
 			b := lo.peer(t, "b", nil)
-			conn := greeted(t, b)
+			conn := dialStranger(t, b)
 			conn.Write(appendFrame(unknown(), kindAsk, 1<<32, []byte("x")))
 			require.Equal(t, "x", string(readFrame(t, conn).body))
 			require.Empty(t, b.stats().Refused)
@@ -130,14 +130,14 @@ func TestUnknownFramesArePassedOver(t *testing.T) {
 			}
 			b.mu.Unlock()
 			time.Sleep(time.Second)
-			require.True(t, a.listens(b))
+			require.True(t, a.isConnectedTo(b))
 			require.Empty(t, a.stats().Refused)
 		})
 	})
 	t.Run("and what follows a ping that is longer", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, lo *loopback) {
 			b := lo.peer(t, "b", nil)
-			conn := greeted(t, b)
+			conn := dialStranger(t, b)
 			conn.Write(appendFrame(nil, kindPing, 3, make([]byte, maxPing)))
 			f := readFrame(t, conn)
 			require.Equal(t, kindPong, f.kind)
@@ -161,7 +161,7 @@ func (r *rewriter) Write(b []byte) (int, error) {
 			return 0, err
 		}
 		r.took = true
-		if _, err := r.Conn.Write(appendHello(b[:r.prefix:r.prefix], gossip.Encode(h.speaking(silent)))); err != nil {
+		if _, err := r.Conn.Write(appendHello(b[:r.prefix:r.prefix], gossip.Encode(h.withVersions(silent)))); err != nil {
 			return 0, err
 		}
 		return len(b), nil
@@ -170,11 +170,11 @@ func (r *rewriter) Write(b []byte) (int, error) {
 }
 
 // With a secret, no hello crosses the wire in the clear, and a changed record ends the handshake.
-func TestAnAttackerThatTakesVersionsOutOfAHelloIsRefused(t *testing.T) {
+func TestHelloWithRemovedVersionsIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shake := func(secrets [][]byte, wrap ...func(net.Conn) net.Conn) (dialled, accepted shaken) {
 			id := func(name string) identity {
-				return identity{self: hello{Name: name, Region: "r"}.speaking(spoken), secrets: secrets}
+				return identity{self: hello{Name: name, Region: "r"}.withVersions(ownVersions), secrets: secrets}
 			}
 			return shakeHands(t, id("a"), id("b"), "r", wrap...)
 		}
@@ -200,7 +200,7 @@ func TestAnAttackerThatTakesVersionsOutOfAHelloIsRefused(t *testing.T) {
 		dialled, accepted := shake(secrets, on(0), on(1))
 		for _, side := range []shaken{dialled, accepted} {
 			require.NoError(t, side.err)
-			agreed, err := side.peer.agree(hello{}.speaking(spoken))
+			agreed, err := side.peer.agree(hello{}.withVersions(ownVersions))
 			require.NoError(t, err)
 			require.Equal(t, Protocol{Version: 1}, agreed)
 		}

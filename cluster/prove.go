@@ -63,7 +63,7 @@ func (id identity) dialProof(conn net.Conn, secrets [][]byte) (net.Conn, error) 
 	covered, ok := conn.(*tlsConn)
 	switch {
 	case len(secrets[0]) == 0:
-		if err := tell(conn, openWith(proofNone)); err != nil {
+		if err := writeToListener(conn, openWith(proofNone)); err != nil {
 			return nil, err
 		}
 		_, err := id.self.readAnswer(conn, 0)
@@ -91,7 +91,7 @@ func (id identity) acceptProof(conn net.Conn, proof byte) (net.Conn, credential,
 		return nil, credential{}, reasonAuthentication, errSecret
 	}
 	_, err := conn.Write([]byte{opening, 0})
-	return conn, credential{any: true}, stopped(err), err // without Secrets, Config has no RegionSecrets
+	return conn, credential{any: true}, refusalReason(err), err // without Secrets, Config has no RegionSecrets
 }
 
 // refuseProof sends a dialler the answer that it shares no secret with this node. The caller closes
@@ -130,7 +130,7 @@ func (id identity) selectSecret(offered [][]byte, salt []byte, label string) (wh
 
 // dialKeys is the dialler's side of TLS by key pairs.
 func (id identity) dialKeys(conn net.Conn, secrets [][]byte) (net.Conn, error) {
-	if err := tell(conn, openWith(proofKeys)); err != nil {
+	if err := writeToListener(conn, openWith(proofKeys)); err != nil {
 		return nil, err
 	}
 	c, selected := keysConfig(), keyPair{}
@@ -151,14 +151,14 @@ func (id identity) dialKeys(conn net.Conn, secrets [][]byte) (net.Conn, error) {
 		if secured.records.first == 0 && isHangUp(err) {
 			_ = secured.records.fill() // a write may fail before the answer is read
 		}
-		return nil, id.self.unproven(err, secured.records.first-1)
+		return nil, id.self.keysError(err, secured.records.first-1)
 	}
 	return secured, nil
 }
 
-// unproven returns the meaning of a failed handshake by key pairs for the dialler. first is the
+// keysError returns the meaning of a failed handshake by key pairs for the dialler. first is the
 // first byte of the answer, and -1 without one.
-func (h hello) unproven(err error, first int) error {
+func (h hello) keysError(err error, first int) error {
 	switch {
 	case first < 0 && isHangUp(err):
 		return errHungUp
@@ -168,7 +168,7 @@ func (h hello) unproven(err error, first int) error {
 	if opened := h.judgeOpening(byte(first)); opened != nil && first != tlsHandshake {
 		return opened
 	}
-	if first == tlsHandshake && isHangUp(err) || stopped(err) == reasonTimeout || errors.Is(err, net.ErrClosed) {
+	if first == tlsHandshake && isHangUp(err) || refusalReason(err) == reasonTimeout || errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("%w: %v", errSilent, err)
 	}
 	return fmt.Errorf("%w: %v", errSecret, err)
@@ -202,7 +202,7 @@ func (id identity) acceptKeys(conn net.Conn) (net.Conn, credential, string, erro
 	secured := newTLSConn(conn, c, tls.Server)
 	err := secured.performHandshake(context.Background(), maxHandshake)
 	_, unlike := errors.AsType[tls.RecordHeaderError](err)
-	switch reason := stopped(err); {
+	switch reason := refusalReason(err); {
 	case err == nil:
 		return secured, proven, "", nil
 	case errors.Is(err, errGarbage):
@@ -255,7 +255,7 @@ func (id identity) dialTokens(conn *tlsConn, secrets [][]byte) error {
 	for _, token := range deriveAll(secrets, exported, dialTokenLabel) {
 		offer = append(offer, token...)
 	}
-	if err := tell(conn, offer); err != nil {
+	if err := writeToListener(conn, offer); err != nil {
 		return err
 	}
 	answer, err := id.self.readAnswer(conn, tokenSize)
@@ -277,14 +277,14 @@ func (id identity) acceptTokens(conn *tlsConn) (proven credential, reason string
 	}
 	var count [1]byte
 	if _, err := io.ReadFull(conn, count[:]); err != nil {
-		return credential{}, stopped(err), err
+		return credential{}, refusalReason(err), err
 	}
 	if count[0] == 0 || count[0] > maxSecrets {
 		return credential{}, reasonGarbage, fmt.Errorf("%w: it offers %d tokens, not 1 to %d", errGarbage, count[0], maxSecrets)
 	}
 	tokens := make([]byte, int(count[0])*tokenSize)
 	if _, err := io.ReadFull(conn, tokens); err != nil {
-		return credential{}, stopped(err), err
+		return credential{}, refusalReason(err), err
 	}
 	which, proven, err := id.selectSecret(slices.Collect(slices.Chunk(tokens, tokenSize)), exported, dialTokenLabel)
 	if err != nil {
@@ -293,7 +293,7 @@ func (id identity) acceptTokens(conn *tlsConn) (proven credential, reason string
 	}
 	token := sealed.Derive(proven.secret, exported, acceptTokenLabel)
 	if _, err := conn.Write(append([]byte{opening, byte(which)}, token...)); err != nil {
-		return credential{}, stopped(err), err
+		return credential{}, refusalReason(err), err
 	}
 	return proven, "", nil
 }

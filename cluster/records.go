@@ -149,7 +149,7 @@ func (r *records) Read(b []byte) (int, error) {
 }
 
 func (r *records) fill() error {
-	r.in.drained()
+	r.in.makeRoom()
 	err := r.in.fill(r.Conn)
 	if r.first == 0 && r.in.end > 0 {
 		r.first = 1 + int(r.in.buf[0])

@@ -65,7 +65,7 @@ type halves struct {
 func (h *halves) Read(b []byte) (int, error)  { return h.r.Read(b) }
 func (h *halves) Write(b []byte) (int, error) { h.writes++; return h.w.Write(b) }
 
-func TestWhatIsSealedArrivesWholeHoweverItIsCut(t *testing.T) {
+func TestSplitRecordsArriveWhole(t *testing.T) {
 	outer := t
 	rapid.Check(t, func(t *rapid.T) {
 		dialler, listener, asked, _ := wires(outer)
@@ -99,7 +99,7 @@ func TestWhatIsSealedArrivesWholeHoweverItIsCut(t *testing.T) {
 }
 
 // A flush takes one write, and frames that are written together are read together.
-func TestFramesThatGoOutTogetherArriveTogether(t *testing.T) {
+func TestFramesWrittenTogetherArriveTogether(t *testing.T) {
 	dialler, listener, asked, _ := wires(t)
 	below := dialler.records.Conn.(*halves)
 	for _, c := range []struct{ frames, records int }{{100, 1}, {3000, 4}} {
@@ -128,7 +128,7 @@ func TestFramesThatGoOutTogetherArriveTogether(t *testing.T) {
 
 // A record may contain no frame, such as an update of keys. A read that has data does not wait for the
 // next record.
-func TestAReadThatMayNotWaitLeavesTheConnectionAsItWas(t *testing.T) {
+func TestHurriedReadKeepsConnectionState(t *testing.T) {
 	dialler, listener, _, _ := wires(t)
 	b := make([]byte, 10)
 	for _, text := range []string{"one", "two"} {
@@ -146,7 +146,7 @@ func TestAReadThatMayNotWaitLeavesTheConnectionAsItWas(t *testing.T) {
 
 // An attacker on the path may change the bytes in any way. The other end reads only bytes that were
 // written, in their order.
-func TestARecordOpensOnlyWhereItWasSealedFor(t *testing.T) {
+func TestRecordOpensOnlyInItsPlace(t *testing.T) {
 	said := []string{"first", "second", "third"}
 	records := func(of *tlsConn, asked *bytes.Buffer) (all [][]byte) {
 		for _, text := range said {
@@ -229,7 +229,7 @@ func texts(all []string) (b [][]byte) {
 
 // An announced length takes at most the memory of one record, and a length above the bound is refused
 // as soon as it is read. Before both sides have proved themselves, the bytes that they send are bounded.
-func TestARecordIsBoundedBeforeMemoryIsTakenForIt(t *testing.T) {
+func TestRecordIsBoundedBeforeAllocation(t *testing.T) {
 	for _, length := range []uint16{maxRecord + 256, maxRecord + 257, 1<<16 - 1} {
 		_, listener, asked, _ := wires(t)
 		asked.Write(append(binary.BigEndian.AppendUint16([]byte{23, 3, 3}, length), make([]byte, 100)...))
@@ -284,7 +284,7 @@ func TestRecordsAllocateOneReaderEach(t *testing.T) {
 }
 
 // A key seals at most as many bytes as is safe, counted in blocks of 16.
-func TestAKeyIsNotUsedForMoreBytesThanItMaySeal(t *testing.T) {
+func TestConnectionEndsAtBoundOfItsKey(t *testing.T) {
 	dialler, _, asked, _ := wires(t)
 	for _, size := range []int{1, 15, 16, 100, maxRecord, maxRecord + 1, 5 * maxRecord} {
 		before, blocks := dialler.sealed, 0
@@ -311,11 +311,11 @@ func TestAKeyIsNotUsedForMoreBytesThanItMaySeal(t *testing.T) {
 	require.Zero(t, asked.Len())
 }
 
-func TestAConnectionWhoseKeysAreSpentIsOpenedAgain(t *testing.T) {
+func TestConnectionWithSpentKeysIsReplaced(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		a, b := lo.peer(t, "a", nil, withSecret), lo.peer(t, "b", nil, withSecret)
-		meet(t, a, b)
+		connectAll(t, a, b)
 		l := a.peer("b").(*link)
 		first := l.session.Load()
 		first.out.mu.Lock() // no goroutine takes the duty to write
@@ -325,7 +325,7 @@ func TestAConnectionWhoseKeysAreSpentIsOpenedAgain(t *testing.T) {
 		}
 		first.out.mu.Unlock()
 		require.True(t, spend, "nothing is under way")
-		eventually(t, 3*time.Second, func() bool { s := l.session.Load(); return s != nil && s != first && a.listens(b) }, "no other connection")
+		eventually(t, 3*time.Second, func() bool { s := l.session.Load(); return s != nil && s != first && a.isConnectedTo(b) }, "no other connection")
 		_, err := a.peer("b").Ask(t.Context(), []byte("request"), nil, time.Second)
 		require.NoError(t, err)
 		require.Empty(t, a.stats().Refused)
@@ -354,7 +354,7 @@ func (m *middle) Read(b []byte) (int, error) {
 }
 
 // In the clear, each of these changed answers is accepted.
-func TestAnAnswerThatWasChangedOnItsWayIsNeverTaken(t *testing.T) {
+func TestChangedAnswerIsRefused(t *testing.T) {
 	t.Parallel()
 	covered := func(t *testing.T) *tls.Config {
 		own, leaf := certificate(t)
@@ -374,7 +374,7 @@ func TestAnAnswerThatWasChangedOnItsWayIsNeverTaken(t *testing.T) {
 					}
 				}
 				var flipped atomic.Int64
-				b := lo.peer(t, "b", each(func(b *Batch, i int, _ []byte) { b.Reply(i, []byte("n")) }), set)
+				b := lo.peer(t, "b", handleEach(func(b *Batch, i int, _ []byte) { b.Reply(i, []byte("n")) }), set)
 				a := lo.peer(t, "a", nil, set, func(c *peersConfig) {
 					dial := c.Dial
 					c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
@@ -387,7 +387,7 @@ func TestAnAnswerThatWasChangedOnItsWayIsNeverTaken(t *testing.T) {
 				})
 				a.set([]Member{a.member(), b.member()})
 				for round := range int64(3) {
-					eventually(t, 4*time.Second, func() bool { return a.listens(b) }, "a does not hear b")
+					eventually(t, 4*time.Second, func() bool { return a.isConnectedTo(b) }, "a does not hear b")
 					answer, err := a.peer("b").Ask(t.Context(), []byte("may I?"), nil, time.Second)
 					require.NotEqual(t, "y", string(answer), "an answer was changed, and taken")
 					if flipped.Load() > round {
@@ -402,7 +402,7 @@ func TestAnAnswerThatWasChangedOnItsWayIsNeverTaken(t *testing.T) {
 }
 
 // The bytes of a dialler return to the dialler.
-func TestADiallerIsNotTakenInByWhatItSaysItself(t *testing.T) {
+func TestReflectedHandshakeIsRefused(t *testing.T) {
 	t.Parallel()
 
 	t.Run("on the same connection", func(t *testing.T) {
@@ -435,7 +435,7 @@ func TestADiallerIsNotTakenInByWhatItSaysItself(t *testing.T) {
 	t.Run("to its own port", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, lo *loopback) {
 			var log lines
-			a := lo.peer(t, "a", nil, withSecret, log.log)
+			a := lo.peer(t, "a", nil, withSecret, log.setLog)
 			mirror := lo.listen()
 			defer mirror.Close()
 			go acceptEach(mirror, func(conn net.Conn) {
@@ -450,7 +450,7 @@ func TestADiallerIsNotTakenInByWhatItSaysItself(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "a", peer.Name, "it learns that it is itself")
 			a.set([]Member{a.member(), {Name: "b", Addr: mirror.Addr().String(), Region: "r"}})
-			eventually(t, 3*time.Second, func() bool { return log.with("leads back to this node") > 0 }, "it takes itself for b")
+			eventually(t, 3*time.Second, func() bool { return log.countLines("leads back to this node") > 0 }, "it takes itself for b")
 			_, err = a.peer("b").Ask(t.Context(), []byte("x"), nil, time.Second)
 			require.ErrorIs(t, err, ErrDisconnected)
 			r := reach(a, nil, mirror.Addr().String())
@@ -464,7 +464,7 @@ func TestADiallerIsNotTakenInByWhatItSaysItself(t *testing.T) {
 // Gossip, each proof and each side have their own keys, and no key is the secret. A change of the keys
 // needs another version of the protocol: otherwise two releases would report to each other
 // that they do not have a common secret.
-func TestEachKeyIsOfOneUse(t *testing.T) {
+func TestEachKeyHasOneUse(t *testing.T) {
 	require.EqualValues(t, 1, opening)
 	secret := []byte("0123456789abcdef0123456789abcdef")
 	keys := map[string]string{string(secret): "the secret"}
@@ -472,12 +472,12 @@ func TestEachKeyIsOfOneUse(t *testing.T) {
 		key := string(sealed.Derive(secret, nil, label))
 		require.Empty(t, keys[key], label)
 		keys[key] = label
-		require.Equal(t, string(derived(secret, make([]byte, 32), label)), key, "as RFC 5869 has it")
+		require.Equal(t, string(hkdf(secret, make([]byte, 32), label)), key, "as RFC 5869 has it")
 	}
 	require.Equal(t, [][]byte{sealed.Derive(secret, nil, gossipKeyLabel)}, gossipKeys([][]byte{secret}))
 
 	pair := newKeyPair(secret)
-	require.Equal(t, ed25519.NewKeyFromSeed(derived(secret, nil, "weir key pair")).Public(), pair.public)
+	require.Equal(t, ed25519.NewKeyFromSeed(hkdf(secret, nil, "weir key pair")).Public(), pair.public)
 	leaf, err := x509.ParseCertificate(pair.certificate.Certificate[0])
 	require.NoError(t, err)
 	require.Equal(t, pair.public, leaf.PublicKey)
@@ -488,7 +488,7 @@ func TestEachKeyIsOfOneUse(t *testing.T) {
 	require.ErrorIs(t, newKeyPair([]byte("0123456789abcdef")).verify(tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}), errSecret)
 
 	offer := offerKeys([][]byte{secret, secret})
-	id := string(derived(secret, []byte(offer[0]), "weir key id"))
+	id := string(hkdf(secret, []byte(offer[0]), "weir key id"))
 	require.Equal(t, []string{id, id}, offer[1:])
 	require.Len(t, offer[0], nonceSize)
 	require.NotEqual(t, offer[0], offerKeys(nil)[0])
@@ -512,7 +512,7 @@ func TestEachKeyIsOfOneUse(t *testing.T) {
 	state := listener.ConnectionState()
 	exported, err := state.ExportKeyingMaterial("EXPORTER-Channel-Binding", nil, 32)
 	require.NoError(t, err)
-	require.Equal(t, append([]byte{1, proofTokens, 0, 0, 0, 0, 0, 0, 0, 0, 1}, derived(secret, exported, "weir token of the dialler")...), said)
+	require.Equal(t, append([]byte{1, proofTokens, 0, 0, 0, 0, 0, 0, 0, 0, 1}, hkdf(secret, exported, "weir token of the dialler")...), said)
 	_, err = listener.Write(append([]byte{opening, 0}, said[openingSize+1:]...))
 	require.NoError(t, err)
 	require.ErrorIs(t, <-dialled, errSecret, "its own token is no answer to it")
@@ -528,7 +528,7 @@ func FuzzFramesToALiveNode(f *testing.F) {
 	f.Add(append([]byte{0, 0, 0, 17}, make([]byte, 17)...), false, false)
 	f.Add([]byte{255, 255, 255, 255}, false, true)
 	var served atomic.Int64
-	count := each(func(b *Batch, i int, r []byte) {
+	count := handleEach(func(b *Batch, i int, r []byte) {
 		served.Add(1)
 		b.Reply(i, r)
 	})
@@ -536,7 +536,7 @@ func FuzzFramesToALiveNode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, said []byte, opens, abroad bool) {
 		here, there := net.Pipe()
 		p.arrive(there)
-		self := hello{Name: "a", Region: "r"}.speaking(spoken)
+		self := hello{Name: "a", Region: "r"}.withVersions(ownVersions)
 		if abroad {
 			self.Region = "far"
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestADeadMemberIsDialledLessAndLessOftenUntilItLives(t *testing.T) {
+func TestDialsOfDeadMemberBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dials atomic.Int64
 		p := newPeers(peersConfig{
@@ -43,17 +43,17 @@ func TestADeadMemberIsDialledLessAndLessOftenUntilItLives(t *testing.T) {
 		require.InDelta(t, 60, during(time.Minute, nothing), 7)
 
 		require.InDelta(t, 10, during(time.Minute, stands(Dead)), 2)
-		require.EqualValues(t, 1, during(lookPace, func() { p.came(hello{Name: "b"}) }), "it has come itself")
+		require.EqualValues(t, 1, during(lookPace, func() { p.recordCaller(hello{Name: "b"}) }), "it has come itself")
 		require.InDelta(t, 10, during(0, func() {
 			for range 1000 {
-				p.came(hello{Name: "b"})
+				p.recordCaller(hello{Name: "b"})
 				time.Sleep(time.Millisecond)
 			}
 		}), 2, "one attempt in lookPace, however often it comes")
 	})
 }
 
-func TestAProcessThatRunsLateDialsLonger(t *testing.T) {
+func TestDelayedProcessDialsLonger(t *testing.T) {
 	for late, most := range map[time.Duration]time.Duration{
 		0:                      dialWait,
 		10 * time.Millisecond:  dialWait, // too small to count

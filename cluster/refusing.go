@@ -30,7 +30,7 @@ func dialRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 // from the member is still open.
 func (l *link) setRefused(err error, silent bool) (calling bool) {
 	refused := dialRefused(err) && !silent
-	if refused && l.peers.calling(l.name) {
+	if refused && l.peers.isCalling(l.name) {
 		refused, calling = false, true
 	}
 	l.peers.step(l, func(c *detect.Connectivity) bool { return c.SetRefused(l.name, refused) })

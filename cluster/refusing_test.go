@@ -43,7 +43,7 @@ func TestMemberHasEndedOnceItsKernelRefuses(t *testing.T) {
 		return len(v.Members) == 3 && v.Direct[1] && v.Direct[2] && v.IsConnected(2, 1)
 	})
 	require.False(t, ended(a))
-	a.replaced("b")
+	a.handleReplaced("b")
 	require.Len(t, a.members(), 3, "a member that is heard lives, whoever answers at its address")
 	require.NoError(t, b.Close())
 	await(func() bool { return ended(a) })
@@ -52,7 +52,7 @@ func TestMemberHasEndedOnceItsKernelRefuses(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, listener.Close()) })
 	await(func() bool { return !ended(a) })
-	a.replaced("b")
+	a.handleReplaced("b")
 	require.Len(t, a.members(), 2)
 }
 
@@ -75,7 +75,7 @@ func TestRefusalNeedsAClosedConnection(t *testing.T) {
 			require.Equal(t, c.refused, refused(), "%v", c)
 		}
 		b.set([]Member{b.member(), a.member()})
-		eventually(t, time.Second, func() bool { return a.calling("b") }, "b does not connect")
+		eventually(t, time.Second, func() bool { return a.isCalling("b") }, "b does not connect")
 		require.True(t, l.setRefused(refusal, false))
 		require.False(t, refused(), "its connection is open")
 	})

@@ -45,14 +45,14 @@ type region struct {
 	entries []string
 
 	// The goroutine in run owns the following fields.
-	peers   *peers
-	network Network
-	misses  map[string]int // failures of each address since the region last answered
-	tries   int            // attempts since the region last answered
+	peers    *peers
+	network  Network
+	failures map[string]int // failures of each address since the region last answered
+	tries    int            // attempts since the region last answered
 }
 
 func newRegion(ctx context.Context, name string, entries []string) *region {
-	return &region{ctx: ctx, name: name, entries: slices.Clone(entries), misses: map[string]int{}}
+	return &region{ctx: ctx, name: name, entries: slices.Clone(entries), failures: map[string]int{}}
 }
 
 // reach keeps r connected until p is closed. r looks up names in n.
@@ -69,19 +69,19 @@ func (r *region) Ask(ctx context.Context, request, answer []byte, wait time.Dura
 // Delay implements Peer.
 func (r *region) Delay() time.Duration { return 0 }
 
-func (r *region) unreachable() error {
+func (r *region) unreachableError() error {
 	if r.ctx.Err() != nil {
 		return ErrClosed
 	}
 	return ErrDisconnected
 }
 
-func (r *region) lost(s *session) { r.session.CompareAndSwap(s, nil) }
+func (r *region) handleEnd(s *session) { r.session.CompareAndSwap(s, nil) }
 
-// missed and resumed do nothing: the wait of an ask may be shorter than a round trip, so an ask
+// handleMissed and handleResumed do nothing: the wait of an ask may be shorter than a round trip, so an ask
 // that times out does not prevent further asks. The silence of the node ends the connection.
-func (r *region) missed(*session)  {}
-func (r *region) resumed(*session) {}
+func (r *region) handleMissed(*session)  {}
+func (r *region) handleResumed(*session) {}
 
 // run keeps a connection up, until the cluster is closed.
 func (r *region) run() {
@@ -90,7 +90,7 @@ func (r *region) run() {
 		if s != nil {
 			err = r.keep(s)
 			if s.answered.Load() > 0 {
-				clear(r.misses)
+				clear(r.failures)
 				r.tries = 0
 			}
 		}
@@ -98,7 +98,7 @@ func (r *region) run() {
 			r.peers.abroad.add(r.name, addr, err)
 		}
 		if addr != "" {
-			r.misses[addr]++ // choose prefers other addresses
+			r.failures[addr]++ // choose prefers other addresses
 		}
 		sleep(r.peers.ctx, r.pause())
 	}
@@ -135,13 +135,13 @@ func (r *region) connect() (addr string, s *session, err error) {
 // choose returns a random address among those with the fewest failures, or "" if addrs is empty.
 // It forgets the failures of addresses that are not in addrs.
 func (r *region) choose(addrs map[string]bool) string {
-	maps.DeleteFunc(r.misses, func(addr string, _ int) bool { return !addrs[addr] })
+	maps.DeleteFunc(r.failures, func(addr string, _ int) bool { return !addrs[addr] })
 	var best []string
 	for addr := range addrs {
-		if len(best) > 0 && r.misses[addr] < r.misses[best[0]] {
+		if len(best) > 0 && r.failures[addr] < r.failures[best[0]] {
 			best = best[:0]
 		}
-		if len(best) == 0 || r.misses[addr] == r.misses[best[0]] {
+		if len(best) == 0 || r.failures[addr] == r.failures[best[0]] {
 			best = append(best, addr)
 		}
 	}
@@ -156,7 +156,7 @@ func (r *region) choose(addrs map[string]bool) string {
 func (r *region) keep(s *session) error {
 	over := make(chan struct{})
 	r.session.Store(s)
-	r.peers.wg.Go(func() { s.hold(func() { close(over) }) })
+	r.peers.wg.Go(func() { s.readUntilEnd(func() { close(over) }) })
 	ping, due := time.NewTimer(0), time.Now()
 	defer ping.Stop()
 	var quiet detect.Silence
@@ -194,17 +194,17 @@ func hasGone(quiet *detect.Silence, silence time.Duration, due, now time.Time) b
 	return quiet.Check(patienceAbroad, due, now)
 }
 
-func (r *region) ponged(*session, frame) (took time.Duration, inTime bool, err error) {
+func (r *region) handlePong(*session, frame) (took time.Duration, inTime bool, err error) {
 	return 0, true, nil
 }
 
-func (r *region) told([]byte) error {
+func (r *region) handleRecord([]byte) error {
 	return fmt.Errorf("%w: news from another region", errGarbage)
 }
 
-func (r *region) proven() {} // no member of this side has answered
+func (r *region) recordProof() {} // no member of this side has answered
 
-func (r *region) late([]byte, []byte) {} // dropped (see Peer)
+func (r *region) handleLate([]byte, []byte) {} // dropped (see Peer)
 
 var _ interface {
 	Peer

@@ -25,8 +25,8 @@ func reach(p *testPeer, n Network, entries ...string) *region {
 
 func abroad(c *peersConfig) { c.Self.Region = "far" }
 
-// answers waits until a node of the region answers.
-func answers(t *testing.T, r *region, within time.Duration) {
+// awaitAnswer waits until a node of the region answers.
+func awaitAnswer(t *testing.T, r *region, within time.Duration) {
 	t.Helper()
 	eventually(t, within, func() bool {
 		_, err := r.Ask(t.Context(), []byte("x"), nil, time.Second)
@@ -37,14 +37,14 @@ func answers(t *testing.T, r *region, within time.Duration) {
 // lines is a log that tests read.
 type lines struct{ lab.Text }
 
-func (l *lines) with(all ...string) (count int) { return len(l.Lines(all...)) }
+func (l *lines) countLines(all ...string) (count int) { return len(l.Lines(all...)) }
 
-// log makes peers log to lines.
-func (l *lines) log(c *peersConfig) {
+// setLog makes peers log to lines.
+func (l *lines) setLog(c *peersConfig) {
 	c.Log = slog.New(slog.NewTextHandler(l, nil))
 }
 
-func TestWhoIsOfAnotherRegionMayAskAndTellAndNoMore(t *testing.T) {
+func TestOtherRegionMayOnlyAskAndTell(t *testing.T) {
 	t.Parallel()
 	told := make(chan string, 1)
 	start := func(t *testing.T, lo *loopback) *testPeer {
@@ -54,14 +54,14 @@ func TestWhoIsOfAnotherRegionMayAskAndTellAndNoMore(t *testing.T) {
 			}
 			b.Reply(0, []byte("answer"))
 		}}, func(c *peersConfig) {
-			c.News = func(string, []byte) []byte { panic("what another region says of itself was taken in") }
+			c.HandleRecord = func(string, []byte) []byte { panic("what another region says of itself was taken in") }
 		})
-		meet(t, p, lo.peer(t, "a", nil)) // so that the connectivity table has a row
+		connectAll(t, p, lo.peer(t, "a", nil)) // so that the connectivity table has a row
 		return p
 	}
 	connect := func(t *testing.T, p *testPeer) net.Conn {
-		conn := raw(t, p)
-		_, _, err := identity{self: hello{Name: "stranger", Region: "far"}.speaking(spoken)}.dial(conn, "r")
+		conn := dialRaw(t, p)
+		_, _, err := identity{self: hello{Name: "stranger", Region: "far"}.withVersions(ownVersions)}.dial(conn, "r")
 		require.NoError(t, err)
 		return conn
 	}
@@ -106,24 +106,24 @@ func TestWhoIsOfAnotherRegionMayAskAndTellAndNoMore(t *testing.T) {
 
 // Other regions no longer ask a node that has left, also over open connections: they find another node.
 // Members of its region still ask it.
-func TestALeaverIsNotAskedByOtherRegions(t *testing.T) {
+func TestOtherRegionsDoNotAskLeaver(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		p := lo.peer(t, "b", nil)
-		from := identity{self: hello{Name: "stranger", Region: "far"}.speaking(spoken)}
-		conn := raw(t, p)
+		from := identity{self: hello{Name: "stranger", Region: "far"}.withVersions(ownVersions)}
+		conn := dialRaw(t, p)
 		_, _, err := from.dial(conn, "r")
 		require.NoError(t, err)
 		conn.Write(appendFrame(nil, kindPing, 7, nil))
 		_, err = io.ReadFull(conn, make([]byte, headerSize))
 		require.NoError(t, err)
-		member := greeted(t, p)
+		member := dialStranger(t, p)
 
 		p.leave()
 		requireClosed(t, conn, time.Second)
-		_, _, err = from.dial(raw(t, p), "r")
+		_, _, err = from.dial(dialRaw(t, p), "r")
 		require.ErrorIs(t, err, errAway)
-		serves, _ := p.greet(conn, hello{Name: "stranger", Region: "far", To: "r"})
+		serves, _ := p.registerCaller(conn, hello{Name: "stranger", Region: "far", To: "r"})
 		require.False(t, serves, "one whose handshake was over just before")
 		member.Write(appendFrame(nil, kindAsk, 7, []byte("x")))
 		_, err = io.ReadFull(member, make([]byte, headerSize+1))
@@ -131,26 +131,26 @@ func TestALeaverIsNotAskedByOtherRegions(t *testing.T) {
 	})
 }
 
-func TestAWrongRegionIsNamedOnBothSidesAndNotInAFlood(t *testing.T) {
+func TestWrongRegionIsLoggedOnBothSides(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var here, there lines
-		wrong := lo.peer(t, "b", nil, there.log, func(c *peersConfig) { c.Self.Region = "elsewhere" })
-		a := lo.peer(t, "a", nil, here.log)
+		wrong := lo.peer(t, "b", nil, there.setLog, func(c *peersConfig) { c.Self.Region = "elsewhere" })
+		a := lo.peer(t, "a", nil, here.setLog)
 		r := reach(a, nil, wrong.cfg.Self.Addr)
 		eventually(t, 5*time.Second, func() bool { return wrong.stats().Refused[reasonRegion] >= 3 }, "it was not refused again and again")
 		_, err := r.Ask(t.Context(), nil, nil, time.Second)
 		require.ErrorIs(t, err, ErrDisconnected)
 		named := []string{`\"r\"`, `\"far\"`, `\"elsewhere\"`}
-		require.Equal(t, 1, here.with(append(named, "cannot reach another region", "region=far", wrong.cfg.Self.Addr)...), here.String())
-		require.Equal(t, 1, there.with(append(named, "refused a peer", "reason=region")...), there.String())
+		require.Equal(t, 1, here.countLines(append(named, "cannot reach another region", "region=far", wrong.cfg.Self.Addr)...), here.String())
+		require.Equal(t, 1, there.countLines(append(named, "refused a peer", "reason=region")...), there.String())
 	})
 }
 
-func TestARegionThatDoesNotReadCostsNobodyMoreThanTheirWaitAndIsLeft(t *testing.T) {
+func TestUnreadingRegionNodeIsReplaced(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
-		hung, well := lo.hung(t, "b", abroad), lo.peer(t, "c", nil, abroad)
+		hung, well := lo.hungPeer(t, "b", abroad), lo.peer(t, "c", nil, abroad)
 		a := lo.peer(t, "a", nil)
 		signs := &signposts{at: map[string][]string{"far.test": {"192.0.2.1"}}, lo: lo}
 		signs.dial = func(addr string) string {
@@ -179,7 +179,7 @@ func TestARegionThatDoesNotReadCostsNobodyMoreThanTheirWaitAndIsLeft(t *testing.
 		require.NotZero(t, dropped)
 		r.Tell(big)
 		require.Equal(t, dropped+1, a.stats().Dropped)
-		answers(t, r, patienceAbroad+2*pingAbroad)
+		awaitAnswer(t, r, patienceAbroad+2*pingAbroad)
 		require.Zero(t, a.stats().Late)
 	})
 }
@@ -219,7 +219,7 @@ func (n *signposts) Listen(context.Context, string) (net.Listener, net.PacketCon
 	return nil, nil, errors.ErrUnsupported
 }
 
-func TestARegionIsTriedLessAndLessOftenAndEachOfItsAddressesInTurn(t *testing.T) {
+func TestRegionDialsBackOffOverAllAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		dials := map[string]int{}
@@ -255,7 +255,7 @@ func TestARegionIsTriedLessAndLessOftenAndEachOfItsAddressesInTurn(t *testing.T)
 	})
 }
 
-func TestEachNodeOfARegionIsAskedBySome(t *testing.T) {
+func TestRegionNodesAreChosenAtRandom(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var nodes []*testPeer
@@ -269,7 +269,7 @@ func TestEachNodeOfARegionIsAskedBySome(t *testing.T) {
 			}
 			a := lo.peer(t, "a", nil)
 			r := reach(a, nil, nodes[0].cfg.Self.Addr, nodes[1].cfg.Self.Addr, nodes[2].cfg.Self.Addr)
-			answers(t, r, 3*time.Second)
+			awaitAnswer(t, r, 3*time.Second)
 			chosen[r.session.Load().conn.RemoteAddr().String()] = true
 			a.stop()
 		}

@@ -48,8 +48,8 @@ type joinOutcome struct {
 	unanswered map[string]string // Stats.Unanswered; never modified
 }
 
-// untried returns Stats.Unanswered for entries before the first attempt.
-func untried(entries []string) map[string]string {
+// untriedEntries returns Stats.Unanswered for entries before the first attempt.
+func untriedEntries(entries []string) map[string]string {
 	if len(entries) == 0 {
 		return nil
 	}
@@ -152,7 +152,7 @@ func (g *gossipCluster) join(ctx context.Context) (reached int, refusal error) {
 		others = others || !own[addr]
 	}
 	met = met || !others && len(problems) == 0 // Join leads to this node alone
-	tries := alternating(wanted, missing, func(addr string) bool { return in[addr] || own[addr] })
+	tries := alternate(wanted, missing, func(addr string) bool { return in[addr] || own[addr] })
 	if len(in)+len(missing) > 0 && !g.seeks() {
 		tries = tries[:min(len(tries), maxAttempts)]
 	}
@@ -203,11 +203,11 @@ func (g *gossipCluster) ownAddresses(ctx context.Context) map[string]bool {
 	return own
 }
 
-// alternating returns the addresses of both sets without those to skip. Each set is in random
+// alternate returns the addresses of both sets without those to skip. Each set is in random
 // order, and the sets alternate, so that neither stale names nor members that are dead for good
 // use up the attempts.
-func alternating(one, two map[string]bool, skip func(addr string) bool) (addrs []string) {
-	first, second := shuffled(one), shuffled(two)
+func alternate(one, two map[string]bool, skip func(addr string) bool) (addrs []string) {
+	first, second := shuffle(one), shuffle(two)
 	for i := range max(len(first), len(second)) {
 		for _, from := range [][]string{first, second} {
 			if i < len(from) && !skip(from[i]) && !slices.Contains(addrs, from[i]) {
@@ -388,7 +388,7 @@ func (g *gossipCluster) inAndMissing(ctx context.Context) (in, missing map[strin
 	return in, missing
 }
 
-func shuffled(set map[string]bool) []string {
+func shuffle(set map[string]bool) []string {
 	s := slices.Sorted(maps.Keys(set))
 	rand.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
 	return s

@@ -44,7 +44,7 @@ func (s *stuck) Close() error {
 
 // On a busy machine, a connection with unread answers may count as silent, and a new connection
 // replaces it. The asking node must still receive these answers, so that the units are refunded.
-func TestAnswersInAConnectionThatWasReplacedAreLate(t *testing.T) {
+func TestAnswersOnReplacedConnectionAreLate(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		second   func(*stuck) // an event of the second connection; nil: no event
@@ -81,18 +81,18 @@ func TestAnswersInAConnectionThatWasReplacedAreLate(t *testing.T) {
 						s.goOn()
 					}
 				}()
-				meet(t, a, b)
+				connectAll(t, a, b)
 				first := dialed()[0]
 				first.stick()
 				_, err := a.peer("b").Ask(t.Context(), []byte("x"), nil, time.Minute)
 				require.ErrorIs(t, err, ErrBroken)
 				replaced := time.Now()
-				eventually(t, 10*time.Second, func() bool { return a.listens(b) }, "they do not hear each other again")
+				eventually(t, 10*time.Second, func() bool { return a.isConnectedTo(b) }, "they do not hear each other again")
 				_, err = a.peer("b").Ask(t.Context(), []byte("x"), nil, time.Minute)
 				require.NoError(t, err)
 				if c.second != nil {
 					c.second(dialed()[1])
-					eventually(t, 10*time.Second, func() bool { return len(dialed()) == 3 && a.listens(b) }, "they do not hear each other over a third connection")
+					eventually(t, 10*time.Second, func() bool { return len(dialed()) == 3 && a.isConnectedTo(b) }, "they do not hear each other over a third connection")
 				}
 				require.Zero(t, late.Load())
 				require.False(t, first.closed.Load())

@@ -21,7 +21,7 @@ func (viewer) Late(Peer, []byte, []byte) {}
 
 // Gossip reports once that a member is alive, and once that it is dead. If a later mistake makes a
 // member dead, the connection to it makes it alive again.
-func TestAMemberThatIsHeardDoesNotStayDead(t *testing.T) {
+func TestConnectedMemberDoesNotStayDead(t *testing.T) {
 	var dead atomic.Bool
 	a := NewGossip(Config{Name: "a", Bind: "127.0.0.1:0"}).(*gossipCluster)
 	stands := func(s State) bool {

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheInterfacesOfTheCheapestDefaultRoutesAreFound(t *testing.T) {
+func TestCheapestDefaultRoutesAreFound(t *testing.T) {
 	const head = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 	four := func(nic, to, flags, metric, mask string) string {
 		return nic + "\t" + to + "\t0102010A\t" + flags + "\t0\t0\t" + metric + "\t" + mask + "\t0\t0\t0\n"

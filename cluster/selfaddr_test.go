@@ -13,7 +13,7 @@ import (
 
 // An address may lead to another node than the member that advertises it. The error names that node,
 // and a member that is alive does not count as replaced.
-func TestAnAddressThatLeadsElsewhereIsNamed(t *testing.T) {
+func TestMemberAtWrongAddressIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		about    string
@@ -57,14 +57,14 @@ func TestAnAddressThatLeadsElsewhereIsNamed(t *testing.T) {
 				b := lo.peer(t, "b", nil)
 				if c.lives {
 					b.set([]Member{b.member(), a.member()})
-					eventually(t, time.Second, func() bool { return a.calling("b") }, "b does not connect")
+					eventually(t, time.Second, func() bool { return a.isCalling("b") }, "b does not connect")
 				}
 				said := b.member()
 				said.Addr = c.addr(a, other)
 				a.set([]Member{a.member(), said})
-				eventually(t, 5*time.Second, func() bool { return log.with(c.err.Error()) > 0 }, "it is not logged: %s", &log)
+				eventually(t, 5*time.Second, func() bool { return log.countLines(c.err.Error()) > 0 }, "it is not logged: %s", &log)
 				for _, name := range c.names {
-					require.Positive(t, log.with(name), "%s: %s", name, &log)
+					require.Positive(t, log.countLines(name), "%s: %s", name, &log)
 				}
 				time.Sleep(5 * dialPace)
 				require.Equal(t, c.replaced, replaced.Load())

@@ -49,7 +49,7 @@ type incoming struct {
 }
 
 func newIncoming(p *peers, conn net.Conn, from hello) *incoming {
-	c := &incoming{peers: p, conn: conn, out: newOutbox(conn, &p.wg), abroad: from.abroad(), idle: idleWait}
+	c := &incoming{peers: p, conn: conn, out: newOutbox(conn, &p.wg), abroad: from.isAbroad(), idle: idleWait}
 	if c.abroad {
 		c.idle, c.out.wait = idleAbroad, writeWaitAbroad
 	}
@@ -68,7 +68,7 @@ func (c *incoming) Reply(i int, body []byte) {
 		return
 	}
 	if len(body) > MaxMessage {
-		c.peers.overlong(c.batch.From, len(body))
+		c.peers.reportOverlong(c.batch.From, len(body))
 		return
 	}
 	c.replies = appendFrame(c.replies, kindAnswer, c.ids[i], body)
@@ -81,7 +81,7 @@ func (c *incoming) Later(i int) Later {
 		switch {
 		case id == noAnswer:
 		case len(body) > MaxMessage:
-			c.peers.overlong(from, len(body))
+			c.peers.reportOverlong(from, len(body))
 		case !c.out.put(kindAnswer, id, body):
 			c.peers.dropped.Add(1)
 		}
@@ -114,14 +114,14 @@ func (c *incoming) read() error {
 		requests, ids = requests[:0], ids[:0]
 		whole, pinged := false, false
 		for {
-			f, ok, err := in.next()
+			f, ok, err := in.nextFrame()
 			if err != nil {
 				return err
 			}
 			if !ok {
 				break
 			}
-			if !whole && c.onDemand && !f.wakes() && c.batch.Read.Sub(last) > idleWait {
+			if !whole && c.onDemand && !f.isWakingPing() && c.batch.Read.Sub(last) > idleWait {
 				return fmt.Errorf("cluster: a connection that rested was not woken: %w", os.ErrDeadlineExceeded)
 			}
 			whole = true
@@ -145,7 +145,7 @@ func (c *incoming) read() error {
 			c.peers.handler.Serve(c.batch)
 			c.send()
 		}
-		in.drained()
+		in.makeRoom()
 		if pinged {
 			shrinkIdle(c.conn, &in)
 		}
@@ -178,7 +178,7 @@ func (c *incoming) judge(f frame) error {
 		}
 		flags := f.body[4]
 		c.onDemand = flags&flagWatches == 0
-		delay := c.peers.pinged(c.batch.From, min(time.Duration(binary.BigEndian.Uint32(f.body))*time.Millisecond, maxSaid), flags&flagChosen != 0)
+		delay := c.peers.recordPing(c.batch.From, min(time.Duration(binary.BigEndian.Uint32(f.body))*time.Millisecond, maxSaid), flags&flagChosen != 0)
 		var pong [pongSize]byte
 		binary.BigEndian.PutUint32(pong[:], uint32(delay/time.Millisecond))
 		c.replies = appendFrame(c.replies, kindPong, f.id, pong[:])
@@ -195,21 +195,21 @@ func (c *incoming) judge(f frame) error {
 		if c.abroad {
 			return fmt.Errorf("%w: news from another region", errGarbage)
 		}
-		c.news(f.body)
+		c.handleRecord(f.body)
 	default:
-		if f.kind.known() {
+		if f.kind.isKnown() {
 			return fmt.Errorf("%w: kind %d from the asking side", errGarbage, f.kind)
 		}
 	}
 	return nil
 }
 
-// news handles a record that the member has sent.
-func (c *incoming) news(body []byte) {
-	if c.peers.cfg.News == nil {
+// handleRecord handles a record that the member has sent.
+func (c *incoming) handleRecord(body []byte) {
+	if c.peers.cfg.HandleRecord == nil {
 		return
 	}
-	if answer := c.peers.cfg.News(c.batch.From, body); answer != nil {
+	if answer := c.peers.cfg.HandleRecord(c.batch.From, body); answer != nil {
 		c.replies = appendFrame(c.replies, kindNews, 0, answer)
 	}
 }

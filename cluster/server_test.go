@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// raw returns a connection to p after its first byte.
-func raw(t *testing.T, p *testPeer) net.Conn {
+// dialRaw returns a connection to p after its first byte.
+func dialRaw(t *testing.T, p *testPeer) net.Conn {
 	t.Helper()
 	conn, err := p.cfg.Dial(t.Context(), p.cfg.Self.Addr)
 	require.NoError(t, err)
@@ -23,10 +23,10 @@ func raw(t *testing.T, p *testPeer) net.Conn {
 	return conn
 }
 
-// greeted returns a connection to p after the handshake.
-func greeted(t *testing.T, p *testPeer) net.Conn {
+// dialStranger returns a connection to p after the handshake.
+func dialStranger(t *testing.T, p *testPeer) net.Conn {
 	t.Helper()
-	return called(t, p, "stranger")
+	return dialAs(t, p, "stranger")
 }
 
 func requireClosed(t *testing.T, conn net.Conn, within time.Duration) {
@@ -38,7 +38,7 @@ func requireClosed(t *testing.T, conn net.Conn, within time.Duration) {
 	}
 }
 
-func TestAbuseClosesThatConnectionIsCountedAndHurtsNobodyElse(t *testing.T) {
+func TestAbuseClosesOnlyItsConnection(t *testing.T) {
 	t.Parallel()
 	header := func(version, kind byte, length ...byte) []byte {
 		return append(append([]byte{version, kind}, length...), 0, 0, 0, 0, 0, 0, 0, 1)
@@ -75,9 +75,9 @@ func TestAbuseClosesThatConnectionIsCountedAndHurtsNobodyElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inPair(t, func(t *testing.T, a, b *testPeer) {
-				open := raw
+				open := dialRaw
 				if c.greeted {
-					open = greeted
+					open = dialStranger
 				}
 				conn, begun := open(t, b), time.Now()
 				conn.Write(c.send)
@@ -85,7 +85,7 @@ func TestAbuseClosesThatConnectionIsCountedAndHurtsNobodyElse(t *testing.T) {
 				require.Equal(t, c.after, time.Since(begun))
 				synctest.Wait()
 				require.Equal(t, map[string]uint64{c.reason: 1}, b.stats().Refused)
-				require.True(t, a.listens(b))
+				require.True(t, a.isConnectedTo(b))
 				_, err := a.peer("b").Ask(t.Context(), []byte("x"), nil, time.Second)
 				require.NoError(t, err)
 			})
@@ -113,7 +113,7 @@ func TestConnectionOnDemandIsWokenByAPing(t *testing.T) {
 			inMemory(t, func(t *testing.T, lo *loopback) {
 				served := 0
 				b := lo.peer(t, "b", &testHandler{serve: func(*Batch) { served++ }})
-				conn := greeted(t, b)
+				conn := dialStranger(t, b)
 				conn.Write(ping(0))
 				time.Sleep(c.rests)
 				conn.Write(c.send)
@@ -129,15 +129,15 @@ func TestConnectionOnDemandIsWokenByAPing(t *testing.T) {
 	}
 }
 
-func TestADripOfHalfAFrameOrHandshakeDoesNotKeepAConnection(t *testing.T) {
+func TestPartialFramesDoNotKeepConnectionOpen(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		open   func(*testing.T, *testPeer) net.Conn
 		begins []byte
 		wait   time.Duration
 	}{
-		{greeted, []byte{opening, byte(kindAsk), 0, 0, 255, 255}, idleWait},
-		{raw, append(openWith(proofKeys), tlsHandshake, 3, 1, 0x40, 0), handshakeWait},
+		{dialStranger, []byte{opening, byte(kindAsk), 0, 0, 255, 255}, idleWait},
+		{dialRaw, append(openWith(proofKeys), tlsHandshake, 3, 1, 0x40, 0), handshakeWait},
 	} {
 		inMemory(t, func(t *testing.T, lo *loopback) {
 			b := lo.peer(t, "b", nil)
@@ -164,7 +164,7 @@ func TestADripOfHalfAFrameOrHandshakeDoesNotKeepAConnection(t *testing.T) {
 
 // Whatever the caller's TLS states about clients, each client needs a certificate that this node, or a
 // function of the caller, verifies.
-func TestClientsAreVerifiedWhateverTheConfigSays(t *testing.T) {
+func TestClientsAreAlwaysVerified(t *testing.T) {
 	verify := func(tls.ConnectionState) error { return nil }
 	chains := func([][]byte, [][]*x509.Certificate) error { return nil }
 	roots, clients := x509.NewCertPool(), x509.NewCertPool()
@@ -201,11 +201,11 @@ func TestClientsAreVerifiedWhateverTheConfigSays(t *testing.T) {
 }
 
 // A mistake of a Handler costs its asker an answer, and affects no other asker.
-func TestAnAnswerThatIsTooLongIsNotSent(t *testing.T) {
+func TestOverlongAnswerIsDropped(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		long := make([]byte, MaxMessage+1)
-		b := lo.peer(t, "b", each(func(batch *Batch, i int, r []byte) {
+		b := lo.peer(t, "b", handleEach(func(batch *Batch, i int, r []byte) {
 			switch string(r) {
 			case "at once":
 				batch.Reply(i, long)
@@ -216,7 +216,7 @@ func TestAnAnswerThatIsTooLongIsNotSent(t *testing.T) {
 			}
 		}))
 		a := lo.peer(t, "a", nil)
-		meet(t, a, b)
+		connectAll(t, a, b)
 		for i, request := range []string{"at once", "later"} {
 			_, err := a.peer("b").Ask(t.Context(), []byte(request), nil, 50*time.Millisecond)
 			require.ErrorIs(t, err, ErrTimeout, request)
@@ -231,7 +231,7 @@ func TestAnAnswerThatIsTooLongIsNotSent(t *testing.T) {
 
 // A member that asks and reads no answers takes no more memory than its queue. Dropped answers are
 // counted.
-func TestRepliesToWhoDoesNotReadAreBounded(t *testing.T) {
+func TestUnreadRepliesAreBounded(t *testing.T) {
 	p := startPeer(t, "b", nil)
 	c := newIncoming(p.peers, nil, hello{Name: "a", Region: "r", To: "r"})
 	c.out.writing = true // as if another goroutine wrote and never ended
@@ -257,7 +257,7 @@ func TestRepliesToWhoDoesNotReadAreBounded(t *testing.T) {
 }
 
 // Nodes of other regions ping less often, over longer paths, and have more time.
-func TestOtherRegionsAreGivenMoreTime(t *testing.T) {
+func TestOtherRegionsHaveLongerTimeouts(t *testing.T) {
 	p := startPeer(t, "b", nil)
 	member := newIncoming(p.peers, nil, hello{Name: "a", Region: "r", To: "r"})
 	require.Equal(t, idleWait, member.idle)

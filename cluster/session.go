@@ -31,23 +31,23 @@ const (
 
 // way is the owner of a session: a link to one member, or to a region.
 type way interface {
-	// unreachable returns the reason why no request can be sent.
-	unreachable() error
-	// missed is called when the first ask is left unanswered, and no frame has
-	// arrived since it was sent. owes returns when that was.
-	missed(s *session)
-	// resumed is called when a frame arrives after a call of missed.
-	resumed(s *session)
-	// ponged handles a pong. It returns the round-trip time, and whether the pong is in time.
-	ponged(s *session, f frame) (took time.Duration, inTime bool, err error)
-	// told handles a record that the other side has sent.
-	told(body []byte) error
-	// proven is called when an answer, or a pong, has arrived in time.
-	proven()
-	// late handles an answer whose asker has given up.
-	late(request, answer []byte)
-	// lost is called when the session is over, before the waiting askers are notified.
-	lost(s *session)
+	// unreachableError returns the reason why no request can be sent.
+	unreachableError() error
+	// handleMissed is called when the first ask is left unanswered, and no frame has
+	// arrived since it was sent. unansweredSince returns when that was.
+	handleMissed(s *session)
+	// handleResumed is called when a frame arrives after a call of handleMissed.
+	handleResumed(s *session)
+	// handlePong handles a pong. It returns the round-trip time, and whether the pong is in time.
+	handlePong(s *session, f frame) (took time.Duration, inTime bool, err error)
+	// handleRecord handles a record that the other side has sent.
+	handleRecord(body []byte) error
+	// recordProof is called when an answer, or a pong, has arrived in time.
+	recordProof()
+	// handleLate handles an answer whose asker has given up.
+	handleLate(request, answer []byte)
+	// handleEnd is called when the session is over, before the waiting askers are notified.
+	handleEnd(s *session)
 }
 
 // session is one connection to another node after the handshake, with the asks that
@@ -56,7 +56,7 @@ type way interface {
 // Each ask ends exactly once: with an answer, with the end of the session, or when its asker
 // gives up. A compare-and-swap of the state of its slot decides between these. If a slot
 // ended twice, an answer would go into the buffer of its next asker. Once over is set,
-// no ask begins. shut sets over after way.lost, so that a caller that learns of the end finds
+// no ask begins. shut sets over after way.handleEnd, so that a caller that learns of the end finds
 // the member disconnected. retire sets over when way has another session.
 type session struct {
 	peers  *peers
@@ -67,12 +67,12 @@ type session struct {
 	closed atomic.Bool
 	hungUp atomic.Bool // the other side has closed the connection, by FIN or RST; set before the reader has ended
 
-	answered atomic.Int64 // nanoseconds from start to the last frame
-	listens  atomic.Int64 // nanoseconds from start to when the reader began to wait for a frame; never while it handles frames
-	owed     atomic.Int64 // nanoseconds from start to the first unanswered ask without a later frame; 0 without such an ask
-	trip     atomic.Int64 // smoothed mean of the round trips in nanoseconds; 0 before the first
-	late     atomic.Int64 // nanoseconds after which an answer is late, computed from the round trips
-	start    time.Time
+	answered   atomic.Int64 // nanoseconds from start to the last frame
+	listens    atomic.Int64 // nanoseconds from start to when the reader began to wait for a frame; never while it handles frames
+	unanswered atomic.Int64 // nanoseconds from start to the first unanswered ask without a later frame; 0 without such an ask
+	trip       atomic.Int64 // smoothed mean of the round trips in nanoseconds; 0 before the first
+	late       atomic.Int64 // nanoseconds after which an answer is late, computed from the round trips
+	start      time.Time
 
 	// out.mu guards the following fields, so that an ask locks one mutex once.
 	slots   []*slot
@@ -80,7 +80,7 @@ type session struct {
 	bytes   int // of the requests in slots
 	over    bool
 	running detect.RunningClock // the time in which this process has run since start
-	alarm   *time.Timer         // calls sound at the time of the next look
+	alarm   *time.Timer         // calls checkWaits at the time of the next look
 
 	givenUp atomic.Int64 // slots that wait for a late answer
 }
@@ -130,15 +130,15 @@ func newSession(p *peers, w way, conn net.Conn, to hello) *session {
 		out:   newOutbox(conn, &p.wg),
 		start: time.Now(),
 	}
-	s.alarm = time.AfterFunc(never, s.sound)
+	s.alarm = time.AfterFunc(never, s.checkWaits)
 	s.alarm.Stop()
 	s.speaks, _ = p.cfg.Self.agree(to) // the handshake has ended otherwise
 	return s
 }
 
-// take returns a slot with a copy of request, or nil if a bound is reached. The caller must
+// takeSlot returns a slot with a copy of request, or nil if a bound is reached. The caller must
 // hold out.mu.
-func (s *session) take(request []byte) *slot {
+func (s *session) takeSlot(request []byte) *slot {
 	if s.bytes+len(request) > maxPendingBytes {
 		return nil
 	}
@@ -178,11 +178,11 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 	s.out.mu.Lock()
 	if s.over {
 		s.out.mu.Unlock()
-		return answer, s.way.unreachable()
+		return answer, s.way.unreachableError()
 	}
 	var sl *slot
 	if s.out.fits(headerSize + len(request)) {
-		sl = s.take(request)
+		sl = s.takeSlot(request)
 	}
 	if sl == nil {
 		s.out.mu.Unlock()
@@ -241,39 +241,39 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 			return answer, ErrBroken
 		}
 		s.peers.timeouts.Add(1)
-		s.owe(sent)
+		s.recordUnanswered(sent)
 		return answer, ErrTimeout
 	}
 }
 
-// owe records that an ask which was sent at the given time is unanswered, and calls way.missed,
+// recordUnanswered records that an ask which was sent at the given time is unanswered, and calls way.handleMissed,
 // if no frame has arrived since.
-func (s *session) owe(sent time.Duration) {
-	if s.answered.Load() <= int64(sent) && s.owed.CompareAndSwap(0, max(1, int64(sent))) {
-		s.way.missed(s)
+func (s *session) recordUnanswered(sent time.Duration) {
+	if s.answered.Load() <= int64(sent) && s.unanswered.CompareAndSwap(0, max(1, int64(sent))) {
+		s.way.handleMissed(s)
 	}
 }
 
-// owes returns the time, from the start of the session, since which the session has waited for
+// unansweredSince returns the time, from the start of the session, since which the session has waited for
 // the first unanswered ask, and how long it waits until the other side has stalled. since is zero
 // if no ask is unanswered, or if the reader still handles frames that have arrived.
-func (s *session) owes() (since, stalls time.Duration) {
-	since, listens := time.Duration(s.owed.Load()), time.Duration(s.listens.Load())
+func (s *session) unansweredSince() (since, stalls time.Duration) {
+	since, listens := time.Duration(s.unanswered.Load()), time.Duration(s.listens.Load())
 	if since == 0 || listens == never {
 		return 0, 0
 	}
 	return max(since, listens), max(detect.StallTimeout, time.Duration(s.late.Load()))
 }
 
-// tell queues one request that has no answer.
-func (s *session) tell(request []byte) {
+// queueTell queues one request that has no answer.
+func (s *session) queueTell(request []byte) {
 	if len(request) > MaxMessage || !s.out.put(kindTell, 0, request) {
 		s.peers.dropped.Add(1)
 	}
 }
 
-// hold reads from s until its connection ends, and then calls over.
-func (s *session) hold(over func()) {
+// readUntilEnd reads from s until its connection ends, and then calls over.
+func (s *session) readUntilEnd(over func()) {
 	err := s.read()
 	if reason := violation(err); reason != "" {
 		s.peers.refusals.add(reason, s.conn.RemoteAddr(), err)
@@ -291,7 +291,7 @@ func (s *session) shut() {
 		return
 	}
 	sever(s.conn)
-	s.way.lost(s)
+	s.way.handleEnd(s)
 	err := ErrBroken
 	if s.peers.ctx.Err() != nil {
 		err = ErrClosed
@@ -312,16 +312,16 @@ func (s *session) retire() {
 	}
 }
 
-// idle reports whether no ask is under way and no late answer is awaited.
-func (s *session) idle() bool {
+// isIdle reports whether no ask is under way and no late answer is awaited.
+func (s *session) isIdle() bool {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
 	return len(s.free) == len(s.slots)
 }
 
-// sound looks at the waiting asks, unless the session is over. All asks of a session share one
+// checkWaits looks at the waiting asks, unless the session is over. All asks of a session share one
 // timer, because an ask with its own timer takes up to 50 % more time.
-func (s *session) sound() {
+func (s *session) checkWaits() {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
 	if !s.over {
@@ -343,7 +343,7 @@ func (s *session) look(now time.Duration) {
 		case left > 0:
 			next = min(next, left, lookAfter(sl.wait))
 			if sl.wait-left >= detect.StallTimeout { // the other side may have stalled, even if the asker waits longer
-				s.owe(sl.sent)
+				s.recordUnanswered(sl.sent)
 			}
 		case ends:
 			sl.until = never
@@ -400,7 +400,7 @@ func (sl *slot) end(generation uint64, body []byte, err error) (sent, proves tim
 
 // introduce sends the record of this node to the member.
 func (s *session) introduce() {
-	if own := s.peers.cfg.Own; own != nil {
+	if own := s.peers.cfg.OwnRecord; own != nil {
 		s.out.put(kindNews, 0, own())
 	}
 }
@@ -420,7 +420,7 @@ func (s *session) read() error {
 		any, heard, ponged := false, false, false
 		took := time.Duration(0) // round-trip time of the frames that arrived together
 		for {
-			f, ok, err := in.next()
+			f, ok, err := in.nextFrame()
 			if err != nil {
 				return err
 			}
@@ -441,30 +441,30 @@ func (s *session) read() error {
 			case kindPong:
 				ponged = true
 				s.out.relieve(1) // the ping was written
-				since, inTime, err := s.way.ponged(s, f)
+				since, inTime, err := s.way.handlePong(s, f)
 				if err != nil {
 					return err
 				}
 				took, heard = max(took, since), heard || inTime
 			case kindNews:
-				if err := s.way.told(f.body); err != nil {
+				if err := s.way.handleRecord(f.body); err != nil {
 					return err
 				}
 			default:
-				if f.kind.known() {
+				if f.kind.isKnown() {
 					return fmt.Errorf("%w: kind %d from the answering side", errGarbage, f.kind)
 				}
 			}
 		}
-		in.drained()
+		in.makeRoom()
 		if ponged {
 			shrinkIdle(s.conn, &in)
 		}
 		if any {
 			s.answered.Store(int64(now))
-			if s.owed.Load() != 0 {
-				s.owed.Store(0)
-				s.way.resumed(s)
+			if s.unanswered.Load() != 0 {
+				s.unanswered.Store(0)
+				s.way.handleResumed(s)
 			}
 		}
 		if took > 0 {
@@ -473,7 +473,7 @@ func (s *session) read() error {
 			s.late.Store(int64(trips.Timeout()))
 		}
 		if heard {
-			s.way.proven()
+			s.way.recordProof()
 		}
 		if any {
 			s.listens.Store(int64(time.Since(s.start)))
@@ -481,7 +481,7 @@ func (s *session) read() error {
 	}
 }
 
-// deliver passes an answer to its asker, or to way.late if the asker has given up. It returns
+// deliver passes an answer to its asker, or to way.handleLate if the asker has given up. It returns
 // how long the answer took, 0 if no ask has its id, and whether it arrived in time.
 func (s *session) deliver(known *[]*slot, f frame, now time.Duration) (took time.Duration, inTime bool) {
 	sl, generation := s.find(known, f.id)
@@ -495,7 +495,7 @@ func (s *session) deliver(known *[]*slot, f frame, now time.Duration) (took time
 		took = now - sl.sent
 		s.givenUp.Add(-1)
 		s.peers.late.Add(1)
-		s.way.late(sl.request, f.body)
+		s.way.handleLate(sl.request, f.body)
 		s.release(sl)
 	}
 	return took, false

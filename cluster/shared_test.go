@@ -31,15 +31,15 @@ func (b bridged) Dial(ctx context.Context, addr string) (net.Conn, error) {
 }
 
 // The join error has both names and the address, and Advertise as the remedy.
-func TestTwoMembersThatAdvertiseOneAddressAreNamed(t *testing.T) {
+func TestSharedAdvertiseIsReported(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
 		on := func(host string, join ...string) (*node, *lab.Text) {
 			log := new(lab.Text)
-			cfg := h.at(host, config(host))
+			cfg := h.configure(host, config(host))
 			cfg.Network, cfg.Advertise, cfg.Join = bridged{cfg.Network, host}, bridge, join
 			cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo}))
-			return launch(t, cfg), log
+			return startNode(t, cfg), log
 		}
 		a, _ := on("a")
 		b, log := on("b", "a:7946")
@@ -53,15 +53,15 @@ func TestTwoMembersThatAdvertiseOneAddressAreNamed(t *testing.T) {
 	})
 }
 
-func TestAnAddressOfJoinThatLeadsBackIsLoggedOnce(t *testing.T) {
+func TestOwnAddressInJoinIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
 		log := new(lab.Text)
-		cfg := h.at("a", config("a"))
+		cfg := h.configure("a", config("a"))
 		cfg.Network, cfg.Join = bridged{cfg.Network, "a"}, []string{bridge, "a:7946", "b:7946"}
 		h.Host("b")
 		cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo}))
-		launch(t, cfg)
+		startNode(t, cfg)
 		time.Sleep(time.Minute)
 		var back []string
 		for line := range strings.Lines(log.String()) {

@@ -66,14 +66,14 @@ func (s *solo) Announce(state State) error {
 	change, err := s.roster.Announce(state)
 	if change.Members {
 		s.show()
-		s.tell()
+		s.notifyChanged()
 	}
 	return err
 }
 
-// tell calls Changed in a new goroutine, because the caller of Announce or Leave may hold a lock
+// notifyChanged calls Changed in a new goroutine, because the caller of Announce or Leave may hold a lock
 // that Changed needs.
-func (s *solo) tell() {
+func (s *solo) notifyChanged() {
 	s.notifications.Go(func() {
 		s.telling.Lock()
 		defer s.telling.Unlock()
@@ -102,7 +102,7 @@ func (s *solo) Leave(context.Context) error {
 	}
 	if s.roster.Leave(time.Now()).Members {
 		s.view.Store(&View{Self: -1})
-		s.tell()
+		s.notifyChanged()
 	}
 	return nil
 }

@@ -70,10 +70,10 @@ func (h hosts) setAll(n int) (names []string) {
 	return names
 }
 
-// member starts a node that joins by the name "all", as with a headless service.
-func (h hosts) member(t *testing.T, i int, forget time.Duration) cluster.Cluster {
+// startMember starts a node that joins by the name "all", as with a headless service.
+func (h hosts) startMember(t *testing.T, i int, forget time.Duration) cluster.Cluster {
 	t.Helper()
-	cfg := h.at(hostName(i), config(""))
+	cfg := h.configure(hostName(i), config(""))
 	cfg.Name, cfg.Join, cfg.Forget = memberName(i), []string{"all"}, forget
 	c := cluster.NewGossip(cfg)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
@@ -81,19 +81,19 @@ func (h hosts) member(t *testing.T, i int, forget time.Duration) cluster.Cluster
 	return c
 }
 
-// grow starts n members and waits until every roster contains all of them as Serving.
-func (h hosts) grow(t *testing.T, n int, forget time.Duration) (nodes []cluster.Cluster) {
+// startMembers starts n members and waits until every roster contains all of them as Serving.
+func (h hosts) startMembers(t *testing.T, n int, forget time.Duration) (nodes []cluster.Cluster) {
 	t.Helper()
 	h.setAll(n)
 	for i := range n {
-		nodes = append(nodes, h.member(t, i, forget))
+		nodes = append(nodes, h.startMember(t, i, forget))
 	}
-	within(t, 15*time.Second, "all find all", func() bool { return agree(nodes, serving(n)) })
+	waitFor(t, 15*time.Second, "all find all", func() bool { return rostersAre(nodes, servingMembers(n)) })
 	return nodes
 }
 
-// states returns the states of all members in the views of nodes, by member.
-func states(nodes []cluster.Cluster) (all []map[string]cluster.State) {
+// memberStates returns the states of all members in the views of nodes, by member.
+func memberStates(nodes []cluster.Cluster) (all []map[string]cluster.State) {
 	for _, c := range nodes {
 		seen := make(map[string]cluster.State)
 		for _, m := range c.View().Members {
@@ -104,8 +104,8 @@ func states(nodes []cluster.Cluster) (all []map[string]cluster.State) {
 	return all
 }
 
-func agree(nodes []cluster.Cluster, want map[string]cluster.State) bool {
-	for _, seen := range states(nodes) {
+func rostersAre(nodes []cluster.Cluster, want map[string]cluster.State) bool {
+	for _, seen := range memberStates(nodes) {
 		if len(seen) != len(want) {
 			return false
 		}
@@ -118,8 +118,8 @@ func agree(nodes []cluster.Cluster, want map[string]cluster.State) bool {
 	return true
 }
 
-// within waits in virtual time until cond holds, and returns how long it took.
-func within(t *testing.T, d time.Duration, what string, cond func() bool) time.Duration {
+// waitFor waits in virtual time until cond holds, and returns how long it took.
+func waitFor(t *testing.T, d time.Duration, what string, cond func() bool) time.Duration {
 	t.Helper()
 	start := time.Now()
 	for !cond() {
@@ -129,7 +129,7 @@ func within(t *testing.T, d time.Duration, what string, cond func() bool) time.D
 	return time.Since(start)
 }
 
-func serving(n int) map[string]cluster.State {
+func servingMembers(n int) map[string]cluster.State {
 	want := make(map[string]cluster.State)
 	for i := range n {
 		want[memberName(i)] = cluster.Serving
@@ -141,15 +141,15 @@ func serving(n int) map[string]cluster.State {
 func TestGossipOfTwoVersionsConforms(t *testing.T) {
 	old, young := cluster.Speaks{}, cluster.Speaks{Oldest: 1, Newest: 2}
 	clustertest.Run(t, func(t *testing.T, test func(*testing.T, clustertest.World)) {
-		conforms(t, test, old, young, old)
+		testConformance(t, test, old, young, old)
 	})
 }
 
-// conforms tests a cluster whose members speak different versions.
-func conforms(t *testing.T, test func(*testing.T, clustertest.World), speaks ...cluster.Speaks) {
+// testConformance tests a cluster whose members speak different versions.
+func testConformance(t *testing.T, test func(*testing.T, clustertest.World), speaks ...cluster.Speaks) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		test(t, clustertest.World{Size: 3, New: func(i int) cluster.Cluster {
-			cfg := h.at(hostName(i), config(""))
+			cfg := h.configure(hostName(i), config(""))
 			cfg.Name, cfg.Join, cfg.Forget = memberName(i), []string{"host0:7946"}, 20*time.Second
 			return cluster.NewGossipThatSpeaks(speaks[i], cfg)
 		}, News: time.Minute, Freeze: func(i int) func() {
@@ -159,7 +159,7 @@ func conforms(t *testing.T, test func(*testing.T, clustertest.World), speaks ...
 	})
 }
 
-func TestSidesOfASplitHaveOneRosterWithin15sOfItsEnd(t *testing.T) {
+func TestRostersAgreeWithin15sAfterSplit(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		n, left int           // members, and how many of them are on the first side
@@ -180,14 +180,14 @@ func TestSidesOfASplitHaveOneRosterWithin15sOfItsEnd(t *testing.T) {
 				testenv.SkipUnlessFull(t, c.shownBy)
 			}
 			onHosts(t, func(t *testing.T, h hosts) {
-				nodes := h.grow(t, c.n, c.forget)
+				nodes := h.startMembers(t, c.n, c.forget)
 				all := h.setAll(c.n)
 				h.Split(all[:c.left], all[c.left:])
-				within(t, 3*time.Second, "the sides do not hear each other", func() bool {
+				waitFor(t, 3*time.Second, "the sides do not hear each other", func() bool {
 					return nodes[0].View().Members[c.n-1].State != cluster.Serving
 				})
 				time.Sleep(c.lasts)
-				for i, seen := range states(nodes) {
+				for i, seen := range memberStates(nodes) {
 					for j := range c.n {
 						state, in := seen[memberName(j)]
 						if (i < c.left) == (j < c.left) {
@@ -198,62 +198,62 @@ func TestSidesOfASplitHaveOneRosterWithin15sOfItsEnd(t *testing.T) {
 					}
 				}
 				h.Heal()
-				within(t, 15*time.Second, "one roster", func() bool { return agree(nodes, serving(c.n)) })
+				waitFor(t, 15*time.Second, "one roster", func() bool { return rostersAre(nodes, servingMembers(c.n)) })
 				time.Sleep(time.Minute)
-				require.True(t, agree(nodes, serving(c.n)), "and it stays: %v", states(nodes))
+				require.True(t, rostersAre(nodes, servingMembers(c.n)), "and it stays: %v", memberStates(nodes))
 			})
 		})
 	}
 }
 
-func TestMembersThatAreReplacedElsewhereOneByOneAreForgottenForgetAfterTheLast(t *testing.T) {
+func TestReplacedMembersAreForgottenAfterTheLast(t *testing.T) {
 	const forget = 90 * time.Second // the first death is 40 s before the last
 	onHosts(t, func(t *testing.T, h hosts) {
-		nodes := h.grow(t, 3, forget)
+		nodes := h.startMembers(t, 3, forget)
 		h.setAll(6)
 		for i := range 3 {
 			h.Host(hostName(i)).Kill()
 			require.NoError(t, nodes[i].Close())
 			time.Sleep(20 * time.Second)
-			nodes = append(nodes, h.member(t, 3+i, forget))
+			nodes = append(nodes, h.startMember(t, 3+i, forget))
 		}
-		want := serving(6)
+		want := servingMembers(6)
 		for i := range 3 {
 			delete(want, memberName(i))
 		}
-		took := within(t, forget+10*time.Second, "the dead are forgotten", func() bool { return agree(nodes[3:], want) })
+		took := waitFor(t, forget+10*time.Second, "the dead are forgotten", func() bool { return rostersAre(nodes[3:], want) })
 		require.Greater(t, took, forget-30*time.Second)
 	})
 }
 
-func TestAnAnnouncementReachesMembersThatDoNotHearTheSender(t *testing.T) {
+func TestAnnouncementReachesDisconnectedMembers(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
-		nodes := h.grow(t, 5, 0)
+		nodes := h.startMembers(t, 5, 0)
 		h.Split([]string{hostName(0)}, []string{hostName(1)})
-		within(t, 5*time.Second, "they do not hear each other", func() bool { return !nodes[0].View().Direct[1] })
+		waitFor(t, 5*time.Second, "they do not hear each other", func() bool { return !nodes[0].View().Direct[1] })
 		for _, s := range []cluster.State{cluster.Leaving, cluster.Serving, cluster.Leaving, cluster.Serving} {
-			want := serving(5)
+			want := servingMembers(5)
 			want["m00"] = s
 			require.NoError(t, nodes[0].Announce(s))
 			time.Sleep(10 * time.Millisecond)
 			for _, c := range nodes[2:] {
 				require.Equal(t, s, c.View().Members[0].State, "who hears it knows after a packet's way")
 			}
-			within(t, time.Second, fmt.Sprint("m00 is ", s), func() bool { return agree(nodes, want) })
+			waitFor(t, time.Second, fmt.Sprint("m00 is ", s), func() bool { return rostersAre(nodes, want) })
 			time.Sleep(3 * time.Second)
 		}
 	})
 }
 
-func TestForgetReachesEveryone(t *testing.T) {
+func TestForgetReachesAllMembers(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
-		nodes := h.grow(t, 4, 0)
+		nodes := h.startMembers(t, 4, 0)
 		h.Host(hostName(3)).Freeze()
-		dead := serving(4)
+		dead := servingMembers(4)
 		dead["m03"] = cluster.Dead
-		within(t, 30*time.Second, "the crash is noticed", func() bool { return agree(nodes[:3], dead) })
+		waitFor(t, 30*time.Second, "the crash is noticed", func() bool { return rostersAre(nodes[:3], dead) })
 		require.NoError(t, nodes[0].Forget("m03"))
-		within(t, 5*time.Second, "it is off every roster", func() bool { return agree(nodes[:3], serving(3)) })
+		waitFor(t, 5*time.Second, "it is off every roster", func() bool { return rostersAre(nodes[:3], servingMembers(3)) })
 		h.Host(hostName(3)).Thaw()
 	})
 }
@@ -261,23 +261,23 @@ func TestForgetReachesEveryone(t *testing.T) {
 // A leaver does not return by itself, and its Close does not make it dead.
 func TestLeaverStaysAwayAndFollowsTheRoster(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
-		nodes := h.grow(t, 3, 0)
+		nodes := h.startMembers(t, 3, 0)
 		leaver := nodes[2]
 		require.NoError(t, leaver.Leave(context.Background()))
 		require.NoError(t, leaver.Leave(context.Background()), "Leave may be called again")
-		within(t, 2*time.Second, "it is off every roster, its own included", func() bool { return agree(nodes, serving(2)) })
+		waitFor(t, 2*time.Second, "it is off every roster, its own included", func() bool { return rostersAre(nodes, servingMembers(2)) })
 		v := leaver.View()
 		require.Equal(t, -1, v.Self)
 		require.Equal(t, []bool{true, true}, v.Direct, "it still hears the others")
 
 		h.setAll(4)
-		nodes = append(nodes, h.member(t, 3, 0))
-		want := serving(2)
+		nodes = append(nodes, h.startMember(t, 3, 0))
+		want := servingMembers(2)
 		want["m03"] = cluster.Serving
-		within(t, 10*time.Second, "it sees who comes", func() bool { return agree(nodes, want) })
+		waitFor(t, 10*time.Second, "it sees who comes", func() bool { return rostersAre(nodes, want) })
 		stays := func(nodes []cluster.Cluster, d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-				require.True(t, agree(nodes, want), "%v", states(nodes))
+				require.True(t, rostersAre(nodes, want), "%v", memberStates(nodes))
 			}
 		}
 		stays(nodes, 75*time.Second) // gossip has forgotten the dead by then
@@ -288,14 +288,14 @@ func TestLeaverStaysAwayAndFollowsTheRoster(t *testing.T) {
 
 func TestNameThatResolvesLaterIsJoined(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
-		nodes := []cluster.Cluster{h.member(t, 0, 0), h.member(t, 1, 0)}
+		nodes := []cluster.Cluster{h.startMember(t, 0, 0), h.startMember(t, 1, 0)}
 		for _, c := range nodes {
 			require.Contains(t, c.Stats().JoinError, `"all" does not resolve`)
 		}
 		time.Sleep(time.Minute)
 		h.setAll(2)
-		within(t, 10*time.Second, "they find each other", func() bool { return agree(nodes, serving(2)) })
-		within(t, 10*time.Second, "the error goes", func() bool {
+		waitFor(t, 10*time.Second, "they find each other", func() bool { return rostersAre(nodes, servingMembers(2)) })
+		waitFor(t, 10*time.Second, "the error goes", func() bool {
 			return nodes[0].Stats().JoinError == "" && nodes[1].Stats().JoinError == ""
 		})
 	})
@@ -303,19 +303,19 @@ func TestNameThatResolvesLaterIsJoined(t *testing.T) {
 
 // A process that is restarted at once returns before gossip detects its death. A node that finds
 // another member at its address knows that the old member is gone.
-func TestRestartAtOnceTakesTheDeadsPlaceAtOnce(t *testing.T) {
+func TestRestartedMemberReplacesOldMember(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
-		nodes := h.grow(t, 3, 0)
+		nodes := h.startMembers(t, 3, 0)
 		h.Host(hostName(2)).Kill()
 		require.NoError(t, nodes[2].Close())
-		cfg := h.at(hostName(2), config(""))
+		cfg := h.configure(hostName(2), config(""))
 		cfg.Name, cfg.Join = "m02 again", []string{"all"}
 		again := cluster.NewGossip(cfg)
 		defer again.Close()
 		require.NoError(t, again.Start(context.Background(), steadfast{Cluster: again}))
 		nodes[2] = again
-		want := serving(2)
+		want := servingMembers(2)
 		want["m02 again"] = cluster.Serving
-		within(t, 2*time.Second, "the new one has taken its place", func() bool { return agree(nodes, want) })
+		waitFor(t, 2*time.Second, "the new one has taken its place", func() bool { return rostersAre(nodes, want) })
 	})
 }

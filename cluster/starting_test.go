@@ -12,20 +12,20 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// joiner returns a node whose Join has an address that does not answer, and other addresses.
-func (h hosts) joiner(t *testing.T, others ...string) cluster.Cluster {
+// newJoiner returns a node whose Join has an address that does not answer, and other addresses.
+func (h hosts) newJoiner(t *testing.T, others ...string) cluster.Cluster {
 	h.Host("stale").Freeze()
-	cfg := h.at("joiner", config("joiner"))
+	cfg := h.configure("joiner", config("joiner"))
 	cfg.Join = append([]string{"stale:7946"}, others...)
 	c := cluster.NewGossip(cfg)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c
 }
 
-func TestAStaleAddressToJoinKeepsNoMemberFromTheNodeAbove(t *testing.T) {
+func TestStaleJoinAddressDelaysNoMember(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
-		h.grow(t, 1, 0)
-		c := h.joiner(t, hostName(0))
+		h.startMembers(t, 1, 0)
+		c := h.newJoiner(t, hostName(0))
 		begun := time.Now()
 		heard := make(chan time.Duration, 1)
 		require.NoError(t, c.Start(context.Background(), onChange(func() {
@@ -46,9 +46,9 @@ func TestAStaleAddressToJoinKeepsNoMemberFromTheNodeAbove(t *testing.T) {
 	})
 }
 
-func TestChangedTellsOfTheNodeItselfBeforeAnybodyIsFound(t *testing.T) {
+func TestChangedIsCalledBeforeMembersAreFound(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
-		c := h.joiner(t)
+		c := h.newJoiner(t)
 		self := make(chan int, 1)
 		ctx, cancel := context.WithCancel(context.Background())
 		err := c.Start(ctx, onChange(func() {
@@ -64,9 +64,9 @@ func TestChangedTellsOfTheNodeItselfBeforeAnybodyIsFound(t *testing.T) {
 }
 
 // Otherwise it would count alone until the next attempt.
-func TestAStarterFindsTheOneAddressThatAnswers(t *testing.T) {
+func TestStartFindsOnlyAnsweringAddress(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
-		h.grow(t, 1, 0)
+		h.startMembers(t, 1, 0)
 		join := []string{hostName(0) + ":7946"}
 		for i := range 30 {
 			stale := fmt.Sprint("stale", i)
@@ -74,10 +74,10 @@ func TestAStarterFindsTheOneAddressThatAnswers(t *testing.T) {
 			join = append(join, stale+":7946")
 		}
 		for i := 1; i <= 4; i++ {
-			cfg := h.at(hostName(i), config("m"))
+			cfg := h.configure(hostName(i), config("m"))
 			cfg.Join = join
 			begun := time.Now()
-			n := launch(t, cfg)
+			n := startNode(t, cfg)
 			require.Greater(t, len(n.View().Members), 1, "it knows nobody")
 			require.Less(t, time.Since(begun), 5*time.Second)
 		}
@@ -85,18 +85,18 @@ func TestAStarterFindsTheOneAddressThatAnswers(t *testing.T) {
 }
 
 // All nodes join one seed, which begins to listen a moment after the other nodes have tried it.
-func TestNodesFindASeedThatStartsAMomentLater(t *testing.T) {
+func TestNodesFindSeedThatStartsLater(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		h.Host("seed")
 		start := func(host string) *node {
-			cfg := h.at(host, config(host))
+			cfg := h.configure(host, config(host))
 			cfg.Join = []string{"seed:7946"}
-			return launch(t, cfg)
+			return startNode(t, cfg)
 		}
 		all := []*node{start("a"), start("b")}
 		time.Sleep(100 * time.Millisecond)
 		all = append(all, start("seed"))
-		within(t, time.Second, "all know each other", func() bool {
+		waitFor(t, time.Second, "all know each other", func() bool {
 			return !slices.ContainsFunc(all, func(n *node) bool { return len(n.View().Members) != len(all) })
 		})
 	})

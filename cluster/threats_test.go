@@ -19,7 +19,7 @@ import (
 
 // The table of THREATS.md states the abilities of a host that reaches the port. Packets of gossip need
 // the secret, if there is one. Connections need the secret and, with TLS, a certificate.
-func TestWhatIsSetSaysWhoGossipsAndWhoAsks(t *testing.T) {
+func TestConfiguredProtectionDecidesAbilities(t *testing.T) {
 	t.Parallel()
 	own, leaf := certificate(t)
 	secret := []byte("0123456789abcdef")
@@ -66,7 +66,7 @@ func TestWhatIsSetSaysWhoGossipsAndWhoAsks(t *testing.T) {
 				defer packets.Close()
 				send := func() { packets.Write(written.Packet(gossiptest.Alive("phantom-1", as.Seed))) } // a busy machine loses packets
 				if bySecret {
-					eventually(t, time.Minute, func() bool { send(); return missed(g, "phantom-1") }, "the packet is not taken")
+					eventually(t, time.Minute, func() bool { send(); return isMissing(g, "phantom-1") }, "the packet is not taken")
 				} else {
 					eventually(t, time.Minute, func() bool { send(); return g.Stats().Refused[gossip.ReasonPacket] > 0 }, "the packet is not refused")
 				}
@@ -101,8 +101,8 @@ func TestWhatIsSetSaysWhoGossipsAndWhoAsks(t *testing.T) {
 	}
 }
 
-// missed reports whether g has the named member in its roster and is not connected to it.
-func missed(g *gossipCluster, name string) bool {
+// isMissing reports whether g has the named member in its roster and is not connected to it.
+func isMissing(g *gossipCluster, name string) bool {
 	return slices.ContainsFunc(g.View().Members, func(m Member) bool { return m.Name == name && m.State == Missing })
 }
 

@@ -94,12 +94,12 @@ func isHangUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// untrusted returns the meaning of a failed TLS handshake for the dialler. It is
+// dialTLSError returns the meaning of a failed TLS handshake for the dialler. It is
 // errCertificate if the dialler does not trust the listener's certificate, and errTLS if the
 // listener has answered otherwise: with an alert, or not in TLS. Without an answer it is
 // errHungUp or errSilent, because a crash of the member does not show a problem of TLS. An
 // expired certificate is errTLS, because the configuration of the dialler cannot fix it.
-func untrusted(err error) error {
+func dialTLSError(err error) error {
 	var certificate *tls.CertificateVerificationError
 	var timeout net.Error
 	switch {

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mutually performs the TLS handshake of two members. The dialling side then reads the bytes that the
+// shakeTLS performs the TLS handshake of two members. The dialling side then reads the bytes that the
 // listening side sends after the handshake: a ticket, if there is one.
-func mutually(t *testing.T, listens, dials *tls.Config, addr string) (listener, dialler tls.ConnectionState, err error) {
+func shakeTLS(t *testing.T, listens, dials *tls.Config, addr string) (listener, dialler tls.ConnectionState, err error) {
 	port, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer port.Close()
@@ -53,14 +53,14 @@ func pool(leaves ...*x509.Certificate) *x509.CertPool {
 
 // With tickets, a certificate that is no longer accepted would stay valid for the lifetime of a ticket,
 // which is a week.
-func TestEachConnectionIsVerifiedAndNoneIsResumed(t *testing.T) {
+func TestConnectionsAreVerifiedAndNotResumed(t *testing.T) {
 	own, leaf := certificate(t)
 	both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf), ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 	chosen := both.Clone()
 	chosen.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return both, nil }
 	for _, listens := range []*tls.Config{serverTLS(both), serverTLS(chosen)} {
 		for range 3 {
-			listener, dialler, err := mutually(t, listens, both, "127.0.0.1:1")
+			listener, dialler, err := shakeTLS(t, listens, both, "127.0.0.1:1")
 			require.NoError(t, err)
 			require.False(t, listener.DidResume)
 			require.False(t, dialler.DidResume)
@@ -68,7 +68,7 @@ func TestEachConnectionIsVerifiedAndNoneIsResumed(t *testing.T) {
 	}
 }
 
-func TestWhatIsChosenForAClientHasTheRootsOfTheWholeOrIsRefused(t *testing.T) {
+func TestChosenConfigInheritsRoots(t *testing.T) {
 	own, leaf := certificate(t)
 	outsider, other := certificate(t)
 	dials := func(c tls.Certificate) *tls.Config {
@@ -90,14 +90,14 @@ func TestWhatIsChosenForAClientHasTheRootsOfTheWholeOrIsRefused(t *testing.T) {
 		"the outer roots, an outsider":   {chooses(pool(leaf), &tls.Config{}), outsider, false},
 		"no roots":                       {chooses(nil, &tls.Config{}), own, false},
 	} {
-		_, _, err := mutually(t, serverTLS(c.listens), dials(c.dials), "127.0.0.1:1")
+		_, _, err := shakeTLS(t, serverTLS(c.listens), dials(c.dials), "127.0.0.1:1")
 		require.Equal(t, c.accepted, err == nil, "%s: %v", about, err)
 	}
 	_, err := serverTLS(chooses(nil, &tls.Config{})).GetConfigForClient(nil)
 	require.ErrorIs(t, err, errRoots)
 }
 
-func TestWhatVerifiesIsToldWhatIsDialledAnAddressToo(t *testing.T) {
+func TestVerifyConnectionReceivesDialledHost(t *testing.T) {
 	own, leaf := certificate(t)
 	listens := serverTLS(&tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)})
 	for addr, want := range map[string]string{"127.0.0.1:7946": "127.0.0.1", "[::1]:7946": "::1", "limits.example:7946": "limits.example"} {
@@ -106,11 +106,11 @@ func TestWhatVerifiesIsToldWhatIsDialledAnAddressToo(t *testing.T) {
 			Certificates: []tls.Certificate{own}, InsecureSkipVerify: true,
 			VerifyConnection: func(s tls.ConnectionState) error { told = s.ServerName; return nil },
 		}
-		_, _, err := mutually(t, listens, dials, addr)
+		_, _, err := shakeTLS(t, listens, dials, addr)
 		require.NoError(t, err)
 		require.Equal(t, want, told)
 		dials.ServerName = "members.internal"
-		_, _, err = mutually(t, listens, dials, addr)
+		_, _, err = shakeTLS(t, listens, dials, addr)
 		require.NoError(t, err)
 		require.Equal(t, "members.internal", told)
 	}
@@ -154,7 +154,7 @@ func TestHandshakesByCertificatesAreBounded(t *testing.T) {
 				}
 				told := <-accepted
 				require.Equal(t, c.diallerEnds, errors.Is(err, errTLS), "%v", err)
-				require.Equal(t, c.listenerEnds, stopped(told) == reasonOversized, "%v", told)
+				require.Equal(t, c.listenerEnds, refusalReason(told) == reasonOversized, "%v", told)
 				require.Equal(t, c.diallerEnds || c.listenerEnds, err != nil || told != nil, "%v, %v", err, told)
 			})
 		})
@@ -163,7 +163,7 @@ func TestHandshakesByCertificatesAreBounded(t *testing.T) {
 
 // With Secrets and TLS, an attacker that ends TLS between two members reads and changes their
 // messages: a certificate must not be enough for that.
-func TestACertificateWithoutTheSecretGetsNobodyBetweenTwoMembers(t *testing.T) {
+func TestCertificateAloneDoesNotAllowInterception(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		own, leaf := certificate(t)

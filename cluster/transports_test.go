@@ -41,7 +41,7 @@ func transports(b *testing.B) []*transport {
 	}
 	for _, t := range all {
 		t.dialler, t.listener = startPeer(b, "a", nil, t.set), startPeer(b, "b", nil, t.set)
-		meet(b, t.dialler, t.listener)
+		connectAll(b, t.dialler, t.listener)
 		t.least = map[string]cost{}
 	}
 	return all

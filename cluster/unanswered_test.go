@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-func TestAnEntryOfJoinThatLeadsToNobodyIsUnansweredUntilItDoes(t *testing.T) {
+func TestJoinEntryIsUnansweredUntilMemberAnswers(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
 		h.Host("c")
@@ -19,10 +19,10 @@ func TestAnEntryOfJoinThatLeadsToNobodyIsUnansweredUntilItDoes(t *testing.T) {
 		defer accepts.Close()
 		defer packets.Close()
 
-		b := launch(t, h.at("b", config("b")))
-		cfg := h.at("a", config("a", b))
+		b := startNode(t, h.configure("b", config("b")))
+		cfg := h.configure("a", config("a", b))
 		cfg.Join = append(cfg.Join, "nobody.invalid", "c:7946", "silent:7946")
-		a := launch(t, cfg)
+		a := startNode(t, cfg)
 		unanswered := a.Stats().Unanswered
 		require.Len(t, unanswered, 3)
 		require.NotContains(t, unanswered, b.addr)
@@ -33,20 +33,20 @@ func TestAnEntryOfJoinThatLeadsToNobodyIsUnansweredUntilItDoes(t *testing.T) {
 			require.Contains(t, unanswered[host+":7946"], at[0])
 		}
 
-		launch(t, h.at("c", config("c")))
-		within(t, 10*time.Second, "c is joined", func() bool { return len(a.Stats().Unanswered) == 2 })
+		startNode(t, h.configure("c", config("c")))
+		waitFor(t, 10*time.Second, "c is joined", func() bool { return len(a.Stats().Unanswered) == 2 })
 		require.NotContains(t, a.Stats().Unanswered, "c:7946")
 	})
 }
 
-func TestANodesOwnAddressesAreNotUnanswered(t *testing.T) {
+func TestOwnAddressesAreNotUnanswered(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		at, err := h.Host("a").Network().LookupHost(t.Context(), "a")
 		require.NoError(t, err)
 		for _, join := range [][]string{nil, {"a:7946"}, {at[0], at[0] + ":7946", "[::ffff:" + at[0] + "]:7946"}} {
-			cfg := h.at("a", config("a"))
+			cfg := h.configure("a", config("a"))
 			cfg.Join = join
-			a := launch(t, cfg)
+			a := startNode(t, cfg)
 			require.Empty(t, a.Stats().Unanswered, "%q", join)
 			require.NoError(t, a.Close())
 		}
@@ -54,20 +54,20 @@ func TestANodesOwnAddressesAreNotUnanswered(t *testing.T) {
 }
 
 // A process may not know all addresses that lead to it, but the answer at such an address has its name.
-func TestAnAddressThatTurnsOutToBeTheNodesOwnIsNotUnanswered(t *testing.T) {
+func TestUnknownOwnAddressIsNotUnanswered(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
-		cfg := h.at("a", config("a"))
+		cfg := h.configure("a", config("a"))
 		cfg.Advertise, cfg.Join = "10.99.0.1:7946", []string{"service"}
 		h.SetName("service", "a")
-		require.Empty(t, launch(t, cfg).Stats().Unanswered)
+		require.Empty(t, startNode(t, cfg).Stats().Unanswered)
 	})
 }
 
 // Start waits only as long as its context allows. Later attempts find the members that Start has not
 // found.
-func TestWhatHasNotBeenLookedUpYetIsUnanswered(t *testing.T) {
+func TestUntriedJoinEntryIsUnanswered(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
-		cfg := h.at("a", config("a"))
+		cfg := h.configure("a", config("a"))
 		h.SetName("service", "a")
 		own, err := cfg.Network.LookupHost(t.Context(), "a")
 		require.NoError(t, err)

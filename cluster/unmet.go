@@ -42,15 +42,15 @@ func newFirstMeeting() firstMeeting {
 	return firstMeeting{new(sync.Once), make(chan struct{}), new(time.Time)}
 }
 
-func (m firstMeeting) now() {
+func (m firstMeeting) record() {
 	m.once.Do(func() {
 		*m.at = time.Now()
 		close(m.happened)
 	})
 }
 
-// when returns the time of the meeting, or zero if it has not happened yet.
-func (m firstMeeting) when() time.Time {
+// time returns the time of the meeting, or zero if it has not happened yet.
+func (m firstMeeting) time() time.Time {
 	select {
 	case <-m.happened:
 		return *m.at

@@ -38,7 +38,7 @@ func (b *blackHoles) triedOf(addr string) int {
 	return b.tried[addr]
 }
 
-func TestMembersThatNobodyHasMetAreDialledAFewAtATimeAndTheOthersAtOnce(t *testing.T) {
+func TestDialsOfUnmetMembersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		holes := &blackHoles{tried: map[string]int{}}
 		p := newPeers(peersConfig{Self: hello{Name: "a", Addr: "a"}, Dial: holes.dial}, &testHandler{})
@@ -67,7 +67,7 @@ func TestMembersThatNobodyHasMetAreDialledAFewAtATimeAndTheOthersAtOnce(t *testi
 		}
 		name := fmt.Sprint("m", waits)
 		before := holes.triedOf(name)
-		p.came(hello{Name: name})
+		p.recordCaller(hello{Name: name})
 		time.Sleep(2 * dialPace)
 		synctest.Wait()
 		require.Greater(t, holes.triedOf(name), before)

@@ -9,7 +9,7 @@ import (
 
 // A side contains a member and the members connected to it, and no other member. The result is compared
 // with as many sweeps over all pairs as there are members.
-func TestASideHasAllReachableMembers(t *testing.T) {
+func TestSideHasAllReachableMembers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 6).Draw(t, "members")
 		v := &View{Self: -1}

@@ -33,7 +33,7 @@ func (s *slept) Read(b []byte) (int, error) {
 	return s.Conn.Read(b)
 }
 
-func TestAConnectionOutlivesThatThisProcessStoodStill(t *testing.T) {
+func TestConnectionSurvivesSuspension(t *testing.T) {
 	for name, secret := range map[string]string{"plain": "", "under TLS": "0123456789abcdef"} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, func(t *testing.T, lo *loopback) {
@@ -77,7 +77,7 @@ func TestAConnectionOutlivesThatThisProcessStoodStill(t *testing.T) {
 	}
 }
 
-func TestANodeOfARegionIsNotGivenUpForThatThisProcessStoodStill(t *testing.T) {
+func TestSuspendedProcessKeepsRegionNode(t *testing.T) {
 	begun := time.Now()
 	at := func(s float64) time.Time { return begun.Add(time.Duration(s * float64(time.Second))) }
 	var quiet detect.Silence

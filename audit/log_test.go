@@ -48,8 +48,8 @@ func (k *kept) records() (all []audit.Record) {
 	return all
 }
 
-// open returns a Log that is closed when the test ends.
-func open(t *testing.T, sink audit.Sink, o audit.Options) *audit.Log {
+// newLog returns a Log that is closed when the test ends.
+func newLog(t *testing.T, sink audit.Sink, o audit.Options) *audit.Log {
 	t.Helper()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -62,7 +62,7 @@ func open(t *testing.T, sink audit.Sink, o audit.Options) *audit.Log {
 // audited opens a Log for a node, and returns the Limiter of perHour.
 func audited(t *testing.T, sink audit.Sink, o audit.Options) (*audit.Log, *weir.Limiter) {
 	t.Helper()
-	log := open(t, sink, o)
+	log := newLog(t, sink, o)
 	return log, testnode.Limiter(t, testnode.Start(t, weir.Config{Observer: log}), perHour)
 }
 
@@ -79,7 +79,7 @@ var perHour = weir.Limit{Name: "per hour", Algorithm: weir.FixedWindow, Rate: 2,
 func TestOnlyDenialsAreRecordedByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := new(kept)
-		log := open(t, sink, audit.Options{})
+		log := newLog(t, sink, audit.Options{})
 		n := testnode.Start(t, weir.Config{Name: "api-1", Region: "eu", Observer: log})
 		l := testnode.Limiter(t, n, perHour)
 		allow(t, l, "user 1", 2)
@@ -100,7 +100,7 @@ func TestOnlyDenialsAreRecordedByDefault(t *testing.T) {
 
 func TestRecordsNameNodeThatHasLeft(t *testing.T) {
 	sink := new(kept)
-	log := open(t, sink, audit.Options{})
+	log := newLog(t, sink, audit.Options{})
 	n := testnode.Start(t, weir.Config{Region: "eu", Observer: log})
 	l := testnode.Limiter(t, n, perHour)
 	allow(t, l, "k", 1) // an admission is not recorded
@@ -118,7 +118,7 @@ func TestRecordsNameNodeThatHasLeft(t *testing.T) {
 func TestAskedNodeRecordsDenialOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := new(kept)
-		log := open(t, sink, audit.Options{Keys: true}) // one Log for all nodes, which are in one process
+		log := newLog(t, sink, audit.Options{Keys: true}) // one Log for all nodes, which are in one process
 		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Observer: log}})
 		require.NoError(t, err)
 		defer c.Close()
@@ -160,7 +160,7 @@ func TestAskedNodeRecordsDenialOnce(t *testing.T) {
 
 func TestErrorsAndShadowsAreRecordedWithoutPeeks(t *testing.T) {
 	sink := new(kept)
-	log := open(t, sink, audit.Options{})
+	log := newLog(t, sink, audit.Options{})
 	n := testnode.Start(t, weir.Config{Observer: log})
 	l, other := testnode.Limiter(t, n, perHour), testnode.Limiter(t, n, weir.Limit{Name: "other", Rate: 10, Per: time.Hour})
 	allow(t, l, "k", 2)
@@ -190,7 +190,7 @@ func TestErrorsAndShadowsAreRecordedWithoutPeeks(t *testing.T) {
 
 func TestRecordTextsAreBounded(t *testing.T) {
 	sink := new(kept)
-	log := open(t, sink, audit.Options{Keys: true})
+	log := newLog(t, sink, audit.Options{Keys: true})
 	l := testnode.Limiter(t, testnode.Start(t, weir.Config{Observer: log}), weir.Limit{Name: strings.Repeat("n", 255), Rate: 1, Per: time.Hour})
 	for _, size := range []int{1024, 1025, 1 << 20} {
 		_, err := l.AllowN(t.Context(), strings.Repeat("k", size), 2)
@@ -215,7 +215,7 @@ func TestNodesHaveSameSample(t *testing.T) {
 	seed := []byte("0123456789abcdef")
 	sampled := func(o audit.Options) (allowed, denied map[audit.ID]int) {
 		sink := new(kept)
-		log := open(t, sink, o)
+		log := newLog(t, sink, o)
 		l := testnode.Limiter(t, testnode.Start(t, weir.Config{Seed: seed, Observer: log}), perHour)
 		for i := range keys {
 			allow(t, l, fmt.Sprint("user ", i), 3)

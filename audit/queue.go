@@ -88,8 +88,8 @@ func (q *queue) claim() (*slot, uint64) {
 // publish makes a claimed slot available to the writer.
 func (s *slot) publish(at uint64) { s.turn.Store(2*at + 1) }
 
-// next returns the slot to read, or nil if it is not published.
-func (q *queue) next() *slot {
+// nextPublished returns the slot to read, or nil if it is not published.
+func (q *queue) nextPublished() *slot {
 	at := q.head.Load()
 	if s := q.slot(at); s.turn.Load() == 2*at+1 {
 		return s

@@ -44,7 +44,7 @@ func TestQueueIsBoundedList(t *testing.T) {
 				}
 			},
 			"read": func(t *rapid.T) {
-				s := q.next()
+				s := q.nextPublished()
 				require.Equal(t, len(model) > 0 && model[0].is, s != nil)
 				if s != nil {
 					require.Equal(t, next-int64(len(model)), s.at)

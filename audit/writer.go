@@ -86,7 +86,7 @@ func (w *writer) mayRest() bool {
 // drain writes the queued records.
 func (w *writer) drain() {
 	for {
-		s := w.queue.next()
+		s := w.queue.nextPublished()
 		if s == nil {
 			w.flush()
 			return

@@ -78,7 +78,7 @@ func TestEchoTrustsItsExtractor(t *testing.T) {
 	}
 }
 
-func TestEchoCountsTheStatusThatItSends(t *testing.T) {
+func TestEchoCountsSentStatus(t *testing.T) {
 	by, l := ruled(t, failures, options{})
 	a := onEcho(echo.RouterConfig{}, nil).mustServe(t, handlers{
 		"/flush": func(c call) error {

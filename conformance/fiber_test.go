@@ -87,7 +87,7 @@ func TestFiberStreamsSettleByTheirHeader(t *testing.T) {
 }
 
 // An encoded request body reserves nothing.
-func TestFiberReservesByPlainBodiesAlone(t *testing.T) {
+func TestFiberReservesOnlyByPlainBodies(t *testing.T) {
 	by, l := ruled(t, tokens, options{Logger: quiet})
 	a := onFiber(fiber.Config{}, nil).mustServe(t, handlers{"/": hello}, by)
 	a.ask(t.Context(), "192.0.2.1", http.MethodPost, "/", `{"max":40}`, "Content-Encoding", "gzip")

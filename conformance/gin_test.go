@@ -36,7 +36,7 @@ func TestGinTrustsOnlyNamedProxies(t *testing.T) {
 }
 
 // gin records a status and sends it later.
-func TestGinCountsTheStatusThatItSends(t *testing.T) {
+func TestGinCountsSentStatus(t *testing.T) {
 	by, l := ruled(t, failures, options{})
 	a := onGin(nil, func(e *gin.Engine) {
 		e.GET("/status", func(c *gin.Context) { c.Status(http.StatusForbidden) })
@@ -52,7 +52,7 @@ func TestGinCountsTheStatusThatItSends(t *testing.T) {
 	requireCounted(t, a, l, map[string]int{"/status": 403, "/changed": 200, "/abort": 401, "/flush": 502})
 }
 
-func TestGinDeniesInTheFormThatClientsAccept(t *testing.T) {
+func TestGinDeniesInAcceptedForm(t *testing.T) {
 	var errs []string
 	l := limiter(t, 1)
 	a := onGin(func(e *gin.Engine) {

@@ -20,7 +20,7 @@ import (
 )
 
 // The interceptors send the HTTP header fields as metadata.
-func TestMetadataOfTwoInterceptorsIsOfTheStrictest(t *testing.T) {
+func TestStrictestInterceptorSetsMetadata(t *testing.T) {
 	for about, ask := range map[string]func(context.Context, grpc_health_v1.HealthClient, *metadata.MD) error{
 		"unary": func(ctx context.Context, c grpc_health_v1.HealthClient, header *metadata.MD) error {
 			_, err := c.Check(ctx, new(grpc_health_v1.HealthCheckRequest), grpc.Header(header))

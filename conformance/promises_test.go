@@ -27,7 +27,7 @@ import (
 // frameworks contains the frameworks that keep the same promises.
 var frameworks = []*framework{onNetHTTP("net/http", newMux), onEcho(echo.RouterConfig{}, nil), onGin(nil, nil), onFiber(fiber.Config{}, nil)}
 
-func TestFrameworksKeepTheSamePromises(t *testing.T) {
+func TestFrameworksKeepSamePromises(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *framework){
 		"a denial has its fields":             testDenial,
 		"the client has one address":          testClient,

@@ -74,7 +74,7 @@ var routers = map[string]*framework{
 	"fiber, strict, case": onFiber(fiber.Config{StrictRouting: true, CaseSensitive: true}, nil),
 }
 
-func TestHandlersOfEveryRouterServeOnlyJudgedTargets(t *testing.T) {
+func TestRoutersServeOnlyJudgedTargets(t *testing.T) {
 	targets := testenv.PickFull(t, min(500, *targets), *targets)
 	for name, f := range routers {
 		for _, refuse := range []bool{false, true} {
@@ -146,7 +146,7 @@ func TestAdaptersMatchPathsAsTheirRoutersRead(t *testing.T) {
 
 // Clients send these targets. RefuseAmbiguousPaths refuses only the escaped slash that
 // other rules read as a slash.
-func TestNoRouterRefusesTheTargetsOfRealClients(t *testing.T) {
+func TestRoutersServeTargetsOfRealClients(t *testing.T) {
 	for name, f := range routers {
 		for _, refuse := range []bool{false, true} {
 			s := f.serveRoutes(t, refuse)

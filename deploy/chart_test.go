@@ -12,7 +12,7 @@ const chartFolder = "helm/weir"
 
 // A chart contains all files that it renders, because it is packed without the rest of
 // the project.
-func TestTheChartsCopiesAreThoseOfContrib(t *testing.T) {
+func TestChartFilesEqualThoseOfContrib(t *testing.T) {
 	for _, name := range []string{"weir.rules.yaml", "dashboard.json"} {
 		want, err := os.ReadFile(filepath.Join("../contrib/prometheus", name))
 		require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPortsAreThoseOfTheDocuments(t *testing.T) {
+func TestPortsEqualDocumentedPorts(t *testing.T) {
 	text, err := os.ReadFile("../docs/deploy.md")
 	require.NoError(t, err)
 	documented := make(map[string]string) // by flag

@@ -188,9 +188,9 @@ func mebibytes(t *testing.T, memory string) int {
 
 // Nodes cannot reach each other if no NetworkPolicy admits a port, or if the Service of
 // -join hides nodes that are not ready. The processes of
-// TestEachContainerRunsAsItsManifestSays have no such network.
+// TestContainersRunAsTheirManifests have no such network.
 func TestNodesReachEachOther(t *testing.T) {
-	for name, m := range all(t) {
+	for name, m := range allManifests(t) {
 		w := m.workload(t)
 		admitted := make(map[string]bool)
 		for _, p := range m.ofKind("NetworkPolicy") {
@@ -235,7 +235,7 @@ const (
 // If there are fewer nodes than -expect, they use only a share of each limit. If a node
 // has less memory than its counts need, the kernel kills it.
 func TestOptionsMatchReplicasAndMemory(t *testing.T) {
-	for name, m := range all(t) {
+	for name, m := range allManifests(t) {
 		w := m.workload(t)
 		least := w.Spec.Replicas
 		for _, a := range m.ofKind("HorizontalPodAutoscaler") {

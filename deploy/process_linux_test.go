@@ -40,11 +40,11 @@ func command(t *testing.T, binaries string, c *container, args ...string) *exec.
 	return exec.CommandContext(t.Context(), filepath.Join(binaries, name), args...)
 }
 
-func TestEachContainerRunsAsItsManifestSays(t *testing.T) {
-	built, manifests := binaries(t), all(t)
+func TestContainersRunAsTheirManifests(t *testing.T) {
+	built, manifests := binaries(t), allManifests(t)
 	t.Run("its command understands its flags and environment", func(t *testing.T) {
 		t.Parallel()
-		understood(t, built, manifests)
+		requireValidFlags(t, built, manifests)
 	})
 	network := rand.IntN(1 << 15)
 	for name, twin := range map[string]string{
@@ -58,14 +58,14 @@ func TestEachContainerRunsAsItsManifestSays(t *testing.T) {
 				testenv.SkipUnlessFull(t, "the same container of "+twin+", and for its flags by the test of those")
 			}
 			t.Parallel()
-			together(t, built, manifests[name], addresses)
+			testThreeReplicas(t, built, manifests[name], addresses)
 		})
 	}
 }
 
-// understood starts each command without the files that it names. A command that looks
+// requireValidFlags starts each command without the files that it names. A command that looks
 // for them has accepted its flags, and exits with 1. A wrong flag exits with 2.
-func understood(t *testing.T, built string, all map[string]manifests) {
+func requireValidFlags(t *testing.T, built string, all map[string]manifests) {
 	for name, m := range all {
 		w := m.workload(t)
 		c := command(t, built, w.node, w.node.Args...)
@@ -91,9 +91,9 @@ const (
 	checksToken = "fedcba9876543210fedcba9876543210"
 )
 
-// mount writes files like the kubelet: the names are links to files of a directory that
+// mountFiles writes files like the kubelet: the names are links to files of a directory that
 // is itself behind a link.
-func mount(t *testing.T, dir string, files map[string]string) {
+func mountFiles(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "..1"), 0o700))
 	require.NoError(t, os.Symlink("..1", filepath.Join(dir, "..data")))
@@ -103,19 +103,19 @@ func mount(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// mounted returns the folder that replaces /etc/weir.
-func mounted(t *testing.T, m manifests, w *workload) string {
+// mountAll returns the folder that replaces /etc/weir.
+func mountAll(t *testing.T, m manifests, w *workload) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, v := range w.Spec.Template.Spec.Volumes {
 		for _, c := range m.ofKind("ConfigMap") {
 			if c.Metadata.Name == v.ConfigMap.Name {
-				mount(t, filepath.Join(dir, "rules"), c.Data)
+				mountFiles(t, filepath.Join(dir, "rules"), c.Data)
 			}
 		}
 	}
-	mount(t, filepath.Join(dir, "shared"), map[string]string{"weir.secret": "secret: 000102030405060708090a0b0c0d0e0f\nseed: 0f0e0d0c0b0a09080706050403020100\n"})
-	mount(t, filepath.Join(dir, "tokens"), map[string]string{"admin": adminToken + "\n", "checks": checksToken + "\n"})
+	mountFiles(t, filepath.Join(dir, "shared"), map[string]string{"weir.secret": "secret: 000102030405060708090a0b0c0d0e0f\nseed: 0f0e0d0c0b0a09080706050403020100\n"})
+	mountFiles(t, filepath.Join(dir, "tokens"), map[string]string{"admin": adminToken + "\n", "checks": checksToken + "\n"})
 	return dir
 }
 
@@ -181,8 +181,8 @@ func (r *replica) get(port, path string) (status int, body string) {
 	return a.StatusCode, string(text)
 }
 
-// take takes a unit of the hourly limit of the rules, if weir serve has -checks.
-func (r *replica) take(t *testing.T) string {
+// takeUnit takes a unit of the hourly limit of the rules, if weir serve has -checks.
+func (r *replica) takeUnit(t *testing.T) string {
 	t.Helper()
 	_, port, _ := strings.Cut(r.w.options["checks"], ":")
 	ask, err := http.NewRequest(http.MethodPost, "http://"+r.ip+":"+port+"/v1/take", strings.NewReader(`{"limit":"api/hourly","key":"123"}`))
@@ -203,9 +203,9 @@ func (r *replica) take(t *testing.T) string {
 // of the machine.
 const patience = 3 * time.Minute
 
-// well waits until the node reports that it has no problem: it knows all members as
+// awaitHealthy waits until the node reports that it has no problem: it knows all members as
 // serving, and has met all addresses of -join.
-func (r *replica) well(t *testing.T, binaries, mounts string) {
+func (r *replica) awaitHealthy(t *testing.T, binaries, mounts string) {
 	t.Helper()
 	for begun := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		c := command(t, binaries, r.w.node, "status", "-admin", r.admin(), "-token_file", filepath.Join(mounts, "tokens", "admin"))
@@ -246,10 +246,10 @@ func (r *replica) leave(t *testing.T) {
 	}
 }
 
-func together(t *testing.T, built string, m manifests, network string) {
+func testThreeReplicas(t *testing.T, built string, m manifests, network string) {
 	w := m.workload(t)
 	require.Equal(t, 3, *w.Spec.Replicas)
-	mounts := mounted(t, m, w)
+	mounts := mountAll(t, m, w)
 	ips := []string{network + "1", network + "2", network + "3"}
 	var nodes []*replica
 	for _, ip := range ips {
@@ -271,7 +271,7 @@ func together(t *testing.T, built string, m manifests, network string) {
 	require.Equal(t, http.StatusOK, status, body)
 	require.Contains(t, body, "weir_ready 1\n")
 	for _, n := range nodes {
-		n.well(t, built, mounts)
+		n.awaitHealthy(t, built, mounts)
 	}
 	// The replicas share one count. On a busy machine a node may decide by its own share
 	// until it is connected to the owner of the key again. A later take then shows the
@@ -282,7 +282,7 @@ func together(t *testing.T, built string, m manifests, network string) {
 			require.Less(t, time.Since(begun), patience, answer)
 			time.Sleep(200 * time.Millisecond)
 		}
-		answer = nodes[taken%len(nodes)].take(t)
+		answer = nodes[taken%len(nodes)].takeUnit(t)
 		require.Contains(t, answer, `"allowed":true`)
 		taken++
 	}

@@ -89,7 +89,7 @@ func kustomize(t *testing.T, folder string) string {
 	return string(text)
 }
 
-func TestRenderedManifestsAreWhatHelmAndKustomizeRender(t *testing.T) {
+func TestHelmAndKustomizeRenderCommittedManifests(t *testing.T) {
 	want := map[string]string{digestFile: digest(t)}
 	for _, name := range []string{"server", "snapshots", "sidecar", "embedded"} {
 		want["kustomize/"+name+".yaml"] = kustomize(t, "kustomize/"+name)
@@ -117,7 +117,7 @@ func TestRenderedManifestsAreWhatHelmAndKustomizeRender(t *testing.T) {
 	require.Equal(t, want, got, toRender)
 }
 
-func TestHelmFindsNothingWrongWithTheChart(t *testing.T) {
+func TestChartPassesHelmLint(t *testing.T) {
 	for name, v := range installations(t) {
 		for _, m := range lint.AllWithKubeVersion(chartFolder, v, "default", &kubeVersion).Messages {
 			require.Less(t, m.Severity, support.WarningSev, "%s: %v", name, m)
@@ -125,7 +125,7 @@ func TestHelmFindsNothingWrongWithTheChart(t *testing.T) {
 	}
 }
 
-func TestWrongValuesAreRefused(t *testing.T) {
+func TestInvalidValuesAreRefused(t *testing.T) {
 	image := values{"repository": "registry.example.com/weir"}
 	for says, v := range map[string]values{
 		"mode":                   {"mode": "daemon"},

@@ -30,9 +30,9 @@ func rendered(t *testing.T, name string) []byte {
 	return text
 }
 
-// all returns the manifests of each kustomization and of the chart with each set of
+// allManifests returns the manifests of each kustomization and of the chart with each set of
 // values.
-func all(t *testing.T) map[string]manifests {
+func allManifests(t *testing.T) map[string]manifests {
 	t.Helper()
 	found := make(map[string]manifests)
 	for file := range files(t, renderedFolder) {

@@ -39,7 +39,7 @@ func requireConforming(t *testing.T, text []byte) {
 }
 
 func TestRenderedManifestsConformToSchemas(t *testing.T) {
-	for name := range all(t) {
+	for name := range allManifests(t) {
 		t.Run(name, func(t *testing.T) { requireConforming(t, rendered(t, name)) })
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFullDiskLeavesTheSnapshotsBefore(t *testing.T) {
+func TestFullDiskKeepsPreviousSnapshots(t *testing.T) {
 	path := t.TempDir()
 	if err := syscall.Mount("tmpfs", path, "tmpfs", 0, "size=1m"); err != nil {
 		t.Skipf("a small file system needs root: %v", err)

@@ -73,7 +73,7 @@ func files(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-func TestLoadReadsTheNewestSnapshotOfEachNode(t *testing.T) {
+func TestLoadReadsNewestSnapshotOfEachNode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "made", "here")
 	d := open(t, path, DirOptions{})
 	requireLoads(t, d)
@@ -93,7 +93,7 @@ func TestLoadReadsTheNewestSnapshotOfEachNode(t *testing.T) {
 	requireLoads(t, d, "a: a3", "b: b1")
 }
 
-func TestFilesAreForThisUserAlone(t *testing.T) {
+func TestFilesAreForOwnerOnly(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("files have no mode here")
 	}
@@ -110,7 +110,7 @@ func TestFilesAreForThisUserAlone(t *testing.T) {
 	}
 }
 
-func TestSaveThatFailsChangesNothing(t *testing.T) {
+func TestFailedSaveChangesNothing(t *testing.T) {
 	failed := errors.New("no more")
 	meanwhile, cancelMeanwhile := context.WithCancel(ctx)
 	atEnd, cancelAtEnd := context.WithCancel(ctx)
@@ -150,14 +150,14 @@ func TestSaveThatFailsChangesNothing(t *testing.T) {
 	}
 }
 
-func TestSaveThatPanicsLeavesTheDirUsable(t *testing.T) {
+func TestPanickingSaveLeavesDirUsable(t *testing.T) {
 	d := open(t, t.TempDir(), DirOptions{})
 	require.Panics(t, func() { _ = d.Save(ctx, "a", func(io.Writer) error { panic("here") }) })
 	save(t, d, "a", "a1")
 	requireLoads(t, d, "a: a1")
 }
 
-func TestRefusedSnapshotIsReplacedByTheOneBefore(t *testing.T) {
+func TestLoadFallsBackToPreviousSnapshot(t *testing.T) {
 	d := open(t, t.TempDir(), DirOptions{})
 	for node, texts := range map[string][]string{"a": {"a1", "bad a2"}, "b": {"b1"}, "c": {"bad c1"}, "d": {"d1", "bad d2", "bad d3"}} {
 		for _, s := range texts {
@@ -194,7 +194,7 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 	}))
 }
 
-func TestCallsOfSeveralNodesDoNotMix(t *testing.T) {
+func TestConcurrentSavesDoNotMix(t *testing.T) {
 	d := open(t, t.TempDir(), DirOptions{})
 	errs := make(chan error)
 	for i := range 8 {
@@ -214,7 +214,7 @@ func TestCallsOfSeveralNodesDoNotMix(t *testing.T) {
 	requireLoads(t, d, "0: 3", "1: 3", "2: 3", "3: 3", "4: 3", "5: 3", "6: 3", "7: 3")
 }
 
-func TestSnapshotsOfNodesThatAreGoneAreRemoved(t *testing.T) {
+func TestSnapshotsOfGoneNodesAreRemoved(t *testing.T) {
 	path := t.TempDir()
 	d := open(t, path, DirOptions{})
 	for _, node := range []string{"gone", "recent", "self"} {
@@ -301,7 +301,7 @@ func TestOtherFilesAreLeftAlone(t *testing.T) {
 	require.Subset(t, files(t, path), others)
 }
 
-func TestAnyNodeNameHasAFileInTheDirectory(t *testing.T) {
+func TestAnyNodeNameHasFileInDirectory(t *testing.T) {
 	path := t.TempDir()
 	d := open(t, path, DirOptions{})
 	names := []string{"", ".", "..", "../../etc/passwd", "/", `c:\x`, "a", "A", "a.1.snapshot", "a.1", "con", "lock", "%61", "a b", "é", "\x00\xff\n", "-", strings.Repeat("\xff", 72), strings.Repeat("x", 216)}
@@ -323,7 +323,7 @@ func TestAnyNodeNameHasAFileInTheDirectory(t *testing.T) {
 	}
 }
 
-func TestListReturnsTheNewestFirst(t *testing.T) {
+func TestListReturnsNewestFirst(t *testing.T) {
 	path := t.TempDir()
 	d := open(t, path, DirOptions{})
 	save(t, d, "b", "b1")
@@ -345,7 +345,7 @@ func TestListReturnsTheNewestFirst(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestOpenDirNamesWhatIsWrong(t *testing.T) {
+func TestErrorOfOpenDirNamesCause(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for path, want := range map[string]string{"": "the path of the directory is empty", file: file, filepath.Join(file, "below"): file} {

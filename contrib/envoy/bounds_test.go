@@ -21,14 +21,14 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// many returns a descriptor with the given number of entries, whose keys and values have
+// manyEntries returns a descriptor with the given number of entries, whose keys and values have
 // size bytes each.
-func many(entries, size int) *ratelimit.RateLimitDescriptor {
+func manyEntries(entries, size int) *ratelimit.RateLimitDescriptor {
 	pairs := make([]string, 0, 2*entries)
 	for i := range entries {
 		pairs = append(pairs, fmt.Sprintf("%0*d", size, i), strings.Repeat("v", size))
 	}
-	return of(pairs...)
+	return descriptorOf(pairs...)
 }
 
 // ofPatterns returns a configuration with the given number of patterns for one key. Each
@@ -58,7 +58,7 @@ func nestedPatterns(levels, patterns int) string {
 	return b.String()
 }
 
-func TestTheWorkOfARequestHasABound(t *testing.T) {
+func TestRequestWorkIsBounded(t *testing.T) {
 	node := start(t, weir.Config{})
 	o := Options{Logger: slog.New(slog.DiscardHandler)}
 	small, large := serviceOf(t, node, basic, o), serviceOf(t, node, ofPatterns(4000), o)
@@ -79,17 +79,17 @@ func TestTheWorkOfARequestHasABound(t *testing.T) {
 		want    string // the error; empty for a response
 		over    bool
 	}{
-		{"entries without end, with a limit of the request's", small, repeat(1, own(many(60_000, 1))), "a descriptor has 60000 entries: use at most 64", false},
-		{"one entry too many, which no limit is for", small, repeat(1, many(65, 1)), "a descriptor has 65 entries: use at most 64", false},
-		{"the most entries", small, repeat(1, own(many(64, 100))), "", false},
-		{"the most entries of the most descriptors", small, repeat(255, own(many(64, 10))), "", false},
-		{"a long value", small, repeat(1, of("user", strings.Repeat("v", 4<<20-4))), "", false},
-		{"a value that is too long", small, repeat(1, of("user", strings.Repeat("v", 4<<20))), "", true},
-		{"keys that are long together", small, repeat(255, own(many(2, 4000))), "", false},
-		{"keys that are too long together", small, repeat(255, own(many(2, 4200))), "", true},
-		{"all that Envoy takes as the headers of a request, ten times", small, repeat(10, own(of("user", strings.Repeat("v", 60<<10)))), "", false},
-		{"patterns", large, repeat(255, of("path", "v")), "", false},
-		{"patterns on each of many levels", deep, repeat(255, many(14, 1)), "", true},
+		{"entries without end, with a limit of the request's", small, repeat(1, own(manyEntries(60_000, 1))), "a descriptor has 60000 entries: use at most 64", false},
+		{"one entry too many, which no limit is for", small, repeat(1, manyEntries(65, 1)), "a descriptor has 65 entries: use at most 64", false},
+		{"the most entries", small, repeat(1, own(manyEntries(64, 100))), "", false},
+		{"the most entries of the most descriptors", small, repeat(255, own(manyEntries(64, 10))), "", false},
+		{"a long value", small, repeat(1, descriptorOf("user", strings.Repeat("v", 4<<20-4))), "", false},
+		{"a value that is too long", small, repeat(1, descriptorOf("user", strings.Repeat("v", 4<<20))), "", true},
+		{"keys that are long together", small, repeat(255, own(manyEntries(2, 4000))), "", false},
+		{"keys that are too long together", small, repeat(255, own(manyEntries(2, 4200))), "", true},
+		{"all that Envoy takes as the headers of a request, ten times", small, repeat(10, own(descriptorOf("user", strings.Repeat("v", 60<<10)))), "", false},
+		{"patterns", large, repeat(255, descriptorOf("path", "v")), "", false},
+		{"patterns on each of many levels", deep, repeat(255, manyEntries(14, 1)), "", true},
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			r, err := c.service.ShouldRateLimit(t.Context(), request(c.ds...))
@@ -109,15 +109,15 @@ func TestOversizedRequestIsLoggedAndChangesNothing(t *testing.T) {
 	var log bytes.Buffer
 	o := Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	s := serviceOf(t, start(t, weir.Config{}), basic, o)
-	c, long := clientOf(t, s), of("user", strings.Repeat("v", 4<<20))
+	c, long := clientOf(t, s), descriptorOf("user", strings.Repeat("v", 4<<20))
 	for range 3 {
-		r := c.ask(of("all", ""), long)
+		r := c.ask(descriptorOf("all", ""), long)
 		require.Equal(t, over, r.OverallCode)
 		require.Equal(t, over, r.Statuses[0].Code)
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "msg="), log.String())
 	require.Contains(t, log.String(), "its keys and values have 4194311 bytes: use at most 4194304")
-	require.EqualValues(t, 4, c.ask(of("all", "")).Statuses[0].LimitRemaining)
+	require.EqualValues(t, 4, c.ask(descriptorOf("all", "")).Statuses[0].LimitRemaining)
 	other := &rls.RateLimitRequest{Domain: "other", Descriptors: []*ratelimit.RateLimitDescriptor{long}}
 	require.Equal(t, ok, c.send(other).OverallCode, "no limit is for it")
 	o.ShadowMode = true
@@ -133,7 +133,7 @@ func TestRequestWorkIsProportionalToSize(t *testing.T) {
 	named := func(n int) *rls.RateLimitRequest {
 		req := request()
 		for i := range n {
-			req.Descriptors = append(req.Descriptors, of("named", fmt.Sprint(i)))
+			req.Descriptors = append(req.Descriptors, descriptorOf("named", fmt.Sprint(i)))
 		}
 		return req
 	}
@@ -143,15 +143,15 @@ func TestRequestWorkIsProportionalToSize(t *testing.T) {
 		n     int // the test uses n and four times n
 	}{
 		{"entries", func(n int) *rls.RateLimitRequest {
-			return request(limited(many(n, 1000), 1_000_000, typev3.RateLimitUnit_DAY))
+			return request(limited(manyEntries(n, 1000), 1_000_000, typev3.RateLimitUnit_DAY))
 		}, 16},
 		{"bytes of a key", func(n int) *rls.RateLimitRequest {
-			return request(limited(many(16, n), 1_000_000, typev3.RateLimitUnit_DAY))
+			return request(limited(manyEntries(16, n), 1_000_000, typev3.RateLimitUnit_DAY))
 		}, 4000},
 		{"descriptors", func(n int) *rls.RateLimitRequest {
 			req := request()
 			for i := range n {
-				req.Descriptors = append(req.Descriptors, limited(of("k", fmt.Sprint(i)), 1_000_000, typev3.RateLimitUnit_DAY))
+				req.Descriptors = append(req.Descriptors, limited(descriptorOf("k", fmt.Sprint(i)), 1_000_000, typev3.RateLimitUnit_DAY))
 			}
 			return req
 		}, 60},
@@ -180,7 +180,7 @@ func TestRequestWorkIsProportionalToSize(t *testing.T) {
 
 // A slow link delays each request to a member.
 func TestRequestWithoutDeadlineHasBoundedWait(t *testing.T) {
-	virtually(t, shared, func(t *testing.T, c *weirtest.Cluster, all []client) {
+	runCluster(t, shared, func(t *testing.T, c *weirtest.Cluster, all []client) {
 		for _, to := range []string{"b", "c"} {
 			for _, link := range [][2]string{{"a", to}, {to, "a"}} {
 				c.Network().SetLink(link[0], link[1], weirtest.Link{Latency: 30 * time.Millisecond})
@@ -198,7 +198,7 @@ func TestRequestWithoutDeadlineHasBoundedWait(t *testing.T) {
 
 func TestReadingStopsAtDeadline(t *testing.T) {
 	s := serviceOf(t, start(t, weir.Config{}), ofPatterns(4000), Options{})
-	req := request(of("path", strings.Repeat("v", 60<<10)))
+	req := request(descriptorOf("path", strings.Repeat("v", 60<<10)))
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
 	_, err := s.ShouldRateLimit(late, req)

@@ -27,8 +27,8 @@ func request(ds ...*ratelimit.RateLimitDescriptor) *rls.RateLimitRequest {
 // secrets contains the Secrets of each node. They encrypt reservations.
 var secrets = [][]byte{[]byte("secret for tests")}
 
-// virtually runs a cluster of three nodes, each with a Service, in virtual time.
-func virtually(t *testing.T, text string, run func(t *testing.T, c *weirtest.Cluster, all []client)) {
+// runCluster runs a cluster of three nodes, each with a Service, in virtual time.
+func runCluster(t *testing.T, text string, run func(t *testing.T, c *weirtest.Cluster, all []client)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Secrets: secrets}})
@@ -53,13 +53,13 @@ descriptors:
 
 // Envoy waits for 20 ms by default, and lets a request pass if there is no response by
 // then.
-func TestAnAnswerIsThereBeforeEnvoyGivesUp(t *testing.T) {
-	virtually(t, shared, func(t *testing.T, c *weirtest.Cluster, all []client) {
+func TestAnswerArrivesWithinTimeoutOfEnvoy(t *testing.T) {
+	runCluster(t, shared, func(t *testing.T, c *weirtest.Cluster, all []client) {
 		c.Freeze("b")
 		for _, user := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			begun := time.Now()
-			r, err := all[0].s.ShouldRateLimit(ctx, request(of("user", user), of("all", "")))
+			r, err := all[0].s.ShouldRateLimit(ctx, request(descriptorOf("user", user), descriptorOf("all", "")))
 			require.NoError(t, err, user)
 			require.NoError(t, ctx.Err(), user)
 			require.LessOrEqual(t, time.Since(begun), 16*time.Millisecond, user)
@@ -81,7 +81,7 @@ func TestChangedFileTakesEffectWithoutRestart(t *testing.T) {
 		s, err := New(c.Node("a"), parsed(t, "domain: none"), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		require.NoError(t, err)
 		left := func() int {
-			r := clientOf(t, s).ask(of("all", ""))
+			r := clientOf(t, s).ask(descriptorOf("all", ""))
 			if r.Statuses[0].CurrentLimit == nil {
 				return -1
 			}

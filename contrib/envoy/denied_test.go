@@ -83,14 +83,14 @@ func TestRequestOfDebitsAndRefundsIsExecutedWhole(t *testing.T) {
 		over  int // index of the descriptor with status OVER_LIMIT
 		want  []uint32
 	}{
-		{"a refund and a debit beyond its limit", ds{back(3, "a", ""), hits(7, "cost", "")}, 1, []uint32{9, 6, 0, 0, 0, 6}},
-		{"a debit beyond its limit and a refund", ds{hits(7, "cost", ""), back(3, "a", "")}, 0, []uint32{9, 6, 0, 0, 0, 6}},
+		{"a refund and a debit beyond its limit", ds{refunded(3, "a", ""), hits(7, "cost", "")}, 1, []uint32{9, 6, 0, 0, 0, 6}},
+		{"a debit beyond its limit and a refund", ds{hits(7, "cost", ""), refunded(3, "a", "")}, 0, []uint32{9, 6, 0, 0, 0, 6}},
 		{"two debits, one of them beyond its limit", ds{hits(5, "cost", ""), hits(1, "owes", "")}, 1, []uint32{6, 6, 1, 0, 0, 6}},
 		{"a take and a debit beyond its limit", ds{hits(2, "a", ""), hits(1, "owes", "")}, 1, []uint32{4, 6, 6, 0, 0, 6}},
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			c2 := clientOf(t, serviceOf(t, start(t, weir.Config{}), counted, Options{}))
-			require.Equal(t, ok, c2.ask(of("used_up", ""), hits(1, "owes", "")).OverallCode)
+			require.Equal(t, ok, c2.ask(descriptorOf("used_up", ""), hits(1, "owes", "")).OverallCode)
 			for _, key := range []string{"a", "b", "cost", "shadow"} {
 				require.Equal(t, ok, c2.ask(hits(4, key, "")).OverallCode)
 			}
@@ -117,14 +117,14 @@ func (l *leaver) Err() error {
 	return nil
 }
 
-func TestCanceledRequestIsNotHalfDone(t *testing.T) {
+func TestCanceledRequestIsExecutedWholeOrNot(t *testing.T) {
 	s := serviceOf(t, start(t, weir.Config{}), counted, Options{})
 	c := clientOf(t, s)
 	require.Equal(t, ok, c.ask(hits(9, "b", "")).OverallCode)
 	done := 0
 	for looks := range 8 {
 		before := c.counts("a", "b", "cost")
-		_, err := s.ShouldRateLimit(&leaver{t.Context(), looks}, request(of("a", ""), back(1, "b", ""), hits(1, "cost", "")))
+		_, err := s.ShouldRateLimit(&leaver{t.Context(), looks}, request(descriptorOf("a", ""), refunded(1, "b", ""), hits(1, "cost", "")))
 		if after := c.counts("a", "b", "cost"); err != nil {
 			require.Equal(t, before, after, "after %d looks", looks)
 		} else {

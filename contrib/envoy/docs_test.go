@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/snippets"
 )
 
-func TestEveryConfigurationInADocumentIsRead(t *testing.T) {
+func TestDocumentedConfigurationsParse(t *testing.T) {
 	all, err := snippets.All()
 	require.NoError(t, err)
 	read := 0
@@ -25,7 +25,7 @@ func TestEveryConfigurationInADocumentIsRead(t *testing.T) {
 }
 
 // docs/proxies.md configures Envoy to use HTTP. Envoy would refuse unknown fields.
-func TestTheDocumentedFilterIsEnvoys(t *testing.T) {
+func TestDocumentedFilterIsValidForEnvoy(t *testing.T) {
 	all, err := snippets.All()
 	require.NoError(t, err)
 	read := 0

@@ -45,7 +45,7 @@ func (m *management) StreamAggregatedResources(stream discovery.AggregatedDiscov
 	}
 }
 
-func (m *management) next(t *testing.T) *discovery.DiscoveryRequest {
+func (m *management) nextRequest(t *testing.T) *discovery.DiscoveryRequest {
 	t.Helper()
 	select {
 	case req := <-m.asked:
@@ -76,7 +76,7 @@ func allOf(requests uint32) *rlsconf.RateLimitConfig {
 	}}
 }
 
-func TestAConfigurationIsFollowedOverXDS(t *testing.T) {
+func TestServiceFollowsConfigurationOverXDS(t *testing.T) {
 	m := &management{asked: make(chan *discovery.DiscoveryRequest, 1), sends: make(chan *discovery.DiscoveryResponse, 1)}
 	conn := dial(t, func(on *grpc.Server) { discovery.RegisterAggregatedDiscoveryServiceServer(on, m) })
 	var log bytes.Buffer // read after Follow has returned
@@ -84,39 +84,39 @@ func TestAConfigurationIsFollowedOverXDS(t *testing.T) {
 	require.NoError(t, err)
 	s.retry = time.Millisecond
 	c := clientOf(t, s)
-	require.Nil(t, c.ask(of("all", "")).Statuses[0].CurrentLimit, "nothing is limited before the first")
+	require.Nil(t, c.ask(descriptorOf("all", "")).Statuses[0].CurrentLimit, "nothing is limited before the first")
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Follow(ctx, conn, "gateway") }()
 
-	require.Empty(t, m.next(t).VersionInfo)
+	require.Empty(t, m.nextRequest(t).VersionInfo)
 	m.sends <- version(t, "1", allOf(5))
-	req := m.next(t)
+	req := m.nextRequest(t)
 	require.Equal(t, "1", req.VersionInfo)
 	require.Equal(t, "n1", req.ResponseNonce)
 	require.Nil(t, req.ErrorDetail)
-	require.EqualValues(t, 4, c.ask(of("all", "")).Statuses[0].LimitRemaining)
+	require.EqualValues(t, 4, c.ask(descriptorOf("all", "")).Statuses[0].LimitRemaining)
 
 	m.sends <- version(t, "2", &rlsconf.RateLimitConfig{Name: "d"})
-	req = m.next(t)
+	req = m.nextRequest(t)
 	require.Equal(t, "1", req.VersionInfo, "what is wrong is refused")
 	require.Equal(t, "n2", req.ResponseNonce)
 	require.Equal(t, `resource "d" has no domain`, req.ErrorDetail.Message)
-	require.EqualValues(t, 3, c.ask(of("all", "")).Statuses[0].LimitRemaining, "the last good one stays in force")
+	require.EqualValues(t, 3, c.ask(descriptorOf("all", "")).Statuses[0].LimitRemaining, "the last good one stays in force")
 
 	for range 10 { // a server may repeat a refused configuration
 		m.sends <- version(t, "2", &rlsconf.RateLimitConfig{Name: "d"})
-		require.NotNil(t, m.next(t).ErrorDetail)
+		require.NotNil(t, m.nextRequest(t).ErrorDetail)
 	}
 	m.sends <- version(t, "1", allOf(5))
-	require.Nil(t, m.next(t).ErrorDetail)
+	require.Nil(t, m.nextRequest(t).ErrorDetail)
 
 	m.sends <- nil
-	require.Empty(t, m.next(t).VersionInfo, "it comes back")
-	require.EqualValues(t, 2, c.ask(of("all", "")).Statuses[0].LimitRemaining)
+	require.Empty(t, m.nextRequest(t).VersionInfo, "it comes back")
+	require.EqualValues(t, 2, c.ask(descriptorOf("all", "")).Statuses[0].LimitRemaining)
 	m.sends <- version(t, "3", allOf(50))
-	require.Equal(t, "3", m.next(t).VersionInfo)
-	require.EqualValues(t, 46, c.ask(of("all", "")).Statuses[0].LimitRemaining, "counts go on")
+	require.Equal(t, "3", m.nextRequest(t).VersionInfo)
+	require.EqualValues(t, 46, c.ask(descriptorOf("all", "")).Statuses[0].LimitRemaining, "counts go on")
 	stop()
 	require.ErrorIs(t, <-done, context.Canceled)
 	require.Equal(t, 1, strings.Count(log.String(), "was refused"), log.String())
@@ -134,7 +134,7 @@ func TestResourceDescriptorsEqualFileDescriptors(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"d", "e"}, cfg.Domains())
 	d := cfg.domains["e"]
-	way := found(t, d, "path", "/api/a", "user", "x")
+	way := findDescriptors(t, d, "path", "/api/a", "user", "x")
 	require.Len(t, way, 2)
 	l := way[1].limit
 	require.Equal(t, "e.path_/api/*.user", l.path)
@@ -142,7 +142,7 @@ func TestResourceDescriptorsEqualFileDescriptors(t *testing.T) {
 	require.Equal(t, []string{"v"}, l.replaces)
 	per, _ := period(l.current)
 	require.Equal(t, 30*day, per)
-	require.Nil(t, found(t, d, "path", "/api/a", "user", "root")[1].limit.current)
+	require.Nil(t, findDescriptors(t, d, "path", "/api/a", "user", "root")[1].limit.current)
 }
 
 func TestInvalidResourceIsRefused(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 	"github.com/weir-go/weir/contrib/envoy/kuadrant"
 )
 
-func TestAnotherNodeCommitsAReservation(t *testing.T) {
+func TestAnyNodeCommitsReservation(t *testing.T) {
 	amongGateways(t, tokens, func(t *testing.T, all []gateway) {
-		user, everyone := of("user", "u"), of("all", "")
+		user, everyone := descriptorOf("user", "u"), descriptorOf("all", "")
 		for about, c := range map[string]struct {
 			amount, actual uint64
 		}{
@@ -27,28 +27,28 @@ func TestAnotherNodeCommitsAReservation(t *testing.T) {
 			"nothing":  {200, 0},
 			"too much": {10, 3000},
 		} {
-			user := of("user", about)
+			user := descriptorOf("user", about)
 			r := all[0].reserve(c.amount, user)
 			require.Equal(t, ok, r.Code, about)
-			leaves(t, all, 1000-int(c.amount), user)
+			requireRemaining(t, all, 1000-int(c.amount), user)
 			released, code := all[1].commit(r.ReservationId, c.actual, user)
 			require.Equal(t, codes.OK, code, about)
 			require.True(t, released, about)
-			leaves(t, all, max(0, 1000-int(c.actual)), user)
+			requireRemaining(t, all, max(0, 1000-int(c.actual)), user)
 		}
 
-		r := all[2].reserve(400, user, of("free", ""), everyone, of("unknown", ""))
-		released, code := all[0].commit(r.ReservationId, 30, user, of("free", ""), everyone, of("unknown", ""))
+		r := all[2].reserve(400, user, descriptorOf("free", ""), everyone, descriptorOf("unknown", ""))
+		released, code := all[0].commit(r.ReservationId, 30, user, descriptorOf("free", ""), everyone, descriptorOf("unknown", ""))
 		require.Equal(t, codes.OK, code)
 		require.True(t, released)
-		leaves(t, all, 970, user)
-		leaves(t, all, 99970, everyone)
+		requireRemaining(t, all, 970, user)
+		requireRemaining(t, all, 99970, everyone)
 	})
 }
 
-func TestACommitThatIsWrongChangesNoCount(t *testing.T) {
+func TestInvalidCommitChangesNoCount(t *testing.T) {
 	amongGateways(t, tokens, func(t *testing.T, all []gateway) {
-		user, everyone := of("user", "u"), of("all", "")
+		user, everyone := descriptorOf("user", "u"), descriptorOf("all", "")
 		id := all[0].reserve(400, user, everyone).ReservationId
 		first, second, _ := strings.Cut(id, textSeparator)
 		for about, c := range map[string]struct {
@@ -59,18 +59,18 @@ func TestACommitThatIsWrongChangesNoCount(t *testing.T) {
 			"past a deadline":   {"~1.forged.forged", []*ratelimit.RateLimitDescriptor{user, everyone}},
 			"a deadline alone":  {"~1", []*ratelimit.RateLimitDescriptor{user, everyone}},
 			"changed":           {id[:40] + "AAAA" + id[44:], []*ratelimit.RateLimitDescriptor{user, everyone}},
-			"another key":       {id, []*ratelimit.RateLimitDescriptor{of("user", "v"), everyone}},
+			"another key":       {id, []*ratelimit.RateLimitDescriptor{descriptorOf("user", "v"), everyone}},
 			"another order":     {id, []*ratelimit.RateLimitDescriptor{everyone, user}},
 			"fewer descriptors": {id, []*ratelimit.RateLimitDescriptor{user}},
 			"more descriptors":  {first, []*ratelimit.RateLimitDescriptor{user, everyone}},
 			"another part":      {second, []*ratelimit.RateLimitDescriptor{user}},
-			"no descriptor":     {id, []*ratelimit.RateLimitDescriptor{of("unknown", "")}},
+			"no descriptor":     {id, []*ratelimit.RateLimitDescriptor{descriptorOf("unknown", "")}},
 		} {
 			_, code := all[1].commit(c.id, 9, c.ds...)
 			require.Equal(t, codes.InvalidArgument, code, about)
 		}
-		leaves(t, all, 600, user)
-		leaves(t, all, 99600, everyone)
+		requireRemaining(t, all, 600, user)
+		requireRemaining(t, all, 99600, everyone)
 
 		_, code := all[1].commit(id, 100, user, everyone)
 		require.Equal(t, codes.OK, code)
@@ -79,28 +79,28 @@ func TestACommitThatIsWrongChangesNoCount(t *testing.T) {
 			require.Equal(t, codes.FailedPrecondition, code, "it was committed before")
 			require.False(t, released)
 		}
-		leaves(t, all, 900, user)
-		leaves(t, all, 99900, everyone)
+		requireRemaining(t, all, 900, user)
+		requireRemaining(t, all, 99900, everyone)
 	})
 }
 
 func TestCommitDebitsShadowLimitWithoutRoom(t *testing.T) {
 	amongGateways(t, tokens, func(t *testing.T, all []gateway) {
-		user, tried := of("user", "u"), of("tried", "")
+		user, tried := descriptorOf("user", "u"), descriptorOf("tried", "")
 		r := all[0].reserve(200, user, tried)
 		require.Equal(t, ok, r.Code)
-		leaves(t, all, 100, tried)
+		requireRemaining(t, all, 100, tried)
 		_, code := all[1].commit(r.ReservationId, 60, user, tried)
 		require.Equal(t, codes.OK, code)
 		_, code = all[2].commit(r.ReservationId, 60, user, tried)
 		require.Equal(t, codes.FailedPrecondition, code)
-		leaves(t, all, 940, user)
-		leaves(t, all, 40, tried)
+		requireRemaining(t, all, 940, user)
+		requireRemaining(t, all, 40, tried)
 
-		quota := of("quota", "")
+		quota := descriptorOf("quota", "")
 		require.Equal(t, ok, all[0].reserve(100, quota).Code)
 		require.Equal(t, over, all[1].reserve(1, quota, user).Code, "the only quota is used up")
-		leaves(t, all, 940, user)
+		requireRemaining(t, all, 940, user)
 	})
 }
 
@@ -115,14 +115,14 @@ descriptors:
 
 func TestLateCommitSettlesRemainingWindows(t *testing.T) {
 	amongGateways(t, windows, func(t *testing.T, all []gateway) {
-		user, everyone := of("user", "u"), of("all", "")
+		user, everyone := descriptorOf("user", "u"), descriptorOf("all", "")
 		first, late := all[0].reserve(500, user, everyone), all[0].reserve(500, user, everyone)
-		leaves(t, all, 1000, user) // its window has ended
-		leaves(t, all, 99000, everyone)
+		requireRemaining(t, all, 1000, user) // its window has ended
+		requireRemaining(t, all, 99000, everyone)
 		_, code := all[1].commit(first.ReservationId, 20, user, everyone)
 		require.Equal(t, codes.OK, code)
-		leaves(t, all, 1000, user)
-		leaves(t, all, 99480, everyone)
+		requireRemaining(t, all, 1000, user)
+		requireRemaining(t, all, 99480, everyone)
 		_, code = all[1].commit(first.ReservationId, 20, user, everyone)
 		require.Equal(t, codes.FailedPrecondition, code)
 
@@ -130,14 +130,14 @@ func TestLateCommitSettlesRemainingWindows(t *testing.T) {
 		_, err := all[1].k.Commit(t.Context(), &kuadrant.CommitRequest{Domain: "d", Descriptors: request(user, everyone).Descriptors, ReservationId: late.ReservationId})
 		require.Equal(t, codes.FailedPrecondition, status.Code(err))
 		require.ErrorContains(t, err, "expired")
-		leaves(t, all, 100000, everyone)
+		requireRemaining(t, all, 100000, everyone)
 	})
 }
 
 func TestUncommittedReservationIsReturnedAfterTTL(t *testing.T) {
 	amongGateways(t, tokens, func(t *testing.T, all []gateway) {
-		user := of("user", "u")
-		ds := request(user, of("all", "")).Descriptors
+		user := descriptorOf("user", "u")
+		ds := request(user, descriptorOf("all", "")).Descriptors
 		reserve := func(ttl time.Duration) (id string, err error) {
 			r, err := all[0].k.Reserve(t.Context(), &kuadrant.ReserveRequest{Domain: "d", Descriptors: ds, Amount: 500, Ttl: durationpb.New(ttl)})
 			return r.GetReservationId(), err
@@ -145,13 +145,13 @@ func TestUncommittedReservationIsReturnedAfterTTL(t *testing.T) {
 		id, err := reserve(30 * time.Second)
 		require.NoError(t, err)
 		time.Sleep(25 * time.Second)
-		leaves(t, all, 500, user)
+		requireRemaining(t, all, 500, user)
 		time.Sleep(3 * time.Second)
-		leaves(t, all, 1000, user)
+		requireRemaining(t, all, 1000, user)
 		released, code := all[1].commit(id, 20, ds...)
 		require.Equal(t, codes.OK, code)
 		require.False(t, released)
-		leaves(t, all, 980, user) // the cost counts nevertheless
+		requireRemaining(t, all, 980, user) // the cost counts nevertheless
 
 		for i, g := range all[:2] {
 			id, err := reserve(30 * time.Second)
@@ -160,11 +160,11 @@ func TestUncommittedReservationIsReturnedAfterTTL(t *testing.T) {
 			require.Equal(t, codes.OK, code)
 			require.True(t, released)
 			left := 980 - 30*(i+1)
-			leaves(t, all, left, user)
+			requireRemaining(t, all, left, user)
 			_, code = g.commit(id, 30, ds...)
 			require.Equal(t, codes.FailedPrecondition, code, "within the ttl it takes effect once")
 			time.Sleep(time.Minute)
-			leaves(t, all, left, user) // a committed reservation is not refunded
+			requireRemaining(t, all, left, user) // a committed reservation is not refunded
 			require.Empty(t, all[0].k.of.releases.due)
 		}
 
@@ -173,7 +173,7 @@ func TestUncommittedReservationIsReturnedAfterTTL(t *testing.T) {
 	})
 }
 
-func TestReservationsThatWaitForTheirTTLAreBounded(t *testing.T) {
+func TestPendingReservationsAreBounded(t *testing.T) {
 	var r releases
 	for i := range maxReleases + 1 {
 		r.add(fmt.Sprint(i), nil, time.Hour)

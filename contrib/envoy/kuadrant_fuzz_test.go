@@ -22,11 +22,11 @@ func FuzzReservations(f *testing.F) {
 	k := &kuadrantServer{of: serviceOf(f, start(f, weir.Config{MaxKeys: 1000}), tokens, Options{})}
 	for _, m := range []proto.Message{
 		&kuadrant.ReserveRequest{},
-		&kuadrant.ReserveRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{of("user", "u"), of("tried", ""), back(7, "quota", "")}, Amount: 60},
-		&kuadrant.CommitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{of("user", "u"), of("banned", "")}, ReservationId: "forged", ActualAmount: 1 << 63},
-		&kuadrant.CommitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{of("user", "u"), of("free", "")}, ReservationId: "..", ActualAmount: 5},
-		&kuadrant.CommitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{of("user", "u")}, ReservationId: "~zz.forged", ActualAmount: 5},
-		&kuadrant.ReserveRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{of("user", "u")}, Amount: 6, Ttl: durationpb.New(1)},
+		&kuadrant.ReserveRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{descriptorOf("user", "u"), descriptorOf("tried", ""), refunded(7, "quota", "")}, Amount: 60},
+		&kuadrant.CommitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{descriptorOf("user", "u"), descriptorOf("banned", "")}, ReservationId: "forged", ActualAmount: 1 << 63},
+		&kuadrant.CommitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{descriptorOf("user", "u"), descriptorOf("free", "")}, ReservationId: "..", ActualAmount: 5},
+		&kuadrant.CommitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{descriptorOf("user", "u")}, ReservationId: "~zz.forged", ActualAmount: 5},
+		&kuadrant.ReserveRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{descriptorOf("user", "u")}, Amount: 6, Ttl: durationpb.New(1)},
 	} {
 		b, err := proto.Marshal(m)
 		require.NoError(f, err)

@@ -43,7 +43,7 @@ type gateway struct {
 // amongGateways runs a cluster with Kuadrant's service on each of its three nodes.
 func amongGateways(t *testing.T, text string, run func(t *testing.T, all []gateway)) {
 	t.Helper()
-	virtually(t, text, func(t *testing.T, _ *weirtest.Cluster, clients []client) {
+	runCluster(t, text, func(t *testing.T, _ *weirtest.Cluster, clients []client) {
 		var all []gateway
 		for _, c := range clients {
 			all = append(all, gateway{t, &kuadrantServer{of: c.s}})
@@ -73,9 +73,9 @@ func (g gateway) remaining(d *ratelimit.RateLimitDescriptor) int {
 	return int(r.Statuses[0].LimitRemaining)
 }
 
-// leaves waits until the commits have reached all nodes. It fails the test unless each
+// requireRemaining waits until the commits have reached all nodes. It fails the test unless each
 // node has want units left.
-func leaves(t *testing.T, all []gateway, want int, d *ratelimit.RateLimitDescriptor) {
+func requireRemaining(t *testing.T, all []gateway, want int, d *ratelimit.RateLimitDescriptor) {
 	t.Helper()
 	time.Sleep(3 * time.Second)
 	for _, g := range all {
@@ -86,7 +86,7 @@ func leaves(t *testing.T, all []gateway, want int, d *ratelimit.RateLimitDescrip
 func TestKuadrantCheckSpendsNothingAndReportNeverDenies(t *testing.T) {
 	amongGateways(t, tokens, func(t *testing.T, all []gateway) {
 		for _, hits := range []uint32{0, 1, 5000} {
-			r, err := all[0].k.CheckRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "d", HitsAddend: hits, Descriptors: []*ratelimit.RateLimitDescriptor{of("user", "u"), of("free", ""), of("unknown", "")}})
+			r, err := all[0].k.CheckRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "d", HitsAddend: hits, Descriptors: []*ratelimit.RateLimitDescriptor{descriptorOf("user", "u"), descriptorOf("free", ""), descriptorOf("unknown", "")}})
 			require.NoError(t, err)
 			require.Equal(t, ok, r.OverallCode)
 			require.EqualValues(t, 1000, r.Statuses[0].LimitRemaining)
@@ -97,16 +97,16 @@ func TestKuadrantCheckSpendsNothingAndReportNeverDenies(t *testing.T) {
 			require.Equal(t, ok, r.OverallCode)
 			return r
 		}
-		report(all[1], 0, of("user", "u"))
-		leaves(t, all, 999, of("user", "u"))
-		report(all[2], 998, of("user", "u"), of("all", ""))
-		r := report(all[1], 500, of("user", "u"), of("all", ""), of("banned", ""))
+		report(all[1], 0, descriptorOf("user", "u"))
+		requireRemaining(t, all, 999, descriptorOf("user", "u"))
+		report(all[2], 998, descriptorOf("user", "u"), descriptorOf("all", ""))
+		r := report(all[1], 500, descriptorOf("user", "u"), descriptorOf("all", ""), descriptorOf("banned", ""))
 		require.Equal(t, over, r.Statuses[0].Code)
 		require.Equal(t, ok, r.Statuses[1].Code)
 		require.Equal(t, over, r.Statuses[2].Code)
-		leaves(t, all, 100000-1498, of("all", ""))
+		requireRemaining(t, all, 100000-1498, descriptorOf("all", ""))
 		for _, g := range all {
-			r, err := g.k.CheckRateLimit(t.Context(), request(of("user", "u"), of("all", "")))
+			r, err := g.k.CheckRateLimit(t.Context(), request(descriptorOf("user", "u"), descriptorOf("all", "")))
 			require.NoError(t, err)
 			require.Equal(t, over, r.OverallCode)
 		}
@@ -115,46 +115,46 @@ func TestKuadrantCheckSpendsNothingAndReportNeverDenies(t *testing.T) {
 
 func TestReservationCoversAllLimitsOrNone(t *testing.T) {
 	amongGateways(t, tokens, func(t *testing.T, all []gateway) {
-		user, everyone := of("user", "u"), of("all", "")
+		user, everyone := descriptorOf("user", "u"), descriptorOf("all", "")
 		require.Equal(t, ok, all[0].reserve(700, user, everyone).Code)
 		require.Equal(t, over, all[1].reserve(400, everyone, user).Code)
-		require.Equal(t, over, all[1].reserve(1, of("banned", ""), everyone).Code)
-		require.Equal(t, over, all[1].reserve(1001, of("user", "other"), everyone).Code, "more than the limit can ever grant")
-		require.Equal(t, over, all[1].reserve(600, of("user", "twice"), of("user", "twice")).Code)
-		leaves(t, all, 300, user)
-		leaves(t, all, 99300, everyone)
-		leaves(t, all, 1000, of("user", "other"))
+		require.Equal(t, over, all[1].reserve(1, descriptorOf("banned", ""), everyone).Code)
+		require.Equal(t, over, all[1].reserve(1001, descriptorOf("user", "other"), everyone).Code, "more than the limit can ever grant")
+		require.Equal(t, over, all[1].reserve(600, descriptorOf("user", "twice"), descriptorOf("user", "twice")).Code)
+		requireRemaining(t, all, 300, user)
+		requireRemaining(t, all, 99300, everyone)
+		requireRemaining(t, all, 1000, descriptorOf("user", "other"))
 
 		require.Equal(t, ok, all[2].reserve(300, user).Code)
 		require.Equal(t, over, all[2].reserve(0, user).Code, "none is left")
 		r := all[2].reserve(0, everyone)
 		require.Equal(t, ok, r.Code)
 		require.Empty(t, r.ReservationId, "nothing was reserved")
-		r = all[2].reserve(5, of("free", ""), of("unknown", ""))
+		r = all[2].reserve(5, descriptorOf("free", ""), descriptorOf("unknown", ""))
 		require.Equal(t, ok, r.Code)
 		require.Empty(t, r.ReservationId)
 	})
 }
 
-func TestCommitWithoutAReservationIsAReport(t *testing.T) {
+func TestCommitWithoutReservationIsReport(t *testing.T) {
 	amongGateways(t, tokens, func(t *testing.T, all []gateway) {
-		released, code := all[0].commit("", 1500, of("user", "u"))
+		released, code := all[0].commit("", 1500, descriptorOf("user", "u"))
 		require.Equal(t, codes.OK, code)
 		require.False(t, released)
-		require.Equal(t, over, all[1].reserve(0, of("user", "u")).Code)
-		_, code = all[0].commit("", 0, of("user", "v"))
+		require.Equal(t, over, all[1].reserve(0, descriptorOf("user", "u")).Code)
+		_, code = all[0].commit("", 0, descriptorOf("user", "v"))
 		require.Equal(t, codes.OK, code)
-		leaves(t, all, 1000, of("user", "v"))
+		requireRemaining(t, all, 1000, descriptorOf("user", "v"))
 	})
 }
 
-func TestAmountsThatAreTooLargeAreRefused(t *testing.T) {
+func TestOversizedAmountsAreRefused(t *testing.T) {
 	g := gateway{t, &kuadrantServer{of: serviceOf(t, start(t, weir.Config{}), tokens, Options{})}}
-	_, err := g.k.Reserve(t.Context(), &kuadrant.ReserveRequest{Domain: "d", Descriptors: request(of("user", "u")).Descriptors, Amount: 1 << 63})
+	_, err := g.k.Reserve(t.Context(), &kuadrant.ReserveRequest{Domain: "d", Descriptors: request(descriptorOf("user", "u")).Descriptors, Amount: 1 << 63})
 	require.Equal(t, codes.InvalidArgument, status.Code(err))
 	require.Equal(t, "amount is 9223372036854775808: use at most 1000000000000", status.Convert(err).Message())
 	_, err = g.k.Reserve(t.Context(), new(kuadrant.ReserveRequest))
 	require.Equal(t, "the request has no domain", status.Convert(err).Message())
-	_, code := g.commit("", 1<<63, of("user", "u"))
+	_, code := g.commit("", 1<<63, descriptorOf("user", "u"))
 	require.Equal(t, codes.InvalidArgument, code)
 }

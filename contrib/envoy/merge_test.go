@@ -41,11 +41,11 @@ func TestFilesOfOneDomainAreMerged(t *testing.T) {
 	require.Equal(t, []string{"d", "e"}, cfg.Domains())
 	require.Equal(t, 4, cfg.count())
 	for value, want := range map[string]string{"/a1": "d.path_/a*", "/b": "d.path_*"} {
-		require.Equal(t, want, found(t, cfg.domains["d"], "path", value)[0].limit.path, "patterns come in the order of the files' names")
+		require.Equal(t, want, findDescriptors(t, cfg.domains["d"], "path", value)[0].limit.path, "patterns come in the order of the files' names")
 	}
 	s, err := New(start(t, weir.Config{}), cfg, Options{})
 	require.NoError(t, err)
-	r := clientOf(t, s).ask(of("path", "/a"), of("all", ""))
+	r := clientOf(t, s).ask(descriptorOf("path", "/a"), descriptorOf("all", ""))
 	require.Nil(t, r.Statuses[1].CurrentLimit, "a limit of another file is replaced")
 
 	again, err := LoadMerged(dir)
@@ -80,8 +80,8 @@ func TestResourcesOfOneDomainAreMergedByOption(t *testing.T) {
 	require.EqualError(t, err, `domain "d" is sent twice: send it in one resource, or use Options.MergeDomains or -envoy_options=merge_domains`)
 	cfg, err := configOf(version(t, "1", allOf(1), other), true)
 	require.NoError(t, err)
-	require.Len(t, found(t, cfg.domains["d"], "all", ""), 1)
-	require.Len(t, found(t, cfg.domains["d"], "new", ""), 1)
+	require.Len(t, findDescriptors(t, cfg.domains["d"], "all", ""), 1)
+	require.Len(t, findDescriptors(t, cfg.domains["d"], "new", ""), 1)
 	_, err = configOf(version(t, "1", allOf(1), other, other), true)
 	require.EqualError(t, err, `resource "other": a descriptor with this key and value is in resource "other", too: write it once`)
 }

@@ -45,8 +45,8 @@ descriptors:
     rate_limit: {unit: hour, requests_per_unit: 1000, replaces: [{name: per number}]}
 `
 
-// of returns a descriptor with alternating keys and values.
-func of(pairs ...string) *ratelimit.RateLimitDescriptor {
+// descriptorOf returns a descriptor with alternating keys and values.
+func descriptorOf(pairs ...string) *ratelimit.RateLimitDescriptor {
 	d := new(ratelimit.RateLimitDescriptor)
 	for i := 0; i < len(pairs); i += 2 {
 		d.Entries = append(d.Entries, &ratelimit.RateLimitDescriptor_Entry{Key: pairs[i], Value: pairs[i+1]})
@@ -54,15 +54,15 @@ func of(pairs ...string) *ratelimit.RateLimitDescriptor {
 	return d
 }
 
-// found returns the descriptors that match alternating keys and values.
-func found(t *testing.T, d *domain, pairs ...string) []*descriptor {
+// findDescriptors returns the descriptors that match alternating keys and values.
+func findDescriptors(t *testing.T, d *domain, pairs ...string) []*descriptor {
 	t.Helper()
-	way, err := d.find(&work{ctx: t.Context()}, of(pairs...).GetEntries(), nil)
+	way, err := d.find(&work{ctx: t.Context()}, descriptorOf(pairs...).GetEntries(), nil)
 	require.NoError(t, err)
 	return way
 }
 
-func TestDescriptorMeetsMostSpecificLimitOfItsDepth(t *testing.T) {
+func TestMostSpecificLimitOfSameDepthApplies(t *testing.T) {
 	cfg, err := Parse("messaging.yaml", []byte(messaging))
 	require.NoError(t, err)
 	require.Equal(t, []string{"messaging"}, cfg.Domains())
@@ -86,7 +86,7 @@ func TestDescriptorMeetsMostSpecificLimitOfItsDepth(t *testing.T) {
 		{"a value before patterns", "messaging.path_files/a", []string{"path", "files/a"}},
 		{"no pattern fits", "", []string{"path", "file"}},
 	} {
-		way := found(t, d, c.entries...)
+		way := findDescriptors(t, d, c.entries...)
 		got := ""
 		if len(way) == len(c.entries)/2 && len(way) > 0 {
 			if l := way[len(way)-1].limit; l != nil {
@@ -131,7 +131,7 @@ func TestErrorHasPositionAndSuggestion(t *testing.T) {
 	}
 }
 
-func TestNoTwoDescriptorsHaveOneCount(t *testing.T) {
+func TestDescriptorsHaveSeparateKeys(t *testing.T) {
 	d, middle := descriptor{key: "path", shared: true}, descriptor{key: "path", shared: true}
 	d.setValue("a*")
 	middle.setValue("*a|*")
@@ -154,7 +154,7 @@ func TestNoTwoDescriptorsHaveOneCount(t *testing.T) {
 		{`path=*a\|*`, []string{"path", "*a|*"}, nil},
 		{`path=a\*|b=c`, []string{"path", "ab", "b", "c"}, []*descriptor{&d}},
 	} {
-		key := string(appendKey(nil, of(c.entries...).GetEntries(), c.way))
+		key := string(appendKey(nil, descriptorOf(c.entries...).GetEntries(), c.way))
 		if c.key != "" {
 			require.Equal(t, c.key, key)
 		}
@@ -173,7 +173,7 @@ func TestLongPathHasUniqueShortName(t *testing.T) {
 	require.Equal(t, "d.a/day", limitName("d.a", "day", false))
 }
 
-func TestADirectoryHasADomainInEachFile(t *testing.T) {
+func TestDirectoryHasOneDomainPerFile(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
@@ -226,13 +226,13 @@ func FuzzParse(f *testing.F) {
 				require.Positive(t, per)
 				require.LessOrEqual(t, len(limitName(l.path, name, true)), maxNameBytes)
 			}
-			walk(t, d.top, nil)
+			requireFound(t, d.top, nil)
 		}
 	})
 }
 
-// walk looks up each descriptor by its own entry, and requires that it is found.
-func walk(t *testing.T, l *level, above []string) {
+// requireFound looks up each descriptor by its own entry, and requires that it is found.
+func requireFound(t *testing.T, l *level, above []string) {
 	var all []*descriptor
 	for _, d := range l.exact {
 		all = append(all, d)
@@ -248,7 +248,7 @@ func walk(t *testing.T, l *level, above []string) {
 		require.NoError(t, err)
 		require.Same(t, d, got, "%v", above)
 		if d.below != nil {
-			walk(t, d.below, append(above, d.label()))
+			requireFound(t, d.below, append(above, d.label()))
 		}
 	}
 }

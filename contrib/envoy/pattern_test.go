@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-func TestAStarIsAPatternWhereverItStands(t *testing.T) {
+func TestStarMatchesAtAnyPosition(t *testing.T) {
 	for _, c := range []struct {
 		pattern     string
 		fits, other []string
@@ -37,17 +37,17 @@ func TestAStarIsAPatternWhereverItStands(t *testing.T) {
 			require.NoError(t, err)
 			for _, cfg := range []*Config{file, xds} {
 				for _, value := range c.fits {
-					require.Len(t, found(t, cfg.domains["d"], "k", value), 1, "%q", value)
+					require.Len(t, findDescriptors(t, cfg.domains["d"], "k", value), 1, "%q", value)
 				}
 				for _, value := range c.other {
-					require.Empty(t, found(t, cfg.domains["d"], "k", value), "%q", value)
+					require.Empty(t, findDescriptors(t, cfg.domains["d"], "k", value), "%q", value)
 				}
 			}
 		})
 	}
 }
 
-func TestValuesOfAnyPatternCanShareACount(t *testing.T) {
+func TestValuesOfPatternCanShareCount(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), `
 domain: d
 descriptors:
@@ -63,14 +63,14 @@ descriptors:
 		{"path", "/v1/a/orders", ok}, {"path", "/v1/b/orders", ok}, {"path", "/v1/c/orders", over},
 		{"path", "/v2/a/orders", ok}, {"path", "/v2/b/orders", ok}, {"path", "/v2/b/orders", over}, // each value has its own count
 	} {
-		require.Equal(t, step.want, c.ask(of(step.key, step.value)).OverallCode, step.value)
+		require.Equal(t, step.want, c.ask(descriptorOf(step.key, step.value)).OverallCode, step.value)
 	}
 }
 
 // A long value is searched for each of many patterns.
-func TestASearchForPatternsIsWork(t *testing.T) {
+func TestPatternSearchCountsAsWork(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), strings.ReplaceAll(ofPatterns(4000), "'a", "'*a"), Options{Logger: slog.New(slog.DiscardHandler)}))
-	long := of("path", strings.Repeat("a", 60<<10))
+	long := descriptorOf("path", strings.Repeat("a", 60<<10))
 	require.Equal(t, ok, c.ask(long).OverallCode)
 	require.Equal(t, over, c.ask(long, long).OverallCode)
 }

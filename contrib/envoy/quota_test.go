@@ -27,7 +27,7 @@ descriptors:
 - {key: cost, quota_mode: true, debit: true, rate_limit: {unit: hour, requests_per_unit: 100}}
 `
 
-func TestRequestIsDeniedOnceAllQuotasAreUsedUp(t *testing.T) {
+func TestRequestIsDeniedAfterLastQuota(t *testing.T) {
 	type ds = []*ratelimit.RateLimitDescriptor
 	for _, c := range []struct {
 		about string
@@ -35,23 +35,23 @@ func TestRequestIsDeniedOnceAllQuotasAreUsedUp(t *testing.T) {
 		ask   ds
 		ok    int // number of OK responses, of 5
 	}{
-		{"one quota", Options{}, ds{of("one", "")}, 1},
-		{"two quotas", Options{}, ds{of("one", ""), of("two", "")}, 2},
-		{"three quotas", Options{}, ds{of("three", ""), of("one", ""), of("two", "")}, 3},
-		{"a quota of nothing and one", Options{}, ds{of("none", ""), of("two", "")}, 2},
-		{"a quota of nothing", Options{}, ds{of("none", "")}, 0},
-		{"a quota that is asked for too much, and one", Options{}, ds{hits(2, "one", ""), of("two", "")}, 2},
-		{"looks, beside what is taken", Options{}, ds{hits(0, "two", ""), of("one", "")}, 5},
-		{"a quota and a limit", Options{}, ds{of("two", ""), of("all", "")}, 2},
-		{"a quota and a limit that is used up", Options{}, ds{of("two", ""), of("few", "")}, 1},
-		{"a quota and a shadow", Options{}, ds{of("two", ""), of("shadow", "")}, 2},
-		{"a quota and one without a limit", Options{}, ds{of("two", ""), of("free", "")}, 2},
-		{"a quota that is replaced", Options{}, ds{of("two", ""), of("instead", "")}, 5},
-		{"a quota that is given back to, which has no say", Options{}, ds{of("one", ""), back(1, "two", "")}, 1},
-		{"a quota that is debited, which has no say", Options{}, ds{hits(1, "cost", ""), of("one", "")}, 1},
+		{"one quota", Options{}, ds{descriptorOf("one", "")}, 1},
+		{"two quotas", Options{}, ds{descriptorOf("one", ""), descriptorOf("two", "")}, 2},
+		{"three quotas", Options{}, ds{descriptorOf("three", ""), descriptorOf("one", ""), descriptorOf("two", "")}, 3},
+		{"a quota of nothing and one", Options{}, ds{descriptorOf("none", ""), descriptorOf("two", "")}, 2},
+		{"a quota of nothing", Options{}, ds{descriptorOf("none", "")}, 0},
+		{"a quota that is asked for too much, and one", Options{}, ds{hits(2, "one", ""), descriptorOf("two", "")}, 2},
+		{"looks, beside what is taken", Options{}, ds{hits(0, "two", ""), descriptorOf("one", "")}, 5},
+		{"a quota and a limit", Options{}, ds{descriptorOf("two", ""), descriptorOf("all", "")}, 2},
+		{"a quota and a limit that is used up", Options{}, ds{descriptorOf("two", ""), descriptorOf("few", "")}, 1},
+		{"a quota and a shadow", Options{}, ds{descriptorOf("two", ""), descriptorOf("shadow", "")}, 2},
+		{"a quota and one without a limit", Options{}, ds{descriptorOf("two", ""), descriptorOf("free", "")}, 2},
+		{"a quota that is replaced", Options{}, ds{descriptorOf("two", ""), descriptorOf("instead", "")}, 5},
+		{"a quota that is given back to, which has no say", Options{}, ds{descriptorOf("one", ""), refunded(1, "two", "")}, 1},
+		{"a quota that is debited, which has no say", Options{}, ds{hits(1, "cost", ""), descriptorOf("one", "")}, 1},
 		{"a cost alone", Options{}, ds{hits(300, "cost", "")}, 5},
-		{"the same quota twice", Options{}, ds{of("three", ""), of("three", "")}, 1},
-		{"everything in shadow mode", Options{ShadowMode: true}, ds{of("one", ""), of("two", "")}, 5},
+		{"the same quota twice", Options{}, ds{descriptorOf("three", ""), descriptorOf("three", "")}, 1},
+		{"everything in shadow mode", Options{ShadowMode: true}, ds{descriptorOf("one", ""), descriptorOf("two", "")}, 5},
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			c2 := clientOf(t, serviceOf(t, start(t, weir.Config{}), quotas, c.o))
@@ -72,7 +72,7 @@ func TestUsedUpQuotaIsReportedAndSpendsNothing(t *testing.T) {
 	c := clientOf(t, s)
 	ask := func() *rls.RateLimitResponse {
 		told = nil
-		return c.ask(of("one", ""), of("two", ""), of("all", ""))
+		return c.ask(descriptorOf("one", ""), descriptorOf("two", ""), descriptorOf("all", ""))
 	}
 	r := ask()
 	require.Equal(t, ok, r.OverallCode)
@@ -98,13 +98,13 @@ func TestUsedUpQuotaIsReportedAndSpendsNothing(t *testing.T) {
 }
 
 // The owners of the quotas are other members.
-func TestAllNodesHaveOneQuota(t *testing.T) {
-	virtually(t, quotas, func(t *testing.T, _ *weirtest.Cluster, all []client) {
+func TestNodesShareQuota(t *testing.T) {
+	runCluster(t, quotas, func(t *testing.T, _ *weirtest.Cluster, all []client) {
 		for _, user := range []string{"u", "v", "w", "x", "y"} {
 			admitted := 0
 			for range 3 {
 				for _, c := range all {
-					if c.ask(of("one", user), of("three", user), of("two", user), of("all", "")).OverallCode == ok {
+					if c.ask(descriptorOf("one", user), descriptorOf("three", user), descriptorOf("two", user), descriptorOf("all", "")).OverallCode == ok {
 						admitted++
 					}
 				}

@@ -105,7 +105,7 @@ func FuzzResources(f *testing.F) {
 					require.Positive(t, per)
 				}
 			}
-			walk(t, d.top, nil)
+			requireFound(t, d.top, nil)
 		}
 	})
 }

@@ -91,13 +91,13 @@ func (c client) ask(descriptors ...*ratelimit.RateLimitDescriptor) *rls.RateLimi
 
 // hits returns a descriptor with its own hits.
 func hits(n uint64, pairs ...string) *ratelimit.RateLimitDescriptor {
-	d := of(pairs...)
+	d := descriptorOf(pairs...)
 	d.HitsAddend = wrapperspb.UInt64(n)
 	return d
 }
 
-// back returns a descriptor that refunds hits.
-func back(n uint64, pairs ...string) *ratelimit.RateLimitDescriptor {
+// refunded returns a descriptor that refunds hits.
+func refunded(n uint64, pairs ...string) *ratelimit.RateLimitDescriptor {
 	d := hits(n, pairs...)
 	d.IsNegativeHits = true
 	return d
@@ -126,7 +126,7 @@ descriptors:
 func TestEachDescriptorValueHasSeparateCount(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
 	for i := range 3 {
-		r := c.ask(of("user", "a"))
+		r := c.ask(descriptorOf("user", "a"))
 		require.Equal(t, ok, r.OverallCode)
 		s := r.Statuses[0]
 		require.Equal(t, ok, s.Code)
@@ -136,18 +136,18 @@ func TestEachDescriptorValueHasSeparateCount(t *testing.T) {
 		require.Equal(t, "user", s.CurrentLimit.Name)
 		require.InDelta(t, time.Hour.Seconds(), s.DurationUntilReset.AsDuration().Seconds(), 30)
 	}
-	r := c.ask(of("user", "a"))
+	r := c.ask(descriptorOf("user", "a"))
 	require.Equal(t, over, r.OverallCode)
 	require.Equal(t, over, r.Statuses[0].Code)
 	require.Zero(t, r.Statuses[0].LimitRemaining)
 	require.Positive(t, r.Statuses[0].DurationUntilReset.AsDuration())
-	require.Equal(t, ok, c.ask(of("user", "b")).OverallCode)
+	require.Equal(t, ok, c.ask(descriptorOf("user", "b")).OverallCode)
 }
 
 func TestDescriptorWithoutLimitIsOK(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
 	for range 3 {
-		r := c.ask(of("group", "a"), of("other", "a"), of("user", "a", "user", "b"), of("free", "a"), of())
+		r := c.ask(descriptorOf("group", "a"), descriptorOf("other", "a"), descriptorOf("user", "a", "user", "b"), descriptorOf("free", "a"), descriptorOf())
 		require.Equal(t, ok, r.OverallCode)
 		for i, s := range r.Statuses {
 			require.Equal(t, ok, s.Code)
@@ -155,21 +155,21 @@ func TestDescriptorWithoutLimitIsOK(t *testing.T) {
 			require.Equal(t, i == 3, s.LimitRemaining == 1<<32-1, "what is unlimited says so")
 		}
 	}
-	r := c.send(&rls.RateLimitRequest{Domain: "e", Descriptors: []*ratelimit.RateLimitDescriptor{limited(of("user", "a"), 0, typev3.RateLimitUnit_DAY)}})
+	r := c.send(&rls.RateLimitRequest{Domain: "e", Descriptors: []*ratelimit.RateLimitDescriptor{limited(descriptorOf("user", "a"), 0, typev3.RateLimitUnit_DAY)}})
 	require.Equal(t, ok, r.OverallCode, "a domain that is not in the configuration")
 	require.Nil(t, r.Statuses[0].CurrentLimit)
 }
 
-func TestALimitOfNothingDenies(t *testing.T) {
+func TestLimitOfZeroDenies(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
-	r := c.ask(of("banned", "a"), of("all", ""))
+	r := c.ask(descriptorOf("banned", "a"), descriptorOf("all", ""))
 	require.Equal(t, over, r.OverallCode)
 	require.Equal(t, over, r.Statuses[0].Code)
 	require.EqualValues(t, 60, r.Statuses[0].DurationUntilReset.Seconds)
 	require.Equal(t, ok, r.Statuses[1].Code)
 	require.EqualValues(t, 5, r.Statuses[1].LimitRemaining, "nothing was spent")
 	require.Equal(t, over, c.ask(hits(0, "banned", "a")).OverallCode)
-	require.Equal(t, ok, c.ask(back(1, "banned", "a")).OverallCode)
+	require.Equal(t, ok, c.ask(refunded(1, "banned", "a")).OverallCode)
 }
 
 func TestHitsOfDescriptorOverrideHitsOfRequest(t *testing.T) {
@@ -186,18 +186,18 @@ func TestHitsOfDescriptorOverrideHitsOfRequest(t *testing.T) {
 		code    rls.RateLimitResponse_Code
 		left    uint32
 	}{
-		{"none is one", 0, of("all", ""), ok, 4},
-		{"the request's", 2, of("all", ""), ok, 2},
+		{"none is one", 0, descriptorOf("all", ""), ok, 4},
+		{"the request's", 2, descriptorOf("all", ""), ok, 2},
 		{"the descriptor's", 2, hits(1, "all", ""), ok, 1},
 		{"more than is left spends nothing", 0, hits(2, "all", ""), over, 1},
 		{"more than the limit can grant", 0, hits(6, "all", ""), over, 1},
 		{"none is a peek", 2, hits(0, "all", ""), ok, 1},
-		{"the last", 0, of("all", ""), ok, 0},
+		{"the last", 0, descriptorOf("all", ""), ok, 0},
 		{"a peek where nothing is left", 0, hits(0, "all", ""), over, 0},
-		{"given back", 0, back(2, "all", ""), ok, 2},
-		{"a peek is never given back", 0, back(0, "all", ""), ok, 2},
-		{"more than was spent is not given back", 0, back(100, "all", ""), ok, 5},
-		{"all of it", 5, of("all", ""), ok, 0},
+		{"given back", 0, refunded(2, "all", ""), ok, 2},
+		{"a peek is never given back", 0, refunded(0, "all", ""), ok, 2},
+		{"more than was spent is not given back", 0, refunded(100, "all", ""), ok, 5},
+		{"all of it", 5, descriptorOf("all", ""), ok, 0},
 	} {
 		code, remaining := left(c.request, c.d)
 		require.Equal(t, c.code, code, "%d: %s", i, c.about)
@@ -205,9 +205,9 @@ func TestHitsOfDescriptorOverrideHitsOfRequest(t *testing.T) {
 	}
 }
 
-func TestADescriptorTwiceCountsTwice(t *testing.T) {
+func TestRepeatedDescriptorCountsTwice(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
-	r := c.ask(of("all", ""), of("all", ""))
+	r := c.ask(descriptorOf("all", ""), descriptorOf("all", ""))
 	require.Equal(t, ok, r.OverallCode)
 	require.EqualValues(t, 3, c.ask(hits(0, "all", "")).Statuses[0].LimitRemaining)
 	require.Equal(t, over, c.ask(hits(3, "all", ""), hits(3, "all", "")).OverallCode, "together they are above the limit")
@@ -226,37 +226,37 @@ func TestLimitsOfDifferentPeriodsHaveSeparateCounts(t *testing.T) {
 
 func TestLimitOfRequestReplacesConfiguredLimit(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
-	r := c.ask(limited(of("user", "a"), 10, typev3.RateLimitUnit_HOUR))
+	r := c.ask(limited(descriptorOf("user", "a"), 10, typev3.RateLimitUnit_HOUR))
 	require.EqualValues(t, 9, r.Statuses[0].LimitRemaining)
 	require.EqualValues(t, 10, r.Statuses[0].CurrentLimit.RequestsPerUnit)
-	require.EqualValues(t, 1, c.ask(of("user", "a")).Statuses[0].LimitRemaining, "the count is the same one")
-	require.EqualValues(t, 9, c.ask(limited(of("user", "a"), 10, typev3.RateLimitUnit_DAY)).Statuses[0].LimitRemaining, "but not with another unit")
+	require.EqualValues(t, 1, c.ask(descriptorOf("user", "a")).Statuses[0].LimitRemaining, "the count is the same one")
+	require.EqualValues(t, 9, c.ask(limited(descriptorOf("user", "a"), 10, typev3.RateLimitUnit_DAY)).Statuses[0].LimitRemaining, "but not with another unit")
 
-	require.Equal(t, ok, c.ask(limited(of("new", "a", "b", "c"), 1, typev3.RateLimitUnit_SECOND)).OverallCode)
-	require.Equal(t, over, c.ask(limited(of("new", "a", "b", "c"), 0, typev3.RateLimitUnit_SECOND)).OverallCode)
-	require.Equal(t, ok, c.ask(limited(of("free", "a"), 1, typev3.RateLimitUnit_DAY)).OverallCode)
-	require.Equal(t, over, c.ask(limited(of("free", "a"), 1, typev3.RateLimitUnit_DAY)).OverallCode)
+	require.Equal(t, ok, c.ask(limited(descriptorOf("new", "a", "b", "c"), 1, typev3.RateLimitUnit_SECOND)).OverallCode)
+	require.Equal(t, over, c.ask(limited(descriptorOf("new", "a", "b", "c"), 0, typev3.RateLimitUnit_SECOND)).OverallCode)
+	require.Equal(t, ok, c.ask(limited(descriptorOf("free", "a"), 1, typev3.RateLimitUnit_DAY)).OverallCode)
+	require.Equal(t, over, c.ask(limited(descriptorOf("free", "a"), 1, typev3.RateLimitUnit_DAY)).OverallCode)
 
-	long := limited(of("long", "a"), 2, typev3.RateLimitUnit_HOUR)
+	long := limited(descriptorOf("long", "a"), 2, typev3.RateLimitUnit_HOUR)
 	long.Limit.UnitMultiplier = wrapperspb.UInt32(6)
 	r = c.ask(long)
 	require.InDelta(t, 6*3600, r.Statuses[0].DurationUntilReset.Seconds, 30)
 	require.EqualValues(t, 6, r.Statuses[0].CurrentLimit.UnitMultiplier.GetValue())
 }
 
-func TestARequestThatMakesNoSenseIsRefused(t *testing.T) {
+func TestInvalidRequestIsRefused(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
 	ds := func(ds ...*ratelimit.RateLimitDescriptor) []*ratelimit.RateLimitDescriptor { return ds }
-	long := limited(of("a", "b"), 1, typev3.RateLimitUnit_YEAR)
+	long := limited(descriptorOf("a", "b"), 1, typev3.RateLimitUnit_YEAR)
 	long.Limit.UnitMultiplier = wrapperspb.UInt32(2)
-	endless := limited(of("a", "b"), 1, typev3.RateLimitUnit_YEAR)
+	endless := limited(descriptorOf("a", "b"), 1, typev3.RateLimitUnit_YEAR)
 	endless.Limit.UnitMultiplier = wrapperspb.UInt32(1<<32 - 1)
 	for want, req := range map[string]*rls.RateLimitRequest{
-		"the request has no domain":                                                               {Descriptors: ds(of("user", "a"))},
+		"the request has no domain":                                                               {Descriptors: ds(descriptorOf("user", "a"))},
 		"the request has no descriptors":                                                          {Domain: "d"},
 		"the request has 256 descriptors: at most 255 are decided together":                       {Domain: "d", Descriptors: make([]*ratelimit.RateLimitDescriptor, 256)},
 		"hits_addend is 1000000000001: use at most 1000000000000":                                 {Domain: "d", Descriptors: ds(hits(1_000_000_000_001, "user", "a"))},
-		"limit: the unit is UNKNOWN, 1 of them: use a known one, and no more than 366 days":       {Domain: "d", Descriptors: ds(limited(of("a", "b"), 1, 0))},
+		"limit: the unit is UNKNOWN, 1 of them: use a known one, and no more than 366 days":       {Domain: "d", Descriptors: ds(limited(descriptorOf("a", "b"), 1, 0))},
 		"limit: the unit is YEAR, 2 of them: use a known one, and no more than 366 days":          {Domain: "d", Descriptors: ds(long)},
 		"limit: the unit is YEAR, 4294967295 of them: use a known one, and no more than 366 days": {Domain: "d", Descriptors: ds(endless)},
 	} {
@@ -293,7 +293,7 @@ descriptors:
 func TestLimitInModeDoesNotDenyAlone(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), modes, Options{Metadata: true}))
 	for i := range 3 {
-		r := c.ask(of("shadow", ""), of("quota", ""), of("nothing", ""), of("wide", ""), of("large", ""))
+		r := c.ask(descriptorOf("shadow", ""), descriptorOf("quota", ""), descriptorOf("nothing", ""), descriptorOf("wide", ""), descriptorOf("large", ""))
 		require.Equal(t, ok, r.OverallCode)
 		for n, s := range r.Statuses {
 			require.Equal(t, n == 1 && i > 0, s.Code == over, "a quota that is used up says so, a shadow does not")
@@ -310,7 +310,7 @@ func TestLimitInModeDoesNotDenyAlone(t *testing.T) {
 			require.Equal(t, []any{1.0}, m["quotaModeViolations"])
 		}
 	}
-	r := c.send(&rls.RateLimitRequest{Domain: "d", HitsAddend: 7, Descriptors: []*ratelimit.RateLimitDescriptor{of("shadow", "more than it can grant")}})
+	r := c.send(&rls.RateLimitRequest{Domain: "d", HitsAddend: 7, Descriptors: []*ratelimit.RateLimitDescriptor{descriptorOf("shadow", "more than it can grant")}})
 	require.Equal(t, ok, r.OverallCode)
 	require.Equal(t, 7.0, r.DynamicMetadata.AsMap()["hitsAddend"])
 	require.Equal(t, false, r.DynamicMetadata.AsMap()["quotaModeEnabled"])
@@ -319,9 +319,9 @@ func TestLimitInModeDoesNotDenyAlone(t *testing.T) {
 func TestShadowModeIsAlwaysOK(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{ShadowMode: true}))
 	for range 4 {
-		require.Equal(t, ok, c.ask(of("user", "a"), of("banned", "a")).OverallCode)
+		require.Equal(t, ok, c.ask(descriptorOf("user", "a"), descriptorOf("banned", "a")).OverallCode)
 	}
-	r := c.ask(of("user", "a"), of("banned", "a"), of("all", ""))
+	r := c.ask(descriptorOf("user", "a"), descriptorOf("banned", "a"), descriptorOf("all", ""))
 	require.Equal(t, ok, r.OverallCode)
 	require.Equal(t, over, r.Statuses[0].Code, "a descriptor says what would be")
 	require.Equal(t, over, r.Statuses[1].Code)
@@ -338,14 +338,14 @@ func TestDebitSpendsWithoutRoom(t *testing.T) {
 	require.Equal(t, ok, r.OverallCode, "what has arisen cannot be denied")
 	require.Equal(t, over, r.Statuses[0].Code)
 	require.Equal(t, over, peek())
-	require.Equal(t, ok, c.ask(back(60, "tokens", "a")).OverallCode)
+	require.Equal(t, ok, c.ask(refunded(60, "tokens", "a")).OverallCode)
 	require.Equal(t, over, peek(), "169 of 100 were spent")
-	require.Equal(t, ok, c.ask(back(60, "tokens", "a"), hits(0, "narrow", "")).OverallCode)
+	require.Equal(t, ok, c.ask(refunded(60, "tokens", "a"), hits(0, "narrow", "")).OverallCode)
 	require.Equal(t, ok, peek())
 	require.Equal(t, over, c.ask(hits(100, "tokens", "b"), hits(2, "narrow", "")).OverallCode)
 	require.EqualValues(t, 100, c.ask(hits(0, "tokens", "b")).Statuses[0].LimitRemaining, "a denied request has no cost")
 	require.Equal(t, ok, c.ask(hits(100, "tokens", "b")).OverallCode)
-	require.Equal(t, over, c.ask(of("tokens", "b")).OverallCode, "a request that states no cost is a check")
+	require.Equal(t, over, c.ask(descriptorOf("tokens", "b")).OverallCode, "a request that states no cost is a check")
 }
 
 func TestManyHitsAreDebitedByOption(t *testing.T) {
@@ -355,11 +355,11 @@ func TestManyHitsAreDebitedByOption(t *testing.T) {
 	require.Equal(t, over, r.Statuses[0].Code, "but not as much")
 	require.Equal(t, over, c.ask(hits(0, "all", "")).OverallCode, "it was spent")
 	require.Equal(t, over, c.ask(hits(8, "all", "")).OverallCode, "nothing is left")
-	require.Equal(t, ok, c.ask(back(4, "all", "")).OverallCode)
-	require.Equal(t, ok, c.ask(of("all", "")).OverallCode)
-	require.Equal(t, over, c.ask(of("all", "")).OverallCode, "one hit is asked for")
-	require.Equal(t, ok, c.ask(back(1, "all", "")).OverallCode)
-	require.Equal(t, ok, c.ask(of("all", "")).OverallCode)
+	require.Equal(t, ok, c.ask(refunded(4, "all", "")).OverallCode)
+	require.Equal(t, ok, c.ask(descriptorOf("all", "")).OverallCode)
+	require.Equal(t, over, c.ask(descriptorOf("all", "")).OverallCode, "one hit is asked for")
+	require.Equal(t, ok, c.ask(refunded(1, "all", "")).OverallCode)
+	require.Equal(t, ok, c.ask(descriptorOf("all", "")).OverallCode)
 }
 
 func TestHeadersDescribeLimitNearestToDenying(t *testing.T) {
@@ -375,15 +375,15 @@ func TestHeadersDescribeLimitNearestToDenying(t *testing.T) {
 		}
 		return h
 	}
-	h := headers(of("all", ""), of("shadow", ""), of("free", ""), of("user", "a"))
+	h := headers(descriptorOf("all", ""), descriptorOf("shadow", ""), descriptorOf("free", ""), descriptorOf("user", "a"))
 	require.Equal(t, "3", h["x-ratelimit-limit"])
 	require.Equal(t, "2", h["x-ratelimit-remaining"])
 	reset, err := strconv.Atoi(h["x-ratelimit-reset"])
 	require.NoError(t, err)
 	require.InDelta(t, 3600, reset, 30)
-	require.Equal(t, map[string]string{"x-ratelimit-limit": "0", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "60"}, headers(of("user", "a"), of("banned", "a")))
-	require.Empty(t, headers(of("free", "")))
-	require.Empty(t, clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{})).ask(of("user", "a")).ResponseHeadersToAdd)
+	require.Equal(t, map[string]string{"x-ratelimit-limit": "0", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "60"}, headers(descriptorOf("user", "a"), descriptorOf("banned", "a")))
+	require.Empty(t, headers(descriptorOf("free", "")))
+	require.Empty(t, clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{})).ask(descriptorOf("user", "a")).ResponseHeadersToAdd)
 }
 
 func TestDecisionsAreReportedWithPaths(t *testing.T) {
@@ -401,28 +401,28 @@ func TestDecisionsAreReportedWithPaths(t *testing.T) {
 		require.Equal(t, "messaging", told[0].Domain)
 		return told[0].Path
 	}
-	require.Equal(t, "messaging.message_type_marketing.to_number_1", path(of("message_type", "marketing", "to_number", "1")), "detailed_metric")
+	require.Equal(t, "messaging.message_type_marketing.to_number_1", path(descriptorOf("message_type", "marketing", "to_number", "1")), "detailed_metric")
 	require.Equal(t, Decided{Domain: "messaging", Path: "messaging.message_type_marketing.to_number_1", Hits: 1, Enforced: true, Decision: told[0].Decision}, told[0])
-	require.Equal(t, "messaging.to_number_1", path(of("to_number", "1")), "value_to_metric")
-	require.Equal(t, "messaging.hidden", path(of("hidden", "1")))
-	require.Equal(t, "messaging.hidden", path(back(1, "hidden", "1")))
+	require.Equal(t, "messaging.to_number_1", path(descriptorOf("to_number", "1")), "value_to_metric")
+	require.Equal(t, "messaging.hidden", path(descriptorOf("hidden", "1")))
+	require.Equal(t, "messaging.hidden", path(refunded(1, "hidden", "1")))
 	require.True(t, told[0].Negative)
-	require.Equal(t, "messaging.path_files/*", path(of("path", "files/c")))
+	require.Equal(t, "messaging.path_files/*", path(descriptorOf("path", "files/c")))
 	require.False(t, told[0].Enforced)
 	require.True(t, told[0].Over)
-	require.Equal(t, "messaging.message_type_marketing.to_number_2061234567", path(of("message_type", "marketing", "to_number", "2061234567")), "an unlimited descriptor")
-	require.Equal(t, "messaging.new.other", path(limited(of("new", "a", "other", "b"), 1, typev3.RateLimitUnit_DAY)))
+	require.Equal(t, "messaging.message_type_marketing.to_number_2061234567", path(descriptorOf("message_type", "marketing", "to_number", "2061234567")), "an unlimited descriptor")
+	require.Equal(t, "messaging.new.other", path(limited(descriptorOf("new", "a", "other", "b"), 1, typev3.RateLimitUnit_DAY)))
 }
 
-func TestCountsGoOnWhenTheConfigurationChanges(t *testing.T) {
+func TestConfigurationChangeKeepsCounts(t *testing.T) {
 	s := serviceOf(t, start(t, weir.Config{}), basic, Options{})
 	c := clientOf(t, s)
 	require.EqualValues(t, 1, c.ask(hits(4, "all", "")).Statuses[0].LimitRemaining)
 	require.NoError(t, s.Use(parsed(t, "domain: d\ndescriptors: [{key: new}, {key: all, rate_limit: {unit: hour, requests_per_unit: 5, name: other}}]")))
-	require.EqualValues(t, 0, c.ask(of("all", "")).Statuses[0].LimitRemaining)
+	require.EqualValues(t, 0, c.ask(descriptorOf("all", "")).Statuses[0].LimitRemaining)
 	require.NoError(t, s.Use(parsed(t, "domain: d\ndescriptors: [{key: all, rate_limit: {unit: hour, requests_per_unit: 50}}]")))
-	require.EqualValues(t, 44, c.ask(of("all", "")).Statuses[0].LimitRemaining, "what is used stays used")
-	require.Nil(t, c.ask(of("user", "a")).Statuses[0].CurrentLimit)
+	require.EqualValues(t, 44, c.ask(descriptorOf("all", "")).Statuses[0].LimitRemaining, "what is used stays used")
+	require.Nil(t, c.ask(descriptorOf("user", "a")).Statuses[0].CurrentLimit)
 }
 
 // watchHealth watches the health of a server, and returns a function that returns the
@@ -437,7 +437,7 @@ func watchHealth(t *testing.T, h health.HealthClient) (next func() (health.Healt
 	}
 }
 
-func TestHealthIsThatOfTheNode(t *testing.T) {
+func TestHealthFollowsNode(t *testing.T) {
 	node := start(t, weir.Config{})
 	h := health.NewHealthClient(dial(t, serviceOf(t, node, basic, Options{}).Register))
 	is := func(service string) health.HealthCheckResponse_ServingStatus {
@@ -465,7 +465,7 @@ func TestHealthIsThatOfTheNode(t *testing.T) {
 	require.Equal(t, health.HealthCheckResponse_NOT_SERVING, got)
 }
 
-func TestReflectionNamesTheService(t *testing.T) {
+func TestReflectionNamesServices(t *testing.T) {
 	conn := dial(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}).Register)
 	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
 	require.NoError(t, err)
@@ -481,15 +481,15 @@ func TestReflectionNamesTheService(t *testing.T) {
 	require.Contains(t, names, "grpc.health.v1.Health")
 }
 
-func TestAClosedNodeIsNoAnswer(t *testing.T) {
+func TestClosedNodeIsUnavailable(t *testing.T) {
 	node := start(t, weir.Config{})
 	c := clientOf(t, serviceOf(t, node, basic, Options{}))
 	require.NoError(t, node.Close())
-	_, err := c.s.ShouldRateLimit(t.Context(), request(of("user", "a")))
+	_, err := c.s.ShouldRateLimit(t.Context(), request(descriptorOf("user", "a")))
 	require.Equal(t, codes.Unavailable, status.Code(err))
 }
 
-func TestWrongArgumentsAreRefused(t *testing.T) {
+func TestInvalidArgumentsAreRefused(t *testing.T) {
 	node := start(t, weir.Config{})
 	_, err := New(nil, parsed(t, basic), Options{})
 	require.ErrorIs(t, err, weir.ErrInvalid)
@@ -516,7 +516,7 @@ func TestDrainedServiceAnswersAndDoesNotBlockServer(t *testing.T) {
 	require.Equal(t, health.HealthCheckResponse_NOT_SERVING, got)
 	_, err = next()
 	require.Equal(t, codes.Unavailable, status.Code(err))
-	_, err = rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(of("user", "a")))
+	_, err = rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptorOf("user", "a")))
 	require.NoError(t, err)
 	server.GracefulStop() // it would wait for an open stream
 }

@@ -91,9 +91,9 @@ func documented(t *testing.T) (limits string, f *filter.RateLimit) {
 	return limits, f
 }
 
-func TestTokensOfResponsesLimitTheRequestsAfterThem(t *testing.T) {
+func TestTokensOfResponsesLimitLaterRequests(t *testing.T) {
 	limits, f := documented(t)
-	virtually(t, limits, func(t *testing.T, _ *weirtest.Cluster, all []client) {
+	runCluster(t, limits, func(t *testing.T, _ *weirtest.Cluster, all []client) {
 		r := all[0].send(stream{t, f, "nobody"}.request(false, 0))
 		require.Equal(t, ok, r.OverallCode)
 		limit := int(r.Statuses[0].CurrentLimit.RequestsPerUnit)

@@ -33,10 +33,10 @@ func TestYAMLScalarsKeepTextOfFile(t *testing.T) {
 	for _, value := range []string{"true", "False", "5", "007", "1_000", "0x1F", "5.50", "1e3", "2026-01-02", "yes", "99999999999999999999", ".inf"} {
 		cfg := parsed(t, fmt.Sprintf("domain: 7\ndescriptors: [{key: 3, value: %s, rate_limit: {unit: day, requests_per_unit: 1}}]", value))
 		require.Equal(t, []string{"7"}, cfg.Domains())
-		way := found(t, cfg.domains["7"], "3", value)
+		way := findDescriptors(t, cfg.domains["7"], "3", value)
 		require.Len(t, way, 1, value)
 		require.Equal(t, "7.3_"+value, way[0].limit.path)
-		require.Empty(t, found(t, cfg.domains["7"], "3", value+"0"))
+		require.Empty(t, findDescriptors(t, cfg.domains["7"], "3", value+"0"))
 	}
 }
 
@@ -55,7 +55,7 @@ func TestResponseHasMetadataOfPassedLimits(t *testing.T) {
 	told := func(keys ...string) any {
 		req := request()
 		for _, key := range keys {
-			req.Descriptors = append(req.Descriptors, of(key, ""))
+			req.Descriptors = append(req.Descriptors, descriptorOf(key, ""))
 		}
 		return c.send(req).DynamicMetadata.AsMap()["metadata"]
 	}
@@ -73,7 +73,7 @@ func TestResponseHasMetadataOfPassedLimits(t *testing.T) {
 			require.Equal(t, map[string]any{"to": map[string]any{"cluster": "one", "port": 80.0}, "first": "yes"}, d.metadata.AsMap(), "the configuration is as it was")
 		}
 	}
-	require.Nil(t, clientOf(t, serviceOf(t, start(t, weir.Config{}), routed, Options{})).ask(of("one", "")).DynamicMetadata)
+	require.Nil(t, clientOf(t, serviceOf(t, start(t, weir.Config{}), routed, Options{})).ask(descriptorOf("one", "")).DynamicMetadata)
 }
 
 func TestMetadataWithoutEffectIsRefused(t *testing.T) {
@@ -88,7 +88,7 @@ func TestMetadataWithoutEffectIsRefused(t *testing.T) {
 	}
 }
 
-func TestQuotasAndMetadataComeOverXDS(t *testing.T) {
+func TestXDSDeliversQuotasAndMetadata(t *testing.T) {
 	policy := func(requests uint32) *rlsconf.RateLimitPolicy {
 		return &rlsconf.RateLimitPolicy{Unit: rlsconf.RateLimitUnit_HOUR, RequestsPerUnit: requests}
 	}
@@ -104,11 +104,11 @@ func TestQuotasAndMetadataComeOverXDS(t *testing.T) {
 	s, err := New(start(t, weir.Config{}), cfg, Options{Metadata: true})
 	require.NoError(t, err)
 	c := clientOf(t, s)
-	r := c.ask(of("one", ""), of("two", ""))
+	r := c.ask(descriptorOf("one", ""), descriptorOf("two", ""))
 	require.Equal(t, map[string]any{"to": "one"}, r.DynamicMetadata.AsMap()["metadata"])
-	require.Equal(t, ok, c.ask(of("one", ""), of("two", "")).OverallCode)
-	require.Equal(t, over, c.ask(of("one", ""), of("two", "")).OverallCode)
+	require.Equal(t, ok, c.ask(descriptorOf("one", ""), descriptorOf("two", "")).OverallCode)
+	require.Equal(t, over, c.ask(descriptorOf("one", ""), descriptorOf("two", "")).OverallCode)
 	for range 3 {
-		require.Equal(t, ok, c.ask(of("both", ""), of("above", "")).OverallCode, "a shadow never denies")
+		require.Equal(t, ok, c.ask(descriptorOf("both", ""), descriptorOf("above", "")).OverallCode, "a shadow never denies")
 	}
 }

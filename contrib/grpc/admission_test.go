@@ -98,9 +98,9 @@ func read(stream grpc.ServerStreamingClient[pb.StreamingOutputCallResponse]) (me
 // perMethod is an Options.Key.
 func perMethod(_ context.Context, r *rules.Request) (string, bool) { return r.Path, true }
 
-// spends waits until a key has spent the given units of 1000, because settlements are
+// requireSpent waits until a key has spent the given units of 1000, because settlements are
 // asynchronous.
-func spends(t *testing.T, l *weir.Limiter, key string, units int64) {
+func requireSpent(t *testing.T, l *weir.Limiter, key string, units int64) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		d, err := l.Peek(t.Context(), key)
@@ -170,10 +170,10 @@ func TestMessagesReportCostOfCall(t *testing.T) {
 				n, _ := read(stream)
 				require.Len(t, c.units, n)
 			}
-			spends(t, l, "/grpc.testing.TestService/StreamingOutputCall", 2*c.want)
+			requireSpent(t, l, "/grpc.testing.TestService/StreamingOutputCall", 2*c.want)
 			if len(c.units) == 1 {
 				require.NoError(t, ask(t.Context(), client, c.units[0]))
-				spends(t, l, "/grpc.testing.TestService/UnaryCall", c.want)
+				requireSpent(t, l, "/grpc.testing.TestService/UnaryCall", c.want)
 			}
 			warnings := 0
 			if c.want == 50 {
@@ -184,14 +184,14 @@ func TestMessagesReportCostOfCall(t *testing.T) {
 	}
 }
 
-func TestACallThatFailsKeepsItsEstimate(t *testing.T) {
+func TestFailedCallKeepsItsEstimate(t *testing.T) {
 	l := limiter(t, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1000, Per: time.Hour})
 	c := serveModel(t, new(model), l, Options{Settle: usage, Estimate: func(_ context.Context, request any) int64 { return 20 }, Key: perMethod})
 	require.Equal(t, codes.InvalidArgument, status.Code(ask(t.Context(), c, 0)))
-	spends(t, l, "/grpc.testing.TestService/UnaryCall", 20)
+	requireSpent(t, l, "/grpc.testing.TestService/UnaryCall", 20)
 }
 
-func TestWrongOptionsOfEndsAreRefused(t *testing.T) {
+func TestInvalidSettleAndMessageOptionsAreRefused(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	book := testnode.Book(t, node, "rules: [{name: r, key: ip, limit: {rate: 5, per: 1m}}]")
 	tokens := testnode.Limiter(t, node, weir.Limit{Name: "tokens", Rate: 9, Per: time.Hour})

@@ -194,7 +194,7 @@ func TestFailClosedIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestAClosedNodeIsUnavailable(t *testing.T) {
+func TestClosedNodeIsUnavailable(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	limits, err := New(node, testnode.Book(t, node, twoCalls), Options{})
 	require.NoError(t, err)
@@ -221,7 +221,7 @@ func TestClosedNodeAdmitsCallsOfFailOpen(t *testing.T) {
 	}
 }
 
-func TestACallWhoseClientIsGoneIsCancelled(t *testing.T) {
+func TestCallOfDisconnectedClientIsCancelled(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	open := weir.Limit{Name: "l", Rate: 1, Per: time.Hour, Partition: weir.FailOpen}
 	gone, cancel := context.WithCancel(t.Context())
@@ -340,7 +340,7 @@ func TestClientAddressFollowsTrust(t *testing.T) {
 	}
 }
 
-func TestRulesSeeACallAsHTTPCarriesIt(t *testing.T) {
+func TestRulesReadCallAsHTTPRequest(t *testing.T) {
 	var seen rules.Request
 	var met []string
 	limits := byRules(t, `
@@ -374,7 +374,7 @@ rules:
 	require.Len(t, met, 1)
 }
 
-func TestOptionsLeaveOutWhatIsNotWanted(t *testing.T) {
+func TestOptionsOmitMetadataAndSkipMethods(t *testing.T) {
 	l := limiter(t, weir.Limit{Name: "l", Rate: 1, Per: time.Minute})
 	c := serve(t, new(service), byLimiter(t, l, Options{NoMetadata: true}))
 	header, st := call(t, c)
@@ -389,7 +389,7 @@ func TestOptionsLeaveOutWhatIsNotWanted(t *testing.T) {
 	require.Empty(t, header.Get("x-ratelimit-limit"))
 }
 
-func TestWrongOptionsAreRefused(t *testing.T) {
+func TestInvalidOptionsAreRefused(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	book := testnode.Book(t, node, twoCalls)
 	l := testnode.Limiter(t, node, weir.Limit{Name: "l", Rate: 1, Per: time.Minute})

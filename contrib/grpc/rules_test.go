@@ -22,7 +22,7 @@ func oneInFlight(t *testing.T) map[string]*Limits {
 	return map[string]*Limits{"by rules": byRules(t, oneAtOnce, Options{}), "by a Limiter": byOne}
 }
 
-func TestACallHoldsUntilItsHandlerReturns(t *testing.T) {
+func TestCallHoldsUntilItsHandlerReturns(t *testing.T) {
 	for about, limits := range oneInFlight(t) {
 		t.Run(about, func(t *testing.T) { testHold(t, limits) })
 	}
@@ -52,7 +52,7 @@ func testHold(t *testing.T, limits *Limits) {
 	require.ErrorContains(t, err, "EOF")
 }
 
-func TestAHandlerThatPanicsHoldsNothing(t *testing.T) {
+func TestPanickingHandlerReleasesItsHold(t *testing.T) {
 	for about, limits := range oneInFlight(t) {
 		for range 3 {
 			require.PanicsWithValue(t, "oh", func() {
@@ -62,7 +62,7 @@ func TestAHandlerThatPanicsHoldsNothing(t *testing.T) {
 	}
 }
 
-func TestRulesHoldNothingForAMessage(t *testing.T) {
+func TestMessageTakesNoHold(t *testing.T) {
 	limits := byRules(t, oneAtOnce, Options{})
 	for range 2 {
 		a, err := limits.admit(t.Context(), limits.request(t.Context(), "/a.S/M"), message{}, nil)
@@ -71,36 +71,36 @@ func TestRulesHoldNothingForAMessage(t *testing.T) {
 	}
 }
 
-func TestRulesCountCallsByTheirCode(t *testing.T) {
+func TestRulesCountCallsByCode(t *testing.T) {
 	for code, counts := range map[codes.Code]bool{
 		codes.OK: false, codes.NotFound: false, codes.Unauthenticated: true, codes.Unavailable: true, codes.Internal: true, codes.Unknown: true, codes.DataLoss: true,
 	} {
 		t.Run(code.String(), func(t *testing.T) {
-			limits, l := ofRule(t, "{name: r, key: user, count: {status: [401, 5xx]}, limit: {algorithm: fixed_window, rate: 1000, per: 1h}}")
+			limits, l := limitsOfRule(t, "{name: r, key: user, count: {status: [401, 5xx]}, limit: {algorithm: fixed_window, rate: 1000, per: 1h}}")
 			_, err := limits.Unary()(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.S/M"}, func(context.Context, any) (any, error) { return nil, status.Error(code, "") })
 			require.Equal(t, code, status.Code(err))
-			spends(t, l, "ada", map[bool]int64{true: 1}[counts])
+			requireSpent(t, l, "ada", map[bool]int64{true: 1}[counts])
 		})
 	}
 }
 
-func TestRulesSettleByTheTrailer(t *testing.T) {
+func TestRulesSettleByTrailer(t *testing.T) {
 	const rule = "{name: r, key: user, reserve: 50, settle: {trailer: X-Cost}, limit: {algorithm: fixed_window, rate: 1000, per: 1h}}"
-	limits, l := ofRule(t, rule)
+	limits, l := limitsOfRule(t, rule)
 	c := serve(t, &model{trailer: "7"}, limits)
 	require.NoError(t, ask(t.Context(), c, 1))
-	spends(t, l, "ada", 7)
+	requireSpent(t, l, "ada", 7)
 	stream, err := c.StreamingOutputCall(t.Context(), &pb.StreamingOutputCallRequest{})
 	require.NoError(t, err)
 	_, err = read(stream)
 	require.ErrorContains(t, err, "EOF")
-	spends(t, l, "ada", 14)
+	requireSpent(t, l, "ada", 14)
 	require.Error(t, ask(t.Context(), c, 0))
-	spends(t, l, "ada", 14) // an error costs nothing
+	requireSpent(t, l, "ada", 14) // an error costs nothing
 }
 
-// ofRule returns Limits of one rule, and its Limiter.
-func ofRule(t *testing.T, rule string) (*Limits, *weir.Limiter) {
+// limitsOfRule returns Limits of one rule, and its Limiter.
+func limitsOfRule(t *testing.T, rule string) (*Limits, *weir.Limiter) {
 	t.Helper()
 	node := testnode.Start(t, weir.Config{})
 	book := testnode.Book(t, node, "rules: ["+rule+"]")

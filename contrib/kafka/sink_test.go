@@ -45,7 +45,7 @@ func sink(t *testing.T, c *kfake.Cluster, opts ...kgo.Opt) *kafkaaudit.Sink {
 	return s
 }
 
-func within(t *testing.T, d time.Duration) context.Context {
+func withTimeout(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
@@ -57,7 +57,7 @@ func read(t *testing.T, c *kfake.Cluster, n int) (all []*kgo.Record) {
 	reader, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.ConsumeTopics(topic), kgo.FetchMaxWait(100*time.Millisecond))
 	require.NoError(t, err)
 	defer reader.Close()
-	ctx := within(t, patience)
+	ctx := withTimeout(t, patience)
 	for len(all) < n {
 		fetches := reader.PollFetches(ctx)
 		require.NoError(t, ctx.Err(), "%d of %d records came", len(all), n)
@@ -93,7 +93,7 @@ func TestRecordIsJSONInPartitionOfItsID(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	require.NoError(t, log.Close(within(t, patience)))
+	require.NoError(t, log.Close(withTimeout(t, patience)))
 	require.Equal(t, audit.Stats{Written: 3 * keys}, log.Stats())
 
 	got := read(t, c, 3*keys)
@@ -149,7 +149,7 @@ func TestRetriedRecordIsWrittenOnce(t *testing.T) {
 		return nil, nil, false
 	})
 	for _, b := range [][]audit.Record{batch(10, 0), batch(10, 10)} {
-		kept, err := s.Write(within(t, patience), b)
+		kept, err := s.Write(withTimeout(t, patience), b)
 		require.NoError(t, err)
 		require.Equal(t, 10, kept)
 	}
@@ -212,7 +212,7 @@ func TestOutageOfBrokerDoesNotBlockChecks(t *testing.T) {
 		}
 	}
 	await := func(what string, is func(audit.Stats) bool) audit.Stats {
-		for ctx := within(t, patience); ; {
+		for ctx := withTimeout(t, patience); ; {
 			s := log.Stats()
 			if is(s) {
 				return s
@@ -232,12 +232,12 @@ func TestOutageOfBrokerDoesNotBlockChecks(t *testing.T) {
 	require.Equal(t, before.Written, s.Written)
 
 	way.set(false)
-	for ctx := within(t, patience); log.Stats().Written < s.Written+20; {
+	for ctx := withTimeout(t, patience); log.Stats().Written < s.Written+20; {
 		require.NoError(t, ctx.Err(), "it does not go on: %+v", log.Stats())
 		deny(1)
 		time.Sleep(5 * time.Millisecond)
 	}
-	require.NoError(t, log.Close(within(t, patience)))
+	require.NoError(t, log.Close(withTimeout(t, patience)))
 	s = log.Stats()
 	require.Equal(t, denied, s.Written+s.Failed+s.Dropped)
 	require.GreaterOrEqual(t, stored(c), int64(s.Written))
@@ -250,11 +250,11 @@ func TestUnsentRecordIsAbandonedWithItsContext(t *testing.T) {
 	c, way := brokers(t), new(network)
 	s := sink(t, c, kgo.Dialer(way.dial))
 	way.set(true)
-	kept, err := s.Write(within(t, 100*time.Millisecond), batch(10, 0))
+	kept, err := s.Write(withTimeout(t, 100*time.Millisecond), batch(10, 0))
 	require.Zero(t, kept)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	way.set(false)
-	kept, err = s.Write(within(t, patience), batch(1, 10))
+	kept, err = s.Write(withTimeout(t, patience), batch(1, 10))
 	require.NoError(t, err)
 	require.Equal(t, 1, kept)
 	require.EqualValues(t, 1, stored(c))
@@ -266,7 +266,7 @@ func TestHangingBrokerBlocksBatchUntilContextIsDone(t *testing.T) {
 	c := brokers(t)
 	// The buffer is small, so that a batch is buffered long before its context is done.
 	s := sink(t, c, kgo.MaxBufferedRecords(80))
-	kept, err := s.Write(within(t, patience), batch(3, 0))
+	kept, err := s.Write(withTimeout(t, patience), batch(3, 0))
 	require.NoError(t, err)
 	require.Equal(t, 3, kept)
 
@@ -279,14 +279,14 @@ func TestHangingBrokerBlocksBatchUntilContextIsDone(t *testing.T) {
 	})
 	write := func(i int, want error) {
 		begun := time.Now()
-		kept, err = s.Write(within(t, 200*time.Millisecond), batch(50, 50*i))
+		kept, err = s.Write(withTimeout(t, 200*time.Millisecond), batch(50, 50*i))
 		require.Zero(t, kept)
 		require.ErrorIs(t, err, want)
 		require.Less(t, time.Since(begun), patience/4, "a batch waited for longer than its context")
 	}
 	// A batch that is not sent within its context leaves the client at once, and is sent
 	// again here.
-	for ctx := within(t, patience); !sent.Load(); {
+	for ctx := withTimeout(t, patience); !sent.Load(); {
 		require.NoError(t, ctx.Err(), "the broker has no request")
 		write(0, context.DeadlineExceeded)
 	}
@@ -295,8 +295,8 @@ func TestHangingBrokerBlocksBatchUntilContextIsDone(t *testing.T) {
 	}
 	close(hung)
 	// Abandoned records leave the client, and then there is room again.
-	for ctx := within(t, patience); ; {
-		kept, err := s.Write(within(t, patience/4), batch(1, 0))
+	for ctx := withTimeout(t, patience); ; {
+		kept, err := s.Write(withTimeout(t, patience/4), batch(1, 0))
 		if err == nil {
 			require.Equal(t, 1, kept)
 			return
@@ -312,7 +312,7 @@ func TestErrorNamesMissingTopic(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	defer s.Close()
-	kept, err := s.Write(within(t, patience), batch(3, 0))
+	kept, err := s.Write(withTimeout(t, patience), batch(3, 0))
 	require.Zero(t, kept)
 	require.ErrorIs(t, err, kerr.UnknownTopicOrPartition)
 	require.ErrorContains(t, err, "kafkaaudit: 3 of 3 records were not acknowledged")

@@ -20,8 +20,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// collected returns all series that a reader collects, by name and attributes.
-func collected(t testing.TB, reader *sdkmetric.ManualReader) map[string]float64 {
+// collect returns all series that a reader collects, by name and attributes.
+func collect(t testing.TB, reader *sdkmetric.ManualReader) map[string]float64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &all))
@@ -33,16 +33,16 @@ func collected(t testing.TB, reader *sdkmetric.ManualReader) map[string]float64 
 			case metricdata.Sum[float64]:
 				require.True(t, data.IsMonotonic, m.Name)
 				for _, p := range data.DataPoints {
-					series[named(m.Name, p.Attributes)] = p.Value
+					series[seriesName(m.Name, p.Attributes)] = p.Value
 				}
 			case metricdata.Gauge[float64]:
 				for _, p := range data.DataPoints {
-					series[named(m.Name, p.Attributes)] = p.Value
+					series[seriesName(m.Name, p.Attributes)] = p.Value
 				}
 			case metricdata.Histogram[float64]:
 				require.Equal(t, metricdata.CumulativeTemporality, data.Temporality)
 				for _, p := range data.DataPoints {
-					name := named(m.Name, p.Attributes)
+					name := seriesName(m.Name, p.Attributes)
 					series[name+".count"], series[name+".sum"] = float64(p.Count), p.Sum
 					require.Len(t, p.BucketCounts, len(p.Bounds)+1)
 					upTo := uint64(0)
@@ -62,7 +62,7 @@ func collected(t testing.TB, reader *sdkmetric.ManualReader) map[string]float64 
 	return series
 }
 
-func named(name string, set attribute.Set) string {
+func seriesName(name string, set attribute.Set) string {
 	if set.Len() == 0 {
 		return name
 	}
@@ -73,10 +73,10 @@ func named(name string, set attribute.Set) string {
 	return name + "{" + strings.Join(labels, ",") + "}"
 }
 
-// wanted adds the series of the metrics table.
-func wanted[S any](series map[string]float64, all []metrics.Family[S], s S) map[string]float64 {
+// addSeries adds the series of the metrics table.
+func addSeries[S any](series map[string]float64, all []metrics.Family[S], s S) map[string]float64 {
 	for _, f := range all {
-		name := func(values []string) string { return named(f.Name, attributes(f.Labels, values)) }
+		name := func(values []string) string { return seriesName(f.Name, attributes(f.Labels, values)) }
 		if f.Kind == metrics.Histogram {
 			f.Spread(&s, func(of weir.Latency, labels ...string) {
 				series[name(labels)+".count"], series[name(labels)+".sum"] = float64(of.Count), of.Sum.Seconds()
@@ -112,7 +112,7 @@ func TestNodeAndRulesAreObservedUntilUnregistered(t *testing.T) {
 	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")
 	registration, err := Register(meter, node, book)
 	require.NoError(t, err)
-	got := collected(t, reader)
+	got := collect(t, reader)
 	for name, want := range map[string]float64{
 		"weir_decisions_total{outcome=allowed,source=owner}":                    3,
 		"weir_decisions_total{outcome=denied,source=owner}":                     2,
@@ -139,9 +139,9 @@ func TestNodeAndRulesAreObservedUntilUnregistered(t *testing.T) {
 		sort.Strings(names)
 		return names
 	}
-	want := wanted(make(map[string]float64), metrics.OfNode(), metrics.ReadNode(node))
-	want = wanted(want, metrics.OfBook(), book.Stats())
-	want = wanted(want, metrics.OfRules(), metrics.DenialsByRule(node, book))
+	want := addSeries(make(map[string]float64), metrics.OfNode(), metrics.ReadNode(node))
+	want = addSeries(want, metrics.OfBook(), book.Stats())
+	want = addSeries(want, metrics.OfRules(), metrics.DenialsByRule(node, book))
 	require.Equal(t, names(want), names(got))
 	for name, value := range want {
 		if strings.HasPrefix(name, "weir_check_seconds") {
@@ -150,7 +150,7 @@ func TestNodeAndRulesAreObservedUntilUnregistered(t *testing.T) {
 	}
 
 	require.NoError(t, registration.Unregister())
-	for name := range collected(t, reader) {
+	for name := range collect(t, reader) {
 		require.True(t, strings.HasPrefix(name, "weir_check_seconds"), name)
 	}
 }
@@ -159,6 +159,6 @@ func TestNilHasNoMetrics(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	registration, err := Register(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test"), nil, nil)
 	require.NoError(t, err)
-	require.Empty(t, collected(t, reader))
+	require.Empty(t, collect(t, reader))
 	require.NoError(t, registration.Unregister())
 }

@@ -99,16 +99,16 @@ func (s *span) End(e weir.TraceEvent) {
 		member = e.From
 	}
 	s.SetAttributes(operationKey.String(e.Operation), outcomeKey.String(e.Outcome), memberKey.String(member), hopsKey.Int(s.hops))
-	s.SetAttributes(ofChecks(e.Checks)...)
+	s.SetAttributes(checkAttributes(e.Checks)...)
 	if e.Err != nil {
 		s.SetStatus(codes.Error, e.Err.Error())
 	}
 	s.Span.End()
 }
 
-// ofChecks returns the attributes of the checks and of the deciding check: the first
+// checkAttributes returns the attributes of the checks and of the deciding check: the first
 // limit that denied, or else the first limit.
-func ofChecks(checks []weir.TracedCheck) (attributes []attribute.KeyValue) {
+func checkAttributes(checks []weir.TracedCheck) (attributes []attribute.KeyValue) {
 	if len(checks) == 0 {
 		return nil
 	}

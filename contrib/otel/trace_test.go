@@ -35,8 +35,8 @@ func pair(t testing.TB, tracers ...weir.Tracer) []*testnode.Node {
 	return testnode.Fleet(t, 2, func(i int, cfg *weir.Config) { cfg.Timeout, cfg.Tracer = time.Minute, tracers[i] })
 }
 
-// of returns the attributes of a span or an event by name.
-func of(attributes []attribute.KeyValue) map[string]any {
+// attributesOf returns the attributes of a span or an event by name.
+func attributesOf(attributes []attribute.KeyValue) map[string]any {
 	m := make(map[string]any)
 	for _, a := range attributes {
 		m[string(a.Key)] = a.Value.AsInterface()
@@ -67,10 +67,10 @@ func TestSpanOfOwnerIsChildOfAsker(t *testing.T) {
 		require.Equal(t, map[string]any{
 			"weir.operation": "take", "weir.outcome": outcome, "weir.limit": "logins", "weir.source": "forwarded",
 			"weir.units": int64(1), "weir.member": nodes[1].Self().Name, "weir.hops": int64(1),
-		}, of(check.Attributes))
+		}, attributesOf(check.Attributes))
 		require.Len(t, check.Events, 1)
 		require.Equal(t, "weir.hop", check.Events[0].Name)
-		hop := of(check.Events[0].Attributes)
+		hop := attributesOf(check.Events[0].Attributes)
 		require.Equal(t, nodes[1].Self().Name, hop["weir.member"])
 		require.Positive(t, hop["weir.took_seconds"])
 
@@ -87,7 +87,7 @@ func TestSpanOfOwnerIsChildOfAsker(t *testing.T) {
 		require.Equal(t, map[string]any{
 			"weir.operation": "take", "weir.outcome": outcome, "weir.source": "owner",
 			"weir.units": int64(1), "weir.member": nodes[0].Self().Name, "weir.hops": int64(0),
-		}, of(serve.Attributes))
+		}, attributesOf(serve.Attributes))
 		require.NotContains(t, fmt.Sprint(mine, theirs), key)
 	}
 }
@@ -110,7 +110,7 @@ func TestUnsampledTraceMakesNoSpan(t *testing.T) {
 
 // If the sampler of the provider does not sample a span, although its parent is sampled,
 // the asked member receives no trace.
-func TestAProvidersSamplerHasTheLastWord(t *testing.T) {
+func TestUnsampledCheckSendsNoTrace(t *testing.T) {
 	always, exported := provider(t)
 	never, none := provider(t, sdktrace.WithSampler(sdktrace.NeverSample()))
 	nodes := pair(t, weirotel.NewTracer(never), weirotel.NewTracer(always))
@@ -193,8 +193,8 @@ func TestSpanNamesItsLimitsAndDenials(t *testing.T) {
 	require.Equal(t, map[string]any{
 		"weir.operation": "take", "weir.outcome": "denied", "weir.limits": []string{"wide", "narrow"}, "weir.denied_by": []string{"narrow"},
 		"weir.source": "forwarded", "weir.units": int64(4), "weir.member": nodes[1].Self().Name, "weir.hops": int64(1),
-	}, of(spans[1].Attributes))
-	require.NotContains(t, of(spans[0].Attributes), "weir.denied_by")
+	}, attributesOf(spans[1].Attributes))
+	require.NotContains(t, attributesOf(spans[0].Attributes), "weir.denied_by")
 }
 
 func TestSpanOfOutageContainsError(t *testing.T) {
@@ -214,8 +214,8 @@ func TestSpanOfOutageContainsError(t *testing.T) {
 	require.NoError(t, err)
 	spans := exported.GetSpans()
 	require.Equal(t, sdktrace.Status{Code: codes.Error, Description: "context canceled"}, spans[0].Status)
-	require.Equal(t, "context deadline exceeded", of(spans[0].Events[0].Attributes)["error.message"])
+	require.Equal(t, "context deadline exceeded", attributesOf(spans[0].Events[0].Attributes)["error.message"])
 	if len(spans) > 1 { // it was sent before the failure of the member was known
-		require.Equal(t, d.Source.String(), of(spans[1].Attributes)["weir.source"])
+		require.Equal(t, d.Source.String(), attributesOf(spans[1].Attributes)["weir.source"])
 	}
 }

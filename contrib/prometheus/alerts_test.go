@@ -53,7 +53,7 @@ func expressions(t *testing.T) (all []string) {
 }
 
 // Each alert needs a section in the runbook, and each section an alert.
-func TestEveryAlertHasItsSectionInTheRunbook(t *testing.T) {
+func TestEveryAlertHasRunbookSection(t *testing.T) {
 	alerts, _ := texts(t)
 	runbook, err := os.ReadFile("../../docs/runbook.md")
 	require.NoError(t, err)
@@ -91,11 +91,11 @@ func promtool(t *testing.T, stdin string, args ...string) {
 	require.NoError(t, err, "promtool %v: %s", args, out)
 }
 
-func TestPrometheusAcceptsTheRules(t *testing.T) {
+func TestPrometheusAcceptsRules(t *testing.T) {
 	promtool(t, "", "check", "rules", "weir.rules.yaml")
 }
 
-func TestTheAlertsFireWhereTheyShould(t *testing.T) {
+func TestAlertsFireAsTheirTestsExpect(t *testing.T) {
 	promtool(t, "", "test", "rules", filepath.Join("testdata", "weir.rules.test.yaml"))
 }
 

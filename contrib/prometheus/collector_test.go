@@ -54,7 +54,7 @@ func series(t testing.TB, r prometheus.Gatherer) map[string]float64 {
 	return values
 }
 
-func TestAScrapeHasWhatTheNodeDecided(t *testing.T) {
+func TestScrapeCountsDecisionsOfNode(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	limit, trial := limiter(t, node, "limit", 3), limiter(t, node, "trial", 1)
 	for range 5 {
@@ -87,7 +87,7 @@ weir_ready 1
 	}
 }
 
-func TestTheNamesAreAsPrometheusWantsThem(t *testing.T) {
+func TestMetricNamesPassPrometheusLint(t *testing.T) {
 	var all collectors
 	all = append(all, newFamilies(metrics.OfNode(), func() metrics.NodeStats {
 		return metrics.NodeStats{Stats: weir.Stats{Regions: map[string]weir.RegionStats{"eu": {}}}}
@@ -193,7 +193,7 @@ func TestLimitsBeyondBoundShareOneSeries(t *testing.T) {
 	}, got)
 }
 
-func TestAScrapeAfterCloseHasTheLastNumbers(t *testing.T) {
+func TestScrapeAfterCloseReturnsLastNumbers(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	_, err := limiter(t, node, "limit", 3).Allow(t.Context(), "key")
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir/internal/snippets"
 )
 
-func TestTheDocumentationHasEveryMetricAndNoOther(t *testing.T) {
+func TestDocumentedMetricsEqualExportedMetrics(t *testing.T) {
 	file, err := os.ReadFile("../../docs/metrics.md")
 	require.NoError(t, err)
 	text := string(file)
@@ -78,7 +78,7 @@ func allLabels(t *testing.T) map[string][]string {
 	return labels
 }
 
-func TestExpressionsSelectLabelsAndValuesThatExist(t *testing.T) {
+func TestExpressionsSelectExistingLabelsAndValues(t *testing.T) {
 	labels := allLabels(t)
 	all, err := snippets.All()
 	require.NoError(t, err)

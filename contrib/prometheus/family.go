@@ -32,7 +32,7 @@ func (c *families[S]) Collect(into chan<- prometheus.Metric) {
 	s := c.stats()
 	for i, f := range c.all {
 		if f.Kind == metrics.Histogram {
-			f.Spread(&s, func(of weir.Latency, labels ...string) { into <- spread(c.descs[i], of, labels) })
+			f.Spread(&s, func(of weir.Latency, labels ...string) { into <- histogramOf(c.descs[i], of, labels) })
 			continue
 		}
 		f.Read(&s, func(value float64, labels ...string) {
@@ -52,8 +52,8 @@ func kindOf(k metrics.Kind) prometheus.ValueType {
 	return prometheus.CounterValue
 }
 
-// spread returns a histogram in seconds.
-func spread(desc *prometheus.Desc, of weir.Latency, labels []string) prometheus.Metric {
+// histogramOf returns a histogram in seconds.
+func histogramOf(desc *prometheus.Desc, of weir.Latency, labels []string) prometheus.Metric {
 	buckets := make(map[float64]uint64)
 	for i, bound := range weir.LatencyBounds() {
 		if i < len(of.Buckets) {

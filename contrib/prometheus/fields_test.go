@@ -146,7 +146,7 @@ func requireSeries(t *testing.T, stats any, c prometheus.Collector, exported, un
 	got := func() map[string]float64 { return series(t, registry(t, c)) }
 	zero := got()
 	found := make(map[string]bool)
-	fields(t, reflect.ValueOf(stats).Elem(), "", func(path string, want float64) {
+	forEachField(t, reflect.ValueOf(stats).Elem(), "", func(path string, want float64) {
 		found[path] = true
 		changed := got()
 		for name, value := range zero {
@@ -156,7 +156,7 @@ func requireSeries(t *testing.T, stats any, c prometheus.Collector, exported, un
 		}
 		if _, ok := unexported[path]; ok {
 			require.NotContains(t, exported, path)
-			require.Empty(t, nonzero(changed), path)
+			require.Empty(t, removeZeros(changed), path)
 			return
 		}
 		name, ok := exported[path]
@@ -170,7 +170,7 @@ func requireSeries(t *testing.T, stats any, c prometheus.Collector, exported, un
 		case "Cluster.RoundTrips.some":
 			delete(changed, strings.Replace(name, "max", "median", 1)) // the maximum of one member is its value
 		}
-		require.Equal(t, map[string]float64{name: want}, nonzero(changed), path)
+		require.Equal(t, map[string]float64{name: want}, removeZeros(changed), path)
 	})
 	for path := range exported {
 		require.True(t, found[path], "%T has no %s any more", stats, path)
@@ -180,9 +180,9 @@ func requireSeries(t *testing.T, stats any, c prometheus.Collector, exported, un
 	}
 }
 
-// fields sets each field of v in turn, calls look with the value as a metric shows it,
+// forEachField sets each field of v in turn, calls look with the value as a metric shows it,
 // and restores the field.
-func fields(t *testing.T, v reflect.Value, path string, look func(path string, want float64)) {
+func forEachField(t *testing.T, v reflect.Value, path string, look func(path string, want float64)) {
 	set := func(to any, want float64) {
 		old := reflect.New(v.Type()).Elem()
 		old.Set(v)
@@ -208,7 +208,7 @@ func fields(t *testing.T, v reflect.Value, path string, look func(path string, w
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if f := v.Type().Field(i); f.IsExported() {
-				fields(t, v.Field(i), below(f.Name), look)
+				forEachField(t, v.Field(i), below(f.Name), look)
 			}
 		}
 	case reflect.Map:
@@ -218,7 +218,7 @@ func fields(t *testing.T, v reflect.Value, path string, look func(path string, w
 			key, name = reflect.ValueOf(weir.Owner), weir.Owner.String()
 		}
 		entry := reflect.New(v.Type().Elem()).Elem()
-		fields(t, entry, below(name), func(path string, want float64) {
+		forEachField(t, entry, below(name), func(path string, want float64) {
 			v.Set(reflect.MakeMap(v.Type()))
 			v.SetMapIndex(key, entry)
 			look(path, want)
@@ -227,7 +227,7 @@ func fields(t *testing.T, v reflect.Value, path string, look func(path string, w
 	case reflect.Slice:
 		if v.Type().Elem().Kind() == reflect.Uint64 {
 			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-			fields(t, v.Index(0), below("some"), look)
+			forEachField(t, v.Index(0), below("some"), look)
 			v.SetZero()
 			return
 		}
@@ -245,9 +245,9 @@ func fields(t *testing.T, v reflect.Value, path string, look func(path string, w
 	}
 }
 
-// nonzero removes zero values and the series of the build, which do not depend on
+// removeZeros removes zero values and the series of the build, which do not depend on
 // statistics.
-func nonzero(values map[string]float64) map[string]float64 {
+func removeZeros(values map[string]float64) map[string]float64 {
 	for name, value := range values {
 		if value == 0 || strings.HasPrefix(name, "weir_build_info{") {
 			delete(values, name)
@@ -273,7 +273,7 @@ func TestMembersAreCountedByState(t *testing.T) {
 	require.Equal(t, map[string]float64{
 		"weir_cluster_members{state=serving}": 2, "weir_cluster_members{state=dead}": 1,
 		"weir_cluster_members{state=joining}": 1, "weir_cluster_members{state=missing}": 1,
-	}, nonzero(series(t, registry(t, newFamilies(metrics.OfNode(), func() metrics.NodeStats { return is })))))
+	}, removeZeros(series(t, registry(t, newFamilies(metrics.OfNode(), func() metrics.NodeStats { return is })))))
 }
 
 func TestMembersHaveNoSeriesOfTheirOwn(t *testing.T) {

@@ -30,29 +30,29 @@ func key(node string, generation int) string {
 }
 
 func TestTwoNewestSnapshotsOfNodeAreKept(t *testing.T) {
-	each(t, func(t *testing.T, s *server) {
+	forEachServer(t, func(t *testing.T, s *server) {
 		b := open(t, s)
 		got, err := load(t, b)
 		require.NoError(t, err, "nothing there is no error")
 		require.Empty(t, got)
 
 		for i := range 4 {
-			require.NoError(t, b.Save(within(t, patience), "api-1", text(fmt.Sprint("snapshot ", i+1))))
+			require.NoError(t, b.Save(withTimeout(t, patience), "api-1", text(fmt.Sprint("snapshot ", i+1))))
 		}
 		require.Equal(t, []string{key("api-1", 3), key("api-1", 4)}, keys(t, s))
-		loads(t, b, "api-1=snapshot 4")
+		requireLoads(t, b, "api-1=snapshot 4")
 
-		require.NoError(t, open(t, s).Save(within(t, patience), "api-1", text("")), "a new process, and an empty snapshot")
-		loads(t, b, "api-1=")
+		require.NoError(t, open(t, s).Save(withTimeout(t, patience), "api-1", text("")), "a new process, and an empty snapshot")
+		requireLoads(t, b, "api-1=")
 	})
 }
 
 func TestDamagedSnapshotFallsBackToPrevious(t *testing.T) {
-	each(t, func(t *testing.T, s *server) {
+	forEachServer(t, func(t *testing.T, s *server) {
 		b := open(t, s)
 		for _, node := range []string{"api-1", "api-2"} {
 			for _, content := range []string{"old", "new"} {
-				require.NoError(t, b.Save(within(t, patience), node, text(node+" "+content)))
+				require.NoError(t, b.Save(withTimeout(t, patience), node, text(node+" "+content)))
 			}
 		}
 		got, err := load(t, b, "api-1 new")
@@ -69,7 +69,7 @@ func TestDamagedSnapshotFallsBackToPrevious(t *testing.T) {
 }
 
 func TestNodesSharePrefixAndReadChosenSnapshots(t *testing.T) {
-	each(t, func(t *testing.T, s *server) {
+	forEachServer(t, func(t *testing.T, s *server) {
 		names := []string{"api-1", "api-10", "API-1", "a/b", "a_2fb", ".", "..", "é ü", "%2F?#&+=", "a\x00\xff", "_", "-", strings.Repeat("ä", 42)}
 		first, second := open(t, s), open(t, s)
 		for i, name := range names {
@@ -77,7 +77,7 @@ func TestNodesSharePrefixAndReadChosenSnapshots(t *testing.T) {
 			if i%2 == 1 {
 				b = second
 			}
-			require.NoError(t, b.Save(within(t, patience), name, text("of "+name)), "%q", name)
+			require.NoError(t, b.Save(withTimeout(t, patience), name, text("of "+name)), "%q", name)
 		}
 		require.Len(t, keys(t, s), len(names))
 		var want []string
@@ -89,7 +89,7 @@ func TestNodesSharePrefixAndReadChosenSnapshots(t *testing.T) {
 		require.ElementsMatch(t, want, got)
 
 		got = nil
-		err = first.Load(within(t, patience), func(node string) bool { return node == "api-1" || node == ".." }, func(node string, _ io.Reader) error {
+		err = first.Load(withTimeout(t, patience), func(node string) bool { return node == "api-1" || node == ".." }, func(node string, _ io.Reader) error {
 			got = append(got, node)
 			return nil
 		})
@@ -99,17 +99,17 @@ func TestNodesSharePrefixAndReadChosenSnapshots(t *testing.T) {
 }
 
 func TestSnapshotsAreListedAndReadOneByOne(t *testing.T) {
-	each(t, func(t *testing.T, s *server) {
+	forEachServer(t, func(t *testing.T, s *server) {
 		b := open(t, s)
 		for _, node := range []string{"api-2", "a/1", "api-2"} {
-			require.NoError(t, b.Save(within(t, patience), node, text("of "+node)))
+			require.NoError(t, b.Save(withTimeout(t, patience), node, text("of "+node)))
 		}
-		entries, err := b.List(within(t, patience))
+		entries, err := b.List(withTimeout(t, patience))
 		require.NoError(t, err)
 		var got []string
 		for _, e := range entries {
 			require.WithinDuration(t, time.Now(), e.Modified, time.Hour)
-			require.NoError(t, b.Get(within(t, patience), e.Path, func(r io.Reader) error {
+			require.NoError(t, b.Get(withTimeout(t, patience), e.Path, func(r io.Reader) error {
 				content, err := io.ReadAll(r)
 				require.EqualValues(t, len(content), e.Bytes)
 				got = append(got, fmt.Sprintf("%s %d %s: %s", e.Node, e.Generation, e.Path, content))
@@ -121,14 +121,14 @@ func TestSnapshotsAreListedAndReadOneByOne(t *testing.T) {
 			"api-2 2 api-2/00000000000000000002.snapshot: of api-2",
 			"api-2 1 api-2/00000000000000000001.snapshot: of api-2",
 		}, got)
-		require.ErrorIs(t, b.Get(within(t, patience), entries[0].Path, func(io.Reader) error { return errDamaged }), errDamaged)
-		err = b.Get(within(t, patience), "api-2/00000000000000000009.snapshot", func(io.Reader) error { panic("there is none") })
+		require.ErrorIs(t, b.Get(withTimeout(t, patience), entries[0].Path, func(io.Reader) error { return errDamaged }), errDamaged)
+		err = b.Get(withTimeout(t, patience), "api-2/00000000000000000009.snapshot", func(io.Reader) error { panic("there is none") })
 		require.ErrorIs(t, err, fs.ErrNotExist)
 		require.ErrorContains(t, err, key("api-2", 9))
 	})
 }
 
-func TestANameThatNoKeyHoldsIsRefused(t *testing.T) {
+func TestOverlongNodeNameIsRefused(t *testing.T) {
 	b, err := s3snapshot.New(s3snapshot.Options{Bucket: bucketName, Endpoint: "http://127.0.0.1:1", Credentials: signed})
 	require.NoError(t, err)
 	for name, want := range map[string]string{"": "empty", strings.Repeat("n", 256): "256 bytes", strings.Repeat("ä", 43): "86 bytes, and 258"} {
@@ -137,7 +137,7 @@ func TestANameThatNoKeyHoldsIsRefused(t *testing.T) {
 }
 
 func TestForeignObjectsAreLeftAlone(t *testing.T) {
-	each(t, func(t *testing.T, s *server) {
+	forEachServer(t, func(t *testing.T, s *server) {
 		b := open(t, s)
 		foreign := []string{
 			"other/api-1/00000000000000000009.snapshot",
@@ -150,18 +150,18 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 			"weir/testing/api-1/00000000000000000009.snapshot",
 		}
 		for _, k := range foreign {
-			_, err := s.client.PutObject(within(t, patience), bucketName, k, strings.NewReader("foreign"), 7, "", "", minio.PutObjectOptions{})
+			_, err := s.client.PutObject(withTimeout(t, patience), bucketName, k, strings.NewReader("foreign"), 7, "", "", minio.PutObjectOptions{})
 			require.NoError(t, err)
 		}
 		for range 3 {
-			require.NoError(t, b.Save(within(t, patience), "api-1", text("ours")))
+			require.NoError(t, b.Save(withTimeout(t, patience), "api-1", text("ours")))
 		}
-		loads(t, b, "api-1=ours")
+		requireLoads(t, b, "api-1=ours")
 		want := append(slices.Clone(foreign), key("api-1", 2), key("api-1", 3))
 		require.ElementsMatch(t, want, keys(t, s))
 
 		// A damaged object with a valid name is read, and refused with its key.
-		_, err := s.client.PutObject(within(t, patience), bucketName, key("api-1", 9), strings.NewReader("foreign"), 7, "", "", minio.PutObjectOptions{})
+		_, err := s.client.PutObject(withTimeout(t, patience), bucketName, key("api-1", 9), strings.NewReader("foreign"), 7, "", "", minio.PutObjectOptions{})
 		require.NoError(t, err)
 		got, err := load(t, b, "foreign")
 		require.ErrorContains(t, err, key("api-1", 9))
@@ -169,12 +169,12 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	})
 }
 
-func TestAnErrorOfTheWriterChangesNothing(t *testing.T) {
-	each(t, func(t *testing.T, s *server) {
+func TestWriterErrorChangesNoObject(t *testing.T) {
+	forEachServer(t, func(t *testing.T, s *server) {
 		b := open(t, s)
-		require.NoError(t, b.Save(within(t, patience), "api-1", text("before")))
+		require.NoError(t, b.Save(withTimeout(t, patience), "api-1", text("before")))
 		for _, megabytes := range []int{0, 10} {
-			err := b.Save(within(t, patience), "api-1", func(w io.Writer) error {
+			err := b.Save(withTimeout(t, patience), "api-1", func(w io.Writer) error {
 				require.NoError(t, s.blocks(megabytes, func(int) {})(w))
 				return errDamaged
 			})
@@ -182,7 +182,7 @@ func TestAnErrorOfTheWriterChangesNothing(t *testing.T) {
 			require.ErrorContains(t, err, key("api-1", 2))
 		}
 		require.Panics(t, func() {
-			_ = b.Save(within(t, patience), "api-1", s.blocks(10, func(i int) {
+			_ = b.Save(withTimeout(t, patience), "api-1", s.blocks(10, func(i int) {
 				if i == 9 {
 					panic("of the writer")
 				}
@@ -193,12 +193,12 @@ func TestAnErrorOfTheWriterChangesNothing(t *testing.T) {
 	})
 }
 
-func TestASnapshotBeyondItsBoundIsRefused(t *testing.T) {
+func TestOversizedSnapshotIsRefused(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, s *server) {
+	forEachServer(t, func(t *testing.T, s *server) {
 		b := open(t, s, func(o *s3snapshot.Options) { o.MaxBytes = int64(10 * s.unit) })
-		require.NoError(t, b.Save(within(t, patience), "api-1", s.blocks(10, func(int) {})))
-		err := b.Save(within(t, patience), "api-1", func(w io.Writer) error {
+		require.NoError(t, b.Save(withTimeout(t, patience), "api-1", s.blocks(10, func(int) {})))
+		err := b.Save(withTimeout(t, patience), "api-1", func(w io.Writer) error {
 			_ = s.blocks(11, func(int) {})(w) // an error that write drops
 			return nil
 		})
@@ -206,9 +206,9 @@ func TestASnapshotBeyondItsBoundIsRefused(t *testing.T) {
 		require.Equal(t, []string{key("api-1", 1)}, keys(t, s))
 		require.Empty(t, uploads(t, s))
 
-		require.NoError(t, open(t, s).Save(within(t, patience), "api-1", s.blocks(11, func(int) {})))
+		require.NoError(t, open(t, s).Save(withTimeout(t, patience), "api-1", s.blocks(11, func(int) {})))
 		read := 0
-		err = b.Load(within(t, patience), all, func(_ string, r io.Reader) error {
+		err = b.Load(withTimeout(t, patience), everyNode, func(_ string, r io.Reader) error {
 			n, err := io.Copy(io.Discard, r)
 			read += int(n)
 			return err
@@ -218,14 +218,14 @@ func TestASnapshotBeyondItsBoundIsRefused(t *testing.T) {
 	})
 }
 
-// ends requires that do returns an error before the deadline of its context. The deadline
+// requireErrorInTime requires that do returns an error before the deadline of its context. The deadline
 // is extended by the scheduling delay of this process.
-func ends(t *testing.T, deadline time.Duration, do func(ctx context.Context) error) (err error) {
+func requireErrorInTime(t *testing.T, deadline time.Duration, do func(ctx context.Context) error) (err error) {
 	t.Helper()
 	var late lab.SchedulingDelay
 	late.Start(time.Millisecond, 0)
 	defer late.Stop()
-	ctx := within(t, deadline)
+	ctx := withTimeout(t, deadline)
 	began := time.Now()
 	err = do(ctx)
 	took := time.Since(began)
@@ -234,36 +234,36 @@ func ends(t *testing.T, deadline time.Duration, do func(ctx context.Context) err
 	return err
 }
 
-func ignore(string, io.Reader) error { return nil }
+func ignoreSnapshot(string, io.Reader) error { return nil }
 
 func TestSaveAndLoadFailInTimeWithoutServer(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, s *server) {
+	forEachServer(t, func(t *testing.T, s *server) {
 		b := open(t, s)
-		require.NoError(t, b.Save(within(t, patience), "api-1", text("before")))
-		ends(t, patience, func(ctx context.Context) error {
+		require.NoError(t, b.Save(withTimeout(t, patience), "api-1", text("before")))
+		requireErrorInTime(t, patience, func(ctx context.Context) error {
 			return b.Save(ctx, "api-1", s.blocks(20, func(i int) {
 				if i == 10 { // one part has been sent
 					s.kill()
 				}
 			}))
 		})
-		ends(t, patience, func(ctx context.Context) error { return b.Load(ctx, all, ignore) })
+		requireErrorInTime(t, patience, func(ctx context.Context) error { return b.Load(ctx, everyNode, ignoreSnapshot) })
 		s.start()
 
-		loads(t, b, "api-1=before")
+		requireLoads(t, b, "api-1=before")
 		require.Equal(t, []string{key("api-1", 2)}, uploads(t, s), "a dead server cannot abort an upload")
-		require.NoError(t, b.Save(within(t, patience), "api-1", text("after")))
+		require.NoError(t, b.Save(withTimeout(t, patience), "api-1", text("after")))
 		require.Empty(t, uploads(t, s), "the next Save does")
-		loads(t, b, "api-1=after")
+		requireLoads(t, b, "api-1=after")
 	})
 }
 
-func TestSaveAndLoadFailInTimeOnSlowServer(t *testing.T) {
+func TestSlowServerFailsSaveAndLoadInTime(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, s *server) {
+	forEachServer(t, func(t *testing.T, s *server) {
 		b := open(t, s)
-		require.NoError(t, b.Save(within(t, patience), "api-1", text("before")))
+		require.NoError(t, b.Save(withTimeout(t, patience), "api-1", text("before")))
 		for _, slow := range []struct {
 			name string
 			is   func(r *http.Request) bool
@@ -272,8 +272,8 @@ func TestSaveAndLoadFailInTimeOnSlowServer(t *testing.T) {
 			{"in the second part", func(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" }},
 			{"at the end", func(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Query().Has("uploadId") }},
 		} {
-			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool { return slow.is(r) && hang(w, r) })
-			err := ends(t, time.Second, func(ctx context.Context) error { return b.Save(ctx, "api-1", s.blocks(10, func(int) {})) })
+			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool { return slow.is(r) && hangUntilDone(w, r) })
+			err := requireErrorInTime(t, time.Second, func(ctx context.Context) error { return b.Save(ctx, "api-1", s.blocks(10, func(int) {})) })
 			require.ErrorIs(t, err, context.DeadlineExceeded, slow.name)
 			s.misbehave(nil)
 			require.Equal(t, []string{key("api-1", 1)}, keys(t, s), slow.name)
@@ -281,9 +281,9 @@ func TestSaveAndLoadFailInTimeOnSlowServer(t *testing.T) {
 
 		// Without a deadline, each request has its own timeout.
 		b = open(t, s, func(o *s3snapshot.Options) { o.RequestTimeout = 200 * time.Millisecond })
-		s.misbehave(hang)
+		s.misbehave(hangUntilDone)
 		require.ErrorContains(t, b.Save(t.Context(), "api-1", text("")), "no answer within 200ms")
-		require.ErrorContains(t, b.Load(t.Context(), all, ignore), "no answer within 200ms")
+		require.ErrorContains(t, b.Load(t.Context(), everyNode, ignoreSnapshot), "no answer within 200ms")
 		s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
 			if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, ".snapshot") {
 				return false
@@ -293,7 +293,7 @@ func TestSaveAndLoadFailInTimeOnSlowServer(t *testing.T) {
 			w.Header().Set("ETag", `"e"`)
 			_, _ = io.WriteString(w, "half")
 			w.(http.Flusher).Flush()
-			return hang(w, r)
+			return hangUntilDone(w, r)
 		})
 		b = open(t, s, func(o *s3snapshot.Options) { o.RequestTimeout = time.Second })
 		half := []string{"api-1=half"}
@@ -308,7 +308,7 @@ func TestSaveAndLoadFailInTimeOnSlowServer(t *testing.T) {
 		}
 		require.Equal(t, half, got)
 		s.misbehave(nil)
-		require.NoError(t, open(t, s).Save(within(t, patience), "api-1", text("after")))
+		require.NoError(t, open(t, s).Save(withTimeout(t, patience), "api-1", text("after")))
 		require.Empty(t, uploads(t, s))
 	})
 }
@@ -317,13 +317,13 @@ func TestSaveAndLoadFailInTimeOnSlowServer(t *testing.T) {
 // machine may miss. So one of several Saves has to succeed.
 func TestTimedOutSaveAbortsItsUpload(t *testing.T) {
 	t.Parallel()
-	s := fake(t)
+	s := startFake(t)
 	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
-		return r.URL.Query().Get("partNumber") == "2" && hang(w, r)
+		return r.URL.Query().Get("partNumber") == "2" && hangUntilDone(w, r)
 	})
 	b := open(t, s)
 	for i := range 10 {
-		err := ends(t, time.Second, func(ctx context.Context) error { return b.Save(ctx, fmt.Sprint("api-", i), s.blocks(10, func(int) {})) })
+		err := requireErrorInTime(t, time.Second, func(ctx context.Context) error { return b.Save(ctx, fmt.Sprint("api-", i), s.blocks(10, func(int) {})) })
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		if len(uploads(t, s)) == i {
 			return
@@ -339,16 +339,16 @@ const retries = 5
 // A slow reader, such as one that merges counts, is not a silent server.
 func TestRequestTimeoutDoesNotLimitReader(t *testing.T) {
 	t.Parallel()
-	s := fake(t)
+	s := startFake(t)
 	s.unit = 1e6 // more than fits into the buffers of a connection
 	b := open(t, s)
-	require.NoError(t, b.Save(within(t, patience), "api-1", s.blocks(10, func(int) {})))
+	require.NoError(t, b.Save(withTimeout(t, patience), "api-1", s.blocks(10, func(int) {})))
 	const timeout = time.Second
 	b = open(t, s, func(o *s3snapshot.Options) { o.RequestTimeout = timeout })
 	var err error
 	for range retries {
 		var n int64
-		err = b.Load(within(t, patience), all, func(_ string, r io.Reader) error {
+		err = b.Load(withTimeout(t, patience), everyNode, func(_ string, r io.Reader) error {
 			time.Sleep(timeout + timeout/5)
 			if _, err := io.CopyN(io.Discard, r, 1e6); err != nil {
 				return err
@@ -367,8 +367,8 @@ func TestRequestTimeoutDoesNotLimitReader(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestASaveThatIsCancelledLeavesNothing(t *testing.T) {
-	each(t, func(t *testing.T, s *server) {
+func TestCancelledSaveLeavesNoObject(t *testing.T) {
+	forEachServer(t, func(t *testing.T, s *server) {
 		b := open(t, s)
 		ctx, cancel := context.WithCancel(t.Context())
 		err := b.Save(ctx, "api-1", s.blocks(20, func(i int) {
@@ -391,9 +391,9 @@ func refuse(w http.ResponseWriter, status int, code string) bool {
 
 func TestFullServerKeepsPreviousSnapshot(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, s *server) {
+	forEachServer(t, func(t *testing.T, s *server) {
 		b := open(t, s)
-		require.NoError(t, b.Save(within(t, patience), "api-1", text("before")))
+		require.NoError(t, b.Save(withTimeout(t, patience), "api-1", text("before")))
 		for _, refused := range []func(r *http.Request) bool{
 			func(r *http.Request) bool { return r.Method == http.MethodPut },
 			func(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" },
@@ -402,32 +402,32 @@ func TestFullServerKeepsPreviousSnapshot(t *testing.T) {
 			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
 				return refused(r) && refuse(w, http.StatusInsufficientStorage, "XMinioStorageFull")
 			})
-			err := b.Save(within(t, patience), "api-1", s.blocks(10, func(int) {}))
+			err := b.Save(withTimeout(t, patience), "api-1", s.blocks(10, func(int) {}))
 			require.Equal(t, "XMinioStorageFull", minio.ToErrorResponse(errors.Unwrap(err)).Code, "%v", err)
 			require.ErrorContains(t, err, key("api-1", 2))
 			s.misbehave(nil)
 			require.Empty(t, uploads(t, s))
 		}
-		loads(t, b, "api-1=before")
-		require.NoError(t, b.Save(within(t, patience), "api-1", text("after")))
+		requireLoads(t, b, "api-1=before")
+		require.NoError(t, b.Save(withTimeout(t, patience), "api-1", text("after")))
 		require.Equal(t, []string{key("api-1", 1), key("api-1", 2)}, keys(t, s))
 	})
 }
 
-func TestARequestThatFailsOnceIsSentAgain(t *testing.T) {
+func TestFailedRequestIsRetried(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, s *server) {
+	forEachServer(t, func(t *testing.T, s *server) {
 		var puts atomic.Int64
 		s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
 			return r.Method == http.MethodPut && puts.Add(1)%2 == 1 && refuse(w, http.StatusServiceUnavailable, "SlowDown")
 		})
 		b := open(t, s)
 		content := bytes.Repeat([]byte("0123456789"), s.unit)
-		require.NoError(t, b.Save(within(t, patience), "api-1", func(w io.Writer) error {
+		require.NoError(t, b.Save(withTimeout(t, patience), "api-1", func(w io.Writer) error {
 			_, err := w.Write(content)
 			return err
 		}))
-		require.NoError(t, b.Load(within(t, patience), all, func(_ string, r io.Reader) error {
+		require.NoError(t, b.Load(withTimeout(t, patience), everyNode, func(_ string, r io.Reader) error {
 			got, err := io.ReadAll(r)
 			require.True(t, bytes.Equal(content, got))
 			return err
@@ -438,42 +438,42 @@ func TestARequestThatFailsOnceIsSentAgain(t *testing.T) {
 
 // Credentials without permission to remove are supported, if a rule of the bucket expires
 // objects.
-func TestAServerThatDeniesRemovalsIsNoError(t *testing.T) {
-	s := fake(t)
+func TestDeniedRemovalIsNoError(t *testing.T) {
+	s := startFake(t)
 	b := open(t, s)
 	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
 		denied := r.Method == http.MethodDelete || r.URL.Query().Has("uploads") && r.Method == http.MethodGet
 		return denied && refuse(w, http.StatusForbidden, "AccessDenied")
 	})
 	for range 4 {
-		require.NoError(t, b.Save(within(t, patience), "api-1", text("")))
+		require.NoError(t, b.Save(withTimeout(t, patience), "api-1", text("")))
 	}
 	require.Len(t, keys(t, s), 4)
 
 	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
 		return r.Method == http.MethodDelete && refuse(w, http.StatusConflict, "OperationAborted")
 	})
-	err := b.Save(within(t, patience), "api-1", text("saved"))
+	err := b.Save(withTimeout(t, patience), "api-1", text("saved"))
 	require.ErrorContains(t, err, key("api-1", 5)+" is saved, but")
 	require.ErrorContains(t, err, "removing "+key("api-1", 1))
 	s.misbehave(nil)
-	loads(t, b, "api-1=saved")
-	require.NoError(t, b.Save(within(t, patience), "api-1", text("")))
+	requireLoads(t, b, "api-1=saved")
+	require.NoError(t, b.Save(withTimeout(t, patience), "api-1", text("")))
 	require.Len(t, keys(t, s), 2)
 }
 
 func TestAbandonedSnapshotsAreRemovedAfterFortyDays(t *testing.T) {
 	clock := gofakes3.FixedTimeSource(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
-	s := fake(t, clock)
+	s := startFake(t, clock)
 	save := func(nodes ...string) {
 		for _, node := range nodes { // each by a separate process, which looks for outdated objects of other nodes
-			require.NoError(t, open(t, s).Save(within(t, patience), node, text("")))
+			require.NoError(t, open(t, s).Save(withTimeout(t, patience), node, text("")))
 		}
 	}
 	const day = 24 * time.Hour
 	begin := func(keys ...string) {
 		for _, k := range keys {
-			_, err := s.client.NewMultipartUpload(within(t, patience), bucketName, k, minio.PutObjectOptions{})
+			_, err := s.client.NewMultipartUpload(withTimeout(t, patience), bucketName, k, minio.PutObjectOptions{})
 			require.NoError(t, err)
 		}
 	}
@@ -497,19 +497,19 @@ func TestAbandonedSnapshotsAreRemovedAfterFortyDays(t *testing.T) {
 	require.Equal(t, []string{key("api-1", 4), key("api-1", 5)}, keys(t, s), "quiet saved last 40 days ago")
 }
 
-func TestABucketThatIsNotThereIsNamed(t *testing.T) {
-	each(t, func(t *testing.T, s *server) {
+func TestErrorNamesMissingBucket(t *testing.T) {
+	forEachServer(t, func(t *testing.T, s *server) {
 		b := open(t, s, func(o *s3snapshot.Options) { o.Bucket = "no-such-bucket" })
-		for _, err := range []error{b.Save(within(t, patience), "api-1", text("")), b.Load(within(t, patience), all, ignore)} {
+		for _, err := range []error{b.Save(withTimeout(t, patience), "api-1", text("")), b.Load(withTimeout(t, patience), everyNode, ignoreSnapshot)} {
 			require.ErrorContains(t, err, "listing weir/test/")
 			require.ErrorContains(t, err, "no-such-bucket")
 		}
 	})
 }
 
-func TestASnapshotIsStreamedInBoundedMemory(t *testing.T) {
+func TestSnapshotIsStreamedInBoundedMemory(t *testing.T) {
 	const megabytes, most = 100, 64 << 20
-	each(t, func(t *testing.T, s *server) {
+	forEachServer(t, func(t *testing.T, s *server) {
 		s.unit = 1e6
 		if strings.HasSuffix(t.Name(), "gofakes3") {
 			keepNoParts(s, megabytes) // the server uses the memory of this process
@@ -522,8 +522,8 @@ func TestASnapshotIsStreamedInBoundedMemory(t *testing.T) {
 		}
 		debug.FreeOSMemory()
 		before, peak := used(), int64(0)
-		require.NoError(t, b.Save(within(t, patience), "api-1", s.blocks(megabytes, func(int) { peak = max(peak, used()) })))
-		require.NoError(t, b.Load(within(t, patience), all, func(_ string, r io.Reader) error {
+		require.NoError(t, b.Save(withTimeout(t, patience), "api-1", s.blocks(megabytes, func(int) { peak = max(peak, used()) })))
+		require.NoError(t, b.Load(withTimeout(t, patience), everyNode, func(_ string, r io.Reader) error {
 			block := make([]byte, 1e6)
 			for range megabytes {
 				if _, err := io.ReadFull(r, block); err != nil {
@@ -561,20 +561,20 @@ func keepNoParts(s *server, megabytes int) {
 }
 
 func TestSecondSaveOfSameKeyFails(t *testing.T) {
-	each(t, func(t *testing.T, s *server) {
+	forEachServer(t, func(t *testing.T, s *server) {
 		first, second := open(t, s), open(t, s)
-		err := second.Save(within(t, patience), "api-1", func(w io.Writer) error {
-			require.NoError(t, first.Save(within(t, patience), "api-1", text("first")))
+		err := second.Save(withTimeout(t, patience), "api-1", func(w io.Writer) error {
+			require.NoError(t, first.Save(withTimeout(t, patience), "api-1", text("first")))
 			return text("second")(w)
 		})
 		require.ErrorContains(t, err, "another process has saved")
-		loads(t, first, "api-1=first")
+		requireLoads(t, first, "api-1=first")
 	})
 }
 
 func TestMultipartUploadReplacesNoObject(t *testing.T) {
 	t.Parallel()
-	s := fake(t) // ignores the condition of such an upload
+	s := startFake(t) // ignores the condition of such an upload
 	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodPost || !r.URL.Query().Has("uploadId") || r.Header.Get("If-None-Match") != "*" {
 			return false
@@ -582,13 +582,13 @@ func TestMultipartUploadReplacesNoObject(t *testing.T) {
 		w.WriteHeader(http.StatusPreconditionFailed)
 		return true
 	})
-	err := open(t, s).Save(within(t, patience), "api-1", s.blocks(9, func(int) {}))
+	err := open(t, s).Save(withTimeout(t, patience), "api-1", s.blocks(9, func(int) {}))
 	require.ErrorContains(t, err, "another process has saved")
 	require.Empty(t, keys(t, s))
 }
 
 func TestServerWithoutConditionalRequestsKeepsSnapshots(t *testing.T) {
-	s := fake(t)
+	s := startFake(t)
 	var conditional, others atomic.Int32
 	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodPut {
@@ -602,16 +602,16 @@ func TestServerWithoutConditionalRequestsKeepsSnapshots(t *testing.T) {
 		w.WriteHeader(http.StatusNotImplemented)
 		return true
 	})
-	require.NoError(t, open(t, s).Save(within(t, patience), "api-1", text("kept")))
+	require.NoError(t, open(t, s).Save(withTimeout(t, patience), "api-1", text("kept")))
 	require.Equal(t, []string{key("api-1", 1)}, keys(t, s))
 	require.Equal(t, []int32{1, 1}, []int32{conditional.Load(), others.Load()})
 }
 
 // The server saves the object, and its response is lost. The next attempt then finds the
 // object, or finds that the upload has ended.
-func TestLostAnswerIsNoOtherProcess(t *testing.T) {
+func TestSaveSucceedsAfterLostAnswer(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, s *server) {
+	forEachServer(t, func(t *testing.T, s *server) {
 		for node, content := range map[string]func(io.Writer) error{"one request": text("kept"), "multipart": s.blocks(9, func(int) {})} {
 			lost := 0
 			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
@@ -623,7 +623,7 @@ func TestLostAnswerIsNoOtherProcess(t *testing.T) {
 				s.forward(httptest.NewRecorder(), r)
 				panic(http.ErrAbortHandler)
 			})
-			require.NoError(t, open(t, s).Save(within(t, patience), node, content), node)
+			require.NoError(t, open(t, s).Save(withTimeout(t, patience), node, content), node)
 			require.Equal(t, 1, lost, node)
 		}
 		require.Len(t, keys(t, s), 2)

@@ -16,7 +16,7 @@ import (
 	s3snapshot "github.com/weir-go/weir/contrib/s3"
 )
 
-func TestWrongOptionsAreNamedAtOnce(t *testing.T) {
+func TestInvalidOptionsAreReportedTogether(t *testing.T) {
 	_, err := s3snapshot.New(s3snapshot.Options{
 		Prefix: "a//b", Endpoint: "minio:9000", MaxBytes: -1, RequestTimeout: -time.Second,
 	})
@@ -47,7 +47,7 @@ func TestWrongOptionsAreNamedAtOnce(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-func TestAURLGivesOptions(t *testing.T) {
+func TestURLSetsOptions(t *testing.T) {
 	for text, want := range map[string]s3snapshot.Options{
 		"s3://backups":                 {Bucket: "backups"},
 		"s3://backups/weir/production": {Bucket: "backups", Prefix: "/weir/production"},
@@ -63,7 +63,7 @@ func TestAURLGivesOptions(t *testing.T) {
 	}
 }
 
-func TestAWrongURLIsRefusedWithoutItsSecrets(t *testing.T) {
+func TestErrorOfInvalidURLOmitsSecrets(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                  "write s3://BUCKET/PREFIX",
 		"backups/weir":                      "write s3://BUCKET/PREFIX",
@@ -87,8 +87,8 @@ func TestAWrongURLIsRefusedWithoutItsSecrets(t *testing.T) {
 	}
 }
 
-func TestCredentialsAndRegionComeFromTheEnvironment(t *testing.T) {
-	s := fake(t)
+func TestEnvironmentSetsCredentialsAndRegion(t *testing.T) {
+	s := startFake(t)
 	got := make(chan string, 1)
 	s.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
 		select {
@@ -101,7 +101,7 @@ func TestCredentialsAndRegionComeFromTheEnvironment(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 	t.Setenv("AWS_REGION", "eu-west-1")
 	b := open(t, s, func(o *s3snapshot.Options) { o.Credentials, o.Region = nil, "" })
-	require.NoError(t, b.Load(within(t, patience), all, ignore))
+	require.NoError(t, b.Load(withTimeout(t, patience), everyNode, ignoreSnapshot))
 	authorization := <-got
 	require.Contains(t, authorization, "Credential=of-the-environment/")
 	require.Contains(t, authorization, "/eu-west-1/s3/")
@@ -120,7 +120,7 @@ func TestRoleCredentialsAreRequestedAndAbsenceReported(t *testing.T) {
 		t.Setenv(name, "")
 	}
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", filepath.Join(t.TempDir(), "none"))
-	s := fake(t)
+	s := startFake(t)
 	got := make(chan http.Header, 1)
 	s.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
 		select {
@@ -132,13 +132,13 @@ func TestRoleCredentialsAreRequestedAndAbsenceReported(t *testing.T) {
 	anonymous := func(o *s3snapshot.Options) { o.Credentials = nil }
 
 	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", service.URL+"/role")
-	require.NoError(t, open(t, s, anonymous).Save(within(t, patience), "api-1", text("")))
+	require.NoError(t, open(t, s, anonymous).Save(withTimeout(t, patience), "api-1", text("")))
 	header := <-got
 	require.Contains(t, header.Get("Authorization"), "Credential=of-the-role/")
 	require.Equal(t, "session", header.Get("X-Amz-Security-Token"))
 
 	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", service.URL+"/none")
-	err := open(t, s, anonymous).Save(within(t, patience), "api-1", text(""))
+	err := open(t, s, anonymous).Save(withTimeout(t, patience), "api-1", text(""))
 	require.ErrorContains(t, err, "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine or the pod a role")
 	require.ErrorContains(t, err, "404", "and what each source said")
 	require.Empty(t, got, "nothing is sent without a signature")

@@ -92,23 +92,23 @@ func (s *server) behind(t *testing.T, address string) *server {
 	var err error
 	s.client, err = minio.NewCore(proxy.Listener.Addr().String(), &minio.Options{Creds: signed, Region: "us-east-1"})
 	require.NoError(t, err)
-	require.NoError(t, s.client.MakeBucket(within(t, patience), bucketName, minio.MakeBucketOptions{}))
+	require.NoError(t, s.client.MakeBucket(withTimeout(t, patience), bucketName, minio.MakeBucketOptions{}))
 	return s
 }
 
-// each runs a test with each server. The default run uses only the server in this
+// forEachServer runs a test with each server. The default run uses only the server in this
 // process.
-func each(t *testing.T, test func(t *testing.T, s *server)) {
-	t.Run("gofakes3", func(t *testing.T) { test(t, fake(t)) })
+func forEachServer(t *testing.T, test func(t *testing.T, s *server)) {
+	t.Run("gofakes3", func(t *testing.T) { test(t, startFake(t)) })
 	t.Run("versitygw", func(t *testing.T) {
 		testenv.SkipUnlessFull(t, "the same test with gofakes3")
-		test(t, real(t))
+		test(t, startReal(t))
 	})
 }
 
-// fake starts a server in this process, which stores objects in memory. It uses the
+// startFake starts a server in this process, which stores objects in memory. It uses the
 // system clock by default.
-func fake(t *testing.T, clock ...gofakes3.TimeSource) *server {
+func startFake(t *testing.T, clock ...gofakes3.TimeSource) *server {
 	t.Helper()
 	handler := gofakes3.New(s3mem.New()).Server()
 	if len(clock) > 0 {
@@ -147,8 +147,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// real starts a server in another process, which stores objects in files.
-func real(t *testing.T) *server {
+// startReal starts a server in another process, which stores objects in files.
+func startReal(t *testing.T) *server {
 	t.Helper()
 	path, err := install()
 	if err != nil {
@@ -162,7 +162,7 @@ func real(t *testing.T) *server {
 		cmd := exec.Command(path, "--port", address, "--access", "weir", "--secret", "weir-secret", "--quiet", "posix", "--sidecar", meta, data)
 		child, err = lab.StartCommand(cmd, func([]byte) {})
 		require.NoError(t, err)
-		for ctx := within(t, patience); ; time.Sleep(10 * time.Millisecond) {
+		for ctx := withTimeout(t, patience); ; time.Sleep(10 * time.Millisecond) {
 			if c, err := net.Dial("tcp", address); err == nil {
 				_ = c.Close()
 				return
@@ -199,7 +199,7 @@ func open(t *testing.T, s *server, edit ...func(*s3snapshot.Options)) *s3snapsho
 	return b
 }
 
-func within(t *testing.T, d time.Duration) context.Context {
+func withTimeout(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
@@ -208,7 +208,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 // keys returns the keys of all objects of the server.
 func keys(t *testing.T, s *server) (all []string) {
 	t.Helper()
-	for o := range s.client.ListObjectsIter(within(t, patience), bucketName, minio.ListObjectsOptions{Recursive: true}) {
+	for o := range s.client.ListObjectsIter(withTimeout(t, patience), bucketName, minio.ListObjectsOptions{Recursive: true}) {
 		require.NoError(t, o.Err)
 		all = append(all, o.Key)
 	}
@@ -218,7 +218,7 @@ func keys(t *testing.T, s *server) (all []string) {
 // uploads returns the keys of uploads that have neither ended nor been aborted.
 func uploads(t *testing.T, s *server) (all []string) {
 	t.Helper()
-	for u := range s.client.ListIncompleteUploads(within(t, patience), bucketName, "", true) {
+	for u := range s.client.ListIncompleteUploads(withTimeout(t, patience), bucketName, "", true) {
 		if minio.ToErrorResponse(u.Err).Code == minio.NoSuchUpload {
 			continue // gofakes3 returns this for a bucket without any upload
 		}
@@ -251,13 +251,13 @@ func (s *server) blocks(n int, before func(i int)) func(io.Writer) error {
 	}
 }
 
-func all(string) bool { return true }
+func everyNode(string) bool { return true }
 
 // load returns the snapshots that Load reads of each node, in order, and the error of
 // Load.
 func load(t *testing.T, b *s3snapshot.Bucket, refused ...string) (got []string, err error) {
 	t.Helper()
-	err = b.Load(within(t, patience), all, func(node string, r io.Reader) error {
+	err = b.Load(withTimeout(t, patience), everyNode, func(node string, r io.Reader) error {
 		content, err := io.ReadAll(r)
 		got = append(got, node+"="+string(content))
 		for _, text := range refused {
@@ -270,16 +270,16 @@ func load(t *testing.T, b *s3snapshot.Bucket, refused ...string) (got []string, 
 	return got, err
 }
 
-// loads requires that Load reads the given snapshots, without an error.
-func loads(t *testing.T, b *s3snapshot.Bucket, want ...string) {
+// requireLoads requires that Load reads the given snapshots, without an error.
+func requireLoads(t *testing.T, b *s3snapshot.Bucket, want ...string) {
 	t.Helper()
 	got, err := load(t, b)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 }
 
-// hang never responds.
-func hang(_ http.ResponseWriter, r *http.Request) bool {
+// hangUntilDone never responds.
+func hangUntilDone(_ http.ResponseWriter, r *http.Request) bool {
 	_, _ = io.Copy(io.Discard, r.Body)
 	<-r.Context().Done()
 	panic(http.ErrAbortHandler)

@@ -131,7 +131,7 @@ func asker(t *testing.T, framework, addr string) ask {
 
 // Of 120 concurrent requests to three replicas, exactly 60 are admitted. Another key has
 // a separate count.
-func TestReplicasOfEachFrameworkAdmitExactlyTheLimit(t *testing.T) {
+func TestReplicasOfFrameworkAdmitExactlyLimit(t *testing.T) {
 	started := startReplicas(t)
 	for _, framework := range slices.Sorted(maps.Keys(frameworks)) {
 		t.Run(framework, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestReplicasOfEachFrameworkAdmitExactlyTheLimit(t *testing.T) {
 	}
 }
 
-func TestRunNamesTheFrameworksThatThereAre(t *testing.T) {
+func TestRunErrorNamesKnownFrameworks(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), service.Options{}, "rails", "127.0.0.1:0"), `-framework is "rails": use one of [chi connect`)
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-func TestAGatewayLimitsHandsOnAndEnds(t *testing.T) {
+func TestGatewayLimitsForwardsAndStops(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-RateLimit-Limit", "999999")
 		fmt.Fprint(w, r.URL.Path, " for ", r.Header.Get("X-Forwarded-For"))

@@ -151,8 +151,8 @@ func read(t *testing.T, response *http.Response) string {
 	return string(text)
 }
 
-// left returns the remaining units of a limit for the key ada.
-func (f *fleet) left(t *testing.T, limit string) int64 {
+// remaining returns the remaining units of a limit for the key ada.
+func (f *fleet) remaining(t *testing.T, limit string) int64 {
 	s := f.book.Current()
 	l, _, ok := s.Limit(limit)
 	require.True(t, ok)
@@ -192,12 +192,12 @@ func TestSpentTokensEqualReportedTokens(t *testing.T) {
 		require.Equal(t, int64(clients*each), m.served)
 		require.Equal(t, 20, m.most, "streams at once")
 		require.Positive(t, m.excess)
-		require.Equal(t, 100_000-m.reported, f.left(t, "model/tokens"))
-		require.Equal(t, int64(20), f.left(t, "model/streams"))
+		require.Equal(t, 100_000-m.reported, f.remaining(t, "model/tokens"))
+		require.Equal(t, int64(20), f.remaining(t, "model/streams"))
 	})
 }
 
-func TestClientThatDisconnectsGivesItsStreamBack(t *testing.T) {
+func TestDisconnectedClientReleasesStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &fakeModel{pause: func(ctx context.Context) { <-ctx.Done() }}
 		f := start(t, m, "per: 1m", "per: 24h", "rate: 20", "rate: 2")
@@ -210,8 +210,8 @@ func TestClientThatDisconnectsGivesItsStreamBack(t *testing.T) {
 
 		disconnect()
 		time.Sleep(time.Second)
-		require.Equal(t, int64(1), f.left(t, "model/streams"))
-		require.Equal(t, int64(100_000-100), f.left(t, "model/tokens"), "the estimate stays spent")
+		require.Equal(t, int64(1), f.remaining(t, "model/streams"))
+		require.Equal(t, int64(100_000-100), f.remaining(t, "model/tokens"), "the estimate stays spent")
 		fourth := f.stream(t.Context(), t, 2, request{MaxTokens: 50})
 		require.Equal(t, http.StatusOK, fourth.StatusCode)
 		for _, open := range []*http.Response{first, second, fourth} {
@@ -238,7 +238,7 @@ func TestRefusedRequestsSpendNothing(t *testing.T) {
 			read(t, response)
 		}
 		time.Sleep(time.Second)
-		require.Equal(t, int64(100_000), f.left(t, "model/tokens"))
-		require.Equal(t, int64(20), f.left(t, "model/streams"))
+		require.Equal(t, int64(100_000), f.remaining(t, "model/tokens"))
+		require.Equal(t, int64(20), f.remaining(t, "model/streams"))
 	})
 }

@@ -44,8 +44,8 @@ func connect(t *testing.T, url, user string) *websocket.Conn {
 	return conn
 }
 
-// say sends a message, and returns the response.
-func say(t *testing.T, conn *websocket.Conn, text string) (a answer) {
+// sendMessage sends a message, and returns the response.
+func sendMessage(t *testing.T, conn *websocket.Conn, text string) (a answer) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	require.NoError(t, conn.Write(ctx, websocket.MessageText, []byte(text)))
@@ -59,7 +59,7 @@ rules:
 - {name: messages, match: {method: POST, path: /chat}, key: user, limit: {algorithm: fixed_window, rate: 4, per: 1h}}
 `
 
-func TestAnAddressOpensSoManyConnections(t *testing.T) {
+func TestConnectionRateOfAddressIsLimited(t *testing.T) {
 	url := serveChat(t, few, 10)
 	for range 3 {
 		connect(t, url, "ada")
@@ -70,7 +70,7 @@ func TestAnAddressOpensSoManyConnections(t *testing.T) {
 	require.NotEmpty(t, denied.Header.Get("Retry-After"))
 }
 
-func TestAnAddressHasSoManyConnectionsOpen(t *testing.T) {
+func TestOpenConnectionsOfAddressAreLimited(t *testing.T) {
 	url := serveChat(t, strings.ReplaceAll(few, "rate: 3", "rate: 1000"), 2)
 	first := connect(t, url, "ada")
 	connect(t, url, "bob")
@@ -111,21 +111,21 @@ func TestMessageLimitCoversAllConnectionsOfUser(t *testing.T) {
 	url := serveChat(t, few, 10)
 	one, two, other := connect(t, url, "ada"), connect(t, url, "ada"), connect(t, url, "bob")
 	for range 2 {
-		require.Equal(t, answer{Echo: "hello"}, say(t, one, "hello"))
-		require.Equal(t, answer{Echo: "hello"}, say(t, two, "hello"))
+		require.Equal(t, answer{Echo: "hello"}, sendMessage(t, one, "hello"))
+		require.Equal(t, answer{Echo: "hello"}, sendMessage(t, two, "hello"))
 	}
 	for _, conn := range []*websocket.Conn{one, two} {
-		a := say(t, conn, "hello")
+		a := sendMessage(t, conn, "hello")
 		require.Equal(t, "too many messages", a.Error)
 		require.Positive(t, a.RetryAfter)
 	}
-	require.Equal(t, answer{Echo: "hello"}, say(t, other, "hello"))
+	require.Equal(t, answer{Echo: "hello"}, sendMessage(t, other, "hello"))
 }
 
-func TestAClientThatIgnoresDenialsIsDisconnected(t *testing.T) {
+func TestClientIgnoringDenialsIsDisconnected(t *testing.T) {
 	conn := connect(t, serveChat(t, few, 10), "ada")
 	for range 4 + maxOver {
-		say(t, conn, "hello")
+		sendMessage(t, conn, "hello")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -133,7 +133,7 @@ func TestAClientThatIgnoresDenialsIsDisconnected(t *testing.T) {
 	require.Equal(t, websocket.StatusPolicyViolation, websocket.CloseStatus(err))
 }
 
-func TestTheRulesOfTheExampleAreGood(t *testing.T) {
+func TestExampleRulesAreValid(t *testing.T) {
 	text, err := os.ReadFile("rules.yaml")
 	require.NoError(t, err)
 	_, err = rules.Parse("rules.yaml", text)

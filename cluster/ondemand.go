@@ -292,7 +292,7 @@ func (u *upkeep) closeUnused() {
 		u.session.CompareAndSwap(s, nil) // so that its end is not recorded as a failure
 		s.shut()
 	}
-	u.peers.step(u.link, func(c *detect.Connectivity) bool { return c.Rest(u.name) })
+	u.peers.step(u.link, func(c *detect.Connectivity) bool { return c.RecordUnused(u.name) })
 }
 
 // sendRows sends the rows that the member lacks, to a member that this node watches.

@@ -353,7 +353,7 @@ func (s *session) look(now time.Duration) {
 		}
 	}
 	if next == never {
-		s.running.Rest()
+		s.running.CancelCheck()
 		return
 	}
 	s.planLook(now, next)

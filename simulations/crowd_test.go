@@ -296,7 +296,7 @@ func (c *crowd) ask(to *crowdMember, from []*crowdMember) (longest time.Duration
 // bounded cost.
 func TestCrowdAgreesAtABoundedCost(t *testing.T) {
 	if *crowdSize == 0 {
-		t.Skip("a run of 30 members takes 10 s: -crowd 30; TestLargeClusterAgreesAtABoundedCost of cluster/detect plays these events without connections and gossip")
+		t.Skip("a run of 30 members takes 10 s: -crowd 30; TestLargeClusterAgreesAtBoundedCost of cluster/detect plays these events without connections and gossip")
 	}
 	synctest.Test(t, func(t *testing.T) { playCrowd(t, *crowdSize) })
 }

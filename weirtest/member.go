@@ -480,7 +480,7 @@ func (m *member) checkMembers() {
 			p.ping()
 		}
 		if now.Sub(p.used) > restAfter {
-			m.recordChange(m.table.Rest(p.to.name))
+			m.recordChange(m.table.RecordUnused(p.to.name))
 		}
 	}
 	if m.looks%int64(ageEvery/lookEvery) == 0 {

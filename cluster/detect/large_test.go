@@ -117,11 +117,11 @@ func (c *crowd) join(n int) {
 	}
 }
 
-func (c *crowd) runs(n *crowdNode) bool { return !n.crashed && !n.frozen }
+func (c *crowd) isRunning(n *crowdNode) bool { return !n.crashed && !n.frozen }
 
 // refresh decides which members a node watches, at most once in 5 ms.
 func (c *crowd) refresh(n *crowdNode) {
-	if !n.stale || !c.runs(n) {
+	if !n.stale || !c.isRunning(n) {
 		return
 	}
 	n.stale = false
@@ -132,7 +132,7 @@ func (c *crowd) refresh(n *crowdNode) {
 		}
 	}
 	n.c.SetMembers(others)
-	n.c.Arrange(n.roster, len(n.roster), at(c.now))
+	n.c.Arrange(n.roster, len(n.roster), atMS(c.now))
 	for i, name := range n.roster {
 		if watched, _ := n.c.IsWatched(name); !watched {
 			delete(n.links, name)
@@ -143,7 +143,7 @@ func (c *crowd) refresh(n *crowdNode) {
 	n.names = slices.Sorted(maps.Keys(n.links))
 	for _, name := range n.names {
 		if n.links[name].tried == 0 {
-			c.look(n, name)
+			c.checkLink(n, name)
 		}
 	}
 	c.spread(n)
@@ -174,16 +174,16 @@ func (c *crowd) tick(n *crowdNode) {
 	}
 	for _, name := range n.names {
 		if n.links[name] != nil {
-			c.look(n, name)
+			c.checkLink(n, name)
 		}
 	}
 }
 
-func (c *crowd) look(n *crowdNode, name string) {
+func (c *crowd) checkLink(n *crowdNode, name string) {
 	l := n.links[name]
 	other := c.nodes[l.to]
 	if l.up {
-		c.step(n, n.c.CheckSilence(name, at(c.now), at(c.now)))
+		c.step(n, n.c.CheckSilence(name, atMS(c.now), atMS(c.now)))
 	}
 	if !l.dialing && (!l.up || !n.c.IsConnected(name)) && (l.tried == 0 || c.now-l.tried >= 1000) {
 		l.dialing, l.tried = true, c.now
@@ -192,7 +192,7 @@ func (c *crowd) look(n *crowdNode, name string) {
 			takes = 2
 		}
 		c.after(takes, func() {
-			if l.dialing = false; !c.runs(n) || n.links[name] != l {
+			if l.dialing = false; !c.isRunning(n) || n.links[name] != l {
 				return
 			}
 			if takes == 2 && !other.crashed {
@@ -200,7 +200,7 @@ func (c *crowd) look(n *crowdNode, name string) {
 				c.ping(n, name)
 				c.spread(n)
 			} else if !l.up {
-				c.step(n, n.c.RecordFailure(name, at(c.now)))
+				c.step(n, n.c.RecordFailure(name, atMS(c.now)))
 				c.step(n, n.c.SetRefused(name, takes == 2))
 			}
 		})
@@ -214,7 +214,7 @@ func (c *crowd) look(n *crowdNode, name string) {
 func (c *crowd) send(from, to *crowdNode, arrive func()) {
 	c.sent++
 	c.after(1, func() {
-		if c.runs(to) && !c.cut(from.index, to.index) {
+		if c.isRunning(to) && !c.cut(from.index, to.index) {
 			arrive()
 		}
 	})
@@ -226,13 +226,13 @@ func (c *crowd) ping(n *crowdNode, name string) {
 	n.pings++
 	id := n.pings
 	l.pinged = c.now
-	n.c.RecordPing(name, id, at(c.now))
+	n.c.RecordPing(name, id, atMS(c.now))
 	_, chosen := n.c.IsWatched(name)
 	c.send(n, other, func() {
 		self := crowdName(n.index)
-		c.step(other, chosen && other.c.RecordWatcher(self, at(c.now)))
+		c.step(other, chosen && other.c.RecordWatcher(self, atMS(c.now)))
 		c.send(other, n, func() {
-			_, _, changed := n.c.RecordPong(name, id, at(c.now))
+			_, _, changed := n.c.RecordPong(name, id, atMS(c.now))
 			c.step(n, changed)
 		})
 	})
@@ -246,18 +246,18 @@ func (c *crowd) spread(n *crowdNode) {
 		if l == nil || !l.up {
 			continue
 		}
-		rows, upTo, wait := n.c.News(&l.feed, name, at(c.now))
+		rows, upTo, wait := n.c.News(&l.feed, name, atMS(c.now))
 		if len(rows) > 0 {
-			l.feed.Sent(upTo, at(c.now))
+			l.feed.Sent(upTo, atMS(c.now))
 			other := c.nodes[l.to]
 			c.send(n, other, func() { c.step(other, other.c.Merge(crowdName(n.index), rows)) })
-			_, _, wait = n.c.News(&l.feed, name, at(c.now))
+			_, _, wait = n.c.News(&l.feed, name, atMS(c.now))
 		}
 		if wait > 0 && !l.feeding {
 			l.feeding = true
 			c.after(int(wait/time.Millisecond), func() {
 				l.feeding = false
-				if n.links[name] == l && c.runs(n) {
+				if n.links[name] == l && c.isRunning(n) {
 					c.spread(n)
 				}
 			})
@@ -271,32 +271,32 @@ func (c *crowd) crash(i int) {
 	for _, n := range c.nodes {
 		if l := n.links[crowdName(i)]; l != nil && l.up && !c.cut(n.index, i) {
 			l.up = false
-			c.step(n, n.c.RecordFailure(crowdName(i), at(c.now)))
+			c.step(n, n.c.RecordFailure(crowdName(i), atMS(c.now)))
 		}
 	}
 }
 
-// agree runs the nodes until the side of each running node is correct. It returns the number of
+// awaitAgreement runs the nodes until the side of each running node is correct. It returns the number of
 // milliseconds that this took.
-func (c *crowd) agree(most int) int {
+func (c *crowd) awaitAgreement(most int) int {
 	began := c.now
 	for ; c.now-began <= most; c.run(20) {
-		if c.wrong() == "" {
+		if c.wrongSide() == "" {
 			return c.now - began
 		}
 	}
-	c.t.Fatalf("after %d ms: %s", c.now-began, c.wrong())
+	c.t.Fatalf("after %d ms: %s", c.now-began, c.wrongSide())
 	return 0
 }
 
-// wrong returns how the side of a node differs from the truth.
-func (c *crowd) wrong() string {
+// wrongSide returns how the side of a node differs from the truth.
+func (c *crowd) wrongSide() string {
 	var names []string
 	for i := range c.nodes {
 		names = append(names, crowdName(i))
 	}
 	for _, n := range c.nodes {
-		if !c.runs(n) {
+		if !c.isRunning(n) {
 			continue
 		}
 		if n.stale {
@@ -304,7 +304,7 @@ func (c *crowd) wrong() string {
 		}
 		for _, o := range c.nodes {
 			m := n.c.members[names[o.index]]
-			want := c.runs(o) && !c.cut(n.index, o.index)
+			want := c.isRunning(o) && !c.cut(n.index, o.index)
 			if o != n && (m != nil && m.reached) != want {
 				return fmt.Sprintf("node %d has %d on its side: %v", n.index, o.index, !want)
 			}
@@ -317,7 +317,7 @@ func (c *crowd) wrong() string {
 func (c *crowd) perNode(ms int) float64 {
 	running := 0
 	for _, n := range c.nodes {
-		if c.runs(n) {
+		if c.isRunning(n) {
 			running++
 		}
 	}
@@ -326,56 +326,56 @@ func (c *crowd) perNode(ms int) float64 {
 	return float64(c.sent) / float64(running) / (float64(ms) / 1000)
 }
 
-var crowdSizes = flag.String("crowds", "10,30,60", "the sizes of the clusters of TestLargeClusterAgreesAtABoundedCost, separated by commas")
+var crowdSizes = flag.String("crowds", "10,30,60", "the sizes of the clusters of TestLargeClusterAgreesAtBoundedCost, separated by commas")
 
 // With -crowds 300,1000 it takes some minutes.
-func TestLargeClusterAgreesAtABoundedCost(t *testing.T) {
+func TestLargeClusterAgreesAtBoundedCost(t *testing.T) {
 	for text := range strings.SplitSeq(*crowdSizes, ",") {
 		size, err := strconv.Atoi(text)
 		require.NoError(t, err)
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			c := newCrowd(t, size)
 			c.run(500)
-			t.Logf("they meet within %d ms", c.agree(3000))
+			t.Logf("they meet within %d ms", c.awaitAgreement(3000))
 			c.run(lingerMs)
 			idle := c.perNode(5000)
 			t.Logf("idle, a node sends %.0f messages a second", idle)
 			require.LessOrEqual(t, idle, 60.0)
 
 			c.crash(size / 2)
-			t.Logf("a crash is known by all within %d ms", c.agree(500))
+			t.Logf("a crash is known by all within %d ms", c.awaitAgreement(500))
 			after := c.perNode(5000)
 			t.Logf("after a crash, a node sends %.0f messages a second", after)
 			require.LessOrEqual(t, after, 200.0)
 
 			c.nodes[size/3].frozen = true
-			t.Logf("a freeze is known by all within %d ms", c.agree(2000))
+			t.Logf("a freeze is known by all within %d ms", c.awaitAgreement(2000))
 			c.run(1000)
 			c.nodes[size/3].frozen = false
-			t.Logf("a thaw is known by all within %d ms", c.agree(2500))
+			t.Logf("a thaw is known by all within %d ms", c.awaitAgreement(2500))
 
 			half := func(i int) bool { return i%2 == 0 }
 			c.cut = func(i, j int) bool { return half(i) != half(j) }
-			t.Logf("a split in halves is known by all within %d ms", c.agree(2000))
+			t.Logf("a split in halves is known by all within %d ms", c.awaitAgreement(2000))
 			during := c.perNode(10_000)
 			t.Logf("in a split, a node sends %.0f messages a second", during)
 			require.LessOrEqual(t, during, 200.0)
 			for _, n := range c.nodes {
 				require.LessOrEqual(t, len(n.links), 40, "not everybody dials everybody")
 			}
-			require.Empty(t, c.wrong())
+			require.Empty(t, c.wrongSide())
 			c.cut = func(i, j int) bool { return false }
-			t.Logf("a heal is known by all within %d ms", c.agree(2000))
+			t.Logf("a heal is known by all within %d ms", c.awaitAgreement(2000))
 
 			for i := range size / 3 {
 				c.crash(3 * i)
 			}
-			t.Logf("a loss of a third is known by all within %d ms", c.agree(2000))
+			t.Logf("a loss of a third is known by all within %d ms", c.awaitAgreement(2000))
 			c.run(10_000)
-			require.Empty(t, c.wrong())
+			require.Empty(t, c.wrongSide())
 			c.join(min(50, size/2))
 			c.run(500)
-			t.Logf("joins are known by all within %d ms", c.agree(2000))
+			t.Logf("joins are known by all within %d ms", c.awaitAgreement(2000))
 		})
 	}
 }
@@ -393,7 +393,7 @@ func TestNeighborsWatchEachOther(t *testing.T) {
 		watchedBy := func(self int) (watched []string) {
 			c := NewConnectivity(names[self])
 			c.SetMembers(names)
-			c.Arrange(names, len(names), at(0))
+			c.Arrange(names, len(names), atMS(0))
 			for _, name := range names {
 				if _, chosen := c.IsWatched(name); chosen {
 					watched = append(watched, name)
@@ -415,7 +415,7 @@ func TestNeighborsWatchEachOther(t *testing.T) {
 
 // A connected member that is no neighbor any more is watched for 5 s, and one that watches this node for
 // 3 s after its last ping.
-func TestFormerNeighborIsWatchedForAWhile(t *testing.T) {
+func TestFormerNeighborIsWatchedFor5s(t *testing.T) {
 	var names []string
 	for i := range 40 {
 		names = append(names, crowdName(i))
@@ -423,15 +423,15 @@ func TestFormerNeighborIsWatchedForAWhile(t *testing.T) {
 	c := NewConnectivity(names[0])
 	arrange := func(size, ms int) {
 		c.SetMembers(names[:size])
-		c.Arrange(names[:size], size, at(ms))
+		c.Arrange(names[:size], size, atMS(ms))
 	}
 	arrange(20, 0)
 	former := names[1]
 	for _, name := range names[:20] {
 		if _, chosen := c.IsWatched(name); chosen {
 			former = name
-			c.RecordPing(name, 1, at(1))
-			c.RecordPong(name, 1, at(1))
+			c.RecordPing(name, 1, atMS(1))
+			c.RecordPong(name, 1, atMS(1))
 			if arrange(40, 2); !c.members[name].chosen {
 				break
 			}
@@ -449,10 +449,10 @@ func TestFormerNeighborIsWatchedForAWhile(t *testing.T) {
 	} {
 		switch step.event {
 		case "watches":
-			require.True(t, c.RecordWatcher(former, at(step.ms)))
+			require.True(t, c.RecordWatcher(former, atMS(step.ms)))
 		case "pong":
-			c.RecordPing(former, uint64(step.ms), at(step.ms))
-			c.RecordPong(former, uint64(step.ms), at(step.ms))
+			c.RecordPing(former, uint64(step.ms), atMS(step.ms))
+			c.RecordPong(former, uint64(step.ms), atMS(step.ms))
 		}
 		arrange(40, step.ms)
 		watched, chosen := c.IsWatched(former)
@@ -473,11 +473,11 @@ func BenchmarkConnectionsOfThousandMembers(b *testing.B) {
 	for i, name := range names {
 		o := NewConnectivity(name)
 		o.SetMembers(names)
-		o.Arrange(names, len(names), at(0))
+		o.Arrange(names, len(names), atMS(0))
 		for k, to := range names {
 			if watched, _ := o.IsWatched(to); watched {
-				o.RecordPing(to, uint64(k+1), at(0))
-				o.RecordPong(to, uint64(k+1), at(0))
+				o.RecordPing(to, uint64(k+1), atMS(0))
+				o.RecordPong(to, uint64(k+1), atMS(0))
 			}
 		}
 		if i == 0 {
@@ -488,7 +488,7 @@ func BenchmarkConnectionsOfThousandMembers(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		c.SetMembers(names)
-		c.Arrange(names, len(names), at(0))
+		c.Arrange(names, len(names), atMS(0))
 		c.Connections(names)
 	}
 }

@@ -24,16 +24,16 @@ func rec(name string, born int64) Record {
 	return Record{Name: name, Addr: name + ":1", Born: born}
 }
 
-func names(r *Roster) (in []string) {
+func memberNames(r *Roster) (in []string) {
 	for _, e := range r.Members() {
 		in = append(in, e.Name)
 	}
 	return in
 }
 
-func all(string) bool { return true }
+func allOnSide(string) bool { return true }
 
-func only(side ...string) func(string) bool {
+func onlyOnSide(side ...string) func(string) bool {
 	return func(name string) bool { return slices.Contains(side, name) }
 }
 
@@ -110,11 +110,11 @@ func TestRostersConverge(t *testing.T) {
 			case "forget":
 				r.Forget(who, now)
 			case "tick":
-				r.Tick(now, now, only(r.self, "n0", "n1"))
+				r.Tick(now, now, onlyOnSide(r.self, "n0", "n1"))
 			case "sync":
 				sync(r, nodes[rapid.SampledFrom(keys).Draw(t, "with")])
 			}
-			require.Contains(t, names(r), r.self, "a node that has not left is in its own roster")
+			require.Contains(t, memberNames(r), r.self, "a node that has not left is in its own roster")
 		}
 		for _, k := range keys { // gossip reports the members that never answer as dead
 			for _, phantom := range []string{"m0", "m1"} {
@@ -128,10 +128,10 @@ func TestRostersConverge(t *testing.T) {
 				}
 			}
 		}
-		want := names(nodes["n0"])
+		want := memberNames(nodes["n0"])
 		require.Subset(t, want, keys, "a living member stays buried")
 		for _, k := range keys {
-			require.Equal(t, want, names(nodes[k]))
+			require.Equal(t, want, memberNames(nodes[k]))
 			for _, about := range keys {
 				require.Equal(t, nodes[about].entries[about].Announced, nodes[k].entries[about].Announced)
 			}
@@ -139,7 +139,7 @@ func TestRostersConverge(t *testing.T) {
 	})
 }
 
-func TestTickForgetsTheDead(t *testing.T) {
+func TestTickForgetsDeadMembers(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		living    []string // serve, beside the node itself, b
@@ -175,9 +175,9 @@ func TestTickForgetsTheDead(t *testing.T) {
 			add(c.dead, Serving, false)
 			add(c.stillborn, Joining, false)
 			side := slices.Concat([]string{"b"}, c.living, c.joined)
-			require.False(t, r.Tick(dawn, dawn.Add(c.after-1), only(side...)).Members)
-			require.True(t, r.Tick(dawn, dawn.Add(c.after), only(side...)).Members)
-			require.ElementsMatch(t, append(side, c.kept...), names(r))
+			require.False(t, r.Tick(dawn, dawn.Add(c.after-1), onlyOnSide(side...)).Members)
+			require.True(t, r.Tick(dawn, dawn.Add(c.after), onlyOnSide(side...)).Members)
+			require.ElementsMatch(t, append(side, c.kept...), memberNames(r))
 		})
 	}
 }
@@ -192,12 +192,12 @@ func TestPauseDoesNotForgetMembers(t *testing.T) {
 	thawed := before.Add(10 * testForget)
 	r.RecordDeath("c", thawed) // since the thaw
 	r.SkipPause(10*testForget, thawed)
-	r.Tick(before, thawed, only("b"))
-	require.Equal(t, []string{"a", "b", "c"}, names(r))
+	r.Tick(before, thawed, onlyOnSide("b"))
+	require.Equal(t, []string{"a", "b", "c"}, memberNames(r))
 	last := thawed.Add(testForget - testForget/4)
-	require.False(t, r.Tick(thawed, last.Add(-1), only("b")).Members)
-	require.True(t, r.Tick(last.Add(-1), last, only("b")).Members)
-	require.Equal(t, []string{"b", "c"}, names(r))
+	require.False(t, r.Tick(thawed, last.Add(-1), onlyOnSide("b")).Members)
+	require.True(t, r.Tick(last.Add(-1), last, onlyOnSide("b")).Members)
+	require.Equal(t, []string{"b", "c"}, memberNames(r))
 }
 
 // When a partition heals, the smaller side connects to the other members one by one.
@@ -213,16 +213,16 @@ func TestHealForgetsNoMemberThatConnectsLast(t *testing.T) {
 		}
 	}
 	before := dawn.Add(2 * testForget)
-	r.Tick(dawn, before, only("a", "b"))
+	r.Tick(dawn, before, onlyOnSide("a", "b"))
 	healed := before.Add(time.Second)
-	r.Tick(before, healed, only("a", "b", "c"))
-	require.Equal(t, []string{"a", "b", "c", "d", "e"}, names(r), "three are no fewer than two, but have only just connected")
+	r.Tick(before, healed, onlyOnSide("a", "b", "c"))
+	require.Equal(t, []string{"a", "b", "c", "d", "e"}, memberNames(r), "three are no fewer than two, but have only just connected")
 	last := before.Add(testForget)
-	r.Tick(healed, last.Add(-1), only("a", "b", "c"))
-	require.Equal(t, []string{"a", "b", "c", "d", "e"}, names(r))
-	r.Tick(last.Add(-1), last, only("a", "b", "c"))
-	require.NotContains(t, names(r), "d")
-	require.NotContains(t, names(r), "e")
+	r.Tick(healed, last.Add(-1), onlyOnSide("a", "b", "c"))
+	require.Equal(t, []string{"a", "b", "c", "d", "e"}, memberNames(r))
+	r.Tick(last.Add(-1), last, onlyOnSide("a", "b", "c"))
+	require.NotContains(t, memberNames(r), "d")
+	require.NotContains(t, memberNames(r), "e")
 }
 
 func mustAnnounce(t require.TestingT, r *Roster, s State) {
@@ -275,7 +275,7 @@ func TestMemberThatAnswersItsTombstoneIsJoining(t *testing.T) {
 	b.RecordDeath("x", dawn)
 	a.Merge(b.Records(), dawn)
 	require.NotEmpty(t, a.RecordAlive(x.entries["x"].Record, "", dawn).Spread, "a node that reports it as alive receives the tombstone")
-	require.NotContains(t, names(a), "x", "neither its record nor another roster brings it back")
+	require.NotContains(t, memberNames(a), "x", "neither its record nor another roster brings it back")
 	tombstone, known := a.Tombstone(x.entries["x"].Record)
 	require.True(t, known)
 	require.True(t, x.Merge([]Record{tombstone}, dawn).Own)
@@ -286,7 +286,7 @@ func TestMemberThatAnswersItsTombstoneIsJoining(t *testing.T) {
 	require.False(t, known)
 	a.Merge(x.Records(), dawn)
 	require.Equal(t, Joining, a.entries["x"].Announced)
-	require.Contains(t, names(a), "x")
+	require.Contains(t, memberNames(a), "x")
 	require.True(t, a.entries["x"].Alive)
 }
 
@@ -300,22 +300,22 @@ func TestNewEpochGetsTimeToAppear(t *testing.T) {
 			r.RecordDeath("x", dawn)
 			back := dawn.Add(testForget)
 			if buried {
-				require.True(t, r.Tick(dawn, back, all).Members)
-				require.NotContains(t, names(r), "x")
+				require.True(t, r.Tick(dawn, back, allOnSide).Members)
+				require.NotContains(t, memberNames(r), "x")
 			}
 			alive := rec("x", 2)
 			alive.Epoch = 1
 			require.True(t, r.Merge([]Record{alive}, back).Members)
-			require.False(t, r.Tick(back, back.Add(unconfirmedTTL-1), all).Members)
-			require.Contains(t, names(r), "x")
+			require.False(t, r.Tick(back, back.Add(unconfirmedTTL-1), allOnSide).Members)
+			require.Contains(t, memberNames(r), "x")
 			require.False(t, r.entries["x"].IsDead(back.Add(unconfirmedTTL-1)))
 			require.False(t, r.Merge([]Record{alive}, back.Add(unconfirmedTTL-1)).Members, "the same record")
 
 			forgotten := back.Add(unconfirmedTTL + testForget)
-			require.True(t, r.Tick(back.Add(unconfirmedTTL-1), forgotten.Add(-1), all).Members, "it counts as dead")
-			require.Contains(t, names(r), "x")
-			r.Tick(forgotten.Add(-1), forgotten, all)
-			require.NotContains(t, names(r), "x")
+			require.True(t, r.Tick(back.Add(unconfirmedTTL-1), forgotten.Add(-1), allOnSide).Members, "it counts as dead")
+			require.Contains(t, memberNames(r), "x")
+			r.Tick(forgotten.Add(-1), forgotten, allOnSide)
+			require.NotContains(t, memberNames(r), "x")
 		})
 	}
 }
@@ -323,14 +323,14 @@ func TestNewEpochGetsTimeToAppear(t *testing.T) {
 func TestLeaverDoesNotAnswerItsTombstone(t *testing.T) {
 	a := rosterOf("a")
 	require.True(t, a.Leave(dawn).Members)
-	require.Empty(t, names(a))
+	require.Empty(t, memberNames(a))
 	b := rosterOf("b")
 	b.RecordAlive(rec("a", 1), "", dawn)
 	b.Merge(a.Records(), dawn)
-	require.Equal(t, []string{"b"}, names(b))
+	require.Equal(t, []string{"b"}, memberNames(b))
 	require.False(t, a.Merge(b.Records(), dawn).Own)
-	a.Tick(dawn, dawn.Add(100*testForget), all)
-	require.NotContains(t, names(a), "a")
+	a.Tick(dawn, dawn.Add(100*testForget), allOnSide)
+	require.NotContains(t, memberNames(a), "a")
 }
 
 func TestReplaceBuriesMember(t *testing.T) {
@@ -346,7 +346,7 @@ func TestReplaceBuriesMember(t *testing.T) {
 			require.True(t, c.Members)
 			require.Equal(t, "x-1", c.Spread[0].Name)
 			r.RecordAlive(at("x-2", born), "", dawn)
-			require.Equal(t, []string{"a", "x-2"}, names(r))
+			require.Equal(t, []string{"a", "x-2"}, memberNames(r))
 			require.Zero(t, r.Replace("x-1", dawn), "it is buried")
 		}
 	}
@@ -364,17 +364,17 @@ func TestStatedAddressBuriesNoMember(t *testing.T) {
 	r.RecordDeath("x-1", dawn)
 	r.RecordAlive(at("x-2", 3), "", dawn)
 	r.Merge([]Record{at("x-3", 4)}, dawn)
-	require.Equal(t, []string{"a", "x-1", "x-2", "x-3"}, names(r))
+	require.Equal(t, []string{"a", "x-1", "x-2", "x-3"}, memberNames(r))
 	r = NewRoster(at("x-2", 3), testForget)
 	r.Merge([]Record{at("x-1", 2)}, dawn)
-	require.Equal(t, []string{"x-1", "x-2"}, names(r))
+	require.Equal(t, []string{"x-1", "x-2"}, memberNames(r))
 }
 
-func TestUnconfirmedMemberCountsAsDeadAfterAWhile(t *testing.T) {
+func TestUnconfirmedMemberCountsAsDeadAfterTTL(t *testing.T) {
 	r := rosterOf("a")
 	require.True(t, r.Merge([]Record{rec("b", 2)}, dawn).Members)
 	require.False(t, r.entries["b"].IsDead(dawn))
-	require.True(t, r.Tick(dawn, dawn.Add(unconfirmedTTL), all).Members)
+	require.True(t, r.Tick(dawn, dawn.Add(unconfirmedTTL), allOnSide).Members)
 	require.True(t, r.entries["b"].IsDead(dawn.Add(unconfirmedTTL)))
 	require.True(t, r.RecordAlive(rec("b", 2), "", dawn.Add(unconfirmedTTL)).Members)
 	require.False(t, r.entries["b"].IsDead(dawn.Add(unconfirmedTTL)))
@@ -402,10 +402,10 @@ func crowded() *Roster {
 
 func TestTombstonesAreBounded(t *testing.T) {
 	r := crowded()
-	r.Tick(dawn, dawn, all)
+	r.Tick(dawn, dawn, allOnSide)
 	require.Len(t, r.entries, maxTombstones+1)
 	require.NotContains(t, r.entries, "m0", "the oldest go first")
-	r.Tick(dawn, dawn.Add(tombstonePatience*testForget+time.Second), all)
+	r.Tick(dawn, dawn.Add(tombstonePatience*testForget+time.Second), allOnSide)
 	require.Len(t, r.entries, 1)
 	old := rec("b", 2)
 	old.Gone = dawn.Add(-tombstonePatience * testForget)
@@ -419,7 +419,7 @@ func TestTickKeepsTombstonesOfLivingMembers(t *testing.T) {
 	r.RecordAlive(rec("m0", 2), "m0:1", dawn)
 	r.Leave(dawn.Add(-time.Second))
 	for _, now := range []time.Time{dawn, dawn.Add(tombstonePatience*testForget + time.Second)} {
-		r.Tick(dawn, now, all)
+		r.Tick(dawn, now, allOnSide)
 		require.Contains(t, r.entries, "a")
 		require.Contains(t, r.entries, "m0")
 		require.NotContains(t, r.entries, "m1")
@@ -439,7 +439,7 @@ func TestLivingMemberStaysUntilItAnswersItsTombstone(t *testing.T) {
 		buried.Gone = dawn
 		c := r.Merge([]Record{buried}, dawn)
 		require.Equal(t, []Record{buried}, c.Spread, "other members, and b, must receive it")
-		require.Equal(t, []string{"a", "b"}, names(r))
+		require.Equal(t, []string{"a", "b"}, memberNames(r))
 		require.Equal(t, b, r.Members()[1].Record, "as it was")
 		tombstone, ok := r.Tombstone(b)
 		require.True(t, ok, "a member that is connected to it sends it")
@@ -461,27 +461,27 @@ func TestLivingMemberStaysUntilItAnswersItsTombstone(t *testing.T) {
 	t.Run("it dies", func(t *testing.T) {
 		r := serving()
 		require.True(t, r.RecordDeath("b", dawn).Members)
-		require.Equal(t, []string{"a"}, names(r))
+		require.Equal(t, []string{"a"}, memberNames(r))
 	})
 	t.Run("another member answers at its address", func(t *testing.T) {
 		r := serving()
 		buried := r.entries["b"].Gone
 		require.Equal(t, Change{Members: true}, r.Replace("b", dawn.Add(time.Second)))
-		require.Equal(t, []string{"a"}, names(r))
+		require.Equal(t, []string{"a"}, memberNames(r))
 		require.Equal(t, buried, r.entries["b"].Gone)
 	})
 	t.Run("it does neither for 5 s", func(t *testing.T) {
 		r := serving()
-		require.False(t, r.Tick(dawn, dawn.Add(unansweredTTL-1), all).Members)
-		require.Equal(t, []string{"a", "b"}, names(r))
-		require.True(t, r.Tick(dawn, dawn.Add(unansweredTTL), all).Members)
-		require.Equal(t, []string{"a"}, names(r))
+		require.False(t, r.Tick(dawn, dawn.Add(unansweredTTL-1), allOnSide).Members)
+		require.Equal(t, []string{"a", "b"}, memberNames(r))
+		require.True(t, r.Tick(dawn, dawn.Add(unansweredTTL), allOnSide).Members)
+		require.Equal(t, []string{"a"}, memberNames(r))
 	})
 	t.Run("a pause of this process does not count", func(t *testing.T) {
 		r := serving()
 		r.SkipPause(time.Minute, dawn.Add(time.Minute))
-		require.False(t, r.Tick(dawn, dawn.Add(time.Minute+unansweredTTL-1), all).Members)
-		require.Equal(t, []string{"a", "b"}, names(r))
+		require.False(t, r.Tick(dawn, dawn.Add(time.Minute+unansweredTTL-1), allOnSide).Members)
+		require.Equal(t, []string{"a", "b"}, memberNames(r))
 	})
 	t.Run("a dead member does not stay", func(t *testing.T) {
 		r := rosterOf("a")
@@ -490,7 +490,7 @@ func TestLivingMemberStaysUntilItAnswersItsTombstone(t *testing.T) {
 		buried := rec("b", 2)
 		buried.Gone = dawn
 		r.Merge([]Record{buried}, dawn)
-		require.Equal(t, []string{"a"}, names(r))
+		require.Equal(t, []string{"a"}, memberNames(r))
 	})
 }
 

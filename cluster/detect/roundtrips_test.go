@@ -20,7 +20,7 @@ func TestFirstRoundTripSetsMeanAndDeviation(t *testing.T) {
 	require.Equal(t, 5750*time.Microsecond, r.deviation)
 }
 
-func TestEqualRoundTripsTimeOutSoonAfterTheirMean(t *testing.T) {
+func TestTimeoutApproachesMeanOfEqualRoundTrips(t *testing.T) {
 	var r RoundTrips
 	for range 100 {
 		r.Record(time.Millisecond)

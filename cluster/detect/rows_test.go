@@ -40,7 +40,7 @@ func TestRowsOutOfBoundsAreRefused(t *testing.T) {
 }
 
 // Each hop refuses a row with a number above the bound, and closes the connection.
-func TestRowOfThisNodeOutbidsOthersUpToTheBound(t *testing.T) {
+func TestOwnRowOutbidsOthersUpToBound(t *testing.T) {
 	c := connected("a")
 	for _, number := range []uint64{5, maxRowNumber} {
 		c.Merge("a", []Row{{About: MemberID("self"), Number: number}})
@@ -64,13 +64,13 @@ func FuzzRows(f *testing.F) {
 		c := NewConnectivity("self")
 		c.SetMembers([]string{"a", "b"})
 		c.Merge("b", rows)
-		c.Arrange([]string{"a", "b", "self"}, 3, at(0))
+		c.Arrange([]string{"a", "b", "self"}, 3, atMS(0))
 		c.Connections([]string{"a", "self", "x"})
 	})
 }
 
 // A row may arrive before the member does, and there may be any number of such rows.
-func TestRowsOfStrangersAreKeptWithinABound(t *testing.T) {
+func TestRowsOfStrangersAreBounded(t *testing.T) {
 	c := NewConnectivity("self")
 	c.SetMembers([]string{"a"})
 	var rows []Row
@@ -89,12 +89,12 @@ func TestNewsAreSentOnceAndNotBack(t *testing.T) {
 	c := connected("a", "b")
 	var toA, toB Feed
 	next := func(f *Feed, to string, ms int) (about []uint64, wait time.Duration) {
-		rows, upTo, wait := c.News(f, to, at(ms))
+		rows, upTo, wait := c.News(f, to, atMS(ms))
 		for _, r := range rows {
 			about = append(about, r.About)
 		}
 		if len(rows) > 0 {
-			f.Sent(upTo, at(ms))
+			f.Sent(upTo, atMS(ms))
 		}
 		return about, wait
 	}
@@ -110,7 +110,7 @@ func TestNewsAreSentOnceAndNotBack(t *testing.T) {
 	expect(&toA, "a", 1, nil, 0)
 	c.Merge("b", []Row{{About: b, Number: 1, Connected: slices.Sorted(slices.Values([]uint64{self}))}})
 	expect(&toA, "a", 2, nil, 48)
-	c.RecordFailure("b", at(10))
+	c.RecordFailure("b", atMS(10))
 	expect(&toA, "a", 50, []uint64{b, self}, 0)
 	expect(&toB, "b", 50, []uint64{self}, 0)
 	expect(&toB, "b", 200, nil, 0)

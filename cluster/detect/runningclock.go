@@ -40,7 +40,7 @@ func (r *RunningClock) Read(now time.Duration) time.Duration {
 
 // Check performs the planned check at the time now. It reports whether the caller must end
 // the waits whose deadlines the clock has reached. No check is planned afterwards. If the
-// caller does not plan another check, it must call Rest.
+// caller does not plan another check, it must call CancelCheck.
 func (r *RunningClock) Check(now time.Duration) (ends bool) {
 	late := r.isOverdue(now)
 	if late {
@@ -51,9 +51,9 @@ func (r *RunningClock) Check(now time.Duration) (ends bool) {
 	return ends
 }
 
-// Rest cancels the planned check. After Rest, the last check does not count as late. The
-// caller must call Rest when no request is waiting.
-func (r *RunningClock) Rest() { r.late, r.planned = false, false }
+// CancelCheck cancels the planned check. After CancelCheck, the last check does not count as late. The
+// caller must call CancelCheck when no request is waiting.
+func (r *RunningClock) CancelCheck() { r.late, r.planned = false, false }
 
 func (r *RunningClock) isOverdue(now time.Duration) bool {
 	return r.planned && now-r.due > TimerTolerance

@@ -39,11 +39,11 @@ func TestRunningClockStopsWithItsProcess(t *testing.T) {
 	}
 }
 
-func TestRestForgetsALateCheck(t *testing.T) {
+func TestCancelForgetsLateCheck(t *testing.T) {
 	var r RunningClock
 	r.Plan(0)
 	require.False(t, r.Check(time.Second))
-	r.Rest()
+	r.CancelCheck()
 	r.Plan(2 * time.Second)
 	require.False(t, r.Check(3*time.Second), "the process was suspended once more, perhaps an hour later")
 }

@@ -223,9 +223,9 @@ func (c *Connectivity) Examine(name string, since time.Time) {
 	}
 }
 
-// Rest records that this node has no use for a member that it does not watch. The member is
+// RecordUnused records that this node has no use for a member that it does not watch. The member is
 // presumed to be connected while it is reached.
-func (c *Connectivity) Rest(name string) (changed bool) {
+func (c *Connectivity) RecordUnused(name string) (changed bool) {
 	m := c.members[name]
 	if m == nil || m.watched {
 		return false

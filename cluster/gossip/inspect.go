@@ -455,6 +455,6 @@ func newPacketRates() packetRates {
 	return packetRates{detect.NewAllowance(maxMessages, maxMessages), detect.NewAllowance(maxProbes, maxProbes)}
 }
 
-func (r packetRates) take(l packetLoad, now time.Time) bool {
+func (r packetRates) takeLoad(l packetLoad, now time.Time) bool {
 	return r.probes.Has(l.probes, now) && r.messages.Take(l.messages, now) && r.probes.Take(l.probes, now)
 }

@@ -39,7 +39,7 @@ func sealedStream(plain []byte) []byte {
 	return gossiptest.Sender{Label: testLabel, Key: testKey}.Sealed(plain)
 }
 
-func TestAStreamIsHandedOnIfItClaimsWhatItMay(t *testing.T) {
+func TestStreamWithinBoundsIsPassedOn(t *testing.T) {
 	claim := func(b ...byte) []byte { return append([]byte{typePushPull}, b...) }
 	for name, c := range map[string]struct {
 		message []byte
@@ -107,7 +107,7 @@ func TestAStreamIsHandedOnIfItClaimsWhatItMay(t *testing.T) {
 	}
 }
 
-func TestAStreamThatNobodyWithASecretHasSealedIsNotHandedOn(t *testing.T) {
+func TestForeignStreamIsRefused(t *testing.T) {
 	i := testInspector(t, testKey)
 	good := labelled(sealedStream(gossiptest.PushPull(1, 0))...)
 	_, err := i.stream(bytes.NewReader(good), true)
@@ -126,7 +126,7 @@ func TestAStreamThatNobodyWithASecretHasSealedIsNotHandedOn(t *testing.T) {
 	}
 }
 
-func TestAPacketIsHandedOnIfAMemberMaySendIt(t *testing.T) {
+func TestMemberPacketIsPassedOn(t *testing.T) {
 	ping := append([]byte{typePing}, Encode(map[string]any{"SeqNo": 7, "Node": "a", "SourceAddr": []byte{127, 0, 0, 1}})...)
 	alive := append([]byte{typeAlive}, Encode(gossiptest.Node{Name: "a", Addr: make([]byte, 4), Meta: make([]byte, 512), Vsn: make([]uint8, 6)})...)
 	compound := func(parts ...[]byte) []byte {
@@ -187,7 +187,7 @@ func TestAPacketIsHandedOnIfAMemberMaySendIt(t *testing.T) {
 func TestMessagesInPacketsAreBoundedInEachSecond(t *testing.T) {
 	r, now := newPacketRates(), time.Unix(0, 0)
 	count := func(l packetLoad) (n int) {
-		for r.take(l, now) {
+		for r.takeLoad(l, now) {
 			n++
 		}
 		return n
@@ -204,7 +204,7 @@ func TestMessagesInPacketsAreBoundedInEachSecond(t *testing.T) {
 	require.Zero(t, count(packetLoad{messages: 1}), "nor does its return")
 }
 
-func TestARosterThatClaimsManyRecordsIsRefusedBeforeTheyHaveMemory(t *testing.T) {
+func TestRosterClaimsAreCheckedBeforeAllocation(t *testing.T) {
 	claim := append([]byte{0x82, 0xa1, 'v', version, 0xa1, 'r', 0xdd, 0, 0x3f, 0xff, 0xff}, bytes.Repeat([]byte{0x80}, 1<<22-100)...)
 	var err error
 	memory := gossiptest.AllocatedBytes(func() { _, err = DecodeRecords(claim, time.Now()) })

@@ -17,7 +17,7 @@ var dawn = time.Unix(1_000_000, 0)
 // maxEpoch is the greatest epoch and turn that a member may have.
 const maxEpoch = 1 << 48
 
-func TestARosterOutOfBoundsIsRefused(t *testing.T) {
+func TestRosterOutOfBoundsIsRefused(t *testing.T) {
 	good := wireRecord{Name: "b", Addr: "b:1", Region: "r", Born: 1, State: detect.Joining}
 	with := func(change func(*wireRecord)) rosterMessage {
 		r := good
@@ -62,7 +62,7 @@ func TestARosterOutOfBoundsIsRefused(t *testing.T) {
 	require.Equal(t, dawn, records[0].Gone)
 }
 
-func TestAnAgeFromTheNetworkIsBounded(t *testing.T) {
+func TestReceivedAgeIsBounded(t *testing.T) {
 	for age, want := range map[time.Duration]time.Duration{time.Hour: time.Hour, maxAge: maxAge, maxAge + 1: maxAge, math.MaxInt64: maxAge} {
 		r := wireRecord{Name: "b", Addr: "b:1", State: detect.Joining, Gone: true, Age: age}
 		records, err := DecodeRecords(Encode(rosterMessage{Version: version, Records: []wireRecord{r}}), dawn)

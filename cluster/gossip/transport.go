@@ -109,7 +109,7 @@ func (t *transport) check(b []byte, rates packetRates, now time.Time) (reason st
 		return ReasonPacket, errLongPacket
 	}
 	l, err := t.inspector.packet(b)
-	if err == nil && !rates.take(l, now) {
+	if err == nil && !rates.takeLoad(l, now) {
 		return ReasonFlood, errFlood
 	}
 	return ReasonPacket, err

@@ -15,46 +15,46 @@ const far = "far"
 // machine: silence is noticed in 4 s, and an attempt may take 3 s.
 const replaced = 12 * time.Second
 
-// abroad checks the behavior of a Cluster towards other regions.
-func abroad(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))) {
+// testRegions checks the behavior of a Cluster towards other regions.
+func testRegions(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))) {
 	for _, c := range []struct {
 		promise string
 		check   func(t *testing.T, w World, n *node)
 	}{
-		{"there is no way to this node's own region, nor to one that is not named", noRegion},
-		{"a node of another region is asked and told, and sees who asks", asksAbroad},
-		{"a message to another region has at most MaxMessage bytes", boundsAbroad},
-		{"a late answer from another region is dropped, and its connection kept", lateAbroad},
-		{"nobody of another region is in View, and nobody there is connected", unseen},
-		{"a node of the wrong region is refused, until the name leads to the right one", func(t *testing.T, w World, n *node) {
-			refuses(t, w, n, cluster.Config{Region: "elsewhere"}, "region")
+		{"only named other regions have a peer", testUnknownRegions},
+		{"a node of another region receives requests and tells", testRegionAsk},
+		{"a message to another region has at most MaxMessage bytes", testRegionBounds},
+		{"a late answer from another region is dropped", testRegionLateAnswer},
+		{"nodes of another region are not in View", testRegionIsNotInView},
+		{"a node of the wrong region is refused", func(t *testing.T, w World, n *node) {
+			testWrongNode(t, w, n, cluster.Config{Region: "elsewhere"}, "region")
 		}},
-		{"a node with another Seed is refused, until the name leads to one with the same", func(t *testing.T, w World, n *node) {
-			refuses(t, w, n, cluster.Config{Region: far, Seed: [16]byte{1}}, "seed")
+		{"a node with another Seed is refused", func(t *testing.T, w World, n *node) {
+			testWrongNode(t, w, n, cluster.Config{Region: far, Seed: [16]byte{1}}, "seed")
 		}},
-		{"where one address of a region is wrong, the others are tried", oneWrong},
-		{"when a node of another region dies, another one is asked within seconds", func(t *testing.T, w World, n *node) {
-			replaces(t, w, n, func(_ int, gone *node) { _ = gone.Close() })
+		{"all addresses of a region are tried", testOneWrongAddress},
+		{"a dead node of another region is replaced within seconds", func(t *testing.T, w World, n *node) {
+			testReplacement(t, w, n, func(_ int, gone *node) { _ = gone.Close() })
 		}},
-		{"when a node of another region leaves, another one is asked within seconds", func(t *testing.T, w World, n *node) {
-			replaces(t, w, n, func(_ int, gone *node) { _ = gone.Leave(t.Context()) })
+		{"a leaver of another region is replaced within seconds", func(t *testing.T, w World, n *node) {
+			testReplacement(t, w, n, func(_ int, gone *node) { _ = gone.Leave(t.Context()) })
 		}},
-		{"when a node of another region hangs, another one is asked within seconds", func(t *testing.T, w World, n *node) {
+		{"a frozen node of another region is replaced within seconds", func(t *testing.T, w World, n *node) {
 			if w.FreezeAbroad == nil {
-				t.Skip("nobody can be frozen here")
+				t.Skip("this world cannot freeze nodes")
 			}
-			replaces(t, w, n, func(i int, _ *node) { t.Cleanup(w.FreezeAbroad(i)) })
+			testReplacement(t, w, n, func(i int, _ *node) { t.Cleanup(w.FreezeAbroad(i)) })
 		}},
-		{"the names of a region are looked up again", looksAgain},
-		{"Close ends what waits for another region", closesAbroad},
+		{"names of a region are resolved again", testNewAddress},
+		{"Close ends requests to another region", testRegionClose},
 	} {
 		t.Run(c.promise, func(t *testing.T) {
 			with(t, func(t *testing.T, w World) {
 				if w.Abroad == nil {
-					t.Skip("there are no other regions here")
+					t.Skip("this world has no other regions")
 				}
-				n := start(t, w, 0)
-				defer stop(t, []*node{n})
+				n := startMember(t, w, 0)
+				defer closeNodes(t, []*node{n})
 				n.announce(cluster.Serving)
 				c.check(t, w, n)
 			})
@@ -62,29 +62,29 @@ func abroad(t *testing.T, with func(t *testing.T, test func(t *testing.T, w Worl
 	}
 }
 
-// settlers starts count nodes of the far region, and makes the addresses of the region lead to them.
-func settlers(t *testing.T, w World, count int) []*node {
+// startFarNodes starts count nodes of the far region, and makes the addresses of the region lead to them.
+func startFarNodes(t *testing.T, w World, count int) []*node {
 	t.Helper()
 	var nodes []*node
 	var all []int
 	for i := range count {
-		nodes = append(nodes, settler(t, w, i, cluster.Config{Region: far}))
+		nodes = append(nodes, startFarNode(t, w, i, cluster.Config{Region: far}))
 		all = append(all, i)
 	}
 	w.Resolve(all...)
 	return nodes
 }
 
-// settler starts a node of the far region, which is closed at the end of t.
-func settler(t *testing.T, w World, i int, c cluster.Config) *node {
+// startFarNode starts a node of the far region, which is closed at the end of t.
+func startFarNode(t *testing.T, w World, i int, c cluster.Config) *node {
 	t.Helper()
-	n := begin(t, w.Abroad(i, c), w)
-	t.Cleanup(func() { stop(t, []*node{n}) })
+	n := startNode(t, w.Abroad(i, c), w)
+	t.Cleanup(func() { closeNodes(t, []*node{n}) })
 	return n
 }
 
-// reaches waits until the region of p answers, and returns the name of the node that has answered.
-func reaches(t *testing.T, p cluster.Peer) (name string) {
+// awaitRegion waits until the region of p answers, and returns the name of the node that has answered.
+func awaitRegion(t *testing.T, p cluster.Peer) (name string) {
 	t.Helper()
 	begun := time.Now()
 	for {
@@ -101,45 +101,45 @@ func reaches(t *testing.T, p cluster.Peer) (name string) {
 	}
 }
 
-// leadsTo waits until the region of p answers, and checks that the given node has answered.
-func leadsTo(t *testing.T, p cluster.Peer, want *node) {
+// awaitRegionNode waits until the region of p answers, and checks that the given node has answered.
+func awaitRegionNode(t *testing.T, p cluster.Peer, want *node) {
 	t.Helper()
-	name := reaches(t, p)
+	name := awaitRegion(t, p)
 	expect(t, name == want.name(), "%s answered, and not %s", name, want.name())
 }
 
-func noRegion(t *testing.T, w World, n *node) {
+func testUnknownRegions(t *testing.T, w World, n *node) {
 	for _, name := range []string{"", "nowhere", n.View().Members[0].Region} {
 		p := n.Region(name)
 		expect(t, p == nil, "Region(%q) is %v", name, p)
 	}
-	took := fails(t.Context(), t, n.Region(far), "who", long, cluster.ErrDisconnected)
+	took := requireError(t.Context(), t, n.Region(far), "who", long, cluster.ErrDisconnected)
 	expect(t, took <= long/2, "asking a region of which nobody is known took %v", took)
 	n.Region(far).Tell([]byte("tell nobody"))
 }
 
-func asksAbroad(t *testing.T, w World, n *node) {
-	there := settlers(t, w, 1)[0]
+func testRegionAsk(t *testing.T, w World, n *node) {
+	there := startFarNodes(t, w, 1)[0]
 	p := n.Region(far)
-	leadsTo(t, p, there)
-	answers(t, p, "where", n.View().Members[0].Region)
-	tellsOf(t, n, p, there)
+	awaitRegionNode(t, p, there)
+	requireAnswer(t, p, "where", n.View().Members[0].Region)
+	testTellBy(t, n, p, there)
 	askAtOnce(t, p, 20, 5)
 }
 
-func boundsAbroad(t *testing.T, w World, n *node) {
-	settlers(t, w, 1)
+func testRegionBounds(t *testing.T, w World, n *node) {
+	startFarNodes(t, w, 1)
 	p := n.Region(far)
-	reaches(t, p)
-	boundsOf(t, p)
+	awaitRegion(t, p)
+	testMessageBound(t, p)
 }
 
-func lateAbroad(t *testing.T, w World, n *node) {
-	there := settlers(t, w, 1)[0]
+func testRegionLateAnswer(t *testing.T, w World, n *node) {
+	there := startFarNodes(t, w, 1)[0]
 	p := n.Region(far)
-	reaches(t, p)
+	awaitRegion(t, p)
 	for range 3 {
-		took := fails(t.Context(), t, p, "hold x", 20*time.Millisecond, cluster.ErrTimeout)
+		took := requireError(t.Context(), t, p, "hold x", 20*time.Millisecond, cluster.ErrTimeout)
 		ensure(t, took >= 20*time.Millisecond && took <= long, "it took %v", took)
 		receive(t, there.off, "request")
 		echo(t, p, "at once")
@@ -153,17 +153,17 @@ func lateAbroad(t *testing.T, w World, n *node) {
 	expect(t, s.Late == 3 && s.Timeouts == 3, "Late is %d, Timeouts is %d", s.Late, s.Timeouts)
 }
 
-func unseen(t *testing.T, w World, n *node) {
-	there := settlers(t, w, 1)[0]
+func testRegionIsNotInView(t *testing.T, w World, n *node) {
+	there := startFarNodes(t, w, 1)[0]
 	p := n.Region(far)
-	reaches(t, p)
+	awaitRegion(t, p)
 	for range 30 {
 		echo(t, p, "x")
 		time.Sleep(100 * time.Millisecond)
 	}
 	for _, one := range []*node{n, there} {
 		v := one.View()
-		expect(t, len(v.Members) == 1 && v.Self == 0 && len(v.Side()) == 1, "one of two nodes in different regions sees\n%s", text(v))
+		expect(t, len(v.Members) == 1 && v.Self == 0 && len(v.Side()) == 1, "one of two nodes in different regions sees\n%s", viewText(v))
 		k := one.heard.Load()
 		expect(t, k == 0, "Answered was called %d times", k)
 		expect(t, one.Forget(n.name()) != nil, "Forget of one that is well found nothing wrong")
@@ -172,45 +172,45 @@ func unseen(t *testing.T, w World, n *node) {
 	expect(t, joined == 0, "%d members of another region count as joined", joined)
 }
 
-func refuses(t *testing.T, w World, n *node, c cluster.Config, reason string) {
-	wrong := settler(t, w, 0, c)
-	right := settler(t, w, 1, cluster.Config{Region: far})
+func testWrongNode(t *testing.T, w World, n *node, c cluster.Config, reason string) {
+	wrong := startFarNode(t, w, 0, c)
+	right := startFarNode(t, w, 1, cluster.Config{Region: far})
 	w.Resolve(0)
 	begun := time.Now()
 	for wrong.Stats().Refused[reason] < 3 {
-		fails(t.Context(), t, n.Region(far), "who", long, cluster.ErrDisconnected)
+		requireError(t.Context(), t, n.Region(far), "who", long, cluster.ErrDisconnected)
 		ensure(t, time.Since(begun) <= replaced, "refused were %v", wrong.Stats().Refused)
 		time.Sleep(10 * time.Millisecond)
 	}
 	v := wrong.View()
-	expect(t, len(v.Members) == 1, "the one that is wrong sees\n%s", text(v))
+	expect(t, len(v.Members) == 1, "the one that is wrong sees\n%s", viewText(v))
 	w.Resolve(1)
-	leadsTo(t, n.Region(far), right)
+	awaitRegionNode(t, n.Region(far), right)
 }
 
-func oneWrong(t *testing.T, w World, n *node) {
-	settler(t, w, 0, cluster.Config{Region: "elsewhere"})
-	right := settler(t, w, 1, cluster.Config{Region: far})
+func testOneWrongAddress(t *testing.T, w World, n *node) {
+	startFarNode(t, w, 0, cluster.Config{Region: "elsewhere"})
+	right := startFarNode(t, w, 1, cluster.Config{Region: far})
 	for range 2 {
 		w.Resolve(0, 1)
-		leadsTo(t, n.Region(far), right)
+		awaitRegionNode(t, n.Region(far), right)
 	}
 }
 
-// replaces removes the node that answers, and waits until the other node answers.
-func replaces(t *testing.T, w World, n *node, goes func(i int, gone *node)) {
-	nodes := settlers(t, w, 2)
+// testReplacement removes the node that answers, and waits until the other node answers.
+func testReplacement(t *testing.T, w World, n *node, goes func(i int, gone *node)) {
+	nodes := startFarNodes(t, w, 2)
 	p := n.Region(far)
-	first := reaches(t, p)
+	first := awaitRegion(t, p)
 	i := 0
 	if nodes[1].name() == first {
 		i = 1
 	}
-	wait := putOff(t.Context(), t, p, nodes[i], cluster.ErrTimeout)
+	wait := postponeRequest(t.Context(), t, p, nodes[i], cluster.ErrTimeout)
 	begun := time.Now()
 	goes(i, nodes[i])
 	wait()
-	leadsTo(t, p, nodes[1-i])
+	awaitRegionNode(t, p, nodes[1-i])
 	if took := time.Since(begun); took > replaced {
 		t.Errorf("it took %v", took)
 	} else {
@@ -219,21 +219,21 @@ func replaces(t *testing.T, w World, n *node, goes func(i int, gone *node)) {
 	echo(t, p, "as before")
 }
 
-func looksAgain(t *testing.T, w World, n *node) {
-	nodes := settlers(t, w, 1)
+func testNewAddress(t *testing.T, w World, n *node) {
+	nodes := startFarNodes(t, w, 1)
 	p := n.Region(far)
-	reaches(t, p)
-	nodes = append(nodes, settler(t, w, 1, cluster.Config{Region: far}))
+	awaitRegion(t, p)
+	nodes = append(nodes, startFarNode(t, w, 1, cluster.Config{Region: far}))
 	w.Resolve(1)
 	echo(t, p, "what stands stands")
-	must(t, "Close", nodes[0].Close())
-	leadsTo(t, p, nodes[1])
+	requireNoError(t, "Close", nodes[0].Close())
+	awaitRegionNode(t, p, nodes[1])
 }
 
-func closesAbroad(t *testing.T, w World, n *node) {
-	there := settlers(t, w, 1)[0]
+func testRegionClose(t *testing.T, w World, n *node) {
+	there := startFarNodes(t, w, 1)[0]
 	p := n.Region(far)
-	reaches(t, p)
-	closesOf(t, n, p, there)
+	awaitRegion(t, p)
+	testCloseDuring(t, n, p, there)
 	expect(t, n.Region(far) != nil, "Region is nil after Close")
 }

@@ -63,36 +63,36 @@ func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))
 		members int
 		check   func(t *testing.T, nodes []*node)
 	}{
-		{"a view is there once Start has returned", 1, started},
-		{"Forget refuses who is not dead", 1, forgetRefuses},
-		{"who has left is off its own view and Close ends it", 1, leavesAlone},
-		{"members find and hear each other", 3, meets},
-		{"an ask gets its own answer", 3, asks},
-		{"both ends know what their connection speaks", 3, speaks},
-		{"an answer may come later, in any order", 2, answersLater},
-		{"a message has at most MaxMessage bytes", 2, bounds},
-		{"a tell arrives", 2, tells},
-		{"an ask whose context ends leaves its member connected", 2, cancels},
-		{"an ask that times out leaves its member connected", 2, timesOut},
-		{"an answer that is late is handed over once", 2, handsOver},
-		{"who leaves is off the roster, and still asks", 3, leaves},
-		{"who closes is asked in vain, dies and is forgotten", 3, dies},
-		{"a node announces what it may say of itself, until it leaves", 1, joining},
-		{"what a member announces is known to all at once", 3, announces},
-		{"Answered is called for as long as anyone answers, and no longer", 2, hears},
-		{"a closed cluster answers ErrClosed", 2, closes},
+		{"a view exists after Start", 1, testStart},
+		{"Forget refuses living members", 1, testForgetLiving},
+		{"a node that has left is not in its own view", 1, testLeaveAlone},
+		{"members connect to each other", 3, testMeeting},
+		{"each request gets its own answer", 3, testAsk},
+		{"both ends know the protocol of their connection", 3, testProtocol},
+		{"answers may arrive later, in any order", 2, testLaterReplies},
+		{"a message has at most MaxMessage bytes", 2, testBounds},
+		{"a tell arrives", 2, testTell},
+		{"a canceled request leaves its member connected", 2, testCancel},
+		{"a request that times out leaves its member connected", 2, testTimeout},
+		{"a late answer is passed to Late once", 2, testLateAnswer},
+		{"a member that has left can still send requests", 3, testLeave},
+		{"a closed member dies and can be forgotten", 3, testDeath},
+		{"Announce accepts three states until the node leaves", 1, testAnnouncedStates},
+		{"an announcement reaches all members within a second", 3, testAnnouncement},
+		{"Answered is called only while a member answers", 2, testAnswered},
+		{"a closed cluster answers ErrClosed", 2, testClose},
 	} {
 		t.Run(c.promise, func(t *testing.T) {
-			with(t, func(t *testing.T, w World) { c.check(t, together(t, w, c.members)) })
+			with(t, func(t *testing.T, w World) { c.check(t, startMembers(t, w, c.members)) })
 		})
 	}
 	t.Run("a closed cluster does not start", func(t *testing.T) {
-		with(t, closedStart)
+		with(t, testStartAfterClose)
 	})
-	t.Run("who finds itself forgotten comes back, Joining", func(t *testing.T) {
-		with(t, superseded)
+	t.Run("a living member that is forgotten returns as Joining", func(t *testing.T) {
+		with(t, testReturnAfterForget)
 	})
-	abroad(t, with)
+	testRegions(t, with)
 }
 
 // long bounds an action that takes almost no time on an idle machine.
@@ -125,33 +125,33 @@ type late struct {
 	request, answer string
 }
 
-// together starts the given number of members, and waits until all of them serve and are connected to
+// startMembers starts the given number of members, and waits until all of them serve and are connected to
 // each other. The members end with t.
-func together(t *testing.T, w World, members int) []*node {
+func startMembers(t *testing.T, w World, members int) []*node {
 	t.Helper()
 	if members > w.Size {
 		t.Skipf("a cluster of at most %d", w.Size)
 	}
 	nodes := make([]*node, members)
 	for i := range nodes {
-		nodes[i] = start(t, w, i)
+		nodes[i] = startMember(t, w, i)
 	}
-	t.Cleanup(func() { stop(t, nodes) })
+	t.Cleanup(func() { closeNodes(t, nodes) })
 	for _, n := range nodes {
 		n.announce(cluster.Serving)
 	}
 	for _, n := range nodes {
-		n.await("all hear all", func(v *cluster.View) bool { return whole(v, members) })
+		n.await("all hear all", func(v *cluster.View) bool { return isWhole(v, members) })
 	}
 	return nodes
 }
 
-func start(t *testing.T, w World, i int) *node {
+func startMember(t *testing.T, w World, i int) *node {
 	t.Helper()
-	return begin(t, w.New(i), w)
+	return startNode(t, w.New(i), w)
 }
 
-func begin(t *testing.T, c cluster.Cluster, w World) *node {
+func startNode(t *testing.T, c cluster.Cluster, w World) *node {
 	t.Helper()
 	n := &node{
 		Cluster: c, t: t, news: w.News, stands: w.Stands,
@@ -163,7 +163,7 @@ func begin(t *testing.T, c cluster.Cluster, w World) *node {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
-	must(t, "Start", n.Start(ctx, n))
+	requireNoError(t, "Start", n.Start(ctx, n))
 	v := n.View()
 	ensure(t, v != nil, "View is nil after Start")
 	self := v.Members[v.Self]
@@ -171,8 +171,8 @@ func begin(t *testing.T, c cluster.Cluster, w World) *node {
 	return n
 }
 
-// must ends the test if a call has failed.
-func must(t *testing.T, called string, err error) {
+// requireNoError ends the test if a call has failed.
+func requireNoError(t *testing.T, called string, err error) {
 	t.Helper()
 	ensure(t, err == nil, "%s: %v", called, err)
 }
@@ -193,8 +193,8 @@ func ensure(t *testing.T, holds bool, format string, args ...any) {
 	}
 }
 
-// stop closes all nodes and performs the checks of every test.
-func stop(t *testing.T, nodes []*node) {
+// closeNodes closes all nodes and performs the checks of every test.
+func closeNodes(t *testing.T, nodes []*node) {
 	t.Helper()
 	var closing sync.WaitGroup
 	for i, n := range nodes {
@@ -209,10 +209,10 @@ func stop(t *testing.T, nodes []*node) {
 		k := n.overlaps.Load()
 		expect(t, k == 0, "member %d: %d calls of Changed overlapped another", i, k)
 		for j, v := range n.views {
-			if now := text(v); now != n.texts[j] {
+			if now := viewText(v); now != n.texts[j] {
 				t.Errorf("member %d: a view changed after it was shown, from\n%s\nto\n%s", i, n.texts[j], now)
 			}
-			problem := malformed(v)
+			problem := viewProblem(v)
 			expect(t, problem == "", "member %d: %s in\n%s", i, problem, n.texts[j])
 		}
 	}
@@ -230,7 +230,7 @@ func (n *node) Changed() {
 	if v := n.View(); v != nil {
 		n.mu.Lock()
 		n.views = append(n.views, v)
-		n.texts = append(n.texts, text(v))
+		n.texts = append(n.texts, viewText(v))
 		n.mu.Unlock()
 	}
 	select {
@@ -320,8 +320,8 @@ func (n *node) await(what string, ok func(v *cluster.View) bool) {
 	defer patience.Stop()
 	for {
 		v := n.View()
-		if problem := malformed(v); problem != "" {
-			n.t.Fatalf("%s in\n%s", problem, text(v))
+		if problem := viewProblem(v); problem != "" {
+			n.t.Fatalf("%s in\n%s", problem, viewText(v))
 		}
 		if ok(v) {
 			return
@@ -329,7 +329,7 @@ func (n *node) await(what string, ok func(v *cluster.View) bool) {
 		select {
 		case <-n.after:
 		case <-patience.C:
-			n.t.Fatalf("after %v it is not so that %s, or Changed was not called; the view is\n%s", n.news, what, text(n.View()))
+			n.t.Fatalf("after %v it is not so that %s, or Changed was not called; the view is\n%s", n.news, what, viewText(n.View()))
 		}
 	}
 }
@@ -337,7 +337,7 @@ func (n *node) await(what string, ok func(v *cluster.View) bool) {
 // announce makes n announce s, and checks that the view of n shows it.
 func (n *node) announce(s cluster.State) {
 	n.t.Helper()
-	must(n.t, fmt.Sprintf("Announce(%v)", s), n.Announce(s))
+	requireNoError(n.t, fmt.Sprintf("Announce(%v)", s), n.Announce(s))
 	m := n.View().Members[n.View().Self]
 	ensure(n.t, m.State == s && m.Announced == s, "after Announce(%v) the node sees itself as %+v", s, m)
 	n.await("Changed was called", func(v *cluster.View) bool {
@@ -354,7 +354,7 @@ func (n *node) member(name string) cluster.Member {
 	n.t.Helper()
 	v := n.View()
 	i := slices.IndexFunc(v.Members, func(m cluster.Member) bool { return m.Name == name })
-	ensure(n.t, i >= 0, "%s is not in\n%s", name, text(v))
+	ensure(n.t, i >= 0, "%s is not in\n%s", name, viewText(v))
 	return v.Members[i]
 }
 
@@ -387,8 +387,8 @@ func (n *node) peer(other *node) cluster.Peer {
 	return n.member(other.name()).Peer
 }
 
-// hears waits until n itself is connected to the named member.
-func (n *node) hears(name string) {
+// awaitConnection waits until n itself is connected to the named member.
+func (n *node) awaitConnection(name string) {
 	n.t.Helper()
 	n.await("it is connected to "+name, func(v *cluster.View) bool {
 		i := n.index(name)
@@ -396,8 +396,8 @@ func (n *node) hears(name string) {
 	})
 }
 
-// answers sends a request and checks the answer.
-func answers(t *testing.T, p cluster.Peer, request, want string) {
+// requireAnswer sends a request and checks the answer.
+func requireAnswer(t *testing.T, p cluster.Peer, request, want string) {
 	t.Helper()
 	got, err := p.Ask(t.Context(), []byte(request), nil, long)
 	ensure(t, err == nil && string(got) == want, "asked to %.40q, got %d bytes, %.40q, and %v", request, len(got), got, err)
@@ -405,11 +405,11 @@ func answers(t *testing.T, p cluster.Peer, request, want string) {
 
 func echo(t *testing.T, p cluster.Peer, body string) {
 	t.Helper()
-	answers(t, p, "echo "+body, body)
+	requireAnswer(t, p, "echo "+body, body)
 }
 
-// fails sends a request and expects one of the given errors. It returns how long the request took.
-func fails(ctx context.Context, t *testing.T, p cluster.Peer, request string, wait time.Duration, want ...error) (took time.Duration) {
+// requireError sends a request and expects one of the given errors. It returns how long the request took.
+func requireError(ctx context.Context, t *testing.T, p cluster.Peer, request string, wait time.Duration, want ...error) (took time.Duration) {
 	t.Helper()
 	begun := time.Now()
 	_, err := p.Ask(ctx, []byte(request), nil, wait)
@@ -418,9 +418,9 @@ func fails(ctx context.Context, t *testing.T, p cluster.Peer, request string, wa
 	return took
 }
 
-// putOff sends n, by p, a request that n postpones, and returns once n has received it. wait waits for
+// postponeRequest sends n, by p, a request that n postpones, and returns once n has received it. wait waits for
 // the end of the request, and checks that it ends with the error want before it is released.
-func putOff(ctx context.Context, t *testing.T, p cluster.Peer, n *node, want error) (wait func()) {
+func postponeRequest(ctx context.Context, t *testing.T, p cluster.Peer, n *node, want error) (wait func()) {
 	t.Helper()
 	var asker sync.WaitGroup
 	asker.Go(func() {
@@ -431,7 +431,7 @@ func putOff(ctx context.Context, t *testing.T, p cluster.Peer, n *node, want err
 	return asker.Wait
 }
 
-func text(v *cluster.View) string {
+func viewText(v *cluster.View) string {
 	var b strings.Builder
 	for i, m := range v.Members {
 		fmt.Fprintf(&b, "%d %s %s %s %v %v announced %v epoch %d connected to", i, m.Name, m.Addr, m.Region, m.Born.UnixNano(), m.State, m.Announced, m.Epoch)
@@ -444,8 +444,8 @@ func text(v *cluster.View) string {
 	return b.String()
 }
 
-// malformed returns a description of the problem of an invalid view.
-func malformed(v *cluster.View) string {
+// viewProblem returns a description of the problem of an invalid view.
+func viewProblem(v *cluster.View) string {
 	if v == nil {
 		return "the view is nil"
 	}
@@ -478,45 +478,45 @@ func malformed(v *cluster.View) string {
 	return ""
 }
 
-// whole reports whether there are n members that all serve and are connected to each other.
-func whole(v *cluster.View, n int) bool {
+// isWhole reports whether there are n members that all serve and are connected to each other.
+func isWhole(v *cluster.View, n int) bool {
 	return len(v.Members) == n &&
 		!slices.ContainsFunc(v.Members, func(m cluster.Member) bool { return m.State != cluster.Serving }) &&
 		!slices.ContainsFunc(v.Connected, func(row []int) bool { return len(row) < n-1 })
 }
 
-func started(t *testing.T, nodes []*node) {
+func testStart(t *testing.T, nodes []*node) {
 	self := nodes[0].View().Members[0]
 	expect(t, self.Name != "" && !self.Born.IsZero(), "the node sees itself as %+v", self)
 }
 
-func forgetRefuses(t *testing.T, nodes []*node) {
+func testForgetLiving(t *testing.T, nodes []*node) {
 	for _, name := range []string{"", "nobody", nodes[0].name()} {
 		expect(t, nodes[0].Forget(name) != nil, "Forget(%q) found nothing wrong", name)
 	}
 }
 
-func leavesAlone(t *testing.T, nodes []*node) {
+func testLeaveAlone(t *testing.T, nodes []*node) {
 	n := nodes[0]
 	for range 2 {
-		must(t, "Leave", n.Leave(t.Context()))
+		requireNoError(t, "Leave", n.Leave(t.Context()))
 	}
 	n.await("it has left", func(v *cluster.View) bool { return v.Self == -1 && len(v.Members) == 0 })
 	for range 2 {
-		must(t, "Close", n.Close())
+		requireNoError(t, "Close", n.Close())
 	}
 }
 
-func closedStart(t *testing.T, w World) {
+func testStartAfterClose(t *testing.T, w World) {
 	c := w.New(0)
-	must(t, "Close", c.Close())
+	requireNoError(t, "Close", c.Close())
 	if err := c.Start(t.Context(), &node{t: t}); !errors.Is(err, cluster.ErrClosed) {
 		_ = c.Close()
 		t.Fatal("Start after Close:", err)
 	}
 }
 
-func meets(t *testing.T, nodes []*node) {
+func testMeeting(t *testing.T, nodes []*node) {
 	for _, n := range nodes {
 		for i, m := range n.View().Members {
 			first := nodes[0].View().Members[i]
@@ -529,7 +529,7 @@ func meets(t *testing.T, nodes []*node) {
 	}
 }
 
-func speaks(t *testing.T, nodes []*node) {
+func testProtocol(t *testing.T, nodes []*node) {
 	for _, from := range nodes {
 		for _, to := range nodes {
 			if from == to {
@@ -537,12 +537,12 @@ func speaks(t *testing.T, nodes []*node) {
 			}
 			here, there := from.peer(to).Protocol(), to.peer(from).Protocol()
 			expect(t, here == there && here.Version != 0, "%s speaks %v to %s, which speaks %v", from.name(), here, to.name(), there)
-			answers(t, from.peer(to), "speaks", fmt.Sprint(here))
+			requireAnswer(t, from.peer(to), "speaks", fmt.Sprint(here))
 		}
 	}
 }
 
-func asks(t *testing.T, nodes []*node) {
+func testAsk(t *testing.T, nodes []*node) {
 	for _, from := range nodes {
 		for _, to := range nodes {
 			if from != to {
@@ -551,12 +551,12 @@ func asks(t *testing.T, nodes []*node) {
 		}
 	}
 	p := nodes[0].peer(nodes[1])
-	answers(t, p, "where", nodes[0].View().Members[0].Region)
+	requireAnswer(t, p, "where", nodes[0].View().Members[0].Region)
 	buffer := append(make([]byte, 0, 100), "what was here before"...)
 	got, err := p.Ask(t.Context(), []byte("echo answer"), buffer, long)
 	ensure(t, err == nil && string(got) == "answer", "got %q and %v", got, err)
 	expect(t, &got[0] == &buffer[0], "Ask did not append to the buffer")
-	answers(t, p, "", "")
+	requireAnswer(t, p, "", "")
 	askAtOnce(t, p, 64, 20)
 }
 
@@ -583,7 +583,7 @@ func askAtOnce(t *testing.T, p cluster.Peer, callers, times int) {
 	asking.Wait()
 }
 
-func answersLater(t *testing.T, nodes []*node) {
+func testLaterReplies(t *testing.T, nodes []*node) {
 	p := nodes[0].peer(nodes[1])
 	var callers sync.WaitGroup
 	names := []string{"a", "b", "c"}
@@ -600,58 +600,60 @@ func answersLater(t *testing.T, nodes []*node) {
 	callers.Wait()
 }
 
-func bounds(t *testing.T, nodes []*node) { boundsOf(t, nodes[0].peer(nodes[1])) }
+func testBounds(t *testing.T, nodes []*node) { testMessageBound(t, nodes[0].peer(nodes[1])) }
 
-func boundsOf(t *testing.T, p cluster.Peer) {
+func testMessageBound(t *testing.T, p cluster.Peer) {
 	echo(t, p, string(large[len("echo "):]))
-	answers(t, p, "large", string(large))
-	fails(t.Context(), t, p, string(large)+"x", long, cluster.ErrTooLarge)
+	requireAnswer(t, p, "large", string(large))
+	requireError(t.Context(), t, p, string(large)+"x", long, cluster.ErrTooLarge)
 	p.Tell(append(large, 'x'))
 	echo(t, p, "as before")
 }
 
-func tells(t *testing.T, nodes []*node) { tellsOf(t, nodes[0], nodes[0].peer(nodes[1]), nodes[1]) }
+func testTell(t *testing.T, nodes []*node) {
+	testTellBy(t, nodes[0], nodes[0].peer(nodes[1]), nodes[1])
+}
 
-// tellsOf sends a tell to another node by p.
-func tellsOf(t *testing.T, n *node, p cluster.Peer, other *node) {
+// testTellBy sends a tell to another node by p.
+func testTellBy(t *testing.T, n *node, p cluster.Peer, other *node) {
 	p.Tell([]byte("tell news"))
 	got := receive(t, other.told, "tell")
 	expect(t, got == n.name()+" news", "told %q", got)
 }
 
-func cancels(t *testing.T, nodes []*node) {
+func testCancel(t *testing.T, nodes []*node) {
 	p := nodes[0].peer(nodes[1])
 	ctx, cancel := context.WithCancel(t.Context())
-	wait := putOff(ctx, t, p, nodes[1], context.Canceled)
+	wait := postponeRequest(ctx, t, p, nodes[1], context.Canceled)
 	cancel()
 	wait()
 	echo(t, p, "at once")
-	fails(ctx, t, p, "echo never", long, context.Canceled)
+	requireError(ctx, t, p, "echo never", long, context.Canceled)
 	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	fails(ctx, t, p, "hold overdue", long, context.DeadlineExceeded)
+	requireError(ctx, t, p, "hold overdue", long, context.DeadlineExceeded)
 	echo(t, p, "at once")
 	s := nodes[0].Stats()
 	expect(t, s.Timeouts == 0, "%d timeouts were counted", s.Timeouts)
 }
 
-func timesOut(t *testing.T, nodes []*node) {
+func testTimeout(t *testing.T, nodes []*node) {
 	p := nodes[0].peer(nodes[1])
 	for try, wait := range []time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 500 * time.Millisecond, time.Second} {
-		took := fails(t.Context(), t, p, fmt.Sprint("hold ", try), wait, cluster.ErrTimeout)
+		took := requireError(t.Context(), t, p, fmt.Sprint("hold ", try), wait, cluster.ErrTimeout)
 		ensure(t, took >= wait && took <= wait+long, "it took %v, and not %v", took, wait)
 		s := nodes[0].Stats()
 		ensure(t, s.Timeouts == uint64(try+1), "Timeouts is %d after %d", s.Timeouts, try+1)
 		v := nodes[0].View()
-		ensure(t, whole(v, 2), "after a wait of %v: %s", wait, text(v))
+		ensure(t, isWhole(v, 2), "after a wait of %v: %s", wait, viewText(v))
 		echo(t, p, "at once")
 	}
 }
 
-func handsOver(t *testing.T, nodes []*node) {
+func testLateAnswer(t *testing.T, nodes []*node) {
 	p := nodes[0].peer(nodes[1])
 	ctx, cancel := context.WithCancel(t.Context())
-	wait := putOff(ctx, t, p, nodes[1], context.Canceled)
+	wait := postponeRequest(ctx, t, p, nodes[1], context.Canceled)
 	cancel() // a deadline might end before the ask is sent
 	wait()
 	// No ask may follow before the answer: on a suspended machine, the member would count as stalled.
@@ -684,22 +686,22 @@ func handsOver(t *testing.T, nodes []*node) {
 	expect(t, s.Late == 2, "Late is %d", s.Late)
 }
 
-func leaves(t *testing.T, nodes []*node) {
+func testLeave(t *testing.T, nodes []*node) {
 	gone, name := nodes[2], nodes[2].name()
-	must(t, "Leave", gone.Leave(t.Context()))
+	requireNoError(t, "Leave", gone.Leave(t.Context()))
 	gone.await("it has left", func(v *cluster.View) bool { return v.Self == -1 && len(v.Members) == 2 })
 	for _, n := range nodes[:2] {
-		n.await(name+" has left", func(v *cluster.View) bool { return whole(v, 2) })
+		n.await(name+" has left", func(v *cluster.View) bool { return isWhole(v, 2) })
 		expect(t, n.Forget(name) != nil, "Forget of one that has left found nothing wrong")
-		gone.hears(n.name())
+		gone.awaitConnection(n.name())
 		echo(t, gone.peer(n), "still")
 	}
 }
 
-func dies(t *testing.T, nodes []*node) {
+func testDeath(t *testing.T, nodes []*node) {
 	name, p := nodes[2].name(), nodes[0].peer(nodes[2])
-	must(t, "Close", nodes[2].Close())
-	took := fails(t.Context(), t, p, "echo x", 50*time.Millisecond, cluster.ErrTimeout, cluster.ErrDisconnected)
+	requireNoError(t, "Close", nodes[2].Close())
+	took := requireError(t.Context(), t, p, "echo x", 50*time.Millisecond, cluster.ErrTimeout, cluster.ErrDisconnected)
 	expect(t, took <= long, "asking the dead took %v", took)
 	stands := func(n *node, want ...cluster.State) func(v *cluster.View) bool {
 		return func(v *cluster.View) bool {
@@ -709,19 +711,19 @@ func dies(t *testing.T, nodes []*node) {
 	}
 	for _, n := range nodes[:2] {
 		n.await(name+" is not connected", stands(n, cluster.Missing, cluster.Dead))
-		fails(t.Context(), t, n.member(name).Peer, "echo x", long, cluster.ErrDisconnected)
+		requireError(t.Context(), t, n.member(name).Peer, "echo x", long, cluster.ErrDisconnected)
 		n.await(name+" is dead", stands(n, cluster.Dead))
 		m := n.member(name)
 		expect(t, m.Announced == cluster.Serving, "the dead is said to have announced %v", m.Announced)
 	}
-	must(t, "Forget", nodes[0].Forget(name))
+	requireNoError(t, "Forget", nodes[0].Forget(name))
 	for _, n := range nodes[:2] {
-		n.await(name+" is forgotten", func(v *cluster.View) bool { return whole(v, 2) })
+		n.await(name+" is forgotten", func(v *cluster.View) bool { return isWhole(v, 2) })
 	}
 	expect(t, nodes[0].Forget(name) != nil, "a second Forget found nothing wrong")
 }
 
-func joining(t *testing.T, nodes []*node) {
+func testAnnouncedStates(t *testing.T, nodes []*node) {
 	n := nodes[0]
 	for _, s := range []cluster.State{cluster.Missing, cluster.Dead, cluster.State(99)} {
 		expect(t, n.Announce(s) != nil, "Announce(%v) found nothing wrong", s)
@@ -729,9 +731,9 @@ func joining(t *testing.T, nodes []*node) {
 	for _, s := range []cluster.State{cluster.Serving, cluster.Leaving, cluster.Leaving, cluster.Joining} {
 		n.announce(s)
 	}
-	must(t, "Leave", n.Leave(t.Context()))
+	requireNoError(t, "Leave", n.Leave(t.Context()))
 	expect(t, n.Announce(cluster.Serving) != nil, "Announce after Leave found nothing wrong")
-	must(t, "Close", n.Close())
+	requireNoError(t, "Close", n.Close())
 	err := n.Announce(cluster.Serving)
 	expect(t, errors.Is(err, cluster.ErrClosed), "Announce after Close: %v", err)
 }
@@ -739,7 +741,7 @@ func joining(t *testing.T, nodes []*node) {
 // spread bounds the time until all members know an announcement.
 const spread = time.Second
 
-func announces(t *testing.T, nodes []*node) {
+func testAnnouncement(t *testing.T, nodes []*node) {
 	name := nodes[0].name()
 	for _, s := range []cluster.State{cluster.Leaving, cluster.Joining, cluster.Serving} {
 		said := time.Now()
@@ -753,7 +755,7 @@ func announces(t *testing.T, nodes []*node) {
 	}
 }
 
-func hears(t *testing.T, nodes []*node) {
+func testAnswered(t *testing.T, nodes []*node) {
 	n := nodes[0]
 	const pings = 3 * time.Second
 	begun, before := time.Now(), n.heard.Load()
@@ -769,7 +771,7 @@ func hears(t *testing.T, nodes []*node) {
 	for begun = time.Now(); calls() == 0; time.Sleep(time.Millisecond) {
 		ensure(t, time.Since(begun) <= 100*time.Millisecond+n.stands, "an ask was answered and Answered was not called")
 	}
-	must(t, "Close", nodes[1].Close())
+	requireNoError(t, "Close", nodes[1].Close())
 	name := nodes[1].name()
 	n.await(name+" is not connected", func(v *cluster.View) bool { return n.member(name).State != cluster.Serving })
 	before = n.heard.Load()
@@ -777,18 +779,18 @@ func hears(t *testing.T, nodes []*node) {
 	expect(t, calls() == 0, "Answered was called %d times by nobody", calls())
 }
 
-// superseded makes members forget a frozen member.
-func superseded(t *testing.T, w World) {
+// testReturnAfterForget makes members forget a frozen member.
+func testReturnAfterForget(t *testing.T, w World) {
 	if w.Freeze == nil {
 		t.Skip("nobody can be frozen here")
 	}
-	nodes := together(t, w, 3)
+	nodes := startMembers(t, w, 3)
 	frozen, name := nodes[2], nodes[2].name()
 	thaw := w.Freeze(2)
 	for _, n := range nodes[:2] {
 		n.await(name+" is dead", func(v *cluster.View) bool { return n.member(name).State == cluster.Dead })
 	}
-	must(t, "Forget", nodes[0].Forget(name))
+	requireNoError(t, "Forget", nodes[0].Forget(name))
 	for _, n := range nodes[:2] {
 		n.await(name+" is forgotten", func(v *cluster.View) bool { return n.index(name) < 0 })
 	}
@@ -810,20 +812,20 @@ func superseded(t *testing.T, w World) {
 	frozen.mu.Unlock()
 	frozen.announce(cluster.Serving)
 	for _, n := range nodes {
-		n.await("all serve", func(v *cluster.View) bool { return whole(v, 3) })
+		n.await("all serve", func(v *cluster.View) bool { return isWhole(v, 3) })
 	}
 }
 
-func closes(t *testing.T, nodes []*node) {
-	closesOf(t, nodes[0], nodes[0].peer(nodes[1]), nodes[1])
+func testClose(t *testing.T, nodes []*node) {
+	testCloseDuring(t, nodes[0], nodes[0].peer(nodes[1]), nodes[1])
 	expect(t, nodes[0].View() != nil, "View is nil after Close")
 }
 
-// closesOf closes a node that waits for the answer of another node, which it asks by p.
-func closesOf(t *testing.T, n *node, p cluster.Peer, other *node) {
-	wait := putOff(t.Context(), t, p, other, cluster.ErrClosed)
-	must(t, "Close", n.Close())
+// testCloseDuring closes a node that waits for the answer of another node, which it asks by p.
+func testCloseDuring(t *testing.T, n *node, p cluster.Peer, other *node) {
+	wait := postponeRequest(t.Context(), t, p, other, cluster.ErrClosed)
+	requireNoError(t, "Close", n.Close())
 	wait()
-	fails(t.Context(), t, p, "who", long, cluster.ErrClosed)
+	requireError(t.Context(), t, p, "who", long, cluster.ErrClosed)
 	p.Tell([]byte("tell x"))
 }

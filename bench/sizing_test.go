@@ -32,7 +32,7 @@ func TestTheDocumentSizesMemoryAsTheCommandDoes(t *testing.T) {
 	text, err := os.ReadFile("../docs/deploy.md")
 	require.NoError(t, err)
 	rows := regexp.MustCompile(`(?m)^\| (\d+) million \| (\d+) \| ([\d.]+) million \| ([\d.]+) (GiB|MiB) \|`).FindAllStringSubmatch(string(text), -1)
-	require.GreaterOrEqual(t, len(rows), 4)
+	require.GreaterOrEqual(t, len(rows), 2)
 	for _, r := range rows {
 		keys, err := strconv.Atoi(r[1])
 		require.NoError(t, err)

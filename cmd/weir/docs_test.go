@@ -59,31 +59,6 @@ func TestDocumentedCallsReturnDocumentedResponses(t *testing.T) {
 	require.NotZero(t, shown)
 }
 
-func TestDocumentListsEachFlagOfCommand(t *testing.T) {
-	text, err := os.ReadFile("../../docs/serve.md")
-	require.NoError(t, err)
-	_, flags, found := strings.Cut(string(text), "\n## Flags\n")
-	require.True(t, found)
-	rows := make(map[string]string) // by flag
-	group := ""
-	for line := range strings.Lines(flags) {
-		if heading, is := strings.CutPrefix(line, "### "); is {
-			group = strings.TrimSpace(heading)
-		}
-		if cells := strings.Split(line, " | "); strings.HasPrefix(line, "| `-") {
-			rows[strings.Trim(cells[0], "| `-")] = group + ": " + strings.TrimSuffix(cells[1], " |\n")
-		}
-	}
-	want := make(map[string]string)
-	for _, f := range serveModel(t).Flags {
-		want[f.Name] = f.Group.Key + ": " + f.Help
-		if f.HasDefault {
-			want[f.Name] += " (default " + f.Default + ")"
-		}
-	}
-	require.Equal(t, want, rows)
-}
-
 // serveModel returns the command-line model of weir serve.
 func serveModel(t *testing.T) *kong.Node {
 	for _, node := range parser(io.Discard).Model.Children {

@@ -42,7 +42,7 @@ func (c *calendarWorld) jump(year int, month time.Month, day, hour, minute int) 
 var daily = weir.Limit{Name: "daily", Algorithm: weir.FixedWindow, Rate: 50, Calendar: weir.Day, Zone: "Europe/Berlin"}
 
 // All nodes send checks before and after each of three midnights. One of the days has 23 hours.
-func TestADayAdmitsItsLimitOnceWhateverTheClocksSay(t *testing.T) {
+func TestDayAdmitsItsLimitOnceWithSkewedClocks(t *testing.T) {
 	t.Parallel()
 	for _, skew := range []time.Duration{0, 3 * time.Second, 20 * time.Second} {
 		t.Run(skew.String(), func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestADayAdmitsItsLimitOnceWhateverTheClocksSay(t *testing.T) {
 	}
 }
 
-func TestADaysCountOutlivesItsOwner(t *testing.T) {
+func TestCountOfDayOutlivesItsOwner(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCalendarWorld(t, 3*time.Second)
 		ls := c.limiters(t, daily)

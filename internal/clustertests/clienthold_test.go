@@ -195,7 +195,7 @@ func TestClientHoldTakesNoLongerThanTimeout(t *testing.T) {
 }
 
 // The node that asked, the owner, and another node are frozen one after another.
-func TestClientHoldSurvivesFreezeAndIsFreeOnRelease(t *testing.T) {
+func TestClientHoldSurvivesFreezeUntilReleased(t *testing.T) {
 	inEachCarried(t, 4, weir.Limit{Rate: 1}, []bool{false, true}, func(t *testing.T, c *carried, whileFrozen bool) {
 		for _, frozen := range []string{"a", "b", "c"} {
 			key := keyOf(t, c.at("b"))
@@ -224,7 +224,7 @@ func TestClientHoldSurvivesFreezeAndIsFreeOnRelease(t *testing.T) {
 }
 
 // The share of the remaining node may be 0 units, and does not revoke holds.
-func TestClientHoldGoesOnBesideDeadNode(t *testing.T) {
+func TestClientHoldSurvivesDeathOfOtherNode(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, rate := range []int64{1, 100} {
 			c := newCarried(t, 2, gossip, weir.Limit{Rate: rate})
@@ -285,7 +285,7 @@ func TestShortenedClientHoldStaysShort(t *testing.T) {
 	})
 }
 
-func TestClientHoldEndsAtItsTime(t *testing.T) {
+func TestClientHoldExpiresAfterItsTTL(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		c := newCarried(t, 3, gossip, weir.Limit{Rate: 1})
 		for _, name := range []string{"a", "b"} {
@@ -317,7 +317,7 @@ func TestClientHoldEndsAtItsTime(t *testing.T) {
 
 // A crash of the owner loses neither a hold after HoldFor has returned, nor its release
 // after ReleaseHold has returned.
-func TestClientHoldIsKnownToSecondMemberAtOnce(t *testing.T) {
+func TestClientHoldIsReplicatedAtOnce(t *testing.T) {
 	inEachCarried(t, 4, weir.Limit{Rate: 1}, []string{"a", "b"}, func(t *testing.T, c *carried, asks string) {
 		held, ended := "", ""
 		for _, key := range keysOf(c.at("a"), 2) {
@@ -340,7 +340,7 @@ func TestClientHoldIsKnownToSecondMemberAtOnce(t *testing.T) {
 	})
 }
 
-func TestWaitersThatGaveUpDelayNone(t *testing.T) {
+func TestCanceledWaitersDelayNoOther(t *testing.T) {
 	inEachCarried(t, 3, weir.Limit{Rate: 8}, []string{"a", "b"}, func(t *testing.T, c *carried, owner string) {
 		key := keyOf(t, c.at(owner))
 		ctx := t.Context()

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-func TestAStandInGoesOnDenyingAfterAFlood(t *testing.T) {
+func TestStandInStillDeniesAfterFlood(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const maxKeys, denied = 300, 30
 		w := newWorldOf(t, 3, false, weir.Config{MaxKeys: maxKeys, Replicas: 1})

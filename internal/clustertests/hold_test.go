@@ -77,7 +77,7 @@ func (h *holding) lost(name string) (lost int) {
 
 // The stand-in may be the node that asks. It must ask the other members first, because it only
 // knows about its own holds.
-func TestAStandInAsksWhatIsHeldBeforeItGrants(t *testing.T) {
+func TestStandInRequestsHoldsBeforeItGrants(t *testing.T) {
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "in flight", Algorithm: weir.InFlight, Rate: 10})
 		names, keys := []string{"a", "c", "d"}, keysOf(ls["b"], 12)
@@ -102,7 +102,7 @@ func TestAStandInAsksWhatIsHeldBeforeItGrants(t *testing.T) {
 	})
 }
 
-func TestUnitsOfAHolderThatDiesComeBack(t *testing.T) {
+func TestHoldsOfDeadHolderExpireAfterTerm(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "", 5)
 		h.key = keyOf(t, h.ls["b"]) // if a owned the key, no other member would know the holds of a
@@ -118,7 +118,7 @@ func TestUnitsOfAHolderThatDiesComeBack(t *testing.T) {
 	})
 }
 
-func TestUnitsOfANodeThatIsClosedComeBackAtOnce(t *testing.T) {
+func TestHoldsOfLeaverAreReleasedAtOnce(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "key", 5)
 		require.EqualValues(t, 5, h.takeAll("a"))
@@ -129,7 +129,7 @@ func TestUnitsOfANodeThatIsClosedComeBackAtOnce(t *testing.T) {
 }
 
 // The owner asks the holder to confirm holds that the holder does not renew.
-func TestUnitsWhoseReleaseIsLostComeBackWithin3Seconds(t *testing.T) {
+func TestLostReleaseIsNoticedWithin3s(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "", 3)
 		h.key = keyOf(t, h.ls["b"])
@@ -144,7 +144,7 @@ func TestUnitsWhoseReleaseIsLostComeBackWithin3Seconds(t *testing.T) {
 
 // Nodes d and e join, and then b and c leave. In the meantime, a takes and releases holds. The
 // number of units held must not exceed the limit, and no hold may be lost.
-func TestADeployKeepsHolds(t *testing.T) {
+func TestDeployKeepsHolds(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		const keys, rate = 30, 4
 		var hs []*holding
@@ -190,7 +190,7 @@ func TestADeployKeepsHolds(t *testing.T) {
 	})
 }
 
-func TestASideOfASplitRevokesNothingAndGrantsItsShare(t *testing.T) {
+func TestSideGrantsHoldsWithinItsShare(t *testing.T) {
 	inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
 		{
 			h := w.hold(t, "", 10)
@@ -254,7 +254,7 @@ func TestWaitersForHoldsAreServedInOrder(t *testing.T) {
 	})
 }
 
-func TestHoldsRefuseWhatHasNoMeaning(t *testing.T) {
+func TestInvalidHoldsAreRefused(t *testing.T) {
 	inWorld(t, 1, func(t *testing.T, w *world) {
 		ctx := t.Context()
 		n := w.nodes["a"]
@@ -315,7 +315,7 @@ func TestHoldsRefuseWhatHasNoMeaning(t *testing.T) {
 
 // A node that is cut off must lose its holds before any other node can get the units. Its share is
 // less than the number of units that it holds.
-func TestAHolderThatIsCutOffLosesItsHoldsBeforeOthersHaveThem(t *testing.T) {
+func TestFrozenHolderLosesHoldsBeforeOthersGetThem(t *testing.T) {
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "", 1)
 		h.key = keyOf(t, h.ls["b"])
@@ -344,7 +344,7 @@ func TestAHolderThatIsCutOffLosesItsHoldsBeforeOthersHaveThem(t *testing.T) {
 
 // An owner that thaws does not know the holds that its stand-in has granted. It asks the other
 // members before it grants units.
-func TestAnOwnerThatWasFrozenAsksWhatIsHeld(t *testing.T) {
+func TestThawedOwnerRequestsHoldsBeforeItGrants(t *testing.T) {
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "", 4)
 		h.key = keyOf(t, h.ls["b"])

@@ -44,7 +44,7 @@ const (
 func (d disruption) String() string { return [...]string{"deploys", "crashes", "freezes", "splits"}[d] }
 
 // make schedules plays 10,000.
-func TestSchedulesOfHoldsOfClientsKeepTheirPromises(t *testing.T) {
+func TestSchedulesOfHoldsOfClientsKeepBounds(t *testing.T) {
 	t.Parallel()
 	n := *schedules
 	if n == 0 {

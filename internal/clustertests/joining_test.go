@@ -35,7 +35,7 @@ func readyAfter(t *testing.T, n *weir.Node) time.Duration {
 	return time.Since(begun)
 }
 
-func TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile(t *testing.T) {
+func TestUnansweredJoinDelaysReadyUntilTimeout(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		set    time.Duration
@@ -92,7 +92,7 @@ func TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile(t *testing.T) {
 }
 
 // The first node of a cluster becomes ready as soon as it meets the second.
-func TestANodeIsReadyAsSoonAsItHasMetAnother(t *testing.T) {
+func TestNodeIsReadyOnceItMeetsAnother(t *testing.T) {
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
 		network.Host("a")
@@ -114,7 +114,7 @@ func TestANodeIsReadyAsSoonAsItHasMetAnother(t *testing.T) {
 	})
 }
 
-func TestAJoinThatNamesNobodyElseKeepsNoNodeFromBeingReady(t *testing.T) {
+func TestJoinWithoutOtherNodesDelaysNothing(t *testing.T) {
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		for name, join := range map[string][]string{"no address": nil, "its own address": {"a:7946"}, "a service of itself alone": {"service:7946", "a:7946"}} {
 			network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
@@ -135,7 +135,7 @@ func TestAJoinThatNamesNobodyElseKeepsNoNodeFromBeingReady(t *testing.T) {
 	})
 }
 
-func TestAJoinThatIsPartlyWrongIsLoggedOnceAndDelaysNothing(t *testing.T) {
+func TestPartlyWrongJoinIsLoggedOnce(t *testing.T) {
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
 		network.Host("a")

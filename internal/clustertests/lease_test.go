@@ -51,7 +51,7 @@ func withoutHop(of map[weir.Source]int) float64 {
 }
 
 // The four nodes together check the key at twice the rate of the limit.
-func TestAHotKeyIsExactAndCostsFewHops(t *testing.T) {
+func TestHotKeyIsExactAndCostsFewHops(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestAHotKeyIsExactAndCostsFewHops(t *testing.T) {
 
 // A key that is checked at half the rate of its limit is never denied, and costs few hops, even if
 // it is checked only a few times a second.
-func TestAKeyBelowItsLimitIsNotDeniedAndKeptLent(t *testing.T) {
+func TestKeyBelowItsLimitStaysLeased(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		algorithm weir.Algorithm
@@ -110,7 +110,7 @@ func TestAKeyBelowItsLimitIsNotDeniedAndKeptLent(t *testing.T) {
 		least     float64 // fraction without a hop
 	}
 	rows := []row{{weir.SlidingWindow, 16, 0.75}, {weir.SlidingWindow, 40, 0.93}}
-	for _, algorithm := range algorithms[:testenv.PickFull(t, 2, len(algorithms))] { // TestAHotKeyIsExactAndCostsFewHops has all of them
+	for _, algorithm := range algorithms[:testenv.PickFull(t, 2, len(algorithms))] { // TestHotKeyIsExactAndCostsFewHops has all of them
 		rows = append(rows, row{algorithm, 1000, 0.97})
 	}
 	for _, c := range rows {
@@ -155,7 +155,7 @@ func heat(t *testing.T, l *weir.Limiter, key string) (asked int) {
 }
 
 // A node is denied the units that another node has leased, but only until they return.
-func TestWhatLiesInLeasesComesBack(t *testing.T) {
+func TestUnusedLeasesReturn(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestWhatLiesInLeasesComesBack(t *testing.T) {
 }
 
 // The units of a lease also return if another member is missing.
-func TestWhatLiesInLeasesComesBackInASplit(t *testing.T) {
+func TestUnusedLeasesReturnDuringSplit(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100_000, Per: time.Hour})
 		key, admitted, leased := keyOf(t, ls["a"]), 0, 0
@@ -217,7 +217,7 @@ func TestWhatLiesInLeasesComesBackInASplit(t *testing.T) {
 
 // The units of a lease also return if the borrower, or the link to the owner, is late. The owner
 // waits 750 ms for the units, even if the borrower of a hot key may spend them only for 100 ms.
-func TestWhatLiesInLeasesComesBackLate(t *testing.T) {
+func TestUnusedLeasesReturnFromLateBorrower(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100_000, Per: time.Hour})
 		key, admitted := keyOf(t, ls["a"]), 0
@@ -233,8 +233,8 @@ func TestWhatLiesInLeasesComesBackLate(t *testing.T) {
 }
 
 // With leases, a greedy node leaves other nodes about as many units as without leases.
-func TestAGreedyNodeStarvesNobody(t *testing.T) {
-	testenv.SkipAlike(t, "TestAHotKeyIsExactAndCostsFewHops")
+func TestGreedyNodeStarvesNoOther(t *testing.T) {
+	testenv.SkipAlike(t, "TestHotKeyIsExactAndCostsFewHops")
 	t.Parallel()
 	lasts := time.Duration(testenv.PickFull(t, 8, 20)) * time.Second
 	granted := func(noLeases bool) (modest float64) {
@@ -310,7 +310,7 @@ func (c *resetClients) end() {
 
 // A reset reaches the borrower and the owner one after the other. The borrower continues to send
 // checks in between.
-func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
+func TestResetKeyAdmitsItsLimitInAnyOrder(t *testing.T) {
 	const slow, limit = 60 * time.Millisecond, 1000
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for name, c := range map[string]struct {
@@ -356,7 +356,7 @@ func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
 }
 
 // Same as above, but with random links, random callers and several resets of the key.
-func TestAHotKeyAdmitsItsLimitOnceResetsHaveReturned(t *testing.T) {
+func TestHotKeyAdmitsItsLimitAfterResets(t *testing.T) {
 	runs := testenv.PickRace(3, testenv.PickFull(t, 6, 100))
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for run := range runs {
@@ -390,7 +390,7 @@ func TestAHotKeyAdmitsItsLimitOnceResetsHaveReturned(t *testing.T) {
 	})
 }
 
-func TestARefundOfWhatWasLeasedCostsNoHop(t *testing.T) {
+func TestRefundOfLeasedUnitsCostsNoHop(t *testing.T) {
 	inLimitedWorlds(t, 3, weir.Limit{Rate: 100, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		spent := heat(t, ls["b"], key)
 		served := w.nodes["a"].Stats().Served
@@ -406,7 +406,7 @@ func TestARefundOfWhatWasLeasedCostsNoHop(t *testing.T) {
 }
 
 // A check with new numbers of the limit goes to the owner at once.
-func TestAnOverrideEndsLeases(t *testing.T) {
+func TestOverrideEndsLeases(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		l := weir.Limit{Name: "test", Rate: 100, Per: time.Hour}
 		ls := w.limiters(t, l)
@@ -422,7 +422,7 @@ func TestAnOverrideEndsLeases(t *testing.T) {
 	})
 }
 
-func TestNoLeasesHasTheOwnerDecide(t *testing.T) {
+func TestNoLeasesMakesOwnerDecide(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		l := weir.Limit{Name: "test", Rate: 1000, Per: time.Hour, NoLeases: true}
 		ls := w.limiters(t, l)
@@ -458,10 +458,10 @@ func TestNoLeaseOutlivesItsWindow(t *testing.T) {
 
 // A crash of the owner or of a borrower changes the number of admitted units by no more than the
 // leases and the checks under way.
-func TestACrashLosesWhatIsLentAtMost(t *testing.T) {
+func TestCrashLosesAtMostLeasedUnits(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []string{"a", "b"} { // the owner, and the node with the most leases
-		for _, algorithm := range algorithms[:testenv.PickFull(t, 2, len(algorithms))] { // TestACrashOfTheOwnerGivesNoFreshQuota has all of them
+		for _, algorithm := range algorithms[:testenv.PickFull(t, 2, len(algorithms))] { // TestCrashOfOwnerGivesNoFreshQuota has all of them
 			t.Run(fmt.Sprint(lost, " ", algorithm), func(t *testing.T) {
 				const rate = 3200
 				limit := weir.Limit{Algorithm: algorithm, Rate: rate, Per: time.Hour}
@@ -487,7 +487,7 @@ func TestACrashLosesWhatIsLentAtMost(t *testing.T) {
 }
 
 // A side without the owner spends its leases and its share.
-func TestASplitDoublesNoLease(t *testing.T) {
+func TestSplitDoublesNoLease(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []weir.PartitionPolicy{weir.FairShare, weir.FailClosed} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -511,7 +511,7 @@ func TestASplitDoublesNoLease(t *testing.T) {
 }
 
 // A node that was frozen for longer than the term of its leases does not spend them.
-func TestWhoThawsFindsItsLeasesOver(t *testing.T) {
+func TestThawedNodeSpendsNoExpiredLease(t *testing.T) {
 	inLimitedWorlds(t, 3, weir.Limit{Rate: 1000, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		heat(t, ls["b"], key)
 		require.Equal(t, weir.Leased, allowed(t, ls["b"], key, 1).Source)
@@ -523,7 +523,7 @@ func TestWhoThawsFindsItsLeasesOver(t *testing.T) {
 }
 
 // A leaver hands over a count while units of the count are leased.
-func TestAuthorityMovesWithoutWhatIsLent(t *testing.T) {
+func TestHandOverKeepsLeasedUnits(t *testing.T) {
 	some := algorithms[:testenv.PickFull(t, 2, len(algorithms))]
 	inEachWorld(t, 3, some, nil, func(t *testing.T, w *world, algorithm weir.Algorithm) {
 		l := weir.Limit{Name: "test", Algorithm: algorithm, Rate: 1600, Per: time.Hour}
@@ -541,7 +541,7 @@ func TestAuthorityMovesWithoutWhatIsLent(t *testing.T) {
 	})
 }
 
-func TestWhatIsLentShowsInTheStatsOfBoth(t *testing.T) {
+func TestStatsOfBothNodesShowLeases(t *testing.T) {
 	inLimitedWorlds(t, 2, weir.Limit{Rate: 1e6, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		for range 200 {
 			allowed(t, ls["b"], key, 1)

@@ -18,7 +18,7 @@ import (
 
 // Nodes that start at the same time may meet before they know about a member that is serving. They
 // must not have any weight during a split.
-func TestNodesThatStartTogetherInASplitWeighNothing(t *testing.T) {
+func TestNodesStartedDuringSplitHaveNoWeight(t *testing.T) {
 	inWorldsOfGossip(t, 5, weir.Config{}, func(t *testing.T, w *world) {
 		newcomers := []string{"f", "g", "h", "i"}
 		side := append([]string{"a", "b"}, newcomers...)
@@ -52,7 +52,7 @@ func TestNodesThatStartTogetherInASplitWeighNothing(t *testing.T) {
 
 // A node that starts alone can serve at once. If several nodes start together, one of them begins
 // after the time in which it could learn of serving nodes, and the other nodes join it.
-func TestAFirstStartIsReadySoon(t *testing.T) {
+func TestFirstStartIsReadySoon(t *testing.T) {
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		for n, soon := range map[int]time.Duration{1: 0, 2: 2 * time.Second, 3: 2 * time.Second, 5: 2 * time.Second} {
 			for _, expect := range []int{0, n} {
@@ -84,7 +84,7 @@ func TestAFirstStartIsReadySoon(t *testing.T) {
 // All members of the two sides return without authority if the sides have forgotten each other.
 // Each member waits before it serves, until it could learn of the other members. A member must not
 // begin alone, because it may not have the counts of its own side.
-func TestSidesThatForgotEachOtherGrantNothingMoreWhenTheyMeet(t *testing.T) {
+func TestForgottenSidesGrantNothingMoreOnMeeting(t *testing.T) {
 	inWorldsOfGossip(t, 6, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 20, Per: time.Hour})
 		sides := [][]string{{"a", "b", "c"}, {"d", "e", "f"}}
@@ -123,7 +123,7 @@ func TestSidesThatForgotEachOtherGrantNothingMoreWhenTheyMeet(t *testing.T) {
 // during the split. A node that starts at this time would wait for a member without these ranges,
 // and this member would treat the joiner as their owner. Checks must be passed on to a member that
 // answers them, both during the joins and afterwards.
-func TestJoinersAfterAHealDoNotWaitForEachOther(t *testing.T) {
+func TestJoinersDoNotWaitForEachOther(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		w.network.Split([]string{"a"}, []string{"b"}, []string{"c"})
 		time.Sleep(2 * time.Second)
@@ -158,7 +158,7 @@ func TestJoinersAfterAHealDoNotWaitForEachOther(t *testing.T) {
 
 // If all members of a side have crashed and restarted, one of them stands in for the side. The side
 // has one FailOpen limit, and not one for each member.
-func TestASideOfNewcomersAgreesOnAStandIn(t *testing.T) {
+func TestNewSideAgreesOnStandIn(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		w.network.Split([]string{"a"}, []string{"b", "c"})
 		for _, name := range []string{"b", "c"} {
@@ -182,7 +182,7 @@ func TestASideOfNewcomersAgreesOnAStandIn(t *testing.T) {
 	})
 }
 
-func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
+func TestLoneNodeServesItsShareOfExpect(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := emptyWorld(hosts(3), true)
 		w.network.Split([]string{"a"}, []string{"b"}, []string{"c"})
@@ -213,7 +213,7 @@ func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
 
 // If a node is restarted and cannot reach any other member, it has no counts. After the heal, the
 // units of both sides are counted once.
-func TestAStartOutOfSightLosesNothing(t *testing.T) {
+func TestDisconnectedStartLosesNoUnit(t *testing.T) {
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		const keys = 60 // so that each node is the successor for some of them
 		for _, n := range []int{3, 2, 5}[:testenv.PickRace(1, testenv.PickFull(t, 2, 3))] {
@@ -247,7 +247,7 @@ func TestAStartOutOfSightLosesNothing(t *testing.T) {
 
 // A joiner serves only after it has received the counts of the ranges that it will own or stand in
 // for.
-func TestAJoinerHasTheCountsBeforeItServes(t *testing.T) {
+func TestJoinerHasCountsBeforeItServes(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		const keys = 4000
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
@@ -267,7 +267,7 @@ func TestAJoinerHasTheCountsBeforeItServes(t *testing.T) {
 }
 
 // Each key has an authority, at whatever time a joiner crashes.
-func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
+func TestFailedJoinLeavesNoKeyWithoutAuthority(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		moments := testenv.PickFull(t, 5, 18)
 		for moment := range moments {
@@ -302,7 +302,7 @@ func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
 
 // When Leave returns, the next owners have the counts of the leaver. The leaver forwards the checks
 // of its callers, and the requests that it still receives.
-func TestALeaverHandsOverAndThenAsksOthers(t *testing.T) {
+func TestLeaverHandsOverAndForwardsChecks(t *testing.T) {
 	inEachWorld(t, 3, []int{1, -1}, withReplicas, func(t *testing.T, w *world, replicas int) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
 		const keys = 100
@@ -317,7 +317,7 @@ func TestALeaverHandsOverAndThenAsksOthers(t *testing.T) {
 
 // If the next owner is missing, a leaver hands over to another node, which may crash before the
 // owner returns. Then any node with a replica sends the counts to the owner.
-func TestCountsHandedOverInASplitOutliveTheirReceiver(t *testing.T) {
+func TestHandedOverCountsOutliveTheirReceiver(t *testing.T) {
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 		const keys = 60
@@ -341,7 +341,7 @@ func TestCountsHandedOverInASplitOutliveTheirReceiver(t *testing.T) {
 
 // If a clock is set back, a member that is missing must not be considered connected. A node that
 // was cut off still knows that other members may have the counts of a leaver.
-func TestAClockThatStepsBackInASplitCountsNothingTwice(t *testing.T) {
+func TestSteppedBackClockCountsNothingTwice(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := emptyWorld(hosts(3), false)
 		var back atomic.Int64
@@ -375,7 +375,7 @@ func TestAClockThatStepsBackInASplitCountsNothingTwice(t *testing.T) {
 
 // A member is not missing if it has answered a check too late. A leaver must wait for such a
 // member.
-func TestALeaverWaitsForAMemberThatAnsweredLate(t *testing.T) {
+func TestLeaverWaitsForLateMember(t *testing.T) {
 	inEachWorld(t, 2, []int{1, -1}, withReplicas, func(t *testing.T, w *world, replicas int) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
 		key, other := keyOf(t, ls["a"]), keyOf(t, ls["b"])
@@ -393,7 +393,7 @@ func TestALeaverWaitsForAMemberThatAnsweredLate(t *testing.T) {
 
 // No counts are lost if Leave fails. The node keeps its counts, with or without authority for them,
 // and continues the hand-over until Close.
-func TestALeaveThatIsCutOffLosesNothing(t *testing.T) {
+func TestLeaveDuringCutLosesNoUnit(t *testing.T) {
 	t.Parallel()
 	for cut, noticed := range map[string]time.Duration{"as it begins": 0, "before": 3 * time.Second} {
 		t.Run(cut, func(t *testing.T) {
@@ -443,7 +443,7 @@ func TestALeaveThatIsCutOffLosesNothing(t *testing.T) {
 // If the goodbye of a leaver is lost, it is sent again, and the node may receive checks until then.
 // The node reports the units that it grants on its own in this time, although it is no longer in
 // the roster.
-func TestWhatIsGrantedWhileAGoodbyeIsUnderWayCounts(t *testing.T) {
+func TestGrantsDuringGoodbyeCount(t *testing.T) {
 	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
 		w.network.Host("b").Kill()
 		time.Sleep(3 * time.Second)
@@ -469,7 +469,7 @@ func TestWhatIsGrantedWhileAGoodbyeIsUnderWayCounts(t *testing.T) {
 
 // A hand-over continues after the context of Leave has expired. A second call of Leave waits for
 // it.
-func TestALeaveThatEndsEarlyGoesOn(t *testing.T) {
+func TestCanceledLeaveContinues(t *testing.T) {
 	inEachWorld(t, 3, []int{1, -1}, withReplicas, func(t *testing.T, w *world, replicas int) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
 		const keys = 100
@@ -486,7 +486,7 @@ func TestALeaveThatEndsEarlyGoesOn(t *testing.T) {
 }
 
 // A hand-over continues even if it takes longer than the time for which Leave waits.
-func TestAHandOverThatTakesTooLongLosesNothing(t *testing.T) {
+func TestLongHandOverLosesNoUnit(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 3, false, weir.Config{Replicas: -1})
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
@@ -513,7 +513,7 @@ func TestAHandOverThatTakesTooLongLosesNothing(t *testing.T) {
 
 // The next owner of the ranges of a leaver may be on the other side of a split. After the heal,
 // this owner waits for the counts that the leaver gave to the stand-in on its own side.
-func TestALeaveDuringASplitLosesNothing(t *testing.T) {
+func TestLeaveDuringSplitLosesNoUnit(t *testing.T) {
 	inEachWorld(t, 3, []time.Duration{time.Second, 3 * time.Second, 8 * time.Second}, nil, func(t *testing.T, w *world, into time.Duration) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.TokenBucket, Rate: 1000, Per: 24 * time.Hour, Partition: weir.FailOpen})
 		w.network.Split([]string{"a", "b"}, []string{"c"})
@@ -535,7 +535,7 @@ func TestALeaveDuringASplitLosesNothing(t *testing.T) {
 
 // A leaver may receive a call of AllowAll after it has handed over the keys to two different
 // members. All granted units are counted at the new owners, although the leaver is closed at once.
-func TestUnitsThatALeaverGrantsAreCounted(t *testing.T) {
+func TestUnitsGrantedByLeaverCount(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
 		keys := keysOf(ls["a"], 20)
@@ -558,7 +558,7 @@ func TestUnitsThatALeaverGrantsAreCounted(t *testing.T) {
 
 // If the next owner is missing, a leaver hands over to the stand-in of this owner. The leaver
 // forwards the requests that it still receives to the stand-in.
-func TestWhatALeaverIsAskedTheStandInAnswers(t *testing.T) {
+func TestLeaverForwardsChecksToStandIn(t *testing.T) {
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
 		const keys = 60
@@ -598,7 +598,7 @@ var oneOrTwoKeys = map[string]func(t *testing.T, l *weir.Limiter, key string) in
 
 // A check that a node has forwarded before its goodbye may time out after the goodbye. The node
 // does not stand in for the owner then, because it could not report the units to a member.
-func TestALeaverGrantsNothingAfterItsGoodbye(t *testing.T) {
+func TestLeaverGrantsNothingAfterGoodbye(t *testing.T) {
 	t.Parallel()
 	for name, asks := range oneOrTwoKeys {
 		t.Run(name, func(t *testing.T) {
@@ -635,7 +635,7 @@ func TestALeaverGrantsNothingAfterItsGoodbye(t *testing.T) {
 // All nodes leave at about the same time, and b hands over to c. Node d has not received the
 // goodbye of a, and asks a as the last member of the ring. Node a has received all goodbyes. It has
 // no authority, and knows no member to which it could pass the check.
-func TestALeaverGrantsNothingThatAnotherLeaverHolds(t *testing.T) {
+func TestLeaverGrantsNoUnitOfOtherLeaver(t *testing.T) {
 	t.Parallel()
 	const (
 		near = time.Millisecond
@@ -677,7 +677,7 @@ func TestALeaverGrantsNothingThatAnotherLeaverHolds(t *testing.T) {
 
 // Node a restarts at once. When its successor b leaves, b does not know whether another member has
 // the ranges of the previous process. For some of these counts b has the only replica.
-func TestALeaverWaitsForCountsThatMayBeItsOwn(t *testing.T) {
+func TestLeaverWaitsForUncertainCounts(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 		const keys = 60
@@ -697,13 +697,13 @@ func TestALeaverWaitsForCountsThatMayBeItsOwn(t *testing.T) {
 
 // The node that leaves has the counts of a member that was lost and is being started again. The
 // successor must wait for the counts.
-func TestASuccessorOfTheLostWaitsForTheLeaver(t *testing.T) {
+func TestSuccessorOfDeadOwnerWaitsForLeaver(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) { leaveAsAnotherJoins(t, gossip, 3) })
 }
 
 // The last member that serves must wait for a node that is joining, before it can leave. It also
 // hands over the counts of the lost member.
-func TestTheLastServingMemberHandsOverToAJoiner(t *testing.T) {
+func TestLastServingMemberHandsOverToJoiner(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) { leaveAsAnotherJoins(t, gossip, 2) })
 }
 
@@ -748,7 +748,7 @@ func askAll(t *testing.T, n *weir.Node, l *weir.Limiter, keys ...string) (grante
 	return granted
 }
 
-func TestAClosedNodeSaysSo(t *testing.T) {
+func TestClosedNodeReturnsErrClosed(t *testing.T) {
 	n, err := weir.Start(t.Context(), weir.Config{})
 	require.NoError(t, err)
 	l, err := n.Limiter(weir.Limit{Name: "test", Rate: 10, Per: time.Second})

@@ -20,7 +20,7 @@ import (
 // The member has stalled by then.
 const stalls = 200*time.Millisecond + timeout
 
-func TestAnOwnerThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
+func TestChecksSoonSkipLostOwner(t *testing.T) {
 	t.Parallel()
 	sizes := []int{2, 3, 7}
 	for _, n := range sizes[:testenv.PickFull(t, 2, len(sizes))] {
@@ -67,7 +67,7 @@ func TestAnOwnerThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 
 // Nodes may try to reach the dead node through each other, until they know that there is no route.
 // They must not become disconnected because of these requests.
-func TestADeathIsNoReasonForOthersToLoseEachOther(t *testing.T) {
+func TestDeathDisconnectsNoOtherMember(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		w.setLinks(weirtest.Link{Latency: 900 * time.Microsecond, Jitter: 400 * time.Microsecond})
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour})
@@ -89,7 +89,7 @@ func TestADeathIsNoReasonForOthersToLoseEachOther(t *testing.T) {
 	})
 }
 
-func TestALinkThatIsDownCostsAHop(t *testing.T) {
+func TestBrokenLinkCostsOneHop(t *testing.T) {
 	l := weir.Limit{Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour, NoLeases: true}
 	inLimitedWorlds(t, 3, l, func(t *testing.T, w *world, ls limiterMap, key string) {
 		w.cut("a", "b")
@@ -118,7 +118,7 @@ func TestALinkThatIsDownCostsAHop(t *testing.T) {
 
 // A node sends each check only once, even if the caller gives up early. If the grant arrives after
 // the deadline, the node refunds the units to the member that granted them.
-func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {
+func TestShortDeadlinesSpendNothingTwice(t *testing.T) {
 	inLimitedWorlds(t, 3, weir.Limit{Rate: 90_000, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		var wait sync.WaitGroup
 		for range 500 {
@@ -146,7 +146,7 @@ func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {
 	})
 }
 
-func TestACancelledCheckIsADenialAndSpendsNothing(t *testing.T) {
+func TestCanceledCheckSpendsNothing(t *testing.T) {
 	inLimitedWorlds(t, 2, weir.Limit{Rate: 100, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(latency, cancel)
@@ -159,7 +159,7 @@ func TestACancelledCheckIsADenialAndSpendsNothing(t *testing.T) {
 	})
 }
 
-func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
+func TestLateGrantOfSlowOwnerIsRefunded(t *testing.T) {
 	inLimitedWorlds(t, 2, weir.Limit{Rate: 100, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		time.Sleep(2 * time.Second) // the delay of a new connection counts as the longest
 		w.network.SetLink("a", "b", weirtest.Link{Latency: 200 * time.Millisecond})
@@ -176,7 +176,7 @@ func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
 
 // An owner applies the refund of a late grant even if no other member is connected. No other member
 // can apply the refund.
-func TestAnOwnerThatHearsNobodyTakesARefundAllTheSame(t *testing.T) {
+func TestDisconnectedOwnerAppliesLateRefund(t *testing.T) {
 	inLimitedWorlds(t, 2, weir.Limit{Rate: 100, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		// The answer and the pings of a arrive after a has heard no member for a second.
 		w.network.SetLink("a", "b", weirtest.Link{Latency: 1200 * time.Millisecond})
@@ -195,7 +195,7 @@ func TestAnOwnerThatHearsNobodyTakesARefundAllTheSame(t *testing.T) {
 // several times. The limit has NoLeases, because the units of a late lease may stay spent. No message
 // takes 3 s, because a member closes a connection on which no message arrives for 3 s, and a refund
 // that is under way there is lost.
-func TestEachUnitIsSpentOnceHoweverLongTheWayIs(t *testing.T) {
+func TestLateAnswersSpendEachUnitOnce(t *testing.T) {
 	t.Parallel()
 	const longest = 2500 * time.Millisecond
 	for seed := range uint64(testenv.PickFull(t, 8, 300)) {
@@ -235,7 +235,7 @@ func TestEachUnitIsSpentOnceHoweverLongTheWayIs(t *testing.T) {
 
 // If the latency of a link is greater than Timeout, the members stay connected, and the replicas
 // still arrive.
-func TestASlowSuccessorHasCopiesAllTheSame(t *testing.T) {
+func TestSlowSuccessorReceivesReplicas(t *testing.T) {
 	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour, Partition: weir.FailOpen})
 		own, others := keyOf(t, ls["a"]), keyOf(t, ls["b"])
@@ -256,7 +256,7 @@ func TestASlowSuccessorHasCopiesAllTheSame(t *testing.T) {
 
 // A node sends replicas directly to a slow successor, even if there are other paths to it. A frame
 // that is sent through other members would be late.
-func TestASlowSuccessorIsNotSentCopiesThroughOthers(t *testing.T) {
+func TestReplicasTakeDirectPathToSlowSuccessor(t *testing.T) {
 	inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour, Partition: weir.FailOpen})
 		for i, a := range w.names {
@@ -278,7 +278,7 @@ func TestASlowSuccessorIsNotSentCopiesThroughOthers(t *testing.T) {
 
 // If the owner has stalled, it executes all requests later. No other member may apply the refund in
 // the meantime.
-func TestARefundToAStalledOwnerIsMadeOnce(t *testing.T) {
+func TestRefundToStalledOwnerIsAppliedOnce(t *testing.T) {
 	inLimitedWorlds(t, 3, weir.Limit{Rate: 100, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		d := allowed(t, ls["b"], key, 50)
 		require.Equal(t, weir.Forwarded, d.Source)
@@ -291,7 +291,7 @@ func TestARefundToAStalledOwnerIsMadeOnce(t *testing.T) {
 	})
 }
 
-func TestARefundOfADebitAboveTheLimitIsForwarded(t *testing.T) {
+func TestRefundOfDebtIsForwarded(t *testing.T) {
 	inLimitedWorlds(t, 3, weir.Limit{Rate: 100, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		d, err := ls["b"].Debit(t.Context(), key, 300)
 		require.NoError(t, err)
@@ -305,7 +305,7 @@ func TestARefundOfADebitAboveTheLimitIsForwarded(t *testing.T) {
 }
 
 // A relay must not count as stalled if it does not answer a relayed check in time.
-func TestASlowRelayIsNotBlamed(t *testing.T) {
+func TestSlowRelayDoesNotCountAsStalled(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour, NoLeases: true})
 		far, near := keyOf(t, ls["a"]), keyOf(t, ls["c"])
@@ -326,7 +326,7 @@ func TestASlowRelayIsNotBlamed(t *testing.T) {
 }
 
 // Wait does not treat an outage as a full queue. The check is retried until the owner answers.
-func TestWaitOutlastsAnOutage(t *testing.T) {
+func TestWaitOutlastsOutage(t *testing.T) {
 	l := weir.Limit{Algorithm: weir.LeakyBucket, Rate: 10, Per: time.Second, Partition: weir.FailClosed}
 	inLimitedWorlds(t, 2, l, func(t *testing.T, w *world, ls limiterMap, key string) {
 		w.network.Host("a").Freeze()
@@ -340,7 +340,7 @@ func TestWaitOutlastsAnOutage(t *testing.T) {
 }
 
 // The RetryAfter of a share may be an hour, but the owner may return within seconds.
-func TestWaitDoesNotSleepThroughTheEndOfAnOutage(t *testing.T) {
+func TestWaitRetriesWhenOutageEnds(t *testing.T) {
 	l := weir.Limit{Algorithm: weir.SlidingWindow, Rate: 10, Per: time.Hour}
 	inLimitedWorlds(t, 2, l, func(t *testing.T, w *world, ls limiterMap, key string) {
 		w.network.Host("a").Freeze()

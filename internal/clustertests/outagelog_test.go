@@ -52,7 +52,7 @@ func knock(t *testing.T, l *weir.Limiter, d time.Duration) {
 	}
 }
 
-func TestASplitIsLoggedAsItBeginsAndEnds(t *testing.T) {
+func TestSplitIsLoggedAtStartAndEnd(t *testing.T) {
 	t.Parallel()
 	for _, partition := range []weir.PartitionPolicy{weir.MajorityShare, weir.FairShare, weir.FailOpen, weir.FailClosed} {
 		t.Run(fmt.Sprint("policy ", partition), func(t *testing.T) {
@@ -122,7 +122,7 @@ func pacedBySeconds(t *testing.T, log *logbook) {
 }
 
 // The crash of a member is logged even if there are no checks.
-func TestAMemberThatCrashesIsMissingUntilItIsForgotten(t *testing.T) {
+func TestCrashedMemberIsMissingUntilForgotten(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w, c, log := watched(t, 3, gossip, weir.Config{})
 		w.network.Host("a").Kill()
@@ -145,7 +145,7 @@ func TestAMemberThatCrashesIsMissingUntilItIsForgotten(t *testing.T) {
 
 // The peer stays in the roster, and becomes connected again with each pong. But it does not answer
 // any check in time, and there is no other node to relay the check.
-func TestAPeerThatAnswersNoCheckIsLogged(t *testing.T) {
+func TestUnresponsivePeerIsLogged(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w, b, log := watched(t, 2, gossip, weir.Config{})
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour})
@@ -176,7 +176,7 @@ func TestAPeerThatAnswersNoCheckIsLogged(t *testing.T) {
 }
 
 // A check can also time out because the caller has a short deadline.
-func TestChecksThatTimeOutAreLoggedThoughNobodyIsMissing(t *testing.T) {
+func TestTimedOutChecksAreLogged(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w, c, log := watched(t, 3, gossip, weir.Config{})
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour, NoLeases: true})
@@ -202,7 +202,7 @@ func TestChecksThatTimeOutAreLoggedThoughNobodyIsMissing(t *testing.T) {
 	})
 }
 
-func TestARosterBelowExpectIsLogged(t *testing.T) {
+func TestRosterBelowExpectIsLogged(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w, c, log := watched(t, 2, gossip, weir.Config{Expect: 3})
 		lines := log.findLines(outageBegan)
@@ -220,7 +220,7 @@ func TestARosterBelowExpectIsLogged(t *testing.T) {
 	})
 }
 
-func TestADeployIsNoOutage(t *testing.T) {
+func TestDeployIsNoOutage(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w, c, log := watched(t, 3, gossip, weir.Config{})
 		l := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour})[c]

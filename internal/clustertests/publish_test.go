@@ -44,7 +44,7 @@ func (w *world) publish(t *testing.T, on, name, value string) {
 	require.NoError(t, w.nodes[on].Publish(name, 0, []byte(value)))
 }
 
-func TestWhatIsPublishedIsOnAllNodes(t *testing.T) {
+func TestPublishedValuesReachAllNodes(t *testing.T) {
 	t.Parallel()
 	for promise, c := range map[string]struct {
 		play  func(*testing.T, func(t *testing.T, gossip bool))

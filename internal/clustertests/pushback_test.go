@@ -27,7 +27,7 @@ func exhaust(t *testing.T, l *weir.Limiter, key string) {
 	}
 }
 
-func TestAFloodOfADeniedKeyHardlyReachesItsOwner(t *testing.T) {
+func TestFloodOfDeniedKeyBarelyReachesOwner(t *testing.T) {
 	t.Parallel()
 	for _, l := range []weir.Limit{
 		{Name: "hour", Rate: 100, Per: time.Hour},
@@ -135,7 +135,7 @@ func schedule(rng *rand.Rand, l *weir.Limit) (steps []step) {
 // On this network, the latency of a message varies by up to a microsecond.
 // TestPushbackEndsToTheNanosecond has no network. The schedules are played at the same time,
 // because the nodes cost more than the checks.
-func TestPushbacksDenyWhatTheOwnerDeniesAndNothingElse(t *testing.T) {
+func TestPushbacksDenyOnlyChecksThatOwnerDenies(t *testing.T) {
 	const off = 10 * time.Microsecond
 	runs := testenv.PickRace(3, testenv.PickFull(t, 2, 15))
 	inBubble(t, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestPushbacksDenyWhatTheOwnerDeniesAndNothingElse(t *testing.T) {
 	})
 }
 
-func TestASmallerAskIsNotDeniedByPushback(t *testing.T) {
+func TestSmallerCheckIsNotDeniedByPushback(t *testing.T) {
 	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
 		key, b := keyOf(t, ls["a"]), ls["b"]
@@ -204,7 +204,7 @@ func TestASmallerAskIsNotDeniedByPushback(t *testing.T) {
 	})
 }
 
-func TestWhatGivesBackEndsAPushback(t *testing.T) {
+func TestRefundAndResetEndPushback(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		l := weir.Limit{Name: "test", Rate: 5, Per: time.Hour}
 		ls := w.limiters(t, l)
@@ -236,7 +236,7 @@ func TestWhatGivesBackEndsAPushback(t *testing.T) {
 	})
 }
 
-func TestAPushbackDeniesAllOfAnAllowAllWithoutAHop(t *testing.T) {
+func TestPushbackDeniesAllowAllWithoutHop(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		few := w.limiters(t, weir.Limit{Name: "few", Rate: 2, Per: time.Hour})
 		many := w.limiters(t, weir.Limit{Name: "many", Rate: 100, Per: time.Hour})
@@ -286,7 +286,7 @@ func TestAPushbackDeniesAllOfAnAllowAllWithoutAHop(t *testing.T) {
 
 // In this test, a takes one unit at b and one at c. The link to c is slow, and c denies. As long
 // as a has not received this denial, b denies the checks of d.
-func TestWhatHalfDoneAllowAllsDenyIsNotRemembered(t *testing.T) {
+func TestTentativeDenialsAreNotRemembered(t *testing.T) {
 	inWorlds(t, 4, weir.Config{Timeout: 100 * time.Millisecond}, func(t *testing.T, w *world) {
 		one := w.limiters(t, weir.Limit{Name: "one", Rate: 1, Per: time.Hour})
 		key, other := keyOf(t, one["b"]), keyOf(t, one["c"])
@@ -325,7 +325,7 @@ func TestWhatHalfDoneAllowAllsDenyIsNotRemembered(t *testing.T) {
 	})
 }
 
-func TestALateDenialIsRemembered(t *testing.T) {
+func TestLateDenialIsRemembered(t *testing.T) {
 	inLimitedWorlds(t, 3, weir.Limit{Rate: 5, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		exhaust(t, ls["a"], key)
 		for _, to := range []string{"b", "c"} {
@@ -344,7 +344,7 @@ func TestALateDenialIsRemembered(t *testing.T) {
 	})
 }
 
-func TestADenialOfAGlobalLimitIsNotRemembered(t *testing.T) {
+func TestDenialOfGlobalLimitIsNotRemembered(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := planet(t, 2, weir.Config{})
 		settled()

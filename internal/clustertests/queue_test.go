@@ -45,14 +45,14 @@ func overload(names []string, ls map[string]*weir.Limiter, key string, rate int6
 // The number of clients that arrive on the three nodes is three times the number that the rate
 // allows. Each client leaves after its patience, which is a multiple of the time that a full
 // queue takes.
-func TestAnImpatientQueueServesAtItsRate(t *testing.T) {
+func TestImpatientQueueServesAtItsRate(t *testing.T) {
 	parts := []float64{0.05, 0.3, 2, 0.1, 0.7}
 	parts = parts[:testenv.PickFull(t, 2, len(parts))]
 	queues := []struct {
 		rate, burst int64 // in a second
 		lasts       time.Duration
 	}{{20, 20, 10 * time.Second}, {100, 200, 5 * time.Second}, {1000, 500, time.Second}}
-	queues = queues[:testenv.PickFull(t, 2, len(queues))] // the queues of TestAShortQueueServesAtItsRate are as fast
+	queues = queues[:testenv.PickFull(t, 2, len(queues))] // the queues of TestShortQueueServesAtItsRate are as fast
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, c := range queues {
 			for _, part := range parts {
@@ -77,7 +77,7 @@ func TestAnImpatientQueueServesAtItsRate(t *testing.T) {
 
 // The time that a full queue takes is between 4 ms, which is one round trip to the owner, and 100
 // ms.
-func TestAShortQueueServesAtItsRate(t *testing.T) {
+func TestShortQueueServesAtItsRate(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, c := range []struct {
 			rate, burst int64
@@ -104,7 +104,7 @@ func TestAShortQueueServesAtItsRate(t *testing.T) {
 
 // If a region has waiters, it requests units from the other regions. Checks that do not wait must
 // not overtake the waiters.
-func TestAQueueOfAGlobalLimitServesAtTheWholeRate(t *testing.T) {
+func TestGlobalQueueServesAtWholeRate(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := planet(t, 1, weir.Config{})
 		settled()
@@ -148,7 +148,7 @@ func TestAQueueOfAGlobalLimitServesAtTheWholeRate(t *testing.T) {
 
 // The waiters that do not leave are served in the order in which they arrived, even if they wait
 // on different nodes.
-func TestWaitersThatStayAreServedInOrderOverAllNodes(t *testing.T) {
+func TestWaitersAreServedInOrderOverAllNodes(t *testing.T) {
 	l := weir.Limit{Algorithm: weir.LeakyBucket, Rate: 50, Per: time.Second, Burst: 100}
 	inLimitedWorlds(t, 3, l, func(t *testing.T, w *world, ls limiterMap, key string) {
 		var (
@@ -184,7 +184,7 @@ func TestWaitersThatStayAreServedInOrderOverAllNodes(t *testing.T) {
 }
 
 // At most Burst units wait or are being served, on all nodes together.
-func TestAQueueIsFullOverAllNodes(t *testing.T) {
+func TestBurstBoundsQueueOverAllNodes(t *testing.T) {
 	l := weir.Limit{Algorithm: weir.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10}
 	inLimitedWorlds(t, 3, l, func(t *testing.T, w *world, ls limiterMap, key string) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -218,7 +218,7 @@ func TestAQueueIsFullOverAllNodes(t *testing.T) {
 
 // A refused waiter takes no room in the queue, so a check that fits is allowed a tenth of a
 // second later.
-func TestARefusedWaiterTakesNoRoom(t *testing.T) {
+func TestRefusedWaiterTakesNoRoom(t *testing.T) {
 	l := weir.Limit{Algorithm: weir.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10}
 	inLimitedWorlds(t, 3, l, func(t *testing.T, w *world, ls limiterMap, key string) {
 		d := allowed(t, ls["a"], key, 2)
@@ -236,7 +236,7 @@ func TestARefusedWaiterTakesNoRoom(t *testing.T) {
 
 // Each node keeps its own waiters. After the crash of the owner, the node sends them to the
 // member that decides instead of the owner.
-func TestWaitersOutliveTheOwner(t *testing.T) {
+func TestWaitersOutliveOwner(t *testing.T) {
 	inEachWorld(t, 5, []int64{1, 3}, nil, func(t *testing.T, w *world, units int64) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 10, Per: time.Second, Burst: 120})
 		key := keyOf(t, ls["a"])

@@ -12,7 +12,7 @@ import (
 // If Config.ForgetRefused is set, a side has the whole limit when it is certain that all of the
 // missing members have ended. Silence is no proof of that, and FailClosed ignores the proof. If a
 // firewall sends the resets, each side has the whole limit.
-func TestSideOfEndedMembersHasTheWholeLimit(t *testing.T) {
+func TestSideOfEndedMembersHasWholeLimit(t *testing.T) {
 	t.Parallel()
 	kill := func(names ...string) func(w *world) {
 		return func(w *world) {
@@ -75,7 +75,7 @@ func TestSideOfEndedMembersHasTheWholeLimit(t *testing.T) {
 
 // The marker of a carried reservation is a unit of a FailClosed limit. If it were not, and a
 // firewall sends resets, the same reservation could be settled on each side.
-func TestSurvivorDoesNotSettleACarriedReservation(t *testing.T) {
+func TestSurvivorDoesNotSettleCarriedReservation(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		cfg := seeded
 		cfg.ForgetRefused = true

@@ -57,7 +57,7 @@ func drain(t *testing.T, c *weirtest.Cluster, node string, l weir.Limit, key str
 	return granted
 }
 
-func TestALoneUserOfASmallGlobalLimitHasAllOfItWithinHalfASecond(t *testing.T) {
+func TestLoneUserHasWholeGlobalLimitWithinHalfSecond(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := planet(t, 3, weir.Config{})
 		settled()
@@ -82,7 +82,7 @@ func TestALoneUserOfASmallGlobalLimitHasAllOfItWithinHalfASecond(t *testing.T) {
 	})
 }
 
-func TestARegionBeginsWithItsPartOfAGlobalLimit(t *testing.T) {
+func TestRegionStartsWithItsPartOfGlobalLimit(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		shares map[string]int64
@@ -110,7 +110,7 @@ func TestARegionBeginsWithItsPartOfAGlobalLimit(t *testing.T) {
 	}
 }
 
-func TestRegionsThatStartTogetherGrantOnceTheyHaveMet(t *testing.T) {
+func TestNewRegionsGrantGlobalLimitOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := planet(t, 2, weir.Config{})
 		time.Sleep(500 * time.Millisecond)
@@ -128,7 +128,7 @@ func TestRegionsThatStartTogetherGrantOnceTheyHaveMet(t *testing.T) {
 	})
 }
 
-func TestARegionThatHasMetNobodyHoldsNothing(t *testing.T) {
+func TestDisconnectedRegionHoldsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 1, weir.Config{})
 		settled()
@@ -147,7 +147,7 @@ func TestARegionThatHasMetNobodyHoldsNothing(t *testing.T) {
 	})
 }
 
-func TestAnAuthorityThatDiesLeavesItsHoldingWithItsSuccessor(t *testing.T) {
+func TestSuccessorInheritsHoldingOfRegion(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 3, weir.Config{})
 		settled()
@@ -188,7 +188,7 @@ func TestAnAuthorityThatDiesLeavesItsHoldingWithItsSuccessor(t *testing.T) {
 	})
 }
 
-func TestAllOfSeveralLimitsOrNoneWithAGlobalOneAmongThem(t *testing.T) {
+func TestAllowAllIncludesGlobalLimits(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 2, weir.Config{})
 		settled()
@@ -210,7 +210,7 @@ func TestAllOfSeveralLimitsOrNoneWithAGlobalOneAmongThem(t *testing.T) {
 	})
 }
 
-func TestAResetIsOfAllRegions(t *testing.T) {
+func TestResetAppliesToAllRegions(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 2, weir.Config{})
 		settled()
@@ -240,7 +240,7 @@ func TestAResetIsOfAllRegions(t *testing.T) {
 	})
 }
 
-func TestRegionsThatShareLimitsOutInAnotherWayGrantEachOtherNothing(t *testing.T) {
+func TestRegionsWithDifferentSharesGrantNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: 10 * time.Millisecond})
 		start := func(region, other string, shares map[string]int64) *weir.Node {

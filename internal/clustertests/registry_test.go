@@ -43,7 +43,7 @@ func askAt(t *testing.T, c *weirtest.Cluster, node string, l weir.Limit, key str
 	return d
 }
 
-func TestOtherNumbersOnAnotherMemberAreLoggedOnceWithBothAndCounted(t *testing.T) {
+func TestConflictingNumbersAreLoggedOnceAndCounted(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		c, log := logged(t, weirtest.Options{Gossip: gossip})
 		api := weir.Limit{Name: "api", Rate: 1000, Per: time.Minute}
@@ -80,7 +80,7 @@ func TestOtherNumbersOnAnotherMemberAreLoggedOnceWithBothAndCounted(t *testing.T
 	})
 }
 
-func TestAnotherAlgorithmOnAnotherMemberIsLoggedWithBoth(t *testing.T) {
+func TestConflictingAlgorithmsAreLogged(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c, log := logged(t, weirtest.Options{})
 		askAt(t, c, "a", weir.Limit{Name: "api", Rate: 100, Per: time.Minute}, "k")

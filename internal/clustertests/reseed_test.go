@@ -209,9 +209,9 @@ func (k *reseededKey) above() (most float64) {
 
 // The bounds are in docs/rotation.md, for keys that are checked all the time. A bucket may admit
 // one more burst, once. For the other algorithms there is no bound except their own.
-func TestALeakedSeedIsReplacedByASecondClusterWithoutALostCheck(t *testing.T) {
-	testenv.SkipAlike(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck")
-	testenv.SkipUnlessFull(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck, and TestALeakedSeedThatIsReplacedAtOnceCostsOneMoreLimitInTheWindowThatHoldsIt")
+func TestLeakedSeedIsReplacedWithoutFailedCheck(t *testing.T) {
+	testenv.SkipAlike(t, "TestSecretsAreRotatedWithoutFailedCheck")
+	testenv.SkipUnlessFull(t, "TestSecretsAreRotatedWithoutFailedCheck, and TestFastSeedReplacementCostsOneMoreLimit")
 	inBubble(t, func(t *testing.T) {
 		r := newReseeding(t)
 		begun := time.Now()
@@ -245,8 +245,8 @@ func TestALeakedSeedIsReplacedByASecondClusterWithoutALostCheck(t *testing.T) {
 }
 
 // A rollout without the stage in which both clusters count costs at most one more limit.
-func TestALeakedSeedThatIsReplacedAtOnceCostsOneMoreLimitInTheWindowThatHoldsIt(t *testing.T) {
-	testenv.SkipAlike(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck")
+func TestFastSeedReplacementCostsOneMoreLimit(t *testing.T) {
+	testenv.SkipAlike(t, "TestSecretsAreRotatedWithoutFailedCheck")
 	inBubble(t, func(t *testing.T) {
 		r := newReseeding(t)
 		time.Sleep(2 * reseedPer)

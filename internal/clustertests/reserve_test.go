@@ -37,7 +37,7 @@ func opened(t *testing.T, l *weir.Limiter, key, text string) *weir.Reservation {
 	return v
 }
 
-func TestAReservationCostsOneCheckAndOneMessage(t *testing.T) {
+func TestReservationCostsOneCheckAndOneMessage(t *testing.T) {
 	inWorld(t, 3, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "tokens", Rate: 1000, Per: time.Hour})
 		key := keyOf(t, ls["a"])
@@ -79,7 +79,7 @@ func TestAReservationCostsOneCheckAndOneMessage(t *testing.T) {
 }
 
 // Units of a lease have no receipt, so a reservation does not use a lease.
-func TestAReservationIsOfNoLease(t *testing.T) {
+func TestReservationUsesNoLease(t *testing.T) {
 	inWorld(t, 3, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1_000_000, Per: time.Hour})
 		key := keyOf(t, ls["a"])
@@ -93,7 +93,7 @@ func TestAReservationIsOfNoLease(t *testing.T) {
 	})
 }
 
-func TestSettlingAfterTheWindowChangesNoOther(t *testing.T) {
+func TestLateSettlementChangesNoOtherWindow(t *testing.T) {
 	inWorld(t, 3, func(t *testing.T, w *world) {
 		for algorithm, over := range map[weir.Algorithm]time.Duration{
 			weir.FixedWindow: 10 * time.Second, weir.SlidingLog: 10 * time.Second, weir.SlidingWindow: 20 * time.Second,
@@ -114,7 +114,7 @@ func TestSettlingAfterTheWindowChangesNoOther(t *testing.T) {
 	})
 }
 
-func TestAResetEndsTheReservationsBeforeIt(t *testing.T) {
+func TestResetEndsEarlierReservations(t *testing.T) {
 	inWorld(t, 3, func(t *testing.T, w *world) {
 		for _, algorithm := range algorithms {
 			ls := w.limiters(t, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 100, Per: time.Hour})
@@ -133,7 +133,7 @@ func TestAResetEndsTheReservationsBeforeIt(t *testing.T) {
 
 // A hand-over moves the windows of a count as well. They begin at other times on the clock of the
 // new owner.
-func TestReservationsAreExactAcrossAHandOver(t *testing.T) {
+func TestReservationsAreExactAcrossHandOver(t *testing.T) {
 	inWorlds(t, 3, seeded, func(t *testing.T, w *world) {
 		type one struct {
 			l        map[string]*weir.Limiter
@@ -178,7 +178,7 @@ func TestReservationsAreExactAcrossAHandOver(t *testing.T) {
 
 // A refund may be lost until the other nodes detect the crash. The owner may have executed the
 // refund, so a second refund could return the units twice. A debit is not lost.
-func TestReservationsOutliveTheOwnerThatGrantedThem(t *testing.T) {
+func TestReservationsOutliveTheirOwner(t *testing.T) {
 	inWorlds(t, 3, seeded, func(t *testing.T, w *world) {
 		type one struct {
 			l      *weir.Limiter
@@ -215,7 +215,7 @@ func TestReservationsOutliveTheOwnerThatGrantedThem(t *testing.T) {
 	})
 }
 
-func TestACarriedReservationIsSettledOnce(t *testing.T) {
+func TestCarriedReservationIsSettledOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 3, false, seeded)
 		ls := w.limiters(t, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1000, Per: time.Minute})
@@ -261,7 +261,7 @@ func TestACarriedReservationIsSettledOnce(t *testing.T) {
 	})
 }
 
-func TestATextIsOfItsKeyLimitAndCluster(t *testing.T) {
+func TestTextBelongsToKeyLimitAndCluster(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 2, false, seeded)
 		ls := w.limiters(t, weir.Limit{Name: "tokens", Rate: 1000, Per: time.Hour})
@@ -298,7 +298,7 @@ func TestATextIsOfItsKeyLimitAndCluster(t *testing.T) {
 	})
 }
 
-func TestAMinorityCannotSettleACarriedReservation(t *testing.T) {
+func TestMinorityCannotSettleCarriedReservation(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 3, false, seeded)
 		ls := w.limiters(t, weir.Limit{Name: "tokens", Rate: 1000, Per: time.Hour})

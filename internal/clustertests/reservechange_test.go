@@ -12,7 +12,7 @@ import (
 
 // The numbers of a bucket change between an estimate and its settlement. The settlement returns
 // the part of the estimate above the cost, to within the unit by which a level is rounded up.
-func TestEstimateIsReturnedAcrossAChangeOfRate(t *testing.T) {
+func TestEstimateIsReturnedAcrossChangeOfRate(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 3, false, seeded)
 		for _, algorithm := range []weir.Algorithm{weir.TokenBucket, weir.LeakyBucket} {
@@ -79,7 +79,7 @@ func TestDrainedUnitsAreNotReturnedByOldNumbers(t *testing.T) {
 
 // In this test, the owner has crashed, and the clock of the node that opens the text is wrong by
 // ten minutes. The member that decides then relies on the age of the estimate.
-func TestTextIsSettledWhateverTheClockShows(t *testing.T) {
+func TestTextIsSettledWithSkewedClock(t *testing.T) {
 	t.Parallel()
 	for _, skew := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		t.Run(skew.String(), func(t *testing.T) {

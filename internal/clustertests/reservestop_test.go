@@ -10,7 +10,7 @@ import (
 )
 
 // The marker of a reservation survives a stop of all nodes if the units of its estimate do.
-func TestSettledTextStaysSettledAfterAStop(t *testing.T) {
+func TestSettledTextStaysSettledAfterStop(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]weir.Limit{
 		"durable by choice":   {Per: 30 * time.Minute, Durable: weir.Durable},
@@ -47,7 +47,7 @@ func TestSettledTextStaysSettledAfterAStop(t *testing.T) {
 
 // If no units of a SlidingWindow remain, the count does not show when its window began. The
 // member that decides after a crash of the owner must still find the window of the estimate.
-func TestLastUnitsOfASlidingWindowAreReturnedAfterACrash(t *testing.T) {
+func TestLastUnitsOfSlidingWindowReturnAfterCrash(t *testing.T) {
 	t.Parallel()
 	for _, into := range []time.Duration{3 * time.Second, 15 * time.Second, 40 * time.Second} {
 		t.Run(into.String(), func(t *testing.T) {

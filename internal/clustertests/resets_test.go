@@ -38,7 +38,7 @@ func (w *world) ownedBy(t *testing.T, owner string, l weir.Limit) (all []*counte
 	return all
 }
 
-func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
+func TestCrashOfOwnerGivesNoFreshQuota(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{2, 3, 5} {
 		t.Run(fmt.Sprint("of ", n), func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
 
 // The bound is L + L/16 + 2a·RTT, where a is the number of units per second that all nodes ask
 // for.
-func TestACrashInABurstKeepsToTheGuarantee(t *testing.T) {
+func TestCrashDuringBurstKeepsBound(t *testing.T) {
 	const limit, rtt = 1600, 2 * latency
 	some := algorithms[:testenv.PickRace(2, testenv.PickFull(t, 2, 5))]
 	inEachWorld(t, 3, some, nil, func(t *testing.T, w *world, algorithm weir.Algorithm) {
@@ -104,7 +104,7 @@ func TestACrashInABurstKeepsToTheGuarantee(t *testing.T) {
 	})
 }
 
-func TestAFrozenOwnerThatThawsGivesNoFreshQuota(t *testing.T) {
+func TestThawedOwnerGivesNoFreshQuota(t *testing.T) {
 	inEachWorld(t, 3, numbers(testenv.PickFull(t, 1, 2)), nil, func(t *testing.T, w *world, _ string) {
 		all := w.ownedBy(t, "a", weir.Limit{Rate: 100, Per: time.Hour})
 		for _, c := range all {
@@ -131,7 +131,7 @@ func TestAFrozenOwnerThatThawsGivesNoFreshQuota(t *testing.T) {
 }
 
 // Once the owner is connected again, its count soon includes the units that the stand-in admitted.
-func TestAThawedOwnerIsToldWhatWasSpentInItsStead(t *testing.T) {
+func TestThawedOwnerReceivesUnitsOfStandIn(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		all := w.ownedBy(t, "a", weir.Limit{Rate: 100, Per: time.Hour})
 		for _, c := range all {
@@ -237,7 +237,7 @@ func (ld *load) judge(begun time.Time, percent int) {
 	require.GreaterOrEqual(ld.t, sum, grants*percent/100)
 }
 
-func TestARollingRestartResetsNothing(t *testing.T) {
+func TestRollingRestartResetsNothing(t *testing.T) {
 	inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
 		w.ready(t, w.names...)
 		begun := time.Now()
@@ -253,7 +253,7 @@ func TestARollingRestartResetsNothing(t *testing.T) {
 }
 
 func TestScalingOutAndInResetsNothing(t *testing.T) {
-	testenv.SkipAlike(t, "TestARollingRestartResetsNothing")
+	testenv.SkipAlike(t, "TestRollingRestartResetsNothing")
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		begun := time.Now()
 		ld := w.load(t)
@@ -286,7 +286,7 @@ func TestScalingOutAndInResetsNothing(t *testing.T) {
 	})
 }
 
-func TestALinkDownBetweenAnyTwoOfThreeIsExactAfterTwoSeconds(t *testing.T) {
+func TestBrokenLinkIsExactAfterTwoSeconds(t *testing.T) {
 	inEachWorld(t, 3, [][2]string{{"a", "b"}, {"a", "c"}, {"b", "c"}}, nil, func(t *testing.T, w *world, pair [2]string) {
 		w.ready(t, w.names...)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
@@ -301,7 +301,7 @@ func TestALinkDownBetweenAnyTwoOfThreeIsExactAfterTwoSeconds(t *testing.T) {
 
 // In this test, the clocks of the nodes are not the same. They differ by minutes and are stepped
 // while the counts are sent from one node to another.
-func TestClocksThatDifferAndStepResetNothing(t *testing.T) {
+func TestSkewedAndSteppedClocksResetNothing(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := emptyWorld(hosts(3), gossip)
 		var mu sync.Mutex
@@ -348,7 +348,7 @@ func TestClocksThatDifferAndStepResetNothing(t *testing.T) {
 
 // If a limit is changed, the units in use are converted only once, even if another node has taken
 // over the count.
-func TestAChangedLimitOutlivesItsOwner(t *testing.T) {
+func TestChangedLimitOutlivesItsOwner(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		old := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingWindow, Rate: 100, Per: time.Hour, Version: 1})
 		key := keyOf(t, old["a"])
@@ -362,7 +362,7 @@ func TestAChangedLimitOutlivesItsOwner(t *testing.T) {
 	})
 }
 
-func TestAResetReachesAllAndNamesUnreachedMembers(t *testing.T) {
+func TestResetReachesAllOrNamesUnreachedMembers(t *testing.T) {
 	l := weir.Limit{Algorithm: weir.SlidingLog, Rate: 30, Per: time.Hour}
 	inLimitedWorlds(t, 3, l, func(t *testing.T, w *world, ls limiterMap, key string) {
 		require.Equal(t, 30, ask(t, ls, key, 20, w.names...))
@@ -387,7 +387,7 @@ func TestAResetReachesAllAndNamesUnreachedMembers(t *testing.T) {
 
 // A node that was forgotten while it was frozen must give its keys to their new owner. No unit
 // that either of them has counted may be lost.
-func TestAForgottenOwnerThatThawsYields(t *testing.T) {
+func TestThawedForgottenOwnerYields(t *testing.T) {
 	inWorldsOfGossip(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 		key := keyOf(t, ls["a"])

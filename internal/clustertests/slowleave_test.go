@@ -12,7 +12,7 @@ import (
 
 // If a member leaves and it has a large number of counts to send on a slow link, it has authority
 // as long as that takes. The nodes that wait for the authority must not take it before.
-func TestALeaverThatIsStillHandingOverKeepsAuthority(t *testing.T) {
+func TestLeaverKeepsAuthorityDuringHandOver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const limit = 100
 		w := newWorldOf(t, 3, false, weir.Config{Replicas: -1, Timeout: 5 * time.Second})
@@ -45,7 +45,7 @@ func TestALeaverThatIsStillHandingOverKeepsAuthority(t *testing.T) {
 // If a member leaves, it sends its replicas to the members that are to have them from then on.
 // The owner of the counts may be disconnected from these members, and may crash before it knows
 // of the leave.
-func TestALeaverGivesItsCopiesToTheNextReplicas(t *testing.T) {
+func TestLeaverSendsItsReplicasToSuccessors(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		const keys, each = 40, 6
 		limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour, Partition: weir.FailOpen}
@@ -67,7 +67,7 @@ func TestALeaverGivesItsCopiesToTheNextReplicas(t *testing.T) {
 
 // The owner of a count already has the units in the replica of a member that leaves, so no other
 // member sends them to the owner.
-func TestNobodyTellsTheOwnerOfALeaversCopies(t *testing.T) {
+func TestOwnerReceivesNoReplicasOfLeaver(t *testing.T) {
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour})
 		fill(t, ls, make([]int, 200), 1, w.names...)

@@ -133,7 +133,7 @@ func nextWorld(t *testing.T, cfg weir.Config, shelves map[string]*shelf) *world 
 	return w
 }
 
-func TestCountsOutliveAnOrderlyStopOfAllNodes(t *testing.T) {
+func TestCountsOutliveOrderlyStopOfAllNodes(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var limits []weir.Limit
 		for _, algorithm := range algorithms {
@@ -183,7 +183,7 @@ func (w *world) crashAll(t *testing.T) {
 	}
 }
 
-func TestACrashOfAllNodesLosesWhatWasSpentSinceTheLastSnapshotsAndNoMore(t *testing.T) {
+func TestCrashOfAllNodesKeepsSavedUnits(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []int{1, 3, 5} {
 		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestACrashOfAllNodesLosesWhatWasSpentSinceTheLastSnapshotsAndNoMore(t *test
 }
 
 // A window that has not ended is continued, and a window that has ended is not.
-func TestATimeWithoutNodesIsTimeForWhatRecovers(t *testing.T) {
+func TestUnitsRecoverWhileNoNodeRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := new(shelf)
 		w := nextWorld(t, weir.Config{}, map[string]*shelf{"a": s})
@@ -245,7 +245,7 @@ func TestATimeWithoutNodesIsTimeForWhatRecovers(t *testing.T) {
 
 // By the time the member returns, the cluster has forgotten the reset. The cluster has the
 // current counts, so the member must not load the old ones.
-func TestAMemberOfARunningClusterLoadsNothingOld(t *testing.T) {
+func TestJoinerLoadsNoOldSnapshot(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 10, Per: 24 * time.Hour}
 		a, b := new(shelf), new(shelf)
@@ -265,7 +265,7 @@ func TestAMemberOfARunningClusterLoadsNothingOld(t *testing.T) {
 	})
 }
 
-func TestNothingIsWrittenOverWhatCannotBeRead(t *testing.T) {
+func TestUnreadableSnapshotIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	seed := func(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 	for name, other := range map[string]weir.Config{
@@ -300,7 +300,7 @@ func TestNothingIsWrittenOverWhatCannotBeRead(t *testing.T) {
 }
 
 // A check does not wait for a store, even if the store is slow or returns an error.
-func TestSnapshotsThatFailAreCountedAndKeepNoCheckWaiting(t *testing.T) {
+func TestFailedSnapshotsAreCountedAndDelayNoCheck(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := &shelf{fail: errors.New("the disk is full"), slow: 30 * time.Second}
 		w := nextWorld(t, weir.Config{SnapshotEvery: time.Minute}, map[string]*shelf{"a": s})

@@ -30,7 +30,7 @@ func startSkewed(t *testing.T, cfg weir.Config, shelves map[string]*shelf, skews
 
 // The clock of at least one node is wrong by half an hour when it writes a snapshot, when it
 // loads one, or both. The nodes must load all the counts.
-func TestSnapshotsAreLoadedWhateverTheClocksShow(t *testing.T) {
+func TestSnapshotsAreLoadedWithSkewedClocks(t *testing.T) {
 	t.Parallel()
 	const half = 30 * time.Minute
 	for name, c := range map[string]struct{ before, after map[string]time.Duration }{
@@ -78,7 +78,7 @@ func TestSnapshotsAreLoadedWhateverTheClocksShow(t *testing.T) {
 // In this test, a node stops long before the other nodes, which then make a reset and forget it.
 // The snapshot of the node is not loaded, even if its clock is ahead, because the other nodes
 // know how long they ran afterwards.
-func TestSnapshotOfANodeThatStoppedBeforeIsSkipped(t *testing.T) {
+func TestSnapshotOfEarlierStopIsSkipped(t *testing.T) {
 	t.Parallel()
 	for ahead, restarts := range map[time.Duration]int{0: 2, time.Hour: 0} { // the number of restarts of all other nodes before c returns
 		t.Run(fmt.Sprint(ahead, " ahead, ", restarts, " restarts"), func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestSnapshotOfANodeThatStoppedBeforeIsSkipped(t *testing.T) {
 
 // Two clusters use the same place for their snapshots, and the place is empty when they start. If
 // both use the same name, the second one to write does not replace the snapshot of the first one.
-func TestClustersThatShareAPlaceReplaceNothingOfEachOther(t *testing.T) {
+func TestClustersSharingAPlaceReplaceNoForeignSnapshot(t *testing.T) {
 	t.Parallel()
 	for _, same := range []bool{true, false} {
 		t.Run(fmt.Sprint("the same names: ", same), func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestClustersThatShareAPlaceReplaceNothingOfEachOther(t *testing.T) {
 
 // One of the snapshots is some minutes older than the other, and has a reset that the other has
 // forgotten. The usage after that reset must not be lost.
-func TestResetInAnOlderSnapshotIsNotMadeAgain(t *testing.T) {
+func TestResetInOlderSnapshotIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	orders := [][]string{{"b", "a"}, {"c", "a", "b"}, {"a", "b"}, {"c", "b", "a"}, {"b", "c", "a"}}
 	for _, order := range orders[:testenv.PickFull(t, 2, len(orders))] {

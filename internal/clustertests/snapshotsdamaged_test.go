@@ -60,7 +60,7 @@ func twoSnapshots(t *testing.T) (files [][]byte, used [][]int64) {
 }
 
 // TestFlippedOrCutFileIsRefused of internal/snapshots damages every byte.
-func TestADamagedSnapshotIsRefusedAndTheOneBeforeLoaded(t *testing.T) {
+func TestDamagedSnapshotIsReplacedByPrevious(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		files, used := twoSnapshots(t)
 		require.Len(t, files, 2)
@@ -98,7 +98,7 @@ func TestADamagedSnapshotIsRefusedAndTheOneBeforeLoaded(t *testing.T) {
 }
 
 // A store may be unable to read a snapshot, such as a file that is not regular.
-func TestErrorsOfTheStoreAreCountedAndTheSnapshotBeforeIsLoaded(t *testing.T) {
+func TestStoreErrorsAreCountedAndPreviousSnapshotLoads(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		files, used := twoSnapshots(t)
 		for _, kept := range []*shelf{{}, {of: map[string][][]byte{"a": files[:1]}}} {
@@ -113,7 +113,7 @@ func TestErrorsOfTheStoreAreCountedAndTheSnapshotBeforeIsLoaded(t *testing.T) {
 	})
 }
 
-func TestASnapshotOfALaterFormatIsNotReplaced(t *testing.T) {
+func TestSnapshotOfLaterFormatIsNotReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		files, _ := twoSnapshots(t)
 		later := slices.Clone(files[1])

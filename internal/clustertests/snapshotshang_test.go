@@ -22,7 +22,7 @@ func (h *hung) Load(context.Context, func(string) bool, func(string, io.Reader) 
 	return nil
 }
 
-func TestADiskThatHangsKeepsNothingWaiting(t *testing.T) {
+func TestHungDiskDelaysNothing(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, l *weir.Limiter) {
 		t.Helper()

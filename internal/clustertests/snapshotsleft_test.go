@@ -12,7 +12,7 @@ import (
 
 // A node leaves while a snapshot is being written. The other nodes continue to count, so the
 // snapshot must not replace the one that was written before the node left.
-func TestNodeThatHasLeftReplacesNoSnapshot(t *testing.T) {
+func TestLeaverReplacesNoSnapshot(t *testing.T) {
 	inWorld(t, 1, func(t *testing.T, w *world) {
 		limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 10, Per: 24 * time.Hour}
 		s := new(shelf)

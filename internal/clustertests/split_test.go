@@ -14,7 +14,7 @@ import (
 // These tests check the rows of the table in docs/guarantees.md for splits, in windows in which
 // no connection changes (c = 0). The sides begin to spend 2 s after the start of the split.
 
-func TestTheSidesOfASplitSpendTheirShares(t *testing.T) {
+func TestSidesSpendTheirShares(t *testing.T) {
 	t.Parallel()
 	const limit = 100
 	for _, c := range []struct {
@@ -57,7 +57,7 @@ func TestTheSidesOfASplitSpendTheirShares(t *testing.T) {
 
 // When all nodes are connected again, the count of the owner has the units of all sides within
 // 200 ms, and each of them only once.
-func TestAHealBringsTheSidesTogetherWithin200ms(t *testing.T) {
+func TestSidesMergeWithin200msAfterHeal(t *testing.T) {
 	t.Parallel()
 	const limit = 1000
 	for _, policy := range []weir.PartitionPolicy{weir.FairShare, weir.MajorityShare, weir.FailOpen} {
@@ -110,7 +110,7 @@ func TestAHealBringsTheSidesTogetherWithin200ms(t *testing.T) {
 // In this test, the owner has spent the whole limit before the split, and its side has a share as
 // well. When the sides are connected again, the count must include the units that the other side
 // has spent.
-func TestAShareThatIsSpentBesideTheWholeCountsOnceHealed(t *testing.T) {
+func TestShareBesideWholeLimitCountsAfterHeal(t *testing.T) {
 	const limit, per = 20, 30 * time.Second
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: limit, Per: per})

@@ -18,7 +18,7 @@ import (
 
 const standInKeys = 60 // so many that each of the nodes is a successor for some of them
 
-func TestAStandInThatWasCutOffGivesNoFreshQuota(t *testing.T) {
+func TestDisconnectedStandInGivesNoFreshQuota(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		limiters := make(map[weir.Algorithm]map[string]*weir.Limiter)
 		admitted := make(map[weir.Algorithm][]int)
@@ -49,8 +49,8 @@ func TestAStandInThatWasCutOffGivesNoFreshQuota(t *testing.T) {
 	})
 }
 
-func TestACrashAsTheNetworkHealsGivesNoFreshQuota(t *testing.T) {
-	testenv.SkipAlike(t, "TestAStandInThatWasCutOffGivesNoFreshQuota")
+func TestCrashDuringHealGivesNoFreshQuota(t *testing.T) {
+	testenv.SkipAlike(t, "TestDisconnectedStandInGivesNoFreshQuota")
 	afters := []time.Duration{300 * time.Millisecond, 0, 3 * time.Second, 50 * time.Millisecond, time.Second}
 	afters = afters[:testenv.PickFull(t, 3, len(afters))]
 	inEachWorld(t, 3, afters, nil, func(t *testing.T, w *world, after time.Duration) {
@@ -71,7 +71,7 @@ func TestACrashAsTheNetworkHealsGivesNoFreshQuota(t *testing.T) {
 
 // If the owner of a count is lost in a split, the count must include the units of both sides
 // after the split.
-func TestStandInsOfTwoSidesMergeOnceAnOwnerIsDead(t *testing.T) {
+func TestStandInsMergeAfterOwnerDies(t *testing.T) {
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 		admitted := make([]int, standInKeys)
@@ -93,7 +93,7 @@ func TestStandInsOfTwoSidesMergeOnceAnOwnerIsDead(t *testing.T) {
 
 // A node that was started apart becomes an owner of keys when it meets the other nodes, and
 // receives their counts. If it crashes, each unit of these counts must count only once.
-func TestWhatWasGivenToANewcomerThatDiesCountsOnce(t *testing.T) {
+func TestUnitsSentToDeadNewcomerCountOnce(t *testing.T) {
 	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
 		limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour, Partition: weir.FailOpen}
 		ls := w.limiters(t, limit)

@@ -53,7 +53,7 @@ func (a asker) granted(t *testing.T, n *weir.Node, periods int64) (units int64) 
 }
 
 // This test measures the table in docs/algorithms.md.
-func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
+func TestSteadyCallerIsGrantedItsLimit(t *testing.T) {
 	testenv.SkipAlike(t, "TestLimitAdmitsExactlyItsUnits")
 	const periods = 40
 	rates := []int64{1, 2, 3, 5, 10, 100}
@@ -121,7 +121,7 @@ func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
 	})
 	const (
 		file  = "../../docs/algorithms.md"
-		begin = "<!-- go test ./internal/clustertests -run '^TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall$' -update -->\n"
+		begin = "<!-- go test ./internal/clustertests -run '^TestSteadyCallerIsGrantedItsLimit$' -update -->\n"
 		end   = "<!-- end -->\n"
 	)
 	text, err := os.ReadFile(file)

@@ -64,7 +64,7 @@ func allow(t *testing.T, l *weir.Limiter, key string, units int64) weir.Decision
 	return d
 }
 
-func TestAnyMixOfNodesAdmitsTheLimitAndNotOneMore(t *testing.T) {
+func TestAnyMixOfNodesAdmitsExactlyTheLimit(t *testing.T) {
 	t.Parallel()
 	nodes := testnode.Fleet(t, 3, nil)
 	for _, algorithm := range algorithms {
@@ -119,7 +119,7 @@ func admitsTheLimit(t *testing.T, ls []*weir.Limiter, key string, callers, asks 
 	return decided
 }
 
-func TestAllowAllAcrossOwnersSpendsOnAllOrOnNone(t *testing.T) {
+func TestAllowAllSpendsOnAllOwnersOrNone(t *testing.T) {
 	t.Parallel()
 	nodes := testnode.Fleet(t, 3, nil)
 	few := testnode.Limiters(t, nodes, weir.Limit{Name: "few", Algorithm: weir.SlidingLog, Rate: 5, Per: time.Hour})

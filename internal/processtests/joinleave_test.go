@@ -14,7 +14,7 @@ import (
 )
 
 // A new member may receive the first frame before it uses the view with both members.
-func TestWhatWasSpentAloneCountsOnceAfterAJoinAndALeave(t *testing.T) {
+func TestSingleNodeUnitsCountOnceAfterJoin(t *testing.T) {
 	t.Parallel()
 	for run := range testenv.PickFull(t, 3, 40) {
 		t.Run(fmt.Sprint(run), func(t *testing.T) {

@@ -51,7 +51,7 @@ func resendsSoon(t *testing.T) bool {
 // If packets are lost, some answers are late, but no member is listed as Missing or Dead.
 // A member with authority decides most of the checks. The number of granted units differs from
 // the limits by at most 1 %. The three subtests run in parallel, because they mostly wait.
-func TestLostPacketsAreNoLostMembers(t *testing.T) {
+func TestLostPacketsLoseNoMembers(t *testing.T) {
 	wantsTheMachine(t)
 	if testenv.Race {
 		t.Skip("its processes would be as many times slower as the race detector makes them, and who checks in time is what it is about")

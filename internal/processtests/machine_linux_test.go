@@ -21,7 +21,7 @@ func wantsTheMachine(t *testing.T) {
 	}
 }
 
-func TestWhatWantsTheMachineIsRunByMakeAndByCI(t *testing.T) {
+func TestMakeAndCIRunMachineTests(t *testing.T) {
 	for _, file := range []string{"../../Makefile", "../../.ci/run"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)

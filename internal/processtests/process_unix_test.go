@@ -43,7 +43,7 @@ func process(t *testing.T, n *node) *remote {
 	return r
 }
 
-func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
+func TestChecksSoonSkipLostProcess(t *testing.T) {
 	const (
 		slack   = 10 * time.Millisecond
 		stalled = 350 * time.Millisecond // time after which checks do not wait for a frozen process
@@ -128,7 +128,7 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 }
 
 // The kernel refuses connections to a killed process, but accepts connections to a frozen process.
-func TestSurvivorOfTwoHasTheWholeLimitOnceTheOtherIsKilled(t *testing.T) {
+func TestSurvivorOfKilledProcessHasWholeLimit(t *testing.T) {
 	t.Parallel()
 	for _, frozen := range []bool{false, true} {
 		t.Run(fmt.Sprint("frozen before: ", frozen), func(t *testing.T) {

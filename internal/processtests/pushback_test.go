@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/testnode"
 )
 
-func TestAFloodOfADeniedKeyAllocatesNothing(t *testing.T) {
+func TestFloodOfDeniedKeyAllocatesNothing(t *testing.T) {
 	if testenv.Race {
 		t.Skip("under the race detector a pool forgets at random")
 	}

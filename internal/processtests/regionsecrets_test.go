@@ -83,7 +83,7 @@ func resetRequest(l *weir.Limiter, key string, at time.Time) []byte {
 
 // With RegionSecrets, all regions share a Global limit. An attacker that has the secrets of one
 // region cannot act as a node of another region.
-func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
+func TestSecretOfRegionSpeaksForItAlone(t *testing.T) {
 	t.Parallel()
 	secured := securedRegions()
 	at := map[string]string{"eu": lab.FreeAddr(t), "us": lab.FreeAddr(t), "ap": lab.FreeAddr(t)}

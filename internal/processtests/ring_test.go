@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/testnode"
 )
 
-func TestTheRingIsSharedOutWhole(t *testing.T) {
+func TestRingPartsAddUpToWhole(t *testing.T) {
 	t.Parallel()
 	nodes := testnode.Fleet(t, 3, nil)
 	parts := nodes[0].Ring()

@@ -14,7 +14,7 @@ import (
 )
 
 // The node that checks the keys owns both of them, one of them or neither.
-func TestShadowsAreCountedAndNeverEnforced(t *testing.T) {
+func TestShadowsAreCountedAndNotEnforced(t *testing.T) {
 	t.Parallel()
 	nodes := testnode.Fleet(t, 3, nil)
 	few := testnode.Limiter(t, nodes[0], weir.Limit{Name: "few", Algorithm: weir.SlidingLog, Rate: 2, Per: time.Hour})
@@ -103,7 +103,7 @@ func TestShadowsAreCountedAndNeverEnforced(t *testing.T) {
 	require.Positive(t, total.Denied)
 }
 
-func TestHoldsAndReservationsOfShadowsAreCountedApart(t *testing.T) {
+func TestShadowHoldsAndReservationsAreCountedApart(t *testing.T) {
 	t.Parallel()
 	lab.WhileHealthy(t, func(t *testing.T) decisions {
 		nodes := testnode.Fleet(t, 2, nil)

@@ -38,6 +38,14 @@ func (x *part) wasIn(states State) bool { return find(x.before, states).State !=
 // misses reports whether this node owns the range, does not hold it, and does not wait for it yet.
 func (x *part) misses() bool { return x.assigned && x.state|x.wait.State == 0 }
 
+func newPassage(v, next *View, now int64) *passage {
+	p := &passage{v: v, next: next, now: now, scattered: next.isScattered(now), apart: v.MeetsApart(next)}
+	if next.Ring != v.Ring {
+		p.findLeavers()
+	}
+	return p
+}
+
 // passAuthority returns the authority in the next view. This node waits for a range that the ring
 // assigns to it while the member that had the range can be asked. Otherwise no other member has
 // the range, and it is this node's own. A member that has left handed over by the ring that it
@@ -46,7 +54,7 @@ func (v *View) passAuthority(next *View, now int64) authority {
 	if v == nil {
 		v = &View{View: &cluster.View{Self: -1}, Ring: ring.New(nil)}
 	}
-	p := passage{v: v, next: next, now: now, scattered: next.isScattered(now), apart: v.MeetsApart(next)}
+	p := newPassage(v, next, now)
 	if next.Ring == v.Ring && !p.apart && v.Settled && v.states|Held == Held {
 		a := v.authority
 		a.Recalls = false
@@ -58,7 +66,6 @@ func (v *View) passAuthority(next *View, now int64) authority {
 	}
 	cuts := cutsOf(assigned)
 	if next.Ring != v.Ring && len(v.Points) > 0 {
-		p.findLeavers()
 		for _, l := range p.leavers {
 			cuts = append(cuts, cutsOf(l.ranges)...)
 		}

@@ -27,13 +27,13 @@ func newCalendarWorld(t *testing.T, skew time.Duration) *calendarWorld {
 	c.jump(2026, time.March, 28, 12, 0)
 	for i, name := range c.names {
 		skew := skew * time.Duration(i-1)
-		c.start(t, name, weir.Config{Now: func() time.Time { return c.now().Add(skew) }})
+		c.start(t, name, weir.Config{Now: func() time.Time { return c.currentTime().Add(skew) }})
 	}
 	c.ready(t, c.names...)
 	return c
 }
 
-func (c *calendarWorld) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *calendarWorld) currentTime() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
 func (c *calendarWorld) jump(year int, month time.Month, day, hour, minute int) {
 	c.ahead.Store(int64(time.Until(time.Date(year, month, day, hour, minute, 0, 0, c.zone))))
@@ -69,7 +69,7 @@ func TestDayAdmitsItsLimitOnceWithSkewedClocks(t *testing.T) {
 						time.Sleep(time.Second)
 					}
 					for k := range admitted {
-						require.Equal(t, 50*(day+2), admitted[k], "key %d at %v: one limit for each day", k, c.now())
+						require.Equal(t, 50*(day+2), admitted[k], "key %d at %v: one limit for each day", k, c.currentTime())
 					}
 				}
 			})
@@ -90,7 +90,7 @@ func TestCountOfDayOutlivesItsOwner(t *testing.T) {
 		}
 		denied := func() {
 			d := allowed(t, asker, "key", 1)
-			require.False(t, d.Allowed, "at %v", c.now())
+			require.False(t, d.Allowed, "at %v", c.currentTime())
 			require.InDelta(t, time.Until(time.Date(2026, time.March, 29, 0, 0, 0, 0, c.zone))-time.Duration(c.ahead.Load()), d.RetryAfter, float64(6*time.Second))
 		}
 		for range 50 {

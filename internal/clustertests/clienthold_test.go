@@ -42,17 +42,17 @@ func inEachCarried[T any](t *testing.T, nodes int, limit weir.Limit, values []T,
 	})
 }
 
-func (c *carried) at(name string) *weir.Limiter {
+func (c *carried) limiter(name string) *weir.Limiter {
 	c.t.Helper()
 	l, err := c.w.nodes[name].Limiter(c.limit)
 	require.NoError(c.t, err)
 	return l
 }
 
-// take creates the hold of a key at a node.
-func (c *carried) take(name, key string, ttl time.Duration) {
+// takeHold creates the hold of a key at a node.
+func (c *carried) takeHold(name, key string, ttl time.Duration) {
 	c.t.Helper()
-	text, d, err := c.at(name).HoldFor(c.t.Context(), key, 1, ttl)
+	text, d, err := c.limiter(name).HoldFor(c.t.Context(), key, 1, ttl)
 	require.NoError(c.t, err)
 	require.True(c.t, d.Allowed, key)
 	c.texts[key] = text
@@ -60,18 +60,18 @@ func (c *carried) take(name, key string, ttl time.Duration) {
 
 func (c *carried) renew(name, key string, ttl time.Duration) error {
 	c.t.Helper()
-	return c.at(name).RenewHold(c.t.Context(), key, c.texts[key], ttl)
+	return c.limiter(name).RenewHold(c.t.Context(), key, c.texts[key], ttl)
 }
 
 func (c *carried) release(name, key string) {
 	c.t.Helper()
-	require.NoError(c.t, c.at(name).ReleaseHold(c.t.Context(), key, c.texts[key]))
+	require.NoError(c.t, c.limiter(name).ReleaseHold(c.t.Context(), key, c.texts[key]))
 }
 
 // free reports whether a node grants one more unit of a key. The unit is released at once.
 func (c *carried) free(name, key string) bool {
 	c.t.Helper()
-	h, err := c.at(name).Hold(c.t.Context(), key, 1)
+	h, err := c.limiter(name).Hold(c.t.Context(), key, 1)
 	require.NoError(c.t, err)
 	h.Release()
 	return h.Decision().Allowed
@@ -82,7 +82,7 @@ func (c *carried) replace(by, old string, leaves bool) {
 	c.t.Helper()
 	c.w.start(c.t, by, c.cfg)
 	c.w.names = append(c.w.names, by)
-	require.True(c.t, within(time.Minute, c.w.nodes[by].Ready))
+	require.True(c.t, waitFor(time.Minute, c.w.nodes[by].Ready))
 	c.end(old, leaves)
 }
 
@@ -95,7 +95,7 @@ func (c *carried) end(name string, leaves bool) {
 	delete(c.w.nodes, name)
 }
 
-func (c *carried) some() string {
+func (c *carried) anyNode() string {
 	for name := range c.w.nodes {
 		return name
 	}
@@ -121,7 +121,7 @@ func TestClientHoldsOutliveDeploys(t *testing.T) {
 			inBubbles(t, func(t *testing.T, gossip bool) {
 				c := newCarried(t, 3, gossip, weir.Limit{Rate: 1})
 				for key := range row.keys {
-					c.take(c.some(), fmt.Sprint(key), row.ttl)
+					c.takeHold(c.anyNode(), fmt.Sprint(key), row.ttl)
 				}
 				renewed := time.Now()
 				renew := func() {
@@ -130,7 +130,7 @@ func TestClientHoldsOutliveDeploys(t *testing.T) {
 					}
 					renewed = time.Now()
 					for key := range c.texts {
-						require.NoError(t, c.renew(c.some(), key, row.ttl), key)
+						require.NoError(t, c.renew(c.anyNode(), key, row.ttl), key)
 					}
 				}
 				old := []string{"a", "b", "c", "d", "e", "f"} // two rounds
@@ -140,15 +140,15 @@ func TestClientHoldsOutliveDeploys(t *testing.T) {
 						time.Sleep(5 * time.Second / looks)
 						renew()
 						for key := range c.texts {
-							require.False(t, c.free(c.some(), key), "%s of %d, after %s", key, row.keys, old[i])
+							require.False(t, c.free(c.anyNode(), key), "%s of %d, after %s", key, row.keys, old[i])
 						}
 					}
 				}
 				for key := range c.texts {
-					require.NoError(t, c.renew(c.some(), key, time.Minute), key)
-					c.release(c.some(), key)
+					require.NoError(t, c.renew(c.anyNode(), key, time.Minute), key)
+					c.release(c.anyNode(), key)
 					time.Sleep(2 * latency)
-					require.Equal(t, row.leaves, c.free(c.some(), key), "without a majority the share of 1 unit is 0")
+					require.Equal(t, row.leaves, c.free(c.anyNode(), key), "without a majority the share of 1 unit is 0")
 				}
 			})
 		})
@@ -159,9 +159,9 @@ func TestClientHoldsOutliveDeploys(t *testing.T) {
 func TestClientHoldTakesNoLongerThanTimeout(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		c := newCarried(t, 3, gossip, weir.Limit{Rate: 5})
-		keys := keysOf(c.at("b"), 8)
+		keys := keysOf(c.limiter("b"), 8)
 		for _, key := range keys {
-			c.take("b", key, time.Hour)
+			c.takeHold("b", key, time.Hour)
 		}
 		time.Sleep(2 * time.Second) // the delay of a new connection counts as the longest
 		c.w.network.Host("b").Freeze()
@@ -170,7 +170,7 @@ func TestClientHoldTakesNoLongerThanTimeout(t *testing.T) {
 			done [2]atomic.Int32 // holds and renewals
 		)
 		for i, key := range keys {
-			asks := c.at("ac"[i%2:][:1])
+			asks := c.limiter("ac"[i%2:][:1])
 			for op, f := range []func() bool{
 				func() bool {
 					_, d, err := asks.HoldFor(t.Context(), key, 1, time.Hour)
@@ -198,15 +198,15 @@ func TestClientHoldTakesNoLongerThanTimeout(t *testing.T) {
 func TestClientHoldSurvivesFreezeUntilReleased(t *testing.T) {
 	inEachCarried(t, 4, weir.Limit{Rate: 1}, []bool{false, true}, func(t *testing.T, c *carried, whileFrozen bool) {
 		for _, frozen := range []string{"a", "b", "c"} {
-			key := keyOf(t, c.at("b"))
-			c.take("a", key, time.Hour)
+			key := keyOf(t, c.limiter("b"))
+			c.takeHold("a", key, time.Hour)
 			c.w.network.Host(frozen).Freeze()
 			time.Sleep(3 * time.Second)
 			require.NoError(t, c.renew("d", key, time.Hour))
 			require.False(t, c.free("d", key))
 			if whileFrozen {
 				c.release("d", key)
-				require.True(t, within(10*time.Millisecond, func() bool { return c.free("d", key) }), "%s is frozen", frozen)
+				require.True(t, waitFor(10*time.Millisecond, func() bool { return c.free("d", key) }), "%s is frozen", frozen)
 			}
 			c.w.network.Host(frozen).Thaw()
 			time.Sleep(3 * time.Second)
@@ -229,7 +229,7 @@ func TestClientHoldSurvivesDeathOfOtherNode(t *testing.T) {
 		for _, rate := range []int64{1, 100} {
 			c := newCarried(t, 2, gossip, weir.Limit{Rate: rate})
 			for key := range 10 {
-				c.take("ab"[key%2:][:1], fmt.Sprint(key), 30*time.Second)
+				c.takeHold("ab"[key%2:][:1], fmt.Sprint(key), 30*time.Second)
 			}
 			c.w.network.Host("a").Kill()
 			for range 10 {
@@ -251,7 +251,7 @@ func TestClientHoldsOutliveLeaveAndCloseAtOnce(t *testing.T) {
 		const keys, rate = 300, 4
 		c := newCarried(t, 4, gossip, weir.Limit{Rate: rate})
 		for key := range keys * rate {
-			c.take(string("abcd"[key%4]), fmt.Sprint(key/rate), time.Minute)
+			c.takeHold(string("abcd"[key%4]), fmt.Sprint(key/rate), time.Minute)
 		}
 		for _, name := range []string{"a", "b", "c"} {
 			c.end(name, true)
@@ -269,14 +269,14 @@ func TestClientHoldsOutliveLeaveAndCloseAtOnce(t *testing.T) {
 // A hold ends with the ttl of its last renewal, whichever node crashes.
 func TestShortenedClientHoldStaysShort(t *testing.T) {
 	inEachCarried(t, 4, weir.Limit{Rate: 1}, []string{"a", "b", "c"}, func(t *testing.T, c *carried, dies string) {
-		key := keyOf(t, c.at("b"))
-		c.take("a", key, time.Hour)
+		key := keyOf(t, c.limiter("b"))
+		c.takeHold("a", key, time.Hour)
 		time.Sleep(time.Second)
 		require.NoError(t, c.renew("c", key, time.Second))
 		renewed := time.Now()
 		c.w.network.Host(dies).Kill()
 		require.False(t, c.free("d", key))
-		require.True(t, within(time.Minute, func() bool { return c.free("d", key) }))
+		require.True(t, waitFor(time.Minute, func() bool { return c.free("d", key) }))
 		require.InDelta(t, time.Second, time.Since(renewed), float64(timeout+20*time.Millisecond), "%s died", dies)
 		for range 20 {
 			time.Sleep(time.Second)
@@ -289,12 +289,12 @@ func TestClientHoldExpiresAfterItsTTL(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		c := newCarried(t, 3, gossip, weir.Limit{Rate: 1})
 		for _, name := range []string{"a", "b"} {
-			key := keyOf(t, c.at("a"))
+			key := keyOf(t, c.limiter("a"))
 			begun := time.Now()
-			c.take(name, key, time.Second)
+			c.takeHold(name, key, time.Second)
 			granted := make(chan time.Time)
 			go func() {
-				h, err := c.at("c").WaitHold(t.Context(), key, 1)
+				h, err := c.limiter("c").WaitHold(t.Context(), key, 1)
 				if err == nil && h.Decision().Allowed {
 					granted <- time.Now()
 					h.Release()
@@ -320,12 +320,12 @@ func TestClientHoldExpiresAfterItsTTL(t *testing.T) {
 func TestClientHoldIsReplicatedAtOnce(t *testing.T) {
 	inEachCarried(t, 4, weir.Limit{Rate: 1}, []string{"a", "b"}, func(t *testing.T, c *carried, asks string) {
 		held, ended := "", ""
-		for _, key := range keysOf(c.at("a"), 2) {
+		for _, key := range keysOf(c.limiter("a"), 2) {
 			held, ended = ended, key
 		}
-		c.take(asks, ended, time.Hour)
+		c.takeHold(asks, ended, time.Hour)
 		begun := time.Now()
-		c.take(asks, held, time.Hour)
+		c.takeHold(asks, held, time.Hour)
 		require.LessOrEqual(t, time.Since(begun), 5*latency, "a round trip, and the work")
 		c.release(asks, ended)
 		c.w.network.Host("a").Kill()
@@ -336,29 +336,29 @@ func TestClientHoldIsReplicatedAtOnce(t *testing.T) {
 			require.False(t, c.free(name, held))
 		}
 		require.NoError(t, c.renew("c", held, time.Hour))
-		require.True(t, within(3*time.Second, func() bool { return c.free("c", ended) }))
+		require.True(t, waitFor(3*time.Second, func() bool { return c.free("c", ended) }))
 	})
 }
 
 func TestCanceledWaitersDelayNoOther(t *testing.T) {
 	inEachCarried(t, 3, weir.Limit{Rate: 8}, []string{"a", "b"}, func(t *testing.T, c *carried, owner string) {
-		key := keyOf(t, c.at(owner))
+		key := keyOf(t, c.limiter(owner))
 		ctx := t.Context()
-		all, err := c.at("a").Hold(ctx, key, 8)
+		all, err := c.limiter("a").Hold(ctx, key, 8)
 		require.NoError(t, err)
 		require.True(t, all.Decision().Allowed)
 		gone := make(chan struct{})
 		waits, cancel := context.WithCancel(ctx)
 		for _, name := range []string{"b", "b", "c"} {
 			go func() {
-				_, _ = c.at(name).WaitHold(waits, key, 1)
+				_, _ = c.limiter(name).WaitHold(waits, key, 1)
 				gone <- struct{}{}
 			}()
 			time.Sleep(20 * time.Millisecond)
 		}
 		behind := make(chan time.Time)
 		go func() {
-			h, err := c.at("a").WaitHold(ctx, key, 8)
+			h, err := c.limiter("a").WaitHold(ctx, key, 8)
 			if err == nil {
 				behind <- time.Now()
 				h.Release()
@@ -375,7 +375,7 @@ func TestCanceledWaitersDelayNoOther(t *testing.T) {
 		require.LessOrEqual(t, (<-behind).Sub(begun), 11*time.Millisecond, "the waiters before it have gone")
 		<-behind
 		time.Sleep(2 * latency)
-		h, err := c.at("a").Hold(ctx, key, 4)
+		h, err := c.limiter("a").Hold(ctx, key, 4)
 		require.NoError(t, err)
 		require.True(t, h.Decision().Allowed)
 	})
@@ -385,7 +385,7 @@ func TestCanceledWaitersDelayNoOther(t *testing.T) {
 func TestFailClosedRenewsClientHoldWithMajorityOnly(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		c := newCarried(t, 3, gossip, weir.Limit{Rate: 1, Partition: weir.FailClosed})
-		c.take("a", "key", 20*time.Second)
+		c.takeHold("a", "key", 20*time.Second)
 		c.w.network.Split([]string{"a"}, []string{"b", "c"})
 		time.Sleep(5 * time.Second)
 		require.ErrorIs(t, c.renew("a", "key", 20*time.Second), weir.ErrUnavailable)

@@ -28,8 +28,8 @@ func (w *world) hold(t *testing.T, key string, rate int64) *holding {
 	return &holding{t: t, w: w, ls: w.limiters(t, weir.Limit{Name: "in flight", Algorithm: weir.InFlight, Rate: rate}), key: key, rate: rate, holds: make(map[string][]*weir.Hold)}
 }
 
-// take requests a hold at a node, and reports whether the hold is granted.
-func (h *holding) take(name string, units int64) bool {
+// takeUnits requests a hold at a node, and reports whether the hold is granted.
+func (h *holding) takeUnits(name string, units int64) bool {
 	h.t.Helper()
 	hold, err := h.ls[name].Hold(h.t.Context(), h.key, units)
 	require.NoError(h.t, err)
@@ -47,7 +47,7 @@ func (h *holding) take(name string, units int64) bool {
 func (h *holding) takeAll(names ...string) (taken int64) {
 	h.t.Helper()
 	for i, denied := 0, 0; denied < len(names); i++ {
-		if h.take(names[i%len(names)], 1) {
+		if h.takeUnits(names[i%len(names)], 1) {
 			taken, denied = taken+1, 0
 		} else {
 			denied++
@@ -64,7 +64,7 @@ func (h *holding) release(name string) {
 	h.units--
 }
 
-func (h *holding) lost(name string) (lost int) {
+func (h *holding) countLost(name string) (lost int) {
 	for _, hold := range h.holds[name] {
 		select {
 		case <-hold.Lost():
@@ -84,7 +84,7 @@ func TestStandInRequestsHoldsBeforeItGrants(t *testing.T) {
 		for k, key := range keys {
 			h := &holding{t: t, w: w, ls: ls, key: key, rate: 10, holds: make(map[string][]*weir.Hold)}
 			for i := range 9 + k%2 {
-				require.True(t, h.take(names[i%len(names)], 1))
+				require.True(t, h.takeUnits(names[i%len(names)], 1))
 			}
 		}
 		w.network.Host("b").Kill()
@@ -112,7 +112,7 @@ func TestHoldsOfDeadHolderExpireAfterTerm(t *testing.T) {
 		w.network.Host("a").Kill()
 		died := time.Now()
 		h.units = 0
-		require.True(t, within(time.Minute, func() bool { return h.take("b", 1) }))
+		require.True(t, waitFor(time.Minute, func() bool { return h.takeUnits("b", 1) }))
 		require.GreaterOrEqual(t, time.Since(died), weir.HoldTerm-time.Second) // the last renewal was at most a second earlier
 		require.LessOrEqual(t, time.Since(died), weir.HoldTerm+2*time.Second)
 	})
@@ -124,7 +124,7 @@ func TestHoldsOfLeaverAreReleasedAtOnce(t *testing.T) {
 		require.EqualValues(t, 5, h.takeAll("a"))
 		w.leave(t, "a")
 		h.units = 0
-		require.True(t, within(time.Second, func() bool { return h.take("b", 1) }))
+		require.True(t, waitFor(time.Second, func() bool { return h.takeUnits("b", 1) }))
 	})
 }
 
@@ -138,7 +138,7 @@ func TestLostReleaseIsNoticedWithin3s(t *testing.T) {
 		h.release("a")
 		time.Sleep(100 * time.Millisecond)
 		w.network.Heal()
-		require.True(t, within(3*time.Second, func() bool { return h.take("c", 1) }))
+		require.True(t, waitFor(3*time.Second, func() bool { return h.takeUnits("c", 1) }))
 	})
 }
 
@@ -166,13 +166,13 @@ func TestDeployKeepsHolds(t *testing.T) {
 				if i/keys%3 == 2 && len(h.holds[client]) > 0 {
 					h.release(client)
 				} else {
-					h.take(client, 1)
+					h.takeUnits(client, 1)
 				}
 			}
 		}()
 		for _, name := range []string{"d", "e"} {
 			w.start(t, name, weir.Config{})
-			require.True(t, within(time.Minute, w.nodes[name].Ready))
+			require.True(t, waitFor(time.Minute, w.nodes[name].Ready))
 		}
 		for _, name := range []string{"b", "c"} {
 			w.leave(t, name)
@@ -185,7 +185,7 @@ func TestDeployKeepsHolds(t *testing.T) {
 			held := h.units
 			h.ls = w.limiters(t, h.ls["a"].Limit())
 			require.Equal(t, rate-held, h.takeAll("d", "e"), "with %d of %d units held by a", held, rate)
-			require.Zero(t, h.lost("a"))
+			require.Zero(t, h.countLost("a"))
 		}
 	})
 }
@@ -202,7 +202,7 @@ func TestSideGrantsHoldsWithinItsShare(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			h.units = 0
 			require.EqualValues(t, 10, h.takeAll("a", "b", "c"), "the majority has not heard the holders for HoldTerm")
-			require.Zero(t, h.lost("d")+h.lost("e"), "their side renews them")
+			require.Zero(t, h.countLost("d")+h.countLost("e"), "their side renews them")
 			require.Zero(t, h.takeAll("d", "e"), "more than its share of 4 is held")
 			w.network.Heal()
 			time.Sleep(10 * time.Second)
@@ -221,7 +221,7 @@ func TestSideGrantsHoldsWithinItsShare(t *testing.T) {
 func TestWaitersForHoldsAreServedInOrder(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "key", 1)
-		require.True(t, h.take("a", 1))
+		require.True(t, h.takeUnits("a", 1))
 		var served []int
 		done := make(chan struct{})
 		for i := range 5 {
@@ -239,14 +239,14 @@ func TestWaitersForHoldsAreServedInOrder(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(time.Second)
-		require.False(t, h.take("c", 1), "others wait")
+		require.False(t, h.takeUnits("c", 1), "others wait")
 		h.release("a")
 		for range 5 {
 			<-done
 		}
 		require.Equal(t, []int{0, 1, 2, 3, 4}, served)
 
-		require.True(t, within(time.Second, func() bool { return h.take("c", 1) }))
+		require.True(t, waitFor(time.Second, func() bool { return h.takeUnits("c", 1) }))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := h.ls["a"].WaitHold(ctx, h.key, 1)
@@ -319,7 +319,7 @@ func TestFrozenHolderLosesHoldsBeforeOthersGetThem(t *testing.T) {
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "", 1)
 		h.key = keyOf(t, h.ls["b"])
-		require.True(t, h.take("a", 1))
+		require.True(t, h.takeUnits("a", 1))
 		lost := h.holds["a"][0].Lost()
 		w.network.Host("a").Freeze()
 		for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
@@ -338,7 +338,7 @@ func TestFrozenHolderLosesHoldsBeforeOthersGetThem(t *testing.T) {
 		w.network.Host("a").Thaw()
 		time.Sleep(3 * time.Second)
 		h.units = 0
-		require.False(t, h.take("a", 1))
+		require.False(t, h.takeUnits("a", 1))
 	})
 }
 
@@ -348,7 +348,7 @@ func TestThawedOwnerRequestsHoldsBeforeItGrants(t *testing.T) {
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "", 4)
 		h.key = keyOf(t, h.ls["b"])
-		require.True(t, h.take("a", 1))
+		require.True(t, h.takeUnits("a", 1))
 		w.network.Host("b").Freeze()
 		time.Sleep(3 * time.Second)
 		require.EqualValues(t, 3, h.takeAll("a", "c"), "a has one already")

@@ -384,9 +384,9 @@ func (k *clientKey) sum(at time.Time) (units int64) {
 	return units
 }
 
-// most returns an upper bound of the units of the key that members may count at any moment
+// mostCounted returns an upper bound of the units of the key that members may count at any moment
 // from since to now.
-func (k *clientKey) most(since time.Time) (units int64) {
+func (k *clientKey) mostCounted(since time.Time) (units int64) {
 	for _, h := range k.holds {
 		if h.mayCount(since, delivered) {
 			units += h.units
@@ -425,7 +425,7 @@ func (s *clientSchedule) judgeDenial(h *clientHold, waited bool, now time.Time) 
 	if !s.isCalm(since) || since.Before(h.asked) || len(k.waiters) > 0 || !waited && h.asked.Sub(k.waited) <= delivered {
 		return
 	}
-	if most := k.most(since); most+h.units <= k.limit.Rate {
+	if most := k.mostCounted(since); most+h.units <= k.limit.Rate {
 		s.fail("#%d: %d units are denied, and at most %d of %d of %v are held", h.number, h.units, most, k.limit.Rate, k)
 	}
 }
@@ -509,7 +509,7 @@ func (s *clientSchedule) peek(key *clientKey, by string) {
 	if !heard || !s.isCalm(begun) {
 		return
 	}
-	if least := max(0, key.limit.Rate-key.most(begun)); d.Remaining < least && len(key.waiters) == 0 {
+	if least := max(0, key.limit.Rate-key.mostCounted(begun)); d.Remaining < least && len(key.waiters) == 0 {
 		s.fail("%d units are left of %v at %s, and at least %d are free", d.Remaining, key, by, least)
 	}
 	held := int64(0)
@@ -553,7 +553,7 @@ func (s *clientSchedule) finish() {
 	time.Sleep(delivered)
 	for _, key := range s.keys {
 		for _, name := range s.names {
-			units := key.limit.Rate - key.most(time.Now()) // the answer to a hold may be lost
+			units := key.limit.Rate - key.mostCounted(time.Now()) // the answer to a hold may be lost
 			if units < 1 {
 				continue
 			}

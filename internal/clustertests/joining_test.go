@@ -82,10 +82,10 @@ func TestUnansweredJoinDelaysReadyUntilTimeout(t *testing.T) {
 				require.Len(t, log.findLines(unmet), 1, "and is logged once")
 
 				startJoining(t, network, "refuses", gossip, weir.Config{Logger: quiet})
-				require.True(t, within(30*time.Second, func() bool { return len(node.Members()) == 2 }))
-				require.True(t, within(30*time.Second, node.Ready))
+				require.True(t, waitFor(30*time.Second, func() bool { return len(node.Members()) == 2 }))
+				require.True(t, waitFor(30*time.Second, node.Ready))
 				require.Zero(t, node.Stats().Unjoined)
-				require.True(t, within(10*time.Second, func() bool { return len(node.Stats().Cluster.Unanswered) == 2 }), "with the next attempt")
+				require.True(t, waitFor(10*time.Second, func() bool { return len(node.Stats().Cluster.Unanswered) == 2 }), "with the next attempt")
 			})
 		})
 	}

@@ -59,8 +59,8 @@ func (l *line) number(attr string) int64 {
 	return -1
 }
 
-// names returns the hosts of the members in an attribute.
-func (l *line) names(attr string) string {
+// hostsIn returns the hosts of the members in an attribute.
+func (l *line) hostsIn(attr string) string {
 	list, _ := l.attrs[attr].Any().([]string)
 	return hostsOf(list)
 }

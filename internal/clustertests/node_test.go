@@ -46,7 +46,7 @@ func TestNodesStartedDuringSplitHaveNoWeight(t *testing.T) {
 			require.Equal(t, 60, ask(t, ls, key, 100, "c", "d", "e"))
 		}
 		w.network.Heal()
-		require.True(t, within(30*time.Second, func() bool { return w.agree(w.names...) }), "now they join")
+		require.True(t, waitFor(30*time.Second, func() bool { return w.agree(w.names...) }), "now they join")
 	})
 }
 
@@ -71,7 +71,7 @@ func TestFirstStartIsReadySoon(t *testing.T) {
 					require.True(t, ready(), "a node that starts alone")
 					require.Zero(t, time.Since(begun))
 				}
-				require.True(t, within(20*time.Second, ready))
+				require.True(t, waitFor(20*time.Second, ready))
 				require.LessOrEqual(t, time.Since(begun), soon)
 				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
 				require.Equal(t, 10, ask(t, ls, "key", 10, w.names...))
@@ -95,9 +95,9 @@ func TestForgottenSidesGrantNothingMoreOnMeeting(t *testing.T) {
 		w.network.Split(sides...)
 		for i, side := range sides {
 			for _, other := range sides[1-i] {
-				require.True(t, within(2*time.Minute, func() bool { return w.nodes[side[0]].Forget(names[other]) == nil }))
+				require.True(t, waitFor(2*time.Minute, func() bool { return w.nodes[side[0]].Forget(names[other]) == nil }))
 			}
-			require.True(t, within(time.Minute, func() bool { return w.agree(side...) }))
+			require.True(t, waitFor(time.Minute, func() bool { return w.agree(side...) }))
 		}
 		admitted := make([]int, 20)
 		for _, side := range sides {
@@ -175,7 +175,7 @@ func TestNewSideAgreesOnStandIn(t *testing.T) {
 			require.Equal(t, 0, ask(t, shared, fmt.Sprint(i), 1, "b", "c"), "restarted nodes have no weight")
 		}
 		w.network.Heal()
-		require.True(t, within(30*time.Second, func() bool { return w.agree(w.names...) }))
+		require.True(t, waitFor(30*time.Second, func() bool { return w.agree(w.names...) }))
 		for i := range 10 {
 			require.Equal(t, 0, ask(t, ls, fmt.Sprint(i), 1, w.names...), "the units of the stand-in count")
 		}
@@ -206,7 +206,7 @@ func TestLoneNodeServesItsShareOfExpect(t *testing.T) {
 		require.NotEmpty(t, w.nodes["b"].Stats().Cluster.JoinError)
 
 		w.network.Heal()
-		require.True(t, within(20*time.Second, func() bool { return w.agree(w.names...) }), "the nodes try to join again")
+		require.True(t, waitFor(20*time.Second, func() bool { return w.agree(w.names...) }), "the nodes try to join again")
 		require.EqualValues(t, 100, admitted(weir.Limit{Name: "whole", Rate: 100, Per: time.Hour}))
 	})
 }
@@ -253,7 +253,7 @@ func TestJoinerHasCountsBeforeItServes(t *testing.T) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
 		requireAdmits(t, 1, ls, numbers(keys), 1, "a")
 		d := w.start(t, "d", weir.Config{})
-		require.True(t, within(10*time.Second, func() bool {
+		require.True(t, waitFor(10*time.Second, func() bool {
 			for _, m := range d.Members() {
 				if m.Self {
 					return m.State == weir.Serving
@@ -367,7 +367,7 @@ func TestSteppedBackClockCountsNothingTwice(t *testing.T) {
 		back.Store(int64(time.Since(cut) - 800*time.Millisecond))
 		time.AfterFunc(200*time.Millisecond, w.network.Heal)
 		w.startTogether(t, weir.Config{}, "d") // this start makes c check again which members it hears
-		require.True(t, within(40*time.Second, func() bool { return w.agree("b", "c", "d") }))
+		require.True(t, waitFor(40*time.Second, func() bool { return w.agree("b", "c", "d") }))
 		time.Sleep(2 * time.Second)
 		requireRemaining(t, 70, ls, numbers(keys), "c")
 	})
@@ -423,8 +423,8 @@ func TestLeaveDuringCutLosesNoUnit(t *testing.T) {
 					ask(t, others, "key", 2, w.names...)
 					time.Sleep(20 * time.Millisecond)
 				}
-				require.True(t, within(20*time.Second, func() bool { return w.nodes["a"].Leave(t.Context()) == nil }))
-				require.True(t, within(20*time.Second, func() bool { return w.agree("b", "c") }))
+				require.True(t, waitFor(20*time.Second, func() bool { return w.nodes["a"].Leave(t.Context()) == nil }))
+				require.True(t, waitFor(20*time.Second, func() bool { return w.agree("b", "c") }))
 				spend()
 				time.Sleep(2 * time.Second)
 				for i := range keys {
@@ -460,7 +460,7 @@ func TestGrantsDuringGoodbyeCount(t *testing.T) {
 		}
 		w.network.Heal()
 		require.NoError(t, <-left)
-		require.True(t, within(2*time.Second, func() bool {
+		require.True(t, waitFor(2*time.Second, func() bool {
 			d, err := ls["a"].Peek(t.Context(), "key")
 			return err == nil && d.Remaining == 93
 		}))
@@ -481,7 +481,7 @@ func TestCanceledLeaveContinues(t *testing.T) {
 		time.Sleep(time.Second)
 		requireRemaining(t, 12, ls, numbers(keys), w.names...)
 		require.NoError(t, w.nodes["a"].Leave(t.Context()))
-		require.True(t, within(time.Second, func() bool { return w.agree("b", "c") }))
+		require.True(t, waitFor(time.Second, func() bool { return w.agree("b", "c") }))
 	})
 }
 

@@ -20,10 +20,10 @@ func published(n *weir.Node) (s string) {
 	return s
 }
 
-// knows waits until the values published on each of the given nodes are equal to want.
-func (w *world) knows(t *testing.T, d time.Duration, want string, names ...string) {
+// awaitPublished waits until the values published on each of the given nodes are equal to want.
+func (w *world) awaitPublished(t *testing.T, d time.Duration, want string, names ...string) {
 	t.Helper()
-	ok := within(d, func() bool {
+	ok := waitFor(d, func() bool {
 		for _, name := range names {
 			if published(w.nodes[name]) != want {
 				return false
@@ -52,23 +52,23 @@ func TestPublishedValuesReachAllNodes(t *testing.T) {
 	}{
 		"at once, and the last writer wins": {inBubbles, func(t *testing.T, w *world) {
 			w.publish(t, "a", "x", "1")
-			w.knows(t, 20*time.Millisecond, "x=1 ", w.names...)
+			w.awaitPublished(t, 20*time.Millisecond, "x=1 ", w.names...)
 			w.publish(t, "b", "x", "2")
 			w.publish(t, "c", "y", "3")
-			w.knows(t, 20*time.Millisecond, "x=2 y=3 ", w.names...)
+			w.awaitPublished(t, 20*time.Millisecond, "x=2 y=3 ", w.names...)
 			w.publish(t, "e", "x", "")
-			w.knows(t, 20*time.Millisecond, "y=3 ", w.names...)
+			w.awaitPublished(t, 20*time.Millisecond, "y=3 ", w.names...)
 		}},
 		"through others, where a link is down": {inBubbles, func(t *testing.T, w *world) {
 			w.network.Cut("a", "b")
 			time.Sleep(5 * time.Second)
 			w.publish(t, "a", "x", "1")
-			w.knows(t, 20*time.Millisecond, "x=1 ", w.names...)
+			w.awaitPublished(t, 20*time.Millisecond, "x=1 ", w.names...)
 		}},
 		"of both sides, after a split": {inBubblesOfGossip, func(t *testing.T, w *world) {
 			w.publish(t, "a", "both", "0")
 			w.publish(t, "a", "taken back", "0")
-			w.knows(t, time.Second, "both=0 taken back=0 ", w.names...)
+			w.awaitPublished(t, time.Second, "both=0 taken back=0 ", w.names...)
 			w.network.Split([]string{"a", "b"}, []string{"c", "d", "e"})
 			time.Sleep(10 * time.Second)
 			w.publish(t, "a", "both", "1")
@@ -77,14 +77,14 @@ func TestPublishedValuesReachAllNodes(t *testing.T) {
 			time.Sleep(time.Second)
 			w.publish(t, "c", "both", "2")
 			w.publish(t, "d", "there", "2")
-			w.knows(t, 50*time.Millisecond, "both=1 here=1 ", "a", "b")
-			w.knows(t, 50*time.Millisecond, "both=2 taken back=0 there=2 ", "c", "d", "e")
+			w.awaitPublished(t, 50*time.Millisecond, "both=1 here=1 ", "a", "b")
+			w.awaitPublished(t, 50*time.Millisecond, "both=2 taken back=0 there=2 ", "c", "d", "e")
 			w.network.Heal()
 			met := time.Second
 			if w.gossips {
 				met = 8 * time.Second // the time in which the sides find each other again
 			}
-			w.knows(t, met, "both=2 here=1 there=2 ", w.names...)
+			w.awaitPublished(t, met, "both=2 here=1 there=2 ", w.names...)
 		}},
 		"while one of them lives": {inBubblesOfGossip, func(t *testing.T, w *world) {
 			w.publish(t, "a", "x", "1")
@@ -97,9 +97,9 @@ func TestPublishedValuesReachAllNodes(t *testing.T) {
 			for _, name := range w.names[:4] {
 				w.start(t, name, weir.Config{})
 			}
-			w.knows(t, 500*time.Millisecond, "x=1 y=2 ", w.names...)
+			w.awaitPublished(t, 500*time.Millisecond, "x=1 y=2 ", w.names...)
 			w.publish(t, "a", "x", "")
-			w.knows(t, 50*time.Millisecond, "y=2 ", w.names...)
+			w.awaitPublished(t, 50*time.Millisecond, "y=2 ", w.names...)
 		}},
 		"all of it, also if it is much": {inBubbles, func(t *testing.T, w *world) {
 			values := testenv.PickFull(t, 300, 3000) // more than one message has room for
@@ -108,7 +108,7 @@ func TestPublishedValuesReachAllNodes(t *testing.T) {
 				require.NoError(t, w.nodes["a"].Publish(fmt.Sprintf("%05d", i), 1, make([]byte, 1000)))
 			}
 			w.start(t, "e", weir.Config{})
-			require.True(t, within(2*time.Second, func() bool {
+			require.True(t, waitFor(2*time.Second, func() bool {
 				for _, name := range w.names {
 					if got, _ := w.nodes[name].Published(""); len(got) != values {
 						return false

@@ -57,7 +57,7 @@ func drain(t *testing.T, c *weirtest.Cluster, node string, l weir.Limit, key str
 	return granted
 }
 
-func TestLoneUserHasWholeGlobalLimitWithinHalfSecond(t *testing.T) {
+func TestLoneUserSoonHasWholeGlobalLimit(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := planet(t, 3, weir.Config{})
 		settled()

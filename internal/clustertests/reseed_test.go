@@ -151,7 +151,7 @@ func (r *reseeding) restart(name string, s stage) {
 	}
 	r.instances[name] = i
 	for _, n := range i.nodes() {
-		require.True(r.t, within(time.Minute, n.Ready), "%s is ready again", name)
+		require.True(r.t, waitFor(time.Minute, n.Ready), "%s is ready again", name)
 	}
 	r.serve(i)
 }
@@ -187,17 +187,17 @@ func (r *reseeding) whole() {
 				nodes = append(nodes, n)
 			}
 		}
-		require.True(r.t, within(time.Minute, func() bool { return areWhole(nodes) }))
+		require.True(r.t, waitFor(time.Minute, func() bool { return areWhole(nodes) }))
 	}
 }
 
-// most returns the largest number of admitted checks in any window of Per. It uses the time of
+// mostInWindow returns the largest number of admitted checks in any window of Per. It uses the time of
 // the response, which differs from the time of the owner by some milliseconds.
-func (k *reseededKey) most() int { return mostWithin(k.limit.Per-5*time.Millisecond, k.when) }
+func (k *reseededKey) mostInWindow() int { return mostWithin(k.limit.Per-5*time.Millisecond, k.when) }
 
-// above returns the largest number of units that were admitted in any interval above one burst
+// mostAboveRate returns the largest number of units that were admitted in any interval above one burst
 // and the rate in that interval.
-func (k *reseededKey) above() (most float64) {
+func (k *reseededKey) mostAboveRate() (most float64) {
 	floor := 0.0 // the least value of the units admitted before a time, minus the units of the rate until then
 	for i, at := range k.when {
 		granted := float64(k.limit.Rate) * float64(at.Sub(k.when[0])) / float64(k.limit.Per)
@@ -228,14 +228,14 @@ func TestLeakedSeedIsReplacedWithoutFailedCheck(t *testing.T) {
 		r.requireNoFailures()
 		whole := float64(time.Since(begun)) / float64(reseedPer) * reseedRate
 		for _, k := range r.keys {
-			t.Logf("%v: %d at most in a window, %.1f above burst and rate, %d in all", k.limit.Algorithm, k.most(), k.above(), len(k.when))
+			t.Logf("%v: %d at most in a window, %.1f above burst and rate, %d in all", k.limit.Algorithm, k.mostInWindow(), k.mostAboveRate(), len(k.when))
 			switch k.limit.Algorithm {
 			case weir.SlidingLog:
-				require.LessOrEqual(t, k.most(), reseedRate)
+				require.LessOrEqual(t, k.mostInWindow(), reseedRate)
 			case weir.SlidingWindow, weir.FixedWindow:
-				require.Less(t, k.most(), 2*reseedRate)
+				require.Less(t, k.mostInWindow(), 2*reseedRate)
 			default:
-				require.LessOrEqual(t, k.above(), float64(reseedRate))
+				require.LessOrEqual(t, k.mostAboveRate(), float64(reseedRate))
 			}
 			require.GreaterOrEqual(t, float64(len(k.when)), 0.97*whole, "%v", k.limit.Algorithm)
 		}
@@ -254,10 +254,10 @@ func TestFastSeedReplacementCostsOneMoreLimit(t *testing.T) {
 		time.Sleep(2 * reseedPer)
 		r.end()
 		for _, k := range r.keys {
-			t.Logf("%v: %d at most in a window, %.1f above burst and rate", k.limit.Algorithm, k.most(), k.above())
+			t.Logf("%v: %d at most in a window, %.1f above burst and rate", k.limit.Algorithm, k.mostInWindow(), k.mostAboveRate())
 			if k.limit.Algorithm == weir.SlidingLog {
-				require.Greater(t, k.most(), reseedRate)
-				require.LessOrEqual(t, k.most(), 2*reseedRate)
+				require.Greater(t, k.mostInWindow(), reseedRate)
+				require.LessOrEqual(t, k.mostInWindow(), 2*reseedRate)
 			}
 		}
 	})

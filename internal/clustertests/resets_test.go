@@ -145,7 +145,7 @@ func TestThawedOwnerReceivesUnitsOfStandIn(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		host.Thaw()
-		require.True(t, within(5*time.Second, func() bool { return w.agree(w.names...) }))
+		require.True(t, waitFor(5*time.Second, func() bool { return w.agree(w.names...) }))
 		time.Sleep(time.Second)
 		for _, c := range all {
 			for name, l := range c.ls {
@@ -220,7 +220,7 @@ func (w *world) restart(t *testing.T, ld *load, name string) {
 	w.leave(t, name)
 	w.network.Host(name).Kill()
 	w.start(t, name, weir.Config{})
-	require.True(t, within(10*time.Second, w.nodes[name].Ready), "%s is ready again", name)
+	require.True(t, waitFor(10*time.Second, w.nodes[name].Ready), "%s is ready again", name)
 	ld.serve(w.nodes[name])
 }
 
@@ -379,7 +379,7 @@ func TestResetReachesAllOrNamesUnreachedMembers(t *testing.T) {
 		require.Len(t, partial.Members, 1)
 		require.Equal(t, 12, ask(t, ls, key, 6, "b", "c"))
 		w.network.Host("a").Thaw()
-		require.True(t, within(5*time.Second, func() bool { return w.agree(w.names...) }))
+		require.True(t, waitFor(5*time.Second, func() bool { return w.agree(w.names...) }))
 		time.Sleep(time.Second)
 		require.Equal(t, 18, ask(t, ls, key, 20, w.names...))
 	})
@@ -395,8 +395,8 @@ func TestThawedForgottenOwnerYields(t *testing.T) {
 		admitted := ask(t, ls, key, 10, w.names...)
 		time.Sleep(200 * time.Millisecond)
 		w.network.Host("a").Freeze()
-		require.True(t, within(time.Minute, func() bool { return w.nodes["b"].Forget(name) == nil }))
-		require.True(t, within(10*time.Second, func() bool { return w.agree("b", "c") }))
+		require.True(t, waitFor(time.Minute, func() bool { return w.nodes["b"].Forget(name) == nil }))
+		require.True(t, waitFor(10*time.Second, func() bool { return w.agree("b", "c") }))
 		admitted += ask(t, ls, key, 20, "b", "c")
 		require.Equal(t, 70, admitted)
 		w.network.Host("a").Thaw()

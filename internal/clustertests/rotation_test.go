@@ -174,7 +174,7 @@ func (r *rotation) tryStart(name string, configure func(*cluster.Config)) (*weir
 // whole waits until all nodes are ready and see each other.
 func (r *rotation) whole() {
 	r.t.Helper()
-	require.True(r.t, within(time.Minute, func() bool { return areWhole(slices.Collect(maps.Values(r.nodes))) }), "all nodes see each other")
+	require.True(r.t, waitFor(time.Minute, func() bool { return areWhole(slices.Collect(maps.Values(r.nodes))) }), "all nodes see each other")
 }
 
 // areWhole reports whether all these nodes are ready, and each of them sees all the others and no
@@ -212,7 +212,7 @@ func (r *rotation) restart(name string, configure func(*cluster.Config)) {
 	r.t.Helper()
 	n := r.start(name, configure)
 	r.nodes[name] = n
-	require.True(r.t, within(time.Minute, n.Ready), "%s is ready again", name)
+	require.True(r.t, waitFor(time.Minute, n.Ready), "%s is ready again", name)
 	r.serve(n)
 }
 
@@ -279,7 +279,7 @@ func (r *rotation) isRefused(configure func(*cluster.Config), reason, says strin
 	before := r.refused()[reason]
 	_, err := r.tryStart("z", configure)
 	require.ErrorContains(r.t, err, says)
-	require.True(r.t, within(time.Second, func() bool { return r.refused()[reason] > before }), "%v", r.refused())
+	require.True(r.t, waitFor(time.Second, func() bool { return r.refused()[reason] > before }), "%v", r.refused())
 	for _, n := range r.nodes {
 		require.True(r.t, sees(n, len(r.nodes)))
 	}
@@ -290,7 +290,7 @@ func (r *rotation) isRefused(configure func(*cluster.Config), reason, says strin
 func (r *rotation) joins(configure func(*cluster.Config)) {
 	r.t.Helper()
 	n := r.start("z", configure)
-	require.True(r.t, within(time.Minute, func() bool { return n.Ready() && sees(n, len(r.nodes)+1) }))
+	require.True(r.t, waitFor(time.Minute, func() bool { return n.Ready() && sees(n, len(r.nodes)+1) }))
 	require.NoError(r.t, n.Leave(r.t.Context()))
 	require.NoError(r.t, n.Close())
 	r.whole()

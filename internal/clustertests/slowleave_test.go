@@ -37,7 +37,7 @@ func TestLeaverKeepsAuthorityDuringHandOver(t *testing.T) {
 		require.Equal(t, limit, admitted)
 		require.False(t, w.nodes["b"].Ready() && w.nodes["c"].Ready(), "they wait")
 		require.NoError(t, w.nodes["a"].Leave(t.Context()))
-		require.True(t, within(time.Second, func() bool { return w.nodes["b"].Ready() && w.nodes["c"].Ready() }))
+		require.True(t, waitFor(time.Second, func() bool { return w.nodes["b"].Ready() && w.nodes["c"].Ready() }))
 		require.Zero(t, ask(t, ls, key, 1, w.names[1:]...))
 	})
 }
@@ -55,7 +55,7 @@ func TestLeaverSendsItsReplicasToSuccessors(t *testing.T) {
 		w.cut("a", "c")
 		require.NoError(t, w.nodes["b"].Leave(t.Context()))
 		w.network.Host("a").Kill()
-		require.True(t, within(10*time.Second, func() bool {
+		require.True(t, waitFor(10*time.Second, func() bool {
 			d, err := ls["c"].Peek(t.Context(), keyOf(t, ls["a"]))
 			return err == nil && d.Source == weir.FailedOpen
 		}), "c is alone")

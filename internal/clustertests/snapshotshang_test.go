@@ -92,7 +92,7 @@ func TestHungDiskDelaysNothing(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			bounded(t, 10*time.Second, "Leave", func() { require.ErrorContains(t, b.Leave(ctx), "writing a snapshot") })
-			require.True(t, within(5*time.Second, func() bool { return len(w.nodes["a"].Members()) == 1 }), "it has said goodbye")
+			require.True(t, waitFor(5*time.Second, func() bool { return len(w.nodes["a"].Members()) == 1 }), "it has said goodbye")
 			require.Equal(t, uint64(1), b.Stats().Snapshots.Failures)
 			bounded(t, 2*time.Second, "Close", func() { require.NoError(t, b.Close()) })
 		},

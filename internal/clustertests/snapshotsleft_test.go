@@ -25,7 +25,7 @@ func TestLeaverReplacesNoSnapshot(t *testing.T) {
 		s.stall = make(chan struct{})
 		s.mu.Unlock()
 		require.NotEmpty(t, before)
-		require.True(t, within(time.Minute, func() bool {
+		require.True(t, waitFor(time.Minute, func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return s.stalled > 0

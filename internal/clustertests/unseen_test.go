@@ -88,7 +88,7 @@ func TestNoKeyIsSentOrLogged(t *testing.T) {
 			require.NoError(t, err)
 		}
 		whole := func() bool { return sees(nodes["a"], 3) && sees(nodes["b"], 3) && sees(nodes["c"], 3) }
-		require.True(t, within(time.Minute, whole))
+		require.True(t, waitFor(time.Minute, whole))
 		for round := range 3 {
 			for k, algorithm := range algorithms {
 				for name, n := range nodes {

@@ -188,10 +188,10 @@ func sees(n *weir.Node, members int) bool {
 	return len(all) == members && !slices.ContainsFunc(all, func(m weir.Member) bool { return m.State != weir.Serving })
 }
 
-// within waits until the condition is true, and reports whether this was the case before d had
+// waitFor waits until the condition is true, and reports whether this was the case before d had
 // passed. It checks the condition every 10 ms, and after the first second at intervals of 1 % of
 // the time since the start.
-func within(d time.Duration, what func() bool) bool {
+func waitFor(d time.Duration, what func() bool) bool {
 	begun := time.Now()
 	for time.Since(begun) < d {
 		if what() {
@@ -332,7 +332,7 @@ func bothBubbles(t *testing.T, gossips bool, test func(t *testing.T, gossip bool
 // ready waits until the named nodes are ready and agree on the roster.
 func (w *world) ready(t *testing.T, names ...string) {
 	t.Helper()
-	require.True(t, within(30*time.Second, func() bool {
+	require.True(t, waitFor(30*time.Second, func() bool {
 		for _, name := range names {
 			if !w.nodes[name].Ready() {
 				return false

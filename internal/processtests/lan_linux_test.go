@@ -45,7 +45,7 @@ func newLAN(t *testing.T, hosts int) *lan {
 	for i := range hosts {
 		l.namespace(l.host(i))
 		l.need("a pair of veth", "link", "add", "eth0", "netns", l.host(i), "type", "veth", "peer", "name", l.port(i), "netns", l.switches())
-		l.up(i)
+		l.bringUp(i)
 	}
 	l.nftables = true
 	for i := range hosts {
@@ -74,8 +74,8 @@ func (l *lan) namespace(name string) {
 	l.t.Cleanup(func() { l.ip("netns", "del", name) })
 }
 
-// up sets the address of eth0 on host i, and connects the other end of the pair to the bridge.
-func (l *lan) up(i int) {
+// bringUp sets the address of eth0 on host i, and connects the other end of the pair to the bridge.
+func (l *lan) bringUp(i int) {
 	l.t.Helper()
 	l.ip("-n", l.host(i), "addr", "add", l.address(i)+"/24", "dev", "eth0")
 	l.ip("-n", l.host(i), "link", "set", "eth0", "up")
@@ -200,7 +200,7 @@ func (l *lan) slow(i int) string {
 	l.ip("-n", l.host(i), "link", "del", "eth0")
 	near := l.tap(l.host(i), "eth0")
 	far := l.tap(l.switches(), l.port(i))
-	l.up(i)
+	l.bringUp(i)
 	var wires sync.WaitGroup
 	wires.Go(func() { slowWire(far, near) })
 	wires.Go(func() { fastWire(near, far) })

@@ -73,7 +73,7 @@ func TestLostPacketsLoseNoMembers(t *testing.T) {
 			l := newLAN(t, hosts)
 			nodes := l.runAll(0)
 			t.Logf("every link loses %d %% of packets in each direction, by %s", test.lost, l.lose(test.lost))
-			reports := l.all(nodes, Order{Load: &asked})
+			reports := l.orderAll(nodes, Order{Load: &asked})
 
 			latest := time.Duration(0)
 			for _, r := range reports {

@@ -50,7 +50,7 @@ func (l *lan) runAll(timeout time.Duration) (nodes []*remote) {
 	}
 	begun := time.Now()
 	require.True(l.t, lab.Await(l.t.Context(), 20*time.Second, func() bool {
-		for _, r := range l.all(nodes, Order{}) {
+		for _, r := range l.orderAll(nodes, Order{}) {
 			if r.Members != l.hosts || !r.Connected || !r.Settled {
 				return false
 			}
@@ -61,8 +61,8 @@ func (l *lan) runAll(timeout time.Duration) (nodes []*remote) {
 	return nodes
 }
 
-// all sends the order to all nodes at the same time, and returns their reports.
-func (l *lan) all(nodes []*remote, o Order) (reports []Report) {
+// orderAll sends the order to all nodes at the same time, and returns their reports.
+func (l *lan) orderAll(nodes []*remote, o Order) (reports []Report) {
 	l.t.Helper()
 	var begun []func() Report
 	for _, n := range nodes {
@@ -102,9 +102,9 @@ func longestCheck(timeout, latest, own time.Duration) time.Duration {
 	return timeout + min(timeout, latest) + own + work
 }
 
-// answered reports an error if a check failed or took too long. Slowest does not include the lateness
+// requireAnswers reports an error if a check failed or took too long. Slowest does not include the lateness
 // of the process during a check.
-func answered(t *testing.T, timeout time.Duration, reports []Report) {
+func requireAnswers(t *testing.T, timeout time.Duration, reports []Report) {
 	t.Helper()
 	var latest time.Duration
 	for _, r := range reports {
@@ -199,9 +199,9 @@ func TestRealNetworksKeepToTheLimit(t *testing.T) {
 		promise string
 		keeps   func(t *testing.T)
 	}{
-		{"a slow and lossy link keeps to the limit", aSlowAndLossyLinkKeepsToTheLimit},
-		{"a split keeps to the guarantees", aSplitKeepsToTheGuarantees},
-		{"a link that loses one direction keeps to the limit", aLinkThatLosesOneDirectionKeepsToTheLimit},
+		{"a slow and lossy link keeps to the limit", testSlowLink},
+		{"a split keeps to the guarantees", testSplit},
+		{"a link that loses one direction keeps to the limit", testOneWayLink},
 	} {
 		t.Run(test.promise, func(t *testing.T) {
 			t.Parallel()
@@ -210,7 +210,7 @@ func TestRealNetworksKeepToTheLimit(t *testing.T) {
 	}
 }
 
-func aSplitKeepsToTheGuarantees(t *testing.T) {
+func testSplit(t *testing.T) {
 	const (
 		rate     = 101 // not divisible by the number of nodes, so that shares are fractions
 		majority = 3
@@ -238,8 +238,8 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 		require.LessOrEqual(t, attempt, attempts, "the machine pauses processes for longer than three quarters of %v at each attempt", patientTimeout)
 		time.Sleep(noticedWithin)
 		asked = Order{Questions: l.owned(nodes[0], limits, fmt.Sprint("attempt ", attempt), owners...), Rounds: 70, Pace: 10 * time.Millisecond}
-		reports = l.all(nodes, asked)
-		answered(t, patientTimeout, reports)
+		reports = l.orderAll(nodes, asked)
+		requireAnswers(t, patientTimeout, reports)
 		exact := calm(reports)
 		for i, q := range asked.Questions {
 			above, below := admitted(reports[:majority], i), admitted(reports[majority:], i)
@@ -283,8 +283,8 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 	// The time is 200 ms on an idle machine.
 	require.LessOrEqual(t, counted.Sub(heard), time.Second)
 
-	reports = l.all(nodes, Order{Questions: asked.Questions, Rounds: 20, Pace: 5 * time.Millisecond})
-	answered(t, patientTimeout, reports)
+	reports = l.orderAll(nodes, Order{Questions: asked.Questions, Rounds: 20, Pace: 5 * time.Millisecond})
+	requireAnswers(t, patientTimeout, reports)
 	for i := range asked.Questions {
 		if calm(reports) {
 			require.Zero(t, admitted(reports, i), "the limit was spent in the split")
@@ -295,7 +295,7 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 	for _, await := range through {
 		reports = append(reports, await())
 	}
-	answered(t, patientTimeout, reports)
+	requireAnswers(t, patientTimeout, reports)
 	for i := range throughout.Questions {
 		t.Logf("through the cut and the heal: %d of %d admitted with %v %v, %d answers lost", admitted(reports, i), rate, weir.FairShare, decidedBy(reports, i), lost(reports))
 		const changes = 2
@@ -360,7 +360,7 @@ func (l *lan) awaitCounts(nodes []*remote, owners []int, questions []question, r
 }
 
 // A link that is down in one direction counts as down, but both of its ends are on the same side.
-func aLinkThatLosesOneDirectionKeepsToTheLimit(t *testing.T) {
+func testOneWayLink(t *testing.T) {
 	const hosts, rate = 3, 101
 	l := newLAN(t, hosts)
 	nodes := l.runAll(patientTimeout)
@@ -371,8 +371,8 @@ func aLinkThatLosesOneDirectionKeepsToTheLimit(t *testing.T) {
 		require.LessOrEqual(t, attempt, attempts, "the machine pauses processes for longer than three quarters of %v at each attempt", patientTimeout)
 		time.Sleep(noticedWithin)
 		asked := Order{Questions: l.owned(nodes[2], limits, fmt.Sprint("attempt ", attempt), 0, 1, 2), Rounds: 70, Pace: 10 * time.Millisecond}
-		reports := l.all(nodes, asked)
-		answered(t, patientTimeout, reports)
+		reports := l.orderAll(nodes, asked)
+		requireAnswers(t, patientTimeout, reports)
 		exact := calm(reports) && !relaysWereLate(reports, len(asked.Questions))
 		for i, q := range asked.Questions {
 			most := int64(rate)
@@ -413,7 +413,7 @@ func withNone(m map[weir.Source]int, source weir.Source) map[weir.Source]int {
 // TCP sends a lost frame again after a delay. A check waits for the answer until Timeout, and
 // then its node asks another member or uses its own budget. The owner grants at most the limit.
 // In the end, the count of the owner includes the units that other nodes granted.
-func aSlowAndLossyLinkKeepsToTheLimit(t *testing.T) {
+func testSlowLink(t *testing.T) {
 	for _, timeout := range []time.Duration{defaultTimeout, 2 * time.Second} {
 		t.Run(fmt.Sprint("Timeout ", timeout), func(t *testing.T) {
 			t.Parallel()
@@ -426,8 +426,8 @@ func aSlowAndLossyLinkKeepsToTheLimit(t *testing.T) {
 			// The checks continue until all unused leases and all pushbacks have expired, so that
 			// the nodes send requests to the owner again.
 			asked := Order{Questions: l.owned(nodes[0], limits, "key", owners...), Rounds: 300, Pace: 10 * time.Millisecond}
-			reports := l.all(nodes, asked)
-			answered(t, timeout, reports)
+			reports := l.orderAll(nodes, asked)
+			requireAnswers(t, timeout, reports)
 			t.Logf("%s, no check timed out: %v", slowest(reports), calm(reports))
 			for i, q := range asked.Questions {
 				var granted int64

@@ -41,12 +41,12 @@ func Start(t testing.TB, cfg weir.Config) *weir.Node {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	n, err := weir.Start(t.Context(), cfg)
-	must(t, err)
-	t.Cleanup(func() { must(t, n.Close()) })
+	requireNoError(t, err)
+	t.Cleanup(func() { requireNoError(t, n.Close()) })
 	return n
 }
 
-func must(t testing.TB, err error) {
+func requireNoError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -68,8 +68,8 @@ func Fleet(t testing.TB, nodes int, edit func(i int, cfg *weir.Config)) []*Node 
 			edit(i, &cfg)
 		}
 		n, err := Open(t.Context(), cfg)
-		must(t, err)
-		t.Cleanup(func() { must(t, n.Close()) })
+		requireNoError(t, err)
+		t.Cleanup(func() { requireNoError(t, n.Close()) })
 		fleet = append(fleet, n)
 	}
 	lab.Eventually(t, "all are ready and hear each other", func() bool {
@@ -93,7 +93,7 @@ func Limiter(t testing.TB, n interface {
 	t.Helper()
 	l.Name = cmp.Or(l.Name, "test")
 	limiter, err := n.Limiter(l)
-	must(t, err)
+	requireNoError(t, err)
 	return limiter
 }
 
@@ -123,9 +123,9 @@ func KeyOf(t testing.TB, l *weir.Limiter, owner *Node) string {
 func Book(t testing.TB, n *weir.Node, text string) *rules.Book {
 	t.Helper()
 	set, err := rules.Parse("rules.yaml", []byte(text))
-	must(t, err)
+	requireNoError(t, err)
 	book, err := rules.Static(n, set)
-	must(t, err)
-	t.Cleanup(func() { must(t, book.Close()) })
+	requireNoError(t, err)
+	t.Cleanup(func() { requireNoError(t, book.Close()) })
 	return book
 }

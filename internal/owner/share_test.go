@@ -22,7 +22,7 @@ func TestNodeWithoutAShareCountsDebitsAndRefunds(t *testing.T) {
 			}
 			n, _ := newOwner()
 			v, now := sideOf(5, 0), int64(time.Hour)
-			a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: &limit, Partition: policy, Units: 1}
+			a := wire.Ask{ID: bucket.ID{Hi: 1 << 63, Lo: 2}, Limit: &limit, Partition: policy, Units: 1}
 			do := func(op wire.Op, units int64) (r wire.Result) {
 				a := a
 				a.Units = units

@@ -145,6 +145,7 @@ const (
 	defaultSnapshotEvery = time.Minute
 	maxSnapshotEvery     = 5 * time.Minute // well below the ten minutes on which internal/snapshots relies
 	maxReplicas          = 8
+	maxRegionShare       = 1_000_000
 )
 
 // withDefaults returns a copy in which every zero field has its default.

@@ -55,15 +55,12 @@
 // a stand-in answers in that time, the node decides within its own share of the limit, or by the
 // [PartitionPolicy] of the limit. The README states the maximum that can be admitted.
 //
-// An owner can be unavailable in three states. If it is late, checks wait for it. If it has left
-// a request unanswered and has sent nothing for 200 ms, it has stalled: this node does not ask
-// it until it sends something. If its connection breaks, or both connections are silent for 800
-// ms, it is missing. Only a missing member changes shares and majorities.
+// docs/partitions.md defines when a member is late, stalled or missing. Only a missing member
+// changes shares and majorities.
 //
-// The node that asked caches a denial until its RetryAfter, and for a second at most, so that a
-// flood of checks for a denied key does not reach the owner. An owner lends units of a key to a
-// node that asks for the key often. The owner counts these units as spent. The node spends them,
-// renews the lease and returns the rest.
+// The node that asked caches a denial, so that a flood of checks for a denied key does not reach
+// the owner. An owner lends units of a key to a node that asks for the key often, and counts
+// these units as spent. The node spends them, renews the lease and returns the rest.
 //
 // When members join or leave, authority over keys is transferred after the counts. The stream
 // that carries the counts also keeps the replicas.
@@ -76,9 +73,6 @@
 // exported identifiers may change in any release. A service needs only [cluster.Cluster], the
 // type of Config.Cluster.
 //
-// The parts of a node are packages under internal, and [Start] assembles them.
-// docs/architecture.md describes each part, and follows a check, a change and a hand-over
-// through them.
-//
-// Package weirtest runs clusters in virtual time.
+// [Start] assembles the parts of a node, which are packages under internal. docs/architecture.md
+// describes them. Package weirtest runs clusters in virtual time.
 package weir

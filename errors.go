@@ -8,8 +8,7 @@ import (
 	"github.com/weir-go/weir/internal/reserve"
 )
 
-// Errors of checks and of Start, to compare with errors.Is. A denial is not an error, and neither
-// is an outage: both are Decisions.
+// Errors of checks and of Start, to compare with errors.Is.
 var (
 	ErrInvalid = errors.New("weir: invalid")            // an invalid argument; the message names the field and the value
 	ErrClosed  = errors.New("weir: the node is closed") // Close was called

@@ -122,10 +122,6 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 	}
 	if err == nil {
 		ask.name(n, &a)
-		var asked int64
-		if ask.ttl > 0 {
-			asked = n.env.Monotonic()
-		}
 		if err = n.checks.Do(ctx, wire.OpHold, &a, &r); err == nil {
 			if weight := l.meter.CountDecision(a.ID, &r, l.shadow); weight > 0 {
 				l.measure(key, &a, &r, weight)
@@ -135,7 +131,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 			case ask.ttl > 0:
 				h.client = holds.ClientOf(&a)
 				// After a pause of this process no time may be left: the record is sent without a wait.
-				ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeout-time.Duration(n.env.Monotonic()-asked))
+				ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeout-time.Duration(n.env.Monotonic()-a.Began))
 				n.clients.holds.Keep(ctx, &a, &r)
 				cancel()
 			default:
@@ -150,9 +146,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 		n.meters.CountFailure(err)
 	}
 	l.fillDecision(&h.decision, &r)
-	if n.cfg.Observer != nil {
-		l.observe(ctx, key, units, h.decision, err, begun, false)
-	}
+	l.observe(ctx, key, units, h.decision, err, begun, false)
 	return h, err
 }
 

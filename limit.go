@@ -104,9 +104,7 @@ type Limit struct {
 	// Version.
 	Version uint64
 
-	// NoLeases disables leases, so that the owner of a key makes each decision. Without
-	// NoLeases, owners lend units of hot keys, and the nodes that ask for these keys make most
-	// decisions themselves, with the same exactness. See Leased.
+	// NoLeases disables leases (see Leased), so that the owner of a key makes each decision.
 	NoLeases bool
 
 	// SecretKeys declares that keys of this limit are secrets, such as API keys. Node.TopKeys
@@ -178,9 +176,7 @@ func (l *Limit) check() (loc *time.Location, err error) {
 			wrong("Zone is %q: %w", l.Zone, err)
 		}
 	}
-	switch l.Scope {
-	case Regional, Global:
-	default:
+	if l.Scope > Global {
 		wrong("Scope %d is unknown: use Regional or Global", l.Scope)
 	}
 	if l.Partition > FailClosed {
@@ -207,14 +203,10 @@ func (l *Limit) durable() bool {
 func (l *Limit) numbers() bucket.Limit {
 	numbers := bucket.Limit{Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst, Version: l.Version, Durable: l.durable()}
 	if l.Scope == Global && l.Algorithm == SlidingWindow {
-		numbers.Start = sameWindows
+		numbers.Start = 1 // a window begins at this instant in all regions; any value other than zero would do
 	}
 	return numbers
 }
-
-// sameWindows is an instant at which a window begins in all regions. Any value other than zero
-// would do.
-const sameWindows = 1
 
 // declared returns the part of the limit that is compared with other limits of its Name.
 func (l *Limit) declared() limits.Limit {

@@ -224,9 +224,8 @@ type Published struct {
 // Publish sends a small value with a name to all nodes, such as changed rules or an override for
 // one key. Of two values with one name, every node keeps the value with the higher version. If
 // the versions are equal, it keeps the value with the greater bytes. A nil or empty value
-// deletes the name. Publish returns when this node has the value. The node sends the value to
-// the members that it watches, and each of them passes it on. Another node has it when it meets
-// a node that has it, also after a partition or a restart of all nodes but one.
+// deletes the name. Publish returns when this node has the value. Another node has it when it
+// meets a node that has it, also after a partition or a restart of all nodes but one.
 //
 // Version 0 stands for the known version of the name plus one, and at least the time of day in
 // nanoseconds since 1970, so that the last writer wins. With an empty value it deletes the

@@ -21,18 +21,17 @@ type Stats struct {
 	Latency map[Source]Latency // of these Decisions, by Source
 	Shadows Outcomes           // of asks with Shadow and of Limiter.Shadow, from all sources; not included in Decisions
 	// ShadowLimits is Shadows by the names of limits, like Limits.
-	ShadowLimits map[string]Outcomes
-	Served       uint64 // checks of other nodes that this node answered
-	Passed       uint64 // checks of other nodes that this node passed on
-	Overdue      uint64 // checks of other nodes that were dropped, because they had waited here for longer than the asking nodes wait
-	LateUnits    uint64 // units admitted by answers that arrived too late, and were refunded
-	Canceled     uint64 // checks whose context was canceled before the decision; not included in Decisions
-	Conflicts    uint64 // times that a limit was found to have other numbers than another limit of its Name and Version, here or on another member; grows as long as members differ
-	Bytes        int    // memory of the counts, without the entries of SlidingLogs
-	Keys         int    // number of counts
-	MaxKeys      int    // maximum number of counts: Config.MaxKeys, or its default
-	Evicted      uint64 // counts that were evicted before they had recovered, because MaxKeys was reached
-
+	ShadowLimits  map[string]Outcomes
+	Served        uint64 // checks of other nodes that this node answered
+	Passed        uint64 // checks of other nodes that this node passed on
+	Overdue       uint64 // checks of other nodes that were dropped, because they had waited here for longer than the asking nodes wait
+	LateUnits     uint64 // units admitted by answers that arrived too late, and were refunded
+	Canceled      uint64 // checks whose context was canceled before the decision; not included in Decisions
+	Conflicts     uint64 // times that a limit was found to have other numbers than another limit of its Name and Version, here or on another member; grows as long as members differ
+	Bytes         int    // memory of the counts, without the entries of SlidingLogs
+	Keys          int    // number of counts
+	MaxKeys       int    // maximum number of counts: Config.MaxKeys, or its default
+	Evicted       uint64 // counts that were evicted before they had recovered, because MaxKeys was reached
 	EvictedUsedUp uint64 // evicted counts without units left: their keys were denied, and have the whole limit again
 
 	// Missing has the members of the roster to which no member on the side of this node is
@@ -293,14 +292,8 @@ func (n *Node) Stats() Stats {
 		MaxKeys:   n.cfg.MaxKeys,
 		Bytes:     n.counts.Bytes(),
 		Evicted:   n.counts.Evicted(),
-
-		EvictedUsedUp: n.counts.EvictedUsedUp(),
-
-		Missing: n.env.View().Missing(n.env.Monotonic()),
-		Leases:  LeaseStats{HeldUnits: n.asker.HeldUnits(t), LentUnits: n.owner.LentUnits(t.Monotonic)},
-
-		Reservations: ReservationStats(n.clients.reservations.Stats()),
-
+		Missing:   n.env.View().Missing(n.env.Monotonic()),
+		Leases:    LeaseStats{HeldUnits: n.asker.HeldUnits(t), LentUnits: n.owner.LentUnits(t.Monotonic)},
 		Stream:    StreamStats(n.handover.Stats()),
 		Published: PublishedStats(n.published.Stats()),
 		Snapshots: SnapshotStats(n.joining.snapshots.Stats()),
@@ -310,6 +303,9 @@ func (n *Node) Stats() Stats {
 		Holds:     HoldStats(n.clients.holds.Stats()),
 		Unjoined:  n.unjoinedTime(&c),
 		Cluster:   c,
+
+		EvictedUsedUp: n.counts.EvictedUsedUp(),
+		Reservations:  ReservationStats(n.clients.reservations.Stats()),
 	}
 	s.read(&n.meters)
 	return s

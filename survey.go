@@ -22,15 +22,11 @@ type TopKeys struct {
 // two minutes. A count is never too low. It may be too high, by at most its Over. Both are
 // subject to sampling: each of the first few checks is counted, and later one in 64.
 type TopKey struct {
-	Limit string
-	ID    [16]byte // as returned by Limiter.ID
-	Key   string   // the key of the callers, or its masked text; empty if Known is false
-	// Known reports whether Key is known: a node that was asked has it. Nodes send it to other
-	// members only over authenticated connections.
-	Known bool
-	// Masked reports whether Key is a masked text, because the key is a secret
-	// (Limit.SecretKeys). The text is "…" and at most the last four characters of the key.
-	Masked               bool
+	Limit                string
+	ID                   [16]byte // as returned by Limiter.ID
+	Key                  string   // the key of the callers, or its masked text; empty if Known is false
+	Known                bool     // a node that was asked has the key, and may send it (Node.TopKeys)
+	Masked               bool     // Key is a masked text, because the key is a secret (Limit.SecretKeys)
 	Asks, AsksOver       uint64
 	Denials, DenialsOver uint64
 }
@@ -52,9 +48,8 @@ func (c *Config) sharesKeys() bool {
 // TopKeys returns the most requested keys in the whole cluster, the most denied keys, and the keys
 // of which the most units are held, among the 100 most requested and the 100 most denied keys. The
 // argument most is the maximum length of each list, 1 to 100. TopKeys asks every member, for at
-// most a second, and then the owners of the held keys. The result has the names of members that
-// did not answer. Without Secrets and TLS, other members do not send the text of keys. The error
-// is ErrInvalid, ErrClosed, or that of a ctx that is done.
+// most a second, and then the owners of the held keys. Without Secrets and TLS, other members do
+// not send the text of keys. The error is ErrInvalid, ErrClosed, or that of a ctx that is done.
 func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 	if most < 1 || most > stats.MaxTop {
 		return TopKeys{}, fmt.Errorf("%w TopKeys: %d keys: ask for 1 to %d", ErrInvalid, most, stats.MaxTop)
@@ -96,9 +91,9 @@ type LimitTotals struct {
 	Shadow   Outcomes // of asks with Shadow, as if they were enforced
 }
 
-// Totals returns the decisions of all members of the cluster. It asks every member, for at most
-// half a second, and returns the names of those that did not answer. The decisions of nodes that
-// have left are not included. The error is ErrClosed, or that of a ctx that is done.
+// Totals asks every member of the cluster for its decisions, for at most half a second. The
+// decisions of nodes that have left are not included. The error is ErrClosed, or that of a ctx
+// that is done.
 func (n *Node) Totals(ctx context.Context) (Totals, error) {
 	if n.env.Ended() {
 		return Totals{}, ErrClosed

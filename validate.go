@@ -26,7 +26,6 @@ func (c Config) Validate() error {
 	c.checkSecrets(wrong)
 	c.checkWaits(wrong)
 	c.checkSizes(wrong)
-	c.checkSnapshots(wrong)
 	return errors.Join(errs...)
 }
 
@@ -77,6 +76,9 @@ func (c *Config) checkWaits(wrong func(format string, args ...any)) {
 			wrong("%s is %v: use 0 for %v, or %s", field.name, field.is, field.zero, field.allowed)
 		}
 	}
+	if c.Snapshots == nil && c.SnapshotEvery != 0 {
+		wrong("SnapshotEvery is set and Snapshots is nil: set Snapshots, as by snapshot.OpenDir, or leave it zero")
+	}
 }
 
 // checkSizes validates the numbers and the length of Seed.
@@ -97,9 +99,6 @@ func (c *Config) checkSizes(wrong func(format string, args ...any)) {
 		wrong("TopKeys is %d: use 0 for %d, -1 for none, or 1 to %d", c.TopKeys, defaultTopKeys, maxTopKeys)
 	}
 }
-
-// maxRegionShare bounds one of RegionShares.
-const maxRegionShare = 1_000_000
 
 // checkShares validates RegionShares.
 func (c *Config) checkShares(wrong func(format string, args ...any)) {
@@ -139,12 +138,5 @@ func (c *Config) checkSecrets(wrong func(format string, args ...any)) {
 	}
 	if identity.IsSecretText(c.Seed) {
 		wrong("Seed " + remedy)
-	}
-}
-
-// checkSnapshots refuses a SnapshotEvery without Snapshots.
-func (c *Config) checkSnapshots(wrong func(format string, args ...any)) {
-	if c.Snapshots == nil && c.SnapshotEvery != 0 {
-		wrong("SnapshotEvery is set and Snapshots is nil: set Snapshots, as by snapshot.OpenDir, or leave it zero")
 	}
 }

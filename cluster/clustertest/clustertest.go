@@ -95,7 +95,7 @@ func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))
 	testRegions(t, with)
 }
 
-// long bounds an action that takes almost no time on an idle machine.
+// long is the maximum time of an action that takes almost no time on an idle machine.
 const long = 10 * time.Second
 
 // node is the handler of one cluster.
@@ -656,7 +656,7 @@ func testLateAnswer(t *testing.T, nodes []*node) {
 	wait := postponeRequest(ctx, t, p, nodes[1], context.Canceled)
 	cancel() // a deadline might end before the ask is sent
 	wait()
-	// No ask may follow before the answer: on a suspended machine, the member would count as stalled.
+	// The answer must arrive before the next request: on a suspended machine, the member would count as stalled.
 	for begun := time.Now(); ; {
 		_, err := p.Ask(t.Context(), []byte("hold second"), nil, 20*time.Millisecond)
 		if errors.Is(err, cluster.ErrTimeout) {
@@ -779,7 +779,7 @@ func testAnswered(t *testing.T, nodes []*node) {
 	expect(t, calls() == 0, "Answered was called %d times by nobody", calls())
 }
 
-// testReturnAfterForget makes members forget a frozen member.
+// testReturnAfterForget requires that a frozen member returns after the other members have forgotten it.
 func testReturnAfterForget(t *testing.T, w World) {
 	if w.Freeze == nil {
 		t.Skip("nobody can be frozen here")

@@ -2,8 +2,8 @@ package detect
 
 import "time"
 
-// Allowance is a rate with a burst. Time is an argument. A time before the latest one counts
-// as no time, so that a clock that steps back returns nothing twice. An Allowance is not safe
+// Allowance is a rate with a burst. Time is an argument. No events are returned for a time before
+// the latest time, so that a clock that steps back returns no event twice. An Allowance is not safe
 // for concurrent use.
 type Allowance struct {
 	burst  float64

@@ -5,8 +5,8 @@ import "slices"
 // Connections describes the connections between members, which are given by their indexes in
 // a list of names. It must not be modified.
 type Connections struct {
-	// Connected[i] are the members to which member i reports to be connected, sorted and without
-	// i. A member reports only connections to members that it watches.
+	// Connected[i] is the sorted list of members to which member i reports a connection. A member
+	// reports only connections to members that it watches.
 	Connected [][]int
 	Direct    []bool // Direct[j]: this node is connected to member j, or presumes so
 	Stalled   []bool // Stalled[j]: this node is connected to member j, which has stalled
@@ -15,7 +15,7 @@ type Connections struct {
 	Ended []bool
 }
 
-// Connections returns the connections that the rows report between the members with these names.
+// Connections returns the reported connections between the members with these names.
 func (c *Connectivity) Connections(names []string) Connections {
 	n, o := len(names), c.order
 	if !slices.Equal(names, o.names) {

@@ -34,9 +34,10 @@ const (
 // connects the member again. An earlier pong may have been delayed by the partition. If it
 // were accepted, the member would be connected although no message can be delivered.
 //
-// A node increments the number of its own row only, and only when that row changes. Of two
-// rows of one member, the row with the higher number is later. Merge relies on this: if
-// another node incremented the number, it would hide the findings of the member itself.
+// A node increments the number of its own row only: when the row changes, or when an earlier
+// process with the same name has sent a row. Of two rows of a member, the row with the higher number
+// is later. Merge relies on this: if another node incremented the number, it would hide the findings
+// of the member itself.
 //
 // Only this node knows that a member has stalled. A stalled member stays connected, but no
 // requests are sent to it until a message arrives from it (RecordMessage, RecordPong).
@@ -47,7 +48,7 @@ type Connectivity struct {
 	members map[string]*contact // all members except self
 	ids     map[uint64]bool     // of members
 	rows    map[uint64]*heldRow // the rows by MemberID, including the row of self
-	version uint64              // incremented when a row changes; never 0
+	version uint64              // incremented with each change of a row; at least 1
 	own     schedulingDelay
 	order   order
 	sparse  bool // this node does not watch all members
@@ -68,7 +69,7 @@ type contact struct {
 	silence        Silence       // since answered
 	waits          Silence       // since the first of its unanswered requests was sent
 	disconnectedAt time.Time     // when it was last found to be disconnected
-	delay          time.Duration // scheduling delay of the member, as last reported
+	delay          time.Duration // the last scheduling delay that the member has reported
 	pings          []ping        // pings without a pong, oldest first
 	refused        bool          // its kernel has closed the connections and refuses new connections
 }
@@ -160,8 +161,8 @@ func (c *Connectivity) RecordPong(name string, id uint64, now time.Time) (took t
 }
 
 // RecordAnswer records that, at the given time, a member answered this node or, by its own
-// report, had an answer from this node. It restarts
-// the silence of the member, and does not connect a disconnected member.
+// report, had an answer from this node. It restarts the silence of the member, and does not connect
+// a disconnected member.
 func (c *Connectivity) RecordAnswer(name string, at time.Time) {
 	if m := c.members[name]; m != nil {
 		m.recordAnswer(at)
@@ -178,8 +179,8 @@ func (m *contact) recordAnswer(at time.Time) {
 	}
 }
 
-// LastAnswer returns the latest time that was passed to RecordPong or RecordAnswer. It is
-// zero if there is none.
+// LastAnswer returns the latest time that was passed to RecordAnswer, or to RecordPong for a pong
+// in time. It is zero if there is none.
 func (c *Connectivity) LastAnswer(name string) time.Time {
 	if m := c.members[name]; m != nil {
 		return m.answered
@@ -219,9 +220,9 @@ func (c *Connectivity) CheckSilence(name string, due, now time.Time) (changed bo
 	return c.setConnected(m, false)
 }
 
-// CheckStall marks a member as stalled if it has left requests unanswered since the given
-// time, has not sent anything since then, and at least timeout has passed. The check was
-// planned for due.
+// CheckStall marks a member as stalled if at least timeout has passed since the given time. Since
+// then, the member must have left a request unanswered and sent no message. The check was planned
+// for due.
 func (c *Connectivity) CheckStall(name string, since time.Time, timeout time.Duration, due, now time.Time) (changed bool) {
 	m := c.members[name]
 	if m == nil {

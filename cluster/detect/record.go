@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// The bounds of a record: it travels in packets of 1,400 bytes of gossip, and in at most 512
-// bytes of metadata.
+// The bounds of a record. Gossip sends records in packets of 1,400 bytes, and in metadata of at
+// most 512 bytes.
 const (
 	MaxName   = 128 // bytes
 	MaxRegion = 64
 	MaxAddr   = 261 // a DNS name of 255 bytes and a port
-	// maxEpoch is the maximum epoch and turn. It leaves room for a member to answer every
-	// tombstone that it receives.
+	// maxEpoch is the maximum epoch and the maximum turn. The epoch of a valid tombstone is less, so
+	// that a member can answer every tombstone that it receives.
 	maxEpoch = 1 << 48
 )
 
@@ -21,11 +21,11 @@ const (
 type Record struct {
 	Name, Addr, Region string
 	Born               int64  // Unix nanoseconds, by the clock of the member
-	Epoch              uint64 // number of its own tombstones that it has answered; only the member itself raises it
-	Turn               uint64 // number of its announcements; only the member itself raises it
-	Announced          State  // the last state that it has announced
-	// Gone is when it left, was replaced or was forgotten. It is zero in all other cases. It
-	// travels as an age.
+	Epoch              uint64 // raised by the member alone, when it answers its tombstone
+	Turn               uint64 // raised by the member alone, with each announcement
+	Announced          State  // the last state that the member has announced
+	// Gone is the time at which the member left, was replaced or was forgotten, or zero. Messages
+	// contain the age.
 	Gone time.Time
 }
 
@@ -38,10 +38,9 @@ func (r Record) IsValid() bool {
 		r.Epoch <= maxEpoch && r.Turn <= maxEpoch && !(r.IsGone() && r.Epoch == maxEpoch) && r.Announced.IsAnnounced()
 }
 
-// compare orders the records of one name. The first three comparisons have a meaning: a later
-// epoch supersedes an earlier one, a tombstone supersedes the records of its epoch and the
-// later tombstones, and a later announcement supersedes an earlier one. The remaining
-// comparisons make the order total.
+// compare orders the records of a member. A later epoch supersedes an earlier epoch, a tombstone
+// supersedes the records of its epoch and the later tombstones, and a later announcement supersedes
+// an earlier announcement. The other comparisons only make the order total.
 func (r Record) compare(o Record) int {
 	return cmp.Or(
 		cmp.Compare(r.Epoch, o.Epoch),

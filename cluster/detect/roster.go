@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// unconfirmedTTL is how long a member, or a new epoch of a member, that only the roster
-	// of another node has reported may take to appear in gossip before it counts as dead.
+	// unconfirmedTTL is how long a member, or a new epoch of a member, may be missing from gossip
+	// before the member counts as dead. Only the roster of another node has reported it so far.
 	unconfirmedTTL = 5 * time.Second
 	// unansweredTTL is how long a living member stays in the roster without an answer to its
 	// tombstone.
@@ -20,8 +20,8 @@ const (
 	// Config.Forget before it forgets: the missing members may be well, and this side may be
 	// cut off.
 	smallPatience = 10
-	// Tombstones are kept longer than smallPatience. Otherwise a small side would bring back,
-	// as dead members, the members that left while it was cut off.
+	// Tombstones are kept longer than smallPatience. Otherwise the roster of a small side would add
+	// the members that left during the partition again, as dead members.
 	tombstonePatience = 2 * smallPatience
 	// MaxMembers, maxTombstones and MaxRecords bound a roster, whatever its members send.
 	// MaxMembers includes dead members. It leaves room for a cluster of 1,000 of which all members are
@@ -31,7 +31,7 @@ const (
 	MaxRecords    = 8192
 	// NewMembers is how many members unknown to this node may come at once, and
 	// NewMembersEach how many in each second after that. Hundreds of members may start in
-	// one moment. Members above the limit are added by a later exchange of rosters.
+	// one moment. A later exchange of rosters adds the members above the limit.
 	NewMembers     = 512
 	NewMembersEach = 32
 )
@@ -40,12 +40,12 @@ const (
 // the gossip of this node about the life of the member. Methods that handle an event
 // return the Change. A Roster is not safe for concurrent use.
 //
-// The records of one name are totally ordered and a merge keeps the greater one, so the
-// rosters of all members become equal, in whatever order, by whatever path and however often
-// records arrive. If the order were not total, two members could keep different records for
-// ever. A member that is gone keeps a record, its tombstone, so that a node without it cannot
-// bring the member back. Only the member itself can: it answers its own tombstone with a
-// greater epoch. So no other node may raise Epoch or Turn.
+// The records of a member are totally ordered, and a merge keeps the greater record. So the rosters
+// of all members become equal: the order, the path and the number of times that records arrive do
+// not matter. Without a total order, two members could keep different records forever. The roster
+// keeps a tombstone of a member that is gone, so that no node without the tombstone can add the
+// member again. Only the member itself can return: the member answers its tombstone with a greater
+// epoch. So no other node may increment Epoch or Turn.
 type Roster struct {
 	self    string
 	forget  time.Duration
@@ -62,10 +62,11 @@ type Entry struct {
 	At    string    // "ip:port" at which gossip reaches it; empty if gossip has never had it
 	Alive bool      // gossip reports it as alive
 	dead  time.Time // if not Alive: when it counts as dead
-	// unanswered is the record from before another node sent the tombstone, if the member
-	// lives and did not say goodbye: it stays in the roster until it answers. Members beyond
-	// a partition have forgotten it. If this node dropped it now and received its own
-	// tombstone later, it would be alone with the counts that both hold.
+	// unanswered is the record before the tombstone that another node has sent, if the member is
+	// alive and has not left: the member stays in the roster until it answers. The members beyond a
+	// partition have forgotten the member, and may have forgotten this node too. If this node dropped
+	// the member now, and received its own tombstone later, this node would be alone with the counts
+	// that both nodes have.
 	unanswered *Record
 	since      time.Time // if unanswered: when the tombstone arrived
 }
@@ -94,7 +95,7 @@ func (c *Change) add(o Change) {
 }
 
 // HasRoom reports whether the roster has a record of the name, or has room for a new member.
-// A name is not a proof of anything, so the number and the rate of new members are limited.
+// A name proves no identity, so the number and the rate of new members are limited.
 func (r *Roster) HasRoom(name string, now time.Time) bool {
 	return r.entries[name] != nil || r.fresh.Has(1, now) && len(r.entries) < MaxRecords && r.size() < MaxMembers
 }
@@ -207,8 +208,8 @@ func (r *Roster) Merge(records []Record, now time.Time) Change {
 }
 
 // Replace buries a member, because this node has dialled its address and another member
-// answered there. The addresses and start times that members advertise do not prove that a
-// member is dead: addresses may be wrong, and clocks may differ.
+// answered there. An advertised address or start time does not prove that a member is dead:
+// addresses may be wrong, and clocks may differ.
 func (r *Roster) Replace(name string, now time.Time) Change {
 	e := r.entries[name]
 	if e == nil || name == r.self || e.IsGone() && e.unanswered == nil {
@@ -244,8 +245,8 @@ func (r *Roster) Announce(s State) (Change, error) {
 	return Change{Members: true, Own: true}, nil
 }
 
-// Tombstone returns the tombstone of a member that has sent rec as its own record. It reports false if
-// there is no tombstone, or if rec already answers it.
+// Tombstone returns the tombstone of the member that has sent its own record rec. It reports false if
+// there is no tombstone, or if rec already answers the tombstone.
 func (r *Roster) Tombstone(rec Record) (tombstone Record, ok bool) {
 	e := r.entries[rec.Name]
 	if e == nil || !e.IsGone() || rec.IsGone() {
@@ -269,7 +270,7 @@ func (r *Roster) Leave(now time.Time) Change {
 	return c
 }
 
-// Forget buries a dead member, because an operator states that the member will not return.
+// Forget adds the tombstone of a dead member. An operator calls Forget if the member will not return.
 func (r *Roster) Forget(name string, now time.Time) (Change, error) {
 	e := r.entries[name]
 	switch {
@@ -284,15 +285,15 @@ func (r *Roster) Forget(name string, now time.Time) (Change, error) {
 // IsDead reports whether the member counts as dead.
 func (e *Entry) IsDead(now time.Time) bool { return !e.Alive && !now.Before(e.dead) }
 
-// Tick removes dead members and old tombstones. before is the time of the previous Tick.
-// onSide reports whether a member is on the side of this node, itself included.
+// Tick forgets dead members and drops old tombstones. before is the time of the previous Tick.
+// onSide reports whether a member is on the side of this node, to which the node itself belongs.
 //
-// A side that, with the members that have joined it, has been no smaller than the set of
-// members that it misses for Forget, forgets the members that have been dead for Forget. A
-// smaller side forgets them later. When a partition heals, a small side connects to the other
-// members one by one: with the first of them it may be no smaller, and the remaining members
-// are about to connect. Dead members that own no keys, because they died before they served,
-// do not count as missing: every side forgets them after Forget.
+// A side is compared with the set of members that it misses. Members that have joined the side
+// count. If the side has not been smaller than this set for Forget, it forgets the members that have
+// been dead for Forget. A smaller side forgets such members later. When a partition heals, a small
+// side connects to the missing members in turn: it may stop being smaller with the first of them,
+// while the remaining members are about to connect. A member that died before it served owns no
+// keys and does not count as missing. Every side forgets such a member after Forget.
 func (r *Roster) Tick(before, now time.Time, onSide func(name string) bool) Change {
 	var c Change
 	here, missing := 0, 0
@@ -337,7 +338,8 @@ func (r *Roster) Tick(before, now time.Time, onSide func(name string) bool) Chan
 
 // SkipPause records that this process was suspended for the given time, up to now. Dead
 // members may have returned meanwhile, and tombstones may have been answered, in messages
-// that this process has yet to read. So the pause does not count towards forgetting them.
+// that this process has not read yet. So the pause does not count as time in which a member was
+// dead, or a tombstone unanswered.
 func (r *Roster) SkipPause(pause time.Duration, now time.Time) {
 	r.small = r.small.Add(pause)
 	for _, e := range r.entries {
@@ -365,7 +367,7 @@ func (r *Roster) sweep(tombstones []*Entry, now time.Time) {
 	}
 }
 
-// sorted returns all entries in the order of their names. They include tombstones. The caller must not
+// sorted returns all entries in the order of their names, tombstones included. The caller must not
 // modify the slice.
 func (r *Roster) sorted() []*Entry {
 	if r.order == nil {
@@ -389,7 +391,7 @@ func (r *Roster) Members() []Entry {
 	return members
 }
 
-// Records returns the records of all members, including the tombstones. Other nodes pass them to Merge.
+// Records returns all records, tombstones included. Other nodes pass the records to Merge.
 func (r *Roster) Records() []Record {
 	records := make([]Record, 0, len(r.entries))
 	for _, e := range r.sorted() {

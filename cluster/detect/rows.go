@@ -16,9 +16,9 @@ type Row struct {
 	About     uint64   // the member that reports
 	Number    uint64   // incremented with each change
 	Connected []uint64 // the members to which it is connected; sorted, and never modified
-	Refused   []uint64 // the members whose hosts refuse its connections; also sorted
-	// Silent are the other members to which it is not connected; likewise. It is empty while
-	// every member watches all members.
+	Refused   []uint64 // the members whose hosts refuse its connections; likewise
+	// Silent are the remaining members that About watches and is not connected to; likewise. The
+	// list is empty while About watches all members.
 	Silent []uint64
 }
 
@@ -38,8 +38,8 @@ type heldRow struct {
 }
 
 const (
-	// MaxRows is the maximum number of bytes of rows that travel together. A row with three lists of
-	// maxNamed members fits.
+	// MaxRows is the maximum number of bytes of the rows in a message. It is more than the size of a
+	// row with three lists of maxNamed members.
 	MaxRows = 32 << 10
 	// maxNamed is the maximum number of members in one list of a row. A node of a large cluster watches
 	// eight members, and some hundred if all of them are disconnected.
@@ -66,11 +66,11 @@ type Feed struct {
 // newsPace is the least time from one message with rows to the next over one connection.
 const newsPace = 50 * time.Millisecond
 
-// News returns the rows that are due to the member to, oldest first: rows that have changed since the
-// last call of Sent and that did not come from this member. They have at most MaxRows bytes. If News
-// returns rows, the caller must call Sent once they are queued, and then News again. Otherwise wait is
-// the time after which the caller must call News again, or 0 if the caller need not call it before the
-// table changes.
+// News returns the rows that are due to the member to, oldest first: the rows that have changed since
+// the last call of Sent, except rows about this member or from this member. A Feed that has sent no
+// rows returns these rows as well. The rows have at most MaxRows bytes. If News returns rows, the caller
+// must call Sent once the rows are queued, and then News again. Otherwise wait is the time after which
+// the caller must call News again, or 0 if no call is due before the table changes.
 func (c *Connectivity) News(f *Feed, to string, now time.Time) (rows []Row, upTo uint64, wait time.Duration) {
 	if f.version == c.version {
 		return nil, 0, 0
@@ -168,7 +168,7 @@ func AppendRows(b []byte, rows []Row) []byte {
 	return b
 }
 
-// ParseRows decodes rows. It returns an error if they are not as a member sends them.
+// ParseRows decodes rows. It returns an error if a row is truncated, unsorted or out of bounds.
 func ParseRows(b []byte) (rows []Row, err error) {
 	for len(b) > 0 {
 		if len(b) < rowHeader {

@@ -12,7 +12,7 @@ const TimerTolerance = 2 * time.Millisecond
 // The process reports its checks. A check that runs more than TimerTolerance after it was
 // due shows that the process did not run from then on. If the process did not run, it has
 // neither written a request nor read a response. So a late check does not end any wait,
-// unless the check before it was late too: a process may be late to every check.
+// unless the previous check was late too: every check of a process may be late.
 //
 // Times are those since any one moment, the same for all calls. The zero RunningClock has no
 // check planned. A RunningClock is not safe for concurrent use.

@@ -9,8 +9,8 @@ const DelayTolerance = 20 * time.Millisecond
 // to observe it. A delayed process trusts its own suspicions less (Lifeguard, arXiv
 // 1707.00788). Of the time between two checks, at most the planned time and DelayTolerance
 // count, since the process may have been suspended for the rest. A late check reports
-// nothing unless the check before it did: the event may wait in a socket whose reader has
-// yet to run.
+// false unless the check before found the limit exceeded too: the event may be in a socket
+// that this process has not read yet.
 //
 // The zero Silence began at the zero time. A Silence is not safe for concurrent use.
 type Silence struct {

@@ -16,10 +16,10 @@ import (
 // connected.
 //
 // If a neighbour is disconnected, the node also watches the next member on that side of that cycle,
-// and so on up to a member to which it is connected. It passes over members that no member of its
-// side is connected to, because they may be beyond a partition or have ended. Only a small side
-// tries them: its members may have lost all of their neighbours to the partition, and must find
-// the other members of their side.
+// and so on up to a member to which it is connected. The node skips members that no member of its
+// side is connected to, because such members may be beyond a partition or have ended. Only the nodes
+// of a small side watch them: a node may have lost all of its neighbours to the partition, and must
+// find the other members of its side.
 //
 // A row has only connections that have been proven by a pong. So the graph of all rows needs no
 // roster to be read, and a member that learns of a new neighbour late does no harm.
@@ -29,16 +29,16 @@ const (
 	// maxSmall is the maximum number of members of a small cluster, dead members included.
 	maxSmall = 4 * smallCluster
 	cycles   = 4
-	// smallSide is the number of members below which a side, if it is no majority, tries
-	// members that it does not reach. A partition separates a connected set of that many
-	// members from the other members of its side with a probability below 1e-12.
+	// smallSide is the number of members below which a side that is no majority watches members
+	// that it does not reach. The probability that a partition separates a connected set of this
+	// size from the other members of its side is below 1e-12.
 	smallSide = 32
-	// maxTried is the maximum number of disconnected members in each direction of a cycle that a node watches.
+	// A node watches at most maxTried+1 disconnected members in each direction of a cycle.
 	maxTried = 32
 	// lingerTime is how long a node still watches a connected member that is no neighbour any
 	// more. The new neighbours are connected by then.
 	lingerTime = 5 * time.Second
-	// returnTime is how long a node watches a member after a ping that states that it watches this node.
+	// returnTime is how long a node watches a member after the member has pinged it as a chosen member.
 	returnTime = 3 * time.Second
 )
 
@@ -83,9 +83,9 @@ func makeCycles(self string, names []string) [][]int {
 	return orders
 }
 
-// Arrange decides which members this node watches, and which members its side reaches. names is the
-// sorted roster, and living is the number of its members that are not dead. The caller must call Arrange
-// when the result of Connections may have changed, and every few seconds, because times expire.
+// Arrange updates the set of members that this node watches, and the set that its side reaches. names
+// is the sorted roster, and living is the number of members that are not dead. The caller must call
+// Arrange when the result of Connections may have changed, and every few seconds, because times expire.
 func (c *Connectivity) Arrange(names []string, living int, now time.Time) {
 	if !slices.Equal(c.order.names, names) {
 		c.order = newOrder(names)
@@ -118,7 +118,8 @@ func (c *Connectivity) Arrange(names []string, living int, now time.Time) {
 	}
 }
 
-// side reports which members of the roster this node reaches by connections that are in rows.
+// side reports for each member of the roster whether this node reaches it over the connections in
+// the rows.
 func (c *Connectivity) side() []bool {
 	side := make([]bool, len(c.order.names))
 	queue := []uint64{c.id}
@@ -214,8 +215,8 @@ func (c *Connectivity) RecordWatcher(name string, now time.Time) (changed bool) 
 	return !m.watched
 }
 
-// Examine records that a member has left a request unanswered since the given time. Unless this
-// node watches it, its silence begins then.
+// Examine records that a member has left a request unanswered since the given time. If this node
+// does not watch the member, the silence of the member begins then.
 func (c *Connectivity) Examine(name string, since time.Time) {
 	if m := c.members[name]; m != nil && !m.watched && !m.examined {
 		m.examined = true

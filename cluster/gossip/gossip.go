@@ -1,6 +1,7 @@
 // Package gossip connects a roster to memberlist, and protects memberlist. memberlist allocates
 // memory for the claims of a message before the message has arrived. So this package inspects all
-// packets and streams before memberlist receives them, and drops those that no member sends.
+// packets and streams before memberlist receives them, and drops the packets and streams that no
+// member sends.
 //
 // Only this package imports memberlist.
 package gossip
@@ -110,11 +111,11 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 // failure on its own connections within a second, and sends announcements over them. Gossip only has to
 // reach the members without such a connection, and to decide which members can be forgotten.
 const (
-	// News are sent gossipEvery, to gossipNodes members. That is as many packets a second as memberlist
-	// sends by default, to 3 members each 200 ms. A member that leaves waits for two rounds.
+	// News are sent gossipEvery, to gossipNodes members. This makes 16 packets a second; by default,
+	// memberlist sends 15, to 3 members each 200 ms. A member that leaves waits for two rounds.
 	gossipEvery = 250 * time.Millisecond
 	gossipNodes = 4
-	// Each member probes one other probeEvery. A crash that many members see is detected in about 12 s up
+	// Each member probes another member probeEvery. A crash that many members see is detected in about 12 s up
 	// to 10 members, and in 20 s at 100: no member is forgotten before Config.Forget.
 	probeEvery = 2 * time.Second
 	// Two members exchange their rosters exchangeEvery, which brings news that got lost.
@@ -175,8 +176,8 @@ func (g *Gossip) Update() {
 	_ = g.list.UpdateNode(time.Millisecond)
 }
 
-// Leave tells all members that this node leaves, so that they do not probe it. It must not be
-// called after Stop, because memberlist panics then.
+// Leave notifies all members that this node leaves, so that they do not probe the node. The caller
+// must not call Leave after Stop, because memberlist panics then.
 func (g *Gossip) Leave() { _ = g.list.Leave(time.Millisecond) }
 
 // Report reports again that members are alive, if memberlist has them.

@@ -26,8 +26,8 @@ const (
 	// receives some hundreds.
 	maxMessages = 8192
 	// maxProbes is the maximum number of those messages that make this member send a
-	// message: pings, and pings on behalf of other members. On average, a member is pinged
-	// once a second.
+	// message: pings, and pings on behalf of other members. On average, another member pings
+	// this member once in probeEvery.
 	maxProbes = 512
 	// MaxStream is the maximum number of bytes that are read from one stream: the list of
 	// members of memberlist, and the roster.

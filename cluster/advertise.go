@@ -49,10 +49,10 @@ func (g *gossipCluster) findAddress(ctx context.Context, bound net.Addr) error {
 	return nil
 }
 
-// firstReachable returns the first of addrs at which other machines reach the socket that is
-// bound. It must be of the same family, and a loopback address only if the socket is bound to
-// one, because many machines resolve their own name to a loopback address. If advertise is an
-// address, firstReachable returns it unchecked.
+// firstReachable returns the first of addrs at which other machines reach the socket that is bound. The
+// result has the family of the socket, and is a loopback address only if the socket is bound to a
+// loopback address, because many machines resolve their own name to a loopback address. If advertise is
+// an address, firstReachable returns that address unchecked.
 func firstReachable(advertise string, addrs []string, bound net.Addr) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddrPort(advertise); err == nil {
 		return a, nil
@@ -88,9 +88,9 @@ func isOfOtherFamily(host, bind string) bool {
 	return err == nil && err2 == nil && !b.IsUnspecified() && differInFamily(a, b)
 }
 
-// addBrackets adds brackets to an Advertise that is an IPv6 address and a port without brackets,
-// such as $(POD_IP):7946 if pods have IPv6. The end of advertise may be a part of an address, so
-// it counts as a port only if it is the port of Bind.
+// addBrackets adds brackets to an Advertise that is an IPv6 address and a port without brackets, such
+// as $(POD_IP):7946 if pods have IPv6. The last part of advertise may belong to an address, so it
+// counts as a port only if it is the port of Bind.
 func addBrackets(advertise, bind string) string {
 	at := strings.LastIndexByte(advertise, ':')
 	_, port, err := net.SplitHostPort(bind)
@@ -112,8 +112,8 @@ type local struct {
 
 func (l local) String() string { return fmt.Sprintf("%v (%s)", l.ip, cmp.Or(l.nic, "no interface")) }
 
-// outwardAddress returns the address at which other machines reach this machine if Bind has no
-// address: the source address of its default route. It runs no command and sends no packet.
+// outwardAddress returns the address at which other machines reach this machine if Bind has no address:
+// the source address of its default route. No command runs and no packet is sent.
 func outwardAddress(bind string) (local, error) {
 	locals, err := localAddresses()
 	if err != nil {
@@ -148,7 +148,7 @@ func chooseAddress(prefers6 bool, sources func(is6 bool) []netip.Addr, locals []
 			return local{}, fmt.Errorf("this machine has default routes over several addresses: %s", candidatesText(found))
 		}
 	}
-	// Without a default route, only a machine with one usable interface has one candidate.
+	// Without a default route, an address is chosen only if the machine has a single usable interface.
 	var usable []local
 	nics := make(map[string]bool)
 	for _, l := range locals {
@@ -174,7 +174,7 @@ func chooseAddress(prefers6 bool, sources func(is6 bool) []netip.Addr, locals []
 // maxListed bounds the candidates that an error names.
 const maxListed = 20
 
-// candidatesText returns the candidates, sorted, as text.
+// candidatesText sorts the candidates and returns them as text.
 func candidatesText(all []local) string {
 	slices.SortFunc(all, func(a, b local) int { return a.ip.Compare(b.ip) })
 	var names []string
@@ -191,8 +191,8 @@ func candidatesText(all []local) string {
 // such host has the same addresses.
 var translated = netip.MustParsePrefix("192.0.0.0/29")
 
-// isDialable reports whether other machines may reach an address. Public and private addresses
-// count, but not those of a loopback or a link.
+// isDialable reports whether other machines may reach an address. Public and private addresses count,
+// but not loopback and link-local addresses.
 func isDialable(ip netip.Addr) bool {
 	return ip.IsGlobalUnicast() && !translated.Contains(ip)
 }
@@ -220,10 +220,10 @@ func localAddresses() (locals []local, err error) {
 	return locals, nil
 }
 
-// The destinations whose routes are examined. All but the last are for documentation, so
-// networks reach them only by a default route. A machine may refuse such destinations, so the last
-// destinations are a root name server. If a machine uses several default routes in turn, some
-// destination takes each route.
+// The destinations whose routes are examined. All but the last are for documentation, so networks reach
+// them only by a default route. A machine may refuse such destinations, so the last destinations are a
+// root name server. There are several destinations, because a machine may use several default routes in
+// turn.
 var (
 	worldOf4 = []string{"192.0.2.%d", "198.51.100.%d", "203.0.113.%d"}
 	worldOf6 = []string{"2001:db8:%x::1", "3fff:%x::1"}
@@ -235,8 +235,8 @@ const (
 	routes  = 8 // examined for each network
 )
 
-// routeSources returns the addresses from which this machine sends to the world. It returns no
-// address if there is no default route.
+// routeSources returns the addresses from which this machine sends to the world. Without a default
+// route, there is no address.
 func routeSources(is6 bool) (sources []netip.Addr) {
 	world, root := worldOf4, rootOf4
 	if is6 {
@@ -264,9 +264,9 @@ func routeSources(is6 bool) (sources []netip.Addr) {
 	return sources
 }
 
-// sourceTo returns the source address of packets to a destination, and the zero Addr if there
-// is no route. If nic is not empty, it uses only the routes of nic. To connect a UDP socket
-// sends no packet.
+// sourceTo returns the source address of packets to a destination, and the zero Addr if there is no
+// route. If nic is not empty, only the routes of nic are used. Connecting a UDP socket does not send a
+// packet.
 func sourceTo(is6 bool, to, nic string) netip.Addr {
 	network := "udp4"
 	if is6 {

@@ -15,9 +15,9 @@ const (
 	ipv6PreferSrcPublic = 2
 )
 
-// bindToDevice makes a socket use only the routes of an interface, and prefer a permanent IPv6
-// address to a temporary one, which is replaced every day (RFC 8981). If the kernel does not
-// support the preference, it has no effect. If it does not allow the interface, the dial fails.
+// bindToDevice makes a socket use only the routes of an interface, and prefer a permanent IPv6 address
+// to a temporary address, which is replaced every day (RFC 8981). If the kernel does not support the
+// preference, there is no effect. If the kernel does not allow the interface, the dial fails.
 func bindToDevice(nic string) func(network, _ string, c syscall.RawConn) error {
 	return func(network, _ string, c syscall.RawConn) (err error) {
 		e := c.Control(func(fd uintptr) {
@@ -70,9 +70,9 @@ func equalDefaultsOf4(table []byte) []string {
 	return nics.names
 }
 
-// equalDefaultsOf6 reads /proc/net/ipv6_route. A row has the destination, its length, the
-// source, its length, the gateway, the metric, two counts, flags and the interface, all
-// numbers in hex. Routers announce the preference of their route.
+// equalDefaultsOf6 reads /proc/net/ipv6_route. A row has the destination and its length, the source and
+// its length, the gateway, the metric, two counts, flags and the interface, all numbers in hex. Routers
+// announce the preference of a route.
 func equalDefaultsOf6(table []byte) []string {
 	var nics leastCost
 	for line := range bytes.Lines(table) {

@@ -2,8 +2,7 @@ package cluster
 
 import "sync/atomic"
 
-// asking is the common part of a link and a region: the session for their requests, nil if
-// there is none.
+// asking is the common part of a link and a region: the session for requests, or nil.
 type asking struct {
 	session atomic.Pointer[session]
 }

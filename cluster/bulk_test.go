@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bulk is the largest request that nodes send beside checks. Each member receives one at a time.
+// bulk is as large as the largest request of a node that is not a check. Nodes send a member only one
+// at a time.
 var bulk = make([]byte, 16<<10)
 
 // replyToBulkAfter answers bulk after a time, and other requests at once.

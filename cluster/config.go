@@ -22,27 +22,24 @@ type Config struct {
 	// Name is the full name of the member, different at every start: a label and an
 	// incarnation. It has at most 128 bytes.
 	Name string
-	// Bind is the "host:port" to listen on, TCP and UDP. Port 0 picks one that
-	// is free for both. An empty or unspecified host (0.0.0.0, ::) listens on
-	// all interfaces.
+	// Bind is the "host:port" to listen on, TCP and UDP. Port 0 picks a port that is free for both. An
+	// empty or unspecified host (0.0.0.0, ::) listens on all interfaces.
 	Bind string
-	// Advertise is the "host:port" that other nodes dial. If it is empty, they dial the
-	// bound address. Port 0 stands for the bound port. If Bind is one address, Advertise
-	// must be of its family. An IPv6 address needs no brackets if its port is the port
-	// of Bind.
+	// Advertise is the "host:port" that other nodes dial. The default is the bound address. Port 0
+	// stands for the bound port. If Bind is an address, Advertise must be of the same family. An IPv6
+	// address needs no brackets if the port is the port of Bind.
 	//
-	// If Bind has no address either, the source address of the default route is
-	// advertised, and Start logs it. IPv4 has precedence, unless Bind is of "::".
-	// Without a default route, the only address that other machines can dial is
-	// advertised. If there are several candidates, Start returns an error that names them.
+	// If Bind has no address either, the source address of the default route is advertised, and Start
+	// logs it. IPv4 has precedence, unless Bind is of "::". Without a default route, Start uses the
+	// only address that other machines can dial. If there are several candidates, Start returns an
+	// error that names them.
 	Advertise string
 	// Join has addresses of any members: "host:port", or a DNS name with or without a
 	// port. Without a port, the port of Bind is used. Every address of a name is tried,
 	// and names are looked up again for as long as the member lives. If Join is empty,
 	// this member waits for other members to find it.
 	Join []string
-	// Region is the name of the region, at most 64 bytes. Members of another
-	// region are refused.
+	// Region is the name of the region, at most 64 bytes. Members of other regions are refused.
 	Region string
 	// Regions has, for each other region, addresses that reach any of its nodes:
 	// "host:port", where a DNS name stands for all of its addresses. They are looked
@@ -50,62 +47,60 @@ type Config struct {
 	// answers is verified by the address that a name resolves to, as with Join. The name of
 	// a region has at most 64 bytes. Regions needs a Region.
 	Regions map[string][]string
-	// Seed is a fingerprint of the key of the ids. Members with another Seed
-	// are refused.
+	// Seed is a fingerprint of the key of the ids. Members with a different Seed are refused.
 	Seed [16]byte
 	// Secrets has at most 16 secrets of 16, 24 or 32 bytes each. The first secret encrypts
 	// gossip. Any secret that both sides have authenticates a peer connection and, without
 	// TLS, puts the connection under TLS 1.3 by a key pair of the secret. Without secrets, any
 	// host that reaches the port can join, so Bind must be a loopback address.
 	Secrets [][]byte
-	// RegionSecrets has, for each of Regions, the secrets that only this region and the
-	// other region share: 16, 24 or 32 bytes each, and together with Secrets at most 64.
-	// They authenticate connections between the two regions, as Secrets do within a
-	// region. A holder of such a secret can only send requests as a node of the other
-	// region, and is no member. Secrets then belong to the members of this region alone. Rotate
-	// RegionSecrets in two steps, on all nodes of both regions: [old, new], [new]. If
-	// RegionSecrets is nil, all regions use Secrets, and a holder can state any region.
+	// RegionSecrets has, for each of Regions, the secrets that only this region and the other region
+	// share: 16, 24 or 32 bytes each, and together with Secrets at most 64. They authenticate
+	// connections between the two regions, as Secrets do within a region. A holder of such a secret can
+	// only send requests as a node of the other region, and is not a member. With RegionSecrets, only
+	// members of this region have Secrets. Rotate RegionSecrets in two steps, on all nodes of both
+	// regions: [old, new], [new]. If RegionSecrets is nil, all regions use Secrets, and a holder can
+	// state any region.
 	RegionSecrets map[string][][]byte
-	// TLS, if not nil, puts all TCP connections under mutual TLS. It needs a certificate
-	// for both ends of a connection, and the roots that sign the certificates: RootCAs, or
-	// functions that verify in its place. Client certificates are required and verified,
-	// whatever the value of ClientAuth, against RootCAs if ClientCAs is nil. The exception is
-	// RequireAnyClientCert together with a VerifyPeerCertificate or VerifyConnection of the
-	// caller. If ServerName is empty, it is the dialled host.
+	// TLS, if not nil, puts all TCP connections under mutual TLS. TLS needs a certificate for both ends
+	// of a connection, and the roots that sign the certificates: RootCAs, or functions that verify in
+	// their place. Client certificates are required and verified, whatever the value of ClientAuth,
+	// against RootCAs if ClientCAs is nil. The exception is RequireAnyClientCert together with a
+	// VerifyPeerCertificate or VerifyConnection of the caller. The default of ServerName is the dialled
+	// host.
 	//
-	// The functions of TLS are called for each connection, so that certificates and roots may
-	// change while the member runs: GetConfigForClient on the listening side;
-	// GetClientCertificate and, with InsecureSkipVerify, VerifyConnection on the dialling side.
-	// There, VerifyConnection has the dialled host in ServerName, even if it is an address. No
-	// session is resumed, so each connection is verified. An open connection stays open.
+	// The functions of TLS are called for each connection, so that certificates and roots may change
+	// while the member runs: GetConfigForClient on the listening side; GetClientCertificate and, with
+	// InsecureSkipVerify, VerifyConnection on the dialling side. There, VerifyConnection has the
+	// dialled host in ServerName, even if the host is an address. No session is resumed, so each
+	// connection is verified. An open connection stays open.
 	TLS *tls.Config
-	// CertificateNames has, for Region and each of Regions, the names by which
-	// certificates prove that they belong to its nodes: URIs, such as SPIFFE ids, and DNS
-	// names, in the subject alternative names. A part between slashes or dots may be "*",
-	// which matches any part, or "{name}", which matches the label of Name. A node is refused
-	// if its certificate has no name of the region that it states, has names of two regions,
-	// or has another label. A dialled node is then verified by these names, and not by the
-	// host, unless TLS has a ServerName, InsecureSkipVerify or VerifyPeerCertificate.
-	// CertificateNames needs TLS. If it is nil, a certificate that TLS accepts stands for any
-	// name and region.
+	// CertificateNames has, for Region and each of Regions, the names by which certificates prove that
+	// they belong to its nodes: URIs, such as SPIFFE ids, and DNS names, in the subject alternative
+	// names. A part between slashes or dots may be "*", which matches any part, or "{name}", which
+	// matches the label of Name. A node is refused if the certificate has no name of the region that
+	// the node states, has names of two regions, or has a different label. A dialled node is then
+	// verified by these names, and not by the host, unless TLS has a ServerName, InsecureSkipVerify or
+	// VerifyPeerCertificate. CertificateNames needs TLS. Without CertificateNames, a certificate that
+	// TLS accepts stands for any name and region.
 	CertificateNames map[string][]string
-	// Forget is how long a dead member stays in the roster of a side that, with the members
-	// that have joined it, is no smaller than the set of members that it misses. On other
-	// sides it is ten times as long. Members that died before they served are not missed, and
-	// stay for Forget on every side. The default is 5 minutes.
+	// Forget is how long a dead member stays in the roster of a side that, with the members that have
+	// joined it, is no smaller than the set of members that it misses. On other sides the time is ten
+	// times as long. Members that died before they served are not missed, and stay for Forget on every
+	// side. The default is 5 minutes.
 	Forget time.Duration
-	// ForgetRefused sets View.Ended, so that the node above may leave members that have ended
-	// out of its shares. The kernel of such a member closed all connections, and refuses new ones
-	// with ECONNREFUSED. A firewall that answers with resets looks the same on both sides of a
-	// split. It must be equal on all nodes. It has no effect on Windows.
+	// ForgetRefused sets View.Ended, so that the node above may leave members that have ended out of
+	// its shares. The kernel of such a member closed all connections, and refuses new ones with
+	// ECONNREFUSED. A firewall that answers with resets looks the same on both sides of a split.
+	// ForgetRefused must be equal on all nodes, and has no effect on Windows.
 	ForgetRefused bool
-	// Logger receives the log lines for operators. The default is slog.Default.
+	// Logger is used for messages to operators. The default is slog.Default.
 	Logger *slog.Logger
 	// Network opens ports and connections. Nil stands for the network of the machine.
 	Network Network
 }
 
-// validate returns all problems of c in one error. It does not change c.
+// validate returns all problems of c in a single error. c is not modified.
 func (c Config) validate() error {
 	var wrapped []error
 	for _, problem := range c.Problems() {
@@ -114,8 +109,8 @@ func (c Config) validate() error {
 	return errors.Join(wrapped...)
 }
 
-// Problems returns each problem of c as its own error. The text of an error begins with the
-// name of the field. Start returns all of them.
+// Problems returns an error for each problem of c. The text of an error begins with the name of the
+// field. Start returns all of them.
 func (c Config) Problems() []error {
 	var all problems
 	switch {
@@ -208,8 +203,8 @@ func (c Config) regionProblems() (all problems) {
 	return all
 }
 
-// maxAllSecrets bounds Secrets and RegionSecrets together, because a listener computes an id
-// of each secret for every connection.
+// maxAllSecrets bounds Secrets and RegionSecrets together, because a listener derives an id from each
+// secret for every connection.
 const maxAllSecrets = 64
 
 // secretProblems returns the problems of Secrets and RegionSecrets.

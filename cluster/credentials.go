@@ -20,14 +20,14 @@ var (
 	errUnproven = errors.New("cluster: the member does not accept this node's Name or Region: the secret in RegionSecrets, or the certificate, is of another")
 )
 
-// credential is a secret, and the region whose nodes it proves.
+// credential is a secret, and the region of the nodes that it proves.
 type credential struct {
 	secret []byte
 	region string // not used if any is set
 	any    bool   // it proves nodes of any region
 }
 
-// credentials returns the credentials that id accepts, those of its own region first.
+// credentials returns the credentials that id accepts, beginning with its own region.
 func (id identity) credentials() []credential {
 	own := credential{region: id.self.Region, any: id.regions == nil}
 	var all []credential
@@ -42,8 +42,7 @@ func (id identity) credentials() []credential {
 	return all
 }
 
-// keys returns the secrets by which id and the nodes of a region prove themselves to each
-// other.
+// keys returns the secrets that id has in common with the nodes of a region.
 func (id identity) keys(region string) [][]byte {
 	switch {
 	case id.regions != nil && region != id.self.Region:
@@ -54,8 +53,7 @@ func (id identity) keys(region string) [][]byte {
 	return id.secrets
 }
 
-// checkProof returns why a secret and a certificate do not prove the hello of a node, or nil if
-// they do.
+// checkProof returns an error if a secret and a certificate do not prove the hello of a node.
 func (id identity) checkProof(c credential, conn net.Conn, said hello) error {
 	if !c.any && c.region != said.Region {
 		return fmt.Errorf("%w: it claims region %q with a secret of region %q", errIdentity, said.Region, c.region)
@@ -63,8 +61,8 @@ func (id identity) checkProof(c credential, conn net.Conn, said hello) error {
 	return id.names.checkCertificate(conn, said.Region, said.Name)
 }
 
-// certificateNames is Config.CertificateNames. If it is nil, certificates prove no name and no
-// region.
+// certificateNames is Config.CertificateNames. If certificateNames is nil, certificates prove no name
+// and no region.
 type certificateNames map[string][]string
 
 // anyPart and namePart stand for a whole part of a name in a certificate.
@@ -73,8 +71,8 @@ const (
 	namePart = "{name}"
 )
 
-// checkCertificate returns why the certificate of the other end of conn does not prove a region and a name, or
-// nil if it does. An empty name stands for any name.
+// checkCertificate returns an error if the certificate of the other end of conn does not prove a region
+// and a name. An empty name stands for any name.
 func (n certificateNames) checkCertificate(conn net.Conn, region, name string) error {
 	if n == nil {
 		return nil
@@ -116,8 +114,8 @@ func labelOf(name string) string {
 	return name
 }
 
-// matchesAny reports whether a certificate has a name that fits one of patterns, for a node with the given
-// label. An empty label stands for any label.
+// matchesAny reports whether a certificate has a name that matches any of patterns, for a node with the
+// given label. An empty label stands for any label.
 func matchesAny(patterns []string, c *x509.Certificate, label string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		if isURI(pattern) {
@@ -139,9 +137,9 @@ func parts(pattern string) []string {
 	return strings.Split(pattern, ".")
 }
 
-// matches reports whether a name in a certificate fits a pattern part by part. A part that stands
-// for any part does not match an empty part, so that "spiffe://example.org/*" does not match the
-// trust domain itself.
+// matches reports whether a name in a certificate matches a pattern part by part. A part that stands
+// for any part does not match an empty part, so that "spiffe://example.org/*" does not match the trust
+// domain itself.
 func matches(pattern, name, label string) bool {
 	return slices.EqualFunc(parts(pattern), parts(name), func(p, n string) bool {
 		switch {
@@ -154,7 +152,7 @@ func matches(pattern, name, label string) bool {
 	})
 }
 
-// overlap reports whether there is a name that fits both patterns.
+// overlap reports whether a name could match both patterns.
 func overlap(a, b string) bool {
 	if isURI(a) != isURI(b) {
 		return false

@@ -35,8 +35,8 @@ func threeNodes() (r, s, t identity) {
 		node("t", secretT, map[string][][]byte{"r": secrets(secretRT), "s": secrets(secretST)})
 }
 
-// The secret of a node decides its region, whatever its hello states. Only a secret of members makes
-// it a member. The dialler verifies the listener likewise.
+// The secret of a node determines the region of the node, whatever the hello states. Only a secret of
+// members makes it a member. The dialler verifies the listener likewise.
 func TestSecretDecidesRegion(t *testing.T) {
 	r, s, third := threeNodes()
 	says := func(id identity, region string) identity { // with the secrets that it holds in place of those that it lacks
@@ -90,7 +90,7 @@ func TestSecretDecidesRegion(t *testing.T) {
 	}
 }
 
-// The secrets that two regions share do not encrypt the gossip of members.
+// The common secrets of two regions must not be accepted for gossip.
 func TestRegionSecretDoesNotSealGossip(t *testing.T) {
 	_, s, _ := threeNodes()
 	cfg := Config{Region: "s", Secrets: s.secrets}

@@ -4,17 +4,16 @@
 // The package belongs to the engine of weir: its exported names may change in any release.
 // A service needs only [Cluster], the type of weir.Config.Cluster.
 //
-// The package has two implementations of [Cluster]: [NewGossip] finds the other members
-// over the network, and [NewSolo] is a cluster of one that opens no port. Package weirtest
-// has a third, simulated implementation. Package clustertest tests all of them.
+// The package has two implementations of [Cluster]: [NewGossip] finds the other members over the
+// network, and [NewSolo] is a cluster of a single node, without a port. Package weirtest has a third,
+// simulated implementation. Package clustertest tests all of them.
 //
 // # One port
 //
-// A member listens on one port, TCP and UDP. UDP carries gossip
-// (hashicorp/memberlist, in package gossip). On TCP, the first byte of a connection states
-// whether it carries gossip or requests of other members. Any other connection is closed and
-// counted in [Stats].Refused. With TLS configured, the first byte precedes a
-// mutual TLS handshake.
+// A member listens on a single port, TCP and UDP. UDP carries gossip (hashicorp/memberlist, in package
+// gossip). On TCP, the first byte of a connection states whether it carries gossip or requests of other
+// members. Any other connection is closed and counted in [Stats].Refused. With TLS configured, the
+// first byte precedes a mutual TLS handshake.
 //
 // # Versions
 //
@@ -24,24 +23,23 @@
 //
 // # The roster
 //
-// Only gossip decides which members the roster has: every member that is alive, or that
-// died without a goodbye and is not yet forgotten. A member announces its own state
-// (joining, serving, leaving) with [Cluster].Announce: over its connections first, and by
-// gossip. [View] has the roster and these states.
+// Only gossip decides which members the roster has: every member that is alive, or that died without a
+// goodbye and is not yet forgotten. A member announces whether it is joining, serving or leaving with
+// [Cluster].Announce: over connections first, and by gossip. [View] has the roster and these states.
 //
-// Members that forgot a member beyond a partition spread its tombstone once they are connected
-// to it. The member answers with a greater epoch, and joins again. Until then, for at most 5
-// seconds, it stays in the roster of the members that are connected to it: they may have been
-// forgotten with it, and receive their own tombstones later.
+// Members that forgot a member beyond a partition spread a tombstone of this member once they are
+// connected to it. The member answers with a greater epoch, and joins again. Until then, for at most 5
+// seconds, the member stays in the roster of the members that are connected to it, because they may
+// have been forgotten too, and receive their own tombstones later.
 //
 // # Failure detection
 //
 // Gossip does not show which members can be reached. For that (package detect), a node pings the
 // members that it watches: all members in a cluster of up to 9, and about eight in a larger cluster.
-// Pings go every 300 ms, and every 100 ms while a pong is due. They are answered before any
-// request that was read with them. Two members that watch each other have two connections, one
-// dialled by each. A ping states how long ago its sender had an answer from the receiver, so that
-// either connection proves both directions.
+// Pings go every 300 ms, and every 100 ms while a pong is due. They are answered before any request
+// that was read with them. Two members that watch each other have two connections: each member dials
+// one of them. A ping states how long ago the sender had an answer from the receiver, so that either
+// connection proves both directions.
 //
 // The row of a node lists the watched members to which it is connected. A node sends rows that have
 // changed to the members that it watches, at once and then every 50 ms, and a new connection first
@@ -49,77 +47,75 @@
 // node reaches it, and the first request makes the node dial it (ondemand.go).
 //
 // A slow member is not a missing member. Three decisions are separate:
-//   - How long an ask waits. Its caller decides ([Peer].Ask).
-//   - Whether the next ask is sent. A node sends no asks to a stalled member: it has left an ask
-//     unanswered and has sent nothing since then for 200 ms, or for the mean of its round
-//     trips and four deviations (RFC 6298) if that is longer. Asks return [ErrStalled] at
-//     once, until a frame arrives from the member. Only the node that asked acts on this.
-//   - Whether a member is connected. It is connected until the connection to it breaks, or 800 ms
-//     pass without an answer on either connection. Every member learns by the rows whether a
-//     watched member is connected. A disconnected member is connected again after the pong of a
-//     ping that was sent afterwards.
+//   - How long an ask waits. The caller decides ([Peer].Ask).
+//   - Whether the next ask is sent. A node sends no asks to a stalled member: an ask is unanswered, and
+//     no frame has arrived from the member since then for 200 ms, or for the mean of the round trips
+//     and four deviations (RFC 6298) if that is longer. Asks return [ErrStalled] at once, until a frame
+//     arrives. Only the node that asked acts on this.
+//   - Whether a member is connected. A connected member stays so until the connection to it breaks, or
+//     800 ms pass without an answer on either connection. Every member learns by the rows whether a
+//     watched member is connected. A disconnected member is connected again after the pong of a ping
+//     that was sent afterwards.
 //
-// A process that was suspended must not take other members for silent. So the time between
-// two looks at a member counts only up to the planned time and 20 ms. After a later look, a second
-// look decides, because frames that arrived meanwhile may not have been read (after Lifeguard,
-// arXiv 1707.00788). Likewise, a process that notices 2 ms late that the wait of an ask has passed
-// looks once more for an answer, and a process that notices late that a connection has brought
-// no frame reads it once more. While a process handles the frames of a member, that member is not
-// silent.
+// A process that was suspended must not take other members for silent. So the time between two looks at
+// a member counts only up to the planned time and 20 ms. After a later look, a second look decides,
+// because frames that arrived meanwhile may not have been read (after Lifeguard, arXiv 1707.00788).
+// Likewise, a process that notices 2 ms late that the wait of an ask has passed looks once more for an
+// answer, and a process that notices late that no frame has arrived over a connection reads once more.
+// While a process handles the frames of a member, that member is not silent.
 //
-// A member whose process ends is disconnected at once, because the system resets its connections.
-// A frozen process or a failed machine is detected by silence.
+// A member whose process ends is disconnected at once, because the system resets the connections of the
+// process. Silence reveals a frozen process or a failed machine.
 //
-// On Linux since 6.15, connections resend a lost segment 10 ms after its round trip, and
-// continue at that pace while few segments are under way. Elsewhere it takes 200 ms, then
-// 400.
+// On Linux since 6.15, connections resend a lost segment 10 ms after its round trip, and continue at
+// that pace while few segments are under way. On other systems, TCP waits 200 ms, and then 400.
 //
 // # Other regions
 //
-// Gossip, the roster and connectivity stay within a region. [Config].Regions names other
-// regions, by addresses that lead to any of their nodes, and [Cluster].Region returns their
-// Peers. Each node keeps one connection to one node of each region, on the same port and with
-// the same handshake, Seed and TLS, and with the secrets of RegionSecrets or, without them, the
-// same Secrets. The hello states the region of the node and the region that it wants to reach.
-// If the address leads to another region, both sides refuse, and log the refusal. The connection
-// carries only requests, answers and pings: a node of another region can send requests, but it is
-// no member, is not connected, and does not receive the roster.
+// Gossip, the roster and connectivity stay within a region. [Config].Regions names other regions, by
+// addresses that lead to any of their nodes, and [Cluster].Region returns their Peers. Each node keeps
+// a connection to a single node of each region, on the same port and with the same handshake, Seed and
+// TLS, and with the secrets of RegionSecrets or, without them, the same Secrets. The hello states the
+// region of the node and the region to reach. If the address leads to a wrong region, both sides
+// refuse, and log the refusal. The connection carries only requests, answers and pings: a node of a
+// different region can send requests, but is not a member, is not connected, and does not receive the
+// roster.
 //
-// A node of the other region is chosen at random among the addresses that the names then
-// resolve to. It is pinged once a second. If it answers nothing for 3 s, leaves or hangs up,
-// another node replaces it, and addresses that have failed come last. Attempts follow each other
+// A node of the other region is chosen at random among the addresses that the names then resolve to.
+// Pings go to this node once a second. If it does not answer for 3 s, leaves or hangs up, this node
+// connects to a different node, and tries addresses that have failed last. Attempts follow each other
 // after 100 ms, and while they fail after up to 10 s.
 //
 // # Security
 //
-// Secrets encrypt gossip, and put peer connections under TLS 1.3, with a key pair that is
-// derived from a secret. Both sides present this key pair, and compare the public key of the other
-// side with it, without authorities, names or clocks. A change by an attacker ends the connection.
-// A secret that leaks does not decrypt recorded connections. Without secrets, any host that reaches
-// the port can join, or send requests as a node of another region. So secrets are required if other
-// machines reach the port. Each use of a secret has its own derived key. To rotate a secret, give
-// all members [old, new], then [new, old], then [new]: members in adjacent stages connect.
-// Config.TLS instead puts all TCP connections under TLS by certificates, in which both sides also
-// prove a common secret. It does not protect UDP, so use it together with Secrets.
+// Secrets encrypt gossip, and put peer connections under TLS 1.3, with a key pair that is derived from
+// a secret. Both sides present this key pair, and compare the public key of the other side with it,
+// without authorities, names or clocks. A change by an attacker ends the connection. A leaked secret
+// cannot be used to decrypt recorded connections. Without secrets, any host that reaches the port can
+// join, or send requests as a node of a different region. So secrets are required if other machines can
+// reach the port. Each use of a secret has a derived key. To rotate a secret, give all members [old,
+// new], then [new, old], then [new]: members in adjacent stages connect. Config.TLS instead puts all
+// TCP connections under TLS by certificates, in which both sides also prove a common secret. Config.TLS
+// does not protect UDP, so use Secrets too.
 //
 // Records are sealed by TLS_AES_128_GCM_SHA256, and by TLS_CHACHA20_POLY1305_SHA256 if a side
 // has no instructions for AES.
 //
-// The hello of a node is compared with its proof. With RegionSecrets, the proof is a secret of
-// two regions: its holder is a node of the other region, whatever it states, and no member. With
-// CertificateNames, the proof is a certificate with region and name, and streams of gossip then
-// need the certificate of a member. A node that differs from its proof is refused, and counted as
-// "identity". If both are unset, a holder of a secret, or of a certificate that TLS accepts, can
-// state any region.
+// The listener compares the hello of a node with the proof. With RegionSecrets, the proof is a secret
+// of two regions: the holder is a node of the other region, whatever the hello states, and not a
+// member. With CertificateNames, the proof is a certificate with region and name, and streams of gossip
+// then need the certificate of a member. A node whose hello differs from the proof is refused, and
+// counted as "identity". If both are unset, a holder of a secret, or of a certificate that TLS accepts,
+// can state any region.
 //
-// Input is bounded before memory is allocated for it, also if it comes from members:
+// Input is bounded before memory is allocated, including input from members:
 //   - connections that have not identified themselves, including streams of gossip:
 //     1,024, and at most an eighth of the file descriptors that the process may have. The oldest
 //     connection of the IPv4 address or IPv6 /64 with most connections is closed first, and
 //     streams of gossip last. Identified connections: 8,192, or half of the descriptors;
-//   - streams of gossip: 64, each with one message of at most 8 MiB, and 16 MiB in all. A stream
-//     that claims more than 8,192 nodes, or 4 MiB of state, is closed before memberlist
-//     reads it;
+//   - streams of gossip: 64, each with a single message of at most 8 MiB, and 16 MiB in all. A stream
+//     that claims more than 8,192 nodes, or 4 MiB of state, is closed before memberlist reads the
+//     stream;
 //   - packets of gossip: 2 KiB, not compressed, 8,192 messages in a second, of which at most 512
 //     make this member send a packet;
 //   - members: 4,096, including dead members until they are forgotten. At most 512 new members

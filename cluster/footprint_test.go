@@ -93,7 +93,7 @@ func TestIdleConnectionTakesTwoGoroutines(t *testing.T) {
 				defer diallers[i].close()
 			}
 			before, goroutines := memoryInUse(), runtime.NumGoroutine()
-			for round := range 2 { // the first round grows stacks and tables that stay
+			for round := range 2 { // the first round allocates stacks and tables that are not freed
 				for _, d := range diallers {
 					d.set([]Member{listener.member()})
 				}

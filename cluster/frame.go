@@ -14,14 +14,14 @@ import (
 //
 //	opening 1 | kind 1 | length of the body 4 | id 8 | body
 //
-// all big-endian. The id connects an answer with its ask, and a pong with its ping. A reader
-// ignores a frame of an unknown kind, and the bytes after the known fields of a ping or pong,
-// so that a later version can add kinds and fields.
+// all big-endian. The id connects an answer with its ask, and a pong with its ping. Readers ignore
+// frames of unknown kinds, and the bytes after the known fields of a ping or pong, so that a later
+// version can add kinds and fields.
 const headerSize = 14
 
-// pingSize is the size of a ping: the milliseconds since its sender had an answer over this
-// connection (4 bytes), and flags (1 byte). pongSize is the size of a pong: the scheduling delay of
-// its sender in milliseconds. Pings and pongs of a later version may be longer, up to maxPing.
+// pingSize is the size of a ping: the milliseconds since the sender had an answer over this connection
+// (4 bytes), and flags (1 byte). pongSize is the size of a pong: the scheduling delay of the sender in
+// milliseconds. Pings and pongs of a later version may be longer, up to maxPing.
 const (
 	pingSize = 5
 	pongSize = 4
@@ -31,14 +31,14 @@ const (
 // The flags of a ping.
 const (
 	flagWatches = 1 << iota // the sender watches the receiver, and pings it several times a second
-	flagChosen              // the sender has chosen to watch the receiver, which must watch it in return
+	flagChosen              // the sender has chosen to watch the receiver, which must watch the sender in return
 	flagWakes               // the connection has rested, and the sender sends no request before the pong
 )
 
 // maxSaid bounds the durations that pings and pongs carry.
 const maxSaid = time.Hour
 
-// maxNews bounds the body of a frame of kindNews, which is one record.
+// maxNews bounds the body of a frame of kindNews, which is a single record.
 const maxNews = 1 << 10
 
 type kind uint8
@@ -99,7 +99,7 @@ func appendFrame(buf []byte, k kind, id uint64, body []byte) []byte {
 }
 
 // parseFrame returns the first frame of buf and its size in bytes, or size 0 if the frame is
-// incomplete. It returns an error as soon as the bytes cannot become a frame.
+// incomplete. If the bytes cannot become a frame, it returns an error without waiting for more.
 func parseFrame(buf []byte) (f frame, size int, err error) {
 	if len(buf) > 0 && buf[0] != opening {
 		return frame{}, 0, fmt.Errorf("%w: a frame that begins with %d, not %d", errVersion, buf[0], opening)
@@ -124,12 +124,12 @@ func parseFrame(buf []byte) (f frame, size int, err error) {
 
 const (
 	firstIntake  = 512      // bytes of the read buffer of a new or idle connection
-	steadyIntake = 64 << 10 // it grows to this as reads fill it, beyond only for one frame that needs it
+	steadyIntake = 64 << 10 // maximum size, unless a single frame needs more
 )
 
-// intake is the read buffer of one connection. It grows with the bytes that have arrived,
-// never by the length that a frame announces. Otherwise a header of 14 bytes would take
-// a megabyte.
+// intake is the read buffer of a connection. The buffer grows with the bytes that have arrived, never
+// by the length that a frame announces. Otherwise a header of 14 bytes would take the memory of the
+// largest frame.
 type intake struct {
 	buf   []byte
 	start int // of the bytes that are not parsed yet
@@ -137,7 +137,7 @@ type intake struct {
 	read  int // bytes that were read since the last call of shrink
 }
 
-// fill waits for at least one more byte. It invalidates the frames that next has returned.
+// fill waits for at least one more byte. It invalidates the frames that nextFrame has returned.
 func (in *intake) fill(conn net.Conn) error {
 	if len(in.buf) == 0 {
 		in.buf = make([]byte, firstIntake)

@@ -17,10 +17,9 @@ import (
 	"github.com/weir-go/weir/cluster/gossip"
 )
 
-// NewGossip returns a Cluster whose members find each other by gossip. It opens no port
-// before Start. Close does not wait for a probe of memberlist that is under way, because
-// memberlist can neither stop it nor wait for it. The probe sends no more packets and gives
-// up within some seconds.
+// NewGossip returns a Cluster whose members find each other by gossip. No port is opened before Start.
+// Close does not wait for a probe of memberlist that is under way, because memberlist can neither stop
+// the probe nor wait for its end. The probe sends no more packets and gives up within some seconds.
 func NewGossip(cfg Config) Cluster {
 	g := &gossipCluster{
 		cfg:      cfg,
@@ -59,8 +58,7 @@ type gossipCluster struct {
 	mux     *mux
 	gossip  *gossip.Gossip
 
-	// mu guards roster and joined. It is held for steps of the roster, and never
-	// while waiting or while memberlist is called.
+	// mu guards roster and joined. It is never held while waiting or while memberlist is called.
 	mu     sync.Mutex
 	roster *detect.Roster
 	joined joinOutcome
@@ -73,7 +71,7 @@ type gossipCluster struct {
 	wake     chan struct{} // signals that the view may have changed
 	announce chan struct{} // signals that the record of this node has changed
 	viewed   chan struct{} // signals to Leave that the view has changed
-	hurry    chan struct{} // signals that a member is connected but dead according to gossip: join it now
+	hurry    chan struct{} // signals that a member is connected but dead in the roster: join now
 	passing  passing
 
 	ctx     context.Context // done once Close is called
@@ -121,8 +119,8 @@ func (g *gossipCluster) Start(ctx context.Context, h Handler) (err error) {
 	g.opened.Store(true)
 	g.wg.Go(g.keepAnnouncing)
 	g.wg.Go(g.keepPassing)
-	// The node above answers requests from here on. It must know each member as soon as
-	// the member is found, and not only when the last address to join has been given up.
+	// The node above answers requests from here on. That node must know each member as soon as the
+	// member is found, and not only after the attempts at all addresses to join.
 	g.wg.Go(func() { g.watch(h) })
 	for _, r := range g.regions {
 		g.peers.reach(r, g.cfg.Network)
@@ -173,7 +171,7 @@ func (g *gossipCluster) open(ctx context.Context, h Handler) error {
 	})
 }
 
-// prepare finds the address of the node, and creates its roster and its gossip. It opens no port.
+// prepare finds the address of the node, and creates its roster and its gossip. prepare opens no port.
 func (g *gossipCluster) prepare(ctx context.Context, bound net.Addr) (err error) {
 	if err := g.findAddress(ctx, bound); err != nil {
 		return err
@@ -191,7 +189,7 @@ func (g *gossipCluster) prepare(ctx context.Context, bound net.Addr) (err error)
 	return err
 }
 
-// step passes one event to the roster, and spreads and signals the change.
+// step passes an event to the roster, and spreads and signals the change.
 func (g *gossipCluster) step(event func(*detect.Roster) detect.Change) {
 	g.mu.Lock()
 	c := event(g.roster)
@@ -212,8 +210,8 @@ func (g *gossipCluster) step(event func(*detect.Roster) detect.Change) {
 
 func (g *gossipCluster) signalChange() { signal(g.wake) }
 
-// handleReplaced is called when another member has answered at the address of a member. The roster
-// buries that member, unless it is connected to a member of this side and so lives.
+// handleReplaced is called when a different member has answered at the address of a member. The roster
+// then marks the member as gone, unless a member of this side is connected to it.
 func (g *gossipCluster) handleReplaced(name string) {
 	if !g.view.Load().OnSide(name) {
 		g.step(func(r *detect.Roster) detect.Change { return r.Replace(name, time.Now()) })
@@ -234,9 +232,9 @@ const (
 	// tickRested is the pace once the roster has not changed for tickRested and all members are reached.
 	// Then only tombstones age.
 	tickRested = 10 * time.Second
-	// refreshPace is the least time, for each member, from one refresh to the next in a large cluster.
-	// With the view of the node above, a refresh takes 1 to 3 µs for each member. Events of hundreds of members
-	// may follow each other within milliseconds.
+	// refreshPace is the least time, for each member, between two refreshes in a large cluster. With
+	// the view of the node above, a refresh takes 1 to 3 µs for each member. There may be events of
+	// hundreds of members within milliseconds.
 	refreshPace = 100 * time.Microsecond
 )
 
@@ -292,9 +290,9 @@ func isWhole(v *View) bool {
 	return !slices.ContainsFunc(v.Members, func(m Member) bool { return m.State == Missing || m.State == Dead })
 }
 
-// revive makes gossip report again that a member is alive, if the roster has the member as dead, this
-// node is connected to it, and it is alive according to gossip. memberlist reports each change once,
-// and a later mistake may have replaced that report.
+// revive makes gossip report again that members are alive: the members that are dead in the roster, but
+// connected to this node and alive according to gossip. memberlist reports each change once, and a
+// later mistake may have replaced that report.
 func (g *gossipCluster) revive() {
 	v := g.view.Load()
 	heard := make(map[string]bool)
@@ -309,8 +307,8 @@ func (g *gossipCluster) revive() {
 	g.gossip.Report(heard)
 }
 
-// refresh builds a new view, and stores it if it differs from the current view. It returns the
-// current view.
+// refresh builds a new view, and stores the new view if it differs from the current view. The result is
+// the current view.
 func (g *gossipCluster) refresh() *View {
 	g.viewing.Lock()
 	defer g.viewing.Unlock()
@@ -369,7 +367,7 @@ func (g *gossipCluster) Announce(s State) (err error) {
 	return err
 }
 
-// ownRecord returns the encoded record of this node, for the members that it connects to.
+// ownRecord returns the encoded record of this node, for the members that this node connects to.
 func (g *gossipCluster) ownRecord() []byte {
 	g.mu.Lock()
 	self := g.roster.Self()
@@ -377,10 +375,10 @@ func (g *gossipCluster) ownRecord() []byte {
 	return gossip.EncodeRecords([]detect.Record{self}, time.Now())
 }
 
-// handleRecord merges the record of a member or of this node that a member has sent over a connection of the
-// two. In a large cluster it also passes on a record that changes the roster, since the member sends
-// its record to few others. The answer, if there is one, is the tombstone of a member that does not
-// know that it is buried.
+// handleRecord merges the record of a member or of this node that a member has sent over a connection
+// of the two. In a large cluster, a record that changes the roster is also passed on, because a member
+// sends its record only to the few members that it is connected to. The answer, if any, is the
+// tombstone of a member that does not know about its tombstone.
 func (g *gossipCluster) handleRecord(from string, b []byte) (answer []byte) {
 	now, isSparse := time.Now(), g.peers.isSparse()
 	records, err := gossip.DecodeRecords(b, now)
@@ -401,24 +399,24 @@ func (g *gossipCluster) handleRecord(from string, b []byte) (answer []byte) {
 	if changed && isSparse {
 		g.passing.add(records[0], from)
 	}
-	// A record of this node is its tombstone, which View must show before the next pong. In a large
-	// cluster the records of hundreds of members may come together, each from several members.
+	// A record about this node is a tombstone, which View must show before the next pong. In a large
+	// cluster the records of hundreds of members may arrive together, each from several members.
 	if changed && !isSparse || records[0].Name == g.cfg.Name {
 		g.refresh()
 	}
 	return answer
 }
 
-// Each announcement is gossiped announceTimes, every announceAgain. Gossip goes to random members: in
-// a cluster of five, a member that no other path reached missed a single announcement 2 times in 100,
-// and would then not receive it for half a minute.
+// Each announcement is gossiped announceTimes, every announceAgain. Gossip goes to random members: in a
+// cluster of five, a member that no other path reached missed a single announcement 2 times in 100, and
+// would then receive the announcement half a minute late.
 const (
 	announceTimes = 3
 	announceAgain = 250 * time.Millisecond
 )
 
-// keepAnnouncing sends the record of this node when it changes: over the connections to members, which
-// takes one network latency, and by gossip, which reaches all other members.
+// keepAnnouncing sends the record of this node after each change: over the connections to members,
+// which takes a network latency, and by gossip, which reaches all other members.
 func (g *gossipCluster) keepAnnouncing() {
 	again := time.NewTimer(announceAgain)
 	defer again.Stop()

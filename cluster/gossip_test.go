@@ -64,7 +64,7 @@ func config(label string, join ...*node) cluster.Config {
 	return c
 }
 
-// hosts is a network in memory, for nodes in virtual time.
+// hosts is an in-memory network for nodes in virtual time.
 type hosts struct{ *weirtest.Network }
 
 // onHosts runs a test in virtual time on a network with a latency of one to two milliseconds.

@@ -16,9 +16,8 @@ import (
 	"github.com/weir-go/weir/cluster/gossip"
 )
 
-// The first byte of every TCP stream between members states the purpose of the stream. It
-// comes before the TLS handshake, if there is TLS. No HTTP request and no TLS record begins
-// with it.
+// The first byte of every TCP stream between members states the purpose of the stream, and precedes the
+// TLS handshake, if there is TLS. No HTTP request and no TLS record begins with these bytes.
 const (
 	firstByteCheck  = 0xC7
 	firstByteGossip = 0xC8
@@ -31,17 +30,17 @@ const (
 //	dialler  → length 2 | hello
 //	listener → status 1 | length 2 | hello
 //
-// The hellos state the versions and capabilities that each side speaks. The connection
-// speaks the newest common version (hello.agree). A reader ignores fields of a hello that
-// it does not know, and bytes after it.
+// The hellos state the versions and capabilities that each side speaks. The connection speaks the
+// newest common version (hello.agree). A reader ignores unknown fields of a hello, and bytes after the
+// hello.
 //
-// With secrets, each side sends its hello under TLS, after the other side has proved a common
-// secret. So a node without a common secret learns neither names nor addresses. A side with
-// secrets refuses a side without secrets.
+// With secrets, each side sends its hello under TLS, after the other side has proved a common secret.
+// So a node without a common secret does not learn names or addresses. If only one side has secrets,
+// this side refuses the other.
 //
-// An attacker can pass all bytes on unchanged, to another member or back to the port of the
-// dialler. Then two nodes that both hold the secret perform the handshake. Each learns the
-// identity of the other, and the dialler closes a connection to a node that it did not dial.
+// An attacker can pass all bytes on unchanged, to a different member or back to the port of the
+// dialler. Then two nodes that both hold the secret perform the handshake. Each node learns the
+// identity of the other, and the dialler closes the connection unless it has dialled this node.
 const (
 	maxHello = 1 << 10
 	// handshakeWait is how long a handshake may take.
@@ -80,9 +79,9 @@ var (
 	errRefused = errors.New("cluster: the member refuses this node for a reason that this release does not know: see the member's log")
 )
 
-// hello is the statement of each side of a connection about itself. A node that wants to reach
-// its own region is a member. A node that wants to reach another region may only send requests
-// and pings. The keys of a hello keep their meaning in all versions.
+// hello is the identity of a node, as the node states it. A node that wants to reach its own region is
+// a member. A node that wants to reach another region may only send requests and pings. The keys of a
+// hello keep their meaning in all versions.
 type hello struct {
 	Name   string   `codec:"n"`
 	Addr   string   `codec:"a"`
@@ -100,7 +99,7 @@ type hello struct {
 func (h hello) isAbroad() bool { return h.Region != h.To }
 
 // checkRegion returns why the hello of a dialler does not fit a listener of the given region, or nil if
-// it fits. A node without a Region does not reach other regions, and they do not reach it.
+// it fits. There is no connection between a node without a Region and a different region.
 func (h hello) checkRegion(region string) error {
 	switch {
 	case !h.isAbroad() && h.Region != region:
@@ -140,9 +139,9 @@ func decodeHello(b []byte) (h hello, err error) {
 type identity struct {
 	self    hello
 	secrets [][]byte
-	regions map[string][][]byte // secrets of other regions: Config.RegionSecrets; nil: other regions have the same secrets
+	regions map[string][][]byte // Config.RegionSecrets; nil: other regions have the same secrets
 	names   certificateNames
-	left    *atomic.Bool       // the node has left, and refuses other regions; nil: it has not
+	left    *atomic.Bool       // the node has left, and refuses other regions; nil: false
 	pairs   map[string]keyPair // by secret; without an entry, the key pair is derived for each connection
 }
 
@@ -164,9 +163,8 @@ func readHello(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// dial performs the dialler's side of the handshake, after the first byte and Config.TLS, to reach
-// a node of region. It returns the connection that replaces conn. Its error wraps one of the
-// sentinels above.
+// dial performs the dialler's side of the handshake, after the first byte and Config.TLS, to reach a
+// node of region. It returns the connection that replaces conn. The error wraps a sentinel above.
 func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	self := id.self
 	self.To = region
@@ -190,7 +188,7 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	}
 	status, answer, err := readStatus(secured)
 	if err != nil && secured != conn && isTLSError(err) {
-		return nil, hello{}, fmt.Errorf("%w: %v", errSecret, err) // with TLS 1.3, the refusal of a certificate follows the handshake
+		return nil, hello{}, fmt.Errorf("%w: %v", errSecret, err) // with TLS 1.3, the refusal of a certificate arrives after the handshake
 	}
 	if err != nil {
 		return nil, hello{}, answerError(err)
@@ -215,12 +213,12 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 		return nil, peer, err
 	}
 	if status == statusRegion {
-		return nil, peer, errForeign // it refuses a hello that fits
+		return nil, peer, errForeign // the hello fits, so no member refuses it
 	}
 	return secured, peer, nil
 }
 
-// readStatus reads the listener's last part of the handshake: the status and its hello.
+// readStatus reads the last part of a handshake from a listener: a status and a hello.
 func readStatus(r io.Reader) (status byte, hello []byte, err error) {
 	var b [1]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {
@@ -242,13 +240,14 @@ func judgeStatus(status byte) error {
 	case statusWelcome, statusRegion:
 		return nil
 	case statusVersion:
-		return errForeign // it refuses versions that fit
+		return errForeign // the versions fit, so no member refuses them
 	}
 	return errRefused
 }
 
-// writeToListener writes bytes of a dialler. It returns no error if the other side has closed the connection,
-// because the next read returns the bytes that this side has sent before, such as an alert of TLS.
+// writeToListener writes bytes of a dialler. No error is returned if the listener has closed the
+// connection, because the next read returns the bytes that the listener has sent before, such as an
+// alert of TLS.
 func writeToListener(conn net.Conn, b []byte) error {
 	_, err := conn.Write(b)
 	if err == nil || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
@@ -279,8 +278,8 @@ func (h hello) readAnswer(conn net.Conn, more int) ([]byte, error) {
 	return answer, nil
 }
 
-// judgeOpening returns why a listener whose answer begins with this byte does not speak this
-// protocol, or nil if it does.
+// judgeOpening returns why a listener whose answer begins with the byte first does not speak this
+// protocol, or nil if the byte is valid.
 func (h hello) judgeOpening(first byte) error {
 	switch {
 	case first == opening:
@@ -293,8 +292,8 @@ func (h hello) judgeOpening(first byte) error {
 	return errForeign
 }
 
-// plausibleVersions bounds the openings of other versions. A first byte of plausibleVersions or
-// more does not belong to this protocol.
+// plausibleVersions bounds the openings of other versions. A first byte of plausibleVersions or more
+// belongs to a different protocol.
 const plausibleVersions = 16
 
 // The first bytes of TLS records, which a side with TLS sends to a side without TLS.
@@ -303,9 +302,9 @@ const (
 	tlsHandshake = 0x16
 )
 
-// accept performs the listener's side of the handshake, after the first byte and Config.TLS. It
-// returns the connection that replaces conn. With an error, reason is the reason in Stats.Refused,
-// and "" if the dialler just closed the connection.
+// accept performs the listener's side of the handshake, after the first byte and Config.TLS. secured
+// replaces conn. With an error, reason is the reason in Stats.Refused, and "" if the dialler just
+// closed the connection.
 func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason string, err error) {
 	proof, reason, err := id.self.readOpening(conn)
 	if err != nil {
@@ -358,8 +357,8 @@ func (id identity) judge(peer hello, proven credential, conn net.Conn) (status b
 	return statusWelcome, "", nil
 }
 
-// openingSize is the size of the first bytes of a dialler. A reader ignores the reserved bytes. They
-// are there because a listener with Config.TLS reads the header of a record before it refuses.
+// openingSize is the size of the first bytes of a dialler. Eight bytes are reserved, and a reader
+// ignores them: a listener with Config.TLS reads the header of a record before it refuses.
 const openingSize = 2 + 8
 
 // openWith returns the first bytes of a dialler that uses the given way of proof.
@@ -369,8 +368,9 @@ func openWith(proof byte) []byte {
 	return b
 }
 
-// readOpening reads the first bytes of a dialler, which state its way of proof. It sends an alert to a
-// dialler that begins with TLS, and the opening of this version to a dialler of another version.
+// readOpening reads the first bytes of a dialler, which state the way of proof. A dialler that begins
+// with TLS receives an alert, and a dialler of a different version receives the opening of this
+// version.
 func (h hello) readOpening(conn net.Conn) (proof byte, reason string, err error) {
 	var first [openingSize]byte
 	if _, err := io.ReadFull(conn, first[:1]); err != nil {
@@ -403,7 +403,7 @@ func answerError(err error) error {
 	return fmt.Errorf("%w: %v", errSilent, err)
 }
 
-// refusalReason returns the reason that a failed read or write counts under.
+// refusalReason returns the reason under which a failed read or write is counted.
 func refusalReason(err error) string {
 	var timeout net.Error
 	switch {
@@ -417,8 +417,8 @@ func refusalReason(err error) string {
 	return ""
 }
 
-// isTLSError reports whether an error is one of TLS: an alert, or bytes that are not a record. With
-// TLS 1.3, a client learns only from a read that its certificate was refused.
+// isTLSError reports whether an error is from TLS: an alert, or bytes that are not a record. With TLS
+// 1.3, a client learns only from a read that its certificate was refused.
 func isTLSError(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	_, isRecord := errors.AsType[tls.RecordHeaderError](err)

@@ -162,7 +162,7 @@ func (r *recorder) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// recordHandshake is a recorded handshake between two members.
+// recordHandshake performs a handshake between two members, and records the bytes.
 func recordHandshake(t *testing.T, from, to *testPeer) *recorder {
 	t.Helper()
 	conn := &recorder{Conn: dialRaw(t, to)}
@@ -171,8 +171,8 @@ func recordHandshake(t *testing.T, from, to *testPeer) *recorder {
 	return conn
 }
 
-// An attacker that has recorded a handshake knows no secret. The recorded bytes prove nothing in
-// another handshake.
+// An attacker may have recorded a handshake, without the secret. The recorded bytes are not valid in a
+// later handshake.
 func TestReplayedHandshakeIsRefused(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
@@ -329,8 +329,8 @@ func TestOtherVersionIsRefusedAndReceivesThisVersion(t *testing.T) {
 			if i > 3 {
 				id.secrets = secrets("0123456789abcdef")
 			}
-			// meet connects this side to a node of the other version. told has the bytes that this
-			// side sends to it.
+			// meet connects id to a node of the other version, and returns the bytes that this node has
+			// received.
 			meet := func(otherDials bool, shake func(conn net.Conn)) (told []byte) {
 				near, far := net.Pipe()
 				near.SetDeadline(time.Now().Add(time.Second))
@@ -473,7 +473,7 @@ func FuzzHello(f *testing.F) {
 		if err == nil && (len(h.Region) > detect.MaxRegion || len(h.To) > detect.MaxRegion) {
 			t.Fatal("a region's name above the bound")
 		}
-		// An accepted node is a member, or states another region.
+		// An accepted node must be a member, or a node of a different region.
 		if err == nil && h.checkRegion("r") == nil && (h.To != "r" || h.isAbroad() != (h.Region != "r") || h.Region == "") {
 			t.Fatalf("%+v may come in", h)
 		}

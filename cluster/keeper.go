@@ -15,25 +15,25 @@ const (
 	eventEnded                      // a session has ended
 	eventDialed                     // an attempt to connect has ended
 	eventArranged                   // watched has changed
-	eventAlive                      // the member shows signs of life: dial at once
+	eventAlive                      // the member may be alive: dial at once
 	eventWanted                     // a request waits for the connection
 	eventPonged                     // a pong has arrived while the connection rests
 	eventMissed                     // the member has left a request unanswered: ping at once
 	eventRows                       // the table has changed
 )
 
-// keeper keeps the connections of all links up, in one goroutine. A link without an event or a due
-// appointment takes no time, and an idle link has no upkeep.
+// keeper maintains the connections of all links, in a single goroutine. A link without an event or a
+// due appointment takes no time, and an idle link has no upkeep.
 type keeper struct {
 	wake chan struct{} // signals that ready is not empty
 
 	mu    sync.Mutex // taken after peers.mu, and never held while waiting
-	ready []*link    // the links with events, each once
+	ready []*link    // the links that have events, without duplicates
 
 	open schedule // the links that are kept up; owned by the goroutine in run
 }
 
-// post makes the keeper handle events of l.
+// post adds events of l, and wakes the keeper.
 func (l *link) post(e event) {
 	if l.events.Or(uint32(e)) != 0 {
 		return // l is ready
@@ -96,7 +96,7 @@ func (k *keeper) handle(l *link, e event) {
 	k.plan(l.upkeep)
 }
 
-// plan moves u in open to the place of its next appointment, or frees u if it is idle.
+// plan moves u in open to the place of its next appointment, or frees u if u is idle.
 func (k *keeper) plan(u *upkeep) {
 	if u.isIdle() {
 		heap.Remove(&k.open, u.index)
@@ -138,11 +138,11 @@ func (s *schedule) Pop() any {
 	return u
 }
 
-// appointment is a time at which an action is due. due is kept after it has passed, so that the delay
-// of this process can be computed.
+// appointment is a time at which an action is due. After that time due stays, so that the delay of this
+// process can be computed.
 type appointment struct {
 	due     time.Time
-	planned bool // it has not been kept yet
+	planned bool // takeDue has not reported it
 }
 
 func (a *appointment) planIn(d time.Duration) { a.planAt(time.Now().Add(d)) }

@@ -12,9 +12,9 @@ import (
 	"github.com/weir-go/weir/internal/sealed"
 )
 
-// A secret is not used itself. Each use has its own key, which HKDF-SHA256 (RFC 5869)
-// derives from the secret under one of these labels. So a key does not reveal another key
-// or the secret: a holder of a leaked gossip key cannot connect to a member.
+// A secret is not used directly. Each use has a key, which HKDF-SHA256 (RFC 5869) derives from the
+// secret with one of these labels. So a key reveals neither the other keys nor the secret: a holder of
+// a leaked gossip key cannot connect to a member.
 const (
 	gossipKeyLabel   = "weir gossip"
 	keyIDLabel       = "weir key id"
@@ -23,7 +23,7 @@ const (
 	acceptTokenLabel = "weir token of the listener"
 )
 
-// gossipKeys returns the encryption keys for memberlist, one for each secret.
+// gossipKeys returns an encryption key for memberlist for each secret.
 func gossipKeys(secrets [][]byte) [][]byte { return deriveAll(secrets, nil, gossipKeyLabel) }
 
 // deriveAll derives a key from each secret.
@@ -35,8 +35,8 @@ func deriveAll(secrets [][]byte, salt []byte, label string) [][]byte {
 	return keys
 }
 
-// keyPair is the key pair that all holders of a secret have, with its certificate. The other side
-// compares only the public key, so the certificate has no names, and it never expires.
+// keyPair is the key pair that all holders of a secret have, with a certificate. The other side
+// compares only the public key, so the certificate has no names, and does not expire.
 type keyPair struct {
 	public      ed25519.PublicKey
 	certificate tls.Certificate
@@ -53,7 +53,7 @@ func newKeyPair(secret []byte) keyPair {
 }
 
 // verify returns an error unless the other side of a TLS connection has the key pair. crypto/tls
-// verifies that it holds the private key.
+// verifies that the other side holds the private key.
 func (p keyPair) verify(s tls.ConnectionState) error {
 	if len(s.PeerCertificates) == 0 {
 		return errSecret

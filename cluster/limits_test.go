@@ -79,7 +79,7 @@ func TestHandshakesAboveBoundCloseTheOldest(t *testing.T) {
 		}
 		eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] >= more }, "%v", a.stats().Refused)
 		requireClosed(t, conns[0], 10*time.Second)
-		dialAs(t, a, "c") // connections that complete the handshake are still accepted
+		dialAs(t, a, "c") // a connection that completes the handshake is still accepted
 		_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
 		require.NoError(t, err)
 	})

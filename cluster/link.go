@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// pingPace is the time from one ping to the next, while pongs arrive. All nodes ping over all links
-	// at the multiples of pingPace in Unix time, so that an idle process wakes once for all pings. If
-	// the clocks of the nodes differ, each process wakes more often.
+	// pingPace is the time between pings while pongs arrive. All nodes ping over all links at the
+	// multiples of pingPace in Unix time, so that an idle process wakes once for all pings. If the
+	// clocks differ, a process wakes more often.
 	pingPace = 300 * time.Millisecond
 	// lookPace is the time from a ping to the check for its pong. Without a pong, the next ping is sent.
 	lookPace = 100 * time.Millisecond
-	// dialPace is the time from one attempt to connect to the next. For a member
-	// that is dead according to gossip it doubles with each attempt, up to dialPaceDead.
+	// dialPace is the time between attempts to connect. For a member that is dead according to gossip
+	// the time doubles with each attempt, up to dialPaceDead.
 	dialPace     = time.Second
 	dialPaceDead = 8 * time.Second
-	// dialWait bounds an attempt if this process has no scheduling delay. It is shorter than
-	// dialPace minus its jitter.
+	// dialWait bounds an attempt if this process has no scheduling delay. dialWait is shorter than
+	// dialPace minus the jitter.
 	dialWait = 850 * time.Millisecond
 )
 
-// link sends the requests of this node to one member, and is its Peer. It has one connection for asks
-// while this node watches the member or uses the connection. It reads a replaced connection while
-// answers are awaited there.
+// link sends the requests of this node to a member, and is the Peer of the member. There is a
+// connection for asks while this node watches the member or uses the connection. After it is replaced,
+// the old connection is read until no more answers are expected.
 //
 // The keeper connects and pings, and no other goroutine stores a new session. Callers never
 // dial and never write, so an ask takes no longer than its wait, whatever the network does.
@@ -47,8 +47,8 @@ type link struct {
 	chosen  atomic.Bool  // likewise
 	delay   atomic.Int64 // nanoseconds: see Delay
 	used    atomic.Int64 // nanoseconds from peers.began to the last use while the member was not watched; 0 if there was none
-	rests   atomic.Bool  // the session may not be used before another pong
-	opened  broadcast    // wakes asks when the link becomes usable or the member cannot be reached
+	rests   atomic.Bool  // the session may not be used before the next pong
+	opened  broadcast    // wakes the asks that wait for a connection
 	held    held
 
 	met    firstMeeting  // whether the member has ever completed a handshake with this node
@@ -148,8 +148,8 @@ func (l *link) handleResumed(s *session) {
 	}
 }
 
-// handlePong handles a pong, which contains the scheduling delay of the member. It returns the round-trip
-// time, and whether the pong has arrived in time.
+// handlePong handles a pong, which contains the scheduling delay of the member. The results are the
+// round-trip time, and whether the pong has arrived in time.
 func (l *link) handlePong(s *session, f frame) (took time.Duration, inTime bool, err error) {
 	if len(f.body) < pongSize {
 		return 0, false, fmt.Errorf("%w: a pong of %d bytes", errGarbage, len(f.body))
@@ -171,12 +171,12 @@ func (l *link) handlePong(s *session, f frame) (took time.Duration, inTime bool,
 	return took, inTime, nil
 }
 
-// newFor is how long a connection counts as new. Its member may have started with the
-// connection, and so may have measured too little to report its delay.
+// newFor is how long a connection counts as new. The member may have started just before, and so may
+// have measured too little to report its delay.
 const newFor = time.Second
 
-// delayOf returns the scheduling delay of a member that has reported a delay over a connection of
-// the given age. Over a new connection, it is at least newFor.
+// delayOf returns the scheduling delay of a member that has reported a delay over a connection of the
+// given age. Over a new connection, the result is at least newFor.
 func delayOf(reported, age time.Duration) time.Duration {
 	if age < newFor {
 		return max(reported, newFor)
@@ -225,13 +225,13 @@ func (l *link) checkMember(s *session, due, now time.Time) (ponged bool) {
 // upkeep is the state of a connection that the keeper keeps up. Only the goroutine of the keeper uses
 // it.
 //
-// Asks use at most one session, the session of the link. A silent session stays until a new
-// session exists: the path may be gone, or the member may be frozen and continue later. While
-// there is a session, a look is planned.
+// Asks use only the session of the link. A silent session stays until a new session exists: the path
+// may be broken, or the member may be frozen and continue later. While there is a session, a look is
+// planned.
 //
-// A busy machine delays answers, and the units that late answers grant are refunded. So a replaced
-// session is read until each of its asks is answered or lateFor has passed. It ends earlier if
-// another replaced session must be read, or if the other side closes it, which it does after idleWait.
+// Answers that a busy machine delays may grant units, which are refunded when the answers arrive. So a
+// replaced session is read until each ask is answered or lateFor has passed. It ends earlier if a
+// further session is replaced, or if the other side closes it because no frames arrive.
 type upkeep struct {
 	*link
 	index int       // in keeper.open
@@ -240,10 +240,10 @@ type upkeep struct {
 	s       *session         // nil: no session
 	begun   time.Time        // when s began
 	pinged  time.Time        // when the last ping was sent
-	tried   time.Time        // when the last attempt to connect began; a sign of life does not repeat it at once
-	dialed  chan dialOutcome // receives the outcome of the attempt that is under way; nil: no attempt
+	tried   time.Time        // when the last attempt to connect began; a sign of life does not cause a new attempt at once
+	dialed  chan dialOutcome // receives the outcome of the current attempt; nil if there is none
 	abandon func()           // ends that attempt
-	pace    time.Duration    // from one attempt to the next
+	pace    time.Duration    // the time between attempts
 	dial    appointment
 	look    appointment
 	before  *session    // the last replaced session, while it is read; nil: no session
@@ -320,14 +320,14 @@ type dialOutcome struct {
 // drainLook is how often before is looked at.
 const drainLook = 100 * time.Millisecond
 
-// close closes the connections, and waits for the attempt to open one. The keeper handles no event
-// after that.
+// close closes the connections, and waits for the current attempt to connect. The keeper handles no
+// event after that.
 func (u *upkeep) close() {
 	u.shutDown()
 	u.discardDialed()
 }
 
-// shutDown closes the connections, and abandons the attempt to open one.
+// shutDown closes the connections, and abandons the current attempt to connect.
 func (u *upkeep) shutDown() {
 	for _, s := range []*session{u.s, u.before} {
 		if s != nil {
@@ -343,7 +343,7 @@ func (u *upkeep) shutDown() {
 	}
 }
 
-// discardDialed waits for the attempt that is under way, and closes the connection that it has opened.
+// discardDialed waits for the current attempt to connect, and closes the connection that it has opened.
 func (u *upkeep) discardDialed() {
 	if u.dialed == nil {
 		return
@@ -357,7 +357,7 @@ func (u *upkeep) discardDialed() {
 // isAnswering reports whether the session has been silent for less than detect.MaxAnswerAge.
 func (u *upkeep) isAnswering() bool { return u.s != nil && u.s.silence() < detect.MaxAnswerAge }
 
-// tryDial begins an attempt to connect if one is needed now.
+// tryDial begins an attempt to connect if a connection is needed now.
 func (u *upkeep) tryDial() {
 	wait := u.connectWait(u.dial.due, time.Now())
 	u.dial.planIn(u.pace - u.pace/10 + rand.N(u.pace/5))
@@ -402,7 +402,7 @@ func (u *upkeep) replaceSession(d dialOutcome) {
 		}
 		u.held.takeAll()
 		if u.setRefused(d.err, u.silent || u.s != nil) {
-			u.dial.planIn(lookPace) // its kernel closes all connections of a process that ends
+			u.dial.planIn(lookPace) // the kernel closes all connections of a process that ends
 		}
 		return
 	}
@@ -417,7 +417,7 @@ func (u *upkeep) replaceSession(d dialOutcome) {
 			u.s.shut() // no answer is awaited over it
 		} else {
 			if u.before != nil {
-				u.before.shut() // a member costs two sessions at most
+				u.before.shut() // a member has at most two sessions
 			}
 			u.before = u.s
 			u.drain.planIn(drainLook)
@@ -432,7 +432,7 @@ func (u *upkeep) replaceSession(d dialOutcome) {
 	u.makeReady()
 }
 
-// checkDrained shuts the replaced session once no answer is awaited over it.
+// checkDrained shuts the replaced session once no answer is awaited.
 func (u *upkeep) checkDrained() {
 	if u.before == nil {
 		return
@@ -475,7 +475,7 @@ func (u *upkeep) pingNow() {
 	}
 }
 
-// judge checks the member, and pings it if a ping is due.
+// judge checks the member, and sends a ping if a ping is due.
 func (u *upkeep) judge() {
 	now := time.Now()
 	if u.s == nil {
@@ -486,7 +486,7 @@ func (u *upkeep) judge() {
 		u.judgeUnwatched(now)
 		return
 	}
-	if ponged := u.checkMember(u.s, u.look.due, now); !ponged || now.Sub(u.pinged) >= pingPace/2 { // a first ping may be sent shortly before the common time
+	if ponged := u.checkMember(u.s, u.look.due, now); !ponged || now.Sub(u.pinged) >= pingPace/2 { // the first ping may be sent just before a multiple of pingPace
 		u.pingAt(now)
 		return
 	}
@@ -498,10 +498,10 @@ func nextPing(now time.Time) time.Time {
 	return now.Add(pingPace - time.Duration(now.UnixNano())%pingPace)
 }
 
-// connectWait returns how long the next attempt may take. The scheduling delay of this process
-// extends it, as it extends the time that members have to answer. Otherwise a process that gets
-// little time would give up each attempt during the handshake, and never connect. due is the
-// time for which the attempt was planned.
+// connectWait returns how long the next attempt may take. The scheduling delay of this process is
+// added, as for the time that members have to answer. Otherwise a process that gets little time would
+// give up each attempt during the handshake, and never connect. due is the time for which the attempt
+// was planned.
 func (l *link) connectWait(due, now time.Time) time.Duration {
 	late := time.Duration(0)
 	l.peers.step(l, func(c *detect.Connectivity) bool {
@@ -532,8 +532,9 @@ func (l *link) connect(ctx context.Context, wait time.Duration) (*session, error
 	return newSession(l.peers, l, conn, peer), nil
 }
 
-// wrongMemberError returns the error that another member, with the hello peer, answers at the address of l.
-// If peer advertises another address, it was reached by mistake, for example by a stale name.
+// wrongMemberError returns the error that a different member, with the hello peer, answers at the
+// address of l. If peer advertises a different address, it was reached by mistake, for example by a
+// stale name.
 func (l *link) wrongMemberError(peer hello) error {
 	self := l.peers.cfg.Self
 	if peer.Addr == l.addr && (l.peers.isCalling(l.name) || l.peers.wereAliveTogether(l.name, peer.Name)) {
@@ -548,8 +549,8 @@ func (l *link) wrongMemberError(peer hello) error {
 	return fmt.Errorf("%w: it is %s", errName, peer.Name)
 }
 
-// violation returns the reason in Stats.Refused for a connection that ended with err because its
-// frames are invalid, and "" if it ended in another way.
+// violation returns the reason in Stats.Refused for a connection that ended with err because of invalid
+// frames or a timeout, and "" for any other end.
 func violation(err error) string {
 	var timeout net.Error
 	switch {

@@ -147,8 +147,8 @@ func TestOverdueAnswerIsForgotten(t *testing.T) {
 	})
 }
 
-// deadline is a context whose deadline passes when the channel is closed. An ask whose deadline has
-// passed before is not sent.
+// deadline is a context whose deadline passes when the channel is closed. An ask is not sent if the
+// deadline has already passed.
 type deadline struct {
 	context.Context
 	passes chan struct{}
@@ -244,7 +244,7 @@ func TestCallersWithShortDeadlinesLoseNoAnswer(t *testing.T) {
 	}
 	wg.Wait()
 	require.Zero(t, a.stats().Timeouts)
-	// Every served request counts as answered or late.
+	// Each served request must be counted as answered or late.
 	eventually(t, lateFor, func() bool { return served.Load() == answered.Load()+late.Load() },
 		"served %d, answered %d, late %d, gave up %d", &served, &answered, &late, &gaveUp)
 	require.LessOrEqual(t, late.Load(), gaveUp.Load())

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Parallel tests mostly wait for deadlines.
+// Most parallel tests wait for deadlines, so more of them than processors can run.
 func TestMain(m *testing.M) {
 	flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))) // the command line overrides it
 	code := m.Run()
@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// remainingGoroutines returns the stacks of the goroutines of this package and of memberlist that have not
-// ended when the time has passed. The last probes of memberlist take some seconds.
+// remainingGoroutines returns the stacks of the goroutines of this package and of memberlist that have
+// not ended when the time has passed. The probes of memberlist end after some seconds.
 func remainingGoroutines(within time.Duration) string {
 	for end := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
 		all := make([]byte, 1<<22)

@@ -26,20 +26,20 @@ const (
 	// maxStreamBytes bounds the bytes read from one stream of gossip: the member list of
 	// memberlist, and the roster.
 	maxStreamBytes = gossip.MaxStream
-	// maxGossipBytes bounds the bytes read from all open streams: gossip holds a whole
-	// message before it can check whether the sender may send it. Above the bound, only
-	// messages of about shortStreamBytes pass, so that a sender that fills it does not
-	// lock members out.
+	// maxGossipBytes bounds the bytes read from all open streams: gossip holds a whole message before
+	// it can check whether the message is allowed. Above the bound, only messages of about
+	// shortStreamBytes pass, so that a sender that reaches the bound does not lock members out.
 	maxGossipBytes   = 2 * maxStreamBytes
 	shortStreamBytes = 256 << 10
 )
 
-// mux accepts the connections to the port. It passes each connection to gossip or to peers,
-// by its first byte. With TLS, this byte comes before TLS, and all other bytes are within.
+// mux accepts the connections to the port. The first byte of a connection decides whether mux passes
+// the connection to gossip or to peers. With TLS, this byte comes before TLS, and all other bytes are
+// within.
 //
-// A connection is in pending from accept until it has identified itself, at every stage.
-// The bounds on unidentified connections rely on this: a connection that left pending
-// between two stages would not be counted.
+// At every stage from accept until it has identified itself, a connection is in pending. The bounds on
+// unidentified connections rely on this: a connection that left pending between two stages would not be
+// counted.
 type mux struct {
 	listener net.Listener
 	tls      *tls.Config // nil: no TLS
@@ -47,7 +47,7 @@ type mux struct {
 	refused  *refusals
 	gossiped *refusals                                          // refused packets and streams of gossip
 	member   func(net.Conn) error                               // returns why the certificate of a stream of gossip is not a member's
-	inspect  func(r io.Reader, isIncoming bool) ([]byte, error) // reads the message of a stream
+	inspect  func(r io.Reader, isIncoming bool) ([]byte, error) // reads and checks the message of a stream
 
 	streams chan net.Conn                // to gossip
 	serve   func(net.Conn, *pendingConn) // passes a connection to peers, which remove it from pending
@@ -104,8 +104,8 @@ func (m *mux) close() error {
 	return err
 }
 
-// track adds conn to the connections that close closes. If the mux is closed, track closes
-// conn at once and returns false.
+// track adds conn to the connections that close must close. If the mux is closed, track closes conn at
+// once and returns false.
 func (m *mux) track(conn net.Conn) bool {
 	m.mu.Lock()
 	open := m.conns != nil
@@ -170,7 +170,7 @@ func (m *mux) accept() {
 
 var errCrowded = errors.New("cluster: too many connections that have not authenticated")
 
-// enter adds conn to l, and closes the connection that l removes for it.
+// enter adds conn to l. If l is full, enter closes the connection that was removed.
 func (m *mux) enter(l *pending, conn net.Conn) *pendingConn {
 	in, out := l.enter(conn)
 	if out != nil {
@@ -225,8 +225,8 @@ func (m *mux) admit(g *pendingConn) {
 	}
 }
 
-// gossip passes conn to memberlist, which sets a deadline and closes conn. It returns when
-// conn is closed.
+// gossip passes conn to memberlist, which sets a deadline and closes conn. gossip returns when conn is
+// closed.
 func (m *mux) gossip(conn net.Conn) {
 	if err := m.member(conn); err != nil {
 		m.refuse(conn, reasonIdentity, err)
@@ -248,7 +248,7 @@ func (m *mux) gossip(conn net.Conn) {
 	<-closed
 }
 
-// refuse closes conn and counts it under reason. An empty reason is not counted.
+// refuse closes conn and counts the refusal under reason. An empty reason is not counted.
 func (m *mux) refuse(conn net.Conn, reason string, err error) {
 	if m.ctx.Err() == nil {
 		m.refused.add(reason, conn.RemoteAddr(), err)
@@ -256,8 +256,8 @@ func (m *mux) refuse(conn net.Conn, reason string, err error) {
 	sever(conn)
 }
 
-// stream is a connection of gossip. It carries one message, which is read whole, and within
-// bounds, before memberlist receives its first byte. The first call of Close calls closed.
+// stream is a connection of gossip. It carries a single message, which is read whole, and within
+// bounds, before memberlist receives the first byte. The first call of Close calls closed.
 type stream struct {
 	net.Conn
 	inspect func(io.Reader) ([]byte, error)
@@ -360,7 +360,7 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// sleep waits for d. It returns false if ctx was done first.
+// sleep waits for d. If ctx is done first, it returns false.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

@@ -14,9 +14,9 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// If most addresses of Join cannot be reached, members that start together may meet each other
-// before a serving member. They must try until they find a serving member, or they would form a
-// cluster of their own.
+// If most addresses of Join cannot be reached, members that start together may find each other before a
+// serving member. They must continue until they find a serving member. Otherwise they would form a
+// separate cluster.
 func TestJoinersThatMeetFirstStillFindAServingMember(t *testing.T) {
 	for name, introduced := range map[string]bool{"by their own tries": false, "by another newcomer, before they try": true} {
 		t.Run(name, func(t *testing.T) {

@@ -9,17 +9,17 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// A node has no connection to a member that it does not watch (see package detect) until it is used:
-// the first ask or tell makes the link dial. An ask waits for the connection within its own wait, and
-// a tell until an attempt to connect fails. A used connection, or one with an ask under way, carries a
-// ping each second. A second after the last use the connection rests: it stays open, and carries no
-// pings. The next ask or tell wakes it by a ping, and is sent after the pong. Without the ping, the
-// other side would take the request for one that a partition has delayed. A connection that has not
+// A node has no connection to a member that it does not watch (see package detect) until the first ask
+// or tell, which makes the link dial. An ask waits for the connection within its own wait, and a tell
+// until an attempt to connect fails. A used connection, or a connection with an ask under way, carries
+// a ping each second. A second after the last use the connection rests: it stays open, and carries no
+// pings. The next ask or tell wakes the connection by a ping, and is sent after the pong. Without the
+// ping, the other side would assume that a partition has delayed the request. A connection that has not
 // been used for restAfter is closed.
 const (
 	restAfter = time.Minute
-	// usedPace is the time from one ping to the next over a used connection, and how long a
-	// connection counts as used after a request.
+	// usedPace is the time between pings over a used connection, and how long a connection counts as
+	// used after a request.
 	usedPace = time.Second
 	// maxHeld and maxHeldBytes bound the tells that wait for a connection.
 	maxHeld      = 64
@@ -78,8 +78,8 @@ func (h *held) takeAll() [][]byte {
 	return tells
 }
 
-// copyState copies the state of the member from the table, and wakes the keeper and the
-// waiting asks if it has changed. The caller must hold peers.mu.
+// copyState copies the state of the member from the table. If the state has changed, the keeper or the
+// waiting asks are woken. The caller must hold peers.mu.
 func (l *link) copyState(t *detect.Connectivity) {
 	watched, chosen := t.IsWatched(l.name)
 	l.chosen.Store(chosen)
@@ -101,7 +101,8 @@ func (l *link) copyState(t *detect.Connectivity) {
 // markUsed records that the connection is used now.
 func (l *link) markUsed() { l.used.Store(int64(time.Since(l.peers.began))) }
 
-// use records that the connection is used, and returns its session if requests may be sent over it.
+// use records that the connection is used, unless the member is watched. It returns the session, or nil
+// if no requests may be sent now.
 func (l *link) use() *session {
 	if !l.watched.Load() {
 		l.markUsed()
@@ -121,7 +122,7 @@ func (l *link) sinceUse() time.Duration {
 	return time.Since(l.peers.began) - used
 }
 
-// isWanted reports whether the link needs a connection. It records a use while an ask is under way.
+// isWanted reports whether the link needs a connection. An ask that is under way counts as a use.
 func (u *upkeep) isWanted() bool {
 	if u.watched.Load() {
 		return true
@@ -132,7 +133,8 @@ func (u *upkeep) isWanted() bool {
 	return u.sinceUse() < restAfter
 }
 
-// open waits until requests may be sent to the member. It returns the session and the rest of wait.
+// open waits until requests may be sent to the member. It returns the session and the remaining part of
+// wait.
 func (l *link) open(ctx context.Context, wait time.Duration) (*session, time.Duration, error) {
 	began := time.Now()
 	timer := time.NewTimer(wait)

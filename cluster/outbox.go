@@ -9,53 +9,53 @@ import (
 )
 
 const (
-	// maxQueued bounds the bytes that wait for one connection to be written to.
+	// maxQueued bounds the bytes that wait to be written to a connection.
 	maxQueued = 4 << 20
-	// keepQueued is the largest buffer that is kept when its bytes are written.
+	// keepQueued is the largest buffer that is kept after a write.
 	keepQueued = 256 << 10
-	// writeWait is how long a peer may leave its socket full. It bounds no
-	// caller's wait: callers never write.
+	// writeWait is how long a peer may leave its socket full. The waits of callers do not depend on
+	// writeWait, because callers never write.
 	writeWait = time.Second
 )
 
-// outbox holds the frames that wait to be written to one connection. Frames that are added during
-// a write are written together by the next write. So the load alone forms batches, without a
-// timer.
+// outbox holds the frames that wait to be written to a connection. Frames that are added during a write
+// are written together by the next write. So batches form under load, without a timer.
 //
-// While buf is not empty, one goroutine has the duty to write: the goroutine that sets writing
-// passes the duty to the writer, or flushes itself. Without the duty, frames would wait for the
-// next frame; with two writers, frames would mix. Frames are written whole, and in the order in
-// which they were added.
+// While buf is not empty, exactly one goroutine has the duty to write: the goroutine that sets writing,
+// which calls flush or passes the duty to the writer. If no goroutine had the duty, frames would wait
+// until the next frame is added. If two goroutines had it, they would interleave frames. Frames are
+// written whole, and in the order in which they were added.
 //
-// The writer is a goroutine that the first frame starts. It lives while the connection carries
-// frames, because a new goroutine for each batch takes 5 to 10 % more processor time. relieve and
-// close end it. Only a goroutine with the duty changes wake.
+// The writer is a goroutine that claimForWriter starts. It lives while the connection carries frames,
+// because a new goroutine for each batch takes 5 to 10 % more processor time. relieve and close end the
+// writer. Only a goroutine with the duty changes wake.
 type outbox struct {
 	conn    net.Conn
 	wait    time.Duration   // how long a write may take; writeWait, and writeWaitAbroad for other regions
-	writers *sync.WaitGroup // counts the writer. A goroutine that calls close later is in it too
+	writers *sync.WaitGroup // counts the writer, and the goroutine that calls close
 
 	mu      sync.Mutex
 	buf     []byte
-	writing bool          // a goroutine has the duty to write. After close no goroutine begins to have it
-	closed  bool          // no frame is written any more
+	writing bool          // a goroutine has the duty to write; always set after close
+	closed  bool          // no further frame is written
 	roused  int           // how often the duty was passed to the writer since the last call of relieve
 	wake    chan struct{} // passes the duty to the writer; nil: there is no writer
 
 	spare []byte // owned by the goroutine that has the duty
 
-	reset atomic.Bool // a write has found that the other side had closed the connection
+	reset atomic.Bool // a write has failed because the other side had closed the connection
 }
 
 func newOutbox(conn net.Conn, writers *sync.WaitGroup) *outbox {
 	return &outbox{conn: conn, wait: writeWait, writers: writers}
 }
 
-// fits reports whether size more bytes may be queued. The caller must hold o.mu.
+// fits reports whether there is room for size bytes. The caller must hold o.mu.
 func (o *outbox) fits(size int) bool { return len(o.buf)+size <= maxQueued }
 
-// claim takes the duty to write, if no goroutine has it: the caller must then call flush once it
-// has released o.mu, which it must hold.
+// claim takes the duty to write, if no goroutine has the duty, and reports whether it did. The caller
+// must hold o.mu. If claim returns true, the caller must release o.mu and then call flush, or clear
+// writing.
 func (o *outbox) claim() bool {
 	if o.writing {
 		return false
@@ -79,10 +79,11 @@ func (o *outbox) claimForWriter() bool {
 	return true
 }
 
-// rouse passes the duty to the writer. It never blocks, because there is one duty.
+// rouse passes the duty to the writer. It never blocks, because only one goroutine has the duty.
 func (o *outbox) rouse() { o.wake <- struct{}{} }
 
-// relieve ends the writer if the duty was passed to it at most that many times since the last call.
+// relieve ends the writer if the duty was passed on at most the given number of times since the last
+// call.
 func (o *outbox) relieve(most int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -112,7 +113,7 @@ func (o *outbox) close() {
 	}
 }
 
-// put queues one frame, and reports whether it fitted. It never blocks.
+// put queues a frame, and reports whether there was room. It never blocks.
 func (o *outbox) put(k kind, id uint64, body []byte) bool {
 	o.mu.Lock()
 	if !o.fits(headerSize + len(body)) {
@@ -128,7 +129,7 @@ func (o *outbox) put(k kind, id uint64, body []byte) bool {
 	return true
 }
 
-// run is the writer. It writes when it is roused, until wake is closed.
+// run is the writer: it flushes after each call of rouse, until wake is closed.
 func (o *outbox) run(wake <-chan struct{}) {
 	for range wake {
 		// Callers that are about to add frames run first. With hundreds of callers,

@@ -10,12 +10,12 @@ import (
 	"github.com/weir-go/weir/cluster/gossip"
 )
 
-// passPace is the minimum time between two calls of passOn. If hundreds of members start together,
-// each record comes from several members.
+// passPace is the minimum time between two calls of passOn. Each record may arrive from several members
+// if hundreds of members start together.
 const passPace = 50 * time.Millisecond
 
-// passing holds the records that this node passes on to the members that it watches, in a large cluster.
-// Each record has changed the roster, so the number of records is at most that of the roster.
+// passing holds the records that this node passes on to the watched members, in a large cluster. Each
+// record has changed the roster, so the number of records is at most that of the roster.
 type passing struct {
 	mu   sync.Mutex
 	due  map[string]passedRecord // by the name of the member that the record is about
@@ -61,8 +61,8 @@ func (g *gossipCluster) keepPassing() {
 	}
 }
 
-// passOn sends records to the members that this node watches, but no record to its sender. The records for one
-// member travel together.
+// passOn sends records to the watched members, but no record to its sender. The records for a member
+// travel together.
 func (p *peers) passOn(records []passedRecord) {
 	to := make(map[string]*session)
 	p.mu.Lock()

@@ -16,15 +16,15 @@ import (
 	"github.com/weir-go/weir/internal/conns"
 )
 
-// maxIncoming bounds the served connections. Each member needs one, and a second one for
-// some seconds when it reconnects. They use at most half of the file descriptors, because
+// maxIncoming bounds the served connections. Each member needs a connection, and a second connection
+// for some seconds when it reconnects. All together use at most half of the file descriptors, because
 // without Secrets any host that connects is served.
 const maxIncoming = 8192
 
-// maxIncomingOfOne bounds the connections of one member. It is more than a member has while
-// it reconnects and probes, and a small part of maxIncoming, so that no member displaces
-// other members. A further connection replaces the oldest one, which is the connection that
-// the member has lost, if it has lost any.
+// maxIncomingOfOne is the maximum number of connections of a single member. A member has fewer while it
+// reconnects and probes, and the number is a small part of maxIncoming, so that no member displaces
+// other members. A further connection replaces the oldest connection. If the member has lost a
+// connection, that is the oldest.
 const maxIncomingOfOne = 16
 
 // peersConfig configures peers.
@@ -37,28 +37,28 @@ type peersConfig struct {
 	// Dial opens a plain connection, or an in-memory one.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	Log  *slog.Logger // nil: no log
-	// Changed is called when the connectivity has changed. Calls come one at a time, with
-	// no lock held. Changes that come together cause one call.
+	// Changed is called when the connectivity has changed. Calls do not overlap, and no lock is held.
+	// Several changes may cause a single call.
 	Changed func()
-	// OwnRecord returns the record of this node. It is sent to each member that this node
-	// connects to, and to the connected members when sendOwnRecord is called. nil: no record.
+	// OwnRecord returns the record of this node. The record is sent to each member that this node
+	// connects to, and by sendOwnRecord. nil: no record.
 	OwnRecord func() []byte
 	// HandleRecord handles a record that a member has sent. If the member has not sent it as an
 	// answer, the result of HandleRecord is sent as the answer, unless it is nil. nil: records are
 	// ignored. HandleRecord must not block.
 	HandleRecord func(from string, b []byte) (answer []byte)
-	// Replaced is called when this node has dialled a member that it is not connected to, and another
-	// member, which advertises the same address, has answered. It must not block.
+	// Replaced is called when this node has dialled a member that is not connected, and a different
+	// member, which advertises the same address, has answered. Replaced must not block.
 	Replaced func(name string)
 }
 
-// peers has all connections to and from other members, and the connectivity table. Its
-// methods are safe for concurrent use.
+// peers has all connections to and from other members, and the connectivity table. The methods are safe
+// for concurrent use.
 //
-// mu guards table and is never held while waiting. l.heard, l.stalled and l.watched are copies
-// of the state of l in table, for callers that read without the lock. They are written only
-// while mu is held: with an outdated copy, asks would wait for a missing member. A link that is
-// no longer in links changes nothing, because its member may have a new link.
+// mu guards the fields below it, and is never held while waiting. l.heard, l.stalled, l.watched and
+// l.chosen are copies of the state of l in table, for callers that read without the lock. The copies
+// are written only while mu is held: with an outdated copy, asks would wait for a missing member. A
+// link that is no longer in links must not change table, because the member may have a new link.
 type peers struct {
 	cfg      peersConfig
 	identity identity
@@ -67,7 +67,7 @@ type peers struct {
 	trouble  *trouble    // of connections to members
 	abroad   *trouble    // of connections to other regions
 	pending  *pending    // accepted connections that have not identified themselves yet; shared with the mux
-	unmet    turns       // limits dials of members that this node has never met
+	unmet    turns       // limits the attempts to connect to members that this node has never met
 	left     atomic.Bool // this node has left the cluster
 
 	timeouts, late, dropped atomic.Uint64
@@ -121,7 +121,7 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 	return p
 }
 
-// notify calls cfg.Changed after changes, until p is closed.
+// notify calls cfg.Changed after changes until p is closed.
 func (p *peers) notify() {
 	for {
 		select {
@@ -135,7 +135,7 @@ func (p *peers) notify() {
 	}
 }
 
-// step applies an event of the member of l to the table, and reports a change. When it returns,
+// step applies an event of the member of l to the table, and signals a change. When step returns,
 // l.heard and l.stalled are up to date.
 func (p *peers) step(l *link, event func(*detect.Connectivity) bool) {
 	p.mu.Lock()
@@ -183,8 +183,8 @@ func (p *peers) dueRows(l *link, f *detect.Feed, now time.Time) (rows []detect.R
 	return p.table.News(f, l.name, now)
 }
 
-// set replaces the members. It creates links for new members and closes the connections to
-// members that are gone. It does not modify the slice.
+// set replaces the members. New members get links, and the connections to members that are gone are
+// closed. The slice is not modified.
 func (p *peers) set(members []Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -261,8 +261,8 @@ func (p *peers) isSparse() bool {
 	return p.table.IsSparse()
 }
 
-// recordCaller records that a member has connected to this node, which proves that it is alive. A node
-// that dials itself, at the address of another member, has met no member.
+// recordCaller records that a member has connected to this node, which proves that the member is alive.
+// A node that dials itself, at the address of a different member, has met no member.
 func (p *peers) recordCaller(of hello) {
 	if of.Name == p.cfg.Self.Name {
 		return
@@ -276,7 +276,7 @@ func (p *peers) recordCaller(of hello) {
 	p.redialFormer(of)
 }
 
-// recordAnswerer records that a member has answered where this node dialled it.
+// recordAnswerer records that a member has answered at the dialled address.
 func (p *peers) recordAnswerer(l *link, of hello) {
 	l.met.record()
 	p.mu.Lock()
@@ -284,8 +284,8 @@ func (p *peers) recordAnswerer(l *link, of hello) {
 	p.redialFormer(of)
 }
 
-// redialFormer dials at once the members that had the address of a member before, as it may have
-// replaced them. The caller must hold p.mu.
+// redialFormer dials at once the members that had the address of a member before, because the member
+// may have replaced them. The caller must hold p.mu.
 func (p *peers) redialFormer(of hello) {
 	for name, l := range p.links {
 		if l.addr == of.Addr && name != of.Name {
@@ -294,10 +294,10 @@ func (p *peers) redialFormer(of hello) {
 	}
 }
 
-// wereAliveTogether reports whether a member and another member that advertises the same address were
-// alive at the same time: the last answer of the first came more than idleWait after this node met the second. A
-// balancer or a translated address then leads to both, and an answer of the second does not prove
-// that the first has ended.
+// wereAliveTogether reports whether two members that advertise the same address were alive at the same
+// time: the last answer of the member name arrived more than idleWait after this node met the member
+// other. A balancer or a translated address then leads to both, and an answer of other does not prove
+// that name has ended.
 func (p *peers) wereAliveTogether(name, other string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -350,8 +350,8 @@ func (p *peers) connections(names []string) detect.Connections {
 	return p.table.Connections(names)
 }
 
-// dial connects to addr to reach a node of region, and performs the handshake. It returns
-// the errors of handshake.go.
+// dial connects to addr to reach a node of region, and performs the handshake. The errors are those of
+// handshake.go.
 func (p *peers) dial(ctx context.Context, addr, region string) (net.Conn, hello, error) {
 	conn, err := openStream(ctx, p.cfg.Dial, p.cfg.TLS, addr, firstByteCheck)
 	if err != nil {
@@ -369,9 +369,8 @@ func (p *peers) dial(ctx context.Context, addr, region string) (net.Conn, hello,
 	return secured, peer, nil
 }
 
-// probe returns the hello of the node that answers at addr, or one of the errors of handshake.go.
-// It returns both if the node has identified itself but the handshake failed. It takes at most
-// handshakeWait.
+// probe returns the hello of the node that answers at addr, or an error of handshake.go. It returns
+// both if the node has identified itself but the handshake failed. A probe takes at most handshakeWait.
 func (p *peers) probe(ctx context.Context, addr string) (hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeWait)
 	defer cancel()
@@ -384,8 +383,8 @@ func (p *peers) probe(ctx context.Context, addr string) (hello, error) {
 	return peer, nil
 }
 
-// serve handles an accepted connection on which firstByteCheck has been read and TLS, if
-// configured, is established. in is its entry in pending. serve returns at once.
+// serve handles an accepted connection on which firstByteCheck has been read and TLS, if configured, is
+// established. in is the entry of conn in pending. serve returns at once.
 func (p *peers) serve(conn net.Conn, in *pendingConn) {
 	p.mu.Lock()
 	if p.ctx.Err() != nil || len(p.conns) >= p.most {
@@ -450,16 +449,15 @@ func (p *peers) answer(conn net.Conn, c *incoming) {
 	}
 }
 
-// caller is the node that has opened a connection. The zero caller has not identified
-// itself yet.
+// caller is the node that has opened a connection. It is zero until the node has identified itself.
 type caller struct {
 	region, name string
 	abroad       bool
 }
 
 // registerCaller records the caller of a connection, and returns whether this node serves it. A node
-// that has left does not serve nodes of other regions, so that they ask another member. If
-// the caller has too many connections, the caller of registerCaller must close oldest.
+// that has left does not serve nodes of other regions, so that these ask a different member. If the
+// caller has too many connections, the caller of registerCaller must close oldest.
 func (p *peers) registerCaller(conn net.Conn, of hello) (serves bool, oldest net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -485,7 +483,8 @@ func (p *peers) removeConn(conn net.Conn) {
 	}
 }
 
-// leave makes nodes of other regions ask another member from now on.
+// leave closes the connections from other regions and refuses new connections, so that their nodes ask
+// a different member.
 func (p *peers) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -523,8 +522,8 @@ func (p *peers) stats() Stats {
 	}
 }
 
-// close closes every connection at once and waits for the goroutines of p. It may be
-// called more than once, but not by Changed or a Handler.
+// close closes every connection at once and waits for the goroutines of p. It may be called repeatedly,
+// but not by Changed or a Handler.
 func (p *peers) close() {
 	p.mu.Lock()
 	p.cancel()

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// testHandler answers requests by a function, and keeps late answers.
+// testHandler calls a function for requests, late answers and answers in time.
 type testHandler struct {
 	serve func(b *Batch)
 	heard func()
@@ -181,7 +181,7 @@ func (p *testPeer) admit(conn net.Conn) {
 	p.arrive(conn)
 }
 
-// arrive serves a connection as if the mux had accepted it.
+// arrive serves a connection like the mux after accept.
 func (p *peers) arrive(conn net.Conn) {
 	in, out := p.pending.enter(conn)
 	if out != nil {

@@ -8,18 +8,17 @@ import (
 	"github.com/weir-go/weir/internal/conns"
 )
 
-// Bounds on connections that have not identified themselves yet.
+// Bounds on connections before they have identified themselves.
 const (
 	pendingSize = 1024
 	pendingPart = 8 // each pending set has at most 1/pendingPart of the file descriptors
 )
 
-// pending holds the accepted connections that have not identified themselves yet, and the
-// streams of gossip. It is bounded. When it is full, the oldest connection of the origin with
-// most connections is closed. So a sender with few addresses displaces only its own connections,
-// while many members may connect from one address. If the newest connection were refused instead,
-// idle connections could lock members out: a member leaves pending after a round trip, or, with
-// gossip, after the exchange of rosters.
+// pending holds the accepted connections that have not identified themselves yet, and the streams of
+// gossip. When pending is full, the oldest connection of the origin with most connections is closed. So
+// a sender with few addresses displaces only its own connections, while many members may connect from
+// the same address. If the newest connection were refused instead, idle connections could lock members
+// out. A member leaves pending after a round trip, or, with gossip, after the exchange of rosters.
 //
 // A stream of gossip is closed only if there is no other connection, because streams have
 // their own bound and take several round trips.
@@ -38,7 +37,7 @@ type pending struct {
 	count   int          // connections in all
 }
 
-// origin has the connections from one origin, except streams of gossip.
+// origin contains the connections from an address or network, except streams of gossip.
 type origin struct {
 	name  string
 	conns *list.List    // of *pendingConn, the oldest first
@@ -48,8 +47,8 @@ type origin struct {
 type pendingConn struct {
 	conn   net.Conn
 	origin *origin
-	stream bool          // it is a stream of gossip, which is closed last
-	at     *list.Element // nil once it has left
+	stream bool          // a stream of gossip, which is closed last
+	at     *list.Element // nil after it was removed
 }
 
 // newPending returns a pending of the given size, or a smaller one if the process may have few
@@ -61,8 +60,8 @@ func newPending(size int, descriptors uint64) *pending {
 	}
 }
 
-// newPart returns a pending for some of the connections in l. Its size is at most the given size and
-// half of l.
+// newPart returns a pending for some of the connections in l. The size is at most the given size and
+// half of l, and at least 1.
 func (l *pending) newPart(size int) *pending { return newPending(max(1, min(size, l.size/2)), 1<<20) }
 
 // enter adds conn, and returns the connection that it removed to make room, or nil. The caller
@@ -107,7 +106,7 @@ func (l *pending) sort(o *origin, before int) {
 }
 
 // removeFirst removes and returns the oldest connection of an origin with most connections, or the
-// oldest stream of gossip if there are only streams. It returns nil if there is no connection.
+// oldest stream of gossip if there are only streams. Without a connection, removeFirst returns nil.
 func (l *pending) removeFirst() (out *pendingConn) {
 	if most := l.bySize[len(l.bySize)-1].Front(); most != nil {
 		out = most.Value.(*origin).conns.Front().Value.(*pendingConn)
@@ -120,7 +119,7 @@ func (l *pending) removeFirst() (out *pendingConn) {
 	return out
 }
 
-// moveToStreams makes g a stream of gossip. It returns false if g has been removed.
+// moveToStreams makes g a stream of gossip. The result is false if g has been removed.
 func (l *pending) moveToStreams(g *pendingConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,8 +132,8 @@ func (l *pending) moveToStreams(g *pendingConn) bool {
 	return true
 }
 
-// leave is called when the handshake or the stream is over. It returns false if g had been
-// removed before.
+// leave is called when the handshake or the stream is over. The result is false if g had been removed
+// before.
 func (l *pending) leave(g *pendingConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

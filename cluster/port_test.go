@@ -52,7 +52,7 @@ func TestPhantomMembersAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	begin := time.Now()
-	for i := 0; i < 2000 || g.Stats().Refused[gossip.ReasonMembers] == 0; i++ { // on a busy machine most packets are dropped before the node reads them
+	for i := 0; i < 2000 || g.Stats().Refused[gossip.ReasonMembers] == 0; i++ { // on a busy machine, most packets are lost
 		conn.Write(g.packet(gossiptest.Alive(fmt.Sprint("phantom-", i), g.cfg.Seed)))
 		if i%100 == 0 {
 			time.Sleep(time.Millisecond)

@@ -2,32 +2,30 @@ package cluster
 
 import "fmt"
 
-// Version is the newest version of the peer protocol that this release speaks. A release
-// speaks its own version and the previous version, so that a rolling upgrade never splits a
-// cluster. docs/upgrades.md states the rules for changes of the wire format. Version 1 may change
-// until release 0.1.0.
+// Version is the newest version of the peer protocol that this release speaks. A release also speaks
+// the previous version, so that a rolling upgrade does not split a cluster. docs/upgrades.md states the
+// rules for changes of the wire format. Version 1 may change until release 0.1.0.
 const Version = 1
 
-// capabilities are the capabilities of this release. It has none yet.
+// capabilities has the bits of the capabilities of this release, which has no capabilities yet.
 const capabilities = 0
 
-// opening is the first byte of handshakes and frames. It never changes, and neither do the
-// bytes before the hellos, because both sides send them before they know each other's
-// versions.
+// opening is the first byte of handshakes and frames. The opening and the bytes before the hellos never
+// change, because both sides send them before they know each other's versions.
 const opening = 1
 
-// Protocol is the version and the capabilities that both ends of one connection use. The zero
-// Protocol stands for no connection.
+// Protocol is the version and the capabilities that both ends of a connection use. The zero Protocol
+// stands for no connection.
 type Protocol struct {
 	// Version is the newest version that both ends speak. A message is sent in the form
 	// of this version.
 	Version uint8
-	// Capabilities has the bits of the capabilities that both ends have. A message that needs
-	// a capability is sent only to a node that has it.
+	// Capabilities is the set of capabilities that both ends have, as bits. A message that needs a
+	// capability is sent only to a node that has that capability.
 	Capabilities uint64
 }
 
-// versions is the range of versions that one node speaks, and its capabilities.
+// versions is the range of versions that a node speaks, and the capabilities of the node.
 type versions struct {
 	oldest, newest uint8
 	capabilities   uint64
@@ -59,7 +57,7 @@ func (h hello) agree(other hello) (Protocol, error) {
 	return Protocol{}, h.versionError(other.versionText())
 }
 
-// versionError returns the error that another node speaks only the versions theirs.
+// versionError returns the error that a node speaks only the versions theirs.
 func (h hello) versionError(theirs string) error {
 	return fmt.Errorf("%w: it speaks %s, this node %s", errVersion, theirs, h.versionText())
 }

@@ -23,19 +23,19 @@ const (
 )
 
 // With proofKeys, the dialler's ClientHello offers a nonce and the key ids of the secrets that it
-// accepts, as protocols of ALPN, the preferred one first. HKDF derives a key id from the secret and
-// the nonce, so an eavesdropper does not see which connections use one secret. The listener selects
-// the first key id of a secret that it accepts too. Both sides then present the certificate of this
-// secret, and compare the public key of the other side with their own. So two nodes in adjacent
-// stages of a rotation always have a secret in common, whichever of them dials. An attacker that
-// removes key ids, so that an older secret is used, changes the handshake, which then fails. TLS
-// does not cover the bytes before it, so the sides must not negotiate by these bytes.
+// accepts, as protocols of ALPN, the preferred one first. HKDF derives a key id from the secret and the
+// nonce, so an eavesdropper does not see which connections use one secret. The listener selects the
+// first key id of a secret that it accepts too. Both sides then present the certificate of this secret,
+// and compare the public key of the other side with their own. So two nodes in adjacent stages of a
+// rotation always have a secret in common, whichever of them dials. If an attacker removes key ids, so
+// that an older secret is used, the handshake fails because its bytes have changed. TLS does not
+// protect the bytes before it, so the sides must not negotiate by these bytes.
 //
-// A listener that does not accept any of the key ids refuses the dialler before it uses a private
-// key. Tokens under TLS without certificates would need less code, but each stranger would then cost
-// a listener 20 times as much.
+// A listener that does not accept any of the key ids refuses the dialler before it uses a private key.
+// Tokens under TLS without certificates would need less code, but then a listener would spend 20 times
+// as much time on each stranger.
 //
-// Each connection has new keys, so that a secret that leaks does not decrypt recorded connections.
+// Each connection has new keys, so that a leaked secret cannot be used to decrypt recorded connections.
 
 const (
 	nonceSize  = 16
@@ -57,8 +57,8 @@ func keysConfig() *tls.Config {
 	}
 }
 
-// dialProof proves one of secrets to a listener, and verifies the proof of the listener. It returns
-// the connection that replaces conn.
+// dialProof proves one of secrets to a listener, and verifies the proof of the listener. The result
+// replaces conn.
 func (id identity) dialProof(conn net.Conn, secrets [][]byte) (net.Conn, error) {
 	covered, ok := conn.(*tlsConn)
 	switch {
@@ -74,15 +74,15 @@ func (id identity) dialProof(conn net.Conn, secrets [][]byte) (net.Conn, error) 
 	return id.dialKeys(conn, secrets)
 }
 
-// acceptProof is the listener's side of dialProof. It returns the credential that the dialler has
-// proven, or the reason that the refusal counts under.
+// acceptProof is the listener's side of dialProof. The results include the credential that the dialler
+// has proven, or the reason under which the refusal is counted.
 func (id identity) acceptProof(conn net.Conn, proof byte) (net.Conn, credential, string, error) {
 	covered, ok := conn.(*tlsConn)
 	switch {
 	case proof == proofTokens && ok:
 		proven, reason, err := id.acceptTokens(covered)
 		return conn, proven, reason, err
-	case proof == proofKeys && !ok: // without secrets, it refuses once it has read the offer
+	case proof == proofKeys && !ok: // without secrets, acceptKeys refuses after it has read the offer
 		return id.acceptKeys(conn)
 	case proof != proofNone:
 		return nil, credential{}, reasonGarbage, fmt.Errorf("%w: it proves itself in the way %d", errGarbage, proof)
@@ -94,9 +94,9 @@ func (id identity) acceptProof(conn net.Conn, proof byte) (net.Conn, credential,
 	return conn, credential{any: true}, refusalReason(err), err // without Secrets, Config has no RegionSecrets
 }
 
-// refuseProof sends a dialler the answer that it shares no secret with this node. The caller closes
-// conn, so an error has no effect. The answer is longer than the header of a record, which a dialler
-// that expects TLS waits for.
+// refuseProof answers a dialler that it shares no secret with this node. The caller closes conn, so an
+// error has no effect. The answer is longer than the header of a record, which a dialler that expects
+// TLS waits for.
 func refuseProof(conn net.Conn) {
 	_, _ = conn.Write(append([]byte{opening, noKey}, make([]byte, tokenSize)...))
 }
@@ -112,8 +112,8 @@ func offerKeys(secrets [][]byte) []string {
 	return offer
 }
 
-// selectSecret returns the index of the first offered key that id also derives from a secret that it
-// accepts, and the credential with that secret.
+// selectSecret returns the index of the first offered key that id also derives from an accepted secret,
+// and the credential with that secret.
 func (id identity) selectSecret(offered [][]byte, salt []byte, label string) (which int, by credential, err error) {
 	accepted := id.credentials()
 	own := make([][]byte, len(accepted))
@@ -147,7 +147,7 @@ func (id identity) dialKeys(conn net.Conn, secrets [][]byte) (net.Conn, error) {
 		return &selected.certificate, nil
 	}
 	secured := newTLSConn(conn, c, tls.Client)
-	if err := secured.performHandshake(context.Background(), maxHandshake); err != nil { // the deadline of conn bounds it
+	if err := secured.performHandshake(context.Background(), maxHandshake); err != nil { // the deadline of conn bounds the handshake
 		if secured.records.first == 0 && isHangUp(err) {
 			_ = secured.records.fill() // a write may fail before the answer is read
 		}
@@ -156,8 +156,8 @@ func (id identity) dialKeys(conn net.Conn, secrets [][]byte) (net.Conn, error) {
 	return secured, nil
 }
 
-// keysError returns the meaning of a failed handshake by key pairs for the dialler. first is the
-// first byte of the answer, and -1 without one.
+// keysError returns the meaning of a failed handshake by key pairs for the dialler. first is the first
+// byte of the answer, and -1 without an answer.
 func (h hello) keysError(err error, first int) error {
 	switch {
 	case first < 0 && isHangUp(err):
@@ -234,16 +234,16 @@ func (id identity) keyPairs() map[string]keyPair {
 	return pairs
 }
 
-// With proofTokens, each side proves a secret by a token, which HKDF derives from the secret and
+// With proofTokens, each side proves a secret by a token. HKDF derives the token from the secret and
 // from the exporter of the TLS connection (RFC 9266):
 //
 //	dialler  → opening 1 | proof 1 | reserved 8 | count 1 | that many tokens of 32, the preferred one first
 //	listener → opening 1 | which 1 | token 32
 //
 // An attacker that ends TLS between two members, with a certificate that both trust, and passes on
-// their messages, has another exporter on each side, for which no token is valid. The labels of
-// both sides differ, so that the token of the dialler is no valid answer. A listener that accepts no
-// token answers with noKey and zeros.
+// their messages, has a different exporter on each side, for which no token is valid. The labels of
+// both sides differ, so that the token of the dialler is no valid answer. If no token is accepted, the
+// listener answers with noKey and zeros.
 
 // dialTokens is the dialler's side of a proof by tokens.
 func (id identity) dialTokens(conn *tlsConn, secrets [][]byte) error {

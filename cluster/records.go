@@ -14,29 +14,30 @@ const (
 	recordHeader = 5
 	// maxRecord bounds the bytes that one record carries (RFC 8446, section 5.1).
 	maxRecord = 16 << 10
-	// maxSealed bounds the bytes that one key seals, with recordBlocks for each record. AES-GCM
-	// allows 2^24.5 full records (RFC 8446, section 5.5), and these are 2^24. crypto/tls never
-	// updates its keys, so the connection then ends, and the next one has other keys.
+	// maxSealed bounds the bytes that one key seals, with recordBlocks for each record. AES-GCM allows
+	// 2^24.5 full records (RFC 8446, section 5.5), and these are 2^24. crypto/tls never updates its
+	// keys, so the connection then ends, and the next connection has other keys.
 	maxSealed = maxRecord << 24
-	// recordBlocks is the size of the blocks that a record adds: one for its tag, and an incomplete one.
+	// recordBlocks is the size of the blocks that a record adds: one for the tag, and an incomplete
+	// block.
 	recordBlocks = 2 * 16
 )
 
 var errSpent = errors.New("cluster: the connection has used up its keys: it is opened again")
 
 // tlsConn is a connection under TLS. A Read of crypto/tls returns at most one record, and a Write
-// passes each record to the connection below by itself. tlsConn reads all whole records that have
-// arrived, because frames that are read together are answered together, and writes all records of
-// a Write at once.
+// passes each record separately to the connection below. tlsConn returns all whole records that have
+// arrived, because frames that are read together are answered together, and writes all records of a
+// Write at once.
 //
-// One goroutine reads and one writes at a time.
+// Only one goroutine may read at a time, and only one may write.
 type tlsConn struct {
 	*tls.Conn
 	records *records
 	sealed  int64 // bytes written, with recordBlocks for each record
 }
 
-// newTLSConn returns one end of a connection under TLS, before its handshake.
+// newTLSConn returns an end of a connection under TLS, before the handshake.
 func newTLSConn(conn net.Conn, c *tls.Config, end func(net.Conn, *tls.Config) *tls.Conn) *tlsConn {
 	r := &records{Conn: conn}
 	return &tlsConn{Conn: end(r, c), records: r}
@@ -48,7 +49,7 @@ func (c *tlsConn) performHandshake(ctx context.Context, most int) error {
 	err := c.HandshakeContext(ctx)
 	c.records.most = 0
 	if c.records.in.start == c.records.in.end {
-		c.records.in = intake{} // certificates have made it large
+		c.records.in = intake{} // certificates have made the buffer large
 	}
 	return err
 }
@@ -64,12 +65,12 @@ func (c *tlsConn) Read(b []byte) (n int, err error) {
 		n += more
 	}
 	if n > 0 {
-		err = nil // the next Read returns an error that lasts
+		err = nil // the next Read returns a permanent error
 	}
 	return n, err
 }
 
-// Write writes all records of b with one write to the connection below.
+// Write writes all records of b with a single write to the connection below.
 func (c *tlsConn) Write(b []byte) (n int, err error) {
 	if c.sealed += int64(len(b) + (1+len(b)/maxRecord)*recordBlocks); c.sealed > maxSealed {
 		return 0, errSpent
@@ -85,12 +86,12 @@ func (c *tlsConn) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// records is the connection below TLS. It passes one record at a time to TLS, so that it knows
-// whether another record has arrived.
+// records is the connection below TLS. A Read returns bytes of only one record, so that hasNext can
+// report whether the next record has arrived.
 type records struct {
 	net.Conn
 	in      intake
-	first   int  // the first byte that arrived, plus one; 0 before it
+	first   int  // the first byte that arrived, plus 1; 0 before that
 	left    int  // bytes of the current record that TLS has not read
 	hurried bool // no Read may wait
 	most    int  // bytes that TLS may read in its handshake; 0: no handshake is under way
@@ -101,13 +102,13 @@ type records struct {
 	out  []byte
 }
 
-// hasNext reports whether all of the next record has arrived.
+// hasNext reports whether the next record has arrived completely.
 func (r *records) hasNext() bool {
 	b := r.in.buf[r.in.start:r.in.end]
 	return r.left == 0 && len(b) >= recordHeader && len(b) >= recordHeader+int(binary.BigEndian.Uint16(b[3:]))
 }
 
-// errWait is the error of a hurried read that would wait. It is temporary, because crypto/tls
+// errWait is the error of a hurried read that would wait. The error is temporary, because crypto/tls
 // returns any other error forever.
 var errWait net.Error = waitError{}
 
@@ -157,7 +158,7 @@ func (r *records) fill() error {
 	return err
 }
 
-// hold makes Write keep its records until the next call of flush.
+// hold makes Write keep records until the next call of flush.
 func (r *records) hold() {
 	r.mu.Lock()
 	r.held = true
@@ -175,7 +176,7 @@ func (r *records) Write(b []byte) (int, error) {
 	return r.Conn.Write(b)
 }
 
-// flush writes the records that wait.
+// flush writes the kept records.
 func (r *records) flush() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

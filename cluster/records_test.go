@@ -162,7 +162,7 @@ func TestRecordOpensOnlyInItsPlace(t *testing.T) {
 	altered := errors.New("any error but the end")
 	cases := map[string]struct {
 		meddle func(r [][]byte) [][]byte
-		comes  int // how many texts of said arrive
+		comes  int // number of texts that arrive
 		want   error
 	}{
 		"as it was sent":            {func(r [][]byte) [][]byte { return r }, 3, io.EOF},
@@ -333,8 +333,8 @@ func TestConnectionWithSpentKeysIsReplaced(t *testing.T) {
 	})
 }
 
-// middle is an attacker between a node and the nodes that it dials. It knows the positions of messages,
-// and changes an answer of one byte from no to yes.
+// middle is an attacker on the path from a node to the nodes that it dials. It knows the positions of
+// messages, and changes an answer of a single byte from no to yes.
 type middle struct {
 	net.Conn
 	flipped *atomic.Int64

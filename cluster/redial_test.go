@@ -23,7 +23,7 @@ func TestDialsOfDeadMemberBackOff(t *testing.T) {
 			},
 		}, &testHandler{})
 		defer p.close()
-		// during calls happens, and counts the attempts to connect within d.
+		// during calls happens, and returns the number of attempts to connect within d.
 		during := func(d time.Duration, happens func()) int64 {
 			before := dials.Load()
 			happens()

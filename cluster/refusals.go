@@ -20,16 +20,16 @@ const (
 	reasonTLS            = "tls"
 	reasonSeed           = "seed"
 	reasonRegion         = "region"
-	reasonIdentity       = "identity" // its secret or certificate proves another identity
+	reasonIdentity       = "identity" // the secret or certificate proves a different identity
 	reasonTimeout        = "timeout"
 	reasonCrowded        = "crowded"
 )
 
-// logPace is the minimum time between two log lines of one reason, or of one name.
+// logPace is the minimum time between two log lines of the same reason, or of the same name.
 const logPace = loglimit.Every
 
-// refusals counts refused connections and packets by reason. It logs the first refusal of each
-// reason, and then at most one in logPace. The set of reasons is small and fixed, so neither
+// refusals has the number of refused connections and packets for each reason. It logs the first refusal
+// of each reason, and then at most a line in logPace. The set of reasons is small and fixed, so neither
 // the counts nor the log can be flooded.
 type refusals struct {
 	log *slog.Logger
@@ -38,7 +38,7 @@ type refusals struct {
 	all map[string]tally // by reason
 }
 
-// tally counts the refusals of one reason.
+// tally counts the refusals of a reason.
 type tally struct {
 	count, said uint64    // in all, and up to the last log line
 	at          time.Time // of the last log line
@@ -48,11 +48,11 @@ func newRefusals(log *slog.Logger) *refusals {
 	return &refusals{log: log, all: map[string]tally{}}
 }
 
-// add counts one connection from addr that is closed for reason. An empty reason is not
-// counted: the other side has closed the connection.
+// add counts a connection from addr that is closed for reason. An empty reason is not counted: the
+// other side has closed the connection.
 func (r *refusals) add(reason string, addr net.Addr, err error) { r.addAll(reason, 1, addr, err) }
 
-// addAll counts n refusals. addr is nil if it is not known.
+// addAll counts n refusals. addr may be nil.
 func (r *refusals) addAll(reason string, n int, addr net.Addr, err error) {
 	if reason == "" || n == 0 {
 		return
@@ -86,8 +86,8 @@ func (r *refusals) snapshot() map[string]uint64 {
 	return counts
 }
 
-// trouble logs why members, or regions, cannot be reached, for each name at most once in
-// logPace. The roster bounds its size, because it forgets lines that are older than logPace.
+// trouble logs why members, or regions, cannot be reached, for each name at most once in logPace. The
+// size is bounded by the roster, because lines that are older than logPace are forgotten.
 type trouble struct {
 	say func(name, addr string, err error)
 

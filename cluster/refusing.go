@@ -8,12 +8,13 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// A process has ended if its kernel closed all its connections and refuses new ones. A process
-// that is frozen or cut off is silent instead. A firewall may answer with resets, so
-// Config.ForgetRefused is off by default.
+// A process has ended if its kernel closed all connections and refuses new connections. A process that
+// is frozen or cut off is silent instead. A firewall may answer with resets, so Config.ForgetRefused is
+// off by default.
 //
-// The row of a member lists the members whose hosts refuse its connections. View.Ended requires that
-// the reports agree: a member that another member is connected to, or finds silent, may live.
+// The row of a member lists the members whose hosts refuse the connections of this member. View.Ended
+// requires that the reports agree: a member may be alive if any member of this side is connected to it,
+// or finds it silent.
 
 // closedByPeer reports whether a read or a write failed because the other side has closed the
 // connection.

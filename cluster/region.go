@@ -16,13 +16,14 @@ import (
 // The times of connections to other regions. A round trip there may take 300 ms, and
 // paths lose packets, each of which TCP resends after some 200 ms to a second.
 const (
-	// pingAbroad is the time from one ping to the next, with up to a tenth more.
+	// pingAbroad is the time between pings, with up to a tenth more.
 	pingAbroad = time.Second
-	// patienceAbroad is how long a node may send no answer before another node is
-	// asked, and the maximum time of an attempt to connect.
+	// patienceAbroad is how long a node may send no frame before a different node is tried, and the
+	// maximum time of an attempt to connect.
 	patienceAbroad = 3 * time.Second
-	// writeWaitAbroad is writeWait for other regions. It is longer than patienceAbroad, so
-	// that the answers of a slow node decide, and not the time of a write.
+	// writeWaitAbroad is writeWait for other regions. writeWaitAbroad is longer than patienceAbroad, so
+	// that the connection to a slow node ends because frames are missing, and not because a write takes
+	// long.
 	writeWaitAbroad = 10 * time.Second
 	// The pause between attempts to connect doubles from firstPauseAbroad to
 	// lastPauseAbroad while attempts fail. Jitter shortens it by up to half.
@@ -30,14 +31,14 @@ const (
 	lastPauseAbroad  = 10 * time.Second
 )
 
-// errSilence is the reason for giving up a connection to another region.
+// errSilence is the reason for giving up a connection to a region.
 var errSilence = errors.New("cluster: the node has not answered for some seconds: another one is tried")
 
-// region sends requests to any node of another region, and is the Peer of the region. It has
-// at most one connection, which is kept up until the cluster is closed.
+// region sends requests to any node of a different region, and is the Peer of that region. There is at
+// most one connection, which is replaced when it ends, until the cluster is closed.
 //
-// One goroutine, in run, connects and pings. Callers never dial and never write, so that
-// no check waits for a path to another region.
+// One goroutine, in run, connects and pings. Callers never dial and never write, so that no check waits
+// for a path to a region.
 type region struct {
 	asking
 	ctx     context.Context // done once the cluster is closed
@@ -47,15 +48,15 @@ type region struct {
 	// The goroutine in run owns the following fields.
 	peers    *peers
 	network  Network
-	failures map[string]int // failures of each address since the region last answered
-	tries    int            // attempts since the region last answered
+	failures map[string]int // failures of each address since the last answer of the region
+	tries    int            // attempts to connect since the last answer of the region
 }
 
 func newRegion(ctx context.Context, name string, entries []string) *region {
 	return &region{ctx: ctx, name: name, entries: slices.Clone(entries), failures: map[string]int{}}
 }
 
-// reach keeps r connected until p is closed. r looks up names in n.
+// reach starts a goroutine that keeps r connected until p is closed. It resolves names with n.
 func (p *peers) reach(r *region, n Network) {
 	r.peers, r.network = p, n
 	p.wg.Go(r.run)
@@ -78,12 +79,12 @@ func (r *region) unreachableError() error {
 
 func (r *region) handleEnd(s *session) { r.session.CompareAndSwap(s, nil) }
 
-// handleMissed and handleResumed do nothing: the wait of an ask may be shorter than a round trip, so an ask
-// that times out does not prevent further asks. The silence of the node ends the connection.
+// handleMissed and handleResumed do nothing: the wait of an ask may be shorter than a round trip, so an
+// ask that times out does not prevent further asks. Silence of the node ends the connection.
 func (r *region) handleMissed(*session)  {}
 func (r *region) handleResumed(*session) {}
 
-// run keeps a connection up, until the cluster is closed.
+// run keeps a connection open until the cluster is closed.
 func (r *region) run() {
 	for r.peers.ctx.Err() == nil {
 		addr, s, err := r.connect()
@@ -114,8 +115,8 @@ func (r *region) pause() time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// connect opens a connection to an address that the entries now resolve to, and performs the
-// handshake. It returns no session if that fails.
+// connect opens a connection to an address that the entries now resolve to, and performs the handshake.
+// If that fails, s is nil.
 func (r *region) connect() (addr string, s *session, err error) {
 	addrs, problems := addresses(lookUpAll(r.peers.ctx, r.network, r.entries, ""))
 	if addr = r.choose(addrs); addr == "" {
@@ -133,7 +134,7 @@ func (r *region) connect() (addr string, s *session, err error) {
 }
 
 // choose returns a random address among those with the fewest failures, or "" if addrs is empty.
-// It forgets the failures of addresses that are not in addrs.
+// Failures of addresses that are not in addrs are forgotten.
 func (r *region) choose(addrs map[string]bool) string {
 	maps.DeleteFunc(r.failures, func(addr string, _ int) bool { return !addrs[addr] })
 	var best []string
@@ -151,8 +152,8 @@ func (r *region) choose(addrs map[string]bool) string {
 	return best[rand.N(len(best))]
 }
 
-// keep pings over s until s ends. s ends by itself, after patienceAbroad without an answer, or when
-// the cluster is closed.
+// keep uses s until the connection ends, and sends pings. It closes the connection after patienceAbroad
+// without a frame, and when the cluster is closed.
 func (r *region) keep(s *session) error {
 	over := make(chan struct{})
 	r.session.Store(s)

@@ -39,7 +39,7 @@ type lines struct{ lab.Text }
 
 func (l *lines) countLines(all ...string) (count int) { return len(l.Lines(all...)) }
 
-// setLog makes peers log to lines.
+// setLog sets the log of peers to l.
 func (l *lines) setLog(c *peersConfig) {
 	c.Log = slog.New(slog.NewTextHandler(l, nil))
 }
@@ -104,8 +104,8 @@ func TestOtherRegionMayOnlyAskAndTell(t *testing.T) {
 	})
 }
 
-// Other regions no longer ask a node that has left, also over open connections: they find another node.
-// Members of its region still ask it.
+// A node that has left closes the connections of other regions, and refuses new ones, so that these
+// regions use a different node. Members of the region can still send requests to the node.
 func TestOtherRegionsDoNotAskLeaver(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {

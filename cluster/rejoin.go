@@ -14,9 +14,9 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// memberlist never joins again by itself. After a partition that lasts longer than
-// memberlist keeps dead members, the two sides never join again. So every member
-// regularly tries the entries of Join and the addresses of the missing members.
+// memberlist does not repeat a join. The two sides of a partition that lasts longer than memberlist
+// keeps dead members would never join again. So every member regularly tries the entries of Join and
+// the addresses of the missing members.
 
 const (
 	// firstRejoin is the pause after the first attempt of a node that has met no member, for
@@ -25,7 +25,7 @@ const (
 	firstRejoin  = 250 * time.Millisecond
 	rejoinLeast  = 2 * time.Second
 	rejoinJitter = 2 * time.Second
-	// hurryPause is the minimum time between attempts, even if a dead member is connected.
+	// hurryPause is the pause if a dead member is connected, unless the normal pause is shorter.
 	hurryPause = 500 * time.Millisecond
 	// maxAttempts is how many addresses are tried at once. A node that knows no other member, or
 	// seeks, tries as many more every furtherEvery, and when all attempts have ended.
@@ -33,9 +33,9 @@ const (
 	furtherEvery = 250 * time.Millisecond
 	// joinTimeout bounds the probe of one address.
 	joinTimeout = 2 * time.Second
-	// joinGrace is how long attempts fail before the failure is logged. Nodes that start at the
-	// same time find each other within joinGrace. It is below the default JoinTimeout, after
-	// which a node counts alone.
+	// joinGrace is how long attempts fail before the failure is logged. Nodes that start at the same
+	// time find each other within joinGrace. joinGrace is below the default JoinTimeout, after which a
+	// node counts alone.
 	joinGrace = 5 * time.Second
 )
 
@@ -62,9 +62,8 @@ func untriedEntries(entries []string) map[string]string {
 
 const notTried = "it has not been tried yet"
 
-// firstJoin starts keepJoining, and waits for its first attempt, as long as ctx allows. It returns
-// an error if the configuration of this node does not match the cluster, because retries would not
-// help.
+// firstJoin starts keepJoining, and waits for the first attempt until ctx is done. It returns an error
+// if the configuration of this node does not match the cluster, because retries would not help.
 func (g *gossipCluster) firstJoin(ctx context.Context) error {
 	attempt := make(chan error, 1)
 	g.wg.Go(func() { g.keepJoining(attempt) })
@@ -98,7 +97,7 @@ func (g *gossipCluster) keepJoining(first chan<- error) {
 		case <-rest.C:
 		case <-g.hurry:
 			sleep(g.ctx, time.Until(hurried))
-			unsignal(g.hurry) // the next attempt serves this signal, too
+			unsignal(g.hurry) // the next attempt also handles this signal
 		}
 		rest.Stop()
 		switch {
@@ -108,16 +107,16 @@ func (g *gossipCluster) keepJoining(first chan<- error) {
 			g.catchUp()
 		default:
 			if v := g.view.Load(); v.Self >= 0 && v.Members[v.Self].Announced == Joining {
-				g.catchUp() // before join, because attempts to reach missing members take long
+				g.catchUp() // before join, which may wait for missing members
 			}
 			g.join(g.ctx)
 		}
 	}
 }
 
-// catchUp fetches the roster from a member, because no member gossips to a node that has left,
-// or gossips to a joiner about members that were missing before it joined. It prefers a serving
-// member: another joiner may know as little.
+// catchUp fetches the roster from a member, because no member gossips to a node that has left, or
+// gossips to a joiner about members that were missing before it joined. A serving member is preferred,
+// because a joiner may know as little.
 func (g *gossipCluster) catchUp() {
 	now := time.Now()
 	var at, serving []string
@@ -137,10 +136,10 @@ func (g *gossipCluster) catchUp() {
 	_ = g.gossip.Join(at[rand.N(len(at))]) // the gossip library logs its error
 }
 
-// join tries at most maxAttempts of the addresses of Join and of missing members that gossip does
-// not already have, and records the outcome. A node that knows no other member tries all addresses,
-// because it counts alone unless a member answers. A node that seeks tries all, too. refusal is the
-// error of a member that refuses the configuration of this node.
+// join tries at most maxAttempts of the addresses of Join and of missing members that gossip does not
+// already have, and records the outcome. A node that knows no other member, or seeks, tries all
+// addresses, because a node counts alone unless a member answers. refusal is the error of a member that
+// refuses the configuration of this node.
 func (g *gossipCluster) join(ctx context.Context) (reached int, refusal error) {
 	looked := g.lookUp(ctx, g.cfg.Join)
 	wanted, problems := addresses(looked)
@@ -203,9 +202,9 @@ func (g *gossipCluster) ownAddresses(ctx context.Context) map[string]bool {
 	return own
 }
 
-// alternate returns the addresses of both sets without those to skip. Each set is in random
-// order, and the sets alternate, so that neither stale names nor members that are dead for good
-// use up the attempts.
+// alternate returns the addresses of both sets, except the addresses to skip. Each set is in random
+// order, and the sets alternate, so that neither stale names nor members that never return use up the
+// attempts.
 func alternate(one, two map[string]bool, skip func(addr string) bool) (addrs []string) {
 	first, second := shuffle(one), shuffle(two)
 	for i := range max(len(first), len(second)) {
@@ -225,8 +224,8 @@ type attempt struct {
 	err    error
 }
 
-// seeks reports whether this node is Joining and has found no serving member yet. Nodes that start
-// at the same time may know as little, and could otherwise form a cluster of their own.
+// seeks reports whether this node is Joining and has found no serving member yet. If any member were
+// enough, nodes that start at the same time could form a separate cluster.
 func (g *gossipCluster) seeks() bool {
 	now := time.Now()
 	return !slices.ContainsFunc(g.members(), func(e detect.Entry) bool {
@@ -237,7 +236,7 @@ func (g *gossipCluster) seeks() bool {
 	})
 }
 
-// try tries maxAttempts addresses at once, and then further addresses until one is joined, or as
+// try tries maxAttempts addresses at once, and then further addresses until an address is joined, or as
 // long as this node seeks.
 func (g *gossipCluster) try(ctx context.Context, addrs []string) (tried []attempt) {
 	attempts := make(chan attempt)
@@ -299,13 +298,13 @@ func (g *gossipCluster) unanswered(looked []lookup, in, own map[string]bool, sai
 		if unanswered == nil {
 			unanswered = make(map[string]string)
 		}
-		// An entry whose addresses were not tried keeps its problem.
+		// If no address of an entry was tried, the problem of the entry stays.
 		unanswered[l.entry] = cmp.Or(strings.Join(problems, "; "), before[l.entry], notTried)
 	}
 	return unanswered
 }
 
-// recordJoin records the outcome of an attempt. It logs a problem once: at once if a member
+// recordJoin records the outcome of an attempt. A problem is logged once: immediately if a member
 // refuses this node, and otherwise after joinGrace.
 func (g *gossipCluster) recordJoin(o joinOutcome, isRefused bool, now time.Time) {
 	g.mu.Lock()
@@ -328,7 +327,7 @@ func (g *gossipCluster) recordJoin(o joinOutcome, isRefused bool, now time.Time)
 // maxOwn bounds the addresses in gossipCluster.own.
 const maxOwn = 64
 
-// noteOwn logs, once for each address, that it leads back to this node.
+// noteOwn logs once for each address that the address leads back to this node.
 func (g *gossipCluster) noteOwn(addr string) {
 	if g.own[addr] || len(g.own) >= maxOwn {
 		return
@@ -337,7 +336,8 @@ func (g *gossipCluster) noteOwn(addr string) {
 	g.log.Info("an address of Join or of a member leads back to this node", "addr", addr, "advertise", g.advertise)
 }
 
-// joinOne probes addr, and exchanges rosters if another node answers there and accepts this node.
+// joinOne probes addr, and exchanges rosters if a node other than this one answers there and accepts
+// this node.
 func (g *gossipCluster) joinOne(ctx context.Context, addr string) (joined bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()

@@ -13,10 +13,10 @@ const (
 	acknowledgeAfterUS = 8_000
 )
 
-// resendSoon makes TCP resend a lost segment 10 ms after its round trip, instead of 200 ms,
-// and repeat that at the same pace while few segments are under way. The other side acknowledges
-// within 8 ms, so that TCP does not resend segments that have arrived. Kernels that do not support
-// these options ignore them.
+// resendSoon makes TCP resend a lost segment 10 ms after its round trip, instead of 200 ms, and again
+// at the same pace while few segments are under way. The other side acknowledges within 8 ms, so that
+// TCP does not resend segments that have arrived. Kernels that do not support these options ignore
+// them.
 func resendSoon(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) {
 		for _, option := range [][2]int{

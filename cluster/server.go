@@ -12,36 +12,36 @@ import (
 )
 
 const (
-	// idleWait is how long a connection may bring no whole frame, because members
-	// ping several times a second.
+	// idleWait is how long a connection may carry no whole frame. Members send pings more than once a
+	// second.
 	idleWait = 3 * time.Second
-	// idleAbroad is the same time for connections of other regions, whose nodes ping once a
+	// idleAbroad is the same time for connections of other regions, whose nodes send a ping each
 	// second, over paths that lose packets.
 	idleAbroad = 10 * time.Second
-	// idleOnDemand is the same time for connections of members that do not watch this node, which
-	// may rest for restAfter. After idleWait only a ping with flagWakes wakes such a connection. A
-	// partition has delayed any other frame, and the requests that follow it.
+	// idleOnDemand is the same time for connections of members that do not watch this node, which may
+	// rest for restAfter. After idleWait only a ping with flagWakes wakes such a connection. A
+	// partition has delayed any other frame, and the requests that follow.
 	idleOnDemand = restAfter + 15*time.Second
-	// secondLook is the divisor of the time that a connection has again if this process
-	// notices late that its time has passed.
+	// If this process notices late that the time of a connection has passed, the connection has
+	// 1/secondLook of that time once more.
 	secondLook = 3
-	// maxBatch bounds the requests that are served and answered together. The asker
-	// continues with these answers while the next requests are served.
+	// maxBatch bounds the requests that are served and answered together. Callers on the other side
+	// continue with these answers while the next requests are served.
 	maxBatch = 64
 	// keepReplies is the largest buffer of replies that is kept.
 	keepReplies = 256 << 10
 )
 
-// incoming is the answering side of one connection, and the Replier of its batches.
+// incoming is the answering side of a connection, and the Replier of its batches.
 type incoming struct {
 	peers  *peers
 	conn   net.Conn
 	out    *outbox
 	batch  *Batch
 	abroad bool          // the other side is of another region, and may only ask, tell and ping
-	idle   time.Duration // how long the connection may bring no whole frame
-	// onDemand reports whether the other side does not watch this node, and so is silent while it
-	// has no requests.
+	idle   time.Duration // how long the connection may carry no whole frame
+	// onDemand is set if the other side does not watch this node, and so is silent while it has no
+	// requests.
 	onDemand bool
 
 	ids     []uint64 // of the requests in batch; noAnswer for a Tell
@@ -88,8 +88,8 @@ func (c *incoming) Later(i int) Later {
 	}
 }
 
-// read serves the frames that arrive until the connection ends. It answers pings and news before
-// requests that were read with them: connectivity relies on them, and no request may delay them.
+// read handles frames until the connection ends. Pings and records are answered before requests that
+// were read with them, because connectivity depends on these answers, and requests must not delay them.
 func (c *incoming) read() error {
 	var (
 		in       intake
@@ -156,7 +156,7 @@ func (c *incoming) read() error {
 	}
 }
 
-// patience returns how long the connection may bring no whole frame.
+// patience returns how long the connection may carry no whole frame.
 func (c *incoming) patience() time.Duration {
 	if c.onDemand {
 		return idleOnDemand
@@ -214,7 +214,7 @@ func (c *incoming) handleRecord(body []byte) {
 	}
 }
 
-// send queues the replies. It writes them itself, with one write, if no other goroutine writes.
+// send queues the replies. If no other goroutine writes, send writes them with a single write.
 func (c *incoming) send() {
 	if len(c.replies) == 0 {
 		return

@@ -234,7 +234,7 @@ func TestOverlongAnswerIsDropped(t *testing.T) {
 func TestUnreadRepliesAreBounded(t *testing.T) {
 	p := startPeer(t, "b", nil)
 	c := newIncoming(p.peers, nil, hello{Name: "a", Region: "r", To: "r"})
-	c.out.writing = true // as if another goroutine wrote and never ended
+	c.out.writing = true // as if a different goroutine was writing forever
 	reply := make([]byte, 100<<10)
 	for sent := 0; ; sent++ {
 		c.ids = []uint64{1, 2, 3}
@@ -256,7 +256,7 @@ func TestUnreadRepliesAreBounded(t *testing.T) {
 	require.Zero(t, cap(c.replies), "and so large a buffer is not kept")
 }
 
-// Nodes of other regions ping less often, over longer paths, and have more time.
+// Nodes of other regions send fewer pings over longer paths, so their timeouts are longer.
 func TestOtherRegionsHaveLongerTimeouts(t *testing.T) {
 	p := startPeer(t, "b", nil)
 	member := newIncoming(p.peers, nil, hello{Name: "a", Region: "r", To: "r"})

@@ -18,9 +18,9 @@ const (
 	maxPendingBytes = 16 << 20
 	// lateFor is how long a session waits for an answer after its asker has given up.
 	lateFor = 10 * time.Second
-	// looksPerWait is how often an ask is looked at while it waits, at most once in lookAgain.
-	// With fewer looks, a session detects less of the time in which this process did not run.
-	// With more looks, a process that is late to each of them waits as many times as long.
+	// looksPerWait is how often an ask is looked at while it waits, at most once in lookAgain. With
+	// fewer looks, a session detects less of the time in which this process did not run. With more
+	// looks, an ask of a process that is late to each look takes longer.
 	looksPerWait = 4
 	// lookAgain is the time between a late look and the next look. By then the writer has
 	// written, and the reader has read, if this process runs.
@@ -29,35 +29,35 @@ const (
 	keepRequest = 1 << 10
 )
 
-// way is the owner of a session: a link to one member, or to a region.
+// way is the owner of a session: a link to a member, or a region.
 type way interface {
 	// unreachableError returns the reason why no request can be sent.
 	unreachableError() error
-	// handleMissed is called when the first ask is left unanswered, and no frame has
-	// arrived since it was sent. unansweredSince returns when that was.
+	// handleMissed is called when the first ask is unanswered, and no frame has arrived since that ask
+	// was sent. unansweredSince returns when that was.
 	handleMissed(s *session)
 	// handleResumed is called when a frame arrives after a call of handleMissed.
 	handleResumed(s *session)
-	// handlePong handles a pong. It returns the round-trip time, and whether the pong is in time.
+	// handlePong handles a pong. The results are the round-trip time, and whether the pong is in time.
 	handlePong(s *session, f frame) (took time.Duration, inTime bool, err error)
 	// handleRecord handles a record that the other side has sent.
 	handleRecord(body []byte) error
 	// recordProof is called when an answer, or a pong, has arrived in time.
 	recordProof()
-	// handleLate handles an answer whose asker has given up.
+	// handleLate handles an answer that arrives after the asker has given up.
 	handleLate(request, answer []byte)
 	// handleEnd is called when the session is over, before the waiting askers are notified.
 	handleEnd(s *session)
 }
 
-// session is one connection to another node after the handshake, with the asks that
-// are under way. It ends with its connection.
+// session is a connection to a node after the handshake, with the asks that are under way. A session
+// ends with its connection.
 //
-// Each ask ends exactly once: with an answer, with the end of the session, or when its asker
-// gives up. A compare-and-swap of the state of its slot decides between these. If a slot
-// ended twice, an answer would go into the buffer of its next asker. Once over is set,
-// no ask begins. shut sets over after way.handleEnd, so that a caller that learns of the end finds
-// the member disconnected. retire sets over when way has another session.
+// Each ask ends exactly once: with an answer, with the end of the session, or when the asker gives up.
+// A compare-and-swap of the state of the slot decides between these. If a slot ended twice, an answer
+// would be appended to the buffer of the next asker. Once over is set, no ask begins. shut sets over
+// after way.handleEnd, so that the member is already disconnected when an asker receives the error.
+// retire sets over when way has a new session.
 type session struct {
 	peers  *peers
 	way    way
@@ -69,12 +69,12 @@ type session struct {
 
 	answered   atomic.Int64 // nanoseconds from start to the last frame
 	listens    atomic.Int64 // nanoseconds from start to when the reader began to wait for a frame; never while it handles frames
-	unanswered atomic.Int64 // nanoseconds from start to the first unanswered ask without a later frame; 0 without such an ask
+	unanswered atomic.Int64 // nanoseconds from start to the first unanswered ask without a later frame; 0: no such ask
 	trip       atomic.Int64 // smoothed mean of the round trips in nanoseconds; 0 before the first
 	late       atomic.Int64 // nanoseconds after which an answer is late, computed from the round trips
 	start      time.Time
 
-	// out.mu guards the following fields, so that an ask locks one mutex once.
+	// out.mu guards the following fields, so that an ask locks only out.mu, once.
 	slots   []*slot
 	free    []*slot
 	bytes   int // of the requests in slots
@@ -82,13 +82,13 @@ type session struct {
 	running detect.RunningClock // the time in which this process has run since start
 	alarm   *time.Timer         // calls checkWaits at the time of the next look
 
-	givenUp atomic.Int64 // slots that wait for a late answer
+	givenUp atomic.Int64 // number of slots that wait for a late answer
 }
 
-// slot is the place of one ask that is under way. The goroutine that moves state out of
-// slotWaiting decides how the ask ends, and no other goroutine writes answer and err. The
-// generation in state is also in the id of the ask, and differs for each ask, so that a
-// late answer does not reach another ask.
+// slot is the place of an ask that is under way. The goroutine that moves state out of slotWaiting
+// decides how the ask ends, and no other goroutine writes answer and err. The generation in state is
+// also in the id of the ask, and differs for each ask of a slot, so that a late answer does not reach a
+// later ask.
 type slot struct {
 	index   uint32
 	state   atomic.Uint64 // generation<<2 | one of the states below
@@ -99,7 +99,7 @@ type slot struct {
 	sent    time.Duration // from the start of the session; owned by the goroutine that has the slot
 	wait    time.Duration // of the asker. Guarded by out.mu
 	until   time.Duration // the deadline on the clock session.running; never once it has passed. Guarded by out.mu
-	proves  time.Duration // until when an answer proves that the member is connected; owned by the goroutine that has the slot
+	proves  time.Duration // until when an answer is in time: see Handler.Answered; owned by the goroutine that has the slot
 	wake    chan wake     // holds each reason at most once
 }
 
@@ -107,8 +107,8 @@ type slot struct {
 type wake uint8
 
 const (
-	overdue wake = iota // its wait has passed: the asker gives up
-	retired             // another session has replaced this one: the asker gives up
+	overdue wake = iota // the wait has passed: the asker gives up
+	retired             // a new session has replaced this session: the asker gives up
 	ended               // answer and err are set
 	wakes               // the number of reasons
 )
@@ -116,7 +116,7 @@ const (
 const never = time.Duration(1<<63 - 1)
 
 const (
-	slotFree    uint64 = iota // free, or being filled or ended by one goroutine
+	slotFree    uint64 = iota // free, or being filled or ended by a single goroutine
 	slotWaiting               // the asker waits
 	slotGivenUp               // the asker has given up
 )
@@ -172,7 +172,7 @@ func (s *session) release(sl *slot) {
 	s.out.mu.Unlock()
 }
 
-// ask sends one request and waits until the ask ends.
+// ask sends a request and waits until the ask ends.
 func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
 	sent := time.Since(s.start)
 	s.out.mu.Lock()
@@ -232,7 +232,7 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 		sl.gaveUp.Store(int64(time.Since(s.start)))
 		if !sl.state.CompareAndSwap(waiting, generation<<2|slotGivenUp) {
 			s.givenUp.Add(-1)
-			continue // another goroutine ends the ask now
+			continue // a different goroutine ends the ask now
 		}
 		if err := ctx.Err(); err != nil {
 			return answer, err
@@ -265,14 +265,14 @@ func (s *session) unansweredSince() (since, stalls time.Duration) {
 	return max(since, listens), max(detect.StallTimeout, time.Duration(s.late.Load()))
 }
 
-// queueTell queues one request that has no answer.
+// queueTell queues a request that has no answer.
 func (s *session) queueTell(request []byte) {
 	if len(request) > MaxMessage || !s.out.put(kindTell, 0, request) {
 		s.peers.dropped.Add(1)
 	}
 }
 
-// readUntilEnd reads from s until its connection ends, and then calls over.
+// readUntilEnd reads from s until the connection ends, and then calls over.
 func (s *session) readUntilEnd(over func()) {
 	err := s.read()
 	if reason := violation(err); reason != "" {
@@ -284,8 +284,8 @@ func (s *session) readUntilEnd(over func()) {
 	over()
 }
 
-// shut ends a session. No ask begins after that, and the waiting askers are notified. It may be
-// called more than once.
+// shut ends a session. No ask begins after that, and the waiting askers are notified. Further calls
+// have no effect.
 func (s *session) shut() {
 	if !s.closed.CompareAndSwap(false, true) {
 		return
@@ -299,11 +299,11 @@ func (s *session) shut() {
 	s.finish(err)
 }
 
-// retire makes the waiting askers give up, because another session has replaced this one. No ask
-// begins after that. The session still reads: an answer that arrives is late, and its units are
-// refunded. The caller calls forget for missing answers, and shuts the session once it is idle.
+// retire makes the waiting askers give up, because a new session has replaced s. No ask begins after
+// that. s is still read: answers that arrive are late, and their units are refunded. The caller must
+// call forget for missing answers, and shut s once it is idle.
 //
-// A slot that is released meanwhile may keep its wake, because no ask takes a slot once over is set.
+// A wake may stay in a slot that is released meanwhile, because no ask takes a slot once over is set.
 func (s *session) retire() {
 	for _, sl := range s.stop() {
 		if sl.state.Load()&3 == slotWaiting {
@@ -319,8 +319,8 @@ func (s *session) isIdle() bool {
 	return len(s.free) == len(s.slots)
 }
 
-// checkWaits looks at the waiting asks, unless the session is over. All asks of a session share one
-// timer, because an ask with its own timer takes up to 50 % more time.
+// checkWaits looks at the waiting asks, unless the session is over. All asks of a session share a
+// timer, because an ask with a timer takes up to 50 % more time.
 func (s *session) checkWaits() {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
@@ -329,9 +329,9 @@ func (s *session) checkWaits() {
 	}
 }
 
-// look checks the deadlines of all asks. If s.running.Check returns true, it wakes each asker
-// whose deadline has passed. It plans the next look if other askers are waiting. The caller must
-// hold out.mu.
+// look checks the deadlines of all asks. If s.running.Check returns true, look wakes each asker whose
+// deadline has passed. The next look is planned if other askers are waiting. The caller must hold
+// out.mu.
 func (s *session) look(now time.Duration) {
 	ends, next := s.running.Check(now), never
 	ran := s.running.Read(now)
@@ -365,7 +365,7 @@ func (s *session) planLook(now, after time.Duration) {
 	s.alarm.Reset(after)
 }
 
-// lookAfter returns the longest time from one look at an ask to the next.
+// lookAfter returns the longest time between two looks at an ask.
 func lookAfter(wait time.Duration) time.Duration {
 	return min(wait, max(wait/looksPerWait, lookAgain))
 }
@@ -385,8 +385,8 @@ func (s *session) find(known *[]*slot, id uint64) (*slot, uint64) {
 	return (*known)[index], generation
 }
 
-// end ends the ask of the slot. It returns when the ask was sent, until when an answer is in
-// time, and whether the asker was still waiting.
+// end ends the ask of the slot. The results are when the ask was sent, until when an answer is in time,
+// and whether the asker was still waiting.
 func (sl *slot) end(generation uint64, body []byte, err error) (sent, proves time.Duration, ok bool) {
 	if !sl.state.CompareAndSwap(generation<<2|slotWaiting, generation<<2) {
 		return 0, 0, false
@@ -405,7 +405,7 @@ func (s *session) introduce() {
 	}
 }
 
-// read handles answers, pongs and news until the connection ends.
+// read handles answers, pongs and records until the connection ends.
 func (s *session) read() error {
 	var (
 		in    intake
@@ -481,8 +481,8 @@ func (s *session) read() error {
 	}
 }
 
-// deliver passes an answer to its asker, or to way.handleLate if the asker has given up. It returns
-// how long the answer took, 0 if no ask has its id, and whether it arrived in time.
+// deliver passes an answer to its asker, or to way.handleLate if the asker has given up. The results
+// are how long the answer took, 0 if no ask has the id, and whether the answer arrived in time.
 func (s *session) deliver(known *[]*slot, f frame, now time.Duration) (took time.Duration, inTime bool) {
 	sl, generation := s.find(known, f.id)
 	if sl == nil {
@@ -501,13 +501,13 @@ func (s *session) deliver(known *[]*slot, f frame, now time.Duration) (took time
 	return took, false
 }
 
-// silence returns how long the reader has waited for a frame. While a slow process handles the
-// frames that have arrived, the other side is not silent.
+// silence returns how long the reader has waited for a frame. It is zero while this process handles
+// frames that have arrived.
 func (s *session) silence() time.Duration {
 	return max(0, time.Since(s.start)-time.Duration(s.listens.Load()))
 }
 
-// forget frees the slots whose askers gave up at least lateFor ago.
+// forget frees the slots of asks that were given up at least lateFor ago.
 func (s *session) forget(now time.Time) {
 	if s.givenUp.Load() == 0 {
 		return
@@ -536,7 +536,7 @@ func (s *session) stop() []*slot {
 	return s.slots
 }
 
-// finish ends every waiting ask with err. No ask begins after that.
+// finish ends all asks that wait, with the error err. No ask begins after that.
 func (s *session) finish(err error) {
 	for _, sl := range s.stop() {
 		if state := sl.state.Load(); state&3 == slotWaiting {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// NewSolo returns a cluster of one. It opens no port and has no other members.
+// NewSolo returns a cluster of a single node. It opens no port and has no other members.
 func NewSolo(name, region string) Cluster {
 	return &solo{name: name, region: region}
 }
@@ -24,7 +24,7 @@ type solo struct {
 	roster        *detect.Roster
 	closed        bool
 	notifications sync.WaitGroup
-	telling       sync.Mutex // calls of Changed come one at a time
+	telling       sync.Mutex // held during a call of Changed
 }
 
 func (s *solo) Start(ctx context.Context, h Handler) error {
@@ -51,7 +51,7 @@ func (s *solo) show() {
 
 func (s *solo) View() *View { return s.view.Load() }
 
-// Region returns nil, because a cluster of one sends no requests.
+// Region returns nil, because there are no other nodes.
 func (s *solo) Region(string) Peer { return nil }
 
 func (s *solo) Announce(state State) error {

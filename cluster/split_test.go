@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// Real memberlist, real frames, virtual time.
+// These tests use memberlist and real frames, in virtual time.
 
 var (
 	quiet  = slog.New(slog.DiscardHandler)
@@ -301,8 +301,8 @@ func TestNameThatResolvesLaterIsJoined(t *testing.T) {
 	})
 }
 
-// A process that is restarted at once returns before gossip detects its death. A node that finds
-// another member at its address knows that the old member is gone.
+// A process that is restarted at once returns before gossip detects its death. A node that finds a new
+// member at the address of a member knows that the old member is gone.
 func TestRestartedMemberReplacesOldMember(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		nodes := h.startMembers(t, 3, 0)

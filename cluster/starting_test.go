@@ -84,7 +84,7 @@ func TestStartFindsOnlyAnsweringAddress(t *testing.T) {
 	})
 }
 
-// All nodes join one seed, which begins to listen a moment after the other nodes have tried it.
+// All nodes join a seed that starts to listen just after the first attempts of the other nodes.
 func TestNodesFindSeedThatStartsLater(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		h.Host("seed")

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/cluster/gossip"
 )
 
-// endless is a connection whose reads return zeros without end.
+// endless is a connection that returns any number of zeros.
 type endless struct{ net.Conn }
 
 func (endless) Read(b []byte) (int, error)  { clear(b); return len(b), nil }

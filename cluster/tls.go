@@ -18,10 +18,9 @@ var errRoots = errors.New("cluster: TLS.GetConfigForClient has returned a config
 // KiB, and a listener that trusts all CAs of its machine sends their names, of 15 KiB.
 const maxCertificates = 64 << 10
 
-// serverTLS returns the configuration for the accepting end. It refuses a client without a
-// trusted certificate, also if c does not, unless c has its own verification. Tickets are
-// disabled, so that each connection is verified: with a ticket, a node that had a certificate
-// could return without it.
+// serverTLS returns the configuration for the accepting end. A client without a trusted certificate is
+// refused, whatever c states, unless c has functions that verify. Tickets are disabled, so that each
+// connection is verified: with a ticket, a node that had a certificate could return without it.
 func serverTLS(c *tls.Config) *tls.Config {
 	c = c.Clone()
 	own := c.VerifyPeerCertificate != nil || c.VerifyConnection != nil
@@ -59,7 +58,7 @@ func clientTLS(c *tls.Config, addr string) *tls.Config {
 	}
 	if verify, name := c.VerifyConnection, c.ServerName; verify != nil {
 		c.VerifyConnection = func(s tls.ConnectionState) error {
-			s.ServerName = name // crypto/tls leaves it empty for an IP address
+			s.ServerName = name // crypto/tls leaves ServerName empty for an IP address
 			if err := verify(s); err != nil {
 				return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
 			}
@@ -69,8 +68,8 @@ func clientTLS(c *tls.Config, addr string) *tls.Config {
 	return c
 }
 
-// acceptTLS is the listener's side of a TLS handshake. It sends an alert to a dialler
-// without TLS, which otherwise could not distinguish the refusal from a crash.
+// acceptTLS is the listener's side of a TLS handshake. A dialler without TLS receives an alert, because
+// it could not distinguish a refusal from a crash otherwise.
 func acceptTLS(ctx context.Context, raw net.Conn, c *tls.Config) (net.Conn, error) {
 	secured := newTLSConn(raw, c, tls.Server)
 	err := secured.performHandshake(ctx, maxCertificates)
@@ -94,11 +93,11 @@ func isHangUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// dialTLSError returns the meaning of a failed TLS handshake for the dialler. It is
-// errCertificate if the dialler does not trust the listener's certificate, and errTLS if the
-// listener has answered otherwise: with an alert, or not in TLS. Without an answer it is
-// errHungUp or errSilent, because a crash of the member does not show a problem of TLS. An
-// expired certificate is errTLS, because the configuration of the dialler cannot fix it.
+// dialTLSError returns the meaning of a failed TLS handshake for the dialler. It is errCertificate if
+// the dialler does not trust the listener's certificate, and errTLS if the listener has answered
+// otherwise: with an alert, or not in TLS. Without an answer the result is errHungUp or errSilent,
+// because a crash of the member does not show a problem of TLS. An expired certificate is errTLS,
+// because the configuration of the dialler cannot fix it.
 func dialTLSError(err error) error {
 	var certificate *tls.CertificateVerificationError
 	var timeout net.Error

@@ -73,7 +73,7 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// ask sends count asks to the listener, from several callers at once.
+// ask sends count requests to the listener, from several goroutines at once.
 func (t *transport) ask(callers, count int) {
 	request, peer := bytes.Repeat([]byte("r"), 60), t.dialler.peer("b")
 	var left atomic.Int64
@@ -137,7 +137,7 @@ func (t *transport) measureIdle(b *testing.B) {
 }
 
 func memoryInUse() int {
-	for range 5 { // each collection of garbage halves a stack at most
+	for range 5 { // each garbage collection shrinks a stack to half at most
 		runtime.GC()
 	}
 	var m runtime.MemStats

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// maxUnmetDials bounds the attempts under way to connect to members that this node has never
-// met: a sender of gossip can name any number of such members, at addresses that never answer.
-// Members that this node has met need no turn.
+// maxUnmetDials bounds the attempts under way to connect to members that this node has never met: a
+// sender of gossip can name any number of such members, at addresses that never answer. Attempts at
+// members that this node has met do not wait for a turn.
 const maxUnmetDials = 64
 
-// turns contains an element for each attempt under way.
+// turns holds an element for each attempt that is under way.
 type turns chan struct{}
 
 // wait waits for a turn, until the member is met or ctx is done. The caller must call done

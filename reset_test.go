@@ -163,7 +163,7 @@ func TestOldReceiptsDoNotChangeResetCounts(t *testing.T) {
 					n.handover.Stream().Reset(id, begun+int64(i))
 				}
 				serves(t, n, v, wire.OpTake, begun, ask1(id, limit, 1))
-				serves(t, n, v, wire.OpRefund, begun, taken.Taken(&r))
+				serves(t, n, v, wire.OpRefund, begun, taken.WithReceipt(&r))
 				require.EqualValues(t, c.want, used(n, begun), algorithm)
 			}
 		})
@@ -192,11 +192,11 @@ func TestOldReceiptsDoNotChangeResetCounts(t *testing.T) {
 	t.Run("a cached denial ends", func(t *testing.T) {
 		n, _ := lender()
 		a := ask1(id, limit, 1)
-		require.False(t, n.asker.Denies(&a, n.env.At(begun), new(wire.Result)))
-		n.asker.Learn(&a, denied(time.Hour), 0, n.env.At(begun))
-		require.True(t, n.asker.Denies(&a, n.env.At(begun+1), new(wire.Result)))
+		require.False(t, n.asker.Denies(&a, n.env.TimeAt(begun), new(wire.Result)))
+		n.asker.Learn(&a, denied(time.Hour), 0, n.env.TimeAt(begun))
+		require.True(t, n.asker.Denies(&a, n.env.TimeAt(begun+1), new(wire.Result)))
 		n.handover.Stream().ResetTo(id, uint64(begun), 0, begun)
-		require.False(t, n.asker.Denies(&a, n.env.At(begun+1), new(wire.Result)))
+		require.False(t, n.asker.Denies(&a, n.env.TimeAt(begun+1), new(wire.Result)))
 	})
 	t.Run("answers have the reset number", func(t *testing.T) {
 		n, v := lender()

@@ -297,7 +297,7 @@ func TestEveryAlgorithmAgreesWithItsOracle(t *testing.T) { rapid.Check(t, agrees
 
 func FuzzTake(f *testing.F) { f.Fuzz(rapid.MakeFuzz(agreesWithOracle)) }
 
-func TestNothingPanicsOrOverflows(t *testing.T) { rapid.Check(t, nothingPanics) }
+func TestExtremeValuesNeitherPanicNorOverflow(t *testing.T) { rapid.Check(t, nothingPanics) }
 
 func FuzzLogBytes(f *testing.F) { f.Fuzz(rapid.MakeFuzz(nothingPanics)) }
 

@@ -154,8 +154,8 @@ var mutants = []mutant{
 		"return now-s.renewed(i) > int64(Term) && (!MUTANT || now-s.renewed(i) > 100*int64(Term)) }\n",
 	}}},
 	{"a reservation is settled twice where it was made", "budget", settledOnceInvariant, []edit{{
-		"internal/reserve/reserve.go", "	v.of.cfg.Checks.DoApart(op, &a)\n",
-		"	v.of.cfg.Checks.DoApart(op, &a)\n	if MUTANT {\n		v.of.cfg.Checks.DoApart(op, &a)\n	}\n",
+		"internal/reserve/reserve.go", "	v.of.cfg.Checks.DoInBackground(op, &a)\n",
+		"	v.of.cfg.Checks.DoInBackground(op, &a)\n	if MUTANT {\n		v.of.cfg.Checks.DoInBackground(op, &a)\n	}\n",
 	}}},
 	{"each text of a reservation settles it", "budget", settledOnceInvariant, []edit{{
 		"internal/reserve/reserve.go", "	err := v.spendMarker(ctx)\n",

@@ -15,7 +15,7 @@ import (
 var shownElsewhere = map[string]string{
 	"count-alone-in-its-shard.yaml": "TestEachShardHasRoomForASample of package bucket",
 	"given-back-at-two-places.yaml": "TestEarlyRefundsOffsetUnitsThatArriveLater of package sync",
-	"late-stand-in.yaml":            "TestALateStandInIsTheLastThatIsAsked of package weir",
+	"late-stand-in.yaml":            "TestNoMemberIsAskedAfterLateStandIn of package check",
 	"only-way-crashes.yaml":         "only-way-leaves.yaml, and TestEachRowOfTheTableHasItsBound",
 }
 

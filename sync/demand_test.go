@@ -168,7 +168,7 @@ func longestWait(t failer, l bucket.Limit, net network, region int, pace int64) 
 	return longest
 }
 
-func TestALoneUserIsGrantedAllOfASmallLimit(t *testing.T) {
+func TestLoneRegionIsGrantedWholeSmallLimit(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		l := perMinute(a)
@@ -183,7 +183,7 @@ func TestALoneUserIsGrantedAllOfASmallLimit(t *testing.T) {
 }
 
 // A region with little demand gets its part if two other regions ask for more than the limit.
-func TestARegionOfLittleDemandHasItsPart(t *testing.T) {
+func TestRegionOfLittleDemandHasItsPart(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		w := newGlobe(t, 2, 3, perSecond(a), far)

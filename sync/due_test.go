@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-func TestARegionGetsAStatementWhenOneIsDue(t *testing.T) {
+func TestRegionReceivesStatementWhenDue(t *testing.T) {
 	const now = int64(time.Hour)
 	ago := func(d time.Duration) int64 { return now - int64(d) }
 	long := ago(time.Minute)

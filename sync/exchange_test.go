@@ -35,7 +35,7 @@ func (r *region) limit() bucket.Limit {
 	return r.holdings.Limit(anID, &l, r.time())
 }
 
-func TestARepeatedStatementIsGrantedOnce(t *testing.T) {
+func TestRepeatedStatementIsGrantedOnce(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
 		ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Demand: 1e6, Holding: 50}
@@ -139,7 +139,7 @@ func TestSpentUnitsOfOtherRegionsCountOnce(t *testing.T) {
 
 // The statements about an id have a bounded size: a statement and its answer, for each other
 // region at most ten times a second.
-func TestAStatementIsShort(t *testing.T) {
+func TestStatementIsShort(t *testing.T) {
 	most := int64(math.MaxInt64 / 2)
 	l := bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1e12, Per: 366 * 24 * time.Hour, Burst: 1e12, Version: math.MaxUint64}
 	st := Statement{
@@ -266,7 +266,7 @@ func TestUnknownReceivedUnitsComeBackAsSpent(t *testing.T) {
 
 // If a region has spent more units than it has, and then returns units, as many of these as it has
 // overspent count as spent.
-func TestADebtComesBackAsSpent(t *testing.T) {
+func TestDebtComesBackAsSpent(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
 		ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Holding: 50, Demand: 1e12}

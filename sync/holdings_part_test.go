@@ -149,7 +149,7 @@ func TestRemovedHoldingJudgesNoAsks(t *testing.T) {
 }
 
 // A holding is queued once, no matter how often it must be visited.
-func TestAHoldingIsQueuedOnce(t *testing.T) {
+func TestHoldingIsQueuedOnce(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 10, Per: time.Minute})
 	from.ask(1)
 	for range 50 {

@@ -60,7 +60,7 @@ func TestFullLedgerForgetsQueuedTalliesFirst(t *testing.T) {
 }
 
 // The ledger has the vectors of all ids in one list. It joins in the same way as vectors.
-func TestALedgerJoinsAsVectorsDo(t *testing.T) {
+func TestLedgerJoinsLikeVectors(t *testing.T) {
 	const self = 2
 	checks(t, 300, 2000)
 	rapid.Check(t, func(t *rapid.T) {

@@ -134,7 +134,7 @@ func (x *reviewTrio) nothingWaits() {
 	}
 }
 
-func TestAReviewSendsNothingIfTheSameMembersAnswer(t *testing.T) {
+func TestReviewWithUnchangedAnswerersSendsNothing(t *testing.T) {
 	x := newReviewed(t, 3000)
 	x.view(1, 2, 3)
 	x.nothingWaits()

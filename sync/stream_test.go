@@ -666,7 +666,7 @@ func (leaver) Targets(dst []Member, _ bucket.ID) []Member { return append(dst, 2
 
 // A leaving member sends copies only until it calls Forgo. It always sends the units that it has
 // spent without authority.
-func TestALeaverThatForgoesSendsNoCopies(t *testing.T) {
+func TestLeaverThatForgoesSendsNoCopies(t *testing.T) {
 	const ids = 1000
 	limit := limitOf(bucket.SlidingWindow)
 	for _, forgoes := range []bool{false, true} {

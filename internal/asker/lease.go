@@ -281,14 +281,14 @@ func (l *leases) learn(a *wire.Ask, r *wire.Result, owner uint64, sent, t counts
 	case r.Lease.Units == 0:
 		return
 	case e == nil || r.ResetNumber < l.number(a.ID, t.Now) || l.stops.Load():
-		left := leaseErrand{owner, a.Taken(r)}
+		left := leaseErrand{owner, a.WithReceipt(r)}
 		left.ask.Units, left.ask.Lent = int64(r.Lease.Units), wire.Lent{Until: r.Lease.Until}
 		l.giveBack(left)
 		return
 	case e.lent.Units > 0:
 		l.giveBack(e.close(t))
 	}
-	e.ask, e.owner, e.sent = a.Taken(r), owner, sent
+	e.ask, e.owner, e.sent = a.WithReceipt(r), owner, sent
 	e.lent, e.rest = r.Lease, int64(r.Lease.Units)
 	e.limit, e.remaining, e.reset = r.Limit, r.Remaining, r.ResetAfter
 	e.askAgainAt, e.hurries = 0, false

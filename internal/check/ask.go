@@ -41,17 +41,17 @@ func (c *Checks) ask(ctx context.Context, v *view.View, begun countsync.Time, ro
 			return by, nil
 		}
 		if op == wire.OpRefund || !isUnanswered(err) {
-			by.left = a.Left(c.Env.Monotonic())
+			by.left = a.timeLeft(c.Env.Monotonic())
 			return by, err
 		}
 		for i := range asks {
 			asks[i].Take.Want = wire.Want{} // an owner lends only to a node that asks it directly
 		}
 		sent = c.Env.Time()
-		again := a.Next(err, asks[0].ID, sent.Monotonic)
+		again := a.advance(err, asks[0].ID, sent.Monotonic)
 		by.member = a.Member
 		if !again {
-			by.left = a.Left(sent.Monotonic)
+			by.left = a.timeLeft(sent.Monotonic)
 			return by, err
 		}
 	}

@@ -52,12 +52,12 @@ func firstAttempt(v *view.View, way view.Route, flags uint8, timeout time.Durati
 func firstWait(all time.Duration) time.Duration { return all * 3 / 4 }
 
 // keepReserve sets time aside in which this node asks other members itself before it stands in: the
-// rest of the check's time after a first attempt at the owner. It must be called before Next.
+// rest of the check's time after a first attempt at the owner. It must be called before advance.
 func (a *attempt) keepReserve() { a.reserve = a.timeout - firstWait(a.timeout) }
 
-// Next sets a to the next attempt after a has failed with err. It reports false if there is no other
+// advance sets a to the next attempt after a has failed with err. It reports false if there is no other
 // member to ask. In that case Member is this node if it stands in itself.
-func (a *attempt) Next(err error, id bucket.ID, now int64) bool {
+func (a *attempt) advance(err error, id bucket.ID, now int64) bool {
 	soon := now-a.sent < int64(a.Wait/4) // a relay gives up after a larger part of it
 	// A second stand-in is asked only if the first has just died or stalled. It has copies of the
 	// counts, whereas this node would grant a share on top of them. If the first was late, both might
@@ -79,9 +79,9 @@ func (a *attempt) Next(err error, id bucket.ID, now int64) bool {
 	return again
 }
 
-// Left returns how much of the check's time is left now. An attempt has used at most its Wait, even if
+// timeLeft returns how much of the check's time is left now. An attempt has used at most its Wait, even if
 // this process was late to see its end.
-func (a *attempt) Left(now int64) time.Duration {
+func (a *attempt) timeLeft(now int64) time.Duration {
 	return a.timeout + a.extended - a.used - min(time.Duration(now-a.sent), a.Wait)
 }
 

@@ -38,7 +38,7 @@ func isSelf(standIn int) bool { return standIn == 0 }
 
 func isOther(standIn int) bool { return standIn != 0 }
 
-func TestAnAttemptThatFailsIsFollowedByTheOneThatMayAnswer(t *testing.T) {
+func TestFailedAttemptMovesToNextMember(t *testing.T) {
 	const timeout = 80 * time.Millisecond
 	all, some := four(1, 2, 3), four(2, 3) // some is not connected to b, and the others are
 	second := func(v *view.View, id bucket.ID) int { return v.StandIn(id, v.Owner(id)) }
@@ -65,7 +65,7 @@ func TestAnAttemptThatFailsIsFollowedByTheOneThatMayAnswer(t *testing.T) {
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			a := firstAttempt(c.v, c.way, 0, timeout, 1000)
-			require.Equal(t, c.again, a.Next(c.err, c.id, 1000+int64(c.after)))
+			require.Equal(t, c.again, a.advance(c.err, c.id, 1000+int64(c.after)))
 			member := c.member
 			if member < 0 {
 				member = second(c.v, c.id)
@@ -127,14 +127,14 @@ func TestAttemptsShareAnExtendedTimeout(t *testing.T) {
 			v.Members[1].Peer = reports{delay: c.owner}
 			a := firstAttempt(v, view.Route{Way: view.Direct, To: 1, Hop: 1}, 0, timeout, 1000)
 			require.Equal(t, c.first, a.Wait)
-			require.True(t, a.Next(c.err, id, 1000+int64(a.Wait)))
+			require.True(t, a.advance(c.err, id, 1000+int64(a.Wait)))
 			require.Equal(t, c.then, a.Wait)
 			require.Equal(t, c.in, c.first+c.then)
 		})
 	}
 }
 
-func TestNobodyIsAskedWhenNoTimeIsLeft(t *testing.T) {
+func TestNoMemberIsAskedWithoutTimeLeft(t *testing.T) {
 	const timeout = 80 * time.Millisecond
 	v := four(2, 3) // it is not connected to b
 	id := idWhere(v, 1, func(int) bool { return true })
@@ -143,7 +143,7 @@ func TestNobodyIsAskedWhenNoTimeIsLeft(t *testing.T) {
 	for range 2 { // each of two relays has half of the timeout
 		require.Equal(t, timeout/2, a.Wait)
 		now += int64(timeout / 2)
-		if !a.Next(cluster.ErrTimeout, id, now) {
+		if !a.advance(cluster.ErrTimeout, id, now) {
 			return
 		}
 	}
@@ -173,22 +173,22 @@ func TestNodeThatStandsInHasItsReserveLeft(t *testing.T) {
 			a := firstAttempt(c.v, c.way, 0, timeout, 1000)
 			a.keepReserve()
 			now := 1000 + int64(c.after)
-			require.GreaterOrEqual(t, a.Left(now), reserve)
-			require.Equal(t, c.wait > 0, a.Next(cluster.ErrTimeout, id, now))
+			require.GreaterOrEqual(t, a.timeLeft(now), reserve)
+			require.Equal(t, c.wait > 0, a.advance(cluster.ErrTimeout, id, now))
 			if c.wait > 0 {
 				require.Equal(t, c.wait, a.Wait)
 				now += int64(time.Hour)
-				require.False(t, a.Next(cluster.ErrTimeout, id, now))
+				require.False(t, a.advance(cluster.ErrTimeout, id, now))
 			}
 			require.Equal(t, a.View.Self, a.Member)
-			require.GreaterOrEqual(t, a.Left(now), reserve)
-			require.LessOrEqual(t, a.Left(now)+min(c.after, timeout)+c.wait, max(timeout, c.after))
+			require.GreaterOrEqual(t, a.timeLeft(now), reserve)
+			require.LessOrEqual(t, a.timeLeft(now)+min(c.after, timeout)+c.wait, max(timeout, c.after))
 		})
 	}
 }
 
 // A second stand-in may count the units that the first has already counted.
-func TestALateStandInIsTheLastThatIsAsked(t *testing.T) {
+func TestNoMemberIsAskedAfterLateStandIn(t *testing.T) {
 	const timeout = 80 * time.Millisecond
 	v := four(1, 2, 3)
 	id, owner, first := bucket.ID{}, v.Self, v.Self
@@ -214,13 +214,13 @@ func TestALateStandInIsTheLastThatIsAsked(t *testing.T) {
 		t.Run(c.about, func(t *testing.T) {
 			a := firstAttempt(v, view.Route{Way: view.Direct, To: owner, Hop: owner}, 0, timeout, 1000)
 			sent := 1000 + int64(timeout-c.left)
-			require.True(t, a.Next(cluster.ErrTimeout, id, sent), "the stand-in is asked")
-			require.Equal(t, c.again, a.Next(c.err, id, sent+int64(c.after)) && a.Member != v.Self)
+			require.True(t, a.advance(cluster.ErrTimeout, id, sent), "the stand-in is asked")
+			require.Equal(t, c.again, a.advance(c.err, id, sent+int64(c.after)) && a.Member != v.Self)
 		})
 	}
 }
 
-func TestRelayedCheckIsExtendedByTheRelaysDelay(t *testing.T) {
+func TestRelayDelayExtendsRelayedCheck(t *testing.T) {
 	const timeout, ms = 80 * time.Millisecond, time.Millisecond
 	for _, c := range []struct {
 		about                string
@@ -238,8 +238,8 @@ func TestRelayedCheckIsExtendedByTheRelaysDelay(t *testing.T) {
 			id := idWhere(v, 1, isOther)
 			a := firstAttempt(v, view.Route{Way: view.Relay, To: 1, Hop: 2}, 0, timeout, 1000)
 			require.Equal(t, c.first, a.Wait)
-			require.Equal(t, c.whole, a.Left(1000))
-			require.True(t, a.Next(cluster.ErrTimeout, id, 1000+int64(c.first)))
+			require.Equal(t, c.whole, a.timeLeft(1000))
+			require.True(t, a.advance(cluster.ErrTimeout, id, 1000+int64(c.first)))
 			require.Equal(t, c.second, a.Wait)
 		})
 	}

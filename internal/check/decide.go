@@ -26,7 +26,7 @@ func (c *Checks) Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result
 // decide is Do, except that the result of an operation on holds may be Unknown.
 func (c *Checks) decide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
 	v, now := c.Env.View(), c.Env.Now()
-	t := c.Env.At(now)
+	t := c.Env.TimeAt(now)
 	a.Began = t.Monotonic
 	route := v.Route(a.ID, t.Monotonic)
 	as, asks := c.place(v, route, now)
@@ -151,8 +151,8 @@ func (c *Checks) Tell(op wire.Op, a *wire.Ask) {
 	c.Asker.End(a.ID)
 }
 
-// DoApart is Do without a wait: if another member answers for the count, a goroutine asks it.
-func (c *Checks) DoApart(op wire.Op, a *wire.Ask) {
+// DoInBackground is Do without a wait: if another member answers for the count, a goroutine asks it.
+func (c *Checks) DoInBackground(op wire.Op, a *wire.Ask) {
 	v, now := c.Env.View(), c.Env.Now()
 	if as, _ := c.place(v, v.Route(a.ID, c.Env.MonotonicAt(now)), now); as == view.AsOwner {
 		c.execute(v, as, op, a, now, new(wire.Result))

@@ -61,10 +61,10 @@ func mergeResults(groups []*group, results []wire.Result) (err error) {
 			continue
 		}
 		if allowed {
-			g.settle(g.kept())
+			g.settle(g.emptyTakes())
 			continue
 		}
-		g.settle(g.taken())
+		g.settle(g.allowedTakes())
 		for i, at := range g.at {
 			if g.results[i].Allowed {
 				results[at].Remaining += g.asks[i].Units
@@ -79,23 +79,23 @@ func (g *group) allowed() bool {
 	return g.err == nil && wire.Allowed(g.asks, g.results)
 }
 
-// taken returns the asks that were allowed, with the receipts of their takes.
-func (g *group) taken() []wire.Ask {
+// allowedTakes returns the asks that were allowed, with the receipts of their takes.
+func (g *group) allowedTakes() []wire.Ask {
 	taken := make([]wire.Ask, 0, len(g.asks))
 	for i, a := range g.asks {
 		if r := &g.results[i]; r.Allowed {
-			taken = append(taken, a.Taken(r))
+			taken = append(taken, a.WithReceipt(r))
 		}
 	}
 	return taken
 }
 
-// kept returns the asks that were allowed and left too few units for the same ask again, so that they
+// emptyTakes returns the asks that were allowed and left too few units for the same ask again, so that they
 // may have denied other checks. Each has 0 units, so that a refund settles the take and returns nothing.
-func (g *group) kept() (kept []wire.Ask) {
+func (g *group) emptyTakes() (kept []wire.Ask) {
 	for i, a := range g.asks {
 		if r := &g.results[i]; r.Allowed && r.Remaining < a.Units {
-			a = a.Taken(r)
+			a = a.WithReceipt(r)
 			a.Units = 0
 			kept = append(kept, a)
 		}

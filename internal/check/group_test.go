@@ -42,7 +42,7 @@ func TestAsksOfOneOwnerAreOneGroup(t *testing.T) {
 	require.Len(t, all[1].results, 2)
 }
 
-func TestWhatWasTakenIsKeptByAllOrByNone(t *testing.T) {
+func TestTakesAreKeptByAllGroupsOrNone(t *testing.T) {
 	type took struct {
 		to    int // member
 		units []int64

@@ -43,7 +43,7 @@ func (c *Checks) Late(from cluster.Peer, request, answer []byte) {
 				a.Units = r.Granted
 			}
 			units += uint64(a.Units)
-			taken = append(taken, a.Taken(&r))
+			taken = append(taken, a.WithReceipt(&r))
 		}
 	}
 	if denied || len(taken) == 0 {

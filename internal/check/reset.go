@@ -41,7 +41,7 @@ func (c *Checks) Reset(ctx context.Context, a *wire.Ask) (missed []string, err e
 			silent[i] = true
 		default:
 			by := answerer{member: i, hop: v.Next[i]}
-			silent[i] = c.forward(ctx, v, by, wire.OpReset, asks, make([]wire.Result, len(asks)), c.Env.At(now), c.Timeout) != nil
+			silent[i] = c.forward(ctx, v, by, wire.OpReset, asks, make([]wire.Result, len(asks)), c.Env.TimeAt(now), c.Timeout) != nil
 		}
 	})
 	if err := ctx.Err(); err != nil {

@@ -54,7 +54,7 @@ func (c *Checks) detach(r *request, f func(ctx context.Context, r *request)) boo
 	}
 	kept := *r
 	kept.bytes, kept.x, kept.later, kept.batch = slices.Clone(r.bytes), new(exchange), r.batch.Later(r.index), nil
-	return c.Env.Apart(kept.from, func(life context.Context) {
+	return c.Env.RunFor(kept.from, func(life context.Context) {
 		kept.life = life
 		f(life, &kept)
 	})
@@ -73,7 +73,7 @@ func (c *Checks) Serve(b *cluster.Batch) {
 	if !b.Read.IsZero() {
 		s.waited = time.Since(b.Read)
 	}
-	c.Owner.Prefetch(wire.IDsOf(b.Requests, new([64]bucket.ID)[:0]))
+	c.Owner.Prefetch(wire.AppendIDs(b.Requests, new([64]bucket.ID)[:0]))
 	from := env.Sender{Region: b.Region, Name: b.From}
 	r := &x.served
 	for i, bytes := range b.Requests {
@@ -174,7 +174,7 @@ func (c *Checks) executeRequest(v *view.View, now int64, r *request) {
 // answer executes a request on counts or holds of this node, and appends the response. It reports
 // whether the result is Unknown.
 func (c *Checks) answer(v *view.View, h wire.Header, bytes, dst []byte, now int64) (answer []byte, unknown bool, err error) {
-	if !wire.OfHolds(h, bytes) {
+	if !wire.IsAboutHold(h, bytes) {
 		answer, err = c.Owner.Answer(v, h, bytes, dst, now)
 		return answer, false, err
 	}

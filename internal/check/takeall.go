@@ -20,7 +20,7 @@ func (c *Checks) TakeAll(ctx context.Context, asks []wire.Ask, results []wire.Re
 		return c.Do(ctx, wire.OpTake, &asks[0], &results[0])
 	}
 	v, now := c.Env.View(), c.Env.Now()
-	t := c.Env.At(now)
+	t := c.Env.TimeAt(now)
 	for i := range asks {
 		asks[i].Began = t.Monotonic
 	}
@@ -68,7 +68,7 @@ func (c *Checks) takeGroup(ctx context.Context, v *view.View, flags uint8, g *gr
 	now := c.Env.Now()
 	as, asks := c.place(v, g.route, now)
 	if asks {
-		by, err := c.ask(ctx, v, c.Env.At(now), g.route, wire.OpTake, flags, g.asks, g.results)
+		by, err := c.ask(ctx, v, c.Env.TimeAt(now), g.route, wire.OpTake, flags, g.asks, g.results)
 		if by.trip != nil {
 			defer func() { by.trip.decided(wire.OpTake, g.asks, g.results, g.err) }()
 		}

@@ -12,7 +12,7 @@ import (
 // Clock is the two clocks of a node, in nanoseconds. Counts go by Now, which may be a
 // caller's and may step; views, leases and everything that waits go by Monotonic, which
 // never does. Where both are the same one, a check reads it once: what follows takes the
-// time that was read, by At and MonotonicAt.
+// time that was read, by TimeAt and MonotonicAt.
 type Clock struct {
 	now    func() int64
 	steady func() int64
@@ -48,13 +48,13 @@ func (c *Clock) MonotonicAt(now int64) int64 {
 	return now
 }
 
-// At returns both times, where a check has read now.
-func (c *Clock) At(now int64) countsync.Time {
+// TimeAt returns both times, where a check has read now.
+func (c *Clock) TimeAt(now int64) countsync.Time {
 	return countsync.Time{Now: now, Monotonic: c.MonotonicAt(now)}
 }
 
 // Time returns both times.
-func (c *Clock) Time() countsync.Time { return c.At(c.now()) }
+func (c *Clock) Time() countsync.Time { return c.TimeAt(c.now()) }
 
 // TimeOfDayAt returns the time of day at a time of the monotonic clock.
 func (c *Clock) TimeOfDayAt(steady int64) int64 { return c.TimeOfDay() + steady - c.Monotonic() }

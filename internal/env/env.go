@@ -16,10 +16,10 @@ type Env struct {
 	view.Current
 }
 
-// Apart runs f in a goroutine on behalf of a sender. The end of the node ends the context of f. Apart
+// RunFor runs f in a goroutine on behalf of a sender. The end of the node ends the context of f. RunFor
 // reports false if too many goroutines run for this sender, or in all. All senders that are not in the
 // roster count as one, as a sender can choose its name.
-func (e *Env) Apart(from Sender, f func(context.Context)) bool {
+func (e *Env) RunFor(from Sender, f func(context.Context)) bool {
 	if _, known := e.View().Named[view.NameHash(from.Name)]; !known || from.Region != e.Region {
 		from.Name = ""
 	}
@@ -36,8 +36,8 @@ func (e *Env) IsFenced(v *view.View, now int64) bool {
 type Checks interface {
 	// Do waits for the result. A deadline or an outage is no error.
 	Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error
-	// DoApart waits for nothing.
-	DoApart(op wire.Op, a *wire.Ask)
+	// DoInBackground waits for nothing.
+	DoInBackground(op wire.Op, a *wire.Ask)
 	// Tell sends a message that may be lost, and waits for nothing.
 	Tell(op wire.Op, a *wire.Ask)
 }

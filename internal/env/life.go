@@ -23,7 +23,7 @@ type Life struct {
 	tasks   sync.WaitGroup
 	errands errgroup.Group // maxErrands at once
 	closer  sync.Once
-	apart   slots // of errands, those that others have asked for
+	senders slots // of errands, those that others have asked for
 }
 
 // Begin begins the life.
@@ -80,15 +80,15 @@ func (l *Life) Try(errand func(context.Context)) bool {
 // TryFor runs an errand on behalf of a sender. It reports false if too much goes on for
 // that one, or in all.
 func (l *Life) TryFor(from Sender, errand func(context.Context)) bool {
-	if !l.apart.acquire(from) {
+	if !l.senders.acquire(from) {
 		return false
 	}
 	started := l.Try(func(ctx context.Context) {
-		defer l.apart.release(from)
+		defer l.senders.release(from)
 		errand(ctx)
 	})
 	if !started {
-		l.apart.release(from)
+		l.senders.release(from)
 	}
 	return started
 }

@@ -14,15 +14,15 @@ import (
 
 const hour = int64(time.Hour)
 
-// begun is the clock of a node that begins an epoch at a time.
-func begun(epoch uint64, at int64) *Clock {
+// newBegunClock returns the clock of a node that begins an epoch at a time.
+func newBegunClock(epoch uint64, at int64) *Clock {
 	c := New(at)
 	c.Begin(epoch)
 	return c
 }
 
-func TestTheGreaterOfTwoEpochsIsAdopted(t *testing.T) {
-	small, great := begun(3, 0), begun(5, 2*hour)
+func TestGreaterOfTwoEpochsIsAdopted(t *testing.T) {
+	small, great := newBegunClock(3, 0), newBegunClock(5, 2*hour)
 	old := small.Now(hour)
 	now := 3 * hour
 	small.Meet(great.State(now), now)
@@ -42,8 +42,8 @@ func TestTheGreaterOfTwoEpochsIsAdopted(t *testing.T) {
 }
 
 // A stop has no age, and so no moment before it has one.
-func TestMomentsBeforeAStopAreOrderedByTheRunOfTheCluster(t *testing.T) {
-	before := begun(9, 0)
+func TestMomentsBeforeStopAreOrdered(t *testing.T) {
+	before := newBegunClock(9, 0)
 	early, late := before.State(hour), before.State(5*hour)
 	for _, found := range [][]State{{early, late}, {late, early}} {
 		next := New(100 * hour)
@@ -72,8 +72,8 @@ func TestMomentsBeforeAStopAreOrderedByTheRunOfTheCluster(t *testing.T) {
 }
 
 // A fork knows nothing of the other one, and skips nothing of it.
-func TestEpochsThatHaveNotMetAreNotCompared(t *testing.T) {
-	origin := begun(9, 0).State(hour)
+func TestUnrelatedEpochsAreNotCompared(t *testing.T) {
+	origin := newBegunClock(9, 0).State(hour)
 	a, b := New(0), New(0)
 	for epoch, c := range map[uint64]*Clock{1: a, 2: b} {
 		c.Find(origin)
@@ -87,7 +87,7 @@ func TestEpochsThatHaveNotMetAreNotCompared(t *testing.T) {
 	require.Equal(t, 20*hour, next.Before(origin.Moment), "both went on from there")
 }
 
-func TestStateIsReadAsItWasWritten(t *testing.T) {
+func TestEncodedStateDecodesUnchanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := State{Moment: Moment{rapid.Uint64().Draw(t, "epoch"), rapid.Int64Range(0, maxAge).Draw(t, "age")}}
 		for range rapid.IntRange(0, MaxRelations).Draw(t, "relations") {
@@ -100,7 +100,7 @@ func TestStateIsReadAsItWasWritten(t *testing.T) {
 		c := wire.NewCursor(b)
 		require.Equal(t, s, Read(&c))
 		require.NoError(t, c.Err())
-		require.Zero(t, c.Left())
+		require.Zero(t, c.Remaining())
 		cut := wire.NewCursor(b[:len(b)-1])
 		Read(&cut)
 		require.Error(t, cut.Err())
@@ -109,7 +109,7 @@ func TestStateIsReadAsItWasWritten(t *testing.T) {
 
 // Nodes that began at different times exchange their states in any order, and read each other's
 // snapshots. Each places the moments of all as a clock on the wall would.
-func TestAllMomentsAreWhereTheyWere(t *testing.T) {
+func TestMeetingKeepsOrderOfMoments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var clocks []*Clock
 		type placed struct {
@@ -163,8 +163,8 @@ func TestAllMomentsAreWhereTheyWere(t *testing.T) {
 	})
 }
 
-func TestNumbersOfOthersOverflowNothing(t *testing.T) {
-	c := begun(1, 0)
+func TestForeignNumbersDoNotOverflow(t *testing.T) {
+	c := newBegunClock(1, 0)
 	for _, offset := range []int64{math.MinInt64, -maxAge, maxAge, math.MaxInt64} {
 		for _, age := range []int64{0, maxAge} {
 			c.Meet(State{Moment{7, age}, []Relation{{8, max(-maxAge, min(offset, maxAge)), false}}}, hour)

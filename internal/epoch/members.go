@@ -76,7 +76,7 @@ func (m *Members) Serve(request, dst []byte) ([]byte, error) {
 	if len(request) > 0 {
 		c := wire.NewCursor(request)
 		counts, epoch := time.Duration(c.Number(maxAge)), c.Number(1<<64-1)
-		if c.Err() != nil || c.Left() > 0 {
+		if c.Err() != nil || c.Remaining() > 0 {
 			return nil, wire.ErrMalformed
 		}
 		if counts-m.Age() > m.tolerance() || epoch > m.Clock.Now(now).Epoch {
@@ -195,7 +195,7 @@ func (m *Members) ask(ctx context.Context, v *view.View, i int) error {
 	c := wire.NewCursor(response)
 	counts := time.Duration(c.Number(maxAge))
 	s := Read(&c)
-	if c.Left() > 0 {
+	if c.Remaining() > 0 {
 		c.Fail()
 	}
 	if err := c.Err(); err != nil {

@@ -26,7 +26,7 @@ func (m *releaseCounter) Tell(message []byte) {
 
 // A stand-in that knows of a late grant treats the hold as granted. If the grant were released
 // nevertheless, no member would count the units of the holder.
-func TestLateGrantIsReleasedUnlessHeldOrAskedFor(t *testing.T) {
+func TestLateGrantIsReleasedUnlessHeldOrRequested(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		does  func(h *Holds, a *wire.Ask, late func())

@@ -456,7 +456,7 @@ func TestLeaveWaitsForAcknowledgements(t *testing.T) {
 
 // Requests to members run as errands. If the maximum number of errands is running, no member can be
 // asked.
-func TestLearnReturnsAtOnceIfNoErrandCanStart(t *testing.T) {
+func TestLearnReturnsAtOnceWithoutErrands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMembers(t, 2)[0]
 		for m.env.Try(func(ctx context.Context) { <-ctx.Done() }) {

@@ -120,7 +120,7 @@ func parseRenew(message []byte, now int64) (m renewMessage, err error) {
 	if m.kind, m.holder = byte(r.Number(kindRecords)), r.uint64(); m.kind == kindRecords {
 		m.date = time.Duration(r.Number(math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
 	}
-	for r.Left() > 0 {
+	for r.Remaining() > 0 {
 		switch m.kind {
 		case kindDigests:
 			d := shardDigest{shard: int(r.byte()), sum: r.uint64()}
@@ -184,7 +184,7 @@ func parsePage(message []byte) (p page, err error) {
 	p.end = int(r.Number(parts))
 	p.parseAt(&r)
 	var ranges []countsync.Range
-	for r.Left() > 0 {
+	for r.Remaining() > 0 {
 		ranges = append(ranges, countsync.Range{First: r.uint64(), Last: r.uint64()})
 	}
 	p.ranges = countsync.NewRanges(ranges...)
@@ -222,7 +222,7 @@ func (r *reader) record(now int64) record {
 func parseHeld(answer []byte, now int64) (next page, list []entry, records []record, err error) {
 	r := reader{wire.NewCursor(answer)}
 	next.parseAt(&r)
-	for r.Left() > 0 {
+	for r.Remaining() > 0 {
 		if r.byte() == itemRecord {
 			records = append(records, r.record(now))
 			continue

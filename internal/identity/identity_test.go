@@ -20,7 +20,7 @@ func TestNamesAndKeysAreKeptApart(t *testing.T) {
 	require.NotEqual(t, h.ID(Prefix("a"), ""), h.ID(Prefix("b"), ""))
 }
 
-func TestTheSeedKeysTheID(t *testing.T) {
+func TestSeedChangesTheID(t *testing.T) {
 	one, other := New([]byte("one")), New([]byte("other"))
 	require.NotEqual(t, one.ID(Prefix("a"), "k"), other.ID(Prefix("a"), "k"))
 	require.NotEqual(t, one.Fingerprint(), other.Fingerprint())

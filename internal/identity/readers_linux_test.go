@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFileThatOthersReadIsWarnedOf(t *testing.T) {
+func TestFileReadableByOthersCausesWarning(t *testing.T) {
 	dir := t.TempDir()
 	if inMemory(dir) {
 		t.Skip("the folder of temporary files is in memory, where files are not judged: set TMPDIR")
@@ -38,7 +38,7 @@ func TestFileThatOthersReadIsWarnedOf(t *testing.T) {
 	}
 }
 
-func TestFileInMemoryIsNotWarnedOf(t *testing.T) {
+func TestFileInMemoryCausesNoWarning(t *testing.T) {
 	dir, err := os.MkdirTemp("/dev/shm", "identity")
 	if err != nil {
 		t.Skip("this machine has no /dev/shm: ", err)

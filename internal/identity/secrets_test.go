@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAFileIsReadAsItsTextIs(t *testing.T) {
+func TestFileAndTextAreReadAlike(t *testing.T) {
 	const text = "# of May\nsecret: 6e6577; secret: 6f6c64\nseed: 73656564\n"
 	file := filepath.Join(t.TempDir(), "weir.secret")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
@@ -23,7 +23,7 @@ func TestAFileIsReadAsItsTextIs(t *testing.T) {
 	}
 }
 
-func TestOnlyAFaultOfTheTextIsInvalid(t *testing.T) {
+func TestOnlyFaultOfTextIsInvalid(t *testing.T) {
 	_, _, err := ParseSecrets("secret: hush-hush")
 	require.ErrorIs(t, err, ErrInvalidSecrets)
 	require.NotContains(t, err.Error(), "hush")
@@ -34,7 +34,7 @@ func TestOnlyAFaultOfTheTextIsInvalid(t *testing.T) {
 	require.NotErrorIs(t, err, ErrInvalidSecrets)
 }
 
-func TestTextIsToldFromBytes(t *testing.T) {
+func TestTextIsDistinguishedFromBytes(t *testing.T) {
 	const digits = "000102030405060708090A0b0c0d0e0f"
 	for _, text := range []string{digits, " " + digits + "\n", digits + digits, "seed: x", "secret: x"} {
 		require.True(t, IsSecretText([]byte(text)), text)

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-func TestCalendarWindowsBeginAndEndWhereTheDatesDo(t *testing.T) {
+func TestCalendarWindowsFollowTheDates(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		calendar   Unit
@@ -116,7 +116,7 @@ func TestCalendarAsksAllocateNothingWithinAWindow(t *testing.T) {
 
 // At the turn of a year after a leap year, from 2041 on, ZoneBounds returns an end before its
 // argument.
-func TestEveryNewYearHasItsWindows(t *testing.T) {
+func TestCalendarLimitHasWindowsEachYear(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	t.Parallel()
 	years := testenv.PickFull(t, 57, 228) // the turn to 2197, to 2193 and so on: all such years follow a leap year

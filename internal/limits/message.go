@@ -47,7 +47,7 @@ func (l *Limit) append(b []byte) []byte {
 // so that no check may use them.
 func parseLimits(message []byte) (limits []Limit, err error) {
 	c := wire.NewCursor(message)
-	for c.Left() > 0 {
+	for c.Remaining() > 0 {
 		limits = append(limits, Limit{
 			Name: c.Text(wire.MaxNameBytes), Version: c.Number(math.MaxUint64), Algorithm: bucket.Algorithm(c.Number(math.MaxUint8)),
 			Rate: int64(c.Number(math.MaxInt64)), Per: time.Duration(c.Number(math.MaxInt64)), Burst: int64(c.Number(math.MaxInt64)),

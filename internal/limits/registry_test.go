@@ -103,7 +103,7 @@ func TestOtherAlgorithmAtSameVersionIsRefused(t *testing.T) {
 	require.Zero(t, r.Conflicts())
 }
 
-func TestWhatIsMeantIsNoConflict(t *testing.T) {
+func TestIntendedDifferenceIsNoConflict(t *testing.T) {
 	r, lines := logged()
 	const day = 1
 	for _, l := range []Limit{
@@ -135,7 +135,7 @@ func TestWhatIsMeantIsNoConflict(t *testing.T) {
 	require.Empty(t, lines())
 }
 
-func TestTheNumbersThatCameLastAreCompared(t *testing.T) {
+func TestLatestReportIsCompared(t *testing.T) {
 	r, lines := logged()
 	for i, rate := range []int64{10, 20, 20, 10, 10} {
 		require.NoError(t, r.Add(Limit{Name: "api", Rate: rate, Per: time.Minute}, 0))
@@ -184,7 +184,7 @@ func TestConflictsTakeBoundedMemoryAndFewLines(t *testing.T) {
 	require.Len(t, r.all, maxNames)
 }
 
-func TestMembersAreToldInTurn(t *testing.T) {
+func TestDeclarationsAreSentToMembersInTurn(t *testing.T) {
 	r, _ := logged()
 	var turns []int
 	tell := func(members int) {
@@ -221,7 +221,7 @@ func TestDeclarationsRestOnceEachMemberHasThem(t *testing.T) {
 	require.Equal(t, declareRested, r.Declare(v))
 }
 
-func TestLimitsThatAreToldArriveAsTheyAre(t *testing.T) {
+func TestDeclaredLimitsArriveUnchanged(t *testing.T) {
 	r, _ := logged()
 	var limits []Limit
 	for i := range 1000 {

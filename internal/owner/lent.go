@@ -204,7 +204,7 @@ func (o *Owner) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Res
 	term := min(time.Duration(a.Take.Want.Term)*time.Millisecond, wire.LongestLease)
 	least := term * 3 / 2 // the term for the owner if the asking node has the units for term
 	if l == nil {
-		granted = o.holdings.Lend(a.ID, a.Limit, o.clock.At(now), a.Units, want, least, other, &r.Result)
+		granted = o.holdings.Lend(a.ID, a.Limit, o.clock.TimeAt(now), a.Units, want, least, other, &r.Result)
 	} else {
 		granted = o.counts.Lend(a.ID, l, now, a.Units, want, least, other, &r.Result)
 	}

@@ -53,7 +53,7 @@ func TestUnspentLeaseIsReturnedUntilItExpires(t *testing.T) {
 		left, r := lend(owner, bucket.ID{Hi: 1, Lo: 2}, daily, now, 0, wire.Want{Units: 10, Term: uint16(term / ms)})
 		require.EqualValues(t, 10, r.Lease.Units)
 		require.EqualValues(t, term/ms, r.Lease.Term)
-		left = left.Taken(&r)
+		left = left.WithReceipt(&r)
 		left.Units, left.Lent.Until = 10, r.Lease.Until // all units are unspent
 		return left
 	}
@@ -170,7 +170,7 @@ func TestReclaimBoundsReturnedUnits(t *testing.T) {
 			n.counts.Take(id, daily, now, taken)
 			a, r := lend(n, id, daily, now, 0, wire.Want{Units: lent, Term: 500})
 			require.EqualValues(t, lent, r.Lease.Units)
-			back := a.Taken(&r)
+			back := a.WithReceipt(&r)
 			back.Units, back.Lent = c.left, wire.Lent{Units: uint32(c.spent), Until: r.Lease.Until}
 			for range c.times {
 				n.Reclaim(v, &back, now)

@@ -84,7 +84,7 @@ func (o *Owner) regionLimit(a *wire.Ask, now int64) *bucket.Limit {
 	if !a.Global || o.holdings == nil {
 		return a.Limit
 	}
-	held := o.holdings.Limit(a.ID, a.Limit, o.clock.At(now))
+	held := o.holdings.Limit(a.ID, a.Limit, o.clock.TimeAt(now))
 	return &held
 }
 
@@ -121,7 +121,7 @@ func (o *Owner) apply(op wire.Op, a *wire.Ask, l *bucket.Limit, now int64, r *wi
 
 // applyGlobal executes op within the part of a Global limit that this region has.
 func (o *Owner) applyGlobal(op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
-	t := o.clock.At(now)
+	t := o.clock.TimeAt(now)
 	if op == wire.OpTake && o.unitsAhead(a, a.Limit, now) > 0 {
 		op = wire.OpPeek // apply denies it
 	}

@@ -78,7 +78,7 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 	case units == 0:
 		r.RetryAfter = peek.RetryAfter
 	case shared:
-		o.holdings.Take(a.ID, a.Limit, o.clock.At(now), units, &r.Result)
+		o.holdings.Take(a.ID, a.Limit, o.clock.TimeAt(now), units, &r.Result)
 	default:
 		o.counts.TakeInto(a.ID, l, now, units, &r.Result)
 	}
@@ -88,7 +88,7 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 		self.Arrived = steady // until the next ask, which contains the arrival of the next waiter and so no later time
 	} else {
 		if shared && a.Units > 0 {
-			o.holdings.Lacks(a.ID, a.Limit, o.clock.At(now), a.Units)
+			o.holdings.Lacks(a.ID, a.Limit, o.clock.TimeAt(now), a.Units)
 		}
 		r.RetryAfter = min(max(r.RetryAfter, 1), wire.MaxAskPause)
 	}

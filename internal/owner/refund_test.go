@@ -35,7 +35,7 @@ func TestRefundFindsUnitsOfStandInAfterImport(t *testing.T) {
 			r.StoodIn = stoodIn
 			authority.Take(id, &limit, now, 20)
 			arrives(70*time.Millisecond, 3) // the units granted on this node are in its tally
-			refund := a.Taken(&r)
+			refund := a.WithReceipt(&r)
 			n.Do(v, v.Standing(id), wire.OpRefund, &refund, now, new(wire.Result))
 			used, _, _ := n.counts.Used(id, now)
 			if stoodIn || limit.IsBucket() {
@@ -80,7 +80,7 @@ func TestReceiptWithAgeIsValidOnAnyMember(t *testing.T) {
 			now += int64(70 * time.Millisecond)
 			second.counts.Import(id, state, now+ahead, 0)
 			now += int64(time.Second)
-			a := wire.Ask{ID: id, Limit: &limit, Units: 5}.Taken(&granted)
+			a := wire.Ask{ID: id, Limit: &limit, Units: 5}.WithReceipt(&granted)
 			a.Spent.Age = time.Duration(now - int64(a.Spent.Receipt))
 			second.Do(v, view.AsOwner, op, &a, now+ahead, new(wire.Result))
 			used, _, _ := second.counts.Used(id, now+ahead)

@@ -57,7 +57,7 @@ func TestReceiptOfPreviousResetIsVoid(t *testing.T) {
 		first := n.stream.Reset(id, now)
 		granted := wire.Result{ResetNumber: n.ResetNumber(id, now)}
 		n.Do(v, view.AsOwner, wire.OpTake, &wire.Ask{ID: id, Limit: &limit, Units: 20}, now, &granted)
-		a := wire.Ask{ID: id, Limit: &limit, Units: 5}.Taken(&granted)
+		a := wire.Ask{ID: id, Limit: &limit, Units: 5}.WithReceipt(&granted)
 		n.Do(v, view.AsOwner, op, &a, now, new(wire.Result))
 		used, _, _ := n.counts.Used(id, now)
 		require.NotEqualValues(t, 20, used, "the receipt is newer than its reset")

@@ -121,7 +121,7 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 			answers[i] = o.counts.Peek(t.ID, t.Limit, now, t.Units)
 		}
 	case global:
-		o.holdings.TakeAll(s.takes, s.wholes, o.clock.At(now), answers)
+		o.holdings.TakeAll(s.takes, s.wholes, o.clock.TimeAt(now), answers)
 	default:
 		o.counts.TakeAll(s.takes, now, answers)
 	}

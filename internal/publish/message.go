@@ -41,7 +41,7 @@ func appendEntries(b []byte, list []entry, now int64) []byte {
 
 // readEntries reads the rest of a message. The entries do not refer to the memory of the message.
 func readEntries(c *wire.Cursor, now int64) (list []entry, err error) {
-	for c.Left() > 0 {
+	for c.Remaining() > 0 {
 		var p entry
 		if p.Name = c.Text(MaxName); p.Name == "" {
 			c.Fail()
@@ -80,13 +80,13 @@ func (q *Question) append(b []byte) []byte {
 func ParseQuestion(b []byte) (q Question, err error) {
 	c := wire.NewCursor(b)
 	q.after = c.Text(MaxName)
-	if rest := c.Left(); rest > 0 {
+	if rest := c.Remaining(); rest > 0 {
 		digests := c.Bytes(8 * len(q.digests))
 		for i := range len(digests) / 8 {
 			q.digests[i] = binary.LittleEndian.Uint64(digests[8*i:])
 		}
 	}
-	if c.Left() > 0 {
+	if c.Remaining() > 0 {
 		c.Fail()
 	}
 	if err := c.Err(); err != nil {

@@ -127,7 +127,7 @@ func (l *Queues) passOrRefund(x *queue, a *wire.Ask) {
 		return
 	}
 	for i := len(x.grants) - 1; i >= 0; i-- { // in the reverse order of the grants, as OnlyLast requires
-		back := a.Taken(&x.grants[i].r)
+		back := a.WithReceipt(&x.grants[i].r)
 		back.Units = x.grants[i].units
 		back.Spent.OnlyLast = true
 		l.cfg.Checks.Tell(wire.OpRefund, &back)

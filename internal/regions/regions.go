@@ -112,7 +112,7 @@ func (r *Regions) Run() {
 		if r.cfg.Env.IsFenced(v, now) {
 			continue
 		}
-		due, changed := r.Holdings.Due(r.cfg.Env.At(now), v.Speaks)
+		due, changed := r.Holdings.Due(r.cfg.Env.TimeAt(now), v.Speaks)
 		r.cfg.Replicate(changed, now, v)
 		for _, region := range slices.Sorted(maps.Keys(due)) {
 			for sts := range slices.Chunk(due[region], r.cfg.Statements) {
@@ -171,7 +171,7 @@ func (r *Regions) askRegion(ctx context.Context, region string, link *link, h wi
 func (r *Regions) Learn(region string, answers countsync.Exchange) {
 	r.recordAgreement(region, r.links[region], answers.Print)
 	v, now := r.cfg.Env.View(), r.cfg.Env.Now()
-	t, day := r.cfg.Env.At(now), r.cfg.Env.TimeOfDay()
+	t, day := r.cfg.Env.TimeAt(now), r.cfg.Env.TimeOfDay()
 	var changed []bucket.ID
 	for i := range answers.Statements {
 		st := &answers.Statements[i]
@@ -219,7 +219,7 @@ func (r *Regions) Serve(from env.Sender, request []byte, h wire.Header, answer c
 	if len(e.Statements) < stated {
 		link.refused.Add(1)
 	}
-	started := r.cfg.Env.Apart(from, func(ctx context.Context) {
+	started := r.cfg.Env.RunFor(from, func(ctx context.Context) {
 		r.recordAgreement(e.Region, link, e.Print)
 		answers := r.Holdings.Exchange(r.exchangeWith(ctx, link, &e, h))
 		body := answers.Append(wire.AppendResponse(nil, wire.Done, 0))
@@ -276,7 +276,7 @@ func (r *Regions) serveStatements(link *link, e *countsync.Exchange, sts []count
 	now := r.cfg.Env.Now()
 	var changed []bucket.ID
 	for i := range sts {
-		if answer, ok := r.Holdings.Serve(e.Region, e.Print, &sts[i], r.cfg.Env.At(now)); ok {
+		if answer, ok := r.Holdings.Serve(e.Region, e.Print, &sts[i], r.cfg.Env.TimeAt(now)); ok {
 			answers = append(answers, answer)
 			changed = append(changed, answer.ID)
 		}

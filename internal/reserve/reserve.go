@@ -108,7 +108,7 @@ const (
 
 // Make initializes v with the units that were just granted to a.
 func (m *Reservations) Make(v *Reservation, a *wire.Ask, r *wire.Result) {
-	v.of, v.ask = m, a.Taken(r)
+	v.of, v.ask = m, a.WithReceipt(r)
 	v.spent = timeOfReceipt(&v.ask, r, m.cfg.Clock.Monotonic())
 	v.by = numbersOfReceipt(v.ask.Limit, r)
 	v.life = lifetimeOf(v.ask.Limit)
@@ -210,7 +210,7 @@ func (v *Reservation) replaceEstimate(numbers *bucket.Limit, actual int64) {
 	if a.Spent.Age = time.Duration(v.of.cfg.Clock.Monotonic() - v.spent); a.Spent.Age == 0 {
 		a.Spent.Age = 1
 	}
-	v.of.cfg.Checks.DoApart(op, &a)
+	v.of.cfg.Checks.DoInBackground(op, &a)
 }
 
 // timeOfReceipt returns the time of a receipt by the monotonic clock of this node, which has had

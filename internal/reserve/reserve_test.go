@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// fake is a node that grants each marker once, and records the calls of DoApart.
+// fake is a node that grants each marker once, and records the calls of DoInBackground.
 type fake struct {
 	*Reservations
 	env.Checks
@@ -51,7 +51,7 @@ func (f *fake) Do(_ context.Context, _ wire.Op, a *wire.Ask, r *wire.Result) err
 	return f.err
 }
 
-func (f *fake) DoApart(op wire.Op, a *wire.Ask) { f.told = append(f.told, call{op, a.Units}) }
+func (f *fake) DoInBackground(op wire.Op, a *wire.Ask) { f.told = append(f.told, call{op, a.Units}) }
 
 var limit = &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: 2 * time.Minute}
 

@@ -56,8 +56,8 @@ const (
 // array would be allocated for each chunk when it is passed to an interface method.
 type nonce [12]byte
 
-// of sets the number of the chunk and the flag for the last chunk.
-func (n *nonce) of(number uint64, last bool) []byte {
+// set sets the number of the chunk and the flag for the last chunk, and returns the nonce.
+func (n *nonce) set(number uint64, last bool) []byte {
 	binary.BigEndian.PutUint64(n[:], number)
 	n[11] = 0
 	if last {
@@ -83,7 +83,7 @@ type Writer struct {
 func NewWriter(w io.Writer, keys Keys, h Header) (*Writer, error) {
 	salt := make([]byte, saltBytes)
 	_, _ = rand.Read(salt) // never fails
-	master, secret := keys.first()
+	master, secret := keys.sealingKey()
 	h.Sealed = secret
 	header, err := h.append(salt, keyID(master, salt))
 	if err != nil {
@@ -130,7 +130,7 @@ func (w *Writer) add(b []byte) {
 
 // seal writes the chunk.
 func (w *Writer) seal(last bool) error {
-	_, err := w.w.Write(w.cipher.Seal(w.text[:0], w.nonce.of(w.number, last), w.text, w.header))
+	_, err := w.w.Write(w.cipher.Seal(w.text[:0], w.nonce.set(w.number, last), w.text, w.header))
 	w.number, w.text = w.number+1, w.text[:0]
 	return err
 }
@@ -173,7 +173,7 @@ func NewReader(r io.Reader, keys Keys) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	master, secret := keys.first()
+	master, secret := keys.sealingKey()
 	switch {
 	case raw.Sealed:
 		if master, err = keys.find(raw.salt, raw.id); err != nil {
@@ -184,10 +184,10 @@ func NewReader(r io.Reader, keys Keys) (*Reader, error) {
 	}
 	f := &Reader{r: r, cipher: cipherOf(master, raw.salt), raw: raw, number: 1, at: int64(len(raw.bytes)), sealed: make([]byte, chunkBytes+tagBytes+1)}
 	tag := f.sealed[:tagBytes]
-	if _, err := io.ReadFull(r, tag); err != nil && !cutShort(err) {
+	if _, err := io.ReadFull(r, tag); err != nil && !isCutShort(err) {
 		return nil, err
 	}
-	if _, err := f.cipher.Open(nil, f.nonce.of(0, false), tag, raw.bytes); err != nil {
+	if _, err := f.cipher.Open(nil, f.nonce.set(0, false), tag, raw.bytes); err != nil {
 		return nil, damaged("the header of %d bytes", len(raw.bytes))
 	}
 	f.at += tagBytes
@@ -202,7 +202,7 @@ func (r *Reader) Header() Header { return r.raw.Header }
 // in bytes.
 func (r *Reader) Next() (Kind, []byte, error) {
 	if r.err == nil {
-		kind, b, err := r.next()
+		kind, b, err := r.readBlock()
 		if err == nil {
 			return kind, b, nil
 		}
@@ -211,7 +211,7 @@ func (r *Reader) Next() (Kind, []byte, error) {
 	return 0, nil, r.err
 }
 
-func (r *Reader) next() (Kind, []byte, error) {
+func (r *Reader) readBlock() (Kind, []byte, error) {
 	for len(r.text) == 0 {
 		if r.last {
 			return 0, nil, io.EOF
@@ -220,7 +220,7 @@ func (r *Reader) next() (Kind, []byte, error) {
 			return 0, nil, err
 		}
 	}
-	before, err := r.take(blockBytes)
+	before, err := r.readText(blockBytes)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -228,12 +228,12 @@ func (r *Reader) next() (Kind, []byte, error) {
 	if kind == 0 || size > MaxBlock {
 		return 0, nil, damaged("a block of kind %d and %d bytes ends before byte %d", byte(kind), size, r.at)
 	}
-	b, err := r.take(int(size))
+	b, err := r.readText(int(size))
 	return kind, b, err
 }
 
-// take returns the next n bytes of the text.
-func (r *Reader) take(n int) ([]byte, error) {
+// readText returns the next n bytes of the text.
+func (r *Reader) readText(n int) ([]byte, error) {
 	if n <= len(r.text) { // most blocks
 		b := r.text[:n:n]
 		r.text = r.text[n:]
@@ -260,13 +260,13 @@ func (r *Reader) open() error {
 	const after = chunkBytes + tagBytes // the index of the byte after a full chunk
 	r.sealed[0] = r.sealed[after]
 	n, err := io.ReadFull(r.r, r.sealed[r.ahead:])
-	if err != nil && !cutShort(err) {
+	if err != nil && !isCutShort(err) {
 		return err
 	}
 	n += r.ahead
 	r.last, r.ahead = n <= after, 1
 	chunk := r.sealed[:min(n, after)]
-	if r.text, err = r.cipher.Open(chunk[:0], r.nonce.of(r.number, r.last), chunk, r.raw.bytes); err != nil {
+	if r.text, err = r.cipher.Open(chunk[:0], r.nonce.set(r.number, r.last), chunk, r.raw.bytes); err != nil {
 		return damaged("the chunk of %d bytes from byte %d on", len(chunk), r.at)
 	}
 	r.number, r.at = r.number+1, r.at+int64(len(chunk))

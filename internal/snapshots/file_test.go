@@ -73,7 +73,7 @@ func read(from io.Reader, keys Keys) (blocks []block, err error) {
 	}
 }
 
-func TestReaderReturnsWhatWasWritten(t *testing.T) {
+func TestReaderReturnsWrittenBlocks(t *testing.T) {
 	for name, sizes := range map[string][]int{
 		"nothing":                   {},
 		"an empty block":            {0},
@@ -131,7 +131,7 @@ func TestHeaderIsReadWithAndWithoutKeys(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestSealedFileShowsNothingOfItsBlocks(t *testing.T) {
+func TestSealedFileHidesItsBlocks(t *testing.T) {
 	text := bytes.Repeat([]byte("what is in it"), 100)
 	one := file(t, keys, []block{{Counts, text}})
 	require.NotContains(t, string(one), "what is in it")
@@ -139,7 +139,7 @@ func TestSealedFileShowsNothingOfItsBlocks(t *testing.T) {
 	require.NotEqual(t, one, file(t, keys, []block{{Counts, text}}), "no two files have one key")
 }
 
-func TestFileOpensWithItsKeyAlone(t *testing.T) {
+func TestFileOpensOnlyWithItsKey(t *testing.T) {
 	blocks := random(10, 20)
 	sealed, open := file(t, keys, blocks), file(t, Keys{}, blocks)
 	later := bytes.Clone(sealed)
@@ -269,7 +269,7 @@ func TestDamageStatesItsPlace(t *testing.T) {
 
 // An authentic block without a valid meaning was written by a faulty version of Weir, or
 // by anyone in an open file.
-func TestBlocksThatMakeNoSenseAreRefused(t *testing.T) {
+func TestInvalidBlocksAreRefused(t *testing.T) {
 	for name, text := range map[string][]byte{
 		"kind 0":                  {0, 0, 0, 0, 0},
 		"a size too large":        {1, 1, 0, 0x10, 0},
@@ -289,7 +289,7 @@ func TestBlocksThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
-func TestWriterRefusesWhatNoReaderTakes(t *testing.T) {
+func TestWriterRefusesUnreadableBlocks(t *testing.T) {
 	var b bytes.Buffer
 	w, err := NewWriter(&b, keys, header)
 	require.NoError(t, err)
@@ -304,7 +304,7 @@ func TestWriterRefusesWhatNoReaderTakes(t *testing.T) {
 	require.Equal(t, []block{{Counts, []byte("x")}}, got)
 }
 
-func TestErrorsOfTheDiskAreReturned(t *testing.T) {
+func TestDiskErrorsAreReturned(t *testing.T) {
 	full := errors.New("disk full")
 	for left := range 6 {
 		w, err := NewWriter(failing{&left, full}, keys, header)

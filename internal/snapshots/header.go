@@ -100,7 +100,7 @@ func ReadHeader(r io.Reader) (Header, error) {
 func readRaw(r io.Reader) (*rawHeader, error) {
 	h := &rawHeader{bytes: make([]byte, fixedBytes, maxHeader)}
 	n, err := io.ReadFull(r, h.bytes)
-	if err != nil && !cutShort(err) {
+	if err != nil && !isCutShort(err) {
 		return nil, err
 	}
 	b, is := bytes.CutPrefix(h.bytes[:n], []byte(magic))
@@ -109,7 +109,7 @@ func readRaw(r io.Reader) (*rawHeader, error) {
 		return nil, ErrNotSnapshot
 	case b[0] > version:
 		return nil, fmt.Errorf("%w (version %d; this one reads up to %d)", ErrLaterVersion, b[0], version)
-	case cutShort(err):
+	case isCutShort(err):
 		return nil, damaged("the header is cut at byte %d", n)
 	case b[1]&^flagSealed != 0:
 		return nil, damaged("the header has the flags %#x", b[1])
@@ -150,7 +150,7 @@ func (h *rawHeader) readRun(r io.Reader) error {
 	}
 	c := wire.NewCursor(b)
 	h.Run = epoch.Read(&c)
-	if c.Err() != nil || c.Left() > 0 {
+	if c.Err() != nil || c.Remaining() > 0 {
 		return damaged("the run of the cluster, at byte %d", len(h.bytes)-n)
 	}
 	return nil
@@ -161,11 +161,11 @@ func (h *rawHeader) read(r io.Reader, n int) ([]byte, error) {
 	start := len(h.bytes)
 	h.bytes = h.bytes[:start+n]
 	_, err := io.ReadFull(r, h.bytes[start:])
-	if cutShort(err) {
+	if isCutShort(err) {
 		err = damaged("the header is cut after byte %d", start)
 	}
 	return h.bytes[start:], err
 }
 
-// cutShort reports whether the file ended unexpectedly.
-func cutShort(err error) bool { return err == io.EOF || err == io.ErrUnexpectedEOF }
+// isCutShort reports whether the file ended unexpectedly.
+func isCutShort(err error) bool { return err == io.EOF || err == io.ErrUnexpectedEOF }

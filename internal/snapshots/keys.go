@@ -35,8 +35,8 @@ func NewKeys(secrets [][]byte) (k Keys) {
 	return k
 }
 
-// first returns the key that seals, and reports whether that key is secret.
-func (k Keys) first() (master []byte, secret bool) {
+// sealingKey returns the key that seals, and reports whether that key is secret.
+func (k Keys) sealingKey() (master []byte, secret bool) {
 	if len(k.masters) == 0 {
 		return publicMaster, false
 	}

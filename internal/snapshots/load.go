@@ -32,7 +32,7 @@ func (s *Snapshots) Load(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadWait)
 	defer cancel()
-	err, ended := within(ctx, func() error {
+	err, ended := runUntil(ctx, func() error {
 		s.load(ctx)
 		return nil
 	})
@@ -46,7 +46,7 @@ func (s *Snapshots) Load(ctx context.Context) {
 func (s *Snapshots) load(ctx context.Context) {
 	began := s.cfg.Env.Monotonic()
 	s.cfg.Members.Ask(ctx)
-	all, err := s.look(ctx)
+	all, err := s.readHeaders(ctx)
 	if !all.opened && !all.refused && err != nil {
 		s.countRefused(1)
 		s.cfg.Log.Error("cannot read snapshots, so counts in them are lost; mend their store and restart all nodes", "error", err)
@@ -67,12 +67,12 @@ func (s *Snapshots) load(ctx context.Context) {
 	s.cfg.Log.Info("loaded snapshots", "counts", loaded, "took", took.String(), "written", newest)
 }
 
-// look reads the headers of all snapshots that this node must load. If the newest
+// readHeaders reads the headers of all snapshots that this node must load. If the newest
 // snapshot of a node cannot be opened, it reads the previous snapshot. It uses the run of
 // the cluster only after the header is authenticated. For a snapshot that is sealed under
 // a secret that this node lacks, it still compares the cluster.
-func (s *Snapshots) look(ctx context.Context) (all found, err error) {
-	err = s.cfg.Store.Load(ctx, s.mine, func(node string, from io.Reader) error {
+func (s *Snapshots) readHeaders(ctx context.Context) (all found, err error) {
+	err = s.cfg.Store.Load(ctx, s.mustLoad, func(node string, from io.Reader) error {
 		var head bytes.Buffer
 		h, err := ReadHeader(io.TeeReader(from, &head))
 		if err == nil {
@@ -80,7 +80,7 @@ func (s *Snapshots) look(ctx context.Context) (all found, err error) {
 		}
 		switch shut := errors.Is(err, ErrOtherSecret) || errors.Is(err, ErrNoSecret); {
 		case (err == nil || shut) && h.Cluster != s.cfg.Cluster:
-			s.foundForeign(node)
+			s.recordForeign(node)
 			return errForeign
 		case err == nil:
 			all.opened = true
@@ -88,7 +88,7 @@ func (s *Snapshots) look(ctx context.Context) (all found, err error) {
 		default:
 			all.refused = true
 		}
-		s.foundOwn(node)
+		s.recordOwn(node)
 		return err
 	})
 	return all, err
@@ -99,7 +99,7 @@ func (s *Snapshots) look(ctx context.Context) (all found, err error) {
 // written, by the clock of the machine that wrote it.
 func (s *Snapshots) loadAll(ctx context.Context) (loaded int, newest time.Time) {
 	var refused []error
-	err := s.cfg.Store.Load(ctx, s.mine, func(node string, r io.Reader) error {
+	err := s.cfg.Store.Load(ctx, s.mustLoad, func(node string, r io.Reader) error {
 		counts, written, err := s.loadOne(ctx, node, r)
 		loaded += counts
 		if written.After(newest) {
@@ -110,7 +110,7 @@ func (s *Snapshots) loadAll(ctx context.Context) (loaded int, newest time.Time) 
 		}
 		refused = append(refused, err)
 		if errors.Is(err, errForeign) {
-			return err // look has logged it
+			return err // readHeaders has logged it
 		}
 		s.countRefused(1)
 		s.cfg.Log.Error("a snapshot was refused; its counts before the damage and the snapshot before it are loaded", "member", node, "counts", counts, "error", err)
@@ -120,15 +120,15 @@ func (s *Snapshots) loadAll(ctx context.Context) (loaded int, newest time.Time) 
 		}
 		return err
 	})
-	for _, err := range without(err, refused) {
+	for _, err := range excludeErrors(err, refused) {
 		s.countRefused(1)
 		s.cfg.Log.Error("a snapshot was refused; its counts before the damage and the snapshot before it are loaded", "error", err)
 	}
 	return loaded, newest
 }
 
-// without returns the errors that a store has joined, except for the given errors.
-func without(joined error, given []error) (others []error) {
+// excludeErrors returns the errors that a store has joined, except for the given errors.
+func excludeErrors(joined error, given []error) (others []error) {
 	all := []error{joined}
 	if several, ok := joined.(interface{ Unwrap() []error }); ok {
 		all = several.Unwrap()
@@ -211,12 +211,12 @@ func (s *Snapshots) passOn(ctx context.Context) {
 	}
 }
 
-// mine reports whether this node loads the snapshot of the given node, if several nodes
+// mustLoad reports whether this node loads the snapshot of the given node, if several nodes
 // share a store. A node loads its own snapshot. It also loads the snapshot of a node that
 // it does not know as a member, if this node has the highest rank for it among the
 // members that it knows. The starting node with the highest rank of all passes this check
 // regardless of the members that it knows, so at least one node loads each snapshot.
-func (s *Snapshots) mine(node string) bool {
+func (s *Snapshots) mustLoad(node string) bool {
 	if node == s.cfg.Node {
 		return true
 	}

@@ -44,7 +44,7 @@ func TestStartingNodesLoadEachSnapshot(t *testing.T) {
 						knows = append(knows, other)
 					}
 				}
-				if starting(name, knows).mine(file) {
+				if starting(name, knows).mustLoad(file) {
 					loads = append(loads, name)
 				}
 			}
@@ -55,7 +55,7 @@ func TestStartingNodesLoadEachSnapshot(t *testing.T) {
 	}
 }
 
-func TestALabelIsANameWithoutItsIncarnation(t *testing.T) {
+func TestLabelIsNameWithoutIncarnation(t *testing.T) {
 	for name, want := range map[string]string{
 		"pod-0-0123456789abcdef": "pod-0", "-0123456789abcdef": "-0123456789abcdef", "a": "a", "": "",
 	} {

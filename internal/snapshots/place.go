@@ -11,22 +11,22 @@ import (
 // read again.
 const maxLooked = 100_000
 
-// lookAgain reads the headers of this node's newest snapshot, and of the snapshots of
+// readNewHeaders reads the headers of this node's newest snapshot, and of the snapshots of
 // nodes that it has not seen yet. It returns an error if another cluster or region has
 // written under the name of this node. Two clusters that started to share a place at the
 // same moment did not find each other's snapshots at their start.
-func (s *Snapshots) lookAgain(ctx context.Context) error {
+func (s *Snapshots) readNewHeaders(ctx context.Context) error {
 	taken := false
 	err := s.cfg.Store.Load(ctx, func(node string) bool {
-		return node == s.cfg.Node || !s.hasLooked(node) && s.mine(node)
+		return node == s.cfg.Node || !s.hasLooked(node) && s.mustLoad(node)
 	}, func(node string, from io.Reader) error {
 		switch h, err := ReadHeader(from); {
 		case err != nil: // refused at the start of this node, or written since
 		case h.Cluster != s.cfg.Cluster:
-			s.foundForeign(node)
+			s.recordForeign(node)
 			taken = taken || node == s.cfg.Node
 		default:
-			s.foundOwn(node)
+			s.recordOwn(node)
 		}
 		return nil
 	})
@@ -45,8 +45,8 @@ func (s *Snapshots) hasLooked(node string) bool {
 	return s.looked[node] || s.foreign[node]
 }
 
-// foundOwn records a node whose snapshot is not known to be of another cluster.
-func (s *Snapshots) foundOwn(node string) {
+// recordOwn records a node whose snapshot is not known to be of another cluster.
+func (s *Snapshots) recordOwn(node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.looked) < maxLooked {
@@ -55,8 +55,8 @@ func (s *Snapshots) foundOwn(node string) {
 	delete(s.foreign, node)
 }
 
-// foundForeign records a node whose snapshot is of another cluster, and logs it once.
-func (s *Snapshots) foundForeign(node string) {
+// recordForeign records a node whose snapshot is of another cluster, and logs it once.
+func (s *Snapshots) recordForeign(node string) {
 	s.mu.Lock()
 	known := s.foreign[node]
 	if len(s.foreign) < maxLooked {

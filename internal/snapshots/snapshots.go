@@ -209,24 +209,24 @@ func (s *Snapshots) save(ctx context.Context) error {
 	select {
 	case s.saving <- struct{}{}:
 	case <-ctx.Done():
-		return s.saved(Stats{}, fmt.Errorf("another is being written: %w", context.Cause(ctx)))
+		return s.recordSave(Stats{}, fmt.Errorf("another is being written: %w", context.Cause(ctx)))
 	}
 	var written Stats
-	err, ended := within(ctx, func() (err error) {
+	err, ended := runUntil(ctx, func() (err error) {
 		defer func() { <-s.saving }()
-		written, err = s.store(ctx)
+		written, err = s.saveToStore(ctx)
 		return err
 	})
 	if !ended {
-		return s.saved(Stats{}, err)
+		return s.recordSave(Stats{}, err)
 	}
-	return s.saved(written, err)
+	return s.recordSave(written, err)
 }
 
-// within calls f, which should return soon after ctx is done, and reports whether it has
+// runUntil calls f, which should return soon after ctx is done, and reports whether it has
 // returned. A store may hang for longer, for example because of its disk. The node does
 // not wait for it.
-func within(ctx context.Context, f func() error) (err error, ended bool) {
+func runUntil(ctx context.Context, f func() error) (err error, ended bool) {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	select {
@@ -242,19 +242,19 @@ func within(ctx context.Context, f func() error) (err error, ended bool) {
 	}
 }
 
-// store saves a snapshot in the store, and returns its statistics.
-func (s *Snapshots) store(ctx context.Context) (written Stats, err error) {
+// saveToStore saves a snapshot in the store, and returns its statistics.
+func (s *Snapshots) saveToStore(ctx context.Context) (written Stats, err error) {
 	if s.loading.Load() {
 		return written, errLoading
 	}
-	if s.left() {
+	if s.hasLeft() {
 		return written, errLeft
 	}
 	if why := s.shut.Load(); why != nil {
 		return written, *why
 	}
 	s.cfg.Members.Begin(ctx)
-	if err := s.lookAgain(ctx); err != nil {
+	if err := s.readNewHeaders(ctx); err != nil {
 		return written, err
 	}
 	began := s.cfg.Env.Monotonic()
@@ -268,8 +268,8 @@ func (s *Snapshots) store(ctx context.Context) (written Stats, err error) {
 	return written, err
 }
 
-// saved records a written snapshot, or the error.
-func (s *Snapshots) saved(written Stats, err error) error {
+// recordSave records a written snapshot, or the error.
+func (s *Snapshots) recordSave(written Stats, err error) error {
 	if errors.Is(err, errLeft) {
 		return err
 	}
@@ -327,13 +327,13 @@ func (s *Snapshots) write(ctx context.Context, to io.Writer) (counts int, err er
 			worked = time.Now()
 		}
 	}
-	if s.left() { // it has left during the writing, so the snapshot lacks counts
+	if s.hasLeft() { // it has left during the writing, so the snapshot lacks counts
 		return 0, errLeft
 	}
 	return blocks.Counts, w.Close()
 }
 
-func (s *Snapshots) left() bool { return s.cfg.Env.View().Self < 0 }
+func (s *Snapshots) hasLeft() bool { return s.cfg.Env.View().Self < 0 }
 
 // pause waits for d, or until ctx is done.
 func pause(ctx context.Context, d time.Duration) {

@@ -146,7 +146,7 @@ func ParseTop(answer []byte) (t Top, err error) {
 	if t.Silent = c.Number(1) == 0; !t.Silent {
 		t.asked, t.denied = readList(&c), readList(&c)
 	}
-	if c.Left() > 0 {
+	if c.Remaining() > 0 {
 		c.Fail()
 	}
 	if c.Err() != nil {

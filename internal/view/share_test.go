@@ -117,7 +117,7 @@ func ConnectedBy(self int, members, heard []int) *cluster.View {
 
 // Only its own side knows that a member has left during a split, whether that side has noticed the
 // split or not. The other sides divide by a roster that still includes the member.
-func TestLeaveOnOneSideKeepsSharesOfOtherSides(t *testing.T) {
+func TestLeaveKeepsSharesOfOtherSides(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 7).Draw(t, "members")
 		id := bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}
@@ -178,7 +178,7 @@ func TestLeaveOnOneSideKeepsSharesOfOtherSides(t *testing.T) {
 
 // Each side knows some of the members that are gone, or all of them. This includes sides that have split
 // again, or met, after they had heard of different members.
-func TestSharesStayWithinLimitWhoeverKnowsOfLeaves(t *testing.T) {
+func TestSharesStayWithinLimitAfterUnevenlyKnownLeaves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(3, 7).Draw(t, "members")
 		first := rapid.Uint64().Draw(t, "id")

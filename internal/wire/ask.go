@@ -114,8 +114,8 @@ type Hold struct {
 	Denied     bool // of OpRelease: the hold was not granted, and leaves the queue
 }
 
-// Taken returns a copy of a that refers to the units that r granted.
-func (a Ask) Taken(r *Result) Ask {
+// WithReceipt returns a copy of a that refers to the units that r granted.
+func (a Ask) WithReceipt(r *Result) Ask {
 	a.Take, a.Spent = Take{}, Spent{Receipt: r.Receipt, ResetNumber: r.ResetNumber, StoodIn: r.StoodIn}
 	return a
 }
@@ -256,9 +256,9 @@ func parseTerm(b []byte) uint16 {
 	return uint16(clampDuration(binary.LittleEndian.Uint16(b), time.Millisecond, LongestLease) / time.Millisecond)
 }
 
-// OfHolds reports whether a request that ParseHeader has accepted is about a hold: an operation on
+// IsAboutHold reports whether a request that ParseHeader has accepted is about a hold: an operation on
 // holds, or the peek of one InFlight limit.
-func OfHolds(h Header, request []byte) bool {
+func IsAboutHold(h Header, request []byte) bool {
 	return h.Op.IsOfHold() || h.Op == OpPeek && h.Asks == 1 && bucket.Algorithm(request[HeaderBytes+algorithmByte]) == bucket.InFlight
 }
 

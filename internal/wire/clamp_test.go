@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestADurationStaysWithinItsBound(t *testing.T) {
+func TestDurationStaysWithinItsBound(t *testing.T) {
 	const most = time.Second
 	for _, c := range []struct {
 		got, want time.Duration

@@ -36,8 +36,8 @@ func (c *Cursor) Err() error {
 	return nil
 }
 
-// Left returns the number of unread bytes.
-func (c *Cursor) Left() int { return len(c.rest) }
+// Remaining returns the number of unread bytes.
+func (c *Cursor) Remaining() int { return len(c.rest) }
 
 // Number reads a number. A number above most is invalid.
 func (c *Cursor) Number(most uint64) uint64 {

@@ -8,20 +8,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestACursorReadsWhatWasAppended(t *testing.T) {
+func TestCursorReadsAppendedValues(t *testing.T) {
 	b := AppendText(binary.AppendUvarint(nil, math.MaxUint64), "text")
 	b = append(AppendText(b, ""), 1, 2, 3)
 	c := NewCursor(b)
 	require.EqualValues(t, uint64(math.MaxUint64), c.Number(math.MaxUint64))
 	require.Equal(t, "text", c.Text(4))
 	require.Empty(t, c.Text(0))
-	require.Equal(t, 3, c.Left())
+	require.Equal(t, 3, c.Remaining())
 	require.Equal(t, []byte{1, 2, 3}, c.Bytes(3))
 	require.NoError(t, c.Err())
-	require.Zero(t, c.Left())
+	require.Zero(t, c.Remaining())
 }
 
-func TestACursorThatFailsHasNothingMore(t *testing.T) {
+func TestFailedCursorHasNoBytesLeft(t *testing.T) {
 	for about, c := range map[string]struct {
 		message []byte
 		read    func(c *Cursor)
@@ -38,7 +38,7 @@ func TestACursorThatFailsHasNothingMore(t *testing.T) {
 			r := NewCursor(c.message)
 			c.read(&r)
 			require.ErrorIs(t, r.Err(), ErrMalformed)
-			require.Zero(t, r.Left())
+			require.Zero(t, r.Remaining())
 			require.Zero(t, r.Number(math.MaxUint64))
 			require.Empty(t, r.Text(9))
 			require.Empty(t, r.Bytes(0))

@@ -179,8 +179,8 @@ func ParseHeader(b []byte) (Header, error) {
 	return h, nil
 }
 
-// IDsOf appends the ids of takes with one ask to ids, up to the capacity of ids.
-func IDsOf(requests [][]byte, ids []bucket.ID) []bucket.ID {
+// AppendIDs appends the ids of takes with one ask to ids, up to the capacity of ids.
+func AppendIDs(requests [][]byte, ids []bucket.ID) []bucket.ID {
 	for _, request := range requests {
 		if len(request) >= HeaderBytes+subjectBytes && Op(request[0]) == OpTake && request[3] == 1 && len(ids) < cap(ids) {
 			ids = append(ids, IDOf(request, 0))

@@ -17,7 +17,7 @@ func drawOp(t *rapid.T) Op {
 	return Op(rapid.IntRange(1, int(lastOp)).Filter(func(op int) bool { return Op(op).AskBytes() > 0 }).Draw(t, "op"))
 }
 
-func TestWhatIsSentIsWhatArrives(t *testing.T) {
+func TestEncodedMessagesDecodeUnchanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		op := drawOp(t)
 		p := op.properties()
@@ -208,7 +208,7 @@ func TestDurationsOfAMessageAreBounded(t *testing.T) {
 }
 
 // An answer that does not fit its request counts as no answer.
-func TestAnAnswerFitsItsRequest(t *testing.T) {
+func TestAnswerMustFitItsRequest(t *testing.T) {
 	done := func(counted, results, more int) []byte {
 		b := AppendResponse(nil, Done, counted)
 		for range results {
@@ -261,7 +261,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-func TestARelayedAnswerGrantsNothingOfTheRelay(t *testing.T) {
+func TestRelayedAnswerGrantsNoLeaseOfRelay(t *testing.T) {
 	answer := AppendResponse(nil, Done, 2)
 	for _, source := range []Source{StandIn, Budget} {
 		r := Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: source, StoodIn: true, Firm: false, Lease: Lease{}, ResetNumber: 5, Ahead: 0}

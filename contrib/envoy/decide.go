@@ -48,7 +48,7 @@ const (
 // read finds the limits that apply to the descriptors of a request, and the operation on
 // each.
 func (s *Service) read(ctx context.Context, req *rls.RateLimitRequest, items []item) ([]item, error) {
-	if err := bounded(req); err != nil {
+	if err := checkBounds(req); err != nil {
 		return nil, err
 	}
 	w := work{ctx: ctx}
@@ -56,7 +56,7 @@ func (s *Service) read(ctx context.Context, req *rls.RateLimitRequest, items []i
 	now := s.current.Load()
 	domain := now.domains[req.GetDomain()]
 	if domain != nil {
-		if err := short(req); err != nil {
+		if err := checkLength(req); err != nil {
 			return nil, err
 		}
 	}
@@ -245,7 +245,7 @@ func (s *Service) decide(ctx context.Context, items []item) (denied bool, err er
 			it.takes = true
 			takes++
 		default:
-			if err := it.look(ctx); err != nil {
+			if err := it.peek(ctx); err != nil {
 				return false, err
 			}
 			it.over = it.over || tooMany
@@ -262,7 +262,7 @@ func (s *Service) decide(ctx context.Context, items []item) (denied bool, err er
 	case denied:
 		return true, s.conclude(ctx, items)
 	case notes:
-		return false, note(ctx, items)
+		return false, debitAndRefund(ctx, items)
 	}
 	return false, nil
 }
@@ -273,7 +273,7 @@ func (s *Service) conclude(ctx context.Context, items []item) error {
 	for i := range items {
 		it := &items[i]
 		if it.limiter != nil && !it.replaced && !it.decided {
-			if err := it.look(ctx); err != nil {
+			if err := it.peek(ctx); err != nil {
 				return err
 			}
 			it.over = it.over && it.how != refund
@@ -287,9 +287,9 @@ func (s *Service) conclude(ctx context.Context, items []item) error {
 	return nil
 }
 
-// note executes debits and refunds. It continues if the caller goes away, because the
+// debitAndRefund executes debits and refunds. It continues if the caller goes away, because the
 // takes of the request are already spent.
-func note(ctx context.Context, items []item) error {
+func debitAndRefund(ctx context.Context, items []item) error {
 	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
 	for i := range items {
@@ -306,7 +306,7 @@ func note(ctx context.Context, items []item) error {
 			// A refund that timed out may have been applied. It is not an error, and it
 			// is not retried.
 			if err = it.limiter.Refund(ctx, it.key, it.hits); err == nil || errors.Is(err, context.DeadlineExceeded) {
-				err = it.look(ctx)
+				err = it.peek(ctx)
 				it.over = false
 			}
 		}
@@ -375,8 +375,8 @@ func (s *Service) quotaToTake(items []item) int {
 	return first
 }
 
-// look sets the decision that a check would have, and spends nothing.
-func (it *item) look(ctx context.Context) (err error) {
+// peek sets the decision that a check would have, and spends nothing.
+func (it *item) peek(ctx context.Context) (err error) {
 	it.decision, err = it.limiter.Peek(ctx, it.key)
 	it.decided = true
 	it.over = err == nil && (!it.decision.Allowed || it.how == take && it.decision.Remaining < it.hits)
@@ -397,8 +397,10 @@ func (it *item) sum(items []item) int64 {
 	return sum
 }
 
-// meets reports whether a descriptor has a limit, or is unlimited by the configuration.
-func (it *item) meets() bool { return it.current != nil || it.limit != nil && it.limit.current == nil }
+// isMatched reports whether a descriptor has a limit, or is unlimited by the configuration.
+func (it *item) isMatched() bool {
+	return it.current != nil || it.limit != nil && it.limit.current == nil
+}
 
 // newDecided returns the argument of Options.OnDecision.
 func (it *item) newDecided(req *rls.RateLimitRequest) *Decided {

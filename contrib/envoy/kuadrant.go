@@ -49,7 +49,7 @@ func (s *Service) report(ctx context.Context, items []item) error {
 			it.how = debit
 		}
 	}
-	return note(ctx, items)
+	return debitAndRefund(ctx, items)
 }
 
 // Reserve spends the amount on all limits or on none. An amount of 0 only asks whether a
@@ -64,7 +64,7 @@ func (k *kuadrantServer) Reserve(ctx context.Context, req *kuadrant.ReserveReque
 	items, err := s.readAmount(ctx, request, "amount", req.GetAmount())
 	switch {
 	case errors.Is(err, errTooLarge):
-		return &kuadrant.ReserveResponse{Code: s.unread(request, err).GetOverallCode()}, nil
+		return &kuadrant.ReserveResponse{Code: s.respondTooLarge(request, err).GetOverallCode()}, nil
 	case err != nil:
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (s *Service) reserve(ctx context.Context, items []item, ttl time.Duration) 
 // reserve returns a nil Reservation if the limit of the item denies.
 func (it *item) reserve(ctx context.Context, items []item) (*weir.Reservation, error) {
 	if it.sum(items) > int64(it.current.GetRequestsPerUnit()) {
-		err := it.look(ctx)
+		err := it.peek(ctx)
 		it.over = true
 		return nil, err
 	}

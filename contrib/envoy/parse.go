@@ -89,13 +89,13 @@ func (r *reader) level(l *level, list strictyaml.Value, path string) (added []pa
 		}
 		lines[of] = line
 		l.add(d)
-		added = append(added, part{d, r.place(v)})
+		added = append(added, part{d, r.errorAt(v)})
 	}
 	return added
 }
 
-// place returns an error without a message at the position of a value.
-func (r *reader) place(v strictyaml.Value) *strictyaml.Error {
+// errorAt returns an error without a message at the position of a value.
+func (r *reader) errorAt(v strictyaml.Value) *strictyaml.Error {
 	line, column := v.Position()
 	return strictyaml.NewError(r.domain.file, line, column, "")
 }
@@ -182,7 +182,7 @@ func (r *reader) limit(v strictyaml.Value, path string) *limit {
 		default:
 			l.replaces = append(l.replaces, name)
 			r.replaces = append(r.replaces, at)
-			r.domain.replaces = append(r.domain.replaces, replacing{name, r.place(at)})
+			r.domain.replaces = append(r.domain.replaces, replacing{name, r.errorAt(at)})
 		}
 	}
 	unit, requests := m.Get("unit"), m.Get("requests_per_unit")

@@ -32,8 +32,8 @@ func (s *Service) respond(req *rls.RateLimitRequest, items []item, denied bool) 
 	return r
 }
 
-// unread denies a request that is too large to be decided, and logs err.
-func (s *Service) unread(req *rls.RateLimitRequest, err error) *rls.RateLimitResponse {
+// respondTooLarge denies a request that is too large to be decided, and logs err.
+func (s *Service) respondTooLarge(req *rls.RateLimitRequest, err error) *rls.RateLimitResponse {
 	if unlogged, due := s.large.Due(time.Now()); due {
 		s.o.Logger.Warn("denied a request of Envoy that is too large", "error", err, "unlogged", unlogged)
 	}
@@ -81,7 +81,7 @@ func (s *Service) headers(items []item) (fields []*core.HeaderValue) {
 		if it.current == nil || it.replaced || !it.enforced || it.limiter != nil && it.decision.Source == 0 {
 			continue
 		}
-		if told == nil || it.nearer(told) {
+		if told == nil || it.isNearer(told) {
 			told = it
 		}
 	}
@@ -107,8 +107,8 @@ func (s *Service) headers(items []item) (fields []*core.HeaderValue) {
 	return fields
 }
 
-// nearer reports whether headers selects it in preference to other.
-func (it *item) nearer(other *item) bool {
+// isNearer reports whether headers selects it in preference to other.
+func (it *item) isNearer(other *item) bool {
 	if it.over != other.over {
 		return it.over
 	}

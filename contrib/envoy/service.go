@@ -225,7 +225,7 @@ func (s *Service) answer(ctx context.Context, req *rls.RateLimitRequest, by meth
 	items, err := s.read(ctx, req, room[:0])
 	switch {
 	case errors.Is(err, errTooLarge):
-		return s.unread(req, err), nil
+		return s.respondTooLarge(req, err), nil
 	case err != nil:
 		return nil, err
 	}
@@ -254,7 +254,7 @@ func (s *Service) reportDecisions(ctx context.Context, req *rls.RateLimitRequest
 		return
 	}
 	for i := range items {
-		if it := &items[i]; it.meets() && !it.replaced {
+		if it := &items[i]; it.isMatched() && !it.replaced {
 			s.o.OnDecision(ctx, it.newDecided(req))
 		}
 	}

@@ -50,9 +50,9 @@ func (w *work) add(units int) error {
 	return nil
 }
 
-// bounded returns an error if a request has no domain or no descriptors, or too many
+// checkBounds returns an error if a request has no domain or no descriptors, or too many
 // descriptors or entries.
-func bounded(req *rls.RateLimitRequest) error {
+func checkBounds(req *rls.RateLimitRequest) error {
 	switch n := len(req.GetDescriptors()); {
 	case req.GetDomain() == "":
 		return status.Error(codes.InvalidArgument, "the request has no domain")
@@ -69,8 +69,8 @@ func bounded(req *rls.RateLimitRequest) error {
 	return nil
 }
 
-// short returns an error if the keys and values of a request are too long together.
-func short(req *rls.RateLimitRequest) error {
+// checkLength returns an error if the keys and values of a request are too long together.
+func checkLength(req *rls.RateLimitRequest) error {
 	bytes := 0
 	for _, d := range req.GetDescriptors() {
 		bytes += bytesOf(d.GetEntries())

@@ -39,8 +39,8 @@ type admission struct {
 // panicked is the end of a call whose handler does not return.
 var panicked = httplimit.Ended{Status: http.StatusInternalServerError, Aborted: true}
 
-// returned records the result of the handler.
-func (a *admission) returned(ctx context.Context, err error) {
+// recordResult records the result of the handler.
+func (a *admission) recordResult(ctx context.Context, err error) {
 	if a.ended = (httplimit.Ended{Status: httpStatus(err)}); ctx.Err() != nil { // the client is gone
 		a.ended = httplimit.Ended{Aborted: true}
 	}
@@ -105,8 +105,8 @@ func (a *admission) end() {
 
 var errUntold = errors.New("grpclimit: neither a message nor the trailer told the cost")
 
-// sent records the cost that a message reports.
-func (a *admission) sent(message any) {
+// recordMessage records the cost that a message reports.
+func (a *admission) recordMessage(message any) {
 	if a.limits.o.Settle == nil {
 		return
 	}
@@ -115,8 +115,8 @@ func (a *admission) sent(message any) {
 	}
 }
 
-// trails records the cost that trailer metadata reports.
-func (a *admission) trails(md metadata.MD) {
+// recordTrailer records the cost that trailer metadata reports.
+func (a *admission) recordTrailer(md metadata.MD) {
 	if a.byRules != nil {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -157,7 +157,7 @@ type trailerStream struct {
 
 // SetTrailer sets the trailer, and records the cost in it.
 func (s *trailerStream) SetTrailer(md metadata.MD) error {
-	s.a.trails(md)
+	s.a.recordTrailer(md)
 	return s.ServerTransportStream.SetTrailer(md)
 }
 
@@ -169,12 +169,12 @@ type endingStream struct {
 
 // SendMsg sends a message, and records the cost that it reports.
 func (s *endingStream) SendMsg(m any) error {
-	s.a.sent(m)
+	s.a.recordMessage(m)
 	return s.ServerStream.SendMsg(m)
 }
 
 // SetTrailer sets the trailer, and records the cost in it.
 func (s *endingStream) SetTrailer(md metadata.MD) {
-	s.a.trails(md)
+	s.a.recordTrailer(md)
 	s.ServerStream.SetTrailer(md)
 }

@@ -104,7 +104,7 @@ func New(node *weir.Node, book *rules.Book, o Options) (*Limits, error) {
 	if err := o.validMessages(); err != nil {
 		return nil, err
 	}
-	warn := o.warns()
+	warn := o.newWarner()
 	limits := &Limits{o: o}
 	limits.judge = func(ctx context.Context, r *rules.Request, request any) (out httplimit.Outcome, a *admission) {
 		if _, endless := request.(message); endless {
@@ -138,9 +138,9 @@ func (o *Options) validMessages() error {
 	return nil
 }
 
-// warns returns a function that logs a warning for the first call that has no address and
+// newWarner returns a function that logs a warning for the first call that has no address and
 // shares a key.
-func (o *Options) warns() func(context.Context, *rules.Request, *httplimit.Outcome) {
+func (o *Options) newWarner() func(context.Context, *rules.Request, *httplimit.Outcome) {
 	log := cmp.Or(o.Logger, slog.Default())
 	var warned atomic.Bool
 	return func(ctx context.Context, r *rules.Request, out *httplimit.Outcome) {
@@ -168,7 +168,7 @@ func ByLimiter(l *weir.Limiter, o Options) (*Limits, error) {
 		return nil, err
 	}
 	limits := &Limits{o: o, ends: l.Limit().Algorithm == weir.InFlight || o.settles()}
-	rule, warn := rules.Single(l.Limit().Name, o.Key != nil, 0), o.warns()
+	rule, warn := rules.Single(l.Limit().Name, o.Key != nil, 0), o.newWarner()
 	limits.judge = func(ctx context.Context, r *rules.Request, request any) (out httplimit.Outcome, a *admission) {
 		asked := *r
 		if o.Key != nil {
@@ -253,9 +253,9 @@ func (l *Limits) Unary() grpc.UnaryServerInterceptor {
 		}
 		defer a.end()
 		response, err := handler(a.watch(ctx), request)
-		a.returned(ctx, err)
+		a.recordResult(ctx, err)
 		if err == nil {
-			a.sent(response)
+			a.recordMessage(response)
 		}
 		return response, err
 	}
@@ -292,7 +292,7 @@ func (l *Limits) Stream() grpc.StreamServerInterceptor {
 		}
 		err = handler(srv, stream)
 		if a != nil {
-			a.returned(ctx, err)
+			a.recordResult(ctx, err)
 		}
 		return err
 	}

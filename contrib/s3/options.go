@@ -121,14 +121,14 @@ func ParseURL(text string) (Options, error) {
 			return wrong("unknown parameter %q: use endpoint, region or virtual_host", name)
 		}
 	}
-	_, err = o.normalised()
+	_, err = o.normalise()
 	return o, err
 }
 
 // New returns a Bucket. It sends no request, so an unreachable server is not an error
 // here. The error is weir.ErrInvalid, and names the invalid fields.
 func New(opts Options) (*Bucket, error) {
-	o, err := opts.normalised()
+	o, err := opts.normalise()
 	if err != nil {
 		return nil, err
 	}
@@ -155,9 +155,9 @@ func New(opts Options) (*Bucket, error) {
 	return &Bucket{client: client, transport: transport, bucket: o.Bucket, prefix: o.Prefix, maxBytes: o.MaxBytes, partBytes: defaultPartBytes, timeout: o.RequestTimeout}, nil
 }
 
-// normalised returns the Options with defaults, and an error that names each invalid
+// normalise returns the Options with defaults, and an error that names each invalid
 // field.
-func (o Options) normalised() (Options, error) {
+func (o Options) normalise() (Options, error) {
 	var errs []error
 	wrong := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w s3snapshot.Options: %s", weir.ErrInvalid, fmt.Sprintf(format, args...)))

@@ -9,9 +9,10 @@
 //	node.Close()
 //	auditLog.Close(ctx) // writes the queued records
 //
-// No check waits for the Log. The record of a check is copied into a queue of fixed size, from
-// which one goroutine writes batches. If the queue is full, the record is dropped and counted in
-// Stats. A record has the ID of the key (weir.Limiter.ID), and with Options.Keys its text.
+// No check waits for the Log. The record of a check is copied into a queue of fixed size,
+// from which a goroutine writes batches. If the queue is full, the record is dropped and
+// counted in Stats. A record has the ID of the key (weir.Limiter.ID), and with
+// Options.Keys its text.
 //
 // JSONLines writes to any io.Writer. Package kafkaaudit, in contrib/kafka, has a Sink that
 // writes to Kafka. audit/README.md describes the fields.

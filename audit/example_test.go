@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/audit"
 )
 
-// The third check is denied, and is the only one that is recorded.
+// Only the third check is denied and recorded.
 func Example() {
 	ctx := context.Background()
 	var file bytes.Buffer // or os.Stdout, or a file opened with os.O_APPEND

@@ -18,15 +18,15 @@ type lines struct {
 	ends  []int         // end of each line in batch
 }
 
-// JSONLines returns a Sink that writes each record as a line of JSON, with one Write for each
-// batch. After a Write that wrote a part of a line, the next batch begins on a new line, so that
-// a reader loses only that record.
+// JSONLines returns a Sink that writes each record as a line of JSON, and a batch with a
+// single Write. After a Write that wrote a part of a line, the next batch begins on a new
+// line, so that a reader loses only that record.
 //
-// A Write that does not return delays records, but never checks: the queue becomes full, and
-// further records are dropped. If the writer has SetWriteDeadline (connections, pipes), the
-// deadline is Options.Timeout, and a batch that misses it has failed. With any other writer,
-// Log.Close returns when its context is done, and the goroutine of the Log ends when Write
-// returns.
+// A Write that does not return delays records, but never checks: the queue becomes full,
+// and further records are dropped. If the writer has SetWriteDeadline (connections,
+// pipes), the deadline is Options.Timeout, and a later batch has failed. With any other
+// writer, Log.Close returns when the context of Close is done, and the goroutine of the
+// Log ends when Write returns.
 //
 // The caller must rotate and close the writer.
 func JSONLines(w io.Writer) Sink {

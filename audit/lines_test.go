@@ -21,8 +21,8 @@ import (
 	"github.com/weir-go/weir/audit"
 )
 
-// writes records the bytes of each call of Write. Each element of takes is the number of bytes
-// that one call accepts.
+// writes records the bytes of each call of Write. Each element of takes is the number of
+// bytes that a call accepts.
 type writes struct {
 	calls [][]byte
 	takes []int // all bytes are accepted after the last element
@@ -124,7 +124,7 @@ func TestStalledConnectionFailsBatchInTime(t *testing.T) {
 	})
 }
 
-// With any bytes in a key or an error, a record is one line, and is read as it was written.
+// With any bytes in a key or an error, a record is a single line, and is read as written.
 func FuzzLines(f *testing.F) {
 	f.Add("user 1", "limit", "trace", "error", uint64(1), int64(-1), true)
 	f.Add("\n\r\x00\xff\u2028\"\\", "{", "}", "\n", uint64(1<<63), int64(1<<62), false)

@@ -34,15 +34,15 @@ type Options struct {
 	// Without Config.Seed, the keys of the sample cannot be predicted.
 	Sample float64
 
-	// SampledOnly omits the denials of keys that are not in the Sample. It is for a service that
-	// denies floods continuously.
+	// SampledOnly omits the denials of keys that are not in the Sample, for a service
+	// that denies floods continuously.
 	SampledOnly bool
 
-	// Keys adds the text of keys to records. If false, they only have IDs.
+	// Keys adds the text of keys to records. If false, records only have IDs.
 	Keys bool
 
-	// Trace returns the ID of the trace of a check, or "". It is called on the goroutine of the
-	// check, only for recorded checks. If nil, records have no trace.
+	// Trace returns the ID of the trace of a check, or "". The goroutine of the check
+	// calls Trace, only for recorded checks. If nil, records have no trace.
 	Trace func(ctx context.Context) string
 
 	Queue   int           // maximum number of queued records; further records are dropped. 8,192 if zero (1.5 MB, plus the length of the keys with Keys), at most 1,048,576
@@ -111,8 +111,8 @@ func (o Options) withDefaults() Options {
 //
 // A Peek is not recorded. A Wait has one record for each of its requests.
 //
-// Decided may be called concurrently. The Log has one goroutine, which reads the queue and calls
-// the Sink. Close ends it.
+// Decided may be called concurrently. The Log has a goroutine that reads the queue and
+// calls the Sink, until Close.
 type Log struct {
 	o       Options
 	sink    Sink
@@ -133,13 +133,13 @@ type Log struct {
 	done    chan struct{}      // closed when the writer has ended
 }
 
-// Stats counts the decisions to be recorded. Each decision is counted in one field, except those
-// of the batch that is being written.
+// Stats counts the decisions to be recorded. Each decision is counted in a single field,
+// except for the decisions of the batch that is being written.
 type Stats struct {
 	Queued  int    // records that wait to be written
 	Written uint64 // records that the Sink has stored
 	Dropped uint64 // records for which the queue was full or the Log closed
-	Failed  uint64 // records for which the Sink returned an error
+	Failed  uint64 // records that the Sink has not stored, because it returned an error
 }
 
 // New returns a Log that writes to a Sink, until Close. The error is weir.ErrInvalid.
@@ -158,8 +158,7 @@ func New(sink Sink, o Options) (*Log, error) {
 	return l, nil
 }
 
-// threshold returns the number such that the given part of all 64-bit numbers does not exceed
-// it.
+// threshold returns the number that the given part of all 64-bit numbers does not exceed.
 func threshold(part float64) uint64 {
 	if part >= 1 {
 		return math.MaxUint64
@@ -167,13 +166,13 @@ func threshold(part float64) uint64 {
 	return uint64(part * (1 << 64))
 }
 
-// inSample reports whether all decisions about a key are recorded. The ID is a keyed hash, so
-// that either half of it is like a random number.
+// inSample reports whether all decisions about a key are recorded. The ID is a keyed
+// hash, so that each half is like a random number.
 func (l *Log) inSample(id ID) bool {
 	return binary.BigEndian.Uint64(id[8:]) <= l.sampled
 }
 
-// Decided queues a record of the decision, if it must be recorded.
+// Decided queues a record, if the decision must be recorded.
 func (l *Log) Decided(ctx context.Context, e weir.DecisionEvent) {
 	if l.asker.Load() == nil {
 		l.asker.Store(askerOf(e.Limiter.Node())) // now, because a node that has left has no name
@@ -224,12 +223,13 @@ func (l *Log) Stats() Stats {
 	return Stats{Queued: l.queue.len(), Written: l.written.Load(), Dropped: l.dropped.Load(), Failed: l.failed.Load()}
 }
 
-// Close writes the queued records and ends the Log. Later decisions are counted as dropped.
-// Close returns nil after it has passed all records to the Sink; Stats has the number that the
-// Sink has stored. If ctx is done before, the queued records are counted as dropped, the context
-// of the Sink is cancelled, and Close returns the error of ctx without waiting for the Sink.
+// Close writes the queued records and ends the Log. Later decisions are counted as
+// dropped. Close returns nil after all records have been passed to the Sink; Stats has
+// the number that the Sink has stored. If ctx is done before, the queued records are
+// counted as dropped, the context of the Sink is cancelled, and Close returns the error
+// of ctx without waiting for the Sink.
 //
-// Close the node before the Log, and a Sink that has to be closed after it.
+// Close the node before the Log, and the Sink after the Log.
 func (l *Log) Close(ctx context.Context) error {
 	l.queue.close()
 	l.close()

@@ -48,7 +48,7 @@ func (k *kept) records() (all []audit.Record) {
 	return all
 }
 
-// newLog returns a Log that is closed when the test ends.
+// newLog returns a Log, which the test must close.
 func newLog(t *testing.T, sink audit.Sink, o audit.Options) *audit.Log {
 	t.Helper()
 	if o.Logger == nil {
@@ -118,7 +118,7 @@ func TestRecordsNameNodeThatHasLeft(t *testing.T) {
 func TestAskedNodeRecordsDenialOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := new(kept)
-		log := newLog(t, sink, audit.Options{Keys: true}) // one Log for all nodes, which are in one process
+		log := newLog(t, sink, audit.Options{Keys: true}) // shared by all nodes, which are in the same process
 		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Observer: log}})
 		require.NoError(t, err)
 		defer c.Close()

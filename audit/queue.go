@@ -25,20 +25,21 @@ type entry struct {
 	trace    []byte
 }
 
-// queue is a ring of entries. Several checks add entries concurrently, and one writer reads
-// them. They do not hold a lock, so that a check that is interrupted here does not delay other
-// checks. It is the bounded queue of Dmitry Vyukov, with one consumer.
+// queue is a ring of entries. Several checks add entries concurrently, and a single
+// writer reads the entries. No check holds a lock, so that an interrupted check does not
+// delay other checks. The algorithm is the bounded queue of Dmitry Vyukov, with a single
+// consumer.
 //
-// Positions increase and never wrap. Position p is in slot p modulo the size. The turn of a slot
-// determines its state:
+// Positions increase and never wrap. Position p is in slot p modulo the size. The turn of
+// a slot determines the state of the slot:
 //
 //	2p           free: the check that increments tail from p to p+1 fills it
 //	2p+1         published: the writer reads it
 //	2(p+size)    free for the position of the next lap
 //
-// Therefore a check that finds a turn below 2p has found an entry of the previous lap that is
-// not yet read: the queue is full. Code that fills a slot must neither block nor panic, because
-// the writer waits for the slot until it is published.
+// Therefore a check that finds a turn below 2p has found an entry of the previous lap
+// that is not yet read: the queue is full. Code that fills a slot must neither block nor
+// panic, because the writer waits until the slot is published.
 type queue struct {
 	slots []slot
 	_     [64]byte
@@ -88,7 +89,7 @@ func (q *queue) claim() (*slot, uint64) {
 // publish makes a claimed slot available to the writer.
 func (s *slot) publish(at uint64) { s.turn.Store(2*at + 1) }
 
-// nextPublished returns the slot to read, or nil if it is not published.
+// nextPublished returns the next slot to read, or nil if that slot is not published.
 func (q *queue) nextPublished() *slot {
 	at := q.head.Load()
 	if s := q.slot(at); s.turn.Load() == 2*at+1 {
@@ -97,10 +98,10 @@ func (q *queue) nextPublished() *slot {
 	return nil
 }
 
-// release frees the slot of next for the next lap.
+// release frees a slot that nextPublished returned, for the next lap.
 func (q *queue) release(s *slot) {
 	at := q.head.Load()
-	s.limiter, s.err = nil, nil // which may refer to a node that is closed
+	s.limiter, s.err = nil, nil // they may refer to a closed node
 	s.turn.Store(2 * (at + uint64(len(q.slots))))
 	q.head.Store(at + 1)
 }
@@ -110,6 +111,6 @@ func (q *queue) close() { q.tail.Or(closedBit) }
 
 // len returns the number of queued entries, including those that are being filled.
 func (q *queue) len() int {
-	head := q.head.Load() // read first, so that tail is never behind it
+	head := q.head.Load() // read before tail, so that tail is never behind head
 	return int(q.tail.Load()&^closedBit - head)
 }

@@ -10,8 +10,8 @@ import (
 	_ "github.com/weir-go/weir/internal/testenv"
 )
 
-// The queue behaves like a bounded list: slots are read in the order of their claims, once they
-// are published, and the queue has as many as its size.
+// The queue behaves like a bounded list: published slots are read in the order of the
+// claims, and the number of claimed slots is bounded by the size.
 func TestQueueIsBoundedList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 5).Draw(t, "size")

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Record is one decision about one limit, recorded by the node whose caller made the check.
-// audit/README.md describes its JSON. Fields may be added, but are never renamed or removed.
+// Record is the decision of a limit, recorded by the node whose caller made the check.
+// audit/README.md describes its JSON. Fields may be added, but are never renamed or
+// removed.
 type Record struct {
 	Time    time.Time `json:"time"`             // time of the decision, by the clock of the node; UTC
 	Node    string    `json:"node"`             // Member.Name of the node

@@ -41,8 +41,8 @@ func askerOf(n *weir.Node) *asker {
 	return a
 }
 
-// run writes records until the Log is closed and its queue is empty, or until Close gives up. While the queue
-// is empty, its timer is stopped.
+// run writes records until the Log is closed and the queue is empty, or until Close gives
+// up. While the queue is empty, the timer is stopped.
 func (l *Log) run() {
 	defer close(l.done)
 	w := &writer{Log: l, batch: make([]Record, 0, l.o.Batch)}
@@ -73,8 +73,8 @@ func (l *Log) run() {
 	w.complain(time.Time{})
 }
 
-// mayRest reports whether the writer has no work until the next record. That record signals begins, because
-// mayRest sets rests before it looks at the queue.
+// mayRest reports whether the writer has no work until the next record. That record
+// signals begins, because mayRest sets rests before looking at the queue.
 func (w *writer) mayRest() bool {
 	if is := w.Stats(); is.Dropped != w.told.Dropped || is.Failed != w.told.Failed {
 		return false

@@ -86,7 +86,7 @@ func TestFiberStreamsSettleByTheirHeader(t *testing.T) {
 	}
 }
 
-// An encoded request body reserves nothing.
+// An encoded request body reserves only the default.
 func TestFiberReservesOnlyByPlainBodies(t *testing.T) {
 	by, l := ruled(t, tokens, options{Logger: quiet})
 	a := onFiber(fiber.Config{}, nil).mustServe(t, handlers{"/": hello}, by)

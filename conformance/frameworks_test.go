@@ -30,14 +30,14 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// framework is a web framework with its router and the tested adapter.
+// framework is a web framework with a router and the tested adapter.
 type framework struct {
 	name    string
-	netHTTP bool // its requests are those of net/http
+	netHTTP bool // requests are requests of net/http
 	serve   func(t testing.TB, s *site) (*app, error)
 }
 
-// site is a set of handlers and middlewares that a framework serves.
+// site contains the handlers and middlewares that a framework serves.
 type site struct {
 	layers   []layer // the outermost first
 	handlers map[string]func(call) error
@@ -66,7 +66,7 @@ type call interface {
 	Answer(status int, contentType, body string) error
 }
 
-// failure is an error that a framework answers with its status.
+// failure is an error with a status for the response of the framework.
 type failure int
 
 func (f failure) Error() string { return http.StatusText(int(f)) }
@@ -309,7 +309,7 @@ func (c echoCall) Answer(status int, contentType, body string) error {
 	return c.c.Blob(status, contentType, []byte(body))
 }
 
-// onEcho returns the framework echo. after may change it before it serves.
+// onEcho returns the framework echo. after may change the echo.Echo before it serves.
 func onEcho(config echo.RouterConfig, after func(*echo.Echo)) *framework {
 	return &framework{"echo", true, func(_ testing.TB, s *site) (*app, error) {
 		e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(config)})

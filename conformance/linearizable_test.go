@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir/internal/testnode"
 )
 
-// quiet is a logger that discards its messages.
+// quiet is a logger that discards all messages.
 var quiet = slog.New(slog.DiscardHandler)
 
 var algorithms = []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.FixedWindow, weir.TokenBucket, weir.LeakyBucket}
@@ -29,10 +29,10 @@ const (
 	peek
 )
 
-// A count behaves like one register that every node sees at once. A pushback denies like
-// the register, unless units were returned on another node, and reports the units that
-// were left when it arrived. On a busy machine a stand-in may decide instead of a stalled
-// owner. The test ignores such a run.
+// A count behaves like a single register that every node sees at once. A pushback denies
+// like the register, unless units were returned on another node, and reports the units
+// that were left when the pushback arrived. On a busy machine a stand-in may decide
+// instead of a stalled owner. The test ignores such a run.
 func TestChecksAreLinearizable(t *testing.T) {
 	for _, refunds := range []bool{true, false} {
 		t.Run(fmt.Sprint("refunds ", refunds), func(t *testing.T) { testLinearizable(t, refunds) })

@@ -136,7 +136,7 @@ func behindTens() *httplimit.ClientAddress {
 	return new(httplimit.RightmostUntrusted("X-Forwarded-For", netip.MustParsePrefix("10.0.0.0/8")))
 }
 
-// keyOf returns the key of a request, which it sends twice.
+// keyOf sends a request twice, and returns its key.
 func keyOf(t *testing.T, f *framework, o options, from string, fields ...string) (key string) {
 	o.OnDecision = func(_ call, o *httplimit.Outcome) { key = o.Verdicts[0].Key }
 	a := f.mustServe(t, handlers{"/": hello}, layer{limiter: limiter(t, 9), options: o})
@@ -415,7 +415,7 @@ func testLines(t *testing.T, f *framework) {
 	}
 }
 
-// askBehind serves a handler behind limits and sends it requests.
+// askBehind serves a handler behind limits, and returns a function that sends requests.
 type askBehind func(t *testing.T, limits ...*weir.Limiter) func() (admitted bool, header http.Header)
 
 func (f *framework) askBehind(t *testing.T, limits ...*weir.Limiter) func() (bool, http.Header) {
@@ -470,8 +470,8 @@ func requireStrictest(t *testing.T, serve askBehind) {
 	}
 }
 
-// A limit that two middlewares check is one item, with the units that are left after the
-// second check.
+// A limit that two middlewares check is a single item, with the units that are left after
+// the second check.
 func requireOnce(t *testing.T, serve askBehind) {
 	l := limiterOf(t, weir.Limit{Name: "a, b", Algorithm: weir.FixedWindow, Rate: 10, Per: time.Hour})
 	_, h := serve(t, l, l)()

@@ -34,8 +34,8 @@ import (
 
 var proxied = flag.Int("proxied", 300, "how many targets go through each proxy")
 
-// answers records, for one request at a time, the rules that the check API has matched
-// and the handlers that were reached behind the proxy.
+// answers records, for a single request at a time, the rules that the check API has
+// matched and the handlers that were reached behind the proxy.
 type answers struct {
 	sync.Mutex
 	met, handlers []string
@@ -109,7 +109,7 @@ func admitAmbiguous(site string) string {
 	return strings.Replace(site, "?ambiguous_paths=refuse", "", 1)
 }
 
-// begin starts a proxy, and waits until it serves at addr.
+// begin starts a proxy, and waits until the proxy serves at addr.
 func begin(t testing.TB, addr, program string, args ...string) {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -164,7 +164,7 @@ func beginCaddy(form int) proxy {
 	}
 }
 
-// rawClient sends unmodified targets, one after the other.
+// rawClient sends unmodified targets sequentially.
 type rawClient struct {
 	addr  string
 	conn  net.Conn
@@ -301,7 +301,7 @@ func TestProxiesAskAndDeny(t *testing.T) {
 				return answer
 			}
 
-			// Fields in which a client describes itself change nothing.
+			// Fields in which a client describes itself have no effect.
 			lies := []string{"X-Forwarded-For", "198.51.100.1", "X-Forwarded-Uri", "/free", "X-Forwarded-Method", "PUT", "X-Forwarded-Host", "h",
 				"X-Original-URI", "/free", "X-Original-Method", "PUT", "X-Real-Ip", "198.51.100.2", "Authorization", "Bearer x"}
 			for i := range 3 {

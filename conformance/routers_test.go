@@ -24,10 +24,10 @@ var (
 	seed    = flag.Uint64("first", 1, "the seed of the targets")
 )
 
-// witness observes one request at a time.
+// witness observes a single request at a time.
 type witness struct {
-	handler string   // the name of the handler that served the request; empty if there is none
-	met     []string // rules that matched it
+	handler string   // the name of the handler that served the request, or empty
+	met     []string // rules that matched the request
 	status  int      // of a denial
 }
 
@@ -120,7 +120,7 @@ func (s routed) visit(t *testing.T, target string) witness {
 	return *s.witness
 }
 
-// An adapter knows its router, so an honest client spends nothing of unrelated rules.
+// An adapter knows its router, so an honest client spends no units of unrelated rules.
 func TestAdaptersMatchPathsAsTheirRoutersRead(t *testing.T) {
 	for name, want := range map[string]map[string]string{
 		"echo":                {"/projects/group%2Fproject": "project", "/projects/a/b": "grouped", "/files/a/b": "file", "/files/a%2Fb|": "file", "/a%20b/c%20d": "space"},

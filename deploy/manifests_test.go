@@ -76,7 +76,7 @@ type container struct {
 	ReadinessProbe, LivenessProbe struct{ HTTPGet struct{ Port, Path string } }
 }
 
-// manifests contains the objects of one installation.
+// manifests contains the objects of an installation.
 type manifests []*object
 
 func read(text []byte) (m manifests, err error) {
@@ -102,7 +102,8 @@ func (m manifests) ofKind(kind string) (found []*object) {
 	return found
 }
 
-// selects reports whether the selector is not empty and the labels contain all of it.
+// selects reports whether the selector is not empty, and the labels contain the whole
+// selector.
 func selects[V any](selector map[string]V, labels map[string]string) bool {
 	for name, value := range selector {
 		if labels[name] != fmt.Sprint(value) {

@@ -19,8 +19,8 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// binaries builds the programs of the images, and returns their folder. It uses go run,
-// which caches the linked programs, unlike go build.
+// binaries builds the programs of the images, and returns their folder. go run caches the
+// linked programs, unlike go build.
 func binaries(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -119,7 +119,7 @@ func mountAll(t *testing.T, m manifests, w *workload) string {
 	return dir
 }
 
-// replica is a process with the configuration of one container, at a separate address.
+// replica is a process with the configuration of a container, at a separate address.
 type replica struct {
 	*lab.Child
 	ip  string
@@ -203,8 +203,8 @@ func (r *replica) takeUnit(t *testing.T) string {
 // of the machine.
 const patience = 3 * time.Minute
 
-// awaitHealthy waits until the node reports that it has no problem: it knows all members as
-// serving, and has met all addresses of -join.
+// awaitHealthy waits until the node reports no problem: all members are serving, and all
+// addresses of -join are met.
 func (r *replica) awaitHealthy(t *testing.T, binaries, mounts string) {
 	t.Helper()
 	for begun := time.Now(); ; time.Sleep(100 * time.Millisecond) {
@@ -273,9 +273,9 @@ func testThreeReplicas(t *testing.T, built string, m manifests, network string) 
 	for _, n := range nodes {
 		n.awaitHealthy(t, built, mounts)
 	}
-	// The replicas share one count. On a busy machine a node may decide by its own share
-	// until it is connected to the owner of the key again. A later take then shows the
-	// total count.
+	// The replicas share a count. On a busy machine a node may decide by its own share
+	// until the connection to the owner of the key is restored. A later take then shows
+	// the total count.
 	begun, taken, answer := time.Now(), 0, ""
 	for taken < len(nodes) || !strings.Contains(answer, fmt.Sprintf(`"remaining":%d`, 1000-taken)) {
 		if taken >= len(nodes) {

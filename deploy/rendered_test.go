@@ -47,7 +47,7 @@ func allManifests(t *testing.T) map[string]manifests {
 	return found
 }
 
-// files yields the paths of all files in a folder, relative to it and in order.
+// files yields the paths of all files in a folder, relative to the folder and in order.
 func files(t *testing.T, folder string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {

@@ -19,9 +19,9 @@ const (
 	defaultMaxBytes = 16 << 30
 	// generations is the number of snapshots that are kept for a node.
 	generations = 2
-	// keepFor is how long a Dir keeps snapshots that their node has not replaced. It is longer
-	// than the longest calendar window, so that removed snapshots have no units that still
-	// count.
+	// keepFor is how long a Dir keeps snapshots that their node has not replaced. The
+	// time exceeds the longest calendar window, so that removed snapshots have no units
+	// that still count.
 	keepFor = 40 * 24 * time.Hour
 	// lockName is the name of the file that a process locks while it uses the directory.
 	lockName = "lock"
@@ -29,33 +29,34 @@ const (
 
 // DirOptions configure OpenDir. The zero value is valid.
 type DirOptions struct {
-	// MaxBytes is the maximum size of one snapshot. If write writes more, Save returns an error
-	// and keeps the earlier snapshots. 16 GiB if 0. The directory needs room for three
-	// snapshots: two that are kept, and one that is being written.
+	// MaxBytes is the maximum size of a snapshot. If write writes more, Save returns an
+	// error and keeps the earlier snapshots. 16 GiB if 0. The directory needs room for
+	// three snapshots: two kept snapshots, and the snapshot that is being written.
 	MaxBytes int64
 }
 
-// Dir is a Store in a directory, which one process uses at a time. Several nodes of the process
-// may share it. It keeps the last two snapshots of each node, and removes those of a node that
-// has not saved a snapshot for 40 days.
+// Dir is a Store in a directory, which one process uses at a time. Several nodes of the
+// process may share a Dir. A Dir keeps the last two snapshots of each node, and removes
+// the snapshots of a node that has not saved a snapshot for 40 days.
 //
-// A snapshot is written to a temporary file, which is renamed after it is on the disk. Therefore
-// a crash leaves the earlier snapshots and at most a temporary file, which OpenDir removes. A
-// system call cannot be cancelled: if the disk hangs, a method may return long after ctx is
-// done.
+// A snapshot is written to a temporary file, which is renamed once the data is on the
+// disk. Therefore a crash leaves the earlier snapshots, and at worst temporary files,
+// which OpenDir removes. A system call cannot be cancelled: if the disk hangs, a method
+// may return long after ctx is done.
 type Dir struct {
 	path     string
 	maxBytes int64
 	lock     *os.File
-	busy     chan struct{} // has capacity for the one method that uses the files
+	busy     chan struct{} // has capacity for a single method, which uses the files
 	closed   bool          // protected by busy
 }
 
 var _ Store = (*Dir)(nil)
 
-// OpenDir opens a directory, and creates it with mode 0700 if it does not exist. Files have mode
-// 0600. It returns an error if another process, or another Dir of this process, has opened the
-// directory. On AIX, Solaris, Plan 9 and WebAssembly it does not detect this.
+// OpenDir opens a directory. A missing directory is created with mode 0700. Files have
+// mode 0600. OpenDir returns an error if another process, or another Dir of this process,
+// has opened the directory. On AIX, Solaris, Plan 9 and WebAssembly, OpenDir does not
+// detect this.
 func OpenDir(path string, opts DirOptions) (*Dir, error) {
 	switch {
 	case path == "":
@@ -85,8 +86,9 @@ func OpenDir(path string, opts DirOptions) (*Dir, error) {
 	return d, nil
 }
 
-// Close unlocks the directory, so that another process can open it. It waits for the current
-// Save or Load: cancel their ctx first. Later calls of Save and Load return an error.
+// Close unlocks the directory, so that another process can open it. Close waits for the
+// current Save or Load: cancel their ctx first. Later calls of Save and Load return an
+// error.
 func (d *Dir) Close() error {
 	d.busy <- struct{}{}
 	defer d.end()
@@ -142,7 +144,7 @@ func (d *Dir) Save(ctx context.Context, node string, write func(w io.Writer) err
 		return fmt.Errorf("snapshot: saving %q: %w", node, err)
 	}
 	for _, e := range outdated(entries, saved) {
-		_ = os.Remove(e.Path) // if it fails, it is tried again after the next snapshot
+		_ = os.Remove(e.Path) // after a failure, the next Save tries again
 	}
 	return nil
 }
@@ -162,7 +164,7 @@ func (d *Dir) write(ctx context.Context, path string, write func(w io.Writer) er
 	if err := write(w); err != nil {
 		return err
 	}
-	if w.err != nil { // write may have ignored it
+	if w.err != nil { // write may have ignored the error
 		return w.err
 	}
 	if err := ctx.Err(); err != nil {
@@ -198,8 +200,9 @@ func syncDir(path string) error {
 	return errors.Join(err, dir.Close())
 }
 
-// outdated returns the entries to remove after one was saved: the snapshots of its node before
-// the previous one, and those of nodes that have not saved a snapshot for keepFor.
+// outdated returns the entries to remove after saved: the snapshots of the same node
+// except for the newest before saved, and the snapshots of nodes that have not saved a
+// snapshot for keepFor.
 func outdated(entries []Entry, saved Entry) (old []Entry) {
 	newest := make(map[string]time.Time)
 	entries = slices.DeleteFunc(entries, func(e Entry) bool { return e.Mode != 0 })
@@ -208,7 +211,7 @@ func outdated(entries []Entry, saved Entry) (old []Entry) {
 			newest[e.Node] = e.Modified
 		}
 	}
-	kept := 1 // the saved one
+	kept := 1 // saved
 	for _, e := range entries {
 		switch {
 		case e.Node != saved.Node && saved.Modified.Sub(newest[e.Node]) > keepFor:
@@ -222,8 +225,9 @@ func outdated(entries []Entry, saved Entry) (old []Entry) {
 	return old
 }
 
-// Load implements [Store]. It does not call mine, because the directory belongs to one process.
-// All files are of that process, even if its nodes had other names when they wrote them.
+// Load implements [Store]. Load does not call mine, because the directory belongs to a
+// single process: all files are from nodes of that process, which may have had other
+// names.
 func (d *Dir) Load(ctx context.Context, _ func(node string) bool, read func(node string, r io.Reader) error) error {
 	if err := d.begin(ctx); err != nil {
 		return err
@@ -267,7 +271,7 @@ func (e Entry) read(ctx context.Context, read func(node string, r io.Reader) err
 	return errors.Join(read(e.Node, boundedReader{ctx, file}), file.Close())
 }
 
-// removeTemporary removes the files of a process that ended while it was writing.
+// removeTemporary removes the files of a process that ended during a write.
 func (d *Dir) removeTemporary() error {
 	files, err := os.ReadDir(d.path)
 	if err != nil {

@@ -41,8 +41,8 @@ func save(t *testing.T, d *Dir, node, s string) {
 // refuseAll is a function mine that a Dir must not call.
 func refuseAll(string) bool { return false }
 
-// load returns the snapshots that Load reads, as "node: text", and its error. It refuses texts
-// that begin with "bad".
+// load returns the snapshots that Load reads, as "node: text", and the error of Load.
+// Texts that begin with "bad" are refused.
 func load(d *Dir) (read []string, err error) {
 	err = d.Load(ctx, refuseAll, func(node string, r io.Reader) error {
 		b, err := io.ReadAll(r)
@@ -186,7 +186,7 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, []string{"a"}, read)
 
-	// A call that waits for another call ends with its context, too.
+	// A call that waits for another call ends with the context, too.
 	require.NoError(t, d.Save(ctx, "a", func(io.Writer) error {
 		require.ErrorIs(t, d.Save(canceled, "b", text("b2")), context.Canceled)
 		require.ErrorIs(t, d.Load(canceled, refuseAll, nil), context.Canceled)

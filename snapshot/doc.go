@@ -12,6 +12,6 @@
 // A service needs only OpenDir and [Dir.Close]. The node calls [Dir.Save] and [Dir.Load], the
 // methods of a Store. Tools list the snapshots with [List], and open a file with [Open].
 //
-// A Store moves bytes, and does not interpret a snapshot: the node encrypts, authenticates and
-// validates it.
+// A Store moves bytes, and does not interpret a snapshot: the node encrypts,
+// authenticates and validates the bytes.
 package snapshot

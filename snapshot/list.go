@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// Entry is one snapshot in a directory, or in another Store that lists its snapshots.
+// Entry is a snapshot in a directory, or in a different Store that lists snapshots.
 type Entry struct {
 	Node       string
 	Generation uint64 // number of the snapshot of this node, from 1
-	Path       string // path of the file, or the name in another Store
+	Path       string // path of the file, or the name in a different Store
 	Bytes      int64
 	Modified   time.Time
-	// Mode is the type of the file: 0 for a regular file, and in another Store. Only a regular
-	// file is a snapshot. Other files can be neither read nor replaced.
+	// Mode is the type of the file: 0 for a regular file, and in a different Store. Only
+	// a regular file is a snapshot. Other files can be neither read nor replaced.
 	Mode fs.FileMode
 }
 
-// List returns the snapshots in the directory of a [Dir], sorted by node and newest first, and
-// other entries with the name of a snapshot. It omits other files. It needs no Dir, so that a
-// process can list a directory that another process has opened.
+// List returns the snapshots in the directory of a [Dir], sorted by node and newest
+// first, and other entries with the name of a snapshot. List omits other files. List
+// needs no Dir, so that a process can list a directory that another process has opened.
 func List(path string) (entries []Entry, err error) {
 	files, err := os.ReadDir(path)
 	if err != nil {
@@ -41,7 +41,7 @@ func List(path string) (entries []Entry, err error) {
 		}
 		info, err := f.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // replaced since it was listed
+			continue // replaced since ReadDir
 		}
 		if err != nil {
 			return nil, fmt.Errorf("snapshot: %w", err)
@@ -54,7 +54,7 @@ func List(path string) (entries []Entry, err error) {
 	return entries, nil
 }
 
-// The file of a snapshot is NODE.GENERATION.snapshot, and NODE.writing while it is being written.
+// The file of a snapshot is NODE.GENERATION.snapshot, and NODE.writing during the write.
 // NODE begins with "weir-", so that no file has a name that a file system reserves.
 const (
 	prefix          = "weir-"
@@ -62,7 +62,7 @@ const (
 	temporarySuffix = ".writing"
 	// maxEscaped keeps the longest file name within 255 bytes.
 	maxEscaped = 216
-	// maxGenerationBits keeps the generation after the highest one within 64 bits.
+	// maxGenerationBits keeps the generation after the highest generation within 64 bits.
 	maxGenerationBits = 62
 )
 
@@ -87,7 +87,7 @@ func escape(node string) (string, error) {
 	return prefix + b.String(), nil
 }
 
-// unescape reverses escape. It returns false for a text that escape does not return.
+// unescape reverses escape. ok is false for a text that escape does not return.
 func unescape(name string) (node string, ok bool) {
 	text, ok := strings.CutPrefix(name, prefix)
 	if !ok {
@@ -105,7 +105,7 @@ func fileName(escaped string, generation uint64) string {
 	return escaped + "." + strconv.FormatUint(generation, 10) + suffix
 }
 
-// parseFileName reverses fileName. It returns false for a text that fileName does not return.
+// parseFileName reverses fileName. ok is false for a text that fileName does not return.
 func parseFileName(name string) (node string, generation uint64, ok bool) {
 	dot := strings.LastIndexByte(strings.TrimSuffix(name, suffix), '.')
 	if dot < 0 {

@@ -9,7 +9,8 @@ import (
 
 var errLocked = errors.New("locked")
 
-// lockFile opens a file without a lock, because the standard library has none on this system.
+// lockFile opens a file without a lock, because the standard library has no locks on this
+// system.
 func lockFile(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 }

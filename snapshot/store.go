@@ -10,15 +10,15 @@ import (
 // the error, and tries again after its next interval.
 type Store interface {
 	// Save stores the bytes that write writes as the newest snapshot of the named node,
-	// completely or not at all. It calls write once. If write or its writer returns an error,
-	// Save returns the error and changes nothing. The same applies to the error of ctx, which
-	// bounds Save. A node does not call Save concurrently.
+	// completely or not at all. Save calls write once. If write or its writer returns an
+	// error, Save returns the error and changes nothing. The same applies to the error of
+	// ctx, which bounds Save. A node does not call Save concurrently.
 	Save(ctx context.Context, node string, write func(w io.Writer) error) error
 
-	// Load calls read with the newest snapshot of each node, one after the other. If read
-	// returns an error, Load calls it once more with the previous snapshot, if there is one. If
-	// several processes share the Store, Load only reads the snapshots of nodes for which mine
-	// returns true. It returns its own errors joined with all errors of read, and nil for an
-	// empty Store. After ctx is done, it stops reading.
+	// Load calls read sequentially, with the newest snapshot of each node. If read
+	// returns an error, Load calls read once more with the previous snapshot, if there is
+	// one. If several processes share the Store, Load only reads the snapshots of nodes
+	// for which mine returns true. Load returns its own errors joined with all errors of
+	// read, and nil for an empty Store. After ctx is done, Load stops reading.
 	Load(ctx context.Context, mine func(node string) bool, read func(node string, r io.Reader) error) error
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// Error is a denial for the HTTPErrorHandler. echo's own handlers respond with its status
-// and its Problem as JSON.
+// Error is a denial for the HTTPErrorHandler. The handlers of echo respond with the
+// status and the Problem as JSON.
 type Error struct {
 	Problem httplimit.Problem
 	err     error

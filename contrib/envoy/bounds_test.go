@@ -43,7 +43,7 @@ func ofPatterns(patterns int) string {
 }
 
 // nestedPatterns returns a configuration with the given number of levels. Each level has
-// patterns that do not fit and one pattern that fits.
+// patterns that do not fit, and a last pattern that fits.
 func nestedPatterns(levels, patterns int) string {
 	var b strings.Builder
 	b.WriteString("domain: d\ndescriptors: ")

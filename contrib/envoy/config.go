@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Config contains the descriptors of one or more domains, as read by Parse and Load. It
-// does not change, and many Services may use it. The zero Config has no domains and
-// limits nothing.
+// Config contains the descriptors of domains, as read by Parse and Load. A Config does
+// not change, and Services may share a Config. The zero Config has no domains and no
+// limits.
 type Config struct {
 	domains map[string]*domain
 }
@@ -38,9 +38,9 @@ type domain struct {
 	line, column int
 }
 
-// level contains the descriptors of one nesting level. An entry matches at most one of
-// them: the descriptor with the value of the entry, else the first descriptor in the file
-// whose pattern the value fits, else the descriptor without a value.
+// level contains the descriptors of a nesting level. An entry matches the descriptor with
+// the value of the entry, or the first descriptor in the file whose pattern the value
+// fits, or the descriptor without a value, in this order.
 type level struct {
 	exact    map[entry]*descriptor
 	patterns map[string][]*descriptor // by key, in file order
@@ -49,11 +49,11 @@ type level struct {
 
 type entry struct{ key, value string }
 
-// descriptor is one element of a level.
+// descriptor is an element of a level.
 type descriptor struct {
 	key, value string
 	parts      []string // of a pattern: the value split at each *; nil if the value is not a pattern
-	shared     bool     // all values that fit the pattern share one count
+	shared     bool     // all values that fit the pattern share a count
 	valued     bool     // Decided.Path contains the value of the request
 	limit      *limit
 	below      *level
@@ -62,9 +62,9 @@ type descriptor struct {
 // limit is a rate_limit of the configuration and its modes.
 type limit struct {
 	path     string // domain and descriptors, such as messaging.message_type_marketing.to_number
-	name     string // the name in the replaces field of other limits; empty if they cannot replace it
+	name     string // the name in the replaces field of other limits; empty if no limit can replace this limit
 	replaces []string
-	current  *rls.RateLimitResponse_RateLimit // shown in responses; shared by all of them and never modified. Nil if unlimited
+	current  *rls.RateLimitResponse_RateLimit // shown in and shared by responses, never modified. Nil if unlimited
 
 	shadow   bool // decided and reported, never enforced
 	quota    bool // denies only if all quotas of a request are used up
@@ -102,9 +102,9 @@ func (l *level) match(w *work, e *ratelimit.RateLimitDescriptor_Entry) (*descrip
 	return l.any[e.GetKey()], nil
 }
 
-// find appends to way the descriptors that match the entries, one for each entry. The
-// result has as many descriptors as entries only if every entry was matched: a limit
-// applies only to descriptors of its own depth.
+// find appends to way the descriptor that matches each entry. The result has as many
+// descriptors as entries only if every entry was matched: a limit applies only to
+// descriptors of its own depth.
 func (d *domain) find(w *work, entries []*ratelimit.RateLimitDescriptor_Entry, way []*descriptor) ([]*descriptor, error) {
 	for at := d.top; at != nil && len(way) < len(entries); {
 		next, err := at.match(w, entries[len(way)])
@@ -116,7 +116,7 @@ func (d *domain) find(w *work, entries []*ratelimit.RateLimitDescriptor_Entry, w
 	return way, nil
 }
 
-// label returns the descriptor as it is written in paths.
+// label returns the text of the descriptor in paths.
 func (d *descriptor) label() string {
 	if d.value != "" {
 		return d.key + "_" + d.value
@@ -150,7 +150,7 @@ func unitNames() (names []string) {
 }
 
 // period returns the time over which a limit counts and the name of that time. The time
-// is zero if the unit is not known, or if it is longer than maxPer.
+// is zero for an unknown unit, and if it would be longer than maxPer.
 func period(r *rls.RateLimitResponse_RateLimit) (per time.Duration, name string) {
 	for _, u := range units {
 		if u.unit != r.GetUnit() {

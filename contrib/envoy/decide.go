@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// item is a descriptor of a request, with its limit and its decision.
+// item is a descriptor of a request, with a limit and a decision.
 type item struct {
 	descriptor *ratelimit.RateLimitDescriptor
 	limit      *limit                           // of the configuration; nil if no limit matches
@@ -28,7 +28,7 @@ type item struct {
 	replaced   bool // by another limit that applies to the request
 
 	enforced bool // the item can deny the request; false for a shadow limit
-	takes    bool // AllowAllInto takes its units together with those of other items
+	takes    bool // AllowAllInto takes the units of all these items together
 	decision weir.Decision
 	decided  bool // decision is the answer of the limit; it has no Source if the node did not ask
 	over     bool
@@ -38,7 +38,7 @@ type item struct {
 type how uint8
 
 const (
-	take     how = iota // all units or none
+	take     how = iota // all units, or no unit
 	peek                // asks whether a unit is left
 	overdraw            // all units, if a unit is left
 	debit               // spends unconditionally
@@ -161,8 +161,8 @@ func replace(items []item) {
 	}
 }
 
-// pathOf returns the path of a descriptor that is not in the configuration. It contains
-// no values, because their number is not bounded.
+// pathOf returns the path of a descriptor that is not in the configuration. The path
+// contains no values, because their number is not bounded.
 func pathOf(domain string, entries []*ratelimit.RateLimitDescriptor_Entry) string {
 	parts := append(make([]string, 0, 1+len(entries)), domain)
 	for _, e := range entries {
@@ -226,9 +226,9 @@ func (it *item) canDeny() bool {
 
 // decide sets the decisions of the items, and reports whether the request is denied. A
 // denied request changes no count, so the operations that can deny it come first: limits
-// of zero units, peeks, and then all takes together, which spend on all limits or on
-// none. Refunds, and debits on other limits, cannot deny. They are executed once no other
-// item can deny.
+// of zero units, peeks, and then all takes together, which spend on all limits or on no
+// limit. Refunds, and debits on other limits, cannot deny. They are executed once no
+// other item can deny.
 func (s *Service) decide(ctx context.Context, items []item) (denied bool, err error) {
 	takes, notes := 0, false
 	for i := range items {
@@ -287,8 +287,8 @@ func (s *Service) conclude(ctx context.Context, items []item) error {
 	return nil
 }
 
-// debitAndRefund executes debits and refunds. It continues if the caller goes away, because the
-// takes of the request are already spent.
+// debitAndRefund executes debits and refunds. They continue if the caller goes away,
+// because the takes of the request are already spent.
 func debitAndRefund(ctx context.Context, items []item) error {
 	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
@@ -303,8 +303,8 @@ func debitAndRefund(ctx context.Context, items []item) error {
 			it.decision, err = it.limiter.Debit(ctx, it.key, it.hits)
 			it.over = !it.decision.Allowed
 		case refund:
-			// A refund that timed out may have been applied. It is not an error, and it
-			// is not retried.
+			// A refund that timed out may have been applied. That is not an error, and
+			// the refund is not retried.
 			if err = it.limiter.Refund(ctx, it.key, it.hits); err == nil || errors.Is(err, context.DeadlineExceeded) {
 				err = it.peek(ctx)
 				it.over = false
@@ -353,13 +353,13 @@ func (s *Service) takeAll(ctx context.Context, items []item, takes int) (denied 
 		case next < 0:
 			return true, nil
 		}
-		must = next // it had units left at the previous attempt
+		must = next // this quota had units left at the previous attempt
 	}
 }
 
 // quotaToTake returns the index of a quota that must grant its take, because a request is
-// denied if none of its quotas grants. The other quotas are taken like shadow limits. It
-// returns -1 if there is no quota, or if a quota that was peeked at has something left.
+// denied if all of its quotas deny. The other quotas are taken like shadow limits. The
+// index is -1 if there is no quota, or if a quota that was peeked at has units left.
 func (s *Service) quotaToTake(items []item) int {
 	first := -1
 	for i := range items {
@@ -375,7 +375,7 @@ func (s *Service) quotaToTake(items []item) int {
 	return first
 }
 
-// peek sets the decision that a check would have, and spends nothing.
+// peek sets the decision of a check that spends no units.
 func (it *item) peek(ctx context.Context) (err error) {
 	it.decision, err = it.limiter.Peek(ctx, it.key)
 	it.decided = true

@@ -11,7 +11,7 @@
 //	server.Serve(listener)
 //
 // The configuration has the format of envoyproxy/ratelimit, or comes over xDS (Follow).
-// The descriptors of a request are decided together: if one descriptor denies, no other
+// The descriptors of a request are decided together: if a descriptor denies, no other
 // descriptor has spent anything. The README lists the other differences, and shows how to
 // configure Envoy.
 //

@@ -27,11 +27,11 @@ const configType = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitC
 const followRetry = 3 * time.Second
 
 // Follow receives the configuration of the node with the given id from a management
-// server over xDS (aggregated, state of the world), as Envoy Gateway serves it. It
+// server over xDS (aggregated, state of the world), as served by Envoy Gateway. Follow
 // returns the error of ctx when ctx is done. A valid configuration takes effect at once
 // and is acknowledged. An invalid configuration is refused, which is logged and reported
-// to the server, and the previous Config stays in force. It also stays in force while the
-// server cannot be reached. Until the first configuration arrives, use the zero Config.
+// to the server, and the previous Config stays in force, as while the server cannot be
+// reached. Until the first configuration arrives, use the zero Config.
 func (s *Service) Follow(ctx context.Context, conn grpc.ClientConnInterface, node string) error {
 	complaint := ""
 	for {
@@ -51,7 +51,7 @@ func (s *Service) Follow(ctx context.Context, conn grpc.ClientConnInterface, nod
 	}
 }
 
-// follow runs one stream. Its error is never nil.
+// follow runs a stream. The error is never nil.
 func (s *Service) follow(ctx context.Context, conn grpc.ClientConnInterface, node string, received func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -117,7 +117,8 @@ func configOf(answer *discovery.DiscoveryResponse, merges bool) (*Config, error)
 }
 
 // domainOf reads a resource. A resource is generated, so a field without effect is not an
-// error. An unknown field is an error: it could mean that a limit is not to be enforced.
+// error. An unknown field is an error, because the field could mean that a limit is not
+// to be enforced.
 func domainOf(resource *anypb.Any) (*domain, error) {
 	var c rlsconf.RateLimitConfig
 	if err := resource.UnmarshalTo(&c); err != nil {
@@ -136,7 +137,7 @@ func domainOf(resource *anypb.Any) (*domain, error) {
 // fewer levels.
 const maxLevels = 32
 
-// readDescriptors reads descriptors into a level, and returns the descriptors that it has added.
+// readDescriptors reads descriptors into a level, and returns the added descriptors.
 func (d *domain) readDescriptors(l *level, path string, descriptors []*rlsconf.RateLimitDescriptor, depth int) (added []part, err error) {
 	if depth > maxLevels {
 		return nil, fmt.Errorf("%s: nested more than %d deep", path, maxLevels)

@@ -20,8 +20,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// management is a server that sends the responses of a test, and exposes the requests
-// that it receives.
+// management is a server that sends the responses of a test, and exposes the received
+// requests.
 type management struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 	asked chan *discovery.DiscoveryRequest

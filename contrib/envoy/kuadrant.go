@@ -15,14 +15,14 @@ import (
 	"github.com/weir-go/weir/contrib/envoy/kuadrant"
 )
 
-// kuadrantServer is Kuadrant's rate limit service. It uses the descriptors, limits and
-// counts of Envoy's service.
+// kuadrantServer is Kuadrant's rate limit service. The descriptors, limits and counts are
+// those of Envoy's service.
 type kuadrantServer struct {
 	kuadrant.UnimplementedRateLimitServiceServer
 	of *Service
 }
 
-// CheckRateLimit reports whether each limit has a unit left, and spends nothing.
+// CheckRateLimit reports whether each limit has a unit left, and spends no units.
 func (k *kuadrantServer) CheckRateLimit(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	return k.of.answer(ctx, req, checked)
 }
@@ -52,9 +52,9 @@ func (s *Service) report(ctx context.Context, items []item) error {
 	return debitAndRefund(ctx, items)
 }
 
-// Reserve spends the amount on all limits or on none. An amount of 0 only asks whether a
-// unit is left. If the request has a ttl below maxTTL, and not too many releases are
-// pending, an amount that is not committed within the ttl is returned.
+// Reserve spends the amount on all limits or on no limit. An amount of 0 only asks
+// whether a unit is left. If the request has a ttl below maxTTL, and not too many
+// releases are pending, an amount that is not committed within the ttl is returned.
 func (k *kuadrantServer) Reserve(ctx context.Context, req *kuadrant.ReserveRequest) (*kuadrant.ReserveResponse, error) {
 	s, request := k.of, &rls.RateLimitRequest{Domain: req.GetDomain(), Descriptors: req.GetDescriptors()}
 	ttl, err := ttlOf(req.GetTtl())
@@ -101,11 +101,11 @@ func (s *Service) readAmount(ctx context.Context, req *rls.RateLimitRequest, fie
 	return items, nil
 }
 
-// reserve reserves units for all items that can spend, or for none if the request is
+// reserve reserves units for all items that can spend, or for no item if the request is
 // denied. The id covers all reservations. A shadow limit does not deny, and neither does
-// a quota while another quota has something left.
+// a quota while another quota has units left.
 func (s *Service) reserve(ctx context.Context, items []item, ttl time.Duration) (denied bool, id string, err error) {
-	var all []*weir.Reservation // nil where nothing was reserved
+	var all []*weir.Reservation // nil for an item without reserved units
 	for i := range items {
 		it := &items[i]
 		it.enforced = s.enforces(it)
@@ -129,7 +129,7 @@ func (s *Service) reserve(ctx context.Context, items []item, ttl time.Duration) 
 		switch {
 		case v == nil:
 		case denied || err != nil:
-			_ = v.Cancel(context.WithoutCancel(ctx)) // if it fails, the estimate stays spent
+			_ = v.Cancel(context.WithoutCancel(ctx)) // after a failure, the estimate stays spent
 		default:
 			texts[i], reserved = v.Text(), true
 		}
@@ -163,14 +163,14 @@ func (it *item) reserve(ctx context.Context, items []item) (*weir.Reservation, e
 	return v, err
 }
 
-// textSeparator separates the texts of a reservation_id. There is one text for each limit
+// textSeparator separates the texts of a reservation_id. There is a text for each limit
 // that can spend, in the order of the descriptors. The text is empty for a limit without
 // reserved units.
 const textSeparator = "."
 
 // Commit settles the reservations that Reserve returned for the same descriptors. Without
-// an ID it debits the amount, like Report. It also debits the amount of a reservation
-// that has been released since.
+// an ID, Commit debits the amount, like Report. Commit also debits the amount of a
+// reservation that has been released since.
 func (k *kuadrantServer) Commit(ctx context.Context, req *kuadrant.CommitRequest) (*kuadrant.CommitResponse, error) {
 	s, request := k.of, &rls.RateLimitRequest{Domain: req.GetDomain(), Descriptors: req.GetDescriptors()}
 	items, err := s.readAmount(ctx, request, "actual_amount", req.GetActualAmount())
@@ -200,8 +200,8 @@ func (k *kuadrantServer) Commit(ctx context.Context, req *kuadrant.CommitRequest
 
 // settle settles the reservations of an id with the hits of the items. If a reservation
 // has expired or was settled before, settle still settles the other reservations: the
-// windows of limits end at different times, and a client without a response retries. It
-// returns the error of such a reservation if there was no reservation left to settle.
+// windows of limits end at different times, and a client without a response retries. If
+// no reservation was left to settle, the error is that of such a reservation.
 //
 // After the ttl, settle treats a reservation that was settled before as released, and
 // debits its cost.

@@ -40,7 +40,7 @@ type gateway struct {
 	k *kuadrantServer
 }
 
-// amongGateways runs a cluster with Kuadrant's service on each of its three nodes.
+// amongGateways runs a cluster of three nodes, each with Kuadrant's service.
 func amongGateways(t *testing.T, text string, run func(t *testing.T, all []gateway)) {
 	t.Helper()
 	runCluster(t, text, func(t *testing.T, _ *weirtest.Cluster, clients []client) {
@@ -73,8 +73,8 @@ func (g gateway) remaining(d *ratelimit.RateLimitDescriptor) int {
 	return int(r.Statuses[0].LimitRemaining)
 }
 
-// requireRemaining waits until the commits have reached all nodes. It fails the test unless each
-// node has want units left.
+// requireRemaining waits until the commits have reached all nodes. The test fails unless
+// each node has want units left.
 func requireRemaining(t *testing.T, all []gateway, want int, d *ratelimit.RateLimitDescriptor) {
 	t.Helper()
 	time.Sleep(3 * time.Second)

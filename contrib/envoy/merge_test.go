@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// files creates a directory with the given files, and returns its path.
+// files creates a directory with the given files, and returns the path.
 func files(t *testing.T, texts map[string]string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()

@@ -19,8 +19,8 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// Parse reads the configuration of one domain, in the format of envoyproxy/ratelimit. The
-// name is used in errors. Parse returns all errors that it finds, with line and column. A
+// Parse reads the configuration of a domain, in the format of envoyproxy/ratelimit. The
+// name is used in errors. Parse returns all errors of the text, with line and column. A
 // field that is unknown or has no effect is an error.
 func Parse(name string, text []byte) (*Config, error) {
 	d, err := parse(name, text, false)
@@ -72,8 +72,8 @@ var (
 	limitFields      = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces"}
 )
 
-// level reads a list of descriptors, and returns the descriptors that it has added. The
-// path is that of the parent.
+// level reads a list of descriptors, and returns the added descriptors. The path is the
+// path of the parent.
 func (r *reader) level(l *level, list strictyaml.Value, path string) (added []part) {
 	lines := make(map[entry]int)
 	for _, v := range list.List() {
@@ -231,7 +231,7 @@ func (d *domain) unreplaced(report func(i int, why string)) {
 }
 
 // Merge returns a Config with the domains of all configs. The error names a domain that
-// two of them have; LoadMerged merges files of one domain.
+// two configs have; LoadMerged merges the files of a domain.
 func Merge(configs ...*Config) (*Config, error) {
 	all := &Config{domains: make(map[string]*domain)}
 	var errs []error
@@ -252,8 +252,8 @@ func Merge(configs ...*Config) (*Config, error) {
 }
 
 // Load reads a file, or all files of a directory whose names end in .yaml or .yml and do
-// not begin with a dot. Each file has one domain. In a directory on which a ConfigMap is
-// mounted, these files are links.
+// not begin with a dot. Each file has a single domain. In a directory on which a
+// ConfigMap is mounted, these files are links.
 func Load(path string) (*Config, error) {
 	domains, err := load(path, false)
 	if err != nil {
@@ -266,9 +266,9 @@ func Load(path string) (*Config, error) {
 	return Merge(configs...)
 }
 
-// LoadMerged is like Load, but several files may have descriptors of one domain, as
-// envoyproxy/ratelimit reads them with MERGE_DOMAIN_CONFIG. They count as one file, in
-// the order of their names. A top-level descriptor that is in two of them is an error.
+// LoadMerged is like Load, but several files may have descriptors of the same domain, as
+// in envoyproxy/ratelimit with MERGE_DOMAIN_CONFIG. The files are read like a single
+// file, in the order of their names. A top-level descriptor in two files is an error.
 func LoadMerged(path string) (*Config, error) {
 	domains, err := load(path, true)
 	if err != nil {

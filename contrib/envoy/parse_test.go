@@ -231,7 +231,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// requireFound looks up each descriptor by its own entry, and requires that it is found.
+// requireFound requires that the entry of each descriptor finds that descriptor.
 func requireFound(t *testing.T, l *level, above []string) {
 	var all []*descriptor
 	for _, d := range l.exact {

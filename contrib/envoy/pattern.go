@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// setValue sets the value with which an entry is compared. Each * in it matches any text,
-// including the empty text, as in envoyproxy/ratelimit. Like there, a * cannot be
-// escaped.
+// setValue sets the value with which an entry is compared. Each * in the value matches
+// any text, including the empty text, and cannot be escaped, as in envoyproxy/ratelimit.
 func (d *descriptor) setValue(value string) {
 	d.value = value
 	if strings.Contains(value, "*") {
@@ -16,7 +15,7 @@ func (d *descriptor) setValue(value string) {
 }
 
 // keyError returns an error if a key contains a *. In envoyproxy/ratelimit such a key is
-// a pattern of key and value; here it would match no entry.
+// a pattern of key and value; here the key would match no entry.
 func keyError(key string) error {
 	if !strings.Contains(key, "*") {
 		return nil
@@ -25,7 +24,7 @@ func keyError(key string) error {
 }
 
 // The work of comparing a value with a pattern: the units of each comparison, and the
-// bytes that are compared or searched for one unit.
+// bytes that are compared or searched for a unit.
 const (
 	workOfMatch = 8
 	workPerByte = 16

@@ -16,7 +16,7 @@ import (
 
 // Register registers Envoy's and Kuadrant's rate limit service, grpc.health.v1 and
 // reflection on a server. The health follows weir.Node.Ready, and is NOT_SERVING after
-// Drain. A node that leaves still answers the clients that send requests to it.
+// Drain. A node that leaves still answers requests.
 func (s *Service) Register(on *grpc.Server) {
 	rls.RegisterRateLimitServiceServer(on, s)
 	kuadrant.RegisterRateLimitServiceServer(on, &kuadrantServer{of: s})
@@ -24,7 +24,7 @@ func (s *Service) Register(on *grpc.Server) {
 	reflection.Register(on)
 }
 
-// Drain sets the health to NOT_SERVING permanently. Call it before the node leaves, so
+// Drain sets the health to NOT_SERVING permanently. Call Drain before the node leaves, so
 // that Envoy uses other nodes by the time the server stops. Checks are answered as
 // before. A client that watches the health is notified at once, and its stream, for which
 // GracefulStop would wait, ends within a second or two. Drain may be called more than

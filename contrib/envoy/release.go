@@ -26,9 +26,8 @@ const (
 	maxTTL = time.Hour
 )
 
-// releases returns the units of reservations that are not committed within their ttl. It
-// has a goroutine only during a release. The end of the process discards pending
-// releases.
+// releases returns the units of reservations that are not committed within their ttl. A
+// goroutine runs only during a release. The end of the process discards pending releases.
 type releases struct {
 	mu  sync.Mutex
 	due map[string]*time.Timer // by reservation_id
@@ -50,7 +49,7 @@ func (r *releases) add(id string, all []*weir.Reservation, ttl time.Duration) {
 		defer cancel()
 		for _, v := range all {
 			if v != nil {
-				_ = v.Cancel(ctx) // it may have been committed; if this fails, the estimate stays spent
+				_ = v.Cancel(ctx) // the reservation may have been committed; after a failure, the estimate stays spent
 			}
 		}
 	})
@@ -77,7 +76,7 @@ func withDeadline(texts string, at time.Time) string {
 }
 
 // cutDeadline returns the texts of a reservation_id, and whether they may have been
-// released. A client that forges the deadline spends no more than it could with Report.
+// released. A client that forges the deadline spends no more than with Report.
 func cutDeadline(id string, now time.Time) (texts string, overdue bool) {
 	deadline, marked := strings.CutPrefix(id, ttlMark)
 	if !marked {

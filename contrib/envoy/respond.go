@@ -107,7 +107,7 @@ func (s *Service) headers(items []item) (fields []*core.HeaderValue) {
 	return fields
 }
 
-// isNearer reports whether headers selects it in preference to other.
+// isNearer reports whether headers prefers the item to other.
 func (it *item) isNearer(other *item) bool {
 	if it.over != other.over {
 		return it.over
@@ -167,9 +167,9 @@ func metadata(req *rls.RateLimitRequest, items []item) *structpb.Struct {
 	return &structpb.Struct{Fields: fields}
 }
 
-// merge adds to a map the values of another map that are missing in it, also in nested
-// maps that both have. The added values are shared with the configuration and never
-// modified: a nested map is copied before values are added.
+// merge adds the missing values of a map to another map, also in nested maps that both
+// have. The added values are shared with the configuration and never modified: a nested
+// map is copied before values are added.
 func merge(to, from map[string]*structpb.Value) {
 	for name, value := range from {
 		held, twice := to[name]

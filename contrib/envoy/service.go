@@ -30,11 +30,11 @@ type Options struct {
 	Scope     weir.Scope           // of all limits: Global counts over all regions of the node
 	Partition weir.PartitionPolicy // of all limits, while members are missing
 
-	// ShadowMode sets the overall code of every response to OK. Everything else is
-	// unchanged, including the statuses of descriptors.
+	// ShadowMode sets the overall code of every response to OK. The statuses of
+	// descriptors and all other fields are unchanged.
 	ShadowMode bool
 
-	// DebitMany debits every descriptor for which a request asks for more than one hit,
+	// DebitMany debits every descriptor for which a request asks for two hits or more,
 	// because the hits may be a cost that is known only afterwards. If at least one unit
 	// is left, all hits are spent, even if there is no room for all of them. If no unit
 	// is left, the request is denied. DebitMany is for configurations that cannot mark
@@ -51,14 +51,14 @@ type Options struct {
 	// which descriptors with quota_mode are used up.
 	Metadata bool
 
-	// MergeDomains lets Watch and Follow merge files or resources of one domain, as
+	// MergeDomains lets Watch and Follow merge files or resources of the same domain, as
 	// LoadMerged does. Otherwise they refuse the second file or resource of a domain.
 	MergeDomains bool
 
-	Logger *slog.Logger // slog.Default if nil. It never receives a value of a descriptor
+	Logger *slog.Logger // slog.Default if nil; never receives a value of a descriptor
 
 	// OnDecision is called for each descriptor that has a limit and is not replaced,
-	// before the response is sent. It must not block. It may be nil.
+	// before the response is sent. OnDecision must not block, and may be nil.
 	OnDecision func(context.Context, *Decided)
 }
 
@@ -69,25 +69,26 @@ type Headers struct {
 	Reset     string // seconds until all units are available again, rounded up
 }
 
-// Decided is the decision for one descriptor.
+// Decided is the decision for a descriptor.
 type Decided struct {
 	Domain string
 	// Path is the domain and the matching descriptors of the configuration, such as
-	// messaging.message_type_marketing.to_number. It contains values of the request where
-	// detailed_metric or value_to_metric is set. Without these there are no more paths
-	// than descriptors in the configuration, unless Envoy sends limits with its requests.
+	// messaging.message_type_marketing.to_number. The Path contains values of the request
+	// where detailed_metric or value_to_metric is set. Without these there are no more
+	// paths than descriptors in the configuration, unless Envoy sends limits with its
+	// requests.
 	Path     string
 	Hits     uint64 // number of requested or returned units; 0 if the descriptor is unlimited
 	Negative bool   // the hits were returned
 	Over     bool   // the limit had no room
 	Enforced bool   // false in shadow mode, with Options.ShadowMode, and in quota mode unless all quotas of the request are used up
-	// Decision is the decision of the limit. It is zero for a limit of zero units, and for an
+	// Decision is the decision of the limit; zero for a limit of zero units, and for an
 	// unlimited descriptor, which is never Over.
 	Decision weir.Decision
 }
 
-// Service implements Envoy's rate limit service on a node. It is safe for concurrent use.
-// It does not need to be closed.
+// Service implements Envoy's rate limit service on a node. A Service is safe for
+// concurrent use, and does not need to be closed.
 type Service struct {
 	rls.UnimplementedRateLimitServiceServer
 
@@ -260,8 +261,9 @@ func (s *Service) reportDecisions(ctx context.Context, req *rls.RateLimitRequest
 	}
 }
 
-// withinTime returns the context for a decision on the given number of descriptors. It
-// ends before the deadline of the caller, because the response needs time to arrive.
+// withinTime returns the context for a decision on the given number of descriptors. The
+// context ends before the deadline of the caller, because the response needs time to
+// arrive.
 func withinTime(ctx context.Context, descriptors int) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	switch {
@@ -283,7 +285,8 @@ func withoutCaller(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 const (
-	// One answering-th of the time until the deadline is kept for sending the response.
+	// The time until the deadline, divided by answering, is kept for sending the
+	// response.
 	answering = 4
 	// If the caller has no deadline, a request of more than few descriptors waits for
 	// other nodes for at most maxWait in total. A request of at most few descriptors

@@ -518,5 +518,5 @@ func TestDrainedServiceAnswersAndDoesNotBlockServer(t *testing.T) {
 	require.Equal(t, codes.Unavailable, status.Code(err))
 	_, err = rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptorOf("user", "a")))
 	require.NoError(t, err)
-	server.GracefulStop() // it would wait for an open stream
+	server.GracefulStop() // would wait for an open stream
 }

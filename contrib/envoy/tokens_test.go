@@ -20,8 +20,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// readProto reads a part of a YAML document into a message of Envoy. Like Envoy, it
-// refuses unknown fields.
+// readProto reads a part of a YAML document into a message of Envoy. Unknown fields are
+// refused, as by Envoy.
 func readProto(t *testing.T, at string, fields map[string]any, into proto.Message) {
 	t.Helper()
 	text, err := json.Marshal(fields)
@@ -29,8 +29,9 @@ func readProto(t *testing.T, at string, fields map[string]any, into proto.Messag
 	require.NoError(t, protojson.Unmarshal(text, into), at)
 }
 
-// stream simulates Envoy with one API key. It makes the requests that Envoy sends for the
-// documented limits, before the request to the upstream and at the end of the stream.
+// stream simulates Envoy with an API key. A stream makes the requests that Envoy sends
+// for the documented limits, before the request to the upstream and at the end of the
+// stream.
 type stream struct {
 	t   *testing.T
 	f   *filter.RateLimit
@@ -112,7 +113,7 @@ func TestTokensOfResponsesLimitLaterRequests(t *testing.T) {
 			require.Equal(t, ok, c.send(stream{t, f, "another"}.request(false, 0)).OverallCode)
 		}
 
-		// Each of the concurrent streams spends the tokens that it reports.
+		// Each of the concurrent streams spends its reported tokens.
 		s = stream{t, f, "concurrent"}
 		const streams = 64
 		tokens, sum := func(i int) int { return limit/streams/2 + i }, 0

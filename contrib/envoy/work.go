@@ -24,18 +24,19 @@ const (
 	workUnseen     = 1 << 16           // work between two checks of the deadline; about 0.2 ms
 )
 
-// errTooLarge is the error of a request that is denied because it is too large.
+// errTooLarge is the error of a request that is denied because its size or work exceeds a
+// bound.
 var errTooLarge = errors.New("too large to be decided on")
 
-// work bounds the work of finding the limits of a request. A unit is about the work for
-// one byte of a key or value.
+// work bounds the work of finding the limits of a request. A unit is about the work for a
+// byte of a key or value.
 type work struct {
 	ctx  context.Context
 	done int
 	next int // the value of done at the next check of the deadline
 }
 
-// add returns an error if the request needs too much work, or if its context is done.
+// add returns an error if the request needs too much work, or if ctx is done.
 func (w *work) add(units int) error {
 	if w.done += units; w.done < w.next {
 		return nil

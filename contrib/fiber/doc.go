@@ -1,11 +1,11 @@
-// Package fiberlimit limits requests of fiber by rules or by one limit.
+// Package fiberlimit limits requests of fiber by rules or by a Limiter.
 //
 //	limit, err := fiberlimit.ByLimiter(perAddress, fiberlimit.Options{})
 //	...
 //	app := fiber.New()
 //	app.Use(limit)
 //
-// New does the same by the rules of a rules.Book. Package httplimit decides, and defines
-// fields and queues; requests are not converted to net/http requests. A denial is an
-// *Error for the application's ErrorHandler.
+// New limits by the rules of a rules.Book. Package httplimit decides, and defines fields
+// and queues; requests are not converted to net/http requests. A denial is an *Error for
+// the application's ErrorHandler.
 package fiberlimit

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// Error is a denial for the ErrorHandler. errors.As finds a *fiber.Error with its status
-// in it. fiber's own handler responds with that status and the text.
+// Error is a denial for the ErrorHandler. errors.As finds a *fiber.Error with the status
+// in the Error. The handler of fiber responds with that status and the text.
 type Error struct {
 	Problem httplimit.Problem
 	err     error

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// exchange represents a request of fiber for httplimit. Its strings are the bytes of
+// exchange represents a request of fiber for httplimit. The strings are the bytes of
 // fasthttp, which are valid until the request ends.
 type exchange struct {
 	framework.Exchange[fiber.Ctx]
@@ -79,7 +79,7 @@ func (e *exchange) client() netip.Addr {
 }
 
 // Head returns the body for rules that reserve by the content. It returns nil if the body
-// is encoded, or if the handlers read it as a stream.
+// is encoded, or is read as a stream by the handlers.
 func (e *exchange) Head() []byte {
 	in := e.C.Request()
 	if in.IsBodyStream() || len(in.Header.ContentEncoding()) > 0 {

@@ -40,7 +40,7 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// answer passes the response that fiber's handlers have written to an Admission.
+// answer gives an Admission access to the response of fiber's handlers.
 type answer http.Header
 
 func (a answer) Header() http.Header         { return http.Header(a) }

@@ -21,8 +21,8 @@ import (
 // field for which gin has no constant, set Client to new(httplimit.Header("X-Real-IP")).
 //
 // A denied request is aborted. Denied, if set, writes the response in place of the body
-// of docs/http.md; its error is added to Context.Errors. httplimit.OutcomeOf reads
-// Context.Request.Context().
+// of docs/http.md; the error of Denied is added to Context.Errors. httplimit.OutcomeOf
+// reads Context.Request.Context().
 type Options = httplimit.FrameworkOptions[*gin.Context]
 
 // New limits requests by the rules of a Book. The error is weir.ErrInvalid for invalid options.
@@ -30,9 +30,9 @@ func New(node *weir.Node, book *rules.Book, o Options) (gin.HandlerFunc, error) 
 	return handler(framework.New(node, book, o))
 }
 
-// ByLimiter limits requests by one limit: each costs one unit of the count of Options.Key, or
-// holds one unit until it ends if the limit is InFlight. The error is weir.ErrInvalid for invalid
-// options.
+// ByLimiter limits requests by a Limiter. A request costs a unit of the count of
+// Options.Key. With an InFlight limit it holds a unit until the request ends. The error
+// is weir.ErrInvalid for invalid options.
 func ByLimiter(l *weir.Limiter, o Options) (gin.HandlerFunc, error) {
 	return handler(framework.ByLimiter(l, o))
 }
@@ -95,7 +95,7 @@ func (l *limits) clientOf(c *gin.Context) netip.Addr {
 }
 
 // trustsEveryClient reports whether gin accepts the address in a field from any client.
-// It probes gin with a peer address that is reserved for documentation, which no engine
+// The probe has a peer address that is reserved for documentation, and that no engine
 // trusts intentionally.
 func trustsEveryClient(c *gin.Context) bool {
 	const named = "198.51.100.1"

@@ -9,9 +9,9 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// writer is the ResponseWriter of a request with an Admission. gin's own writer records a
-// status and sends it later, so each method here that sends the status calls wrapped
-// first.
+// writer is the ResponseWriter of a request with an Admission. The writer of gin records
+// a status and sends the status later. So each method here that sends the status calls
+// wrapped first.
 type writer struct {
 	gin.ResponseWriter
 	wrapped http.ResponseWriter // gin's own writer, wrapped by the Admission

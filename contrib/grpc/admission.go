@@ -21,8 +21,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// admission is the state of an admitted call until it ends: a hold, a reservation, or an
-// Admission by rules.
+// admission is the state of an admitted call: a hold, a reservation, or an Admission by
+// rules.
 type admission struct {
 	limits      *Limits
 	hold        *weir.Hold
@@ -74,7 +74,7 @@ func (l *Limits) ask(ctx context.Context, v *httplimit.Verdict, request any) (a 
 	return a, nil
 }
 
-// release releases the hold. It may be called more than once.
+// release releases the hold, and may be called more than once.
 func (a *admission) release() {
 	if a.hold != nil {
 		a.hold.Release()
@@ -167,7 +167,7 @@ type endingStream struct {
 	a *admission
 }
 
-// SendMsg sends a message, and records the cost that it reports.
+// SendMsg sends a message, and records the reported cost.
 func (s *endingStream) SendMsg(m any) error {
 	s.a.recordMessage(m)
 	return s.ServerStream.SendMsg(m)

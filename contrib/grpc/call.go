@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// request returns a call as rules match it.
+// request returns the rules.Request of a call.
 func (l *Limits) request(ctx context.Context, method string) *rules.Request {
 	md, _ := metadata.FromIncomingContext(ctx)
 	r := &rules.Request{Method: http.MethodPost, Path: method, Header: headerOf(md), Length: -1}
@@ -37,8 +37,8 @@ func (l *Limits) request(ctx context.Context, method string) *rules.Request {
 	return r
 }
 
-// headerOf returns metadata with the field names of http.Header. It leaves out binary
-// values, because they cannot be compared with text.
+// headerOf returns metadata with the field names of http.Header. Binary values are left
+// out, because they cannot be compared with text.
 func headerOf(md metadata.MD) http.Header {
 	h := make(http.Header, len(md))
 	for name, values := range md {

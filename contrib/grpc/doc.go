@@ -1,5 +1,5 @@
-// Package grpclimit limits gRPC calls and the messages of streams, by rules or by one
-// limit.
+// Package grpclimit limits gRPC calls and the messages of streams, by rules or by a
+// Limiter.
 //
 //	limits, err := grpclimit.New(node, book, grpclimit.Options{
 //		Client: httplimit.RightmostUntrusted("X-Forwarded-For", netip.MustParsePrefix("10.0.0.0/8")),
@@ -11,14 +11,13 @@
 //		grpc.ChainStreamInterceptor(limits.Stream()),
 //	)
 //
-// Rules match a call as HTTP/2 carries it: as a POST to its full method,
-// /package.Service/Method, at its :authority, with its metadata as header. So one rules
-// file serves both HTTP and gRPC.
+// Rules match a call like its HTTP/2 request: a POST to the full method,
+// /package.Service/Method, at the :authority, with the metadata as header. So a rules
+// file can serve both HTTP and gRPC.
 //
 // Concurrent calls are limited by rules with in_flight, or by ByLimiter with an InFlight
 // limit. Costs are settled by the trailer, and with ByLimiter also by a message
-// (Options.Settle, SettleTrailer). Rules count a call by the HTTP status that corresponds
-// to its code.
+// (Options.Settle, SettleTrailer). Rules count a call by the HTTP status of the code.
 //
 // A denial is RESOURCE_EXHAUSTED with google.rpc.RetryInfo, which clients wait for, and
 // google.rpc.QuotaFailure, which names the limits. A call that costs more than its limit

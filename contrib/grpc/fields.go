@@ -13,8 +13,9 @@ import (
 )
 
 // fields contains the header metadata of a call from all Limits that the call passes.
-// Header metadata can be added but not changed, so the first of the Limits sets it for
-// all: when the handler sends the header or its first message, or when the call ends.
+// Header metadata can be added but not changed, so the first of the Limits sets the
+// metadata of all Limits: when the handler sends the header or its first message, or when
+// the call ends.
 type fields struct {
 	mu     sync.Mutex
 	header http.Header
@@ -34,7 +35,7 @@ func withFields(ctx context.Context, set func(metadata.MD) error) (_ context.Con
 	return context.WithValue(ctx, fieldsKey{}, f), f, true
 }
 
-// add adds the header fields of an Outcome. It does nothing if f is nil.
+// add adds the header fields of an Outcome. f may be nil.
 func (f *fields) add(o *httplimit.Outcome) {
 	if f == nil {
 		return
@@ -56,10 +57,10 @@ func (f *fields) flush() {
 	for name, values := range f.header {
 		md[strings.ToLower(name)] = values
 	}
-	_ = f.set(md) // it returns an error if the header has already been sent
+	_ = f.set(md) // fails if the header has already been sent
 }
 
-// unaryFields is the stream of a unary call. It sets the fields before the handler sends
+// unaryFields is the stream of a unary call. The fields are set before the handler sends
 // the header.
 type unaryFields struct {
 	grpc.ServerTransportStream

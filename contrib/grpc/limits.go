@@ -23,38 +23,39 @@ import (
 // use the address of the connection, and no users, keys or tiers.
 type Options struct {
 	// Client determines the client address of a call; the zero value uses the address of
-	// the connection. Header fields that it trusts are read from the metadata.
+	// the connection. Trusted header fields are read from the metadata.
 	Client httplimit.ClientAddress
 
 	// User, APIKey and Tier identify the caller. The source must not be forgeable, such
 	// as a value that an earlier interceptor has put into the context. They return "" if
-	// the value is not known; nil functions do so, too. They are used by New only. They
-	// must not block.
+	// the value is not known; nil functions do so, too. Only New uses them. They must not
+	// block.
 	User, APIKey, Tier func(context.Context) string
 
 	// Key returns the key from whose count a call spends; ok is false if the call is not
 	// limited. If key is empty or Key is nil, the call spends from the count of the
 	// client address, or for IPv6 of its /64. A key that looks like an address has a
-	// separate count, as in httplimit. Key is used by ByLimiter only, because rules have
-	// their own keys. It must not block.
+	// separate count, as in httplimit. Only ByLimiter uses Key, because rules have their
+	// own keys. Key must not block.
 	Key func(context.Context, *rules.Request) (key string, ok bool)
 
 	// Settle returns the cost of a call from a response message, such as a usage field.
 	// The message has no cost if ok is false or the cost is negative. Settle is called
 	// with the response of a call, and with each message that a stream sends; the last
-	// message with a cost determines the cost. It is used by ByLimiter only: the units of
-	// Estimate are spent before the call, and replaced by the cost when the call ends. It
-	// must not block or change the message.
+	// message with a cost determines the cost. Only ByLimiter uses Settle: the units of
+	// Estimate are spent before the call, and replaced by the cost when the call ends.
+	// Settle must not block or change the message.
 	Settle func(response any) (units int64, ok bool)
 
-	// SettleTrailer is the name of trailer metadata with the cost, a decimal number of 0 or
-	// more. It may be used alone or together with Settle. If both give a cost, the trailer
-	// is used.
+	// SettleTrailer is the name of trailer metadata with the cost, a decimal number of 0
+	// or more. SettleTrailer may be combined with Settle. If both give a cost, the
+	// trailer is used.
 	SettleTrailer string
 
 	// Estimate returns the units that ByLimiter reserves for a call with Settle or
 	// SettleTrailer. The request is nil for a stream, because its messages arrive later.
-	// The estimate is 1 if Estimate is nil or returns less than 1. It must not block.
+	// The estimate is 1 if Estimate is nil or returns less than 1. Estimate must not
+	// block.
 	Estimate func(ctx context.Context, request any) int64
 
 	// Messages limits each message that arrives on a stream, in addition to the limits of
@@ -68,19 +69,19 @@ type Options struct {
 	// /grpc.health.v1.Health/Check. If nil, all methods are limited.
 	Skip func(fullMethod string) bool
 
-	// Logger receives one warning for calls without an address, which share a key, such
-	// as calls of a proxy on a Unix socket that is not trusted. It also receives one
-	// warning for calls without a cost. slog.Default if nil.
+	// Logger receives a single warning about calls without an address, which share a key,
+	// such as calls of a proxy on a Unix socket that is not trusted, and a single warning
+	// about calls without a cost. slog.Default if nil.
 	Logger *slog.Logger
 
 	// OnDecision is called with the Outcome of each call and message that met a limit,
-	// before it proceeds or is denied. It must not change the Outcome. A call whose
-	// client is gone has the Status httplimit.StatusClientGone. It must not block.
+	// before the call or message proceeds or is denied. A call whose client is gone has
+	// the Status httplimit.StatusClientGone. OnDecision must not block, or change the
+	// Outcome.
 	OnDecision func(context.Context, *rules.Request, *httplimit.Outcome)
 }
 
-// Limits decide on calls. They are safe for concurrent use. They do not need to be
-// closed.
+// Limits decide on calls. They are safe for concurrent use, and do not need to be closed.
 type Limits struct {
 	o         Options
 	judge     func(context.Context, *rules.Request, any) (httplimit.Outcome, *admission)
@@ -155,11 +156,10 @@ func (o *Options) newWarner() func(context.Context, *rules.Request, *httplimit.O
 	}
 }
 
-// ByLimiter returns Limits by one limit: each call costs one unit of the count of
-// Options.Key. With an InFlight limit, a call holds one unit until its handler returns,
-// and a stream until its handler returns or its client is gone. With Options.Settle or
-// SettleTrailer, a call costs the reported cost. The error is weir.ErrInvalid if o is
-// invalid.
+// ByLimiter returns Limits by a Limiter. A call costs a unit of the count of Options.Key.
+// With an InFlight limit, a call holds a unit until the handler returns, and a stream
+// until the handler returns or the client is gone. With Options.Settle or SettleTrailer,
+// a call costs the reported cost. The error is weir.ErrInvalid if o is invalid.
 func ByLimiter(l *weir.Limiter, o Options) (*Limits, error) {
 	if l == nil {
 		return nil, fmt.Errorf("%w grpclimit.ByLimiter: the Limiter is nil: pass one that Node.Limiter returned", weir.ErrInvalid)
@@ -211,7 +211,8 @@ func (o *Options) validate(l weir.Limit) error {
 	return nil
 }
 
-// statusFor returns the Status of an Outcome with one Verdict, or 0 if the call proceeds.
+// statusFor returns the Status of an Outcome with a single Verdict, or 0 if the call
+// proceeds.
 func statusFor(v *httplimit.Verdict, err error) int {
 	switch {
 	case errors.Is(err, context.Canceled):

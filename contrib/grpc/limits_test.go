@@ -93,7 +93,7 @@ func byLimiter(t *testing.T, l *weir.Limiter, o Options) *Limits {
 	return limits
 }
 
-// byBoth returns two Limits of one node, by a rule named r and by a Limiter.
+// byBoth returns two Limits of a node, by a rule named r and by a Limiter.
 func byBoth(t *testing.T, node *weir.Node, rule string, l weir.Limit, o Options) []*Limits {
 	t.Helper()
 	limits, err := New(node, testnode.Book(t, node, "rules: [{name: r, "+rule+"}]"), o)
@@ -294,9 +294,9 @@ func TestHandlerMayContinueAfterDeniedMessage(t *testing.T) {
 	require.Equal(t, []string{"OK", "OK", "ResourceExhausted", "ResourceExhausted", "OK"}, answers)
 }
 
-// A client that sends a false address has a separate count, and spends no units of
-// another client. A proxy on a Unix socket has no address: either it is trusted by
-// option, or a warning is logged once.
+// A client that sends a false address has a separate count, and spends no units of other
+// clients. A proxy on a Unix socket has no address: an option makes the proxy trusted, or
+// a warning is logged once.
 func TestClientAddressFollowsTrust(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	tcp, unix := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.UnixAddr{Name: "@", Net: "unix"}

@@ -16,7 +16,7 @@ import (
 
 const oneAtOnce = "rules: [{name: r, key: ip, limit: {algorithm: in_flight, rate: 1}}]"
 
-// oneInFlight returns Limits of one concurrent call, by rules and by a Limiter.
+// oneInFlight returns Limits of a single concurrent call, by rules and by a Limiter.
 func oneInFlight(t *testing.T) map[string]*Limits {
 	byOne := byLimiter(t, limiter(t, weir.Limit{Name: "r", Algorithm: weir.InFlight, Rate: 1}), Options{})
 	return map[string]*Limits{"by rules": byRules(t, oneAtOnce, Options{}), "by a Limiter": byOne}
@@ -96,10 +96,10 @@ func TestRulesSettleByTrailer(t *testing.T) {
 	require.ErrorContains(t, err, "EOF")
 	requireSpent(t, l, "ada", 14)
 	require.Error(t, ask(t.Context(), c, 0))
-	requireSpent(t, l, "ada", 14) // an error costs nothing
+	requireSpent(t, l, "ada", 14) // an error is free
 }
 
-// limitsOfRule returns Limits of one rule, and its Limiter.
+// limitsOfRule returns the Limits and the Limiter of a rule.
 func limitsOfRule(t *testing.T, rule string) (*Limits, *weir.Limiter) {
 	t.Helper()
 	node := testnode.Start(t, weir.Config{})

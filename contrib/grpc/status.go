@@ -24,8 +24,8 @@ import (
 const outageRetry = time.Second
 
 // admit decides on a call or a message, and adds the header fields of the Outcome to f.
-// It returns the admission that must be ended with the call, or nil, and the error of a
-// denied call.
+// The result is the admission to end with the call, or nil, and the error of a denied
+// call.
 func (l *Limits) admit(ctx context.Context, r *rules.Request, request any, f *fields) (a *admission, err error) {
 	o, a := l.judge(ctx, r, request)
 	if len(o.Verdicts) == 0 && o.Status == 0 {
@@ -71,8 +71,8 @@ func statusOf(o *httplimit.Outcome) error {
 	return s.Err()
 }
 
-// violationsOf returns the limits that deny. It does not contain keys, which are private
-// to the server.
+// violationsOf returns the limits that deny, without keys, which are private to the
+// server.
 func violationsOf(o *httplimit.Outcome) (violations []*errdetails.QuotaFailure_Violation) {
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
@@ -87,8 +87,8 @@ func violationsOf(o *httplimit.Outcome) (violations []*errdetails.QuotaFailure_V
 	return violations
 }
 
-// httpStatus returns the HTTP status for an error of a handler, as google.rpc.Code maps
-// it. Rules count by this status.
+// httpStatus returns the HTTP status by which rules count an error of a handler. The
+// mapping is that of google.rpc.Code.
 func httpStatus(err error) int {
 	return cmp.Or(httpStatuses[status.Code(err)], http.StatusInternalServerError)
 }

@@ -8,9 +8,9 @@
 //	defer auditLog.Close(ctx) // before the sink
 //	node, err := weir.Start(ctx, weir.Config{Observer: auditLog})
 //
-// Records are keyed by the id of the limit's key, so that all records of one id are in
-// one partition. The producer is idempotent: while it runs, it writes no record twice.
-// Only the goroutine of the audit Log waits for an unavailable broker, for
+// The key of a message is the ID in the record, so that all records with the same ID are
+// in the same partition. The producer is idempotent: it does not write a record twice
+// while it runs. Only the goroutine of the audit Log waits for an unavailable broker, for
 // Options.Timeout of package audit at a time. Records that are not acknowledged by then
 // count as failed. Later records are queued and dropped as package audit describes. When
 // the broker is available again, writing continues.

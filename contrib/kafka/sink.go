@@ -16,8 +16,8 @@ import (
 
 // Options configure the destination of a Sink.
 type Options struct {
-	Brokers []string // "host:port" of some brokers, through which the others are found. Required
-	Topic   string   // it must exist, unless Client contains kgo.AllowAutoTopicCreation. Required
+	Brokers []string // "host:port" of at least one broker, which knows the cluster. Required
+	Topic   string   // must exist, unless Client contains kgo.AllowAutoTopicCreation. Required
 
 	// Client contains options of the client: kgo.DialTLSConfig, kgo.SASL, kgo.ClientID,
 	// kgo.ProducerBatchCompression. They follow the options of this package and override
@@ -104,15 +104,15 @@ func (s *Sink) Write(ctx context.Context, batch []audit.Record) (kept int, err e
 	return kept, fmt.Errorf("kafkaaudit: %d of %d records were not acknowledged: %w", len(batch)-kept, len(batch), err)
 }
 
-// tries bounds how often a record is produced that failed because of the context of
+// tries bounds the attempts to produce a record that failed because of the context of
 // another batch. When the context of the first buffered record of a partition is done,
-// the client fails all records that it buffers for that partition. So the rest of an
-// abandoned batch can fail the next batch, once.
+// the client fails all buffered records of that partition. So the rest of an abandoned
+// batch can fail the next batch, once.
 const tries = 3
 
-// produce waits until all records have results, or ctx is done. It returns the number of
-// acknowledged records, the records that must be produced again, and an error if a record
-// failed.
+// produce sends records, and waits for their results until ctx is done. It returns the
+// number of acknowledged records, the records that must be sent again, and an error if a
+// record failed.
 func (s *Sink) produce(ctx context.Context, records []*kgo.Record) (kept int, again []*kgo.Record, err error) {
 	if len(records) == 0 {
 		return 0, nil, nil
@@ -136,8 +136,8 @@ func (s *Sink) produce(ctx context.Context, records []*kgo.Record) (kept int, ag
 	return a.kept, a.again, err
 }
 
-// Close closes the client. It waits at most a second for buffered records. Close the Logs
-// first.
+// Close waits at most a second for buffered records, and then closes the client. Close
+// the Logs first.
 func (s *Sink) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -145,8 +145,7 @@ func (s *Sink) Close() {
 	s.client.Close()
 }
 
-// answers contains the results of one batch. Some results may arrive after produce has
-// returned.
+// answers contains the results of a batch. Results may arrive after produce has returned.
 type answers struct {
 	ctx context.Context
 	mu  sync.Mutex
@@ -175,8 +174,8 @@ func (a *answers) answer(r *kgo.Record, err error) {
 	}
 }
 
-// record returns the Kafka record of a decision. Consumers can select records by the
-// headers.
+// record returns the Kafka record of a decision. The headers allow a consumer to select
+// records.
 func record(topic string, r *audit.Record) (*kgo.Record, error) {
 	value, err := json.Marshal(r)
 	if err != nil {

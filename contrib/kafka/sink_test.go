@@ -66,8 +66,7 @@ func read(t *testing.T, c *kfake.Cluster, n int) (all []*kgo.Record) {
 	return all
 }
 
-// batch returns records of n keys, one record for each key. The number of the first key
-// is first.
+// batch returns a record for each of n keys. first is the number of the first key.
 func batch(n, first int) (b []audit.Record) {
 	for i := range n {
 		b = append(b, audit.Record{
@@ -136,7 +135,7 @@ func stored(c *kfake.Cluster) (n int64) {
 }
 
 // The connection breaks after the broker has received a request and before it responds.
-// The client sends the request again, and the broker keeps one copy.
+// The client sends the request again, and the broker keeps a single copy.
 func TestRetriedRecordIsWrittenOnce(t *testing.T) {
 	c, way := brokers(t), new(network)
 	s := sink(t, c, kgo.Dialer(way.dial))
@@ -244,8 +243,7 @@ func TestOutageOfBrokerDoesNotBlockChecks(t *testing.T) {
 	require.LessOrEqual(t, stored(c), int64(s.Written+s.Failed))
 }
 
-// Such a record would arrive unexpectedly late, and take the room of other records until
-// then.
+// Otherwise the record would arrive late, and would use buffer space until then.
 func TestUnsentRecordIsAbandonedWithItsContext(t *testing.T) {
 	c, way := brokers(t), new(network)
 	s := sink(t, c, kgo.Dialer(way.dial))

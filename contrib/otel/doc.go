@@ -6,12 +6,11 @@
 //	...
 //	defer registration.Unregister()
 //
-// A check that leaves its node has a span there, "weir.check". Each member that is asked
-// for it has a child span, "weir.serve", because the trace travels with the check. A span
-// is created only if the context of the check belongs to a sampled trace. A check that
-// its node decides alone has no span. Spans contain neither keys nor data from which a
-// key could be recognised.
+// A check that leaves its node has a span on that node, "weir.check". Each asked member
+// has a child span, "weir.serve", because the trace travels with the check. A span is
+// created only if the context of the check belongs to a sampled trace. A check that its
+// node decides alone has no span. Spans contain no keys and no data that reveals a key.
 //
-// The metrics and their names are those of contrib/prometheus; docs/metrics.md lists
-// them.
+// The metrics have the names of contrib/prometheus, and docs/metrics.md lists the
+// metrics.
 package weirotel

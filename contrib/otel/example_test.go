@@ -14,11 +14,11 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// A request asks node "a" for a key that another node owns. The trace shows the work of
-// the owner. The cluster is an in-memory test cluster.
+// Node "a" checks a key that a different node owns, and the trace shows the work of the
+// owner. The cluster is in memory, for tests.
 func ExampleNewTracer() {
 	ctx := context.Background()
-	exporter := tracetest.NewInMemoryExporter() // a service exports to a collector
+	exporter := tracetest.NewInMemoryExporter() // a service would use an exporter to a collector
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))
 
 	cluster, err := weirtest.NewCluster(ctx, weirtest.Options{Config: weir.Config{Tracer: weirotel.NewTracer(provider)}})

@@ -15,17 +15,17 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Register registers a callback with a meter, which observes the statistics of a node and
-// a Book at each collection. A nil node or book has no metrics. Unregister of the result
-// removes the callback. After node and book are closed, the callback reports their last
-// numbers. The error is that of the meter.
+// Register registers a callback with a meter. At each collection, the callback observes
+// the statistics of a node and a Book. A nil node or book has no metrics.
+// Registration.Unregister removes the callback. After node and book are closed, the
+// callback reports the last numbers. The error is the error of the meter.
 //
 // All instruments are asynchronous counters and gauges. No attribute contains a key or a
-// client, and the number of series depends only on the configuration and on the roster.
-// Histograms exports the duration of checks, because an asynchronous instrument cannot.
+// client, and the number of series depends only on the configuration. Histograms exports
+// the duration of checks, because no asynchronous instrument is a histogram.
 //
-// The metrics of two nodes in one process cannot be distinguished: give each node its own
-// meter, with metric.WithInstrumentationAttributes.
+// The metrics of two nodes in a process cannot be distinguished: use a separate meter for
+// each node, with metric.WithInstrumentationAttributes.
 func Register(meter metric.Meter, node *weir.Node, book *rules.Book) (metric.Registration, error) {
 	r := registering{meter: meter}
 	if node != nil {
@@ -48,12 +48,12 @@ func Register(meter metric.Meter, node *weir.Node, book *rules.Book) (metric.Reg
 	}, r.instruments...)
 }
 
-// registering is the state of one Register call.
+// registering is the state of a call of Register.
 type registering struct {
 	meter       metric.Meter
 	instruments []metric.Observable
 	reads       []func(o metric.Observer)
-	err         error // the first
+	err         error // the first error
 }
 
 // observe adds the metrics that are read from an S.
@@ -80,8 +80,8 @@ func observe[S any](r *registering, all []metrics.Family[S], stats func() S) {
 	})
 }
 
-// instrument returns an instrument without a unit: the unit is part of the name, and
-// exporters that append units would repeat it.
+// instrument returns an instrument without a unit. The unit is part of the name, and
+// exporters that append units would repeat the unit.
 func instrument(meter metric.Meter, kind metrics.Kind, name, help string) (metric.Float64Observable, error) {
 	if kind == metrics.Gauge {
 		return meter.Float64ObservableGauge(name, metric.WithDescription(help))
@@ -98,7 +98,7 @@ func attributes(names, values []string) attribute.Set {
 }
 
 // Histograms returns a producer for the duration of the checks of a node,
-// weir_check_seconds. Pass it to a reader of the SDK:
+// weir_check_seconds. Pass the producer to a reader of the SDK:
 // sdkmetric.NewPeriodicReader(exporter,
 // sdkmetric.WithProducer(weirotel.Histograms(node))). The histograms are cumulative,
 // regardless of the temporality that the exporter prefers. The producer is safe for
@@ -128,8 +128,8 @@ func (p producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	return []metricdata.ScopeMetrics{scoped}, nil
 }
 
-// point returns the data point of one histogram. The buckets of Weir count the values up
-// to each bound, the buckets of OpenTelemetry the values between two bounds.
+// point returns the data point of a histogram. The buckets of Weir count the values up to
+// each bound, the buckets of OpenTelemetry the values between two bounds.
 func (p producer) point(of weir.Latency, set attribute.Set, now time.Time) metricdata.HistogramDataPoint[float64] {
 	h := metricdata.HistogramDataPoint[float64]{Attributes: set, StartTime: p.begun, Time: now, Count: of.Count, Sum: of.Sum.Seconds()}
 	below := uint64(0)

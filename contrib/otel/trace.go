@@ -66,7 +66,7 @@ func (t tracer) Incoming(parent weir.TraceContext, read time.Time) weir.Span {
 type span struct {
 	trace.Span
 	hops int
-	to   string // the last member that was asked
+	to   string // the name of the last asked member
 }
 
 // newSpan returns nil if the sampler of the provider has not sampled s.
@@ -106,8 +106,8 @@ func (s *span) End(e weir.TraceEvent) {
 	s.Span.End()
 }
 
-// checkAttributes returns the attributes of the checks and of the deciding check: the first
-// limit that denied, or else the first limit.
+// checkAttributes returns the attributes of the checks and of the deciding check: the
+// first limit that denied, or the first limit if no limit denied.
 func checkAttributes(checks []weir.TracedCheck) (attributes []attribute.KeyValue) {
 	if len(checks) == 0 {
 		return nil

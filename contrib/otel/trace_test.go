@@ -28,8 +28,7 @@ func provider(t testing.TB, options ...sdktrace.TracerProviderOption) (*sdktrace
 	return p, exporter
 }
 
-// pair starts two nodes on loopback that know each other. The first node sends the
-// requests.
+// pair starts two connected nodes on loopback. The first node sends the requests.
 func pair(t testing.TB, tracers ...weir.Tracer) []*testnode.Node {
 	t.Helper()
 	return testnode.Fleet(t, 2, func(i int, cfg *weir.Config) { cfg.Timeout, cfg.Tracer = time.Minute, tracers[i] })
@@ -123,8 +122,8 @@ func TestUnsampledCheckSendsNoTrace(t *testing.T) {
 	require.Len(t, exported.GetSpans(), 1, "the test's own")
 }
 
-// One batch contains sampled and unsampled checks. Each sampled check has two spans, and
-// the other checks have none.
+// A batch contains sampled and unsampled checks. A sampled check has two spans, and an
+// unsampled check has no span.
 func TestOnlySampledChecksOfBatchHaveSpans(t *testing.T) {
 	p, exported := provider(t)
 	tracer := weirotel.NewTracer(p)
@@ -215,7 +214,7 @@ func TestSpanOfOutageContainsError(t *testing.T) {
 	spans := exported.GetSpans()
 	require.Equal(t, sdktrace.Status{Code: codes.Error, Description: "context canceled"}, spans[0].Status)
 	require.Equal(t, "context deadline exceeded", attributesOf(spans[0].Events[0].Attributes)["error.message"])
-	if len(spans) > 1 { // it was sent before the failure of the member was known
+	if len(spans) > 1 { // the check was sent before the node knew of the failure
 		require.Equal(t, d.Source.String(), attributesOf(spans[1].Attributes)["weir.source"])
 	}
 }

@@ -9,10 +9,10 @@ import (
 )
 
 // New returns a collector for the metrics of a node and of a Book. A nil node or book has
-// no metrics. The collector is safe for concurrent use. It does not need to be closed,
-// and reports the last numbers after node and book are closed.
+// no metrics. The collector is safe for concurrent use, and reports the last numbers
+// after node and book are closed.
 //
-// The metrics of two nodes in one process cannot be distinguished: register each with
+// The metrics of two nodes in a process cannot be distinguished: register each node with
 // prometheus.WrapRegistererWith and a label that differs.
 func New(node *weir.Node, book *rules.Book) prometheus.Collector {
 	var c collectors

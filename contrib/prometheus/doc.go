@@ -7,7 +7,7 @@
 // beforehand (sources, outcomes, reasons, states) exist from the first scrape with the
 // value zero, so that the first event is visible as an increase. No metric contains a key
 // or a client. The number of series depends only on the configuration (limits, rules,
-// regions) and on the roster, not on the traffic.
+// regions), not on the traffic or on the roster.
 //
 // docs/metrics.md lists the metrics, and docs/runbook.md the alerts.
 package weirprom

@@ -45,11 +45,11 @@ func TestDocumentedMetricsEqualExportedMetrics(t *testing.T) {
 	}
 }
 
-// matcher matches one of {label="value",label=~"value|value"}.
+// matcher matches a part of {label="value",label=~"value|value"}.
 var matcher = regexp.MustCompile(`(\w+)(=~?)"([^"]*)"`)
 
-// requireSelectable requires that the metrics of an expression have the labels that it selects,
-// with these values. It returns the number of metrics.
+// requireSelectable requires that the metrics of an expression have the selected labels
+// and values. It returns the number of metrics.
 func requireSelectable(t *testing.T, labels map[string][]string, where, expression string) int {
 	values := valuesOf()
 	metrics := regexp.MustCompile(`\b([\w:]*weir_[\w:]+)(?:\{([^}]*)\})?`).FindAllStringSubmatch(expression, -1)

@@ -140,8 +140,8 @@ func TestEachStatsFieldHasSeriesOrReason(t *testing.T) {
 	requireSeries(t, &book, newFamilies(metrics.OfBook(), func() rules.BookStats { return book }), exportedRules, unexportedRules)
 }
 
-// requireSeries requires that each field of stats changes the one series that is named for it,
-// or none.
+// requireSeries requires that each field of stats changes only the series in exported, or
+// no series if it is in unexported.
 func requireSeries(t *testing.T, stats any, c prometheus.Collector, exported, unexported map[string]string) {
 	got := func() map[string]float64 { return series(t, registry(t, c)) }
 	zero := got()

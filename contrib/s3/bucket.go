@@ -21,14 +21,14 @@ import (
 const (
 	// generations is the number of snapshots that are kept of each node.
 	generations = 2
-	// keepFor is how long a Bucket keeps snapshots that their node does not replace. It
-	// is longer than the longest calendar window, so a removed snapshot contains no count
+	// keepFor is how long a Bucket keeps snapshots that their node does not replace. The
+	// time exceeds the longest calendar window, so a removed snapshot contains no count
 	// that still matters.
 	keepFor = 40 * 24 * time.Hour
 	// sweepEvery is the interval at which a Bucket looks for outdated snapshots of other
 	// nodes.
 	sweepEvery = 24 * time.Hour
-	// maxSwept bounds the objects of other nodes that one Save removes. The next Save
+	// maxSwept bounds the objects of other nodes that a Save removes. The next Save
 	// continues.
 	maxSwept = 1000
 	// maxListed bounds the objects under a prefix, and so the memory of a listing.
@@ -64,13 +64,13 @@ func (b *Bucket) Close() error {
 //
 // If the response to the last request of an upload is lost, Save sends the request again,
 // and recognises a snapshot that the first attempt has saved. If each response is lost,
-// Save returns an error, and the bucket contains either the whole snapshot or no part of
-// it. If the snapshot is saved but an outdated object cannot be removed, the error states
-// so. If the server denies removals to these credentials, Save returns no error: the
-// bucket then needs a rule that expires objects.
+// Save returns an error, and the bucket contains either the whole snapshot or no part. If
+// the snapshot is saved but an outdated object cannot be removed, the error states so. If
+// the server denies removals to these credentials, Save returns no error: the bucket then
+// needs a rule that expires objects.
 //
-// Save ends before the deadline of ctx. If ctx is cancelled, Save takes at most 2 s more, in
-// which it aborts the upload.
+// Save ends before the deadline of ctx. If ctx is cancelled, Save returns at most 2 s
+// later, after an attempt to abort the upload.
 func (b *Bucket) Save(ctx context.Context, node string, write func(w io.Writer) error) error {
 	escaped, err := escape(node)
 	if err != nil {
@@ -107,11 +107,10 @@ func reserve(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(cleanupTimeout, time.Until(deadline)/10)))
 }
 
-// Load calls read with the newest snapshot of each node for which mine reports true, one
-// after the other. If read returns an error, or the object cannot be read, it calls read
-// once more with the previous snapshot, if there is one. It returns all errors joined,
-// each with its key, and nil if there is no snapshot. Once ctx is done, it reads no more
-// snapshots.
+// Load calls read sequentially, with the newest snapshot of each node for which mine
+// reports true. If read returns an error, or the object cannot be read, Load tries the
+// previous snapshot of the node, if there is one. The errors are joined, each with its
+// key, and nil if there is no snapshot. Once ctx is done, Load reads no more snapshots.
 func (b *Bucket) Load(ctx context.Context, mine func(node string) bool, read func(node string, r io.Reader) error) error {
 	entries, err := b.List(ctx)
 	if err != nil {
@@ -140,9 +139,9 @@ func (b *Bucket) Load(ctx context.Context, mine func(node string) bool, read fun
 // key without the prefix, as [Bucket.Get] expects it.
 func (b *Bucket) List(ctx context.Context) ([]snapshot.Entry, error) { return b.list(ctx, "") }
 
-// Get calls read with the snapshot at a Path of [Bucket.List], and returns its error. The
-// error is fs.ErrNotExist if the object does not exist, for example because a node has
-// replaced it.
+// Get calls read with the snapshot at a Path of [Bucket.List], and returns the error of
+// read. The error is fs.ErrNotExist if the object does not exist, for example because a
+// node has replaced the snapshot.
 func (b *Bucket) Get(ctx context.Context, path string, read func(r io.Reader) error) error {
 	key := b.prefix + path
 	err := b.request(ctx, func(ctx context.Context, silence *time.Timer) error {
@@ -166,7 +165,7 @@ func (b *Bucket) Get(ctx context.Context, path string, read func(r io.Reader) er
 	return nil
 }
 
-// reader runs a timer while it waits for the server.
+// reader runs a timer during each Read.
 type reader struct {
 	body    io.Reader
 	silence *time.Timer
@@ -194,7 +193,7 @@ func (b *Bucket) request(ctx context.Context, do func(ctx context.Context, silen
 }
 
 // list returns the snapshots whose keys begin with the prefix and under, sorted by node,
-// the newest first. It leaves out other objects.
+// the newest first. Other objects are left out.
 func (b *Bucket) list(ctx context.Context, under string) (entries []snapshot.Entry, err error) {
 	listed := 0
 	err = b.request(ctx, func(ctx context.Context, silence *time.Timer) error {
@@ -250,8 +249,8 @@ func (b *Bucket) clean(ctx context.Context, saved string, older []snapshot.Entry
 }
 
 // sweep removes the snapshots of nodes that have saved no snapshot for keepFor, and
-// aborts abandoned uploads. It measures from the time at which the server stored saved,
-// so that the clock of this machine does not matter.
+// aborts abandoned uploads. The time is measured from the moment at which the server
+// stored saved, so that the clock of this machine does not matter.
 func (b *Bucket) sweep(ctx context.Context, saved string) error {
 	entries, err := b.List(ctx)
 	if err != nil {
@@ -259,7 +258,7 @@ func (b *Bucket) sweep(ctx context.Context, saved string) error {
 	}
 	at := slices.IndexFunc(entries, func(e snapshot.Entry) bool { return e.Path == saved })
 	if at < 0 {
-		return nil // the server lists it later, or a lifecycle rule has removed it
+		return nil // the server lists the object later, or a lifecycle rule has removed the object
 	}
 	now := entries[at].Modified
 	var outdated []snapshot.Entry
@@ -327,7 +326,7 @@ func (b *Bucket) abortUploads(ctx context.Context, under string, before time.Tim
 }
 
 // unlessRefused returns nil for the error of a server that does not implement a request
-// or denies it to these credentials, and for an upload that no longer exists.
+// or denies the request to these credentials, and for an upload that no longer exists.
 func unlessRefused(err error) error {
 	response := minio.ToErrorResponse(err)
 	switch response.StatusCode {

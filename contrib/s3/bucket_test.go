@@ -243,7 +243,7 @@ func TestSaveAndLoadFailInTimeWithoutServer(t *testing.T) {
 		require.NoError(t, b.Save(withTimeout(t, patience), "api-1", text("before")))
 		requireErrorInTime(t, patience, func(ctx context.Context) error {
 			return b.Save(ctx, "api-1", s.blocks(20, func(i int) {
-				if i == 10 { // one part has been sent
+				if i == 10 { // the first part has been sent
 					s.kill()
 				}
 			}))
@@ -336,7 +336,7 @@ func TestTimedOutSaveAbortsItsUpload(t *testing.T) {
 // pause of this process may end a request before the server has responded or been silent.
 const retries = 5
 
-// A slow reader, such as one that merges counts, is not a silent server.
+// A slow reader, which merges counts for example, is not a silent server.
 func TestRequestTimeoutDoesNotLimitReader(t *testing.T) {
 	t.Parallel()
 	s := startFake(t)

@@ -13,11 +13,11 @@
 //
 // Each cluster needs its own Prefix. If two processes save the same object at once, the
 // server keeps the first, and the second Save returns an error: the request that makes an
-// object visible has the condition If-None-Match: *. A server that answers the condition
-// with 501 or ignores it keeps the later object, so a restart may load the counts of the
+// object visible has the condition If-None-Match: *. A server that answers with 501 or
+// ignores the condition keeps the later object, so a restart may load the counts of the
 // other cluster.
 //
 // Save keeps the two newest snapshots of its node, and aborts uploads that an earlier
 // process of the node has abandoned. Once a day, it also removes the snapshots of nodes
-// that have saved no snapshot for 40 days. It does not touch other objects.
+// that have saved no snapshot for 40 days. Save does not touch other objects.
 package s3snapshot

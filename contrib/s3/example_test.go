@@ -15,7 +15,7 @@ import (
 	s3snapshot "github.com/weir-go/weir/contrib/s3"
 )
 
-// A node saves and loads by itself. This example shows how it uses the Bucket.
+// A node calls Save and Load. This example shows how the node uses the Bucket.
 func Example() {
 	backend := s3mem.New()
 	if err := backend.CreateBucket("backups"); err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The name of a listed object is a valid snapshot name only if this package writes it in
-// exactly that form.
+// A listed object is a snapshot only if this package writes its name in exactly that
+// form.
 func FuzzParseName(f *testing.F) {
 	for _, seed := range []string{
 		"api-1/00000000000000000001.snapshot", "_2e/09223372036854775807.snapshot", "_2E/00000000000000000001.snapshot",

@@ -15,14 +15,14 @@ const (
 	maxEscaped = 255
 )
 
-// plain contains the bytes that need no escape in an object key or in a URL. The
-// underscore is not among them, because it begins an escape. So a proxy or server never
-// decodes an escape of this package.
+// plain contains the bytes that need no escape in an object key or in a URL, except for
+// the underscore, which begins an escape. So a proxy or server never decodes an escape of
+// this package.
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-."
 
-// escape returns the part of a key that represents the name of a node. It writes bytes
-// that are not in plain as an underscore and two hexadecimal digits. It also escapes a
-// leading dot, because "." and ".." are not valid file names.
+// escape returns the part of a key that represents the name of a node. Bytes that are not
+// in plain are written as an underscore and two hexadecimal digits. A leading dot is
+// escaped, too, because "." and ".." are not valid file names.
 func escape(node string) (string, error) {
 	var b strings.Builder
 	for i := range len(node) {
@@ -41,7 +41,7 @@ func escape(node string) (string, error) {
 	return b.String(), nil
 }
 
-// unescape reverses escape. It reports false if escape cannot have written name.
+// unescape reverses escape. ok is false if escape cannot have written name.
 func unescape(name string) (node string, ok bool) {
 	node, err := url.PathUnescape(strings.ReplaceAll(name, "_", "%"))
 	if err != nil {
@@ -56,7 +56,7 @@ func name(escaped string, generation uint64) string {
 	return fmt.Sprintf("%s/%0*d%s", escaped, generationDigits, generation, suffix)
 }
 
-// parseName reverses name. It reports false if name cannot have written text.
+// parseName reverses name. ok is false if name cannot have written text.
 func parseName(text string) (node string, generation uint64, ok bool) {
 	escaped, last, _ := strings.Cut(text, "/")
 	node, ok = unescape(escaped)

@@ -24,7 +24,7 @@ const (
 	defaultEndpoint = "https://s3.amazonaws.com"
 	defaultMaxBytes = 16 << 30
 	defaultTimeout  = 30 * time.Second
-	// defaultPartBytes is the amount of data that Save holds in memory and sends with one
+	// defaultPartBytes is the amount of data that Save holds in memory and sends with a
 	// request. Servers refuse parts below 5 MiB.
 	defaultPartBytes = 8 << 20
 	maxParts         = 10_000
@@ -47,19 +47,19 @@ type Options struct {
 	Prefix string
 
 	// Endpoint is the URL of the server, such as "https://minio.internal:9000", without a
-	// path. By default it is that of AWS. With "http://" the data is not encrypted in
+	// path. The default is the URL of AWS. With "http://" the data is not encrypted in
 	// transit.
 	Endpoint string
-	// Region is the region of the bucket. By default it is AWS_REGION or
-	// AWS_DEFAULT_REGION of the environment. If both are empty, the server is asked, for
-	// which AWS needs the permission s3:GetBucketLocation.
+	// Region is the region of the bucket. The default is AWS_REGION or AWS_DEFAULT_REGION
+	// of the environment. If both are empty, the server is asked, for which AWS needs the
+	// permission s3:GetBucketLocation.
 	Region string
 	// VirtualHost sends requests to BUCKET.HOST in place of HOST/BUCKET, as some servers
 	// require. Requests to AWS always use BUCKET.HOST.
 	VirtualHost bool
 	// TLS is for an Endpoint whose certificate is not signed by the system's roots, or
-	// that requires a client certificate. By default it is TLS 1.2 or later with the
-	// system's roots, or those in the file SSL_CERT_FILE of the environment.
+	// that requires a client certificate. The default is TLS 1.2 or later with the
+	// system's roots, or with the roots in the file SSL_CERT_FILE of the environment.
 	TLS *tls.Config
 
 	// Credentials sign requests, as credentials.NewStaticV4 returns them. By default they
@@ -69,12 +69,12 @@ type Options struct {
 	// are renewed before they expire.
 	Credentials *credentials.Credentials
 
-	// MaxBytes bounds one snapshot: Save returns an error if the snapshot is larger, and
+	// MaxBytes bounds a snapshot: Save returns an error if the snapshot is larger, and
 	// Load refuses a larger object. 0 means 16 GiB. The maximum is 78 GiB, the size of
 	// 10,000 parts.
 	MaxBytes int64
-	// RequestTimeout bounds one request and its two repetitions, such as the upload of a
-	// part of 8 MiB. In a download it bounds the silence of the server. 30 s if 0.
+	// RequestTimeout bounds a request and its two repetitions, such as the upload of a
+	// part of 8 MiB, and in a download the silence of the server. 30 s if 0.
 	RequestTimeout time.Duration
 }
 

@@ -32,8 +32,8 @@ const (
 	bucketName = "weir-test"
 	// patience is how long an immediate event may take on a busy machine.
 	patience = 30 * time.Second
-	// versitygw is a gateway from S3 to a directory. Its sixty modules take minutes to
-	// build, so only the full run uses it.
+	// versitygw is a gateway from S3 to a directory. The sixty modules take minutes to
+	// build, so only the full run uses versitygw.
 	versitygw = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 )
 
@@ -52,7 +52,7 @@ type server struct {
 	hook func(http.ResponseWriter, *http.Request) (answered bool)
 }
 
-// misbehave sets a hook that the proxy calls before it forwards a request.
+// misbehave sets a hook that the proxy calls before forwarding a request.
 func (s *server) misbehave(hook func(http.ResponseWriter, *http.Request) (answered bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,8 +106,8 @@ func forEachServer(t *testing.T, test func(t *testing.T, s *server)) {
 	})
 }
 
-// startFake starts a server in this process, which stores objects in memory. It uses the
-// system clock by default.
+// startFake starts a server in this process, which stores objects in memory. The default
+// is the system clock.
 func startFake(t *testing.T, clock ...gofakes3.TimeSource) *server {
 	t.Helper()
 	handler := gofakes3.New(s3mem.New()).Server()

@@ -15,23 +15,23 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// upload is the writer of one snapshot. It holds one part in memory. A snapshot that fits
-// into one part is sent with one request. A larger snapshot is a multipart upload, which
-// begins with its second part.
+// upload is the writer of a snapshot, and holds a part in memory. A snapshot that fits
+// into a part is sent with a single request. A larger snapshot is a multipart upload,
+// which begins with the second part.
 type upload struct {
 	*Bucket
 	ctx   context.Context
 	key   string
-	token string // random: it distinguishes this object from the object of another upload with the same key
+	token string // random; distinguishes this object from the objects of other uploads with the same key
 	part  []byte // data that is not sent yet, with the capacity of a part
-	id    string // of the multipart upload, if there is one
+	id    string // of the multipart upload; empty before the first part is sent
 	parts []minio.CompletePart
 	left  int64 // of Options.MaxBytes
 	err   error // the first error, which all later Writes return
 }
 
-// upload creates an object from the data that write writes. It aborts a failed upload,
-// for which it has until the deadline of whole, but at most cleanupTimeout.
+// upload creates an object from the data that write writes. A failed upload is aborted,
+// by the deadline of whole and within cleanupTimeout.
 func (b *Bucket) upload(ctx, whole context.Context, key string, write func(w io.Writer) error) error {
 	u := &upload{Bucket: b, ctx: ctx, key: key, token: rand.Text(), part: make([]byte, 0, b.partBytes), left: b.maxBytes}
 	complete := false
@@ -43,7 +43,7 @@ func (b *Bucket) upload(ctx, whole context.Context, key string, write func(w io.
 	if err := write(u); err != nil {
 		return err
 	}
-	if u.err != nil { // write may have dropped it
+	if u.err != nil { // write may have dropped the error
 		return u.err
 	}
 	err := u.complete()
@@ -51,7 +51,7 @@ func (b *Bucket) upload(ctx, whole context.Context, key string, write func(w io.
 	return err
 }
 
-// Write sends a part once it is full and more data follows.
+// Write sends a full part when more data follows.
 func (u *upload) Write(p []byte) (n int, err error) {
 	if int64(len(p)) > u.left && u.err == nil {
 		u.err = fmt.Errorf("the snapshot has more than %d bytes: raise Options.MaxBytes", u.maxBytes)
@@ -95,8 +95,8 @@ func (u *upload) send() error {
 
 // put sends the part, and retries after a transient error. The library would rewind and
 // resend the same reader, while the connection of the first attempt may still read from
-// it. So the library gets a reader that it cannot rewind, and each attempt has its own
-// copy of the bytes.
+// that reader. So the library gets a reader that cannot be rewound, and each attempt has
+// its own copy of the bytes.
 func (u *upload) put(do func(ctx context.Context, body io.Reader) error) error {
 	for attempt := 1; ; attempt++ {
 		err := u.request(u.ctx, func(ctx context.Context, _ *time.Timer) error {
@@ -127,17 +127,17 @@ func isTransient(err error) bool {
 	}
 }
 
-// sum returns the SHA-256 of the part, which is signed with the request. It replaces the
-// checksums of the library, which some servers do not know. A server that receives
+// sum returns the SHA-256 of the part, which is signed with the request. The sum replaces
+// the checksums of the library, which some servers do not know. A server that receives
 // different bytes refuses them.
 func (u *upload) sum() string {
 	sum := sha256.Sum256(u.part)
 	return hex.EncodeToString(sum[:])
 }
 
-// complete sends the rest of the data and makes the object visible. It returns an error if another
-// process has already saved an object with the same key. It cannot detect this on a server without
-// conditional requests.
+// complete sends the rest of the data and makes the object visible. It returns an error
+// if another process has already saved an object with the same key, unless the server has
+// no conditional requests.
 func (u *upload) complete() error {
 	if u.id != "" {
 		if err := u.send(); err != nil {

@@ -1,6 +1,5 @@
-// Command schemas writes the JSON Schemas with which kubeconform checks the manifests. It
-// creates them from the OpenAPI documents of a Kubernetes release. From the folder
-// deploy:
+// Command schemas writes the JSON Schemas with which kubeconform checks the manifests,
+// from the OpenAPI documents of a Kubernetes release. From the folder deploy:
 //
 //	go run ./schemas testdata/schemas
 //
@@ -84,8 +83,8 @@ func download() (string, error) {
 	return module.Dir, err
 }
 
-// standalone returns the schema of a kind with all schemas to which it refers, and the
-// name under which kubeconform looks it up: kind, group, version.
+// standalone returns the schema of a kind with all referenced schemas, and the name under
+// which kubeconform looks it up: kind, group, version.
 func standalone(all map[string]map[string]any, name string) (schema []byte, file string, err error) {
 	root, ok := all[name]
 	if !ok {
@@ -113,8 +112,8 @@ const (
 	defines = "#/definitions/"
 )
 
-// reduce keeps the parts of a schema that determine validity, closes its objects, and
-// adds the schemas to which it refers.
+// reduce keeps the parts of a schema that determine validity, closes the objects, and
+// adds the referenced schemas.
 func reduce(all map[string]map[string]any, schema any, defined map[string]any) any {
 	switch s := schema.(type) {
 	case []any:
@@ -141,7 +140,7 @@ func reduce(all map[string]map[string]any, schema any, defined map[string]any) a
 			case "$ref":
 				name := strings.TrimPrefix(value.(string), within)
 				if _, done := defined[name]; !done {
-					defined[name] = true // its own fields may refer back to it
+					defined[name] = true // the fields may refer back to the schema
 					defined[name] = reduce(all, all[name], defined)
 				}
 				reduced[key] = defines + name

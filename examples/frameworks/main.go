@@ -1,5 +1,5 @@
-// Command frameworks serves one limit in a framework of your choice. Each service has a
-// few lines, and its three replicas share the limit.
+// Command frameworks serves a limit in a framework of your choice. Each service has a few
+// lines, and three replicas share the limit.
 //
 //	cd examples/frameworks
 //	go run . -framework gin -listen 127.0.0.1:8080 -bind 127.0.0.1:7946 &

@@ -14,7 +14,7 @@ type callers map[string]string
 var keyOf = httplimit.HeaderValue("X-Api-Key")
 
 // key returns the caller's API key if it is known. A client with an invented key is
-// counted by its address, so it gets no new count for each key that it tries.
+// counted by address, and gets no new count for each invented key.
 func (c callers) key(r *http.Request) string {
 	if key := keyOf(r); c[key] != "" {
 		return key

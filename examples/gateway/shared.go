@@ -8,7 +8,8 @@ import (
 )
 
 // readShared reads the secrets and the seed that all replicas share. The seed is in the
-// file of the secrets, or in its own file. Without a file there are neither.
+// file of the secrets, or in a separate file. Without files there are no secrets and no
+// seed.
 func (o *options) readShared() (err error) {
 	if o.secrets != "" {
 		if o.node.Secrets, o.node.Seed, err = weir.ReadSecrets(o.secrets); err != nil {

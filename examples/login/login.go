@@ -49,7 +49,7 @@ func login(node *weir.Node, book *rules.Book, check func(account, password strin
 	return mux, nil
 }
 
-// account returns the account of a parsed form. All spellings of an account share one
+// account returns the account of a parsed form. All spellings of an account share a
 // count.
 func account(r *http.Request) string {
 	return strings.ToLower(strings.TrimSpace(r.PostForm.Get("account")))

@@ -21,8 +21,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// site is a set of three replicas of the login page. Every account has the password
-// right.
+// site contains three replicas of the login page. The password of every account is
+// "right".
 type site struct {
 	replicas [3]http.Handler
 	tries    atomic.Int64 // passwords checked
@@ -75,7 +75,7 @@ func TestConcurrentGuessesGetFiveTries(t *testing.T) {
 					})
 				}
 				all.Wait()
-				time.Sleep(time.Second) // longer than returned units take to arrive
+				time.Sleep(time.Second) // until returned units have arrived
 				require.Equal(t, int64(5), s.tries.Load())
 				address, account := guess(0)
 				require.Equal(t, http.StatusTooManyRequests, s.try(1, address, account, "right"))

@@ -26,7 +26,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// request is a request of a client. Used is the usage that the fake model reports.
+// request is the body of a request. The fake model reports the usage Used.
 type request struct {
 	MaxTokens     int64 `json:"max_tokens,omitempty"`
 	Used          int64 `json:"used"`
@@ -36,7 +36,7 @@ type request struct {
 	} `json:"stream_options"`
 }
 
-// estimate returns the units that the rules reserve.
+// estimate returns the number of units that the rules reserve.
 func (q request) estimate() int64 {
 	if q.MaxTokens == 0 {
 		return 1000
@@ -50,7 +50,7 @@ type fakeModel struct {
 
 	mu                       sync.Mutex
 	open, most               int   // concurrent streams
-	served, reported, excess int64 // excess is the sum by which requests exceed their estimates
+	served, reported, excess int64 // excess is the total usage above the estimates
 }
 
 func (m *fakeModel) opened(by int) {
@@ -86,7 +86,7 @@ func (m *fakeModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "data: [DONE]\n\n")
 }
 
-// serve returns a transport to a handler. It is closed at the end of the test.
+// serve returns a transport to a handler, until the end of the test.
 func serve(t *testing.T, h http.Handler) http.RoundTripper {
 	p := lab.ListenPipe() // so that connections are in virtual time, too
 	server := &http.Server{Handler: h}
@@ -171,8 +171,8 @@ func TestSpentTokensEqualReportedTokens(t *testing.T) {
 		for i := range clients {
 			all.Go(func() {
 				for j := 0; j < each && time.Since(begun) < time.Minute; {
-					// Up to 400 tokens: a third of the requests exceeds its estimate, and
-					// a third has no tokens.
+					// Up to 400 tokens: a third of the requests estimates 200, a third
+					// 400, and a third gives no estimate.
 					q := request{Used: rand.Int64N(401), MaxTokens: int64((i + j) % 3 * 200)}
 					response := f.stream(t.Context(), t, i+j, q)
 					text := read(t, response)

@@ -29,8 +29,8 @@ type answer struct {
 
 // chat returns the handler of connections. The middleware limits how often an address
 // opens a connection, because a WebSocket begins as a request. doors limits how many
-// connections an address has open. Messages, which net/http never sees, are checked one
-// by one, so that a user has one count for any number of connections to any replica.
+// connections an address has open. Each message, which net/http never sees, is checked,
+// so that a user has a single count for any number of connections to any replica.
 func chat(limit *httplimit.Middleware, doors *doors) http.Handler {
 	return limit.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		message := limit.Request(r)

@@ -24,7 +24,8 @@ func New[C any](node *weir.Node, book *rules.Book, o httplimit.FrameworkOptions[
 	return limits(m, o), err
 }
 
-// ByLimiter returns Limits by one limit. The error is weir.ErrInvalid for invalid options.
+// ByLimiter returns Limits by a Limiter. The error is weir.ErrInvalid for invalid
+// options.
 func ByLimiter[C any](l *weir.Limiter, o httplimit.FrameworkOptions[C]) (*Limits[C], error) {
 	m, err := httplimit.ByLimiter(l, translate(&o))
 	return limits(m, o), err

@@ -29,10 +29,10 @@ type Family[S any] struct {
 	Spread     func(s *S, emit EmitSpread) // used in place of Read by a Histogram
 }
 
-// Emit receives one series: its value, and the values of the family's labels.
+// Emit receives a series: the value, and the values of the labels of the family.
 type Emit func(value float64, labels ...string)
 
-// EmitSpread receives one series of a histogram.
+// EmitSpread receives a series of a histogram.
 type EmitSpread func(of weir.Latency, labels ...string)
 
 func gauge[S any, N number](name, help string, read func(s *S) N) Family[S] {
@@ -47,7 +47,7 @@ func single[S any, N number](name, help string, kind Kind, read func(s *S) N) Fa
 	return Family[S]{Name: name, Help: help, Kind: kind, Read: func(s *S, emit Emit) { emit(valueOf(read(s))) }}
 }
 
-// split returns a family with a series for each value of one label.
+// split returns a family with a series for each value of a label.
 func split[S any, N number](name, help string, kind Kind, label string, read func(s *S) map[string]N) Family[S] {
 	return Family[S]{Name: name, Help: help, Kind: kind, Labels: []string{label}, Read: func(s *S, emit Emit) {
 		for value, n := range read(s) {

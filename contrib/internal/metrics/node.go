@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/buildinfo"
 )
 
-// NodeStats is one reading of a node.
+// NodeStats is a reading of a node.
 type NodeStats struct {
 	weir.Stats
 	Ready   bool
@@ -185,9 +185,9 @@ var ofNode = []Family[NodeStats]{
 		}},
 }
 
-// spreadOf returns the median and the maximum of the times of members, or zeros if there
-// are none. No metric has a label with the name of a member, so a large cluster has as
-// many series as a small one.
+// spreadOf returns the median and the maximum of the times of members, or zeros without
+// members. No metric has the name of a member as a label, so the number of series does
+// not depend on the size of the cluster.
 func spreadOf(times map[string]time.Duration) (median, most time.Duration) {
 	if len(times) == 0 {
 		return 0, 0

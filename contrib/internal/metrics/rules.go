@@ -25,8 +25,8 @@ var ofRules = []Family[map[string]Denials]{
 type Denials struct{ Enforced, Shadowed uint64 }
 
 // DenialsByRule returns the denials of each rule in force, including rules without
-// denials. It contains weir.OtherLimits if these limits have denied a check, because
-// limits of rules can be among them.
+// denials. The result contains weir.OtherLimits if these limits have denied a check,
+// because they can include limits of rules.
 func DenialsByRule(node *weir.Node, book *rules.Book) map[string]Denials {
 	denials, stats := make(map[string]Denials), node.Stats()
 	for _, of := range book.Current().Outcomes(stats) {

@@ -1,10 +1,10 @@
 // Package handover maintains the current view of a node, replicates its counts to other members,
 // and transfers authority when members join or leave.
 //
-// The view is replaced only by this package, under a single lock, so that two nodes never hold the
-// same authority and no authority is lost. Before a node takes a range that no member seems to
-// hold, it asks all members. The package does not decide checks or store counts. Package countsync
-// defines replicas, and package view computes each new view from the previous one.
+// The view is replaced only by this package, under a single lock, so that authority is never held
+// by two nodes, and never lost. Before a node takes a range that no member seems to hold, it asks
+// all members. This package decides no checks and stores no counts. Package countsync defines
+// replicas, and package view computes each new view from the previous one.
 package handover
 
 import (
@@ -22,7 +22,7 @@ import (
 )
 
 // HearFor is how long Started waits until this node is connected to the members that it has joined.
-// It is also how long nodes that have met, but know of no serving member, wait to hear of one.
+// Nodes that have met, but know of no serving member, wait as long to hear of a serving member.
 const HearFor = time.Second
 
 // Config contains the dependencies of a Handover.
@@ -36,7 +36,7 @@ type Config struct {
 	Counts   *bucket.Store
 	Stream   *countsync.Stream // replicates Counts
 
-	// Swapped is called with the new view whenever the view is replaced. It is called with
+	// Swapped is called whenever the view is replaced, with the new view. It is called with
 	// Handover.swap held and must not block.
 	Swapped func(v *view.View)
 	// Regain is called, with the same lock held, when this node gains authority over ranges that
@@ -51,11 +51,11 @@ type Config struct {
 
 // Handover maintains the current view of a node and transfers authority between members.
 //
-// The mutex swap must be held to replace the view. Package view computes each new view from the
-// current view. Both the computation and the replacement happen while swap is held, so that no
-// update is lost or applied twice: if two views were computed from the same view, the second could
-// restore authority that the first has given away. Checks do not lock swap, and no code waits for
-// another member while it holds swap.
+// The mutex swap must be held to replace the view. Each new view is computed from the current
+// view by a function of package view. Both the computation and the replacement happen while swap
+// is held, so that no update is lost or applied twice. If two views were computed from the same
+// view, the second could restore authority that the first has given away. A check does not need
+// the lock, and no code waits for another member while the lock is held.
 //
 // The stream replicates counts. A range is ceded only when the receiver has all but a few of its
 // counts. The frame that transfers authority is sent after the receiver has acknowledged the
@@ -63,13 +63,13 @@ type Config struct {
 type Handover struct {
 	cfg    Config
 	stream *countsync.Stream
-	// starting is set until Started returns. Until then, Refresh builds each view without a
-	// previous view, from the ring alone.
+	// starting is set until Started returns. Until then, Refresh does not pass the previous view
+	// to view.New, so that each view follows from the ring alone.
 	starting atomic.Bool
 
 	begun atomic.Bool // set once stream has the hash of this node; never cleared
 
-	hurry  chan struct{} // a count has spent a sixteenth of its limit since it was last collected
+	hurry  chan struct{} // a sixteenth of the limit of a count was spent since the count was last collected
 	turned chan struct{} // the view has changed, or authority may be able to move
 	// stirred ends the rest of Run: a count has changed, a frame has arrived, or a count was reset
 	// before the store tracks.
@@ -77,7 +77,7 @@ type Handover struct {
 	tracks  sync.Once // tracks calls Counts.Track before the first frame is sent or received
 
 	swap     sync.Mutex                // guards the fields up to feeding
-	leavers  map[countsync.Member]bool // members that have announced that they leave, possibly before gossip reports it
+	leavers  map[countsync.Member]bool // the members that are known to be leaving, even if gossip has not reported it yet
 	complete map[countsync.Member]bool // members from which this node, as a joiner, has received all counts
 	recalls  bool                      // a view since the last call of followView has Recalls set
 
@@ -86,9 +86,9 @@ type Handover struct {
 
 	// The fields below are used only by the goroutine of Run.
 	owed    map[countsync.Member]countsync.Ranges // ranges owed to each member
-	known   *view.View                            // the view that owed was computed from
+	known   *view.View                            // owed was computed from this view
 	moves   uint64                                // number of the last transfer of authority
-	waiting int64                                 // monotonic time since which this node has waited for authority
+	waiting int64                                 // since when this node has waited for authority, in monotonic time
 	located int64                                 // monotonic time of the last round of locate
 	warned  bool                                  // a warning about the long wait has been logged
 
@@ -145,7 +145,7 @@ func (h *Handover) Replicate(ids []bucket.ID, now int64, v *view.View) {
 	h.Wake(h.stream.Replicate(ids, now, v))
 }
 
-// Step replaces the view with the result of step. It is used by tests to install views that no
+// Step replaces the view with the result of a function, so that a test can install a view that no
 // cluster would produce.
 func (h *Handover) Step(step func(before *view.View) *view.View) {
 	h.swap.Lock()
@@ -162,9 +162,9 @@ func (h *Handover) terms() view.Terms {
 	return t
 }
 
-// Refresh builds a new view from the state of the cluster. It does nothing if the current view was
-// built from the same state and is not stale: a node that announces a state calls Refresh itself,
-// and is then notified of the same change by the cluster.
+// Refresh builds a new view from the state of the cluster. It returns at once if the current view
+// was built from the same state and is not stale: a node that announces a state calls Refresh
+// itself, and the cluster then reports the same change.
 func (h *Handover) Refresh() {
 	h.swap.Lock()
 	defer h.swap.Unlock()
@@ -184,7 +184,7 @@ func (h *Handover) Refresh() {
 		h.cfg.Regain()
 	}
 	if v.Self >= 0 && v.JoinsAgain(v.Self, h.View()) {
-		clear(h.complete) // other members send all counts again
+		clear(h.complete) // because the other members will send all of the counts again
 	}
 	h.replace(v)
 }

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// cedeBelow is the maximum number of queued counts with which authority moves. One frame has
-	// room for about that many.
+	// cedeBelow is the maximum number of queued counts with which authority moves. A frame has
+	// room for about that many counts.
 	cedeBelow = 256
 	// handOverFor is the maximum duration of Leave.
 	handOverFor = 10 * time.Second
@@ -24,11 +24,11 @@ const (
 	lastCopies = 4 * collectEvery
 	// copiesFor is the maximum time for which a leaver that holds no authority sends copies to the
 	// members that will replace it. The owners of these counts create new copies as well, but
-	// without urgency. An owner may be disconnected, and end, before it has created them.
+	// without urgency, and an owner may be disconnected and end first.
 	copiesFor = time.Second
-	// Before a node leaves, each member answers once. At most callsAtOnce members are asked at a
-	// time. Each call waits for callWait, and is repeated after callPause. A member that is gone is
-	// found to be gone within callsFor.
+	// A node that leaves first waits for an answer of each member. At most callsAtOnce members are
+	// asked at a time. Each call waits for callWait, and is repeated after callPause. Within
+	// callsFor, a member that is gone is found to be gone.
 	callsAtOnce = 16
 	callsFor    = 2 * time.Second
 	callWait    = time.Second
@@ -56,7 +56,7 @@ func (h *Handover) handExcess(v *view.View) (ready []countsync.Member) {
 			continue
 		}
 		if !h.cfg.Cease(true, h.cfg.Env.Monotonic()) {
-			continue // only time ends leases: the next round checks again
+			continue // leases end by time alone, so the next round checks again
 		}
 		ready = append(ready, h.cede(&v.Members[i], ranges)...)
 	}
@@ -64,9 +64,9 @@ func (h *Handover) handExcess(v *view.View) (ready []countsync.Member) {
 	return ready
 }
 
-// cede transfers authority over ranges to a member. After the view has been replaced, this node
-// passes checks on. If a check still uses the previous view, the units that it spends are collected
-// as spent without authority.
+// cede transfers authority over ranges to a member. From then on, this node passes the checks of
+// these ranges on. If a check still uses the previous view, its units are collected as spent
+// without authority.
 func (h *Handover) cede(to *cluster.Member, ranges countsync.Ranges) []countsync.Member {
 	receiver := view.NameHash(to.Name)
 	ready := h.stream.Collect(h.cfg.Env.Now(), false, h.View())
@@ -81,8 +81,8 @@ func (h *Handover) cede(to *cluster.Member, ranges countsync.Ranges) []countsync
 	return append(ready, receiver)
 }
 
-// enlist makes this node the owner of its part of the ring once other members have sent the counts
-// that it needs, or at once if no member can send any.
+// enlist makes this node the owner of its part of the ring, once other members have sent all
+// counts that belong to this part, or at once if no member can send counts.
 func (h *Handover) enlist() {
 	v := h.View()
 	if h.starting.Load() || !v.Joins() || !h.mayServe(v) {
@@ -97,9 +97,10 @@ func (h *Handover) enlist() {
 	h.Refresh()
 }
 
-// mayServe reports whether a joiner has all counts that it needs. If no member serves, the eldest
-// joiner begins to serve, with the counts of the leaving members. Nodes that start together may
-// meet each other before they hear of a serving member, so each node first waits for HearFor.
+// mayServe reports whether a joiner has all counts that it needs. If there is no serving member,
+// the eldest joiner begins to serve, with the counts of the leaving members. It first waits for
+// HearFor, because nodes that start together may meet each other before they hear of a serving
+// member.
 func (h *Handover) mayServe(v *view.View) bool {
 	if len(v.Points) == 0 {
 		if v.Met != 0 && uint64(h.cfg.Env.Monotonic()-v.Met) < uint64(HearFor) {
@@ -194,21 +195,21 @@ func (h *Handover) Leave(ctx context.Context) error {
 	}
 }
 
-// leaveStage is a stage of Leave. A stage ends once the other members have acknowledged all items
-// that were queued for them when it began. Later items do not count: a node that stands in for a
-// late owner always has more to send.
+// leaveStage is a stage of Leave. A stage ends once the other members have acknowledged all of
+// the items that were in the queue when the stage began. It does not wait for later items,
+// because a node that stands in for a late owner always has more to send.
 type leaveStage uint8
 
 const (
 	transferring leaveStage = iota // this node transfers its authority, and waits for no acknowledgment
-	settling                       // it sends the queued items
-	copying                        // it sends replicas to the members that replace it
-	finishing                      // it sends the units that it has spent since
+	settling                       // this node sends the items that are in the queue
+	copying                        // this node sends replicas to the members that replace it
+	finishing                      // this node sends the units that were spent in the meantime
 )
 
-// giveCopies starts to send copies to the members that receive them because this node leaves. It
-// returns the end of this stage: after half of the remaining time of ctx, and at most copiesFor
-// from now.
+// giveCopies makes the stream send copies to the members that become replicas when this node
+// leaves. It returns the end of this stage: after half of the remaining time of ctx, and at most
+// copiesFor from now.
 func (h *Handover) giveCopies(ctx context.Context, v *view.View) (until time.Time) {
 	for m, ranges := range v.Successions() {
 		h.stream.Owe(m, ranges)
@@ -221,9 +222,9 @@ func (h *Handover) giveCopies(ctx context.Context, v *view.View) (until time.Tim
 	return time.Now().Add(wait)
 }
 
-// callRoll waits until each reachable member has answered once, or is found to be gone. If a member
-// is beyond a cut that no member has noticed, this side would lose the authority that is handed
-// over to it. callRoll takes at most callsFor.
+// callRoll waits until each reachable member has answered once, or is found to be gone. Otherwise a
+// member could be beyond a cut that no member has noticed, and authority that is handed over to
+// this member would be lost for this side. callRoll takes at most callsFor.
 func (h *Handover) callRoll(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, callsFor)
 	defer cancel()
@@ -235,8 +236,8 @@ func (h *Handover) callRoll(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// awaitAnswer sends requests to a member, directly or through other members, until the member answers or
-// is no longer reached.
+// awaitAnswer repeats a request to a member, directly or through other members, until the member answers
+// or is not reached.
 func (h *Handover) awaitAnswer(ctx context.Context, member countsync.Member) {
 	header := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: callWait / 2, To: member}
 	for {
@@ -258,8 +259,8 @@ func (h *Handover) awaitAnswer(ctx context.Context, member countsync.Member) {
 }
 
 // sendRest sends the units that were spent since the last collection, including those without
-// authority. It does not leave this to Run, because a node that has left may be closed before the
-// next round.
+// authority. The next round of Run may be too late, because a node that has left may be closed
+// before that.
 func (h *Handover) sendRest() {
 	h.swap.Lock() // no authority may move during the collection
 	ready := h.stream.Collect(h.cfg.Env.Now(), false, h.View())
@@ -273,7 +274,7 @@ func (h *Handover) isFree(v *view.View) bool {
 	return !h.stream.Transferring() && (!v.HasAny(view.Held) || len(v.Points) == 0) && !h.receives(v)
 }
 
-// receives reports whether another member has yet to receive authority from this node.
+// receives reports whether there is another member to which this node has to transfer authority.
 func (h *Handover) receives(v *view.View) bool {
 	if v.HasAny(view.Vacant) {
 		return true // no other member transfers these ranges

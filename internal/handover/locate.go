@@ -15,30 +15,30 @@ import (
 // A node that waits for authority receives it when the holder transfers it, however long that
 // takes: a distant holder with many counts is slow, but not faulty. So no wait has a timeout.
 // Instead, a node that has waited for locateEvery asks all members which of the ranges they have,
-// and asks again for as long as it waits:
+// and repeats this while it waits:
 //
 //	request  asker 8 | ranges | for each: first 8, last 8
 //	answer   unclear 1 | ranges
 //
 // A node also asks about the abandoned ranges that it owns (view.Claimed). If a member has a range,
-// the asker waits for that member. If no member that is not away has the range, its authority was
-// lost, and the asker takes it a second later. The asker may not know the member that holds a
-// range, but it knows the member that transferred the range to that holder, and that member answers
-// for it.
+// the asker waits for that member. If no member has the range, except perhaps members that are
+// away, authority over the range was lost, and the asker takes the range a second later. The asker
+// may not know the member that holds a range. In that case it knows the member that has transferred
+// the range to the holder, and this member answers for the holder.
 //
 // A member answers only if the asker owns the ranges in its own ring. So a node takes a range only
 // if all members agree about the owner, and two nodes with different rings do not take the same
 // range.
 const (
-	// locateEvery is the time between two rounds of locate, unless a round takes longer. A normal
-	// hand-over takes less time.
+	// locateEvery is the time between two rounds of locate, unless a round takes longer. Most
+	// hand-overs take less time.
 	locateEvery = 250 * time.Millisecond
 	// LocateWait is how long to wait for the answer of a member.
 	LocateWait = time.Second
 )
 
-// locate starts a round of requests if this node waits for authority and the next round is due. Run
-// calls locate, so locate must not block.
+// locate starts a round of requests if this node waits for authority and the time for the next
+// round has come. It must not block, because it is called by Run.
 func (h *Handover) locate(v *view.View) {
 	now := h.cfg.Env.Monotonic()
 	ranges := v.RangesToLocate()
@@ -80,8 +80,8 @@ func (h *Handover) locateNow(ctx context.Context, v *view.View, ranges countsync
 	}
 }
 
-// askLocate asks a member which of the ranges it has, directly or through other members. It returns
-// nil if the member does not answer.
+// askLocate asks a member, directly or through other members, which of the ranges the member has.
+// It returns nil if the member does not answer.
 func (h *Handover) askLocate(ctx context.Context, v *view.View, i int, ranges countsync.Ranges) *view.Location {
 	header := wire.Header{Op: wire.OpLocate, Hops: wire.MaxHops, Wait: LocateWait / 2, To: v.Hashes[i]}
 	body := AppendRanges(binary.LittleEndian.AppendUint64(nil, v.Hashes[v.Self]), ranges)
@@ -96,8 +96,8 @@ func (h *Handover) askLocate(ctx context.Context, v *view.View, i int, ranges co
 	return &view.Location{Member: v.Hashes[i], Has: has, Unclear: answer[0] != 0}
 }
 
-// ServeLocate handles the request of askLocate. If this node was about to take some of the ranges,
-// because no member was known to have them, it leaves them to the asker from now on.
+// ServeLocate handles the request of askLocate. From now on, this node does not take any of the
+// ranges that no member was known to have: it leaves them to the asker.
 func (h *Handover) ServeLocate(body, dst []byte) []byte {
 	if len(body) < 8 {
 		return nil

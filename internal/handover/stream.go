@@ -16,29 +16,29 @@ import (
 
 const (
 	// collectEvery is the maximum time until a change is queued. A change must reach the replicas
-	// within 100 ms. The value is odd, so that in virtual time events that began together with a
-	// round do not coincide with a later round.
+	// within 100 ms. The value is odd, so that in virtual time events that begin together with a
+	// round do not coincide with later rounds.
 	collectEvery = 50*time.Millisecond - 9
 	// sweepRested is the time between two rounds of a resting node that has tallies or resets to
-	// forget. A round makes one sweep for each omitted round, so a tally lives at most this much
-	// longer.
+	// forget. A round also makes the sweeps of the omitted rounds, so a tally lives longer by at
+	// most this time.
 	sweepRested = time.Second - 9
-	maxSweeps   = 128 // the maximum number of sweeps in one round; so many sweeps visit all tallies
+	maxSweeps   = 128 // the maximum number of sweeps in a round, which is enough to visit all tallies
 	// reviewEvery is the time between two parts of a review. At this rate, a review uses a fifth of
 	// a processor, and takes two seconds for a million resets.
 	reviewEvery = time.Millisecond - 7
 	// collectParts is the maximum number of parts in which changes are collected per collectEvery
 	// if there are many changes.
 	collectParts = 16
-	// frameBytes is the maximum size of a frame. It limits the time for which a frame delays the
-	// checks behind it on the same connection. The maximum is longFrameBytes if more than longQueue
-	// counts wait, because the next frame is sent only after the answer to the previous one.
+	// frameBytes is the maximum size of a frame. The limit bounds the time for which a frame delays
+	// the checks behind it on the same connection. The maximum is longFrameBytes if more than
+	// longQueue counts wait, because a frame is sent only after the answer to the previous frame.
 	frameBytes     = 16 << 10
 	longFrameBytes = 40 << 10
 	longQueue      = 2048
 	// frameWait is how long to wait for the answer to a frame, even on a route of several slow
-	// hops. With a shorter timeout, a frame could be given up each time just before its answer
-	// arrives, and would never be delivered.
+	// hops. With a shorter timeout, each attempt to send a frame could end just before the answer
+	// arrives, so that the frame is never delivered.
 	frameWait = time.Second
 	// longestPause is the maximum pause between two frames of a scan or a review.
 	longestPause = 20 * time.Millisecond
@@ -46,20 +46,20 @@ const (
 	resendAfter = 50 * time.Millisecond
 )
 
-// feeder controls the goroutine that sends frames to one member.
+// feeder controls the goroutine that sends frames to a member.
 type feeder struct {
 	wake chan struct{}
 	stop context.CancelFunc
 }
 
-// Run sends changes to other members and transfers authority. It returns when the node is closed.
-// While no count changes, Run rests, and its timer fires only to sweep. A change ends the rest, and
-// Run collects the change within collectEvery.
+// Run replicates changes to other members and transfers authority. It returns when the node is
+// closed. While no count changes, Run rests, and its timer fires only to sweep. A change ends the
+// rest, and Run collects the change within collectEvery.
 func (h *Handover) Run() {
 	var begun time.Time // start of the current round of collection
 	over, rests := true, false
-	// The feeders of these members are woken only after all other work is done: a frame that is
-	// sent earlier determines whether authority moves now or later.
+	// The feeders of these members are woken only after all other work is done, because a frame
+	// that is sent earlier can delay the transfer of authority.
 	var ready []countsync.Member
 	tick := time.NewTimer(collectEvery)
 	defer tick.Stop()
@@ -70,7 +70,7 @@ func (h *Handover) Run() {
 		select {
 		case <-h.hurry:
 			hurried = true
-			runtime.Gosched() // on a busy node, further changes are included
+			runtime.Gosched() // on a busy node, this includes further changes
 		case <-h.turned:
 		case <-h.stirred:
 			if rests {
@@ -139,15 +139,16 @@ func (h *Handover) Run() {
 // Stir ends the rest of Run. It does not block.
 func (h *Handover) Stir() { env.Signal(h.stirred) }
 
-// sweep makes the stream forget recovered tallies, in one step for each round in the given time.
+// sweep makes the stream forget tallies that have recovered, in a step for each round in the
+// given time.
 func (h *Handover) sweep(since time.Duration) {
 	for range min(max(1, since/collectEvery), maxSweeps) {
 		h.stream.Sweep(h.cfg.Env.Now())
 	}
 }
 
-// mayRest reports whether this node has no work before the next event. Each event signals a channel of
-// Run after it has happened, so an event that mayRest does not see ends the rest.
+// mayRest reports whether this node has no work before the next event. Each event ends with a signal
+// on a channel of Run, so an event that mayRest has not seen ends the rest.
 func (h *Handover) mayRest(v *view.View) bool {
 	if v != h.View() || h.starting.Load() || !v.Stays() || v.Joins() || !v.Settled || !v.Lasts() {
 		return false
@@ -160,7 +161,7 @@ func (h *Handover) mayRest(v *view.View) bool {
 	return h.cfg.Counts.Rest(h.stirred)
 }
 
-// restFor returns the longest rest. Only tallies and resets need a short one.
+// restFor returns the longest rest. Only tallies and resets require a short rest.
 func (h *Handover) restFor() time.Duration {
 	if b := h.stream.Stats(); b.Tallies+b.Resets > 0 {
 		return sweepRested
@@ -176,7 +177,7 @@ func (h *Handover) followView(v *view.View) {
 		return
 	}
 	if (len(v.Members) > 1 || h.cfg.Regions) && h.owed == nil {
-		h.track(v) // a node without another member or region to send to does not track changes
+		h.track(v) // changes are not tracked if there is no other member and no other region
 	} else if h.owed == nil {
 		h.known = v
 		return
@@ -201,9 +202,9 @@ func (h *Handover) followView(v *view.View) {
 func (h *Handover) Track() { h.track(h.View()) }
 
 // track makes the store record the units that this node spends from now on. All units that are
-// already in the store are recorded as its own, because counts of other members arrive only after
-// the first call. The call has no effect before this node has its name, because the units would
-// have no origin.
+// already in the store are recorded as spent by this node, because counts of other members arrive
+// only after the first call. The call has no effect before this node has its name, because the
+// units would have no origin.
 func (h *Handover) track(v *view.View) {
 	if !h.begun.Load() {
 		return
@@ -214,13 +215,13 @@ func (h *Handover) track(v *view.View) {
 			self = v.Hashes[v.Self]
 		}
 		h.cfg.Counts.Track(self, h.cfg.Env.Now(), h.hurry)
-		h.Stir() // a store that was not tracked reported no changes
+		h.Stir() // because a store does not report its changes until it tracks them
 	})
 }
 
 // oweRanges makes the stream scan for the counts that each member should receive and is not owed yet. A
-// member that joins again waits for the report that it has received all counts, even if it has them
-// already.
+// member that joins again waits until this node reports that all counts were sent, even if the member
+// has them already.
 func (h *Handover) oweRanges(v *view.View) {
 	owed := v.Audiences()
 	for m, ranges := range v.OwedAnew(owed, h.known, h.owed) {
@@ -272,8 +273,8 @@ func (h *Handover) Wake(members []countsync.Member) {
 	}
 }
 
-// feed sends the queued data to one member, one frame at a time, while the member is reached. A
-// member that becomes reachable changes the view, and Run then wakes feed.
+// feed sends the queued data to a member, a frame at a time, while the member is reached. When
+// the member becomes reachable, the view changes, and Run wakes feed.
 func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan struct{}) {
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
@@ -350,8 +351,9 @@ func (h *Handover) send(ctx context.Context, to countsync.Member, frame []byte) 
 	v := h.View()
 	i, known := v.Named[to]
 	if !known || v.Next[i] < 0 || v.Next[i] != i && !v.Overdue(i, h.cfg.Env.Monotonic()) {
-		// Until a member has been lost for a while, other members may be wrong about their
-		// connection to it. A frame that is lost among them would delay the frames after it.
+		// Until a member has been lost for a while, the other members may be wrong about their
+		// own connections to the member. A frame that they cannot deliver would delay the next
+		// frames.
 		return nil, cluster.ErrDisconnected
 	}
 	header := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: frameWait, To: to}
@@ -365,7 +367,7 @@ func (h *Handover) ServeFrame(request []byte, now int64, dst []byte) []byte {
 	v := h.View()
 	h.track(v)
 	answer, arrival, err := h.stream.Serve(now, request, v, wire.AppendResponse(dst, wire.Done, 0))
-	h.Stir() // the frame may contain changes for other members
+	h.Stir() // the changes in the frame may be for other members too
 	if err != nil {
 		return nil
 	}

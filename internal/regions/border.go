@@ -11,13 +11,14 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Bounds of the requests of another region to this node each second, over all of its connections.
-// In exchanges, this allows 640,000 statements by number, and about 80,000 by size. A region that
-// competes for all of its thousand keys needs 3 MB.
+// The bounds of the requests of another region to this node in each second, over all connections.
+// The bound of requests allows exchanges of 640,000 statements, and the bound of bytes about
+// 80,000. A region that competes for a thousand keys needs 3 MB.
 //
-// A reset of a key concerns two counts, and each member remembers both for 30 minutes. At this
-// rate, for all that time, the resets at one node take about a third of the places that its members
-// have. With more resets, members would forget their own resets before their time.
+// A reset of a key resets two counts, and each member keeps both tombstones for 30 minutes. If a
+// node is sent resets at this rate for 30 minutes, they need about a third of the tombstones for
+// which a member has room. If there were more, the members would have to forget resets of this
+// region too early.
 const (
 	MaxRequests = 2000
 	MaxBytes    = 16 << 20
@@ -25,12 +26,12 @@ const (
 )
 
 // SlackAbroad is the maximum by which a time from another region may be ahead of the clock of this
-// node: the number of a reset, or the beginning of a calendar window. It is below
-// countsync.ResetSlack: a reset of this region gets a number above all known numbers, and the
-// members must accept that number.
+// node: the number of a reset, or the beginning of a calendar window. It is less than
+// countsync.ResetSlack: the number of the next reset of this region is above all known numbers,
+// and the members must accept it.
 const SlackAbroad = time.Minute
 
-// quota counts the requests of another region in the current second.
+// quota counts the requests of a region in the current second.
 type quota struct {
 	mu       sync.Mutex
 	until    int64 // when the second ends
@@ -39,8 +40,8 @@ type quota struct {
 	resets   int
 }
 
-// admit counts a request with the given size and resets, and reports whether it is within the bounds
-// of a second. A request beyond the bounds does not count.
+// admit reports whether a request with the given size and number of resets is within the bounds of
+// the current second. If so, it counts the request.
 func (q *quota) admit(size, resets int, now int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -56,15 +57,15 @@ func (q *quota) admit(size, resets int, now int64) bool {
 	return true
 }
 
-// Border checks a request of another region, when it arrives from there and again on each member to
-// which it is passed. Only ops that may cross, and only of Global limits, pass. Border returns the
-// answer to a request that does not pass, and updates h for this node. A region names no member of
-// this region and no route: its requests are for the node that they reach. Only a member can mark a
-// request as coming from abroad.
+// Border checks a request of another region, on the node that receives the request and on each
+// member to which the request is passed. It accepts only exchanges, and resets of Global limits.
+// Border returns the answer to a request that does not pass, and updates h for this node. A region
+// can choose neither a member of this region nor a route: its requests are for the node that
+// receives them. Only a member can mark a request with FlagAbroad.
 func (r *Regions) Border(b *cluster.Batch, h *wire.Header, request []byte, now int64) (refusal []byte, err error) {
 	if b.Region == r.cfg.Env.Region {
 		if h.Op == wire.OpExchange && h.Flags&wire.FlagAbroad == 0 {
-			return nil, wire.ErrMalformed // members do not exchange statements of their own
+			return nil, wire.ErrMalformed // because a member can only pass on the statements of other regions
 		}
 		if h.Flags&wire.FlagAbroad == 0 {
 			return nil, nil
@@ -122,8 +123,8 @@ func statesOnlyGlobal(e *countsync.Exchange) bool {
 	return true
 }
 
-// isEarly reports whether a statement is about a window that has not begun. A count keeps the latest
-// window that it has learned of. With a window in the year 2100, a region could make this region
+// isEarly reports whether a statement is about a window that has not begun. A count does not go back
+// to an earlier window, so a region that states a window of the year 2100 could make this region
 // deny until then.
 func isEarly(st *countsync.Statement, timeOfDay int64) bool {
 	return st.Limit.Algorithm == bucket.FixedWindow && st.Limit.Start-int64(SlackAbroad) > timeOfDay

@@ -1,6 +1,5 @@
-// Package regions exchanges statements about shared limits with other regions, and checks the
-// requests of these regions. Package sync decides which region holds units; this package grants no
-// units.
+// Package regions exchanges statements about Global limits with other regions, and checks the
+// requests of other regions. The units that each region holds are decided in package sync.
 package regions
 
 import (
@@ -26,7 +25,7 @@ import (
 const (
 	// exchangeWait is how long to wait for the answer of another region.
 	exchangeWait = 2 * time.Second
-	// exchangesAtOnce is the maximum number of messages in transit to one region.
+	// exchangesAtOnce is the maximum number of messages in transit to a region.
 	exchangesAtOnce = 32
 	// greetEvery is the number of exchange intervals after which this region greets an unknown
 	// region.
@@ -38,29 +37,29 @@ type Config struct {
 	Others     []string         // the other regions; if empty, Regions does nothing
 	Shares     map[string]int64 // the shares of the regions
 	Statements int              // the maximum number of statements in one message
-	Timeout    time.Duration    // of requests to members of this region
+	Timeout    time.Duration    // timeout of requests to members of this region
 	Log        *slog.Logger
 	Env        *env.Env
-	Cluster    cluster.Cluster                                // knows a node of each other region
+	Cluster    cluster.Cluster                                // has a peer in each other region
 	Replicate  func(ids []bucket.ID, now int64, v *view.View) // replicates holdings that have changed
 }
 
 // Regions adjusts the holdings of this region to its demand for Global limits: it sends the
-// statements of countsync to other regions, and applies their answers. It is also the border: a
-// request of another region passes Border first.
+// statements of countsync to other regions, and applies the answers. It also checks each request
+// of another region (Border).
 //
-// Only Holdings decides. A message that is lost, late or duplicated only changes how soon the
-// regions agree.
+// Only Holdings decides. If a message is lost, late or repeated, the only effect is that the
+// regions agree later.
 type Regions struct {
 	cfg      Config
 	Holdings *countsync.Holdings // nil if there are no other regions
 	links    map[string]*link
 }
 
-// link contains the state and the counters of the exchange with one region.
+// link contains the state and the counters of the exchange with a region.
 type link struct {
-	places                         *semaphore.Weighted // one place for each message in transit
-	disagrees                      atomic.Bool         // whether the region shares limits out in another way
+	places                         *semaphore.Weighted // a place for each message in transit
+	disagrees                      atomic.Bool         // whether the region has other parts of the limits in its configuration
 	answered                       atomic.Int64        // when the region last answered, by the monotonic clock; 0 if never
 	waits                          atomic.Int64        // since when statements have been unanswered; 0 if there are none
 	statements, unanswered, served atomic.Uint64
@@ -70,7 +69,7 @@ type link struct {
 	sentBytes, receivedBytes       atomic.Uint64
 }
 
-// New returns the Regions of a node. Its holdings are kept beside counts.
+// New returns the Regions of a node. The holdings are stored with counts.
 func New(c Config, counts *bucket.Store) *Regions {
 	r := &Regions{cfg: c}
 	if len(c.Others) == 0 {
@@ -92,7 +91,7 @@ func (r *Regions) Regain() {
 	}
 }
 
-// Run sends the due statements to the other regions until the node closes.
+// Run sends the statements that are due to the other regions, until the node is closed.
 func (r *Regions) Run() {
 	tick := time.NewTimer(countsync.ExchangeEvery + r.cfg.Env.View().Offset(countsync.ExchangeEvery))
 	defer tick.Stop()
@@ -182,23 +181,23 @@ func (r *Regions) Learn(region string, answers countsync.Exchange) {
 	r.cfg.Replicate(changed, now, v)
 }
 
-// recordAgreement records whether a region shares limits out like this region.
+// recordAgreement records whether a region has the same regions and shares as this region.
 func (r *Regions) recordAgreement(region string, link *link, print uint64) {
 	agree := r.Holdings.Meet(region, print)
 	if !agree {
 		link.disputed.Add(1)
 	}
 	if link.disagrees.Swap(!agree) == agree && !agree {
-		if unlogged, due := link.disputes.Due(time.Now()); due { // during a rolling change of the shares, the nodes of a region differ
+		if unlogged, due := link.disputes.Due(time.Now()); due { // the nodes of a region differ during a rolling change of the shares
 			r.cfg.Log.Error("region has other Regions or RegionShares: configure all nodes alike; it gets no grants until then",
 				"region", region, "unlogged", unlogged)
 		}
 	}
 }
 
-// Serve answers the statements of another region. This node answers the statements that it decides
-// about, and asks other members about the rest. This runs as an errand, because checks wait behind
-// served requests.
+// Serve handles the statements of another region. This node answers the statements about ids that
+// it decides about, and asks other members for the other answers. Serve starts an errand for this,
+// because checks wait while a request is being served.
 func (r *Regions) Serve(from env.Sender, request []byte, h wire.Header, answer cluster.Later) {
 	e, err := countsync.ParseExchange(request[wire.HeaderBytes:])
 	link := r.links[e.Region]
@@ -268,8 +267,8 @@ func (r *Regions) exchangeWith(ctx context.Context, link *link, e *countsync.Exc
 	return append(answers, here...)
 }
 
-// maxExchangePasses is how often statements are passed on: by the member that they reach to the
-// member that decides, or by a member that decided until just now.
+// maxExchangePasses is the maximum number of times that statements are passed on: by the member
+// that receives them, and by a member that decided until just now.
 const maxExchangePasses = 2
 
 func (r *Regions) serveStatements(link *link, e *countsync.Exchange, sts []countsync.Statement, v *view.View) (answers []countsync.Statement) {
@@ -300,8 +299,7 @@ type HoldingStats struct {
 	Beyond uint64
 }
 
-// HoldingStats returns the number of keys with a holding, and how often there was no room for a
-// holding.
+// HoldingStats returns the number of holdings, and how often there was no room for a holding.
 func (r *Regions) HoldingStats() (s HoldingStats) {
 	if r.Holdings != nil {
 		s = HoldingStats{r.Holdings.Len(), r.Holdings.Rejections()}
@@ -335,7 +333,7 @@ func (r *Regions) Stats() map[string]Stats {
 	return stats
 }
 
-// Reset makes a node of another region reset counts.
+// Reset asks a node of another region to reset counts.
 func (r *Regions) Reset(ctx context.Context, region string, asks []wire.Ask) error {
 	peer := r.cfg.Cluster.Region(region)
 	if peer == nil {

@@ -36,7 +36,7 @@ func TestAlternatingDisagreementIsLoggedOnce(t *testing.T) {
 	require.Contains(t, log.String(), "region=far unlogged=0")
 }
 
-// Statements to an unreachable region count as unanswered.
+// If a region is not reached, statements to it count as unanswered.
 func TestStatementsToMissingRegionAreUnanswered(t *testing.T) {
 	n, _ := newNear(t)
 	n.sendStatements("far", []countsync.Statement{{ID: bucket.ID{Hi: 1}}})

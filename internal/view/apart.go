@@ -7,9 +7,9 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// MeetsApart reports whether this node, or its side, began apart from other members that it meets
-// in the next view. Those members may have counts of the ranges that this node took. If two groups
-// of several members meet, the group whose eldest member is younger began apart.
+// MeetsApart reports whether this node, or the side of this node, began apart from other members
+// that are met in the next view. The other members may have counts of the same ranges. If two
+// groups of several members meet, the group whose eldest member is younger began apart.
 func (v *View) MeetsApart(next *View) bool {
 	if v == nil || len(v.Points) == 0 || !v.Serves() || next.Self < 0 {
 		return false
@@ -21,12 +21,13 @@ func (v *View) MeetsApart(next *View) bool {
 }
 
 // elder reports whether m began a ring before o did. A member that was removed from the roster has
-// joined a ring since then. It is younger than the members that it joined, however long it has run.
+// joined a ring since then. Such a member is younger than the members of that ring, however long
+// the member has run.
 func elder(m, o *cluster.Member) bool {
 	return cmp.Or(cmp.Compare(m.Epoch, o.Epoch), m.Born.Compare(o.Born)) < 0
 }
 
-// hasApart reports whether members of the next view's ring have not joined this one.
+// hasApart reports whether members of the next view's ring have not joined the ring of this view.
 func (v *View) hasApart(next *View) bool {
 	return slices.ContainsFunc(next.Points, func(i int) bool { return v.isApart(&next.Members[i]) })
 }
@@ -41,8 +42,8 @@ func (v *View) isApart(m *cluster.Member) bool {
 }
 
 // onlyJoinedBy reports whether all other members are reached and about to have points. A joiner
-// holds no ranges. So if members were missing before, and have gone, no other member knows more than
-// this node about the events during their absence.
+// holds no ranges. So if members were missing before and are gone now, this node knows as much as
+// any other member about the events meanwhile.
 func (v *View) onlyJoinedBy() bool {
 	for i, m := range v.Members {
 		if i != v.Self && (m.Announced != cluster.Joining || v.Next[i] < 0) {

@@ -10,26 +10,27 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// State is a state of a range of hashes, as one node knows it. A range without a state belongs to
-// another member: the one that the ring assigns it to, as far as this node knows.
+// State is a state of a range of hashes, as a node knows the range. As far as the node knows, a
+// range without a state belongs to the member to which the ring assigns the range.
 type State uint8
 
 const (
 	Held        State = 1 << iota // this node has authority
 	Awaited                       // Member is to transfer the range to this node
 	Vacant                        // no member is known to have the range: this node takes it at Until
-	Abandoned                     // the holder ended while others were missing, and one of these may have the range
+	Abandoned                     // the holder ended while other members were missing, and a missing member may have the range
 	Claimed                       // Abandoned, owned by this node, and all members are connected: this node asks them
 	Transferred                   // this node gave the range to Member lately
 )
 
-// A range that this node claims stays abandoned until a member is found to have it or this node takes it.
+// A range that this node claims stays abandoned until a member is found to have the range, or this node
+// takes the range.
 const (
 	awaitedOrVacant    = Awaited | Vacant
 	abandonedOrClaimed = Abandoned | Claimed
 )
 
-// Entry is a state of one range.
+// Entry is a state of a range.
 type Entry struct {
 	countsync.Range
 	State  State
@@ -37,24 +38,25 @@ type Entry struct {
 	Until  int64  // when an Awaited, Vacant or Transferred entry ends
 }
 
-// Patience is how long a node expects others not to know of a recent event: of a transfer, of a
-// holder, or of a member that was missing. It is longer than the hand-over of a healthy cluster.
+// Patience is how long a node expects other members not to know of a recent event: of a transfer,
+// of a holder, or of a member that was missing. The hand-over of a healthy cluster takes less
+// time.
 const Patience = 15 * time.Second
 
 // Forever is the Until of an entry that only an event ends.
 const Forever = math.MaxInt64
 
-// authority is the table of the states of all ranges, at one moment. A table never changes: each
-// transition returns a new one. The ring assigns each range to a member, but authority
-// moves only with a transfer. A node that holds the range of another owner hands it over. A node that does not hold
-// a range of its own waits for it, and passes checks back to the previous holder.
+// authority is the table of the states of all ranges, at one moment. A table never changes: each transition
+// returns a new table. The ring assigns each range to a member, but authority does not move until it is
+// transferred. A node that holds the range of another owner hands it over. A node that does not hold a range
+// of its own waits for it, and passes checks back to the previous holder.
 //
 // A range may have several entries, which are neighbours and equal in First and Last. Held excludes
-// all states but Transferred. A node has at most one of Awaited and Vacant, and one of Abandoned and
-// Claimed. The states overlap in three cases:
+// all states but Transferred. Awaited and Vacant exclude each other, as do Abandoned and Claimed.
+// The states overlap in three cases:
 //   - Awaited and Abandoned: another member owns the range by now. While that member takes this
 //     node for the holder, this node passes checks on to Member.
-//   - Vacant and Abandoned or Claimed: no member has the range. No node joins until this one takes it.
+//   - Vacant and Abandoned or Claimed: no member has the range. No node joins until this node takes the range.
 //   - Transferred and any state, also several times, the latest first: the new owner may not know
 //     of the transfer yet, and takes this node for the holder.
 type authority struct {
@@ -70,7 +72,7 @@ type authority struct {
 	Recalls bool
 }
 
-// Ranges returns the hashes that have one of the states.
+// Ranges returns the hashes that have any of the states.
 func (a *authority) Ranges(states State) countsync.Ranges {
 	if states == Held {
 		return a.held
@@ -84,7 +86,7 @@ func (a *authority) Ranges(states State) countsync.Ranges {
 	return countsync.NewRanges(ranges...)
 }
 
-// HasAny reports whether a range has one of the states.
+// HasAny reports whether a range has any of the states.
 func (a *authority) HasAny(states State) bool { return a.states&states != 0 }
 
 // entriesOf returns the entries of a hash.
@@ -97,7 +99,7 @@ func (a *authority) entriesOf(hash uint64) []Entry {
 	return a.entries[first:end]
 }
 
-// find returns the first of the entries with one of the states, or one without a state.
+// find returns the first of the entries with any of the states, or an Entry without a state.
 func find(entries []Entry, states State) Entry {
 	for _, e := range entries {
 		if e.State&states != 0 {
@@ -107,7 +109,7 @@ func find(entries []Entry, states State) Entry {
 	return Entry{}
 }
 
-// pick appends the entries with one of the states.
+// pick appends the entries with any of the states.
 func pick(dst, entries []Entry, states State) []Entry {
 	for _, e := range entries {
 		if e.State&states != 0 {
@@ -141,9 +143,9 @@ func (a *authority) restate(cuts []uint64, assigned countsync.Ranges, f func(dst
 	return next
 }
 
-// join sets the table to entries, which are those of the table and then those of the range r. It
-// returns the index at which the last group begins. If r begins where an equal group ends, join extends
-// that group.
+// join sets the table to entries: the entries of the table, followed by the entries of the range r. It
+// returns the index at which the last group begins. If the last group ends before r and is equal to the
+// entries of r, join extends that group.
 func (a *authority) join(group int, r countsync.Range, entries []Entry) int {
 	last, added := a.entries[group:], entries[len(a.entries):]
 	equal := len(last) > 0 && len(last) == len(added) && last[0].Last+1 == r.First
@@ -161,7 +163,7 @@ func (a *authority) join(group int, r countsync.Range, entries []Entry) int {
 	return group
 }
 
-// cutsOf returns the last hash of each range, and the one before each.
+// cutsOf returns the last hash of each range, and the last hash before each range.
 func cutsOf(ranges countsync.Ranges) (cuts []uint64) {
 	for _, r := range ranges {
 		cuts = append(cuts, r.First-1, r.Last)
@@ -202,8 +204,8 @@ func (v *View) TransferRanges(ranges countsync.Ranges, to string, now int64) *Vi
 	})
 }
 
-// Excess returns the ranges that this node holds, and must hand over because the ring assigns them to other
-// members.
+// Excess returns the ranges that this node must hand over, because it holds them and the ring assigns them
+// to other members.
 func (v *View) Excess() countsync.Ranges { return v.held.Minus(v.Assigned) }
 
 // ownedBy returns the hashes that the ring assigns to a member.
@@ -231,12 +233,12 @@ func (v *View) memberOf(id bucket.ID, state State) int {
 	return -1
 }
 
-// isAbandoned reports whether no member is known to have authority over id, and one that is missing
-// may have it.
+// isAbandoned reports whether no member is known to have authority over id, but a missing member
+// may have authority.
 func (v *View) isAbandoned(id bucket.ID) bool {
 	return v.HasAny(abandonedOrClaimed) && find(v.entriesOf(id.Hi), abandonedOrClaimed).State != 0
 }
 
 // Yields reports whether this node still holds ranges over which other members have authority, because
-// it was removed from the roster while it was alive. Such a node sends its counts to the owners.
+// the node was removed from the roster while alive. Such a node sends its counts to the owners.
 func (v *View) Yields() bool { return v.Joins() && len(v.held) > 0 }

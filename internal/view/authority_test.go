@@ -407,8 +407,8 @@ func TestNodeThatBeganApartGivesUpAuthority(t *testing.T) {
 	require.True(t, v.Ranges(abandonedOrClaimed).Equal(countsync.All()))
 }
 
-// Two sides with several members each have never met. When they meet, the members of the side that
-// began later give up their ranges.
+// If two sides that have never met have several members each, the members of the side that began
+// later give up their ranges when the sides meet.
 func TestYoungerOfTwoSidesGivesUpAuthority(t *testing.T) {
 	member := func(name string, born int64) cluster.Member {
 		return cluster.Member{Name: name, Born: time.Unix(born, 0), State: cluster.Serving, Announced: cluster.Serving}
@@ -482,7 +482,7 @@ func TestRangesOfLeaverBeyondCutAreNotTaken(t *testing.T) {
 }
 
 // A member that is next on this side may stand in before it receives copies: copies go to the
-// members before it until these are away. Only then does it get authority.
+// members before it until these are away. It does not get authority before that.
 func TestAuthorityGoesToMemberWithCopies(t *testing.T) {
 	whole := viewOf(0, nil, "1111", "1111", "1111", "1111")
 	one := viewOf(2, whole, "1101", "1101", "0010", "1101")
@@ -543,7 +543,8 @@ func TestNewlyHeldCountsAreOwedToAllReplicas(t *testing.T) {
 	require.Zero(t, len(anew[b].Minus(gained)), "and of nothing else once more")
 }
 
-// withAbandoned returns the view of a at 104 s. Its member c ended while b was away, and b is back.
+// withAbandoned returns the view of a at 104 s. The member c ended while b was away, and now b is
+// back.
 func withAbandoned(joiner string) *View {
 	v := viewAt(100, nil, "a b c"+joiner)
 	v = v.ReceiveRanges(v.Assigned)
@@ -607,8 +608,8 @@ func TestJoiningOwnerReceivesRangesThatWereAbandoned(t *testing.T) {
 	}
 }
 
-// While a member is away, its ranges go to its successor. If the successor is lost or gone when the
-// member comes back, the members that have copies send them.
+// The ranges of a member that is away go to the next member. If the next member is lost or gone
+// when the first comes back, the counts are sent by the members that have copies of them.
 func TestReturningMemberReceivesCountsOfItsSuccessor(t *testing.T) {
 	const away = 2 + int64(HoldDown)
 	whole := viewOf(1, nil, "1111", "1111", "1111", "1111")

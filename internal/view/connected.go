@@ -14,9 +14,9 @@ import (
 // unless this node was never connected to it.
 const HoldDown = time.Second
 
-// doubleAfter is the time for which nothing may be sent to a member before another member gets its
-// copies as well. A paused node takes long to find that a member is missing, and a crash of the
-// node meanwhile would lose all units that it has counted since.
+// doubleAfter is the time for which nothing may be sent to a member before another member receives
+// the copies as well. A paused node is slow to find that a member is missing. If the node crashed
+// in that time, all units that the node has counted since would be lost.
 const doubleAfter = HoldDown / 4
 
 // updateConnectivity computes the fields about connectivity: since when each member is lost or mute, which
@@ -67,8 +67,8 @@ func (v *View) updateConnectivity(now int64, before *View) {
 	}
 }
 
-// Heal records that a member that was not reached is reached again. Other members may know of
-// events meanwhile that this node does not know.
+// Heal records that a missing member is reached again. Meanwhile there may have been events that
+// only other members know.
 func (v *View) Heal(member uint64, now int64) {
 	v.Healed, v.back = now, append(v.back, member)
 }
@@ -79,14 +79,14 @@ func (v *View) isHealing(now int64) bool {
 }
 
 // Overdue reports whether a member has been lost for longer than a change of connectivity takes to
-// spread. A member to which this node was never connected is overdue at once: its copies cannot
-// wait for a connection that may never exist.
+// spread. A member to which this node was never connected is overdue at once: the copies for such
+// a member cannot wait for a connection that may never exist.
 func (v *View) Overdue(i int, now int64) bool {
 	return v.Lost[i] != 0 && (v.neverHeard[i] || uint64(now-v.Lost[i]) >= uint64(HoldDown))
 }
 
-// mustDouble reports whether nothing was sent to a member for so long that another member gets its
-// copies as well.
+// mustDouble reports whether nothing was sent to a member for so long that another member receives
+// the copies as well.
 func (v *View) mustDouble(i int, now int64) bool {
 	return v.mute[i] != 0 && uint64(now-v.mute[i]) >= uint64(doubleAfter)
 }
@@ -128,8 +128,8 @@ func (v *View) ConnectedMembers() (heard []int) {
 }
 
 // Neighbors returns the index in Members of each member that this node watches and is connected to:
-// all connected members of a small cluster, and about eight of a large one. The graph of neighbors
-// connects all members of a side.
+// all connected members of a small cluster, and about eight of a large cluster. Each side is
+// connected through the neighbors of its members.
 func (v *View) Neighbors() []int {
 	if v.Self < 0 {
 		return v.ConnectedMembers()
@@ -192,7 +192,8 @@ func (v *View) paths(avoid int) []int {
 	return next
 }
 
-// extend adds the members that are reached from the members in queue, and were not reached before.
+// extend adds the members that the members in queue reach, except for members that were already
+// reached.
 func (v *View) extend(next, queue []int) {
 	for len(queue) > 0 {
 		via := queue[0]
@@ -228,8 +229,8 @@ func (v *View) WithoutMember(i int) *View {
 	return &less
 }
 
-// Avoided returns the names of the members to which this node sends no checks: it sends them no
-// checks directly, and for HoldDown after a loss none through other members.
+// Avoided returns the names of the members to which this node does not send checks directly, nor
+// through other members within HoldDown after a loss.
 func (v *View) Avoided(now int64) (names []string) {
 	for _, i := range v.Points {
 		if i == v.Self || v.Direct[i] && !v.Stalls(i) || v.Next[i] >= 0 && v.Overdue(i, now) {

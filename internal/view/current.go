@@ -20,7 +20,7 @@ func (c *Current) Hear(now int64) { c.heard.Store(now) }
 
 // IsFenced reports whether no other member has answered for HoldDown, by a time of the monotonic
 // clock that the check itself has read. This node may have been frozen, and another member may have
-// decided instead. A fenced node has no authority until a member answers.
+// decided instead. Until a member answers, a fenced node has no authority.
 func (c *Current) IsFenced(v *View, now int64) bool {
 	return len(v.Points) > 1 && now-c.heard.Load() > int64(HoldDown)
 }

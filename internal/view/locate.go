@@ -8,12 +8,12 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// movingFor is the time for which a member still reports a transferred range as its own. It is
-// longer than a round of requests takes, so that both members do not miss authority that is in
-// transit between them.
+// movingFor is the time for which a member still reports a transferred range as its own. A round
+// of requests takes less time, so that at least one of the two members reports authority that is
+// in transit between them.
 const movingFor = 3 * time.Second
 
-// Location is the response of one member to a locate request.
+// Location is the response of a member to a request to locate ranges.
 type Location struct {
 	Member  countsync.Member
 	Has     countsync.Ranges
@@ -39,9 +39,9 @@ func (v *View) Givers() (names []string) {
 	return slices.Compact(names)
 }
 
-// AnswersLocate reports whether Members[i] may hold ranges, so that its answer counts. A joiner
-// holds no ranges, and a member that is away cannot be asked. While a member with points is
-// missing, the answers are unclear.
+// AnswersLocate reports whether Members[i] may hold ranges, so that the answer of this member
+// counts. A joiner does not hold any ranges, and a member that is away cannot be asked. While a
+// member with points is missing, the answers are unclear.
 func (v *View) AnswersLocate(i int) bool {
 	return i != v.Self && v.Members[i].Announced != cluster.Joining && !v.Away[i]
 }
@@ -53,8 +53,8 @@ func (v *View) AssignsRanges(member countsync.Member, ranges countsync.Ranges) b
 	return known && slices.Contains(v.Points, i) && len(ranges.Minus(v.ownedBy(i))) == 0
 }
 
-// LocalRanges returns the part of the ranges that this node holds, or transferred within movingFor, or
-// transferred to a member that has yet to receive it, as reported by giving.
+// LocalRanges returns the part of the ranges that this node holds, transferred within movingFor, or
+// transferred to a member that has not received the transfer yet, as reported by giving.
 func (v *View) LocalRanges(ranges countsync.Ranges, now int64, giving func(to countsync.Member) bool) countsync.Ranges {
 	var has []countsync.Range
 	if !v.Yields() {
@@ -73,7 +73,8 @@ func (v *View) LocalRanges(ranges countsync.Ranges, now int64, giving func(to co
 func (v *View) IsUnclear(now int64) bool { return v.isScattered(now) }
 
 // ReleaseVacant returns the view in which this node does not take the ranges at the end of
-// HoldDown, because they belong to another member. It returns v if none of the ranges is Vacant.
+// HoldDown, because they belong to another member. If no part of the ranges is Vacant,
+// ReleaseVacant returns v.
 func (v *View) ReleaseVacant(ranges countsync.Ranges) *View {
 	if len(v.Ranges(Vacant).Intersect(ranges)) == 0 {
 		return v

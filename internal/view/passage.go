@@ -8,19 +8,19 @@ import (
 	"github.com/weir-go/weir/ring"
 )
 
-// passage computes the table of the next view from the table of the current view. New makes the
-// next view for another roster, ring, connectivity or time. It decides about each range
-// independently.
+// passage computes the table of the next view from the table of the current view. New computes
+// the next view after a change of the roster, the ring, the connectivity or the time. The entries
+// of each range depend only on the previous entries of that range.
 type passage struct {
 	v, next   *View
 	now       int64
 	scattered bool     // next.isScattered
 	apart     bool     // v.MeetsApart
-	leavers   []joiner // members that may still hold ranges, with the hashes that they would own if the ring included them
+	leavers   []joiner // members that may still hold ranges, with the hashes that each would own if the ring included it
 	recalls   bool     // authority.Recalls
 }
 
-// part is one range during a passage. Both rings assign the whole range to a single member each, or
+// part is a range during a passage. Both rings assign the whole range to a single member each, or
 // to members that are in both rings (see cutChanges).
 type part struct {
 	before   []Entry
@@ -32,7 +32,7 @@ type part struct {
 	wait     Entry  // Awaited or Vacant, or an Entry without a state
 }
 
-// wasIn reports whether the range was in one of the given states in the previous view.
+// wasIn reports whether the range was in any of the given states in the previous view.
 func (x *part) wasIn(states State) bool { return find(x.before, states).State != 0 }
 
 // misses reports whether this node owns the range, does not hold it, and does not wait for it yet.
@@ -48,8 +48,8 @@ func newPassage(v, next *View, now int64) *passage {
 
 // passAuthority returns the authority in the next view. This node waits for a range that the ring
 // assigns to it while the member that had the range can be asked. Otherwise no other member has
-// the range, and it is this node's own. A member that has left handed over by the ring that it
-// knew, so for a moment its receiver may still pass the range on.
+// the range, and this node takes the range. A member that has left handed over by the ring that
+// it knew, so for a moment its receiver may still pass the range on.
 func (v *View) passAuthority(next *View, now int64) authority {
 	if v == nil {
 		v = &View{View: &cluster.View{Self: -1}, Ring: ring.New(nil)}
@@ -76,8 +76,9 @@ func (v *View) passAuthority(next *View, now int64) authority {
 	return a
 }
 
-// cutChanges appends the cuts of all ranges whose owner differs between two rings. passRange treats other
-// ranges alike, unless they are assigned to this node or have entries: their owner remains and keeps its points.
+// cutChanges appends the cuts of all ranges whose owner differs between two rings. passRange returns the same
+// entries for all other ranges, unless they are assigned to this node or have entries: the owner of such a
+// range remains and keeps its points.
 func cutChanges(cuts []uint64, a, b *ring.Ring) []uint64 {
 	for _, side := range [][2]*ring.Ring{{a, b}, {b, a}} {
 		others := side[1].Members()
@@ -140,10 +141,10 @@ func (p *passage) passRange(dst []Entry, hash uint64, before []Entry) []Entry {
 	return dst
 }
 
-// inheritRange keeps what this node holds, and gives it the range of a lost member if it is the next
-// in ring order. To be forgotten, or to start again, leaves authority to the stand-in, once all
-// others are reached. A member that has only stood in for that one for a moment does not inherit. A
-// leaver that may still hold the range is awaited.
+// inheritRange keeps the ranges that this node holds. If this node is the next member in ring order,
+// inheritRange gives it the range of a lost member: a member that is forgotten or starts again
+// leaves authority to the stand-in, once all other members are reached. A member that has only stood
+// in for a moment does not inherit. A leaver that may still hold the range is awaited.
 func (p *passage) inheritRange(x *part) {
 	if x.wasIn(Held) {
 		x.state = Held
@@ -170,8 +171,8 @@ func (v *View) firstRemaining(next *View, hash uint64) int {
 }
 
 // abandonRange marks the range as abandoned if members are missing and no member is known to have
-// authority. Such a range remains abandoned until all members are connected. A node that began apart
-// abandons all ranges when it meets the other members.
+// authority. Until all members are connected, such a range remains abandoned. A node that began
+// apart abandons all ranges when it meets the other members.
 func (p *passage) abandonRange(x *part) {
 	switch {
 	case p.apart:
@@ -184,10 +185,10 @@ func (p *passage) abandonRange(x *part) {
 	}
 }
 
-// loses reports whether no member has authority over a range, because the owner is gone, or because
-// the owner is away and the ring assigns the range to another member. The same is true if the owner
-// leaves and the next owner is missing: another member receives the range, and may end before the next
-// owner is back.
+// loses reports whether authority over a range is lost, because the owner is gone, or because the
+// owner is away and the ring assigns the range to another member. The same is true if the owner leaves
+// and the next owner is missing: another member receives the range, and may end before the next owner
+// is back.
 func (p *passage) loses(x *part) bool {
 	owner := p.next.Owner(bucket.ID{Hi: x.hash})
 	switch i, stays := p.next.Named[p.v.Hashes[x.prior]]; {
@@ -200,15 +201,15 @@ func (p *passage) loses(x *part) bool {
 	}
 }
 
-// claimRange has this node ask for an abandoned range that it owns once all members have been heard
-// for Patience. It takes the range if no member has it. No node joins until then.
+// claimRange makes this node ask for an abandoned range that it owns, once all members have been
+// connected for Patience. If no member has the range, this node takes it. No node joins until then.
 func (p *passage) claimRange(x *part) {
 	if x.wasIn(abandonedOrClaimed) && p.v.Serves() && !p.scattered && !p.apart && x.assigned && x.state != Held {
 		x.state = Claimed
 	}
 }
 
-// passWait keeps the wait for the range, or ends it. If another member owns a Vacant range by now, that
+// passWait continues or ends the wait for the range. If another member owns a Vacant range by now, that
 // member waits for this node. If another member owns an Awaited range, the entry stays for Patience:
 // that member sends checks to this node, which passes them on.
 func (p *passage) passWait(x *part) {
@@ -245,7 +246,7 @@ func (p *passage) awaitRange(x *part, member string) {
 		x.wait = Entry{State: Awaited, Member: member, Until: Forever}
 	case !stays && p.v.expects(member):
 		x.wait, p.recalls = Entry{State: Vacant, Until: p.now + int64(HoldDown)}, true
-	case p.scattered: // that member may have given it to a missing one
+	case p.scattered: // that member may have given the range to a missing member
 		x.state, p.recalls = Abandoned, true
 	}
 }
@@ -256,14 +257,14 @@ func (v *View) isScattered(now int64) bool {
 	return v.Side < len(v.Points) || v.isHealing(now)
 }
 
-// strays reports whether others than a member that has gone are missing, or were until
-// just now.
+// strays reports whether members other than a member that has gone are missing, or were missing
+// until just now.
 func (v *View) strays(gone uint64, now int64) bool {
 	return slices.ContainsFunc(v.Points, func(i int) bool { return v.Next[i] < 0 }) ||
 		v.isHealing(now) && slices.ContainsFunc(v.back, func(member uint64) bool { return member != gone })
 }
 
-// expects reports whether the member with the given name can still transfer its ranges.
+// expects reports whether a member can still transfer ranges to this node.
 func (v *View) expects(name string) bool {
 	i, known := v.Named[NameHash(name)]
 	return known && i != v.Self && !v.Away[i]

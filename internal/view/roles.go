@@ -32,8 +32,8 @@ func (v *View) Holder(id bucket.ID) countsync.Member {
 	return v.Hashes[holder]
 }
 
-// Answers is part of countsync.Roles. It returns the member that answers for id now. A node that
-// has left does not answer for data that arrive in a delayed frame.
+// Answers is part of countsync.Roles. It returns the member that answers for id at present. A
+// node that has left does not answer for data that arrive in a delayed frame.
 func (v *View) Answers(id bucket.ID) countsync.Member {
 	if v.Self >= 0 && v.Holds(id) {
 		return v.Hashes[v.Self]
@@ -56,9 +56,9 @@ func (v *View) Answers(id bucket.ID) countsync.Member {
 
 // Targets is part of countsync.Roles. It appends the members that receive the state of an id that
 // this node holds, stands in for, or gives a copy of as it leaves. These are the successors, the
-// owner if it is another member, and joiners that will be one of them. For each doubled successor
-// there is one more. A doubled successor remains a target, and is brought up to date when it comes
-// back.
+// owner if another member is the owner, and joiners that will be owner or successor. For each
+// doubled successor there is an additional member. A doubled successor remains a target, and is
+// brought up to date when it comes back.
 func (v *View) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member {
 	for _, i := range v.audience(make([]int, 0, 8), id.Hi, v.Holds(id)) {
 		dst = append(dst, v.Hashes[i])
@@ -74,11 +74,11 @@ func (v *View) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member 
 }
 
 // audience appends the members of the ring that receive the state of an id with this hash from this
-// node. The first is the owner, if it is another member and is reached or will receive the ranges
-// of this node. The next members in ring order follow, until the number of members, with the owner,
-// is the number of copies. Doubled members are appended as well, but do not count towards this
-// number. If this node leaves and has given everything away, it is no longer a replica, and there is
-// one member more.
+// node. The first is the owner, if the owner is another member that is reached, or that will receive
+// the ranges of this node. The next members in ring order follow, until the number of members, with
+// the owner, is the number of copies. Doubled members are appended as well, but do not count towards
+// this number. If this node leaves and has given all ranges away, it is no longer a replica, and
+// there is an additional member.
 func (v *View) audience(dst []int, hash uint64, holds bool) []int {
 	var room [16]int
 	all := v.copies
@@ -113,8 +113,8 @@ func (v *View) admittedJoiners() []joiner {
 	return v.joiners
 }
 
-// Audiences returns, for each member, the ranges whose states it receives: of the ranges that this
-// node holds or stands in for, as Targets does, and of all other ranges those that the member
+// Audiences returns, for each member, the ranges whose states the member receives: a part of the
+// ranges that this node holds or stands in for, as in Targets, and all other ranges that the member
 // stands in for. The member that answers for a lost owner may not have the latest copy: it may have
 // been disconnected from the owner while this node was not. The same is true of an owner that was
 // away.
@@ -178,8 +178,8 @@ func (v *View) stoodInRanges() countsync.Ranges {
 	return countsync.NewRanges(lost...).Union(v.Ranges(abandonedOrClaimed)).Minus(v.held)
 }
 
-// extend appends an arc. It joins arcs that touch: a ring has hundreds of arcs for each member, and
-// most of them have the same audience as the next arc.
+// extend appends an arc, or joins it to an arc that it touches. A ring has hundreds of arcs for
+// each member, and most of them have the same audience as the next arc.
 func extend(arcs []countsync.Range, arc countsync.Range) []countsync.Range {
 	if last := len(arcs) - 1; last >= 0 && arcs[last].Last+1 == arc.First {
 		arcs[last].Last = arc.Last
@@ -188,15 +188,15 @@ func extend(arcs []countsync.Range, arc countsync.Range) []countsync.Range {
 	return append(arcs, arc)
 }
 
-// missesSuccessors reports whether a member was away until just now, or unknown, and another member
-// that is missing or gone may have received meanwhile the ranges that the ring assigns to it.
+// missesSuccessors reports whether a member was away or unknown until just now, and a member that
+// is missing or gone may meanwhile have received ranges that the ring assigns to the first member.
 func (v *View) missesSuccessors(member int) bool {
 	return (v.Side < len(v.Points) || v.HasAny(abandonedOrClaimed)) &&
 		slices.ContainsFunc(v.back, func(back uint64) bool { return back == 0 || back == v.Hashes[member] })
 }
 
-// Successions returns, for each member, the ranges of which it becomes a replica when this node
-// leaves: for each hash, the last member of the audience becomes a replica.
+// Successions returns the ranges of which each member becomes a replica when this node leaves:
+// for each hash, the last member of the audience becomes a replica.
 func (v *View) Successions() map[countsync.Member]countsync.Ranges {
 	arcs := make(map[int][]countsync.Range)
 	var room [16]int
@@ -220,9 +220,10 @@ func (v *View) OwesAs(o *View) bool {
 		v.held.Equal(o.held) && v.Ranges(abandonedOrClaimed).Equal(o.Ranges(abandonedOrClaimed)) && slices.EqualFunc(v.joiners, o.joiners, func(a, b joiner) bool { return a.member == b.member && a.ranges.Equal(b.ranges) })
 }
 
-// OwedAnew returns, for each member, the ranges that it was not owed in the previous view. The
-// result also includes ranges that this node awaited then and holds now: another member had to send
-// them, and a scan left them out. Members that are owed nothing yet, or again, have an empty entry.
+// OwedAnew returns, for each member, the ranges that the member was not owed in the previous view.
+// The result also includes ranges that this node awaited then and holds now: another member was to
+// send them, so a scan left them out. A member of owed that is not in had, or that joins again,
+// has an entry even if no ranges are new.
 func (v *View) OwedAnew(owed map[countsync.Member]countsync.Ranges, before *View, had map[countsync.Member]countsync.Ranges) map[countsync.Member]countsync.Ranges {
 	var awaited countsync.Ranges
 	if before != nil {
@@ -247,7 +248,7 @@ func (v *View) OwedAnew(owed map[countsync.Member]countsync.Ranges, before *View
 }
 
 // Answerers returns the hashes of the given ranges that each member answers for by the ring: the
-// ranges that it owns, and the ranges of away members that it stands in for.
+// ranges that the member owns, and the ranges of away members that the member stands in for.
 func (v *View) Answerers(hashes countsync.Ranges) map[int]countsync.Ranges {
 	if len(hashes) == 0 {
 		return nil
@@ -264,9 +265,9 @@ func (v *View) Answerers(hashes countsync.Ranges) map[int]countsync.Ranges {
 	return answerers
 }
 
-// firstReplica returns the first member in ring order that is not away, -1 if there is none. It is
-// the first to receive copies. A member that follows a lost member which is not away yet may not
-// have all copies.
+// firstReplica returns the first member in ring order that is not away, -1 if there is none. This
+// member is the first to receive copies. The next member after a lost member may not have all
+// copies while the lost member is not away yet.
 func (v *View) firstReplica(hash uint64) int {
 	return v.findFirst(hash, func(i int) bool { return !v.Away[i] })
 }

@@ -21,12 +21,12 @@ type way uint8
 const (
 	Here    way = iota // this node has authority over the id
 	Direct             // this node is connected to the member with authority
-	Relay              // the member with authority is not connected, but reached through another member on this side
-	StandIn            // the member with authority is not reached, was lost less than HoldDown ago, or has stalled: a successor on this side answers
+	Relay              // the request goes through another member on this side, because the member with authority is not connected
+	StandIn            // a successor on this side answers, because the member with authority is not reached, was lost less than HoldDown ago, or has stalled
 	NoWay              // no way is left
 )
 
-// Route returns the route of a check for an id.
+// Route returns the route of a check for the given id.
 func (v *View) Route(id bucket.ID, now int64) Route {
 	owner := v.Owner(id)
 	to := owner
@@ -112,10 +112,10 @@ func (v *View) Eldest() int {
 }
 
 // Onward returns the member to which this node sends a request on, and the new flags of the
-// request; -1 if this node answers. A request for another member is relayed to that member. A
-// request for this node about ids that another member answers for is passed on: the views of
-// members differ while a change of membership spreads, and while authority moves. If this node is
-// asked to stand in, it asks the owner first if it is connected to the owner.
+// request; -1 if this node answers. A request for another member is relayed to that member. This
+// node passes on a request about ids that another member answers for: the views of members differ
+// while a change of membership spreads, and while authority moves. If this node is asked to stand
+// in, it asks the owner first if it is connected to the owner.
 func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, flags uint8) {
 	if to, known := v.Named[h.To]; known && to != v.Self {
 		return to, h.Flags
@@ -176,8 +176,8 @@ func (v *View) Awaits(h wire.Header, request []byte) bool {
 
 // Declines reports whether this node leaves, or has left, and has no authority over an id of a
 // request, so that it declines the request. It does not stand in for another member, because it may
-// be closed before a member learns of the units that it granted. Until it has left, it executes
-// resets, and accepts returned units.
+// be closed before a member learns of the units that it granted. Until it has left, this node still
+// executes resets and accepts returned units.
 func (v *View) Declines(h wire.Header, request []byte) bool {
 	switch {
 	case v.Stays():

@@ -11,8 +11,8 @@ import (
 )
 
 // OutageRetry is the time until a client should ask again during an outage. This node is connected
-// again to a member that has come back within about this time. It is the RetryAfter of a FailClosed
-// denial.
+// again to a member that has come back within about this time. A FailClosed denial has this
+// RetryAfter.
 const OutageRetry = time.Second
 
 // Share is the part of a whole limit that some members of a roster have. If All is set, the share is
@@ -21,11 +21,11 @@ type Share struct {
 	All     bool
 	members int
 	of      int // size of the roster
-	// places are the places of the members in ring order, the owner's first. A member has one unit of
-	// the remainder whole mod of if its place is below the remainder. Without places, the share is
-	// rounded down.
+	// places contains the places of the members in ring order from the id, with the owner at place 0.
+	// A member has a unit of the remainder whole mod of if the place of the member is below the
+	// remainder. If places is nil, the share is rounded down.
 	places []int
-	// capped reports whether a share with places is at most the share without them.
+	// capped is set if the share must not be larger than it would be without places.
 	capped bool
 }
 
@@ -69,7 +69,7 @@ func (s Share) Limit(whole *bucket.Limit) bucket.Limit {
 		if l.Burst == 0 || s.unitsOf(l.Rate) == 0 {
 			// This is a capacity of zero units; a Burst of 0 would stand for Rate. The share is
 			// also empty if it has no part of the Rate: units spent from it would never recover.
-			// Units that are already used recover meanwhile at the whole rate.
+			// In the meantime, the units that are already in use recover at the whole rate.
 			l.Burst = -1
 			return l
 		}
@@ -108,9 +108,9 @@ func (v *View) Share(as Standing, id bucket.ID, partition wire.Policy) (Share, w
 	return s, source
 }
 
-// sideShare returns the share that this node may spend for its side. It is the whole limit while no
-// member is missing. With MajorityShare and FailClosed, it is also the whole limit on the side with
-// a majority of the roster. Otherwise it is the part of the members of the side.
+// sideShare returns the share that this node may spend for its side: the whole limit while no
+// member is missing and, with MajorityShare and FailClosed, on the side with a majority of the
+// roster. Otherwise the share is the part of the members of the side.
 func (v *View) sideShare(id bucket.ID, partition wire.Policy) (Share, wire.Source) {
 	majority := v.HasMajority()
 	switch {
@@ -147,10 +147,10 @@ func (v *View) haveMissingEnded() bool {
 }
 
 // ownShare returns the share of an id that this node may spend for itself: the part of one member.
-// If the node is a side of its own, the share is that of the side. A node without points has no
-// share. With FairShare no node has a share until all members on this side know the missing members:
-// until then the stand-in of an owner beyond a cut has the whole limit, and all sides together
-// already have twice the limit.
+// If the node is a side of its own, the share is that of the side. A node without points has an
+// empty share. With FairShare, the share is also empty until all members on this side know the
+// missing members: until then the stand-in of an owner beyond a cut has the whole limit, and all
+// sides together already have twice the limit.
 func (v *View) ownShare(id bucket.ID, partition wire.Policy) (Share, wire.Source) {
 	switch {
 	case partition == wire.FailOpen:
@@ -179,8 +179,8 @@ func (v *View) missingAreAway() bool {
 }
 
 // RetryAfter returns the time until the caller should ask again, given the time that the count
-// returned. A share for this node alone may be empty until the missing members are known. It then
-// denies until other members answer.
+// returned. Until the missing members are known, the share of this node alone may be empty, and
+// this node denies until other members answer.
 func (v *View) RetryAfter(as Standing, source wire.Source, after time.Duration) time.Duration {
 	if as == AsSelf && source == wire.Budget && !v.missingAreAway() {
 		return min(after, OutageRetry)
@@ -191,25 +191,25 @@ func (v *View) RetryAfter(as Standing, source wire.Source, after time.Duration) 
 // HasMajority reports whether a majority of the roster is on this side.
 func (v *View) HasMajority() bool { return 2*v.Side > v.weight() }
 
-// weight returns the size of the roster that shares and majorities refer to. Below Expect it is
+// weight returns the size of the roster that shares and majorities refer to, which is at least
 // Expect.
 func (v *View) weight() int { return max(len(v.Points), v.Expect) }
 
 // partOf returns the share of some members that are not a majority.
 //
-// The part of k of n members is ⌊whole·k/n⌋, whether they spend it together or each alone. Beside a
+// A part of k of n members is ⌊whole·k/n⌋, whether the members spend it together or alone. Beside a
 // majority, which has the whole limit, fewer than half of the members are left, so that all members
 // together stay below 1.5 times the limit. The part of a member must not depend on the id: by ring
 // order, the owner would get the rounding remainders of the other parts, and of a limit of one unit
 // that is the whole limit.
 //
-// With FairShare a majority has only its part. So each member has ⌊whole/n⌋, and the remainder goes
-// to the first members in ring order, one unit each. The parts sum to the limit.
+// With FairShare a majority has only its part. So each member has ⌊whole/n⌋, and each of the first
+// members in ring order has a unit of the remainder. The parts sum to the limit.
 //
-// If a member goes while other members are missing, only some members know that it is gone. The
-// others still divide by n, on whichever sides they are later. The ring order of the members that
-// stay does not change, so that the part of each of them by n is at most its part by n−1. So all
-// parts sum to the limit at most, because they do if all members know.
+// If a member goes while other members are missing, only some members know of this. Members that
+// do not know still divide by n, on whichever side they are later. The ring order of the members
+// that stay does not change, so that the part of each of them by n is at most its part by n−1. So
+// all parts sum to the limit at most, because they do if all members know.
 //
 // Below Expect, members that are not known yet have no place in that order. The part is then at most
 // ⌊whole·k/Expect⌋ as well, so that sides that have not met stay within the limit.

@@ -2,11 +2,11 @@
 // check, the share of a limit that the node may spend, and the ranges over which it has authority.
 // The package reads no clock, keeps no state between calls, and sends no messages.
 //
-// A View is immutable. A check loads the view once and uses it until the decision, so it needs no
-// lock, and cannot get two answers to one question. Only package handover replaces the view of a
-// node. Each new view results from a transition of this package on the previous view (New,
-// ReceiveRanges, TransferRanges, ApplyLocations, ReleaseVacant). If a transition gave authority
-// over one hash to two nodes, both would count that hash from zero.
+// A View is immutable. A check loads the view once and uses the same view until the decision. So
+// a check needs no lock, and cannot get two answers to the same question. Only package handover
+// replaces the view of a node. Each new view results from a transition of this package on the
+// previous view (New, ReceiveRanges, TransferRanges, ApplyLocations, ReleaseVacant). If a
+// transition gave authority over a hash to two nodes, both would count that hash from zero.
 package view
 
 import (
@@ -37,8 +37,8 @@ type View struct {
 	Away       []bool         // no member on this side is connected to the member, and this node has not been for HoldDown, or never was
 	mute       []int64        // the time since which the member has been stalled or not reached, so that nothing is sent to it; else 0
 	doubled    []bool         // the member has been mute for doubleAfter, or is away: its copies go to another member as well
-	Healed     int64          // when a member that was not reached was last reached again, 0 if never
-	back       []uint64       // hashes of the members that were reached again lately; 0 stands for unknown members
+	Healed     int64          // when a missing member was last reached again, 0 if never
+	back       []uint64       // hashes of the members that have been missing and are reached again lately; 0 stands for unknown members
 	Met        int64          // when this node first knew of other members, or did again after its removal from the roster; 0 if never
 	Hashes     []uint64       // of the names of the members
 	Named      map[uint64]int // index in Members by the hash of the name
@@ -73,15 +73,15 @@ type Terms struct {
 	Expect   int
 	Replicas int
 	Leavers  map[countsync.Member]bool
-	// Ring is the ring to derive the ring of the first view from, nil if there is none. It saves
-	// time and has no effect on the result.
+	// Ring is the ring to derive the ring of the first view from, nil if there is none. A ring
+	// saves time and has no effect on the result.
 	Ring *ring.Ring
 }
 
 // New returns the view that follows before, given the view of the cluster at the time now. A node
 // that starts (before is nil), joins, or began apart from the members that it meets uses the ring
 // of the cluster as it is. Later, a new member gets points once this side is connected to it. Until
-// then the previous owner can still be asked, and the new member cannot.
+// then only the previous owner can be asked.
 func New(now int64, c *cluster.View, t Terms, before *View) *View {
 	v := &View{View: c, Expect: t.Expect, copies: t.Replicas, Named: make(map[uint64]int, len(c.Members))}
 	v.Next = v.paths(-1)
@@ -183,7 +183,7 @@ func (v *View) keepsPoints(name string) bool {
 	return found
 }
 
-// Serves reports whether this node has points.
+// Serves reports whether this node is a member of the ring.
 func (v *View) Serves() bool {
 	if v == nil {
 		return false
@@ -210,14 +210,14 @@ func (v *View) JoinsAgain(i int, before *View) bool {
 // leaves reports whether this node is leaving, and hands over the ranges that it holds.
 func (v *View) leaves() bool { return v.Self >= 0 && v.Members[v.Self].Announced == cluster.Leaving }
 
-// Stays reports whether this node neither leaves nor has left. A node that leaves does not stand in
-// for another member, because it may be closed before it has reported the units that it granted.
+// Stays reports whether this node is in the roster and does not leave. A node that leaves does not
+// stand in for another member, because it may be closed before it has reported the granted units.
 func (v *View) Stays() bool { return v.Self >= 0 && !v.leaves() }
 
-// noMemberServes reports whether no member has points: all members are joining or leaving. The ring
-// is empty until the eldest joiner begins to serve, and does not determine replicas. So the other
-// joiners send their spends to the eldest, and the eldest sends its counts to them. The last member
-// to leave also sends its copies of the counts of lost members to the eldest.
+// noMemberServes reports whether the ring is empty: all members are joining or leaving. Until the
+// eldest joiner begins to serve, the ring does not determine replicas. So the other joiners send
+// their spends to the eldest, and the eldest sends its counts to them. The last member to leave
+// also sends its copies of the counts of lost members to the eldest.
 func (v *View) noMemberServes() bool { return len(v.Points) == 0 }
 
 // Owner returns the index in Members of the owner of id, -1 if there is no owner.

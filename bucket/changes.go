@@ -22,7 +22,7 @@ type Change struct {
 // of Touch. SpendElsewhere is recorded without units. If the store is not full, a recovered
 // count is kept until its change is collected. If a count is evicted, its change is lost.
 //
-// hurry, which may be nil, is signalled when the uncollected units of one count reach a
+// hurry, which may be nil, is signalled when the uncollected units of a count reach a
 // sixteenth of its capacity, and at least 1 unit. The signal is dropped if the channel is not
 // ready, so the channel should have a buffer for a single signal.
 //

@@ -23,7 +23,7 @@ type Caps struct {
 	// scan of vectors and resets the number is twice as high, because a frame has room for many
 	// tombstones. 256 if zero.
 	ScanBelow int
-	// Looks is the approximate number of counts that the scan for one frame visits. It is not
+	// Looks is the approximate number of counts that the scan for a frame visits. It is not
 	// exact because a scan goes by pieces of the store. A scan visits twice as many resets, and a
 	// vector costs as much as several resets. 4,096 if zero.
 	Looks int
@@ -37,7 +37,7 @@ type Caps struct {
 	// Statements is the maximum number of statements in one message to another region.
 	// maxStatements if zero or above maxStatements.
 	Statements int
-	// Reports is the maximum number of statements in one round that only report spent units. The
+	// Reports is the maximum number of statements in a round that only report spent units. The
 	// next rounds make the other reports. 1,000 if zero.
 	Reports int
 }

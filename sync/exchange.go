@@ -175,7 +175,7 @@ func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]S
 	return d.to, changed
 }
 
-// dues contains the statements of one round.
+// dues contains the statements of a round.
 type dues struct {
 	to      map[string][]Statement
 	reports int // number of reports of spent units that may still be made

@@ -22,7 +22,7 @@ import (
 // byte that has its flags and its kind. The flags determine the parts that follow: the reset
 // number and the age of the tombstone; a vector or a total; the number of the frame that the
 // piece of a log follows; a limit, and the count of a state or the used units of a spend. A limit
-// is its index in the frame. If the index is the first free one, the numbers of the limit follow.
+// is its index in the frame. If the index is the first free index, the numbers of the limit follow.
 //
 //	vector  tallies, for each: origin | spent | refunded | expired | age
 //	total   origin | spent
@@ -66,7 +66,7 @@ const (
 
 const answerVersion = 1
 
-// maxTallies is the maximum number of tallies of one id in a frame. If a vector is longer, the
+// maxTallies is the maximum number of tallies of an id in a frame. If a vector is longer, the
 // tallies that grew last are sent. The units of the other tallies recover first. Until then they
 // may count twice if they arrive by another path, which is the strict side.
 const maxTallies = 512
@@ -131,7 +131,7 @@ type origin struct {
 	series int64
 }
 
-// origins contains the origins of one frame, by index. If an index is the first free one, the
+// origins contains the origins of a frame, by index. If an index is the first free index, the
 // origin follows it.
 type origins []origin
 
@@ -163,7 +163,7 @@ func (os *origins) read(r *reader) (o origin) {
 	return o
 }
 
-// limits contains the limits of one frame, by index.
+// limits contains the limits of a frame, by index.
 type limits []bucket.Limit
 
 // index returns the index of l in the frame, or the index that a new limit gets. ok is false if

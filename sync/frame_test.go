@@ -145,7 +145,7 @@ func copies(s *Stream, now int64) map[bucket.ID]copyOf {
 	return list
 }
 
-// appendTallies appends a vector as the first one in a frame.
+// appendTallies appends a vector as the first vector of a frame.
 func appendTallies(b []byte, v vector, now int64) []byte { return new(origins).appendVector(b, v, now) }
 
 // Any vector arrives as it was sent, with the times by the clock of the receiver.

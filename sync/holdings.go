@@ -32,7 +32,7 @@ type Holdings struct {
 	self    Member
 	store   *bucket.Store
 	rule    rule
-	reports int // maximum number of statements in one round that only report spent units
+	reports int // maximum number of statements in a round that only report spent units
 	shards  [holdingShards]holdingShard
 
 	partsUntil atomic.Int64 // monotonic time until which the parts in the store judge as the holdings do
@@ -78,7 +78,7 @@ const (
 // steps, both in nanoseconds.
 type Time struct{ Now, Monotonic int64 }
 
-// holding contains the units of this region for one id. It is protected by the lock of its shard.
+// holding contains the units of this region for an id. It is protected by the lock of its shard.
 type holding struct {
 	id      bucket.ID
 	whole   bucket.Limit // limit of the last ask

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// holdingShard contains the holdings of one shard of the ids.
+// holdingShard contains the holdings of a shard of the ids.
 type holdingShard struct {
 	mu    sync.Mutex
 	byID  map[bucket.ID]*holding

@@ -14,7 +14,7 @@ type Arrival struct {
 	Leaving   bool   // From is leaving, and transfers its authority
 }
 
-// inbound is the state of the frames from one sender. The number of the last applied frame only
+// inbound is the state of the frames from a sender. The number of the last applied frame only
 // rises, so that a frame that arrives twice or late changes nothing, and gets the answer to the
 // last one.
 type inbound struct {

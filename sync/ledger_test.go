@@ -36,7 +36,7 @@ func TestTalliesOfAFloodOfKeysStayBounded(t *testing.T) {
 	require.LessOrEqual(t, s.Tallies(), 30*perSecond)
 }
 
-// A full ledger first forgets tallies that were queued for other members, the oldest one first,
+// A full ledger first forgets tallies that were queued for other members, the oldest first,
 // and then the oldest of all. It counts the forgotten tallies.
 func TestFullLedgerForgetsQueuedTalliesFirst(t *testing.T) {
 	const most = 8

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// outbound contains the data to be sent to one member: a queue, of which one frame is in flight.
+// outbound contains the data to be sent to a member: a queue, of which one frame is in flight.
 // Its size is bounded: a scan of the whole store sends the items for which there was no room.
 //
 // An item is removed from outbound only when a frame that contains it has been acknowledged.
@@ -71,7 +71,7 @@ func (f *flight) clear() {
 	*f = flight{items: f.items[:0], marks: f.marks[:0], marked: f.marked[:0], more: f.more[:0]}
 }
 
-// besideCost is the cost of a vector in the scan for one frame, as a number of visited resets. A
+// besideCost is the cost of a vector in the scan for a frame, as a number of visited resets. A
 // vector or reset that may have to be sent costs besideCost more.
 const besideCost = 8
 

@@ -19,7 +19,7 @@ const (
 	merged              // in a queue only: no data, because an item of the same id waits before it
 )
 
-// item is one id that waits for a member. Its data is read when the item is sent.
+// item is an id that waits for a member. Its data is read when the item is sent.
 type item struct {
 	id   bucket.ID
 	at   int64 // stream time at which the item was queued
@@ -35,13 +35,13 @@ const (
 	foldAfter = 100 * time.Millisecond
 )
 
-// queue contains the items for one member, in the order of their times. A short queue whose items
+// queue contains the items for a member, in the order of their times. A short queue whose items
 // are sent at once is a plain list, because no map is as fast. A long queue, or the queue of a
 // slow member, has an index to find an item that already waits. Items that waited before there
 // was an index are folded into the index, a few with each item that is queued. No call does more
 // work for a long queue than for a short one.
 //
-// Of two items with the same id and kind, the later one is removed, and never the earlier one: a
+// Of two items with the same id and kind, the later item is removed, and never the earlier: a
 // caller that waits for all items that were queued up to a time (isDue) relies on the time of the
 // first one.
 type queue struct {

@@ -13,7 +13,7 @@ import (
 )
 
 // Items are queued, sent, lost and put back in any order. The queue returns them in the order of
-// their times. Of items that were queued more than once, it keeps the first one. If it has been
+// their times. Of items that were queued more than once, it keeps the first. If it has been
 // long for a while, each id and kind waits once.
 func TestQueueKeepsTheFirstOfEqualItems(t *testing.T) {
 	checks(t, 150, 2000)

@@ -88,7 +88,7 @@ func (x *reviewTrio) settle() {
 	}
 }
 
-// send carries one frame, and reports whether there was a frame.
+// send carries a frame, and reports whether there was a frame.
 func (x *reviewTrio) send(from, to int) bool {
 	n, _ := carry(x.t, x.now, x.streams[from], x.roles[from], x.streams[to], x.roles[to])
 	if n > 0 {

@@ -109,7 +109,7 @@ func (w *Snapshot) withLock(now int64, f func(s *Stream)) {
 }
 
 // writeCounts appends the states of some of the ids. writeCounts ends after a piece of a log that
-// is not the last one, and the next call continues with that log. If a count has changed since it
+// is not the last, and the next call continues with that log. If a count has changed since it
 // was collected, it is collected first, because its vector must include all of its units.
 func (w *Snapshot) writeCounts(now int64) {
 	roles := w.roles()

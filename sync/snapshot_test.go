@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// written is the snapshot of one node.
+// written is the snapshot of a node.
 type written struct {
 	at     int64
 	blocks [][]byte

@@ -31,7 +31,7 @@ type Roles interface {
 	Targets(dst []Member, id bucket.ID) []Member
 }
 
-// Stream is the part of the stream on one node. Its methods are safe for concurrent use. They use
+// Stream is the part of the stream on a node. Its methods are safe for concurrent use. They use
 // a single lock, and each of them does a bounded amount of work under it. The argument now is the
 // time in nanoseconds by the clock of this node, which is also the clock of its store.
 //

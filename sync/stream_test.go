@@ -65,7 +65,7 @@ func newLink(t *testing.T) *link {
 
 func (l *link) roles(i int) pair { return pair{Member(i + 1), Member(2 - i)} }
 
-// send carries one frame, and reports whether there was a frame.
+// send carries a frame, and reports whether there was a frame.
 func (l *link) send(from int) bool {
 	n, _ := carry(l.t, l.now, l.streams[from], l.roles(from), l.streams[1-from], l.roles(1-from))
 	l.bytes += n
@@ -308,7 +308,7 @@ func TestWindowStartsAreSentWithCounts(t *testing.T) {
 	require.Zero(t, l.used(1, someID(0)), "it ends with the day, though it began early")
 }
 
-// copyOf is the copy of an id on one node.
+// copyOf is the copy of an id on a node.
 type copyOf struct {
 	used   int64
 	vector vector

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// BenchmarkBetweenRegions reports the traffic between regions for one key with 1,000 units per
+// BenchmarkBetweenRegions reports the traffic between regions for a key with 1,000 units per
 // second. Its times have no meaning:
 // go test ./sync -run '^$' -bench BetweenRegions -benchtime 1x
 func BenchmarkBetweenRegions(b *testing.B) {

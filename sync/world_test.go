@@ -631,7 +631,7 @@ func (w *world) quiet() {
 	w.rounds()
 }
 
-// longest returns the maximum number of items that wait for one member.
+// longest returns the maximum number of items that wait for a member.
 func (w *world) longest() (most int) {
 	for _, n := range w.nodes {
 		for _, o := range n.stream.outbounds {

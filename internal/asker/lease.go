@@ -89,7 +89,7 @@ type leaseSet struct {
 	entries [leaseWays]lease
 }
 
-// lease is the lease of one key, for one set of numbers. A lease without units records a key
+// lease is the lease of a key, for one set of numbers. A lease without units records a key
 // that had a lease, or for which a lease is requested.
 type lease struct {
 	ask        wire.Ask   // the ask that was granted the lease, with a reference to its units in Spent

@@ -57,7 +57,7 @@ func (c *Checks) ask(ctx context.Context, v *view.View, begun countsync.Time, ro
 	}
 }
 
-// forward sends one request with asks, and reads the results.
+// forward sends a request with asks, and reads the results.
 func (c *Checks) forward(ctx context.Context, v *view.View, by answerer, op wire.Op, asks []wire.Ask, results []wire.Result, sent countsync.Time, wait time.Duration) error {
 	x := c.exchanges.Get().(*exchange)
 	defer c.exchanges.Put(x)

@@ -73,7 +73,7 @@ type Message struct {
 	Body []byte // valid until Handle returns
 }
 
-// Checks implements the checks of one node. It is a cluster.Handler, and its methods are safe for
+// Checks implements the checks of a node. It is a cluster.Handler, and its methods are safe for
 // concurrent use.
 type Checks struct {
 	Config

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Do executes op on one count at the member that answers for it, and waits for the result. It sets
+// Do executes op on a count at the member that answers for it, and waits for the result. It sets
 // a.Began. A deadline or an outage is no error: this node then decides within its share. The error is
 // that of a cancelled ctx.
 func (c *Checks) Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {

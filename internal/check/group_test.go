@@ -55,7 +55,7 @@ func TestTakesAreKeptByAllGroupsOrNone(t *testing.T) {
 	for _, c := range []struct {
 		about    string
 		results  []wire.Result // of asks for the members 1, 2 and 1, of 5 units each
-		shadow   bool          // the last one
+		shadow   bool          // of the last ask
 		err      error         // of the second group
 		settled  []took
 		remained []int64

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// request is one request of another member, and how it is answered.
+// request is a request of another member, and how it is answered.
 type request struct {
 	from  env.Sender
 	h     wire.Header

@@ -19,7 +19,7 @@ type Tracer interface {
 	Incoming(parent wire.Trace, read time.Time) Span
 }
 
-// Span is the part of one node in one check. No method is called after End.
+// Span is the part of a node in a check. No method is called after End.
 type Span interface {
 	// Context returns the trace that is sent to other members. If it is not sampled, none is sent.
 	Context() wire.Trace
@@ -38,7 +38,7 @@ type TraceEvent struct {
 	Err       error
 }
 
-// TracedCheck is the part of one limit in a TraceEvent.
+// TracedCheck is the part of a limit in a TraceEvent.
 type TracedCheck struct {
 	Limit   string // its name; empty on a node that is asked, as names are not sent
 	Units   int64

@@ -6,7 +6,7 @@ const (
 	// maxForSenders bounds what a node does in the background for others at once. The rest of
 	// maxErrands is for its own errands.
 	maxForSenders = maxErrands * 7 / 8
-	// MaxOfOneSender is the part of one sender. It is a quarter of maxErrands, so that
+	// MaxOfOneSender is the part of a sender. It is a quarter of maxErrands, so that
 	// a sender that waits for a member that never answers leaves the others most of it.
 	MaxOfOneSender = maxErrands / 4
 )

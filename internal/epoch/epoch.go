@@ -77,7 +77,7 @@ func Read(c *wire.Cursor) (s State) {
 	return s
 }
 
-// A Clock returns the age of the epoch on one node. It is safe for concurrent use. The argument
+// A Clock returns the age of the epoch on a node. It is safe for concurrent use. The argument
 // now of its methods is the monotonic time of the node in nanoseconds.
 type Clock struct {
 	mu        sync.Mutex

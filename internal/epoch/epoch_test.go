@@ -56,7 +56,7 @@ func TestMomentsBeforeStopAreOrdered(t *testing.T) {
 		_, ok := next.Since(late.Moment, 101*hour)
 		require.False(t, ok)
 
-		// A node that starts later has only the early one, and learns the rest from the other.
+		// A node that starts later has only the early epoch, and learns the rest from the other.
 		other := New(100*hour + hour/60)
 		other.Find(early)
 		require.Zero(t, other.Before(early.Moment))
@@ -71,7 +71,7 @@ func TestMomentsBeforeStopAreOrdered(t *testing.T) {
 	}
 }
 
-// A fork knows nothing of the other one, and skips nothing of it.
+// A fork knows nothing of the other run, and skips nothing of it.
 func TestUnrelatedEpochsAreNotCompared(t *testing.T) {
 	origin := newBegunClock(9, 0).State(hour)
 	a, b := New(0), New(0)

@@ -4,7 +4,7 @@
 // The view is replaced only by this package, under a single lock, so that authority is never held
 // by two nodes, and never lost. Before a node takes a range that no member seems to hold, it asks
 // all members. This package decides no checks and stores no counts. Package countsync defines
-// replicas, and package view computes each new view from the previous one.
+// replicas, and package view computes each new view from the previous view.
 package handover
 
 import (

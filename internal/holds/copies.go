@@ -124,7 +124,7 @@ func (h *Holds) Leave(ctx context.Context) error {
 	return nil
 }
 
-// copyRecords runs one round: it sends the records that have changed, and after a change of the
+// copyRecords runs a round: it sends the records that have changed, and after a change of the
 // view all records that another member should have by the new view. It returns the number of
 // records that were not acknowledged.
 func (h *Holds) copyRecords(ctx context.Context) (left int) {
@@ -228,7 +228,7 @@ func (g *gathering) send(ctx context.Context, silent map[uint64]bool) (failed in
 	return failed
 }
 
-// sendTo sends the records for one member, and returns how many of them the member has
+// sendTo sends the records for a member, and returns how many of them the member has
 // acknowledged.
 func (g *gathering) sendTo(ctx context.Context, member uint64) (acknowledged int) {
 	list := g.to[member]

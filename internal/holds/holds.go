@@ -288,7 +288,7 @@ func (h *Holds) Run() {
 	}
 }
 
-// look runs one round of Run.
+// look runs a round of Run.
 func (h *Holds) look() {
 	v, now := h.cfg.Env.View(), h.cfg.Env.Monotonic()
 	if h.isFrozen(now) {

@@ -195,7 +195,7 @@ func (h *Holds) ask(ctx context.Context, v *view.View, first page) (answered boo
 	return !silent.Load()
 }
 
-// askMember reads and merges the pages of one member from the page first on.
+// askMember reads and merges the pages of a member from the page first on.
 func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, first page) error {
 	for next := first; ctx.Err() == nil; {
 		next.end, next.ranges = first.end, first.ranges

@@ -112,7 +112,7 @@ func (m *member) Protocol() cluster.Protocol { return cluster.Protocol{} }
 // time returns the time by the clock of the member.
 func (m *member) time() int64 { return m.cfg.Env.Monotonic() }
 
-// runRound runs one round of Run, and waits for its errands.
+// runRound runs a round of Run, and waits for its errands.
 func (m *member) runRound() {
 	m.look()
 	synctest.Wait()

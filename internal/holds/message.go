@@ -73,7 +73,7 @@ func (r *reader) millis() int64 {
 	return int64(r.Number(uint64(LongestTerm/time.Millisecond))) * int64(time.Millisecond)
 }
 
-// shardDigest is one element of a message of digests.
+// shardDigest is an element of a message of digests.
 type shardDigest struct {
 	shard int
 	sum   uint64
@@ -139,7 +139,7 @@ func parseRenew(message []byte, now int64) (m renewMessage, err error) {
 	return m, r.Err()
 }
 
-// byte reads one byte.
+// byte reads a byte.
 func (r *reader) byte() byte {
 	if b := r.Bytes(1); len(b) == 1 {
 		return b[0]

@@ -28,7 +28,7 @@ type record struct {
 	queued   bool // it is in the list of changed records
 }
 
-// renewal is the number of a renewal of one record. Like a hybrid logical clock, the number is
+// renewal is the number of a renewal of a record. Like a hybrid logical clock, the number is
 // greater than that of each renewal that the member knows of, and not less than the age of the
 // cluster in ms. So of two renewals on two sides of a partition, the later renewal has the greater
 // number. The lower bits are random, so two members seldom give two renewals the same number. If

@@ -103,7 +103,7 @@ func (h *Holds) confirmAt(v *view.View, holder uint64, of []ref) ([]byte, error)
 	return h.call(h.cfg.Env.Context(), v, holder, wire.OpRenew, appendConfirm(nil, holder, of), renewWait)
 }
 
-// confirmByte returns the answer to confirm for one hold.
+// confirmByte returns the answer to confirm for a hold.
 func (h *Holds) confirmByte(of *ref) byte {
 	if h.table.owns(*of) {
 		return 1
@@ -181,7 +181,7 @@ var errLate = errors.New("weir: a message about holds was under way for too long
 // isLate reports whether a message with a date was in transit for longer than its sender waits. The
 // sender sends the message again if its content is still true. Two additional Timeouts are allowed:
 // one for the scheduling delay of the sender, and one because the age of the cluster on the sender
-// may be behind, by up to a round trip for each member on the path to the oldest one. A message
+// may be behind, by up to a round trip for each member on the path to the oldest. A message
 // without a date is not late.
 func (h *Holds) isLate(date, wait time.Duration) bool {
 	return date > 0 && h.cfg.Cluster.Age()-date > wait+2*h.cfg.Timeout

@@ -8,7 +8,7 @@ import "sync/atomic"
 type room struct {
 	left   atomic.Int64
 	atOnce int64 // places that a shard takes at a time, and keeps spare: at most an eighth of the table for all shards
-	most   int   // holds of one shard
+	most   int   // holds of a shard
 }
 
 // mostOfShard bounds the holds of a shard, except in the largest tables, because a list is copied

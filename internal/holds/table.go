@@ -55,7 +55,7 @@ type table struct {
 	shards  [shards]shard
 }
 
-// shard contains the holds of the ids of one shard. The work under its lock does not grow with the
+// shard contains the holds of the ids of a shard. The work under its lock does not grow with the
 // number of holds.
 type shard struct {
 	mu      sync.Mutex
@@ -102,7 +102,7 @@ type link struct {
 	added int64 // digest.renewed of the holder when the entry was added
 }
 
-// count is the number of held units of one id.
+// count is the number of held units of an id.
 type count struct {
 	id      bucket.ID
 	idle    bool // it is in shard.idle
@@ -283,7 +283,7 @@ type found struct {
 	stale []ref // holds of other nodes that were not renewed lately
 }
 
-// look visits a part of one shard, and reports whether the shard is done. It removes expired
+// look visits a part of a shard, and reports whether the shard is done. It removes expired
 // entries, finds entries that were not renewed since the given time, and updates the member that
 // renews each hold of this node.
 func (t *table) look(shard int, v *view.View, now, since int64, found *found) (done bool) {
@@ -351,7 +351,7 @@ func (t *table) endStale(of ref, since int64) {
 	}
 }
 
-// mostHeld is the maximum number of units of one count, so that reports of members cannot overflow
+// mostHeld is the maximum number of units of a count, so that reports of members cannot overflow
 // the sum.
 const mostHeld = 1 << 60
 

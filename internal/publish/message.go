@@ -17,7 +17,7 @@ import (
 //	compare     after's bytes | after | 256 digests of 8, or no digests if all are zero
 //	difference  more 1 | entries until the end
 const (
-	// maxMessageBytes is the maximum size of the entries in one message.
+	// maxMessageBytes is the maximum size of the entries in a message.
 	maxMessageBytes = 48 << 10
 	// maxEntryHead is the maximum size of the numbers of an entry.
 	maxEntryHead = 4 * binary.MaxVarintLen64

@@ -1,5 +1,5 @@
 // Package publish keeps small values under names the same on all nodes: rules that change at run
-// time, or an override for one key.
+// time, or an override for a key.
 //
 // Each node has a Store with all values. A node sends a change to its neighbors, and each neighbor
 // passes on the changes that are new to it. Nodes find lost changes when they compare their stores,
@@ -74,7 +74,7 @@ func (p *Publisher) Put(name string, version uint64, value []byte) error {
 	return err
 }
 
-// spread sends the news in one message to the neighbors of this node, which pass them on. If the
+// spread sends the news in a message to the neighbors of this node, which pass them on. If the
 // news came from a member, spread leaves out the neighbors of that member. If the news do not fit
 // into one message, they wait until stores are compared.
 func (p *Publisher) spread(v *view.View, news []entry, from int) {

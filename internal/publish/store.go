@@ -42,7 +42,7 @@ type Item struct {
 	Value   []byte
 }
 
-// entry is the state of one name.
+// entry is the state of a name.
 type entry struct {
 	Item
 	since int64 // creation time of a tombstone, by the clock of this node; messages contain its age instead
@@ -57,7 +57,7 @@ func (p *entry) isExpired(now int64) bool {
 
 func (p *entry) size() int { return len(p.Name) + len(p.Value) }
 
-// compare orders the entries of one name. A merge keeps the greater entry, so the order, number and
+// compare orders the entries of a name. A merge keeps the greater entry, so the order, number and
 // path of arrivals do not matter.
 func (p *entry) compare(o *entry) int {
 	return cmp.Or(cmp.Compare(p.Version, o.Version), bytes.Compare(p.Value, o.Value))
@@ -379,7 +379,7 @@ type Question struct {
 // difference is the answer to a Question: the next entries, by name, of the parts that differ.
 type difference struct {
 	list []entry
-	more bool // further names follow the last one
+	more bool // further names follow the last
 }
 
 // findDifference answers a Question of another node, with about most bytes at most, and at least one entry

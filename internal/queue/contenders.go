@@ -11,7 +11,7 @@ import (
 // is room, in no order.
 const mostContenders = 1 << 12
 
-// Ticket names a contender: the queue of one node, or a hold.
+// Ticket names a contender: the queue of a node, or a hold.
 type Ticket struct{ Node, Number uint64 }
 
 // Contender is a node that waits for a count. Times are by the monotonic clock.
@@ -23,7 +23,7 @@ type Contender struct {
 	Expires int64 // the contender is deleted then, unless it asks again before
 }
 
-// Contenders records the nodes that wait for the counts of one shard, at the member that answers for these
+// Contenders records the nodes that wait for the counts of a shard, at the member that answers for these
 // counts. The caller must hold the lock of the shard. The zero Contenders is empty.
 //
 // Members do not copy contenders to each other, because each ask of a node records it anew.

@@ -58,7 +58,7 @@ type shard struct {
 // holds, because an ID has a single queue for holds, whatever its limit is.
 type key struct{ hi, lo, numbers uint64 }
 
-// queue contains the waiters of one key. The first waiter has the turn. The caller of a
+// queue contains the waiters of a key. The first waiter has the turn. The caller of a
 // method must hold the lock of the shard.
 type queue struct {
 	shard   *shard

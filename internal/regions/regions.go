@@ -36,7 +36,7 @@ const (
 type Config struct {
 	Others     []string         // the other regions; if empty, Regions does nothing
 	Shares     map[string]int64 // the shares of the regions
-	Statements int              // the maximum number of statements in one message
+	Statements int              // the maximum number of statements in a message
 	Timeout    time.Duration    // timeout of requests to members of this region
 	Log        *slog.Logger
 	Env        *env.Env

@@ -50,7 +50,7 @@ type Config struct {
 	Checks   env.Checks
 }
 
-// Reservations makes and counts the reservations of one node. Its methods are safe for concurrent
+// Reservations makes and counts the reservations of a node. Its methods are safe for concurrent
 // use.
 type Reservations struct {
 	cfg     Config

@@ -15,7 +15,7 @@ import (
 //
 //	header: "weirsnap" | version 1 | flags 1 | salt 16 | key id 8 | cluster 16 |
 //	        milliseconds 8 | length 1, node | length 1, build | length 2, run of the cluster
-//	chunk:  AES-256-GCM of 64 KiB, or less in the last one, and its tag
+//	chunk:  AES-256-GCM of 64 KiB, or less in the last chunk, and its tag
 //
 // The text of all chunks consists of blocks: kind 1 | length 4 | bytes. Numbers are
 // little-endian.
@@ -161,7 +161,7 @@ type Reader struct {
 	sealed []byte // capacity for a chunk and the byte after it
 	ahead  int    // 1 if the last byte of sealed is the first byte of the next chunk
 	text   []byte // unread text of this chunk
-	last   bool   // this chunk is the last one
+	last   bool   // this chunk is the last
 	block  []byte // a block with parts from several chunks
 	err    error
 }

@@ -60,7 +60,7 @@ func (k Keys) find(salt, id []byte) (master []byte, err error) {
 // each file.
 func keyID(master, salt []byte) []byte { return sealed.Derive(master, salt, idLabel)[:idBytes] }
 
-// cipherOf returns the cipher of one file. The salt is unique to the file, so counters
+// cipherOf returns the cipher of a file. The salt is unique to the file, so counters
 // are safe as nonces.
 func cipherOf(master, salt []byte) cipher.AEAD {
 	return sealed.Cipher(sealed.Derive(master, salt, fileLabel))

@@ -83,7 +83,7 @@ type ValueStore interface {
 	Load(message []byte) error
 }
 
-// Snapshots writes and loads the snapshots of one node. It is safe for concurrent use.
+// Snapshots writes and loads the snapshots of a node. It is safe for concurrent use.
 type Snapshots struct {
 	cfg Config
 

@@ -21,7 +21,7 @@ const (
 
 	// measuredOf is the number of decisions of which one is measured; see weightOf.
 	measuredOf = 64
-	// stripes is the number of stripes of the counters of one name.
+	// stripes is the number of stripes of the counters of a name.
 	stripes = 16
 )
 

@@ -68,7 +68,7 @@ type OutageStats struct {
 	Count     uint64   // outages that have begun
 }
 
-// OutageTracker follows the outage of one node, and returns the lines for its log. The zero
+// OutageTracker follows the outage of a node, and returns the lines for its log. The zero
 // OutageTracker has seen no outage. It is safe for concurrent use.
 //
 // An outage begins when a member of the roster is not reached, when the roster has been below the
@@ -78,7 +78,7 @@ type OutageStats struct {
 //   - There is one outage at a time. A condition that recurs within OutageQuiet belongs to the same outage.
 //     Otherwise a flapping connection would fill the log.
 //   - Observe returns at most one line. So if it is called once a second, the number of lines is bounded.
-//   - A member that was lost between two calls of Observe counts in the second one. The caller reports
+//   - A member that was lost between two calls of Observe counts in the second call. The caller reports
 //     such members with RecordLosses, because no later view shows them as lost.
 //   - While MayRest returns true, only an event changes the facts: a new view, a lost member or a decision
 //     without the owner. Until then the caller need not call Observe. With the event it calls Resume.

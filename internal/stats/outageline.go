@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// maxNames is the maximum number of members in one line.
+// maxNames is the maximum number of members in a line.
 const maxNames = 20
 
 // event is the kind of change of an outage.
@@ -21,7 +21,7 @@ const (
 	ended
 )
 
-// Line is one line of the log. It names all missing members, so that the next line reports changes
+// Line is a line of the log. It names all missing members, so that the next line reports changes
 // since this line.
 type Line struct {
 	event     event

@@ -52,7 +52,7 @@ type ClusterTop struct {
 	Silent        []string // names of the members that do not keep top keys
 }
 
-// NamedKey is a key of one limit, and how often it was asked for and denied.
+// NamedKey is a key of a limit, and how often it was asked for and denied.
 type NamedKey struct {
 	Limit                string
 	ID                   [16]byte

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// MaxTop is the maximum number of keys of one list, in an answer and in the result of MergeTop.
+	// MaxTop is the maximum number of keys of a list, in an answer and in the result of MergeTop.
 	MaxTop = 100
 	// topHalfLife is the time after which an ask counts half.
 	topHalfLife = time.Minute
 	// topBytes is the maximum size of the answer of a member. Long keys reduce the number of keys.
 	topBytes = 48 << 10
-	// maxCount bounds a count of one key in an answer, so that the counts of all members can be
+	// maxCount bounds a count of a key in an answer, so that the counts of all members can be
 	// added.
 	maxCount = 1 << 48
 )
@@ -55,13 +55,13 @@ func (k *TopKeys) Add(id [16]byte, limit, key string, secret, allowed bool, weig
 	k.mu.Unlock()
 }
 
-// Top contains the top keys of one node.
+// Top contains the top keys of a node.
 type Top struct {
 	Silent        bool // the top keys of the node are switched off, and there are no lists
 	asked, denied topList
 }
 
-// topList is the contents of one sketch of a node.
+// topList is the contents of a sketch of a node.
 type topList struct {
 	floor uint64 // the maximum count of a key that is not listed
 	keys  []topEntry
@@ -174,7 +174,7 @@ func readList(c *wire.Cursor) (l topList) {
 	return l
 }
 
-// TopKey is a key of one limit, and how often it was asked for and denied. Each count is too high
+// TopKey is a key of a limit, and how often it was asked for and denied. Each count is too high
 // by at most its Over.
 type TopKey struct {
 	Limit                string

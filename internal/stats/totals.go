@@ -15,7 +15,7 @@ const (
 	maxOutcome = 1 << 56
 )
 
-// Totals contains the decisions of one node since its start.
+// Totals contains the decisions of a node since its start.
 type Totals struct {
 	Sources [wire.Sources]Outcomes // by the source of the decision
 	Limits  []LimitTotals          // the most denials first, at most MaxTotals

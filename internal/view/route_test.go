@@ -16,7 +16,7 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// viewOf returns a view of member 0. Each row has the connections of one member: a member with "101" is
+// viewOf returns a view of member 0. Each row has the connections of a member: a member with "101" is
 // connected to the first and the third.
 func viewOf(now int64, before *View, rows ...string) *View {
 	c, matrix := &cluster.View{Self: 0}, [][]bool(nil)

@@ -97,7 +97,7 @@ type Peek struct {
 	Latest bool // of an InFlight limit: decide by the latest Rate with which the count was requested
 }
 
-// Wait is the part of an ask for the waiters of one key on one node.
+// Wait is the part of an ask for the waiters of a key on a node.
 type Wait struct {
 	Ticket  uint64        // names the waiters of this node
 	Waiting uint32        // the units of all waiters, including the requested units

@@ -8,7 +8,7 @@ const (
 	OpDebit                  // spends units in any case
 	OpRefund                 // returns units
 	OpPeek                   // returns the result of a take, and spends no units
-	OpWait                   // spends units for the waiters on a LeakyBucket of one node
+	OpWait                   // spends units for the waiters on a LeakyBucket of a node
 	OpLend                   // requests leases, and spends no units
 	OpReturn                 // returns the unspent units of leases
 	OpReset                  // deletes a count

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// request is a request of another member, and how it is answered.
+// request is a request of another member, with the way to answer it.
 type request struct {
 	from  env.Sender
 	h     wire.Header
@@ -61,7 +61,7 @@ func (c *Checks) detach(r *request, f func(ctx context.Context, r *request)) boo
 }
 
 // Serve handles the requests of another member, or of a node of another region. It reads the clock once
-// for the whole batch, so that the cache misses of the counts overlap.
+// for the whole batch, and prefetches the counts, so that their cache misses overlap.
 func (c *Checks) Serve(b *cluster.Batch) {
 	x := c.exchanges.Get().(*exchange)
 	defer c.exchanges.Put(x)
@@ -95,7 +95,7 @@ type serving struct {
 }
 
 // admit parses a request, and reports whether this node may handle it. If not, admit has answered it.
-// Each request passes all conditions here, so that no operation lacks one.
+// Each request passes all conditions here, so that no operation lacks a condition.
 func (s *serving) admit(r *request, now int64) bool {
 	c := s.checks
 	h, err := wire.ParseHeader(r.bytes)

@@ -11,12 +11,12 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// ErrUnreached is the error where the member that a request was handed to could not hand it on.
+// ErrUnreached is the error if the member that received a request could not pass the request on.
 var ErrUnreached = errors.New("weir: the owner was not reached")
 
-// Call asks a peer for what is no check: h, and after it body. It returns what follows the
-// header of the answer. The error is one of package cluster's, ErrUnreached, or that the
-// answer is malformed.
+// Call sends a peer a request that is not a check: h, followed by body. It returns the body of
+// the answer. The error is an error of package cluster, ErrUnreached, or the error of a malformed
+// answer.
 func Call(ctx context.Context, peer cluster.Peer, h wire.Header, body []byte, wait time.Duration) ([]byte, error) {
 	answer, err := peer.Ask(ctx, Request(h, body), nil, wait)
 	if err != nil {
@@ -31,12 +31,13 @@ func Call(ctx context.Context, peer cluster.Peer, h wire.Header, body []byte, wa
 	return answer[wire.ResponseHeaderBytes:], nil
 }
 
-// Request returns h, and after it body.
+// Request returns h, followed by body.
 func Request(h wire.Header, body []byte) []byte {
 	return append(h.Append(make([]byte, 0, wire.HeaderBytes+len(body))), body...)
 }
 
-// Gather calls f for each of 0 to n-1, at most so many at once, and returns when all have.
+// Gather calls f for each number from 0 to n-1, with at most atOnce calls at a time, and returns
+// when all calls have returned.
 func Gather(n, atOnce int, f func(i int)) {
 	var calls errgroup.Group
 	calls.SetLimit(atOnce)
@@ -46,5 +47,5 @@ func Gather(n, atOnce int, f func(i int)) {
 			return nil
 		})
 	}
-	_ = calls.Wait() // they return no errors
+	_ = calls.Wait() // the calls return no errors
 }

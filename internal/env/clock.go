@@ -1,6 +1,6 @@
-// Package env is what the parts of a node share: its clocks, the lifetime of its
-// goroutines, and the way in which members ask each other. It knows nothing of counts,
-// views or limits, and keeps no state that a check changes.
+// Package env contains the state that the parts of a node share: the clocks, the lifetime of the
+// goroutines, the present view, and the requests between members. A check does not change this
+// state.
 package env
 
 import (
@@ -9,18 +9,19 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Clock is the two clocks of a node, in nanoseconds. Counts go by Now, which may be a
-// caller's and may step; views, leases and everything that waits go by Monotonic, which
-// never does. Where both are the same one, a check reads it once: what follows takes the
-// time that was read, by TimeAt and MonotonicAt.
+// Clock contains the two clocks of a node, in nanoseconds. Counts use Now, which may be a clock
+// of the caller and may step. Views, leases and all waits use Monotonic, which never steps. If
+// both are the same clock, a check reads the clock once, and derives the other times with TimeAt
+// and MonotonicAt.
 type Clock struct {
 	now    func() int64
 	steady func() int64
-	steps  bool // now is a caller's
+	steps  bool // now is a clock of the caller
 }
 
-// NewClock returns the clocks of a node. Now is by now, or if that is nil by the steady
-// clock, which starts at the time of day and costs half of time.Now.
+// NewClock returns the clocks of a node. Now returns the time of now. If now is nil, Now returns
+// the time of the monotonic clock, which starts at the time of day and costs half as much as
+// time.Now.
 func NewClock(now func() time.Time) Clock {
 	start := time.Now()
 	epoch := start.UnixNano()
@@ -31,16 +32,16 @@ func NewClock(now func() time.Time) Clock {
 	return c
 }
 
-// OneClock returns a Clock that goes by read alone, which never steps.
+// OneClock returns a Clock that uses read for both times. The clock of read must never step.
 func OneClock(read func() int64) Clock { return Clock{now: read, steady: read} }
 
-// Now returns the time that counts go by.
+// Now returns the time of the clock for counts.
 func (c *Clock) Now() int64 { return c.now() }
 
-// Monotonic returns the time by the clock that never steps.
+// Monotonic returns the time of the monotonic clock.
 func (c *Clock) Monotonic() int64 { return c.steady() }
 
-// MonotonicAt returns the time by the monotonic clock, where a check has read now.
+// MonotonicAt returns the time of the monotonic clock for a check that has read now.
 func (c *Clock) MonotonicAt(now int64) int64 {
 	if c.steps {
 		return c.steady()
@@ -48,7 +49,7 @@ func (c *Clock) MonotonicAt(now int64) int64 {
 	return now
 }
 
-// TimeAt returns both times, where a check has read now.
+// TimeAt returns both times for a check that has read now.
 func (c *Clock) TimeAt(now int64) countsync.Time {
 	return countsync.Time{Now: now, Monotonic: c.MonotonicAt(now)}
 }
@@ -59,8 +60,8 @@ func (c *Clock) Time() countsync.Time { return c.TimeAt(c.now()) }
 // TimeOfDayAt returns the time of day at a time of the monotonic clock.
 func (c *Clock) TimeOfDayAt(steady int64) int64 { return c.TimeOfDay() + steady - c.Monotonic() }
 
-// TimeOfDay returns the time that calendars go by: unlike the one that checks read, it
-// follows the machine's where that is set.
+// TimeOfDay returns the time for calendars. Unlike the clock for counts, this time changes when
+// the clock of the machine is set.
 func (c *Clock) TimeOfDay() int64 {
 	if c.steps {
 		return c.now()

@@ -16,9 +16,10 @@ type Env struct {
 	view.Current
 }
 
-// RunFor runs f in a goroutine on behalf of a sender. The end of the node ends the context of f. RunFor
-// reports false if too many goroutines run for this sender, or in all. All senders that are not in the
-// roster count as one, as a sender can choose its name.
+// RunFor runs f in a goroutine on behalf of a sender. The context of f ends with the node. RunFor
+// reports false if too many goroutines run for this sender, or for all senders together. In each
+// region, all senders that are not in the roster count as a single sender, because a sender can choose
+// its name.
 func (e *Env) RunFor(from Sender, f func(context.Context)) bool {
 	if _, known := e.View().Named[view.NameHash(from.Name)]; !known || from.Region != e.Region {
 		from.Name = ""
@@ -34,10 +35,10 @@ func (e *Env) IsFenced(v *view.View, now int64) bool {
 
 // Checks executes each operation at the member that answers for the count. It is implemented by check.Checks.
 type Checks interface {
-	// Do waits for the result. A deadline or an outage is no error.
+	// Do waits for the result. A deadline or an outage is not an error.
 	Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error
-	// DoInBackground waits for nothing.
+	// DoInBackground does not wait for the result.
 	DoInBackground(op wire.Op, a *wire.Ask)
-	// Tell sends a message that may be lost, and waits for nothing.
+	// Tell sends a message that may be lost, and does not wait for a response.
 	Tell(op wire.Op, a *wire.Ask)
 }

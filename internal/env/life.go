@@ -9,40 +9,40 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// maxErrands bounds what a node does in the background at once. What others ask for
-// beyond it is refused, and a check is answered from its asker's budget.
+// maxErrands is the maximum number of errands that run at a time. Further requests of other nodes
+// are refused. The asker of a refused check decides within its own share.
 const maxErrands = 4096
 
-// Life owns a node's goroutines: tasks, which go on for as long as the node does, and
-// errands, which end by themselves. Close stops both and waits for them, so that nothing of
-// a node runs once Close has returned. The zero Life has not begun.
+// Life owns the goroutines of a node: tasks, which run until the node is closed, and errands,
+// which end by themselves. Close stops both and waits for them, so that no goroutine of the node
+// runs after Close has returned. The zero Life has not begun.
 type Life struct {
 	ended   atomic.Bool
 	ctx     context.Context
 	end     context.CancelFunc
 	tasks   sync.WaitGroup
-	errands errgroup.Group // maxErrands at once
+	errands errgroup.Group // at most maxErrands
 	closer  sync.Once
-	senders slots // of errands, those that others have asked for
+	senders slots // the errands on behalf of senders
 }
 
-// Begin begins the life.
+// Begin begins the life. It must be called first.
 func (l *Life) Begin() {
 	l.ctx, l.end = context.WithCancel(context.Background())
 	l.errands.SetLimit(maxErrands)
 }
 
-// Context returns what ends with the life.
+// Context returns a context that ends with the life.
 func (l *Life) Context() context.Context { return l.ctx }
 
-// Done returns what is closed as the life ends.
+// Done returns a channel that is closed when the life ends.
 func (l *Life) Done() <-chan struct{} { return l.ctx.Done() }
 
 // Ended reports whether the life has ended.
 func (l *Life) Ended() bool { return l.ended.Load() }
 
-// Go runs a task, which returns once Done is closed. Once the life ends only
-// a task starts tasks.
+// Go runs a task in a goroutine. The task must return once Done is closed. After the life has
+// ended, only a task may start a task.
 func (l *Life) Go(task func()) { l.tasks.Go(task) }
 
 // Repeat runs a task that calls f, first after the given time, and then each time after the time that f
@@ -68,8 +68,8 @@ func (l *Life) Repeat(first time.Duration, wake <-chan struct{}, f func(woken bo
 	})
 }
 
-// Try runs an errand in a goroutine, which ends soon after its context. It reports false
-// if too many are running already, or the life has ended.
+// Try runs an errand in a goroutine. The errand must return soon after its context has ended. Try
+// reports false if too many errands run, or if the life has ended.
 func (l *Life) Try(errand func(context.Context)) bool {
 	return !l.ended.Load() && l.errands.TryGo(func() error {
 		errand(l.ctx)
@@ -77,8 +77,8 @@ func (l *Life) Try(errand func(context.Context)) bool {
 	})
 }
 
-// TryFor runs an errand on behalf of a sender. It reports false if too much goes on for
-// that one, or in all.
+// TryFor is Try on behalf of a sender. It also reports false if too many errands run for this
+// sender, or for all senders together.
 func (l *Life) TryFor(from Sender, errand func(context.Context)) bool {
 	if !l.senders.acquire(from) {
 		return false
@@ -93,15 +93,15 @@ func (l *Life) TryFor(from Sender, errand func(context.Context)) bool {
 	return started
 }
 
-// Close ends the life, calls stop, which closes what tasks wait for, and waits for all
-// that was started. It does so once, and then returns nil.
+// Close ends the life, calls stop, which must unblock the tasks, and waits for all tasks and
+// errands. It returns the error of stop. A second call does nothing and returns nil.
 func (l *Life) Close(stop func() error) (err error) {
 	l.closer.Do(func() {
 		l.ended.Store(true)
 		l.end()
 		err = stop()
-		l.tasks.Wait()       // from here on only errands start errands
-		_ = l.errands.Wait() // they return no errors
+		l.tasks.Wait()       // from now on, only errands start errands
+		_ = l.errands.Wait() // errands return no errors
 	})
 	return err
 }

@@ -1,7 +1,7 @@
 package env
 
-// Signal wakes what waits for c, which has room for one. A signal that nothing has taken
-// yet stands for both.
+// Signal sends a signal on c, which must have a capacity of one. If c already contains a signal,
+// Signal does nothing: the receiver handles both with the same signal.
 func Signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -9,7 +9,7 @@ func Signal(c chan<- struct{}) {
 	}
 }
 
-// Unsignal takes back a signal that nothing has taken.
+// Unsignal removes the signal that c contains, if any.
 func Unsignal(c <-chan struct{}) {
 	select {
 	case <-c:

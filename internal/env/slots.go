@@ -3,27 +3,29 @@ package env
 import "sync"
 
 const (
-	// maxForSenders bounds what a node does in the background for others at once. The rest of
-	// maxErrands is for its own errands.
+	// maxForSenders is the maximum number of errands on behalf of senders. The rest of maxErrands
+	// is for the errands of the node itself.
 	maxForSenders = maxErrands * 7 / 8
-	// MaxOfOneSender is the part of a sender. It is a quarter of maxErrands, so that
-	// a sender that waits for a member that never answers leaves the others most of it.
+	// MaxOfOneSender is the maximum number of errands on behalf of a single sender. It is a
+	// quarter of maxErrands, so that most errands remain for other senders while the requests of
+	// a sender wait for a member that does not answer.
 	MaxOfOneSender = maxErrands / 4
 )
 
-// Sender is the node that a request came from.
+// Sender identifies the node that has sent a request.
 type Sender struct{ Region, Name string }
 
-// slots counts what this node does in the background for others. Each member of the
-// roster has a part of it. So has each other region, and so have all senders together
-// that are not in the roster, since a sender can choose the name that it gives.
+// slots counts the errands of this node on behalf of senders. Each member of the roster counts as
+// a sender. In each region, all senders that are not in the roster count as a single sender,
+// because a sender can choose its name.
 type slots struct {
 	mu   sync.Mutex
 	used map[Sender]int
 	all  int
 }
 
-// acquire takes a slot. It reports false if the sender has its part, or all are taken.
+// acquire takes a slot. It reports false if the sender has all of its slots, or if no slot is
+// left.
 func (s *slots) acquire(from Sender) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

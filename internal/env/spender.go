@@ -8,8 +8,8 @@ import countsync "github.com/weir-go/weir/sync"
 type Spender interface {
 	// Spent is called under a lock of the count. It must be short, and must not call the node.
 	Spent(id [16]byte, units int64)
-	// Reset is called under the same lock, as the node forgets a count. From
-	// then on, the node spends units of the count under this reset number.
+	// Reset is called under the same lock when the node deletes a count. From then on, the node
+	// spends units of the count under this reset number.
 	Reset(id [16]byte, number uint64)
 }
 

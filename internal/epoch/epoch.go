@@ -1,13 +1,12 @@
-// Package epoch owns the clock that the nodes of a cluster have in common: for how long the
-// cluster has run, by monotonic clocks.
+// Package epoch implements the common clock of a cluster: how long the cluster has run, by the
+// monotonic clocks of its nodes.
 //
-// The clock of an epoch begins with the node that begins the epoch. A node that meets another
-// epoch adopts the greater of the two, and remembers how the ages of both relate. So a moment of
-// an epoch that came to an end can still be placed. No time of day is compared with that of
-// another node.
+// The clock of an epoch starts with the node that begins the epoch. A node that meets another
+// epoch adopts the greater of both, and remembers the relation of their ages. So a moment of an
+// earlier epoch can still be placed. Times of day of different nodes are never compared.
 //
-// After all nodes have stopped, a node that starts begins another epoch. It relates it to the
-// moments that it finds in snapshots: a stop has no age.
+// After all nodes have stopped, a node that starts begins a new epoch. The duration of the stop
+// is not known, so the new epoch is related to the moments in snapshots without it.
 package epoch
 
 import (
@@ -18,36 +17,38 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Moment is a moment of a cluster's run. That of epoch 0 cannot be placed by other nodes.
+// Moment is a moment of a cluster's run. Other nodes cannot place a moment of epoch 0.
 type Moment struct {
 	Epoch uint64
 	Age   int64 // of the epoch, in nanoseconds
 }
 
-// Relation relates the ages of another epoch to those of a State.
+// Relation relates the ages of another epoch to the ages of the epoch of a State.
 type Relation struct {
 	Epoch  uint64
-	Offset int64 // the age of Epoch and Offset make the age of the epoch of the State
-	// Stopped reports that all nodes stopped between the epochs, for a time that no age has.
+	Offset int64 // an age of Epoch plus Offset is the age of the State's epoch at the same moment
+	// Stopped is set if all nodes stopped between the two epochs. No age includes the time of the
+	// stop.
 	Stopped bool
 }
 
-// State is what a node knows of the run of its cluster.
+// State is the knowledge of a node about the run of its cluster.
 type State struct {
 	Moment
 	Relations []Relation // the oldest first
 }
 
-// MaxRelations bounds State.Relations. A moment of an epoch that was dropped cannot be placed.
+// MaxRelations bounds State.Relations. A moment of an epoch whose relation was dropped cannot be
+// placed.
 const MaxRelations = 32
 
-// maxAge bounds ages and offsets, so that no sum of two overflows.
+// maxAge bounds ages and offsets, so that a sum of two does not overflow.
 const maxAge = 1 << 61
 
-// StateBytes is how long the longest State is.
+// StateBytes is the maximum encoded length of a State.
 const StateBytes = 3*binary.MaxVarintLen64 + MaxRelations*(2*binary.MaxVarintLen64+1)
 
-// Append appends the state as Read reads it.
+// Append appends the encoded state, for Read to parse.
 func (s *State) Append(b []byte) []byte {
 	b = binary.AppendUvarint(b, s.Epoch)
 	b = binary.AppendUvarint(b, uint64(s.Age))
@@ -64,7 +65,7 @@ func (s *State) Append(b []byte) []byte {
 	return b
 }
 
-// Read reads a state. The cursor has failed if there is none.
+// Read parses a state. If the state is malformed, the cursor fails.
 func Read(c *wire.Cursor) (s State) {
 	s.Epoch, s.Age = c.Number(1<<64-1), int64(c.Number(maxAge))
 	for range c.Number(MaxRelations) {
@@ -89,7 +90,7 @@ type Clock struct {
 // New returns the clock of a node that starts.
 func New(now int64) *Clock { return &Clock{began: now} }
 
-// Now returns the present moment.
+// Now returns the moment at the time now.
 func (c *Clock) Now(now int64) Moment {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,14 +101,14 @@ func (c *Clock) moment(now int64) Moment {
 	return Moment{c.epoch, min(max(0, now-c.began), maxAge)}
 }
 
-// State returns all that the node knows.
+// State returns the epoch, its age, and all relations.
 func (c *Clock) State(now int64) State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return State{c.moment(now), slices.Clone(c.relations)}
 }
 
-// Begin begins an epoch, unless the node has one.
+// Begin begins an epoch, unless the clock has an epoch already.
 func (c *Clock) Begin(epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,11 +118,11 @@ func (c *Clock) Begin(epoch uint64) {
 	}
 }
 
-// Meet applies the state of a member that runs now.
+// Meet applies the present state of another member.
 func (c *Clock) Meet(s State, now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ahead := s.Age - c.moment(now).Age // of its ages
+	ahead := s.Age - c.moment(now).Age // how much higher the ages of s.Epoch are
 	switch {
 	case s.Epoch == c.epoch && s.Epoch != 0:
 		c.began -= max(0, ahead) // the clock of a suspended machine may have stopped
@@ -144,8 +145,8 @@ func (c *Clock) Meet(s State, now int64) {
 	}
 }
 
-// Find applies a state that a node has written. One of an epoch that this node has not met is of
-// before a stop of all nodes, and so of before the present epoch.
+// Find applies a state from a snapshot. If this node has not met the epoch of the state, all
+// nodes have stopped since the state was written, so the state is older than the present epoch.
 func (c *Clock) Find(s State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,8 +168,8 @@ func (c *Clock) Find(s State) {
 }
 
 // relate adds a relation. If c already has a relation of the same epoch, relate keeps the lower
-// Offset. By it, that epoch was older when the present epoch began, and the cluster has run for
-// at least that time.
+// Offset: the lower Offset implies that the other epoch was older when the present epoch began,
+// and the cluster has run for at least that time.
 func (c *Clock) relate(r Relation) {
 	if r.Epoch == 0 || r.Epoch == c.epoch {
 		return
@@ -190,8 +191,9 @@ func (c *Clock) forget(epoch uint64) {
 	c.relations = slices.DeleteFunc(c.relations, func(r Relation) bool { return r.Epoch == epoch })
 }
 
-// Before returns for how long the cluster is known to have run between a moment and the beginning
-// of the present epoch: 0 if the moment is not before that, or cannot be placed.
+// Before returns how long the cluster is known to have run between a moment and the beginning of
+// the present epoch. It returns 0 if the moment is not before that beginning, or cannot be
+// placed.
 func (c *Clock) Before(m Moment) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,8 +205,8 @@ func (c *Clock) Before(m Moment) int64 {
 	return 0
 }
 
-// Since returns how long ago a moment was, and false if it cannot be placed or all nodes have
-// stopped since.
+// Since returns how long ago a moment was, and false if the moment cannot be placed or all nodes
+// have stopped since.
 func (c *Clock) Since(m Moment, now int64) (ago int64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

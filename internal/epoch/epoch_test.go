@@ -41,7 +41,7 @@ func TestGreaterOfTwoEpochsIsAdopted(t *testing.T) {
 	require.False(t, ok, "its node had none")
 }
 
-// A stop has no age, and so no moment before it has one.
+// The duration of a stop is not known, so a moment before a stop has no age after it.
 func TestMomentsBeforeStopAreOrdered(t *testing.T) {
 	before := newBegunClock(9, 0)
 	early, late := before.State(hour), before.State(5*hour)
@@ -56,14 +56,15 @@ func TestMomentsBeforeStopAreOrdered(t *testing.T) {
 		_, ok := next.Since(late.Moment, 101*hour)
 		require.False(t, ok)
 
-		// A node that starts later has only the early epoch, and learns the rest from the other.
+		// Another node that starts later finds only the early state, and learns the rest from the
+		// first node.
 		other := New(100*hour + hour/60)
 		other.Find(early)
 		require.Zero(t, other.Before(early.Moment))
 		other.Meet(next.State(100*hour+hour/60), 100*hour+hour/60)
 		require.Equal(t, 4*hour, other.Before(early.Moment))
 
-		// The one after the next stop learns it from what was written then.
+		// After another stop, a node learns the relations from a snapshot of the second run.
 		third := New(200 * hour)
 		third.Find(next.State(100*hour + 2*hour))
 		require.Equal(t, 6*hour, third.Before(early.Moment))
@@ -71,7 +72,8 @@ func TestMomentsBeforeStopAreOrdered(t *testing.T) {
 	}
 }
 
-// A fork knows nothing of the other run, and skips nothing of it.
+// Two runs that forked are not related, so no moment of either counts as older than the other
+// run.
 func TestUnrelatedEpochsAreNotCompared(t *testing.T) {
 	origin := newBegunClock(9, 0).State(hour)
 	a, b := New(0), New(0)
@@ -108,7 +110,7 @@ func TestEncodedStateDecodesUnchanged(t *testing.T) {
 }
 
 // Nodes that began at different times exchange their states in any order, and read each other's
-// snapshots. Each places the moments of all as a clock on the wall would.
+// snapshots. Each node places all moments like a clock on the wall.
 func TestMeetingKeepsOrderOfMoments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var clocks []*Clock

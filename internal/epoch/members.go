@@ -16,43 +16,43 @@ import (
 )
 
 const (
-	// lookEvery is how often a node asks the members again that did not respond, and one of the
-	// others: the clock of a suspended machine may have stopped.
+	// lookEvery is how often a node asks the neighbors that did not respond, and another neighbor
+	// in turn: the clock of a suspended machine may have stopped.
 	lookEvery = 2 * time.Second
-	// lookRested is that time once each member has had its turn, and the epoch has not changed since. If
-	// the clock of this node stops for longer than the failure detection takes, the node corrects it at
-	// once, because all its connections are new then.
+	// lookRested replaces lookEvery once each neighbor has had a turn since the last change. If the
+	// clock of this node stops for longer than the failure detection takes, the node corrects the age at
+	// once, because all connections are new then.
 	lookRested = 10 * time.Second
-	// beginEvery is how often a node begins an epoch if it has none.
+	// beginEvery is how often a node without an epoch tries to begin an epoch.
 	beginEvery = time.Minute
-	// askWait bounds a request, and askedAtOnce is how many are sent at once. It is also how many members
-	// beside its neighbors a node asks before it loads snapshots or begins an epoch.
+	// askWait bounds a request, and askedAtOnce the number of requests at a time. Before it loads
+	// snapshots or begins an epoch, a node also asks askedAtOnce members that are not neighbors.
 	askWait     = time.Second
 	askedAtOnce = 16
-	// exactParts is how many times Config.Exact contains the least difference of age of which a node
-	// notifies its neighbors at once.
+	// A node asks all neighbors at once if the age rises by more than the part 1/exactParts of
+	// Config.Exact.
 	exactParts = 8
 )
 
-// Config is what Members need of their node.
+// Config contains the dependencies of Members.
 type Config struct {
 	Env *env.Env
 	// Exact is the longest round trip of a response that is exact enough for Date.
 	Exact time.Duration
 }
 
-// Members keeps the Clock of a node in agreement with those of its neighbors (view.View.Neighbors), and so
-// with those of all members that it reaches: a node whose age rises or whose epoch changes asks all
-// neighbors again, and its requests have its age and its epoch. A neighbor that is behind does likewise. So
-// a node that starts asks about eight members, whatever the size of the cluster. It is safe for concurrent
-// use.
+// Members keeps the Clock of a node in agreement with the clocks of its neighbors (view.View.Neighbors),
+// and so with the clocks of all members that the node reaches. A node whose age rises or whose epoch
+// changes asks all neighbors again. Each request contains the age and the epoch of the sender, and a
+// neighbor that is behind asks its own neighbors. So a node that starts asks about eight members, whatever
+// the size of the cluster. Members is safe for concurrent use.
 type Members struct {
 	Clock *Clock
 	cfg   Config
-	began atomic.Int64 // when this cluster began to count, on the monotonic clock of this node
+	began atomic.Int64 // when the age of the cluster was 0, on the monotonic clock of this node
 
 	wake   chan struct{} // signals that the view has changed
-	agrees atomic.Bool   // all neighbors have met
+	agrees atomic.Bool   // all neighbors have responded since the last change
 	mu     sync.Mutex
 	met    map[uint64]bool // the neighbors, true if they have responded since the last change
 	change uint64          // incremented when the age rises, the epoch changes, or another member is ahead
@@ -65,7 +65,7 @@ func NewMembers(cfg Config) *Members {
 	return m
 }
 
-// A node asks another one for the run of its cluster:
+// A node asks another member for the run of the cluster:
 //
 //	request   for how long the cluster counts, in ns | epoch; or nothing
 //	response  for how long the cluster counts, in ns | State
@@ -88,8 +88,9 @@ func (m *Members) Serve(request, dst []byte) ([]byte, error) {
 	return s.Append(dst), nil
 }
 
-// Age returns the age of the cluster, as far as this node knows. Package holds uses this age to
-// number the renewals, because it never decreases. The age of an epoch can: a node may adopt a younger epoch.
+// Age returns the age of the cluster, as far as this node knows. Package holds uses this age to number the
+// renewals, because this age never decreases. The age of an epoch can decrease, because a node may adopt a
+// younger epoch.
 func (m *Members) Age() time.Duration {
 	return time.Duration(m.cfg.Env.Monotonic() - m.began.Load())
 }
@@ -109,8 +110,8 @@ func (m *Members) changed() {
 	env.Signal(m.wake)
 }
 
-// Date returns Age, or 0 if there is a neighbor that this node has not asked since the last change: that
-// member may count for much longer. Otherwise this node is behind its neighbors by Exact at most.
+// Date returns Age, or 0 if a neighbor has not responded since the last change, because the age of that
+// neighbor may be much higher. Otherwise this node is behind its neighbors by at most Exact.
 func (m *Members) Date() time.Duration {
 	if !m.agrees.Load() {
 		return 0
@@ -150,7 +151,7 @@ func (m *Members) meet(ctx context.Context, v *view.View) {
 	env.Gather(len(heard), askedAtOnce, func(i int) {
 		member, sent := v.Hashes[heard[i]], m.cfg.Env.Monotonic()
 		if m.ask(ctx, v, heard[i]) != nil || m.cfg.Env.Monotonic()-sent > int64(m.cfg.Exact) {
-			return // it is asked again
+			return // the member is asked again
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -162,7 +163,7 @@ func (m *Members) meet(ctx context.Context, v *view.View) {
 }
 
 // Ask asks the neighbors of this node, and 16 other members that it is connected to. Members that serve
-// come first: members that start may know as little as this node.
+// come first, because members that start may know as little as this node.
 func (m *Members) Ask(ctx context.Context) {
 	v := m.cfg.Env.View()
 	asked, others := slices.Clone(v.Neighbors()), v.ConnectedMembers()
@@ -181,7 +182,7 @@ func (m *Members) Ask(ctx context.Context) {
 	})
 }
 
-// ask asks a member, and applies its response.
+// ask asks a member, and applies the response.
 func (m *Members) ask(ctx context.Context, v *view.View, i int) error {
 	h := wire.Header{Op: wire.OpSince, Wait: askWait, To: v.Hashes[i]}
 	before := m.Clock.Now(m.cfg.Env.Monotonic()).Epoch
@@ -209,7 +210,8 @@ func (m *Members) ask(ctx context.Context, v *view.View, i int) error {
 	return nil
 }
 
-// countsFor applies the age that another member has at now. It returns by how much that raises the age.
+// countsFor applies the age that another member has at the time now. It returns the rise of the age of
+// this node.
 func (m *Members) countsFor(age time.Duration, now int64) (rise time.Duration) {
 	for {
 		began := m.began.Load()
@@ -219,22 +221,22 @@ func (m *Members) countsFor(age time.Duration, now int64) (rise time.Duration) {
 	}
 }
 
-// Begin starts an epoch if this node has none. It asks other members first, because they may
-// have one.
+// Begin starts an epoch unless this node has an epoch. It asks other members first, because they
+// may have an epoch.
 func (m *Members) Begin(ctx context.Context) {
 	if m.Clock.Now(0).Epoch != 0 {
 		return
 	}
 	m.Ask(ctx)
 	if v := m.cfg.Env.View(); v.Self >= 0 {
-		m.Clock.Begin(v.Hashes[v.Self]) // no other node and no other start has it
+		m.Clock.Begin(v.Hashes[v.Self]) // this hash differs for each start of a node
 		m.changed()
 	}
 }
 
-// Run asks each new neighbor, and one in turn each lookEvery or lookRested. It calls
-// Begin every minute until there is an epoch, the first time after an offset that depends on the name of
-// this node. So most nodes adopt the epoch that another node has begun.
+// Run asks each new neighbor at once, and every lookEvery or lookRested the next neighbor in turn. It
+// calls Begin every beginEvery until there is an epoch, the first time after an offset that depends on
+// the name of this node. So most nodes adopt the epoch of another node.
 func (m *Members) Run(ctx context.Context) {
 	tick := time.NewTimer(lookEvery)
 	defer tick.Stop()
@@ -260,7 +262,7 @@ func (m *Members) Run(ctx context.Context) {
 			turn++
 			agreed++
 			if m.ask(ctx, v, heard[turn%len(heard)]) != nil {
-				agreed = 0 // its turn comes again
+				agreed = 0 // the neighbor is asked again in its turn
 			}
 		}
 		now := m.cfg.Env.Monotonic()

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// asked is the peer of a member.
+// asked is a peer that counts requests and may respond slowly.
 type asked struct {
 	cluster.Peer
 	of    *Members

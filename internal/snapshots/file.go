@@ -52,8 +52,8 @@ const (
 	blockBytes = 5        // kind and length before a block
 )
 
-// nonce is the nonce of a chunk. Writer and Reader have it as a field, because a local
-// array would be allocated for each chunk when it is passed to an interface method.
+// nonce is the nonce of a chunk. Writer and Reader have it as a field, because a local array that
+// is passed to an interface method would be allocated for each chunk.
 type nonce [12]byte
 
 // set sets the number of the chunk and the flag for the last chunk, and returns the nonce.
@@ -66,8 +66,8 @@ func (n *nonce) set(number uint64, last bool) []byte {
 	return n[:]
 }
 
-// Writer writes one file. It must be used by one goroutine at a time, and holds one chunk
-// in memory. After an error, all later calls return the same error.
+// Writer writes one file. It must be used by one goroutine at a time, and holds a chunk in
+// memory. After an error, all later calls return the same error.
 type Writer struct {
 	w      io.Writer
 	cipher cipher.AEAD
@@ -78,8 +78,8 @@ type Writer struct {
 	err    error
 }
 
-// NewWriter writes the header. It ignores h.Version and h.Sealed: the file is sealed if
-// keys has a secret.
+// NewWriter writes the header. h.Version and h.Sealed have no effect: the file is sealed if keys
+// has a secret.
 func NewWriter(w io.Writer, keys Keys, h Header) (*Writer, error) {
 	salt := make([]byte, saltBytes)
 	_, _ = rand.Read(salt) // never fails
@@ -135,7 +135,7 @@ func (w *Writer) seal(last bool) error {
 	return err
 }
 
-// Close writes the last chunk, without which the file is damaged. It does not close the
+// Close writes the last chunk, without which the file is damaged, and does not close the
 // io.Writer.
 func (w *Writer) Close() error {
 	if w.err == nil {
@@ -255,7 +255,7 @@ func (r *Reader) readText(n int) ([]byte, error) {
 	}
 }
 
-// open reads the next chunk. It is the last chunk if no byte follows.
+// open reads the next chunk, which is the last chunk if no byte follows.
 func (r *Reader) open() error {
 	const after = chunkBytes + tagBytes // the index of the byte after a full chunk
 	r.sealed[0] = r.sealed[after]

@@ -13,7 +13,7 @@ type Keys struct {
 	masters [][]byte
 }
 
-// publicMaster is the key of open files. It provides no secrecy, but makes damage
+// publicMaster is the key of open files. This key provides no secrecy, but makes damage
 // detectable, as in sealed files.
 var publicMaster = sealed.Derive([]byte("weir: no secret was configured"), nil, masterLabel)
 
@@ -56,8 +56,8 @@ func (k Keys) find(salt, id []byte) (master []byte, err error) {
 	return nil, ErrOtherSecret
 }
 
-// keyID returns the identifier by which a reader finds the key of a file. It differs for
-// each file.
+// keyID returns the identifier by which a reader finds the key of a file. Each file has its own
+// identifier.
 func keyID(master, salt []byte) []byte { return sealed.Derive(master, salt, idLabel)[:idBytes] }
 
 // cipherOf returns the cipher of a file. The salt is unique to the file, so counters

@@ -67,10 +67,10 @@ func (s *Snapshots) load(ctx context.Context) {
 	s.cfg.Log.Info("loaded snapshots", "counts", loaded, "took", took.String(), "written", newest)
 }
 
-// readHeaders reads the headers of all snapshots that this node must load. If the newest
-// snapshot of a node cannot be opened, it reads the previous snapshot. It uses the run of
-// the cluster only after the header is authenticated. For a snapshot that is sealed under
-// a secret that this node lacks, it still compares the cluster.
+// readHeaders reads the headers of all snapshots that this node must load. If the newest snapshot
+// of a node cannot be opened, the previous snapshot is read. The run of the cluster is used only
+// after the header is authenticated. The cluster is compared even for a snapshot that is sealed
+// under a secret that this node lacks.
 func (s *Snapshots) readHeaders(ctx context.Context) (all found, err error) {
 	err = s.cfg.Store.Load(ctx, s.mustLoad, func(node string, from io.Reader) error {
 		var head bytes.Buffer
@@ -94,9 +94,9 @@ func (s *Snapshots) readHeaders(ctx context.Context) (all found, err error) {
 	return all, err
 }
 
-// loadAll loads each snapshot unless a later snapshot is known to replace it. It returns
-// the number of counts that it has read, and the time at which the newest snapshot was
-// written, by the clock of the machine that wrote it.
+// loadAll loads each snapshot unless a later snapshot is known to replace it. It returns the
+// number of counts, and the time at which the newest snapshot was written, by the clock of the
+// machine that wrote the snapshot.
 func (s *Snapshots) loadAll(ctx context.Context) (loaded int, newest time.Time) {
 	var refused []error
 	err := s.cfg.Store.Load(ctx, s.mustLoad, func(node string, r io.Reader) error {
@@ -141,8 +141,8 @@ func excludeErrors(joined error, given []error) (others []error) {
 	return others
 }
 
-// loadOne loads one snapshot, unless its node stopped before the other nodes. written is
-// zero if no count was loaded.
+// loadOne loads one snapshot, unless its node stopped before the other nodes. written is zero if
+// the snapshot was refused at its header, or skipped.
 func (s *Snapshots) loadOne(ctx context.Context, node string, from io.Reader) (counts int, written time.Time, err error) {
 	r, err := NewReader(from, s.cfg.Keys)
 	if err != nil {
@@ -184,9 +184,9 @@ func (s *Snapshots) loadOne(ctx context.Context, node string, from io.Reader) (c
 	}
 }
 
-// passOn waits until the other members have acknowledged all loaded counts, because the
-// owner of a count may not have loaded it. Members that are not connected may just have
-// started, so it waits for them for hearFor.
+// passOn waits until the other members have acknowledged all loaded counts, because the owner of
+// a count may not have loaded it. Members that are not connected may just have started, so passOn
+// waits hearFor for them.
 func (s *Snapshots) passOn(ctx context.Context) {
 	queued := int64(0) // when all loaded counts had been queued, in the time of counts; 0 before that
 	for began := time.Now(); ctx.Err() == nil; {
@@ -211,11 +211,11 @@ func (s *Snapshots) passOn(ctx context.Context) {
 	}
 }
 
-// mustLoad reports whether this node loads the snapshot of the given node, if several nodes
-// share a store. A node loads its own snapshot. It also loads the snapshot of a node that
-// it does not know as a member, if this node has the highest rank for it among the
-// members that it knows. The starting node with the highest rank of all passes this check
-// regardless of the members that it knows, so at least one node loads each snapshot.
+// mustLoad reports whether this node loads the snapshot of the given node, if several nodes share
+// a store. A node loads its own snapshot. It also loads the snapshot of a node that is not a
+// known member, if this node has the highest rank for that snapshot among the known members. The
+// starting node with the highest rank of all passes this check, whichever members it knows, so
+// each snapshot is loaded by at least one node.
 func (s *Snapshots) mustLoad(node string) bool {
 	if node == s.cfg.Node {
 		return true

@@ -1,21 +1,21 @@
 // Package snapshots writes the durable counts and the published values of a node, and
 // loads them after all nodes have stopped.
 //
-// A node writes at intervals and when it leaves. It loads once, when it starts, unless it
-// finds a cluster that has been up for longer than GraceFor. Such a cluster knows the
-// current counts, and has forgotten which counts were reset since the snapshot was
-// written. These invariants hold:
+// A node writes at intervals and when it leaves. When it starts, it loads the snapshots, unless
+// it finds a cluster that has been up for longer than GraceFor. Such a cluster knows the current
+// counts, and has forgotten which counts were reset since the snapshot was written. These
+// invariants hold:
 //
-//   - A loaded count is a replica like that of any member, so it counts once however many
-//     nodes load it, and does not change counts that are known to be newer.
-//   - A snapshot is not loaded if the cluster is known to have run for longer than GraceFor
-//     since. Its node stopped before the other nodes, and the snapshot lacks the resets
-//     since, which are remembered for that long. The run of the cluster (package epoch)
-//     shows this, and never a time of day.
-//   - No snapshot is written if it would replace a snapshot that this node cannot read: a
-//     snapshot of another cluster, or one that is sealed under a secret that the node
-//     lacks. A node checks this before each snapshot that it writes.
-//   - No check waits for a snapshot. Writing uses a part of one processor, and memory for a
+//   - A loaded count is a replica like the replica of any member. So a count has an effect only
+//     once, however many nodes load it, and does not change counts that are known to be newer.
+//   - A snapshot is not loaded if the cluster is known to have run for longer than GraceFor since.
+//     The node of such a snapshot stopped before the other nodes, and the snapshot lacks the resets
+//     since, whose tombstones are kept for that long. This is decided by the run of the cluster
+//     (package epoch), and never by a time of day.
+//   - No snapshot is written if it would replace a snapshot that this node cannot read: a snapshot
+//     of another cluster, or a snapshot that is sealed under a secret that the node lacks. A node
+//     checks this before it writes a snapshot.
+//   - No check waits for a snapshot. Writing uses a part of a single processor, and memory for a
 //     few blocks.
 package snapshots
 
@@ -50,11 +50,11 @@ const (
 	stalledFor = time.Minute
 	// storeEnds is how long a store may take to return after its context is done.
 	storeEnds = time.Second
-	// goodbyeFor is the part of the time to leave that is kept for abandoning a store
-	// that hangs, and for the goodbye. It is at most half of the time to leave.
+	// goodbyeFor is the part of the time to leave that is kept for abandoning a store that hangs,
+	// and for the goodbye. This part is at most half of the time to leave.
 	goodbyeFor = 2*time.Second + storeEnds
-	// rest is the length of a pause of the writer in multiples of its work, so that it
-	// uses a sixth of one processor.
+	// rest is the length of a pause of the writer in multiples of the preceding work, so that the
+	// writer uses a sixth of a processor.
 	rest = 5
 	// workAtOnce is how long the writer works between two pauses.
 	workAtOnce = time.Millisecond
@@ -89,7 +89,7 @@ type Snapshots struct {
 
 	loading atomic.Bool
 
-	saving  chan struct{} // capacity of one: one snapshot is written at a time
+	saving  chan struct{} // capacity 1: snapshots are written one at a time
 	leaving atomic.Bool   // the current writing makes no more pauses
 	taken   atomic.Int64  // when the store last accepted data, in monotonic time
 
@@ -116,9 +116,9 @@ type Stats struct {
 	Failures uint64        // snapshots that could not be written
 	Error    string        // of the last failure; empty if a snapshot was written since
 	Age      time.Duration // time since the last snapshot was begun; 0 if none was written
-	Took     time.Duration // duration of writing it
-	Bytes    int64         // its size
-	Counts   int           // its counts
+	Took     time.Duration // duration of writing the last snapshot
+	Bytes    int64         // size of the last snapshot
+	Counts   int           // counts in the last snapshot
 }
 
 // New returns the Snapshots of a node that starts.
@@ -156,7 +156,7 @@ func (s *Snapshots) Run() {
 		select {
 		case <-tick.C:
 			began := time.Now()
-			_ = s.save(s.cfg.Env.Context()) // it is counted and logged
+			_ = s.save(s.cfg.Env.Context()) // the error is counted and logged
 			tick.Reset(max(s.cfg.Every-time.Since(began), s.cfg.Every/10))
 		case <-s.cfg.Env.Done():
 			return
@@ -224,8 +224,8 @@ func (s *Snapshots) save(ctx context.Context) error {
 }
 
 // runUntil calls f, which should return soon after ctx is done, and reports whether it has
-// returned. A store may hang for longer, for example because of its disk. The node does
-// not wait for it.
+// returned. A store may hang for longer, for example because of a disk. In that case the node
+// does not wait.
 func runUntil(ctx context.Context, f func() error) (err error, ended bool) {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -327,7 +327,7 @@ func (s *Snapshots) write(ctx context.Context, to io.Writer) (counts int, err er
 			worked = time.Now()
 		}
 	}
-	if s.hasLeft() { // it has left during the writing, so the snapshot lacks counts
+	if s.hasLeft() { // this node has left in the meantime, so the snapshot lacks counts
 		return 0, errLeft
 	}
 	return blocks.Counts, w.Close()

@@ -329,7 +329,12 @@ func (sh *shard) collect(hurried bool, list []Change) []Change {
 			list = append(list, Change{ID: id, Folded: true}) // otherwise it follows below with its units
 		}
 	}
-	for _, id := range ch.ids {
+	for i, id := range ch.ids {
+		if i%prefetched == 0 {
+			for _, next := range ch.ids[i:min(i+prefetched, len(ch.ids))] {
+				prefetchCount(sh, ch.placement.place(next))
+			}
+		}
 		if c, ok := sh.collectOne(id); ok {
 			list = append(list, c)
 		}

@@ -2,5 +2,4 @@
 
 package bucket
 
-// Prefetch does nothing on this architecture: see prefetch.go.
-func (s *Store) Prefetch([]ID) {}
+func prefetchCount(*shard, uint64) {}

@@ -175,7 +175,10 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, most int) []b
 	s.limits, s.origins = s.limits[:0], s.origins[:0]
 	ids, items := s.itemIDs[:0], s.items[:0]
 	room := min(most, s.caps.Frame) - len(b) - maxItemsBytes
-	for len(ids)+len(items) < room {
+	for n := 0; len(ids)+len(items) < room; n++ {
+		if n%prefetched == 0 {
+			s.prefetchQueued(o)
+		}
 		it, ok := o.pop(s.clock)
 		if !ok {
 			break
@@ -404,6 +407,15 @@ func (s *Stream) export(o *outbound, id bucket.ID, after bucket.Mark, now int64,
 	}
 	s.store.Touch(id)
 	return mark, more, held
+}
+
+// prefetchQueued starts to load the memory of the counts of the next items in the queue.
+func (s *Stream) prefetchQueued(o *outbound) {
+	s.ids = s.ids[:0]
+	for i := range min(prefetched, o.queue.items.len()) {
+		s.ids = append(s.ids, o.queue.items.element(i).id)
+	}
+	s.store.Prefetch(s.ids)
 }
 
 // pop removes the item that is to be sent next.

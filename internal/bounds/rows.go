@@ -48,11 +48,11 @@ func Rows() []Row {
 		},
 		{
 			"all nodes stop and start again, with [snapshots](snapshots.md) of a durable limit",
-			"L after `Leave`. After a crash, also the units that were spent since each node's last snapshot",
+			"L after `Leave`. After a crash, in addition the units that were spent since the last snapshot of each node",
 		},
 		{
 			"a `Global` limit, whether regions reach each other or not",
-			"L over all regions together, except after [lost memory](regions.md#what-it-guarantees)",
+			"L over all regions together, unless a region has [lost its memory](regions.md#what-it-guarantees)",
 		},
 	}
 }

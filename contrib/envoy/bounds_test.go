@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -59,7 +60,7 @@ func nestedPatterns(levels, patterns int) string {
 }
 
 func TestRequestWorkIsBounded(t *testing.T) {
-	node := start(t, weir.Config{})
+	node := testnode.Start(t, weir.Config{})
 	o := Options{Logger: slog.New(slog.DiscardHandler)}
 	small, large := serviceOf(t, node, basic, o), serviceOf(t, node, ofPatterns(4000), o)
 	deep := serviceOf(t, node, nestedPatterns(14, 700), o)
@@ -108,7 +109,7 @@ func TestRequestWorkIsBounded(t *testing.T) {
 func TestOversizedRequestIsLoggedAndChangesNothing(t *testing.T) {
 	var log bytes.Buffer
 	o := Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
-	s := serviceOf(t, start(t, weir.Config{}), basic, o)
+	s := serviceOf(t, testnode.Start(t, weir.Config{}), basic, o)
 	c, long := clientOf(t, s), descriptorOf("user", strings.Repeat("v", 4<<20))
 	for range 3 {
 		r := c.ask(descriptorOf("all", ""), long)
@@ -121,12 +122,12 @@ func TestOversizedRequestIsLoggedAndChangesNothing(t *testing.T) {
 	other := &rls.RateLimitRequest{Domain: "other", Descriptors: []*ratelimit.RateLimitDescriptor{long}}
 	require.Equal(t, ok, c.send(other).OverallCode, "no limit is for it")
 	o.ShadowMode = true
-	require.Equal(t, ok, clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, o)).ask(long).OverallCode)
+	require.Equal(t, ok, clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), basic, o)).ask(long).OverallCode)
 }
 
 // The allocations of a request measure its work independently of the machine.
 func TestRequestWorkIsProportionalToSize(t *testing.T) {
-	s := serviceOf(t, start(t, weir.Config{}), basic+`
+	s := serviceOf(t, testnode.Start(t, weir.Config{}), basic+`
 - key: named
   rate_limit: {unit: hour, requests_per_unit: 1000000, name: n, replaces: [{name: user}]}
 `, Options{OnDecision: func(context.Context, *Decided) {}, Metadata: true})
@@ -197,7 +198,7 @@ func TestRequestWithoutDeadlineHasBoundedWait(t *testing.T) {
 }
 
 func TestReadingStopsAtDeadline(t *testing.T) {
-	s := serviceOf(t, start(t, weir.Config{}), ofPatterns(4000), Options{})
+	s := serviceOf(t, testnode.Start(t, weir.Config{}), ofPatterns(4000), Options{})
 	req := request(descriptorOf("path", strings.Repeat("v", 60<<10)))
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()

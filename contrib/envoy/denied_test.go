@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 const counted = `
@@ -53,7 +54,7 @@ func TestDeniedRandomRequestChangesNoCount(t *testing.T) {
 	keys := []string{"a", "b", "cost", "used_up", "owes", "banned", "shadow", "q", "r", "s", "t", "none"}
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 0))
-		c := clientOf(t, serviceOf(t, start(t, weir.Config{}), text, Options{DebitMany: seed%2 == 1}))
+		c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), text, Options{DebitMany: seed%2 == 1}))
 		denied := 0
 		for range 60 {
 			req := request()
@@ -89,7 +90,7 @@ func TestRequestOfDebitsAndRefundsIsExecutedWhole(t *testing.T) {
 		{"a take and a debit beyond its limit", ds{hits(2, "a", ""), hits(1, "owes", "")}, 1, []uint32{4, 6, 6, 0, 0, 6}},
 	} {
 		t.Run(c.about, func(t *testing.T) {
-			c2 := clientOf(t, serviceOf(t, start(t, weir.Config{}), counted, Options{}))
+			c2 := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), counted, Options{}))
 			require.Equal(t, ok, c2.ask(descriptorOf("used_up", ""), hits(1, "owes", "")).OverallCode)
 			for _, key := range []string{"a", "b", "cost", "shadow"} {
 				require.Equal(t, ok, c2.ask(hits(4, key, "")).OverallCode)
@@ -118,7 +119,7 @@ func (l *leaver) Err() error {
 }
 
 func TestCanceledRequestIsExecutedWholeOrNot(t *testing.T) {
-	s := serviceOf(t, start(t, weir.Config{}), counted, Options{})
+	s := serviceOf(t, testnode.Start(t, weir.Config{}), counted, Options{})
 	c := clientOf(t, s)
 	require.Equal(t, ok, c.ask(hits(9, "b", "")).OverallCode)
 	done := 0

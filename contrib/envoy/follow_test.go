@@ -16,8 +16,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 // management is a server that sends the responses of a test, and exposes the received
@@ -80,7 +82,7 @@ func TestServiceFollowsConfigurationOverXDS(t *testing.T) {
 	m := &management{asked: make(chan *discovery.DiscoveryRequest, 1), sends: make(chan *discovery.DiscoveryResponse, 1)}
 	conn := dial(t, func(on *grpc.Server) { discovery.RegisterAggregatedDiscoveryServiceServer(on, m) })
 	var log bytes.Buffer // read after Follow has returned
-	s, err := New(start(t, weir.Config{}), new(Config), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s, err := New(testnode.Start(t, weir.Config{}), new(Config), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
 	s.retry = time.Millisecond
 	c := clientOf(t, s)
@@ -125,11 +127,16 @@ func TestServiceFollowsConfigurationOverXDS(t *testing.T) {
 }
 
 func TestResourceDescriptorsEqualFileDescriptors(t *testing.T) {
+	meta, err := structpb.NewStruct(map[string]any{"to": "one"})
+	require.NoError(t, err)
+	policy := &rlsconf.RateLimitPolicy{Unit: 5, RequestsPerUnit: 7, Name: "u", Replaces: []*rlsconf.RateLimitReplace{{Name: "v"}}}
 	cfg, err := configOf(version(t, "1", allOf(5), &rlsconf.RateLimitConfig{Domain: "e", Descriptors: []*rlsconf.RateLimitDescriptor{
 		{Key: "path", Value: "/api/*", ShadowMode: true, Descriptors: []*rlsconf.RateLimitDescriptor{
-			{Key: "user", ShadowMode: true, DetailedMetric: true, RateLimit: &rlsconf.RateLimitPolicy{Unit: 5, RequestsPerUnit: 7, Name: "u", Replaces: []*rlsconf.RateLimitReplace{{Name: "v"}}}},
+			{Key: "user", ShadowMode: true, QuotaMode: true, DetailedMetric: true, RateLimit: policy},
 			{Key: "user", Value: "root", RateLimit: &rlsconf.RateLimitPolicy{Unlimited: true}},
 		}},
+		{Key: "quota", QuotaMode: true, Metadata: meta, RateLimit: policy},
+		{Key: "above", QuotaMode: true, Metadata: meta},
 	}}), false)
 	require.NoError(t, err)
 	require.Equal(t, []string{"d", "e"}, cfg.Domains())
@@ -139,10 +146,15 @@ func TestResourceDescriptorsEqualFileDescriptors(t *testing.T) {
 	l := way[1].limit
 	require.Equal(t, "e.path_/api/*.user", l.path)
 	require.True(t, l.shadow && l.detailed)
+	require.False(t, l.quota, "a shadow never denies")
 	require.Equal(t, []string{"v"}, l.replaces)
 	per, _ := period(l.current)
 	require.Equal(t, 30*day, per)
 	require.Nil(t, findDescriptors(t, d, "path", "/api/a", "user", "root")[1].limit.current)
+	l = findDescriptors(t, d, "quota", "")[0].limit
+	require.True(t, l.quota)
+	require.Equal(t, map[string]any{"to": "one"}, l.metadata.AsMap())
+	require.Nil(t, findDescriptors(t, d, "above", "")[0].limit)
 }
 
 func TestInvalidResourceIsRefused(t *testing.T) {

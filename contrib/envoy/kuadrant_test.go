@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/contrib/envoy/kuadrant"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -149,7 +150,7 @@ func TestCommitWithoutReservationIsReport(t *testing.T) {
 }
 
 func TestOversizedAmountsAreRefused(t *testing.T) {
-	g := gateway{t, &kuadrantServer{of: serviceOf(t, start(t, weir.Config{}), tokens, Options{})}}
+	g := gateway{t, &kuadrantServer{of: serviceOf(t, testnode.Start(t, weir.Config{}), tokens, Options{})}}
 	_, err := g.k.Reserve(t.Context(), &kuadrant.ReserveRequest{Domain: "d", Descriptors: request(descriptorOf("user", "u")).Descriptors, Amount: 1 << 63})
 	require.Equal(t, codes.InvalidArgument, status.Code(err))
 	require.Equal(t, "amount is 9223372036854775808: use at most 1000000000000", status.Convert(err).Message())

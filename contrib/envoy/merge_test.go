@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 // files creates a directory with the given files, and returns the path.
@@ -43,7 +44,7 @@ func TestFilesOfOneDomainAreMerged(t *testing.T) {
 	for value, want := range map[string]string{"/a1": "d.path_/a*", "/b": "d.path_*"} {
 		require.Equal(t, want, findDescriptors(t, cfg.domains["d"], "path", value)[0].limit.path, "patterns come in the order of the files' names")
 	}
-	s, err := New(start(t, weir.Config{}), cfg, Options{})
+	s, err := New(testnode.Start(t, weir.Config{}), cfg, Options{})
 	require.NoError(t, err)
 	r := clientOf(t, s).ask(descriptorOf("path", "/a"), descriptorOf("all", ""))
 	require.Nil(t, r.Statuses[1].CurrentLimit, "a limit of another file is replaced")
@@ -90,7 +91,7 @@ func TestWatchMergesByOption(t *testing.T) {
 	dir := files(t, map[string]string{"a.yaml": "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]", "b.yaml": "domain: d\ndescriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 1}}]"})
 	for _, merges := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			s, err := New(start(t, weir.Config{}), new(Config), Options{MergeDomains: merges, Logger: slog.New(slog.DiscardHandler)})
+			s, err := New(testnode.Start(t, weir.Config{}), new(Config), Options{MergeDomains: merges, Logger: slog.New(slog.DiscardHandler)})
 			require.NoError(t, err)
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 func TestStarMatchesAtAnyPosition(t *testing.T) {
@@ -48,7 +49,7 @@ func TestStarMatchesAtAnyPosition(t *testing.T) {
 }
 
 func TestValuesOfPatternCanShareCount(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), `
+	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), `
 domain: d
 descriptors:
 - {key: host, value: "*.shop", share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 2}}
@@ -69,7 +70,7 @@ descriptors:
 
 // A long value is searched for each of many patterns.
 func TestPatternSearchCountsAsWork(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), strings.ReplaceAll(ofPatterns(4000), "'a", "'*a"), Options{Logger: slog.New(slog.DiscardHandler)}))
+	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), strings.ReplaceAll(ofPatterns(4000), "'a", "'*a"), Options{Logger: slog.New(slog.DiscardHandler)}))
 	long := descriptorOf("path", strings.Repeat("a", 60<<10))
 	require.Equal(t, ok, c.ask(long).OverallCode)
 	require.Equal(t, over, c.ask(long, long).OverallCode)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -54,7 +55,7 @@ func TestRequestIsDeniedAfterLastQuota(t *testing.T) {
 		{"everything in shadow mode", Options{ShadowMode: true}, ds{descriptorOf("one", ""), descriptorOf("two", "")}, 5},
 	} {
 		t.Run(c.about, func(t *testing.T) {
-			c2 := clientOf(t, serviceOf(t, start(t, weir.Config{}), quotas, c.o))
+			c2 := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), quotas, c.o))
 			done := 0
 			for range 5 {
 				if r := c2.ask(c.ask...); r.OverallCode == ok {
@@ -68,7 +69,7 @@ func TestRequestIsDeniedAfterLastQuota(t *testing.T) {
 
 func TestUsedUpQuotaIsReportedAndSpendsNothing(t *testing.T) {
 	var told []Decided
-	s := serviceOf(t, start(t, weir.Config{}), quotas, Options{Metadata: true, Headers: Headers{Remaining: "left"}, OnDecision: func(_ context.Context, d *Decided) { told = append(told, *d) }})
+	s := serviceOf(t, testnode.Start(t, weir.Config{}), quotas, Options{Metadata: true, Headers: Headers{Remaining: "left"}, OnDecision: func(_ context.Context, d *Decided) { told = append(told, *d) }})
 	c := clientOf(t, s)
 	ask := func() *rls.RateLimitResponse {
 		told = nil

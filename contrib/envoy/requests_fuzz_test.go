@@ -13,13 +13,13 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/contrib/envoy/kuadrant"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 // FuzzRequests sends arbitrary requests to the service. Each request gets a response for
@@ -36,30 +36,20 @@ descriptors:
 - {key: quota, quota_mode: true, metadata: {to: {b: 1}}, rate_limit: {unit: hour, requests_per_unit: 3}}
 - {key: cost, debit: true, rate_limit: {unit: hour, requests_per_unit: 3}}
 `
-	s := serviceOf(f, start(f, weir.Config{MaxKeys: 1000}), text, Options{Metadata: true})
+	s := serviceOf(f, testnode.Start(f, weir.Config{MaxKeys: 1000}), text, Options{Metadata: true})
 	add := func(req *rls.RateLimitRequest) {
 		b, err := proto.Marshal(req)
 		require.NoError(f, err)
 		f.Add(b)
 	}
-	entry := func(key, value string) *ratelimit.RateLimitDescriptor_Entry {
-		return &ratelimit.RateLimitDescriptor_Entry{Key: key, Value: value}
-	}
 	add(&rls.RateLimitRequest{})
-	add(&rls.RateLimitRequest{Domain: "d", HitsAddend: 1<<32 - 1, Descriptors: []*ratelimit.RateLimitDescriptor{
-		{Entries: []*ratelimit.RateLimitDescriptor_Entry{entry("user", "u")}, HitsAddend: wrapperspb.UInt64(1 << 63)},
-		{Entries: []*ratelimit.RateLimitDescriptor_Entry{entry("path", "/abc"), entry("user", "u")}, IsNegativeHits: true},
-		{},
-	}})
-	add(&rls.RateLimitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{
-		{Entries: []*ratelimit.RateLimitDescriptor_Entry{entry("name", "")}},
-		{Entries: []*ratelimit.RateLimitDescriptor_Entry{entry("other", "x")}, Limit: &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1<<32 - 1, Unit: 99}},
-	}})
-	add(&rls.RateLimitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{
-		{Entries: []*ratelimit.RateLimitDescriptor_Entry{entry("quota", "abc")}},
-		{Entries: []*ratelimit.RateLimitDescriptor_Entry{entry("quota", "x")}, HitsAddend: wrapperspb.UInt64(2)},
-		{Entries: []*ratelimit.RateLimitDescriptor_Entry{entry("cost", "")}, HitsAddend: wrapperspb.UInt64(9)},
-	}})
+	negative := descriptorOf("path", "/abc", "user", "u")
+	negative.IsNegativeHits = true
+	many := request(hits(1<<63, "user", "u"), negative, descriptorOf())
+	many.HitsAddend = 1<<32 - 1
+	add(many)
+	add(request(descriptorOf("name", ""), limited(descriptorOf("other", "x"), 1<<32-1, 99)))
+	add(request(descriptorOf("quota", "abc"), hits(2, "quota", "x"), hits(9, "cost", "")))
 	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var req rls.RateLimitRequest
@@ -74,21 +64,22 @@ descriptors:
 			return
 		}
 		require.Len(t, answer.GetStatuses(), len(req.GetDescriptors()))
-		require.Contains(t, []rls.RateLimitResponse_Code{rls.RateLimitResponse_OK, rls.RateLimitResponse_OVER_LIMIT}, answer.GetOverallCode())
+		require.Contains(t, []rls.RateLimitResponse_Code{ok, over}, answer.GetOverallCode())
 	})
 }
 
 // FuzzReservations reserves and commits arbitrary requests. Each request gets a response
 // or a valid error.
 func FuzzReservations(f *testing.F) {
-	k := &kuadrantServer{of: serviceOf(f, start(f, weir.Config{MaxKeys: 1000}), tokens, Options{})}
+	k := &kuadrantServer{of: serviceOf(f, testnode.Start(f, weir.Config{MaxKeys: 1000}), tokens, Options{})}
+	type ds = []*ratelimit.RateLimitDescriptor
 	for _, m := range []proto.Message{
 		&kuadrant.ReserveRequest{},
-		&kuadrant.ReserveRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{descriptorOf("user", "u"), descriptorOf("tried", ""), refunded(7, "quota", "")}, Amount: 60},
-		&kuadrant.CommitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{descriptorOf("user", "u"), descriptorOf("banned", "")}, ReservationId: "forged", ActualAmount: 1 << 63},
-		&kuadrant.CommitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{descriptorOf("user", "u"), descriptorOf("free", "")}, ReservationId: "..", ActualAmount: 5},
-		&kuadrant.CommitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{descriptorOf("user", "u")}, ReservationId: "~zz.forged", ActualAmount: 5},
-		&kuadrant.ReserveRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{descriptorOf("user", "u")}, Amount: 6, Ttl: durationpb.New(1)},
+		&kuadrant.ReserveRequest{Domain: "d", Descriptors: ds{descriptorOf("user", "u"), descriptorOf("tried", ""), refunded(7, "quota", "")}, Amount: 60},
+		&kuadrant.CommitRequest{Domain: "d", Descriptors: ds{descriptorOf("user", "u"), descriptorOf("banned", "")}, ReservationId: "forged", ActualAmount: 1 << 63},
+		&kuadrant.CommitRequest{Domain: "d", Descriptors: ds{descriptorOf("user", "u"), descriptorOf("free", "")}, ReservationId: "..", ActualAmount: 5},
+		&kuadrant.CommitRequest{Domain: "d", Descriptors: ds{descriptorOf("user", "u")}, ReservationId: "~zz.forged", ActualAmount: 5},
+		&kuadrant.ReserveRequest{Domain: "d", Descriptors: ds{descriptorOf("user", "u")}, Amount: 6, Ttl: durationpb.New(1)},
 	} {
 		b, err := proto.Marshal(m)
 		require.NoError(f, err)

@@ -2,8 +2,9 @@ package envoylimit
 
 import (
 	"context"
-	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -16,26 +17,17 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	health "google.golang.org/grpc/health/grpc_health_v1"
-	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 const (
 	ok   = rls.RateLimitResponse_OK
 	over = rls.RateLimitResponse_OVER_LIMIT
 )
-
-func start(t testing.TB, cfg weir.Config) *weir.Node {
-	t.Helper()
-	cfg.Logger = slog.New(slog.DiscardHandler)
-	node, err := weir.Start(context.Background(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, node.Close()) })
-	return node
-}
 
 func parsed(t testing.TB, text string) *Config {
 	t.Helper()
@@ -124,7 +116,7 @@ descriptors:
 `
 
 func TestEachDescriptorValueHasSeparateCount(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
+	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), basic, Options{}))
 	for i := range 3 {
 		r := c.ask(descriptorOf("user", "a"))
 		require.Equal(t, ok, r.OverallCode)
@@ -145,7 +137,7 @@ func TestEachDescriptorValueHasSeparateCount(t *testing.T) {
 }
 
 func TestDescriptorWithoutLimitIsOK(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
+	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), basic, Options{}))
 	for range 3 {
 		r := c.ask(descriptorOf("group", "a"), descriptorOf("other", "a"), descriptorOf("user", "a", "user", "b"), descriptorOf("free", "a"), descriptorOf())
 		require.Equal(t, ok, r.OverallCode)
@@ -161,7 +153,7 @@ func TestDescriptorWithoutLimitIsOK(t *testing.T) {
 }
 
 func TestLimitOfZeroDenies(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
+	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), basic, Options{}))
 	r := c.ask(descriptorOf("banned", "a"), descriptorOf("all", ""))
 	require.Equal(t, over, r.OverallCode)
 	require.Equal(t, over, r.Statuses[0].Code)
@@ -173,59 +165,40 @@ func TestLimitOfZeroDenies(t *testing.T) {
 }
 
 func TestHitsOfDescriptorOverrideHitsOfRequest(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
-	left := func(request uint32, d *ratelimit.RateLimitDescriptor) (rls.RateLimitResponse_Code, uint32) {
-		r := c.send(&rls.RateLimitRequest{Domain: "d", HitsAddend: request, Descriptors: []*ratelimit.RateLimitDescriptor{d}})
-		require.Equal(t, r.OverallCode, r.Statuses[0].Code)
-		return r.OverallCode, r.Statuses[0].LimitRemaining
-	}
-	for i, c := range []struct {
+	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), basic, Options{}))
+	type ds = []*ratelimit.RateLimitDescriptor
+	for i, step := range []struct {
 		about   string
 		request uint32
-		d       *ratelimit.RateLimitDescriptor
+		ds      ds
 		code    rls.RateLimitResponse_Code
 		left    uint32
 	}{
-		{"none is one", 0, descriptorOf("all", ""), ok, 4},
-		{"the request's", 2, descriptorOf("all", ""), ok, 2},
-		{"the descriptor's", 2, hits(1, "all", ""), ok, 1},
-		{"more than is left spends nothing", 0, hits(2, "all", ""), over, 1},
-		{"more than the limit can grant", 0, hits(6, "all", ""), over, 1},
-		{"none is a peek", 2, hits(0, "all", ""), ok, 1},
-		{"the last", 0, descriptorOf("all", ""), ok, 0},
-		{"a peek where nothing is left", 0, hits(0, "all", ""), over, 0},
-		{"given back", 0, refunded(2, "all", ""), ok, 2},
-		{"a peek is never given back", 0, refunded(0, "all", ""), ok, 2},
-		{"more than was spent is not given back", 0, refunded(100, "all", ""), ok, 5},
-		{"all of it", 5, descriptorOf("all", ""), ok, 0},
+		{"none is one", 0, ds{descriptorOf("all", "")}, ok, 4},
+		{"the request's", 2, ds{descriptorOf("all", "")}, ok, 2},
+		{"the descriptor's", 2, ds{hits(1, "all", "")}, ok, 1},
+		{"more than is left spends nothing", 0, ds{hits(2, "all", "")}, over, 1},
+		{"more than the limit can grant", 0, ds{hits(6, "all", "")}, over, 1},
+		{"none is a peek", 2, ds{hits(0, "all", "")}, ok, 1},
+		{"the last", 0, ds{descriptorOf("all", "")}, ok, 0},
+		{"a peek where nothing is left", 0, ds{hits(0, "all", "")}, over, 0},
+		{"given back", 0, ds{refunded(2, "all", "")}, ok, 2},
+		{"a peek is never given back", 0, ds{refunded(0, "all", "")}, ok, 2},
+		{"more than was spent is not given back", 0, ds{refunded(100, "all", "")}, ok, 5},
+		{"a descriptor twice", 0, ds{descriptorOf("all", ""), descriptorOf("all", "")}, ok, 3},
+		{"together above the limit", 3, ds{descriptorOf("all", ""), descriptorOf("all", "")}, over, 3},
+		{"all of it", 3, ds{descriptorOf("all", "")}, ok, 0},
 	} {
-		code, remaining := left(c.request, c.d)
-		require.Equal(t, c.code, code, "%d: %s", i, c.about)
-		require.Equal(t, c.left, remaining, "%d: %s", i, c.about)
+		r := c.send(&rls.RateLimitRequest{Domain: "d", HitsAddend: step.request, Descriptors: step.ds})
+		require.Equal(t, step.code, r.OverallCode, "%d: %s", i, step.about)
+		last := r.Statuses[len(r.Statuses)-1]
+		require.Equal(t, step.code, last.Code, "%d: %s", i, step.about)
+		require.Equal(t, step.left, last.LimitRemaining, "%d: %s", i, step.about)
 	}
 }
 
-func TestRepeatedDescriptorCountsTwice(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
-	r := c.ask(descriptorOf("all", ""), descriptorOf("all", ""))
-	require.Equal(t, ok, r.OverallCode)
-	require.EqualValues(t, 3, c.ask(hits(0, "all", "")).Statuses[0].LimitRemaining)
-	require.Equal(t, over, c.ask(hits(3, "all", ""), hits(3, "all", "")).OverallCode, "together they are above the limit")
-	require.EqualValues(t, 3, c.ask(hits(0, "all", "")).Statuses[0].LimitRemaining)
-}
-
-func TestLimitsOfDifferentPeriodsHaveSeparateCounts(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
-	long := limited(hits(6, "new", "a"), 10, typev3.RateLimitUnit_HOUR)
-	long.Limit.UnitMultiplier = wrapperspb.UInt32(6)
-	r := c.ask(limited(hits(6, "new", "a"), 10, typev3.RateLimitUnit_HOUR), long)
-	require.Equal(t, ok, r.OverallCode, "each has room for 6")
-	require.EqualValues(t, 4, r.Statuses[0].LimitRemaining)
-	require.EqualValues(t, 4, r.Statuses[1].LimitRemaining)
-}
-
 func TestLimitOfRequestReplacesConfiguredLimit(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
+	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), basic, Options{}))
 	r := c.ask(limited(descriptorOf("user", "a"), 10, typev3.RateLimitUnit_HOUR))
 	require.EqualValues(t, 9, r.Statuses[0].LimitRemaining)
 	require.EqualValues(t, 10, r.Statuses[0].CurrentLimit.RequestsPerUnit)
@@ -239,13 +212,14 @@ func TestLimitOfRequestReplacesConfiguredLimit(t *testing.T) {
 
 	long := limited(descriptorOf("long", "a"), 2, typev3.RateLimitUnit_HOUR)
 	long.Limit.UnitMultiplier = wrapperspb.UInt32(6)
-	r = c.ask(long)
+	r = c.ask(long, limited(hits(2, "long", "a"), 2, typev3.RateLimitUnit_HOUR))
+	require.Equal(t, ok, r.OverallCode, "the limits of two periods have separate counts")
 	require.InDelta(t, 6*3600, r.Statuses[0].DurationUntilReset.Seconds, 30)
 	require.EqualValues(t, 6, r.Statuses[0].CurrentLimit.UnitMultiplier.GetValue())
 }
 
 func TestInvalidRequestIsRefused(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
+	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), basic, Options{}))
 	ds := func(ds ...*ratelimit.RateLimitDescriptor) []*ratelimit.RateLimitDescriptor { return ds }
 	long := limited(descriptorOf("a", "b"), 1, typev3.RateLimitUnit_YEAR)
 	long.Limit.UnitMultiplier = wrapperspb.UInt32(2)
@@ -291,7 +265,7 @@ descriptors:
 `
 
 func TestLimitInModeDoesNotDenyAlone(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), modes, Options{Metadata: true}))
+	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), modes, Options{Metadata: true}))
 	for i := range 3 {
 		r := c.ask(descriptorOf("shadow", ""), descriptorOf("quota", ""), descriptorOf("nothing", ""), descriptorOf("wide", ""), descriptorOf("large", ""))
 		require.Equal(t, ok, r.OverallCode)
@@ -317,7 +291,7 @@ func TestLimitInModeDoesNotDenyAlone(t *testing.T) {
 }
 
 func TestShadowModeIsAlwaysOK(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{ShadowMode: true}))
+	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), basic, Options{ShadowMode: true}))
 	for range 4 {
 		require.Equal(t, ok, c.ask(descriptorOf("user", "a"), descriptorOf("banned", "a")).OverallCode)
 	}
@@ -329,7 +303,7 @@ func TestShadowModeIsAlwaysOK(t *testing.T) {
 }
 
 func TestDebitSpendsWithoutRoom(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), modes, Options{}))
+	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), modes, Options{}))
 	peek := func() rls.RateLimitResponse_Code { return c.ask(hits(0, "tokens", "a")).OverallCode }
 	require.Equal(t, ok, peek())
 	require.Equal(t, ok, c.ask(hits(99, "tokens", "a")).OverallCode)
@@ -349,7 +323,7 @@ func TestDebitSpendsWithoutRoom(t *testing.T) {
 }
 
 func TestManyHitsAreDebitedByOption(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{DebitMany: true}))
+	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), basic, Options{DebitMany: true}))
 	r := c.ask(hits(8, "all", ""))
 	require.Equal(t, ok, r.OverallCode, "something was left")
 	require.Equal(t, over, r.Statuses[0].Code, "but not as much")
@@ -363,7 +337,7 @@ func TestManyHitsAreDebitedByOption(t *testing.T) {
 }
 
 func TestHeadersDescribeLimitNearestToDenying(t *testing.T) {
-	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic+`
+	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), basic+`
 - key: shadow
   shadow_mode: true
   rate_limit: {unit: hour, requests_per_unit: 0}
@@ -383,7 +357,7 @@ func TestHeadersDescribeLimitNearestToDenying(t *testing.T) {
 	require.InDelta(t, 3600, reset, 30)
 	require.Equal(t, map[string]string{"x-ratelimit-limit": "0", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "60"}, headers(descriptorOf("user", "a"), descriptorOf("banned", "a")))
 	require.Empty(t, headers(descriptorOf("free", "")))
-	require.Empty(t, clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{})).ask(descriptorOf("user", "a")).ResponseHeadersToAdd)
+	require.Empty(t, clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), basic, Options{})).ask(descriptorOf("user", "a")).ResponseHeadersToAdd)
 }
 
 func TestDecisionsAreReportedWithPaths(t *testing.T) {
@@ -392,7 +366,7 @@ func TestDecisionsAreReportedWithPaths(t *testing.T) {
   - key: hidden
     rate_limit: {unit: day, requests_per_unit: 1}
 `
-	s := serviceOf(t, start(t, weir.Config{}), cfg, Options{OnDecision: func(_ context.Context, d *Decided) { told = append(told, *d) }})
+	s := serviceOf(t, testnode.Start(t, weir.Config{}), cfg, Options{OnDecision: func(_ context.Context, d *Decided) { told = append(told, *d) }})
 	c := clientOf(t, s)
 	path := func(d *ratelimit.RateLimitDescriptor) string {
 		told = nil
@@ -415,7 +389,7 @@ func TestDecisionsAreReportedWithPaths(t *testing.T) {
 }
 
 func TestConfigurationChangeKeepsCounts(t *testing.T) {
-	s := serviceOf(t, start(t, weir.Config{}), basic, Options{})
+	s := serviceOf(t, testnode.Start(t, weir.Config{}), basic, Options{})
 	c := clientOf(t, s)
 	require.EqualValues(t, 1, c.ask(hits(4, "all", "")).Statuses[0].LimitRemaining)
 	require.NoError(t, s.Use(parsed(t, "domain: d\ndescriptors: [{key: new}, {key: all, rate_limit: {unit: hour, requests_per_unit: 5, name: other}}]")))
@@ -425,98 +399,73 @@ func TestConfigurationChangeKeepsCounts(t *testing.T) {
 	require.Nil(t, c.ask(descriptorOf("user", "a")).Statuses[0].CurrentLimit)
 }
 
-// watchHealth watches the health of a server, and returns a function that returns the
+// watchHealth watches the health of a server, and returns a function that requires the
 // next status.
-func watchHealth(t *testing.T, h health.HealthClient) (next func() (health.HealthCheckResponse_ServingStatus, error)) {
+func watchHealth(t *testing.T, h health.HealthClient) (next func(health.HealthCheckResponse_ServingStatus, codes.Code)) {
 	t.Helper()
 	watch, err := h.Watch(t.Context(), &health.HealthCheckRequest{})
 	require.NoError(t, err)
-	return func() (health.HealthCheckResponse_ServingStatus, error) {
+	return func(want health.HealthCheckResponse_ServingStatus, code codes.Code) {
+		t.Helper()
 		r, err := watch.Recv()
-		return r.GetStatus(), err
+		require.Equal(t, code, status.Code(err))
+		require.Equal(t, want, r.GetStatus())
 	}
 }
 
 func TestHealthFollowsNode(t *testing.T) {
-	node := start(t, weir.Config{})
+	node := testnode.Start(t, weir.Config{})
 	h := health.NewHealthClient(dial(t, serviceOf(t, node, basic, Options{}).Register))
-	is := func(service string) health.HealthCheckResponse_ServingStatus {
+	requireStatus := func(service string, want health.HealthCheckResponse_ServingStatus) {
 		r, err := h.Check(t.Context(), &health.HealthCheckRequest{Service: service})
 		require.NoError(t, err)
-		return r.Status
+		require.Equal(t, want, r.Status)
 	}
 	next := watchHealth(t, h)
-	got, err := next()
-	require.NoError(t, err)
-	require.Equal(t, health.HealthCheckResponse_SERVING, got)
+	next(health.HealthCheckResponse_SERVING, codes.OK)
 	for _, service := range []string{"", "envoy.service.ratelimit.v3.RateLimitService", "kuadrant.service.ratelimit.v1.RateLimitService"} {
-		require.Equal(t, health.HealthCheckResponse_SERVING, is(service))
+		requireStatus(service, health.HealthCheckResponse_SERVING)
 	}
-	_, err = h.Check(t.Context(), &health.HealthCheckRequest{Service: "other"})
+	_, err := h.Check(t.Context(), &health.HealthCheckRequest{Service: "other"})
 	require.Equal(t, codes.NotFound, status.Code(err))
 	all, err := h.List(t.Context(), &health.HealthListRequest{})
 	require.NoError(t, err)
 	require.Len(t, all.Statuses, 3)
 
 	require.NoError(t, node.Leave(t.Context()))
-	require.Equal(t, health.HealthCheckResponse_NOT_SERVING, is(""))
-	got, err = next()
-	require.NoError(t, err)
-	require.Equal(t, health.HealthCheckResponse_NOT_SERVING, got)
-}
-
-func TestReflectionNamesServices(t *testing.T) {
-	conn := dial(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}).Register)
-	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}))
-	r, err := stream.Recv()
-	require.NoError(t, err)
-	var names []string
-	for _, s := range r.GetListServicesResponse().GetService() {
-		names = append(names, s.Name)
-	}
-	require.Contains(t, names, "envoy.service.ratelimit.v3.RateLimitService")
-	require.Contains(t, names, "kuadrant.service.ratelimit.v1.RateLimitService")
-	require.Contains(t, names, "grpc.health.v1.Health")
-}
-
-func TestClosedNodeIsUnavailable(t *testing.T) {
-	node := start(t, weir.Config{})
-	c := clientOf(t, serviceOf(t, node, basic, Options{}))
-	require.NoError(t, node.Close())
-	_, err := c.s.ShouldRateLimit(t.Context(), request(descriptorOf("user", "a")))
-	require.Equal(t, codes.Unavailable, status.Code(err))
+	requireStatus("", health.HealthCheckResponse_NOT_SERVING)
+	next(health.HealthCheckResponse_NOT_SERVING, codes.OK)
 }
 
 func TestInvalidArgumentsAreRefused(t *testing.T) {
-	node := start(t, weir.Config{})
-	_, err := New(nil, parsed(t, basic), Options{})
+	node, cfg := testnode.Start(t, weir.Config{}), parsed(t, basic)
+	_, err := New(nil, cfg, Options{})
 	require.ErrorIs(t, err, weir.ErrInvalid)
 	_, err = New(node, nil, Options{})
 	require.ErrorIs(t, err, weir.ErrInvalid)
-	_, err = New(node, parsed(t, basic), Options{Scope: 9})
+	_, err = New(node, cfg, Options{Scope: 9})
 	require.ErrorIs(t, err, weir.ErrInvalid)
+	s := serviceOf(t, node, basic, Options{})
 	require.NoError(t, node.Close())
-	_, err = New(node, parsed(t, basic), Options{})
+	_, err = New(node, cfg, Options{})
 	require.ErrorIs(t, err, weir.ErrClosed)
+	_, err = s.ShouldRateLimit(t.Context(), request(descriptorOf("user", "a")))
+	require.Equal(t, codes.Unavailable, status.Code(err))
 }
 
 func TestDrainedServiceAnswersAndDoesNotBlockServer(t *testing.T) {
-	s := serviceOf(t, start(t, weir.Config{}), basic, Options{})
+	s := serviceOf(t, testnode.Start(t, weir.Config{}), basic, Options{})
 	var server *grpc.Server
 	conn := dial(t, func(on *grpc.Server) { server = on; s.Register(on) })
+	require.Subset(t, slices.Collect(maps.Keys(server.GetServiceInfo())), []string{
+		"envoy.service.ratelimit.v3.RateLimitService", "kuadrant.service.ratelimit.v1.RateLimitService", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
+	})
 	next := watchHealth(t, health.NewHealthClient(conn))
-	got, err := next()
-	require.NoError(t, err)
-	require.Equal(t, health.HealthCheckResponse_SERVING, got)
+	next(health.HealthCheckResponse_SERVING, codes.OK)
 	s.Drain()
-	got, err = next()
-	require.NoError(t, err)
-	require.Equal(t, health.HealthCheckResponse_NOT_SERVING, got)
-	_, err = next()
-	require.Equal(t, codes.Unavailable, status.Code(err))
-	_, err = rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptorOf("user", "a")))
+	next(health.HealthCheckResponse_NOT_SERVING, codes.OK)
+	next(health.HealthCheckResponse_UNKNOWN, codes.Unavailable)
+	_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request(descriptorOf("user", "a")))
 	require.NoError(t, err)
 	server.GracefulStop() // would wait for an open stream
 }

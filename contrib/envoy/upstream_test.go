@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"testing"
 
-	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
 )
 
 // The configurations have the forms of the documents, examples and tests of
@@ -50,7 +49,7 @@ descriptors:
 `
 
 func TestResponseHasMetadataOfPassedLimits(t *testing.T) {
-	s := serviceOf(t, start(t, weir.Config{}), routed, Options{Metadata: true})
+	s := serviceOf(t, testnode.Start(t, weir.Config{}), routed, Options{Metadata: true})
 	c := clientOf(t, s)
 	told := func(keys ...string) any {
 		req := request()
@@ -73,7 +72,7 @@ func TestResponseHasMetadataOfPassedLimits(t *testing.T) {
 			require.Equal(t, map[string]any{"to": map[string]any{"cluster": "one", "port": 80.0}, "first": "yes"}, d.metadata.AsMap(), "the configuration is as it was")
 		}
 	}
-	require.Nil(t, clientOf(t, serviceOf(t, start(t, weir.Config{}), routed, Options{})).ask(descriptorOf("one", "")).DynamicMetadata)
+	require.Nil(t, clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), routed, Options{})).ask(descriptorOf("one", "")).DynamicMetadata)
 }
 
 func TestMetadataWithoutEffectIsRefused(t *testing.T) {
@@ -85,30 +84,5 @@ func TestMetadataWithoutEffectIsRefused(t *testing.T) {
 	} {
 		_, err := Parse("f.yaml", []byte(c.text))
 		require.EqualError(t, err, c.want, c.about)
-	}
-}
-
-func TestXDSDeliversQuotasAndMetadata(t *testing.T) {
-	policy := func(requests uint32) *rlsconf.RateLimitPolicy {
-		return &rlsconf.RateLimitPolicy{Unit: rlsconf.RateLimitUnit_HOUR, RequestsPerUnit: requests}
-	}
-	meta, err := structpb.NewStruct(map[string]any{"to": "one"})
-	require.NoError(t, err)
-	cfg, err := configOf(version(t, "1", &rlsconf.RateLimitConfig{Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{
-		{Key: "one", QuotaMode: true, Metadata: meta, RateLimit: policy(1)},
-		{Key: "two", QuotaMode: true, RateLimit: policy(2)},
-		{Key: "both", QuotaMode: true, ShadowMode: true, RateLimit: policy(1)},
-		{Key: "above", QuotaMode: true, Metadata: meta},
-	}}), false)
-	require.NoError(t, err)
-	s, err := New(start(t, weir.Config{}), cfg, Options{Metadata: true})
-	require.NoError(t, err)
-	c := clientOf(t, s)
-	r := c.ask(descriptorOf("one", ""), descriptorOf("two", ""))
-	require.Equal(t, map[string]any{"to": "one"}, r.DynamicMetadata.AsMap()["metadata"])
-	require.Equal(t, ok, c.ask(descriptorOf("one", ""), descriptorOf("two", "")).OverallCode)
-	require.Equal(t, over, c.ask(descriptorOf("one", ""), descriptorOf("two", "")).OverallCode)
-	for range 3 {
-		require.Equal(t, ok, c.ask(descriptorOf("both", ""), descriptorOf("above", "")).OverallCode, "a shadow never denies")
 	}
 }

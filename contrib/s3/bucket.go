@@ -52,6 +52,8 @@ type Bucket struct {
 	swept time.Time // when sweep last finished
 }
 
+var _ snapshot.Store = (*Bucket)(nil)
+
 // Close closes idle connections. A running Save or Load continues.
 func (b *Bucket) Close() error {
 	b.transport.CloseIdleConnections()

@@ -87,22 +87,28 @@ func TestErrorOfInvalidURLOmitsSecrets(t *testing.T) {
 	}
 }
 
-func TestEnvironmentSetsCredentialsAndRegion(t *testing.T) {
-	s := startFake(t)
-	got := make(chan string, 1)
+// captureHeader returns the header of the next request, once the last one is read.
+func captureHeader(s *server) chan http.Header {
+	got := make(chan http.Header, 1)
 	s.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
 		select {
-		case got <- r.Header.Get("Authorization"):
+		case got <- r.Header.Clone():
 		default:
 		}
 		return false
 	})
+	return got
+}
+
+func TestEnvironmentSetsCredentialsAndRegion(t *testing.T) {
+	s := startFake(t)
+	got := captureHeader(s)
 	t.Setenv("AWS_ACCESS_KEY_ID", "of-the-environment")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 	t.Setenv("AWS_REGION", "eu-west-1")
 	b := open(t, s, func(o *s3snapshot.Options) { o.Credentials, o.Region = nil, "" })
 	require.NoError(t, b.Load(withTimeout(t, patience), everyNode, ignoreSnapshot))
-	authorization := <-got
+	authorization := (<-got).Get("Authorization")
 	require.Contains(t, authorization, "Credential=of-the-environment/")
 	require.Contains(t, authorization, "/eu-west-1/s3/")
 }
@@ -121,14 +127,7 @@ func TestRoleCredentialsAreRequestedAndAbsenceReported(t *testing.T) {
 	}
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", filepath.Join(t.TempDir(), "none"))
 	s := startFake(t)
-	got := make(chan http.Header, 1)
-	s.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
-		select {
-		case got <- r.Header.Clone():
-		default:
-		}
-		return false
-	})
+	got := captureHeader(s)
 	anonymous := func(o *s3snapshot.Options) { o.Credentials = nil }
 
 	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", service.URL+"/role")

@@ -25,13 +25,19 @@ func texts(t *testing.T) (alerts, dashboard string) {
 	return string(rules), string(dash)
 }
 
-// expressions returns the expressions of the rules and of the dashboard.
-func expressions(t *testing.T) (all []string) {
-	t.Helper()
-	alerts, dash := texts(t)
-	for _, m := range regexp.MustCompile(`(?m)^ +expr: (.*)$`).FindAllStringSubmatch(alerts, -1) {
+// captures returns the text of the first group in each match of a pattern.
+func captures(pattern, text string) (all []string) {
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
 		all = append(all, m[1])
 	}
+	return all
+}
+
+// expressions returns the expressions of the rules and of the dashboard.
+func expressions(t *testing.T) []string {
+	t.Helper()
+	alerts, dash := texts(t)
+	all := captures(`(?m)^ +expr: (.*)$`, alerts)
 	var dashboard struct {
 		Panels []struct {
 			ID      int
@@ -57,22 +63,10 @@ func TestEveryAlertHasRunbookSection(t *testing.T) {
 	alerts, _ := texts(t)
 	runbook, err := os.ReadFile("../../docs/runbook.md")
 	require.NoError(t, err)
-	var named, severities, urls, sections, said []string
-	for _, m := range regexp.MustCompile(`(?m)^ +- alert: (\w+)$`).FindAllStringSubmatch(alerts, -1) {
-		named = append(named, m[1])
-	}
-	for _, m := range regexp.MustCompile(`(?m)^ +labels: \{severity: (\w+)\}$`).FindAllStringSubmatch(alerts, -1) {
-		severities = append(severities, m[1])
-	}
-	for _, m := range regexp.MustCompile(`runbook_url: \S+/docs/runbook\.md#(\w+)\n`).FindAllStringSubmatch(alerts, -1) {
-		urls = append(urls, m[1])
-	}
-	for _, m := range regexp.MustCompile(`(?m)^## (\w+)\n\n\*\*(\w+)\.\*\*`).FindAllStringSubmatch(string(runbook), -1) {
-		sections, said = append(sections, m[1]), append(said, m[2])
-	}
+	named, urls := captures(`(?m)^ +- alert: (\w+)$`, alerts), captures(`runbook_url: \S+/docs/runbook\.md#(\w+)\n`, alerts)
 	require.NotEmpty(t, named)
-	require.Equal(t, named, sections)
-	require.Equal(t, severities, said)
+	require.Equal(t, named, captures(`(?m)^## (\w+)\n\n\*\*\w+\.\*\*`, string(runbook)))
+	require.Equal(t, captures(`(?m)^ +labels: \{severity: (\w+)\}$`, alerts), captures(`(?m)^## \w+\n\n\*\*(\w+)\.\*\*`, string(runbook)))
 	for i, name := range named {
 		require.Equal(t, strings.ToLower(name), urls[i])
 	}

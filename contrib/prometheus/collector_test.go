@@ -54,39 +54,6 @@ func series(t testing.TB, r prometheus.Gatherer) map[string]float64 {
 	return values
 }
 
-func TestScrapeCountsDecisionsOfNode(t *testing.T) {
-	node := testnode.Start(t, weir.Config{})
-	limit, trial := limiter(t, node, "limit", 3), limiter(t, node, "trial", 1)
-	for range 5 {
-		_, err := limit.Allow(t.Context(), "a-secret-key")
-		require.NoError(t, err)
-	}
-	for range 4 {
-		_, err := node.AllowAll(t.Context(), weir.Ask{Limiter: trial, Key: "another-secret-key", Shadow: true})
-		require.NoError(t, err)
-	}
-	r := registry(t, New(node, nil))
-	require.NoError(t, testutil.GatherAndCompare(r, strings.NewReader(`
-# HELP weir_evicted_total Counts evicted before they had recovered, because MaxKeys was reached.
-# TYPE weir_evicted_total counter
-weir_evicted_total 0
-# HELP weir_keys Counts held.
-# TYPE weir_keys gauge
-weir_keys 2
-# HELP weir_limit_shadows_total Decisions of shadows by limit, with the names of weir_limit_decisions_total.
-# TYPE weir_limit_shadows_total counter
-weir_limit_shadows_total{limit="trial",outcome="allowed"} 1
-weir_limit_shadows_total{limit="trial",outcome="denied"} 3
-# HELP weir_ready 1 if the node waits for no authority, nor for a first member.
-# TYPE weir_ready gauge
-weir_ready 1
-`), "weir_evicted_total", "weir_keys", "weir_ready", "weir_limit_shadows_total"))
-
-	for name := range series(t, r) {
-		require.NotContains(t, name, "secret")
-	}
-}
-
 func TestMetricNamesPassPrometheusLint(t *testing.T) {
 	var all collectors
 	all = append(all, newFamilies(metrics.OfNode(), func() metrics.NodeStats {
@@ -152,18 +119,11 @@ func TestDenialsAreCountedByRuleAndMode(t *testing.T) {
 	require.NotContains(t, got, "weir_limit_shadows_total{limit=one,outcome=denied}", "limits that were never a shadow have no series")
 }
 
-// crowded returns a node with the maximum number of limit names that have their own
-// counters.
-func crowded(t testing.TB) *weir.Node {
+func TestLimitsBeyondBoundShareOneSeries(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
-	for i := range 4096 {
+	for i := range 4096 { // the maximum number of names with their own counters
 		limiter(t, node, fmt.Sprint("limit ", i), 1)
 	}
-	return node
-}
-
-func TestLimitsBeyondBoundShareOneSeries(t *testing.T) {
-	node := crowded(t)
 	book := testnode.Book(t, node, `{version: 1, rules: [{name: late, key: ip, limit: {rate: 1, per: 1h}}]}`)
 	late, _, _ := book.Current().Limit("late")
 	for _, l := range []*weir.Limiter{

@@ -33,14 +33,8 @@ func TestDocumentedMetricsEqualExportedMetrics(t *testing.T) {
 			return strings.HasPrefix(row, "| `"+name+"`") || strings.HasPrefix(row, "| `"+name+"{")
 		}), "there is no %s", name)
 	}
-	labels := slices.Clone(metrics.Refusals())
-	for _, state := range metrics.States() {
-		labels = append(labels, state.String())
-	}
-	for source := weir.Owner; source.String() != "unknown"; source++ {
-		labels = append(labels, source.String())
-	}
-	for _, label := range labels {
+	values := valuesOf()
+	for _, label := range slices.Concat(metrics.Refusals(), values["state"], values["source"]) {
 		require.Contains(t, text, "`"+label+"`")
 	}
 }
@@ -72,8 +66,8 @@ func requireSelectable(t *testing.T, labels map[string][]string, where, expressi
 func allLabels(t *testing.T) map[string][]string {
 	labels := labelsOf(labelsOf(labelsOf(make(map[string][]string), metrics.OfNode()), metrics.OfBook()), metrics.OfRules())
 	alerts, _ := texts(t)
-	for _, m := range regexp.MustCompile(`(?m)^ +- record: (\S+)$`).FindAllStringSubmatch(alerts, -1) {
-		labels[m[1]] = []string{}
+	for _, name := range captures(`(?m)^ +- record: (\S+)$`, alerts) {
+		labels[name] = []string{}
 	}
 	return labels
 }

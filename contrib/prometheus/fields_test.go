@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -261,9 +260,7 @@ func TestRefusalReasonsEqualThoseOfCluster(t *testing.T) {
 	for _, file := range []string{"refusals.go", "gossip/transport.go"} {
 		text, err := os.ReadFile("../../cluster/" + file)
 		require.NoError(t, err)
-		for _, m := range regexp.MustCompile(`[rR]eason[A-Z]\w* += "(\w+)"`).FindAllStringSubmatch(string(text), -1) {
-			reasons = append(reasons, m[1])
-		}
+		reasons = append(reasons, captures(`[rR]eason[A-Z]\w* += "(\w+)"`, string(text))...)
 	}
 	require.ElementsMatch(t, metrics.Refusals(), reasons)
 }

@@ -3,6 +3,7 @@ package grpclimit
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -63,11 +64,16 @@ func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[pb.StreamingOut
 }
 
 // serve starts a server with the service and the limits on loopback.
-func serve(t *testing.T, s pb.TestServiceServer, limits *Limits) pb.TestServiceClient {
+func serve(t *testing.T, s pb.TestServiceServer, limits ...*Limits) pb.TestServiceClient {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(limits.Unary()), grpc.ChainStreamInterceptor(limits.Stream()))
+	var unary []grpc.UnaryServerInterceptor
+	var streams []grpc.StreamServerInterceptor
+	for _, l := range limits {
+		unary, streams = append(unary, l.Unary()), append(streams, l.Stream())
+	}
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(unary...), grpc.ChainStreamInterceptor(streams...))
 	pb.RegisterTestServiceServer(server, s)
 	go server.Serve(listener)
 	t.Cleanup(server.Stop)
@@ -164,6 +170,51 @@ func TestDeniedCallHasDetailsForClient(t *testing.T) {
 	require.EqualValues(t, 2, s.calls.Load(), "the handler does not see it")
 	require.NotContains(t, st.Message(), "127.0.0.1")
 	require.NotContains(t, quota.String(), "127.0.0.1")
+}
+
+// Of two Limits, the strictest determines the numbers. A limit that both check is a single
+// item, with the units that are left after the second check.
+func TestStrictestLimitSetsMetadata(t *testing.T) {
+	node := testnode.Start(t, weir.Config{})
+	limitsOf := func(name string, rate int64) *Limits {
+		l := weir.Limit{Name: name, Algorithm: weir.FixedWindow, Rate: rate, Per: time.Hour}
+		return byLimiter(t, testnode.Limiter(t, node, l), Options{})
+	}
+	for about, ask := range map[string]func(pb.TestServiceClient) (metadata.MD, codes.Code){
+		"unary": func(c pb.TestServiceClient) (metadata.MD, codes.Code) {
+			header, st := call(t, c)
+			return header, st.Code()
+		},
+		"stream": func(c pb.TestServiceClient) (metadata.MD, codes.Code) {
+			stream, err := c.FullDuplexCall(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, stream.CloseSend())
+			if _, err = stream.Recv(); err == io.EOF {
+				err = nil
+			}
+			header, _ := stream.Header()
+			return header, status.Code(err)
+		},
+	} {
+		for _, rates := range [][2]int64{{1000, 3}, {3, 1000}} {
+			first, second := fmt.Sprint(about, rates[0], " first"), fmt.Sprint(about, rates[0], " second")
+			c := serve(t, new(service), limitsOf(first, rates[0]), limitsOf(second, rates[1]))
+			for i, want := range []codes.Code{codes.OK, codes.OK, codes.OK, codes.ResourceExhausted} {
+				header, code := ask(c)
+				require.Equal(t, want, code, about)
+				require.Equal(t, []string{"3"}, header.Get("x-ratelimit-limit"), about)
+				require.Equal(t, []string{strconv.Itoa(max(0, 2-i))}, header.Get("x-ratelimit-remaining"), about)
+				require.Equal(t, want != codes.OK, len(header.Get("retry-after")) > 0, about)
+				if want == codes.OK {
+					require.Regexp(t, fmt.Sprintf(`^"%s";r=\d+;t=\d+, "%s";r=\d+;t=\d+$`, first, second), strings.Join(header.Get("ratelimit"), "|"))
+				}
+			}
+		}
+		twice := limitsOf(about, 10)
+		header, _ := ask(serve(t, new(service), twice, twice))
+		require.Equal(t, []string{"8"}, header.Get("x-ratelimit-remaining"), about)
+		require.Equal(t, []string{fmt.Sprintf(`"%s";q=10;w=3600`, about)}, header.Get("ratelimit-policy"), about)
+	}
 }
 
 func TestOversizedCallHasNoRetryInfo(t *testing.T) {

@@ -190,31 +190,3 @@ func TestFailedCallKeepsItsEstimate(t *testing.T) {
 	require.Equal(t, codes.InvalidArgument, status.Code(ask(t.Context(), c, 0)))
 	requireSpent(t, l, "/grpc.testing.TestService/UnaryCall", 20)
 }
-
-func TestInvalidSettleAndMessageOptionsAreRefused(t *testing.T) {
-	node := testnode.Start(t, weir.Config{})
-	book := testnode.Book(t, node, "rules: [{name: r, key: ip, limit: {rate: 5, per: 1m}}]")
-	tokens := testnode.Limiter(t, node, weir.Limit{Name: "tokens", Rate: 9, Per: time.Hour})
-	calls := testnode.Limiter(t, node, inFlight)
-	holds := byLimiter(t, calls, Options{})
-	estimate := func(context.Context, any) int64 { return 1 }
-	nested := byLimiter(t, tokens, Options{Messages: byLimiter(t, tokens, Options{})})
-	for want, o := range map[string]Options{
-		"nothing settles it":    {Estimate: estimate},
-		"is not a name of text": {SettleTrailer: "Cost-Bin"},
-		"has no end":            {Messages: holds},
-		"has no messages":       {Messages: nested},
-	} {
-		_, err := ByLimiter(tokens, o)
-		require.ErrorIs(t, err, weir.ErrInvalid)
-		require.ErrorContains(t, err, want)
-	}
-	_, err := ByLimiter(calls, Options{Settle: usage})
-	require.ErrorContains(t, err, "is in_flight")
-	for _, o := range []Options{{Settle: usage}, {SettleTrailer: "x-cost"}, {Estimate: estimate}} {
-		_, err = New(node, book, o)
-		require.ErrorContains(t, err, "use ByLimiter")
-	}
-	_, err = New(node, book, Options{Messages: holds})
-	require.ErrorContains(t, err, "has no end")
-}

@@ -233,28 +233,20 @@ func TestOversizedCallHasNoRetryInfo(t *testing.T) {
 func TestFailClosedIsUnavailable(t *testing.T) {
 	node := testnode.Start(t, weir.Config{Bind: "127.0.0.1:0", Expect: 3})
 	closed := weir.Limit{Name: "l", Rate: 5, Per: time.Minute, Partition: weir.FailClosed}
-	for _, limits := range byBoth(t, node, "key: ip, partition: fail_closed, limit: {rate: 5, per: 1m}", closed, Options{}) {
-		s := new(service)
-		header, st := call(t, serve(t, s, limits))
-		require.Equal(t, codes.Unavailable, st.Code(), st.Message())
-		retry, quota := details(st)
-		require.GreaterOrEqual(t, retry.RetryDelay.AsDuration(), time.Second)
-		require.Nil(t, quota, "no quota of the client's is exceeded")
-		require.NotEmpty(t, header.Get("retry-after"))
-		require.Zero(t, s.calls.Load())
+	both := byBoth(t, node, "key: ip, partition: fail_closed, limit: {rate: 5, per: 1m}", closed, Options{})
+	for range 2 {
+		for _, limits := range both {
+			s := new(service)
+			header, st := call(t, serve(t, s, limits))
+			require.Equal(t, codes.Unavailable, st.Code(), st.Message())
+			retry, quota := details(st)
+			require.GreaterOrEqual(t, retry.RetryDelay.AsDuration(), time.Second)
+			require.Nil(t, quota, "no quota of the client's is exceeded")
+			require.NotEmpty(t, header.Get("retry-after"))
+			require.Zero(t, s.calls.Load())
+		}
+		require.NoError(t, node.Close()) // a closed node decides in the same way
 	}
-}
-
-func TestClosedNodeIsUnavailable(t *testing.T) {
-	node := testnode.Start(t, weir.Config{})
-	limits, err := New(node, testnode.Book(t, node, twoCalls), Options{})
-	require.NoError(t, err)
-	c := serve(t, new(service), limits)
-	require.NoError(t, node.Close())
-	_, st := call(t, c)
-	require.Equal(t, codes.Unavailable, st.Code())
-	retry, _ := details(st)
-	require.Equal(t, time.Second, retry.RetryDelay.AsDuration())
 }
 
 func TestClosedNodeAdmitsCallsOfFailOpen(t *testing.T) {
@@ -313,17 +305,6 @@ func TestStreamsAndTheirMessagesCountSeparately(t *testing.T) {
 	require.Positive(t, retry.RetryDelay.AsDuration())
 	require.Equal(t, "limit:messages", quota.Violations[0].Subject)
 	require.EqualValues(t, 3, s.messages.Load())
-
-	require.NoError(t, l.Reset(t.Context(), "127.0.0.1"))
-	_, err = c.EmptyCall(t.Context(), &pb.Empty{})
-	require.NoError(t, err, "the second call of the minute")
-	stream, err = c.FullDuplexCall(t.Context())
-	require.NoError(t, err)
-	_, err = stream.Recv()
-	require.Equal(t, codes.ResourceExhausted, status.Code(err))
-	_, quota = details(status.Convert(err))
-	require.Equal(t, "limit:calls/minute", quota.Violations[0].Subject)
-	require.EqualValues(t, 2, s.calls.Load())
 }
 
 func TestHandlerMayContinueAfterDeniedMessage(t *testing.T) {
@@ -445,6 +426,9 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 	book := testnode.Book(t, node, twoCalls)
 	l := testnode.Limiter(t, node, weir.Limit{Name: "l", Rate: 1, Per: time.Minute})
 	odd := testnode.Limiter(t, node, weir.Limit{Name: "a\"\n", Rate: 1, Per: time.Minute})
+	calls := testnode.Limiter(t, node, inFlight)
+	holds, nested := byLimiter(t, calls, Options{}), byLimiter(t, l, Options{Messages: byLimiter(t, l, Options{})})
+	estimate := func(context.Context, any) int64 { return 1 }
 	for _, c := range []struct {
 		want string
 		make func() (*Limits, error)
@@ -459,9 +443,18 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 		}},
 		{"weir: invalid grpclimit.ByLimiter: the Limiter is nil: pass one that Node.Limiter returned", func() (*Limits, error) { return ByLimiter(nil, Options{}) }},
 		{`weir: invalid grpclimit.ByLimiter: metadata cannot carry the limit's name "a\"\n": use letters, digits and spaces, or set Options.NoMetadata`, func() (*Limits, error) { return ByLimiter(odd, Options{}) }},
+		{"nothing settles it", func() (*Limits, error) { return ByLimiter(l, Options{Estimate: estimate}) }},
+		{"is not a name of text", func() (*Limits, error) { return ByLimiter(l, Options{SettleTrailer: "Cost-Bin"}) }},
+		{"has no end", func() (*Limits, error) { return ByLimiter(l, Options{Messages: holds}) }},
+		{"has no end", func() (*Limits, error) { return New(node, book, Options{Messages: holds}) }},
+		{"has no messages", func() (*Limits, error) { return ByLimiter(l, Options{Messages: nested}) }},
+		{"is in_flight", func() (*Limits, error) { return ByLimiter(calls, Options{Settle: usage}) }},
+		{"use ByLimiter", func() (*Limits, error) { return New(node, book, Options{Settle: usage}) }},
+		{"use ByLimiter", func() (*Limits, error) { return New(node, book, Options{SettleTrailer: "x-cost"}) }},
+		{"use ByLimiter", func() (*Limits, error) { return New(node, book, Options{Estimate: estimate}) }},
 	} {
 		limits, err := c.make()
-		require.EqualError(t, err, c.want)
+		require.ErrorContains(t, err, c.want)
 		require.ErrorIs(t, err, weir.ErrInvalid)
 		require.Nil(t, limits)
 	}

@@ -177,64 +177,33 @@ type web struct {
 	r *http.Request
 }
 
-func (c *web) Field(name string) string    { return c.r.Header.Get(name) }
-func (c *web) Param(name string) string    { return c.r.PathValue(name) }
-func (c *web) Body() string                { return bodyOf(c.r) }
-func (c *web) Context() context.Context    { return c.r.Context() }
-func (c *web) Writer() http.ResponseWriter { return c.w }
-func (c *web) Store(value string)          { c.r.Header.Set("Stored", value) }
-func (c *web) Stored() string              { return c.r.Header.Get("Stored") }
-func (c *web) SetField(name, value string) { c.w.Header().Set(name, value) }
-func (c *web) Answer(status int, contentType, body string) error {
+func (c web) Field(name string) string    { return c.r.Header.Get(name) }
+func (c web) Param(name string) string    { return c.r.PathValue(name) }
+func (c web) Context() context.Context    { return c.r.Context() }
+func (c web) Writer() http.ResponseWriter { return c.w }
+func (c web) Store(value string)          { c.r.Header.Set("Stored", value) }
+func (c web) Stored() string              { return c.r.Header.Get("Stored") }
+func (c web) SetField(name, value string) { c.w.Header().Set(name, value) }
+func (c web) Answer(status int, contentType, body string) error {
 	c.w.Header().Set("Content-Type", contentType)
 	c.w.WriteHeader(status)
 	_, err := io.WriteString(c.w, body)
 	return err
 }
 
-func bodyOf(r *http.Request) string {
-	text, err := io.ReadAll(r.Body)
+func (c web) Body() string {
+	text, err := io.ReadAll(c.r.Body)
 	if err != nil {
 		panic(err)
 	}
 	return string(text)
 }
 
-// webOptions translates options for package httplimit.
+// webOptions translates the options that the tests use with package httplimit.
 func webOptions(o httplimit.FrameworkOptions[*web]) httplimit.Options {
-	to := httplimit.Options{
-		MaxBody: o.MaxBody, Queue: o.Queue, MaxWaiting: o.MaxWaiting, Logger: o.Logger,
-		KeepOutcome: o.KeepOutcome, NoXHeaders: o.NoXHeaders, NoIETFHeaders: o.NoIETFHeaders, RefuseAmbiguousPaths: o.RefuseAmbiguousPaths,
-	}
-	if o.Client != nil {
-		to.Client = *o.Client
-	}
-	text := func(f func(*web) string) func(*http.Request) string {
-		if f == nil {
-			return nil
-		}
-		return func(r *http.Request) string { return f(&web{r: r}) }
-	}
-	to.Key, to.User, to.APIKey, to.Tier = text(o.Key), text(o.User), text(o.APIKey), text(o.Tier)
-	if o.Skip != nil {
-		to.Skip = func(r *http.Request) bool { return o.Skip(&web{r: r}) }
-	}
-	if o.Denied != nil {
-		to.Denied = func(w http.ResponseWriter, r *http.Request, of *httplimit.Outcome) { _ = o.Denied(&web{w, r}, of) }
-	}
+	to := httplimit.Options{Logger: o.Logger, RefuseAmbiguousPaths: o.RefuseAmbiguousPaths}
 	if o.OnDecision != nil {
 		to.OnDecision = func(r *http.Request, of *httplimit.Outcome) { o.OnDecision(&web{r: r}, of) }
-	}
-	if o.Count != nil {
-		to.Count = func(r *http.Request, rule *rules.Rule, e *httplimit.Ended) bool { return o.Count(&web{r: r}, rule, e) }
-	}
-	if o.Reserve != nil {
-		to.Reserve = func(r *http.Request, rule *rules.Rule) (int64, bool) { return o.Reserve(&web{r: r}, rule) }
-	}
-	if o.Settle != nil {
-		to.Settle = func(r *http.Request, rule *rules.Rule, e *httplimit.Ended) (int64, bool) {
-			return o.Settle(&web{r: r}, rule, e)
-		}
 	}
 	return to
 }
@@ -245,14 +214,14 @@ func onNetHTTP(name string, router func(map[string]http.Handler) http.Handler) *
 		handlers := make(map[string]http.Handler)
 		for path, handle := range s.handlers {
 			handlers[path] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if err := handle(&web{w, r}); err != nil {
+				if err := handle(web{w, r}); err != nil {
 					w.WriteHeader(statusOf(err))
 				}
 			})
 		}
 		h := router(handlers)
 		for i := range s.layers {
-			m, err := middleware(&s.layers[len(s.layers)-1-i], func(c *web) call { return c },
+			m, err := middleware(&s.layers[len(s.layers)-1-i], func(c *web) call { return *c },
 				func(l *weir.Limiter, o httplimit.FrameworkOptions[*web]) (*httplimit.Middleware, error) {
 					return httplimit.ByLimiter(l, webOptions(o))
 				},
@@ -295,16 +264,17 @@ func newChi(handlers map[string]http.Handler) http.Handler {
 	return mux
 }
 
-type echoCall struct{ c *echo.Context }
+// echoCall is a call of echo.
+type echoCall struct {
+	web
+	c *echo.Context
+}
 
-func (c echoCall) Field(name string) string    { return c.c.Request().Header.Get(name) }
-func (c echoCall) Param(name string) string    { return c.c.Param(name) }
-func (c echoCall) Body() string                { return bodyOf(c.c.Request()) }
-func (c echoCall) Context() context.Context    { return c.c.Request().Context() }
-func (c echoCall) Writer() http.ResponseWriter { return c.c.Response() }
-func (c echoCall) Store(value string)          { c.c.Set("stored", value) }
-func (c echoCall) Stored() string              { value, _ := c.c.Get("stored").(string); return value }
-func (c echoCall) SetField(name, value string) { c.c.Response().Header().Set(name, value) }
+func newEchoCall(c *echo.Context) call { return echoCall{web{c.Response(), c.Request()}, c} }
+
+func (c echoCall) Param(name string) string { return c.c.Param(name) }
+func (c echoCall) Store(value string)       { c.c.Set("stored", value) }
+func (c echoCall) Stored() string           { value, _ := c.c.Get("stored").(string); return value }
 func (c echoCall) Answer(status int, contentType, body string) error {
 	return c.c.Blob(status, contentType, []byte(body))
 }
@@ -315,7 +285,7 @@ func onEcho(config echo.RouterConfig, after func(*echo.Echo)) *framework {
 		e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(config)})
 		e.Logger = slog.New(slog.DiscardHandler)
 		for i := range s.layers {
-			m, err := middleware(&s.layers[i], func(c *echo.Context) call { return echoCall{c} }, echolimit.ByLimiter, echolimit.New)
+			m, err := middleware(&s.layers[i], newEchoCall, echolimit.ByLimiter, echolimit.New)
 			if err != nil {
 				return nil, err
 			}
@@ -323,7 +293,7 @@ func onEcho(config echo.RouterConfig, after func(*echo.Echo)) *framework {
 		}
 		for path, handle := range s.handlers {
 			e.Any(unescape(colons(path, "*")), func(c *echo.Context) error {
-				err := handle(echoCall{c})
+				err := handle(newEchoCall(c))
 				if f := failure(0); errors.As(err, &f) {
 					return echo.NewHTTPError(int(f), "no")
 				}
@@ -337,16 +307,17 @@ func onEcho(config echo.RouterConfig, after func(*echo.Echo)) *framework {
 	}}
 }
 
-type ginCall struct{ c *gin.Context }
+// ginCall is a call of gin.
+type ginCall struct {
+	web
+	c *gin.Context
+}
 
-func (c ginCall) Field(name string) string    { return c.c.GetHeader(name) }
-func (c ginCall) Param(name string) string    { return c.c.Param(name) }
-func (c ginCall) Body() string                { return bodyOf(c.c.Request) }
-func (c ginCall) Context() context.Context    { return c.c.Request.Context() }
-func (c ginCall) Writer() http.ResponseWriter { return c.c.Writer }
-func (c ginCall) Store(value string)          { c.c.Set("stored", value) }
-func (c ginCall) Stored() string              { return c.c.GetString("stored") }
-func (c ginCall) SetField(name, value string) { c.c.Header(name, value) }
+func newGinCall(c *gin.Context) call { return ginCall{web{c.Writer, c.Request}, c} }
+
+func (c ginCall) Param(name string) string { return c.c.Param(name) }
+func (c ginCall) Store(value string)       { c.c.Set("stored", value) }
+func (c ginCall) Stored() string           { return c.c.GetString("stored") }
 func (c ginCall) Answer(status int, contentType, body string) error {
 	c.c.Data(status, contentType, []byte(body))
 	return nil
@@ -364,7 +335,7 @@ func onGin(before, after func(*gin.Engine)) *framework {
 			before(e)
 		}
 		for i := range s.layers {
-			m, err := middleware(&s.layers[i], func(c *gin.Context) call { return ginCall{c} }, ginlimit.ByLimiter, ginlimit.New)
+			m, err := middleware(&s.layers[i], newGinCall, ginlimit.ByLimiter, ginlimit.New)
 			if err != nil {
 				return nil, err
 			}
@@ -372,7 +343,7 @@ func onGin(before, after func(*gin.Engine)) *framework {
 		}
 		for path, handle := range s.handlers {
 			e.Any(unescape(colons(path, "*rest")), func(c *gin.Context) {
-				if err := handle(ginCall{c}); err != nil {
+				if err := handle(newGinCall(c)); err != nil {
 					c.AbortWithStatus(statusOf(err))
 				}
 			})

@@ -24,8 +24,11 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
+// netHTTP is package httplimit, whose own tests cover the promises of a single middleware.
+var netHTTP = onNetHTTP("net/http", newMux)
+
 // frameworks contains the frameworks that keep the same promises.
-var frameworks = []*framework{onNetHTTP("net/http", newMux), onEcho(echo.RouterConfig{}, nil), onGin(nil, nil), onFiber(fiber.Config{}, nil)}
+var frameworks = []*framework{onEcho(echo.RouterConfig{}, nil), onGin(nil, nil), onFiber(fiber.Config{}, nil)}
 
 func TestFrameworksKeepSamePromises(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *framework){
@@ -50,6 +53,10 @@ func TestFrameworksKeepSamePromises(t *testing.T) {
 			}
 		})
 	}
+	t.Run("two middlewares of net/http", func(t *testing.T) {
+		testStrictest(t, netHTTP)
+		testTwice(t, netHTTP)
+	})
 }
 
 // limiter returns a Limiter of a fixed window of an hour on a separate node.
@@ -359,9 +366,7 @@ rules:
 	_, err = io.WriteString(client, "GET /take HTTP/1.1\r\nHost: h\r\n\r\n")
 	require.NoError(t, err)
 	conn := <-taken
-	if f.name != "net/http" {
-		requireSpent(t, l, 12)
-	}
+	requireSpent(t, l, 12)
 	require.Equal(t, 429, a.get("/").status)
 	require.NoError(t, conn.Close())
 	requireSpent(t, l, 12)
@@ -410,14 +415,12 @@ func testLines(t *testing.T, f *framework) {
 	for _, name := range names[:2] { // fasthttp has no lines for other empty fields
 		for _, lines := range []string{"%s: \r\n", "%s: a\r\n", "%[1]s: a\r\n%[1]s: b\r\n"} {
 			lines = fmt.Sprintf(lines, name)
-			require.Equal(t, met(frameworks[0], lines), met(f, lines), "%q", lines)
+			require.Equal(t, met(netHTTP, lines), met(f, lines), "%q", lines)
 		}
 	}
 }
 
 // askBehind serves a handler behind limits, and returns a function that sends requests.
-type askBehind func(t *testing.T, limits ...*weir.Limiter) func() (admitted bool, header http.Header)
-
 func (f *framework) askBehind(t *testing.T, limits ...*weir.Limiter) func() (bool, http.Header) {
 	var layers []layer
 	for _, l := range limits {
@@ -431,12 +434,8 @@ func (f *framework) askBehind(t *testing.T, limits ...*weir.Limiter) func() (boo
 	}
 }
 
-func testStrictest(t *testing.T, f *framework) { requireStrictest(t, f.askBehind) }
-
-func testTwice(t *testing.T, f *framework) { requireOnce(t, f.askBehind) }
-
 // A client that reads the fields behind two middlewares gets the strictest numbers.
-func requireStrictest(t *testing.T, serve askBehind) {
+func testStrictest(t *testing.T, f *framework) {
 	n := testnode.Start(t, weir.Config{})
 	for _, order := range [][]string{{"wide", "narrow"}, {"narrow", "wide"}} {
 		var limits []*weir.Limiter
@@ -447,7 +446,7 @@ func requireStrictest(t *testing.T, serve askBehind) {
 			}
 			limits = append(limits, testnode.Limiter(t, n, l))
 		}
-		ask := serve(t, limits...)
+		ask := f.askBehind(t, limits...)
 		for i, remaining := range []string{"2", "1", "0", "0"} {
 			admitted, h := ask()
 			require.Equal(t, i < 3, admitted)
@@ -472,9 +471,9 @@ func requireStrictest(t *testing.T, serve askBehind) {
 
 // A limit that two middlewares check is a single item, with the units that are left after
 // the second check.
-func requireOnce(t *testing.T, serve askBehind) {
+func testTwice(t *testing.T, f *framework) {
 	l := limiterOf(t, weir.Limit{Name: "a, b", Algorithm: weir.FixedWindow, Rate: 10, Per: time.Hour})
-	_, h := serve(t, l, l)()
+	_, h := f.askBehind(t, l, l)()
 	require.Equal(t, []string{"8"}, h["X-Ratelimit-Remaining"])
 	require.Len(t, h["Ratelimit"], 1)
 	require.True(t, strings.HasPrefix(h.Get("Ratelimit"), `"a, b";r=8;t=`), h.Get("Ratelimit"))

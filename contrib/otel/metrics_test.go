@@ -2,9 +2,6 @@ package weirotel
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"sort"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +14,6 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/contrib/internal/metrics"
 	"github.com/weir-go/weir/internal/testnode"
-	"github.com/weir-go/weir/rules"
 )
 
 // collect returns all series that a reader collects, by name and attributes.
@@ -29,16 +25,13 @@ func collect(t testing.TB, reader *sdkmetric.ManualReader) map[string]float64 {
 	for _, scoped := range all.ScopeMetrics {
 		for _, m := range scoped.Metrics {
 			require.NotEmpty(t, m.Description)
+			var values []metricdata.DataPoint[float64]
 			switch data := m.Data.(type) {
 			case metricdata.Sum[float64]:
 				require.True(t, data.IsMonotonic, m.Name)
-				for _, p := range data.DataPoints {
-					series[seriesName(m.Name, p.Attributes)] = p.Value
-				}
+				values = data.DataPoints
 			case metricdata.Gauge[float64]:
-				for _, p := range data.DataPoints {
-					series[seriesName(m.Name, p.Attributes)] = p.Value
-				}
+				values = data.DataPoints
 			case metricdata.Histogram[float64]:
 				require.Equal(t, metricdata.CumulativeTemporality, data.Temporality)
 				for _, p := range data.DataPoints {
@@ -56,6 +49,9 @@ func collect(t testing.TB, reader *sdkmetric.ManualReader) map[string]float64 {
 				}
 			default:
 				t.Fatalf("%s is a %T", m.Name, m.Data)
+			}
+			for _, p := range values {
+				series[seriesName(m.Name, p.Attributes)] = p.Value
 			}
 		}
 	}
@@ -97,11 +93,7 @@ func addSeries[S any](series map[string]float64, all []metrics.Family[S], s S) m
 
 func TestNodeAndRulesAreObservedUntilUnregistered(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("rules:\n- {name: logins, key: ip, limit: {rate: 2, per: 1h}}\n"), 0o600))
-	book, err := rules.Open(t.Context(), node, path, rules.BookOptions{})
-	require.NoError(t, err)
-	defer book.Close()
+	book := testnode.Book(t, node, "rules: [{name: logins, key: ip, limit: {rate: 2, per: 1h}}]")
 	limit := testnode.Limiter(t, node, weir.Limit{Name: "exports", Rate: 3, Per: time.Hour})
 	for range 5 {
 		_, err := limit.Allow(t.Context(), "key")
@@ -113,41 +105,14 @@ func TestNodeAndRulesAreObservedUntilUnregistered(t *testing.T) {
 	registration, err := Register(meter, node, book)
 	require.NoError(t, err)
 	got := collect(t, reader)
-	for name, want := range map[string]float64{
-		"weir_decisions_total{outcome=allowed,source=owner}":                    3,
-		"weir_decisions_total{outcome=denied,source=owner}":                     2,
-		"weir_decisions_total{outcome=denied,source=budget}":                    0,
-		"weir_limit_decisions_total{limit=exports,outcome=denied,source=owner}": 2,
-		"weir_check_seconds{source=owner}.count":                                5,
-		"weir_keys":                                                             1,
-		"weir_keys_max":                                                         5_000_000,
-		"weir_ready":                                                            1,
-		"weir_rules_in_force":                                                   1,
-		"weir_rule_denials_total{mode=enforce,rule=logins}":                     0,
-		"weir_rule_denials_total{mode=shadow,rule=logins}":                      0,
-		"weir_cluster_members{state=serving}":                                   1,
-		"weir_ring_share_ratio":                                                 1,
-	} {
-		value, is := got[name]
-		require.True(t, is, name)
-		require.Equal(t, want, value, name)
-	}
-	names := func(all map[string]float64) (names []string) {
-		for name := range all {
-			names = append(names, name)
-		}
-		sort.Strings(names)
-		return names
-	}
+	require.EqualValues(t, 3, got["weir_decisions_total{outcome=allowed,source=owner}"])
 	want := addSeries(make(map[string]float64), metrics.OfNode(), metrics.ReadNode(node))
 	want = addSeries(want, metrics.OfBook(), book.Stats())
 	want = addSeries(want, metrics.OfRules(), metrics.DenialsByRule(node, book))
-	require.Equal(t, names(want), names(got))
-	for name, value := range want {
-		if strings.HasPrefix(name, "weir_check_seconds") {
-			require.Equal(t, value, got[name], name)
-		}
+	for _, series := range []map[string]float64{want, got} {
+		delete(series, "weir_cluster_scheduling_delay_seconds") // differs between two readings
 	}
+	require.Equal(t, want, got)
 
 	require.NoError(t, registration.Unregister())
 	for name := range collect(t, reader) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -187,60 +186,6 @@ func (n *network) set(cut bool) {
 		_ = c.Close()
 	}
 	n.conns = nil
-}
-
-func TestOutageOfBrokerDoesNotBlockChecks(t *testing.T) {
-	c, way := brokers(t), new(network)
-	log, err := audit.New(sink(t, c, kgo.Dialer(way.dial), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond })), audit.Options{
-		Queue: 64, Batch: 16, Every: 10 * time.Millisecond, Timeout: 200 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
-	})
-	require.NoError(t, err)
-	n, err := weir.Start(t.Context(), weir.Config{Observer: log})
-	require.NoError(t, err)
-	defer n.Close()
-	l, err := n.Limiter(weir.Limit{Name: "per hour", Algorithm: weir.FixedWindow, Rate: 1, Per: time.Hour})
-	require.NoError(t, err)
-	denied := uint64(0)
-	deny := func(times int) {
-		for range times {
-			d, err := l.Allow(t.Context(), "k")
-			require.NoError(t, err)
-			if !d.Allowed {
-				denied++
-			}
-		}
-	}
-	await := func(what string, is func(audit.Stats) bool) audit.Stats {
-		for ctx := withTimeout(t, patience); ; {
-			s := log.Stats()
-			if is(s) {
-				return s
-			}
-			require.NoError(t, ctx.Err(), "%s: %+v", what, s)
-			time.Sleep(5 * time.Millisecond)
-		}
-	}
-
-	deny(1)
-	await("before", func(s audit.Stats) bool { deny(1); return s.Written > 0 }) // a batch may be slower than Timeout
-	s := await("nothing is under way", func(s audit.Stats) bool { return s.Written+s.Failed+s.Dropped == denied })
-	way.set(true)
-	deny(1000) // more than fits into the queue
-	before := s
-	s = await("away", func(s audit.Stats) bool { return s.Failed > before.Failed+16 && s.Dropped > before.Dropped })
-	require.Equal(t, before.Written, s.Written)
-
-	way.set(false)
-	for ctx := withTimeout(t, patience); log.Stats().Written < s.Written+20; {
-		require.NoError(t, ctx.Err(), "it does not go on: %+v", log.Stats())
-		deny(1)
-		time.Sleep(5 * time.Millisecond)
-	}
-	require.NoError(t, log.Close(withTimeout(t, patience)))
-	s = log.Stats()
-	require.Equal(t, denied, s.Written+s.Failed+s.Dropped)
-	require.GreaterOrEqual(t, stored(c), int64(s.Written))
-	require.LessOrEqual(t, stored(c), int64(s.Written+s.Failed))
 }
 
 // Otherwise the record would arrive late, and would use buffer space until then.

@@ -125,12 +125,6 @@ func TestAskedNodeRecordsDenialOnce(t *testing.T) {
 		type denial struct{ node, key string }
 		want, sources := make(map[denial]int), make(map[string]bool)
 		for _, host := range c.Names() {
-			var name string
-			for _, m := range c.Node(host).Members() {
-				if m.Self {
-					name = m.Name
-				}
-			}
 			l := testnode.Limiter(t, c.Node(host), perHour)
 			for i := range 10 {
 				for range 3 {
@@ -138,7 +132,7 @@ func TestAskedNodeRecordsDenialOnce(t *testing.T) {
 					d, err := l.Allow(t.Context(), key)
 					require.NoError(t, err)
 					if !d.Allowed {
-						want[denial{name, key}]++
+						want[denial{host, key}]++
 						sources[d.Source.String()] = true
 					}
 				}
@@ -147,14 +141,13 @@ func TestAskedNodeRecordsDenialOnce(t *testing.T) {
 		require.NoError(t, log.Close(t.Context()))
 		got, seen := make(map[denial]int), make(map[string]bool)
 		for _, r := range sink.records() {
-			got[denial{r.Node, r.Key}]++
+			host, _, _ := strings.Cut(r.Node, "-")
+			got[denial{host, r.Key}]++
 			seen[r.Source] = true
 		}
 		require.Equal(t, want, got)
 		require.Equal(t, sources, seen)
-		require.Contains(t, seen, "owner")
-		require.Contains(t, seen, "forwarded")
-		require.Contains(t, seen, "pushback")
+		require.Subset(t, seen, map[string]bool{"owner": true, "forwarded": true, "pushback": true})
 	})
 }
 

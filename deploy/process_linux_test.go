@@ -228,8 +228,7 @@ func (r *replica) leave(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.Leave())
 	grace := time.Duration(r.w.Spec.Template.Spec.TerminationGracePeriodSeconds)*time.Second - r.w.preStop()
-	var late lab.SchedulingDelay
-	late.Start(time.Millisecond, 0)
+	late := lab.MeasureDelay()
 	defer late.Stop()
 	begun := time.Now()
 	for { // extended by the scheduling delay of this machine

@@ -64,7 +64,6 @@ require (
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
@@ -77,8 +76,6 @@ require (
 	github.com/weir-go/weir/contrib/echo v0.0.0-00010101000000-000000000000
 	github.com/weir-go/weir/contrib/fiber v0.0.0-00010101000000-000000000000
 	github.com/weir-go/weir/contrib/gin v0.0.0-00010101000000-000000000000
-	github.com/weir-go/weir/contrib/grpc v0.0.0-00010101000000-000000000000
-	google.golang.org/grpc v1.85.0
 )
 
 replace (
@@ -87,5 +84,3 @@ replace (
 	github.com/weir-go/weir/contrib/fiber => ../contrib/fiber
 	github.com/weir-go/weir/contrib/gin => ../contrib/gin
 )
-
-replace github.com/weir-go/weir/contrib/grpc => ../contrib/grpc

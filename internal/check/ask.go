@@ -12,23 +12,23 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// answerer is the member that has answered a check, or the last that was asked.
+// answerer is the member that has answered a check, or the last member that was asked.
 type answerer struct {
-	member int // its index in Members; that of this node if it is to stand in
+	member int // index in Members; the index of this node if this node stands in
 	hop    int // the member that the request was sent to
 	flags  uint8
 	trip   *trip         // nil if the check is not traced
-	left   time.Duration // the rest of the check's time, set with an error; an attempt uses at most its Wait
+	left   time.Duration // the rest of the check's time, set with an error; no attempt counts for longer than its Wait
 }
 
-// ask has another member execute op on asks of one route, within Timeout. It first sends the asks to the
-// member with authority. If that member does not answer in time, ask sends them to its stand-in, which
-// first asks the member with authority again. A refund is sent only once, because a member that has not
-// answered may still execute the refund. If a take or a debit is executed twice, one of them is refunded
-// when its response arrives late.
+// ask makes another member execute op on asks of the same route, within Timeout. The asks are first sent
+// to the member with authority. If that member does not answer in time, ask sends them to the stand-in,
+// which first asks the member with authority again. A refund is sent only once, because a member that
+// has not answered may still execute the refund. If a take or a debit is executed twice, the units of
+// the late response are refunded.
 //
-// begun is the present time. The caller passes it so that a check reads the clock only once while every
-// member answers.
+// begun is the present time. A check reads the clock only once if the first member answers, so the
+// caller passes the time.
 func (c *Checks) ask(ctx context.Context, v *view.View, begun countsync.Time, route view.Route, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (by answerer, err error) {
 	trip := c.depart(ctx)
 	a, sent := firstAttempt(v, route, flags, c.Timeout, begun.Monotonic), begun
@@ -45,7 +45,7 @@ func (c *Checks) ask(ctx context.Context, v *view.View, begun countsync.Time, ro
 			return by, err
 		}
 		for i := range asks {
-			asks[i].Take.Want = wire.Want{} // an owner lends only to a node that asks it directly
+			asks[i].Take.Want = wire.Want{} // an owner lends only to a node that asks the owner directly
 		}
 		sent = c.Env.Time()
 		again := a.advance(err, asks[0].ID, sent.Monotonic)
@@ -105,7 +105,7 @@ func appendRequest(b []byte, v *view.View, by answerer, op wire.Op, wait time.Du
 	return b
 }
 
-// exchange sends x.request to a member and sets x.answer to the response, which it has checked.
+// exchange sends x.request to a member, checks the response, and sets x.answer to it.
 func (c *Checks) exchange(ctx context.Context, v *view.View, by answerer, x *exchange, wait time.Duration) error {
 	to := &v.Members[by.hop]
 	var begun int64

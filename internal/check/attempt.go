@@ -12,14 +12,14 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// attempt is the choice of the member that carries out a check, and of how long to wait for it. It is a
-// step function: it asks no member and reads no clock.
+// attempt is the choice of the member that executes a check, and of the time to wait for this member.
+// It is a state machine: the inputs are errors and the time.
 //
-// A check asks at most one owner and one stand-in. Both count the units if the answer of the first is
-// late. In that case the node refunds the late answer.
+// A check asks at most an owner and a stand-in. If the answer of the first is late, both count the
+// units. In that case the node refunds the units of the late answer.
 type attempt struct {
 	View     *view.View // without members that have failed to answer
-	Member   int        // index in Members of the member that decides; this node if it stands in itself
+	Member   int        // index in Members of the member that decides; this node if no other member is asked
 	Hop      int        // index in Members of the member to send the request to
 	Flags    uint8      // of the request
 	Wait     time.Duration
@@ -27,14 +27,14 @@ type attempt struct {
 	flags0   uint8         // of the check
 	timeout  time.Duration // of the check, without extended
 	extended time.Duration // how much longer the check may take
-	used     time.Duration // the total time of the attempts that have ended, each at most its Wait
+	used     time.Duration // the total time of the attempts that have ended, with at most Wait for each
 	sent     int64         // the time at which this attempt began, on the monotonic clock
 	reserve  time.Duration // the part of timeout that keepReserve has set aside
 }
 
 // firstAttempt returns the first attempt of a check that begins now. The check waits for timeout in
-// total. If a member that it asks has reported a delay, it waits longer by the extension for
-// that delay.
+// total. If an asked member has reported a delay, the check waits longer by the extension for that
+// delay.
 func firstAttempt(v *view.View, way view.Route, flags uint8, timeout time.Duration, now int64) attempt {
 	a := attempt{View: v, way: way, flags0: flags, timeout: timeout, sent: now, Member: way.To, Hop: way.Hop, Flags: flags}
 	all := a.extend()
@@ -48,24 +48,25 @@ func firstAttempt(v *view.View, way view.Route, flags uint8, timeout time.Durati
 	return a
 }
 
-// firstWait returns how long a check of the given time waits for an owner that this node is connected to.
+// firstWait returns how long a check with the given time waits for an owner to which this node is
+// connected.
 func firstWait(all time.Duration) time.Duration { return all * 3 / 4 }
 
-// keepReserve sets time aside in which this node asks other members itself before it stands in: the
-// rest of the check's time after a first attempt at the owner. It must be called before advance.
+// keepReserve sets time aside in which this node asks other members before it stands in: the rest
+// of the check's time after a first attempt at the owner. It must be called before advance.
 func (a *attempt) keepReserve() { a.reserve = a.timeout - firstWait(a.timeout) }
 
-// advance sets a to the next attempt after a has failed with err. It reports false if there is no other
-// member to ask. In that case Member is this node if it stands in itself.
+// advance sets a to the next attempt after a has failed with err. If there is no other member to ask,
+// it returns false, and Member is this node if this node stands in.
 func (a *attempt) advance(err error, id bucket.ID, now int64) bool {
-	soon := now-a.sent < int64(a.Wait/4) // a relay gives up after a larger part of it
-	// A second stand-in is asked only if the first has just died or stalled. It has copies of the
-	// counts, whereas this node would grant a share on top of them. If the first was late, both might
-	// count the units.
+	soon := now-a.sent < int64(a.Wait/4) // a relay gives up after a larger part of Wait
+	// A second stand-in is asked only if the first has just died or stalled. A stand-in has copies of
+	// the counts, whereas this node would grant a share on top of the counts. If the first was late,
+	// both might count the units.
 	if a.Flags&wire.FlagStandIn != 0 && !soon {
 		return false
 	}
-	// An attempt that took longer than its Wait did so because this process did not run.
+	// If an attempt took longer than Wait, this process did not run in the meantime.
 	a.used += min(time.Duration(now-a.sent), a.Wait)
 	again := a.choose(err, id, a.timeout+a.extended-a.used)
 	all := a.timeout + a.extended
@@ -79,13 +80,13 @@ func (a *attempt) advance(err error, id bucket.ID, now int64) bool {
 	return again
 }
 
-// timeLeft returns how much of the check's time is left now. An attempt has used at most its Wait, even if
-// this process was late to see its end.
+// timeLeft returns the rest of the check's time. The present attempt counts for at most Wait, even if this
+// process was late to see its end.
 func (a *attempt) timeLeft(now int64) time.Duration {
 	return a.timeout + a.extended - a.used - min(time.Duration(now-a.sent), a.Wait)
 }
 
-// choose chooses the member for the next attempt, and reports whether there is one.
+// choose chooses the member for the next attempt, and reports whether there is another attempt.
 func (a *attempt) choose(err error, id bucket.ID, left time.Duration) bool {
 	s := a.View.StandIn(id, a.Member)
 	switch {
@@ -122,13 +123,13 @@ func (a *attempt) extend() time.Duration {
 	return a.timeout + a.extended
 }
 
-// extension returns the time that a check may take in addition to timeout, if its owner has
-// reported the given scheduling delay. It is at most timeout, and 0 if the delay is short.
+// extension returns the additional time of a check whose owner has reported the given scheduling
+// delay: at most timeout, and 0 if the delay is short.
 func extension(timeout, delay time.Duration) time.Duration {
 	return min(timeout, detect.ExtraTime(0, delay))
 }
 
-// detours reports whether there is another way to the member, and takes it.
+// detours reports whether there is another way to the member, and sets Hop to that way.
 func (a *attempt) detours() bool {
 	hop := a.View.Detour(a.way.To, a.way.Hop)
 	if hop >= 0 {

@@ -40,7 +40,7 @@ func isOther(standIn int) bool { return standIn != 0 }
 
 func TestFailedAttemptMovesToNextMember(t *testing.T) {
 	const timeout = 80 * time.Millisecond
-	all, some := four(1, 2, 3), four(2, 3) // some is not connected to b, and the others are
+	all, some := four(1, 2, 3), four(2, 3) // some is not connected to b, but to the other members
 	second := func(v *view.View, id bucket.ID) int { return v.StandIn(id, v.Owner(id)) }
 	ofB, mine := idWhere(all, 1, isOther), idWhere(all, 1, isSelf)
 	for _, c := range []struct {
@@ -51,7 +51,7 @@ func TestFailedAttemptMovesToNextMember(t *testing.T) {
 		err    error
 		after  time.Duration
 		again  bool
-		member int // -1 for the one that stands in
+		member int // -1 for the stand-in
 		stands bool
 		wait   time.Duration
 	}{

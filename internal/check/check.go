@@ -1,15 +1,16 @@
 // Package check is the path of a check: on the node whose caller asks (Do, TakeAll), and on the member
 // that answers (Serve).
 //
-// A node decides by itself if it has authority over the count, or a pushback or a lease. Otherwise it
-// asks the member that answers for the count, and then the one that stands in for it. If neither
-// answers in time, it decides within its share. A member that receives a request decides in the same
-// way. The member passes the request on if another member has authority, and keeps the request while
-// authority is being transferred to the member.
+// A node with authority over the count, a pushback or a lease decides by itself. Otherwise the node
+// asks the member that answers for the count, and then the stand-in for that member. If neither
+// answers in time, the node decides within its share. A member that receives a request decides in the
+// same way. The member passes the request on if another member has authority, and keeps the request
+// while authority is being transferred to the member.
 //
-// Each file has one step: decide.go, ask.go and attempt.go of the asking node, serve.go, keep.go and
-// pass.go of the member, learn.go of both for holds. takeall.go and group.go have the checks that are decided
-// together, late.go the refund of a late response, and reset.go the reset of a count.
+// Each file has a step: decide.go, ask.go and attempt.go have the steps of the asking node, serve.go, keep.go
+// and pass.go the steps of the member, and learn.go has the step of both for holds. takeall.go and group.go
+// have the checks that are decided together, late.go the refund of a late response, and reset.go the reset of
+// a count.
 package check
 
 import (
@@ -50,19 +51,20 @@ type Observer interface {
 	Hopped(ctx context.Context, h Hop)
 }
 
-// Hop is one request to another member.
+// Hop is a request to another member.
 type Hop struct {
 	To   string // the name of the member
 	Err  error  // nil if the member has answered
 	Took time.Duration
 }
 
-// Messages handles the requests of other members that are no checks, and that no part in Config handles.
+// Messages handles the requests of other members that are not checks and are not handled by a part in
+// Config.
 type Messages interface {
 	// Handle appends the body of the response to dst. It returns an error for a malformed message.
 	Handle(m *Message, dst []byte) ([]byte, error)
-	// IsSlow reports whether Handle may take long. Then it is called in a goroutine of its own, so that
-	// no check waits for it.
+	// IsSlow reports whether Handle may take long. In that case Handle is called in a goroutine of its
+	// own, so that no check waits.
 	IsSlow(op wire.Op) bool
 }
 
@@ -92,8 +94,8 @@ func New() *Checks {
 // Connect sets the parts of the node. Some parts call Checks, so that these exist first.
 func (c *Checks) Connect(cfg Config) { c.Config = cfg }
 
-// exchange has the bytes of a request and its response. It comes from a pool, so that a check allocates
-// nothing.
+// exchange contains the bytes of a request and of its response. Exchanges come from a pool, so that a
+// check allocates nothing.
 type exchange struct {
 	request, answer []byte
 	served          request // the request of a batch that is being handled
@@ -110,11 +112,12 @@ func (c *Checks) Answered() { c.Env.Hear(c.Env.Monotonic()) }
 func (c *Checks) WhenReset(id bucket.ID, number uint64, reset func()) {
 	c.Owner.Reset(id, reset)
 	c.Asker.Reset(id, number)
-	c.Handover.Stir() // its tombstone is to be forgotten, even if the store does not track
+	c.Handover.Stir() // the tombstone must be forgotten later, even if the store does not track
 }
 
-// LongestWait bounds the time for which a node of the given timeout works on a request, whatever wait
-// its sender states: as long as it would wait itself, for a check or for a message.
+// LongestWait bounds the time for which a node with the given timeout works on a request, whatever
+// wait the sender states. The bound is the time for which the node itself would wait, for a check or
+// for a message.
 func LongestWait(timeout time.Duration) time.Duration {
 	return max(timeout+extension(timeout, timeout), stats.TopWait, handover.LocateWait)
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Do executes op on a count at the member that answers for it, and waits for the result. It sets
-// a.Began. A deadline or an outage is no error: this node then decides within its share. The error is
-// that of a cancelled ctx.
+// Do executes op on a count at the member that answers for the count, and waits for the result. It
+// sets a.Began. A deadline or an outage is not an error: in that case this node decides within its
+// share. The error is the error of a cancelled ctx.
 func (c *Checks) Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
 	err := c.decide(ctx, op, a, r)
 	if err == nil && r.Unknown {
@@ -23,7 +23,7 @@ func (c *Checks) Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result
 	return err
 }
 
-// decide is Do, except that the result of an operation on holds may be Unknown.
+// decide is like Do, but the result of an operation on holds may be Unknown.
 func (c *Checks) decide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
 	v, now := c.Env.View(), c.Env.Now()
 	t := c.Env.TimeAt(now)
@@ -62,8 +62,8 @@ func (c *Checks) decide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Re
 	return err
 }
 
-// place returns the standing in which this node decides a check that has the given route, and whether
-// it asks another member first.
+// place returns the standing in which this node decides a check with the given route, and whether
+// another member is asked first.
 func (c *Checks) place(v *view.View, route view.Route, now int64) (as view.Standing, asks bool) {
 	switch route.Way {
 	case view.Here:
@@ -102,14 +102,14 @@ func (c *Checks) viewAfter(v *view.View, to int, err error) *view.View {
 	return now
 }
 
-// decideHere executes op without authority. If this node stands in for the owner, it first learns which
-// holds other members know, and waits for at most left.
+// decideHere executes op without authority. A stand-in for the owner first learns which holds other
+// members know, for at most the duration left.
 func (c *Checks) decideHere(ctx context.Context, v *view.View, as view.Standing, left time.Duration, op wire.Op, a *wire.Ask, now int64, r *wire.Result) error {
 	if err := cancelled(ctx); err != nil {
 		return err
 	}
 	if op == wire.OpHold && a.Hold.Waits && ctx.Err() != nil {
-		return ctx.Err() // a waiter that runs out of time has not been served, and gets no share
+		return ctx.Err() // a waiter that runs out of time was not served, and has no share
 	}
 	// The goroutines that read responses run first, as a decision without a wait could keep them from
 	// the processor.
@@ -131,8 +131,8 @@ func (c *Checks) execute(v *view.View, as view.Standing, op wire.Op, a *wire.Ask
 	c.Owner.Do(v, as, op, a, now, r)
 }
 
-// Tell executes op at the member that answers for the count, but does not wait for a response. It is
-// for operations that return units. If the message is lost, the units stay spent.
+// Tell executes op at the member that answers for the count, but does not wait for a response. The
+// operation must return units. If the message is lost, the units stay spent.
 func (c *Checks) Tell(op wire.Op, a *wire.Ask) {
 	v, now := c.Env.View(), c.Env.Now()
 	route := v.Route(a.ID, c.Env.MonotonicAt(now))
@@ -151,7 +151,8 @@ func (c *Checks) Tell(op wire.Op, a *wire.Ask) {
 	c.Asker.End(a.ID)
 }
 
-// DoInBackground is Do without a wait: if another member answers for the count, a goroutine asks it.
+// DoInBackground is like Do, but does not wait: if another member answers for the count, a goroutine
+// asks that member.
 func (c *Checks) DoInBackground(op wire.Op, a *wire.Ask) {
 	v, now := c.Env.View(), c.Env.Now()
 	if as, _ := c.place(v, v.Route(a.ID, c.Env.MonotonicAt(now)), now); as == view.AsOwner {
@@ -160,7 +161,7 @@ func (c *Checks) DoInBackground(op wire.Op, a *wire.Ask) {
 		return
 	}
 	started := c.Env.Try(func(ctx context.Context) {
-		_ = c.Do(ctx, op, a, new(wire.Result)) // if it fails, the units stay spent
+		_ = c.Do(ctx, op, a, new(wire.Result)) // if the operation fails, the units stay spent
 		c.Asker.End(a.ID)
 	})
 	if !started {
@@ -168,7 +169,8 @@ func (c *Checks) DoInBackground(op wire.Op, a *wire.Ask) {
 	}
 }
 
-// cancelled returns the error of ctx, except for a deadline: if that passes, the share of this node answers.
+// cancelled returns the error of ctx, or nil if the deadline has passed: in that case the share of this node
+// answers.
 func cancelled(ctx context.Context) error {
 	if err := ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err

@@ -11,7 +11,7 @@ import (
 // group is the asks of an AllowAll that go the same way, and their results.
 //
 // A group that allowed has taken units for all of its asks. If another group denied, mergeResults
-// calls settle to refund them. Without that, an AllowAll that was denied would have spent units.
+// calls settle to refund them. Otherwise an AllowAll that was denied would have spent units.
 type group struct {
 	route   view.Route
 	asks    []wire.Ask
@@ -43,7 +43,7 @@ func groupByRoute(v *view.View, all []wire.Ask, now int64) []*group {
 }
 
 // mergeResults writes the results of the groups to results, and settles their takes. The units are
-// kept if all groups allowed, and refunded otherwise. If there is one group, it has settled already.
+// kept if all groups allowed, and refunded otherwise. A single group has settled already.
 func mergeResults(groups []*group, results []wire.Result) (err error) {
 	allowed := true
 	for _, g := range groups {
@@ -90,8 +90,8 @@ func (g *group) allowedTakes() []wire.Ask {
 	return taken
 }
 
-// emptyTakes returns the asks that were allowed and left too few units for the same ask again, so that they
-// may have denied other checks. Each has 0 units, so that a refund settles the take and returns nothing.
+// emptyTakes returns the allowed asks that left too few units for the same ask again, so that other checks
+// may have been denied. Each has 0 units, so that a refund settles the take and returns nothing.
 func (g *group) emptyTakes() (kept []wire.Ask) {
 	for i, a := range g.asks {
 		if r := &g.results[i]; r.Allowed && r.Remaining < a.Units {

@@ -9,12 +9,11 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// A node decides on a hold once it knows which holds of the count there are. If it does not know them
-// yet, the result of an operation is Unknown. The node then asks the other members, and executes the
-// operation again.
+// A node that does not know all holds of a count cannot decide on a hold: the result of the operation
+// is Unknown. The node then asks the other members, and executes the operation again.
 
 // learnAndDecide decides again after this node, as the owner, has asked other members for their holds.
-// Authority may move meanwhile. All takes no longer than Timeout since a.Began.
+// Authority may move meanwhile. All of this takes at most Timeout since a.Began.
 func (c *Checks) learnAndDecide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout-time.Duration(c.Env.Monotonic()-a.Began))
 	defer cancel()

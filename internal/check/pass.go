@@ -12,9 +12,9 @@ import (
 // response. It takes at most three quarters of the asker's wait, so that the asker learns of a failure in
 // time.
 //
-// After a refund was sent, this node does not execute it in any case: the member may have executed it,
-// or may do so later, and nothing would undo the second refund. If a take or a debit is executed twice,
-// Late refunds one of them. The response wire.Unreached may be a response that was late further on.
+// After a refund was sent, this node never executes the refund: the member may have executed it, or may
+// do so later, and a second refund would not be undone. If a take or a debit is executed twice, Late
+// refunds one of them. The response wire.Unreached may be a response that was late further on.
 func (c *Checks) passOn(v *view.View, member int, flags uint8, now int64, r *request) {
 	h := r.h
 	h.Flags = flags
@@ -22,8 +22,8 @@ func (c *Checks) passOn(v *view.View, member int, flags uint8, now int64, r *req
 	hop := v.Next[member]
 	switch {
 	case hop >= 0 && hop != member && v.Members[hop].Name == r.from.Name:
-		// This node and the sender each reach the member through the other, so neither reaches it. If
-		// the sender asks this node to stand in, it does. Otherwise the sender stands in.
+		// This node and the sender each reach the member through the other, so neither reaches it.
+		// This node stands in if the sender asks for that. Otherwise the sender stands in.
 		if standsIn && v.Stays() && h.To == v.Hashes[v.Self] {
 			c.standIn(v, now, r)
 		} else {

@@ -12,9 +12,10 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// TakeAll takes the units of all asks, or of none. The asks are of different counts, and there is at
-// least one. Asks that one member answers for are taken in one step. If several members answer, each
-// take is tentative, and is refunded if another one is denied. The error is that of a cancelled ctx.
+// TakeAll takes the units of all asks, or no units. The asks are of different counts, and there is
+// at least one ask. The asks that a member answers for are taken in a single step. If several
+// members answer, each take is tentative, and is refunded if another take is denied. The error is
+// the error of a cancelled ctx.
 func (c *Checks) TakeAll(ctx context.Context, asks []wire.Ask, results []wire.Result) error {
 	if len(asks) == 1 {
 		return c.Do(ctx, wire.OpTake, &asks[0], &results[0])
@@ -45,8 +46,8 @@ func (c *Checks) TakeAll(ctx context.Context, asks []wire.Ask, results []wire.Re
 	return mergeResults(groups, results)
 }
 
-// denyAll reports whether a pushback denies one of the asks, and so all. No member is asked in that
-// case. Shadows must be answered, so that no pushback denies asks among which one is.
+// denyAll reports whether a pushback denies an ask, and therefore all asks. No member is asked in
+// that case. Shadows must be answered, so a pushback denies no asks that include a shadow.
 func (c *Checks) denyAll(v *view.View, asks []wire.Ask, t countsync.Time, results []wire.Result) (denied bool) {
 	if slices.ContainsFunc(asks, func(a wire.Ask) bool { return a.Shadow }) {
 		return false
@@ -62,8 +63,8 @@ func (c *Checks) denyAll(v *view.View, asks []wire.Ask, t countsync.Time, result
 	return denied
 }
 
-// takeGroup takes the units of one group, at the member that answers for it, or within the share of
-// this node if no member has answered.
+// takeGroup takes the units of a group, at the member that answers for the group, or within the
+// share of this node if no member has answered.
 func (c *Checks) takeGroup(ctx context.Context, v *view.View, flags uint8, g *group) {
 	now := c.Env.Now()
 	as, asks := c.place(v, g.route, now)
@@ -90,7 +91,7 @@ func (c *Checks) takeGroup(ctx context.Context, v *view.View, flags uint8, g *gr
 	g.settle = func(takes []wire.Ask) { c.settleHere(v, as, takes) }
 }
 
-// takeTogether takes from counts of this node in one step.
+// takeTogether takes from counts of this node in a single step.
 func (c *Checks) takeTogether(v *view.View, as view.Standing, flags uint8, asks []wire.Ask, now int64, results []wire.Result) {
 	room := c.rooms.Get().(*owner.Room)
 	defer c.rooms.Put(room)

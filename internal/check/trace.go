@@ -10,7 +10,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Tracer creates the spans of checks that one node sends to another. Its methods must not block.
+// Tracer creates the spans of checks that a node sends to other nodes. Its methods must not
+// block.
 type Tracer interface {
 	// Outgoing returns the span of a check that is about to be sent to another member, or nil for no span.
 	Outgoing(ctx context.Context) Span
@@ -21,7 +22,7 @@ type Tracer interface {
 
 // Span is the part of a node in a check. No method is called after End.
 type Span interface {
-	// Context returns the trace that is sent to other members. If it is not sampled, none is sent.
+	// Context returns the trace that is sent to other members, unless it is not sampled.
 	Context() wire.Trace
 	// Hopped is called after each request that this node sent to another member for the check.
 	Hopped(h Hop)
@@ -40,7 +41,7 @@ type TraceEvent struct {
 
 // TracedCheck is the part of a limit in a TraceEvent.
 type TracedCheck struct {
-	Limit   string // its name; empty on a node that is asked, as names are not sent
+	Limit   string // name of the limit; empty on a node that is asked, because names are not sent
 	Units   int64
 	Shadow  bool
 	Allowed bool
@@ -55,15 +56,16 @@ const (
 	outcomeUnanswered = "unanswered"
 )
 
-// trip has the span of a check that leaves this node, or that has come to it. The methods of a nil trip
-// do nothing.
+// trip has the span of a check that leaves this node, or that has arrived. The methods of a nil trip do
+// nothing.
 type trip struct {
 	span    Span
 	context wire.Trace
 	from    string // the member that asks; empty if this node does
 }
 
-// depart begins the trip of a check that leaves this node. It returns nil if the check is not traced.
+// depart begins the trip of a check that leaves this node. If the check is not traced, it returns
+// nil.
 func (c *Checks) depart(ctx context.Context) *trip {
 	if c.Tracer == nil {
 		return nil
@@ -71,9 +73,9 @@ func (c *Checks) depart(ctx context.Context) *trip {
 	return newTrip(c.Tracer.Outgoing(ctx), "")
 }
 
-// arrive begins the trip of a request that was sent within a trace, and returns the request with the
-// span of this node, for the members to which it is passed on. It ignores a trace that is not valid or not
-// sampled, which no member sends.
+// arrive begins the trip of a request that was sent within a trace, and returns the request with the span
+// of this node, for the members to which it is passed on. A trace that is not valid or not sampled is
+// ignored: no member sends such a trace.
 func (c *Checks) arrive(b *cluster.Batch, request []byte) (*trip, []byte) {
 	if c.Tracer == nil {
 		return nil, request
@@ -135,7 +137,7 @@ func (t *trip) answered(h wire.Header, request, answer []byte) {
 	} else if s == wire.Done {
 		asks, results := make([]wire.Ask, h.Asks), make([]wire.Result, h.Asks)
 		for i := range asks {
-			asks[i], _ = wire.ParseAsk(request, i, new(bucket.Limit)) // it was parsed to be answered
+			asks[i], _ = wire.ParseAsk(request, i, new(bucket.Limit)) // the same ask was parsed before it was answered
 			results[i] = wire.ParseResult(answer, h.Op, i)
 			e.Checks = append(e.Checks, TracedCheck{Units: asks[i].Units, Shadow: asks[i].Shadow, Allowed: results[i].Allowed, Source: results[i].Source})
 		}

@@ -37,7 +37,7 @@ type copies struct {
 // keepers appends the members that should have the replica of a record of this node: the member
 // that answers for the count. If this node answers, they are the successors, and the node that
 // asked for the hold, which has the record from the beginning. Members that are not reached get the
-// record when they are reached. While none of them is reached, one other member gets it.
+// record when they are reached. While none of them is reached, another member gets the record.
 func (h *Holds) keepers(dst []uint64, v *view.View, of *ref) []uint64 {
 	self := selfOf(v)
 	answers := v.Answers(of.id)
@@ -108,7 +108,8 @@ func (h *Holds) RunCopies() {
 // ErrUncopied is returned if a node that leaves has the only replicas of clients' holds.
 var ErrUncopied = errors.New("weir: leaving: no other member has acknowledged all holds of clients: call Leave again to wait longer")
 
-// Leave copies all records to the members that answer for them now, as this node leaves.
+// When this node leaves, Leave copies all records to the members that answer for the counts from
+// then on.
 func (h *Holds) Leave(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, leaveWait)
 	defer cancel()
@@ -136,7 +137,7 @@ func (h *Holds) copyRecords(ctx context.Context) (left int) {
 	}
 	v := h.cfg.Env.View()
 	all := h.copies.view != v
-	silent := make(map[uint64]bool) // members that did not answer in this round
+	silent := make(map[uint64]bool) // the members that have not answered in this round
 	for first := 0; first < shards; first += copyShards {
 		g := gathering{h: h, v: v, to: make(map[uint64][]int)}
 		for shard := first; shard < first+copyShards; shard++ {
@@ -247,7 +248,8 @@ func (g *gathering) sendTo(ctx context.Context, member uint64) (acknowledged int
 	return acknowledged
 }
 
-// sendRecords sends a message of records, and reports whether the member has acknowledged it.
+// sendRecords sends a message of records, and reports whether the member has acknowledged the
+// message.
 func (h *Holds) sendRecords(ctx context.Context, v *view.View, member uint64, body []byte) bool {
 	answer, err := h.call(ctx, v, member, wire.OpRenew, body, renewWait)
 	if err != nil {
@@ -262,8 +264,8 @@ func (h *Holds) sendRecords(ctx context.Context, v *view.View, member uint64, bo
 	return true
 }
 
-// acknowledge records that the members of a state have acknowledged a record. If the record has
-// changed since then, it is sent again.
+// acknowledge records that the members of a state have acknowledged a record. A record that has
+// changed since then is sent again.
 func (t *table) acknowledge(sent *record, state uint64) {
 	s := t.lock(sent.id)
 	defer s.mu.Unlock()

@@ -13,27 +13,29 @@
 //
 // A client's hold is a record, which does not depend on any node:
 //
-//   - Its name is the name in the client's text. The name never changes, whichever node renews it.
-//   - Members merge replicas of it. A release wins, then the later renewal (record.merge).
-//   - It ends exactly at its expiry: each op on a count first ends the records that are due.
+//   - The name of a record is the name in the client's text. It never changes, whichever node
+//     renews the hold.
+//   - Members merge replicas of a record. A release wins, then the later renewal (record.merge).
+//   - A record ends exactly at its expiry: each op on a count first ends the records that are due.
 //   - Each member that has a record sends the record to its keepers until they have acknowledged it.
 //     These are the member that answers for the count; or, from that member, the successors and the
-//     node that asked for the hold. So the record survives as long as one reachable member has it.
-//   - A member refuses a message about it that was in transit for too long (isLate): the time until the
-//     expiry counts from the arrival. The sender repeats content that is still true.
-//   - It is granted, renewed or released once a second member has the record, if one is reached.
+//     node that asked for the hold. So the record survives as long as a reachable member has it.
+//   - A member refuses a message about a record that was in transit for too long (isLate): the time
+//     until the expiry counts from the arrival. The sender repeats content that is still true.
+//   - A hold is granted, renewed or released once a second member has the record, if another member
+//     is reached.
 //   - A record that has ended stays until the latest expiry that it ever had, so that no late replica
-//     revives it. A released record stays for LongestTerm if its member does not know all holds of the
-//     count, or misses another member later (keepApart): another member may have renewed it.
+//     revives the hold. A released record stays for LongestTerm if its member does not know all holds
+//     of the count, or misses another member later (keepApart): another member may have renewed it.
 //
 // The following is true of both:
 //
-//   - A member that begins to answer for a count first asks all other members for its holds, and grants
-//     none before.
+//   - Before a member that begins to answer for a count grants holds, it asks all other members for the
+//     holds of the count.
 //   - The name of a hold is its first node and a number. So a hold that two members report, or that
 //     is granted twice, counts once.
-//   - A grant that arrives too late is kept while a node still asks for its hold. After that it is
-//     released if the hold is not held.
+//   - A grant that arrives too late is kept while a node still asks for the hold. After that the
+//     grant is released, unless the node has the hold.
 //   - No hold is revoked. A hold that a member reports is never refused because it exceeds the limit.
 //     No new hold is granted until there is room.
 package holds
@@ -61,7 +63,7 @@ const (
 	// renewWait is the timeout of a message of wire.OpRenew.
 	renewWait = time.Second / 2
 	// staleAfter is the time without a renewal after which the holder of an entry is asked to
-	// confirm it. A live hold is renewed before.
+	// confirm the entry. A live hold is renewed before.
 	staleAfter = renewEvery + renewWait
 	// endWait is how long a node that ends waits until other members have recorded the releases of
 	// its holds.
@@ -108,7 +110,7 @@ type Holds struct {
 type Stats struct {
 	Held  int    // holds of this process, and clients' holds that this node asked for
 	Known int    // holds of all nodes that this node knows, as it answers for their counts or has replicas
-	Lost  uint64 // holds of this process that ended because no member renewed them; never decreases
+	Lost  uint64 // number of holds of this process that ended because no member renewed them; it never decreases
 }
 
 // New returns an empty Holds.
@@ -149,8 +151,8 @@ func (h *Holds) RecordGrant(o *Hold, a *wire.Ask, r *wire.Result, sent int64) {
 	}
 }
 
-// Release ends a hold of this node. It waits for no member: if its message is lost, the units
-// return when the term of the hold ends. A second call has no effect.
+// Release ends a hold of this node. It does not wait for other members: if the message is lost,
+// the units return when the term of the hold ends. A second call has no effect.
 func (h *Holds) Release(o *Hold) {
 	if at, held := h.table.release(o); held {
 		h.release(o, at)
@@ -183,8 +185,8 @@ func (o *Hold) ask() wire.Ask {
 	}
 }
 
-// ReleaseAll ends all holds of this process before the node ends. It sends the members the
-// releases, and the records that they lack. It waits for endWait at most.
+// ReleaseAll ends all holds of this process before the node ends. It sends the releases to the
+// members, and the records that they lack, and waits for at most endWait.
 func (h *Holds) ReleaseAll() {
 	ended := make(map[uint64][]*Hold) // by the member that renews them
 	for shard := range shards {

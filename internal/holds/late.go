@@ -62,8 +62,8 @@ func (h *Holds) LeaveQueue(a *wire.Ask) {
 }
 
 // HandleLateGrant handles a grant of an ask of Name that arrived after this node had stopped waiting for the
-// member. It releases the hold if it is neither held nor asked for. A grant that this node
-// requested for another node is left to that node: it may hold it by now, and will be asked to
+// member. It releases the hold, unless this node has the hold or still asks for it. A grant that this node
+// requested for another node is left to that node, which may have the hold by now, and will be asked to
 // confirm it.
 func (h *Holds) HandleLateGrant(from cluster.Peer, to uint64, a *wire.Ask) {
 	of, g := refOf(a), lateGrant{from, to, *a}

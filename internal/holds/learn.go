@@ -14,11 +14,11 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// known is the part of this node's authority for which it knows all holds, because it has asked
-// every member that it reaches. A range stays known while this node has authority over it: no other
-// member grants holds of it during that time. The node asks again once it reaches a member that it
-// did not reach before. That member may have holds that other members granted meanwhile, or this
-// node may have been the node that was not reached.
+// known is the part of this node's authority for which the node knows all holds, because it has
+// asked every reachable member. A range stays known while this node has authority over the range,
+// because no other member grants holds in the meantime. The node asks again once it reaches a
+// member that it did not reach before. That member may have holds that other members granted
+// meanwhile, or this node may have been the node that was not reached.
 type known struct {
 	ranges atomic.Pointer[countsync.Ranges]
 
@@ -32,7 +32,7 @@ type known struct {
 // asks again.
 const late = view.HoldDown + renewEvery/2
 
-// Swapped updates the known ranges after a view has replaced another.
+// Swapped updates the known ranges after the view was replaced.
 func (h *Holds) Swapped(v *view.View) {
 	k := &h.known
 	k.mu.Lock()

@@ -73,7 +73,7 @@ func (r *reader) millis() int64 {
 	return int64(r.Number(uint64(LongestTerm/time.Millisecond))) * int64(time.Millisecond)
 }
 
-// shardDigest is an element of a message of digests.
+// shardDigest is the digest of a shard in a message.
 type shardDigest struct {
 	shard int
 	sum   uint64

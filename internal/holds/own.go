@@ -17,9 +17,9 @@ type Hold struct {
 	partition wire.Policy
 
 	// The lock of the shard guards the following fields.
-	over    bool          // no member has renewed the hold for its term
-	slot    int32         // index in the shard; below 0 once the hold has ended
-	lost    chan struct{} // nil until a caller asks for it
+	over    bool          // the hold has ended because no member has renewed it
+	slot    int32         // index in the entries of the shard, or negative once the hold has ended
+	lost    chan struct{} // nil until a caller asks for the channel
 	at      *digest       // of the member that renews the hold; digest.of is 0 if no member may decide
 	renewed int64         // when the hold was last renewed alone
 }
@@ -98,8 +98,8 @@ func (t *table) listOwn(list []*Hold, shard int, f func(*Hold) bool) []*Hold {
 	return list
 }
 
-// lookAt checks a hold of this node. If no member has renewed the hold for 9/10 of Term, it ends
-// the hold, and closes its channel. Otherwise it updates the member that renews the hold. It
+// lookAt checks a hold of this node. If no member has renewed the hold for 9/10 of Term, lookAt
+// ends the hold, and closes its channel. Otherwise it updates the member that renews the hold. It
 // reports whether the hold has ended. The caller must hold s.mu.
 func (s *shard) lookAt(o *Hold, v *view.View, now int64, found *found) (ended bool) {
 	switch {

@@ -9,9 +9,9 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// record is the hold of a client. It does not depend on any node: it ends when its time is over, or
-// when it is released. Its name is the name in the client's text, and never changes. Members have
-// replicas of a record, which merge joins.
+// record is the hold of a client, which does not depend on any node. The hold ends when its time is
+// over, or when it is released. The name of a record is the name in the client's text, and never
+// changes. Members have replicas of a record, which merge joins.
 //
 // A record that has ended stays until no replica of any member can still be live, so that no
 // replica revives the hold.
@@ -22,10 +22,10 @@ type record struct {
 	expires  int64  // when the hold ends unless it is renewed or released, by the monotonic clock
 	forget   int64  // the latest time at which any renewal may expire, after which the record is deleted
 	copied   uint64 // hash of the state and of the members that have acknowledged it (copyState)
-	place    int32  // index in its heap
+	place    int32  // index in the heap of its state
 	released bool
-	live     bool // it is in the live heap, and its units count
-	queued   bool // it is in the list of changed records
+	live     bool // the record is in the live heap, and its units count
+	queued   bool // the record is in the list of changed records
 }
 
 // renewal is the number of a renewal of a record. Like a hybrid logical clock, the number is
@@ -140,8 +140,8 @@ func (t *table) bury(of ref, ttl tombstoneTTL, now int64) {
 }
 
 // tombstoneTTL is the time for which another member may have a live replica of a released hold.
-// known applies if this node knows the hold, but perhaps not its last renewal. unknown applies if
-// it does not know the hold. The time is 0 if no member has such a replica.
+// known applies if this node knows the hold, but perhaps not the last renewal. unknown applies if
+// this node does not know the hold. The time is 0 if no member has such a replica.
 type tombstoneTTL struct{ known, unknown int64 }
 
 // cutFound is the longest time until a node finds that it does not reach a member. The record of a
@@ -163,8 +163,8 @@ func (s *shard) keepApart(r *record) (stays bool) {
 }
 
 // merge joins a replica from another member into the replica of this node. It returns the joined
-// record, and whether the table has it. Like put, it refuses a record only if there is no room for
-// it, or if the record can be forgotten.
+// record, and whether the table has the record. Like put, merge refuses a record only if there is
+// no room, or if the record can be forgotten.
 func (t *table) merge(in record, now int64) (joined record, kept bool) {
 	s := t.lockAt(in.id, now)
 	defer s.mu.Unlock()
@@ -204,8 +204,8 @@ func (s *shard) record(of ref) *record {
 	return nil
 }
 
-// insert adds a record that has no replica here. It returns nil if there is no room for it. The
-// caller must hold s.mu.
+// insert adds a record that has no replica here. It returns nil if there is no room. The caller
+// must hold s.mu.
 func (s *shard) insert(r record, now int64) *record {
 	r.live = false
 	i := int32(len(s.records))
@@ -247,8 +247,8 @@ func (s *shard) settle(r *record, now int64) *record {
 // evictAmong is the number of records to be deleted first among which boundEnded chooses.
 const evictAmong = 16
 
-// boundEnded makes room for a record that has ended: it deletes one of the records that would be
-// deleted first. It prefers records that do not have to be copied, because a record that is still
+// boundEnded makes room for a record that has ended: it deletes a record that would be among the
+// first to be deleted, if possible a record that does not have to be copied. A record that is still
 // queued may be the only replica of a release. It returns nil if there is no room for r. The caller
 // must hold s.mu.
 func (s *shard) boundEnded(r *record) *record {

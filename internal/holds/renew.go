@@ -48,8 +48,8 @@ func (h *Holds) sendList(ctx context.Context, v *view.View, member uint64, kind 
 	}
 }
 
-// reportHold sends a hold to the owner, if the owner is reached. It does not wait for a response: if
-// the message is lost, the next digest differs.
+// reportHold sends a hold to the owner, if the owner is reached. There is no response: if the
+// message is lost, the next digest differs.
 func (h *Holds) reportHold(v *view.View, o *Hold) {
 	route := v.RenewalRoute(o.id)
 	if route.Way != view.Direct && route.Way != view.Relay {
@@ -64,8 +64,7 @@ func (h *Holds) reportHold(v *view.View, o *Hold) {
 const confirmAtOnce = pageBytes / 32
 
 // confirm asks the holders to confirm entries that were not renewed since the given time, and
-// removes entries that their holder does not have. It skips the counts that other members answer
-// for.
+// removes entries that their holder does not have. Counts of other members are skipped.
 func (h *Holds) confirm(v *view.View, stale []ref, since int64) {
 	now := h.cfg.Env.Monotonic()
 	of := make(map[uint64][]ref) // by holder
@@ -180,9 +179,9 @@ var errLate = errors.New("weir: a message about holds was under way for too long
 
 // isLate reports whether a message with a date was in transit for longer than its sender waits. The
 // sender sends the message again if its content is still true. Two additional Timeouts are allowed:
-// one for the scheduling delay of the sender, and one because the age of the cluster on the sender
-// may be behind, by up to a round trip for each member on the path to the oldest. A message
-// without a date is not late.
+// the first for the scheduling delay of the sender, and the second because the age of the cluster
+// on the sender may be behind, by up to a round trip for each member on the path to the oldest
+// member. A message without a date is not late.
 func (h *Holds) isLate(date, wait time.Duration) bool {
 	return date > 0 && h.cfg.Cluster.Age()-date > wait+2*h.cfg.Timeout
 }

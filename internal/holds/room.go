@@ -31,14 +31,14 @@ func (r *room) takePlaces() int {
 	return 0
 }
 
-// quota is the part of a room that one shard has. The lock of the shard guards it.
+// quota is the part of the room that a shard has taken. The lock of the shard guards it.
 type quota struct {
 	of   *room
 	size int
 }
 
-// fits reports whether there is room for one more hold if used places are in use. It takes more
-// places of the room if the quota is used up.
+// fits reports whether there is room for another hold if used places are in use. If the quota is
+// used up, it takes more places of the room.
 func (q *quota) fits(used int) bool {
 	for used >= q.size && used < q.of.most {
 		more := q.of.takePlaces()
@@ -61,6 +61,6 @@ func (q *quota) trim(used int) {
 // used returns the number of entries and live records of a shard. The caller must hold s.mu.
 func (s *shard) used() int { return len(s.entries) + len(s.live.at) }
 
-// fits reports whether a shard has room for one more entry or live record. The caller must hold
+// fits reports whether a shard has room for another entry or live record. The caller must hold
 // s.mu.
 func (s *shard) fits() bool { return s.room.fits(s.used()) }

@@ -39,11 +39,11 @@ func (r *ref) hash(units int64) uint64 {
 // table contains the holds of this node's process, the holds of other processes whose counts this
 // node answers for, or answered for lately, and the records of clients' holds. The units of a count
 // are the sum of its entries and live records. A hold that a member reports twice, late or by
-// another path has only one entry or record, so no hold counts twice.
+// another path has a single entry or record, so no hold counts twice.
 //
-// An entry of another node stays for Term after its renewal. It is renewed alone, or together with
-// all entries of its holder in the shard, if the digest of these equals the digest of the holder.
-// An entry of this node stays as long as its Hold, and no other member ends it.
+// An entry of another node stays for Term after its renewal. The entry is renewed alone, or
+// together with all entries of the holder in the shard, if their digest equals the digest of the
+// holder. An entry of this node stays as long as its Hold, and no other member ends it.
 type table struct {
 	room    *room         // for entries and live records
 	dead    *room         // for records that have ended
@@ -55,7 +55,7 @@ type table struct {
 	shards  [shards]shard
 }
 
-// shard contains the holds of the ids of a shard. The work under its lock does not grow with the
+// shard contains the holds of a part of the ids. The work under its lock does not grow with the
 // number of holds.
 type shard struct {
 	mu      sync.Mutex
@@ -94,7 +94,7 @@ type entry struct {
 	renewed int64 // by the monotonic clock
 }
 
-// link contains the pointers of an entry. It is separate from the entry, so that the garbage
+// link contains the pointers of an entry. They are separate from the entry, so that the garbage
 // collector does not scan entries.
 type link struct {
 	count *count
@@ -232,8 +232,8 @@ func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Re
 	}
 }
 
-// put records a hold that its holder or another member has reported. It refuses the hold only if
-// there is no room for it: a hold exists even if it exceeds the limit.
+// put records a hold that was reported by its holder or another member. It refuses the hold only
+// if there is no room: a hold exists even if it exceeds the limit.
 func (t *table) put(e entry) {
 	s := t.lock(e.id)
 	defer s.mu.Unlock()
@@ -328,7 +328,7 @@ func (t *table) look(shard int, v *view.View, now, since int64, found *found) (d
 	return true
 }
 
-// drain deletes some idle counts, and reports whether no idle counts are left. The caller must hold
+// drain deletes some idle counts, and reports whether all of them are gone. The caller must hold
 // s.mu.
 func (s *shard) drain() bool {
 	some := s.idle[max(0, len(s.idle)-lookAtOnce):]
@@ -437,7 +437,7 @@ func (s *shard) countOf(id bucket.ID) *count {
 
 // markIdle marks an empty count as idle. An idle count is deleted soon, unless it is in use again by
 // then: most keys are asked for again within the second until the next look. If many counts are
-// idle, it is deleted at once. The caller must hold s.mu.
+// idle, the count is deleted at once. The caller must hold s.mu.
 func (s *shard) markIdle(c *count) {
 	if c.entries > 0 || c.idle || s.contenders.HasContenders(c.id) {
 		return
@@ -503,9 +503,9 @@ func (s *shard) renewed(i int) int64 {
 	return e.renewed
 }
 
-// recordRequest records that this node has requested holds from other members, and whether all have answered. If
-// of names no hold, a stand-in has asked all reachable members for the holds of the ID. If it names a
-// hold, the owner has asked the origin of the hold.
+// recordRequest records that this node has requested holds from other members, and whether all have answered.
+// If of names no hold, a stand-in has asked all reachable members for the holds of the ID. Otherwise the owner
+// has asked the origin of the hold.
 func (t *table) recordRequest(of ref, answered bool, now int64) {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
@@ -522,8 +522,8 @@ func (t *table) recordRequest(of ref, answered bool, now int64) {
 }
 
 // findRequest reports whether recordRequest was called for of lately, and returns the value of
-// answered in that call. It finds each call of the last knownFor, and none that is older than three
-// times knownFor.
+// answered in that call. It finds each call of the last knownFor, and no call that is older than
+// three times knownFor.
 func (t *table) findRequest(of ref, now int64) (known, answered bool) {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()

@@ -53,8 +53,9 @@ func (c Unit) Window(t time.Time) (start, end time.Time) {
 	}
 }
 
-// midnight returns the first instant of a date. If clocks are put forward at midnight, it is one
-// o'clock. If clocks are put back over midnight, it is the earlier of the two midnights.
+// midnight returns the first instant of a date. If clocks are put forward at midnight, the date
+// begins at one o'clock. If clocks are put back over midnight, the date begins at the earlier of
+// the two midnights.
 func midnight(year int, month time.Month, day int, loc *time.Location) time.Time {
 	utc := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 	// The offset of a zone is below a day. While the offset does not change, a date begins at most
@@ -73,9 +74,9 @@ func midnight(year int, month time.Month, day int, loc *time.Location) time.Time
 	}
 }
 
-// Windows computes the numbers of a limit in the window that is open by the clock of this node. It
-// serves limits with a Calendar, and a Global FixedWindow. Requests to other nodes carry the numbers,
-// and no zone. It is safe for concurrent use.
+// Windows computes the numbers of a limit in the window that is open by the clock of this node. Only
+// limits with a Calendar, and a Global FixedWindow, need this. Requests to other nodes carry the
+// numbers, and no zone. Windows is safe for concurrent use.
 type Windows struct {
 	unit Unit
 	zone *time.Location

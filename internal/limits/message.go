@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// messageBytes is the size at which the next message begins. It is small, because a member compares a
-// whole message before its next check.
+// messageBytes is the size at which the next message begins. Messages are small, because a member
+// compares a whole message before its next check.
 const messageBytes = 8 << 10
 
 // messages returns messages with the limits of this node. Numbers are unsigned varints.

@@ -16,14 +16,15 @@ import (
 )
 
 const (
-	// DeclareEvery is the interval at which a node declares its limits to the next neighbor. It does not
-	// divide any other interval, so that a node sends no two messages at one instant of virtual time.
+	// DeclareEvery is the interval at which a node declares its limits to the next neighbor. This
+	// interval does not divide any other interval, so that a node does not send two messages at the same
+	// instant of virtual time.
 	DeclareEvery = 5*time.Second - 7
 	// declareRested is the interval once the node has sent the limits to each neighbor, until a limit or a
-	// connection changes. It only replaces lost messages.
+	// connection changes. These declarations only replace lost messages.
 	declareRested = time.Minute - 7
-	// maxNames is the maximum number of names in a Registry. It does not compare limits of further
-	// names.
+	// maxNames is the maximum number of names in a Registry. Limits with further names are not
+	// compared.
 	maxNames = 4096
 	// conflictLines is the maximum number of lines about conflicts in conflictPace.
 	conflictLines = 10
@@ -66,18 +67,18 @@ func (l *Limit) spelled() Limit {
 }
 
 // Registry remembers the limits of a node's Limiters. It finds limits that share the counts of keys,
-// and judge them differently by mistake. It is safe for concurrent use.
+// and judge the keys differently by mistake. A Registry is safe for concurrent use.
 //
-// It compares declarations: those of this node as Limiters are made, and those that other members
-// send. It knows no counts and no keys, and no check passes it. So a share of a limit in a split, the
-// part of a region, the window of a calendar, and the numbers of an older Version are no conflicts.
-// These invariants hold:
+// A Registry compares declarations: the declarations of this node when Limiters are created, and the
+// declarations that other members send. It knows no counts and no keys, and is not used by checks. So
+// a share of a limit in a split, the part of a region, the window of a calendar, and the numbers of
+// an older Version are no conflicts. These invariants hold:
 //
-//   - It has the highest Version of each name, and the numbers that came last.
-//   - At one Version a name has one Algorithm. Node.Limiter relies on that: a check with another
-//     Algorithm would be judged by the first.
-//   - It logs a Version of a name once for this node and once for all others, at most conflictLines
-//     in conflictPace. Without that, the declarations of members would fill the log.
+//   - A Registry has the highest Version of each name, and the numbers that came last.
+//   - All limits with the same name and Version have the same Algorithm. Node.Limiter relies on
+//     that: a check with another Algorithm would be judged by the first.
+//   - A Version of a name is logged once for this node and once for all other nodes, with at most
+//     conflictLines in conflictPace. Otherwise the declarations of members would fill the log.
 //   - Names, messages and their texts are bounded, whatever members declare.
 type Registry struct {
 	log      *slog.Logger
@@ -229,8 +230,8 @@ func (r *Registry) Hurry() time.Duration {
 	return DeclareEvery
 }
 
-// Declare sends the limits of this node to the next of its neighbors. A member compares
-// them with its own, and sends no answer. It returns the time until the next call.
+// Declare sends the limits of this node to the next of its neighbors. The member compares them
+// with its own limits, and sends no answer. Declare returns the time until the next call.
 func (r *Registry) Declare(v *view.View) (next time.Duration) {
 	heard := v.Neighbors()
 	r.mu.Lock()

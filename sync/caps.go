@@ -31,10 +31,9 @@ type Caps struct {
 	// that a member has, or the frame that brought them. Other logs are sent whole. 65,536 if
 	// zero.
 	Logs int
-	// Ranges is the maximum number of ranges over which one frame transfers authority. 256 if
-	// zero.
+	// Ranges is the maximum number of ranges over which a frame transfers authority. 256 if zero.
 	Ranges int
-	// Statements is the maximum number of statements in one message to another region.
+	// Statements is the maximum number of statements in a message to another region.
 	// maxStatements if zero or above maxStatements.
 	Statements int
 	// Reports is the maximum number of statements in a round that only report spent units. The

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// Statement is a message of one region to another about one id.
+// Statement is a message of a region to another region about an id.
 type Statement struct {
 	ID     bucket.ID
 	Limit  bucket.Limit
@@ -25,7 +25,7 @@ type Statement struct {
 	Demand   int64 // recent demand, in units per 1,000 seconds
 	Usual    int64 // the same, over windows
 	Holding  int64 // number of units that the sender has
-	Forgot   bool  // the sender does not know what the receiver has of it
+	Forgot   bool  // the sender does not know which units of its own the receiver has
 
 	// The following fields are about units that the sender has granted.
 	Answers    int64         // Number of the statement that this answers, 0 for none
@@ -39,7 +39,7 @@ type Statement struct {
 	Series int64 // higher for each new series
 }
 
-// Exchange is a list of statements from one region to another.
+// Exchange is a list of statements from a region to another region.
 type Exchange struct {
 	Region     string
 	Print      uint64 // hash of the Regions
@@ -48,7 +48,7 @@ type Exchange struct {
 
 const exchangeVersion = 1
 
-// maxStatements is the number of statements for which one message always has room, together with
+// maxStatements is the number of statements for which a message always has room, together with
 // its other contents.
 const maxStatements = 320
 
@@ -225,7 +225,7 @@ func (h *Holdings) visit(sh *holdingShard, x *holding, t Time, d *dues) (changed
 	return changed
 }
 
-// balance contains the numbers for the statements that one visit of a holding makes.
+// balance contains the numbers for the statements about a holding in a round.
 type balance struct {
 	wants  int64 // units to be requested
 	denied int64 // largest ask that was denied since the last visit
@@ -525,7 +525,7 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 	}
 	target := h.rule(d, both, theirs, peek.Remaining)
 	mine := h.regions.start(x.whole.Capacity(), h.regions.self)
-	// Each region has its initial part as far as it needs it, no matter how much other regions
+	// Each region has as much of its initial part as it needs, no matter how much other regions
 	// request.
 	target = max(target, min(theirs+st.Wants, h.regions.start(x.whole.Capacity(), region), both-mine))
 	floor := max(mine/floorPart, min(mine, x.neededUnits(d.own)))

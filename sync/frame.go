@@ -36,8 +36,8 @@ import (
 //
 //	version 1 | flags 1 | number 8 | whole | items
 //
-// The items are those that the receiver requests as a whole. Each is given as its index less the
-// index before it.
+// The items are requested as a whole by the receiver. Each item is given as its index less the
+// previous index.
 const (
 	frameVersion = 1
 	headerBytes  = 26

@@ -78,7 +78,7 @@ const (
 // steps, both in nanoseconds.
 type Time struct{ Now, Monotonic int64 }
 
-// holding contains the units of this region for an id. It is protected by the lock of its shard.
+// holding contains the units of this region for an id. The lock of its shard protects a holding.
 type holding struct {
 	id      bucket.ID
 	whole   bucket.Limit // limit of the last ask
@@ -87,7 +87,7 @@ type holding struct {
 	asked   int64        // number of units that were asked for
 	denied  int64        // of these, the units that were denied or refunded
 	largest int64        // largest ask that was denied since the last visit
-	queued  bool         // whether it is in the next batch
+	queued  bool         // whether the holding is in the next batch
 
 	held     int64     // units of this region: part, and the units that are promised or to be passed on
 	accounts []account // by index in regions; not used for this region
@@ -96,7 +96,7 @@ type holding struct {
 	usual    float64   // the same, over windows
 	at       int64
 	lacked   int64 // monotonic time of the last denial
-	seen     int64 // monotonic time at which it was last known to be asked for
+	seen     int64 // monotonic time at which the id was last known to be asked for
 	series   int64 // series of the spent units
 	before   int64 // number of units that were spent before the series began
 
@@ -109,11 +109,11 @@ type holding struct {
 
 	index  int   // index in holdingShard.all
 	unsure bool  // created when the holding of the id may have been forgotten
-	copied int64 // monotonic time at which it was copied from another node
+	copied int64 // monotonic time at which the holding was copied from another node
 }
 
-// account contains the units that this region has granted to another region, and those that it
-// has received from that region.
+// account contains the units that this region has granted to another region, and the units that
+// it has received from that region.
 //
 // The granted units are never less than the units that the other region has received. The bound
 // on the units that all regions admit relies on this. A grant is therefore subtracted here before

@@ -47,7 +47,8 @@ func (sh *holdingShard) push(x *holding) {
 	}
 }
 
-// batch appends the holdings that must be visited now: those that were pushed, and a part of all.
+// batch appends the holdings that must be visited now: the holdings that were pushed, and a part
+// of all holdings.
 func (sh *holdingShard) batch(list []*holding, monotonic int64) []*holding {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

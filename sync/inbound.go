@@ -9,7 +9,7 @@ import (
 // Arrival describes the contents of a frame other than counts.
 type Arrival struct {
 	From      Member
-	Authority Ranges // authority that the frame transfers; nil if there is none, or if the transfer arrived before. A node that takes it calls Review
+	Authority Ranges // authority that the frame transfers; nil without a transfer, or if the transfer arrived before. A node that takes the authority calls Review
 	Complete  bool   // all counts that From owed by scans have arrived
 	Leaving   bool   // From is leaving, and transfers its authority
 }
@@ -43,8 +43,8 @@ type base struct {
 	number uint64
 }
 
-// inbounds contains the state of each sender. If there are too many, it removes the sender that
-// was added first.
+// inbounds contains the state of each sender. If there are too many, inbounds removes the sender
+// that was added first.
 type inbounds struct {
 	byMember map[Member]*inbound
 	order    []Member

@@ -11,7 +11,7 @@ import (
 // ledger contains the vectors of copies, by id. Its entries have no pointers. An entry in use
 // keeps its index, because reviews and sweeps go by indexes.
 //
-// The ledger is bounded. Once it is full, each new tally takes the place of another one
+// The ledger is bounded. Once it is full, each new tally takes the place of another tally
 // (makeRoom). The units of the removed tally stay in the copies that have them, but cannot be
 // told apart any more. If another copy still has that tally and this copy does not cover it, the
 // units count once more when the two copies are merged, until they have recovered.
@@ -29,7 +29,7 @@ type ledger struct {
 	dropped uint64 // entries that were removed for want of room, and may not have recovered
 }
 
-// entry is one tally in the vector of an id.
+// entry is a tally in the vector of an id.
 type entry struct {
 	tally
 	id     bucket.ID

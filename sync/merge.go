@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// tally has the cumulative numbers of units of an id that one origin has spent and refunded. Only
+// tally has the cumulative numbers of units of an id that an origin has spent and refunded. Only
 // the origin raises them. If an origin has two tallies, the later tally therefore includes
 // everything that the earlier tally has. An origin that has forgotten its tally continues above
 // it, in the same series or in a higher series.
@@ -22,7 +22,7 @@ func (t *tally) isLater(o *tally) bool {
 	return t.series > o.series || t.series == o.series && (t.spent > o.spent || t.refunded > o.refunded)
 }
 
-// vector attributes the units of a copy to their origins. It has one tally for each origin, in
+// vector attributes the units of a copy to their origins. It has a tally for each origin, in
 // ascending order of the origins. Vectors are a join-semilattice.
 type vector []tally
 
@@ -61,7 +61,7 @@ func (v vector) covers(o vector) bool {
 	})
 }
 
-// latest returns the n tallies that grew last, or v itself if it has no more than n.
+// latest returns the n tallies that grew last, or v itself if v has at most n tallies.
 func (v vector) latest(n int) vector {
 	if len(v) <= n {
 		return v

@@ -8,7 +8,7 @@ import (
 )
 
 // outbound contains the data to be sent to a member: a queue, of which one frame is in flight.
-// Its size is bounded: a scan of the whole store sends the items for which there was no room.
+// The size is bounded: a scan of the whole store sends the items for which there was no room.
 //
 // An item is removed from outbound only when a frame that contains it has been acknowledged.
 // Until then, the item is in queue, in bulk, in flight, or covered by a scan. Hand-overs depend
@@ -25,7 +25,7 @@ type outbound struct {
 	scan     Ranges // ranges to be scanned, kept until Complete is acknowledged
 	scanning bool
 	rescans  bool   // the queue had no room for an item during the scan, so another scan follows
-	began    int64  // stream time at which the scan began, 0 if it must also send items from before that
+	began    int64  // stream time at which the scan began, 0 if the scan must also send earlier items
 	beside   review // position in the vectors and resets, which are scanned first
 	counts   bool   // all vectors and resets have been scanned
 	cursor   uint64 // position in the store
@@ -61,7 +61,7 @@ type flight struct {
 	items       []item
 	more        []int   // items that are a piece of a log and are followed by more pieces
 	marks       []piece // marks of logs, once the frame has been applied
-	marked      []int   // for each mark, the index of its item
+	marked      []int   // for each mark, the index of the item
 	transfers   []transfer
 	complete    bool
 	wantsCounts bool
@@ -124,7 +124,7 @@ func (o *outbound) oweRest(at int64) {
 	} else {
 		o.owe(All(), at)
 	}
-	o.began = 0 // the scan must send items from before it
+	o.began = 0 // the scan must send earlier items
 }
 
 // handleRequest handles a request of the member for all counts. A scan that is in progress
@@ -205,7 +205,7 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, most int) []b
 	return append(append(b, ids...), items...)
 }
 
-// scan continues the scan for a member by one step, if the queue is short.
+// scan continues the scan for a member by a step, if the queue is short.
 func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 	if !o.scanning || o.queue.len() >= s.caps.ScanBelow {
 		return

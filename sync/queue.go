@@ -16,7 +16,7 @@ const (
 	state               // copy: the count and its vector
 	spend               // vector without the count, with the number of used units and the reset number
 	replica             // in a frame only: the state of a member without authority
-	merged              // in a queue only: no data, because an item of the same id waits before it
+	merged              // in a queue only: no data, because an earlier item of the same id waits
 )
 
 // item is an id that waits for a member. Its data is read when the item is sent.
@@ -104,7 +104,7 @@ func (q *queue) add(it item, most int) bool {
 	return true
 }
 
-// foldOne folds one of the items that waited before there was an index.
+// foldOne folds an item that waited before there was an index.
 func (q *queue) foldOne() {
 	if q.fold = max(q.fold, q.first); q.index == nil || q.fold >= q.folds {
 		return

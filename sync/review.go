@@ -55,7 +55,7 @@ type review struct {
 	resets  uint64 // number of elements of resets.order before this position, including forgotten elements
 }
 
-// reviewPart is the number of places that one part of a review visits.
+// reviewPart is the number of places that a part of a review visits.
 const reviewPart = 512
 
 // Review starts a review after the view has changed or this node has taken authority. Review

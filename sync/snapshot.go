@@ -32,9 +32,9 @@ const (
 
 // Snapshot writes the Durable counts of a Stream, block by block, and then the resets and the
 // vectors of counts that refunds have emptied. Snapshot must be used by a single goroutine.
-// Snapshot has the IDs of one piece of the store at a time, and each of its blocks has its own
-// time. The snapshot may or may not contain units that are spent while it is written: loading
-// merges the data in both cases.
+// Snapshot has the IDs of a single piece of the store at a time, and each block has its own time.
+// The snapshot may or may not contain units that are spent while it is written: loading merges
+// the data in both cases.
 type Snapshot struct {
 	stream *Stream
 	roles  func() Roles

@@ -31,8 +31,8 @@ type Roles interface {
 	Targets(dst []Member, id bucket.ID) []Member
 }
 
-// Stream is the part of the stream on a node. Its methods are safe for concurrent use. They use
-// a single lock, and each of them does a bounded amount of work under it. The argument now is the
+// Stream is the part of the stream on a node. Its methods are safe for concurrent use. They use a
+// single lock, under which each method does a bounded amount of work. The argument now is the
 // time in nanoseconds by the clock of this node, which is also the clock of its store.
 //
 // The vector of an id is either in the store, as the Total of its count, or in the ledger, but
@@ -50,7 +50,7 @@ type Stream struct {
 	clock     int64 // stream time, which is now or later: it rises with each call that queues items, so that it orders the items
 	number    uint64
 	sent      uint64 // number of counts in all frames so far
-	moves     uint64 // number of the last transfer; if a transfer arrives twice, it is applied once
+	moves     uint64 // number of the last transfer; a transfer that arrives twice is applied once
 	leaving   bool
 	forgoes   bool        // whether no states are sent
 	outbounds []*outbound // in ascending order of members
@@ -102,7 +102,7 @@ func (s *Stream) Begin(self Member) {
 	}
 }
 
-// ResetHook is called for each count that is reset, by this node or by another one. ResetHook
+// ResetHook is called for each count that is reset, by this node or by another node. ResetHook
 // must call reset once. Before that call, the count and ResetNumber are unchanged. After it,
 // there is no count, and ResetNumber returns number. The hook runs under a lock, and must not
 // call any method of the stream except ResetNumber.
@@ -284,7 +284,7 @@ func (s *Stream) Yield(ranges Ranges, now int64) {
 	s.tick(now)
 	for _, o := range s.outbounds {
 		for _, g := range slices.Concat(o.transfers, o.flight.transfers) {
-			ranges = ranges.Union(g.ranges) // this node must not transfer it any more
+			ranges = ranges.Union(g.ranges) // this node must not transfer these ranges any more
 		}
 		o.transfers, o.flight.transfers = nil, nil
 	}
@@ -293,7 +293,7 @@ func (s *Stream) Yield(ranges Ranges, now int64) {
 	}
 }
 
-// Leaving sets the leaving flag in all later frames. It also ends the effect of Forgo.
+// Leaving sets the leaving flag in all later frames. Leaving also ends the effect of Forgo.
 func (s *Stream) Leaving() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -326,7 +326,7 @@ func (s *Stream) Reset(id bucket.ID, now int64) (number uint64) {
 }
 
 // ResetTo applies a reset of another node. age is the time that has passed since the reset. If
-// number is not above the known one, or not in time (ResetInTime), ResetTo changes nothing.
+// number is not above the known number, or not in time (ResetInTime), ResetTo changes nothing.
 func (s *Stream) ResetTo(id bucket.ID, number uint64, age time.Duration, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -492,7 +492,7 @@ type Backlog struct {
 	Age          time.Duration // age of the oldest id that is queued or in flight, without Bulk
 	Bulk         int           // ids in Counts that a review has found and that are not in flight
 	Scanning     bool          // a scan for the member is in progress
-	Transferring bool          // authority is being transferred to the member, which has not acknowledged it
+	Transferring bool          // authority is being transferred to the member, which has not acknowledged the transfer
 }
 
 // Lag returns the data that waits for a member.
@@ -568,8 +568,8 @@ func (s *Stream) ready() (members []Member) {
 	return members
 }
 
-// applyChange queues a change for the members that need it. If the change is found while a frame
-// for except is built, it is not queued for except.
+// applyChange queues a change for the members that need it. A change that is found while a frame
+// for except is built is not queued for except.
 func (s *Stream) applyChange(c bucket.Change, now int64, roles Roles, except *outbound) {
 	id := c.ID
 	s.bases.delete(id)
@@ -716,7 +716,7 @@ func isLapsed(t *entry, l *bucket.Limit, now int64) bool {
 	return now-t.changed >= agesOf(l, now).recovered
 }
 
-// collectOne collects the units of id that were spent since it was last collected.
+// collectOne collects the units of id that were spent since the last collection.
 func (s *Stream) collectOne(id bucket.ID, now int64, roles Roles) (changed bool) {
 	c, changed := s.store.CollectOne(id)
 	if changed {
@@ -726,7 +726,7 @@ func (s *Stream) collectOne(id bucket.ID, now int64, roles Roles) (changed bool)
 	return changed
 }
 
-// send queues a state for the targets of id, except for one.
+// send queues a state for the targets of id, except for the given member.
 func (s *Stream) send(id bucket.ID, roles Roles, except *outbound) {
 	s.targets = roles.Targets(s.targets[:0], id)
 	for _, to := range s.targets {

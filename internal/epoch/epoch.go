@@ -3,7 +3,8 @@
 //
 // The clock of an epoch starts with the node that begins the epoch. A node that meets another
 // epoch adopts the greater of both, and remembers the relation of their ages. So a moment of an
-// earlier epoch can still be placed. Times of day of different nodes are never compared.
+// earlier epoch can still be placed. The time of day of a node is never compared with the time of
+// day of another node.
 //
 // After all nodes have stopped, a node that starts begins a new epoch. The duration of the stop
 // is not known, so the new epoch is related to the moments in snapshots without it.
@@ -17,7 +18,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Moment is a moment of a cluster's run. Other nodes cannot place a moment of epoch 0.
+// Moment is a moment of a cluster's run. A moment of epoch 0 has no meaning for other nodes.
 type Moment struct {
 	Epoch uint64
 	Age   int64 // of the epoch, in nanoseconds
@@ -108,7 +109,7 @@ func (c *Clock) State(now int64) State {
 	return State{c.moment(now), slices.Clone(c.relations)}
 }
 
-// Begin begins an epoch, unless the clock has an epoch already.
+// Begin starts the clock of an epoch, unless there is an epoch already.
 func (c *Clock) Begin(epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +119,7 @@ func (c *Clock) Begin(epoch uint64) {
 	}
 }
 
-// Meet applies the present state of another member.
+// Meet applies the state of another member, as it is at the time now.
 func (c *Clock) Meet(s State, now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -42,10 +42,10 @@ type Config struct {
 }
 
 // Members keeps the Clock of a node in agreement with the clocks of its neighbors (view.View.Neighbors),
-// and so with the clocks of all members that the node reaches. A node whose age rises or whose epoch
-// changes asks all neighbors again. Each request contains the age and the epoch of the sender, and a
-// neighbor that is behind asks its own neighbors. So a node that starts asks about eight members, whatever
-// the size of the cluster. Members is safe for concurrent use.
+// and so with the clocks of all members that the node reaches. If the age of a node rises or the epoch
+// changes, the node asks all of its neighbors again. Each request contains the age and the epoch of the
+// sender, and a neighbor that is behind asks its own neighbors. So a node that starts asks about eight
+// members, whatever the size of the cluster. Members is safe for concurrent use.
 type Members struct {
 	Clock *Clock
 	cfg   Config
@@ -55,7 +55,7 @@ type Members struct {
 	agrees atomic.Bool   // all neighbors have responded since the last change
 	mu     sync.Mutex
 	met    map[uint64]bool // the neighbors, true if they have responded since the last change
-	change uint64          // incremented when the age rises, the epoch changes, or another member is ahead
+	change uint64          // number of the times that the age rose, the epoch changed, or another member was ahead
 }
 
 // NewMembers returns the Members of a node that starts.
@@ -88,9 +88,9 @@ func (m *Members) Serve(request, dst []byte) ([]byte, error) {
 	return s.Append(dst), nil
 }
 
-// Age returns the age of the cluster, as far as this node knows. Package holds uses this age to number the
-// renewals, because this age never decreases. The age of an epoch can decrease, because a node may adopt a
-// younger epoch.
+// Age returns the age of the cluster, as far as this node knows. It never decreases, so package holds can
+// use it for the numbers of renewals. The age of an epoch can decrease, because a node may adopt a younger
+// epoch.
 func (m *Members) Age() time.Duration {
 	return time.Duration(m.cfg.Env.Monotonic() - m.began.Load())
 }
@@ -98,7 +98,7 @@ func (m *Members) Age() time.Duration {
 // tolerance is the difference of age that a node corrects only when the turn of a neighbor comes.
 func (m *Members) tolerance() time.Duration { return m.cfg.Exact / exactParts }
 
-// changed makes this node ask all neighbors again. It does not block.
+// changed is called when this node has to ask all of its neighbors again. It does not block.
 func (m *Members) changed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -162,8 +162,8 @@ func (m *Members) meet(ctx context.Context, v *view.View) {
 	})
 }
 
-// Ask asks the neighbors of this node, and 16 other members that it is connected to. Members that serve
-// come first, because members that start may know as little as this node.
+// Ask asks the neighbors of this node, and 16 other members that it is connected to. The members that
+// serve come first, because a member that has just started may know as little as this node.
 func (m *Members) Ask(ctx context.Context) {
 	v := m.cfg.Env.View()
 	asked, others := slices.Clone(v.Neighbors()), v.ConnectedMembers()

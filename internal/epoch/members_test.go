@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// asked is a peer that counts requests and may respond slowly.
+// asked is a peer that counts the requests and may be slow to respond.
 type asked struct {
 	cluster.Peer
 	of    *Members

@@ -16,8 +16,8 @@ func Incarnation(label string, random io.Reader) (string, error) {
 	return fmt.Sprintf("%s-%x", label, b), err
 }
 
-// HostLabel returns the first bytes of the name of this host, at most the given number, or "node" if it
-// has no name.
+// HostLabel returns the first bytes of the name of this host, at most the given number, or "node" for a
+// host without a name.
 func HostLabel(most int) string {
 	name, err := os.Hostname()
 	if err != nil || name == "" {

@@ -43,9 +43,9 @@ func (h Identity) Fingerprint() (f [16]byte) {
 	return f
 }
 
-// RegionFingerprint returns the Fingerprint for the nodes of one region. Ids do not
-// depend on the region, so counts have the same ids in each region. Without a region it
-// returns the Fingerprint itself.
+// RegionFingerprint returns the Fingerprint for the nodes of one region. Ids do not depend on the
+// region, so counts have the same ids in each region. Without a region the result is the
+// Fingerprint itself.
 func (h Identity) RegionFingerprint(region string) (f [16]byte) {
 	f = h.Fingerprint()
 	if region == "" {
@@ -56,8 +56,8 @@ func (h Identity) RegionFingerprint(region string) (f [16]byte) {
 	return f
 }
 
-// Prefix returns the part of the hashed text that is the same for all keys of a limit. It
-// is the name after its length, so that ("a_b", "c") and ("a", "b_c") differ, padded to
+// Prefix returns the part of the hashed text that is the same for all keys of a limit. The text
+// is the length of the name and the name, so that ("a_b", "c") and ("a", "b_c") differ, padded to
 // whole words.
 func Prefix(name string) []byte {
 	p := binary.LittleEndian.AppendUint16(nil, uint16(len(name)))
@@ -65,8 +65,8 @@ func Prefix(name string) []byte {
 	return append(p, make([]byte, -len(p)&7)...)
 }
 
-// ID returns the id of a key of a Regional limit, whose name has this Prefix. Each check
-// computes it once, on the stack.
+// ID returns the id of a key of a Regional limit, whose name has this Prefix. Each check computes
+// the id once, on the stack.
 func (h Identity) ID(prefix []byte, key string) bucket.ID {
 	if len(prefix)+len(key) <= 64 {
 		var text [64]byte

@@ -13,9 +13,9 @@ func ReadableByOthers(info fs.FileInfo) bool {
 	return runtime.GOOS != "windows" && info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0
 }
 
-// WarnOfReaders logs a warning for each file of secrets that every user of the machine can
-// read. It ignores empty names and files that it cannot inspect. It also ignores files in memory:
-// container platforms mount secrets in memory, with modes of their choice.
+// WarnOfReaders logs a warning for each file of secrets that every user of the machine can read.
+// Empty names and files that cannot be inspected are ignored. Files in memory are ignored as
+// well: container platforms mount secrets in memory, with modes of their choice.
 func WarnOfReaders(log *slog.Logger, files ...string) {
 	for _, name := range files {
 		if info, err := os.Stat(name); name == "" || err != nil || !ReadableByOthers(info) || inMemory(name) {

@@ -1,5 +1,5 @@
-// Package publish keeps small values under names the same on all nodes: rules that change at run
-// time, or an override for a key.
+// Package publish keeps small named values equal on all nodes: rules that change at run time, or
+// an override for a key.
 //
 // Each node has a Store with all values. A node sends a change to its neighbors, and each neighbor
 // passes on the changes that are new to it. Nodes find lost changes when they compare their stores,
@@ -52,7 +52,7 @@ type Config struct {
 type Publisher struct {
 	Store
 	cfg       Config
-	farAhead  loglimit.Line // limits the log lines about refused versions
+	farAhead  loglimit.Line // limits the number of log lines about refused versions
 	newcomers chan struct{} // signals that the neighbors may have changed
 	differing chan string   // the name of a member whose Question has shown other values
 }
@@ -93,8 +93,7 @@ func (p *Publisher) spread(v *view.View, news []entry, from int) {
 	}
 }
 
-// Serve merges the entries that another member has published or learned. The error is
-// wire.ErrMalformed.
+// Serve merges the entries in a message of another member. The error is wire.ErrMalformed.
 func (p *Publisher) Serve(message []byte, from string) error {
 	list, err := parseEntries(message, p.cfg.Env.Now())
 	if err == nil {
@@ -119,8 +118,8 @@ func (p *Publisher) learn(v *view.View, list []entry, from string) {
 	p.spread(v, news, member)
 }
 
-// Answer appends the answer to the Question of the member from. It sorts the store if it has
-// changed.
+// Answer appends the answer to the Question of the member from. If the store has changed, Answer
+// sorts it first.
 func (p *Publisher) Answer(b []byte, q *Question, from string) []byte {
 	d := p.findDifference(q, maxMessageBytes)
 	if q.digests != p.digestsNow() {
@@ -135,11 +134,11 @@ func (p *Publisher) Answer(b []byte, q *Question, from string) []byte {
 // Changed notifies Run that the set of connected members may have changed.
 func (p *Publisher) Changed() { env.Signal(p.newcomers) }
 
-// Run compares the values of this node with those of other members until ctx is done: with each member
-// as soon as it is a neighbor, and then with one neighbor after the other. first is the time of the first
+// Run compares the values of this node with those of other members until ctx is done: with each member as
+// soon as the member is a neighbor, and then with the neighbors in turn. first is the time of the first
 // turn. After a turn with each neighbor and no change, Run rests: the time between two turns is longer. If
-// the question of a member shows other values during a rest, Run compares with this member at once. It
-// does not do so otherwise, because the values of two full stores may always differ.
+// a member asks a Question during a rest, and has other values, Run compares with this member at once.
+// Otherwise it does not, because the values of two full stores may always differ.
 func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 	tick := time.NewTimer(first)
 	defer tick.Stop()

@@ -1,7 +1,7 @@
 package publish
 
-// Save calls write with messages that contain all entries, for Load to read. It sorts the store if
-// it has changed.
+// Save calls write with messages that contain all entries, for Load to read. If the store has
+// changed, Save sorts it first.
 func (p *Publisher) Save(write func(message []byte) error) error {
 	var q Question
 	for {

@@ -45,7 +45,7 @@ type Item struct {
 // entry is the state of a name.
 type entry struct {
 	Item
-	since int64 // creation time of a tombstone, by the clock of this node; messages contain its age instead
+	since int64 // when a tombstone was created, by the clock of this node; messages contain the age instead
 }
 
 func (p *entry) isTombstone() bool { return len(p.Value) == 0 }
@@ -57,8 +57,8 @@ func (p *entry) isExpired(now int64) bool {
 
 func (p *entry) size() int { return len(p.Name) + len(p.Value) }
 
-// compare orders the entries of a name. A merge keeps the greater entry, so the order, number and
-// path of arrivals do not matter.
+// compare orders two entries of the same name. A merge keeps the greater entry, so the order,
+// number and path of arrivals do not matter.
 func (p *entry) compare(o *entry) int {
 	return cmp.Or(cmp.Compare(p.Version, o.Version), bytes.Compare(p.Value, o.Value))
 }
@@ -103,7 +103,7 @@ type Stats struct {
 	Dropped    uint64 // names for which there was no room
 }
 
-// Store contains all published entries that one node knows. It is a state machine: the inputs are
+// Store contains all published entries that a node knows. It is a state machine: the inputs are
 // entries and the time, and the output is the new entries. The zero Store is empty. A Store is safe
 // for concurrent use.
 //
@@ -118,11 +118,11 @@ type Store struct {
 	bytes    int // size of all entries
 	live     int // size of all values
 	dropped  uint64
-	changed  chan struct{}            // closed by the next change; nil if no caller waits for one
-	snapshot atomic.Pointer[snapshot] // of the present contents; nil until it is needed
+	changed  chan struct{}            // closed by the next change; nil if no caller waits
+	snapshot atomic.Pointer[snapshot] // the present contents; nil until a caller needs them
 }
 
-// snapshot is a store at one moment, sorted by name. It is immutable.
+// snapshot is a store at a moment, sorted by name. A snapshot is immutable.
 type snapshot struct {
 	all      []entry
 	revision uint64
@@ -163,7 +163,7 @@ func (s *Store) accepts(p *entry, latest uint64) bool {
 	return known && p.Version-1 <= held.Version
 }
 
-// insert merges entries whose versions are accepted. The caller must hold s.mu.
+// insert merges entries that have an accepted version. The caller must hold s.mu.
 func (s *Store) insert(list []entry, now int64) (news []entry) {
 	digests, revision, dropped := s.digests, s.revision, s.dropped
 	for _, p := range list {
@@ -370,7 +370,7 @@ func (s *Store) Stats() Stats {
 	return Stats{s.values, len(s.all) - s.values, s.bytes, s.revision, s.dropped}
 }
 
-// Question asks another node for the entries that differ.
+// Question is a request to another node for the entries that differ.
 type Question struct {
 	after   string // names up to this one have been compared
 	digests digests

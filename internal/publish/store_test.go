@@ -24,8 +24,8 @@ func meet(t require.TestingT, one, other *Store, now int64, most int, breaks fun
 	compare(t, other, one, now, most, breaks)
 }
 
-// compare makes a store ask another store, like nodes do, in messages of about most bytes. The
-// exchange can end after each message.
+// compare makes a store ask another store in the same way as a node, in messages of about most
+// bytes. The exchange can end after any message.
 func compare(t require.TestingT, asker, answerer *Store, now int64, most int, breaks func() bool) {
 	q := Question{digests: asker.digestsNow()}
 	for {
@@ -60,8 +60,8 @@ func drawEntry(t *rapid.T, now int64) entry {
 	return p
 }
 
-// The order, number and path of arrivals do not matter. Once each two stores have met, all stores
-// equal a store that has received all entries.
+// The order, number and path of arrivals do not matter. After each store has met each other
+// store, all stores are equal to a store that has received all entries.
 func TestStoresConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := int64(30 * 24 * time.Hour)

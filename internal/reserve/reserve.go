@@ -1,9 +1,10 @@
-// Package reserve manages the reservations of a node: units that were spent ahead of a cost which
-// is known only afterwards.
+// Package reserve manages the reservations of a node: units that are spent before the actual cost
+// is known.
 //
-// A Reservation takes effect once. As long as only this process has the Reservation, its state
-// ensures this. Once it is carried, other nodes may have its text. Then its marker ensures it: a
-// count of one unit, which is granted to only one holder of the text.
+// A Reservation takes effect once. As long as only this process has the Reservation, the state of
+// the Reservation ensures this. Once a Reservation is carried, other nodes may have the text. In
+// that case the marker ensures this: a count of a single unit, which is granted to only one
+// holder of the text.
 package reserve
 
 import (
@@ -78,16 +79,16 @@ func (m *Reservations) Stats() Stats {
 	}
 }
 
-// Reservation is a number of spent units. Its methods are safe for concurrent use. The zero
-// Reservation must not be used: Make or Open initializes it.
+// Reservation describes a number of units that were spent. Its methods are safe for concurrent
+// use. The zero Reservation must not be used: Make or Open initializes it.
 type Reservation struct {
 	of      *Reservations
 	ask     wire.Ask     // the ask for the estimate, with the receipt
 	by      bucket.Limit // the numbers of a bucket at the time of the receipt
 	spent   int64        // the time of the receipt, by the monotonic clock of this node
-	expires int64        // until when it can be settled, by the monotonic clock of this node
+	expires int64        // when the time to settle ends, by the monotonic clock of this node
 	life    time.Duration
-	sealed  struct { // when the text that it was opened from was sealed
+	sealed  struct { // when the text was sealed from which the Reservation was opened
 		day int64 // by the clock of the sealing node
 		run epoch.Moment
 	}
@@ -174,8 +175,8 @@ func (v *Reservation) isExpired() bool { return v.of.cfg.Clock.Monotonic() >= v.
 
 // spendMarker spends the single unit of the count that stands for a carried Reservation. Members
 // agree about this count as about any limit, so one holder of the text settles the Reservation. The
-// marker outlasts the text, and it is durable if the estimate is: a stop of all nodes keeps both or
-// neither.
+// marker outlasts the text. A marker is durable if the estimate is durable, so that a stop of all
+// nodes keeps both or neither.
 func (v *Reservation) spendMarker(ctx context.Context) error {
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1, Per: v.life + markerSlack, Durable: v.ask.Limit.Durable}
 	a, r := wire.Ask{ID: v.marker, Limit: &limit, Partition: wire.FailClosed, Units: 1}, wire.Result{}
@@ -214,10 +215,10 @@ func (v *Reservation) replaceEstimate(numbers *bucket.Limit, actual int64) {
 }
 
 // timeOfReceipt returns the time of a receipt by the monotonic clock of this node, which has had
-// the answer since now. It is the start of a window, the time of an entry in a log, or the time at
-// which a bucket has drained. If a SlidingWindow has no units left, ResetAfter does not determine
-// the start of the window. In that case timeOfReceipt returns the middle of the possible times,
-// which differs from the start by at most half of Per.
+// the answer since now. This time is the start of a window, the time of an entry in a log, or the
+// time at which a bucket has drained. If a SlidingWindow has no units left, ResetAfter does not
+// determine the start of the window. In that case timeOfReceipt returns the middle of the possible
+// times, which differs from the start by at most half of Per.
 func timeOfReceipt(a *wire.Ask, r *wire.Result, now int64) int64 {
 	switch l := a.Limit; l.Algorithm {
 	case bucket.TokenBucket, bucket.LeakyBucket:

@@ -89,7 +89,7 @@ func (m *Limits) AllCounters() iter.Seq2[string, *Limit] {
 }
 
 // CountDecision counts a decision. It returns the number of decisions that the measurement of this
-// decision represents. For most decisions it is 0, and the decision is not measured.
+// decision represents. For most decisions the result is 0, and the decision is not measured.
 func (m *Limit) CountDecision(id bucket.ID, r *wire.Result, shadow bool) (weight uint64) {
 	s := &m.stripes[id.Hi%stripes]
 	of := &s.denied
@@ -108,10 +108,10 @@ func (m *Limit) CountDecision(id bucket.ID, r *wire.Result, shadow bool) (weight
 }
 
 // weightOf returns the number of decisions that the nth decision of a stripe represents, for one
-// source and outcome. Each of the first 64 decisions represents itself. Later, one decision in 64
-// represents 64 decisions: a decision whose number, multiplied by the golden ratio, has a fraction
-// below 1/64. Such numbers are 34, 55 or 89 apart, and have all residues (Weyl), so the rhythm of
-// the traffic does not matter. The weights sum to n, except for a few hundred.
+// source and outcome. Each of the first 64 decisions represents itself. Of the later decisions,
+// one in 64 represents 64 decisions: a decision whose number, multiplied by the golden ratio, has
+// a fraction below 1/64. Such numbers are 34, 55 or 89 apart, and have all residues (Weyl), so the
+// rhythm of the traffic does not matter. The weights sum to n, except for a few hundred.
 func weightOf(n uint64) uint64 {
 	switch {
 	case n <= measuredOf:

@@ -37,7 +37,7 @@ type OutageFacts struct {
 	Reached   int             // members on the side of this node, including itself
 	Roster    int             // members of the roster
 	Expect    int             // the size that the roster should have at least; 0 if none is configured
-	Left      bool            // the node itself has left, so that it expects no roster
+	Left      bool            // the node itself has left, and expects no roster
 	Decisions OutageDecisions // since the start of the node
 }
 
@@ -69,14 +69,14 @@ type OutageStats struct {
 }
 
 // OutageTracker follows the outage of a node, and returns the lines for its log. The zero
-// OutageTracker has seen no outage. It is safe for concurrent use.
+// OutageTracker has seen no outage. An OutageTracker is safe for concurrent use.
 //
 // An outage begins when a member of the roster is not reached, when the roster has been below the
 // expected size for OutageQuiet, or when a check is decided without the owner of its key. It ends
 // when none of these conditions has been true for OutageQuiet. These invariants hold:
 //
-//   - There is one outage at a time. A condition that recurs within OutageQuiet belongs to the same outage.
-//     Otherwise a flapping connection would fill the log.
+//   - There is a single outage at a time. A condition that recurs within OutageQuiet belongs to the same
+//     outage. Otherwise a flapping connection would fill the log.
 //   - Observe returns at most one line. So if it is called once a second, the number of lines is bounded.
 //   - A member that was lost between two calls of Observe counts in the second call. The caller reports
 //     such members with RecordLosses, because no later view shows them as lost.

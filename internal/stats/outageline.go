@@ -37,7 +37,7 @@ func (o *outage) line(event event, f *OutageFacts, now int64) *Line {
 	return &Line{event, o.since, time.Duration(now - o.since), o.named, *f, f.Decisions.after(o.before)}
 }
 
-// Log writes the line, and nothing if it is nil.
+// Log writes the line, and does nothing if the line is nil.
 func (l *Line) Log(to *slog.Logger) {
 	if l == nil {
 		return

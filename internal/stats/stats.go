@@ -27,8 +27,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Meters contains the counters of a node. The zero Meters has counted no check. It is safe for
-// concurrent use.
+// Meters contains the counters of a node. The zero Meters has counted no check. Meters is safe
+// for concurrent use.
 type Meters struct {
 	Limits    Limits
 	TopKeys   TopKeys
@@ -52,6 +52,6 @@ func (m *Meters) RecordDuration(source wire.Source, took time.Duration, weight u
 	m.latencies[source].add(took, weight)
 }
 
-// Latency returns the durations of the decisions of a source. Its Count is 0 if no decision was
-// measured.
+// Latency returns the durations of the decisions of a source. If no decision was measured, Count
+// is 0.
 func (m *Meters) Latency(source wire.Source) Latency { return m.latencies[source].latency() }

@@ -24,14 +24,14 @@ const (
 )
 
 // TopKeys finds the keys that this node was asked for most, and the keys that it denied most. The
-// zero TopKeys is switched off. It is safe for concurrent use.
+// zero TopKeys is switched off. A TopKeys is safe for concurrent use.
 type TopKeys struct {
 	mu            sync.Mutex
 	asked, denied *sketch // nil if switched off
 }
 
-// Start switches k on, with room for size keys of each list. It must be called before all other
-// methods. A size of 0 or less changes nothing.
+// Start switches k on, with room for size keys of each list. Start must be called before all
+// other methods. A size of 0 or less changes nothing.
 func (k *TopKeys) Start(size int, now int64) {
 	if size > 0 {
 		k.asked, k.denied = newSketch(size, int64(topHalfLife), now), newSketch(size, int64(topHalfLife), now)

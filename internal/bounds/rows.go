@@ -44,7 +44,7 @@ func Rows() []Row {
 		},
 		{
 			"the roster is below `Expect`",
-			"the same, as of a roster of Expect",
+			"as if members were missing from a roster of Expect",
 		},
 		{
 			"all nodes stop and start again, with [snapshots](snapshots.md) of a durable limit",

@@ -1,5 +1,5 @@
-// Command frameworks serves a limit in a framework of your choice. Each service has a few
-// lines, and three replicas share the limit.
+// Command frameworks is a service with a limit, in a framework that is selected by a
+// flag. Three replicas share the limit.
 //
 //	cd examples/frameworks
 //	go run . -framework gin -listen 127.0.0.1:8080 -bind 127.0.0.1:7946 &

@@ -49,8 +49,8 @@ func login(node *weir.Node, book *rules.Book, check func(account, password strin
 	return mux, nil
 }
 
-// account returns the account of a parsed form. All spellings of an account share a
-// count.
+// account returns the account of a parsed form. It returns the same text for all
+// spellings of an account.
 func account(r *http.Request) string {
 	return strings.ToLower(strings.TrimSpace(r.PostForm.Get("account")))
 }

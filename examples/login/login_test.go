@@ -21,8 +21,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// site contains three replicas of the login page. The password of every account is
-// "right".
+// site is a set of three replicas of the login page. Only the password "right" is valid.
 type site struct {
 	replicas [3]http.Handler
 	tries    atomic.Int64 // passwords checked

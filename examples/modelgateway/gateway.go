@@ -54,8 +54,8 @@ func gateway(node *weir.Node, book *rules.Book, keys []string, to model) (http.H
 	return mux, nil
 }
 
-// reportUsage sets include_usage in requests for a stream. A request without usage keeps
-// the whole estimate spent.
+// reportUsage sets include_usage in requests for a stream. If the response has no usage,
+// the estimate is not replaced.
 func reportUsage(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request map[string]json.RawMessage

@@ -26,7 +26,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// request is the body of a request. The fake model reports the usage Used.
+// request is the body of a request. Used is the number of tokens in the response of the
+// fake model.
 type request struct {
 	MaxTokens     int64 `json:"max_tokens,omitempty"`
 	Used          int64 `json:"used"`
@@ -50,7 +51,7 @@ type fakeModel struct {
 
 	mu                       sync.Mutex
 	open, most               int   // concurrent streams
-	served, reported, excess int64 // excess is the total usage above the estimates
+	served, reported, excess int64 // excess is the sum of the units that were used in addition to the estimates
 }
 
 func (m *fakeModel) opened(by int) {
@@ -102,8 +103,8 @@ type fleet struct {
 	book     *rules.Book
 }
 
-// start starts a fleet with a changed rules.yaml. numbers contains pairs of old and new
-// text.
+// start starts a fleet with a changed rules.yaml. Each pair of numbers is a text of the
+// file and its replacement.
 func start(t *testing.T, m *fakeModel, numbers ...string) *fleet {
 	text, err := os.ReadFile("rules.yaml")
 	require.NoError(t, err)
@@ -171,8 +172,8 @@ func TestSpentTokensEqualReportedTokens(t *testing.T) {
 		for i := range clients {
 			all.Go(func() {
 				for j := 0; j < each && time.Since(begun) < time.Minute; {
-					// Up to 400 tokens: a third of the requests estimates 200, a third
-					// 400, and a third gives no estimate.
+					// The number of tokens is at most 400. The estimate is 200 or 400, or
+					// is missing.
 					q := request{Used: rand.Int64N(401), MaxTokens: int64((i + j) % 3 * 200)}
 					response := f.stream(t.Context(), t, i+j, q)
 					text := read(t, response)

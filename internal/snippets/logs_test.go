@@ -32,7 +32,7 @@ func TestLogLinesAreThoseOfTheDocument(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "logs.md"))
 	require.NoError(t, err)
 	code := regexp.MustCompile("`(\\w+)`")
-	for _, row := range regexp.MustCompile("(?m)^\\| (debug|info|warn|error) \\| `([^`]+)` \\|([^|]*)\\|").FindAllStringSubmatch(string(text), -1) {
+	for _, row := range regexp.MustCompile("(?m)^- (debug|info|warn|error) `([^`]+)`(?: \\(([^)]*)\\))?").FindAllStringSubmatch(string(text), -1) {
 		fields := []string{}
 		for _, f := range code.FindAllStringSubmatch(row[3], -1) {
 			fields = append(fields, f[1])

@@ -654,14 +654,6 @@ func FuzzAdminAnswersWhateverIsSent(f *testing.F) {
 	})
 }
 
-func TestDocumentsListEveryRoute(t *testing.T) {
-	text, err := os.ReadFile("../docs/admin.md")
-	require.NoError(t, err)
-	for _, r := range routes {
-		require.Contains(t, string(text), "`"+r.method+" "+r.path, "%s %s", r.method, r.path)
-	}
-}
-
 func TestAdminErrorsAreLoggedAtLimitedRate(t *testing.T) {
 	a := newTestAPI(t)
 	a.api.(*api).routes["/v1/broken"] = map[string]route{http.MethodGet: {serve: func(*api, *request) (int, any, error) {

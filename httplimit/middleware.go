@@ -37,7 +37,7 @@ type Options struct {
 	// if servers are known to read its path in several ways, so that the server behind may serve
 	// a path that the rules have not matched. Such a path has a backslash, a semicolon, an empty
 	// segment, a segment . or .., a #, a double escape, a control character, or invalid UTF-8,
-	// or an escaped slash if its readings meet different rules. docs/http.md has the table. If
+	// or an escaped slash if its readings meet different rules. docs/http.md has examples. If
 	// it is false, such a path meets the rules of each reading that rules.Request knows.
 	RefuseAmbiguousPaths bool
 

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-go/weir/internal/httpread"
 )
 
-// written is a row of the table in docs/http.md or in testdata/spellings.txt.
+// written is a row of the table in testdata/spellings.txt.
 type written struct {
 	sent   []string // request line without the version, and the lines of the header
 	meets  []string // names of rules; nil if net/http answers with 400
@@ -36,28 +36,23 @@ func codes(cell string) (all []string) {
 	return all
 }
 
-// spellings returns the rows of both tables, and the rules in testdata/spellings.txt.
+// spellings returns the rules and the rows of the table in testdata/spellings.txt.
 func spellings(t *testing.T) (file string, rows []written) {
-	for _, name := range []string{"../docs/http.md", "testdata/spellings.txt"} {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		_, table, found := strings.Cut(string(text), "| sent | read as | meets | refused |\n")
-		require.True(t, found, name)
-		table, _, _ = strings.Cut(table, "\n\n")
-		for line := range strings.Lines(table) {
-			cells := strings.Split(strings.TrimSpace(line), "|")
-			if len(cells) != 6 || !strings.Contains(cells[1], "`") {
-				continue
-			}
-			rows = append(rows, written{
-				sent: codes(cells[1]), meets: codes(cells[3]), answer: strings.TrimSpace(cells[3]) == "400",
-				refuse: strings.TrimSpace(cells[4]) == "400",
-			})
-		}
-		_, file, _ = strings.Cut(string(text), "```yaml\n")
-	}
-	file, _, _ = strings.Cut(file, "```\n")
+	text, err := os.ReadFile("testdata/spellings.txt")
+	require.NoError(t, err)
+	_, file, _ = strings.Cut(string(text), "```yaml\n")
+	file, table, _ := strings.Cut(file, "```\n")
 	require.NotEmpty(t, file)
+	for line := range strings.Lines(table) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) != 6 || !strings.Contains(cells[1], "`") {
+			continue
+		}
+		rows = append(rows, written{
+			sent: codes(cells[1]), meets: codes(cells[3]), answer: strings.TrimSpace(cells[3]) == "400",
+			refuse: strings.TrimSpace(cells[4]) == "400",
+		})
+	}
 	require.Len(t, rows, 39)
 	return file, rows
 }

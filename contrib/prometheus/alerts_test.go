@@ -65,8 +65,8 @@ func TestEveryAlertHasRunbookSection(t *testing.T) {
 	require.NoError(t, err)
 	named, urls := captures(`(?m)^ +- alert: (\w+)$`, alerts), captures(`runbook_url: \S+/docs/runbook\.md#(\w+)\n`, alerts)
 	require.NotEmpty(t, named)
-	require.Equal(t, named, captures(`(?m)^## (\w+)\n\n\*\*\w+\.\*\*`, string(runbook)))
-	require.Equal(t, captures(`(?m)^ +labels: \{severity: (\w+)\}$`, alerts), captures(`(?m)^## \w+\n\n\*\*(\w+)\.\*\*`, string(runbook)))
+	require.Equal(t, named, captures(`(?m)^## (\w+)$`, string(runbook)))
+	require.Len(t, captures(`(?m)^ +labels: \{severity: (page|ticket)\}$`, alerts), len(named))
 	for i, name := range named {
 		require.Equal(t, strings.ToLower(name), urls[i])
 	}

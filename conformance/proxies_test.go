@@ -88,21 +88,17 @@ func (a *answers) service(t *testing.T) *httptest.Server {
 	return s
 }
 
-// documented returns the n-th fence of a kind in docs/proxies.md.
-func documented(t testing.TB, kind string, n int) string {
-	text, err := os.ReadFile("../docs/proxies.md")
+// documented returns a configuration of docs/proxies.md, by the name of its file.
+func documented(t testing.TB, name string) string {
+	text, err := os.ReadFile(filepath.Join("../examples/proxies", name))
 	require.NoError(t, err)
-	fences := strings.Split(string(text), "```"+kind+"\n")[1:]
-	require.Greater(t, len(fences), n, kind)
-	fence, _, found := strings.Cut(fences[n], "\n```")
-	require.True(t, found)
-	return fence
+	return strings.TrimSuffix(string(text), "\n")
 }
 
 // proxy starts a proxy with a documented configuration, which change may modify.
 type proxy func(t testing.TB, change func(string) string, addr, checks, service string)
 
-var proxies = map[string]proxy{"nginx": beginNginx, "Caddy": beginCaddy(0), "Caddy, longer form": beginCaddy(1)}
+var proxies = map[string]proxy{"nginx": beginNginx, "Caddy": beginCaddy("Caddyfile"), "Caddy, longer form": beginCaddy("fields.Caddyfile")}
 
 // admitAmbiguous lets ambiguous paths pass.
 func admitAmbiguous(site string) string {
@@ -142,7 +138,7 @@ func begin(t testing.TB, addr, program string, args ...string) {
 }
 
 func beginNginx(t testing.TB, change func(string) string, addr, checks, service string) {
-	site := strings.NewReplacer("127.0.0.1:8080", checks, "127.0.0.1:9000", service, "listen 8000", "listen "+addr).Replace(change(documented(t, "nginx", 0)))
+	site := strings.NewReplacer("127.0.0.1:8080", checks, "127.0.0.1:9000", service, "listen 8000", "listen "+addr).Replace(change(documented(t, "nginx.conf")))
 	dir := t.TempDir()
 	text := "daemon off; master_process off; error_log stderr crit; pid " + dir + "/pid;\nevents {}\nhttp {\naccess_log off;\nkeepalive_requests 1000000;\n"
 	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
@@ -153,11 +149,11 @@ func beginNginx(t testing.TB, change func(string) string, addr, checks, service 
 	begin(t, addr, "nginx", "-e", "stderr", "-p", dir, "-c", name)
 }
 
-func beginCaddy(form int) proxy {
+func beginCaddy(form string) proxy {
 	return func(t testing.TB, change func(string) string, addr, checks, service string) {
 		host, port, err := net.SplitHostPort(addr)
 		require.NoError(t, err)
-		site := strings.NewReplacer("127.0.0.1:8080", checks, "127.0.0.1:9000", service, ":8000 {\n", ":"+port+" {\n\tbind "+host+"\n").Replace(change(documented(t, "caddyfile", form)))
+		site := strings.NewReplacer("127.0.0.1:8080", checks, "127.0.0.1:9000", service, ":8000 {\n", ":"+port+" {\n\tbind "+host+"\n").Replace(change(documented(t, form)))
 		name := filepath.Join(t.TempDir(), "Caddyfile")
 		require.NoError(t, os.WriteFile(name, []byte("{\n\tadmin off\n\tauto_https off\n}\n"+site+"\n"), 0o600))
 		begin(t, addr, "caddy", "run", "--adapter", "caddyfile", "--config", name)

@@ -33,7 +33,8 @@ func (e *Env) IsFenced(v *view.View, now int64) bool {
 	return e.Current.IsFenced(v, e.MonotonicAt(now))
 }
 
-// Checks executes each operation at the member that answers for the count. It is implemented by check.Checks.
+// Checks executes each operation at the member that answers for the count. The implementation is
+// check.Checks.
 type Checks interface {
 	// Do waits for the result. A deadline or an outage is not an error.
 	Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error

@@ -77,7 +77,7 @@ type Handover struct {
 	tracks  sync.Once // tracks calls Counts.Track before the first frame is sent or received
 
 	swap     sync.Mutex                // guards the fields up to feeding
-	leavers  map[countsync.Member]bool // the members that are known to be leaving, even if gossip has not reported it yet
+	leavers  map[countsync.Member]bool // the members that are known to be leaving, even if gossip has not reported this yet
 	complete map[countsync.Member]bool // members from which this node, as a joiner, has received all counts
 	recalls  bool                      // a view since the last call of followView has Recalls set
 
@@ -123,7 +123,7 @@ func New(c Config) *Handover {
 	return h
 }
 
-// View returns the current view. A check loads it once.
+// View returns the current view, which a check loads once.
 func (h *Handover) View() *view.View { return h.cfg.Env.View() }
 
 // Stream returns the stream that replicates counts.
@@ -162,7 +162,7 @@ func (h *Handover) terms() view.Terms {
 	return t
 }
 
-// Refresh builds a new view from the state of the cluster. It returns at once if the current view
+// Refresh builds a new view from the state of the cluster. Nothing changes if the current view
 // was built from the same state and is not stale: a node that announces a state calls Refresh
 // itself, and the cluster then reports the same change.
 func (h *Handover) Refresh() {

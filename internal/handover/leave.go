@@ -65,7 +65,7 @@ func (h *Handover) handExcess(v *view.View) (ready []countsync.Member) {
 }
 
 // cede transfers authority over ranges to a member. From then on, this node passes the checks of
-// these ranges on. If a check still uses the previous view, its units are collected as spent
+// these ranges on. The units of a check that still uses the previous view are collected as spent
 // without authority.
 func (h *Handover) cede(to *cluster.Member, ranges countsync.Ranges) []countsync.Member {
 	receiver := view.NameHash(to.Name)
@@ -98,9 +98,9 @@ func (h *Handover) enlist() {
 }
 
 // mayServe reports whether a joiner has all counts that it needs. If there is no serving member,
-// the eldest joiner begins to serve, with the counts of the leaving members. It first waits for
-// HearFor, because nodes that start together may meet each other before they hear of a serving
-// member.
+// the eldest joiner begins to serve, with the counts of the leaving members. First the joiner
+// waits for HearFor, because nodes that start together may meet each other before they hear of a
+// serving member.
 func (h *Handover) mayServe(v *view.View) bool {
 	if len(v.Points) == 0 {
 		if v.Met != 0 && uint64(h.cfg.Env.Monotonic()-v.Met) < uint64(HearFor) {
@@ -196,7 +196,7 @@ func (h *Handover) Leave(ctx context.Context) error {
 }
 
 // leaveStage is a stage of Leave. A stage ends once the other members have acknowledged all of
-// the items that were in the queue when the stage began. It does not wait for later items,
+// the items that were in the queue when the stage began. There is no wait for later items,
 // because a node that stands in for a late owner always has more to send.
 type leaveStage uint8
 

@@ -12,7 +12,7 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// A node that waits for authority receives it when the holder transfers it, however long that
+// A node receives the authority that it waits for when the holder transfers it, however long that
 // takes: a distant holder with many counts is slow, but not faulty. So no wait has a timeout.
 // Instead, a node that has waited for locateEvery asks all members which of the ranges they have,
 // and repeats this while it waits:
@@ -38,7 +38,7 @@ const (
 )
 
 // locate starts a round of requests if this node waits for authority and the time for the next
-// round has come. It must not block, because it is called by Run.
+// round has come. Run calls locate, so locate must not block.
 func (h *Handover) locate(v *view.View) {
 	now := h.cfg.Env.Monotonic()
 	ranges := v.RangesToLocate()

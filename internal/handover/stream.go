@@ -136,7 +136,7 @@ func (h *Handover) Run() {
 	}
 }
 
-// Stir ends the rest of Run. It does not block.
+// Stir ends the rest of Run, and does not block.
 func (h *Handover) Stir() { env.Signal(h.stirred) }
 
 // sweep makes the stream forget tallies that have recovered, in a step for each round in the
@@ -215,7 +215,7 @@ func (h *Handover) track(v *view.View) {
 			self = v.Hashes[v.Self]
 		}
 		h.cfg.Counts.Track(self, h.cfg.Env.Now(), h.hurry)
-		h.Stir() // because a store does not report its changes until it tracks them
+		h.Stir() // because a store reports no changes before Track
 	})
 }
 
@@ -336,7 +336,7 @@ func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan stru
 	}
 }
 
-// waitForTimer waits for the timer. It returns false if ctx is done first.
+// waitForTimer waits for the timer, and returns false if ctx is done first.
 func (h *Handover) waitForTimer(ctx context.Context, timer *time.Timer) bool {
 	select {
 	case <-timer.C:

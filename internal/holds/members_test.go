@@ -26,7 +26,7 @@ type member struct {
 	all   []*member     // all members of the cluster
 	asked atomic.Int64  // number of messages that arrived from other members
 	mute  atomic.Bool   // whether it leaves messages unanswered
-	takes time.Duration // the time until it answers
+	takes time.Duration // the time until the member answers
 	age   time.Duration // age of the cluster
 }
 
@@ -91,8 +91,8 @@ func (m *member) serve(request, answer []byte) ([]byte, error) {
 	return serve(request[wire.HeaderBytes:], wire.AppendResponse(answer[:0], wire.Done, 0))
 }
 
-// disconnect closes the connection to a member. If apart is set, it closes the connections of all members to
-// that member.
+// disconnect closes the connection to a member, and if apart is set, the connections of all members to that
+// member.
 func (m *member) disconnect(lost int, apart bool) {
 	before := m.env.View()
 	v, matrix := *before.View, make([][]bool, len(m.all))
@@ -221,7 +221,7 @@ func TestStandInRemovesReleasedHoldThatMemberReports(t *testing.T) {
 	})
 }
 
-// Until the owner has recorded the hold, it may grant the units again.
+// Until the hold is recorded, the owner may grant the units again.
 func TestHolderReportsGrantOfStandInToOwner(t *testing.T) {
 	for _, c := range []struct {
 		name           string

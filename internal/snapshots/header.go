@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Header is the header of a file. It is authenticated, but not encrypted.
+// Header is the header of a file, which is authenticated, but not encrypted.
 type Header struct {
 	Cluster [16]byte  // the cluster of the node
 	Node    string    // the node that wrote the file, at most 255 bytes

@@ -11,10 +11,10 @@ import (
 // read again.
 const maxLooked = 100_000
 
-// readNewHeaders reads the headers of this node's newest snapshot, and of the snapshots of
-// nodes that it has not seen yet. It returns an error if another cluster or region has
-// written under the name of this node. Two clusters that started to share a place at the
-// same moment did not find each other's snapshots at their start.
+// readNewHeaders reads the headers of this node's newest snapshot, and of the snapshots of nodes
+// that it has not seen yet. The error is that another cluster or region has written under the
+// name of this node. Two clusters that started to share a place at the same moment did not find
+// each other's snapshots at their start.
 func (s *Snapshots) readNewHeaders(ctx context.Context) error {
 	taken := false
 	err := s.cfg.Store.Load(ctx, func(node string) bool {

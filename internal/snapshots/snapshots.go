@@ -141,8 +141,8 @@ func (s *Snapshots) Stats() Stats {
 	return stats
 }
 
-// Loading reports whether loading has not finished. Until it has, this node may admit
-// units that were admitted before.
+// Loading reports whether loading has not finished. Until then, this node may admit units that
+// were admitted before.
 func (s *Snapshots) Loading() bool { return s.loading.Load() }
 
 // Run writes a snapshot in each interval, until the node's life ends.
@@ -164,10 +164,9 @@ func (s *Snapshots) Run() {
 	}
 }
 
-// Leave writes a last snapshot without pauses, and ends in time for the node to say
-// goodbye before ctx is done. It abandons a store that accepts no data for stalledFor. If
-// loading has not finished, it writes nothing, because the existing snapshots contain
-// more.
+// Leave writes a last snapshot without pauses, and ends in time for the node to say goodbye
+// before ctx is done. A store that accepts no data for stalledFor is abandoned. If loading has
+// not finished, nothing is written, because the existing snapshots contain more.
 func (s *Snapshots) Leave(ctx context.Context) error {
 	if s.cfg.Store == nil || s.loading.Load() {
 		return nil
@@ -186,7 +185,7 @@ func (s *Snapshots) Leave(ctx context.Context) error {
 }
 
 // untilStalled returns a context that also ends once the store has accepted no data for
-// stalledFor. The caller must cancel it.
+// stalledFor. The caller must cancel the context.
 func (s *Snapshots) untilStalled(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s.taken.Store(s.cfg.Env.Monotonic())

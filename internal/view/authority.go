@@ -17,7 +17,7 @@ type State uint8
 const (
 	Held        State = 1 << iota // this node has authority
 	Awaited                       // Member is to transfer the range to this node
-	Vacant                        // no member is known to have the range: this node takes it at Until
+	Vacant                        // no member is known to have the range: this node takes the range at Until
 	Abandoned                     // the holder ended while other members were missing, and a missing member may have the range
 	Claimed                       // Abandoned, owned by this node, and all members are connected: this node asks them
 	Transferred                   // this node gave the range to Member lately
@@ -48,8 +48,8 @@ const Forever = math.MaxInt64
 
 // authority is the table of the states of all ranges, at one moment. A table never changes: each transition
 // returns a new table. The ring assigns each range to a member, but authority does not move until it is
-// transferred. A node that holds the range of another owner hands it over. A node that does not hold a range
-// of its own waits for it, and passes checks back to the previous holder.
+// transferred. A node hands over the ranges of other owners. A node that does not hold a range of its own
+// waits for the range, and passes checks back to the previous holder.
 //
 // A range may have several entries, which are neighbours and equal in First and Last. Held excludes
 // all states but Transferred. Awaited and Vacant exclude each other, as do Abandoned and Claimed.
@@ -183,8 +183,8 @@ func (v *View) restateIn(ranges countsync.Ranges, f func(dst, before []Entry) []
 	return &next
 }
 
-// WithStates returns a copy of the view in which the ranges have only the given entries. Tests use it
-// to make views that no transition returns.
+// WithStates returns a copy of the view in which the ranges have only the given entries. Tests use
+// WithStates to make views that no transition returns.
 func (v *View) WithStates(ranges countsync.Ranges, entries ...Entry) *View {
 	return v.restateIn(ranges, func(dst, _ []Entry) []Entry { return append(dst, entries...) })
 }

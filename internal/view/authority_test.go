@@ -177,7 +177,7 @@ func entriesFor(ranges countsync.Ranges, e Entry) (entries []Entry) {
 }
 
 // Members join and leave in any order, and each node may see the changes late. Exactly one node
-// holds each hash at any time. In the end it is the node that the ring assigns the hash to.
+// holds each hash at any time. In the end the ring assigns the hash to that node.
 func TestExactlyOneNodeHasAuthority(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	t.Parallel()
@@ -299,8 +299,8 @@ func TestReplacementReceivesRangesOfCrashedNode(t *testing.T) {
 }
 
 // A node waits for a live member as long as the member reports that it has the ranges. Once no
-// member has them, the node takes them with the copies of all members. It takes them later if a
-// member does not know about recent events.
+// member has the ranges, the node takes them with the copies of all members, or later if a member
+// does not know about recent events.
 func TestWaitEndsOnceNoMemberHasTheRange(t *testing.T) {
 	for _, unclear := range []bool{false, true} {
 		m := &lagging{views: make(map[string]*View)}
@@ -390,7 +390,7 @@ func TestLeaverPassesReceivedAuthorityOn(t *testing.T) {
 	require.NotEmpty(t, v.Targets(nil, id))
 }
 
-// Its authority is void as soon as it meets members that serve.
+// The authority of such a node is void as soon as the node meets members that serve.
 func TestNodeThatBeganApartGivesUpAuthority(t *testing.T) {
 	m := &lagging{views: make(map[string]*View)}
 	first := m.addMember()
@@ -414,7 +414,7 @@ func TestYoungerOfTwoSidesGivesUpAuthority(t *testing.T) {
 		return cluster.Member{Name: name, Born: time.Unix(born, 0), State: cluster.Serving, Announced: cluster.Serving}
 	}
 	a, b, c, d := member("a", 1), member("b", 5), member("c", 3), member("d", 4)
-	again := a // it was removed from the roster, and has joined the other side since
+	again := a // a was removed from the roster, and has joined the other side since
 	again.Epoch = 1
 	see := func(self string, before *View, members ...cluster.Member) *View {
 		x := &cluster.View{Members: members, Connected: clustertest.Mesh(len(members))}
@@ -448,9 +448,9 @@ func TestYoungerOfTwoSidesGivesUpAuthority(t *testing.T) {
 	}
 }
 
-// A member that began apart first meets only the members to which it is connected. From then on it
-// also knows the other members of that side. The ranges that it has received since are not among
-// the ranges that it held apart.
+// A member that began apart first meets only the members to which it is connected. From then on
+// the member also knows the other members of that side. The ranges that it has received since are
+// not among the ranges that it held apart.
 func TestNodeThatBeganApartMeetsASideOnce(t *testing.T) {
 	apart := viewAt(3600, nil, "d")
 	require.True(t, apart.beganAlone)
@@ -498,8 +498,8 @@ func TestAuthorityGoesToMemberWithCopies(t *testing.T) {
 	require.Equal(t, arc, away.Answerers(arc)[1])
 }
 
-// If a leaver is lost, its remaining ranges may go to a member that is missing as well. No member
-// of this side takes them in that case.
+// The remaining ranges of a lost leaver may go to a member that is missing as well. No member of
+// this side takes them in that case.
 func TestLostLeaverRangesStayAbandonedDuringPartition(t *testing.T) {
 	begin := func() *View {
 		v := viewAt(100, nil, "a b c")
@@ -524,7 +524,7 @@ func TestLostLeaverRangesStayAbandonedDuringPartition(t *testing.T) {
 }
 
 // Another holder has to send its counts itself, so a scan leaves them out. Once this node receives
-// the ranges, it owes their counts to all replicas, whatever it owed them before.
+// the ranges, all replicas are owed their counts, whatever was owed before.
 func TestNewlyHeldCountsAreOwedToAllReplicas(t *testing.T) {
 	const second = int64(time.Second)
 	v := viewAt(100, nil, "a b c d")
@@ -584,9 +584,9 @@ func TestOwnerTakesAbandonedRangesThatNoMemberHas(t *testing.T) {
 	require.Same(t, v, v.ApplyLocations(nil, asked, healed), "one has not answered")
 }
 
-// If a member joins and knows nothing of abandoned ranges, it waits for the member that stood in for
+// A member that joins knows nothing of abandoned ranges, and waits for the member that stood in for
 // them. The member that stood in claims only the ranges that it owns. The newcomer asks all members
-// about the rest, and takes it.
+// about the other ranges, and takes them.
 func TestJoiningOwnerReceivesRangesThatWereAbandoned(t *testing.T) {
 	v := withAbandoned(" d+")
 	abandoned := v.Ranges(abandonedOrClaimed).Intersect(v.Assigned)
@@ -630,8 +630,8 @@ func TestReturningMemberReceivesCountsOfItsSuccessor(t *testing.T) {
 	require.Equal(t, stranger.ownedBy(2), sent(stranger), "the one that is lost was to give it")
 }
 
-// A node that began alone meets two members while a third node joins. The members give it the
-// ranges that it owns. At the end of its abandoned ranges, it takes no range of the newcomer.
+// A node that began alone meets two members while a third node joins. The members give this node
+// its own ranges. At the end of the abandoned ranges, the node takes no range of the newcomer.
 func TestYieldingNodeTakesNoRangesOfNewcomer(t *testing.T) {
 	m := &lagging{views: make(map[string]*View)}
 	names := []string{m.addMember(), m.addMember()}
@@ -664,8 +664,8 @@ func TestYieldingNodeTakesNoRangesOfNewcomer(t *testing.T) {
 	}
 }
 
-// If the abandoned ranges of a joiner end later than those of the others, the joiner waits for the
-// members that have them by then. It claims none.
+// If the abandoned ranges of a joiner end later than the abandoned ranges of the other members,
+// the joiner waits for the members that have them by then, and claims none.
 func TestJoinerTakesNoAbandonedRanges(t *testing.T) {
 	v := viewAt(3600, nil, "a+ b")
 	v = v.WithStates(countsync.All(), Entry{State: Abandoned})
@@ -684,8 +684,8 @@ func TestJoinerTakesNoAbandonedRanges(t *testing.T) {
 	require.True(t, v.HasAny(Awaited))
 }
 
-// If a missing member goes, only the owner in the ring claims its ranges. A member that
-// stood in, because it was not connected to the owner for a moment, does not claim them.
+// If a missing member goes, only the owner in the ring claims its ranges. A member that stood in
+// for a moment, without a connection to the owner, does not claim them.
 func TestOneNodeInheritsRangesOfMissingMember(t *testing.T) {
 	var claimed, lost, joined countsync.Ranges
 	for self := range 2 { // a and b, while c is dead
@@ -707,8 +707,8 @@ func TestOneNodeInheritsRangesOfMissingMember(t *testing.T) {
 	require.Zero(t, len(lost.Minus(claimed).Minus(joined)))
 }
 
-// A member that began apart is not treated as a leaver: it never had ranges of this side to
-// transfer.
+// A member that began apart is not treated as a leaver: such a member never had ranges of this
+// side to transfer.
 func TestUnknownMemberIsNotAwaited(t *testing.T) {
 	v := viewAt(100, nil, "a b")
 	v = v.ReceiveRanges(v.Assigned)
@@ -741,8 +741,8 @@ func TestChecksFollowMovedAuthority(t *testing.T) {
 	}
 }
 
-// A joiner holds no ranges, wherever it was before. So no node has to wait for its ranges after it
-// is connected again.
+// A joiner holds no ranges, wherever it was before. So no node has to wait for the ranges of a
+// joiner that is connected again.
 func TestReturningJoinerIsNotAwaited(t *testing.T) {
 	for other, healing := range map[string]bool{"b+": false, "b": true} {
 		v := viewAt(100, nil, "a "+other)

@@ -9,9 +9,9 @@ import (
 )
 
 // HoldDown is the time for which no check is sent through other members to an owner that was lost.
-// Until then the reports that other members are connected to the owner may be older than its death,
-// and a check would wait for each of these members in turn. A member is away only after HoldDown,
-// unless this node was never connected to it.
+// Until then the reports that other members are connected to the owner may be older than the death
+// of the owner, and a check would wait for each of these members in turn. A member is away only
+// after HoldDown, unless this node was never connected to that member.
 const HoldDown = time.Second
 
 // doubleAfter is the time for which nothing may be sent to a member before another member receives

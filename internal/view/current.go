@@ -9,7 +9,7 @@ type Current struct {
 	heard atomic.Int64
 }
 
-// View returns the present view. A check loads it once.
+// View returns the present view, which a check loads once.
 func (c *Current) View() *View { return c.view.Load() }
 
 // Store replaces the present view.

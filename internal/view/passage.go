@@ -35,7 +35,7 @@ type part struct {
 // wasIn reports whether the range was in any of the given states in the previous view.
 func (x *part) wasIn(states State) bool { return find(x.before, states).State != 0 }
 
-// misses reports whether this node owns the range, does not hold it, and does not wait for it yet.
+// misses reports whether this node owns the range, but neither holds it nor waits for it yet.
 func (x *part) misses() bool { return x.assigned && x.state|x.wait.State == 0 }
 
 func newPassage(v, next *View, now int64) *passage {
@@ -48,8 +48,8 @@ func newPassage(v, next *View, now int64) *passage {
 
 // passAuthority returns the authority in the next view. This node waits for a range that the ring
 // assigns to it while the member that had the range can be asked. Otherwise no other member has
-// the range, and this node takes the range. A member that has left handed over by the ring that
-// it knew, so for a moment its receiver may still pass the range on.
+// the range, and this node takes the range. A member that has left used its own ring to hand
+// over, so for a moment the receiver may still pass the range on.
 func (v *View) passAuthority(next *View, now int64) authority {
 	if v == nil {
 		v = &View{View: &cluster.View{Self: -1}, Ring: ring.New(nil)}
@@ -124,7 +124,7 @@ func (p *passage) passRange(dst []Entry, hash uint64, before []Entry) []Entry {
 		p.claimRange(&x)
 	}
 	p.passWait(&x)
-	if x.misses() { // no member is left to give it
+	if x.misses() { // no member is left to give the range
 		x.state = Held
 	}
 	if x.wait.State != 0 {
@@ -178,7 +178,7 @@ func (p *passage) abandonRange(x *part) {
 	case p.apart:
 		x.state = Abandoned
 	case !p.scattered || x.state == Held:
-	case x.wasIn(abandonedOrClaimed) && (p.v.Serves() || !p.next.Serves()): // a joiner receives what it owns from the stand-in
+	case x.wasIn(abandonedOrClaimed) && (p.v.Serves() || !p.next.Serves()): // a joiner receives its own ranges from the stand-in
 		x.state = Abandoned
 	case x.prior >= 0 && p.loses(x):
 		x.state = Abandoned
@@ -234,8 +234,8 @@ func (p *passage) passWait(x *part) {
 	}
 }
 
-// awaitRange waits for a missing range while the member that had it can be asked, and for HoldDown if
-// that member has just gone.
+// awaitRange waits for a missing range while the previous holder can be asked, and for HoldDown if
+// the previous holder has just gone.
 func (p *passage) awaitRange(x *part, member string) {
 	if !x.misses() {
 		return

@@ -15,8 +15,8 @@ func (v *View) Holds(id bucket.ID) bool {
 	return v.held.Contains(id.Hi)
 }
 
-// Holder is part of countsync.Roles. It returns the member that has authority over id, even if it
-// is not reached.
+// Holder is part of countsync.Roles. The result is the member that has authority over id, even if
+// that member is not reached.
 func (v *View) Holder(id bucket.ID) countsync.Member {
 	holder := v.Owner(id)
 	switch {
@@ -32,7 +32,7 @@ func (v *View) Holder(id bucket.ID) countsync.Member {
 	return v.Hashes[holder]
 }
 
-// Answers is part of countsync.Roles. It returns the member that answers for id at present. A
+// Answers is part of countsync.Roles. The result is the member that answers for id at present. A
 // node that has left does not answer for data that arrive in a delayed frame.
 func (v *View) Answers(id bucket.ID) countsync.Member {
 	if v.Self >= 0 && v.Holds(id) {
@@ -57,8 +57,8 @@ func (v *View) Answers(id bucket.ID) countsync.Member {
 // Targets is part of countsync.Roles. It appends the members that receive the state of an id that
 // this node holds, stands in for, or gives a copy of as it leaves. These are the successors, the
 // owner if another member is the owner, and joiners that will be owner or successor. For each
-// doubled successor there is an additional member. A doubled successor remains a target, and is
-// brought up to date when it comes back.
+// doubled successor there is an additional member. A doubled successor remains a target, and
+// receives the missing changes later.
 func (v *View) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member {
 	for _, i := range v.audience(make([]int, 0, 8), id.Hi, v.Holds(id)) {
 		dst = append(dst, v.Hashes[i])
@@ -104,7 +104,7 @@ func (v *View) audience(dst []int, hash uint64, holds bool) []int {
 	}
 }
 
-// admittedJoiners returns the joiners that receive counts now. It returns nil while ranges are abandoned:
+// admittedJoiners returns the joiners that receive counts now. There are none while ranges are abandoned:
 // a joiner does not know of abandoned ranges, and would wait for the last holder.
 func (v *View) admittedJoiners() []joiner {
 	if v.HasAny(abandonedOrClaimed) && !v.noMemberServes() {

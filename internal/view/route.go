@@ -115,7 +115,7 @@ func (v *View) Eldest() int {
 // request; -1 if this node answers. A request for another member is relayed to that member. This
 // node passes on a request about ids that another member answers for: the views of members differ
 // while a change of membership spreads, and while authority moves. If this node is asked to stand
-// in, it asks the owner first if it is connected to the owner.
+// in and is connected to the owner, it first asks the owner.
 func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, flags uint8) {
 	if to, known := v.Named[h.To]; known && to != v.Self {
 		return to, h.Flags
@@ -126,7 +126,7 @@ func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, fla
 		return -1, 0
 	case h.Op == wire.OpRefund:
 		if receipt, stoodIn := wire.SpentBy(request); receipt != 0 && (stoodIn || !stands) {
-			return -1, 0 // only the member that gave a receipt without an age can use it
+			return -1, 0 // only the member that gave a receipt without an age can use the receipt
 		}
 	}
 	member = -1
@@ -175,9 +175,9 @@ func (v *View) Awaits(h wire.Header, request []byte) bool {
 }
 
 // Declines reports whether this node leaves, or has left, and has no authority over an id of a
-// request, so that it declines the request. It does not stand in for another member, because it may
-// be closed before a member learns of the units that it granted. Until it has left, this node still
-// executes resets and accepts returned units.
+// request, so that it declines the request. Such a node does not stand in for another member,
+// because it may be closed before a member learns of the granted units. Until the node has left, it
+// still executes resets and accepts returned units.
 func (v *View) Declines(h wire.Header, request []byte) bool {
 	switch {
 	case v.Stays():
@@ -196,8 +196,8 @@ func (v *View) Declines(h wire.Header, request []byte) bool {
 	return false
 }
 
-// AllHere reports whether this node has authority for all of the asks. It returns true if there are
-// no asks.
+// AllHere reports whether this node has authority for all of the asks, and returns true if there
+// are no asks.
 func (v *View) AllHere(all []wire.Ask, now int64) bool {
 	for i := range all {
 		if v.Route(all[i].ID, now).Way != Here {

@@ -32,11 +32,11 @@ type View struct {
 	Ring       *ring.Ring
 	Points     []int          // index in Members of each member of the ring
 	Next       []int          // for each of Members: the index of the first member on the shortest path to it, -1 if there is no path
-	Lost       []int64        // the time since which this node has not been connected to the member, 0 if it is connected
+	Lost       []int64        // the time since which this node has not been connected to the member, 0 if connected
 	neverHeard []bool         // this node has not been connected to the member yet
 	Away       []bool         // no member on this side is connected to the member, and this node has not been for HoldDown, or never was
-	mute       []int64        // the time since which the member has been stalled or not reached, so that nothing is sent to it; else 0
-	doubled    []bool         // the member has been mute for doubleAfter, or is away: its copies go to another member as well
+	mute       []int64        // the time since which the member has been stalled or not reached, and nothing was sent to it; else 0
+	doubled    []bool         // the member has been mute for doubleAfter, or is away: another member receives the copies as well
 	Healed     int64          // when a missing member was last reached again, 0 if never
 	back       []uint64       // hashes of the members that have been missing and are reached again lately; 0 stands for unknown members
 	Met        int64          // when this node first knew of other members, or did again after its removal from the roster; 0 if never
@@ -80,8 +80,8 @@ type Terms struct {
 
 // New returns the view that follows before, given the view of the cluster at the time now. A node
 // that starts (before is nil), joins, or began apart from the members that it meets uses the ring
-// of the cluster as it is. Later, a new member gets points once this side is connected to it. Until
-// then only the previous owner can be asked.
+// of the cluster as it is. Later, a new member gets points once connected to this side. Until then
+// only the previous owner can be asked.
 func New(now int64, c *cluster.View, t Terms, before *View) *View {
 	v := &View{View: c, Expect: t.Expect, copies: t.Replicas, Named: make(map[uint64]int, len(c.Members))}
 	v.Next = v.paths(-1)
@@ -173,8 +173,8 @@ func (v *View) rangesOfJoiner(name string, next *View) countsync.Ranges {
 	return nil
 }
 
-// keepsPoints reports whether a member that is not reached has points nevertheless: it had points in this
-// view, or this node joins or has no view yet, and uses the ring as it is.
+// keepsPoints reports whether a member that is not reached has points nevertheless: the member had points
+// in this view, or this node uses the ring as it is, because this node joins or has no view yet.
 func (v *View) keepsPoints(name string) bool {
 	if v == nil || v.Joins() {
 		return true
@@ -197,8 +197,8 @@ func (v *View) Joins() bool {
 	return v.Self >= 0 && v.Members[v.Self].Announced == cluster.Joining
 }
 
-// JoinsAgain reports whether Members[i] was removed from the roster while it was alive, and has
-// come back since the previous view.
+// JoinsAgain reports whether Members[i] was removed from the roster while alive, and has come
+// back since the previous view.
 func (v *View) JoinsAgain(i int, before *View) bool {
 	if before == nil {
 		return false
@@ -207,11 +207,11 @@ func (v *View) JoinsAgain(i int, before *View) bool {
 	return known && before.Members[j].Epoch < v.Members[i].Epoch
 }
 
-// leaves reports whether this node is leaving, and hands over the ranges that it holds.
+// leaves reports whether this node is leaving, and handing over its ranges.
 func (v *View) leaves() bool { return v.Self >= 0 && v.Members[v.Self].Announced == cluster.Leaving }
 
 // Stays reports whether this node is in the roster and does not leave. A node that leaves does not
-// stand in for another member, because it may be closed before it has reported the granted units.
+// stand in for another member, because it may be closed before the granted units are reported.
 func (v *View) Stays() bool { return v.Self >= 0 && !v.leaves() }
 
 // noMemberServes reports whether the ring is empty: all members are joining or leaving. Until the

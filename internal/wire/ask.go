@@ -45,9 +45,9 @@ type Ask struct {
 	ID        bucket.ID
 	Limit     *bucket.Limit
 	Partition Policy
-	Shadow    bool   // its denial does not deny the other asks of the request
+	Shadow    bool   // a denial of this ask does not deny the other asks of the request
 	Global    bool   // as its ID shows: this region decides by its part of the limit
-	Leases    bool   // its limit has leases; not on the wire
+	Leases    bool   // the limit has leases; not on the wire
 	Name      string // of the limit, empty if another member asks; not on the wire
 	Units     int64
 	Began     int64 // when its decision began, by the monotonic clock; not on the wire
@@ -63,7 +63,7 @@ type Ask struct {
 
 // Take is the part of OpTake and OpLend.
 type Take struct {
-	Sent int64 // the monotonic time of the asking node at which it was sent; no other node reads it
+	Sent int64 // when the ask was sent, in the monotonic time of the asking node; no other node reads this time
 	Want Want
 }
 
@@ -76,9 +76,9 @@ type Want struct {
 // Spent is a reference to the units of an earlier take. The zero Spent is not a reference.
 type Spent struct {
 	Receipt bucket.Receipt // the receipt of that take
-	// Age is how long ago the time of Receipt was. It is negative if that time is in the future, and 0
-	// if it is not known. With Age, every member finds the units, and not only the member that gave
-	// the receipt.
+	// Age is how long ago the time of Receipt was: negative if that time is in the future, and 0 if
+	// that time is not known. With Age, every member finds the units, and not only the member that
+	// gave the receipt.
 	Age time.Duration
 	// ResetNumber is the ResetNumber of the result that granted the units. 0 names no reset.
 	ResetNumber uint64
@@ -285,7 +285,7 @@ func SpentBy(request []byte) (r bucket.Receipt, stoodIn bool) {
 	}
 	b := request[HeaderBytes+subjectBytes:]
 	if binary.LittleEndian.Uint64(b[8:]) != 0 {
-		return 0, false // its age is known
+		return 0, false // the age is known
 	}
 	return bucket.Receipt(binary.LittleEndian.Uint64(b)), b[24]&stoodInMark != 0
 }

@@ -62,7 +62,7 @@ func (p parts) bytes() (n int) {
 
 // properties describes an operation for the other packages.
 type properties struct {
-	// name is the name of the operation in traces. If it is empty, the operation is not traced.
+	// name is the name of the operation in traces, empty if the operation is not traced.
 	name string
 	// If askBytes is above 0, asks with the parts ask follow the header, and are answered by results
 	// with the parts result. Other operations have a body of their own.
@@ -74,10 +74,10 @@ type properties struct {
 	passes       bool // any other member forwards the operation to that member
 	givesBack    bool // the operation returns units or ends a hold, and must not be sent twice
 	grantsUnits  bool // the sender returns the units of a late response
-	learnsLeases bool // its results may lend units, and its late results are learned
+	learnsLeases bool // the results may lend units, and late results are learned
 }
 
-// table has the properties of each operation. It never changes.
+// table has the properties of each operation, and never changes.
 var table = func() (t [lastOp + 1]properties) {
 	t[OpTake] = properties{name: "take", ask: takePart, result: receiptPart | leasePart, checks: true, passes: true, grantsUnits: true, learnsLeases: true}
 	t[OpDebit] = properties{name: "debit", ask: spentPart, result: receiptPart, checks: true, passes: true, grantsUnits: true}
@@ -130,5 +130,5 @@ func (o Op) IsOfHold() bool { return o.properties().ofHold }
 // Traced returns the name of op in traces.
 func (o Op) Traced() string { return o.properties().name }
 
-// AskBytes returns the length of each ask of op. It is 0 if requests of op have a body of their own.
+// AskBytes returns the length of each ask of op, or 0 if requests of op have a body of their own.
 func (o Op) AskBytes() int { return o.properties().askBytes }

@@ -40,7 +40,7 @@ type Result struct {
 	Lease   Lease
 	// ResetNumber is the number of the last reset of the count that the answering member knew of,
 	// and never 0 (Owner.ResetNumber). A member that knows of a later reset uses neither the lease
-	// nor the denial of this result, and refunds no units of it.
+	// nor the denial of this result, and refunds none of its units.
 	ResetNumber uint64
 	Granted     int64  // of OpWait: the granted units
 	Renewal     uint64 // of OpHold and OpExtend: the number of the renewal of a client's hold

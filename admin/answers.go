@@ -18,9 +18,11 @@ type Member struct {
 	State  string `json:"state"`
 }
 
-// Members is the response to GET /v1/members: the members that the node knows.
+// Members is the response to GET /v1/members: the members that the node knows, sorted by name. Next is the
+// value of after for the next page, if there is one.
 type Members struct {
 	Members []Member `json:"members"`
+	Next    string   `json:"next,omitempty"`
 }
 
 // Ring is the response to GET /v1/ring.

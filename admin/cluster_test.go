@@ -2,7 +2,9 @@ package admin
 
 import (
 	"encoding/hex"
+	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -158,4 +160,20 @@ func TestResetAndForgetWithUnreachedMembers(t *testing.T) {
 		d.exchange(b.testAPI, "DELETE", "/v1/members/"+c.name, "", "/v1/members/{name}", 404)
 		d.exchange(b.testAPI, "DELETE", "/v1/counts?limit=api/hourly&key=u", "", "/v1/counts", 200)
 	})
+}
+
+func TestMembersAreListedByPages(t *testing.T) {
+	var all []weir.Member
+	for i := range 2*maxMembers + 2 {
+		all = append(all, weir.Member{Name: fmt.Sprintf("node-%03d", i), State: weir.Serving})
+	}
+	first := showMembers(all, "")
+	require.Len(t, first.Members, maxMembers)
+	require.Equal(t, first.Members[maxMembers-1].Name, first.Next)
+	all = slices.Delete(all, maxMembers-1, maxMembers) // the member has left
+	second := showMembers(all, first.Next)
+	require.Equal(t, all[maxMembers-1].Name, second.Members[0].Name)
+	require.Equal(t, Members{Members: []Member{{Name: all[2*maxMembers].Name, State: "serving"}}}, showMembers(all, all[2*maxMembers-1].Name))
+	require.Equal(t, all[2*maxMembers-2].Name, second.Next)
+	require.Equal(t, Members{Members: []Member{}}, showMembers(all, "x"))
 }

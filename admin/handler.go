@@ -155,7 +155,7 @@ var routes = []route{
 	{http.MethodPost, "/v1/overrides", (*api).setOverride, ofRules},
 	{http.MethodDelete, "/v1/overrides", (*api).deleteOverride, ofRules},
 	{http.MethodDelete, "/v1/counts", (*api).deleteCount, 0},
-	{http.MethodGet, "/v1/members", (*api).members, bare},
+	{http.MethodGet, "/v1/members", (*api).members, 0},
 	{http.MethodDelete, memberPath, (*api).deleteMember, bare},
 	{http.MethodGet, "/v1/ring", (*api).ring, bare},
 	{http.MethodGet, "/v1/stats", (*api).stats, bare},

@@ -2,6 +2,8 @@ package admin
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -10,13 +12,35 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// members returns the list of the members of the cluster.
-func (a *api) members(*request) (int, any, error) {
-	answer := Members{Members: []Member{}}
-	for _, m := range a.node.Members() {
-		answer.Members = append(answer.Members, Member{Name: m.Name, Addr: m.Addr, Region: m.Region, Self: m.Self, State: m.State.String()})
+// maxMembers is the maximum number of members in one response.
+const maxMembers = 256
+
+// members returns the members of the cluster whose names follow the parameter after.
+func (a *api) members(r *request) (int, any, error) {
+	var after string
+	if err := r.parameters(field{name: "after", into: &after}); err != nil {
+		return 0, nil, err
 	}
-	return http.StatusOK, answer, nil
+	return http.StatusOK, showMembers(a.node.Members(), after), nil
+}
+
+// showMembers returns the first maxMembers members, sorted by name, whose names follow after. The member
+// of that name may have left since the previous page.
+func showMembers(all []weir.Member, after string) Members {
+	page := Members{Members: []Member{}}
+	from, found := slices.BinarySearchFunc(all, after, func(m weir.Member, name string) int { return strings.Compare(m.Name, name) })
+	if found {
+		from++
+	}
+	all = all[from:]
+	if len(all) > maxMembers {
+		all = all[:maxMembers]
+		page.Next = all[maxMembers-1].Name
+	}
+	for _, m := range all {
+		page.Members = append(page.Members, Member{Name: m.Name, Addr: m.Addr, Region: m.Region, Self: m.Self, State: m.State.String()})
+	}
+	return page
 }
 
 // deleteMember removes a dead member from the roster.

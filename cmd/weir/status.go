@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -42,16 +43,21 @@ type statusCommand struct{ asking }
 func (s *statusCommand) run(stdout, _ io.Writer) (int, error) {
 	return s.ask("status", stdout, func(ctx context.Context, c *client) (int, error) {
 		var answer cluster
-		texts := make(map[string]json.RawMessage)
+		members, err := c.members(ctx)
+		if err != nil {
+			return 0, err
+		}
+		answer.Members.Members = members
+		texts := map[string]any{"members": answer.Members}
 		for _, part := range []struct {
 			name, path string
 			into       any
-		}{{"members", "/v1/members", &answer.Members}, {"ring", "/v1/ring", &answer.Ring}, {"stats", "/v1/stats", &answer.Stats}, {"totals", "/v1/totals", &answer.Totals}, {"top", "/v1/top?n=5", &answer.Top}} {
+		}{{"ring", "/v1/ring", &answer.Ring}, {"stats", "/v1/stats", &answer.Stats}, {"totals", "/v1/totals", &answer.Totals}, {"top", "/v1/top?n=5", &answer.Top}} {
 			text, _, err := c.call(ctx, http.MethodGet, part.path, nil, part.into)
 			if err != nil {
 				return 0, err
 			}
-			texts[part.name] = text
+			texts[part.name] = json.RawMessage(text)
 		}
 		if s.JSON {
 			return ok, json.NewEncoder(stdout).Encode(texts)
@@ -62,6 +68,21 @@ func (s *statusCommand) run(stdout, _ io.Writer) (int, error) {
 		}
 		return ok, nil
 	})
+}
+
+// members returns all members that the node knows. A response contains one page of them.
+func (c *client) members(ctx context.Context) (all []admin.Member, err error) {
+	for path := "/v1/members"; ; {
+		var page admin.Members
+		if _, _, err := c.call(ctx, http.MethodGet, path, nil, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Members...)
+		if page.Next == "" {
+			return all, nil
+		}
+		path = "/v1/members?" + url.Values{"after": {page.Next}}.Encode()
+	}
 }
 
 // print prints the status, problems first.

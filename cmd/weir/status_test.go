@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -116,4 +118,15 @@ func TestStatusShowsTheLimitsThatDenyMostAlone(t *testing.T) {
 	of.printLimits(&text)
 	require.Equal(t, limitsShown+3, strings.Count(text.String(), "\n"))
 	require.Contains(t, text.String(), "and 4 more: GET /v1/totals has them\n")
+}
+
+func TestStatusReadsAllPagesOfMembers(t *testing.T) {
+	pages := map[string]string{"": `{"members":[{"name":"a"}],"next":"a&b"}`, "a&b": `{"members":[{"name":"c"}]}`}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, pages[r.URL.Query().Get("after")])
+	}))
+	defer server.Close()
+	members, err := (&client{base: server.URL}).members(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []admin.Member{{Name: "a"}, {Name: "c"}}, members)
 }

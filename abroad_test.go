@@ -36,7 +36,7 @@ func (foreignNode) Serve(b *cluster.Batch) {
 	}
 }
 
-// declareBody returns the body of a request that declares a limit to another member.
+// declareBody returns the body of a request that declares a limit to a member.
 func declareBody(l *Limit) (message []byte) {
 	message = wire.AppendText(nil, l.Name)
 	for _, number := range []int64{int64(l.Version), int64(l.Algorithm), l.Rate, int64(l.Per), l.Burst, int64(l.Scope), int64(l.Partition), int64(l.Calendar)} {
@@ -121,7 +121,7 @@ func TestForeignNodesMayOnlyExchangeAndReset(t *testing.T) {
 		require.EqualValues(t, 10, remaining(t, l, "key"), "op %d", c.op)
 	}
 	require.Empty(t, abroad(speaking("third")), "a region speaks for itself alone")
-	refused := len(cases) - 1 + 1 // all cases except the exchange, and the exchange in the name of another region
+	refused := len(cases) - 1 + 1 // all cases except the exchange, and the exchange in the name of the third region
 	require.EqualValues(t, refused, n.Stats().Regions["far"].Refused)
 	published, _ := n.Published("")
 	require.Empty(t, published)
@@ -139,7 +139,7 @@ func TestForeignNodesMayOnlyExchangeAndReset(t *testing.T) {
 	require.EqualValues(t, 1, n.Stats().Conflicts)
 }
 
-// answerChan receives one answer.
+// answerChan receives an answer.
 type answerChan chan<- []byte
 
 func (w answerChan) Reply(_ int, body []byte) { w <- append([]byte(nil), body...) }
@@ -182,7 +182,7 @@ func used(n *Node, l *Limiter, key string) int64 {
 	return units
 }
 
-// A request from another region does not determine the member that receives it, or the member
+// A request from a foreign region does not determine the member that receives it, or the member
 // that stands in.
 func TestForeignRequestIsForReceivingNode(t *testing.T) {
 	n, _, _ := newBorderNode(t, nil)
@@ -309,7 +309,7 @@ func TestResetInFarFutureIsRefused(t *testing.T) {
 }
 
 // A count keeps the latest window that it has received. If a window in the future were accepted
-// from another region, the count would deny until it begins.
+// from a foreign region, the count would deny until it begins.
 func TestFutureWindowOfOtherRegionIsRefused(t *testing.T) {
 	n, _, _ := newBorderNode(t, nil)
 	l := limiter(t, n, Limit{Name: "day", Algorithm: FixedWindow, Rate: 10, Per: 24 * time.Hour, Scope: Global})
@@ -395,7 +395,7 @@ func regionalCounts(n *Node) map[bucket.ID]int64 {
 }
 
 // FuzzRequestsFromAnotherRegion sends arbitrary requests from a node of another region, over a
-// real connection, to a node that has one other member. The requests must not change the Regional
+// real connection, to a node of a cluster of two. The requests must not change the Regional
 // counts, the published values or the members of the two nodes. Both nodes forward only
 // exchanges, and there must be a response to each request.
 func FuzzRequestsFromAnotherRegion(f *testing.F) {
@@ -411,7 +411,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 	require.NoError(f, far.Start(f.Context(), foreignNode{}))
 	f.Cleanup(func() { require.NoError(f, far.Close()) })
 
-	// Each of the two nodes owns one Regional count of each algorithm. With a Per of a year, no
+	// Each of the two nodes owns a Regional count of each algorithm. With a Per of a year, no
 	// unit returns during the test.
 	type pair struct{ regional, global bucket.ID }
 	var (

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Ask is a request for units of one limit, as an argument of AllowAll.
+// Ask is a request for units of a limit, as an argument of AllowAll.
 type Ask struct {
 	Limiter *Limiter // of the same node
 	Key     string
@@ -25,7 +25,7 @@ func (a *Ask) units() int64 {
 	return a.Units
 }
 
-// AllowAll spends units of all limits or of none. If one limit denies, no other limit is
+// AllowAll spends units of all limits or of none. If a limit denies, no other limit is
 // charged. There may be at most 255 asks. Each Decision is the result of its own limit. Units
 // were spent only if Decisions.Allowed returns true.
 //
@@ -33,16 +33,16 @@ func (a *Ask) units() int64 {
 // asks are admitted, a shadow spends units if its own limit has room; otherwise it spends
 // nothing. Its Decision has Shadow set, and states the decision of an enforced ask. A shadow may
 // ask for more units than its limit can ever grant; it is then denied. If several asks have the
-// same limit and key and at least one of them is enforced, all of them are enforced.
+// same limit and key and any of them is enforced, all of them are enforced.
 //
-// If one node has authority over all counts, it decides in one step. Otherwise takes are sent to
-// all owners at the same time. If one of them denies, the other takes are refunded, including
-// those of shadows. Therefore AllowAll never admits too much, but under contention it can deny
+// If a single node has authority over all counts, it decides in a single step. Otherwise takes are sent to
+// all owners at the same time. If any take is denied, the other takes are refunded, including
+// the takes of shadows. Therefore AllowAll never admits too much, but under contention it can deny
 // falsely for the time of a round trip. The RetryAfter of such a denial does not account for the
 // pending refund, nor does the ResetAfter of a refunded take. If this node has cached a denial
-// of one of the owners (Source Pushback) and no ask is a Shadow, no other owner is asked. Their
-// Decisions are then Allowed, with a zero Source and no Remaining. The errors are those of
-// Limiter.AllowN.
+// of an owner (Source Pushback) and no ask is a Shadow, no other owner is asked. Their
+// Decisions are then Allowed, with a zero Source and no Remaining. The errors are the
+// same as of Limiter.AllowN.
 func (n *Node) AllowAll(ctx context.Context, asks ...Ask) (Decisions, error) {
 	return n.AllowAllInto(ctx, asks, nil)
 }
@@ -71,7 +71,7 @@ func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Deci
 
 // scratch is the working memory of AllowAll, which later calls reuse.
 type scratch struct {
-	all     []wire.Ask // one for each pair of limit and key
+	all     []wire.Ask // an ask for each pair of limit and key
 	at      []int      // for each ask of the caller, its index in all
 	results []wire.Result
 }

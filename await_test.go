@@ -180,8 +180,8 @@ func TestMalformedLocateIsRefused(t *testing.T) {
 	}
 }
 
-// If a node has not heard from another member for a second, it does not know which decisions were
-// made in its place. The node has no authority until it hears from another member.
+// If a node has not heard from any other member for a second, it does not know which decisions were
+// made in its place. The node has no authority until it hears from a member.
 func TestDisconnectedNodeIsFencedAfterOneSecond(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 2, nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/snapshot"
 )
 
-// Config configures a node. The zero Config is valid: a cluster of one node, without a network.
+// Config configures a node. The zero Config is valid: a cluster of a single node, without a network.
 // docs/operate.md lists the fields to set in production, and docs/rotation.md describes how to
 // change secrets and certificates.
 type Config struct {
@@ -24,8 +24,8 @@ type Config struct {
 	// consists of this label and an incarnation, which is new at each start.
 	Name string
 
-	// Bind is "host:port": one port for gossip (UDP and TCP) and for checks (TCP). Port 0
-	// selects a free port. If Bind is empty, the node is a cluster of one, without a network.
+	// Bind is "host:port": the port for gossip (UDP and TCP) and for checks (TCP). Port 0
+	// selects a free port. If Bind is empty, the node is a cluster by itself, without a network.
 	Bind string
 
 	// Advertise is the "host:port" that other nodes dial, of the same address family as Bind. If
@@ -191,7 +191,7 @@ func (c *Config) warnOfPublicSeed(v *view.View) {
 	}
 }
 
-// box returns the Box that seals the texts that clients carry from one node to another.
+// box returns the Box that seals the texts that clients carry between nodes.
 func (c *Config) box() *sealed.Box {
 	if len(c.Secrets) == 0 && len(c.Seed) > 0 {
 		return sealed.New([][]byte{c.Seed})

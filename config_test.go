@@ -66,7 +66,7 @@ func TestJoinTimeoutHasARange(t *testing.T) {
 	}
 }
 
-// The secrets and certificates of regions are validated like those of a node, and are refused
+// The secrets and certificates of regions are validated like the secrets of a node, and are refused
 // without a port.
 func TestRegionSecretsAndCertificatesAreValidated(t *testing.T) {
 	good := Config{

@@ -26,7 +26,7 @@ type Decision struct {
 	Allowed    bool
 	Limit      int64         // units that the limit grants (Rate, or Burst for the buckets), or the share of this node or side
 	Remaining  int64         // whole units left, never below zero
-	RetryAfter time.Duration // zero if allowed; else the earliest time at which the same ask could be admitted. For a Debit, one unit could be. A Pushback for more units than were denied may have an earlier time
+	RetryAfter time.Duration // zero if allowed; else the earliest time at which the same ask could be admitted. For a Debit, the time until a unit is available. A Pushback for more units than were denied may have an earlier time
 	ResetAfter time.Duration // time until the whole limit is available again without further checks, see above
 	Name       string        // name of the limit
 	Source     Source
@@ -39,7 +39,7 @@ type Source uint8
 const (
 	Owner        Source = iota + 1 // this node, which owns the key
 	Forwarded                      // the owner, reached directly
-	Relayed                        // the owner, reached through another member
+	Relayed                        // the owner, reached through a third member
 	StandIn                        // the first successor that is reachable, because the owner is not, or has not answered in time
 	Budget                         // within a share, because a member is missing, the roster is below Config.Expect, or no member has answered in time
 	FailedOpen                     // within the whole limit, for the same reasons, because the limit is FailOpen
@@ -70,9 +70,9 @@ func (ds Decisions) Allowed() bool {
 	return true
 }
 
-// Strictest returns the decision to report to a client. If there are denials, it is the one with
-// the longest RetryAfter. Otherwise it is the one with the least Remaining, and of several such
-// decisions the one with the longest ResetAfter. Shadows are ignored. Without any other decision
+// Strictest returns the decision to report to a client. If there are denials, it is the denial
+// with the longest RetryAfter. Otherwise it is the decision with the least Remaining, and of
+// several such decisions the decision with the longest ResetAfter. Shadows are ignored. Without any other decision
 // it is the zero Decision.
 func (ds Decisions) Strictest() Decision {
 	var s Decision

@@ -44,7 +44,7 @@ var floors = [][]string{
 	{"examples/gateway", "examples/login", "examples/modelgateway", "page"},
 }
 
-// testTools are the floors above those. Only tests, other test tools and toolPrograms import them.
+// testTools are the floors above product floors. Only tests, other test tools and toolPrograms import them.
 var testTools = [][]string{
 	{
 		"cluster/clustertest", "cluster/gossip/gossiptest", "internal/lab", "internal/snippets", "internal/testenv",
@@ -163,7 +163,7 @@ func packages(t *testing.T, allModules bool) (dirs []string) {
 		if dir != "." {
 			_, err := os.Stat(filepath.Join(dir, "go.mod"))
 			if err == nil && !allModules || strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" {
-				return filepath.SkipDir // bench, for one, is a module of its own
+				return filepath.SkipDir // bench, for example, is a separate module
 			}
 		}
 		pkg, err := build.ImportDir(dir, 0)

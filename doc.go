@@ -1,6 +1,6 @@
 // Package weir is an embedded, in-memory, distributed rate limiter. Each instance of a service
 // embeds a [Node]. The nodes find each other by gossip, and a consistent-hash ring assigns each
-// key to one owner. The owner counts in memory, and all other nodes ask it. No server has to be
+// key to an owner. The owner counts in memory, and all other nodes ask it. No server has to be
 // run.
 //
 //	node, err := weir.Start(ctx, weir.Config{Bind: ":7946", Join: []string{"limits.default.svc:7946"}, Secrets: [][]byte{secret}})
@@ -10,10 +10,10 @@
 //
 // Most services need five calls:
 //
-//   - [Start] starts a node. The zero [Config] is valid: a cluster of one node, without a
+//   - [Start] starts a node. The zero [Config] is valid: a cluster of a single node, without a
 //     network.
 //   - [Node.Limiter] returns a [Limiter] for a [Limit], which is a policy.
-//   - [Limiter.Allow] spends one unit of a key, or denies. The [Decision] states the result.
+//   - [Limiter.Allow] spends a unit of a key, or denies. The [Decision] states the result.
 //   - [Node.AllowAll] spends units of several limits at once, or of none.
 //   - [Node.Leave] transfers the counts of this node to other members before the process
 //     stops, and [Node.Close] stops the node.
@@ -47,7 +47,7 @@
 //	  │    ├─ it denied as much just now ► denied here                     Pushback
 //	  │    ├─ it lent units to this node ► spent here                      Leased
 //	  │    ├─ it is connected ───────────► its store                       Forwarded
-//	  │    └─ only others reach it ──────► its store, through a member     Relayed
+//	  │    └─ only members reach it ─────► its store, through a member     Relayed
 //	  ├─ it is missing, stalled or late ─► the replica of a successor      StandIn
 //	  └─ no member answers in time ──────► this node's share of the limit  Budget, FailedOpen, FailedClosed
 //

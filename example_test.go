@@ -51,7 +51,7 @@ func Example() {
 	// 429 too many requests
 }
 
-// If one limit denies, the other limits are not charged.
+// If a limit denies, the other limits are not charged.
 func ExampleNode_AllowAll() {
 	node, err := weir.Start(context.Background(), weir.Config{})
 	if err != nil {
@@ -126,8 +126,8 @@ func ExampleLimit_calendar() {
 	// true 1 true
 }
 
-// One limit for two regions. Each region has a part at the beginning. The region that receives
-// the requests is granted more units by the other region, one round trip later.
+// A limit for two regions. Each region has a part at the beginning. The region that receives
+// the requests is granted more units by the other region, a round trip later.
 func ExampleLimit_global() {
 	ctx := context.Background()
 	regions, err := weirtest.NewCluster(ctx, weirtest.Options{
@@ -163,7 +163,7 @@ func ExampleLimit_global() {
 	// false 5
 }
 
-// A value that one node publishes reaches all nodes.
+// A value that a node publishes reaches all nodes.
 func ExampleNode_Publish() {
 	node, err := weir.Start(context.Background(), weir.Config{})
 	if err != nil {

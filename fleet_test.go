@@ -20,7 +20,7 @@ type decisions = lab.Decisions[Source]
 func unanswered() decisions { return decisions{0: 1} }
 
 // requireOwners skips this attempt of lab.WhileHealthy unless each of the decisions was made by
-// the owner, a lease or a pushback. In a fleet, a check is relayed only if one of the nodes was
+// the owner, a lease or a pushback. In a fleet, a check is relayed only if a node was
 // paused.
 func requireOwners(t *testing.T, ds ...Decision) {
 	t.Helper()
@@ -80,7 +80,7 @@ func areConnected(nodes []*Node) bool {
 	return true
 }
 
-// limiters returns the Limiters of one limit, one for each node.
+// limiters returns the Limiters of a limit, in the order of the nodes.
 func limiters(t testing.TB, nodes []*Node, l Limit) []*Limiter {
 	t.Helper()
 	var ls []*Limiter

@@ -33,13 +33,13 @@ func (h *Hold) isGranted() bool { return h.held.IsGranted() || h.client.Number !
 
 // Hold requests units of an InFlight limit, 1 to its Rate, which the caller has until Release.
 // If fewer units are left, the Decision denies, with a RetryAfter of some milliseconds, because
-// units are released at any time. The errors are those of AllowN. The Hold is never nil, and is
+// units are released at any time. The errors are the same as of AllowN. The Hold is never nil, and is
 // denied with every error.
 func (l *Limiter) Hold(ctx context.Context, key string, units int64) (*Hold, error) {
 	return l.hold(ctx, holdAsk{l.node.clients.holds.Number(), false, 0}, key, units)
 }
 
-// WaitHold is like Hold, but waits until the units are held or ctx is done. Callers on one node
+// WaitHold is like Hold, but waits until the units are held or ctx is done. Callers on a node
 // are served in order of arrival, and nodes take turns. While callers wait, Hold denies. The
 // error is that of ctx, context.DeadlineExceeded at once if the deadline would pass before the
 // next attempt, or an error of AllowN.
@@ -177,11 +177,11 @@ const (
 	maxHoldFor = holds.LongestTerm
 )
 
-// HoldFor holds units for a client in another process. The client has the text, and has the
+// HoldFor holds units for a client in a separate process. The client has the text, and has the
 // units as long as it renews them: the hold ends ttl after the last renewal. The range of ttl is
 // 1 s to 1 h. The text is sealed, and valid for this limit and key on every node of the cluster.
 // It is empty if the Decision denies. HoldFor returns once a second member has recorded the
-// hold, if one answers within the rest of Timeout. This time includes the time in which the
+// hold, if such a member answers within the rest of Timeout. This time includes the time in which the
 // process does not run.
 func (l *Limiter) HoldFor(ctx context.Context, key string, units int64, ttl time.Duration) (text string, d Decision, err error) {
 	if err := checkTTL(ttl); err != nil {

@@ -105,7 +105,7 @@ func scripted(t *testing.T, test func(t *testing.T, p *pair, n *Node)) {
 }
 
 // A node that joins again must be told that it has all counts. This must also be done by a node
-// that does not know that the other one was off the roster, even if the keys are the same as
+// that does not know that the other node was off the roster, even if the keys are the same as
 // before.
 func TestRejoinerReceivesCompleteAgain(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {

@@ -21,15 +21,15 @@ const (
 	FixedWindow   = bucket.FixedWindow   // exact in windows that start at the first check of a key, or with the Calendar
 	TokenBucket   = bucket.TokenBucket   // a burst, then a steady rate
 	LeakyBucket   = bucket.LeakyBucket   // the same as a queue: Wait serves callers in order, at the rate
-	InFlight      = bucket.InFlight      // at most Rate units held at one time; without Per, and only for Hold, WaitHold and Peek
+	InFlight      = bucket.InFlight      // at most Rate units held at the same time; without Per, and only for Hold, WaitHold and Peek
 )
 
 // Scope is the set of nodes that share a count.
 type Scope uint8
 
 const (
-	Regional Scope = iota // one count for each region
-	Global                // one limit for all regions of Config.Regions: each region has a part, and lends other regions units that it does not need
+	Regional Scope = iota // a count for each region
+	Global                // a single limit for all regions of Config.Regions: each region has a part, and lends other regions units that it does not need
 )
 
 // PartitionPolicy is what a node may admit while a member of the roster is not reachable, or
@@ -83,7 +83,7 @@ const (
 
 // Limit is a policy: a number of units for each period.
 type Limit struct {
-	Name      string          // required, at most 255 bytes; limits of one Name share counts
+	Name      string          // required, at most 255 bytes; limits of the same Name share counts
 	Algorithm Algorithm       // SlidingWindow if zero
 	Rate      int64           // units for each Per, 1 to 10^12
 	Per       time.Duration   // 1 ms to 366 days; zero with a Calendar and for InFlight

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Limiter checks keys against one limit. It holds no resources, need not be closed, and is safe for
+// Limiter checks keys against a limit. It holds no resources, need not be closed, and is safe for
 // concurrent use.
 //
 // Its methods return a Decision and an error. A denial is not an error, and neither is an
@@ -36,9 +36,9 @@ type Limiter struct {
 // Limiter validates l and returns a Limiter for it. The call is cheap, and callers may repeat it
 // for each change of a limit. The error is ErrClosed, or ErrInvalid with all invalid fields.
 //
-// Limits of one Name share the count of each key. A second Limiter of the Name with another
+// Limits of the same Name share the count of each key. A second Limiter of the Name with another
 // Algorithm at the same Version is ErrInvalid, because its checks would be judged by the other
-// Algorithm. If this node or another one has other numbers at the same Version, checks are
+// Algorithm. If any node has other numbers at the same Version, checks are
 // judged by the rule at Limit.Version. Each such conflict counts in Stats.Conflicts, and is
 // logged at Warn once for each Name and Version. Nodes compare their limits every few seconds:
 // the first 4,096 names of each node, with the highest Version of each.
@@ -61,7 +61,7 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 }
 
 // Shadow returns a Limiter of the same counts, to try the limit out. Its checks are decided, and
-// spend and hold units, like those of l, but Stats counts them in Shadows instead of Decisions.
+// spend and hold units, like the checks of l, but Stats counts them in Shadows instead of Decisions.
 // Its Decisions have Shadow set, and the caller should not enforce them. Its Reserve may ask for
 // more units than the limit can ever grant, and is then denied. An Ask with this Limiter is an
 // Ask with Shadow.
@@ -71,7 +71,7 @@ func (l *Limiter) Shadow() *Limiter {
 	return &s
 }
 
-// Allow requests one unit.
+// Allow requests a unit.
 func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 	return l.check(ctx, wire.OpTake, key, 1)
 }
@@ -89,7 +89,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 }
 
 // Debit spends units unconditionally, for a cost that is known only afterwards. It may leave a
-// debt, which is at most one limit. The Decision is Allowed unless there is a debt; RetryAfter
+// debt, which is at most the limit itself. The Decision is Allowed unless there is a debt; RetryAfter
 // is then the time until the next unit is available. If the owner does not answer in time,
 // another member debits the units as well. The debit of the owner is refunded when its answer
 // arrives, unless it left a debt or the connection breaks before. In these two cases both debits
@@ -138,7 +138,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 // Owner returns the member to which the ring assigns the key. It is the zero Member if there is
-// none (a node that has left a cluster of one) or if the key is above 1 KiB.
+// none (a node that has left, and had no other members) or if the key is above 1 KiB.
 func (l *Limiter) Owner(key string) Member {
 	if len(key) > wire.MaxKeyBytes {
 		return Member{}
@@ -260,7 +260,7 @@ func (l *Limiter) prepare(ctx context.Context, key string, units int64, a *wire.
 	return nil
 }
 
-// numbersNow returns the numbers that judge an ask. With a Calendar they are those of the open
+// numbersNow returns the numbers that judge an ask. With a Calendar they are the numbers of the open
 // window.
 func (l *Limiter) numbersNow() *bucket.Limit {
 	if l.window != nil {

@@ -5,10 +5,10 @@ import (
 	"github.com/weir-go/weir/internal/view"
 )
 
-// Member is one process in the roster.
+// Member is a process in the roster.
 type Member struct {
 	Name   string // label-incarnation, unique for each start
-	Addr   string // "host:port" that others dial
+	Addr   string // "host:port" that other members dial
 	Region string
 	Self   bool
 	State  MemberState

@@ -80,7 +80,7 @@ func (n *Node) Ready() bool {
 
 // Leave transfers the counts of this node to their next owners, and then leaves the cluster: the
 // other members remove this node from the roster. From then on, until Close, the node forwards
-// its own checks and those that still arrive. Further calls do nothing.
+// its own checks and any checks that still arrive. Further calls do nothing.
 //
 // At first, within two seconds, each reachable member answers once or is found to be missing.
 // The transfer takes as long as ctx allows, and at most ten seconds. If this is too short, Leave
@@ -90,7 +90,7 @@ func (n *Node) Ready() bool {
 // most ten minutes, and ends if the store accepts nothing for a minute.
 //
 // Leave returns ctx.Err if ctx is done before the other members are notified, and ErrClosed if
-// Close is called first. It returns another error if no member was notified within some seconds,
+// Close is called first. It returns a different error if no member was notified within some seconds,
 // or if the snapshot was not written.
 func (n *Node) Leave(ctx context.Context) error {
 	if n.env.Ended() {
@@ -222,12 +222,12 @@ type Published struct {
 }
 
 // Publish sends a small value with a name to all nodes, such as changed rules or an override for
-// one key. Of two values with one name, every node keeps the value with the higher version. If
+// a key. Of two values with the same name, every node keeps the value with the higher version. If
 // the versions are equal, it keeps the value with the greater bytes. A nil or empty value
-// deletes the name. Publish returns when this node has the value. Another node has it when it
-// meets a node that has it, also after a partition or a restart of all nodes but one.
+// deletes the name. Publish returns when this node has the value. Other nodes have it when they
+// meet a node that has it, also after a partition or a restart of all other nodes.
 //
-// Version 0 stands for the known version of the name plus one, and at least the time of day in
+// Version 0 stands for the known version of the name plus 1, and at least the time of day in
 // nanoseconds since 1970, so that the last writer wins. With an empty value it deletes the
 // present value of any version. A node accepts no version that is more than a day ahead of its
 // time of day, because no later value could replace a value of the highest version.

@@ -19,7 +19,7 @@ type Observer interface {
 }
 
 // Observers returns an Observer that calls each of the given Observers in order, such as an
-// audit, metrics and one of the caller. Nil Observers are ignored. If there is no other
+// audit, metrics and an Observer of the caller. Nil Observers are ignored. If there is no other
 // Observer, it returns nil.
 func Observers(each ...Observer) Observer {
 	all := slices.DeleteFunc(slices.Clone(each), func(o Observer) bool { return o == nil })
@@ -46,7 +46,7 @@ func (all observers) Hopped(ctx context.Context, e HopEvent) {
 	}
 }
 
-// DecisionEvent is a decision about one limit. AllowAll makes one for each ask.
+// DecisionEvent is a decision about a limit. AllowAll makes a DecisionEvent for each ask.
 type DecisionEvent struct {
 	Limiter  *Limiter
 	Key      string // key of the caller
@@ -57,7 +57,7 @@ type DecisionEvent struct {
 	Took     time.Duration // duration of the whole check
 }
 
-// HopEvent is a request to another member.
+// HopEvent is a request to a member.
 type HopEvent struct {
 	To   string // name of the member
 	Err  error  // nil if the member answered; else an error of package cluster, or of the context
@@ -69,28 +69,28 @@ type hopObserver struct{ o Observer }
 
 func (o hopObserver) Hopped(ctx context.Context, h check.Hop) { o.o.Hopped(ctx, HopEvent(h)) }
 
-// Tracer creates spans of checks that one node sends to another, on both nodes. See
+// Tracer creates spans of checks that nodes send to each other, on both nodes. See
 // Config.Tracer, and contrib/otel for a Tracer of OpenTelemetry. The goroutine of the check
 // calls the methods, concurrently, and they must not block. A check that its node decides alone
 // has no span.
 type Tracer interface {
-	// Outgoing returns the span of a check before its node sends it to another member, or nil if
+	// Outgoing returns the span of a check before its node sends it to a member, or nil if
 	// ctx has no sampled trace. It is called for each such check, and should be cheap without a
 	// sampled trace.
 	Outgoing(ctx context.Context) Span
-	// Incoming returns the span of a request that another member has sent within a trace, as
+	// Incoming returns the span of a request that a member has sent within a trace, as
 	// a child of parent, or nil. It is called only for sampled requests. The request was read
 	// at read, which is zero if unknown.
 	Incoming(parent TraceContext, read time.Time) Span
 }
 
-// Span describes the work of one node for one check. Its methods are called sequentially, and no
+// Span describes the work of a node for a check. Its methods are called sequentially, and no
 // method is called after End.
 type Span interface {
 	// Context returns the context that requests carry, so that the spans of other members are
 	// children of this span. Requests carry no context that is not Valid and Sampled.
 	Context() TraceContext
-	// Hopped is called after each request that was sent to another member for the check.
+	// Hopped is called after each request that was sent to a member for the check.
 	Hopped(e HopEvent)
 	// End is called once: when the check is decided, or on the node that was asked, when it has
 	// answered.
@@ -115,12 +115,12 @@ func (c TraceContext) Sampled() bool { return c.Flags&1 != 0 }
 type TraceEvent struct {
 	Operation string        // "take", "peek", "debit", "refund", "wait", "hold", "renew" or "release"
 	Outcome   string        // "allowed", "denied", "done" for a refund, or "unanswered" after an Err, or if the node returns the check undecided
-	Checks    []TracedCheck // one check, or the checks of an AllowAll that were sent to the same member
+	Checks    []TracedCheck // a single check, or the checks of an AllowAll that were sent to the same member
 	From      string        // on the node that was asked, the member that sent the request; empty on the node that asks
 	Err       error         // the caller's context was cancelled, or the request was malformed
 }
 
-// TracedCheck is the part of one limit in a TraceEvent.
+// TracedCheck is the part of a limit in a TraceEvent.
 type TracedCheck struct {
 	Limit   string // name of the limit; empty on the node that was asked, because requests do not contain names
 	Units   int64

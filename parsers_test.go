@@ -19,7 +19,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// fuzzedElsewhere has the packages whose parsers are fuzzed through a target of another package,
+// fuzzedElsewhere has the packages whose parsers are fuzzed through a target of a different package,
 // as "directory Function".
 var fuzzedElsewhere = map[string]string{
 	"internal/handover": ". FuzzHashes",
@@ -94,7 +94,7 @@ func reads(f *ast.FuncDecl) (found bool) {
 	return found
 }
 
-// parsersAndTargets returns, by directory, one decoding function of each package of the product
+// parsersAndTargets returns, by directory, a decoding function of each package of the product
 // that has any, and the names of all fuzz targets.
 func parsersAndTargets(t *testing.T) (parsers map[string]string, targets map[string][]string) {
 	parsers, targets = make(map[string]string), make(map[string][]string)

@@ -92,9 +92,9 @@ func (v *Reservation) checkUsable() error {
 	return nil
 }
 
-// Text returns the Reservation as a sealed text, which another process can open with
+// Text returns the Reservation as a sealed text, which any process can open with
 // Limiter.OpenReservation. A Reservation that is carried in this way can be settled once in the
-// whole cluster, at the cost of one more check. The text is empty if the Reservation was denied,
+// whole cluster, at the cost of an additional check. The text is empty if the Reservation was denied,
 // is settled or has expired.
 //
 // The key of the seal is derived from Config.Secrets: the first secret seals, and all secrets

@@ -125,7 +125,7 @@ func TestOldReceiptsDoNotChangeResetCounts(t *testing.T) {
 	const begun = int64(time.Hour)
 	limit := &bucket.Limit{Algorithm: FixedWindow, Rate: 1000, Per: 24 * time.Hour}
 	id := bucket.ID{Hi: 1, Lo: 2}
-	// serves executes a request of another member that has one or more asks.
+	// serves executes a request of another member that has any number of asks above 0.
 	serves := func(t *testing.T, n *Node, v *view.View, op wire.Op, at int64, asks ...wire.Ask) (results []wire.Result) {
 		request := wire.Header{Op: op, Asks: uint8(len(asks))}.Append(nil)
 		for i := range asks {

@@ -229,7 +229,7 @@ func (u *openRequests) Reply(_ int, body []byte) {
 func (u *openRequests) Later(i int) cluster.Later { return func(body []byte) { u.Reply(i, body) } }
 
 // The header of a request contains its target and the time for which the sender waits. A request
-// must not use a slot for longer than the node itself would wait, and the requests of one member
+// must not use a slot for longer than the node itself would wait, and the requests of a member
 // must not use all of the slots.
 func TestSlotsAreBoundedForEachMember(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 // Bytes, Missing, Leases, Holds, Stream, Published, Snapshots, Outage, Unjoined, the Keys of
 // Holdings, the Reached and Lag of Regions, and the fields of Cluster about joining.
 type Stats struct {
-	Decisions map[Source]Outcomes // by Source, without those of Peek. A check of another node is counted there
-	// Limits is Decisions by the names of limits, for limits with at least one decision. A node
+	Decisions map[Source]Outcomes // by Source, without Peeks. A check of a remote node is counted there
+	// Limits is Decisions by the names of limits, for limits with at least 1 decision. A node
 	// counts the first 4,096 names separately, and the limits of all further names together as
 	// OtherLimits.
 	Limits  map[string]map[Source]Outcomes
@@ -27,7 +27,7 @@ type Stats struct {
 	Overdue       uint64 // checks of other nodes that were dropped, because they had waited here for longer than the asking nodes wait
 	LateUnits     uint64 // units admitted by answers that arrived too late, and were refunded
 	Canceled      uint64 // checks whose context was canceled before the decision; not included in Decisions
-	Conflicts     uint64 // times that a limit was found to have other numbers than another limit of its Name and Version, here or on another member; grows as long as members differ
+	Conflicts     uint64 // times that a limit was found to have other numbers than a second limit of its Name and Version, here or on a remote member; grows as long as members differ
 	Bytes         int    // memory of the counts, without the entries of SlidingLogs
 	Keys          int    // number of counts
 	MaxKeys       int    // maximum number of counts: Config.MaxKeys, or its default
@@ -47,7 +47,7 @@ type Stats struct {
 	Regions      map[string]RegionStats // the exchange about Global limits, by the name of the other region
 	Outage       OutageStats            // the current outage: checks that are not decided by the owners of their keys
 	// Unjoined is how long this node has counted alone since Start although Config.Join names
-	// other nodes: it has never met another member, and Cluster.Unanswered has the reasons. It
+	// other nodes: it has never met any other member, and Cluster.Unanswered has the reasons. It
 	// is zero once a member was met, and if Join names no other nodes.
 	Unjoined time.Duration
 	Cluster  cluster.Stats // connections and membership
@@ -67,11 +67,11 @@ type LeaseStats struct {
 	LentUnits int // the maximum number of units that other nodes may still spend
 }
 
-// ReservationStats counts reservations. Those of Made that are not Carried, Settled, Canceled or
+// ReservationStats counts reservations. Reservations in Made that are not Carried, Settled, Canceled or
 // Unsettled are open.
 type ReservationStats struct {
 	Made          uint64 // estimates that were allowed
-	Settled       uint64 // settled by Settle on this node, including those made on other nodes
+	Settled       uint64 // settled by Settle on this node, including reservations made on other nodes
 	Canceled      uint64 // settled by Cancel on this node, likewise
 	Carried       uint64 // made here, and exported by Text, so that another process may settle them
 	Unsettled     uint64 // made here and not carried, and expired without being settled: their estimates stay spent
@@ -83,7 +83,7 @@ type ReservationStats struct {
 type StreamStats struct {
 	Unsent  int           // counts with changes that a member has not acknowledged
 	Lag     time.Duration // how long the oldest of these changes has waited
-	Tallies int           // tallies of counts that have not recovered, and from which several nodes, or a node without authority, have spent: one for each of these nodes
+	Tallies int           // tallies of counts that have not recovered, and from which several nodes, or a node without authority, have spent: a tally for each of these nodes
 	Resets  int           // resets of the last 30 minutes, which are remembered so that no replica from before a reset returns
 	Sent    uint64        // counts that were sent to other members, each time they were sent: states, and units spent without authority. Only grows
 	Bytes   int           // approximate memory of Tallies and Resets, at most 260 MB
@@ -91,7 +91,7 @@ type StreamStats struct {
 	// TalliesDropped is the number of tallies that were forgotten before they had recovered,
 	// because a node keeps at most 1,048,576. Units of a forgotten tally that the owner has not
 	// yet received are admitted once more. Units that the owner has received can be counted
-	// twice there, when another replica arrives. TalliesDropped only grows.
+	// twice there, when a further replica arrives. TalliesDropped only grows.
 	TalliesDropped uint64
 	// ResetsDropped is the number of resets that were forgotten before their time, because a
 	// node keeps at most 1,048,576. A member that has not received such a reset can restore the
@@ -121,9 +121,9 @@ func (o *Outcomes) add(more stats.Outcomes) {
 // A limit of this name is counted with them.
 const OtherLimits = "(other)"
 
-// Latency is the duration of the checks that one source decided: from the time at which the
+// Latency is the duration of the checks that a source decided: from the time at which the
 // check read the clock to the decision. It does not include hashing the key. Each of the first
-// few checks is measured. Later one check in 64 is measured and counts as 64, so that the
+// few checks is measured. Later 1 check in 64 is measured and counts as 64, so that the
 // figures represent all checks, and Count is close to the number of Decisions.
 type Latency struct {
 	Count uint64
@@ -180,8 +180,8 @@ type OutageStats struct {
 	// owner for other reasons: deadlines that are too short, a late relay, or a roster below
 	// Config.Expect.
 	Missing   []string
-	Decisions uint64 // checks of this node since then that were decided in one of these ways; Stats.Decisions has them by Source
-	Count     uint64 // outages since Start, including the current one
+	Decisions uint64 // checks of this node since then that were decided in these ways; Stats.Decisions has them by Source
+	Count     uint64 // outages since Start, including the current outage
 }
 
 // PastOutage is an outage that has ended.
@@ -202,11 +202,11 @@ func (n *Node) Outages() []PastOutage {
 }
 
 // watchEvery is the time between two checks for an outage, and so the minimum time between two
-// log lines about one.
+// log lines about an outage.
 const watchEvery = time.Second
 
-// watchOutages checks each second for an outage while one lasts or may begin. Otherwise it waits for an
-// event that can begin one.
+// watchOutages checks each second for an outage while an outage lasts or may begin. Otherwise it waits for an
+// event that can begin an outage.
 func (n *Node) watchOutages() {
 	tick := time.NewTimer(watchEvery)
 	defer tick.Stop()
@@ -237,11 +237,11 @@ type HoldingStats struct {
 	Beyond uint64 // checks of keys for which there was no room: they are judged by the initial part of the region. Only grows
 }
 
-// RegionStats describes the exchange of this node with another region about Global limits.
+// RegionStats describes the exchange of this node with a region about Global limits.
 type RegionStats struct {
 	Reached    bool          // the region answered within the last ten seconds; false if no statements were sent to it
-	Lag        time.Duration // how long the region has left all statements unanswered, since the first of them; zero once it answers one
-	Statements uint64        // statements that were sent, each about one key
+	Lag        time.Duration // how long the region has left all statements unanswered, since the first of them; zero once it answers a statement
+	Statements uint64        // statements that were sent, each about a key
 	Unanswered uint64        // statements that were sent and not answered
 	Served     uint64        // statements of that region that were answered here
 	Disputed   uint64        // messages that were refused because the Regions or RegionShares of the region differ

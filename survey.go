@@ -17,10 +17,10 @@ type TopKeys struct {
 	Silent  []string // names of members that report no keys, because their Config.TopKeys is -1
 }
 
-// TopKey is a key of one limit, with the number of recent checks and denials. Nodes halve all
-// counts once a minute, so that with steady traffic a count is the number of checks in one to
-// two minutes. A count is never too low. It may be too high, by at most its Over. Both are
-// subject to sampling: each of the first few checks is counted, and later one in 64.
+// TopKey is a key of a limit, with the number of recent checks and denials. Nodes halve all
+// counts once a minute, so that with steady traffic a count is the number of checks in 1 to
+// 2 minutes. A count is never too low. It may be too high, by at most its Over. Both are
+// subject to sampling: each of the first few checks is counted, and later 1 in 64.
 type TopKey struct {
 	Limit                string
 	ID                   [16]byte // as returned by Limiter.ID
@@ -78,14 +78,14 @@ type Totals struct {
 	Missing []string                // names of members that did not answer, or run a release without Totals
 }
 
-// MemberTotals are the decisions of one member about the checks of its own callers. They only
+// MemberTotals are the decisions of a member about the checks of its own callers. They only
 // grow.
 type MemberTotals struct {
 	Decisions map[Source]Outcomes
 	Limits    map[string]LimitTotals // by name, the 128 limits with the most denials
 }
 
-// LimitTotals are the decisions about one limit, from all sources.
+// LimitTotals are the decisions about a limit, from all sources.
 type LimitTotals struct {
 	Outcomes          // of asks that are enforced
 	Shadow   Outcomes // of asks with Shadow, as if they were enforced

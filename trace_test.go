@@ -258,7 +258,7 @@ func TestBatchTracesOnlySampledRequests(t *testing.T) {
 	require.Equal(t, []TraceContext{traceFor(t), odd}, []TraceContext{all[0].parent, all[1].parent})
 }
 
-// takeRequest returns a request of a member to take one unit, in the trace c unless it is nil.
+// takeRequest returns a request of a member to take a unit, in the trace c unless it is nil.
 func takeRequest(l *Limiter, key string, c *TraceContext) []byte {
 	a := wire.Ask{ID: l.id(key), Limit: &l.numbers, Units: 1}
 	h := wire.Header{Op: wire.OpTake, Asks: 1, Hops: wire.MaxHops}

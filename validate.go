@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Validate returns all errors of the Config, joined, and nil for a valid one. It changes nothing.
+// Validate returns all errors of the Config, joined, and nil for a valid Config. It changes nothing.
 // Each error is ErrInvalid.
 func (c Config) Validate() error {
 	var errs []error
@@ -121,7 +121,7 @@ func (c *Config) checkShares(wrong func(format string, args ...any)) {
 }
 
 // checkSecrets refuses hexadecimal text as Secrets, RegionSecrets and Seed. weir serve decodes
-// such a text, so that its nodes would have another Seed.
+// such a text, so that its nodes would have a different Seed.
 func (c *Config) checkSecrets(wrong func(format string, args ...any)) {
 	const remedy = "is hexadecimal text: give the bytes that it stands for, as ParseSecrets and ReadSecrets return them"
 	for i, secret := range c.Secrets {

@@ -21,7 +21,7 @@ import (
 // Book has the current rules. It is safe for concurrent use, until Close.
 //
 // Only swap replaces the current Snapshot. The caller of swap holds mu, and each Snapshot has a
-// higher serial than the previous one. Changes of the file and changes of the overrides both
+// higher serial than the previous Snapshot. Changes of the file and changes of the overrides both
 // call swap: a Snapshot that is stored without mu could undo the other change.
 type Book struct {
 	node    *weir.Node

@@ -59,7 +59,7 @@ func openText(t testing.TB, text string) (b *Book, log *journal, path string) {
 	return b, log, path
 }
 
-// ratedFile returns a file of one rule with the given version and rate.
+// ratedFile returns a file of a rule with the given version and rate.
 func ratedFile(version, rate int) string {
 	return fmt.Sprintf("version: %d\nrules:\n- {name: r, key: user, limit: {rate: %d, per: 1h}}\n", version, rate)
 }
@@ -228,7 +228,7 @@ func TestMissingFileIsLoggedOnce(t *testing.T) {
 	require.Equal(t, 2, log.count("was refused"), "it has been there meanwhile")
 }
 
-// The Book waits at most one second until a file stops changing.
+// The Book waits at most a second until a file stops changing.
 func TestConstantlyWrittenFileIsRead(t *testing.T) {
 	b, _, path := openText(t, ratedFile(1, 10))
 	stop, written := make(chan struct{}), make(chan struct{})
@@ -324,7 +324,7 @@ func TestLowerVersionIsRefused(t *testing.T) {
 	eventually(t, "the way back is up", func() bool { return rateOf(b) == 10 })
 }
 
-// Each version has one number in all limits. A reader of a Snapshot must see the same number in
+// Each version has the same number in all limits. A reader of a Snapshot must see the same number in
 // all limits, and no request may fail.
 func TestSnapshotHasOneVersion(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
@@ -600,8 +600,8 @@ func TestSnapshotDoesNotAllocate(t *testing.T) {
 	}))
 }
 
-// If another release has set overrides for a million keys that this release cannot read, there
-// is one log line.
+// If a later release has set overrides for a million keys that this release cannot read, there
+// is a single log line.
 func TestUnreadableOverridesAreLoggedOnce(t *testing.T) {
 	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)

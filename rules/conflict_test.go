@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// Tiers, overrides, overruns and reloaded files intentionally give one name different numbers at
-// one version.
+// Tiers, overrides, overruns and reloaded files intentionally give a name different numbers at
+// the same version.
 func TestRulesDoNotConflictAsLimits(t *testing.T) {
 	const file = `
 version: 1

@@ -14,7 +14,7 @@ type cost struct {
 	unit  int64    // the number is divided by unit, and rounded up
 }
 
-// origin is a place in a request that has a number. One field is set.
+// origin is a place in a request that has a number. Exactly 1 field is set.
 type origin struct {
 	header string        // canonical name of a header field
 	path   httpread.Path // path in the JSON content
@@ -56,7 +56,7 @@ func (o *origin) numberIn(r *Request) int64 {
 	return -1
 }
 
-// single returns the number in a field with one line, or -1.
+// single returns the number in a field with a single line, or -1.
 func single(lines []string) int64 {
 	if len(lines) != 1 {
 		return -1

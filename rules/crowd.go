@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// MaxMet is the maximum number of limits that one request may meet: a node can decide on as many
+// MaxMet is the maximum number of limits that a request may meet: a node can decide on as many
 // together (weir.Node.AllowAll). Parse refuses a file if a request could meet more. A request
 // with several lines of a header field, or with a path whose escapes can be read in two ways,
 // meets the rules of all of these values. It can therefore meet more than MaxMet limits, and
@@ -23,7 +23,7 @@ func newCrowd(tiers int) *crowd {
 }
 
 // size returns the number of limits in the rules of a place, for each kind of request. It
-// assumes that a header field has one value.
+// assumes that a header field has a single value.
 func (c *crowd) size(at *place) []int32 {
 	if sizes, known := c.sizes[at]; known {
 		return sizes
@@ -128,7 +128,7 @@ func (p *place) hasRule(r *Rule) bool {
 	return false
 }
 
-// paths returns paths that together meet each place that a path of the pattern can meet: one
+// paths returns paths that together meet each place that a path of the pattern can meet: a path
 // path that the pattern matches and, if the pattern ends with a slash after a segment, the same
 // path without the slash.
 func (p pattern) paths() []string {

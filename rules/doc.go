@@ -2,7 +2,7 @@
 // file while the process runs.
 //
 //	book, err := rules.Open(ctx, node, "rules.yaml", rules.BookOptions{})
-//	now := book.Current()             // one version of the rules
+//	now := book.Current()             // a version of the rules
 //	for _, rule := range now.Match(&request, nil) {
 //		key, ok := rule.Key(&request)
 //		for i := range rule.Limits {
@@ -19,6 +19,6 @@
 //   - [Snapshot.Limiter] returns the weir.Limiter of a limit, for a key.
 //
 // [Parse] reads a file into a [Set], which never changes, without a node. [Book.Override] sets
-// other numbers for one key, on all nodes. docs/rules.md describes the file, and [Schema]
+// other numbers for a key, on all nodes. docs/rules.md describes the file, and [Schema]
 // describes it for editors.
 package rules

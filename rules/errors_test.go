@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// oneRule returns a file of one rule with the given fields, which begin on line 3.
+// oneRule returns a file of a rule with the given fields, which begin on line 3.
 func oneRule(fields string) string {
 	return "rules:\n- name: r\n  " + strings.ReplaceAll(fields, "\n", "\n  ")
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/weir-go/weir/internal/httpread"
 )
 
-// An Exception excludes requests from a rule that matches them: those that meet all of its
-// fields. An empty field is ignored; at least one field is not empty.
+// An Exception excludes requests from a rule that matches them: requests that meet all of its
+// fields. An empty field is ignored; not all fields are empty.
 //
-// A request is excluded only if it cannot be read in another way, so that no spelling of a
+// A request is excluded only if it cannot be read in a second way, so that no spelling of a
 // request evades a rule. A path that servers are known to read in several ways (see
 // httplimit.Options.RefuseAmbiguousPaths) meets no Paths, and all lines of a header field must
-// have one of its values.
+// have any of its values.
 type Exception struct {
 	Methods []string // upper case; GET includes HEAD
 	Hosts   []string // lower case, without a port
@@ -75,7 +75,7 @@ func (e *Exception) excludes(m *match) bool {
 	return false
 }
 
-// hasAll reports whether the request has the field, and each of its lines has one of the values.
+// hasAll reports whether the request has the field, and each of its lines has any of the values.
 func (h *Header) hasAll(r *Request) bool {
 	lines := r.lines(h.Name)
 	for _, line := range lines {
@@ -101,7 +101,7 @@ func (p *pattern) matches(path string) bool {
 	return p.finds(path, false) || path[len(path)-1] != '/' && p.finds(path, true)
 }
 
-// finds is like tree.find, for one pattern.
+// finds is like tree.find, for a single pattern.
 func (p *pattern) finds(path string, slashed bool) bool {
 	for i := range p.segments {
 		s := &p.segments[i]

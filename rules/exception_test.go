@@ -73,7 +73,7 @@ rules:
 }
 
 // A path that servers read in several ways is never excluded, because the server behind the
-// limiter may read another path.
+// limiter may read a different path.
 func TestAmbiguousPathsAreNotExcluded(t *testing.T) {
 	s := mustParse(t, oneRule("match: {not: {path: [/static/, /healthz, '/{$}']}}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	for _, path := range []string{

@@ -88,8 +88,8 @@ func patternAtStart(text string) (part, as string) {
 	return "", ""
 }
 
-// between returns the part of a text from the first opening bracket to the next closing one, if
-// the closing one is at least the given number of bytes later. Otherwise it returns "".
+// between returns the part of a text from the first opening bracket to the next closing bracket, if
+// the closing bracket is at least the given number of bytes later. Otherwise it returns "".
 func between(text string, open, close byte, apart int) string {
 	if i := strings.IndexByte(text, open); i >= 0 {
 		if n := strings.IndexByte(text[i:], close); n >= apart {
@@ -135,7 +135,7 @@ func refusePattern(v strictyaml.Value, name, text string, secret bool) {
 	v.Errorf("%s: %s reads as %s, and texts are compared as they are: %s, or write %s", told, part, as, remedy, exact)
 }
 
-// foreignPath returns the remedy for a path that does not begin with a slash and that another
+// foreignPath returns the remedy for a path that does not begin with a slash and that any other
 // product reads as a pattern. It returns "" if no such product is known.
 func foreignPath(text string) string {
 	bare := strings.TrimLeft(text, "!~^=*@ ")
@@ -159,7 +159,7 @@ func foreignPath(text string) string {
 	return ""
 }
 
-// foreignSegment returns the remedy for a segment without a wildcard that another product reads
+// foreignSegment returns the remedy for a segment without a wildcard that other products read
 // as a pattern, or "". Each character that it refuses can be written as an escape.
 func foreignSegment(path, part string, last bool) string {
 	escape := func(c byte) string { return fmt.Sprintf("%%%02X for the character", c) }
@@ -215,7 +215,7 @@ func bracketed(part string) (name, rest string, ok bool) {
 	return name, rest, isName(name)
 }
 
-// foreignWildcard returns the remedy for a wildcard in the syntax of another product, like
+// foreignWildcard returns the remedy for a wildcard in the syntax of other products, like
 // {id:[0-9]+} or {*path}, or "".
 func foreignWildcard(name string) string {
 	if rest := strings.TrimLeft(name, "*"); rest != name && isName(rest) {
@@ -230,7 +230,7 @@ func foreignWildcard(name string) string {
 	return ""
 }
 
-// foreignHost returns the remedy for a host that another product reads as a pattern, or "".
+// foreignHost returns the remedy for a host that other products read as a pattern, or "".
 func foreignHost(text string) string {
 	bare := strings.TrimLeft(text, "!~^.*")
 	switch {
@@ -250,7 +250,7 @@ func foreignHost(text string) string {
 	return ""
 }
 
-// foreignMethod returns the remedy for a method that another product reads as a pattern, or "".
+// foreignMethod returns the remedy for a method that other products read as a pattern, or "".
 func foreignMethod(text string) string {
 	parts := strings.FieldsFunc(text, func(c rune) bool { return c == '|' || c == ',' || c == ' ' })
 	switch {
@@ -268,7 +268,7 @@ func foreignMethod(text string) string {
 	return ""
 }
 
-// foreignTier returns the remedy for a tier that another product reads as a pattern, or "".
+// foreignTier returns the remedy for a tier that other products read as a pattern, or "".
 func foreignTier(text string) string {
 	switch {
 	case text == "*":
@@ -279,7 +279,7 @@ func foreignTier(text string) string {
 	return ""
 }
 
-// foreignNetwork returns the network for a text with the wildcards of another product, like
+// foreignNetwork returns the network for a text with the wildcards of other products, like
 // 10.0.*.*, in the syntax of a file. It returns "" for other texts.
 func foreignNetwork(text string) string {
 	bare, cut := text, false

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Patterns of nginx, Kong, Traefik, Caddy and others are refused, with the line and the remedy.
+// Patterns of nginx, Kong, Traefik, Caddy and similar products are refused, with the line and the remedy.
 func TestPatternsOfOtherProductsAreRefused(t *testing.T) {
 	const (
 		negation = "write not: {"

@@ -70,7 +70,7 @@ func TestFileWithoutRulesIsRefusedWithoutContent(t *testing.T) {
 	}
 }
 
-// If another file replaces the rules file, neither the log nor Stats, which the admin API
+// If a foreign file replaces the rules file, neither the log nor Stats, which the admin API
 // reports, reveal its content.
 func TestLinkToOtherFileRevealsNoContent(t *testing.T) {
 	dir := t.TempDir()

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// refresh applies the published overrides, and deletes those that have ended.
+// refresh applies the published overrides, and deletes overrides that have ended.
 func (b *Book) refresh() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -36,7 +36,7 @@ func (b *Book) swap(s Snapshot, values []weir.Published, now time.Time) {
 			continue
 		}
 		if g.isPast(now) {
-			// The version is one higher, so that a later override has a higher version, and
+			// The version is higher by 1, so that a later override has a higher version, and
 			// all nodes publish the same deletion. An error means that a later override was set.
 			_ = b.values.Publish(v.Name, v.Version+1, nil)
 			continue

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/httpread"
 )
 
-// part is the source of one part of a key.
+// part is the source of a part of a key.
 type part struct {
 	from   source
 	header string // canonical name
@@ -22,14 +22,14 @@ const (
 	fromClient source = iota
 	fromUser
 	fromAPIKey
-	fromNothing // one count for all requests
+	fromNothing // a single count for all requests
 	fromHeader
 )
 
 // keyNames are the names of the sources in a file.
 var keyNames = []string{"ip", "user", "api_key", "global", headerPrefix + "X"}
 
-// defaultIPv6 is the number of significant bits of an IPv6 address, unless the file has another
+// defaultIPv6 is the number of significant bits of an IPv6 address, unless the file has a different number
 // number.
 const defaultIPv6 = 64
 
@@ -39,7 +39,7 @@ type lacking uint8
 const (
 	byClient lacking = iota // the address of the client replaces the part
 	notMet                  // the rule does not apply
-	together                // all such requests have one count
+	together                // all such requests have the same count
 	unnamed                 // the address is the key, as if the rule were by address; only for Single
 )
 
@@ -94,7 +94,7 @@ func (k *key) append(b []byte, r *Request) (_ []byte, ok bool) {
 		case fromAPIKey:
 			text = r.APIKey
 		case fromHeader:
-			text = strings.Join(r.lines(p.header), ",") // several lines are one list; Join does not copy a single line
+			text = strings.Join(r.lines(p.header), ",") // several lines are a single list; Join does not copy a single line
 		}
 		switch {
 		case k.lacking == unnamed && text == "":

@@ -64,7 +64,7 @@ func removeDots(in string) (out string) {
 	return out
 }
 
-// muxMeets reports whether a ServeMux with only this pattern has a handler for one of the readings
+// muxMeets reports whether a ServeMux with only this pattern has a handler for any of the readings
 // of a path: unchanged, with dots decoded, decoded as a whole, or without the part after a #.
 // Each of these is tried unchanged, cleaned, and without dot segments.
 func muxMeets(t require.TestingT, pattern, path string) bool {
@@ -118,7 +118,7 @@ func canonical(p pattern) string {
 	return b.String()
 }
 
-// The tree finds the same patterns as one ServeMux for each pattern, and refuses the patterns
+// The tree finds the same patterns as a ServeMux for each pattern, and refuses the patterns
 // that a ServeMux with all patterns refuses.
 func TestMatchingAgreesWithServeMux(t *testing.T) {
 	refused, met := 0, 0
@@ -131,7 +131,7 @@ func TestMatchingAgreesWithServeMux(t *testing.T) {
 			p, err := parsePattern(text)
 			require.NoError(t, err)
 			if seen[canonical(p)] {
-				continue // several rules may have one pattern, unlike handlers of a ServeMux
+				continue // several rules may have the same pattern, unlike handlers of a ServeMux
 			}
 			seen[canonical(p)] = true
 			for _, other := range patterns {

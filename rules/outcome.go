@@ -72,7 +72,7 @@ func (p *parser) checkReserving(r *Rule, field string, v strictyaml.Value) {
 	}
 }
 
-// statuses reads one or more statuses.
+// statuses reads a status or a list of statuses.
 func statuses(v strictyaml.Value) (all Statuses) {
 	if !v.Present() {
 		return nil

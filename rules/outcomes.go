@@ -2,7 +2,7 @@ package rules
 
 import "github.com/weir-go/weir"
 
-// LimitOutcomes counts the decisions about one limit of a rule on a node since its start.
+// LimitOutcomes counts the decisions about a limit of a rule on a node since its start.
 // Operators read the denials of a shadow rule before they enforce it.
 type LimitOutcomes struct {
 	Rule, Limit string        // Limit is as in weir.Stats.Limits: the name of the rule, or rule/limit
@@ -13,7 +13,7 @@ type LimitOutcomes struct {
 
 // Outcomes returns the decisions about each limit of the rules, from the counters of a node, in
 // the order of the rules. They are zero for limits that the node does not count separately.
-// weir.OtherLimits has the sum of those.
+// weir.OtherLimits has the sum of their decisions.
 func (s *Set) Outcomes(stats weir.Stats) (all []LimitOutcomes) {
 	for _, r := range s.rules {
 		for i := range r.Limits {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Override sets other numbers for one key of one limit, on all nodes, regardless of its tier.
+// Override sets other numbers for a key of a limit, on all nodes, regardless of its tier.
 type Override struct {
 	Limit string        // name of the limit, see Limit.Name
 	ID    [16]byte      // weir.Limiter.ID of the key; the text of a key is never published

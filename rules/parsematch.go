@@ -41,7 +41,7 @@ func (p *parser) match(r *Rule, v, rule strictyaml.Value) {
 	}
 }
 
-// methods reads one or more methods. Without a value, it returns the set of all methods.
+// methods reads a method or a list of methods. Without a value, it returns the set of all methods.
 func (p *parser) methods(v strictyaml.Value) (names []string, set methods) {
 	if !v.Present() {
 		return nil, everyMethod
@@ -56,7 +56,7 @@ func (p *parser) methods(v strictyaml.Value) (names []string, set methods) {
 	return names, set
 }
 
-// namesIn reads names that must be known. foreign returns the remedy for a text that another
+// namesIn reads names that must be known. foreign returns the remedy for a text that any other
 // product reads as a pattern.
 func namesIn(v strictyaml.Value, what string, known []string, foreign func(text string) string) (names []string) {
 	for _, item := range readItems(v) {

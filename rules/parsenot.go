@@ -31,7 +31,7 @@ func (p *parser) exceptions(r *Rule, of pattern, v strictyaml.Value) {
 	}
 }
 
-// exception reads one entry of not. If good is false, it has added an error.
+// exception reads an entry of not. If good is false, it has added an error.
 func (p *parser) exception(v strictyaml.Value) (e Exception, good bool) {
 	if !v.IsMap() {
 		if v.IsText() {

@@ -12,7 +12,7 @@ type kind uint8
 
 const (
 	literal kind = iota
-	wild         // {x}: any one segment
+	wild         // {x}: any single segment
 	slash        // {$}: the end of the path, after a final slash
 	rest         // {x...} or a final slash: any rest of the path
 )
@@ -25,7 +25,7 @@ type segment struct {
 // pattern is a path pattern of http.ServeMux.
 type pattern struct {
 	text     string
-	segments []segment // at least one; slash and rest only at the end
+	segments []segment // at least 1; slash and rest only at the end
 }
 
 // parsePattern reads a pattern. It refuses patterns that never match in a ServeMux, or whose
@@ -125,8 +125,8 @@ func isName(name string) bool {
 	return name != ""
 }
 
-// generality orders patterns so that no pattern precedes a more general one. If a pattern
-// matches all paths of another pattern and more, it has fewer segments before its rest, or as
+// generality orders patterns so that no pattern precedes a more general pattern. If a pattern
+// matches all paths of a second pattern and more, it has fewer segments before its rest, or as
 // many with fewer literals, or as many of both and a rest.
 func (p pattern) generality() (fixed, literals, whole int) {
 	whole = 1

@@ -37,7 +37,7 @@ func (p *parser) plant() {
 	}
 }
 
-// trees returns the trees that contain a rule: one for each of its hosts, or the tree for all
+// trees returns the trees that contain a rule: a tree for each of its hosts, or the tree for all
 // hosts.
 func (p *parser) trees(r *Rule) (trees []*tree) {
 	if len(r.When.Hosts) == 0 {

@@ -7,7 +7,7 @@ import (
 )
 
 // Reading is a path as a router compares it with the patterns of its routes. The same Reading
-// stands for routers that clean paths and for those that do not: rules are matched with both
+// stands for routers that clean paths and for routers that do not: rules are matched with both
 // paths.
 type Reading struct {
 	Path string
@@ -28,11 +28,11 @@ const (
 	Decoded
 )
 
-// SetURL sets Path and Readings to those of a request of net/http that any router may serve.
+// SetURL sets Path and Readings for a request of net/http that any router may serve.
 //
 // RawPath, or EscapedPath if RawPath is empty, is the path of the target as the client sent it:
-// a URL has a RawPath if EscapedPath of the decoded Path would be another text. If a handler has
-// changed only one of Path and RawPath, routers that read Path disagree with routers that read
+// a URL has a RawPath if EscapedPath of the decoded Path would be a different text. If a handler has
+// changed only Path or only RawPath, routers that read Path disagree with routers that read
 // RawPath. Readings then has both.
 func (r *Request) SetURL(u *url.URL) {
 	r.Path, r.Readings = u.RawPath, nil
@@ -68,7 +68,7 @@ func (s *Set) appendLookups(dst []lookup, r *Request) []lookup {
 	return dst
 }
 
-// appendReading appends the paths of one reading.
+// appendReading appends the paths of a reading.
 func appendReading(dst []lookup, of Reading) []lookup {
 	dst = appendPath(dst, of.Path, of.Form != Decoded && strings.IndexByte(of.Path, '%') >= 0)
 	if of.Form != AnyForm {

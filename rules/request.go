@@ -25,7 +25,7 @@ type Request struct {
 
 	// Readings are the readings by the router that serves the request. Nil means that the router
 	// is unknown, so that the request meets the rules of all readings of Path. Otherwise rules
-	// match the Readings instead of Path. An Exception excludes only requests whose Path has one
+	// match the Readings instead of Path. An Exception excludes only requests whose Path has a single
 	// reading, in both cases.
 	Readings []Reading
 

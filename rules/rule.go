@@ -11,17 +11,17 @@ import (
 	"github.com/weir-go/weir/internal/enum"
 )
 
-// Rule is one rule of a Set. It is shared, and must not be changed.
+// Rule is a rule of a Set. It is shared, and must not be changed.
 type Rule struct {
 	Name   string
 	Index  int // index in Set.Rules
 	When   Condition
 	By     string  // sources of the key, like "ip" or "user|header:X-Plan"
 	Cost   string  // cost as text, like "1" or "header:X-Cost, or 1"
-	Limits []Limit // at least one; all must allow
+	Limits []Limit // at least 1; all must allow
 	Shadow bool    // decisions are counted and reported, and not enforced
 	Soft   Soft
-	Queue  time.Duration // maximum time for which a request waits for its turn. If not zero, there is one Limit, a LeakyBucket or InFlight
+	Queue  time.Duration // maximum time for which a request waits for its turn. If not zero, there is a single Limit, a LeakyBucket or InFlight
 	// Count has the statuses of responses whose requests are charged, and RefundOn the statuses
 	// of responses whose requests are not. If both are empty, all requests are charged. The
 	// units are spent before the response, and refunded after it.
@@ -29,7 +29,7 @@ type Rule struct {
 	Reserve         string  // estimate that is spent before the response, as text; empty if Cost is used
 	Settle          *Settle // source of the cost that replaces the estimate; nil if none does
 	methods         methods
-	tiers           uint64 // set of indices in Set.tiers, one bit for each; all tiers if zero
+	tiers           uint64 // set of indices in Set.tiers, a bit for each; all tiers if zero
 	key             key
 	cost            cost
 	reserve         cost // only if estimates is true
@@ -46,15 +46,15 @@ type Condition struct {
 	Not     []Exception // none may be met
 }
 
-// Header is a condition on one field of the header of a request.
+// Header is a condition on a field of the header of a request.
 type Header struct {
 	Name   string   // canonical name
-	Values []string // one of the lines must be one of these; if empty, the field must be present
+	Values []string // any of the lines must be in Values; if empty, the field must be present
 }
 
 // Soft is an overrun that a rule allows for a time while a limit is exhausted.
 type Soft struct {
-	Over float64       // part of the Rate of the limit, at least one unit; no overrun if zero
+	Over float64       // part of the Rate of the limit, at least 1 unit; no overrun if zero
 	For  time.Duration // time in which the overrun may be spent, from its first unit
 }
 
@@ -103,7 +103,7 @@ func (r *Rule) admits(m *match) bool {
 	return true
 }
 
-// ForTier reports whether requests of a tier can meet the rule. The tier is one of Set.Tiers, or
+// ForTier reports whether requests of a tier can meet the rule. The tier is in Set.Tiers, or
 // empty.
 func (r *Rule) ForTier(tier string) bool {
 	if len(r.When.Tiers) > 0 && !slices.Contains(r.When.Tiers, tier) {
@@ -133,7 +133,7 @@ const everyMethod = ^methods(0)
 
 var methodNames = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "QUERY"}
 
-// methodOf returns the set of one method. All methods that are not in methodNames share a bit.
+// methodOf returns the set of a single method. All methods that are not in methodNames share a bit.
 func methodOf(name string) methods {
 	if i := slices.Index(methodNames, name); i >= 0 {
 		return 1 << i
@@ -141,7 +141,7 @@ func methodOf(name string) methods {
 	return 1 << len(methodNames)
 }
 
-// Limit is one limit of a rule.
+// Limit is a limit of a rule.
 type Limit struct {
 	Name  string // name of the rule, or "rule/limit"
 	Index int    // index among all limits of the Set, in the order of the file
@@ -177,7 +177,7 @@ func (l *Limit) variant(tier string) int {
 	return l.set.tier(tier) + 1
 }
 
-// overrun returns the limit for the overrun of l, if the rule allows one.
+// overrun returns the limit for the overrun of l, if the rule allows an overrun.
 func (s Soft) overrun(l weir.Limit) (_ weir.Limit, ok bool) {
 	if s.Over == 0 {
 		return weir.Limit{}, false
@@ -188,7 +188,7 @@ func (s Soft) overrun(l weir.Limit) (_ weir.Limit, ok bool) {
 	}, true
 }
 
-// Capacity returns the maximum number of units that one request to a limit can be granted.
+// Capacity returns the maximum number of units that a request to a limit can be granted.
 func Capacity(l weir.Limit) int64 {
 	if l.Burst > 0 {
 		return l.Burst

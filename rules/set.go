@@ -45,7 +45,7 @@ func (s *Set) Version() uint64 { return s.version }
 // Tiers returns the names of the tiers, in the order of the file. They must not be changed.
 func (s *Set) Tiers() []string { return s.tiers }
 
-// Tier returns the tier that is used for the given one: the same if it is in the file, else the
+// Tier returns the tier that is used for the given tier: the same if it is in the file, else the
 // default tier, which may be empty.
 func (s *Set) Tier(tier string) string {
 	if i := s.tier(tier); i >= 0 {
@@ -89,7 +89,7 @@ func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
 // matched as http.ServeMux would, both unchanged and cleaned (without //, . and ..). /a is also
 // matched by /a/ and by /a/{x...}, because a ServeMux would redirect it there.
 //
-// An Exception excludes a request only if its path has one reading.
+// An Exception excludes a request only if its path has a single reading.
 func (s *Set) Match(r *Request, dst []*Rule) []*Rule { return s.match(r, dst, false) }
 
 // match is like Match. If all is true, it ignores exceptions.
@@ -107,7 +107,7 @@ func (s *Set) match(r *Request, dst []*Rule, all bool) []*Rule {
 // lookupRoom is enough for the lookups of most requests.
 const lookupRoom = 4
 
-// match is one search for the rules of a request.
+// match is a search for the rules of a request.
 type match struct {
 	request    *Request
 	method     methods
@@ -156,7 +156,7 @@ func (m *match) collectTree(t *tree, paths []lookup) {
 	}
 }
 
-// collectPath collects the rules for one path. If slashed is true, the path has an additional final
+// collectPath collects the rules for a path. If slashed is true, the path has an additional final
 // slash.
 func (m *match) collectPath(t *tree, l lookup, slashed bool) {
 	if m.ignoreCase && t.hasCased {

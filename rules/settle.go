@@ -33,7 +33,7 @@ func (s *Settle) InHeader(h http.Header) (units int64, ok bool) {
 }
 
 // InTrailer returns the cost in a trailer of the response, in units. It reads the trailers that
-// handlers of net/http set: those that were announced, and those with http.TrailerPrefix.
+// handlers of net/http set: trailers that were announced, and trailers with http.TrailerPrefix.
 func (s *Settle) InTrailer(h http.Header) (units int64, ok bool) {
 	if s.Trailer == "" {
 		return 0, false
@@ -94,7 +94,7 @@ const (
 	maxSums  = 8 // alternatives; the first sum that is found counts
 )
 
-// jsonSums reads one path, a list of paths to add up, or a list of such lists.
+// jsonSums reads a path, a list of paths to add up, or a list of such lists.
 func jsonSums(v strictyaml.Value) (all []httpread.Sum) {
 	items := readItems(v)
 	if len(items) == 0 || !items[0].IsList() {

@@ -7,15 +7,15 @@ import (
 	"github.com/weir-go/weir/internal/ratelimit"
 )
 
-// Snapshot is one version of a Book: the Set of the file with the Limiters of a node and the
-// current overrides. It never changes, so that a request that is decided by one Snapshot sees
-// one version. A request that calls Book.Current twice can see two versions. The methods do not
+// Snapshot is a version of a Book: the Set of the file with the Limiters of a node and the
+// current overrides. It never changes, so that a request that is decided by a Snapshot sees
+// a single version. A request that calls Book.Current twice can see two versions. The methods do not
 // allocate.
 type Snapshot struct {
 	*Set
 	serial    uint64
 	counts    [][]Count               // by Limit.Index, then by variant
-	overrides []map[[16]byte]*granted // by Limit.Index; nil if no key of the limit has one
+	overrides []map[[16]byte]*granted // by Limit.Index; nil if no key of the limit has an override
 }
 
 // Count has the Limiters of a key under a limit.
@@ -47,7 +47,7 @@ func newSnapshot(node *weir.Node, set *Set) (*Snapshot, error) {
 	return s, nil
 }
 
-// newCount makes the Limiters for the given numbers. The numbers may vary at one version: by
+// newCount makes the Limiters for the given numbers. The numbers may vary at a version: by
 // tier and override, and when a file is loaded again.
 func newCount(node *weir.Node, l *Limit, numbers weir.Limit) (c Count, err error) {
 	numbers.Varies = true
@@ -63,7 +63,7 @@ func newCount(node *weir.Node, l *Limit, numbers weir.Limit) (c Count, err error
 }
 
 // Count returns the Limiters of a key under a limit of this Set, with the numbers of the
-// override of the key or, without one, of its tier. It must not be changed.
+// override of the key or, without an override, of its tier. It must not be changed.
 func (s *Snapshot) Count(l *Limit, tier, key string) *Count {
 	c := &s.counts[l.Index][l.variant(tier)]
 	if of := s.overrides[l.Index]; of != nil {
@@ -79,7 +79,7 @@ func (s *Snapshot) Limiter(l *Limit, tier, key string) *weir.Limiter {
 	return s.Count(l, tier, key).Limiter
 }
 
-// Serial returns a number that increases by one with each Snapshot of a Book: with a new version
+// Serial returns a number that increases by 1 with each Snapshot of a Book: with a new version
 // of the file, and with a change of the overrides.
 func (s *Snapshot) Serial() uint64 { return s.serial }
 

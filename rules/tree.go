@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// tree finds the patterns that match a path. insert refuses a pattern that overlaps with another
+// tree finds the patterns that match a path. insert refuses a pattern that overlaps with a present
 // pattern if neither is more general, and must be called for the more general patterns first.
-// Therefore the patterns that match a path are nested: they are the most specific one and its
-// parents. Match relies on this. If a pattern were inserted before a more general one, its
+// Therefore the patterns that match a path are nested: they are the most specific pattern and its
+// parents. Match relies on this. If a pattern were inserted before a more general pattern, its
 // parent would be wrong, because parents are set once.
 //
 // The search is that of http.ServeMux: a literal segment is more specific than a wildcard, and a
@@ -28,7 +28,7 @@ type tree struct {
 type place struct {
 	pattern pattern
 	parent  *place  // the next more general pattern
-	rules   []*Rule // without those in headers
+	rules   []*Rule // without the rules in headers
 	headers []byValue
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // watch reloads the file after events, and periodically, because events may be lost: on network
-// file systems, or if the target of a symlink changes in another directory.
+// file systems, or if the target of a symlink changes in a different directory.
 //
 // It watches the directory instead of the file, because the file is replaced by a rename. In a
 // ConfigMap, the symlink ..data, which leads to the file, is replaced instead.

@@ -41,8 +41,8 @@ func (a *Ask) units() int64 {
 // falsely for the time of a round trip. The RetryAfter of such a denial does not account for the
 // pending refund, nor does the ResetAfter of a refunded take. If this node has cached a denial
 // of an owner (Source Pushback) and no ask is a Shadow, no other owner is asked. Their
-// Decisions are then Allowed, with a zero Source and no Remaining. The errors are the
-// same as of Limiter.AllowN.
+// Decisions are then Allowed, with a zero Source and no Remaining. The errors are those of
+// Limiter.AllowN.
 func (n *Node) AllowAll(ctx context.Context, asks ...Ask) (Decisions, error) {
 	return n.AllowAllInto(ctx, asks, nil)
 }

@@ -24,7 +24,7 @@ type Config struct {
 	// consists of this label and an incarnation, which is new at each start.
 	Name string
 
-	// Bind is "host:port": the port for gossip (UDP and TCP) and for checks (TCP). Port 0
+	// Bind is "host:port": one port for gossip (UDP and TCP) and for checks (TCP). Port 0
 	// selects a free port. If Bind is empty, the node is a cluster by itself, without a network.
 	Bind string
 

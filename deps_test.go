@@ -44,7 +44,7 @@ var floors = [][]string{
 	{"examples/gateway", "examples/login", "examples/modelgateway", "page"},
 }
 
-// testTools are the floors above product floors. Only tests, other test tools and toolPrograms import them.
+// testTools are the floors above the product. Only tests, other test tools and toolPrograms import them.
 var testTools = [][]string{
 	{
 		"cluster/clustertest", "cluster/gossip/gossiptest", "internal/lab", "internal/snippets", "internal/testenv",

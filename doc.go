@@ -47,7 +47,7 @@
 //	  │    ├─ it denied as much just now ► denied here                     Pushback
 //	  │    ├─ it lent units to this node ► spent here                      Leased
 //	  │    ├─ it is connected ───────────► its store                       Forwarded
-//	  │    └─ only members reach it ─────► its store, through a member     Relayed
+//	  │    └─ only others reach it ──────► its store, through a member     Relayed
 //	  ├─ it is missing, stalled or late ─► the replica of a successor      StandIn
 //	  └─ no member answers in time ──────► this node's share of the limit  Budget, FailedOpen, FailedClosed
 //

@@ -33,7 +33,7 @@ func (h *Hold) isGranted() bool { return h.held.IsGranted() || h.client.Number !
 
 // Hold requests units of an InFlight limit, 1 to its Rate, which the caller has until Release.
 // If fewer units are left, the Decision denies, with a RetryAfter of some milliseconds, because
-// units are released at any time. The errors are the same as of AllowN. The Hold is never nil, and is
+// units are released at any time. The errors are those of AllowN. The Hold is never nil, and is
 // denied with every error.
 func (l *Limiter) Hold(ctx context.Context, key string, units int64) (*Hold, error) {
 	return l.hold(ctx, holdAsk{l.node.clients.holds.Number(), false, 0}, key, units)

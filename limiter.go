@@ -138,7 +138,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 // Owner returns the member to which the ring assigns the key. It is the zero Member if there is
-// none (a node that has left, and had no other members) or if the key is above 1 KiB.
+// none (a node that has left a cluster of one) or if the key is above 1 KiB.
 func (l *Limiter) Owner(key string) Member {
 	if len(key) > wire.MaxKeyBytes {
 		return Member{}

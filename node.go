@@ -225,7 +225,7 @@ type Published struct {
 // a key. Of two values with the same name, every node keeps the value with the higher version. If
 // the versions are equal, it keeps the value with the greater bytes. A nil or empty value
 // deletes the name. Publish returns when this node has the value. Other nodes have it when they
-// meet a node that has it, also after a partition or a restart of all other nodes.
+// meet a node that has it, also after a partition or a restart of all nodes but one.
 //
 // Version 0 stands for the known version of the name plus 1, and at least the time of day in
 // nanoseconds since 1970, so that the last writer wins. With an empty value it deletes the

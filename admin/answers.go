@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Member is one member in Members.
+// Member is a member in Members.
 type Member struct {
 	Name   string `json:"name"`
 	Addr   string `json:"addr"`
@@ -19,7 +19,7 @@ type Member struct {
 }
 
 // Members is the response to GET /v1/members: the members that the node knows, sorted by name. Next is the
-// value of after for the next page, if there is one.
+// value of after for the next page, if there are more members.
 type Members struct {
 	Members []Member `json:"members"`
 	Next    string   `json:"next,omitempty"`
@@ -59,7 +59,7 @@ type LatencyBucket struct {
 }
 
 // Stats is the response to GET /v1/stats. weir.Stats describes the fields. Durations are in milliseconds,
-// except those of Latency.
+// except the fields of Latency.
 type Stats struct {
 	Version   string              `json:"version"`
 	Ready     bool                `json:"ready"`
@@ -111,7 +111,7 @@ type Rules struct {
 	Outcomes []RuleOutcomes `json:"outcomes"` // in the order of the rules
 }
 
-// RuleOutcomes counts the enforced and the shadow decisions of one limit of a rule.
+// RuleOutcomes counts the enforced and the shadow decisions of a limit of a rule.
 type RuleOutcomes struct {
 	Rule     string   `json:"rule"`
 	Limit    string   `json:"limit"`
@@ -187,7 +187,7 @@ type Reservations struct {
 	UnitsDebited  uint64 `json:"units_debited"`
 }
 
-// Region is the state of the exchange with another region.
+// Region is the state of the exchange with a region.
 type Region struct {
 	Reached    bool   `json:"reached"`
 	LagMS      int64  `json:"lag_ms"`
@@ -222,7 +222,7 @@ type Outage struct {
 	Count     uint64     `json:"count"`
 }
 
-// Left is the state of one count. ResetAt and RetryAfterS are rounded up.
+// Left is the state of a count. ResetAt and RetryAfterS are rounded up.
 type Left struct {
 	Allowed     bool      `json:"allowed"`
 	Limit       int64     `json:"limit"`
@@ -231,7 +231,7 @@ type Left struct {
 	RetryAfterS int64     `json:"retry_after_s"`
 }
 
-// Take is the answer of one limit, such as the response to POST /v1/take.
+// Take is the answer of a limit, such as the response to POST /v1/take.
 type Take struct {
 	Name         string `json:"name"`
 	Source       string `json:"source"`
@@ -250,7 +250,7 @@ type Totals struct {
 	Limits    map[string]Total    `json:"limits"`
 }
 
-// Total is the number of decisions about one limit.
+// Total is the number of decisions about a limit.
 type Total struct {
 	Enforced Outcomes `json:"enforced"`
 	Shadowed Outcomes `json:"shadowed"`

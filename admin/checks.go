@@ -37,7 +37,7 @@ type CheckOptions struct {
 // address of its own.
 //
 //	POST /v1/request                         decides on a request by the rules
-//	POST /v1/take, /v1/take_all              take units of one limit of the rules, or of several together
+//	POST /v1/take, /v1/take_all              take units of a limit of the rules, or of several together
 //	POST /v1/check                           decides by a limit in the request
 //	POST /v1/peek                            answers as /v1/take, but spends nothing
 //	POST /v1/debit, /v1/refund               spend a cost that is known only afterwards, and return units
@@ -46,7 +46,7 @@ type CheckOptions struct {
 //	/v1/forward_auth, /v1/auth_request, /v1/ext_authz/    answer proxies that ask before they forward a request
 //
 // docs/proxies.md has configurations of proxies. A client can use up every limit and return spent units,
-// but cannot change a limit. Time limits, size limits and errors are those of Handler.
+// but cannot change a limit. Time limits, size limits and errors are the same as of Handler.
 //
 // Do not put an http.ServeMux in front, because it cleans the paths of /v1/ext_authz/.
 func CheckHandler(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handler, error) {
@@ -74,7 +74,7 @@ func showVerdict(v *httplimit.Verdict, now time.Time) Take {
 	}
 }
 
-// question asks one limit of the rules for units.
+// question asks a limit of the rules for units.
 type question struct {
 	name, key, tier string
 	units           int64
@@ -135,7 +135,7 @@ func disabledDecision(l weir.Limit) weir.Decision {
 }
 
 // checkPossible returns a refusal if an enforced limit can never grant its units, or the sum of the units
-// for one key.
+// for a key.
 func checkPossible(o *httplimit.Outcome) error {
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
@@ -159,14 +159,14 @@ func checkPossible(o *httplimit.Outcome) error {
 	return nil
 }
 
-// readCount reads a request about one count of a limit of the rules. The request may have more fields.
+// readCount reads a request about a count of a limit of the rules. The request may have more fields.
 func (r *request) readCount(more ...field) (httplimit.Verdict, error) {
 	of := question{units: 1}
 	return r.readVerdict(&of, append(of.countFields(), more...))
 }
 
-// readQuestion reads a request for units of one limit of the rules. The request may have more fields. The
-// Verdict is the only one of the Outcome, and its limit has not decided yet.
+// readQuestion reads a request for units of a limit of the rules. The request may have more fields. The
+// Verdict is the only Verdict of the Outcome, and its limit has not decided yet.
 func (r *request) readQuestion(more ...field) (*httplimit.Verdict, *httplimit.Outcome, error) {
 	var of question
 	v, err := r.readVerdict(&of, append(of.fields(), more...))
@@ -174,7 +174,7 @@ func (r *request) readQuestion(more ...field) (*httplimit.Verdict, *httplimit.Ou
 	return &o.Verdicts[0], o, err
 }
 
-// readVerdict reads the body, whose fields include those of a question, and returns its Verdict.
+// readVerdict reads the body, whose fields include the fields of a question, and returns its Verdict.
 func (r *request) readVerdict(of *question, fields []field) (v httplimit.Verdict, err error) {
 	if err := r.body(fields...); err != nil {
 		return v, err

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// debit spends units of one limit of the rules even if they exceed it, for a cost that is known only
+// debit spends units of a limit of the rules even if they exceed it, for a cost that is known only
 // afterwards. The answer is allowed unless the limit is enforced and in debt.
 func (a *api) debit(r *request) (int, any, error) {
 	v, o, err := r.readQuestion()
@@ -30,7 +30,7 @@ func (a *api) debit(r *request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// refund returns units of one limit of the rules, or of the overrun of its rule.
+// refund returns units of a limit of the rules, or of the overrun of its rule.
 func (a *api) refund(r *request) (int, any, error) {
 	var soft bool
 	v, _, err := r.readQuestion(field{name: "soft", into: &soft})

@@ -23,7 +23,7 @@ rules:
 - {name: soft, match: {path: /soft}, key: user, limit: {rate: 2, per: 1h}, soft: {over: 50%%, for: 10m}}
 `
 
-// endpoints returns a function for each endpoint, and one for the middleware, that asks a limit for one
+// endpoints returns a function for each endpoint, and a function for the middleware, that asks a limit for a
 // unit of a user.
 func endpoints(a *testAPI) map[string]func(limit, user string) (allowed, soft, shadowDenied bool) {
 	return map[string]func(string, string) (bool, bool, bool){
@@ -107,7 +107,7 @@ func TestDisabledRulesSpendNothing(t *testing.T) {
 	require.EqualValues(t, 6, status.Limits[0].Remaining)
 }
 
-// A limit can never grant takes of one key whose sum exceeds the limit.
+// A limit can never grant takes of a key whose sum exceeds the limit.
 func TestUnitsAboveCapacityAreRefused(t *testing.T) {
 	a := startTestAPI(t, fmt.Sprintf(endpointRules, true))
 	for takes, want := range map[string]int{

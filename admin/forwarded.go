@@ -14,7 +14,7 @@ import (
 // A proxy asks by a request of its own whether it may forward a request of a client, which it describes
 // in header fields. It also sends the fields of the client, which could therefore forge every field that
 // the proxy does not overwrite. For that reason each of these fields must occur exactly once, except
-// X-Forwarded-For, whose addresses count from the right. A request without one of them is answered with
+// X-Forwarded-For, whose addresses count from the right. A request that lacks any of them is answered with
 // 400, and never admitted.
 
 const (

@@ -182,7 +182,7 @@ func TestForwardedRequestUsesProxyFields(t *testing.T) {
 	}
 }
 
-// The fields and the body for the client are those of the middleware.
+// The fields and the body for the client are the same as of the middleware.
 func TestForwardedRequestHasMiddlewareFields(t *testing.T) {
 	for proxy := range askers(nil) {
 		a, b := startTestAPI(t, forwardedRules), startTestAPI(t, forwardedRules)
@@ -324,7 +324,7 @@ rules:
 	require.Contains(t, log.String(), "in_flight, and nothing tells here when the request ends, as with a proxy's question")
 }
 
-// The request of a proxy may contain header fields that a browser sends for a page of another origin.
+// The request of a proxy may contain header fields that a browser sends for a page of a foreign origin.
 func TestForwardedRequestMayHaveForeignOrigin(t *testing.T) {
 	a := startTestAPI(t, forwardedRules)
 	for proxy, ask := range askers(a.api) {

@@ -55,7 +55,7 @@ func (g *gate) admitBrowser(w http.ResponseWriter, r *http.Request) (by string, 
 }
 
 // admitBy returns the name of the client. token returns the index of the token in a request, and
-// challenge is the WWW-Authenticate of a refusal for lack of one.
+// challenge is the WWW-Authenticate of a refusal for lack of a token.
 func (g *gate) admitBy(w http.ResponseWriter, r *http.Request, token func(*gate, *http.Request) (int, error), challenge string) (by string, err error) {
 	if g == nil {
 		return "", nil

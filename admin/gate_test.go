@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// All bytes of a hash are compared. A token whose hash differs in one byte is not accepted.
+// All bytes of a hash are compared. A token whose hash differs in a single byte is not accepted.
 func TestWholeTokenHashIsCompared(t *testing.T) {
 	hashes := [][sha256.Size]byte{sha256.Sum256([]byte("one")), sha256.Sum256([]byte("two"))}
 	for i := range hashes {

@@ -57,7 +57,7 @@ const (
 //
 // Every request needs the credentials of o. The error is weir.ErrInvalid if node is nil or o is not
 // valid. The body of a request has at most 64 KiB and must arrive within 10 s. A request
-// takes at most 20 s in all, except those of the Page. Also set the ReadHeaderTimeout and the
+// takes at most 20 s in all, except requests of the Page. Also set the ReadHeaderTimeout and the
 // IdleTimeout of the http.Server.
 func Handler(node *weir.Node, book *rules.Book, o Options) (http.Handler, error) {
 	if node == nil {
@@ -107,7 +107,7 @@ func newAPI(node *weir.Node, book *rules.Book, g *gate, log *slog.Logger, wanted
 type api struct {
 	node        *weir.Node
 	book        *rules.Book           // nil without rules
-	lenient     *httplimit.Middleware // decides by book; nil without one
+	lenient     *httplimit.Middleware // decides by book; nil without a book
 	strict      *httplimit.Middleware // as lenient, but refuses ambiguous paths
 	gate        *gate                 // nil if every client may ask
 	log         *slog.Logger
@@ -126,7 +126,7 @@ type operation func(*api, *request) (status int, answer any, err error)
 type request struct {
 	*http.Request
 	w           http.ResponseWriter // limits the body, and receives header fields
-	by          string              // name of the client, if the gate knows one
+	by          string              // name of the client, if the gate knows a name
 	rest        string              // end of the path, after the path of the route; escaped after extAuthzPath
 	stepTimeout time.Duration       // for the body
 	rules       *rules.Snapshot     // current rules if the route is ofRules, nil otherwise
@@ -245,7 +245,7 @@ func (a *api) answer(w http.ResponseWriter, r *http.Request) (status int, answer
 		return a.serve(w, r, a.routes[extAuthzPath][http.MethodGet], by, target)
 	}
 	// Proxies ask with the method and the fields of their client, so the check of the origin may
-	// refuse them. A page of another origin cannot send the fields that such a route requires.
+	// refuse them. A page of a foreign origin cannot send the fields that such a route requires.
 	if route, ok := a.routes[r.URL.Path][http.MethodGet]; ok && route.traits&anyMethod != 0 {
 		return a.serve(w, r, route, by, "")
 	}

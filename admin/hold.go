@@ -18,7 +18,7 @@ const (
 	maxHoldTTL     = time.Hour
 )
 
-// heldAnswer is the answer of an in_flight limit to hold, or of another limit to reserve. Hold or
+// heldAnswer is the answer of an in_flight limit to hold, or of a different limit to reserve. Hold or
 // Reservation, and ExpiresAt, are set if units are held or spent.
 type heldAnswer struct {
 	Take
@@ -27,7 +27,7 @@ type heldAnswer struct {
 	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
 }
 
-// hold holds units of one in_flight limit of the rules. The units come back by release, or once ttl has
+// hold holds units of an in_flight limit of the rules. The units come back by release, or once ttl has
 // passed since the last renewal.
 func (a *api) hold(r *request) (int, any, error) {
 	ttl := defaultHoldTTL

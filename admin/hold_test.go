@@ -96,7 +96,7 @@ func TestHoldEndsByReleaseOrTime(t *testing.T) {
 	})
 }
 
-// forged returns texts that no node has made, derived from a valid one.
+// forged returns texts that no node has made, derived from a valid text.
 func forged(text string) []string {
 	last := byte('A')
 	if text[len(text)-1] == last {

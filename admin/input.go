@@ -253,12 +253,12 @@ func findHalfSurrogate(text []byte) string {
 	return ""
 }
 
-// escapes matches an escape in a JSON text: a surrogate pair, half of one, or any other. Its group
+// escapes matches an escape in a JSON text: a surrogate pair, half of a pair, or any other escape. Its group
 // matches only the half.
 var escapes = regexp.MustCompile(`\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)|\\.`)
 
 // readHeader adds the fields of a JSON object of strings to header, in their order. Names that differ in
-// case only are lines of one field, as in net/http. It reports whether text is such an object.
+// case only are lines of the same field, as in net/http. It reports whether text is such an object.
 func readHeader(header http.Header, text []byte) bool {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if open, _ := decoder.Token(); open != json.Delim('{') {

@@ -65,7 +65,7 @@ func TestLimitOfAnotherKindNamesItsPath(t *testing.T) {
 	})
 }
 
-// requireProblem requires a response of status 400 whose detail contains the given one.
+// requireProblem requires a response of status 400 whose detail contains the given text.
 func requireProblem(t *testing.T, w *httptest.ResponseRecorder, detail, path string) {
 	t.Helper()
 	require.Equal(t, http.StatusBadRequest, w.Code, "%s: %s", path, w.Body)

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// maxMembers is the maximum number of members in one response.
+// maxMembers is the maximum number of members in a response.
 const maxMembers = 256
 
 // members returns the members of the cluster whose names follow the parameter after.

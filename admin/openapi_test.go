@@ -101,7 +101,7 @@ func TestOpenAPIHasExactlyTheRoutes(t *testing.T) {
 	}
 }
 
-// The error about an unknown parameter or field lists the known ones, so the test sends an unknown one to
+// The error about an unknown parameter or field lists the known names, so the test sends an unknown name to
 // each operation.
 func TestOpenAPIHasParametersAndFields(t *testing.T) {
 	d, a := readAPI(t), newTestAPI(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// overrideAnswer is one override. ID stands for the key, whose text is not published.
+// overrideAnswer is an override. ID stands for the key, whose text is not published.
 type overrideAnswer struct {
 	Limit string     `json:"limit"`
 	ID    string     `json:"id"`
@@ -214,7 +214,7 @@ func (a *api) deleteCount(r *request) (int, any, error) {
 }
 
 // findLimiters returns the Limiters that count a key under a limit of the rules or of check. The second
-// is of the overrun, if the rule has one.
+// is of the overrun, if the rule has an overrun.
 func (a *api) findLimiters(limit, key string) ([]*weir.Limiter, error) {
 	if strings.HasPrefix(limit, checkPrefix) {
 		if most := len(checkPrefix) + maxCheckNameBytes; len(limit) > most {

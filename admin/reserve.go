@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// reserve spends an estimate of the cost under one limit of the rules. settle replaces it by the cost.
+// reserve spends an estimate of the cost under a limit of the rules. settle replaces it by the cost.
 func (a *api) reserve(r *request) (int, any, error) {
 	v, o, err := r.readPossible()
 	if err != nil {

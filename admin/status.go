@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	maxStatusLimits    = 256 // in one response
-	maxConcurrentPeeks = 16  // of one request
+	maxStatusLimits    = 256 // in a response
+	maxConcurrentPeeks = 16  // of a request
 )
 
-// keyStatus is the response to GET /v1/status. Next is the value of after for the next page, if there is
-// one.
+// keyStatus is the response to GET /v1/status. Next is the value of after for the next page, if there are
+// more limits.
 type keyStatus struct {
 	Version uint64        `json:"version"`
 	Enabled bool          `json:"enabled"`
@@ -33,7 +33,7 @@ type keyStatus struct {
 	Next    string        `json:"next,omitempty"`
 }
 
-// limitStatus is the state of one count. Soft is the state of its overrun.
+// limitStatus is the state of a count. Soft is the state of its overrun.
 type limitStatus struct {
 	Name     string          `json:"name"`
 	Rule     string          `json:"rule"`
@@ -56,7 +56,7 @@ func showLeft(d weir.Decision, l *weir.Limiter, now time.Time) Left {
 	return Left{Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining, ResetAt: at, RetryAfterS: ratelimit.Seconds(d.RetryAfter)}
 }
 
-// statusQuery selects the keys of a status: one whole key, or all keys that consist of known parts of a
+// statusQuery selects the keys of a status: a whole key, or all keys that consist of known parts of a
 // request.
 type statusQuery struct {
 	key     string

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/ratelimit"
 )
 
-// maxTakes is the maximum number of takes in one request.
+// maxTakes is the maximum number of takes in a request.
 const maxTakes = 64
 
 // takeAllAnswer is the response to POST /v1/take_all.

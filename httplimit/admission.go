@@ -14,7 +14,7 @@ import (
 // limits that are settled when the request ends.
 type Admission struct {
 	m         *Middleware
-	functions ExchangeFunctions // used instead of those of the options; may be nil
+	functions ExchangeFunctions // used instead of the functions of the options; may be nil
 	r         *http.Request     // nil if the request is not from net/http
 	holds     []*weir.Hold
 	charges   []charge
@@ -58,7 +58,7 @@ func (s *scratch) keep(m *Middleware, h *weir.Hold) {
 	}
 }
 
-// admit requests the holds and then the reservations of the request, one limit after the other,
+// admit requests the holds and then the reservations of the request, limit by limit,
 // until a limit denies.
 func (m *Middleware) admit(ctx context.Context, s *scratch) error {
 	for _, way := range [...]way{forHold, ahead} {
@@ -79,7 +79,7 @@ func (m *Middleware) admit(ctx context.Context, s *scratch) error {
 	return nil
 }
 
-// admitBy requests the hold or the reservation at one limit.
+// admitBy requests the hold or the reservation at a limit.
 func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err error) {
 	l := v.Limiter.Limit()
 	switch most := rules.Capacity(l); {
@@ -109,7 +109,7 @@ func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err e
 	return err
 }
 
-// charge adds a reservation. Those of one rule must be added consecutively.
+// charge adds a reservation. The reservations of a rule must be added consecutively.
 func (a *Admission) charge(rule *rules.Rule, of *weir.Reservation, key string) {
 	if n := len(a.charges); n > 0 && a.charges[n-1].bill.rule == rule {
 		a.charges = append(a.charges, charge{a.charges[n-1].bill, of, key})

@@ -142,7 +142,7 @@ func TestHoldLastsUntilHijackedConnectionCloses(t *testing.T) {
 	}
 }
 
-// If one limit denies, the request holds nothing and spends nothing at other limits.
+// If a limit denies, the request holds nothing and spends nothing at other limits.
 func TestHoldsAndUnitsAreAllOrNothing(t *testing.T) {
 	m := newLimiter(t, `
 rules:

@@ -24,7 +24,7 @@ func (m *Middleware) refuses(s *scratch) bool {
 
 // refuse reports whether the path of a request is ambiguous under the rules of a Snapshot, which
 // is nil without rules. In this case it sets the outcome. The request is not counted, because
-// its key may depend on the path, and a response without a count costs less than one with a
+// its key may depend on the path, and a response without a count costs less than a response with a
 // count.
 //
 // An escaped slash is ignored if all readings meet the same rules.
@@ -38,7 +38,7 @@ func (o *Outcome) refuse(r *rules.Request, s *rules.Snapshot) bool {
 	return true
 }
 
-// ambiguity returns the ambiguous part of the path of a request, or of another reading of the
+// ambiguity returns the ambiguous part of the path of a request, or of a second reading of the
 // path, or "". An escaped slash is returned only if there is no other ambiguity.
 func ambiguity(r *rules.Request) string {
 	why := httpread.Ambiguity(r.Path)

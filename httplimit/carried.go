@@ -24,7 +24,7 @@ func (s *scratch) holdFor(ctx context.Context, m *Middleware, v *Verdict, ask fu
 	return d, err
 }
 
-// releaseTexts releases the holds of a request that another limit denied.
+// releaseTexts releases the holds of a request that a different limit denied.
 func (a *Admission) releaseTexts() {
 	for _, h := range a.texts {
 		ctx, cancel := context.WithTimeout(context.Background(), refundTimeout)

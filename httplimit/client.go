@@ -16,7 +16,7 @@ import (
 // evade a limit, and can lock out other clients by using their addresses.
 //
 // The zero ClientAddress is RemoteAddr, the address of the connection. That address is also used
-// if a header does not have the expected content, and never another address in the header.
+// if a header does not have the expected content, and never a different address in the header.
 type ClientAddress struct {
 	rule    trust
 	field   string // canonical name
@@ -40,11 +40,11 @@ func RemoteAddr() ClientAddress { return ClientAddress{} }
 
 // RightmostUntrusted reads a list of addresses from right to left, to which each proxy appends
 // the address of its client, and uses the first address that is not in a trusted network. It
-// begins with the address of the connection, so that the list of a client that is not one of
-// your proxies is ignored. If all addresses are trusted, it uses the leftmost one. A client
+// begins with the address of the connection, so that the list of a client that is not among
+// your proxies is ignored. If all addresses are trusted, it uses the leftmost address. A client
 // within a trusted network can send any address: trust only the networks of your proxies.
 //
-// The field is X-Forwarded-For, or another field of this form, or Forwarded (RFC 7239). All of
+// The field is X-Forwarded-For, or a different field of this form, or Forwarded (RFC 7239). All of
 // your proxies must either append to it or remove it, because an attacker can send other fields.
 func RightmostUntrusted(field string, trusted ...netip.Prefix) ClientAddress {
 	trusted = slices.Clone(trusted)
@@ -57,7 +57,7 @@ func RightmostUntrusted(field string, trusted ...netip.Prefix) ClientAddress {
 }
 
 // TrustUnix returns a RightmostUntrusted that also trusts proxies on a Unix socket, which have
-// no address in a network. Without it, the clients of such a proxy have no address and share one
+// no address in a network. Without it, the clients of such a proxy have no address and share a
 // key. The kind of the connection is taken from the server (http.LocalAddrContextKey), so that
 // neither a client nor an earlier middleware can forge it. Use it only if no client can open the
 // socket.
@@ -67,7 +67,7 @@ func (c ClientAddress) TrustUnix() ClientAddress {
 }
 
 // FromRight uses the n-th address from the right of a list such as RightmostUntrusted reads: 1
-// for one proxy, 2 for two proxies in a row. It is for proxies with unknown addresses. Use it
+// for a single proxy, 2 for two proxies in a row. It is for proxies with unknown addresses. Use it
 // only if no client can connect without passing the proxies.
 func FromRight(field string, n int) ClientAddress {
 	return ClientAddress{rule: fromRight, field: http.CanonicalHeaderKey(field), n: n}
@@ -173,7 +173,7 @@ func (c *ClientAddress) trusts(a netip.Addr) bool {
 }
 
 // list is a header field with a list, which is read from the right. The entries that a proxy has
-// appended are read before those that it has received. Therefore the latter, such as an open
+// appended are read before the lines that it has received. Therefore the latter, such as an open
 // quote or an invalid entry, cannot change how the former are read.
 type list struct {
 	lines  []string // lines that are not read yet

@@ -186,7 +186,7 @@ var spoofedEntry = rapid.OneOf(
 )
 
 // The request of an attacker has the address of the attacker, whatever fields it has: the
-// attacker can neither evade its limit nor use up the limit of another client.
+// attacker can neither evade its limit nor use up the limit of a different client.
 func checkSpoofedFields(t *rapid.T) {
 	rule := rapid.IntRange(0, len(trustRules)-1).Draw(t, "rule")
 	from := rapid.SampledFrom([]string{attacker, "2001:db8::66"}).Draw(t, "from")

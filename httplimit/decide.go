@@ -12,12 +12,12 @@ import (
 )
 
 // scratch is the working memory for a decision. It is reused for other requests: forget drops
-// all data of a request before that. A field that forget misses would reveal the request of one
-// client to another client.
+// all data of a request before that. A field that forget misses would reveal the request of a
+// client to the next client.
 type scratch struct {
 	web       web               // the Exchange of Handler
 	http      *http.Request     // nil if the request is not from net/http
-	functions ExchangeFunctions // used instead of those of the options; may be nil
+	functions ExchangeFunctions // used instead of the functions of the options; may be nil
 	request   rules.Request
 	rules     []*rules.Rule
 	keys      []byte
@@ -90,7 +90,7 @@ func (m *Middleware) judge(ctx context.Context, s *scratch) {
 	}
 }
 
-// ask is like judge, but does not return the holds and reservations if another limit denies. It
+// ask is like judge, but does not return the holds and reservations if a different limit denies. It
 // asks first for units that can be returned without waiting for other nodes.
 func (m *Middleware) ask(ctx context.Context, s *scratch) {
 	o := &s.outcome
@@ -180,7 +180,7 @@ func (m *Middleware) meet(s *scratch) {
 			v.Rule, v.limit, v.Units, v.begin, v.end = rule, l, costs, begin, len(s.keys)
 		}
 	}
-	keys := string(s.keys) // one string, so that each key is a substring
+	keys := string(s.keys) // a single string, so that each key is a substring
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
 		v.Key = keys[v.begin:v.end]

@@ -35,7 +35,7 @@ type denialJSON struct {
 	RetryAfter int64  `json:"retry_after,omitempty"` // seconds
 }
 
-// retryAfter returns RetryAfter in whole seconds, at least one, for a denial that ends with
+// retryAfter returns RetryAfter in whole seconds, at least 1, for a denial that ends with
 // time.
 func (o *Outcome) retryAfter() int64 {
 	return max(ratelimit.Seconds(o.RetryAfter()), outageRetryAfter)

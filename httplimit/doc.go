@@ -7,19 +7,19 @@
 //	})
 //	http.ListenAndServe(addr, limit.Handler(mux))
 //
-// ByLimiter uses one Limiter instead of rules:
+// ByLimiter uses a Limiter instead of rules:
 //
 //	limit, err := httplimit.ByLimiter(perUser, httplimit.Options{Key: httplimit.HeaderValue("X-User")})
 //
 // Most programs need five calls:
 //
-//   - [New] returns a [Middleware] with the rules of a Book, and [ByLimiter] one with a single
+//   - [New] returns a [Middleware] with the rules of a Book, and [ByLimiter] a Middleware with a single
 //     limit.
 //   - [RightmostUntrusted] finds the address of the client behind proxies. It is a value of
 //     [Options].
 //   - [Middleware.Handler] limits the requests of an http.Handler.
 //   - [OutcomeOf] returns the decision to a handler, with Options.KeepOutcome.
-//   - [Middleware.Check] decides on an event of another protocol.
+//   - [Middleware.Check] decides on an event of a different protocol.
 //
 // [Middleware.Serve] and [Middleware.Begin] are for adapters of other frameworks. docs/http.md
 // lists every header and body of the responses. Package admin is the HTTP API for operators,

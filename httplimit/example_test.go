@@ -62,7 +62,7 @@ rules:
 	// 429 0 "api/burst";q=10;w=1, "api/hourly";q=2;w=3600
 }
 
-// One limit for the address of each client, without a file of rules.
+// A limit for the address of each client, without a file of rules.
 func ExampleByLimiter() {
 	node, err := weir.Start(context.Background(), weir.Config{})
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // Exchange is a request of any framework, and its response. Serve calls the methods in this
-// order, from one goroutine, and does not retain their results, so that texts may be in a buffer
+// order, from a single goroutine, and does not retain their results, so that texts may be in a buffer
 // that is reused after the request. Handler has an Exchange for net/http, and contrib/fiber has
 // another.
 //
@@ -94,7 +94,7 @@ func (m *Middleware) serve(ctx context.Context, s *scratch, e Exchange) bool {
 		return true
 	}
 	if o.Status != StatusClientGone {
-		// No cache may store the response, which is for one client and one moment.
+		// No cache may store the response, which is for a single client and moment.
 		e.SetFields([]string{"Cache-Control", "X-Content-Type-Options"}, []string{"no-store", "nosniff"})
 	}
 	e.Deny(o)
@@ -160,7 +160,7 @@ func WithOutcome(ctx context.Context, o *Outcome) context.Context {
 
 // OutcomeOf returns the Outcome of the request of a context, for its handler: the decisions, and
 // the units left of each limit. It is nil if the request met no limit, or without
-// Options.KeepOutcome. If there are several Middlewares, it is that of the last one. It must not
+// Options.KeepOutcome. If there are several Middlewares, it is that of the last Middleware. It must not
 // be changed.
 func OutcomeOf(ctx context.Context) *Outcome {
 	o, _ := ctx.Value(outcomeKey{}).(*Outcome)

@@ -7,7 +7,7 @@ import (
 )
 
 // SetHeader sets the header fields for an Outcome, and Retry-After if it is a denial that ends
-// with time. If h has the fields of an earlier Outcome, such as that of another Middleware, the
+// with time. If h has the fields of an earlier Outcome, such as that of an earlier Middleware, the
 // result has both. The Handler of a Middleware does this itself. SetHeader is for other
 // protocols, whose requests are passed to Check.
 func SetHeader(h http.Header, o *Outcome) {

@@ -21,16 +21,16 @@ const (
 // maxFields is the maximum number of fields.
 const maxFields = 7
 
-// answerFields are the present fields of a response, including those of an earlier Middleware.
+// answerFields are the present fields of a response, including the fields of an earlier Middleware.
 type answerFields interface {
 	Field(name string) string
 }
 
 // fields returns the header fields for the outcome, which are valid until s is used again:
 // X-RateLimit-* of the strictest limit, RateLimit and RateLimit-Policy of all limits, and
-// Retry-After of a denial that ends with time. The limits are those of this Outcome and those of
+// Retry-After of a denial that ends with time. The limits are the limits of this Outcome and those of
 // earlier Middlewares in the response. Limits that are not enforced are omitted, and also the
-// state of a limit whose count is unknown. All values are substrings of one string.
+// state of a limit whose count is unknown. All values are substrings of a single string.
 func (m *Middleware) fields(s *scratch, before answerFields) (names, values []string) {
 	o := &s.outcome
 	b := s.header[:0]
@@ -113,7 +113,7 @@ func isStricter(d *weir.Decision, reset int64, before answerFields) bool {
 	return err != nil || reset > resetBefore
 }
 
-// appendOthers appends the items of a field that an earlier Middleware has set, without those
+// appendOthers appends the items of a field that an earlier Middleware has set, without the items
 // for limits of this Outcome.
 func (o *Outcome) appendOthers(b []byte, field string) []byte {
 	return ratelimit.AppendItems(b, field, func(name string) bool {
@@ -141,7 +141,7 @@ func appendSeparator(b []byte, begin int) []byte {
 	return b
 }
 
-// strictest returns the decision to show among those with a known count, with the ResetAfter for
+// strictest returns the decision to show among the decisions with a known count, with the ResetAfter for
 // clients.
 func (s *scratch) strictest(now time.Time) (weir.Decision, bool) {
 	s.decisions = s.decisions[:0]

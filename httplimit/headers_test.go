@@ -26,7 +26,7 @@ type headerFields struct {
 	soft                    bool
 }
 
-// readFields reads all fields that this package sets, and requires those that the status implies.
+// readFields reads all fields that this package sets, and requires the fields that the status implies.
 func readFields(t *testing.T, w *httptest.ResponseRecorder) (s headerFields) {
 	t.Helper()
 	h := w.Header()
@@ -58,7 +58,7 @@ func readFields(t *testing.T, w *httptest.ResponseRecorder) (s headerFields) {
 // All header fields in each case, for the response to the last of several requests.
 func TestHeaderFields(t *testing.T) {
 	const hourly = "rules:\n- {name: hourly, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n"
-	missing := weir.Config{Expect: 3} // this node is one of three, and is connected to no other
+	missing := weir.Config{Expect: 3} // this node expects two other nodes, and is connected to none
 	for _, c := range []struct {
 		about    string
 		rules    string
@@ -412,7 +412,7 @@ func TestHandlersMayChangeHeaderFields(t *testing.T) {
 	require.NotEmpty(t, w.Header().Get("RateLimit"))
 }
 
-// A denial by a limit that fails closed is a 503, unless another limit denies too.
+// A denial by a limit that fails closed is a 503, unless a second limit denies too.
 func TestDenialTakesPrecedenceOverFailedClosed(t *testing.T) {
 	m := newLimiter(t, `
 rules:

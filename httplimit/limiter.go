@@ -18,8 +18,8 @@ type one struct {
 	reserves bool // units are settled when the request ends
 }
 
-// ByLimiter returns a Middleware with one limit, without a file of rules. Each request spends
-// one unit of the count that Options.Key selects, or holds one unit until it ends if the limit
+// ByLimiter returns a Middleware with a single limit, without a file of rules. Each request spends
+// a unit of the count that Options.Key selects, or holds a unit until it ends if the limit
 // is InFlight. Fields, bodies, queues, clients that leave and closed nodes are handled as with
 // rules. Outcomes have no Snapshot. The error is weir.ErrInvalid with the invalid option.
 func ByLimiter(l *weir.Limiter, o Options) (*Middleware, error) {
@@ -37,7 +37,7 @@ func ByLimiter(l *weir.Limiter, o Options) (*Middleware, error) {
 	}})
 }
 
-// validateFor returns an error for options that have no effect or no meaning with one limit.
+// validateFor returns an error for options that have no effect or no meaning with a single limit.
 func (o *Options) validateFor(limit *weir.Limit) error {
 	settles := o.Count != nil || o.Settle != nil || o.Reserve != nil
 	switch {
@@ -61,7 +61,7 @@ func (o *Options) validateFor(limit *weir.Limit) error {
 	return nil
 }
 
-// meet is like Middleware.meet, for one limit.
+// meet is like Middleware.meet, for a single limit.
 func (l *one) meet(m *Middleware, s *scratch) {
 	s.keys, _ = l.rule.AppendKey(s.keys[:0], &s.request) // never fails, because the address replaces a missing key
 	s.outcome.Verdicts = append(s.outcome.Verdicts[:0], Verdict{

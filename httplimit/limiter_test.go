@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// byLimiter returns a Middleware with one limit on a new node.
+// byLimiter returns a Middleware with a single limit on a new node.
 func byLimiter(t testing.TB, l weir.Limit, o Options, cfg weir.Config) *Middleware {
 	t.Helper()
 	o.Logger = quietly
@@ -25,7 +25,7 @@ func byLimiter(t testing.TB, l weir.Limit, o Options, cfg weir.Config) *Middlewa
 
 var perMinute = weir.Limit{Name: "r", Algorithm: weir.FixedWindow, Rate: 2, Per: time.Minute}
 
-// A Middleware with one limit has the same responses as a rule with the same numbers.
+// A Middleware with a single limit has the same responses as a rule with the same numbers.
 func TestByLimiterAnswersLikeRule(t *testing.T) {
 	const window, bucket = "{algorithm: fixed_window, rate: 2, per: 1m}", "{algorithm: token_bucket, rate: 2, per: 1m}"
 	for _, c := range []struct {

@@ -29,7 +29,7 @@ type Options struct {
 	NoXHeaders    bool // omit X-RateLimit-Limit, -Remaining and -Reset
 	NoIETFHeaders bool // omit RateLimit and RateLimit-Policy
 
-	// MaxWaiting is the maximum number of requests of one rule that wait in its queue in this
+	// MaxWaiting is the maximum number of requests of a rule that wait in its queue in this
 	// Middleware. Further requests are denied. 1,024 if zero.
 	MaxWaiting int
 
@@ -62,7 +62,7 @@ type Options struct {
 	// ByLimiter are charged. It must not block.
 	Count func(*http.Request, *rules.Rule, *Ended) bool
 
-	// Reserve returns the units to spend before a request, at least one. It is for the limit of
+	// Reserve returns the units to spend before a request, at least 1. It is for the limit of
 	// ByLimiter, and for rules with reserve, whose estimate is used if ok is false. It must not
 	// read the body, and must not block.
 	Reserve func(*http.Request, *rules.Rule) (units int64, ok bool)
@@ -99,7 +99,7 @@ const (
 	defaultMaxBody    = 1 << 20
 )
 
-// Middleware decides on requests by the rules of a Book, or by one Limiter. It is safe for
+// Middleware decides on requests by the rules of a Book, or by a Limiter. It is safe for
 // concurrent use, and need not be closed.
 type Middleware struct {
 	node *weir.Node
@@ -151,7 +151,7 @@ func newMiddleware(m *Middleware) (*Middleware, error) {
 // fields are set before next is called. next may read and change them. next gets the original
 // ResponseWriter, with Flush, Hijack and other methods of its server. If the request holds or
 // reserves units, next gets a ResponseWriter that passes on these methods;
-// http.ResponseController finds the remaining ones.
+// http.ResponseController finds the remaining methods.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var a *Admission
@@ -220,7 +220,7 @@ func (m *Middleware) Request(r *http.Request) rules.Request {
 }
 
 // Check decides on an event that is not a request of net/http, such as a message on a WebSocket,
-// or a call of another protocol. It waits if a rule has a queue. It does not learn when the
+// or a call of a different protocol. It waits if a rule has a queue. It does not learn when the
 // event ends: if the event meets an in_flight limit, the Status is 503, and Err has the limit.
 // Use BeginCheck for events that end. If the event meets no rule, the Outcome has no Verdicts,
 // and Status 0, which admits the event. Skip, OnDecision and the options about headers are not

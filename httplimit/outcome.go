@@ -31,7 +31,7 @@ func (e *ErrNoEnd) Error() string {
 type Outcome struct {
 	Snapshot *rules.Snapshot // the rules that were used
 	Status   int             // status of the response: 429, 413, 503, 400 or StatusClientGone; 0 if the request is admitted
-	Verdicts []Verdict       // one for each limit that the request met, in the order of the file
+	Verdicts []Verdict       // of each limit that the request met, in the order of the file
 	Waited   time.Duration   // time in queues
 
 	// Err is the reason why the limits could not decide, or nil. With StatusClientGone it is
@@ -49,13 +49,13 @@ func (o *Outcome) fail(err error) {
 	}
 }
 
-// Verdict is the result of one limit.
+// Verdict is the result of a limit.
 type Verdict struct {
 	Rule     *rules.Rule
-	Limiter  *weir.Limiter // the numbers are those of the tier, or of an override
+	Limiter  *weir.Limiter // the numbers are of the tier, or of an override
 	Key      string
 	Units    int64
-	Decision weir.Decision // zero if the limit was not asked, because another limit denied before or can never grant the units
+	Decision weir.Decision // zero if the limit was not asked, because an earlier limit denied or can never grant the units
 	Soft     bool          // the limit is exhausted, and the overrun of the rule has admitted the request
 
 	// Overrun counts the overrun of the rule. It is nil if the rule has none.

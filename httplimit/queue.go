@@ -76,7 +76,7 @@ func (m *Middleware) wait(ctx context.Context, s *scratch, v *Verdict) error {
 	case err != nil && !errors.Is(err, weir.ErrFull) && !errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
-	// Wait returns no Decision. Peek returns the present one, for one more unit.
+	// Wait returns no Decision. Peek returns the present Decision, for a further unit.
 	d, peekErr := v.Limiter.Peek(ctx, v.Key)
 	if peekErr != nil {
 		return peekErr

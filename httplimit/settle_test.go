@@ -20,7 +20,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// tokens returns rules with one limit of 1,000 units.
+// tokens returns rules with a limit of 1,000 units.
 func tokens(fields string) string {
 	return "rules:\n- name: r\n  key: ip\n  limit: {algorithm: fixed_window, rate: 1000, per: 1h}\n  " + strings.ReplaceAll(fields, "\n", "\n  ") + "\n"
 }

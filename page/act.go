@@ -10,8 +10,8 @@ import (
 
 const maxAct = 1 << 10 // maximum bytes of a request
 
-// act executes the action of a button. A page of another origin cannot send this request:
-// browsers add the origin of a request, and do not send JSON to another origin without
+// act executes the action of a button. A page of a foreign origin cannot send this request:
+// browsers add the origin of a request, and do not send JSON to foreign origins without
 // permission.
 func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	if p.actor == nil {

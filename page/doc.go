@@ -1,6 +1,6 @@
 // Package page is a web page that shows a running cluster: its members on the ring, checks per
 // second by the kind of decision, their latency, denials by rule, the most requested and most
-// denied keys, the use of a limit by one key, outages, and the rules in force. The page is
+// denied keys, the use of a limit by a key, outages, and the rules in force. The page is
 // embedded in the program, loads nothing from other origins, and is updated by server-sent
 // events. uPlot draws its charts (files/uplot.license.txt).
 //

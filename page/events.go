@@ -23,7 +23,7 @@ const (
 // maxKey is the maximum length of the key that a viewer watches, as in package weir.
 const maxKey = 1 << 10
 
-// shownSnapshot is a Snapshot with the rates since the previous one.
+// shownSnapshot is a Snapshot with the rates since the previous Snapshot.
 type shownSnapshot struct {
 	At      int64           `json:"at"` // Unix milliseconds
 	Name    string          `json:"name"`
@@ -157,7 +157,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// eventOf returns one server-sent event. Its data has no line break, because encoding/json does
+// eventOf returns a server-sent event. Its data has no line break, because encoding/json does
 // not write any.
 func eventOf(name string, data any) []byte {
 	var b bytes.Buffer

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Node is a Gatherer that shows a cluster as one of its nodes sees it. The members are those of
-// the roster, the checks are those of all members that answer, and the latency is that of this
+// Node is a Gatherer that shows a cluster as its node sees it. The members are
+// the roster, the checks are of all members that answer, and the latency is that of this
 // node. It has no buttons.
 type Node struct {
 	Node *weir.Node
@@ -177,7 +177,7 @@ func (n *Node) Watch(ctx context.Context, limit, key string) (Watched, error) {
 	}, nil
 }
 
-// limits returns the names of the limits whose keys can be watched, and of those whose keys are
+// limits returns the names of the limits whose keys can be watched, and the names of limits whose keys are
 // credentials.
 func (n *Node) limits() (names, secret []string) {
 	add := func(l weir.Limit) {

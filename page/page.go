@@ -30,7 +30,7 @@ type Options struct {
 	// page could be made to resolve to its address (DNS rebinding).
 	Hosts []string
 	// Viewers is the maximum number of viewers; 16 if zero. A further viewer replaces the viewer
-	// that came first, if that one has been connected for ten seconds. Otherwise it is asked to
+	// that came first, if that viewer has been connected for ten seconds. Otherwise it is asked to
 	// try again later.
 	Viewers int
 	// Runbook is the http or https URL of the instructions for operators. If empty, it is the
@@ -60,7 +60,7 @@ const (
 )
 
 // Page is an http.Handler. The page is at "/", and its other paths are relative to it. Mount it
-// at a path that ends with "/", with http.StripPrefix. It requires an http.Server, or another
+// at a path that ends with "/", with http.StripPrefix. It requires an http.Server, or a
 // server that lets a handler set a write deadline.
 type Page struct {
 	source  Source
@@ -163,7 +163,7 @@ var contentTypes = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// file serves one of the embedded files.
+// file serves an embedded file.
 func (p *Page) file(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	name = cmp.Or(name, "index.html")

@@ -350,7 +350,7 @@ func TestPageLoadsOnlyOwnFiles(t *testing.T) {
 	}))
 }
 
-// The embedded files of another project are those of its release.
+// The embedded files of the chart library are equal to those of its release.
 func TestChartLibraryIsUnmodified(t *testing.T) {
 	for name, want := range map[string]string{
 		"uplot.js":          "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f", // dist/uPlot.iife.min.js of 1.6.32

@@ -47,7 +47,7 @@ type latency struct {
 // seconds.
 const fading = 0.9
 
-// limitRate is the rate of decisions about one limit, in all processes with counters.
+// limitRate is the rate of decisions about a limit, in all processes with counters.
 type limitRate struct {
 	Limit   string  `json:"limit"`
 	Allowed float64 `json:"allowed"` // per second

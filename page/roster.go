@@ -13,7 +13,7 @@ import (
 // These bound the size of events, regardless of the number of members.
 const (
 	membersShown = 50
-	namesShown   = 20 // in one list
+	namesShown   = 20 // in a list
 )
 
 // gatherEach is the number of members that a Gatherer asks in a second, on average. It asks the members
@@ -36,7 +36,7 @@ type foundMembers struct {
 	Members []shownMember `json:"members"`
 }
 
-// sortByNeed sorts the members of a large cluster so that the first are those that a person looks for:
+// sortByNeed sorts the members of a large cluster so that the first are the members that a person looks for:
 // missing, then changing, then the node itself. A small cluster keeps its order, so that rows stay in place.
 func sortByNeed(members []shownMember) {
 	if len(members) <= membersShown {
@@ -119,7 +119,7 @@ func (p *Page) members(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(found) // the viewer may have left
 }
 
-// isForeign reports whether a page of another origin sent the request.
+// isForeign reports whether a page of a foreign origin sent the request.
 func isForeign(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site != "" && site != "same-origin" && site != "none"

@@ -15,7 +15,7 @@ type Source interface {
 	// Top returns the most requested, most denied and most held keys. It is called every five
 	// seconds, with a timeout of four seconds. After an error, the page keeps the last keys.
 	Top(ctx context.Context) (weir.TopKeys, error)
-	// Watch returns the use of a limit by one key, and spends nothing. It is called once a
+	// Watch returns the use of a limit by a key, and spends nothing. It is called once a
 	// second for each viewer that has chosen a key, with a timeout of a second. The page shows
 	// the error unchanged.
 	Watch(ctx context.Context, limit, key string) (Watched, error)
@@ -35,17 +35,17 @@ type Gatherer interface {
 // Actor is a Source with buttons for actions on members. Every viewer of the page may use them.
 type Actor interface {
 	Source
-	// Act executes one of the Actions of a member, with a timeout of five seconds. The page
+	// Act executes an Action of a member, with a timeout of five seconds. The page
 	// shows the error unchanged.
 	Act(ctx context.Context, member, action string) error
 }
 
-// Snapshot is the state of a Source at one moment.
+// Snapshot is the state of a Source at a moment.
 type Snapshot struct {
 	Name     string // name of the node, or of the whole cluster
 	Region   string // empty if there are none
 	Members  []Member
-	Counters []Counters        // of a Gatherer, only those with a Latency
+	Counters []Counters        // of a Gatherer, only Counters with a Latency
 	Outage   weir.OutageStats  // its Count is not shown
 	Past     []weir.PastOutage // newest first
 	Limits   []string          // names of the limits whose keys can be watched
@@ -72,7 +72,7 @@ type Member struct {
 	Addr    string   `json:"addr"`
 	Region  string   `json:"region"`
 	Self    bool     `json:"self"`   // whether it is the node of the Source
-	State   string   `json:"state"`  // one or two words
+	State   string   `json:"state"`  // 1 or 2 words
 	Health  Health   `json:"health"` // effect of the state on its keys
 	Share   float64  `json:"share"`  // part of all keys that the ring assigns to it, 0 to 1
 	Side    int      `json:"side"`   // equal for members that are connected to each other; 0 if all are
@@ -99,7 +99,7 @@ type Action struct {
 	Off  bool   `json:"off"`  // not possible at present
 }
 
-// Counters are the counters of one process since its start. They only grow. The page shows their
+// Counters are the counters of a process since its start. They only grow. The page shows their
 // rates.
 type Counters struct {
 	Process   string // different after a restart
@@ -108,7 +108,7 @@ type Counters struct {
 	Limits    map[string]weir.LimitTotals // by the names of limits
 }
 
-// Watched is the use of a limit by one key.
+// Watched is the use of a limit by a key.
 type Watched struct {
 	Limit int64 // units that the limit grants
 	Used  int64 // units used, as reported by the node that decided
@@ -118,7 +118,7 @@ type Watched struct {
 	Per      time.Duration // Per of the limit; 0 if unknown
 	Owner    string        // the member that owns the key; empty if unknown
 	Source   string        // name of the weir.Source of a check now
-	Free     time.Duration // time until a unit is free; 0 if one is
+	Free     time.Duration // time until a unit is free; 0 if a unit is
 	Reset    time.Duration // time until the whole limit is available without further checks
 	// Counted is the number of units that all clients together were granted within the last Per,
 	// or negative if it is unknown. During a partition it can be above Used.

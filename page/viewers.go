@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// placeFor is the minimum time for which a viewer keeps its place if another viewer wants
+	// placeFor is the minimum time for which a viewer keeps its place if a new viewer wants
 	// it. Unread data stays in buffers of the system for minutes, so that a write detects late
 	// that no viewer reads it.
 	placeFor = 10 * time.Second
@@ -22,10 +22,10 @@ var errFull = errors.New("page: too many viewers; try again in some seconds")
 // viewer is a connection that receives events.
 type viewer struct {
 	since time.Time
-	over  chan struct{} // closed when another viewer takes its place
+	over  chan struct{} // closed when a new viewer takes its place
 }
 
-// join adds a viewer. If there is the maximum number of viewers, it replaces the one that came
+// join adds a viewer. If there is the maximum number of viewers, it replaces the viewer that came
 // first. The first viewer starts the goroutines that read the source.
 func (p *Page) join() (*viewer, error) {
 	h := &p.hub
@@ -68,7 +68,7 @@ func (p *Page) leave(v *viewer) {
 	defer p.hub.mu.Unlock()
 	i := slices.Index(p.hub.viewers, v)
 	if i < 0 {
-		return // another viewer has taken its place
+		return // a new viewer has taken its place
 	}
 	if p.hub.viewers = slices.Delete(p.hub.viewers, i, i+1); len(p.hub.viewers) == 0 {
 		p.hub.end()

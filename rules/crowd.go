@@ -128,7 +128,7 @@ func (p *place) hasRule(r *Rule) bool {
 	return false
 }
 
-// paths returns paths that together meet each place that a path of the pattern can meet: a path
+// paths returns paths that together meet each place that a path of the pattern can meet: a
 // path that the pattern matches and, if the pattern ends with a slash after a segment, the same
 // path without the slash.
 func (p pattern) paths() []string {

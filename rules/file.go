@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// readFile reads a regular file. It returns at most a byte more than Parse accepts, so that
+// readFile reads a regular file. It returns at most one byte more than Parse accepts, so that
 // Parse can refuse a longer file. Opening a FIFO waits for a writer, so that Close would wait
 // too, and opening a device may have any effect. So both are refused by their mode before they
 // are opened. Because a different file may be in that place by then, the file is opened without

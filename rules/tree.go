@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// tree finds the patterns that match a path. insert refuses a pattern that overlaps with a present
+// tree finds the patterns that match a path. insert refuses a pattern that overlaps with another
 // pattern if neither is more general, and must be called for the more general patterns first.
 // Therefore the patterns that match a path are nested: they are the most specific pattern and its
 // parents. Match relies on this. If a pattern were inserted before a more general pattern, its

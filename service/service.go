@@ -23,7 +23,7 @@ import (
 // rules.
 type Options struct {
 	Node        weir.Config
-	Shared      string        // file with the secrets and the seed of all replicas, in the format of weir secret; those of Node are used if empty
+	Shared      string        // file with the secrets and the seed of all replicas, in the format of weir secret; the secrets of Node are used if empty
 	Rules       string        // file of rules, which is watched for changes; there is no Book if empty
 	LeaveWithin time.Duration // maximum time to stop; 15 s if zero
 }
@@ -100,7 +100,7 @@ func HTTP(s *http.Server) Server { return Server{s.ListenAndServe, s.Shutdown} }
 
 // Serve runs the servers until ctx is done or a server fails, and then stops in order: the node
 // transfers its counts while requests are still answered, the servers shut down, and the rules
-// and the node are closed. The error joins that of a server, and those of stopping.
+// and the node are closed. The error joins the error of a server and the errors of stopping.
 func (s *Service) Serve(ctx context.Context, servers ...Server) (err error) {
 	served := make(chan error, len(servers))
 	for _, server := range servers {

@@ -42,7 +42,7 @@ func write(t testing.TB, text string) (name string) {
 	return name
 }
 
-// Nodes with one secret and one seed find each other, whatever the names of their files are.
+// Nodes with the same secret and seed find each other, whatever the names of their files are.
 func TestStartReadsOutputOfWeirSecret(t *testing.T) {
 	const printed = "secret: 000102030405060708090a0b0c0d0e0f\nseed: 0f0e0d0c0b0a09080706050403020100\n"
 	a, err := Start(t.Context(), Options{Node: weir.Config{Bind: "127.0.0.1:0"}, Shared: write(t, printed)})

@@ -90,7 +90,7 @@ func TestRotationUnderTrafficLosesNoDenials(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 
-// deny makes one check of a key that is denied, and no other check.
+// deny makes a single check of a key, which is denied.
 func deny(t *testing.T, p *reached, key string) {
 	t.Helper()
 	status, answer := p.post(t, "/v1/take", fmt.Sprintf(`{"limit":"api/hourly","key":%q,"units":60}`, key))

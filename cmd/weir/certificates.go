@@ -19,7 +19,7 @@ type files struct {
 	CA   string `name:"ca" placeholder:"FILE" help:"${ca}"`
 }
 
-// fileList contains the files of one flag, separated by commas.
+// fileList contains the files of a flag, separated by commas.
 type fileList struct{ files }
 
 // UnmarshalText parses CERT,KEY or CERT,KEY,CA. If text is empty, there are no files.

@@ -45,7 +45,7 @@ func certified(t *testing.T) files {
 	return f
 }
 
-// once is a management server that sends one configuration.
+// once is a management server that sends a single configuration.
 type once struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 	answer *discovery.DiscoveryResponse

@@ -50,7 +50,7 @@ const (
 	answersUnread = "GET /metrics HTTP/1.1\r\nHost: weir\r\n\r\n"
 )
 
-// flood is a set of connections to one port that send first, and then neither send nor
+// flood is a set of connections to a port that send first, and then neither send nor
 // read.
 type flood struct {
 	port, first string
@@ -69,7 +69,7 @@ var floods = []flood{
 const floodPace = 500
 
 // keepOpen keeps a connection to addr open until ctx is done. After a closed connection
-// it pauses, and then opens another connection. It calls begun after its first attempt.
+// it pauses, and then opens the next connection. It calls begun after its first attempt.
 func keepOpen(ctx context.Context, addr, first string, again time.Duration, begun func()) {
 	for ctx.Err() == nil {
 		conn, err := floodFrom.DialContext(ctx, "tcp", addr)
@@ -202,7 +202,7 @@ func honestClients(t *testing.T, p *process) []*honest {
 }
 
 // Every port has stalled connections at once, which are reopened when they are closed.
-// Meanwhile every port responds, and another node joins. With WEIR_FULL=1 the test prints
+// Meanwhile every port responds, and a further node joins. With WEIR_FULL=1 the test prints
 // the figures of THREATS.md.
 func TestFloodsLeaveRoomForProbesPeersAndChecks(t *testing.T) {
 	sizes := []struct{ files, few, all int }{{256, 20, 400}, {65536, 20, 1200}}

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The exit codes of a command that was not started or was killed, like those of shells
+// The exit codes of a command that was not started or was killed, like the exit codes of shells
 // and env.
 const (
 	notExecutable = 126

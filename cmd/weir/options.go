@@ -19,7 +19,7 @@ import (
 )
 
 // serveOptions contains the flags and environment variables of weir serve. The flag of a
-// field is its name in lower case, with underscores, unless a tag has another name.
+// field is its name in lower case, with underscores, unless a tag has a different name.
 type serveOptions struct {
 	servingFlags `group:"What it serves"`
 	envoyFlags   `group:"Envoy"`

@@ -222,7 +222,7 @@ func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
 	waitReady(t, a, b, c)
 
 	// On a busy machine a node may count as stalled. Its stand-in then decides, and may
-	// admit more. Such a round is repeated with another key.
+	// admit more. Such a round is repeated with a new key.
 	key := ""
 	for round := 0; ; round++ {
 		require.Less(t, round, 50, "in no round did authority decide all checks")
@@ -282,7 +282,7 @@ func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
 
 	require.NoError(t, c.Process.Signal(syscall.SIGHUP)) // it gets requests below
 
-	// One process leaves in order, and loses no counts.
+	// The first process leaves in order, and loses no counts.
 	require.NoError(t, b.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, b.Wait(), "it exits with 0: %s", &b.out)
 	wait(t, func() bool {
@@ -291,7 +291,7 @@ func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
 	}, "the one that left took its counts along")
 	wait(t, func() bool { code, out = c.ask("status"); return code == ok && !strings.Contains(out, "b-") }, "a member that left is off the roster")
 
-	// Another process is killed: checks continue, and status names the missing member.
+	// The second process is killed: checks continue, and status names the missing member.
 	require.NoError(t, a.Process.Kill())
 	wait(t, func() bool {
 		code, out = c.ask("status")

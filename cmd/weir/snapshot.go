@@ -171,7 +171,7 @@ func (p *place) header(path string) (header snapshots.Header, err error) {
 
 func ageOf(h snapshots.Header) string { return time.Since(h.Saved).Round(time.Second).String() }
 
-// amount is the number of blocks and bytes of one kind.
+// amount is the number of blocks and bytes of a kind.
 type amount struct {
 	blocks int
 	bytes  int64

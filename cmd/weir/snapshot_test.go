@@ -27,7 +27,7 @@ func saved(t *testing.T) (dir, shared string) {
 	return dir, saveThree(t, d)
 }
 
-// saveThree saves two snapshots of one node and one of another node. It returns the file
+// saveThree saves two snapshots of a node and a snapshot of a second node. It returns the file
 // with their secrets.
 func saveThree(t *testing.T, to snapshot.Store) (shared string) {
 	shared = write(t, "secret: 0123456789abcdef0123456789abcdef\n")

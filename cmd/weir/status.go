@@ -70,7 +70,7 @@ func (s *statusCommand) run(stdout, _ io.Writer) (int, error) {
 	})
 }
 
-// members returns all members that the node knows. A response contains one page of them.
+// members returns all members that the node knows. A response contains a page of them.
 func (c *client) members(ctx context.Context) (all []admin.Member, err error) {
 	for path := "/v1/members"; ; {
 		var page admin.Members

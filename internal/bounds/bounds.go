@@ -14,22 +14,22 @@ import (
 
 // Situation describes the events in a window, or in the two seconds before it. The zero
 // value is a healthy cluster. If there are several events, the units that they admit add
-// up: each event causes units to be spent twice, and no event undoes another.
+// up: each event causes units to be spent twice, and no event undoes an earlier event.
 type Situation struct {
 	// Changes is c of the guarantees table, the number of changes of connectivity. A
 	// split into m sides counts m−1, and so does its heal.
 	Changes int
-	Sides   int // maximum number of sides at one time that know of each other; 0 or 1 if there is no split
-	Crashes int // crashes of owners with a copy of their counts on another member
-	Bare    int // crashes of owners without a copy of their counts on another member
+	Sides   int // maximum number of sides at the same time that know of each other; 0 or 1 if there is no split
+	Crashes int // crashes of owners with a copy of their counts on a second member
+	Bare    int // crashes of owners without a copy of their counts on a second member
 	Late    int // spells in which an owner lives but does not answer in time
 	// Strangers is the number of sides that may have the whole limit in addition to
-	// another such side: they have not met it, or have forgotten it.
+	// other such sides: they have not met it, or have forgotten it.
 	Strangers int
-	Nodes     int     // maximum number of nodes that ran at one time; used for FailOpen
+	Nodes     int     // maximum number of nodes that ran at the same time; used for FailOpen
 	Stepped   float64 // part of the limit that flowed in because clocks stepped forward, as a multiple of L
 	// InFlight is the number of units that were in flight when authority moved or an
-	// owner crashed. A start or a leave counts one unit, and the units that the limit
+	// owner crashed. A start or a leave counts a unit, and the units that the limit
 	// grants in a round trip. A crash counts the units that were admitted in two round
 	// trips.
 	InFlight int64
@@ -46,7 +46,7 @@ type Situation struct {
 	Regional float64
 }
 
-// Capacity returns the number of units that a limit can grant at one time. A split
+// Capacity returns the number of units that a limit can grant at a time. A split
 // divides it between the sides, and copies may lag by a sixteenth of it.
 func Capacity(l *weir.Limit) int64 {
 	if isBucket(l) && l.Burst > 0 {
@@ -57,10 +57,10 @@ func Capacity(l *weir.Limit) int64 {
 
 // Healthy returns L, the maximum that the algorithm admits in a healthy cluster
 // (docs/algorithms.md). It includes schedules with refunds, because late answers are
-// refunded. For a SlidingWindow or a FixedWindow of one unit, L is one if windows begin
+// refunded. For a SlidingWindow or a FixedWindow of a single unit, L is 1 if windows begin
 // with the first check of a key, because no window precedes that check. The windows of a
-// Global or a calendar limit begin by the clock. Such a limit of one unit admits one unit
-// at the end of a window, and another unit when the next window begins.
+// Global or a calendar limit begin by the clock. Such a limit of a single unit admits a unit
+// at the end of a window, and a second unit when the next window begins.
 func Healthy(l *weir.Limit) int64 {
 	byClock := l.Scope == weir.Global || l.Calendar != 0
 	switch {
@@ -87,7 +87,7 @@ func Healthy(l *weir.Limit) int64 {
 //   - An owner that is late: L. The asking node cannot distinguish a late owner from a lost
 //     owner, and the stand-in has the whole limit.
 //   - A crash without a copy: L. The count begins again.
-//   - A side that does not know of another side: L. With policies other than FailOpen, also L
+//   - A side that does not know of a second side: L. With policies other than FailOpen, also L
 //     again with each change of connectivity: when two sides that have forgotten each other
 //     meet, each may stand in without a copy of its own count.
 //   - A step of a clock: the units that flow in.

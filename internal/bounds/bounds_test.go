@@ -47,9 +47,9 @@ func TestStrangersAdmitAgainAtEachChange(t *testing.T) {
 	}
 }
 
-// Windows that begin by the clock admit two units of a limit of one within 2 ns. The
+// Windows that begin by the clock admit two units of a limit of 1 within 2 ns. The
 // second unit is admitted at the multiple of Per by a Global FixedWindow, and 1 ns later
-// by a Global SlidingWindow. Windows that begin with the first check of a key admit one
+// by a Global SlidingWindow. Windows that begin with the first check of a key admit a
 // unit.
 func TestClockWindowsAdmitTwoUnitsOfOne(t *testing.T) {
 	midnight := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)

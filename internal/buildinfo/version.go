@@ -3,7 +3,7 @@ package buildinfo
 
 import "runtime/debug"
 
-// module is the core's. All modules of a release have one version.
+// module is the core's. All modules of a release have the same version.
 const module = "github.com/weir-go/weir"
 
 // Version returns the version of the Weir module in this program, such as "v0.1.0". It is

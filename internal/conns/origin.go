@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Origin returns the text that connections of one origin have in common: the IPv4 address, or the
+// Origin returns the text that connections of an origin have in common: the IPv4 address, or the
 // first 64 bits of the IPv6 address. A network provider assigns these 64 bits to a single
 // customer, who can choose the other bits freely. The origin of an address without a host, such as
 // that of a Unix socket, is its own text.

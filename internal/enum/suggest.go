@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	maxCompared = 64 // bytes of a name that is compared with others
+	maxCompared = 64 // bytes of a name that is compared with known names
 	maxListed   = 20 // names that a message lists
 )
 

@@ -1,6 +1,6 @@
-// Package enum names the values of enumerations. A type has one Table, which its String, MarshalText
+// Package enum names the values of enumerations. A type has a Table, which its String, MarshalText
 // and UnmarshalText use. So rules files, scenario files, the admin API, metrics and logs spell a
-// value alike, and an error about another spelling suggests the right one.
+// value alike, and an error about a wrong spelling suggests the right spelling.
 package enum
 
 import (

@@ -48,7 +48,7 @@ func Ambiguity(path string) string {
 	return ""
 }
 
-// escapedTwice reports whether a decoded path contains another escape.
+// escapedTwice reports whether a decoded path contains a second escape.
 func escapedTwice(plain string) bool {
 	for {
 		i := strings.IndexByte(plain, '%')

@@ -66,7 +66,7 @@ func (e *Events) inName(c byte) {
 	}
 }
 
-// end ends a line. An empty one ends the event.
+// end ends a line. An empty line ends the event.
 func (e *Events) end() {
 	switch {
 	case e.state == inName && e.n == 0:

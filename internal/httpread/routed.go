@@ -6,7 +6,7 @@ import (
 )
 
 // Routed returns a path that matches a route of echo or gin with the given values of its parameters,
-// in order. The value of a :parameter is one segment, whatever characters it has, and the value of a *
+// in order. The value of a :parameter is a single segment of any characters, and the value of a *
 // is the rest of the path. Routed returns "" for a route that is empty, has a backslash, or has more
 // parameters than values.
 func Routed(route string, values []string) string {

@@ -48,7 +48,7 @@ type Term struct {
 // within a list of YAML.
 const orZero = " or 0"
 
-// ParseTerm reads a path, or one with "or 0", which is optional.
+// ParseTerm reads a path, or a path with "or 0", which is optional.
 func ParseTerm(text string) (Term, error) {
 	path, optional := strings.CutSuffix(text, orZero)
 	p, err := ParsePath(path)
@@ -66,13 +66,13 @@ func (t Term) String() string {
 // at least is not.
 type Sum []Term
 
-// Scanner finds the last number at each path of its Sums, in one JSON text or in several, one
+// Scanner finds the last number at each path of its Sums, in a JSON text or in several, one
 // after the other. The items of a text that is a list are scanned as texts of their own. A
 // value that is no number, or below zero, changes nothing.
 type Scanner struct {
 	sums   []Sum
 	paths  []Path  // of all sums
-	found  []int64 // -1 until there is one
+	found  []int64 // -1 until there is a number
 	met    []int   // of each path, how many of its names lead to here
 	state  state
 	isKey  bool // of a text: it is the name of a value
@@ -109,7 +109,7 @@ func NewScanner(sums ...Sum) *Scanner {
 	return s
 }
 
-// Next prepares s for another text, and keeps the numbers that were found.
+// Next prepares s for the next text, and keeps the numbers that were found.
 func (s *Scanner) Next() {
 	clear(s.met)
 	s.state, s.depth, s.listed = beforeValue, 0, 0
@@ -239,7 +239,7 @@ func (s *Scanner) between(c byte) {
 	}
 }
 
-// begin begins a value, such as one that follows another text.
+// begin begins a value, such as a value that follows another text.
 func (s *Scanner) begin(c byte) {
 	switch {
 	case c == '{' || c == '[':

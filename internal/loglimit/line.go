@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Every is the least time between two lines of one kind.
+// Every is the least time between two lines of a kind.
 const Every = 10 * time.Second
 
-// Line limits the rate of one kind of log line. The first line of the zero Line is due. It is safe for
+// Line limits the rate of a kind of log line. The first line of the zero Line is due. It is safe for
 // concurrent use.
 type Line struct {
 	mu       sync.Mutex
@@ -17,7 +17,7 @@ type Line struct {
 	unlogged uint64
 }
 
-// Due reports whether the line is due at now, and how many lines were dropped since the last one. If
+// Due reports whether the line is due at now, and how many lines were dropped since the last logged line. If
 // now is before the last line, the line is due.
 func (p *Line) Due(now time.Time) (unlogged uint64, due bool) {
 	p.mu.Lock()

@@ -84,7 +84,7 @@ func appendItem(b []byte, name string) []byte {
 	return append(b, '"')
 }
 
-// AppendItems appends the items of a field, without those of the names that skips reports,
+// AppendItems appends the items of a field, without the items of the names that skips reports,
 // and separates them by commas. Other libraries may have written the field: an item without a
 // String is kept as it is.
 func AppendItems(b []byte, field string, skips func(name string) bool) []byte {
@@ -121,7 +121,7 @@ func AppendItems(b []byte, field string, skips func(name string) bool) []byte {
 	return b
 }
 
-// Seconds are whole ones, rounded up: a client that comes back then is not too early.
+// Seconds returns whole seconds, rounded up: a client that comes back then is not too early.
 func Seconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)
 }

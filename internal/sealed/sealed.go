@@ -1,12 +1,12 @@
-// Package sealed encrypts short records as texts that clients carry from one node of a
-// cluster to another, and can neither read nor change.
+// Package sealed encrypts short records as texts that clients carry between the nodes of a
+// cluster, and can neither read nor change.
 //
 // A text is base64url of
 //
 //	version 1 | salt 16 | AES-256-GCM of the record, and its tag
 //
 // Each text has a key of its own, derived from the Box's key and the salt. So no nonce is
-// ever used twice with one key, however many texts a cluster seals.
+// ever used twice with the same key, however many texts a cluster seals.
 package sealed
 
 import (
@@ -33,17 +33,17 @@ const (
 var encoding = base64.RawURLEncoding.Strict()
 
 // ErrForeign is the error of a text that was sealed with none of the Box's secrets, is of
-// another kind or for another use, or was changed. It does not tell which.
+// a different kind or use, or was changed. It does not tell which.
 var ErrForeign = errors.New("weir: the text is not sealed by this cluster for this use")
 
 // Box seals and opens texts. Its methods are safe for concurrent use.
 type Box struct {
-	keys [][]byte // the first one seals, all open
+	keys [][]byte // the first key seals, all keys open
 }
 
-// New returns a Box of secrets that all nodes of a cluster share: the first one seals, and
+// New returns a Box of secrets that all nodes of a cluster share: the first secret seals, and
 // each opens, so that secrets can be rotated. Empty secrets are left out. Without any the
-// key is a random one, and only this Box opens what it has sealed.
+// key is random, and only this Box opens what it has sealed.
 func New(secrets [][]byte) *Box {
 	b := new(Box)
 	for _, secret := range secrets {
@@ -100,7 +100,7 @@ func (b *Box) Open(kind byte, ad []byte, text string) ([]byte, error) {
 // nonce is that of each text's only message.
 var nonce [12]byte
 
-// cipherOf is the cipher of the one text that begins with this version and salt.
+// cipherOf is the cipher of the only text that begins with this version and salt.
 func cipherOf(key []byte, kind byte, text []byte) cipher.AEAD {
 	h := hmac.New(sha256.New, key)
 	h.Write(append([]byte{kind}, text[:1+saltBytes]...))

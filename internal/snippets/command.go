@@ -10,7 +10,7 @@ import (
 
 // Command is a program and its arguments, from a fence of sh, from a line of a
 // fence of console that begins with "$ ", or from code within a line that begins
-// with one of the programs that documents call.
+// with a program that documents call.
 type Command struct {
 	File   string // slash-separated, from the project's root
 	Line   int    // from 1

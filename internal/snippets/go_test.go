@@ -23,7 +23,7 @@ import (
 	"github.com/weir-go/weir/internal/snippets"
 )
 
-// packages are those that snippets of Go use without an import, by their names.
+// packages are the packages that snippets of Go use without an import, by their names.
 var packages = map[string]string{
 	"atomic": "sync/atomic", "context": "context", "fmt": "fmt", "http": "net/http", "log": "log", "math": "math", "netip": "net/netip", "os": "os",
 	"signal": "os/signal", "strconv": "strconv", "sync": "sync", "syscall": "syscall", "testing": "testing", "time": "time", "tls": "crypto/tls", "x509": "crypto/x509",

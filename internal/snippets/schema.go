@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Schema is a schema, or a part of one. Check ignores the
+// Schema is a schema, or a part of a schema. Check ignores the
 // Title and Description fields. ReadSchema returns an error for an unknown keyword.
 type Schema struct {
 	Schema               string             `json:"$schema"`

@@ -36,8 +36,8 @@ func (s *Snippet) Position() string { return fmt.Sprintf("%s:%d", s.File, s.Line
 // topKey is a line that begins with a key of a YAML map.
 var topKey = regexp.MustCompile(`(?m)^([\w$]+):`)
 
-// Key returns the first key of a YAML map, by which a file of one kind is told
-// from that of another: a scenario begins with "about", alerts with "groups".
+// Key returns the first key of a YAML map, by which the kind of a file
+// is known: a scenario begins with "about", alerts with "groups".
 func (s *Snippet) Key() string {
 	if m := topKey.FindStringSubmatch(s.Text); m != nil {
 		return m[1]
@@ -109,7 +109,7 @@ func collect(of func(*document) []Snippet) (all []Snippet, err error) {
 	return all, err
 }
 
-// prose returns the lines with those of snippets empty.
+// prose returns the lines, with the lines of snippets empty.
 func (d *document) prose() []string {
 	lines := slices.Clone(d.lines)
 	fenced := false

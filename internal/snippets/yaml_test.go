@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// ofLanguage returns the snippets of one language, at least one.
+// ofLanguage returns the snippets of a language, at least 1.
 func ofLanguage(t *testing.T, language string) (found []snippets.Snippet) {
 	all, err := snippets.All()
 	require.NoError(t, err)

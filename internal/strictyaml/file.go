@@ -45,7 +45,7 @@ type File struct {
 	untold int
 }
 
-// Error is one error in a file.
+// Error is an error in a file.
 type Error struct {
 	File    string
 	Line    int // from 1; 0 for an error about the whole file
@@ -64,7 +64,7 @@ func (e *Error) Error() string {
 	return at + ": " + e.Message
 }
 
-// Parse reads a text with one document. The name is used only in errors. The error is an
+// Parse reads a text with a single document. The name is used only in errors. The error is an
 // *Error if the text is not YAML, or if any part of it is refused by this package: more
 // than MaxBytes, nesting deeper than MaxDepth, a second document, anchors, aliases or
 // tags.
@@ -120,7 +120,7 @@ func syntax(name string, err error) error {
 	return e
 }
 
-// refuse returns an error if n or one of its descendants is not allowed in any file.
+// refuse returns an error if n or any of its descendants is not allowed in any file.
 func (f *File) refuse(n *yaml.Node, depth int) error {
 	switch {
 	case depth > MaxDepth:

@@ -14,7 +14,7 @@ func (v Value) Unquoted() Value {
 	return v
 }
 
-// IsText reports whether the value is a text: in quotes, or not of another type of YAML.
+// IsText reports whether the value is a text: in quotes, or not of a different type of YAML.
 func (v Value) IsText() bool {
 	return v.node != nil && v.node.Kind == yaml.ScalarNode && v.node.ShortTag() == "!!str"
 }

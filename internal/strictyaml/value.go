@@ -135,7 +135,7 @@ func (v Value) List() (items []Value) {
 	return items
 }
 
-// OneOrMore reads a list, or a single value as a list of one.
+// OneOrMore reads a list, or a single value as a list with that value.
 func (v Value) OneOrMore() []Value {
 	if v.node == nil || v.node.Kind == yaml.SequenceNode {
 		return v.List()
@@ -143,7 +143,7 @@ func (v Value) OneOrMore() []Value {
 	return []Value{v}
 }
 
-// Text reads a text. A value that YAML reads as another type, such as a number or true,
+// Text reads a text. A value that YAML reads as a different type, such as a number or true,
 // is an error unless it is in quotes.
 func (v Value) Text() string {
 	text, _ := v.text()
@@ -356,7 +356,7 @@ func (v Value) plain() string {
 }
 
 // checkKind reports whether the value has the wanted kind, and reports an error for a value of
-// another kind.
+// a different kind.
 func (v Value) checkKind(want yaml.Kind) bool {
 	switch {
 	case v.node == nil:

@@ -12,7 +12,7 @@ const (
 	probesEighths  = 1
 )
 
-// The part of a pool that one port may use for new connections is 1/newOfClients or
+// The part of a pool that a port may use for new connections is 1/newOfClients or
 // 1/newOfProbes. All new connections together are at most half of the pool, so that
 // proven connections keep the other half.
 const (

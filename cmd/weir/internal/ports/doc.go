@@ -9,5 +9,5 @@
 // A connection is new until a request on it has been answered with success. Each port has
 // few places for new connections, so that proven connections keep their places.
 //
-// All ports share one Budget of file descriptors.
+// All ports share a Budget of file descriptors.
 package ports

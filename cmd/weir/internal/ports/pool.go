@@ -95,7 +95,7 @@ func (p *pool) shed(now int64) []*conn {
 //
 // If more than half of the pool are new connections, it returns a new connection of the
 // port with the most of them. So a flood takes at most half of the pool from proven
-// connections, and nothing from new connections of another port.
+// connections, and nothing from new connections of other ports.
 func (p *pool) worst(now int64) *conn {
 	var all []set
 	var fresh set // of the port that has most

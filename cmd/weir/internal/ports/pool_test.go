@@ -131,7 +131,7 @@ func TestTheConnectionThatStalledMostMakesRoom(t *testing.T) {
 	}
 }
 
-// A flood of new connections at one port closes no connection of another port, and no
+// A flood of new connections at one port closes no connection of other ports, and no
 // proven connection. Each flooding connection has time to send a request, regardless of
 // its address.
 func TestAFloodStaysWithinItsPortsPart(t *testing.T) {

@@ -23,7 +23,7 @@ const (
 	pingAfter       = time.Minute      // without a frame, before the peer is pinged
 	pingWithin      = 20 * time.Second
 	pingsFromOthers = 10 * time.Second // minimum interval between two pings of a client
-	callsAtOnce     = 256              // on a connection; clients open another connection for more
+	callsAtOnce     = 256              // on a connection; clients open further connections for more
 	streamsEach     = 4                // on a connection: Watch of the health, reflection
 	maxStreams      = 2048             // in total
 	maxHalf         = 4096             // requests that are not fully read, of about 10 KiB each plus the part that was read
@@ -64,7 +64,7 @@ func (p *Port) NewRPC(secured credentials.TransportCredentials, register func(*g
 	return server
 }
 
-// connIn returns the connection of a request, or nil if it arrived on another listener.
+// connIn returns the connection of a request, or nil if it arrived on a different listener.
 func connIn(ctx context.Context) *conn {
 	from, ok := peer.FromContext(ctx)
 	if !ok {

@@ -58,7 +58,7 @@ type web struct{ http.Handler }
 
 func (s web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, _ := r.Context().Value(connKey{}).(*conn)
-	if c == nil { // accepted by another listener
+	if c == nil { // accepted by a different listener
 		s.Handler.ServeHTTP(w, r)
 		return
 	}

@@ -196,7 +196,7 @@ func TestPortRestsWhileClientsMaySendAgain(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		used            []time.Duration // times since the last use of each connection
-		again, patience time.Duration   // when the first client sends another request; 0 for never
+		again, patience time.Duration   // when the first client sends its next request; 0 for never
 		want            time.Duration
 	}{
 		{"nobody has connected", nil, 0, time.Minute, 0},
@@ -310,7 +310,7 @@ func TestShutdownEndsOnceItsContextIsDone(t *testing.T) {
 	})
 }
 
-// late is a listener that returns one more connection when it is closed.
+// late is a listener that returns a further connection when it is closed.
 type late struct {
 	*lab.PipeListener
 	last net.Conn
@@ -366,7 +366,7 @@ func TestHTTP2WithoutTLSIsServed(t *testing.T) {
 	transport := &http.Transport{Protocols: protocols}
 	defer transport.CloseIdleConnections()
 
-	const together = 8 // on one connection
+	const together = 8 // on the same connection
 	answers := make(chan string)
 	for i := range together {
 		go func() {
@@ -393,7 +393,7 @@ func TestHTTP2WithoutTLSIsServed(t *testing.T) {
 	p.pool.mu.Unlock()
 	require.EqualValues(t, together, c.calls.Load())
 	require.Zero(t, c.reads.Load(), "all bodies are read")
-	c.reads.Add(1) // like one more request that is not fully read
+	c.reads.Add(1) // like a further request that is not fully read
 	_, rests := c.rests(c.port.budget.age())
 	require.False(t, rests, "handlers work on others")
 	c.reads.Add(-1)

@@ -21,7 +21,7 @@ const (
 	// dialTimeout is the timeout of the dial that checks whether a process listens. The
 	// kernel answers the dial, even if the process is stopped.
 	dialTimeout = time.Second
-	// lockTimeout bounds the wait for another process that starts or ends in the same
+	// lockTimeout bounds the wait for a process that starts or ends in the same
 	// directory. It holds the lock for a few system calls.
 	lockTimeout = 5 * time.Second
 	lockEvery   = 5 * time.Millisecond
@@ -81,7 +81,7 @@ func removeDead(path string) error {
 		return nil
 	}
 	// The user has no permission to connect, the backlog is full, or the socket has
-	// another type.
+	// a different type.
 	return fmt.Errorf("%s: it may be that %w (%w): end that process, or remove the socket", path, ErrInUse, err)
 }
 

@@ -116,7 +116,7 @@ func TestCloseLeavesSocketOfSuccessor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	first, err := Listen(path, 0o660)
 	require.NoError(t, err)
-	require.NoError(t, os.Remove(path)) // by an operator, or a process of another kind
+	require.NoError(t, os.Remove(path)) // by an operator, or a process of a different kind
 	second, err := Listen(path, 0o660)
 	require.NoError(t, err)
 	require.NoError(t, first.Close())

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/weir-go/weir/internal/enum"
@@ -92,10 +93,7 @@ func (d Decision) stricterThan(than Decision) bool {
 	if !d.Allowed {
 		return d.RetryAfter > than.RetryAfter
 	}
-	if d.Remaining != than.Remaining {
-		return d.Remaining < than.Remaining
-	}
-	return d.ResetAfter > than.ResetAfter
+	return cmp.Or(cmp.Compare(than.Remaining, d.Remaining), cmp.Compare(d.ResetAfter, than.ResetAfter)) > 0
 }
 
 var sourceNames = enum.Table[Source]{What: "source", Names: []string{"none", "owner", "forwarded", "relayed", "stand_in", "budget", "failed_open", "failed_closed", "pushback", "leased"}}

@@ -62,14 +62,9 @@
 // the owner. An owner lends units of a key to a node that asks for the key often, and counts
 // these units as spent. The node spends them, renews the lease and returns the rest.
 //
-// When members join or leave, authority over keys is transferred after the counts. The stream
-// that carries the counts also keeps the replicas.
-//
 // # Packages
 //
-// The engine consists of four packages. Package bucket is the arithmetic of limits and the store
-// of counts. Package ring computes the owner of a key. Package countsync (directory sync) keeps
-// counts in agreement. Package cluster tracks the members and sends requests to them. Their
+// The engine consists of the packages bucket, ring, countsync (directory sync) and cluster. Their
 // exported identifiers may change in any release. A service needs only [cluster.Cluster], the
 // type of Config.Cluster.
 //

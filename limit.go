@@ -190,13 +190,8 @@ func (l *Limit) check() (loc *time.Location, err error) {
 
 // durable reports whether the counts of the limit are in snapshots.
 func (l *Limit) durable() bool {
-	switch l.Durable {
-	case Durable:
-		return l.Algorithm != InFlight
-	case NotDurable:
-		return false
-	}
-	return l.Calendar != NoCalendar || l.Per >= bucket.DurableFrom && l.Algorithm != InFlight
+	isLong := l.Calendar != NoCalendar || l.Per >= bucket.DurableFrom
+	return l.Algorithm != InFlight && (l.Durable == Durable || l.Durable == DurableIfLong && isLong)
 }
 
 // numbers returns the part of the limit that package bucket uses.

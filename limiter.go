@@ -16,11 +16,10 @@ import (
 // Limiter checks keys against a limit. It holds no resources, need not be closed, and is safe for
 // concurrent use.
 //
-// Its methods return a Decision and an error. A denial is not an error, and neither is an
-// outage. The error is ErrInvalid for an invalid argument, ErrClosed after Node.Close, or the
-// error of a context that was cancelled. With every error the Decision is a denial, so that a
-// caller may ignore the error. The deadline of a context shortens the wait for other nodes. When
-// it passes, this node decides within its share of the limit.
+// Its methods return a Decision and an error. The error is ErrInvalid for an invalid argument,
+// ErrClosed after Node.Close, or the error of a context that was cancelled. With every error the
+// Decision is a denial, so that a caller may ignore the error. The deadline of a context shortens
+// the wait for other nodes. When it passes, this node decides within its share of the limit.
 //
 // A key is any text of at most 1 KiB. The empty text is valid.
 type Limiter struct {

@@ -18,9 +18,8 @@ type Observer interface {
 	Hopped(ctx context.Context, e HopEvent)
 }
 
-// Observers returns an Observer that calls each of the given Observers in order, such as an
-// audit, metrics and an Observer of the caller. Nil Observers are ignored. If there is no other
-// Observer, it returns nil.
+// Observers returns an Observer that calls each of the given Observers in order, such as an audit
+// and metrics. Nil Observers are ignored. If there is no other Observer, the result is nil.
 func Observers(each ...Observer) Observer {
 	all := slices.DeleteFunc(slices.Clone(each), func(o Observer) bool { return o == nil })
 	switch len(all) {

@@ -117,9 +117,9 @@ func (o *Outcomes) add(more stats.Outcomes) {
 	o.Denied += more.Denied
 }
 
-// OtherLimits is the name in Stats.Limits for the limits whose names came after the first 4,096.
-// A limit of this name is counted with them.
-const OtherLimits = "(other)"
+// OtherLimits, "(other)", is the name in Stats.Limits for the limits whose names came after the
+// first 4,096. A limit of this name is counted with them.
+const OtherLimits = stats.Others
 
 // Latency is the duration of the checks that a source decided: from the time at which the
 // check read the clock to the decision. It does not include hashing the key. Each of the first
@@ -134,9 +134,6 @@ type Latency struct {
 
 // LatencyBounds returns the upper bounds of the buckets of a Latency, 250 ns to 1 s.
 func LatencyBounds() []time.Duration { return stats.LatencyBounds() }
-
-// This compiles only while package stats has the same name.
-var _ = map[bool]struct{}{false: {}, OtherLimits == stats.Others: {}}
 
 // read sets the fields that are derived from the meters of decisions.
 func (s *Stats) read(m *stats.Meters) {
@@ -237,7 +234,7 @@ type HoldingStats struct {
 	Beyond uint64 // checks of keys for which there was no room: they are judged by the initial part of the region. Only grows
 }
 
-// RegionStats describes the exchange of this node with a region about Global limits.
+// RegionStats describes the exchange of this node with another region about Global limits.
 type RegionStats struct {
 	Reached    bool          // the region answered within the last ten seconds; false if no statements were sent to it
 	Lag        time.Duration // how long the region has left all statements unanswered, since the first of them; zero once it answers a statement

@@ -187,7 +187,7 @@ type Reservations struct {
 	UnitsDebited  uint64 `json:"units_debited"`
 }
 
-// Region is the state of the exchange with a region.
+// Region is the state of the exchange with another region.
 type Region struct {
 	Reached    bool   `json:"reached"`
 	LagMS      int64  `json:"lag_ms"`

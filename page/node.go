@@ -13,7 +13,7 @@ import (
 )
 
 // Node is a Gatherer that shows a cluster as its node sees it. The members are
-// the roster, the checks are of all members that answer, and the latency is that of this
+// those of the roster, the checks are of all members that answer, and the latency is that of this
 // node. It has no buttons.
 type Node struct {
 	Node *weir.Node

@@ -20,8 +20,8 @@ type Situation struct {
 	// split into m sides counts m−1, and so does its heal.
 	Changes int
 	Sides   int // maximum number of sides at the same time that know of each other; 0 or 1 if there is no split
-	Crashes int // crashes of owners with a copy of their counts on a second member
-	Bare    int // crashes of owners without a copy of their counts on a second member
+	Crashes int // crashes of owners with a copy of their counts on another member
+	Bare    int // crashes of owners without a copy of their counts on another member
 	Late    int // spells in which an owner lives but does not answer in time
 	// Strangers is the number of sides that may have the whole limit in addition to
 	// other such sides: they have not met it, or have forgotten it.
@@ -46,7 +46,7 @@ type Situation struct {
 	Regional float64
 }
 
-// Capacity returns the number of units that a limit can grant at a time. A split
+// Capacity returns the number of units that a limit can grant at one time. A split
 // divides it between the sides, and copies may lag by a sixteenth of it.
 func Capacity(l *weir.Limit) int64 {
 	if isBucket(l) && l.Burst > 0 {

@@ -72,23 +72,6 @@ func (f *flooded) countAllowed(t *testing.T, keys int) (n int) {
 	return n
 }
 
-func TestFloodOfNewKeysEvictsNoDeniedKey(t *testing.T) {
-	testenv.SkipOneGoroutine(t)
-	t.Parallel()
-	for _, a := range algorithms {
-		t.Run(a.String(), func(t *testing.T) {
-			t.Parallel()
-			keys := testenv.PickFull(t, 20_000, 200_000) // ten times the store, or a hundred times
-			f := newFlooded(t, a, 1)
-			f.deny(t, 100)
-			f.checkNewKeys(t, keys, 1)
-			require.Zero(t, f.countAllowed(t, 100))
-			require.Zero(t, f.node.Stats().EvictedUsedUp)
-			require.EqualValues(t, keys+100-floodedKeys, f.node.Stats().Evicted)
-		})
-	}
-}
-
 // A flood that uses up the limit of each of its keys fills the store with counts that are used
 // up. docs/floods.md has these numbers, which are averages.
 func TestFloodOfUsedUpKeysEvictsDeniedKeys(t *testing.T) {

@@ -294,26 +294,6 @@ func TestSlotsAreBoundedForEachMember(t *testing.T) {
 	}
 }
 
-// A member can send checks for any number of keys. A node never has more than MaxKeys counts, and
-// must not evict a count that is used up.
-func TestMemberRequestsStayWithinMaxKeys(t *testing.T) {
-	const most, asks = 1000, 10_000
-	n := solo(t, Config{MaxKeys: most, Logger: quiet})
-	l := limiter(t, n, Limit{Name: "login", Rate: 1, Per: time.Hour})
-	ask(t, l, "victim", 2)
-	limit := bucket.Limit{Rate: 100, Per: time.Minute}
-	for i := range uint64(asks) {
-		one := wire.Ask{ID: bucket.ID{Hi: i*0x9e3779b97f4a7c15 + 1, Lo: i}, Limit: &limit, Units: 1}
-		request := one.Append(wire.Header{Op: wire.OpTake, Asks: 1, Hops: wire.MaxHops, Wait: time.Second}.Append(nil))
-		require.NotEmpty(t, serveFrom(n, "", request), "it is answered")
-	}
-	s := n.Stats()
-	require.LessOrEqual(t, s.Keys, most)
-	require.NotZero(t, s.Evicted)
-	require.Zero(t, s.EvictedUsedUp, "no key that is denied")
-	deny(t, l, "victim", 1)
-}
-
 // The ranges that are returned must be in order and must not overlap. There must not be more of
 // them than in the request.
 func FuzzHashes(f *testing.F) {

@@ -26,23 +26,19 @@ rules:
 // endpoints returns a function for each endpoint, and a function for the middleware, that asks a limit for a
 // unit of a user.
 func endpoints(a *testAPI) map[string]func(limit, user string) (allowed, soft, shadowDenied bool) {
-	return map[string]func(string, string) (bool, bool, bool){
-		"take": func(limit, user string) (bool, bool, bool) {
+	post := func(path string) func(limit, user string) (bool, bool, bool) {
+		return func(limit, user string) (bool, bool, bool) {
 			var took Take
-			h := a.get("POST", "/v1/take", fmt.Sprintf(`{"limit":%q,"key":%q}`, limit, user), 200, &took)
+			h := a.get("POST", path, fmt.Sprintf(`{"limit":%q,"key":%q}`, limit, user), 200, &took)
 			require.Equal(a.t, !took.Allowed, h.Get("Retry-After") != "")
 			require.Equal(a.t, !took.Allowed, took.RetryAfterS > 0)
 			require.Equal(a.t, took.Soft, h.Get("X-RateLimit-Soft") != "")
 			return took.Allowed, took.Soft, took.ShadowDenied
-		},
-		"reserve": func(limit, user string) (bool, bool, bool) {
-			var told heldAnswer
-			h := a.get("POST", "/v1/reserve", fmt.Sprintf(`{"limit":%q,"key":%q}`, limit, user), 200, &told)
-			require.Equal(a.t, !told.Allowed, h.Get("Retry-After") != "")
-			require.Equal(a.t, !told.Allowed, told.RetryAfterS > 0)
-			require.Equal(a.t, told.Soft, h.Get("X-RateLimit-Soft") != "")
-			return told.Allowed, told.Soft, told.ShadowDenied
-		},
+		}
+	}
+	return map[string]func(string, string) (bool, bool, bool){
+		"take":    post("/v1/take"),
+		"reserve": post("/v1/reserve"),
 		"take_all": func(limit, user string) (bool, bool, bool) {
 			var took takeAllAnswer
 			h := a.get("POST", "/v1/take_all", fmt.Sprintf(`{"takes":[{"limit":%q,"key":%q}]}`, limit, user), 200, &took)
@@ -98,10 +94,12 @@ func TestRuleHasSameEffectOnEveryEndpoint(t *testing.T) {
 
 func TestDisabledRulesSpendNothing(t *testing.T) {
 	a := startTestAPI(t, fmt.Sprintf(endpointRules, false))
-	var took Take
-	h := a.get("POST", "/v1/take", `{"limit":"hard","key":"u","units":100,"tier":"paid"}`, 200, &took)
-	require.Equal(t, []any{true, "none", int64(6), int64(6)}, []any{took.Allowed, took.Source, took.Limit, took.Remaining}, "more than it could grant, and of the tier's numbers")
-	require.Empty(t, h.Get("RateLimit"), "nothing is enforced")
+	for path, units := range map[string]string{"/v1/take": `,"units":100`, "/v1/peek": ""} {
+		var took Take
+		h := a.get("POST", path, `{"limit":"hard","key":"u","tier":"paid"`+units+`}`, 200, &took)
+		require.Equal(t, []any{true, "none", int64(6), int64(6)}, []any{took.Allowed, took.Source, took.Limit, took.Remaining}, "more than it could grant, and of the tier's numbers")
+		require.Empty(t, h.Get("RateLimit"), "nothing is enforced")
+	}
 	var status keyStatus
 	a.get("GET", "/v1/status?user=u&tier=paid", "", 200, &status)
 	require.EqualValues(t, 6, status.Limits[0].Remaining)

@@ -30,21 +30,6 @@ func TestPeekAnswersAsTakeAndSpendsNothing(t *testing.T) {
 	}
 }
 
-func TestPeekHasTheNumbersOfTheTier(t *testing.T) {
-	a := startTestAPI(t, fmt.Sprintf(endpointRules, true))
-	var peeked Take
-	a.get("POST", "/v1/peek", `{"limit":"hard","key":"u","tier":"paid"}`, 200, &peeked)
-	require.Equal(t, []int64{6, 6}, []int64{peeked.Limit, peeked.Remaining})
-}
-
-func TestPeekOfRulesSwitchedOffIsAllowed(t *testing.T) {
-	a := startTestAPI(t, fmt.Sprintf(endpointRules, false))
-	var peeked Take
-	h := a.get("POST", "/v1/peek", `{"limit":"hard","key":"u"}`, 200, &peeked)
-	require.Equal(t, []any{true, "none"}, []any{peeked.Allowed, peeked.Source})
-	require.Empty(t, h.Get("RateLimit"))
-}
-
 func TestPeekShowsHeldUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := startTestAPI(t, carriedRules)

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/rules"
 )
 
 const twoAtOnce = "rules:\n- {name: r, key: ip, limit: {algorithm: in_flight, rate: 2}}\n"
@@ -183,26 +182,6 @@ func TestShadowHoldDeniesNothing(t *testing.T) {
 	require.Equal(t, []bool{true, false, false}, told)
 	require.Equal(t, weir.Outcomes{Allowed: 1, Denied: 1}, m.node.Stats().ShadowLimits["r"], "the third asks for more than there ever is")
 	require.Empty(t, m.node.Stats().Limits["r"])
-}
-
-func TestRequestsWithoutEndHoldNothing(t *testing.T) {
-	for _, c := range []struct {
-		about, fields string
-		status        int
-	}{{"a hold", "", 503}, {"in a queue", "queue: 1s, ", 503}, {"a shadow", "shadow: true, ", 0}} {
-		t.Run(c.about, func(t *testing.T) {
-			m := newLimiter(t, "rules:\n- {name: r, key: ip, "+c.fields+"limit: {algorithm: in_flight, rate: 1}}\n", Options{}, weir.Config{})
-			for range 3 {
-				o := m.Check(t.Context(), &rules.Request{Path: "/"})
-				require.Equal(t, c.status, o.Status)
-				if c.status != 0 {
-					require.ErrorIs(t, o.Err, weir.ErrInvalid)
-				}
-			}
-			w := answer(m.Handler(hello), get("/", ""))
-			require.Equal(t, 200, w.Code, "nothing is held")
-		})
-	}
 }
 
 // A handler finds the methods of the ResponseWriter of the server, and no more.

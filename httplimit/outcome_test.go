@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/rules"
 )
 
 // byPath is a handler whose response depends on the path.
@@ -122,12 +121,4 @@ rules:
 	require.Equal(t, 429, w.Code)
 	require.Contains(t, w.Header().Get("RateLimit"), `"failures";r=3`)
 	require.Equal(t, int64(3), remaining(t, m, "failures", "192.0.2.1"))
-}
-
-func TestEstimateWithoutEndStaysSpent(t *testing.T) {
-	m := newLimiter(t, "rules:\n- {name: r, key: ip, count: {status: 401}, limit: {algorithm: fixed_window, rate: 1, per: 1h}}\n", Options{}, weir.Config{})
-	for i := range 2 {
-		o := m.Check(t.Context(), &rules.Request{Path: "/"})
-		require.Equal(t, []int{0, 429}[i], o.Status)
-	}
 }

@@ -204,28 +204,22 @@ func newUnwatchedBook(t *testing.T, text string) (b *Book, path string, log *jou
 	return b, path, log
 }
 
-func TestInvalidFileIsLoggedOnce(t *testing.T) {
+func TestFaultOfFileIsLoggedOnce(t *testing.T) {
 	b, path, log := newUnwatchedBook(t, ratedFile(1, 10))
-	write(t, path, ratedFile(2, 0))
-	for range 5 {
+	for i, fault := range []func(){
+		func() { write(t, path, ratedFile(2, 0)) },
+		func() { require.NoError(t, os.Remove(path)) },
+		func() { require.NoError(t, os.Remove(path)) }, // again, after the file was back
+	} {
+		fault()
+		for range 5 {
+			b.reload()
+		}
+		require.Equal(t, i+1, log.count("was refused"))
+		require.EqualValues(t, 1, b.Stats().Refused, "a missing file is not a refused one")
+		write(t, path, ratedFile(1, 10))
 		b.reload()
 	}
-	require.Equal(t, 1, log.count("was refused"))
-	require.EqualValues(t, 1, b.Stats().Refused)
-}
-
-func TestMissingFileIsLoggedOnce(t *testing.T) {
-	b, path, log := newUnwatchedBook(t, ratedFile(1, 10))
-	require.NoError(t, os.Remove(path))
-	for range 5 {
-		b.reload()
-	}
-	require.Equal(t, 1, log.count("was refused"))
-	write(t, path, ratedFile(1, 10))
-	b.reload()
-	require.NoError(t, os.Remove(path))
-	b.reload()
-	require.Equal(t, 2, log.count("was refused"), "it has been there meanwhile")
 }
 
 // The Book waits at most a second until a file stops changing.

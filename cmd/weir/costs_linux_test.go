@@ -1,7 +1,7 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"flag"
 	"fmt"
 	"net/http"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/admin"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/testenv"
 )
@@ -23,23 +22,13 @@ var (
 // members returns the states of all members by address, as the process reports them, and
 // its own address.
 func (p *process) members() (states map[string]string, self string) {
-	r, err := http.NewRequest(http.MethodGet, "http://"+p.addrs["admin"]+"/v1/members", nil)
+	c := client{base: "http://" + p.addrs["admin"], token: adminToken, http: http.Client{Timeout: 10 * time.Second}}
+	all, err := c.members(context.Background())
 	if err != nil {
-		return nil, ""
-	}
-	r.Header.Set("Authorization", "Bearer "+adminToken)
-	client := http.Client{Timeout: 10 * time.Second}
-	a, err := client.Do(r)
-	if err != nil {
-		return nil, ""
-	}
-	defer a.Body.Close()
-	var said admin.Members
-	if json.NewDecoder(a.Body).Decode(&said) != nil {
 		return nil, ""
 	}
 	states = make(map[string]string)
-	for _, m := range said.Members {
+	for _, m := range all {
 		states[m.Addr] = m.State
 		if m.Self {
 			self = m.Addr

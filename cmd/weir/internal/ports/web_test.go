@@ -406,21 +406,3 @@ func TestHTTP2WithoutTLSIsServed(t *testing.T) {
 	require.NoError(t, p.Shutdown(ctx, server))
 	require.ErrorIs(t, <-served, http.ErrServerClosed)
 }
-
-// The port closes before the server shuts down, while a client that has connected may still ask.
-func TestServeReturnsServerClosedAfterShutdown(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	p := NewBudget(1024, quiet).Clients(l, "test")
-	server := NewWeb(http.NotFoundHandler(), log.New(io.Discard, "", 0))
-	served := make(chan error)
-	go func() { served <- server.Serve(p) }()
-	idle, err := net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
-	defer idle.Close()
-	require.Eventually(t, func() bool { return opened(p) == 1 }, time.Minute, time.Millisecond)
-	over := make(chan error)
-	go func() { over <- p.Shutdown(t.Context(), server) }()
-	require.ErrorIs(t, <-served, http.ErrServerClosed)
-	require.NoError(t, <-over)
-}

@@ -3,12 +3,12 @@ package buildinfo
 
 import "runtime/debug"
 
-// module is the core's. All modules of a release have the same version.
+// module is the path of the module of package weir. All modules of a release have the same version.
 const module = "github.com/weir-go/weir"
 
-// Version returns the version of the Weir module in this program, such as "v0.1.0". It is
-// "revision " and twelve hexadecimal digits where the build knows the commit alone, and
-// "devel" where it knows neither.
+// Version returns the version of the Weir module in this program, such as "v0.1.0". If the build has
+// only the commit, the result is "revision " and twelve hexadecimal digits. Without a commit it is
+// "devel".
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

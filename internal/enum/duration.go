@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Duration returns d as people write it in a file: without the zeros that
-// time.Duration.String ends with, 1h and not 1h0m0s, and in ASCII.
+// Duration returns d as people write a duration in a file: in ASCII, and without the zeros at the
+// end of time.Duration.String, such as 1h instead of 1h0m0s.
 func Duration(d time.Duration) string {
 	text := strings.Replace(d.String(), "µ", "u", 1)
 	if strings.HasSuffix(text, "m0s") {

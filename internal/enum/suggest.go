@@ -30,8 +30,8 @@ func Suggest(name string, known []string) string {
 	return "known are " + strings.Join(known, ", ")
 }
 
-// distance is how many letters must be put in, taken out, changed or swapped with
-// the next to make b of a (optimal string alignment; Damerau, 1964).
+// distance returns the number of letters to insert, delete, change, or swap with the next letter, in
+// order to change a to b (optimal string alignment; Damerau, 1964).
 func distance(a, b string) int {
 	if len(a) > maxCompared || len(b) > maxCompared {
 		return maxCompared

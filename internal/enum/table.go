@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Table has the names of a T's values.
+// Table has the names of the values of T.
 type Table[T ~uint8] struct {
-	What  string   // they are the names of, like "algorithm"
+	What  string   // the kind of the values, like "algorithm"
 	Names []string // in the order of the values, from zero
 }
 
-// String returns the name of value, or its number where it has none.
+// String returns the name of value, or a text with the number of a value without a name.
 func (t *Table[T]) String(value T) string {
 	if int(value) < len(t.Names) {
 		return t.Names[value]
@@ -23,7 +23,7 @@ func (t *Table[T]) String(value T) string {
 	return fmt.Sprintf("%s(%d)", strings.ReplaceAll(t.What, " ", "_"), uint8(value))
 }
 
-// MarshalText returns the name of value, and an error where it has none.
+// MarshalText returns the name of value, or an error for a value without a name.
 func (t *Table[T]) MarshalText(value T) ([]byte, error) {
 	if int(value) < len(t.Names) {
 		return []byte(t.Names[value]), nil
@@ -31,8 +31,8 @@ func (t *Table[T]) MarshalText(value T) ([]byte, error) {
 	return nil, fmt.Errorf("%s %d has no name", t.What, uint8(value))
 }
 
-// UnmarshalText sets value by its name. The error says what to write, and leaves
-// value as it is.
+// UnmarshalText sets value by its name. The error for an unknown name suggests the valid names, and
+// value is then unchanged.
 func (t *Table[T]) UnmarshalText(value *T, name []byte) error {
 	i := slices.Index(t.Names, string(name))
 	if i < 0 {

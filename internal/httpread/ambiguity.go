@@ -14,8 +14,8 @@ import (
 const EscapedSlash = "an escaped slash"
 
 // Ambiguity describes the first part of an escaped path that servers are known to read in different
-// ways, and returns "" for a path without such a part. Apart from EscapedSlash, honest clients hardly
-// ever send one: they resolve dots (RFC 3986, section 5.2.4) and cut off fragments, and the other
+// ways, and returns "" for a path without such a part. Except for EscapedSlash, honest clients rarely
+// send such a path: they resolve dots (RFC 3986, section 5.2.4) and remove fragments, and the other
 // characters are rare in names.
 func Ambiguity(path string) string {
 	plain := path

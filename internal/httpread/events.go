@@ -1,27 +1,27 @@
 package httpread
 
-// Events finds numbers in a stream of server-sent events, each of which has a JSON text as
-// its data. What is no JSON, like OpenAI's [DONE], is passed over.
+// Events finds numbers in a stream of server-sent events. The data of each event is a JSON text. Data
+// that is not JSON, like OpenAI's [DONE], is ignored.
 type Events struct {
 	Scanner *Scanner
 	state   line
-	name    [5]byte // the first bytes of a field's name
-	n       int     // of name
-	cr      bool    // a carriage return was the last byte
-	begun   bool    // past a byte order mark
+	name    [5]byte // the first bytes of the name of a field
+	n       int     // number of bytes in name
+	cr      bool    // the last byte was a carriage return
+	begun   bool    // a byte after the byte order mark was read
 }
 
-// line is where a line of the stream is read.
+// line is the position within a line of the stream.
 type line uint8
 
 const (
-	inName    line = iota // nothing of it if n is 0
+	inName    line = iota // at the start of the line if n is 0
 	afterName             // a space may follow the colon
 	inData
-	inOther // a field that does not matter, or a comment
+	inOther // in an ignored field, or in a comment
 )
 
-// Scan reads what comes next of the stream.
+// Scan reads the next bytes of the stream.
 func (e *Events) Scan(p []byte) {
 	for i := 0; i < len(p); i++ {
 		c := p[i]
@@ -51,7 +51,7 @@ func (e *Events) Scan(p []byte) {
 	}
 }
 
-// inName reads on in the name of a field.
+// inName reads a byte of the name of a field.
 func (e *Events) inName(c byte) {
 	switch {
 	case !e.begun && (c == 0xef || c == 0xbb || c == 0xbf):

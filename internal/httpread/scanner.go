@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// Path is where a number is: the names of objects within each other, such as usage and
-// total_tokens. It does not lead through lists.
+// Path is the place of a number in a JSON text: the names of nested objects, such as usage and
+// total_tokens. A path does not lead through lists.
 type Path []string
 
-// The bounds of a Path, and of what is scanned.
+// The bounds of a Path and of a scanned text.
 const (
 	maxNames  = 8
 	maxName   = 64          // bytes
-	maxRaw    = 6 * maxName // of a name as JSON may write it
+	maxRaw    = 6 * maxName // bytes of a name with escapes
 	maxNumber = 32          // bytes
-	maxDepth  = 512         // levels of a text; the scanner finds no number below them
+	maxDepth  = 512         // levels of a text; numbers below this level are not found
 )
 
-// ParsePath reads names that dots separate.
+// ParsePath reads names that are separated by dots.
 func ParsePath(text string) (Path, error) {
 	names := strings.Split(text, ".")
 	if len(names) > maxNames {
@@ -44,11 +44,11 @@ type Term struct {
 	Optional bool // 0 if there is no number at the path
 }
 
-// orZero follows a path that is optional. A sign such as a question mark would end a text
-// within a list of YAML.
+// orZero follows an optional path. A character such as a question mark would end a text within a
+// list of YAML.
 const orZero = " or 0"
 
-// ParseTerm reads a path, or a path with "or 0", which is optional.
+// ParseTerm reads a path, or an optional path with "or 0".
 func ParseTerm(text string) (Term, error) {
 	path, optional := strings.CutSuffix(text, orZero)
 	p, err := ParsePath(path)
@@ -62,25 +62,25 @@ func (t Term) String() string {
 	return t.Path.String()
 }
 
-// Sum is numbers that are added. It is found once each that is not Optional has a number; one
-// at least is not.
+// Sum is a list of numbers to add. The sum is found once each Term that is not Optional has a number.
+// At least one Term is not Optional.
 type Sum []Term
 
-// Scanner finds the last number at each path of its Sums, in a JSON text or in several, one
-// after the other. The items of a text that is a list are scanned as texts of their own. A
-// value that is no number, or below zero, changes nothing.
+// Scanner finds the last number at each path of its Sums, in a JSON text or in several consecutive
+// texts. The items of a text that is a list are scanned like separate texts. A value that is not a
+// number, or is below zero, is ignored.
 type Scanner struct {
 	sums   []Sum
-	paths  []Path  // of all sums
-	found  []int64 // -1 until there is a number
-	met    []int   // of each path, how many of its names lead to here
+	paths  []Path  // paths of all sums
+	found  []int64 // number at each path; -1 if there is none
+	met    []int   // for each path, the number of its names that lead to the present position
 	state  state
-	isKey  bool // of a text: it is the name of a value
+	isKey  bool // the present string is the name of a value
 	depth  int
-	listed int                   // 1 within a text that is a list, which paths do not count as a level
-	object [maxDepth / 64]uint64 // a bit for each that is open: it is an object, and no list
-	text   []byte                // the bytes of a name or a number that may matter
-	long   bool                  // it has more than text has
+	listed int                   // 1 within a text that is a list, which is not a level of paths
+	object [maxDepth / 64]uint64 // a bit for each open level: 1 for an object, 0 for a list
+	text   []byte                // the first bytes of a name or a number
+	long   bool                  // the name or number has more bytes than text
 }
 
 type state uint8
@@ -94,7 +94,7 @@ const (
 	inNumber
 	inWord // true, false, null
 	afterValue
-	broken // until Next
+	broken // the rest of the text is ignored, until Next
 )
 
 // NewScanner returns a Scanner of alternative sums.
@@ -109,14 +109,14 @@ func NewScanner(sums ...Sum) *Scanner {
 	return s
 }
 
-// Next prepares s for the next text, and keeps the numbers that were found.
+// Next prepares s for the next text. The found numbers are kept.
 func (s *Scanner) Next() {
 	clear(s.met)
 	s.state, s.depth, s.listed = beforeValue, 0, 0
 }
 
-// Sum returns the first of the sums that is found. If none is, it is not all, and sum is the
-// largest that the numbers which were found make.
+// Sum returns the first sum that is found. Otherwise all is false, and sum is the largest sum of the
+// numbers that were found.
 func (s *Scanner) Sum() (sum int64, all bool) {
 	found := s.found
 	for _, terms := range s.sums {
@@ -129,8 +129,8 @@ func (s *Scanner) Sum() (sum int64, all bool) {
 	return sum, false
 }
 
-// total returns the sum of the numbers that were found for its terms, -1 for none, and reports
-// whether it lacks none.
+// total returns the sum of the numbers that were found for the terms, where -1 stands for no number.
+// complete is false if a Term that is not Optional has no number.
 func (terms Sum) total(found []int64) (sum int64, complete bool) {
 	complete = len(terms) > 0
 	for i, n := range found {
@@ -143,7 +143,7 @@ func (terms Sum) total(found []int64) (sum int64, complete bool) {
 	return sum, complete
 }
 
-// add adds numbers that are not below zero; what is beyond the largest is the largest.
+// add adds numbers that are not below zero. The result is at most math.MaxInt64.
 func add(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -151,7 +151,7 @@ func add(a, b int64) int64 {
 	return a + b
 }
 
-// Scan reads what comes next of the text.
+// Scan reads the next bytes of the text.
 func (s *Scanner) Scan(p []byte) {
 	for i := 0; i < len(p) && s.state != broken; i++ {
 		switch s.state {
@@ -168,7 +168,7 @@ func (s *Scanner) Scan(p []byte) {
 	}
 }
 
-// inText reads on in a text from i, and returns the place of the last byte that it read.
+// inText reads bytes of a string from index i, and returns the index of the last byte that it read.
 func (s *Scanner) inText(p []byte, i int) int {
 	for ; i < len(p); i++ {
 		switch c := p[i]; c {
@@ -191,7 +191,7 @@ func (s *Scanner) inText(p []byte, i int) int {
 	return i
 }
 
-// keep keeps a byte of a name or a number.
+// keep appends a byte of a name or a number to s.text.
 func (s *Scanner) keep(c byte, most int) {
 	if s.state != inNumber && !s.isKey {
 		return
@@ -203,7 +203,7 @@ func (s *Scanner) keep(c byte, most int) {
 	s.text = append(s.text, c)
 }
 
-// inBare reads on in a number or a word, which nothing but what follows it ends.
+// inBare reads a byte of a number or a word, which ends at the first byte of the next token.
 func (s *Scanner) inBare(c byte) {
 	switch {
 	case c >= '0' && c <= '9', c >= 'a' && c <= 'z', c == '.', c == '-', c == '+', c == 'E':
@@ -216,7 +216,7 @@ func (s *Scanner) inBare(c byte) {
 	s.between(c)
 }
 
-// between reads what is between names and values.
+// between reads a byte between names and values.
 func (s *Scanner) between(c byte) {
 	switch {
 	case c == ' ' || c == '\n' || c == '\t' || c == '\r':
@@ -239,7 +239,7 @@ func (s *Scanner) between(c byte) {
 	}
 }
 
-// begin begins a value, such as a value that follows another text.
+// begin begins a value. At depth 0 it is a new text.
 func (s *Scanner) begin(c byte) {
 	switch {
 	case c == '{' || c == '[':
@@ -289,7 +289,7 @@ func (s *Scanner) close(c byte) {
 
 func (s *Scanner) inObject() bool { return s.object[(s.depth-1)/64]>>((s.depth-1)%64)&1 == 1 }
 
-// name notes which paths the name of a value goes on with.
+// name records which paths continue with the name of a value.
 func (s *Scanner) name() {
 	name := s.text
 	if slices.Contains(name, '\\') {
@@ -308,7 +308,7 @@ func (s *Scanner) name() {
 	}
 }
 
-// number notes a number, if it is at the end of a path.
+// number records a number if it is at the end of a path.
 func (s *Scanner) number() {
 	for i, path := range s.paths {
 		if s.met[i] != len(path) || s.depth-s.listed != len(path) || s.long {
@@ -320,7 +320,8 @@ func (s *Scanner) number() {
 	}
 }
 
-// whole returns a number as JSON has it, rounded up; not ok if it is below zero or none.
+// whole returns a number of JSON, rounded up. ok is false for a text that is not a number, and for a
+// number below zero.
 func whole(text string) (n int64, ok bool) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, n >= 0

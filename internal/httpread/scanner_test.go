@@ -23,7 +23,7 @@ func sumOf(t testing.TB, texts ...string) (sum Sum) {
 	return sum
 }
 
-// inParts has scan read a text whole, and then byte by byte, and returns what is found.
+// inParts scans a text as a whole and then byte by byte, and returns the result.
 func inParts(t testing.TB, text string, begin func() (scan func([]byte), s *Scanner)) (sum int64, all bool) {
 	t.Helper()
 	scan, s := begin()
@@ -161,13 +161,13 @@ func TestAScannersMemoryIsBounded(t *testing.T) {
 	require.LessOrEqual(t, cap(s.text), 2*maxRaw)
 }
 
-// lastNumber returns the last number at a path of a text that is good JSON.
+// lastNumber returns the last number at a path of a valid JSON text.
 func lastNumber(t *testing.T, text []byte, path Path) (n int64, ok bool) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	depth := 0
 	var walk func(names Path) bool
-	walk = func(names Path) bool { // a value whose names are still to be met; nil: none
+	walk = func(names Path) bool { // walks a value; names are the rest of the path, nil for no path
 		token, err := decoder.Token()
 		if err == io.EOF {
 			return false
@@ -208,7 +208,7 @@ func lastNumber(t *testing.T, text []byte, path Path) (n int64, ok bool) {
 	return n, ok
 }
 
-// Of good JSON, what is found is what encoding/json finds; of anything else, nothing panics.
+// In valid JSON, the Scanner finds the same numbers as encoding/json. No other text causes a panic.
 func FuzzScanner(f *testing.F) {
 	f.Add([]byte(`{"usage":{"total_tokens":42}}`))
 	f.Add([]byte(`[{"usage":[1,{"total_tokens":4.5e3}]}]`))

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Every is the least time between two lines of a kind.
+// Every is the minimum time between two lines of the same kind.
 const Every = 10 * time.Second
 
-// Line limits the rate of a kind of log line. The first line of the zero Line is due. It is safe for
-// concurrent use.
+// Line limits the rate of log lines of the same kind. The first line of the zero Line is due. A Line
+// is safe for concurrent use.
 type Line struct {
 	mu       sync.Mutex
 	last     time.Time

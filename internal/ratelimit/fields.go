@@ -1,6 +1,5 @@
-// Package ratelimit writes the fields of draft-ietf-httpapi-ratelimit-headers-11,
-// lists of Strings with parameters (RFC 9651). Only here is it known how they are
-// written.
+// Package ratelimit writes the fields of draft-ietf-httpapi-ratelimit-headers-11, which are
+// lists of Strings with parameters (RFC 9651). No other package knows their format.
 package ratelimit
 
 import (
@@ -11,16 +10,16 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// The fields, as http.Header has their names.
+// The names of the fields, in the form of http.Header.
 const (
 	PolicyField = "Ratelimit-Policy" // RateLimit-Policy
 	StateField  = "Ratelimit"
 )
 
-// AppendPolicy appends what a limit grants, as an item of RateLimit-Policy: q units,
-// which are bytes, requests, or requests at once, in w seconds. That is what a bucket holds, in the
-// time in which it fills. Of a month, whose length varies, and of what is in flight, w is
-// left out.
+// AppendPolicy appends a limit as an item of RateLimit-Policy: the limit grants q units in w
+// seconds. The units are bytes, requests, or concurrent requests. For a bucket, q is the capacity,
+// and w is the time in which the bucket fills. There is no w for a month, whose length varies, or
+// for an InFlight limit.
 func AppendPolicy(b []byte, l weir.Limit, bytes bool) []byte {
 	b = appendItem(b, l.Name)
 	b = append(b, ";q="...)
@@ -42,7 +41,7 @@ func AppendPolicy(b []byte, l weir.Limit, bytes bool) []byte {
 	return b
 }
 
-// window is the length of a limit's window in whole seconds, rounded up.
+// window returns the length of the window of a limit in whole seconds, rounded up, or 0 for no w.
 func window(l weir.Limit) int64 {
 	const day = 24 * 60 * 60
 	switch l.Calendar {
@@ -56,13 +55,12 @@ func window(l weir.Limit) int64 {
 	if l.Burst == 0 || l.Burst == l.Rate {
 		return Seconds(l.Per)
 	}
-	// Two floats are near enough for what is rounded to seconds.
+	// Floats are precise enough, because the result is rounded to seconds.
 	return Seconds(time.Duration(min(float64(l.Burst)/float64(l.Rate)*float64(l.Per), 1e18)))
 }
 
-// AppendState appends what is left of a limit, as an item of RateLimit: r units,
-// which are all that there are in the next t seconds. Of units in flight, which may come back
-// at any time, t is left out.
+// AppendState appends the rest of a limit as an item of RateLimit: there are r units for the next t
+// seconds. There is no t for an InFlight limit if ResetAfter is 0, because units return at any time.
 func AppendState(b []byte, d *weir.Decision, l *weir.Limiter) []byte {
 	b = appendItem(b, d.Name)
 	b = append(b, ";r="...)
@@ -75,18 +73,17 @@ func AppendState(b []byte, d *weir.Decision, l *weir.Limiter) []byte {
 	return strconv.AppendInt(b, Seconds(after), 10)
 }
 
-// appendItem appends a limit's name as a String, and begins its parameters. Rules
-// have no name with a character that a String would have to escape, or could not
-// have.
+// appendItem appends the name of a limit as a String. The parameters follow. The names of rules
+// have no characters that a String must escape or cannot contain.
 func appendItem(b []byte, name string) []byte {
 	b = append(b, '"')
 	b = append(b, name...)
 	return append(b, '"')
 }
 
-// AppendItems appends the items of a field, without the items of the names that skips reports,
-// and separates them by commas. Other libraries may have written the field: an item without a
-// String is kept as it is.
+// AppendItems appends the items of a field, separated by commas, without the items whose names
+// skips reports. Another library may have written the field: an item without a String is kept
+// unchanged.
 func AppendItems(b []byte, field string, skips func(name string) bool) []byte {
 	begin := len(b)
 	for field != "" {
@@ -121,7 +118,7 @@ func AppendItems(b []byte, field string, skips func(name string) bool) []byte {
 	return b
 }
 
-// Seconds returns whole seconds, rounded up: a client that comes back then is not too early.
+// Seconds returns whole seconds, rounded up, so that a client that waits as long is not too early.
 func Seconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)
 }

@@ -7,17 +7,17 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// ResetAfter is what clients are told about when to come back, of l's decision d. Those
-// of GitHub's API sleep until X-RateLimit-Reset once nothing remains, so it is never
-// later than needed, and never sooner than Retry-After:
+// ResetAfter returns the time that clients are told to wait after a decision d of l. Clients of
+// GitHub's API sleep until X-RateLimit-Reset once no units remain. Therefore the result is never
+// later than necessary, and never before Retry-After:
 //
-//	denied                     d.RetryAfter, when the same request could be admitted
-//	allowed, nothing left      when one unit is there again
-//	allowed, something left    d.ResetAfter, when the whole limit is there again
+//	denied                    d.RetryAfter: the same request could be admitted
+//	allowed, no units left    a unit is available
+//	allowed, units left       d.ResetAfter: the whole limit is available
 //
-// The second is d.ResetAfter but for the buckets, whose level is known from it: they
-// are told when the level has room for a unit. A region's part of a Global bucket is
-// taken for the whole there, which can be too soon.
+// Without units left, the result is d.ResetAfter, except for buckets: their level is computed from
+// d.ResetAfter, and the result is the time at which there is room for a unit. For a Global bucket,
+// the part of the region is treated as the whole bucket, so that the result can be too early.
 func ResetAfter(d *weir.Decision, l *weir.Limiter) time.Duration {
 	if !d.Allowed {
 		return d.RetryAfter
@@ -34,23 +34,24 @@ func ResetAfter(d *weir.Decision, l *weir.Limiter) time.Duration {
 		capacity = limit.Rate
 	}
 	if d.Limit != capacity {
-		// A share, whose rate is not known. Of its level, Limit units at most, what
-		// is above Limit − 1 is at most an equal part: less than a unit too late.
+		// The decision was made within a share, whose rate is unknown. The level is at most
+		// Limit units, and its excess over Limit − 1 drains in at most an equal part of the time:
+		// the result is less than a unit too late.
 		return (d.ResetAfter-1)/time.Duration(d.Limit) + 1
 	}
-	// The time that Limit − 1 units take to go, rounded down. The level is above that.
+	// The time in which Limit − 1 units drain, rounded down. The level is above Limit − 1.
 	hi, lo := bits.Mul64(uint64(capacity-1), uint64(limit.Per))
 	rest, _ := bits.Div64(hi, lo, uint64(limit.Rate))
 	return max(1, d.ResetAfter-time.Duration(rest))
 }
 
-// calendarSlack is how far from a calendar's boundary a moment may be that was computed
-// from a decision: clocks differ, and a decision is some time on its way.
+// calendarSlack is the maximum distance between a boundary of a calendar and a time that is computed
+// from a decision: clocks differ, and a decision is in transit for some time.
 const calendarSlack = time.Second / 2
 
-// ResetAt is the moment that ResetAfter is from now on. The windows of a calendar end at
-// a whole minute in every zone, and so does it if it is that near to one: what is left
-// of the window was told by another clock, and some time ago.
+// ResetAt returns the time at which ResetAfter has passed. The windows of a calendar end at a whole
+// minute in every zone. For such a limit, a time within calendarSlack of a whole minute is rounded
+// to that minute, because a different clock has determined the rest of the window some time ago.
 func ResetAt(now time.Time, d *weir.Decision, l *weir.Limiter) time.Time {
 	after := ResetAfter(d, l)
 	at := now.Add(after)

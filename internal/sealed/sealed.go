@@ -5,8 +5,8 @@
 //
 //	version 1 | salt 16 | AES-256-GCM of the record, and its tag
 //
-// Each text has a key of its own, derived from the Box's key and the salt. So no nonce is
-// ever used twice with the same key, however many texts a cluster seals.
+// Each text has its own key, which is derived from the key of the Box and the salt. Therefore no
+// nonce is used twice with the same key, regardless of the number of sealed texts.
 package sealed
 
 import (
@@ -26,14 +26,14 @@ const (
 	saltBytes = 16
 	keyBytes  = 32
 	tagBytes  = 16
-	// MaxBytes bounds a record. A longer text is refused before anything is computed.
+	// MaxBytes is the maximum length of a record. A longer text is refused before any computation.
 	MaxBytes = 512
 )
 
 var encoding = base64.RawURLEncoding.Strict()
 
-// ErrForeign is the error of a text that was sealed with none of the Box's secrets, is of
-// a different kind or use, or was changed. It does not tell which.
+// ErrForeign is the error for a text that was sealed with other secrets than those of the Box, has a
+// different kind or use, or was changed. The error does not distinguish these cases.
 var ErrForeign = errors.New("weir: the text is not sealed by this cluster for this use")
 
 // Box seals and opens texts. Its methods are safe for concurrent use.
@@ -41,9 +41,9 @@ type Box struct {
 	keys [][]byte // the first key seals, all keys open
 }
 
-// New returns a Box of secrets that all nodes of a cluster share: the first secret seals, and
-// each opens, so that secrets can be rotated. Empty secrets are left out. Without any the
-// key is random, and only this Box opens what it has sealed.
+// New returns a Box with secrets that all nodes of a cluster share. The first secret seals, and all
+// secrets open, so that secrets can be rotated. Empty secrets are ignored. Without secrets the key is
+// random, and only this Box can open its texts.
 func New(secrets [][]byte) *Box {
 	b := new(Box)
 	for _, secret := range secrets {
@@ -61,8 +61,8 @@ func New(secrets [][]byte) *Box {
 
 func derive(secret []byte) []byte { return Derive(secret, nil, "weir sealed text") }
 
-// Derive returns a key of 32 bytes, by HKDF-SHA256. The label separates it from all else that
-// a secret is used for. salt, if not nil, is what differs each time.
+// Derive returns a key of 32 bytes, by HKDF-SHA256. The label separates the key from other keys of
+// the same secret. A salt makes keys of the same secret and label differ; it may be nil.
 func Derive(secret, salt []byte, label string) []byte {
 	key, err := hkdf.Key(sha256.New, secret, salt, label, keyBytes)
 	if err != nil {
@@ -71,8 +71,8 @@ func Derive(secret, salt []byte, label string) []byte {
 	return key
 }
 
-// Seal returns plain, at most MaxBytes, as a text. Open needs the same kind and ad, which the
-// text does not contain: ad is what the text is bound to, a count's ID for example.
+// Seal returns plain, at most MaxBytes, as a text. Open needs the same kind and ad, which the text
+// does not contain. ad is data to which the text is bound, such as the ID of a count.
 func (b *Box) Seal(kind byte, ad, plain []byte) string {
 	text := make([]byte, 1+saltBytes, 1+saltBytes+len(plain)+tagBytes)
 	text[0] = version
@@ -80,9 +80,9 @@ func (b *Box) Seal(kind byte, ad, plain []byte) string {
 	return encoding.EncodeToString(cipherOf(b.keys[0], kind, text).Seal(text, nonce[:], plain, ad))
 }
 
-// Open returns what Seal was given. The error is ErrForeign.
+// Open returns the record that was passed to Seal. The error is ErrForeign.
 func (b *Box) Open(kind byte, ad []byte, text string) ([]byte, error) {
-	if len(text) > encoding.EncodedLen(1+saltBytes+MaxBytes+tagBytes) || strings.ContainsAny(text, "\r\n") { // which DecodeString skips
+	if len(text) > encoding.EncodedLen(1+saltBytes+MaxBytes+tagBytes) || strings.ContainsAny(text, "\r\n") { // DecodeString ignores line breaks
 		return nil, ErrForeign
 	}
 	bytes, err := encoding.DecodeString(text)
@@ -97,10 +97,10 @@ func (b *Box) Open(kind byte, ad []byte, text string) ([]byte, error) {
 	return nil, ErrForeign
 }
 
-// nonce is that of each text's only message.
+// nonce is the nonce of all texts. The key of each text encrypts a single message.
 var nonce [12]byte
 
-// cipherOf is the cipher of the only text that begins with this version and salt.
+// cipherOf returns the cipher for the text that begins with this version and salt.
 func cipherOf(key []byte, kind byte, text []byte) cipher.AEAD {
 	h := hmac.New(sha256.New, key)
 	h.Write(append([]byte{kind}, text[:1+saltBytes]...))

@@ -12,13 +12,13 @@ import (
 // fence of console that begins with "$ ", or from code within a line that begins
 // with a program that documents call.
 type Command struct {
-	File   string // slash-separated, from the project's root
+	File   string // slash-separated, from the root of the project
 	Line   int    // from 1
 	Words  []string
-	Output string // of console: what follows the command
+	Output string // in console, the text after the command
 }
 
-// Position returns where the command is, as "file:line".
+// Position returns the position of the command, as "file:line".
 func (c *Command) Position() string { return fmt.Sprintf("%s:%d", c.File, c.Line) }
 
 // called is code within a line that calls a program.
@@ -38,8 +38,8 @@ func Commands() (all []Command, err error) {
 	return all, errors.Join(errs...)
 }
 
-// CallsOf returns the commands that begin with these words, without them: their
-// Words are the arguments.
+// CallsOf returns the commands that begin with the given words. Their Words are the remaining words,
+// the arguments.
 func CallsOf(words ...string) (calls []Command, err error) {
 	all, err := Commands()
 	for _, c := range all {
@@ -51,7 +51,7 @@ func CallsOf(words ...string) (calls []Command, err error) {
 	return calls, err
 }
 
-// After returns the words that follow these, if the command begins with them.
+// After returns the words after the given words, if the command begins with the given words.
 func (c *Command) After(words ...string) (rest []string, ok bool) {
 	if len(c.Words) < len(words) || !slices.Equal(c.Words[:len(words)], words) {
 		return nil, false
@@ -72,7 +72,7 @@ func (d *document) commands() (all []Command, err error) {
 	}
 	for _, s := range d.inline() {
 		if called.MatchString(s.Text) {
-			add(s.Line, strings.ReplaceAll(s.Text, `\|`, "|"), "") // in a table a bar is written so
+			add(s.Line, strings.ReplaceAll(s.Text, `\|`, "|"), "") // a table has \| for a bar
 		}
 	}
 	for _, s := range d.snippets() {
@@ -92,8 +92,8 @@ func (d *document) commands() (all []Command, err error) {
 // prompted is a command after a prompt, up to the first end of a line outside quotes, and its output.
 var prompted = regexp.MustCompile(`(?s)^((?:'[^']*'|"[^"]*"|[^'"\n])*)\n?(.*)$`)
 
-// token is the first of a shell's tokens in a text: blanks or a comment, the end of a
-// command, an output's redirection, or a word.
+// token is the first token of a shell text: blanks or a comment, the end of a command, the
+// redirection of an output, or a word.
 var token = regexp.MustCompile(`(?s)^(?:[ \t]+|\\\n|#[^\n]*|([;|&\n])|(>)|((?:\\.|'[^']*'|"(?:\\.|[^"\\])*"|[^\s;|&<>(){}'"\\])+))`)
 
 var (
@@ -103,9 +103,9 @@ var (
 	environment  = regexp.MustCompile(`^(time$|[A-Za-z_]\w*=)`)
 )
 
-// split takes a text of the shell into commands, without what stands around a program:
-// time, its environment, an output's redirection. It is no shell, and refuses what it does
-// not know: a substitution, a loop, an input's redirection.
+// split splits a shell text into commands, without time, the environment of a program, and the
+// redirection of an output. It returns an error for all other syntax of a shell: a substitution, a
+// loop, the redirection of an input.
 func split(text string) (commands [][]string, err error) {
 	var words []string
 	redirected := false
@@ -135,7 +135,7 @@ func split(text string) (commands [][]string, err error) {
 	return commands, nil
 }
 
-// unquote returns what a word is to a program.
+// unquote returns a word without its quotes and escapes, as a program receives it.
 func unquote(word string) string {
 	return quoted.ReplaceAllStringFunc(word, func(part string) string {
 		switch part[0] {

@@ -23,7 +23,7 @@ import (
 	"github.com/weir-go/weir/internal/snippets"
 )
 
-// packages are the packages that snippets of Go use without an import, by their names.
+// packages maps the names of packages that Go snippets use without an import to their paths.
 var packages = map[string]string{
 	"atomic": "sync/atomic", "context": "context", "fmt": "fmt", "http": "net/http", "log": "log", "math": "math", "netip": "net/netip", "os": "os",
 	"signal": "os/signal", "strconv": "strconv", "sync": "sync", "syscall": "syscall", "testing": "testing", "time": "time", "tls": "crypto/tls", "x509": "crypto/x509",
@@ -59,7 +59,7 @@ var packages = map[string]string{
 	"weirtest":   "github.com/weir-go/weir/weirtest",
 }
 
-// around is what the service of a reader has around a snippet.
+// around declares the names that snippets use from the service of a reader.
 const around = `
 var (
 	ctx           context.Context
@@ -88,7 +88,7 @@ func userOf(*http.Request) string
 func planOf(*http.Request) string
 `
 
-// ellipsis is a line for what a snippet leaves out.
+// ellipsis is a line that stands for omitted code.
 var ellipsis = regexp.MustCompile(`(?m)^\s*\.\.\.$`)
 
 func TestEverySnippetOfGoCompiles(t *testing.T) {
@@ -100,8 +100,8 @@ func TestEverySnippetOfGoCompiles(t *testing.T) {
 	}
 }
 
-// compile checks a snippet as the body of a function. What is declared and not used
-// is no error: the snippet goes on somewhere else.
+// compile checks a snippet as the body of a function. An unused variable is not an error, because
+// the code continues elsewhere.
 func (i *imports) compile(s *snippets.Snippet) (errs []error) {
 	text := ellipsis.ReplaceAllString(s.Text, "")
 	var b bytes.Buffer
@@ -117,7 +117,7 @@ func (i *imports) compile(s *snippets.Snippet) (errs []error) {
 		return []error{err}
 	}
 	report := func(err error) {
-		e := err.(types.Error) // which all are, says package types
+		e := err.(types.Error) // package types documents this
 		if !e.Soft {
 			at := i.files.Position(e.Pos)
 			errs = append(errs, fmt.Errorf("%s:%d:%d: %s", at.Filename, at.Line, at.Column, e.Msg))
@@ -148,7 +148,7 @@ var imported = sync.OnceValues(func() (*imports, error) {
 	})}, nil
 })
 
-// importable returns the packages, which all tests share. They do not run side by side.
+// importable returns the packages, which all tests share. The tests do not run in parallel.
 func importable(t *testing.T) *imports {
 	t.Helper()
 	i, err := imported()
@@ -156,8 +156,7 @@ func importable(t *testing.T) *imports {
 	return i
 }
 
-// exported finds what the compiler exports of each package, and of all that they
-// import.
+// exported finds the export data of the packages and of their dependencies.
 func exported() (map[string]string, error) {
 	root, err := snippets.Root()
 	if err != nil {

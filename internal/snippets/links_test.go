@@ -16,8 +16,8 @@ import (
 	"github.com/weir-go/weir/internal/snippets"
 )
 
-// walkFiles calls do with each file below the project's root that has the suffix, and its
-// slash-separated path from there.
+// walkFiles calls do for each file of the project with the suffix, with its slash-separated path from
+// the root of the project.
 func walkFiles(t *testing.T, suffix string, do func(name string, text []byte)) {
 	root, err := snippets.Root()
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ var (
 	heading = regexp.MustCompile(`(?m)^#{1,6} (.+)$`)
 )
 
-// anchors returns the anchors of a document's headings, as GitHub makes them.
+// anchors returns the anchors of the headings of a document, in the form of GitHub.
 func anchors(text string) map[string]bool {
 	found := make(map[string]bool)
 	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-go/weir/internal/snippets"
 )
 
-// notLogged are the directories whose lines docs/logs.md does not have: tools and examples.
+// notLogged are the directories whose log lines are not in docs/logs.md: tools and examples.
 var notLogged = regexp.MustCompile(`^(bench|cluster/clustertest|cmd/demo|conformance|deploy|examples|internal/lab|simulations|weirtest)/`)
 
 // levels are the methods of slog.Logger that log, and their names in docs/logs.md.

@@ -1,6 +1,5 @@
-// Package snippets finds what the project's documents show in code, so that tests
-// can hold it against the parsers, commands and compilers that it is for. It is
-// used by tests alone:
+// Package snippets finds the code in the documents of the project, so that tests can check it with
+// parsers, commands and compilers. Only tests use it:
 //
 //	go, rules in yaml, links, names of tests,
 //	docs/logs.md                                   the tests of this package
@@ -24,13 +23,13 @@ import (
 
 // Snippet is a fenced block of a document.
 type Snippet struct {
-	File     string // slash-separated, from the project's root
-	Line     int    // of the first line of Text in File, from 1
-	Language string // as the fence has it; empty if it has none
+	File     string // slash-separated, from the root of the project
+	Line     int    // line of the first line of Text in File, from 1
+	Language string // language of the fence, or empty
 	Text     string
 }
 
-// Position returns where the snippet begins, as "file:line".
+// Position returns the position of the snippet, as "file:line".
 func (s *Snippet) Position() string { return fmt.Sprintf("%s:%d", s.File, s.Line) }
 
 // topKey is a line that begins with a key of a YAML map.
@@ -45,8 +44,8 @@ func (s *Snippet) Key() string {
 	return ""
 }
 
-// Root returns the directory of the project, which has the file go.work, from any
-// directory below it.
+// Root returns the directory of the project, which contains go.work, for a working directory in the
+// project.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -109,7 +108,7 @@ func collect(of func(*document) []Snippet) (all []Snippet, err error) {
 	return all, err
 }
 
-// prose returns the lines, with the lines of snippets empty.
+// prose returns the lines of the document. The lines of snippets are empty.
 func (d *document) prose() []string {
 	lines := slices.Clone(d.lines)
 	fenced := false
@@ -140,7 +139,7 @@ func (d *document) snippets() (all []Snippet) {
 	return all
 }
 
-// code is what stands in a line as code.
+// code is a code span within a line.
 var code = regexp.MustCompile("`([^`]+)`")
 
 func (d *document) inline() (all []Snippet) {

@@ -20,7 +20,7 @@ import (
 // docs/operate.md lists the fields to set in production, and docs/rotation.md describes how to
 // change secrets and certificates.
 type Config struct {
-	// Name is a label of at most 64 bytes. If empty, it is the name of the host. Member.Name
+	// Name is a label of at most 64 bytes. If empty, the name of the host is used. Member.Name
 	// consists of this label and an incarnation, which is new at each start.
 	Name string
 
@@ -29,7 +29,7 @@ type Config struct {
 	Bind string
 
 	// Advertise is the "host:port" that other nodes dial, of the same address family as Bind. If
-	// empty, it is Bind, with the source address of the default route if Bind has no host.
+	// empty, Bind is used, with the source address of the default route if Bind has no host.
 	Advertise string
 
 	// Join lists "host:port" addresses or DNS names of any members. An entry without a port uses
@@ -52,11 +52,11 @@ type Config struct {
 	Regions map[string][]string
 
 	// RegionShares is the part of each Global limit that each region has at the beginning,
-	// relative to the other regions: 1 to 1,000,000. It must be equal on all nodes of all
+	// relative to the other regions: 1 to 1,000,000. RegionShares must be equal on all nodes of all
 	// regions. Nil means equal parts.
 	RegionShares map[string]int64
 
-	// Seed is the key of the hash that replaces keys. It has at least 16 bytes, must be equal on
+	// Seed is the key of the hash that replaces keys. Seed has at least 16 bytes, must be equal on
 	// all nodes of all regions, and must never change. ReadSecrets reads the output of `weir
 	// secret`. If nil, the node uses a public key, so that anybody can compute IDs. In that case
 	// Start logs a warning if other machines can reach the node.
@@ -68,8 +68,8 @@ type Config struct {
 	// protected, and Bind must be a loopback address.
 	Secrets [][]byte
 
-	// TLS protects connections between nodes with mutual TLS. It requires RootCAs and a
-	// certificate for both ends. Its functions are called for each connection. If nil, only
+	// TLS protects connections between nodes with mutual TLS. TLS requires RootCAs and a
+	// certificate for both ends. The functions are called for each connection. If nil, only
 	// Secrets protect the connections. UDP is always protected by Secrets alone.
 	TLS *tls.Config
 
@@ -80,7 +80,7 @@ type Config struct {
 	RegionSecrets map[string][][]byte
 
 	// CertificateNames are, for Region and each of Regions, the URIs or DNS names in the
-	// certificates of its nodes. A part may be "*", or "{name}" for the Name of the node. It
+	// certificates of its nodes. A part may be "*", or "{name}" for the Name of the node. This field
 	// requires TLS. If nil, a trusted certificate is valid for any name and region
 	// (docs/regions.md).
 	CertificateNames map[string][]string
@@ -99,7 +99,7 @@ type Config struct {
 	// missing members have ended. A member has ended if its kernel has closed the connections and
 	// refuses new connections. FailClosed still needs a majority. If a firewall resets connections
 	// between two sides, each side spends the whole limit. ForgetRefused must be equal on all
-	// nodes. It has no effect on Windows.
+	// nodes. The field has no effect on Windows.
 	ForgetRefused bool
 
 	// Replicas is the number of other nodes with a replica of each count, at most 8. 0 means 1,
@@ -122,7 +122,7 @@ type Config struct {
 	// SnapshotEvery is the time between two snapshots. 0 means 1 min. The range is 1s to 5m.
 	SnapshotEvery time.Duration
 
-	Logger   *slog.Logger     // slog.Default if nil. It never receives a key
+	Logger   *slog.Logger     // slog.Default if nil. The Logger never receives a key
 	Observer Observer         // called for each decision and hop; must not block. Observers combines several Observers
 	Tracer   Tracer           // creates spans of checks that leave or reach this node. If nil, traces of other nodes are passed on
 	Cluster  cluster.Cluster  // replaces gossip. If set, it is responsible for the fields above from Name to ForgetRefused, except JoinTimeout, Expect, the names in Regions, Seed and Timeout

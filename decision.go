@@ -11,13 +11,13 @@ import (
 // Decision is the result of a check. The zero Decision is a denial.
 //
 // ResetAfter is zero if no unit is used. Otherwise it is the time until the limit would grant
-// everything to a caller that asks steadily, at its rate: until the window ends, the newest
+// everything to a caller that asks steadily, at the rate of the limit: until the window ends, the newest
 // entry of the log has expired, the bucket is full again, or the queue of a LeakyBucket is
 // empty. If a window or a log has no unit left, ResetAfter is no later than the time at which a
-// unit is available again. On a denial it is never below RetryAfter.
+// unit is available again. On a denial ResetAfter is never below RetryAfter.
 //
 // A Pushback repeats a denial that the owner made within the last second. RetryAfter and
-// ResetAfter are reduced by its age. Remaining may be too high, and ResetAfter too low, because
+// ResetAfter are reduced by the age of the denial. Remaining may be too high, and ResetAfter too low, because
 // other checks were admitted in the meantime. A check for fewer units than were denied is sent
 // to the owner, and may be admitted.
 //
@@ -74,7 +74,7 @@ func (ds Decisions) Allowed() bool {
 // Strictest returns the decision to report to a client. If there are denials, it is the denial
 // with the longest RetryAfter. Otherwise it is the decision with the least Remaining, and of
 // several such decisions the decision with the longest ResetAfter. Shadows are ignored. Without any other decision
-// it is the zero Decision.
+// the result is the zero Decision.
 func (ds Decisions) Strictest() Decision {
 	var s Decision
 	first := true
@@ -98,7 +98,7 @@ func (d Decision) stricterThan(than Decision) bool {
 
 var sourceNames = enum.Table[Source]{What: "source", Names: []string{"none", "owner", "forwarded", "relayed", "stand_in", "budget", "failed_open", "failed_closed", "pushback", "leased"}}
 
-// String returns the name in metrics and in the admin API, like "stand_in". It is "none" for the
+// String returns the name in metrics and in the admin API, like "stand_in". The name is "none" for the
 // zero Source, and "unknown" for an unknown Source.
 func (s Source) String() string {
 	if s <= Leased {

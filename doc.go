@@ -27,13 +27,13 @@
 // deletes the count of a key on every member.
 //
 // A reservation ([Limiter.Reserve]) is an estimate that is spent before the actual cost is
-// known. Settling it replaces the estimate by the actual cost.
+// known. Settle replaces the estimate by the actual cost.
 //
 // A hold ([Limiter.Hold]) is units of an [InFlight] limit that a caller, the holder, has until
-// it releases them. Holders renew their holds once a second at the members that answer for the
+// the holder releases them. Holders renew their holds once a second at the members that answer for the
 // keys.
 //
-// [Node.Publish] sends a small value to all nodes. No check waits for it.
+// [Node.Publish] sends a small value to all nodes. No check waits for this.
 //
 // # The path of a check
 //

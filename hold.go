@@ -150,7 +150,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 	return h, err
 }
 
-// Decision returns the result of the request for the hold. If it is Allowed, the units are held
+// Decision returns the result of the request for the hold. If Allowed, the units are held
 // until Release, or until the channel of Lost is closed.
 func (h *Hold) Decision() Decision { return h.decision }
 
@@ -180,7 +180,7 @@ const (
 // HoldFor holds units for a client in a separate process. The client has the text, and has the
 // units as long as it renews them: the hold ends ttl after the last renewal. The range of ttl is
 // 1 s to 1 h. The text is sealed, and valid for this limit and key on every node of the cluster.
-// It is empty if the Decision denies. HoldFor returns once a second member has recorded the
+// The text is empty if the Decision denies. HoldFor returns once a second member has recorded the
 // hold, if such a member answers within the rest of Timeout. This time includes the time in which the
 // process does not run.
 func (l *Limiter) HoldFor(ctx context.Context, key string, units int64, ttl time.Duration) (text string, d Decision, err error) {
@@ -243,7 +243,7 @@ func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Dura
 }
 
 // ReleaseHold ends a hold of HoldFor, on any node. Further calls do nothing. If the member that
-// answers for the key is not reachable, the release is sent to it until it is. The error is
+// answers for the key is not reachable, the release is sent until the member is reachable. The error is
 // ErrInvalid for a text of another limit, key or cluster, or the error of a cancelled ctx.
 func (l *Limiter) ReleaseHold(ctx context.Context, key, text string) error {
 	a, err := l.openHold(ctx, key, text, maxHoldFor)

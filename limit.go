@@ -112,7 +112,7 @@ type Limit struct {
 	// of less than 16 bytes. SecretKeys has no effect on counts.
 	SecretKeys bool
 
-	// Durable is DurableIfLong if zero. It has no effect on decisions. An InFlight limit is
+	// Durable is DurableIfLong if zero. This field has no effect on decisions. An InFlight limit is
 	// never durable, because its holds end with the processes that have them.
 	Durable Durability
 
@@ -129,7 +129,7 @@ func (l Limit) Validate() error {
 	return err
 }
 
-// check validates the limit, and returns the zone of its Calendar. It reads the zone from a
+// check validates the limit, and returns the zone of its Calendar, which is read from a
 // file.
 func (l *Limit) check() (loc *time.Location, err error) {
 	var errs []error
@@ -253,7 +253,7 @@ func (p *PartitionPolicy) UnmarshalText(name []byte) error {
 	return partitionNames.UnmarshalText(p, name)
 }
 
-// String returns the name in rules files, like "month". It is "none" for NoCalendar.
+// String returns the name in rules files, like "month". The name is "none" for NoCalendar.
 func (c Calendar) String() string { return calendarNames.String(c) }
 
 // MarshalText returns the name. It returns an error for an unknown Calendar.

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Limiter checks keys against a limit. It holds no resources, need not be closed, and is safe for
+// Limiter checks keys against a limit. A Limiter holds no resources, need not be closed, and is safe for
 // concurrent use.
 //
 // Its methods return a Decision and an error. The error is ErrInvalid for an invalid argument,
@@ -75,7 +75,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 	return l.check(ctx, wire.OpTake, key, 1)
 }
 
-// AllowN requests units, from 1 to the maximum that the limit can grant. It spends all of the
+// AllowN requests units, from 1 to the maximum that the limit can grant. AllowN spends all of the
 // units or none.
 func (l *Limiter) AllowN(ctx context.Context, key string, units int64) (Decision, error) {
 	return l.check(ctx, wire.OpTake, key, units)
@@ -87,7 +87,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.check(ctx, wire.OpPeek, key, 1)
 }
 
-// Debit spends units unconditionally, for a cost that is known only afterwards. It may leave a
+// Debit spends units unconditionally, for a cost that is known only afterwards. Debit may leave a
 // debt, which is at most the limit itself. The Decision is Allowed unless there is a debt; RetryAfter
 // is then the time until the next unit is available. If the owner does not answer in time,
 // another member debits the units as well. The debit of the owner is refunded when its answer
@@ -97,7 +97,7 @@ func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision,
 	return l.check(ctx, wire.OpDebit, key, units)
 }
 
-// Refund returns units, at least 1, but never more than are used. It accepts as many units as
+// Refund returns units, at least 1, but never more than are used. Refund accepts as many units as
 // Debit does. Units that a Debit did not count, because the debt was at its maximum, are not
 // returned. If the owner is known to be unreachable, the units are returned to the share of this
 // node.
@@ -136,7 +136,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	return err
 }
 
-// Owner returns the member to which the ring assigns the key. It is the zero Member if there is
+// Owner returns the member to which the ring assigns the key, and the zero Member if there is
 // none (a node that has left a cluster of one) or if the key is above 1 KiB.
 func (l *Limiter) Owner(key string) Member {
 	if len(key) > wire.MaxKeyBytes {
@@ -150,8 +150,8 @@ func (l *Limiter) Owner(key string) Member {
 	return Member{}
 }
 
-// ID returns the ID of a key of this limit, which replaces the key in logs and between nodes. It
-// is a hash of the name of the limit and the key, keyed by Config.Seed, and reveals neither. It
+// ID returns the ID of a key of this limit, which replaces the key in logs and between nodes. The ID
+// is a hash of the name of the limit and the key, keyed by Config.Seed, and reveals neither. The ID
 // is the same on all nodes, and zero for a key above 1 KiB.
 func (l *Limiter) ID(key string) [16]byte {
 	if len(key) > wire.MaxKeyBytes {
@@ -278,7 +278,7 @@ func (l *Limiter) checkCapacity(units int64) error {
 }
 
 // fillDecision writes the Decision for the caller, field by field. A literal would be built elsewhere
-// first, and copied in larger pieces than it was written in, which stalls the processor. The
+// first, and copied in larger pieces than written, which stalls the processor. The
 // part of a region in a Global limit is not revealed.
 func (l *Limiter) fillDecision(d *Decision, r *wire.Result) {
 	d.Allowed = r.Allowed

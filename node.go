@@ -181,7 +181,7 @@ func (n *Node) unjoinedTime(c *cluster.Stats) time.Duration {
 	return time.Duration(n.env.Monotonic() - n.joining.began)
 }
 
-// Members returns the roster that this node knows, sorted by name. It has each member that is
+// Members returns the roster that this node knows, sorted by name. The roster has each member that is
 // alive, or died without leaving and is not yet forgotten.
 func (n *Node) Members() []Member {
 	v := n.env.View()
@@ -193,7 +193,7 @@ func (n *Node) Members() []Member {
 }
 
 // Ring returns the part of all keys that the ring assigns to each member, by name. Each part is
-// above 0, and the sum is 1. A member that owns nothing, as it joins or leaves, is not in it. The
+// above 0, and the sum is 1. A member that owns nothing, as it joins or leaves, is not included. The
 // first call after a change of the ring takes about 10 µs per member.
 func (n *Node) Ring() map[string]float64 {
 	r := n.env.View().Ring
@@ -246,7 +246,7 @@ type Published struct {
 // meet a node that has it, also after a partition or a restart of all nodes but one.
 //
 // Version 0 stands for the known version of the name plus 1, and at least the time of day in
-// nanoseconds since 1970, so that the last writer wins. With an empty value it deletes the
+// nanoseconds since 1970, so that the last writer wins. With an empty value, Publish deletes the
 // present value of any version. A node accepts no version that is more than a day ahead of its
 // time of day, because no later value could replace a value of the highest version.
 //
@@ -280,7 +280,7 @@ func (n *Node) PublishedAfter(revision uint64) <-chan struct{} {
 	return n.published.After(revision)
 }
 
-// sleep waits for d. It returns early if ctx or the node ends, and at once if the deadline of ctx
+// sleep waits for d, and returns early if ctx or the node ends, and at once if the deadline of ctx
 // is before the end of d.
 func (n *Node) sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {

@@ -74,11 +74,11 @@ func (o hopObserver) Hopped(ctx context.Context, h check.Hop) { o.o.Hopped(ctx, 
 // has no span.
 type Tracer interface {
 	// Outgoing returns the span of a check before its node sends it to a member, or nil if
-	// ctx has no sampled trace. It is called for each such check, and should be cheap without a
+	// ctx has no sampled trace. Outgoing is called for each such check, and should be cheap without a
 	// sampled trace.
 	Outgoing(ctx context.Context) Span
 	// Incoming returns the span of a request that a member has sent within a trace, as
-	// a child of parent, or nil. It is called only for sampled requests. The request was read
+	// a child of parent, or nil. Incoming is called only for sampled requests. The request was read
 	// at read, which is zero if unknown.
 	Incoming(parent TraceContext, read time.Time) Span
 }
@@ -110,7 +110,7 @@ func (c TraceContext) Valid() bool { return c.TraceID != [16]byte{} && c.SpanID 
 // Sampled reports whether the trace is sampled.
 func (c TraceContext) Sampled() bool { return c.Flags&1 != 0 }
 
-// TraceEvent is the end of a span. It does not contain a key.
+// TraceEvent is the end of a span, without a key.
 type TraceEvent struct {
 	Operation string        // "take", "peek", "debit", "refund", "wait", "hold", "renew" or "release"
 	Outcome   string        // "allowed", "denied", "done" for a refund, or "unanswered" after an Err, or if the node returns the check undecided

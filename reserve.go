@@ -22,7 +22,7 @@ type Reservation struct {
 	made     reserve.Reservation // only if the estimate was allowed
 }
 
-// Reserve spends an estimate, from 1 to the maximum that the limit can grant. It is like AllowN,
+// Reserve spends an estimate, from 1 to the maximum that the limit can grant. Reserve is like AllowN,
 // but never spends units of a lease. The Reservation is never nil. Its Decision is a denial if
 // the estimate was denied, and with every error.
 func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Reservation, error) {
@@ -46,7 +46,7 @@ func (v *Reservation) Units() int64 { return v.units }
 
 // Expires returns the time until which the reservation can be settled. This is as long as its
 // units count, which is Per, twice Per for SlidingWindow, or the time in which a bucket refills,
-// but at least a minute and at most an hour. It is the zero Time for a denied Reservation.
+// but at least a minute and at most an hour. The result is the zero Time for a denied Reservation.
 func (v *Reservation) Expires() time.Time {
 	if !v.decision.Allowed {
 		return time.Time{}
@@ -57,11 +57,11 @@ func (v *Reservation) Expires() time.Time {
 // Settle refunds the units by which the estimate exceeds the actual cost, or debits the units by
 // which it falls short, in the window in which the estimate was spent. The cost is 0 or more.
 // Settle has no effect on the count if that window has ended, or if the count was reset since.
-// It does not wait for an answer, and ctx may be done, unless the Reservation was carried
+// Settle does not wait for an answer, and ctx may be done, unless the Reservation was carried
 // (Text). If the owner does not answer, units to be refunded stay spent.
 //
 // The error is ErrInvalid for a negative cost or a denied Reservation, ErrSettled for the second
-// call, or ErrExpired. For a carried Reservation, it may be ErrUnavailable or the error of ctx:
+// call, or ErrExpired. For a carried Reservation, the error may be ErrUnavailable or the error of ctx:
 // the Reservation is then not settled, and it is safe to try again.
 func (v *Reservation) Settle(ctx context.Context, actual int64) error {
 	if actual < 0 && v.decision.Allowed {

@@ -47,7 +47,7 @@ type Stats struct {
 	Regions      map[string]RegionStats // the exchange about Global limits, by the name of the other region
 	Outage       OutageStats            // the current outage: checks that are not decided by the owners of their keys
 	// Unjoined is how long this node has counted alone since Start although Config.Join names
-	// other nodes: it has never met any other member, and Cluster.Unanswered has the reasons. It
+	// other nodes: it has never met any other member, and Cluster.Unanswered has the reasons. Unjoined
 	// is zero once a member was met, and if Join names no other nodes.
 	Unjoined time.Duration
 	Cluster  cluster.Stats // connections and membership
@@ -122,7 +122,7 @@ func (o *Outcomes) add(more stats.Outcomes) {
 const OtherLimits = stats.Others
 
 // Latency is the duration of the checks that a source decided: from the time at which the
-// check read the clock to the decision. It does not include hashing the key. Each of the first
+// check read the clock to the decision, without hashing the key. Each of the first
 // few checks is measured. Later 1 check in 64 is measured and counts as 64, so that the
 // figures represent all checks, and Count is close to the number of Decisions.
 type Latency struct {
@@ -167,13 +167,13 @@ func (s *Stats) read(m *stats.Meters) {
 
 // OutageStats is the current outage, as of the last second. An outage lasts while members of the
 // roster are not reachable, the roster is below Config.Expect, or checks of this node are
-// decided by a stand-in, within shares, or by FailOpen or FailClosed. It ends when none of this
+// decided by a stand-in, within shares, or by FailOpen or FailClosed. An outage ends when none of this
 // was true for five seconds.
 type OutageStats struct {
 	Since time.Time // zero without an outage; the fields below, except Count, are then zero as well
 	// Missing has the members, sorted, that failed to decide checks in the last five seconds:
 	// they are not reachable, have stalled (they leave requests of this node unanswered and send
-	// nothing), or did not answer a check in time. It is empty if checks were not decided by the
+	// nothing), or did not answer a check in time. Missing is empty if checks were not decided by the
 	// owner for other reasons: deadlines that are too short, a late relay, or a roster below
 	// Config.Expect.
 	Missing   []string
@@ -227,7 +227,7 @@ func (n *Node) watchOutages() {
 	}
 }
 
-// HoldingStats describes the holdings of Global limits on this node. It is zero without other
+// HoldingStats describes the holdings of Global limits on this node, and is zero without other
 // regions.
 type HoldingStats struct {
 	Keys   int    // keys with a holding here, including replicas of other nodes; at most 262,144
@@ -257,7 +257,7 @@ func regionStats(all map[string]regions.Stats) (stats map[string]RegionStats) {
 	return stats
 }
 
-// SnapshotStats describes the snapshots in Config.Snapshots. It is zero without them.
+// SnapshotStats describes the snapshots in Config.Snapshots, and is zero without them.
 type SnapshotStats struct {
 	Loading  bool          // snapshots are being loaded, and the node is not Ready
 	Loaded   int           // counts that were loaded

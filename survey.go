@@ -19,7 +19,7 @@ type TopKeys struct {
 
 // TopKey is a key of a limit, with the number of recent checks and denials. Nodes halve all
 // counts once a minute, so that with steady traffic a count is the number of checks in 1 to
-// 2 minutes. A count is never too low. It may be too high, by at most its Over. Both are
+// 2 minutes. A count is never too low. A count may be too high, by at most its Over. Both are
 // subject to sampling: each of the first few checks is counted, and later 1 in 64.
 type TopKey struct {
 	Limit                string
@@ -38,7 +38,7 @@ type HeldKey struct {
 	Most int64 // the Rate of the last request for the key
 }
 
-// sharesKeys reports whether the text of a key may be sent to other members. It must not be sent
+// sharesKeys reports whether the text of a key may be sent to other members. No text must be sent
 // if anybody who reaches the port is a member. A Cluster of the caller determines its own
 // members.
 func (c *Config) sharesKeys() bool {

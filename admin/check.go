@@ -26,7 +26,7 @@ const (
 	maxCheckNameBytes = 128
 )
 
-// check decides by a limit in the request, a SlidingWindow. It is for services without a node and
+// check decides by a limit in the request, a SlidingWindow, for services without a node and
 // without rules.
 func (a *api) check(r *request) (int, any, error) {
 	var (

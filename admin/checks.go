@@ -26,10 +26,10 @@ type CheckOptions struct {
 	Certificate func(*x509.Certificate) bool
 
 	// Open admits every client that can reach the address, which should be on loopback or a Unix socket.
-	// It cannot be combined with Tokens, MutualTLS and Certificate.
+	// Open cannot be combined with Tokens, MutualTLS and Certificate.
 	Open bool
 
-	// Logger records failures. It never receives a key. If it is nil, it is slog.Default.
+	// Logger records failures. The Logger never receives a key. If nil, slog.Default is used.
 	Logger *slog.Logger
 }
 
@@ -100,7 +100,7 @@ func (t *question) validate(wrong *faults, s *rules.Snapshot) {
 	wrong.checkTier(t.tier, s)
 }
 
-// newVerdict returns a Verdict of the limit, which has not decided yet. It returns an error if there is no
+// newVerdict returns a Verdict of the limit, which has not decided yet, or an error if there is no
 // such limit.
 func (t *question) newVerdict(s *rules.Snapshot) (httplimit.Verdict, error) {
 	of, err := findLimit(s, t.name)
@@ -187,7 +187,7 @@ func (r *request) readVerdict(of *question, fields []field) (v httplimit.Verdict
 }
 
 // readPossible is readQuestion, but returns a refusal if the path does not accept the kind of the limit, or
-// if the limit can never grant the units. If the rules are switched off, it checks neither.
+// if the limit can never grant the units. If the rules are switched off, neither is checked.
 func (r *request) readPossible(more ...field) (*httplimit.Verdict, *httplimit.Outcome, error) {
 	v, o, err := r.readQuestion(more...)
 	if err == nil && r.rules.Enabled() {
@@ -214,7 +214,7 @@ func mustAsk(o *httplimit.Outcome, v *httplimit.Verdict) bool {
 	return true
 }
 
-// askedLimiter returns the Limiter to ask. For a shadow, it is a Limiter that counts decisions separately.
+// askedLimiter returns the Limiter to ask. For a shadow, this is a Limiter that counts decisions separately.
 func askedLimiter(v *httplimit.Verdict) *weir.Limiter {
 	if v.Rule.Shadow {
 		return v.Limiter.Shadow()

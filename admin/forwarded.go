@@ -103,7 +103,7 @@ func (a *api) extAuthz(r *request) (int, any, error) {
 	return decideProxied(a.lenient, r, of).answer(nil)
 }
 
-// proxied is the Exchange of a request that a proxy describes. It keeps the denial for operations to send.
+// proxied is the Exchange of a request that a proxy describes, and keeps the denial for operations to send.
 type proxied struct {
 	request rules.Request
 	accept  []string
@@ -168,7 +168,7 @@ func (a *api) readForwarded(of *rules.Request, r *request, field string, n int) 
 	return nil
 }
 
-// readSingle returns the value of a header field. It adds a fault unless the field occurs exactly once.
+// readSingle returns the value of a header field, and adds a fault unless the field occurs exactly once.
 func (w *faults) readSingle(h http.Header, field string) string {
 	lines := h[http.CanonicalHeaderKey(field)]
 	switch len(lines) {

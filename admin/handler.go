@@ -33,17 +33,17 @@ type Options struct {
 	// (tls.RequireAndVerifyClientCert).
 	MutualTLS bool
 
-	// Certificate reports whether a verified certificate is allowed, for example by its name. If it is
+	// Certificate reports whether a verified certificate is allowed, for example by its name. If
 	// nil, every verified certificate is allowed. It is valid only with MutualTLS.
 	Certificate func(*x509.Certificate) bool
 
 	// Page is served at /page/ to the clients that may use the API, such as a page.Page. Only there, a
 	// browser may send a token as the password of HTTP Basic, with any user name. Its requests have no
-	// time limit. If it is nil, there is no page.
+	// time limit. If nil, there is no page.
 	Page http.Handler
 
-	// Logger receives a message for each change, with its author, and for each failure. It never receives a key. If it is
-	// nil, it is slog.Default.
+	// Logger receives a message for each change, with its author, and for each failure. The Logger never receives a key. If
+	// nil, slog.Default is used.
 	Logger *slog.Logger
 }
 

@@ -43,7 +43,7 @@ type field struct {
 // list reads a JSON list of at least 1 and at most most objects.
 type list struct {
 	most int
-	// read is called for each object. It calls object with the fields of the object.
+	// read is called for each object, and calls object with the fields of the object.
 	read func(object func(fields ...field))
 }
 
@@ -83,7 +83,7 @@ func (w *faults) checkKey(key string) {
 	}
 }
 
-// checkNames adds the given names that are not among the fields. It sorts given.
+// checkNames adds the given names that are not among the fields, and sorts given.
 func (w *faults) checkNames(kind string, given []string, fields []field) {
 	known := namesOf(fields)
 	slices.Sort(given)

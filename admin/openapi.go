@@ -9,7 +9,7 @@ import (
 //go:embed openapi.json
 var openAPI []byte
 
-// OpenAPI returns the OpenAPI 3.1 document of the API. The caller may change it.
+// OpenAPI returns the OpenAPI 3.1 document of the API, which the caller may change.
 func OpenAPI() []byte { return slices.Clone(openAPI) }
 
 // openAPI returns the document.

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// peek returns the response that take would return for a unit, but spends nothing. It also accepts
+// peek returns the response that take would return for a unit, but spends nothing. peek also accepts
 // in_flight limits.
 func (a *api) peek(r *request) (int, any, error) {
 	v, err := r.readCount()

@@ -6,13 +6,13 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Readiness returns a handler for readiness probes. It answers 200 while Node.Ready is true, and 503
+// Readiness returns a handler for readiness probes, which answers 200 while Node.Ready is true, and 503
 // otherwise: until the node has authority over the counts that it owns, or need not wait for it, and after
 // Leave and Close. If no address of Config.Join answers, that takes up to Config.JoinTimeout. A rolling
 // deploy that waits for 200 resets no count.
 //
-// The handler accepts every method and path, and reads nothing. It may be open to all clients, because
-// it reveals no key, member or count.
+// The handler accepts every method and path, and reads nothing. The handler may be open to all clients, because
+// the responses reveal no key, member or count.
 func Readiness(n *weir.Node) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")

@@ -76,7 +76,7 @@ func (q *statusQuery) keyUnder(r *rules.Rule) (key string, ok bool) {
 	return r.Key(&q.request)
 }
 
-// status returns the state of the keys of a client under all rules of its tier. It spends nothing.
+// status returns the state of the keys of a client under all rules of its tier, and spends nothing.
 func (a *api) status(r *request) (int, any, error) {
 	s := r.rules
 	var (
@@ -162,7 +162,7 @@ type statusPeek struct {
 }
 
 // selectLimits returns the counts of the rules of a tier, or of the rule named only, for which there is a
-// key. It leaves out limits up to the index from, and returns at most maxStatusLimits + 1.
+// key. selectLimits leaves out limits up to the index from, and returns at most maxStatusLimits + 1.
 func (q *statusQuery) selectLimits(s *rules.Snapshot, only string, from int, tier string) (peeks []statusPeek, err error) {
 	var known []string
 	for _, r := range s.Rules() {

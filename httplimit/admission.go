@@ -33,8 +33,8 @@ type charge struct {
 
 // Ended describes the end of a request.
 type Ended struct {
-	// Status is the status of the response. It is 101 for a hijacked connection, and 500 if the
-	// handler panicked before it sent a response. It is 0 if the client left before.
+	// Status is the status of the response: 101 for a hijacked connection, and 500 if the
+	// handler panicked before it sent a response. Status is 0 if the client left before.
 	Status int
 	// Aborted reports whether the response may be incomplete because the handler panicked or the
 	// client left.
@@ -42,7 +42,7 @@ type Ended struct {
 	Header  http.Header // header of the response
 }
 
-// ensureAdmission returns the Admission of the request, and makes it if necessary.
+// ensureAdmission returns the Admission of the request, which it makes if necessary.
 func (s *scratch) ensureAdmission(m *Middleware) *Admission {
 	if s.admission == nil {
 		s.admission = &Admission{m: m, functions: s.functions}
@@ -174,7 +174,7 @@ func (a *Admission) logEnd(limit string, err error) {
 	}
 }
 
-// Wrap returns a ResponseWriter for the handler of r, to be used instead of w. It reads the cost
+// Wrap returns a ResponseWriter for the handler of r, to be used instead of w. The result reads the cost
 // in the response, and passes on all methods of w. Call it at most once. For a nil Admission it
 // returns w.
 func (a *Admission) Wrap(w http.ResponseWriter, r *http.Request) http.ResponseWriter {

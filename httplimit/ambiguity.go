@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// refuses reports whether a request is refused because of its path. In this case it sets the
+// refuses reports whether a request is refused because of its path. If so, refuses sets the
 // outcome.
 func (m *Middleware) refuses(s *scratch) bool {
 	if !m.o.RefuseAmbiguousPaths {
@@ -23,7 +23,7 @@ func (m *Middleware) refuses(s *scratch) bool {
 }
 
 // refuse reports whether the path of a request is ambiguous under the rules of a Snapshot, which
-// is nil without rules. In this case it sets the outcome. The request is not counted, because
+// is nil without rules. If so, the outcome is set. The request is not counted, because
 // its key may depend on the path, and a response without a count costs less than a response with a
 // count.
 //

@@ -34,7 +34,7 @@ func (a *Admission) releaseTexts() {
 }
 
 // CheckFor is like Check, for a request whose client ends it with texts. Limiter.ReleaseHold
-// returns held units. The end of ttl returns them too, unless Limiter.RenewHold extends it; ttl
+// returns held units. The units also return at the end of ttl, unless Limiter.RenewHold extends it; ttl
 // is as in Limiter.HoldFor. A reservation is settled with Limiter.OpenReservation. Without a
 // ttl, CheckFor is the same as Check.
 func (m *Middleware) CheckFor(ctx context.Context, r *rules.Request, ttl time.Duration) (o Outcome, holds, reservations []CarriedText) {

@@ -34,14 +34,14 @@ const (
 	oneHeader
 )
 
-// RemoteAddr uses the address of the connection. Without proxies, it is the address of the
+// RemoteAddr uses the address of the connection. Without proxies, this is the address of the
 // client.
 func RemoteAddr() ClientAddress { return ClientAddress{} }
 
 // RightmostUntrusted reads a list of addresses from right to left, to which each proxy appends
-// the address of its client, and uses the first address that is not in a trusted network. It
+// the address of its client, and uses the first address that is not in a trusted network. The list
 // begins with the address of the connection, so that the list of a client that is not among
-// your proxies is ignored. If all addresses are trusted, it uses the leftmost address. A client
+// your proxies is ignored. If all addresses are trusted, the leftmost address is used. A client
 // within a trusted network can send any address: trust only the networks of your proxies.
 //
 // The field is X-Forwarded-For, or a different field of this form, or Forwarded (RFC 7239). All of
@@ -67,7 +67,7 @@ func (c ClientAddress) TrustUnix() ClientAddress {
 }
 
 // FromRight uses the n-th address from the right of a list such as RightmostUntrusted reads: 1
-// for a single proxy, 2 for two proxies in a row. It is for proxies with unknown addresses. Use it
+// for a single proxy, 2 for two proxies in a row. FromRight is for proxies with unknown addresses. Use it
 // only if no client can connect without passing the proxies.
 func FromRight(field string, n int) ClientAddress {
 	return ClientAddress{rule: fromRight, field: http.CanonicalHeaderKey(field), n: n}
@@ -100,13 +100,13 @@ func (c *ClientAddress) validate() error {
 }
 
 // FromRequest returns the address of the client of a request. An IPv4 address is never in the form of
-// IPv6. It is the zero Addr if the address is unknown, such as on a Unix socket that is not
+// IPv6. The result is the zero Addr if the address is unknown, such as on a Unix socket that is not
 // trusted.
 func (c *ClientAddress) FromRequest(r *http.Request) netip.Addr {
 	return c.FromFields(r.Header, r.RemoteAddr, c.unix && overUnix(r))
 }
 
-// FromFields is like FromRequest, for a request that is not from net/http. It takes the header, the address of
+// FromFields is like FromRequest, for a request that is not from net/http. The arguments are the header, the address of
 // the connection with or without a port, and whether the connection is a Unix socket.
 func (c *ClientAddress) FromFields(header rules.Fields, remoteAddr string, unix bool) netip.Addr {
 	peer := addressOf(remoteAddr)
@@ -182,7 +182,7 @@ type list struct {
 	quotes bool // a separator within quotes is ignored
 }
 
-// removeLast removes the last entry from the list and returns it.
+// removeLast removes and returns the last entry of the list.
 func (l *list) removeLast() (entry string, ok bool) {
 	if !l.begun {
 		if len(l.lines) == 0 {
@@ -214,7 +214,7 @@ func (c *ClientAddress) read(entry string) netip.Addr {
 
 const forwarded = "Forwarded"
 
-// forOf returns the node in the "for" of an element of Forwarded. It is empty if the element has
+// forOf returns the node in the "for" of an element of Forwarded, or "" if the element has
 // no or two such parameters, or is malformed.
 func forOf(element string) (node string) {
 	for rest := element; ; {
@@ -246,8 +246,8 @@ func forOf(element string) (node string) {
 	}
 }
 
-// addressOf reads an address with or without a port. It returns an IPv4 address within IPv6 as
-// IPv4, and removes a zone.
+// addressOf reads an address with or without a port. An IPv4 address within IPv6 is returned as
+// IPv4, and a zone is removed.
 func addressOf(text string) netip.Addr {
 	bracketed := strings.HasPrefix(text, "[")
 	if inner, ok := strings.CutSuffix(text, "]"); ok && bracketed {

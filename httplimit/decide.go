@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// scratch is the working memory for a decision. It is reused for other requests: forget drops
+// scratch is the working memory for a decision, which is reused for other requests: forget drops
 // all data of a request before that. A field that forget misses would reveal the request of a
 // client to the next client.
 type scratch struct {
@@ -256,7 +256,7 @@ func (s *scratch) denied() bool {
 	return false
 }
 
-// denial returns the status of a denial. It is 503 if all limits that deny are FailedClosed, so that
+// denial returns the status of a denial: 503 if all limits that deny are FailedClosed, so that
 // no count is known, and 429 otherwise.
 func (s *scratch) denial() int {
 	for i := range s.outcome.Verdicts {

@@ -41,7 +41,7 @@ func (o *Outcome) retryAfter() int64 {
 	return max(ratelimit.Seconds(o.RetryAfter()), outageRetryAfter)
 }
 
-// Problem returns the description of a denial for the client. Without a Status it is zero.
+// Problem returns the description of a denial for the client, or zero without a Status.
 func (o *Outcome) Problem() Problem {
 	if o.Status == 0 {
 		return Problem{}
@@ -92,7 +92,7 @@ func (o *Outcome) Body(accept []string) (contentType string, body []byte) {
 	return contentType, append(text, '\n')
 }
 
-// write answers a request that is not admitted. It does not read the body of the request.
+// write answers a request that is not admitted, without reading the body of the request.
 func (o *Outcome) write(w http.ResponseWriter, r *http.Request) {
 	contentType, body := o.Body(r.Header["Accept"])
 	w.Header().Set("Content-Type", contentType)

@@ -15,7 +15,7 @@
 //
 //   - [New] returns a [Middleware] with the rules of a Book, and [ByLimiter] a Middleware with a single
 //     limit.
-//   - [RightmostUntrusted] finds the address of the client behind proxies. It is a value of
+//   - [RightmostUntrusted] finds the address of the client behind proxies, as a value of
 //     [Options].
 //   - [Middleware.Handler] limits the requests of an http.Handler.
 //   - [OutcomeOf] returns the decision to a handler, with Options.KeepOutcome.

@@ -42,7 +42,7 @@ type ExchangeFunctions interface {
 }
 
 // Serve decides on a request, passes the result to its Exchange, and reports whether the request
-// is admitted. It waits if a limit has a queue. It does not call the functions of Options, which
+// is admitted. Serve waits if a limit has a queue, and does not call the functions of Options, which
 // are up to the Exchange. Serve does not learn when the request ends: a request that meets an
 // in_flight limit is answered with 503, and estimates stay spent. Use Begin if the end is known.
 func (m *Middleware) Serve(ctx context.Context, e Exchange) bool {
@@ -159,8 +159,8 @@ func WithOutcome(ctx context.Context, o *Outcome) context.Context {
 }
 
 // OutcomeOf returns the Outcome of the request of a context, for its handler: the decisions, and
-// the units left of each limit. It is nil if the request met no limit, or without
-// Options.KeepOutcome. If there are several Middlewares, it is that of the last Middleware. It must not
+// the units left of each limit. The result is nil if the request met no limit, or without
+// Options.KeepOutcome. If there are several Middlewares, the Outcome is that of the last. It must not
 // be changed.
 func OutcomeOf(ctx context.Context) *Outcome {
 	o, _ := ctx.Value(outcomeKey{}).(*Outcome)

@@ -21,5 +21,5 @@ type header http.Header
 
 func (h header) Field(name string) string { return strings.Join(h[name], ", ") }
 
-// Validate returns weir.ErrInvalid with the reason if c is invalid. New calls it.
+// Validate returns weir.ErrInvalid with the reason if c is invalid. New calls Validate.
 func (c ClientAddress) Validate() error { return c.validate() }

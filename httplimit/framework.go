@@ -11,11 +11,11 @@ import (
 // *gin.Context. The zero FrameworkOptions are valid. The functions must not block, and must not
 // retain the C, because the framework reuses it.
 type FrameworkOptions[C any] struct {
-	// Client finds the address of the client. If it is nil, the adapter uses that of its
+	// Client finds the address of the client. If nil, the adapter uses that of its
 	// framework.
 	Client *ClientAddress
 
-	// Key returns the text whose count a request spends from. If it is empty or Key is nil, the
+	// Key returns the text whose count a request spends from. If the text is empty or Key is nil, the
 	// request spends from the count of the address of the client. Key is only for ByLimiter,
 	// because rules have their own keys.
 	Key func(C) string
@@ -28,8 +28,8 @@ type FrameworkOptions[C any] struct {
 	Skip func(C) bool
 
 	// Denied answers a denied request, or returns an error for the framework to handle. The
-	// header fields are set. It must not keep the Outcome. If it is nil, the adapter answers.
-	// It is not called if the client has gone away.
+	// header fields are set. Denied must not keep the Outcome. If nil, the adapter answers.
+	// Denied is not called if the client has gone away.
 	Denied func(C, *Outcome) error
 
 	// OnDecision receives the Outcome of each request that met a limit, before the handlers run

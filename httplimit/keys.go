@@ -20,7 +20,7 @@ func HeaderValue(field string) func(*http.Request) string {
 	}
 }
 
-// BearerToken is a function for Options.APIKey. It returns the token in Authorization (RFC
+// BearerToken is a function for Options.APIKey that returns the token in Authorization (RFC
 // 6750), or "".
 func BearerToken(r *http.Request) string {
 	lines := r.Header["Authorization"]

@@ -38,7 +38,7 @@ type Options struct {
 	// a path that the rules have not matched. Such a path has a backslash, a semicolon, an empty
 	// segment, a segment . or .., a #, a double escape, a control character, or invalid UTF-8,
 	// or an escaped slash if its readings meet different rules. docs/http.md has examples. If
-	// it is false, such a path meets the rules of each reading that rules.Request knows.
+	// the option is false, such a path meets the rules of each reading that rules.Request knows.
 	RefuseAmbiguousPaths bool
 
 	// Skip reports whether a request is not limited, such as a health check. If nil, all
@@ -52,25 +52,25 @@ type Options struct {
 	// have their own keys. It must not block.
 	Key func(*http.Request) string
 
-	// Queue is the maximum time for which a request waits for its turn. It is only for
+	// Queue is the maximum time for which a request waits for its turn. Queue is only for
 	// ByLimiter, with a LeakyBucket or InFlight. If zero, requests do not wait.
 	Queue time.Duration
 
 	// Count reports whether a request is charged, after it has ended. The units are spent
-	// before, and refunded if Count returns false. It is for the limit of ByLimiter, and for
+	// before, and refunded if Count returns false. Count is for the limit of ByLimiter, and for
 	// rules with count or refund_on, instead of their statuses. If nil, all requests of
-	// ByLimiter are charged. It must not block.
+	// ByLimiter are charged. Count must not block.
 	Count func(*http.Request, *rules.Rule, *Ended) bool
 
-	// Reserve returns the units to spend before a request, at least 1. It is for the limit of
+	// Reserve returns the units to spend before a request, at least 1. Reserve is for the limit of
 	// ByLimiter, and for rules with reserve, whose estimate is used if ok is false. It must not
 	// read the body, and must not block.
 	Reserve func(*http.Request, *rules.Rule) (units int64, ok bool)
 
 	// Settle returns the cost of a request in units, after it has ended, which replaces the
-	// reserved units. It is for the limit of ByLimiter, and for rules with settle, whose cost is
-	// used if ok is false. It is not called for a response that is not successful, unless the
-	// rule has on_error: keep. It must not block.
+	// reserved units. Settle is for the limit of ByLimiter, and for rules with settle, whose cost is
+	// used if ok is false. Settle is not called for a response that is not successful, unless the
+	// rule has on_error: keep. Settle must not block.
 	Settle func(*http.Request, *rules.Rule, *Ended) (units int64, ok bool)
 
 	// MaxBody is the maximum number of bytes of a body that are read in advance if a rule
@@ -87,11 +87,11 @@ type Options struct {
 	KeepOutcome bool
 
 	// OnDecision receives the Outcome of each request that met a rule, or was refused because of
-	// its path, before it is admitted or answered. It must not retain the Outcome, and must not
+	// its path, before it is admitted or answered. OnDecision must not retain the Outcome, and must not
 	// block.
 	OnDecision func(*http.Request, *Outcome)
 
-	Logger *slog.Logger // slog.Default if nil. It never receives a key
+	Logger *slog.Logger // slog.Default if nil. The Logger never receives a key
 }
 
 const (
@@ -99,7 +99,7 @@ const (
 	defaultMaxBody    = 1 << 20
 )
 
-// Middleware decides on requests by the rules of a Book, or by a Limiter. It is safe for
+// Middleware decides on requests by the rules of a Book, or by a Limiter. A Middleware is safe for
 // concurrent use, and need not be closed.
 type Middleware struct {
 	node *weir.Node
@@ -220,7 +220,7 @@ func (m *Middleware) Request(r *http.Request) rules.Request {
 }
 
 // Check decides on an event that is not a request of net/http, such as a message on a WebSocket,
-// or a call of a different protocol. It waits if a rule has a queue. It does not learn when the
+// or a call of a different protocol. Check waits if a rule has a queue. Check does not learn when the
 // event ends: if the event meets an in_flight limit, the Status is 503, and Err has the limit.
 // Use BeginCheck for events that end. If the event meets no rule, the Outcome has no Verdicts,
 // and Status 0, which admits the event. Skip, OnDecision and the options about headers are not
@@ -241,8 +241,8 @@ func (m *Middleware) BeginCheck(ctx context.Context, r *rules.Request) (Outcome,
 	return s.outcome, s.admission
 }
 
-// logUncounted logs, at a limited rate, that requests are not counted. It ignores a client that
-// has left.
+// logUncounted logs, at a limited rate, that requests are not counted. The error of a client that
+// has left is ignored.
 func (m *Middleware) logUncounted(err error) {
 	if errors.Is(err, context.Canceled) {
 		return

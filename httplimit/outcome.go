@@ -13,12 +13,12 @@ import (
 )
 
 // StatusClientGone is the Status of an Outcome whose request was canceled before its limits had
-// decided, usually because the client has disconnected. It is 499, as in nginx. No client reads
-// it, and it is not a failure of this server.
+// decided, usually because the client has disconnected. The value is 499, as in nginx. No client reads
+// this status, which is not a failure of this server.
 const StatusClientGone = 499
 
 // ErrNoEnd is the Err of an Outcome if an in_flight limit cannot hold units, because no event
-// ends the request. It is weir.ErrInvalid.
+// ends the request. The error is weir.ErrInvalid.
 type ErrNoEnd struct{ Limit string }
 
 func (e *ErrNoEnd) Unwrap() error { return weir.ErrInvalid }
@@ -34,7 +34,7 @@ type Outcome struct {
 	Verdicts []Verdict       // of each limit that the request met, in the order of the file
 	Waited   time.Duration   // time in queues
 
-	// Err is the reason why the limits could not decide, or nil. With StatusClientGone it is
+	// Err is the reason why the limits could not decide, or nil. With StatusClientGone the reason is
 	// context.Canceled. With 400 it names the ambiguous part of the path. With 503 the node is
 	// closed and not all of the limits are FailOpen, or the request met more limits than
 	// rules.MaxMet.
@@ -58,7 +58,7 @@ type Verdict struct {
 	Decision weir.Decision // zero if the limit was not asked, because an earlier limit denied or can never grant the units
 	Soft     bool          // the limit is exhausted, and the overrun of the rule has admitted the request
 
-	// Overrun counts the overrun of the rule. It is nil if the rule has none.
+	// Overrun counts the overrun of the rule, and is nil if the rule has none.
 	Overrun *weir.Limiter
 
 	policy string // item of the field RateLimit-Policy; computed later if empty
@@ -112,7 +112,7 @@ func (o *Outcome) Violated(names []string) []string {
 	return names
 }
 
-// RetryAfter returns the time until the same request could be admitted. It is zero if the
+// RetryAfter returns the time until the same request could be admitted, and zero if the
 // request was admitted, or can never be.
 func (o *Outcome) RetryAfter() (longest time.Duration) {
 	for i := range o.Verdicts {

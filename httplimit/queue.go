@@ -67,7 +67,7 @@ func readAhead(r *http.Request) error {
 	return nil
 }
 
-// wait waits for a turn, and sets the decision. It returns an error if there is no decision.
+// wait waits for a turn, and sets the decision, or returns an error if there is no decision.
 func (m *Middleware) wait(ctx context.Context, s *scratch, v *Verdict) error {
 	err := m.waitForPlace(ctx, s, v)
 	switch {
@@ -92,7 +92,7 @@ func (m *Middleware) wait(ctx context.Context, s *scratch, v *Verdict) error {
 	return nil
 }
 
-// waitForPlace waits for a turn. It returns weir.ErrFull if MaxWaiting requests of the rule
+// waitForPlace waits for a turn, or returns weir.ErrFull if MaxWaiting requests of the rule
 // already wait.
 func (m *Middleware) waitForPlace(ctx context.Context, s *scratch, v *Verdict) error {
 	waiting, ok := m.waiting.Load(v.Rule.Name)

@@ -248,7 +248,7 @@ func (p *Page) gather(ctx context.Context) (all []Counters, missing []string, er
 }
 
 // combine adds the Latency of the own counters of a source to the gathered counters. If there
-// are no gathered counters, it returns the own counters.
+// are no gathered counters, the result is the own counters.
 func combine(own, gathered []Counters) []Counters {
 	if len(gathered) == 0 {
 		return own

@@ -14,7 +14,7 @@ import (
 
 // Node is a Gatherer that shows a cluster as its node sees it. The members are
 // those of the roster, the checks are of all members that answer, and the latency is that of this
-// node. It has no buttons.
+// node. There are no buttons.
 type Node struct {
 	Node *weir.Node
 	// A viewer can watch keys of the limits of Book, with the numbers of the default tier, and
@@ -152,7 +152,7 @@ func healthOf(s weir.MemberState) Health {
 	return Missing
 }
 
-// Top implements Source. It returns the keys of the whole cluster.
+// Top implements Source, with the keys of the whole cluster.
 func (n *Node) Top(ctx context.Context) (weir.TopKeys, error) {
 	t, err := n.Node.TopKeys(ctx, topShown)
 	short := newLabels(n.Node.Members())
@@ -160,7 +160,7 @@ func (n *Node) Top(ctx context.Context) (weir.TopKeys, error) {
 	return t, err
 }
 
-// Watch implements Source. It calls Peek, which asks the owner of the key.
+// Watch implements Source by Peek, which asks the owner of the key.
 func (n *Node) Watch(ctx context.Context, limit, key string) (Watched, error) {
 	l, err := n.limiter(limit, key)
 	if err != nil {

@@ -21,7 +21,7 @@ var files embed.FS
 
 // Options configure a Page.
 type Options struct {
-	Source Source // required. The page has buttons if it is an Actor
+	Source Source // required. The page has buttons if Source is an Actor
 	// Limit and Key are watched for a viewer that has not chosen a key. If empty, no key is
 	// watched.
 	Limit, Key string
@@ -33,10 +33,10 @@ type Options struct {
 	// that came first, if that viewer has been connected for ten seconds. Otherwise it is asked to
 	// try again later.
 	Viewers int
-	// Runbook is the http or https URL of the instructions for operators. If empty, it is the
+	// Runbook is the http or https URL of the instructions for operators. If empty, the URL is that of the
 	// runbook in the repository of Weir, with links to its sections.
 	Runbook string
-	// Version is the displayed version of the program. If empty, it is that of the Weir module,
+	// Version is the displayed version of the program. If empty, the version of the Weir module,
 	// or the revision of the program, if the build has them.
 	Version string
 }
@@ -59,8 +59,8 @@ const (
 	actWithin     = 5 * time.Second
 )
 
-// Page is an http.Handler. The page is at "/", and its other paths are relative to it. Mount it
-// at a path that ends with "/", with http.StripPrefix. It requires an http.Server, or a
+// Page is an http.Handler. The page is at "/", and its other paths are relative to it. Mount the page
+// at a path that ends with "/", with http.StripPrefix. The page requires an http.Server, or a
 // server that lets a handler set a write deadline.
 type Page struct {
 	source  Source
@@ -98,7 +98,7 @@ func New(o Options) (*Page, error) {
 }
 
 // Close stops the events for viewers, and returns after all goroutines of the page have ended,
-// except for a write to a viewer. It may be called more than once. Later requests for events are
+// except for a write to a viewer. Close may be called more than once. Later requests for events are
 // refused.
 func (p *Page) Close() error {
 	p.hub.mu.Lock()

@@ -64,7 +64,7 @@ const limitsShown = 12
 // forgetAfter is how long a process may be missing before it is treated as a new process.
 const forgetAfter = time.Minute
 
-// rates computes present rates from counters, which only grow. It is not safe for concurrent
+// rates computes present rates from counters, which only grow. rates is not safe for concurrent
 // use.
 type rates struct {
 	begun  bool

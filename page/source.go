@@ -12,10 +12,10 @@ import (
 type Source interface {
 	// Snapshot is called once a second, and must not block.
 	Snapshot() Snapshot
-	// Top returns the most requested, most denied and most held keys. It is called every five
+	// Top returns the most requested, most denied and most held keys. Top is called every five
 	// seconds, with a timeout of four seconds. After an error, the page keeps the last keys.
 	Top(ctx context.Context) (weir.TopKeys, error)
-	// Watch returns the use of a limit by a key, and spends nothing. It is called once a
+	// Watch returns the use of a limit by a key, and spends nothing. Watch is called once a
 	// second for each viewer that has chosen a key, with a timeout of a second. The page shows
 	// the error unchanged.
 	Watch(ctx context.Context, limit, key string) (Watched, error)
@@ -26,7 +26,7 @@ type Source interface {
 type Gatherer interface {
 	Source
 	// Gather is called once a second, before Snapshot, and less often if there are more than 100
-	// members. Its timeout is less than a second. It returns the counters of each member, and
+	// members. The timeout is less than a second. Gather returns the counters of each member, and
 	// the names of members that did not answer. The page shows an error unchanged, with the
 	// counters of the Snapshot.
 	Gather(ctx context.Context) (all []Counters, missing []string, err error)
@@ -79,7 +79,7 @@ type Member struct {
 	Note    string   `json:"note"`   // further information; may be empty
 	Actions []Action `json:"actions,omitempty"`
 
-	// Process is the process of its Counters. It is empty without Counters.
+	// Process is the process of its Counters, and is empty without Counters.
 	Process string `json:"-"`
 }
 
@@ -121,6 +121,6 @@ type Watched struct {
 	Free     time.Duration // time until a unit is free; 0 if a unit is
 	Reset    time.Duration // time until the whole limit is available without further checks
 	// Counted is the number of units that all clients together were granted within the last Per,
-	// or negative if it is unknown. During a partition it can be above Used.
+	// or negative if unknown. During a partition Counted can be above Used.
 	Counted int64
 }

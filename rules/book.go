@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// Book has the current rules. It is safe for concurrent use, until Close.
+// Book has the current rules. A Book is safe for concurrent use, until Close.
 //
 // Only swap replaces the current Snapshot. The caller of swap holds mu, and each Snapshot has a
 // higher serial than the previous Snapshot. Changes of the file and changes of the overrides both
@@ -53,7 +53,7 @@ type values interface {
 
 // BookOptions configure a Book. The zero BookOptions are valid.
 type BookOptions struct {
-	Logger *slog.Logger  // slog.Default if nil. It never receives a key
+	Logger *slog.Logger  // slog.Default if nil. The Logger never receives a key
 	Poll   time.Duration // time between two reads of the file if there are no events about changes; 5 s if zero
 }
 

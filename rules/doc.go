@@ -20,5 +20,5 @@
 //
 // [Parse] reads a file into a [Set], which never changes, without a node. [Book.Override] sets
 // other numbers for a key, on all nodes. docs/rules.md describes the file, and [Schema]
-// describes it for editors.
+// describes the file for editors.
 package rules

@@ -171,7 +171,7 @@ type Exclusion struct {
 }
 
 // Excluded returns the rules that a request would meet without their exceptions, in the order of
-// the file. It explains which rules Match does not return.
+// the file. This explains which rules Match does not return.
 func (s *Set) Excluded(r *Request) (all []Exclusion) {
 	met := s.Match(r, nil)
 	for _, rule := range s.match(r, nil, true) {

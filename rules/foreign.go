@@ -136,7 +136,7 @@ func refusePattern(v strictyaml.Value, name, text string, secret bool) {
 }
 
 // foreignPath returns the remedy for a path that does not begin with a slash and that any other
-// product reads as a pattern. It returns "" if no such product is known.
+// product reads as a pattern. The result is "" if no such product is known.
 func foreignPath(text string) string {
 	bare := strings.TrimLeft(text, "!~^=*@ ")
 	if !strings.HasPrefix(bare, "/") || strings.ContainsAny(bare, "^$*+?()[]\\| ") {
@@ -199,7 +199,7 @@ func foreignSegment(path, part string, last bool) string {
 }
 
 // bracketed reads a segment like <id>, <int:id>, [id] or [...rest], which is a wildcard in other
-// products. It returns the name, and the rest of the text in the braces of the pattern here.
+// products. The results are the name, and the rest of the text in the braces of the pattern here.
 func bracketed(part string) (name, rest string, ok bool) {
 	if last := part[len(part)-1]; (part[0] != '<' || last != '>') && (part[0] != '[' || last != ']') {
 		return "", "", false
@@ -280,7 +280,7 @@ func foreignTier(text string) string {
 }
 
 // foreignNetwork returns the network for a text with the wildcards of other products, like
-// 10.0.*.*, in the syntax of a file. It returns "" for other texts.
+// 10.0.*.*, in the syntax of a file, and "" for other texts.
 func foreignNetwork(text string) string {
 	bare, cut := text, false
 	for {

@@ -14,7 +14,7 @@ import (
 // errors are in the log and in the admin API. Therefore the errors of a file without rules
 // must not reveal its content.
 
-// isForeign reports whether a file lacks the field rules. It adds an error for such a file,
+// isForeign reports whether a file lacks the field rules, and adds an error for such a file,
 // without its content. An unknown field whose name is close to a field of rules files is
 // reported by name.
 func isForeign(root strictyaml.Value) bool {

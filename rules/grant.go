@@ -57,7 +57,7 @@ func (b *Book) swap(s Snapshot, values []weir.Published, now time.Time) {
 	b.current.Store(&s)
 }
 
-// grant is a published override. It is parsed once, and its Limiter is made once for each
+// grant is a published override. A grant is parsed once, and its Limiter is made once for each
 // version of the file.
 type grant struct {
 	Override

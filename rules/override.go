@@ -88,7 +88,7 @@ func (o *Override) applyTo(l weir.Limit) weir.Limit {
 func (o *Override) isPast(now time.Time) bool { return !o.Until.IsZero() && !now.Before(o.Until) }
 
 // Override sets the numbers of a key under a limit, on all nodes, and replaces an earlier
-// override: the last writer wins. It sets the fields Limit, ID and At of o. The override is in
+// override: the last writer wins. Override sets the fields Limit, ID and At of o. The override is in
 // force on this node at once, and on other nodes when it arrives there. The error is
 // weir.ErrInvalid for an invalid override, or that of weir.Node.Publish.
 func (b *Book) Override(limit, key string, o Override) error {
@@ -116,7 +116,7 @@ func (b *Book) Override(limit, key string, o Override) error {
 	return nil
 }
 
-// Restore deletes the override of a key, on all nodes. Without an override it does nothing.
+// Restore deletes the override of a key, on all nodes. Without an override, Restore does nothing.
 func (b *Book) Restore(limit, key string) error {
 	_, id, err := b.Current().named(limit, key)
 	if err != nil {

@@ -146,7 +146,7 @@ func texts(v strictyaml.Value, name string, secret bool) map[string]bool {
 	return all
 }
 
-// readItems reads a list, or a single value as a list with a single element. It reports an error for an
+// readItems reads a list, or a single value as a list with a single element, and reports an error for an
 // empty list.
 func readItems(v strictyaml.Value) []strictyaml.Value {
 	items := v.OneOrMore()
@@ -156,7 +156,7 @@ func readItems(v strictyaml.Value) []strictyaml.Value {
 	return items
 }
 
-// textList reads a text or a list of texts that are not empty. It calls check for each text that is not
+// textList reads a text or a list of texts that are not empty, and calls check for each text that is not
 // marked as exact.
 func textList(v strictyaml.Value, check func(item strictyaml.Value, text string)) (all []string) {
 	for _, item := range readItems(v) {

@@ -103,7 +103,7 @@ func refusePer(per strictyaml.Value) {
 	}
 }
 
-// isValid reports whether a node would accept a limit. If not, it adds an error.
+// isValid reports whether a node would accept a limit. If not, an error is added.
 func (p *parser) isValid(v strictyaml.Value, l weir.Limit, soft Soft) bool {
 	if l.Name == "" {
 		l.Name = "the rule has none" // the missing name has its own error

@@ -41,7 +41,7 @@ func (p *parser) match(r *Rule, v, rule strictyaml.Value) {
 	}
 }
 
-// methods reads a method or a list of methods. Without a value, it returns the set of all methods.
+// methods reads a method or a list of methods. Without a value, the result is the set of all methods.
 func (p *parser) methods(v strictyaml.Value) (names []string, set methods) {
 	if !v.Present() {
 		return nil, everyMethod
@@ -97,7 +97,7 @@ func (p *parser) tiersOf(v strictyaml.Value) (names []string, set uint64) {
 	return names, set
 }
 
-// host reads a host. It returns "" for an invalid host.
+// host reads a host, and returns "" for an invalid host.
 func (p *parser) host(v strictyaml.Value) string {
 	text, exact := textOf(v)
 	if !v.IsText() && !exact {

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// exceptions reads the exceptions of a rule. It refuses an exception that excludes every request
+// exceptions reads the exceptions of a rule, and refuses an exception that excludes every request
 // of the rule, or none.
 func (p *parser) exceptions(r *Rule, of pattern, v strictyaml.Value) {
 	items := v.OneOrMore()
@@ -86,7 +86,7 @@ func orPath(text string) string {
 }
 
 // isEffective reports whether an exception excludes some of the requests of the rule, and not all
-// of them. Otherwise it adds an error.
+// of them. Otherwise an error is added.
 func (p *parser) isEffective(r *Rule, of pattern, e *Exception, v strictyaml.Value) bool {
 	none := func(what, values string) bool {
 		v.Errorf("not has no effect: the rule is for no request of its %s (%s)", what, values)

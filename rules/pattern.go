@@ -28,7 +28,7 @@ type pattern struct {
 	segments []segment // at least 1; slash and rest only at the end
 }
 
-// parsePattern reads a pattern. It refuses patterns that never match in a ServeMux, or whose
+// parsePattern reads a pattern, and refuses patterns that never match in a ServeMux, or whose
 // meaning there differs from their appearance.
 func parsePattern(text string) (pattern, error) {
 	p := pattern{text: text}
@@ -159,7 +159,7 @@ func (p pattern) example() string {
 }
 
 // clean returns a path without empty segments, . and .., as ServeMux does. A final slash is
-// kept. It allocates only for a path that is not clean.
+// kept. Only a path that is not clean causes an allocation.
 func clean(p string) string {
 	if p == "" {
 		return "/"
@@ -195,7 +195,7 @@ func isClean(p string) bool {
 	}
 }
 
-// unescape decodes a segment. It returns an invalid escape unchanged.
+// unescape decodes a segment. An invalid escape is returned unchanged.
 func unescape(s string) string {
 	if strings.IndexByte(s, '%') < 0 {
 		return s

@@ -1,7 +1,7 @@
 package rules
 
 // RestoreID deletes an override on all nodes, by the limit and the ID in Overrides, if the text
-// of the key is unknown. Without an override it does nothing. The limit need not be in the file
+// of the key is unknown. Without an override, RestoreID does nothing. The limit need not be in the file
 // any more.
 func (b *Book) RestoreID(limit string, id [16]byte) error {
 	name := publishedName(limit, id)

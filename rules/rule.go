@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/enum"
 )
 
-// Rule is a rule of a Set. It is shared, and must not be changed.
+// Rule is a rule of a Set. Rules are shared, and must not be changed.
 type Rule struct {
 	Name   string
 	Index  int // index in Set.Rules
@@ -76,8 +76,8 @@ func (r *Rule) Key(req *Request) (key string, ok bool) {
 	return string(b), ok
 }
 
-// AppendKey appends the key to b. It does not allocate if b has the capacity, no header field
-// has several lines and no part is so long that it is hashed. If ok is false, it appends
+// AppendKey appends the key to b, without an allocation if b has the capacity, no header field
+// has several lines and no part is so long that it is hashed. If ok is false, AppendKey appends
 // nothing.
 func (r *Rule) AppendKey(b []byte, req *Request) (_ []byte, ok bool) { return r.key.append(b, req) }
 

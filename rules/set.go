@@ -8,7 +8,7 @@ import (
 // position is a line and a column in a file, both from 1.
 type position struct{ line, column int }
 
-// Set is the compiled rules of a file. It is safe for concurrent use because it never changes
+// Set is the compiled rules of a file. A Set is safe for concurrent use because it never changes
 // after Parse has returned it: Snapshots share it, and requests read it without a lock.
 //
 // limits and ruleOf have the order of Limit.Index, which is also the order of the Limiters in a
@@ -54,7 +54,7 @@ func (s *Set) Tier(tier string) string {
 	return ""
 }
 
-// tier returns the index of a tier in tiers, or of the default tier. It returns -1 if there is
+// tier returns the index of a tier in tiers, or of the default tier, or -1 if there is
 // none.
 func (s *Set) tier(name string) int {
 	if name != "" {
@@ -65,7 +65,7 @@ func (s *Set) tier(name string) int {
 	return s.defaultTier
 }
 
-// Text returns the text of the file. It must not be changed.
+// Text returns the text of the file, which must not be changed.
 func (s *Set) Text() []byte { return s.text }
 
 // Exempt reports whether a request is never limited because its address, user or API key is
@@ -81,8 +81,8 @@ func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
 }
 
 // Match appends to dst the rules that a request meets, in the order of the file. If the request
-// is exempt, or the limiter is disabled, it appends none. Match stops one rule above MaxMet,
-// because a node cannot decide on so many limits. It does not allocate if dst has the capacity,
+// is exempt, or the limiter is disabled, no rule is appended. Match stops one rule above MaxMet,
+// because a node cannot decide on so many limits. Match does not allocate if dst has the capacity,
 // unless the path is not clean, or has escapes or a #, or the host has upper case.
 //
 // A request meets the rules of each reading of its path (see Request.Readings). A reading is
@@ -92,7 +92,7 @@ func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
 // An Exception excludes a request only if its path has a single reading.
 func (s *Set) Match(r *Request, dst []*Rule) []*Rule { return s.match(r, dst, false) }
 
-// match is like Match. If all is true, it ignores exceptions.
+// match is like Match. If all is true, exceptions are ignored.
 func (s *Set) match(r *Request, dst []*Rule, all bool) []*Rule {
 	if !s.enabled || s.exempt.contains(r) {
 		return dst
@@ -184,7 +184,7 @@ func (m *match) collect(at *place) {
 	}
 }
 
-// distinct returns the lines of a field. If there are many lines, it removes duplicates: a
+// distinct returns the lines of a field. Of many lines, duplicates are removed: a
 // client may repeat a line that rules name, and each of these rules reads all lines of other
 // fields.
 func distinct(lines []string) []string {
@@ -196,7 +196,7 @@ func distinct(lines []string) []string {
 
 const fewLines = 16
 
-// add appends the rules that admit the request. Unless new is true, it omits rules that dst
+// add appends the rules that admit the request. Unless new is true, add omits rules that dst
 // already has.
 func (m *match) add(rules []*Rule, new bool) {
 	for _, r := range rules {

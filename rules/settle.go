@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// Settle has the places in a response that contain the cost of the request. It is shared, and
+// Settle has the places in a response that contain the cost of the request. A Settle is shared, and
 // must not be changed.
 type Settle struct {
 	Header, Trailer string         // canonical names of fields; empty if the field is not used
@@ -32,7 +32,7 @@ func (s *Settle) InHeader(h http.Header) (units int64, ok bool) {
 	return s.Units(max(n, 0)), n >= 0
 }
 
-// InTrailer returns the cost in a trailer of the response, in units. It reads the trailers that
+// InTrailer returns the cost in a trailer of the response, in units, from the trailers that
 // handlers of net/http set: trailers that were announced, and trailers with http.TrailerPrefix.
 func (s *Settle) InTrailer(h http.Header) (units int64, ok bool) {
 	if s.Trailer == "" {

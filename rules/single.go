@@ -2,7 +2,7 @@ package rules
 
 import "time"
 
-// Single returns a Rule without a file. Every request meets it and costs a unit. It has a
+// Single returns a Rule without a file. Every request meets it and costs a unit. The Rule has a
 // Queue and no Limits. Its key is the address of the client or, if byUser is true, the User of
 // the request. A request without a User then has the key that it would have without byUser, and
 // no User has that key.

@@ -8,7 +8,7 @@ import (
 )
 
 // Snapshot is a version of a Book: the Set of the file with the Limiters of a node and the
-// current overrides. It never changes, so that a request that is decided by a Snapshot sees
+// current overrides. A Snapshot never changes, so that a request that is decided by a Snapshot sees
 // a single version. A request that calls Book.Current twice can see two versions. The methods do not
 // allocate.
 type Snapshot struct {
@@ -63,7 +63,7 @@ func newCount(node *weir.Node, l *Limit, numbers weir.Limit) (c Count, err error
 }
 
 // Count returns the Limiters of a key under a limit of this Set, with the numbers of the
-// override of the key or, without an override, of its tier. It must not be changed.
+// override of the key or, without an override, of its tier. The Limiter must not be changed.
 func (s *Snapshot) Count(l *Limit, tier, key string) *Count {
 	c := &s.counts[l.Index][l.variant(tier)]
 	if of := s.overrides[l.Index]; of != nil {

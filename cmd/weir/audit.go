@@ -105,7 +105,7 @@ func (a *auditLog) metrics() (all []prometheus.Collector) {
 	return all
 }
 
-// auditFile is an append-only file that can be reopened during writes. It is safe for
+// auditFile is an append-only file that can be reopened during writes. An auditFile is safe for
 // concurrent use.
 type auditFile struct {
 	name  string
@@ -156,8 +156,8 @@ func (f *auditFile) close() error {
 	return f.file.Close()
 }
 
-// openToAppend opens a regular file. It creates a missing file with access for this user
-// only. If a killed process has left an incomplete line, it ends that line.
+// openToAppend opens a regular file, and creates a missing file with access for this user
+// only. If a killed process has left an incomplete line, that line is ended.
 func openToAppend(name string) (*os.File, error) {
 	// The mode is checked first, because opening a pipe waits for a reader.
 	switch info, err := os.Stat(name); {

@@ -72,7 +72,7 @@ func (c *rulesCommand) run(stdout, _ io.Writer) (int, error) {
 	return ok, nil
 }
 
-// maxFile is larger than the maximum of rules.Parse. It bounds the read of an endless
+// maxFile is larger than the maximum of rules.Parse. This bounds the read of an endless
 // file, such as a device. Pipes are allowed, because a caller that waits for a pipe can
 // interrupt the command.
 const maxFile = 8 << 20
@@ -86,7 +86,7 @@ func read(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxFile))
 }
 
-// request parses "METHOD URL"; the method is GET if it is missing.
+// request parses "METHOD URL"; a missing method is GET.
 func request(r *rules.Request, text string) error {
 	method, address, found := strings.Cut(strings.TrimSpace(text), " ")
 	if !found {

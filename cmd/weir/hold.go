@@ -203,7 +203,7 @@ func (h *held) keep(ctx context.Context, signals <-chan os.Signal, process *os.P
 	}
 }
 
-// forward forwards signals to the process until ctx is done. It does not forward an
+// forward forwards signals to the process until ctx is done, but does not forward an
 // interrupt, because a terminal sends it to both processes.
 func (h *held) forward(ctx context.Context, signals <-chan os.Signal, process *os.Process) {
 	for {

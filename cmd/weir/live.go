@@ -14,7 +14,7 @@ import (
 const liveWithin = 3 * time.Second
 
 // liveCommand checks whether the node of this machine is alive. An image without a shell
-// uses it as its health check.
+// uses this command as its health check.
 type liveCommand struct {
 	Health string `default:"127.0.0.1:8082" env:"WEIR_HEALTH" help:"where the node answers, as its own -health says"`
 }

@@ -42,7 +42,7 @@ func (c *secretCommand) run(stdout, stderr io.Writer) (int, error) {
 	return ok, err
 }
 
-// writeSecret writes a new file that only its owner can read. It does not overwrite a file,
+// writeSecret writes a new file that only its owner can read, and does not overwrite a file,
 // because the loss of a seed resets all counts.
 func writeSecret(name string, text []byte) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

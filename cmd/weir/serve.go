@@ -84,7 +84,7 @@ type served struct {
 }
 
 // startWithin bounds how long a start waits for members and for snapshots. After that the
-// node serves, so that it responds to probes, but it is not ready before members and
+// node serves, so that probes get a response, but the node is not ready before members and
 // snapshots are available.
 const startWithin = 20 * time.Second
 
@@ -206,7 +206,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	return err
 }
 
-// letGo closes the snapshot directory. It waits a second for a disk that hangs, because
+// letGo closes the snapshot directory, and waits a second for a disk that hangs, because
 // the end of the process also releases the directory.
 func letGo(dir *snapshot.Dir) error {
 	closed := make(chan error, 1)

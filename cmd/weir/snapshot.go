@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/snapshot"
 )
 
-// snapshotListCommand lists the snapshots of a directory or a bucket. It reads only
-// headers, so it needs no secret.
+// snapshotListCommand lists the snapshots of a directory or a bucket. Only headers
+// are read, so no secret is needed.
 type snapshotListCommand struct {
 	Where string `arg:"" name:"dir" help:"the -snapshots of weir serve, a directory or a bucket; a node may be using it"`
 }

@@ -218,7 +218,7 @@ const limitsShown = 20
 
 // printLimits prints the limits with denials, or with denials as shadows, sorted by
 // denials in descending order. The limits that are shadows by the rules of this node are
-// included even without denials. It prints at most limitsShown limits.
+// included even without denials. At most limitsShown limits are printed.
 func (c *cluster) printLimits(w io.Writer) {
 	limits, shadows := make(map[string]admin.Total), make(map[string]bool)
 	maps.Copy(limits, c.Totals.Limits)

@@ -1,4 +1,4 @@
-// Package strictyaml reads YAML files that people write by hand. It is strict: anything
+// Package strictyaml reads YAML files that people write by hand. The package is strict: anything
 // that it does not understand is an error, which contains the line, the column and the
 // probable intention.
 //
@@ -36,7 +36,7 @@ const (
 	maxTold  = 20 // errors that Err returns
 )
 
-// File is a file that is being read, with the errors found so far. It is not safe for
+// File is a file that is being read, with the errors found so far. A File is not safe for
 // concurrent use.
 type File struct {
 	name   string
@@ -144,7 +144,7 @@ func (f *File) refuse(n *yaml.Node, depth int) error {
 func (f *File) Root() Value { return Value{file: f, at: f.root, node: f.root} }
 
 // Err returns all errors that were found, in the order of the file: an *Error for each,
-// joined. It returns nil if there is no error.
+// joined, or nil if there is no error.
 func (f *File) Err() error {
 	slices.SortStableFunc(f.errs, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))

@@ -67,7 +67,7 @@ func (m Map) Get(field string) Value {
 	return Value{file: m.in.file, at: m.in.at, name: field}
 }
 
-// Map reads a map. It reports an error for each field that is not in known, or that
+// Map reads a map, and reports an error for each field that is not in known, or that
 // occurs twice.
 func (v Value) Map(known ...string) Map {
 	m := Map{in: v, fields: make(map[string]Value)}
@@ -109,7 +109,7 @@ func (v Value) Entries() (entries []Entry) {
 	return entries
 }
 
-// Fields returns the fields of a map without reporting errors. It returns nil if v is not
+// Fields returns the fields of a map without reporting errors, or nil if v is not
 // a map, and leaves out fields whose name is not a scalar.
 func (v Value) Fields() (entries []Entry) {
 	if !v.IsMap() {
@@ -161,7 +161,7 @@ func (v Value) text() (text string, ok bool) {
 	return v.node.Value, true
 }
 
-// Literal reads a text. It returns a number, a date, true or false as it is written in
+// Literal reads a text, and returns a number, a date, true or false as it is written in
 // the file.
 func (v Value) Literal() string {
 	if !v.checkKind(yaml.ScalarNode) {
@@ -171,7 +171,7 @@ func (v Value) Literal() string {
 }
 
 // Any reads a value of any type: a map[string]any, a []any, a string, a finite float64, a
-// bool, or nil for a field without a value. It returns a date as it is written in the
+// bool, or nil for a field without a value. A date is returned as it is written in the
 // file.
 func (v Value) Any() any {
 	switch {

@@ -28,7 +28,7 @@ type conn struct {
 	since    atomic.Int64 // when it was accepted, or when its last request began or ended
 	writing  atomic.Int64 // start of the current write; 0 if there is none
 	extended atomic.Int64 // when its write deadline was set; 0 if it was not
-	proven   atomic.Bool  // it is no longer new; changed under the lock of the pool
+	proven   atomic.Bool  // the connection is no longer new; changed under the lock of the pool
 
 	half    atomic.Int32 // gRPC requests that are not fully read
 	streams atomic.Int32 // streaming gRPC requests
@@ -73,7 +73,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	now := c.port.budget.age()
 	c.writing.Store(now)
 	defer c.writing.Store(0)
-	// Setting a deadline costs more than a comparison, so it is not set for each write.
+	// Setting a deadline costs more than a comparison, so deadlines are not set for each write.
 	within, last := c.port.writeWithin, c.extended.Load()
 	if within > 0 && (last == 0 || now-last > int64(within/10)) {
 		if err := c.Conn.SetWriteDeadline(time.Now().Add(within)); err != nil {

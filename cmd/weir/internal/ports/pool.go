@@ -93,7 +93,7 @@ func (p *pool) shed(now int64) []*conn {
 // worst returns the connection of any port to close for a new connection, or nil if no
 // connection has stalled. The caller must hold mu.
 //
-// If more than half of the pool are new connections, it returns a new connection of the
+// If more than half of the pool are new connections, worst returns a new connection of the
 // port with the most of them. So a flood takes at most half of the pool from proven
 // connections, and nothing from new connections of other ports.
 func (p *pool) worst(now int64) *conn {
@@ -113,7 +113,7 @@ func (p *pool) worst(now int64) *conn {
 	return stalled(now, all...)
 }
 
-// drop removes c from the pool and appends it to out. The caller must hold mu.
+// drop moves c from the pool to out. The caller must hold mu.
 func (p *pool) drop(out []*conn, c *conn) []*conn {
 	if c == nil || c.at < 0 {
 		return out

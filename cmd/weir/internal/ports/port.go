@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/internal/loglimit"
 )
 
-// Port is a net.Listener whose connections are bounded by a Budget. It must be served by
+// Port is a net.Listener whose connections are bounded by a Budget. A Port must be served by
 // a server of NewWeb or NewRPC, which report the activity of connections to the Port.
 type Port struct {
 	net.Listener
@@ -40,7 +40,7 @@ func (b *Budget) Clients(l net.Listener, name string) *Port {
 	return b.port(l, name, b.clients, b.clients.most/newOfClients)
 }
 
-// Probes returns the port for liveness probes. It has a separate part of the budget.
+// Probes returns the port for liveness probes, which has a separate part of the budget.
 func (b *Budget) Probes(l net.Listener, name string) *Port {
 	return b.port(l, name, b.probes, b.probes.most/newOfProbes)
 }
@@ -94,7 +94,7 @@ func (p *Port) acceptError(err error) error {
 	return err
 }
 
-// await waits for room for c. It returns false if the port is closed first.
+// await waits for room for c, and returns false if the port is closed first.
 func (p *Port) await(c *conn) bool {
 	p.pool.waits.Add(1)
 	defer p.pool.waits.Add(-1)
@@ -134,7 +134,7 @@ const (
 	restTick = 10 * time.Millisecond
 )
 
-// Rest waits until no open connection was used within the last second. It waits for at
+// Rest waits until no open connection was used within the last second. Rest waits for at
 // most a second, or until ctx is done. From now on, each HTTP response ends its
 // connection.
 func (p *Port) Rest(ctx context.Context) {
@@ -215,7 +215,7 @@ func (p *Port) unaskedSince(then int64) (unasked []*conn) {
 	return unasked
 }
 
-// Close implements net.Listener. It may be called more than once.
+// Close implements net.Listener, and may be called more than once.
 func (p *Port) Close() (err error) {
 	p.closed.Do(func() {
 		close(p.closing)

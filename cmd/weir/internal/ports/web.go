@@ -20,7 +20,7 @@ const (
 	maxHeader    = 32 << 10
 )
 
-// NewWeb returns a server for the connections of ports. It serves HTTP/1.1, and without
+// NewWeb returns a server for the connections of ports. The server supports HTTP/1.1, and without
 // TLS also HTTP/2 for clients that start with it, as proxies can be configured. A handler
 // with an endless response must extend its deadline through http.ResponseController.
 func NewWeb(h http.Handler, errors *log.Logger) *http.Server {

@@ -22,12 +22,12 @@ const (
 	// kernel answers the dial, even if the process is stopped.
 	dialTimeout = time.Second
 	// lockTimeout bounds the wait for a process that starts or ends in the same
-	// directory. It holds the lock for a few system calls.
+	// directory. A process holds the lock for a few system calls.
 	lockTimeout = 5 * time.Second
 	lockEvery   = 5 * time.Millisecond
 )
 
-// Listen creates a socket at path with the mode perm, and listens on it. It replaces a
+// Listen creates a socket at path with the mode perm, and listens on it. Listen replaces a
 // socket that a killed process has left. The error is ErrInUse if a process listens at
 // path, or if Listen cannot find out. Close of the listener removes the socket if it is
 // still the same file.
@@ -61,7 +61,7 @@ func Listen(path string, perm os.FileMode) (net.Listener, error) {
 	return &listener{UnixListener: l, path: path, made: made}, nil
 }
 
-// removeDead removes the socket at path if no process listens on it. It leaves any other
+// removeDead removes the socket at path if no process listens there, and leaves any other
 // file, and the bind then fails.
 func removeDead(path string) error {
 	info, err := os.Lstat(path)
@@ -93,7 +93,7 @@ type listener struct {
 	closed sync.Once
 }
 
-// Close implements net.Listener. Without the lock it leaves the socket, which the next
+// Close implements net.Listener. Without the lock, Close leaves the socket, which the next
 // Listen replaces.
 //
 // The kernel keeps the socket's inode until the listener is closed. So another file at the

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// tryLock locks the file until it is closed. It reports false without an error if another
+// tryLock locks the file until it is closed, and reports false without an error if another
 // open file has the lock.
 func tryLock(file *os.File) (locked bool, err error) {
 	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

@@ -14,7 +14,6 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-go/weir/internal/snippets"
 	"github.com/weir-go/weir/weirtest"
@@ -29,100 +28,70 @@ func readProto(t *testing.T, at string, fields map[string]any, into proto.Messag
 	require.NoError(t, protojson.Unmarshal(text, into), at)
 }
 
-// stream simulates Envoy with an API key. A stream makes the requests that Envoy sends
-// for the documented limits, before the request to the upstream and at the end of the
-// stream.
-type stream struct {
-	t   *testing.T
-	f   *filter.RateLimit
-	key string
-}
-
-// request returns nil if no descriptor is due. Negative tokens mean that the metadata is
-// missing.
-func (s stream) request(done bool, tokens int) *rls.RateLimitRequest {
-	req := &rls.RateLimitRequest{Domain: s.f.GetDomain()}
-	for _, limit := range s.f.GetRateLimits() {
-		if limit.GetApplyOnStreamDone() != done {
-			continue
-		}
-		d := new(ratelimit.RateLimitDescriptor)
-		for _, a := range limit.GetActions() {
-			require.Equal(s.t, "x-api-key", a.GetRequestHeaders().GetHeaderName())
-			d.Entries = append(d.Entries, &ratelimit.RateLimitDescriptor_Entry{Key: a.GetRequestHeaders().GetDescriptorKey(), Value: s.key})
-		}
-		switch hits := limit.GetHitsAddend(); {
-		case hits.GetFormat() == "":
-			d.HitsAddend = hits.GetNumber()
-		case tokens < 0:
-			continue // Envoy ignores a descriptor with unreadable hits
-		default:
-			require.True(s.t, strings.HasPrefix(hits.GetFormat(), "%DYNAMIC_METADATA("), hits.GetFormat())
-			d.HitsAddend = wrapperspb.UInt64(uint64(tokens))
-		}
-		req.Descriptors = append(req.Descriptors, d)
-	}
-	if len(req.Descriptors) == 0 {
-		return nil
-	}
-	return req
-}
-
-// documented returns the limits and Envoy's filter of the README.
-func documented(t *testing.T) (limits string, f *filter.RateLimit) {
+// documented returns the limits of the README, and requires that the filter of Envoy there
+// sends a peek before the request, and the tokens at the end of the stream.
+func documented(t *testing.T) (limits string) {
 	all, err := snippets.All()
 	require.NoError(t, err)
+	var f filter.RateLimit
 	for _, s := range all {
 		switch {
 		case s.Language == "yaml" && s.Key() == "rate_limits":
 			var fields map[string]any
 			require.NoError(t, yaml.Unmarshal([]byte(s.Text), &fields), s.Position())
-			f = new(filter.RateLimit)
-			readProto(t, s.Position(), fields, f)
-			for _, limit := range f.GetRateLimits() {
-				require.NoError(t, limit.ValidateAll(), s.Position())
-			}
+			readProto(t, s.Position(), fields, &f)
 		case s.Language == "yaml" && s.Key() == "domain" && strings.HasPrefix(s.Text, "domain: model_gateway"):
 			limits = s.Text
 		}
 	}
 	require.NotEmpty(t, limits)
-	require.NotNil(t, f)
-	f.Domain = "model_gateway"
-	return limits, f
+	require.Len(t, f.GetRateLimits(), 2)
+	for i, limit := range f.GetRateLimits() {
+		require.NoError(t, limit.ValidateAll())
+		require.Len(t, limit.GetActions(), 1)
+		header := limit.GetActions()[0].GetRequestHeaders()
+		require.Equal(t, "x-api-key api_key", header.GetHeaderName()+" "+header.GetDescriptorKey())
+		require.Equal(t, i == 1, limit.GetApplyOnStreamDone())
+		require.Equal(t, i == 1, strings.HasPrefix(limit.GetHitsAddend().GetFormat(), "%DYNAMIC_METADATA("))
+		require.Equal(t, i == 0, limit.GetHitsAddend().GetNumber() != nil)
+		require.Zero(t, limit.GetHitsAddend().GetNumber().GetValue())
+	}
+	return limits
 }
 
 func TestTokensOfResponsesLimitLaterRequests(t *testing.T) {
-	limits, f := documented(t)
-	runCluster(t, limits, func(t *testing.T, _ *weirtest.Cluster, all []client) {
-		r := all[0].send(stream{t, f, "nobody"}.request(false, 0))
-		require.Equal(t, ok, r.OverallCode)
-		limit := int(r.Statuses[0].CurrentLimit.RequestsPerUnit)
-
-		// A debit is not denied.
-		s := stream{t, f, "large"}
-		require.Equal(t, ok, all[0].send(s.request(false, 0)).OverallCode)
-		require.Equal(t, ok, all[1].send(s.request(false, 0)).OverallCode)
-		require.Equal(t, ok, all[2].send(s.request(true, limit-1)).OverallCode)
-		require.Equal(t, ok, all[1].send(s.request(false, 0)).OverallCode, "one token is left")
-		r = all[0].send(s.request(true, 100))
-		require.Equal(t, ok, r.OverallCode, "nothing can be denied any more")
-		require.Equal(t, over, r.Statuses[0].Code)
+	runCluster(t, documented(t), func(t *testing.T, _ *weirtest.Cluster, all []client) {
+		stream := func(c client, key string, tokens int) (*rls.RateLimitResponse, error) {
+			return c.s.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{
+				Domain: "model_gateway", Descriptors: []*ratelimit.RateLimitDescriptor{hits(uint64(tokens), "api_key", key)},
+			})
+		}
+		send := func(c client, key string, tokens int, want rls.RateLimitResponse_Code) *rls.RateLimitResponse_DescriptorStatus {
+			t.Helper()
+			r, err := stream(c, key, tokens)
+			require.NoError(t, err)
+			require.Equal(t, want, r.OverallCode)
+			return r.Statuses[0]
+		}
+		limit := int(send(all[0], "large", 0, ok).CurrentLimit.RequestsPerUnit)
+		send(all[1], "large", 0, ok)
+		send(all[2], "large", limit-1, ok)
+		send(all[1], "large", 0, ok) // one token is left
+		require.Equal(t, over, send(all[0], "large", 100, ok).Code, "a debit is not denied")
 		for _, c := range all {
-			require.Equal(t, over, c.send(s.request(false, 0)).OverallCode)
-			require.Equal(t, ok, c.send(stream{t, f, "another"}.request(false, 0)).OverallCode)
+			send(c, "large", 0, over)
+			send(c, "another", 0, ok)
 		}
 
 		// Each of the concurrent streams spends its reported tokens.
-		s = stream{t, f, "concurrent"}
 		const streams = 64
 		tokens, sum := func(i int) int { return limit/streams/2 + i }, 0
 		var wg sync.WaitGroup
 		for i := range streams {
 			sum += tokens(i)
 			wg.Go(func() {
-				for _, req := range []*rls.RateLimitRequest{s.request(false, 0), s.request(true, tokens(i))} {
-					r, err := all[i%3].s.ShouldRateLimit(t.Context(), req)
+				for _, tokens := range []int{0, tokens(i)} {
+					r, err := stream(all[i%3], "concurrent", tokens)
 					if err != nil || r.OverallCode != ok {
 						t.Error(i, err, r)
 					}
@@ -132,9 +101,7 @@ func TestTokensOfResponsesLimitLaterRequests(t *testing.T) {
 		wg.Wait()
 		time.Sleep(3 * time.Second)
 		for _, c := range all {
-			require.EqualValues(t, limit-sum, c.send(s.request(false, 0)).Statuses[0].LimitRemaining)
+			require.EqualValues(t, limit-sum, send(c, "concurrent", 0, ok).LimitRemaining)
 		}
-
-		require.Nil(t, stream{t, f, "broken"}.request(true, -1), "missing usage is no request")
 	})
 }

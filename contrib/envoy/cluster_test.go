@@ -107,7 +107,7 @@ func TestChangedFileTakesEffectWithoutRestart(t *testing.T) {
 		require.Equal(t, 3, left(), "the last good one stays in force")
 		require.Equal(t, 2, lines("refused"))
 
-		write("domain: d\ndescriptors: [{key: all, rate_limit: {unit: hour, requests_per_unit: 6}}]")
+		write("domain: d\ndescriptors: [{key: new}, {key: all, rate_limit: {unit: hour, requests_per_unit: 6, name: other}}]")
 		time.Sleep(3 * time.Second)
 		require.Equal(t, 3, left(), "counts go on")
 		stop()

@@ -40,6 +40,9 @@ descriptors:
     value: files/a
     quota_mode: true
     rate_limit: {unit: week, requests_per_unit: 4294967295}
+  - key: 0x1F
+    value: 2026-01-02
+    rate_limit: {unlimited: true}
   - key: tokens
     debit: true
     rate_limit: {unit: hour, requests_per_unit: 1000, replaces: [{name: per number}]}
@@ -85,6 +88,7 @@ func TestMostSpecificLimitOfSameDepthApplies(t *testing.T) {
 		{"of two patterns the first in the file", "messaging.path_files/*", []string{"path", "files/ab"}},
 		{"a value before patterns", "messaging.path_files/a", []string{"path", "files/a"}},
 		{"no pattern fits", "", []string{"path", "file"}},
+		{"scalars of YAML as they are written", "messaging.0x1F_2026-01-02", []string{"0x1F", "2026-01-02"}},
 	} {
 		way := findDescriptors(t, d, c.entries...)
 		got := ""

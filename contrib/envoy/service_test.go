@@ -388,17 +388,6 @@ func TestDecisionsAreReportedWithPaths(t *testing.T) {
 	require.Equal(t, "messaging.new.other", path(limited(descriptorOf("new", "a", "other", "b"), 1, typev3.RateLimitUnit_DAY)))
 }
 
-func TestConfigurationChangeKeepsCounts(t *testing.T) {
-	s := serviceOf(t, testnode.Start(t, weir.Config{}), basic, Options{})
-	c := clientOf(t, s)
-	require.EqualValues(t, 1, c.ask(hits(4, "all", "")).Statuses[0].LimitRemaining)
-	require.NoError(t, s.Use(parsed(t, "domain: d\ndescriptors: [{key: new}, {key: all, rate_limit: {unit: hour, requests_per_unit: 5, name: other}}]")))
-	require.EqualValues(t, 0, c.ask(descriptorOf("all", "")).Statuses[0].LimitRemaining)
-	require.NoError(t, s.Use(parsed(t, "domain: d\ndescriptors: [{key: all, rate_limit: {unit: hour, requests_per_unit: 50}}]")))
-	require.EqualValues(t, 44, c.ask(descriptorOf("all", "")).Statuses[0].LimitRemaining, "what is used stays used")
-	require.Nil(t, c.ask(descriptorOf("user", "a")).Statuses[0].CurrentLimit)
-}
-
 // watchHealth watches the health of a server, and returns a function that requires the
 // next status.
 func watchHealth(t *testing.T, h health.HealthClient) (next func(health.HealthCheckResponse_ServingStatus, codes.Code)) {

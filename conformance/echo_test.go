@@ -9,7 +9,6 @@ import (
 	"github.com/labstack/echo/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir"
 	echolimit "github.com/weir-go/weir/contrib/echo"
 	"github.com/weir-go/weir/httplimit"
 )
@@ -55,20 +54,6 @@ func TestEchoHandlesDenialsAsErrors(t *testing.T) {
 			require.Equal(t, want, got)
 		})
 	}
-}
-
-func TestEchoErrorsUnwrapToTheirReason(t *testing.T) {
-	var seen error
-	l := limiter(t, 9)
-	a := onEcho(echo.RouterConfig{}, func(e *echo.Echo) {
-		e.Pre(func(next echo.HandlerFunc) echo.HandlerFunc {
-			return func(c *echo.Context) error { seen = next(c); return seen }
-		})
-	}).mustServe(t, handlers{"/": hello}, layer{limiter: l, options: options{Logger: quiet}})
-	require.NoError(t, l.Node().Close())
-	a.get("/")
-	require.ErrorIs(t, seen, weir.ErrClosed)
-	require.ErrorContains(t, seen, "requests cannot be counted at the moment")
 }
 
 func TestEchoTrustsItsExtractor(t *testing.T) {

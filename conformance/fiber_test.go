@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
 
-	"github.com/weir-go/weir"
 	fiberlimit "github.com/weir-go/weir/contrib/fiber"
 	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/internal/testenv"
@@ -46,18 +45,6 @@ func TestFiberHandlesDenialsAsErrors(t *testing.T) {
 			require.NotEmpty(t, r.header.Get("Retry-After"))
 		})
 	}
-}
-
-func TestFiberErrorsUnwrapToTheirReason(t *testing.T) {
-	var seen error
-	l := limiter(t, 9)
-	a := onFiber(fiber.Config{ErrorHandler: func(c fiber.Ctx, err error) error {
-		seen = err
-		return fiber.DefaultErrorHandler(c, err)
-	}}, nil).mustServe(t, handlers{"/": hello}, layer{limiter: l, options: options{Logger: quiet}})
-	require.NoError(t, l.Node().Close())
-	require.Equal(t, 503, a.get("/").status)
-	require.ErrorIs(t, seen, weir.ErrClosed)
 }
 
 func TestFiberTrustsItsProxies(t *testing.T) {

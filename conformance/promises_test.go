@@ -394,6 +394,23 @@ func testClosed(t *testing.T, f *framework) {
 	require.Equal(t, "1", r.header.Get("Retry-After"))
 }
 
+func TestErrorsUnwrapToTheirReason(t *testing.T) {
+	var seen error
+	for _, f := range []*framework{
+		onEcho(echo.RouterConfig{}, func(e *echo.Echo) {
+			e.HTTPErrorHandler = func(c *echo.Context, err error) { seen = err; echo.DefaultHTTPErrorHandler(false)(c, err) }
+		}),
+		onFiber(fiber.Config{ErrorHandler: func(c fiber.Ctx, err error) error { seen = err; return fiber.DefaultErrorHandler(c, err) }}, nil),
+	} {
+		l := limiter(t, 9)
+		a := f.mustServe(t, handlers{"/": hello}, layer{limiter: l, options: options{Logger: quiet}})
+		require.NoError(t, l.Node().Close())
+		require.Equal(t, 503, a.get("/").status, f.name)
+		require.ErrorIs(t, seen, weir.ErrClosed, f.name)
+		require.ErrorContains(t, seen, "requests cannot be counted at the moment", f.name)
+	}
+}
+
 // Rules read the fields of a request like net/http.
 func testLines(t *testing.T, f *framework) {
 	names := []string{"X-Any", "Accept", "User-Agent", "Content-Type", "Cookie", "Trailer", "Content-Length"}

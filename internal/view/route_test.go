@@ -1,6 +1,7 @@
 package view
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -12,7 +13,6 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/cluster/clustertest"
 	"github.com/weir-go/weir/internal/wire"
-	"github.com/weir-go/weir/ring"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -62,11 +62,7 @@ func TestRoute(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			id := idInOrder(c.v, c.order...)
-			got := c.v.Route(id, c.now)
-			way, to, hop := got.Way, got.To, got.Hop
-			require.Equal(t, c.way, way)
-			require.Equal(t, c.to, to)
-			require.Equal(t, c.hop, hop)
+			require.Equal(t, Route{c.way, c.to, c.hop}, c.v.Route(id, c.now))
 		})
 	}
 }
@@ -123,28 +119,10 @@ func TestNextMemberReceivesCopiesOfNeverConnectedMember(t *testing.T) {
 	require.Equal(t, []countsync.Member{v.Hashes[1], v.Hashes[2]}, v.Targets(nil, idInOrder(v, 0, 1, 2, 3)))
 }
 
-// The members that hold the counts that a joiner will own or replicate send them to it. While a
-// member is missing, there is no joiner.
-func TestJoinerReceivesItsCounts(t *testing.T) {
-	see := func(now int64, before *View, rows ...string) *View {
-		c := *viewOf(now, nil, rows...).View
-		c.Members[2].State, c.Members[2].Announced = cluster.Joining, cluster.Joining
-		return New(now, &c, Terms{Replicas: 1}, before)
-	}
-	v := see(0, nil, "111", "111", "111")
+func TestNoMemberJoinsWhileAMemberIsMissing(t *testing.T) {
+	v := viewAt(1, nil, "a b c+")
 	require.Len(t, v.joiners, 1)
-	with, audience, sent := ring.New([]string{v.Members[0].Name, v.Members[1].Name, v.Members[2].Name}), v.Audiences()[v.Hashes[2]], 0
-	for i := range uint64(64) {
-		id := bucket.ID{Hi: i << 58}
-		want := v.Holds(id) && slices.Contains(with.Order(nil, id.Hi, 2), 2)
-		require.Equal(t, want, slices.Contains(v.Targets(nil, id), v.Hashes[2]), i)
-		require.Equal(t, want, audience.Contains(id.Hi), i)
-		if want {
-			sent++
-		}
-	}
-	require.NotZero(t, sent)
-	require.Empty(t, see(1, v, "101", "010", "101").joiners)
+	require.Empty(t, viewAt(2, v, "a b- c+").joiners)
 }
 
 func TestEldestJoinerStartedFirst(t *testing.T) {
@@ -223,11 +201,7 @@ func TestStalledOwnerHasStandInForThisNode(t *testing.T) {
 			for _, i := range c.stalled {
 				v.Stalled[i] = true
 			}
-			got := v.Route(id, 2)
-			way, to, hop := got.Way, got.To, got.Hop
-			require.Equal(t, c.way, way)
-			require.Equal(t, c.to, to)
-			require.Equal(t, c.to, hop, "it is asked directly")
+			require.Equal(t, Route{c.way, c.to, c.to}, v.Route(id, 2))
 			require.Equal(t, v.Hashes[c.to], v.Answers(id), "the member that is asked is the member that answers")
 			require.Equal(t, c.v.successor(id), v.successor(id))
 		})
@@ -374,42 +348,28 @@ func TestReconnectionEndsLoss(t *testing.T) {
 // over all connections.
 func TestPathsAreShortest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 8).Draw(t, "members")
-		c, matrix := &cluster.View{Self: 0}, [][]bool(nil)
+		n, far := rapid.IntRange(1, 8).Draw(t, "members"), 1<<20
+		rows, distance := make([]string, n), make([][]int, n)
 		for i := range n {
-			c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
-			row := rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, "row")
-			row[i] = true
-			matrix = append(matrix, row)
-		}
-		c.Connected, c.Direct = clustertest.Rows(matrix), matrix[0]
-		v := New(0, c, Terms{}, nil)
-
-		const far = 1 << 20
-		distance := func(from int) []int {
-			d := make([]int, n)
-			for i := range d {
-				d[i] = far
+			row := rapid.StringMatching(fmt.Sprintf("[01]{%d}", n)).Draw(t, "row")
+			rows[i] = row[:i] + "1" + row[i+1:]
+			for _, c := range rows[i] {
+				distance[i] = append(distance[i], map[rune]int{'0': far, '1': 1}[c])
 			}
-			d[from] = 0
-			for range n {
-				for i := range n {
-					for j := range n {
-						if matrix[i][j] {
-							d[j] = min(d[j], d[i]+1)
-						}
-					}
+			distance[i][i] = 0
+		}
+		for via := range n {
+			for i := range n {
+				for j := range n {
+					distance[i][j] = min(distance[i][j], distance[i][via]+distance[via][j])
 				}
 			}
-			return d
 		}
-		from := distance(0)
+		v := viewOf(0, nil, rows...)
 		for i := 1; i < n; i++ {
-			if (v.Next[i] < 0) != (from[i] >= far) {
-				t.Fatalf("member %d at distance %d: next %d", i, from[i], v.Next[i])
-			}
-			if v.Next[i] >= 0 && distance(v.Next[i])[i] != from[i]-1 {
-				t.Fatalf("member %d at distance %d: %d is no step closer", i, from[i], v.Next[i])
+			next, from := v.Next[i], distance[0][i]
+			if (next < 0) != (from >= far) || next >= 0 && distance[next][i] != from-1 {
+				t.Fatalf("member %d at distance %d: next %d is no step closer", i, from, next)
 			}
 		}
 	})

@@ -115,72 +115,13 @@ func ConnectedBy(self int, members, heard []int) *cluster.View {
 	return c
 }
 
-// Only its own side knows that a member has left during a split, whether that side has noticed the
-// split or not. The other sides divide by a roster that still includes the member.
-func TestLeaveKeepsSharesOfOtherSides(t *testing.T) {
+// Each side knows some of the members that are gone, or all of them. This includes sides that have split
+// again, or met, after they had heard of different members, and leaves before a split was noticed. With
+// Expect, the sides may also never have met.
+func TestSharesStayWithinLimitAfterUnevenlyKnownLeaves(t *testing.T) {
+	const second = int64(time.Second)
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 7).Draw(t, "members")
-		id := bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}
-		whole := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 1e12)).Draw(t, "units")
-		terms := Terms{Expect: rapid.SampledFrom([]int{0, 0, n - 1, n, n + 1}).Draw(t, "expect")}
-		var all []int
-		sides, stay := make([][]int, 3), make([][]int, 3)
-		for i := range n {
-			side := rapid.IntRange(0, 2).Draw(t, "side")
-			all, sides[side] = append(all, i), append(sides[side], i)
-			if rapid.IntRange(0, 3).Draw(t, "stays") > 0 {
-				stay[side] = append(stay[side], i)
-			}
-		}
-		alone := rapid.Bool().Draw(t, "each on its own")
-		var sum int64
-		for at, side := range sides {
-			if len(stay[at]) == 0 || len(side) == n {
-				continue
-			}
-			left := func(i int) bool { return slices.Contains(side, i) && !slices.Contains(stay[at], i) }
-			roster := slices.DeleteFunc(slices.Clone(all), left)
-			unnoticed := rapid.Bool().Draw(t, "left before the split was noticed")
-			var part int64
-			spend := stay[at][:1] // the first member decides for all
-			if alone {
-				spend = stay[at]
-			}
-			for _, self := range spend {
-				v := New(1, ConnectedBy(self, all, all), terms, nil)
-				if unnoticed {
-					v = New(2, ConnectedBy(self, roster, roster), terms, v)
-				} else {
-					v = New(2, ConnectedBy(self, all, side), terms, v)
-				}
-				v = New(3, ConnectedBy(self, roster, stay[at]), terms, v)
-				own, _ := v.Share(AsSelf, id, wire.FairShare)
-				if alone {
-					part += own.unitsOf(whole)
-					continue
-				}
-				s, _ := v.Share(AsStandIn, id, wire.FairShare)
-				part = s.unitsOf(whole)
-				if len(stay[at]) == 1 && own.unitsOf(whole) != part {
-					t.Fatalf("%v, a side of its own, has %d of %d units on its own, and %d for its side", stay[at], own.unitsOf(whole), whole, part)
-				}
-				if least := int64(len(stay[at])) * (whole / int64(max(len(roster), terms.Expect))); part < least {
-					t.Fatalf("%v of %v have %d of %d units, less than %d", stay[at], roster, part, whole, least)
-				}
-			}
-			sum += part
-		}
-		if sum > whole {
-			t.Fatalf("%v of %v have %d of %d units together", stay, sides, sum, whole)
-		}
-	})
-}
-
-// Each side knows some of the members that are gone, or all of them. This includes sides that have split
-// again, or met, after they had heard of different members.
-func TestSharesStayWithinLimitAfterUnevenlyKnownLeaves(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(3, 7).Draw(t, "members")
 		first := rapid.Uint64().Draw(t, "id")
 		terms := Terms{Expect: rapid.SampledFrom([]int{0, 0, n - 1, n, n + 1}).Draw(t, "expect")}
 		var all, gone []int
@@ -194,6 +135,7 @@ func TestSharesStayWithinLimitAfterUnevenlyKnownLeaves(t *testing.T) {
 			}
 		}
 		alone := rapid.Bool().Draw(t, "each on its own")
+		strange := terms.Expect >= n && rapid.Bool().Draw(t, "never met")
 		var sums [32][20]int64 // by id and units
 		for _, side := range sides {
 			roster := slices.DeleteFunc(slices.Clone(all), func(i int) bool {
@@ -203,14 +145,29 @@ func TestSharesStayWithinLimitAfterUnevenlyKnownLeaves(t *testing.T) {
 			if alone {
 				spend, as = side, AsSelf
 			}
+			begun, known, heard := all, all, side
+			if strange {
+				begun, known, roster = side, side, side
+			} else if rapid.Bool().Draw(t, "left before the split was noticed") {
+				known, heard = roster, roster
+			}
 			for _, self := range spend {
-				v := New(1, ConnectedBy(self, all, all), terms, nil)
-				v = New(2, ConnectedBy(self, all, side), terms, v)
-				v = New(3, ConnectedBy(self, roster, side), terms, v)
+				v := New(second, ConnectedBy(self, begun, begun), terms, nil)
+				v = New(2*second, ConnectedBy(self, known, heard), terms, v)
+				v = New(4*second, ConnectedBy(self, roster, side), terms, v)
 				for i := range sums {
-					s, _ := v.Share(as, bucket.ID{Hi: first + uint64(i)<<59}, wire.FairShare)
+					id := bucket.ID{Hi: first + uint64(i)<<59}
+					s, _ := v.Share(as, id, wire.FairShare)
+					own, _ := v.Share(AsSelf, id, wire.FairShare)
 					for whole := range sums[i] {
-						sums[i][whole] += s.unitsOf(int64(whole))
+						units := s.unitsOf(int64(whole))
+						sums[i][whole] += units
+						if least := len(side) * (whole / max(len(roster), terms.Expect)); !alone && units < int64(least) {
+							t.Fatalf("%v of %v have %d of %d units, less than %d", side, roster, units, whole, least)
+						}
+						if len(side) == 1 && own.unitsOf(int64(whole)) != units {
+							t.Fatalf("%v, a side of its own, has not the %d of %d units of its side", side, units, whole)
+						}
 					}
 				}
 			}
@@ -245,7 +202,7 @@ func TestMinorityNodesSpendNoMoreAloneThanTogether(t *testing.T) {
 	}
 }
 
-func TestFairSharesSumToTheLimit(t *testing.T) {
+func TestFairSharesOfSidesSumToTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		members := rapid.IntRange(1, 12).Draw(t, "members")
 		limit := &bucket.Limit{
@@ -253,18 +210,14 @@ func TestFairSharesSumToTheLimit(t *testing.T) {
 			Rate:      rapid.Int64Range(1, 1e12).Draw(t, "rate"), Per: time.Second,
 			Burst: rapid.Int64Range(1, 1e12).Draw(t, "burst"),
 		}
-		a := wire.Ask{ID: bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}, Limit: limit, Partition: wire.FairShare}
-		v := newView(members, 0)
+		id, v, sides := bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}, newView(members, 0), make(map[int][]int)
+		for i := range members {
+			side := rapid.IntRange(0, members-1).Draw(t, "side")
+			sides[side] = append(sides[side], i)
+		}
 		var rate, burst int64
-		for self := range members {
-			each := *v
-			c := *v.View
-			c.Self = self
-			each.View, each.Complete = &c, false
-			s, source := each.ownShare(a.ID, a.Partition)
-			if source != wire.Budget {
-				t.Fatalf("member %d: source %v", self, source)
-			}
+		for _, side := range sides {
+			s, _ := v.onSide(side[0], side).Share(AsStandIn, id, wire.FairShare)
 			part := s.Limit(limit)
 			rate += s.unitsOf(limit.Rate)
 			burst += part.Capacity()
@@ -346,7 +299,6 @@ func TestNodeWithoutPointsHasNoShare(t *testing.T) {
 	}
 }
 
-// With policyFairShare, all sides of a split together have exactly the limit.
 func TestSidesOfSplitHaveTheirShares(t *testing.T) {
 	for _, c := range []struct {
 		name            string
@@ -375,26 +327,4 @@ func TestSidesOfSplitHaveTheirShares(t *testing.T) {
 		require.Equal(t, c.want, s.Limit(&bucket.Limit{Rate: 100, Per: time.Second}).Rate, c.name)
 		require.Equal(t, c.source, source, c.name)
 	}
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 8).Draw(t, "members")
-		side := rapid.SliceOfN(rapid.IntRange(0, 2), n, n).Draw(t, "side")
-		id := bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}
-		whole := rapid.Int64Range(1, 1e12).Draw(t, "limit")
-		var sum int64
-		for _, mine := range []int{0, 1, 2} {
-			v := newView(n, 0)
-			for i := range n {
-				v.Next[i] = -1
-				if side[i] == mine {
-					v.Next[i] = i
-				}
-			}
-			v.Complete = false
-			s, _ := v.sideShare(id, wire.FairShare)
-			sum += s.unitsOf(whole)
-		}
-		if sum != whole {
-			t.Fatalf("sides have %d of %d", sum, whole)
-		}
-	})
 }

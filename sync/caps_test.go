@@ -2,7 +2,6 @@ package countsync
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -10,23 +9,23 @@ import (
 )
 
 // A scan brings more items at a time than may wait for a member. The items must not be dropped
-// for another scan, because the scans would never end.
+// for a later scan, because the scans would never end.
 func TestAllCountsArriveUnderTheLowestCaps(t *testing.T) {
 	const counts = 200
 	limit := limitOf(bucket.SlidingWindow)
 	l := newLink(t)
-	from, to, a, z, now := l.stores[0], l.stores[1], l.streams[0], l.streams[1], l.now
+	from, a, z, now := l.stores[0], l.streams[0], l.streams[1], l.now
 	a.Cap(Caps{Frame: 64, Fold: 1, Queued: 1, ScanBelow: 1, Looks: 1, Logs: 1, Ranges: 1})
 	for i := range counts {
 		from.Take(someID(i), &limit, now, 1)
 	}
-	a.Collect(now, false, pair{1, 2})
+	a.Collect(now, false, l.roles(0))
 	ranges := NewRanges(Range{1, 1}, Range{3, 3}, Range{5, 5})
 	a.Transfer(2, 7, ranges, now)
 	var given Ranges
 	for frames := 0; ; frames++ {
 		require.Less(t, frames, 3*counts, "the nodes send without end")
-		n, arrival := carry(t, now, a, pair{1, 2}, z, pair{2, 1})
+		n, arrival := carry(t, now, a, l.roles(0), z, l.roles(1))
 		if n == 0 {
 			break
 		}
@@ -35,8 +34,7 @@ func TestAllCountsArriveUnderTheLowestCaps(t *testing.T) {
 	}
 	require.Equal(t, ranges, given)
 	for i := range counts {
-		used, _, _ := to.Used(someID(i), now)
-		require.EqualValues(t, 1, used, i)
+		require.EqualValues(t, 1, l.used(1, someID(i)), i)
 	}
 }
 
@@ -46,46 +44,43 @@ func TestScanFinishesWhileCountsChange(t *testing.T) {
 	const counts = 20
 	limit := limitOf(bucket.SlidingWindow)
 	for changes, frame := range map[int]int{1: 64, 3: 200} {
-		a, from := streamOf(1, 10*counts)
-		z, to := streamOf(2, 10*counts, 1, 2)
+		l := newLink(t)
+		from, a := l.stores[0], l.streams[0]
+		a.Meet(nil)
 		a.Cap(Caps{Frame: frame, Queued: 1, ScanBelow: 2, Looks: 1})
-		now := int64(time.Hour)
 		for i := range counts {
-			from.Take(someID(i), &limit, now, 1)
+			from.Take(someID(i), &limit, l.now, 1)
 		}
-		a.Collect(now, false, pair{1, 2})
+		a.Collect(l.now, false, l.roles(0))
 		a.Meet([]Member{1, 2})
 		a.Owe(2, All())
 		for frames, missing := 0, counts; missing > 0; frames++ {
-			now += int64(foldAfter) // so that the queue has each id only once, even if the id changes again
+			l.now += int64(foldAfter) // so that the queue has each id only once, even if the id changes again
 			require.Less(t, frames, 5*counts, "%d of %d have not come beside %d changes", missing, counts, changes)
 			for i := range changes {
-				from.Take(someID(i), &limit, now, 1)
+				from.Take(someID(i), &limit, l.now, 1)
 			}
-			a.Collect(now, false, pair{1, 2})
-			carry(t, now, a, pair{1, 2}, z, pair{2, 1})
+			a.Collect(l.now, false, l.roles(0))
+			l.send(0)
 			missing = 0
 			for i := range counts {
-				if used, _, _ := to.Used(someID(i), now); used == 0 {
+				if l.used(1, someID(i)) == 0 {
 					missing++
 				}
 			}
 		}
 		a.Owe(2, All())
 		for range counts / 2 {
-			carry(t, now, a, pair{1, 2}, z, pair{2, 1})
+			l.send(0)
 		}
 		for i := range counts {
-			from.Take(someID(i), &limit, now, 1)
+			from.Take(someID(i), &limit, l.now, 1)
 		}
-		a.Collect(now, false, pair{1, 2})
-		for n := 1; n > 0; {
-			n, _ = carry(t, now, a, pair{1, 2}, z, pair{2, 1})
+		a.Collect(l.now, false, l.roles(0))
+		for l.send(0) {
 		}
 		for i := range counts { // the queue was full, so a second scan has sent some of the changes
-			here, _, _ := from.Used(someID(i), now)
-			there, _, _ := to.Used(someID(i), now)
-			require.Equal(t, here, there, i)
+			require.Equal(t, l.used(0, someID(i)), l.used(1, someID(i)), i)
 		}
 	}
 }

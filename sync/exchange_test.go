@@ -249,33 +249,33 @@ func TestSuccessorGrantsOnlyOnceAccountsAreKnown(t *testing.T) {
 	})
 }
 
-// Received units of which the successor of a node does not know may have been spent.
-func TestUnknownReceivedUnitsComeBackAsSpent(t *testing.T) {
+// A region returns received units that may have been spent: its node has a successor that does not know
+// of some of them, or the region has spent more units than it has.
+func TestDoubtfulUnitsComeBackAsSpent(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
-		_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
-		ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Holding: 50, Demand: 1e12}
-		require.EqualValues(t, 30, to.serve(t, from, ask).Granted)
-		from.member++
-		ask.Number, ask.Wants, ask.Received = 8, 0, 10
-		require.EqualValues(t, 10, to.serve(t, from, ask).Granted)
-		require.EqualValues(t, 20, to.used())
-		l := to.limit()
-		require.EqualValues(t, 40, l.Capacity())
-	})
-}
-
-// If a region has spent more units than it has, and then returns units, as many of these as it has
-// overspent count as spent.
-func TestDebtComesBackAsSpent(t *testing.T) {
-	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
-		_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
-		ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Holding: 50, Demand: 1e12}
-		require.EqualValues(t, 30, to.serve(t, from, ask).Granted)
-		ask.Number, ask.Wants, ask.Received = 8, 0, 30
-		to.serve(t, from, ask)
-		ask.Number, ask.Received, ask.Debt = 9, 0, 12
-		require.Zero(t, to.serve(t, from, ask).Granted)
-		require.EqualValues(t, 12, to.used())
+		for _, c := range []struct {
+			successor                 bool
+			received, granted         int64
+			debt, used, capacityAfter int64
+		}{
+			{successor: true, received: 10, granted: 10, used: 20, capacityAfter: 40},
+			{received: 0, debt: 12, used: 12, capacityAfter: 50},
+		} {
+			_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
+			ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Holding: 50, Demand: 1e12}
+			require.EqualValues(t, 30, to.serve(t, from, ask).Granted)
+			ask.Number, ask.Wants, ask.Received = 8, 0, 30
+			if c.successor {
+				from.member++
+			} else {
+				to.serve(t, from, ask)
+			}
+			ask.Number, ask.Received, ask.Debt = 9, c.received, c.debt
+			require.Equal(t, c.granted, to.serve(t, from, ask).Granted)
+			require.Equal(t, c.used, to.used())
+			l := to.limit()
+			require.Equal(t, c.capacityAfter, l.Capacity())
+		}
 	})
 }
 

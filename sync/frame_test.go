@@ -19,38 +19,40 @@ import (
 // answerBytes is the minimum size of an answer.
 const answerBytes = 11
 
-// frames returns examples of frames and answers.
-func frames(t testing.TB) (list [][]byte) {
-	var streams [2]*Stream
-	for i := range streams {
-		streams[i], _ = streamOf(Member(i+1), 1000, 1, 2)
-	}
-	now := int64(time.Hour)
+// newUsedLink returns two nodes that have taken units of ten ids, with limits of all algorithms.
+func newUsedLink(t testing.TB, durable bool) *link {
+	l := newLink(t)
 	for x := range 10 {
 		limit := limitOf(bucket.Algorithm(x % 5))
+		limit.Durable = durable
 		if x == 7 {
-			limit.Start = now - 1
+			limit.Start = l.now - 1
 		}
 		for k := range 20 {
-			streams[k%2].store.Take(someID(x), &limit, now+int64(k), 3)
+			l.stores[k%2].Take(someID(x), &limit, l.now+int64(k), 3)
 		}
 	}
-	streams[0].Owe(2, All())
-	streams[0].Reset(someID(3), now)
-	streams[0].Transfer(2, 3, NewRanges(Range{1, 2}, Range{7, 1 << 60}), now)
-	streams[1].Leaving()
-	streams[1].RequestCounts()
+	return l
+}
+
+// frames returns examples of frames and answers.
+func frames(t testing.TB) (list [][]byte) {
+	l := newUsedLink(t, false)
+	l.streams[0].Owe(2, All())
+	l.streams[0].Reset(someID(3), l.now)
+	l.streams[0].Transfer(2, 3, NewRanges(Range{1, 2}, Range{7, 1 << 60}), l.now)
+	l.streams[1].Leaving()
+	l.streams[1].RequestCounts()
 	for range 4 {
-		for i := range streams {
-			roles, other := pair{Member(i + 1), Member(2 - i)}, 1-i
-			streams[i].Collect(now, false, roles)
-			frame := streams[i].Next(Member(2-i), now, roles, nil, 300)
+		for i, s := range l.streams {
+			s.Collect(l.now, false, l.roles(i))
+			frame := s.Next(Member(2-i), l.now, l.roles(i), nil, 300)
 			if frame == nil {
 				continue
 			}
-			answer, _, err := streams[other].Serve(now, frame, pair{Member(other + 1), Member(2 - other)}, nil)
+			answer, _, err := l.streams[1-i].Serve(l.now, frame, l.roles(1-i), nil)
 			require.NoError(t, err)
-			streams[i].Answered(Member(2-i), now, answer, roles)
+			s.Answered(Member(2-i), l.now, answer, l.roles(i))
 			list = append(list, frame, answer)
 		}
 	}
@@ -148,7 +150,7 @@ func copies(s *Stream, now int64) map[bucket.ID]copyOf {
 // appendTallies appends a vector as the first vector of a frame.
 func appendTallies(b []byte, v vector, now int64) []byte { return new(origins).appendVector(b, v, now) }
 
-// Any vector arrives as it was sent, with the times by the clock of the receiver.
+// Any vector arrives unchanged, with the times by the clock of the receiver.
 func TestVectorSurvivesEncoding(t *testing.T) {
 	checks(t, 200, 2000)
 	rapid.Check(t, func(t *rapid.T) {
@@ -264,17 +266,18 @@ func FuzzAnswered(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, store := streamOf(1, 100, 2)
+		roles := new(link).roles(0)
 		limit := limitOf(bucket.SlidingLog)
 		for x := range 20 {
 			store.Take(someID(x), &limit, 1, 1)
 		}
-		s.Collect(1, false, pair{1, 2})
-		frame := s.Next(2, 1, pair{1, 2}, nil, 500)
+		s.Collect(1, false, roles)
+		frame := s.Next(2, 1, roles, nil, 500)
 		if len(b) > answerBytes {
 			copy(b[2:], frame[18:headerBytes]) // otherwise the input would never be the answer to the frame
 		}
-		if _, err := s.Answered(2, 2, b, pair{1, 2}); err == nil {
-			s.Next(2, 3, pair{1, 2}, nil, 500)
+		if _, err := s.Answered(2, 2, b, roles); err == nil {
+			s.Next(2, 3, roles, nil, 500)
 		}
 	})
 }

@@ -32,7 +32,7 @@ type globe struct {
 	now    int64
 	events events
 	seq    int
-	cut    [8][8]bool // from one region to another
+	cut    [8][8]bool // from a region to another region
 	flying []*post    // answers that will still arrive
 
 	admitted []spell
@@ -56,13 +56,13 @@ type network struct {
 
 type traffic struct{ statements, messages, bytes int64 }
 
-// spell contains units at one time, with the calendar window in which they count.
+// spell contains units at a time, with the calendar window in which they count.
 type spell struct {
 	at, units, window int64
 	region            int
 }
 
-// region is one region of a globe: the node that answers for its ids.
+// region is a region of a globe: the node that answers for its ids.
 type region struct {
 	w        *globe
 	index    int

@@ -12,10 +12,10 @@ import (
 )
 
 // byParts contains roles by ranges: the highest bits of a hash determine the member that answers,
-// and each count has one target, the next node.
+// and each count has a single target, the next node.
 type byParts struct {
 	self    Member
-	answers []Member // one for each part of the hashes
+	answers []Member // for each part of the hashes
 }
 
 func (r *byParts) partOf(id bucket.ID) int { return int(id.Hi >> 32 * uint64(len(r.answers)) >> 32) }
@@ -58,7 +58,7 @@ func newReviewed(t *testing.T, ids int) *reviewTrio {
 	}
 	x.view(1, 2, 3)
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: time.Hour}
-	for _, s := range x.streams { // the first node sends the resets to the others
+	for _, s := range x.streams { // the first node sends the resets to the other nodes
 		for _, id := range x.ids[:ids/2] {
 			s.ResetTo(id, 7, 0, x.now)
 		}

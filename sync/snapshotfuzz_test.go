@@ -14,38 +14,17 @@ import (
 // snapshotBlocks returns the blocks of two nodes that have exchanged counts of all algorithms, a
 // log in pieces, units of both nodes, and a reset.
 func snapshotBlocks(t testing.TB) (blocks [][]byte) {
-	now := int64(time.Hour)
-	streams := [2]*Stream{loader(1), loader(2)}
-	for x := range 10 {
-		limit := limitOf(bucket.Algorithm(x % 5))
-		limit.Durable = true
-		if x == 7 {
-			limit.Start = now - 1
-		}
-		for k := range 20 {
-			streams[k%2].store.Take(someID(x), &limit, now+int64(k), 3)
-		}
-	}
+	l := newUsedLink(t, true)
 	log := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100_000, Per: 24 * time.Hour, Durable: true}
 	for k := range int64(20_000) {
-		streams[1].store.Take(someID(11), &log, now+k*k, 1)
+		l.stores[1].Take(someID(11), &log, l.now+k*k, 1)
 	}
-	now += int64(time.Second)
-	streams[0].Reset(someID(3), now)
-	streams[0].Owe(2, All())
-	for range 10 {
-		for i, s := range streams {
-			roles, other := pair{Member(i + 1), Member(2 - i)}, Member(2-i)
-			s.Collect(now, false, roles)
-			if frame := s.Next(other, now, roles, nil, maxFrame); frame != nil {
-				answer, _, err := streams[1-i].Serve(now, frame, pair{other, Member(i + 1)}, nil)
-				require.NoError(t, err)
-				s.Answered(other, now, answer, roles)
-			}
-		}
-	}
-	for _, s := range streams {
-		blocks = append(blocks, blocksOf(s, now)...)
+	l.now += int64(time.Second)
+	l.streams[0].Reset(someID(3), l.now)
+	l.streams[0].Owe(2, All())
+	l.settle()
+	for _, s := range l.streams {
+		blocks = append(blocks, blocksOf(s, l.now)...)
 	}
 	return blocks
 }

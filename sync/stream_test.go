@@ -15,22 +15,24 @@ import (
 
 // link contains two nodes, the first of which holds all ids, and the connection between them.
 type link struct {
-	t       *testing.T
+	t       testing.TB
 	stores  [2]*bucket.Store
 	streams [2]*Stream
 	now     int64
 	bytes   int
 }
 
-// pair implements Roles for two nodes. The node with the lower name holds all ids.
-type pair struct{ self, other Member }
-
-func (p pair) Holds(bucket.ID) bool     { return p.self < p.other }
-func (p pair) Holder(bucket.ID) Member  { return min(p.self, p.other) }
-func (p pair) Answers(bucket.ID) Member { return min(p.self, p.other) }
-func (p pair) Targets(dst []Member, _ bucket.ID) []Member {
-	return append(dst, p.other)
+// fixed implements Roles with values that a test sets.
+type fixed struct {
+	holds   bool
+	answers Member
+	targets []Member
 }
+
+func (f *fixed) Holds(bucket.ID) bool                       { return f.holds }
+func (f *fixed) Holder(bucket.ID) Member                    { return f.answers }
+func (f *fixed) Answers(bucket.ID) Member                   { return f.answers }
+func (f *fixed) Targets(dst []Member, _ bucket.ID) []Member { return append(dst, f.targets...) }
 
 // streamOf returns a stream and its store, which is tracked.
 func streamOf(self Member, counts int, met ...Member) (*Stream, *bucket.Store) {
@@ -41,7 +43,7 @@ func streamOf(self Member, counts int, met ...Member) (*Stream, *bucket.Store) {
 	return s, store
 }
 
-// carry sends the next frame of one stream to another stream, and the answer back. carry returns
+// carry sends the next frame of a stream to another stream, and the answer back. carry returns
 // the size of the frame, or 0 if there is no frame.
 func carry(t require.TestingT, now int64, from *Stream, sends Roles, to *Stream, receives Roles) (bytes int, a Arrival) {
 	frame := from.Next(to.self, now, sends, nil, 16<<10)
@@ -55,7 +57,7 @@ func carry(t require.TestingT, now int64, from *Stream, sends Roles, to *Stream,
 	return len(frame), a
 }
 
-func newLink(t *testing.T) *link {
+func newLink(t testing.TB) *link {
 	l := &link{t: t, now: int64(time.Hour)}
 	for i := range l.stores {
 		l.streams[i], l.stores[i] = streamOf(Member(i+1), 1<<20, 1, 2)
@@ -63,7 +65,9 @@ func newLink(t *testing.T) *link {
 	return l
 }
 
-func (l *link) roles(i int) pair { return pair{Member(i + 1), Member(2 - i)} }
+func (l *link) roles(i int) *fixed {
+	return &fixed{holds: i == 0, answers: 1, targets: []Member{Member(2 - i)}}
+}
 
 // send carries a frame, and reports whether there was a frame.
 func (l *link) send(from int) bool {
@@ -471,18 +475,6 @@ func TestConcurrentSpendingCountsOnce(t *testing.T) {
 	}
 }
 
-// fixed implements Roles with values that a test sets.
-type fixed struct {
-	holds   bool
-	answers Member
-	targets []Member
-}
-
-func (f *fixed) Holds(bucket.ID) bool                       { return f.holds }
-func (f *fixed) Holder(bucket.ID) Member                    { return f.answers }
-func (f *fixed) Answers(bucket.ID) Member                   { return f.answers }
-func (f *fixed) Targets(dst []Member, _ bucket.ID) []Member { return append(dst, f.targets...) }
-
 // trio contains three nodes with roles that a test sets. Initially the first node is the owner,
 // and the other nodes have copies.
 type trio struct {
@@ -502,7 +494,7 @@ func newTrio() *trio {
 	return x
 }
 
-// exchange sends all data that one node has for another, and reports whether there was any.
+// exchange sends all data that a node has for another node, and reports whether there was any.
 func (x *trio) exchange(t require.TestingT, from, to int) (sent bool) {
 	x.streams[from].Collect(x.now, false, x.roles[from])
 	for range 50 {
@@ -609,7 +601,7 @@ func TestUnitsInFlightFromAYieldingMemberCountOnce(t *testing.T) {
 // reviewPart ids. reviewInParts returns the number of ids that the review visited.
 func reviewInParts(t *testing.T, s *Stream, now int64) int64 {
 	t.Helper()
-	roles := new(counting)
+	roles := &counting{fixed: fixed{answers: 2}}
 	_, over := s.Review(now, roles)
 	for parts := int64(1); !over; parts++ {
 		require.LessOrEqual(t, roles.asked, parts*reviewPart)
@@ -619,15 +611,15 @@ func reviewInParts(t *testing.T, s *Stream, now int64) int64 {
 }
 
 // counting implements Roles. Member 2 answers for all ids, and the calls of Answers are counted.
-type counting struct{ asked int64 }
+type counting struct {
+	fixed
+	asked int64
+}
 
-func (c *counting) Holds(bucket.ID) bool    { return false }
-func (c *counting) Holder(bucket.ID) Member { return 2 }
 func (c *counting) Answers(bucket.ID) Member {
 	c.asked++
 	return 2
 }
-func (c *counting) Targets(dst []Member, _ bucket.ID) []Member { return dst }
 
 // Units that a member has spent once stay in the copy of that member, which is renewed again and
 // again. Another member, whose own copy was empty, has forgotten the tally before. It must not
@@ -655,20 +647,11 @@ func TestReturningRecoveredTallyCountsNothing(t *testing.T) {
 	require.True(t, forgot, "the tally was never forgotten before the other had")
 }
 
-// leaver implements Roles for a node that leaves and holds no ids: 3 has authority, and 2 gets
-// copies.
-type leaver struct{}
-
-func (leaver) Holds(bucket.ID) bool                       { return false }
-func (leaver) Holder(bucket.ID) Member                    { return 3 }
-func (leaver) Answers(bucket.ID) Member                   { return 3 }
-func (leaver) Targets(dst []Member, _ bucket.ID) []Member { return append(dst, 2, 3) }
-
 // A leaving member sends copies only until it calls Forgo. It always sends the units that it has
 // spent without authority.
 func TestLeaverThatForgoesSendsNoCopies(t *testing.T) {
 	const ids = 1000
-	limit := limitOf(bucket.SlidingWindow)
+	limit, roles := limitOf(bucket.SlidingWindow), &fixed{answers: 3, targets: []Member{2, 3}}
 	for _, forgoes := range []bool{false, true} {
 		store, other := bucket.NewStore(1<<12, bucket.Salt{}), bucket.NewStore(1<<12, bucket.Salt{})
 		s, o := New(1, store), New(2, other)
@@ -680,19 +663,12 @@ func TestLeaverThatForgoesSendsNoCopies(t *testing.T) {
 		store.Track(1, now, nil)
 		s.Leaving()
 		s.Owe(2, All())
-		copies := func() {
-			for frame := s.Next(2, now, leaver{}, nil, 4<<10); frame != nil; frame = s.Next(2, now, leaver{}, nil, 4<<10) {
-				answer, a, err := o.Serve(now, frame, leaver{}, nil)
-				require.NoError(t, err)
-				require.True(t, a.Leaving)
-				_, err = s.Answered(2, now, answer, leaver{})
-				require.NoError(t, err)
-				if forgoes {
-					s.Forgo()
-				}
+		for n, a := carry(t, now, s, roles, o, roles); n > 0; n, a = carry(t, now, s, roles, o, roles) {
+			require.True(t, a.Leaving)
+			if forgoes {
+				s.Forgo()
 			}
 		}
-		copies()
 		require.True(t, s.Idle(2))
 		if !forgoes {
 			require.Equal(t, ids, other.Len())
@@ -700,14 +676,14 @@ func TestLeaverThatForgoesSendsNoCopies(t *testing.T) {
 		}
 		require.Less(t, other.Len(), ids)
 		store.Take(someID(0), &limit, now, 1)
-		s.Collect(now, false, leaver{})
+		s.Collect(now, false, roles)
 		require.False(t, s.Idle(3), "what it has spent itself")
 	}
 }
 
 // Even a member that always has data to send can find out what another member has acknowledged.
 func TestAcknowledgedIgnoresLaterItems(t *testing.T) {
-	limit := limitOf(bucket.SlidingWindow)
+	limit, roles := limitOf(bucket.SlidingWindow), &fixed{answers: 3, targets: []Member{2, 3}}
 	store, other := bucket.NewStore(1<<12, bucket.Salt{}), bucket.NewStore(1<<12, bucket.Salt{})
 	s, o := New(1, store), New(3, other)
 	store.Track(1, int64(time.Hour), nil)
@@ -715,31 +691,31 @@ func TestAcknowledgedIgnoresLaterItems(t *testing.T) {
 	now := int64(time.Hour)
 	spend := func() (at int64) {
 		store.Take(someID(0), &limit, now, 1)
-		s.Collect(now, false, leaver{})
+		s.Collect(now, false, roles)
 		return s.Time()
 	}
 	deliver := func(frame []byte) {
-		answer, _, err := o.Serve(now, frame, leaver{}, nil)
+		answer, _, err := o.Serve(now, frame, roles, nil)
 		require.NoError(t, err)
-		_, err = s.Answered(3, now, answer, leaver{})
+		_, err = s.Answered(3, now, answer, roles)
 		require.NoError(t, err)
 	}
 	for range 10 {
 		first := spend()
 		require.False(t, s.Acknowledged(3, first), "queued")
-		frame := s.Next(3, now, leaver{}, nil, 4<<10)
+		frame := s.Next(3, now, roles, nil, 4<<10)
 		second := spend()
 		require.False(t, s.Acknowledged(3, first), "in flight")
 		deliver(frame)
 		require.True(t, s.Acknowledged(3, first))
 		require.False(t, s.Acknowledged(3, second))
 		require.False(t, s.Idle(3))
-		deliver(s.Next(3, now, leaver{}, nil, 4<<10))
+		deliver(s.Next(3, now, roles, nil, 4<<10))
 		require.True(t, s.Acknowledged(3, second))
 	}
 	s.Owe(3, All())
 	require.False(t, s.Acknowledged(3, s.Time()), "owed")
-	deliver(s.Next(3, now, leaver{}, nil, 4<<10))
+	deliver(s.Next(3, now, roles, nil, 4<<10))
 	s.Transfer(3, 1, All(), now)
 	require.False(t, s.Acknowledged(3, s.Time()), "authority")
 }

@@ -68,7 +68,7 @@ type message struct {
 	bytes    []byte
 }
 
-// node is one member with its own view, which may be out of date.
+// node is a member with its own view, which may be out of date.
 type node struct {
 	w      *world
 	name   Member
@@ -286,7 +286,7 @@ func (n *node) handOver() (gave bool) {
 	return gave
 }
 
-// pump sends a frame to each member for which there is one.
+// pump sends the next frame to each member, if there is a frame.
 func (n *node) pump() (sent bool) {
 	w := n.w
 	for _, m := range n.roster {
@@ -414,7 +414,7 @@ func (n *node) refund(id bucket.ID, units int64) {
 	}
 }
 
-// resetID resets an id at one node, and applies the reset at some other nodes at once.
+// resetID resets an id at this node, and applies the reset at some other nodes at once.
 func (n *node) resetID(id bucket.ID, told int) {
 	w := n.w
 	number := n.stream.Reset(id, w.now)
@@ -642,7 +642,7 @@ func (w *world) longest() (most int) {
 }
 
 // rounds exchanges messages until there is no data left to send. A frame has room for at least
-// one of the waiting items. If an item is rejected, another item is queued.
+// one waiting item. If an item is rejected, another item is queued.
 func (w *world) rounds() {
 	still, most := 0, 500+2*w.longest()
 	for round := 0; still < 4; round++ {
@@ -786,7 +786,7 @@ func (w *world) recover(t *rapid.T) {
 	w.logf("all has recovered")
 }
 
-// step plays one random event.
+// step plays a random event.
 func (w *world) step(t *rapid.T) {
 	pick := func() *node { return w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")] }
 	id := func() bucket.ID { return w.ids[rapid.IntRange(0, len(w.ids)-1).Draw(t, "id")] }

@@ -36,33 +36,25 @@ func drawSteady(t *rapid.T) Limit {
 	return l
 }
 
-func TestSteadyCallerIsGrantedTheRate(t *testing.T) {
+// One caller asks steadily, at a multiple of the rate. Another caller waits for RetryAfter after each denial.
+func TestSteadyOrWaitingCallerIsGrantedTheRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const periods = 5
 		l := drawSteady(t)
-		k := newCount(l)
+		steady, waiting := newCount(l), newCount(l)
 		often := rapid.Int64Range(1, 12).Draw(t, "often")
 		from := origin + rapid.Int64Range(0, int64(l.Per)).Draw(t, "from")
 		phase := rapid.Int64Range(0, l.Rate*often-1).Draw(t, "phase")
 		granted := int64(0)
 		for i := range periods * l.Rate * often {
-			if k.take(steadyTime(&l, from, often, phase, i), 1).Allowed {
+			if steady.take(steadyTime(&l, from, often, phase, i), 1).Allowed {
 				granted++
 			}
 		}
 		require.GreaterOrEqual(t, granted, periods*l.Rate)
-	})
-}
-
-func TestWaitingCallerIsGrantedTheRate(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		const periods = 5
-		l := drawSteady(t)
-		k := newCount(l)
-		now := origin + rapid.Int64Range(0, int64(l.Per)).Draw(t, "from")
-		end, granted := now+periods*int64(l.Per), int64(0)
-		for now < end {
-			if r := k.take(now, 1); r.Allowed {
+		granted = 0
+		for now := from; now < from+periods*int64(l.Per); {
+			if r := waiting.take(now, 1); r.Allowed {
 				granted++
 			} else {
 				now += int64(r.RetryAfter)

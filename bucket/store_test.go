@@ -438,42 +438,6 @@ func concurrentTakes(t *testing.T, l *Limit, all []ID) {
 	require.True(t, spent, "no key ran out, so nothing was denied")
 }
 
-func TestChangedLimitJudgesUsedUnits(t *testing.T) {
-	base := Limit{Algorithm: FixedWindow, Rate: 10, Per: time.Hour, Version: 5}
-	with := func(change func(*Limit)) Limit {
-		l := base
-		change(&l)
-		return l
-	}
-	const used = 6
-	for _, c := range []struct {
-		name  string
-		next  Limit
-		left  int64 // units left by the changed limit
-		after int64 // units left by the first limit afterwards
-	}{
-		{"the same numbers", base, 4, 4},
-		{"a lower version is judged by the stored limit", with(func(l *Limit) { l.Rate, l.Version = 100, 4 }), 4, 4},
-		{"a higher version replaces the stored limit", with(func(l *Limit) { l.Rate, l.Version = 100, 6 }), 94, 94},
-		{"a higher version may change the algorithm", with(func(l *Limit) { l.Algorithm, l.Rate, l.Version = SlidingLog, 50, 6 }), 44, 44},
-		{"a higher version may change the period", with(func(l *Limit) { l.Per, l.Rate, l.Version = 2*time.Hour, 20, 6 }), 14, 14},
-		{"an equal version is judged by its own rate", with(func(l *Limit) { l.Rate = 8 }), 2, 4},
-		{"an equal version below what is used leaves none", with(func(l *Limit) { l.Rate = 3 }), 0, 4},
-		{"an equal version is judged by its own period", with(func(l *Limit) { l.Per, l.Rate = 2*time.Hour, 20 }), 14, 4},
-		{"an equal version with another algorithm is judged by the stored limit", with(func(l *Limit) { l.Algorithm, l.Rate = TokenBucket, 100 }), 4, 4},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := newStore(10, 1)
-			id, now := ID{1, 2}, epoch
-			require.True(t, s.Take(id, &base, now, used).Allowed)
-			now += int64(time.Second)
-			require.Equal(t, c.left, s.Peek(id, &c.next, now, 1).Remaining)
-			require.Equal(t, c.after, s.Peek(id, &base, now, 1).Remaining)
-			checkStore(t, s)
-		})
-	}
-}
-
 func TestEverChangingLimitsStayBounded(t *testing.T) {
 	s := newStore(100, 1)
 	all := ids(10)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -86,7 +87,7 @@ func TestReaderReturnsWrittenBlocks(t *testing.T) {
 		"a length over two":         {chunkBytes - blockBytes - 3, 7, 9},
 		"bytes in the next":         {chunkBytes - 2*blockBytes, 7, 9},
 		"an empty block at its end": {chunkBytes - 2*blockBytes, 0, 9},
-		"many":                      slicesOf(3000, 333),
+		"many":                      slices.Repeat([]int{333}, 3000),
 	} {
 		for which, keys := range map[string]Keys{"sealed": keys, "open": {}} {
 			t.Run(name+", "+which, func(t *testing.T) {
@@ -104,13 +105,6 @@ func TestReaderReturnsWrittenBlocks(t *testing.T) {
 			})
 		}
 	}
-}
-
-func slicesOf(n, size int) (sizes []int) {
-	for range n {
-		sizes = append(sizes, size)
-	}
-	return sizes
 }
 
 func TestHeaderIsReadWithAndWithoutKeys(t *testing.T) {
@@ -214,7 +208,7 @@ func TestMovedChunkIsRefused(t *testing.T) {
 	const full = chunkBytes + tagBytes
 	// Each block fills a chunk, so chunks in any order contain valid blocks, and only the
 	// nonce reveals the order.
-	blocks := random(slicesOf(6, chunkBytes-blockBytes)...)
+	blocks := random(slices.Repeat([]int{chunkBytes - blockBytes}, 6)...)
 	one, other := file(t, keys, blocks), file(t, keys, blocks)
 	head := len(one) - 6*full
 	chunk := func(b []byte, i int) []byte { return b[head+i*full : head+(i+1)*full] }
@@ -231,24 +225,8 @@ func TestMovedChunkIsRefused(t *testing.T) {
 	}
 }
 
-// Only the flag of the last chunk reveals that these files are cut.
-func TestFileCutBetweenChunksAndBlocksIsRefused(t *testing.T) {
-	const full = chunkBytes + tagBytes
-	blocks := random(slicesOf(3, chunkBytes-blockBytes)...)
-	b := file(t, keys, blocks)
-	head := len(b) - 3*full
-	for n := range 3 {
-		got, err := read(bytes.NewReader(b[:head+n*full]), keys)
-		require.ErrorIs(t, err, ErrDamaged)
-		require.Len(t, got, max(0, n-1))
-	}
-	got, err := read(bytes.NewReader(b), keys)
-	require.NoError(t, err)
-	require.Len(t, got, 3)
-}
-
 func TestDamageStatesItsPlace(t *testing.T) {
-	b := file(t, keys, random(slicesOf(40, 9_999)...))
+	b := file(t, keys, random(slices.Repeat([]int{9_999}, 40)...))
 	r, err := NewReader(bytes.NewReader(b), keys)
 	require.NoError(t, err)
 	head := len(r.raw.bytes)
@@ -322,7 +300,7 @@ func TestDiskErrorsAreReturned(t *testing.T) {
 			require.ErrorIs(t, w.Close(), full)
 		}
 	}
-	b := file(t, keys, random(slicesOf(20, 9_999)...))
+	b := file(t, keys, random(slices.Repeat([]int{9_999}, 20)...))
 	for _, n := range []int{0, 30, 60, 80, 100, 100_000, len(b)} {
 		got, err := read(io.MultiReader(bytes.NewReader(b[:n]), iotest.ErrReader(full)), keys)
 		require.ErrorIs(t, err, full, n)

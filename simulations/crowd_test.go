@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
 	"crypto/rand"
 	"flag"
 	"fmt"
 	"log/slog"
-	"net"
 	"runtime"
 	"slices"
 	"sync"
@@ -18,10 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/testenv"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/weirtest"
 )
 
-var crowdSize = flag.Int("crowd", 0, "`number` of members of TestCrowdAgreesAtABoundedCost; 0 skips it")
+var crowdSize = flag.Int("crowd", 0, "`number` of members of TestCrowdAgreesAtABoundedCost; as many as the run has by itself if 0")
 var crowdCut = flag.Duration("crowdcut", 0, "how long TestCrowdAgreesAtABoundedCost keeps the split, beside the time that it needs")
 
 // Maximum traffic of a member in a second.
@@ -83,59 +83,6 @@ func (m *crowdMember) Serve(b *cluster.Batch) {
 	}
 }
 
-// countingNetwork is the network of a member. It counts each segment and datagram that
-// the member sends.
-type countingNetwork struct {
-	cluster.Network
-	member *crowdMember
-}
-
-func (n countingNetwork) Listen(ctx context.Context, addr string) (net.Listener, net.PacketConn, error) {
-	l, p, err := n.Network.Listen(ctx, addr)
-	return countingListener{l, n.member}, countingPackets{p, n.member}, err
-}
-
-func (n countingNetwork) Dial(ctx context.Context, addr string) (net.Conn, error) {
-	c, err := n.Network.Dial(ctx, addr)
-	if err != nil {
-		return nil, err
-	}
-	return countingConn{c, n.member}, nil
-}
-
-type countingListener struct {
-	net.Listener
-	member *crowdMember
-}
-
-func (l countingListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return countingConn{c, l.member}, nil
-}
-
-type countingConn struct {
-	net.Conn
-	member *crowdMember
-}
-
-func (c countingConn) Write(b []byte) (int, error) {
-	c.member.sent.Load().count(len(b))
-	return c.Conn.Write(b)
-}
-
-type countingPackets struct {
-	net.PacketConn
-	member *crowdMember
-}
-
-func (p countingPackets) WriteTo(b []byte, to net.Addr) (int, error) {
-	p.member.sent.Load().count(len(b))
-	return p.PacketConn.WriteTo(b, to)
-}
-
 // start starts members on new hosts at once.
 func (c *crowd) start(n int) {
 	c.Helper()
@@ -147,7 +94,7 @@ func (c *crowd) start(n int) {
 		m.host = c.network.Host(m.name)
 		m.Cluster = cluster.NewGossip(cluster.Config{
 			Name: m.name + "-1", Bind: ":7946", Join: []string{"members"}, Secrets: [][]byte{c.secret},
-			Logger: slog.New(slog.DiscardHandler), Network: countingNetwork{m.host.Network(), m},
+			Logger: slog.New(slog.DiscardHandler), Network: testnode.TappedNetwork{Network: m.host.Network(), Sent: func(b []byte) { m.sent.Load().count(len(b)) }},
 		})
 	}
 	c.network.SetName("members", hosts(c.running[:min(3, len(c.running))])...)
@@ -295,10 +242,11 @@ func (c *crowd) ask(to *crowdMember, from []*crowdMember) (longest time.Duration
 // A crash, a cut, a lost rack, joins and a deploy change the view of every member within seconds, at a
 // bounded cost.
 func TestCrowdAgreesAtABoundedCost(t *testing.T) {
-	if *crowdSize == 0 {
-		t.Skip("a run of 30 members takes 10 s: -crowd 30; TestLargeClusterAgreesAtBoundedCost of cluster/detect plays these events without connections and gossip")
+	size := *crowdSize
+	if size == 0 {
+		size = testenv.PickRace(12, testenv.PickFull(t, 16, 30))
 	}
-	synctest.Test(t, func(t *testing.T) { playCrowd(t, *crowdSize) })
+	synctest.Test(t, func(t *testing.T) { playCrowd(t, size) })
 }
 
 func playCrowd(t *testing.T, size int) {
@@ -331,6 +279,13 @@ func playCrowd(t *testing.T, size int) {
 	}
 	after("a crash", c.agree(2*time.Second, c.running), 5, busyMessages)
 	after("idle, with a dead member", c.rest(), 5, idleMessages)
+
+	frozen := c.running[size/3]
+	awake := slices.DeleteFunc(slices.Clone(c.running), func(m *crowdMember) bool { return m == frozen })
+	frozen.host.Freeze()
+	after("a freeze", c.agree(3*time.Second, awake), 5, busyMessages)
+	frozen.host.Thaw()
+	after("its thaw", c.agree(5*time.Second, c.running), 5, busyMessages)
 
 	half := len(c.running) / 2
 	sides := [][]*crowdMember{c.running[:half], c.running[half:]}

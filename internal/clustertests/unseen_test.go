@@ -1,10 +1,8 @@
 package clustertests
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -14,60 +12,9 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/weirtest"
 )
-
-// heardNetwork is the network of a node. It keeps a copy of all the data that the node sends.
-type heardNetwork struct {
-	cluster.Network
-	kept *lab.Text
-}
-
-func (n heardNetwork) Dial(ctx context.Context, addr string) (net.Conn, error) {
-	conn, err := n.Network.Dial(ctx, addr)
-	if err != nil {
-		return nil, err
-	}
-	return heardConn{conn, n.kept}, nil
-}
-
-func (n heardNetwork) Listen(ctx context.Context, addr string) (net.Listener, net.PacketConn, error) {
-	l, p, err := n.Network.Listen(ctx, addr)
-	return heardListener{l, n.kept}, heardPackets{p, n.kept}, err
-}
-
-type heardListener struct {
-	net.Listener
-	kept *lab.Text
-}
-
-func (l heardListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return heardConn{conn, l.kept}, nil
-}
-
-type heardConn struct {
-	net.Conn
-	kept *lab.Text
-}
-
-func (c heardConn) Write(b []byte) (int, error) {
-	c.kept.Write(b)
-	return c.Conn.Write(b)
-}
-
-type heardPackets struct {
-	net.PacketConn
-	kept *lab.Text
-}
-
-func (p heardPackets) WriteTo(b []byte, to net.Addr) (int, error) {
-	p.kept.Write(b)
-	return p.PacketConn.WriteTo(b, to)
-}
 
 // A key may be the name or the address of a user. The nodes send only the ID of a key, even if
 // the network is not encrypted, and they do not log the key.
@@ -82,7 +29,7 @@ func TestNoKeyIsSentOrLogged(t *testing.T) {
 		log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		for _, name := range hosts(3) {
 			host := network.Host(name)
-			c := cluster.Config{Name: name + "-1", Join: []string{"weir.internal"}, Network: heardNetwork{host.Network(), &said}, Logger: log}
+			c := cluster.Config{Name: name + "-1", Join: []string{"weir.internal"}, Network: testnode.TappedNetwork{Network: host.Network(), Sent: func(b []byte) { said.Write(b) }}, Logger: log}
 			var err error
 			nodes[name], err = startOn(t.Context(), t, host, true, c, weir.Config{Logger: log})
 			require.NoError(t, err)

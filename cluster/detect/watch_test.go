@@ -1,0 +1,128 @@
+package detect
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// The test TestCrowdAgreesAtABoundedCost of simulations plays crashes, freezes, splits and joins of
+// large clusters.
+
+func crowdName(i int) string { return fmt.Sprintf("n%04d", i) }
+
+func crowdNames(n int) (names []string) {
+	for i := range n {
+		names = append(names, crowdName(i))
+	}
+	return names
+}
+
+// arranged returns the table of one of these members, and the members that it has chosen to watch.
+func arranged(self string, names []string) (c *Connectivity, chosen []string) {
+	c = NewConnectivity(self)
+	c.SetMembers(names)
+	c.Arrange(names, len(names), atMS(0))
+	return c, c.chosen()
+}
+
+// chosen returns the members that this node has chosen to watch.
+func (c *Connectivity) chosen() (names []string) {
+	for _, name := range c.names {
+		if _, chosen := c.IsWatched(name); chosen {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// A node watches about eight members, whatever the size of the cluster, and they watch it.
+func TestNeighborsWatchEachOther(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		names := crowdNames(rapid.IntRange(smallCluster+1, 200).Draw(t, "members"))
+		base := rapid.SampledFrom(names).Draw(t, "base")
+		c, neighbors := arranged(base, names)
+		if len(neighbors) < 2 || len(neighbors) > 2*cycles {
+			t.Fatalf("%d neighbors", len(neighbors))
+		}
+		for _, name := range neighbors {
+			if _, watched := arranged(name, names); !slices.Contains(watched, base) {
+				t.Fatalf("%s does not watch %s", name, base)
+			}
+		}
+		for _, name := range names {
+			c.RecordFailure(name, atMS(1))
+		}
+		c.Arrange(names, len(names), atMS(1))
+		require.LessOrEqual(t, len(c.chosen()), 2*cycles*(maxTried+1), "a node without connections")
+		require.GreaterOrEqual(t, len(c.chosen()), min(len(names)-1, maxTried+1))
+	})
+}
+
+// A connected member that is no neighbor any more is watched for 5 s, and one that watches this node for
+// 3 s after its last ping.
+func TestFormerNeighborIsWatchedFor5s(t *testing.T) {
+	names := crowdNames(40)
+	c := NewConnectivity(names[0])
+	arrange := func(size, ms int) {
+		c.SetMembers(names[:size])
+		c.Arrange(names[:size], size, atMS(ms))
+	}
+	arrange(20, 0)
+	var former string
+	for _, former = range c.chosen() {
+		c.RecordPing(former, 1, atMS(1))
+		c.RecordPong(former, 1, atMS(1))
+		if arrange(40, 2); !c.members[former].chosen {
+			break
+		}
+		arrange(20, 3)
+	}
+	for _, step := range []struct {
+		ms      int
+		event   string
+		watched bool
+		proven  bool // in the row of this node
+	}{
+		{10, "", true, true}, {5001, "", true, true}, {5010, "", false, false},
+		{6000, "watches", true, false}, {6001, "pong", true, true}, {8999, "", true, true}, {9000, "", false, false},
+	} {
+		switch step.event {
+		case "watches":
+			require.True(t, c.RecordWatcher(former, atMS(step.ms)))
+		case "pong":
+			c.RecordPing(former, uint64(step.ms), atMS(step.ms))
+			c.RecordPong(former, uint64(step.ms), atMS(step.ms))
+		}
+		arrange(40, step.ms)
+		watched, chosen := c.IsWatched(former)
+		require.Equal(t, step.watched, watched, step.ms)
+		require.False(t, chosen)
+		require.Equal(t, step.proven, slices.Contains(c.rows[c.id].Connected, MemberID(former)), step.ms)
+	}
+}
+
+// A view of 1,000 members is built in less than 5 ms.
+func BenchmarkConnectionsOfThousandMembers(b *testing.B) {
+	names := crowdNames(1000)
+	c, _ := arranged(names[0], names)
+	for _, name := range names {
+		o, _ := arranged(name, names)
+		for k, to := range names {
+			if watched, _ := o.IsWatched(to); watched {
+				o.RecordPing(to, uint64(k+1), atMS(0))
+				o.RecordPong(to, uint64(k+1), atMS(0))
+			}
+		}
+		c.Merge(name, rowsOf(o))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		c.SetMembers(names)
+		c.Arrange(names, len(names), atMS(0))
+		c.Connections(names)
+	}
+}

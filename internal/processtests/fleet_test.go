@@ -119,43 +119,60 @@ func admitsTheLimit(t *testing.T, ls []*weir.Limiter, key string, callers, asks 
 	return decided
 }
 
-func TestAllowAllSpendsOnAllOwnersOrNone(t *testing.T) {
+func TestRingPartsAddUpToWhole(t *testing.T) {
 	t.Parallel()
 	nodes := testnode.Fleet(t, 3, nil)
-	few := testnode.Limiters(t, nodes, weir.Limit{Name: "few", Algorithm: weir.SlidingLog, Rate: 5, Per: time.Hour})
-	many := testnode.Limiters(t, nodes, weir.Limit{Name: "many", Algorithm: weir.TokenBucket, Rate: 1000, Per: 365 * 24 * time.Hour})
-	for i, owner := range nodes {
-		lab.WhileHealthy(t, func(t *testing.T) decisions {
-			asks := []weir.Ask{
-				{Limiter: few[0], Key: testnode.KeyOf(t, few[0], owner)},
-				{Limiter: many[0], Key: testnode.KeyOf(t, many[0], nodes[(i+1)%3]), Units: 10},
-				{Limiter: many[0], Key: testnode.KeyOf(t, many[0], nodes[(i+2)%3]), Units: 10},
-			}
-			for _, a := range asks {
-				lab.Eventually(t, "it is reset", func() bool { return a.Limiter.Reset(t.Context(), a.Key) == nil })
-			}
-			for range 5 {
-				ds, err := nodes[0].AllowAll(t.Context(), asks...)
-				require.NoError(t, err)
-				byOwners(t, ds...)
-				require.True(t, ds.Allowed())
-			}
-			for range 20 {
-				ds, err := nodes[0].AllowAll(t.Context(), asks...)
-				require.NoError(t, err)
-				byOwners(t, ds...)
-				require.False(t, ds.Allowed())
-				require.EqualValues(t, 950, ds[1].Remaining)
-			}
-			for _, a := range asks[1:] {
-				lab.Eventually(t, fmt.Sprintf("owner %d: a denial costs the others nothing", i), func() bool {
-					d, err := many[0].Peek(t.Context(), a.Key)
-					require.NoError(t, err)
-					byOwners(t, d)
-					return d.Remaining == 950
-				})
-			}
-			return nil
+	parts := nodes[0].Ring()
+	require.Len(t, parts, 3)
+	sum := 0.0
+	for _, m := range nodes[1].Members() {
+		require.InDelta(t, 1.0/3, parts[m.Name], 0.1)
+		sum += parts[m.Name]
+	}
+	require.InDelta(t, 1, sum, 1e-9)
+	for _, n := range nodes {
+		require.Equal(t, parts, n.Ring())
+	}
+
+	l, err := nodes[0].Limiter(weir.Limit{Name: "l", Rate: 1, Per: 1e9})
+	require.NoError(t, err)
+	owned := make(map[string]float64)
+	for i := range 20_000 {
+		owned[l.Owner(string([]byte{byte(i), byte(i >> 8)})).Name] += 1.0 / 20_000
+	}
+	for name, part := range parts {
+		require.InDelta(t, part, owned[name], 0.02, "what the ring gives is what owners own")
+	}
+}
+
+func TestFloodOfDeniedKeyAllocatesNothing(t *testing.T) {
+	if testenv.Race {
+		t.Skip("under the race detector a pool forgets at random")
+	}
+	nodes := testnode.Fleet(t, 2, nil)
+	ls := testnode.Limiters(t, nodes, weir.Limit{Name: "test", Rate: 1, Per: time.Hour})
+	keys := []string{testnode.KeyOf(t, ls[0], nodes[0]), testnode.KeyOf(t, ls[0], nodes[1])}
+	for range 2 {
+		for _, key := range keys {
+			_, err := ls[0].Allow(t.Context(), key)
+			require.NoError(t, err)
+		}
+	}
+	ctx, asks, ds := t.Context(), []weir.Ask{{Limiter: ls[0], Key: keys[0]}, {Limiter: ls[0], Key: keys[1]}}, make(weir.Decisions, 2)
+	var d weir.Decision
+	for name, ask := range map[string]func(){
+		"alone":    func() { d, _ = ls[0].Allow(ctx, keys[1]) },
+		"together": func() { ds, _ = nodes[0].AllowAllInto(ctx, asks, ds); d = ds[1] },
+	} {
+		// The node asks the owner once a second, and messages between the nodes allocate memory too.
+		lab.Eventually(t, "a thousand denials are remembered, and none allocates: "+name, func() bool {
+			ask()
+			const runs = 1000
+			before := nodes[1].Stats().Served
+			allocated := testing.AllocsPerRun(runs, ask)
+			asked := nodes[1].Stats().Served - before
+			require.Less(t, asked, uint64(runs/2))
+			return asked == 0 && allocated == 0 && d.Source == weir.Pushback
 		})
 	}
 }

@@ -2,10 +2,7 @@ package processtests
 
 import (
 	"bytes"
-	"compress/lzw"
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"flag"
 	"fmt"
 	"io"
@@ -15,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster/gossip/gossiptest"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/testenv"
@@ -66,31 +63,6 @@ type attack struct {
 	files int                                    // maximum number of file descriptors of the node, or 0 for no limit
 }
 
-func msgpack(v any) (b []byte) {
-	codec.NewEncoderBytes(&b, new(codec.MsgpackHandle)).MustEncode(v)
-	return b
-}
-
-// Message types of memberlist.
-const (
-	attackPing         = 0
-	attackIndirectPing = 1
-	attackAlive        = 4
-	attackPushPull     = 6
-	attackCompound     = 7
-	attackCompressed   = 9
-)
-
-// attackLabel returns the label at the start of each gossip packet in a cluster without a Seed.
-func attackLabel() []byte {
-	seed := identity.New(nil).Fingerprint()
-	sum := sha256.Sum256(seed[:])
-	label := "weir" + base64.RawURLEncoding.EncodeToString(sum[:9])
-	return append([]byte{244, byte(len(label))}, label...)
-}
-
-func gossiped(kind byte, v any) []byte { return append([]byte{kind}, msgpack(v)...) }
-
 // packets returns a function that calls next, sends the result as a packet, and sleeps for pace.
 func packets(pace time.Duration, next func(i int) []byte) func(context.Context, string) {
 	return func(ctx context.Context, addr string) {
@@ -136,34 +108,24 @@ func connections(n, addresses int, first []byte) func(context.Context, string) {
 	}
 }
 
+// phantom returns the report that a member is alive which does not exist.
 func phantom(i int) []byte {
-	seed := identity.New(nil).Fingerprint()
-	addr := fmt.Sprintf("127.%d.%d.%d:9", 1+i>>16&0x7f, i>>8&0xff, i&0xff)
-	ip := net.ParseIP(strings.TrimSuffix(addr, ":9")).To4()
-	return gossiped(attackAlive, map[string]any{
-		"Incarnation": 1, "Node": fmt.Sprint("phantom-", i), "Addr": []byte(ip), "Port": 9, "Vsn": []byte{1, 5, 2, 1, 1, 1},
-		"Meta": msgpack(map[string]any{"v": 1, "a": addr, "r": "", "s": seed[:], "b": time.Now().UnixNano(), "e": 0, "n": 1, "t": 1}),
+	seed, ip := identity.New(nil).Fingerprint(), []byte{127, byte(1 + i>>16&0x7f), byte(i >> 8), byte(i)}
+	meta := gossiptest.Message(0, gossiptest.Fields{"v": 1, "a": fmt.Sprint(net.IP(ip), ":9"), "r": "", "s": seed[:], "b": time.Now().UnixNano(), "e": 0, "n": 1, "t": 1})[1:]
+	return gossiptest.Message(gossiptest.TypeAlive, gossiptest.Fields{
+		"Incarnation": 1, "Node": fmt.Sprint("phantom-", i), "Addr": ip, "Port": 9, "Vsn": []byte{1, 5, 2, 1, 1, 1}, "Meta": meta,
 	})
 }
 
-func compressed(size int) []byte {
-	var b bytes.Buffer
-	w := lzw.NewWriter(&b, lzw.LSB, 8)
-	w.Write(make([]byte, size))
-	w.Close()
-	return gossiped(attackCompressed, map[string]any{"Algo": 0, "Buf": b.Bytes()})
-}
-
 func attacks() []attack {
-	labelled := func(b []byte) []byte { return append(attackLabel(), b...) }
-	stream := func(b []byte) []byte { return append([]byte{0xC8}, labelled(b)...) }
+	sender := gossiptest.Sender{Label: gossiptest.LabelOf(identity.New(nil).Fingerprint(), "")}
 	claim := func(nodes, state int) []byte {
-		return stream(gossiped(attackPushPull, map[string]any{"Nodes": nodes, "UserStateLen": state, "Join": true}))
+		return append([]byte{0xC8}, sender.Stream(gossiptest.Message(gossiptest.TypePushPull, gossiptest.Header{Nodes: nodes, UserStateLen: state, Join: true}))...)
 	}
-	bomb := compressed(39 << 20)
+	bomb := gossiptest.Compressed(39 << 20)
 	junk := make([]byte, 1400)
 	many := func(part []byte) []byte {
-		b, n := []byte{attackCompound, 0}, (1300)/(len(part)+2)
+		b, n := []byte{gossiptest.TypeCompound, 0}, 1300/(len(part)+2)
 		b[1] = byte(min(n, 255))
 		for range b[1] {
 			b = append(b, byte(len(part)>>8), byte(len(part)))
@@ -171,16 +133,16 @@ func attacks() []attack {
 		return append(b, bytes.Repeat(part, int(b[1]))...)
 	}
 	elsewhere := []byte{127, 0, 0, 2}
-	pings := many(gossiped(attackPing, map[string]any{"SeqNo": 1, "SourceAddr": elsewhere, "SourcePort": 9}))
-	indirect := many(gossiped(attackIndirectPing, map[string]any{"SeqNo": 1, "Target": elsewhere, "Port": 9, "Nack": true}))
+	pings := many(gossiptest.Message(gossiptest.TypePing, gossiptest.Fields{"SeqNo": 1, "SourceAddr": elsewhere, "SourcePort": 9}))
+	indirect := many(gossiptest.Message(gossiptest.TypeIndirectPing, gossiptest.Fields{"SeqNo": 1, "Target": elsewhere, "Port": 9, "Nack": true}))
 	return []attack{
 		{name: "nothing", do: func(ctx context.Context, _ string) { <-ctx.Done() }},
 		{name: "60 push/pulls that claim 1,048,576 nodes", do: connections(60, 1, claim(1<<20, 0))},
 		{name: "60 push/pulls that claim 20 MB of state", do: connections(60, 1, claim(0, 20<<20))},
-		{name: fmt.Sprintf("packets of %d KB, 39 MB when decompressed, 20 a second", len(bomb)>>10), do: packets(50*time.Millisecond, func(int) []byte { return labelled(bomb) })},
-		{name: "2,000 packets of phantom members a second", do: packets(500*time.Microsecond, func(i int) []byte { return labelled(phantom(i)) })},
-		{name: "packets of pings", do: packets(0, func(int) []byte { return labelled(pings) })},
-		{name: "packets of pings on others' behalf", do: packets(0, func(int) []byte { return labelled(indirect) })},
+		{name: fmt.Sprintf("packets of %d KB, 39 MB when decompressed, 20 a second", len(bomb)>>10), do: packets(50*time.Millisecond, func(int) []byte { return sender.Packet(bomb) })},
+		{name: "2,000 packets of phantom members a second", do: packets(500*time.Microsecond, func(i int) []byte { return sender.Packet(phantom(i)) })},
+		{name: "packets of pings", do: packets(0, func(int) []byte { return sender.Packet(pings) })},
+		{name: "packets of pings on others' behalf", do: packets(0, func(int) []byte { return sender.Packet(indirect) })},
 		{name: "packets of junk", do: packets(0, func(int) []byte { return junk })},
 		{name: "2,000 silent connections", do: connections(2000, 1, nil)},
 		{name: "2,000 silent connections from 2,000 addresses", do: connections(2000, 2000, nil)},

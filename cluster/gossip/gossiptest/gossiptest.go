@@ -141,10 +141,13 @@ func PushPull(nodes, state int) []byte {
 }
 
 // Bomb returns a compressed message of 10 MB.
-func Bomb() []byte {
+func Bomb() []byte { return Compressed(10 << 20) }
+
+// Compressed returns a compressed message of a number of zeros.
+func Compressed(size int) []byte {
 	var b bytes.Buffer
 	w := lzw.NewWriter(&b, lzw.LSB, 8)
-	w.Write(make([]byte, 10<<20))
+	w.Write(make([]byte, size))
 	w.Close()
 	return Message(TypeCompressed, struct {
 		Algo int

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// carried contains the holds of clients, one for each key. The nodes of its world share a seed, so
+// carried contains the holds of clients, a hold for each key. The nodes of its world share a seed, so
 // that each node can open the texts of all nodes.
 type carried struct {
 	t     *testing.T
@@ -68,7 +68,7 @@ func (c *carried) release(name, key string) {
 	require.NoError(c.t, c.limiter(name).ReleaseHold(c.t.Context(), key, c.texts[key]))
 }
 
-// free reports whether a node grants one more unit of a key. The unit is released at once.
+// free reports whether a node grants another unit of a key. The unit is released at once.
 func (c *carried) free(name, key string) bool {
 	c.t.Helper()
 	h, err := c.limiter(name).Hold(c.t.Context(), key, 1)
@@ -194,7 +194,7 @@ func TestClientHoldTakesNoLongerThanTimeout(t *testing.T) {
 	})
 }
 
-// The node that asked, the owner, and another node are frozen one after another.
+// The node that asked, the owner, and another node are frozen in turn.
 func TestClientHoldSurvivesFreezeUntilReleased(t *testing.T) {
 	inEachCarried(t, 4, weir.Limit{Rate: 1}, []bool{false, true}, func(t *testing.T, c *carried, whileFrozen bool) {
 		for _, frozen := range []string{"a", "b", "c"} {

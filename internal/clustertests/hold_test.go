@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// holding is the set of holds on one key, for all nodes of a world.
+// holding is the set of holds on a key, for all nodes of a world.
 type holding struct {
 	t     *testing.T
 	w     *world
@@ -154,7 +154,7 @@ func TestDeployKeepsHolds(t *testing.T) {
 		client := "a"
 		stop := make(chan struct{})
 		done := make(chan struct{})
-		go func() { // the holder stays while the others are replaced
+		go func() { // the holder stays while the other nodes are replaced
 			defer close(done)
 			for i := 0; ; i++ {
 				select {
@@ -230,7 +230,7 @@ func TestWaitersForHoldsAreServedInOrder(t *testing.T) {
 				if err != nil || !hold.Decision().Allowed {
 					panic(err)
 				}
-				served = append(served, i) // one at a time, as the limit is 1
+				served = append(served, i) // in turn, as the limit is 1
 				time.Sleep(time.Second)
 				assert.Less(t, served[len(served)-1], 6)
 				hold.Release()

@@ -93,7 +93,7 @@ func (h *clientHold) mayCount(since time.Time, spread time.Duration) bool {
 	return since.Before(h.counted.Add(ttlSlack)) && (h.released.IsZero() || since.Before(h.released.Add(spread)))
 }
 
-// clientKey is one key of an InFlight limit.
+// clientKey is a key of an InFlight limit.
 type clientKey struct {
 	limit   weir.Limit
 	name    string
@@ -287,7 +287,7 @@ func (s *clientSchedule) drawHold(key *clientKey, waits bool) func() {
 	}
 }
 
-// call sends one request to a node, and reports whether the client receives the answer. do must not
+// call sends a request to a node, and reports whether the client receives the answer. do must not
 // block on s.mu.
 func (s *clientSchedule) call(key *clientKey, by string, do func(l *weir.Limiter) error) (err error, heard bool) {
 	s.mu.Lock()
@@ -620,7 +620,7 @@ func (s *clientSchedule) addNode(name string, n *weir.Node) {
 	}
 }
 
-// disrupt deploys, crashes, freezes or splits nodes in one or more rounds.
+// disrupt deploys, crashes, freezes or splits nodes in rounds.
 func (s *clientSchedule) disrupt(random *rand.Rand) {
 	defer close(s.disrupted)
 	pause := func() { time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second)))) }
@@ -735,7 +735,7 @@ func (s *clientSchedule) deploy(random *rand.Rand) {
 // crash kills a node, or closes it without Leave, and may start another.
 func (s *clientSchedule) crash(random *rand.Rand) {
 	if s.dead++; len(s.names)-1 <= s.dead {
-		return // the others would have no majority
+		return // the remaining nodes would have no majority
 	}
 	name := s.names[random.IntN(len(s.names))]
 	closes := random.IntN(4) == 0

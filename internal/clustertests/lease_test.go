@@ -92,7 +92,7 @@ func TestHotKeyIsExactAndCostsFewHops(t *testing.T) {
 				require.GreaterOrEqual(t, float64(len(at)), 0.99*float64(due))
 				if algorithm == weir.FixedWindow || algorithm == weir.SlidingLog {
 					require.Greater(t, withoutHop(sources), 0.9)
-				} else { // if the units recover one by one, there are never enough of them to lend, so each unit costs about one hop
+				} else { // if single units recover, there are never enough units to lend, so each unit costs about a hop
 					require.Less(t, float64(sources[weir.Forwarded]), 1.2*float64(len(at)))
 				}
 			})
@@ -138,7 +138,7 @@ func TestKeyBelowItsLimitStaysLeased(t *testing.T) {
 	}
 }
 
-// heat takes units of a key at one node until the node has a lease, and returns the number of
+// heat takes units of a key at a node until the node has a lease, and returns the number of
 // units.
 func heat(t *testing.T, l *weir.Limiter, key string) (asked int) {
 	t.Helper()
@@ -308,7 +308,7 @@ func (c *resetClients) end() {
 	time.Sleep(time.Second)
 }
 
-// A reset reaches the borrower and the owner one after the other. The borrower continues to send
+// A reset reaches the borrower and the owner at different times. The borrower continues to send
 // checks in between.
 func TestResetKeyAdmitsItsLimitInAnyOrder(t *testing.T) {
 	const slow, limit = 60 * time.Millisecond, 1000

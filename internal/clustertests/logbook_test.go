@@ -42,7 +42,7 @@ func (b *logbook) findLines(prefix string) (lines []line) {
 	return lines
 }
 
-// line is one line of a log.
+// line is a line of a log.
 type line struct {
 	level   slog.Level
 	time    time.Time

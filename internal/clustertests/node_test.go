@@ -157,7 +157,7 @@ func TestJoinersDoNotWaitForEachOther(t *testing.T) {
 }
 
 // If all members of a side have crashed and restarted, one of them stands in for the side. The side
-// has one FailOpen limit, and not one for each member.
+// has a single FailOpen limit, and not a limit for each member.
 func TestNewSideAgreesOnStandIn(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		w.network.Split([]string{"a"}, []string{"b", "c"})

@@ -102,7 +102,7 @@ func TestPublishedValuesReachAllNodes(t *testing.T) {
 			w.awaitPublished(t, 50*time.Millisecond, "y=2 ", w.names...)
 		}},
 		"all of it, also if it is much": {inBubbles, func(t *testing.T, w *world) {
-			values := testenv.PickFull(t, 300, 3000) // more than one message has room for
+			values := testenv.PickFull(t, 300, 3000) // more than a message has room for
 			w.network.Host("e").Kill()
 			for i := range values {
 				require.NoError(t, w.nodes["a"].Publish(fmt.Sprintf("%05d", i), 1, make([]byte, 1000)))

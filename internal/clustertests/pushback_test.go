@@ -284,7 +284,7 @@ func TestPushbackDeniesAllowAllWithoutHop(t *testing.T) {
 	})
 }
 
-// In this test, a takes one unit at b and one at c. The link to c is slow, and c denies. As long
+// In this test, a takes a unit at b and a unit at c. The link to c is slow, and c denies. As long
 // as a has not received this denial, b denies the checks of d.
 func TestTentativeDenialsAreNotRemembered(t *testing.T) {
 	inWorlds(t, 4, weir.Config{Timeout: 100 * time.Millisecond}, func(t *testing.T, w *world) {

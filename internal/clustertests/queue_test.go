@@ -75,7 +75,7 @@ func TestImpatientQueueServesAtItsRate(t *testing.T) {
 	})
 }
 
-// The time that a full queue takes is between 4 ms, which is one round trip to the owner, and 100
+// The time that a full queue takes is between 4 ms, which is a round trip to the owner, and 100
 // ms.
 func TestShortQueueServesAtItsRate(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {

@@ -43,7 +43,7 @@ func (w *world) requireSideGrants(t *testing.T, majority, fair, closed []int, si
 	}
 }
 
-// If another member answers at the address of a member, the former one is dead at once. The
+// If another member answers at the address of a member, the former member is dead at once. The
 // address must belong to only one member at a time.
 func TestMemberAnsweringAtAnAddressReplacesTheFormer(t *testing.T) {
 	t.Parallel()

@@ -27,7 +27,7 @@ const (
 	reseedEvery = 250 * time.Millisecond // between the checks of a key, which are four times its limit
 )
 
-// stage is a step of the procedure for one process.
+// stage is a step of the procedure for a process.
 type stage int
 
 const (
@@ -37,7 +37,7 @@ const (
 	nextAlone
 )
 
-// instance is one process of a service, with a node of one cluster or a node of each.
+// instance is a process of a service, with a node of either cluster or of both clusters.
 type instance struct {
 	stage     stage
 	old, next *weir.Node // nil if the process has no such node
@@ -160,7 +160,7 @@ func (i *instance) nodes() []*weir.Node {
 	return slices.DeleteFunc([]*weir.Node{i.old, i.next}, func(n *weir.Node) bool { return n == nil })
 }
 
-// rollOut restarts all instances, one after the other. An instance must not receive requests
+// rollOut restarts all instances in turn. An instance must not receive requests
 // after its nodes have left, because the last node of a cluster has no other node to ask.
 func (r *reseeding) rollOut(s stage) {
 	r.t.Helper()
@@ -195,7 +195,7 @@ func (r *reseeding) whole() {
 // the response, which differs from the time of the owner by some milliseconds.
 func (k *reseededKey) mostInWindow() int { return mostWithin(k.limit.Per-5*time.Millisecond, k.when) }
 
-// mostAboveRate returns the largest number of units that were admitted in any interval above one burst
+// mostAboveRate returns the largest number of units that were admitted in any interval above a burst
 // and the rate in that interval.
 func (k *reseededKey) mostAboveRate() (most float64) {
 	floor := 0.0 // the least value of the units admitted before a time, minus the units of the rate until then
@@ -208,7 +208,7 @@ func (k *reseededKey) mostAboveRate() (most float64) {
 }
 
 // The bounds are in docs/rotation.md, for keys that are checked all the time. A bucket may admit
-// one more burst, once. For the other algorithms there is no bound except their own.
+// another burst, once. The bounds of the other algorithms stay the same.
 func TestLeakedSeedIsReplacedWithoutFailedCheck(t *testing.T) {
 	testenv.SkipAlike(t, "TestSecretsAreRotatedWithoutFailedCheck")
 	testenv.SkipUnlessFull(t, "TestSecretsAreRotatedWithoutFailedCheck, and TestFastSeedReplacementCostsOneMoreLimit")
@@ -244,7 +244,7 @@ func TestLeakedSeedIsReplacedWithoutFailedCheck(t *testing.T) {
 	})
 }
 
-// A rollout without the stage in which both clusters count costs at most one more limit.
+// A rollout without the stage in which both clusters count costs at most another limit.
 func TestFastSeedReplacementCostsOneMoreLimit(t *testing.T) {
 	testenv.SkipAlike(t, "TestSecretsAreRotatedWithoutFailedCheck")
 	inBubble(t, func(t *testing.T) {

@@ -28,7 +28,7 @@ type counted struct {
 }
 
 // ownedBy returns a key of the node for each algorithm, with a limit of its own. The keys share
-// one world, because a world for each key takes much longer.
+// a world, because a world for each key takes much longer.
 func (w *world) ownedBy(t *testing.T, owner string, l weir.Limit) (all []*counted) {
 	for _, algorithm := range algorithms {
 		l.Name, l.Algorithm = algorithm.String(), algorithm
@@ -99,7 +99,7 @@ func TestCrashDuringBurstKeepsBound(t *testing.T) {
 		admitted := int(granted.Load()) + ask(t, ls, key, limit/8, w.names[1:]...)
 		bound := limit + limit/16 + int(2*rate*rtt.Seconds()) + 1
 		require.LessOrEqual(t, admitted, bound)
-		lost := len(w.names[1:]) * limit / 16 // one lease for each node, in responses that were lost
+		lost := len(w.names[1:]) * limit / 16 // a lease for each node, in responses that were lost
 		require.GreaterOrEqual(t, admitted, limit*97/100-lost)
 	})
 }
@@ -300,7 +300,7 @@ func TestBrokenLinkIsExactAfterTwoSeconds(t *testing.T) {
 }
 
 // In this test, the clocks of the nodes are not the same. They differ by minutes and are stepped
-// while the counts are sent from one node to another.
+// while nodes send counts to each other.
 func TestSkewedAndSteppedClocksResetNothing(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := emptyWorld(hosts(3), gossip)

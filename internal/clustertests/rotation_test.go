@@ -1,10 +1,15 @@
 package clustertests
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
 	"maps"
+	"math/big"
 	"slices"
 	"strings"
 	"sync"
@@ -20,15 +25,15 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// These tests follow the procedures of docs/rotation.md. An operator restarts the nodes one after
-// the other, as in a rolling deploy, while clients send checks to the nodes that serve. No check
+// These tests follow the procedures of docs/rotation.md. An operator restarts the nodes in
+// turn, as in a rolling deploy, while clients send checks to the nodes that serve. No check
 // may fail. The credentials are in the cluster.Config with which each node starts.
 
 const (
 	rotatedKeys  = 40
 	rotatedEvery = 200 * time.Millisecond // the time between two checks of a key
 	lifetime     = 366 * 24 * time.Hour   // so long that no unit returns during a test
-	// restartEvery is the time from one restart to the next. At each start, the node exchanges
+	// restartEvery is the time between two restarts. At each start, the node exchanges
 	// the whole state of gossip on a new connection. Every ten seconds, one of three nodes does
 	// the same.
 	restartEvery = 4 * time.Second
@@ -120,7 +125,7 @@ func (c *clients[S]) requireNoFailures() {
 	require.Empty(c.t, c.failed[:min(len(c.failed), 5)], "the first of %d", len(c.failed))
 }
 
-// rotatedKey counts the checks of one key.
+// rotatedKey counts the checks of a key.
 type rotatedKey struct {
 	name            string
 	limit           weir.Limit
@@ -177,13 +182,13 @@ func (r *rotation) whole() {
 	require.True(r.t, waitFor(time.Minute, func() bool { return areWhole(slices.Collect(maps.Values(r.nodes))) }), "all nodes see each other")
 }
 
-// areWhole reports whether all these nodes are ready, and each of them sees all the others and no
+// areWhole reports whether all these nodes are ready, and each node sees all these nodes and no
 // other member.
 func areWhole(nodes []*weir.Node) bool {
 	return !slices.ContainsFunc(nodes, func(n *weir.Node) bool { return !n.Ready() || !sees(n, len(nodes)) })
 }
 
-// ask checks a key on one of the nodes.
+// ask checks a key on a node.
 func (r *rotation) ask(n *weir.Node, key *rotatedKey) {
 	var d weir.Decision
 	l, err := n.Limiter(key.limit)
@@ -216,7 +221,7 @@ func (r *rotation) restart(name string, configure func(*cluster.Config)) {
 	r.serve(n)
 }
 
-// rollOut restarts the nodes with the given configuration, one after the other.
+// rollOut restarts the nodes with the given configuration, in turn.
 func (r *rotation) rollOut(configure func(*cluster.Config)) {
 	r.t.Helper()
 	for _, name := range r.names {
@@ -272,7 +277,7 @@ func (r *rotation) refused() map[string]uint64 {
 	return sum
 }
 
-// isRefused tries to start one more node. The start must fail with an error that contains says,
+// isRefused tries to start another node. The start must fail with an error that contains says,
 // and the other nodes must count the reason.
 func (r *rotation) isRefused(configure func(*cluster.Config), reason, says string) {
 	r.t.Helper()
@@ -285,7 +290,7 @@ func (r *rotation) isRefused(configure func(*cluster.Config), reason, says strin
 	}
 }
 
-// joins starts one more node with the given configuration, waits until it has joined, and stops
+// joins starts another node with the given configuration, waits until it has joined, and stops
 // it.
 func (r *rotation) joins(configure func(*cluster.Config)) {
 	r.t.Helper()
@@ -330,7 +335,7 @@ func certified(leaf *tls.Certificate, roots *x509.CertPool) func(*cluster.Config
 }
 
 // reloading returns a rotation in which each of the nodes reads its credentials from files, and a
-// function that replaces the files one after the other.
+// function that replaces the files in turn.
 func reloading(t *testing.T, first func() *credentials) (r *rotation, reload func(func() *credentials)) {
 	files := make(map[string]*atomic.Pointer[credentials])
 	for _, name := range hosts(3) {
@@ -379,4 +384,82 @@ func TestCertificatesAreReloadedWithoutFailedCheck(t *testing.T) {
 		r.judge()
 		require.Equal(t, nodes, r.nodes)
 	})
+}
+
+// memberName is in the certificates of all members. Nodes dial addresses, and verify this name.
+const memberName = "members.weir.internal"
+
+// authority signs members' certificates.
+type authority struct {
+	key    *ecdsa.PrivateKey
+	root   *x509.Certificate
+	serial int64
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lifetime), KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	root, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return &authority{key: key, root: root, serial: 1}
+}
+
+// leaf returns a new certificate.
+func (a *authority) leaf(t *testing.T) *tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	a.serial++
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(a.serial), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(lifetime),
+		DNSNames: []string{memberName}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.root, &key.PublicKey, a.key)
+	require.NoError(t, err)
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// bundle returns a pool with the roots of these authorities.
+func bundle(all ...*authority) *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, a := range all {
+		pool.AddCert(a.root)
+	}
+	return pool
+}
+
+// credentials are the certificate and the roots that a process has last read from its files.
+type credentials struct {
+	leaf  *tls.Certificate
+	roots *x509.CertPool
+}
+
+// reloaded returns the tls.Config of docs/rotation.md. A TLS handshake always uses the current
+// credentials.
+func reloaded(now *atomic.Pointer[credentials]) *tls.Config {
+	return &tls.Config{
+		ServerName: memberName,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			c := now.Load()
+			return &tls.Config{Certificates: []tls.Certificate{*c.leaf}, ClientCAs: c.roots}, nil
+		},
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return now.Load().leaf, nil
+		},
+		InsecureSkipVerify: true, // VerifyConnection does
+		VerifyConnection: func(s tls.ConnectionState) error {
+			between := x509.NewCertPool()
+			for _, c := range s.PeerCertificates[1:] {
+				between.AddCert(c)
+			}
+			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: s.ServerName, Roots: now.Load().roots, Intermediates: between})
+			return err
+		},
+	}
 }

@@ -55,7 +55,7 @@ func TestSchedulesOfHoldsAndReservationsAreExact(t *testing.T) {
 	}
 }
 
-// account is the exact count of one key, as a single limiter would have it. The operations of a
+// account is the exact count of a key, as a single limiter would have it. The operations of a
 // step run at the same time, so a decision is compared with the sum of all operations of the
 // step.
 type account struct {

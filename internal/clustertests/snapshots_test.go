@@ -244,7 +244,7 @@ func TestUnitsRecoverWhileNoNodeRuns(t *testing.T) {
 }
 
 // By the time the member returns, the cluster has forgotten the reset. The cluster has the
-// current counts, so the member must not load the old ones.
+// current counts, so the member must not load the old counts.
 func TestJoinerLoadsNoOldSnapshot(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 10, Per: 24 * time.Hour}

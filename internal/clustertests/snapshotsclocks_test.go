@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// startSkewed starts nodes one after the other. The clock of each node is ahead by the skew that
+// startSkewed starts nodes in turn. The clock of each node is ahead by the skew that
 // is given for its name.
 func startSkewed(t *testing.T, cfg weir.Config, shelves map[string]*shelf, skews map[string]time.Duration, names ...string) *world {
 	t.Helper()
@@ -118,7 +118,7 @@ func TestSnapshotOfEarlierStopIsSkipped(t *testing.T) {
 }
 
 // Two clusters use the same place for their snapshots, and the place is empty when they start. If
-// both use the same name, the second one to write does not replace the snapshot of the first one.
+// both use the same name, the second cluster to write does not replace the snapshot of the first cluster.
 func TestClustersSharingAPlaceReplaceNoForeignSnapshot(t *testing.T) {
 	t.Parallel()
 	for _, same := range []bool{true, false} {

@@ -147,7 +147,7 @@ func startOn(ctx context.Context, t *testing.T, host *weirtest.Host, gossip bool
 	return n, err
 }
 
-// inside returns the internal state of one of the world's nodes.
+// inside returns the internal state of a node of the world.
 func (w *world) inside(n *weir.Node) *env.Inside {
 	in, _ := w.insides.Load(n)
 	return in.(*env.Inside)
@@ -231,7 +231,7 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 	playBubble(t, test)
 }
 
-// playBubble is inBubble for a test that has several bubbles, one after the other.
+// playBubble is inBubble for a test that has several bubbles in turn.
 func playBubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Minute) })
@@ -268,10 +268,10 @@ func inWorldsOfGossip(t *testing.T, n int, cfg weir.Config, test func(t *testing
 	bothBubbles(t, true, func(t *testing.T, gossip bool) { test(t, newWorldOf(t, n, gossip, cfg)) })
 }
 
-// limiterMap has a limiter of one limit for each node, by the name of the host.
+// limiterMap has a limiter of the same limit for each node, by the name of the host.
 type limiterMap = map[string]*weir.Limiter
 
-// inLimitedWorlds is inWorlds for a test of one limit, which it names, and of a key that node a owns.
+// inLimitedWorlds is inWorlds for a test of a limit, which it names, and of a key that node a owns.
 func inLimitedWorlds(t *testing.T, n int, l weir.Limit, test func(t *testing.T, w *world, ls limiterMap, key string)) {
 	l.Name = "test"
 	inWorlds(t, n, weir.Config{}, func(t *testing.T, w *world) {

@@ -1,20 +1,19 @@
-// Package testenv tells tests how they run: in the full run or the default one, under the race
-// detector, and with which examples.
+// Package testenv reports how tests run: in the full run or the default run, under the race detector,
+// and with which examples.
 //
-// The default run shows each promise once, by its cheapest test. The full run, WEIR_FULL=1,
-// adds the tests that show the same promise again: with real gossip in the place of simulated
-// membership, on more schedules, or with more nodes. go test -v names each test that the
-// default run leaves out, and the test that shows its promise there.
+// The default run shows each promise with its cheapest test. The full run, WEIR_FULL=1, adds the tests
+// that show the same promise again: with real gossip in the place of simulated membership, on more
+// schedules, or with more nodes. go test -v prints each test that the default run skips, and the test
+// that shows its promise.
 //
-// Under the race detector every access to memory is watched, which makes a test some seven to ten times
-// as slow, makes the scheduler pick at random and sync.Pool drop objects. The detector can see
-// which goroutines meet where. Another thousand keys, the same schedule over again, or a test of one
-// goroutine show it nothing new. So some tests are smaller under it, or are left out; the plain run
-// keeps each promise at its full size.
+// The race detector watches every access to memory. It makes a test seven to ten times as slow, and
+// makes the scheduler and sync.Pool choose at random. It finds goroutines that access the same memory.
+// More keys, a repeated schedule, or a test of a single goroutine add no such accesses. So some tests
+// are smaller under the detector, or are skipped. The plain run has each promise at full size.
 //
 // rapid draws the same examples in each run, so that a test fails because of a change and not by
-// chance. WEIR_SEED=7 draws those of another seed, and WEIR_SEED=0 others in each run, as the search
-// workflow does. -rapid.seed comes before both.
+// chance. WEIR_SEED=7 selects the examples of another seed, and WEIR_SEED=0 new examples in each run,
+// as the search workflow does. The flag -rapid.seed takes precedence.
 package testenv
 
 import (
@@ -27,12 +26,12 @@ import (
 // FullVariable is the environment variable that switches the full run on. It does so with "1".
 const FullVariable = "WEIR_FULL"
 
-// LeftVariable is the environment variable that names a file. Each test that does less in the default
-// run adds its name to that file as a line, so that a full run after it need play no other.
+// LeftVariable is the environment variable with the name of a file. Each test that does less in the
+// default run appends its name to that file, so that a later full run plays only these tests.
 const LeftVariable = "WEIR_LEFT"
 
-// IsFull reports whether this is the full run. A test that asks does less in the default
-// run. IsFull reads the environment each time, so that go test does not reuse a result of the
+// IsFull reports whether this is the full run. A test that calls IsFull does less in the default
+// run. IsFull reads the environment at each call, so that go test does not reuse a result of the
 // other run.
 func IsFull(t testing.TB) bool {
 	t.Helper()
@@ -45,8 +44,7 @@ func IsFull(t testing.TB) bool {
 	return false
 }
 
-// leave adds the name of the test, or of the test that this one is part of, to the file that
-// LeftVariable names.
+// leave appends the name of the top-level test to the file of LeftVariable.
 func leave(test string) error {
 	name := os.Getenv(LeftVariable)
 	if name == "" {
@@ -57,12 +55,12 @@ func leave(test string) error {
 		return err
 	}
 	test, _, _ = strings.Cut(test, "/")
-	_, err = file.WriteString(test + "\n") // at once, as tests of other processes add to it too
+	_, err = file.WriteString(test + "\n") // in a single write, because tests of other processes append too
 	return errors.Join(err, file.Close())
 }
 
-// SkipUnlessFull skips a test outside the full run. shownBy names what shows the same promise in
-// the default run, or the command that does.
+// SkipUnlessFull skips a test outside the full run. shownBy is the test of the default run, or the
+// command, that shows the same promise.
 func SkipUnlessFull(t testing.TB, shownBy string) {
 	t.Helper()
 	if !IsFull(t) {
@@ -70,8 +68,8 @@ func SkipUnlessFull(t testing.TB, shownBy string) {
 	}
 }
 
-// PickFull returns few in the default run, and all in the full run, for how often a test
-// repeats what it does. It logs the number of repetitions that are left out.
+// PickFull returns the number of repetitions of a test: few in the default run, and all in the full
+// run. It logs how many repetitions the default run omits.
 func PickFull(t testing.TB, few, all int) int {
 	t.Helper()
 	if few >= all || IsFull(t) {

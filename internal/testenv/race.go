@@ -2,8 +2,8 @@ package testenv
 
 import "testing"
 
-// PickRace returns few under the race detector, and all otherwise: how often a test repeats what
-// shows the detector nothing new.
+// PickRace returns the number of repetitions of a test: few under the race detector, which learns
+// no more from further repetitions, and all otherwise.
 func PickRace(few, all int) int {
 	if Race {
 		return few
@@ -11,7 +11,7 @@ func PickRace(few, all int) int {
 	return all
 }
 
-// SkipOneGoroutine skips a long test of what one goroutine does alone.
+// SkipOneGoroutine skips a long test of a single goroutine under the race detector.
 func SkipOneGoroutine(t testing.TB) {
 	t.Helper()
 	if Race {
@@ -19,8 +19,8 @@ func SkipOneGoroutine(t testing.TB) {
 	}
 }
 
-// SkipAlike skips a long test in which the same goroutines meet as in another one, by
-// that one's name.
+// SkipAlike skips a long test under the race detector. The goroutines of the test other access the
+// same memory.
 func SkipAlike(t testing.TB, other string) {
 	t.Helper()
 	if Race {

@@ -171,7 +171,6 @@ func (n *Node) insideState() env.Inside {
 			units, _, _ := n.counts.Used(identity.FromBytes(id), n.env.Now())
 			return units
 		},
-		EndPushback: func(id [16]byte) { n.asker.End(identity.FromBytes(id)) },
 	}
 }
 

@@ -2,7 +2,6 @@ package clustertests
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/testenv"
 )
 
 // carried contains the holds of clients, a hold for each key. The nodes of its world share a seed, so
@@ -21,14 +19,12 @@ type carried struct {
 	t     *testing.T
 	w     *world
 	limit weir.Limit
-	cfg   weir.Config
 	texts map[string]string // by key
 }
 
 func newCarried(t *testing.T, nodes int, gossip bool, limit weir.Limit) *carried {
-	cfg := weir.Config{Seed: []byte("a seed of sixteen bytes")}
 	limit.Name, limit.Algorithm = "in flight", weir.InFlight
-	return &carried{t, newWorldOf(t, nodes, gossip, cfg), limit, cfg, make(map[string]string)}
+	return &carried{t, newWorldOf(t, nodes, gossip, seeded), limit, make(map[string]string)}
 }
 
 // inEachCarried runs a test for each of the values, with new nodes of one limit.
@@ -77,85 +73,7 @@ func (c *carried) free(name, key string) bool {
 	return h.Decision().Allowed
 }
 
-// replace starts a node under a new name, and stops the old node.
-func (c *carried) replace(by, old string, leaves bool) {
-	c.t.Helper()
-	c.w.start(c.t, by, c.cfg)
-	c.w.names = append(c.w.names, by)
-	require.True(c.t, waitFor(time.Minute, c.w.nodes[by].Ready))
-	c.end(old, leaves)
-}
-
-func (c *carried) end(name string, leaves bool) {
-	c.t.Helper()
-	if leaves {
-		require.NoError(c.t, c.w.nodes[name].Leave(c.t.Context()))
-	}
-	require.NoError(c.t, c.w.nodes[name].Close())
-	delete(c.w.nodes, name)
-}
-
-func (c *carried) anyNode() string {
-	for name := range c.w.nodes {
-		return name
-	}
-	return ""
-}
-
-func TestClientHoldsOutliveDeploys(t *testing.T) {
-	t.Parallel()
-	many := testenv.PickFull(t, 8, 60)
-	looks := time.Duration(testenv.PickFull(t, 2, 4)) // checks of each key after a deploy
-	for _, row := range []struct {
-		name   string
-		keys   int
-		ttl    time.Duration
-		renews time.Duration // interval of renewals; 0 for none
-		leaves bool
-	}{
-		{"renewed", 12, 30 * time.Second, 5 * time.Second, true},
-		{"not renewed", many, 10 * time.Minute, 0, true},
-		{"not renewed, nodes close", many, 10 * time.Minute, 0, false},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			inBubbles(t, func(t *testing.T, gossip bool) {
-				c := newCarried(t, 3, gossip, weir.Limit{Rate: 1})
-				for key := range row.keys {
-					c.takeHold(c.anyNode(), fmt.Sprint(key), row.ttl)
-				}
-				renewed := time.Now()
-				renew := func() {
-					if row.renews == 0 || time.Since(renewed) < row.renews {
-						return
-					}
-					renewed = time.Now()
-					for key := range c.texts {
-						require.NoError(t, c.renew(c.anyNode(), key, row.ttl), key)
-					}
-				}
-				old := []string{"a", "b", "c", "d", "e", "f"} // two rounds
-				for i, by := range []string{"d", "e", "f", "g", "h", "i"} {
-					c.replace(by, old[i], row.leaves)
-					for range looks {
-						time.Sleep(5 * time.Second / looks)
-						renew()
-						for key := range c.texts {
-							require.False(t, c.free(c.anyNode(), key), "%s of %d, after %s", key, row.keys, old[i])
-						}
-					}
-				}
-				for key := range c.texts {
-					require.NoError(t, c.renew(c.anyNode(), key, time.Minute), key)
-					c.release(c.anyNode(), key)
-					time.Sleep(2 * latency)
-					require.Equal(t, row.leaves, c.free(c.anyNode(), key), "without a majority the share of 1 unit is 0")
-				}
-			})
-		})
-	}
-}
-
-// One of two nodes stands in for the owner. It asks the other nodes before it grants.
+// One of two nodes stands in for the owner, and asks the other nodes before it grants.
 func TestClientHoldTakesNoLongerThanTimeout(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		c := newCarried(t, 3, gossip, weir.Limit{Rate: 5})
@@ -219,68 +137,6 @@ func TestClientHoldSurvivesFreezeUntilReleased(t *testing.T) {
 				require.True(t, c.free("d", key), "%s was frozen", frozen)
 			}
 			require.ErrorIs(t, c.renew("a", key, time.Hour), weir.ErrExpired)
-		}
-	})
-}
-
-// The share of the remaining node may be 0 units, and does not revoke holds.
-func TestClientHoldSurvivesDeathOfOtherNode(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, rate := range []int64{1, 100} {
-			c := newCarried(t, 2, gossip, weir.Limit{Rate: rate})
-			for key := range 10 {
-				c.takeHold("ab"[key%2:][:1], fmt.Sprint(key), 30*time.Second)
-			}
-			c.w.network.Host("a").Kill()
-			for range 10 {
-				time.Sleep(10 * time.Second)
-				for key := range c.texts {
-					require.NoError(t, c.renew("b", key, 30*time.Second), key)
-				}
-			}
-			for key := range c.texts {
-				require.Equal(t, rate > 1, c.free("b", key))
-			}
-			c.w.close(t)
-		}
-	})
-}
-
-func TestClientHoldsOutliveLeaveAndCloseAtOnce(t *testing.T) {
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		const keys, rate = 300, 4
-		c := newCarried(t, 4, gossip, weir.Limit{Rate: rate})
-		for key := range keys * rate {
-			c.takeHold(string("abcd"[key%4]), fmt.Sprint(key/rate), time.Minute)
-		}
-		for _, name := range []string{"a", "b", "c"} {
-			c.end(name, true)
-			granted := 0
-			for key := range keys {
-				if c.free("d", fmt.Sprint(key)) {
-					granted++
-				}
-			}
-			require.Zero(t, granted, "%s has left, of %d units", name, keys*rate)
-		}
-	})
-}
-
-// A hold ends with the ttl of its last renewal, whichever node crashes.
-func TestShortenedClientHoldStaysShort(t *testing.T) {
-	inEachCarried(t, 4, weir.Limit{Rate: 1}, []string{"a", "b", "c"}, func(t *testing.T, c *carried, dies string) {
-		key := keyOf(t, c.limiter("b"))
-		c.takeHold("a", key, time.Hour)
-		time.Sleep(time.Second)
-		require.NoError(t, c.renew("c", key, time.Second))
-		renewed := time.Now()
-		c.w.network.Host(dies).Kill()
-		require.False(t, c.free("d", key))
-		require.True(t, waitFor(time.Minute, func() bool { return c.free("d", key) }))
-		require.InDelta(t, time.Second, time.Since(renewed), float64(timeout+20*time.Millisecond), "%s died", dies)
-		for range 20 {
-			time.Sleep(time.Second)
-			require.True(t, c.free("d", key), "%s died", dies)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package clustertests
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -75,7 +74,7 @@ func (h *holding) countLost(name string) (lost int) {
 	return lost
 }
 
-// The stand-in may be the node that asks. It must ask the other members first, because it only
+// The stand-in may be the node that asks. The node must ask the other members first, because it only
 // knows about its own holds.
 func TestStandInRequestsHoldsBeforeItGrants(t *testing.T) {
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
@@ -218,42 +217,6 @@ func TestSideGrantsHoldsWithinItsShare(t *testing.T) {
 	})
 }
 
-func TestWaitersForHoldsAreServedInOrder(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		h := w.hold(t, "key", 1)
-		require.True(t, h.takeUnits("a", 1))
-		var served []int
-		done := make(chan struct{})
-		for i := range 5 {
-			go func() {
-				hold, err := h.ls["b"].WaitHold(t.Context(), h.key, 1)
-				if err != nil || !hold.Decision().Allowed {
-					panic(err)
-				}
-				served = append(served, i) // in turn, as the limit is 1
-				time.Sleep(time.Second)
-				assert.Less(t, served[len(served)-1], 6)
-				hold.Release()
-				done <- struct{}{}
-			}()
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(time.Second)
-		require.False(t, h.takeUnits("c", 1), "others wait")
-		h.release("a")
-		for range 5 {
-			<-done
-		}
-		require.Equal(t, []int{0, 1, 2, 3, 4}, served)
-
-		require.True(t, waitFor(time.Second, func() bool { return h.takeUnits("c", 1) }))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := h.ls["a"].WaitHold(ctx, h.key, 1)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-	})
-}
-
 func TestInvalidHoldsAreRefused(t *testing.T) {
 	inWorld(t, 1, func(t *testing.T, w *world) {
 		ctx := t.Context()
@@ -313,7 +276,7 @@ func TestInvalidHoldsAreRefused(t *testing.T) {
 	})
 }
 
-// A node that is cut off must lose its holds before any other node can get the units. Its share is
+// A node that is cut off must lose its holds before any other node can get the units. The share of the node is
 // less than the number of units that it holds.
 func TestFrozenHolderLosesHoldsBeforeOthersGetThem(t *testing.T) {
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {

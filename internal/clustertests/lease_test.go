@@ -192,46 +192,6 @@ func TestUnusedLeasesReturn(t *testing.T) {
 	}
 }
 
-// The units of a lease also return if another member is missing.
-func TestUnusedLeasesReturnDuringSplit(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100_000, Per: time.Hour})
-		key, admitted, leased := keyOf(t, ls["a"]), 0, 0
-		w.network.Split([]string{"a", "b"}, []string{"c"})
-		missing := func(m weir.Member) bool { return m.State != weir.Serving }
-		for begun := time.Now(); !slices.ContainsFunc(w.nodes["a"].Members(), missing); time.Sleep(5 * time.Millisecond) {
-			require.Less(t, time.Since(begun), 5*time.Second, "c becomes missing")
-			d := allowed(t, ls["b"], key, 1)
-			require.True(t, d.Allowed)
-			if admitted++; d.Source == weir.Leased {
-				leased++
-			}
-		}
-		require.NotZero(t, leased)
-		time.Sleep(750 * time.Millisecond) // the longest time for which an owner counts a lease
-		d := peek(t, ls["a"], key)
-		require.EqualValues(t, 100_000, d.Limit)
-		require.EqualValues(t, admitted, d.Limit-d.Remaining)
-	})
-}
-
-// The units of a lease also return if the borrower, or the link to the owner, is late. The owner
-// waits 750 ms for the units, even if the borrower of a hot key may spend them only for 100 ms.
-func TestUnusedLeasesReturnFromLateBorrower(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100_000, Per: time.Hour})
-		key, admitted := keyOf(t, ls["a"]), 0
-		for w.nodes["b"].Stats().Leases.HeldUnits < 50 {
-			require.True(t, allowed(t, ls["b"], key, 1).Allowed)
-			admitted++
-			time.Sleep(time.Millisecond)
-		}
-		w.network.SetLink("b", "a", weirtest.Link{Latency: 400 * time.Millisecond})
-		time.Sleep(750 * time.Millisecond)
-		require.EqualValues(t, admitted, used(t, ls["a"], key))
-	})
-}
-
 // With leases, a greedy node leaves other nodes about as many units as without leases.
 func TestGreedyNodeStarvesNoOther(t *testing.T) {
 	testenv.SkipAlike(t, "TestHotKeyIsExactAndCostsFewHops")
@@ -355,41 +315,6 @@ func TestResetKeyAdmitsItsLimitInAnyOrder(t *testing.T) {
 	})
 }
 
-// Same as above, but with random links, random callers and several resets of the key.
-func TestHotKeyAdmitsItsLimitAfterResets(t *testing.T) {
-	runs := testenv.PickRace(3, testenv.PickFull(t, 6, 100))
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for run := range runs {
-			rng := rand.New(rand.NewPCG(uint64(run), 35))
-			w := newWorld(t, 3+rng.IntN(3), gossip)
-			for _, from := range w.names {
-				for _, to := range w.names {
-					if from != to {
-						w.network.SetLink(from, to, weirtest.Link{Latency: time.Duration(rng.Int64N(int64(30 * time.Millisecond)))})
-					}
-				}
-			}
-			limit := 200 + rng.Int64N(2000)
-			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithms[run%len(algorithms)], Rate: limit, Per: 24 * time.Hour})
-			key := fmt.Sprint("key ", run)
-			clients := resetClients{done: make(chan struct{})}
-			for _, name := range w.names {
-				clients.add(t, ls[name], key, time.Duration(100+rng.IntN(20_000))*time.Microsecond)
-			}
-			for range 1 + rng.IntN(4) {
-				time.Sleep(time.Duration(rng.Int64N(int64(2 * time.Second))))
-				require.NoError(t, ls[w.names[rng.IntN(len(w.names))]].Reset(t.Context(), key))
-			}
-			clients.returned.Store(true)
-			time.Sleep(3 * time.Second)
-			clients.end()
-			left := ask(t, ls, key, int(limit), w.names[rng.IntN(len(w.names))])
-			require.LessOrEqual(t, clients.admitted.Load()+int64(left), limit+1, "run %d, %v", run, algorithms[run%len(algorithms)])
-			w.close(t)
-		}
-	})
-}
-
 func TestRefundOfLeasedUnitsCostsNoHop(t *testing.T) {
 	inLimitedWorlds(t, 3, weir.Limit{Rate: 100, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
 		spent := heat(t, ls["b"], key)
@@ -402,38 +327,6 @@ func TestRefundOfLeasedUnitsCostsNoHop(t *testing.T) {
 		require.NoError(t, ls["b"].Refund(t.Context(), key, 90))
 		time.Sleep(time.Second)
 		require.EqualValues(t, 100, remaining(t, ls["b"], key), "the rest of the lease returns as well")
-	})
-}
-
-// A check with new numbers of the limit goes to the owner at once.
-func TestOverrideEndsLeases(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		l := weir.Limit{Name: "test", Rate: 100, Per: time.Hour}
-		ls := w.limiters(t, l)
-		key := keyOf(t, ls["a"])
-		heat(t, ls["b"], key)
-		l.Rate, l.Version = 10, 1
-		ls = w.limiters(t, l)
-		require.False(t, allowed(t, ls["b"], key, 10).Allowed)
-		time.Sleep(time.Second)
-		d := allowed(t, ls["b"], key, 1)
-		require.NotEqual(t, weir.Leased, d.Source)
-		require.EqualValues(t, 10, d.Limit)
-	})
-}
-
-func TestNoLeasesMakesOwnerDecide(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		l := weir.Limit{Name: "test", Rate: 1000, Per: time.Hour, NoLeases: true}
-		ls := w.limiters(t, l)
-		key := keyOf(t, ls["a"])
-		for range 500 {
-			require.Equal(t, weir.Forwarded, allowed(t, ls["b"], key, 1).Source)
-			time.Sleep(time.Millisecond)
-		}
-		l.NoLeases = false
-		heat(t, w.limiters(t, l)["c"], key)
-		require.Equal(t, weir.Forwarded, allowed(t, ls["c"], key, 1).Source, "a Limiter with NoLeases does not spend leases of another Limiter")
 	})
 }
 
@@ -484,42 +377,6 @@ func TestCrashLosesAtMostLeasedUnits(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A side without the owner spends its leases and its share.
-func TestSplitDoublesNoLease(t *testing.T) {
-	t.Parallel()
-	for _, policy := range []weir.PartitionPolicy{weir.FairShare, weir.FailClosed} {
-		t.Run(policy.String(), func(t *testing.T) {
-			inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
-				const rate = 3000
-				ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: rate, Per: time.Hour, Partition: policy})
-				key := keyOf(t, ls["a"])
-				admitted := 0
-				count := counting(&admitted)
-				flood(t, ls, key, 4000, 300*time.Millisecond, w.names, count)
-				w.network.Split([]string{"a", "b"}, []string{"c", "d"})
-				flood(t, ls, key, 1000, 10*time.Second, w.names, count)
-				w.network.Heal()
-				time.Sleep(20 * time.Second)
-				flood(t, ls, key, 2000, time.Second, w.names, count)
-				require.LessOrEqual(t, admitted, 2*rate) // the bound of a window that contains a split
-				require.GreaterOrEqual(t, admitted, rate-rate/16*4)
-			})
-		})
-	}
-}
-
-// A node that was frozen for longer than the term of its leases does not spend them.
-func TestThawedNodeSpendsNoExpiredLease(t *testing.T) {
-	inLimitedWorlds(t, 3, weir.Limit{Rate: 1000, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
-		heat(t, ls["b"], key)
-		require.Equal(t, weir.Leased, allowed(t, ls["b"], key, 1).Source)
-		w.network.Host("b").Freeze()
-		time.Sleep(600 * time.Millisecond)
-		w.network.Host("b").Thaw()
-		require.NotEqual(t, weir.Leased, allowed(t, ls["b"], key, 1).Source)
-	})
 }
 
 // A leaver hands over a count while units of the count are leased.

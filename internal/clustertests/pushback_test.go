@@ -1,10 +1,6 @@
 package clustertests
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -57,122 +52,6 @@ func TestFloodOfDeniedKeyBarelyReachesOwner(t *testing.T) {
 			})
 		})
 	}
-}
-
-// step is an operation of a schedule. It follows the step before after a delay, or shortly before
-// or after the end of the last RetryAfter.
-type step struct {
-	node   string
-	op     int // 0, 1 and 2: take; 3: refund; 4: peek; 5: debit
-	units  int64
-	after  time.Duration
-	again  bool
-	offset time.Duration
-	at     time.Duration // from the start of the schedule
-}
-
-// play makes the calls of a schedule and returns a decision for each of them. The run without
-// pushbacks sets the time of each step, and the run with pushbacks uses these times.
-func play(t *testing.T, w *world, ls map[string]*weir.Limiter, key string, steps []step, remember bool) (ds []weir.Decision) {
-	ctx, begun := t.Context(), time.Now()
-	var at time.Duration
-	var last weir.Decision
-	for i := range steps {
-		s := &steps[i]
-		if !remember {
-			wait := s.after
-			if back := last.RetryAfter + s.offset; s.again && back >= time.Millisecond {
-				wait = back
-			}
-			at += wait
-			s.at = at
-			w.inside(ls[s.node].Node()).EndPushback(ls[s.node].ID(key))
-		}
-		time.Sleep(time.Until(begun.Add(s.at)))
-		var d weir.Decision
-		var err error
-		switch l := ls[s.node]; s.op {
-		case 3:
-			err = l.Refund(ctx, key, s.units)
-		case 4:
-			d, err = l.Peek(ctx, key)
-		case 5:
-			d, err = l.Debit(ctx, key, s.units)
-		default:
-			d, err = l.AllowN(ctx, key, s.units)
-			last = d
-		}
-		assert.NoError(t, err)
-		ds = append(ds, d)
-	}
-	return ds
-}
-
-// schedule returns a random schedule. A node may not notice a refund that another node sends, so
-// a schedule on several nodes has no refunds.
-func schedule(rng *rand.Rand, l *weir.Limit) (steps []step) {
-	nodes, ops, single := []string{"b"}, 6, rng.IntN(2) == 0
-	if rng.IntN(2) == 0 {
-		nodes, ops = []string{"b", "c"}, 3
-	}
-	for range 60 {
-		s := step{
-			node:   nodes[rng.IntN(len(nodes))],
-			op:     rng.IntN(ops),
-			units:  1,
-			after:  time.Millisecond + time.Duration(rng.Int64N(int64(l.Per/2))),
-			again:  rng.IntN(2) == 0,
-			offset: time.Duration(rng.IntN(2)*40-20) * time.Microsecond,
-		}
-		if !single {
-			s.units = 1 + rng.Int64N(l.Rate)
-		}
-		steps = append(steps, s)
-	}
-	return steps
-}
-
-// On this network, the latency of a message varies by up to a microsecond.
-// TestPushbackEndsToTheNanosecond has no network. The schedules are played at the same time,
-// because the nodes cost more than the checks.
-func TestPushbacksDenyOnlyChecksThatOwnerDenies(t *testing.T) {
-	const off = 10 * time.Microsecond
-	runs := testenv.PickRace(3, testenv.PickFull(t, 2, 15))
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(t, 3, false)
-		var playing sync.WaitGroup
-		var remembered atomic.Int64
-		for _, algorithm := range algorithms {
-			for run := range runs {
-				rng := rand.New(rand.NewPCG(uint64(algorithm), uint64(run)))
-				l := weir.Limit{Name: fmt.Sprint(algorithm, " run ", run), Algorithm: algorithm, Rate: 1 + rng.Int64N(6)}
-				l.Per = []time.Duration{50 * time.Millisecond, 700*time.Millisecond + 13, 2 * time.Second}[rng.IntN(3)]
-				ls, steps := w.limiters(t, l), schedule(rng, &l)
-				keys := keysOf(ls["a"], 2)
-				playing.Go(func() {
-					want := play(t, w, ls, keys[0], steps, false)
-					got := play(t, w, ls, keys[1], steps, true)
-					debited := false // after a debit, units return later than predicted
-					for i, w := range want {
-						g, what := got[i], fmt.Sprintf("%v, step %d, %+v: %+v, and without pushbacks %+v", l.Name, i, steps[i], got[i], want[i])
-						if g.Source == weir.Pushback {
-							remembered.Add(1)
-							assert.LessOrEqual(t, steps[i].op, 2, what)
-						}
-						assert.NotEqual(t, weir.Pushback, w.Source, what)
-						assert.Equal(t, w.Allowed, g.Allowed, what)
-						assert.Equal(t, w.Limit, g.Limit, what)
-						assert.LessOrEqual(t, g.RetryAfter, w.RetryAfter+off, what)
-						if debited = debited || steps[i].op == 5; l.Rate == 1 && !debited {
-							assert.GreaterOrEqual(t, g.RetryAfter, w.RetryAfter-off, what)
-						}
-					}
-				})
-			}
-		}
-		playing.Wait()
-		require.Greater(t, remembered.Load(), int64(12*runs))
-	})
 }
 
 func TestSmallerCheckIsNotDeniedByPushback(t *testing.T) {

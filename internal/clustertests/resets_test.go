@@ -384,33 +384,3 @@ func TestResetReachesAllOrNamesUnreachedMembers(t *testing.T) {
 		require.Equal(t, 18, ask(t, ls, key, 20, w.names...))
 	})
 }
-
-// A node that was forgotten while it was frozen must give its keys to their new owner. No unit
-// that either of them has counted may be lost.
-func TestThawedForgottenOwnerYields(t *testing.T) {
-	inWorldsOfGossip(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
-		key := keyOf(t, ls["a"])
-		name := ls["a"].Owner(key).Name
-		admitted := ask(t, ls, key, 10, w.names...)
-		time.Sleep(200 * time.Millisecond)
-		w.network.Host("a").Freeze()
-		require.True(t, waitFor(time.Minute, func() bool { return w.nodes["b"].Forget(name) == nil }))
-		require.True(t, waitFor(10*time.Second, func() bool { return w.agree("b", "c") }))
-		admitted += ask(t, ls, key, 20, "b", "c")
-		require.Equal(t, 70, admitted)
-		w.network.Host("a").Thaw()
-		for range 50 {
-			admitted += ask(t, ls, key, 1, "b", "c")
-			time.Sleep(100 * time.Millisecond)
-			if d, err := ls["a"].Peek(t.Context(), key); err == nil && d.Source < weir.Budget {
-				admitted += ask(t, ls, key, 2, "a")
-			}
-		}
-		require.Equal(t, 100, admitted)
-		w.ready(t, w.names...)
-		for name, l := range ls {
-			require.Zero(t, remaining(t, l, key), "at %s", name)
-		}
-	})
-}

@@ -1,7 +1,6 @@
 package clustertests
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -39,29 +38,6 @@ func TestLeaverKeepsAuthorityDuringHandOver(t *testing.T) {
 		require.NoError(t, w.nodes["a"].Leave(t.Context()))
 		require.True(t, waitFor(time.Second, func() bool { return w.nodes["b"].Ready() && w.nodes["c"].Ready() }))
 		require.Zero(t, ask(t, ls, key, 1, w.names[1:]...))
-	})
-}
-
-// If a member leaves, it sends its replicas to the members that are to have them from then on.
-// The owner of the counts may be disconnected from these members, and may crash before it knows
-// of the leave.
-func TestLeaverSendsItsReplicasToSuccessors(t *testing.T) {
-	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
-		const keys, each = 40, 6
-		limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour, Partition: weir.FailOpen}
-		ls := w.limiters(t, limit)
-		fill(t, ls, make([]int, keys), each/len(w.names), w.names...)
-		time.Sleep(200 * time.Millisecond)
-		w.cut("a", "c")
-		require.NoError(t, w.nodes["b"].Leave(t.Context()))
-		w.network.Host("a").Kill()
-		require.True(t, waitFor(10*time.Second, func() bool {
-			d, err := ls["c"].Peek(t.Context(), keyOf(t, ls["a"]))
-			return err == nil && d.Source == weir.FailedOpen
-		}), "c is alone")
-		for i := range keys {
-			require.EqualValues(t, each, used(t, ls["c"], fmt.Sprint(i)), "key %d", i)
-		}
 	})
 }
 

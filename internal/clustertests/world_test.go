@@ -16,7 +16,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -37,8 +36,7 @@ type world struct {
 	network *weirtest.Network
 	names   []string
 	nodes   map[string]*weir.Node
-	gossips bool     // whether the nodes use real gossip
-	insides sync.Map // of *weir.Node to *env.Inside
+	gossips bool // whether the nodes use real gossip
 }
 
 // emptyWorld returns a world that has hosts of these names, and no nodes.
@@ -118,12 +116,7 @@ func (w *world) launch(t *testing.T, name string, cfg weir.Config) (*weir.Node, 
 			c.Join = append(c.Join, other+":7946")
 		}
 	}
-	in := new(env.Inside)
-	n, err := startOn(env.WithInside(t.Context(), in), t, w.network.Host(name), w.gossips, c, cfg)
-	if err == nil {
-		w.insides.Store(n, in)
-	}
-	return n, err
+	return startOn(t.Context(), t, w.network.Host(name), w.gossips, c, cfg)
 }
 
 // startOn starts a node on a host, with real gossip or simulated membership. By default, the node
@@ -145,12 +138,6 @@ func startOn(ctx context.Context, t *testing.T, host *weirtest.Host, gossip bool
 		t.Cleanup(func() { require.NoError(t, n.Close()) })
 	}
 	return n, err
-}
-
-// inside returns the internal state of a node of the world.
-func (w *world) inside(n *weir.Node) *env.Inside {
-	in, _ := w.insides.Load(n)
-	return in.(*env.Inside)
 }
 
 // leave stops a node as a deploy does.

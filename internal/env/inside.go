@@ -9,10 +9,9 @@ import (
 // Inside is the state of a node that tests outside of package weir read, beyond its API. An
 // id is the one that Limiter.ID returns.
 type Inside struct {
-	View        func() *view.View
-	Monotonic   func() int64            // monotonic time in nanoseconds, as in View
-	Used        func(id [16]byte) int64 // units of the count that this node holds, as the owner or as a replica
-	EndPushback func(id [16]byte)       // deletes the pushback of the id, so that the next check goes to the owner
+	View      func() *view.View
+	Monotonic func() int64            // monotonic time in nanoseconds, as in View
+	Used      func(id [16]byte) int64 // units of the count that this node holds, as the owner or as a replica
 }
 
 type insideKey struct{}

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// World is the environment of the clusters of one test.
+// World is the environment of the clusters of a test.
 type World struct {
 	// Size is the maximum number of members: 1 for a cluster of one, otherwise
 	// at least 3.
@@ -98,7 +98,7 @@ func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))
 // long is the maximum time of an action that takes almost no time on an idle machine.
 const long = 10 * time.Second
 
-// node is the handler of one cluster.
+// node is the handler of a cluster.
 type node struct {
 	cluster.Cluster
 	t            *testing.T
@@ -408,7 +408,7 @@ func echo(t *testing.T, p cluster.Peer, body string) {
 	requireAnswer(t, p, "echo "+body, body)
 }
 
-// requireError sends a request and expects one of the given errors. It returns how long the request took.
+// requireError sends a request and expects any of the given errors. It returns how long the request took.
 func requireError(ctx context.Context, t *testing.T, p cluster.Peer, request string, wait time.Duration, want ...error) (took time.Duration) {
 	t.Helper()
 	begun := time.Now()

@@ -68,7 +68,7 @@ func (o *order) indexes(ids []uint64) []int {
 }
 
 // Side reports for each member whether it is in direct, or is connected to such a member through
-// any number of others.
+// any number of other members.
 func Side(direct []bool, connected [][]int) []bool {
 	side := slices.Clone(direct)
 	var queue []int

@@ -15,11 +15,11 @@ const (
 	// StallTimeout is the least time for which a member with an unanswered request may
 	// send nothing before it has stalled.
 	StallTimeout = 200 * time.Millisecond
-	// maxPings is the maximum number of pings to one member that wait for a pong.
+	// maxPings is the maximum number of pings to a member that wait for a pong.
 	maxPings = 16
 )
 
-// Connectivity is the connectivity table as known to one node. It combines the observations
+// Connectivity is the connectivity table as known to a node. It combines the observations
 // of the node with the rows of other members. Methods that handle an event report whether the
 // result of Connections may have changed. A name that is not the name of another member is
 // ignored. A Connectivity is not safe for concurrent use.
@@ -28,10 +28,10 @@ const (
 // reaches it, until a request to it fails or stays unanswered.
 //
 // A slow member stays connected. The sides, shares and hand-overs of all members depend on
-// connectivity, so only two events disconnect a member: the connection to it breaks
+// connectivity, so only two events disconnect a member: the connection breaks
 // (RecordFailure), or SilenceTimeout passes without an answer on either connection while this
 // process runs (CheckSilence). Afterwards, only the pong of a ping that was sent later
-// connects the member again. An earlier pong may have been delayed by the partition. If it
+// connects the member again. An earlier pong may have been delayed by the partition. If such a pong
 // were accepted, the member would be connected although no message can be delivered.
 //
 // A node increments the number of its own row only: when the row changes, or when an earlier
@@ -40,7 +40,7 @@ const (
 // of the member itself.
 //
 // Only this node knows that a member has stalled. A stalled member stays connected, but no
-// requests are sent to it until a message arrives from it (RecordMessage, RecordPong).
+// requests are sent to the member until its next message arrives (RecordMessage, RecordPong).
 type Connectivity struct {
 	self    string
 	id      uint64              // of self
@@ -54,7 +54,7 @@ type Connectivity struct {
 	sparse  bool // this node does not watch all members
 }
 
-// contact is the state of the connections between this node and one member.
+// contact is the state of the connections between this node and a member.
 type contact struct {
 	connected      bool // proven by a pong, and no failure since
 	presumed       bool // neither proven nor disproven
@@ -62,16 +62,16 @@ type contact struct {
 	chosen         bool          // watched as a neighbour on a cycle, or in a small cluster
 	reached        bool          // on the side of this node, by the rows
 	examined       bool          // not watched, and has left a request unanswered
-	lingers        time.Time     // until when it is watched although it is no neighbour any more
-	returns        time.Time     // until when it is watched because it watches this node
-	stalled        bool          // it is silent and has unanswered requests, so requests are sent to other members
-	answered       time.Time     // when it last answered this node or, by its own report, last had an answer from it
+	lingers        time.Time     // until when the member is watched as a former neighbour
+	returns        time.Time     // until when the member is watched because it watches this node
+	stalled        bool          // silent with unanswered requests, so requests are sent to other members
+	answered       time.Time     // when the member last answered this node or, by its own report, last had an answer from this node
 	silence        Silence       // since answered
-	waits          Silence       // since the first of its unanswered requests was sent
-	disconnectedAt time.Time     // when it was last found to be disconnected
+	waits          Silence       // since the first unanswered request was sent
+	disconnectedAt time.Time     // when the member was last found to be disconnected
 	delay          time.Duration // the last scheduling delay that the member has reported
 	pings          []ping        // pings without a pong, oldest first
-	refused        bool          // its kernel has closed the connections and refuses new connections
+	refused        bool          // the kernel of the member has closed the connections and refuses new connections
 }
 
 type ping struct {

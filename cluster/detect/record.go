@@ -16,7 +16,7 @@ const (
 	maxEpoch = 1 << 48
 )
 
-// Record is the information about one member that all members replicate. A record that has
+// Record is the information about a member that all members replicate. A record that has
 // Gone set is a tombstone.
 type Record struct {
 	Name, Addr, Region string
@@ -53,7 +53,7 @@ func (r Record) compare(o Record) int {
 	)
 }
 
-// goneBy returns Gone, and a time after all others if r is not a tombstone.
+// goneBy returns Gone, and a time after all other times if r is not a tombstone.
 func (r Record) goneBy() time.Time {
 	if r.IsGone() {
 		return r.Gone

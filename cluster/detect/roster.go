@@ -24,8 +24,8 @@ const (
 	// the members that left during the partition again, as dead members.
 	tombstonePatience = 2 * smallPatience
 	// MaxMembers, maxTombstones and MaxRecords bound a roster, whatever its members send.
-	// MaxMembers includes dead members. It leaves room for a cluster of 1,000 of which all members are
-	// replaced at once, and the old ones have died without leaving.
+	// MaxMembers includes dead members, and leaves room for a cluster of 1,000 of which all members are
+	// replaced at once, and the old members have died without leaving.
 	MaxMembers    = 4096
 	maxTombstones = 4096
 	MaxRecords    = 8192
@@ -59,9 +59,9 @@ type Roster struct {
 // Entry is a record and the facts that only this node has about the member.
 type Entry struct {
 	Record
-	At    string    // "ip:port" at which gossip reaches it; empty if gossip has never had it
-	Alive bool      // gossip reports it as alive
-	dead  time.Time // if not Alive: when it counts as dead
+	At    string    // "ip:port" for gossip; empty if gossip has never had the member
+	Alive bool      // gossip reports the member as alive
+	dead  time.Time // if not Alive: when the member counts as dead
 	// unanswered is the record before the tombstone that another node has sent, if the member is
 	// alive and has not left: the member stays in the roster until it answers. The members beyond a
 	// partition have forgotten the member, and may have forgotten this node too. If this node dropped
@@ -140,8 +140,8 @@ func (r *Roster) RecordAlive(rec Record, at string, now time.Time) Change {
 		e.Record, e.unanswered = rec, nil
 		c.Members = true
 	case e.IsGone():
-		// Either the member does not know its tombstone and must answer it, or the node
-		// that repeats the report does not know it.
+		// Either the member does not know its tombstone and must answer, or the node
+		// that repeats the report does not know the tombstone.
 		c.Spread = append(c.Spread, e.Record)
 	}
 	c.Members = c.Members || !e.IsGone() && !e.Alive

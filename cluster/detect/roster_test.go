@@ -200,7 +200,7 @@ func TestPauseDoesNotForgetMembers(t *testing.T) {
 	require.Equal(t, []string{"b", "c"}, memberNames(r))
 }
 
-// When a partition heals, the smaller side connects to the other members one by one.
+// When a partition heals, the smaller side connects to the other members in turn.
 func TestHealForgetsNoMemberThatConnectsLast(t *testing.T) {
 	r := rosterOf("b")
 	mustAnnounce(t, r, Serving)
@@ -428,7 +428,7 @@ func TestTickKeepsTombstonesOfLivingMembers(t *testing.T) {
 }
 
 // Members beyond a partition may have forgotten all members of this side. A node that dropped them
-// one by one, as their tombstones arrive, would be alone with the counts that they hold as well.
+// in turn, as their tombstones arrive, would be alone with the counts that they hold as well.
 func TestLivingMemberStaysUntilItAnswersItsTombstone(t *testing.T) {
 	serving := func() *Roster {
 		r := rosterOf("a")

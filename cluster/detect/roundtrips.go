@@ -10,7 +10,7 @@ type RoundTrips struct {
 	deviation time.Duration // RTTVAR
 }
 
-// Record adds one round trip. A duration of zero or less counts as a nanosecond.
+// Record adds a round trip. A duration of zero or less counts as a nanosecond.
 func (r *RoundTrips) Record(took time.Duration) {
 	took = max(took, 1)
 	if r.mean == 0 {

@@ -10,13 +10,13 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Row is the report of one member about the members that it watches. A member numbers its own
+// Row is the report of a member about the members that it watches. A member numbers its own
 // rows, so that a receiver can keep the latest row. A row names members by their MemberID.
 type Row struct {
 	About     uint64   // the member that reports
 	Number    uint64   // incremented with each change
-	Connected []uint64 // the members to which it is connected; sorted, and never modified
-	Refused   []uint64 // the members whose hosts refuse its connections; likewise
+	Connected []uint64 // the members to which About is connected; sorted, and never modified
+	Refused   []uint64 // the members whose hosts refuse the connections of About; likewise
 	// Silent are the remaining members that About watches and is not connected to; likewise. The
 	// list is empty while About watches all members.
 	Silent []uint64
@@ -30,18 +30,18 @@ func (r *Row) hasContent(o *Row) bool {
 	return slices.Equal(r.Connected, o.Connected) && slices.Equal(r.Refused, o.Refused) && slices.Equal(r.Silent, o.Silent)
 }
 
-// heldRow is a row, its version, and the member that sent it.
+// heldRow is a row with its version and its sender.
 type heldRow struct {
 	Row
 	version uint64 // of the table with this row
-	from    string // the member that sent it; empty for the row of this node
+	from    string // the member that sent the row; empty for the row of this node
 }
 
 const (
 	// MaxRows is the maximum number of bytes of the rows in a message. It is more than the size of a
 	// row with three lists of maxNamed members.
 	MaxRows = 32 << 10
-	// maxNamed is the maximum number of members in one list of a row. A node of a large cluster watches
+	// maxNamed is the maximum number of members in a list of a row. A node of a large cluster watches
 	// eight members, and some hundred if all of them are disconnected.
 	maxNamed = 1024
 	// rowHeader is the size of a row that names no member.
@@ -50,20 +50,20 @@ const (
 	// so no correct member reaches it. A row with a greater number would end the connection.
 	maxRowNumber = 1 << 48
 	// maxStrangers is the maximum number of rows of members that are not in the roster. Rows may
-	// arrive before the roster, and no member sends a dropped row again before it changes.
+	// arrive before the roster, and no member sends a dropped row again before the row changes.
 	maxStrangers = MaxMembers
 )
 
 func (r *Row) size() int { return rowHeader + 8*(len(r.Connected)+len(r.Refused)+len(r.Silent)) }
 
-// Feed is the state of the rows that go to one member over one connection. The zero Feed has sent
+// Feed is the state of the rows that go to a member over a connection. The zero Feed has sent
 // no rows. A connection delivers in order, so a version shows which rows were sent.
 type Feed struct {
 	version uint64
 	sent    time.Time
 }
 
-// newsPace is the least time from one message with rows to the next over one connection.
+// newsPace is the least time between two messages with rows over a connection.
 const newsPace = 50 * time.Millisecond
 
 // News returns the rows that are due to the member to, oldest first: the rows that have changed since

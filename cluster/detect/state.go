@@ -1,6 +1,6 @@
 package detect
 
-// State is the state of a member, as one node knows it.
+// State is the state of a member, as a node knows it.
 type State uint8
 
 const (

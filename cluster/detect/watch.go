@@ -38,7 +38,7 @@ const (
 	// lingerTime is how long a node still watches a connected member that is no neighbour any
 	// more. The new neighbours are connected by then.
 	lingerTime = 5 * time.Second
-	// returnTime is how long a node watches a member after the member has pinged it as a chosen member.
+	// returnTime is how long a node watches a member after a ping by which the member watches the node.
 	returnTime = 3 * time.Second
 )
 
@@ -46,7 +46,7 @@ const (
 type order struct {
 	names  []string
 	index  map[uint64]int // by MemberID
-	cycles [][]int        // for each cycle, the other members in its order, from the one after this node on; nil if not needed yet
+	cycles [][]int        // for each cycle, the other members in its order, beginning after this node; nil if not needed yet
 }
 
 // newOrder returns the order of the members with these names.
@@ -142,8 +142,8 @@ func (c *Connectivity) side() []bool {
 	return side
 }
 
-// choose chooses the members that this node watches in a large cluster. small reports whether its
-// side is small.
+// choose chooses the members that this node watches in a large cluster. small reports whether the
+// side of this node is small.
 func (c *Connectivity) choose(small bool) {
 	for _, cycle := range c.order.cycles {
 		backwards := slices.Clone(cycle)
@@ -183,7 +183,7 @@ func (m *contact) arrange(now time.Time) (changed bool) {
 	case m.watched == was:
 		return false
 	case m.watched && m.connected:
-		m.connected, m.presumed = false, true // its connection may have been idle
+		m.connected, m.presumed = false, true // the connection may have been idle
 	case !m.watched && !m.connected:
 		m.presumed = true
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// Config configures the gossip of one node.
+// Config configures the gossip of a node.
 type Config struct {
 	Name, Region string
 	Seed         [16]byte
@@ -50,7 +50,7 @@ type Port struct {
 	Close func() error
 }
 
-// Gossip is the gossip of one node.
+// Gossip is the gossip of a node.
 type Gossip struct {
 	cfg        Config
 	ctx        context.Context // done once the node closes
@@ -126,7 +126,7 @@ const (
 // that reaches no member takes at most twice this.
 const streamTimeout = 3 * time.Second
 
-// label marks all gossip of one cluster. Addresses are reused: without the label, a message for a
+// label marks all gossip of a cluster. Addresses are reused: without the label, a message for a
 // member that has moved away could reach, and join, another cluster.
 func label(seed [16]byte, region string) string {
 	sum := sha256.Sum256(append(seed[:], region...))

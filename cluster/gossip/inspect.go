@@ -25,11 +25,11 @@ const (
 	// second, and at once. In a cluster of a thousand members that start together, a member
 	// receives some hundreds.
 	maxMessages = 8192
-	// maxProbes is the maximum number of those messages that make this member send a
+	// maxProbes is the maximum number of these messages that make this member send a
 	// message: pings, and pings on behalf of other members. On average, another member pings
 	// this member once in probeEvery.
 	maxProbes = 512
-	// MaxStream is the maximum number of bytes that are read from one stream: the list of
+	// MaxStream is the maximum number of bytes that are read from a stream: the list of
 	// members of memberlist, and the roster.
 	MaxStream = 2 * maxRecordBytes
 	// maxPushed is the maximum number of nodes that a push/pull may claim: members, and nodes
@@ -99,7 +99,7 @@ func newInspector(label string, keys [][]byte) (*inspector, error) {
 // sealVersion is the first byte of data that memberlist has encrypted without padding.
 const sealVersion = 1
 
-// open decrypts data that was encrypted with one of the keys.
+// open decrypts data that was encrypted with any of the keys.
 func (i *inspector) open(sealed, with []byte) ([]byte, error) {
 	if len(sealed) == 0 || sealed[0] != sealVersion {
 		return nil, ErrSealed
@@ -156,7 +156,7 @@ func (i *inspector) packet(b []byte) (l packetLoad, err error) {
 	return l, nil
 }
 
-// add checks one message of a packet, and adds it to l.
+// add checks a message of a packet, and adds it to l.
 func (l *packetLoad) add(b []byte) error {
 	if len(b) == 0 {
 		return ErrMalformed
@@ -175,7 +175,7 @@ func (l *packetLoad) add(b []byte) error {
 	return walk(&rest, maxField, maxFields, maxNesting)
 }
 
-// stream reads and checks the one message of a stream, and returns it unchanged. It allocates at
+// stream reads and checks the message of a stream, and returns it unchanged. It allocates at
 // most twice the bytes that have arrived. A stream that another member has opened begins with a
 // label.
 func (i *inspector) stream(r io.Reader, labelled bool) ([]byte, error) {
@@ -387,7 +387,7 @@ func (a *arriving) skip(n int) error {
 	return err
 }
 
-// walk skips one value of MessagePack. It bounds the strings, the maps and lists, and their depth.
+// walk skips a value of MessagePack. It bounds the strings, the maps and lists, and their depth.
 func walk(in source, field, fields, nesting int) error {
 	skip, values, err := head(in, field, fields)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // logWriter writes the log lines of memberlist to slog. An error of memberlist is a warning here,
-// at most one in loglimit.Every: any sender of packets to the port can cause errors. All other lines
+// at most a single line in loglimit.Every: any sender of packets to the port can cause errors. All other lines
 // have the level debug. It stops logging when ctx is done.
 type logWriter struct {
 	log    *slog.Logger

@@ -63,7 +63,7 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 		return nil, err
 	}
 	deadline, _ := ctx.Deadline()
-	_ = conn.SetDeadline(deadline) // memberlist sets its own deadline if it needs one
+	_ = conn.SetDeadline(deadline) // memberlist sets its own deadline if necessary
 	return conn, nil
 }
 

@@ -101,7 +101,7 @@ func busyRound(t *testing.T, round int) (admitted map[string]int64) {
 	return admitted
 }
 
-// sendBurst sends busyRequests requests for one key to the gateways in turn, and returns the
+// sendBurst sends busyRequests requests for a key to the gateways in turn, and returns the
 // number of admitted requests.
 func sendBurst(t *testing.T, gateways []string, path string) int64 {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: busyCallers}, Timeout: time.Minute}

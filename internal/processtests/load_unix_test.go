@@ -28,7 +28,7 @@ type keyed struct {
 	Keys  int
 }
 
-// loadResult is the result of a load on one node.
+// loadResult is the result of a load on a node.
 type loadResult struct {
 	Sources map[string]int // number of checks by the name of the source
 	Asked   [][]int64      // number of checks, by limit and key
@@ -37,7 +37,7 @@ type loadResult struct {
 	Slowest time.Duration  // the longest check, without the lateness of this process during the check
 	Late    time.Duration  // the longest delay between the time of a timer and its wakeup
 	Gone    []absence      // the first maxAbsences absences of members, as the node saw them
-	Errors  []string       // errors of the checks, at most one of each caller
+	Errors  []string       // errors of the checks, at most an error of each caller
 }
 
 // absence is an interval during which the node listed a member as Missing or Dead.

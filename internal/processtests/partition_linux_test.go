@@ -74,7 +74,7 @@ func (l *lan) orderAll(nodes []*remote, o Order) (reports []Report) {
 	return reports
 }
 
-// owned returns one question for each limit and each of the given hosts, in this order. The node
+// owned returns a question for each limit and each of the given hosts, in this order. The node
 // on the host owns the key of the question.
 func (l *lan) owned(n *remote, limits []weir.Limit, keys string, hosts ...int) (questions []question) {
 	l.t.Helper()
@@ -171,7 +171,7 @@ func decidedBy(reports []Report, question int) map[weir.Source]int {
 }
 
 // ways is like decidedBy, but counts the pushbacks and leases of a node under its other source.
-// It ignores them if the node does not have exactly one other source.
+// It ignores them if the node does not have exactly a single other source.
 func ways(reports []Report, question int) map[weir.Source]int {
 	sum := make(map[weir.Source]int)
 	for _, r := range reports {
@@ -218,7 +218,7 @@ func testSplit(t *testing.T) {
 	)
 	l := newLAN(t, majority+minority)
 	nodes := l.runAll(patientTimeout)
-	owners := []int{0, majority} // one on each side
+	owners := []int{0, majority} // a node on each side
 	limits := logs(rate)
 
 	// The checks of these keys start before the split and continue until after the heal.
@@ -359,7 +359,7 @@ func (l *lan) awaitCounts(nodes []*remote, owners []int, questions []question, r
 	return heard, counted, lag
 }
 
-// A link that is down in one direction counts as down, but both of its ends are on the same side.
+// A link that is down in one direction counts as down, but both ends are on the same side.
 func testOneWayLink(t *testing.T) {
 	const hosts, rate = 3, 101
 	l := newLAN(t, hosts)

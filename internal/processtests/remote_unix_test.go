@@ -76,7 +76,7 @@ func (s *service) Execute(o Order, r *Report) error {
 }
 
 // Order is a command from a test to a node in another process. In each round, the node requests
-// one unit for each question, and then sleeps for Pace. If Rounds is 0, the node only reports the
+// a unit for each question, and then sleeps for Pace. If Rounds is 0, the node only reports the
 // counts. If Load or Gateway is set, the node executes that command instead.
 type Order struct {
 	Questions []question
@@ -95,7 +95,7 @@ type question struct {
 type Report struct {
 	Addr      string // address of the node
 	Refused   map[string]uint64
-	Tallies   []tally       // one for each question
+	Tallies   []tally       // a tally for each question
 	Slowest   time.Duration // the longest check, without the lateness of this process during the check
 	Late      time.Duration // the longest delay between the time of a timer and its wakeup
 	Lost      int64         // number of failed requests to other members, which may have executed them

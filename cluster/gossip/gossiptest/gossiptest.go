@@ -35,7 +35,7 @@ const (
 	TypeLabel        = 244
 )
 
-// Sender sends gossip of one cluster.
+// Sender sends gossip of a cluster.
 type Sender struct {
 	Label string
 	Key   []byte // nil: no encryption
@@ -86,7 +86,7 @@ func (s Sender) Encrypt(plain, with []byte) []byte {
 	return aead.Seal(append([]byte{1}, nonce...), nonce, plain, with)
 }
 
-// Message returns a message of a type with one value.
+// Message returns a message of a type with a value.
 func Message(kind byte, v any) []byte { return append([]byte{kind}, encode(v)...) }
 
 func encode(v any) (b []byte) {

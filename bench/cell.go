@@ -80,7 +80,7 @@ func (c cell) measure(s settings) (f result, err error) {
 		}
 	}
 	processes := 1
-	if c.contender.at == elsewhere || c.contender.at == nowhere {
+	if c.contender.at == elsewhere {
 		processes = 2
 	}
 	for range processes {

@@ -194,7 +194,7 @@ func (s *busy) ask(limiter *weir.Limiter, load BusyLoad) {
 		begun := time.Now()
 		d, err := limiter.Allow(context.Background(), keys[i])
 		took := time.Since(begun)
-		beyond := took - busyTimeout - s.late.WorstSince(begun)
+		beyond := took - busyTimeout - s.late.WorstSince(begun.UnixNano())
 		s.mu.Lock()
 		s.report.Asked[i]++
 		if d.Allowed {

@@ -135,7 +135,7 @@ func (r *seenRun) lose(region int, from, to int64) {
 
 func TestStandStillIsNoWait(t *testing.T) {
 	r := newSeenRun()
-	r.tally.lateness.Add(lab.Between(0, int64(time.Second)).Span())
+	r.tally.lateness.Add(lab.Between(0, int64(time.Second)))
 	r.checks(200, "/", 110*time.Millisecond)
 	require.Empty(t, r.judge().failures())
 }

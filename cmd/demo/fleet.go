@@ -198,10 +198,8 @@ func (f *fleet) follow(inc *incarnation, s Settings) {
 func (f *fleet) record(inc *incarnation, r Report) map[string]link {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, s := range r.Still {
-		if !f.served { // a served fleet is not judged by latencies
-			inc.still = append(inc.still, lab.Between(s.From.UnixNano(), s.To.UnixNano()))
-		}
+	if !f.served { // a served fleet is not judged by latencies
+		inc.still = append(inc.still, r.Still...)
 	}
 	r.Still = nil
 	if r.Page == nil {

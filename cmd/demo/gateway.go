@@ -70,7 +70,7 @@ type Report struct {
 	Rules uint64 // version of the rules by which it decides
 	Saved int64  // when its last stored snapshot began, in Unix nanoseconds
 
-	Still []lab.Span     // when the process stood still since the last report
+	Still []span         // when the process stood still since the last report
 	Page  *page.Snapshot // set if the gateway is shown and the figures are new
 	Left  bool           // it no longer serves
 }

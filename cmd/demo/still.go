@@ -69,10 +69,9 @@ func unsettled(check span, still []span) (span, bool) {
 // standStillTime returns how long during a span the demo stood still, as measured by l, or
 // gateways did. The spans of gateways must not overlap.
 func standStillTime(l *lab.SchedulingDelay, s span, gateways []span) time.Duration {
-	still := func(s span) time.Duration { return l.DelayWithin(s.Span().From, s.Span().To) }
-	sum := still(s)
+	sum := l.DelayWithin(s)
 	for _, part := range partsWithin(s, gateways) {
-		sum += part.Length() - still(part) // time that is in both counts once
+		sum += part.Length() - l.DelayWithin(part) // time that is in both counts once
 	}
 	return sum
 }

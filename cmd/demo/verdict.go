@@ -38,7 +38,7 @@ type findings struct {
 
 // newFindings returns findings without claims.
 func (m *monitor) newFindings(width int, heading string) *findings {
-	return &findings{width: width, heading: heading, still: m.tally.lateness.WorstSince(time.Time{}), broken: m.failures()}
+	return &findings{width: width, heading: heading, still: m.tally.lateness.WorstSince(0), broken: m.failures()}
 }
 
 // add adds a claim.

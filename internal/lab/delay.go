@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -31,24 +32,17 @@ type SchedulingDelay struct {
 	slack   time.Duration
 	total   time.Duration
 	worst   time.Duration
-	kept    []Span               // stand-stills, in the order of time
+	kept    []Interval           // stand-stills, in the order of time
 	due     time.Time            // planned end of the current sleep; zero if none is measured
 	cpu     func() time.Duration // CPU, except in tests
 	taken   time.Duration        // value of cpu when the current sleep began
-	stop    chan struct{}        // nil before Start
+	stop    context.CancelFunc   // nil before Start
 	stopped chan struct{}
-	once    sync.Once
 }
 
-// maxStandStills bounds the memory of a SchedulingDelay to about 200 KB. A process that
+// maxStandStills bounds the memory of a SchedulingDelay to about 64 KB. A process that
 // stands still for 2 ms out of every 3 ms reaches this bound in 12 s.
 const maxStandStills = 4096
-
-// A Span is the time between two moments, both included. Moments without a monotonic
-// clock reading, such as the results of time.Unix, are compared by the wall clock.
-type Span struct{ From, To time.Time }
-
-func (s Span) length() time.Duration { return s.To.Sub(s.From) }
 
 // Start begins the measurement, in a goroutine that repeatedly sleeps for every. A sleep
 // that ends late by more than slack is a stand-still. The caller must call Stop. Start
@@ -59,28 +53,19 @@ func (l *SchedulingDelay) Start(every, slack time.Duration) {
 	if l.stop != nil {
 		panic("lab: SchedulingDelay.Start was called twice")
 	}
-	l.stop, l.stopped = make(chan struct{}), make(chan struct{})
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop, l.stopped = stop, make(chan struct{})
 	if l.cpu == nil {
 		l.cpu = CPU
 	}
 	l.slack, l.due, l.taken = slack, time.Now().Add(every), l.cpu()
-	go l.measure(every)
-}
-
-func (l *SchedulingDelay) measure(every time.Duration) {
-	defer close(l.stopped)
-	timer := time.NewTimer(every)
-	defer timer.Stop()
-	for {
-		select {
-		case <-l.stop:
-			l.woken(0)
-			return
-		case <-timer.C:
+	go func() {
+		defer close(l.stopped)
+		for Sleep(ctx, every) {
+			l.woken(every)
 		}
-		l.woken(every)
-		timer.Reset(every)
-	}
+		l.woken(0)
+	}()
 }
 
 // woken ends the current sleep, and plans a sleep of the length next, or none if next is
@@ -89,23 +74,14 @@ func (l *SchedulingDelay) woken(next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	l.add(Span{l.excused(), now})
+	l.add(l.overdue(now))
 	if l.due = (time.Time{}); next > 0 {
 		l.due, l.taken = now.Add(next), l.cpu()
 	}
 }
 
-// excused returns the time until which the current sleep may last: its planned end or, if
-// Idle, later by the CPU time of this process. The caller must hold mu.
-func (l *SchedulingDelay) excused() time.Time {
-	if !l.Idle {
-		return l.due
-	}
-	return l.due.Add(l.cpu() - l.taken)
-}
-
 // TakeStandStills returns the kept stand-stills, in the order of time, and drops them.
-func (l *SchedulingDelay) TakeStandStills() (standStills []Span) {
+func (l *SchedulingDelay) TakeStandStills() (standStills []Interval) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	standStills, l.kept = l.kept, nil
@@ -121,14 +97,14 @@ func (l *SchedulingDelay) Stop() {
 	if stop == nil {
 		return
 	}
-	l.once.Do(func() { close(stop) })
+	stop()
 	<-stopped
 }
 
 // Add records a sleep that should have ended at s.From and ended at s.To, as if the sleep
 // had been measured. Add is for tests of code that reads a SchedulingDelay. Sleeps must
 // be added in the order of time.
-func (l *SchedulingDelay) Add(s Span) {
+func (l *SchedulingDelay) Add(s Interval) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.add(s)
@@ -139,47 +115,48 @@ func (l *SchedulingDelay) Add(s Span) {
 func (l *SchedulingDelay) Total() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.total + l.overdue().length()
+	return l.total + l.overdue(time.Now()).Length()
 }
 
 // Worst returns the largest lateness of a sleep so far.
 func (l *SchedulingDelay) Worst() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(l.worst, l.overdue().length())
+	return max(l.worst, l.overdue(time.Now()).Length())
 }
 
-// WorstSince returns the length of the longest stand-still that ended after from, or that
-// is not over yet. The whole length counts, also if the stand-still began before from.
-func (l *SchedulingDelay) WorstSince(from time.Time) (worst time.Duration) {
+// WorstSince returns the length of the longest stand-still that ended after a moment, in
+// Unix nanoseconds, or that is not over yet. The whole length counts, also if the
+// stand-still began before that moment.
+func (l *SchedulingDelay) WorstSince(since int64) (worst time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range l.standStills {
-		if !s.To.After(from) {
+		if s.To <= since {
 			break
 		}
-		worst = max(worst, s.length())
+		worst = max(worst, s.Length())
 	}
 	return worst
 }
 
-// DelayWithin returns how much of the time between two moments was part of a stand-still.
-func (l *SchedulingDelay) DelayWithin(from, to time.Time) (sum time.Duration) {
+// DelayWithin returns how much of an interval was part of a stand-still.
+func (l *SchedulingDelay) DelayWithin(i Interval) (sum time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range l.standStills {
-		if !s.To.After(from) {
+		if s.To <= i.From {
 			break
 		}
-		sum += max(0, min(s.length(), to.Sub(from), to.Sub(s.From), s.To.Sub(from)))
+		sum += max(0, Between(max(s.From, i.From), min(s.To, i.To)).Length())
 	}
 	return sum
 }
 
 // standStills yields the kept stand-stills and the current stand-still, the latest first.
 // The caller must hold mu.
-func (l *SchedulingDelay) standStills(yield func(Span) bool) {
-	if s := l.overdue(); s.length() > l.slack && !yield(s) {
+func (l *SchedulingDelay) standStills(yield func(Interval) bool) {
+	if s := l.overdue(time.Now()); s.Length() > l.slack && !yield(s) {
 		return
 	}
 	for _, s := range slices.Backward(l.kept) {
@@ -189,25 +166,27 @@ func (l *SchedulingDelay) standStills(yield func(Span) bool) {
 	}
 }
 
-// overdue returns the time by which the current sleep is late. The caller must hold mu.
-func (l *SchedulingDelay) overdue() Span {
-	now := time.Now()
-	if l.due.IsZero() || now.Before(l.excused()) {
-		return Span{now, now}
+// overdue returns the time until now by which the current sleep is late: from its planned
+// end or, if Idle, later by the CPU time of this process. Steps of the machine's clock do
+// not change its length. The caller must hold mu.
+func (l *SchedulingDelay) overdue(now time.Time) Interval {
+	late := time.Duration(0)
+	if !l.due.IsZero() {
+		late = now.Sub(l.due)
 	}
-	return Span{l.excused(), now}
+	if late > 0 && l.Idle {
+		late -= l.cpu() - l.taken
+	}
+	end := now.UnixNano()
+	return Between(end-int64(max(0, late)), end)
 }
 
 // add is the part of Add under the lock. The caller must hold mu.
-func (l *SchedulingDelay) add(s Span) {
-	late := s.length()
-	if late <= 0 {
-		return
-	}
+func (l *SchedulingDelay) add(s Interval) {
+	late := max(0, s.Length())
 	l.total += late
 	l.worst = max(l.worst, late)
-	if late <= l.slack {
-		return
+	if late > l.slack {
+		l.kept = append(slices.Delete(l.kept, 0, max(0, len(l.kept)+1-maxStandStills)), s)
 	}
-	l.kept = append(slices.Delete(l.kept, 0, max(0, len(l.kept)+1-maxStandStills)), s)
 }

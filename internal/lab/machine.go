@@ -11,13 +11,9 @@ import (
 // Resident returns the number of bytes of memory that a process occupies, or -1 if the
 // system does not report this. The source is /proc of Linux.
 func Resident(pid int) int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	fields := strings.Fields(string(text))
-	if err != nil || len(fields) < 2 {
-		return -1
-	}
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	var size, pages int64
+	if _, err := fmt.Sscan(string(text), &size, &pages); err != nil {
 		return -1
 	}
 	return pages * int64(os.Getpagesize())
@@ -65,17 +61,13 @@ func ThreadsOf(pid int) (of Threads) {
 	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	for _, thread := range threads {
 		dir := fmt.Sprintf("/proc/%d/task/%s/", pid, thread.Name())
+		var t Threads
 		text, _ := os.ReadFile(dir + "schedstat")
-		if fields := strings.Fields(string(text)); len(fields) > 0 {
-			ran, _ := strconv.ParseInt(fields[0], 10, 64)
-			of.Ran += time.Duration(ran)
-		}
+		_, _ = fmt.Sscan(string(text), &t.Ran) // a thread that has ended adds zero
 		text, _ = os.ReadFile(dir + "status")
 		_, after, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
-		if fields := strings.Fields(after); len(fields) > 0 {
-			waits, _ := strconv.ParseInt(fields[0], 10, 64)
-			of.Waits += waits
-		}
+		_, _ = fmt.Sscan(after, &t.Waits)
+		of.Ran, of.Waits = of.Ran+t.Ran, of.Waits+t.Waits
 	}
 	return of
 }

@@ -14,11 +14,11 @@ func holdPort(port int) (release func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		syscall.Close(fd)
-		return nil, fmt.Errorf("lab: %w", err)
+	err = syscall.Bind(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}})
+	if err == nil {
+		err = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
 	}
-	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+	if err != nil {
 		syscall.Close(fd)
 		return nil, fmt.Errorf("lab: %w", err)
 	}

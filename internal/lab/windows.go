@@ -21,9 +21,6 @@ func (i Interval) Length() time.Duration { return time.Duration(i.To - i.From) }
 // Touches reports whether the intervals have a moment in common.
 func (i Interval) Touches(o Interval) bool { return i.From <= o.To && i.To >= o.From }
 
-// Span returns the interval as moments.
-func (i Interval) Span() Span { return Span{time.Unix(0, i.From), time.Unix(0, i.To)} }
-
 // Fullest describes the windows of one kind, and the window with the highest Held-Most.
 type Fullest struct {
 	Windows    int    // windows of the kind with at least one admission

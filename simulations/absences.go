@@ -7,9 +7,8 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// absence is a span of time in which a node that ran was not connected to another node
-// that ran, or did not have it in its roster. An absence may begin and end between two
-// calls of Members.
+// absence is a time in which a running node was not connected to another running node, or
+// lacked it in its roster. An absence may begin and end between two calls of Members.
 type absence struct {
 	By, Of   int16         // indices in Scenario.Nodes
 	Both     time.Duration // when the later of the two processes began to run
@@ -19,7 +18,7 @@ type absence struct {
 // recordView records the view of a member.
 func (s *stage) recordView(_ string, v *cluster.View) {
 	if v.Self < 0 {
-		return // it has left
+		return // the node has left
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +106,7 @@ func checkAbsences(r *trial, broken func(time.Duration, string, ...any)) {
 				from = max(from, a.Both+c.settle)
 			}
 			if e.unaware > 0 {
-				since = e.to // if one side has forgotten a member, the member joins all sides again
+				since = e.to // if a side has forgotten a member, the member joins all sides again
 			}
 			if to := min(e.to, a.To); from < to {
 				broken(from, "%s ran, but %s was not connected to it from %v to %v: no fault separated them",

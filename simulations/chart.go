@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weir-go/weir/internal/bounds"
 )
 
 // The axes of the chart lie within these bounds, in units of the picture. The legend is
-// to the right of the axes, so that it does not cover a curve.
+// to the right of the axes, and covers no curve.
 const (
 	chartWidth, chartHeight = 900, 400
 	chartLeft, chartRight   = 60, 700
@@ -70,8 +72,7 @@ func (p *picture) drawLine(name, colour string, width float64, dashes string, c 
 	}
 }
 
-// drawAxes draws the axes and their names. The distance between ticks is 1, 2 or 5 times a
-// power of ten.
+// drawAxes draws the axes and their names. Ticks are 1, 2 or 5 times a power of ten apart.
 func (p *picture) drawAxes(units string) {
 	step := func(to float64) float64 {
 		power := math.Pow(10, math.Floor(math.Log10(to/4)))
@@ -95,7 +96,7 @@ func (p *picture) drawAxes(units string) {
 
 // drawChart returns the chart of a run as SVG, for the key that was asked for the most
 // units. Curves show the units that each side admitted in the Per that ends at each time.
-// Lines show the limit and the bound, the time of a split is shaded, and the faults are
+// Lines show the limit and the bound. The time of a split is shaded, and faults are
 // marked.
 func drawChart(j *Journal) ([]byte, error) {
 	a := newTrial(j).mostAsked()
@@ -111,7 +112,7 @@ func drawChart(j *Journal) ([]byte, error) {
 		for i, units := range at.sides {
 			sides[i] = append(sides[i], point{x, float64(units)})
 		}
-		all, bound = append(all, point{x, float64(at.all)}), append(bound, point{x, float64(at.bound(a.l))})
+		all, bound = append(all, point{x, float64(at.all)}), append(bound, point{x, float64(bounds.Bound(a.l, at.Situation))})
 	}
 	n := len(samples[0].sides)
 	p := &picture{right: s.Lasts.Seconds(), top: limit}
@@ -153,8 +154,8 @@ func drawChart(j *Journal) ([]byte, error) {
 }
 
 // placeNames returns the names of the sides, by place. A name lists the nodes of the side
-// if the nodes are the same in each split. The first place is also that of all nodes
-// while there is one side.
+// if these are the same in each split. The first place is also that of an undivided
+// region.
 func (a *asks) placeNames(places int, lasts time.Duration) []string {
 	if a.planet != nil {
 		return a.planet.names
@@ -179,7 +180,7 @@ func (a *asks) placeNames(places int, lasts time.Duration) []string {
 	return names
 }
 
-// shadedSpans returns the spans in which there is more than one side. For a Global limit,
+// shadedSpans returns the spans with several sides. For a Global limit,
 // it returns the spans in which a region does not reach another region.
 func (a *asks) shadedSpans() (all []span) {
 	if a.planet != nil {
@@ -201,8 +202,7 @@ type sample struct {
 	situation         // in that Per
 }
 
-// mostSides is the maximum length of sample.sides. Its last element is the sum of the
-// remaining sides.
+// mostSides is the maximum length of sample.sides. The last element adds up further sides.
 const mostSides = 4
 
 // samples returns n+1 samples at equal intervals from the start of the scenario to its end.
@@ -236,8 +236,7 @@ func (a *asks) samples(lasts time.Duration, n int) (samples []sample) {
 	return samples
 }
 
-// mostAsked returns the count that was asked for the most units, or nil if no units were
-// asked for.
+// mostAsked returns the count that was asked for the most units, or nil if there is none.
 func (r *trial) mostAsked() *asks {
 	var most *asks
 	var units int64

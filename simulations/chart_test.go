@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/bounds"
 )
 
 // curvesOf returns the curves of a chart by colour, and requires that they stay within
@@ -81,7 +82,7 @@ func TestSamplesSumUp(t *testing.T) {
 		}
 	}
 	for second, bound := range map[int]int64{5: 160, 10: 320, 20: 160} {
-		require.EqualValues(t, bound, samples[second+1].bound(&s.Limits[0]), second)
+		require.EqualValues(t, bound, bounds.Bound(&s.Limits[0], samples[second+1].Situation), second)
 	}
 	require.Nil(t, newTrial(journal(s)).mostAsked())
 }

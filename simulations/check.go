@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/bounds"
 	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/strictyaml"
 	"github.com/weir-go/weir/weirtest"
@@ -22,14 +23,14 @@ const (
 	maxFaults  = 10_000
 	maxRepeats = 10_000
 	maxAsks    = 20_000_000
-	maxClock   = 30 * 24 * time.Hour // maximum sum of the steps of one clock
-	maxEvery   = time.Minute         // from one pause of a slow node to the next
+	maxClock   = 30 * 24 * time.Hour // maximum sum of the steps of a clock
+	maxEvery   = time.Minute         // from a pause of a slow node to the next
 )
 
 // validName matches names that hosts and metrics may have, and that YAML reads as text.
 var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
-// check reports the errors that depend on more than one field.
+// check reports the errors that depend on several fields.
 func (r *reader) check() {
 	c := &checker{reader: r}
 	c.checkSettings()
@@ -61,7 +62,7 @@ func (c *checker) checkSettings() {
 	if s.Snapshots != 0 {
 		config.Snapshots, config.SnapshotEvery = disk{}, s.Snapshots
 	}
-	// Each region's nodes have the same shares, so the library checks those of the first
+	// Each region's nodes have the same shares: the library checks those of the first
 	// region.
 	if names := s.regions(); s.RegionShares != nil && len(names) > 0 {
 		config.Bind, config.Region, config.Regions, config.RegionShares = "localhost:0", names[0], make(map[string][]string), s.RegionShares
@@ -132,7 +133,7 @@ func (c *checker) checkLoads() {
 		c.at = c.loads[i]
 		limit := c.s.Limits[slices.Index(c.names.limits, l.Limit)]
 		if most := max(limit.Rate, limit.Burst); limit.Burst > 0 && l.Units > limit.Burst || l.Units > most {
-			c.report("units", "units is %d: %s never grants more than %d at a time", l.Units, l.Limit, capacity(&limit))
+			c.report("units", "units is %d: %s never grants more than %d at a time", l.Units, l.Limit, bounds.Capacity(&limit))
 		}
 		c.checkLoad(l)
 		c.checkOutcome(l, limit)
@@ -172,8 +173,7 @@ func (c *checker) checkLoad(l Load) {
 	}
 }
 
-// checkOutcome checks that the units of a load are spent, held or settled as their limit
-// requires.
+// checkOutcome checks that units are spent, held or settled as their limit requires.
 func (c *checker) checkOutcome(l Load, limit weir.Limit) {
 	reserves := c.s.hasReservations(l.Limit)
 	switch {
@@ -200,7 +200,7 @@ func (s *Scenario) countChecks(l Load, limit weir.Limit) float64 {
 	case l.Adversary:
 		from := cmp.Or(len(l.From), len(s.Nodes))
 		moments := 4*float64(len(s.Faults)) + lasts/max(limit.Per.Seconds(), 0.001)
-		granted := math.Ceil(float64(capacity(&limit)) / float64(max(l.Units, 1)))
+		granted := math.Ceil(float64(bounds.Capacity(&limit)) / float64(max(l.Units, 1)))
 		if limit.Partition == weir.FailOpen {
 			granted *= float64(from)
 		}
@@ -237,8 +237,7 @@ var transitions = map[FaultKind]struct {
 	FaultThaw:   {[]condition{frozen}, running},
 }
 
-// checkFaults checks the faults in the order of time, which may differ from their order
-// in the list.
+// checkFaults checks the faults in the order of time, which may not be that of the list.
 func (c *checker) checkFaults() {
 	c.at = c.top
 	if len(c.s.Faults) > maxFaults {
@@ -290,7 +289,7 @@ func (s *state) apply(faults ...Fault) *state {
 	return s
 }
 
-// checkFault checks one fault, and applies it to the hosts.
+// checkFault checks a fault, and applies it to the hosts.
 func (c *checker) checkFault(f *Fault, hosts map[string]condition, stepped map[string]time.Duration) {
 	field := f.Kind.String()
 	if f.At >= c.s.Lasts {

@@ -104,9 +104,8 @@ func checkNotLost(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// mayLose reports whether a hold may be lost between two times. This is the case in a
-// split, or if several members crash or freeze that may be the only members with the
-// hold.
+// mayLose reports whether a hold may be lost between two times: in a split, or if several
+// members crash or freeze that may be the only members with the hold.
 func (h *asks) mayLose(from, to time.Duration) bool {
 	c := h.course
 	for i := range c.eras {

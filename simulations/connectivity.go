@@ -18,14 +18,14 @@ const (
 	// until all nodes are connected again.
 	gossipSettling = 10 * time.Second
 	// moving is the maximum time until authority has moved after a start or an orderly
-	// leave: a hand-over has 10 s, and a member that waits for it has 5 s more.
+	// leave: a hand-over has 10 s, and a waiting member has 5 s more.
 	moving = 15 * time.Second
 	// copying is the time until the counts of a dead member are copied again: a second
 	// until the member is missing, and a scan.
 	copying = 3 * time.Second
 )
 
-// course describes the connections between the nodes of one region over time. A course
+// course describes the connections between the nodes of a region over time. A course
 // depends only on the scenario, and not on the nodes that are judged.
 type course struct {
 	scenario *Scenario
@@ -42,7 +42,7 @@ type era struct {
 	side      []int // side of each node of the scenario, or -1 if the node is on no side
 	sides     int
 	roster    int  // number of hosts that have started and not left, which is the n of the guarantees
-	leftApart bool // a member left while the region was not calm: a side that has not heard of it still counts it
+	leftApart bool // a member left while the region was not calm: a side that has not heard of the leave still counts the member
 	missing   bool // a member of the roster is on no side
 	mute      bool // such a member runs, but cannot report its present and earlier admissions
 	// unaware is how many sides may assume that they are whole although other members
@@ -78,8 +78,8 @@ type event struct {
 	by       time.Duration // length of a step
 	fresh    bool          // for a kill: no other member may have the counts of the node
 	alone    bool          // for a leave: the node may not reach a member to hand over to, and may decide alone
-	spell    int           // number of the freeze: events of one freeze have the same number
-	region   bool          // it ends all nodes of the region, or starts nodes while no node of the region runs
+	spell    int           // number of the freeze: the events of a freeze have the same number
+	region   bool          // the event ends all nodes of the region, or starts nodes while no node of the region runs
 }
 
 func (e *event) overlaps(from, to time.Duration) bool { return e.from < to && e.to >= from }
@@ -99,7 +99,7 @@ type world struct {
 	leftAt                    []time.Duration   // when each node began to leave; 0 for nodes that did not leave
 }
 
-// courseOf computes the course of one region from the faults. The course ends after end.
+// courseOf computes the course of a region from the faults. The course ends after end.
 func courseOf(s *Scenario, region string, end time.Duration) *course {
 	c := &course{scenario: s, settle: settling}
 	if s.Gossip {
@@ -165,7 +165,7 @@ func (s *Scenario) extraNoticeTime(pause time.Duration) (longest time.Duration) 
 // noticeTime bounds the time in which a node that is paused periodically finds a silent
 // member missing. The time between two looks is 100 ms and the pauses between them. The
 // node counts 120 ms of this time, because it did not run for the rest. The member is
-// missing after 800 ms, and one more millisecond for each millisecond of a pause, at most
+// missing after 800 ms, and a millisecond more for each millisecond of a pause, at most
 // a second more. The last look must not be late.
 func noticeTime(pause, every time.Duration) time.Duration {
 	const plan, silent = 100 * time.Millisecond, 800 * time.Millisecond
@@ -173,7 +173,7 @@ func noticeTime(pause, every time.Duration) time.Duration {
 		return time.Second
 	}
 	limit := silent + min(pause, time.Second)
-	looks := limit/(plan+detect.DelayTolerance) + 2 // rounded up, and one more
+	looks := limit/(plan+detect.DelayTolerance) + 2 // rounded up, and a look more
 	most := looks * (plan + pause)                  // a pause between two looks
 	in := limit + 2*plan + pause
 	for pauses := time.Duration(1); in < most && in > pauses*every; pauses++ {
@@ -197,7 +197,7 @@ func (w *world) indices(names []string) (in []int) {
 	return in
 }
 
-// strike applies the faults of one moment.
+// strike applies the faults of a moment.
 func (w *world) strike(at time.Duration, faults []Fault) {
 	before := w.edges()
 	calm := w.isCalm(at)
@@ -232,7 +232,7 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 			settle = w.settle
 		}
 		// Each side that appears or disappears has the whole limit until the members have
-		// noticed it.
+		// noticed the change.
 		_, was := sidesOf(before)
 		_, is := sidesOf(w.edges())
 		for range max(1, is-was, was-is) {
@@ -276,9 +276,9 @@ func (w *world) addedSides(before [][]bool) int {
 	return sides - len(stay)
 }
 
-// apply records the effects of a fault on one node. If the region is not calm, a node
+// apply records the effects of a fault on a node. If the region is not calm, a node
 // that starts or leaves also changes connectivity, because no member may be there to send
-// it counts or to take over from it.
+// counts or to take over.
 func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 	add := func(k kind, lasts time.Duration) *event {
 		w.events = append(w.events, event{kind: k, from: at, to: at + lasts, node: i})
@@ -312,7 +312,7 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 		if !w.runs[i] {
 			return
 		}
-		// A node does not announce its leave if it reaches no member that can take over.
+		// A node that reaches no member that can take over does not announce a leave.
 		side, _ := sidesOf(w.edges())
 		w.left[i] = slices.ContainsFunc(w.members, func(j int) bool { return j != i && w.weighs[j] && side[i] >= 0 && side[j] == side[i] })
 		w.runs[i], w.leftAt[i] = false, at
@@ -343,10 +343,9 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 	}
 }
 
-// losesCounts reports whether the counts of a member are lost if it dies now. This is the
-// case if there are no replicas, if the member is frozen or alone on its side, or if the
-// copies may be incomplete because another node ended or froze or a link changed shortly
-// before.
+// losesCounts reports whether the counts of a member are lost if it dies now: there are no
+// replicas, the member is frozen or alone on its side, or copies may be incomplete because
+// another node ended or froze or a link changed shortly before.
 func (w *world) losesCounts(at time.Duration, i int) bool {
 	edges := w.edges()
 	return w.scenario.Replicas < 0 || w.frozen[i] ||
@@ -357,7 +356,7 @@ func (w *world) losesCounts(at time.Duration, i int) bool {
 		})
 }
 
-// isCalm reports whether all members of the roster are on one side, and no earlier event
+// isCalm reports whether all members of the roster are on the same side, and no earlier event
 // still has effects.
 func (w *world) isCalm(at time.Duration) bool {
 	side, sides := sidesOf(w.edges())
@@ -367,14 +366,13 @@ func (w *world) isCalm(at time.Duration) bool {
 }
 
 // disconnectingTrip is the round-trip time, pauses included, at which two nodes become
-// disconnected: the next ping is sent at most 330 ms after the last one, and a member is
+// disconnected: the next ping is sent at most 330 ms after the last ping, and a member is
 // disconnected after 800 ms without an answer.
 const disconnectingTrip = 450 * time.Millisecond
 
 // pauseDelay returns how much longer a round trip takes because its ends are paused. Like
-// a process, a simulated member handles after its pause the timers that were due in the
-// pause, together with all messages that arrived meanwhile. With real frames, timers
-// continue during a pause.
+// a process, a simulated member handles after a pause the timers that were due meanwhile,
+// and all messages that arrived. With real frames, timers continue during a pause.
 func (w *world) pauseDelay(i, j int) time.Duration {
 	if w.scenario.Gossip {
 		return w.pauses[i] + w.pauses[j]
@@ -382,7 +380,6 @@ func (w *world) pauseDelay(i, j int) time.Duration {
 	return max(w.pauses[i], w.pauses[j])
 }
 
-// longestPause returns the longest pause of these nodes between two times.
 func (c *course) longestPause(from, to time.Duration, nodes ...int) (longest time.Duration) {
 	for i := range c.eras {
 		if e := &c.eras[i]; e.from < to && e.to > from {
@@ -448,7 +445,6 @@ func sidesOf(edges [][]bool) (side []int, sides int) {
 	return side, sides
 }
 
-// addEra adds the era between two faults.
 func (w *world) addEra(from, to time.Duration) {
 	edges := w.edges()
 	e := era{
@@ -533,7 +529,7 @@ func (w *world) knowsMissing(side []int, i int) bool {
 	})
 }
 
-// meet makes all nodes of a side know each node that one of them knows.
+// meet makes all nodes of a side know each node that any of them knows.
 func (w *world) meet(side []int) {
 	for _, i := range w.members {
 		for _, j := range w.members {
@@ -549,12 +545,10 @@ func (w *world) meet(side []int) {
 }
 
 // measureLinks computes the longest round trip of each node, and where checks may time
-// out: on links that lose packets or take too much of Timeout, and beside members that
-// are paused for too long.
+// out: on links that are lossy or too slow, and beside members that pause for too long.
 func (w *world) measureLinks(e *era, edges [][]bool) {
-	// A check waits for an owner for three quarters of Timeout, and for a stand-in for
-	// half of it. For a member that is asked after another one, it waits for the
-	// remaining quarter.
+	// A check waits for an owner for three quarters of Timeout, for a stand-in for half,
+	// and for a member that is asked after another member for the last quarter.
 	hops, quarters := time.Duration(max(1, diameter(edges))), time.Duration(3)
 	if e.sides > 1 || e.missing {
 		quarters = 2
@@ -592,7 +586,6 @@ func timeoutOf(s *Scenario) time.Duration {
 // nodes returns how many nodes are on some side.
 func (e *era) nodes() int { return e.count(func(i int) bool { return e.side[i] >= 0 }) }
 
-// count returns the number of nodes for which wanted is true.
 func (e *era) count(wanted func(i int) bool) (n int) {
 	for i := range e.side {
 		if wanted(i) {
@@ -619,8 +612,7 @@ func (c *course) disturbedSpans() (spans []span) {
 	return spans
 }
 
-// longestWait returns the longest time that a node waits for another node to which it is
-// connected.
+// longestWait returns the longest time that a node waits for a connected node.
 func (c *course) longestWait(e *era) (longest time.Duration) {
 	for _, i := range c.members {
 		longest = max(longest, e.trips[i]+2*c.longestPause(e.from, e.to, c.members...))
@@ -636,8 +628,7 @@ func diameter(edges [][]bool) (hops int) {
 	return hops
 }
 
-// pathLengths returns the length of the shortest path from one node to each node, or -1
-// if there is no path.
+// pathLengths returns the lengths of the shortest paths from a node, or -1 without a path.
 func pathLengths(edges [][]bool, from int) []int {
 	hops := slices.Repeat([]int{-1}, len(edges))
 	hops[from] = 0
@@ -652,7 +643,6 @@ func pathLengths(edges [][]bool, from int) []int {
 	return hops
 }
 
-// eraAt returns the era at a time.
 func (c *course) eraAt(t time.Duration) *era {
 	i, found := slices.BinarySearchFunc(c.eras, t, func(e era, t time.Duration) int { return cmp.Compare(e.from, t) })
 	if !found {

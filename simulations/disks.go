@@ -19,7 +19,6 @@ type disks struct {
 	loads     []snapshotLoad            // guarded by stage.mu
 }
 
-// keptSnapshot is a stored snapshot.
 type keptSnapshot struct {
 	began time.Duration // when its writing began
 	text  []byte

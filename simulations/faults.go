@@ -12,22 +12,13 @@ import (
 // alone for the same time, moving.
 const leaveWithin = moving
 
-// strike applies a fault. After strike has returned, starts and leaves may still be in
-// progress.
+// strike applies a fault. Starts and leaves may still be in progress after strike returns.
 func (s *stage) strike(ctx context.Context, f Fault) {
 	switch f.Kind {
-	case FaultSplit:
-		s.cluster.Cut(f.Sides...)
-		s.breakOff(&f)
 	case FaultHeal:
 		s.cluster.Heal()
-	case FaultCut:
-		for from, to := range s.between(&f) {
-			s.cluster.Network().Cut(s.hosts[from].name, s.hosts[to].name)
-		}
-		s.breakOff(&f)
-	case FaultLink:
-		s.relink(&f)
+	case FaultSplit, FaultCut, FaultLink:
+		s.changeLinks(&f)
 	case FaultKill:
 		s.kill(f.Nodes)
 	default:
@@ -37,7 +28,6 @@ func (s *stage) strike(ctx context.Context, f Fault) {
 	}
 }
 
-// applyFault applies a fault to one node.
 func (s *stage) applyFault(ctx context.Context, f *Fault, h *host) {
 	switch f.Kind {
 	case FaultStart:
@@ -62,20 +52,21 @@ func (s *stage) applyFault(ctx context.Context, f *Fault, h *host) {
 	}
 }
 
-// relink changes the links that a FaultLink covers.
-func (s *stage) relink(f *Fault) {
-	for from, to := range s.between(f) {
-		s.cluster.Network().SetLink(s.hosts[from].name, s.hosts[to].name, f.Link)
+// changeLinks cuts or changes links, and ends connections across a cut if they are to
+// break.
+func (s *stage) changeLinks(f *Fault) {
+	network := s.cluster.Network()
+	for i, j := range s.between(f) {
+		if from, to := s.hosts[i].name, s.hosts[j].name; f.Kind == FaultLink {
+			network.SetLink(from, to, f.Link)
+		} else {
+			network.Cut(from, to)
+		}
 	}
-}
-
-// breakOff ends the connections across a cut if they are to break.
-func (s *stage) breakOff(f *Fault) {
-	if !f.Breaks {
-		return
-	}
-	for from, to := range s.between(f) {
-		s.cluster.Network().Break(s.hosts[from].name, s.hosts[to].name)
+	for i, j := range s.between(f) {
+		if f.Breaks {
+			network.Break(s.hosts[i].name, s.hosts[j].name)
+		}
 	}
 }
 
@@ -157,9 +148,8 @@ func (s *stage) start(ctx context.Context, h *host) {
 	})
 }
 
-// leave asks a node to leave until it has left, for at most leaveWithin, and stops the
-// node after its callers have their answers. A node that has not left by then ends as if
-// it were killed.
+// leave asks a node to leave until it has left, for at most leaveWithin, and stops it
+// after its callers have their answers. A node that is late ends as if it were killed.
 func (s *stage) leave(ctx context.Context, h *host) {
 	s.schedule(h, func(kills int) {
 		s.mu.Lock()

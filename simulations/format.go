@@ -71,7 +71,7 @@ func bundledScenarios() ([]*Scenario, error) {
 }
 
 // parse reads the file of a scenario. The argument name is the name of the file; without
-// its directory and ending, it is the name of the scenario. The error reports all
+// directory and ending, name is the name of the scenario. The error reports all
 // problems, with line and column.
 func parse(name string, text []byte) (*Scenario, error) {
 	file, err := strictyaml.Parse(name, text)
@@ -102,7 +102,7 @@ type reader struct {
 	names         struct{ nodes, regions, limits []string } // the names that are known so far
 }
 
-// fields returns the field of an entry, so that an error names its place.
+// fields returns the field of an entry, so that an error names the place.
 type fields func(name string) strictyaml.Value
 
 func (r *reader) scenario(root strictyaml.Value) {
@@ -153,8 +153,7 @@ var ranges = map[string][2]int64{
 	"TTL": {int64(time.Second), int64(time.Hour)},
 }
 
-// fill sets the fields of a struct that a map has. The keys of the map are the names of
-// fields in files.
+// fill sets the fields of a struct that a map has, by the names of fields in files.
 func (r *reader) fill(m strictyaml.Map, into any) {
 	of := reflect.ValueOf(into).Elem()
 	for field, value := range of.Fields() {
@@ -257,7 +256,7 @@ func (r *reader) readLoad(v strictyaml.Value) {
 	}
 }
 
-// readFaults reads one entry, which may describe several faults: a fault, the fault that
+// readFaults reads an entry, which may describe several faults: a fault, the fault that
 // undoes it, and both again for each repetition.
 func (r *reader) readFaults(v strictyaml.Value) {
 	m := v.Map(append([]string{"at", "breaks", "by", "pauses", "every", "for", "repeat"}, faultNames...)...)
@@ -343,8 +342,7 @@ func (f *Fault) undo() (Fault, bool) {
 	return Fault{}, false
 }
 
-// repeated yields the time at, and then further times at the interval every, until the
-// time until.
+// repeated yields at, and further times at the interval every, until the time until.
 func (r *reader) repeated(v strictyaml.Value, at, lasts time.Duration) func(func(time.Duration) bool) {
 	m := v.Map("every", "until")
 	every, until := time.Duration(0), at
@@ -390,8 +388,7 @@ func (s *Scenario) sort() {
 	slices.SortStableFunc(s.Faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 }
 
-// readRate reads a number of checks in a time, like 50/s, 3000/m or 5/100ms. It returns
-// the number in a second.
+// readRate reads a rate, like 50/s, 3000/m or 5/100ms, as a number of checks in a second.
 func readRate(v strictyaml.Value) float64 {
 	const low, high = 0.001, 100_000
 	text := v.Literal()

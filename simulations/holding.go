@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/bounds"
 )
 
 // backWithin is the maximum time for which a unit is held after the end of its holder:
@@ -53,8 +54,7 @@ type Held struct {
 // has to return the units. If a hold is not released at all, each request is denied.
 const probeTries = 5
 
-// Probe is a request for all units of an in-flight limit after the run, when all units
-// that were held must be back.
+// Probe is a request for all units of an in-flight limit when all held units must be back.
 type Probe struct {
 	Key     int32
 	Limit   int16
@@ -65,8 +65,7 @@ type Probe struct {
 }
 
 // hold takes units for a caller, or for a client in another process. The caller releases
-// the units after the time in the question, unless the hold is lost or the node ends
-// first.
+// them after the time in the question, unless the hold is lost or the node ends first.
 func (s *stage) hold(ctx context.Context, q question) {
 	p, l, key, c := s.begin(q)
 	if p == nil {
@@ -186,18 +185,11 @@ func (s *stage) probe(ctx context.Context) (probes []Probe) {
 
 func inFlightLimit(l weir.Limit) bool { return l.Algorithm == weir.InFlight }
 
-// countHeld returns a limit whose window has the bound of the units held at once: the
-// units that were granted since a time and are not back yet.
-func countHeld(l *weir.Limit, since time.Duration) *weir.Limit {
-	return &weir.Limit{Name: l.Name, Algorithm: weir.SlidingLog, Rate: l.Rate, Per: max(since, 1), Partition: l.Partition}
-}
-
 // isHeld reports whether a caller has the units.
 func (o *Held) isHeld() bool { return o.To > o.From }
 
 // wholeQuiet returns the quiet that contains a span and in which all nodes are connected
-// to each other. The span must begin at least spreadTime after the quiet. The result is
-// nil if there is no such quiet.
+// to each other, or nil. The span must begin at least spreadTime after the quiet begins.
 func (h *asks) wholeQuiet(quiets []quiet, from, to time.Duration) *quiet {
 	for i := range quiets {
 		if q := &quiets[i]; q.sides == 1 && !q.mute && q.from+h.spreadTime(q) <= from && to < q.to {
@@ -243,12 +235,14 @@ func checkHeld(r *trial, broken func(time.Duration, string, ...any)) {
 			if now <= h.l.Rate || told {
 				continue
 			}
-			l := countHeld(h.l, g.From-since)
+			// A window of this limit has the bound of the units held at once: the units that
+			// were granted since a time and are not back yet.
+			l := &weir.Limit{Name: h.l.Name, Algorithm: weir.SlidingLog, Rate: h.l.Rate, Per: max(g.From-since, 1), Partition: h.l.Partition}
 			s := h.course.situation(l, since, g.From)
-			s.kills, s.bare, s.steps, s.moves = 0, 0, 0, 0 // a crash takes no counts of an owner here, and clocks have no effect
-			if allowed := s.bound(l) + h.course.inFlight(l, since, g.From, h.granted); now > allowed {
+			s.Crashes, s.Bare, s.Stepped, s.moves = 0, 0, 0, 0 // a crash takes no counts of an owner here, and clocks have no effect
+			if allowed := bounds.Bound(l, s.Situation) + h.course.inFlight(l, since, g.From, h.granted); now > allowed {
 				told = true
-				broken(g.From, "%v: %d units are held at %v, the oldest since %v, %d allowed: c = %d, %s", h, now, g.From, since, allowed, s.c, s.rowName())
+				broken(g.From, "%v: %d units are held at %v, the oldest since %v, %d allowed: c = %d, %s", h, now, g.From, since, allowed, s.Changes, s.rowName())
 			}
 		}
 	}
@@ -300,9 +294,8 @@ func (h *asks) backBy(o *Held, still []quiet, lossy bool) time.Duration {
 	return o.To + backWithin
 }
 
-// checkGivenBack checks that the units of a denied request did not have room: the other
-// units were held, or may not have been back yet. After the end of all holds, no units
-// may be held.
+// checkGivenBack checks that a denied request had no room, because units were held or may
+// not have been back yet. After the end of all holds, no units may be held.
 func checkGivenBack(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, p := range r.Probes {
 		eras := r.courses[r.Scenario.Nodes[p.Node].Region].eras

@@ -161,13 +161,13 @@ func checkBounds(r *trial, broken func(time.Duration, string, ...any)) {
 				return
 			}
 			s := a.situation(w.from)
-			if allowed := s.bound(a.l) + a.inFlight(w.from, w.to); w.units-allowed > worst.units-worstAllowed {
+			if allowed := bounds.Bound(a.l, s.Situation) + a.inFlight(w.from, w.to); w.units-allowed > worst.units-worstAllowed {
 				worst, worstAllowed, row = w, allowed, s
 			}
 		})
 		if worst.units > worstAllowed {
 			broken(worst.to, "%v: %d units from %v to %v, %d allowed: L = %d, c = %d, %s",
-				a, worst.units, worst.from, worst.to, worstAllowed, healthy, row.c, row.rowName())
+				a, worst.units, worst.from, worst.to, worstAllowed, healthy, row.Changes, row.rowName())
 		}
 	}
 }
@@ -178,7 +178,6 @@ type quiet struct {
 	*era     // the era that contains it
 }
 
-// quiets returns the quiets of all eras.
 func (c *course) quiets() (all []quiet) {
 	for i := range c.eras {
 		e := &c.eras[i]
@@ -200,18 +199,17 @@ func (c *course) quiets() (all []quiet) {
 
 func checkAnyTime(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.asks {
-		if !isBucket(a.l) || a.planet != nil {
+		if !bounds.IsBucket(a.l) || a.planet != nil {
 			continue
 		}
 		for _, q := range a.course.quiets() {
 			if q.sides != 1 && a.l.Partition != weir.FairShare && a.l.Partition != weir.FailClosed {
 				continue
 			}
-			// The first admission lies in the span for certain only if its check was
-			// asked in it.
-			if w, above := a.densestSpan(q.from, q.to); above > float64(capacity(a.l))+1e-6 {
+			// Only an admission whose check was asked in the quiet was in the quiet for certain.
+			if w, above := a.densestSpan(q.from, q.to); above > float64(bounds.Capacity(a.l))+1e-6 {
 				broken(w.to, "%v: %d units from %v to %v, %.1f above its Rate, where Burst %d is allowed: %s",
-					a, w.units, w.from, w.to, above, capacity(a.l), situation{sides: q.sides}.rowName())
+					a, w.units, w.from, w.to, above, bounds.Capacity(a.l), situation{Situation: bounds.Situation{Sides: q.sides}}.rowName())
 			}
 		}
 	}
@@ -226,7 +224,7 @@ const spreading = 200 * time.Millisecond
 const spreads = 4
 
 // checkExact checks that the owner decides each check before the first fault other than
-// slowness. With real gossip it ignores the first seconds of a run, because the nodes
+// slowness. With real gossip, checkExact ignores the first seconds of a run, because the nodes
 // have just started and the connections may report a member later than gossip.
 func checkExact(r *trial, broken func(time.Duration, string, ...any)) {
 	begin, end := time.Duration(0), never
@@ -238,24 +236,27 @@ func checkExact(r *trial, broken func(time.Duration, string, ...any)) {
 			end = min(end, f.At)
 		}
 	}
-	var first *Check
-	others := 0
-	for i := range r.Checks {
-		check := &r.Checks[i]
-		switch check.Source {
+	guessed := r.checksThat(func(c *Check) bool {
+		switch c.Source {
 		case weir.StandIn, weir.Budget, weir.FailedOpen, weir.FailedClosed:
-			c := r.courses[r.Scenario.Nodes[check.Node].Region]
-			if check.Err == "" && check.Asked >= begin && check.Answered < end && c.isWhole(check.Asked, check.Answered) {
-				if others++; first == nil {
-					first = check
-				}
-			}
+			return c.Err == "" && c.Asked >= begin && c.Answered < end && r.courses[r.Scenario.Nodes[c.Node].Region].isWhole(c.Asked, c.Answered)
+		}
+		return false
+	})
+	if len(guessed) > 0 {
+		first := guessed[0]
+		broken(first.Answered, "%d checks were not decided by the member with authority; the first at %s, asked at %v, as %v",
+			len(guessed), r.Scenario.Nodes[first.Node].Name, first.Asked, first.Source)
+	}
+}
+
+func (r *trial) checksThat(wanted func(*Check) bool) (all []*Check) {
+	for i := range r.Checks {
+		if wanted(&r.Checks[i]) {
+			all = append(all, &r.Checks[i])
 		}
 	}
-	if first != nil {
-		broken(first.Answered, "%d checks were not decided by the member with authority; the first at %s, asked at %v, as %v",
-			others, r.Scenario.Nodes[first.Node].Name, first.Asked, first.Source)
-	}
+	return all
 }
 
 // isWhole reports whether a time lies in a quiet in which no member is missing.
@@ -268,35 +269,27 @@ func (c *course) isWhole(from, to time.Duration) bool {
 // scheduling is the time of goroutines that share an instant of virtual time.
 const scheduling = time.Millisecond
 
-// checkPrompt checks how long checks took. The guarantee is Timeout, and up to one Timeout
+// checkPrompt checks how long checks took. The guarantee is Timeout, and up to another Timeout
 // more while a member that is asked reports a scheduling delay, in addition to the time
 // in which the asking node was paused.
 func checkPrompt(r *trial, broken func(time.Duration, string, ...any)) {
 	timeout, delays := timeoutOf(r.Scenario), r.Scenario.mayDelay()
-	var slowest *Check
-	slow := 0
-	for i := range r.Checks {
-		c := &r.Checks[i]
+	slow := r.checksThat(func(c *Check) bool {
 		most := timeout
 		if delays || r.isConnecting(c.Asked) {
 			most *= 2
 		}
 		took := c.Answered - c.Asked - scheduling
-		if took > most && took > most+r.pausesDuring(c, most) {
-			slow++
-			if slowest == nil || took > slowest.Answered-slowest.Asked {
-				slowest = c
-			}
-		}
-	}
-	if slow > 0 {
+		return took > most && took > most+r.pausesDuring(c, most)
+	})
+	if len(slow) > 0 {
+		slowest := slices.MaxFunc(slow, func(a, b *Check) int { return cmp.Compare(a.Answered-a.Asked, b.Answered-b.Asked) })
 		broken(slowest.Answered, "%d checks took longer than a Timeout of %v and reported delays; the slowest %v, at %s, asked at %v, answered as %v",
-			slow, timeout, slowest.Answered-slowest.Asked, r.Scenario.Nodes[slowest.Node].Name, slowest.Asked, slowest.Source)
+			len(slow), timeout, slowest.Answered-slowest.Asked, r.Scenario.Nodes[slowest.Node].Name, slowest.Asked, slowest.Source)
 	}
 }
 
-// pausesDuring bounds how long the node of a check was paused while it ran for the given
-// time.
+// pausesDuring bounds how long the node of a check paused while it ran for a given time.
 func (r *trial) pausesDuring(c *Check, running time.Duration) (longest time.Duration) {
 	node := r.Scenario.Nodes[c.Node]
 	if r.courses[node.Region].longestPause(c.Asked, c.Answered, int(c.Node)) == 0 {
@@ -310,9 +303,8 @@ func (r *trial) pausesDuring(c *Check, running time.Duration) (longest time.Dura
 	return longest
 }
 
-// mayDelay reports whether a node of the scenario may be delayed at any time: it is
-// paused or frozen, or the network is slow. With real gossip, each new connection may be
-// slow.
+// mayDelay reports whether a node may be delayed at any time: by a pause, a freeze, or a
+// slow network. With real gossip, each new connection may be slow.
 func (s *Scenario) mayDelay() bool {
 	slow := func(f Fault) bool { return f.Kind == FaultSlow || f.Kind == FaultFreeze }
 	return s.Gossip || slices.ContainsFunc(s.Faults, slow) || 2*(s.Network.Latency+s.Network.Jitter) >= detect.DelayTolerance
@@ -320,7 +312,7 @@ func (s *Scenario) mayDelay() bool {
 
 // isConnecting reports whether a node has begun to start or a split has healed less than
 // 2 s before at. Members then open connections. The first round trip on a connection counts
-// as a delay, and it is long if a packet is lost or a link is slow.
+// as a delay, which is long if a packet is lost or a link is slow.
 func (r *trial) isConnecting(at time.Duration) bool {
 	isFresh := func(from time.Duration) bool { return from <= at && at < from+2*time.Second }
 	return slices.ContainsFunc(r.Starts, isFresh) || slices.ContainsFunc(r.Scenario.Faults, func(f Fault) bool {
@@ -329,17 +321,9 @@ func (r *trial) isConnecting(at time.Duration) bool {
 }
 
 func checkErrors(r *trial, broken func(time.Duration, string, ...any)) {
-	var first *Check
-	errs := 0
-	for i := range r.Checks {
-		if c := &r.Checks[i]; c.Err != "" {
-			if errs++; first == nil {
-				first = c
-			}
-		}
-	}
-	if errs > 0 {
-		broken(first.Answered, "%d checks had an error; the first at %s, asked at %v: %v", errs, r.Scenario.Nodes[first.Node].Name, first.Asked, first.Err)
+	if failed := r.checksThat(func(c *Check) bool { return c.Err != "" }); len(failed) > 0 {
+		first := failed[0]
+		broken(first.Answered, "%d checks had an error; the first at %s, asked at %v: %v", len(failed), r.Scenario.Nodes[first.Node].Name, first.Asked, first.Err)
 	}
 }
 
@@ -389,8 +373,7 @@ func checkAccounts(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// demand is the sum of the checks of a count in a span, at the nodes that a function
-// selects.
+// demand is the sum of the checks of a count in a span, at selected nodes.
 type demand struct {
 	offered, granted int64
 	gap              time.Duration // longest time without a check, including the ends of the span
@@ -432,7 +415,7 @@ func (a *asks) demand(from, to time.Duration, asks func(node int16) bool) (d dem
 }
 
 // minGrants returns the number of units that a limit of this rate grants at least in a
-// span, if checks of one size ask for more than it can grant. With any algorithm, units
+// span, if checks of the same size ask for more than it can grant. With any algorithm, units
 // come back once in a Per and the longest gap between checks. A part of the first and of
 // the last round may lie outside the span, and each round may leave less than a check.
 func minGrants(l *weir.Limit, rate int64, span time.Duration, d demand) float64 {
@@ -443,8 +426,8 @@ func minGrants(l *weir.Limit, rate int64, span time.Duration, d demand) float64 
 // recoveryTime returns how long after an event a count may still be full of earlier
 // admissions, if only this part of the limit flows back.
 func recoveryTime(l *weir.Limit, part int64) time.Duration {
-	if isBucket(l) && part > 0 {
-		return time.Duration(2 * float64(capacity(l)) / float64(part) * float64(l.Per))
+	if bounds.IsBucket(l) && part > 0 {
+		return time.Duration(2 * float64(bounds.Capacity(l)) / float64(part) * float64(l.Per))
 	}
 	return 2 * l.Per
 }
@@ -452,7 +435,7 @@ func recoveryTime(l *weir.Limit, part int64) time.Duration {
 // isSaturated reports whether the checks asked, at all times, for more than this part of a
 // limit can grant, and often enough that a bucket never overflows meanwhile.
 func (d demand) isSaturated(l *weir.Limit, rate, capacity int64) bool {
-	if isBucket(l) && float64(capacity-d.largest) < math.Ceil(float64(rate)/slotsInPer) {
+	if bounds.IsBucket(l) && float64(capacity-d.largest) < math.Ceil(float64(rate)/slotsInPer) {
 		return false
 	}
 	return float64(d.scarcest) >= 1.3*float64(rate)/slotsInPer && d.scarcest < math.MaxInt64 && d.gap <= l.Per/slotsInPer
@@ -471,15 +454,15 @@ func (c *course) awaitsJoins(q *quiet) bool {
 	return q.count(func(i int) bool { return q.side[i] >= 0 && q.weighs[i] }) < c.scenario.Expect
 }
 
-// checkShares checks the sides of each quiet in which a member is missing. It also checks
-// the quiet at the end of the run, if all nodes of the roster run and are connected to
-// each other.
+// checkShares checks the sides of each quiet in which a member is missing, and the quiet
+// at the end of the run if all nodes of the roster run and are connected to each other.
 func checkShares(r *trial, broken func(time.Duration, string, ...any)) {
+	stepsBack := slices.ContainsFunc(r.Scenario.Faults, func(f Fault) bool { return f.Kind == FaultSkew && f.By < 0 })
 	for _, a := range r.asks {
 		if a.planet != nil {
 			continue // see TestSaturatedRegionsAreGrantedNearlyAll of package sync
 		}
-		if stepsBack(r.Scenario) || r.Scenario.hasReservations(a.l.Name) {
+		if stepsBack || r.Scenario.hasReservations(a.l.Name) {
 			continue // after a step back, units do not recover until the clock reaches the time of the step
 		}
 		for _, q := range a.course.quiets() {
@@ -489,7 +472,7 @@ func checkShares(r *trial, broken func(time.Duration, string, ...any)) {
 			}
 			for side := range q.sides {
 				k := q.count(func(i int) bool { return q.side[i] == side && q.weighs[i] })
-				from, part, depth := q.from, a.l.Rate, capacity(a.l)
+				from, part, depth := q.from, a.l.Rate, bounds.Capacity(a.l)
 				if !whole {
 					part, depth = minShare(a.l, k, q.roster)
 				} else if a.course.awaitsJoins(&q) {
@@ -510,10 +493,6 @@ func checkShares(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-func stepsBack(s *Scenario) bool {
-	return slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Kind == FaultSkew && f.By < 0 })
-}
-
 // minShare returns the units of Rate and of the capacity that a side of k of n members
 // may spend at least. The result follows the guarantees table; for FairShare it is the
 // smallest share that ring order can give to k members. If the share of the capacity is
@@ -530,8 +509,8 @@ func minShare(l *weir.Limit, k, n int) (rate, most int64) {
 		}
 		return whole * int64(k) / int64(n)
 	}
-	if k == 0 || part(capacity(l)) == 0 {
+	if k == 0 || part(bounds.Capacity(l)) == 0 {
 		return 0, 0
 	}
-	return part(l.Rate), part(capacity(l))
+	return part(l.Rate), part(bounds.Capacity(l))
 }

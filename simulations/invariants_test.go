@@ -15,8 +15,8 @@ import (
 
 const ms = time.Millisecond
 
-// newFixture returns a scenario of five nodes and one limit. It is not played: a test
-// supplies the results.
+// newFixture returns a scenario of five nodes and a limit. A test supplies the results of
+// a run.
 func newFixture(l weir.Limit, faults ...Fault) *Scenario {
 	s := &Scenario{
 		Name: "fixture", Lasts: 40 * time.Second, Network: weirtest.Link{Latency: 100 * time.Microsecond}, Settings: Settings{Forget: 5 * time.Minute},
@@ -28,8 +28,8 @@ func newFixture(l weir.Limit, faults ...Fault) *Scenario {
 	return s
 }
 
-// spread returns this number of admissions of one unit. They are spread evenly from one
-// time until before another, over the nodes in turn.
+// spread returns this number of admissions of a unit. They are spread evenly from the
+// first time until before the second, over the nodes in turn.
 func spread(units int, from, to time.Duration, nodes ...int16) (checks []Check) {
 	if len(nodes) == 0 {
 		nodes = []int16{0}
@@ -269,7 +269,7 @@ func TestChecksArePromptAndHaveNoErrors(t *testing.T) {
 	require.NotEmpty(t, brokenOf(journal(s, []Check{check}), promptInvariant))
 	s.Faults = []Fault{{Kind: FaultSlow, Nodes: []string{"a"}, Pauses: 100 * ms, Every: time.Second}}
 	require.Empty(t, judge(journal(s, []Check{check})))
-	// While members report delays, the node may wait for twice its Timeout, and one pause
+	// While members report delays, the node may wait for twice its Timeout, and a pause
 	// may be added.
 	check.Answered = time.Second + 501*ms
 	require.Empty(t, judge(journal(s, []Check{check})))

@@ -17,11 +17,9 @@ type Journal struct {
 	Unsettled string
 	Took      time.Duration // real time
 
-	// Absences contains all times in which a running node was not connected to another
-	// running node.
 	Absences []absence
 	// Starts contains the times at which nodes began to start. A start waits for the leave of
-	// the previous node on the host, so it may begin later than its fault.
+	// the previous node on the host, and may begin later than its fault.
 	Starts []time.Duration
 	WAN    WAN
 
@@ -31,14 +29,13 @@ type Journal struct {
 	Spends   []Spend
 }
 
-// WAN is the traffic of all nodes to other regions about Global limits, until the node or
-// the run ended.
+// WAN is the traffic of all nodes, while they ran, to other regions about Global limits.
 type WAN struct {
 	Statements, Disputed uint64
 	Bytes                uint64 // of statements and answers
 }
 
-// Check is one request and its answer. Times are virtual, since the beginning.
+// Check is a request and its answer. Times are virtual, since the beginning.
 type Check struct {
 	Asked, Answered time.Duration
 	Units           int64
@@ -55,7 +52,7 @@ type Check struct {
 // end, the count of each key must be the number of admitted units.
 const witness = -1
 
-// Ending is the final state of one key of the witness.
+// Ending is the final state of a key of the witness.
 type Ending struct {
 	Key       int32
 	Reset     uint64  // the number of the last reset that the owner knows, 0 if the owner knows no reset
@@ -66,8 +63,8 @@ type Ending struct {
 	Ungranted int64   // units that may be spent without a grant, by the rules of losses.go
 	Used      int64   // count of the owner after the last heal
 	Owners    []int16 // the nodes that answer for the key themselves; there must be one
-	// Replica is the count of the stand-in after the run, once the owner was killed. It
-	// is -1 if the owner was not killed.
+	// Replica is the count of the stand-in after the run, once the owner was killed, or
+	// -1 if the owner was not killed.
 	Replica  int64
 	Lost     int64 // upper bound of the spent units that crashes have lost (see losses.go); all spent units if more nodes crashed than there were replicas
 	Regained int64 // upper bound of the returned units that crashes have lost (see losses.go)
@@ -77,6 +74,6 @@ type Ending struct {
 // Broken is an invariant that does not hold.
 type Broken struct {
 	Invariant string        // name of the invariant
-	At        time.Duration // time in the run; for a window, its end
+	At        time.Duration // time in the run, and for a window the end
 	Finding   string        // the finding, the allowed value, the limit and the key
 }

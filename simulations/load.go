@@ -13,17 +13,15 @@ import (
 )
 
 const (
-	// adversaryPace is the time between two checks of an adversary at one node. After
-	// enoughDenials denials for a key, a burst continues with the next key, because the
-	// adversary has all units.
+	// adversaryPace is the time between two checks of an adversary at a node. After
+	// enoughDenials denials, a burst goes to the next key: the adversary has all units.
 	adversaryPace   = 10 * time.Microsecond
 	adversaryBefore = 5 * time.Millisecond // how long before a fault a burst begins
-	adversaryMost   = 10_000               // maximum number of checks for a key in one burst
+	adversaryMost   = 10_000               // maximum number of checks for a key in a burst
 	enoughDenials   = 16
 )
 
-// rand returns the random source of a name. The source is independent of all other parts
-// of the run.
+// rand returns the random source of a name, independent of all other parts of the run.
 func (s *stage) rand(name ...any) *rand.Rand {
 	h := fnv.New64a()
 	fmt.Fprint(h, name...)
@@ -48,8 +46,7 @@ const (
 // that a seed still results in the same other deeds.
 const waitsOf = 5
 
-// deeds are the requests for the witness, all equally likely. Resets are drawn
-// separately.
+// deeds are the equally likely requests for the witness. Resets are drawn separately.
 var deeds = [...]deed{take, take, take, take, take, takeAll, debit, refund}
 
 // asker sends the checks of a load.
@@ -65,9 +62,8 @@ type asker struct {
 	asked  int
 }
 
-// sendLoads sends the checks of all loads up to the end of the scenario. A goroutine that
-// has received an answer takes the next question, so that no new stack must grow for
-// every check.
+// sendLoads sends the checks of all loads until the scenario ends. A goroutine that has an
+// answer takes the next question, so that no new stack must grow for every check.
 func (s *stage) sendLoads(ctx context.Context) {
 	questions := make(chan question)
 	defer close(questions)
@@ -221,7 +217,6 @@ type question struct {
 	plan       *plan         // for a reservation
 }
 
-// send sends a question.
 func (s *stage) send(ctx context.Context, q question) {
 	switch {
 	case q.deed == refund && s.witness.beginRefund(q.key, q.units):
@@ -240,8 +235,7 @@ func (s *stage) send(ctx context.Context, q question) {
 	}
 }
 
-// begin returns the process that a question goes to, or nil if none runs, and the check,
-// which begins now.
+// begin returns the process that gets a question, or nil, and the check that begins now.
 func (s *stage) begin(q question) (p *process, l *weir.Limiter, key string, c Check) {
 	s.mu.Lock()
 	if p = q.host.runs; p != nil {
@@ -255,8 +249,7 @@ func (s *stage) begin(q question) (p *process, l *weir.Limiter, key string, c Ch
 	return p, l, s.keys[q.limit][q.key], c
 }
 
-// failure returns the text of an error. A journal contains the text in place of the
-// error.
+// failure returns the text of an error, which a journal contains in place of the error.
 func failure(err error) string {
 	if err == nil {
 		return ""
@@ -380,9 +373,8 @@ func (s *stage) attack(ctx context.Context, a *asker) {
 	}
 }
 
-// burst sends checks for each key to one node. The checks of a key ask for the whole
-// limit, in at least enoughDenials and at most adversaryMost checks, and end after
-// enoughDenials denials.
+// burst sends checks for each key to a node. The checks of a key ask for the whole
+// limit, in enoughDenials to adversaryMost checks, and end after enoughDenials denials.
 func (s *stage) burst(ctx context.Context, a *asker, h *host, rng *rand.Rand) {
 	l := s.limits[a.limit]
 	units := max(1, a.load.Units)

@@ -40,8 +40,7 @@ type ledger struct {
 	moves   []move
 }
 
-// spent is the number of units that the node of a host has spent, or, if negative, has
-// returned.
+// spent is the number of units that a host's node has spent or, if negative, returned.
 type spent struct {
 	units int64
 	at    time.Duration
@@ -67,8 +66,7 @@ func newLedger(keys int) ledger {
 	}
 }
 
-// observe records the units that a node has spent of a count, and the last reset that the
-// node knows.
+// observe records the units that a node has spent of a count, and its last known reset.
 func (l *ledger) observe(id [16]byte, reset uint64, units int64, at time.Duration, by int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,8 +85,7 @@ type move struct {
 	at   time.Duration
 }
 
-// forgetResets deletes the resets that the node of a host knows, because its next node
-// knows of none.
+// forgetResets deletes the resets that a host's node knows: its next node knows none.
 func (l *ledger) forgetResets(host int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +94,7 @@ func (l *ledger) forgetResets(host int) {
 	}
 }
 
-// crash is the end of nodes at one time, with the counts that they had.
+// crash is the end of nodes at the same time, with the counts that they had.
 type crash struct {
 	at      time.Duration
 	hosts   []int
@@ -144,8 +141,7 @@ func (l *ledger) endRefund(key int, units int64) {
 	l.refunds[key] = append(l.refunds[key], refunded{units, l.resets[key]})
 }
 
-// lostSpends reports, for each spend of each key, whether a crash may have lost the
-// spend.
+// lostSpends reports for each spend of each key whether a crash may have taken the spend.
 func (s *stage) lostSpends() (gone [][]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,8 +185,7 @@ func (s *stage) endedAt(at time.Duration, region int) (ended []int) {
 	return ended
 }
 
-// wasQuiet reports whether a region was whole between two times, and no node of the region
-// started or ended meanwhile.
+// wasQuiet reports whether a region was whole in a time, and no node of it started or ended.
 func (s *stage) wasQuiet(region int, from, to time.Duration) bool {
 	isMove := func(m move) bool { return s.hosts[m.host].region == region && m.at > from && m.at < to }
 	isPartial := func(e era) bool { return e.from < to && e.to > from && e.partial }
@@ -245,8 +240,8 @@ func (l *ledger) close(e *Ending, gone []bool, disturbed []span) {
 	}
 }
 
-// maxDelay returns the longest delay of a message within a region, including the pauses
-// of both ends.
+// maxDelay returns the longest delay of a message in a region, with the pauses of its
+// ends.
 func (s *Scenario) maxDelay() time.Duration {
 	delay, pause := s.Network.Latency+s.Network.Jitter, time.Duration(0)
 	for i := range s.Faults {
@@ -278,14 +273,13 @@ func (s *Scenario) firstCopyDelay(hops int) time.Duration {
 	return replicaAge + time.Duration(hops)*each
 }
 
-// countCopies returns the number of copies of each count.
 func (s *stage) countCopies() int { return max(0, cmp.Or(s.Replicas, 1)) }
 
 // leaseLasts is longer than the time in which callers may receive units of a lease, and
 // its node may return the other units. This holds on the slowest link without loss.
 const leaseLasts = time.Second
 
-// maxUngranted returns an upper bound for the units of one key that nodes spent and no
+// maxUngranted returns an upper bound for the units of a key that nodes spent and no
 // caller was granted: spends near a disturbed time, and refunds that no node applied.
 //
 // Within leaseLasts, callers are granted all units of a lease, or the rest comes back. So

@@ -29,7 +29,6 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// Exit statuses.
 const (
 	exitFine        = 0
 	exitBroken      = 1
@@ -63,7 +62,6 @@ func runInTest(f func(t *testing.T) int) {
 		nil, nil)
 }
 
-// options are the arguments of the command.
 type options struct {
 	scenario string // name or file of a scenario, or empty
 	svg      string
@@ -74,7 +72,6 @@ type options struct {
 	stops    bool
 }
 
-// runCommand runs the command, and returns the exit status.
 func runCommand(ctx context.Context, t *testing.T, args []string, out, complain io.Writer) int {
 	o, err := parseArgs(args, out)
 	if errors.Is(err, flag.ErrHelp) {
@@ -98,7 +95,6 @@ func runCommand(ctx context.Context, t *testing.T, args []string, out, complain 
 	return status
 }
 
-// parseArgs reads the command line.
 func parseArgs(args []string, out io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("simulations", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -182,7 +178,6 @@ func findScenario(what string) (*Scenario, error) {
 	return nil, fmt.Errorf("no scenario is called %q: it is a .yaml file, or one of %s", what, strings.Join(names, ", "))
 }
 
-// playOne plays a scenario, and reports the result.
 func playOne(ctx context.Context, t *testing.T, o options, out, complain io.Writer) (status int, err error) {
 	s, err := findScenario(o.scenario)
 	if err != nil {

@@ -43,25 +43,23 @@ func (p *planet) region(node int16) int {
 // situation combines the situations of all regions. Memory of grants that a crash has
 // lost has effects for the term of a grant.
 func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation) {
-	all.regions = len(p.courses)
+	all.Global = true
 	for _, c := range p.courses {
 		s := c.situation(l, from-grantLasts, to)
 		torn := c.reduceToGlobal(&s, from-grantLasts, to)
-		e := bounds.Excess(l.Partition, s.toBounds())
-		if torn || s.sides > 1 || s.kills+s.timeouts+s.late+s.c > 0 {
+		e := bounds.Excess(l.Partition, s.Situation)
+		if torn || s.Sides > 1 || s.Crashes+s.Late+s.Changes > 0 {
 			e++ // granted or received units of which other members have no copy yet
 		}
-		all.abroad += e
-		all.c += s.c
-		all.kills += s.kills
-		all.bare += s.bare
+		all.Regional += e
+		all.Changes += s.Changes
+		all.Crashes += s.Crashes
+		all.Bare += s.Bare
+		all.Late += s.Late
+		all.Stepped += s.Stepped
+		all.Sides = max(all.Sides, s.Sides)
+		all.Strangers += s.Strangers
 		all.moves += s.moves
-		all.timeouts += s.timeouts
-		all.late += s.late
-		all.steps += s.steps
-		all.sides = max(all.sides, s.sides)
-		all.unaware += s.unaware
-		all.nodes += s.nodes
 	}
 	for _, t := range p.torn {
 		all.torn = all.torn || t.from < to && t.to >= from
@@ -70,12 +68,12 @@ func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation
 }
 
 // reduceToGlobal reduces the situation of a region in a span to the events that affect a
-// Global limit. Members that die at the same time count as one crash. If all members of a
+// Global limit. Members that die at the same time count as a single crash. If all members of a
 // region die, the other regions remember the grants of the region: it may admit once more
 // the units that it had, but no further units. inside reports that members died without a
 // copy while other members of the region lived.
 func (c *course) reduceToGlobal(s *situation, from, to time.Duration) (inside bool) {
-	s.bare = 0
+	s.Bare = 0
 	last := time.Duration(-1)
 	for i := range c.events {
 		e := &c.events[i]
@@ -83,20 +81,19 @@ func (c *course) reduceToGlobal(s *situation, from, to time.Duration) (inside bo
 		case !e.overlaps(from, to):
 		case e.kind == killed && e.fresh:
 			if e.from != last {
-				s.bare++
+				s.Bare++
 				last = e.from
 			}
 			inside = inside || !e.region
 		case e.kind == killed && e.region:
-			s.kills--
+			s.Crashes--
 		case e.kind == changed && e.region:
-			s.c--
+			s.Changes--
 		}
 	}
 	return inside
 }
 
-// inFlight returns the sum of course.inFlight of all regions.
 func (p *planet) inFlight(l *weir.Limit, from, to time.Duration, admitted func(from, to time.Duration) int64) (units int64) {
 	for _, c := range p.courses {
 		units += c.inFlight(l, from, to, admitted)

@@ -9,9 +9,9 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// randomPlanet returns a random scenario of two or three regions and 60 s. It has Global
+// randomPlanet returns a random scenario of two or three regions and 60 s, with Global
 // limits of all kinds, demand that moves, and regions that are cut off from each other in
-// one or both directions. In one of four scenarios, there are also faults within regions.
+// one or both directions. In a quarter of the scenarios, there are also faults within regions.
 // The scenario depends only on the seed.
 func randomPlanet(seed uint64) *Scenario {
 	d := newDice(fmt.Sprintf("random-regions-%d", seed), seed, "planet")
@@ -32,8 +32,7 @@ func randomPlanet(seed uint64) *Scenario {
 	return d.s
 }
 
-// addRegions draws regions. If inside is true, each region has three nodes, so that one
-// can crash.
+// addRegions draws regions, of three nodes each if inside is true: then a node can crash.
 func (d *dice) addRegions(inside bool) {
 	names := []string{"ap", "eu", "us"}[:2+d.IntN(2)]
 	shares := make(map[string]int64)
@@ -59,8 +58,8 @@ func (d *dice) addRegions(inside bool) {
 	}
 }
 
-// addRegionCuts draws faults between regions and, if inside is true, within regions. Then
-// it ends the faults.
+// addRegionCuts draws faults between regions and, if inside is true, within regions, and
+// ends the faults.
 func (d *dice) addRegionCuts(inside bool) {
 	moves := []func(time.Duration){d.addSplit, d.addSplit, d.addCuts, d.addCuts, d.addFlapping, d.addSlowLink, d.addHeal}
 	restart := inside && d.oneIn(2)
@@ -76,7 +75,7 @@ func (d *dice) addRegionCuts(inside bool) {
 	d.endFaults()
 }
 
-// addDemand draws loads for each limit, in all regions or in one region after another, and
+// addDemand draws loads for each limit, in all regions at once or one by one, and
 // keeps the sum of all checks in bounds.
 func (d *dice) addDemand() {
 	regions := d.s.regions()

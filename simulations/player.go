@@ -12,11 +12,11 @@ import (
 )
 
 // playerEnv is set in a process that plays scenarios for another process. A run that
-// replays needs its own process, and uses one core.
+// replays needs its own process, and uses a single core.
 const playerEnv = "WEIR_SIMULATIONS_PLAYER"
 
 const (
-	stuckAfter = 10 * time.Minute // of real time, in one run
+	stuckAfter = 10 * time.Minute // of real time, in a run
 	endWait    = time.Minute
 )
 
@@ -38,7 +38,6 @@ func (p Player) Play(s *Scenario, j *Journal) error {
 	return nil
 }
 
-// startPlayer starts a process that plays scenarios.
 func startPlayer() (*lab.Service, error) {
 	cmd, err := lab.Self(playerEnv + "=1")
 	if err != nil {
@@ -48,8 +47,7 @@ func startPlayer() (*lab.Service, error) {
 	return lab.StartService(cmd)
 }
 
-// playIn plays a scenario in another process. After any error except errUnplayable, that
-// process has ended.
+// playIn plays a scenario in another process, which ends with any error but errUnplayable.
 func playIn(player *lab.Service, s *Scenario) (*Journal, error) {
 	j := new(Journal)
 	err := player.Call("Player.Play", s, j)

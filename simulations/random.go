@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/bounds"
 	"github.com/weir-go/weir/weirtest"
 )
 
-// The parameters of random scenarios.
 const (
 	randomLasts = 60 * time.Second
 	stopsTake   = 35 * time.Second // time for a stop of all nodes, and for the rest that shows recovery
@@ -28,7 +28,7 @@ const (
 	mostHolding = 40 // maximum number of checks a second of a load that holds or reserves units
 )
 
-// randomScenario returns a random scenario of 3 to 9 nodes and 60 s. It has limits of all
+// randomScenario returns a random scenario of 3 to 9 nodes and 60 s, with limits of all
 // kinds, loads, and faults close to each other. All cut links have healed by about 35 s.
 // The scenario depends only on the seed.
 func randomScenario(seed uint64) *Scenario {
@@ -45,7 +45,7 @@ func randomScenario(seed uint64) *Scenario {
 }
 
 // An extra is an optional feature of a scenario. Each extra has its own random source, so
-// that a change to one extra does not change the scenarios without it.
+// that a change to an extra does not change the scenarios without it.
 type extra struct {
 	word  string // the seed of the random source, at most eight bytes
 	oneIn int    // the probability of the extra is 1/oneIn
@@ -112,8 +112,7 @@ func (d *dice) between(low, high time.Duration) time.Duration {
 	return (low + time.Duration(d.Int64N(int64(high-low)))).Truncate(time.Millisecond)
 }
 
-// logarithmic returns a number from low to high. Each order of magnitude is equally
-// likely.
+// logarithmic returns a number from low to high. Orders of magnitude are equally likely.
 func (d *dice) logarithmic(low, high float64) float64 {
 	return low * math.Pow(high/low, d.Float64())
 }
@@ -198,15 +197,14 @@ func (d *dice) addLimits() {
 			Partition: d.drawPolicy(),
 		}
 		l.Rate = int64(min(d.logarithmic(1, 500), 60*per.Seconds())) // each order of magnitude is equally likely, because faults of rounding appear at low rates
-		if isBucket(&l) && d.oneIn(2) {
+		if bounds.IsBucket(&l) && d.oneIn(2) {
 			l.Burst = max(1, int64(float64(l.Rate)*d.logarithmic(0.2, 3)))
 		}
 		d.s.Limits = append(d.s.Limits, l)
 	}
 }
 
-// addLoads draws loads for each limit, most of them above its rate, and keeps the sum of
-// all checks in bounds.
+// addLoads draws loads for each limit, most above its rate, and bounds the sum of checks.
 func (d *dice) addLoads() {
 	d.spendChecks(func(limit weir.Limit, left *float64, add func(Load)) {
 		if d.oneIn(10) {
@@ -230,7 +228,7 @@ func (d *dice) addLoads() {
 			l.From = d.shuffled(d.initial(), 1+d.IntN(3))
 		}
 		if d.oneIn(6) {
-			l.Units = 1 + d.Int64N(max(1, capacity(&limit)/5))
+			l.Units = 1 + d.Int64N(max(1, bounds.Capacity(&limit)/5))
 		}
 		if most := *left / randomLasts.Seconds(); l.Rate > most {
 			l.Rate = math.Floor(most)
@@ -245,7 +243,7 @@ func (d *dice) addLoads() {
 }
 
 // spendChecks calls the function loads for each limit. The value of *left is the number of
-// checks that remain. The function add ignores a load if it needs more.
+// checks that remain. The function add ignores a load that needs more.
 func (d *dice) spendChecks(loads func(limit weir.Limit, left *float64, add func(Load))) {
 	for _, limit := range d.s.Limits {
 		left := float64(randomAsks) / float64(len(d.s.Limits))
@@ -262,20 +260,20 @@ func (d *dice) spendChecks(loads func(limit weir.Limit, left *float64, add func(
 	}
 }
 
-// newAdversary returns an adversary of a limit. It doubles the units of each check until
+// newAdversary returns an adversary of a limit. The units of each check are doubled until
 // the number of checks is at most the argument most, or the units reach the capacity.
 func (s *Scenario) newAdversary(limit weir.Limit, keys int, most float64) Load {
 	l := Load{Adversary: true, Units: 1, Limit: limit.Name, Keys: keys}
-	for l.Units < capacity(&limit) && s.countChecks(l, limit) > most {
+	for l.Units < bounds.Capacity(&limit) && s.countChecks(l, limit) > most {
 		l.Units *= 2
 	}
-	if l.Units = min(l.Units, capacity(&limit)); l.Units == 1 {
+	if l.Units = min(l.Units, bounds.Capacity(&limit)); l.Units == 1 {
 		l.Units = 0
 	}
 	return l
 }
 
-// round rounds a rate, so that it is readable.
+// round rounds a rate for readers.
 func round(rate float64) float64 { return max(0.1, math.Round(rate*10)/10) }
 
 // addFaults begins faults, and then ends them all. Moves are drawn independently of each
@@ -283,7 +281,7 @@ func round(rate float64) float64 { return max(0.1, math.Round(rate*10)/10) }
 func (d *dice) addFaults() {
 	at := mayhemFrom + d.between(0, 4*time.Second)
 	moves, n := d.listMoves(), 2+d.IntN(maxMoves-1)
-	if d.oneIn(3) { // one split that is longer than a window or two, and few other faults
+	if d.oneIn(3) { // a split that is longer than a window or two, and few other faults
 		d.addFault(at, Fault{Kind: FaultSplit, Sides: d.drawSides()})
 		at += d.between(time.Second, 20*time.Second)
 		moves, n = d.crashes(), d.IntN(3)
@@ -292,9 +290,8 @@ func (d *dice) addFaults() {
 	d.endFaults()
 }
 
-// addMoves begins n random moves. Two of three moves begin 0.1 to 3 s after the previous
-// move, and the remaining moves 2 s to rest after it. Faults that have no effect are
-// dropped.
+// addMoves begins n random moves: two of three 0.1 to 3 s after the previous move, and the
+// remaining moves 2 s to rest after it. Faults without an effect are dropped.
 func (d *dice) addMoves(at time.Duration, moves []func(at time.Duration), n int, rest time.Duration) {
 	for ; n > 0 && at < mayhemUntil; n-- {
 		moves[d.IntN(len(moves))](at)
@@ -334,11 +331,10 @@ func (d *dice) addFault(at time.Duration, f Fault) {
 	}
 }
 
-// drawVictim draws one of all nodes, whether or not it runs at that time.
+// drawVictim draws any node, whether or not it runs at that time.
 func (d *dice) drawVictim() []string { return d.shuffled(d.s.allNodes(), 1) }
 
-// addNodeFault adds a fault of nodes, and the fault that ends it after a time. If lasts
-// is 0, the fault does not end.
+// addNodeFault adds a fault of nodes, and its end after a time unless lasts is 0.
 func (d *dice) addNodeFault(at time.Duration, kind FaultKind, names []string, lasts time.Duration) {
 	f := Fault{Kind: kind, Nodes: names}
 	d.addFault(at, f)
@@ -347,8 +343,7 @@ func (d *dice) addNodeFault(at time.Duration, kind FaultKind, names []string, la
 	}
 }
 
-// drawDuration returns the duration of a fault. A fault between regions may be longer
-// than the term of a grant.
+// drawDuration draws how long a fault lasts: between regions, maybe beyond a grant's term.
 func (d *dice) drawDuration() time.Duration {
 	if d.regional {
 		return d.logarithm(2e8, 2e10)
@@ -357,7 +352,7 @@ func (d *dice) drawDuration() time.Duration {
 }
 
 // drawSides returns the names of the nodes on each side of a split. If the faults are
-// regional, it separates one region from the rest, or all regions from each other.
+// regional, it separates a region from the rest, or all regions from each other.
 func (d *dice) drawSides() (sides [][]string) {
 	if d.regional {
 		regions := d.shuffled(d.s.regions(), len(d.s.Nodes))
@@ -469,8 +464,7 @@ func (d *dice) addRestart(at time.Duration) {
 	d.addNodeFault(at, FaultKill, d.drawVictim(), d.between(50*time.Millisecond, 3*time.Second))
 }
 
-// addJoin starts a node that does not run from the beginning, or any node if there are no
-// such nodes.
+// addJoin starts a node that does not run from the beginning or, if all do, any node.
 func (d *dice) addJoin(at time.Duration) {
 	names := d.s.allNodes()
 	if later := names[len(d.initial()):]; len(later) > 0 {
@@ -499,9 +493,8 @@ func (d *dice) addClockStep(at time.Duration) {
 	d.addFault(at, Fault{Kind: FaultSkew, Nodes: d.drawVictim(), By: by})
 }
 
-// addManyKeys adds a burst for about 20,000 keys at the beginning. In half of these
-// scenarios, a node has room for only 1,000 to 3,000 counts. The other limits must hold
-// nevertheless.
+// addManyKeys adds a burst for about 20,000 keys at the beginning. In half of the cases, a
+// node has room for only 1,000 to 3,000 counts. The other limits must hold nevertheless.
 func (d *dice) addManyKeys() {
 	l := weir.Limit{Name: manyName, Rate: 100_000, Per: time.Hour, Partition: weir.FairShare}
 	l.Algorithm = weir.Algorithm(d.IntN(int(weir.LeakyBucket) + 1))
@@ -511,7 +504,6 @@ func (d *dice) addManyKeys() {
 	}
 }
 
-// addLimit adds a limit and a load for it to the scenario.
 func (d *dice) addLimit(l weir.Limit, load Load) {
 	load.Limit = l.Name
 	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
@@ -542,15 +534,15 @@ func (d *dice) lowerCaps() {
 	}
 }
 
-// addHolds adds a limit whose units are held by callers, or by clients in other processes
-// if there is a ttl.
+// addHolds adds a limit whose units callers hold or, with a ttl, clients of other
+// processes.
 func (d *dice) addHolds(name string, keeps, ttl time.Duration) {
 	l := weir.Limit{Name: name, Algorithm: weir.InFlight, Rate: int64(d.logarithmic(1, 20)), Partition: d.drawPolicy()}
 	load := Load{Keys: 1 + d.IntN(3), Keeps: keeps, TTL: ttl}
 	if d.oneIn(2) {
 		load.Units = 1 + d.Int64N(max(1, l.Rate/3))
 	}
-	held := float64(l.Rate) * float64(load.Keys) / float64(max(1, load.Units)) // holds at one time, if more is asked for
+	held := float64(l.Rate) * float64(load.Keys) / float64(max(1, load.Units)) // holds at the same time, if more is asked for
 	load.Rate = round(min(mostHolding, d.logarithmic(0.8, 4)*held/(load.Keeps.Seconds()/2)))
 	if ttl > 0 {
 		load.Rate = min(load.Rate, math.Floor((mostAsks-d.countChecks())/d.s.Lasts.Seconds()))
@@ -560,16 +552,14 @@ func (d *dice) addHolds(name string, keeps, ttl time.Duration) {
 	}
 }
 
-// drawLimit returns a limit with a random algorithm other than InFlight, a random rate,
-// and a random policy.
+// drawLimit returns a limit of random algorithm, rate and policy, but no InFlight limit.
 func (d *dice) drawLimit(name string, least, most float64, per time.Duration) weir.Limit {
 	l := weir.Limit{Name: name, Algorithm: weir.Algorithm(d.IntN(int(weir.LeakyBucket) + 1)), Rate: int64(d.logarithmic(least, most)), Per: per}
 	l.Partition = pick(d, weir.MajorityShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
 	return l
 }
 
-// addReservations adds a limit and callers that reserve units of the limit and settle
-// them later.
+// addReservations adds a limit, and callers that reserve its units and settle them later.
 func (d *dice) addReservations() {
 	l := d.drawLimit("budget", 20, 2000, d.between(time.Second, 20*time.Second))
 	if d.oneIn(3) {
@@ -581,8 +571,8 @@ func (d *dice) addReservations() {
 	d.addLimit(l, load)
 }
 
-// addStops makes nodes write snapshots. After the random faults, or in place of them, it
-// stops all nodes at once, once or twice.
+// addStops makes nodes write snapshots. After the random faults, or in place of them, all
+// nodes stop at once, once or twice.
 func (d *dice) addStops() {
 	s := d.s
 	s.Lasts += stopsTake
@@ -606,8 +596,7 @@ func (d *dice) addStops() {
 	}
 }
 
-// addStop stops all running nodes, and starts these or other nodes. It returns the time
-// after the start.
+// addStop stops all running nodes, starts these or other nodes, and returns the time then.
 func (d *dice) addStop(at time.Duration) time.Duration {
 	hosts := d.s.beginning().apply(d.s.Faults...).hosts
 	dead := make(map[string]bool)
@@ -625,8 +614,7 @@ func (d *dice) addStop(at time.Duration) time.Duration {
 	kind := pick(d, FaultKill, FaultLeave)
 	add(Fault{Kind: kind, Nodes: runs})
 	if kind == FaultLeave && slices.Contains(slices.Collect(maps.Values(dead)), true) {
-		// Ranges of the last nodes may belong to a dead member. Then these nodes retry to
-		// leave for leaveWithin.
+		// The last nodes retry to leave for leaveWithin if ranges belong to a dead member.
 		at += leaveWithin
 		d.s.Lasts += leaveWithin
 	}
@@ -666,7 +654,7 @@ func (d *dice) addSlowness() {
 }
 
 // addPauses adds pauses for a random set of nodes. The pauses end by mayhemUntil, or in
-// one of four cases do not end. If no check times out because of them, the bounds are
+// a quarter of the cases do not end. If no check times out because of them, the bounds are
 // those of a healthy cluster.
 func (d *dice) addPauses(at time.Duration) {
 	names := d.s.allNodes()
@@ -684,7 +672,7 @@ func (d *dice) addPauses(at time.Duration) {
 }
 
 // drawPauses returns a fault with pauses of a few milliseconds to 300 ms. They recur every
-// 100 ms, as those of a CPU quota, or at an interval of up to a second.
+// 100 ms, like the pauses of a CPU quota, or at an interval of up to a second.
 func (d *dice) drawPauses(names []string) Fault {
 	f := Fault{Kind: FaultSlow, Nodes: names, Every: defaultEvery}
 	if d.oneIn(2) {

@@ -88,55 +88,31 @@ func TestRandomScenariosHaveFewChecks(t *testing.T) {
 func TestRandomScenariosHaveEveryFault(t *testing.T) {
 	faults := make(map[FaultKind]int)
 	var holds, clients, reservations, adversaries, joinsInSplits, threeSides, regions, gossips, cut, breaks, capped, full int
+	tally := func(n *int, has bool) {
+		if has {
+			*n++
+		}
+	}
 	for _, s := range thousand() {
 		split := false
-		isCut := func(f Fault) bool { return f.Kind == FaultSplit || f.Kind == FaultCut }
-		if slices.ContainsFunc(s.Faults, isCut) {
-			cut++
-		}
-		if slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Breaks }) {
-			breaks++
-		}
+		tally(&cut, slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Kind == FaultSplit || f.Kind == FaultCut }))
+		tally(&breaks, slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Breaks }))
 		for _, f := range s.Faults {
 			faults[f.Kind]++
-			switch {
-			case f.Kind == FaultSplit:
-				split = true
-				if len(f.Sides) == 3 {
-					threeSides++
-				}
-			case f.Kind == FaultHeal:
-				split = false
-			case f.Kind == FaultStart && split:
-				joinsInSplits++
-			}
+			split = f.Kind != FaultHeal && (split || f.Kind == FaultSplit)
+			tally(&threeSides, f.Kind == FaultSplit && len(f.Sides) == 3)
+			tally(&joinsInSplits, f.Kind == FaultStart && split)
 		}
 		for _, l := range s.Loads {
-			if l.Adversary {
-				adversaries++
-			}
-			switch {
-			case l.TTL > 0:
-				clients++
-			case l.Keeps > 0:
-				holds++
-			}
-			if l.Settles > 0 {
-				reservations++
-			}
+			tally(&adversaries, l.Adversary)
+			tally(&clients, l.TTL > 0)
+			tally(&holds, l.TTL == 0 && l.Keeps > 0)
+			tally(&reservations, l.Settles > 0)
 		}
-		if s.Nodes[0].Region != "" {
-			regions++
-		}
-		if s.Gossip {
-			gossips++
-		}
-		if s.MaxKeys > 0 {
-			full++
-		}
-		if s.Caps != (countsync.Caps{}) {
-			capped++
-		}
+		tally(&regions, s.Nodes[0].Region != "")
+		tally(&gossips, s.Gossip)
+		tally(&full, s.MaxKeys > 0)
+		tally(&capped, s.Caps != (countsync.Caps{}))
 	}
 	for kind := FaultSplit; kind <= FaultSlow; kind++ {
 		require.Greater(t, faults[kind], 50, kind)

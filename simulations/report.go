@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/weir-go/weir/internal/bounds"
 	"github.com/weir-go/weir/internal/enum"
 )
 
@@ -59,7 +61,7 @@ func printTable(w io.Writer, s *Scenario, a *asks) {
 		for _, units := range at.sides {
 			fmt.Fprintf(w, " %8d", units)
 		}
-		bound, mark := at.bound(a.l)+a.inFlight(at.at-a.l.Per, at.at), ""
+		bound, mark := bounds.Bound(a.l, at.Situation)+a.inFlight(at.at-a.l.Per, at.at), ""
 		if at.all > bound {
 			mark = " ✗"
 		}
@@ -67,19 +69,15 @@ func printTable(w io.Writer, s *Scenario, a *asks) {
 	}
 }
 
-// describe returns the description of a fault.
 func (f *Fault) describe() string {
-	b := new(strings.Builder)
-	b.WriteString(f.Kind.String())
+	b, objects := new(strings.Builder), slices.Clone(f.Nodes)
 	for i, side := range f.Sides {
 		if i > 0 {
-			b.WriteString(" |")
+			objects = append(objects, "|")
 		}
-		b.WriteString(" " + strings.Join(side, " "))
+		objects = append(objects, side...)
 	}
-	if len(f.Nodes) > 0 {
-		b.WriteString(" " + strings.Join(f.Nodes, " "))
-	}
+	b.WriteString(strings.Join(slices.Concat([]string{f.Kind.String()}, objects), " "))
 	if f.Kind == FaultCut || f.Kind == FaultLink {
 		fmt.Fprintf(b, " %s → %s", cmp.Or(f.From, "all"), cmp.Or(f.To, "all"))
 	}
@@ -118,7 +116,6 @@ func printVerdicts(w io.Writer, broken []Broken) {
 	}
 }
 
-// print prints the violation.
 func (b *Broken) print(w io.Writer) {
 	printWrapped(w, fmt.Sprintf("✗ %-14s ", b.Invariant), strings.Repeat(" ", 17), fmt.Sprintf("at %s: %s", enum.Duration(b.At), b.Finding))
 }

@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/bounds"
 )
 
-// plan is how a reservation is settled. It is drawn when the estimate is requested.
+// plan is how a reservation is settled, drawn when the estimate is requested.
 type plan struct {
 	after   time.Duration // time from the reservation to its settlement
 	actuals []int64       // actual cost for each caller that settles; empty if no caller settles
@@ -79,7 +80,7 @@ func (a *asker) drawPlan(s *stage, made *host, units int64) *plan {
 	return p
 }
 
-// reserve spends an estimate, and settles it as planned.
+// reserve spends and settles an estimate as planned.
 func (s *stage) reserve(ctx context.Context, q question) {
 	p, l, key, c := s.begin(q)
 	if p == nil {
@@ -111,7 +112,7 @@ func (s *stage) reserve(ctx context.Context, q question) {
 	}
 }
 
-// settleOne settles a reservation on behalf of one caller. If text is not empty, a node
+// settleOne settles a reservation on behalf of a caller. If text is not empty, a node
 // of the plan opens the reservation from the text.
 func (s *stage) settleOne(ctx context.Context, q question, at, i int, actual int64, p *process, v *weir.Reservation, text string) {
 	h := q.host
@@ -161,7 +162,7 @@ func (s *Scenario) hasReservations(limit string) bool {
 func (s *stage) listSpends(ctx context.Context) (all []Spend) {
 	for i := range s.Limits {
 		l := &s.Limits[i]
-		if !s.hasReservations(l.Name) || isBucket(l) || l.Per <= s.Lasts+settleWithin {
+		if !s.hasReservations(l.Name) || bounds.IsBucket(l) || l.Per <= s.Lasts+settleWithin {
 			continue
 		}
 		for k := range s.keys[i] {
@@ -223,7 +224,7 @@ func (r *trial) maxSettles(v *Reserved) int64 {
 	}
 	l := &weir.Limit{Algorithm: weir.SlidingLog, Rate: 1, Per: time.Minute, Partition: weir.FailClosed}
 	s := c.situation(l, from, to)
-	return s.bound(l) + c.inFlight(l, from, to, func(from, to time.Duration) (settles int64) {
+	return bounds.Bound(l, s.Situation) + c.inFlight(l, from, to, func(from, to time.Duration) (settles int64) {
 		for _, s := range v.Settled {
 			if s.Answered >= from && s.Asked <= to {
 				settles++

@@ -38,7 +38,7 @@ const roomier = 8 // how many times more keys than it needs a node's store has r
 
 const collectAbove = 1 << 30 // bytes; below this size, the garbage of a run is not collected
 
-// mostHolds is the number of holds of a key that one side may grant and for which a node
+// mostHolds is the number of holds of a key that a side may grant and for which a node
 // has room.
 const mostHolds = 1000
 
@@ -113,7 +113,7 @@ type stage struct {
 	disks    *disks // nil without Snapshots
 }
 
-// host is a host of the scenario. A node that starts on it again is another process.
+// host is a host of the scenario. A node that starts on the host again is another process.
 type host struct {
 	name    string
 	index   int
@@ -126,14 +126,14 @@ type host struct {
 	busy    chan struct{} // closed when the last action on the host has ended
 }
 
-// process is one node, from its start to its end.
+// process is a node, from its start to its end.
 type process struct {
 	node     *weir.Node
 	name     string // name of the member
 	since    time.Duration
 	limiters []*weir.Limiter // as stage.limits
-	killed   bool            // it was killed, together with the callers of the node
-	leaves   bool            // it is leaving, or has left
+	killed   bool            // killed together with the callers of the node
+	leaves   bool            // leaving, or has left
 	over     chan struct{}   // closed when its callers have ended
 	ended    time.Duration   // when its callers ended; 0 while they run
 }
@@ -463,7 +463,7 @@ func (s *stage) killAnOwner(ctx context.Context, ends []Ending) {
 		return
 	}
 	// A request that is lost or late would be answered from the copy of another member.
-	s.relink(&Fault{Kind: FaultLink, Link: weirtest.Link{Latency: min(s.Network.Latency, 100*time.Microsecond)}})
+	s.changeLinks(&Fault{Kind: FaultLink, Link: weirtest.Link{Latency: min(s.Network.Latency, 100*time.Microsecond)}})
 	victim := candidates[s.rand("victim").IntN(len(candidates))]
 	s.cluster.Kill(victim.name)
 	time.Sleep(stoodInWithin)

@@ -103,26 +103,18 @@ func TestRunAccountsForEveryUnit(t *testing.T) {
 			t.Parallel()
 			first := playAside(t, s)
 			requireAccounted(t, first)
-			if testenv.Race {
-				return // the race detector has the scheduler pick at random
-			}
-			if testenv.IsFull(t) { // TestPlayerPlaysLikeThisProcess and TestRegionRunReplaysFromItsSeed replay as well
+			if !testenv.Race && testenv.IsFull(t) { // TestPlayerPlaysLikeThisProcess and TestRegionRunReplaysFromItsSeed replay as well; the race detector has the scheduler pick at random
 				requireReplays(t, s, first)
 			}
 		})
-	}
-}
-
-func TestGossipRunAccountsForEveryUnit(t *testing.T) {
-	t.Parallel()
-	for name, s := range newScenes() {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name+", gossip", func(t *testing.T) {
 			t.Parallel()
 			if name != "split" {
 				testenv.SkipUnlessFull(t, "TestRunAccountsForEveryUnit/"+name+" with simulated membership")
 			}
-			s.Gossip = true
-			requireAccounted(t, playAside(t, s))
+			gossip := s.clone()
+			gossip.Gossip = true
+			requireAccounted(t, playAside(t, gossip))
 		})
 	}
 }

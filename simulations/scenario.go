@@ -40,7 +40,7 @@ type Settings struct {
 	RegionShares map[string]int64
 	Hot          int            // additional checks a second of the witness' keys that are reset now and then, so that they are lent
 	Snapshots    time.Duration  // as SnapshotEvery of weir.Config; 0 if nodes write no snapshots
-	Shared       bool           // all hosts of a region keep their snapshots in one place
+	Shared       bool           // all hosts of a region keep their snapshots in the same place
 	Caps         countsync.Caps // of the stream of every node
 }
 
@@ -48,7 +48,7 @@ type Settings struct {
 type Node struct {
 	Name   string
 	Region string
-	Later  bool // it does not run at the beginning; a fault (FaultStart) starts it
+	Later  bool // does not run until a fault (FaultStart)
 }
 
 // Load describes checks. A load with a Rate sends them evenly, each at a random time
@@ -90,7 +90,7 @@ const (
 	FaultRevert                      // Nodes: each loses its newest snapshot
 )
 
-// Fault is an event at one time.
+// Fault is an event at some time.
 type Fault struct {
 	At       time.Duration
 	Kind     FaultKind
@@ -137,7 +137,7 @@ func (s *Scenario) between(f *Fault) iter.Seq2[int, int] {
 }
 
 // regions returns the names of the regions, in the order of the nodes. If there are no
-// regions, it returns one empty name.
+// regions, it returns an empty name.
 func (s *Scenario) regions() (names []string) {
 	for _, n := range s.Nodes {
 		if !slices.Contains(names, n.Region) {
@@ -147,7 +147,6 @@ func (s *Scenario) regions() (names []string) {
 	return names
 }
 
-// nodeNames returns the names of the nodes for which wanted is true.
 func (s *Scenario) nodeNames(wanted func(Node) bool) (names []string) {
 	for _, n := range s.Nodes {
 		if wanted(n) {
@@ -159,12 +158,10 @@ func (s *Scenario) nodeNames(wanted func(Node) bool) (names []string) {
 
 func (s *Scenario) allNodes() []string { return s.nodeNames(func(Node) bool { return true }) }
 
-// nodesOf returns the names of a region's nodes.
 func (s *Scenario) nodesOf(region string) []string {
 	return s.nodeNames(func(n Node) bool { return n.Region == region })
 }
 
-// wanLink returns the link between regions.
 func (s *Scenario) wanLink() weirtest.Link {
 	if s.WAN == (weirtest.Link{}) {
 		return weirtest.Link{Latency: defaultWANLatency, Jitter: defaultWANJitter}
@@ -182,7 +179,6 @@ func (s *Scenario) usualLink(f *Fault) weirtest.Link {
 	return s.wanLink()
 }
 
-// hasGlobal reports whether there is a Global limit.
 func (s *Scenario) hasGlobal() bool {
 	return slices.ContainsFunc(s.Limits, func(l weir.Limit) bool { return l.Scope == weir.Global })
 }

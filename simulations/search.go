@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	enoughFound = 10 // number of broken scenarios that end the search; one of them is shrunk
+	enoughFound = 10 // number of broken scenarios that end the search; the first is shrunk
 	shrinkFor   = 10 * time.Minute
 )
 
@@ -47,7 +47,7 @@ type searching struct {
 	found   []result
 }
 
-// search plays random scenarios in one process for each core, and shrinks the first
+// search plays random scenarios in a process for each core, and shrinks the first
 // scenario that breaks an invariant.
 func search(ctx context.Context, t *testing.T, o options, out, complain io.Writer) int {
 	begun := time.Now()
@@ -84,8 +84,8 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 	return exitBroken
 }
 
-// runPlayer plays scenarios in another process until there are enough. It replaces the
-// process if a scenario has ended it.
+// runPlayer plays scenarios in another process until there are enough. A process
+// that a scenario has ended is replaced.
 func (f *searching) runPlayer() (err error) {
 	var player *lab.Service
 	for seed, more := f.nextSeed(); more; seed, more = f.nextSeed() {
@@ -121,7 +121,6 @@ func (f *searching) runPlayer() (err error) {
 	return nil
 }
 
-// nextSeed returns the next seed.
 func (f *searching) nextSeed() (seed uint64, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,12 +150,12 @@ func (f *searching) record(r result) {
 	fmt.Fprintf(f.out, "seed %d: %d nodes, %d faults, %v %s\n", s.Seed, len(s.Nodes), len(s.Faults), s.Lasts, verdict)
 }
 
-// simplify shrinks a scenario to a small one that breaks the same invariant, and writes
+// simplify shrinks a scenario to a small scenario that breaks the same invariant, and writes
 // it to a file.
 func (f *searching) simplify(t *testing.T, found result, complain io.Writer) {
 	wanted := found.broken[0]
 	if wanted.Invariant == unplayed {
-		return // it would end this process too
+		return // the scenario would end this process too
 	}
 	fmt.Fprintf(complain, "\nseed %d is being simplified\n", found.scenario.Seed)
 	ends := time.Now().Add(shrinkFor)

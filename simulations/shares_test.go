@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/bounds"
 	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -44,7 +45,7 @@ const (
 
 // inASplit splits real nodes into sides, and waits until all nodes have noticed. Each
 // node then asks for all units that it can get of new keys, for three Per; every node
-// owns some of the keys. It returns for each limit the maximum number of units of one key
+// owns some of the keys. It returns for each limit the maximum number of units of a key
 // that all sides together granted in a Per.
 func inASplit(t *testing.T, sides [][]string, limits []weir.Limit, keys int) (most []int64) {
 	most = make([]int64, len(limits))
@@ -103,7 +104,7 @@ func inASplit(t *testing.T, sides [][]string, limits []weir.Limit, keys int) (mo
 	return most
 }
 
-// countGrants sends checks until it is denied, and returns the number of grants.
+// countGrants sends checks until a denial, and returns the number of grants.
 func countGrants(ctx context.Context, l *weir.Limiter, key string) (granted int64) {
 	for {
 		d, err := l.Allow(ctx, key)
@@ -124,7 +125,7 @@ func inEachSplit(t *testing.T, limits []weir.Limit, keys int) [][]int64 {
 				t.Parallel()
 				most[i] = inASplit(t, s.sides, limits, keys)
 				for k, units := range most[i] {
-					allowed := situation{sides: len(s.sides), nodes: len(slices.Concat(s.sides...))}.bound(&limits[k])
+					allowed := bounds.Bound(&limits[k], bounds.Situation{Sides: len(s.sides), Nodes: len(slices.Concat(s.sides...))})
 					require.LessOrEqual(t, units, allowed, "%+v", limits[k])
 				}
 			})
@@ -190,7 +191,7 @@ func TestSharesOfFewUnitsMatchTheTable(t *testing.T) {
 	}
 	written := strings.Split(strings.TrimSuffix(was, "\n"), "\n")
 	require.Len(t, written, len(rows))
-	for i, row := range rows { // it has the columns that were played
+	for i, row := range rows { // the row may have only the columns that were played
 		require.True(t, strings.HasPrefix(written[i], row),
 			"%s\nis what was played; %s has\n%s\nwrite it anew with: go test ./simulations -run SharesOfFewUnits -update", row, file, written[i])
 	}
@@ -207,7 +208,7 @@ func TestSharesOfEachAlgorithmStayBelowBound(t *testing.T) {
 		for _, p := range []weir.PartitionPolicy{weir.MajorityShare, weir.FairShare, weir.FailClosed} {
 			for _, rate := range rates {
 				for _, burst := range slices.Concat(bursts, []int64{3 * rate}) {
-					if burst == 0 || isBucket(&weir.Limit{Algorithm: a}) {
+					if burst == 0 || bounds.IsBucket(&weir.Limit{Algorithm: a}) {
 						limits = append(limits, weir.Limit{
 							Name: fmt.Sprint(a, p, rate, burst), Algorithm: a, Rate: rate, Burst: burst, Per: sharePer, Partition: p,
 						})

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// maxTries is the maximum number of runs of one call of shrink.
+// maxTries is the maximum number of runs of a call of shrink.
 const maxTries = 300
 
-// reductions make a scenario simpler. The argument n selects one of the ways of a
+// reductions make a scenario simpler. The argument n selects a way of a
 // reduction; the reduction returns false if it has no more ways. Lists are emptied from
 // the end, because a fault may need an earlier fault: a start needs a kill.
 var reductions = []func(s *Scenario, n int) bool{
@@ -39,8 +39,8 @@ var reductions = []func(s *Scenario, n int) bool{
 }
 
 // shrink removes the parts of a scenario that a failure does not need. The result is
-// valid and breaks if s does. With real gossip it broke once, and may not do so again. It
-// calls breaks no more than maxTries times.
+// valid and breaks if s does. With real gossip it broke once, and may not do so again. At
+// most maxTries runs are played.
 func shrink(s *Scenario, breaks func(*Scenario) bool) *Scenario {
 	best, tries := s.clone(), 0
 	for better := true; better; {

@@ -18,7 +18,7 @@ type subject struct {
 // everywhere is the region in the subject of a Global limit.
 const everywhere = "in all regions"
 
-// asks has all checks of one subject, sorted by Asked.
+// asks has all checks of a subject, sorted by Asked.
 type asks struct {
 	subject
 	l      *weir.Limit

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -64,7 +65,7 @@ func (s *Scenario) nodesEntry(later bool) *yaml.Node {
 	return mapping(fields...)
 }
 
-// linkFields returns the fields of a link. It omits loss and duplicates if they equal the
+// linkFields returns the fields of a link, without loss and duplicates that equal the
 // values of usual.
 func linkFields(l, usual weirtest.Link) []any {
 	fields := []any{"latency", node(l.Latency), "jitter", node(l.Jitter)}
@@ -192,19 +193,5 @@ func sequence(style yaml.Style, items []*yaml.Node) *yaml.Node {
 
 func decimal(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
-// percent returns x in percent. It moves the point of the decimal by two places, so the
-// result is exact.
-func percent(x float64) string {
-	whole, part, _ := strings.Cut(decimal(x), ".")
-	for len(part) < 2 {
-		part += "0"
-	}
-	s := strings.TrimLeft(whole+part[:2], "0")
-	if s == "" {
-		s = "0"
-	}
-	if len(part) > 2 {
-		s += "." + part[2:]
-	}
-	return s + "%"
-}
+// percent returns x in percent, with at most ten decimal places.
+func percent(x float64) string { return decimal(math.Round(1e12*x)/1e10) + "%" }

@@ -49,7 +49,7 @@ type Situation struct {
 // Capacity returns the number of units that a limit can grant at one time. A split
 // divides it between the sides, and copies may lag by a sixteenth of it.
 func Capacity(l *weir.Limit) int64 {
-	if isBucket(l) && l.Burst > 0 {
+	if IsBucket(l) && l.Burst > 0 {
 		return l.Burst
 	}
 	return l.Rate
@@ -66,7 +66,7 @@ func Healthy(l *weir.Limit) int64 {
 	switch {
 	case l.Algorithm == weir.SlidingLog:
 		return l.Rate
-	case isBucket(l):
+	case IsBucket(l):
 		return Capacity(l) + l.Rate
 	case l.Rate == 1 && !byClock:
 		return 1
@@ -126,6 +126,7 @@ func Bound(l *weir.Limit, s Situation) int64 {
 	return int64(most) + s.InFlight + s.Unsaved
 }
 
-func isBucket(l *weir.Limit) bool {
+// IsBucket reports whether the algorithm of a limit is a bucket, which has a Burst.
+func IsBucket(l *weir.Limit) bool {
 	return l.Algorithm == weir.TokenBucket || l.Algorithm == weir.LeakyBucket
 }

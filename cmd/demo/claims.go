@@ -7,7 +7,6 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// The claims of a run with regions.
 const (
 	leastUsed  = 97 // of a hundred units of the limit, while all regions send requests
 	leastMoved = 90 // of a hundred units, in the region to which demand has moved
@@ -26,7 +25,6 @@ const (
 // contain a moment of a cut.
 const withCut = deployed
 
-// judgeRegions judges a run with regions.
 func (m *monitor) judgeRegions(over int64) *findings {
 	f, t := m.newFindings(10, "The most that a customer received, and its bound:"), m.tally
 	all := f.clients(t, sum(t.answers, func(*answer) bool { return true }))

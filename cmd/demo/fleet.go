@@ -229,7 +229,7 @@ func (f *fleet) poll(inc *incarnation) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		response, _, err := inc.get(context.Background(), inc.url()+readyPath, nil)
+		response, err := inc.get(readyPath, nil)
 		f.recordReadiness(inc, err == nil && response.StatusCode == http.StatusOK)
 		select {
 		case <-tick.C:
@@ -239,7 +239,6 @@ func (f *fleet) poll(inc *incarnation) {
 	}
 }
 
-// recordReadiness records whether a gateway is ready.
 func (f *fleet) recordReadiness(inc *incarnation, ready bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -304,7 +303,6 @@ func (f *fleet) areConnected() bool {
 	return true
 }
 
-// recordEnd records the end of a process.
 func (f *fleet) recordEnd(inc *incarnation) {
 	p := inc.process
 	f.mu.Lock()

@@ -75,7 +75,6 @@ type Report struct {
 	Left  bool           // it no longer serves
 }
 
-// isConnectedTo reports whether the gateway was connected to a member.
 func (r *Report) isConnectedTo(name string) bool {
 	return slices.ContainsFunc(r.Members, func(m seen) bool {
 		return m.Name == name && (m.State == weir.Serving || m.State == weir.Joining)
@@ -179,7 +178,7 @@ func (g *Gateway) Start(s Settings, _ *int) (err error) {
 	}
 	node, book := g.service.Node, g.service.Book
 	g.view = &page.Node{Node: node, Book: book}
-	api, err := admin.Handler(node, book, admin.Options{Tokens: [][]byte{[]byte(s.Token)}, Page: pageSource(g.view)})
+	api, err := admin.Handler(node, book, admin.Options{Tokens: [][]byte{[]byte(s.Token)}})
 	if err != nil {
 		return err
 	}
@@ -252,18 +251,22 @@ func (g *Gateway) look() {
 	}
 }
 
+// Top and Watch are the methods of the gateway's page.Source, for the page of the demo.
+func (g *Gateway) Top(_ int, top *weir.TopKeys) (err error) {
+	*top, err = g.view.Top(g.leave)
+	return err
+}
+
+func (g *Gateway) Watch(of [2]string, w *page.Watched) (err error) {
+	*w, err = g.view.Watch(g.leave, of[0], of[1])
+	return err
+}
+
 // Break ends all connections of the node, and returns their number. The connections of
 // clients stay.
 func (g *Gateway) Break(_ int, cut *int) (err error) {
-	var ports []int
-	for _, addr := range []string{g.site.HTTP, g.site.Admin} {
-		at, err := netip.ParseAddrPort(addr)
-		if err != nil {
-			return err
-		}
-		ports = append(ports, int(at.Port()))
-	}
-	*cut, err = breakConnections(ports...)
+	clients, admin := netip.MustParseAddrPort(g.site.HTTP), netip.MustParseAddrPort(g.site.Admin)
+	*cut, err = breakConnections(int(clients.Port()), int(admin.Port()))
 	return err
 }
 

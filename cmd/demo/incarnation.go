@@ -59,7 +59,6 @@ func (inc *incarnation) hasCondition(conditions ...condition) bool {
 func (inc *incarnation) url() string      { return "http://" + inc.site.HTTP }
 func (inc *incarnation) adminURL() string { return "http://" + inc.site.Admin }
 
-// label returns the label of a gateway's node.
 func label(gateway int) string { return fmt.Sprintf("gateway-%d", gateway+1) }
 
 // gatewayOf returns the index of the gateway with a member's name, or -1 if the name is
@@ -75,7 +74,6 @@ func gatewayOf(member string) int {
 // labelOf returns the label for the name of a member, or for a label.
 func labelOf(member string) string { return label(gatewayOf(member + "-")) }
 
-// labels returns the labels for the names of members.
 func labels(members []string) (all []string) {
 	for _, member := range members {
 		all = append(all, labelOf(member))

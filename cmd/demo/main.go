@@ -23,11 +23,13 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
-// Exit statuses.
 const (
 	exitFine        = 0
 	exitBroken      = 1 // a promise was broken, or the gateways did not start
@@ -133,39 +135,37 @@ func play(ctx context.Context, m *monitor, s *screen, run func(context.Context, 
 	return exitFine
 }
 
-// run executes the steps of the plan while the clients send requests.
+// run executes the steps of the plan while the clients send requests, and shows the run.
 func (m *monitor) run(ctx context.Context, s *screen) (over int64, err error) {
 	_, _ = m.act(ctx, time.Now()) // before the first request
 	defer m.startTraffic(ctx)()
-	err = watch(ctx, s, m)
+	defer m.show(ctx, s)()
+	for over := false; !over && err == nil && lab.Sleep(ctx, stepInterval); {
+		over, err = m.act(ctx, time.Now())
+	}
 	return time.Now().UnixNano(), err
 }
 
-// watch shows the run and executes its steps, until it is over or ctx is done.
-func watch(ctx context.Context, s *screen, r *monitor) error {
-	tick := time.NewTicker(stepInterval)
-	defer tick.Stop()
-	for shown := time.Now().Add(redraw); ; {
-		var now time.Time
-		select {
-		case <-ctx.Done():
-			return nil
-		case now = <-tick.C:
-		}
-		if over, err := r.act(ctx, now); over || err != nil {
-			return err
-		}
-		switch {
-		case now.Before(shown):
-		case s.terminal:
-			s.draw(r.view(now).lines)
-			shown = now.Add(redraw)
-		default:
-			v := r.view(now)
+// show draws the table on a terminal until end is called. Elsewhere it prints the table,
+// except in a soak.
+func (m *monitor) show(ctx context.Context, s *screen) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var showing sync.WaitGroup
+	showing.Go(func() {
+		for pause := redraw; (s.terminal || !m.isSoak()) && lab.Sleep(ctx, pause); {
+			v := m.view(time.Now())
+			if s.terminal {
+				s.draw(v.lines)
+				continue
+			}
 			for _, l := range slices.Concat(v.table(plainWidth), v.below, []line{v.standing.line()}) {
 				s.say(l.render(false, plainWidth))
 			}
-			shown = now.Add(reprint)
+			pause = reprint
 		}
+	})
+	return func() {
+		cancel()
+		showing.Wait()
 	}
 }

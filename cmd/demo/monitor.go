@@ -20,7 +20,7 @@ type monitor struct {
 	tally   *tally
 	options options
 	round   int                             // round of a soak, from 1
-	coming  []step                          // steps that have not happened yet
+	coming  []step                          // steps that have not happened yet; view reads them with fleet.mu held
 	draw    func(*rand.Rand) func() account // used by startTraffic
 }
 
@@ -77,7 +77,9 @@ func (m *monitor) act(ctx context.Context, now time.Time) (over bool, err error)
 	if len(m.coming) == 0 {
 		return true, nil
 	}
+	m.mu.Lock()
 	m.coming = m.coming[1:]
+	m.mu.Unlock()
 	return false, m.do(ctx, next)
 }
 
@@ -107,21 +109,20 @@ var gatewayLegend = []string{
 	"owns: of the clients   lag: of the copies of its counts   sees: ✓ heard … joining ? not heard ✗ dead",
 }
 
-// view returns the current view of the run.
 func (m *monitor) view(now time.Time) *view {
 	v := &view{
 		title:   fmt.Sprintf("%d gateways, one limit: each of %d clients gets %d in %v, whichever it asks", m.nodes, clients, m.limit, m.per),
 		elapsed: now.Sub(m.begun), duration: m.options.duration, next: "then the verdict",
 		columns: slices.Clone(gatewayColumns), standing: m.tally.standing(), story: m.lines(), legend: gatewayLegend,
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if len(m.coming) > 0 {
 		v.next = "next: " + m.coming[0].String()
 		if in := m.coming[0].after - v.elapsed; in > 0 {
 			v.next += fmt.Sprintf(" in %.0f s", in.Seconds())
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	over := min(time.Second, v.elapsed)
 	answers := m.tally.answersSince(now.Add(-over).UnixNano())
 	switch {
@@ -181,7 +182,6 @@ func (r row) cells() (cells []line) {
 	return cells
 }
 
-// percent returns n as a percentage of all.
 func percent(n, all int) string {
 	if all == 0 {
 		return unknown
@@ -243,7 +243,6 @@ func markOf(s weir.MemberState) (colour, string) {
 	return yellow, "?"
 }
 
-// busiestShown is the number of clients in the table.
 const busiestShown = 4
 
 // busiest returns a line for each of the clients with the most requests within a time,
@@ -280,7 +279,6 @@ func clientLine(name string, asks, got, limit int) line {
 	return l
 }
 
-// perSecond returns a count within a time as a number per second.
 func perSecond(n int, over time.Duration) int {
 	return int(float64(n)/max(over.Seconds(), 1e-3) + 0.5)
 }

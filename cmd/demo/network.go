@@ -25,6 +25,7 @@ type link struct {
 // as with TCP, which retransmits lost packets until an end gives up. Methods are safe for
 // concurrent use.
 type network struct {
+	*net.Resolver
 	ctx  context.Context // done when it is closed
 	end  context.CancelFunc
 	wait sync.WaitGroup
@@ -37,12 +38,11 @@ type network struct {
 var _ cluster.Network = (*network)(nil)
 
 func newNetwork(links map[string]link) *network {
-	n := &network{links: links, changed: make(chan struct{})}
+	n := &network{Resolver: net.DefaultResolver, links: links, changed: make(chan struct{})}
 	n.ctx, n.end = context.WithCancel(context.Background())
 	return n
 }
 
-// set replaces all links.
 func (n *network) set(links map[string]link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -184,11 +184,6 @@ func (n *network) Listen(ctx context.Context, addr string) (net.Listener, net.Pa
 		return nil, nil, err
 	}
 	return tcp, &packets{udp, n}, nil
-}
-
-// LookupHost implements cluster.Network.
-func (n *network) LookupHost(ctx context.Context, host string) ([]string, error) {
-	return net.DefaultResolver.LookupHost(ctx, host)
 }
 
 // close ends every connection, and returns when all have ended.

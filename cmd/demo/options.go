@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// options are the values of the command line.
 type options struct {
 	serve    bool
 	soak     time.Duration

@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -33,62 +29,42 @@ type panorama struct {
 	presses chan press // for serve, which executes them; few at once
 }
 
-// pageSource serves the source of a gateway's page in JSON, so that the page of the demo
-// can read it as well.
-func pageSource(s page.Source) http.Handler {
-	routes := http.NewServeMux()
-	answer := func(path string, of func(*http.Request) (any, error)) {
-		routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			v, err := of(r)
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusServiceUnavailable)
-				return
-			}
-			json.NewEncoder(w).Encode(v)
-		})
-	}
-	answer("/top", func(r *http.Request) (any, error) { return s.Top(r.Context()) })
-	answer("/watch", func(r *http.Request) (any, error) {
-		return s.Watch(r.Context(), r.FormValue("limit"), r.FormValue("key"))
-	})
-	return routes
-}
-
-// ask requests data from the source of a gateway on the largest side.
-func (p *panorama) ask(ctx context.Context, what string, query url.Values, into any) error {
+// call calls a method of a gateway on the largest side. The caller must not read reply
+// after an error.
+func (p *panorama) call(ctx context.Context, method string, args, reply any) error {
 	p.fleet.mu.Lock()
 	speaker := p.fleet.speaker()
 	p.fleet.mu.Unlock()
 	if speaker == nil {
 		return errors.New("no gateway is up")
 	}
-	url := speaker.adminURL() + "/page/" + what + "?" + query.Encode()
-	response, text, err := speaker.get(ctx, url, http.Header{"Authorization": {"Bearer " + p.fleet.token}})
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s does not answer", label(speaker.gateway))
-	case response.StatusCode != http.StatusOK:
-		return fmt.Errorf("%s answers: %s", label(speaker.gateway), bytes.TrimSpace(text))
+	if err := speaker.process.CallWithin(ctx, giveUp, method, args, reply); err != nil {
+		return fmt.Errorf("%s does not answer: %w", label(speaker.gateway), err)
 	}
-	return json.Unmarshal(text, into)
+	return nil
 }
 
 // Top implements page.Source.
-func (p *panorama) Top(ctx context.Context) (top weir.TopKeys, err error) {
-	err = p.ask(ctx, "top", nil, &top)
+func (p *panorama) Top(ctx context.Context) (weir.TopKeys, error) {
+	var top weir.TopKeys
+	if err := p.call(ctx, "Gateway.Top", 0, &top); err != nil {
+		return weir.TopKeys{}, err
+	}
 	top.Missing, top.Silent = labels(top.Missing), labels(top.Silent)
-	return top, err
+	return top, nil
 }
 
-// Watch implements page.Source. It knows the grants to clients for the demo's own limit
-// only.
-func (p *panorama) Watch(ctx context.Context, limit, key string) (w page.Watched, err error) {
-	err = p.ask(ctx, "watch", url.Values{"limit": {limit}, "key": {key}}, &w)
+// Watch implements page.Source. It knows the grants to clients for the demo's limit only.
+func (p *panorama) Watch(ctx context.Context, limit, key string) (page.Watched, error) {
+	var w page.Watched
+	if err := p.call(ctx, "Gateway.Watch", [2]string{limit, key}, &w); err != nil {
+		return page.Watched{}, err
+	}
 	w.Owner = labelOf(w.Owner)
-	if client := clientOf(key); err == nil && limit == clientLimit && client >= 0 {
+	if client := clientOf(key); limit == clientLimit && client >= 0 {
 		w.Counted = int64(p.tally.recentAdmissions(client, time.Now().UnixNano(), p.fleet.per))
 	}
-	return w, err
+	return w, nil
 }
 
 // hasView reports whether the view of a gateway counts. The caller must hold f.mu.
@@ -197,7 +173,6 @@ func (f *fleet) note(gateway int) string {
 // buttons contains pairs of a step and the step that undoes it, in the order on the page.
 var buttons = [...][2]kind{{kill, start}, {freeze, thaw}, {slowDown, speedUp}, {cut, heal}}
 
-// press is a pressed button.
 type press struct {
 	what    step
 	refused chan<- error // with room for one error
@@ -231,9 +206,8 @@ func (f *fleet) press(ctx context.Context, what step) error {
 	return f.do(ctx, what)
 }
 
-// trim drops old steps and broken promises, and incarnations that were replaced. It is
-// for served gateways, which get no verdict, and for the time between the rounds of a
-// soak.
+// trim drops old steps, broken promises and replaced incarnations. It is for served
+// gateways, which get no verdict, and for the time between the rounds of a soak.
 func (f *fleet) trim() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -246,8 +220,7 @@ func newest[T any](all []T) []T { return slices.Delete(all, 0, max(0, len(all)-m
 
 var errBusy = errors.New("other buttons are being pressed: try again")
 
-// Act implements page.Actor. It passes the step to serve, and waits until the step is
-// done.
+// Act implements page.Actor. It passes the step to serve, and waits for its end.
 func (p *panorama) Act(ctx context.Context, member, action string) error {
 	gateway := gatewayOf(member + "-")
 	if gateway < 0 || gateway >= p.fleet.nodes {

@@ -8,7 +8,6 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// kind is the kind of a step.
 type kind uint8
 
 const (
@@ -62,8 +61,7 @@ var kinds = [...]kindOf{
 func (k kind) String() string       { return kinds[k].name }
 func (k kind) guarantee() guarantee { return kinds[k].guarantee }
 
-// step is a planned event of a gateway. It happens after all gateways have seen the
-// previous step.
+// step is a planned event of a gateway, after all gateways have seen the previous step.
 type step struct {
 	kind    kind
 	gateway int           // index

@@ -12,7 +12,6 @@ import (
 // regionNames are the names of the regions, of which a run uses the first ones.
 var regionNames = []string{"eu", "us", "ap", "sa"}
 
-// Regions with a role of their own.
 const (
 	firstBusy = 0 // all demand moves here first
 	thenBusy  = 1 // all demand moves here next, and then this region is cut off
@@ -37,14 +36,12 @@ func journey(regions []string, nodes int, duration time.Duration) []step {
 // oneWay is the additional delay between two regions in each direction.
 const oneWay = 50 * time.Millisecond
 
-// Constants of a run with regions.
 const (
 	customers = 2
-	// planetPer is the Per of the limits. A round trip to another region is short in
-	// comparison.
+	// planetPer is the Per of the limits, long in comparison with a round trip between
+	// regions.
 	planetPer = 2 * time.Second
-	// localPart: one in so many requests uses the Regional limit instead of the Global
-	// limit.
+	// localPart: one in so many requests uses the Regional limit, not the Global limit.
 	localPart = 4
 	localPath = "/local"
 	// patience is the Config.Timeout in such a run. It is longer than a round trip to
@@ -58,8 +55,7 @@ const (
 	returned = 11250 * time.Millisecond
 )
 
-// drawCustomer draws customers with equal probability, and sends some requests to the
-// Regional limit.
+// drawCustomer draws customers evenly, and sends some requests to the Regional limit.
 func drawCustomer(random *rand.Rand) func() account {
 	return func() account {
 		of := account{"/", random.IntN(customers)}
@@ -73,9 +69,8 @@ func drawCustomer(random *rand.Rand) func() account {
 // localRate returns the rate of the Regional limit that accompanies a Global limit.
 func localRate(limit int64) int64 { return max(1, limit/10) }
 
-// leastRate returns the number of requests a second that is five times the grants of the
-// limits. At lower rates some units stay unused, because no request arrives for them in
-// time.
+// leastRate returns five times the grants of the limits a second. At lower rates some
+// units stay unused, because no request arrives for them in time.
 func leastRate(limit int64, per time.Duration) int {
 	granted := float64(customers*limit) / per.Seconds()
 	return int(math.Ceil(5 * granted * localPart / (localPart - 1)))

@@ -42,7 +42,6 @@ type rulesFile struct {
 	kept  int64 // units of a kept key of a soak
 }
 
-// text returns a version of the file.
 func (r *rulesFile) text(version uint64, hourly int64) []byte {
 	var text bytes.Buffer
 	err := texts.ExecuteTemplate(&text, r.name, map[string]any{
@@ -95,11 +94,7 @@ func (r *rulesFile) change() string {
 }
 
 // remove removes the directory of the file with its contents, if the file was written.
-func (r *rulesFile) remove() {
-	if r.dir != "" {
-		os.RemoveAll(r.dir)
-	}
-}
+func (r *rulesFile) remove() { os.RemoveAll(r.dir) }
 
 // owned returns the number of clients whose keys this node owns.
 func owned(s *rules.Snapshot) (n int) {

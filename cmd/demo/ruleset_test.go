@@ -31,8 +31,8 @@ func TestDemoRulesLimitEachRequest(t *testing.T) {
 	defer book.Close()
 	h, err := newLimitedHandler("gateway-1", node, book)
 	require.NoError(t, err)
-	ask := func(path string, fields ...string) *http.Response {
-		r := httptest.NewRequest(http.MethodGet, path, nil)
+	send := func(method, path, body string, fields ...string) *http.Response {
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
 		for i := 0; i < len(fields); i += 2 {
 			r.Header.Set(fields[i], fields[i+1])
 		}
@@ -40,6 +40,7 @@ func TestDemoRulesLimitEachRequest(t *testing.T) {
 		h.ServeHTTP(w, r)
 		return w.Result()
 	}
+	ask := func(path string, fields ...string) *http.Response { return send(http.MethodGet, path, "", fields...) }
 	const address = `"address";q=200;w=10`
 	for name, c := range map[string]struct {
 		path   string
@@ -60,22 +61,15 @@ func TestDemoRulesLimitEachRequest(t *testing.T) {
 		})
 	}
 
-	send := func(method, path, body string) *http.Response {
-		r := httptest.NewRequest(method, path, strings.NewReader(body))
-		r.Header.Set(userHeader, "alice")
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w.Result()
-	}
 	var got []string
 	for range 4 {
-		w := send(http.MethodPut, "/v1/files/a", strings.Repeat("0", 40<<10))
+		w := send(http.MethodPut, "/v1/files/a", strings.Repeat("0", 40<<10), userHeader, "alice")
 		got = append(got, fmt.Sprint(w.StatusCode, " ", w.Header.Get("X-RateLimit-Soft")))
 	}
 	require.Equal(t, []string{"200 ", "200 ", "200 true", "429 "}, got)
 	begun := time.Now()
 	for range 2 {
-		require.Equal(t, http.StatusOK, send(http.MethodPost, "/v1/exports", "").StatusCode)
+		require.Equal(t, http.StatusOK, send(http.MethodPost, "/v1/exports", "", userHeader, "alice").StatusCode)
 	}
 	require.Greater(t, time.Since(begun), 1900*time.Millisecond, "the second waited for its turn")
 	require.Empty(t, ask("/v1/search", userHeader, "monitoring").Header.Get("RateLimit"))

@@ -55,9 +55,8 @@ func (l line) render(colours bool, width int) string {
 	return b.String()
 }
 
-// wrap breaks the line at spaces into lines of at most width columns. All lines except
-// the first are indented by hang. A word that is longer than a line is broken at the
-// width.
+// wrap breaks the line at spaces into lines of at most width columns, and a longer word at
+// the width. All lines except the first are indented by hang.
 func (l line) wrap(width, hang int) (all []line) {
 	hang = min(hang, width/2)
 	for indent := 0; len(l) > width; indent = hang {
@@ -95,7 +94,6 @@ func newScreen(out *os.File) *screen {
 // plainWidth is the maximum length of lines without a terminal.
 const plainWidth = 160
 
-// size returns the number of columns and lines.
 func (s *screen) size() (width, height int) {
 	if !s.terminal {
 		return plainWidth, 1000
@@ -107,8 +105,7 @@ func (s *screen) size() (width, height int) {
 	return width - 1, height // some terminals wrap after the last column
 }
 
-// draw replaces the lines that were drawn before, on a terminal. make returns the lines
-// for a width and a height.
+// draw replaces the drawn lines on a terminal by those that make returns for its size.
 func (s *screen) draw(make func(width, height int) []line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

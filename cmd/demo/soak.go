@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -9,7 +10,6 @@ import (
 	mathrand "math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/weir-go/weir/internal/lab"
@@ -19,14 +19,12 @@ import (
 const (
 	forget  = 5 * time.Second // short, so that members that died early are not in the roster late
 	maxKeys = 50_000          // like a service that always receives new keys
-	// soakPer is the Per of most limits. It is short, so that many windows lie between
-	// two faults.
+	// soakPer is the Per of most limits: short, so that many windows lie between faults.
 	soakPer   = time.Second
 	soakLimit = 20
 	// soakRate is the number of requests a second that few keys need to reach their limits.
 	soakRate = 1000
-	// soakSeenWithin bounds the time until all gateways are connected to each other after
-	// a fault.
+	// soakSeenWithin bounds the time until all gateways are connected after a fault.
 	soakSeenWithin = time.Minute
 	// callTimeout bounds a call to a gateway that runs. The machine may be busy.
 	callTimeout = time.Minute
@@ -90,17 +88,8 @@ func newSoak(m *monitor) *soak {
 func (s *soak) run(ctx context.Context, on *screen) (over int64, err error) {
 	o := s.options
 	on.say(fmt.Sprintf("the same faults again: go run ./cmd/demo -soak %v -nodes %d -rate %d -seed %d", o.soak, o.nodes, o.rate, o.seed))
-	shown, end := context.WithCancel(ctx)
-	var showing sync.WaitGroup
-	showing.Go(func() {
-		for on.terminal && lab.Sleep(shown, redraw) {
-			on.draw(s.view(time.Now()).lines)
-		}
-	})
-	err = s.play(ctx)
-	end()
-	showing.Wait()
-	return 0, err
+	defer s.show(ctx, on)()
+	return 0, s.play(ctx)
 }
 
 // play plays all rounds. It belongs on the demo's own thread, which starts gateways.
@@ -168,8 +157,7 @@ func (s *soak) strike(ctx context.Context, k kind) error {
 	return nil
 }
 
-// disturb plays a fault of a gateway and its end, and waits until all gateways are
-// connected to each other.
+// disturb plays a fault of a gateway and its end, and waits until all are connected.
 func (s *soak) disturb(ctx context.Context, k kind, gateway int, pause time.Duration) error {
 	err := s.do(ctx, step{kind: k, gateway: gateway})
 	lab.Sleep(ctx, pause)
@@ -343,13 +331,10 @@ func (s *soak) endAll(ctx context.Context, orderly bool) error {
 // that have ended: the time at which the oldest of their last snapshots began. The time
 // is zero if a gateway has no snapshot, and math.MaxInt64 after an orderly stop.
 func savedUntil(all []*incarnation, orderly bool) int64 {
-	saved := int64(math.MaxInt64)
-	for _, inc := range all {
-		if !orderly {
-			saved = min(saved, inc.report.Saved)
-		}
+	if orderly {
+		return math.MaxInt64
 	}
-	return saved
+	return slices.MinFunc(all, func(a, b *incarnation) int { return cmp.Compare(a.report.Saved, b.report.Saved) }).report.Saved
 }
 
 // usedUp returns the kept keys with a denial after a time.

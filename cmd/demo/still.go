@@ -15,30 +15,20 @@ const (
 	stillSlack    = 20 * time.Millisecond
 )
 
-// gatewaysStill returns the spans in which a gateway of a region stood still, sorted and
-// without overlaps.
-func (f *fleet) gatewaysStill(region int) (apart []span) {
+// gatewaysStill returns when gateways of a region stood still, sorted by beginnings.
+func (f *fleet) gatewaysStill(region int) (spans []span) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var spans []span
 	for _, inc := range f.all {
 		if f.region(inc.gateway) == region {
 			spans = append(spans, inc.still...)
 		}
 	}
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.From, b.From) })
-	for _, s := range spans {
-		if last := len(apart) - 1; last >= 0 && s.From <= apart[last].To {
-			apart[last].To = max(apart[last].To, s.To)
-		} else {
-			apart = append(apart, s)
-		}
-	}
-	return apart
+	return spans
 }
 
-// partsWithin returns the parts of these spans that lie in another span. The spans must be
-// sorted and must not overlap.
+// partsWithin returns the parts of these spans that lie in another span, in the same order.
 func partsWithin(in span, spans []span) (parts []span) {
 	for _, s := range spans {
 		if part := (lab.Between(max(s.From, in.From), min(s.To, in.To))); part.To > part.From {
@@ -51,7 +41,7 @@ func partsWithin(in span, spans []span) (parts []span) {
 // unsettled returns how long a check that was answered without authority may have changed
 // counts, if a gateway stood still during the check. Otherwise it returns false. In that
 // case the owner answers late, and its units are refunded. A copy refunds the newest
-// units, whichever these are. still contains the times in which gateways stood still.
+// units, whichever these are. still is a result of gatewaysStill.
 func unsettled(check span, still []span) (span, bool) {
 	if len(partsWithin(check, still)) == 0 {
 		return span{}, false
@@ -103,9 +93,8 @@ func (t *tally) slowest() (longest time.Duration) {
 	return longest
 }
 
-// waitAbove returns the length of s, without the times in which the demo or the gateway
-// of a stood still, or zero if that is not above a bound. The caller must hold the
-// fleet's mu.
+// waitAbove returns the length of s without the stand-stills of the demo and of the
+// gateway of a, or zero if that is not above a bound. The caller must hold the fleet's mu.
 func (t *tally) waitAbove(a *answer, s span, bound time.Duration) time.Duration {
 	if s.Length() <= bound { // nearly all spans are this short, and a search for stand-stills costs more
 		return 0

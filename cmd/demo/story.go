@@ -13,8 +13,7 @@ type event struct {
 	text string
 }
 
-// story is what has happened so far, of which it keeps maxKept events. Its methods are
-// safe for concurrent use.
+// story keeps the last maxKept events. Its methods are safe for concurrent use.
 type story struct {
 	told *screen // prints each event when it happens; nil for no output
 
@@ -23,7 +22,6 @@ type story struct {
 	events []event
 }
 
-// say announces an event.
 func (s *story) say(what, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +39,6 @@ func (s *story) setBegin(begun time.Time) {
 	s.begun = begun
 }
 
-// lines returns the kept events.
 func (s *story) lines() (all []line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,9 +9,8 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// stallBound is the maximum time of a request to a gateway that is up: the Timeout of a
-// check, and the time that a busy machine may delay processes. Times in which the machine
-// stood still are added.
+// stallBound is the maximum time of a request to a gateway that is up, without stand-
+// stills: the Timeout of a check, and the time that a busy machine may delay processes.
 const stallBound = timeout + 400*time.Millisecond
 
 // tally contains all answers that the clients of a fleet have received, in the order of
@@ -39,8 +38,7 @@ func newTally(f *fleet, bound time.Duration, late *lab.SchedulingDelay) *tally {
 	return &tally{fleet: f, bound: bound, lateness: late}
 }
 
-// add records an answer. It counts errors and stalls only for a gateway that was up all
-// the time.
+// add records an answer. It counts errors and stalls only of a gateway that was always up.
 func (t *tally) add(a answer) {
 	a.down = t.fleet.wasDown(a.to, a.waited())
 	t.mu.Lock()
@@ -69,7 +67,6 @@ func (t *tally) miss(requests int) {
 	t.missed += requests
 }
 
-// standing returns the sums so far.
 func (t *tally) standing() standing {
 	t.mu.Lock()
 	s, slow := standing{requests: t.answered, errors: t.errors, stalls: t.stalled}, slices.Clone(t.slow)
@@ -91,8 +88,8 @@ func (t *tally) answersSince(at int64) (all []answer) {
 	return all
 }
 
-// recentAdmissions returns how many requests of a client were admitted within per before
-// now.
+// recentAdmissions returns how many requests of a client were admitted within the last
+// per.
 func (t *tally) recentAdmissions(client int, now int64, per time.Duration) (held int) {
 	for _, a := range t.answersSince(now - int64(per)) {
 		if a.allowed && a.client == client && a.check.To > now-int64(per) {
@@ -102,8 +99,7 @@ func (t *tally) recentAdmissions(client int, now int64, per time.Duration) (held
 	return held
 }
 
-// forget drops answers that arrived more than a second before a time. They are not needed
-// without a verdict.
+// forget drops answers that came over a second before a time: there will be no verdict.
 func (t *tally) forget(before int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,7 +143,6 @@ type sums struct {
 	checks          lab.Histogram // duration of the check in it
 }
 
-// merge adds the values of o.
 func (s *sums) merge(o *sums) {
 	s.allowed, s.denied = s.allowed+o.allowed, s.denied+o.denied
 	for i, n := range o.at {

@@ -19,8 +19,7 @@ import (
 const (
 	clients = 200
 	// zipf is the exponent of the frequency of clients: the n-th client sends requests in
-	// proportion to 1/(n+1)^zipf. The first of 200 clients sends about a fifth of all
-	// requests.
+	// proportion to 1/(n+1)^zipf, and the first of 200 about a fifth of all.
 	zipf = 1.1
 	// workers is the maximum number of requests in progress at one time.
 	workers = 64
@@ -39,7 +38,6 @@ func clientOf(name string) int {
 	return number - 1
 }
 
-// answer is the result of one request.
 type answer struct {
 	account
 	to         *incarnation
@@ -52,7 +50,6 @@ type answer struct {
 	down       bool  // its gateway was down during a part of the request; set by the tally
 }
 
-// waited returns the interval from the request to the answer.
 func (a *answer) waited() span { return lab.Between(a.sent, a.done) }
 
 // hasTimedOut reports whether the client got no answer in time. Such a request stalled.
@@ -102,10 +99,9 @@ func drawClient(random *rand.Rand) func() account {
 	return func() account { return account{"/", int(chosen.Uint64())} }
 }
 
-// ask sends a request of a client to a gateway.
 func ask(to *incarnation, of account) answer {
 	a, sent := answer{to: to, account: of}, time.Now()
-	response, _, err := to.get(context.Background(), to.url()+of.path, http.Header{clientHeader: {clientName(of.client)}})
+	response, err := to.get(of.path, http.Header{clientHeader: {clientName(of.client)}})
 	a.sent, a.done = sent.UnixNano(), sent.UnixNano()+int64(time.Since(sent)) // measured by a clock that does not step
 	if a.err = err; err == nil {
 		a.err = a.read(response)
@@ -116,23 +112,21 @@ func ask(to *incarnation, of account) answer {
 // maxAnswer is the maximum number of bytes that are read of a gateway's answer.
 const maxAnswer = 1 << 20
 
-// get sends a GET request, and returns the answer and its body.
-func (inc *incarnation) get(ctx context.Context, url string, fields http.Header) (*http.Response, []byte, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+// get sends a GET request to a path, and returns the answer without its body.
+func (inc *incarnation) get(path string, fields http.Header) (*http.Response, error) {
+	r, err := http.NewRequest(http.MethodGet, inc.url()+path, nil)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	r.Header = fields
 	response, err := inc.client.Do(r)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	return response, text, err
+	_, err = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer))
+	return response, err
 }
-
-var errNoTimes = errors.New("the answer does not say when it was checked")
 
 // read sets the fields of the answer from a response.
 func (a *answer) read(response *http.Response) error {
@@ -145,7 +139,7 @@ func (a *answer) read(response *http.Response) error {
 	}
 	var d decided
 	if err := json.Unmarshal([]byte(response.Header.Get(decidedHeader)), &d); err != nil || d.Source == "" {
-		return errNoTimes
+		return errors.New("the answer does not say when it was checked")
 	}
 	a.at, a.owner, a.check = placeOf(d.Source), d.Owner, lab.Between(d.From, d.To)
 	return nil

@@ -36,12 +36,10 @@ type findings struct {
 	broken    []string // further broken promises, in words
 }
 
-// newFindings returns findings without claims.
 func (m *monitor) newFindings(width int, heading string) *findings {
 	return &findings{width: width, heading: heading, still: m.tally.lateness.WorstSince(0), broken: m.failures()}
 }
 
-// add adds a claim.
 func (f *findings) add(holds bool, name, value, format string, args ...any) {
 	f.claims = append(f.claims, newClaim(holds, name, value, format, args...))
 }
@@ -151,8 +149,7 @@ func (f *fleet) describeEvents() string {
 	return " while " + strings.Join(happened, ", ")
 }
 
-// assessment compares the answers of a run, or of the rounds of a run so far, with the
-// promises.
+// assessment compares the answers of a run, or of its rounds so far, with the promises.
 type assessment struct {
 	seen  sums
 	late  int // checks, without a fault or a stand-still, that were decided by neither the owner nor, if the owner was down, its stand-in
@@ -228,8 +225,7 @@ func (m *monitor) judge(over int64) *findings {
 	return v
 }
 
-// checks adds the claims about the duration of checks and about the nodes that decided
-// them.
+// checks adds the claims about the duration of checks and the nodes that decided them.
 func (f *findings) checks(a *assessment) {
 	all, answered := &a.seen, a.seen.answered()
 	f.add(true, "p50", short(all.took.Quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(all.checks.Quantile(0.5)))

@@ -53,6 +53,15 @@ func (t *tally) stoodStill(s span) { t.lateness.Add(s) }
 
 const second = int64(time.Second)
 
+// strikes returns a change of a scene: a step of a gateway at 10 s, which is seen later,
+// and admissions at one time.
+func strikes(k kind, seenAfter int64, units int, at int64) func(*fleet, *tally) {
+	return func(f *fleet, t *tally) {
+		f.happens(k, 10*second, 10*second+seenAfter)
+		t.admits(units, own, "", at)
+	}
+}
+
 func TestVerdict(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(*fleet, *tally)
@@ -60,26 +69,11 @@ func TestVerdict(t *testing.T) {
 	}{
 		"a limit is a limit": {func(f *fleet, t *tally) { t.admits(16, own, "", second) }, ""},
 		"one admission above the limit breaks the promise": {func(f *fleet, t *tally) { t.admits(17, own, "", second) }, "a client got 17 in one of the windows of 1s in which all was well"},
-		"a deploy excuses nothing": {func(f *fleet, t *tally) {
-			f.happens(leave, 10*second, 11*second)
-			t.admits(17, own, "", 10*second)
-		}, "17 in one of the windows of 1s in which gateways started, or left in order"},
-		"a start excuses nothing": {func(f *fleet, t *tally) {
-			f.happens(start, 10*second, never)
-			t.admits(17, own, "", 20*second)
-		}, "in which gateways started"},
-		"a reload of the rules excuses nothing": {func(f *fleet, t *tally) {
-			f.happens(reload, 10*second, 11*second)
-			t.admits(17, own, "", 10*second)
-		}, "17 in one of the windows of 1s in which all was well"},
-		"a crash may cost a sixteenth": {func(f *fleet, t *tally) {
-			f.happens(kill, 10*second, 10*second+5)
-			t.admits(17, own, "", 10*second)
-		}, ""},
-		"a crash may not cost more than a sixteenth": {func(f *fleet, t *tally) {
-			f.happens(kill, 10*second, 10*second+5)
-			t.admits(18, own, "", 10*second+1)
-		}, "18 in one of the windows of 1s in which a gateway was killed: L + L/16"},
+		"a deploy excuses nothing":                         {strikes(leave, second, 17, 10*second), "17 in one of the windows of 1s in which gateways started, or left in order"},
+		"a start excuses nothing":                          {strikes(start, never-10*second, 17, 20*second), "in which gateways started"},
+		"a reload of the rules excuses nothing":            {strikes(reload, second, 17, 10*second), "17 in one of the windows of 1s in which all was well"},
+		"a crash may cost a sixteenth":                     {strikes(kill, 5, 17, 10*second), ""},
+		"a crash may not cost more than a sixteenth":       {strikes(kill, 5, 18, 10*second+1), "18 in one of the windows of 1s in which a gateway was killed: L + L/16"},
 		"a crash excuses admissions within two round trips": {func(f *fleet, t *tally) {
 			f.happens(kill, 10*second, 10*second+second/10)
 			t.admits(14, own, "", 10*second+second/20)
@@ -97,18 +91,9 @@ func TestVerdict(t *testing.T) {
 			t.admits(17, stoodIn, "gateway-2-0", 11*second+6)
 			f.all[1].down = []span{lab.Between(0, never)}
 		}, "in which all was well"},
-		"two limits around a freeze": {func(f *fleet, t *tally) {
-			f.happens(freeze, 10*second, 10*second+5)
-			t.admits(32, own, "", 10*second)
-		}, ""},
-		"not more than two limits around a freeze": {func(f *fleet, t *tally) {
-			f.happens(thaw, 10*second, 10*second+5)
-			t.admits(33, own, "", 10*second)
-		}, "in which one was frozen or thawed"},
-		"after a heal the counts have a moment to meet": {func(f *fleet, t *tally) {
-			f.happens(thaw, 10*second, 10*second+5)
-			t.admits(32, own, "", 10*second+second/10)
-		}, ""},
+		"two limits around a freeze":                    {strikes(freeze, 5, 32, 10*second), ""},
+		"not more than two limits around a freeze":      {strikes(thaw, 5, 33, 10*second), "in which one was frozen or thawed"},
+		"after a heal the counts have a moment to meet": {strikes(thaw, 5, 32, 10*second+second/10), ""},
 		"a check that timed out though its owner was up excuses a second limit": {func(f *fleet, t *tally) {
 			t.admits(16, asked, "gateway-2-0", second)
 			t.admits(16, stoodIn, "gateway-2-0", second+5)

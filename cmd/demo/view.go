@@ -21,8 +21,7 @@ type view struct {
 	legend            []string
 }
 
-// column is a column of the table. If there is no room, the columns with the highest
-// sacrifice are dropped first.
+// column is a column of the table. Without room, the highest sacrifice is dropped first.
 type column struct {
 	title     string
 	width     int
@@ -82,8 +81,7 @@ func (v *view) progress(width int) []line {
 	return l.add(dim, v.next).wrap(width, utf8.RuneCountInString(label))
 }
 
-// lines returns the lines of the view for which there is room. The least important lines
-// are dropped.
+// lines returns the lines of the view. Without room, it drops the least important lines.
 func (v *view) lines(width, height int) []line {
 	all := line{}.add(bold, "weir").add(plain, "  "+v.title).wrap(width, 6)
 	all = append(append(all, v.progress(width)...), nil)
@@ -117,7 +115,6 @@ func (v *view) lines(width, height int) []line {
 // eventsShown is the maximum number of lines of the story in the view.
 const eventsShown = 9
 
-// standing is the sums so far.
 type standing struct{ requests, errors, stalls int }
 
 func (s standing) line() line {

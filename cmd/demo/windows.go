@@ -98,8 +98,8 @@ type fullest [guarantees]lab.Fullest
 // lasting is the minimum Per of limits with new keys in each round of a soak.
 const lasting = 5 * time.Minute
 
-// add judges the windows of one key. Extras add up, except those of timeouts, which are
-// moments of one spell.
+// add judges the windows of one key. Extras add up, except those of timeouts, of one
+// spell.
 func (found *fullest) add(of string, admissions []span, l *weir.Limit, during *occasions, c *circumstances) {
 	var all []lab.Occasion
 	for g, spans := range during {

@@ -55,9 +55,8 @@ func TestHeldBytesReachOnlyOpenConnections(t *testing.T) {
 					f := newFleet(t, n)
 					f.start("a", start(n, "a"))
 					b, told := start(n, "b"), &log{}
-					require.NoError(t, b.Start(t.Context(), told))
+					f.join(t.Context(), "b", b, told)
 					require.NoError(t, b.Announce(cluster.Serving))
-					f.clusters["b"], f.all = b, append(f.all, b)
 					f.awaitRoster("a-1 serving, b-1 serving", 10*second, "a", "b")
 					time.Sleep(5 * second)
 					to := f.clusters["a"].View().Members[1].Peer

@@ -65,10 +65,15 @@ func newFleet(t *testing.T, n *weirtest.Network, hosts ...string) *fleet {
 
 func (f *fleet) start(host string, c cluster.Cluster) {
 	f.t.Helper()
-	require.NoError(f.t, c.Start(f.t.Context(), echoes{f.late}))
+	f.join(f.t.Context(), host, c, echoes{f.late})
 	require.NoError(f.t, c.Announce(cluster.Serving))
-	f.clusters[host] = c
-	f.all = append(f.all, c)
+}
+
+// join starts a cluster that announces nothing.
+func (f *fleet) join(ctx context.Context, host string, c cluster.Cluster, h cluster.Handler) {
+	f.t.Helper()
+	require.NoError(f.t, c.Start(ctx, h))
+	f.clusters[host], f.all = c, append(f.all, c)
 }
 
 func (f *fleet) close() {
@@ -167,9 +172,7 @@ func TestSimulatedMembership(t *testing.T) {
 		},
 		"a joiner is joining until it announces that it serves, also after its death": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b")
-			c := n.Host("c").Cluster(cluster.Config{})
-			require.NoError(t, c.Start(t.Context(), echoes{}))
-			f.clusters["c"], f.all = c, append(f.all, c)
+			f.join(t.Context(), "c", n.Host("c").Cluster(cluster.Config{}), echoes{})
 			f.awaitRoster("a-1 serving, b-1 serving, c-1 joining", second, "a", "b", "c")
 			time.Sleep(time.Minute)
 			require.Equal(t, "a-1 serving, b-1 serving, c-1 joining", f.roster("a"))
@@ -191,9 +194,7 @@ func TestSimulatedMembership(t *testing.T) {
 		},
 		"a member that died before it served is forgotten after Forget on every side": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b", "c")
-			x := n.Host("x").Cluster(cluster.Config{})
-			require.NoError(t, x.Start(t.Context(), echoes{}))
-			f.all = append(f.all, x)
+			f.join(t.Context(), "x", n.Host("x").Cluster(cluster.Config{}), echoes{})
 			f.awaitRoster("a-1 serving, b-1 serving, c-1 serving, x-1 joining", second, "a", "b", "c")
 			n.Split([]string{"a"}, []string{"b", "c"}, []string{"x"})
 			f.awaitRoster("a-1 serving, b-1 dead, c-1 dead, x-1 dead", 10*second, "a")
@@ -246,9 +247,7 @@ func TestSimulatedMembership(t *testing.T) {
 			}
 			f := newFleet(t, n, "b")
 			heard := new(atomic.Int64)
-			a := n.Host("a").Cluster(cluster.Config{})
-			require.NoError(t, a.Start(t.Context(), counting{heard: heard}))
-			f.all = append(f.all, a)
+			f.join(t.Context(), "a", n.Host("a").Cluster(cluster.Config{}), counting{heard: heard})
 			time.Sleep(second)
 			n.Host("b").Freeze()
 			time.Sleep(3 * second)
@@ -283,9 +282,8 @@ func TestSimulatedMembership(t *testing.T) {
 			defer cancel()
 			start := time.Now()
 			b := n.Host("b").Cluster(cluster.Config{})
-			require.NoError(t, b.Start(ctx, echoes{}))
+			f.join(ctx, "b", b, echoes{})
 			require.Equal(t, 100*milli, elapsed(start))
-			f.clusters["b"], f.all = b, append(f.all, b)
 			require.NoError(t, b.Announce(cluster.Serving))
 			n.Heal()
 			f.awaitRoster("a-1 serving, b-1 serving", second, "a", "b")
@@ -344,10 +342,6 @@ func history(t *testing.T, seed uint64) (lines []string) {
 func TestRunReplaysFromItsSeed(t *testing.T) {
 	const seed = 42
 	first := history(t, seed)
-	second := history(t, seed)
-	require.Equal(t, len(first), len(second))
-	for i := range first {
-		require.Equal(t, first[i], second[i], "line %d of %d, seed %d", i, len(first), seed)
-	}
+	require.Equal(t, first, history(t, seed), "seed %d", seed)
 	require.NotEqual(t, first, history(t, seed+1), "another seed is another run")
 }

@@ -84,7 +84,7 @@ func BenchmarkBusy(b *testing.B) {
 }
 
 func playBusy(b *testing.B, load BusyLoad) {
-	gateways, _ := startMembers(b, busyGateways, MemberConfig{Timeout: busyTimeout, Rate: busyRate, MaxKeys: floodMaxKeys})
+	gateways := startMembers(b, busyGateways)
 	var throttles sync.WaitGroup
 	done := make(chan struct{})
 	for k, i := range load.Throttled {

@@ -20,7 +20,6 @@ type cell struct {
 
 func (c cell) String() string { return c.workload.Name + "/" + c.contender.name }
 
-// result contains the figures of a cell.
 type result struct {
 	Checks   float64 // a second
 	P50, P99 time.Duration
@@ -28,10 +27,8 @@ type result struct {
 	NotExact float64 // part of the checks that failed or were decided without authority
 }
 
-// settings contains the settings of a run.
 type settings struct {
 	duration time.Duration
-	callers  int
 	part     int          // of workloads
 	redis    *redisServer // nil if there is no server
 	// gubernator is the path of its program. If it is empty, noGubernator is the reason.
@@ -50,14 +47,17 @@ func (s settings) missing(c contender) error {
 	return nil
 }
 
+// remoteCallers is the number of callers of a limiter that asks another process.
+const remoteCallers = 64
+
 // callers returns the number of callers. A limiter that decides in memory has one caller
 // for each CPU: with more callers, the latencies would include the time that a goroutine
 // waits for a CPU.
-func (c cell) callers(s settings) int {
+func (c cell) callers() int {
 	if c.contender.at == owned {
 		return runtime.NumCPU()
 	}
-	return s.callers
+	return remoteCallers
 }
 
 // callWait bounds the time of a call to a worker, excluding the time of its checks.
@@ -72,7 +72,7 @@ func (c cell) measure(s settings) (f result, err error) {
 			err = fmt.Errorf("%v: %w", c, err)
 		}
 	}()
-	setup := worker.Setup{Contender: c.contender.name, Workload: c.workload.Name, Part: s.part, Callers: c.callers(s), Owned: c.contender.at != elsewhere}
+	setup := worker.Setup{Contender: c.contender.name, Workload: c.workload.Name, Part: s.part, Callers: c.callers(), Owned: c.contender.at != elsewhere}
 	if c.contender.at == inRedis {
 		setup.Redis = s.redis.addr
 		if err = s.redis.flush(); err != nil {
@@ -129,8 +129,7 @@ func sumUp(t *worker.Tally) (f result, err error) {
 	return f, nil
 }
 
-// combine returns the medians of repetitions. NotExact is the worst value, because a
-// single check matters.
+// combine returns the medians, and the worst NotExact, because a single check matters.
 func combine(runs []result) (f result) {
 	f.Checks = median(runs, func(f result) float64 { return f.Checks })
 	f.P50 = median(runs, func(f result) time.Duration { return f.P50 })
@@ -142,7 +141,6 @@ func combine(runs []result) (f result) {
 	return f
 }
 
-// median returns the median of one figure of several runs.
 func median[R any, T cmp.Ordered](runs []R, of func(R) T) T {
 	values := make([]T, len(runs))
 	for i, r := range runs {

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/bench/internal/worker"
 )
 
-// contender is a limiter as a service would use it. It is a token bucket or GCRA, which
-// grant the same.
+// contender is a limiter as a service uses it: a token bucket or GCRA, which grant the
+// same.
 type contender struct {
 	name       string
 	at         place
@@ -29,7 +29,6 @@ const (
 	elsewhere       // by a node in another process
 )
 
-// contenders returns the contenders in the order of the tables.
 func contenders() []contender {
 	const redis = "In Redis, on this machine and without replicas."
 	return []contender{
@@ -42,12 +41,6 @@ func contenders() []contender {
 	}
 }
 
-// limit returns the quota as a limit of Weir.
-func (c contender) limit(q worker.Quota) weir.Limit {
-	return weir.Limit{Name: "bench", Algorithm: weir.TokenBucket, Rate: 1, Per: q.Interval, Burst: q.Units, NoLeases: true}
-}
-
-// begin creates the instance of a worker.
 func begin(s worker.Setup, q worker.Quota) (*worker.Instance, error) {
 	c, err := find(s.Contender)
 	switch {
@@ -58,7 +51,8 @@ func begin(s worker.Setup, q worker.Quota) (*worker.Instance, error) {
 	case c.gubernator:
 		return nil, fmt.Errorf("bench: %s is in another program", c.name)
 	}
-	return newWeirNode(c.limit(q), c.at == owned, s.Join)
+	limit := weir.Limit{Name: "bench", Algorithm: weir.TokenBucket, Rate: 1, Per: q.Interval, Burst: q.Units, NoLeases: true}
+	return newWeirNode(limit, c.at == owned, s.Join)
 }
 
 // newWeirNode starts a node with the default configuration except for MaxKeys: in a ring
@@ -69,14 +63,11 @@ func newWeirNode(limit weir.Limit, alone bool, join []string) (*worker.Instance,
 	var err error
 	if alone {
 		n, end, err = startRing(2 * worker.Million)
-	} else {
-		n, err = weir.Start(context.Background(), weir.Config{Name: "bench", Bind: "127.0.0.1:0", Join: join, MaxKeys: 2 * worker.Million, Logger: quiet()})
+	} else if n, err = weir.Start(context.Background(), weir.Config{Name: "bench", Bind: "127.0.0.1:0", Join: join, MaxKeys: 2 * worker.Million, Logger: quiet()}); err == nil {
+		end = n.Close
 	}
 	if err != nil {
 		return nil, err
-	}
-	if end == nil {
-		end = n.Close
 	}
 	l, err := n.Limiter(limit)
 	if err != nil {
@@ -104,16 +95,9 @@ func decidedByWeir(d weir.Decision, err error) (o worker.Outcome) {
 	default:
 		o = worker.Stray
 	}
-	if err != nil {
-		return o | worker.Failed
-	}
-	if d.Allowed {
-		o |= worker.Admitted
-	}
-	return o
+	return o | outcomeOf(d.Allowed, err)
 }
 
-// find returns the contender with the given name.
 func find(name string) (contender, error) {
 	all := contenders()
 	i := slices.IndexFunc(all, func(c contender) bool { return c.name == name })

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"testing"
 	"time"
@@ -9,35 +8,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/bench/internal/worker"
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// patience is the default Timeout of members. It is long, so that on a busy machine a
-// check is slow, and is not decided by another member.
-const patience = time.Second
-
-// MemberConfig contains the settings of a node that the benchmarks choose.
-type MemberConfig struct {
-	Join    []string
-	Timeout time.Duration // patience if zero
-	Rate    int64         // of a fixed window of an hour; if zero, the limit admits everything
-	MaxKeys int           // 4,000,000 if zero
-}
-
 // startMembers starts n nodes in separate processes, and waits until all of them have
-// met. It returns them and their addresses.
-func startMembers(tb testing.TB, n int, c MemberConfig) (members []*lab.Service, addrs []string) {
+// met.
+func startMembers(tb testing.TB, n int) (members []*lab.Service) {
+	var join []string
 	for range n {
 		m, err := startRemote("", "Member")
 		require.NoError(tb, err)
 		members = append(members, m)
 		var addr string
-		require.NoError(tb, m.Call("Member.Start", c, &addr))
-		c.Join = append(c.Join, addr)
+		require.NoError(tb, m.Call("Member.Start", join, &addr))
+		join = append(join, addr)
 	}
 	call[int](tb, members, "Member.Meet", n)
-	return members, c.Join
+	return members
 }
 
 // call calls the members concurrently, and returns their replies.
@@ -66,19 +53,15 @@ func (s *service) Close() error {
 }
 
 // Start starts the node. The reply is its address.
-func (s *service) Start(c MemberConfig, addr *string) (err error) {
+func (s *service) Start(join []string, addr *string) (err error) {
 	s.node, err = weir.Start(context.Background(), weir.Config{
-		Name: "bench", Bind: "127.0.0.1:0", Join: c.Join, Timeout: cmp.Or(c.Timeout, patience), MaxKeys: cmp.Or(c.MaxKeys, 4*worker.Million), Logger: quiet(),
+		Name: "bench", Bind: "127.0.0.1:0", Join: join, Timeout: busyTimeout, MaxKeys: floodMaxKeys, Logger: quiet(),
 	})
 	if err != nil {
 		return err
 	}
 	*addr = addrOf(s.node)
-	limit := weir.Limit{Name: "api", Rate: 1_000_000_000_000, Per: time.Hour}
-	if c.Rate > 0 {
-		limit = weir.Limit{Name: "used up", Algorithm: weir.FixedWindow, Rate: c.Rate, Per: time.Hour}
-	}
-	s.limiter, err = s.node.Limiter(limit)
+	s.limiter, err = s.node.Limiter(weir.Limit{Name: "used up", Algorithm: weir.FixedWindow, Rate: busyRate, Per: time.Hour})
 	return err
 }
 

@@ -15,8 +15,7 @@ import (
 // memberWait bounds all waits of a member.
 const memberWait = 3 * time.Minute
 
-// untilMet waits until a node is ready and has the given number of serving members in its
-// roster.
+// untilMet waits until a node is ready, with so many serving members in its roster.
 func untilMet(n *weir.Node, members int, within time.Duration) error {
 	serving := func() int {
 		return len(slices.DeleteFunc(n.Members(), func(m weir.Member) bool { return m.State != weir.Serving }))
@@ -29,7 +28,6 @@ func untilMet(n *weir.Node, members int, within time.Duration) error {
 	return nil
 }
 
-// addrOf returns the address at which a node listens.
 func addrOf(n *weir.Node) string {
 	all := n.Members()
 	return all[slices.IndexFunc(all, func(m weir.Member) bool { return m.Self })].Addr
@@ -55,8 +53,7 @@ func byAuthority(s weir.Source) bool {
 	return s == weir.Owner || s == weir.Forwarded || s == weir.Relayed || s == weir.Pushback || s == weir.Leased
 }
 
-// quiet returns a logger that logs only errors, because the output of a benchmark is its
-// figures.
+// quiet returns a logger of errors only: the output of a benchmark is its figures.
 func quiet() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }

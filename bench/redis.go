@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
@@ -125,16 +124,7 @@ func (s *redisServer) end() error {
 
 func (s *redisServer) flush() error { return s.client.FlushAll(context.Background()).Err() }
 
-// version returns the version of the server.
 func (s *redisServer) version() (string, error) {
-	text, err := s.client.Info(context.Background(), "server").Result()
-	if err != nil {
-		return "", err
-	}
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && name == "redis_version" {
-			return value, nil
-		}
-	}
-	return "", errors.New("bench: redis-server does not report its version")
+	info := s.client.InfoMap(context.Background(), "server")
+	return info.Item("Server", "redis_version"), info.Err()
 }

@@ -14,13 +14,12 @@ import (
 )
 
 // roles contains the roles of the command's processes.
-var roles = map[string]worker.Role{
+var roles = map[string]func() error{
 	worker.Name: worker.Serve(begin),
 	sizerRole:   func() error { return worker.ServeCalls(sizerRole, new(Sizer)) },
 }
 
-// playRole runs the role of this process and exits. It returns if the process has no
-// role.
+// playRole runs the role of this process and exits, or returns if there is no role.
 func playRole() {
 	name := os.Getenv(worker.RoleVariable)
 	if name == "" {

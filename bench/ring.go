@@ -11,7 +11,6 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// ringMembers is the number of members in the ring of an owner.
 const ringMembers = 10
 
 // startRing starts a ring of nodes in this process, on an in-memory network, and returns

@@ -43,10 +43,8 @@ type SizerSetup struct {
 	Asked int // keys that Load checks, of each kind
 }
 
-// SizerAddrs contains the addresses of a node.
 type SizerAddrs struct{ Peers, Checks string }
 
-// Close closes the node.
 func (s *Sizer) Close() error {
 	if s.node == nil {
 		return nil
@@ -237,8 +235,7 @@ func startSizers(nodes, keys, asked int, env ...string) (s *sizers, err error) {
 // sizerWait bounds each call.
 const sizerWait = 10 * time.Minute
 
-// load makes checks on all nodes at a total rate, and returns their CPU time and the
-// number of checks.
+// load makes checks on all nodes at a total rate, and returns their number and CPU time.
 func (s *sizers) load(way string, rate float64, d time.Duration) (spent SizerSpent, err error) {
 	all, err := callAll[SizerSpent](s.all, sizerWait, "Sizer.Load", SizerLoad{way, rate / float64(len(s.all)), d})
 	for _, one := range all {
@@ -276,11 +273,9 @@ func (s *sizers) overHTTP(rate float64, d time.Duration) (spent SizerSpent, err 
 // sizedRates contains the check rates of the cluster.
 var sizedRates = [...]float64{1_000, 10_000, 100_000}
 
-// sizingNodes is the number of nodes in the measured cluster.
 const sizingNodes = 3
 
-// size prints the CPU time of checks of each kind, at each rate for d, and the memory of
-// keys.
+// size prints the CPU time of checks of each kind, at each rate for d, and keys' memory.
 func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) (err error) {
 	if !lab.Signals {
 		return errors.New("bench: -sizing needs getrusage: run it on a Unix")
@@ -344,11 +339,8 @@ func sizeMemory(ctx context.Context, keys int, out io.Writer) error {
 		if limit > 0 {
 			name, env = fmt.Sprintf("%d MiB", limit>>20), []string{fmt.Sprintf("GOMEMLIMIT=%d", limit)}
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 		m, err := filled(keys, env...)
-		if err != nil {
+		if err = errors.Join(err, ctx.Err()); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "| %d | %s | %d | %.0f |\n", m.Keys, name, m.Peak>>20, float64(m.Peak)/float64(m.Keys))
@@ -365,8 +357,7 @@ const (
 // memoryFor returns the memory for the given number of counts.
 func memoryFor(counts int) int64 { return int64(counts)*sizedKeyBytes + sizedBaseBytes }
 
-// filled fills two nodes with the given number of keys, and returns the memory of the
-// larger node.
+// filled fills two nodes with so many keys, and returns the memory of the larger node.
 func filled(n int, env ...string) (m SizerMemory, err error) {
 	s, err := startSizers(2, 2*n, 0, env...)
 	if err != nil {

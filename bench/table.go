@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"math"
 	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,7 +19,6 @@ type row struct {
 	missing string // the reason why there are no figures
 }
 
-// columns are the titles of a table.
 var columns = []string{"contender", "checks/s", "p50", "p99", "no hop", "not exact"}
 
 // cells returns the texts of a row. A row without figures has the reason in its second cell.
@@ -76,20 +75,14 @@ func describeRun(o options, s settings) (string, error) {
 		redis = "Redis " + version
 	}
 	return fmt.Sprintf("%s: %d × %s, %s/%s, %s, %s; %d callers of contenders that ask another process, medians of %d runs of %v.",
-		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), processor(), runtime.GOOS, runtime.GOARCH, runtime.Version(), redis, o.callers, o.count, o.duration), nil
+		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), processor(), runtime.GOOS, runtime.GOARCH, runtime.Version(), redis, remoteCallers, o.count, o.duration), nil
 }
 
 // processor returns the model name of the CPU if the system provides it.
 func processor() string {
-	f, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return runtime.GOARCH
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if name, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	if name := regexp.MustCompile(`(?m)^model name\s*: (.*\S)`).FindSubmatch(text); name != nil {
+		return string(name[1])
 	}
 	return runtime.GOARCH
 }

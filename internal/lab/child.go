@@ -27,8 +27,8 @@ type Child struct {
 	last  Text  // end of the standard error
 }
 
-// maxLine is the maximum length of a line of a child's standard output, in bytes. A
-// longer line ends the reading.
+// maxLine is the maximum length of a child's line, in bytes. A longer line ends the
+// reading.
 const maxLine = 16 << 20
 
 // lastBytes is the number of bytes that are kept of a child's standard error.
@@ -105,8 +105,7 @@ func (c *Child) Succeeded() bool { return c.err == nil }
 // ErrLate means that a child was killed because it did not end in time.
 var ErrLate = errors.New("lab: the process did not end in time")
 
-// Stop closes the child's standard input, which makes the child end, and then calls
-// Await.
+// Stop closes the child's standard input, which ends the child, and then calls Await.
 func (c *Child) Stop(within time.Duration) error {
 	_ = c.input.Close() // the child may have ended before
 	return c.Await(within)

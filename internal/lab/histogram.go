@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// fineness is the number of bits below the highest bit of a time that a Histogram
-// distinguishes.
+// fineness is the number of bits that a Histogram distinguishes below the highest bit.
 const fineness = 5
 
 // Histogram counts times by their logarithm: a quantile is at most 1/32 above the exact

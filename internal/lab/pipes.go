@@ -36,8 +36,7 @@ func (l *PipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 // Closed returns a channel that is closed when l is closed.
 func (l *PipeListener) Closed() <-chan struct{} { return l.over }
 
-// Dial opens a connection. If wrap is not nil, the server receives the connection that
-// wrap returns.
+// Dial opens a connection. The server receives its end, or wrap of it if wrap is not nil.
 func (l *PipeListener) Dial(wrap func(net.Conn) net.Conn) net.Conn {
 	here, there := net.Pipe()
 	if wrap != nil {

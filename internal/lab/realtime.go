@@ -8,8 +8,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// GiveUp is the maximum duration of a wait. A wait takes that long only if there is a
-// fault.
+// GiveUp is the maximum duration of a wait. Only a fault makes a wait so long.
 const GiveUp = time.Minute
 
 // Eventually waits until done returns true, and fails the test after GiveUp. It calls
@@ -23,9 +22,8 @@ func Eventually(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// MeasureDelay starts the measurement of the lateness of this process. The caller must call
-// Stop. To get the time that a check took, subtract the lateness of the process from the duration
-// of the check.
+// MeasureDelay begins to measure the lateness of this process. The caller must call Stop. The time
+// of a check is its duration without the lateness of the process meanwhile.
 func MeasureDelay() *SchedulingDelay {
 	late := new(SchedulingDelay)
 	late.Start(time.Millisecond, 0)
@@ -36,8 +34,7 @@ func MeasureDelay() *SchedulingDelay {
 // the members that had to decide did not answer each other.
 type Decisions[Source ~uint8] map[Source]int
 
-// Strayed reports whether a check was decided by any source other than the owner, a lease or a
-// pushback.
+// Strayed reports whether any source but the owner, a lease or a pushback decided a check.
 func (d Decisions[Source]) Strayed() bool {
 	for source, n := range d {
 		if n > 0 && (source == 0 || source > Source(wire.Relayed) && source < Source(wire.Pushback)) {

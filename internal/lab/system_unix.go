@@ -15,12 +15,10 @@ const Signals = true
 // Leave asks the child to end in order, by SIGTERM.
 func (c *Child) Leave() error { return c.Cmd.Process.Signal(syscall.SIGTERM) }
 
-// Freeze stops the child, by SIGSTOP. A frozen child keeps its memory, sockets and
-// timers.
+// Freeze stops the child, by SIGSTOP. A frozen child keeps memory, sockets and timers.
 func (c *Child) Freeze() error { return c.Cmd.Process.Signal(syscall.SIGSTOP) }
 
-// Thaw continues a frozen child, by SIGCONT. It has no effect on a child that is not
-// frozen.
+// Thaw continues a frozen child, by SIGCONT. A child that is not frozen just continues.
 func (c *Child) Thaw() error { return c.Cmd.Process.Signal(syscall.SIGCONT) }
 
 // CPU returns the CPU time that this process has used so far, in user and system mode, or

@@ -4,6 +4,5 @@ package lab
 
 import "os/exec"
 
-// TieToParent does nothing on this system, where a Child ends at the end of its standard
-// input.
+// TieToParent does nothing here: a Child ends at the end of its standard input.
 func TieToParent(*exec.Cmd) {}

@@ -11,8 +11,7 @@ const Million = 1_000_000
 // KeyBytes is the length of every key.
 const KeyBytes = 30
 
-// AppendKey appends the text of key number i. Texts are distinct for distinct i, and
-// unordered.
+// AppendKey appends the text of key number i. Texts are distinct and unordered.
 func AppendKey(b []byte, i int) []byte {
 	// The finalizer of MurmurHash3: a bijection of 64 bits.
 	x := uint64(i)
@@ -49,5 +48,4 @@ func split(all string) []string {
 	return keys
 }
 
-// AnyKey accepts every key.
 func AnyKey(string) bool { return true }

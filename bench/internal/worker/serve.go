@@ -8,18 +8,14 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// RoleVariable names the role of a process: the command, or a test of it, starts itself again as
-// another process.
+// RoleVariable names the role of a process that the command, or a test of it, has started.
 const RoleVariable = "WEIR_BENCH_ROLE"
 
 // StartWait bounds how long a process may take to be ready, and to end. A busy machine
 // needs many times as long as an idle machine.
 const StartWait = time.Minute
 
-// Role is the work of a process. It returns once the parent ends the process.
-type Role func() error
-
-// ServeCalls serves the methods of service to the parent, and closes it when the parent ends the
+// ServeCalls serves the methods of service, and closes it once the parent ends the
 // process.
 func ServeCalls(name string, service io.Closer) error {
 	return errors.Join(lab.ServeCalls(name, service), service.Close())

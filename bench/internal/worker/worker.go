@@ -45,12 +45,12 @@ type Setup struct {
 	Redis   string
 }
 
-// Serve returns the role of a worker. The worker uses begin to create the instance.
-func Serve(begin func(Setup, Quota) (*Instance, error)) Role {
+// Serve returns the role of a worker. The worker uses begin to create the instance. The
+// role returns once the parent ends the process.
+func Serve(begin func(Setup, Quota) (*Instance, error)) func() error {
 	return func() error { return ServeCalls(Name, &Worker{begin: begin}) }
 }
 
-// Close closes the instance.
 func (w *Worker) Close() error {
 	if w.instance == nil {
 		return nil
@@ -129,7 +129,6 @@ func (c *Counts) add(o Outcome) {
 	c.Failed += int(o & Failed >> 3)
 }
 
-// Merge adds the counts of o.
 func (c *Counts) Merge(o Counts) {
 	c.Checks += o.Checks
 	c.Admitted += o.Admitted
@@ -138,7 +137,6 @@ func (c *Counts) Merge(o Counts) {
 	c.Failed += o.Failed
 }
 
-// Tally is the result of a run.
 type Tally struct {
 	Counts      // during Took
 	Took        time.Duration
@@ -154,8 +152,7 @@ const warmUp = 5
 // long as half a check by the owner.
 const timings = 100_000
 
-// Run makes checks for the given time, after preparations that may take ten times as
-// long.
+// Run makes checks for the given time, after preparations that may take ten times that.
 func (w *Worker) Run(d time.Duration, t *Tally) error {
 	w.prepare()
 	w.fill(10 * d)

@@ -19,8 +19,7 @@ type Workload struct {
 // Workloads returns the workloads in the order of the tables. In flood, callers use up
 // limits in a run of a second. The other workloads admit all checks of a run of some
 // seconds. The interval is so long that a bucket regains only a unit or two in a run, so
-// all contenders grant the same. The number of keys is divided by part, which is 1 except
-// in tests.
+// all contenders grant the same. Tests divide the number of keys by part.
 func Workloads(part int) []Workload {
 	uniform, attackers, others := Million/part, 1000/part, 100_000/part
 	return []Workload{
@@ -57,7 +56,6 @@ func Workloads(part int) []Workload {
 
 func fillOnce(int) int { return 1 }
 
-// findWorkload returns the workload with the given name.
 func findWorkload(name string, part int) (Workload, error) {
 	for _, w := range Workloads(part) {
 		if w.Name == name {

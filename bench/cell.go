@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// cell is one contender under one workload.
+// cell is a contender under a workload.
 type cell struct {
 	workload  worker.Workload
 	contender contender
@@ -50,7 +50,7 @@ func (s settings) missing(c contender) error {
 // remoteCallers is the number of callers of a limiter that asks another process.
 const remoteCallers = 64
 
-// callers returns the number of callers. A limiter that decides in memory has one caller
+// callers returns the number of callers. A limiter that decides in memory has a caller
 // for each CPU: with more callers, the latencies would include the time that a goroutine
 // waits for a CPU.
 func (c cell) callers() int {

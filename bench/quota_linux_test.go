@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// cpuQuota is a cgroup of one process. The process may use the given CPU time in each
+// cpuQuota is a cgroup of a process. The process may use the given CPU time in each
 // period, and is stopped for the rest of the period.
 type cpuQuota struct{ dir string }
 

@@ -117,7 +117,7 @@ type SizerSpent struct {
 	CPU           time.Duration
 }
 
-// sizerCallers is the number of callers of one node.
+// sizerCallers is the number of callers of a node.
 const sizerCallers = 64
 
 // Load makes checks at the given rate. The reply contains the CPU time of the process.
@@ -162,7 +162,7 @@ func paced(callers int, rate float64, d time.Duration, do func(caller int, r *ra
 	return int(count.Load())
 }
 
-// Fill makes one check for each of n keys that the node owns.
+// Fill makes a check for each of n keys that the node owns.
 func (s *Sizer) Fill(n int, _ *int) error {
 	var b [worker.KeyBytes]byte
 	for i := 0; n > 0; i++ {

@@ -64,7 +64,7 @@ func formatPercent(share float64) string {
 	return fmt.Sprintf("%.0f %%", p)
 }
 
-// describeRun returns the conditions of a run in one sentence.
+// describeRun returns the conditions of a run in a sentence.
 func describeRun(o options, s settings) (string, error) {
 	redis := "no Redis"
 	if s.redis != nil {

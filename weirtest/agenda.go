@@ -31,7 +31,7 @@ func (m *moment) before(o *moment) bool {
 }
 
 // agenda contains the future events of a network, and one timer for the first event. No
-// two packets arrive in the same instant: in a bubble, all effects of one packet are
+// two packets arrive in the same instant: in a bubble, all effects of a packet are
 // complete when the next packet arrives.
 type agenda struct {
 	start   time.Time

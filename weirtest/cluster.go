@@ -81,7 +81,7 @@ const (
 	lastProbes   = time.Minute           // maximum time that goroutines of memberlist outlive its Shutdown
 )
 
-// Cluster is a set of nodes in one process, on their own Network. A test can simulate the
+// Cluster is a set of nodes in a process, on their own Network. A test can simulate the
 // faults of production: broken links, crashed and frozen machines, and clock steps.
 //
 // In a testing/synctest bubble, a Cluster runs in virtual time. Waiting takes no real

@@ -39,8 +39,8 @@ func TestGossipOnASimulatedNetworkConforms(t *testing.T) {
 	})
 }
 
-// worldOf returns a world of three nodes in one region, and of further nodes in another
-// region. The function node returns the cluster of one node.
+// worldOf returns a world of three nodes in a region, and of further nodes in another
+// region. The function node returns the cluster of a node.
 func worldOf(node func(*weirtest.Host, cluster.Config) cluster.Cluster) clustertest.World {
 	n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond, Jitter: time.Millisecond})
 	host, far := func(i int) string { return "host" + strconv.Itoa(i) }, func(i int) string { return "far" + strconv.Itoa(i) }

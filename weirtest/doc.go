@@ -33,7 +33,7 @@
 // bubble replays exactly if no other influence determines the order of goroutines within
 // an instant: runtime.GOMAXPROCS is 1 (which is also faster), the garbage collector is
 // held (debug.SetGCPercent(-1), with runtime.GC after synctest.Wait now and then), the
-// race detector is off, and two goroutines that use one link in the same instant keep
+// race detector is off, and two goroutines that use the same link in the same instant keep
 // their order. Requests to the same member are an exception, because the package sorts
 // the requests of each instant.
 package weirtest

@@ -73,7 +73,7 @@ func (h *Host) Thaw() {
 // the pauses. The pauses during a wait for an answer extend the wait. If the wait ends in
 // a pause, an answer counts if it has arrived by the end of the pause. If a pause delays
 // a look at other members, only a part of the delay counts as their silence. All other
-// timers of the node continue, as do those of a node with Host.Network.
+// timers of the node continue, as do the timers of a node with Host.Network.
 func (h *Host) Throttle(pause, every time.Duration) {
 	if pause < 0 || pause > 0 && pause >= every {
 		panic(fmt.Sprintf("weirtest: Throttle of %q by %v in every %v: a pause must be shorter than the time from one to the next", h.name, pause, every))
@@ -207,7 +207,7 @@ func splitAddr(addr string) (host string, port int, err error) {
 	return host, int(number), err
 }
 
-// Listen opens a listener and a packet connection on one port of the host.
+// Listen opens a listener and a packet connection on the same port of the host.
 func (p *process) Listen(_ context.Context, addr string) (net.Listener, net.PacketConn, error) {
 	host, at, err := splitAddr(addr)
 	if err != nil {

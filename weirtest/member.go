@@ -445,7 +445,7 @@ func (m *member) joinTargets() []*member {
 	return at
 }
 
-// belongsWith reports whether two members belong to one cluster.
+// belongsWith reports whether two members belong to the same cluster.
 func (m *member) belongsWith(other *member) bool {
 	return m.config.Region == other.config.Region && m.config.Seed == other.config.Seed
 }

@@ -34,7 +34,7 @@ const (
 	maxParked   = 4096              // maximum number of datagrams that wait for frozen hosts; further datagrams are lost
 )
 
-// Network is a set of hosts and the links between them. Its methods, and those of all
+// Network is a set of hosts and the links between them. Its methods, and the methods of all
 // objects on it, are safe for concurrent use.
 type Network struct {
 	// mu guards all state of the network, and is never held while waiting: in a bubble, a
@@ -197,7 +197,7 @@ func (n *Network) reset() {
 	n.Heal()
 }
 
-// link is one direction between two hosts, with its own random source. So the traffic of
+// link is a direction between two hosts, with its own random source. So the traffic of
 // other links does not affect the link.
 type link struct {
 	Link

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// peer implements cluster.Peer: it is the contact of one member, the owner, with another
+// peer implements cluster.Peer: it is the contact of a member, the owner, with another
 // member.
 type peer struct {
 	owner, to   *member

@@ -19,7 +19,7 @@ const (
 	sayEvery         = 10 * time.Second // minimum time between two warnings of the same kind
 )
 
-// region implements cluster.Peer. Its methods send requests to one node of another region
+// region implements cluster.Peer. Its methods send requests to a node of another region
 // at a time. Network.mu guards all fields.
 type region struct {
 	member  *member

@@ -43,7 +43,7 @@ func (f *fleet) askAbroad(from, region string, wait time.Duration) error {
 	return err
 }
 
-// awaitReach sends requests from a host until one is answered, and returns how long
+// awaitReach sends requests from a host until an answer comes, and returns how long
 // that took.
 func (f *fleet) awaitReach(from, region string, within time.Duration) time.Duration {
 	f.t.Helper()

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// gossip is the roster of one member at one moment. It is immutable.
+// gossip is the roster of a member at some moment. It is immutable.
 type gossip struct {
 	records []detect.Record
 }

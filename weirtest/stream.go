@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// socketBuffer is the maximum number of bytes of one direction of a stream that are
+// socketBuffer is the maximum number of bytes of a direction of a stream that are
 // written and not yet read. Above this, Write blocks.
 const socketBuffer = 256 << 10
 
-// conn is one end of a stream.
+// conn is an end of a stream.
 type conn struct {
 	socket
 	remote *net.TCPAddr
@@ -56,7 +56,7 @@ func (s *socket) setDeadlines(t time.Time, which ...*time.Time) error {
 	return nil
 }
 
-// newConn returns one end of a stream to a host. The caller must hold n.mu.
+// newConn returns an end of a stream to a host. The caller must hold n.mu.
 func newConn(p *process, local *net.TCPAddr, to *Host, remote *net.TCPAddr) *conn {
 	c := &conn{socket: socket{process: p, local: local}, remote: remote, out: flow{from: p.host, to: to, stream: true}}
 	p.conns = append(p.conns, c)

@@ -181,7 +181,7 @@ func TestShortPausesCauseNoTimeout(t *testing.T) {
 	require.Equal(t, checks, sources[weir.Owner]+sources[weir.Forwarded], "%v", sources)
 }
 
-// countSources pauses one host. It sends checks for keys of other owners from this host,
+// countSources pauses a host. It sends checks for keys of other owners from this host,
 // or checks for keys of this host from other hosts, and returns the number of checks by
 // source.
 func countSources(t *testing.T, asks bool, latency, pause, every time.Duration) (sources map[weir.Source]int) {
@@ -231,7 +231,7 @@ func TestDelayedOwnerIsWaitedFor(t *testing.T) {
 	require.Equal(t, map[weir.Source]int{weir.Forwarded: 1000}, sources)
 }
 
-// With one check in a minute, almost only pings show that a member is connected.
+// With a check in a minute, almost only pings show that a member is connected.
 func TestOwnPauseIsNotSilenceOfOthers(t *testing.T) {
 	for _, every := range []time.Duration{500, 700, 900} {
 		_, missing, _ := runThrottled(t, false, 400*time.Millisecond, every*time.Millisecond, 1)

@@ -161,7 +161,7 @@ func (f *fleet) canHappen(next step, now time.Time) (bool, error) {
 	return false, nil
 }
 
-// pick returns a random gateway of those that are ready, as a load balancer does, in a
+// pick returns a random ready gateway, as a load balancer does, in a
 // region that the demand determines. It returns nil if there is none.
 func (f *fleet) pick(random *rand.Rand) *incarnation {
 	f.mu.Lock()

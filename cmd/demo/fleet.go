@@ -278,7 +278,7 @@ func (f *fleet) isSettledSince(a time.Duration, now int64) bool {
 	return last < 0 || f.happened[last].seenBy <= now-int64(a)
 }
 
-// haveAgreed reports whether at least one gateway is up, no gateway starts or leaves, all
+// haveAgreed reports whether a gateway is up, no gateway starts or leaves, all
 // gateways that are up are connected to each other and to no other gateway, and all
 // decide by the current rules. The caller must hold f.mu.
 func (f *fleet) haveAgreed() bool {
@@ -376,7 +376,7 @@ func (f *fleet) await(ctx context.Context, until func() bool) error {
 	return fmt.Errorf("the gateways did not find each other within %v: %s", within, strings.Join(views, "; "))
 }
 
-// open starts all gateways, one after the other, and waits until they are connected to
+// open starts all gateways in turn, and waits until they are connected to
 // each other and the regions reach each other. Like launch, it must run on the main
 // thread of the demo.
 func (f *fleet) open(ctx context.Context) error {

@@ -58,7 +58,7 @@ type Endurance struct {
 	MaxKeys   int
 }
 
-// Report is the view that a gateway has of the cluster at one time.
+// Report is the view that a gateway has of the cluster at some time.
 type Report struct {
 	At      int64  // time of this view
 	Name    string // name of its node
@@ -124,7 +124,7 @@ const leaveWithin = 8 * time.Second
 
 // Gateway is the service of a gateway's process: an HTTP service behind a limiter. It
 // leaves on SIGTERM. The demo calls Start first, and calls other methods after Start has
-// returned. Only one call of Report runs at a time.
+// returned. Calls of Report do not overlap.
 type Gateway struct {
 	leave   context.Context // done on SIGTERM
 	links   *network

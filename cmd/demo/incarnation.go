@@ -36,7 +36,7 @@ func (c condition) String() string { return conditions[c].name }
 // Site has the addresses of a gateway and its node. A restart does not change them.
 type Site struct{ Bind, HTTP, Admin string }
 
-// incarnation is one process of a gateway. The fleet's mu guards the fields that change.
+// incarnation is a process of a gateway. The fleet's mu guards the fields that change.
 type incarnation struct {
 	gateway   int // index
 	site      Site

@@ -91,7 +91,7 @@ func runCommand(args []string, out *os.File, complain io.Writer) int {
 const (
 	stepInterval = 10 * time.Millisecond
 	// redraw is the interval at which the table is drawn on a terminal, and reprint the
-	// interval at which it is printed elsewhere. Its figures are those of the last
+	// interval at which it is printed elsewhere. Its figures are of the last
 	// second.
 	redraw  = 250 * time.Millisecond
 	reprint = 4 * time.Second

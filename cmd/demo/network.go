@@ -101,7 +101,7 @@ type relayed struct {
 func (c *relayed) LocalAddr() net.Addr  { return c.there.LocalAddr() }
 func (c *relayed) RemoteAddr() net.Addr { return c.there.RemoteAddr() }
 
-// relay copies the data of each end of a connection to the other end. When one end or the
+// relay copies the data of each end of a connection to the other end. When an end or the
 // network is closed, it closes both ends.
 func (n *network) relay(addr string, ends ...net.Conn) {
 	ctx, cancel := context.WithCancel(n.ctx)
@@ -122,7 +122,7 @@ func (n *network) relay(addr string, ends ...net.Conn) {
 	}
 }
 
-// parcel is data that was sent at one time.
+// parcel is data that was sent at the same time.
 type parcel struct {
 	due  time.Time
 	what []byte
@@ -130,7 +130,7 @@ type parcel struct {
 
 const (
 	parcelBytes = 16 << 10
-	// underWay is the maximum number of parcels of one connection that are under way;
+	// underWay is the maximum number of parcels of a connection that are under way;
 	// above it, the sender waits.
 	underWay = 256
 )

@@ -43,7 +43,7 @@ import (
 // docs.
 var pictures = flag.String("pictures", "", "a `directory` for pictures of the page while a gateway is cut off: page.png, page-dark.png and page-phone.png, and demo.png of the demo's end")
 
-// browser is a Chromium with one open page, its errors and its requests.
+// browser is a Chromium with an open page, its errors and its requests.
 type browser struct {
 	t   *testing.T
 	ctx context.Context
@@ -53,7 +53,7 @@ type browser struct {
 	requests []string
 }
 
-// chromium is one process for all tests. Each test has its own profile and tab.
+// chromium is a process for all tests. Each test has its own profile and tab.
 var chromium struct {
 	once sync.Once
 	ctx  context.Context // nil before the start

@@ -175,7 +175,7 @@ var buttons = [...][2]kind{{kill, start}, {freeze, thaw}, {slowDown, speedUp}, {
 
 type press struct {
 	what    step
-	refused chan<- error // with room for one error
+	refused chan<- error // with room for an error
 }
 
 // actions returns the current buttons of a gateway. The caller must hold f.mu.

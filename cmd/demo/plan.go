@@ -81,10 +81,10 @@ func (s step) String() string {
 	return fmt.Sprintf("%v gateway %d", s.kind, s.gateway+1)
 }
 
-// plan distributes the steps over the run. They are more than one Per apart, so that no
-// window contains two steps, except the two steps of a deploy. A gateway joins the others
-// and leaves again. All gateways restart, one after the other. The rules change. Of two
-// random gateways, one is killed and replaced, and one is frozen and thawed.
+// plan distributes the steps over the run. They are more than a Per apart, so that no
+// window contains two steps, except the two steps of a deploy. A gateway joins and leaves
+// again. All gateways restart in turn. The rules change. A random gateway is killed and
+// replaced, and another is frozen and thawed.
 func plan(nodes int, duration time.Duration, random *rand.Rand) []step {
 	var steps []step
 	add := func(percent int, k kind, gateway int, phase string) {

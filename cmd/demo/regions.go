@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// regionNames are the names of the regions, of which a run uses the first ones.
+// regionNames are the names of the regions, of which a run uses the first.
 var regionNames = []string{"eu", "us", "ap", "sa"}
 
 const (

@@ -22,7 +22,7 @@ const (
 	cyan   colour = "36"
 )
 
-// line is painted text. Every rune that the demo writes takes one column.
+// line is painted text. Every rune that the demo writes takes a column.
 type line []painted
 
 type painted struct {
@@ -105,7 +105,7 @@ func (s *screen) size() (width, height int) {
 	return width - 1, height // some terminals wrap after the last column
 }
 
-// draw replaces the drawn lines on a terminal by those that make returns for its size.
+// draw replaces the drawn lines on a terminal by the lines that make returns for its size.
 func (s *screen) draw(make func(width, height int) []line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

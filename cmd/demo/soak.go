@@ -130,7 +130,7 @@ func newSecret() []byte {
 	return secret
 }
 
-// rollOut restarts all gateways, one after the other.
+// rollOut restarts all gateways in turn.
 func (s *soak) rollOut(ctx context.Context) error {
 	for gateway := range s.nodes {
 		if err := s.disturb(ctx, leave, gateway, 0); err != nil {

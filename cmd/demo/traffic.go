@@ -21,7 +21,7 @@ const (
 	// zipf is the exponent of the frequency of clients: the n-th client sends requests in
 	// proportion to 1/(n+1)^zipf, and the first of 200 about a fifth of all.
 	zipf = 1.1
-	// workers is the maximum number of requests in progress at one time.
+	// workers is the maximum number of requests in progress at the same time.
 	workers = 64
 	// giveUp is how long a client waits for an answer.
 	giveUp = 2 * time.Second
@@ -93,7 +93,7 @@ func (m *monitor) startTraffic(ctx context.Context) (end func()) {
 	}
 }
 
-// drawClient draws some clients far more often than others.
+// drawClient draws some clients far more often than other clients.
 func drawClient(random *rand.Rand) func() account {
 	chosen := rand.NewZipf(random, zipf, 1, clients-1)
 	return func() account { return account{"/", int(chosen.Uint64())} }

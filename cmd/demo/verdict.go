@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// claim is one line of a verdict.
+// claim is a line of a verdict.
 type claim struct {
 	name, value, means string
 	broken             string // in words; empty if the claim holds

@@ -31,7 +31,7 @@ func (f *fleet) happens(k kind, from, seenBy int64) {
 	f.happened = append(f.happened, happening{step: step{kind: k, gateway: 1}, from: from, seenBy: seenBy})
 }
 
-// admits adds answers, at one time, that admit units of the first client.
+// admits adds answers, at the same time, that admit units of the first client.
 func (t *tally) admits(units int, by place, owner string, at int64) {
 	for range units {
 		t.add(answer{to: t.fleet.current[0], account: account{path: "/"}, sent: at, done: at + 2, check: lab.Between(at, at+1), at: by, owner: owner, allowed: true})
@@ -54,7 +54,7 @@ func (t *tally) stoodStill(s span) { t.lateness.Add(s) }
 const second = int64(time.Second)
 
 // strikes returns a change of a scene: a step of a gateway at 10 s, which is seen later,
-// and admissions at one time.
+// and admissions at the same time.
 func strikes(k kind, seenAfter int64, units int, at int64) func(*fleet, *tally) {
 	return func(f *fleet, t *tally) {
 		f.happens(k, 10*second, 10*second+seenAfter)
@@ -202,7 +202,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// The number of stalls and the slowest request are one judgment of the same answers.
+// The number of stalls and the slowest request are a single judgment of the same answers.
 func TestStallsAndSlowestRequestAgree(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// view contains the data that is shown of a run at one time.
+// view contains the data that is shown of a run at some time.
 type view struct {
 	title             string
 	elapsed, duration time.Duration

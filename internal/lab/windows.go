@@ -21,9 +21,9 @@ func (i Interval) Length() time.Duration { return time.Duration(i.To - i.From) }
 // Touches reports whether the intervals have a moment in common.
 func (i Interval) Touches(o Interval) bool { return i.From <= o.To && i.To >= o.From }
 
-// Fullest describes the windows of one kind, and the window with the highest Held-Most.
+// Fullest describes the windows of a kind, and the window with the highest Held-Most.
 type Fullest struct {
-	Windows    int    // windows of the kind with at least one admission
+	Windows    int    // windows of the kind with an admission
 	Held, Most int64  // admissions in the window, and its bound
 	Of         string // the key
 }
@@ -48,11 +48,11 @@ func InFlight(admitted []Interval, moment int64, roundTrip time.Duration) (units
 }
 
 // JudgeWindows compares the half-open windows of the given length over the admissions of
-// one key with their bounds. A window may hold most admissions, and the Extra of its
+// a key with their bounds. A window may hold most admissions, and the Extra of its
 // occasions. found has the fullest window of each kind, over all keys. A window ends with
 // the last admission at the latest, so that a later occasion loosens no bound.
 //
-// An admission happened at one moment of its interval. A window holds the admission for
+// An admission happened at a moment of its interval. A window holds the admission for
 // certain if the window contains the whole interval. Only such admissions count, so each
 // excess did happen. The result may be below the true number, by at most the admissions
 // that were in progress at the ends of a window.

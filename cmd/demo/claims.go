@@ -98,7 +98,7 @@ func (m *monitor) judgeWaits(f *findings, name, when string, of func(*answer) bo
 }
 
 // judgeUse adds the claim that at least this percentage of the limit was granted in a
-// span. It looks at whole periods only: a limit grants all its units in a period,
+// span. Only whole periods count: a limit grants all its units in a period,
 // whenever the period begins.
 func (m *monitor) judgeUse(f *findings, name string, least int, in span, when string) {
 	periods, granted := int(in.Length()/m.per), 0
@@ -112,7 +112,7 @@ func (m *monitor) judgeUse(f *findings, name string, least int, in span, when st
 	}
 }
 
-// judgeWindows adds the claims about windows. It returns the maximum number of admissions
+// judgeWindows adds the claims about windows. The result is the maximum number of admissions
 // in a window over all regions whose bound is the limit.
 func (m *monitor) judgeWindows(f *findings, cut []span) int64 {
 	var global, local fullest

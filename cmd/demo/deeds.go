@@ -140,7 +140,7 @@ const seenWithin = 15 * time.Second
 
 var errFailed = errors.New("a gateway has failed: the rest of the run would show nothing")
 
-// canHappen reports whether a step may happen now. It returns an error if a gateway has
+// canHappen reports whether a step may happen now. The error is not nil if a gateway has
 // failed, or if the previous step was not seen in time.
 func (f *fleet) canHappen(next step, now time.Time) (bool, error) {
 	f.mu.Lock()
@@ -162,7 +162,7 @@ func (f *fleet) canHappen(next step, now time.Time) (bool, error) {
 }
 
 // pick returns a random ready gateway, as a load balancer does, in a
-// region that the demand determines. It returns nil if there is none.
+// region that the demand determines, or nil if no gateway is ready.
 func (f *fleet) pick(random *rand.Rand) *incarnation {
 	f.mu.Lock()
 	defer f.mu.Unlock()

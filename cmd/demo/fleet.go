@@ -193,7 +193,7 @@ func (f *fleet) follow(inc *incarnation, s Settings) {
 	f.recordEnd(inc)
 }
 
-// record adds a report of a gateway to the results of the fleet. It returns the current
+// record adds a report of a gateway to the results of the fleet, and returns the current
 // links of the gateway.
 func (f *fleet) record(inc *incarnation, r Report) map[string]link {
 	f.mu.Lock()

@@ -40,7 +40,7 @@ type Settings struct {
 	Region   string
 	Regions  map[string][]string // addresses of nodes in each other region
 	Timeout  time.Duration       // timeout of its node
-	Shown    bool                // its reports contain the data of a page
+	Shown    bool                // reports contain the data of a page
 	Endurance
 
 	// Links, if not nil, are the links to other gateways, by their addresses. Each call
@@ -63,16 +63,16 @@ type Report struct {
 	At      int64  // time of this view
 	Name    string // name of its node
 	Members []seen
-	Owns    int // number of clients that it owns, by its ring
+	Owns    int // number of clients that the node owns, by its ring
 	Stream  weir.StreamStats
 	Regions map[string]weir.RegionStats
 
-	Rules uint64 // version of the rules by which it decides
+	Rules uint64 // version of the rules that decide
 	Saved int64  // when its last stored snapshot began, in Unix nanoseconds
 
 	Still []span         // when the process stood still since the last report
 	Page  *page.Snapshot // set if the gateway is shown and the figures are new
-	Left  bool           // it no longer serves
+	Left  bool           // no longer serves
 }
 
 func (r *Report) isConnectedTo(name string) bool {
@@ -209,7 +209,7 @@ func (g *Gateway) close() {
 	g.links.close()
 }
 
-// Report sets the links to other gateways, by their addresses. It returns the view of the
+// Report sets the links to other gateways, by their addresses, and returns the view of the
 // gateway, which does not change once the gateway leaves. It returns an error if a server
 // failed, or if the gateway did not leave in order.
 func (g *Gateway) Report(links map[string]link, r *Report) (err error) {

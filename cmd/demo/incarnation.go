@@ -13,13 +13,13 @@ type condition uint8
 
 const (
 	starting condition = iota
-	joining            // it serves, but is not ready
+	joining            // serves, but is not ready
 	up
 	leaving
-	gone // it has left in order
+	gone // has left in order
 	frozen
 	killed
-	failed // it ended by itself
+	failed // ended by itself
 	stopped
 )
 
@@ -43,9 +43,9 @@ type incarnation struct {
 	process   *lab.Service
 	client    *http.Client
 	condition condition
-	ready     bool          // whether it was ready at the last check
+	ready     bool          // at the last check
 	report    Report        // the last report; there is none yet if its Name is empty
-	down      []span        // when it was down, so that no answer was expected
+	down      []span        // when the process was down, and no answer was expected
 	over      chan struct{} // closed when its process has ended
 	still     []span        // when it stood still because other programs had the cores, by its own reports
 	series    []Figures

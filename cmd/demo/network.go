@@ -26,7 +26,7 @@ type link struct {
 // concurrent use.
 type network struct {
 	*net.Resolver
-	ctx  context.Context // done when it is closed
+	ctx  context.Context // done when the network is closed
 	end  context.CancelFunc
 	wait sync.WaitGroup
 
@@ -74,7 +74,7 @@ func (n *network) pass(ctx context.Context, addr string) error {
 	}
 }
 
-// Dial implements cluster.Network. Through a cut it waits for the heal until ctx is done,
+// Dial implements cluster.Network. Through a cut, Dial waits for the heal until ctx is done,
 // like a connection whose first packets are lost.
 func (n *network) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	if err := n.pass(ctx, addr); err != nil {
@@ -102,7 +102,7 @@ func (c *relayed) LocalAddr() net.Addr  { return c.there.LocalAddr() }
 func (c *relayed) RemoteAddr() net.Addr { return c.there.RemoteAddr() }
 
 // relay copies the data of each end of a connection to the other end. When an end or the
-// network is closed, it closes both ends.
+// network is closed, relay closes both ends.
 func (n *network) relay(addr string, ends ...net.Conn) {
 	ctx, cancel := context.WithCancel(n.ctx)
 	defer cancel()
@@ -159,7 +159,7 @@ func (n *network) post(ctx context.Context, addr string, parcels chan<- parcel, 
 	}
 }
 
-// deliver writes each parcel when it is due and the link is not cut. It returns when
+// deliver writes each parcel when it is due and the link is not cut. deliver returns when
 // there are no more parcels or a write fails.
 func (n *network) deliver(ctx context.Context, addr string, to io.Writer, parcels <-chan parcel) {
 	for next := range parcels {

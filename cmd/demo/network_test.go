@@ -63,7 +63,7 @@ func TestCloseEndsDataOfOtherRegion(t *testing.T) {
 	n.set(map[string]link{addr: {Cut: true, Delay: oneWay}})
 	_, err = conn.Write([]byte("x"))
 	require.NoError(t, err)
-	n.close() // it returns when all connections have ended
+	n.close() // returns when all connections have ended
 	_, err = conn.Read(make([]byte, 1))
 	require.Error(t, err)
 }

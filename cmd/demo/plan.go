@@ -19,7 +19,7 @@ const (
 	reload          // of the rules, at all gateways
 	cut             // from the gateways that are not cut off themselves
 	heal            // so that all gateways reach it again
-	slowDown        // the messages between it and other gateways
+	slowDown        // messages between the gateway and other gateways
 	speedUp         // so that the messages take no longer than before
 	demand          // demand of the regions, which moves
 	sever           // a region from the other regions

@@ -44,7 +44,7 @@ const (
 	// localPart: one in so many requests uses the Regional limit, not the Global limit.
 	localPart = 4
 	localPath = "/local"
-	// patience is the Config.Timeout in such a run. It is longer than a round trip to
+	// patience is the Config.Timeout in such a run, longer than a round trip to
 	// another region, so that a check that waits for another region is noticed.
 	patience = 250 * time.Millisecond
 	// planetStall is the maximum time of a request in such a run: the Timeout of a check,

@@ -18,7 +18,7 @@ const servedPer = 10 * time.Second
 const servedRate = 200
 
 // serve keeps the gateways up under traffic until ctx is done, shows them on a page, and
-// executes the steps of its buttons. It prints instructions for requests to the gateways.
+// executes the steps of its buttons. serve prints instructions for requests to the gateways.
 func serve(ctx context.Context, m *monitor, s *screen) int {
 	f := m.fleet
 	view := &panorama{fleet: f, tally: m.tally, presses: make(chan press, 8)}

@@ -92,7 +92,7 @@ func (s *soak) run(ctx context.Context, on *screen) (over int64, err error) {
 	return 0, s.play(ctx)
 }
 
-// play plays all rounds. It belongs on the demo's own thread, which starts gateways.
+// play plays all rounds, on the demo's own thread, which starts gateways.
 func (s *soak) play(ctx context.Context) error {
 	old, next := s.Secrets[0], newSecret()
 	for step, secrets := range [][][]byte{{old, next}, {next, old}, {next}} { // as in docs/rotation.md
@@ -250,7 +250,7 @@ func (s *soak) takeFigures(ctx context.Context) error {
 }
 
 const (
-	// mostSkew is the largest skew of a clock. It is much smaller than the Per of durable
+	// mostSkew is the largest skew of a clock, much smaller than the Per of durable
 	// limits, so that no window ends when the clock steps.
 	mostSkew     = time.Minute
 	usedUpWithin = 30 * time.Second

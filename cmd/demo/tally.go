@@ -140,7 +140,7 @@ type sums struct {
 	allowed, denied int
 	at              [places]int
 	took            lab.Histogram // duration of the whole request, as its client saw it
-	checks          lab.Histogram // duration of the check in it
+	checks          lab.Histogram // duration of the check in the request
 }
 
 func (s *sums) merge(o *sums) {

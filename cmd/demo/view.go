@@ -81,7 +81,7 @@ func (v *view) progress(width int) []line {
 	return l.add(dim, v.next).wrap(width, utf8.RuneCountInString(label))
 }
 
-// lines returns the lines of the view. Without room, it drops the least important lines.
+// lines returns the lines of the view. Without room, the least important lines are dropped.
 func (v *view) lines(width, height int) []line {
 	all := line{}.add(bold, "weir").add(plain, "  "+v.title).wrap(width, 6)
 	all = append(append(all, v.progress(width)...), nil)

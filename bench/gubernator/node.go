@@ -55,6 +55,7 @@ func startNode() (*node, error) {
 // limitName is part of every key.
 const limitName = "bench"
 
+// owns reports whether the node owns a key.
 func (n *node) owns(key string) bool {
 	peer, err := n.daemon.V1Server.GetPeer(context.Background(), limitName+"_"+key)
 	return err == nil && peer.Info().IsOwner
@@ -98,6 +99,7 @@ func (n *node) reaches(keys int) error {
 	return nil
 }
 
+// begin creates the instance of a worker.
 func begin(_ worker.Setup, q worker.Quota) (*worker.Instance, error) {
 	n, err := startNode()
 	if err != nil {

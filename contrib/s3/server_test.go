@@ -3,14 +3,12 @@ package s3snapshot_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -129,37 +127,21 @@ func startFake(t *testing.T, clock ...gofakes3.TimeSource) *server {
 	return s.behind(t, address)
 }
 
-// install builds versitygw once, into a directory that TestMain removes.
-var install = sync.OnceValues(func() (path string, err error) {
-	cmd := exec.Command("go", "install", versitygw)
-	cmd.Env = append(os.Environ(), "GOBIN="+programs)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go install %s: %w: %s", versitygw, err, out)
-	}
-	return filepath.Join(programs, "versitygw"), nil
-})
-
-var programs = filepath.Join(os.TempDir(), fmt.Sprintf("weir-s3-%d", os.Getpid()))
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	_ = os.RemoveAll(programs)
-	os.Exit(code)
-}
-
 // startReal starts a server in another process, which stores objects in files.
 func startReal(t *testing.T) *server {
 	t.Helper()
-	path, err := install()
-	if err != nil {
-		t.Skip(err)
-	}
 	address := lab.FreeAddr(t)
-	data, meta := t.TempDir(), t.TempDir()
+	bin, data, meta := t.TempDir(), t.TempDir(), t.TempDir()
+	// go run caches the linked program, unlike go install.
+	if out, err := exec.Command("go", "run", "-exec", "cp -t "+bin, versitygw).CombinedOutput(); err != nil {
+		t.Skipf("go run %s: %v: %s", versitygw, err, out)
+	}
+	path := filepath.Join(bin, "versitygw")
 	var child *lab.Child
 	s := &server{unit: 1e6} // the server refuses parts below 5 MiB
 	s.start = func() {
 		cmd := exec.Command(path, "--port", address, "--access", "weir", "--secret", "weir-secret", "--quiet", "posix", "--sidecar", meta, data)
+		var err error
 		child, err = lab.StartCommand(cmd, func([]byte) {})
 		require.NoError(t, err)
 		for ctx := withTimeout(t, patience); ; time.Sleep(10 * time.Millisecond) {

@@ -325,10 +325,7 @@ func TestReturnedLeaseIsCompleteDespiteRefund(t *testing.T) {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			l := Limit{Algorithm: algorithm, Rate: 6400, Per: time.Minute}
 			s, id := newStore(10, 1), ID{1, 2}
-			used := func(now int64) int64 {
-				used, _, _ := s.Used(id, now)
-				return used
-			}
+			used := func(now int64) int64 { return usedOf(s, id, now) }
 			var r Result
 			lent := s.Lend(id, &l, origin, 0, Lease{20, 100 * time.Millisecond}, 100*time.Millisecond, Lease{}, &r)
 			require.EqualValues(t, 20, lent.Units)

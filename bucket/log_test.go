@@ -107,8 +107,7 @@ func TestLogInDebtDeniesUntilRecovered(t *testing.T) {
 				}
 			}
 			all.spend(now, units)
-			used, _, _ := s.Used(id, now)
-			require.Equal(t, min(ceil(all.used(now)), 2*l.Rate), used)
+			require.Equal(t, min(ceil(all.used(now)), 2*l.Rate), usedOf(s, id, now))
 			checkStore(t, s)
 		}
 	})

@@ -79,8 +79,7 @@ func TestTakeAllUsesPartsInTheStore(t *testing.T) {
 		require.True(t, all && known)
 		require.Equal(t, c.all, from.holdings.TakeAll(asks(c.units), wholes, from.time(), answers))
 		require.EqualValues(t, 50, answers[0].Limit)
-		used, _, _ := from.store.Used(anID, w.now)
-		require.Equal(t, c.used, used)
+		require.Equal(t, c.used, from.used())
 	}
 	require.EqualValues(t, 31, from.holding(0).denied)
 	from.holdings.shard(other).mu.Lock()

@@ -54,6 +54,11 @@ func join(t *testing.T, host *weirtest.Host) *node {
 	return n
 }
 
+func (n *node) used(id bucket.ID) int64 {
+	used, _, _ := n.counts.Used(id, n.Now())
+	return used
+}
+
 func (n *node) Changed() { n.Refresh() }
 
 func (n *node) Answered() { n.Hear(n.Monotonic()) }
@@ -88,8 +93,7 @@ func TestCountsAndAuthorityFollowMembership(t *testing.T) {
 		holds := func(n *node) (held int) {
 			for _, id := range ids {
 				if n.View().Holds(id) {
-					used, _, _ := n.counts.Used(id, n.Now())
-					require.EqualValues(t, 7, used)
+					require.EqualValues(t, 7, n.used(id))
 					held++
 				}
 			}
@@ -128,8 +132,7 @@ func TestRestingNodeCopiesChangeWithin100Milliseconds(t *testing.T) {
 			}
 			time.Sleep(100 * time.Millisecond)
 			for _, n := range nodes {
-				used, _, _ := n.counts.Used(id, n.Now())
-				require.Equal(t, spent, used)
+				require.Equal(t, spent, n.used(id))
 			}
 		}
 	})
@@ -149,8 +152,7 @@ func TestRestingNodeSendsRequestedCountsIn100Milliseconds(t *testing.T) {
 		other.Stream().RequestCounts()
 		other.Wake(other.View().Hashes)
 		time.Sleep(100 * time.Millisecond)
-		used, _, _ := other.counts.Used(id, other.Now())
-		require.EqualValues(t, 1, used)
+		require.EqualValues(t, 1, other.used(id))
 	})
 }
 
@@ -202,7 +204,6 @@ func TestLeaveEndsWhileLeaverDecidesChecks(t *testing.T) {
 			}
 		}
 		require.Less(t, time.Since(begun), 2*time.Second)
-		used, _, _ := second.counts.Used(bucket.ID{Hi: 1 << 63}, second.Now())
-		require.GreaterOrEqual(t, used, told)
+		require.GreaterOrEqual(t, second.used(bucket.ID{Hi: 1 << 63}), told)
 	})
 }

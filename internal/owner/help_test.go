@@ -19,6 +19,11 @@ func newOwner() (*Owner, *view.View) {
 	return o, v
 }
 
+func (o *Owner) used(id bucket.ID, now int64) int64 {
+	used, _, _ := o.counts.Used(id, now)
+	return used
+}
+
 func askFor(id bucket.ID, l *bucket.Limit, units int64) wire.Ask {
 	return wire.Ask{ID: id, Limit: l, Units: units, Leases: true}
 }

@@ -78,8 +78,7 @@ func TestUnspentLeaseIsReturnedUntilItExpires(t *testing.T) {
 			}
 			now := begun + int64(c.after)
 			owner.Reclaim(v, &left, now)
-			used, _, _ := owner.counts.Used(left.ID, now)
-			require.Equal(t, c.stays, used)
+			require.Equal(t, c.stays, owner.used(left.ID, now))
 		})
 	}
 	t.Run("after a reset", func(t *testing.T) {
@@ -88,11 +87,9 @@ func TestUnspentLeaseIsReturnedUntilItExpires(t *testing.T) {
 		owner.stream.Reset(before.ID, begun)
 		after := lendTen(t, owner, now)
 		owner.Reclaim(v, &before, now)
-		used, _, _ := owner.counts.Used(before.ID, now)
-		require.EqualValues(t, 10, used)
+		require.EqualValues(t, 10, owner.used(before.ID, now))
 		owner.Reclaim(v, &after, now)
-		used, _, _ = owner.counts.Used(before.ID, now)
-		require.Zero(t, used)
+		require.Zero(t, owner.used(before.ID, now))
 	})
 }
 
@@ -175,8 +172,7 @@ func TestReclaimBoundsReturnedUnits(t *testing.T) {
 			for range c.times {
 				n.Reclaim(v, &back, now)
 			}
-			used, _, _ := n.counts.Used(id, now)
-			require.Equal(t, c.used, used)
+			require.Equal(t, c.used, n.used(id, now))
 		})
 	}
 }
@@ -192,8 +188,7 @@ func TestRefundSparesLentUnits(t *testing.T) {
 			lend(n, id, limit, now, 0, wire.Want{Units: lent, Term: 500})
 			refund := askFor(id, limit, refunded)
 			n.apply(wire.OpRefund, &refund, limit, now, new(wire.Result))
-			used, _, _ := n.counts.Used(id, now)
-			require.Equal(t, lent+max(0, taken-refunded), used, "%v, %d units", algorithm, refunded)
+			require.Equal(t, lent+max(0, taken-refunded), n.used(id, now), "%v, %d units", algorithm, refunded)
 		}
 	}
 }

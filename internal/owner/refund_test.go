@@ -37,7 +37,7 @@ func TestRefundFindsUnitsOfStandInAfterImport(t *testing.T) {
 			arrives(70*time.Millisecond, 3) // the units granted on this node are in its tally
 			refund := a.WithReceipt(&r)
 			n.Do(v, v.Standing(id), wire.OpRefund, &refund, now, new(wire.Result))
-			used, _, _ := n.counts.Used(id, now)
+			used := n.used(id, now)
 			if stoodIn || limit.IsBucket() {
 				require.EqualValues(t, 30, used, algorithm)
 			} else {
@@ -45,10 +45,9 @@ func TestRefundFindsUnitsOfStandInAfterImport(t *testing.T) {
 			}
 			now += int64(limit.Per) // units that are used from now on do not belong to the receipt
 			n.counts.Take(id, &limit, now, 40)
-			before, _, _ := n.counts.Used(id, now)
+			before := n.used(id, now)
 			n.Do(v, v.Standing(id), wire.OpRefund, &refund, now, new(wire.Result))
-			used, _, _ = n.counts.Used(id, now)
-			require.Equal(t, before, used, algorithm)
+			require.Equal(t, before, n.used(id, now), algorithm)
 		}
 	}
 }
@@ -83,7 +82,7 @@ func TestReceiptWithAgeIsValidOnAnyMember(t *testing.T) {
 			a := wire.Ask{ID: id, Limit: &limit, Units: 5}.WithReceipt(&granted)
 			a.Spent.Age = time.Duration(now - int64(a.Spent.Receipt))
 			second.Do(v, view.AsOwner, op, &a, now+ahead, new(wire.Result))
-			used, _, _ := second.counts.Used(id, now+ahead)
+			used := second.used(id, now+ahead)
 			want := int64(15)
 			if op == wire.OpDebit {
 				want = 25

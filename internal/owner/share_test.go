@@ -29,10 +29,7 @@ func TestNodeWithoutAShareCountsDebitsAndRefunds(t *testing.T) {
 				n.Do(v, view.AsSelf, op, &a, now, &r)
 				return r
 			}
-			used := func() int64 {
-				used, _, _ := n.counts.Used(a.ID, now)
-				return used
-			}
+			used := func() int64 { return n.used(a.ID, now) }
 			require.False(t, do(wire.OpTake, 1).Allowed, "%v %v", policy, algorithm)
 			require.Zero(t, used(), "%v %v", policy, algorithm)
 			do(wire.OpDebit, 2)
@@ -59,15 +56,13 @@ func TestReceiptOfPreviousResetIsVoid(t *testing.T) {
 		n.Do(v, view.AsOwner, wire.OpTake, &wire.Ask{ID: id, Limit: &limit, Units: 20}, now, &granted)
 		a := wire.Ask{ID: id, Limit: &limit, Units: 5}.WithReceipt(&granted)
 		n.Do(v, view.AsOwner, op, &a, now, new(wire.Result))
-		used, _, _ := n.counts.Used(id, now)
-		require.NotEqualValues(t, 20, used, "the receipt is newer than its reset")
+		require.NotEqualValues(t, 20, n.used(id, now), "the receipt is newer than its reset")
 
 		require.Equal(t, first+1, n.stream.Reset(id, now))
 		n.Do(v, view.AsOwner, wire.OpTake, &wire.Ask{ID: id, Limit: &limit, Units: 7}, now, new(wire.Result))
 		var r wire.Result
 		n.Do(v, view.AsOwner, op, &a, now, &r)
-		used, _, _ = n.counts.Used(id, now)
-		require.EqualValues(t, 7, used)
+		require.EqualValues(t, 7, n.used(id, now))
 		require.False(t, r.Allowed, "otherwise the late result would be refunded")
 	}
 }

@@ -97,8 +97,8 @@ func TestSharesOfAllSidesStayBelowBound(t *testing.T) {
 	})
 }
 
-// ConnectedBy returns the view that the cluster gives to the member self, which is connected to some members.
-func ConnectedBy(self int, members, heard []int) *cluster.View {
+// connectedView returns the view that the cluster gives to the member self, which is connected to some members.
+func connectedView(self int, members, heard []int) *cluster.View {
 	c := &cluster.View{Direct: make([]bool, len(members)), Connected: make([][]int, len(members)), Stalled: make([]bool, len(members))}
 	for at, m := range members {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + m)), State: cluster.Serving, Announced: cluster.Serving})
@@ -152,9 +152,9 @@ func TestSharesStayWithinLimitAfterUnevenlyKnownLeaves(t *testing.T) {
 				known, heard = roster, roster
 			}
 			for _, self := range spend {
-				v := New(second, ConnectedBy(self, begun, begun), terms, nil)
-				v = New(2*second, ConnectedBy(self, known, heard), terms, v)
-				v = New(4*second, ConnectedBy(self, roster, side), terms, v)
+				v := New(second, connectedView(self, begun, begun), terms, nil)
+				v = New(2*second, connectedView(self, known, heard), terms, v)
+				v = New(4*second, connectedView(self, roster, side), terms, v)
 				for i := range sums {
 					id := bucket.ID{Hi: first + uint64(i)<<59}
 					s, _ := v.Share(as, id, wire.FairShare)

@@ -2,7 +2,7 @@ package bucket
 
 import "slices"
 
-// Ask is one of the asks of a TakeAll.
+// Ask is a single ask of a TakeAll.
 type Ask struct {
 	ID    ID
 	Limit *Limit

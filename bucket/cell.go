@@ -18,7 +18,7 @@ type cell struct {
 	x, y uint64
 }
 
-// Result is the result of one operation on a count.
+// Result is the result of an operation on a count.
 //
 // ResetAfter is the time until the whole limit is available to a caller that asks steadily at
 // the rate of the limit, if no other units are spent until then. It depends on the algorithm:

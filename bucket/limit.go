@@ -17,8 +17,8 @@ const (
 	SlidingWindow Algorithm = iota
 	// SlidingLog records each admission, which is exact in every window of length Per.
 	SlidingLog
-	// FixedWindow counts in windows of length Per. The first window starts at the first ask
-	// of the key. With Start, the windows are those of a calendar.
+	// FixedWindow counts in windows of length Per. The first window starts at the first ask of
+	// the key. With Start, the windows are the windows of a calendar.
 	FixedWindow
 	// TokenBucket holds at most Burst units and refills at Rate per Per.
 	TokenBucket

@@ -123,8 +123,8 @@ func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
 	return r
 }
 
-// Peek returns the result that Take would have, and spends no units. If there is no count of
-// id, Peek does not insert one.
+// Peek returns the result that Take would have, and spends no units. If there is no count of id,
+// Peek does not insert a count.
 func (s *Store) Peek(id ID, l *Limit, now, units int64) Result {
 	sh, h := s.lock(id)
 	r := s.peek(sh, h, id, l, now, units)
@@ -182,9 +182,9 @@ func (s *Store) Return(id ID, l *Limit, now, units int64, r Receipt, lent Lease)
 	sh.mu.Unlock()
 }
 
-// Reset removes the count of id and its uncollected units. With Track, the reset is a change
-// even if there is no count, because other nodes may have one. The observer of the store
-// receives the number.
+// Reset removes the count of id and its uncollected units. With Track, the reset is a change even
+// if there is no count, because other nodes may have a count. The observer of the store receives
+// the number.
 func (s *Store) Reset(id ID, number uint64) {
 	sh, i := s.lockSlot(id)
 	if i >= 0 {
@@ -233,11 +233,11 @@ const (
 	compactSlots  = 4096 // after this number of slots, Compact visits no further shard
 )
 
-// Compact removes recovered counts from a part of the store, and releases memory that
-// contains few counts. The work of one call is bounded. No other method relies on Compact:
-// without it, a place is reused when a new ID reaches the place. If Compact is called
-// periodically, Len and the memory stay near the actual usage. Compact returns the number of
-// counts that were forgotten, and whether the last shard was reached.
+// Compact removes recovered counts from a part of the store, and releases memory that contains
+// few counts. The work of each call is bounded. No other method relies on Compact: without it, a
+// place is reused when a new ID reaches the place. If Compact is called periodically, Len and the
+// memory stay near the actual usage. Compact returns the number of counts that were forgotten,
+// and whether the last shard was reached.
 func (s *Store) Compact(now int64) (freed int, last bool) {
 	slots := 0
 	for range min(compactShards, len(s.shards)) {

@@ -2,11 +2,11 @@ package bucket
 
 import "math"
 
-// Total is the number of units that one origin has spent of an ID. A count has a Total only
-// if all of its units belong to that origin. If two copies of a count have totals of the same
-// origin, the copy with the higher Series, or with the higher Spent in the same Series,
-// includes all units of the other copy. This relies on the origin: only the origin raises its
-// total, and it never uses the same total for two counts of an ID.
+// Total is the number of units that an origin has spent of an ID. A count has a Total only if all
+// of its units belong to that origin. If two copies of a count have totals of the same origin,
+// the copy with the higher Series, or with the higher Spent in the same Series, includes all
+// units of the other copy. This relies on the origin: only the origin raises its total, and it
+// never uses the same total for two counts of an ID.
 type Total struct {
 	Origin uint64 // hash of the name of a member; 0 if there are several origins or the origin is unknown, and then the other fields are zero
 	Series int64  // series of the origin; higher when the origin begins again from zero

@@ -66,7 +66,7 @@ type Mark struct {
 	units uint64 // units of that entry that the receiver has; more units can be added to the entry
 }
 
-// maxExport is the maximum number of bytes of a log in one Export.
+// maxExport is the maximum number of bytes of a log in an Export.
 const maxExport = 16 << 10
 
 // Export reads the count of id into c for a receiver that has the entries up to after. It
@@ -75,9 +75,9 @@ const maxExport = 16 << 10
 // since the Mark (by a refund or a conversion, or because it was started again), c is the
 // whole count.
 //
-// One Export returns at most 16 KiB of a log. more reports whether there are more entries:
-// call Export again with the returned Mark, and c is the next piece, which is Partial. held
-// is false if there is no count or the count has recovered. c is then empty.
+// An Export returns at most 16 KiB of a log. more reports whether there are more entries: call
+// Export again with the returned Mark, and c is the next piece, which is Partial. held is false
+// if there is no count or the count has recovered. c is then empty.
 func (s *Store) Export(id ID, now int64, after Mark, c *Count) (mark Mark, more, held bool) {
 	return s.export(id, now, after, c, maxExport)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// asksOf returns a view of members that are all connected to each other, and one ask of units for each of
+// asksOf returns a view of members that are all connected to each other, and an ask of units for each of
 // the owners.
 func asksOf(units int64, owners ...int) (*view.View, []wire.Ask) {
 	c := &cluster.View{Connected: clustertest.Mesh(3)}

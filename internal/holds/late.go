@@ -53,7 +53,7 @@ func (h *Holds) GiveUp(a *wire.Ask) {
 }
 
 // LeaveQueue gives up a hold that waits. It notifies the member that answers for the count, so that
-// the holds of other nodes do not wait for the next ask of this one.
+// the holds of other nodes do not wait for the next ask of this node.
 func (h *Holds) LeaveQueue(a *wire.Ask) {
 	h.GiveUp(a)
 	left := *a

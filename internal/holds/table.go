@@ -87,7 +87,7 @@ type shard struct {
 	asking   int64           // when asked[0] began
 }
 
-// entry is one hold of a process.
+// entry is a hold of a process.
 type entry struct {
 	ref
 	units   int64

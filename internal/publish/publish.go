@@ -134,11 +134,11 @@ func (p *Publisher) Answer(b []byte, q *Question, from string) []byte {
 // Changed notifies Run that the set of connected members may have changed.
 func (p *Publisher) Changed() { env.Signal(p.newcomers) }
 
-// Run compares the values of this node with those of other members until ctx is done: with each member as
-// soon as the member is a neighbor, and then with the neighbors in turn. first is the time of the first
-// turn. After a turn with each neighbor and no change, Run rests: the time between two turns is longer. If
-// a member asks a Question during a rest, and has other values, Run compares with this member at once.
-// Otherwise it does not, because the values of two full stores may always differ.
+// Run compares the values of this node with the values of other members until ctx is done: with each
+// member as soon as the member is a neighbor, and then with the neighbors in turn. first is the time of
+// the first turn. After a turn with each neighbor and no change, Run rests: the time between two turns is
+// longer. If a member asks a Question during a rest, and has other values, Run compares with this member
+// at once. Otherwise it does not, because the values of two full stores may always differ.
 func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 	tick := time.NewTimer(first)
 	defer tick.Stop()

@@ -126,7 +126,7 @@ func (p peer) Ask(_ context.Context, request, _ []byte, _ time.Duration) ([]byte
 	return p.c.nodes[p.to].Answer(wire.AppendResponse(nil, wire.Done, 0), &q, p.c.name(p.from)), nil
 }
 
-// Each node has a Publisher. All nodes get a value that is put on one of them.
+// Each node has a Publisher. A value that is put on a node reaches all nodes.
 func Example() {
 	c := newCircle(3)
 	_ = c.nodes[0].Put("rules", 0, []byte("60 per minute"))

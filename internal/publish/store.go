@@ -75,7 +75,7 @@ func (p *entry) order(o *entry) int {
 	return strings.Compare(p.Name, o.Name)
 }
 
-// digests contains one number for each part of a store. If the numbers of two stores are equal, the
+// digests contains a number for each part of a store. If the numbers of two stores are equal, the
 // entries in that part are equal.
 type digests [256]uint64
 
@@ -221,7 +221,7 @@ func (s *Store) count(p *entry, sign int) {
 	}
 }
 
-// After returns a channel that is closed once the revision differs from the given one.
+// After returns a channel that is closed once the revision differs from the given revision.
 func (s *Store) After(revision uint64) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,7 +46,7 @@ type Config struct {
 	Identity identity.Identity
 	Region   string      // the region that counts the units
 	Box      *sealed.Box // seals texts
-	Salt     bucket.Salt // distinguishes the IDs of markers from those of other nodes
+	Salt     bucket.Salt // distinguishes the IDs of markers from the IDs of other nodes
 	Run      *epoch.Clock
 	Checks   env.Checks
 }
@@ -95,7 +95,7 @@ type Reservation struct {
 
 	mu     sync.Mutex
 	state  state
-	marker bucket.ID // count from which one unit is spent when a carried Reservation is settled
+	marker bucket.ID // count from which a unit is spent when a carried Reservation is settled
 }
 
 // A state only increases.
@@ -235,7 +235,7 @@ func timeOfReceipt(a *wire.Ask, r *wire.Result, now int64) int64 {
 }
 
 // numbersOfReceipt returns the numbers with which an owner has answered an ask of a bucket, and a zero
-// Limit for other algorithms. A node that does not know new numbers yet asks with the old ones. The
+// Limit for other algorithms. A node that does not know new numbers yet asks with the old numbers. The
 // answer then shows how fast the level drains by the numbers of the owner.
 func numbersOfReceipt(l *bucket.Limit, r *wire.Result) (by bucket.Limit) {
 	if !l.IsBucket() {

@@ -104,7 +104,7 @@ func TestOneHolderOfTextSettles(t *testing.T) {
 	secret := []byte("sixteen bytes...")
 	f := newFake("eu", secret)
 	v, other, opened := f.make(), newFake("eu", secret), new(Reservation)
-	other.markers = f.markers // both ask one cluster
+	other.markers = f.markers // both ask the same cluster
 	text := v.Text()
 	require.NoError(t, other.Open(opened, ask(), text))
 	require.EqualValues(t, 10, opened.Units())
@@ -181,7 +181,7 @@ func newClerk(ahead time.Duration, markers *bucket.Store) *fake {
 	return f
 }
 
-// A node whose clock is behind opens a text for longer than the others.
+// A node whose clock is behind opens a text for longer than other nodes.
 func TestMarkerOutlastsTextOnSlowClock(t *testing.T) {
 	const behind = markerSlack - time.Second
 	synctest.Test(t, func(t *testing.T) {

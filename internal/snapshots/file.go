@@ -149,8 +149,8 @@ func (w *Writer) Close() error {
 
 var errClosed = errors.New("weir: the snapshot is written: begin another one")
 
-// Reader reads one file. It must be used by one goroutine at a time, and holds one chunk
-// and at most one block in memory. After an error, all later calls return the same error.
+// Reader reads one file. It must be used by one goroutine at a time, and holds a chunk and at
+// most a block in memory. After an error, all later calls return the same error.
 type Reader struct {
 	r      io.Reader
 	cipher cipher.AEAD

@@ -18,8 +18,8 @@ type Header struct {
 	Node    string    // the node that wrote the file, at most 255 bytes
 	Saved   time.Time // when the file was begun, in milliseconds
 	Build   string    // the version of Weir that wrote the file, at most 255 bytes
-	// Run is the run of the cluster when the file was begun. Files are ordered by Run,
-	// because Saved is a time of the clock of one machine.
+	// Run is the run of the cluster when the file was begun. Files are ordered by Run, because
+	// Saved is a time of the clock of a single machine.
 	Run epoch.State
 
 	// A Writer sets the following fields.

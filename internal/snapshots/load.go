@@ -141,7 +141,7 @@ func excludeErrors(joined error, given []error) (others []error) {
 	return others
 }
 
-// loadOne loads one snapshot, unless its node stopped before the other nodes. written is zero if
+// loadOne loads a snapshot, unless its node stopped before the other nodes. written is zero if
 // the snapshot was refused at its header, or skipped.
 func (s *Snapshots) loadOne(ctx context.Context, node string, from io.Reader) (counts int, written time.Time, err error) {
 	r, err := NewReader(from, s.cfg.Keys)

@@ -31,7 +31,7 @@ func (d OutageDecisions) after(before OutageDecisions) OutageDecisions {
 	}
 }
 
-// OutageFacts contains the knowledge of a node at one moment.
+// OutageFacts contains the knowledge of a node at a moment.
 type OutageFacts struct {
 	Unreached []string        // members of the roster that no path leads to
 	Reached   int             // members on the side of this node, including itself
@@ -85,7 +85,7 @@ type OutageStats struct {
 //   - Nodes that start or stop together log no outage: the roster of each is short for a moment, and
 //     no member is missing.
 //   - Counts of decisions only increase, and the decisions of an outage are the difference of two counts.
-//     Any other count of decisions, even a smaller one, is treated as an outage.
+//     Any other count of decisions, even a smaller count, is treated as an outage.
 //   - No line contains a key.
 //
 // Time is an argument, in nanoseconds since 1970 by a clock that does not step.

@@ -34,7 +34,7 @@ type counter struct {
 	key         []byte // kept from one key to the next, so that adding allocates nothing
 }
 
-// entry is one of the most frequent keys.
+// entry is a key that is among the most frequent.
 type entry struct {
 	id          [16]byte
 	limit, key  string

@@ -21,7 +21,7 @@ type Totals struct {
 	Limits  []LimitTotals          // the most denials first, at most MaxTotals
 }
 
-// LimitTotals contains the decisions of one node by one limit, of all sources.
+// LimitTotals contains the decisions of a node by a limit, of all sources.
 type LimitTotals struct {
 	Name     string
 	Enforced Outcomes

@@ -46,7 +46,7 @@ const Patience = 15 * time.Second
 // Forever is the Until of an entry that only an event ends.
 const Forever = math.MaxInt64
 
-// authority is the table of the states of all ranges, at one moment. A table never changes: each transition
+// authority is the table of the states of all ranges, at a moment. A table never changes: each transition
 // returns a new table. The ring assigns each range to a member, but authority does not move until it is
 // transferred. A node hands over the ranges of other owners. A node that does not hold a range of its own
 // waits for the range, and passes checks back to the previous holder.

@@ -1,4 +1,4 @@
-// Package view computes the knowledge of a node about the cluster at one moment: the route of a
+// Package view computes the knowledge of a node about the cluster at a moment: the route of a
 // check, the share of a limit that the node may spend, and the ranges over which it has authority.
 // The package reads no clock, keeps no state between calls, and sends no messages.
 //

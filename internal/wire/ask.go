@@ -39,7 +39,7 @@ const LongestLease = 500 * time.Millisecond
 // LongestTTL bounds the time for which a client's hold is renewed.
 const LongestTTL = time.Hour
 
-// Ask is one (limit, key) of a request. Each operation has the first fields. The operation decides
+// Ask is a (limit, key) of a request. Each operation has the first fields. The operation decides
 // which parts are sent. ParseAsk leaves the other parts zero.
 type Ask struct {
 	ID        bucket.ID

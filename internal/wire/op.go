@@ -69,7 +69,7 @@ type properties struct {
 	ask, result  parts
 	askBytes     int
 	resultBytes  int
-	ofHold       bool // the operation is about one hold
+	ofHold       bool // the operation is about a single hold
 	checks       bool // the operation is executed by the member that is responsible for the count
 	passes       bool // any other member forwards the operation to that member
 	givesBack    bool // the operation returns units or ends a hold, and must not be sent twice
@@ -124,7 +124,7 @@ func (o Op) GrantsUnits() bool { return o.properties().grantsUnits }
 // LearnsLeases reports whether results of op have leases and firm denials for the asking node.
 func (o Op) LearnsLeases() bool { return o.properties().learnsLeases }
 
-// IsOfHold reports whether op is about one hold.
+// IsOfHold reports whether op is about a single hold.
 func (o Op) IsOfHold() bool { return o.properties().ofHold }
 
 // Traced returns the name of op in traces.

@@ -31,9 +31,9 @@ const (
 	ResponseHeaderBytes = 2
 	TraceBytes          = 25
 
-	// MaxAsks bounds the asks of one AllowAll.
+	// MaxAsks bounds the asks of an AllowAll.
 	MaxAsks = 255
-	// MaxHops is the maximum number of times that one check is passed on.
+	// MaxHops is the maximum number of times that a check is passed on.
 	MaxHops = 16
 	// MaxTimeout is the maximum time for which an asker waits.
 	MaxTimeout = time.Minute
@@ -96,7 +96,7 @@ func (s Source) IsShare() bool { return s >= Budget && s <= FailedClosed }
 func (s Source) IsWithoutOwner() bool { return s == StandIn || s.IsShare() }
 
 // GlobalIDBit is set in the Hi of an id if the limit is Global. So an id shows whether other
-// regions may change its count, and no region can present a Regional count as a Global one,
+// regions may change its count, and no region can present a Regional count as a Global count,
 // because no Global limit has its id. countsync.ElsewhereID preserves the bit.
 const GlobalIDBit = 1 << 31
 

@@ -11,13 +11,13 @@ import (
 // LongestTerm is the longest time for which a client's hold is renewed.
 const LongestTerm = wire.LongestTTL
 
-// NameClient sets the name and the term ttl of a client's hold in an ask for it, or for its renewal
-// or release.
+// NameClient sets the name and the term ttl of a client's hold in an ask for the hold, its renewal
+// or its release.
 func (h *Holds) NameClient(a *wire.Ask, c Client, ttl time.Duration) {
 	a.Hold.Holder, a.Hold.Number, a.Hold.TTL, a.Hold.ClusterAge = c.Origin, c.Number, ttl, h.cfg.Cluster.Date()
 }
 
-// Keep stores the record of a client's hold that was granted or renewed, as r reports. It waits
+// Keep stores the record of a client's hold that was granted or renewed, as r reports. Keep waits
 // until a second member has the record: this node, if another member has answered; otherwise
 // another member, as long as ctx allows. The time of the hold counts from a.Began, because the
 // answer may be late.
@@ -36,14 +36,14 @@ func (h *Holds) Keep(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	h.table.merge(kept, now)
 }
 
-// endAsk records that this node no longer asks for a hold, because it was granted.
+// endAsk records that this node no longer asks for a hold that was granted.
 func (t *table) endAsk(of ref) {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
 	delete(s.asks, of)
 }
 
-// Bury records on this node that a client's hold was released. It waits until a second member
+// Bury records on this node that a client's hold was released. Bury waits until a second member
 // knows: this node, if another member has executed the release; otherwise another member, as long
 // as ctx allows.
 func (h *Holds) Bury(ctx context.Context, a *wire.Ask, r *wire.Result) {

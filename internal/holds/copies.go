@@ -21,7 +21,8 @@ const (
 	copyPause = 20 * time.Millisecond
 	// copyRetry is the time after which a record is sent again that a member has not acknowledged.
 	copyRetry = time.Second
-	// leaveWait is how long a node that leaves waits for the members to acknowledge its records.
+	// leaveWait is how long a node that leaves waits until the members have acknowledged its
+	// records.
 	leaveWait = 5 * time.Second
 	// copyShards is the number of shards that are gathered at once.
 	copyShards = 16
@@ -126,7 +127,7 @@ func (h *Holds) Leave(ctx context.Context) error {
 }
 
 // copyRecords runs a round: it sends the records that have changed, and after a change of the
-// view all records that another member should have by the new view. It returns the number of
+// view all records that another member should have by the new view. The result is the number of
 // records that were not acknowledged.
 func (h *Holds) copyRecords(ctx context.Context) (left int) {
 	select {

@@ -79,7 +79,8 @@ func (k *known) load() countsync.Ranges {
 	return nil
 }
 
-// KnowsHolds reports whether this node has the information about holds that it needs to execute op.
+// KnowsHolds reports whether this node has the information about holds that is necessary to execute
+// op.
 func (h *Holds) KnowsHolds(v *view.View, as view.Standing, op wire.Op, a *wire.Ask) bool {
 	now := h.cfg.Env.Monotonic()
 	switch as {
@@ -98,9 +99,9 @@ func (h *Holds) KnowsHolds(v *view.View, as view.Standing, op wire.Op, a *wire.A
 }
 
 // lacksRecord reports whether this node has no record of the client's hold that op renews, while the
-// member that first asked for the hold may have a record. A stand-in may have granted the hold
-// while this node was late, and the record may still be in transit. A member that is not reached
-// cannot be asked: its hold counts as ended, although a stand-in may still send the record.
+// member that first asked for the hold may have a record. A stand-in may have granted the hold while
+// this node was late, and the record may still be in transit. A member that is not reached cannot be
+// asked: the hold counts as ended, although a stand-in may still send the record.
 func (h *Holds) lacksRecord(v *view.View, op wire.Op, a *wire.Ask) (origin uint64, lacks bool) {
 	i, member := v.Named[a.Hold.Holder]
 	if op != wire.OpExtend || !member || !isOther(v, i) {

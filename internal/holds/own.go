@@ -59,8 +59,8 @@ func (t *table) recordGrant(o *Hold, member uint64) {
 	s.renewAt(o, member)
 }
 
-// release removes a hold of this node. It returns the member that renewed the hold, and whether the
-// hold was there.
+// release removes a hold of this node. The results are the member that renewed the hold, and
+// whether the hold was there.
 func (t *table) release(o *Hold) (member uint64, held bool) {
 	s := t.lock(o.id)
 	defer s.mu.Unlock()
@@ -160,7 +160,8 @@ func (t *table) recordRenewals(holds []*Hold, sent int64) {
 }
 
 // renewedAt returns the member that renews a hold: the owner if this node reaches it, or else the stand-in.
-// It returns 0 if that member may not grant as many units in a split, because another side may grant them.
+// The result is 0 if that member may not grant as many units in a split, because another side may grant
+// them.
 func renewedAt(v *view.View, o *Hold) uint64 {
 	route, as := v.RenewalRoute(o.id), view.AsStandIn
 	member := route.To

@@ -119,7 +119,7 @@ func (t *table) extend(a *wire.Ask, certain bool, now int64, r *wire.Result) {
 	r.Allowed, r.Held, r.Renewal = true, known.units, uint64(known.renewal)
 }
 
-// bury releases a client's hold. Its record stays at least for ttl.
+// bury releases a client's hold. The record stays at least for ttl.
 func (t *table) bury(of ref, ttl tombstoneTTL, now int64) {
 	s := t.lockAt(of.id, now)
 	defer s.mu.Unlock()

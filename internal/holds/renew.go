@@ -110,7 +110,7 @@ func (h *Holds) confirmByte(of *ref) byte {
 	return 0
 }
 
-// ServeRenew handles the messages of wire.OpRenew. It appends the answer after its header.
+// ServeRenew handles the messages of wire.OpRenew, and appends the answer without the header.
 func (h *Holds) ServeRenew(message, dst []byte) ([]byte, error) {
 	now := h.cfg.Env.Monotonic()
 	m, err := parseRenew(message, now)
@@ -177,11 +177,11 @@ func (h *Holds) call(ctx context.Context, v *view.View, member uint64, op wire.O
 
 var errLate = errors.New("weir: a message about holds was under way for too long")
 
-// isLate reports whether a message with a date was in transit for longer than its sender waits. The
-// sender sends the message again if its content is still true. Two additional Timeouts are allowed:
-// the first for the scheduling delay of the sender, and the second because the age of the cluster
-// on the sender may be behind, by up to a round trip for each member on the path to the oldest
-// member. A message without a date is not late.
+// isLate reports whether a message with a date was in transit for longer than the sender waits. The
+// sender repeats content that is still true. Two additional Timeouts are allowed: the first for the
+// scheduling delay of the sender, and the second because the age of the cluster on the sender may
+// be behind, by up to a round trip for each member on the path to the oldest member. A message
+// without a date is not late.
 func (h *Holds) isLate(date, wait time.Duration) bool {
 	return date > 0 && h.cfg.Cluster.Age()-date > wait+2*h.cfg.Timeout
 }

@@ -2,8 +2,8 @@ package holds
 
 import "sync/atomic"
 
-// room bounds the holds of a table, for all its shards together, because all holds of a count are
-// in one shard. A shard takes several places at a time, so that two keys seldom contend for the
+// room bounds the holds of a table, for all shards together, because all holds of a count are in
+// one shard. A shard takes several places at a time, so that two keys seldom contend for the
 // room, and returns the rest when look passes through the shard.
 type room struct {
 	left   atomic.Int64
@@ -11,8 +11,8 @@ type room struct {
 	most   int   // holds of a shard
 }
 
-// mostOfShard bounds the holds of a shard, except in the largest tables, because a list is copied
-// under the lock of its shard when it grows.
+// mostOfShard bounds the holds of a shard, except in the largest tables, because a growing list
+// is copied under the lock of the shard.
 const mostOfShard = 1 << 16
 
 func newRoom(most int) *room {

@@ -14,11 +14,11 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// shards is the number of shards of a table. Each shard has a lock of its own. All members of a
+// shards is the number of shards of a table. Each shard has its own lock. All members of a
 // cluster use the same number, because a digest is of one shard.
 const shards = 256
 
-// shardOf returns the shard of an id. It depends on no bit that places the id on the ring.
+// shardOf returns the shard of an id, which depends on no bit that places the id on the ring.
 func shardOf(id bucket.ID) int { return int(id.Lo % shards) }
 
 // ref is the name of a hold: the id of its count, the node that has it, and its number there.
@@ -209,8 +209,8 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 	r.Limit, r.Remaining = most, max(0, most-c.units)
 }
 
-// peek returns the result that hold would return. If lately is set, it uses the Rate of the last
-// ask for the count.
+// peek returns the result that hold would return. If lately is set, peek uses the Rate of the
+// last ask for the count.
 func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Result) {
 	s := t.lockAt(a.ID, now)
 	defer s.mu.Unlock()
@@ -359,9 +359,8 @@ const mostHeld = 1 << 60
 const lookAtOnce = 256
 
 // visitEntries calls f with the entries in ranges that have not ended. It begins with the entry before from
-// and goes down to the first, with at most lookAtOnce entries under one lock. It returns the from
-// of the next call, 0 at the end. No entry is missed: an entry only moves down, into the place of
-// another entry.
+// and goes down to the first, with at most lookAtOnce entries under one lock. The result is the from of the
+// next call, 0 at the end. No entry is missed: an entry only moves down, into the place of another entry.
 func (t *table) visitEntries(shard, from int, ranges countsync.Ranges, now int64, f func(*entry)) (next int) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()
@@ -381,7 +380,7 @@ func (t *table) visitEntries(shard, from int, ranges countsync.Ranges, now int64
 	return next
 }
 
-// visitRecords is like visitEntries, for records. It includes records that have ended.
+// visitRecords is like visitEntries, for records, including records that have ended.
 func (t *table) visitRecords(shard, from int, ranges countsync.Ranges, f func(*record)) (next int) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()
@@ -425,7 +424,7 @@ func (t *table) lockShard(number int) *shard {
 	return s
 }
 
-// countOf returns the count of an id, and adds it if there is none. The caller must hold s.mu.
+// countOf returns the count of an id, and adds a count if necessary. The caller must hold s.mu.
 func (s *shard) countOf(id bucket.ID) *count {
 	c := s.counts[id]
 	if c == nil {

@@ -115,8 +115,8 @@ func (r *Registry) Conflicts() uint64 {
 	return r.conflicts
 }
 
-// Add adds a valid limit. It returns an error if the limit with the same Name and Version has a
-// different Algorithm. If other fields differ, it counts and logs a conflict.
+// Add adds a valid limit. The error is that the limit with the same Name and Version has a
+// different Algorithm. If other fields differ, Add counts and logs a conflict.
 func (r *Registry) Add(l Limit, now int64) error {
 	r.mu.Lock()
 	i, known := r.at[l.Name]
@@ -168,7 +168,7 @@ func (r *Registry) InFlight(name string) (rate int64, known bool) {
 	return r.all[i].Rate, true
 }
 
-// Compare compares the limits in a message of a member with those of this node. It returns
+// Compare compares the limits in a message of a member with those of this node. The error is
 // wire.ErrMalformed if the message is malformed.
 func (r *Registry) Compare(message []byte, member string, now int64) error {
 	limits, err := parseLimits(message)
@@ -212,14 +212,14 @@ func (r *Registry) logs(logged *bool, now int64) bool {
 	return true
 }
 
-// Stir signals Changed, because the limits or the neighbors may have changed. It does not block.
+// Stir signals Changed, because the limits or the neighbors may have changed, and does not block.
 func (r *Registry) Stir() { env.Signal(r.changed) }
 
 // Changed returns the channel that Stir signals. The caller then calls Hurry.
 func (r *Registry) Changed() <-chan struct{} { return r.changed }
 
-// Hurry restarts the declarations: Declare sends the limits to each neighbor again. It returns the time until
-// the next call of Declare, or 0 if that time does not change.
+// Hurry restarts the declarations: Declare sends the limits to each neighbor again. The result is the time
+// until the next call of Declare, or 0 if that time does not change.
 func (r *Registry) Hurry() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -277,7 +277,7 @@ func TestUncollectedChangesAreBounded(t *testing.T) {
 		}
 	}
 	unlimited := &Limit{Rate: maxUnits, Per: time.Hour}
-	for range 1000 { // one ID, repeatedly
+	for range 1000 { // the same ID, repeatedly
 		s.CollectOne(ID{1, 2})
 		s.Take(ID{1, 2}, unlimited, epoch, 1)
 	}

@@ -8,7 +8,7 @@
 // 128-bit products and no floating point, so a count does not drift, even after a long time
 // or many checks. Durations that do not fit are [math.MaxInt64].
 //
-// All algorithms share one rule. An ask of n units is admitted if and only if
+// All algorithms share the same rule. An ask of n units is admitted if and only if
 //
 //	used + n <= capacity
 //

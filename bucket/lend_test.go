@@ -26,7 +26,7 @@ type truth struct {
 	at    int64
 }
 
-// used returns the units that count at now, if one of the windows begins at start.
+// used returns the units that count at now, if a window begins at start.
 func (o *truth) used(now, start int64) *big.Rat {
 	used := new(big.Rat)
 	switch o.l.Algorithm {

@@ -25,8 +25,8 @@ func searchIDs(n int, choose func(ID) bool) []ID {
 	return found
 }
 
-// probes returns the average and the maximum number of slots that a check of one of the IDs
-// reads, and the number of IDs in the fullest shard.
+// probes returns the average and the maximum number of slots that a check of an ID reads, and the
+// number of IDs in the fullest shard.
 func probes(s *Store, ids []ID) (mean float64, most, fullest int) {
 	total, shards := 0, map[*shard]int{}
 	for _, id := range ids {

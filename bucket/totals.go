@@ -19,11 +19,11 @@ func (t Total) seriesKey() originSeries { return originSeries{t.Origin, t.Series
 // protects it. The entry of a count contains its origin and series. The number of units is in
 // spent, at the index of the slot, and is 0 for an empty slot.
 //
-// When a shard forgets a count, the total is forgotten too. So that no total is used twice, a
-// new count starts above all totals that this store has had in the series of the shard and
-// has forgotten. forget must be called before a slot is emptied. The floor is one number for
-// all IDs of the shard. As a result, some totals rise by more than the units spent. This has
-// no effect, because totals are only compared.
+// When a shard forgets a count, the total is forgotten too. So that no total is used twice, a new
+// count starts above all totals that this store has had in the series of the shard and has
+// forgotten. forget must be called before a slot is emptied. The floor is a single number for all
+// IDs of the shard. As a result, some totals rise by more than the units spent. This has no
+// effect, because totals are only compared.
 type totals struct {
 	spent  []uint32
 	series int64

@@ -461,8 +461,8 @@ func (h *Holdings) holdingOf(sh *holdingShard, id bucket.ID, whole *bucket.Limit
 	return x
 }
 
-// adopt replaces the numbers of the limit, unless x has later ones, and reports whether it did.
-// As in the store, another Algorithm requires a higher Version.
+// adopt replaces the numbers of the limit, unless x has later numbers, and reports whether it
+// did. As in the store, another Algorithm requires a higher Version.
 func (x *holding) adopt(l *bucket.Limit) bool {
 	w := &x.whole
 	if *l == *w || l.Version < w.Version || l.Version == w.Version && (l.Algorithm != w.Algorithm || l.Algorithm == bucket.FixedWindow && l.Start < w.Start) {

@@ -16,7 +16,7 @@ type Arrival struct {
 
 // inbound is the state of the frames from a sender. The number of the last applied frame only
 // rises, so that a frame that arrives twice or late changes nothing, and gets the answer to the
-// last one.
+// last frame.
 type inbound struct {
 	applied uint64 // number of the last frame that was applied
 	answer  []byte // answer to that frame

@@ -43,7 +43,7 @@ const (
 //
 // Of two items with the same id and kind, the later item is removed, and never the earlier: a
 // caller that waits for all items that were queued up to a time (isDue) relies on the time of the
-// first one.
+// first item.
 type queue struct {
 	items deque[item]
 	first int64 // position of the first item; the position of an item never changes

@@ -21,9 +21,9 @@ const (
 	blockHead      = 9
 	blockIDs       = 512      // maximum number of ids in a block
 	blockBytes     = 48 << 10 // size of the items at which a block ends
-	snapshotAtOnce = 32       // number of counts that are written under one lock, and one piece of a log
+	snapshotAtOnce = 32       // number of counts that are written under one lock, and a piece of a log
 	// snapshotPiece is the frame number of all pieces of logs in snapshots: each piece follows
-	// the one before it.
+	// the previous piece.
 	snapshotPiece = 1
 	// snapshotSender stands for the sender of blocks: no member has this value, and 0 is no
 	// member.

@@ -440,7 +440,7 @@ func (n *node) charge(id bucket.ID, units int64) *usage {
 }
 
 // tally returns the tally of this node. If the node has forgotten its own tally, and only has an
-// older one from another node, the result is empty.
+// older tally from another node, the result is empty.
 func (n *node) tally(id bucket.ID) tally {
 	if e := n.stream.ledger.find(id, n.name); e != nil && e.heard {
 		return tally{}
@@ -612,7 +612,7 @@ func (w *world) quiet() {
 		clear(w.joining) // there is no member left to wait for
 		for _, n := range w.nodes {
 			n.refresh()
-			n.stream.RequestCounts() // the member that takes over may not be the one with the copies
+			n.stream.RequestCounts() // the member that takes over may not have the copies
 		}
 		w.settle()
 	}

@@ -11,10 +11,10 @@ import (
 // requested if they save requests. It records at most heatSets*heatWays IDs, in 256 KB, and
 // costs some nanoseconds for each check that leaves the node. Other checks do not use it.
 //
-// Each ID belongs to one of the sets. The weight of past asks is halved every heatHalf ticks.
-// If the set is full, the lightest ID is replaced, after as many asks of other IDs as its
-// weight. So a flood of keys that occur once does not replace frequent keys. Two concurrent
-// asks may be counted as one ask.
+// Each ID belongs to a set. The weight of past asks is halved every heatHalf ticks. If the set is
+// full, the lightest ID is replaced, after as many asks of other IDs as its weight. So a flood of
+// keys that occur once does not replace frequent keys. Two concurrent asks may be counted as one
+// ask.
 type heat struct {
 	sets atomic.Pointer[[heatSets]heatSet] // nil until the first ask
 }
@@ -31,7 +31,7 @@ const (
 	// three a second.
 	hotAfter = 6 * heatUnit
 	// heatMean is the time in seconds over which a weight averages the asks. In each tick, a
-	// weight falls by one part in 2*heatHalf of its value at the last ask.
+	// weight falls by a part in 2*heatHalf of its value at the last ask.
 	heatMean = float64(2*heatHalf*heatTick) / float64(time.Second)
 )
 

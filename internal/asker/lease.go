@@ -338,7 +338,7 @@ func (l *leases) end(id bucket.ID, number uint64) {
 	}
 }
 
-// sweep visits one set. It ends expired leases, and appends the asks of leases that should be
+// sweep visits a set. It ends expired leases, and appends the asks of leases that should be
 // renewed. lives reports whether the set still has leases.
 func (l *leases) sweep(set int, t countsync.Time, wait time.Duration, renew []wire.Ask) (_ []wire.Ask, lives bool) {
 	s := &l.sets.Load()[set]

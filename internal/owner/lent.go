@@ -16,8 +16,8 @@ import (
 // the count contains its units from the time they are lent, and the replicas contain them
 // once the change is sent.
 //
-// At most lentSets*lentWays counts can have lent units. An ID belongs to one of the sets. If
-// this set is full, no units of the ID are lent. All times are by the monotonic clock.
+// At most lentSets*lentWays counts can have lent units. An ID belongs to a set. If this set is
+// full, no units of the ID are lent. All times are by the monotonic clock.
 //
 // Lent units belong to the present count. A reset holds the lock of the set (see lock), so
 // units that were lent before the reset have a lower reset number, and are not taken back.

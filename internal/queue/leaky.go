@@ -256,8 +256,8 @@ func (x *queue) request(now int64) (q wire.Wait) {
 }
 
 // nextAsk returns the time until the next ask, and its units: the units that the owner may serve
-// within half of QueueAhead, or until the response to the ask after this one. If a waiter has
-// no place, the queue asks at once.
+// within half of QueueAhead, or until the response to the next ask. If a waiter has no place, the
+// queue asks at once.
 func (x *queue) nextAsk(now int64) (units int64, wait time.Duration) {
 	wait = wire.MaxAskPause
 	if x.asking {

@@ -26,7 +26,7 @@ var (
 	errClosed = errors.New("closed")
 )
 
-// node contains the queues of one node and the owner that they ask.
+// node contains the queues of a node, and the owner that they ask.
 type node struct {
 	*queue.Queues
 	env.Checks

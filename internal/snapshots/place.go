@@ -12,9 +12,9 @@ import (
 const maxLooked = 100_000
 
 // readNewHeaders reads the headers of this node's newest snapshot, and of the snapshots of nodes
-// that it has not seen yet. The error is that another cluster or region has written under the
-// name of this node. Two clusters that started to share a place at the same moment did not find
-// each other's snapshots at their start.
+// that are not known yet. The error is that another cluster or region has written under the name
+// of this node. Two clusters that started to share a place at the same moment did not find each
+// other's snapshots at their start.
 func (s *Snapshots) readNewHeaders(ctx context.Context) error {
 	taken := false
 	err := s.cfg.Store.Load(ctx, func(node string) bool {

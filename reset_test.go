@@ -189,15 +189,6 @@ func TestOldReceiptsDoNotChangeResetCounts(t *testing.T) {
 		serves(t, n, v, wire.OpRefund, later, ask1(id, limit, 3))
 		require.Zero(t, used(n, later))
 	})
-	t.Run("a cached denial ends", func(t *testing.T) {
-		n, _ := lender()
-		a := ask1(id, limit, 1)
-		require.False(t, n.asker.Denies(&a, n.env.TimeAt(begun), new(wire.Result)))
-		n.asker.Learn(&a, denied(time.Hour), 0, n.env.TimeAt(begun))
-		require.True(t, n.asker.Denies(&a, n.env.TimeAt(begun+1), new(wire.Result)))
-		n.handover.Stream().ResetTo(id, uint64(begun), 0, begun)
-		require.False(t, n.asker.Denies(&a, n.env.TimeAt(begun+1), new(wire.Result)))
-	})
 	t.Run("answers have the reset number", func(t *testing.T) {
 		n, v := lender()
 		other := bucket.ID{Hi: 3, Lo: 4}

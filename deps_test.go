@@ -59,7 +59,7 @@ var toolPrograms = []string{"bench", "cmd/demo", "simulations"}
 var reaches = map[string][]string{
 	"crypto/tls":                      {".", "cluster"},
 	"github.com/hashicorp/memberlist": {"cluster/gossip"},
-	"net":                             {"cluster", "cluster/gossip", "httplimit", "internal/conns", "internal/lab", "weirtest"},
+	"net":                             {"cluster", "cluster/gossip", "httplimit", "internal/conns", "internal/lab", "internal/testnode", "weirtest"},
 	"net/http": {
 		"admin", "examples/gateway", "examples/login", "examples/modelgateway", "httplimit", "contrib/internal/framework", "page", "rules", "service",
 	},

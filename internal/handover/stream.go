@@ -416,10 +416,10 @@ func (h *Handover) membersBehind(v *view.View) (behind []countsync.Member) {
 
 // Stats returns the backlog of all reachable members.
 func (h *Handover) Stats() (s Stats) {
-	v := h.View()
+	v, now := h.View(), h.cfg.Env.Now()
 	for i, m := range v.Hashes {
 		if i != v.Self && v.Reaches(i) {
-			lag := h.stream.Lag(m, h.cfg.Env.Now())
+			lag := h.stream.Lag(m, now)
 			s.Unsent += lag.Counts
 			s.Lag = max(s.Lag, lag.Age)
 		}

@@ -23,7 +23,7 @@ const (
 	busyKeys     = 10_000
 	busyRate     = 5 // of each key, in a window that outlasts the benchmark
 	busyFor      = 5 * time.Second
-	// lonely is the inverse of the part of the keys that a single gateway checks.
+	// lonely is the inverse of the part of the keys that only one gateway checks.
 	lonely = 3
 	// busyTimeout is the default of Config.Timeout. busySlack is the time of a check
 	// itself on a machine that other programs use.
@@ -84,7 +84,7 @@ func BenchmarkBusy(b *testing.B) {
 }
 
 func playBusy(b *testing.B, load BusyLoad) {
-	gateways := startMembers(b, busyGateways)
+	gateways, _ := startMembers(b, busyGateways, MemberConfig{Timeout: busyTimeout, Rate: busyRate, MaxKeys: floodMaxKeys})
 	var throttles sync.WaitGroup
 	done := make(chan struct{})
 	for k, i := range load.Throttled {

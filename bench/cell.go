@@ -29,6 +29,7 @@ type result struct {
 
 type settings struct {
 	duration time.Duration
+	callers  int
 	part     int          // of workloads
 	redis    *redisServer // nil if there is no server
 	// gubernator is the path of its program. If it is empty, noGubernator is the reason.
@@ -47,17 +48,14 @@ func (s settings) missing(c contender) error {
 	return nil
 }
 
-// remoteCallers is the number of callers of a limiter that asks another process.
-const remoteCallers = 64
-
 // callers returns the number of callers. A limiter that decides in memory has a caller
 // for each CPU: with more callers, the latencies would include the time that a goroutine
 // waits for a CPU.
-func (c cell) callers() int {
+func (c cell) callers(s settings) int {
 	if c.contender.at == owned {
 		return runtime.NumCPU()
 	}
-	return remoteCallers
+	return s.callers
 }
 
 // callWait bounds the time of a call to a worker, excluding the time of its checks.
@@ -72,7 +70,7 @@ func (c cell) measure(s settings) (f result, err error) {
 			err = fmt.Errorf("%v: %w", c, err)
 		}
 	}()
-	setup := worker.Setup{Contender: c.contender.name, Workload: c.workload.Name, Part: s.part, Callers: c.callers(), Owned: c.contender.at != elsewhere}
+	setup := worker.Setup{Contender: c.contender.name, Workload: c.workload.Name, Part: s.part, Callers: c.callers(s), Owned: c.contender.at != elsewhere}
 	if c.contender.at == inRedis {
 		setup.Redis = s.redis.addr
 		if err = s.redis.flush(); err != nil {
@@ -80,7 +78,7 @@ func (c cell) measure(s settings) (f result, err error) {
 		}
 	}
 	processes := 1
-	if c.contender.at == elsewhere {
+	if c.contender.at == elsewhere || c.contender.at == nowhere {
 		processes = 2
 	}
 	for range processes {

@@ -25,13 +25,15 @@ func TestFlagsAreTakenOrRefused(t *testing.T) {
 		want string // expected in the error; empty for no error
 	}{
 		{"", ""},
-		{"-for 200ms -count 1 -only hot", ""},
+		{"-for 200ms -count 1 -callers 512 -only hot", ""},
 		{"-sizing -for 3s -keys 100000000", ""},
 		{"-sizing -keys 10", "-keys is 10"},
 		{"hot", "use flags alone"},
 		{"-for 1us", "-for is 1µs"},
 		{"-for 2h", "-for is 2h0m0s"},
 		{"-count 0", "-count is 0"},
+		{"-callers 0", "-callers is 0"},
+		{"-callers 100000", "-callers is 100000"},
 		{"-only (", "-only: "},
 		{"-fast", "not defined: -fast"},
 	} {
@@ -66,11 +68,11 @@ func chosenCells(t *testing.T, only string) []cell {
 
 func TestExtraCallersCheckOnlyInOtherProcesses(t *testing.T) {
 	for _, c := range chosenCells(t, "^hot/") {
-		want := remoteCallers
+		want := 512
 		if c.contender.at == owned {
 			want = runtime.NumCPU()
 		}
-		require.Equal(t, want, c.callers(), c.String())
+		require.Equal(t, want, c.callers(settings{callers: 512}), c.String())
 	}
 }
 
@@ -82,7 +84,7 @@ func TestCellsComeToFigures(t *testing.T) {
 		require.NoError(t, err)
 		defer func() { require.NoError(t, redis.end()) }()
 	}
-	s := settings{duration: 20 * time.Millisecond, part: 100, redis: redis}
+	s := settings{duration: 20 * time.Millisecond, callers: 8, part: 100, redis: redis}
 	s.noGubernator = fmt.Errorf("go run ./bench builds gubernator, as does the full run (%s=1)", testenv.FullVariable)
 	if testenv.IsFull(t) {
 		var remove func() error

@@ -27,6 +27,7 @@ const (
 	inRedis   place = iota
 	owned           // by the node that receives the check
 	elsewhere       // by a node in another process
+	nowhere         // another process responds without a decision
 )
 
 func contenders() []contender {
@@ -34,6 +35,7 @@ func contenders() []contender {
 	return []contender{
 		{name: "weir-owned", at: owned, note: "The node is one of a ring of ten. It is asked for keys that it owns; the other nine are idle, in its process."},
 		{name: "weir-forwarded", at: elsewhere, note: "With NoLeases. The node asks for keys that another process owns, and has a replica of each."},
+		{name: "echo", at: nowhere, note: "No limiter: frames of the size of weir-forwarded's, over a connection to another process."},
 		{name: "gubernator-owned", at: owned, gubernator: true, note: "As weir-owned, by its leaky bucket, but the node is alone."},
 		{name: "gubernator-forwarded", at: elsewhere, gubernator: true, note: "As weir-forwarded, by its leaky bucket, with its default batches. It is embedded in the process of the callers: a daemon costs one more call. It has no replicas."},
 		{name: "redis_rate", remote: newRedisRate, note: redis},
@@ -48,6 +50,8 @@ func begin(s worker.Setup, q worker.Quota) (*worker.Instance, error) {
 		return nil, err
 	case c.remote != nil:
 		return c.remote(q, s.Redis)
+	case c.at == nowhere:
+		return newEcho()
 	case c.gubernator:
 		return nil, fmt.Errorf("bench: %s is in another program", c.name)
 	}

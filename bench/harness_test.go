@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestMembersReportLoadAndFlood(t *testing.T) {
-	members := startMembers(t, 2)
+	members, _ := startMembers(t, 2, MemberConfig{Rate: busyRate})
 	defer func() { require.NoError(t, endAll(members)) }()
 	for i, m := range members {
 		require.NoError(t, m.Call("Member.Begin", BusyLoad{Goroutines: 2, Rest: time.Millisecond, Flood: []int{1}, Gateway: i}, new(int)))
@@ -33,7 +33,7 @@ func TestMembersReportLoadAndFlood(t *testing.T) {
 }
 
 func TestQuotaLimitsOneProcessUntilItEnds(t *testing.T) {
-	members := startMembers(t, 1)
+	members, _ := startMembers(t, 1, MemberConfig{})
 	q, err := newCPUQuota(members[0].PID(), busyQuota, busyPeriod)
 	if err != nil {
 		require.NoError(t, endAll(members))

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -32,16 +33,21 @@ func main() {
 type options struct {
 	duration time.Duration
 	count    int
+	callers  int
 	only     *regexp.Regexp
 	sizing   bool
 	keys     int // of sizing
 }
+
+// maxCallers bounds the number of concurrent callers.
+const maxCallers = 10_000
 
 func parse(args []string, errOut io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errOut)
 	flags.DurationVar(&o.duration, "for", 500*time.Millisecond, "how long each contender is measured under each workload, each time")
 	flags.IntVar(&o.count, "count", 1, "how often; contenders take turns, and the tables have the medians")
+	flags.IntVar(&o.callers, "callers", 64, "how many goroutines ask a contender that asks another process; a goroutine for each CPU asks the other contenders")
 	only := flags.String("only", "", "`regexp` of workload/contender; all if empty")
 	flags.BoolVar(&o.sizing, "sizing", false, "print the CPU time of a check and the memory of a key, as docs/deploy.md has them, and nothing else; -for is how long each way is asked")
 	flags.IntVar(&o.keys, "keys", worker.Million, "how many keys -sizing measures the memory of")
@@ -60,14 +66,18 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 		err = fmt.Errorf("bench: -count is %d: it must be from 1 to 1000", o.count)
 	case o.keys < 1000 || o.keys > 200*worker.Million:
 		err = fmt.Errorf("bench: -keys is %d: it must be from 1000 to 200000000", o.keys)
+	case o.callers < 1 || o.callers > maxCallers:
+		err = fmt.Errorf("bench: -callers is %d: it must be from 1 to %d", o.callers, maxCallers)
 	}
 	return o, err
 }
 
+// cells returns the chosen cells in the order of the tables. The tables compare limiters,
+// so they contain the echo only if -only names it.
 func (o *options) cells() (chosen []cell) {
 	for _, w := range worker.Workloads(1) {
 		for _, c := range contenders() {
-			if cell := (cell{w, c}); o.only.MatchString(cell.String()) {
+			if cell := (cell{w, c}); o.only.MatchString(cell.String()) && (c.at != nowhere || strings.Contains(o.only.String(), c.name)) {
 				chosen = append(chosen, cell)
 			}
 		}
@@ -88,7 +98,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	if len(cells) == 0 {
 		return fmt.Errorf("bench: -only is %q: no workload/contender matches it", o.only)
 	}
-	s := settings{duration: o.duration, part: 1}
+	s := settings{duration: o.duration, callers: o.callers, part: 1}
 	switch s.redis, err = startRedis(); {
 	case err == nil:
 		defer func() { err = errors.Join(err, s.redis.end()) }()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"time"
@@ -8,23 +9,35 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bench/internal/worker"
 	"github.com/weir-go/weir/internal/lab"
 )
 
+// patience is the default Timeout of members. It is long, so that on a busy machine a
+// check is slow, and is not decided by another member.
+const patience = time.Second
+
+// MemberConfig contains the settings of a node that the benchmarks choose.
+type MemberConfig struct {
+	Join    []string
+	Timeout time.Duration // patience if zero
+	Rate    int64         // of a fixed window of an hour; if zero, the limit admits everything
+	MaxKeys int           // 4,000,000 if zero
+}
+
 // startMembers starts n nodes in separate processes, and waits until all of them have
-// met.
-func startMembers(tb testing.TB, n int) (members []*lab.Service) {
-	var join []string
+// met. It returns them and their addresses.
+func startMembers(tb testing.TB, n int, c MemberConfig) (members []*lab.Service, addrs []string) {
 	for range n {
 		m, err := startRemote("", "Member")
 		require.NoError(tb, err)
 		members = append(members, m)
 		var addr string
-		require.NoError(tb, m.Call("Member.Start", join, &addr))
-		join = append(join, addr)
+		require.NoError(tb, m.Call("Member.Start", c, &addr))
+		c.Join = append(c.Join, addr)
 	}
 	call[int](tb, members, "Member.Meet", n)
-	return members
+	return members, c.Join
 }
 
 // call calls the members concurrently, and returns their replies.
@@ -53,15 +66,19 @@ func (s *service) Close() error {
 }
 
 // Start starts the node. The reply is its address.
-func (s *service) Start(join []string, addr *string) (err error) {
+func (s *service) Start(c MemberConfig, addr *string) (err error) {
 	s.node, err = weir.Start(context.Background(), weir.Config{
-		Name: "bench", Bind: "127.0.0.1:0", Join: join, Timeout: busyTimeout, MaxKeys: floodMaxKeys, Logger: quiet(),
+		Name: "bench", Bind: "127.0.0.1:0", Join: c.Join, Timeout: cmp.Or(c.Timeout, patience), MaxKeys: cmp.Or(c.MaxKeys, 4*worker.Million), Logger: quiet(),
 	})
 	if err != nil {
 		return err
 	}
 	*addr = addrOf(s.node)
-	s.limiter, err = s.node.Limiter(weir.Limit{Name: "used up", Algorithm: weir.FixedWindow, Rate: busyRate, Per: time.Hour})
+	limit := weir.Limit{Name: "api", Rate: 1_000_000_000_000, Per: time.Hour}
+	if c.Rate > 0 {
+		limit = weir.Limit{Name: "used up", Algorithm: weir.FixedWindow, Rate: c.Rate, Per: time.Hour}
+	}
+	s.limiter, err = s.node.Limiter(limit)
 	return err
 }
 

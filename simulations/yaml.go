@@ -1,7 +1,7 @@
 package main
 
 import (
-	"math"
+	"math/big"
 	"reflect"
 	"strconv"
 	"strings"
@@ -193,5 +193,10 @@ func sequence(style yaml.Style, items []*yaml.Node) *yaml.Node {
 
 func decimal(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
-// percent returns x in percent, with at most ten decimal places.
-func percent(x float64) string { return decimal(math.Round(1e12*x)/1e10) + "%" }
+// percent returns x in percent. The result is exact, as the decimal of x is.
+func percent(x float64) string {
+	text := decimal(x)
+	_, part, _ := strings.Cut(text, ".")
+	exact, _ := new(big.Rat).SetString(text) // it never fails
+	return exact.Mul(exact, big.NewRat(100, 1)).FloatString(max(0, len(part)-2)) + "%"
+}

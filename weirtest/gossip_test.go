@@ -1,7 +1,9 @@
 package weirtest_test
 
 import (
+	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,26 +73,13 @@ func TestBreakFailsAskAtOnce(t *testing.T) {
 // awaitConnections waits until each host has a direct connection to every other host.
 func (f *fleet) awaitConnections(within time.Duration, hosts ...string) {
 	f.t.Helper()
-	start := time.Now()
-	for {
-		deaf := ""
+	f.await(within, func() string {
 		for _, h := range hosts {
 			v := f.clusters[h].View()
-			for j, heard := range v.Direct {
-				if !heard {
-					deaf = h + " does not hear " + v.Members[j].Name
-				}
-			}
-			if len(v.Members) < len(hosts) {
-				deaf = h + " misses members"
+			if slices.Contains(v.Direct, false) || len(v.Members) < len(hosts) {
+				return fmt.Sprintf("%s is not connected to all: %v of %v", h, v.Direct, v.Members)
 			}
 		}
-		if deaf == "" {
-			return
-		}
-		if time.Since(start) > within {
-			f.t.Fatalf("after %v %s", within, deaf)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return ""
+	})
 }

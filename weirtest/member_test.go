@@ -93,26 +93,30 @@ func (f *fleet) roster(host string) string {
 	return strings.Join(s, ", ")
 }
 
+// await waits until problem returns an empty text, and returns how long that took.
+func (f *fleet) await(within time.Duration, problem func() string) time.Duration {
+	f.t.Helper()
+	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		switch text := problem(); {
+		case text == "":
+			return time.Since(start)
+		case time.Since(start) > within:
+			f.t.Fatalf("after %v %s", within, text)
+		}
+	}
+}
+
 // awaitRoster waits until all hosts have this roster, and returns how long that took.
 func (f *fleet) awaitRoster(want string, within time.Duration, hosts ...string) time.Duration {
 	f.t.Helper()
-	start := time.Now()
-	for {
-		same := true
+	return f.await(within, func() string {
 		for _, h := range hosts {
-			same = same && f.roster(h) == want
-		}
-		if same {
-			return time.Since(start)
-		}
-		if time.Since(start) > within {
-			for _, h := range hosts {
-				f.t.Logf("%s sees %s", h, f.roster(h))
+			if got := f.roster(h); got != want {
+				return fmt.Sprintf("%s sees %s, not %s", h, got, want)
 			}
-			f.t.Fatalf("after %v not all see %s", within, want)
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return ""
+	})
 }
 
 // ask sends a request from one host to another, which it finds by its label.

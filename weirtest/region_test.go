@@ -47,12 +47,12 @@ func (f *fleet) askAbroad(from, region string, wait time.Duration) error {
 // that took.
 func (f *fleet) awaitReach(from, region string, within time.Duration) time.Duration {
 	f.t.Helper()
-	begun := time.Now()
-	for f.askAbroad(from, region, second) != nil {
-		require.Less(f.t, time.Since(begun), within, "%s does not reach %s", from, region)
-		time.Sleep(10 * milli)
-	}
-	return time.Since(begun)
+	return f.await(within, func() string {
+		if err := f.askAbroad(from, region, second); err != nil {
+			return fmt.Sprintf("%s does not reach %s: %v", from, region, err)
+		}
+		return ""
+	})
 }
 
 func TestSimulatedRegions(t *testing.T) {

@@ -70,7 +70,7 @@ var busyLoads = []struct {
 }
 
 // BenchmarkBusy runs gateways in separate processes that leave the machine no idle time.
-// It reports by whom the checks were decided, how far the granted units of all gateways
+// The benchmark reports by whom the checks were decided, how far the granted units of all gateways
 // are from the limits, how long checks took, and how long after the load all checks were
 // exact again.
 func BenchmarkBusy(b *testing.B) {

@@ -32,7 +32,7 @@ type settings struct {
 	callers  int
 	part     int          // of workloads
 	redis    *redisServer // nil if there is no server
-	// gubernator is the path of its program. If it is empty, noGubernator is the reason.
+	// gubernator is the path of its program. If empty, noGubernator is the reason.
 	gubernator   string
 	noGubernator error
 }
@@ -109,7 +109,7 @@ func (c cell) measure(s settings) (f result, err error) {
 	return sumUp(&tallies[0])
 }
 
-// sumUp computes the figures of a run. It returns an error if all checks were decided
+// sumUp computes the figures of a run. The error is not nil if all checks were decided
 // with authority, but the number of admitted units is not within the bounds of the
 // limits.
 func sumUp(t *worker.Tally) (f result, err error) {

@@ -15,7 +15,7 @@ import (
 type contender struct {
 	name       string
 	at         place
-	gubernator bool                                                        // it runs in the program of the folder gubernator
+	gubernator bool                                                        // runs in the program of the folder gubernator
 	remote     func(q worker.Quota, addr string) (*worker.Instance, error) // nil unless at is inRedis
 	note       string                                                      // for readers of the tables
 }

@@ -113,11 +113,11 @@ func startRedis() (*redisServer, error) {
 	}
 }
 
-// end ends the server. It needs no orderly shutdown, because it saves no data.
+// end ends the server, which saves no data and needs no orderly shutdown.
 func (s *redisServer) end() error {
 	err := s.client.Close()
 	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait() // it reports that the process was killed
+	_ = s.cmd.Wait() // reports that the process was killed
 	s.release()
 	return errors.Join(err, os.RemoveAll(s.dir))
 }

@@ -78,7 +78,7 @@ func describeRun(o options, s settings) (string, error) {
 		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), processor(), runtime.GOOS, runtime.GOARCH, runtime.Version(), redis, o.callers, o.count, o.duration), nil
 }
 
-// processor returns the model name of the CPU if the system provides it.
+// processor returns the model name of the CPU, or the architecture.
 func processor() string {
 	text, _ := os.ReadFile("/proc/cpuinfo")
 	if name := regexp.MustCompile(`(?m)^model name\s*: (.*\S)`).FindSubmatch(text); name != nil {

@@ -94,8 +94,8 @@ func (c *Child) PID() int { return c.Cmd.Process.Pid }
 // Kill ends the child as a crash would.
 func (c *Child) Kill() error { return c.Cmd.Process.Kill() }
 
-// Ended returns a channel that is closed when the child has ended, its parent has waited
-// for it, and all its lines were handed over.
+// Ended returns a channel that is closed when the child has ended, the parent has waited
+// for the child, and all lines were handed over.
 func (c *Child) Ended() <-chan struct{} { return c.ended }
 
 // Succeeded reports whether the child ended with exit status 0. The caller must wait for
@@ -111,7 +111,7 @@ func (c *Child) Stop(within time.Duration) error {
 	return c.Await(within)
 }
 
-// Await waits until the child has ended. If that takes longer than within, Await kills it
+// Await waits until the child has ended. If that takes longer than within, Await kills the child
 // and returns ErrLate. The error is an *exec.ExitError if the child did not end well.
 func (c *Child) Await(within time.Duration) error {
 	patience := time.NewTimer(within)

@@ -9,7 +9,7 @@ import (
 const fineness = 5
 
 // Histogram counts times by their logarithm: a quantile is at most 1/32 above the exact
-// quantile. A Histogram does not allocate memory, and its zero value is empty. A reply of
+// quantile. A Histogram does not allocate memory, and the zero value is empty. A reply of
 // a Service may contain a Histogram. A Histogram is not safe for concurrent use.
 type Histogram struct {
 	Counts [64 << fineness]uint32 // by bin

@@ -7,7 +7,7 @@ import (
 )
 
 // A PipeListener implements net.Listener in memory, for tests of servers in a bubble of
-// testing/synctest. It accepts the connections of its own Dial and DialContext. The deadlines use
+// testing/synctest. A listener accepts the connections of Dial and DialContext. The deadlines use
 // virtual time.
 type PipeListener struct {
 	conns chan net.Conn
@@ -15,7 +15,7 @@ type PipeListener struct {
 	close func()
 }
 
-// ListenPipe returns an open PipeListener. It must be called in the bubble of the test.
+// ListenPipe returns an open PipeListener. The caller must be in the bubble of the test.
 func ListenPipe() *PipeListener {
 	over := make(chan struct{})
 	return &PipeListener{make(chan net.Conn), over, sync.OnceFunc(func() { close(over) })}
@@ -36,7 +36,7 @@ func (l *PipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 // Closed returns a channel that is closed when l is closed.
 func (l *PipeListener) Closed() <-chan struct{} { return l.over }
 
-// Dial opens a connection. The server receives its end, or wrap of it if wrap is not nil.
+// Dial opens a connection. The server receives the other end, through wrap if not nil.
 func (l *PipeListener) Dial(wrap func(net.Conn) net.Conn) net.Conn {
 	here, there := net.Pipe()
 	if wrap != nil {

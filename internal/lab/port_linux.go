@@ -6,7 +6,7 @@ import (
 )
 
 // holdPort binds a port of the loopback and does not listen there. A second hold of the
-// port fails, because neither socket may share the port when it is bound. Afterwards a
+// port fails, because neither socket may share the port when bound. Afterwards a
 // listener of Go may share the port: it has SO_REUSEADDR, and so has the holding socket
 // by then. Linux lets such sockets share a port while none of them listens.
 func holdPort(port int) (release func(), err error) {

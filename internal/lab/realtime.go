@@ -47,7 +47,7 @@ func (d Decisions[Source]) Strayed() bool {
 // WhileHealthy calls play, at most 20 times, until a call fails the test or all members
 // have answered in time during a call. If a process is paused, other members decide in
 // place of it, so the exact numbers are not the same. The function play returns the
-// sources of its decisions, and it must not check exact numbers if any of them strayed.
+// sources of its decisions, and must not check exact numbers if any of them strayed.
 func WhileHealthy[Source ~uint8](t *testing.T, play func(t *testing.T) Decisions[Source]) {
 	const attempts = 20
 	for attempt := range attempts {

@@ -22,7 +22,7 @@ func (c *Child) Freeze() error { return c.Cmd.Process.Signal(syscall.SIGSTOP) }
 func (c *Child) Thaw() error { return c.Cmd.Process.Signal(syscall.SIGCONT) }
 
 // CPU returns the CPU time that this process has used so far, in user and system mode, or
-// 0 if the system does not report it. CPU grows by the work of the code under test,
+// 0 if the system reports none. CPU grows by the work of the code under test,
 // however busy the machine is. So a test compares code whose CPU time is proportional to
 // its input with CPU, and not with the clock.
 func CPU() time.Duration {
@@ -31,7 +31,7 @@ func CPU() time.Duration {
 }
 
 // PeakMemory returns the maximum number of bytes of memory that this process has
-// occupied, or 0 if the system does not report it.
+// occupied, or 0 if the system reports none.
 func PeakMemory() int64 {
 	if runtime.GOOS == "darwin" { // darwin counts bytes, and other systems count KiB
 		return int64(usage().Maxrss)

@@ -9,13 +9,13 @@ import (
 // Text is text, such as a log, that can be read while it is written. The zero value of
 // Text is empty. The methods of Text are safe for concurrent use.
 type Text struct {
-	Most int // number of bytes of its end that it keeps; all if zero
+	Most int // number of bytes that are kept of the end; all if zero
 
 	mu   sync.Mutex
 	text []byte
 }
 
-// Write implements io.Writer. It never fails.
+// Write implements io.Writer, and never fails.
 func (t *Text) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -41,7 +41,7 @@ type Setup struct {
 	Part    int // of workloads
 	Callers int
 	Owned   bool     // callers check keys that this process owns, and otherwise keys of other processes
-	Join    []string // the nodes that started before it
+	Join    []string // the nodes that started before
 	Redis   string
 }
 
@@ -98,7 +98,7 @@ func (w *Worker) prepare() {
 }
 
 // fill checks keys before the measurement, each as often as the workload requires. After
-// the given time it skips the keys that need a single check. The order differs from that
+// the given time, fill skips the keys that need a single check. The order differs from that
 // of the texts, and each check has a copy of its text, like every request of a server.
 func (w *Worker) fill(within time.Duration) {
 	order := rand.New(rand.NewPCG(3, 4)).Perm(len(w.keys))
@@ -171,7 +171,7 @@ func (w *Worker) Run(d time.Duration, t *Tally) error {
 }
 
 // drive makes checks with all callers for the given time, and returns the counts of these
-// checks. It measures the duration of every nth check, where n is every.
+// checks. The duration of every nth check is measured, where n is every.
 func (w *Worker) drive(d time.Duration, every int) (made Counts, took time.Duration) {
 	w.measuring.Store(true)
 	begun := time.Now()

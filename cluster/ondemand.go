@@ -236,7 +236,6 @@ func (u *upkeep) rearrange() {
 			u.pingAt(time.Now()) // before the connection rests: the other side closes a watched connection that rests
 		}
 	case u.s != nil:
-		u.feed = detect.Feed{}
 		if u.rests.Load() {
 			u.wakeConnection()
 		} else {
@@ -255,22 +254,17 @@ func (u *upkeep) judgeUnwatched(now time.Time) {
 		u.closeUnused()
 		return
 	}
-	owed, _ := u.s.unansweredSince()
-	isAwaited := false
+	isAwaited := false // an unanswered request is followed by a ping: see handleMissed
 	u.peers.step(u.link, func(c *detect.Connectivity) bool {
-		if isAwaited = c.IsAwaited(u.name); isAwaited {
-			c.Examine(u.name, u.pinged)
+		if isAwaited = c.IsAwaited(u.name); !isAwaited {
+			return false
 		}
-		if owed > 0 {
-			c.Examine(u.name, u.s.start.Add(owed))
-		}
-		return isAwaited && !u.waking.IsZero() && c.CheckStall(u.name, u.waking, detect.StallTimeout, u.look.due, now)
+		c.Examine(u.name, u.pinged)
+		return !u.waking.IsZero() && c.CheckStall(u.name, u.waking, detect.StallTimeout, u.look.due, now)
 	})
-	if owed > 0 || isAwaited {
-		if ponged := u.checkMember(u.s, u.look.due, now); !ponged || owed > 0 {
-			u.pingAt(now)
-			return
-		}
+	if isAwaited && !u.checkMember(u.s, u.look.due, now) {
+		u.pingAt(now)
+		return
 	}
 	switch idle := u.sinceUse(); {
 	case idle >= usedPace:

@@ -192,7 +192,7 @@ func TestUnwatchedMemberBeyondACutIsPresumedConnectedAgain(t *testing.T) {
 	inCrowd(t, h, func(t *testing.T, a, b *testPeer, way *cut) {
 		l := a.links[b.cfg.Self.Name]
 		ask := func() error {
-			_, err := l.Ask(context.Background(), []byte("x"), nil, time.Second)
+			_, err := l.Ask(context.Background(), []byte("x"), nil, 2*time.Second)
 			return err
 		}
 		require.NoError(t, ask())
@@ -223,9 +223,12 @@ func TestUnwatchedMemberBeyondACutIsPresumedConnectedAgain(t *testing.T) {
 			a.mu.Unlock()
 		}
 		require.True(t, l.heard.Load(), "nothing was sent to it for a minute")
+		start = time.Now()
+		require.ErrorIs(t, ask(), ErrStalled)
+		require.Greater(t, time.Since(start), 2*detect.StallTimeout, "this process is delayed")
 		way.to.Store(nil)
+		time.Sleep(3 * time.Second)
 		require.NoError(t, ask())
-		time.Sleep(time.Second)
 		require.Zero(t, told.Load(), "the attempts to connect for it have failed")
 	})
 }

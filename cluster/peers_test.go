@@ -126,8 +126,8 @@ func acceptEach(l net.Listener, serve func(net.Conn)) {
 	}
 }
 
-// The rows of a large cluster exceed the bound of one frame.
-func TestNewConnectionCarriesAllRows(t *testing.T) {
+// The rows of a large cluster exceed the bound of one frame, and do not fit into a full queue.
+func TestAllRowsAreSent(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
@@ -148,6 +148,23 @@ func TestNewConnectionCarriesAllRows(t *testing.T) {
 		for _, connected := range b.connections(names).Connected {
 			require.Len(t, connected, 1)
 		}
+
+		out := a.links["b"].session.Load().out
+		out.mu.Lock()
+		require.True(t, out.claim()) // no goroutine writes
+		out.mu.Unlock()
+		for _, size := range []int{MaxMessage, 100} {
+			for out.put(kindTell, 0, make([]byte, size)) {
+			}
+		}
+		for i := range rows {
+			rows[i].Number, rows[i].Connected = 2, nil
+		}
+		a.merge("c", rows)
+		time.Sleep(200 * time.Millisecond)
+		out.flush()
+		time.Sleep(200 * time.Millisecond)
+		require.Equal(t, make([][]int, len(names)), b.connections(names).Connected)
 	})
 }
 

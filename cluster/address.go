@@ -3,7 +3,6 @@ package cluster
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"strconv"
 )
 
@@ -18,17 +17,4 @@ func checkAddress(addr string) error {
 		return fmt.Errorf("%q has port %q: give a number from 0 to 65535", addr, port)
 	}
 	return nil
-}
-
-// isLoopback reports whether only this machine can reach a "host:port" to listen on. A
-// name other than localhost is not looked up, because its addresses may change before the
-// node listens. The advertised address has no influence: no other machine reaches a
-// loopback address unless another process forwards to it.
-func isLoopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }

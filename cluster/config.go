@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster/detect"
+	"github.com/weir-go/weir/internal/conns"
 )
 
 const defaultForget = 5 * time.Minute
@@ -124,7 +125,7 @@ func (c Config) Problems() []error {
 	}
 	if err := checkAddress(c.Bind); err != nil {
 		all.add("Bind: %w", err)
-	} else if len(c.Secrets) == 0 && c.Network == nil && !isLoopback(c.Bind) {
+	} else if len(c.Secrets) == 0 && c.Network == nil && !conns.OnThisMachine(c.Bind) { // a name is not looked up: its addresses may change before the node listens
 		all.add("Secrets is empty and Bind %q can be reached from other machines, so that anybody there could join, or flood the gossip: "+
 			"give all nodes one secret (go run github.com/weir-go/weir/cmd/weir secret prints one), or Bind a loopback address such as 127.0.0.1:7946; "+
 			"TLS alone leaves UDP open", c.Bind)

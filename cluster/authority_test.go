@@ -68,10 +68,3 @@ func (a Authority) Config(t testing.TB, names ...string) *tls.Config {
 	require.NoError(t, err)
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: a.Pool}
 }
-
-// certificate returns a certificate for the loopback, and the authority that signed it.
-func certificate(t testing.TB) (tls.Certificate, *x509.Certificate) {
-	t.Helper()
-	a := NewAuthority(t)
-	return a.Config(t).Certificates[0], a.CA
-}

@@ -82,8 +82,7 @@ func TestAnsweredIgnoresLateAnswers(t *testing.T) {
 		} {
 			slow.Store(int64(c.slow))
 			start := time.Now()
-			_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, c.wait)
-			require.ErrorIs(t, err, c.err)
+			require.ErrorIs(t, askX(a.peer("b"), c.wait), c.err)
 			time.Sleep(time.Until(start.Add(c.slow)))
 			synctest.Wait()
 			mu.Lock()

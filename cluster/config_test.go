@@ -75,7 +75,6 @@ func TestValidateNamesInvalidFields(t *testing.T) {
 		"a URL with a port to join":       {func(c *Config) { c.Join = []string{"http://x:80"} }, []string{"Join[0]", "http://x:80"}},
 		"a path to join":                  {func(c *Config) { c.Join = []string{"x/y"} }, []string{"Join[0]", "x/y"}},
 		"two hosts in one entry":          {func(c *Config) { c.Join = []string{"a,b"} }, []string{"Join[0]", "a,b"}},
-		"two hosts with ports in one":     {func(c *Config) { c.Join = []string{"a:1,b:2"} }, []string{"Join[0]", "a:1,b:2"}},
 		"nothing to join in an entry":     {func(c *Config) { c.Join = []string{""} }, []string{"Join[0]"}},
 		"only a port to join":             {func(c *Config) { c.Join = []string{":7946"} }, []string{"Join[0]", ":7946"}},
 		"secrets of every length":         {func(c *Config) { c.Secrets = [][]byte{make([]byte, 16), make([]byte, 24), make([]byte, 32)} }, nil},

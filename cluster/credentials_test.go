@@ -118,12 +118,7 @@ func (s Authority) connShowing(t *testing.T, names certificateNames, certificate
 	t.Cleanup(func() { here.Close(); there.Close() })
 	server := tls.Server(there, serverTLS(s.Config(t, certificate...)))
 	go server.Handshake()
-	c := names.clientTLS(s.Config(t, "dialler"))
-	if c.ServerName == "" {
-		c = c.Clone()
-		c.ServerName = "10.0.0.1" // as openStream does
-	}
-	client := newTLSConn(here, c, tls.Client)
+	client := newTLSConn(here, clientTLS(names.clientTLS(s.Config(t, "dialler")), "10.0.0.1:1"), tls.Client)
 	return client, client.Handshake()
 }
 
@@ -186,16 +181,8 @@ func TestCertificateNamesReplaceOnlyTheHost(t *testing.T) {
 	names := certificateNames{"eu": {"spiffe://example.org/eu/gateway"}}
 	const id = "spiffe://example.org/eu/gateway"
 	dial := func(c *tls.Config, by Authority) error {
-		here, there := net.Pipe()
-		defer here.Close()
-		defer there.Close()
-		server := by.Config(t, id)
-		go tls.Server(there, server).Handshake()
-		if c.ServerName == "" {
-			c = c.Clone()
-			c.ServerName = "10.0.0.1"
-		}
-		return tls.Client(here, c).Handshake()
+		_, _, err := shakeTLS(by.Config(t, id), c, "10.0.0.1:1")
+		return err
 	}
 	require.ErrorContains(t, dial(s.Config(t, id), s), "10.0.0.1", "without them the host has to be in it")
 	require.NoError(t, dial(names.clientTLS(s.Config(t, id)), s))
@@ -237,7 +224,7 @@ func TestGossipStreamsNeedMemberCertificates(t *testing.T) {
 		}
 	}
 	near, nearAddr, ofNear := open("spiffe://example.org/eu/a")
-	member, memberAddr, ofMember := open("spiffe://example.org/eu/b")
+	_, _, ofMember := open("spiffe://example.org/eu/b")
 	_, farAddr, ofFar := open("spiffe://example.org/us/c")
 
 	conn, err := ofMember(nearAddr)
@@ -250,10 +237,6 @@ func TestGossipStreamsNeedMemberCertificates(t *testing.T) {
 	}
 	conn.Close()
 	require.Zero(t, near.refused.snapshot()[reasonIdentity])
-	conn, err = ofNear(memberAddr)
-	require.NoError(t, err)
-	require.NoError(t, (<-member.streams).Close())
-	conn.Close()
 
 	_, err = ofNear(farAddr)
 	require.ErrorIs(t, err, errIdentity)

@@ -74,18 +74,6 @@ func TestAskWaitCountsOnlyRunningTime(t *testing.T) {
 	}
 }
 
-func TestDelayOfNewConnectionHasMinimum(t *testing.T) {
-	for _, c := range []struct{ reported, age, delay time.Duration }{
-		{0, 0, newFor},
-		{0, newFor - 1, newFor},
-		{time.Hour, 0, time.Hour},
-		{0, newFor, 0},
-		{30 * time.Millisecond, newFor, 30 * time.Millisecond},
-	} {
-		require.Equal(t, c.delay, delayOf(c.reported, c.age))
-	}
-}
-
 // A newly connected member reports its scheduling delay with the first pong, before a request
 // can be sent to it, and with each later pong.
 func TestDelayIsReportedBeforeFirstRequest(t *testing.T) {
@@ -96,12 +84,10 @@ func TestDelayIsReportedBeforeFirstRequest(t *testing.T) {
 		b.table.RecordCheck(now.Add(-300*time.Millisecond), now)
 		b.mu.Unlock()
 		a.set([]Member{b.member()})
-		_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, time.Second)
-		require.ErrorIs(t, err, ErrDisconnected)
+		require.ErrorIs(t, askX(a.peer("b"), time.Second), ErrDisconnected)
 		synctest.Wait()
 		require.Equal(t, newFor, a.peer("b").Delay(), "its report is of few looks")
-		_, err = a.peer("b").Ask(context.Background(), []byte("x"), nil, time.Second)
-		require.NoError(t, err)
+		require.NoError(t, askX(a.peer("b"), time.Second))
 		time.Sleep(newFor + 2*pingPace)
 		require.Equal(t, 300*time.Millisecond, a.peer("b").Delay())
 		b.mu.Lock()

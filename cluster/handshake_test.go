@@ -3,8 +3,6 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -239,18 +237,6 @@ func TestKeyIDsWithoutKeyPairAreRefused(t *testing.T) {
 // alertSize is the size of a change of ciphers and an alert, with which a side of TLS 1.3 refuses.
 const alertSize = recordHeader + 1 + recordHeader + 2 + 1 + 16
 
-// hkdf is HKDF-SHA256 by RFC 5869, for one block.
-func hkdf(secret, salt []byte, label string) []byte {
-	of := func(key []byte, parts ...[]byte) []byte {
-		m := hmac.New(sha256.New, key)
-		for _, p := range parts {
-			m.Write(p)
-		}
-		return m.Sum(nil)
-	}
-	return of(of(salt, secret), []byte(label), []byte{1})
-}
-
 // meddler changes one byte that is written to a connection.
 type meddler struct {
 	net.Conn
@@ -323,55 +309,26 @@ func clearVersions(wire []byte, at int) (all []int) {
 // Earlier and later versions send other bytes. Each side sends its version to the other, so that
 // both can report the problem.
 func TestOtherVersionIsRefusedAndReceivesThisVersion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for i, version := range []byte{0, opening - 1, opening + 1, plausibleVersions - 1, 0, opening + 1} {
-			id := identity{self: hello{Name: "a", Region: "r"}.withVersions(ownVersions)}
-			if i > 3 {
-				id.secrets = secrets("0123456789abcdef")
-			}
-			// meet connects id to a node of the other version, and returns the bytes that this node has
-			// received.
-			meet := func(otherDials bool, shake func(conn net.Conn)) (told []byte) {
-				near, far := net.Pipe()
-				near.SetDeadline(time.Now().Add(time.Second))
-				done := make(chan []byte, 1)
-				go func() {
-					greeted := make([]byte, 2)
-					if !otherDials {
-						io.ReadFull(far, greeted)
-						go io.Copy(io.Discard, far)
-					}
-					far.Write([]byte{version})
-					if otherDials {
-						io.ReadFull(far, greeted)
-						io.Copy(io.Discard, far)
-					} else if i > 3 {
-						far.Close()
-					}
-					done <- greeted
-				}()
-				shake(near)
-				near.Close()
-				return <-done
-			}
-			told := meet(false, func(conn net.Conn) {
-				_, _, err := id.dial(conn, "r")
-				require.ErrorIs(t, err, errVersion, "from a listener of version %d", version)
-				require.ErrorContains(t, err, fmt.Sprintf("it speaks %d, this node 1", version))
-			})
-			require.EqualValues(t, opening, told[0])
-			told = meet(true, func(conn net.Conn) {
-				_, _, reason, err := id.accept(conn)
-				require.ErrorIs(t, err, errVersion, "from a dialler of version %d", version)
-				require.ErrorContains(t, err, fmt.Sprintf("it speaks %d, this node 1", version))
-				require.Equal(t, reasonVersion, reason)
-			})
-			require.EqualValues(t, opening, told[0])
+	for _, secrets := range [][][]byte{nil, secrets("0123456789abcdef")} {
+		id := identity{self: hello{Name: "a", Region: "r"}.withVersions(ownVersions), secrets: secrets}
+		for _, version := range []byte{0, opening - 1, opening + 1, plausibleVersions - 1} {
+			listener := &recorder{Conn: &script{trickle{data: []byte{version}, step: 1}}}
+			_, _, err := id.dial(listener, "r")
+			require.ErrorIs(t, err, errVersion, "from a listener of version %d", version)
+			require.ErrorContains(t, err, fmt.Sprintf("it speaks %d, this node 1", version))
+			require.EqualValues(t, opening, listener.sent.Bytes()[0])
+
+			dialler := &recorder{Conn: &script{trickle{data: []byte{version}, step: 1}}}
+			_, _, reason, err := id.accept(dialler)
+			require.ErrorIs(t, err, errVersion, "from a dialler of version %d", version)
+			require.ErrorContains(t, err, fmt.Sprintf("it speaks %d, this node 1", version))
+			require.Equal(t, reasonVersion, reason)
+			require.EqualValues(t, opening, dialler.sent.Bytes()[0])
 		}
-		_, _, reason, err := identity{}.accept(&script{trickle{data: []byte{plausibleVersions}, step: 1}})
-		require.ErrorIs(t, err, errGarbage)
-		require.Equal(t, reasonGarbage, reason)
-	})
+	}
+	_, _, reason, err := identity{}.accept(&script{trickle{data: []byte{plausibleVersions}, step: 1}})
+	require.ErrorIs(t, err, errGarbage)
+	require.Equal(t, reasonGarbage, reason)
 }
 
 // The listener knows the secret and sends an invalid answer.
@@ -395,15 +352,9 @@ func TestOnlyValidWelcomeIsAccepted(t *testing.T) {
 		"in the clear, to a secret's holder": {id("a", "0123456789abcdef"), statusWelcome, errSecret},
 	} {
 		t.Run(name, func(t *testing.T) {
-			here, there := net.Pipe()
-			defer here.Close()
-			go func() {
-				defer there.Close()
-				go io.Copy(io.Discard, there)
-				answer, _ := id("b").self.encode()
-				there.Write(appendHello([]byte{opening, 0, c.status}, answer))
-			}()
-			_, peer, err := c.dialler.dial(here, "r")
+			answer, _ := id("b").self.encode()
+			said := appendHello([]byte{opening, 0, c.status}, answer)
+			_, peer, err := c.dialler.dial(&script{trickle{data: said, step: len(said)}}, "r")
 			if c.want != nil {
 				require.ErrorIs(t, err, c.want)
 				return
@@ -483,18 +434,25 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// A member closes a connection that it refuses. On a busy machine it may close the connection
-// before the dialler has written a byte.
+// A member closes a connection that it refuses. On a busy machine it may close the connection before the
+// dialler has written a byte. A member that crashes, or has just started, closes a connection without an
+// answer. That does not mean that its TLS configuration is wrong.
 func TestLateProbeReportsRefusal(t *testing.T) {
+	certificates := NewAuthority(t).Config(t)
 	for name, c := range map[string]struct {
-		said string // by the server at the address, before it closes
-		want error
+		tls   *tls.Config
+		reads int64  // bytes that the server at the address reads before it closes
+		said  string // by the server, before it closes
+		want  error
 	}{
-		"without a word":    {"", errHungUp},
-		"an alert of TLS":   {string([]byte{tlsAlert, 3, 3, 0, 2, 2, 40}), errTLS},
-		"another version":   {string(rune(opening + 1)), errVersion},
-		"no peer at all":    {"HTTP/1.1 400 Bad Request\r\n\r\n", errForeign},
-		"one byte of proof": {string(rune(opening)), errSilent},
+		"without a word":                      {nil, 0, "", errHungUp},
+		"an alert of TLS":                     {nil, 0, string([]byte{tlsAlert, 3, 3, 0, 2, 2, 40}), errTLS},
+		"another version":                     {nil, 0, string(rune(opening + 1)), errVersion},
+		"no peer at all":                      {nil, 0, "HTTP/1.1 400 Bad Request\r\n\r\n", errForeign},
+		"one byte of proof":                   {nil, 0, string(rune(opening)), errSilent},
+		"without a word after the opening":    {nil, 10, "", errHungUp},
+		"without a word, with TLS":            {certificates, 0, "", errHungUp},
+		"without a word in the TLS handshake": {certificates, 10, "", errHungUp},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, func(t *testing.T, lo *loopback) {
@@ -509,14 +467,24 @@ func TestLateProbeReportsRefusal(t *testing.T) {
 					if err != nil {
 						return nil, err
 					}
-					other.Write([]byte(c.said))
-					return conn, other.Close()
+					refuse := func() {
+						io.CopyN(io.Discard, other, c.reads)
+						other.Write([]byte(c.said))
+						other.Close()
+					}
+					if c.reads == 0 {
+						refuse() // before the dialler writes
+					} else {
+						go refuse()
+					}
+					return conn, nil
 				}
-				a := lo.peer(t, "a", nil, func(cfg *peersConfig) { cfg.Dial = dial })
+				a := lo.peer(t, "a", nil, func(cfg *peersConfig) { cfg.TLS, cfg.Dial = c.tls, dial })
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				_, err := a.probe(ctx, l.Addr().String())
 				require.ErrorIs(t, err, c.want)
+				require.False(t, c.want == errHungUp && strings.Contains(err.Error(), "TLS"))
 			})
 		})
 	}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -17,9 +16,8 @@ func BenchmarkRosterOfThousandMembers(b *testing.B) {
 	p := newPeers(peersConfig{Self: hello{Name: "self", Addr: "self"}, Dial: dial}, &testHandler{})
 	b.Cleanup(p.close)
 	r, now := detect.NewRoster(detect.Record{Name: "self", Addr: "self"}, time.Minute), time.Now()
-	for i := range 999 {
-		name := fmt.Sprintf("node-%03d-0123456789abcdef", i)
-		r.RecordAlive(detect.Record{Name: name, Addr: name + ":7946", Announced: detect.Serving}, "10.0.0.1:7946", now.Add(time.Duration(i)*time.Second))
+	for i, record := range servingRecords(999) {
+		r.RecordAlive(record, record.Addr, now.Add(time.Duration(i)*time.Second))
 	}
 	refresh := func() {
 		entries := r.Members()

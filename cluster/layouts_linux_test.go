@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -15,41 +14,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// With bindVariable set, this test binary is a member that listens at that address. It prints the
-// address that it advertises, or why it does not start. With joinVariable, which is "nobody" or an
-// address to join, it also prints the address of the other member once both are connected, and
-// runs until its standard input ends.
-const (
-	bindVariable      = "WEIR_TEST_LAYOUT_BIND"
-	advertiseVariable = "WEIR_TEST_LAYOUT_ADVERTISE"
-	joinVariable      = "WEIR_TEST_LAYOUT_JOIN"
-)
+// bindVariable makes this test binary a member that listens at the given address. It prints the address
+// that it advertises, or why it does not start.
+const bindVariable = "WEIR_TEST_LAYOUT_BIND"
 
 func init() {
 	if bind := os.Getenv(bindVariable); bind != "" {
 		var log lines
 		g := NewGossip(Config{
-			Name: fmt.Sprintf("m-%d", os.Getpid()), Bind: bind, Advertise: os.Getenv(advertiseVariable), Join: joinAddresses(),
+			Name: fmt.Sprintf("m-%d", os.Getpid()), Bind: bind,
 			Secrets: [][]byte{secretOf(1)}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		fmt.Println(advertisedHost(g, &log))
-		if os.Getenv(joinVariable) != "" {
-			fmt.Println(awaitMember(g))
-			io.Copy(io.Discard, os.Stdin)
-		}
 		os.Exit(0)
 	}
-}
-
-func joinAddresses() []string {
-	if join := os.Getenv(joinVariable); join != "" && join != "nobody" {
-		return []string{join}
-	}
-	return nil
 }
 
 func advertisedHost(g Cluster, log *lines) string {
@@ -60,23 +41,11 @@ func advertisedHost(g Cluster, log *lines) string {
 	}
 	v := g.View()
 	addr := v.Members[v.Self].Addr
-	if os.Getenv(advertiseVariable) == "" && log.countLines("level=INFO", "Advertise is not set", addr) != 1 {
+	if log.countLines("level=INFO", "Advertise is not set", addr) != 1 {
 		return "the log has no line with " + addr
 	}
 	host, _, _ := net.SplitHostPort(addr)
 	return host
-}
-
-// awaitMember returns the address of the other member once both are connected to each other.
-func awaitMember(g Cluster) string {
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		v := g.View()
-		if len(v.Members) == 2 && v.IsConnected(0, 1) && v.IsConnected(1, 0) {
-			host, _, _ := net.SplitHostPort(v.Members[1-v.Self].Addr)
-			return host
-		}
-	}
-	return fmt.Sprintf("nobody was met: %+v", g.View().Members)
 }
 
 // layout is the network of a machine: commands of iproute2, without the namespace.
@@ -127,26 +96,6 @@ var layouts = []layout{
 	{about: "an address that nobody gave", links: nicCommands("eth0", "169.254.7.7/16"), names: "no address Advertise", not: "169.254.7.7"},
 }
 
-// requireIP returns the path of ip, or skips the test.
-func requireIP(t *testing.T) string {
-	if os.Geteuid() != 0 {
-		t.Skip("making network namespaces needs root")
-	}
-	ip, err := exec.LookPath("ip")
-	if err != nil {
-		t.Skip("making network namespaces needs the ip command (iproute2)")
-	}
-	return ip
-}
-
-// newNamespace creates a network namespace for the duration of the test.
-func newNamespace(t *testing.T, ip string) string {
-	ns := fmt.Sprintf("weir%08x", rand.Uint32())
-	runIP(t, ip, "", "netns add "+ns)
-	t.Cleanup(func() { exec.Command(ip, "netns", "del", ns).Run() })
-	return ns
-}
-
 // runIP runs commands of iproute2, one on each line, in a namespace if it is not empty. It skips
 // the test if the kernel does not support them.
 func runIP(t *testing.T, ip, ns, commands string) {
@@ -162,14 +111,19 @@ func runIP(t *testing.T, ip, ns, commands string) {
 }
 
 func TestNetworkLayoutDeterminesAdvertise(t *testing.T) {
-	ip := requireIP(t)
+	ip, err := exec.LookPath("ip")
+	if err != nil || os.Geteuid() != 0 {
+		t.Skip("making network namespaces needs root and the ip command (iproute2)")
+	}
 	for i, l := range layouts {
 		t.Run(l.about, func(t *testing.T) {
 			if i%3 != 0 {
-				testenv.SkipUnlessFull(t, "every third of these layouts, and TestMembersConnectWithoutAddressInBind")
+				testenv.SkipUnlessFull(t, "every third of these layouts")
 			}
 			t.Parallel()
-			ns := newNamespace(t, ip)
+			ns := fmt.Sprintf("weir%08x", rand.Uint32())
+			runIP(t, ip, "", "netns add "+ns)
+			t.Cleanup(func() { exec.Command(ip, "netns", "del", ns).Run() })
 			runIP(t, ip, ns, l.links)
 			bind := l.bind
 			if bind == "" {
@@ -192,60 +146,6 @@ func TestNetworkLayoutDeterminesAdvertise(t *testing.T) {
 				if l.not != "" {
 					require.NotContains(t, got, l.not)
 				}
-			}
-		})
-	}
-}
-
-// Two machines on one wire find each other with only a port in Bind, and with a pod's value of
-// $(POD_IP):7946 in Advertise.
-func TestMembersConnectWithoutAddressInBind(t *testing.T) {
-	ip := requireIP(t)
-	for _, c := range []struct {
-		about     string
-		addresses [2]string // of their cards
-		bits      string
-		links     string // besides
-		advertise bool
-	}{
-		{"Docker on both", [2]string{"10.1.2.1", "10.1.2.2"}, "/24", docker0, false},
-		{"IPv6", [2]string{"2600:1:2::1", "2600:1:2::2"}, "/64", docker0, false},
-		{"IPv6 without brackets in Advertise", [2]string{"fd00:10:244::1", "fd00:10:244::2"}, "/64", docker0, true},
-	} {
-		t.Run(c.about, func(t *testing.T) {
-			t.Parallel()
-			machines := [2]string{newNamespace(t, ip), newNamespace(t, ip)}
-			runIP(t, ip, "", "link add eth0 netns "+machines[0]+" type veth peer name eth0 netns "+machines[1])
-			for i, ns := range machines {
-				nodad := ""
-				if strings.Contains(c.addresses[i], ":") {
-					nodad = " nodad"
-				}
-				runIP(t, ip, ns, "link set eth0 up\naddr add "+c.addresses[i]+c.bits+" dev eth0"+nodad+
-					"\nroute add default via "+c.addresses[1-i]+"\n"+c.links)
-			}
-			said := [2]chan string{make(chan string, 2), make(chan string, 2)} // of each machine: its own address, and that of the other machine
-			for i, ns := range machines {
-				child := exec.Command(ip, "netns", "exec", ns, os.Args[0])
-				join := "nobody"
-				if i == 1 {
-					join = net.JoinHostPort(c.addresses[0], "7946")
-				}
-				child.Env = []string{"PATH=/nowhere", bindVariable + "=:7946", joinVariable + "=" + join}
-				if c.advertise {
-					child.Env = append(child.Env, advertiseVariable+"="+c.addresses[i]+":7946")
-				}
-				node, err := lab.StartCommand(child, func(line []byte) { said[i] <- string(line) })
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = node.Stop(time.Minute) })
-				go func() {
-					<-node.Ended()
-					close(said[i])
-				}()
-				require.Equal(t, c.addresses[i], <-said[i])
-			}
-			for i := range machines {
-				require.Equal(t, c.addresses[1-i], <-said[i])
 			}
 		})
 	}

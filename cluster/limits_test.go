@@ -1,9 +1,9 @@
 package cluster
 
 import (
-	"context"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -31,21 +31,10 @@ func TestExcessConnectionReplacesOldestOfSameMember(t *testing.T) {
 		for _, conn := range conns[:more] {
 			requireClosed(t, conn, 10*time.Second)
 		}
-		served := func() (n int) {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			for _, c := range a.conns {
-				if c.name == "greedy" {
-					n++
-				}
-			}
-			return n
-		}
-		// A closed connection still counts until its reader has noticed.
-		eventually(t, 10*time.Second, func() bool { return served() <= maxIncomingOfOne }, "it has more than %d", maxIncomingOfOne)
-		eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] == more }, "%v", a.stats().Refused)
-		_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
-		require.NoError(t, err, "b's connection is served as before")
+		synctest.Wait()
+		require.Len(t, a.conns, maxIncomingOfOne+len("b"))
+		require.EqualValues(t, more, a.stats().Refused[reasonCrowded])
+		require.NoError(t, askX(b.peer("a"), 10*time.Second), "b's connection is served as before")
 	})
 }
 
@@ -63,8 +52,7 @@ func TestConnectionsAboveBoundAreClosedAndCounted(t *testing.T) {
 			requireClosed(t, dialRaw(t, a), 10*time.Second)
 		}
 		eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] == more }, "%v", a.stats().Refused)
-		_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
-		require.NoError(t, err)
+		require.NoError(t, askX(b.peer("a"), 10*time.Second))
 	})
 }
 
@@ -80,7 +68,6 @@ func TestHandshakesAboveBoundCloseTheOldest(t *testing.T) {
 		eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] >= more }, "%v", a.stats().Refused)
 		requireClosed(t, conns[0], 10*time.Second)
 		dialAs(t, a, "c") // a connection that completes the handshake is still accepted
-		_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
-		require.NoError(t, err)
+		require.NoError(t, askX(b.peer("a"), 10*time.Second))
 	})
 }

@@ -59,8 +59,7 @@ func TestFullSocketDoesNotExtendWaits(t *testing.T) {
 		eventually(t, 2*time.Second, func() bool { return !hears() }, "still heard")
 		start := time.Now()
 		for range 1000 {
-			_, err := peer.Ask(context.Background(), []byte("x"), nil, time.Second)
-			require.ErrorIs(t, err, ErrDisconnected)
+			require.ErrorIs(t, askX(peer, time.Second), ErrDisconnected)
 			peer.Tell(big)
 		}
 		require.Zero(t, time.Since(start))
@@ -88,10 +87,7 @@ func TestFrozenMemberStallsAndIsDisconnected(t *testing.T) {
 			m := a.connections([]string{"b"})
 			return m.Direct[0], m.Stalled[0]
 		}
-		ask := func() error {
-			_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, 30*time.Millisecond)
-			return err
-		}
+		ask := func() error { return askX(a.peer("b"), 30*time.Millisecond) }
 		a.set([]Member{b.member()}) // b does not know a, so it sends no pings
 		synctest.Wait()
 		require.NoError(t, ask())
@@ -133,8 +129,7 @@ func TestOverdueAnswerIsForgotten(t *testing.T) {
 		a.set([]Member{b.member()})
 		synctest.Wait()
 		l := a.peer("b").(*link)
-		_, err := l.Ask(context.Background(), []byte("x"), nil, time.Millisecond)
-		require.ErrorIs(t, err, ErrTimeout)
+		require.ErrorIs(t, askX(l, time.Millisecond), ErrTimeout)
 		s := l.session.Load()
 		require.EqualValues(t, 1, s.givenUp.Load())
 		time.Sleep(lateFor + 2*time.Second)
@@ -145,24 +140,6 @@ func TestOverdueAnswerIsForgotten(t *testing.T) {
 		require.Zero(t, s.bytes)
 		require.Len(t, s.free, 1)
 	})
-}
-
-// deadline is a context whose deadline passes when the channel is closed. An ask is not sent if the
-// deadline has already passed.
-type deadline struct {
-	context.Context
-	passes chan struct{}
-}
-
-func (d deadline) Done() <-chan struct{} { return d.passes }
-
-func (d deadline) Err() error {
-	select {
-	case <-d.passes:
-		return context.DeadlineExceeded
-	default:
-		return nil
-	}
 }
 
 // This node is slow then, and no member is silent.
@@ -187,7 +164,8 @@ func TestMemberIsNotSilentWhileFramesAreHandled(t *testing.T) {
 		l := a.peers.links["b"]
 		a.mu.Unlock()
 		first := l.session.Load()
-		ctx, errs := deadline{t.Context(), make(chan struct{})}, make(chan error, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		errs := make(chan error, 2)
 		for range cap(errs) {
 			go func() {
 				_, err := a.peer("b").Ask(ctx, []byte("x"), nil, time.Minute)
@@ -195,15 +173,15 @@ func TestMemberIsNotSilentWhileFramesAreHandled(t *testing.T) {
 			}()
 		}
 		eventually(t, 10*time.Second, func() bool { return arrived.Load() == 2 }, "not both asks arrived")
-		close(ctx.passes)
+		cancel()
 		for range cap(errs) {
-			require.ErrorIs(t, <-errs, context.DeadlineExceeded)
+			require.ErrorIs(t, <-errs, context.Canceled)
 		}
 		answer()
 		<-handles
 		// The wait of each ask passes meanwhile, because this node is slow.
 		for until := time.Now().Add(detect.MaxAnswerAge + 2*dialPace); time.Now().Before(until); {
-			_, err := a.peer("b").Ask(t.Context(), []byte("x"), nil, 10*time.Millisecond)
+			err := askX(a.peer("b"), 10*time.Millisecond)
 			require.ErrorIs(t, err, ErrTimeout)
 			require.NotErrorIs(t, err, ErrBroken)
 		}
@@ -259,35 +237,11 @@ func TestCrashedPeerFailsWaitingAsksAtOnce(t *testing.T) {
 		connectAll(t, a, b)
 		go func() { <-arrived; b.stop() }()
 		start := time.Now()
-		_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
+		err := askX(a.peer("b"), 10*time.Second)
 		require.ErrorIs(t, err, ErrBroken)
 		require.ErrorIs(t, err, ErrTimeout, "the request may have been served")
 		require.Zero(t, time.Since(start))
-		_, err = a.peer("b").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
-		require.ErrorIs(t, err, ErrDisconnected)
-	})
-}
-
-func TestUnsendableAsksReturnReason(t *testing.T) {
-	t.Parallel()
-	inPair(t, func(t *testing.T, a, b *testPeer) {
-		peer := a.peer("b")
-		_, err := peer.Ask(context.Background(), make([]byte, MaxMessage+1), nil, time.Second)
-		require.ErrorIs(t, err, ErrTooLarge)
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		_, err = peer.Ask(ctx, []byte("x"), nil, time.Second)
-		require.ErrorIs(t, err, context.Canceled)
-		_, err = peer.Ask(context.Background(), []byte("x"), nil, 0)
-		require.ErrorIs(t, err, ErrTimeout)
-		require.True(t, a.isConnectedTo(b))
-		require.Nil(t, a.peer("nobody"))
-		a.set([]Member{a.member()})
-		_, err = peer.Ask(context.Background(), []byte("x"), nil, time.Second)
-		require.ErrorIs(t, err, ErrDisconnected)
-		a.stop()
-		_, err = peer.Ask(context.Background(), []byte("x"), nil, time.Second)
-		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, askX(a.peer("b"), 10*time.Second), ErrDisconnected)
 	})
 }
 

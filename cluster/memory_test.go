@@ -18,31 +18,18 @@ import (
 type loopback struct {
 	mu        sync.Mutex
 	listeners map[string]*memoryListener
-	last      int // the last port that was assigned
 }
 
 // listen opens a new port.
 func (n *loopback) listen() *memoryListener {
 	n.mu.Lock()
-	n.last++
-	port := n.last
-	n.mu.Unlock()
-	return n.listenAt("127.0.0.1:" + strconv.Itoa(port))
-}
-
-// listenAt opens the given port, which must be free.
-func (n *loopback) listenAt(addr string) *memoryListener {
-	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.listeners == nil {
 		n.listeners = map[string]*memoryListener{}
 	}
-	if n.listeners[addr] != nil {
-		panic("the port is taken: " + addr)
-	}
-	l := &memoryListener{net: n, addr: addr, backlog: make(chan net.Conn, 1024), closed: make(chan struct{})}
-	n.listeners[addr] = l
-	return l
+	addr := "127.0.0.1:" + strconv.Itoa(len(n.listeners)+1)
+	n.listeners[addr] = &memoryListener{net: n, addr: addr, backlog: make(chan net.Conn, 1024), closed: make(chan struct{})}
+	return n.listeners[addr]
 }
 
 // dial connects to a listener, or fails at once.
@@ -61,15 +48,8 @@ func (n *loopback) dial(_ context.Context, addr string) (net.Conn, error) {
 // peer is startPeer on this network.
 func (n *loopback) peer(t testing.TB, name string, h Handler, change ...func(*peersConfig)) *testPeer {
 	t.Helper()
-	p := n.peerOn(n.listen(), name, h, change...)
-	t.Cleanup(p.stop)
-	return p
-}
-
-// peerOn is startPeerOn on this network.
-func (n *loopback) peerOn(l net.Listener, name string, h Handler, change ...func(*peersConfig)) *testPeer {
 	dials := func(c *peersConfig) { c.Dial = n.dial }
-	return startPeerOn(l, name, h, append([]func(*peersConfig){dials}, change...)...)
+	return startPeerOn(t, n.listen(), name, h, append([]func(*peersConfig){dials}, change...)...)
 }
 
 type memoryListener struct {
@@ -93,7 +73,7 @@ func (l *memoryListener) Close() error {
 	l.once.Do(func() {
 		l.net.mu.Lock()
 		defer l.net.mu.Unlock()
-		delete(l.net.listeners, l.addr)
+		l.net.listeners[l.addr] = nil
 		close(l.closed)
 		for len(l.backlog) > 0 {
 			(<-l.backlog).Close()

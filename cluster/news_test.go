@@ -1,33 +1,22 @@
 package cluster
 
 import (
-	"sync"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // A member that opens a connection sends its record before it pings. So it receives its own tombstone
 // before it is connected to any member.
 func TestRecordArrivesBeforeFirstPong(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
-		var mu sync.Mutex
-		var happened []string
-		note := func(what string) {
-			mu.Lock()
-			defer mu.Unlock()
-			happened = append(happened, what)
-		}
-		take := func() []string {
-			synctest.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			got := happened
-			happened = nil
-			return got
-		}
+		var happened lab.Text
+		note := func(what string) { fmt.Fprintln(&happened, what) }
 		says := func(answer []byte) func(*peersConfig) {
 			return func(c *peersConfig) {
 				c.OwnRecord = func() []byte { return []byte("I serve") }
@@ -40,9 +29,11 @@ func TestRecordArrivesBeforeFirstPong(t *testing.T) {
 		a := lo.peer(t, "a", &testHandler{heard: func() { note("a hears") }}, says(nil))
 		b := lo.peer(t, "b", nil, says([]byte("you are buried")))
 		a.set([]Member{b.member()})
-		require.Equal(t, []string{"a says I serve", "b says you are buried", "a hears"}, take())
+		synctest.Wait()
+		require.Equal(t, "a says I serve\nb says you are buried\na hears\n", happened.String())
 		time.Sleep(100 * time.Millisecond) // no ping falls into this
 		a.sendOwnRecord()
-		require.Equal(t, []string{"a says I serve", "b says you are buried"}, take(), "and when it has something to say")
+		synctest.Wait()
+		require.Equal(t, "a says I serve\nb says you are buried\na hears\na says I serve\nb says you are buried\n", happened.String())
 	})
 }

@@ -109,6 +109,7 @@ func TestUnwatchedMemberIsDialledByTheFirstRequest(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(t, watched, 8)
+		require.Zero(t, l.Protocol())
 		ask()
 		first := l.session.Load()
 		for range 30 {
@@ -149,10 +150,7 @@ func TestFrozenUnwatchedMemberStallsAndIsDisconnected(t *testing.T) {
 	inCrowd(t, h, func(t *testing.T, a, b *testPeer, _ *cut) {
 		defer frozen.Store(false)
 		l := a.links[b.cfg.Self.Name]
-		ask := func() error {
-			_, err := l.Ask(context.Background(), []byte("x"), nil, 30*time.Millisecond)
-			return err
-		}
+		ask := func() error { return askX(l, 30*time.Millisecond) }
 		require.NoError(t, ask())
 		time.Sleep(100 * time.Millisecond)
 		frozen.Store(true)
@@ -191,10 +189,7 @@ func TestUnwatchedMemberBeyondACutIsPresumedConnectedAgain(t *testing.T) {
 	})
 	inCrowd(t, h, func(t *testing.T, a, b *testPeer, way *cut) {
 		l := a.links[b.cfg.Self.Name]
-		ask := func() error {
-			_, err := l.Ask(context.Background(), []byte("x"), nil, 2*time.Second)
-			return err
-		}
+		ask := func() error { return askX(l, 2*time.Second) }
 		require.NoError(t, ask())
 		time.Sleep(restAfter / 2)
 		require.True(t, l.rests.Load())
@@ -241,10 +236,7 @@ func TestUnwatchedMemberKeepsItsConnection(t *testing.T) {
 	for _, asks := range []bool{false, true} {
 		inCrowd(t, h, func(t *testing.T, a, b *testPeer, way *cut) {
 			l := a.links[b.cfg.Self.Name]
-			ask := func() error {
-				_, err := l.Ask(context.Background(), []byte("x"), nil, 14*time.Second)
-				return err
-			}
+			ask := func() error { return askX(l, 14*time.Second) }
 			require.NoError(t, ask())
 			time.Sleep(2 * usedPace)
 			way.to.Store(&b.cfg.Self.Addr)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,12 +17,17 @@ import (
 
 // testHandler calls a function for requests, late answers and answers in time.
 type testHandler struct {
-	serve func(b *Batch)
-	heard func()
-	late  func(from Peer, request, answer []byte)
+	serve   func(b *Batch)
+	changed func()
+	heard   func()
+	late    func(from Peer, request, answer []byte)
 }
 
-func (h *testHandler) Changed() {}
+func (h *testHandler) Changed() {
+	if h.changed != nil {
+		h.changed()
+	}
+}
 
 func (h *testHandler) Answered() {
 	if h.heard != nil {
@@ -64,14 +68,19 @@ func replyAfter(d func() time.Duration) *testHandler {
 	})
 }
 
+// askX sends a request with the body x.
+func askX(p Peer, wait time.Duration) error {
+	_, err := p.Ask(context.Background(), []byte("x"), nil, wait)
+	return err
+}
+
 func withSecret(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") }
 
-// testPeer has peers and their port on the loopback.
+// testPeer has peers and the mux of their port on the loopback.
 type testPeer struct {
 	*peers
-	listener net.Listener
-	accept   sync.WaitGroup
-	changes  atomic.Int64
+	mux     *mux
+	changes atomic.Int64
 }
 
 func (p *testPeer) member() Member {
@@ -80,26 +89,22 @@ func (p *testPeer) member() Member {
 
 // stop closes port and peers, like a crash.
 func (p *testPeer) stop() {
-	p.listener.Close()
+	p.mux.close()
 	p.close()
-	p.accept.Wait()
 }
 
 func startPeer(t testing.TB, name string, h Handler, change ...func(*peersConfig)) *testPeer {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	p := startPeerOn(listener, name, h, change...)
-	t.Cleanup(p.stop)
-	return p
+	return startPeerOn(t, listener, name, h, change...)
 }
 
-func startPeerOn(listener net.Listener, name string, h Handler, change ...func(*peersConfig)) *testPeer {
-	p := &testPeer{listener: listener}
-	var dialer net.Dialer
+func startPeerOn(t testing.TB, listener net.Listener, name string, h Handler, change ...func(*peersConfig)) *testPeer {
+	p := new(testPeer)
 	cfg := peersConfig{
 		Self:    hello{Name: name, Addr: listener.Addr().String(), Region: "r"}.withVersions(ownVersions),
-		Dial:    func(ctx context.Context, addr string) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) },
+		Dial:    systemNetwork{}.Dial,
 		Changed: func() { p.changes.Add(1) },
 	}
 	for _, c := range change {
@@ -109,9 +114,9 @@ func startPeerOn(listener net.Listener, name string, h Handler, change ...func(*
 		h = &testHandler{}
 	}
 	p.peers = newPeers(cfg, h)
-	p.accept.Go(func() {
-		acceptEach(listener, func(conn net.Conn) { p.accept.Go(func() { p.admit(conn) }) })
-	})
+	p.mux = newMux(listener, cfg.TLS, nil, nil, p.cfg.Log, p.pending, p.serve)
+	p.mux.refused = p.refusals
+	t.Cleanup(p.stop)
 	return p
 }
 
@@ -176,36 +181,6 @@ func relay(a, b net.Conn) {
 			way[1].Close()
 		}()
 	}
-}
-
-// admit accepts a connection for checks, as the listener's side of the port does.
-func (p *testPeer) admit(conn net.Conn) {
-	conn.SetDeadline(time.Now().Add(2 * time.Second))
-	var first [1]byte
-	if _, err := conn.Read(first[:]); err != nil || first[0] != firstByteCheck {
-		conn.Close()
-		return
-	}
-	if p.cfg.TLS != nil {
-		secure, err := acceptTLS(context.Background(), conn, p.cfg.TLS)
-		if err != nil {
-			p.refusals.add(reasonTLS, conn.RemoteAddr(), err)
-			conn.Close()
-			return
-		}
-		conn = secure
-	}
-	p.arrive(conn)
-}
-
-// arrive serves a connection like the mux after accept.
-func (p *peers) arrive(conn net.Conn) {
-	in, out := p.pending.enter(conn)
-	if out != nil {
-		sever(out.conn)
-		p.refusals.add(reasonCrowded, out.conn.RemoteAddr(), errCrowded)
-	}
-	p.serve(conn, in)
 }
 
 // connectAll adds all members to each other's rosters, and waits until all are connected to each other.

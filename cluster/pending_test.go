@@ -23,6 +23,7 @@ import (
 type from struct {
 	net.Conn
 	addr   net.Addr
+	says   []byte // bytes that are read first
 	closed chan struct{}
 	once   *sync.Once
 }
@@ -38,8 +39,16 @@ func connFrom(addr string) *from {
 func (f *from) RemoteAddr() net.Addr        { return f.addr }
 func (f *from) Close() error                { f.once.Do(func() { close(f.closed) }); return nil }
 func (f *from) SetDeadline(time.Time) error { return nil }
-func (f *from) Read([]byte) (int, error)    { <-f.closed; return 0, net.ErrClosed }
 func (f *from) Write(b []byte) (int, error) { return len(b), nil }
+
+func (f *from) Read(b []byte) (int, error) {
+	if n := copy(b, f.says); n > 0 {
+		f.says = f.says[n:]
+		return n, nil
+	}
+	<-f.closed
+	return 0, net.ErrClosed
+}
 
 func (f *from) isClosed() bool {
 	select {
@@ -52,19 +61,18 @@ func (f *from) isClosed() bool {
 
 func TestOriginIsIPv4AddressOrIPv6Network(t *testing.T) {
 	tcp := func(addr string) net.Addr { return connFrom(addr).addr }
-	for _, same := range [][2]string{
-		{"192.0.2.1:1", "192.0.2.1:2"},
-		{"192.0.2.1:1", "[::ffff:192.0.2.1]:1"},
-		{"[2001:db8::1]:1", "[2001:db8::ffff:ffff:ffff:ffff]:9"},
+	for _, c := range []struct {
+		one, two string
+		same     bool
+	}{
+		{"192.0.2.1:1", "192.0.2.1:2", true},
+		{"192.0.2.1:1", "[::ffff:192.0.2.1]:1", true},
+		{"[2001:db8::1]:1", "[2001:db8::ffff:ffff:ffff:ffff]:9", true},
+		{"192.0.2.1:1", "192.0.2.2:1", false},
+		{"[2001:db8::1]:1", "[2001:db8:0:1::1]:1", false},
+		{"[::1]:1", "127.0.0.1:1", false},
 	} {
-		require.Equal(t, conns.Origin(tcp(same[0])), conns.Origin(tcp(same[1])))
-	}
-	for _, other := range [][2]string{
-		{"192.0.2.1:1", "192.0.2.2:1"},
-		{"[2001:db8::1]:1", "[2001:db8:0:1::1]:1"},
-		{"[::1]:1", "127.0.0.1:1"},
-	} {
-		require.NotEqual(t, conns.Origin(tcp(other[0])), conns.Origin(tcp(other[1])))
+		require.Equal(t, c.same, conns.Origin(tcp(c.one)) == conns.Origin(tcp(c.two)), "%+v", c)
 	}
 	linked := func(zone string) net.Addr { return &net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: zone} }
 	require.Equal(t, conns.Origin(linked("a")), conns.Origin(linked("b")))
@@ -113,33 +121,22 @@ func TestPendingConnectionsLeaveFileDescriptors(t *testing.T) {
 
 // exhausted is a listener that runs out of file descriptors at times.
 type exhausted struct {
-	net.Listener
-	accept chan net.Conn
-	closed chan struct{}
+	*memoryListener
 	failed atomic.Int64
-	err    error
 	fails  atomic.Bool
 }
 
 func (l *exhausted) Accept() (net.Conn, error) {
 	if l.fails.Load() {
 		l.failed.Add(1)
-		return nil, l.err
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
 	}
-	select {
-	case conn := <-l.accept:
-		return conn, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
+	return l.memoryListener.Accept()
 }
-
-func (l *exhausted) Close() error { close(l.closed); return nil }
 
 func TestMuxSurvivesLackOfFileDescriptors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &exhausted{accept: make(chan net.Conn), closed: make(chan struct{})}
-		l.err = &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+		l := &exhausted{memoryListener: new(loopback).listen()}
 		var log lines
 		m := newMux(l, nil, nil, nil, slog.New(slog.NewTextHandler(&log, nil)), newPending(pendingSize, 1<<20), nil)
 		var conns []*from
@@ -149,7 +146,7 @@ func TestMuxSurvivesLackOfFileDescriptors(t *testing.T) {
 				synctest.Wait()     // the mux waits for the twentieth connection
 				l.fails.Store(true) // from the next accept on
 			}
-			l.accept <- conns[i]
+			l.backlog <- conns[i]
 		}
 		time.Sleep(2 * time.Second) // the accepts after 0, 5, 15, 35, 75, 155, 315, 635 and 1275 ms
 		synctest.Wait()
@@ -167,29 +164,11 @@ func TestMuxSurvivesLackOfFileDescriptors(t *testing.T) {
 		l.fails.Store(false)
 		time.Sleep(time.Second)
 		late := connFrom("192.0.2.99:1")
-		l.accept <- late
+		l.backlog <- late
 		synctest.Wait()
 		require.False(t, late.isClosed(), "it accepts again")
 		require.NoError(t, m.close())
 	})
-}
-
-// begins returns a connection that has sent some bytes and sends no more.
-type begins struct {
-	*from
-	mu   sync.Mutex
-	says []byte
-}
-
-func (b *begins) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	n := copy(p, b.says)
-	b.says = b.says[n:]
-	b.mu.Unlock()
-	if n > 0 {
-		return n, nil
-	}
-	return b.from.Read(p)
 }
 
 // At each stage, a connection that has not identified itself counts once, together with all other such
@@ -211,7 +190,7 @@ func TestPendingConnectionCountsOnceAtEachStage(t *testing.T) {
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := &exhausted{accept: make(chan net.Conn), closed: make(chan struct{})}
+				l := new(loopback).listen()
 				p := newPeers(peersConfig{Self: hello{Name: "a", Addr: "a"}}, &testHandler{})
 				p.pending = newPending(pendingSize, c.descriptors)
 				m := newMux(l, nil, func(net.Conn) error { return nil }, func(r io.Reader, _ bool) ([]byte, error) { return io.ReadAll(r) }, slog.New(slog.DiscardHandler), p.pending, p.serve)
@@ -229,13 +208,14 @@ func TestPendingConnectionCountsOnceAtEachStage(t *testing.T) {
 						}
 					}
 				})
-				var conns []*begins
+				var conns []*from
 				for _, says := range c.stages {
 					for i := range 1200 {
 						host := i % c.hosts
-						conn := &begins{from: connFrom(fmt.Sprintf("198.51.%d.%d:1", host>>8, host&255)), says: says}
+						conn := connFrom(fmt.Sprintf("198.51.%d.%d:1", host>>8, host&255))
+						conn.says = says
 						conns = append(conns, conn)
-						l.accept <- conn
+						l.backlog <- conn
 						synctest.Wait()
 					}
 				}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,10 +19,10 @@ import (
 )
 
 // startLive is a member with its port on the loopback.
-func startLive(t testing.TB, secrets ...[]byte) *gossipCluster {
+func startLive(t testing.TB, secrets [][]byte, c *tls.Config) *gossipCluster {
 	t.Helper()
-	g := NewGossip(Config{Name: "live-1", Bind: "127.0.0.1:0", Secrets: secrets, Logger: slog.New(slog.DiscardHandler)}).(*gossipCluster)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	g := NewGossip(Config{Name: "live-1", Bind: "127.0.0.1:0", Secrets: secrets, TLS: c, Logger: slog.New(slog.DiscardHandler)}).(*gossipCluster)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	t.Cleanup(func() { require.NoError(t, g.Close()) })
 	require.NoError(t, g.Start(ctx, &testHandler{}))
@@ -47,7 +48,7 @@ func (g *gossipCluster) onStream(message []byte) []byte {
 func (g *gossipCluster) addr() string { return net.JoinHostPort("127.0.0.1", g.port) }
 
 func TestPhantomMembersAreBounded(t *testing.T) {
-	g := startLive(t)
+	g := startLive(t, nil, nil)
 	conn, err := net.Dial("udp", g.addr())
 	require.NoError(t, err)
 	defer conn.Close()
@@ -95,7 +96,7 @@ func FuzzPacketsToALivePort(f *testing.F) {
 	} {
 		f.Add(message)
 	}
-	open, sealed := startLive(f), startLive(f, []byte("0123456789abcdef"))
+	open, sealed := startLive(f, nil, nil), startLive(f, secrets("0123456789abcdef"), nil)
 	f.Add(gossiptest.Alive("x", open.cfg.Seed))
 	conns := map[*gossipCluster]net.Conn{}
 	for _, g := range []*gossipCluster{open, sealed} {
@@ -118,7 +119,7 @@ func FuzzPacketsToALivePort(f *testing.F) {
 // A connection with any bytes ends when its other side has sent all of them, and the memory that it takes
 // is bounded.
 func FuzzFirstBytesAtALivePort(f *testing.F) {
-	open, sealed := startLive(f), startLive(f, []byte("0123456789abcdef"))
+	open, sealed := startLive(f, nil, nil), startLive(f, secrets("0123456789abcdef"), nil)
 	greeting := append([]byte{firstByteCheck, opening}, make([]byte, nonceSize)...)
 	for _, b := range [][]byte{
 		nil, {0}, {firstByteCheck}, {firstByteGossip}, greeting, append(bytes.Clone(greeting), 0, 9),

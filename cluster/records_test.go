@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"crypto/hkdf"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
@@ -147,84 +149,44 @@ func TestHurriedReadKeepsConnectionState(t *testing.T) {
 // An attacker on the path may change the bytes in any way. The other end reads only bytes that were
 // written, in their order.
 func TestRecordOpensOnlyInItsPlace(t *testing.T) {
-	said := []string{"first", "second", "third"}
 	records := func(of *tlsConn, asked *bytes.Buffer) (all [][]byte) {
-		for _, text := range said {
-			_, err := of.Write([]byte(text))
-			require.NoError(t, err)
+		for _, text := range []string{"first ", "second ", "third"} {
+			of.Write([]byte(text))
 			all = append(all, bytes.Clone(asked.Bytes()))
 			asked.Reset()
 		}
 		return all
 	}
 	other, _, elsewhere, _ := wires(t)
-	foreign := records(other, elsewhere)
-	altered := errors.New("any error but the end")
-	cases := map[string]struct {
+	foreign := records(other, elsewhere)[0]
+	for name, c := range map[string]struct {
 		meddle func(r [][]byte) [][]byte
-		comes  int // number of texts that arrive
-		want   error
+		want   string // the text that arrives
 	}{
-		"as it was sent":            {func(r [][]byte) [][]byte { return r }, 3, io.EOF},
-		"one left out":              {func(r [][]byte) [][]byte { return r[1:] }, 0, altered},
-		"one in the middle":         {func(r [][]byte) [][]byte { return [][]byte{r[0], r[2]} }, 1, altered},
-		"two in another order":      {func(r [][]byte) [][]byte { return [][]byte{r[1], r[0], r[2]} }, 0, altered},
-		"one sent twice":            {func(r [][]byte) [][]byte { return [][]byte{r[0], r[0], r[1]} }, 1, altered},
-		"one of another connection": {func(r [][]byte) [][]byte { return [][]byte{foreign[0], r[1], r[2]} }, 0, altered},
-		"what was never sealed":     {func(r [][]byte) [][]byte { return [][]byte{appendFrame(nil, kindAnswer, 1, nil)} }, 0, altered},
-		"an end within a record":    {func(r [][]byte) [][]byte { return [][]byte{r[0], r[1][:len(r[1])-1]} }, 1, io.ErrUnexpectedEOF},
-		"a tag alone": {func(r [][]byte) [][]byte {
-			return [][]byte{append([]byte{23, 3, 3, 0, 16}, make([]byte, 16)...)}
-		}, 0, altered},
-	}
-	for i := range recordHeader + len("second") + 1 + 16 {
-		c := cases["one left out"]
-		c.comes, c.want = 1, nil // a changed length causes another error, or a wait for more bytes
-		c.meddle = func(r [][]byte) [][]byte {
-			r[1][i] ^= 1
-			return r[:2]
-		}
-		cases["byte "+string(rune('a'+i))] = c
-	}
-	for name, c := range cases {
+		"nothing is changed":      {func(r [][]byte) [][]byte { return r }, "first second third"},
+		"left out":                {func(r [][]byte) [][]byte { return [][]byte{r[0], r[2]} }, "first "},
+		"in another order":        {func(r [][]byte) [][]byte { return [][]byte{r[1], r[0], r[2]} }, ""},
+		"sent twice":              {func(r [][]byte) [][]byte { return [][]byte{r[0], r[0], r[1]} }, "first "},
+		"from another connection": {func(r [][]byte) [][]byte { return [][]byte{foreign, r[1], r[2]} }, ""},
+		"never sealed":            {func(r [][]byte) [][]byte { return [][]byte{appendFrame(nil, kindAnswer, 1, nil)} }, ""},
+		"cut":                     {func(r [][]byte) [][]byte { return [][]byte{r[0], r[1][:len(r[1])-1]} }, "first "},
+	} {
 		t.Run(name, func(t *testing.T) {
 			dialler, listener, asked, answered := wires(t)
 			sent := bytes.Join(c.meddle(records(dialler, asked)), nil)
 			asked.Write(sent)
-			got, err := io.ReadAll(onlyRead{listener})
-			require.Equal(t, bytes.Join(texts(said[:c.comes]), nil), got)
-			switch {
-			case c.want == io.EOF:
-				require.NoError(t, err)
-			case c.want == io.ErrUnexpectedEOF:
-				require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-			case c.want != nil:
-				require.Equal(t, reasonRecord, violation(err), "%v", err)
-			}
-			if err != nil {
+			got, err := io.ReadAll(struct{ io.Reader }{listener})
+			require.Equal(t, c.want, string(got))
+			if name != "nothing is changed" {
 				_, again := listener.Read(make([]byte, 10))
-				require.Equal(t, err, again, "and nothing comes after it")
+				require.Equal(t, err, again, "nothing follows")
 			}
-
-			// The bytes return to the side that has sealed them.
-			answered.Write(sent)
-			got, err = io.ReadAll(onlyRead{dialler})
+			answered.Write(sent) // sent back
+			got, err = io.ReadAll(struct{ io.Reader }{dialler})
 			require.Empty(t, got)
 			require.Error(t, err)
 		})
 	}
-}
-
-// onlyRead hides all methods but Read from io.ReadAll.
-type onlyRead struct{ r io.Reader }
-
-func (o onlyRead) Read(b []byte) (int, error) { return o.r.Read(b) }
-
-func texts(all []string) (b [][]byte) {
-	for _, text := range all {
-		b = append(b, []byte(text))
-	}
-	return b
 }
 
 // An announced length takes at most the memory of one record, and a length above the bound is refused
@@ -284,7 +246,7 @@ func TestRecordsAllocateOneReaderEach(t *testing.T) {
 }
 
 // A key seals at most as many bytes as is safe, counted in blocks of 16.
-func TestConnectionEndsAtBoundOfItsKey(t *testing.T) {
+func TestBytesUnderOneKeyAreCounted(t *testing.T) {
 	dialler, _, asked, _ := wires(t)
 	for _, size := range []int{1, 15, 16, 100, maxRecord, maxRecord + 1, 5 * maxRecord} {
 		before, blocks := dialler.sealed, 0
@@ -297,18 +259,6 @@ func TestConnectionEndsAtBoundOfItsKey(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, dialler.sealed-before, int64(16*blocks), "%d bytes", size)
 	}
-
-	dialler, listener, asked, _ := wires(t)
-	dialler.sealed = maxSealed - int64(len("the last")+recordBlocks)
-	_, err := dialler.Write([]byte("the last"))
-	require.NoError(t, err)
-	got := make([]byte, 100)
-	n, err := listener.Read(got)
-	require.NoError(t, err)
-	require.Equal(t, "the last", string(got[:n]))
-	_, err = dialler.Write([]byte("."))
-	require.ErrorIs(t, err, errSpent)
-	require.Zero(t, asked.Len())
 }
 
 func TestConnectionWithSpentKeysIsReplaced(t *testing.T) {
@@ -356,15 +306,11 @@ func (m *middle) Read(b []byte) (int, error) {
 // In the clear, each of these changed answers is accepted.
 func TestChangedAnswerIsRefused(t *testing.T) {
 	t.Parallel()
-	covered := func(t *testing.T) *tls.Config {
-		own, leaf := certificate(t)
-		return serverTLS(&tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)})
-	}
 	for name, with := range map[string]struct{ secrets, tls bool }{"Secrets": {true, false}, "TLS": {false, true}, "both": {true, true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inMemory(t, func(t *testing.T, lo *loopback) {
-				certs := covered(t)
+				certs := serverTLS(NewAuthority(t).Config(t))
 				set := func(c *peersConfig) {
 					if with.secrets {
 						c.Secrets = secrets("0123456789abcdef")
@@ -407,26 +353,13 @@ func TestReflectedHandshakeIsRefused(t *testing.T) {
 
 	t.Run("on the same connection", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			own, leaf := certificate(t)
-			certificates := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)}
-			for name, covered := range map[string]bool{"Secrets": false, "Secrets and TLS": true} {
-				here, there := net.Conn(memoryPipe("127.0.0.1:1")), net.Conn(nil)
-				there = here.(*memoryConn).peer
-				var client *tlsConn
-				if covered {
-					client = newTLSConn(here, clientTLS(certificates, "127.0.0.1:1"), tls.Client)
-					here, there = client, newTLSConn(there, serverTLS(certificates), tls.Server)
-				}
-				here.SetDeadline(time.Now().Add(time.Second))
-				go io.Copy(there, there)
-				if covered {
-					require.NoError(t, client.Handshake())
-				}
-				_, _, err := identity{self: hello{Name: "a"}, secrets: secrets("0123456789abcdef")}.dial(here, "r")
-				require.ErrorIs(t, err, errSecret, name)
-				sever(here)
-				sever(there)
-			}
+			conn := memoryPipe("127.0.0.1:1")
+			conn.SetDeadline(time.Now().Add(time.Second))
+			go io.Copy(conn.peer, conn.peer)
+			_, _, err := identity{self: hello{Name: "a"}, secrets: secrets("0123456789abcdef")}.dial(conn, "r")
+			require.ErrorIs(t, err, errSecret)
+			sever(conn)
+			sever(conn.peer)
 		})
 	})
 
@@ -451,8 +384,7 @@ func TestReflectedHandshakeIsRefused(t *testing.T) {
 			require.Equal(t, "a", peer.Name, "it learns that it is itself")
 			a.set([]Member{a.member(), {Name: "b", Addr: mirror.Addr().String(), Region: "r"}})
 			eventually(t, 3*time.Second, func() bool { return log.countLines("leads back to this node") > 0 }, "it takes itself for b")
-			_, err = a.peer("b").Ask(t.Context(), []byte("x"), nil, time.Second)
-			require.ErrorIs(t, err, ErrDisconnected)
+			require.ErrorIs(t, askX(a.peer("b"), time.Second), ErrDisconnected)
 			r := reach(a, nil, mirror.Addr().String())
 			eventually(t, 3*time.Second, func() bool { return a.stats().Refused[reasonRegion] > 0 }, "it is not refused as a region")
 			_, err = r.Ask(t.Context(), nil, nil, time.Second)
@@ -466,36 +398,41 @@ func TestReflectedHandshakeIsRefused(t *testing.T) {
 // that they do not have a common secret.
 func TestEachKeyHasOneUse(t *testing.T) {
 	require.EqualValues(t, 1, opening)
+	derive := func(secret, salt []byte, label string) []byte {
+		key, err := hkdf.Key(sha256.New, secret, salt, label, 32)
+		require.NoError(t, err)
+		return key
+	}
 	secret := []byte("0123456789abcdef0123456789abcdef")
 	keys := map[string]string{string(secret): "the secret"}
 	for _, label := range []string{gossipKeyLabel, keyIDLabel, keyPairLabel, dialTokenLabel, acceptTokenLabel} {
 		key := string(sealed.Derive(secret, nil, label))
 		require.Empty(t, keys[key], label)
 		keys[key] = label
-		require.Equal(t, string(hkdf(secret, make([]byte, 32), label)), key, "as RFC 5869 has it")
+		require.Equal(t, string(derive(secret, nil, label)), key, "HKDF-SHA256 (RFC 5869)")
 	}
 	require.Equal(t, [][]byte{sealed.Derive(secret, nil, gossipKeyLabel)}, gossipKeys([][]byte{secret}))
 
 	pair := newKeyPair(secret)
-	require.Equal(t, ed25519.NewKeyFromSeed(hkdf(secret, nil, "weir key pair")).Public(), pair.public)
+	require.Equal(t, ed25519.NewKeyFromSeed(derive(secret, nil, "weir key pair")).Public(), pair.public)
 	leaf, err := x509.ParseCertificate(pair.certificate.Certificate[0])
 	require.NoError(t, err)
 	require.Equal(t, pair.public, leaf.PublicKey)
 	require.NoError(t, pair.verify(tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}))
-	own, of := certificate(t)
-	require.ErrorIs(t, pair.verify(tls.ConnectionState{PeerCertificates: []*x509.Certificate{of}}), errSecret)
+	certs := NewAuthority(t)
+	require.ErrorIs(t, pair.verify(tls.ConnectionState{PeerCertificates: []*x509.Certificate{certs.CA}}), errSecret)
 	require.ErrorIs(t, pair.verify(tls.ConnectionState{}), errSecret)
 	require.ErrorIs(t, newKeyPair([]byte("0123456789abcdef")).verify(tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}), errSecret)
 
 	offer := offerKeys([][]byte{secret, secret})
-	id := string(hkdf(secret, []byte(offer[0]), "weir key id"))
+	id := string(derive(secret, []byte(offer[0]), "weir key id"))
 	require.Equal(t, []string{id, id}, offer[1:])
 	require.Len(t, offer[0], nonceSize)
 	require.NotEqual(t, offer[0], offerKeys(nil)[0])
 
 	// Each token is valid for one connection and one side.
 	here, there := net.Pipe()
-	certificates := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(of)}
+	certificates := certs.Config(t)
 	dialler, listener := newTLSConn(here, clientTLS(certificates, "127.0.0.1:1"), tls.Client), newTLSConn(there, serverTLS(certificates), tls.Server)
 	defer sever(dialler)
 	dialled := make(chan error, 1)
@@ -512,7 +449,7 @@ func TestEachKeyHasOneUse(t *testing.T) {
 	state := listener.ConnectionState()
 	exported, err := state.ExportKeyingMaterial("EXPORTER-Channel-Binding", nil, 32)
 	require.NoError(t, err)
-	require.Equal(t, append([]byte{1, proofTokens, 0, 0, 0, 0, 0, 0, 0, 0, 1}, hkdf(secret, exported, "weir token of the dialler")...), said)
+	require.Equal(t, append([]byte{1, proofTokens, 0, 0, 0, 0, 0, 0, 0, 0, 1}, derive(secret, exported, "weir token of the dialler")...), said)
 	_, err = listener.Write(append([]byte{opening, 0}, said[openingSize+1:]...))
 	require.NoError(t, err)
 	require.ErrorIs(t, <-dialled, errSecret, "its own token is no answer to it")
@@ -535,7 +472,8 @@ func FuzzFramesToALiveNode(f *testing.F) {
 	p := startPeer(f, "b", count, withSecret)
 	f.Fuzz(func(t *testing.T, said []byte, opens, abroad bool) {
 		here, there := net.Pipe()
-		p.arrive(there)
+		in, _ := p.pending.enter(there)
+		p.serve(there, in)
 		self := hello{Name: "a", Region: "r"}.withVersions(ownVersions)
 		if abroad {
 			self.Region = "far"

@@ -31,16 +31,15 @@ func TestDialsOfDeadMemberBackOff(t *testing.T) {
 			synctest.Wait()
 			return dials.Load() - before
 		}
-		nothing := func() {}
 		stands := func(s State) func() {
 			return func() { p.set([]Member{{Name: "b", Addr: "b", State: s}}) }
 		}
 
 		require.InDelta(t, 60, during(time.Minute, stands(Serving)), 7)
 		require.InDelta(t, 4, during(15*time.Second, stands(Dead)), 1)
-		require.InDelta(t, 10, during(80*time.Second, nothing), 2)
+		require.InDelta(t, 10, during(80*time.Second, func() {}), 2)
 		require.EqualValues(t, 1, during(lookPace, stands(Serving)), "gossip reports that it lives")
-		require.InDelta(t, 60, during(time.Minute, nothing), 7)
+		require.InDelta(t, 60, during(time.Minute, func() {}), 7)
 
 		require.InDelta(t, 10, during(time.Minute, stands(Dead)), 2)
 		require.EqualValues(t, 1, during(lookPace, func() { p.recordCaller(hello{Name: "b"}) }), "it has come itself")

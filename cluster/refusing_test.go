@@ -26,7 +26,7 @@ func TestMemberHasEndedOnceItsKernelRefuses(t *testing.T) {
 	}
 	start := func(g *gossipCluster) {
 		t.Cleanup(func() { require.NoError(t, g.Close()) })
-		require.NoError(t, g.Start(t.Context(), viewer(func() {})))
+		require.NoError(t, g.Start(t.Context(), &testHandler{}))
 		require.NoError(t, g.Announce(Serving))
 	}
 	start(a)

@@ -28,10 +28,7 @@ func abroad(c *peersConfig) { c.Self.Region = "far" }
 // awaitAnswer waits until a node of the region answers.
 func awaitAnswer(t *testing.T, r *region, within time.Duration) {
 	t.Helper()
-	eventually(t, within, func() bool {
-		_, err := r.Ask(t.Context(), []byte("x"), nil, time.Second)
-		return err == nil
-	}, "nobody of the region answers")
+	eventually(t, within, func() bool { return askX(r, time.Second) == nil }, "no node of the region answers")
 }
 
 // lines is a log that tests read.

@@ -84,12 +84,10 @@ func TestAnswersOnReplacedConnectionAreLate(t *testing.T) {
 				connectAll(t, a, b)
 				first := dialed()[0]
 				first.stick()
-				_, err := a.peer("b").Ask(t.Context(), []byte("x"), nil, time.Minute)
-				require.ErrorIs(t, err, ErrBroken)
+				require.ErrorIs(t, askX(a.peer("b"), time.Minute), ErrBroken)
 				replaced := time.Now()
 				eventually(t, 10*time.Second, func() bool { return a.isConnectedTo(b) }, "they do not hear each other again")
-				_, err = a.peer("b").Ask(t.Context(), []byte("x"), nil, time.Minute)
-				require.NoError(t, err)
+				require.NoError(t, askX(a.peer("b"), time.Minute))
 				if c.second != nil {
 					c.second(dialed()[1])
 					eventually(t, 10*time.Second, func() bool { return len(dialed()) == 3 && a.isConnectedTo(b) }, "they do not hear each other over a third connection")

@@ -10,15 +10,6 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// viewer is a handler that is called on each change of the view, also on a change that lasts only
-// a moment.
-type viewer func()
-
-func (v viewer) Changed()                { v() }
-func (viewer) Answered()                 {}
-func (viewer) Serve(*Batch)              {}
-func (viewer) Late(Peer, []byte, []byte) {}
-
 // Gossip reports once that a member is alive, and once that it is dead. If a later mistake makes a
 // member dead, the connection to it makes it alive again.
 func TestConnectedMemberDoesNotStayDead(t *testing.T) {
@@ -28,9 +19,9 @@ func TestConnectedMemberDoesNotStayDead(t *testing.T) {
 		v := a.View()
 		return len(v.Members) == 2 && v.Members[1].State == s && v.Direct[1]
 	}
-	start := func(g *gossipCluster, changed viewer) {
+	start := func(g *gossipCluster, changed func()) {
 		t.Cleanup(func() { require.NoError(t, g.Close()) })
-		require.NoError(t, g.Start(t.Context(), changed))
+		require.NoError(t, g.Start(t.Context(), &testHandler{changed: changed}))
 		require.NoError(t, g.Announce(Serving))
 	}
 	start(a, func() {
@@ -38,7 +29,7 @@ func TestConnectedMemberDoesNotStayDead(t *testing.T) {
 			dead.Store(true)
 		}
 	})
-	start(NewGossip(Config{Name: "b", Bind: "127.0.0.1:0", Join: []string{a.advertise}}).(*gossipCluster), func() {})
+	start(NewGossip(Config{Name: "b", Bind: "127.0.0.1:0", Join: []string{a.advertise}}).(*gossipCluster), nil)
 	require.Eventually(t, func() bool { return stands(Serving) }, time.Minute, 5*time.Millisecond)
 	a.step(func(r *detect.Roster) detect.Change { return r.RecordDeath("b", time.Now()) })
 	require.Eventually(t, dead.Load, time.Minute, time.Millisecond)

@@ -49,7 +49,7 @@ func TestSharedAdvertiseIsReported(t *testing.T) {
 				require.Contains(t, said, word)
 			}
 		}
-		require.Equal(t, rosterText(cluster.Serving, b), b.roster(), "they would not reach each other")
+		require.Equal(t, rosterOf(cluster.Serving, b), b.roster(), "they would not reach each other")
 	})
 }
 

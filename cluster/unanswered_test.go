@@ -39,27 +39,24 @@ func TestJoinEntryIsUnansweredUntilMemberAnswers(t *testing.T) {
 	})
 }
 
+// A process may not know all addresses that lead to it, but the answer at such an address has its name.
 func TestOwnAddressesAreNotUnanswered(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		at, err := h.Host("a").Network().LookupHost(t.Context(), "a")
 		require.NoError(t, err)
-		for _, join := range [][]string{nil, {"a:7946"}, {at[0], at[0] + ":7946", "[::ffff:" + at[0] + "]:7946"}} {
-			cfg := h.configure("a", config("a"))
-			cfg.Join = join
-			a := startNode(t, cfg)
-			require.Empty(t, a.Stats().Unanswered, "%q", join)
-			require.NoError(t, a.Close())
-		}
-	})
-}
-
-// A process may not know all addresses that lead to it, but the answer at such an address has its name.
-func TestUnknownOwnAddressIsNotUnanswered(t *testing.T) {
-	onHosts(t, func(t *testing.T, h hosts) {
-		cfg := h.configure("a", config("a"))
-		cfg.Advertise, cfg.Join = "10.99.0.1:7946", []string{"service"}
 		h.SetName("service", "a")
-		require.Empty(t, startNode(t, cfg).Stats().Unanswered)
+		for advertise, joins := range map[string][][]string{
+			"":               {nil, {"a:7946"}, {at[0], at[0] + ":7946", "[::ffff:" + at[0] + "]:7946"}},
+			"10.99.0.1:7946": {{"service"}},
+		} {
+			for _, join := range joins {
+				cfg := h.configure("a", config("a"))
+				cfg.Advertise, cfg.Join = advertise, join
+				a := startNode(t, cfg)
+				require.Empty(t, a.Stats().Unanswered, "%q", join)
+				require.NoError(t, a.Close())
+			}
+		}
 	})
 }
 

@@ -32,12 +32,6 @@ func (b *blackHoles) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return nil, ctx.Err()
 }
 
-func (b *blackHoles) triedOf(addr string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.tried[addr]
-}
-
 func TestDialsOfUnmetMembersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		holes := &blackHoles{tried: map[string]int{}}
@@ -61,16 +55,16 @@ func TestDialsOfUnmetMembersAreBounded(t *testing.T) {
 		// A member that has connected to this node does not wait for its turn.
 		waits := -1
 		for i := range members {
-			if p.links[fmt.Sprint("m", i)].session.Load() == nil && holes.triedOf(fmt.Sprint("m", i)) < 2 {
+			if p.links[fmt.Sprint("m", i)].session.Load() == nil && holes.tried[fmt.Sprint("m", i)] < 2 {
 				waits = i
 			}
 		}
 		name := fmt.Sprint("m", waits)
-		before := holes.triedOf(name)
+		before := holes.tried[name]
 		p.recordCaller(hello{Name: name})
 		time.Sleep(2 * dialPace)
 		synctest.Wait()
-		require.Greater(t, holes.triedOf(name), before)
+		require.Greater(t, holes.tried[name], before)
 		require.Equal(t, maxUnmetDials+1, holes.most)
 	})
 }

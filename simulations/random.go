@@ -534,8 +534,7 @@ func (d *dice) lowerCaps() {
 	}
 }
 
-// addHolds adds a limit whose units callers hold or, with a ttl, clients of other
-// processes.
+// addHolds adds a limit whose units callers hold or, with a ttl, clients elsewhere.
 func (d *dice) addHolds(name string, keeps, ttl time.Duration) {
 	l := weir.Limit{Name: name, Algorithm: weir.InFlight, Rate: int64(d.logarithmic(1, 20)), Partition: d.drawPolicy()}
 	load := Load{Keys: 1 + d.IntN(3), Keeps: keeps, TTL: ttl}

@@ -44,8 +44,7 @@ func (v *Reserved) minUnits() int64 {
 	return least
 }
 
-// Spend is the final number of units of a key over all regions, for limits with
-// reservations.
+// Spend is the final number of units of a key with reservations, over all regions.
 type Spend struct {
 	Limit int16
 	Key   int32

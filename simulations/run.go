@@ -38,8 +38,7 @@ const roomier = 8 // how many times more keys than it needs a node's store has r
 
 const collectAbove = 1 << 30 // bytes; below this size, the garbage of a run is not collected
 
-// mostHolds is the number of holds of a key that a side may grant and for which a node
-// has room.
+// mostHolds is how many holds of a key a side may grant and a node has room for.
 const mostHolds = 1000
 
 const witnessName = "witness"
@@ -486,8 +485,7 @@ func (s *stage) running(region int, but *host) *host {
 	return nil
 }
 
-// wanUse returns the traffic of all nodes to other regions, including nodes that have
-// ended.
+// wanUse returns the traffic of all nodes to other regions, also of nodes that have ended.
 func (s *stage) wanUse() WAN {
 	s.mu.Lock()
 	defer s.mu.Unlock()

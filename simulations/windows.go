@@ -135,8 +135,7 @@ func (a *asks) densestSpan(from, to time.Duration) (most window, above float64) 
 		if check.Asked < from || check.Answered >= to {
 			continue
 		}
-		// The span ends at the latest answer so far, as if all units had been admitted at
-		// that time.
+		// The span ends at the latest answer so far, as if all units were admitted then.
 		end := max(last, check.Answered)
 		sum -= float64(end-last) * pace
 		last = end

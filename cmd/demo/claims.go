@@ -21,8 +21,7 @@ const (
 	settling = 2 * time.Second
 )
 
-// withCut replaces deployed in the judgement of windows: it stands for windows that
-// contain a moment of a cut.
+// withCut, in place of deployed, judges the windows that contain a moment of a cut.
 const withCut = deployed
 
 func (m *monitor) judgeRegions(over int64) *findings {
@@ -97,9 +96,8 @@ func (m *monitor) judgeWaits(f *findings, name, when string, of func(*answer) bo
 	}
 }
 
-// judgeUse adds the claim that at least this percentage of the limit was granted in a
-// span. Only whole periods count: a limit grants all its units in a period,
-// whenever the period begins.
+// judgeUse adds the claim that at least this percentage of the limit was granted in the
+// whole periods of a span: a limit grants all its units in a period, whenever it begins.
 func (m *monitor) judgeUse(f *findings, name string, least int, in span, when string) {
 	periods, granted := int(in.Length()/m.per), 0
 	for _, a := range m.tally.answers {

@@ -134,8 +134,7 @@ func (f *fleet) links(gateway int) map[string]link {
 	return links
 }
 
-// seenWithin is the maximum time until all gateways have seen a step, or have found each
-// other.
+// seenWithin is the maximum time until all gateways have seen a step, or each other.
 const seenWithin = 15 * time.Second
 
 var errFailed = errors.New("a gateway has failed: the rest of the run would show nothing")

@@ -104,8 +104,7 @@ type decided struct {
 	From, To int64  // when the check began and ended, in Unix nanoseconds
 }
 
-// timeout is the Config.Timeout of the nodes, the maximum time that a check waits for
-// other nodes.
+// timeout is the Config.Timeout of the nodes: how long a check waits for other nodes.
 const timeout = 100 * time.Millisecond
 
 // readyPath is the path at which a gateway reports whether it is ready for traffic.

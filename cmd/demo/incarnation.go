@@ -61,8 +61,7 @@ func (inc *incarnation) adminURL() string { return "http://" + inc.site.Admin }
 
 func label(gateway int) string { return fmt.Sprintf("gateway-%d", gateway+1) }
 
-// gatewayOf returns the index of the gateway with a member's name, or -1 if the name is
-// not that of a gateway.
+// gatewayOf returns the index of the gateway with a member's name, or -1 for other names.
 func gatewayOf(member string) int {
 	var number int
 	if _, err := fmt.Sscanf(member, "gateway-%d-", &number); err != nil {

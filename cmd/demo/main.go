@@ -38,8 +38,7 @@ const (
 )
 
 func init() {
-	// The gateways die with the thread that starts them in launch. This thread lives as
-	// long as the process.
+	// The gateways die with the thread of launch, which lives as long as the process.
 	runtime.LockOSThread()
 }
 

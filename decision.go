@@ -60,8 +60,8 @@ var _ = [1]struct{}{}[Leased-Source(wire.Leased)]
 // Decisions are the results of AllowAll, in the order of its asks.
 type Decisions []Decision
 
-// Allowed reports whether all asks were allowed, except shadows, so that units were spent. It is
-// true for no decisions, because no limit denied.
+// Allowed reports whether all asks except shadows were allowed, and their units were spent. Allowed
+// returns true if ds is empty, because no limit has denied.
 func (ds Decisions) Allowed() bool {
 	for i := range ds {
 		if !ds[i].Allowed && !ds[i].Shadow {
@@ -73,8 +73,8 @@ func (ds Decisions) Allowed() bool {
 
 // Strictest returns the decision to report to a client. If there are denials, it is the denial
 // with the longest RetryAfter. Otherwise it is the decision with the least Remaining, and of
-// several such decisions the decision with the longest ResetAfter. Shadows are ignored. Without any other decision
-// the result is the zero Decision.
+// several such decisions the decision with the longest ResetAfter. Shadows are ignored. If ds has
+// only shadows or is empty, the result is the zero Decision.
 func (ds Decisions) Strictest() Decision {
 	var s Decision
 	first := true

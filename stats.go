@@ -13,12 +13,12 @@ import (
 // Bytes, Missing, Leases, Holds, Stream, Published, Snapshots, Outage, Unjoined, the Keys of
 // Holdings, the Reached and Lag of Regions, and the fields of Cluster about joining.
 type Stats struct {
-	Decisions map[Source]Outcomes // by Source, without Peeks. A check of a remote node is counted there
+	Decisions map[Source]Outcomes // by Source, without Peeks. A check is counted only on the node whose Limiter was called
 	// Limits is Decisions by the names of limits, for limits with at least 1 decision. A node
 	// counts the first 4,096 names separately, and the limits of all further names together as
 	// OtherLimits.
 	Limits  map[string]map[Source]Outcomes
-	Latency map[Source]Latency // of these Decisions, by Source
+	Latency map[Source]Latency // of the checks in Decisions, by Source
 	Shadows Outcomes           // of asks with Shadow and of Limiter.Shadow, from all sources; not included in Decisions
 	// ShadowLimits is Shadows by the names of limits, like Limits.
 	ShadowLimits  map[string]Outcomes
@@ -67,8 +67,8 @@ type LeaseStats struct {
 	LentUnits int // the maximum number of units that other nodes may still spend
 }
 
-// ReservationStats counts reservations. Reservations in Made that are not Carried, Settled, Canceled or
-// Unsettled are open.
+// ReservationStats counts reservations. A reservation is open after it was made, until it is carried,
+// settled or canceled, or expires.
 type ReservationStats struct {
 	Made          uint64 // estimates that were allowed
 	Settled       uint64 // settled by Settle on this node, including reservations made on other nodes
@@ -207,7 +207,7 @@ const watchEvery = time.Second
 func (n *Node) watchOutages() {
 	tick := time.NewTimer(watchEvery)
 	defer tick.Stop()
-	var event <-chan struct{} // nil while the node is observed
+	var event <-chan struct{} // nil while tick fires each second; Event while watchOutages waits for an event
 	for {
 		select {
 		case <-event:

@@ -119,8 +119,8 @@ func (g *gossipCluster) Start(ctx context.Context, h Handler) (err error) {
 	g.opened.Store(true)
 	g.wg.Go(g.keepAnnouncing)
 	g.wg.Go(g.keepPassing)
-	// The node above answers requests from here on. That node must know each member as soon as the
-	// member is found, and not only after the attempts at all addresses to join.
+	// The weir.Node that uses this Cluster answers requests from here on. It must know each member as
+	// soon as the member is found, and not only after all addresses of Config.Join were tried.
 	g.wg.Go(func() { g.watch(h) })
 	for _, r := range g.regions {
 		g.peers.reach(r, g.cfg.Network)

@@ -330,8 +330,7 @@ func (s *session) checkWaits() {
 }
 
 // look checks the deadlines of all asks. If s.running.Check returns true, look wakes each asker whose
-// deadline has passed. The next look is planned if other askers are waiting. The caller must hold
-// out.mu.
+// deadline has passed. If an asker still waits, the next look is planned. The caller must hold out.mu.
 func (s *session) look(now time.Duration) {
 	ends, next := s.running.Check(now), never
 	ran := s.running.Read(now)
@@ -342,7 +341,7 @@ func (s *session) look(now time.Duration) {
 		switch left := sl.until - ran; {
 		case left > 0:
 			next = min(next, left, lookAfter(sl.wait))
-			if sl.wait-left >= detect.StallTimeout { // the other side may have stalled, even if the asker waits longer
+			if sl.wait-left >= detect.StallTimeout { // the other side may have stalled, although the asker still waits
 				s.recordUnanswered(sl.sent)
 			}
 		case ends:

@@ -22,7 +22,7 @@ type Options struct {
 	Client ClientAddress // finds the address of the client; RemoteAddr if zero
 
 	// User, APIKey and Tier identify the caller by means that cannot be forged. They return ""
-	// if it is unknown. They are called for each request that is not skipped, and must not
+	// for an unknown caller. They are called for each request that is not skipped, and must not
 	// block.
 	User, APIKey, Tier func(*http.Request) string
 
@@ -45,8 +45,8 @@ type Options struct {
 	// requests are limited. A rule excludes requests with match.not.
 	Skip func(*http.Request) bool
 
-	// Key returns the text whose count a request spends from, such as a HeaderValue. If it is
-	// empty or Key is nil, the request spends from the count of the address of the client, or of
+	// Key returns the text whose count a request spends from, such as a HeaderValue. If the text
+	// is empty or Key is nil, the request spends from the count of the address of the client, or of
 	// the /64 of an IPv6 address. A text that reads as an address has a count of its own, so
 	// that no name spends from the count of an address. Key is only for ByLimiter, because rules
 	// have their own keys. It must not block.
@@ -56,10 +56,11 @@ type Options struct {
 	// ByLimiter, with a LeakyBucket or InFlight. If zero, requests do not wait.
 	Queue time.Duration
 
-	// Count reports whether a request is charged, after it has ended. The units are spent
-	// before, and refunded if Count returns false. Count is for the limit of ByLimiter, and for
-	// rules with count or refund_on, instead of their statuses. If nil, all requests of
-	// ByLimiter are charged. Count must not block.
+	// Count reports whether a request is charged, after the request has ended. The Middleware
+	// spends the units before it admits the request, and refunds them if Count returns false. Count
+	// decides for the limit of ByLimiter, and for rules with count or refund_on: the statuses in
+	// these rules then have no effect. If Count is nil, all requests of ByLimiter are charged.
+	// Count must not block.
 	Count func(*http.Request, *rules.Rule, *Ended) bool
 
 	// Reserve returns the units to spend before a request, at least 1. Reserve is for the limit of
@@ -67,8 +68,8 @@ type Options struct {
 	// read the body, and must not block.
 	Reserve func(*http.Request, *rules.Rule) (units int64, ok bool)
 
-	// Settle returns the cost of a request in units, after it has ended, which replaces the
-	// reserved units. Settle is for the limit of ByLimiter, and for rules with settle, whose cost is
+	// Settle returns the cost of a request in units, after the request has ended. The cost
+	// replaces the reserved units. Settle is for the limit of ByLimiter, and for rules with settle, whose cost is
 	// used if ok is false. Settle is not called for a response that is not successful, unless the
 	// rule has on_error: keep. Settle must not block.
 	Settle func(*http.Request, *rules.Rule, *Ended) (units int64, ok bool)

@@ -112,8 +112,8 @@ func (o *Outcome) Violated(names []string) []string {
 	return names
 }
 
-// RetryAfter returns the time until the same request could be admitted, and zero if the
-// request was admitted, or can never be.
+// RetryAfter returns the time until the same request could be admitted. RetryAfter returns
+// zero if the request was admitted, or can never be admitted.
 func (o *Outcome) RetryAfter() (longest time.Duration) {
 	for i := range o.Verdicts {
 		if v := &o.Verdicts[i]; v.denies() {
@@ -153,8 +153,9 @@ func (v *Verdict) hasState() bool {
 	return !v.Rule.Shadow && v.Decision.Source != 0 && v.Decision.Source != weir.FailedClosed && !uncounted
 }
 
-// Unserved returns the decision of a limit whose node is closed, so that units cannot be
-// counted: FailedOpen without a Limit if the limit is FailOpen, and FailedClosed otherwise.
+// Unserved returns the decision of a limit whose node is closed. Such a node cannot count units, so
+// the decision has no Limit. Its Source is FailedOpen if the limit is FailOpen, and FailedClosed
+// otherwise.
 func Unserved(l weir.Limit) weir.Decision {
 	if l.Partition == weir.FailOpen {
 		return weir.Decision{Name: l.Name, Allowed: true, Source: weir.FailedOpen}

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// placeFor is the minimum time for which a viewer keeps its place if a new viewer wants
-	// it. Unread data stays in buffers of the system for minutes, so that a write detects late
-	// that no viewer reads it.
+	// placeFor is the minimum age of a viewer that a new viewer may replace if there are too many
+	// viewers. A viewer that no longer reads must be replaceable, because the buffers of the system
+	// accept data for minutes, and a write fails only afterwards.
 	placeFor = 10 * time.Second
 	// viewFor is the maximum time until a viewer is disconnected. A browser that still reads
 	// connects again a second later.
@@ -22,11 +22,12 @@ var errFull = errors.New("page: too many viewers; try again in some seconds")
 // viewer is a connection that receives events.
 type viewer struct {
 	since time.Time
-	over  chan struct{} // closed when a new viewer takes its place
+	over  chan struct{} // closed when a new viewer replaces this viewer
 }
 
-// join adds a viewer. If there is the maximum number of viewers, it replaces the viewer that came
-// first. The first viewer starts the goroutines that read the source.
+// join adds a viewer. If there are already p.viewers viewers, the new viewer replaces the viewer that
+// came first, or join returns errFull if that viewer came less than placeFor ago. The first viewer
+// starts the goroutines that read the source.
 func (p *Page) join() (*viewer, error) {
 	h := &p.hub
 	h.mu.Lock()
@@ -68,7 +69,7 @@ func (p *Page) leave(v *viewer) {
 	defer p.hub.mu.Unlock()
 	i := slices.Index(p.hub.viewers, v)
 	if i < 0 {
-		return // a new viewer has taken its place
+		return // a new viewer has replaced v
 	}
 	if p.hub.viewers = slices.Delete(p.hub.viewers, i, i+1); len(p.hub.viewers) == 0 {
 		p.hub.end()

@@ -87,7 +87,7 @@ func count(n int, noun string) string {
 type dice struct {
 	*rand.Rand
 	s        *Scenario
-	regional bool // whether the ends of faults are regions instead of nodes
+	regional bool // whether the faults of the network are between regions instead of between nodes
 }
 
 func newDice(name string, seed uint64, word string) *dice {
@@ -334,7 +334,7 @@ func (d *dice) addFault(at time.Duration, f Fault) {
 // drawVictim draws any node, whether or not it runs at that time.
 func (d *dice) drawVictim() []string { return d.shuffled(d.s.allNodes(), 1) }
 
-// addNodeFault adds a fault of nodes, and its end after a time unless lasts is 0.
+// addNodeFault adds a fault of nodes, which ends after lasts. The fault has no end if lasts is 0.
 func (d *dice) addNodeFault(at time.Duration, kind FaultKind, names []string, lasts time.Duration) {
 	f := Fault{Kind: kind, Nodes: names}
 	d.addFault(at, f)
@@ -343,7 +343,8 @@ func (d *dice) addNodeFault(at time.Duration, kind FaultKind, names []string, la
 	}
 }
 
-// drawDuration draws how long a fault lasts: between regions, maybe beyond a grant's term.
+// drawDuration draws how long a fault lasts. A fault between regions may last longer than the
+// term of a grant.
 func (d *dice) drawDuration() time.Duration {
 	if d.regional {
 		return d.logarithm(2e8, 2e10)

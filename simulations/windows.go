@@ -32,7 +32,7 @@ type asks struct {
 }
 
 // situation returns the situation of a window of Per that begins at from, or at 0 if from
-// is below.
+// is negative.
 func (a *asks) situation(from time.Duration) situation {
 	from = max(0, from)
 	if a.planet != nil {
@@ -119,9 +119,9 @@ func (a *asks) maxAdmitted(from, to time.Duration) (units int64) {
 	return units
 }
 
-// densestSpan returns the span with the most units above the inflow of rate units in a
-// Per, among the admissions between two times. The function is for buckets, because only
-// their healthy row holds for every span.
+// densestSpan returns the span between two times in which the admitted units exceed the
+// inflow most, and returns this excess as above. The inflow is Rate units in each Per. The
+// function is for buckets, because only the bound of a bucket holds for spans of any length.
 func (a *asks) densestSpan(from, to time.Duration) (most window, above float64) {
 	var (
 		units  int64

@@ -125,14 +125,18 @@ func (o vector) unitsOnTop(v vector, used, there int64, by ages) int64 {
 	return min(units, there+max(0, -both))
 }
 
-// merge decides how to merge a copy with another copy that arrives. If replaces is true, the
-// other copy takes its place. onTop is the number of units that are then spent on top of the copy
-// that stays; negative units are refunded. The join becomes the vector of the copy.
+// merge decides how to merge this node's own copy of a count with a copy that has arrived. copied and
+// used are the vector and the used units of the own copy, other and otherUsed are those of the
+// arrived copy. If replaces is true, the arrived copy replaces the own copy. Otherwise the own copy
+// stays. The caller then spends onTop units on top of the resulting copy, and joins the two
+// vectors. A negative onTop is a refund.
 //
-// If each copy has units that the other lacks, then either copy, with the net excess of the other
-// on top, is an upper bound of both: merge takes the lesser bound. If one vector covers the
-// other, the result is exact. Two copies with the same units may differ if they were merged in
-// different orders: merge takes the lesser copy.
+// If each copy has units that are missing in the other copy, there are two upper bounds of the units
+// of both: each copy, plus the net units that only the other copy has. merge chooses the lesser bound.
+// If one vector covers the other vector, the result is the copy with the covering vector, and is
+// exact. Two copies with equal vectors may still differ, if they were merged in different orders:
+// merge chooses the copy with fewer used units. If both vectors are empty, merge chooses the copy
+// with more used units.
 func merge(copied, other vector, used, otherUsed int64, by ages) (replaces bool, onTop int64) {
 	covers, covered := copied.covers(other), other.covers(copied)
 	switch {

@@ -9,9 +9,9 @@ import (
 // recentFor is the time for which a recent keeps an entry that is not set again.
 const recentFor = time.Minute
 
-// recent maps ids to values that were set in the last minute or two. Each call of set deletes old
-// entries, so that recent does not keep the ids of logs that have ended. Entries are also deleted
-// if there are too many. The zero recent is empty.
+// recent maps the ids of SlidingLog counts to values that were set in the last minute or two. set
+// deletes older entries, because a count that no longer changes must not keep its entry. set also
+// deletes entries if there are too many. The zero recent is empty.
 type recent[V any] struct {
 	latest, older map[bucket.ID]V
 	began         int64 // when the first entry of latest was set
@@ -25,7 +25,7 @@ func (r *recent[V]) get(id bucket.ID) (v V, known bool) {
 	return v, known
 }
 
-// set sets the value of an id. set deletes old entries, so that there are at most max(2, most).
+// set sets the value of an id. set deletes old entries, so that at most max(2, most) entries remain.
 func (r *recent[V]) set(id bucket.ID, v V, now int64, most int) {
 	if age := now - r.began; r.latest == nil || age >= int64(recentFor) || age < 0 || len(r.latest) >= max(1, most/2) {
 		r.older, r.latest, r.began = r.latest, make(map[bucket.ID]V), now

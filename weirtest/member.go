@@ -31,9 +31,9 @@ const (
 	askBound   = 1 << 14                // maximum number of unanswered requests to a member; further requests fail with ErrBusy
 	simPort    = 7946                   // part of Member.Addr
 	dialWithin = 850 * time.Millisecond // maximum time to open a connection
-	usedEvery  = time.Second            // after a request to a member that is not watched, until the connection rests
-	restAfter  = time.Minute            // after such a request, until the connectivity of the member is unknown
-	lookAgain  = 100 * time.Microsecond // after a pause, until the held messages have arrived
+	usedEvery  = time.Second            // time after a request to a member that is not watched, until the connection rests
+	restAfter  = time.Minute            // time after such a request, until the connectivity of the member is unknown
+	lookAgain  = 100 * time.Microsecond // time after a pause in which a process reads the messages that the pause has held
 )
 
 // Cluster returns a cluster.Cluster that sends whole messages over the links of the host,
@@ -454,7 +454,8 @@ func (m *member) belongsWith(other *member) bool {
 // later.
 func (m *member) isPaused() bool { return m.host.resumeTime(time.Now()).After(time.Now()) }
 
-// catchUpTime returns when the process has read the messages of the pause.
+// catchUpTime returns the time at which the process has read the messages that a present pause has
+// held.
 func (m *member) catchUpTime() time.Time { return m.host.resumeTime(time.Now()).Add(lookAgain) }
 
 // checkMembers looks at the connectivity of all members, and sends pings.

@@ -61,7 +61,7 @@ func start(t *testing.T, count int) (nodes []*node, addrs []string) {
 	return nodes, addrs
 }
 
-// meet makes the nodes at the given addresses the cluster of the nodes.
+// meet tells each of nodes that its cluster consists of the nodes at addrs.
 func meet(t *testing.T, nodes []*node, addrs ...string) {
 	for _, n := range nodes {
 		require.NoError(t, n.meet(addrs))
@@ -102,8 +102,8 @@ func TestThreeNodesGrantOneLimit(t *testing.T) {
 	require.Equal(t, perHour, granted(t, nodes, "key", perHour, 0))
 }
 
-// Each node responds before it has heard of the other nodes. On a paused machine they may
-// hear in time, so more than one key may be needed.
+// Each node responds before it has received the hits of the other nodes. If the machine pauses,
+// the hits may arrive in time, so more than one key may be needed.
 func TestThreeNodesGrantMoreThanOneGlobalLimit(t *testing.T) {
 	nodes, addrs := start(t, 3)
 	meet(t, nodes, addrs...)
@@ -115,7 +115,7 @@ func TestThreeNodesGrantMoreThanOneGlobalLimit(t *testing.T) {
 	require.Greater(t, most, perHour)
 }
 
-// keyThat returns a key that is wanted. Keys differ in their first bytes, because the
+// keyThat returns a key for which wanted returns true. Keys differ in their first bytes, because the
 // hash of gubernator places keys that differ only in the last byte side by side.
 func keyThat(wanted func(key string) bool) string {
 	for i := 0; ; i++ {

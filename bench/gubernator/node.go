@@ -73,8 +73,8 @@ func (n *node) check(r *gubernator.RateLimitReq) (*gubernator.RateLimitResp, err
 	return answer.Responses[0], nil
 }
 
-// meet makes the nodes at the given addresses the cluster of the node, and waits until it
-// reaches the owners of a hundred keys.
+// meet tells n that its cluster consists of the nodes at addrs, and waits until n reaches the
+// owners of a hundred keys.
 func (n *node) meet(addrs []string) error {
 	peers := make([]gubernator.PeerInfo, len(addrs))
 	for i, addr := range addrs {

@@ -220,9 +220,9 @@ func (c *Connectivity) CheckSilence(name string, due, now time.Time) (changed bo
 	return c.setConnected(m, false)
 }
 
-// CheckStall marks a member as stalled if at least timeout has passed since the given time. Since
-// then, the member must have left a request unanswered and sent no message. The check was planned
-// for due.
+// CheckStall marks a member as stalled if at least timeout has passed since the given time. The
+// caller ensures that the member has left a request unanswered since then, and has sent no message.
+// The check was planned for due.
 func (c *Connectivity) CheckStall(name string, since time.Time, timeout time.Duration, due, now time.Time) (changed bool) {
 	m := c.members[name]
 	if m == nil {
@@ -238,8 +238,8 @@ func (c *Connectivity) CheckStall(name string, since time.Time, timeout time.Dur
 	return true
 }
 
-// RecordMessage records a message from a member that has left requests unanswered: the
-// member is no longer stalled.
+// RecordMessage records a message from a member. If the member was stalled, it is no longer
+// stalled.
 func (c *Connectivity) RecordMessage(name string) (changed bool) {
 	m := c.members[name]
 	if m == nil || !m.stalled {
@@ -269,8 +269,8 @@ func (c *Connectivity) setConnected(m *contact, connected bool) (changed bool) {
 	return c.updateRow() || m.isConnected() != was
 }
 
-// SetRefused records whether the host of a member refuses connections. The host of a
-// connected member does not.
+// SetRefused records whether the host of a member refuses connections. SetRefused ignores a
+// connected member, whose host accepts connections.
 func (c *Connectivity) SetRefused(name string, refused bool) (changed bool) {
 	m := c.members[name]
 	if m == nil || m.refused == refused || m.connected {

@@ -195,7 +195,8 @@ func (m *contact) arrange(now time.Time) (changed bool) {
 func (c *Connectivity) IsSparse() bool { return c.sparse }
 
 // IsWatched reports whether this node watches a member. chosen reports whether this node has chosen
-// the member, and does not watch it only because the member watches this node, or did.
+// the member. A node also watches members that it has not chosen: members that watch the node and,
+// for lingerTime, connected members that it had chosen before.
 func (c *Connectivity) IsWatched(name string) (watched, chosen bool) {
 	m := c.members[name]
 	if m == nil {

@@ -82,7 +82,7 @@ func TestLeaveUnderTrafficFailsNoRequest(t *testing.T) {
 	b := start(t, dir, "-name", "b", "-join", a.addr(t))
 	waitReady(t, a, b)
 
-	var gone atomic.Bool // a is gone for HTTP clients
+	var gone atomic.Bool // HTTP clients send to b, because a has ended a connection or refused a dial
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
 	defer client.CloseIdleConnections()
 	overHTTP := func(ctx context.Context, key string, after time.Duration) error {
@@ -108,8 +108,8 @@ func TestLeaveUnderTrafficFailsNoRequest(t *testing.T) {
 			}
 			if err != nil && first {
 				// The member closes connections that have been unused for a second. The
-				// kernel also closes connections that it accepted but the process did
-				// not.
+				// kernel also closes connections that the kernel has accepted and the
+				// process has not.
 				unused := max(conn.IdleTime, time.Since(begun)) > 800*time.Millisecond
 				untaken := !conn.Reused && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE))
 				if unused || untaken {

@@ -26,11 +26,12 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// asWeirFiles is the environment variable with the file descriptor limit of a weir of
-// TestMain.
+// asWeirFiles is the environment variable with the limit of file descriptors for a test binary
+// that TestMain runs as the command.
 const asWeirFiles = "WEIR_TEST_FILES"
 
-// limitFiles sets the limit of asWeirFiles, if the variable is set.
+// limitFiles limits the file descriptors of this process to the number in asWeirFiles, if
+// the variable is set.
 func limitFiles() {
 	if n, err := strconv.ParseUint(os.Getenv(asWeirFiles), 10, 64); err == nil {
 		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
@@ -50,8 +51,8 @@ const (
 	answersUnread = "GET /metrics HTTP/1.1\r\nHost: weir\r\n\r\n"
 )
 
-// flood is a set of connections to a port that send first, and then neither send nor
-// read.
+// flood is a set of connections to a port. The client of each connection sends the text
+// first, and then neither sends nor reads.
 type flood struct {
 	port, first string
 }
@@ -68,8 +69,9 @@ var floods = []flood{
 // process needs CPU for each connection, which no bound on connections prevents.
 const floodPace = 500
 
-// keepOpen keeps a connection to addr open until ctx is done. After a closed connection
-// it pauses, and then opens the next connection. It calls begun after its first attempt.
+// keepOpen keeps a connection to addr open until ctx is done. If the connection is closed,
+// keepOpen pauses, and then opens the next connection. keepOpen calls begun after its first
+// attempt to connect.
 func keepOpen(ctx context.Context, addr, first string, again time.Duration, begun func()) {
 	for ctx.Err() == nil {
 		conn, err := floodFrom.DialContext(ctx, "tcp", addr)

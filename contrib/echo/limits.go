@@ -16,8 +16,8 @@ import (
 // Without Client, the address is echo's RealIP: the address of the connection, unless
 // Echo.IPExtractor returns another address.
 //
-// Without Denied, an *Error is returned to the HTTPErrorHandler. Write, as Denied,
-// responds with the body of docs/http.md. httplimit.OutcomeOf reads
+// If Denied is nil, an *Error is returned to the HTTPErrorHandler. If Denied is Write, the
+// response has the body of docs/http.md. httplimit.OutcomeOf reads
 // Context.Request().Context().
 type Options = httplimit.FrameworkOptions[*echo.Context]
 

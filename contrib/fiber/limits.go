@@ -21,8 +21,8 @@ import (
 // first entry, which a client may have written. For proxies that append to a list, set
 // Client to new(httplimit.RightmostUntrusted(...)).
 //
-// Without Denied, an *Error is returned to the ErrorHandler. Write, as Denied, responds
-// with the body of docs/http.md. httplimit.OutcomeOf reads Ctx.Context(). MaxBody must be
+// If Denied is nil, an *Error is returned to the ErrorHandler. If Denied is Write, the
+// response has the body of docs/http.md. httplimit.OutcomeOf reads Ctx.Context(). MaxBody must be
 // zero.
 type Options = httplimit.FrameworkOptions[fiber.Ctx]
 

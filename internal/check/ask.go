@@ -18,7 +18,7 @@ type answerer struct {
 	hop    int // the member that the request was sent to
 	flags  uint8
 	trip   *trip         // nil if the check is not traced
-	left   time.Duration // the rest of the check's time, set with an error; no attempt counts for longer than its Wait
+	left   time.Duration // if no member has answered: the remaining time of the check. An attempt takes at most its Wait of this time
 }
 
 // ask makes another member execute op on asks of the same route, within Timeout. The asks are first sent

@@ -15,8 +15,8 @@ import (
 // attempt is the choice of the member that executes a check, and of the time to wait for this member.
 // It is a state machine: the inputs are errors and the time.
 //
-// A check asks at most an owner and a stand-in. If the answer of the first is late, both count the
-// units. In that case the node refunds the units of the late answer.
+// A check asks at most an owner and a stand-in. If the answer of the member that was asked first is
+// late, both members count the units. In that case the node refunds the units of the late answer.
 type attempt struct {
 	View     *view.View // without members that have failed to answer
 	Member   int        // index in Members of the member that decides; this node if no other member is asked
@@ -27,7 +27,7 @@ type attempt struct {
 	flags0   uint8         // of the check
 	timeout  time.Duration // of the check, without extended
 	extended time.Duration // how much longer the check may take
-	used     time.Duration // the total time of the attempts that have ended, with at most Wait for each
+	used     time.Duration // the total time of the attempts that have ended, at most Wait for each attempt
 	sent     int64         // the time at which this attempt began, on the monotonic clock
 	reserve  time.Duration // the part of timeout that keepReserve has set aside
 }
@@ -80,8 +80,8 @@ func (a *attempt) advance(err error, id bucket.ID, now int64) bool {
 	return again
 }
 
-// timeLeft returns the rest of the check's time. The present attempt counts for at most Wait, even if this
-// process was late to see its end.
+// timeLeft returns the remaining time of the check. The present attempt takes at most Wait of this time,
+// even if this process noticed later that the attempt had ended.
 func (a *attempt) timeLeft(now int64) time.Duration {
 	return a.timeout + a.extended - a.used - min(time.Duration(now-a.sent), a.Wait)
 }

@@ -20,8 +20,8 @@ const (
 	// round do not coincide with later rounds.
 	collectEvery = 50*time.Millisecond - 9
 	// sweepRested is the time between two rounds of a resting node that has tallies or resets to
-	// forget. A round also makes the sweeps of the omitted rounds, so a tally lives longer by at
-	// most this time.
+	// forget. Such a round makes a sweep for each collectEvery of the rest. So the rest delays the
+	// removal of a tally by at most sweepRested.
 	sweepRested = time.Second - 9
 	maxSweeps   = 128 // the maximum number of sweeps in a round, which is enough to visit all tallies
 	// reviewEvery is the time between two parts of a review. At this rate, a review uses a fifth of
@@ -38,7 +38,7 @@ const (
 	longQueue      = 2048
 	// frameWait is how long to wait for the answer to a frame, even on a route of several slow
 	// hops. With a shorter timeout, each attempt to send a frame could end just before the answer
-	// arrives, so that the frame is never delivered.
+	// arrives, and the frame would never be delivered.
 	frameWait = time.Second
 	// longestPause is the maximum pause between two frames of a scan or a review.
 	longestPause = 20 * time.Millisecond
@@ -139,8 +139,8 @@ func (h *Handover) Run() {
 // Stir ends the rest of Run, and does not block.
 func (h *Handover) Stir() { env.Signal(h.stirred) }
 
-// sweep makes the stream forget tallies that have recovered, in a step for each round in the
-// given time.
+// sweep makes the stream forget tallies that have recovered and old resets. It calls Sweep once for
+// each collectEvery in the given time, but at least once and at most maxSweeps times.
 func (h *Handover) sweep(since time.Duration) {
 	for range min(max(1, since/collectEvery), maxSweeps) {
 		h.stream.Sweep(h.cfg.Env.Now())

@@ -307,7 +307,7 @@ func testSplit(t *testing.T) {
 }
 
 // awaitCounts waits until all members are connected to each other and the owners have counted all admitted
-// units. It returns the two times. It also returns lag, the maximum time between the moment when
+// units. It returns the times of both events. It also returns lag, the maximum time between the moment when
 // an owner is connected to all members and the moment when it has counted all units. The owners own the
 // keys of the questions in turn.
 func (l *lan) awaitCounts(nodes []*remote, owners []int, questions []question, reports []Report) (heard, counted time.Time, lag time.Duration) {
@@ -359,7 +359,8 @@ func (l *lan) awaitCounts(nodes []*remote, owners []int, questions []question, r
 	return heard, counted, lag
 }
 
-// A link that is down in one direction counts as down, but both ends are on the same side.
+// If a link is down in one direction, neither of its two hosts sends checks over the link. Both hosts
+// stay on the same side, because the third host relays their checks.
 func testOneWayLink(t *testing.T) {
 	const hosts, rate = 3, 101
 	l := newLAN(t, hosts)

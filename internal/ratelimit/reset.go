@@ -8,16 +8,20 @@ import (
 )
 
 // ResetAfter returns the time that clients are told to wait after a decision d of l. Clients of
-// GitHub's API sleep until X-RateLimit-Reset once no units remain. Therefore the result is never
-// later than necessary, and never before Retry-After:
+// GitHub's API sleep until X-RateLimit-Reset if no units remain. Therefore the result then ends when
+// a unit is available, and not when the whole limit is available. The result is never below
+// Retry-After:
 //
 //	denied                    d.RetryAfter: the same request could be admitted
 //	allowed, no units left    a unit is available
 //	allowed, units left       d.ResetAfter: the whole limit is available
 //
-// Without units left, the result is d.ResetAfter, except for buckets: their level is computed from
-// d.ResetAfter, and the result is the time at which there is room for a unit. For a Global bucket,
-// the part of the region is treated as the whole bucket, so that the result can be too early.
+// For an allowed decision without units left, the result is d.ResetAfter, except for buckets: the
+// d.ResetAfter of a window or a log without units left is at most the time until a unit is available.
+// For a bucket, the level is computed from d.ResetAfter, and the result is the time until there is
+// room for a unit. For a share of a bucket, the result may be longer than this time, by less than the
+// time in which a unit drains. For a Global bucket, the result may be too short, because the part of
+// the region is treated as the whole bucket.
 func ResetAfter(d *weir.Decision, l *weir.Limiter) time.Duration {
 	if !d.Allowed {
 		return d.RetryAfter
@@ -35,8 +39,8 @@ func ResetAfter(d *weir.Decision, l *weir.Limiter) time.Duration {
 	}
 	if d.Limit != capacity {
 		// The decision was made within a share, whose rate is unknown. The level is at most
-		// Limit units, and its excess over Limit − 1 drains in at most an equal part of the time:
-		// the result is less than a unit too late.
+		// Limit units, and its excess over Limit − 1 drains in at most 1/Limit of d.ResetAfter. The
+		// result is too long by less than the time in which a unit drains.
 		return (d.ResetAfter-1)/time.Duration(d.Limit) + 1
 	}
 	// The time in which Limit − 1 units drain, rounded down. The level is above Limit − 1.

@@ -164,15 +164,16 @@ func (s *Survey) nameAll(all []TopKey) (top []NamedKey) {
 	return top
 }
 
-// name returns k with Masked set if the text of the key has another ID.
+// name converts k to a NamedKey. Masked is true if k.ID is not the ID of the text k.Key: then the text is
+// the masked form of a secret key.
 func (s *Survey) name(k TopKey) NamedKey {
 	id := s.cfg.Identity.ID(identity.Prefix(k.Limit), k.Key)
 	id.Hi |= binary.BigEndian.Uint64(k.ID[:]) & wire.GlobalIDBit
 	return NamedKey{k.Limit, k.ID, k.Key, k.Known, k.Known && identity.Bytes(id) != k.ID, k.Asks, k.AsksOver, k.Denials, k.DenialsOver}
 }
 
-// askAll sends op to every other member and waits for each for at most wait. The answer of this node is
-// own(). The answers and the errors are in the order of the view's members.
+// askAll sends op to every other member and waits for each for at most wait. own returns the answer
+// of this node. The answers and the errors are in the order of the view's members.
 func askAll[T any](ctx context.Context, s *Survey, op wire.Op, wait time.Duration, parse func([]byte) (T, error), own func() T) (v *view.View, all []T, errs []error) {
 	v = s.cfg.Env.View()
 	all, errs = make([]T, len(v.Members)), make([]error, len(v.Members))

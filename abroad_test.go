@@ -27,9 +27,9 @@ import (
 // answers are empty.
 type foreignNode struct{}
 
-func (foreignNode) Changed()                          {}
-func (foreignNode) Answered()                         {}
-func (foreignNode) Late(cluster.Peer, []byte, []byte) {}
+func (foreignNode) Changed()                                {}
+func (foreignNode) Answered()                               {}
+func (foreignNode) HandleLate(cluster.Peer, []byte, []byte) {}
 func (foreignNode) Serve(b *cluster.Batch) {
 	for i := range b.Requests {
 		b.Reply(i, nil)
@@ -144,7 +144,7 @@ type answerChan chan<- []byte
 
 func (w answerChan) Reply(_ int, body []byte) { w <- append([]byte(nil), body...) }
 
-func (w answerChan) Later(int) cluster.Later { return func(body []byte) { w.Reply(0, body) } }
+func (w answerChan) Defer(int) cluster.Later { return func(body []byte) { w.Reply(0, body) } }
 
 // serveFrom returns the answer of a node to a request from a region.
 func serveFrom(n *Node, region string, request []byte) []byte {
@@ -452,7 +452,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 	speak := func(t *testing.T, asked []byte, tell bool) {
 		near.regions.Pardon("far") // fuzzing sends more than a region may send
 		if tell {
-			far.Region("near").Tell(asked)
+			far.Region("near").Send(asked)
 			asked = nil // the response shows that the message was handled before
 		}
 		_, err := far.Region("near").Ask(t.Context(), asked, nil, 10*time.Second)

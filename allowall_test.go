@@ -80,7 +80,7 @@ func TestLateAnswerIsRefundedWithShadows(t *testing.T) {
 			answer = r.Append(wire.OpTake, answer)
 		}
 		var to recordingPeer
-		n.checks.Late(&to, request, answer)
+		n.checks.HandleLate(&to, request, answer)
 		for _, refund := range to.requests {
 			h, err := wire.ParseHeader(refund)
 			require.NoError(t, err)

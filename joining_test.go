@@ -65,7 +65,7 @@ func (p *pair) Announce(s cluster.State) error {
 	return nil
 }
 
-func (p *pair) Tell([]byte) {}
+func (p *pair) Send([]byte) {}
 
 func (*pair) Delay() time.Duration         { return 0 }
 func (p *pair) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }

@@ -58,7 +58,7 @@ func (c *crowd) Start(_ context.Context, h cluster.Handler) error {
 
 func (c *crowd) View() *cluster.View { return &c.view }
 
-func (c *crowd) Tell([]byte) {}
+func (c *crowd) Send([]byte) {}
 
 func (*crowd) Delay() time.Duration         { return 0 }
 func (c *crowd) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
@@ -261,7 +261,7 @@ func TestForwardedAskRequestsNoLease(t *testing.T) {
 // recordingPeer is a Peer that records the requests that are sent to it. Its Ask fails.
 type recordingPeer struct{ requests [][]byte }
 
-func (p *recordingPeer) Tell(request []byte) { p.requests = append(p.requests, slices.Clone(request)) }
+func (p *recordingPeer) Send(request []byte) { p.requests = append(p.requests, slices.Clone(request)) }
 
 func (*recordingPeer) Delay() time.Duration { return 0 }
 func (p *recordingPeer) Protocol() cluster.Protocol {
@@ -269,7 +269,7 @@ func (p *recordingPeer) Protocol() cluster.Protocol {
 }
 
 func (p *recordingPeer) Ask(_ context.Context, request, _ []byte, _ time.Duration) ([]byte, error) {
-	p.Tell(request)
+	p.Send(request)
 	return nil, cluster.ErrDisconnected
 }
 

@@ -82,7 +82,7 @@ type answers [][]byte
 
 func (a answers) Reply(i int, body []byte) { a[i] = slices.Clone(body) }
 
-func (a answers) Later(i int) cluster.Later {
+func (a answers) Defer(i int) cluster.Later {
 	return func(body []byte) { a[i] = slices.Clone(body) }
 }
 
@@ -130,14 +130,14 @@ func FuzzServe(f *testing.F) {
 			_, err := wire.ParseResponse(got[0], h.Op, int(h.Asks))
 			require.NoError(t, err)
 		}
-		n.checks.Late(silentPeer{}, request, got[0])
+		n.checks.HandleLate(silentPeer{}, request, got[0])
 	})
 }
 
 // silentPeer is a Peer that discards messages.
 type silentPeer struct{ cluster.Peer }
 
-func (silentPeer) Tell([]byte) {}
+func (silentPeer) Send([]byte) {}
 
 func TestOverdueTakesAreDropped(t *testing.T) {
 	n := solo(t, Config{Timeout: lab.GiveUp})
@@ -226,7 +226,7 @@ func (u *openRequests) Reply(_ int, body []byte) {
 	}
 }
 
-func (u *openRequests) Later(i int) cluster.Later { return func(body []byte) { u.Reply(i, body) } }
+func (u *openRequests) Defer(i int) cluster.Later { return func(body []byte) { u.Reply(i, body) } }
 
 // The header of a request contains its target and the time for which the sender waits. A request
 // must not use a slot for longer than the node itself would wait, and the requests of a member

@@ -377,7 +377,7 @@ func (p failingPeer) Ask(context.Context, []byte, []byte, time.Duration) ([]byte
 	return nil, p.err
 }
 
-func (failingPeer) Tell([]byte) {}
+func (failingPeer) Send([]byte) {}
 
 func (failingPeer) Delay() time.Duration       { return 0 }
 func (failingPeer) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
@@ -387,7 +387,7 @@ func TestLateAnswerIsRefundedWithoutTrace(t *testing.T) {
 	l := limiter(t, n, Limit{Name: "logins", Rate: 10, Per: time.Hour})
 	answer := (&wire.Result{Result: bucket.Result{Allowed: true, Limit: 10, Remaining: 9, Receipt: 7}, Source: wire.Owner}).Append(wire.OpTake, wire.AppendResponse(nil, wire.Done, 1))
 	var to recordingPeer
-	n.checks.Late(&to, takeRequest(l, "key", new(traceFor(t))), answer)
+	n.checks.HandleLate(&to, takeRequest(l, "key", new(traceFor(t))), answer)
 	require.Len(t, to.requests, 1)
 	h, err := wire.ParseHeader(to.requests[0])
 	require.NoError(t, err)

@@ -7,8 +7,8 @@ type asking struct {
 	session atomic.Pointer[session]
 }
 
-// Tell implements Peer.
-func (a *asking) Tell(request []byte) {
+// Send implements Peer.
+func (a *asking) Send(request []byte) {
 	if s := a.session.Load(); s != nil {
 		s.queueTell(request)
 	}

@@ -24,7 +24,7 @@ func replyToBulkAfter(d time.Duration) *testHandler {
 			b.Reply(i, r)
 			return
 		}
-		later := b.Later(i)
+		later := b.Defer(i)
 		time.AfterFunc(d, func() { later(nil) })
 	})
 }

@@ -78,7 +78,7 @@ type Handler interface {
 	Changed()
 	// Serve answers requests that arrived together from a member, or from a node of a different region
 	// (see Batch.Region). Each connection has a goroutine that calls Serve. Serve must not block. A
-	// request that cannot be answered at once is answered with Batch.Later.
+	// request that cannot be answered at once is answered with Batch.Defer.
 	Serve(b *Batch)
 	// Answered reports that a member has just answered a ping within a second, or a request within a
 	// second and the wait of the request, by the clock of this node. An answer that stayed in a socket
@@ -87,9 +87,9 @@ type Handler interface {
 	// goroutines, at most once for all frames that were read from a connection together, and must not
 	// block. A cluster of NewSolo never calls Answered.
 	Answered()
-	// Late handles an answer that arrived after the caller of Ask had given up. Late must not block,
+	// HandleLate handles an answer that arrived after the caller of Ask had given up. It must not block,
 	// and must not keep request or answer.
-	Late(from Peer, request, answer []byte)
+	HandleLate(from Peer, request, answer []byte)
 }
 
 // Peer sends requests to a member, or to any node of a different region.
@@ -101,7 +101,7 @@ type Handler interface {
 //     connection;
 //   - ErrStalled is not returned, and asks that are under way when the connection ends
 //     return ErrBroken;
-//   - an answer that arrives after Ask has returned is dropped, and not passed to Handler.Late;
+//   - an answer that arrives after Ask has returned is dropped, and not passed to Handler.HandleLate;
 //   - answers do not count for Handler.Answered.
 type Peer interface {
 	// Ask sends request, appends the answer to answer[:0], and returns the result. When wait has
@@ -119,20 +119,20 @@ type Peer interface {
 	// ask is unanswered, and no frame has arrived from the member since then for 200 ms, or for the
 	// mean of the round trips and four deviations (RFC 6298) if that is longer.
 	//
-	// An answer that arrives after Ask has returned is passed to Handler.Late.
+	// An answer that arrives after Ask has returned is passed to Handler.HandleLate.
 	Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error)
-	// Tell queues request, to which there is no answer, and does not block. The request is dropped if
+	// Send queues request, to which there is no answer, and does not block. The request is dropped if
 	// the queue to the member is full, if an attempt to connect to the member fails, or if the member
-	// is disconnected and has no connection. Over a connection, Tell also sends to a disconnected
+	// is disconnected and has no connection. Over a connection, Send also sends to a disconnected
 	// member: a request that returns units which this member granted too late is for this member alone.
-	Tell(request []byte)
+	Send(request []byte)
 	// Delay returns the scheduling delay that the member reported last: how long the process of the
 	// member was ready to run, and did not run. For a region it is zero. Pongs carry the delay. A
 	// member may have started with the connection and have measured little. So Delay is at least a
 	// second until the first pong that arrives a second after the connection began. After a member
 	// freezes, Delay still returns the last report.
 	Delay() time.Duration
-	// Protocol returns the protocol of the connection that Ask and Tell use, and the zero
+	// Protocol returns the protocol of the connection that Ask and Send use, and the zero
 	// Protocol if there is no connection, as for a member that has not been asked for long. All
 	// connections to a member have the same protocol. The next node of a region may speak an
 	// older version: a node answers a request in an unknown form as unknown, and the caller
@@ -284,7 +284,7 @@ type Stats struct {
 }
 
 // Batch contains the requests that arrived together from a node. The handler answers every request
-// exactly once, by Reply or through Later, in any order.
+// exactly once, by Reply or through Defer, in any order.
 type Batch struct {
 	From     string   // name of the node
 	Region   string   // region of the node; a member has the region of this node
@@ -305,8 +305,8 @@ func NewBatch(from string, r Replier) *Batch { return &Batch{From: from, replier
 type Replier interface {
 	// Reply answers request i of the batch that Serve handles. Reply copies body.
 	Reply(i int, body []byte)
-	// Later returns a function that answers request i after Serve has returned.
-	Later(i int) Later
+	// Defer returns a function that answers request i after Serve has returned.
+	Defer(i int) Later
 }
 
 // Later answers a request. It may be called once, from any goroutine, and copies body.
@@ -315,6 +315,6 @@ type Later func(body []byte)
 // Reply answers request i. body is copied. Call Reply only within Serve.
 func (b *Batch) Reply(i int, body []byte) { b.replier.Reply(i, body) }
 
-// Later postpones the answer to request i. Call Later only within Serve. The returned function may be
+// Defer postpones the answer to request i. Call Defer only within Serve. The returned function may be
 // called once, from any goroutine. Without a call, Ask returns when its wait has passed.
-func (b *Batch) Later(i int) Later { return b.replier.Later(i) }
+func (b *Batch) Defer(i int) Later { return b.replier.Defer(i) }

@@ -29,7 +29,7 @@ func TestAskWaitCountsOnlyRunningTime(t *testing.T) {
 				runs := make(chan struct{})
 				a := lo.peer(t, "a", nil)
 				b := lo.peer(t, "b", handleEach(func(batch *Batch, i int, r []byte) {
-					later, body := batch.Later(i), string(r)
+					later, body := batch.Defer(i), string(r)
 					go func() {
 						<-runs
 						time.Sleep(response)

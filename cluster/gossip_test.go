@@ -44,7 +44,7 @@ func (n *node) Serve(b *cluster.Batch) {
 
 func (n *node) Answered() {}
 
-func (n *node) Late(cluster.Peer, []byte, []byte) {}
+func (n *node) HandleLate(cluster.Peer, []byte, []byte) {}
 
 var serial atomic.Int64
 

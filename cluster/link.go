@@ -134,7 +134,7 @@ func (l *link) handleRecord(body []byte) error {
 
 func (l *link) recordProof() { l.peers.handler.Answered() }
 
-func (l *link) handleLate(request, answer []byte) { l.peers.handler.Late(l, request, answer) }
+func (l *link) handleLate(request, answer []byte) { l.peers.handler.HandleLate(l, request, answer) }
 
 func (l *link) handleMissed(s *session) {
 	if l.session.Load() == s {

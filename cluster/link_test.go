@@ -37,7 +37,7 @@ func TestFullSocketDoesNotExtendWaits(t *testing.T) {
 		// The socket and the queue are full long before b has been silent for too long.
 		big := make([]byte, MaxMessage)
 		for a.stats().Dropped == 0 {
-			peer.Tell(big)
+			peer.Send(big)
 			time.Sleep(time.Millisecond)
 		}
 		require.True(t, hears())
@@ -60,7 +60,7 @@ func TestFullSocketDoesNotExtendWaits(t *testing.T) {
 		start := time.Now()
 		for range 1000 {
 			require.ErrorIs(t, askX(peer, time.Second), ErrDisconnected)
-			peer.Tell(big)
+			peer.Send(big)
 		}
 		require.Zero(t, time.Since(start))
 	})
@@ -152,7 +152,7 @@ func TestMemberIsNotSilentWhileFramesAreHandled(t *testing.T) {
 		defer answer()
 		b := lo.peer(t, "b", handleEach(func(batch *Batch, i int, r []byte) {
 			arrived.Add(1)
-			later, body := batch.Later(i), slices.Clone(r)
+			later, body := batch.Defer(i), slices.Clone(r)
 			go func() { <-gaveUp; later(body) }()
 		}))
 		handles, handled := make(chan struct{}), make(chan struct{})

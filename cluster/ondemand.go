@@ -164,8 +164,8 @@ func (l *link) open(ctx context.Context, wait time.Duration) (*session, time.Dur
 	}
 }
 
-// Tell implements Peer.
-func (l *link) Tell(request []byte) {
+// Send implements Peer.
+func (l *link) Send(request []byte) {
 	s := l.use()
 	switch {
 	case s != nil:

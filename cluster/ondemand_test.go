@@ -123,14 +123,14 @@ func TestUnwatchedMemberIsDialledByTheFirstRequest(t *testing.T) {
 		require.Same(t, first, l.session.Load(), "it has rested")
 		time.Sleep(restAfter / 2)
 		before := told.Load()
-		l.Tell([]byte("y"))
+		l.Send([]byte("y"))
 		time.Sleep(10 * time.Millisecond)
 		require.EqualValues(t, before+1, told.Load())
 		time.Sleep(restAfter + 2*usedPace)
 		require.Nil(t, l.session.Load(), "it was not used for a minute")
 		require.True(t, l.heard.Load())
 		for range maxHeld + 1 {
-			l.Tell([]byte("y"))
+			l.Send([]byte("y"))
 		}
 		time.Sleep(10 * time.Millisecond)
 		require.EqualValues(t, before+1+maxHeld, told.Load(), "a bounded number waits for the connection")
@@ -195,7 +195,7 @@ func TestUnwatchedMemberBeyondACutIsPresumedConnectedAgain(t *testing.T) {
 		require.True(t, l.rests.Load())
 		way.to.Store(&b.cfg.Self.Addr)
 		start := time.Now()
-		l.Tell([]byte("tell"))
+		l.Send([]byte("tell"))
 		require.ErrorIs(t, ask(), ErrStalled)
 		require.LessOrEqual(t, time.Since(start), detect.StallTimeout+30*time.Millisecond)
 		for l.heard.Load() {
@@ -209,7 +209,7 @@ func TestUnwatchedMemberBeyondACutIsPresumedConnectedAgain(t *testing.T) {
 			return len(l.held.tells)
 		}
 		before := waiting()
-		l.Tell([]byte("tell"))
+		l.Send([]byte("tell"))
 		require.Equal(t, before, waiting(), "it is disconnected")
 		// A delayed process gives an attempt more time than passes to the next one.
 		for start = time.Now(); time.Since(start) < restAfter+5*time.Second; time.Sleep(100 * time.Millisecond) {
@@ -230,7 +230,7 @@ func TestUnwatchedMemberBeyondACutIsPresumedConnectedAgain(t *testing.T) {
 
 func TestUnwatchedMemberKeepsItsConnection(t *testing.T) {
 	h := handleEach(func(batch *Batch, i int, r []byte) {
-		answer := batch.Later(i)
+		answer := batch.Defer(i)
 		time.AfterFunc(12*time.Second, func() { answer(r) })
 	})
 	for _, asks := range []bool{false, true} {

@@ -45,7 +45,7 @@ func (h *testHandler) Serve(b *Batch) {
 	}
 }
 
-func (h *testHandler) Late(from Peer, request, answer []byte) {
+func (h *testHandler) HandleLate(from Peer, request, answer []byte) {
 	if h.late != nil {
 		h.late(from, request, answer)
 	}
@@ -63,7 +63,7 @@ func handleEach(serve func(b *Batch, i int, request []byte)) *testHandler {
 // replyAfter returns a handler that echoes each request after a delay.
 func replyAfter(d func() time.Duration) *testHandler {
 	return handleEach(func(b *Batch, i int, request []byte) {
-		later, body := b.Later(i), slices.Clone(request)
+		later, body := b.Defer(i), slices.Clone(request)
 		time.AfterFunc(d(), func() { later(body) })
 	})
 }

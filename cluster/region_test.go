@@ -168,13 +168,13 @@ func TestUnreadingRegionNodeIsReplaced(t *testing.T) {
 			}
 			require.ErrorIs(t, err, ErrTimeout)
 			for range 100 { // more than the queue holds
-				r.Tell(big)
+				r.Send(big)
 			}
 			synctest.Wait() // the writer has written all frames that fit, and waits
 		}
 		dropped := a.stats().Dropped
 		require.NotZero(t, dropped)
-		r.Tell(big)
+		r.Send(big)
 		require.Equal(t, dropped+1, a.stats().Dropped)
 		awaitAnswer(t, r, patienceAbroad+2*pingAbroad)
 		require.Zero(t, a.stats().Late)

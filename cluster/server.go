@@ -44,7 +44,7 @@ type incoming struct {
 	// requests.
 	onDemand bool
 
-	ids     []uint64 // of the requests in batch; noAnswer for a Tell
+	ids     []uint64 // of the requests in batch; noAnswer for a request of Send
 	replies []byte   // frames that answer the batch
 }
 
@@ -59,7 +59,7 @@ func newIncoming(p *peers, conn net.Conn, from hello) *incoming {
 	return c
 }
 
-// noAnswer is the id of a Tell. The id of an ask contains a generation, and is never 0.
+// noAnswer is the id of a request of Send. The id of an ask contains a generation, and is never 0.
 const noAnswer = 0
 
 // Reply implements Replier.
@@ -74,8 +74,8 @@ func (c *incoming) Reply(i int, body []byte) {
 	c.replies = appendFrame(c.replies, kindAnswer, c.ids[i], body)
 }
 
-// Later implements Replier.
-func (c *incoming) Later(i int) Later {
+// Defer implements Replier.
+func (c *incoming) Defer(i int) Later {
 	id, from := c.ids[i], c.batch.From
 	return func(body []byte) {
 		switch {

@@ -209,7 +209,7 @@ func TestOverlongAnswerIsDropped(t *testing.T) {
 			case "at once":
 				batch.Reply(i, long)
 			case "later":
-				batch.Later(i)(long)
+				batch.Defer(i)(long)
 			default:
 				batch.Reply(i, long[1:])
 			}

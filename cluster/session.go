@@ -92,7 +92,7 @@ type session struct {
 type slot struct {
 	index   uint32
 	state   atomic.Uint64 // generation<<2 | one of the states below
-	request []byte        // a copy, for Handler.Late
+	request []byte        // a copy, for Handler.HandleLate
 	answer  []byte        // the asker's buffer, while it waits
 	err     error
 	gaveUp  atomic.Int64  // when the asker gave up, in nanoseconds from the start of the session

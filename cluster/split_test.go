@@ -38,10 +38,10 @@ func inBubble(t *testing.T, test func(*testing.T)) {
 // onChange is a handler that handles only Changed.
 type onChange func()
 
-func (f onChange) Changed()                        { f() }
-func (onChange) Answered()                         {}
-func (onChange) Serve(*cluster.Batch)              {}
-func (onChange) Late(cluster.Peer, []byte, []byte) {}
+func (f onChange) Changed()                              { f() }
+func (onChange) Answered()                               {}
+func (onChange) Serve(*cluster.Batch)                    {}
+func (onChange) HandleLate(cluster.Peer, []byte, []byte) {}
 
 var mute = onChange(func() {})
 

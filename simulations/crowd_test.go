@@ -74,9 +74,9 @@ func (t *traffic) count(bytes int) {
 	t.peak = max(t.peak, t.inSecond)
 }
 
-func (m *crowdMember) Changed()                         {}
-func (m *crowdMember) Answered()                        {}
-func (m *crowdMember) Late(_ cluster.Peer, _, _ []byte) {}
+func (m *crowdMember) Changed()                               {}
+func (m *crowdMember) Answered()                              {}
+func (m *crowdMember) HandleLate(_ cluster.Peer, _, _ []byte) {}
 func (m *crowdMember) Serve(b *cluster.Batch) {
 	for i, request := range b.Requests {
 		b.Reply(i, request)

@@ -62,7 +62,7 @@ func TestHeldBytesReachOnlyOpenConnections(t *testing.T) {
 					to := f.clusters["a"].View().Members[1].Peer
 
 					n.Split([]string{"a"}, []string{"b"})
-					to.Tell([]byte("before"))
+					to.Send([]byte("before"))
 					var asked sync.WaitGroup
 					asked.Go(func() {
 						_, err := to.Ask(t.Context(), []byte("asked before"), nil, time.Minute)
@@ -80,7 +80,7 @@ func TestHeldBytesReachOnlyOpenConnections(t *testing.T) {
 					time.Sleep(second)
 					require.Equal(t, c.comes, told.hasLine("before"))
 					require.Equal(t, c.comes, told.hasLine("asked before"))
-					f.clusters["a"].View().Members[1].Peer.Tell([]byte("after"))
+					f.clusters["a"].View().Members[1].Peer.Send([]byte("after"))
 					time.Sleep(second)
 					require.True(t, told.hasLine("after"))
 				})

@@ -413,7 +413,7 @@ func (m *member) serve() {
 				continue
 			}
 			if late := rest[0]; late.answer != nil {
-				m.handler.Late(from, late.request, late.answer)
+				m.handler.HandleLate(from, late.request, late.answer)
 				rest = rest[1:]
 				continue
 			}

@@ -38,7 +38,7 @@ type counting struct {
 
 func (c counting) Answered() { c.heard.Add(1) }
 
-func (e echoes) Late(_ cluster.Peer, _, answer []byte) {
+func (e echoes) HandleLate(_ cluster.Peer, _, answer []byte) {
 	select {
 	case e.late <- string(answer):
 	default:

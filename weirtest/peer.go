@@ -427,8 +427,8 @@ func (a *ask) occur() {
 	a.finish(nil, cluster.ErrTimeout)
 }
 
-// Tell implements cluster.Peer.
-func (p *peer) Tell(body []byte) {
+// Send implements cluster.Peer.
+func (p *peer) Send(body []byte) {
 	m := p.owner
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
@@ -583,7 +583,7 @@ type batch struct {
 
 func (b *batch) Reply(i int, body []byte) { b.from.reply(b.ids[i], body) }
 
-func (b *batch) Later(i int) cluster.Later {
+func (b *batch) Defer(i int) cluster.Later {
 	from, id := b.from, b.ids[i]
 	return func(body []byte) { from.reply(id, body) }
 }

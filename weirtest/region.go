@@ -62,10 +62,10 @@ func (r *region) Ask(ctx context.Context, body, dst []byte, wait time.Duration) 
 	return at.Ask(ctx, body, dst, wait)
 }
 
-// Tell implements cluster.Peer.
-func (r *region) Tell(body []byte) {
+// Send implements cluster.Peer.
+func (r *region) Send(body []byte) {
 	if at, err := r.current(); err == nil {
-		at.Tell(body)
+		at.Send(body)
 	}
 }
 

@@ -99,7 +99,7 @@ func TestSimulatedRegions(t *testing.T) {
 			f.awaitReach("oslo1", "rome", second)
 			n.Host("rome1").Freeze()
 			for range 1<<14 + 1 {
-				f.clusters["oslo1"].Region("rome").Tell([]byte("news"))
+				f.clusters["oslo1"].Region("rome").Send([]byte("news"))
 			}
 			require.ErrorIs(t, f.askAbroad("oslo1", "rome", second), cluster.ErrBusy)
 			require.EqualValues(t, 1, f.clusters["oslo1"].Stats().Dropped)

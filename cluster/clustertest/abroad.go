@@ -115,7 +115,7 @@ func testUnknownRegions(t *testing.T, w World, n *node) {
 	}
 	took := requireError(t.Context(), t, n.Region(far), "who", long, cluster.ErrDisconnected)
 	expect(t, took <= long/2, "asking a region of which nobody is known took %v", took)
-	n.Region(far).Tell([]byte("tell nobody"))
+	n.Region(far).Send([]byte("tell nobody"))
 }
 
 func testRegionAsk(t *testing.T, w World, n *node) {

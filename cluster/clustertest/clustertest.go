@@ -268,11 +268,11 @@ func (n *node) Serve(b *cluster.Batch) {
 			b.Reply(i, body)
 			clear(body) // Reply has copied it
 		case "soon":
-			later := b.Later(i)
+			later := b.Defer(i)
 			n.answers.Go(func() { later([]byte(rest)) })
 		case "hold":
 			n.mu.Lock()
-			n.put[rest] = b.Later(i)
+			n.put[rest] = b.Defer(i)
 			n.mu.Unlock()
 			n.off <- rest
 		case "tell":
@@ -298,7 +298,7 @@ func (n *node) Serve(b *cluster.Batch) {
 }
 
 // Late implements cluster.Handler.
-func (n *node) Late(from cluster.Peer, request, answer []byte) {
+func (n *node) HandleLate(from cluster.Peer, request, answer []byte) {
 	n.late <- late{from, string(request), string(answer)}
 }
 
@@ -606,7 +606,7 @@ func testMessageBound(t *testing.T, p cluster.Peer) {
 	echo(t, p, string(large[len("echo "):]))
 	requireAnswer(t, p, "large", string(large))
 	requireError(t.Context(), t, p, string(large)+"x", long, cluster.ErrTooLarge)
-	p.Tell(append(large, 'x'))
+	p.Send(append(large, 'x'))
 	echo(t, p, "as before")
 }
 
@@ -616,7 +616,7 @@ func testTell(t *testing.T, nodes []*node) {
 
 // testTellBy sends a tell to another node by p.
 func testTellBy(t *testing.T, n *node, p cluster.Peer, other *node) {
-	p.Tell([]byte("tell news"))
+	p.Send([]byte("tell news"))
 	got := receive(t, other.told, "tell")
 	expect(t, got == n.name()+" news", "told %q", got)
 }
@@ -827,5 +827,5 @@ func testCloseDuring(t *testing.T, n *node, p cluster.Peer, other *node) {
 	requireNoError(t, "Close", n.Close())
 	wait()
 	requireError(t.Context(), t, p, "who", long, cluster.ErrClosed)
-	p.Tell([]byte("tell x"))
+	p.Send([]byte("tell x"))
 }

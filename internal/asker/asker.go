@@ -189,7 +189,7 @@ func (k *Asker) giveBack(v *view.View, errands ...leaseErrand) {
 	if !known || v.Stalls(to) || !v.Direct[to] {
 		for i := range errands {
 			if a := &errands[i].ask; a.Units > 0 {
-				k.checks.Tell(wire.OpRefund, a)
+				k.checks.Send(wire.OpRefund, a)
 			}
 		}
 		return
@@ -200,7 +200,7 @@ func (k *Asker) giveBack(v *view.View, errands ...leaseErrand) {
 	for i := range errands {
 		x.bytes = errands[i].ask.Append(x.bytes)
 	}
-	v.Members[to].Peer.Tell(x.bytes)
+	v.Members[to].Peer.Send(x.bytes)
 }
 
 // renew asks an owner for leases that replace leases about to end. If the owner refuses, or

@@ -131,9 +131,9 @@ func (c *Checks) execute(v *view.View, as view.Standing, op wire.Op, a *wire.Ask
 	c.Owner.Do(v, as, op, a, now, r)
 }
 
-// Tell executes op at the member that answers for the count, but does not wait for a response. The
+// Send executes op at the member that answers for the count, but does not wait for a response. The
 // operation must return units. If the message is lost, the units stay spent.
-func (c *Checks) Tell(op wire.Op, a *wire.Ask) {
+func (c *Checks) Send(op wire.Op, a *wire.Ask) {
 	v, now := c.Env.View(), c.Env.Now()
 	route := v.Route(a.ID, c.Env.MonotonicAt(now))
 	by := answerer{member: route.To, hop: route.Hop}
@@ -146,7 +146,7 @@ func (c *Checks) Tell(op wire.Op, a *wire.Ask) {
 	case route.To == v.Self:
 		c.execute(v, v.Standing(a.ID), op, a, now, new(wire.Result))
 	default:
-		v.Members[route.Hop].Peer.Tell(appendRequest(nil, v, by, op, 0, []wire.Ask{*a}))
+		v.Members[route.Hop].Peer.Send(appendRequest(nil, v, by, op, 0, []wire.Ask{*a}))
 	}
 	c.Asker.End(a.ID)
 }
@@ -165,7 +165,7 @@ func (c *Checks) DoInBackground(op wire.Op, a *wire.Ask) {
 		c.Asker.End(a.ID)
 	})
 	if !started {
-		c.Tell(op, a)
+		c.Send(op, a)
 	}
 }
 

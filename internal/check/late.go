@@ -10,7 +10,7 @@ import (
 // node, or another member, has decided instead. A debit that left a debt is not refunded, because this node
 // does not know how many of the units were counted. Late also records the leases and firm denials in responses
 // to requests that began on this node. It must not keep request or answer.
-func (c *Checks) Late(from cluster.Peer, request, answer []byte) {
+func (c *Checks) HandleLate(from cluster.Peer, request, answer []byte) {
 	h, err := wire.ParseHeader(request)
 	if err != nil || !h.Op.GrantsUnits() && !h.Op.LearnsLeases() {
 		return
@@ -54,7 +54,7 @@ func (c *Checks) Late(from cluster.Peer, request, answer []byte) {
 		refund = taken[i].Append(refund)
 	}
 	c.Meters.LateUnits.Add(units)
-	from.Tell(refund)
+	from.Send(refund)
 	for i := range taken {
 		c.Asker.End(taken[i].ID)
 	}

@@ -49,7 +49,7 @@ func (c *Checks) passOn(v *view.View, member int, flags uint8, now int64, r *req
 	peer := v.Members[hop].Peer
 	c.Meters.Passed.Add(uint64(h.Asks))
 	if h.Wait == 0 {
-		peer.Tell(onward)
+		peer.Send(onward)
 		r.handBack()
 		return
 	}

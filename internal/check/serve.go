@@ -53,7 +53,7 @@ func (c *Checks) detach(r *request, f func(ctx context.Context, r *request)) boo
 		return true
 	}
 	kept := *r
-	kept.bytes, kept.x, kept.later, kept.batch = slices.Clone(r.bytes), new(exchange), r.batch.Later(r.index), nil
+	kept.bytes, kept.x, kept.later, kept.batch = slices.Clone(r.bytes), new(exchange), r.batch.Defer(r.index), nil
 	return c.Env.RunFor(kept.from, func(life context.Context) {
 		kept.life = life
 		f(life, &kept)
@@ -196,7 +196,7 @@ func (c *Checks) handleMessage(now int64, r *request) {
 	case wire.OpStream:
 		r.x.answer = c.Handover.ServeFrame(body, now, r.x.answer[:0])
 	case wire.OpExchange:
-		c.Regions.Serve(r.from, r.bytes, r.h, r.batch.Later(r.index))
+		c.Regions.Serve(r.from, r.bytes, r.h, r.batch.Defer(r.index))
 		return
 	default:
 		if !c.Messages.IsSlow(r.h.Op) {

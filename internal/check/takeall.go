@@ -104,7 +104,7 @@ func (c *Checks) settleAt(v *view.View, by answerer, takes []wire.Ask) {
 		return
 	}
 	by.trip = nil // a request without a response is not traced
-	v.Members[by.hop].Peer.Tell(appendRequest(nil, v, by, wire.OpRefund, 0, takes))
+	v.Members[by.hop].Peer.Send(appendRequest(nil, v, by, wire.OpRefund, 0, takes))
 }
 
 // settleHere ends takes of counts of this node. It refunds their units.

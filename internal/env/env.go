@@ -40,6 +40,6 @@ type Checks interface {
 	Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error
 	// DoInBackground does not wait for the result.
 	DoInBackground(op wire.Op, a *wire.Ask)
-	// Tell sends a message that may be lost, and does not wait for a response.
-	Tell(op wire.Op, a *wire.Ask)
+	// Send sends a message that may be lost, and does not wait for a response.
+	Send(op wire.Op, a *wire.Ask)
 }

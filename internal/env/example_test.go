@@ -42,7 +42,7 @@ func (m member) Ask(_ context.Context, request, answer []byte, _ time.Duration) 
 	return append(wire.AppendResponse(answer[:0], wire.Done, 0), m...), nil
 }
 
-func (member) Tell([]byte) {}
+func (member) Send([]byte) {}
 
 func (member) Delay() time.Duration       { return 0 }
 func (member) Protocol() cluster.Protocol { return cluster.Protocol{} }

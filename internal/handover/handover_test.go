@@ -63,7 +63,7 @@ func (n *node) Changed() { n.Refresh() }
 
 func (n *node) Answered() { n.Hear(n.Monotonic()) }
 
-func (n *node) Late(cluster.Peer, []byte, []byte) {}
+func (n *node) HandleLate(cluster.Peer, []byte, []byte) {}
 
 func (n *node) Serve(b *cluster.Batch) {
 	for i, request := range b.Requests {

@@ -169,12 +169,12 @@ func (h *Holds) release(o *Hold, at uint64) {
 	way := v.Route(o.id, h.cfg.Env.Monotonic())
 	if way.To != v.Self && way.Way != view.NoWay {
 		a := o.ask()
-		h.cfg.Checks.Tell(wire.OpRelease, &a)
+		h.cfg.Checks.Send(wire.OpRelease, &a)
 	}
 	if to, known := v.Named[at]; known && to != v.Self && to != way.To && v.Next[to] >= 0 {
 		a := o.ask()
 		b := wire.Header{Op: wire.OpRelease, Hops: wire.MaxHops, Asks: 1, To: at}.Append(nil)
-		v.Members[v.Next[to]].Peer.Tell(a.Append(b))
+		v.Members[v.Next[to]].Peer.Send(a.Append(b))
 	}
 }
 

@@ -23,7 +23,7 @@ type lateGrant struct {
 
 func (g *lateGrant) release() {
 	b := wire.Header{Op: wire.OpRelease, Hops: wire.MaxHops, Asks: 1, To: g.to}.Append(nil)
-	g.from.Tell(g.ask.Append(b))
+	g.from.Send(g.ask.Append(b))
 }
 
 // RecordAsk records that another member will be asked for a hold of Name, until RecordGrant or GiveUp is called.
@@ -58,7 +58,7 @@ func (h *Holds) LeaveQueue(a *wire.Ask) {
 	h.GiveUp(a)
 	left := *a
 	left.Hold.Denied = true
-	h.cfg.Checks.Tell(wire.OpRelease, &left)
+	h.cfg.Checks.Send(wire.OpRelease, &left)
 }
 
 // HandleLateGrant handles a grant of an ask of Name that arrived after this node had stopped waiting for the

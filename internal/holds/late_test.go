@@ -17,7 +17,7 @@ type releaseCounter struct {
 	releases int
 }
 
-func (m *releaseCounter) Tell(message []byte) {
+func (m *releaseCounter) Send(message []byte) {
 	h, err := wire.ParseHeader(message)
 	require.NoError(m.t, err)
 	require.Equal(m.t, wire.OpRelease, h.Op)

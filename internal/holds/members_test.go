@@ -33,7 +33,7 @@ type member struct {
 // noChecks implements the checks of a node without other members.
 type noChecks struct{ env.Checks }
 
-func (noChecks) Tell(wire.Op, *wire.Ask) {}
+func (noChecks) Send(wire.Op, *wire.Ask) {}
 
 func (m *member) Age() time.Duration { return m.age }
 
@@ -76,7 +76,7 @@ func (m *member) Ask(_ context.Context, request, answer []byte, _ time.Duration)
 	return m.serve(request, answer)
 }
 
-func (m *member) Tell(request []byte) {
+func (m *member) Send(request []byte) {
 	m.asked.Add(1)
 	_, err := m.serve(request, nil)
 	require.NoError(m.t, err)

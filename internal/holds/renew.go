@@ -57,7 +57,7 @@ func (h *Holds) reportHold(v *view.View, o *Hold) {
 	}
 	b := wire.Header{Op: wire.OpRenew, Hops: wire.MaxHops, To: v.Hashes[route.To]}.Append(nil)
 	b = append64(append(b, kindList), o.holder)
-	v.Members[route.Hop].Peer.Tell(appendListed(b, o))
+	v.Members[route.Hop].Peer.Send(appendListed(b, o))
 }
 
 // confirmAtOnce is the maximum number of holds in a message to confirm.

@@ -248,7 +248,7 @@ func (r *Registry) Declare(v *view.View) (next time.Duration) {
 	}
 	to := heard[turn%len(heard)]
 	for _, message := range r.messages() {
-		v.Members[to].Peer.Tell(env.Request(wire.Header{Op: wire.OpDeclare, To: v.Hashes[to]}, message))
+		v.Members[to].Peer.Send(env.Request(wire.Header{Op: wire.OpDeclare, To: v.Hashes[to]}, message))
 	}
 	return next
 }

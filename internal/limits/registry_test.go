@@ -33,7 +33,7 @@ type peer struct {
 	tell func(message []byte)
 }
 
-func (p peer) Tell(request []byte) { p.tell(request[wire.HeaderBytes:]) }
+func (p peer) Send(request []byte) { p.tell(request[wire.HeaderBytes:]) }
 
 // among returns the view of a node that is connected to the given number of other members.
 func among(members int, tell func(member int, message []byte)) *view.View {

@@ -52,9 +52,9 @@ func securedRegions() map[string]weir.Config {
 // requestCounter is a handler that counts requests and sends empty answers.
 type requestCounter struct{ requests atomic.Int64 }
 
-func (*requestCounter) Changed()                          {}
-func (*requestCounter) Answered()                         {}
-func (*requestCounter) Late(cluster.Peer, []byte, []byte) {}
+func (*requestCounter) Changed()                                {}
+func (*requestCounter) Answered()                               {}
+func (*requestCounter) HandleLate(cluster.Peer, []byte, []byte) {}
 func (a *requestCounter) Serve(b *cluster.Batch) {
 	a.requests.Add(int64(len(b.Requests)))
 	for i := range b.Requests {

@@ -88,7 +88,7 @@ func (p *Publisher) spread(v *view.View, news []entry, from int) {
 	message := appendEntries(nil, news, p.cfg.Env.Now())
 	for _, i := range v.Neighbors() {
 		if from < 0 || !v.IsConnected(from, i) { // each member is connected to itself
-			v.Members[i].Peer.Tell(env.Request(wire.Header{Op: wire.OpPublish, To: v.Hashes[i]}, message))
+			v.Members[i].Peer.Send(env.Request(wire.Header{Op: wire.OpPublish, To: v.Hashes[i]}, message))
 		}
 	}
 }

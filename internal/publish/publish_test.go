@@ -106,7 +106,7 @@ type peer struct {
 	from, to int
 }
 
-func (p peer) Tell(request []byte) {
+func (p peer) Send(request []byte) {
 	p.c.mu.Lock()
 	p.c.told++
 	p.c.mu.Unlock()

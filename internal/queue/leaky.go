@@ -130,14 +130,14 @@ func (l *Queues) passOrRefund(x *queue, a *wire.Ask) {
 		back := a.WithReceipt(&x.grants[i].r)
 		back.Units = x.grants[i].units
 		back.Spent.OnlyLast = true
-		l.cfg.Checks.Tell(wire.OpRefund, &back)
+		l.cfg.Checks.Send(wire.OpRefund, &back)
 	}
 	x.grants, x.granted = nil, 0
 	if x.notified && !x.asking {
 		x.notified = false
 		leaves := *a
 		leaves.Units, leaves.Wait = 0, wire.Wait{Ticket: x.ticket}
-		l.cfg.Checks.Tell(wire.OpWait, &leaves)
+		l.cfg.Checks.Send(wire.OpWait, &leaves)
 	}
 }
 

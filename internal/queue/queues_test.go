@@ -55,7 +55,7 @@ func (q *node) Do(_ context.Context, op wire.Op, a *wire.Ask, r *wire.Result) er
 	return nil
 }
 
-func (q *node) Tell(op wire.Op, a *wire.Ask) {
+func (q *node) Send(op wire.Op, a *wire.Ask) {
 	q.owner.Do(q.env.View(), view.AsOwner, op, a, q.env.Now(), new(wire.Result))
 }
 

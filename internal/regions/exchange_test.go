@@ -74,7 +74,7 @@ func (l way) Ask(ctx context.Context, request, _ []byte, wait time.Duration) ([]
 	}
 }
 
-func (way) Tell([]byte) {}
+func (way) Send([]byte) {}
 
 func (way) Delay() time.Duration       { return 0 }
 func (way) Protocol() cluster.Protocol { return cluster.Protocol{} }

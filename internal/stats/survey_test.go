@@ -82,7 +82,7 @@ func (m *member) Ask(_ context.Context, request, answer []byte, _ time.Duration)
 	return m.AppendTotals(b), nil
 }
 
-func (m *member) Tell([]byte) {}
+func (m *member) Send([]byte) {}
 
 func (*member) Delay() time.Duration         { return 0 }
 func (m *member) Protocol() cluster.Protocol { return cluster.Protocol{} }

@@ -250,11 +250,6 @@ func inWorlds(t *testing.T, n int, cfg weir.Config, test func(t *testing.T, w *w
 	bothBubbles(t, false, func(t *testing.T, gossip bool) { test(t, newWorldOf(t, n, gossip, cfg)) })
 }
 
-// inWorldsOfGossip is inWorlds for the tests of inBubblesOfGossip.
-func inWorldsOfGossip(t *testing.T, n int, cfg weir.Config, test func(t *testing.T, w *world)) {
-	bothBubbles(t, true, func(t *testing.T, gossip bool) { test(t, newWorldOf(t, n, gossip, cfg)) })
-}
-
 // limiterMap has a limiter of the same limit for each node, by the name of the host.
 type limiterMap = map[string]*weir.Limiter
 

@@ -322,7 +322,7 @@ func TestRelayIsPartOfTrace(t *testing.T) {
 }
 
 // The span of an unanswered check has the member to which it was sent, and the error.
-func TestSpanNamesUnansweringMembers(t *testing.T) {
+func TestSpanOfUnansweredCheckHasMemberAndError(t *testing.T) {
 	t.Parallel()
 	nodes, s := tracedFleet(t, 2)
 	l := limiters(t, nodes, Limit{Name: "logins", Rate: 10, Per: time.Hour, NoLeases: true})[0]

@@ -151,7 +151,7 @@ func TestAskedNodeRecordsDenialOnce(t *testing.T) {
 	})
 }
 
-func TestErrorsAndShadowsAreRecordedWithoutPeeks(t *testing.T) {
+func TestErrorsAndShadowsAreRecordedButPeeksAreNot(t *testing.T) {
 	sink := new(kept)
 	log := newLog(t, sink, audit.Options{})
 	n := testnode.Start(t, weir.Config{Observer: log})

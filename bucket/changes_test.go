@@ -223,7 +223,7 @@ func TestConcurrentCollectsReturnAllUnits(t *testing.T) {
 	}
 }
 
-func TestCountHurriesAtASixteenthOfCapacity(t *testing.T) {
+func TestHurryIsSignalledAtASixteenthOfCapacity(t *testing.T) {
 	for _, test := range []struct{ rate, at int64 }{{1, 1}, {15, 1}, {16, 1}, {31, 1}, {32, 2}, {160, 10}} {
 		s := newStore(100, 4)
 		hurry := make(chan struct{}, 1)

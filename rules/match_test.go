@@ -277,7 +277,7 @@ rules:
 	}
 }
 
-func TestReadingsDifferByRules(t *testing.T) {
+func TestReadingsDifferOnlyIfTheyMeetDifferentRules(t *testing.T) {
 	s := mustParse(t, `
 exempt: {user: root}
 rules:

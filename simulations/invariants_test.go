@@ -201,7 +201,7 @@ func TestUnitsInFlightAtCrashAreAllowed(t *testing.T) {
 	require.NotEmpty(t, brokenOf(journal(s, before, spread(30, 9950*ms, 9951*ms)), boundInvariant))
 }
 
-func TestBucketIsJudgedInAnyTime(t *testing.T) {
+func TestBucketIsJudgedOverEverySpan(t *testing.T) {
 	s := newFixture(weir.Limit{Name: "l", Algorithm: weir.TokenBucket, Rate: 10, Per: time.Second, Burst: 20})
 	paced := spread(100, 2100*ms, 12100*ms)
 	require.Empty(t, judge(journal(s, spread(20, 2*time.Second, 2*time.Second), paced)))

@@ -357,7 +357,7 @@ func TestReplaceBuriesMember(t *testing.T) {
 
 // A member may advertise an address at which it does not listen, and two members may
 // advertise the same address.
-func TestStatedAddressBuriesNoMember(t *testing.T) {
+func TestSameAdvertisedAddressReplacesNoMember(t *testing.T) {
 	at := func(name string, born int64) Record { return Record{Name: name, Addr: "x:1", Born: born} }
 	r := rosterOf("a")
 	r.RecordAlive(at("x-1", 2), "", dawn)

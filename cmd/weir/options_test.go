@@ -124,7 +124,7 @@ func TestRegionSecretsAndCertificatesAreReadFromFiles(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestTokensAreOneALine(t *testing.T) {
+func TestTokenFileHasOneTokenPerLine(t *testing.T) {
 	tokens, err := readTokens(write(t, "# of operators\n0123456789abcdef\n\n fedcba9876543210 \n"))
 	require.NoError(t, err)
 	require.Equal(t, [][]byte{[]byte("0123456789abcdef"), []byte("fedcba9876543210")}, tokens)

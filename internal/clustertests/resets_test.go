@@ -252,7 +252,7 @@ func TestRollingRestartResetsNothing(t *testing.T) {
 	})
 }
 
-func TestScalingOutAndInResetsNothing(t *testing.T) {
+func TestAddingAndRemovingNodesResetsNothing(t *testing.T) {
 	testenv.SkipAlike(t, "TestRollingRestartResetsNothing")
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		begun := time.Now()

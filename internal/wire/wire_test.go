@@ -261,7 +261,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-func TestRelayedAnswerGrantsNoLeaseOfRelay(t *testing.T) {
+func TestUnmarkStoodInClearsTheMarkOfAllResults(t *testing.T) {
 	answer := AppendResponse(nil, Done, 2)
 	for _, source := range []Source{StandIn, Budget} {
 		r := Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: source, StoodIn: true, Firm: false, Lease: Lease{}, ResetNumber: 5, Ahead: 0}

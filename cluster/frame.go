@@ -113,7 +113,7 @@ func parseFrame(buf []byte) (f frame, size int, err error) {
 	k := kind(buf[1])
 	length := binary.BigEndian.Uint32(buf[2:])
 	if length > uint32(k.maxBody()) {
-		return frame{}, 0, fmt.Errorf("%w: %d bytes, not more than %d", errOversized, length, k.maxBody())
+		return frame{}, 0, fmt.Errorf("%w: %d bytes; the maximum is %d", errOversized, length, k.maxBody())
 	}
 	size = headerSize + int(length)
 	if len(buf) < size {

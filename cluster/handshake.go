@@ -113,7 +113,7 @@ func (h hello) checkRegion(region string) error {
 func (h hello) encode() ([]byte, error) {
 	b := gossip.Encode(h)
 	if len(b) > maxHello {
-		return nil, fmt.Errorf("cluster: name, address and region take %d bytes, not more than %d", len(b), maxHello)
+		return nil, fmt.Errorf("cluster: name, address and region take %d bytes; the maximum is %d", len(b), maxHello)
 	}
 	return b, nil
 }
@@ -156,7 +156,7 @@ func readHello(r io.Reader) ([]byte, error) {
 	}
 	n := int(binary.BigEndian.Uint16(size[:]))
 	if n > maxHello {
-		return nil, fmt.Errorf("%w: a hello of %d bytes, not more than %d", errOversized, n, maxHello)
+		return nil, fmt.Errorf("%w: a hello of %d bytes; the maximum is %d", errOversized, n, maxHello)
 	}
 	b := make([]byte, n)
 	_, err := io.ReadFull(r, b)
@@ -381,7 +381,7 @@ func (h hello) readOpening(conn net.Conn) (proof byte, reason string, err error)
 		sendAlert(conn)
 		return 0, reasonTLS, errTLS
 	case v >= plausibleVersions:
-		return 0, reasonGarbage, fmt.Errorf("%w: it starts with %#x", errGarbage, v)
+		return 0, reasonGarbage, fmt.Errorf("%w: the handshake starts with %#x", errGarbage, v)
 	case v != opening:
 		refuseProof(conn)
 		return 0, reasonVersion, h.versionError(fmt.Sprint(v))

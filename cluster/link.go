@@ -97,7 +97,7 @@ func (l *link) Delay() time.Duration { return time.Duration(l.delay.Load()) }
 func ask(ctx context.Context, w way, s *session, request, answer []byte, wait time.Duration) ([]byte, error) {
 	answer = answer[:0]
 	if len(request) > MaxMessage {
-		return answer, fmt.Errorf("%w: %d bytes, not more than %d", ErrTooLarge, len(request), MaxMessage)
+		return answer, fmt.Errorf("%w: %d bytes; the maximum is %d", ErrTooLarge, len(request), MaxMessage)
 	}
 	if s == nil {
 		return answer, w.unreachableError()

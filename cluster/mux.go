@@ -201,7 +201,7 @@ func (m *mux) admit(g *pendingConn) {
 		return
 	}
 	if first[0] != firstByteCheck && first[0] != firstByteGossip {
-		m.refuse(raw, reasonGarbage, fmt.Errorf("%w: it starts with %#x", errGarbage, first[0]))
+		m.refuse(raw, reasonGarbage, fmt.Errorf("%w: the connection starts with %#x", errGarbage, first[0]))
 		return
 	}
 	conn := raw

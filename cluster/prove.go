@@ -85,7 +85,7 @@ func (id identity) acceptProof(conn net.Conn, proof byte) (net.Conn, credential,
 	case proof == proofKeys && !ok: // without secrets, acceptKeys refuses after it has read the offer
 		return id.acceptKeys(conn)
 	case proof != proofNone:
-		return nil, credential{}, reasonGarbage, fmt.Errorf("%w: it proves itself in the way %d", errGarbage, proof)
+		return nil, credential{}, reasonGarbage, fmt.Errorf("%w: this connection does not support a proof of kind %d", errGarbage, proof)
 	case len(id.secrets) > 0:
 		refuseProof(conn)
 		return nil, credential{}, reasonAuthentication, errSecret
@@ -280,7 +280,7 @@ func (id identity) acceptTokens(conn *tlsConn) (proven credential, reason string
 		return credential{}, refusalReason(err), err
 	}
 	if count[0] == 0 || count[0] > maxSecrets {
-		return credential{}, reasonGarbage, fmt.Errorf("%w: it offers %d tokens, not 1 to %d", errGarbage, count[0], maxSecrets)
+		return credential{}, reasonGarbage, fmt.Errorf("%w: %d tokens are offered, instead of 1 to %d", errGarbage, count[0], maxSecrets)
 	}
 	tokens := make([]byte, int(count[0])*tokenSize)
 	if _, err := io.ReadFull(conn, tokens); err != nil {

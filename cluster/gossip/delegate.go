@@ -59,7 +59,7 @@ func (d delegate) NotifyUpdate(n *memberlist.Node) { d.recordAlive(n) }
 func (d delegate) recordAlive(n *memberlist.Node) {
 	m, err := decodeMetadata(n.Name, n.Meta)
 	if err != nil || n.Name == d.cfg.Name {
-		return // NotifyAlive has refused it, or it is this node
+		return // NotifyAlive has refused n, or n is this node
 	}
 	ip, _ := netip.AddrFromSlice(n.Addr)
 	at := netip.AddrPortFrom(ip.Unmap(), n.Port).String()
@@ -73,7 +73,7 @@ func (d delegate) NotifyLeave(n *memberlist.Node) {
 
 // ErrFull reports that the roster has no room for a member. It is made once, because any sender of
 // gossip can cause it.
-var ErrFull = fmt.Errorf("cluster: more than %d members, or more than %d that come at once and %d in each second", detect.MaxMembers, detect.NewMembers, detect.NewMembersEach)
+var ErrFull = fmt.Errorf("cluster: the roster is full, or new members arrive too fast: the maximum is %d members, and %d new members at once and %d in each second after that", detect.MaxMembers, detect.NewMembers, detect.NewMembersEach)
 
 // NotifyAlive refuses members of other clusters, and members for which there is no room:
 // memberlist would keep each of them, probe it and spread it.

@@ -248,7 +248,7 @@ func message(kind byte, in source) error {
 		return err
 	}
 	if nodes > maxPushed || state > maxRecordBytes {
-		return fmt.Errorf("%w: a push/pull that claims %d nodes and %d bytes, not more than %d and %d", ErrOversized, nodes, state, maxPushed, maxRecordBytes)
+		return fmt.Errorf("%w: a push/pull that claims %d nodes and %d bytes; the maximum is %d nodes and %d bytes", ErrOversized, nodes, state, maxPushed, maxRecordBytes)
 	}
 	for range nodes {
 		if err := walk(in, maxField, maxFields, maxNesting); err != nil {

@@ -101,7 +101,7 @@ func TestHungDiskDelaysNothing(t *testing.T) {
 			n, l := launch(t, t.Context(), weir.Config{Snapshots: h})
 			check(t, l)
 			bounded(t, 62*time.Second, "Leave", func() {
-				require.ErrorContains(t, n.Leave(context.WithoutCancel(t.Context())), "what keeps snapshots does not end: it took nothing for 1m0s")
+				require.ErrorContains(t, n.Leave(context.WithoutCancel(t.Context())), "the snapshot store did not return: the store accepted no data for 1m0s")
 			})
 		},
 		"leaving slowly without a deadline": func(t *testing.T) {

@@ -113,7 +113,7 @@ func (s *Snapshots) loadAll(ctx context.Context) (loaded int, newest time.Time) 
 			return err // readHeaders has logged it
 		}
 		s.countRefused(1)
-		s.cfg.Log.Error("a snapshot was refused; its counts before the damage and the snapshot before it are loaded", "member", node, "counts", counts, "error", err)
+		s.cfg.Log.Error("a snapshot was refused; its counts before the damage were loaded, and the previous snapshot of its node is loaded too, if there is one", "member", node, "counts", counts, "error", err)
 		if errors.Is(err, ErrOtherSecret) || errors.Is(err, ErrNoSecret) || errors.Is(err, ErrLaterVersion) {
 			why := fmt.Errorf("the snapshot of node %q cannot be read, and is not to be replaced: %w", node, err)
 			s.shut.Store(&why)
@@ -122,7 +122,7 @@ func (s *Snapshots) loadAll(ctx context.Context) (loaded int, newest time.Time) 
 	})
 	for _, err := range excludeErrors(err, refused) {
 		s.countRefused(1)
-		s.cfg.Log.Error("a snapshot was refused; its counts before the damage and the snapshot before it are loaded", "error", err)
+		s.cfg.Log.Error("a snapshot was refused; its counts before the damage were loaded, and the previous snapshot of its node is loaded too, if there is one", "error", err)
 	}
 	return loaded, newest
 }
@@ -157,7 +157,7 @@ func (s *Snapshots) loadOne(ctx context.Context, node string, from io.Reader) (c
 		s.mu.Lock()
 		s.stats.Skipped++
 		s.mu.Unlock()
-		s.cfg.Log.Warn("a snapshot was not loaded, as the cluster went on without its node; its counts are those of other snapshots", "member", node, "written", h.Saved, "behind", behind.String())
+		s.cfg.Log.Warn("a snapshot was not loaded, because the cluster ran on after its node had stopped; other snapshots have its counts", "member", node, "written", h.Saved, "behind", behind.String())
 		return 0, written, nil
 	}
 	for {

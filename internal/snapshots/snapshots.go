@@ -196,7 +196,7 @@ func (s *Snapshots) untilStalled(ctx context.Context) (context.Context, context.
 				return
 			}
 		}
-		cancel(fmt.Errorf("it took nothing for %v", stalledFor))
+		cancel(fmt.Errorf("the store accepted no data for %v", stalledFor))
 	}()
 	return ctx, func() { cancel(nil) }
 }
@@ -208,7 +208,7 @@ func (s *Snapshots) save(ctx context.Context) error {
 	select {
 	case s.saving <- struct{}{}:
 	case <-ctx.Done():
-		return s.recordSave(Stats{}, fmt.Errorf("another is being written: %w", context.Cause(ctx)))
+		return s.recordSave(Stats{}, fmt.Errorf("the previous snapshot is still being written: %w", context.Cause(ctx)))
 	}
 	var written Stats
 	err, ended := runUntil(ctx, func() (err error) {
@@ -222,7 +222,7 @@ func (s *Snapshots) save(ctx context.Context) error {
 	return s.recordSave(written, err)
 }
 
-// runUntil calls f, which should return soon after ctx is done, and reports whether it has
+// runUntil calls f, which should return soon after ctx is done, and reports whether f has
 // returned. A store may hang for longer, for example because of a disk. In that case the node
 // does not wait.
 func runUntil(ctx context.Context, f func() error) (err error, ended bool) {
@@ -237,7 +237,7 @@ func runUntil(ctx context.Context, f func() error) (err error, ended bool) {
 	case err := <-done:
 		return err, true
 	case <-time.After(storeEnds):
-		return fmt.Errorf("what keeps snapshots does not end: %w", context.Cause(ctx)), false
+		return fmt.Errorf("the snapshot store did not return: %w", context.Cause(ctx)), false
 	}
 }
 

@@ -118,7 +118,7 @@ func (o *Outcomes) add(more stats.Outcomes) {
 }
 
 // OtherLimits, "(other)", is the name in Stats.Limits for the limits whose names came after the
-// first 4,096. A limit of this name is counted with them.
+// first 4,096. A limit whose own name is "(other)" is counted together with these limits.
 const OtherLimits = stats.Others
 
 // Latency is the duration of the checks that a source decided: from the time at which the
@@ -167,8 +167,8 @@ func (s *Stats) read(m *stats.Meters) {
 
 // OutageStats is the current outage, as of the last second. An outage lasts while members of the
 // roster are not reachable, the roster is below Config.Expect, or checks of this node are
-// decided by a stand-in, within shares, or by FailOpen or FailClosed. An outage ends when none of this
-// was true for five seconds.
+// decided by a stand-in, within shares, or by FailOpen or FailClosed. An outage ends when none of these
+// conditions was true for five seconds.
 type OutageStats struct {
 	Since time.Time // zero without an outage; the fields below, except Count, are then zero as well
 	// Missing has the members, sorted, that failed to decide checks in the last five seconds:
@@ -177,7 +177,7 @@ type OutageStats struct {
 	// owner for other reasons: deadlines that are too short, a late relay, or a roster below
 	// Config.Expect.
 	Missing   []string
-	Decisions uint64 // checks of this node since then that were decided in these ways; Stats.Decisions has them by Source
+	Decisions uint64 // checks of this node since Since that were decided by a stand-in, within shares, or by FailOpen or FailClosed
 	Count     uint64 // outages since Start, including the current outage
 }
 
@@ -263,16 +263,16 @@ type SnapshotStats struct {
 	Loaded   int           // counts that were loaded
 	LoadTook time.Duration // duration of the loading
 	Refused  int           // snapshots that were not loaded, or only in part; the log has the reasons
-	Skipped  int           // snapshots that were not loaded, because the cluster continued without their node
+	Skipped  int           // snapshots that were not loaded, because the cluster ran on after their node had stopped
 	Foreign  int           // nodes of other clusters or regions that write to the same Store
 
 	Saved    uint64        // snapshots that were written
 	Failures uint64        // snapshots that could not be written
 	Error    string        // error of the last snapshot if it could not be written, or empty
 	Age      time.Duration // time since the writing of the last snapshot began; zero if there is none
-	Took     time.Duration // duration of its writing
-	Bytes    int64         // its size
-	Counts   int           // its number of counts
+	Took     time.Duration // duration of writing the last snapshot
+	Bytes    int64         // size of the last snapshot
+	Counts   int           // number of counts in the last snapshot
 }
 
 // Stats returns a snapshot of the counters of the node.

@@ -93,7 +93,7 @@ type slot struct {
 	index   uint32
 	state   atomic.Uint64 // generation<<2 | one of the states below
 	request []byte        // a copy, for Handler.HandleLate
-	answer  []byte        // the asker's buffer, while it waits
+	answer  []byte        // the asker's buffer, while the asker waits
 	err     error
 	gaveUp  atomic.Int64  // when the asker gave up, in nanoseconds from the start of the session
 	sent    time.Duration // from the start of the session; owned by the goroutine that has the slot

@@ -277,7 +277,7 @@ func (s *Scenario) newAdversary(limit weir.Limit, keys int, most float64) Load {
 func round(rate float64) float64 { return max(0.1, math.Round(rate*10)/10) }
 
 // addFaults begins faults, and then ends them all. Moves are drawn independently of each
-// other, so they may overlap. Faults that have no effect at that time are dropped.
+// other, so they may overlap. Faults that have no effect when they begin are dropped.
 func (d *dice) addFaults() {
 	at := mayhemFrom + d.between(0, 4*time.Second)
 	moves, n := d.listMoves(), 2+d.IntN(maxMoves-1)
@@ -290,8 +290,8 @@ func (d *dice) addFaults() {
 	d.endFaults()
 }
 
-// addMoves begins n random moves: two of three 0.1 to 3 s after the previous move, and the
-// remaining moves 2 s to rest after it. Faults without an effect are dropped.
+// addMoves begins n random moves. In two of three cases the next move begins after 0.1 to 3 s, and
+// otherwise after 2 s to rest. Faults without an effect are dropped.
 func (d *dice) addMoves(at time.Duration, moves []func(at time.Duration), n int, rest time.Duration) {
 	for ; n > 0 && at < mayhemUntil; n-- {
 		moves[d.IntN(len(moves))](at)
@@ -331,7 +331,7 @@ func (d *dice) addFault(at time.Duration, f Fault) {
 	}
 }
 
-// drawVictim draws any node, whether or not it runs at that time.
+// drawVictim draws any node of the scenario, even a node that does not run.
 func (d *dice) drawVictim() []string { return d.shuffled(d.s.allNodes(), 1) }
 
 // addNodeFault adds a fault of nodes, which ends after lasts. The fault has no end if lasts is 0.
@@ -596,7 +596,8 @@ func (d *dice) addStops() {
 	}
 }
 
-// addStop stops all running nodes, starts these or other nodes, and returns the time then.
+// addStop stops all running nodes, then starts these or other nodes, and returns the time after
+// the start.
 func (d *dice) addStop(at time.Duration) time.Duration {
 	hosts := d.s.beginning().apply(d.s.Faults...).hosts
 	dead := make(map[string]bool)

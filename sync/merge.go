@@ -7,8 +7,8 @@ import (
 
 // tally has the cumulative numbers of units of an id that an origin has spent and refunded. Only
 // the origin raises them. If an origin has two tallies, the later tally therefore includes
-// everything that the earlier tally has. An origin that has forgotten its tally continues above
-// it, in the same series or in a higher series.
+// everything that the earlier tally has. An origin that has forgotten its tally continues with
+// higher numbers than the forgotten ones, in the same series or in a higher series.
 type tally struct {
 	origin          Member
 	series          int64

@@ -15,10 +15,10 @@ import (
 // cycle watch each other. So each node watches about 8 members, and the graph of these pairs is
 // connected.
 //
-// If a neighbour is disconnected, the node also watches the next member on that side of that cycle,
+// If a neighbour is disconnected, the node also watches the next member in that direction of the cycle,
 // and so on up to a member to which it is connected. The node skips members that no member of its
 // side is connected to, because such members may be beyond a partition or have ended. Only the nodes
-// of a small side watch them: a node may have lost all of its neighbours to the partition, and must
+// of a small side watch such members: a node may have lost all of its neighbours to the partition, and must
 // find the other members of its side.
 //
 // A row has only connections that have been proven by a pong. So the graph of all rows needs no
@@ -38,7 +38,7 @@ const (
 	// lingerTime is how long a node still watches a connected member that is no neighbour any
 	// more. The new neighbours are connected by then.
 	lingerTime = 5 * time.Second
-	// returnTime is how long a node watches a member after a ping by which the member watches the node.
+	// returnTime is how long a node watches a member that has chosen to watch the node, after each ping of the member.
 	returnTime = 3 * time.Second
 )
 

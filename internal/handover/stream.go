@@ -361,8 +361,8 @@ func (h *Handover) send(ctx context.Context, to countsync.Member, frame []byte) 
 }
 
 // ServeFrame applies a frame of another member, and returns the answer. If the frame transfers
-// authority, this node has that authority when ServeFrame returns, so that later requests on the
-// same connection find it here.
+// authority, this node has that authority when ServeFrame returns. So this node decides later
+// requests on the same connection with that authority.
 func (h *Handover) ServeFrame(request []byte, now int64, dst []byte) []byte {
 	v := h.View()
 	h.track(v)

@@ -110,7 +110,7 @@ type Stats struct {
 	Loaded   int           // counts that were loaded
 	LoadTook time.Duration // duration of loading
 	Refused  int           // snapshots that were not loaded, or not to their end
-	Skipped  int           // snapshots that were not loaded, because the cluster went on without their node
+	Skipped  int           // snapshots that were not loaded, because the cluster ran on after their node had stopped
 	Foreign  int           // nodes of other clusters or regions that write to the same place
 	Saved    uint64        // snapshots that were written
 	Failures uint64        // snapshots that could not be written

@@ -333,7 +333,7 @@ func TestLeaverDoesNotAnswerItsTombstone(t *testing.T) {
 	require.NotContains(t, memberNames(a), "a")
 }
 
-func TestReplaceBuriesMember(t *testing.T) {
+func TestReplaceTurnsMemberIntoTombstone(t *testing.T) {
 	at := func(name string, born int64) Record { return Record{Name: name, Addr: "x:1", Born: born} }
 	for _, born := range []int64{1, 2, 3} { // by a clock that may have been set back
 		for _, known := range []bool{false, true} {

@@ -26,7 +26,7 @@ busy:
 
 # Renders deploy/testdata/rendered again, after a change of the chart, its values or a kustomization.
 manifests:
-	cd deploy && go test -count=1 -tags render -run Rendered . -update
+	cd deploy && go test -count=1 -tags render -run Render . -update
 
 # Packages with goroutines under the race detector.
 race:
@@ -91,7 +91,7 @@ schedules:
 TARGETS ?= 1000000
 PROXIED ?= 100000
 paths:
-	cd conformance && go test -count=1 -timeout 0 -v -run 'HandlersOfEveryRouter|ServicesBehindProxies' \
+	cd conformance && go test -count=1 -timeout 0 -v -run 'RoutersServeOnly|ServicesBehindProxies' \
 		-targets $(TARGETS) -proxied $(PROXIED) -first $(or $(SEED),$(shell date +%s)) .
 
 # The pictures of docs/partitions.md and docs/regions.md. A run replays exactly from its seed, so that

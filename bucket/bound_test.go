@@ -100,56 +100,6 @@ func bound(l *Limit, refunds bool, a, b int64) *big.Rat {
 	return rat(2*l.Rate - 1)
 }
 
-// The test examines every possible state of a small limit, together with the units admitted
-// in the last Per. The adversary asks for whole units at whole nanoseconds. No schedule
-// exceeds the bound, and some schedule reaches it.
-func TestSmallSlidingWindowStaysWithinBound(t *testing.T) {
-	type state struct {
-		phase int64 // offset of now from the alignment of the windows
-		c     cell  // its time is relative to now
-		last  [8]int8
-	}
-	for _, test := range []struct{ rate, per, start, want int64 }{
-		{1, 5, 0, 1}, {1, 8, 0, 1}, {2, 5, 0, 3}, {2, 8, 0, 3}, {3, 5, 0, 5}, {3, 7, 0, 5}, {4, 6, 0, 7}, {5, 6, 0, 9},
-		{1, 5, 1, 2}, {1, 8, 1, 2}, {2, 5, 1, 4}, {2, 7, 1, 4}, {3, 6, 1, 6}, {4, 5, 1, 8},
-	} {
-		l := Limit{Rate: test.rate, Per: time.Duration(test.per), Start: test.start}
-		require.LessOrEqual(t, rat(test.want).Cmp(bound(&l, false, 0, 0)), 0)
-		seen := map[state]bool{{}: true}
-		next := []state{{}}
-		worst := int64(0)
-		for len(next) > 0 {
-			s := next[len(next)-1]
-			next = next[:len(next)-1]
-			now := origin/test.per*test.per + s.phase
-			for units := range test.rate + 1 {
-				k := &count{Limit: &l, c: s.c}
-				k.c.at += now
-				if !k.take(now, units).Allowed {
-					break
-				}
-				then, sum := s, units
-				for i := range test.per - 1 {
-					sum += int64(s.last[i])
-				}
-				worst = max(worst, sum)
-				copy(then.last[1:test.per], s.last[:])
-				then.last[0] = int8(units)
-				then.c = k.c
-				then.c.at -= now + 1
-				if test.start != 0 {
-					then.phase = (s.phase + 1) % test.per
-				}
-				if !seen[then] {
-					seen[then] = true
-					next = append(next, then)
-				}
-			}
-		}
-		require.Equal(t, test.want, worst, "%+v, %d states", l, len(seen))
-	}
-}
-
 // A take that was refunded by its receipt is removed from the list. The remaining takes must
 // be within the bound, however late the refund was. (If an earlier take of a bucket was
 // refunded in between, they can exceed it: see refundLevel.)

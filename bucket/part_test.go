@@ -41,6 +41,7 @@ func TestPartJudgesUntilReplaced(t *testing.T) {
 			s.SetPart(id, &part)
 			c.do(s)
 			before, _, _ := s.Used(id, origin)
+			uncollected := s.Uncollected(id)
 			var r Result
 			require.Equal(t, c.judges, s.TakePart(id, &c.whole, origin, 1, &r))
 			after, _, _ := s.Used(id, origin)
@@ -50,6 +51,7 @@ func TestPartJudgesUntilReplaced(t *testing.T) {
 				return
 			}
 			require.Equal(t, before+1, after)
+			require.Equal(t, uncollected+1, s.Uncollected(id))
 			require.Equal(t, Result{Allowed: true, Limit: 30, Remaining: 30 - after, ResetAfter: r.ResetAfter, Receipt: r.Receipt}, r)
 		})
 	}
@@ -88,26 +90,5 @@ func TestCollectedIsConsistentDuringTakes(t *testing.T) {
 			s.Refund(id, &l, origin, 7, 0, false)
 			require.EqualValues(t, 5, s.Collected(id, origin))
 		})
-	}
-}
-
-func TestUnitsTakenByPartAreCollected(t *testing.T) {
-	for _, a := range []Algorithm{SlidingWindow, SlidingLog, FixedWindow, TokenBucket, LeakyBucket} {
-		whole := Limit{Algorithm: a, Rate: 100, Per: time.Minute}
-		part := whole.Part(30)
-		s := NewStore(100, Salt{})
-		s.Track(1, 1, nil)
-		id := ID{1, 2}
-		s.Take(id, &part, origin, 5)
-		s.SetPart(id, &part)
-		require.EqualValues(t, 5, s.Uncollected(id))
-		require.Equal(t, []Change{{id, 5, true}}, s.collectAll(false, nil))
-		var r Result
-		require.True(t, s.TakePart(id, &whole, origin, 7, &r))
-		require.EqualValues(t, 7, s.Uncollected(id))
-		require.Equal(t, []Change{{id, 7, true}}, s.collectAll(false, nil))
-		require.True(t, s.TakePart(id, &whole, origin, 19, &r))
-		require.False(t, r.Allowed)
-		require.Zero(t, s.Uncollected(id))
 	}
 }

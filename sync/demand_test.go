@@ -118,9 +118,6 @@ func grantedAfterMove(t failer, l bucket.Limit, net network, at, from int64, spa
 		parts = append(parts, float64(w.asks.granted-granted)/float64(max(1, whole.granted-could)))
 	}
 	w.checkAdmissions()
-	if *traces {
-		fmt.Println(l, w.books(0))
-	}
 	return parts
 }
 

@@ -50,7 +50,6 @@ func play(w *globe, turns []turn, every int64) {
 	for _, t := range turns {
 		a, b := t.a%n, t.b%n
 		r := w.regions[a]
-		w.logf("turn %+v", t)
 		switch t.kind {
 		case demandTurns:
 			on[a] = !on[a]

@@ -42,7 +42,6 @@ type globe struct {
 	members  Member
 	said     traffic
 	asks     struct{ granted, denied int64 }
-	log      []string
 	stepped  bool  // a clock of counts was set forward
 	setBack  bool  // a clock of counts was set back, which increases the units that are used by it
 	apart    int64 // largest difference between these clocks
@@ -154,16 +153,7 @@ func (w *globe) run(d int64) {
 	w.now = end
 }
 
-func (w *globe) logf(format string, args ...any) {
-	if *traces {
-		w.log = append(w.log, fmt.Sprintf("%9.1f ms ", float64(w.now-epoch)/float64(ms))+fmt.Sprintf(format, args...))
-	}
-}
-
 func (w *globe) fail(format string, args ...any) {
-	for _, line := range w.log[max(0, len(w.log)-400):] {
-		fmt.Println(line)
-	}
 	w.t.Fatalf("after %v: %s", time.Duration(w.now-epoch), fmt.Sprintf(format, args...))
 }
 
@@ -253,7 +243,6 @@ func (r *region) crash(wholly bool) {
 		}
 	}
 	w.lostTill = w.now + 4*sec
-	w.logf("%s crashes, wholly: %v", r.name, copies == nil)
 	r.restart(copies)
 }
 
@@ -292,9 +281,6 @@ func (r *region) send(to int, sts []Statement) {
 	serial := int64(w.seq)
 	r.answers[serial] = true
 	e := r.holdings.Exchange(sts)
-	for i := range sts {
-		w.logf("%s -> r%d %v", r.name, to, &sts[i])
-	}
 	w.post(&post{from: r.index, to: to, bytes: e.Append(nil), serial: serial, member: r.member})
 	w.said.statements += int64(len(sts))
 	holdings, name := r.holdings, w.regions[to].name
@@ -351,7 +337,6 @@ func (w *globe) arrive(p *post) {
 		if p.answer {
 			delete(r.answers, p.serial)
 			for i := range e.Statements {
-				w.logf("%s takes answer of r%d", r.name, p.from)
 				r.holdings.Answered(e.Region, e.Print, &e.Statements[i], r.time())
 			}
 			return
@@ -359,7 +344,6 @@ func (w *globe) arrive(p *post) {
 		var answers []Statement
 		for i := range e.Statements {
 			if answer, ok := r.holdings.Serve(e.Region, e.Print, &e.Statements[i], r.time()); ok {
-				w.logf("%s answers r%d %v", r.name, p.from, &answer)
 				answers = append(answers, answer)
 			}
 		}
@@ -368,11 +352,6 @@ func (w *globe) arrive(p *post) {
 			w.post(&post{from: p.to, to: p.from, bytes: back.Append(nil), serial: p.serial, member: p.member, answer: true})
 		}
 	})
-}
-
-func (st *Statement) String() string {
-	return fmt.Sprintf("{n %d received %d debt %d wants %d must %d demand %d holding %d forgot %v | answers %d granted %d used %d heard %d more %v retry %v}",
-		st.Number%1e12, st.Received, st.Debt, st.Wants, st.Must, st.Demand, st.Holding, st.Forgot, st.Answers%1e12, st.Granted, st.Used, st.LastNumber%1e12, st.More, st.Retry)
 }
 
 // recordCharges records the units that f has counted although there was no ask.
@@ -426,7 +405,6 @@ func (r *region) ask(units int64) bucket.Result {
 		}
 		w.admitted = append(w.admitted, s)
 		r.admitted += units
-		w.logf("%s admits %d", r.name, units)
 	} else {
 		w.asks.denied += units
 	}

@@ -323,7 +323,6 @@ func (w *world) deliver(i int, again bool) {
 		if _, err := to.stream.Answered(x.from, w.now, x.bytes, to); err != nil {
 			w.t.Fatalf("answer of %d to %d: %v", x.from, x.to, err)
 		}
-		w.trace("%d -> %d answer", x.from, x.to)
 		return
 	}
 	answer, a, err := to.stream.Serve(w.now, x.bytes, to, nil)
@@ -348,7 +347,6 @@ func (w *world) deliver(i int, again bool) {
 	}
 	w.net = append(w.net, message{x.to, x.from, false, answer})
 	w.served = append(w.served, x)
-	w.trace("%d -> %d frame", x.from, x.to)
 }
 
 func (w *world) deliverAll() {

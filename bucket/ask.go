@@ -42,7 +42,7 @@ func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []R
 		if whole != nil {
 			a := &asks[i]
 			sh, h := s.locate(a.ID)
-			a.Limit = sh.partOf(sh.find(a.ID, h, &s.placement), whole)
+			a.Limit = sh.findPart(sh.find(a.ID, h, &s.placement), whole)
 			known = known && a.Limit != nil
 		}
 	}

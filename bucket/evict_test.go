@@ -22,7 +22,7 @@ func TestEvictionForgetsTheLightestCount(t *testing.T) {
 	hour := func(a Algorithm) Limit { return Limit{Algorithm: a, Rate: 10, Per: time.Hour} }
 	month := Limit{Algorithm: FixedWindow, Rate: 10_000, Per: 31 * day, Start: epoch - epoch%int64(day)}
 	whole := Limit{Rate: 10, Per: time.Hour}
-	third, nothing := whole.Part(3), Limit{Algorithm: TokenBucket, Rate: 0, Per: time.Hour, Burst: -1, Whole: 10}
+	third, nothing := whole.Scale(3), Limit{Algorithm: TokenBucket, Rate: 0, Per: time.Hour, Burst: -1, Whole: 10}
 	cases := map[string]struct{ light, heavy spent }{
 		"little used count of a long limit": {spent{month, 100, 0}, spent{Limit{Rate: 5, Per: time.Minute}, 5, 0}},
 		"used up limit of a second and mostly used limit of a month": {

@@ -68,7 +68,7 @@ type Limit struct {
 	// it.
 	Durable bool
 
-	// The numbers of the limit that this is a Part of, else zero. They do not affect
+	// The numbers of the limit of which Scale computed this limit, else zero. They do not affect
 	// decisions.
 	wholeRate int64
 	wholePer  time.Duration

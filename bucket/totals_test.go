@@ -309,7 +309,7 @@ func TestConversionKeepsOrigins(t *testing.T) {
 			first := Limit{Algorithm: a, Rate: 100, Per: time.Hour}
 			s.Take(id, &first, epoch, 5)
 			s.collectAll(false, nil)
-			part := first.Part(50)
+			part := first.Scale(50)
 			unnamed := part // judges in the same way, but is not a Part
 			unnamed.wholeRate, unnamed.wholePer = 0, 0
 			s.Peek(id, &unnamed, epoch, 1)

@@ -44,19 +44,19 @@ func read(name string, text []byte) (*parser, *strictyaml.File, error) {
 		return &p, file, nil // isForeign has added an error
 	}
 	p.file(file.Root())
-	p.plant()
+	p.insertRules()
 	return &p, file, nil
 }
 
 // parser makes a Set from a file.
 type parser struct {
-	set      *Set
-	ipv6     int
-	multiply []float64       // factor of each tier
-	lines    map[string]int  // line of each name
-	zones    map[string]bool // whether a name is that of a time zone
-	plants   []plant
-	paths    map[*tree][]string // examples of paths that the patterns match
+	set        *Set
+	ipv6       int
+	multiply   []float64       // factor of each tier
+	lines      map[string]int  // line of each name
+	zones      map[string]bool // whether a name is that of a time zone
+	insertions []insertion
+	paths      map[*tree][]string // examples of paths that the patterns match
 }
 
 func (p *parser) file(v strictyaml.Value) {

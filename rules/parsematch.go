@@ -35,7 +35,7 @@ func (p *parser) match(r *Rule, v, rule strictyaml.Value) {
 		at.Errorf("%v", err)
 		return
 	}
-	p.plants = append(p.plants, plant{at: at, rule: r, pattern: pattern})
+	p.insertions = append(p.insertions, insertion{at: at, rule: r, pattern: pattern})
 	if not.Present() {
 		p.exceptions(r, pattern, not)
 	}

@@ -427,7 +427,7 @@ func (h *Holdings) judge(sh *holdingShard, id bucket.ID, whole *bucket.Limit, t 
 		if h.uncertainFor() == 0 {
 			units = h.regions.start(whole.Capacity(), h.regions.self)
 		}
-		initial := whole.Part(units)
+		initial := whole.Scale(units)
 		return nil, &initial
 	}
 	if x.adopt(whole) {
@@ -522,7 +522,7 @@ func (h *Holdings) renew(x *holding, t Time) {
 	if x.held = min(max(0, h.ownUnits(x)+received), capacity); x.unsure {
 		x.held = 0
 	}
-	part := x.whole.Part(max(0, x.held-promised-x.passing))
+	part := x.whole.Scale(max(0, x.held-promised-x.passing))
 	if part != x.part || until-t.Monotonic < validFor {
 		h.store.ClearPart(x.id)
 	}

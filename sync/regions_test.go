@@ -89,7 +89,7 @@ func TestPortionsRecoverAtTheirPartsOfTheRate(t *testing.T) {
 		rates, sum := new(big.Rat), int64(0)
 		for i := range r.names {
 			units := r.start(whole.Capacity(), i)
-			l := whole.Part(units)
+			l := whole.Scale(units)
 			require.NoError(t, sane(&l), "%d of %+v", units, whole)
 			require.Equal(t, whole.Capacity(), l.Whole, "%d of %+v is of %d", units, whole, l.Whole)
 			require.GreaterOrEqual(t, units, int64(0), "%d of %+v", units, whole)

@@ -6,7 +6,7 @@
 //
 // main.go contains a run from its start to its verdict, whose steps monitor.go executes.
 // The steps are planned in plan.go, and for regions in regions.go, and applied to the
-// gateways in fleet.go and deeds.go. network.go contains the links between regions, and
+// gateways in fleet.go and steps.go. network.go contains the links between regions, and
 // gateway.go the process of a gateway. Clients send requests in traffic.go; tally.go
 // keeps the answers, and verdict.go, claims.go and windows.go judge them. view.go and
 // screen.go show the run. With -serve, serve.go and panorama.go show a page instead of a

@@ -11,20 +11,20 @@ import (
 // Match stops one rule above MaxMet.
 const MaxMet = 255
 
-// crowd computes how many limits a request can meet.
-type crowd struct {
+// meetingCounter computes how many limits a request can meet.
+type meetingCounter struct {
 	kinds int // number of kinds of requests: pairs of a method and a tier, where the last tier stands for none
 	tiers int
 	sizes map[*place][]int32
 }
 
-func newCrowd(tiers int) *crowd {
-	return &crowd{(len(methodNames) + 1) * (tiers + 1), tiers, make(map[*place][]int32)}
+func newMeetingCounter(tiers int) *meetingCounter {
+	return &meetingCounter{(len(methodNames) + 1) * (tiers + 1), tiers, make(map[*place][]int32)}
 }
 
 // size returns the number of limits in the rules of a place, for each kind of request. It
 // assumes that a header field has a single value.
-func (c *crowd) size(at *place) []int32 {
+func (c *meetingCounter) size(at *place) []int32 {
 	if sizes, known := c.sizes[at]; known {
 		return sizes
 	}
@@ -44,7 +44,7 @@ func (c *crowd) size(at *place) []int32 {
 	return sizes
 }
 
-func (c *crowd) count(rules []*Rule) []int32 {
+func (c *meetingCounter) count(rules []*Rule) []int32 {
 	sizes := make([]int32, c.kinds)
 	for _, r := range rules {
 		for i := range sizes {
@@ -58,7 +58,7 @@ func (c *crowd) count(rules []*Rule) []int32 {
 }
 
 // countMost returns the maximum number of limits for a request whose path meets the given places.
-func (c *crowd) countMost(places []*place) int {
+func (c *meetingCounter) countMost(places []*place) int {
 	sum := make([]int32, c.kinds)
 	for _, at := range places {
 		for i, n := range c.size(at) {
@@ -70,7 +70,7 @@ func (c *crowd) countMost(places []*place) int {
 
 // checkCrowds reports an error if a request can meet more than MaxMet limits.
 func (p *parser) checkCrowds() {
-	c := newCrowd(len(p.set.tiers))
+	c := newMeetingCounter(len(p.set.tiers))
 	largest, ofHosts := make(map[*tree]int), 0 // maximum number of limits in the trees of hosts
 	for _, t := range p.set.hosts {
 		for _, path := range p.paths[t] {
@@ -99,13 +99,13 @@ func (p *parser) checkCrowds() {
 
 // tooMany reports whether a request to a path can meet too many limits. In this case it adds an
 // error at the last of the rules that the request can meet.
-func (p *parser) tooMany(c *crowd, path string, in []*place) bool {
+func (p *parser) tooMany(c *meetingCounter, path string, in []*place) bool {
 	n := c.countMost(in)
 	if n <= MaxMet {
 		return false
 	}
-	var last plant
-	for _, one := range p.plants {
+	var last insertion
+	for _, one := range p.insertions {
 		if slices.ContainsFunc(in, func(at *place) bool { return at.hasRule(one.rule) }) && (last.rule == nil || one.rule.Index > last.rule.Index) {
 			last = one
 		}

@@ -10,7 +10,7 @@ import (
 
 func TestPartJudgesUntilReplaced(t *testing.T) {
 	whole := Limit{Rate: 100, Per: time.Minute, Version: 3}
-	part := whole.Part(30)
+	part := whole.Scale(30)
 	id := ID{1, 2}
 	for name, c := range map[string]struct {
 		do     func(s *Store)
@@ -22,7 +22,7 @@ func TestPartJudgesUntilReplaced(t *testing.T) {
 		"collected changes":          {func(s *Store) { s.collectAll(false, nil) }, whole, true},
 		"larger table":               {func(s *Store) { crowd(s, 3000) }, whole, true},
 		"units of another node":      {func(s *Store) { s.SpendElsewhere(id, &part, origin, 4) }, whole, true},
-		"another part":               {func(s *Store) { l := whole.Part(20); s.Take(id, &l, origin, 1) }, whole, false},
+		"another part":               {func(s *Store) { l := whole.Scale(20); s.Take(id, &l, origin, 1) }, whole, false},
 		"share of the part":          {func(s *Store) { l := part; l.Rate, l.Whole = 15, 30; s.Take(id, &l, origin, 1) }, whole, false},
 		"whole, then the part again": {func(s *Store) { s.Take(id, &whole, origin, 1); s.Take(id, &part, origin, 1) }, whole, false},
 		"cleared part":               {func(s *Store) { s.ClearPart(id) }, whole, false},

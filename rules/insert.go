@@ -6,30 +6,30 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// plant is a rule to be inserted into the trees.
-type plant struct {
+// insertion is a rule to be inserted into the trees.
+type insertion struct {
 	at      strictyaml.Value
 	rule    *Rule
 	pattern pattern
 }
 
-// plant inserts the rules into the trees, the more general patterns first.
-func (p *parser) plant() {
-	slices.SortStableFunc(p.plants, func(a, b plant) int {
+// insertRules inserts the rules into the trees, the more general patterns first.
+func (p *parser) insertRules() {
+	slices.SortStableFunc(p.insertions, func(a, b insertion) int {
 		af, al, aw := a.pattern.generality()
 		bf, bl, bw := b.pattern.generality()
 		return slices.Compare([]int{af, al, aw}, []int{bf, bl, bw})
 	})
-	planters := make(map[*place]plant)
-	for _, one := range p.plants {
+	inserted := make(map[*place]insertion)
+	for _, one := range p.insertions {
 		for _, t := range p.trees(one.rule) {
 			at, conflict := t.insert(one.pattern)
 			if conflict != nil {
-				p.conflict(one, planters[conflict])
+				p.conflict(one, inserted[conflict])
 				continue
 			}
-			if _, there := planters[at]; !there {
-				planters[at] = one
+			if _, there := inserted[at]; !there {
+				inserted[at] = one
 				p.paths[t] = append(p.paths[t], one.pattern.paths()...)
 			}
 			at.add(one.rule)
@@ -56,7 +56,7 @@ func (p *parser) trees(r *Rule) (trees []*tree) {
 }
 
 // conflict adds an error at the later of two patterns that conflict.
-func (p *parser) conflict(one, other plant) {
+func (p *parser) conflict(one, other insertion) {
 	line, column := one.at.Position()
 	if l, c := other.at.Position(); slices.Compare([]int{l, c}, []int{line, column}) > 0 {
 		one, other = other, one

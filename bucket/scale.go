@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Part returns a limit with the given number of units of l, which recover at the same part of
+// Scale returns a limit with the given number of units of l, which recover at the same part of
 // the rate. units is from 0 to the Capacity of l. For a bucket, Rate is the rate for a
 // multiple of Per if this is necessary for a precision of a thousandth. The rate is never
 // higher than the exact part.
-func (l *Limit) Part(units int64) Limit {
+func (l *Limit) Scale(units int64) Limit {
 	p := *l
 	p.Whole, p.wholeRate, p.wholePer = l.Capacity(), l.Rate, l.Per
 	if !l.Algorithm.isBucket() {
@@ -39,19 +39,19 @@ func (l *Limit) Part(units int64) Limit {
 	return p
 }
 
-// partOf reports whether l is a Part of whole.
-func (l *Limit) partOf(whole *Limit) bool {
+// isPartOf reports whether Scale computed l from whole.
+func (l *Limit) isPartOf(whole *Limit) bool {
 	return l.wholeRate == whole.Rate && l.wholePer == whole.Per && l.Whole == whole.Capacity() &&
 		l.Algorithm == whole.Algorithm && l.Version == whole.Version && l.Start == whole.Start
 }
 
-// partOf returns the part of whole that SetPart has set for the count in slot i. It returns
+// findPart returns the part of whole that SetPart has set for the count in slot i. It returns
 // nil if no such part is set, or if i is negative.
-func (sh *shard) partOf(i int, whole *Limit) *Limit {
+func (sh *shard) findPart(i int, whole *Limit) *Limit {
 	if i < 0 || sh.slots[i].limit&parted == 0 {
 		return nil
 	}
-	if l := sh.limitOf(&sh.slots[i]); l.partOf(whole) {
+	if l := sh.limitOf(&sh.slots[i]); l.isPartOf(whole) {
 		return l
 	}
 	return nil
@@ -91,7 +91,7 @@ func (s *Store) ClearPart(id ID) {
 // and does nothing if no part is set, or if the part belongs to another whole.
 func (s *Store) TakePart(id ID, whole *Limit, now, units int64, r *Result) bool {
 	sh, i := s.lockSlot(id)
-	l := sh.partOf(i, whole)
+	l := sh.findPart(i, whole)
 	if l == nil {
 		sh.mu.Unlock()
 		return false

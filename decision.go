@@ -53,8 +53,8 @@ const (
 // limit.
 func (s Source) isShare() bool { return s >= Budget && s <= FailedClosed }
 
-// A Source has the number of the source in a response. This line compiles only while the last
-// numbers are equal.
+// Each Source has the same number as the wire.Source of that name in a response. This line
+// compiles only while Leased, the last Source, is equal to wire.Leased.
 var _ = [1]struct{}{}[Leased-Source(wire.Leased)]
 
 // Decisions are the results of AllowAll, in the order of its asks.

@@ -67,14 +67,14 @@ type LeaseStats struct {
 	LentUnits int // the maximum number of units that other nodes may still spend
 }
 
-// ReservationStats counts reservations. A reservation is open after it was made, until it is carried,
-// settled or canceled, or expires.
+// ReservationStats counts reservations. A reservation is open from when it is made until it is settled,
+// canceled or exported by Reservation.Text, or expires.
 type ReservationStats struct {
 	Made          uint64 // estimates that were allowed
 	Settled       uint64 // settled by Settle on this node, including reservations made on other nodes
 	Canceled      uint64 // settled by Cancel on this node, likewise
 	Carried       uint64 // made here, and exported by Text, so that another process may settle them
-	Unsettled     uint64 // made here and not carried, and expired without being settled: their estimates stay spent
+	Unsettled     uint64 // made here, not exported by Text, and expired without being settled: their estimates stay spent
 	UnitsReturned uint64 // units that were refunded because estimates exceeded the actual costs
 	UnitsDebited  uint64 // units that were debited because estimates fell short of the actual costs
 }
@@ -263,7 +263,7 @@ type SnapshotStats struct {
 	Loaded   int           // counts that were loaded
 	LoadTook time.Duration // duration of the loading
 	Refused  int           // snapshots that were not loaded, or only in part; the log has the reasons
-	Skipped  int           // snapshots that were not loaded, because the cluster ran on after their node had stopped
+	Skipped  int           // snapshots that were not loaded, because the cluster continued without the nodes that wrote them
 	Foreign  int           // nodes of other clusters or regions that write to the same Store
 
 	Saved    uint64        // snapshots that were written

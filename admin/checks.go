@@ -19,8 +19,8 @@ import (
 
 // CheckOptions configure the credentials of clients. Tokens, MutualTLS or Open must be set.
 type CheckOptions struct {
-	// Tokens, MutualTLS and Certificate are as in Options. Give services and proxies tokens of their own,
-	// because they need not change limits.
+	// Tokens, MutualTLS and Certificate are as in Options. Services and proxies need not change
+	// limits: give them tokens that are not in Options.Tokens.
 	Tokens      [][]byte
 	MutualTLS   bool
 	Certificate func(*x509.Certificate) bool

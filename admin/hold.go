@@ -18,8 +18,8 @@ const (
 	maxHoldTTL     = time.Hour
 )
 
-// heldAnswer is the answer of an in_flight limit to hold, or of a different limit to reserve. Hold or
-// Reservation, and ExpiresAt, are set if units are held or spent.
+// heldAnswer is the response to hold, for an in_flight limit, and to reserve, for other limits. Hold
+// and ExpiresAt are set if units are held, and Reservation and ExpiresAt if units are reserved.
 type heldAnswer struct {
 	Take
 	Hold        string     `json:"hold,omitempty"`

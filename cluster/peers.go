@@ -21,10 +21,10 @@ import (
 // without Secrets any host that connects is served.
 const maxIncoming = 8192
 
-// maxIncomingOfOne is the maximum number of connections of a single member. A member has fewer while it
-// reconnects and probes, and the number is a small part of maxIncoming, so that no member displaces
-// other members. A further connection replaces the oldest connection. If the member has lost a
-// connection, that is the oldest.
+// maxIncomingOfOne is the maximum number of connections of a single member. A member needs fewer
+// connections, even while it reconnects and probes. The number is a small part of maxIncoming, so that
+// no member displaces other members. If a member opens a further connection, its oldest connection is
+// closed, because a connection that the member has lost is older than connections that it opened since.
 const maxIncomingOfOne = 16
 
 // peersConfig configures peers.

@@ -187,9 +187,10 @@ func (a *Admission) Wrap(w http.ResponseWriter, r *http.Request) http.ResponseWr
 
 // End releases the holds, and settles the reservations according to the end of the request.
 // After Wrap, the status that was sent takes precedence over that of e, and the Header of e is
-// ignored. A request with a hijacked connection ends when the connection is closed, unless e is
-// Aborted; with ExchangeFunctions its reservations are settled at once. Further calls, and calls
-// on a nil Admission, do nothing. End does not wait for other nodes.
+// ignored. If the handler has hijacked the connection, the request ends when the connection is
+// closed, and End settles only the reservations, and only with ExchangeFunctions. If e.Aborted is
+// true, such a request ends at once. Further calls, and calls on a nil Admission, do nothing. End
+// does not wait for other nodes.
 func (a *Admission) End(e Ended) {
 	if a == nil {
 		return

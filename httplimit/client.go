@@ -66,9 +66,10 @@ func (c ClientAddress) TrustUnix() ClientAddress {
 	return c
 }
 
-// FromRight uses the n-th address from the right of a list such as RightmostUntrusted reads: 1
-// for a single proxy, 2 for two proxies in a row. FromRight is for proxies with unknown addresses. Use it
-// only if no client can connect without passing the proxies.
+// FromRight uses the n-th address from the right of the list in a field. The fields and lists are as
+// for RightmostUntrusted. n is the number of proxies in a row: 1 for a single proxy, and 2 for a
+// proxy behind another proxy. FromRight is for proxies with unknown addresses. Use it only if no
+// client can connect without passing the proxies.
 func FromRight(field string, n int) ClientAddress {
 	return ClientAddress{rule: fromRight, field: http.CanonicalHeaderKey(field), n: n}
 }

@@ -81,7 +81,8 @@ func TestTrustUnixTrustsProxyOnSocket(t *testing.T) {
 	}
 }
 
-// A value that a client makes an earlier middleware write must not be read as a Unix socket.
+// An earlier middleware may set RemoteAddr to a value that the client has sent. Such a value must not
+// be read as the address of a Unix socket.
 func TestRequestCannotForgeUnixSocket(t *testing.T) {
 	client := RightmostUntrusted("X-Forwarded-For").TrustUnix()
 	for _, remote := range []string{"", "@", "/run/proxy.sock", "unix", "192.0.2.7:1", "x"} {

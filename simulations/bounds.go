@@ -106,9 +106,10 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration) (s situation) 
 }
 
 // inFlight returns the units that may be in flight when authority moves or a node with
-// authority dies. The function admitted counts the admissions of the key. A crash adds
-// 2a·RTT, the units that are admitted in two round trips around the crash. A move adds the units
-// that the limit grants in a round trip, and a unit more, because units come singly.
+// authority dies. The argument admitted is a function that counts the units of the key that
+// were admitted between two times. A crash adds the units that were admitted in two round
+// trips around the crash (2a·RTT in docs/guarantees.md). A move adds the units that the limit
+// grants in a round trip, and one more, because only whole units are granted.
 func (c *course) inFlight(l *weir.Limit, from, to time.Duration, admitted func(from, to time.Duration) int64) (units int64) {
 	for i := range c.events {
 		e := &c.events[i]

@@ -16,9 +16,9 @@ import (
 
 const (
 	randomLasts = 60 * time.Second
-	stopsTake   = 35 * time.Second // time for a stop of all nodes, and for the rest that shows recovery
+	stopsTake   = 35 * time.Second // time that a scenario is longer for a stop of all nodes and the recovery after it
 	mayhemFrom  = 2 * time.Second
-	mayhemUntil = 33 * time.Second // soon after this time, random moves have ended and most of their faults are undone; the rest shows recovery
+	mayhemUntil = 33 * time.Second // soon after this time, random moves have ended and most of their faults are undone, and the scenario shows recovery until it ends
 	maxMoves    = 10
 	randomAsks  = 20_000 // approximate number of checks
 	mostAsks    = 24_000 // maximum with the checks that adversaries add because extras add faults

@@ -46,8 +46,8 @@ func (w *globe) settle() {
 	w.said = traffic{}
 }
 
-// saturate returns the part of the limit that is granted in a minute, or in five Per if these are
-// longer, if each region asks for more than the whole limit.
+// saturate returns the granted units as a part of the limit, while each region asks for more than the
+// whole limit. The measurement lasts a minute, or five Per if these are longer.
 func saturate(t failer, l bucket.Limit, net network, every []int64) (part float64) {
 	w := newGlobe(t, 1, 3, l, net)
 	w.settle()

@@ -457,7 +457,8 @@ func (x *arriving) replace(id bucket.ID, c *bucket.Count, onTop int64) {
 	x.recordBase(id, c, onTop)
 }
 
-// recordBase records the frame that brought a log, unless this node had units that c lacks.
+// recordBase records the frame that brought the log of c. If c has no log, or if onTop units were spent
+// on top of c, so that the log here differs from the log in the frame, recordBase deletes the record.
 func (x *arriving) recordBase(id bucket.ID, c *bucket.Count, onTop int64) {
 	if c.Limit.Algorithm == bucket.SlidingLog && onTop == 0 {
 		x.bases.set(id, base{x.from, x.number}, x.now, x.caps.Logs)

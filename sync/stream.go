@@ -334,9 +334,9 @@ func (s *Stream) ResetTo(id bucket.ID, number uint64, age time.Duration, now int
 	s.raise(id, number, now-int64(max(0, age)), now, noStamp)
 }
 
-// raise applies a reset if it is new. If a member is known to have the reset, from is its stamp,
-// and otherwise noStamp. The result reports whether data with this number still counts. It is
-// false if a later reset is in effect, or if number is not in time.
+// raise applies a reset if it is new. The parameter from is the stamp of a member that is known to
+// have the reset, or noStamp. raise reports whether data with this number still counts. It returns
+// false if a later reset is in effect, or if the number is new and ResetInTime refuses it.
 func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp) bool {
 	known, ok := s.resets.get(id)
 	switch {

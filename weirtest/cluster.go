@@ -87,11 +87,11 @@ const (
 // In a testing/synctest bubble, a Cluster runs in virtual time. Waiting takes no real
 // time, so a test may run for virtual hours and compare answers with exact times. Close
 // must be called before the bubble ends. Outside a bubble, a Cluster runs in real time,
-// and a busy machine may be slower than a Config.Timeout for production.
+// and on a busy machine, checks may take longer than a Config.Timeout for production.
 //
 // A host has the name that Options.Nodes or Start gives to it. A node on the host is
-// called host-incarnation, for example in Members, with another incarnation at each
-// start. If a host runs no node, a fault of the host applies to the next node that starts
+// called HOST-N, for example in Members: N counts the nodes that have started on
+// the host. If a host runs no node, a fault of the host applies to the next node that starts
 // on the host. Methods are safe for concurrent use.
 type Cluster struct {
 	options Options

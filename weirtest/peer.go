@@ -179,10 +179,11 @@ func (m *message) arrive() {
 	}
 }
 
-// recordArrival records a message on a connection on which the other side asks. If the
-// connection brought no message for long, this side has closed it meanwhile: after a cut,
-// TCP sends the earlier data again, and no process reads it. A frozen host reads the data
-// in its socket when it thaws.
+// recordArrival records a message on a connection on which the other side sends requests.
+// If no message has arrived for idleFor, or for idleAbroad from another region, this side
+// has closed the connection meanwhile. After a cut, TCP sends the earlier data again, but
+// no process reads it. A frozen host reads the data in its socket when it thaws, so its
+// silence is measured from then.
 func (p *peer) recordArrival(conn uint64) {
 	idle := idleFor
 	if p.abroad {

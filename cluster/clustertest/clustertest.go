@@ -821,7 +821,7 @@ func testClose(t *testing.T, nodes []*node) {
 	expect(t, nodes[0].View() != nil, "View is nil after Close")
 }
 
-// testCloseDuring closes a node that waits for the answer of another node, which it asks by p.
+// testCloseDuring closes n while a request of n through p waits for the answer of other.
 func testCloseDuring(t *testing.T, n *node, p cluster.Peer, other *node) {
 	wait := postponeRequest(t.Context(), t, p, other, cluster.ErrClosed)
 	requireNoError(t, "Close", n.Close())

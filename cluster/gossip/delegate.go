@@ -71,8 +71,8 @@ func (d delegate) NotifyLeave(n *memberlist.Node) {
 	d.cfg.Step(func(r *detect.Roster) detect.Change { return r.RecordDeath(name, time.Now()) })
 }
 
-// ErrFull reports that the roster has no room for a member. It is made once, because any sender of
-// gossip can cause it.
+// ErrFull reports that the roster has no room for a member. It is formatted only once,
+// because any sender of gossip can cause it at any rate.
 var ErrFull = fmt.Errorf("cluster: the roster is full, or new members arrive too fast: the maximum is %d members, and %d new members at once and %d in each second after that", detect.MaxMembers, detect.NewMembers, detect.NewMembersEach)
 
 // NotifyAlive refuses members of other clusters, and members for which there is no room:

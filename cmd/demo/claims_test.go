@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// seenRun is a run of three regions whose customers received all units that an exact
-// limiter grants. A test can change their answers before it judges the run.
+// seenRun is a run of three regions in which customers received all units that an exact
+// limiter grants. A test can change the recorded answers before it judges the run.
 type seenRun struct {
 	*monitor
 	over int64

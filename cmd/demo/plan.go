@@ -16,16 +16,16 @@ const (
 	kill            // by SIGKILL
 	freeze          // by SIGSTOP
 	thaw            // by SIGCONT
-	reload          // of the rules, at all gateways
-	cut             // from the gateways that are not cut off themselves
-	heal            // so that all gateways reach it again
-	slowDown        // messages between the gateway and other gateways
-	speedUp         // so that the messages take no longer than before
-	demand          // demand of the regions, which moves
-	sever           // a region from the other regions
-	rejoin          // so that all regions reach it again
-	disconnect      // of all connections of its node
-	stopAll         // stop of all gateways at once, which start again
+	reload          // all gateways read the rules again
+	cut             // the gateway is cut off from all gateways that are not cut off themselves
+	heal            // all gateways reach the gateway again
+	slowDown        // messages between the gateway and other gateways take longer
+	speedUp         // these messages take as long as before slowDown
+	demand          // the demand of the regions moves
+	sever           // a region is cut off from the other regions
+	rejoin          // all regions reach the region again
+	disconnect      // all connections of the gateway's node end
+	stopAll         // all gateways stop at once, and start again
 )
 
 const stoodInFor = "all other gateways know that it is gone: members with copies of its counts answer for its keys"

@@ -46,7 +46,8 @@ func (o *serveCommand) run(_, stderr io.Writer) (int, error) {
 		handler = slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: o.LogLevel})
 	}
 	log := slog.New(handler)
-	// SIGHUP is used only for the audit file. Rules are read again whenever they change.
+	// Without Ignore, SIGHUP would end the process. openAudit handles SIGHUP if there is an audit file.
+	// Rules need no signal, because they are read again whenever they change.
 	signal.Ignore(syscall.SIGHUP)
 	ends := make(chan os.Signal, 2)
 	signal.Notify(ends, syscall.SIGINT, syscall.SIGTERM)

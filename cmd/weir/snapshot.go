@@ -96,7 +96,7 @@ func (c *snapshotShowCommand) show(at *place, stdout io.Writer) error {
 		shown(header.Node), header.Saved.Format(time.RFC3339), ageOf(header), shown(header.Build), header.Version, header.Cluster, sealed)
 	content, err := at.content(path, keys)
 	if err != nil {
-		return err // after the header, which may explain the error
+		return err // the header is printed before the error, because it may explain the error
 	}
 	return printTable(stdout, "\nKIND\tBLOCKS\tBYTES", slices.Sorted(maps.Keys(content)), func(kind snapshots.Kind) string {
 		return fmt.Sprintf("%s\t%d\t%d", kind, content[kind].blocks, content[kind].bytes)

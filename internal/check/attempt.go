@@ -25,8 +25,8 @@ type attempt struct {
 	Wait     time.Duration
 	way      view.Route    // of the first attempt
 	flags0   uint8         // of the check
-	timeout  time.Duration // of the check, without extended
-	extended time.Duration // how much longer the check may take
+	timeout  time.Duration // of the check, without its extension
+	extended time.Duration // extension of timeout, for the delay that a member has reported
 	used     time.Duration // the total time of the attempts that have ended, at most Wait for each attempt
 	sent     int64         // the time at which this attempt began, on the monotonic clock
 	reserve  time.Duration // the part of timeout that keepReserve has set aside

@@ -74,9 +74,9 @@ type clientHold struct {
 	units    int64
 	asked    time.Time
 	answered time.Time
-	until    time.Time // the client has it until then: its ttl after the last renewal was sent
-	latest   time.Time // the maximum of all values of counted
-	counted  time.Time // members count it until then at most: its ttl after the last renewal was answered
+	until    time.Time // end of the hold for the client: the ttl after the last renewal was sent
+	latest   time.Time // the maximum of all values that counted has had
+	counted  time.Time // latest end of the hold for members: the ttl after the last renewal was answered
 	ending   bool      // its release was sent, or the client was told that it is over
 	released time.Time // when a release was answered; zero before
 	busy     bool      // a request for this hold has not been answered yet

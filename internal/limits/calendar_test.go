@@ -119,7 +119,7 @@ func TestCalendarAsksAllocateNothingWithinAWindow(t *testing.T) {
 func TestCalendarLimitHasWindowsEachYear(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	t.Parallel()
-	years := testenv.PickFull(t, 57, 228) // the turn to 2197, to 2193 and so on: all such years follow a leap year
+	years := testenv.PickFull(t, 57, 228) // 57 are the years 2197, 2193 and so on, with each year after a leap year
 	for _, name := range oddZones {
 		loc, err := LoadZone(name)
 		require.NoError(t, err)

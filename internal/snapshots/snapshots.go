@@ -110,7 +110,7 @@ type Stats struct {
 	Loaded   int           // counts that were loaded
 	LoadTook time.Duration // duration of loading
 	Refused  int           // snapshots that were not loaded, or not to their end
-	Skipped  int           // snapshots that were not loaded, because the cluster ran on after their node had stopped
+	Skipped  int           // snapshots that were not loaded, because the cluster continued without the nodes that wrote them
 	Foreign  int           // nodes of other clusters or regions that write to the same place
 	Saved    uint64        // snapshots that were written
 	Failures uint64        // snapshots that could not be written

@@ -162,8 +162,9 @@ func (h *Hold) Release() {
 }
 
 // Lost returns a channel that is closed if other callers may have the units: the process was
-// frozen for almost HoldTerm, or no member that may decide has renewed the hold for as long. The
-// caller should then stop the work under the hold. The channel of a denied hold is never closed.
+// frozen for almost HoldTerm, no member that may decide has renewed the hold for as long, or the
+// node was closed. The caller should then stop the work under the hold. The channel of a denied
+// hold is never closed.
 func (h *Hold) Lost() <-chan struct{} {
 	if !h.held.IsGranted() {
 		return nil

@@ -121,7 +121,9 @@ func TestHoldsOfLeaverAreReleasedAtOnce(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "key", 5)
 		require.EqualValues(t, 5, h.takeAll("a"))
+		require.Zero(t, h.countLost("a"))
 		w.leave(t, "a")
+		require.Len(t, h.holds["a"], h.countLost("a"))
 		h.units = 0
 		require.True(t, waitFor(time.Second, func() bool { return h.takeUnits("b", 1) }))
 	})

@@ -191,7 +191,7 @@ func (h *Holds) ReleaseAll() {
 	ended := make(map[uint64][]*Hold) // by the member that renews them
 	for shard := range shards {
 		for _, o := range h.table.listOwn(nil, shard, func(*Hold) bool { return true }) {
-			if at, held := h.table.release(o); held {
+			if at, held := h.table.revoke(o); held {
 				ended[at] = append(ended[at], o)
 			}
 		}

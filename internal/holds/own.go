@@ -17,7 +17,7 @@ type Hold struct {
 	partition wire.Policy
 
 	// The lock of the shard guards the following fields.
-	over    bool          // the hold has ended because no member has renewed it
+	over    bool          // the hold has ended without a release by its caller
 	slot    int32         // index in the entries of the shard, or negative once the hold has ended
 	lost    chan struct{} // nil until a caller asks for the channel
 	at      *digest       // of the member that renews the hold; digest.of is 0 if no member may decide
@@ -71,6 +71,25 @@ func (t *table) release(o *Hold) (member uint64, held bool) {
 	return o.at.of, true
 }
 
+// revoke is like release for a hold whose caller has not released it, and closes its channel.
+func (t *table) revoke(o *Hold) (member uint64, held bool) {
+	member, held = t.release(o)
+	if held {
+		s := t.lock(o.id)
+		defer s.mu.Unlock()
+		o.markLost()
+	}
+	return member, held
+}
+
+// markLost closes the channel of a hold whose units other callers may get. The caller must hold the
+// lock of the shard.
+func (o *Hold) markLost() {
+	if o.over = true; o.lost != nil {
+		close(o.lost)
+	}
+}
+
 // owns reports whether this node's process has the hold with the given name.
 func (t *table) owns(of ref) bool {
 	s := t.lock(of.id)
@@ -104,9 +123,7 @@ func (t *table) listOwn(list []*Hold, shard int, f func(*Hold) bool) []*Hold {
 func (s *shard) lookAt(o *Hold, v *view.View, now int64, found *found) (ended bool) {
 	switch {
 	case now-max(o.renewed, o.at.renewed) > int64(Term)*9/10: // before a member grants the units again
-		if o.over = true; o.lost != nil {
-			close(o.lost)
-		}
+		o.markLost()
 		found.lost++
 	default:
 		if member := renewedAt(v, o); member != o.at.of {

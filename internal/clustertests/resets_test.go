@@ -159,7 +159,7 @@ func TestThawedOwnerReceivesUnitsOfStandIn(t *testing.T) {
 // load is a set of clients that check random keys on the nodes that serve. A check that returns an
 // error fails the test.
 type load struct {
-	*clients[*weir.Node]
+	*clients
 	limit weir.Limit
 	when  map[string][]time.Time // each key was admitted; guarded by mu
 }
@@ -169,7 +169,7 @@ func (w *world) load(t *testing.T) *load {
 	keys := testenv.PickRace(40, testenv.PickFull(t, 60, 1000)) // so that some of the keys are checked while their authority is being sent
 	const number = 10
 	pause := 400 * time.Millisecond * number / time.Duration(keys) // 75 checks of each key in Per
-	ld := &load{clients: newClients[*weir.Node](t), when: make(map[string][]time.Time)}
+	ld := &load{clients: newClients(t), when: make(map[string][]time.Time)}
 	ld.limit = weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 50, Per: 30 * time.Second}
 	for i := range keys {
 		ld.when[fmt.Sprint("key ", i)] = nil

@@ -43,18 +43,18 @@ const (
 
 // rotation is a cluster of real gossip and real connections, on a network in memory.
 type rotation struct {
-	*clients[*weir.Node]
+	*clients
 	network *weirtest.Network
 	names   []string
 	nodes   map[string]*weir.Node
 	keys    []*rotatedKey
 }
 
-// clients is a number of clients, which check keys on all serving servers in turn until end is called.
-type clients[S comparable] struct {
+// clients is a number of clients, which check keys on all serving nodes in turn until end is called.
+type clients struct {
 	t       *testing.T
 	mu      sync.Mutex
-	serving []S
+	serving []*weir.Node
 	failed  []string // the checks with an error, or without a decision of the owner
 
 	stop   chan struct{}
@@ -62,8 +62,8 @@ type clients[S comparable] struct {
 	end    func()
 }
 
-func newClients[S comparable](t *testing.T) *clients[S] {
-	c := &clients[S]{t: t, stop: make(chan struct{})}
+func newClients(t *testing.T) *clients {
+	c := &clients{t: t, stop: make(chan struct{})}
 	c.end = sync.OnceFunc(func() {
 		close(c.stop)
 		c.asking.Wait()
@@ -73,7 +73,7 @@ func newClients[S comparable](t *testing.T) *clients[S] {
 }
 
 // add starts client k, which begins after a delay and then calls ask periodically.
-func (c *clients[S]) add(k int, delay, every time.Duration, ask func(server S)) {
+func (c *clients) add(k int, delay, every time.Duration, ask func(*weir.Node)) {
 	c.asking.Go(func() {
 		time.Sleep(delay)
 		tick := time.NewTicker(every)
@@ -85,31 +85,31 @@ func (c *clients[S]) add(k int, delay, every time.Duration, ask func(server S)) 
 			case <-tick.C:
 			}
 			c.mu.Lock()
-			server := c.serving[turn%len(c.serving)]
+			n := c.serving[turn%len(c.serving)]
 			c.mu.Unlock()
-			ask(server)
+			ask(n)
 		}
 	})
 }
 
-// serve adds a server that receives checks.
-func (c *clients[S]) serve(server S) {
+// serve adds a node that receives checks.
+func (c *clients) serve(n *weir.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.serving = append(c.serving, server)
+	c.serving = append(c.serving, n)
 }
 
-// drain removes a server, and waits until its last check has ended.
-func (c *clients[S]) drain(server S) {
+// drain removes a node, and waits until its last check has ended.
+func (c *clients) drain(n *weir.Node) {
 	c.mu.Lock()
-	c.serving = slices.DeleteFunc(c.serving, func(s S) bool { return s == server })
+	c.serving = slices.DeleteFunc(c.serving, func(s *weir.Node) bool { return s == n })
 	c.mu.Unlock()
 	time.Sleep(drained)
 }
 
 // judgeDecision records that a check has failed if it returned an error, or if the owner of the key
 // has not decided it.
-func (c *clients[S]) judgeDecision(key string, d weir.Decision, err error) {
+func (c *clients) judgeDecision(key string, d weir.Decision, err error) {
 	if err == nil && slices.Contains([]weir.Source{weir.Owner, weir.Forwarded, weir.Relayed, weir.Pushback}, d.Source) {
 		return
 	}
@@ -119,7 +119,7 @@ func (c *clients[S]) judgeDecision(key string, d weir.Decision, err error) {
 }
 
 // requireNoFailures stops the clients, and requires that no check has failed.
-func (c *clients[S]) requireNoFailures() {
+func (c *clients) requireNoFailures() {
 	c.t.Helper()
 	c.end()
 	require.Empty(c.t, c.failed[:min(len(c.failed), 5)], "the first of %d", len(c.failed))
@@ -136,7 +136,7 @@ type rotatedKey struct {
 // check keys on them.
 func newRotation(t *testing.T, names []string, configure func(*cluster.Config)) *rotation {
 	r := &rotation{
-		clients: newClients[*weir.Node](t), network: weirtest.NewNetwork(1, weirtest.Link{Latency: latency, Jitter: latency}),
+		clients: newClients(t), network: weirtest.NewNetwork(1, weirtest.Link{Latency: latency, Jitter: latency}),
 		names: names, nodes: make(map[string]*weir.Node),
 	}
 	addHosts(r.network, names...)

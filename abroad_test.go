@@ -53,10 +53,13 @@ func TestForeignNodesMayOnlyExchangeAndReset(t *testing.T) {
 	n := fleet(t, 1, func(_ int, cfg *Config) {
 		cfg.Region = "near"
 		cfg.Regions = map[string][]string{"far": {"127.0.0.1:1"}, "third": {"127.0.0.1:1"}}
+		cfg.Secrets = [][]byte{[]byte("of members, near")}
+		cfg.RegionSecrets = map[string][][]byte{"far": {[]byte("of near and far.")}, "third": {[]byte("near and third..")}}
 	})[0]
 	l := limiter(t, n, Limit{Name: "calls", Rate: 10, Per: time.Hour})
 	far := cluster.NewGossip(cluster.Config{
 		Name: "stranger-1", Bind: "127.0.0.1:0", Region: "far", Regions: map[string][]string{"near": {n.handover.View().Members[0].Addr}},
+		Secrets: [][]byte{[]byte("of members, far.")}, RegionSecrets: map[string][][]byte{"near": {[]byte("of near and far.")}},
 		Seed: n.identity.Fingerprint(), Logger: quiet,
 	})
 	require.NoError(t, far.Start(t.Context(), foreignNode{}))

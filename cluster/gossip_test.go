@@ -108,6 +108,12 @@ func awaitRoster(t *testing.T, nodes []*node, want map[string]cluster.State) {
 	}
 }
 
+// askRegion asks the named region, and returns the error.
+func (n *node) askRegion(t *testing.T, region string) error {
+	_, err := n.Region(region).Ask(t.Context(), []byte("who"), nil, time.Second)
+	return err
+}
+
 func rosterOf(state cluster.State, nodes ...*node) map[string]cluster.State {
 	roster := make(map[string]cluster.State)
 	for _, n := range nodes {
@@ -183,14 +189,10 @@ func TestCertificatesProveRegionsOfNodes(t *testing.T) {
 		b := startNode(t, in("near", "b", "spiffe://example.org/near/b", a))
 		awaitRoster(t, []*node{a, b}, rosterOf(cluster.Serving, a, b))
 		require.Eventually(t, func() bool { return a.View().Direct[1] && b.View().Direct[0] }, 5*time.Second, time.Millisecond)
-		asks := func(from, to *node, region string) error {
-			_, err := from.Region(region).Ask(t.Context(), []byte("who"), nil, time.Second)
-			return err
-		}
 		abroad := in("far", "c", "spiffe://example.org/far/c")
 		abroad.Regions["near"] = []string{a.addr}
 		c := startNode(t, abroad)
-		require.Eventually(t, func() bool { return asks(c, a, "near") == nil }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return c.askRegion(t, "near") == nil }, 5*time.Second, time.Millisecond)
 		require.Empty(t, a.Stats().Refused["identity"])
 
 		for about, says := range map[string]cluster.Config{
@@ -202,7 +204,7 @@ func TestCertificatesProveRegionsOfNodes(t *testing.T) {
 			says.Regions["near"] = []string{a.addr}
 			n := startNode(t, says)
 			require.Eventually(t, func() bool { return a.Stats().Refused["identity"] > before }, 5*time.Second, time.Millisecond, about)
-			require.ErrorIs(t, asks(n, a, "near"), cluster.ErrDisconnected, about)
+			require.ErrorIs(t, n.askRegion(t, "near"), cluster.ErrDisconnected, about)
 			require.NoError(t, n.Close())
 		}
 		require.True(t, logged("refused a peer", "reason=identity", "spiffe://example.org/"))
@@ -223,9 +225,55 @@ func TestCertificatesProveRegionsOfNodes(t *testing.T) {
 			asking.Logger = first.Logger
 			j := startNode(t, asking)
 			require.Eventually(t, func() bool { return logged("cannot reach another region", "region=far", id) }, 5*time.Second, time.Millisecond)
-			require.ErrorIs(t, asks(j, fake, "far"), cluster.ErrDisconnected)
+			require.ErrorIs(t, j.askRegion(t, "far"), cluster.ErrDisconnected)
 			require.NoError(t, j.Close())
 		}
+	})
+}
+
+// With RegionSecrets, a secret proves the region. An attacker that has the secrets of one region
+// cannot act as a node of another region, as a member, or as the listener of another region.
+func TestSecretsProveRegionsOfNodes(t *testing.T) {
+	t.Parallel()
+	onHosts(t, func(t *testing.T, h hosts) {
+		secret := func(text string) [][]byte { return [][]byte{fmt.Appendf(nil, "%-16s", text)} }
+		in := func(region, label string, own [][]byte, others map[string][][]byte, join ...*node) cluster.Config {
+			c := h.configure(label, config(label, join...))
+			c.Region, c.Secrets, c.RegionSecrets = region, own, others
+			c.Regions = map[string][]string{"near": {"nobody:1"}, "far": {"nobody:1"}, "third": {"nobody:1"}}
+			delete(c.Regions, region)
+			return c
+		}
+		held, third := secret("near and far"), secret("near and third")
+		near := map[string][][]byte{"far": held, "third": third}
+		a := startNode(t, in("near", "a", secret("near"), near))
+		abroad := in("far", "b", secret("far"), map[string][][]byte{"near": held, "third": secret("far and third")})
+		abroad.Regions["near"] = []string{a.addr}
+		b := startNode(t, abroad)
+		require.Eventually(t, func() bool { return b.askRegion(t, "near") == nil }, 5*time.Second, time.Millisecond)
+		require.Empty(t, a.Stats().Refused["identity"])
+
+		for about, says := range map[string]cluster.Config{
+			"a node of far that says it is of third": in("third", "c", secret("any"), map[string][][]byte{"near": held, "far": secret("other")}),
+			"the same with the secret for itself":    in("third", "d", held, nil),
+		} {
+			before := a.Stats().Refused["identity"]
+			says.Regions["near"] = []string{a.addr}
+			n := startNode(t, says)
+			require.Eventually(t, func() bool { return a.Stats().Refused["identity"] > before }, 5*time.Second, time.Millisecond, about)
+			require.ErrorIs(t, n.askRegion(t, "near"), cluster.ErrDisconnected, about)
+			require.NoError(t, n.Close())
+		}
+		_, err := tryNode(t, in("near", "e", held, nil, a))
+		require.ErrorContains(t, err, "does not accept this node's Name or Region")
+		require.Equal(t, rosterOf(cluster.Serving, a), a.roster())
+
+		fake := startNode(t, in("third", "f", held, nil))
+		misled := in("near", "g", secret("near"), near)
+		misled.Regions["third"] = []string{fake.addr}
+		g := startNode(t, misled)
+		require.Eventually(t, func() bool { return fake.Stats().Refused["authentication"] > 1 }, 10*time.Second, time.Millisecond)
+		require.ErrorIs(t, g.askRegion(t, "third"), cluster.ErrDisconnected)
 	})
 }
 

@@ -1,11 +1,9 @@
 package processtests
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -39,29 +37,6 @@ func byOwners(t *testing.T, ds ...weir.Decision) {
 	if decided.Strayed() || decided[weir.Relayed] > 0 {
 		t.Skipf("a member did not answer in time: decided by %v", decided)
 	}
-}
-
-// startAt starts a node at a fixed port, and tries again while the port is in use. A child process
-// of another test has copies of the sockets of this process until it executes its program.
-func startAt(t testing.TB, cfg weir.Config) *node {
-	t.Helper()
-	var n *node
-	var err error
-	lab.Eventually(t, "the port is free again", func() bool {
-		n, err = testnode.Open(t.Context(), cfg)
-		return !errors.Is(err, syscall.EADDRINUSE)
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, n.Close()) })
-	return n
-}
-
-func allow(t *testing.T, l *weir.Limiter, key string, units int64) weir.Decision {
-	t.Helper()
-	d, err := l.AllowN(t.Context(), key, units)
-	require.NoError(t, err)
-	require.True(t, d.Allowed, "%+v", d)
-	return d
 }
 
 func TestAnyMixOfNodesAdmitsExactlyTheLimit(t *testing.T) {

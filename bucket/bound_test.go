@@ -150,13 +150,3 @@ func TestNoWindowAdmitsMoreThanItsBound(t *testing.T) {
 		}
 	})
 }
-
-func TestDebtIsAtMostTheLowerCapacity(t *testing.T) {
-	second := int64(time.Second)
-	k := newCount(Limit{Algorithm: FixedWindow, Rate: 100, Per: time.Second})
-	k.take(origin, 100)
-	k.convert(Limit{Algorithm: FixedWindow, Rate: 10, Per: time.Second}, origin)
-	require.Equal(t, int64(100), k.used(origin))
-	require.Equal(t, int64(10), k.used(origin+second))
-	require.Zero(t, k.used(origin+2*second))
-}

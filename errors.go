@@ -19,7 +19,7 @@ var (
 var (
 	ErrSettled     = reserve.ErrSettled     // the Reservation was already settled or cancelled
 	ErrExpired     = reserve.ErrExpired     // the estimate stays spent, or the hold has ended
-	ErrUnavailable = reserve.ErrUnavailable // no majority of the members answers; try again
+	ErrUnavailable = reserve.ErrUnavailable // no member that may decide has answered; try again
 )
 
 // ErrPartial is the error of a Reset that did not reach every member of the roster, or every

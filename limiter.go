@@ -81,8 +81,8 @@ func (l *Limiter) AllowN(ctx context.Context, key string, units int64) (Decision
 	return l.check(ctx, wire.OpTake, key, units)
 }
 
-// Peek returns the Decision that Allow would return, and spends nothing. Stats does not count a
-// Peek as a decision.
+// Peek returns the Decision that the owner would make on Allow, and spends nothing. Peek uses no
+// lease and no cached denial of this node, and Stats does not count it as a decision.
 func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.check(ctx, wire.OpPeek, key, 1)
 }
@@ -90,7 +90,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 // Debit spends units unconditionally, for a cost that is known only afterwards. Debit may leave a
 // debt, which is at most the limit itself. The Decision is Allowed unless there is a debt; RetryAfter
 // is then the time until the next unit is available. If the owner does not answer in time,
-// another member debits the units as well. The debit of the owner is refunded when its answer
+// another member, or this node, debits the units as well. The debit of the owner is refunded when its answer
 // arrives, unless it left a debt or the connection breaks before. In these two cases both debits
 // count.
 func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision, error) {
@@ -99,8 +99,8 @@ func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision,
 
 // Refund returns units, at least 1, but never more than are used. Refund accepts as many units as
 // Debit does. Units that a Debit did not count, because the debt was at its maximum, are not
-// returned. If the owner is known to be unreachable, the units are returned to the share of this
-// node.
+// returned. If the owner is known to be unreachable, its stand-in returns the units, or this node
+// if it reaches no stand-in.
 //
 // A Refund is applied at most once. If no answer arrives, the units may stay spent, which is not
 // an error. If the deadline of ctx passes, the error is that of ctx. The Refund may have been

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// messages handles all requests from other members except checks.
+// messages handles the requests of members that package check leaves to the node.
 type messages struct{ n *Node }
 
 // IsSlow reports whether the handling of a message may take long.

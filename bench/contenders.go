@@ -59,8 +59,9 @@ func begin(s worker.Setup, q worker.Quota) (*worker.Instance, error) {
 	return newWeirNode(limit, c.at == owned, s.Join)
 }
 
-// newWeirNode starts a node with the default configuration except for MaxKeys: in a ring
-// of ten nodes in this process, or in a cluster with the members at the given addresses.
+// newWeirNode starts a node: in a ring of ten nodes in this process, without replicas, or in
+// a cluster with the members at the given addresses. Apart from that and MaxKeys, the
+// configuration is the default.
 func newWeirNode(limit weir.Limit, alone bool, join []string) (*worker.Instance, error) {
 	var n *weir.Node
 	var end func() error

@@ -49,7 +49,7 @@ func newRefusals(log *slog.Logger) *refusals {
 }
 
 // add counts a connection from addr that is closed for reason. An empty reason is not counted: the
-// other side has closed the connection.
+// connection ended without a refusal, or this node has left.
 func (r *refusals) add(reason string, addr net.Addr, err error) { r.addAll(reason, 1, addr, err) }
 
 // addAll counts n refusals. addr may be nil.

@@ -11,7 +11,7 @@ import (
 // members that this node has met do not wait for a turn.
 const maxUnmetDials = 64
 
-// turns holds an element for each attempt that is under way.
+// turns holds an element for each attempt at an unmet member that is under way.
 type turns chan struct{}
 
 // wait waits for a turn, until the member is met or ctx is done. The caller must call done

@@ -73,7 +73,8 @@ const (
 // they may be endless, or block the reader.
 //
 // The best way to change a file is to rename a new file over it, which is how the symlink of a
-// ConfigMap changes. A file that is written in place is read after it has not changed for 50 ms.
+// ConfigMap changes. A file that is written in place is read once it has not changed for 50 ms, at
+// most 1 s after the first change, or at the next poll if the system reports no changes.
 func Open(ctx context.Context, node *weir.Node, path string, o BookOptions) (*Book, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

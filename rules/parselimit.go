@@ -236,7 +236,7 @@ func (p *parser) burst(v strictyaml.Value, a weir.Algorithm) int64 {
 	return v.Int(1, maxRate)
 }
 
-// times multiplies units and rounds down, to at least 1.
+// times multiplies units and rounds down, to at least 1 and at most 2*maxRate. 0 stays 0.
 func times(n int64, by float64) int64 {
 	if n == 0 {
 		return 0

@@ -55,7 +55,7 @@
 // The work of a call under the lock does not grow with the amount of data in the stream. The
 // comments of the few exceptions state it. Reviews, scans and Collect visit the data in parts.
 // Queues, tallies and resets are kept in blocks that are never moved (deque). A full table
-// removes a few old elements for each new one. There are benchmarks of the lock times.
+// removes a few old elements for each new one.
 //
 // # What the caller owes
 //

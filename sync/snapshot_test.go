@@ -116,7 +116,7 @@ func TestSnapshotsOfAllNodesCountOnce(t *testing.T) {
 	})
 }
 
-// A block contains all pieces of a log. internal/snapshots accepts no larger block than this one.
+// A block contains all pieces of a log. internal/snapshots accepts blocks of at most maxBlock bytes.
 func TestTheLargestLogFitsABlock(t *testing.T) {
 	const maxBlock, year = 1 << 20, 366 * 24 * time.Hour
 	limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100_000, Per: year, Durable: true}

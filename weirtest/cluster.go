@@ -392,7 +392,8 @@ func (c *Cluster) Skew(name string, by time.Duration) {
 }
 
 // Settled reports whether every node is Ready and sees exactly the running nodes of its
-// region, all of them serving. If so, all nodes have noticed all faults.
+// region, all of them serving. If so, all nodes have noticed each start, leave, kill and heal.
+// After a Cut or a Freeze, Settled stays true until a node notices the fault.
 func (c *Cluster) Settled() bool {
 	nodes := c.runningNodes()
 	of := make(map[string]int) // number of running nodes in each region

@@ -17,8 +17,9 @@ type Row struct {
 	Number    uint64   // incremented with each change
 	Connected []uint64 // the members to which About is connected; sorted, and never modified
 	Refused   []uint64 // the members whose hosts refuse the connections of About; likewise
-	// Silent are the remaining members that About watches and is not connected to; likewise. The
-	// list is empty while About watches all members.
+	// Silent are the remaining members that About watches and has found disconnected; likewise. A
+	// member that is still presumed to be connected is in no list. The list is empty while About
+	// watches all members.
 	Silent []uint64
 }
 
@@ -42,7 +43,7 @@ const (
 	// row with three lists of maxNamed members.
 	MaxRows = 32 << 10
 	// maxNamed is the maximum number of members in a list of a row. A node of a large cluster watches
-	// eight members, and some hundred if all of them are disconnected.
+	// eight members, and up to 264 if all of them are disconnected.
 	maxNamed = 1024
 	// rowHeader is the size of a row that names no member.
 	rowHeader = 22

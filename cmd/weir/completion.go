@@ -9,7 +9,8 @@ import (
 )
 
 // scripts contains the completion scripts of shells. Each script calls weir complete for
-// the candidates. If there are none, the shell completes a file name.
+// the candidates. If there are none, bash and zsh complete a file name.
+// fish always offers file names too.
 var scripts = map[string]string{
 	"bash": `_weir() {
   local IFS=$'\n'

@@ -355,7 +355,7 @@ func (l *leases) sweep(set int, t countsync.Time, wait time.Duration, renew []wi
 		} else if (e.hurries || age >= term*2/3) && t.Monotonic >= e.askAgainAt && e.rest < int64(e.lent.Units) {
 			e.measure(t)
 			a := e.ask
-			a.Units, a.Take = 0, wire.Take{Sent: t.Monotonic, Want: wantFor(e.pace)} // Late uses Sent
+			a.Units, a.Take = 0, wire.Take{Sent: t.Monotonic, Want: wantFor(e.pace)} // HandleLate uses Sent
 			e.askAgainAt = t.Monotonic + int64(wait)
 			renew = append(renew, a)
 		}

@@ -63,7 +63,7 @@ func (c *Checks) forward(ctx context.Context, v *view.View, by answerer, op wire
 	defer c.exchanges.Put(x)
 	if op == wire.OpTake {
 		for i := range asks {
-			asks[i].Take.Sent = sent.Monotonic // for Late
+			asks[i].Take.Sent = sent.Monotonic // for HandleLate
 		}
 	}
 	x.request = appendRequest(x.request[:0], v, by, op, wait, asks)

@@ -123,7 +123,7 @@ func (a *attempt) extend() time.Duration {
 	return a.timeout + a.extended
 }
 
-// extension returns the additional time of a check whose owner has reported the given scheduling
+// extension returns the additional time of a check whose next hop has reported the given scheduling
 // delay: at most timeout, and 0 if the delay is short.
 func extension(timeout, delay time.Duration) time.Duration {
 	return min(timeout, detect.ExtraTime(0, delay))

@@ -13,7 +13,7 @@ import (
 // compares a whole message before its next check.
 const messageBytes = 8 << 10
 
-// messages returns messages with the limits of this node. Numbers are unsigned varints.
+// messages returns messages with the limits of this node, except those that Vary. Numbers are unsigned varints.
 //
 //	message  limits until the end
 //	limit    name's bytes | name | version | algorithm | rate | per in ns | burst | scope | partition | calendar | zone's bytes | zone

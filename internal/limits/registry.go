@@ -157,7 +157,8 @@ func (r *Registry) Add(l Limit, now int64) error {
 	return nil
 }
 
-// InFlight returns the Rate of the last limit of a name, if its Algorithm is InFlight.
+// InFlight returns the Rate of the limit of a name with the highest Version, if its Algorithm is
+// InFlight.
 func (r *Registry) InFlight(name string) (rate int64, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

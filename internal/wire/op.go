@@ -12,12 +12,12 @@ const (
 	OpLend                   // requests leases, and spends no units
 	OpReturn                 // returns the unspent units of leases
 	OpReset                  // deletes a count
-	OpStream                 // a frame of the stream follows: when the sender's ring began (8 bytes), and the frame
+	OpStream                 // a frame of the stream follows
 	OpPublish                // published values follow
 	OpCompare                // digests of published values follow
 	OpExchange               // statements between regions follow
 	OpDeclare                // declared limits follow
-	OpLocate                 // requests the ranges over which the receiver has authority; ranges follow
+	OpLocate                 // requests the ranges over which the receiver has authority; the hash of the name of the sender (8 bytes) and ranges follow
 	OpTop                    // has no body; requests the top keys of the receiver
 	OpTotals                 // has no body; requests the totals of the receiver
 	OpHold                   // holds units of an InFlight limit

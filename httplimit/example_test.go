@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -92,4 +93,30 @@ func ExampleByLimiter() {
 	// left: 0
 	// 200 "per address";q=2;w=3600
 	// 429 "per address";q=2;w=3600
+}
+
+// The cost of a request, in tokens of a model, is known only after the response.
+func ExampleByLimiter_settle() {
+	node, err := weir.Start(context.Background(), weir.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer node.Close()
+	tokens, _ := node.Limiter(weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 100, Per: time.Hour})
+	limit, _ := httplimit.ByLimiter(tokens, httplimit.Options{
+		Reserve: func(*http.Request, *rules.Rule) (int64, bool) { return 40, true },
+		Settle: func(_ *http.Request, _ *rules.Rule, e *httplimit.Ended) (int64, bool) {
+			n, err := strconv.ParseInt(e.Header.Get("X-Tokens"), 10, 64)
+			return n, err == nil // without a cost the estimate stays spent
+		},
+	})
+	handler := func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Tokens", "7") }
+	for range 2 {
+		w := httptest.NewRecorder()
+		limit.Handler(http.HandlerFunc(handler)).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		fmt.Println(w.Header().Get("X-RateLimit-Remaining"))
+	}
+	// Output:
+	// 60
+	// 53
 }

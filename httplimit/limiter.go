@@ -22,6 +22,10 @@ type one struct {
 // a unit of the count that Options.Key selects, or holds a unit until it ends if the limit
 // is InFlight. Fields, bodies, queues, clients that leave and closed nodes are handled as with
 // rules. Outcomes have no Snapshot. The error is weir.ErrInvalid with the invalid option.
+//
+// For several limits that admit a request together, use New with rules, or weir.Node.AllowAll in a
+// handler. Chained Middlewares decide one after the other: if a later one denies, the units of the
+// earlier ones stay spent, unless their Count or Settle refunds them.
 func ByLimiter(l *weir.Limiter, o Options) (*Middleware, error) {
 	if l == nil {
 		return nil, fmt.Errorf("%w httplimit.ByLimiter: the Limiter is nil: pass one that Node.Limiter returned", weir.ErrInvalid)

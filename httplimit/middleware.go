@@ -23,7 +23,7 @@ type Options struct {
 
 	// User, APIKey and Tier identify the caller by means that cannot be forged. They return ""
 	// for an unknown caller. They are called for each request that is not skipped, and must not
-	// block.
+	// block. They are only for New: ByLimiter has Key.
 	User, APIKey, Tier func(*http.Request) string
 
 	NoXHeaders    bool // omit X-RateLimit-Limit, -Remaining and -Reset
@@ -59,19 +59,32 @@ type Options struct {
 	// Count reports whether a request is charged, after the request has ended. The Middleware
 	// spends the units before it admits the request, and refunds them if Count returns false. Count
 	// decides for the limit of ByLimiter, and for rules with count or refund_on: the statuses in
-	// these rules then have no effect. If Count is nil, all requests of ByLimiter are charged.
-	// Count must not block.
+	// these rules then have no effect. If Count is nil, ByLimiter charges all requests, except those
+	// that Settle refunds. Count must not block.
+	//
+	// Count, Reserve and Settle get the rule that the request met. With ByLimiter this is a Rule
+	// that has the Name of the limit, and no Limits. Count and Settle are called for each limit of
+	// the rule that is not in_flight. ByLimiter refuses all three for an InFlight limit, and with
+	// Queue.
 	Count func(*http.Request, *rules.Rule, *Ended) bool
 
-	// Reserve returns the units to spend before a request, at least 1. Reserve is for the limit of
-	// ByLimiter, and for rules with reserve, whose estimate is used if ok is false. It must not
-	// read the body, and must not block.
+	// Reserve returns the units to spend before a request; less than 1 is 1. Reserve is for the
+	// limit of ByLimiter, which needs Settle as well, and for rules with reserve. If ok is false,
+	// the estimate is that of the rule, or 1 with ByLimiter. More units than rules.Capacity of an
+	// enforced limit are answered with 413. Reserve must not read the body, and must not block.
 	Reserve func(*http.Request, *rules.Rule) (units int64, ok bool)
 
-	// Settle returns the cost of a request in units, after the request has ended. The cost
-	// replaces the reserved units. Settle is for the limit of ByLimiter, and for rules with settle, whose cost is
-	// used if ok is false. Settle is not called for a response that is not successful, unless the
-	// rule has on_error: keep. Settle must not block.
+	// Settle returns the cost of a request in units, 0 or more, after the request has ended. The
+	// cost replaces the units that were spent before the request. Settle is for the limit of
+	// ByLimiter, and for rules with settle, whose cost is used if ok is false. With ByLimiter and
+	// ok false, the units stay spent. If the response is complete, this is logged as a warning,
+	// and Unsettled counts it. Settle must not block.
+	//
+	// Settle is called if Ended.Status is 2xx, which includes the 200 of a handler that sets no
+	// status, 101 or 0. All units are refunded instead for any other status, such as 304, or the
+	// 500 of a panic before the response, unless the rule has on_error: keep; and if Count returns
+	// false. Status 0 means that the client left before a response was sent. Then return the cost
+	// of the work that was done, 0 to refund the units, or ok false to leave them spent.
 	Settle func(*http.Request, *rules.Rule, *Ended) (units int64, ok bool)
 
 	// MaxBody is the maximum number of bytes of a body that are read in advance if a rule
@@ -225,7 +238,8 @@ func (m *Middleware) Request(r *http.Request) rules.Request {
 // event ends: if the event meets an in_flight limit, the Status is 503, and Err has the limit.
 // Use BeginCheck for events that end. If the event meets no rule, the Outcome has no Verdicts,
 // and Status 0, which admits the event. Skip, OnDecision and the options about headers are not
-// used. The caller may retain the Outcome.
+// used. Reserve is called with a nil Request, and its units stay spent. The caller may retain the
+// Outcome.
 func (m *Middleware) Check(ctx context.Context, r *rules.Request) Outcome {
 	s := new(scratch)
 	s.request = *r

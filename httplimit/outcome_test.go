@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
 )
 
 // byPath is a handler whose response depends on the path.
@@ -88,6 +89,15 @@ func TestStatusDeterminesCharge(t *testing.T) {
 			require.Equal(t, 9-c.wantUnits, remaining(t, m, "r", "192.0.2.1"))
 		})
 	}
+}
+
+func TestSettleLeavesRulesWithoutSettleAlone(t *testing.T) {
+	settle := func(*http.Request, *rules.Rule, *Ended) (int64, bool) { return 5, true }
+	m := newLimiter(t, "rules:\n- {name: r, key: ip, count: {status: [200, 401]}, limit: {algorithm: fixed_window, rate: 9, per: 1h}}\n", Options{Settle: settle}, weir.Config{})
+	statusOf(t, m.Handler(byPath), "/401")
+	statusOf(t, m.Handler(byPath), "/200")
+	require.Equal(t, int64(7), remaining(t, m, "r", "192.0.2.1"))
+	require.Zero(t, m.Unsettled())
 }
 
 func TestHijackedConnectionHasStatus101(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 var (
 	errCostMissing = errors.New("the response lacks a field that settle names")
+	errNoCost      = errors.New("the function Settle returned no cost")
 	errCostEncoded = errors.New("settle cannot read the cost, because the response has a Content-Encoding")
 )
 
@@ -83,7 +84,8 @@ func (b *bill) total(h http.Header) (units int64, all bool) {
 	return s.Units(units), all
 }
 
-// settle replaces an estimate by the cost of the request, after it has ended.
+// settle replaces an estimate by the cost of the request, after it has ended. Without a rule's
+// settle, the function of the options settles only the limit of ByLimiter: other units stay spent.
 func (a *Admission) settle(c *charge, e *Ended) {
 	s := c.bill.rule.Settle
 	success := e.Status == 0 || e.Status == http.StatusSwitchingProtocols || e.Status/100 == 2
@@ -91,7 +93,7 @@ func (a *Admission) settle(c *charge, e *Ended) {
 	case !a.counts(c.bill.rule, e):
 		a.giveBack(c)
 		return
-	case s == nil && a.m.o.Settle == nil:
+	case s == nil && (a.m.one == nil || a.m.o.Settle == nil):
 		return
 	case !success && (s == nil || !s.KeepOnError):
 		a.giveBack(c)
@@ -107,7 +109,10 @@ func (a *Admission) settle(c *charge, e *Ended) {
 	c.bill.untold = true
 	a.m.unsettled.Add(1)
 	err := errCostMissing
-	if c.bill.encoded {
+	switch {
+	case s == nil:
+		err = errNoCost
+	case c.bill.encoded:
 		err = errCostEncoded
 	}
 	a.m.logUnsettled(c.reservation.Decision().Name, err)
@@ -115,7 +120,7 @@ func (a *Admission) settle(c *charge, e *Ended) {
 
 // cost returns the cost of the request, or if all is false a lower bound.
 func (a *Admission) cost(c *charge, e *Ended) (units int64, all bool) {
-	if a.m.o.Settle != nil && (a.m.one != nil || c.bill.rule.Settle != nil) {
+	if a.m.o.Settle != nil {
 		settle := func() (int64, bool) { return a.m.o.Settle(a.r, c.bill.rule, e) }
 		if a.functions != nil {
 			settle = func() (int64, bool) { return a.functions.Settle(c.bill.rule, e) }

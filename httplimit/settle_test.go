@@ -274,7 +274,10 @@ func TestFunctionsReserveAndSettle(t *testing.T) {
 			w := answer(h, get("/known", "192.0.2.1"))
 			require.Equal(t, "950", w.Header().Get("X-RateLimit-Remaining"))
 			spent := map[string]int64{"by a rule": 7 + 30, "by a Limiter": 7 + 1}[about]
+			log := new(bytes.Buffer)
+			m.o.Logger = slog.New(slog.NewTextHandler(log, nil))
 			answer(h, get("/unknown", "192.0.2.1"))
+			require.Equal(t, about == "by a Limiter", strings.Contains(log.String(), errNoCost.Error()), log)
 			w = answer(h, get("/known", "192.0.2.1"))
 			require.Equal(t, fmt.Sprint(1000-spent-50), w.Header().Get("X-RateLimit-Remaining"))
 		})

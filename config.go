@@ -116,8 +116,7 @@ type Config struct {
 	TopKeys int
 
 	// Snapshots stores the durable counts (Limit.Durable) and the published values, so that they
-	// survive a stop of all nodes (docs/snapshots.md). If nil, they do not survive. Node.Leave
-	// writes for at most ten minutes, and gives up if the store accepts nothing for a minute.
+	// survive a stop of all nodes (docs/snapshots.md). If nil, they do not survive.
 	Snapshots snapshot.Store
 	// SnapshotEvery is the time between two snapshots. 0 means 1 min. The range is 1s to 5m.
 	SnapshotEvery time.Duration
@@ -131,9 +130,8 @@ type Config struct {
 }
 
 const (
-	defaultTimeout = 100 * time.Millisecond
-	// defaultJoinTimeout is long enough for three or four attempts to join.
-	defaultJoinTimeout = 10 * time.Second
+	defaultTimeout     = 100 * time.Millisecond
+	defaultJoinTimeout = 10 * time.Second // long enough for three or four attempts to join
 	maxJoinTimeout     = 24 * time.Hour
 	defaultForget      = 5 * time.Minute
 	defaultMaxKeys     = 5_000_000

@@ -1,7 +1,6 @@
 // Package weir is an embedded, in-memory, distributed rate limiter. Each instance of a service
-// embeds a [Node]. The nodes find each other by gossip, and a consistent-hash ring assigns each
-// key to an owner. The owner counts in memory, and all other nodes ask it. No server has to be
-// run.
+// embeds a [Node]. The nodes find each other by gossip, and a consistent-hash ring assigns each key
+// to an owner. The owner counts in memory, and all other nodes ask it. No server has to be run.
 //
 //	node, err := weir.Start(ctx, weir.Config{Bind: ":7946", Join: []string{"limits.default.svc:7946"}, Secrets: [][]byte{secret}})
 //	perUser, err := node.Limiter(weir.Limit{Name: "per user", Rate: 100, Per: time.Minute})
@@ -27,11 +26,22 @@
 // deletes the count of a key on every member.
 //
 // A reservation ([Limiter.Reserve]) is an estimate that is spent before the actual cost is
-// known. Settle replaces the estimate by the actual cost.
+// known. Settle replaces the estimate by the actual cost:
+//
+//	tokens, err := perUser.Reserve(ctx, userID, estimate)
+//	if !tokens.Decision().Allowed { /* try again after its RetryAfter */ }
+//	err = tokens.Settle(ctx, actual)
 //
 // A hold ([Limiter.Hold]) is units of an [InFlight] limit that a caller, the holder, has until
-// the holder releases them. Holders renew their holds once a second at the members that answer for the
-// keys.
+// the holder releases them. The node renews the hold meanwhile:
+//
+//	hold, err := exports.Hold(ctx, userID, 1)
+//	if !hold.Decision().Allowed { /* try again, or call WaitHold instead */ }
+//	defer hold.Release()
+//	select {
+//	case <-export(ctx): // the work is done
+//	case <-hold.Lost(): // other callers may have the unit: stop the work
+//	}
 //
 // [Node.Publish] sends a small value to all nodes. No check waits for this.
 //
@@ -65,9 +75,7 @@
 // # Packages
 //
 // The engine consists of the packages bucket, ring, countsync (directory sync) and cluster. Their
-// exported identifiers may change in any release. A service needs only [cluster.Cluster], the
-// type of Config.Cluster.
-//
-// [Start] assembles the parts of a node, which are packages under internal. docs/architecture.md
-// describes them. Package weirtest runs clusters in virtual time.
+// exported identifiers may change in any release. A service needs only [cluster.Cluster], the type
+// of Config.Cluster. [Start] assembles the parts of a node, which are packages under internal.
+// docs/architecture.md describes them. Package weirtest runs clusters in virtual time.
 package weir

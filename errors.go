@@ -18,7 +18,7 @@ var (
 // Errors of a Reservation or a hold that has ended, or that cannot be settled or renewed now.
 var (
 	ErrSettled     = reserve.ErrSettled     // the Reservation was already settled or cancelled
-	ErrExpired     = reserve.ErrExpired     // the estimate stays spent, or the hold has ended
+	ErrExpired     = reserve.ErrExpired     // it is too late to settle the Reservation, whose estimate stays spent; or the hold was released, or not renewed in time
 	ErrUnavailable = reserve.ErrUnavailable // no member that may decide has answered; try again
 )
 

@@ -14,7 +14,9 @@ import (
 // HoldTerm is how long units stay held without a renewal, such as while the process of the holder
 // is frozen, or after it has died. Nodes check once a second, so that the units are available
 // within two more seconds.
-const HoldTerm = holds.Term
+const HoldTerm = 10 * time.Second
+
+var _ = [1]struct{}{}[HoldTerm-holds.Term] // this line compiles only while they are equal
 
 // Hold is units of an InFlight limit that the caller has until it releases them. Its methods are
 // safe for concurrent use. A denied Hold has no units, and its Release does nothing.

@@ -21,7 +21,7 @@ const (
 	FixedWindow   = bucket.FixedWindow   // exact in windows that start at the first check of a key, or with the Calendar
 	TokenBucket   = bucket.TokenBucket   // a burst, then a steady rate
 	LeakyBucket   = bucket.LeakyBucket   // the same as a queue: Wait serves callers in order, at the rate
-	InFlight      = bucket.InFlight      // at most Rate units held at the same time; without Per, and only for Hold, WaitHold and Peek
+	InFlight      = bucket.InFlight      // at most Rate units held at the same time; without Per, and only for Peek, Hold, WaitHold, HoldFor and WaitHoldFor
 )
 
 // Scope is the set of nodes that share a count.
@@ -98,10 +98,9 @@ type Limit struct {
 	Calendar Calendar
 	Zone     string // an IANA name such as "Europe/Berlin"; UTC if empty; only with a Calendar
 
-	// Version is the version of the rules that contain the limit. If nodes disagree about a
-	// limit, the limit with the higher Version is used. If the Versions are equal, each check is
-	// judged by its own numbers, with the same used units. A new Algorithm requires a higher
-	// Version.
+	// Version is the version of the rules that contain the limit. If nodes disagree about a limit,
+	// the limit with the higher Version is used. If the Versions are equal, each check is judged by
+	// its own numbers, with the same used units. A new Algorithm requires a higher Version.
 	Version uint64
 
 	// NoLeases disables leases (see Leased), so that the owner of a key makes each decision.
@@ -129,8 +128,7 @@ func (l Limit) Validate() error {
 	return err
 }
 
-// check validates the limit, and returns the zone of its Calendar, which is read from a
-// file.
+// check validates the limit, and returns the zone of its Calendar, which is read from a file.
 func (l *Limit) check() (loc *time.Location, err error) {
 	var errs []error
 	wrong := func(format string, args ...any) {

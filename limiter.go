@@ -37,10 +37,10 @@ type Limiter struct {
 //
 // Limits of the same Name share the count of each key. A second Limiter of the Name with another
 // Algorithm at the same Version is ErrInvalid, because its checks would be judged by the other
-// Algorithm. If any node has other numbers at the same Version, checks are
-// judged by the rule at Limit.Version. Each such conflict counts in Stats.Conflicts, and is
-// logged at Warn once for each Name and Version. Nodes compare their limits every few seconds:
-// the first 4,096 names of each node, with the highest Version of each.
+// Algorithm. If any node has other numbers at the same Version, checks are judged by the rule at
+// Limit.Version. Each such conflict counts in Stats.Conflicts, and is logged at Warn once for each
+// Name and Version. Nodes compare their limits every few seconds: the first 4,096 names of each
+// node, with the highest Version of each.
 func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if n.env.Ended() {
 		return nil, ErrClosed
@@ -61,9 +61,9 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 
 // Shadow returns a Limiter of the same counts, to try the limit out. Its checks are decided, and
 // spend and hold units, like the checks of l, but Stats counts them in Shadows instead of Decisions.
-// Its Decisions have Shadow set, and the caller should not enforce them. Its Reserve may ask for
-// more units than the limit can ever grant, and is then denied. An Ask with this Limiter is an
-// Ask with Shadow.
+// Its Decisions have Shadow set, and the caller should not enforce them. Its AllowN and
+// Reserve accept more units than the limit can ever grant, and are then denied. An Ask with this
+// Limiter is an Ask with Shadow.
 func (l *Limiter) Shadow() *Limiter {
 	s := *l
 	s.shadow = true
@@ -75,8 +75,8 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 	return l.check(ctx, wire.OpTake, key, 1)
 }
 
-// AllowN requests units, from 1 to the maximum that the limit can grant. AllowN spends all of the
-// units or none.
+// AllowN spends all of the units or none. It accepts 1 unit to the maximum that the limit can ever
+// grant, which is the Burst of a bucket, or the Rate if Burst is zero. More are ErrInvalid.
 func (l *Limiter) AllowN(ctx context.Context, key string, units int64) (Decision, error) {
 	return l.check(ctx, wire.OpTake, key, units)
 }

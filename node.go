@@ -30,8 +30,7 @@ import (
 	"github.com/weir-go/weir/ring"
 )
 
-// Node is a member of the cluster, embedded in a process. Its methods are safe for concurrent
-// use.
+// Node is a member of the cluster, embedded in a process. Its methods are safe for concurrent use.
 type Node struct {
 	cfg       Config // with defaults
 	env       env.Env

@@ -68,14 +68,12 @@ type hopObserver struct{ o Observer }
 
 func (o hopObserver) Hopped(ctx context.Context, h check.Hop) { o.o.Hopped(ctx, HopEvent(h)) }
 
-// Tracer creates spans of checks that nodes send to each other, on both nodes. See
-// Config.Tracer, and contrib/otel for a Tracer of OpenTelemetry. The goroutine of the check
-// calls the methods, concurrently, and they must not block. A check that its node decides alone
-// has no span.
+// Tracer creates spans of checks that nodes send to each other, on both nodes. See Config.Tracer,
+// and contrib/otel for a Tracer of OpenTelemetry. The goroutine of the check calls the methods,
+// concurrently, and they must not block. A check that its node decides alone has no span.
 type Tracer interface {
-	// Outgoing returns the span of a check before its node sends it to a member, or nil if
-	// ctx has no sampled trace. Outgoing is called for each such check, and should be cheap without a
-	// sampled trace.
+	// Outgoing returns the span of a check before its node sends it to a member. Outgoing is called
+	// for each such check, and returns nil, which should be cheap, if ctx has no sampled trace.
 	Outgoing(ctx context.Context) Span
 	// Incoming returns the span of a request that a member has sent within a trace, as
 	// a child of parent, or nil. Incoming is called only for sampled requests. The request was read

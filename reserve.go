@@ -22,8 +22,8 @@ type Reservation struct {
 	made     reserve.Reservation // only if the estimate was allowed
 }
 
-// Reserve spends an estimate, from 1 to the maximum that the limit can grant. Reserve is like AllowN,
-// but never spends units of a lease. The Reservation is never nil. Its Decision is a denial if
+// Reserve spends an estimate, which has the range of units of AllowN. Reserve is like AllowN, but
+// never spends units of a lease. The Reservation is never nil. Its Decision is a denial if
 // the estimate was denied, and with every error.
 func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Reservation, error) {
 	var (
@@ -55,10 +55,10 @@ func (v *Reservation) Expires() time.Time {
 }
 
 // Settle refunds the units by which the estimate exceeds the actual cost, or debits the units by
-// which it falls short, in the window in which the estimate was spent. The cost is 0 or more.
-// Settle has no effect on the count if that window has ended, or if the count was reset since.
-// Settle does not wait for an answer, and ctx may be done, unless the Reservation was carried
-// (Text). If the owner does not answer, units to be refunded stay spent.
+// which it falls short, in the window in which the estimate was spent. ctx may be done, because
+// Settle does not wait for an answer, unless the Reservation was carried (Text). The cost is 0 or
+// more. A debt is bounded as in Debit. The count does not change if that window has ended, or after
+// a Reset. If the owner does not answer, units to be refunded stay spent.
 //
 // The error is ErrInvalid for a negative cost or a denied Reservation, ErrSettled for the second
 // call, or ErrExpired. For a carried Reservation, the error may be ErrUnavailable or the error of ctx:

@@ -28,12 +28,11 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Start listens, joins the cluster, and returns a node that can answer checks at once. ctx
-// bounds only Start. If the node finds no member to join, Start does not fail: the node reports
-// this in its log and its Stats, is not Ready for Config.JoinTimeout, decides within the share
-// of Config.Expect, and tries again. The error is ErrInvalid for an invalid Config. Another
-// error names the remedy, such as for a port in use, or for a secret or Seed that the cluster
-// refuses.
+// Start listens, joins the cluster, and returns a node that can answer checks at once. ctx bounds
+// only Start. If the node finds no member to join, Start does not fail: the node reports this in
+// its log and its Stats, is not Ready for Config.JoinTimeout, decides within the share of
+// Config.Expect, and tries again. The error is ErrInvalid for an invalid Config. Another error
+// names the remedy, such as for a port in use, or for a secret or Seed that the cluster refuses.
 func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -93,10 +93,9 @@ type StreamStats struct {
 	// yet received are admitted once more. Units that the owner has received can be counted
 	// twice there, when a further replica arrives. TalliesDropped only grows.
 	TalliesDropped uint64
-	// ResetsDropped is the number of resets that were forgotten before their time, because a
-	// node keeps at most 1,048,576. A member that has not received such a reset can restore the
-	// count as it was before, which then denies until it has recovered. ResetsDropped only
-	// grows.
+	// ResetsDropped is the number of resets that were forgotten before their time, because a node
+	// keeps at most 1,048,576. A member that has not received such a reset can restore the count as
+	// it was before, which then denies until it has recovered. ResetsDropped only grows.
 	ResetsDropped uint64
 }
 
@@ -126,10 +125,9 @@ const OtherLimits = stats.Others
 // few checks is measured. Later 1 check in 64 is measured and counts as 64, so that the
 // figures represent all checks, and Count is close to the number of Decisions.
 type Latency struct {
-	Count uint64
-	Sum   time.Duration
-	// Buckets has, for each of LatencyBounds, the number of checks that took at most that time.
-	Buckets []uint64
+	Count   uint64
+	Sum     time.Duration
+	Buckets []uint64 // for each of LatencyBounds, the number of checks that took at most that time
 }
 
 // LatencyBounds returns the upper bounds of the buckets of a Latency, 250 ns to 1 s.

@@ -39,8 +39,7 @@ type HeldKey struct {
 }
 
 // sharesKeys reports whether the text of a key may be sent to other members. No text must be sent
-// if anybody who reaches the port is a member. A Cluster of the caller determines its own
-// members.
+// if anybody who reaches the port is a member. A Cluster of the caller determines its own members.
 func (c *Config) sharesKeys() bool {
 	return c.Cluster != nil || len(c.Secrets) > 0 || c.TLS != nil
 }
@@ -78,8 +77,7 @@ type Totals struct {
 	Missing []string                // names of members that did not answer, or run a release without Totals
 }
 
-// MemberTotals are the decisions of a member about the checks of its own callers. They only
-// grow.
+// MemberTotals are the decisions of a member about the checks of its own callers. They only grow.
 type MemberTotals struct {
 	Decisions map[Source]Outcomes
 	Limits    map[string]LimitTotals // by name, the 128 limits with the most denials

@@ -19,16 +19,16 @@ import (
 )
 
 // Book has the current rules. A Book is safe for concurrent use, until Close.
-//
-// Only swap replaces the current Snapshot. The caller of swap holds mu, and each Snapshot has a
-// higher serial than the previous Snapshot. Changes of the file and changes of the overrides both
-// call swap: a Snapshot that is stored without mu could undo the other change.
 type Book struct {
-	node    *weir.Node
-	values  values
-	log     *slog.Logger
-	path    string // empty for a Static Book
-	now     func() time.Time
+	node   *weir.Node
+	values values
+	log    *slog.Logger
+	path   string // empty for a Static Book
+	now    func() time.Time
+
+	// Only swap replaces the current Snapshot. The caller of swap holds mu, and each Snapshot has a
+	// higher serial than the previous Snapshot. Changes of the file and changes of the overrides
+	// both call swap: a Snapshot that is stored without mu could undo the other change.
 	current atomic.Pointer[Snapshot]
 
 	mu       sync.Mutex // protects changes of current, and the fields below

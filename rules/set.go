@@ -10,9 +10,6 @@ type position struct{ line, column int }
 
 // Set is the compiled rules of a file. A Set is safe for concurrent use because it never changes
 // after Parse has returned it: Snapshots share it, and requests read it without a lock.
-//
-// limits and ruleOf have the order of Limit.Index, which is also the order of the Limiters in a
-// Snapshot. A tier is a bit of a uint64, so there are at most maxTiers of them.
 type Set struct {
 	name        string // name of the file, for errors
 	text        []byte
@@ -21,14 +18,14 @@ type Set struct {
 	enabled     bool
 	ignoreCase  bool // as if each request had IgnoreCase
 	exempt      exempt
-	tiers       []string
+	tiers       []string // at most maxTiers, because a tier is a bit of a uint64
 	tierAt      map[string]int
 	defaultTier int // -1 if there is none
 
 	rules  []*Rule
-	limits []*Limit
+	limits []*Limit // in the order of Limit.Index, as are the Limiters in a Snapshot
 	names  map[string]*Limit
-	ruleOf []*Rule // rule of each limit
+	ruleOf []*Rule // rule of each limit, in the order of limits
 	any    tree    // rules for all hosts
 	hosts  map[string]*tree
 }

@@ -225,9 +225,9 @@ func outdated(entries []Entry, saved Entry) (old []Entry) {
 	return old
 }
 
-// Load implements [Store]. Load does not call mine, because the directory belongs to a
-// single process: all files are from nodes of that process, which may have had other
-// names.
+// Load implements [Store]. Load ignores its second argument, mine, and reads the snapshots of
+// all nodes: the directory belongs to a single process, so that all of them are from nodes of
+// that process, which may have had other names.
 func (d *Dir) Load(ctx context.Context, _ func(node string) bool, read func(node string, r io.Reader) error) error {
 	if err := d.begin(ctx); err != nil {
 		return err

@@ -93,7 +93,7 @@ func (c *Config) checkSizes(wrong func(format string, args ...any)) {
 		wrong("Replicas is %d: use 0 for 1, -1 for none, or 1 to %d", c.Replicas, maxReplicas)
 	}
 	if c.MaxKeys < 0 {
-		wrong("MaxKeys is %d: use 0 for %d, or how many counts may be held", c.MaxKeys, defaultMaxKeys)
+		wrong("MaxKeys is %d: use 0 for %d, or the maximum number of counts", c.MaxKeys, defaultMaxKeys)
 	}
 	if c.TopKeys < -1 || c.TopKeys > maxTopKeys {
 		wrong("TopKeys is %d: use 0 for %d, -1 for none, or 1 to %d", c.TopKeys, defaultTopKeys, maxTopKeys)

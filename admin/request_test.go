@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestDescribedRequestEndsByItsTexts(t *testing.T) {
+func TestHoldsOfRequestAreReleasedByText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := startTestAPI(t, `
 rules:

@@ -64,8 +64,8 @@ func (n *numbers) maxJudged() (judged int32) {
 // judgedBy returns the number of counts that the limit of an entry judges.
 func (n *numbers) judgedBy(by uint32) int32 { return n.at[n.at[by].first].judged }
 
-// addJudged adds more to the number of slots that refer to the limit of an entry.
-func (n *numbers) addJudged(by uint32, more int32) { n.at[n.at[by].first].judged += more }
+// addJudged adds delta to the number of slots that refer to the limit of an entry.
+func (n *numbers) addJudged(by uint32, delta int32) { n.at[n.at[by].first].judged += delta }
 
 func (n *numbers) isFull() bool { return len(n.at) == cap(n.at) }
 

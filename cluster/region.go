@@ -120,7 +120,7 @@ func (r *region) pause() time.Duration {
 func (r *region) connect() (addr string, s *session, err error) {
 	addrs, problems := addresses(lookUpAll(r.peers.ctx, r.network, r.entries, ""))
 	if addr = r.choose(addrs); addr == "" {
-		return "", nil, fmt.Errorf("cluster: no address to reach region %q by: %s", r.name, strings.Join(problems, "; "))
+		return "", nil, fmt.Errorf("cluster: no address of region %q to connect to: %s", r.name, strings.Join(problems, "; "))
 	}
 	ctx, cancel := context.WithTimeout(r.peers.ctx, patienceAbroad)
 	defer cancel()

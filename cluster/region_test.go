@@ -144,7 +144,7 @@ func TestWrongRegionIsLoggedOnBothSides(t *testing.T) {
 	})
 }
 
-func TestUnreadingRegionNodeIsReplaced(t *testing.T) {
+func TestRegionNodeThatStopsReadingIsReplaced(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		hung, well := lo.hungPeer(t, "b", abroad), lo.peer(t, "c", nil, abroad)

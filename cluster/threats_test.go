@@ -18,7 +18,7 @@ import (
 
 // The table of THREATS.md states the abilities of a host that reaches the port. Packets of gossip need
 // the secret, if there is one. Connections need the secret and, with TLS, a certificate.
-func TestConfiguredProtectionDecidesAbilities(t *testing.T) {
+func TestAttackerAbilitiesMatchThreatsTable(t *testing.T) {
 	t.Parallel()
 	certs := NewAuthority(t)
 	own := certs.Config(t)

@@ -50,7 +50,7 @@ func (o *Options) validateFor(limit *weir.Limit) error {
 	case o.MaxWaiting != 0 && o.Queue == 0:
 		return fmt.Errorf("%w Options.MaxWaiting: %d without Queue: no request waits: set Queue, or leave it out", weir.ErrInvalid, o.MaxWaiting)
 	case o.MaxBody != 0:
-		return fmt.Errorf("%w Options.MaxBody: %d: only rules reserve by the body: leave it out, or call New with rules", weir.ErrInvalid, o.MaxBody)
+		return fmt.Errorf("%w Options.MaxBody: %d: only rules reserve units by the request body: leave MaxBody out, or call New with rules", weir.ErrInvalid, o.MaxBody)
 	case o.Queue < 0 || o.Queue > 0 && limit.Algorithm != weir.LeakyBucket && limit.Algorithm != weir.InFlight:
 		return fmt.Errorf("%w Options.Queue: %v with a limit that is a %v: use a positive time and a LeakyBucket or InFlight, or leave it out", weir.ErrInvalid, o.Queue, limit.Algorithm)
 	case settles && limit.Algorithm == weir.InFlight:

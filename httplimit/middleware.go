@@ -148,11 +148,11 @@ func newMiddleware(m *Middleware) (*Middleware, error) {
 		return nil, err
 	}
 	if o.MaxWaiting < 0 {
-		return nil, fmt.Errorf("%w Options.MaxWaiting: %d: use 0 for %d, or how many may wait", weir.ErrInvalid, o.MaxWaiting, defaultMaxWaiting)
+		return nil, fmt.Errorf("%w Options.MaxWaiting: %d: use 0 for the default of %d, or the maximum number of waiting requests", weir.ErrInvalid, o.MaxWaiting, defaultMaxWaiting)
 	}
 	o.MaxWaiting = cmp.Or(o.MaxWaiting, defaultMaxWaiting)
 	if o.MaxBody < 0 {
-		return nil, fmt.Errorf("%w Options.MaxBody: %d: use 0 for %d, or how many bytes to read", weir.ErrInvalid, o.MaxBody, defaultMaxBody)
+		return nil, fmt.Errorf("%w Options.MaxBody: %d: use 0 for the default of %d, or the maximum number of bytes to read", weir.ErrInvalid, o.MaxBody, defaultMaxBody)
 	}
 	o.MaxBody = cmp.Or(o.MaxBody, defaultMaxBody)
 	o.Logger = cmp.Or(o.Logger, slog.Default())

@@ -23,7 +23,7 @@ const (
 const unplayed = "played"
 
 // errUnplayable means that a scenario cannot be played, and that its process continues.
-var errUnplayable = errors.New("it cannot be played")
+var errUnplayable = errors.New("the scenario cannot be played")
 
 // result is the outcome of a random scenario.
 type result struct {

@@ -29,7 +29,7 @@ func TestConnectivity(t *testing.T) {
 	for name, steps := range map[string][]struct {
 		ms        int
 		event     string
-		id        uint64 // of a ping or pong; time at which a check was due, or an answer was given
+		arg       uint64 // the number of a ping or pong, or the ms at which a check was due or an answer was given
 		connected bool
 	}{
 		"no member is connected before a pong": {
@@ -99,13 +99,13 @@ func TestConnectivity(t *testing.T) {
 				var changed bool
 				switch s.event {
 				case "ping":
-					c.RecordPing("m", s.id, atMS(s.ms))
+					c.RecordPing("m", s.arg, atMS(s.ms))
 				case "pong":
-					_, _, changed = c.RecordPong("m", s.id, atMS(s.ms))
+					_, _, changed = c.RecordPong("m", s.arg, atMS(s.ms))
 				case "answer":
-					c.RecordAnswer("m", atMS(int(s.id)))
+					c.RecordAnswer("m", atMS(int(s.arg)))
 				case "check":
-					changed = c.CheckSilence("m", atMS(int(s.id)), atMS(s.ms))
+					changed = c.CheckSilence("m", atMS(int(s.arg)), atMS(s.ms))
 				case "fail":
 					changed = c.RecordFailure("m", atMS(s.ms))
 				}

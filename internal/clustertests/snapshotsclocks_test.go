@@ -111,7 +111,7 @@ func TestSnapshotOfEarlierStopIsSkipped(t *testing.T) {
 				w.ready(t, "a", "b", "c")
 				require.Equal(t, 6, ask(t, w.limiters(t, limit), "k", 10, "a"), "the reset stays in force")
 				require.Equal(t, 1, w.nodes["c"].Stats().Snapshots.Skipped)
-				require.Contains(t, log.String(), "a snapshot was not loaded, because the cluster ran on after its node had stopped")
+				require.Contains(t, log.String(), "a snapshot was not loaded, because the cluster continued without the node that wrote it")
 			})
 		})
 	}

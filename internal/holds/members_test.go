@@ -118,12 +118,12 @@ func (m *member) runRound() {
 	synctest.Wait()
 }
 
-// grant returns a hold of one unit that the member has, and that by has granted.
-func (m *member) grant(by *member) *Hold {
-	a := wire.Ask{ID: by.id(), Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
+// grant returns a hold of one unit, which granter has granted to m.
+func (m *member) grant(granter *member) *Hold {
+	a := wire.Ask{ID: granter.id(), Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
 	m.Name(&a, m.Number())
 	var r wire.Result
-	by.table.hold(&a, -1, false, by.time(), &r)
+	granter.table.hold(&a, -1, false, granter.time(), &r)
 	require.True(m.t, r.Allowed)
 	o := new(Hold)
 	m.RecordGrant(o, &a, &r, m.time())
@@ -255,7 +255,7 @@ func TestHolderReportsGrantOfStandInToOwner(t *testing.T) {
 	}
 }
 
-func TestRenewalRefusalIsNotFirmAfterMissingAnswer(t *testing.T) {
+func TestRefusedRenewalIsNotFirmIfMemberIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newMembers(t, 3)
 		standIn, has := all[0], all[1]

@@ -157,7 +157,7 @@ func (s *Snapshots) loadOne(ctx context.Context, node string, from io.Reader) (c
 		s.mu.Lock()
 		s.stats.Skipped++
 		s.mu.Unlock()
-		s.cfg.Log.Warn("a snapshot was not loaded, because the cluster ran on after its node had stopped; other snapshots have its counts", "member", node, "written", h.Saved, "behind", behind.String())
+		s.cfg.Log.Warn("a snapshot was not loaded, because the cluster continued without the node that wrote it; other snapshots have the counts", "member", node, "written", h.Saved, "behind", behind.String())
 		return 0, written, nil
 	}
 	for {

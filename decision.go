@@ -27,7 +27,7 @@ type Decision struct {
 	Allowed    bool
 	Limit      int64         // units that the limit grants (Rate, or Burst for the buckets), or the share of this node or side
 	Remaining  int64         // whole units left, never below zero
-	RetryAfter time.Duration // zero if allowed; else the earliest time at which the same ask could be admitted. For a Debit, the time until a unit is available. A Pushback for more units than were denied may have an earlier time
+	RetryAfter time.Duration // zero if allowed; otherwise the earliest time at which the same ask could be admitted. For a Debit, the time until a unit is available. A Pushback for more units than were denied may have an earlier time
 	ResetAfter time.Duration // time until the whole limit is available again without further checks, see above
 	Name       string        // name of the limit
 	Source     Source

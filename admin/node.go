@@ -24,8 +24,8 @@ func (a *api) members(r *request) (int, any, error) {
 	return http.StatusOK, showMembers(a.node.Members(), after), nil
 }
 
-// showMembers returns the first maxMembers members, sorted by name, whose names follow after. The member
-// of that name may have left since the previous page.
+// showMembers returns the first maxMembers members, sorted by name, whose names follow the name in the
+// argument after. The member of that name may have left since the previous page.
 func showMembers(all []weir.Member, after string) Members {
 	page := Members{Members: []Member{}}
 	from, found := slices.BinarySearchFunc(all, after, func(m weir.Member, name string) int { return strings.Compare(m.Name, name) })

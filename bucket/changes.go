@@ -208,7 +208,7 @@ type tracker struct {
 	self             uint64 // the origin of the units that are spent on this node
 	hurry            chan<- struct{}
 	changed, hurried []atomic.Uint64
-	wake             atomic.Pointer[chan<- struct{}] // the next change sends a signal; nil if no signal is needed
+	wake             atomic.Pointer[chan<- struct{}] // channel to which the next change sends a signal; nil if no signal is needed
 }
 
 // changes contains the data that Track adds to a shard. The lock of the shard protects it. If

@@ -188,8 +188,8 @@ func (g *log) findAfter(c cell, m Mark) (t int64, off int, has uint64) {
 	return t, off, 0
 }
 
-// readNext reads the entry that starts at off, and returns the offset of the next entry. An
-// invalid entry ends the log.
+// readNext reads the entry that starts at the offset off, and returns the offset of the
+// next entry. An invalid entry ends the log.
 func (g *log) readNext(off int) (delta, units uint64, next int) {
 	v, k := binary.Uvarint(g.buf[off:])
 	if k <= 0 {

@@ -32,7 +32,8 @@ type originSeries struct {
 // there are, an entry can exist twice until prune removes the duplicate.
 const nearest = 64
 
-// find returns the index of l and by, or 0 if they are not among the latest entries.
+// find returns the index of the limit l with the origin by, or 0 if they are not among
+// the latest entries.
 func (n *numbers) find(l *Limit, by originSeries) uint32 {
 	for i := len(n.at) - 1; i > max(0, len(n.at)-nearest); i-- {
 		if e := &n.at[i]; e.series == by && e.Limit == *l {

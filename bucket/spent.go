@@ -24,8 +24,9 @@ const within = uint64(100 * time.Millisecond)
 
 // RefundSpent is like RefundBeside for the units that at identifies. If the receipt is from
 // another store, RefundSpent refunds units of the window that began nearest to at.Near,
-// within half of Per. In a log it refunds units of the nearest entry, and then of the newest
-// entries. RefundSpent does nothing if the window has ended or the entry has expired.
+// within half of Per. In a log it refunds units of the nearest entry, and then of the
+// newest entries. RefundSpent does nothing if the window has ended or the entry has
+// expired.
 func (s *Store) RefundSpent(id ID, l *Limit, now, units int64, at Spent, lent Lease) (changed bool) {
 	sh, h := s.lock(id)
 	defer sh.mu.Unlock()

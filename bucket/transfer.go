@@ -69,11 +69,11 @@ type Mark struct {
 // maxExport is the maximum number of bytes of a log in an Export.
 const maxExport = 16 << 10
 
-// Export reads the count of id into c for a receiver that has the entries up to after. It
-// does not change the store. c is the whole count, or for a SlidingLog with a Mark, only the
-// entries after the Mark, and then c is Partial. If the log has changed other than at its end
-// since the Mark (by a refund or a conversion, or because it was started again), c is the
-// whole count.
+// Export reads the count of id into c for a receiver that has the entries up to the mark in
+// the argument after. It does not change the store. c is the whole count, or for a SlidingLog
+// with a Mark, only the entries after the Mark, and then c is Partial. If the log has changed
+// other than at its end since the Mark (by a refund or a conversion, or because it was
+// started again), c is the whole count.
 //
 // An Export returns at most 16 KiB of a log. more reports whether there are more entries: call
 // Export again with the returned Mark, and c is the next piece, which is Partial. held is false

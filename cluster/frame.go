@@ -195,7 +195,8 @@ func (in *intake) shrink() {
 	in.read = 0
 }
 
-// shrinkIdle shrinks the buffer in of the reader of conn, and the buffer of TLS below it.
+// shrinkIdle shrinks the buffer of the reader of conn, which is the argument in, and the
+// buffer of TLS below it.
 func shrinkIdle(conn net.Conn, in *intake) {
 	in.shrink()
 	if t, ok := conn.(*tlsConn); ok {

@@ -384,7 +384,7 @@ func (p *peers) probe(ctx context.Context, addr string) (hello, error) {
 }
 
 // serve handles an accepted connection on which firstByteCheck has been read and TLS, if configured, is
-// established. in is the entry of conn in pending. serve returns at once.
+// established. The argument in is the entry of conn in pending. serve returns at once.
 func (p *peers) serve(conn net.Conn, in *pendingConn) {
 	p.mu.Lock()
 	if p.ctx.Err() != nil || len(p.conns) >= p.most {

@@ -85,8 +85,8 @@ func (l *pending) enter(conn net.Conn) (in, out *pendingConn) {
 	return in, out
 }
 
-// sort moves an origin to the list for its number of connections. before is the number before the last
-// change.
+// sort moves an origin to the list for its number of connections. The argument before is the number
+// before the last change.
 func (l *pending) sort(o *origin, before int) {
 	if before > 0 {
 		l.bySize[before].Remove(o.at)

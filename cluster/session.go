@@ -272,7 +272,8 @@ func (s *session) queueTell(request []byte) {
 	}
 }
 
-// readUntilEnd reads from s until the connection ends, and then calls over.
+// readUntilEnd reads from s until the connection ends, and then calls the function
+// over.
 func (s *session) readUntilEnd(over func()) {
 	err := s.read()
 	if reason := violation(err); reason != "" {

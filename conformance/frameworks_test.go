@@ -279,7 +279,8 @@ func (c echoCall) Answer(status int, contentType, body string) error {
 	return c.c.Blob(status, contentType, []byte(body))
 }
 
-// onEcho returns the framework echo. after may change the echo.Echo before it serves.
+// onEcho returns the framework echo. The function after may change the echo.Echo before
+// it serves.
 func onEcho(config echo.RouterConfig, after func(*echo.Echo)) *framework {
 	return &framework{"echo", true, func(_ testing.TB, s *site) (*app, error) {
 		e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(config)})
@@ -323,8 +324,8 @@ func (c ginCall) Answer(status int, contentType, body string) error {
 	return nil
 }
 
-// onGin returns the framework gin. before, if not nil, configures the engine; after, if
-// not nil, adds handlers.
+// onGin returns the framework gin. The function before, if not nil, configures the
+// engine. The function after, if not nil, adds handlers.
 func onGin(before, after func(*gin.Engine)) *framework {
 	gin.SetMode(gin.ReleaseMode)
 	return &framework{"gin", true, func(t testing.TB, s *site) (*app, error) {
@@ -370,7 +371,7 @@ func (c fiberCall) Answer(status int, contentType, body string) error {
 	return c.Status(status).SendString(body)
 }
 
-// onFiber returns the framework fiber. after may add handlers.
+// onFiber returns the framework fiber. The function after may add handlers.
 func onFiber(config fiber.Config, after func(*fiber.App)) *framework {
 	return &framework{"fiber", false, func(_ testing.TB, s *site) (*app, error) {
 		of := fiber.New(config)

@@ -204,7 +204,8 @@ func growth(now, before uint64) uint64 {
 	return now - before
 }
 
-// add adds the measurements of a process since before.
+// add adds the measurements of a process since the earlier measurement (the argument
+// before).
 func (r *rates) add(source weir.Source, now, before weir.Latency) {
 	if now.Count < before.Count || len(before.Buckets) != len(now.Buckets) {
 		before = weir.Latency{Buckets: make([]uint64, len(now.Buckets))}

@@ -155,7 +155,8 @@ func (r *Ring) fits(members int) bool {
 	return members > 0 && pagesOf(members) >= most-1 && pagesOf(members) <= most+1
 }
 
-// assignSlots assigns to each member its slot in the ring before, or a free slot.
+// assignSlots assigns to each member its slot in the previous ring (the argument
+// before), or a free slot.
 func (r *Ring) assignSlots(before *Ring) {
 	r.slots = make([]int32, len(r.members))
 	free := 0

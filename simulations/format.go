@@ -342,7 +342,8 @@ func (f *Fault) undo() (Fault, bool) {
 	return Fault{}, false
 }
 
-// repeated yields at, and further times at the interval every, until the time until.
+// repeated yields the time at, and then further times at the interval every, until the
+// time until.
 func (r *reader) repeated(v strictyaml.Value, at, lasts time.Duration) func(func(time.Duration) bool) {
 	m := v.Map("every", "until")
 	every, until := time.Duration(0), at

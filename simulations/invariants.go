@@ -311,8 +311,8 @@ func (s *Scenario) mayDelay() bool {
 }
 
 // isConnecting reports whether a node has begun to start or a split has healed less than
-// 2 s before at. Members then open connections. The first round trip on a connection counts
-// as a delay, which is long if a packet is lost or a link is slow.
+// two seconds before the time at. Members then open connections. The first round trip on a
+// connection counts as a delay, which is long if a packet is lost or a link is slow.
 func (r *trial) isConnecting(at time.Duration) bool {
 	isFresh := func(from time.Duration) bool { return from <= at && at < from+2*time.Second }
 	return slices.ContainsFunc(r.Starts, isFresh) || slices.ContainsFunc(r.Scenario.Faults, func(f Fault) bool {

@@ -31,8 +31,8 @@ type asks struct {
 	holds  []Held  // of an in-flight limit, sorted by From
 }
 
-// situation returns the situation of a window of Per that begins at from, or at 0 if from
-// is negative.
+// situation returns the situation of a window of Per that begins at the time from, or at
+// 0 if this time is negative.
 func (a *asks) situation(from time.Duration) situation {
 	from = max(0, from)
 	if a.planet != nil {

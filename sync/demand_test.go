@@ -82,8 +82,8 @@ type singleNode struct {
 
 // grantedAfterMove returns the units that are granted after all demand has moved from one region
 // to another, as parts of the units that a single node with the whole limit would grant. The
-// demand moves at the time at. The first span begins when the time from has passed after the move,
-// or with the next window if windows have fixed times.
+// demand moves at the time at. The first span begins when the duration in the argument from has
+// passed after the move, or with the next window if windows have fixed times.
 func grantedAfterMove(t failer, l bucket.Limit, net network, at, from int64, spans ...int64) (parts []float64) {
 	w := newGlobe(t, 1, 3, l, net)
 	w.settle()

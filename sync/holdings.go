@@ -141,7 +141,7 @@ type account struct {
 	refusals      int
 	hint          int64 // time at which the region may have unspent units, by its own statement
 
-	known    bool  // the units of this region that the other region has are known: it has stated them, or no grants were forgotten
+	known    bool  // this node knows how many units of this region the other region has: the region has stated the number, or no grants were forgotten
 	reported int64 // spent units that were last stated to the region
 	theirs   int64 // number of units that the region has stated as spent
 	series   int64 // series of theirs

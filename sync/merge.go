@@ -103,8 +103,8 @@ func (v vector) unitsBeyond(o vector, by ages) (units int64) {
 }
 
 // unitsOnTop returns the number of units in v that are not in o, less refunds, as they are spent on
-// top of the copy with the vector o. used is the number of used units of that copy, and there is
-// the number of used units of the copy with v.
+// top of the copy with the vector o. used is the number of used units of that copy. The argument
+// there is the number of used units of the copy with v.
 //
 // Several nodes may refund units that all of them know. Together they may refund more units than
 // there were: these refunds belong to units of other origins, of which the rest has not arrived

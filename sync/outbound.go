@@ -366,8 +366,8 @@ func (s *Stream) encodeSpend(id bucket.ID, now int64, roles Roles, b []byte) []b
 }
 
 // appendHead appends the first part of a state or a spend: the flags, the reset number, and the
-// vector s.mine. at is the index of the limit, which may be nil. If no member would accept the
-// limit, appendHead appends nothing and ok is false.
+// vector s.mine. The result at is the index of the limit, which may be nil. If no member would
+// accept the limit, appendHead appends nothing and ok is false.
 func (s *Stream) appendHead(b []byte, id bucket.ID, flags byte, limit *bucket.Limit, now int64) (_ []byte, at int, ok bool) {
 	if limit != nil {
 		if at, ok = s.limits.index(limit); !ok {

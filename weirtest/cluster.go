@@ -380,10 +380,10 @@ func (c *Cluster) Cut(sides ...[]string) { c.network.Split(sides...) }
 // WAN.
 func (c *Cluster) Heal() { c.network.reset() }
 
-// Skew steps the clock of a host forward, or backward if by is negative. The checks of
-// the node read this clock through Config.Now. This clock determines when windows begin
-// and how many units have drained. Timeouts and pings do not depend on this clock. Steps
-// add up, and remain after a Kill.
+// Skew steps the clock of a host forward, or backward if the argument by is negative.
+// The checks of the node read this clock through Config.Now. This clock determines when
+// windows begin and how many units have drained. Timeouts and pings do not depend on
+// this clock. Steps add up, and remain after a Kill.
 func (c *Cluster) Skew(name string, by time.Duration) {
 	c.mu.Lock()
 	m := c.machine(name)

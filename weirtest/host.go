@@ -109,8 +109,8 @@ type pauses struct {
 	pause, every time.Duration
 }
 
-// resumeTime returns the end of the pause that contains at, or at if there is no such
-// pause.
+// resumeTime returns the end of the pause that contains the time at. If there is no
+// such pause, it returns at.
 func (p *pauses) resumeTime(at time.Time) time.Time {
 	if p.pause == 0 || at.Before(p.from) {
 		return at

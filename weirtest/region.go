@@ -26,7 +26,7 @@ type region struct {
 	name    string
 	entries []string
 	at      *peer     // the node that is asked or contacted; nil between attempts
-	since   time.Time // when at was reached
+	since   time.Time // when the node in at was reached
 	misses  map[*Host]int
 	tries   int
 	turn    uint64 // number of the last scheduled step; earlier steps on the agenda are void

@@ -48,8 +48,9 @@ type World struct {
 	FreezeAbroad func(i int) (thaw func())
 }
 
-// Run checks an implementation. with is called for each test and calls test
-// with a new world: directly, or within a testing/synctest bubble.
+// Run checks an implementation. The argument with is a function. Run calls it for each
+// test, and it must call test with a new world: directly, or within a testing/synctest
+// bubble.
 func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))) {
 	made := with
 	with = func(t *testing.T, test func(t *testing.T, w World)) {

@@ -120,8 +120,8 @@ func (r *Roster) size() (n int) {
 	return n
 }
 
-// RecordAlive records that gossip reports a member as alive, and the address at which gossip
-// reaches it.
+// RecordAlive records that gossip reports a member as alive, and the address (the argument
+// at) at which gossip reaches the member.
 func (r *Roster) RecordAlive(rec Record, at string, now time.Time) Change {
 	var c Change
 	e := r.entries[rec.Name]
@@ -285,8 +285,9 @@ func (r *Roster) Forget(name string, now time.Time) (Change, error) {
 // IsDead reports whether the member counts as dead.
 func (e *Entry) IsDead(now time.Time) bool { return !e.Alive && !now.Before(e.dead) }
 
-// Tick forgets dead members and drops old tombstones. before is the time of the previous Tick.
-// onSide reports whether a member is on the side of this node, to which the node itself belongs.
+// Tick forgets dead members and drops old tombstones. The argument before is the time of the
+// previous Tick. onSide reports whether a member is on the side of this node, to which the node
+// itself belongs.
 //
 // A side is compared with the set of members that it misses. Members that have joined the side
 // count. If the side has not been smaller than this set for Forget, it forgets the members that have

@@ -192,8 +192,8 @@ func (m *monitor) assess(to *assessment) {
 	}
 }
 
-// judge judges the answers to the clients, after all gateways have ended. over is the end
-// of the traffic in Unix nanoseconds.
+// judge judges the answers to the clients, after all gateways have ended. The argument
+// over is the end of the traffic in Unix nanoseconds.
 func (m *monitor) judge(over int64) *findings {
 	if len(m.regions) > 0 {
 		return m.judgeRegions(over)

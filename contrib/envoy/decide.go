@@ -30,7 +30,7 @@ type item struct {
 	enforced bool // the item can deny the request; false for a shadow limit
 	takes    bool // AllowAllInto takes the units of all these items together
 	decision weir.Decision
-	decided  bool // decision is the answer of the limit; it has no Source if the node did not ask
+	decided  bool // decision is the answer of the limit, and has no Source if the node did not ask
 	over     bool
 }
 

@@ -21,7 +21,8 @@ const (
 // is replaced by \# and its SHA-256. So two different descriptors never share a count,
 // and the values of a limit may be headers of any length.
 //
-// way contains the descriptors that matched the entries; it may be shorter than entries.
+// The argument way contains the descriptors that matched the entries, and may be shorter
+// than entries.
 func appendKey(b []byte, entries []*ratelimit.RateLimitDescriptor_Entry, way []*descriptor) []byte {
 	begun := len(b)
 	b = slices.Grow(b, bytesOf(entries)+2*len(entries))

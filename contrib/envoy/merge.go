@@ -9,7 +9,7 @@ import (
 )
 
 // part is a top-level descriptor of a domain, and its position in the file. The message
-// of at is empty.
+// of the field at is empty.
 type part struct {
 	descriptor *descriptor
 	at         *strictyaml.Error

@@ -54,8 +54,8 @@ const (
 // prolonged by a clock that steps back or stops.
 //
 // A lease belongs to one count. The owner marks it with the number of the last reset of the
-// count that the owner knows of. A lease with a lower number than this node knows of ends, or
-// is not begun.
+// count that the owner knows of. If this node knows a higher number, it ends the lease, or
+// does not begin it.
 //
 // When a lease ends or is replaced, its unspent units are returned to the owner, together
 // with the number of spent units, so that the owner knows as soon as possible that no units

@@ -28,7 +28,8 @@ func addLease(l *leases, a *wire.Ask, units uint32, term time.Duration, at int64
 	l.learn(&wants, &r, 1, instant(at), instant(at))
 }
 
-// requestLease requests a lease of 4 units, and records the result after calling meanwhile.
+// requestLease requests a lease of 4 units, and records the result after it has called the
+// function meanwhile.
 func requestLease(l *leases, reset uint64, meanwhile func()) {
 	wants := *someAsk(1)
 	l.addWant(&wants, 1000, instant(at), time.Second)

@@ -87,8 +87,8 @@ func (h *clientHold) isHeld(at time.Time) bool {
 	return h.text != "" && !h.ending && at.Before(h.until)
 }
 
-// mayCount reports whether members may count the hold at a time after since. spread is the time
-// until all members have received the release of the hold.
+// mayCount reports whether members may count the hold at a time after the time since. spread is
+// the time until all members have received the release of the hold.
 func (h *clientHold) mayCount(since time.Time, spread time.Duration) bool {
 	return since.Before(h.counted.Add(ttlSlack)) && (h.released.IsZero() || since.Before(h.released.Add(spread)))
 }
@@ -385,7 +385,7 @@ func (k *clientKey) sum(at time.Time) (units int64) {
 }
 
 // mostCounted returns an upper bound of the units of the key that members may count at any moment
-// from since to now.
+// from the time since to now.
 func (k *clientKey) mostCounted(since time.Time) (units int64) {
 	for _, h := range k.holds {
 		if h.mayCount(since, delivered) {

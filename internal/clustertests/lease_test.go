@@ -18,7 +18,7 @@ import (
 )
 
 // flood checks a key about perSecond times a second, at random times and at random nodes. It calls
-// with for each decision, with the time at which the check began.
+// the function with for each decision, and passes the time at which the check began.
 func flood(t *testing.T, ls map[string]*weir.Limiter, key string, perSecond int, lasts time.Duration, names []string, with func(name string, d weir.Decision, asked time.Time)) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(uint64(perSecond), 7))

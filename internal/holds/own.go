@@ -20,7 +20,7 @@ type Hold struct {
 	over    bool          // the hold has ended without a release by its caller
 	slot    int32         // index in the entries of the shard, or negative once the hold has ended
 	lost    chan struct{} // nil until a caller asks for the channel
-	at      *digest       // of the member that renews the hold; digest.of is 0 if no member may decide
+	at      *digest       // digest of the member that renews the hold; its field of is 0 if no member may decide
 	renewed int64         // when the hold was last renewed alone
 }
 

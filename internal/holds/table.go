@@ -155,8 +155,8 @@ func newTable(most int, age func() time.Duration) *table {
 	return t
 }
 
-// hold grants units of a limit. This node may grant most units, or the whole limit if most is below
-// 0.
+// hold grants units of a limit. The argument most is the maximum number of units that this node may
+// grant; if most is below 0, it may grant the whole limit.
 func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Result) {
 	s := t.lockAt(a.ID, now)
 	defer s.mu.Unlock()
@@ -358,9 +358,10 @@ const mostHeld = 1 << 60
 // lookAtOnce is the maximum number of entries that are visited under one lock.
 const lookAtOnce = 256
 
-// visitEntries calls f with the entries in ranges that have not ended. It begins with the entry before from
-// and goes down to the first, with at most lookAtOnce entries under one lock. The result is the from of the
-// next call, 0 at the end. No entry is missed: an entry only moves down, into the place of another entry.
+// visitEntries calls f with the entries in ranges that have not ended. It begins with the entry before the
+// index from and goes down to the first, with at most lookAtOnce entries under one lock. The result is the
+// argument from of the next call, or 0 at the end. No entry is missed: an entry only moves down, into the
+// place of another entry.
 func (t *table) visitEntries(shard, from int, ranges countsync.Ranges, now int64, f func(*entry)) (next int) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()

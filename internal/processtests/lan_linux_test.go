@@ -239,7 +239,7 @@ func (l *lan) tap(namespace, name string) *os.File {
 	return os.NewFile(uintptr(device), made)
 }
 
-// fastWire copies frames until the device from is closed.
+// fastWire copies frames until the device that it reads from is closed.
 func fastWire(to, from *os.File) {
 	for frame := make([]byte, 1<<16); ; {
 		n, err := from.Read(frame)

@@ -382,8 +382,8 @@ type difference struct {
 	more bool // further names follow the last
 }
 
-// findDifference answers a Question of another node, with about most bytes at most, and at least one entry
-// if there is any.
+// findDifference answers a Question of another node, with about as many bytes as the argument most allows,
+// and with at least one entry if there is any.
 func (s *Store) findDifference(q *Question, most int) (d difference) {
 	own := s.digestsNow()
 	if own == q.digests {

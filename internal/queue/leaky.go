@@ -296,8 +296,8 @@ func (x *queue) nextAsk(now int64) (units int64, wait time.Duration) {
 }
 
 // applyResponse applies the response r to an ask for units. The ask was sent at the time sent, and covers the
-// waiters that had arrived at the time by. RetryAfter counts from the time at which the owner got the ask;
-// the next ask takes as long to get there.
+// waiters that had arrived at the time in the argument by. RetryAfter counts from the time at which the owner
+// got the ask; the next ask takes as long to get there.
 func (x *queue) applyResponse(units int64, r *wire.Result, sent, by, now int64) {
 	x.last, x.trip = *r, time.Duration(now-sent)
 	if r.Allowed {

@@ -212,7 +212,8 @@ func (t *OutageTracker) Observe(f OutageFacts, now int64) *Line {
 	return o.change(&f, now)
 }
 
-// elapsed returns the time since at, and the maximum duration if the clock has stepped back.
+// elapsed returns the time that has passed since the time at, and the maximum duration if
+// the clock has stepped back.
 func elapsed(at, now int64) time.Duration {
 	if now < at {
 		return 1<<63 - 1

@@ -204,7 +204,8 @@ func (v Value) Any() any {
 	return v.node.Value
 }
 
-// OneOf reads a text that must be in known. In errors, known is described by what.
+// OneOf reads a text that must be in known. In errors, the argument what describes the
+// known values.
 func (v Value) OneOf(what string, known []string) string {
 	text, ok := v.text()
 	if ok && !slices.Contains(known, text) {

@@ -35,7 +35,7 @@ type View struct {
 	Lost       []int64        // the time since which this node has not been connected to the member, 0 if connected
 	neverHeard []bool         // this node has not been connected to the member yet
 	Away       []bool         // no member on this side is connected to the member, and this node has not been for HoldDown, or never was
-	mute       []int64        // the time since which the member has been stalled or not reached, and nothing was sent to it; else 0
+	mute       []int64        // time since which the member has been stalled or not reached, and nothing was sent to the member; 0 for other members
 	doubled    []bool         // the member has been mute for doubleAfter, or is away: another member receives the copies as well
 	Healed     int64          // when a missing member was last reached again, 0 if never
 	back       []uint64       // hashes of the members that have been missing and are reached again lately; 0 stands for unknown members
@@ -78,10 +78,10 @@ type Terms struct {
 	Ring *ring.Ring
 }
 
-// New returns the view that follows before, given the view of the cluster at the time now. A node
-// that starts (before is nil), joins, or began apart from the members that it meets uses the ring
-// of the cluster as it is. Later, a new member gets points once connected to this side. Until then
-// only the previous owner can be asked.
+// New returns the view that follows the view before, given the view of the cluster at the time
+// now. A node that starts (before is nil), joins, or began apart from the members that it meets
+// uses the ring of the cluster as it is. Later, a new member gets points once connected to this
+// side. Until then only the previous owner can be asked.
 func New(now int64, c *cluster.View, t Terms, before *View) *View {
 	v := &View{View: c, Expect: t.Expect, copies: t.Replicas, Named: make(map[uint64]int, len(c.Members))}
 	v.Next = v.paths(-1)

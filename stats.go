@@ -72,7 +72,7 @@ type LeaseStats struct {
 type ReservationStats struct {
 	Made          uint64 // estimates that were allowed
 	Settled       uint64 // settled by Settle on this node, including reservations made on other nodes
-	Canceled      uint64 // settled by Cancel on this node, likewise
+	Canceled      uint64 // settled by Cancel on this node, including reservations made on other nodes
 	Carried       uint64 // made here, and exported by Text, so that another process may settle them
 	Unsettled     uint64 // made here, not exported by Text, and expired without being settled: their estimates stay spent
 	UnitsReturned uint64 // units that were refunded because estimates exceeded the actual costs

@@ -40,7 +40,8 @@ type field struct {
 	required bool
 }
 
-// list reads a JSON list of at least 1 and at most most objects.
+// list reads a JSON list of at least 1 object, and at most as many as the argument
+// most.
 type list struct {
 	most int
 	// read is called for each object, and calls object with the fields of the object.

@@ -191,10 +191,10 @@ func (l *Limit) spend(c cell, g *log, now int64, n uint64) cell {
 }
 
 // spendUpTo adds up to n units to a count that is up to date, and returns the number of units
-// added. Afterwards at most most units are used, or as many as before if that is more. A log
-// removes its oldest units for this. This does not change any decision: for as long as the
-// removed units would count, all units that the log keeps count too, and these are enough to
-// deny every ask.
+// added. Afterwards the number of used units is at most the argument most, or the number
+// before the call if this was higher. A log removes its oldest units for this. This does not
+// change any decision: for as long as the removed units would count, all units that the log
+// keeps count too, and these are enough to deny every ask.
 func (l *Limit) spendUpTo(most uint64, c cell, g *log, now int64, n, used uint64) (_ cell, spent uint64) {
 	if l.Algorithm != SlidingLog {
 		n = min(n, sub(most, used))

@@ -82,7 +82,8 @@ func (s *Store) Export(id ID, now int64, after Mark, c *Count) (mark Mark, more,
 	return s.export(id, now, after, c, maxExport)
 }
 
-// export is Export with pieces of at most most bytes, but at least one entry.
+// export is Export with pieces whose maximum length in bytes is the argument most,
+// except that a piece has at least one entry.
 func (s *Store) export(id ID, now int64, after Mark, c *Count, most int) (mark Mark, more, held bool) {
 	c.clear()
 	sh, i := s.lockSlot(id)

@@ -14,7 +14,7 @@ import (
 type Settle struct {
 	Header, Trailer string         // canonical names of fields; empty if the field is not used
 	JSON            []httpread.Sum // sums in the body; the first sum that is found is used
-	Events          []httpread.Sum // likewise in server-sent events, with the last number at each path
+	Events          []httpread.Sum // sums in server-sent events, with the last number at each path; the first sum that is found is used
 	KeepOnError     bool           // settle also responses that are not successful
 	unit            int64
 }

@@ -70,7 +70,8 @@ const (
 	stepped              // a clock steps forward
 )
 
-// event affects each window that overlaps the span from from to to, including both ends.
+// event affects each window that overlaps the span between the times from and to,
+// including both ends.
 type event struct {
 	kind     kind
 	from, to time.Duration

@@ -97,7 +97,7 @@ type reader struct {
 	s             *Scenario
 	top           fields
 	nodes         []strictyaml.Value // of the names of the nodes, in the order of Scenario.Nodes
-	limits        []fields           // in the order of Scenario.Limits; loads and faults likewise
+	limits        []fields           // in the order of Scenario.Limits; the loads and faults have the order of Scenario, too
 	loads, faults []fields
 	names         struct{ nodes, regions, limits []string } // the names that are known so far
 }

@@ -98,8 +98,8 @@ func (l *ledger) forgetResets(host int) {
 type crash struct {
 	at      time.Duration
 	hosts   []int
-	orderly bool          // they have handed over, as far as there was a member
-	began   time.Duration // when the hand-over began; equal to at without a hand-over
+	orderly bool          // the hosts have handed over their counts, as far as there was a member to receive them
+	began   time.Duration // when the hand-over began, or the time in the field at if there was no hand-over
 }
 
 // recordGrant adds the units of a witness check to the granted units, and marks the spend

@@ -34,7 +34,7 @@ const (
 	defaultForget  = 5 * time.Minute
 )
 
-const roomier = 8 // how many times more keys than it needs a node's store has room for, so that no count is evicted; small, because the store is scanned all the time
+const roomier = 8 // a node's store has room for this many times the keys that it needs, so that no count is evicted. The number is small, because the store is scanned all the time
 
 const collectAbove = 1 << 30 // bytes; below this size, the garbage of a run is not collected
 

@@ -22,7 +22,7 @@ const everywhere = "in all regions"
 type asks struct {
 	subject
 	l      *weir.Limit
-	course *course // of the region; for a Global limit, of the region of its first check
+	course *course // the course of the region; for a Global limit, the course of the region of its first check
 	planet *planet // nil unless the limit is Global
 	checks []Check // of the whole journal
 	of     []int32 // indices in checks

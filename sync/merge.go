@@ -76,7 +76,7 @@ func (v vector) latest(n int) vector {
 // ages has the ages at which the units and refunds of a tally have recovered.
 type ages struct {
 	now       int64
-	late      int64 // maximum age of a refund that is not late; of a late refund, some units have already recovered
+	late      int64 // maximum age of a refund that is not late. Some units of a late refund have already recovered
 	recovered int64 // age at which all spent units have recovered
 }
 

@@ -417,8 +417,9 @@ func (r *region) ask(units int64) bucket.Result {
 	return res
 }
 
-// demand makes a region ask for units periodically. In each period it repeats the ask until a
-// denial, but at most most times. While on returns false, it does not ask.
+// demand makes a region ask for units periodically. In each period the region repeats the ask
+// until a denial, but the argument most is the maximum number of asks in a period. While on
+// returns false, it does not ask.
 func (r *region) demand(every, units int64, most int, on func() bool) {
 	w := r.w
 	var again func()

@@ -67,20 +67,20 @@ func (p *peer) isConnected() bool {
 type message struct {
 	from   *peer
 	kind   kind
-	conn   uint64  // the connection on which the sender asks; of a pong, the lowest that is open at its sender
+	conn   uint64  // the connection on which the sender sends requests; in a pong, the lowest connection that is open at the sender
 	id     uint64  // the number of the request or ping; zero for a request without a response
 	body   []byte  // of a request or an answer
 	gossip *gossip // gossip of the sender
 	rows   []detect.Row
-	// chosen reports whether the sender itself has chosen to watch the receiver; of a
-	// ping.
+	// chosen is set in a ping if the sender itself has chosen to watch the receiver.
 	chosen bool
 	// dialled is when the sender began to open a connection for the request, or zero if
 	// there was a connection.
 	dialled time.Time
-	// answered is when the sender last had an answer from the receiver; of a ping.
+	// answered is set in a ping: the time of the last answer that the sender had from the
+	// receiver.
 	answered time.Time
-	late     time.Duration // scheduling delay of the sender; of a pong
+	late     time.Duration // in a pong, the scheduling delay of the sender
 }
 
 type kind uint8

@@ -16,10 +16,10 @@ type Row struct {
 	About     uint64   // the member that reports
 	Number    uint64   // incremented with each change
 	Connected []uint64 // the members to which About is connected; sorted, and never modified
-	Refused   []uint64 // the members whose hosts refuse the connections of About; likewise
-	// Silent are the remaining members that About watches and has found disconnected; likewise. A
-	// member that is still presumed to be connected is in no list. The list is empty while About
-	// watches all members.
+	Refused   []uint64 // the members whose hosts refuse the connections of About; sorted, and never modified
+	// Silent are the remaining members that About watches and has found disconnected. The list is
+	// sorted and never modified. A member that is still presumed to be connected is in no list.
+	// The list is empty while About watches all members.
 	Silent []uint64
 }
 

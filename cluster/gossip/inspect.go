@@ -437,7 +437,8 @@ func head(in source, field, fields int) (skip, values int, err error) {
 	return skip, values, err
 }
 
-// length reads a length of size bytes, which is at most most.
+// length reads a length, which is a number of size bytes. A length above the argument
+// most is an error.
 func length(in source, size, most int) (int, error) {
 	n, err := number(in, size)
 	if err == nil && n > uint64(most) {

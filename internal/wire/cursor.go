@@ -60,5 +60,5 @@ func (c *Cursor) Bytes(n int) (b []byte) {
 	return b
 }
 
-// Text reads a copy of a text of at most most bytes.
+// Text reads a copy of a text whose maximum length in bytes is the argument most.
 func (c *Cursor) Text(most int) string { return string(c.Bytes(int(c.Number(uint64(most))))) }

@@ -18,8 +18,8 @@ const (
 	OpExchange               // statements between regions follow
 	OpDeclare                // declared limits follow
 	OpLocate                 // requests the ranges over which the receiver has authority; the hash of the name of the sender (8 bytes) and ranges follow
-	OpTop                    // has no body; requests the top keys of the receiver
-	OpTotals                 // has no body; requests the totals of the receiver
+	OpTop                    // requests the top keys of the receiver, and has no body
+	OpTotals                 // requests the totals of the receiver, and has no body
 	OpHold                   // holds units of an InFlight limit
 	OpRelease                // ends a hold
 	OpRenew                  // digests or a list of holds, or records of clients' holds, follow

@@ -45,7 +45,8 @@ type Outcomes struct {
 // Limits maps the name of a limit to the number of its decisions for each source.
 type Limits map[string]map[string]Outcomes
 
-// Latency is a histogram of the durations of checks. weir.Latency has its bounds and its accuracy.
+// Latency is a histogram of the durations of checks. weir.LatencyBounds has its bounds, and weir.Latency
+// its accuracy.
 type Latency struct {
 	Count   uint64          `json:"count"`
 	SumUS   float64         `json:"sum_us"`

@@ -32,8 +32,8 @@ type FrameworkOptions[C any] struct {
 	// Denied is not called if the client has gone away.
 	Denied func(C, *Outcome) error
 
-	// OnDecision receives the Outcome of each request that met a limit, before the handlers run
-	// or the request is denied. It must not keep the Outcome.
+	// OnDecision receives the Outcome of each request that met a limit, or was refused because of
+	// its path, before the handlers run or the request is denied. It must not keep the Outcome.
 	OnDecision func(C, *Outcome)
 
 	// Count, Reserve and Settle are as in Options. Count and Settle are called when the handlers

@@ -235,7 +235,7 @@ func (m *Middleware) Request(r *http.Request) rules.Request {
 
 // Check decides on an event that is not a request of net/http, such as a message on a WebSocket,
 // or a call of a different protocol. Check waits if a rule has a queue. Check does not learn when the
-// event ends: if the event meets an in_flight limit, the Status is 503, and Err has the limit.
+// event ends: if the event meets an enforced in_flight limit, the Status is 503, and Err has the limit.
 // Use BeginCheck for events that end. If the event meets no rule, the Outcome has no Verdicts,
 // and Status 0, which admits the event. Skip, OnDecision and the options about headers are not
 // used. Reserve is called with a nil Request, and its units stay spent. The caller may retain the

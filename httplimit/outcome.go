@@ -36,8 +36,8 @@ type Outcome struct {
 
 	// Err is the reason why the limits could not decide, or nil. With StatusClientGone the reason is
 	// context.Canceled. With 400 it names the ambiguous part of the path. With 503 the node is
-	// closed and not all of the limits are FailOpen, or the request met more limits than
-	// rules.MaxMet.
+	// closed and not all of the limits are FailOpen, the request met more limits than
+	// rules.MaxMet, the error is ErrNoEnd, or the deadline of the context passed in a queue.
 	Err error
 }
 
@@ -55,7 +55,7 @@ type Verdict struct {
 	Limiter  *weir.Limiter // the numbers are of the tier, or of an override
 	Key      string
 	Units    int64
-	Decision weir.Decision // zero if the limit was not asked, because an earlier limit denied or can never grant the units
+	Decision weir.Decision // zero if the limit was not asked, because another limit denied or can never grant the units
 	Soft     bool          // the limit is exhausted, and the overrun of the rule has admitted the request
 
 	// Overrun counts the overrun of the rule, and is nil if the rule has none.

@@ -25,8 +25,8 @@ type Request struct {
 
 	// Readings are the readings by the router that serves the request. Nil means that the router
 	// is unknown, so that the request meets the rules of all readings of Path. Otherwise rules
-	// match the Readings instead of Path. An Exception excludes only requests whose Path has a single
-	// reading, in both cases.
+	// match the Readings instead of Path. In both cases, an Exception with Paths
+	// excludes only requests whose Path has a single reading.
 	Readings []Reading
 
 	Content Content // used by rules that reserve units by JSON content; nil if unknown

@@ -86,7 +86,7 @@ func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
 // matched as http.ServeMux would, both unchanged and cleaned (without //, . and ..). /a is also
 // matched by /a/ and by /a/{x...}, because a ServeMux would redirect it there.
 //
-// An Exception excludes a request only if its path has a single reading.
+// An Exception with Paths excludes a request only if its path has a single reading.
 func (s *Set) Match(r *Request, dst []*Rule) []*Rule { return s.match(r, dst, false) }
 
 // match is like Match. If all is true, exceptions are ignored.

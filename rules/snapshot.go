@@ -9,8 +9,8 @@ import (
 
 // Snapshot is a version of a Book: the Set of the file with the Limiters of a node and the
 // current overrides. A Snapshot never changes, so that a request that is decided by a Snapshot sees
-// a single version. A request that calls Book.Current twice can see two versions. The methods do not
-// allocate.
+// a single version. A request that calls Book.Current twice can see two versions. Count, Limiter
+// and Serial do not allocate.
 type Snapshot struct {
 	*Set
 	serial    uint64

@@ -89,7 +89,8 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 }
 
 // Server is a server of any kind. Serve returns after Shutdown was called, or with the error of
-// the server. Shutdown finishes the current requests, and returns when its context is done.
+// the server. Shutdown finishes the current requests, and returns at the latest when its context is
+// done.
 type Server struct {
 	Serve    func() error
 	Shutdown func(context.Context) error
@@ -98,7 +99,7 @@ type Server struct {
 // HTTP returns a Server of net/http, which listens at its Addr.
 func HTTP(s *http.Server) Server { return Server{s.ListenAndServe, s.Shutdown} }
 
-// Serve runs the servers until ctx is done or a server fails, and then stops in order: the node
+// Serve runs the servers until ctx is done or a server returns, and then stops in order: the node
 // transfers its counts while requests are still answered, the servers shut down, and the rules
 // and the node are closed. The error joins the error of a server and the errors of stopping.
 func (s *Service) Serve(ctx context.Context, servers ...Server) (err error) {

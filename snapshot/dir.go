@@ -31,7 +31,7 @@ const (
 type DirOptions struct {
 	// MaxBytes is the maximum size of a snapshot. If write writes more, Save returns an
 	// error and keeps the earlier snapshots. 16 GiB if 0. The directory needs room for
-	// three snapshots: two kept snapshots, and the snapshot that is being written.
+	// two kept snapshots of each node, and for the snapshot that is being written.
 	MaxBytes int64
 }
 

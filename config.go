@@ -124,7 +124,7 @@ type Config struct {
 	Logger   *slog.Logger     // slog.Default if nil. The Logger never receives a key
 	Observer Observer         // called for each decision and hop; must not block. Observers combines several Observers
 	Tracer   Tracer           // creates spans of checks that leave or reach this node. If nil, traces of other nodes are passed on
-	Cluster  cluster.Cluster  // replaces gossip. If set, it is responsible for the fields above from Name to ForgetRefused, except JoinTimeout, Expect, the names in Regions, Seed and Timeout
+	Cluster  cluster.Cluster  // replaces gossip. If set, it is responsible for the fields above from Name to ForgetRefused, except JoinTimeout, Expect, Region, the names in Regions, RegionShares, Seed and Timeout. The node still uses Name for snapshots, and Secrets for snapshots and carried texts
 	Now      func() time.Time // the clock of checks, called from any goroutine. If nil, a clock that never steps
 	Rand     io.Reader        // the source of incarnations, and of the salt that places counts in memory. crypto/rand.Reader if nil
 }

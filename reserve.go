@@ -13,8 +13,8 @@ import (
 // Reservation is an estimate that was spent before the actual cost is known. Its methods are
 // safe for concurrent use. A denied Reservation has spent nothing.
 //
-// Settle or Cancel takes effect once. If neither is called, the estimate stays spent, and Stats
-// counts the Reservation as Unsettled.
+// Settle or Cancel takes effect once. If neither is called, the estimate stays spent. Once it has
+// expired, Stats counts the Reservation as Unsettled, unless Text was called.
 type Reservation struct {
 	l        *Limiter
 	units    int64

@@ -57,7 +57,7 @@ type Stats struct {
 type HoldStats struct {
 	Held  int    // holds of the callers and clients of this node
 	Known int    // holds of all nodes that this node knows, because it answers or recently answered for their counts, or has replicas
-	Lost  uint64 // holds of this node that no member has renewed for HoldTerm; only grows
+	Lost  uint64 // holds of this node that no member has renewed for nine tenths of HoldTerm; only grows
 }
 
 // LeaseStats counts lent units, which their owner has debited and the borrower may spend. A

@@ -46,8 +46,8 @@ func (c *Config) sharesKeys() bool {
 
 // TopKeys returns the most requested keys in the whole cluster, the most denied keys, and the keys
 // of which the most units are held, among the 100 most requested and the 100 most denied keys. The
-// argument most is the maximum length of each list, 1 to 100. TopKeys asks every member, for at
-// most a second, and then the owners of the held keys. Without Secrets and TLS, other members do
+// argument most is the maximum length of each list, 1 to 100. TopKeys asks 16 members at a time, each
+// for at most a second, and then the owners of the held keys. Without Secrets and TLS, other members do
 // not send the text of keys. The error is ErrInvalid, ErrClosed, or that of a ctx that is done.
 func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 	if most < 1 || most > stats.MaxTop {
@@ -89,7 +89,7 @@ type LimitTotals struct {
 	Shadow   Outcomes // of asks with Shadow, as if they were enforced
 }
 
-// Totals asks every member of the cluster for its decisions, for at most half a second. The
+// Totals asks all members for their decisions, 16 at a time, each for at most half a second. The
 // decisions of nodes that have left are not included. The error is ErrClosed, or that of a ctx
 // that is done.
 func (n *Node) Totals(ctx context.Context) (Totals, error) {

@@ -33,8 +33,8 @@ type Exchange interface {
 }
 
 // ExchangeFunctions are methods that an Exchange may have. Begin calls each of them instead of
-// the function of the same name in Options, if Options has that function. The Exchange must be
-// valid until Admission.End has returned, which calls Count and Settle.
+// the function of the same name in Options, if Options has that function. Serve does so only with
+// Reserve. The Exchange must be valid until Admission.End has returned, which calls Count and Settle.
 type ExchangeFunctions interface {
 	Count(*rules.Rule, *Ended) bool
 	Reserve(*rules.Rule) (units int64, ok bool)

@@ -31,7 +31,7 @@ const (
 // connectivity, so only two events disconnect a member: the connection breaks
 // (RecordFailure), or SilenceTimeout passes without an answer on either connection while this
 // process runs (CheckSilence). Afterwards, only the pong of a ping that was sent later
-// connects the member again. An earlier pong may have been delayed by the partition. If such a pong
+// proves a connection again. An earlier pong may have been delayed by the partition. If such a pong
 // were accepted, the member would be connected although no message can be delivered.
 //
 // A node increments the number of its own row only: when the row changes, or when an earlier

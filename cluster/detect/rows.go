@@ -50,7 +50,7 @@ const (
 	// maxRowNumber is the maximum number of a row. A row changes some times a second at most,
 	// so no correct member reaches it. A row with a greater number would end the connection.
 	maxRowNumber = 1 << 48
-	// maxStrangers is the maximum number of rows of members that are not in the roster. Rows may
+	// maxStrangers is how many more rows than members of the roster a table may have. Rows may
 	// arrive before the roster, and no member sends a dropped row again before the row changes.
 	maxStrangers = MaxMembers
 )

@@ -29,7 +29,7 @@ const (
 	// maxSmall is the maximum number of members of a small cluster, dead members included.
 	maxSmall = 4 * smallCluster
 	cycles   = 4
-	// smallSide is the number of members below which a side that is no majority watches members
+	// smallSide is the number of other members below which a side that is no majority watches members
 	// that it does not reach. The probability that a partition separates a connected set of this
 	// size from the other members of its side is below 1e-12.
 	smallSide = 32

@@ -21,8 +21,8 @@ type answerer struct {
 	left   time.Duration // if no member has answered: the remaining time of the check. An attempt takes at most its Wait of this time
 }
 
-// ask makes another member execute op on asks of the same route, within Timeout. The asks are first sent
-// to the member with authority. If that member does not answer in time, ask sends them to the stand-in,
+// ask makes another member execute op on asks of the same route, within Timeout and its extension for
+// a delay that a member has reported. The asks are first sent to the member with authority. If that member does not answer in time, ask sends them to the stand-in,
 // which first asks the member with authority again. A refund is sent only once, because a member that
 // has not answered may still execute the refund. If a take or a debit is executed twice, the units of
 // the late response are refunded.

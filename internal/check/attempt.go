@@ -15,8 +15,9 @@ import (
 // attempt is the choice of the member that executes a check, and of the time to wait for this member.
 // It is a state machine: the inputs are errors and the time.
 //
-// A check asks at most an owner and a stand-in. If the answer of the member that was asked first is
-// late, both members count the units. In that case the node refunds the units of the late answer.
+// A check asks the owner, at most once more by another way, and then a stand-in. A second stand-in is
+// asked only if the first has failed at once. If an answer is late, both members count the units. In
+// that case the node refunds the units of the late answer.
 type attempt struct {
 	View     *view.View // without members that have failed to answer
 	Member   int        // index in Members of the member that decides; this node if no other member is asked

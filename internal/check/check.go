@@ -32,7 +32,7 @@ import (
 // Config has the parts of a node that its checks pass.
 type Config struct {
 	Env      *env.Env
-	Timeout  time.Duration // bounds the wait of a check for other members
+	Timeout  time.Duration // bounds the wait of a check for other members that have not reported a delay
 	Tracer   Tracer        // nil for none
 	Observer Observer      // nil for none
 	Messages Messages

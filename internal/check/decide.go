@@ -14,7 +14,8 @@ import (
 
 // Do executes op on a count at the member that answers for the count, and waits for the result. It
 // sets a.Began. A deadline or an outage is not an error: in that case this node decides within its
-// share. The error is the error of a cancelled ctx.
+// share. But if a refund was sent and not answered, this node does not decide. The error is the error of a
+// cancelled ctx, or of the deadline of a caller that waits for a hold.
 func (c *Checks) Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
 	err := c.decide(ctx, op, a, r)
 	if err == nil && r.Unknown {

@@ -10,7 +10,7 @@ import (
 
 // group is the asks of an AllowAll that go the same way, and their results.
 //
-// A group that allowed has taken units for all of its asks. If another group denied, mergeResults
+// A group that allowed has taken units for all of its asks, except shadows that were denied. If another group denied, mergeResults
 // calls settle to refund them. Otherwise an AllowAll that was denied would have spent units.
 type group struct {
 	route   view.Route

@@ -13,8 +13,8 @@ import (
 // time.
 //
 // After a refund was sent, this node never executes the refund: the member may have executed it, or may
-// do so later, and a second refund would not be undone. If a take or a debit is executed twice, Late
-// refunds the late result. The response wire.Unreached may be a response that was late further on.
+// do so later, and a second refund would not be undone. If a take or a debit is executed twice,
+// HandleLate refunds the late result. The response wire.Unreached may be a response that was late further on.
 func (c *Checks) passOn(v *view.View, member int, flags uint8, now int64, r *request) {
 	h := r.h
 	h.Flags = flags

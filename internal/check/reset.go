@@ -9,7 +9,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// ResetsAtOnce bounds the number of members to which a reset is sent at a time.
+// ResetsAtOnce and the number of other regions are the maximum number of nodes to which a reset is sent
+// at a time.
 const ResetsAtOnce = 64
 
 // Reset deletes a count on this node and on every other member of the roster, which it reaches directly or

@@ -45,7 +45,7 @@ type Config struct {
 // and so with the clocks of all members that the node reaches. If the age of a node rises or the epoch
 // changes, the node asks all of its neighbors again. Each request contains the age and the epoch of the
 // sender, and a neighbor that is behind asks its own neighbors. So a node that starts asks about eight
-// members, whatever the size of the cluster. Members is safe for concurrent use.
+// neighbors, and in Ask at most 16 other members, whatever the size of the cluster. Members is safe for concurrent use.
 type Members struct {
 	Clock *Clock
 	cfg   Config
@@ -162,7 +162,7 @@ func (m *Members) meet(ctx context.Context, v *view.View) {
 	})
 }
 
-// Ask asks the neighbors of this node, and 16 other members that it is connected to. The members that
+// Ask asks the neighbors of this node, and at most 16 other members that it is connected to. The members that
 // serve come first, because a member that has just started may know as little as this node.
 func (m *Members) Ask(ctx context.Context) {
 	v := m.cfg.Env.View()

@@ -43,7 +43,7 @@ func (l *Limit) append(b []byte) []byte {
 	return wire.AppendText(b, l.Zone)
 }
 
-// parseLimits reads a message of another member. Their values may be of a later release,
+// parseLimits reads a message of another member. The limits may be of a later release,
 // so that no check may use them.
 func parseLimits(message []byte) (limits []Limit, err error) {
 	c := wire.NewCursor(message)

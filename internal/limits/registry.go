@@ -93,7 +93,7 @@ type Registry struct {
 	lines     int
 	turn      int  // the number of calls of Declare
 	fresh     int  // the number of calls since the last change
-	rests     bool // each connected member has received the limits since the last change
+	rests     bool // the limits were sent to each neighbor since the last change
 }
 
 // registered is a limit of this node.

@@ -26,7 +26,7 @@ const (
 )
 
 // SlackAbroad is the maximum by which a time from another region may be ahead of the clock of this
-// node: the number of a reset, or the beginning of a calendar window. It is less than
+// node: the number of a reset, or the beginning of a FixedWindow. It is less than
 // countsync.ResetSlack: the number of the next reset of this region is above all known numbers,
 // and the members must accept it.
 const SlackAbroad = time.Minute

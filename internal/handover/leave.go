@@ -19,7 +19,7 @@ const (
 	cedeBelow = 256
 	// handOverFor is the maximum duration of Leave.
 	handOverFor = 10 * time.Second
-	// lastCopies is how long Leave continues while it cannot transfer its authority. A member that
+	// lastCopies is the least time for which Leave continues while it cannot transfer its authority. A member that
 	// has just become a stand-in receives copies during that time.
 	lastCopies = 4 * collectEvery
 	// copiesFor is the maximum time for which a leaver that holds no authority sends copies to the
@@ -82,7 +82,7 @@ func (h *Handover) cede(to *cluster.Member, ranges countsync.Ranges) []countsync
 }
 
 // enlist makes this node the owner of its part of the ring, once other members have sent all
-// counts that belong to this part, or at once if no member can send counts.
+// counts that belong to this part, or without these counts if no member can send them.
 func (h *Handover) enlist() {
 	v := h.View()
 	if h.starting.Load() || !v.Joins() || !h.mayServe(v) {

@@ -42,7 +42,7 @@ const (
 	frameWait = time.Second
 	// longestPause is the maximum pause between two frames of a scan or a review.
 	longestPause = 20 * time.Millisecond
-	// resendAfter is the delay after which an unanswered frame is sent again.
+	// resendAfter is the pause after an attempt to send a frame has failed. Then the frame is sent again.
 	resendAfter = 50 * time.Millisecond
 )
 

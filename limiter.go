@@ -38,9 +38,9 @@ type Limiter struct {
 // Limits of the same Name share the count of each key. A second Limiter of the Name with another
 // Algorithm at the same Version is ErrInvalid, because its checks would be judged by the other
 // Algorithm. If any node has other numbers at the same Version, checks are judged by the rule at
-// Limit.Version. Each such conflict counts in Stats.Conflicts, and is logged at Warn once for each
-// Name and Version. Nodes compare their limits every few seconds: the first 4,096 names of each
-// node, with the highest Version of each.
+// Limit.Version. Each such conflict counts in Stats.Conflicts. For each Name and Version, a Warn is
+// logged at most once about this node, and once about other nodes. A node sends the first 4,096 names,
+// with the highest Version of each, to a neighbor every 5 s after a change, and later every minute.
 func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if n.env.Ended() {
 		return nil, ErrClosed

@@ -20,7 +20,7 @@ type TopKeys struct {
 // TopKey is a key of a limit, with the number of recent checks and denials. Nodes halve all
 // counts once a minute, so that with steady traffic a count is the number of checks in 1 to
 // 2 minutes. A count is never too low. A count may be too high, by at most its Over. Both are
-// subject to sampling: each of the first few checks is counted, and later 1 in 64.
+// subject to sampling: each of the first few checks is counted, and later 1 in 64. Shadows do not count.
 type TopKey struct {
 	Limit                string
 	ID                   [16]byte // as returned by Limiter.ID

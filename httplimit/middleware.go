@@ -188,7 +188,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 }
 
 // Unsettled returns the number of complete responses without the cost of their requests, whose
-// estimates stay spent.
+// estimates stay spent. A response counts once for each rule that lacks the cost.
 func (m *Middleware) Unsettled() uint64 { return m.unsettled.Load() }
 
 // warnOfNoAddress logs once that requests share a key because they have no address.
@@ -237,9 +237,9 @@ func (m *Middleware) Request(r *http.Request) rules.Request {
 // or a call of a different protocol. Check waits if a rule has a queue. Check does not learn when the
 // event ends: if the event meets an enforced in_flight limit, the Status is 503, and Err has the limit.
 // Use BeginCheck for events that end. If the event meets no rule, the Outcome has no Verdicts,
-// and Status 0, which admits the event. Skip, OnDecision and the options about headers are not
-// used. Reserve is called with a nil Request, and its units stay spent. The caller may retain the
-// Outcome.
+// and Status 0, which admits the event. Skip, OnDecision, RefuseAmbiguousPaths and the options
+// about headers are not used. Reserve is called with a nil Request, and its units stay spent. The
+// caller may retain the Outcome.
 func (m *Middleware) Check(ctx context.Context, r *rules.Request) Outcome {
 	s := new(scratch)
 	s.request = *r

@@ -181,7 +181,8 @@ type View struct {
 	Members []Member // the roster, sorted by name; without this node once it has left
 	Self    int      // index of this node in Members, -1 once it has left
 	// Connected[i] are the indexes of the members that Members[i] watches and is connected to, sorted
-	// and without i. In a cluster of at most 9 living members every member watches all others. The row of a member that is not connected may be out of date.
+	// and without i. In a cluster of at most 9 living members, and 36 with the dead, every member watches
+	// all others. The row of a member that is not connected may be out of date.
 	Connected [][]int
 	// Direct[j] reports whether this node is connected to Members[j], or presumes so: the side of this
 	// node reaches the member, and no request to it has failed. Direct is true for the node itself. A
@@ -191,8 +192,8 @@ type View struct {
 	// receives no requests from this node (see ErrStalled). Other nodes do not know this. Stalled is
 	// nil if no member has stalled.
 	Stalled []bool
-	// Ended[j] reports whether the process of Members[j] has ended, as all members of this side find:
-	// the kernel of Members[j] closed all connections with this side, and refuses new connections.
+	// Ended[j] reports whether the process of Members[j] has ended, as all members of this side find
+	// that watch Members[j]: its kernel closed all connections with them, and refuses new connections.
 	// Ended is nil unless Config.ForgetRefused is set.
 	Ended []bool
 }

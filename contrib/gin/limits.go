@@ -94,7 +94,8 @@ func (l *limits) clientOf(c *gin.Context) netip.Addr {
 	return peer.FromRequest(c.Request)
 }
 
-// trustsEveryClient reports whether gin accepts the address in a field from any client.
+// trustsEveryClient reports whether gin accepts the address in X-Forwarded-For or X-Real-IP from any
+// client. It returns false if gin reads the field of a platform instead (Engine.TrustedPlatform).
 // The probe has a peer address that is reserved for documentation, and that no engine
 // trusts intentionally.
 func trustsEveryClient(c *gin.Context) bool {

@@ -130,8 +130,8 @@ type snapshot struct {
 	values   any // the []T of Values, once it was called
 }
 
-// merge merges entries, and returns the new entries. It leaves out entries whose version is above
-// latest, and returns the last of these.
+// merge merges entries, and returns the new entries. It leaves out entries that accepts refuses, and
+// returns the last of these.
 func (s *Store) merge(list []entry, now int64, latest uint64) (news []entry, refused *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +152,7 @@ func latestVersion(timeOfDay int64) uint64 {
 	return uint64(max(0, timeOfDay)) + uint64(maxAhead)
 }
 
-// accepts reports whether the version of an entry is within bounds. The version after that of the
+// accepts reports whether the version of an entry is at most latest. The version after that of the
 // held entry is always accepted, so that each value can be replaced and deleted, even if a clock
 // was set back after the value had arrived.
 func (s *Store) accepts(p *entry, latest uint64) bool {
@@ -221,7 +221,8 @@ func (s *Store) count(p *entry, sign int) {
 	}
 }
 
-// After returns a channel that is closed once the revision differs from the given revision.
+// After returns a channel that is closed once the revision differs from the given revision. An entry
+// for which there is no room also closes the channel, although the revision stays the same.
 func (s *Store) After(revision uint64) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -67,7 +67,7 @@ func (n *nonce) set(number uint64, last bool) []byte {
 }
 
 // Writer writes one file. It must be used by one goroutine at a time, and holds a chunk in
-// memory. After an error, all later calls return the same error.
+// memory. After an error of the io.Writer, all later calls return the same error.
 type Writer struct {
 	w      io.Writer
 	cipher cipher.AEAD

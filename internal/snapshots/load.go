@@ -24,7 +24,7 @@ type found struct {
 var errForeign = errors.New("weir: the snapshot is of another cluster or region: give each a place of its own")
 
 // Load loads the snapshots that all nodes wrote before they stopped, unless this node has
-// joined a cluster that already counts. An error does not stop the node: unreadable
+// joined a cluster that has been up for GraceFor or longer. An error does not stop the node: unreadable
 // snapshots are logged and counted.
 func (s *Snapshots) Load(ctx context.Context) {
 	if s.cfg.Store == nil {
@@ -141,7 +141,7 @@ func excludeErrors(joined error, given []error) (others []error) {
 	return others
 }
 
-// loadOne loads a snapshot, unless its node stopped before the other nodes. written is zero if
+// loadOne loads a snapshot, unless the cluster ran on for more than GraceFor after it. written is zero if
 // the snapshot was refused at its header, or skipped.
 func (s *Snapshots) loadOne(ctx context.Context, node string, from io.Reader) (counts int, written time.Time, err error) {
 	r, err := NewReader(from, s.cfg.Keys)

@@ -7,13 +7,13 @@ import (
 	"io"
 )
 
-// maxLooked bounds the node names that a node remembers. The snapshots of other nodes are
-// read again.
+// maxLooked bounds each of the two sets of node names that a node remembers. The snapshots of
+// further nodes are read again.
 const maxLooked = 100_000
 
 // readNewHeaders reads the headers of this node's newest snapshot, and of the snapshots of nodes
 // that are not known yet. The error is that another cluster or region has written under the name
-// of this node. Two clusters that started to share a place at the same moment did not find each
+// of this node, or that ctx is done. Two clusters that started to share a place at the same moment did not find each
 // other's snapshots at their start.
 func (s *Snapshots) readNewHeaders(ctx context.Context) error {
 	taken := false

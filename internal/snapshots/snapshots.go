@@ -12,9 +12,9 @@
 //     The node of such a snapshot stopped before the other nodes, and the snapshot lacks the resets
 //     since, whose tombstones are kept for that long. This is decided by the run of the cluster
 //     (package epoch), and never by a time of day.
-//   - No snapshot is written if it would replace a snapshot that this node cannot read: a snapshot
-//     of another cluster, or a snapshot that is sealed under a secret that the node lacks. A node
-//     checks this before it writes a snapshot.
+//   - No snapshot is written if it would replace a snapshot of another cluster. A node checks this
+//     before it writes a snapshot. A node also writes no snapshot if, at its start, it had to load a
+//     snapshot that is sealed under a secret that the node lacks, or that has a later format.
 //   - No check waits for a snapshot. Writing uses a part of a single processor, and memory for a
 //     few blocks.
 package snapshots

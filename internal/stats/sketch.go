@@ -87,8 +87,8 @@ const (
 )
 
 // tail returns the last characters of a secret: enough to recognize the secret and too few to guess
-// it. It returns "" for a secret that is not ASCII text, because the tail could begin within a
-// character.
+// it. It returns "" for a secret of less than minSecret bytes, and for a tail that is not printable
+// ASCII without spaces, because such a tail could begin within a character.
 func tail(secret string) string {
 	if len(secret) < minSecret {
 		return ""

@@ -109,8 +109,8 @@ func (c cell) measure(s settings) (f result, err error) {
 	return sumUp(&tallies[0])
 }
 
-// sumUp computes the figures of a run. The error is not nil if all checks were decided
-// with authority, but the number of admitted units is not within the bounds of the
+// sumUp computes the figures of a run. The error is not nil if there is no check that did
+// not fail, or if all checks were decided with authority, but the number of admitted units is not within the bounds of the
 // limits.
 func sumUp(t *worker.Tally) (f result, err error) {
 	all, unsure := &t.All, t.All.Stray+t.All.Failed

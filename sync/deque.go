@@ -1,6 +1,6 @@
 package countsync
 
-// deque is a list that grows and shrinks at both ends, in blocks. Unlike a slice, it never moves
+// deque is a list that grows at both ends and shrinks at the front, in blocks. Unlike a slice, it never moves
 // its elements to make room: moving a million elements would keep the lock of the stream for tens
 // of milliseconds. The zero deque is empty.
 type deque[T any] struct {

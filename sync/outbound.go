@@ -292,7 +292,7 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 		if with := s.holdings.appendCopy(append(b, byte(grants)), it.id, &s.limits); len(with) > len(b)+1 {
 			return with
 		}
-		return b // the holding is in the initial state of every region
+		return b // there is no holding, so the initial holding judges the id, or the holding is unsure
 	case state:
 		return s.encodeState(o, it.id, now, roles, b)
 	}

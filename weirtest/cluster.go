@@ -90,8 +90,8 @@ const (
 // and on a busy machine, checks may take longer than a Config.Timeout for production.
 //
 // A host has the name that Options.Nodes or Start gives to it. A node on the host is
-// called HOST-N, for example in Members: N counts the nodes that have started on the
-// host. If a host runs no node, a fault of the host applies to the next node that starts
+// called HOST-INCARNATION, for example in Members: the incarnation has 16 hexadecimal
+// digits, and depends on the seed and on the number of starts on the host. If a host runs no node, a fault of the host applies to the next node that starts
 // on the host. Methods are safe for concurrent use.
 type Cluster struct {
 	options Options

@@ -137,7 +137,7 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 	}
 }
 
-// printSnapshots prints nothing if the statistics contain no snapshot.
+// printSnapshots prints nothing if the statistics contain neither a snapshot nor an error.
 func (c *cluster) printSnapshots(w io.Writer) {
 	s := &c.Stats.Snapshots
 	if s.Loaded > 0 || s.Refused > 0 {

@@ -57,8 +57,8 @@ type Options struct {
 
 	Logger *slog.Logger // slog.Default if nil; never receives a value of a descriptor
 
-	// OnDecision is called for each descriptor that has a limit and is not replaced,
-	// before the response is sent. OnDecision must not block, and may be nil.
+	// OnDecision is called for each descriptor that has a limit or is unlimited by the
+	// configuration, and is not replaced, before the response is sent. OnDecision must not block, and may be nil.
 	OnDecision func(context.Context, *Decided)
 }
 
@@ -248,8 +248,8 @@ func (s *Service) answer(ctx context.Context, req *rls.RateLimitRequest, by meth
 	return s.respond(req, items, denied), nil
 }
 
-// reportDecisions calls Options.OnDecision for each descriptor that has a limit and is
-// not replaced.
+// reportDecisions calls Options.OnDecision for each descriptor that has a limit or is
+// unlimited by the configuration, and is not replaced.
 func (s *Service) reportDecisions(ctx context.Context, req *rls.RateLimitRequest, items []item) {
 	if s.o.OnDecision == nil {
 		return

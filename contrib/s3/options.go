@@ -73,8 +73,9 @@ type Options struct {
 	// Load refuses a larger object. 0 means 16 GiB. The maximum is 78 GiB, the size of
 	// 10,000 parts.
 	MaxBytes int64
-	// RequestTimeout bounds a request and its two repetitions, such as the upload of a
-	// part of 8 MiB, and in a download the silence of the server. 30 s if 0.
+	// RequestTimeout bounds each attempt to upload a part of 8 MiB, each other request
+	// together with its repetitions, and in a listing and in a download the silence of the
+	// server. 30 s if 0.
 	RequestTimeout time.Duration
 }
 

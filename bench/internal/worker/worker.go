@@ -17,8 +17,8 @@ const Name = "Worker"
 // has made all of them starts over.
 const drawCount = 1 << 20
 
-// Worker is the service of such a process. Its methods are called one at a time, in the
-// order of their declaration.
+// Worker is the service of such a process. Its methods are called one at a time: Start,
+// Meet if there are several processes, Run in the first process, and Close.
 type Worker struct {
 	begin     func(Setup, Quota) (*Instance, error)
 	setup     Setup

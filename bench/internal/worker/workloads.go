@@ -16,10 +16,10 @@ type Workload struct {
 	fill  func(i int) int      // number of checks of the key with index i before the measurement
 }
 
-// Workloads returns the workloads in the order of the tables. In flood, callers use up
-// limits in a run of a second. The other workloads admit all checks of a run of some
-// seconds. The interval is so long that a bucket regains only a unit or two in a run, so
-// all contenders grant the same. Tests divide the number of keys by part.
+// Workloads returns the workloads in the order of the tables. In flood, fill uses up the
+// limits of the attackers before the measurement. The other workloads admit all checks of a
+// run of some seconds. A bucket regains only a unit or two in such a run, or in hot a
+// negligible part of its units, so all contenders grant the same. Tests divide the number of keys by part.
 func Workloads(part int) []Workload {
 	uniform, attackers, others := Million/part, 1000/part, 100_000/part
 	return []Workload{

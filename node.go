@@ -91,11 +91,11 @@ func (n *Node) Ready() bool {
 // its own checks and any checks that still arrive. Further calls do nothing.
 //
 // At first, within two seconds, each reachable member answers once or is found to be missing.
-// The transfer takes as long as ctx allows, and at most ten seconds. If this is too short, Leave
-// returns an error and does not leave the cluster: the node still answers for the remaining
-// counts and transfers them until Close. Leave may then be called again to wait for this. With
-// Config.Snapshots, Leave writes a last snapshot before it leaves the cluster. This takes at
-// most ten minutes, and ends if the store accepts nothing for a minute.
+// The transfer takes as long as ctx allows: at most ten seconds, and at most five more for the holds of
+// clients. If this is too short, Leave returns an error and does not leave the cluster: the node still
+// answers for the remaining counts and transfers them until Close. Leave may then be called again. With
+// Config.Snapshots, Leave writes a last snapshot before it leaves the cluster, unless the node still
+// loads snapshots. This takes at most ten minutes, and ends if the store accepts nothing for a minute.
 //
 // Leave returns ctx.Err if ctx is done before the other members are notified, and ErrClosed if
 // Close is called first. It returns a different error if no member was notified within some seconds,

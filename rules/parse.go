@@ -13,7 +13,7 @@ import (
 
 // Parse reads a file, YAML or JSON, of at most 1 MiB (which is the maximum of a Kubernetes
 // ConfigMap). The name is used only in errors. The error has all errors of the file, joined,
-// each with file, line and column.
+// each with file, line and column. MaxMet is checked only if there is no other error.
 func Parse(name string, text []byte) (*Set, error) {
 	p, file, err := read(name, text)
 	if err != nil {

@@ -31,7 +31,7 @@ type versions struct {
 	capabilities   uint64
 }
 
-// spoken has the versions and capabilities of this release.
+// ownVersions has the versions and capabilities of this release.
 var ownVersions = versions{max(1, Version-1), Version, capabilities}
 
 // withVersions returns h with the versions and capabilities v.

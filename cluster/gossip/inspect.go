@@ -175,8 +175,8 @@ func (l *packetLoad) add(b []byte) error {
 	return walk(&rest, maxField, maxFields, maxNesting)
 }
 
-// stream reads and checks the message of a stream, and returns it unchanged. It allocates at
-// most twice the bytes that have arrived. A stream that another member has opened begins with a
+// stream reads and checks the message of a stream, and returns it unchanged. The memory that it
+// allocates is bounded by a small multiple of the bytes that have arrived. A stream that another member has opened begins with a
 // label.
 func (i *inspector) stream(r io.Reader, labelled bool) ([]byte, error) {
 	var came bytes.Buffer

@@ -112,7 +112,7 @@ func DecodeRecords(b []byte, now time.Time) ([]detect.Record, error) {
 	if len(b) > maxRecordBytes {
 		return nil, fmt.Errorf("a roster of %d bytes: the bound is %d", len(b), maxRecordBytes)
 	}
-	// The claims are checked first: a record takes at least one byte in b, and 144 bytes here.
+	// The claims are checked first: a record takes at least one byte in b, and 88 bytes once decoded.
 	claims := remaining(b)
 	if err := walk(&claims, maxField, 2*detect.MaxRecords, maxNesting); err != nil {
 		return nil, fmt.Errorf("a roster that cannot be read: %w", err)

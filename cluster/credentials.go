@@ -185,7 +185,7 @@ func checkPattern(pattern string) error {
 
 // clientTLS returns the configuration for the dialling end. With CertificateNames, a certificate
 // need not contain the dialled host, because SPIFFE certificates never do: the chain is verified as
-// usual, and prove checks the names. If c has a ServerName or its own verification, clientTLS returns
+// usual, and checkCertificate checks the names. If c has a ServerName or its own verification, clientTLS returns
 // c unchanged.
 func (n certificateNames) clientTLS(c *tls.Config) *tls.Config {
 	if c == nil || n == nil || c.ServerName != "" || c.InsecureSkipVerify || c.VerifyPeerCertificate != nil {

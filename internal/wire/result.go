@@ -94,7 +94,7 @@ func (r *Result) Append(op Op, b []byte) []byte {
 }
 
 // UnmarkStoodIn clears StoodIn in all results of an answer. A member calls it before it returns the answer
-// of another member.
+// of another member, if the request was not for that member.
 func UnmarkStoodIn(op Op, answer []byte) {
 	stride := op.properties().resultBytes
 	for at := ResponseHeaderBytes; stride > 0 && at+stride <= len(answer); at += stride {
@@ -103,7 +103,7 @@ func UnmarkStoodIn(op Op, answer []byte) {
 }
 
 // ParseResponse checks that an answer fits a request of op with the given number of asks, and returns its
-// status. asks is 0 for a request that is not a check.
+// status. asks is 0 for a request with a body of its own.
 func ParseResponse(b []byte, op Op, asks int) (Status, error) {
 	if len(b) < ResponseHeaderBytes {
 		return 0, ErrMalformed

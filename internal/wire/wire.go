@@ -115,7 +115,7 @@ type Status uint8
 
 const (
 	Done      Status = iota + 1
-	Unreached        // the request could not be passed on to the next member
+	Unreached        // this node did not execute the request, and the next member, if asked, has not answered in time
 	Unknown          // a node of an older release does not know the op, and has not executed it
 )
 

@@ -40,7 +40,7 @@ func formatRate(n float64) string {
 	return fmt.Sprintf("%.0f", n)
 }
 
-// formatDuration returns d with two or three digits.
+// formatDuration returns d with two or three digits, and less than 10 ns with one digit.
 func formatDuration(d time.Duration) string {
 	unit := time.Nanosecond
 	for unit < time.Second && d >= 1000*unit {

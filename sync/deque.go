@@ -1,8 +1,8 @@
 package countsync
 
-// deque is a list that grows at both ends and shrinks at the front, in blocks. Unlike a slice, it never moves
-// its elements to make room: moving a million elements would keep the lock of the stream for tens
-// of milliseconds. The zero deque is empty.
+// deque is a list that grows at both ends and shrinks at the front, in blocks. Unlike a slice, it
+// never moves its elements to make room: moving a million elements would keep the lock of the stream
+// for tens of milliseconds. The zero deque is empty.
 type deque[T any] struct {
 	blocks [][]T
 	head   int // index of the first element in the first block

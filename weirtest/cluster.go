@@ -91,8 +91,9 @@ const (
 //
 // A host has the name that Options.Nodes or Start gives to it. A node on the host is
 // called HOST-INCARNATION, for example in Members: the incarnation has 16 hexadecimal
-// digits, and depends on the seed and on the number of starts on the host. If a host runs no node, a fault of the host applies to the next node that starts
-// on the host. Methods are safe for concurrent use.
+// digits, and depends on the seed and on the number of starts on the host. If a host
+// runs no node, a fault of the host applies to the next node that starts on the host.
+// Methods are safe for concurrent use.
 type Cluster struct {
 	options Options
 	network *Network

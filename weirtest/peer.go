@@ -568,7 +568,8 @@ func (p *peer) handleBreak() {
 	p.handleReset()
 }
 
-// failRequests ends all requests without an answer.
+// failRequests ends all requests without an answer. All rows of the connectivity table are
+// sent to the peer again.
 func (p *peer) failRequests() {
 	p.feed, p.owner.spread = detect.Feed{}, 0
 	for _, id := range slices.Sorted(maps.Keys(p.asks)) {

@@ -37,8 +37,8 @@ func (l *Limits) request(ctx context.Context, method string) *rules.Request {
 	return r
 }
 
-// headerOf returns metadata with the field names of http.Header. Binary values are left
-// out, because they cannot be compared with text.
+// headerOf returns metadata with the field names of http.Header, without pseudo-header
+// fields. Binary values are left out too, because they cannot be compared with text.
 func headerOf(md metadata.MD) http.Header {
 	h := make(http.Header, len(md))
 	for name, values := range md {

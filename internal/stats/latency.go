@@ -26,7 +26,7 @@ var bounds = [...]time.Duration{
 // LatencyBounds returns the upper bounds of the buckets of a Latency.
 func LatencyBounds() []time.Duration { return slices.Clone(bounds[:]) }
 
-// histogram counts durations. Most of them represent one check in 64, so the counters need no
+// histogram counts durations. Most of them are those of one check in 64, so the counters need no
 // stripes.
 type histogram struct {
 	buckets [len(bounds) + 1]atomic.Uint64 // not cumulative; the last bucket counts longer durations

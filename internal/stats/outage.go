@@ -121,8 +121,8 @@ type outage struct {
 	named   []string         // the missing members in the last line
 }
 
-// RecordLosses records the names of members that failed to answer a check. The next Observe counts them as
-// missing if there is an outage then.
+// RecordLosses records the names of members that this node has lost: a member that did not answer a check
+// in time, or that a new view avoids. The next Observe counts them as missing if there is an outage then.
 func (t *OutageTracker) RecordLosses(now int64, members ...string) {
 	if len(members) == 0 {
 		return

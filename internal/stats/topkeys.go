@@ -16,7 +16,7 @@ const (
 	MaxTop = 100
 	// topHalfLife is the time after which an ask counts half.
 	topHalfLife = time.Minute
-	// topBytes is the maximum size of the answer of a member. Long keys reduce the number of keys.
+	// topBytes is the maximum size of the entries in the answer of a member. Long keys reduce the number of keys.
 	topBytes = 48 << 10
 	// maxCount bounds a count of a key in an answer, so that the counts of all members can be
 	// added.

@@ -88,11 +88,11 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 }
 
 // Debit spends units unconditionally, for a cost that is known only afterwards. Debit may leave a
-// debt, which is at most the limit itself. The Decision is Allowed unless there is a debt; RetryAfter
-// is then the time until the next unit is available. If the owner does not answer in time,
-// another member, or this node, debits the units as well. The debit of the owner is refunded when its answer
-// arrives, unless it left a debt or the connection breaks before. In these two cases both debits
-// count.
+// debt, which is at most the limit itself. The Decision is Allowed unless there is a debt, or the
+// Source is FailedClosed. With a debt, RetryAfter is the time until the next unit is available. If
+// the owner does not answer in time, another member, or this node, debits the units as well. The
+// debit of the owner is refunded when its answer arrives, unless it left a debt or the connection
+// breaks before. In these two cases both debits count.
 func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision, error) {
 	return l.check(ctx, wire.OpDebit, key, units)
 }

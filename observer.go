@@ -111,7 +111,7 @@ func (c TraceContext) Sampled() bool { return c.Flags&1 != 0 }
 // TraceEvent is the end of a span, without a key.
 type TraceEvent struct {
 	Operation string        // "take", "peek", "debit", "refund", "wait", "hold", "renew" or "release"
-	Outcome   string        // "allowed", "denied", "done" for a refund, or "unanswered" after an Err, or if the node returns the check undecided
+	Outcome   string        // "allowed", "denied", "done" for a refund, or "unanswered" after an Err, for a refund without an answer, or if the node returns the check undecided
 	Checks    []TracedCheck // a single check, or the checks of an AllowAll that were sent to the same member
 	From      string        // on the node that was asked, the member that sent the request; empty on the node that asks
 	Err       error         // the caller's context was cancelled, or the request was malformed
@@ -122,7 +122,7 @@ type TracedCheck struct {
 	Limit   string // name of the limit; empty on the node that was asked, because requests do not contain names
 	Units   int64
 	Shadow  bool   // see Ask
-	Allowed bool   // for a take, peek or debit
+	Allowed bool   // false for a refund
 	Source  Source // zero if there is no decision
 }
 

@@ -298,7 +298,7 @@ func (n *node) Serve(b *cluster.Batch) {
 	}
 }
 
-// Late implements cluster.Handler.
+// HandleLate implements cluster.Handler.
 func (n *node) HandleLate(from cluster.Peer, request, answer []byte) {
 	n.late <- late{from, string(request), string(answer)}
 }

@@ -46,7 +46,8 @@ type Config struct {
 	Regions  *regions.Regions
 }
 
-// Observer is called for each request that a check of this node sends to another member. Its methods must not block.
+// Observer is called after each request with a response that a check or a reset of this node has sent to
+// another member. Its methods must not block.
 type Observer interface {
 	Hopped(ctx context.Context, h Hop)
 }

@@ -75,7 +75,7 @@ func (l *Limit) spelled() Limit {
 // an older Version are no conflicts. These invariants hold:
 //
 //   - A Registry has the highest Version of each name, and the numbers that came last.
-//   - All limits with the same name and Version have the same Algorithm. Node.Limiter relies on
+//   - All limits with a name and the highest Version of it have the same Algorithm. Node.Limiter relies on
 //     that: a check with another Algorithm would be judged by the first.
 //   - A Version of a name is logged once for this node and once for all other nodes, with at most
 //     conflictLines in conflictPace. Otherwise the declarations of members would fill the log.

@@ -9,10 +9,10 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Observer receives every decision of the checks of this node, and every request that they send
-// to other members. Package audit has an Observer. An Observer does not receive checks that this
-// node decides or forwards for other nodes, which have their own Observers. The methods run on
-// the goroutine of the check, concurrently, and must not block.
+// Observer receives every decision of the checks of this node, and every request to another member
+// whose response a check awaits. Package audit has an Observer. An Observer does not receive checks
+// that this node decides or forwards for other nodes, which have their own Observers. The methods run
+// on goroutines of the checks, several of an AllowAll, concurrently, and must not block.
 type Observer interface {
 	Decided(ctx context.Context, e DecisionEvent)
 	Hopped(ctx context.Context, e HopEvent)
@@ -58,7 +58,7 @@ type DecisionEvent struct {
 
 // HopEvent is a request to a member.
 type HopEvent struct {
-	To   string // name of the member
+	To   string // name of the member that received the request, which may be a relay
 	Err  error  // nil if the member answered; else an error of package cluster, or of the context
 	Took time.Duration
 }

@@ -18,7 +18,7 @@ import (
 const maxRegions = 1024
 
 // appendCopy appends a copy of the holding of id. appendCopy appends nothing if there is no
-// holding, or if the holding is unsure.
+// holding, if the holding is unsure, or if no member would accept its limit.
 func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits) []byte {
 	if h == nil {
 		return b

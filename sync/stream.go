@@ -49,7 +49,7 @@ type Stream struct {
 	mu        sync.Mutex
 	clock     int64 // stream time, which is now or later: it rises with each call that queues items, so that it orders the items
 	number    uint64
-	sent      uint64 // number of counts in all frames so far
+	sent      uint64 // number of items in all frames so far
 	moves     uint64 // number of the last transfer; a transfer that arrives twice is applied once
 	leaving   bool
 	forgoes   bool        // whether no states are sent
@@ -312,8 +312,8 @@ func (s *Stream) Forgo() {
 	}
 }
 
-// Reset deletes the count and the vector of id. The number of the reset is passed on to other
-// nodes, which do the same if they know the count. Reset returns this number, for ResetTo on
+// Reset deletes the count and the vector of id. The number of the reset is passed on like a change of
+// the count, and a node that receives it does the same, with or without the count. Reset returns this number, for ResetTo on
 // other nodes.
 func (s *Stream) Reset(id bucket.ID, now int64) (number uint64) {
 	s.mu.Lock()
@@ -471,7 +471,7 @@ type StreamStats struct {
 	Bytes          int    // approximate size of the tallies and tombstones
 	TalliesDropped uint64 // tallies that were dropped for want of room, and may not have recovered
 	ResetsDropped  uint64 // tombstones that were forgotten early, for want of room
-	Sent           uint64 // number of counts in frames to other members; a count that is sent again is counted again
+	Sent           uint64 // number of items in frames to other members: states, spends and holdings; an item that is sent again is counted again
 }
 
 // Stats returns the sizes of the data other than counts.

@@ -58,7 +58,7 @@ type DecisionEvent struct {
 
 // HopEvent is a request to a member.
 type HopEvent struct {
-	To   string // name of the member that received the request, which may be a relay
+	To   string // name of the member to which the request was sent, which may be a relay
 	Err  error  // nil if the member answered; else an error of package cluster, or of the context
 	Took time.Duration
 }

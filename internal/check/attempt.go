@@ -15,9 +15,10 @@ import (
 // attempt is the choice of the member that executes a check, and of the time to wait for this member.
 // It is a state machine: the inputs are errors and the time.
 //
-// A check asks the owner, at most once more by another way, and then a stand-in. A second stand-in is
-// asked only if the first has failed at once. If an answer is late, both members count the units. In
-// that case the node refunds the units of the late answer.
+// A check asks the owner, and at most once more by another way. Then it asks a stand-in, and a further
+// stand-in only if the stand-in before has failed at once. A check whose route begins at a stand-in asks
+// no owner. If an answer is late, both members count the units. In that case the node refunds the units
+// of the late answer.
 type attempt struct {
 	View     *view.View // without members that have failed to answer
 	Member   int        // index in Members of the member that decides; this node if no other member is asked

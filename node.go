@@ -244,10 +244,10 @@ type Published struct {
 // deletes the name. Publish returns when this node has the value. Other nodes have it when they
 // meet a node that has it, also after a partition or a restart of all nodes but one.
 //
-// Version 0 stands for the known version of the name plus 1, and at least the time of day in
-// nanoseconds since 1970, so that the last writer wins. With an empty value, Publish deletes the
-// present value of any version. A node accepts no version that is more than a day ahead of its
-// time of day, because no later value could replace a value of the highest version.
+// Version 0 stands for the time of day in nanoseconds since 1970, so that the last writer wins, or
+// for the known version plus 1 if that is higher. So version 0 with an empty value deletes the
+// present value, whatever its version. A node accepts no version that is more than a day ahead of
+// its time of day, because no later value could replace a value of the highest version.
 //
 // A name has 1 to 256 bytes, and a value at most 4 KiB. At most 16,384 values with 8 MiB in all
 // are kept. A deletion is remembered for a day: a node that was disconnected for longer restores

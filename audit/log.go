@@ -62,8 +62,8 @@ const (
 	maxWait        = time.Hour
 )
 
-// Validate returns all errors of the Options, joined, and nil for valid ones. Each error is
-// weir.ErrInvalid.
+// Validate returns nil if the Options are valid, and otherwise an error that joins all errors
+// found. Each of them is weir.ErrInvalid.
 func (o Options) Validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) {

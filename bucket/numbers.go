@@ -89,7 +89,7 @@ func (n *numbers) prune(slots []slot) {
 	if len(n.at) == 0 {
 		return
 	}
-	used := make([]uint32, len(n.at)) // 1 if the entry is used, and then its new index
+	used := make([]uint32, len(n.at)) // for each entry: first 1 if a slot refers to it, and later its new index
 	for i := range slots {
 		used[slots[i].entryIndex()] = 1
 	}

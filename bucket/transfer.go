@@ -142,16 +142,17 @@ func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark
 	return mark, more
 }
 
-// Import stores c as the count of id, or appends it to the count if c is Partial. Then extra
-// units are spent on top (if extra is negative, the newest units are refunded). If c replaces
-// a count, Import also spends the uncollected units of the replaced count that have not
+// Import stores c as the count of id, or appends it to the count if c is Partial. Then Import
+// spends extra more units, or refunds the newest units if extra is negative. If c replaces a
+// count, Import also spends the uncollected units of the replaced count that have not
 // recovered. These units remain uncollected. Import records no change.
 //
-// The used units of c are stored as they are, because its Limit may be a share of the limit
-// by which they were spent. Units on top are counted as in Debit, by the larger of the limits
-// of c and of the stored count. If c is empty and there are no units on top, the count of id
-// is removed. If the stored limit has a higher Version than the limit of c, the stored limit
-// continues to judge, and c is converted to it once.
+// Import stores all used units of c, even if they exceed what its Limit allows: that Limit may
+// be a share of the limit by which they were spent. The further units are spent as in Debit,
+// up to the maximum of the larger of the limits of c and of the stored count. If no units are
+// used then and the stored count has no uncollected units, the count is removed. If the stored
+// count has not recovered and its limit has a higher Version than the limit of c, the stored
+// limit continues to judge, and c is converted to it once.
 //
 // c.Total becomes the total of the count, even if c is Partial, in the same way as in
 // SetTotal.

@@ -63,7 +63,8 @@ func TestChangedIsCalledBeforeMembersAreFound(t *testing.T) {
 	})
 }
 
-// Otherwise it would count alone until the next attempt.
+// If a starting node did not find the only answering address among the stale addresses, it
+// would count alone until its next attempt.
 func TestStartFindsOnlyAnsweringAddress(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		h.startMembers(t, 1, 0)

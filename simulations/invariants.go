@@ -289,7 +289,8 @@ func checkPrompt(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// pausesDuring bounds how long the node of a check paused while it ran for a given time.
+// pausesDuring returns the longest total time for which the node of a check can have been
+// paused, if the node ran for the given time besides.
 func (r *trial) pausesDuring(c *Check, running time.Duration) (longest time.Duration) {
 	node := r.Scenario.Nodes[c.Node]
 	if r.courses[node.Region].longestPause(c.Asked, c.Answered, int(c.Node)) == 0 {

@@ -51,9 +51,9 @@ type resets struct {
 	last      int64  // time of the latest reset that was forgotten
 }
 
-// known is an element of the order: an id was reset at the time made. The element with the same
-// time as the tombstone of the id stands for the tombstone, and there is always such an element.
-// The other elements of the id are of resets that a later reset has replaced.
+// known is an element of the order, for a reset of id at the time made. Each tombstone has an
+// element with the same id and time. Other elements of that id stand for resets that a later
+// reset has replaced.
 type known struct {
 	id   bucket.ID
 	made int64

@@ -490,7 +490,7 @@ func (s *Stream) Stats() StreamStats {
 type Backlog struct {
 	Counts       int           // ids that the member has not acknowledged; the same id may be counted more than once
 	Age          time.Duration // age of the oldest id that is queued or in flight, without Bulk
-	Bulk         int           // ids in Counts that a review has found and that are not in flight
+	Bulk         int           // how many of the ids in Counts a review has queued; ids in flight are not included
 	Scanning     bool          // a scan for the member is in progress
 	Transferring bool          // authority is being transferred to the member, which has not acknowledged the transfer
 }

@@ -42,9 +42,9 @@ type Options struct {
 	// Link is the initial state of every other link, which Network().SetLink can change.
 	// The default is a latency of 100 µs and no fault.
 	Link Link
-	// Gossip runs the membership and the frames that a node runs in production. Such a
-	// run takes several times as much real time, and no two runs are equal. Without
-	// Gossip, membership is simulated as by Host.Cluster.
+	// With Gossip, nodes use the same membership protocol and frames as in production.
+	// This takes several times as much real time, and two runs with the same Seed differ.
+	// Without Gossip, membership is simulated as by Host.Cluster.
 	Gossip bool
 	// Viewed, if not nil, is called with the view of a host's node whenever the view has
 	// changed, even if the change ends before a caller reads Members. Viewed must not

@@ -68,7 +68,7 @@ func TestBucketCountsSurviveKillsAndRenames(t *testing.T) {
 			require.Equal(t, ok, code, out)
 		}
 	}
-	was := listed(t, url) // two more, because one may have begun before the last check
+	was := listed(t, url) // wait for two more snapshots of each node, because the first may have begun before the last check
 	wait(t, func() bool { is := listed(t, url); return is["a"] >= was["a"]+2 && is["b"] >= was["b"]+2 }, "no snapshots")
 	for _, p := range []*process{a, b} {
 		require.NoError(t, p.Process.Kill())

@@ -218,7 +218,8 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 	playBubble(t, test)
 }
 
-// playBubble is inBubble for a test that has several bubbles in turn.
+// playBubble runs one bubble, and does not make the test parallel. A test with several bubbles
+// in turn calls playBubble for each.
 func playBubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Minute) })
@@ -240,12 +241,13 @@ func inBubblesOfGossip(t *testing.T, test func(t *testing.T, gossip bool)) {
 	bothBubbles(t, true, test)
 }
 
-// inWorld is inBubble for a test of a world with n nodes with simulated membership.
+// inWorld runs a test in a bubble (see inBubble), in a world of n nodes with simulated membership.
 func inWorld(t *testing.T, n int, test func(t *testing.T, w *world)) {
 	inBubble(t, func(t *testing.T) { test(t, newWorld(t, n, false)) })
 }
 
-// inWorlds is inBubbles for a test of a world with n nodes that have the same configuration.
+// inWorlds runs a test in bubbles (see inBubbles), in a world of n nodes that all have the
+// configuration cfg.
 func inWorlds(t *testing.T, n int, cfg weir.Config, test func(t *testing.T, w *world)) {
 	bothBubbles(t, false, func(t *testing.T, gossip bool) { test(t, newWorldOf(t, n, gossip, cfg)) })
 }
@@ -253,7 +255,8 @@ func inWorlds(t *testing.T, n int, cfg weir.Config, test func(t *testing.T, w *w
 // limiterMap has a limiter of the same limit for each node, by the name of the host.
 type limiterMap = map[string]*weir.Limiter
 
-// inLimitedWorlds is inWorlds for a test of a limit, which it names, and of a key that node a owns.
+// inLimitedWorlds runs a test in the same worlds as inWorlds, with the limit l, which it names.
+// The test receives the limiters of all nodes, and a key that node a owns.
 func inLimitedWorlds(t *testing.T, n int, l weir.Limit, test func(t *testing.T, w *world, ls limiterMap, key string)) {
 	l.Name = "test"
 	inWorlds(t, n, weir.Config{}, func(t *testing.T, w *world) {
@@ -262,8 +265,8 @@ func inLimitedWorlds(t *testing.T, n int, l weir.Limit, test func(t *testing.T, 
 	})
 }
 
-// inEachWorld runs a test with each of the values, each in a world of its own with n nodes, which
-// have the configuration that configure returns, if it is not nil.
+// inEachWorld runs a test once for each value, each time in a new world of n nodes. If configure
+// is not nil, it returns the configuration of the nodes for a value.
 func inEachWorld[T any](t *testing.T, n int, values []T, configure func(T) weir.Config, test func(t *testing.T, w *world, value T)) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		var value T

@@ -126,8 +126,8 @@ func (c *Child) Await(within time.Duration) error {
 	}
 }
 
-// Outcome describes the end of the child, with the end of its standard error. The caller
-// must wait for Ended first.
+// Outcome describes how the child exited, and includes the last lines of its standard error.
+// The caller must wait for Ended first.
 func (c *Child) Outcome() string {
 	how := c.Cmd.ProcessState.String()
 	if words := strings.TrimSpace(c.last.String()); words != "" {

@@ -22,8 +22,8 @@ func lend(n *Owner, id bucket.ID, l *bucket.Limit, now, take int64, want wire.Wa
 	return a, r
 }
 
-// A third of the term for the owner is reserved for returned units. The lease has as many
-// units as are spent in the rest of the term.
+// The borrower may spend the units during two thirds of the lease. The last third is for the
+// return of unspent units. If the lease is shortened, it has proportionally fewer units.
 func TestLeaseIsShorterIfItsLimitRecoversSoon(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
@@ -103,8 +103,8 @@ func TestLentUnitsAreKnownUntilLastLeaseEnds(t *testing.T) {
 	require.EqualValues(t, lentFor, n.lent.leaseOf(a.ID, now).Term)
 }
 
-// The lent units of a count are known for as long as the lease lasts, even if many counts
-// share the set.
+// If all entries of a set are in use, the owner lends no units from a further count of the
+// set until a lease ends. So it never forgets units that may be unspent.
 func TestFullSetLendsFromNoOtherCount(t *testing.T) {
 	n, _ := newOwner()
 	lends := func(i int, now int64) uint32 {

@@ -29,7 +29,7 @@ type Worker struct {
 	drawn     []uint32  // the index of the key of each draw
 	asked     []int64   // number of checks of each key
 	begun     time.Time // start of fill
-	all       Counts    // of all checks since begun
+	all       Counts    // results of all checks since begun, including those of fill
 	callers   []asker
 	measuring atomic.Bool
 }
@@ -38,7 +38,7 @@ type Worker struct {
 type Setup struct {
 	Contender, Workload string
 
-	Part    int // of workloads
+	Part    int // the numbers of keys and of drawn checks are divided by Part
 	Callers int
 	Owned   bool     // callers check keys that this process owns, and otherwise keys of other processes
 	Join    []string // the nodes that started before

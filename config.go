@@ -122,9 +122,9 @@ type Config struct {
 	SnapshotEvery time.Duration
 
 	Logger   *slog.Logger     // slog.Default if nil. The Logger never receives a key
-	Observer Observer         // called for each decision and hop; must not block. Observers combines several Observers
+	Observer Observer         // receives each decision and each hop, and must not block. To set several, use the function Observers
 	Tracer   Tracer           // creates spans of checks that leave or reach this node. If nil, traces of other nodes are passed on
-	Cluster  cluster.Cluster  // replaces gossip. If set, it is responsible for the fields above from Name to ForgetRefused, except JoinTimeout, Expect, Region, the names in Regions, RegionShares, Seed and Timeout. The node still uses Name for snapshots, and Secrets for snapshots and carried texts
+	Cluster  cluster.Cluster  // replaces gossip. If set, the node uses only these of the fields from Name to ForgetRefused: JoinTimeout, Expect, Region, the names in Regions, RegionShares, Seed and Timeout, Name for snapshots, and Secrets for snapshots and carried texts
 	Now      func() time.Time // the clock of checks, called from any goroutine. If nil, a clock that never steps
 	Rand     io.Reader        // the source of incarnations, and of the salt that places counts in memory. crypto/rand.Reader if nil
 }

@@ -40,11 +40,10 @@ type field struct {
 	required bool
 }
 
-// list reads a JSON list of at least 1 object, and at most as many as the argument
-// most.
+// list is the value of field.into that reads a JSON list of objects. The list has at least 1 object.
 type list struct {
-	most int
-	// read is called for each object, and calls object with the fields of the object.
+	most int // the maximum number of objects
+	// read is called for each object. It passes the fields to read to the function object.
 	read func(object func(fields ...field))
 }
 

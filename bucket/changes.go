@@ -223,8 +223,8 @@ type changes struct {
 	tracker   *tracker
 	shard     int
 	placement *placement
-	ids       []ID // all IDs with the flag changed, and stale IDs
-	hurried   []ID // IDs with the flag hurries, and stale IDs
+	ids       []ID // the IDs of all counts that have the flag changed, and stale IDs
+	hurried   []ID // the IDs of counts that have the flag hurries, and stale IDs: at most maxHurried
 	touched   []ID // IDs recorded by touch, with or without a count, each once
 
 	// beyond contains the uncollected units that do not fit in a slot.

@@ -18,7 +18,7 @@ type slot struct {
 // These are the flags of slot.limit.
 const (
 	changed   = 1 << 31 // changed since it was collected: the ID is on the list of changes of the shard
-	hurries   = 1 << 30 // has spent so many units that the ID was added to the list of hurried changes
+	hurries   = 1 << 30 // has spent so many units since it was collected that its change is hurried
 	parted    = 1 << 29 // SetPart has set the limit
 	flagsMask = changed | hurries | parted
 )

@@ -240,7 +240,7 @@ func TestGossipStreamsNeedMemberCertificates(t *testing.T) {
 
 	_, err = ofNear(farAddr)
 	require.ErrorIs(t, err, errIdentity)
-	conn, err = ofFar(nearAddr) // it considers itself a member
+	conn, err = ofFar(nearAddr) // far accepts the certificate of near, but near does not accept that of far
 	require.NoError(t, err)
 	defer conn.Close()
 	requireClosed(t, conn, 5*time.Second)

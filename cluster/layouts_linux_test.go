@@ -58,7 +58,8 @@ type layout struct {
 	not   string // and a word that it does not contain
 }
 
-// nicCommands returns the commands for an interface with the given name and addresses, and a carrier.
+// nicCommands returns the commands that add an interface with the given name and addresses. The
+// interface has a carrier, because its peer is up.
 func nicCommands(name string, addresses ...string) string {
 	s := fmt.Sprintf("link add %[1]s type veth peer name p%[1]s\nlink set p%[1]s up\nlink set %[1]s up\n", name)
 	for _, a := range addresses {

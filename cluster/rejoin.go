@@ -344,7 +344,7 @@ func (g *gossipCluster) joinOne(ctx context.Context, addr string) (joined bool, 
 	there, err := g.peers.probe(ctx, addr)
 	switch {
 	case there.Name == g.cfg.Name:
-		return false, nil // an unknown address of this node
+		return false, nil // addr leads back to this node
 	case err != nil:
 		return false, fmt.Errorf("%w (%s)", err, addr)
 	case there.Addr == g.advertise:

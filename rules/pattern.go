@@ -125,9 +125,9 @@ func isName(name string) bool {
 	return name != ""
 }
 
-// generality orders patterns so that no pattern precedes a more general pattern. If a pattern
-// matches all paths of a second pattern and more, it has fewer segments before its rest, or as
-// many with fewer literals, or as many of both and a rest.
+// generality returns three numbers, by which patterns are sorted: the segments before the rest, the
+// literals (and {$}) among these segments, and 0 if there is a rest, otherwise 1. A pattern that
+// matches all paths of another pattern and more is sorted before that pattern.
 func (p pattern) generality() (fixed, literals, whole int) {
 	whole = 1
 	for _, s := range p.segments {

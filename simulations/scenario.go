@@ -114,8 +114,8 @@ func (f *Fault) covers(from, to *Node) bool {
 	return from.Name != to.Name && end(f.From, from, to) && end(f.To, to, from)
 }
 
-// between yields the pairs of nodes whose link, from the first to the second, a split, a
-// cut or a link fault affects. Nodes are indices in Nodes.
+// between yields the pairs of nodes, as indices in Nodes, for which a fault affects the
+// messages from the first node to the second. The fault is a split, a cut or a link fault.
 func (s *Scenario) between(f *Fault) iter.Seq2[int, int] {
 	side := make(map[string]int)
 	for i, names := range f.Sides {

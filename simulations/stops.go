@@ -34,11 +34,12 @@ func (s *stage) recordOutages(ended ...int) {
 	}
 }
 
-// savedFor returns the result of savedUntil for the outage that included the end of a
-// host. takes is below zero if there was no such outage, or if nodes write no snapshots.
-// refunds is the beginning of the last snapshot of the host, for the refunds by the host
-// and for resets, or c.at without an outage or snapshots: the last node to leave executes
-// requests until it has ended, even after it has written its snapshot.
+// savedFor returns until when snapshots have the changes that the end of a host in the
+// crash c may have taken. takes is the result of savedUntil for the outage to which the
+// crash belongs. refunds is for the refunds and resets that the host executed: the
+// beginning of its last loaded snapshot, because the last node to leave executes requests
+// even after it has written its snapshot. If the crash belongs to no outage, or nodes write
+// no snapshots, takes is below zero and refunds is c.at.
 func (s *stage) savedFor(c crash, host int) (takes, refunds time.Duration) {
 	i := slices.IndexFunc(s.outages, func(o outage) bool {
 		return o.region == s.hosts[host].region && c.at <= o.at && c.at > o.at-moving

@@ -114,7 +114,7 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 	h.renew(x, t)
 }
 
-// number reads a number of a statement.
+// number reads an integer. An integer above MaxInt64/2 becomes MaxInt64/2.
 func (r *reader) number() int64 { return int64(min(r.uvarint(), math.MaxInt64/2)) }
 
 // held reads a number of units in a holding, limited to 2⁴⁰: no limit has more.

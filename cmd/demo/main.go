@@ -38,7 +38,8 @@ const (
 )
 
 func init() {
-	// The gateways die with the thread of launch, which lives as long as the process.
+	// On Linux, the kernel kills the gateways when the thread that started them ends. The main
+	// thread, which lives as long as the process, must therefore start them (see launch).
 	runtime.LockOSThread()
 }
 

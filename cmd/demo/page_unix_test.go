@@ -227,8 +227,8 @@ func TestPageShowsAndHealsItsFaults(t *testing.T) {
 	b.shows(stateOf(3), `^up$`)
 	b.shows("#headline", `^All 3 members serve`)
 
-	// Frozen and thawed by the keyboard alone, from the top of the page: the button that
-	// undoes the freeze replaces the other button, and has the focus.
+	// gateway-1 is frozen and thawed by the keyboard alone, from the top of the page. The thaw
+	// button takes the place of the freeze button, and has the focus.
 	evaluated[any](b, `document.activeElement.blur()`)
 	focused := `document.activeElement.getAttribute('aria-label') || ''`
 	name := ""

@@ -48,7 +48,7 @@ func (e *exchange) readPath(r *rules.Request) {
 		trimmed = strings.TrimRight(of.Path, "/")
 	}
 	if trimmed == r.Path && strings.IndexByte(r.Path, '%') < 0 {
-		return // Path has no other reading
+		return // Path has no escapes and no slashes to trim, so fiber compares Path itself
 	}
 	e.readings = [...]rules.Reading{of, {Path: trimmed, Form: of.Form}}
 	r.Readings = e.readings[:]

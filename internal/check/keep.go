@@ -26,7 +26,8 @@ func (c *Checks) keep(v *view.View, r *request) bool {
 	})
 }
 
-// resume handles a request that has waited in a goroutine of its own.
+// resume handles a request after a wait, in the goroutine that waited. A node that may have been frozen
+// meanwhile hands the request back.
 func (c *Checks) resume(r *request) {
 	v, now := c.Env.View(), c.Env.Now()
 	if c.Env.IsFenced(v, now) {

@@ -63,7 +63,8 @@ func (c *Contenders) OtherUnits(id bucket.ID, self Ticket, arrived, now int64) (
 	return units, until
 }
 
-// Record replaces the contender of a ticket by self, and deletes the expired contenders for the count.
+// Record deletes the contender that has the ticket of self, and the expired contenders for the count. It
+// then adds self, if self waits for units and there are fewer than mostContenders.
 func (c *Contenders) Record(id bucket.ID, self Contender, now int64) {
 	before := len(c.of[id])
 	all := slices.DeleteFunc(c.of[id], func(o Contender) bool { return o.Ticket == self.Ticket || now >= o.Expires })

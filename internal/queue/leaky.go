@@ -15,7 +15,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Tick is the least time between two notifications of the owner that waiters have left.
+// Tick is how long a queue waits before it notifies the owner that waiters have left, so that one
+// request covers all waiters that leave meanwhile. A queue whose ask could not start waits as long.
 const Tick = 20 * time.Millisecond
 
 // leaky is the part of a queue for units of a LeakyBucket. The first waiter drives the queue:

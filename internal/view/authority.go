@@ -51,14 +51,15 @@ const Forever = math.MaxInt64
 // transferred. A node hands over the ranges of other owners. A node that does not hold a range of its own
 // waits for the range, and passes checks back to the previous holder.
 //
-// A range may have several entries, which are neighbours and equal in First and Last. Held excludes
-// all states but Transferred. Awaited and Vacant exclude each other, as do Abandoned and Claimed.
-// The states overlap in three cases:
-//   - Awaited and Abandoned: another member owns the range by now. While that member takes this
-//     node for the holder, this node passes checks on to Member.
-//   - Vacant and Abandoned or Claimed: no member has the range. No node joins until this node takes the range.
-//   - Transferred and any state, also several times, the latest first: the new owner may not know
-//     of the transfer yet, and takes this node for the holder.
+// A range may have several entries, which are neighbours and equal in First and Last. A Held range
+// has no other state, except Transferred. A range is never both Awaited and Vacant, and never both
+// Abandoned and Claimed. A range has several states in three cases:
+//   - Awaited and Abandoned: another member owns the range by now. That member may still take this
+//     node for the holder and send checks, which this node passes on to Member.
+//   - Vacant, and Abandoned or Claimed: no member is known to have the range. No node joins until
+//     this node takes the range.
+//   - Transferred, and any state: the new owner may not know of the transfer yet, and takes this node
+//     for the holder. A range may have several Transferred entries; the latest is the first.
 type authority struct {
 	entries []Entry          // sorted by First
 	states  State            // of all entries

@@ -684,8 +684,9 @@ func TestJoinerTakesNoAbandonedRanges(t *testing.T) {
 	require.True(t, v.HasAny(Awaited))
 }
 
-// If a missing member goes, only the owner in the ring claims its ranges. A member that stood in
-// for a moment, without a connection to the owner, does not claim them.
+// When a missing member leaves the roster, each of its ranges is claimed only by the member to which
+// the ring now assigns the range. A member that stood in while it was briefly not connected to that
+// member does not claim the range.
 func TestOneNodeInheritsRangesOfMissingMember(t *testing.T) {
 	var claimed, lost, joined countsync.Ranges
 	for self := range 2 { // a and b, while c is dead

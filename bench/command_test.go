@@ -150,7 +150,7 @@ func TestContenderMustAdmitWhatItsLimitsGrant(t *testing.T) {
 	}
 }
 
-func TestRepetitionsYieldMediansAndWorstNotExact(t *testing.T) {
+func TestCombineTakesMediansAndHighestNotExact(t *testing.T) {
 	got := combine([]result{{Checks: 3, P50: 1, Here: .5, NotExact: .1}, {Checks: 1, P50: 2, Here: .6}, {Checks: 2, P50: 9, Here: .7, NotExact: .2}})
 	require.Equal(t, result{Checks: 2, P50: 2, Here: .6, NotExact: .2}, got)
 }

@@ -17,7 +17,7 @@ import (
 // certificate belongs to one region and may have a name. If both are set, both must match.
 var (
 	errIdentity = errors.New("cluster: the node does not prove its Name or Region")
-	errUnproven = errors.New("cluster: the member does not accept this node's Name or Region: the secret in RegionSecrets, or the certificate, is of another")
+	errUnproven = errors.New("cluster: the member does not accept this node's Name or Region: the secret in RegionSecrets belongs to a different region, or the certificate to a different name or region")
 )
 
 // credential is a secret, and the region of the nodes that it proves.

@@ -193,7 +193,7 @@ func TestRostersAgreeWithin15sAfterSplit(t *testing.T) {
 	}
 }
 
-func TestReplacedMembersAreForgottenAfterTheLast(t *testing.T) {
+func TestReplacedDeadMembersAreForgottenAfterForget(t *testing.T) {
 	const forget = 90 * time.Second // the first death is 40 s before the last
 	onHosts(t, func(t *testing.T, h hosts) {
 		nodes := h.startMembers(t, 3, forget)

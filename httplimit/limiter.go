@@ -56,7 +56,7 @@ func (o *Options) validateFor(limit *weir.Limit) error {
 	case settles && limit.Algorithm == weir.InFlight:
 		return fmt.Errorf("%w Options.Count, Reserve and Settle: %q is in_flight, whose units come back when the request ends: leave them out", weir.ErrInvalid, limit.Name)
 	case settles && o.Queue > 0:
-		return fmt.Errorf("%w Options.Queue with Count, Reserve or Settle: nothing gives a turn back: leave one out", weir.ErrInvalid)
+		return fmt.Errorf("%w Options.Queue with Count, Reserve or Settle: the units of a queued request cannot be refunded: set Queue or the others, not both", weir.ErrInvalid)
 	case o.Reserve != nil && o.Settle == nil:
 		return fmt.Errorf("%w Options.Reserve without Settle: nothing would replace the estimate: set both", weir.ErrInvalid)
 	case !o.NoIETFHeaders && strings.ContainsFunc(limit.Name, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }):

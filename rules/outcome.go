@@ -64,7 +64,7 @@ func (p *parser) checkReserving(r *Rule, field string, v strictyaml.Value) {
 	switch {
 	case !v.Present():
 	case r.Queue > 0:
-		v.Errorf("%s in a rule with queue: nothing gives a turn back, use a rule for each", field)
+		v.Errorf("%s in a rule with queue: units of a queued request cannot be refunded, use a rule for each", field)
 	case r.Soft.Over > 0:
 		v.Errorf("%s in a rule with soft: no overrun is given back, use a rule for each", field)
 	case len(r.Limits) > 0 && !slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.base.Algorithm != weir.InFlight }):

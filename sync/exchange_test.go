@@ -58,7 +58,7 @@ func TestRepeatedStatementIsGrantedOnce(t *testing.T) {
 	})
 }
 
-func TestGrantedBucketUnitsCarryTheirSpentUnits(t *testing.T) {
+func TestBucketGrantMovesUsedUnitsUnlessLost(t *testing.T) {
 	_, from, to := twoRegions(bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1, Per: time.Hour, Burst: 100})
 	for range 50 {
 		require.True(t, to.ask(1).Allowed)

@@ -83,7 +83,7 @@ func (l *limits) clientOf(c *gin.Context) netip.Addr {
 	if l.trustsAll {
 		if c.Request.Header.Get("X-Forwarded-For") != "" {
 			l.warnedOnce.Do(func() {
-				l.Logger.Warn("gin trusts X-Forwarded-For of every client, so it is ignored; call Engine.SetTrustedProxies")
+				l.Logger.Warn("ignored X-Forwarded-For, because gin trusts it from every client; call Engine.SetTrustedProxies")
 			})
 		}
 		return peer.FromRequest(c.Request)

@@ -29,7 +29,7 @@ func (o *options) readShared() (err error) {
 	case seed == nil:
 		return fmt.Errorf("gateway: %s has no line that begins with seed: write the one that weir secret prints", o.seed)
 	case o.node.Seed != nil && !bytes.Equal(o.node.Seed, seed):
-		return fmt.Errorf("gateway: %s has another seed than %s: all replicas have one", o.seed, o.secrets)
+		return fmt.Errorf("gateway: the seeds in %s and %s differ: remove one of them, or write the same seed in both", o.seed, o.secrets)
 	}
 	o.node.Seed = seed
 	return nil

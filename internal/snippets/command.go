@@ -112,7 +112,7 @@ func split(text string) (commands [][]string, err error) {
 	for text += "\n"; text != ""; {
 		found := token.FindStringSubmatch(text)
 		if found == nil {
-			return nil, fmt.Errorf("%q: end the quote, or put it in quotes if it is no shell's", text)
+			return nil, fmt.Errorf("%q: close the quote, or put < ( ) { } in quotes", text)
 		}
 		text = text[len(found[0]):]
 		switch ends, redirects, word := found[1], found[2], found[3]; {

@@ -78,7 +78,7 @@ func idInOrder(v *View, members ...int) (id bucket.ID) {
 // A member that is stalled or not reached still has to receive its copies. Until then the next
 // member receives them as well, so that a crash of this node does not lose the units that it has
 // counted since. The next member does not take over any ranges from the first.
-func TestNextMemberReceivesCopiesOfMuteMember(t *testing.T) {
+func TestNextMemberAlsoReceivesCopiesForUnresponsiveMember(t *testing.T) {
 	whole := viewOf(0, nil, "1111", "1111", "1111", "1111")
 	id := idInOrder(whole, 0, 2, 1, 3)
 	arc := countsync.NewRanges(countsync.Range{First: id.Hi, Last: id.Hi})

@@ -134,7 +134,7 @@ func TestTheConnectionThatStalledMostMakesRoom(t *testing.T) {
 // A flood of new connections at one port closes no connection of other ports, and no
 // proven connection. Each flooding connection has time to send a request, regardless of
 // its address.
-func TestAFloodStaysWithinItsPortsPart(t *testing.T) {
+func TestFloodOfOnePortSparesOtherPorts(t *testing.T) {
 	for _, same := range []bool{true, false} {
 		for _, every := range []time.Duration{2 * time.Millisecond, 100 * time.Microsecond, time.Microsecond} {
 			b := NewBudget(256, quiet)

@@ -20,7 +20,7 @@ func TestNodeShowsMembersAndSources(t *testing.T) {
 		require.NoError(t, err)
 		defer c.Close()
 		nodes := []*weir.Node{c.Node("a"), c.Node("b"), c.Node("c")}
-		limiter := testnode.Limiter(t, nodes[0], weir.Limit{Name: "per user", Rate: 90, Per: time.Minute})
+		limiter := testnode.Limiter(t, nodes[0], weir.Limit{Name: "per user", Rate: 90, Per: time.Minute, NoLeases: true})
 		source := &Node{Node: nodes[0], Limiters: []*weir.Limiter{limiter}}
 		for range 10 {
 			_, err := limiter.Allow(t.Context(), "alice")

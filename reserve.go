@@ -61,8 +61,8 @@ func (v *Reservation) Expires() time.Time {
 // a Reset. If the owner does not answer, units to be refunded stay spent.
 //
 // The error is ErrInvalid for a negative cost or a denied Reservation, ErrSettled for the second
-// call, or ErrExpired. For a carried Reservation, the error may be ErrUnavailable or the error of ctx:
-// the Reservation is then not settled, and it is safe to try again.
+// call, ErrExpired, or ErrClosed. For a carried Reservation, the error may also be ErrUnavailable or
+// that of ctx: the Reservation is then not settled, and it is safe to try again.
 func (v *Reservation) Settle(ctx context.Context, actual int64) error {
 	if actual < 0 && v.decision.Allowed {
 		return fmt.Errorf("%w actual: %d: settle 0 units or more", ErrInvalid, actual)

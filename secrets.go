@@ -9,9 +9,9 @@ import (
 
 // ParseSecrets reads Config.Secrets and Config.Seed from a text in the format of `weir secret`:
 // "secret: " or "seed: " and hexadecimal digits, each on a line. A line may have several of them,
-// separated by semicolons or commas, as in an environment variable. The first secret is used,
-// and all secrets are accepted. A result that is not in the text is nil; the text has
-// a secret or a seed. Empty lines and lines that begin with # are skipped.
+// separated by semicolons or commas, as in an environment variable. A node uses the first secret,
+// and accepts all. The text must have a secret or a seed, and at most one seed. A result that is
+// not in the text is nil. Empty lines and lines that begin with # are skipped.
 //
 // The error is ErrInvalid for any other text, and does not repeat any part of it.
 func ParseSecrets(text string) (secrets [][]byte, seed []byte, err error) {

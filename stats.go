@@ -169,8 +169,8 @@ func (s *Stats) read(m *stats.Meters) {
 // conditions was true for five seconds.
 type OutageStats struct {
 	Since time.Time // zero without an outage; the fields below, except Count, are then zero as well
-	// Missing has the members, sorted, that failed to decide checks in the last five seconds:
-	// they are not reachable, have stalled (they leave requests of this node unanswered and send
+	// Missing has the members, sorted, that were missing at any time in the last five seconds:
+	// they were not reachable, had stalled (left requests of this node unanswered and sent
 	// nothing), or did not answer a check in time. Missing is empty if checks were not decided by the
 	// owner for other reasons: deadlines that are too short, a late relay, or a roster below
 	// Config.Expect.

@@ -161,8 +161,10 @@ type statusPeek struct {
 	key   string
 }
 
-// selectLimits returns the counts of the rules of a tier, or of the rule named only, for which there is a
-// key. selectLimits leaves out limits up to the index from, and returns at most maxStatusLimits + 1.
+// selectLimits returns the counts of the rules of a tier for which the query has a key. If only is not
+// empty, selectLimits leaves out all rules but the rule with this name, and returns an error if no rule
+// has the name. It leaves out limits up to the index from, and returns at most maxStatusLimits + 1
+// counts.
 func (q *statusQuery) selectLimits(s *rules.Snapshot, only string, from int, tier string) (peeks []statusPeek, err error) {
 	var known []string
 	for _, r := range s.Rules() {

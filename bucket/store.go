@@ -183,8 +183,8 @@ func (s *Store) Return(id ID, l *Limit, now, units int64, r Receipt, lent Lease)
 }
 
 // Reset removes the count of id and its uncollected units. With Track, the reset is a change even
-// if there is no count, because other nodes may have a count. The observer of the store receives
-// the number.
+// if there is no count, because other nodes may have a count, unless maxTouched such ids already wait
+// in the shard. The observer of the store receives the number.
 func (s *Store) Reset(id ID, number uint64) {
 	sh, i := s.lockSlot(id)
 	if i >= 0 {

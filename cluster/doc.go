@@ -23,8 +23,9 @@
 //
 // # The roster
 //
-// Only gossip decides which members the roster has: every member that is alive, or that died without a
-// goodbye and is not yet forgotten. A member announces whether it is joining, serving or leaving with
+// Gossip decides which members the roster has: every member that is alive, or that died without a
+// goodbye and is not yet forgotten. A member is also removed when another member answers at its
+// address, or by [Cluster].Forget. A member announces whether it is joining, serving or leaving with
 // [Cluster].Announce: over connections first, and by gossip. [View] has the roster and these states.
 //
 // Members that forgot a member beyond a partition spread a tombstone of this member once they are

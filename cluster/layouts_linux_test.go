@@ -17,8 +17,8 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// bindVariable makes this test binary a member that listens at the given address. It prints the address
-// that it advertises, or why it does not start.
+// bindVariable makes this test binary a member that listens at the given address. It prints the host
+// of the address that it advertises, or why there is none.
 const bindVariable = "WEIR_TEST_LAYOUT_BIND"
 
 func init() {
@@ -53,7 +53,7 @@ type layout struct {
 	about string
 	bind  string // ":0" if empty
 	links string
-	want  string // the address
+	want  string // the host of the address
 	names string // or the words of the refusal, separated by spaces
 	not   string // and a word that it does not contain
 }

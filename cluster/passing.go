@@ -62,7 +62,7 @@ func (g *gossipCluster) keepPassing() {
 }
 
 // passOn sends records to the watched members, but no record to its sender. The records for a member
-// travel together.
+// are queued one after the other, so that most of them are written together.
 func (p *peers) passOn(records []passedRecord) {
 	to := make(map[string]*session)
 	p.mu.Lock()

@@ -204,7 +204,8 @@ func (b *Book) reload() {
 	b.load(text)
 }
 
-// load puts a text in force, or returns the reason why it cannot.
+// load puts a text in force, or returns the reason why it cannot. For the text that was loaded or
+// refused last, load does nothing and returns nil.
 func (b *Book) load(text []byte) error {
 	hash := hashOf(text)
 	b.mu.Lock()

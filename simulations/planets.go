@@ -12,7 +12,7 @@ import (
 // randomPlanet returns a random scenario of two or three regions and 60 s, with Global
 // limits of all kinds, demand that moves, and regions that are cut off from each other in
 // one or both directions. In a quarter of the scenarios, there are also faults within regions.
-// The scenario depends only on the seed.
+// A third of all scenarios have slow nodes. The scenario depends only on the seed.
 func randomPlanet(seed uint64) *Scenario {
 	d := newDice(fmt.Sprintf("random-regions-%d", seed), seed, "planet")
 	d.regional = true

@@ -24,10 +24,11 @@ type Caps struct {
 	// tombstones. 256 if zero.
 	ScanBelow int
 	// Looks is the approximate number of counts that the scan for a frame visits. It is not
-	// exact because a scan goes by pieces of the store. A scan visits twice as many resets, and a
-	// vector costs as much as several resets. 4,096 if zero.
+	// exact because a scan goes by pieces of the store. A scan visits twice as many resets. A
+	// vector, or a reset that may have to be sent, costs as much as several other resets. 4,096 if
+	// zero.
 	Looks int
-	// Logs is the number of logs of which the stream remembers, for a minute or two, the entries
+	// Logs is the number of logs of which the stream remembers, for at least a minute, the entries
 	// that a member has, or the frame that brought them. Other logs are sent whole. 65,536 if
 	// zero.
 	Logs int

@@ -6,12 +6,13 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// recentFor is the time for which a recent keeps an entry that is not set again.
+// recentFor is the minimum time for which a recent keeps an entry, unless there are too many entries.
 const recentFor = time.Minute
 
-// recent maps the ids of SlidingLog counts to values that were set in the last minute or two. set
-// deletes older entries, because a count that no longer changes must not keep its entry. set also
-// deletes entries if there are too many. The zero recent is empty.
+// recent maps the ids of SlidingLog counts to values that were set recently. When latest has become
+// as old as recentFor, or has too many entries, set moves its entries to older and deletes the entries
+// that were in older. So the entry of a count that no longer changes is deleted. Between calls of set,
+// no entry is deleted because of its age. The zero recent is empty.
 type recent[V any] struct {
 	latest, older map[bucket.ID]V
 	began         int64 // when the first entry of latest was set
@@ -25,7 +26,7 @@ func (r *recent[V]) get(id bucket.ID) (v V, known bool) {
 	return v, known
 }
 
-// set sets the value of an id. set deletes old entries, so that at most max(2, most) entries remain.
+// set sets the value of an id. set may delete old entries, so that at most max(2, most) entries remain.
 func (r *recent[V]) set(id bucket.ID, v V, now int64, most int) {
 	if age := now - r.began; r.latest == nil || age >= int64(recentFor) || age < 0 || len(r.latest) >= max(1, most/2) {
 		r.older, r.latest, r.began = r.latest, make(map[bucket.ID]V), now

@@ -33,7 +33,7 @@ type globe struct {
 	events events
 	seq    int
 	cut    [8][8]bool // from a region to another region
-	flying []*post    // answers that will still arrive
+	flying []*post    // answers under way
 
 	admitted []spell
 	charges  []spell // units that were not asked for in the region

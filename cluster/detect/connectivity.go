@@ -220,9 +220,10 @@ func (c *Connectivity) CheckSilence(name string, due, now time.Time) (changed bo
 	return c.setConnected(m, false)
 }
 
-// CheckStall marks a member as stalled if at least timeout has passed since the given time. The
-// caller ensures that the member has left a request unanswered since then, and has sent no message.
-// The check was planned for due.
+// CheckStall marks a member as stalled if timeout and the extra time for scheduling delays have passed
+// since the given time. Time in which this process did not run does not count. The caller
+// ensures that the member has left a request unanswered since then, and has sent no message. The check
+// was planned for due.
 func (c *Connectivity) CheckStall(name string, since time.Time, timeout time.Duration, due, now time.Time) (changed bool) {
 	m := c.members[name]
 	if m == nil {

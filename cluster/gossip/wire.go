@@ -65,13 +65,14 @@ func decodeMetadata(name string, b []byte) (metadata, error) {
 	return m, nil
 }
 
-// rosterMessage contains records, in a push/pull or a broadcast.
+// rosterMessage contains records, in a push/pull, a broadcast or a message over a connection.
 type rosterMessage struct {
 	Version uint8        `codec:"v"`
 	Records []wireRecord `codec:"r"`
 }
 
-// wireRecord is a record in which Gone is an age, because the clocks of members differ.
+// wireRecord is a record on the wire. Gone reports whether it is a tombstone, and Age is how long ago
+// the time Gone of the record was, because the clocks of members differ.
 type wireRecord struct {
 	Name   string        `codec:"n"`
 	Addr   string        `codec:"a"`

@@ -80,7 +80,7 @@ func TestRequestOfDebitsAndRefundsIsExecutedWhole(t *testing.T) {
 	type ds = []*ratelimit.RateLimitDescriptor
 	for _, c := range []struct {
 		about string
-		ask   ds  // "owes" is used up, and the other limits have 6 of 10 units left
+		ask   ds  // "used_up" and "owes" are used up, and "a", "b", "cost" and "shadow" have 6 of 10 units left
 		over  int // index of the descriptor with status OVER_LIMIT
 		want  []uint32
 	}{

@@ -234,8 +234,9 @@ func byNode(entries []snapshot.Entry) (nodes [][]snapshot.Entry) {
 	return nodes
 }
 
-// clean removes the objects that a saved snapshot makes outdated. older contains the
-// earlier snapshots of the same node.
+// clean aborts all uploads of the node that has saved a snapshot, and removes the
+// snapshots of this node except for the two newest. older contains the earlier snapshots
+// of the node. If all of this succeeds and a sweep is due, clean also calls sweep.
 func (b *Bucket) clean(ctx context.Context, saved string, older []snapshot.Entry, escaped string) error {
 	errs := []error{b.abortUploads(ctx, escaped+"/", time.Time{})}
 	for _, e := range older[min(generations-1, len(older)):] {

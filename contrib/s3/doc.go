@@ -17,7 +17,8 @@
 // ignores the condition keeps the later object, so a restart may load the counts of the
 // other cluster.
 //
-// Save keeps the two newest snapshots of its node, and aborts uploads that an earlier
-// process of the node has abandoned. Once a day, it also removes the snapshots of nodes
-// that have saved no snapshot for 40 days. Save does not touch other objects.
+// Save keeps the two newest snapshots of its node, and aborts every other upload of its
+// node. The first Save, and then one Save a day, also removes the snapshots of nodes that
+// have saved no snapshot for 40 days, and aborts uploads that began more than a day ago.
+// Save does not touch other objects.
 package s3snapshot

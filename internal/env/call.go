@@ -15,8 +15,8 @@ import (
 var ErrUnreached = errors.New("weir: the owner was not reached")
 
 // Call sends a peer a request that is not a check: h, followed by body. It returns the body of
-// the answer. The error is an error of package cluster, ErrUnreached, or the error of a malformed
-// answer.
+// the answer. The error is an error of package cluster, the error of ctx, ErrUnreached, or an error of
+// wire.ParseResponse.
 func Call(ctx context.Context, peer cluster.Peer, h wire.Header, body []byte, wait time.Duration) ([]byte, error) {
 	answer, err := peer.Ask(ctx, Request(h, body), nil, wait)
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// A table is full when all keys together have the maximum number of holds. All holds of a key are
-// in one shard.
+// A table denies at the latest when all keys together have the maximum number of holds. It may deny from
+// seven eighths of this number on, because shards keep spare places. All holds of a key are in one
+// shard, which has a maximum of its own.
 func TestFullTableDenies(t *testing.T) {
 	const most = 16 * 8 * shards
 	holds := func(table *table, key, number uint64) bool {

@@ -13,10 +13,11 @@ import (
 // send such a path for a name that contains a slash: group%2Fproject.
 const EscapedSlash = "an escaped slash"
 
-// Ambiguity describes the first part of an escaped path that servers are known to read in different
-// ways, and returns "" for a path without such a part. Except for EscapedSlash, honest clients rarely
-// send such a path: they resolve dots (RFC 3986, section 5.2.4) and remove fragments, and the other
-// characters are rare in names.
+// Ambiguity looks for parts of an escaped path that servers are known to read in different ways. It
+// names one kind of such parts, and EscapedSlash only if the path has no other kind. It returns "" for
+// a path without such parts. Except for EscapedSlash, honest clients rarely send such a path: they
+// resolve dots (RFC 3986, section 5.2.4) and remove fragments, and the other characters are rare in
+// names.
 func Ambiguity(path string) string {
 	plain := path
 	if strings.IndexByte(path, '%') >= 0 {

@@ -115,7 +115,7 @@ type Stats struct {
 	Saved    uint64        // snapshots that were written
 	Failures uint64        // snapshots that could not be written
 	Error    string        // of the last failure; empty if a snapshot was written since
-	Age      time.Duration // time since the last snapshot was begun; 0 if none was written
+	Age      time.Duration // time since the beginning of the last snapshot that was written; 0 if none was written
 	Took     time.Duration // duration of writing the last snapshot
 	Bytes    int64         // size of the last snapshot
 	Counts   int           // counts in the last snapshot

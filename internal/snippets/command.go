@@ -104,8 +104,8 @@ var (
 )
 
 // split splits a shell text into commands, without time, the environment of a program, and the
-// redirection of an output. It returns an error for all other syntax of a shell: a substitution, a
-// loop, the redirection of an input.
+// redirection of an output. It returns an error for a substitution, for a quote that is not closed, and
+// for < ( ) { } outside quotes.
 func split(text string) (commands [][]string, err error) {
 	var words []string
 	redirected := false

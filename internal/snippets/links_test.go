@@ -17,7 +17,7 @@ import (
 )
 
 // walkFiles calls do for each file of the project with the suffix, with its slash-separated path from
-// the root of the project.
+// the root of the project. It leaves out testdata and hidden folders.
 func walkFiles(t *testing.T, suffix string, do func(name string, text []byte)) {
 	root, err := snippets.Root()
 	require.NoError(t, err)

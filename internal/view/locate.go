@@ -84,8 +84,10 @@ func (v *View) ReleaseVacant(ranges countsync.Ranges) *View {
 
 // ApplyLocations returns the view after members have answered which of the ranges they have. It
 // returns v if the answers change no entry. A range that a member has is Awaited from that member.
-// A range that no member has is Vacant, or abandoned if the answer of a member is unclear: then the
-// owner stands in, and asks again.
+// If no member has a range, the state depends on what is unclear. The range is Vacant if nothing is
+// unclear. It is Abandoned if this node misses members, or did so until just now. It is Claimed if only
+// the answer of another member is unclear: then this node asks again. The owner of an Abandoned or
+// Claimed range stands in.
 func (v *View) ApplyLocations(said []*Location, ranges countsync.Ranges, now int64) *View {
 	of := make(map[countsync.Member]*Location, len(said))
 	unclear, cuts := v.isScattered(now), append(cutsOf(ranges), cutsOf(v.Assigned)...)

@@ -146,11 +146,12 @@ func (v *View) haveMissingEnded() bool {
 	return missing
 }
 
-// ownShare returns the share of an id that this node may spend for itself: the part of one member.
-// If the node is a side of its own, the share is that of the side. A node without points has an
-// empty share. With FairShare, the share is also empty until all members on this side know the
-// missing members: until then the stand-in of an owner beyond a cut has the whole limit, and all
-// sides together already have twice the limit.
+// ownShare returns the share of an id that this node may spend for itself. With FailOpen, the share is
+// the whole limit. With FailClosed, it is empty. Otherwise it is the part of one member. If the
+// node is a side of its own, the share is that of the side. A node without points has an empty share.
+// With FairShare, the share is also empty until all members on this side know the missing members:
+// until then the stand-in of an owner beyond a cut has the whole limit, and all sides together already
+// have twice the limit.
 func (v *View) ownShare(id bucket.ID, partition wire.Policy) (Share, wire.Source) {
 	switch {
 	case partition == wire.FailOpen:

@@ -31,7 +31,8 @@ type Lease struct {
 	Until uint32 // the end of the lease, as a stamp of the owner
 }
 
-// Result is the answer to an ask. The operation decides which fields after Firm are sent.
+// Result is the answer to an ask. The operation decides whether Receipt is sent, and which fields after
+// Firm are sent.
 type Result struct {
 	bucket.Result
 	Source  Source

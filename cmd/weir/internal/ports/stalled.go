@@ -1,7 +1,7 @@
 package ports
 
 // lateReads bounds how many connections stalled skips because they have unread data. With
-// more such connections this process is late, and closing connections does not help.
+// as many such connections this process is late, and closing connections does not help.
 const lateReads = 8
 
 // stalled is like longest, but skips connections with a request that has arrived and that

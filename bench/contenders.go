@@ -17,6 +17,8 @@ type contender struct {
 	at         place
 	gubernator bool                                                        // runs in the program of the folder gubernator
 	remote     func(q worker.Quota, addr string) (*worker.Instance, error) // nil unless at is inRedis
+	limit      func(q worker.Quota) weir.Limit                             // of a node of Weir
+	unlisted   bool                                                        // measured only if -only names it
 	note       string                                                      // for readers of the tables
 }
 
@@ -33,14 +35,30 @@ const (
 func contenders() []contender {
 	const redis = "In Redis, on this machine and without replicas."
 	return []contender{
-		{name: "weir-owned", at: owned, note: "The node is one of a ring of ten. It is asked for keys that it owns; the other nine are idle, in its process."},
-		{name: "weir-forwarded", at: elsewhere, note: "With NoLeases. The node asks for keys that another process owns, and has a replica of each."},
-		{name: "echo", at: nowhere, note: "No limiter: frames of the size of weir-forwarded's, over a connection to another process."},
+		{name: "weir-owned", at: owned, limit: unleased, note: "The node is one of a ring of ten. It is asked for keys that it owns; the other nine are idle, in its process."},
+		{name: "weir-forwarded", at: elsewhere, limit: unleased, note: "With NoLeases. The node asks for keys that another process owns, and has a replica of each."},
+		{name: "weir-leased", at: elsewhere, limit: leased, unlisted: true, note: "As weir-forwarded, with leases."},
+		{name: "weir-held", at: owned, limit: held, unlisted: true, note: "As weir-owned. Each check holds a unit and releases it."},
+		{name: "echo", at: nowhere, unlisted: true, note: "No limiter: frames of the size of weir-forwarded's, over a connection to another process."},
 		{name: "gubernator-owned", at: owned, gubernator: true, note: "As weir-owned, by its leaky bucket, but the node is alone."},
 		{name: "gubernator-forwarded", at: elsewhere, gubernator: true, note: "As weir-forwarded, by its leaky bucket, with its default batches. It is embedded in the process of the callers: a daemon costs one more call. It has no replicas."},
 		{name: "redis_rate", remote: newRedisRate, note: redis},
 		{name: "rueidis-gcra", remote: newGCRA, note: "A script over rueidis, which pipelines. " + redis},
 	}
+}
+
+func leased(q worker.Quota) weir.Limit {
+	return weir.Limit{Name: "bench", Algorithm: weir.TokenBucket, Rate: 1, Per: q.Interval, Burst: q.Units}
+}
+
+func unleased(q worker.Quota) weir.Limit {
+	l := leased(q)
+	l.NoLeases = true
+	return l
+}
+
+func held(q worker.Quota) weir.Limit {
+	return weir.Limit{Name: "bench", Algorithm: weir.InFlight, Rate: q.Units}
 }
 
 func begin(s worker.Setup, q worker.Quota) (*worker.Instance, error) {
@@ -55,8 +73,7 @@ func begin(s worker.Setup, q worker.Quota) (*worker.Instance, error) {
 	case c.gubernator:
 		return nil, fmt.Errorf("bench: %s is in another program", c.name)
 	}
-	limit := weir.Limit{Name: "bench", Algorithm: weir.TokenBucket, Rate: 1, Per: q.Interval, Burst: q.Units, NoLeases: true}
-	return newWeirNode(limit, c.at == owned, s.Join)
+	return newWeirNode(c.limit(q), c.at == owned, s.Join)
 }
 
 // newWeirNode starts a node: in a ring of ten nodes in this process, without replicas, or in
@@ -80,6 +97,11 @@ func newWeirNode(limit weir.Limit, alone bool, join []string) (*worker.Instance,
 	}
 	return &worker.Instance{
 		Allow: func(key string) worker.Outcome {
+			if limit.Algorithm == weir.InFlight {
+				h, err := l.Hold(context.Background(), key, 1)
+				h.Release()
+				return decidedByWeir(h.Decision(), err)
+			}
 			d, err := l.Allow(context.Background(), key)
 			return decidedByWeir(d, err)
 		},

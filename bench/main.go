@@ -72,12 +72,12 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 	return o, err
 }
 
-// cells returns the chosen cells in the order of the tables. The tables compare limiters,
-// so they contain the echo only if -only names it.
+// cells returns the chosen cells in the order of the tables. An
+// unlisted contender is chosen only if -only contains its name.
 func (o *options) cells() (chosen []cell) {
 	for _, w := range worker.Workloads(1) {
 		for _, c := range contenders() {
-			if cell := (cell{w, c}); o.only.MatchString(cell.String()) && (c.at != nowhere || strings.Contains(o.only.String(), c.name)) {
+			if cell := (cell{w, c}); o.only.MatchString(cell.String()) && (!c.unlisted || strings.Contains(o.only.String(), c.name)) {
 				chosen = append(chosen, cell)
 			}
 		}

@@ -166,6 +166,18 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 	}
 }
 
+// requireRefusedAbroad starts a node of another region, and requires that a node of region near
+// refuses it because of its identity.
+func requireRefusedAbroad(t *testing.T, near *node, says cluster.Config, about string) {
+	t.Helper()
+	before := near.Stats().Refused["identity"]
+	says.Regions["near"] = []string{near.addr}
+	n := startNode(t, says)
+	require.Eventually(t, func() bool { return near.Stats().Refused["identity"] > before }, 5*time.Second, time.Millisecond, about)
+	require.ErrorIs(t, n.askRegion(t, "near"), cluster.ErrDisconnected, about)
+	require.NoError(t, n.Close())
+}
+
 // With CertificateNames, a certificate proves region and name. SPIFFE ids, which have no host,
 // are enough. Both sides refuse a node that states another region or name, even if it has the
 // secret and a certificate that TLS accepts.
@@ -200,12 +212,7 @@ func TestCertificatesProveRegionsOfNodes(t *testing.T) {
 			"a node of far that has another name":   in("far", "e", "spiffe://example.org/far/c"),
 			"a node of neither":                     in("far", "f", "spiffe://example.org/third/f"),
 		} {
-			before := a.Stats().Refused["identity"]
-			says.Regions["near"] = []string{a.addr}
-			n := startNode(t, says)
-			require.Eventually(t, func() bool { return a.Stats().Refused["identity"] > before }, 5*time.Second, time.Millisecond, about)
-			require.ErrorIs(t, n.askRegion(t, "near"), cluster.ErrDisconnected, about)
-			require.NoError(t, n.Close())
+			requireRefusedAbroad(t, a, says, about)
 		}
 		require.True(t, logged("refused a peer", "reason=identity", "spiffe://example.org/"))
 		for about, says := range map[string]cluster.Config{
@@ -257,12 +264,7 @@ func TestSecretsProveRegionsOfNodes(t *testing.T) {
 			"a node of far that says it is of third": in("third", "c", secret("any"), map[string][][]byte{"near": held, "far": secret("other")}),
 			"the same with the secret for itself":    in("third", "d", held, nil),
 		} {
-			before := a.Stats().Refused["identity"]
-			says.Regions["near"] = []string{a.addr}
-			n := startNode(t, says)
-			require.Eventually(t, func() bool { return a.Stats().Refused["identity"] > before }, 5*time.Second, time.Millisecond, about)
-			require.ErrorIs(t, n.askRegion(t, "near"), cluster.ErrDisconnected, about)
-			require.NoError(t, n.Close())
+			requireRefusedAbroad(t, a, says, about)
 		}
 		_, err := tryNode(t, in("near", "e", held, nil, a))
 		require.ErrorContains(t, err, "does not accept this node's Name or Region")

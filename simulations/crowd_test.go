@@ -239,8 +239,8 @@ func (c *crowd) ask(to *crowdMember, from []*crowdMember) (longest time.Duration
 	return longest
 }
 
-// A crash, a cut, a lost rack, joins and a deploy change the view of every member within seconds, at a
-// bounded cost.
+// A crash, a freeze, a cut, a lost rack, joins and a deploy change the view of every member within
+// seconds, at a bounded cost.
 func TestCrowdAgreesAtABoundedCost(t *testing.T) {
 	size := *crowdSize
 	if size == 0 {

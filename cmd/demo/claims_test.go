@@ -111,7 +111,7 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 			r.answers(0, answer{account: account{path: "/"}, done: int64(planetStall + time.Millisecond), check: lab.Between(1, 2)})
 		}},
 		{"no request", "requests: 0", func(r *seenRun) {
-			r.tally = newTally(r.fleet, planetStall, r.tally.lateness)
+			r.tally = newTally(r.fleet, planetStall, r.tally.delay)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -135,7 +135,7 @@ func (r *seenRun) lose(region int, from, to int64) {
 
 func TestStandStillIsNoWait(t *testing.T) {
 	r := newSeenRun()
-	r.tally.lateness.Add(lab.Between(0, int64(time.Second)))
+	r.tally.delay.Add(lab.Between(0, int64(time.Second)))
 	r.checks(200, "/", 110*time.Millisecond)
 	require.Empty(t, r.judge().failures())
 }

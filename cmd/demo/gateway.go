@@ -132,7 +132,7 @@ type Gateway struct {
 	view    *page.Node
 	site    Site
 	shown   bool
-	late    lab.SchedulingDelay
+	delay   lab.SchedulingDelay
 	ended   chan error // why it no longer serves
 	last    Report
 	counted time.Time // time of the figures in last
@@ -142,7 +142,7 @@ type Gateway struct {
 func runGateway() int {
 	leave, restore := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer restore()
-	g := &Gateway{leave: leave, links: newNetwork(nil), late: lab.SchedulingDelay{Idle: true}, ended: make(chan error, 1)}
+	g := &Gateway{leave: leave, links: newNetwork(nil), delay: lab.SchedulingDelay{Idle: true}, ended: make(chan error, 1)}
 	defer g.close()
 	if err := lab.ServeCalls("Gateway", g); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -192,13 +192,13 @@ func (g *Gateway) Start(s Settings, _ *int) (err error) {
 		return service.HTTP(&http.Server{Addr: addr, Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute})
 	}
 	go func() { g.ended <- g.service.Serve(g.leave, server(s.HTTP, routes), server(s.Admin, api)) }()
-	g.late.Start(stillInterval, stillSlack)
+	g.delay.Start(stillInterval, stillSlack)
 	return nil
 }
 
 // close ends everything that Start has started.
 func (g *Gateway) close() {
-	g.late.Stop()
+	g.delay.Stop()
 	if g.service != nil {
 		_ = g.service.Close()
 	}
@@ -222,7 +222,7 @@ func (g *Gateway) Report(links map[string]link, r *Report) (err error) {
 		r.Left = true
 	default:
 	}
-	r.Still = g.late.TakeStandStills()
+	r.Still = g.delay.TakeStandStills()
 	return err
 }
 

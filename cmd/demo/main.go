@@ -111,9 +111,9 @@ func play(ctx context.Context, m *monitor, s *screen, run func(context.Context, 
 	for _, text := range m.introduction() {
 		s.say(text)
 	}
-	m.tally.lateness.Start(stillInterval, stillSlack)
+	m.tally.delay.Start(stillInterval, stillSlack)
 	over, err := run(ctx, s)
-	m.tally.lateness.Stop()
+	m.tally.delay.Stop()
 	m.stop()
 	s.close()
 

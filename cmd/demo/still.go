@@ -31,7 +31,7 @@ func (f *fleet) gatewaysStill(region int) (spans []span) {
 // partsWithin returns the parts of these spans that lie in another span, in the same order.
 func partsWithin(in span, spans []span) (parts []span) {
 	for _, s := range spans {
-		if part := (lab.Between(max(s.From, in.From), min(s.To, in.To))); part.To > part.From {
+		if part := lab.Between(max(s.From, in.From), min(s.To, in.To)); part.To > part.From {
 			parts = append(parts, part)
 		}
 	}
@@ -56,11 +56,11 @@ func unsettled(check span, still []span) (span, bool) {
 	return lab.Between(check.From, until), true
 }
 
-// standStillTime returns how long during a span the demo stood still, as measured by l, or
-// gateways did. The spans of gateways must not overlap.
-func standStillTime(l *lab.SchedulingDelay, s span, gateways []span) time.Duration {
+// standStillTime returns how long during a span the demo stood still, as measured by l, or a
+// gateway did. The spans of the gateway must not overlap.
+func standStillTime(l *lab.SchedulingDelay, s span, gateway []span) time.Duration {
 	sum := l.DelayWithin(s)
-	for _, part := range partsWithin(s, gateways) {
+	for _, part := range partsWithin(s, gateway) {
 		sum += part.Length() - l.DelayWithin(part) // time that is in both counts once
 	}
 	return sum
@@ -99,7 +99,7 @@ func (t *tally) waitAbove(a *answer, s span, bound time.Duration) time.Duration 
 	if s.Length() <= bound { // nearly all spans are this short, and a search for stand-stills costs more
 		return 0
 	}
-	if wait := s.Length() - standStillTime(t.lateness, s, a.to.still); wait > bound {
+	if wait := s.Length() - standStillTime(t.delay, s, a.to.still); wait > bound {
 		return wait
 	}
 	return 0

@@ -16,9 +16,9 @@ const stallBound = timeout + 400*time.Millisecond
 // tally contains all answers that the clients of a fleet have received, in the order of
 // arrival. Its methods are safe for concurrent use.
 type tally struct {
-	fleet    *fleet
-	bound    time.Duration        // a request that takes longer has stalled
-	lateness *lab.SchedulingDelay // of the demo
+	fleet *fleet
+	bound time.Duration        // a request that takes longer has stalled
+	delay *lab.SchedulingDelay // of the demo
 
 	mu       sync.Mutex
 	answers  []answer
@@ -34,8 +34,8 @@ type tally struct {
 	longest time.Duration
 }
 
-func newTally(f *fleet, bound time.Duration, late *lab.SchedulingDelay) *tally {
-	return &tally{fleet: f, bound: bound, lateness: late}
+func newTally(f *fleet, bound time.Duration, delay *lab.SchedulingDelay) *tally {
+	return &tally{fleet: f, bound: bound, delay: delay}
 }
 
 // add records an answer. It counts errors and stalls only of a gateway that was always up.

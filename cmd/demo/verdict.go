@@ -37,7 +37,7 @@ type findings struct {
 }
 
 func (m *monitor) newFindings(width int, heading string) *findings {
-	return &findings{width: width, heading: heading, still: m.tally.lateness.WorstSince(0), broken: m.failures()}
+	return &findings{width: width, heading: heading, still: m.tally.delay.WorstSince(0), broken: m.failures()}
 }
 
 func (f *findings) add(holds bool, name, value, format string, args ...any) {

@@ -49,7 +49,7 @@ func (t *tally) roundTrips(took time.Duration) {
 }
 
 // stoodStill records that the machine stood still.
-func (t *tally) stoodStill(s span) { t.lateness.Add(s) }
+func (t *tally) stoodStill(s span) { t.delay.Add(s) }
 
 const second = int64(time.Second)
 

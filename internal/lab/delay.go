@@ -23,7 +23,7 @@ import (
 // for concurrent use. The zero value has measured no sleep and is ready for Start.
 type SchedulingDelay struct {
 	// Idle, if set before Start, subtracts the CPU time of this process during a sleep
-	// from the lateness of the sleep. In the rest of the lateness, the cores ran other
+	// from the delay of the sleep. In the rest of the delay, the cores ran other
 	// processes. Time in which the cores ran this process is no excuse, because the
 	// process may have delayed its own wake-up.
 	Idle bool
@@ -109,7 +109,7 @@ func (l *SchedulingDelay) Add(s Interval) {
 	l.add(s)
 }
 
-// Total returns the sum of the lateness of all sleeps so far. The time of a check, minus
+// Total returns the sum of the delays of all sleeps so far. The time of a check, minus
 // the growth of Total meanwhile, is the time of the check itself.
 func (l *SchedulingDelay) Total() time.Duration {
 	l.mu.Lock()
@@ -117,7 +117,7 @@ func (l *SchedulingDelay) Total() time.Duration {
 	return l.total + l.overdue(time.Now()).Length()
 }
 
-// Worst returns the largest lateness of a sleep so far.
+// Worst returns the longest delay of a sleep so far.
 func (l *SchedulingDelay) Worst() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

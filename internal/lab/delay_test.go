@@ -20,14 +20,14 @@ func newDelay(slack time.Duration, sleeps ...Interval) *SchedulingDelay {
 	return l
 }
 
-func TestLatenessSumsAllSleepsAndKeepsStandStills(t *testing.T) {
+func TestDelaySumsAllSleepsAndKeepsStandStills(t *testing.T) {
 	l := newDelay(20*time.Millisecond, between(10, 15), between(25, 20), between(30, 50), between(60, 160), between(200, 230))
 	require.Equal(t, 155*time.Millisecond, l.Total(), "a sleep that ended early counts as none")
 	require.Equal(t, 100*time.Millisecond, l.Worst())
 	require.Equal(t, []Interval{between(60, 160), between(200, 230)}, l.kept, "a sleep late by the slack itself is no stand-still")
 }
 
-func TestLatenessAnswersFromStandStills(t *testing.T) {
+func TestDelayAnswersFromStandStills(t *testing.T) {
 	l := newDelay(0, between(100, 150), between(200, 210), between(300, 320))
 	for _, test := range []struct {
 		from, to int64
@@ -49,7 +49,7 @@ func TestLatenessAnswersFromStandStills(t *testing.T) {
 	}
 }
 
-func TestLatenessDropsOldestStandStillBeyondBound(t *testing.T) {
+func TestDelayDropsOldestStandStillBeyondBound(t *testing.T) {
 	l := new(SchedulingDelay)
 	for i := range int64(maxStandStills + 3) {
 		l.Add(between(10*i, 10*i+2))
@@ -59,7 +59,7 @@ func TestLatenessDropsOldestStandStillBeyondBound(t *testing.T) {
 	require.Equal(t, (maxStandStills+3)*2*time.Millisecond, l.Total(), "the dropped ones count")
 }
 
-func TestLatenessOfIdleProcessIsZero(t *testing.T) {
+func TestDelayOfIdleProcessIsZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := new(SchedulingDelay)
 		isZero := func() {
@@ -84,7 +84,7 @@ func stall(l *SchedulingDelay, late time.Duration) {
 	l.due = time.Now().Add(-late)
 }
 
-func TestLatenessCountsOverdueSleepOnce(t *testing.T) {
+func TestDelayCountsOverdueSleepOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := new(SchedulingDelay)
 		l.Start(time.Second, 20*time.Millisecond)
@@ -110,7 +110,7 @@ func TestLatenessCountsOverdueSleepOnce(t *testing.T) {
 	})
 }
 
-func TestLatenessKeepsOverdueSleepAfterStop(t *testing.T) {
+func TestDelayKeepsOverdueSleepAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := new(SchedulingDelay)
 		l.Start(time.Second, 0)
@@ -123,7 +123,7 @@ func TestLatenessKeepsOverdueSleepAfterStop(t *testing.T) {
 	})
 }
 
-func TestIdleLatenessLeavesOutOwnWork(t *testing.T) {
+func TestIdleDelayLeavesOutOwnWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var taken time.Duration
 		l := &SchedulingDelay{Idle: true, cpu: func() time.Duration { return taken }, slack: 20 * time.Millisecond}
@@ -149,7 +149,7 @@ func TestIdleLatenessLeavesOutOwnWork(t *testing.T) {
 
 // A reader that is stopped between two reads must not see the sum fall: then the overdue
 // sleep has been logged, and counts once.
-func TestLatenessTotalNeverFalls(t *testing.T) {
+func TestDelayTotalNeverFalls(t *testing.T) {
 	l := new(SchedulingDelay)
 	l.Start(time.Microsecond, 0)
 	defer l.Stop()

@@ -22,12 +22,12 @@ func Eventually(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// MeasureDelay begins to measure the lateness of this process. The caller must call Stop. The time
-// of a check is its duration without the lateness of the process meanwhile.
+// MeasureDelay begins to measure the scheduling delay of this process. The caller must call Stop. The
+// time of a check is its duration without the delay of the process meanwhile.
 func MeasureDelay() *SchedulingDelay {
-	late := new(SchedulingDelay)
-	late.Start(time.Millisecond, 0)
-	return late
+	delay := new(SchedulingDelay)
+	delay.Start(time.Millisecond, 0)
+	return delay
 }
 
 // Decisions is the number of checks for each weir.Source of a decision. A source of 0 means that

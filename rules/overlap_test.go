@@ -47,6 +47,7 @@ func TestRequestsMeetAtMostMaxMetLimits(t *testing.T) {
 		{"on a host and on all", head + fifteen("host: [a, b]") + manyLimits("last", "path: /", 16), `can meet 256 limits`},
 		{"on a path of a host and on paths of all", head + fifteen("host: a") + manyLimits("last", "path: /v1", 16), `a request for /v1 can meet 256 limits`},
 		{"on a path of all and on paths of a host", head + fifteen("path: /") + manyLimits("last", "host: a, path: /v1", 16), `a request for /v1 can meet 256 limits`},
+		{"on the fullest path of a host and on a path of all", head + fifteen("host: a, path: /v1/") + manyLimits("other", "host: a, path: /z", 1) + manyLimits("last", "path: /v1/y", 16), `a request for /v1/y can meet 256 limits`},
 		{"by other values of a field", head + fifteen("header: {X-V: a}") + manyLimits("last", "header: {X-V: b}", 16), ""},
 		{"by the same value of a field", head + fifteen("header: {X-V: [a, b]}") + manyLimits("last", "header: {X-V: b}", 16), `can meet 256 limits`},
 		{"by any value of a field", head + fifteen("header: {X-V: a}") + manyLimits("last", `header: {X-V: "*"}`, 16), `can meet 256 limits`},

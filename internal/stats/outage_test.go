@@ -133,7 +133,7 @@ func TestObserveLogsChanges(t *testing.T) {
 			{second, short(0, 3, false), ""}, {second, short(1, 3, false), ""}, {second, short(3, 3, false), ""},
 			{time.Hour, short(3, 3, false), ""}, {second, short(2, 3, false), ""}, {second, short(1, 3, false), ""}, {second, short(0, 3, true), ""},
 		},
-		"short roster of a node that has left": {{second, short(0, 3, true), ""}},
+		"short roster of a node that has left": {{stats.OutageQuiet, short(0, 3, true), ""}},
 		"end after the clock was set back": {
 			{second, factsWithout("b"), "began"},
 			{-time.Minute, factsWithout(), "ended"},

@@ -239,8 +239,8 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 		r.RetryAfter = denyFor
 	case op == wire.OpPeek:
 		h.table.peek(a, most, a.Peek.Latest, now, r)
-		r.Unknown = !h.KnowsHolds(v, as, op, a)
-	case !h.KnowsHolds(v, as, op, a):
+		r.Unknown = !h.KnowsHolds(v, as, op, a, now)
+	case !h.KnowsHolds(v, as, op, a, now):
 		r.Unknown, r.RetryAfter = true, denyFor
 	case op == wire.OpExtend:
 		certain := as == view.AsOwner

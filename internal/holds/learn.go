@@ -80,17 +80,18 @@ func (k *known) load() countsync.Ranges {
 }
 
 // KnowsHolds reports whether this node has the information about holds that is necessary to execute
-// op.
-func (h *Holds) KnowsHolds(v *view.View, as view.Standing, op wire.Op, a *wire.Ask) bool {
-	now := h.cfg.Env.Monotonic()
+// op at time now of the monotonic clock.
+func (h *Holds) KnowsHolds(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64) bool {
 	switch as {
 	case view.AsOwner:
 		if !h.knowsAll(a.ID, now) {
 			return false
 		}
-		_, lacks := h.lacksRecord(v, op, a)
+		if _, lacks := h.lacksRecord(v, op, a); !lacks {
+			return true
+		}
 		known, _ := h.table.findRequest(refOf(a), now)
-		return known || !lacks
+		return known
 	case view.AsStandIn:
 		known, _ := h.table.findRequest(ref{id: a.ID}, now)
 		return known
@@ -120,12 +121,12 @@ func (h *Holds) knowsAll(id bucket.ID, now int64) bool {
 // already. For a hold that op renews, it asks the member that first asked for the hold. It returns
 // when this node knows the holds that op needs, when ctx is done, or after half of Timeout.
 func (h *Holds) Learn(ctx context.Context, as view.Standing, op wire.Op, a *wire.Ask) {
-	if h.KnowsHolds(h.cfg.Env.View(), as, op, a) {
+	if h.KnowsHolds(h.cfg.Env.View(), as, op, a, h.cfg.Env.Monotonic()) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout/2)
 	defer cancel()
-	for v := h.cfg.Env.View(); !h.KnowsHolds(v, as, op, a) && ctx.Err() == nil; v = h.cfg.Env.View() {
+	for v := h.cfg.Env.View(); !h.KnowsHolds(v, as, op, a, h.cfg.Env.Monotonic()) && ctx.Err() == nil; v = h.cfg.Env.View() {
 		switch {
 		case as == view.AsStandIn:
 			answered := h.ask(ctx, v, pageOf(a.ID))

@@ -300,7 +300,7 @@ func TestOwnerAsksOriginForMissingHold(t *testing.T) {
 					origin.table.merge(record{ref: refOf(a), units: 1, expires: origin.time() + 1e9, forget: origin.time() + 1e9}, origin.time())
 				}
 				origin.mute.Store(c.mute)
-				require.False(t, owner.KnowsHolds(owner.env.View(), view.AsOwner, wire.OpExtend, a))
+				require.False(t, owner.KnowsHolds(owner.env.View(), view.AsOwner, wire.OpExtend, a, owner.env.Monotonic()))
 				owner.Learn(t.Context(), view.AsOwner, wire.OpExtend, a)
 				var r wire.Result
 				owner.Do(owner.env.View(), view.AsOwner, wire.OpExtend, a, owner.time(), &r)
@@ -342,9 +342,9 @@ func TestFrozenOwnerAsksMembersBeforeItDecides(t *testing.T) {
 				if c.looks {
 					owner.runRound()
 				}
-				require.Equal(t, !c.asks, owner.KnowsHolds(owner.env.View(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()}))
+				require.Equal(t, !c.asks, owner.KnowsHolds(owner.env.View(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()}, owner.env.Monotonic()))
 				owner.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()})
-				require.True(t, owner.KnowsHolds(owner.env.View(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()}))
+				require.True(t, owner.KnowsHolds(owner.env.View(), view.AsOwner, wire.OpHold, &wire.Ask{ID: owner.id()}, owner.env.Monotonic()))
 				_, known := owner.table.recordOf(granted)
 				require.Equal(t, c.asks, known)
 			})
@@ -464,7 +464,7 @@ func TestLearnReturnsAtOnceWithoutErrands(t *testing.T) {
 		begun, id := time.Now(), m.id()
 		m.Learn(t.Context(), view.AsOwner, wire.OpHold, &wire.Ask{ID: id})
 		require.Zero(t, time.Since(begun))
-		require.False(t, m.KnowsHolds(m.env.View(), view.AsOwner, wire.OpHold, &wire.Ask{ID: id}))
+		require.False(t, m.KnowsHolds(m.env.View(), view.AsOwner, wire.OpHold, &wire.Ask{ID: id}, m.env.Monotonic()))
 		a := wire.Ask{ID: id, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
 		m.Name(&a, m.Number())
 		var r wire.Result

@@ -14,8 +14,8 @@ import (
 type Ask struct {
 	Limiter *Limiter // of the same node
 	Key     string
-	Units   int64 // 1 if zero; asks of the same limit and key are summed
-	Shadow  bool  // the decision is counted, and never enforced
+	Units   int64 // 1 if zero; the Units of asks of the same limit and key are summed
+	Shadow  bool  // the decision is counted in Stats.Shadows, and not enforced
 }
 
 func (a *Ask) units() int64 {
@@ -29,20 +29,21 @@ func (a *Ask) units() int64 {
 // charged. There may be at most 255 asks. Each Decision is the result of its own limit. Units
 // were spent only if Decisions.Allowed returns true.
 //
-// An ask with Shadow is for testing a limit. Its result has no effect on the other asks. If the other
-// asks are admitted, a shadow spends units if its own limit has room; otherwise it spends
+// An ask with Shadow is for trying a limit out. Its result has no effect on the other asks. If the
+// other asks are admitted, a shadow spends units if its own limit has room; otherwise it spends
 // nothing. Its Decision has Shadow set, and states the decision of an enforced ask. A shadow may
 // ask for more units than its limit can ever grant; it is then denied. If several asks have the
 // same limit and key and any of them is enforced, all of them are enforced.
 //
-// If a single node has authority over all counts, it decides in a single step. Otherwise takes are sent to
-// all owners at the same time. If any take is denied, the other takes are refunded, including
-// the takes of shadows. Therefore AllowAll never admits too much, but under contention it can deny
-// falsely for the time of a round trip. The RetryAfter of such a denial does not account for the
-// pending refund, nor does the ResetAfter of a refunded take. If this node has cached a denial
-// of an owner (Source Pushback) and no ask is a Shadow, no other owner is asked. Their
-// Decisions are then Allowed, with a zero Source and no Remaining. The errors are those of
-// Limiter.AllowN.
+// If a single node has authority over all counts, that node decides in a single step. Otherwise
+// this node sends takes to all owners at the same time. If any take is denied, the other takes are
+// refunded, including the takes of shadows. Therefore AllowAll never admits too much, but under
+// contention it can deny asks for which there is room, for the time of a round trip. The RetryAfter
+// of such a denial does not account for the pending refund, nor does the ResetAfter of a refunded
+// take. If this node has cached a denial of an owner (Source Pushback) and no ask is a Shadow, no
+// owner is asked. The Decisions of the asks without a cached denial are then Allowed, with a zero
+// Source and a Remaining of 0. The errors are those of Limiter.AllowN; more than 255 asks, and a
+// Limiter of another node, are ErrInvalid.
 func (n *Node) AllowAll(ctx context.Context, asks ...Ask) (Decisions, error) {
 	return n.AllowAllInto(ctx, asks, nil)
 }

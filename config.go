@@ -36,12 +36,12 @@ type Config struct {
 	// the port of Bind. The names are resolved again for the whole life of the node.
 	Join []string
 
-	// JoinTimeout is how long Ready returns false while Join lists other nodes and no other node
-	// has been met. 0 means 10 s. The range is 1ms to 24h.
+	// JoinTimeout is the maximum time after Start in which Ready returns false because Join lists
+	// other nodes and no other node has been met. 0 means 10 s. The range is 1ms to 24h.
 	JoinTimeout time.Duration
 
-	// Expect is the minimum size of the roster. While the roster is smaller, a node spends its
-	// share of Expect. 0 means no minimum.
+	// Expect is the minimum size of the roster. While the roster is smaller, the absent nodes count
+	// as missing members (PartitionPolicy). 0 means no minimum.
 	Expect int
 
 	// Region is the region of the node, at most 64 bytes. The nodes of a region share a ring.
@@ -62,15 +62,15 @@ type Config struct {
 	// Start logs a warning if other machines can reach the node.
 	Seed []byte
 
-	// Secrets are of 16, 24 or 32 bytes each. The first secret encrypts gossip. A secret that
-	// both nodes have authenticates the connection between them and, without TLS, encrypts it
-	// with TLS 1.3. ReadSecrets reads the output of `weir secret`. If nil, no connection is
-	// protected, and Bind must be a loopback address.
+	// Secrets have 16, 24 or 32 bytes each. The first secret encrypts gossip. A secret that both
+	// nodes have authenticates the connection between them and, without TLS, encrypts it with TLS
+	// 1.3. ReadSecrets reads the output of `weir secret`. If nil, gossip is not protected, and Bind
+	// must be a loopback address.
 	Secrets [][]byte
 
 	// TLS protects connections between nodes with mutual TLS. TLS requires RootCAs and a
-	// certificate for both ends. The functions are called for each connection. If nil, only
-	// Secrets protect the connections. UDP is always protected by Secrets alone.
+	// certificate for both ends. The functions of the tls.Config are called for each connection. If
+	// nil, only Secrets protect the connections. UDP is always protected by Secrets alone.
 	TLS *tls.Config
 
 	// RegionSecrets are, for each of Regions, the secrets that only this region and that region
@@ -85,21 +85,22 @@ type Config struct {
 	// (docs/regions.md).
 	CertificateNames map[string][]string
 
-	// Timeout is how long a check waits for other nodes: three quarters for the owner, and the
-	// rest for a stand-in. A first attempt through a relay, or to a stand-in, may take half. 0
-	// means 100 ms. The range is 100µs to 1m. The wait grows by the scheduling delay that the
-	// asked member last reported, to twice as long at most. The time in which this process does
-	// not run is not counted. The deadline of a context shortens the wait.
+	// Timeout is how long a check waits for other nodes: three quarters for the owner, and the rest
+	// for a stand-in. A first attempt through a relay, or to a stand-in, may take half. 0 means 100
+	// ms. The range is 100µs to 1m. The wait grows by the scheduling delay that the asked member
+	// last reported, but at most to twice the Timeout. The time in which this process does not run
+	// is not counted. The deadline of a context shortens the wait.
 	Timeout time.Duration
 
 	// Forget is how long dead members stay in the roster. 0 means 5 min. The minimum is 1 s.
 	Forget time.Duration
 
 	// ForgetRefused allows a side to spend the whole limit if all its members report that the
-	// missing members have ended. A member has ended if its kernel has closed the connections and
-	// refuses new connections. FailClosed still needs a majority. If a firewall resets connections
-	// between two sides, each side spends the whole limit. ForgetRefused must be equal on all
-	// nodes. The field has no effect on Windows.
+	// missing members have ended. The nodes by which the side is smaller than Expect still count as
+	// missing. A member has ended if its kernel has closed the connections and refuses new
+	// connections. FailClosed still needs a majority. If a firewall resets connections between two
+	// sides, each side spends the whole limit. ForgetRefused must be equal on all nodes. The field
+	// has no effect on Windows.
 	ForgetRefused bool
 
 	// Replicas is the number of other nodes with a replica of each count, at most 8. 0 means 1,
@@ -123,8 +124,8 @@ type Config struct {
 
 	Logger   *slog.Logger     // slog.Default if nil. The Logger never receives a key
 	Observer Observer         // receives each decision and each hop, and must not block. To set several, use the function Observers
-	Tracer   Tracer           // creates spans of checks that leave or reach this node. If nil, traces of other nodes are passed on
-	Cluster  cluster.Cluster  // replaces gossip. If set, the node uses only these of the fields from Name to ForgetRefused: JoinTimeout, Expect, Region, the names in Regions, RegionShares, Seed and Timeout, Name for snapshots, and Secrets for snapshots and carried texts
+	Tracer   Tracer           // creates spans of checks that leave or reach this node. If nil, this node passes on the traces of other nodes unchanged
+	Cluster  cluster.Cluster  // replaces gossip. Of the fields from Name to ForgetRefused, the node then uses only JoinTimeout, Expect, Region, the names in Regions, RegionShares, Seed and Timeout, Name for snapshots, and Secrets for snapshots and for the texts that clients carry
 	Now      func() time.Time // the clock of checks, called from any goroutine. If nil, a clock that never steps
 	Rand     io.Reader        // the source of incarnations, and of the salt that places counts in memory. crypto/rand.Reader if nil
 }
@@ -138,8 +139,8 @@ const (
 	defaultTopKeys     = 256
 	maxTopKeys         = 4096
 	maxLabelBytes      = 64
-	// defaultSnapshotEvery bounds the loss of a count that is used up at once to the units of a
-	// minute.
+	// defaultSnapshotEvery bounds the loss if all nodes crash to the units of the last minute, and
+	// of the time in which a snapshot is written.
 	defaultSnapshotEvery = time.Minute
 	maxSnapshotEvery     = 5 * time.Minute // well below the ten minutes on which internal/snapshots relies
 	maxReplicas          = 8

@@ -10,10 +10,10 @@ import (
 
 // Decision is the result of a check. The zero Decision is a denial.
 //
-// ResetAfter is zero if no unit is used. Otherwise it is the time until the limit would grant
-// everything to a caller that asks steadily, at the rate of the limit: until the window ends, the newest
-// entry of the log has expired, the bucket is full again, or the queue of a LeakyBucket is
-// empty. If a window or a log has no unit left, ResetAfter is no later than the time at which a
+// ResetAfter is zero if no unit is used. Otherwise it is the time until the whole limit is
+// available to a caller that asks steadily, at the rate of the limit. At that time the window ends,
+// the newest entry of the log has expired, the bucket is full again, or the queue of a LeakyBucket
+// is empty. If a window or a log has no unit left, ResetAfter is no later than the time at which a
 // unit is available again. On a denial ResetAfter is never below RetryAfter.
 //
 // A Pushback repeats a denial that the owner made within the last second. RetryAfter and
@@ -22,26 +22,26 @@ import (
 // to the owner, and may be admitted.
 //
 // The Remaining of a Leased decision is the rest of the lease plus the units that the owner had
-// left when it lent. Other nodes may have spent the latter in the meantime.
+// left when it lent the units. Other nodes may have spent the owner's units in the meantime.
 type Decision struct {
 	Allowed    bool
 	Limit      int64         // units that the limit grants (Rate, or Burst for the buckets), or the share of this node or side
 	Remaining  int64         // whole units left, never below zero
-	RetryAfter time.Duration // zero if allowed; otherwise the earliest time at which the same ask could be admitted. For a Debit, the time until a unit is available. A Pushback for more units than were denied may have an earlier time
+	RetryAfter time.Duration // zero if allowed; otherwise the time until the same ask could be admitted at the earliest. For a Debit, the time until a unit is available. A Pushback for more units than the owner denied may have a shorter time
 	ResetAfter time.Duration // time until the whole limit is available again without further checks, see above
 	Name       string        // name of the limit
 	Source     Source
 	Shadow     bool // of an Ask with Shadow, or of Limiter.Shadow: the decision is not enforced
 }
 
-// Source is the place where a decision was made, and the reason.
+// Source is the node that made a decision, and the reason why this node did.
 type Source uint8
 
 const (
-	Owner        Source = iota + 1 // this node, which owns the key
+	Owner        Source = iota + 1 // this node, which has authority over the key
 	Forwarded                      // the owner, reached directly
 	Relayed                        // the owner, reached through a third member
-	StandIn                        // the first successor that is reachable, because the owner is not, or has not answered in time
+	StandIn                        // the first reachable successor of the owner, because the owner is not reachable or has not answered in time
 	Budget                         // within a share, because a member is missing, the roster is below Config.Expect, or no member has answered in time
 	FailedOpen                     // within the whole limit, for the same reasons, because the limit is FailOpen
 	FailedClosed                   // a denial, for the same reasons, because the limit is FailClosed

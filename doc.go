@@ -61,9 +61,10 @@
 //	  ├─ it is missing, stalled or late ─► the replica of a successor      StandIn
 //	  └─ no member answers in time ──────► this node's share of the limit  Budget, FailedOpen, FailedClosed
 //
-// A check waits for other nodes no longer than the Timeout of [Config]. If neither the owner nor
-// a stand-in answers in that time, the node decides within its own share of the limit, or by the
-// [PartitionPolicy] of the limit. The README states the maximum that can be admitted.
+// A check waits for other nodes no longer than the Timeout of [Config] states. If neither the owner
+// nor a stand-in answers in that time, the node decides within its own share of the limit, or by
+// the [PartitionPolicy] of the limit. docs/guarantees.md states the maximum that a limit can admit
+// during a fault.
 //
 // docs/partitions.md defines when a member is late, stalled or missing. Only a missing member
 // changes shares and majorities.

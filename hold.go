@@ -21,8 +21,8 @@ var _ = [1]struct{}{}[HoldTerm-holds.Term] // this line compiles only while they
 // Hold is units of an InFlight limit that the caller has until it releases them. Its methods are
 // safe for concurrent use. A denied Hold has no units, and its Release does nothing.
 //
-// The node renews its holds in the background. If the process dies, the units are released after
-// HoldTerm; if the node is closed, they are released at once.
+// The node renews its holds in the background. If the process dies, the units are released HoldTerm
+// after the last renewal; if the node is closed, they are released at once.
 type Hold struct {
 	node     *Node
 	held     holds.Hold   // empty if the hold was denied, or if a client has it
@@ -33,10 +33,10 @@ type Hold struct {
 // isGranted reports whether the units are held.
 func (h *Hold) isGranted() bool { return h.held.IsGranted() || h.client.Number != 0 }
 
-// Hold requests units of an InFlight limit, 1 to its Rate, which the caller has until Release.
-// If fewer units are left, the Decision denies, with a RetryAfter of some milliseconds, because
-// units are released at any time. The errors are those of AllowN. The Hold is never nil, and is
-// denied with every error.
+// Hold requests units of an InFlight limit, 1 to its Rate, which the caller has until Release. If
+// fewer units are left, the Decision denies, with a RetryAfter of some milliseconds, because units
+// are released at any time. The errors are those of AllowN; a limit of another Algorithm is
+// ErrInvalid. The Hold is never nil, and is denied with every error.
 func (l *Limiter) Hold(ctx context.Context, key string, units int64) (*Hold, error) {
 	return l.hold(ctx, holdAsk{l.node.clients.holds.Number(), false, 0}, key, units)
 }
@@ -53,7 +53,7 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 	h := &Hold{node: l.node, decision: Decision{Name: l.limit.Name}}
 	ask := holdAsk{l.node.clients.holds.Number(), true, ttl}
 	if len(key) > wire.MaxKeyBytes {
-		return l.hold(ctx, ask, key, units) // returns ErrInvalid
+		return l.hold(ctx, ask, key, units) // returns ErrInvalid for the key
 	}
 	next, err := l.node.clients.queues.Turn(ctx, l.id(key))
 	defer next()
@@ -82,7 +82,7 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 
 // holdAsk describes a request for a hold.
 type holdAsk struct {
-	number uint64
+	number uint64        // of the hold, on this node
 	waits  bool          // the caller waits in the queue
 	ttl    time.Duration // of the hold of a client; 0 for a hold of this process
 }
@@ -96,7 +96,7 @@ func (h *holdAsk) name(n *Node, a *wire.Ask) {
 	}
 }
 
-// giveUp leaves the queue, for a hold that was not granted.
+// giveUp ends the wait for a hold that was not granted: this node leaves the queue.
 func (l *Limiter) giveUp(ctx context.Context, ask holdAsk, key string, units int64) {
 	var a wire.Ask
 	if l.prepare(context.WithoutCancel(ctx), key, units, &a) != nil {
@@ -180,12 +180,12 @@ const (
 	maxHoldFor = holds.LongestTerm
 )
 
-// HoldFor holds units for a client in a separate process. The client has the text, and has the
-// units as long as it renews them: the hold ends ttl after the last renewal. The range of ttl is
-// 1 s to 1 h. The text is sealed, and valid for this limit and key on every node of the cluster.
-// The text is empty if the Decision denies. HoldFor returns once a second member has recorded the
-// hold, if such a member answers within the rest of Timeout. This time includes the time in which the
-// process does not run.
+// HoldFor holds units for a client in a separate process. The client gets the text, and has the
+// units as long as it renews the hold: the hold ends ttl after the last renewal. The range of ttl
+// is 1 s to 1 h. The text is sealed, and valid for this limit and key on every node of the cluster.
+// The text is empty if the Decision denies. After the grant, HoldFor waits until a second node has
+// recorded the hold, but no longer than Timeout after the request began. This time includes the
+// time in which the process does not run.
 func (l *Limiter) HoldFor(ctx context.Context, key string, units int64, ttl time.Duration) (text string, d Decision, err error) {
 	if err := checkTTL(ttl); err != nil {
 		return "", Decision{Name: l.limit.Name}, err
@@ -204,11 +204,12 @@ func (l *Limiter) WaitHoldFor(ctx context.Context, key string, units int64, ttl 
 }
 
 // RenewHold extends a hold of HoldFor, on any node, so that it ends ttl from now. A ttl that is
-// shorter than before shortens the hold. The error is ErrInvalid for a text of another limit,
-// key or cluster, and ErrExpired for a hold that was released, or not renewed in time. It is
-// ErrUnavailable if no member that could know the hold answers, or if the limit is FailClosed
-// and no majority answers. The hold has then not been renewed, and RenewHold may be called again
-// until the hold ends.
+// shorter than before shortens the hold. The error is ErrInvalid for a ttl out of range or a text
+// of another limit, key or cluster, and ErrExpired for a hold that was released, or not renewed in
+// time. The error is ErrUnavailable if no member that could know the hold answers, or if the limit
+// is FailClosed and no majority answers. In these two cases the hold may not have been renewed, and
+// RenewHold may be called again until the hold ends. The error can also be ErrClosed or that of
+// ctx.
 func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Duration) error {
 	if err := checkTTL(ttl); err != nil {
 		return err
@@ -246,8 +247,9 @@ func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Dura
 }
 
 // ReleaseHold ends a hold of HoldFor, on any node. Further calls do nothing. If the member that
-// answers for the key is not reachable, the release is sent until the member is reachable. The error is
-// ErrInvalid for a text of another limit, key or cluster, or the error of a cancelled ctx.
+// answers for the key is not reachable, this node sends the release again until the member is
+// reachable. The error is ErrInvalid for a text of another limit, key or cluster, ErrClosed, or the
+// error of a cancelled ctx.
 func (l *Limiter) ReleaseHold(ctx context.Context, key, text string) error {
 	a, err := l.openHold(ctx, key, text, maxHoldFor)
 	if err != nil {

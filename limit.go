@@ -20,8 +20,8 @@ const (
 	SlidingLog    = bucket.SlidingLog    // exact in every window; uses some bytes for each admission
 	FixedWindow   = bucket.FixedWindow   // exact in windows that start at the first check of a key, or with the Calendar
 	TokenBucket   = bucket.TokenBucket   // a burst, then a steady rate
-	LeakyBucket   = bucket.LeakyBucket   // the same as a queue: Wait serves callers in order, at the rate
-	InFlight      = bucket.InFlight      // at most Rate units held at the same time; without Per, and only for Peek, Hold, WaitHold, HoldFor and WaitHoldFor
+	LeakyBucket   = bucket.LeakyBucket   // a bucket as a queue: Wait serves callers in order of arrival, at the rate
+	InFlight      = bucket.InFlight      // at most Rate units held at the same time; without Per, and only for Peek and the methods with Hold in their names
 )
 
 // Scope is the set of nodes that share a count.
@@ -32,9 +32,9 @@ const (
 	Global                // a single limit for all regions of Config.Regions: each region has a part, and lends other regions units that it does not need
 )
 
-// PartitionPolicy is what a node may admit while a member of the roster is not reachable, or
-// while the roster is below Config.Expect. In the latter case, the absent members count as
-// missing. A node that reaches no member that could answer is a side of its own.
+// PartitionPolicy determines the units that a node may admit while a member of the roster is not
+// reachable, or while the roster is below Config.Expect. In the latter case, the absent members
+// count as missing. A node that reaches no member that could answer is a side of its own.
 // docs/guarantees.md lists the bounds, and docs/partitions.md their values for small limits.
 type PartitionPolicy uint8
 
@@ -44,10 +44,10 @@ const (
 	// sides together stay below 1.5·L.
 	MajorityShare PartitionPolicy = iota
 	// FairShare: each node has a part of the limit, and a side has the sum of the parts of its
-	// nodes, even if it is a majority. All sides together have L.
+	// nodes, even if it is a majority. All sides together have at most L.
 	FairShare
-	// FailOpen: each side has the whole limit. Until a side agrees on the members that answer,
-	// each of its nodes has the whole limit.
+	// FailOpen: each side has the whole limit. Until the nodes of a side agree on the members that
+	// answer, each of these nodes has the whole limit.
 	FailOpen
 	// FailClosed: a side has the whole limit if it is more than half of the roster. Otherwise it
 	// denies.

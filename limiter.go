@@ -16,10 +16,11 @@ import (
 // Limiter checks keys against a limit. A Limiter holds no resources, need not be closed, and is safe for
 // concurrent use.
 //
-// Its methods return a Decision and an error. The error is ErrInvalid for an invalid argument,
-// ErrClosed after Node.Close, or the error of a context that was cancelled. With every error the
+// The error of a method is ErrInvalid for an invalid argument, ErrClosed after Node.Close, the
+// error of a context that was cancelled, or an error that the method states. With every error the
 // Decision is a denial, so that a caller may ignore the error. The deadline of a context shortens
-// the wait for other nodes. When it passes, this node decides within its share of the limit.
+// the wait for other nodes. When the deadline passes, this node decides within its share of the
+// limit, unless the method states otherwise.
 //
 // A key is any text of at most 1 KiB. The empty text is valid.
 type Limiter struct {
@@ -39,8 +40,9 @@ type Limiter struct {
 // Algorithm at the same Version is ErrInvalid, because its checks would be judged by the other
 // Algorithm. If any node has other numbers at the same Version, checks are judged by the rule at
 // Limit.Version. Each such conflict counts in Stats.Conflicts. For each Name and Version, a Warn is
-// logged at most once about this node, and once about other nodes. A node sends the first 4,096 names,
-// with the highest Version of each, to a neighbor every 5 s after a change, and later every minute.
+// logged at most once about this node, and once about other nodes. A node sends the first 4,096
+// names, with the highest Version of each, to one neighbor after the other: every 5 s after a
+// change until each neighbor was sent them, and then every minute.
 func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if n.env.Ended() {
 		return nil, ErrClosed
@@ -60,10 +62,10 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 }
 
 // Shadow returns a Limiter of the same counts, to try the limit out. Its checks are decided, and
-// spend and hold units, like the checks of l, but Stats counts them in Shadows instead of Decisions.
-// Its Decisions have Shadow set, and the caller should not enforce them. Its AllowN and
-// Reserve accept more units than the limit can ever grant, and are then denied. An Ask with this
-// Limiter is an Ask with Shadow.
+// spend and hold units, like the checks of l, but Stats counts them in Shadows instead of
+// Decisions. Its Decisions have Shadow set, and the caller should not enforce them. Its AllowN and
+// Reserve accept more units than the limit can ever grant, and deny them. An Ask with this Limiter
+// is an Ask with Shadow.
 func (l *Limiter) Shadow() *Limiter {
 	s := *l
 	s.shadow = true
@@ -76,7 +78,8 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 }
 
 // AllowN spends all of the units or none. It accepts 1 unit to the maximum that the limit can ever
-// grant, which is the Burst of a bucket, or the Rate if Burst is zero. More are ErrInvalid.
+// grant, which is the Burst of a bucket, or the Rate if Burst is zero. With more units the error is
+// ErrInvalid.
 func (l *Limiter) AllowN(ctx context.Context, key string, units int64) (Decision, error) {
 	return l.check(ctx, wire.OpTake, key, units)
 }
@@ -91,8 +94,9 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 // debt, which is at most the limit itself. The Decision is Allowed unless there is a debt, or the
 // Source is FailedClosed. With a debt, RetryAfter is the time until the next unit is available. If
 // the owner does not answer in time, another member, or this node, debits the units as well. The
-// debit of the owner is refunded when its answer arrives, unless it left a debt or the connection
-// breaks before. In these two cases both debits count.
+// debit of the owner is refunded when the owner's answer arrives. Both debits count if the debit of
+// the owner left a debt, or if the connection breaks before the answer or the answer is more than
+// 10 s late.
 func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision, error) {
 	return l.check(ctx, wire.OpDebit, key, units)
 }
@@ -100,7 +104,7 @@ func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision,
 // Refund returns units, at least 1, but never more than are used. Refund accepts as many units as
 // Debit does. Units that a Debit did not count, because the debt was at its maximum, are not
 // returned. If the owner is known to be unreachable, its stand-in returns the units, or this node
-// if it reaches no stand-in.
+// if no stand-in is reachable.
 //
 // A Refund is applied at most once. If no answer arrives, the units may stay spent, which is not
 // an error. If the deadline of ctx passes, the error is that of ctx. The Refund may have been
@@ -122,8 +126,8 @@ func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 	return ctx.Err()
 }
 
-// Reset deletes the count of a key on every member. An *ErrPartial names the members that were
-// not reached. If the deadline of ctx passes, the error is that of ctx.
+// Reset deletes the count of a key on every member. An *ErrPartial names the members and regions
+// that were not reached. If the deadline of ctx passes, the error is that of ctx.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	var a wire.Ask
 	if err := l.prepareCounted(ctx, key, 1, &a); err != nil {
@@ -259,8 +263,8 @@ func (l *Limiter) prepare(ctx context.Context, key string, units int64, a *wire.
 	return nil
 }
 
-// numbersNow returns the numbers that judge an ask. With a Calendar they are the numbers of the open
-// window.
+// numbersNow returns the numbers that judge an ask. With a Calendar, and for a Global FixedWindow,
+// they are the numbers of the open window.
 func (l *Limiter) numbersNow() *bucket.Limit {
 	if l.window != nil {
 		return l.window.Numbers(&l.numbers, l.node.env.TimeOfDay())
@@ -277,9 +281,9 @@ func (l *Limiter) checkCapacity(units int64) error {
 	return nil
 }
 
-// fillDecision writes the Decision for the caller, field by field. A literal would be built elsewhere
-// first, and copied in larger pieces than written, which stalls the processor. The
-// part of a region in a Global limit is not revealed.
+// fillDecision writes the Decision for the caller, field by field. The compiler would build a
+// literal in a temporary, and copy it in larger pieces than it was written, which stalls the
+// processor. The part of a region in a Global limit is not revealed.
 func (l *Limiter) fillDecision(d *Decision, r *wire.Result) {
 	d.Allowed = r.Allowed
 	d.Limit = r.Limit

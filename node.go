@@ -67,14 +67,15 @@ type clients struct {
 	survey       *stats.Survey
 }
 
-// Ready reports whether the node has authority over all keys that it owns, or does not wait for
-// any: no node joins while a member is missing, and a joiner answers through other members.
-// Ready returns false after Leave and after Close. If a deploy waits for Ready before it stops
-// the next node, every count is handed over.
+// Ready reports whether the node has authority over all keys that it owns. A node that joins is
+// also ready while a member is missing: it cannot own keys before the member is reached or
+// forgotten, and answers through other members. Ready returns false while the node loads snapshots,
+// after Leave and after Close. If a deploy waits for Ready before it stops the next node, every
+// count is handed over.
 //
-// While Config.Join names other nodes and no other member has ever been met, Ready returns false
-// for at most Config.JoinTimeout, so that a deploy detects a wrong address. The same is true
-// while the node has met other members, and reaches no serving member.
+// While Config.Join names other nodes and no other member has ever been met, Ready returns false,
+// so that a deploy detects a wrong address. Ready also returns false while the node has met other
+// members, but reaches no serving member. Both end Config.JoinTimeout after Start at the latest.
 func (n *Node) Ready() bool {
 	v := n.env.View()
 	switch {
@@ -90,12 +91,13 @@ func (n *Node) Ready() bool {
 // other members remove this node from the roster. From then on, until Close, the node forwards
 // its own checks and any checks that still arrive. Further calls do nothing.
 //
-// At first, within two seconds, each reachable member answers once or is found to be missing.
-// The transfer takes as long as ctx allows: at most ten seconds, and at most five more for the holds of
-// clients. If this is too short, Leave returns an error and does not leave the cluster: the node still
-// answers for the remaining counts and transfers them until Close. Leave may then be called again. With
-// Config.Snapshots, Leave writes a last snapshot before it leaves the cluster, unless the node still
-// loads snapshots. This takes at most ten minutes, and ends if the store accepts nothing for a minute.
+// At first, within two seconds, each reachable member answers once or is found to be missing. The
+// transfer takes as long as ctx allows: at most ten seconds, and at most five more for the holds of
+// clients. If this is too short, Leave returns an error and does not leave the cluster: until Close
+// the node still answers for the remaining counts, and transfers them. Leave may then be called
+// again. With Config.Snapshots, Leave writes a last snapshot before it leaves the cluster, unless
+// the node still loads snapshots. This takes at most ten minutes, and ends if the store accepts
+// nothing for a minute.
 //
 // Leave returns ctx.Err if ctx is done before the other members are notified, and ErrClosed if
 // Close is called first. It returns a different error if no member was notified within some seconds,
@@ -145,15 +147,15 @@ func (n *Node) Close() error {
 // snapshots that it loads.
 type joining struct {
 	began     int64       // monotonic time of the call of Start
-	over      atomic.Bool // the node no longer waits for another member; it is never reset
+	over      atomic.Bool // set once the node no longer waits for another member; never reset
 	snapshots *snapshots.Snapshots
 }
 
 // awaitsJoin reports whether the node is not ready because it has met no other member of
 // Config.Join, or because it is a joiner and reaches no serving member. On a busy machine gossip
 // can arrive seconds before the first connection. If such a node were ready, a deploy would stop
-// the member with the counts before another member has copies. awaitsJoin returns true for at most
-// JoinTimeout, and after the first false always false: a name in Config.Join that resolved to
+// the member with the counts before another member has replicas. awaitsJoin returns true for at
+// most JoinTimeout, and after the first false always false: a name in Config.Join that resolved to
 // this node alone may later resolve to other nodes too, and a ready node must stay in service.
 func (n *Node) awaitsJoin() bool {
 	if n.joining.over.Load() {
@@ -165,7 +167,7 @@ func (n *Node) awaitsJoin() bool {
 		case v.Met == 0 && len(n.cluster.Stats().Unanswered) > 0, v.Joins() && v.Side == 0:
 			return true
 		case v.Joins() && v.Side == len(v.Points):
-			return false // it waits for its counts, and may lose its connections before it has them
+			return false // the node waits for its counts, and may lose its connections before it has them
 		}
 	}
 	n.joining.over.Store(true)
@@ -205,7 +207,7 @@ func (n *Node) Ring() map[string]float64 {
 }
 
 func ringParts(r *ring.Ring) map[string]float64 {
-	type part struct{ hashes, arcs uint64 } // hashes without the last of each arc: all of them would not fit
+	type part struct{ hashes, arcs uint64 } // hashes does not count the last hash of each arc, because 2^64 would not fit
 	parts := make([]part, len(r.Members()))
 	r.Arcs(func(first, last uint64, owner int) {
 		p := &parts[owner]
@@ -220,7 +222,7 @@ func ringParts(r *ring.Ring) map[string]float64 {
 }
 
 // Forget removes a dead member that will not come back from the roster at once. The error is
-// ErrInvalid if member is not in the roster or not Dead.
+// ErrClosed, or ErrInvalid if the member is not in the roster or not Dead.
 func (n *Node) Forget(member string) error {
 	if n.env.Ended() {
 		return ErrClosed
@@ -249,9 +251,9 @@ type Published struct {
 // present value, whatever its version. A node accepts no version that is more than a day ahead of
 // its time of day, because no later value could replace a value of the highest version.
 //
-// A name has 1 to 256 bytes, and a value at most 4 KiB. At most 16,384 values with 8 MiB in all
-// are kept. A deletion is remembered for a day: a node that was disconnected for longer restores
-// the value. Values do not expire.
+// A name has 1 to 256 bytes, and a value at most 4 KiB. At most 16,384 values with 8 MiB in all are
+// kept. A deletion is remembered for a day: a node that was disconnected for longer brings the
+// value back. Values do not expire.
 //
 // The error is ErrClosed, or ErrInvalid with the reason, such as a version that is not above the
 // present version or is too far ahead, or a value for which there is no room. Publishing the
@@ -279,8 +281,8 @@ func (n *Node) PublishedAfter(revision uint64) <-chan struct{} {
 	return n.published.After(revision)
 }
 
-// sleep waits for d, and returns early if ctx or the node ends, and at once if the deadline of ctx
-// is before the end of d.
+// sleep waits for d, and then returns nil. It returns an error early if ctx or the node ends, and
+// at once if the deadline of ctx is before the end of d.
 func (n *Node) sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil

@@ -9,10 +9,10 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Observer receives every decision of the checks of this node, and every request to another member
-// whose response a check awaits. Package audit has an Observer. An Observer does not receive checks
-// that this node decides or forwards for other nodes, which have their own Observers. The methods run
-// on goroutines of the checks, several of an AllowAll, concurrently, and must not block.
+// Observer receives every decision about a check of this node, and every request to another member
+// whose response a check or a Reset of this node awaits. Package audit has an Observer. An Observer
+// does not receive checks that this node decides or forwards for other nodes, which have their own
+// Observers. The methods are called concurrently, on the goroutines of checks, and must not block.
 type Observer interface {
 	Decided(ctx context.Context, e DecisionEvent)
 	Hopped(ctx context.Context, e HopEvent)
@@ -52,7 +52,7 @@ type DecisionEvent struct {
 	Units    int64  // units of the caller; 1 for an Ask with 0 units
 	Decision Decision
 	Peek     bool          // the call was Limiter.Peek, which spends nothing
-	Err      error         // with an error the Decision is a denial
+	Err      error         // error of the call, with which the Decision is a denial; or nil
 	Took     time.Duration // duration of the whole check
 }
 
@@ -69,15 +69,15 @@ type hopObserver struct{ o Observer }
 func (o hopObserver) Hopped(ctx context.Context, h check.Hop) { o.o.Hopped(ctx, HopEvent(h)) }
 
 // Tracer creates spans of checks that nodes send to each other, on both nodes. See Config.Tracer,
-// and contrib/otel for a Tracer of OpenTelemetry. The goroutine of the check calls the methods,
-// concurrently, and they must not block. A check that its node decides alone has no span.
+// and contrib/otel for a Tracer of OpenTelemetry. The methods are called concurrently, on the
+// goroutines of checks, and must not block. A check that its node decides alone has no span.
 type Tracer interface {
 	// Outgoing returns the span of a check before its node sends it to a member. Outgoing is called
-	// for each such check, and returns nil, which should be cheap, if ctx has no sampled trace.
+	// for each such check. It returns nil if ctx has no sampled trace, which should be cheap.
 	Outgoing(ctx context.Context) Span
-	// Incoming returns the span of a request that a member has sent within a trace, as
-	// a child of parent, or nil. Incoming is called only for sampled requests. The request was read
-	// at read, which is zero if unknown.
+	// Incoming returns the span of a request that a member has sent within a trace, as a child of
+	// parent, or nil. Incoming is called only for sampled requests. The argument read is the time
+	// at which the request was read, or zero if that is unknown.
 	Incoming(parent TraceContext, read time.Time) Span
 }
 
@@ -85,12 +85,12 @@ type Tracer interface {
 // method is called after End.
 type Span interface {
 	// Context returns the context that requests carry, so that the spans of other members are
-	// children of this span. Requests carry no context that is not Valid and Sampled.
+	// children of this span. Requests carry the context only if it is Valid and Sampled.
 	Context() TraceContext
 	// Hopped is called after each request that was sent to a member for the check.
 	Hopped(e HopEvent)
-	// End is called once: when the check is decided, or on the node that was asked, when it has
-	// answered.
+	// End is called once: on the node that asks, when the check is decided; on the node that was
+	// asked, when that node has answered.
 	End(e TraceEvent)
 }
 
@@ -111,8 +111,8 @@ func (c TraceContext) Sampled() bool { return c.Flags&1 != 0 }
 // TraceEvent is the end of a span, without a key.
 type TraceEvent struct {
 	Operation string        // "take", "peek", "debit", "refund", "wait", "hold", "renew" or "release"
-	Outcome   string        // "allowed", "denied", "done" for a refund, or "unanswered" after an Err, for a refund without an answer, or if the node returns the check undecided
-	Checks    []TracedCheck // a single check, or the checks of an AllowAll that were sent to the same member
+	Outcome   string        // "allowed", "denied", "done" for a refund, or "unanswered": after an Err, for a refund without an answer, or if the node that was asked returns the check undecided
+	Checks    []TracedCheck // one check, or all checks of an AllowAll that were sent to the same member
 	From      string        // on the node that was asked, the member that sent the request; empty on the node that asks
 	Err       error         // the caller's context was cancelled, or the request was malformed
 }

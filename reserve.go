@@ -44,9 +44,10 @@ func (v *Reservation) Decision() Decision { return v.decision }
 // Units returns the estimate.
 func (v *Reservation) Units() int64 { return v.units }
 
-// Expires returns the time until which the reservation can be settled. This is as long as its
-// units count, which is Per, twice Per for SlidingWindow, or the time in which a bucket refills,
-// but at least a minute and at most an hour. The result is the zero Time for a denied Reservation.
+// Expires returns the time until which the Reservation can be settled. From the spending of the
+// estimate until then, the time is Per, twice Per for SlidingWindow, or the time in which a bucket
+// refills, but at least a minute and at most an hour. The result is the zero Time for a denied
+// Reservation.
 func (v *Reservation) Expires() time.Time {
 	if !v.decision.Allowed {
 		return time.Time{}
@@ -58,7 +59,7 @@ func (v *Reservation) Expires() time.Time {
 // which it falls short, in the window in which the estimate was spent. ctx may be done, because
 // Settle does not wait for an answer, unless the Reservation was carried (Text). The cost is 0 or
 // more. A debt is bounded as in Debit. The count does not change if that window has ended, or after
-// a Reset. If the owner does not answer, units to be refunded stay spent.
+// a Reset. If the owner does not answer, units that Settle would refund stay spent.
 //
 // The error is ErrInvalid for a negative cost or a denied Reservation, ErrSettled for the second
 // call, ErrExpired, or ErrClosed. For a carried Reservation, the error may also be ErrUnavailable or
@@ -108,8 +109,8 @@ func (v *Reservation) Text() string {
 }
 
 // OpenReservation opens the text of a Reservation of this limit and key that was made in this
-// region. The Decision of the result contains only Allowed and the numbers of the limit. The error
-// is ErrInvalid for a text of another limit, key or cluster, or ErrExpired.
+// region. The Decision of the result contains only Allowed, Limit and Name. The error is ErrInvalid
+// for a text of another limit, key or cluster, ErrExpired, or ErrClosed.
 func (l *Limiter) OpenReservation(key, text string) (*Reservation, error) {
 	var a wire.Ask
 	if err := l.prepareCounted(context.Background(), key, 1, &a); err != nil {

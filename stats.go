@@ -22,11 +22,11 @@ type Stats struct {
 	Shadows Outcomes           // of asks with Shadow and of Limiter.Shadow, from all sources; not included in Decisions
 	// ShadowLimits is Shadows by the names of limits, like Limits.
 	ShadowLimits  map[string]Outcomes
-	Served        uint64 // checks of other nodes that this node answered
-	Passed        uint64 // checks of other nodes that this node passed on
-	Overdue       uint64 // checks of other nodes that were dropped, because they had waited here for longer than the asking nodes wait
-	LateUnits     uint64 // units admitted by answers that arrived too late, and were refunded
-	Canceled      uint64 // checks whose context was canceled before the decision; not included in Decisions
+	Served        uint64 // requests of other nodes about a count or a hold that this node executed, and did not pass on
+	Passed        uint64 // checks and refunds of other nodes that this node passed on to another member
+	Overdue       uint64 // checks of other nodes that this node dropped, because they had waited here for more than twice the wait of the asking nodes
+	LateUnits     uint64 // units of grants that arrived too late, and that this node refunded
+	Canceled      uint64 // checks and waits whose context was canceled before the decision; not included in Decisions
 	Conflicts     uint64 // times that a limit was found to have other numbers than a second limit of its Name and Version, here or on a remote member; grows as long as members differ
 	Bytes         int    // memory of the counts, without the entries of SlidingLogs
 	Keys          int    // number of counts
@@ -46,9 +46,9 @@ type Stats struct {
 	Holdings     HoldingStats           // holdings of Global limits
 	Regions      map[string]RegionStats // the exchange about Global limits, by the name of the other region
 	Outage       OutageStats            // the current outage: checks that are not decided by the owners of their keys
-	// Unjoined is how long this node has counted alone since Start although Config.Join names
-	// other nodes: it has never met any other member, and Cluster.Unanswered has the reasons. Unjoined
-	// is zero once a member was met, and if Join names no other nodes.
+	// Unjoined is how long this node has counted alone since Start although Config.Join names other
+	// nodes: this node has never met another member, and Cluster.Unanswered has the reasons.
+	// Unjoined is zero once a member was met, and if Join names no other nodes.
 	Unjoined time.Duration
 	Cluster  cluster.Stats // connections and membership
 }
@@ -60,8 +60,8 @@ type HoldStats struct {
 	Lost  uint64 // holds of this node that no member has renewed for nine tenths of HoldTerm; only grows
 }
 
-// LeaseStats counts lent units, which their owner has debited and the borrower may spend. A
-// crash of the borrower loses them.
+// LeaseStats counts lent units, which the owner of a key has debited and lent to another node, the
+// borrower. If the borrower crashes, the units stay spent.
 type LeaseStats struct {
 	HeldUnits int // units left in the leases that this node holds
 	LentUnits int // the maximum number of units that other nodes may still spend
@@ -89,9 +89,9 @@ type StreamStats struct {
 	Bytes   int           // approximate memory of Tallies and Resets, at most 260 MB
 
 	// TalliesDropped is the number of tallies that were forgotten before they had recovered,
-	// because a node keeps at most 1,048,576. Units of a forgotten tally that the owner has not
-	// yet received are admitted once more. Units that the owner has received can be counted
-	// twice there, when a further replica arrives. TalliesDropped only grows.
+	// because a node keeps at most 1,048,576. Units of a forgotten tally that the owner has not yet
+	// received are admitted once more. Units that the owner has received can be counted twice on
+	// the owner, when a further replica arrives. TalliesDropped only grows.
 	TalliesDropped uint64
 	// ResetsDropped is the number of resets that were forgotten before their time, because a node
 	// keeps at most 1,048,576. A member that has not received such a reset can restore the count as
@@ -120,10 +120,10 @@ func (o *Outcomes) add(more stats.Outcomes) {
 // first 4,096. A limit whose own name is "(other)" is counted together with these limits.
 const OtherLimits = stats.Others
 
-// Latency is the duration of the checks that a source decided: from the time at which the
-// check read the clock to the decision, without hashing the key. Each of the first
-// few checks is measured. Later 1 check in 64 is measured and counts as 64, so that the
-// figures represent all checks, and Count is close to the number of Decisions.
+// Latency is the duration of the checks that a source decided: from the time at which the check
+// read the clock to the decision, without hashing the key. Each of the first few checks is
+// measured. Later 1 check in 64 is measured and counts as 64, so that the figures stand for all
+// checks, and Count is close to the number of Decisions.
 type Latency struct {
 	Count   uint64
 	Sum     time.Duration
@@ -164,9 +164,9 @@ func (s *Stats) read(m *stats.Meters) {
 }
 
 // OutageStats is the current outage, as of the last second. An outage lasts while members of the
-// roster are not reachable, the roster is below Config.Expect, or checks of this node are
-// decided by a stand-in, within shares, or by FailOpen or FailClosed. An outage ends when none of these
-// conditions was true for five seconds.
+// roster are not reachable, the roster is below Config.Expect, or checks of this node are decided
+// by a stand-in, within shares, or by FailOpen or FailClosed. An outage ends once none of these
+// conditions has been true for five seconds.
 type OutageStats struct {
 	Since time.Time // zero without an outage; the fields below, except Count, are then zero as well
 	// Missing has the members, sorted, that were missing at any time in the last five seconds:

@@ -17,15 +17,16 @@ type TopKeys struct {
 	Silent  []string // names of members that report no keys, because their Config.TopKeys is -1
 }
 
-// TopKey is a key of a limit, with the number of recent checks and denials. Nodes halve all
-// counts once a minute, so that with steady traffic a count is the number of checks in 1 to
-// 2 minutes. A count is never too low. A count may be too high, by at most its Over. Both are
-// subject to sampling: each of the first few checks is counted, and later 1 in 64. Shadows do not count.
+// TopKey is a key of a limit, with the number of recent checks and denials. Nodes halve all counts
+// once a minute, so that with steady traffic a count is the number of checks in 1 to 2 minutes. A
+// count is never too low, and too high by at most its AsksOver or DenialsOver. Both hold for the
+// sampled checks: each of the first few checks is sampled, and later 1 in 64, which counts as 64.
+// Shadows do not count.
 type TopKey struct {
 	Limit                string
 	ID                   [16]byte // as returned by Limiter.ID
-	Key                  string   // the key of the callers, or its masked text; empty if Known is false
-	Known                bool     // a node that was asked has the key, and may send it (Node.TopKeys)
+	Key                  string   // the key as callers passed it, or its masked text; empty if Known is false
+	Known                bool     // a node that answered has the text of the key, and may send it (Node.TopKeys)
 	Masked               bool     // Key is a masked text, because the key is a secret (Limit.SecretKeys)
 	Asks, AsksOver       uint64
 	Denials, DenialsOver uint64
@@ -34,12 +35,13 @@ type TopKey struct {
 // HeldKey is a key of an InFlight limit, with the units that are held now.
 type HeldKey struct {
 	TopKey
-	Held int64 // at most Most; if a Rate was lowered, more units may be held
+	Held int64 // units held; at most Most, unless the Rate was lowered
 	Most int64 // the Rate of the last request for the key
 }
 
-// sharesKeys reports whether the text of a key may be sent to other members. No text must be sent
-// if anybody who reaches the port is a member. A Cluster of the caller determines its own members.
+// sharesKeys reports whether the text of a key may be sent to other members. Without Secrets and
+// TLS, every process that reaches the port can become a member, so no text may be sent. A Cluster
+// of the caller determines its own members.
 func (c *Config) sharesKeys() bool {
 	return c.Cluster != nil || len(c.Secrets) > 0 || c.TLS != nil
 }

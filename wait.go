@@ -9,15 +9,15 @@ import (
 
 // Wait blocks until the units are admitted, or ctx is done.
 //
-// On a LeakyBucket with a Burst above 1, Wait uses a queue. Callers are served at the rate of
-// the limit, in order of arrival, which is exact to within 10 ms over all nodes. At most Burst
-// units wait or are being served; a caller beyond that gets ErrFull. If a waiter leaves, the
-// later waiters move up. The units of a waiter are counted some 10 ms before its turn, and takes
-// that do not wait are denied while callers wait. A node requests at most Burst units in a round
-// trip, which bounds the rate of a queue that is shorter than that.
+// On a LeakyBucket with a Burst above 1, Wait uses a queue. Callers are served at the rate of the
+// limit, in order of arrival, which is exact to within 10 ms over all nodes. At most Burst units
+// wait or are being served; a caller beyond that gets ErrFull. If a waiter leaves, the later
+// waiters move up. The units of a waiter are counted some 10 ms before its turn, and takes that do
+// not wait are denied while callers wait. A node requests at most Burst units in a round trip. If a
+// queue of Burst units is served in less than a round trip, the round trips bound its rate.
 //
-// With a Burst of 1 there is room only for the unit that is being served, and so no queue. In
-// this case, and with the other algorithms, Wait asks again whenever the units could be
+// With a Burst of 1 there is room only for the unit that is being served, and so no queue. In this
+// case, and with the other algorithms, Wait asks again at each time at which the units could be
 // admitted, and waiters are served in no particular order.
 //
 // Wait returns ctx.Err if ctx is cancelled or its deadline passes, and context.DeadlineExceeded

@@ -126,7 +126,7 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 // add validates an ask, and adds it to s.all or adds its units to an equal ask there.
 func (s *scratch) add(ctx context.Context, n *Node, a *Ask) error {
 	if a.Limiter == nil || a.Limiter.node != n {
-		return fmt.Errorf("%w Limiter: it is nil or of another node: use one that this node's Limiter returned", ErrInvalid)
+		return fmt.Errorf("%w Limiter: it is nil or of another node: use a Limiter that this node has returned", ErrInvalid)
 	}
 	last := len(s.all)
 	s.all = s.all[:last+1]
@@ -150,7 +150,7 @@ func (s *scratch) add(ctx context.Context, n *Node, a *Ask) error {
 	sum.Shadow = sum.Shadow && one.Shadow
 	sum.Units += min(one.Units, math.MaxInt64-sum.Units)
 	if most := one.Limit.Capacity(); sum.Units > most && !sum.Shadow {
-		return fmt.Errorf("%w units: the asks of limit %q add up to more than the %d that it can ever grant", ErrInvalid, a.Limiter.limit.Name, most)
+		return fmt.Errorf("%w units: the asks of limit %q add up to more than the %d units that the limit can ever grant", ErrInvalid, a.Limiter.limit.Name, most)
 	}
 	return nil
 }

@@ -135,7 +135,7 @@ func (l *Limit) check() (loc *time.Location, err error) {
 		errs = append(errs, fmt.Errorf("%w Limit: "+format, append([]any{ErrInvalid}, args...)...))
 	}
 	if l.Name == "" {
-		wrong("Name is empty: give each limit a name, it scopes the count")
+		wrong("Name is empty: give each limit a name, limits of the same Name share counts")
 	} else if len(l.Name) > wire.MaxNameBytes {
 		wrong("Name has %d bytes: use at most %d", len(l.Name), wire.MaxNameBytes)
 	}

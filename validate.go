@@ -63,7 +63,7 @@ func (c *Config) checkCluster(wrong func(format string, args ...any)) {
 func (c *Config) checkWaits(wrong func(format string, args ...any)) {
 	for _, field := range []struct {
 		name        string
-		is, zero    time.Duration
+		value, zero time.Duration
 		least, most time.Duration
 		allowed     string
 	}{
@@ -72,8 +72,8 @@ func (c *Config) checkWaits(wrong func(format string, args ...any)) {
 		{"Forget", c.Forget, defaultForget, time.Second, math.MaxInt64, "1s and more"},
 		{"SnapshotEvery", c.SnapshotEvery, defaultSnapshotEvery, time.Second, maxSnapshotEvery, "1s to 5m"},
 	} {
-		if field.is != 0 && (field.is < field.least || field.is > field.most) {
-			wrong("%s is %v: use 0 for %v, or %s", field.name, field.is, field.zero, field.allowed)
+		if field.value != 0 && (field.value < field.least || field.value > field.most) {
+			wrong("%s is %v: use 0 for %v, or %s", field.name, field.value, field.zero, field.allowed)
 		}
 	}
 	if c.Snapshots == nil && c.SnapshotEvery != 0 {

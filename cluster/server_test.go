@@ -262,4 +262,5 @@ func TestOtherRegionsHaveLongerTimeouts(t *testing.T) {
 		c := newIncoming(p.peers, nil, hello{Name: "a", Region: region, To: "r"})
 		require.Equal(t, want, []time.Duration{c.idle, c.out.wait})
 	}
+	require.Greater(t, idleAbroad, 3*pingAbroad)
 }

@@ -330,6 +330,15 @@ func TestRefundOfLeasedUnitsCostsNoHop(t *testing.T) {
 	})
 }
 
+func TestNoLeasesMakesOwnerDecide(t *testing.T) {
+	inLimitedWorlds(t, 3, weir.Limit{Rate: 1000, Per: time.Hour, NoLeases: true}, func(t *testing.T, w *world, ls limiterMap, key string) {
+		for range 300 {
+			require.Equal(t, weir.Forwarded, allowed(t, ls["b"], key, 1).Source)
+			time.Sleep(time.Millisecond)
+		}
+	})
+}
+
 // A lease ends at the latest with its window.
 func TestNoLeaseOutlivesItsWindow(t *testing.T) {
 	inWorld(t, 3, func(t *testing.T, w *world) {

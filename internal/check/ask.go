@@ -18,17 +18,18 @@ type answerer struct {
 	hop    int // the member that the request was sent to
 	flags  uint8
 	trip   *trip         // nil if the check is not traced
-	left   time.Duration // if no member has answered: the remaining time of the check. An attempt takes at most its Wait of this time
+	left   time.Duration // the remaining time of the check, if no member has answered. The last attempt counts with at most its Wait
 }
 
-// ask makes another member execute op on asks of the same route, within Timeout and its extension for
-// a delay that a member has reported. The asks are first sent to the member with authority. If that member does not answer in time, ask sends them to the stand-in,
-// which first asks the member with authority again. A refund is sent only once, because a member that
-// has not answered may still execute the refund. If a take or a debit is executed twice, the units of
-// the late response are refunded.
+// ask makes another member execute op on asks of the same route, within Timeout and its extension
+// for a delay that a member has reported. The asks are first sent to the member with authority. If
+// that member does not answer in time, ask sends the asks to the stand-in, which first asks the
+// member with authority again, if it reaches that member. A refund is sent only once, because a
+// member that has not answered may still execute the refund. If a take or a debit is executed
+// twice, the units of the late response are refunded.
 //
-// begun is the present time. A check reads the clock only once if the first member answers, so the
-// caller passes the time.
+// begun is the present time. The caller passes it, so that a check whose first member answers reads
+// the clock only once.
 func (c *Checks) ask(ctx context.Context, v *view.View, begun countsync.Time, route view.Route, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (by answerer, err error) {
 	trip := c.depart(ctx)
 	a, sent := firstAttempt(v, route, flags, c.Timeout, begun.Monotonic), begun
@@ -57,13 +58,13 @@ func (c *Checks) ask(ctx context.Context, v *view.View, begun countsync.Time, ro
 	}
 }
 
-// forward sends a request with asks, and reads the results.
+// forward sends a request with asks, waits for the response, and reads the results.
 func (c *Checks) forward(ctx context.Context, v *view.View, by answerer, op wire.Op, asks []wire.Ask, results []wire.Result, sent countsync.Time, wait time.Duration) error {
 	x := c.exchanges.Get().(*exchange)
 	defer c.exchanges.Put(x)
 	if op == wire.OpTake {
 		for i := range asks {
-			asks[i].Take.Sent = sent.Monotonic // for HandleLate
+			asks[i].Take.Sent = sent.Monotonic // HandleLate reads the time from the request
 		}
 	}
 	x.request = appendRequest(x.request[:0], v, by, op, wait, asks)

@@ -15,19 +15,19 @@ import (
 // attempt is the choice of the member that executes a check, and of the time to wait for this member.
 // It is a state machine: the inputs are errors and the time.
 //
-// A check asks the owner, and at most once more by another way. Then it asks a stand-in, and a further
-// stand-in only if the stand-in before has failed at once. A check whose route begins at a stand-in asks
-// no owner. If an answer is late, both members count the units. In that case the node refunds the units
-// of the late answer.
+// A check asks the owner, and at most once more by another way. Then the check asks a stand-in, and
+// a further stand-in only if the previous one has failed at once. A check whose route begins at a
+// stand-in does not ask the owner. If an answer is late, both members count the units, and the node
+// refunds the units of the late answer.
 type attempt struct {
 	View     *view.View // without members that have failed to answer
 	Member   int        // index in Members of the member that decides; this node if no other member is asked
 	Hop      int        // index in Members of the member to send the request to
-	Flags    uint8      // of the request
+	Flags    uint8      // flags of the request
 	Wait     time.Duration
-	way      view.Route    // of the first attempt
-	flags0   uint8         // of the check
-	timeout  time.Duration // of the check, without its extension
+	way      view.Route    // route of the first attempt
+	flags0   uint8         // flags of the check, without FlagStandIn
+	timeout  time.Duration // time of the check, without its extension
 	extended time.Duration // extension of timeout, for the delay that a member has reported
 	used     time.Duration // the total time of the attempts that have ended, at most Wait for each attempt
 	sent     int64         // the time at which this attempt began, on the monotonic clock
@@ -62,9 +62,9 @@ func (a *attempt) keepReserve() { a.reserve = a.timeout - firstWait(a.timeout) }
 // it returns false, and Member is this node if this node stands in.
 func (a *attempt) advance(err error, id bucket.ID, now int64) bool {
 	soon := now-a.sent < int64(a.Wait/4) // a relay gives up after a larger part of Wait
-	// A second stand-in is asked only if the first has just died or stalled. A stand-in has copies of
-	// the counts, whereas this node would grant a share on top of the counts. If the first was late,
-	// both might count the units.
+	// A second stand-in is asked only if the first has failed at once, because it has just died or
+	// stalled. A stand-in has replicas of the counts, whereas this node would grant a share in
+	// addition to the counts. If the first stand-in was late, both stand-ins could count the units.
 	if a.Flags&wire.FlagStandIn != 0 && !soon {
 		return false
 	}
@@ -82,8 +82,8 @@ func (a *attempt) advance(err error, id bucket.ID, now int64) bool {
 	return again
 }
 
-// timeLeft returns the remaining time of the check. The present attempt takes at most Wait of this time,
-// even if this process noticed later that the attempt had ended.
+// timeLeft returns the remaining time of the check. The present attempt counts with at most Wait,
+// even if this process noticed the end of the attempt later.
 func (a *attempt) timeLeft(now int64) time.Duration {
 	return a.timeout + a.extended - a.used - min(time.Duration(now-a.sent), a.Wait)
 }
@@ -92,7 +92,7 @@ func (a *attempt) timeLeft(now int64) time.Duration {
 func (a *attempt) choose(err error, id bucket.ID, left time.Duration) bool {
 	s := a.View.StandIn(id, a.Member)
 	switch {
-	case left <= 0: // no answer would be in time, and the units would be counted
+	case left <= 0: // no answer would be in time, but the member would count the units
 		if s == a.View.Self {
 			a.Member = s
 		}
@@ -140,7 +140,8 @@ func (a *attempt) detours() bool {
 	return hop >= 0
 }
 
-// isUnanswered reports whether the member did not answer, so that another member may.
+// isUnanswered reports whether the member did not answer, or could not pass the request on, so that
+// another member can be asked.
 func isUnanswered(err error) bool {
 	return errors.Is(err, cluster.ErrTimeout) || isDisconnected(err) || errors.Is(err, env.ErrUnreached)
 }

@@ -32,7 +32,7 @@ import (
 // Config has the parts of a node that its checks pass.
 type Config struct {
 	Env      *env.Env
-	Timeout  time.Duration // bounds the wait of a check for other members that have not reported a delay
+	Timeout  time.Duration // bounds the wait of a check for other members, without the extension for a delay that a member has reported
 	Tracer   Tracer        // nil for none
 	Observer Observer      // nil for none
 	Messages Messages
@@ -46,8 +46,8 @@ type Config struct {
 	Regions  *regions.Regions
 }
 
-// Observer is called after each request with a response that a check or a reset of this node has sent to
-// another member. Its methods must not block.
+// Observer is called after each request that a check or a reset of this node has sent to another
+// member, once the member has answered or the wait has ended. Its methods must not block.
 type Observer interface {
 	Hopped(ctx context.Context, h Hop)
 }
@@ -99,7 +99,7 @@ func (c *Checks) Connect(cfg Config) { c.Config = cfg }
 // check allocates nothing.
 type exchange struct {
 	request, answer []byte
-	served          request // the request of a batch that is being handled
+	served          request // the request that Serve handles now
 }
 
 // Changed updates the view after a change in the cluster.
@@ -108,8 +108,8 @@ func (c *Checks) Changed() { c.Handover.Refresh() }
 // Answered records that another member has answered.
 func (c *Checks) Answered() { c.Env.Hear(c.Env.Monotonic()) }
 
-// WhenReset resets a count, and deletes the leases and pushbacks of the count before. Another node may
-// have reset it.
+// WhenReset calls reset, which resets a count, and deletes the leases and pushbacks from before the
+// reset. The reset may have begun on another node.
 func (c *Checks) WhenReset(id bucket.ID, number uint64, reset func()) {
 	c.Owner.Reset(id, reset)
 	c.Asker.Reset(id, number)
@@ -117,8 +117,8 @@ func (c *Checks) WhenReset(id bucket.ID, number uint64, reset func()) {
 }
 
 // LongestWait bounds the time for which a node with the given timeout works on a request, whatever
-// wait the sender states. The bound is the time for which the node itself would wait, for a check or
-// for a message.
+// wait the sender states. The bound is the longest time for which this node itself waits for the
+// response to a check or a message.
 func LongestWait(timeout time.Duration) time.Duration {
 	return max(timeout+extension(timeout, timeout), stats.TopWait, handover.LocateWait)
 }

@@ -14,8 +14,8 @@ import (
 
 // Do executes op on a count at the member that answers for the count, and waits for the result. It
 // sets a.Began. A deadline or an outage is not an error: in that case this node decides within its
-// share. But if a refund was sent and not answered, this node does not decide. The error is the error of a
-// cancelled ctx, or of the deadline of a caller that waits for a hold.
+// share. If a refund was sent and not answered, this node does not decide, and leaves r unchanged.
+// The error is the error of a cancelled ctx, or of the deadline of a caller that waits for a hold.
 func (c *Checks) Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
 	err := c.decide(ctx, op, a, r)
 	if err == nil && r.Unknown {
@@ -64,7 +64,7 @@ func (c *Checks) decide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Re
 }
 
 // place returns the standing in which this node decides a check with the given route, and whether
-// another member is asked first.
+// this node asks another member first.
 func (c *Checks) place(v *view.View, route view.Route, now int64) (as view.Standing, asks bool) {
 	switch route.Way {
 	case view.Here:
@@ -82,7 +82,8 @@ func (c *Checks) place(v *view.View, route view.Route, now int64) (as view.Stand
 	return view.AsSelf, true
 }
 
-// standing returns the view and the standing by which this node decides after no member has answered.
+// standing returns the view and the standing by which this node decides once no member has
+// answered.
 func (c *Checks) standing(v *view.View, route view.Route, by answerer, err error) (*view.View, view.Standing) {
 	after := c.viewAfter(v, route.To, err)
 	if by.member == v.Self && after.Stays() {
@@ -103,17 +104,17 @@ func (c *Checks) viewAfter(v *view.View, to int, err error) *view.View {
 	return now
 }
 
-// decideHere executes op without authority. A stand-in for the owner first learns which holds other
-// members know, for at most the duration left.
+// decideHere executes op without authority. A stand-in that does not know all holds of the count
+// asks other members for their holds, for at most the duration left, and then executes op again.
 func (c *Checks) decideHere(ctx context.Context, v *view.View, as view.Standing, left time.Duration, op wire.Op, a *wire.Ask, now int64, r *wire.Result) error {
 	if err := cancelled(ctx); err != nil {
 		return err
 	}
 	if op == wire.OpHold && a.Hold.Waits && ctx.Err() != nil {
-		return ctx.Err() // a waiter that runs out of time was not served, and has no share
+		return ctx.Err() // the time of a waiter has ended before its turn, so it gets no units of the share
 	}
-	// The goroutines that read responses run first, as a decision without a wait could keep them from
-	// the processor.
+	// The goroutines that read responses run first, because decisions without a wait could keep
+	// them from the processor.
 	runtime.Gosched()
 	c.execute(v, as, op, a, now, r)
 	if r.Unknown {
@@ -122,8 +123,8 @@ func (c *Checks) decideHere(ctx context.Context, v *view.View, as view.Standing,
 	return nil
 }
 
-// execute applies op to a count or a hold that this node keeps. A caller of this node and another member get
-// the same result.
+// execute applies op to a count or a hold that this node keeps, for a caller of this node or for
+// another member.
 func (c *Checks) execute(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	if a.Limit.Algorithm == bucket.InFlight {
 		c.Holds.Do(v, as, op, a, c.Env.MonotonicAt(now), r)
@@ -132,8 +133,8 @@ func (c *Checks) execute(v *view.View, as view.Standing, op wire.Op, a *wire.Ask
 	c.Owner.Do(v, as, op, a, now, r)
 }
 
-// Send executes op at the member that answers for the count, but does not wait for a response. The
-// operation must return units. If the message is lost, the units stay spent.
+// Send executes op at the member that answers for the count, and requests no response. The message
+// can be lost: units that it should return then stay spent.
 func (c *Checks) Send(op wire.Op, a *wire.Ask) {
 	v, now := c.Env.View(), c.Env.Now()
 	route := v.Route(a.ID, c.Env.MonotonicAt(now))
@@ -152,8 +153,8 @@ func (c *Checks) Send(op wire.Op, a *wire.Ask) {
 	c.Asker.End(a.ID)
 }
 
-// DoInBackground is like Do, but does not wait: if another member answers for the count, a goroutine
-// asks that member.
+// DoInBackground is like Do, but does not wait: if another member answers for the count, a
+// goroutine asks that member. If too many goroutines run, DoInBackground calls Send instead.
 func (c *Checks) DoInBackground(op wire.Op, a *wire.Ask) {
 	v, now := c.Env.View(), c.Env.Now()
 	if as, _ := c.place(v, v.Route(a.ID, c.Env.MonotonicAt(now)), now); as == view.AsOwner {

@@ -10,19 +10,21 @@ import (
 
 // group is the asks of an AllowAll that go the same way, and their results.
 //
-// A group that allowed has taken units for all of its asks, except shadows that were denied. If another group denied, mergeResults
-// calls settle to refund them. Otherwise an AllowAll that was denied would have spent units.
+// A group that was allowed has taken the units of all its asks, except of shadows that were denied.
+// If another group was denied, mergeResults calls settle to refund these units, because a denied
+// AllowAll must not spend any.
 type group struct {
 	route   view.Route
 	asks    []wire.Ask
 	results []wire.Result
-	settle  func(takes []wire.Ask) // refunds the units of takes, if any, and ends each take
+	settle  func(takes []wire.Ask) // refunds the Units of each take, which may be 0, and concludes the take
 	err     error
 
 	at []int // the index of each ask among all asks
 }
 
-// groupByRoute groups asks by the member that answers for them. The argument now is a time of the monotonic clock.
+// groupByRoute groups asks by the member that answers for them. The argument now is the present
+// monotonic time.
 func groupByRoute(v *view.View, all []wire.Ask, now int64) []*group {
 	var groups []*group
 	for i := range all {
@@ -43,7 +45,8 @@ func groupByRoute(v *view.View, all []wire.Ask, now int64) []*group {
 }
 
 // mergeResults writes the results of the groups to results, and settles their takes. The units are
-// kept if all groups allowed, and refunded otherwise. A single group has settled already.
+// kept if all groups were allowed, and refunded otherwise. The takes of a single group are not
+// tentative, and need no settling.
 func mergeResults(groups []*group, results []wire.Result) (err error) {
 	allowed := true
 	for _, g := range groups {
@@ -74,7 +77,7 @@ func mergeResults(groups []*group, results []wire.Result) (err error) {
 	return err
 }
 
-// allowed reports whether the owner took the units of the group. It ignores shadows.
+// allowed reports whether the units of the group were taken. It ignores shadows.
 func (g *group) allowed() bool {
 	return g.err == nil && wire.Allowed(g.asks, g.results)
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/weir-go/weir/internal/view"
 )
 
-// keep keeps a check until authority over its count has arrived, for at most half of the asker's wait,
-// and then handles the check. It returns false if the check need not wait, or if too many goroutines
-// run.
+// keep keeps a check until authority over its count has arrived at this node, for at most half of
+// the asker's wait, and then handles the check. It returns false if the check need not wait, or if
+// too many goroutines run.
 func (c *Checks) keep(v *view.View, r *request) bool {
 	return v.Awaits(r.h, r.bytes) && c.detach(r, func(life context.Context, r *request) {
 		begun := time.Now()

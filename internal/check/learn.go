@@ -9,11 +9,13 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// A node that does not know all holds of a count cannot decide on a hold: the result of the operation
-// is Unknown. The node then asks the other members, and executes the operation again.
+// A node that does not know all holds of a count cannot decide about a hold: the result of the
+// operation is Unknown. The node then asks the other members for their holds, and executes the
+// operation again.
 
-// learnAndDecide decides again after this node, as the owner, has asked other members for their holds.
-// Authority may move meanwhile. All of this takes at most Timeout since a.Began.
+// learnAndDecide asks other members for their holds, as the owner of the count, and decides again.
+// If the result is Unknown again, because authority has moved meanwhile, learnAndDecide repeats
+// this once. All of this takes at most Timeout since a.Began.
 func (c *Checks) learnAndDecide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout-time.Duration(c.Env.Monotonic()-a.Began))
 	defer cancel()

@@ -8,13 +8,14 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// passOn sends a request to the given member, or towards it, with the given flags, and returns the
-// response. It takes at most three quarters of the asker's wait, so that the asker learns of a failure in
-// time.
+// passOn sends a request to the given member, or to the next member on the way, with the given
+// flags, and replies with the response. It takes at most three quarters of the asker's wait, so
+// that the asker learns of a failure in time.
 //
-// After a refund was sent, this node never executes the refund: the member may have executed it, or may
-// do so later, and a second refund would not be undone. If a take or a debit is executed twice,
-// HandleLate refunds the late result. The response wire.Unreached may be a response that was late further on.
+// After a refund was sent, this node never executes the refund: the member may have executed it, or
+// may do so later, and a second refund would not be undone. If a take or a debit is executed twice,
+// HandleLate refunds the late result. A response with the status Unreached can mean that the member
+// executed the request, but answered the next node on the way too late.
 func (c *Checks) passOn(v *view.View, member int, flags uint8, now int64, r *request) {
 	h := r.h
 	h.Flags = flags
@@ -35,7 +36,7 @@ func (c *Checks) passOn(v *view.View, member int, flags uint8, now int64, r *req
 		return
 	}
 	standsIn = standsIn && h.Flags&wire.FlagStandIn == 0
-	redirects := h.To != v.Hashes[member] // otherwise the request was for that member
+	redirects := h.To != v.Hashes[member] // the request was not for that member
 	h.Hops--
 	h.To = v.Hashes[member]
 	h.Wait = h.Wait * 3 / 4
@@ -76,7 +77,8 @@ func (c *Checks) passOn(v *view.View, member int, flags uint8, now int64, r *req
 }
 
 // standIn executes a request in place of an owner that has not answered this node either. If this
-// node does not know all holds, it denies a hold: the rest of the asker's wait is too short to learn them.
+// node does not know all holds, it denies a hold: the rest of the asker's wait is too short to ask
+// for them.
 func (c *Checks) standIn(v *view.View, now int64, r *request) {
 	answer, _, err := c.answer(v, r.h, r.bytes, r.x.answer[:0], now)
 	if err != nil {

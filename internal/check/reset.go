@@ -9,8 +9,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// ResetsAtOnce and the number of other regions are the maximum number of nodes to which a reset is sent
-// at a time.
+// ResetsAtOnce, plus the number of other regions, is the maximum number of nodes to which a reset
+// is sent at a time.
 const ResetsAtOnce = 64
 
 // Reset deletes a count on this node and on every other member of the roster, which it reaches directly or
@@ -30,7 +30,7 @@ func (c *Checks) Reset(ctx context.Context, a *wire.Ask) (missed []string, err e
 		regions = c.Regions.RegionNames()
 	}
 	silent := make([]bool, len(v.Members)+len(regions))
-	// No member waits for a region that is slow.
+	// With a place for each region, no member waits for a slow region.
 	env.Gather(len(silent), len(regions)+ResetsAtOnce, func(i int) {
 		if i < len(regions) {
 			silent[len(v.Members)+i] = c.Regions.Reset(ctx, regions[i], asks) != nil

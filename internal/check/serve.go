@@ -18,12 +18,12 @@ type request struct {
 	h     wire.Header
 	bytes []byte
 	trip  *trip     // nil if the request is not traced
-	x     *exchange // its answer is the room for the response
+	x     *exchange // x.answer is the buffer of the response
 
 	batch *cluster.Batch // sends the answer while the batch is served
-	index int            // in batch
+	index int            // index of the request in batch
 
-	// A request that must wait has its own goroutine, and is answered by later.
+	// A request that must wait has its own goroutine, and is answered by calling later.
 	later   cluster.Later
 	life    context.Context
 	learned bool // set after this node has asked other members for their holds
@@ -49,7 +49,7 @@ func (r *request) handBack() {
 // goroutines run.
 func (c *Checks) detach(r *request, f func(ctx context.Context, r *request)) bool {
 	if r.later != nil {
-		f(r.life, r) // it has a goroutine already
+		f(r.life, r) // r has a goroutine already
 		return true
 	}
 	kept := *r
@@ -94,8 +94,8 @@ type serving struct {
 	fenced   bool
 }
 
-// admit parses a request, and reports whether this node may handle it. If not, admit has answered it.
-// Each request passes all conditions here, so that no operation lacks a condition.
+// admit parses a request, and reports whether this node may handle it. If not, admit has answered
+// the request. All requests are admitted here, so that no operation lacks a condition.
 func (s *serving) admit(r *request, now int64) bool {
 	c := s.checks
 	h, err := wire.ParseHeader(r.bytes)
@@ -128,13 +128,14 @@ func (s *serving) admit(r *request, now int64) bool {
 	return false
 }
 
-// overdueAfter returns how long a request may wait here before this node drops it. The asker
-// gives up after wait, and does not count time in which its process does not run. While this node
-// does not run, the asker may not run either, so the request may wait for twice as long. If a
-// grant arrives after the asker has given up, the asker refunds it.
+// overdueAfter returns how long a request may wait here before this node drops the request. The
+// asker gives up after wait, but does not count the time in which its process does not run. While
+// this node does not run, the asker may not run either, so the request may wait here for twice as
+// long. If a grant arrives after the asker has given up, the asker refunds the grant.
 func overdueAfter(wait time.Duration) time.Duration { return 2 * wait }
 
-// handle executes a request, or passes it on. It returns the present view, which a request may replace.
+// handle executes a request, or passes the request on. It returns the present view, which a request
+// may have replaced.
 func (c *Checks) handle(v *view.View, now int64, r *request) *view.View {
 	if member, flags := v.Onward(r.h, r.bytes, c.Env.MonotonicAt(now)); member >= 0 {
 		c.passOn(v, member, flags, now, r)
@@ -171,8 +172,8 @@ func (c *Checks) executeRequest(v *view.View, now int64, r *request) {
 	}
 }
 
-// answer executes a request on counts or holds of this node, and appends the response. It reports
-// whether the result is Unknown.
+// answer executes a request on counts or holds of this node, and appends the response to dst.
+// unknown is the Unknown of a result about a hold.
 func (c *Checks) answer(v *view.View, h wire.Header, bytes, dst []byte, now int64) (answer []byte, unknown bool, err error) {
 	if !wire.IsAboutHold(h, bytes) {
 		answer, err = c.Owner.Answer(v, h, bytes, dst, now)

@@ -13,9 +13,9 @@ import (
 )
 
 // TakeAll takes the units of all asks, or no units. The asks are of different counts, and there is
-// at least one ask. The asks that a member answers for are taken in a single step. If several
-// members answer, each take is tentative, and is refunded if another take is denied. The error is
-// the error of a cancelled ctx.
+// at least one ask. The member that answers for several asks takes their units in a single step. If
+// several members answer, each take is tentative, and is refunded if another take is denied. The
+// error is the error of a cancelled ctx.
 func (c *Checks) TakeAll(ctx context.Context, asks []wire.Ask, results []wire.Result) error {
 	if len(asks) == 1 {
 		return c.Do(ctx, wire.OpTake, &asks[0], &results[0])
@@ -85,7 +85,7 @@ func (c *Checks) takeGroup(ctx context.Context, v *view.View, flags uint8, g *gr
 		now = c.Env.Now()
 	}
 	if as != view.AsOwner {
-		runtime.Gosched() // as in decideHere
+		runtime.Gosched() // for the reason in decideHere
 	}
 	c.takeTogether(v, as, flags, g.asks, now, g.results)
 	g.settle = func(takes []wire.Ask) { c.settleHere(v, as, takes) }
@@ -107,7 +107,7 @@ func (c *Checks) settleAt(v *view.View, by answerer, takes []wire.Ask) {
 	v.Members[by.hop].Peer.Send(appendRequest(nil, v, by, wire.OpRefund, 0, takes))
 }
 
-// settleHere ends takes of counts of this node. It refunds their units.
+// settleHere concludes takes of counts of this node, and refunds their units.
 func (c *Checks) settleHere(v *view.View, as view.Standing, takes []wire.Ask) {
 	for i := range takes {
 		c.execute(v, as, wire.OpRefund, &takes[i], c.Env.Now(), new(wire.Result))

@@ -15,12 +15,13 @@ import (
 type Tracer interface {
 	// Outgoing returns the span of a check that is about to be sent to another member, or nil for no span.
 	Outgoing(ctx context.Context) Span
-	// Incoming returns the span of a sampled request from another member, or nil if there is no span.
-	// The request was read at the time read, which is zero if that is not known.
+	// Incoming returns the span of a sampled request from another member, or nil if there is no
+	// span. The argument read is the time at which the request was read, or zero if that is not
+	// known.
 	Incoming(parent wire.Trace, read time.Time) Span
 }
 
-// Span is the part of a node in a check. No method is called after End.
+// Span describes the work of one node for a check. No method is called after End.
 type Span interface {
 	// Context returns the trace that is sent to other members, unless it is not sampled.
 	Context() wire.Trace
@@ -33,7 +34,7 @@ type Span interface {
 // TraceEvent ends a span.
 type TraceEvent struct {
 	Operation string
-	Outcome   string // an outcome below
+	Outcome   string // one of the outcomes below
 	Checks    []TracedCheck
 	From      string // the member that sent the request; empty on the node that asks
 	Err       error
@@ -61,7 +62,7 @@ const (
 type trip struct {
 	span    Span
 	context wire.Trace
-	from    string // the member that asks; empty if this node does
+	from    string // the member that has sent the request; empty if the check began on this node
 }
 
 // depart begins the trip of a check that leaves this node. If the check is not traced, it returns
@@ -73,9 +74,9 @@ func (c *Checks) depart(ctx context.Context) *trip {
 	return newTrip(c.Tracer.Outgoing(ctx), "")
 }
 
-// arrive begins the trip of a request that was sent within a trace, and returns the request with the span
-// of this node, for the members to which it is passed on. A trace that is not valid or not sampled is
-// ignored: no member sends such a trace.
+// arrive begins the trip of a request that was sent within a trace. It returns the request with the
+// span of this node in place of the sender's span, for the members to which the request is passed
+// on. A trace that is not valid or not sampled is ignored: no member sends such a trace.
 func (c *Checks) arrive(b *cluster.Batch, request []byte) (*trip, []byte) {
 	if c.Tracer == nil {
 		return nil, request
@@ -99,7 +100,7 @@ func newTrip(s Span, from string) *trip {
 	return &trip{span: s, context: s.Context(), from: from}
 }
 
-// travels reports whether the trace is sent to the members that are asked.
+// travels reports whether requests to other members carry the trace.
 func (t *trip) travels() bool { return t != nil && t.context.IsSampled() }
 
 func (t *trip) hopped(h Hop) {

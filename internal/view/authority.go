@@ -10,8 +10,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// State is a state of a range of hashes, as a node knows the range. As far as the node knows, a
-// range without a state belongs to the member to which the ring assigns the range.
+// State is a state of a range of hashes, as far as a node knows. A range without a state belongs to
+// the member to which the ring assigns the range, as far as the node knows.
 type State uint8
 
 const (
@@ -19,8 +19,8 @@ const (
 	Awaited                       // Member is to transfer the range to this node
 	Vacant                        // no member is known to have the range: this node takes the range at Until
 	Abandoned                     // the holder ended while other members were missing, and a missing member may have the range
-	Claimed                       // Abandoned, owned by this node, and all members are connected: this node asks them
-	Transferred                   // this node gave the range to Member lately
+	Claimed                       // the range was Abandoned, this node owns it, and all members are connected: this node asks them for the holder
+	Transferred                   // this node transferred the range to Member lately
 )
 
 // A range that this node claims stays abandoned until a member is found to have the range, or this node
@@ -34,7 +34,7 @@ const (
 type Entry struct {
 	countsync.Range
 	State  State
-	Member string // of an Awaited or Transferred range
+	Member string // the giver of an Awaited range, or the receiver of a Transferred range
 	Until  int64  // when an Awaited, Vacant or Transferred entry ends
 }
 
@@ -66,7 +66,8 @@ type authority struct {
 	held    countsync.Ranges // of the Held entries
 	// Assigned is the set of hashes that the ring assigns to this node.
 	Assigned countsync.Ranges
-	// Settled reports whether this node holds what is assigned to it: the ring alone answers.
+	// Settled reports whether this node holds exactly the ranges that are assigned to it. In that
+	// case the ring alone determines who has authority.
 	Settled bool
 	// Recalls reports whether the last transition found that no member has a range that this node
 	// waited for. Other members may have replicas.
@@ -90,7 +91,7 @@ func (a *authority) Ranges(states State) countsync.Ranges {
 // HasAny reports whether a range has any of the states.
 func (a *authority) HasAny(states State) bool { return a.states&states != 0 }
 
-// entriesOf returns the entries of a hash.
+// entriesOf returns the entries of the range that contains a hash.
 func (a *authority) entriesOf(hash uint64) []Entry {
 	first := sort.Search(len(a.entries), func(i int) bool { return a.entries[i].Last >= hash })
 	end := first
@@ -120,8 +121,9 @@ func pick(dst, entries []Entry, states State) []Entry {
 	return dst
 }
 
-// restate returns the table in which f has appended the entries of each range for the entries
-// before, with these ranges assigned. Cuts are the hashes at which a range ends.
+// restate returns a new table with the given assigned ranges. It divides the hashes into ranges at
+// the ends of the present entries and at cuts, the last hashes of further ranges. For each range, f
+// appends the new entries to dst, given the last hash of the range and its present entries.
 func (a *authority) restate(cuts []uint64, assigned countsync.Ranges, f func(dst []Entry, hash uint64, before []Entry) []Entry) authority {
 	next := authority{Assigned: assigned}
 	for _, e := range a.entries {
@@ -164,7 +166,8 @@ func (a *authority) join(group int, r countsync.Range, entries []Entry) int {
 	return group
 }
 
-// cutsOf returns the last hash of each range, and the last hash before each range.
+// cutsOf returns the cuts that separate the given ranges: the last hash of each range, and the last
+// hash before each range.
 func cutsOf(ranges countsync.Ranges) (cuts []uint64) {
 	for _, r := range ranges {
 		cuts = append(cuts, r.First-1, r.Last)
@@ -172,7 +175,8 @@ func cutsOf(ranges countsync.Ranges) (cuts []uint64) {
 	return cuts
 }
 
-// restateIn returns the view in which f has appended the entries of all parts of these ranges.
+// restateIn returns the view with a new table. In the given ranges, f appends the new entries of
+// each part, given its present entries. Other entries stay.
 func (v *View) restateIn(ranges countsync.Ranges, f func(dst, before []Entry) []Entry) *View {
 	next := *v
 	next.authority = v.restate(cutsOf(ranges), v.Assigned, func(dst []Entry, hash uint64, before []Entry) []Entry {
@@ -197,7 +201,7 @@ func (v *View) ReceiveRanges(ranges countsync.Ranges) *View {
 	})
 }
 
-// TransferRanges returns the view in which this node has given ranges to another member.
+// TransferRanges returns the view in which this node has transferred ranges to the member to.
 func (v *View) TransferRanges(ranges countsync.Ranges, to string, now int64) *View {
 	return v.restateIn(ranges, func(dst, before []Entry) []Entry {
 		dst = append(pick(dst, before, awaitedOrVacant|abandonedOrClaimed), Entry{State: Transferred, Member: to, Until: now + int64(Patience)})

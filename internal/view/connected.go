@@ -14,14 +14,15 @@ import (
 // after HoldDown, unless this node was never connected to that member.
 const HoldDown = time.Second
 
-// doubleAfter is the time for which nothing may be sent to a member before another member receives
-// the copies as well. A paused node is slow to find that a member is missing. If the node crashed
-// in that time, all units that the node has counted since would be lost.
+// doubleAfter is how long this node may have sent nothing to a member before another member
+// receives the copies for that member as well. A paused node finds late that a member is missing.
+// If the node crashed before that, the replica on the silent member would lack all units that the
+// node has counted since.
 const doubleAfter = HoldDown / 4
 
-// updateConnectivity computes the fields about connectivity: since when each member is lost or mute, which
-// members are away, when the last of them came back, and since when this node knows of other
-// members.
+// updateConnectivity computes the fields about connectivity: since when each member is lost or
+// mute, which members are away, when a missing member last came back, and since when this node
+// knows of other members.
 func (v *View) updateConnectivity(now int64, before *View) {
 	v.Lost = make([]int64, len(v.Members))
 	v.neverHeard = make([]bool, len(v.Members))
@@ -67,8 +68,8 @@ func (v *View) updateConnectivity(now int64, before *View) {
 	}
 }
 
-// Heal records that a missing member is reached again. Meanwhile there may have been events that
-// only other members know.
+// Heal records that a missing member is reached again. While it was missing, there may have been
+// events that only other members know.
 func (v *View) Heal(member uint64, now int64) {
 	v.Healed, v.back = now, append(v.back, member)
 }
@@ -85,8 +86,8 @@ func (v *View) Overdue(i int, now int64) bool {
 	return v.Lost[i] != 0 && (v.neverHeard[i] || uint64(now-v.Lost[i]) >= uint64(HoldDown))
 }
 
-// mustDouble reports whether nothing was sent to a member for so long that another member receives
-// the copies as well.
+// mustDouble reports whether nothing was sent to a member for doubleAfter, so that another member
+// receives the copies as well.
 func (v *View) mustDouble(i int, now int64) bool {
 	return v.mute[i] != 0 && uint64(now-v.mute[i]) >= uint64(doubleAfter)
 }
@@ -105,8 +106,8 @@ func (v *View) Stale(now int64) bool {
 	return v.HasAny(Abandoned) && !v.HasAny(Claimed) && !v.isScattered(now)
 }
 
-// Lasts reports whether the view stays valid until the next event, regardless of the time that
-// passes.
+// Lasts reports whether the view stays valid until the next event, however much time passes until
+// then.
 func (v *View) Lasts() bool {
 	for i := range v.Away {
 		if !v.Away[i] && v.Next[i] < 0 || !v.doubled[i] && v.mute[i] != 0 {
@@ -213,7 +214,7 @@ func (v *View) Detour(to, hop int) int {
 	return v.paths(hop)[to]
 }
 
-// WithoutMember returns the view in which a member that has just not answered is missing.
+// WithoutMember returns the view in which a member that has just failed to answer is missing.
 func (v *View) WithoutMember(i int) *View {
 	if i < 0 || v.Next[i] < 0 || i == v.Self {
 		return v
@@ -229,8 +230,9 @@ func (v *View) WithoutMember(i int) *View {
 	return &less
 }
 
-// Avoided returns the names of the members to which this node does not send checks directly, nor
-// through other members within HoldDown after a loss.
+// Avoided returns the names of the members with points to which this node sends no checks: it is
+// not connected to the member, or the member has stalled, and checks do not go through other
+// members either.
 func (v *View) Avoided(now int64) (names []string) {
 	for _, i := range v.Points {
 		if i == v.Self || v.Direct[i] && !v.Stalls(i) || v.Next[i] >= 0 && v.Overdue(i, now) {

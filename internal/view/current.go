@@ -15,12 +15,13 @@ func (c *Current) View() *View { return c.view.Load() }
 // Store replaces the present view.
 func (c *Current) Store(v *View) { c.view.Store(v) }
 
-// Hear records that another member has answered in time, at a time of the monotonic clock.
+// Hear records that another member has answered at the monotonic time now.
 func (c *Current) Hear(now int64) { c.heard.Store(now) }
 
-// IsFenced reports whether no other member has answered for HoldDown, by a time of the monotonic
-// clock that the check itself has read. This node may have been frozen, and another member may have
-// decided instead. Until a member answers, a fenced node has no authority.
+// IsFenced reports whether the ring has several members, and no other member has answered for
+// HoldDown, by a time of the monotonic clock that the check itself has read. In that case this node
+// may have been frozen, and another member may have decided instead. Until a member answers, a
+// fenced node has no authority.
 func (c *Current) IsFenced(v *View, now int64) bool {
 	return len(v.Points) > 1 && now-c.heard.Load() > int64(HoldDown)
 }

@@ -8,9 +8,9 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// movingFor is the time for which a member still reports a transferred range as its own. A round
-// of requests takes less time, so that at least one of the two members reports authority that is
-// in transit between them.
+// movingFor is the time for which a member still reports a range as its own after it has
+// transferred the range. A round of requests takes less time, so at least one of the two members
+// reports a range whose authority is in transit between them.
 const movingFor = 3 * time.Second
 
 // Location is the response of a member to a request to locate ranges.
@@ -68,12 +68,12 @@ func (v *View) LocalRanges(ranges countsync.Ranges, now int64, giving func(to co
 	return countsync.NewRanges(has...).Intersect(ranges)
 }
 
-// IsUnclear reports whether a range that this node does not have may be held by a member to which this
-// node is not connected, or was not connected until just now.
+// IsUnclear reports whether a range that this node does not have may be held by a member that this
+// node does not reach, or did not reach until just now.
 func (v *View) IsUnclear(now int64) bool { return v.isScattered(now) }
 
-// ReleaseVacant returns the view in which this node does not take the ranges at the end of
-// HoldDown, because they belong to another member. If no part of the ranges is Vacant,
+// ReleaseVacant returns the view in which the given ranges are not Vacant, so that this node does
+// not take them, because another member owns them. If no part of the ranges is Vacant,
 // ReleaseVacant returns v.
 func (v *View) ReleaseVacant(ranges countsync.Ranges) *View {
 	if len(v.Ranges(Vacant).Intersect(ranges)) == 0 {
@@ -98,7 +98,7 @@ func (v *View) ApplyLocations(said []*Location, ranges countsync.Ranges, now int
 	}
 	complete := true
 	for i, m := range v.Hashes {
-		complete = complete && (of[m] != nil || !v.AnswersLocate(i)) // this member may have a range that the other members do not have
+		complete = complete && (of[m] != nil || !v.AnswersLocate(i)) // a member that has not answered may have a range that no other member has
 	}
 	next, changed, recalls := *v, false, false
 	next.authority = v.restate(cuts, v.Assigned, func(dst []Entry, hash uint64, before []Entry) []Entry {

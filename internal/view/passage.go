@@ -20,16 +20,16 @@ type passage struct {
 	recalls   bool     // authority.Recalls
 }
 
-// part is a range during a passage. Both rings assign the whole range to a single member each, or
-// to members that are in both rings (see cutChanges).
+// part is a range during a passage. Each of the two rings assigns the whole range to one member, or
+// only to members that are in both rings (see cutChanges).
 type part struct {
-	before   []Entry
-	hash     uint64 // the last hash of the range
-	prior    int    // index in v.Members of the previous owner, -1 if there is none or the ring is the same
-	assigned bool   // the next ring assigns it to this node
-	leaver   string // the name of a leaver that may still hold the range
-	state    State  // Held, Abandoned, Claimed or 0
-	wait     Entry  // Awaited or Vacant, or an Entry without a state
+	before   []Entry // the entries in the previous view
+	hash     uint64  // the last hash of the range
+	prior    int     // index in v.Members of the previous owner, -1 if there is none or the ring is the same
+	assigned bool    // the next ring assigns the range to this node
+	leaver   string  // the name of a leaver that may still hold the range
+	state    State   // the next state: Held, Abandoned, Claimed or 0
+	wait     Entry   // the next wait: an Awaited or Vacant entry, or an Entry without a state
 }
 
 // wasIn reports whether the range was in any of the given states in the previous view.
@@ -47,9 +47,10 @@ func newPassage(v, next *View, now int64) *passage {
 }
 
 // passAuthority returns the authority in the next view. This node waits for a range that the ring
-// assigns to it while the member that had the range can be asked. Otherwise no other member has
-// the range, and this node takes the range. A member that has left used its own ring to hand
-// over, so for a moment the receiver may still pass the range on.
+// assigns to it while the member that had the range can be asked. Otherwise no other member has the
+// range, and this node takes the range. It waits for HoldDown before that if the member has just
+// gone: a member that leaves hands over by its own ring, and the receiver may still have to pass
+// the range on.
 func (v *View) passAuthority(next *View, now int64) authority {
 	if v == nil {
 		v = &View{View: &cluster.View{Self: -1}, Ring: ring.New(nil)}
@@ -98,7 +99,7 @@ func (p *passage) findLeavers() {
 		return
 	}
 	for i, m := range p.v.Members {
-		began := m.Announced == cluster.Serving && !p.v.Reaches(i) // apart from this side, which has yet to meet it
+		began := m.Announced == cluster.Serving && !p.v.Reaches(i) // the member began apart from this side, which has not met it yet
 		if m.Announced == cluster.Joining || began || slices.Contains(p.v.Points, i) || !p.next.expects(m.Name) {
 			continue
 		}
@@ -106,7 +107,8 @@ func (p *passage) findLeavers() {
 	}
 }
 
-// isLost reports whether a member was not reached, and is off the roster now.
+// isLost reports whether a member was not reached in the previous view, and is not in the next
+// roster.
 func (p *passage) isLost(i int) bool {
 	_, stays := p.next.Named[p.v.Hashes[i]]
 	return !stays && !p.v.Reaches(i)
@@ -246,7 +248,7 @@ func (p *passage) awaitRange(x *part, member string) {
 		x.wait = Entry{State: Awaited, Member: member, Until: Forever}
 	case !stays && p.v.expects(member):
 		x.wait, p.recalls = Entry{State: Vacant, Until: p.now + int64(HoldDown)}, true
-	case p.scattered: // that member may have given the range to a missing member
+	case p.scattered: // member may have transferred the range to a missing member
 		x.state, p.recalls = Abandoned, true
 	}
 }
@@ -264,7 +266,8 @@ func (v *View) strays(gone uint64, now int64) bool {
 		v.isHealing(now) && slices.ContainsFunc(v.back, func(member uint64) bool { return member != gone })
 }
 
-// expects reports whether a member can still transfer ranges to this node.
+// expects reports whether a member can still transfer ranges to this node: it is another member of
+// the roster, and not away.
 func (v *View) expects(name string) bool {
 	i, known := v.Named[NameHash(name)]
 	return known && i != v.Self && !v.Away[i]

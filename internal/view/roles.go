@@ -16,7 +16,7 @@ func (v *View) Holds(id bucket.ID) bool {
 }
 
 // Holder is part of countsync.Roles. The result is the member that has authority over id, even if
-// that member is not reached.
+// that member is not reached, and 0 if no member is known to have authority.
 func (v *View) Holder(id bucket.ID) countsync.Member {
 	holder := v.Owner(id)
 	switch {
@@ -32,8 +32,9 @@ func (v *View) Holder(id bucket.ID) countsync.Member {
 	return v.Hashes[holder]
 }
 
-// Answers is part of countsync.Roles. The result is the member that answers for id at present. A
-// node that has left does not answer for data that arrive in a delayed frame.
+// Answers is part of countsync.Roles. The result is the member that answers for id at present, 0 if
+// there is none. This node is not the result once it has left, when a delayed frame may still
+// arrive.
 func (v *View) Answers(id bucket.ID) countsync.Member {
 	if v.Self >= 0 && v.Holds(id) {
 		return v.Hashes[v.Self]
@@ -55,8 +56,8 @@ func (v *View) Answers(id bucket.ID) countsync.Member {
 }
 
 // Targets is part of countsync.Roles. It appends the members that receive the state of an id that
-// this node holds, stands in for, or gives a copy of as it leaves. These are the successors, the
-// owner if another member is the owner, and joiners that will be owner or successor. For each
+// this node holds, stands in for, or replicates once more as it leaves. These are the successors,
+// the owner if another member is the owner, and joiners that will be owner or successor. For each
 // doubled successor there is an additional member. A doubled successor remains a target, and
 // receives the missing changes later.
 func (v *View) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member {
@@ -74,11 +75,12 @@ func (v *View) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member 
 }
 
 // audience appends the members of the ring that receive the state of an id with this hash from this
-// node. The first is the owner, if the owner is another member that is reached, or that will receive
-// the ranges of this node. The next members in ring order follow, until the number of members, with
-// the owner, is the number of copies. Doubled members are appended as well, but do not count towards
-// this number. If this node leaves and has given all ranges away, it is no longer a replica, and
-// there is an additional member.
+// node. holds states whether this node has authority over the id. The first member is the owner, if
+// the owner is another member that is reached, or that will receive the ranges of this node. The
+// next members in ring order follow, until the number of members, with the owner, is the number of
+// copies. Doubled members are appended as well, but do not count towards this number. If this node
+// leaves and has given all ranges away, it is no longer a replica, and there is an additional
+// member.
 func (v *View) audience(dst []int, hash uint64, holds bool) []int {
 	var room [16]int
 	all := v.copies
@@ -201,7 +203,7 @@ func (v *View) Successions() map[countsync.Member]countsync.Ranges {
 	arcs := make(map[int][]countsync.Range)
 	var room [16]int
 	v.visitArcs(countsync.All(), func(r countsync.Range, _ int) {
-		if to := v.audience(room[:0], r.Last, true); len(to) > 1 { // the first member is the owner
+		if to := v.audience(room[:0], r.Last, true); len(to) > 1 { // to[0] is the owner
 			i := to[len(to)-1]
 			arcs[i] = extend(arcs[i], r)
 		}
@@ -213,7 +215,7 @@ func (v *View) Successions() map[countsync.Member]countsync.Ranges {
 	return successions
 }
 
-// OwesAs reports whether Audiences returns the same in both views.
+// OwesAs reports whether Audiences returns the same result for v and o.
 func (v *View) OwesAs(o *View) bool {
 	return v.Ring == o.Ring && v.Self == o.Self && slices.Equal(v.Hashes, o.Hashes) &&
 		slices.Equal(v.doubled, o.doubled) && slices.Equal(v.back, o.back) && slices.EqualFunc(v.Next, o.Next, func(a, b int) bool { return a < 0 == (b < 0) }) &&

@@ -11,11 +11,11 @@ import (
 // Route is the path of a check.
 type Route struct {
 	Way way
-	To  int // index in Members of the member to answer; -1 if no way is left
-	Hop int // index in Members of the member to send the request to; differs from To if it relays the request
+	To  int // index in Members of the member to answer; -1 with NoWay
+	Hop int // index in Members of the member to send the request to; differs from To if that member relays the request
 }
 
-// way is the kind of a route.
+// way is the kind of a Route.
 type way uint8
 
 const (
@@ -23,7 +23,7 @@ const (
 	Direct             // this node is connected to the member with authority
 	Relay              // the request goes through another member on this side, because the member with authority is not connected
 	StandIn            // a successor on this side answers, because the member with authority is not reached, was lost less than HoldDown ago, or has stalled
-	NoWay              // no way is left
+	NoWay              // no member on this side can answer
 )
 
 // Route returns the route of a check for the given id.
@@ -112,11 +112,11 @@ func (v *View) Eldest() int {
 	return eldest
 }
 
-// Onward returns the member to which this node sends a request on, and the new flags of the
-// request; -1 if this node answers. A request for another member is relayed to that member. This
-// node passes on a request about ids that another member answers for: the views of members differ
-// while a change of membership spreads, and while authority moves. If this node is asked to stand
-// in and is connected to the owner, it first asks the owner.
+// Onward returns the member to which this node passes a request on, and the new flags of the
+// request; -1 if this node answers. This node relays a request for another member to that member.
+// It also passes on a request about ids that another member answers for: the views of members
+// differ while a change of membership spreads, and while authority moves. If this node is asked to
+// stand in and reaches the owner, it first asks the owner.
 func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, flags uint8) {
 	if to, known := v.Named[h.To]; known && to != v.Self {
 		return to, h.Flags
@@ -127,7 +127,7 @@ func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, fla
 		return -1, 0
 	case h.Op == wire.OpRefund:
 		if receipt, stoodIn := wire.SpentBy(request); receipt != 0 && (stoodIn || !stands) {
-			return -1, 0 // only the member that gave a receipt without an age can use the receipt
+			return -1, 0 // if the Age of a receipt is not known, only the member that gave the receipt can use it
 		}
 	}
 	member = -1
@@ -161,8 +161,8 @@ func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, fla
 }
 
 // Awaits reports whether a request is a check for ids over which this node awaits authority, and
-// the member that had authority has already passed the check back: authority is in transit, and no
-// member has it.
+// the member that had authority has passed the check back to this node. In that case authority is
+// in transit, and no member has it.
 func (v *View) Awaits(h wire.Header, request []byte) bool {
 	if v.Settled || v.Self < 0 || h.Op == wire.OpRefund || !h.Op.Checks() || h.Wait == 0 || h.Flags&wire.PassBits < 2 || h.To != v.Hashes[v.Self] {
 		return false

@@ -19,7 +19,7 @@ const OutageRetry = time.Second
 // the whole.
 type Share struct {
 	All     bool
-	members int
+	members int // number of members that have the share
 	of      int // size of the roster
 	// places contains the places of the members in ring order from the id, with the owner at place 0.
 	// A member has a unit of the remainder whole mod of if the place of the member is below the
@@ -29,7 +29,7 @@ type Share struct {
 	capped bool
 }
 
-// unitsOf returns the units of a whole that the share has.
+// unitsOf returns the units that the share has of whole units.
 func (s Share) unitsOf(whole int64) int64 {
 	switch {
 	case s.All:
@@ -67,9 +67,9 @@ func (s Share) Limit(whole *bucket.Limit) bucket.Limit {
 	if whole.IsBucket() {
 		l.Burst = s.unitsOf(whole.Capacity())
 		if l.Burst == 0 || s.unitsOf(l.Rate) == 0 {
-			// This is a capacity of zero units; a Burst of 0 would stand for Rate. The share is
-			// also empty if it has no part of the Rate: units spent from it would never recover.
-			// In the meantime, the units that are already in use recover at the whole rate.
+			// A Burst of -1 is a capacity of zero units; a Burst of 0 would stand for Rate. The
+			// share is also empty if it has no part of the Rate, because units spent from it would
+			// never recover. Units that are already in use recover at the whole Rate.
 			l.Burst = -1
 			return l
 		}
@@ -108,9 +108,10 @@ func (v *View) Share(as Standing, id bucket.ID, partition wire.Policy) (Share, w
 	return s, source
 }
 
-// sideShare returns the share that this node may spend for its side: the whole limit while no
-// member is missing and, with MajorityShare and FailClosed, on the side with a majority of the
-// roster. Otherwise the share is the part of the members of the side.
+// sideShare returns the share that this node may spend for its side. The share is the whole limit
+// if the view is complete, with FailOpen, and with MajorityShare and FailClosed if the side has a
+// majority. Otherwise FailClosed has no share. The other policies have the part of the members of
+// the side, and more if all missing members have ended (see vacated).
 func (v *View) sideShare(id bucket.ID, partition wire.Policy) (Share, wire.Source) {
 	majority := v.HasMajority()
 	switch {
@@ -179,9 +180,9 @@ func (v *View) missingAreAway() bool {
 	return !v.Complete && !slices.ContainsFunc(v.Points, func(i int) bool { return v.Next[i] < 0 && !v.Away[i] })
 }
 
-// RetryAfter returns the time until the caller should ask again, given the time that the count
-// returned. Until the missing members are known, the share of this node alone may be empty, and
-// this node denies until other members answer.
+// RetryAfter returns the time until the caller should ask again, given the time after that the
+// count has returned. Until the missing members are known, the share of this node alone may be
+// empty. Another member may answer long before a share of this node would have room.
 func (v *View) RetryAfter(as Standing, source wire.Source, after time.Duration) time.Duration {
 	if as == AsSelf && source == wire.Budget && !v.missingAreAway() {
 		return min(after, OutageRetry)
@@ -189,11 +190,12 @@ func (v *View) RetryAfter(as Standing, source wire.Source, after time.Duration) 
 	return after
 }
 
-// HasMajority reports whether a majority of the roster is on this side.
+// HasMajority reports whether more than half of the members with points, and of Expect, are on this
+// side.
 func (v *View) HasMajority() bool { return 2*v.Side > v.weight() }
 
-// weight returns the size of the roster that shares and majorities refer to, which is at least
-// Expect.
+// weight returns the size of the roster for shares and majorities: the number of members with
+// points, but at least Expect.
 func (v *View) weight() int { return max(len(v.Points), v.Expect) }
 
 // partOf returns the share of some members that are not a majority.
@@ -207,10 +209,10 @@ func (v *View) weight() int { return max(len(v.Points), v.Expect) }
 // With FairShare a majority has only its part. So each member has ⌊whole/n⌋, and each of the first
 // members in ring order has a unit of the remainder. The parts sum to the limit.
 //
-// If a member goes while other members are missing, only some members know of this. Members that
-// do not know still divide by n, on whichever side they are later. The ring order of the members
-// that stay does not change, so that the part of each of them by n is at most its part by n−1. So
-// all parts sum to the limit at most, because they do if all members know.
+// If a member leaves while other members are missing, only some members know of this. Members that
+// do not know still divide by n, on whichever side they are later. The ring order of the remaining
+// members does not change, so the part of each of them for n members is at most its part for n−1
+// members. All parts for n−1 members sum to the limit, so all parts together are at most the limit.
 //
 // Below Expect, members that are not known yet have no place in that order. The part is then at most
 // ⌊whole·k/Expect⌋ as well, so that sides that have not met stay within the limit.

@@ -21,8 +21,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// View contains all data that a route depends on: the ring, the ranges that this node holds, its
-// connections, and the connections of other members.
+// View contains all data that a route depends on: the ring, the ranges that this node holds, the
+// connections of this node, and the connections of other members.
 //
 // Members, Next, Lost, Hashes and the other slices of a value for each member have the same
 // indexes. Points and Named contain such indexes. Checks read all fields without a lock, so a view
@@ -32,18 +32,18 @@ type View struct {
 	Ring       *ring.Ring
 	Points     []int          // index in Members of each member of the ring
 	Next       []int          // for each of Members: the index of the first member on the shortest path to it, -1 if there is no path
-	Lost       []int64        // the time since which this node has not been connected to the member, 0 if connected
+	Lost       []int64        // the monotonic time since which this node has not been connected to the member, 0 if connected
 	neverHeard []bool         // this node has not been connected to the member yet
 	Away       []bool         // no member on this side is connected to the member, and this node has not been for HoldDown, or never was
-	mute       []int64        // time since which the member has been stalled or not reached, and nothing was sent to the member; 0 for other members
+	mute       []int64        // the monotonic time since which the member has been stalled or not reached, so that nothing was sent to it; 0 for other members
 	doubled    []bool         // the member has been mute for doubleAfter, or is away: another member receives the copies as well
-	Healed     int64          // when a missing member was last reached again, 0 if never
-	back       []uint64       // hashes of the members that have been missing and are reached again lately; 0 stands for unknown members
-	Met        int64          // when this node first knew of other members, or did again after its removal from the roster; 0 if never
-	Hashes     []uint64       // of the names of the members
+	Healed     int64          // the monotonic time at which a missing member was last reached again, 0 if never
+	back       []uint64       // names' hashes of the members that were missing and came back lately; 0 stands for unknown members
+	Met        int64          // the monotonic time at which this node first knew of other members, or knew of them again after its removal from the roster; 0 if never
+	Hashes     []uint64       // for each of Members: the hash of its name
 	Named      map[uint64]int // index in Members by the hash of the name
 	Expect     int            // Config.Expect
-	copies     int            // Config.Replicas
+	copies     int            // Config.Replicas: the number of replicas of each count
 	Side       int            // number of members with points on this side
 	// Complete reports whether no member with points is missing from this side, and the roster is
 	// not below Expect. In that case owners decide with the whole limit.
@@ -68,20 +68,20 @@ type joiner struct {
 	ranges countsync.Ranges
 }
 
-// Terms are the inputs of a view besides the view of the cluster.
+// Terms are the inputs of New besides the time, the view of the cluster and the previous view.
 type Terms struct {
 	Expect   int
 	Replicas int
 	Leavers  map[countsync.Member]bool
-	// Ring is the ring to derive the ring of the first view from, nil if there is none. A ring
-	// saves time and has no effect on the result.
+	// Ring is a ring from which the first view derives its own ring, or nil. It saves time, and has
+	// no effect on the result.
 	Ring *ring.Ring
 }
 
-// New returns the view that follows the view before, given the view of the cluster at the time
-// now. A node that starts (before is nil), joins, or began apart from the members that it meets
-// uses the ring of the cluster as it is. Later, a new member gets points once connected to this
-// side. Until then only the previous owner can be asked.
+// New returns the view that follows the view before, given the view of the cluster at the time now.
+// If this node starts (before is nil), joins, or began apart from the members that it meets, every
+// serving member of the cluster has points. Later, a new member gets points once this side reaches
+// it, because until then only the previous owner can be asked.
 func New(now int64, c *cluster.View, t Terms, before *View) *View {
 	v := &View{View: c, Expect: t.Expect, copies: t.Replicas, Named: make(map[uint64]int, len(c.Members))}
 	v.Next = v.paths(-1)
@@ -93,7 +93,7 @@ func New(now int64, c *cluster.View, t Terms, before *View) *View {
 	v.updateConnectivity(now, before)
 	names := v.givePoints(t, before)
 	if before.MeetsApart(v) {
-		names = v.givePoints(t, nil) // then no member that the met members know is a stranger in a later view
+		names = v.givePoints(t, nil) // so that no member that the met members know is new in a later view
 	}
 	if v.Serves() && v.onlyJoinedBy() {
 		v.Healed, v.back = 0, nil
@@ -133,8 +133,8 @@ func (v *View) givePoints(t Terms, before *View) (names []string) {
 	return names
 }
 
-// admit sets the joiners. No member joins while a member with points is missing, so that no side of
-// a partition grows at the expense of another side.
+// admit sets the joiners of v, except this node. No member joins while a member with points is
+// missing, so that no side of a partition grows at the expense of another side.
 func (v *View) admit(before *View) {
 	if v.Side < len(v.Points) {
 		return
@@ -159,8 +159,7 @@ func rangesWith(r *ring.Ring, member string, n int) countsync.Ranges {
 	return countsync.NewRanges(ranges...)
 }
 
-// rangesOfJoiner returns the ranges of a joiner if it joins the same ring in the next view, else
-// nil.
+// rangesOfJoiner returns the ranges of a joiner of v if the next view has the same ring, else nil.
 func (v *View) rangesOfJoiner(name string, next *View) countsync.Ranges {
 	if v == nil || v.Ring != next.Ring || v.copies != next.copies {
 		return nil
@@ -192,7 +191,7 @@ func (v *View) Serves() bool {
 	return found
 }
 
-// Joins reports whether this node announces that it is about to have points.
+// Joins reports whether this node announces that it joins: it is about to have points.
 func (v *View) Joins() bool {
 	return v.Self >= 0 && v.Members[v.Self].Announced == cluster.Joining
 }

@@ -1,13 +1,13 @@
 // Package epoch implements the common clock of a cluster: how long the cluster has run, by the
 // monotonic clocks of its nodes.
 //
-// The clock of an epoch starts with the node that begins the epoch. A node that meets another
-// epoch adopts the greater of both, and remembers the relation of their ages. So a moment of an
-// earlier epoch can still be placed. The time of day of a node is never compared with the time of
-// day of another node.
+// The clock of an epoch starts with the node that begins the epoch. A node that meets another epoch
+// adopts the epoch with the greater number, and remembers the relation of their ages. So a moment
+// of a former epoch can still be placed. The time of day of a node is never compared with the time
+// of day of another node.
 //
-// After all nodes have stopped, a node that starts begins a new epoch. The duration of the stop
-// is not known, so the new epoch is related to the moments in snapshots without it.
+// After all nodes have stopped, a node that starts begins a new epoch. The duration of the stop is
+// not known, so the relation to the moments in snapshots leaves it out.
 package epoch
 
 import (
@@ -21,7 +21,7 @@ import (
 // Moment is a moment of a cluster's run. A moment of epoch 0 has no meaning for other nodes.
 type Moment struct {
 	Epoch uint64
-	Age   int64 // of the epoch, in nanoseconds
+	Age   int64 // age of the epoch at the moment, in nanoseconds
 }
 
 // Relation relates the ages of another epoch to the ages of the epoch of a State.
@@ -36,7 +36,7 @@ type Relation struct {
 // State is the knowledge of a node about the run of its cluster.
 type State struct {
 	Moment
-	Relations []Relation // the oldest first
+	Relations []Relation // in the order in which they were learned
 }
 
 // MaxRelations bounds State.Relations. A moment of an epoch whose relation was dropped cannot be
@@ -79,12 +79,12 @@ func Read(c *wire.Cursor) (s State) {
 	return s
 }
 
-// A Clock returns the age of the epoch on a node. It is safe for concurrent use. The argument
-// now of its methods is the monotonic time of the node in nanoseconds.
+// Clock has the epoch of a node and its age. It is safe for concurrent use. The argument now of its
+// methods is the monotonic time of the node in nanoseconds.
 type Clock struct {
 	mu        sync.Mutex
 	epoch     uint64 // 0 before the node has begun or adopted an epoch
-	began     int64  // when its age was 0
+	began     int64  // the monotonic time at which the age of the epoch was 0
 	relations []Relation
 }
 
@@ -146,8 +146,9 @@ func (c *Clock) Meet(s State, now int64) {
 	}
 }
 
-// Find applies a state from a snapshot. If this node has not met the epoch of the state, all
-// nodes have stopped since the state was written, so the state is older than the present epoch.
+// Find applies a state from a snapshot. Unless the state is of the present epoch, or this node has
+// a relation to its epoch without a stop, all nodes have stopped since the state was written, so
+// the state is older than the present epoch.
 func (c *Clock) Find(s State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

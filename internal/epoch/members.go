@@ -16,21 +16,22 @@ import (
 )
 
 const (
-	// lookEvery is how often a node asks the neighbors that did not respond, and another neighbor
-	// in turn: the clock of a suspended machine may have stopped.
+	// lookEvery is the time between two rounds, in which a node asks the neighbors that did not
+	// respond, and another neighbor in turn, because the clock of a suspended machine may have
+	// stopped.
 	lookEvery = 2 * time.Second
 	// lookRested replaces lookEvery once each neighbor has had a turn since the last change. If the
-	// clock of this node stops for longer than the failure detection takes, the node corrects the age at
-	// once, because all connections are new then.
+	// clock of this node stops for longer than the failure detection takes, all connections are new
+	// after that, and the node corrects the age at once.
 	lookRested = 10 * time.Second
 	// beginEvery is how often a node without an epoch tries to begin an epoch.
 	beginEvery = time.Minute
 	// askWait bounds a request, and askedAtOnce the number of requests at a time. Before it loads
-	// snapshots or begins an epoch, a node also asks askedAtOnce members that are not neighbors.
+	// snapshots or begins an epoch, a node also asks at most askedAtOnce members that are not
+	// neighbors.
 	askWait     = time.Second
 	askedAtOnce = 16
-	// A node asks all neighbors at once if the age rises by more than the part 1/exactParts of
-	// Config.Exact.
+	// If the age rises by more than Config.Exact/exactParts, a node asks all neighbors at once.
 	exactParts = 8
 )
 
@@ -55,7 +56,7 @@ type Members struct {
 	agrees atomic.Bool   // all neighbors have responded since the last change
 	mu     sync.Mutex
 	met    map[uint64]bool // the neighbors, true if they have responded since the last change
-	change uint64          // number of the times that the age rose, the epoch changed, or another member was ahead
+	change uint64          // number of calls of changed: the age rose, the epoch changed, or another member was ahead
 }
 
 // NewMembers returns the Members of a node that starts.
@@ -70,7 +71,8 @@ func NewMembers(cfg Config) *Members {
 //	request   for how long the cluster counts, in ns | epoch; or nothing
 //	response  for how long the cluster counts, in ns | State
 
-// Serve appends the response. If the sender of the request is ahead, this node asks its neighbors.
+// Serve appends the response to a request. If the sender is ahead of this node, this node asks its
+// neighbors. The error is wire.ErrMalformed.
 func (m *Members) Serve(request, dst []byte) ([]byte, error) {
 	now := m.cfg.Env.Monotonic()
 	if len(request) > 0 {
@@ -95,10 +97,11 @@ func (m *Members) Age() time.Duration {
 	return time.Duration(m.cfg.Env.Monotonic() - m.began.Load())
 }
 
-// tolerance is the difference of age that a node corrects only when the turn of a neighbor comes.
+// tolerance is the greatest rise or lag of the age for which a node does not ask all neighbors
+// again.
 func (m *Members) tolerance() time.Duration { return m.cfg.Exact / exactParts }
 
-// changed is called when this node has to ask all of its neighbors again. It does not block.
+// changed makes this node ask all of its neighbors again. It does not block.
 func (m *Members) changed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,7 +122,7 @@ func (m *Members) Date() time.Duration {
 	return m.Age()
 }
 
-// Swapped updates the list of neighbors that have responded if the view changes. It does not block.
+// Swapped updates the list of neighbors after the view was replaced. It does not block.
 func (m *Members) Swapped(v *view.View) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -210,8 +213,8 @@ func (m *Members) ask(ctx context.Context, v *view.View, i int) error {
 	return nil
 }
 
-// countsFor applies the age that another member has at the time now. It returns the rise of the age of
-// this node.
+// countsFor raises the age of this node to the age that another member has at the time now. It
+// returns the rise, which is not positive if the age of this node stays.
 func (m *Members) countsFor(age time.Duration, now int64) (rise time.Duration) {
 	for {
 		began := m.began.Load()

@@ -1,9 +1,9 @@
 // Package handover maintains the current view of a node, replicates its counts to other members,
 // and transfers authority when members join or leave.
 //
-// The view is replaced only by this package, under a single lock, so that authority is never held
-// by two nodes, and never lost. Before a node takes a range that no member seems to hold, it asks
-// all members. This package decides no checks and stores no counts. Package countsync defines
+// Only this package replaces the view, under a single lock, so that authority over a range is never
+// held by two nodes, and never lost. Before a node takes a range that no member seems to hold, it
+// asks all members. This package decides no checks and stores no counts. Package countsync defines
 // replicas, and package view computes each new view from the previous view.
 package handover
 
@@ -21,8 +21,9 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// HearFor is how long Started waits until this node is connected to the members that it has joined.
-// Nodes that have met, but know of no serving member, wait as long to hear of a serving member.
+// HearFor is the maximum time for which Started waits until this node is connected to the living
+// members. A joiner that has met other nodes, but knows of no serving member, waits as long before
+// it begins to serve.
 const HearFor = time.Second
 
 // Config contains the dependencies of a Handover.
@@ -36,14 +37,14 @@ type Config struct {
 	Counts   *bucket.Store
 	Stream   *countsync.Stream // replicates Counts
 
-	// Swapped is called whenever the view is replaced, with the new view. It is called with
-	// Handover.swap held and must not block.
+	// Swapped is called with each new view, after it has replaced the view before. It is called
+	// with Handover.swap held, and must not block.
 	Swapped func(v *view.View)
-	// Regain is called, with the same lock held, when this node gains authority over ranges that
-	// have no replica.
+	// Regain is called, with the same lock held, if Replicas is 0 and this node takes authority
+	// over ranges that no member transfers to it: the counts of these ranges are lost.
 	Regain func()
-	// Cease stops lending, or resumes it if cease is false. It reports whether all leases have
-	// expired at the given monotonic time. Authority is not transferred while there are leases.
+	// Cease stops lending, or resumes lending if cease is false. It reports whether all leases have
+	// expired at the monotonic time steady. Authority is not transferred while there are leases.
 	Cease func(cease bool, steady int64) (over bool)
 	// Leaving is called after this node has announced that it leaves.
 	Leaving func()
@@ -57,9 +58,9 @@ type Config struct {
 // view, the second could restore authority that the first has given away. A check does not need
 // the lock, and no code waits for another member while the lock is held.
 //
-// The stream replicates counts. A range is ceded only when the receiver has all but a few of its
-// counts. The frame that transfers authority is sent after the receiver has acknowledged the
-// remaining counts.
+// The stream replicates counts. This node cedes a range only once the receiver has all but a few
+// counts of the range. The frame that transfers authority is sent after the receiver has
+// acknowledged the remaining counts.
 type Handover struct {
 	cfg    Config
 	stream *countsync.Stream
@@ -69,17 +70,17 @@ type Handover struct {
 
 	begun atomic.Bool // set once stream has the hash of this node; never cleared
 
-	hurry  chan struct{} // a sixteenth of the limit of a count was spent since the count was last collected
-	turned chan struct{} // the view has changed, or authority may be able to move
-	// stirred ends the rest of Run: a count has changed, a frame has arrived, or a count was reset
-	// before the store tracks.
+	hurry  chan struct{} // signals that a sixteenth of the limit of a count was spent since the count was last collected
+	turned chan struct{} // signals that the view has changed, or that authority may be able to move
+	// stirred signals the end of the rest of Run: a count has changed, a frame has arrived, or a
+	// count was reset before the store tracks changes.
 	stirred chan struct{}
 	tracks  sync.Once // tracks calls Counts.Track before the first frame is sent or received
 
 	swap     sync.Mutex                // guards the fields up to feeding
 	leavers  map[countsync.Member]bool // the members that are known to be leaving, even if gossip has not reported this yet
 	complete map[countsync.Member]bool // members from which this node, as a joiner, has received all counts
-	recalls  bool                      // a view since the last call of followView has Recalls set
+	recalls  bool                      // a view that was installed since the last call of followView has Recalls set
 
 	feeding sync.Mutex
 	feeders map[countsync.Member]*feeder
@@ -88,7 +89,7 @@ type Handover struct {
 	owed    map[countsync.Member]countsync.Ranges // ranges owed to each member
 	known   *view.View                            // owed was computed from this view
 	moves   uint64                                // number of the last transfer of authority
-	waiting int64                                 // since when this node has waited for authority, in monotonic time
+	waiting int64                                 // monotonic time since which this node has waited for authority, or the time of the last round without a wait; 0 after a rest
 	located int64                                 // monotonic time of the last round of locate
 	warned  bool                                  // a warning about the long wait has been logged
 
@@ -132,15 +133,15 @@ func (h *Handover) Stream() *countsync.Stream { return h.stream }
 // Starting reports whether Started has yet to return.
 func (h *Handover) Starting() bool { return h.starting.Load() }
 
-// Started waits at most HearFor until this node is connected to all living members. From then on,
-// the node becomes the owner of its part of the ring as soon as it may.
+// Started waits at most HearFor until this node is connected to all living members. After that, the
+// node becomes the owner of its part of the ring as soon as mayServe allows it.
 func (h *Handover) Started(ctx context.Context) {
 	h.hearOthers(ctx)
 	h.starting.Store(false)
 	h.enlist()
 }
 
-// Replicate replicates the holdings of ids, which have changed.
+// Replicate sends the changed holdings of ids to their replicas.
 func (h *Handover) Replicate(ids []bucket.ID, now int64, v *view.View) {
 	h.Wake(h.stream.Replicate(ids, now, v))
 }
@@ -162,9 +163,9 @@ func (h *Handover) terms() view.Terms {
 	return t
 }
 
-// Refresh builds a new view from the state of the cluster. Nothing changes if the current view
-// was built from the same state and is not stale: a node that announces a state calls Refresh
-// itself, and the cluster then reports the same change.
+// Refresh builds a new view from the state of the cluster. Nothing changes if the current view was
+// built from the same state and is not stale. This is frequent: a node that announces a state calls
+// Refresh, and the cluster then reports the same change.
 func (h *Handover) Refresh() {
 	h.swap.Lock()
 	defer h.swap.Unlock()
@@ -178,13 +179,13 @@ func (h *Handover) Refresh() {
 	v := view.New(now, seen, h.terms(), before)
 	if !h.begun.Load() && v.Self >= 0 {
 		h.begun.Store(true)
-		h.stream.Begin(v.Hashes[v.Self]) // a Cluster supplied by the caller may choose the name of this node as late as this
+		h.stream.Begin(v.Hashes[v.Self]) // not earlier, because Config.Cluster may choose the name of this node when it starts
 	}
 	if h.cfg.Replicas == 0 && len(v.Ranges(view.Held).Minus(h.View().Ranges(view.Held))) > 0 {
 		h.cfg.Regain()
 	}
 	if v.Self >= 0 && v.JoinsAgain(v.Self, h.View()) {
-		clear(h.complete) // because the other members will send all of the counts again
+		clear(h.complete) // the other members send all counts again
 	}
 	h.replace(v)
 }

@@ -19,12 +19,12 @@ const (
 	cedeBelow = 256
 	// handOverFor is the maximum duration of Leave.
 	handOverFor = 10 * time.Second
-	// lastCopies is the least time for which Leave continues while it cannot transfer its authority. A member that
-	// has just become a stand-in receives copies during that time.
+	// lastCopies is the minimum time for which Leave continues while there is no member to transfer
+	// the authority to. During that time, a member that has just become a stand-in receives copies.
 	lastCopies = 4 * collectEvery
 	// copiesFor is the maximum time for which a leaver that holds no authority sends copies to the
-	// members that will replace it. The owners of these counts create new copies as well, but
-	// without urgency, and an owner may be disconnected and end first.
+	// members that will replace it as a replica. The owners of these counts create new copies as
+	// well, but without urgency, and an owner may be disconnected and end before.
 	copiesFor = time.Second
 	// A node that leaves first waits for an answer of each member. At most callsAtOnce members are
 	// asked at a time. Each call waits for callWait, and is repeated after callPause. Within
@@ -35,8 +35,9 @@ const (
 	callPause   = 10*time.Millisecond - 7
 )
 
-// handExcess hands over the ranges that this node holds and another member owns, as soon as that
-// member has all but the last changes. It returns the members for which data is queued.
+// handExcess hands over the ranges that this node holds and the ring assigns to another member, as
+// soon as the member that answers for them has all but the last changes. It returns the members for
+// which data is queued.
 func (h *Handover) handExcess(v *view.View) (ready []countsync.Member) {
 	if v.Settled || !v.HasAny(view.Held) {
 		h.cfg.Cease(false, 0)
@@ -56,7 +57,7 @@ func (h *Handover) handExcess(v *view.View) (ready []countsync.Member) {
 			continue
 		}
 		if !h.cfg.Cease(true, h.cfg.Env.Monotonic()) {
-			continue // leases end by time alone, so the next round checks again
+			continue // leases end by time alone, so the next round of Run checks again
 		}
 		ready = append(ready, h.cede(&v.Members[i], ranges)...)
 	}
@@ -81,8 +82,8 @@ func (h *Handover) cede(to *cluster.Member, ranges countsync.Ranges) []countsync
 	return append(ready, receiver)
 }
 
-// enlist makes this node the owner of its part of the ring, once other members have sent all
-// counts that belong to this part, or without these counts if no member can send them.
+// enlist makes a joiner the owner of its part of the ring, once other members have sent all counts
+// of this part, or if no member can send them.
 func (h *Handover) enlist() {
 	v := h.View()
 	if h.starting.Load() || !v.Joins() || !h.mayServe(v) {
@@ -97,10 +98,10 @@ func (h *Handover) enlist() {
 	h.Refresh()
 }
 
-// mayServe reports whether a joiner has all counts that it needs. If there is no serving member,
-// the eldest joiner begins to serve, with the counts of the leaving members. First the joiner
-// waits for HearFor, because nodes that start together may meet each other before they hear of a
-// serving member.
+// mayServe reports whether a joiner has all counts that it needs. If no member serves, only the
+// eldest joiner begins to serve, with the counts of the leaving members. Before that, it waits for
+// HearFor after it has met other nodes, because nodes that start together may meet each other
+// before they hear of a serving member.
 func (h *Handover) mayServe(v *view.View) bool {
 	if len(v.Points) == 0 {
 		if v.Met != 0 && uint64(h.cfg.Env.Monotonic()-v.Met) < uint64(HearFor) {
@@ -131,7 +132,8 @@ var ErrUnfinished = errors.New("weir: leaving: not every count was handed over i
 
 // Leave announces that this node leaves, and waits until the node holds no authority and other
 // members have acknowledged its changes. Run does the work, and continues even if Leave returns
-// early.
+// early. The error is ErrUnfinished, cluster.ErrClosed or the error of ctx. Leave returns nil at
+// once if this node has left or knows no other member.
 func (h *Handover) Leave(ctx context.Context) error {
 	v := h.View()
 	if v.Self < 0 || len(v.Members) == 1 {
@@ -152,9 +154,9 @@ func (h *Handover) Leave(ctx context.Context) error {
 	defer tick.Stop()
 	var (
 		stage  leaveStage
-		fence  int64     // the time of the stream at which the stage, or idle, began
-		idle   time.Time // since when this node has authority, but no member to transfer it to
-		copies time.Time // until when copies are sent
+		fence  int64     // the time of the stream at which the stage began, or idle was set
+		idle   time.Time // the time since which this node has authority, but no member to transfer it to; zero if there is one
+		copies time.Time // the end of the stage copying
 	)
 	for {
 		v := h.View()
@@ -222,9 +224,9 @@ func (h *Handover) giveCopies(ctx context.Context, v *view.View) (until time.Tim
 	return time.Now().Add(wait)
 }
 
-// callRoll waits until each reachable member has answered once, or is found to be gone. Otherwise a
-// member could be beyond a cut that no member has noticed, and authority that is handed over to
-// this member would be lost for this side. callRoll takes at most callsFor.
+// callRoll waits until each reachable member has answered once, or is not reached any more. Without
+// it, a member could be beyond a cut that this side has not noticed yet, and authority that is
+// handed over to this member would be lost for this side. callRoll takes at most callsFor.
 func (h *Handover) callRoll(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, callsFor)
 	defer cancel()
@@ -258,9 +260,9 @@ func (h *Handover) awaitAnswer(ctx context.Context, member countsync.Member) {
 	}
 }
 
-// sendRest sends the units that were spent since the last collection, including those without
+// sendRest sends the units that were spent since the last collection, including units spent without
 // authority. The next round of Run may be too late, because a node that has left may be closed
-// before that.
+// before that round.
 func (h *Handover) sendRest() {
 	h.swap.Lock() // no authority may move during the collection
 	ready := h.stream.Collect(h.cfg.Env.Now(), false, h.View())
@@ -269,7 +271,7 @@ func (h *Handover) sendRest() {
 }
 
 // isFree reports whether this node has no authority left to transfer, and the receivers have
-// received all authority that it transferred.
+// acknowledged each transfer.
 func (h *Handover) isFree(v *view.View) bool {
 	return !h.stream.Transferring() && (!v.HasAny(view.Held) || len(v.Points) == 0) && !h.receives(v)
 }
@@ -277,7 +279,7 @@ func (h *Handover) isFree(v *view.View) bool {
 // receives reports whether there is another member to which this node has to transfer authority.
 func (h *Handover) receives(v *view.View) bool {
 	if v.HasAny(view.Vacant) {
-		return true // no other member transfers these ranges
+		return true // this node takes these ranges first, and then transfers them
 	}
 	held := v.Answerers(v.Ranges(view.Held))
 	return anyOther(v, func(i int) bool {

@@ -12,8 +12,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// A node receives the authority that it waits for when the holder transfers it, however long that
-// takes: a distant holder with many counts is slow, but not faulty. So no wait has a timeout.
+// A node receives authority that it waits for when the holder transfers the authority, however long
+// that takes: a distant holder with many counts is slow, but not faulty. So no wait has a timeout.
 // Instead, a node that has waited for locateEvery asks all members which of the ranges they have,
 // and repeats this while it waits:
 //
@@ -23,8 +23,8 @@ import (
 // A node also asks about the abandoned ranges that it owns (view.Claimed). If a member has a range,
 // the asker waits for that member. If no member has the range, except perhaps members that are
 // away, authority over the range was lost, and the asker takes the range a second later. The asker
-// may not know the member that holds a range. In that case it knows the member that has transferred
-// the range to the holder, and this member answers for the holder.
+// may not know the member that holds a range. In that case the asker knows the member that has
+// transferred the range to the holder, and this member answers for the holder.
 //
 // A member answers only if the asker owns the ranges in its own ring. So a node takes a range only
 // if all members agree about the owner, and two nodes with different rings do not take the same
@@ -33,7 +33,7 @@ const (
 	// locateEvery is the time between two rounds of locate, unless a round takes longer. Most
 	// hand-overs take less time.
 	locateEvery = 250 * time.Millisecond
-	// LocateWait is how long to wait for the answer of a member.
+	// LocateWait is the maximum time for which locate waits for the answer of a member.
 	LocateWait = time.Second
 )
 
@@ -96,8 +96,8 @@ func (h *Handover) askLocate(ctx context.Context, v *view.View, i int, ranges co
 	return &view.Location{Member: v.Hashes[i], Has: has, Unclear: answer[0] != 0}
 }
 
-// ServeLocate handles the request of askLocate. From now on, this node does not take any of the
-// ranges that no member was known to have: it leaves them to the asker.
+// ServeLocate handles the request of askLocate. If the asker owns the ranges, this node does not
+// take those of them that are Vacant, but leaves them to the asker.
 func (h *Handover) ServeLocate(body, dst []byte) []byte {
 	if len(body) < 8 {
 		return nil
@@ -124,6 +124,7 @@ func (h *Handover) ServeLocate(body, dst []byte) []byte {
 	return AppendRanges(append(dst, unclear), has)
 }
 
+// AppendRanges appends ranges to a message, for ParseRanges to parse.
 func AppendRanges(b []byte, ranges countsync.Ranges) []byte {
 	for _, r := range ranges {
 		b = binary.LittleEndian.AppendUint64(b, r.First)
@@ -132,6 +133,7 @@ func AppendRanges(b []byte, ranges countsync.Ranges) []byte {
 	return b
 }
 
+// ParseRanges parses the ranges in the rest of a message. The error is wire.ErrMalformed.
 func ParseRanges(b []byte) (countsync.Ranges, error) {
 	if len(b)%16 != 0 {
 		return nil, wire.ErrMalformed

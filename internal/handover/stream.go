@@ -20,8 +20,8 @@ const (
 	// round do not coincide with later rounds.
 	collectEvery = 50*time.Millisecond - 9
 	// sweepRested is the time between two rounds of a resting node that has tallies or resets to
-	// forget. Such a round makes a sweep for each collectEvery of the rest. So the rest delays the
-	// removal of a tally by at most sweepRested.
+	// forget. Such a round makes up for the sweeps of the rest, one for each collectEvery. So the
+	// rest delays the removal of a tally by at most sweepRested.
 	sweepRested = time.Second - 9
 	maxSweeps   = 128 // the maximum number of sweeps in a round, which is enough to visit all tallies
 	// reviewEvery is the time between two parts of a review. At this rate, a review uses a fifth of
@@ -30,19 +30,20 @@ const (
 	// collectParts is the maximum number of parts in which changes are collected per collectEvery
 	// if there are many changes.
 	collectParts = 16
-	// frameBytes is the maximum size of a frame. The limit bounds the time for which a frame delays
-	// the checks behind it on the same connection. The maximum is longFrameBytes if more than
-	// longQueue counts wait, because a frame is sent only after the answer to the previous frame.
+	// frameBytes is the maximum size of a frame. It bounds the time for which a frame delays the
+	// checks behind it on the same connection. If more than longQueue counts wait, the maximum is
+	// longFrameBytes, because the next frame is sent only after the answer to a frame.
 	frameBytes     = 16 << 10
 	longFrameBytes = 40 << 10
 	longQueue      = 2048
-	// frameWait is how long to wait for the answer to a frame, even on a route of several slow
+	// frameWait is the maximum time until the answer to a frame, enough for a route of several slow
 	// hops. With a shorter timeout, each attempt to send a frame could end just before the answer
 	// arrives, and the frame would never be delivered.
 	frameWait = time.Second
 	// longestPause is the maximum pause between two frames of a scan or a review.
 	longestPause = 20 * time.Millisecond
-	// resendAfter is the pause after an attempt to send a frame has failed. Then the frame is sent again.
+	// resendAfter is the pause after a frame was not sent or not answered. Its content is sent
+	// again after the pause.
 	resendAfter = 50 * time.Millisecond
 )
 
@@ -53,13 +54,13 @@ type feeder struct {
 }
 
 // Run replicates changes to other members and transfers authority. It returns when the node is
-// closed. While no count changes, Run rests, and its timer fires only to sweep. A change ends the
-// rest, and Run collects the change within collectEvery.
+// closed. While there is no work, Run rests, and its timer fires only to sweep. A change of a count
+// ends the rest, and Run collects the change within collectEvery.
 func (h *Handover) Run() {
 	var begun time.Time // start of the current round of collection
 	over, rests := true, false
-	// The feeders of these members are woken only after all other work is done, because a frame
-	// that is sent earlier can delay the transfer of authority.
+	// ready has the members whose feeders are to be woken. They are woken only after all other work
+	// is done, because a frame that is sent earlier can delay the transfer of authority.
 	var ready []countsync.Member
 	tick := time.NewTimer(collectEvery)
 	defer tick.Stop()
@@ -70,7 +71,7 @@ func (h *Handover) Run() {
 		select {
 		case <-h.hurry:
 			hurried = true
-			runtime.Gosched() // on a busy node, this includes further changes
+			runtime.Gosched() // on a busy node, more changes are collected in this way
 		case <-h.turned:
 		case <-h.stirred:
 			if rests {
@@ -139,16 +140,16 @@ func (h *Handover) Run() {
 // Stir ends the rest of Run, and does not block.
 func (h *Handover) Stir() { env.Signal(h.stirred) }
 
-// sweep makes the stream forget tallies that have recovered and old resets. It calls Sweep once for
-// each collectEvery in the given time, but at least once and at most maxSweeps times.
+// sweep makes the stream forget tallies that have recovered, and old resets. It calls Sweep once
+// for each collectEvery in the time since, but at least once and at most maxSweeps times.
 func (h *Handover) sweep(since time.Duration) {
 	for range min(max(1, since/collectEvery), maxSweeps) {
 		h.stream.Sweep(h.cfg.Env.Now())
 	}
 }
 
-// mayRest reports whether this node has no work before the next event. Each event ends with a signal
-// on a channel of Run, so an event that mayRest has not seen ends the rest.
+// mayRest reports whether this node has no work before the next event. The last step of each event
+// is a signal on a channel of Run, so an event that mayRest has not seen ends the rest.
 func (h *Handover) mayRest(v *view.View) bool {
 	if v != h.View() || h.starting.Load() || !v.Stays() || v.Joins() || !v.Settled || !v.Lasts() {
 		return false
@@ -161,7 +162,8 @@ func (h *Handover) mayRest(v *view.View) bool {
 	return h.cfg.Counts.Rest(h.stirred)
 }
 
-// restFor returns the longest rest. Only tallies and resets require a short rest.
+// restFor returns the maximum duration of a rest, which is short only if there are tallies or
+// resets to forget.
 func (h *Handover) restFor() time.Duration {
 	if b := h.stream.Stats(); b.Tallies+b.Resets > 0 {
 		return sweepRested
@@ -169,15 +171,16 @@ func (h *Handover) restFor() time.Duration {
 	return time.Hour
 }
 
-// followView handles a change of the view. It updates the members and the ranges owed to each of them,
-// and starts a review to find the members that answer for units spent without authority.
+// followView handles a change of the view. It updates the feeders and the ranges owed to each
+// member, and starts a review, which finds the members that answer by now for units spent without
+// authority.
 func (h *Handover) followView(v *view.View) {
 	if !h.begun.Load() {
 		h.known = v
 		return
 	}
 	if (len(v.Members) > 1 || h.cfg.Regions) && h.owed == nil {
-		h.track(v) // changes are not tracked if there is no other member and no other region
+		h.track(v) // without another member or region, changes need not be tracked
 	} else if h.owed == nil {
 		h.known = v
 		return
@@ -203,8 +206,8 @@ func (h *Handover) Track() { h.track(h.View()) }
 
 // track makes the store record the units that this node spends from now on. All units that are
 // already in the store are recorded as spent by this node, because counts of other members arrive
-// only after the first call. The call has no effect before this node has its name, because the
-// units would have no origin.
+// only after the first call of track. A call has no effect before this node has its name, because
+// the units would have no origin.
 func (h *Handover) track(v *view.View) {
 	if !h.begun.Load() {
 		return
@@ -219,9 +222,9 @@ func (h *Handover) track(v *view.View) {
 	})
 }
 
-// oweRanges makes the stream scan for the counts that each member should receive and is not owed yet. A
-// member that joins again waits until this node reports that all counts were sent, even if the member
-// has them already.
+// oweRanges makes the stream scan for the counts that each member should receive and is not owed
+// yet. It makes the stream scan for a member that joins again in any case: that member waits until
+// this node reports that all counts were sent, even if the member has them already.
 func (h *Handover) oweRanges(v *view.View) {
 	owed := v.Audiences()
 	for m, ranges := range v.OwedAnew(owed, h.known, h.owed) {
@@ -230,7 +233,8 @@ func (h *Handover) oweRanges(v *view.View) {
 	h.owed = owed
 }
 
-// keepFeeders keeps a feeder for each other member, and stops the feeders of members that are gone.
+// keepFeeders starts a feeder for each other member that has none, and stops the feeders of members
+// that have left the roster.
 func (h *Handover) keepFeeders(v *view.View) {
 	others := slices.Clone(v.Hashes)
 	if v.Self >= 0 {
@@ -273,8 +277,8 @@ func (h *Handover) Wake(members []countsync.Member) {
 	}
 }
 
-// feed sends the queued data to a member, a frame at a time, while the member is reached. When
-// the member becomes reachable, the view changes, and Run wakes feed.
+// feed sends the queued data to a member, one frame at a time, while the member is reached. When a
+// member becomes reachable, the view changes, and Run wakes feed.
 func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan struct{}) {
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
@@ -314,10 +318,10 @@ func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan stru
 				break
 			}
 			if lag := h.stream.Lag(to, h.cfg.Env.Now()); !lag.Transferring && h.View().Serves() {
-				// Checks are urgent, and a scan is not. A scan uses about a fifth of a processor,
-				// and about as much on the receiver. The round trip does not count, because it does
-				// not use the processor. The result of a review uses about half of the time. No
-				// pause is longer than longestPause.
+				// Checks are urgent, and a scan is not. With this pause, a scan uses about a fifth
+				// of a processor, and about as much on the receiver; the round trip uses no
+				// processor, and does not count. The counts found by a review use about half of the
+				// time. No pause is longer than longestPause.
 				pause := time.Duration(0)
 				switch took := time.Since(begun); {
 				case lag.Scanning:
@@ -360,9 +364,9 @@ func (h *Handover) send(ctx context.Context, to countsync.Member, frame []byte) 
 	return env.Call(ctx, v.Members[v.Next[i]].Peer, header, frame, frameWait)
 }
 
-// ServeFrame applies a frame of another member, and returns the answer. If the frame transfers
-// authority, this node has that authority when ServeFrame returns. So this node decides later
-// requests on the same connection with that authority.
+// ServeFrame applies a frame of another member, and returns the answer, or nil if the frame is not
+// valid. If the frame transfers authority, this node has that authority when ServeFrame returns. So
+// this node decides later requests on the same connection with that authority.
 func (h *Handover) ServeFrame(request []byte, now int64, dst []byte) []byte {
 	v := h.View()
 	h.track(v)
@@ -375,8 +379,8 @@ func (h *Handover) ServeFrame(request []byte, now int64, dst []byte) []byte {
 	return answer
 }
 
-// Arrived replaces the view if the contents of a frame change it. Gossip may not have reported the
-// sender yet.
+// Arrived handles the arrival of a frame, and replaces the view if the frame transfers authority,
+// or its sender leaves. Gossip may not have reported the leave yet.
 func (h *Handover) Arrived(a countsync.Arrival) {
 	if a.Authority == nil && !a.Complete && !a.Leaving {
 		return
@@ -401,8 +405,8 @@ func (h *Handover) Arrived(a countsync.Arrival) {
 	}
 }
 
-// membersBehind returns the reachable members to which this node must still send counts, because the
-// queue of the member is not empty or a scan for the member is running.
+// membersBehind returns the reachable members to which this node still has to send counts: the
+// queue of the member is not empty, or a scan for the member is running.
 func (h *Handover) membersBehind(v *view.View) (behind []countsync.Member) {
 	for i, m := range v.Hashes {
 		if i != v.Self && v.Reaches(i) {

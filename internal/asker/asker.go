@@ -13,14 +13,14 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Asker contains the data that saves requests to owners: cached denials of owners, lent
-// units, and how often each ID is requested from other members. It never decides differently
-// from the owner: a denial is cached for as long as the denial of the owner is valid, and
-// lent units were spent at the owner before they are spent here.
+// Asker contains the data that saves requests to owners: cached denials of owners, lent units, and
+// how often each ID is requested from other members. It decides as the owner would, except that it
+// may miss a refund on another member for a second: a denial is cached no longer than the denial of
+// the owner is valid, and lent units were debited by the owner before this node spends them.
 type Asker struct {
 	env     *env.Env
 	timeout time.Duration
-	checks  env.Checks // refunds the units of leases whose owner is unreachable
+	checks  env.Checks // refunds the units of leases whose owner this node cannot ask
 
 	pushbacks pushbacks
 	leases    leases
@@ -53,8 +53,8 @@ func (k *Asker) Denies(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 	return k.pushbacks.deny(a, t, r)
 }
 
-// Learn records the result of a take that was sent to the owner at the given time: a firm
-// denial, and the lease that the take asked for. owner is the hash of the name of the owner.
+// Learn records the result of a take that was sent to the owner at the time sent: a firm denial,
+// and the lease that the take requested. owner is the hash of the name of the owner.
 func (k *Asker) Learn(a *wire.Ask, r *wire.Result, owner uint64, sent countsync.Time) {
 	k.pushbacks.learn(a, r, sent)
 	k.LearnLease(a, r, owner, sent)
@@ -76,21 +76,20 @@ func (k *Asker) Reset(id bucket.ID, number uint64) {
 	k.pushbacks.reset(id, number)
 }
 
-// Cease returns all leases. After that, no leases are requested.
+// Cease makes Run return all leases. From then on, no leases are requested or accepted.
 func (k *Asker) Cease() { k.leases.stop() }
 
 // HeldUnits returns the units that are left in all leases that have not expired.
 func (k *Asker) HeldUnits(t countsync.Time) int { return k.leases.heldUnits(t) }
 
-// SentAt returns the time at which a take was sent that contains this time, by the monotonic
-// clock.
+// SentAt returns both times at which a take was sent, given the monotonic time in the take.
 func (k *Asker) SentAt(steady int64) countsync.Time {
 	t := k.env.Time()
 	return countsync.Time{Now: t.Now - (t.Monotonic - steady), Monotonic: steady}
 }
 
-// Want adds a request for a lease to a take that will be sent to the owner, if the key of the
-// take is hot.
+// Want adds a request for a lease to a take that will be sent to the owner, if the key of the take
+// is hot. If the take ends a lease, Want returns the unspent units of this lease to the owner.
 func (k *Asker) Want(v *view.View, a *wire.Ask, t countsync.Time) {
 	if !a.Leases || k.leases.stops.Load() {
 		return
@@ -100,7 +99,8 @@ func (k *Asker) Want(v *view.View, a *wire.Ask, t countsync.Time) {
 	}
 }
 
-// Refund reports whether a refund was returned to the lease that the units were spent from.
+// Refund reports whether the units of a refund were returned to a lease of this node, so that the
+// owner need not be asked.
 func (k *Asker) Refund(a *wire.Ask) bool {
 	done, left, over := k.leases.refund(a, k.env.Time())
 	if over {
@@ -203,8 +203,8 @@ func (k *Asker) giveBack(v *view.View, errands ...leaseErrand) {
 	v.Members[to].Peer.Send(x.bytes)
 }
 
-// renew asks an owner for leases that replace leases about to end. If the owner refuses, or
-// the response is lost, the next check of the key asks again.
+// renew asks an owner for leases that replace other leases. If the owner refuses, or the response
+// is lost, a later sweep or check of the key asks again.
 func (k *Asker) renew(v *view.View, errands []leaseErrand, sent countsync.Time) {
 	owner, wait := errands[0].owner, k.timeout*3/4
 	k.env.Try(func(ctx context.Context) {

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// These values determine the term of a lease. If a key is hot, shortestLease is long
-	// enough to renew the lease in time even on a machine without idle time. For other keys,
-	// the term is the time in which leaseAsks are expected. A Refund on another member may go
-	// unnoticed for as long.
+	// These values determine the term of a lease: the time in which leaseAsks asks are expected,
+	// but at least shortestLease and at most wire.LongestLease. shortestLease is long enough to
+	// renew the lease of a very hot key in time even on a machine without idle time. This node may
+	// not learn of a Refund on another member before the lease ends.
 	shortestLease = 100 * time.Millisecond
 	leaseAsks     = 8
 
-	// A lease is renewed once more than half of its units are spent, or once two thirds of
-	// its term have passed and some units are spent. The pace of a key is remembered for
-	// leaseIdle after its last use.
+	// leaseIdle is how long the pace of a key is remembered after its last use. A lease is renewed
+	// once more than half of its units are spent, or once two thirds of its term have passed and
+	// some units are spent.
 	leaseIdle = time.Second
 	// sweepEvery is the time between two sweeps while there are leases. The value is not
 	// round, so that in virtual time sweeps do not coincide with other events, see
@@ -46,12 +46,13 @@ const (
 // leases contains the units that owners have lent to this node, so that checks of hot keys
 // need no request. A take spends units of the lease of its key if the lease has enough units.
 //
-// The owner has debited all lent units. So the node spends them without permission, and if
-// they are lost, units are lost but the limit stays exact. A lease ends only by time. The
-// term begins when the lease was requested, which is before the term of the owner begins. It
-// is measured by the clock of the check and by the monotonic clock, and the clock that is
-// ahead decides. So the leases of a frozen node have expired when it resumes, and no lease is
-// prolonged by a clock that steps back or stops.
+// The owner has debited all lent units. So the node spends them without asking, and if the node
+// crashes, the unspent units are lost, but the limit is never exceeded. The owner revokes no lease:
+// a lease ends by time, unless this node returns it before or learns of a reset. The term begins
+// when the lease was requested, which is before the term of the owner begins. It is measured by the
+// clock of the check and by the monotonic clock, and the clock that is ahead decides. So the leases
+// of a frozen node have expired when it resumes, and no lease is prolonged by a clock that steps
+// back or stops.
 //
 // A lease belongs to one count. The owner marks it with the number of the last reset of the
 // count that the owner knows of. If this node knows a higher number, it ends the lease, or
@@ -64,7 +65,7 @@ const (
 type leases struct {
 	sets  atomic.Pointer[[leaseSets]leaseSet] // nil until a key is hot
 	live  bitmap                              // sets with leases
-	due   bitmap                              // sets with a lease that should be renewed at once
+	due   bitmap                              // sets that Run should sweep at once, because a lease should be renewed or returned
 	awake atomic.Bool                         // Run sweeps the sets regularly
 	wake  chan struct{}
 	stops atomic.Bool // this node is leaving, and accepts no more leases
@@ -76,9 +77,9 @@ type leases struct {
 	back []leaseErrand // leases that are to be returned
 }
 
-// leaseErrand is a request or a report to the member with this hash of its name.
+// leaseErrand is a request for a lease, or the return of a lease, to its owner.
 type leaseErrand struct {
-	owner uint64
+	owner uint64 // hash of the name of the owner
 	ask   wire.Ask
 }
 
@@ -93,18 +94,18 @@ type leaseSet struct {
 // that had a lease, or for which a lease is requested.
 type lease struct {
 	ask        wire.Ask   // the ask that was granted the lease, with a reference to its units in Spent
-	lent       wire.Lease // as granted
+	lent       wire.Lease // the lease as the owner granted it; zero for an entry without units
 	numbers    uint64     // hash of the numbers of its limit
 	owner      uint64     // hash of the name of the lender
 	rest       int64      // unspent units
 	sent       countsync.Time
-	pace       float64 // last measured number of units spent per second
+	pace       float64 // number of units spent per second, as last measured
 	used       int64   // time of the last use, by the monotonic clock
-	askAgainAt int64   // when the owner may be asked again: until then, a request is under way or was refused
+	askAgainAt int64   // monotonic time from which the owner may be asked again, after a request that is under way or was refused
 	hurries    bool    // more than half of the units are spent, or the last request was refused
 
-	limit, remaining int64 // as in the result of the owner
-	reset            time.Duration
+	limit, remaining int64         // as in the result of the owner
+	reset            time.Duration // ResetAfter in the result of the owner
 }
 
 func (e *lease) matches(a *wire.Ask) bool {
@@ -165,10 +166,10 @@ func (l *leases) spend(a *wire.Ask, t countsync.Time, r *wire.Result) (spent boo
 	return spent
 }
 
-// refund reports whether units were returned to the lease that they were spent from. If fewer
-// units of the lease were spent, or the lease has expired, it ends. Its unspent units must be
-// returned before the owner is asked for the refund, because the owner does not refund lent
-// units.
+// refund reports whether units were returned to the lease of their key, from which they may have
+// been spent. If fewer units of the lease were spent, or the lease has expired, refund ends the
+// lease, and over is true. The caller must then return the unspent units in left before it asks the
+// owner for the refund, because the owner does not refund lent units.
 func (l *leases) refund(a *wire.Ask, t countsync.Time) (done bool, left leaseErrand, over bool) {
 	s := l.set(a.ID)
 	if s == nil {
@@ -187,11 +188,11 @@ func (l *leases) refund(a *wire.Ask, t countsync.Time) (done bool, left leaseErr
 	return false, e.close(t), true
 }
 
-// addWant adds a request for a lease to a take that will be sent, if its key is hot. pace is the
-// number of asks per second that are sent to other members. The pace at which the last lease
-// was spent counts as well. If there is a lease that has expired or has too few units for the
-// take, it ends: left contains its unspent units, which must be returned before the owner is
-// asked.
+// addWant adds a request for a lease to a take that will be sent, if the key of the take is hot.
+// pace is the number of asks of the key per second that this node sends to other members. The pace
+// at which the last lease was spent counts as well. If the key has a lease, which has expired or
+// has too few units for the take, addWant ends the lease, and over is true. The caller must then
+// return the unspent units in left before it asks the owner.
 func (l *leases) addWant(a *wire.Ask, pace float64, t countsync.Time, wait time.Duration) (left leaseErrand, over bool) {
 	s := l.set(a.ID)
 	if s == nil {
@@ -264,8 +265,8 @@ func (e *lease) measure(t countsync.Time) {
 	e.pace = max(pace, (e.pace+pace)/2)
 }
 
-// learn records the lease in the result of an ask that was sent to the owner at the time
-// sent.
+// learn records the lease in the result r of an ask that was sent to the owner at the time sent. t
+// is the present time.
 func (l *leases) learn(a *wire.Ask, r *wire.Result, owner uint64, sent, t countsync.Time) {
 	s := l.set(a.ID)
 	if s == nil {
@@ -321,9 +322,9 @@ func (l *leases) takeReturns(all []leaseErrand) []leaseErrand {
 	return all
 }
 
-// end forgets the leases of an ID that were granted before the reset with the given number.
-// Leases of members that know of the reset are kept. If number returns this reset before end
-// is called, a late response cannot add an old lease.
+// end forgets the leases of an ID that were granted before the reset with the given number. Leases
+// of members that know of the reset are kept. l.number must return the number of this reset before
+// end is called: then a late response cannot add an old lease.
 func (l *leases) end(id bucket.ID, number uint64) {
 	s := l.set(id)
 	if s == nil {
@@ -338,8 +339,9 @@ func (l *leases) end(id bucket.ID, number uint64) {
 	}
 }
 
-// sweep visits a set. It ends expired leases, and appends the asks of leases that should be
-// renewed. lives reports whether the set still has leases.
+// sweep visits a set. It ends expired leases, and appends the asks for leases that should be
+// renewed to renew. wait is the time until such an ask may be repeated. lives reports whether the
+// set still has leases.
 func (l *leases) sweep(set int, t countsync.Time, wait time.Duration, renew []wire.Ask) (_ []wire.Ask, lives bool) {
 	s := &l.sets.Load()[set]
 	s.mu.Lock()
@@ -417,7 +419,7 @@ func (l *leases) heldUnits(t countsync.Time) (units int) {
 	return units
 }
 
-// stop returns all leases. After that, no leases are requested.
+// stop makes Run return all leases. From then on, no leases are requested or accepted.
 func (l *leases) stop() {
 	l.stops.Store(true)
 	l.live.forEach(func(set int) {

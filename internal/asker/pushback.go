@@ -11,13 +11,13 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// pushbackFor is the maximum time for which a denial is cached. A Refund on another member
-// may go unnoticed for as long.
+// pushbackFor is the maximum time for which a denial is cached. A Refund on another member may have
+// no effect on this node for as long.
 const pushbackFor = time.Second
 
-// A node caches at most pushbackSets*pushbackWays denials, in 1.6 MB. Each ID belongs to one
-// of the sets. If a set is full, the denial that ends first is removed, and the owner is
-// asked for its key again.
+// A node caches at most pushbackSets*pushbackWays denials, in 1.6 MB. Each ID belongs to one of the
+// sets. If a set is full, the denial that ends first is replaced, and takes of its key are sent to
+// the owner again.
 const (
 	pushbackSets = 1 << 12
 	pushbackWays = 4
@@ -38,10 +38,10 @@ const (
 // Time is measured by the clock of the check and by the monotonic clock, and the clock that
 // is ahead decides. So no denial is prolonged by a clock that steps back or stops.
 type pushbacks struct {
-	// until is the end of the last denial in each set, by the monotonic clock. After that, a
-	// take does not wait for the lock of the set, which takes of keys without a denial would
-	// share. The values are contiguous in memory, because each take that leaves the node
-	// reads one of them.
+	// until has the end of the last denial of each set, by the monotonic clock. After that time, a
+	// take does not lock the set, so that takes of keys without a denial do not wait for each
+	// other. The values are contiguous in memory, because each take that leaves the node reads one
+	// of them.
 	until [pushbackSets]atomic.Int64
 	// sets is nil until the first take leaves the node.
 	sets atomic.Pointer[[pushbackSets]pushbackSet]
@@ -50,7 +50,7 @@ type pushbacks struct {
 	number func(id bucket.ID, now int64) uint64
 }
 
-// pushbackSet has the size of whole cache lines.
+// pushbackSet is a set of denials. Its size is a multiple of a cache line.
 type pushbackSet struct {
 	mu sync.Mutex
 	// ended is the time at which units of an ID in this set were last refunded. The result of
@@ -150,8 +150,8 @@ func (p *pushbacks) learn(a *wire.Ask, r *wire.Result, sent countsync.Time) {
 	}
 }
 
-// end forgets the denials of an ID, because units were refunded. A result that is still in
-// transit is not cached either.
+// end forgets the denials of an ID, because units were refunded at the monotonic time steady. The
+// result of a take that was sent before is not cached either.
 func (p *pushbacks) end(id bucket.ID, steady int64) {
 	s := p.set(id)
 	if s == nil {

@@ -6,15 +6,15 @@ const (
 	// CompactEvery is the time between two calls of Compact. At this rate, a store of five million
 	// counts is compacted within about ten seconds.
 	CompactEvery = 100 * time.Millisecond
-	// compactRest is the time between two calls after a pass over the store that freed no count. It
-	// delays the release of memory by as much. A store that is half full, or has compactFew counts,
-	// does not wait, because it may soon evict counts.
+	// compactRest is the time until the next call after a pass over the store that freed no count.
+	// The release of memory is delayed by as much. There is no rest if the store is half full or
+	// has compactFew counts, because it may soon evict counts.
 	compactRest = 5 * time.Second
 )
 
 const (
-	compactFew    = 400_000 // below this number of counts, one step is enough
-	compactRounds = 10      // steps of one call if there are more
+	compactFew    = 400_000 // below this number of counts, a call makes one step
+	compactRounds = 10      // steps of a call if there are more counts, or after a rest
 )
 
 // Compact frees a part of the memory of counts that have recovered, and returns the time until the next
@@ -22,7 +22,7 @@ const (
 func (o *Owner) Compact(maxKeys int, now int64) time.Duration {
 	rounds, many := 1, o.counts.Len() >= min(compactFew, maxKeys/2)
 	if many || o.compacts.rested {
-		rounds = compactRounds // a rest ends with one call, and not with many
+		rounds = compactRounds // after a rest, one call makes the steps of many
 	}
 	over := false
 	for range rounds {

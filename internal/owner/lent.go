@@ -10,25 +10,26 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// lent records the units that this node has lent from counts over which it has authority, as
-// long as they may be unspent. A denial may be caused by units that are returned later, and a
-// refund must not treat lent units as usage. No other information about a lease is recorded:
-// the count contains its units from the time they are lent, and the replicas contain them
+// lent records the units that this node has lent from counts over which it has authority, as long
+// as the borrower may not have spent them. Such units can cause a denial although they are returned
+// later, and a refund must not treat them as usage. No other information about a lease is recorded:
+// the count includes the units from the time at which they are lent, and the replicas include them
 // once the change is sent.
 //
 // At most lentSets*lentWays counts can have lent units. An ID belongs to a set. If this set is
 // full, no units of the ID are lent. All times are by the monotonic clock.
 //
-// Lent units belong to the present count. A reset holds the lock of the set (see lock), so
-// units that were lent before the reset have a lower reset number, and are not taken back.
+// Lent units belong to the present count. A reset holds the lock of the set (see lock), so units
+// that were lent before the reset have a lower reset number, and Reclaim does not return them to
+// the count.
 //
 // Authority moves only when no units are lent: the next holder does not know of the leases,
 // so their units could not be returned. Before a node transfers authority, it lends no units
 // for as long as the existing leases may last.
 type lent struct {
 	sets   atomic.Pointer[[lentSets]lentSet] // nil until the first lease
-	until  atomic.Int64                      // end of the last lease
-	ceases atomic.Bool                       // no units are lent at present
+	until  atomic.Int64                      // end of the last lease of all sets
+	ceases atomic.Bool                       // set while this node lends no units
 }
 
 const (
@@ -48,21 +49,21 @@ type lentCount struct {
 	id    bucket.ID
 	until int64 // end of the last lease
 	span  int64 // number of the current span, each of which lasts lentFor
-	// The units lent in the current and the previous span, less the units reported as spent
-	// or returned. If no report arrives, they are forgotten with their span, because their
-	// lease has ended.
+	// now and before are the units lent in the current and the previous span, without the units
+	// that the borrowers have reported as spent or returned. Units without a report are forgotten
+	// with their span, because their lease has ended by then.
 	now, before int64
 }
 
-// lentFor is the term of a lease for the owner, if the count allows it (bucket.Store.Lend).
-// The borrower spends the units for at most two thirds of that time, and for far less if the
-// key is hot. So returned units arrive in time even if the machine of the borrower is busy,
-// or a packet is sent twice.
+// lentFor is the maximum term of a lease on the owner (see bucket.Store.Lend). The borrower may
+// spend the units for at most two thirds of the owner's term, and for far less if the key is hot.
+// So returned units arrive in time even if the machine of the borrower is busy, or a packet is sent
+// twice.
 const lentFor = wire.LongestLease * 3 / 2
 
-// lock locks the set of an ID and returns it. Under this lock the count is reset, units are
-// lent from it, and lent units are returned to it. Each of these happens entirely before or
-// after a reset.
+// lock locks the set of an ID, and returns the set. The count is reset, units are lent from it, and
+// lent units are returned to it only under this lock. So a loan or a return happens entirely before
+// or after a reset.
 func (l *lent) lock(id bucket.ID) *lentSet {
 	if l.sets.Load() == nil {
 		l.sets.CompareAndSwap(nil, new([lentSets]lentSet))
@@ -72,8 +73,8 @@ func (l *lent) lock(id bucket.ID) *lentSet {
 	return s
 }
 
-// entry returns the entry of an ID, or nil if there is no room for it. The caller must hold
-// s.mu.
+// entry returns the entry of an ID, which it adds if there is none, or nil if s has no room. The
+// caller must hold s.mu.
 func (s *lentSet) entry(id bucket.ID, steady int64) (c *lentCount) {
 	var free *lentCount
 	for i := range s.entries {
@@ -103,7 +104,7 @@ func (c *lentCount) advance(steady int64) {
 	}
 }
 
-// lease returns the units that may still be spent, and for how long.
+// lease returns the units that borrowers may still spend, and for how long.
 func (c *lentCount) lease(steady int64) bucket.Lease {
 	if steady >= c.until || c.now+c.before == 0 {
 		return bucket.Lease{}
@@ -128,10 +129,10 @@ func (l *lent) leaseOf(id bucket.ID, steady int64) (lease bucket.Lease) {
 	return lease
 }
 
-// endLease records the end of a lease of the present count, and reports whether its unspent
-// units should be returned to the count. They are not returned if the lease has expired. From
-// then on refunds do not spare the units of the lease (see leaseOf), so these may have been
-// refunded in place of other units. The caller must hold s.mu.
+// endLease records the end of a lease of the present count, and reports whether the unspent units
+// of the lease should be returned to the count. Units of a lease that has expired are not returned:
+// leaseOf no longer protects them from refunds, so they may have been refunded already in place of
+// other units. The caller must hold s.mu.
 func (s *lentSet) endLease(a *wire.Ask, steady int64) bool {
 	for i := range s.entries {
 		c := &s.entries[i]
@@ -153,7 +154,7 @@ func (s *lentSet) endLease(a *wire.Ask, steady int64) bool {
 	return false
 }
 
-// reset forgets the lent units of an ID. Units that are still spent from these leases do not
+// reset forgets the lent units of an ID. Units that borrowers still spend from these leases do not
 // count. The caller must hold s.mu.
 func (s *lentSet) reset(id bucket.ID) {
 	for i := range s.entries {
@@ -189,8 +190,8 @@ func stamp(steady int64) uint32 { return uint32(steady / int64(stampTick)) }
 
 const stampTick = 1 << 14 * time.Nanosecond
 
-// takeLending takes units and lends from the remaining units, by the limit l. If l is nil,
-// the limit is the part of a Global limit that this region has.
+// takeLending takes the units of an ask, and lends from the units that remain within the limit l.
+// If l is nil, the limit is the part of a Global limit that this region has.
 func (o *Owner) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
 	steady := o.clock.MonotonicAt(now)
 	s := o.lent.lock(a.ID)
@@ -218,10 +219,10 @@ func (o *Owner) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Res
 	r.Lease = wire.Lease{Units: uint32(granted.Units), Term: uint16(min(term, granted.Term*2/3) / time.Millisecond), Until: stamp(steady + int64(granted.Term))}
 }
 
-// Reclaim ends a lease: its units are no longer recorded as lent, and its unspent units are
-// returned to the count. A node without authority does not return them, because it does not
-// know how other members count them. Units that were lent before a reset are not part of the
-// present count.
+// Reclaim ends a lease: the units of the lease are no longer recorded as lent, and its unspent
+// units are returned to the count. A node without authority does not return them, because it does
+// not know how other members count them. Units that were lent before a reset are not returned,
+// because they are not part of the present count.
 func (o *Owner) Reclaim(v *view.View, a *wire.Ask, now int64) {
 	s := o.lent.set(a.ID)
 	if s == nil {
@@ -273,8 +274,8 @@ func (l *lent) lentUnits(steady int64) (units int) {
 	return units
 }
 
-// Reset calls reset, which resets a count for this node or for another node, and forgets the
-// units that were lent from the count before.
+// Reset calls reset, which resets a count because this node or another node was asked to, and
+// forgets the units that were lent before.
 func (o *Owner) Reset(id bucket.ID, reset func()) {
 	s := o.lent.lock(id)
 	defer s.mu.Unlock()

@@ -11,14 +11,13 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Owner executes operations on the counts of this node: as their owner, as a stand-in, or on
-// its own. It contains the store, the lent units, the takes that may be refunded, and the
-// waiting nodes.
+// Owner executes operations on the counts of this node: as their owner, as a stand-in, or for this
+// node alone (view.Standing). It has the store, the lent units, the tentative takes and the waiting
+// nodes.
 //
-// Leases, returns, and refunds and debits with a reset number are ordered with respect to
-// resets by the lock of the set in lent: each happens entirely before or after a reset, so
-// that no unit of an old count is returned to a new count. No lock is held for more than one
-// count.
+// The lock of a set in lent orders loans, returns, and refunds and debits with a reset number
+// before or after a reset, so that no unit from before a reset is returned to the count after it.
+// An operation holds the lock of one set at a time.
 type Owner struct {
 	clock     env.Clock
 	timeout   time.Duration // time within which a tentative take is concluded
@@ -32,16 +31,17 @@ type Owner struct {
 	compacts  compaction
 }
 
-// New returns the Owner of counts. The stream must handle the resets of these counts.
+// New returns the Owner of counts. The stream must be the one that resets and replicates these
+// counts.
 func New(clock env.Clock, timeout time.Duration, counts *bucket.Store, stream *countsync.Stream, holdings *countsync.Holdings) *Owner {
 	o := &Owner{clock: clock, timeout: timeout, counts: counts, stream: stream, holdings: holdings}
 	o.batches.New = func() any { return new(batch) }
 	return o
 }
 
-// Do executes op on a count of this node, within the share that this node has. FailClosed
-// denies takes, peeks and waits. Debits and refunds are always counted, even if the share is
-// zero, because their units were spent or refunded elsewhere.
+// Do executes op on a count of this node, within the share that this node has. If FailClosed leaves
+// this node no share, takes, peeks and waits are denied. Debits and refunds are always counted,
+// even if the share is zero, because the service has already spent or returned their units.
 func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	r.StoodIn = as != view.AsOwner
 	if as == view.AsOwner && v.Complete {
@@ -123,7 +123,7 @@ func (o *Owner) apply(op wire.Op, a *wire.Ask, l *bucket.Limit, now int64, r *wi
 func (o *Owner) applyGlobal(op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	t := o.clock.TimeAt(now)
 	if op == wire.OpTake && o.unitsAhead(a, a.Limit, now) > 0 {
-		op = wire.OpPeek // apply denies it
+		op = wire.OpPeek // so that apply denies the take
 	}
 	switch op {
 	case wire.OpTake:
@@ -156,10 +156,10 @@ func (o *Owner) applyGlobal(op wire.Op, a *wire.Ask, now int64, r *wire.Result) 
 	}
 }
 
-// refund refunds the units of a receipt. Units that were granted without authority are
-// counted on top of a state that has arrived since, whose windows or log entries begin at
-// other times. They are refunded from the newest units, as long as they count. Units that
-// were granted before a reset are no longer part of the count.
+// refund refunds the units of a receipt. Units that a node granted without authority may be counted
+// in addition to a state that has arrived since, whose windows or log entries begin at other times.
+// Such units are refunded from the newest units, as long as they count. Units that were granted
+// before a reset are no longer part of the count, and are not refunded.
 func (o *Owner) refund(a *wire.Ask, l *bucket.Limit, now int64) {
 	lent := o.lent.leaseOf(a.ID, o.clock.MonotonicAt(now))
 	lock, wasReset := o.resetSince(a, now)
@@ -180,10 +180,10 @@ func (o *Owner) refund(a *wire.Ask, l *bucket.Limit, now int64) {
 	}
 }
 
-// debit spends units even if there is no room for them: with the units of a receipt, or now
-// if there is no receipt. If it is too late to spend units with those of the receipt, debit
-// spends no units, and the result is not Allowed. Like refund, debit treats units that were
-// granted without authority as part of the newest units.
+// debit spends units even if there is no room for them: at the time of the receipt's units, or now
+// if there is no receipt. If the receipt's units no longer count, debit spends no units, and the
+// result is not Allowed. Like refund, debit treats units that were granted without authority as
+// part of the newest units.
 func (o *Owner) debit(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
 	if a.Spent.Receipt == 0 {
 		r.Result = o.counts.Debit(a.ID, l, now, a.Units)
@@ -204,9 +204,9 @@ func (o *Owner) debit(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
 	}
 }
 
-// resetSince reports whether the count was reset after the receipt of an ask was returned.
-// The count is not reset while the caller holds lock. The lock is nil if the ask has no reset
-// number.
+// resetSince reports whether the count was reset after the receipt of an ask was given. It returns
+// the set of the ID with its lock held: the caller must unlock it, and the count is not reset
+// before that. lock is nil if the ask has no reset number.
 func (o *Owner) resetSince(a *wire.Ask, now int64) (lock *lentSet, wasReset bool) {
 	if a.Spent.ResetNumber == 0 {
 		return nil, false
@@ -215,9 +215,9 @@ func (o *Owner) resetSince(a *wire.Ask, now int64) (lock *lentSet, wasReset bool
 	return lock, a.Spent.ResetNumber < o.ResetNumber(a.ID, now)
 }
 
-// spentAt identifies the units of the receipt of an ask at the time now. A receipt that was
-// given without authority depends on a share, and a receipt of a Global limit depends on the
-// units of the region. The ask contains neither of them, so By is nil.
+// spentAt identifies the units of the receipt of an ask at the time now. A receipt that was given
+// without authority depends on the share of that node, and a receipt of a Global limit on the units
+// of the region. The ask contains neither, so By is nil for such receipts.
 func spentAt(a *wire.Ask, now int64) bucket.Spent {
 	at := bucket.Spent{Receipt: a.Spent.Receipt}
 	if a.Spent.Age != 0 {
@@ -239,7 +239,8 @@ func amongNewest(a *wire.Ask, l *bucket.Limit, now int64) bool {
 	return a.Spent.StoodIn && !l.IsBucket() && uint64(age) < uint64(l.Per)
 }
 
-// Answer executes a request on this node and appends the response to dst.
+// Answer executes a request with asks on this node, and appends the response to dst. The error is
+// wire.ErrMalformed.
 func (o *Owner) Answer(v *view.View, h wire.Header, request, dst []byte, now int64) ([]byte, error) {
 	steady, tentative := o.clock.MonotonicAt(now), h.Flags&wire.FlagTentative != 0
 	if h.Op == wire.OpTake && h.Asks > 1 {
@@ -280,17 +281,17 @@ func (o *Owner) Answer(v *view.View, h wire.Header, request, dst []byte, now int
 // NoReset is the reset number of a count without a known reset.
 const NoReset = 1
 
-// ResetNumber returns the number of the last reset of a count that this node knows of, or
-// NoReset. All leases, grants and denials of this node contain this number.
+// ResetNumber returns the number of the last reset of a count that this node knows of, or NoReset.
+// The results of takes, debits, waits and loans that this node sends contain this number.
 func (o *Owner) ResetNumber(id bucket.ID, now int64) uint64 {
 	return max(NoReset, o.stream.ResetNumber(id, now))
 }
 
 // Firm reports whether a denial of a take remains valid until its RetryAfter, unless a caller
-// refunds units. The denial must come from the authority, for the whole limit. No AllowAll
-// and no node with leases may be able to refund the units that caused it, and there must be
-// no waiters that may leave. A denial of a Global limit is not firm if there are other
-// regions, because these send the missing units when they learn of the asks on this node.
+// refunds units. The denial must be made with authority, for the whole limit. No tentative take and
+// no lease may be open whose units could be returned before, and no waiters that may leave. A
+// denial of a Global limit is not firm if there are other regions, because these send the missing
+// units when they learn of the asks on this node.
 func (o *Owner) Firm(a *wire.Ask, r *wire.Result, now int64) bool {
 	return !r.Allowed && r.Source == wire.Owner && !(a.Global && o.holdings != nil) && o.tentative.isEmpty(a.ID, now, o.timeout) &&
 		o.lent.leaseOf(a.ID, now).Units == 0 && (a.Limit.Algorithm != bucket.LeakyBucket || o.queues.waitingUnits(a.ID, now) == 0)

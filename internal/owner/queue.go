@@ -12,18 +12,19 @@ import (
 )
 
 const (
-	// askLate is how late the ask of a node may arrive that is to be served before others.
+	// askLate is how late the ask of the node that is next to be served may arrive before another
+	// node is served.
 	askLate = 3 * time.Millisecond
-	// A node that has not asked for forgetAfter no longer waits.
+	// forgetAfter is the time after its last ask at which a node no longer counts as waiting.
 	forgetAfter = 3 * wire.MaxAskPause
 	// queueShards is the number of shards, each with a lock.
 	queueShards = 64
 )
 
 // queues records the nodes that wait for a count of a LeakyBucket on this node. Each node asks
-// wire.QueueAhead before the turn of its first waiter, and is granted the units then, so that a waiter that
-// leaves takes none along. The node whose first waiter arrived first is served first. If its ask is
-// more than askLate late, the next node is served.
+// wire.QueueAhead before the turn of its first waiter, and gets the units then and not before, so
+// that a waiter that leaves earlier uses no units. The node whose first waiter arrived first is
+// served first. If the ask of this node is more than askLate late, the next node is served.
 type queues struct {
 	shards     [queueShards]queueShard
 	contenders atomic.Int64 // of all shards
@@ -51,10 +52,10 @@ func (q *queues) waitingUnits(id bucket.ID, steady int64) (units int64) {
 	return units
 }
 
-// applyWait executes OpWait on a count of this node, within l. It grants as many of the requested units
-// as there is room for, if their turn is within wire.QueueAhead. Remaining is then the number of units that
-// the asking node may have waiting, RetryAfter the time until its next ask, and ResetAfter the time until
-// all units that were granted are served.
+// applyWait executes OpWait on a count of this node, within l. It grants as many of the requested
+// units as there is room for, if their turn is within wire.QueueAhead. In the result, Remaining is
+// the number of units that the asking node may have waiting, RetryAfter the time until its next
+// ask, and ResetAfter the time until all granted units are served.
 func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
 	steady := o.clock.MonotonicAt(now)
 	self := queue.Contender{
@@ -85,7 +86,7 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 	if r.Allowed {
 		r.Granted = units
 		self.Units = max(0, self.Units-units)
-		self.Arrived = steady // until the next ask, which contains the arrival of the next waiter and so no later time
+		self.Arrived = steady // until the next ask, which states when the next waiter arrived: at this time or before
 	} else {
 		if shared && a.Units > 0 {
 			o.holdings.Lacks(a.ID, a.Limit, o.clock.TimeAt(now), a.Units)
@@ -101,8 +102,8 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 	o.queues.contenders.Add(int64(s.Len() - before))
 }
 
-// unitsAhead returns the number of units that wait for the count of an ask. A take that does
-// not wait is denied until they are served.
+// unitsAhead returns the number of units that wait for the count of an ask, 0 for other algorithms
+// than LeakyBucket. A take that does not wait is denied until these units are served.
 func (o *Owner) unitsAhead(a *wire.Ask, l *bucket.Limit, now int64) int64 {
 	if l.Algorithm != bucket.LeakyBucket {
 		return 0
@@ -110,13 +111,14 @@ func (o *Owner) unitsAhead(a *wire.Ask, l *bucket.Limit, now int64) int64 {
 	return o.queues.waitingUnits(a.ID, o.clock.MonotonicAt(now))
 }
 
-// denyBehind denies a take or a peek because units wait before it. r must be the result of a Peek.
-// Then r.Remaining is the room for further waiters.
+// denyBehind denies a take or a peek because units wait before it. It changes r, which must be the
+// result of a Peek. r.Remaining becomes the room for further waiters.
 func denyBehind(waiting int64, l *bucket.Limit, r *bucket.Result) {
 	r.Allowed, r.Remaining, r.Receipt = false, max(0, r.Remaining-waiting), 0
 	r.ResetAfter += wire.ServiceOf(l.Rate, l.Per, min(waiting, l.Capacity()))
 	r.RetryAfter = max(r.RetryAfter, r.ResetAfter-wire.QueueAhead, 1)
 }
 
-// WaitingNodes returns the number of nodes that wait for counts of this node, each once for a count.
+// WaitingNodes returns the number of nodes that wait for counts of this node. A node that waits for
+// several counts is counted for each.
 func (o *Owner) WaitingNodes() int64 { return o.queues.contenders.Load() }

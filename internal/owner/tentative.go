@@ -8,8 +8,8 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// tentativeSlots is a power of two. IDs that share a slot share a counter: a take of one ID
-// then prevents denials of the other from being firm for a short time.
+// tentativeSlots is the number of slots, a power of two. IDs with the same slot share a counter, so
+// a tentative take of one ID also prevents firm denials of the other for a short time.
 const tentativeSlots = 1 << 10
 
 // tentative counts the takes on this node that are part of an AllowAll on several members.
@@ -25,7 +25,7 @@ type tentative struct {
 type tentativeSlot struct {
 	mu          sync.Mutex
 	span        int64 // number of the current span
-	now, before int   // takes of the current and the previous span that are not concluded
+	now, before int   // numbers of takes of the current and the previous span that are not concluded
 }
 
 // begin counts a take before it is made.
@@ -40,8 +40,8 @@ func (t *tentative) begin(id bucket.ID, now int64, span time.Duration) {
 	s.now++
 }
 
-// conclude removes a take from the counter. The take is not identified, so conclude removes
-// the oldest take, and no open take is forgotten too early.
+// conclude removes a take from the counter. The takes are not distinguished: conclude removes a
+// take of the previous span if there is one, so that no open take is forgotten too early.
 func (t *tentative) conclude(id bucket.ID) {
 	s := t.slot(id)
 	if s == nil {

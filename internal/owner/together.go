@@ -6,7 +6,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Room is the memory that TakeAll uses, which can be reused for other calls. The zero Room is
+// Room is the working memory of a call of TakeAll, which later calls can reuse. The zero Room is
 // empty.
 type Room struct {
 	parts   []bucket.Limit
@@ -65,18 +65,18 @@ func (o *Owner) answerTogether(v *view.View, h wire.Header, request, dst []byte,
 	return dst, nil
 }
 
-// Prefetch loads the counts of checks that follow into the cache of the processor.
+// Prefetch loads the counts of the next checks into the cache of the processor.
 func (o *Owner) Prefetch(ids []bucket.ID) { o.counts.Prefetch(ids) }
 
-// TakeTogether is like TakeAll, for a request with the given flags.
+// TakeTogether is like TakeAll, and counts the takes as tentative if the request has FlagTentative.
 func (o *Owner) TakeTogether(v *view.View, as view.Standing, flags uint8, asks []wire.Ask, now int64, s *Room, results []wire.Result) {
 	o.begin(flags, asks, o.clock.MonotonicAt(now))
 	o.TakeAll(v, as, asks, now, s, results)
 	o.conclude(flags, asks, results)
 }
 
-// TakeAll takes units from all of the given counts of this node or from none, each within the
-// share that this node has. A shadow ask without room does not prevent the other takes.
+// TakeAll takes the units of all asks from counts of this node, or no units, each within the share
+// that this node has. A shadow without room does not prevent the other takes.
 func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int64, s *Room, results []wire.Result) {
 	s.grow(len(asks))
 	defer s.clear()
@@ -137,8 +137,9 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 	}
 }
 
-// begin counts asks as tentative before they are taken, if their request has FlagTentative. A
-// node that asks several members has received all responses, or gives up, within its Timeout.
+// begin counts the takes of asks as tentative before they are made, if their request has
+// FlagTentative. A node that asks several members has all responses, or gives up, within its
+// Timeout.
 func (o *Owner) begin(flags uint8, asks []wire.Ask, now int64) {
 	if flags&wire.FlagTentative == 0 {
 		return
@@ -148,7 +149,7 @@ func (o *Owner) begin(flags uint8, asks []wire.Ask, now int64) {
 	}
 }
 
-// conclude concludes the asks of which no units were taken.
+// conclude concludes the takes of asks that took no units.
 func (o *Owner) conclude(flags uint8, asks []wire.Ask, results []wire.Result) {
 	if flags&wire.FlagTentative == 0 {
 		return

@@ -189,6 +189,7 @@ func (s *Store) insert(list []entry, now int64) (news []entry) {
 			s.revision, s.dropped = revision, dropped
 		}
 	}
+	s.announce(revision)
 	return news
 }
 
@@ -214,6 +215,14 @@ func (s *Store) count(p *entry, sign int) {
 		s.live += sign * p.size()
 	}
 	s.revision++
+}
+
+// announce ends the waits of After and the snapshot if the revision differs from the revision before.
+// The caller must hold s.mu.
+func (s *Store) announce(before uint64) {
+	if s.revision == before {
+		return
+	}
 	s.snapshot.Store(nil)
 	if s.changed != nil {
 		close(s.changed)
@@ -221,8 +230,7 @@ func (s *Store) count(p *entry, sign int) {
 	}
 }
 
-// After returns a channel that is closed once the revision differs from the given revision. An entry
-// for which there is no room also closes the channel, although the revision stays the same.
+// After returns a channel that is closed once the revision differs from the given revision.
 func (s *Store) After(revision uint64) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -297,11 +305,13 @@ func (s *Store) sweep(now int64) {
 	if s.values == len(s.all) {
 		return
 	}
+	revision := s.revision
 	for _, p := range s.all {
 		if p.isExpired(now) {
 			s.remove(&p)
 		}
 	}
+	s.announce(revision)
 }
 
 // current returns the present snapshot of the store.

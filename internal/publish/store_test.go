@@ -98,7 +98,7 @@ func TestStoresConverge(t *testing.T) {
 		}
 		now += int64(tombstoneFor)
 		stores[0].sweep(now)
-		require.Len(t, stores[0].all, len(valuesOf(all)))
+		require.Len(t, stores[0].current().all, len(valuesOf(all)))
 		require.Equal(t, valuesOf(all), valuesOf(&stores[0]))
 	})
 }
@@ -124,9 +124,15 @@ func TestFullStoresDropTheSameEntries(t *testing.T) {
 	}
 	require.EqualValues(t, 2, sides[0].dropped)
 	require.EqualValues(t, 2, sides[1].dropped)
-	before := sides[0].current().revision
+	before := sides[0].current()
+	changed := sides[0].After(before.revision)
 	sides[0].merge([]entry{{Item: Item{Name: "side 1, 016384", Version: 1, Value: []byte("v")}}}, 0, math.MaxUint64)
-	require.Equal(t, before, sides[0].current().revision, "a dropped entry is no change")
+	require.Same(t, before, sides[0].current(), "a dropped entry is no change")
+	select {
+	case <-changed:
+		t.Fatal("a dropped entry ended the wait for a change")
+	default:
+	}
 	sides[0].merge([]entry{{Item: Item{Name: "side 0, 000000", Version: 2}, since: 0}}, 1, math.MaxUint64)
 	require.Len(t, valuesOf(&sides[0]), maxEntries-1, "a tombstone takes a place that a value may have")
 	sides[0].merge([]entry{{Item: Item{Name: "side 1, 016384", Version: 1, Value: []byte("v")}}}, 1, math.MaxUint64)

@@ -17,23 +17,25 @@ func TestRecordArrivesBeforeFirstPong(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var happened lab.Text
 		note := func(what string) { fmt.Fprintln(&happened, what) }
+		var a *testPeer
 		says := func(answer []byte) func(*peersConfig) {
 			return func(c *peersConfig) {
 				c.OwnRecord = func() []byte { return []byte("I serve") }
 				c.HandleRecord = func(from string, news []byte) []byte {
-					note(from + " says " + string(news))
+					note(fmt.Sprintf("%s says %s, a is connected: %t", from, news, a.peer("b").(*link).heard.Load()))
 					return answer
 				}
 			}
 		}
-		a := lo.peer(t, "a", &testHandler{heard: func() { note("a hears") }}, says(nil))
+		a = lo.peer(t, "a", &testHandler{heard: func() { note("a hears") }}, says(nil))
 		b := lo.peer(t, "b", nil, says([]byte("you are buried")))
 		a.set([]Member{b.member()})
 		synctest.Wait()
-		require.Equal(t, "a says I serve\nb says you are buried\na hears\n", happened.String())
+		first := "a says I serve, a is connected: false\nb says you are buried, a is connected: false\na hears\n"
+		require.Equal(t, first, happened.String())
 		time.Sleep(100 * time.Millisecond) // no ping falls into this
 		a.sendOwnRecord()
 		synctest.Wait()
-		require.Equal(t, "a says I serve\nb says you are buried\na hears\na says I serve\nb says you are buried\n", happened.String())
+		require.Equal(t, first+"a says I serve, a is connected: true\nb says you are buried, a is connected: true\n", happened.String())
 	})
 }

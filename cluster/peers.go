@@ -400,7 +400,6 @@ func (p *peers) serve(conn net.Conn, in *pendingConn) {
 	p.conns[conn] = caller{}
 	p.wg.Go(func() {
 		c := p.receive(conn, in)
-		p.pending.leave(in)
 		p.wg.Go(func() { // a new goroutine, because the handshake has grown the stack of this one
 			if c != nil {
 				p.answer(conn, c)
@@ -412,7 +411,8 @@ func (p *peers) serve(conn net.Conn, in *pendingConn) {
 	p.mu.Unlock()
 }
 
-// receive performs the handshake. It returns nil if this node does not serve the connection.
+// receive performs the handshake, after which the connection leaves pending. It returns nil if this node
+// does not serve the connection.
 func (p *peers) receive(conn net.Conn, in *pendingConn) *incoming {
 	conn.SetDeadline(time.Now().Add(handshakeWait))
 	secured, peer, reason, err := p.identity.accept(conn)

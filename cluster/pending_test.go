@@ -237,6 +237,19 @@ func TestPendingConnectionCountsOnceAtEachStage(t *testing.T) {
 	}
 }
 
+// The connection that pending has removed is closed soon, and is not served until then.
+func TestEvictedConnectionIsNotServed(t *testing.T) {
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		p, conn := lo.peer(t, "a", nil), memoryPipe("192.0.2.1:1")
+		in, _ := p.pending.enter(conn.peer)
+		require.Same(t, in, p.pending.evict())
+		p.serve(conn.peer, in)
+		_, _, err := identity{self: hello{Name: "b", Region: "r"}.withVersions(ownVersions)}.dial(conn, "r")
+		require.NoError(t, err)
+		requireClosed(t, conn, idleWait-1)
+	})
+}
+
 // Members behind one address connect at once, and a stranger from any address does not displace a member.
 func TestMembersBehindOneAddressEnterAtOnce(t *testing.T) {
 	l := newPending(pendingSize, 1<<20)

@@ -38,7 +38,8 @@ type Limiter struct {
 //
 // Limits of the same Name share the count of each key. A second Limiter of the Name with another
 // Algorithm at the same Version is ErrInvalid, because its checks would be judged by the other
-// Algorithm. If any node has other numbers at the same Version, checks are judged by the rule at
+// Algorithm. A node remembers the Algorithms of the first 4,096 names, at the 8 highest Versions of
+// each. If any node has other numbers at the same Version, checks are judged by the rule at
 // Limit.Version. Each such conflict counts in Stats.Conflicts. For each Name and Version, a Warn is
 // logged at most once about this node, and once about other nodes. A node sends the first 4,096
 // names, with the highest Version of each, to one neighbor after the other: every 5 s after a

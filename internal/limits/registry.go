@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,9 @@ const (
 	// maxNames is the maximum number of names in a Registry. Limits with further names are not
 	// compared.
 	maxNames = 4096
+	// maxVersions is the maximum number of Versions of a name whose Algorithm a Registry remembers: the
+	// highest.
+	maxVersions = 8
 	// conflictLines is the maximum number of lines about conflicts in conflictPace.
 	conflictLines = 10
 	conflictPace  = 10 * time.Second
@@ -75,8 +79,8 @@ func (l *Limit) spelled() Limit {
 // an older Version are no conflicts. These invariants hold:
 //
 //   - A Registry has the highest Version of each name, and the numbers that came last.
-//   - All limits with a name and the highest Version of it have the same Algorithm. Node.Limiter relies on
-//     that: a check with another Algorithm would be judged by the first.
+//   - All limits with a name and one of its maxVersions highest Versions have the same Algorithm.
+//     Node.Limiter relies on that: a check with another Algorithm would be judged by the first.
 //   - A Version of a name is logged once for this node and once for all other nodes, with at most
 //     conflictLines in conflictPace. Otherwise the declarations of members would fill the log.
 //   - Names, messages and their texts are bounded, whatever members declare.
@@ -99,7 +103,24 @@ type Registry struct {
 // registered is a limit of this node.
 type registered struct {
 	Limit
+	algorithms              []versionAlgorithm // of Limit and of lower Versions, by Version
 	loggedHere, loggedThere bool
+}
+
+type versionAlgorithm struct {
+	version   uint64
+	algorithm bucket.Algorithm
+}
+
+// recordAlgorithm records the Algorithm of a Version. It returns the Algorithm that was recorded first.
+func (r *registered) recordAlgorithm(l *Limit) (first bucket.Algorithm) {
+	i, known := slices.BinarySearchFunc(r.algorithms, l.Version, func(a versionAlgorithm, version uint64) int { return cmp.Compare(a.version, version) })
+	if known {
+		return r.algorithms[i].algorithm
+	}
+	r.algorithms = slices.Insert(r.algorithms, i, versionAlgorithm{l.Version, l.Algorithm})
+	r.algorithms = r.algorithms[max(0, len(r.algorithms)-maxVersions):]
+	return l.Algorithm
 }
 
 // NewRegistry returns a Registry. describe returns the numbers of a limit as the log has them; its
@@ -124,22 +145,24 @@ func (r *Registry) Add(l Limit, now int64) error {
 		if len(r.all) < maxNames {
 			r.at[l.Name] = len(r.all)
 			r.all = append(r.all, registered{Limit: l})
+			r.all[len(r.all)-1].recordAlgorithm(&l)
 		}
 		r.mu.Unlock()
 		r.Stir()
 		return nil
 	}
 	held := &r.all[i]
+	if first := held.recordAlgorithm(&l); first != l.Algorithm {
+		r.mu.Unlock()
+		//lint:ignore ST1005 it follows "weir: invalid", and begins with the name of a field
+		return fmt.Errorf("Algorithm of %q is %v, and this node has a limit of that Name with %v at the same Version %d: raise Version to change the Algorithm, or use another Name",
+			l.Name, l.Algorithm, first, l.Version)
+	}
 	before, logs := held.Limit, false
 	switch {
 	case l.Version < held.Version:
 	case l.Version > held.Version:
-		*held = registered{Limit: l}
-	case l.Algorithm != held.Algorithm:
-		r.mu.Unlock()
-		//lint:ignore ST1005 it follows "weir: invalid", and begins with the name of a field
-		return fmt.Errorf("Algorithm of %q is %v, and this node has a limit of that Name with %v at the same Version %d: raise Version to change the Algorithm, or use another Name",
-			l.Name, l.Algorithm, before.Algorithm, l.Version)
+		*held = registered{Limit: l, algorithms: held.algorithms}
 	case l.Varies:
 	default:
 		logs = l.conflicts(&before) && r.logs(&held.loggedHere, now)

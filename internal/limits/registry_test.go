@@ -92,6 +92,8 @@ func TestOtherAlgorithmAtSameVersionIsRefused(t *testing.T) {
 	older := another
 	older.Version = 2
 	require.NoError(t, r.Add(older, 0), "the higher version holds")
+	older.Algorithm = bucket.FixedWindow
+	require.ErrorContains(t, r.Add(older, 0), bucket.TokenBucket.String()+" at the same Version 2")
 	other := another
 	other.Name = "api/tokens"
 	require.NoError(t, r.Add(other, 0))
@@ -99,6 +101,13 @@ func TestOtherAlgorithmAtSameVersionIsRefused(t *testing.T) {
 	another.Version = 4
 	require.NoError(t, r.Add(another, 0))
 	first.Version = 4
+	require.Error(t, r.Add(first, 0))
+	for another.Version = 5; another.Version < 100; another.Version++ {
+		require.NoError(t, r.Add(another, 0))
+	}
+	require.NoError(t, r.Add(first, 0), "the Algorithm of that Version is forgotten")
+	require.Len(t, r.all[0].algorithms, maxVersions)
+	first.Version = 100 - maxVersions
 	require.Error(t, r.Add(first, 0))
 	require.Zero(t, r.Conflicts())
 }

@@ -7,20 +7,21 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// mostContenders is the maximum length of a Contenders. Further nodes are served when there
-// is room, in no order.
+// mostContenders is the maximum length of a Contenders. Nodes beyond that are served whenever there
+// is room, in no particular order.
 const mostContenders = 1 << 12
 
 // Ticket names a contender: the queue of a node, or a hold.
 type Ticket struct{ Node, Number uint64 }
 
-// Contender is a node that waits for a count. Times are by the monotonic clock.
+// Contender is a node that waits for units of a count, or a hold that waits. Times are by the
+// monotonic clock.
 type Contender struct {
 	Ticket  Ticket
-	Units   int64 // the number of units that wait; a contender without units is not recorded
-	Arrived int64 // the order of the contenders for a count
-	Due     int64 // until this time, later contenders wait for the next ask of the contender
-	Expires int64 // the contender is deleted then, unless it asks again before
+	Units   int64 // number of units that wait; a contender with 0 units is not recorded
+	Arrived int64 // position in the order of the contenders for a count: a time, or a number
+	Due     int64 // time until which contenders that arrived later wait for the next ask of this contender
+	Expires int64 // time at which the contender is deleted, unless it asks again before
 }
 
 // Contenders records the nodes that wait for the counts of a shard, at the member that answers for these
@@ -48,8 +49,9 @@ func (c *Contenders) Find(id bucket.ID, t Ticket, now int64) (Contender, bool) {
 	return Contender{}, false
 }
 
-// OtherUnits returns the units that wait for a count, except for those of self. An ask is denied before the
-// time until, because a contender that arrived before the time arrived is due.
+// OtherUnits returns the units of all contenders for a count except self. until is the latest Due
+// of the contenders that arrived before arrived, or 0: an ask of self is denied before that time,
+// so that these contenders are served first.
 func (c *Contenders) OtherUnits(id bucket.ID, self Ticket, arrived, now int64) (units, until int64) {
 	for _, o := range c.of[id] {
 		if o.Ticket == self || now >= o.Expires {

@@ -16,7 +16,8 @@ import (
 )
 
 // Tick is how long a queue waits before it notifies the owner that waiters have left, so that one
-// request covers all waiters that leave meanwhile. A queue whose ask could not start waits as long.
+// request covers all waiters that leave in that time. If an ask could not start, the queue waits as
+// long before the next ask.
 const Tick = 20 * time.Millisecond
 
 // leaky is the part of a queue for units of a LeakyBucket. The first waiter drives the queue:
@@ -28,10 +29,10 @@ type leaky struct {
 	limit    bucket.Limit
 	full     error         // the error of a waiter that finds no place
 	ticket   uint64        // identifies the queue for the owner
-	joins    *list.Element // the first waiter without a place; nil if there is none
+	joins    *list.Element // element of the first waiter without a place; nil if there is none
 	total    int64         // units of all waiters
 	placed   int64         // units of the waiters that have a place
-	grants   []grant       // in order of their turns
+	grants   []grant       // grants that are not used up, in the order of their turns
 	granted  int64         // units of all grants
 	askAt    int64         // the earliest time of the next ask, by the monotonic clock
 	asking   bool          // an ask is under way
@@ -41,7 +42,7 @@ type leaky struct {
 	trip     time.Duration // the round trip of the last response
 }
 
-// grant is the result of a request for units. The units may be used from the time at.
+// grant is the result of a request for units. The turn of its first unit is at the time at.
 type grant struct {
 	units int64
 	at    int64 // by the monotonic clock
@@ -54,8 +55,9 @@ type outcome struct {
 	err error
 }
 
-// Wait waits for the turn of the units of a, and returns the result of their grant. If the
-// error is Full, Closed or the error of ctx, the result is a denial.
+// Wait waits for the turn of the units of a, and returns the result of their grant. The error is
+// Config.Full, Config.Closed, the error of ctx, or context.DeadlineExceeded early if the turn would
+// come after the deadline. With an error, the result is a denial.
 func (l *Queues) Wait(ctx context.Context, a *wire.Ask) (r wire.Result, err error) {
 	w := &waiter{units: a.Units, first: make(chan struct{}, 1), served: make(chan outcome, 1)}
 	w.by, _ = ctx.Deadline()
@@ -105,7 +107,8 @@ func (x *queue) drop(w *waiter) {
 	}
 }
 
-// quit removes a waiter, unless it was served just now.
+// quit removes a waiter that ends with the error why. If the waiter was served just now, quit
+// returns its outcome instead.
 func (l *Queues) quit(x *queue, w *waiter, a *wire.Ask, why error) (wire.Result, error) {
 	x.shard.mu.Lock()
 	defer x.shard.mu.Unlock()
@@ -121,8 +124,8 @@ func (l *Queues) quit(x *queue, w *waiter, a *wire.Ask, why error) (wire.Result,
 	return denial, why
 }
 
-// passOrRefund gives the turn to the first waiter. If there is no waiter, the units that were granted but not used
-// are refunded, and the owner is notified.
+// passOrRefund gives the turn to the first waiter. If no waiter is left, passOrRefund refunds the
+// units that were granted but not used, and notifies the owner.
 func (l *Queues) passOrRefund(x *queue, a *wire.Ask) {
 	if !x.passTurn() {
 		return
@@ -156,9 +159,9 @@ func (l *Queues) drive(ctx context.Context, x *queue, w *waiter, a *wire.Ask) {
 		}
 		units, wait := x.nextAsk(now)
 		if wait <= 0 && l.askFor(ctx, x, a, units, now) {
-			wait = wire.MaxAskPause // until the response wakes the driver
+			wait = wire.MaxAskPause // the response wakes the driver before
 		} else if wait <= 0 {
-			wait = Tick // too much is under way
+			wait = Tick // too many goroutines run
 		}
 		s.mu.Unlock()
 		ended := l.await(ctx, wait, w.first)
@@ -169,8 +172,9 @@ func (l *Queues) drive(ctx context.Context, x *queue, w *waiter, a *wire.Ask) {
 	}
 }
 
-// askFor asks the owner for units and for places. The response is applied to the queue even
-// if its first waiter has left. askFor returns false if the node has too many goroutines.
+// askFor asks the owner for units, and for places for the waiters that have none. The response is
+// applied to the queue even if its first waiter has left. askFor returns false if the node has too
+// many goroutines.
 func (l *Queues) askFor(ctx context.Context, x *queue, a *wire.Ask, units, now int64) bool {
 	asked, last, ctx := *a, x.waiters.Back().Value.(*waiter).arrived, context.WithoutCancel(ctx)
 	asked.Units, asked.Wait = units, x.request(now)
@@ -192,8 +196,8 @@ func (l *Queues) askFor(ctx context.Context, x *queue, a *wire.Ask, units, now i
 	return started
 }
 
-// await waits until the time is over or woken is signaled. The result reports whether ctx or
-// the node has ended.
+// await waits for the given time, or until woken is signaled. It reports whether ctx or the node
+// has ended.
 func (l *Queues) await(ctx context.Context, wait time.Duration, woken <-chan struct{}) (ended bool) {
 	select {
 	case <-time.After(wait):
@@ -213,7 +217,8 @@ func (x *queue) end(w *waiter, o outcome) {
 	env.Signal(w.first) // the waiter may be driving the queue
 }
 
-// refuse ends a waiter with an error. The owner may have counted the units of the waiter.
+// refuse ends a waiter with the error why. The owner may have counted the units of the waiter as
+// waiting, so it is notified.
 func (x *queue) refuse(w *waiter, r *wire.Result, why error) {
 	denial := *r
 	denial.Allowed = false
@@ -246,7 +251,7 @@ func (x *queue) request(now int64) (q wire.Wait) {
 	q.Ticket = x.ticket
 	q.Waiting = uint32(min(max(0, x.total-x.granted), math.MaxUint32))
 	covered := x.granted
-	for e := x.waiters.Front(); e != nil; e = e.Next() { // at most the waiters with grants and the next waiter
+	for e := x.waiters.Front(); e != nil; e = e.Next() { // visits the waiters with grants and the next waiter
 		w := e.Value.(*waiter)
 		if covered -= w.units; covered < 0 {
 			q.Age = time.Duration(now - w.arrived)
@@ -256,9 +261,9 @@ func (x *queue) request(now int64) (q wire.Wait) {
 	return q
 }
 
-// nextAsk returns the time until the next ask, and its units: the units that the owner may serve
-// within half of QueueAhead, or until the response to the next ask. If a waiter has no place, the
-// queue asks at once.
+// nextAsk returns the time until the next ask, and the units of this ask. An ask is for the units
+// of the waiters whose turns are within half of QueueAhead or within two round trips, whichever is
+// longer, but at least for the first waiter. If a waiter has no place yet, the queue asks at once.
 func (x *queue) nextAsk(now int64) (units int64, wait time.Duration) {
 	wait = wire.MaxAskPause
 	if x.asking {
@@ -296,9 +301,9 @@ func (x *queue) nextAsk(now int64) (units int64, wait time.Duration) {
 	return units, max(wait, 0)
 }
 
-// applyResponse applies the response r to an ask for units. The ask was sent at the time sent, and covers the
-// waiters that had arrived at the time in the argument by. RetryAfter counts from the time at which the owner
-// got the ask; the next ask takes as long to get there.
+// applyResponse applies the response r to an ask for units. The ask was sent at the time sent, and
+// covers the waiters that had arrived by the time by. RetryAfter counts from the arrival of the ask
+// at the owner. The next ask takes as long to arrive, so RetryAfter is added to sent.
 func (x *queue) applyResponse(units int64, r *wire.Result, sent, by, now int64) {
 	x.last, x.trip = *r, time.Duration(now-sent)
 	if r.Allowed {
@@ -339,8 +344,8 @@ func (x *queue) applyResponse(units int64, r *wire.Result, sent, by, now int64) 
 	}
 }
 
-// service returns the time that the rate of the limit needs for units, rounded down. If the
-// owner has a share of the limit, the rate is that of the share.
+// service returns the time that the rate of the limit needs for units, rounded down. If r was
+// decided within a share of the limit, the rate is that of the share.
 func (x *queue) service(r *wire.Result, units int64) time.Duration {
 	rate := x.limit.Rate
 	if whole := x.limit.Capacity(); r.Limit > 0 && r.Limit < whole {

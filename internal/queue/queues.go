@@ -11,12 +11,13 @@
 //     member that answers for the count is notified.
 //   - A member that comes to answer for a count learns the waiting nodes from their next asks.
 //
-// They differ in the asks:
+// The two kinds differ in their asks:
 //
-//   - In the queue of a LeakyBucket, the first waiter asks ahead for the units of several waiters, and serves
-//     these at the rate (leaky.go). Nodes are in the order in which their first waiters arrived.
+//   - In the queue of a LeakyBucket, the first waiter asks ahead for the units of several waiters,
+//     which are then served at the rate (leaky.go). Nodes are in the order in which their first
+//     waiters arrived.
 //   - A waiter for a hold asks until its own hold is granted (Turn). Nodes are in the order in
-//     which they first asked for these holds, so that they take turns.
+//     which they first asked for the holds that now wait, so that they take turns.
 package queue
 
 import (
@@ -36,13 +37,13 @@ const shards = 64
 type Config struct {
 	Env    *env.Env
 	Checks env.Checks
-	// Full is the error of a waiter without a place. Closed is the error of a waiter when the
-	// node closes.
+	// Full is the error of a waiter for which the queue has no place. Closed is the error of a
+	// waiter when the node closes.
 	Full, Closed error
 }
 
-// Queues is the set of the queues of a node. All methods are safe for concurrent use. The
-// work under a lock does not grow with the number of waiters.
+// Queues is the set of the queues of a node. All methods are safe for concurrent use. On average
+// over the waiters, the work under a lock does not grow with their number.
 type Queues struct {
 	cfg    Config
 	shards [shards]shard
@@ -58,8 +59,8 @@ type shard struct {
 // holds, because an ID has a single queue for holds, whatever its limit is.
 type key struct{ hi, lo, numbers uint64 }
 
-// queue contains the waiters of a key. The first waiter has the turn. The caller of a
-// method must hold the lock of the shard.
+// queue contains the waiters of a key. The first waiter has the turn. The caller of each method
+// must hold the lock of the shard.
 type queue struct {
 	shard   *shard
 	of      key
@@ -72,20 +73,20 @@ type waiter struct {
 	at    *list.Element // nil once the waiter has left the queue
 	first chan struct{} // signals that the waiter has the turn; has room for one signal
 
-	// A waiter for a hold does not use these fields.
-	units   int64
-	arrived int64
+	// A waiter for a hold does not use the fields below.
+	units   int64        // units that the caller waits for
+	arrived int64        // monotonic time of the call
 	place   bool         // the owner has room for the units
-	by      time.Time    // the deadline, or zero
-	served  chan outcome // has room for one outcome
+	by      time.Time    // the deadline of the caller, or zero
+	served  chan outcome // receives the outcome; has room for one
 }
 
 // New returns Queues without waiters.
 func New(cfg Config) *Queues { return &Queues{cfg: cfg} }
 
-// Turn waits until the caller is the first waiter on this node for a hold of an ID. The caller then asks
-// until it has the hold, and calls next at the end, even after an error of Turn, which is Closed or the
-// error of ctx.
+// Turn waits until the caller is the first waiter on this node for a hold of an ID. The caller then
+// asks until it has the hold, and must call next at the end. The error is Config.Closed or the
+// error of ctx; next must be called after an error as well.
 func (l *Queues) Turn(ctx context.Context, id bucket.ID) (next func(), err error) {
 	w := &waiter{first: make(chan struct{}, 1)}
 	s := l.shard(id)

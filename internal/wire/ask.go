@@ -36,21 +36,21 @@ const (
 // LongestLease bounds the term of a lease.
 const LongestLease = 500 * time.Millisecond
 
-// LongestTTL bounds the time for which a client's hold is renewed.
+// LongestTTL is the longest time from the renewal of a client's hold to its end.
 const LongestTTL = time.Hour
 
-// Ask is a (limit, key) of a request. Each operation has the first fields. The operation decides
-// which parts are sent. ParseAsk leaves the other parts zero.
+// Ask is a request for units of one key of a limit. All operations use the fields up to Began. The
+// operation determines which of the parts below are sent. ParseAsk leaves the other parts zero.
 type Ask struct {
 	ID        bucket.ID
 	Limit     *bucket.Limit
 	Partition Policy
 	Shadow    bool   // a denial of this ask does not deny the other asks of the request
-	Global    bool   // as its ID shows: this region decides by its part of the limit
+	Global    bool   // the ID is of a Global limit (IsGlobal), so that this region decides by its part of the limit
 	Leases    bool   // the limit has leases; not on the wire
-	Name      string // of the limit, empty if another member asks; not on the wire
+	Name      string // name of the limit, empty if another member asks; not on the wire
 	Units     int64
-	Began     int64 // when its decision began, by the monotonic clock; not on the wire
+	Began     int64 // when its decision began, by the monotonic clock of this node; not on the wire
 
 	Take  Take   // of OpTake and OpLend
 	Spent Spent  // of OpDebit, OpRefund and OpReturn
@@ -58,7 +58,7 @@ type Ask struct {
 	Peek  Peek   // of OpPeek
 	Wait  Wait   // of OpWait
 	Hold  Hold   // of OpHold, OpExtend and OpRelease
-	Reset uint64 // of OpReset: the number of the reset
+	Reset uint64 // of OpReset: the reset number that the count gets
 }
 
 // Take is the part of OpTake and OpLend.
@@ -73,48 +73,51 @@ type Want struct {
 	Term  uint16 // in ms from the time that the ask was sent; at most LongestLease
 }
 
-// Spent is a reference to the units of an earlier take. The zero Spent is not a reference.
+// Spent is a reference to the units of an earlier take. The zero Spent refers to no take.
 type Spent struct {
 	Receipt bucket.Receipt // the receipt of that take
-	// Age is how long ago the time of Receipt was: negative if that time is in the future, and 0 if
-	// that time is not known. With Age, every member finds the units, and not only the member that
-	// gave the receipt.
+	// Age is the time since the time of Receipt: negative if that time is in the future, and 0 if
+	// that time is not known. With an Age, every member finds the units. Without, only the member
+	// that gave the receipt does.
 	Age time.Duration
-	// ResetNumber is the ResetNumber of the result that granted the units. 0 names no reset.
+	// ResetNumber is the ResetNumber of the result that granted the units, or 0: a reset after the
+	// grant is then not noticed.
 	ResetNumber uint64
 	StoodIn     bool // the member that decided the take had no authority
-	OnlyLast    bool // of a refund: only if no units were taken since
+	OnlyLast    bool // of a refund: refund only if no units were taken since
 }
 
-// Lent is the part that returns a lease.
+// Lent is the part of OpReturn. The Units of the Ask are the units of the lease that were not
+// spent.
 type Lent struct {
 	Units uint32 // the units of the lease that were spent
-	Until uint32 // the end of the lease, as a stamp of the owner
+	Until uint32 // Lease.Until of the lease
 }
 
-// Peek is the part of a peek.
+// Peek is the part of OpPeek.
 type Peek struct {
-	Latest bool // of an InFlight limit: decide by the latest Rate with which the count was requested
+	Latest bool // for an InFlight limit: decide by the Rate of the highest Version with which the count was requested
 }
 
-// Wait is the part of an ask for the waiters of a key on a node.
+// Wait is the part of OpWait: the waiters of a key on the asking node.
 type Wait struct {
-	Ticket  uint64        // names the waiters of this node
-	Waiting uint32        // the units of all waiters, including the requested units
+	Ticket  uint64        // identifies the queue of the asking node
+	Waiting uint32        // units of all waiters in that queue, including the requested units
 	Age     time.Duration // how long the first waiter has waited, in steps of 16.4 µs
 }
 
-// Hold has the name and the terms of a hold.
+// Hold is the part of operations on a hold: its name and its terms.
 type Hold struct {
-	Holder, Number uint64        // the node that asked first, and the number of the hold there
-	TTL            time.Duration // of the hold of a client; 0 for the hold of a process
-	// ClusterAge is the age of the cluster at which the hold was requested, or 0 if it is not known.
+	Holder, Number uint64        // hash of the name of the node that first asked for the hold, and the number of the hold on that node
+	TTL            time.Duration // time until a client's hold ends unless renewed; 0 for the hold of a process
+	// ClusterAge is the age of the cluster at the time of the request, or 0 if the sender does not
+	// know the age.
 	ClusterAge time.Duration
 	Waits      bool // of OpHold: the asker waits in the queue
 	Denied     bool // of OpRelease: the hold was not granted, and leaves the queue
 }
 
-// WithReceipt returns a copy of a that refers to the units that r granted.
+// WithReceipt returns a copy of a that refers, in Spent, to the units that r granted.
 func (a Ask) WithReceipt(r *Result) Ask {
 	a.Take, a.Spent = Take{}, Spent{Receipt: r.Receipt, ResetNumber: r.ResetNumber, StoodIn: r.StoodIn}
 	return a
@@ -182,8 +185,8 @@ func mark(set bool, bit byte) byte {
 	return 0
 }
 
-// ParseAsk parses ask i of a request that ParseHeader has accepted, and stores its numbers in limit.
-// The result is as valid as the ask of a Limiter.
+// ParseAsk parses ask i of a request that ParseHeader has accepted, and stores its numbers in
+// limit. The result is as valid as an ask of a Limiter. The error is ErrMalformed.
 func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
 	op := Op(request[0])
 	p := op.properties()
@@ -275,9 +278,9 @@ func ClearWant(request []byte, i int) {
 	}
 }
 
-// SpentBy returns the receipt of the first ask of a request that ParseHeader has accepted, if only the
-// member that gave the receipt finds the units by it. stoodIn reports whether that member had no
-// authority.
+// SpentBy returns the receipt of the first ask of a request that ParseHeader has accepted, if the
+// receipt has no Age, so that only the member that gave the receipt finds its units. stoodIn
+// reports whether that member had no authority.
 func SpentBy(request []byte) (r bucket.Receipt, stoodIn bool) {
 	p := Op(request[0]).properties()
 	if p.ask&spentPart == 0 {

@@ -8,11 +8,11 @@ const (
 	OpDebit                  // spends units in any case
 	OpRefund                 // returns units
 	OpPeek                   // returns the result of a take, and spends no units
-	OpWait                   // spends units for the waiters on a LeakyBucket of a node
+	OpWait                   // spends units of a LeakyBucket for the waiters of the asking node
 	OpLend                   // requests leases, and spends no units
 	OpReturn                 // returns the unspent units of leases
 	OpReset                  // deletes a count
-	OpStream                 // a frame of the stream follows
+	OpStream                 // a frame of the stream of replicas (package countsync) follows
 	OpPublish                // published values follow
 	OpCompare                // digests of published values follow
 	OpExchange               // statements between regions follow
@@ -25,12 +25,12 @@ const (
 	OpRenew                  // digests or a list of holds, or records of clients' holds, follow
 	OpHeld                   // requests the holds that the receiver knows in the given ranges; ranges follow
 	OpExtend                 // renews a client's hold
-	OpSince                  // requests the age of the cluster; the age and the epoch of the sender follow
+	OpSince                  // requests the age and the epoch of the cluster; the age and the epoch that the sender knows follow
 
 	lastOp = OpSince
 )
 
-// parts is a set of the parts that a record can have.
+// parts is a set of the parts that an Ask or a Result can have on the wire.
 type parts uint16
 
 const (
@@ -64,17 +64,17 @@ func (p parts) bytes() (n int) {
 type properties struct {
 	// name is the name of the operation in traces, empty if the operation is not traced.
 	name string
-	// If askBytes is above 0, asks with the parts ask follow the header, and are answered by results
-	// with the parts result. Other operations have a body of their own.
+	// If askBytes is above 0, asks with the parts in ask follow the header, and the answer has
+	// results with the parts in result. Other operations have a body of their own.
 	ask, result  parts
 	askBytes     int
 	resultBytes  int
 	ofHold       bool // the operation is about a single hold
-	checks       bool // the operation is executed by the member that is responsible for the count
-	passes       bool // any other member forwards the operation to that member
+	checks       bool // the member that answers for the count executes the operation
+	passes       bool // any other member passes the operation on to that member
 	givesBack    bool // the operation returns units or ends a hold, and must not be sent twice
-	grantsUnits  bool // the sender returns the units of a late response
-	learnsLeases bool // the results may lend units, and late results are learned
+	grantsUnits  bool // a response can grant units, which the sender returns if the response is late
+	learnsLeases bool // the results can contain leases and firm denials, which the sender learns even if the response is late
 }
 
 // table has the properties of each operation, and never changes.
@@ -108,10 +108,10 @@ func (o Op) properties() *properties {
 	return &table[o]
 }
 
-// Checks reports whether op is executed by the member that is responsible for the count.
+// Checks reports whether the member that answers for the count executes op.
 func (o Op) Checks() bool { return o.properties().checks }
 
-// Passes reports whether any other member forwards op to the member that is responsible for the count.
+// Passes reports whether any other member passes op on to the member that answers for the count.
 func (o Op) Passes() bool { return o.properties().passes }
 
 // GivesBack reports whether a request of op returns units or ends a hold. Such a request must not be sent twice.
@@ -121,7 +121,7 @@ func (o Op) GivesBack() bool { return o.properties().givesBack }
 // units, which the sender then returns.
 func (o Op) GrantsUnits() bool { return o.properties().grantsUnits }
 
-// LearnsLeases reports whether results of op have leases and firm denials for the asking node.
+// LearnsLeases reports whether results of op can have leases and firm denials for the asking node.
 func (o Op) LearnsLeases() bool { return o.properties().learnsLeases }
 
 // IsOfHold reports whether op is about a single hold.

@@ -27,26 +27,26 @@ const (
 // Lease is a granted lease. The zero Lease stands for no lease.
 type Lease struct {
 	Units uint32
-	Term  uint16 // in ms from the time at which the asker sent the ask
-	Until uint32 // the end of the lease, as a stamp of the owner
+	Term  uint16 // time for which the asker may spend the units, in ms from the time at which it sent the ask
+	Until uint32 // the end of the lease by the owner's clock, in its own unit: the asker only sends it back
 }
 
-// Result is the answer to an ask. The operation decides whether Receipt is sent, and which fields after
+// Result is the answer to an ask. The operation determines whether Receipt and the fields after
 // Firm are sent.
 type Result struct {
 	bucket.Result
 	Source  Source
-	StoodIn bool // the receiver decided without authority
+	StoodIn bool // the answering member decided without authority
 	Firm    bool // the denial holds until its RetryAfter, unless a caller returns units
 	Lease   Lease
-	// ResetNumber is the number of the last reset of the count that the answering member knew of,
-	// and never 0 (Owner.ResetNumber). A member that knows of a later reset uses neither the lease
-	// nor the denial of this result, and refunds none of its units.
+	// ResetNumber is the number of the last reset of the count that the answering member knew of
+	// (Owner.ResetNumber), which is never 0. A member that knows of a later reset uses neither the
+	// lease nor the denial of this result, and refunds none of its units.
 	ResetNumber uint64
 	Granted     int64  // of OpWait: the granted units
 	Renewal     uint64 // of OpHold and OpExtend: the number of the renewal of a client's hold
 	Held        int64  // of OpExtend: the units of the hold
-	Ahead       int64  // units that wait, in Owner.TakeAll; not on the wire
+	Ahead       int64  // units that wait before this ask, in Owner.TakeAll; not on the wire
 	// Unknown reports that the deciding node does not know all holds of the count yet, so that the
 	// result may change once it does; not on the wire.
 	Unknown bool
@@ -94,8 +94,8 @@ func (r *Result) Append(op Op, b []byte) []byte {
 	return b
 }
 
-// UnmarkStoodIn clears StoodIn in all results of an answer. A member calls it before it returns the answer
-// of another member, if the request was not for that member.
+// UnmarkStoodIn clears StoodIn in all results of an answer. A member that passes a request on calls
+// it before it returns the answer, if the request was not for the member that has answered.
 func UnmarkStoodIn(op Op, answer []byte) {
 	stride := op.properties().resultBytes
 	for at := ResponseHeaderBytes; stride > 0 && at+stride <= len(answer); at += stride {
@@ -103,8 +103,9 @@ func UnmarkStoodIn(op Op, answer []byte) {
 	}
 }
 
-// ParseResponse checks that an answer fits a request of op with the given number of asks, and returns its
-// status. asks is 0 for a request with a body of its own.
+// ParseResponse checks that an answer fits a request of op with the given number of asks, and
+// returns its status. asks is 0 for a request with a body of its own. The error is ErrMalformed, or
+// ErrUnknownOp with the status Unknown.
 func ParseResponse(b []byte, op Op, asks int) (Status, error) {
 	if len(b) < ResponseHeaderBytes {
 		return 0, ErrMalformed

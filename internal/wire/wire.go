@@ -35,23 +35,23 @@ const (
 	MaxAsks = 255
 	// MaxHops is the maximum number of times that a check is passed on.
 	MaxHops = 16
-	// MaxTimeout is the maximum time for which an asker waits.
+	// MaxTimeout is the maximum Timeout of a node, and the maximum wait in a Header.
 	MaxTimeout = time.Minute
 	// longestReset is twice the longest time in which a limit refills, because a debt is at
 	// most the limit. The sum of longestReset and the time of day does not overflow.
 	longestReset = 2 * 100 * 366 * 24 * time.Hour
 )
 
-// Flags of a request. The lowest bits count how often members without authority over the id
+// Flags of a request. The bits in PassBits count how often members without authority over the id
 // have passed the request on.
 const (
 	PassBits    = 7
 	FlagStandIn = 16 // the receiver stands in for the owner if it does not reach the owner either
 	// FlagTentative marks a take that is refunded if another member denies, and the refund that
-	// ends such a take. That refund has no units if the take is kept.
+	// ends such a take. This refund has 0 units if the take is kept.
 	FlagTentative = 32
-	// FlagAbroad marks a request that began in another region, by the statement of the member
-	// that passes it on. Only requests that the region may send are executed.
+	// FlagAbroad marks a request that began in another region, as the member states that passes the
+	// request on. Only requests that other regions may send are executed.
 	FlagAbroad = 64
 	// FlagTraced marks a request with a Trace after its asks.
 	FlagTraced = 128
@@ -115,16 +115,16 @@ type Status uint8
 
 const (
 	Done      Status = iota + 1
-	Unreached        // this node did not execute the request, and the next member, if asked, has not answered in time
-	Unknown          // a node of an older release does not know the op, and has not executed it
+	Unreached        // the answering member did not execute the request, and the member to which it passed the request on, if any, has not answered in time
+	Unknown          // the answering member runs an older release that does not know the op, and has not executed it
 )
 
 // Header begins a request.
 type Header struct {
 	Op    Op
 	Flags uint8
-	Hops  uint8         // how often the request may still be passed on
-	Asks  uint8         // the number of asks
+	Hops  uint8         // number of times that the request may still be passed on
+	Asks  uint8         // number of asks
 	Wait  time.Duration // how long the asker waits, in whole µs on the wire, at most MaxTimeout
 	To    uint64        // the hash of the name of the destination member
 }
@@ -137,7 +137,8 @@ func (h Header) Append(b []byte) []byte {
 
 var (
 	ErrMalformed = errors.New("weir: malformed message")
-	// ErrUnknownOp is also the error of a request that was answered with Unknown.
+	// ErrUnknownOp is the error of a header with an unknown op, and of a request that was answered
+	// with Unknown.
 	ErrUnknownOp = errors.New("weir: the node does not know this request: it runs an older release")
 )
 
@@ -150,7 +151,7 @@ func Refusal(err error) []byte {
 }
 
 // ParseHeader parses the header of a request. It checks the length of the whole request, so that
-// asks can be read without further checks of the length.
+// asks can be read without further checks of the length. The error is ErrMalformed or ErrUnknownOp.
 func ParseHeader(b []byte) (Header, error) {
 	if len(b) < HeaderBytes {
 		return Header{}, ErrMalformed
@@ -179,7 +180,8 @@ func ParseHeader(b []byte) (Header, error) {
 	return h, nil
 }
 
-// AppendIDs appends the ids of takes with one ask to ids, up to the capacity of ids.
+// AppendIDs appends the id of each request that is a take with a single ask to ids, up to the
+// capacity of ids.
 func AppendIDs(requests [][]byte, ids []bucket.ID) []bucket.ID {
 	for _, request := range requests {
 		if len(request) >= HeaderBytes+subjectBytes && Op(request[0]) == OpTake && request[3] == 1 && len(ids) < cap(ids) {
@@ -213,7 +215,8 @@ func TraceOf(request []byte) (c Trace) {
 	return c
 }
 
-// NumbersHash returns a hash of the numbers of a limit. No caller chooses the numbers to collide.
+// NumbersHash returns a hash of the numbers of a limit. It need not resist attacks: no client
+// chooses the numbers.
 func NumbersHash(l *bucket.Limit) uint64 {
 	h := uint64(l.Algorithm)
 	for _, x := range [...]uint64{uint64(l.Rate), uint64(l.Per), uint64(l.Burst), l.Version, uint64(l.Start)} {

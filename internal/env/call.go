@@ -11,7 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// ErrUnreached is the error if the member that received a request could not pass the request on.
+// ErrUnreached is the error of a request whose receiver neither executed it nor got an answer from
+// the member to which it passed the request on.
 var ErrUnreached = errors.New("weir: the owner was not reached")
 
 // Call sends a peer a request that is not a check: h, followed by body. It returns the body of

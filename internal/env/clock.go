@@ -9,14 +9,14 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Clock contains the two clocks of a node, in nanoseconds. Counts use Now, which may be a clock
-// of the caller and may step. Views, leases and all waits use Monotonic, which never steps. If
-// both are the same clock, a check reads the clock once, and derives the other times with TimeAt
-// and MonotonicAt.
+// Clock contains the two clocks of a node, in nanoseconds. Counts use Now, which may be a clock of
+// the caller and may step. Views, leases and all waits use Monotonic, which never steps. A check
+// reads Now, and derives the other time with TimeAt or MonotonicAt, which read no clock if both
+// clocks are the same.
 type Clock struct {
 	now    func() int64
 	steady func() int64
-	steps  bool // now is a clock of the caller
+	steps  bool // now is a clock of the caller, which may step
 }
 
 // NewClock returns the clocks of a node. Now returns the time of now. If now is nil, Now returns
@@ -60,8 +60,8 @@ func (c *Clock) Time() countsync.Time { return c.TimeAt(c.now()) }
 // TimeOfDayAt returns the time of day at a time of the monotonic clock.
 func (c *Clock) TimeOfDayAt(steady int64) int64 { return c.TimeOfDay() + steady - c.Monotonic() }
 
-// TimeOfDay returns the time for calendars. Unlike the clock for counts, this time changes when
-// the clock of the machine is set.
+// TimeOfDay returns the time for calendars: the clock of the caller if there is one, or else the
+// clock of the machine. Unlike Now, that time changes when the clock of the machine is set.
 func (c *Clock) TimeOfDay() int64 {
 	if c.steps {
 		return c.now()

@@ -17,9 +17,9 @@ type Env struct {
 }
 
 // RunFor runs f in a goroutine on behalf of a sender. The context of f ends with the node. RunFor
-// reports false if too many goroutines run for this sender, or for all senders together. In each
-// region, all senders that are not in the roster count as a single sender, because a sender can choose
-// its name.
+// returns false, without a call of f, if too many goroutines run for this sender, for all senders
+// together or for the node. In each region, all senders that are not in the roster count as a
+// single sender, because a sender can choose its name.
 func (e *Env) RunFor(from Sender, f func(context.Context)) bool {
 	if _, known := e.View().Named[view.NameHash(from.Name)]; !known || from.Region != e.Region {
 		from.Name = ""
@@ -27,8 +27,8 @@ func (e *Env) RunFor(from Sender, f func(context.Context)) bool {
 	return e.TryFor(from, f)
 }
 
-// IsFenced reports whether this node may have been frozen, by the time now that a check has read
-// (view.Current).
+// IsFenced reports whether this node may have been frozen, given the time now that a check has read
+// from Now (see view.Current.IsFenced).
 func (e *Env) IsFenced(v *view.View, now int64) bool {
 	return e.Current.IsFenced(v, e.MonotonicAt(now))
 }
@@ -40,6 +40,6 @@ type Checks interface {
 	Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error
 	// DoInBackground does not wait for the result.
 	DoInBackground(op wire.Op, a *wire.Ask)
-	// Send sends a message that may be lost, and does not wait for a response.
+	// Send sends a message that may be lost, and requests no response.
 	Send(op wire.Op, a *wire.Ask)
 }

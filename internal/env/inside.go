@@ -6,12 +6,11 @@ import (
 	"github.com/weir-go/weir/internal/view"
 )
 
-// Inside is the state of a node that tests outside of package weir read, beyond its API. An
-// id is the one that Limiter.ID returns.
+// Inside is the state of a node that tests outside of package weir read, beyond its API.
 type Inside struct {
 	View      func() *view.View
 	Monotonic func() int64            // monotonic time in nanoseconds, as in View
-	Used      func(id [16]byte) int64 // units of the count that this node holds, as the owner or as a replica
+	Used      func(id [16]byte) int64 // units that are used of the count with the given Limiter.ID on this node, as the owner or as a replica
 }
 
 type insideKey struct{}

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// maxErrands is the maximum number of errands that run at a time. Further requests of other nodes
-// are refused. The asker of a refused check decides within its own share.
+// maxErrands is the maximum number of errands that run at a time. Requests of other nodes that need
+// a further errand are handed back. The asker of such a check asks another member, or decides
+// within its own share.
 const maxErrands = 4096
 
 // Life owns the goroutines of a node: tasks, which run until the node is closed, and errands,
@@ -45,9 +46,9 @@ func (l *Life) Ended() bool { return l.ended.Load() }
 // ended, only a task may start a task.
 func (l *Life) Go(task func()) { l.tasks.Go(task) }
 
-// Repeat runs a task that calls f, first after the given time, and then each time after the time that f
-// has returned. A signal on wake, which may be nil, makes an additional call, for which woken is true. If
-// that call returns 0, the time of the next call stays the same.
+// Repeat runs a task that calls f, for the first time after first, and then always after the time
+// next that the last call has returned. A signal on wake, which may be nil, causes an additional
+// call, with woken set. If f returns 0 in that call, the time of the next call stays the same.
 func (l *Life) Repeat(first time.Duration, wake <-chan struct{}, f func(woken bool) (next time.Duration)) {
 	l.Go(func() {
 		tick := time.NewTimer(first)
@@ -69,7 +70,7 @@ func (l *Life) Repeat(first time.Duration, wake <-chan struct{}, f func(woken bo
 }
 
 // Try runs an errand in a goroutine. The errand must return soon after its context has ended. Try
-// reports false if too many errands run, or if the life has ended.
+// returns false, without a call of errand, if too many errands run, or if the life has ended.
 func (l *Life) Try(errand func(context.Context)) bool {
 	return !l.ended.Load() && l.errands.TryGo(func() error {
 		errand(l.ctx)
@@ -77,7 +78,7 @@ func (l *Life) Try(errand func(context.Context)) bool {
 	})
 }
 
-// TryFor is Try on behalf of a sender. It also reports false if too many errands run for this
+// TryFor is Try on behalf of a sender. It also returns false if too many errands run for this
 // sender, or for all senders together.
 func (l *Life) TryFor(from Sender, errand func(context.Context)) bool {
 	if !l.senders.acquire(from) {
@@ -100,7 +101,7 @@ func (l *Life) Close(stop func() error) (err error) {
 		l.ended.Store(true)
 		l.end()
 		err = stop()
-		l.tasks.Wait()       // from now on, only errands start errands
+		l.tasks.Wait()       // after that, only errands start errands
 		_ = l.errands.Wait() // errands return no errors
 	})
 	return err

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// LongestTerm is the longest time for which a client's hold is renewed.
+// LongestTerm is the longest time from the renewal of a client's hold to its end.
 const LongestTerm = wire.LongestTTL
 
 // NameClient sets the name and the term ttl of a client's hold in an ask for the hold, its renewal
@@ -17,10 +17,10 @@ func (h *Holds) NameClient(a *wire.Ask, c Client, ttl time.Duration) {
 	a.Hold.Holder, a.Hold.Number, a.Hold.TTL, a.Hold.ClusterAge = c.Origin, c.Number, ttl, h.cfg.Cluster.Date()
 }
 
-// Keep stores the record of a client's hold that was granted or renewed, as r reports. Keep waits
-// until a second member has the record: this node, if another member has answered; otherwise
-// another member, as long as ctx allows. The time of the hold counts from a.Began, because the
-// answer may be late.
+// Keep stores the record of a client's hold that was granted or renewed, as r reports. If another
+// member has answered, this node is the second member with the record. Otherwise Keep waits until
+// another member has the record, as long as ctx allows. The time of the hold counts from a.Began,
+// because the answer may be late.
 func (h *Holds) Keep(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	of, v, now := refOf(a), h.cfg.Env.View(), h.cfg.Env.Monotonic()
 	h.table.endAsk(of)
@@ -43,9 +43,9 @@ func (t *table) endAsk(of ref) {
 	delete(s.asks, of)
 }
 
-// Bury records on this node that a client's hold was released. Bury waits until a second member
-// knows: this node, if another member has executed the release; otherwise another member, as long
-// as ctx allows.
+// Bury records on this node that a client's hold was released. If another member has executed the
+// release, this node is the second member that knows of it. Otherwise Bury waits until another
+// member knows, as long as ctx allows.
 func (h *Holds) Bury(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	of := refOf(a)
 	h.table.bury(of, tombstoneTTL{known: cutFound, unknown: int64(Term)}, h.cfg.Env.Monotonic())
@@ -54,7 +54,8 @@ func (h *Holds) Bury(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	}
 }
 
-// selfOf returns the name of this node in messages, 0 if it has left.
+// selfOf returns the hash of the name of this node, which stands for it in messages, or 0 if the
+// node has left.
 func selfOf(v *view.View) uint64 {
 	if v.Self >= 0 {
 		return v.Hashes[v.Self]

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// copyPause is the time between two rounds of copying, in which changes accumulate.
+	// copyPause is the minimum time between two rounds of copying, in which changes accumulate.
 	copyPause = 20 * time.Millisecond
 	// copyRetry is the time after which a record is sent again that a member has not acknowledged.
 	copyRetry = time.Second
@@ -28,17 +28,18 @@ const (
 	copyShards = 16
 )
 
-// copies is the state of copying records to the members that keep them. A round holds the turn,
-// because it waits for members.
+// copies is the state of copying records to their keepers. A round waits for members, so it holds
+// the turn and not a mutex.
 type copies struct {
-	turn chan struct{}
-	view *view.View // by this view, each record that has not changed since has been copied
+	turn chan struct{} // contains a value during a round
+	view *view.View    // the view of the last round without failures: since then, only changed records have to be copied
 }
 
-// keepers appends the members that should have the replica of a record of this node: the member
-// that answers for the count. If this node answers, they are the successors, and the node that
-// asked for the hold, which has the record from the beginning. Members that are not reached get the
-// record when they are reached. While none of them is reached, another member gets the record.
+// keepers appends the members that should have a replica of a record of this node. This is the
+// member that answers for the count. If this node answers, the keepers are the successors, and the
+// node that asked for the hold, which has the record from the beginning. Keepers that are not
+// reached get the record when they are reached. While no keeper is reached, another member gets the
+// record.
 func (h *Holds) keepers(dst []uint64, v *view.View, of *ref) []uint64 {
 	self := selfOf(v)
 	answers := v.Answers(of.id)
@@ -106,11 +107,11 @@ func (h *Holds) RunCopies() {
 	}
 }
 
-// ErrUncopied is returned if a node that leaves has the only replicas of clients' holds.
+// ErrUncopied is the error of Leave if this node may have the only replicas of clients' holds.
 var ErrUncopied = errors.New("weir: leaving: no other member has acknowledged all holds of clients: call Leave again to wait longer")
 
-// When this node leaves, Leave copies all records to the members that answer for the counts from
-// then on.
+// Leave copies all records to the members that answer for the counts once this node has left. It
+// takes at most leaveWait. The error is ErrUncopied, cluster.ErrClosed or the error of ctx.
 func (h *Holds) Leave(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, leaveWait)
 	defer cancel()
@@ -126,9 +127,9 @@ func (h *Holds) Leave(ctx context.Context) error {
 	return nil
 }
 
-// copyRecords runs a round: it sends the records that have changed, and after a change of the
-// view all records that another member should have by the new view. The result is the number of
-// records that were not acknowledged.
+// copyRecords runs a round: it sends the records that have changed, and after a change of the view
+// all records that another member should have by the new view. It returns the number of records
+// that were not acknowledged, or 1 if ctx is done before the round begins.
 func (h *Holds) copyRecords(ctx context.Context) (left int) {
 	select {
 	case h.copies.turn <- struct{}{}:
@@ -265,8 +266,8 @@ func (h *Holds) sendRecords(ctx context.Context, v *view.View, member uint64, bo
 	return true
 }
 
-// acknowledge records that the members of a state have acknowledged a record. A record that has
-// changed since then is sent again.
+// acknowledge records that the keepers have acknowledged the record that was sent, as the copyState
+// state. A record that has changed since then is sent again.
 func (t *table) acknowledge(sent *record, state uint64) {
 	s := t.lock(sent.id)
 	defer s.mu.Unlock()
@@ -283,8 +284,8 @@ func (h *Holds) mergeFrom(member uint64, records []record, now int64) {
 	}
 }
 
-// serveRecords merges the records of a message, and appends the records of which this node knows
-// more.
+// serveRecords merges the records of a message, and appends each of them of which this node knows a
+// later state.
 func (h *Holds) serveRecords(m *renewMessage, dst []byte, now int64) []byte {
 	for i := range m.records {
 		in := &m.records[i]
@@ -296,8 +297,9 @@ func (h *Holds) serveRecords(m *renewMessage, dst []byte, now int64) []byte {
 	return dst
 }
 
-// secure sends a record of this node to its keepers and the targets of the count. It returns once a
-// member has acknowledged the record, all requests have ended, or ctx is done.
+// secure sends a record of this node to its keepers and to the targets of the count
+// (view.View.Targets). It returns once one member has acknowledged the record, all requests have
+// ended, or ctx is done.
 func (h *Holds) secure(ctx context.Context, of ref) {
 	v, now := h.cfg.Env.View(), h.cfg.Env.Monotonic()
 	r, known := h.table.recordOf(of)

@@ -1,6 +1,7 @@
 package holds
 
-// recordHeap is a heap of the records of a shard, by index. The record that is due first is at 0.
+// recordHeap is a heap of records of a shard, by their indexes. The record with the least due is at
+// 0.
 type recordHeap struct {
 	at  []int32
 	due func(*record) int64

@@ -2,40 +2,45 @@
 // not with time.
 //
 // The member that answers for a count knows each of its holds, and grants no more than the limit.
-// The holder of a process's hold is the node of that process. Only this node knows the hold at
-// first hand:
+// The holder of a process's hold is the node of that process. Only the holder knows for certain
+// whether the hold has ended. Other members have entries of the hold:
 //
-//   - Once a second, a holder sends each member a digest of each shard of the holds that the member
-//     renews. If digests differ, the holder sends the list, so that missing entries are added.
-//   - A member asks the holders of entries that were not renewed lately to confirm them. So an
-//     entry ends even if its release was lost, or went to the member that answered before.
-//   - A holder gives up a hold that no member has renewed for 9/10 of Term: before the members do.
+//   - Once a second, a holder sends to each member that renews holds of the holder a digest of
+//     these holds in each shard. If digests differ, the holder sends the list of the holds in the
+//     shard, so that the member adds missing entries.
+//   - A member asks the holders of entries that were not renewed lately to confirm the entries. So
+//     an entry ends even if the release of the hold was lost, or went to the member that answered
+//     for the count before.
+//   - A holder gives up a hold that no member has renewed for 9/10 of Term, so before its entries
+//     end on the members.
 //
 // A client's hold is a record, which does not depend on any node:
 //
 //   - The name of a record is the name in the client's text. It never changes, whichever node
 //     renews the hold.
 //   - Members merge replicas of a record. A release wins, then the later renewal (record.merge).
-//   - A record ends exactly at its expiry: each op on a count first ends the records that are due.
-//   - Each member that has a record sends the record to its keepers until they have acknowledged it.
-//     These are the member that answers for the count; or, from that member, the successors and the
-//     node that asked for the hold. So the record survives as long as a reachable member has it.
+//   - A record ends exactly at its expiry: each operation on a count first ends the records that
+//     are due.
+//   - Each member that has a record sends the record to its keepers until they have acknowledged
+//     the record. The keeper is the member that answers for the count; the keepers of a record on
+//     that member are the successors and the node that asked for the hold. So the record survives
+//     as long as a reachable member has it.
 //   - A member refuses a message about a record that was in transit for too long (isLate): the time
 //     until the expiry counts from the arrival. The sender repeats content that is still true.
-//   - A hold is granted, renewed or released once a second member has the record, if another member
-//     is reached.
+//   - A call that grants, renews or releases a hold returns once a second member has the record, or
+//     at the end of the time that the call may take.
 //   - A record that has ended stays until the latest expiry that it ever had, so that no late replica
 //     revives the hold. A released record stays for LongestTerm if its member does not know all holds
 //     of the count, or misses another member later (keepApart): another member may have renewed it.
 //
-// The following is true of both:
+// The following is true of both kinds of holds:
 //
 //   - Before a member that begins to answer for a count grants holds, it asks all other members for the
 //     holds of the count.
 //   - The name of a hold is its first node and a number. So a hold that two members report, or that
 //     is granted twice, counts once.
-//   - A grant that arrives too late is kept while a node still asks for the hold. After that the
-//     grant is released, unless the node has the hold.
+//   - A grant that arrives too late is kept while the node that asked still asks for the hold.
+//     After that, the node releases the late grant, unless it has the hold.
 //   - No hold is revoked. A hold that a member reports is never refused because it exceeds the limit.
 //     No new hold is granted until there is room.
 package holds
@@ -62,11 +67,11 @@ const (
 	renewEvery = time.Second
 	// renewWait is the timeout of a message of wire.OpRenew.
 	renewWait = time.Second / 2
-	// staleAfter is the time without a renewal after which the holder of an entry is asked to
-	// confirm the entry. A live hold is renewed before.
+	// staleAfter is the minimum time without a renewal after which the holder of an entry is asked
+	// to confirm the entry. A live hold is renewed before.
 	staleAfter = renewEvery + renewWait
-	// endWait is how long a node that ends waits until other members have recorded the releases of
-	// its holds.
+	// endWait is the maximum time for which a node that ends waits until other members have
+	// recorded the releases of its holds.
 	endWait = time.Second / 4
 	// callsAtOnce is the maximum number of members that are asked at a time.
 	callsAtOnce = 64
@@ -82,7 +87,7 @@ type Config struct {
 	Checks  env.Checks
 	Timeout time.Duration
 	Cluster ClusterAge
-	Most    int         // maximum number of known holds
+	Most    int         // maximum number of holds in the table
 	Box     *sealed.Box // seals the texts of clients' holds
 }
 
@@ -93,7 +98,8 @@ type ClusterAge interface {
 	Date() time.Duration
 }
 
-// Holds contains the holds of this node, and the known holds of the counts that it answers for.
+// Holds contains the holds of this node, and the holds that it knows of the counts for which it
+// answers.
 type Holds struct {
 	cfg    Config
 	table  *table
@@ -101,7 +107,7 @@ type Holds struct {
 	wake   chan struct{} // signals that the view has changed
 	looked atomic.Int64  // when Run last called look, by the monotonic clock
 	busy   atomic.Bool   // set while messages about renewals are being sent
-	lost   atomic.Uint64
+	lost   atomic.Uint64 // Stats.Lost
 	known  known
 	copies copies
 }
@@ -129,8 +135,8 @@ func (h *Holds) Stats() Stats {
 // Number returns the number of a new hold.
 func (h *Holds) Number() uint64 { return h.number.Add(1) }
 
-// Name makes a an ask for the hold of this node with the given number. A waiting caller uses the
-// same number in each ask until the hold is granted.
+// Name sets the fields of a that name a hold: this node and the given number. A waiting caller uses
+// the same number in each ask until the hold is granted.
 func (h *Holds) Name(a *wire.Ask, number uint64) {
 	a.Hold.Holder, a.Hold.Number = h.self(), number
 }
@@ -159,12 +165,12 @@ func (h *Holds) Release(o *Hold) {
 	}
 }
 
-// release notifies the other members that may have an entry of a hold of its end: the member that
-// answers for the count, and the member at, which has renewed the hold.
+// release notifies other members of the end of a hold. These are the members that may have an entry
+// of it: the member that answers for the count, and the member at, which has renewed the hold.
 func (h *Holds) release(o *Hold, at uint64) {
 	v := h.cfg.Env.View()
 	if v.Settled && v.Holds(o.id) && at == v.Hashes[v.Self] {
-		return // no other member has an entry
+		return // only this node has an entry
 	}
 	way := v.Route(o.id, h.cfg.Env.Monotonic())
 	if way.To != v.Self && way.Way != view.NoWay {
@@ -185,8 +191,8 @@ func (o *Hold) ask() wire.Ask {
 	}
 }
 
-// ReleaseAll ends all holds of this process before the node ends. It sends the releases to the
-// members, and the records that they lack, and waits for at most endWait.
+// ReleaseAll ends all holds of this process before the node ends. It sends the releases and the
+// records of clients' holds that other members lack, and waits for at most endWait.
 func (h *Holds) ReleaseAll() {
 	ended := make(map[uint64][]*Hold) // by the member that renews them
 	for shard := range shards {
@@ -207,8 +213,8 @@ func (h *Holds) ReleaseAll() {
 }
 
 // Do executes an operation on holds, within the units that this node may grant. The result is
-// Unknown if this node does not know all holds of the count yet. Learn asks the other members for
-// them.
+// Unknown if this node does not have the information for op yet (KnowsHolds). Learn asks the other
+// members for it.
 func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	r.StoodIn = as != view.AsOwner
 	most, denied := int64(-1), false
@@ -224,7 +230,7 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 	case op == wire.OpRelease && isClients(a):
 		ttl := tombstoneTTL{known: cutFound, unknown: int64(a.Hold.TTL)}
 		if as != view.AsOwner || !h.knowsAll(a.ID, now) {
-			ttl.known = int64(a.Hold.TTL) // another member may have renewed the hold
+			ttl.known = int64(a.Hold.TTL) // another member may have renewed the hold later
 		}
 		if a.Hold.Denied {
 			ttl.unknown = 0 // the hold was not granted, unless this member knows of it
@@ -255,13 +261,13 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 	}
 }
 
-// refuse denies a hold that no member may grant.
+// refuse sets the result of FailClosed without a majority.
 func refuse(r *wire.Result) {
 	r.Result, r.Source = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}, wire.FailedClosed
 }
 
 // Run renews the holds of this node, and removes entries that other nodes have not renewed, until
-// the life of the node ends. It rests until the first hold.
+// the life of the node ends. It rests until the table is first used.
 func (h *Holds) Run() {
 	tick := time.NewTimer(renewEvery + h.cfg.Env.View().Offset(renewEvery))
 	defer tick.Stop()
@@ -283,7 +289,7 @@ func (h *Holds) Run() {
 			rests = false
 			tick.Reset(renewEvery)
 			if now := h.cfg.Env.Monotonic(); len(h.known.load()) == 0 {
-				h.looked.Store(now) // Run was not late
+				h.looked.Store(now) // the last round is long ago because Run has rested, and not because this node was frozen
 			}
 		}
 		h.look()
@@ -300,7 +306,7 @@ func (h *Holds) look() {
 	var (
 		found found
 		self  = h.self()
-		since = now - max(int64(staleAfter), 2*int64(h.cfg.Timeout)) // the holder has the answer to its ask before
+		since = now - max(int64(staleAfter), 2*int64(h.cfg.Timeout)) // a holder has received the grant of an entry by then
 		to    = make(map[uint64][]shardDigest)
 	)
 	used := shards

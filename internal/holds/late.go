@@ -8,16 +8,15 @@ import (
 )
 
 // asks contains the holds that this node requests from other members, and for each hold the grants
-// that arrived too late, one for each member. While the request is in progress, another member may
-// grant the hold because it knows of the late grant, or the same member may grant it when it is
-// asked again. So late grants are released only after the request has ended, and only if the hold
-// is not held.
+// that arrived too late, at most one of each member. While the request is in progress, another
+// member may grant the hold because it knows of the late grant, or the same member may grant the
+// hold again. So this node releases late grants only after the request has ended without a grant.
 type asks map[ref][]lateGrant
 
 // lateGrant is a grant that arrived after this node had stopped waiting for the member.
 type lateGrant struct {
 	from cluster.Peer
-	to   uint64 // the member that was asked
+	to   uint64 // hash of the name of the member that was asked
 	ask  wire.Ask
 }
 
@@ -26,7 +25,8 @@ func (g *lateGrant) release() {
 	g.from.Send(g.ask.Append(b))
 }
 
-// RecordAsk records that another member will be asked for a hold of Name, until RecordGrant or GiveUp is called.
+// RecordAsk records that this node asks other members for a hold of Name, until RecordGrant, Keep
+// or GiveUp is called.
 func (h *Holds) RecordAsk(a *wire.Ask) {
 	of := refOf(a)
 	s := h.table.lock(of.id)
@@ -52,8 +52,8 @@ func (h *Holds) GiveUp(a *wire.Ask) {
 	}
 }
 
-// LeaveQueue gives up a hold that waits. It notifies the member that answers for the count, so that
-// the holds of other nodes do not wait for the next ask of this node.
+// LeaveQueue gives up a hold that waits in the queue. It notifies the member that answers for the
+// count, so that the holds of other nodes do not wait for a further ask of this node.
 func (h *Holds) LeaveQueue(a *wire.Ask) {
 	h.GiveUp(a)
 	left := *a
@@ -61,10 +61,10 @@ func (h *Holds) LeaveQueue(a *wire.Ask) {
 	h.cfg.Checks.Send(wire.OpRelease, &left)
 }
 
-// HandleLateGrant handles a grant of an ask of Name that arrived after this node had stopped waiting for the
-// member. It releases the hold, unless this node has the hold or still asks for it. A grant that this node
-// requested for another node is left to that node, which may have the hold by now, and will be asked to
-// confirm it.
+// HandleLateGrant handles a grant of an ask of Name that arrived after this node had stopped
+// waiting for the member. It releases the hold, unless this node has the hold or still asks for it.
+// A grant that this node requested for another node is not released: that node may have the hold by
+// now, and the granting member will ask that node to confirm it.
 func (h *Holds) HandleLateGrant(from cluster.Peer, to uint64, a *wire.Ask) {
 	of, g := refOf(a), lateGrant{from, to, *a}
 	if of.holder == h.self() && !h.table.isWanted(of, &g, h.cfg.Env.Monotonic()) {
@@ -72,8 +72,8 @@ func (h *Holds) HandleLateGrant(from cluster.Peer, to uint64, a *wire.Ask) {
 	}
 }
 
-// isWanted reports whether a hold of this node is held or asked for. While it is asked for, the late
-// grant is kept.
+// isWanted reports whether this node has a hold, or still asks for it. In the latter case isWanted
+// keeps the late grant g.
 func (t *table) isWanted(of ref, g *lateGrant, now int64) bool {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()

@@ -14,10 +14,10 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// known is the part of this node's authority for which the node knows all holds, because it has
-// asked every reachable member. A range stays known while this node has authority over the range,
-// because no other member grants holds in the meantime. The node asks again once it reaches a
-// member that it did not reach before. That member may have holds that other members granted
+// known has the ranges over which this node has authority and whose holds it all knows, because it
+// has asked every reachable member. A range stays known while this node has authority over the
+// range, because no other member grants holds in the meantime. The node asks again once it reaches
+// a member that it did not reach before: that member may have holds that other members granted
 // meanwhile, or this node may have been the node that was not reached.
 type known struct {
 	ranges atomic.Pointer[countsync.Ranges]
@@ -28,8 +28,8 @@ type known struct {
 	round   chan struct{}   // closed at the end of the current round; nil if there is none
 }
 
-// late is the time since the last round of Run after which this node assumes that it was frozen, and
-// asks again.
+// late is the time since the last round of Run after which this node assumes that it was frozen,
+// and asks the other members again.
 const late = view.HoldDown + renewEvery/2
 
 // Swapped updates the known ranges after the view was replaced.
@@ -96,7 +96,7 @@ func (h *Holds) KnowsHolds(v *view.View, as view.Standing, op wire.Op, a *wire.A
 		known, _ := h.table.findRequest(ref{id: a.ID}, now)
 		return known
 	}
-	return true // a node that decides for itself reaches no other member
+	return true // no other member has answered this node, so it decides for itself without asking
 }
 
 // lacksRecord reports whether this node has no record of the client's hold that op renews, while the
@@ -117,9 +117,10 @@ func (h *Holds) knowsAll(id bucket.ID, now int64) bool {
 	return !h.isFrozen(now) && h.known.load().Contains(id.Hi)
 }
 
-// Learn asks all members that this node reaches for their holds, unless this node knows them
-// already. For a hold that op renews, it asks the member that first asked for the hold. It returns
-// when this node knows the holds that op needs, when ctx is done, or after half of Timeout.
+// Learn asks all members that this node reaches for their holds, unless this node knows these holds
+// already. If only the record of a hold that op renews may be missing, Learn asks the node that
+// first asked for the hold. It returns when this node knows the holds that op needs or has no
+// authority any more, when ctx is done, or after half of Timeout.
 func (h *Holds) Learn(ctx context.Context, as view.Standing, op wire.Op, a *wire.Ask) {
 	if h.KnowsHolds(h.cfg.Env.View(), as, op, a, h.cfg.Env.Monotonic()) {
 		return
@@ -185,8 +186,9 @@ func (h *Holds) beginRound(v *view.View) <-chan struct{} {
 	return round
 }
 
-// ask merges the holds and records of all other reachable members from the page first on, and
-// reports whether all of these members have answered. A call takes at most Timeout/2.
+// ask reads the holds and records of all other reachable members from the page first on, merges
+// them, and reports whether all of these members have answered. Each request takes at most
+// Timeout/2.
 func (h *Holds) ask(ctx context.Context, v *view.View, first page) (answered bool) {
 	var silent atomic.Bool
 	env.Gather(len(v.Members), callsAtOnce, func(i int) {
@@ -224,8 +226,8 @@ func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, firs
 	return ctx.Err()
 }
 
-// ServeHeld handles the request of askMember. It appends a page of the holds that this node has and
-// knows of, after the header of the answer.
+// ServeHeld handles the request of askMember. It appends a page of the holds that this node has or
+// knows of to dst, which contains the header of the answer.
 func (h *Holds) ServeHeld(message, dst []byte) ([]byte, error) {
 	p, err := parsePage(message)
 	if err != nil || p.part >= p.end {

@@ -30,8 +30,8 @@ const (
 	kindRecords
 )
 
-// A member lists each shard as two parts: the holds of processes, and the records of clients'
-// holds.
+// A member lists its holds in parts, two for each shard: the holds of processes, and the records of
+// clients' holds.
 const parts = 2 * shards
 
 const (
@@ -108,10 +108,10 @@ func beginRecords(sender uint64, date time.Duration) []byte {
 // renewMessage is a message of wire.OpRenew.
 type renewMessage struct {
 	kind    byte
-	holder  uint64 // the sender, in a message of records
+	holder  uint64 // hash of the name of the holder; in a message of records, of the sender
 	date    time.Duration
 	digests []shardDigest
-	list    []entry // only the refs are set in a message to confirm
+	list    []entry // in a message to confirm, only the refs and renewed are set
 	records []record
 }
 
@@ -196,7 +196,7 @@ func appendEntry(b []byte, e *entry, now int64) []byte {
 	return appendMillis(binary.AppendUvarint(b, uint64(e.units)), min(now-e.renewed, int64(Term)))
 }
 
-// appendRecord rounds the times up: a replica may end late, but never early.
+// appendRecord appends a record with its times rounded up: a replica may end late, but never early.
 func appendRecord(b []byte, r *record, now int64) []byte {
 	b = append64(append64(append64(appendID(b, r.id), r.holder), r.number), uint64(r.renewal))
 	released := byte(0)

@@ -8,8 +8,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Hold is a number of units that this node holds for a caller in its process. The zero Hold holds
-// no units.
+// Hold is units that this node holds for a caller in its process. The zero Hold has no units.
 type Hold struct {
 	ref
 	units     int64
@@ -21,13 +20,14 @@ type Hold struct {
 	slot    int32         // index in the entries of the shard, or negative once the hold has ended
 	lost    chan struct{} // nil until a caller asks for the channel
 	at      *digest       // digest of the member that renews the hold; its field of is 0 if no member may decide
-	renewed int64         // when the hold was last renewed alone
+	renewed int64         // when the hold was last renewed by itself, and not through the digest in at
 }
 
 // IsGranted reports whether the hold was granted.
 func (o *Hold) IsGranted() bool { return o.number != 0 }
 
-// Lost returns a channel that is closed if other nodes may have got the units.
+// Lost returns a channel that is closed if the hold has ended without a release, so that other
+// callers may get the units.
 func (h *Holds) Lost(o *Hold) <-chan struct{} {
 	s := h.table.lock(o.id)
 	defer s.mu.Unlock()
@@ -40,12 +40,12 @@ func (h *Holds) Lost(o *Hold) <-chan struct{} {
 	return o.lost
 }
 
-// recordGrant records a granted hold of this node, and the member that renews it.
+// recordGrant records a granted hold of this node, which the given member renews.
 func (t *table) recordGrant(o *Hold, member uint64) {
 	s := t.lock(o.id)
 	defer s.mu.Unlock()
 	i, known := len(s.entries)-1, true
-	if i < 0 || s.entries[i].ref != o.ref { // this node has not just granted it
+	if i < 0 || s.entries[i].ref != o.ref { // the last entry is that of o if this node has just granted the hold
 		var at int32
 		at, known = s.at[o.ref]
 		i = int(at)
@@ -59,8 +59,8 @@ func (t *table) recordGrant(o *Hold, member uint64) {
 	s.renewAt(o, member)
 }
 
-// release removes a hold of this node. The results are the member that renewed the hold, and
-// whether the hold was there.
+// release removes a hold of this node. It returns the member that renewed the hold, and whether the
+// hold had not ended before.
 func (t *table) release(o *Hold) (member uint64, held bool) {
 	s := t.lock(o.id)
 	defer s.mu.Unlock()
@@ -137,14 +137,16 @@ func (s *shard) lookAt(o *Hold, v *view.View, now int64, found *found) (ended bo
 	return true
 }
 
-// renewAt adds a hold to the holds that a member renews, 0 for no member. The digest changes with
-// each new hold, and the member has to agree on it again. The caller must hold s.mu.
+// renewAt adds a hold to the holds that a member renews; the member is 0 for no member. Each new
+// hold changes the digest, and the member has to agree on the digest again. The caller must hold
+// s.mu.
 func (s *shard) renewAt(o *Hold, member uint64) {
 	o.at = digestOf(s.members, member)
 	o.at.add(&o.ref, o.units)
 }
 
-// digests calls f under the lock of a shard with each digest of the holds that a member renews.
+// digests calls f, under the lock of a shard, with the digest of each member of the holds of this
+// node that the member renews.
 func (t *table) digests(shard int, f func(*digest)) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()
@@ -176,9 +178,9 @@ func (t *table) recordRenewals(holds []*Hold, sent int64) {
 	}
 }
 
-// renewedAt returns the member that renews a hold: the owner if this node reaches it, or else the stand-in.
-// The result is 0 if that member may not grant as many units in a split, because another side may grant
-// them.
+// renewedAt returns the member that renews a hold: the owner if this node reaches the owner, or
+// else the stand-in. The result is 0 if the share of that member has fewer units than the hold,
+// because another side may grant these units.
 func renewedAt(v *view.View, o *Hold) uint64 {
 	route, as := v.RenewalRoute(o.id), view.AsStandIn
 	member := route.To

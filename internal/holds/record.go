@@ -9,9 +9,9 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// record is the hold of a client, which does not depend on any node. The hold ends when its time is
-// over, or when it is released. The name of a record is the name in the client's text, and never
-// changes. Members have replicas of a record, which merge joins.
+// record is the hold of a client, which does not depend on any node. The hold ends at its expiry,
+// or when it is released. The name of a record is the name in the client's text, and never changes.
+// Members have replicas of a record, which merge joins.
 //
 // A record that has ended stays until no replica of any member can still be live, so that no
 // replica revives the hold.
@@ -19,10 +19,10 @@ type record struct {
 	ref      // the holder is the origin: the node that asked for the hold
 	units    int64
 	renewal  renewal
-	expires  int64  // when the hold ends unless it is renewed or released, by the monotonic clock
-	forget   int64  // the latest time at which any renewal may expire, after which the record is deleted
-	copied   uint64 // hash of the state and of the members that have acknowledged it (copyState)
-	place    int32  // index in the heap of its state
+	expires  int64  // monotonic time at which the hold ends unless it is renewed or released before
+	forget   int64  // monotonic time of the latest possible expiry of any renewal; an ended record is deleted then (see keepApart)
+	copied   uint64 // copyState of the last acknowledged state, 0 if no member has acknowledged the record
+	place    int32  // index in the heap live or dead of the shard
 	released bool
 	live     bool // the record is in the live heap, and its units count
 	queued   bool // the record is in the list of changed records
@@ -106,7 +106,8 @@ func (s *shard) renew(r *record, ttl int64, age time.Duration, now int64) {
 	s.live.fix(s.records, r.place)
 }
 
-// extend renews a client's hold. If certain is set, this node knows each hold of the count.
+// extend renews a client's hold. If certain is set, this node knows all holds of the count, so that
+// a hold that it does not know has ended.
 func (t *table) extend(a *wire.Ask, certain bool, now int64, r *wire.Result) {
 	s := t.lockAt(a.ID, now)
 	defer s.mu.Unlock()
@@ -119,7 +120,7 @@ func (t *table) extend(a *wire.Ask, certain bool, now int64, r *wire.Result) {
 	r.Allowed, r.Held, r.Renewal = true, known.units, uint64(known.renewal)
 }
 
-// bury releases a client's hold. The record stays at least for ttl.
+// bury releases a client's hold. The record of the released hold stays at least for ttl.
 func (t *table) bury(of ref, ttl tombstoneTTL, now int64) {
 	s := t.lockAt(of.id, now)
 	defer s.mu.Unlock()
@@ -140,8 +141,8 @@ func (t *table) bury(of ref, ttl tombstoneTTL, now int64) {
 }
 
 // tombstoneTTL is the time for which another member may have a live replica of a released hold.
-// known applies if this node knows the hold, but perhaps not the last renewal. unknown applies if
-// this node does not know the hold. The time is 0 if no member has such a replica.
+// known applies if this node knows the hold, but perhaps not its last renewal. unknown applies if
+// this node does not know the hold; it is 0 if no member has such a replica.
 type tombstoneTTL struct{ known, unknown int64 }
 
 // cutFound is the longest time until a node finds that it does not reach a member. The record of a
@@ -218,8 +219,8 @@ func (s *shard) insert(r record, now int64) *record {
 	return s.boundEnded(&s.records[i])
 }
 
-// settle moves a record to the heap of its state. It returns nil if the heap had no room for the
-// record. The caller must hold s.mu.
+// settle moves a record to the heap of its present state, live or dead. It returns nil if there was
+// no room, so that the record was deleted. The caller must hold s.mu.
 func (s *shard) settle(r *record, now int64) *record {
 	i := s.recordAt[r.ref]
 	switch live := r.isLive(now); {
@@ -244,13 +245,12 @@ func (s *shard) settle(r *record, now int64) *record {
 	return r
 }
 
-// evictAmong is the number of records to be deleted first among which boundEnded chooses.
+// evictAmong is the number of records among which boundEnded chooses.
 const evictAmong = 16
 
-// boundEnded makes room for a record that has ended: it deletes a record that would be among the
-// first to be deleted, if possible a record that does not have to be copied. A record that is still
-// queued may be the only replica of a release. It returns nil if there is no room for r. The caller
-// must hold s.mu.
+// boundEnded makes room for a record r that has ended: it deletes one of the next records to be
+// deleted, if possible a record that is not queued for copying, because a queued record may be the
+// only replica of a release. It returns nil if there is no room for r. The caller must hold s.mu.
 func (s *shard) boundEnded(r *record) *record {
 	if s.deadRoom.fits(len(s.dead.at) - 1) {
 		return r
@@ -258,7 +258,7 @@ func (s *shard) boundEnded(r *record) *record {
 	of, evicted := r.ref, int32(-1)
 	for _, i := range s.dead.at[:min(evictAmong, len(s.dead.at))] {
 		if s.records[i].ref == of {
-			continue // r itself has to stay
+			continue // r should stay
 		}
 		if !s.records[i].queued {
 			evicted = i
@@ -322,11 +322,13 @@ func (s *shard) uncountRecord(r *record) {
 	}
 }
 
-// expireAtOnce is the maximum number of records that end under one lock.
+// expireAtOnce is the maximum number of records that expire ends or deletes while it holds the lock
+// once.
 const expireAtOnce = 256
 
-// expire ends the records whose time is over, and deletes the records that no replica can revive.
-// It returns false if there are more such records. The caller must hold s.mu.
+// expire ends the records that have expired, and deletes the records that no replica can revive, at
+// most expireAtOnce of both. It returns false if there may be more such records. The caller must
+// hold s.mu.
 func (s *shard) expire(now int64) (done bool) {
 	for range expireAtOnce {
 		switch {
@@ -348,7 +350,7 @@ func (s *shard) expire(now int64) (done bool) {
 func (t *table) lockAt(id bucket.ID, now int64) *shard {
 	s := t.lock(id)
 	for !s.expire(now) {
-		s.mu.Unlock() // other callers should not wait for all of it
+		s.mu.Unlock() // other callers should not wait until all records have ended
 		s.mu.Lock()
 	}
 	return s

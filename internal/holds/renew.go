@@ -32,8 +32,8 @@ func (h *Holds) renew(v *view.View, member uint64, digests []shardDigest, now in
 	h.sendList(h.cfg.Env.Context(), v, member, kindList, list, func(told []*Hold) { h.table.recordRenewals(told, now) })
 }
 
-// sendList sends a list of holds to a member, and calls told with each part that the member has
-// acknowledged.
+// sendList sends a list of holds to a member in messages of the given kind, and calls told with
+// each part that the member has acknowledged.
 func (h *Holds) sendList(ctx context.Context, v *view.View, member uint64, kind byte, list []*Hold, told func([]*Hold)) {
 	for len(list) > 0 {
 		body, n := append64([]byte{kind}, list[0].holder), 0
@@ -48,8 +48,8 @@ func (h *Holds) sendList(ctx context.Context, v *view.View, member uint64, kind 
 	}
 }
 
-// reportHold sends a hold to the owner, if the owner is reached. There is no response: if the
-// message is lost, the next digest differs.
+// reportHold sends a hold to the owner, if the owner is reached. It requests no response: if the
+// message is lost, the next digest differs, and the owner gets the list.
 func (h *Holds) reportHold(v *view.View, o *Hold) {
 	route := v.RenewalRoute(o.id)
 	if route.Way != view.Direct && route.Way != view.Relay {
@@ -64,7 +64,8 @@ func (h *Holds) reportHold(v *view.View, o *Hold) {
 const confirmAtOnce = pageBytes / 32
 
 // confirm asks the holders to confirm entries that were not renewed since the given time, and
-// removes entries that their holder does not have. Counts of other members are skipped.
+// removes entries that their holder does not have. It skips entries of counts for which other
+// members answer.
 func (h *Holds) confirm(v *view.View, stale []ref, since int64) {
 	now := h.cfg.Env.Monotonic()
 	of := make(map[uint64][]ref) // by holder
@@ -110,7 +111,8 @@ func (h *Holds) confirmByte(of *ref) byte {
 	return 0
 }
 
-// ServeRenew handles the messages of wire.OpRenew, and appends the answer without the header.
+// ServeRenew handles a message of wire.OpRenew, and appends the answer without the header. The
+// error is wire.ErrMalformed, or errLate for a message that was in transit for too long.
 func (h *Holds) ServeRenew(message, dst []byte) ([]byte, error) {
 	now := h.cfg.Env.Monotonic()
 	m, err := parseRenew(message, now)
@@ -160,7 +162,8 @@ func (b *shardSet) add(shard int)           { b[shard/8] |= 1 << (shard % 8) }
 func (b *shardSet) contains(shard int) bool { return b[shard/8]&(1<<(shard%8)) != 0 }
 
 // call sends a request to a member, and returns the answer that arrives within wait. The error is
-// env.ErrUnreached if the member is not reached.
+// env.ErrUnreached if the member is not reached, errLate if this node was frozen in the meantime,
+// or an error of env.Call.
 func (h *Holds) call(ctx context.Context, v *view.View, member uint64, op wire.Op, body []byte, wait time.Duration) ([]byte, error) {
 	i, known := v.Named[member]
 	if !known || i == v.Self || v.Next[i] < 0 {
@@ -177,11 +180,11 @@ func (h *Holds) call(ctx context.Context, v *view.View, member uint64, op wire.O
 
 var errLate = errors.New("weir: a message about holds was under way for too long")
 
-// isLate reports whether a message with a date was in transit for longer than the sender waits. The
-// sender repeats content that is still true. Two additional Timeouts are allowed: the first for the
-// scheduling delay of the sender, and the second because the age of the cluster on the sender may
-// be behind, by up to a round trip for each member on the path to the oldest member. A message
-// without a date is not late.
+// isLate reports whether a message with a date was in transit for longer than the sender waits for
+// the answer. Such a message is refused, and the sender repeats content that is still true. Two
+// additional Timeouts are allowed: the first for the scheduling delay of the sender, and the second
+// because the age of the cluster on the sender may be behind, by up to a round trip for each member
+// on the path to the oldest member. A message without a date is not late.
 func (h *Holds) isLate(date, wait time.Duration) bool {
 	return date > 0 && h.cfg.Cluster.Age()-date > wait+2*h.cfg.Timeout
 }

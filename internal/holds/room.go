@@ -2,13 +2,13 @@ package holds
 
 import "sync/atomic"
 
-// room bounds the holds of a table, for all shards together, because all holds of a count are in
-// one shard. A shard takes several places at a time, so that two keys seldom contend for the
-// room, and returns the rest when look passes through the shard.
+// room bounds the holds of a table. The bound is for all shards together, because all holds of a
+// count are in one shard. A shard takes several places at a time, so that two keys seldom contend
+// for the room, and returns unused places when look visits the shard.
 type room struct {
-	left   atomic.Int64
-	atOnce int64 // places that a shard takes at a time, and keeps spare: at most an eighth of the table for all shards
-	most   int   // holds of a shard
+	left   atomic.Int64 // number of places that no shard has taken
+	atOnce int64        // number of places that a shard takes at a time, and may keep unused: for all shards together, at most an eighth of the table
+	most   int          // maximum number of holds of a shard
 }
 
 // mostOfShard bounds the holds of a shard, except in the largest tables, because a growing list
@@ -38,7 +38,7 @@ type quota struct {
 }
 
 // fits reports whether there is room for another hold if used places are in use. If the quota is
-// used up, it takes more places of the room.
+// used up, fits takes more places from the room.
 func (q *quota) fits(used int) bool {
 	for used >= q.size && used < q.of.most {
 		more := q.of.takePlaces()
@@ -50,7 +50,8 @@ func (q *quota) fits(used int) bool {
 	return used < min(q.size, q.of.most)
 }
 
-// trim returns the places that are not in use, except for those that may be in use soon.
+// trim returns the places that are not in use to the room, except for atOnce-1 that may be in use
+// soon.
 func (q *quota) trim(used int) {
 	if more := q.size - used - int(q.of.atOnce-1); more > 0 {
 		q.size -= more

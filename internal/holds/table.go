@@ -21,7 +21,8 @@ const shards = 256
 // shardOf returns the shard of an id, which depends on no bit that places the id on the ring.
 func shardOf(id bucket.ID) int { return int(id.Lo % shards) }
 
-// ref is the name of a hold: the id of its count, the node that has it, and its number there.
+// ref is the name of a hold: the id of its count, the hash of the name of the node that first asked
+// for it, and its number on that node.
 type ref struct {
 	id             bucket.ID
 	holder, number uint64
@@ -36,18 +37,18 @@ func (r *ref) hash(units int64) uint64 {
 	return h
 }
 
-// table contains the holds of this node's process, the holds of other processes whose counts this
-// node answers for, or answered for lately, and the records of clients' holds. The units of a count
+// table contains the holds of this node's process, the holds of other processes on counts for which
+// this node answers, or answered lately, and the records of clients' holds. The units of a count
 // are the sum of its entries and live records. A hold that a member reports twice, late or by
 // another path has a single entry or record, so no hold counts twice.
 //
-// An entry of another node stays for Term after its renewal. The entry is renewed alone, or
-// together with all entries of the holder in the shard, if their digest equals the digest of the
-// holder. An entry of this node stays as long as its Hold, and no other member ends it.
+// An entry of another node stays for Term after its renewal. An entry is renewed by itself, or
+// together with all entries of its holder in the shard, if their digest equals the digest that the
+// holder has sent. An entry of this node stays as long as its Hold, and no other member ends it.
 type table struct {
 	room    *room         // for entries and live records
 	dead    *room         // for records that have ended
-	changed chan struct{} // signals that a record has to be copied
+	changed chan struct{} // signals that records may have to be copied
 	begins  chan struct{} // signals that used is set
 	age     func() time.Duration
 	apart   atomic.Int64 // when this node last missed a member, by the monotonic clock; math.MaxInt64 while a member is missing
@@ -55,7 +56,7 @@ type table struct {
 	shards  [shards]shard
 }
 
-// shard contains the holds of a part of the ids. The work under its lock does not grow with the
+// shard contains the holds of a part of the ids. The work under one lock does not grow with the
 // number of holds.
 type shard struct {
 	mu      sync.Mutex
@@ -65,7 +66,7 @@ type shard struct {
 	owned   int           // number of entries of this node
 	at      map[ref]int32 // indexes in entries
 	counts  map[bucket.ID]*count
-	idle    []*count           // counts that were empty when they were last in use
+	idle    []*count           // counts that were empty after their last use, and are deleted if they still are
 	holders map[uint64]*digest // for each holder, its entries in this shard
 	members map[uint64]*digest // for each member, the holds of this node that it renews
 	asks    asks
@@ -82,16 +83,16 @@ type shard struct {
 	changes  []ref           // records to be copied
 	signal   chan struct{}   // table.changed
 	apart    *atomic.Int64   // table.apart
-	next     int             // index at which look continues
-	asked    [2]map[ref]bool // the last calls of recordRequest, by id or hold; true if all members answered
-	asking   int64           // when asked[0] began
+	next     int             // index in entries at which look continues
+	asked    [2]map[ref]bool // the results of recordRequest, of the current and the previous period of knownFor
+	asking   int64           // monotonic time at which the period of asked[0] began
 }
 
 // entry is a hold of a process.
 type entry struct {
 	ref
 	units   int64
-	renewed int64 // by the monotonic clock
+	renewed int64 // monotonic time of the last renewal by itself
 }
 
 // link contains the pointers of an entry. They are separate from the entry, so that the garbage
@@ -99,25 +100,25 @@ type entry struct {
 type link struct {
 	count *count
 	hold  *Hold // nil if the entry belongs to another node
-	added int64 // digest.renewed of the holder when the entry was added
+	added int64 // renewed of the holder's digest at the time when the entry was added
 }
 
 // count is the number of held units of an id.
 type count struct {
 	id      bucket.ID
-	idle    bool // it is in shard.idle
+	idle    bool // the count is in shard.idle
 	units   int64
-	entries int    // including live records
-	version uint64 // the highest version of the limits in asks; rate is the Rate of that limit
+	entries int    // number of entries and live records
+	version uint64 // the highest Version of the limits in asks for holds; rate is the last Rate of that Version
 	rate    int64
 }
 
 // digest represents all holds of a shard that one node has, or that one member renews.
 type digest struct {
-	of      uint64 // the node
+	of      uint64 // hash of the name of that node or member
 	sum     uint64
 	entries int
-	renewed int64 // when the two sides last agreed on all of them
+	renewed int64 // monotonic time at which holder and member last agreed on the digest
 }
 
 func digestOf(all map[uint64]*digest, node uint64) *digest {
@@ -155,8 +156,9 @@ func newTable(most int, age func() time.Duration) *table {
 	return t
 }
 
-// hold grants units of a limit. The argument most is the maximum number of units that this node may
-// grant; if most is below 0, it may grant the whole limit.
+// hold grants units of a limit, or denies. The argument most is the maximum number of units that
+// this node may grant; if most is below 0, it may grant the whole limit. If waits is set, a hold
+// that is denied waits in the queue.
 func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Result) {
 	s := t.lockAt(a.ID, now)
 	defer s.mu.Unlock()
@@ -209,8 +211,8 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 	r.Limit, r.Remaining = most, max(0, most-c.units)
 }
 
-// peek returns the result that hold would return. If lately is set, peek uses the Rate of the
-// last ask for the count.
+// peek sets the result that hold would set, and changes nothing. If lately is set, peek uses the
+// Rate of the highest Version that asked for the count, whatever the Version of a.
 func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Result) {
 	s := t.lockAt(a.ID, now)
 	defer s.mu.Unlock()
@@ -232,8 +234,8 @@ func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Re
 	}
 }
 
-// put records a hold that was reported by its holder or another member. It refuses the hold only
-// if there is no room: a hold exists even if it exceeds the limit.
+// put records a hold that its holder or another member has reported. It refuses the hold only if
+// there is no room: a reported hold exists even if it exceeds the limit.
 func (t *table) put(e entry) {
 	s := t.lock(e.id)
 	defer s.mu.Unlock()
@@ -264,8 +266,8 @@ func (t *table) end(of ref) bool {
 	return false
 }
 
-// renew renews all entries of a holder in a shard, and reports whether their digest is the digest
-// that the holder has sent.
+// renew renews all entries of a holder in a shard if their digest is sum, which the holder has
+// sent. It reports whether the digests are equal.
 func (t *table) renew(holder uint64, shard int, sum uint64, now int64) bool {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()
@@ -279,7 +281,7 @@ func (t *table) renew(holder uint64, shard int, sum uint64, now int64) bool {
 
 // found is the result of look.
 type found struct {
-	lost  int   // number of holds of this node that no member has renewed for their term
+	lost  int   // number of holds of this node that no member has renewed for 9/10 of Term
 	stale []ref // holds of other nodes that were not renewed lately
 }
 
@@ -358,10 +360,10 @@ const mostHeld = 1 << 60
 // lookAtOnce is the maximum number of entries that are visited under one lock.
 const lookAtOnce = 256
 
-// visitEntries calls f with the entries in ranges that have not ended. It begins with the entry before the
-// index from and goes down to the first, with at most lookAtOnce entries under one lock. The result is the
-// argument from of the next call, or 0 at the end. No entry is missed: an entry only moves down, into the
-// place of another entry.
+// visitEntries calls f with the entries of ids in ranges that have not expired. It begins with the
+// entry before the index from and goes down to the first, with at most lookAtOnce entries under one
+// lock. The result is the argument from of the next call, or 0 at the end. No entry is missed: an
+// entry only moves down, into the place of another entry.
 func (t *table) visitEntries(shard, from int, ranges countsync.Ranges, now int64, f func(*entry)) (next int) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()
@@ -395,8 +397,8 @@ func (t *table) visitRecords(shard, from int, ranges countsync.Ranges, f func(*r
 	return next
 }
 
-// countHolds returns the number of holds that this node has, and of holds that it knows. Both include
-// the records of its clients.
+// countHolds returns the numbers for Stats: the holds that callers and clients of this node have,
+// and the holds that this node knows.
 func (t *table) countHolds(self uint64) (held, known int) {
 	for i := range t.shards {
 		s := &t.shards[i]
@@ -503,9 +505,10 @@ func (s *shard) renewed(i int) int64 {
 	return e.renewed
 }
 
-// recordRequest records that this node has requested holds from other members, and whether all have answered.
-// If of names no hold, a stand-in has asked all reachable members for the holds of the ID. Otherwise the owner
-// has asked the origin of the hold.
+// recordRequest records that this node has requested holds from other members, and whether all of
+// these have answered. If of has only an ID, this node has asked all reachable members for the
+// holds of the ID, as a stand-in. Otherwise this node has asked the origin of the hold, as the
+// owner.
 func (t *table) recordRequest(of ref, answered bool, now int64) {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()
@@ -521,9 +524,9 @@ func (t *table) recordRequest(of ref, answered bool, now int64) {
 	s.asked[0][of] = answered
 }
 
-// findRequest reports whether recordRequest was called for of lately, and returns the value of
-// answered in that call. It finds each call of the last knownFor, and no call that is older than
-// three times knownFor.
+// findRequest reports whether recordRequest was called with of lately, and returns the answered of
+// that call. It finds each call of the last knownFor, and no call that is older than three times
+// knownFor.
 func (t *table) findRequest(of ref, now int64) (known, answered bool) {
 	s := t.lock(of.id)
 	defer s.mu.Unlock()

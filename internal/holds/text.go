@@ -16,11 +16,11 @@ const (
 	textBytes = 16
 )
 
-// Client is the name of a client's hold, which its sealed text contains. The name never changes.
-// The zero Client names no hold.
+// Client is the name of a client's hold. The sealed text that the client carries contains the name,
+// which never changes. The zero Client names no hold.
 type Client struct {
 	ID             bucket.ID
-	Origin, Number uint64 // the node that first asked for it, and its number there
+	Origin, Number uint64 // hash of the name of the node that first asked for the hold, and the number of the hold on that node
 }
 
 // ClientOf returns the name of the hold in an ask.

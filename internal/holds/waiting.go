@@ -7,14 +7,15 @@ import (
 	"github.com/weir-go/weir/internal/queue"
 )
 
-// waitsFor is how long a waiting hold is kept after its last ask.
+// waitsFor is the time for which a waiting hold keeps its place in the queue after its last ask.
 const waitsFor = 150 * time.Millisecond
 
-// ticket returns the name of a hold that waits for its count.
+// ticket returns the Ticket of a hold in the queue of its count.
 func (r *ref) ticket() queue.Ticket { return queue.Ticket{Node: r.holder, Number: r.number} }
 
-// isFirst reports whether no other hold that is due waits for the count. If this hold waits as
-// well, only holds that arrived before it matter. The caller must hold s.mu.
+// isFirst reports whether a hold need not wait for another hold of the count that waits and may
+// still ask in time. If this hold waits as well, only holds that arrived before it matter. The
+// caller must hold s.mu.
 func (s *shard) isFirst(of ref, now int64) bool {
 	arrived := int64(math.MaxInt64)
 	if self, waits := s.contenders.Find(of.id, of.ticket(), now); waits {

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,14 +24,6 @@ func TestDocumentedScenariosAreValid(t *testing.T) {
 		require.NoError(t, err, "%s", s.Position())
 	}
 	require.NotZero(t, read)
-}
-
-func TestReadmeListsEveryInvariant(t *testing.T) {
-	text, err := os.ReadFile("README.md")
-	require.NoError(t, err)
-	for _, i := range invariants {
-		require.Contains(t, string(text), fmt.Sprintf("| %s | %s |\n", i.name, i.means))
-	}
 }
 
 func TestDocumentedCommandsAreValid(t *testing.T) {

@@ -3,10 +3,12 @@ package snippets_test
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -92,7 +94,7 @@ func TestLinksLeadToFilesAndHeadings(t *testing.T) {
 	}
 }
 
-// A document that names a test leads the reader to it.
+// A document that names a test, in text or by -run or -bench of a command, leads the reader to it.
 func TestDocumentsNameTestsThatExist(t *testing.T) {
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)
 	exists := make(map[string]bool)
@@ -101,6 +103,16 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 			exists[string(m[1])] = true
 		}
 	})
+	commands, err := snippets.CallsOf("go", "test")
+	require.NoError(t, err)
+	for _, c := range commands {
+		for i, pattern := range c.Words {
+			if i > 0 && (c.Words[i-1] == "-run" || c.Words[i-1] == "-bench") && pattern != "^$" && pattern != "." {
+				named := slices.ContainsFunc(slices.Collect(maps.Keys(exists)), regexp.MustCompile(pattern).MatchString)
+				require.True(t, named, "%s: no test matches %s", c.Position(), pattern)
+			}
+		}
+	}
 	code, err := snippets.Inline()
 	require.NoError(t, err)
 	name, named := regexp.MustCompile(`^(?:Test|Fuzz|Benchmark|Example)[A-Z]\w+$`), 0

@@ -262,6 +262,7 @@ func playCrowd(t *testing.T, size int) {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		t.Logf("| %s | %.2f s | %.0f | %d | %.1f KB | %d MB |", event, took.Seconds(), messages, peak, bytes/1000, m.Sys>>20)
+		require.Positive(t, messages, event)
 		require.LessOrEqual(t, messages, most, event)
 		c.begin()
 	}

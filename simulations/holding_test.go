@@ -74,6 +74,7 @@ func TestUnitsAreBackInTime(t *testing.T) {
 		{"while nodes join that started in a split", []Fault{splitAt10, {At: 15 * time.Second, Kind: FaultKill, Nodes: []string{"e"}}, {At: 16 * time.Second, Kind: FaultStart, Nodes: []string{"e"}}, {At: 18 * time.Second, Kind: FaultHeal}},
 			newHold(0, 6, 28, 29), 30, false},
 		{"within the term of a dead holder", []Fault{killed, {At: 5 * time.Second, Kind: FaultStart, Nodes: []string{"b"}}}, dead, 15, false},
+		{"beyond the term of a dead holder", nil, dead, 16.1, true},
 	} {
 		j := journal(newInFlight(weir.FairShare, c.faults...), denied(c.denied))
 		j.Holds = []Held{c.hold}
@@ -82,6 +83,33 @@ func TestUnitsAreBackInTime(t *testing.T) {
 	j := journal(newInFlight(weir.FairShare))
 	j.Probes = []Probe{{Left: 9}}
 	require.Len(t, brokenOf(j, backInvariant), 1, "a unit that never comes back")
+}
+
+func TestLostHoldsOfClientsAreJudgedByFaults(t *testing.T) {
+	lost, refused := newHold(0, 1, 12, 14), newHold(0, 1, 12, 14)
+	lost.End, lost.Expires, refused.Expires, refused.Wrong = holdLost, lost.To, lost.To, "weir: timed out"
+	kill := func(at time.Duration, name string) Fault {
+		return Fault{At: at, Kind: FaultKill, Nodes: []string{name}}
+	}
+	for _, c := range []struct {
+		name            string
+		faults          []Fault
+		lost, mayRefuse bool
+	}{
+		{"without a fault", nil, true, false},
+		{"one crash", []Fault{kill(12*time.Second, "e")}, true, true},
+		{"a freeze", []Fault{{At: 12 * time.Second, Kind: FaultFreeze, Nodes: []string{"e"}}}, true, true},
+		{"a deploy", []Fault{{At: 12 * time.Second, Kind: FaultLeave, Nodes: []string{"e"}}}, true, false},
+		{"two crashes", []Fault{kill(10*time.Second, "d"), kill(13*time.Second, "e")}, false, true},
+		{"in a split", []Fault{splitAt10, healAt25}, false, true},
+		{"two crashes afterwards", []Fault{kill(15*time.Second, "d"), kill(15*time.Second, "e")}, true, true},
+	} {
+		j := journal(newInFlight(weir.FairShare, c.faults...))
+		j.Holds = []Held{lost}
+		require.Equal(t, c.lost, len(brokenOf(j, lostInvariant)) > 0, "%s: lost", c.name)
+		j.Holds = []Held{refused}
+		require.Equal(t, !c.mayRefuse, len(brokenOf(j, lostInvariant)) > 0, "%s: refused", c.name)
+	}
 }
 
 func TestReservationsAreJudgedByTheirSettlements(t *testing.T) {

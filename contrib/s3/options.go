@@ -63,10 +63,11 @@ type Options struct {
 	TLS *tls.Config
 
 	// Credentials sign requests, as credentials.NewStaticV4 returns them. By default they
-	// are found in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the environment, in
-	// ~/.aws/credentials, or at the service that EKS, ECS and EC2 have for roles, in this
-	// order. AWS_SESSION_TOKEN and AWS_WEB_IDENTITY_TOKEN_FILE are used, too. Credentials
-	// are renewed before they expire.
+	// are found in AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN of the
+	// environment, in ~/.aws/credentials or AWS_SHARED_CREDENTIALS_FILE by AWS_PROFILE, or
+	// at the service for the role of the pod (AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN,
+	// or EKS Pod Identity), of the ECS task or of the EC2 machine, in this order.
+	// Credentials are renewed before they expire.
 	Credentials *credentials.Credentials
 
 	// MaxBytes bounds a snapshot: Save returns an error if the snapshot is larger, and

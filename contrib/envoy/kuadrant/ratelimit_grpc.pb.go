@@ -34,13 +34,13 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type RateLimitServiceClient interface {
-	// CheckRateLimit reports whether the limits have a unit left. It spends nothing.
+	// CheckRateLimit reports whether the limits have a unit left. It spends no units.
 	CheckRateLimit(ctx context.Context, in *v3.RateLimitRequest, opts ...grpc.CallOption) (*v3.RateLimitResponse, error)
 	// Report spends hits_addend, even where there is no room. It cannot deny.
 	Report(ctx context.Context, in *v3.RateLimitRequest, opts ...grpc.CallOption) (*v3.RateLimitResponse, error)
-	// Reserve spends an estimate of the cost on all limits or on none.
+	// Reserve spends an estimate of the cost, on all limits or on no limit.
 	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
-	// Commit replaces the estimate by the actual cost.
+	// Commit replaces the estimate with the actual cost of the request.
 	Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error)
 }
 
@@ -96,13 +96,13 @@ func (c *rateLimitServiceClient) Commit(ctx context.Context, in *CommitRequest, 
 // All implementations must embed UnimplementedRateLimitServiceServer
 // for forward compatibility.
 type RateLimitServiceServer interface {
-	// CheckRateLimit reports whether the limits have a unit left. It spends nothing.
+	// CheckRateLimit reports whether the limits have a unit left. It spends no units.
 	CheckRateLimit(context.Context, *v3.RateLimitRequest) (*v3.RateLimitResponse, error)
 	// Report spends hits_addend, even where there is no room. It cannot deny.
 	Report(context.Context, *v3.RateLimitRequest) (*v3.RateLimitResponse, error)
-	// Reserve spends an estimate of the cost on all limits or on none.
+	// Reserve spends an estimate of the cost, on all limits or on no limit.
 	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
-	// Commit replaces the estimate by the actual cost.
+	// Commit replaces the estimate with the actual cost of the request.
 	Commit(context.Context, *CommitRequest) (*CommitResponse, error)
 	mustEmbedUnimplementedRateLimitServiceServer()
 }

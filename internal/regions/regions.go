@@ -160,10 +160,13 @@ func (r *Regions) askRegion(ctx context.Context, region string, link *link, h wi
 	if err != nil {
 		return answer, err
 	}
+	if answer, err = countsync.ParseExchange(got); err != nil {
+		return answer, err
+	}
 	link.receivedBytes.Add(uint64(wire.ResponseHeaderBytes + len(got)))
 	link.answered.Store(r.cfg.Env.Monotonic())
 	link.waits.Store(0)
-	return countsync.ParseExchange(got)
+	return answer, nil
 }
 
 // Learn applies the answers of a region to statements.

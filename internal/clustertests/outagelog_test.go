@@ -211,7 +211,7 @@ func TestRosterBelowExpectIsLogged(t *testing.T) {
 		require.EqualValues(t, 2, lines[0].number("roster"))
 		require.EqualValues(t, 2, lines[0].number("reached"))
 		require.Empty(t, lines[0].hostsIn("missing"))
-		require.NotZero(t, w.nodes[c].Stats().Outage.Since)
+		require.WithinDuration(t, time.Now().Add(-outageOver), w.nodes[c].Stats().Outage.Since, time.Second, "since its start")
 		w.start(t, "d", weir.Config{Expect: 3})
 		w.ready(t, w.names...)
 		time.Sleep(outageOver)

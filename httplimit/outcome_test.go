@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -98,6 +99,27 @@ func TestSettleLeavesRulesWithoutSettleAlone(t *testing.T) {
 	statusOf(t, m.Handler(byPath), "/200")
 	require.Equal(t, int64(7), remaining(t, m, "r", "192.0.2.1"))
 	require.Zero(t, m.Unsettled())
+}
+
+// The function decides for a Limiter, and for rules that count by the status, but not for other rules.
+func TestCountFunctionDeterminesCharge(t *testing.T) {
+	o := Options{Count: func(r *http.Request, rule *rules.Rule, e *Ended) bool {
+		return rule.Name == "r" && r.URL.Path == "/401" && e.Status == 401
+	}}
+	m := newLimiter(t, `
+rules:
+- {name: r, key: ip, count: {status: 200}, limit: {algorithm: fixed_window, rate: 9, per: 1h}}
+- {name: settled, key: ip, settle: {header: X-Cost, on_error: keep}, limit: {algorithm: fixed_window, rate: 9, per: 1h}}
+`, o, weir.Config{})
+	l := byLimiter(t, weir.Limit{Name: "r", Algorithm: weir.FixedWindow, Rate: 9, Per: time.Hour}, o, weir.Config{})
+	for _, path := range []string{"/200", "/401"} {
+		statusOf(t, m.Handler(byPath), path)
+		statusOf(t, l.Handler(byPath), path)
+	}
+	require.Equal(t, []int64{8, 7}, []int64{remaining(t, m, "r", "192.0.2.1"), remaining(t, m, "settled", "192.0.2.1")})
+	d, err := l.one.limiter.Peek(t.Context(), "192.0.2.1")
+	require.NoError(t, err)
+	require.EqualValues(t, 8, d.Remaining)
 }
 
 func TestHijackedConnectionHasStatus101(t *testing.T) {

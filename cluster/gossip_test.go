@@ -517,6 +517,7 @@ func TestUnidentifiedConnectionsAreClosedAndCounted(t *testing.T) {
 		reason string
 	}{
 		{"HTTP", false, send("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "garbage"},
+		{"HTTP where there is TLS", true, send("GET / HTTP/1.1\r\n\r\n"), "garbage"},
 		{"a TLS client where there is no TLS", false, func(_ *testing.T, conn net.Conn, _, _ cluster.Authority) {
 			tls.Client(conn, &tls.Config{ServerName: "x"}).Handshake()
 		}, "garbage"},

@@ -232,6 +232,19 @@ func TestAnnouncementReachesDisconnectedMembers(t *testing.T) {
 	})
 }
 
+func TestForgetReachesAllMembers(t *testing.T) {
+	onHosts(t, func(t *testing.T, h hosts) {
+		nodes := h.startMembers(t, 4, 0)
+		h.Host(hostName(3)).Freeze()
+		dead := servingMembers(4)
+		dead["m03"] = cluster.Dead
+		waitFor(t, 30*time.Second, "the crash is noticed", func() bool { return rostersAre(nodes[:3], dead) })
+		require.NoError(t, nodes[0].Forget("m03"))
+		waitFor(t, 5*time.Second, "it is off every roster", func() bool { return rostersAre(nodes[:3], servingMembers(3)) })
+		h.Host(hostName(3)).Thaw()
+	})
+}
+
 // A leaver does not return by itself, and its Close does not make it dead.
 func TestLeaverStaysAwayAndFollowsTheRoster(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {

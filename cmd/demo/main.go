@@ -140,8 +140,8 @@ func (m *monitor) run(ctx context.Context, s *screen) (over int64, err error) {
 	_, _ = m.act(ctx, time.Now()) // before the first request
 	defer m.startTraffic(ctx)()
 	defer m.show(ctx, s)()
-	for over := false; !over && err == nil && lab.Sleep(ctx, stepInterval); {
-		over, err = m.act(ctx, time.Now())
+	for ended := false; !ended && err == nil && lab.Sleep(ctx, stepInterval); {
+		ended, err = m.act(ctx, time.Now())
 	}
 	return time.Now().UnixNano(), err
 }

@@ -98,11 +98,19 @@ func requireAccounted(t *testing.T, j *Journal) {
 
 func TestRunAccountsForEveryUnit(t *testing.T) {
 	t.Parallel()
+	// Only the faults of a scene cause decisions with this source.
+	sources := map[string]weir.Source{"split": weir.Budget, "regions": weir.Budget, "crash": weir.StandIn, "frozen": weir.StandIn, "links": weir.Relayed}
+	requireStruck := func(t *testing.T, name string, j *Journal) {
+		if source, found := sources[name]; found {
+			require.True(t, slices.ContainsFunc(j.Checks, func(c Check) bool { return c.Source == source }), "no check was decided as %v", source)
+		}
+	}
 	for name, s := range newScenes() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			first := playAside(t, s)
 			requireAccounted(t, first)
+			requireStruck(t, name, first)
 			if !testenv.Race && testenv.IsFull(t) { // TestPlayerPlaysLikeThisProcess and TestRegionRunReplaysFromItsSeed replay as well; the race detector has the scheduler pick at random
 				requireReplays(t, s, first)
 			}
@@ -114,7 +122,9 @@ func TestRunAccountsForEveryUnit(t *testing.T) {
 			}
 			gossip := s.clone()
 			gossip.Gossip = true
-			requireAccounted(t, playAside(t, gossip))
+			j := playAside(t, gossip)
+			requireAccounted(t, j)
+			requireStruck(t, name, j)
 		})
 	}
 }

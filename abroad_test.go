@@ -123,17 +123,17 @@ func TestForeignNodesMayOnlyExchangeAndReset(t *testing.T) {
 		}
 		require.EqualValues(t, 10, remaining(t, l, "key"), "op %d", c.op)
 	}
-	require.Empty(t, abroad(speaking("third")), "a region speaks for itself alone")
+	require.Empty(t, abroad(speaking("third")), "an exchange in the name of another region is refused")
 	refused := len(cases) - 1 + 1 // all cases except the exchange, and the exchange in the name of the third region
 	require.EqualValues(t, refused, n.Stats().Regions["far"].Refused)
 	published, _ := n.Published("")
 	require.Empty(t, published)
 	require.Zero(t, n.Stats().Conflicts)
 
-	for _, c := range cases { // a member may send all of them
+	for _, c := range cases { // a member of this region may send all of them
 		if c.op == wire.OpExchange {
-			require.Empty(t, serveFrom(n, "near", c.request), "members have no holdings of their own")
-			c.request[1] = wire.FlagAbroad // the member forwards it
+			require.Empty(t, serveFrom(n, "near", c.request), "members of one region send each other no exchanges of their own")
+			c.request[1] = wire.FlagAbroad // the member forwards the exchange of another region
 		}
 		require.NotEmpty(t, serveFrom(n, "near", c.request), "op %d", c.op)
 	}
@@ -197,8 +197,8 @@ func TestForeignRequestIsForReceivingNode(t *testing.T) {
 	require.Equal(t, wire.Header{Op: wire.OpExchange, Flags: wire.FlagAbroad}, h)
 }
 
-// The ID of a count determines whether it is Global. The region that resets, reads or requests
-// it has no influence on this.
+// The ID of a count determines whether the count is Global. A request of another region has no
+// influence on this.
 func TestForeignRequestLeavesRegionalCountsUnchanged(t *testing.T) {
 	n, regional, global := newBorderNode(t, nil)
 	require.Empty(t, serveFrom(n, "far", resetRequest(regional, "key", n.env.Now())))
@@ -227,7 +227,7 @@ func TestForeignRequestLeavesRegionalCountsUnchanged(t *testing.T) {
 	require.Zero(t, used(n, global, "key"))
 	require.EqualValues(t, 2, n.Stats().Regions["far"].Refused)
 
-	require.Empty(t, serveFrom(n, "nowhere", resetRequest(global, "key", n.env.Now())), "a region that is none of Regions")
+	require.Empty(t, serveFrom(n, "nowhere", resetRequest(global, "key", n.env.Now())), "a region that is not in Regions")
 	require.Empty(t, serveFrom(n, "", resetRequest(global, "key", n.env.Now())))
 }
 
@@ -246,7 +246,7 @@ func TestForwardedForeignRequestsAreRestricted(t *testing.T) {
 	require.EqualValues(t, 10, used(n, regional, "key"))
 	require.NotEmpty(t, handed(resetRequest(global, "key", n.env.Now())))
 	own := (&countsync.Exchange{Region: "near"}).Append(wire.Header{Op: wire.OpExchange, Flags: wire.FlagAbroad}.Append(nil))
-	require.Equal(t, wire.AppendResponse(nil, wire.Unreached, 0), serveFrom(n, "near", own), "a member's own region is none")
+	require.Equal(t, wire.AppendResponse(nil, wire.Unreached, 0), serveFrom(n, "near", own), "a member cannot forward a request in the name of its own region")
 }
 
 func TestOnlyExchangesOfOtherRegionsAreForwarded(t *testing.T) {
@@ -296,17 +296,17 @@ func TestResetInFarFutureIsRefused(t *testing.T) {
 			n, _, global := newBorderNode(t, nil)
 			for _, number := range []int64{math.MaxInt64, n.env.Now() + int64(slack) + int64(time.Minute)} {
 				require.Empty(t, serveFrom(n, region, resetRequest(global, "key", number)))
-				require.EqualValues(t, 10, used(n, global, "key"), "it changes nothing")
+				require.EqualValues(t, 10, used(n, global, "key"), "a refused reset changes nothing")
 			}
-			require.NotEmpty(t, serveFrom(n, "near", resetRequest(global, "key", n.env.Now())), "by a member that knows of neither")
+			require.NotEmpty(t, serveFrom(n, "near", resetRequest(global, "key", n.env.Now())), "the refused numbers do not prevent later resets")
 			require.Zero(t, used(n, global, "key"))
 
 			debit(t, global, "key", 10)
-			require.NotEmpty(t, serveFrom(n, region, resetRequest(global, "key", n.env.Now()+int64(slack)-int64(time.Second))), "a clock may be ahead")
+			require.NotEmpty(t, serveFrom(n, region, resetRequest(global, "key", n.env.Now()+int64(slack)-int64(time.Second))), "the clock of the sender may be ahead")
 			require.Zero(t, used(n, global, "key"))
 			debit(t, global, "key", 10)
 			_ = global.Reset(t.Context(), "key") // resets in this region; no node of the other region answers
-			require.Zero(t, used(n, global, "key"), "and who knows of it resets above it")
+			require.Zero(t, used(n, global, "key"), "a reset by this node gets a number above the one that is ahead")
 		})
 	}
 }

@@ -64,7 +64,7 @@ func TestAllowAllIntoUsesGivenCapacity(t *testing.T) {
 	require.Equal(t, "not its own", room[4].Name)
 	ds, err = n.AllowAllInto(t.Context(), []Ask{{Limiter: asks[0].Limiter, Units: -1}}, ds)
 	require.ErrorIs(t, err, ErrInvalid)
-	require.False(t, ds.Allowed(), "what was there before is no answer")
+	require.False(t, ds.Allowed(), "after an error, the earlier Decisions in the slice are cleared")
 }
 
 func TestLateAnswerIsRefundedWithShadows(t *testing.T) {
@@ -89,7 +89,7 @@ func TestLateAnswerIsRefundedWithShadows(t *testing.T) {
 				a, err := wire.ParseAsk(refund, i, new(bucket.Limit))
 				require.NoError(t, err)
 				require.EqualValues(t, a.Units+6, a.Spent.Receipt)
-				require.Equal(t, a.Units > 1, a.Spent.StoodIn, "who granted it without authority is told so")
+				require.Equal(t, a.Units > 1, a.Spent.StoodIn, "a refund states whether its units were granted without authority")
 				units = append(units, a.Units)
 			}
 		}
@@ -97,5 +97,5 @@ func TestLateAnswerIsRefundedWithShadows(t *testing.T) {
 	}
 	require.Equal(t, []int64{1, 3}, late(true))
 	require.EqualValues(t, 4, n.Stats().LateUnits)
-	require.Empty(t, late(false), "nothing was spent")
+	require.Empty(t, late(false), "a denied AllowAll has spent no units")
 }

@@ -29,8 +29,8 @@ func edit(n *Node, change func(v *view.View)) {
 	})
 }
 
-// delayAuthority makes owner wait for authority over all that it owns. In the view of other, the
-// authority was transferred, and it does not arrive until come is called.
+// delayAuthority makes owner wait for authority over all ranges that it holds. In the view of
+// other, the authority was transferred to owner. It arrives when come is called.
 func delayAuthority(t *testing.T, owner, other *Node) (come func()) {
 	t.Helper()
 	v := owner.handover.View()
@@ -77,10 +77,10 @@ func TestCheckWaitsForAuthorityInTransit(t *testing.T) {
 		for _, d := range all {
 			require.Equal(t, Forwarded, d.Source)
 		}
-		require.Zero(t, early, "they wait, once passed on and once sent back")
+		require.Zero(t, early, "a check that was passed on and sent back waits for authority")
 		slices.Sort(remaining)
 		require.EqualValues(t, 100-cap(answered), remaining[0])
-		require.Equal(t, []uint64{each, each}, []uint64{nodes[0].Stats().Passed, nodes[1].Stats().Passed}, "what came back was not passed on again")
+		require.Equal(t, []uint64{each, each}, []uint64{nodes[0].Stats().Passed, nodes[1].Stats().Passed}, "a check that was sent back is not passed on again")
 		return nil
 	})
 }
@@ -98,7 +98,7 @@ func TestCheckIsDecidedWithoutAuthority(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, d.Allowed)
 	require.Contains(t, []Source{StandIn, Budget}, d.Source)
-	require.LessOrEqual(t, took-late.Total(), 2*time.Second+late.Worst(), "Timeout")
+	require.LessOrEqual(t, took-late.Total(), 2*time.Second+late.Worst(), "the check takes longer than Timeout")
 }
 
 func TestFrozenNodeDoesNotAnswerKeptCheck(t *testing.T) {
@@ -156,7 +156,7 @@ func TestChecksWithoutAuthorityAreNotForwardedInCircles(t *testing.T) {
 			if d.Source != StandIn {
 				return unanswered() // the machine was paused, or no node stands in
 			}
-			require.EqualValues(t, 99-i, d.Remaining, "there is one count, of the whole limit")
+			require.EqualValues(t, 99-i, d.Remaining, "all nodes use one count, with the whole limit")
 		}
 		require.Equal(t, before, nodes[0].Stats().Passed+nodes[1].Stats().Passed)
 		for _, n := range nodes {
@@ -180,15 +180,15 @@ func TestMalformedLocateIsRefused(t *testing.T) {
 	}
 }
 
-// If a node has not heard from any other member for a second, it does not know which decisions were
-// made in its place. The node has no authority until it hears from a member.
+// If no other member has answered a node for a second, the node does not know which decisions were
+// made in its place. The node has no authority until a member answers.
 func TestDisconnectedNodeIsFencedAfterOneSecond(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 2, nil)
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	key := findOwnedKey(t, ls[0], nodes[0])
 	fenced := func(l *Limiter) (d Decision) {
-		nodes[0].env.Hear(nodes[0].env.Monotonic() - int64(2*time.Second)) // in effect until this node hears from the other node
+		nodes[0].env.Hear(nodes[0].env.Monotonic() - int64(2*time.Second)) // the node is fenced until the other node answers
 		d, err := l.Peek(t.Context(), key)
 		require.NoError(t, err)
 		return d
@@ -200,8 +200,8 @@ func TestDisconnectedNodeIsFencedAfterOneSecond(t *testing.T) {
 		}
 		return d.Source == Budget
 	})
-	lab.Eventually(t, "nor does it answer others", func() bool { return fenced(ls[1]).Source == StandIn })
-	lab.Eventually(t, "until it hears one again", func() bool {
+	lab.Eventually(t, "a fenced node does not answer other nodes", func() bool { return fenced(ls[1]).Source == StandIn })
+	lab.Eventually(t, "a node that hears another node again has authority", func() bool {
 		d, err := ls[0].Peek(t.Context(), key)
 		return err == nil && d.Source == Owner
 	})
@@ -290,7 +290,7 @@ func TestNodeThatLeftDecidesNothing(t *testing.T) {
 		status := serve(wire.FlagStandIn)
 		stays := left.handover.View().Next[to(nodes[0])] == to(nodes[2])
 		if stays {
-			require.Equal(t, wire.Unreached, status, "the node that asks is the way there")
+			require.Equal(t, wire.Unreached, status, "the only way to the owner begins with the node that asks")
 		}
 		return stays
 	})
@@ -298,6 +298,6 @@ func TestNodeThatLeftDecidesNothing(t *testing.T) {
 	require.NoError(t, nodes[0].Close())
 	require.NoError(t, nodes[2].Close())
 	require.Equal(t, wire.Unreached, serve(wire.FlagStandIn))
-	require.Equal(t, wire.Unreached, serve(wire.MaxPasses), "there is no way left")
+	require.Equal(t, wire.Unreached, serve(wire.MaxPasses), "no other member is reachable")
 	require.Zero(t, left.Stats().Served)
 }

@@ -29,7 +29,7 @@ func TestConfigErrorNamesEveryInvalidField(t *testing.T) {
 	}
 	require.Equal(t, before, c, "Validate changes nothing")
 	require.Equal(t, err.Error(), c.Validate().Error(), "in the same order")
-	require.NoError(t, Config{Bind: "nowhere", Cluster: cluster.NewSolo("x", "")}.Validate(), "a Cluster's own affair")
+	require.NoError(t, Config{Bind: "nowhere", Cluster: cluster.NewSolo("x", "")}.Validate(), "Bind is not used with a Cluster")
 	require.ErrorContains(t, Config{Cluster: cluster.NewSolo("x", ""), Regions: c.Regions}.Validate(), "Config: Regions")
 	_, err = Start(t.Context(), c)
 	require.ErrorIs(t, err, ErrInvalid)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// enumeration is the pointer type of constants that files contain by name.
+// enumeration is the pointer type of constants that files name.
 type enumeration[T any] interface {
 	*T
 	encoding.TextUnmarshaler
@@ -34,7 +34,7 @@ func requireNames[T interface {
 	require.Error(t, err)
 	require.NotContains(t, names, past.String())
 	require.Error(t, P(&past).UnmarshalText([]byte(past.String())))
-	require.Equal(t, T(len(names)), past, "a name that is refused changes nothing")
+	require.Equal(t, T(len(names)), past, "an unknown name does not change the value")
 }
 
 func TestConstantsAreReadByWrittenNames(t *testing.T) {

@@ -24,9 +24,9 @@ const (
 	floodedRate = 10
 )
 
-// newFlooded starts such a node. The seed determines where the counts are in memory, which
-// differs between processes. The number of counts that a flood evicts depends on it, but only a
-// little.
+// newFlooded starts such a node. The seed determines the places of the counts in memory, which
+// differ between processes. The number of counts that a flood evicts depends a little on these
+// places.
 func newFlooded(t *testing.T, a Algorithm, seed byte) *flooded {
 	f := &flooded{clock: newHand()}
 	f.node = solo(t, Config{MaxKeys: floodedKeys, Now: f.clock.Now, Logger: quiet, Rand: rand.NewChaCha8([32]byte{seed})})
@@ -80,7 +80,7 @@ func TestFloodOfUsedUpKeysEvictsDeniedKeys(t *testing.T) {
 	for _, a := range algorithms {
 		for keys, most := range map[int]float64{900: 0.1, 1_400: 1, 1_900: 25, 200_000: 100} {
 			if keys == 200_000 && a != SlidingWindow {
-				continue // it takes 2,000,000 checks, and evicts all denied keys
+				continue // this case takes 2,000,000 checks, and evicts all denied keys
 			}
 			t.Run(fmt.Sprintf("%v, %d keys", a, keys), func(t *testing.T) {
 				t.Parallel()

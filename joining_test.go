@@ -18,13 +18,13 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// pair is a cluster of two members, a and b, which is controlled by the test. The node is member
-// a. Member b applies the frames that it is sent.
+// pair is a cluster of two members, a and b. The node under test is member a. The test plays member
+// b, which applies the frames that a sends.
 type pair struct {
 	cluster.Cluster
 	handler  cluster.Handler
 	view     atomic.Pointer[cluster.View]
-	stream   *countsync.Stream // b's
+	stream   *countsync.Stream // the stream of b
 	complete atomic.Int64      // the number of frames after which b has all counts
 	frames   atomic.Int64      // the number of frames that b has applied
 	given    atomic.Int64      // the number of frames with authority for b
@@ -104,9 +104,9 @@ func scripted(t *testing.T, test func(t *testing.T, p *pair, n *Node)) {
 	})
 }
 
-// A node that joins again must be told that it has all counts. This must also be done by a node
-// that does not know that the other node was off the roster, even if the keys are the same as
-// before.
+// A node that joins again waits until other members report that it has all counts. A member must
+// send this report again even if the joiner was off the roster only in its own view, and its keys
+// are the same as before.
 func TestRejoinerReceivesCompleteAgain(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		told := p.complete.Load()
@@ -118,7 +118,7 @@ func TestRejoinerReceivesCompleteAgain(t *testing.T) {
 	})
 }
 
-// If a node was off the roster, it must not rely on the counts that it received before that.
+// A node that was off the roster must not rely on the counts that it received before.
 func TestRejoinerServesAfterNewCopies(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		b := countsync.Arrival{From: view.NameHash("b"), Complete: true}
@@ -156,7 +156,7 @@ func TestDisconnectedJoinerIsReadyAfterJoinTimeout(t *testing.T) {
 				time.Sleep(defaultJoinTimeout - 2*handover.HearFor - time.Second)
 				require.False(t, n.Ready())
 				time.Sleep(2 * handover.HearFor)
-				require.True(t, n.Ready(), "it answers by its share")
+				require.True(t, n.Ready(), "after JoinTimeout the node answers within its share")
 				reach(true)
 				p.handler.Changed()
 				n.handover.Arrived(countsync.Arrival{From: view.NameHash("b"), Complete: true})
@@ -167,8 +167,9 @@ func TestDisconnectedJoinerIsReadyAfterJoinTimeout(t *testing.T) {
 	}
 }
 
-// A scan is slowed down so that there is time for checks. This must not be done if there is
-// authority to be sent to the same member, because no member has the authority at that time.
+// Frames of a scan have pauses between them, so that there is time for checks. There must be no
+// pauses while a transfer of authority to the same member is queued, because no member has the
+// authority at that time.
 func TestScanDoesNotDelayAuthority(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		b, limit := view.NameHash("b"), bucket.Limit{Rate: 100, Per: time.Hour}
@@ -184,7 +185,7 @@ func TestScanDoesNotDelayAuthority(t *testing.T) {
 			time.Sleep(100 * time.Microsecond)
 		}
 		frames := p.frames.Load() - sent
-		require.Greater(t, frames, int64(3), "what waited comes first")
+		require.Greater(t, frames, int64(3), "the counts that were queued before are sent before the authority")
 		require.LessOrEqual(t, time.Since(begun), time.Duration(frames+2)*time.Millisecond)
 	})
 }

@@ -124,7 +124,7 @@ func TestInvalidArgumentsReturnErrorAndDenial(t *testing.T) {
 		{"more than the limit can ever grant", t.Context(), "k", 11, ErrInvalid},
 		{"a key above 1 KiB", t.Context(), strings.Repeat("k", 1025), 1, ErrInvalid},
 		{"a key of 1 KiB is a key", t.Context(), strings.Repeat("k", 1024), 1, nil},
-		{"a key of nothing is a key", t.Context(), "", 1, nil},
+		{"the empty key is valid", t.Context(), "", 1, nil},
 		{"a cancelled context", cancelled, "k", 1, context.Canceled},
 		{"a deadline is not a cancellation", late, "k", 1, nil},
 	} {
@@ -146,19 +146,19 @@ func TestDebitRefundPeekAndReset(t *testing.T) {
 			ctx := t.Context()
 			allow(t, l, "k", 4)
 			require.EqualValues(t, 6, remaining(t, l, "k"))
-			require.EqualValues(t, 6, remaining(t, l, "k"), "looking spends nothing")
+			require.EqualValues(t, 6, remaining(t, l, "k"), "a Peek spends no units")
 
 			require.NoError(t, l.Refund(ctx, "k", 3))
 			require.EqualValues(t, 9, remaining(t, l, "k"))
 			require.NoError(t, l.Refund(ctx, "k", 9))
-			require.EqualValues(t, 10, remaining(t, l, "k"), "never above what was spent")
+			require.EqualValues(t, 10, remaining(t, l, "k"), "a Refund returns no more units than were spent")
 			require.ErrorIs(t, l.Refund(ctx, "k", 0), ErrInvalid)
 
 			require.True(t, debit(t, l, "k", 8).Allowed)
 			d := debit(t, l, "k", 8)
-			require.False(t, d.Allowed, "a debt")
+			require.False(t, d.Allowed, "the Debit leaves a debt")
 			require.Zero(t, d.Remaining)
-			require.False(t, debit(t, l, "k", 1_000).Allowed, "a cost above the limit is a cost all the same")
+			require.False(t, debit(t, l, "k", 1_000).Allowed, "a Debit above the limit is counted too")
 
 			require.NoError(t, l.Reset(ctx, "k"))
 			require.EqualValues(t, 10, remaining(t, l, "k"))
@@ -192,7 +192,7 @@ func TestAllowAllTakesAllOrNothing(t *testing.T) {
 	require.False(t, ds.Allowed())
 	require.Equal(t, "few", ds.Strictest().Name)
 	require.True(t, ds[1].Allowed)
-	require.EqualValues(t, 80, ds[1].Remaining, "a denial costs the others nothing")
+	require.EqualValues(t, 80, ds[1].Remaining, "a denial of one limit spends no units of others")
 	require.EqualValues(t, 80, remaining(t, many, "k"))
 }
 
@@ -245,7 +245,7 @@ func TestAllowAllSumsAsksOfOneCount(t *testing.T) {
 	require.EqualValues(t, 5, ds[0].Remaining)
 	require.EqualValues(t, 5, ds[1].Remaining)
 	_, err = n.AllowAll(t.Context(), Ask{Limiter: l, Key: "k", Units: 6}, Ask{Limiter: l, Key: "k", Units: 6})
-	require.ErrorIs(t, err, ErrInvalid, "never granted")
+	require.ErrorIs(t, err, ErrInvalid, "the sum of the asks can never be granted")
 }
 
 func TestAllowAllRefusesInvalidAsks(t *testing.T) {
@@ -265,7 +265,7 @@ func TestAllowAllRefusesInvalidAsks(t *testing.T) {
 	}
 	ds, err := n.AllowAll(t.Context())
 	require.NoError(t, err)
-	require.True(t, ds.Allowed(), "of nothing")
+	require.True(t, ds.Allowed(), "without asks, no limit denies")
 }
 
 func TestLeavingWaiterDoesNotDelayOtherWaiters(t *testing.T) {
@@ -307,7 +307,7 @@ func TestLeavingWaiterDoesNotDelayOtherWaiters(t *testing.T) {
 		time.Sleep(2 * queue.Tick)
 		nobodyPasses()
 		require.NoError(t, <-third)
-		require.Equal(t, time.Second, time.Since(begun), "it has the turn of the second")
+		require.Equal(t, time.Second, time.Since(begun), "the third waiter has the turn of the second, which left")
 		time.Sleep(time.Second)
 		require.EqualValues(t, 4, remaining(t, l, "k"))
 		require.Zero(t, n.owner.WaitingNodes())

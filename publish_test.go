@@ -52,8 +52,8 @@ func TestPublishedAfterWaitsForTheNextChange(t *testing.T) {
 	require.True(t, isClosed(waits))
 	_, revision := n.Published("")
 	waits = n.PublishedAfter(revision)
-	require.True(t, isClosed(n.PublishedAfter(before)), "a change that the caller has not seen")
-	require.False(t, isClosed(waits), "it ends no other wait")
+	require.True(t, isClosed(n.PublishedAfter(before)), "the values have changed since this revision")
+	require.False(t, isClosed(waits), "the values have not changed since this revision")
 	require.NoError(t, n.Publish("a", 0, nil))
 	require.True(t, isClosed(waits))
 	require.NoError(t, n.Close())
@@ -67,9 +67,9 @@ func TestPublishRefusesAnInvalidValue(t *testing.T) {
 	require.ErrorIs(t, n.Publish("name", 0, nil), ErrClosed)
 }
 
-// A value must not be left in place forever when its publisher has gone, even if its version is
-// very high. A node either refuses such a version, or accepts it and then replaces it when a new
-// value is published.
+// A value must be replaceable after its publisher has gone, even if its version is very high. A
+// node either refuses such a version, or accepts the value and replaces it when a new value is
+// published.
 func TestPublishedValueOfAnyVersionIsReplaceable(t *testing.T) {
 	t.Parallel()
 	now := uint64(time.Now().UnixNano())
@@ -81,13 +81,13 @@ func TestPublishedValueOfAnyVersionIsReplaceable(t *testing.T) {
 		held    bool
 	}{
 		"the highest version of all":          {math.MaxUint64, "left", false},
-		"one below it":                        {math.MaxUint64 - 1, "left", false},
+		"the second highest version":          {math.MaxUint64 - 1, "left", false},
 		"a deletion with the highest version": {math.MaxUint64, "", false},
 		"the year 2262":                       {math.MaxInt64, "left", false},
 		"two days ahead":                      {now + uint64(48*time.Hour), "left", false},
 		"23 hours ahead":                      {now + uint64(23*time.Hour), "left", true},
 		"a deletion 23 hours ahead":           {now + uint64(23*time.Hour), "", true},
-		"as the caller counts":                {1, "left", true},
+		"a version counted from 1":            {1, "left", true},
 	} {
 		t.Run(about, func(t *testing.T) {
 			serveFrom(nodes[0], "", append(wire.Header{Op: wire.OpPublish}.Append(nil), publishBody(about, c.version, c.value)...))
@@ -96,11 +96,11 @@ func TestPublishedValueOfAnyVersionIsReplaceable(t *testing.T) {
 			require.NoError(t, nodes[1].Publish(about, 0, []byte("set")))
 			require.NoError(t, nodes[0].Publish(about, 0, []byte("set anew")))
 			for _, n := range nodes {
-				lab.Eventually(t, "it is replaced", func() bool { return published(n) == about+"=set anew " })
+				lab.Eventually(t, "the value is replaced", func() bool { return published(n) == about+"=set anew " })
 			}
 			require.NoError(t, nodes[1].Publish(about, 0, nil))
 			for _, n := range nodes {
-				lab.Eventually(t, "it is deleted", func() bool { return published(n) == "" })
+				lab.Eventually(t, "the value is deleted", func() bool { return published(n) == "" })
 			}
 		})
 	}

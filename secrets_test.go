@@ -48,7 +48,7 @@ func TestSecretsAreReadAsPrinted(t *testing.T) {
 				require.ErrorContains(t, err, c.wrong)
 				require.ErrorContains(t, err, "write the lines that weir secret prints")
 				require.Equal(t, from == "a file", strings.Contains(err.Error(), file))
-				require.NotContains(t, err.Error(), "6e6577", "nothing of a secret is shown")
+				require.NotContains(t, err.Error(), "6e6577", "the error contains a part of a secret")
 				continue
 			}
 			require.NoError(t, err, "%q from %s", c.text, from)
@@ -67,10 +67,11 @@ func TestSecretsAreReadAsPrinted(t *testing.T) {
 	}
 }
 
-// A text that ParseSecrets reads as a Seed must not be another Seed in a Config. It is refused.
+// Hexadecimal text that ParseSecrets would decode must not be used as it is in a Config. Validate
+// refuses it.
 func TestHexadecimalSecretsAreRefused(t *testing.T) {
 	const digits = "000102030405060708090A0b0c0d0e0f"
-	good := []byte("0123456789abcdeg") // 16 bytes that are no digits
+	good := []byte("0123456789abcdeg") // 16 bytes that are not all hexadecimal digits
 	for field, cfg := range map[string]Config{
 		"Secrets[1]": {Bind: "127.0.0.1:0", Secrets: [][]byte{good, []byte(digits)}},
 		"Seed":       {Bind: "127.0.0.1:0", Seed: []byte(digits)},

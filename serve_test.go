@@ -155,7 +155,7 @@ func TestOverdueTakesAreDropped(t *testing.T) {
 	b.Requests = [][]byte{
 		request(wire.OpTake, 20*time.Millisecond), // dropped
 		request(wire.OpTake, 40*time.Millisecond), // not dropped, because the asker may have been paused for some of the time
-		request(wire.OpDebit, 0),                  // not dropped, because there is no asker that waits for it
+		request(wire.OpDebit, 0),                  // not dropped, because no asker waits for an answer
 		other.Append(wire.Header{Op: wire.OpReset, Flags: 0, Hops: wire.MaxHops, Asks: 1, Wait: 20 * time.Millisecond, To: v.Hashes[v.Self]}.Append(nil)), // not dropped, because it must take effect
 		request(wire.OpRefund, 20*time.Millisecond), // not dropped, because it is sent only once
 	}
@@ -177,7 +177,7 @@ func TestOverdueTakesAreDropped(t *testing.T) {
 // deaf is a cluster in which m002 never answers a check. The other members answer at once.
 type deaf struct {
 	*crowd
-	held atomic.Int64 // the number of checks that wait for m002
+	held atomic.Int64 // number of checks that wait for m002
 }
 
 func newDeaf() *deaf {
@@ -241,7 +241,7 @@ func TestSlotsAreBoundedForEachMember(t *testing.T) {
 		edit  func(n *Node, v *view.View)
 	}{
 		{"asks for a member that never answers", "m002", 0, nil},
-		{"asks to stand in for it", "m002", wire.FlagStandIn, nil},
+		{"asks to stand in for a member that never answers", "m002", wire.FlagStandIn, nil},
 		{"asks that wait for authority", "m000", 2, func(n *Node, v *view.View) {
 			*v = *v.WithStates(countsync.All(), view.Entry{State: view.Awaited, Member: "m002", Until: n.env.Monotonic() + int64(2*longest)})
 		}},
@@ -294,8 +294,8 @@ func TestSlotsAreBoundedForEachMember(t *testing.T) {
 	}
 }
 
-// The ranges that are returned must be in order and must not overlap. There must not be more of
-// them than in the request.
+// The ranges that a node parses must be in order, must not overlap, and must not be more than in
+// the message.
 func FuzzHashes(f *testing.F) {
 	f.Add(handover.AppendRanges(nil, countsync.NewRanges(countsync.Range{First: 1, Last: 9}, countsync.Range{First: 20, Last: 1 << 63})))
 	f.Add(handover.AppendRanges(nil, countsync.Ranges{{First: 5, Last: 9}, {First: 1, Last: 6}, {First: 10, Last: 10}}))

@@ -91,7 +91,7 @@ func TestCanceledChecksAreCounted(t *testing.T) {
 		func(ctx context.Context) error { _, err := n.AllowAll(ctx, Ask{Limiter: l, Key: "k"}); return err },
 	} {
 		_ = check(past)
-		require.EqualValues(t, i, n.Stats().Canceled, "a deadline is none")
+		require.EqualValues(t, i, n.Stats().Canceled, "a check whose deadline has passed is not canceled")
 		require.ErrorIs(t, check(gone), context.Canceled)
 		require.EqualValues(t, i+1, n.Stats().Canceled)
 	}
@@ -145,7 +145,7 @@ func TestTopKeysHaveHeldUnits(t *testing.T) {
 		{TopKey{Limit: "keyed", ID: keyed.ID(secret), Key: "…cdef", Known: true, Masked: true, Asks: 1}, 2, 4},
 		{TopKey{Limit: "few", ID: few.ID("alice"), Key: "alice", Known: true, Asks: 2, Denials: 1}, 1, 3},
 	}, top.Held)
-	require.Equal(t, before, n.Stats().Decisions, "to look is no check")
+	require.Equal(t, before, n.Stats().Decisions, "TopKeys does not count as a decision")
 	top, err = n.TopKeys(t.Context(), 1)
 	require.NoError(t, err)
 	require.Len(t, top.Held, 1)
@@ -201,7 +201,7 @@ func TestTopKeysMasksSecretKeys(t *testing.T) {
 			want := TopKey{Limit: "limit", ID: l.ID(secret), Key: c.want, Known: true, Masked: c.masked, Asks: 2, Denials: 1}
 			require.Equal(t, TopKeys{Asked: []TopKey{want}, Denied: []TopKey{want}}, top)
 			kept := n.meters.TopKeys.Top(n.env.Monotonic())
-			require.Equal(t, !c.masked, strings.Contains(string(kept.Append(nil, true)), secret), "what other members are told")
+			require.Equal(t, !c.masked, strings.Contains(string(kept.Append(nil, true)), secret), "other members get the masked text only")
 		})
 	}
 }

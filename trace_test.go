@@ -220,7 +220,7 @@ func TestAllowAllHasOneSpanPerOwner(t *testing.T) {
 		require.True(t, ds.Allowed())
 		var checks [][]TracedCheck
 		all := spans.takeAll(t)
-		require.Len(t, all, 4, "the owner that asks makes none, and what settles the takes makes none")
+		require.Len(t, all, 4, "neither the own counts of the asking node nor the refunds have spans")
 		for _, s := range all {
 			if !s.serves {
 				require.Equal(t, "allowed", s.ends[0].Outcome)
@@ -235,7 +235,7 @@ func TestAllowAllHasOneSpanPerOwner(t *testing.T) {
 	})
 }
 
-// In a batch, only the requests that are traced have spans. All requests are answered.
+// In a batch, only the sampled requests have spans. All requests are answered.
 func TestBatchTracesOnlySampledRequests(t *testing.T) {
 	s := new(spans)
 	n := solo(t, Config{Logger: quiet, Tracer: s})
@@ -355,7 +355,7 @@ func TestSpanOfUnansweredCheckHasMemberAndError(t *testing.T) {
 
 	end = asked(silent, func() { err = l.Refund(ctx, key, 1) })
 	require.NoError(t, err)
-	require.Equal(t, "unanswered", end.Outcome, "the owner may have carried it out")
+	require.Equal(t, "unanswered", end.Outcome, "the owner may have executed the unanswered refund")
 
 	cancelled, cancel := context.WithCancel(ctx)
 	end = asked(failingPeer{err: context.Canceled, before: cancel}, func() { _, err = l.Allow(cancelled, key) })
@@ -404,12 +404,12 @@ func TestUnsampledCheckDoesNotAllocate(t *testing.T) {
 	ctx := withinTrace(t.Context(), TraceContext{})
 	require.Zero(t, testing.AllocsPerRun(200, func() { _, _ = l.Allow(ctx, "203.0.113.7") }))
 	require.Zero(t, testing.AllocsPerRun(200, func() { _ = tracer{s}.Outgoing(ctx) }))
-	require.Len(t, takeRequest(l, "key", nil), wire.HeaderBytes+wire.OpTake.AskBytes(), "nor a byte on the wire")
+	require.Len(t, takeRequest(l, "key", nil), wire.HeaderBytes+wire.OpTake.AskBytes(), "an untraced request has no bytes of a trace")
 }
 
-// A check with arbitrary bytes in the place of its trace context is answered like a check
-// without a trace. There is a span if and only if the bytes are a valid and sampled context, and
-// it ends.
+// A check with arbitrary bytes in the place of its trace context is answered like a check without a
+// trace. The check has a span, which ends, if and only if the bytes are a valid and sampled
+// context.
 func FuzzTraceContext(f *testing.F) {
 	s := new(spans)
 	n, err := Start(f.Context(), Config{Logger: quiet, Tracer: s})

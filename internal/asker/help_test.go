@@ -9,7 +9,7 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// newPushbacks returns the pushbacks of a node after a first take.
+// newPushbacks returns the pushbacks of a node that has sent a take.
 func newPushbacks() *pushbacks {
 	p := &pushbacks{number: neverReset}
 	p.sets.Store(new([pushbackSets]pushbackSet))
@@ -33,7 +33,7 @@ var resets = map[string]struct {
 	owner       uint64 // number of the last reset in the result of the owner
 	before, now uint64 // number of the last reset that the node knows of when the result arrives, and later
 	valid       bool
-	back        int // leases that the node returns at once
+	back        int // number of leases that the node returns at once
 }{
 	"no reset":                                 {owner.NoReset, owner.NoReset, owner.NoReset, true, 0},
 	"later reset that both know of":            {owner.NoReset, owner.NoReset, 7, false, 0},

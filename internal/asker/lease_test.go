@@ -28,8 +28,8 @@ func addLease(l *leases, a *wire.Ask, units uint32, term time.Duration, at int64
 	l.learn(&wants, &r, 1, instant(at), instant(at))
 }
 
-// requestLease requests a lease of 4 units, and records the result after it has called the
-// function meanwhile.
+// requestLease requests a lease of 4 units, calls meanwhile, and then records the result of the
+// request.
 func requestLease(l *leases, reset uint64, meanwhile func()) {
 	wants := *someAsk(1)
 	l.addWant(&wants, 1000, instant(at), time.Second)
@@ -49,9 +49,9 @@ func TestLeaseIsSpentUntilItExpires(t *testing.T) {
 	require.False(t, l.spend(three, instant(at+20*ms), &r), "the lease has one unit")
 	other := someAsk(1)
 	other.Limit = &bucket.Limit{Rate: 101, Per: time.Minute}
-	require.False(t, l.spend(other, instant(at+20*ms), &r), "other numbers")
+	require.False(t, l.spend(other, instant(at+20*ms), &r), "a lease is only for the numbers of its limit")
 	other.Limit, other.Leases = one.Limit, false
-	require.False(t, l.spend(other, instant(at+20*ms), &r), "a limit without leases")
+	require.False(t, l.spend(other, instant(at+20*ms), &r), "a take without Leases spends no units of a lease")
 	other = someAsk(1)
 	require.False(t, l.spend(other, instant(at+100*ms), &r), "the lease has expired")
 	require.True(t, l.spend(other, instant(at+100*ms-1), &r))
@@ -145,9 +145,9 @@ func TestOneAskAtATimeWantsALease(t *testing.T) {
 	}
 	require.True(t, wants(at))
 	require.False(t, wants(at+1))
-	require.True(t, wants(at+int64(time.Second)), "no response")
+	require.True(t, wants(at+int64(time.Second)), "after a request without a response, a take asks again")
 	l.learn(someAsk(1), new(wire.Result), 1, instant(at), instant(at+int64(time.Second)))
-	require.False(t, wants(at+int64(time.Second)+1), "no units were lent")
+	require.False(t, wants(at+int64(time.Second)+1), "after a refusal, no take asks for refusedFor")
 	require.True(t, wants(at+int64(time.Second+refusedFor)))
 }
 

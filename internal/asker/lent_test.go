@@ -17,8 +17,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Takes, renewals and returns cross in transit and are delayed. The owner must always know
-// of at least the units that may be spent of leases.
+// Takes, renewals and returns are delayed, and cross in transit. The owner must always record at
+// least the units that borrowers may still spend.
 func TestOwnerKnowsAllLentUnits(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -42,7 +42,7 @@ func TestOwnerKnowsAllLentUnits(t *testing.T) {
 			at := now + rapid.SampledFrom([]int64{0, 1e5, 1e6, 2e7, 2e8, 5e8, 1e9}).Draw(t, "delay")
 			for _, m := range under {
 				if m.way == way {
-					at = max(at, m.at) // there is one connection for each direction
+					at = max(at, m.at) // messages of one direction keep their order
 				}
 			}
 			under = append(under, message{at, do, way})
@@ -128,9 +128,9 @@ func TestOwnerKnowsAllLentUnits(t *testing.T) {
 				}
 			}
 			used, _, _ := counts.Used(id, now)
-			require.GreaterOrEqual(t, used, spent+unspent, "all units that may be spent count")
+			require.GreaterOrEqual(t, used, spent+unspent, "the count includes all units that may be spent")
 			lent := lender.LentUnits(now)
-			require.GreaterOrEqual(t, int64(lent), unspent, "all unspent units are known to be lent")
+			require.GreaterOrEqual(t, int64(lent), unspent, "all unspent units are recorded as lent")
 		}
 	})
 }

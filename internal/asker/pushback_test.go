@@ -16,8 +16,8 @@ import (
 
 var tenAMinute = bucket.Limit{Rate: 10, Per: time.Minute}
 
-// All messages take the same time here, and each ask is made with and without pushbacks at
-// the same moments.
+// All messages take the same time here. The test makes the same asks, at the same times, once with
+// pushbacks and once without, and compares the decisions.
 func TestPushbackEndsToTheNanosecond(t *testing.T) {
 	const way = 100 * time.Microsecond
 	rapid.Check(t, func(t *rapid.T) {
@@ -81,10 +81,10 @@ func TestPushbackNeedsSameNumbersAndEnoughUnits(t *testing.T) {
 	}
 	other := a
 	other.ID.Hi++
-	require.False(t, p.deny(&other, instant(2000), &r), "another key of the same set")
+	require.False(t, p.deny(&other, instant(2000), &r), "a denial is only for its key")
 	other = a
 	other.Units = 3
-	require.False(t, p.deny(&other, instant(2000), &r), "fewer units")
+	require.False(t, p.deny(&other, instant(2000), &r), "a denial is not for fewer units")
 	p.learn(&other, denial(time.Second/2), instant(2000))
 	require.True(t, p.deny(&other, instant(3000), &r))
 	require.Equal(t, time.Second/2-1000, r.RetryAfter)
@@ -107,12 +107,12 @@ func TestPushbackLastsAtMostASecondByAnyClock(t *testing.T) {
 		{"at once", time.Hour, 0, 0, true, time.Hour},
 		{"just before the end of the second", time.Hour, time.Second - 1, time.Second - 1, true, time.Hour - time.Second + 1},
 		{"after a second", time.Hour, time.Second, time.Second, false, 0},
-		{"a unit is available sooner", 100, 99, 99, true, 1},
-		{"the unit is available", 100, 100, 100, false, 0},
+		{"just before a unit is available", 100, 99, 99, true, 1},
+		{"once a unit is available", 100, 100, 100, false, 0},
 		{"the clock steps back", time.Hour, -time.Hour, time.Second, false, 0},
 		{"the clock steps forward", time.Hour, time.Second, 1, false, 0},
 		{"the clock stops", 500, 0, 400, true, 100},
-		{"never", math.MaxInt64, time.Second - 1, 0, true, math.MaxInt64 - time.Second + 1},
+		{"the units can never be admitted", math.MaxInt64, time.Second - 1, 0, true, math.MaxInt64 - time.Second + 1},
 	} {
 		p, r := newPushbacks(), wire.Result{}
 		p.learn(&a, denial(c.retry), sent)

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// four returns the view of the first of four members. It is connected to the given members, and the other three
-// are connected to each other.
+// four returns the view of the first of four members. This member is connected to the given
+// members, and the other three members are connected to each other.
 func four(hears ...int) *view.View {
 	c := &cluster.View{Self: 0, Direct: make([]bool, 4)}
 	for i := range 4 {
@@ -27,7 +27,7 @@ func four(hears ...int) *view.View {
 	return view.New(1, c, view.Terms{}, nil)
 }
 
-// idWhere returns an ID that a member owns and that has the wanted stand-in.
+// idWhere returns an ID that the given member owns, and whose stand-in is the wanted member.
 func idWhere(v *view.View, owner int, wanted func(standIn int) bool) (id bucket.ID) {
 	for ; v.Owner(id) != owner || !wanted(v.StandIn(id, owner)); id.Hi += 1 << 40 {
 	}
@@ -40,7 +40,7 @@ func isOther(standIn int) bool { return standIn != 0 }
 
 func TestFailedAttemptMovesToNextMember(t *testing.T) {
 	const timeout = 80 * time.Millisecond
-	all, some := four(1, 2, 3), four(2, 3) // some is not connected to b, but to the other members
+	all, some := four(1, 2, 3), four(2, 3) // in some, this node is not connected to b, but to the other members
 	second := func(v *view.View, id bucket.ID) int { return v.StandIn(id, v.Owner(id)) }
 	ofB, mine := idWhere(all, 1, isOther), idWhere(all, 1, isSelf)
 	for _, c := range []struct {
@@ -55,13 +55,13 @@ func TestFailedAttemptMovesToNextMember(t *testing.T) {
 		stands bool
 		wait   time.Duration
 	}{
-		{"an owner that is late is stood in for", all, ofB, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrTimeout, 60 * time.Millisecond, true, -1, true, 20 * time.Millisecond},
-		{"so is one that has just died", all, ofB, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrBroken, time.Millisecond, true, -1, true, 40 * time.Millisecond},
-		{"a process that stood still meanwhile has as much time left", all, ofB, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrTimeout, 10 * timeout, true, -1, true, 20 * time.Millisecond},
-		{"a relay that is late says nothing of the owner", some, ofB, view.Route{Way: view.Relay, To: 1, Hop: 2}, cluster.ErrTimeout, 40 * time.Millisecond, true, 1, false, 40 * time.Millisecond},
-		{"a relay that did not reach it does", some, ofB, view.Route{Way: view.Relay, To: 1, Hop: 2}, env.ErrUnreached, 10 * time.Millisecond, true, -1, true, 40 * time.Millisecond},
-		{"after a stand-in that was late nobody is asked", all, ofB, view.Route{Way: view.StandIn, To: second(all, ofB), Hop: second(all, ofB)}, cluster.ErrTimeout, 40 * time.Millisecond, false, -1, true, 40 * time.Millisecond},
-		{"this node looks for a way around before it stands in", all, mine, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrTimeout, 30 * time.Millisecond, true, 1, false, 40 * time.Millisecond},
+		{"the stand-in is asked after a late owner", all, ofB, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrTimeout, 60 * time.Millisecond, true, -1, true, 20 * time.Millisecond},
+		{"the stand-in is asked after an owner that has just died", all, ofB, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrBroken, time.Millisecond, true, -1, true, 40 * time.Millisecond},
+		{"the time in which this process was frozen does not count", all, ofB, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrTimeout, 10 * timeout, true, -1, true, 20 * time.Millisecond},
+		{"the owner is asked by another way after a late relay", some, ofB, view.Route{Way: view.Relay, To: 1, Hop: 2}, cluster.ErrTimeout, 40 * time.Millisecond, true, 1, false, 40 * time.Millisecond},
+		{"the stand-in is asked if the relay does not reach the owner", some, ofB, view.Route{Way: view.Relay, To: 1, Hop: 2}, env.ErrUnreached, 10 * time.Millisecond, true, -1, true, 40 * time.Millisecond},
+		{"no member is asked after a late stand-in", all, ofB, view.Route{Way: view.StandIn, To: second(all, ofB), Hop: second(all, ofB)}, cluster.ErrTimeout, 40 * time.Millisecond, false, -1, true, 40 * time.Millisecond},
+		{"the owner is asked by another way before this node stands in", all, mine, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrTimeout, 30 * time.Millisecond, true, 1, false, 40 * time.Millisecond},
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			a := firstAttempt(c.v, c.way, 0, timeout, 1000)
@@ -75,7 +75,7 @@ func TestFailedAttemptMovesToNextMember(t *testing.T) {
 			require.LessOrEqual(t, a.Wait, c.wait)
 			if c.again {
 				require.Equal(t, c.wait, a.Wait)
-				require.False(t, a.Hop == c.way.Hop && a.Member == c.way.To, "it goes another way")
+				require.False(t, a.Hop == c.way.Hop && a.Member == c.way.To, "the next attempt goes the same way")
 			}
 		})
 	}
@@ -108,15 +108,15 @@ func TestAttemptsShareAnExtendedTimeout(t *testing.T) {
 	const timeout, ms = 80 * time.Millisecond, time.Millisecond
 	for _, c := range []struct {
 		about           string
-		owner, stands   time.Duration // their delays
+		owner, stands   time.Duration // the delays that the owner and the stand-in have reported
 		err             error
-		first, then, in time.Duration // the waits, and the longest time of all
+		first, then, in time.Duration // the waits for the owner and the stand-in, and the longest time of the check
 	}{
-		{"all run in time", 0, 0, cluster.ErrTimeout, 60 * ms, 20 * ms, timeout},
+		{"no member has reported a delay", 0, 0, cluster.ErrTimeout, 60 * ms, 20 * ms, timeout},
 		{"the owner reported a delay, then froze", 40 * ms, 0, cluster.ErrTimeout, 90 * ms, 30 * ms, 120 * ms},
 		{"the owner reported a long delay, then froze", time.Hour, 0, cluster.ErrTimeout, 120 * ms, 40 * ms, 2 * timeout},
-		{"the stand-in has reported one", 0, 40 * ms, cluster.ErrTimeout, 60 * ms, 60 * ms, 120 * ms},
-		{"both have: no more than one Timeout", time.Hour, time.Hour, cluster.ErrTimeout, 120 * ms, 40 * ms, 2 * timeout},
+		{"the stand-in has reported a delay", 0, 40 * ms, cluster.ErrTimeout, 60 * ms, 60 * ms, 120 * ms},
+		{"both have reported long delays, which extend the check by one Timeout", time.Hour, time.Hour, cluster.ErrTimeout, 120 * ms, 40 * ms, 2 * timeout},
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			v := four(1, 2, 3)
@@ -136,7 +136,7 @@ func TestAttemptsShareAnExtendedTimeout(t *testing.T) {
 
 func TestNoMemberIsAskedWithoutTimeLeft(t *testing.T) {
 	const timeout = 80 * time.Millisecond
-	v := four(2, 3) // it is not connected to b
+	v := four(2, 3) // this node is not connected to b
 	id := idWhere(v, 1, func(int) bool { return true })
 	a := firstAttempt(v, view.Route{Way: view.Relay, To: 1, Hop: 2}, 0, timeout, 1000)
 	now := int64(1000)
@@ -150,23 +150,23 @@ func TestNoMemberIsAskedWithoutTimeLeft(t *testing.T) {
 	t.Fatal("a third one is asked")
 }
 
-// A stand-in needs this time, because it must ask other members before it grants a hold.
+// A stand-in needs the reserve, because it must ask other members before it grants a hold.
 func TestNodeThatStandsInHasItsReserveLeft(t *testing.T) {
 	const ms = time.Millisecond
 	const timeout, reserve = 80 * ms, 20 * ms
-	all, some := four(1, 2, 3), four(2, 3) // some is not connected to b
+	all, some := four(1, 2, 3), four(2, 3) // in some, this node is not connected to b
 	id := idWhere(all, 1, isSelf)
 	for _, c := range []struct {
 		about string
 		v     *view.View
 		way   view.Route
-		after time.Duration // of the first attempt
-		wait  time.Duration // of the second attempt, 0 for none
+		after time.Duration // duration of the first attempt
+		wait  time.Duration // Wait of the second attempt, 0 if there is none
 	}{
 		{"the owner is late", all, view.Route{Way: view.Direct, To: 1, Hop: 1}, 60 * ms, 0},
-		{"this process stood still meanwhile", all, view.Route{Way: view.Direct, To: 1, Hop: 1}, time.Hour, 0},
-		{"there is time for a way around", all, view.Route{Way: view.Direct, To: 1, Hop: 1}, 40 * ms, 20 * ms},
-		{"there is time for half of it", all, view.Route{Way: view.Direct, To: 1, Hop: 1}, 10 * ms, 40 * ms},
+		{"the owner is late, and this process was frozen", all, view.Route{Way: view.Direct, To: 1, Hop: 1}, time.Hour, 0},
+		{"there is time for another way", all, view.Route{Way: view.Direct, To: 1, Hop: 1}, 40 * ms, 20 * ms},
+		{"another way gets half of the time", all, view.Route{Way: view.Direct, To: 1, Hop: 1}, 10 * ms, 40 * ms},
 		{"a relay is late", some, view.Route{Way: view.Relay, To: 1, Hop: 2}, 40 * ms, 20 * ms},
 	} {
 		t.Run(c.about, func(t *testing.T) {
@@ -199,17 +199,17 @@ func TestNoMemberIsAskedAfterLateStandIn(t *testing.T) {
 	}
 	for _, c := range []struct {
 		about string
-		left  time.Duration // for the stand-in
+		left  time.Duration // time for the stand-in
 		err   error
 		after time.Duration
 		again bool
 	}{
-		{"half of the time, and it is late", 40 * time.Millisecond, cluster.ErrTimeout, 40 * time.Millisecond, false},
-		{"half of the time, and its relay found it late", 40 * time.Millisecond, env.ErrUnreached, 30 * time.Millisecond, false},
-		{"half of the time, and it has just died", 40 * time.Millisecond, cluster.ErrBroken, time.Millisecond, true},
-		{"an eighth of the time, and it is late", 10 * time.Millisecond, cluster.ErrTimeout, 10*time.Millisecond - 1, false},
-		{"an eighth of the time, and its relay found it late", 10 * time.Millisecond, env.ErrUnreached, 7500 * time.Microsecond, false},
-		{"an eighth of the time, and it has just died", 10 * time.Millisecond, cluster.ErrBroken, time.Millisecond, true},
+		{"half of the time, and the stand-in is late", 40 * time.Millisecond, cluster.ErrTimeout, 40 * time.Millisecond, false},
+		{"half of the time, and the relay finds the stand-in late", 40 * time.Millisecond, env.ErrUnreached, 30 * time.Millisecond, false},
+		{"half of the time, and the stand-in has just died", 40 * time.Millisecond, cluster.ErrBroken, time.Millisecond, true},
+		{"an eighth of the time, and the stand-in is late", 10 * time.Millisecond, cluster.ErrTimeout, 10*time.Millisecond - 1, false},
+		{"an eighth of the time, and the relay finds the stand-in late", 10 * time.Millisecond, env.ErrUnreached, 7500 * time.Microsecond, false},
+		{"an eighth of the time, and the stand-in has just died", 10 * time.Millisecond, cluster.ErrBroken, time.Millisecond, true},
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			a := firstAttempt(v, view.Route{Way: view.Direct, To: owner, Hop: owner}, 0, timeout, 1000)
@@ -224,8 +224,8 @@ func TestRelayDelayExtendsRelayedCheck(t *testing.T) {
 	const timeout, ms = 80 * time.Millisecond, time.Millisecond
 	for _, c := range []struct {
 		about                string
-		owner, relay         time.Duration // their delays
-		first, second, whole time.Duration // waits, and the time of the whole check
+		owner, relay         time.Duration // the delays that the owner and the relay have reported
+		first, second, whole time.Duration // Waits of the two attempts, and the time of the whole check
 	}{
 		{"the owner reported a delay on a connection that broke", 40 * ms, 0, 40 * ms, 40 * ms, timeout},
 		{"the relay reports a delay", 0, 40 * ms, 60 * ms, 60 * ms, 120 * ms},

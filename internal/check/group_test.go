@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// asksOf returns a view of members that are all connected to each other, and an ask of units for each of
-// the owners.
+// asksOf returns a view of members that are all connected to each other, and for each of the owners
+// an ask for units of a count that it owns.
 func asksOf(units int64, owners ...int) (*view.View, []wire.Ask) {
 	c := &cluster.View{Connected: clustertest.Mesh(3)}
 	for i := range 3 {
@@ -54,17 +54,17 @@ func TestTakesAreKeptByAllGroupsOrNone(t *testing.T) {
 	failed := errors.New("canceled")
 	for _, c := range []struct {
 		about    string
-		results  []wire.Result // of asks for the members 1, 2 and 1, of 5 units each
-		shadow   bool          // of the last ask
-		err      error         // of the second group
+		results  []wire.Result // results of asks for 5 units each at the members 1, 2 and 1
+		shadow   bool          // whether the last ask is a shadow
+		err      error         // error of the second group
 		settled  []took
 		remained []int64
 	}{
-		{"all allow, with room for more", []wire.Result{yes(9), yes(9), yes(9)}, false, nil, []took{{1, nil}, {2, nil}}, []int64{9, 9, 9}},
-		{"all allow, and may have denied others", []wire.Result{yes(9), yes(0), yes(4)}, false, nil, []took{{1, []int64{0}}, {2, []int64{0}}}, []int64{9, 0, 4}},
-		{"one denies, and the others get theirs back", []wire.Result{yes(3), no, yes(4)}, false, nil, []took{{1, []int64{5, 5}}}, []int64{8, 0, 9}},
-		{"a shadow denies nothing", []wire.Result{yes(9), yes(9), no}, true, nil, []took{{1, nil}, {2, nil}}, []int64{9, 9, 0}},
-		{"an error is a denial", []wire.Result{yes(3), yes(3), yes(4)}, false, failed, []took{{1, []int64{5, 5}}}, []int64{8, 3, 9}},
+		{"all groups are allowed, with room for more", []wire.Result{yes(9), yes(9), yes(9)}, false, nil, []took{{1, nil}, {2, nil}}, []int64{9, 9, 9}},
+		{"all groups are allowed, and other checks may have been denied", []wire.Result{yes(9), yes(0), yes(4)}, false, nil, []took{{1, []int64{0}}, {2, []int64{0}}}, []int64{9, 0, 4}},
+		{"one group is denied, and the other takes are refunded", []wire.Result{yes(3), no, yes(4)}, false, nil, []took{{1, []int64{5, 5}}}, []int64{8, 0, 9}},
+		{"only a shadow is denied", []wire.Result{yes(9), yes(9), no}, true, nil, []took{{1, nil}, {2, nil}}, []int64{9, 9, 0}},
+		{"a group with an error counts as denied", []wire.Result{yes(3), yes(3), yes(4)}, false, failed, []took{{1, []int64{5, 5}}}, []int64{8, 3, 9}},
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			v, asks := asksOf(5, 1, 2, 1)
@@ -99,7 +99,7 @@ func TestTakesAreKeptByAllGroupsOrNone(t *testing.T) {
 func TestOneGroupHasNothingToSettle(t *testing.T) {
 	v, asks := asksOf(1, 2, 2)
 	all := groupByRoute(v, asks, 0)
-	all[0].results[0].Allowed = true // without settle, which would panic
+	all[0].results[0].Allowed = true // the group has no settle, so that a call would panic
 	results := make([]wire.Result, 2)
 	require.NoError(t, mergeResults(all, results))
 	require.True(t, results[0].Allowed)

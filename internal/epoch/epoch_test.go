@@ -33,12 +33,12 @@ func TestGreaterOfTwoEpochsIsAdopted(t *testing.T) {
 		ago, ok := c.Since(old, now)
 		require.True(t, ok)
 		require.Equal(t, 2*hour, ago)
-		require.Equal(t, hour, c.Before(old), "the present epoch began two hours in")
+		require.Equal(t, hour, c.Before(old), "the present epoch began an hour after this moment")
 	}
 	_, ok := small.Since(Moment{4, 1}, now)
-	require.False(t, ok, "nobody knows that epoch")
+	require.False(t, ok, "no clock knows this epoch")
 	_, ok = small.Since(Moment{0, 1}, now)
-	require.False(t, ok, "its node had none")
+	require.False(t, ok, "a moment of epoch 0 cannot be placed")
 }
 
 // The duration of a stop is not known, so a moment before a stop has no age after it.
@@ -72,8 +72,8 @@ func TestMomentsBeforeStopAreOrdered(t *testing.T) {
 	}
 }
 
-// Two runs that forked are not related, so no moment of either counts as older than the other
-// run.
+// Two epochs that forked from one run are not related: the duration of one epoch does not make the
+// moments of the other epoch older.
 func TestUnrelatedEpochsAreNotCompared(t *testing.T) {
 	origin := newBegunClock(9, 0).State(hour)
 	a, b := New(0), New(0)
@@ -86,7 +86,7 @@ func TestUnrelatedEpochsAreNotCompared(t *testing.T) {
 	next.Find(b.State(20 * hour))
 	require.Zero(t, next.Before(Moment{1, hour}))
 	require.Zero(t, next.Before(Moment{2, 20 * hour}))
-	require.Equal(t, 20*hour, next.Before(origin.Moment), "both went on from there")
+	require.Equal(t, 20*hour, next.Before(origin.Moment), "both epochs followed the original one")
 }
 
 func TestEncodedStateDecodesUnchanged(t *testing.T) {
@@ -110,7 +110,7 @@ func TestEncodedStateDecodesUnchanged(t *testing.T) {
 }
 
 // Nodes that began at different times exchange their states in any order, and read each other's
-// snapshots. Each node places all moments like a clock on the wall.
+// snapshots. In the end, each node places all moments as a clock that never stopped would.
 func TestMeetingKeepsOrderOfMoments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var clocks []*Clock
@@ -150,7 +150,7 @@ func TestMeetingKeepsOrderOfMoments(t *testing.T) {
 				}
 			}
 		}
-		for range 2 { // in the end all know each other
+		for range 2 { // after two rounds, all nodes know each other
 			for _, a := range clocks {
 				for _, b := range clocks {
 					if a != b {

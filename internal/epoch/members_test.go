@@ -18,11 +18,11 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// asked is a peer that counts the requests and may be slow to respond.
+// asked is a Peer that counts the requests, and responds after a given time.
 type asked struct {
 	cluster.Peer
 	of    *Members
-	takes atomic.Int64 // nanoseconds until it responds
+	takes atomic.Int64 // nanoseconds from a request to the response
 	asks  atomic.Int64
 }
 
@@ -53,12 +53,12 @@ func TestDateIsUnknownUntilMembersHaveMet(t *testing.T) {
 		swap(true)
 		go m.Run(t.Context())
 		time.Sleep(time.Second)
-		require.Zero(t, m.Date(), "the response was slow")
+		require.Zero(t, m.Date(), "a slow response is not exact enough")
 		other.takes.Store(int64(time.Millisecond))
 		time.Sleep(lookEvery)
 		require.InDelta(t, other.of.Age(), m.Date(), float64(2*time.Millisecond))
 		swap(false)
-		require.NotZero(t, m.Date(), "this node hears no other member")
+		require.NotZero(t, m.Date(), "without a connection, this node need not wait for a neighbor")
 		swap(true)
 		require.Zero(t, m.Date())
 		time.Sleep(2 * time.Millisecond)
@@ -70,7 +70,7 @@ func TestDateIsUnknownUntilMembersHaveMet(t *testing.T) {
 	})
 }
 
-// Each of 100 members watches four, and presumes that it is connected to all.
+// Each of 100 members has four neighbors, and connections to all members.
 func TestMembersAgreeThroughTheirNeighbors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, settled, joined = 100, 200 * time.Millisecond, 57
@@ -117,7 +117,7 @@ func TestMembersAgreeThroughTheirNeighbors(t *testing.T) {
 			join(i)
 		}
 		agree(time.Hour, 0)
-		require.LessOrEqual(t, asks(), int64(16*size), "each asks four, and again after a change")
+		require.LessOrEqual(t, asks(), int64(16*size), "each node asks its four neighbors, and again after each change")
 		nodes[joined].Clock.Begin(9)
 		nodes[joined].changed()
 		agree(time.Hour+settled, 9)

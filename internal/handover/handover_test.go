@@ -163,7 +163,7 @@ func TestRestingNodesForgetTallies(t *testing.T) {
 		nodes := []*node{join(t, network.Host("a")), join(t, network.Host("b"))}
 		limit := &bucket.Limit{Rate: 1000, Per: time.Second}
 		for i := range uint64(4000) {
-			for _, n := range nodes { // one of them has no authority
+			for _, n := range nodes { // one of the nodes has no authority
 				n.counts.Take(bucket.ID{Hi: i << 52, Lo: 1}, limit, n.Now(), 1)
 			}
 		}
@@ -178,8 +178,8 @@ func TestRestingNodesForgetTallies(t *testing.T) {
 	})
 }
 
-// On a slow link an item waits for its acknowledgement longer than for the next item. So
-// Leave waits only for the items that were queued when it began.
+// On a slow link, the next item is queued before the last one is acknowledged. So Leave waits only
+// for the items that were queued when it began.
 func TestLeaveEndsWhileLeaverDecidesChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: 100 * time.Millisecond})

@@ -25,7 +25,7 @@ type member struct {
 	env   env.Env
 	all   []*member     // all members of the cluster
 	asked atomic.Int64  // number of messages that arrived from other members
-	mute  atomic.Bool   // whether it leaves messages unanswered
+	mute  atomic.Bool   // whether the member leaves messages unanswered
 	takes time.Duration // the time until the member answers
 	age   time.Duration // age of the cluster
 }
@@ -221,7 +221,7 @@ func TestStandInRemovesReleasedHoldThatMemberReports(t *testing.T) {
 	})
 }
 
-// Until the hold is recorded, the owner may grant the units again.
+// Until the owner has recorded a hold that a stand-in granted, it may grant the units again.
 func TestHolderReportsGrantOfStandInToOwner(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -318,8 +318,8 @@ func TestOwnerAsksOriginForMissingHold(t *testing.T) {
 	}
 }
 
-// While a node was frozen, other members may have decided in place of the node. The view of the node
-// does not show this yet.
+// While a node was frozen, other members may have decided in its place. The view of the node does
+// not show this yet.
 func TestFrozenOwnerAsksMembersBeforeItDecides(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -413,7 +413,7 @@ func TestFirstHoldWakesRestingNode(t *testing.T) {
 		time.Sleep(copyRetry)
 		holder.mute.Store(false)
 		time.Sleep(3 * time.Second)
-		require.Equal(t, 1, owner.Stats().Known, "the record alone")
+		require.Equal(t, 1, owner.Stats().Known, "only the record is known")
 		_, copied := holder.table.recordOf(held)
 		require.True(t, copied)
 	})

@@ -37,8 +37,8 @@ func TestTentativeTakePreventsFirmDenials(t *testing.T) {
 	s.conclude(id)
 	s.begin(id, now, span)
 	require.False(t, none(1), "an extra conclude has no effect")
-	require.False(t, none(span), "at least one span")
-	require.True(t, none(2*span), "at most two spans")
+	require.False(t, none(span), "an open take counts for at least one span")
+	require.True(t, none(2*span), "an open take counts for at most two spans")
 	s.begin(id, now+int64(2*span), span)
 	s.begin(id, now+int64(3*span), span)
 	s.conclude(id)
@@ -47,5 +47,5 @@ func TestTentativeTakePreventsFirmDenials(t *testing.T) {
 	require.True(t, none(5*span))
 	require.True(t, s.isEmpty(bucket.ID{Lo: 6}, now, span))
 	s.begin(id, now+int64(6*span), span)
-	require.True(t, none(60*span), "after a long time")
+	require.True(t, none(60*span), "a take from long ago does not count")
 }

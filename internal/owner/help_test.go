@@ -9,7 +9,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// newOwner returns an owner of all IDs, with a clock that stands still, and its view.
+// newOwner returns an Owner with authority over all IDs and a clock that stands still, and its
+// view.
 func newOwner() (*Owner, *view.View) {
 	counts := bucket.NewStore(10, bucket.Salt{})
 	stream := countsync.New(1, counts)

@@ -14,7 +14,8 @@ const now = int64(time.Hour)
 
 var daily = &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1000, Per: 24 * time.Hour}
 
-// lend takes units for a node that also wants a lease, and returns its ask and the result.
+// lend takes units for a node that also requests a lease, and returns the ask of the node and the
+// result.
 func lend(n *Owner, id bucket.ID, l *bucket.Limit, now, take int64, want wire.Want) (a wire.Ask, r wire.Result) {
 	a = askFor(id, l, take)
 	a.Take.Want = want
@@ -45,8 +46,8 @@ func TestLeaseIsShorterIfItsLimitRecoversSoon(t *testing.T) {
 	}
 }
 
-// Refunds do not spare the units of an expired lease, so they may have refunded these units
-// already.
+// Refunds do not spare the units of an expired lease, so that a refund may already have returned
+// these units.
 func TestUnspentLeaseIsReturnedUntilItExpires(t *testing.T) {
 	const begun, term, ms = now, 100 * time.Millisecond, time.Millisecond
 	lendTen := func(t *testing.T, owner *Owner, now int64) wire.Ask {
@@ -103,8 +104,8 @@ func TestLentUnitsAreKnownUntilLastLeaseEnds(t *testing.T) {
 	require.EqualValues(t, lentFor, n.lent.leaseOf(a.ID, now).Term)
 }
 
-// If all entries of a set are in use, the owner lends no units from a further count of the
-// set until a lease ends. So it never forgets units that may be unspent.
+// If all entries of a set are in use, the owner lends no units from a further count of the set
+// until a lease ends. So the owner never forgets lent units that the borrower may not have spent.
 func TestFullSetLendsFromNoOtherCount(t *testing.T) {
 	n, _ := newOwner()
 	lends := func(i int, now int64) uint32 {
@@ -142,7 +143,7 @@ func TestNodeLendsNothingBeforeAHandOver(t *testing.T) {
 func TestReclaimBoundsReturnedUnits(t *testing.T) {
 	const lent, taken = 10, 3
 	for name, c := range map[string]struct {
-		left, spent int64 // as reported by the borrower
+		left, spent int64 // unspent and spent units, as reported by the borrower
 		owns        bool
 		times       int
 		used        int64 // used units at the end

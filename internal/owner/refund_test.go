@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// A state may arrive between a grant and its refund. If it was in transit for longer than the
-// previous state, its windows and entries begin later.
+// A state may arrive between a grant and its refund. If this state was in transit for longer than
+// the state before, its windows and entries begin later on this node.
 func TestRefundFindsUnitsOfStandInAfterImport(t *testing.T) {
 	for _, algorithm := range windowsAndBuckets {
 		limit := limitOf(algorithm)
@@ -41,7 +41,7 @@ func TestRefundFindsUnitsOfStandInAfterImport(t *testing.T) {
 			if stoodIn || limit.IsBucket() {
 				require.EqualValues(t, 30, used, algorithm)
 			} else {
-				require.EqualValues(t, 33, used, "%v: a receipt of the authority is exact", algorithm)
+				require.EqualValues(t, 33, used, "%v: a receipt that was given with authority is exact", algorithm)
 			}
 			now += int64(limit.Per) // units that are used from now on do not belong to the receipt
 			n.counts.Take(id, &limit, now, 40)

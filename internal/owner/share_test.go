@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// A node with a share of zero grants no units. A debit and a refund are for units that were
-// spent or refunded, whatever the share is.
+// A node with a share of zero grants no units. A debit or a refund is counted whatever the share
+// is, because the service has already spent or returned the units.
 func TestNodeWithoutAShareCountsDebitsAndRefunds(t *testing.T) {
 	for _, policy := range []wire.Policy{wire.FairShare, wire.MajorityShare, wire.FailClosed} {
 		for _, algorithm := range windowsAndBuckets {
@@ -56,13 +56,13 @@ func TestReceiptOfPreviousResetIsVoid(t *testing.T) {
 		n.Do(v, view.AsOwner, wire.OpTake, &wire.Ask{ID: id, Limit: &limit, Units: 20}, now, &granted)
 		a := wire.Ask{ID: id, Limit: &limit, Units: 5}.WithReceipt(&granted)
 		n.Do(v, view.AsOwner, op, &a, now, new(wire.Result))
-		require.NotEqualValues(t, 20, n.used(id, now), "the receipt is newer than its reset")
+		require.NotEqualValues(t, 20, n.used(id, now), "a receipt from after the reset is valid")
 
 		require.Equal(t, first+1, n.stream.Reset(id, now))
 		n.Do(v, view.AsOwner, wire.OpTake, &wire.Ask{ID: id, Limit: &limit, Units: 7}, now, new(wire.Result))
 		var r wire.Result
 		n.Do(v, view.AsOwner, op, &a, now, &r)
 		require.EqualValues(t, 7, n.used(id, now))
-		require.False(t, r.Allowed, "otherwise the late result would be refunded")
+		require.False(t, r.Allowed, "a debit that was not counted is not Allowed, so that a late result is not refunded")
 	}
 }

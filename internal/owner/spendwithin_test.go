@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// The RetryAfter of a denial by an unsettled share is short, because other members respond
-// before there is room.
+// If a node denies within its share before all members know who is missing, RetryAfter is short,
+// because other members may answer before there is room.
 func TestDenialByUnsettledShareAllowsEarlyRetry(t *testing.T) {
 	n, _ := newOwner()
 	a := wire.Ask{Limit: &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Hour}, Units: 100, Partition: wire.FairShare}
@@ -40,8 +40,8 @@ func TestDenialByUnsettledShareAllowsEarlyRetry(t *testing.T) {
 	}
 }
 
-// sideOf returns the view of the first of so many members. This member is connected to the given members,
-// and has been connected to no other member for as long as it has run.
+// sideOf returns the view of the first of the given number of members. This member is connected to
+// the members in heard, and was never connected to another member.
 func sideOf(members int, heard ...int) *view.View {
 	c := &cluster.View{Self: 0, Direct: make([]bool, members)}
 	for i := range members {

@@ -18,7 +18,7 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// lagging is a cluster in simulation. The view of each node may be older than the membership.
+// lagging is a simulated cluster in which the view of each node may be older than the membership.
 type lagging struct {
 	members []cluster.Member // the current membership
 	views   map[string]*View
@@ -59,8 +59,8 @@ func (m *lagging) updateView(name string) {
 	m.views[name] = New(m.now, c, Terms{Replicas: 1}, m.views[name])
 }
 
-// isKnown reports whether the views of all serving members include a joiner. Otherwise they could
-// not have sent the joiner the counts that it needs.
+// isKnown reports whether the views of all serving members include a joiner. A member whose view
+// does not include the joiner cannot have sent it the counts that it needs.
 func (m *lagging) isKnown(name string) bool {
 	for _, o := range m.members {
 		if v := m.views[o.Name]; o.Announced == cluster.Serving && v != nil {
@@ -144,9 +144,10 @@ func (m *lagging) stateOf(name string) cluster.State {
 	return cluster.Dead
 }
 
-// viewAt returns the view of a node at the given second. Each word is a member. Its first letter
-// is its name and its time of birth. The node itself has the mark *, or is the first member. A
-// member with the mark - is not connected, a member with + joins, and a member with < leaves.
+// viewAt returns the view of a node at the given second. Each word of the members is a member. Its
+// first letter is the name of the member, and determines when the member started. The node itself
+// has the mark *, or is the first member. A member with the mark - is not connected, a member with
+// + joins, and a member with < leaves.
 func viewAt(second int64, before *View, members string) *View {
 	x := &cluster.View{}
 	for i, word := range strings.Fields(members) {
@@ -176,8 +177,8 @@ func entriesFor(ranges countsync.Ranges, e Entry) (entries []Entry) {
 	return entries
 }
 
-// Members join and leave in any order, and each node may see the changes late. Exactly one node
-// holds each hash at any time. In the end the ring assigns the hash to that node.
+// Members join and leave in any order, and each node may see the changes late. At any time, exactly
+// one node holds each hash. In the end, that node is the owner of the hash.
 func TestExactlyOneNodeHasAuthority(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	t.Parallel()
@@ -238,7 +239,7 @@ func TestExactlyOneNodeHasAuthority(t *testing.T) {
 				m.transferExcess(name)
 			case "locate":
 				m.locate(name)
-			case "wait": // the views are never seconds late
+			case "wait": // before time passes, all views are updated
 				for _, name := range names() {
 					m.updateView(name)
 				}
@@ -299,8 +300,8 @@ func TestReplacementReceivesRangesOfCrashedNode(t *testing.T) {
 }
 
 // A node waits for a live member as long as the member reports that it has the ranges. Once no
-// member has the ranges, the node takes them with the copies of all members, or later if a member
-// does not know about recent events.
+// member has the ranges, the node recalls the copies of all members, and takes the ranges after
+// HoldDown. If a member does not know about recent events, the node takes them later.
 func TestWaitEndsOnceNoMemberHasTheRange(t *testing.T) {
 	for _, unclear := range []bool{false, true} {
 		m := &lagging{views: make(map[string]*View)}
@@ -326,12 +327,12 @@ func TestWaitEndsOnceNoMemberHasTheRange(t *testing.T) {
 		m.views["node-01"] = holder
 		m.locate("node-02")
 		require.True(t, waits().Recalls, "other members may have copies")
-		require.Empty(t, waits().Ranges(Held), "they are waited for")
+		require.Empty(t, waits().Ranges(Held), "the node waits for these copies")
 		if unclear {
 			require.Equal(t, waits().Assigned, waits().Ranges(abandonedOrClaimed))
 			before := waits()
 			m.locate("node-02")
-			require.Same(t, before, waits(), "the other member still does not know who has it")
+			require.Same(t, before, waits(), "the answer of the other member is still unclear")
 			m.now += int64(Patience)
 			m.updateView("node-01")
 			m.locate("node-02")
@@ -351,7 +352,7 @@ func TestWaitFollowsAuthority(t *testing.T) {
 	m.updateView("node-03")
 	m.now += int64(movingFor)
 	v := m.views["node-03"]
-	require.False(t, m.views["node-01"].AssignsRanges(v.Hashes[v.Self], v.Assigned), "it takes another for the owner, and does not answer")
+	require.False(t, m.views["node-01"].AssignsRanges(v.Hashes[v.Self], v.Assigned), "in the ring of node-01, another member is the owner, so node-01 does not answer")
 	m.updateView("node-01")
 	require.True(t, m.views["node-01"].AssignsRanges(v.Hashes[v.Self], v.Assigned))
 	given := m.views["node-02"].Ranges(Held).Intersect(v.Assigned)
@@ -371,15 +372,15 @@ func TestRangeIsVacantOnceAllMembersHaveAnswered(t *testing.T) {
 	v = v.WithStates(v.Assigned, Entry{State: Awaited, Member: v.Members[1].Name, Until: Forever})
 	nothing := func(i int) *Location { return &Location{Member: v.Hashes[i]} }
 	require.Same(t, v, v.ApplyLocations([]*Location{nothing(1)}, v.Assigned, 1))
-	require.Same(t, v, v.ApplyLocations([]*Location{nothing(1), {Member: v.Hashes[2], Has: nil}}, nil, 1), "nothing was asked")
+	require.Same(t, v, v.ApplyLocations([]*Location{nothing(1), {Member: v.Hashes[2], Has: nil}}, nil, 1), "the members were asked about no ranges")
 	all := v.ApplyLocations([]*Location{nothing(1), nothing(2)}, v.Assigned, 1)
 	require.Equal(t, entriesFor(v.Assigned, Entry{State: Vacant, Until: 1 + int64(HoldDown)}), all.entries)
 	has := v.ApplyLocations([]*Location{{Member: v.Hashes[2], Has: v.Assigned}}, v.Assigned, 1)
 	require.Equal(t, entriesFor(v.Assigned, Entry{State: Awaited, Member: v.Members[2].Name, Until: Forever}), has.entries)
 }
 
-// A delayed frame can transfer authority to a node that has left. The node hands authority over,
-// and asks the owner until then.
+// A delayed frame can transfer authority to a node that has left. The node hands this authority
+// over, and asks the owner until then.
 func TestLeaverPassesReceivedAuthorityOn(t *testing.T) {
 	members := []cluster.Member{{Name: "other", State: cluster.Serving, Announced: cluster.Serving}}
 	c := &cluster.View{Self: -1, Members: members, Connected: [][]int{nil}, Direct: []bool{true}}
@@ -390,7 +391,7 @@ func TestLeaverPassesReceivedAuthorityOn(t *testing.T) {
 	require.NotEmpty(t, v.Targets(nil, id))
 }
 
-// The authority of such a node is void as soon as the node meets members that serve.
+// The authority of a node that began apart is void as soon as the node meets members that serve.
 func TestNodeThatBeganApartGivesUpAuthority(t *testing.T) {
 	m := &lagging{views: make(map[string]*View)}
 	first := m.addMember()
@@ -433,7 +434,7 @@ func TestYoungerOfTwoSidesGivesUpAuthority(t *testing.T) {
 		apart  bool
 	}{
 		{"c", []cluster.Member{c, d}, []cluster.Member{a, b, c, d}, true},
-		{"c", []cluster.Member{c, d}, []cluster.Member{b, c, d}, false}, // until they meet the eldest
+		{"c", []cluster.Member{c, d}, []cluster.Member{b, c, d}, false}, // c and d keep their ranges until they meet a, the eldest
 		{"a", []cluster.Member{a, b}, []cluster.Member{a, b, c, d}, false},
 		{"b", []cluster.Member{a, b}, []cluster.Member{a, b, c, d}, false},
 		{"c", []cluster.Member{c, d}, []cluster.Member{again, c, d}, false},
@@ -448,9 +449,9 @@ func TestYoungerOfTwoSidesGivesUpAuthority(t *testing.T) {
 	}
 }
 
-// A member that began apart first meets only the members to which it is connected. From then on
-// the member also knows the other members of that side. The ranges that it has received since are
-// not among the ranges that it held apart.
+// A member that began apart first meets only the members to which it is connected. From then on,
+// the member also knows the other members of that side. When it meets these later, it keeps the
+// ranges that it has received in the meantime.
 func TestNodeThatBeganApartMeetsASideOnce(t *testing.T) {
 	apart := viewAt(3600, nil, "d")
 	require.True(t, apart.beganAlone)
@@ -461,7 +462,7 @@ func TestNodeThatBeganApartMeetsASideOnce(t *testing.T) {
 	whole := viewAt(3600, given, "b c d*")
 	require.False(t, given.MeetsApart(whole))
 	require.Equal(t, given.Ranges(Held), whole.Ranges(Held))
-	require.True(t, given.MeetsApart(viewAt(3600, given, "a b c d*")), "no member knew them")
+	require.True(t, given.MeetsApart(viewAt(3600, given, "a b c d*")), "a is unknown to the members that were met before")
 }
 
 // The ranges of a member that leaves on another side go to members of that side. A member that
@@ -476,13 +477,14 @@ func TestRangesOfLeaverBeyondCutAreNotTaken(t *testing.T) {
 	c.Members[3].Announced = cluster.Leaving
 	v := New(3+int64(HoldDown), &c, Terms{Replicas: 1}, apart)
 	left := apart.ownedBy(3)
-	require.NotEmpty(t, v.ownedBy(0).Intersect(left), "the ring gives some of it to this node")
+	require.NotEmpty(t, v.ownedBy(0).Intersect(left), "the ring assigns some ranges of the leaver to this node")
 	require.Empty(t, v.Ranges(Held).Intersect(left))
 	require.Empty(t, left.Minus(v.Ranges(abandonedOrClaimed)))
 }
 
-// A member that is next on this side may stand in before it receives copies: copies go to the
-// members before it until these are away. It does not get authority before that.
+// The next member on this side may stand in before it receives copies, because copies go to the
+// members before it in ring order until these are away. It does not get authority before that
+// either.
 func TestAuthorityGoesToMemberWithCopies(t *testing.T) {
 	whole := viewOf(0, nil, "1111", "1111", "1111", "1111")
 	one := viewOf(2, whole, "1101", "1101", "0010", "1101")
@@ -511,36 +513,36 @@ func TestLostLeaverRangesStayAbandonedDuringPartition(t *testing.T) {
 	missing := waits.Assigned.Minus(waits.Ranges(Held))
 	apart := viewAt(103, viewAt(101, waits, "a b- c<-"), "a b- c<-")
 	require.Equal(t, waits.Ranges(Held), apart.Ranges(Held))
-	require.Empty(t, missing.Minus(apart.Ranges(abandonedOrClaimed)), "it was waited for")
+	require.Empty(t, missing.Minus(apart.Ranges(abandonedOrClaimed)), "the missing ranges were awaited from c")
 	require.True(t, apart.Recalls, "other members may have copies")
-	require.False(t, viewAt(104, apart, "a b- c<-").Recalls, "they are asked once")
+	require.False(t, viewAt(104, apart, "a b- c<-").Recalls, "members are asked once for their copies")
 	together := viewAt(103, viewAt(101, waits, "a b c<-"), "a b c<-")
-	require.Equal(t, together.Assigned, together.Ranges(Held), "nobody else is missing, and it is gone")
+	require.Equal(t, together.Assigned, together.Ranges(Held), "c is away and no other member is missing, so that a takes the ranges")
 
 	cut := viewAt(103, viewAt(101, begin(), "a b- c-"), "a b- c-")
 	later := viewAt(104, cut, "a b- c<-")
 	require.Equal(t, cut.Ranges(Held), later.Ranges(Held))
-	require.Empty(t, missing.Minus(later.Ranges(abandonedOrClaimed)), "it was lost before it said that it leaves")
+	require.Empty(t, missing.Minus(later.Ranges(abandonedOrClaimed)), "c was lost before it announced that it leaves")
 }
 
-// Another holder has to send its counts itself, so a scan leaves them out. Once this node receives
-// the ranges, all replicas are owed their counts, whatever was owed before.
+// A scan leaves out the counts of another holder, which sends them itself. Once this node receives
+// the ranges, it owes their counts to all replicas, whatever it owed before.
 func TestNewlyHeldCountsAreOwedToAllReplicas(t *testing.T) {
 	const second = int64(time.Second)
 	v := viewAt(100, nil, "a b c d")
 	v = v.ReceiveRanges(v.Assigned)
 	v.Heal(0, 100*second) // this node does not know all events beyond a cut
 	v = viewAt(101, v, "a b c")
-	require.NotEmpty(t, v.Ranges(abandonedOrClaimed), "what d had")
+	require.NotEmpty(t, v.Ranges(abandonedOrClaimed), "the ranges of d are abandoned")
 	waits := viewAt(102, v, "a b c+")
-	require.Equal(t, []string{"c"}, waits.Givers(), "c has yet to give what a owns now")
+	require.Equal(t, []string{"c"}, waits.Givers(), "a awaits from c the ranges that it owns now")
 	gained := waits.Ranges(awaitedOrVacant)
 	holds := waits.ReceiveRanges(gained)
 	b := holds.Hashes[1]
-	require.Zero(t, len(gained.Minus(holds.Audiences()[b])), "b is to have copies of it")
+	require.Zero(t, len(gained.Minus(holds.Audiences()[b])), "b is a replica of the gained ranges")
 	anew := holds.OwedAnew(holds.Audiences(), waits, waits.Audiences())
 	require.Zero(t, len(gained.Minus(anew[b])))
-	require.Zero(t, len(anew[b].Minus(gained)), "and of nothing else once more")
+	require.Zero(t, len(anew[b].Minus(gained)), "no other ranges are owed again")
 }
 
 // withAbandoned returns the view of a at 104 s. The member c ended while b was away, and now b is
@@ -570,7 +572,7 @@ func TestOwnerTakesAbandonedRangesThatNoMemberHas(t *testing.T) {
 	asked := v.Ranges(Claimed)
 	none := &Location{Member: v.Hashes[1]}
 	taken := v.ApplyLocations([]*Location{none}, asked, healed)
-	require.Equal(t, asked, taken.Ranges(abandonedOrClaimed), "no node joins meanwhile")
+	require.Equal(t, asked, taken.Ranges(abandonedOrClaimed), "the ranges stay abandoned, so that no node joins")
 	require.Same(t, taken, taken.ApplyLocations([]*Location{none}, asked, healed))
 	require.Equal(t, entriesFor(asked, Entry{State: Vacant, Until: healed + int64(HoldDown)}), pick(nil, taken.entries, awaitedOrVacant))
 	taken = viewAt(healed/int64(time.Second)+1, taken, "a b")
@@ -581,12 +583,12 @@ func TestOwnerTakesAbandonedRangesThatNoMemberHas(t *testing.T) {
 	require.Empty(t, has.Ranges(Claimed))
 	require.Equal(t, entriesFor(asked, Entry{State: Awaited, Member: "b", Until: Forever}), pick(nil, has.entries, awaitedOrVacant))
 	require.Same(t, v, v.ApplyLocations([]*Location{{Member: v.Hashes[1], Unclear: true}}, asked, healed))
-	require.Same(t, v, v.ApplyLocations(nil, asked, healed), "one has not answered")
+	require.Same(t, v, v.ApplyLocations(nil, asked, healed), "a member has not answered")
 }
 
-// A member that joins knows nothing of abandoned ranges, and waits for the member that stood in for
-// them. The member that stood in claims only the ranges that it owns. The newcomer asks all members
-// about the other ranges, and takes them.
+// A joiner does not know of abandoned ranges, and waits for the member that stood in for them. The
+// member that stood in claims only the ranges that it owns. The joiner asks all members about the
+// other ranges, and takes them.
 func TestJoiningOwnerReceivesRangesThatWereAbandoned(t *testing.T) {
 	v := withAbandoned(" d+")
 	abandoned := v.Ranges(abandonedOrClaimed).Intersect(v.Assigned)
@@ -601,7 +603,7 @@ func TestJoiningOwnerReceivesRangesThatWereAbandoned(t *testing.T) {
 		require.Empty(t, abandoned.Intersect(ends.Ranges(Held)))
 		now := healed * int64(time.Second)
 		rest := abandoned.Minus(ends.Assigned)
-		require.NotEmpty(t, rest, "some of it is the newcomer's")
+		require.NotEmpty(t, rest, "the ring assigns some abandoned ranges to the joiner")
 		require.True(t, ends.AssignsRanges(NameHash("d"), rest))
 		require.Empty(t, ends.LocalRanges(rest, now, func(countsync.Member) bool { return false }))
 		require.False(t, ends.IsUnclear(now))
@@ -609,7 +611,7 @@ func TestJoiningOwnerReceivesRangesThatWereAbandoned(t *testing.T) {
 }
 
 // The ranges of a member that is away go to the next member. If the next member is lost or gone
-// when the first comes back, the counts are sent by the members that have copies of them.
+// when the first member comes back, other members with copies send the counts to the first member.
 func TestReturningMemberReceivesCountsOfItsSuccessor(t *testing.T) {
 	const away = 2 + int64(HoldDown)
 	whole := viewOf(1, nil, "1111", "1111", "1111", "1111")
@@ -627,11 +629,12 @@ func TestReturningMemberReceivesCountsOfItsSuccessor(t *testing.T) {
 	pair := viewOf(1, nil, "11", "11")
 	pair = viewOf(2, pair.ReceiveRanges(pair.Assigned), "10", "01")
 	stranger := viewOf(3, pair, "101", "010", "101")
-	require.Equal(t, stranger.ownedBy(2), sent(stranger), "the one that is lost was to give it")
+	require.Equal(t, stranger.ownedBy(2), sent(stranger), "the lost member was to transfer these ranges")
 }
 
-// A node that began alone meets two members while a third node joins. The members give this node
-// its own ranges. At the end of the abandoned ranges, the node takes no range of the newcomer.
+// A node that began alone meets two members while a third node joins. The members transfer to this
+// node its own ranges. When the ranges are no longer abandoned, this node takes no range of the
+// joiner.
 func TestYieldingNodeTakesNoRangesOfNewcomer(t *testing.T) {
 	m := &lagging{views: make(map[string]*View)}
 	names := []string{m.addMember(), m.addMember()}
@@ -690,17 +693,17 @@ func TestJoinerTakesNoAbandonedRanges(t *testing.T) {
 func TestOneNodeInheritsRangesOfMissingMember(t *testing.T) {
 	var claimed, lost, joined countsync.Ranges
 	for self := range 2 { // a and b, while c is dead
-		both, flaps := []string{"a* b", "a b*"}[self], []string{"a* b-", "a- b*"}[self] // a and b do not hear each other
+		both, flaps := []string{"a* b", "a b*"}[self], []string{"a* b-", "a- b*"}[self] // with flaps, a and b are not connected to each other
 		v := viewAt(100, nil, both+" c d+")
 		v = v.ReceiveRanges(v.Assigned)
 		lost = v.ownedBy(2)
 		v = viewAt(102, viewAt(101, v, both+" c- d+"), both+" c- d+")
 		alone := viewAt(102, v, flaps+" c- d+")
 		whole := viewAt(103, alone, both+" d")
-		require.Zero(t, len(lost.Intersect(whole.Ranges(Held))), "it may not be known yet who has it")
+		require.Zero(t, len(lost.Intersect(whole.Ranges(Held))), "this node may not know the holder yet")
 		whole = viewAt(103+int64(Patience/time.Second), whole, both+" d")
-		require.Zero(t, len(lost.Intersect(whole.Ranges(Held))), "the others have not been asked")
-		require.Zero(t, len(claimed.Intersect(whole.Ranges(Claimed))), "only one claims it")
+		require.Zero(t, len(lost.Intersect(whole.Ranges(Held))), "the other members were not asked")
+		require.Zero(t, len(claimed.Intersect(whole.Ranges(Claimed))), "only one node claims a range")
 		claimed = claimed.Union(whole.Ranges(Claimed))
 		joined = whole.ownedBy(2)
 		require.Empty(t, viewAt(103, alone, flaps+" d").Ranges(Claimed), "a member is missing")
@@ -721,7 +724,7 @@ func TestUnknownMemberIsNotAwaited(t *testing.T) {
 }
 
 // Two members join at the same time. The first receives ranges of the second from a member that did
-// not know the second yet. The checks of the second find the holder.
+// not know the second yet. The checks of these ranges find the holder.
 func TestChecksFollowMovedAuthority(t *testing.T) {
 	m := newMisdirectedTransfer()
 	m.updateView("node-01")
@@ -738,7 +741,7 @@ func TestChecksFollowMovedAuthority(t *testing.T) {
 			h := wire.Header{Op: wire.OpTake, Flags: flags, Asks: 1, To: v.Hashes[v.Self]}
 			to, flags = v.Onward(h, a.Append(h.Append(nil)), m.now)
 		}
-		require.Equal(t, "node-02", v.Members[v.Self].Name, "it is answered where it is held")
+		require.Equal(t, "node-02", v.Members[v.Self].Name, "the holder of the range answers")
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// New computes a view from the previous view and the changes. The result must equal a computation over
-// all members and all arcs.
+// New computes a view from the previous view and the changes. The result must be equal to that of a
+// computation over all members and all arcs.
 func TestIncrementalViewEqualsFullComputation(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	t.Parallel()

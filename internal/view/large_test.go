@@ -9,8 +9,9 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// newLargeView returns a view of n serving members, of which the last missing members are not connected,
-// and of joiners. Each member watches the four members before it and the four after it.
+// newLargeView returns a view of n serving members and the given number of joiners. The last
+// `missing` serving members are not connected. Each member watches the four members before it and
+// the four after it.
 func newLargeView(n, joiners, missing int) *cluster.View {
 	all := n + joiners
 	c := &cluster.View{Connected: make([][]int, all), Direct: make([]bool, all)}

@@ -75,9 +75,9 @@ func idInOrder(v *View, members ...int) (id bucket.ID) {
 	return id
 }
 
-// A member that is stalled or not reached still has to receive its copies. Until then the next
-// member receives them as well, so that a crash of this node does not lose the units that it has
-// counted since. The next member does not take over any ranges from the first.
+// A member that is stalled or not reached still has to receive its copies. Until then, the next
+// member receives the copies as well, so that a crash of this node does not lose the units that it
+// has counted in that time. No ranges move to the next member for this.
 func TestNextMemberAlsoReceivesCopiesForUnresponsiveMember(t *testing.T) {
 	whole := viewOf(0, nil, "1111", "1111", "1111", "1111")
 	id := idInOrder(whole, 0, 2, 1, 3)
@@ -99,21 +99,21 @@ func TestNextMemberAlsoReceivesCopiesForUnresponsiveMember(t *testing.T) {
 			require.Equal(t, two, from(soon, v).Targets(nil, id))
 			require.True(t, v.Stale(late))
 			doubled := from(late, v)
-			require.Equal(t, name == "stalled", doubled.Lasts(), "it is away after HoldDown if it is not reached")
+			require.Equal(t, name == "stalled", doubled.Lasts(), "a member that is not reached will be away after HoldDown")
 			require.Equal(t, both, doubled.Targets(nil, id))
-			require.False(t, doubled.OwesAs(v), "what was counted before is sent to it as well")
+			require.False(t, doubled.OwesAs(v), "the next member also receives the counts from before")
 			require.Empty(t, doubled.Answerers(arc)[1])
 			back := viewOf(late+1, doubled, "1111", "1111", "1111", "1111")
-			require.Equal(t, two, back.Targets(nil, id), "once it is back")
+			require.Equal(t, two, back.Targets(nil, id), "the member is back")
 			require.True(t, back.Lasts())
 		})
 	}
 	v := stalls(1, whole)
 	v = cut(int64(doubleAfter)/2, v)
-	require.Equal(t, both, cut(1+int64(doubleAfter), v).Targets(nil, id), "it stalls, and is disconnected then")
+	require.Equal(t, both, cut(1+int64(doubleAfter), v).Targets(nil, id), "the member first stalls, and is then not connected")
 }
 
-// Nothing may be sent to such a member for an unknown time.
+// The connection to such a member may never exist, so its copies cannot wait for it.
 func TestNextMemberReceivesCopiesOfNeverConnectedMember(t *testing.T) {
 	v := viewOf(1, nil, "1011", "0100", "1011", "1011")
 	require.Equal(t, []countsync.Member{v.Hashes[1], v.Hashes[2]}, v.Targets(nil, idInOrder(v, 0, 1, 2, 3)))
@@ -135,9 +135,9 @@ func TestEldestJoinerStartedFirst(t *testing.T) {
 	require.Equal(t, 1, New(0, &c, Terms{}, nil).Eldest())
 }
 
-// Until a member serves, the other joiners send their spends to the eldest, and the eldest sends
-// its counts to them. So a crash loses no more than at any other time. The eldest does not speak
-// for its region.
+// Until a member serves, the other joiners send the units that they spend to the eldest, and the
+// eldest sends its counts to them. So a crash loses no more units than at any other time. The
+// eldest does not decide about the holdings of its region.
 func TestEldestExchangesCountsUntilAMemberServes(t *testing.T) {
 	id := bucket.ID{Hi: 1 << 63}
 	born := time.Now()
@@ -157,7 +157,7 @@ func TestEldestExchangesCountsUntilAMemberServes(t *testing.T) {
 		} else {
 			require.Empty(t, v.Audiences()[v.Hashes[1]])
 		}
-		v = v.WithStates(countsync.All(), Entry{State: Abandoned}) // by a side that was not whole when it met other members
+		v = v.WithStates(countsync.All(), Entry{State: Abandoned}) // the side missed a member when it met other members
 		require.Len(t, v.Targets(nil, id), 2)
 	}
 }
@@ -202,7 +202,7 @@ func TestStalledOwnerHasStandInForThisNode(t *testing.T) {
 				v.Stalled[i] = true
 			}
 			require.Equal(t, Route{c.way, c.to, c.to}, v.Route(id, 2))
-			require.Equal(t, v.Hashes[c.to], v.Answers(id), "the member that is asked is the member that answers")
+			require.Equal(t, v.Hashes[c.to], v.Answers(id), "Route and Answers return the same member")
 			require.Equal(t, c.v.successor(id), v.successor(id))
 		})
 	}
@@ -282,7 +282,7 @@ func TestLeaverDeclinesRequestsWithoutAuthority(t *testing.T) {
 		name         string
 		v            *View
 		ids          []bucket.ID
-		asked, given bool // whether it declines asks, and returned units
+		asked, given bool // whether the node declines asks, and returned units
 	}{
 		{"node that stays", stays, []bucket.ID{other}, false, false},
 		{"leaver with authority", leaving, []bucket.ID{mine, mine}, false, false},
@@ -304,7 +304,7 @@ func TestLeaverDeclinesRequestsWithoutAuthority(t *testing.T) {
 				require.Equal(t, want, c.v.Declines(h, request), "op %d", op)
 				if want {
 					member, _ := c.v.Onward(h, request, 10)
-					require.Equal(t, -1, member, "op %d: there is no member to pass it on to", op)
+					require.Equal(t, -1, member, "op %d: there is no member to which the request could be passed on", op)
 				}
 			}
 		})
@@ -344,8 +344,8 @@ func TestReconnectionEndsLoss(t *testing.T) {
 	require.Equal(t, []int64{0, 0}, again.Lost)
 }
 
-// The first step of each path leads one step closer. The reference is the distance by relaxation
-// over all connections.
+// The first member on each path is one step closer to its end. The test computes the distances by
+// relaxation over all connections.
 func TestPathsAreShortest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, far := rapid.IntRange(1, 8).Draw(t, "members"), 1<<20
@@ -377,12 +377,12 @@ func TestPathsAreShortest(t *testing.T) {
 
 func TestNewMemberHasPointsOnceConnected(t *testing.T) {
 	on := func(v *View) int { return len(v.Ring.Members()) }
-	require.Equal(t, 3, on(viewOf(0, nil, "100", "010", "001")), "a node that starts takes the ring as it is")
+	require.Equal(t, 3, on(viewOf(0, nil, "100", "010", "001")), "a node that starts counts all members of the ring")
 	two := viewOf(0, nil, "11", "11")
 	disconnected := viewOf(1, two, "110", "110", "001")
 	require.Equal(t, 2, on(disconnected))
-	require.Equal(t, 3, on(viewOf(2, disconnected, "110", "111", "011")), "connected to another member on this side")
+	require.Equal(t, 3, on(viewOf(2, disconnected, "110", "111", "011")), "the new member is connected to another member on this side")
 	heard := viewOf(2, disconnected, "111", "111", "111")
 	require.Equal(t, 3, on(heard))
-	require.Equal(t, 3, on(viewOf(3, heard, "100", "010", "001")), "and keeps them when it is lost")
+	require.Equal(t, 3, on(viewOf(3, heard, "100", "010", "001")), "a member that is lost keeps its points")
 }

@@ -31,7 +31,8 @@ func newView(members, expect int, heard ...int) *View {
 	return New(0, c, Terms{Expect: expect}, nil)
 }
 
-// onSide returns the view of a member that is connected only to the members in hears, which include self.
+// onSide returns the view of the member self, which is connected only to the members in hears;
+// these include self.
 func (v *View) onSide(self int, hears []int) *View {
 	each, c := *v, *v.View
 	c.Self = self
@@ -54,7 +55,7 @@ func TestSharesOfAllSidesStayBelowBound(t *testing.T) {
 		n := rapid.IntRange(2, 7).Draw(t, "members")
 		v := newView(n, rapid.SampledFrom([]int{0, 0, 0, n, n + 1, 2 * n}).Draw(t, "expect"))
 		id := bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}
-		sides := make([][]int, 3) // of seven members, at most three sides have two or more
+		sides := make([][]int, 3) // of seven members, so at most three sides have two members or more
 		var alone []int
 		for i := range n {
 			if side := rapid.SampledFrom([]int{0, 0, 0, 1, 2, -1, -1}).Draw(t, "side"); side >= 0 {
@@ -115,9 +116,9 @@ func connectedView(self int, members, heard []int) *cluster.View {
 	return c
 }
 
-// Each side knows some of the members that are gone, or all of them. This includes sides that have split
-// again, or met, after they had heard of different members, and leaves before a split was noticed. With
-// Expect, the sides may also never have met.
+// Each side knows of all, some or none of the members that have left. So it includes sides that
+// have split again, or met, after they had learned of different leaves, and leaves before a split
+// was noticed. With Expect, the sides may also never have met.
 func TestSharesStayWithinLimitAfterUnevenlyKnownLeaves(t *testing.T) {
 	const second = int64(time.Second)
 	rapid.Check(t, func(t *rapid.T) {
@@ -141,7 +142,7 @@ func TestSharesStayWithinLimitAfterUnevenlyKnownLeaves(t *testing.T) {
 			roster := slices.DeleteFunc(slices.Clone(all), func(i int) bool {
 				return slices.Contains(gone, i) && rapid.IntRange(0, 2).Draw(t, "known") > 0
 			})
-			spend, as := side[:min(1, len(side))], AsStandIn // the first member decides for all
+			spend, as := side[:min(1, len(side))], AsStandIn // the first member of the side decides
 			if alone {
 				spend, as = side, AsSelf
 			}
@@ -182,7 +183,8 @@ func TestSharesStayWithinLimitAfterUnevenlyKnownLeaves(t *testing.T) {
 	})
 }
 
-// This holds for every owner of the key.
+// The members of a minority spend no more units if each decides alone than if they decide together,
+// whoever owns the key.
 func TestMinorityNodesSpendNoMoreAloneThanTogether(t *testing.T) {
 	for n := 2; n <= 7; n++ {
 		v := newView(n, 0)
@@ -305,7 +307,7 @@ func TestSidesOfSplitHaveTheirShares(t *testing.T) {
 		members, expect int
 		partition       wire.Policy
 		heard           []int // members to which member 0 is connected
-		want            int64 // of a limit of 100
+		want            int64 // units of the share, of a limit of 100
 		source          wire.Source
 	}{
 		{"majority", 5, 0, wire.MajorityShare, []int{1, 2}, 100, wire.StandIn},

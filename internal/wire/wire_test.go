@@ -160,7 +160,7 @@ func drawResult(t *rapid.T, p parts) Result {
 	return r
 }
 
-// A clock can show the sum and the difference of a time and such a duration.
+// The bounds are such that a duration can be added to any time of day, and subtracted from it.
 func TestDurationsOfAMessageAreBounded(t *testing.T) {
 	limit := bucket.Limit{Rate: 1, Per: time.Second}
 	request := (&Ask{Limit: &limit, Units: 1}).Append(Header{Op: OpTake, Asks: 1}.Append(nil))
@@ -185,12 +185,12 @@ func TestDurationsOfAMessageAreBounded(t *testing.T) {
 			require.NoError(t, err)
 			return a.Spent.Age
 		}, longestReset},
-		{"the term of a lease that is asked for", request, HeaderBytes + subjectBytes + 12, 2, func(b []byte) time.Duration {
+		{"the term of a requested lease", request, HeaderBytes + subjectBytes + 12, 2, func(b []byte) time.Duration {
 			a, err := ParseAsk(b, 0, new(bucket.Limit))
 			require.NoError(t, err)
 			return time.Duration(a.Take.Want.Term) * time.Millisecond
 		}, LongestLease},
-		{"the term of a lease that is granted", answer, len(answer) - 2, 2, func(b []byte) time.Duration {
+		{"the term of a granted lease", answer, len(answer) - 2, 2, func(b []byte) time.Duration {
 			return time.Duration(ParseResult(b, OpTake, 0).Lease.Term) * time.Millisecond
 		}, LongestLease},
 		{"RetryAfter", answer, ResponseHeaderBytes + 18, 8, func(b []byte) time.Duration { return ParseResult(b, OpTake, 0).RetryAfter }, longestReset},
@@ -207,7 +207,7 @@ func TestDurationsOfAMessageAreBounded(t *testing.T) {
 	}
 }
 
-// An answer that does not fit its request counts as no answer.
+// An answer that does not fit its request is malformed.
 func TestAnswerMustFitItsRequest(t *testing.T) {
 	done := func(counted, results, more int) []byte {
 		b := AppendResponse(nil, Done, counted)

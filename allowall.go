@@ -73,7 +73,7 @@ func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Deci
 // scratch is the working memory of AllowAll, which later calls reuse.
 type scratch struct {
 	all     []wire.Ask // an ask for each pair of limit and key
-	at      []int      // for each ask of the caller, its index in all
+	indexes []int      // for each ask of the caller, its index in all
 	results []wire.Result
 }
 
@@ -82,7 +82,7 @@ func (n *Node) getScratch(asks int) *scratch {
 	s := n.scratches.Get().(*scratch)
 	if cap(s.all) < asks {
 		asks = max(asks, 8)
-		*s = scratch{all: make([]wire.Ask, 0, asks), at: make([]int, 0, asks), results: make([]wire.Result, 0, asks)}
+		*s = scratch{all: make([]wire.Ask, 0, asks), indexes: make([]int, 0, asks), results: make([]wire.Result, 0, asks)}
 	}
 	return s
 }
@@ -90,7 +90,7 @@ func (n *Node) getScratch(asks int) *scratch {
 // putScratch returns s to the pool, without the limits of this caller.
 func (n *Node) putScratch(s *scratch) {
 	clear(s.all[:cap(s.all)])
-	s.all, s.at, s.results = s.all[:0], s.at[:0], s.results[:0]
+	s.all, s.indexes, s.results = s.all[:0], s.indexes[:0], s.results[:0]
 	n.scratches.Put(s)
 }
 
@@ -113,7 +113,7 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 		return err
 	}
 	for i := range ds {
-		a, r := &s.all[s.at[i]], &s.results[s.at[i]]
+		a, r := &s.all[s.indexes[i]], &s.results[s.indexes[i]]
 		asks[i].Limiter.fillDecision(&ds[i], r)
 		ds[i].Shadow = a.Shadow
 		if weight := asks[i].Limiter.meter.CountDecision(a.ID, r, a.Shadow); weight > 0 {
@@ -142,10 +142,10 @@ func (s *scratch) add(ctx context.Context, n *Node, a *Ask) error {
 	}
 	at := indexOf(s.all[:last], one.ID)
 	if at < 0 {
-		s.at = append(s.at, last)
+		s.indexes = append(s.indexes, last)
 		return nil
 	}
-	s.at, s.all = append(s.at, at), s.all[:last]
+	s.indexes, s.all = append(s.indexes, at), s.all[:last]
 	sum := &s.all[at]
 	sum.Shadow = sum.Shadow && one.Shadow
 	sum.Units += min(one.Units, math.MaxInt64-sum.Units)

@@ -63,7 +63,7 @@ func TestMisspelledNameIsRefusedWithSuggestion(t *testing.T) {
 	}
 }
 
-func TestStrictestDecision(t *testing.T) {
+func TestStrictestIsLongestDenialOrLeastRemaining(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		ds   Decisions

@@ -107,7 +107,7 @@ func scripted(t *testing.T, test func(t *testing.T, p *pair, n *Node)) {
 // A node that joins again waits until other members report that it has all counts. A member must
 // send this report again even if the joiner was off the roster only in its own view, and its keys
 // are the same as before.
-func TestRejoinerReceivesCompleteAgain(t *testing.T) {
+func TestRejoinerReceivesReportOfCompletenessAgain(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		told := p.complete.Load()
 		require.Positive(t, told)

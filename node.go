@@ -147,7 +147,7 @@ func (n *Node) Close() error {
 // snapshots that it loads.
 type joining struct {
 	began     int64       // monotonic time of the call of Start
-	over      atomic.Bool // set once the node no longer waits for another member; never reset
+	ended     atomic.Bool // set once the node no longer waits for another member; never reset
 	snapshots *snapshots.Snapshots
 }
 
@@ -158,7 +158,7 @@ type joining struct {
 // most JoinTimeout, and after the first false always false: a name in Config.Join that resolved to
 // this node alone may later resolve to other nodes too, and a ready node must stay in service.
 func (n *Node) awaitsJoin() bool {
-	if n.joining.over.Load() {
+	if n.joining.ended.Load() {
 		return false
 	}
 	v := n.env.View()
@@ -170,7 +170,7 @@ func (n *Node) awaitsJoin() bool {
 			return false // the node waits for its counts, and may lose its connections before it has them
 		}
 	}
-	n.joining.over.Store(true)
+	n.joining.ended.Store(true)
 	return false
 }
 

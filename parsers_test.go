@@ -22,7 +22,7 @@ import (
 // fuzzedElsewhere has the packages whose parsers are fuzzed through a target of a different package,
 // as "directory Function".
 var fuzzedElsewhere = map[string]string{
-	"internal/handover": ". FuzzHashes",
+	"internal/handover": ". FuzzParseRanges",
 	"internal/sealed":   "internal/reserve FuzzOpen",
 	"internal/identity": ". FuzzParseSecrets",
 	"internal/enum":     "rules FuzzParse",

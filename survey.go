@@ -48,9 +48,10 @@ func (c *Config) sharesKeys() bool {
 
 // TopKeys returns the most requested keys in the whole cluster, the most denied keys, and the keys
 // of which the most units are held, among the 100 most requested and the 100 most denied keys. The
-// argument most is the maximum length of each list, 1 to 100. TopKeys asks 16 members at a time, each
-// for at most a second, and then the owners of the held keys. Without Secrets and TLS, other members do
-// not send the text of keys. The error is ErrInvalid, ErrClosed, or that of a ctx that is done.
+// argument most is the maximum length of each list, 1 to 100. TopKeys asks 16 members at a time,
+// each for at most a second, and then the owners of the held keys, for at most another second in
+// all. Without Secrets and TLS, other members do not send the text of keys. The error is
+// ErrInvalid, ErrClosed, or that of a ctx that is done.
 func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 	if most < 1 || most > stats.MaxTop {
 		return TopKeys{}, fmt.Errorf("%w TopKeys: %d keys: ask for 1 to %d", ErrInvalid, most, stats.MaxTop)
@@ -109,14 +110,14 @@ func (n *Node) Totals(ctx context.Context) (Totals, error) {
 	return t, nil
 }
 
-func memberTotals(of *stats.Totals) MemberTotals {
+func memberTotals(totals *stats.Totals) MemberTotals {
 	m := MemberTotals{make(map[Source]Outcomes), make(map[string]LimitTotals)}
-	for source, o := range of.Sources {
+	for source, o := range totals.Sources {
 		if o != (stats.Outcomes{}) {
 			m.Decisions[Source(source)] = Outcomes(o)
 		}
 	}
-	for _, l := range of.Limits {
+	for _, l := range totals.Limits {
 		m.Limits[l.Name] = LimitTotals{Outcomes(l.Enforced), Outcomes(l.Shadow)}
 	}
 	return m

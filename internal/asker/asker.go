@@ -94,17 +94,17 @@ func (k *Asker) Want(v *view.View, a *wire.Ask, t countsync.Time) {
 	if !a.Leases || k.leases.stops.Load() {
 		return
 	}
-	if left, over := k.leases.addWant(a, k.heat.recordAsk(a.ID, t.Monotonic), t, k.timeout); over {
-		k.giveBack(v, left)
+	if rest, ended := k.leases.addWant(a, k.heat.recordAsk(a.ID, t.Monotonic), t, k.timeout); ended {
+		k.giveBack(v, rest)
 	}
 }
 
 // Refund reports whether the units of a refund were returned to a lease of this node, so that the
 // owner need not be asked.
 func (k *Asker) Refund(a *wire.Ask) bool {
-	done, left, over := k.leases.refund(a, k.env.Time())
-	if over {
-		k.giveBack(k.env.View(), left)
+	done, rest, ended := k.leases.refund(a, k.env.Time())
+	if ended {
+		k.giveBack(k.env.View(), rest)
 	}
 	return done
 }
@@ -122,7 +122,7 @@ func (k *Asker) Run() {
 		t, wait := k.env.Time(), k.timeout
 		renew = renew[:0]
 		sets.forEach(func(set int) {
-			l.due.clear(set)
+			l.urgent.clear(set)
 			var more bool
 			renew, more = l.sweep(set, t, wait, renew)
 			lives = lives || more
@@ -145,7 +145,7 @@ func (k *Asker) Run() {
 			if !l.awake.Swap(true) {
 				tick.Reset(sweepEvery + k.env.View().Offset(sweepEvery))
 			}
-			sweep(&l.due)
+			sweep(&l.urgent)
 		case <-tick.C:
 			if !sweep(&l.live) {
 				l.awake.Store(false)

@@ -63,12 +63,12 @@ const (
 // will be returned any more. A single goroutine, Run, returns and renews leases, so no check
 // waits for that.
 type leases struct {
-	sets  atomic.Pointer[[leaseSets]leaseSet] // nil until a key is hot
-	live  bitmap                              // sets with leases
-	due   bitmap                              // sets that Run should sweep at once, because a lease should be renewed or returned
-	awake atomic.Bool                         // Run sweeps the sets regularly
-	wake  chan struct{}
-	stops atomic.Bool // this node is leaving, and accepts no more leases
+	sets   atomic.Pointer[[leaseSets]leaseSet] // nil until a key is hot
+	live   bitmap                              // sets with leases
+	urgent bitmap                              // sets that Run should sweep at once, because a lease should be renewed or returned
+	awake  atomic.Bool                         // Run sweeps the sets regularly
+	wake   chan struct{}
+	stops  atomic.Bool // this node is leaving, and accepts no more leases
 	// number is Owner.ResetNumber. A lease with a lower number belongs to a count that was
 	// reset.
 	number func(id bucket.ID, now int64) uint64
@@ -160,7 +160,7 @@ func (l *leases) spend(a *wire.Ask, t countsync.Time, r *wire.Result) (spent boo
 	}
 	s.mu.Unlock()
 	if hurries {
-		l.due.set(int(a.ID.Lo % leaseSets))
+		l.urgent.set(int(a.ID.Lo % leaseSets))
 		env.Signal(l.wake)
 	}
 	return spent
@@ -168,22 +168,22 @@ func (l *leases) spend(a *wire.Ask, t countsync.Time, r *wire.Result) (spent boo
 
 // refund reports whether units were returned to the lease of their key, from which they may have
 // been spent. If fewer units of the lease were spent, or the lease has expired, refund ends the
-// lease, and over is true. The caller must then return the unspent units in left before it asks the
-// owner for the refund, because the owner does not refund lent units.
-func (l *leases) refund(a *wire.Ask, t countsync.Time) (done bool, left leaseErrand, over bool) {
+// lease, and ended is true. The caller must then return the unspent units in rest before it asks
+// the owner for the refund, because the owner does not refund lent units.
+func (l *leases) refund(a *wire.Ask, t countsync.Time) (done bool, rest leaseErrand, ended bool) {
 	s := l.set(a.ID)
 	if s == nil {
-		return false, left, false
+		return false, rest, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.find(a, false)
 	switch {
 	case e == nil || e.lent.Units == 0:
-		return false, left, false
+		return false, rest, false
 	case e.age(t) < e.term() && int64(e.lent.Units)-e.rest >= a.Units:
 		e.rest += a.Units
-		return true, left, false
+		return true, rest, false
 	}
 	return false, e.close(t), true
 }
@@ -191,13 +191,13 @@ func (l *leases) refund(a *wire.Ask, t countsync.Time) (done bool, left leaseErr
 // addWant adds a request for a lease to a take that will be sent, if the key of the take is hot.
 // pace is the number of asks of the key per second that this node sends to other members. The pace
 // at which the last lease was spent counts as well. If the key has a lease, which has expired or
-// has too few units for the take, addWant ends the lease, and over is true. The caller must then
-// return the unspent units in left before it asks the owner.
-func (l *leases) addWant(a *wire.Ask, pace float64, t countsync.Time, wait time.Duration) (left leaseErrand, over bool) {
+// has too few units for the take, addWant ends the lease, and ended is true. The caller must then
+// return the unspent units in rest before it asks the owner.
+func (l *leases) addWant(a *wire.Ask, pace float64, t countsync.Time, wait time.Duration) (rest leaseErrand, ended bool) {
 	s := l.set(a.ID)
 	if s == nil {
 		if pace == 0 {
-			return left, false
+			return rest, false
 		}
 		l.sets.CompareAndSwap(nil, new([leaseSets]leaseSet))
 		s = l.set(a.ID)
@@ -206,10 +206,10 @@ func (l *leases) addWant(a *wire.Ask, pace float64, t countsync.Time, wait time.
 	defer s.mu.Unlock()
 	e := s.find(a, pace > 0)
 	if e == nil {
-		return left, false
+		return rest, false
 	}
 	if e.lent.Units > 0 {
-		left, over = e.close(t), true
+		rest, ended = e.close(t), true
 	}
 	if pace *= float64(a.Units); t.Monotonic-e.used < int64(leaseIdle) {
 		pace = max(pace, e.pace)
@@ -219,7 +219,7 @@ func (l *leases) addWant(a *wire.Ask, pace float64, t countsync.Time, wait time.
 		e.askAgainAt = t.Monotonic + int64(wait)
 		a.Take.Want = wantFor(pace)
 	}
-	return left, over
+	return rest, ended
 }
 
 // find returns the entry of the lease of an ask. If there is no entry and make is set, find
@@ -249,13 +249,13 @@ func wantFor(pace float64) wire.Want {
 }
 
 // close ends a lease, and returns the report to its owner.
-func (e *lease) close(t countsync.Time) (left leaseErrand) {
+func (e *lease) close(t countsync.Time) (errand leaseErrand) {
 	e.measure(t)
-	left = leaseErrand{e.owner, e.ask}
-	left.ask.Units = e.rest
-	left.ask.Lent = wire.Lent{Units: e.lent.Units - uint32(e.rest), Until: e.lent.Until}
+	errand = leaseErrand{e.owner, e.ask}
+	errand.ask.Units = e.rest
+	errand.ask.Lent = wire.Lent{Units: e.lent.Units - uint32(e.rest), Until: e.lent.Until}
 	e.rest, e.lent, e.hurries = 0, wire.Lease{}, false
-	return left
+	return errand
 }
 
 // measure updates the pace at which the lease is spent.
@@ -303,11 +303,11 @@ func (l *leases) learn(a *wire.Ask, r *wire.Result, owner uint64, sent, t counts
 }
 
 // giveBack makes Run return the unspent units of a lease.
-func (l *leases) giveBack(left leaseErrand) {
+func (l *leases) giveBack(errand leaseErrand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.back) < maxReturns {
-		l.back = append(l.back, left)
+		l.back = append(l.back, errand)
 		env.Signal(l.wake)
 	}
 }
@@ -423,7 +423,7 @@ func (l *leases) heldUnits(t countsync.Time) (units int) {
 func (l *leases) stop() {
 	l.stops.Store(true)
 	l.live.forEach(func(set int) {
-		l.due.set(set)
+		l.urgent.set(set)
 		env.Signal(l.wake)
 	})
 }

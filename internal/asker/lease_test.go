@@ -135,7 +135,7 @@ func TestReturnedLeaseContainsResetNumberOfItsOwner(t *testing.T) {
 	require.EqualValues(t, 4, back[0].ask.Units)
 }
 
-func TestOneAskAtATimeWantsALease(t *testing.T) {
+func TestOnlyOneAskAtATimeRequestsALease(t *testing.T) {
 	l := newLeases()
 	wants := func(at int64) bool {
 		a := someAsk(1)

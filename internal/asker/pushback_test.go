@@ -18,7 +18,7 @@ var tenAMinute = bucket.Limit{Rate: 10, Per: time.Minute}
 
 // All messages take the same time here. The test makes the same asks, at the same times, once with
 // pushbacks and once without, and compares the decisions.
-func TestPushbackEndsToTheNanosecond(t *testing.T) {
+func TestPushbackDeniesExactlyAsOwnerWould(t *testing.T) {
 	const way = 100 * time.Microsecond
 	rapid.Check(t, func(t *rapid.T) {
 		l := bucket.Limit{

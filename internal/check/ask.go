@@ -14,11 +14,11 @@ import (
 
 // answerer is the member that has answered a check, or the last member that was asked.
 type answerer struct {
-	member int // index in Members; the index of this node if this node stands in
-	hop    int // the member that the request was sent to
-	flags  uint8
-	trip   *trip         // nil if the check is not traced
-	left   time.Duration // the remaining time of the check, if no member has answered. The last attempt counts with at most its Wait
+	member    int // index in Members; the index of this node if this node stands in
+	hop       int // the member that the request was sent to
+	flags     uint8
+	trip      *trip         // nil if the check is not traced
+	remaining time.Duration // the remaining time of the check, if no member has answered. The last attempt counts with at most its Wait
 }
 
 // ask makes another member execute op on asks of the same route, within Timeout and its extension
@@ -30,36 +30,36 @@ type answerer struct {
 //
 // begun is the present time. The caller passes it, so that a check whose first member answers reads
 // the clock only once.
-func (c *Checks) ask(ctx context.Context, v *view.View, begun countsync.Time, route view.Route, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (by answerer, err error) {
+func (c *Checks) ask(ctx context.Context, v *view.View, begun countsync.Time, route view.Route, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (target answerer, err error) {
 	trip := c.depart(ctx)
 	a, sent := firstAttempt(v, route, flags, c.Timeout, begun.Monotonic), begun
 	if op == wire.OpHold || op == wire.OpExtend {
 		a.keepReserve()
 	}
 	for {
-		by = answerer{member: a.Member, hop: a.Hop, flags: a.Flags, trip: trip}
-		if err = c.forward(ctx, a.View, by, op, asks, results, sent, a.Wait); err == nil {
-			return by, nil
+		target = answerer{member: a.Member, hop: a.Hop, flags: a.Flags, trip: trip}
+		if err = c.forward(ctx, a.View, target, op, asks, results, sent, a.Wait); err == nil {
+			return target, nil
 		}
 		if op == wire.OpRefund || !isUnanswered(err) {
-			by.left = a.timeLeft(c.Env.Monotonic())
-			return by, err
+			target.remaining = a.timeLeft(c.Env.Monotonic())
+			return target, err
 		}
 		for i := range asks {
 			asks[i].Take.Want = wire.Want{} // an owner lends only to a node that asks the owner directly
 		}
 		sent = c.Env.Time()
 		again := a.advance(err, asks[0].ID, sent.Monotonic)
-		by.member = a.Member
+		target.member = a.Member
 		if !again {
-			by.left = a.timeLeft(sent.Monotonic)
-			return by, err
+			target.remaining = a.timeLeft(sent.Monotonic)
+			return target, err
 		}
 	}
 }
 
 // forward sends a request with asks, waits for the response, and reads the results.
-func (c *Checks) forward(ctx context.Context, v *view.View, by answerer, op wire.Op, asks []wire.Ask, results []wire.Result, sent countsync.Time, wait time.Duration) error {
+func (c *Checks) forward(ctx context.Context, v *view.View, target answerer, op wire.Op, asks []wire.Ask, results []wire.Result, sent countsync.Time, wait time.Duration) error {
 	x := c.exchanges.Get().(*exchange)
 	defer c.exchanges.Put(x)
 	if op == wire.OpTake {
@@ -67,11 +67,11 @@ func (c *Checks) forward(ctx context.Context, v *view.View, by answerer, op wire
 			asks[i].Take.Sent = sent.Monotonic // HandleLate reads the time from the request
 		}
 	}
-	x.request = appendRequest(x.request[:0], v, by, op, wait, asks)
-	relayed := by.hop != by.member || by.flags&wire.FlagStandIn != 0
-	if err := c.exchange(ctx, v, by, x, wait); err != nil {
+	x.request = appendRequest(x.request[:0], v, target, op, wait, asks)
+	relayed := target.hop != target.member || target.flags&wire.FlagStandIn != 0
+	if err := c.exchange(ctx, v, target, x, wait); err != nil {
 		if errors.Is(err, cluster.ErrTimeout) && !relayed {
-			c.Outage.RecordLosses(c.Env.Monotonic(), v.Members[by.hop].Name)
+			c.Outage.RecordLosses(c.Env.Monotonic(), v.Members[target.hop].Name)
 		}
 		return err
 	}
@@ -84,7 +84,7 @@ func (c *Checks) forward(ctx context.Context, v *view.View, by answerer, op wire
 			r.Source = wire.Forwarded
 		}
 		if op == wire.OpTake {
-			c.Asker.Learn(&asks[i], &r, v.Hashes[by.member], sent)
+			c.Asker.Learn(&asks[i], &r, v.Hashes[target.member], sent)
 		}
 		results[i] = r
 	}
@@ -92,25 +92,25 @@ func (c *Checks) forward(ctx context.Context, v *view.View, by answerer, op wire
 }
 
 // appendRequest appends a request to b.
-func appendRequest(b []byte, v *view.View, by answerer, op wire.Op, wait time.Duration, asks []wire.Ask) []byte {
-	if by.trip.travels() {
-		by.flags |= wire.FlagTraced
+func appendRequest(b []byte, v *view.View, target answerer, op wire.Op, wait time.Duration, asks []wire.Ask) []byte {
+	if target.trip.travels() {
+		target.flags |= wire.FlagTraced
 	}
-	b = wire.Header{Op: op, Flags: by.flags, Hops: wire.MaxHops, Asks: uint8(len(asks)), Wait: wait, To: v.Hashes[by.member]}.Append(b)
+	b = wire.Header{Op: op, Flags: target.flags, Hops: wire.MaxHops, Asks: uint8(len(asks)), Wait: wait, To: v.Hashes[target.member]}.Append(b)
 	for i := range asks {
 		b = asks[i].Append(b)
 	}
-	if by.flags&wire.FlagTraced != 0 {
-		b = by.trip.context.Append(b)
+	if target.flags&wire.FlagTraced != 0 {
+		b = target.trip.context.Append(b)
 	}
 	return b
 }
 
 // exchange sends x.request to a member, checks the response, and sets x.answer to it.
-func (c *Checks) exchange(ctx context.Context, v *view.View, by answerer, x *exchange, wait time.Duration) error {
-	to := &v.Members[by.hop]
+func (c *Checks) exchange(ctx context.Context, v *view.View, target answerer, x *exchange, wait time.Duration) error {
+	to := &v.Members[target.hop]
 	var begun int64
-	observed := c.Observer != nil || by.trip != nil
+	observed := c.Observer != nil || target.trip != nil
 	if observed {
 		begun = c.Env.Now()
 	}
@@ -120,7 +120,7 @@ func (c *Checks) exchange(ctx context.Context, v *view.View, by answerer, x *exc
 		if c.Observer != nil {
 			c.Observer.Hopped(ctx, h)
 		}
-		by.trip.hopped(h)
+		target.trip.hopped(h)
 	}
 	if err != nil {
 		return err

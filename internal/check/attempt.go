@@ -89,15 +89,15 @@ func (a *attempt) timeLeft(now int64) time.Duration {
 }
 
 // choose chooses the member for the next attempt, and reports whether there is another attempt.
-func (a *attempt) choose(err error, id bucket.ID, left time.Duration) bool {
+func (a *attempt) choose(err error, id bucket.ID, remaining time.Duration) bool {
 	s := a.View.StandIn(id, a.Member)
 	switch {
-	case left <= 0: // no answer would be in time, but the member would count the units
+	case remaining <= 0: // no answer would be in time, but the member would count the units
 		if s == a.View.Self {
 			a.Member = s
 		}
 		return false
-	case s == a.View.Self && left <= a.reserve:
+	case s == a.View.Self && remaining <= a.reserve:
 		a.Member = s
 		return false
 	case a.way.Way == view.Relay && a.Hop == a.way.Hop && !errors.Is(err, env.ErrUnreached) && a.detours():

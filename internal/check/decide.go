@@ -46,19 +46,19 @@ func (c *Checks) decide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Re
 	if op == wire.OpTake && route.Way == view.Direct {
 		c.Asker.Want(v, &sent[0], t)
 	}
-	by, err := c.ask(ctx, v, t, route, op, 0, sent[:], results[:])
+	target, err := c.ask(ctx, v, t, route, op, 0, sent[:], results[:])
 	switch {
 	case err == nil:
 		*r = results[0]
 	case op == wire.OpRefund && !isUnsent(err):
 		err = cancelled(ctx)
 	default:
-		v, as = c.standing(v, route, by, err)
-		err = c.decideHere(ctx, v, as, by.left, op, a, c.Env.Now(), r)
+		v, as = c.standing(v, route, target, err)
+		err = c.decideHere(ctx, v, as, target.remaining, op, a, c.Env.Now(), r)
 	}
-	if by.trip != nil {
+	if target.trip != nil {
 		results[0] = *r
-		by.trip.decided(op, sent[:], results[:], err)
+		target.trip.decided(op, sent[:], results[:], err)
 	}
 	return err
 }
@@ -84,9 +84,9 @@ func (c *Checks) place(v *view.View, route view.Route, now int64) (as view.Stand
 
 // standing returns the view and the standing by which this node decides once no member has
 // answered.
-func (c *Checks) standing(v *view.View, route view.Route, by answerer, err error) (*view.View, view.Standing) {
+func (c *Checks) standing(v *view.View, route view.Route, target answerer, err error) (*view.View, view.Standing) {
 	after := c.viewAfter(v, route.To, err)
-	if by.member == v.Self && after.Stays() {
+	if target.member == v.Self && after.Stays() {
 		return after, view.AsStandIn
 	}
 	return after, view.AsSelf
@@ -96,17 +96,17 @@ func (c *Checks) standing(v *view.View, route view.Route, by answerer, err error
 // remains in the view. If the connection to the member has broken, the result is a view without the
 // member, even if the present view does not show the loss yet. If this node has begun to leave, the
 // result is the present view, in which a leaving node stands in for no member.
-func (c *Checks) viewAfter(v *view.View, to int, err error) *view.View {
+func (c *Checks) viewAfter(v *view.View, member int, err error) *view.View {
 	now := c.Env.View()
 	if now.Stays() && (errors.Is(err, cluster.ErrBroken) || errors.Is(err, cluster.ErrDisconnected)) {
-		return v.WithoutMember(to)
+		return v.WithoutMember(member)
 	}
 	return now
 }
 
 // decideHere executes op without authority. A stand-in that does not know all holds of the count
 // asks other members for their holds, for at most the duration left, and then executes op again.
-func (c *Checks) decideHere(ctx context.Context, v *view.View, as view.Standing, left time.Duration, op wire.Op, a *wire.Ask, now int64, r *wire.Result) error {
+func (c *Checks) decideHere(ctx context.Context, v *view.View, as view.Standing, remaining time.Duration, op wire.Op, a *wire.Ask, now int64, r *wire.Result) error {
 	if err := cancelled(ctx); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (c *Checks) decideHere(ctx context.Context, v *view.View, as view.Standing,
 	runtime.Gosched()
 	c.execute(v, as, op, a, now, r)
 	if r.Unknown {
-		c.learnAndExecute(ctx, v, as, left, op, a, r)
+		c.learnAndExecute(ctx, v, as, remaining, op, a, r)
 	}
 	return nil
 }
@@ -138,9 +138,9 @@ func (c *Checks) execute(v *view.View, as view.Standing, op wire.Op, a *wire.Ask
 func (c *Checks) Send(op wire.Op, a *wire.Ask) {
 	v, now := c.Env.View(), c.Env.Now()
 	route := v.Route(a.ID, c.Env.MonotonicAt(now))
-	by := answerer{member: route.To, hop: route.Hop}
+	target := answerer{member: route.To, hop: route.Hop}
 	if route.Way == view.StandIn {
-		by.flags |= wire.FlagStandIn
+		target.flags |= wire.FlagStandIn
 	}
 	switch {
 	case route.Way == view.NoWay:
@@ -148,7 +148,7 @@ func (c *Checks) Send(op wire.Op, a *wire.Ask) {
 	case route.To == v.Self:
 		c.execute(v, v.Standing(a.ID), op, a, now, new(wire.Result))
 	default:
-		v.Members[route.Hop].Peer.Send(appendRequest(nil, v, by, op, 0, []wire.Ask{*a}))
+		v.Members[route.Hop].Peer.Send(appendRequest(nil, v, target, op, 0, []wire.Ask{*a}))
 	}
 	c.Asker.End(a.ID)
 }

@@ -20,7 +20,7 @@ type group struct {
 	settle  func(takes []wire.Ask) // refunds the Units of each take, which may be 0, and concludes the take
 	err     error
 
-	at []int // the index of each ask among all asks
+	indexes []int // the index of each ask among all asks
 }
 
 // groupByRoute groups asks by the member that answers for them. The argument now is the present
@@ -35,7 +35,7 @@ func groupByRoute(v *view.View, all []wire.Ask, now int64) []*group {
 			groups = append(groups, &group{route: r})
 		}
 		g := groups[at]
-		g.at = append(g.at, i)
+		g.indexes = append(g.indexes, i)
 		g.asks = append(g.asks, all[i])
 	}
 	for _, g := range groups {
@@ -52,7 +52,7 @@ func mergeResults(groups []*group, results []wire.Result) (err error) {
 	for _, g := range groups {
 		err = errors.Join(err, g.err)
 		allowed = allowed && g.allowed()
-		for i, at := range g.at {
+		for i, at := range g.indexes {
 			results[at] = g.results[i]
 		}
 	}
@@ -68,7 +68,7 @@ func mergeResults(groups []*group, results []wire.Result) (err error) {
 			continue
 		}
 		g.settle(g.allowedTakes())
-		for i, at := range g.at {
+		for i, at := range g.indexes {
 			if g.results[i].Allowed {
 				results[at].Remaining += g.asks[i].Units
 			}

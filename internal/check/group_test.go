@@ -72,7 +72,7 @@ func TestTakesAreKeptByAllGroupsOrNone(t *testing.T) {
 			all := groupByRoute(v, asks, 0)
 			var settled []took
 			for _, p := range all {
-				for i, at := range p.at {
+				for i, at := range p.indexes {
 					p.results[i] = c.results[at]
 				}
 				p.settle = func(takes []wire.Ask) {

@@ -29,8 +29,8 @@ func (c *Checks) learnAndDecide(ctx context.Context, op wire.Op, a *wire.Ask, r 
 
 // learnAndExecute asks other members for their holds, for at most the duration left. Then it executes op
 // again.
-func (c *Checks) learnAndExecute(ctx context.Context, v *view.View, as view.Standing, left time.Duration, op wire.Op, a *wire.Ask, r *wire.Result) {
-	ctx, cancel := context.WithTimeout(ctx, left)
+func (c *Checks) learnAndExecute(ctx context.Context, v *view.View, as view.Standing, remaining time.Duration, op wire.Op, a *wire.Ask, r *wire.Result) {
+	ctx, cancel := context.WithTimeout(ctx, remaining)
 	defer cancel()
 	c.Holds.Learn(ctx, as, op, a)
 	*r = wire.Result{}

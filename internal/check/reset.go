@@ -41,8 +41,8 @@ func (c *Checks) Reset(ctx context.Context, a *wire.Ask) (missed []string, err e
 		case v.Next[i] < 0:
 			silent[i] = true
 		default:
-			by := answerer{member: i, hop: v.Next[i]}
-			silent[i] = c.forward(ctx, v, by, wire.OpReset, asks, make([]wire.Result, len(asks)), c.Env.TimeAt(now), c.Timeout) != nil
+			target := answerer{member: i, hop: v.Next[i]}
+			silent[i] = c.forward(ctx, v, target, wire.OpReset, asks, make([]wire.Result, len(asks)), c.Env.TimeAt(now), c.Timeout) != nil
 		}
 	})
 	if err := ctx.Err(); err != nil {

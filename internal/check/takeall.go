@@ -69,19 +69,19 @@ func (c *Checks) takeGroup(ctx context.Context, v *view.View, flags uint8, g *gr
 	now := c.Env.Now()
 	as, asks := c.place(v, g.route, now)
 	if asks {
-		by, err := c.ask(ctx, v, c.Env.TimeAt(now), g.route, wire.OpTake, flags, g.asks, g.results)
-		if by.trip != nil {
-			defer func() { by.trip.decided(wire.OpTake, g.asks, g.results, g.err) }()
+		target, err := c.ask(ctx, v, c.Env.TimeAt(now), g.route, wire.OpTake, flags, g.asks, g.results)
+		if target.trip != nil {
+			defer func() { target.trip.decided(wire.OpTake, g.asks, g.results, g.err) }()
 		}
 		if err == nil {
-			g.settle = func(takes []wire.Ask) { c.settleAt(v, by, takes) }
+			g.settle = func(takes []wire.Ask) { c.settleAt(v, target, takes) }
 			return
 		}
 		clear(g.results)
 		if g.err = cancelled(ctx); g.err != nil {
 			return
 		}
-		v, as = c.standing(v, g.route, by, err)
+		v, as = c.standing(v, g.route, target, err)
 		now = c.Env.Now()
 	}
 	if as != view.AsOwner {
@@ -99,12 +99,12 @@ func (c *Checks) takeTogether(v *view.View, as view.Standing, flags uint8, asks 
 }
 
 // settleAt sends a refund of the units of takes to the member that has granted the takes.
-func (c *Checks) settleAt(v *view.View, by answerer, takes []wire.Ask) {
+func (c *Checks) settleAt(v *view.View, target answerer, takes []wire.Ask) {
 	if len(takes) == 0 {
 		return
 	}
-	by.trip = nil // a request without a response is not traced
-	v.Members[by.hop].Peer.Send(appendRequest(nil, v, by, wire.OpRefund, 0, takes))
+	target.trip = nil // a request without a response is not traced
+	v.Members[target.hop].Peer.Send(appendRequest(nil, v, target, wire.OpRefund, 0, takes))
 }
 
 // settleHere concludes takes of counts of this node, and refunds their units.

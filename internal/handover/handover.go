@@ -45,7 +45,7 @@ type Config struct {
 	Regain func()
 	// Cease stops lending, or resumes lending if cease is false. It reports whether all leases have
 	// expired at the monotonic time steady. Authority is not transferred while there are leases.
-	Cease func(cease bool, steady int64) (over bool)
+	Cease func(cease bool, steady int64) (expired bool)
 	// Leaving is called after this node has announced that it leaves.
 	Leaving func()
 }

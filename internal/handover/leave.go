@@ -68,13 +68,13 @@ func (h *Handover) handExcess(v *view.View) (ready []countsync.Member) {
 // cede transfers authority over ranges to a member. From then on, this node passes the checks of
 // these ranges on. The units of a check that still uses the previous view are collected as spent
 // without authority.
-func (h *Handover) cede(to *cluster.Member, ranges countsync.Ranges) []countsync.Member {
-	receiver := view.NameHash(to.Name)
+func (h *Handover) cede(member *cluster.Member, ranges countsync.Ranges) []countsync.Member {
+	receiver := view.NameHash(member.Name)
 	ready := h.stream.Collect(h.cfg.Env.Now(), false, h.View())
 	h.swap.Lock()
 	v := h.View()
 	ranges = ranges.Intersect(v.Ranges(view.Held)) // if this node has meanwhile met members that began separately, it may hold no part of the ranges
-	h.replace(v.TransferRanges(ranges, to.Name, h.cfg.Env.Monotonic()))
+	h.replace(v.TransferRanges(ranges, member.Name, h.cfg.Env.Monotonic()))
 	ready = append(ready, h.stream.Collect(h.cfg.Env.Now(), false, h.View())...)
 	h.moves++
 	h.stream.Transfer(receiver, h.moves, ranges, h.cfg.Env.Now())
@@ -289,8 +289,8 @@ func (h *Handover) receives(v *view.View) bool {
 
 // acknowledged reports whether the other members have acknowledged the items that were queued for
 // them at a time of the stream.
-func (h *Handover) acknowledged(v *view.View, at int64) bool {
-	return !anyOther(v, func(i int) bool { return !h.stream.Acknowledged(v.Hashes[i], at) })
+func (h *Handover) acknowledged(v *view.View, fence int64) bool {
+	return !anyOther(v, func(i int) bool { return !h.stream.Acknowledged(v.Hashes[i], fence) })
 }
 
 // anyOther reports whether f returns true for another member that is not away.

@@ -112,7 +112,7 @@ func (h *Handover) ServeLocate(body, dst []byte) []byte {
 	if !v.AssignsRanges(binary.LittleEndian.Uint64(body), ranges) {
 		return wire.AppendResponse(dst, wire.Unreached, 0)
 	}
-	has := v.LocalRanges(ranges, now, func(to countsync.Member) bool { return h.stream.Lag(to, h.cfg.Env.Now()).Transferring })
+	has := v.LocalRanges(ranges, now, func(receiver countsync.Member) bool { return h.stream.Lag(receiver, h.cfg.Env.Now()).Transferring })
 	if next := v.ReleaseVacant(ranges.Minus(has)); next != v {
 		h.replace(next)
 	}

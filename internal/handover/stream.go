@@ -279,7 +279,7 @@ func (h *Handover) Wake(members []countsync.Member) {
 
 // feed sends the queued data to a member, one frame at a time, while the member is reached. When a
 // member becomes reachable, the view changes, and Run wakes feed.
-func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan struct{}) {
+func (h *Handover) feed(ctx context.Context, member countsync.Member, wake chan struct{}) {
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
 	var frame []byte
@@ -291,14 +291,14 @@ func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan stru
 			return
 		}
 		runtime.Gosched()
-		for ctx.Err() == nil && h.View().ReachesMember(to) {
+		for ctx.Err() == nil && h.View().ReachesMember(member) {
 			begun, most := time.Now(), frameBytes
-			if h.stream.Lag(to, h.cfg.Env.Now()).Counts > longQueue {
+			if h.stream.Lag(member, h.cfg.Env.Now()).Counts > longQueue {
 				most = longFrameBytes
 			}
 			v := h.View()
 			env.Unsignal(wake) // the next frame includes the data of this signal
-			frame = h.stream.Next(to, h.cfg.Env.Now(), v, frame[:0], most)
+			frame = h.stream.Next(member, h.cfg.Env.Now(), v, frame[:0], most)
 			made := time.Since(begun)
 			if len(frame) == 0 {
 				if !h.View().Settled {
@@ -306,18 +306,18 @@ func (h *Handover) feed(ctx context.Context, to countsync.Member, wake chan stru
 				}
 				break
 			}
-			answer, err := h.send(ctx, to, frame)
+			answer, err := h.send(ctx, member, frame)
 			if err == nil {
 				var more []countsync.Member
-				more, err = h.stream.Answered(to, h.cfg.Env.Now(), answer, h.View())
+				more, err = h.stream.Answered(member, h.cfg.Env.Now(), answer, h.View())
 				h.Wake(more)
 			}
 			if err != nil {
-				h.stream.Lost(to)
+				h.stream.Lost(member)
 				again.Reset(resendAfter)
 				break
 			}
-			if lag := h.stream.Lag(to, h.cfg.Env.Now()); !lag.Transferring && h.View().Serves() {
+			if lag := h.stream.Lag(member, h.cfg.Env.Now()); !lag.Transferring && h.View().Serves() {
 				// Checks are urgent, and a scan is not. With this pause, a scan uses about a fifth
 				// of a processor, and about as much on the receiver; the round trip uses no
 				// processor, and does not count. The counts found by a review use about half of the
@@ -351,16 +351,16 @@ func (h *Handover) waitForTimer(ctx context.Context, timer *time.Timer) bool {
 }
 
 // send sends a frame to a member, directly or through other members, and returns the answer.
-func (h *Handover) send(ctx context.Context, to countsync.Member, frame []byte) ([]byte, error) {
+func (h *Handover) send(ctx context.Context, member countsync.Member, frame []byte) ([]byte, error) {
 	v := h.View()
-	i, known := v.Named[to]
+	i, known := v.Named[member]
 	if !known || v.Next[i] < 0 || v.Next[i] != i && !v.Overdue(i, h.cfg.Env.Monotonic()) {
 		// Until a member has been lost for a while, the other members may be wrong about their
 		// own connections to the member. A frame that they cannot deliver would delay the next
 		// frames.
 		return nil, cluster.ErrDisconnected
 	}
-	header := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: frameWait, To: to}
+	header := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: frameWait, To: member}
 	return env.Call(ctx, v.Members[v.Next[i]].Peer, header, frame, frameWait)
 }
 

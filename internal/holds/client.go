@@ -22,35 +22,35 @@ func (h *Holds) NameClient(a *wire.Ask, c Client, ttl time.Duration) {
 // another member has the record, as long as ctx allows. The time of the hold counts from a.Began,
 // because the answer may be late.
 func (h *Holds) Keep(ctx context.Context, a *wire.Ask, r *wire.Result) {
-	of, v, now := refOf(a), h.cfg.Env.View(), h.cfg.Env.Monotonic()
-	h.table.endAsk(of)
-	if decided, known := h.table.recordOf(of); known && uint64(decided.renewal) == r.Renewal {
-		h.secure(ctx, of)
+	name, v, now := refOf(a), h.cfg.Env.View(), h.cfg.Env.Monotonic()
+	h.table.endAsk(name)
+	if decided, known := h.table.recordOf(name); known && uint64(decided.renewal) == r.Renewal {
+		h.secure(ctx, name)
 		return
 	}
-	kept := record{ref: of, units: a.Units, renewal: renewal(r.Renewal), expires: a.Began + int64(a.Hold.TTL)}
+	kept := record{ref: name, units: a.Units, renewal: renewal(r.Renewal), expires: a.Began + int64(a.Hold.TTL)}
 	kept.forget = kept.expires
-	if way := v.Route(of.id, now); way.To >= 0 && !r.StoodIn {
+	if way := v.Route(name.id, now); way.To >= 0 && !r.StoodIn {
 		kept.copied = kept.copyState([]uint64{v.Hashes[way.To]})
 	}
 	h.table.merge(kept, now)
 }
 
 // endAsk records that this node no longer asks for a hold that was granted.
-func (t *table) endAsk(of ref) {
-	s := t.lock(of.id)
+func (t *table) endAsk(name ref) {
+	s := t.lock(name.id)
 	defer s.mu.Unlock()
-	delete(s.asks, of)
+	delete(s.asks, name)
 }
 
 // Bury records on this node that a client's hold was released. If another member has executed the
 // release, this node is the second member that knows of it. Otherwise Bury waits until another
 // member knows, as long as ctx allows.
 func (h *Holds) Bury(ctx context.Context, a *wire.Ask, r *wire.Result) {
-	of := refOf(a)
-	h.table.bury(of, tombstoneTTL{known: cutFound, unknown: int64(Term)}, h.cfg.Env.Monotonic())
+	name := refOf(a)
+	h.table.bury(name, tombstoneTTL{known: cutFound, unknown: int64(Term)}, h.cfg.Env.Monotonic())
 	if r.Source != wire.Forwarded && r.Source != wire.Relayed {
-		h.secure(ctx, of)
+		h.secure(ctx, name)
 	}
 }
 

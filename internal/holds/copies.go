@@ -40,17 +40,17 @@ type copies struct {
 // node that asked for the hold, which has the record from the beginning. Keepers that are not
 // reached get the record when they are reached. While no keeper is reached, another member gets the
 // record.
-func (h *Holds) keepers(dst []uint64, v *view.View, of *ref) []uint64 {
+func (h *Holds) keepers(dst []uint64, v *view.View, name *ref) []uint64 {
 	self := selfOf(v)
-	answers := v.Answers(of.id)
+	answers := v.Answers(name.id)
 	switch {
 	case answers == 0:
 	case answers != self:
 		dst = append(dst, answers)
 	default:
-		dst = v.Targets(dst, of.id)
-		if !slices.Contains(dst, of.holder) {
-			dst = append(dst, of.holder)
+		dst = v.Targets(dst, name.id)
+		if !slices.Contains(dst, name.holder) {
+			dst = append(dst, name.holder)
 		}
 	}
 	dst = slices.DeleteFunc(dst, func(m uint64) bool {
@@ -130,7 +130,7 @@ func (h *Holds) Leave(ctx context.Context) error {
 // copyRecords runs a round: it sends the records that have changed, and after a change of the view
 // all records that another member should have by the new view. It returns the number of records
 // that were not acknowledged, or 1 if ctx is done before the round begins.
-func (h *Holds) copyRecords(ctx context.Context) (left int) {
+func (h *Holds) copyRecords(ctx context.Context) (failed int) {
 	select {
 	case h.copies.turn <- struct{}{}:
 		defer func() { <-h.copies.turn }()
@@ -141,16 +141,16 @@ func (h *Holds) copyRecords(ctx context.Context) (left int) {
 	all := h.copies.view != v
 	silent := make(map[uint64]bool) // the members that have not answered in this round
 	for first := 0; first < shards; first += copyShards {
-		g := gathering{h: h, v: v, to: make(map[uint64][]int)}
+		g := gathering{h: h, v: v, indexes: make(map[uint64][]int)}
 		for shard := first; shard < first+copyShards; shard++ {
 			g.gather(shard, all)
 		}
-		left += g.send(ctx, silent)
+		failed += g.send(ctx, silent)
 	}
-	if h.copies.view = v; left > 0 {
+	if h.copies.view = v; failed > 0 {
 		h.copies.view = nil
 	}
-	return left
+	return failed
 }
 
 // gathering contains the records of some shards that are to be sent.
@@ -160,7 +160,7 @@ type gathering struct {
 	records []record
 	state   []uint64         // the copyState of each record once all members have acknowledged the record
 	failed  []bool           // whether a member has not acknowledged the record
-	to      map[uint64][]int // for each member, the indexes of its records
+	indexes map[uint64][]int // for each member, the indexes of its records
 	room    [8]uint64
 }
 
@@ -173,8 +173,8 @@ func (g *gathering) gather(shard int, all bool) {
 	s.mu.Unlock()
 	for chunk := range slices.Chunk(changes, lookAtOnce) {
 		s.mu.Lock()
-		for _, of := range chunk {
-			if r := s.record(of); r != nil {
+		for _, name := range chunk {
+			if r := s.record(name); r != nil {
 				r.queued = false
 				g.add(r)
 			}
@@ -198,14 +198,14 @@ func (g *gathering) add(r *record) {
 		return
 	}
 	for _, m := range members {
-		g.to[m] = append(g.to[m], len(g.records))
+		g.indexes[m] = append(g.indexes[m], len(g.records))
 	}
 	g.records, g.state, g.failed = append(g.records, *r), append(g.state, state), append(g.failed, false)
 }
 
 // send sends the records, and returns the number of records that a member has not acknowledged.
 func (g *gathering) send(ctx context.Context, silent map[uint64]bool) (failed int) {
-	members := slices.Collect(maps.Keys(g.to))
+	members := slices.Collect(maps.Keys(g.indexes))
 	sent := make([]int, len(members)) // the number of records that each member has acknowledged
 	env.Gather(len(members), callsAtOnce, func(i int) {
 		if !silent[members[i]] {
@@ -213,7 +213,7 @@ func (g *gathering) send(ctx context.Context, silent map[uint64]bool) (failed in
 		}
 	})
 	for i, m := range members {
-		rest := g.to[m][sent[i]:]
+		rest := g.indexes[m][sent[i]:]
 		for _, at := range rest {
 			g.failed[at] = true
 		}
@@ -234,7 +234,7 @@ func (g *gathering) send(ctx context.Context, silent map[uint64]bool) (failed in
 // sendTo sends the records for a member, and returns how many of them the member has
 // acknowledged.
 func (g *gathering) sendTo(ctx context.Context, member uint64) (acknowledged int) {
-	list := g.to[member]
+	list := g.indexes[member]
 	for acknowledged < len(list) {
 		page := list[acknowledged:]
 		now := g.h.cfg.Env.Monotonic()
@@ -300,14 +300,14 @@ func (h *Holds) serveRecords(m *renewMessage, dst []byte, now int64) []byte {
 // secure sends a record of this node to its keepers and to the targets of the count
 // (view.View.Targets). It returns once one member has acknowledged the record, all requests have
 // ended, or ctx is done.
-func (h *Holds) secure(ctx context.Context, of ref) {
+func (h *Holds) secure(ctx context.Context, name ref) {
 	v, now := h.cfg.Env.View(), h.cfg.Env.Monotonic()
-	r, known := h.table.recordOf(of)
+	r, known := h.table.recordOf(name)
 	if !known {
 		return
 	}
-	members := h.keepers(nil, v, &of)
-	for _, m := range v.Targets(nil, of.id) {
+	members := h.keepers(nil, v, &name)
+	for _, m := range v.Targets(nil, name.id) {
 		if !slices.Contains(members, m) {
 			members = append(members, m)
 		}
@@ -332,10 +332,10 @@ func (h *Holds) secure(ctx context.Context, of ref) {
 }
 
 // recordOf returns a copy of a record.
-func (t *table) recordOf(of ref) (r record, known bool) {
-	s := t.lock(of.id)
+func (t *table) recordOf(name ref) (r record, known bool) {
+	s := t.lock(name.id)
 	defer s.mu.Unlock()
-	if p := s.record(of); p != nil {
+	if p := s.record(name); p != nil {
 		return *p, true
 	}
 	return r, false

@@ -1,10 +1,10 @@
 package holds
 
-// recordHeap is a heap of records of a shard, by their indexes. The record with the least due is at
-// 0.
+// recordHeap is a heap of records of a shard, by their indexes. The record with the least timeOf is
+// at 0.
 type recordHeap struct {
-	at  []int32
-	due func(*record) int64
+	indexes []int32
+	timeOf  func(*record) int64
 }
 
 func dueExpiry(r *record) int64 { return r.expires }
@@ -12,17 +12,17 @@ func dueForget(r *record) int64 { return r.forget }
 
 // push adds record i.
 func (q *recordHeap) push(records []record, i int32) {
-	place := int32(len(q.at))
-	q.at = append(q.at, i)
+	place := int32(len(q.indexes))
+	q.indexes = append(q.indexes, i)
 	records[i].place = place
 	q.siftUp(records, place)
 }
 
 // remove removes the record at a place.
 func (q *recordHeap) remove(records []record, place int32) {
-	last := int32(len(q.at) - 1)
+	last := int32(len(q.indexes) - 1)
 	q.swap(records, place, last)
-	q.at = q.at[:last]
+	q.indexes = q.indexes[:last]
 	if place < last {
 		q.fix(records, place)
 	}
@@ -48,10 +48,10 @@ func (q *recordHeap) siftUp(records []record, place int32) {
 func (q *recordHeap) siftDown(records []record, place int32) {
 	for {
 		first := 2*place + 1
-		if first >= int32(len(q.at)) {
+		if first >= int32(len(q.indexes)) {
 			return
 		}
-		if next := first + 1; next < int32(len(q.at)) && q.isBefore(records, next, first) {
+		if next := first + 1; next < int32(len(q.indexes)) && q.isBefore(records, next, first) {
 			first = next
 		}
 		if !q.isBefore(records, first, place) {
@@ -63,10 +63,10 @@ func (q *recordHeap) siftDown(records []record, place int32) {
 }
 
 func (q *recordHeap) isBefore(records []record, a, b int32) bool {
-	return q.due(&records[q.at[a]]) < q.due(&records[q.at[b]])
+	return q.timeOf(&records[q.indexes[a]]) < q.timeOf(&records[q.indexes[b]])
 }
 
 func (q *recordHeap) swap(records []record, a, b int32) {
-	q.at[a], q.at[b] = q.at[b], q.at[a]
-	records[q.at[a]].place, records[q.at[b]].place = a, b
+	q.indexes[a], q.indexes[b] = q.indexes[b], q.indexes[a]
+	records[q.indexes[a]].place, records[q.indexes[b]].place = a, b
 }

@@ -166,10 +166,10 @@ func (h *Holds) Release(o *Hold) {
 }
 
 // release notifies other members of the end of a hold. These are the members that may have an entry
-// of it: the member that answers for the count, and the member at, which has renewed the hold.
-func (h *Holds) release(o *Hold, at uint64) {
+// of it: the member that answers for the count, and the given member, which has renewed the hold.
+func (h *Holds) release(o *Hold, member uint64) {
 	v := h.cfg.Env.View()
-	if v.Settled && v.Holds(o.id) && at == v.Hashes[v.Self] {
+	if v.Settled && v.Holds(o.id) && member == v.Hashes[v.Self] {
 		return // only this node has an entry
 	}
 	way := v.Route(o.id, h.cfg.Env.Monotonic())
@@ -177,9 +177,9 @@ func (h *Holds) release(o *Hold, at uint64) {
 		a := o.ask()
 		h.cfg.Checks.Send(wire.OpRelease, &a)
 	}
-	if to, known := v.Named[at]; known && to != v.Self && to != way.To && v.Next[to] >= 0 {
+	if to, known := v.Named[member]; known && to != v.Self && to != way.To && v.Next[to] >= 0 {
 		a := o.ask()
-		b := wire.Header{Op: wire.OpRelease, Hops: wire.MaxHops, Asks: 1, To: at}.Append(nil)
+		b := wire.Header{Op: wire.OpRelease, Hops: wire.MaxHops, Asks: 1, To: member}.Append(nil)
 		v.Members[v.Next[to]].Peer.Send(a.Append(b))
 	}
 }
@@ -317,12 +317,12 @@ func (h *Holds) look() {
 		for !h.table.look(shard, v, now, since, &found) {
 		}
 		h.table.digests(shard, func(d *digest) {
-			switch d.of {
+			switch d.node {
 			case 0:
 			case self:
 				d.renewed = now
 			default:
-				to[d.of] = append(to[d.of], shardDigest{shard, d.sum})
+				to[d.node] = append(to[d.node], shardDigest{shard, d.sum})
 			}
 		})
 	}

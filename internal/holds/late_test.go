@@ -78,7 +78,7 @@ func TestLateGrantIsReleasedUnlessHeldOrRequested(t *testing.T) {
 			})
 			require.Equal(t, c.owner, owner.releases)
 			require.Equal(t, c.other, other.releases)
-			require.Equal(t, c.asks, len(h.table.shards[shardOf(a.ID)].asks), "holds that are still asked for")
+			require.Equal(t, c.asks, len(h.table.shards[shardOf(a.ID)].asks), "number of holds that are still requested")
 		})
 	}
 }

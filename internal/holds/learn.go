@@ -14,8 +14,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// known has the ranges over which this node has authority and whose holds it all knows, because it
-// has asked every reachable member. A range stays known while this node has authority over the
+// known has the ranges over which this node has authority and of which it knows all holds, because
+// it has asked every reachable member. A range stays known while this node has authority over the
 // range, because no other member grants holds in the meantime. The node asks again once it reaches
 // a member that it did not reach before: that member may have holds that other members granted
 // meanwhile, or this node may have been the node that was not reached.

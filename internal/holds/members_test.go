@@ -131,10 +131,10 @@ func (m *member) grant(granter *member) *Hold {
 }
 
 // mergeRecord adds a record of a client's hold to the member. The record expires after an hour.
-func (m *member) mergeRecord(of ref) ref {
+func (m *member) mergeRecord(name ref) ref {
 	end := m.time() + int64(time.Hour)
-	m.table.merge(record{ref: of, units: 1, expires: end, forget: end}, m.time())
-	return of
+	m.table.merge(record{ref: name, units: 1, expires: end, forget: end}, m.time())
+	return name
 }
 
 // id returns an id over which the member has authority.
@@ -158,8 +158,8 @@ func TestMemberAsksHoldersToConfirmStaleEntries(t *testing.T) {
 		{"hold with a lost release", func(owner, holder *member) { holder.table.release(holder.grant(owner)) }, stale, false, false},
 		{"recent grant with an answer in transit", func(owner, holder *member) { holder.table.release(holder.grant(owner)) }, staleAfter, true, true},
 		{"entry of the owner itself without a caller", func(owner, _ *member) {
-			of := ref{owner.id(), owner.self(), owner.Number()}
-			owner.table.put(entry{of, 1, owner.time()})
+			name := ref{owner.id(), owner.self(), owner.Number()}
+			owner.table.put(entry{name, 1, owner.time()})
 		}, stale, false, true},
 		{"silent holder", func(owner, holder *member) {
 			holder.table.release(holder.grant(owner))
@@ -216,7 +216,7 @@ func TestStandInRemovesReleasedHoldThatMemberReports(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		standIn.runRound()
 		require.Equal(t, 1, standIn.Stats().Known)
-		_, kept := standIn.table.shards[shardOf(id)].at[holds.ref]
+		_, kept := standIn.table.shards[shardOf(id)].entryAt[holds.ref]
 		require.True(t, kept)
 	})
 }

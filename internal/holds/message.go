@@ -79,9 +79,9 @@ type shardDigest struct {
 	sum   uint64
 }
 
-func appendDigests(b []byte, holder uint64, of []shardDigest) []byte {
+func appendDigests(b []byte, holder uint64, all []shardDigest) []byte {
 	b = append64(append(b, kindDigests), holder)
-	for _, d := range of {
+	for _, d := range all {
 		b = append64(append(b, byte(d.shard)), d.sum)
 	}
 	return b
@@ -92,10 +92,10 @@ func appendListed(b []byte, o *Hold) []byte {
 	return binary.AppendUvarint(b, uint64(o.units))
 }
 
-func appendConfirm(b []byte, holder uint64, of []ref) []byte {
+func appendConfirm(b []byte, holder uint64, all []ref) []byte {
 	b = append64(append(b, kindConfirm), holder)
-	for i := range of {
-		b = append64(appendID(b, of[i].id), of[i].number)
+	for i := range all {
+		b = append64(appendID(b, all[i].id), all[i].number)
 	}
 	return b
 }

@@ -42,7 +42,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 	c.expires, c.forget = now+1, now+2
 	m, err = parseRenew(appendRecord(beginRecords(5, time.Minute), &c, now), now)
 	require.NoError(t, err)
-	require.Equal(t, now+int64(time.Millisecond), m.records[0].expires, "it is rounded up")
+	require.Equal(t, now+int64(time.Millisecond), m.records[0].expires, "the expiry is rounded up")
 }
 
 // FuzzMessages checks that a message of another member is malformed, or has units and times in the

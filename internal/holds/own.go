@@ -16,11 +16,11 @@ type Hold struct {
 	partition wire.Policy
 
 	// The lock of the shard guards the following fields.
-	over    bool          // the hold has ended without a release by its caller
+	revoked bool          // the hold has ended without a release by its caller
 	slot    int32         // index in the entries of the shard, or negative once the hold has ended
 	lost    chan struct{} // nil until a caller asks for the channel
-	at      *digest       // digest of the member that renews the hold; its field of is 0 if no member may decide
-	renewed int64         // when the hold was last renewed by itself, and not through the digest in at
+	renewer *digest       // digest of the member that renews the hold; its node is 0 if no member may decide
+	renewed int64         // when the hold was last renewed by itself, and not through the digest renewer
 }
 
 // IsGranted reports whether the hold was granted.
@@ -33,7 +33,7 @@ func (h *Holds) Lost(o *Hold) <-chan struct{} {
 	defer s.mu.Unlock()
 	if o.lost == nil {
 		o.lost = make(chan struct{})
-		if o.over {
+		if o.revoked {
 			close(o.lost)
 		}
 	}
@@ -47,7 +47,7 @@ func (t *table) recordGrant(o *Hold, member uint64) {
 	i, known := len(s.entries)-1, true
 	if i < 0 || s.entries[i].ref != o.ref { // the last entry is that of o if this node has just granted the hold
 		var at int32
-		at, known = s.at[o.ref]
+		at, known = s.entryAt[o.ref]
 		i = int(at)
 	}
 	if !known {
@@ -68,7 +68,7 @@ func (t *table) release(o *Hold) (member uint64, held bool) {
 		return 0, false
 	}
 	s.remove(int(o.slot))
-	return o.at.of, true
+	return o.renewer.node, true
 }
 
 // revoke is like release for a hold whose caller has not released it, and closes its channel.
@@ -85,16 +85,16 @@ func (t *table) revoke(o *Hold) (member uint64, held bool) {
 // markLost closes the channel of a hold whose units other callers may get. The caller must hold the
 // lock of the shard.
 func (o *Hold) markLost() {
-	if o.over = true; o.lost != nil {
+	if o.revoked = true; o.lost != nil {
 		close(o.lost)
 	}
 }
 
 // owns reports whether this node's process has the hold with the given name.
-func (t *table) owns(of ref) bool {
-	s := t.lock(of.id)
+func (t *table) owns(name ref) bool {
+	s := t.lock(name.id)
 	defer s.mu.Unlock()
-	i, known := s.at[of]
+	i, known := s.entryAt[name]
 	return known && s.links[i].hold != nil
 }
 
@@ -122,13 +122,13 @@ func (t *table) listOwn(list []*Hold, shard int, f func(*Hold) bool) []*Hold {
 // reports whether the hold has ended. The caller must hold s.mu.
 func (s *shard) lookAt(o *Hold, v *view.View, now int64, found *found) (ended bool) {
 	switch {
-	case now-max(o.renewed, o.at.renewed) > int64(Term)*9/10: // before a member grants the units again
+	case now-max(o.renewed, o.renewer.renewed) > int64(Term)*9/10: // before a member grants the units again
 		o.markLost()
 		found.lost++
 	default:
-		if member := renewedAt(v, o); member != o.at.of {
-			o.renewed = max(o.renewed, o.at.renewed)
-			o.at.drop(&o.ref, o.units)
+		if member := renewedAt(v, o); member != o.renewer.node {
+			o.renewed = max(o.renewed, o.renewer.renewed)
+			o.renewer.drop(&o.ref, o.units)
 			s.renewAt(o, member)
 		}
 		return false
@@ -141,8 +141,8 @@ func (s *shard) lookAt(o *Hold, v *view.View, now int64, found *found) (ended bo
 // hold changes the digest, and the member has to agree on the digest again. The caller must hold
 // s.mu.
 func (s *shard) renewAt(o *Hold, member uint64) {
-	o.at = digestOf(s.members, member)
-	o.at.add(&o.ref, o.units)
+	o.renewer = digestOf(s.members, member)
+	o.renewer.add(&o.ref, o.units)
 }
 
 // digests calls f, under the lock of a shard, with the digest of each member of the holds of this

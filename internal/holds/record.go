@@ -121,11 +121,11 @@ func (t *table) extend(a *wire.Ask, certain bool, now int64, r *wire.Result) {
 }
 
 // bury releases a client's hold. The record of the released hold stays at least for ttl.
-func (t *table) bury(of ref, ttl tombstoneTTL, now int64) {
-	s := t.lockAt(of.id, now)
+func (t *table) bury(name ref, ttl tombstoneTTL, now int64) {
+	s := t.lockAt(name.id, now)
 	defer s.mu.Unlock()
-	s.contenders.Leave(of.id, of.ticket())
-	if r := s.record(of); r != nil {
+	s.contenders.Leave(name.id, name.ticket())
+	if r := s.record(name); r != nil {
 		if !r.released {
 			r.released, r.expires = true, min(r.expires, now)
 			r.forget = max(r.forget, now+ttl.known)
@@ -133,9 +133,9 @@ func (t *table) bury(of ref, ttl tombstoneTTL, now int64) {
 			s.settle(r, now)
 		}
 	} else if ttl.unknown > 0 {
-		s.insert(record{ref: of, released: true, expires: now, forget: now + ttl.unknown}, now)
+		s.insert(record{ref: name, released: true, expires: now, forget: now + ttl.unknown}, now)
 	}
-	if c := s.counts[of.id]; c != nil {
+	if c := s.counts[name.id]; c != nil {
 		s.markIdle(c)
 	}
 }
@@ -198,8 +198,8 @@ func (s *shard) unitsOf(r *record) int64 {
 
 // record returns the record with a name, nil if there is none. The pointer is valid until the next
 // record is inserted or deleted. The caller must hold s.mu.
-func (s *shard) record(of ref) *record {
-	if i, known := s.recordAt[of]; known {
+func (s *shard) record(name ref) *record {
+	if i, known := s.recordAt[name]; known {
 		return &s.records[i]
 	}
 	return nil
@@ -252,12 +252,12 @@ const evictAmong = 16
 // deleted, if possible a record that is not queued for copying, because a queued record may be the
 // only replica of a release. It returns nil if there is no room for r. The caller must hold s.mu.
 func (s *shard) boundEnded(r *record) *record {
-	if s.deadRoom.fits(len(s.dead.at) - 1) {
+	if s.deadRoom.fits(len(s.dead.indexes) - 1) {
 		return r
 	}
-	of, evicted := r.ref, int32(-1)
-	for _, i := range s.dead.at[:min(evictAmong, len(s.dead.at))] {
-		if s.records[i].ref == of {
+	name, evicted := r.ref, int32(-1)
+	for _, i := range s.dead.indexes[:min(evictAmong, len(s.dead.indexes))] {
+		if s.records[i].ref == name {
 			continue // r should stay
 		}
 		if !s.records[i].queued {
@@ -269,10 +269,10 @@ func (s *shard) boundEnded(r *record) *record {
 		}
 	}
 	if evicted < 0 {
-		evicted = s.recordAt[of]
+		evicted = s.recordAt[name]
 	}
 	s.delete(evicted)
-	return s.record(of)
+	return s.record(name)
 }
 
 // delete deletes record i, and moves the last record to its place. The caller must hold s.mu.
@@ -290,7 +290,7 @@ func (s *shard) delete(i int32) {
 		moved := s.records[last]
 		s.records[i] = moved
 		s.recordAt[moved.ref] = i
-		s.heapOf(&moved).at[moved.place] = i
+		s.heapOf(&moved).indexes[moved.place] = i
 	}
 	s.records[last] = record{}
 	s.records = s.records[:last]
@@ -332,10 +332,10 @@ const expireAtOnce = 256
 func (s *shard) expire(now int64) (done bool) {
 	for range expireAtOnce {
 		switch {
-		case len(s.live.at) > 0 && s.records[s.live.at[0]].expires <= now:
-			s.settle(&s.records[s.live.at[0]], now)
-		case len(s.dead.at) > 0 && s.records[s.dead.at[0]].forget <= now:
-			if first := s.dead.at[0]; !s.keepApart(&s.records[first]) {
+		case len(s.live.indexes) > 0 && s.records[s.live.indexes[0]].expires <= now:
+			s.settle(&s.records[s.live.indexes[0]], now)
+		case len(s.dead.indexes) > 0 && s.records[s.dead.indexes[0]].forget <= now:
+			if first := s.dead.indexes[0]; !s.keepApart(&s.records[first]) {
 				s.delete(first)
 			}
 		default:

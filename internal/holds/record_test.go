@@ -89,8 +89,8 @@ func TestTableEndsRecordsExactly(t *testing.T) {
 		)
 		isLive := func(o *oracle) bool { return o != nil && !o.released && now < o.expires }
 		used := func(id bucket.ID) (units int64) {
-			for of, o := range all {
-				if of.id == id && isLive(o) {
+			for name, o := range all {
+				if name.id == id && isLive(o) {
 					units += o.units
 				}
 			}
@@ -113,7 +113,7 @@ func TestTableEndsRecordsExactly(t *testing.T) {
 					require.True(t, r.Allowed)
 					extended()
 				case o != nil:
-					require.False(t, r.Allowed, "it has ended")
+					require.False(t, r.Allowed, "a hold that has ended is granted again")
 				default:
 					want := used(a.ID)+a.Units <= rate
 					require.Equal(t, want, r.Allowed)
@@ -165,8 +165,8 @@ func TestTableEndsRecordsExactly(t *testing.T) {
 			require.Empty(t, s.records)
 			require.Empty(t, s.recordAt)
 			require.Empty(t, s.origins)
-			require.Empty(t, s.live.at)
-			require.Empty(t, s.dead.at)
+			require.Empty(t, s.live.indexes)
+			require.Empty(t, s.dead.indexes)
 		}
 	})
 }
@@ -204,7 +204,7 @@ func TestNoReplicaRevivesEndedRecord(t *testing.T) {
 			require.True(t, table.look(shardOf(a.ID), nil, now, 0, new(found)))
 			require.Empty(t, table.shards[shardOf(a.ID)].records)
 			_, kept := table.merge(stale, now)
-			require.False(t, kept, "it has expired itself")
+			require.False(t, kept, "the table kept a replica that has expired")
 		})
 	}
 }
@@ -267,13 +267,13 @@ func TestEndedRecordsAreBoundedAndDenyNoHold(t *testing.T) {
 			}
 			kept := 0
 			for i := range table.shards {
-				kept += len(table.shards[i].dead.at)
-				require.Equal(t, len(table.shards[i].records), len(table.shards[i].dead.at))
+				kept += len(table.shards[i].dead.indexes)
+				require.Equal(t, len(table.shards[i].records), len(table.shards[i].dead.indexes))
 			}
 			require.LessOrEqual(t, kept, bound)
 			require.GreaterOrEqual(t, kept, bound*7/8)
 			last, known := table.recordOf(refOf(clientAsk(c.key(uint64(3*bound-1)), uint64(3*bound), 1, 1, time.Hour)))
-			require.True(t, known, "only records to be deleted first are gone")
+			require.True(t, known, "records other than those to be deleted first were evicted")
 			require.True(t, last.released)
 		})
 	}
@@ -291,18 +291,18 @@ func TestFullShardKeepsReleaseUntilItIsCopied(t *testing.T) {
 		return refOf(a)
 	}
 	for range most {
-		table.record(release(time.Hour)).queued = false // it has been copied
+		table.record(release(time.Hour)).queued = false // other members have a copy
 	}
 	var last []ref
 	for range evictAmong - 1 {
 		last = append(last, release(time.Second))
-		for _, of := range last {
-			require.NotNil(t, table.record(of))
+		for _, name := range last {
+			require.NotNil(t, table.record(name))
 		}
 	}
 }
 
-func (t *table) record(of ref) *record { return t.shards[shardOf(of.id)].record(of) }
+func (t *table) record(name ref) *record { return t.shards[shardOf(name.id)].record(name) }
 
 // A shard does not use the room that it has returned, however often it is filled and visited.
 func TestTrimmedShardReturnsItsRoom(t *testing.T) {

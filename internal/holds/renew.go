@@ -24,17 +24,17 @@ func (h *Holds) renew(v *view.View, member uint64, digests []shardDigest, now in
 	var list []*Hold
 	for _, d := range digests {
 		if differ.contains(d.shard) {
-			list = h.table.listOwn(list, d.shard, func(o *Hold) bool { return o.at.of == member })
+			list = h.table.listOwn(list, d.shard, func(o *Hold) bool { return o.renewer.node == member })
 		} else {
 			h.table.recordAgreement(d.shard, member, d.sum, now)
 		}
 	}
-	h.sendList(h.cfg.Env.Context(), v, member, kindList, list, func(told []*Hold) { h.table.recordRenewals(told, now) })
+	h.sendList(h.cfg.Env.Context(), v, member, kindList, list, func(acknowledged []*Hold) { h.table.recordRenewals(acknowledged, now) })
 }
 
-// sendList sends a list of holds to a member in messages of the given kind, and calls told with
-// each part that the member has acknowledged.
-func (h *Holds) sendList(ctx context.Context, v *view.View, member uint64, kind byte, list []*Hold, told func([]*Hold)) {
+// sendList sends a list of holds to a member in messages of the given kind, and calls acknowledged
+// with each part that the member has acknowledged.
+func (h *Holds) sendList(ctx context.Context, v *view.View, member uint64, kind byte, list []*Hold, acknowledged func([]*Hold)) {
 	for len(list) > 0 {
 		body, n := append64([]byte{kind}, list[0].holder), 0
 		for ; n < len(list) && len(body) < pageBytes; n++ {
@@ -43,7 +43,7 @@ func (h *Holds) sendList(ctx context.Context, v *view.View, member uint64, kind 
 		if _, err := h.call(ctx, v, member, wire.OpRenew, body, renewWait); err != nil {
 			return
 		}
-		told(list[:n])
+		acknowledged(list[:n])
 		list = list[n:]
 	}
 }
@@ -68,15 +68,15 @@ const confirmAtOnce = pageBytes / 32
 // members answer.
 func (h *Holds) confirm(v *view.View, stale []ref, since int64) {
 	now := h.cfg.Env.Monotonic()
-	of := make(map[uint64][]ref) // by holder
+	byHolder := make(map[uint64][]ref)
 	for _, e := range stale {
 		if v.Holds(e.id) || v.Route(e.id, now).To == v.Self {
-			of[e.holder] = append(of[e.holder], e)
+			byHolder[e.holder] = append(byHolder[e.holder], e)
 		}
 	}
-	holders := slices.Collect(maps.Keys(of))
+	holders := slices.Collect(maps.Keys(byHolder))
 	env.Gather(len(holders), callsAtOnce, func(i int) {
-		for page := range slices.Chunk(of[holders[i]], confirmAtOnce) {
+		for page := range slices.Chunk(byHolder[holders[i]], confirmAtOnce) {
 			has, err := h.confirmAt(v, holders[i], page)
 			if err != nil || len(has) != len(page) {
 				return
@@ -92,20 +92,20 @@ func (h *Holds) confirm(v *view.View, stale []ref, since int64) {
 
 // confirmAt returns a byte for each of the given holds of a holder, 0 if the holder does not have
 // the hold.
-func (h *Holds) confirmAt(v *view.View, holder uint64, of []ref) ([]byte, error) {
+func (h *Holds) confirmAt(v *view.View, holder uint64, all []ref) ([]byte, error) {
 	if holder == h.self() {
-		has := make([]byte, len(of))
-		for i := range of {
-			has[i] = h.confirmByte(&of[i])
+		has := make([]byte, len(all))
+		for i := range all {
+			has[i] = h.confirmByte(&all[i])
 		}
 		return has, nil
 	}
-	return h.call(h.cfg.Env.Context(), v, holder, wire.OpRenew, appendConfirm(nil, holder, of), renewWait)
+	return h.call(h.cfg.Env.Context(), v, holder, wire.OpRenew, appendConfirm(nil, holder, all), renewWait)
 }
 
 // confirmByte returns the answer to confirm for a hold.
-func (h *Holds) confirmByte(of *ref) byte {
-	if h.table.owns(*of) {
+func (h *Holds) confirmByte(name *ref) byte {
+	if h.table.owns(*name) {
 		return 1
 	}
 	return 0

@@ -6,7 +6,7 @@ import "sync/atomic"
 // count are in one shard. A shard takes several places at a time, so that two keys seldom contend
 // for the room, and returns unused places when look visits the shard.
 type room struct {
-	left   atomic.Int64 // number of places that no shard has taken
+	free   atomic.Int64 // number of places that no shard has taken
 	atOnce int64        // number of places that a shard takes at a time, and may keep unused: for all shards together, at most an eighth of the table
 	most   int          // maximum number of holds of a shard
 }
@@ -17,14 +17,14 @@ const mostOfShard = 1 << 16
 
 func newRoom(most int) *room {
 	r := &room{atOnce: min(max(1, int64(most)/(8*shards)), 64), most: max(mostOfShard, most/shards)}
-	r.left.Store(int64(most))
+	r.free.Store(int64(most))
 	return r
 }
 
 // takePlaces returns the number of places that a shard gets, 0 if no place is left.
 func (r *room) takePlaces() int {
-	for left := r.left.Load(); left > 0; left = r.left.Load() {
-		if some := min(left, r.atOnce); r.left.CompareAndSwap(left, left-some) {
+	for left := r.free.Load(); left > 0; left = r.free.Load() {
+		if some := min(left, r.atOnce); r.free.CompareAndSwap(left, left-some) {
 			return int(some)
 		}
 	}
@@ -33,34 +33,34 @@ func (r *room) takePlaces() int {
 
 // quota is the part of the room that a shard has taken. The lock of the shard guards it.
 type quota struct {
-	of   *room
+	room *room
 	size int
 }
 
 // fits reports whether there is room for another hold if used places are in use. If the quota is
 // used up, fits takes more places from the room.
 func (q *quota) fits(used int) bool {
-	for used >= q.size && used < q.of.most {
-		more := q.of.takePlaces()
+	for used >= q.size && used < q.room.most {
+		more := q.room.takePlaces()
 		if more == 0 {
 			break
 		}
 		q.size += more
 	}
-	return used < min(q.size, q.of.most)
+	return used < min(q.size, q.room.most)
 }
 
 // trim returns the places that are not in use to the room, except for atOnce-1 that may be in use
 // soon.
 func (q *quota) trim(used int) {
-	if more := q.size - used - int(q.of.atOnce-1); more > 0 {
+	if more := q.size - used - int(q.room.atOnce-1); more > 0 {
 		q.size -= more
-		q.of.left.Add(int64(more))
+		q.room.free.Add(int64(more))
 	}
 }
 
 // used returns the number of entries and live records of a shard. The caller must hold s.mu.
-func (s *shard) used() int { return len(s.entries) + len(s.live.at) }
+func (s *shard) used() int { return len(s.entries) + len(s.live.indexes) }
 
 // fits reports whether a shard has room for another entry or live record. The caller must hold
 // s.mu.

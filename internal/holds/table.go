@@ -64,7 +64,7 @@ type shard struct {
 	room    quota
 	links   []link        // parallel to entries
 	owned   int           // number of entries of this node
-	at      map[ref]int32 // indexes in entries
+	entryAt map[ref]int32 // indexes in entries
 	counts  map[bucket.ID]*count
 	idle    []*count           // counts that were empty after their last use, and are deleted if they still are
 	holders map[uint64]*digest // for each holder, its entries in this shard
@@ -84,7 +84,7 @@ type shard struct {
 	signal   chan struct{}   // table.changed
 	apart    *atomic.Int64   // table.apart
 	next     int             // index in entries at which look continues
-	asked    [2]map[ref]bool // the results of recordRequest, of the current and the previous period of knownFor
+	requests [2]map[ref]bool // the results of recordRequest, of the current and the previous period of knownFor
 	asking   int64           // monotonic time at which the period of asked[0] began
 }
 
@@ -115,7 +115,7 @@ type count struct {
 
 // digest represents all holds of a shard that one node has, or that one member renews.
 type digest struct {
-	of      uint64 // hash of the name of that node or member
+	node    uint64 // hash of the name of that node or member
 	sum     uint64
 	entries int
 	renewed int64 // monotonic time at which holder and member last agreed on the digest
@@ -124,19 +124,19 @@ type digest struct {
 func digestOf(all map[uint64]*digest, node uint64) *digest {
 	d := all[node]
 	if d == nil {
-		d = &digest{of: node}
+		d = &digest{node: node}
 		all[node] = d
 	}
 	return d
 }
 
-func (d *digest) add(of *ref, units int64) {
-	d.sum ^= of.hash(units)
+func (d *digest) add(name *ref, units int64) {
+	d.sum ^= name.hash(units)
 	d.entries++
 }
 
-func (d *digest) drop(of *ref, units int64) {
-	d.sum ^= of.hash(units)
+func (d *digest) drop(name *ref, units int64) {
+	d.sum ^= name.hash(units)
 	d.entries--
 }
 
@@ -144,11 +144,11 @@ func newTable(most int, age func() time.Duration) *table {
 	t := &table{room: newRoom(most), dead: newRoom(most), changed: make(chan struct{}, 1), begins: make(chan struct{}, 1), age: age}
 	for i := range t.shards {
 		s := &t.shards[i]
-		s.room.of, s.deadRoom.of, s.signal, s.apart = t.room, t.dead, t.changed, &t.apart
-		s.live.due, s.dead.due = dueExpiry, dueForget
+		s.room.room, s.deadRoom.room, s.signal, s.apart = t.room, t.dead, t.changed, &t.apart
+		s.live.timeOf, s.dead.timeOf = dueExpiry, dueForget
 		s.recordAt = make(map[ref]int32)
 		s.origins = make(map[uint64]int)
-		s.at = make(map[ref]int32)
+		s.entryAt = make(map[ref]int32)
 		s.counts = make(map[bucket.ID]*count)
 		s.holders = make(map[uint64]*digest)
 		s.members = make(map[uint64]*digest)
@@ -173,16 +173,16 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 		}
 		c.version, c.rate = a.Limit.Version, a.Limit.Rate
 	}
-	of := refOf(a)
+	name := refOf(a)
 	var (
 		known    bool
 		i        int32
 		recorded *record
 	)
 	if isClients(a) {
-		recorded = s.record(of)
+		recorded = s.record(name)
 	} else {
-		i, known = s.at[of]
+		i, known = s.entryAt[name]
 	}
 	switch {
 	case known:
@@ -193,18 +193,18 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 		r.Allowed, r.Renewal = true, uint64(recorded.renewal)
 	case recorded != nil: // it has ended
 		r.RetryAfter = denyFor
-	case !s.isFirst(of, now) || c.units+a.Units > most || !s.fits():
+	case !s.isFirst(name, now) || c.units+a.Units > most || !s.fits():
 		if waits {
-			s.wait(of, now)
+			s.wait(name, now)
 		}
 		r.RetryAfter = denyFor
 	default:
-		s.contenders.Leave(of.id, of.ticket())
+		s.contenders.Leave(name.id, name.ticket())
 		r.Allowed = true
 		if isClients(a) {
 			r.Renewal = uint64(s.grant(a, t.age(), now).renewal)
 		} else {
-			s.add(c, entry{of, a.Units, now})
+			s.add(c, entry{name, a.Units, now})
 		}
 	}
 	s.markIdle(c)
@@ -239,7 +239,7 @@ func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Re
 func (t *table) put(e entry) {
 	s := t.lock(e.id)
 	defer s.mu.Unlock()
-	if i, known := s.at[e.ref]; known {
+	if i, known := s.entryAt[e.ref]; known {
 		s.entries[i].renewed = max(s.entries[i].renewed, e.renewed)
 		return
 	}
@@ -251,17 +251,17 @@ func (t *table) put(e entry) {
 }
 
 // end removes a hold of another node, and reports whether it was there.
-func (t *table) end(of ref) bool {
-	s := t.lock(of.id)
+func (t *table) end(name ref) bool {
+	s := t.lock(name.id)
 	defer s.mu.Unlock()
-	s.contenders.Leave(of.id, of.ticket())
-	i, known := s.at[of]
+	s.contenders.Leave(name.id, name.ticket())
+	i, known := s.entryAt[name]
 	switch {
 	case known && s.links[i].hold == nil:
 		s.remove(int(i))
 		return true
-	case s.counts[of.id] != nil:
-		s.markIdle(s.counts[of.id])
+	case s.counts[name.id] != nil:
+		s.markIdle(s.counts[name.id])
 	}
 	return false
 }
@@ -316,7 +316,7 @@ func (t *table) look(shard int, v *view.View, now, since int64, found *found) (d
 	}
 	s.next = 0
 	s.room.trim(s.used())
-	s.deadRoom.trim(len(s.dead.at))
+	s.deadRoom.trim(len(s.dead.indexes))
 	for holder, d := range s.holders {
 		if d.entries == 0 {
 			delete(s.holders, holder)
@@ -345,10 +345,10 @@ func (s *shard) drain() bool {
 }
 
 // endStale removes a hold that was not renewed since the given time.
-func (t *table) endStale(of ref, since int64) {
-	s := t.lock(of.id)
+func (t *table) endStale(name ref, since int64) {
+	s := t.lock(name.id)
 	defer s.mu.Unlock()
-	if i, known := s.at[of]; known && s.links[i].hold == nil && s.renewed(int(i)) < since {
+	if i, known := s.entryAt[name]; known && s.links[i].hold == nil && s.renewed(int(i)) < since {
 		s.remove(int(i))
 	}
 }
@@ -405,7 +405,7 @@ func (t *table) countHolds(self uint64) (held, known int) {
 		s.mu.Lock()
 		held += s.owned
 		held += s.origins[self]
-		known += len(s.entries) - s.owned + len(s.live.at)
+		known += len(s.entries) - s.owned + len(s.live.indexes)
 		if d := s.members[self]; d != nil {
 			known += d.entries
 		}
@@ -458,7 +458,7 @@ const mostIdle = 1024
 // add adds an entry, and returns its index. The caller must hold s.mu.
 func (s *shard) add(c *count, e entry) int {
 	i := len(s.entries)
-	s.at[e.ref] = int32(i)
+	s.entryAt[e.ref] = int32(i)
 	d := digestOf(s.holders, e.holder)
 	s.entries, s.links = append(s.entries, e), append(s.links, link{count: c, added: d.renewed})
 	c.units += e.units
@@ -474,12 +474,12 @@ func (s *shard) remove(i int) {
 	if o := s.links[i].hold; o != nil {
 		o.slot = -1
 		s.owned--
-		o.at.drop(&o.ref, o.units)
+		o.renewer.drop(&o.ref, o.units)
 	}
-	delete(s.at, e.ref)
+	delete(s.entryAt, e.ref)
 	if i != last {
 		s.entries[i], s.links[i] = s.entries[last], s.links[last]
-		s.at[s.entries[i].ref] = int32(i)
+		s.entryAt[s.entries[i].ref] = int32(i)
 		if o := s.links[i].hold; o != nil {
 			o.slot = int32(i)
 		}
@@ -506,35 +506,35 @@ func (s *shard) renewed(i int) int64 {
 }
 
 // recordRequest records that this node has requested holds from other members, and whether all of
-// these have answered. If of has only an ID, this node has asked all reachable members for the
+// these have answered. If name has only an ID, this node has asked all reachable members for the
 // holds of the ID, as a stand-in. Otherwise this node has asked the origin of the hold, as the
 // owner.
-func (t *table) recordRequest(of ref, answered bool, now int64) {
-	s := t.lock(of.id)
+func (t *table) recordRequest(name ref, answered bool, now int64) {
+	s := t.lock(name.id)
 	defer s.mu.Unlock()
 	if now-s.asking > int64(knownFor) {
 		if now-s.asking > 2*int64(knownFor) {
-			s.asked[0] = nil
+			s.requests[0] = nil
 		}
-		s.asked[1], s.asked[0], s.asking = s.asked[0], nil, now
+		s.requests[1], s.requests[0], s.asking = s.requests[0], nil, now
 	}
-	if s.asked[0] == nil {
-		s.asked[0] = make(map[ref]bool)
+	if s.requests[0] == nil {
+		s.requests[0] = make(map[ref]bool)
 	}
-	s.asked[0][of] = answered
+	s.requests[0][name] = answered
 }
 
-// findRequest reports whether recordRequest was called with of lately, and returns the answered of
-// that call. It finds each call of the last knownFor, and no call that is older than three times
-// knownFor.
-func (t *table) findRequest(of ref, now int64) (known, answered bool) {
-	s := t.lock(of.id)
+// findRequest reports whether recordRequest was called with this name lately, and returns the
+// answered of that call. It finds each call of the last knownFor, and no call that is older than
+// three times knownFor.
+func (t *table) findRequest(name ref, now int64) (known, answered bool) {
+	s := t.lock(name.id)
 	defer s.mu.Unlock()
 	if now-s.asking > 2*int64(knownFor) {
 		return false, false
 	}
-	if answered, known = s.asked[0][of]; !known && now-s.asking < int64(knownFor) {
-		answered, known = s.asked[1][of]
+	if answered, known = s.requests[0][name]; !known && now-s.asking < int64(knownFor) {
+		answered, known = s.requests[1][name]
 	}
 	return known, answered
 }

@@ -136,7 +136,7 @@ func TestTableGrantsLikeListOfHolds(t *testing.T) {
 			s := &table.shards[i]
 			require.Empty(t, s.counts)
 			require.Empty(t, s.holders)
-			require.Empty(t, s.at)
+			require.Empty(t, s.entryAt)
 		}
 	})
 }
@@ -158,8 +158,8 @@ func TestTableCountsHoldsOfThisNode(t *testing.T) {
 			number++
 			a := askFor(rapid.Uint64Range(0, 3).Draw(t, "id"), self, number, rapid.Int64Range(1, 9).Draw(t, "units"), 1000)
 			var some ref
-			for of := range own {
-				if some = of; rapid.Bool().Draw(t, "this one") {
+			for name := range own {
+				if some = name; rapid.Bool().Draw(t, "this one") {
 					break
 				}
 			}
@@ -194,12 +194,12 @@ func TestTableCountsHoldsOfThisNode(t *testing.T) {
 			}
 		}
 		units, sums := make(map[bucket.ID]int64), make(map[uint64]uint64)
-		for of, o := range own {
-			units[of.id] += o.units
-			sums[o.at.of] ^= of.hash(o.units)
+		for name, o := range own {
+			units[name.id] += o.units
+			sums[o.renewer.node] ^= name.hash(o.units)
 		}
-		for of, u := range others {
-			units[of.id] += u
+		for name, u := range others {
+			units[name.id] += u
 		}
 		held, _ := table.countHolds(self)
 		require.Equal(t, len(own), held)
@@ -219,7 +219,7 @@ func TestTableCountsHoldsOfThisNode(t *testing.T) {
 		found := table.lookAll(m.env.View(), now, now)
 		require.Equal(t, len(own), found.lost)
 		for _, o := range own {
-			require.True(t, o.over)
+			require.True(t, o.revoked)
 		}
 		for i := range table.shards {
 			require.Empty(t, table.shards[i].counts)
@@ -254,7 +254,7 @@ func TestHigherVersionDeterminesTheRate(t *testing.T) {
 	require.True(t, hold(1, 3, 1))
 	require.True(t, hold(2, 3, 1))
 	require.False(t, hold(3, 2, 2))
-	require.False(t, hold(4, 3, 1), "an older version")
+	require.False(t, hold(4, 3, 1), "an ask with an older Version is judged by the newer Rate")
 	require.True(t, hold(5, 3, 3))
 }
 
@@ -272,10 +272,10 @@ func TestWaitingHoldsAreServedInOrder(t *testing.T) {
 		require.False(t, hold(3, true, ms))
 	}
 	end(1)
-	require.False(t, hold(3, true, 110), "the first is due")
-	require.False(t, hold(4, false, 125), "it does not wait, and other holds do")
-	require.True(t, hold(3, true, 131), "the first has asked each 10 ms, and not for 31 ms")
-	require.False(t, hold(2, true, 131), "it keeps its place")
+	require.False(t, hold(3, true, 110), "the first waiting hold may still ask in time")
+	require.False(t, hold(4, false, 125), "a hold that does not wait is denied while others wait")
+	require.True(t, hold(3, true, 131), "the first hold has asked every 10 ms, but not in the last 31 ms")
+	require.False(t, hold(2, true, 131), "the first hold keeps its place")
 	require.False(t, hold(4, true, 131))
 	end(3)
 	require.True(t, hold(2, true, 132))

@@ -20,5 +20,5 @@ func TestTextOpensOnlyForItsCount(t *testing.T) {
 	require.ErrorIs(t, err, sealed.ErrForeign)
 	_, err = h.Open(id, box.Seal(textKind, make([]byte, 16), nil))
 	require.ErrorIs(t, err, sealed.ErrForeign)
-	require.Empty(t, h.Text(Client{}), "it was denied")
+	require.Empty(t, h.Text(Client{}), "a denied hold has no text")
 }

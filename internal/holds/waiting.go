@@ -16,26 +16,26 @@ func (r *ref) ticket() queue.Ticket { return queue.Ticket{Node: r.holder, Number
 // isFirst reports whether a hold need not wait for another hold of the count that waits and may
 // still ask in time. If this hold waits as well, only holds that arrived before it matter. The
 // caller must hold s.mu.
-func (s *shard) isFirst(of ref, now int64) bool {
+func (s *shard) isFirst(name ref, now int64) bool {
 	arrived := int64(math.MaxInt64)
-	if self, waits := s.contenders.Find(of.id, of.ticket(), now); waits {
+	if self, waits := s.contenders.Find(name.id, name.ticket(), now); waits {
 		arrived = self.Arrived
 	}
-	_, until := s.contenders.OtherUnits(of.id, of.ticket(), arrived, now)
+	_, until := s.contenders.OtherUnits(name.id, name.ticket(), arrived, now)
 	return until <= now
 }
 
 // wait records a hold as a contender for its count. Other holds wait for its next ask for twice the
 // time between its last two asks, plus denyFor. The caller must hold s.mu.
-func (s *shard) wait(of ref, now int64) {
-	self, waits := s.contenders.Find(of.id, of.ticket(), now)
+func (s *shard) wait(name ref, now int64) {
+	self, waits := s.contenders.Find(name.id, name.ticket(), now)
 	pause := int64(waitsFor)
 	if waits {
 		pause = now - (self.Expires - int64(waitsFor))
 	} else {
 		s.arrivals++
-		self = queue.Contender{Ticket: of.ticket(), Units: 1, Arrived: s.arrivals}
+		self = queue.Contender{Ticket: name.ticket(), Units: 1, Arrived: s.arrivals}
 	}
 	self.Due, self.Expires = now+2*pause+int64(denyFor), now+int64(waitsFor)
-	s.contenders.Record(of.id, self, now)
+	s.contenders.Record(name.id, self, now)
 }

@@ -24,19 +24,19 @@ func (o *Owner) Compact(maxKeys int, now int64) time.Duration {
 	if many || o.compacts.rested {
 		rounds = compactRounds // after a rest, one call makes the steps of many
 	}
-	over := false
+	done := false
 	for range rounds {
 		freed, last := o.counts.Compact(now)
 		o.compacts.freed += freed
-		if over = last; over {
+		if done = last; done {
 			break
 		}
 	}
-	rests := over && o.compacts.freed == 0 && !many
-	if over {
+	rests := done && o.compacts.freed == 0 && !many
+	if done {
 		o.compacts.freed = 0
 	}
-	if o.compacts.rested = rests || o.compacts.rested && !over; rests {
+	if o.compacts.rested = rests || o.compacts.rested && !done; rests {
 		return compactRest
 	}
 	return CompactEvery

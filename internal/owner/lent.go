@@ -173,14 +173,14 @@ func (l *lent) set(id bucket.ID) *lentSet {
 }
 
 // cease stops or resumes lending, and reports whether all leases have expired.
-func (l *lent) cease(cease bool, steady int64) (over bool) {
+func (l *lent) cease(cease bool, steady int64) (expired bool) {
 	l.ceases.Store(cease)
 	return steady >= l.until.Load()
 }
 
 // raiseTo sets a to at least to.
-func raiseTo(a *atomic.Int64, to int64) {
-	for was := a.Load(); was < to && !a.CompareAndSwap(was, to); was = a.Load() {
+func raiseTo(a *atomic.Int64, least int64) {
+	for was := a.Load(); was < least && !a.CompareAndSwap(was, least); was = a.Load() {
 	}
 }
 
@@ -284,7 +284,7 @@ func (o *Owner) Reset(id bucket.ID, reset func()) {
 }
 
 // Cease stops or resumes lending, and reports whether all leases have expired.
-func (o *Owner) Cease(cease bool, steady int64) (over bool) { return o.lent.cease(cease, steady) }
+func (o *Owner) Cease(cease bool, steady int64) (expired bool) { return o.lent.cease(cease, steady) }
 
 // LentUnits returns the lent units that borrowers may still spend.
 func (o *Owner) LentUnits(steady int64) int { return o.lent.lentUnits(steady) }

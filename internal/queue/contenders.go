@@ -29,19 +29,19 @@ type Contender struct {
 //
 // Members do not copy contenders to each other, because each ask of a node records it anew.
 type Contenders struct {
-	of  map[bucket.ID][]Contender
-	len int
+	byID map[bucket.ID][]Contender
+	len  int
 }
 
 // Len returns the number of contenders.
 func (c *Contenders) Len() int { return c.len }
 
 // HasContenders reports whether a count has contenders.
-func (c *Contenders) HasContenders(id bucket.ID) bool { return len(c.of[id]) > 0 }
+func (c *Contenders) HasContenders(id bucket.ID) bool { return len(c.byID[id]) > 0 }
 
 // Find returns the contender of a ticket, and reports whether it exists and has not expired.
 func (c *Contenders) Find(id bucket.ID, t Ticket, now int64) (Contender, bool) {
-	for _, o := range c.of[id] {
+	for _, o := range c.byID[id] {
 		if o.Ticket == t && now < o.Expires {
 			return o, true
 		}
@@ -53,7 +53,7 @@ func (c *Contenders) Find(id bucket.ID, t Ticket, now int64) (Contender, bool) {
 // of the contenders that arrived before arrived, or 0: an ask of self is denied before that time,
 // so that these contenders are served first.
 func (c *Contenders) OtherUnits(id bucket.ID, self Ticket, arrived, now int64) (units, until int64) {
-	for _, o := range c.of[id] {
+	for _, o := range c.byID[id] {
 		if o.Ticket == self || now >= o.Expires {
 			continue
 		}
@@ -68,20 +68,20 @@ func (c *Contenders) OtherUnits(id bucket.ID, self Ticket, arrived, now int64) (
 // Record deletes the contender that has the ticket of self, and the expired contenders for the count. It
 // then adds self, if self waits for units and there are fewer than mostContenders.
 func (c *Contenders) Record(id bucket.ID, self Contender, now int64) {
-	before := len(c.of[id])
-	all := slices.DeleteFunc(c.of[id], func(o Contender) bool { return o.Ticket == self.Ticket || now >= o.Expires })
+	before := len(c.byID[id])
+	all := slices.DeleteFunc(c.byID[id], func(o Contender) bool { return o.Ticket == self.Ticket || now >= o.Expires })
 	if self.Units > 0 && c.len-before+len(all) < mostContenders {
 		all = append(all, self)
 	}
 	c.len += len(all) - before
 	if len(all) == 0 {
-		delete(c.of, id)
+		delete(c.byID, id)
 		return
 	}
-	if c.of == nil {
-		c.of = make(map[bucket.ID][]Contender)
+	if c.byID == nil {
+		c.byID = make(map[bucket.ID][]Contender)
 	}
-	c.of[id] = all
+	c.byID[id] = all
 }
 
 // Leave deletes the contender of a ticket.
@@ -94,7 +94,7 @@ func (c *Contenders) Leave(id bucket.ID, t Ticket) {
 // Sweep visits at most n counts and deletes their expired contenders. Each call chooses other
 // counts, because a map has no order. Sweep returns the counts without remaining contenders.
 func (c *Contenders) Sweep(n int, now int64) (empty []bucket.ID) {
-	for id := range c.of {
+	for id := range c.byID {
 		if n--; n < 0 {
 			break
 		}

@@ -8,7 +8,7 @@ func (l *Queues) Placed(a *wire.Ask) int64 {
 	s := l.shard(a.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x := s.of[keyOf(a)]
+	x := s.queues[keyOf(a)]
 	if x == nil || x.joins != nil {
 		return 0
 	}
@@ -20,7 +20,7 @@ func (l *Queues) Len() (n int) {
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
-		n += len(s.of)
+		n += len(s.queues)
 		s.mu.Unlock()
 	}
 	return n

@@ -42,10 +42,11 @@ type leaky struct {
 	trip     time.Duration // the round trip of the last response
 }
 
-// grant is the result of a request for units. The turn of its first unit is at the time at.
+// grant is the result of a request for units. turn is the time from which its next unit may be
+// used.
 type grant struct {
 	units int64
-	at    int64 // by the monotonic clock
+	turn  int64 // by the monotonic clock
 	r     wire.Result
 }
 
@@ -60,7 +61,7 @@ type outcome struct {
 // come after the deadline. With an error, the result is a denial.
 func (l *Queues) Wait(ctx context.Context, a *wire.Ask) (r wire.Result, err error) {
 	w := &waiter{units: a.Units, first: make(chan struct{}, 1), served: make(chan outcome, 1)}
-	w.by, _ = ctx.Deadline()
+	w.deadline, _ = ctx.Deadline()
 	x := l.join(a, w)
 	for {
 		select {
@@ -88,7 +89,7 @@ func (l *Queues) join(a *wire.Ask, w *waiter) *queue {
 	}
 	x.total += w.units
 	if x.joins == nil {
-		x.joins = w.at
+		x.joins = w.element
 	}
 	return x
 }
@@ -97,8 +98,8 @@ func keyOf(a *wire.Ask) key { return key{a.ID.Hi, a.ID.Lo, wire.NumbersHash(a.Li
 
 // drop removes a waiter from the queue, and subtracts its units from the totals.
 func (x *queue) drop(w *waiter) {
-	if x.joins == w.at {
-		x.joins = w.at.Next()
+	if x.joins == w.element {
+		x.joins = w.element.Next()
 	}
 	x.remove(w)
 	x.total -= w.units
@@ -107,12 +108,12 @@ func (x *queue) drop(w *waiter) {
 	}
 }
 
-// quit removes a waiter that ends with the error why. If the waiter was served just now, quit
-// returns its outcome instead.
-func (l *Queues) quit(x *queue, w *waiter, a *wire.Ask, why error) (wire.Result, error) {
+// quit removes a waiter that ends with err. If the waiter was served just now, quit returns its
+// outcome instead.
+func (l *Queues) quit(x *queue, w *waiter, a *wire.Ask, err error) (wire.Result, error) {
 	x.shard.mu.Lock()
 	defer x.shard.mu.Unlock()
-	if w.at == nil {
+	if w.element == nil {
 		o := <-w.served
 		return o.r, o.err
 	}
@@ -121,7 +122,7 @@ func (l *Queues) quit(x *queue, w *waiter, a *wire.Ask, why error) (wire.Result,
 	l.passOrRefund(x, a)
 	denial := x.last
 	denial.Allowed = false
-	return denial, why
+	return denial, err
 }
 
 // passOrRefund gives the turn to the first waiter. If no waiter is left, passOrRefund refunds the
@@ -217,19 +218,19 @@ func (x *queue) end(w *waiter, o outcome) {
 	env.Signal(w.first) // the waiter may be driving the queue
 }
 
-// refuse ends a waiter with the error why. The owner may have counted the units of the waiter as
-// waiting, so it is notified.
-func (x *queue) refuse(w *waiter, r *wire.Result, why error) {
+// refuse ends a waiter with err. The owner may have counted the units of the waiter as waiting, so
+// it is notified.
+func (x *queue) refuse(w *waiter, r *wire.Result, err error) {
 	denial := *r
 	denial.Allowed = false
 	x.changed = true
-	x.end(w, outcome{denial, why})
+	x.end(w, outcome{denial, err})
 }
 
 // serve ends the wait of the first waiters, as long as a grant covers their units and the
 // time of the grant has come.
 func (x *queue) serve(now int64) {
-	for w := x.head(); w != nil && w.units <= x.granted && x.grants[0].at <= now; w = x.head() {
+	for w := x.head(); w != nil && w.units <= x.granted && x.grants[0].turn <= now; w = x.head() {
 		r := x.grants[0].r
 		x.granted -= w.units
 		for left := w.units; left > 0; {
@@ -237,7 +238,7 @@ func (x *queue) serve(now int64) {
 			used := min(left, g.units)
 			left -= used
 			g.units -= used
-			g.at += int64(x.service(&g.r, used))
+			g.turn += int64(x.service(&g.r, used))
 			if g.units == 0 {
 				x.grants = x.grants[1:]
 			}
@@ -268,7 +269,7 @@ func (x *queue) nextAsk(now int64) (units int64, wait time.Duration) {
 	wait = wire.MaxAskPause
 	if x.asking {
 		if x.granted >= x.head().units {
-			wait = min(wait, time.Duration(x.grants[0].at-now))
+			wait = min(wait, time.Duration(x.grants[0].turn-now))
 		}
 		return 0, max(wait, 1)
 	}
@@ -278,7 +279,7 @@ func (x *queue) nextAsk(now int64) (units int64, wait time.Duration) {
 	}
 	first := x.head().units
 	if x.granted >= first {
-		wait = min(wait, time.Duration(x.grants[0].at-now))
+		wait = min(wait, time.Duration(x.grants[0].turn-now))
 	}
 	want := int64(0)
 	for e, few := x.waiters.Front(), wire.MaxAsks; e != nil && few > 0; e, few = e.Next(), few-1 {
@@ -302,9 +303,9 @@ func (x *queue) nextAsk(now int64) (units int64, wait time.Duration) {
 }
 
 // applyResponse applies the response r to an ask for units. The ask was sent at the time sent, and
-// covers the waiters that had arrived by the time by. RetryAfter counts from the arrival of the ask
-// at the owner. The next ask takes as long to arrive, so RetryAfter is added to sent.
-func (x *queue) applyResponse(units int64, r *wire.Result, sent, by, now int64) {
+// covers the waiters that had arrived at the time arrivedBy. RetryAfter counts from the arrival of
+// the ask at the owner. The next ask takes as long to arrive, so RetryAfter is added to sent.
+func (x *queue) applyResponse(units int64, r *wire.Result, sent, arrivedBy, now int64) {
 	x.last, x.trip = *r, time.Duration(now-sent)
 	if r.Allowed {
 		units = r.Granted
@@ -328,13 +329,13 @@ func (x *queue) applyResponse(units int64, r *wire.Result, sent, by, now int64) 
 	one := max(x.service(r, 1), 1)
 	used := int64((r.ResetAfter + one - 1) / one)
 	elsewhere := max(0, r.Limit-r.Remaining-used)
-	for e := x.joins; e != nil && e.Value.(*waiter).arrived <= by; e = x.joins {
+	for e := x.joins; e != nil && e.Value.(*waiter).arrived <= arrivedBy; e = x.joins {
 		w := e.Value.(*waiter)
 		wait := r.ResetAfter + x.service(r, elsewhere+max(0, x.placed-x.granted))
 		switch {
 		case x.placed+w.units > room:
 			x.refuse(w, r, fmt.Errorf("%w: limit %q has its Burst of %d units waiting; the next place is free in %v", x.full, x.name, x.limit.Capacity(), one))
-		case !outage && x.placed >= x.granted && !w.by.IsZero() && time.Until(w.by) < wait:
+		case !outage && x.placed >= x.granted && !w.deadline.IsZero() && time.Until(w.deadline) < wait:
 			x.refuse(w, r, context.DeadlineExceeded)
 		default:
 			w.place = true

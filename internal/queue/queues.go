@@ -51,8 +51,8 @@ type Queues struct {
 
 // shard is a part of the queues with its own lock.
 type shard struct {
-	mu sync.Mutex
-	of map[key]*queue
+	mu     sync.Mutex
+	queues map[key]*queue
 }
 
 // key identifies a queue: the ID, and the numbers of a LeakyBucket. The numbers are 0 for
@@ -63,22 +63,22 @@ type key struct{ hi, lo, numbers uint64 }
 // must hold the lock of the shard.
 type queue struct {
 	shard   *shard
-	of      key
+	key     key
 	waiters list.List // of *waiter, in order of arrival
 	*leaky            // nil if the waiters wait for holds
 }
 
 // waiter is a caller that waits for its turn.
 type waiter struct {
-	at    *list.Element // nil once the waiter has left the queue
-	first chan struct{} // signals that the waiter has the turn; has room for one signal
+	element *list.Element // nil once the waiter has left the queue
+	first   chan struct{} // signals that the waiter has the turn; has room for one signal
 
 	// A waiter for a hold does not use the fields below.
-	units   int64        // units that the caller waits for
-	arrived int64        // monotonic time of the call
-	place   bool         // the owner has room for the units
-	by      time.Time    // the deadline of the caller, or zero
-	served  chan outcome // receives the outcome; has room for one
+	units    int64        // units that the caller waits for
+	arrived  int64        // monotonic time of the call
+	place    bool         // the owner has room for the units
+	deadline time.Time    // the deadline of the caller, or zero
+	served   chan outcome // receives the outcome; has room for one
 }
 
 // New returns Queues without waiters.
@@ -113,16 +113,16 @@ func (l *Queues) shard(id bucket.ID) *shard { return &l.shards[id.Lo%shards] }
 
 // enter adds a waiter to the queue of a key, and creates the queue if there is none. The caller must hold
 // the lock of s.
-func (s *shard) enter(of key, w *waiter) *queue {
-	x := s.of[of]
+func (s *shard) enter(k key, w *waiter) *queue {
+	x := s.queues[k]
 	if x == nil {
-		if s.of == nil {
-			s.of = make(map[key]*queue)
+		if s.queues == nil {
+			s.queues = make(map[key]*queue)
 		}
-		x = &queue{shard: s, of: of}
-		s.of[of] = x
+		x = &queue{shard: s, key: k}
+		s.queues[k] = x
 	}
-	w.at = x.waiters.PushBack(w)
+	w.element = x.waiters.PushBack(w)
 	env.Signal(x.head().first)
 	return x
 }
@@ -137,8 +137,8 @@ func (x *queue) head() *waiter {
 
 // remove removes a waiter from the queue.
 func (x *queue) remove(w *waiter) {
-	x.waiters.Remove(w.at)
-	w.at = nil
+	x.waiters.Remove(w.element)
+	w.element = nil
 }
 
 // passTurn gives the turn to the first waiter. If there is no waiter, passTurn deletes the
@@ -148,8 +148,8 @@ func (x *queue) passTurn() (deleted bool) {
 		env.Signal(w.first)
 		return false
 	}
-	if x.shard.of[x.of] == x {
-		delete(x.shard.of, x.of)
+	if x.shard.queues[x.key] == x {
+		delete(x.shard.queues, x.key)
 	}
 	return true
 }

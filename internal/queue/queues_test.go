@@ -159,7 +159,7 @@ func TestConcurrentWaitersAllHaveAPlace(t *testing.T) {
 		for range 50 {
 			clients.Go(func() { _, _ = q.Wait(ctx, a) })
 		}
-		require.Eventually(t, func() bool { return q.Placed(a) == 49 }, time.Minute, time.Millisecond, "one is served, and all others have a place")
+		require.Eventually(t, func() bool { return q.Placed(a) == 49 }, time.Minute, time.Millisecond, "one waiter is served, and all other waiters have a place")
 		cancel()
 		clients.Wait()
 	}

@@ -201,10 +201,10 @@ func (v *View) ReceiveRanges(ranges countsync.Ranges) *View {
 	})
 }
 
-// TransferRanges returns the view in which this node has transferred ranges to the member to.
-func (v *View) TransferRanges(ranges countsync.Ranges, to string, now int64) *View {
+// TransferRanges returns the view in which this node has transferred ranges to the receiver.
+func (v *View) TransferRanges(ranges countsync.Ranges, receiver string, now int64) *View {
 	return v.restateIn(ranges, func(dst, before []Entry) []Entry {
-		dst = append(pick(dst, before, awaitedOrVacant|abandonedOrClaimed), Entry{State: Transferred, Member: to, Until: now + int64(Patience)})
+		dst = append(pick(dst, before, awaitedOrVacant|abandonedOrClaimed), Entry{State: Transferred, Member: receiver, Until: now + int64(Patience)})
 		return pick(dst, before, Transferred)
 	})
 }

@@ -88,13 +88,13 @@ func (m *lagging) transferExcess(name string) {
 	v := m.views[name]
 	excess := v.Ranges(Held).Minus(v.Assigned)
 	for _, i := range v.Points {
-		to := v.Members[i].Name
+		receiver := v.Members[i].Name
 		r := v.ownedBy(i).Intersect(excess)
-		if i == v.Self || len(r) == 0 || m.views[to] == nil {
+		if i == v.Self || len(r) == 0 || m.views[receiver] == nil {
 			continue
 		}
-		m.views[name] = m.views[name].TransferRanges(r, to, m.now)
-		m.views[to] = m.views[to].ReceiveRanges(r)
+		m.views[name] = m.views[name].TransferRanges(r, receiver, m.now)
+		m.views[receiver] = m.views[receiver].ReceiveRanges(r)
 	}
 }
 

@@ -119,13 +119,13 @@ func (v *View) Lasts() bool {
 
 // ConnectedMembers returns the index in Members of each other member to which this node is
 // connected directly.
-func (v *View) ConnectedMembers() (heard []int) {
+func (v *View) ConnectedMembers() (members []int) {
 	for i := range v.Members {
 		if i != v.Self && v.Direct[i] {
-			heard = append(heard, i)
+			members = append(members, i)
 		}
 	}
-	return heard
+	return members
 }
 
 // Neighbors returns the index in Members of each member that this node watches and is connected to:
@@ -210,8 +210,8 @@ func (v *View) extend(next, queue []int) {
 
 // Detour returns the first member on the shortest path to a member that does not begin with hop,
 // which has just failed to answer; -1 if there is none.
-func (v *View) Detour(to, hop int) int {
-	return v.paths(hop)[to]
+func (v *View) Detour(member, hop int) int {
+	return v.paths(hop)[member]
 }
 
 // WithoutMember returns the view in which a member that has just failed to answer is missing.

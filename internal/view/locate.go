@@ -88,10 +88,10 @@ func (v *View) ReleaseVacant(ranges countsync.Ranges) *View {
 // unclear. It is Abandoned if this node misses members, or did so until just now. It is Claimed if only
 // the answer of another member is unclear: then this node asks again. The owner of an Abandoned or
 // Claimed range stands in.
-func (v *View) ApplyLocations(said []*Location, ranges countsync.Ranges, now int64) *View {
-	of := make(map[countsync.Member]*Location, len(said))
+func (v *View) ApplyLocations(locations []*Location, ranges countsync.Ranges, now int64) *View {
+	of := make(map[countsync.Member]*Location, len(locations))
 	unclear, cuts := v.isScattered(now), append(cutsOf(ranges), cutsOf(v.Assigned)...)
-	for _, l := range said {
+	for _, l := range locations {
 		of[l.Member] = l
 		unclear = unclear || l.Unclear
 		cuts = append(cuts, cutsOf(l.Has)...)
@@ -105,15 +105,15 @@ func (v *View) ApplyLocations(said []*Location, ranges countsync.Ranges, now int
 		has := func(l *Location) bool { return l.Has.Contains(hash) }
 		wait := find(before, awaitedOrVacant)
 		giver := of[NameHash(wait.Member)]
-		holder := slices.IndexFunc(said, func(l *Location) bool { _, known := v.Named[l.Member]; return known && has(l) })
+		holder := slices.IndexFunc(locations, func(l *Location) bool { _, known := v.Named[l.Member]; return known && has(l) })
 		switch {
 		case find(before, awaitedOrVacant|Claimed).State == 0 || !v.Assigned.Contains(hash) || giver != nil && has(giver):
 			return append(dst, before...)
 		case holder >= 0:
 			changed = true
-			dst = append(dst, Entry{State: Awaited, Member: v.Members[v.Named[said[holder].Member]].Name, Until: Forever})
+			dst = append(dst, Entry{State: Awaited, Member: v.Members[v.Named[locations[holder].Member]].Name, Until: Forever})
 			return pick(dst, before, Transferred)
-		case !complete || !ranges.Contains(hash) || slices.ContainsFunc(said, has) || wait.State == Vacant || unclear && find(before, abandonedOrClaimed).State != 0:
+		case !complete || !ranges.Contains(hash) || slices.ContainsFunc(locations, has) || wait.State == Vacant || unclear && find(before, abandonedOrClaimed).State != 0:
 			return append(dst, before...)
 		}
 		changed, recalls = true, true

@@ -61,12 +61,12 @@ func (v *View) Route(id bucket.ID, now int64) Route {
 // while the checks of that owner go to the stand-in.
 func (v *View) RenewalRoute(id bucket.ID) Route { return v.Route(id, math.MaxInt64) }
 
-// StandIn returns the member that answers if the member with the index to is not reached, or has
-// stalled. It is the first member on this side in ring order that this node sends requests to.
+// StandIn returns the member that answers if the member with the index absent is not reached, or
+// has stalled. It is the first member on this side in ring order that this node sends requests to.
 // StandIn returns -1 if there is no such member. All members of the side find the same stand-in,
 // unless a member has stalled for some of them.
-func (v *View) StandIn(id bucket.ID, to int) int {
-	return v.firstHere(id, func(i int) bool { return i != to && !v.Stalls(i) })
+func (v *View) StandIn(id bucket.ID, absent int) int {
+	return v.firstHere(id, func(i int) bool { return i != absent && !v.Stalls(i) })
 }
 
 // successor returns the stand-in for a lost owner, which is the same for all members of this side.

@@ -32,7 +32,7 @@ func viewOf(now int64, before *View, rows ...string) *View {
 	return New(now, c, Terms{Replicas: 1}, before)
 }
 
-func TestRoute(t *testing.T) {
+func TestRouteFollowsAuthorityAndConnections(t *testing.T) {
 	const second = int64(time.Second)
 	whole := viewOf(0, nil, "111", "111", "111")
 	cut := viewOf(5*second, whole, "110", "111", "011")     // 0 is no longer connected to 2, but 1 is

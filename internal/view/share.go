@@ -20,7 +20,7 @@ const OutageRetry = time.Second
 type Share struct {
 	All     bool
 	members int // number of members that have the share
-	of      int // size of the roster
+	total   int // size of the roster
 	// places contains the places of the members in ring order from the id, with the owner at place 0.
 	// A member has a unit of the remainder whole mod of if the place of the member is below the
 	// remainder. If places is nil, the share is rounded down.
@@ -37,11 +37,11 @@ func (s Share) unitsOf(whole int64) int64 {
 	case s.members == 0: // the roster may be empty
 		return 0
 	}
-	rounded := scaled(whole, s.members, s.of)
+	rounded := scaled(whole, s.members, s.total)
 	if s.places == nil {
 		return rounded
 	}
-	each, left := whole/int64(s.of), whole%int64(s.of)
+	each, left := whole/int64(s.total), whole%int64(s.total)
 	units := each * int64(s.members)
 	for _, place := range s.places {
 		if int64(place) < left {
@@ -54,9 +54,9 @@ func (s Share) unitsOf(whole int64) int64 {
 	return units
 }
 
-func scaled(whole int64, n, of int) int64 {
+func scaled(whole int64, n, total int) int64 {
 	hi, lo := bits.Mul64(uint64(whole), uint64(n))
-	q, _ := bits.Div64(hi, lo, uint64(of))
+	q, _ := bits.Div64(hi, lo, uint64(total))
 	return int64(q)
 }
 
@@ -122,11 +122,11 @@ func (v *View) sideShare(id bucket.ID, partition wire.Policy) (Share, wire.Sourc
 	case majority && partition != wire.FairShare:
 		return Share{All: true}, wire.Owner
 	case partition == wire.FailClosed:
-		return Share{of: 1}, wire.FailedClosed
+		return Share{total: 1}, wire.FailedClosed
 	case v.vacated && (v.Side >= v.Expect || 2*v.Side > v.Expect && partition != wire.FairShare):
 		return Share{All: true}, wire.Owner
 	case v.vacated:
-		return Share{of: v.Expect, members: v.Side}, wire.Budget
+		return Share{total: v.Expect, members: v.Side}, wire.Budget
 	}
 	return v.partOf(id, partition, v.Reaches), wire.Budget
 }
@@ -158,7 +158,7 @@ func (v *View) ownShare(id bucket.ID, partition wire.Policy) (Share, wire.Source
 	case partition == wire.FailOpen:
 		return Share{All: true}, wire.FailedOpen
 	case partition == wire.FailClosed:
-		return Share{of: 1}, wire.FailedClosed
+		return Share{total: 1}, wire.FailedClosed
 	}
 	lone := v.Side == 1 && v.Serves()
 	if lone && v.vacated {
@@ -169,7 +169,7 @@ func (v *View) ownShare(id bucket.ID, partition wire.Policy) (Share, wire.Source
 		return s, source
 	}
 	if partition == wire.FairShare && !lone && !v.missingAreAway() {
-		return Share{of: 1}, wire.Budget
+		return Share{total: 1}, wire.Budget
 	}
 	return v.partOf(id, partition, func(i int) bool { return i == v.Self }), wire.Budget
 }
@@ -217,7 +217,7 @@ func (v *View) weight() int { return max(len(v.Points), v.Expect) }
 // Below Expect, members that are not known yet have no place in that order. The part is then at most
 // ⌊whole·k/Expect⌋ as well, so that sides that have not met stay within the limit.
 func (v *View) partOf(id bucket.ID, partition wire.Policy, member func(i int) bool) Share {
-	s := Share{of: v.weight()}
+	s := Share{total: v.weight()}
 	for _, i := range v.Points {
 		if member(i) {
 			s.members++

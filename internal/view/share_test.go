@@ -15,13 +15,13 @@ import (
 
 // newView returns a view of members "a", "b" and so on. The given members are connected to member 0,
 // which is this node.
-func newView(members, expect int, heard ...int) *View {
+func newView(members, expect int, connected ...int) *View {
 	c := &cluster.View{Self: 0, Direct: make([]bool, members)}
 	for i := range members {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
 		c.Connected = append(c.Connected, nil)
 	}
-	for _, i := range heard {
+	for _, i := range connected {
 		c.Direct[i] = true
 		if i > 0 {
 			c.Connected[0], c.Connected[i] = append(c.Connected[0], i), []int{0}
@@ -99,11 +99,11 @@ func TestSharesOfAllSidesStayBelowBound(t *testing.T) {
 }
 
 // connectedView returns the view that the cluster gives to the member self, which is connected to some members.
-func connectedView(self int, members, heard []int) *cluster.View {
+func connectedView(self int, members, connected []int) *cluster.View {
 	c := &cluster.View{Direct: make([]bool, len(members)), Connected: make([][]int, len(members)), Stalled: make([]bool, len(members))}
 	for at, m := range members {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + m)), State: cluster.Serving, Announced: cluster.Serving})
-		c.Direct[at] = slices.Contains(heard, m)
+		c.Direct[at] = slices.Contains(connected, m)
 		if m == self {
 			c.Self = at
 		}
@@ -146,15 +146,15 @@ func TestSharesStayWithinLimitAfterUnevenlyKnownLeaves(t *testing.T) {
 			if alone {
 				spend, as = side, AsSelf
 			}
-			begun, known, heard := all, all, side
+			begun, known, connected := all, all, side
 			if strange {
 				begun, known, roster = side, side, side
 			} else if rapid.Bool().Draw(t, "left before the split was noticed") {
-				known, heard = roster, roster
+				known, connected = roster, roster
 			}
 			for _, self := range spend {
 				v := New(second, connectedView(self, begun, begun), terms, nil)
-				v = New(2*second, connectedView(self, known, heard), terms, v)
+				v = New(2*second, connectedView(self, known, connected), terms, v)
 				v = New(4*second, connectedView(self, roster, side), terms, v)
 				for i := range sums {
 					id := bucket.ID{Hi: first + uint64(i)<<59}
@@ -267,7 +267,7 @@ func TestFairShareNeedsKnownMissingMembers(t *testing.T) {
 // Units of a share without a rate would be spent once and never recover.
 func TestShareWithoutRateDenies(t *testing.T) {
 	whole := &bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1, Per: time.Second, Burst: 100}
-	some, none := Share{members: 1, places: []int{0}, of: 2}, Share{members: 1, places: []int{1}, of: 2}
+	some, none := Share{members: 1, places: []int{0}, total: 2}, Share{members: 1, places: []int{1}, total: 2}
 	require.EqualValues(t, 1, some.unitsOf(whole.Rate))
 	part := some.Limit(whole)
 	require.EqualValues(t, 50, part.Capacity())
@@ -306,7 +306,7 @@ func TestSidesOfSplitHaveTheirShares(t *testing.T) {
 		name            string
 		members, expect int
 		partition       wire.Policy
-		heard           []int // members to which member 0 is connected
+		connected       []int // members to which member 0 is connected
 		want            int64 // units of the share, of a limit of 100
 		source          wire.Source
 	}{
@@ -325,7 +325,7 @@ func TestSidesOfSplitHaveTheirShares(t *testing.T) {
 		{"FailClosed for a majority of Expect", 3, 5, wire.FailClosed, []int{1, 2}, 100, wire.StandIn},
 		{"FailOpen below Expect", 1, 5, wire.FailOpen, nil, 100, wire.FailedOpen},
 	} {
-		s, source := newView(c.members, c.expect, c.heard...).Share(AsStandIn, bucket.ID{}, c.partition)
+		s, source := newView(c.members, c.expect, c.connected...).Share(AsStandIn, bucket.ID{}, c.partition)
 		require.Equal(t, c.want, s.Limit(&bucket.Limit{Rate: 100, Per: time.Second}).Rate, c.name)
 		require.Equal(t, c.source, source, c.name)
 	}

@@ -16,7 +16,7 @@ import (
 // within two more seconds.
 const HoldTerm = 10 * time.Second
 
-var _ = [1]struct{}{}[HoldTerm-holds.Term] // this line compiles only while they are equal
+var _ = [1]struct{}{}[HoldTerm-holds.Term] // this line compiles only while the two terms are equal
 
 // Hold is units of an InFlight limit that the caller has until it releases them. Its methods are
 // safe for concurrent use. A denied Hold has no units, and its Release does nothing.
@@ -163,10 +163,10 @@ func (h *Hold) Release() {
 	}
 }
 
-// Lost returns a channel that is closed if other callers may have the units: the process was
-// frozen for almost HoldTerm, no member that may decide has renewed the hold for as long, or the
-// node was closed. The caller should then stop the work under the hold. The channel of a denied
-// hold is never closed.
+// Lost returns a channel that is closed if other callers may have the units: the process was frozen
+// for almost HoldTerm, no member that may decide has renewed the hold for as long, or the node was
+// closed. The caller should then stop the work under the hold. Release does not close the channel.
+// The channel of a denied hold is never closed.
 func (h *Hold) Lost() <-chan struct{} {
 	if !h.held.IsGranted() {
 		return nil

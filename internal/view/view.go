@@ -33,10 +33,10 @@ type View struct {
 	Points     []int          // index in Members of each member of the ring
 	Next       []int          // for each of Members: the index of the first member on the shortest path to it, -1 if there is no path
 	Lost       []int64        // the monotonic time since which this node has not been connected to the member, 0 if connected
-	neverHeard []bool         // this node has not been connected to the member yet
-	Away       []bool         // no member on this side is connected to the member, and this node has not been for HoldDown, or never was
+	neverHeard []bool         // whether this node has never been connected to the member
+	Away       []bool         // whether no member on this side is connected to the member, and this node has not been connected to it for HoldDown, or never was
 	mute       []int64        // the monotonic time since which the member has been stalled or not reached, so that nothing was sent to it; 0 for other members
-	doubled    []bool         // the member has been mute for doubleAfter, or is away: another member receives the copies as well
+	doubled    []bool         // whether the member has been mute for doubleAfter, or is away: another member receives the copies as well
 	Healed     int64          // the monotonic time at which a missing member was last reached again, 0 if never
 	back       []uint64       // names' hashes of the members that were missing and came back lately; 0 stands for unknown members
 	Met        int64          // the monotonic time at which this node first knew of other members, or knew of them again after its removal from the roster; 0 if never

@@ -125,7 +125,7 @@ type Header struct {
 	Flags uint8
 	Hops  uint8         // number of times that the request may still be passed on
 	Asks  uint8         // number of asks
-	Wait  time.Duration // how long the asker waits, in whole µs on the wire, at most MaxTimeout
+	Wait  time.Duration // how long the asker waits, as it states; in whole µs on the wire, at most MaxTimeout
 	To    uint64        // the hash of the name of the destination member
 }
 

@@ -107,6 +107,7 @@ type Holds struct {
 	wake   chan struct{} // signals that the view has changed
 	looked atomic.Int64  // when Run last called look, by the monotonic clock
 	busy   atomic.Bool   // set while messages about renewals are being sent
+	ending atomic.Bool   // set by ReleaseAll
 	lost   atomic.Uint64 // Stats.Lost
 	known  known
 	copies copies
@@ -143,17 +144,24 @@ func (h *Holds) Name(a *wire.Ask, number uint64) {
 
 // RecordGrant sets o to the hold that r granted to an ask of Name. This node sent the ask at the monotonic time sent.
 // The caller must not change a.Limit afterwards. If a stand-in granted the hold, RecordGrant reports the hold to the
-// owner, because the owner would grant the same units until the next digest.
+// owner, because the owner would grant the same units until the next digest. After ReleaseAll, RecordGrant ends the
+// hold at once.
 func (h *Holds) RecordGrant(o *Hold, a *wire.Ask, r *wire.Result, sent int64) {
 	o.ref, o.units, o.limit, o.partition, o.renewed = refOf(a), a.Units, a.Limit, a.Partition, sent
 	if r.Source == wire.Owner {
 		h.table.recordGrant(o, o.holder)
+	} else {
+		v := h.cfg.Env.View()
+		h.table.recordGrant(o, renewedAt(v, o))
+		if r.StoodIn {
+			h.reportHold(v, o)
+		}
+	}
+	if !h.ending.Load() {
 		return
 	}
-	v := h.cfg.Env.View()
-	h.table.recordGrant(o, renewedAt(v, o))
-	if r.StoodIn {
-		h.reportHold(v, o)
+	if at, held := h.table.revoke(o); held { // ReleaseAll has missed the hold
+		h.release(o, at)
 	}
 }
 
@@ -194,6 +202,7 @@ func (o *Hold) ask() wire.Ask {
 // ReleaseAll ends all holds of this process before the node ends. It sends the releases and the
 // records of clients' holds that other members lack, and waits for at most endWait.
 func (h *Holds) ReleaseAll() {
+	h.ending.Store(true)
 	ended := make(map[uint64][]*Hold) // by the member that renews them
 	for shard := range shards {
 		for _, o := range h.table.listOwn(nil, shard, func(*Hold) bool { return true }) {

@@ -398,6 +398,17 @@ func TestChangesOfAClientHoldReachItsKeepers(t *testing.T) {
 	})
 }
 
+// Close of a node ends holds before checks, so that a check in progress may still be granted a hold.
+func TestHoldThatIsGrantedAfterReleaseAllIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newMembers(t, 2)
+		owner, holder := all[0], all[1]
+		holder.ReleaseAll()
+		<-holder.Lost(holder.grant(owner))
+		require.Zero(t, holder.Stats().Held)
+	})
+}
+
 func TestFirstHoldWakesRestingNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newMembers(t, 2)

@@ -50,6 +50,14 @@ func TestIncrementalViewEqualsFullComputation(t *testing.T) {
 	})
 }
 
+func TestLeavingJoinerOwesItsCountsToTheEldest(t *testing.T) {
+	joins := viewAt(1, nil, "a+ b*+")
+	leaves := viewAt(2, joins, "a+ b*<")
+	require.Empty(t, joins.Audiences()[NameHash("a")])
+	require.Equal(t, countsync.All(), leaves.Audiences()[NameHash("a")])
+	require.False(t, leaves.OwesAs(joins))
+}
+
 // arcsOf returns the arcs of the ring of a view.
 func arcsOf(v *View) (arcs countsync.Ranges) {
 	v.Ring.Arcs(func(first, last uint64, _ int) { arcs = append(arcs, countsync.Range{First: first, Last: last}) })

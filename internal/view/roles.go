@@ -217,7 +217,7 @@ func (v *View) Successions() map[countsync.Member]countsync.Ranges {
 
 // OwesAs reports whether Audiences returns the same result for v and o.
 func (v *View) OwesAs(o *View) bool {
-	return v.Ring == o.Ring && v.Self == o.Self && slices.Equal(v.Hashes, o.Hashes) &&
+	return v.Ring == o.Ring && v.Self == o.Self && v.leaves() == o.leaves() && slices.Equal(v.Hashes, o.Hashes) &&
 		slices.Equal(v.doubled, o.doubled) && slices.Equal(v.back, o.back) && slices.EqualFunc(v.Next, o.Next, func(a, b int) bool { return a < 0 == (b < 0) }) &&
 		v.held.Equal(o.held) && v.Ranges(abandonedOrClaimed).Equal(o.Ranges(abandonedOrClaimed)) && slices.EqualFunc(v.joiners, o.joiners, func(a, b joiner) bool { return a.member == b.member && a.ranges.Equal(b.ranges) })
 }

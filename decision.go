@@ -34,7 +34,7 @@ type Decision struct {
 	Shadow     bool // of an Ask with Shadow, or of Limiter.Shadow: the decision is not enforced
 }
 
-// Source is the node that made a decision, and the reason why this node did.
+// Source is the kind of node that made a decision, and the reason.
 type Source uint8
 
 const (

@@ -18,7 +18,7 @@ type Algorithm = bucket.Algorithm
 const (
 	SlidingWindow = bucket.SlidingWindow // two counters and a weighted estimate: small, smooth, nearly exact
 	SlidingLog    = bucket.SlidingLog    // exact in every window; uses some bytes for each admission
-	FixedWindow   = bucket.FixedWindow   // exact in windows that start at the first check of a key, or with the Calendar
+	FixedWindow   = bucket.FixedWindow   // exact in windows that start at the first check of a key, with the Calendar, or if Global at multiples of Per
 	TokenBucket   = bucket.TokenBucket   // a burst, then a steady rate
 	LeakyBucket   = bucket.LeakyBucket   // a bucket as a queue: Wait serves callers in order of arrival, at the rate
 	InFlight      = bucket.InFlight      // at most Rate units held at the same time; without Per, and only for Peek and the methods with Hold in their names
@@ -112,7 +112,7 @@ type Limit struct {
 	SecretKeys bool
 
 	// Durable is DurableIfLong if zero. This field has no effect on decisions. An InFlight limit is
-	// never durable, because its holds end with the processes that have them.
+	// never durable: a stop of all nodes ends its holds.
 	Durable Durability
 
 	// Varies declares that the numbers may differ for the same Name and Version, because they

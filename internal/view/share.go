@@ -20,10 +20,10 @@ const OutageRetry = time.Second
 type Share struct {
 	All     bool
 	members int // number of members that have the share
-	total   int // size of the roster
-	// places contains the places of the members in ring order from the id, with the owner at place 0.
-	// A member has a unit of the remainder whole mod of if the place of the member is below the
-	// remainder. If places is nil, the share is rounded down.
+	total   int // number of members that divide the whole: the size of the roster, or Expect
+	// places contains the places of the members in ring order from the id, with the owner at place
+	// 0. A member has a unit of the remainder, whole mod total, if the place of the member is below
+	// the remainder. If places is nil, the share is rounded down.
 	places []int
 	// capped is set if the share must not be larger than it would be without places.
 	capped bool

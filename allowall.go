@@ -12,7 +12,7 @@ import (
 
 // Ask is a request for units of a limit, as an argument of AllowAll.
 type Ask struct {
-	Limiter *Limiter // of the same node
+	Limiter *Limiter // a Limiter of the node whose AllowAll is called
 	Key     string
 	Units   int64 // 1 if zero; the Units of asks of the same limit and key are summed
 	Shadow  bool  // the decision is counted in Stats.Shadows, and not enforced

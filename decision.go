@@ -31,7 +31,7 @@ type Decision struct {
 	ResetAfter time.Duration // time until the whole limit is available again without further checks, see above
 	Name       string        // name of the limit
 	Source     Source
-	Shadow     bool // of an Ask with Shadow, or of Limiter.Shadow: the decision is not enforced
+	Shadow     bool // whether the decision is not enforced: of an Ask with Shadow, or of Limiter.Shadow
 }
 
 // Source is the kind of node that made a decision, and the reason.
@@ -42,8 +42,8 @@ const (
 	Forwarded                      // the owner, reached directly
 	Relayed                        // the owner, reached through a third member
 	StandIn                        // the first reachable successor of the owner, because the owner is not reachable or has not answered in time
-	Budget                         // within a share, because a member is missing, the roster is below Config.Expect, or no member has answered in time
-	FailedOpen                     // within the whole limit, for the same reasons, because the limit is FailOpen
+	Budget                         // a decision within a share, because a member is missing, the roster is below Config.Expect, or no member has answered in time
+	FailedOpen                     // a decision within the whole limit, for the same reasons, because the limit is FailOpen
 	FailedClosed                   // a denial, for the same reasons, because the limit is FailClosed
 	Pushback                       // this node: the owner denied as many units or fewer within the last second, and its RetryAfter has not passed
 	Leased                         // this node, from units that the owner has debited and lent to it for at most half a second

@@ -82,9 +82,9 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 
 // holdAsk describes a request for a hold.
 type holdAsk struct {
-	number uint64        // of the hold, on this node
+	number uint64        // number of the hold on this node
 	waits  bool          // the caller waits in the queue
-	ttl    time.Duration // of the hold of a client; 0 for a hold of this process
+	ttl    time.Duration // ttl of a client's hold; 0 for a hold of this process
 }
 
 // name sets the fields of a that identify the hold.

@@ -76,7 +76,7 @@ var (
 type Durability uint8
 
 const (
-	DurableIfLong Durability = iota // with a Calendar, or a Per of an hour or more
+	DurableIfLong Durability = iota // limits with a Calendar, or a Per of an hour or more
 	Durable
 	NotDurable
 )

@@ -32,7 +32,7 @@ import (
 
 // Node is a member of the cluster, embedded in a process. Its methods are safe for concurrent use.
 type Node struct {
-	cfg       Config // with defaults
+	cfg       Config // the Config of Start, with defaults
 	env       env.Env
 	identity  identity.Identity
 	counts    *bucket.Store // counts with authority, replicas, and counts of the shares of this node
@@ -47,7 +47,7 @@ type Node struct {
 	clients   clients
 	epochs    *epoch.Members
 	checks    *check.Checks
-	scratches sync.Pool // of *scratch
+	scratches sync.Pool // has values of *scratch
 	joining   joining
 	outage    stats.OutageTracker // the current outage
 	shares    atomic.Pointer[ringShares]

@@ -19,7 +19,7 @@ type Reservation struct {
 	l        *Limiter
 	units    int64
 	decision Decision
-	made     reserve.Reservation // only if the estimate was allowed
+	made     reserve.Reservation // set only if the estimate was allowed
 }
 
 // Reserve spends an estimate, which has the range of units of AllowN. Reserve is like AllowN, but

@@ -13,13 +13,13 @@ import (
 // Bytes, Missing, Leases, Holds, Stream, Published, Snapshots, Outage, Unjoined, the Keys of
 // Holdings, the Reached and Lag of Regions, and the fields of Cluster about joining.
 type Stats struct {
-	Decisions map[Source]Outcomes // by Source, without Peeks. A check is counted only on the node whose Limiter was called
+	Decisions map[Source]Outcomes // decisions by Source, without Peeks. A check is counted only on the node whose Limiter was called
 	// Limits is Decisions by the names of limits, for limits with at least 1 decision. A node
 	// counts the first 4,096 names separately, and the limits of all further names together as
 	// OtherLimits.
 	Limits  map[string]map[Source]Outcomes
-	Latency map[Source]Latency // of the checks in Decisions, by Source
-	Shadows Outcomes           // of asks with Shadow and of Limiter.Shadow, from all sources; not included in Decisions
+	Latency map[Source]Latency // durations of the checks in Decisions, by Source
+	Shadows Outcomes           // decisions about asks with Shadow and by Limiter.Shadow, from all sources; not included in Decisions
 	// ShadowLimits is Shadows by the names of limits, like Limits.
 	ShadowLimits  map[string]Outcomes
 	Served        uint64 // requests of other nodes about a count or a hold that this node executed, and did not pass on
@@ -103,8 +103,8 @@ type StreamStats struct {
 type PublishedStats struct {
 	Values     int    // values that are not deleted
 	Tombstones int    // names that were deleted within the last day
-	Bytes      int    // of names and values
-	Revision   uint64 // as returned by Node.Published
+	Bytes      int    // size of the names and values
+	Revision   uint64 // the revision that Node.Published returns
 	Dropped    uint64 // names for which there was no room, because two sides of a partition had too many together. Only grows
 }
 
@@ -183,7 +183,7 @@ type OutageStats struct {
 type PastOutage struct {
 	Since, Until time.Time // Until is the last time at which it was observed
 	Missing      []string  // sorted names of members that were missing at any time of the outage
-	Decisions    uint64    // as in OutageStats
+	Decisions    uint64    // checks of this node during the outage, as in OutageStats
 }
 
 // Outages returns the most recent outages of this node that have ended, at most 20, newest

@@ -24,7 +24,7 @@ type TopKeys struct {
 // Shadows do not count.
 type TopKey struct {
 	Limit                string
-	ID                   [16]byte // as returned by Limiter.ID
+	ID                   [16]byte // the ID that Limiter.ID returns
 	Key                  string   // the key as callers passed it, or its masked text; empty if Known is false
 	Known                bool     // a node that answered has the text of the key, and may send it (Node.TopKeys)
 	Masked               bool     // Key is a masked text, because the key is a secret (Limit.SecretKeys)
@@ -76,20 +76,20 @@ func topKeys(all []stats.NamedKey) (top []TopKey) {
 
 // Totals are the decisions of all members since they started.
 type Totals struct {
-	Members map[string]MemberTotals // by name, the members that answered
+	Members map[string]MemberTotals // decisions of the members that answered, by name
 	Missing []string                // names of members that did not answer, or run a release without Totals
 }
 
 // MemberTotals are the decisions of a member about the checks of its own callers. They only grow.
 type MemberTotals struct {
 	Decisions map[Source]Outcomes
-	Limits    map[string]LimitTotals // by name, the 128 limits with the most denials
+	Limits    map[string]LimitTotals // decisions by the name of the limit, for the 128 limits with the most denials
 }
 
 // LimitTotals are the decisions about a limit, from all sources.
 type LimitTotals struct {
-	Outcomes          // of asks that are enforced
-	Shadow   Outcomes // of asks with Shadow, as if they were enforced
+	Outcomes          // decisions about asks that are enforced
+	Shadow   Outcomes // decisions about asks with Shadow, as if they were enforced
 }
 
 // Totals asks all members for their decisions, 16 at a time, each for at most half a second. The

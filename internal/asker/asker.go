@@ -25,7 +25,7 @@ type Asker struct {
 	pushbacks pushbacks
 	leases    leases
 	heat      heat
-	requests  sync.Pool // of *request
+	requests  sync.Pool // has values of *request
 }
 
 // request contains buffers that are reused for later requests.

@@ -68,7 +68,7 @@ type leases struct {
 	urgent bitmap                              // sets that Run should sweep at once, because a lease should be renewed or returned
 	awake  atomic.Bool                         // Run sweeps the sets regularly
 	wake   chan struct{}
-	stops  atomic.Bool // this node is leaving, and accepts no more leases
+	stops  atomic.Bool // set once this node leaves, and accepts no more leases
 	// number is Owner.ResetNumber. A lease with a lower number belongs to a count that was
 	// reset.
 	number func(id bucket.ID, now int64) uint64
@@ -85,7 +85,7 @@ type leaseErrand struct {
 
 type leaseSet struct {
 	// until is the end of the last lease in the set, as in pushbackSet.
-	until   atomic.Int64 // by the monotonic clock
+	until   atomic.Int64 // monotonic time
 	mu      sync.Mutex
 	entries [leaseWays]lease
 }
@@ -104,7 +104,7 @@ type lease struct {
 	askAgainAt int64   // monotonic time from which the owner may be asked again, after a request that is under way or was refused
 	hurries    bool    // more than half of the units are spent, or the last request was refused
 
-	limit, remaining int64         // as in the result of the owner
+	limit, remaining int64         // Limit and Remaining in the result of the owner
 	reset            time.Duration // ResetAfter in the result of the owner
 }
 

@@ -55,7 +55,7 @@ type pushbackSet struct {
 	mu sync.Mutex
 	// ended is the time at which units of an ID in this set were last refunded. The result of
 	// a take that was sent before may not include the refund.
-	ended   int64 // by the monotonic clock
+	ended   int64 // monotonic time
 	entries [pushbackWays]pushback
 	_       [16]byte
 }
@@ -67,9 +67,9 @@ type pushback struct {
 	numbers          uint64 // hash of the numbers of the limit of the ask
 	units            int64  // denied units; fewer units may still be admitted
 	sent             countsync.Time
-	retry, reset     time.Duration // as in the result of the owner
+	retry, reset     time.Duration // RetryAfter and ResetAfter in the result of the owner
 	limit, remaining int64
-	resetNumber      uint64 // as in the result of the owner
+	resetNumber      uint64 // ResetNumber in the result of the owner
 }
 
 // age returns the time since the take was sent.

@@ -20,7 +20,7 @@ import (
 // stand-in does not ask the owner. If an answer is late, both members count the units, and the node
 // refunds the units of the late answer.
 type attempt struct {
-	View     *view.View // without members that have failed to answer
+	View     *view.View // the view of the check, without members that have failed to answer
 	Member   int        // index in Members of the member that decides; this node if no other member is asked
 	Hop      int        // index in Members of the member to send the request to
 	Flags    uint8      // flags of the request

@@ -33,8 +33,8 @@ import (
 type Config struct {
 	Env      *env.Env
 	Timeout  time.Duration // bounds the wait of a check for other members, without the extension for a delay that a member has reported
-	Tracer   Tracer        // nil for none
-	Observer Observer      // nil for none
+	Tracer   Tracer        // creates spans; nil for no spans
+	Observer Observer      // is notified of requests; may be nil
 	Messages Messages
 	Meters   *stats.Meters
 	Outage   *stats.OutageTracker
@@ -80,8 +80,8 @@ type Message struct {
 // concurrent use.
 type Checks struct {
 	Config
-	exchanges sync.Pool // of *exchange
-	rooms     sync.Pool // of *owner.Room
+	exchanges sync.Pool // has values of *exchange
+	rooms     sync.Pool // has values of *owner.Room
 }
 
 // New returns Checks that the caller must Connect before a method is called.

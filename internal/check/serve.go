@@ -89,8 +89,8 @@ func (c *Checks) Serve(b *cluster.Batch) {
 type serving struct {
 	checks   *Checks
 	longest  time.Duration // bounds the wait of each request
-	waited   time.Duration // since the batch was read
-	starting bool          // this node does not know the members yet
+	waited   time.Duration // time since the batch was read
+	starting bool          // whether this node does not know the members yet
 	fenced   bool
 }
 

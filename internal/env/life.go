@@ -22,7 +22,7 @@ type Life struct {
 	ctx     context.Context
 	end     context.CancelFunc
 	tasks   sync.WaitGroup
-	errands errgroup.Group // at most maxErrands
+	errands errgroup.Group // the errands that run, at most maxErrands
 	closer  sync.Once
 	senders slots // the errands on behalf of senders
 }

@@ -50,12 +50,12 @@ type Config struct {
 type Members struct {
 	Clock *Clock
 	cfg   Config
-	began atomic.Int64 // when the age of the cluster was 0, on the monotonic clock of this node
+	began atomic.Int64 // monotonic time of this node at which the age of the cluster was 0
 
 	wake   chan struct{} // signals that the view has changed
 	agrees atomic.Bool   // all neighbors have responded since the last change
 	mu     sync.Mutex
-	met    map[uint64]bool // the neighbors, true if they have responded since the last change
+	met    map[uint64]bool // whether each neighbor has responded since the last change
 	change uint64          // number of calls of changed: the age rose, the epoch changed, or another member was ahead
 }
 

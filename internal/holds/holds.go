@@ -105,7 +105,7 @@ type Holds struct {
 	table  *table
 	number atomic.Uint64
 	wake   chan struct{} // signals that the view has changed
-	looked atomic.Int64  // when Run last called look, by the monotonic clock
+	looked atomic.Int64  // monotonic time at which Run last called look
 	busy   atomic.Bool   // set while messages about renewals are being sent
 	ending atomic.Bool   // set by ReleaseAll
 	lost   atomic.Uint64 // Stats.Lost
@@ -203,7 +203,7 @@ func (o *Hold) ask() wire.Ask {
 // records of clients' holds that other members lack, and waits for at most endWait.
 func (h *Holds) ReleaseAll() {
 	h.ending.Store(true)
-	ended := make(map[uint64][]*Hold) // by the member that renews them
+	ended := make(map[uint64][]*Hold) // holds by the member that renews them
 	for shard := range shards {
 		for _, o := range h.table.listOwn(nil, shard, func(*Hold) bool { return true }) {
 			if at, held := h.table.revoke(o); held {

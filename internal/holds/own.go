@@ -18,9 +18,9 @@ type Hold struct {
 	// The lock of the shard guards the following fields.
 	revoked bool          // the hold has ended without a release by its caller
 	slot    int32         // index in the entries of the shard, or negative once the hold has ended
-	lost    chan struct{} // nil until a caller asks for the channel
+	lost    chan struct{} // channel of Lost; nil until a caller asks for it
 	renewer *digest       // digest of the member that renews the hold; its node is 0 if no member may decide
-	renewed int64         // when the hold was last renewed by itself, and not through the digest renewer
+	renewed int64         // monotonic time at which the hold was last renewed by itself, and not through the digest renewer
 }
 
 // IsGranted reports whether the hold was granted.

@@ -46,12 +46,12 @@ func (r *ref) hash(units int64) uint64 {
 // together with all entries of its holder in the shard, if their digest equals the digest that the
 // holder has sent. An entry of this node stays as long as its Hold, and no other member ends it.
 type table struct {
-	room    *room         // for entries and live records
-	dead    *room         // for records that have ended
+	room    *room         // room for entries and live records
+	dead    *room         // room for records that have ended
 	changed chan struct{} // signals that records may have to be copied
 	begins  chan struct{} // signals that used is set
 	age     func() time.Duration
-	apart   atomic.Int64 // when this node last missed a member, by the monotonic clock; math.MaxInt64 while a member is missing
+	apart   atomic.Int64 // monotonic time at which this node last missed a member; math.MaxInt64 while a member is missing
 	used    atomic.Bool  // set by the first operation on an id; until then all shards are empty, and are not locked
 	shards  [shards]shard
 }
@@ -67,8 +67,8 @@ type shard struct {
 	entryAt map[ref]int32 // indexes in entries
 	counts  map[bucket.ID]*count
 	idle    []*count           // counts that were empty after their last use, and are deleted if they still are
-	holders map[uint64]*digest // for each holder, its entries in this shard
-	members map[uint64]*digest // for each member, the holds of this node that it renews
+	holders map[uint64]*digest // digests of the entries of each holder in this shard
+	members map[uint64]*digest // digests of the holds of this node that each member renews
 	asks    asks
 
 	contenders queue.Contenders // waiting holds; each node asks for one hold of a count at a time
@@ -78,7 +78,7 @@ type shard struct {
 	recordAt map[ref]int32   // indexes in records
 	live     recordHeap      // records that count, by expiry
 	dead     recordHeap      // records that have ended, by the time at which they are deleted
-	deadRoom quota           // for the records in dead
+	deadRoom quota           // room for the records in dead
 	origins  map[uint64]int  // number of live records of each origin
 	changes  []ref           // records to be copied
 	signal   chan struct{}   // table.changed
@@ -99,7 +99,7 @@ type entry struct {
 // collector does not scan entries.
 type link struct {
 	count *count
-	hold  *Hold // nil if the entry belongs to another node
+	hold  *Hold // the Hold of the entry, nil if the entry belongs to another node
 	added int64 // renewed of the holder's digest at the time when the entry was added
 }
 

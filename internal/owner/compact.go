@@ -45,5 +45,5 @@ func (o *Owner) Compact(maxKeys int, now int64) time.Duration {
 // compaction is the state of Compact between two calls.
 type compaction struct {
 	freed  int  // the number of counts that this pass over the store has freed
-	rested bool // this pass began after a rest
+	rested bool // whether this pass began after a rest
 }

@@ -27,7 +27,7 @@ type Owner struct {
 	lent      lent
 	tentative tentative
 	queues    queues
-	batches   sync.Pool // of *batch
+	batches   sync.Pool // has values of *batch
 	compacts  compaction
 }
 

@@ -27,7 +27,7 @@ const (
 // served first. If the ask of this node is more than askLate late, the next node is served.
 type queues struct {
 	shards     [queueShards]queueShard
-	contenders atomic.Int64 // of all shards
+	contenders atomic.Int64 // number of contenders of all shards
 }
 
 type queueShard struct {

@@ -46,7 +46,7 @@ type leaky struct {
 // used.
 type grant struct {
 	units int64
-	turn  int64 // by the monotonic clock
+	turn  int64 // monotonic time
 	r     wire.Result
 }
 

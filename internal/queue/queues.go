@@ -64,7 +64,7 @@ type key struct{ hi, lo, numbers uint64 }
 type queue struct {
 	shard   *shard
 	key     key
-	waiters list.List // of *waiter, in order of arrival
+	waiters list.List // has values of *waiter, in order of arrival
 	*leaky            // nil if the waiters wait for holds
 }
 

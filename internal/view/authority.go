@@ -35,7 +35,7 @@ type Entry struct {
 	countsync.Range
 	State  State
 	Member string // the giver of an Awaited range, or the receiver of a Transferred range
-	Until  int64  // when an Awaited, Vacant or Transferred entry ends
+	Until  int64  // monotonic time at which an Awaited, Vacant or Transferred entry ends
 }
 
 // Patience is how long a node expects other members not to know of a recent event: of a transfer,
@@ -62,8 +62,8 @@ const Forever = math.MaxInt64
 //     for the holder. A range may have several Transferred entries; the latest is the first.
 type authority struct {
 	entries []Entry          // sorted by First
-	states  State            // of all entries
-	held    countsync.Ranges // of the Held entries
+	states  State            // the states of all entries
+	held    countsync.Ranges // the ranges of the Held entries
 	// Assigned is the set of hashes that the ring assigns to this node.
 	Assigned countsync.Ranges
 	// Settled reports whether this node holds exactly the ranges that are assigned to it. In that

@@ -82,9 +82,9 @@ func (s Share) Limit(whole *bucket.Limit) bucket.Limit {
 type Standing uint8
 
 const (
-	AsOwner   Standing = iota // with authority
-	AsStandIn                 // for this side: the member with authority is not reached, or has not answered
-	AsSelf                    // for itself: no stand-in has answered either
+	AsOwner   Standing = iota // the node has authority
+	AsStandIn                 // the node decides for its side: the member with authority is not reached, or has not answered
+	AsSelf                    // the node decides for itself: no stand-in has answered either
 )
 
 // Standing returns the capacity in which this node answers a request for an id.

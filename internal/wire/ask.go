@@ -26,10 +26,10 @@ const (
 
 	shadowBit = 1 << 7
 
-	stoodInMark  = 1 << 0 // of spent
+	stoodInMark  = 1 << 0 // mark of the part spent
 	onlyLastMark = 1 << 1
-	latestMark   = 1 << 0 // of peek
-	waitsMark    = 1 << 0 // of hold
+	latestMark   = 1 << 0 // mark of the part peek
+	waitsMark    = 1 << 0 // mark of the part hold
 	deniedMark   = 1 << 1
 )
 
@@ -50,27 +50,27 @@ type Ask struct {
 	Leases    bool   // the limit has leases; not on the wire
 	Name      string // name of the limit, empty if another member asks; not on the wire
 	Units     int64
-	Began     int64 // when its decision began, by the monotonic clock of this node; not on the wire
+	Began     int64 // monotonic time of this node at which the decision began; not on the wire
 
-	Take  Take   // of OpTake and OpLend
-	Spent Spent  // of OpDebit, OpRefund and OpReturn
-	Lent  Lent   // of OpReturn
-	Peek  Peek   // of OpPeek
-	Wait  Wait   // of OpWait
-	Hold  Hold   // of OpHold, OpExtend and OpRelease
-	Reset uint64 // of OpReset: the reset number that the count gets
+	Take  Take   // part of OpTake and OpLend
+	Spent Spent  // part of OpDebit, OpRefund and OpReturn
+	Lent  Lent   // part of OpReturn
+	Peek  Peek   // part of OpPeek
+	Wait  Wait   // part of OpWait
+	Hold  Hold   // part of OpHold, OpExtend and OpRelease
+	Reset uint64 // part of OpReset: the reset number that the count gets
 }
 
 // Take is the part of OpTake and OpLend.
 type Take struct {
-	Sent int64 // when the ask was sent, in the monotonic time of the asking node; no other node reads this time
+	Sent int64 // monotonic time of the asking node at which it sent the ask; no other node reads this time
 	Want Want
 }
 
 // Want is the lease that a node requests in addition to a take. The zero Want requests no lease.
 type Want struct {
 	Units uint32
-	Term  uint16 // in ms from the time that the ask was sent; at most LongestLease
+	Term  uint16 // term in ms, from the time at which the ask was sent; at most LongestLease
 }
 
 // Spent is a reference to the units of an earlier take. The zero Spent refers to no take.
@@ -84,7 +84,7 @@ type Spent struct {
 	// grant is then not noticed.
 	ResetNumber uint64
 	StoodIn     bool // the member that decided the take had no authority
-	OnlyLast    bool // of a refund: refund only if no units were taken since
+	OnlyLast    bool // whether a refund applies only if no units were taken since
 }
 
 // Lent is the part of OpReturn. The Units of the Ask are the units of the lease that were not
@@ -113,8 +113,8 @@ type Hold struct {
 	// ClusterAge is the age of the cluster at the time of the request, or 0 if the sender does not
 	// know the age.
 	ClusterAge time.Duration
-	Waits      bool // of OpHold: the asker waits in the queue
-	Denied     bool // of OpRelease: the hold was not granted, and leaves the queue
+	Waits      bool // for OpHold: whether the asker waits in the queue
+	Denied     bool // for OpRelease: whether the hold was not granted, and leaves the queue
 }
 
 // WithReceipt returns a copy of a that refers, in Spent, to the units that r granted.

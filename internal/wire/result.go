@@ -43,9 +43,9 @@ type Result struct {
 	// (Owner.ResetNumber), which is never 0. A member that knows of a later reset uses neither the
 	// lease nor the denial of this result, and refunds none of its units.
 	ResetNumber uint64
-	Granted     int64  // of OpWait: the granted units
-	Renewal     uint64 // of OpHold and OpExtend: the number of the renewal of a client's hold
-	Held        int64  // of OpExtend: the units of the hold
+	Granted     int64  // for OpWait: number of granted units
+	Renewal     uint64 // for OpHold and OpExtend: number of the renewal of a client's hold
+	Held        int64  // for OpExtend: number of units of the hold
 	Ahead       int64  // units that wait before this ask, in Owner.TakeAll; not on the wire
 	// Unknown reports that the deciding node does not know all holds of the count yet, so that the
 	// result may change once it does; not on the wire.

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// exchangeWait is how long to wait for the answer of another region.
+	// exchangeWait is the maximum wait for the answer of another region.
 	exchangeWait = 2 * time.Second
 	// exchangesAtOnce is the maximum number of messages in transit to a region.
 	exchangesAtOnce = 32
@@ -60,8 +60,8 @@ type Regions struct {
 type link struct {
 	places                         *semaphore.Weighted // a place for each message in transit
 	disagrees                      atomic.Bool         // whether the region has other parts of the limits in its configuration
-	answered                       atomic.Int64        // when the region last answered, by the monotonic clock; 0 if never
-	waits                          atomic.Int64        // since when statements have been unanswered; 0 if there are none
+	answered                       atomic.Int64        // monotonic time at which the region last answered; 0 if never
+	waits                          atomic.Int64        // monotonic time since which statements have been unanswered; 0 if none are
 	statements, unanswered, served atomic.Uint64
 	disputed, refused              atomic.Uint64
 	disputes                       loglimit.Line
@@ -84,7 +84,7 @@ func New(c Config, counts *bucket.Store) *Regions {
 }
 
 // Regain makes this node ask the other regions for the holdings of this region, because the node
-// has gained counts that have no replica.
+// has taken ranges whose counts are lost.
 func (r *Regions) Regain() {
 	if r.Holdings != nil {
 		r.Holdings.Forgotten(r.cfg.Env.Time())

@@ -10,7 +10,7 @@ const openSlots = 1 << 12
 
 // open counts the reservations that are neither settled nor carried, by the second in which they
 // expire. So no goroutine and no list is needed to find reservations that are never settled. All
-// times are by the monotonic clock. No reservation is counted in the zero open.
+// times are by the monotonic clock. The zero open has counted no reservation.
 type open struct {
 	made  atomic.Uint64
 	over  atomic.Uint64                     // number of expired reservations

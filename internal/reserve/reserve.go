@@ -86,10 +86,10 @@ type Reservation struct {
 	ask     wire.Ask     // the ask for the estimate, with the receipt
 	by      bucket.Limit // the numbers of a bucket at the time of the receipt
 	spent   int64        // the time of the receipt, by the monotonic clock of this node
-	expires int64        // when the time to settle ends, by the monotonic clock of this node
+	expires int64        // end of the time to settle, by the monotonic clock of this node
 	life    time.Duration
-	sealed  struct { // when the text was sealed from which the Reservation was opened
-		day int64 // by the clock of the sealing node
+	sealed  struct { // time at which the text was sealed from which the Reservation was opened
+		day int64 // time of day by the clock of the node that sealed the text
 		run epoch.Moment
 	}
 
@@ -145,7 +145,7 @@ func (v *Reservation) Cancel(ctx context.Context, numbers *bucket.Limit) error {
 	return nil
 }
 
-// acquire takes the right to settle, which exists once.
+// acquire takes the right to settle v, which exists once.
 func (v *Reservation) acquire(ctx context.Context) error {
 	v.mu.Lock()
 	was, expired := v.state, v.isExpired()

@@ -31,8 +31,8 @@ type Outcomes struct{ Allowed, Denied uint64 }
 // Limits contains the counters of decisions by the names of limits. The zero Limits has counted no
 // decision.
 type Limits struct {
-	// WithoutOwner, unless it is nil, is called after a decision that was made without the owner of
-	// the key. It must be set before the first call of CountersOf.
+	// WithoutOwner, unless it is nil, is called after each decision without the owner of the key,
+	// except of a shadow. It must be set before the first call of CountersOf.
 	WithoutOwner func()
 
 	mu     sync.Mutex
@@ -53,7 +53,8 @@ type stripe struct {
 	_               [(64 - 2*(int(Shadows)+1)*8%64) % 64]byte
 }
 
-// CountersOf returns the counters of a name. All calls with the same name return the same Limit.
+// CountersOf returns the counters of a name. All calls with the same name return the same Limit,
+// which names beyond MaxNames share.
 func (m *Limits) CountersOf(name string) *Limit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,7 +75,8 @@ func (m *Limits) CountersOf(name string) *Limit {
 	return of
 }
 
-// AllCounters iterates over the names and their counters, Others last. Calls of CountersOf wait meanwhile.
+// AllCounters iterates over the names and their counters, Others last. Calls of CountersOf wait
+// until the iteration ends.
 func (m *Limits) AllCounters() iter.Seq2[string, *Limit] {
 	return func(yield func(string, *Limit) bool) {
 		m.mu.Lock()

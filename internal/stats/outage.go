@@ -136,8 +136,8 @@ func (t *OutageTracker) RecordLosses(now int64, members ...string) {
 // Stir signals Event. It does not block.
 func (t *OutageTracker) Stir() { env.Signal(t.Event) }
 
-// MayRest reports whether the facts last until the next event: the last Observe has found no outage, and a
-// roster of the expected size.
+// MayRest reports whether the facts stay true until the next event: the last Observe has found no
+// outage, and a roster of the expected size.
 func (t *OutageTracker) MayRest() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,18 +18,18 @@ import (
 //
 // A sketch is not safe for concurrent use, and time is an argument.
 type sketch struct {
-	counters []counter // in no order
-	heap     []int32   // of counters, the smallest count first
-	at       map[[16]byte]int32
+	counters []counter          // in no order
+	heap     []int32            // indexes in counters as a heap, the smallest count first
+	at       map[[16]byte]int32 // index in counters of each key
 	size     int
 	halfLife int64
-	halved   int64 // when the counts were last halved
+	halved   int64 // time at which the counts were last halved
 }
 
 type counter struct {
 	id          [16]byte
 	count, over float64
-	place       int32 // in heap
+	place       int32 // index in heap
 	limit       string
 	key         []byte // kept from one key to the next, so that adding allocates nothing
 }

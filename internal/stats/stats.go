@@ -33,14 +33,14 @@ type Meters struct {
 	Limits    Limits
 	TopKeys   TopKeys
 	latencies [wire.Sources]histogram
-	Served    atomic.Uint64 // checks of other nodes that this node decided
-	Passed    atomic.Uint64 // checks of other nodes that this node passed on
-	Overdue   atomic.Uint64 // checks of other nodes that this node dropped, because they had waited too long
-	LateUnits atomic.Uint64 // units of answers that arrived too late
-	Canceled  atomic.Uint64 // checks whose context was canceled before they were decided
+	Served    atomic.Uint64 // requests of other nodes about a count or a hold that this node executed, and did not pass on
+	Passed    atomic.Uint64 // checks and refunds of other nodes that this node passed on to another member
+	Overdue   atomic.Uint64 // checks of other nodes that this node dropped, because they had waited here for more than twice the wait of the asking nodes
+	LateUnits atomic.Uint64 // units of grants that arrived too late, and that this node refunded
+	Canceled  atomic.Uint64 // checks and waits whose context was canceled before the decision
 }
 
-// CountFailure counts a check that ended with an error, if its context was canceled.
+// CountFailure counts a check or a wait that ended with err, if its context was canceled.
 func (m *Meters) CountFailure(err error) {
 	if errors.Is(err, context.Canceled) {
 		m.Canceled.Add(1)

@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// TopWait is how long to wait for the top keys of a member.
+	// TopWait is the maximum wait for the top keys of a member, and for the held units of all keys
+	// together.
 	TopWait = time.Second
-	// totalsWait is how long to wait for the totals of a member.
+	// totalsWait is the maximum wait for the totals of a member.
 	totalsWait = 500 * time.Millisecond
 	// atOnce is the maximum number of members that are asked at a time.
 	atOnce = 16
@@ -44,7 +45,8 @@ type Survey struct{ cfg SurveyConfig }
 // NewSurvey returns the Survey of a node.
 func NewSurvey(cfg SurveyConfig) *Survey { return &Survey{cfg} }
 
-// ClusterTop lists the keys that are asked for most, denied most, and whose held units are most.
+// ClusterTop lists the keys that are asked for most, the keys that are denied most, and the keys
+// with the most held units.
 type ClusterTop struct {
 	Asked, Denied []NamedKey
 	Held          []HeldKey

@@ -14,7 +14,7 @@ import (
 const (
 	// MaxTop is the maximum number of keys of a list, in an answer and in the result of MergeTop.
 	MaxTop = 100
-	// topHalfLife is the time after which an ask counts half.
+	// topHalfLife is the time between two halvings of all counts.
 	topHalfLife = time.Minute
 	// topBytes is the maximum size of the entries in the answer of a member. Long keys reduce the number of keys.
 	topBytes = 48 << 10
@@ -23,8 +23,8 @@ const (
 	maxCount = 1 << 48
 )
 
-// TopKeys finds the keys that this node was asked for most, and the keys that it denied most. The
-// zero TopKeys is switched off. A TopKeys is safe for concurrent use.
+// TopKeys finds the keys that callers of this node asked for most, and the keys that were denied to
+// them most. The zero TopKeys is switched off. A TopKeys is safe for concurrent use.
 type TopKeys struct {
 	mu            sync.Mutex
 	asked, denied *sketch // nil if switched off
@@ -186,8 +186,8 @@ type TopKey struct {
 }
 
 // MergeTop merges the lists of nodes into the keys that are asked for most and denied most. A node
-// that does not list a key may have been asked for it as often as its floor. So the floor is added
-// to the count, and to the Over.
+// that does not list a key may have been asked for the key as often as the floor of its list. So
+// this floor is added to the count and to the Over of the key.
 func MergeTop(all []Top, most int) (asked, denied []TopKey) {
 	keys := make(map[[16]byte]*TopKey)
 	// A key in either list gets the floors of both lists, so all keys are collected first.

@@ -5,9 +5,9 @@ package countsync
 // for tens of milliseconds. The zero deque is empty.
 type deque[T any] struct {
 	blocks [][]T
-	head   int // index of the first element in the first block
-	n      int
-	spare  [][]T
+	head   int   // index of the first element in the first block
+	n      int   // number of elements
+	spare  [][]T // emptied blocks to be used again, at most maxSpares
 }
 
 const (

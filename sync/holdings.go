@@ -31,14 +31,14 @@ type Holdings struct {
 	regions *Regions
 	self    Member
 	store   *bucket.Store
-	rule    rule
-	reports int // maximum number of statements in a round that only report spent units
+	rule    rule // divides the units of two regions
+	reports int  // maximum number of statements in a round that only report spent units
 	shards  [holdingShards]holdingShard
 
-	partsUntil atomic.Int64 // monotonic time until which the parts in the store judge as the holdings do
-	monotonic  atomic.Int64 // monotonic time of the latest step
-	kept       atomic.Int64 // number of holdings
-	beyond     atomic.Uint64
+	partsUntil atomic.Int64  // monotonic time until which the parts in the store judge as the holdings do
+	monotonic  atomic.Int64  // monotonic time of the latest step
+	kept       atomic.Int64  // number of holdings
+	beyond     atomic.Uint64 // number of times that there was no room for a holding
 
 	mu         sync.Mutex
 	knownSince int64  // monotonic time since which all holdings are remembered
@@ -94,18 +94,18 @@ type holding struct {
 	counted  int64     // number of asked units at the last update of demand, with uncollected units
 	demand   float64   // recent demand in units per second, as of at
 	usual    float64   // the same, over windows
-	at       int64
-	lacked   int64 // monotonic time of the last denial
-	seen     int64 // monotonic time at which the id was last known to be asked for
-	series   int64 // series of the spent units
-	before   int64 // number of units that were spent before the series began
+	at       int64     // monotonic time of the last update of demand and usual
+	lacked   int64     // monotonic time of the last denial
+	seen     int64     // monotonic time at which the id was last known to be asked for
+	series   int64     // series of the spent units
+	before   int64     // number of units that were spent before the series began
 
 	passing  int64 // received units that are returned because a third region asked for them
-	passTill int64
+	passTill int64 // monotonic time until which passing is reserved
 
 	must     int64 // largest denied ask for which units were requested
 	keeps    int64 // number of units in held that are reserved for a caller after a denial
-	keepTill int64
+	keepTill int64 // monotonic time until which these units are reserved
 
 	index  int   // index in holdingShard.all
 	unsure bool  // created when the holding of the id may have been forgotten
@@ -123,23 +123,23 @@ type holding struct {
 type account struct {
 	granted      int64  // units granted to the region, which it may still have
 	grantedTo    Member // member that made the last statement of the region
-	grantedUntil int64
-	moved        int64 // spent units that moved with the last grant; if the grant is not accepted, they count here again
-	heard        int64 // number of the last statement of the region
-	promised     int64 // units that the region gets as soon as they are unspent here
-	promisedTill int64
+	grantedUntil int64  // monotonic time until which this region does without the granted units
+	moved        int64  // spent units that moved with the last grant; if the grant is not accepted, they count here again
+	heard        int64  // number of the last statement of the region
+	promised     int64  // units that the region gets as soon as they are unspent here
+	promisedTill int64  // monotonic time until which promised is reserved
 
 	received      int64 // units received from the region
-	receivedUntil int64
+	receivedUntil int64 // monotonic time until which the received units may be spent
 	owes          int64 // spent units that moved with returned units, as long as the region may not know of them
 	number        int64 // number of the last statement to the region
 	asked         int64 // number of the first statement that asked which units of this region it has, because that is not known
 	sent          int64 // monotonic time of the last statement to the region
 	waits         bool  // the last statement has no answer yet
 	wants         bool  // the last statement was a request for units
-	again         int64 // earliest time of the next request for units
-	refusals      int
-	hint          int64 // time at which the region may have unspent units, by its own statement
+	again         int64 // monotonic time of the next request for units at the earliest
+	refusals      int   // number of requests for units in a row that were refused or not answered, at most 10
+	hint          int64 // monotonic time at which the region may have unspent units, by its own statement; 0 if not stated
 
 	known    bool  // this node knows how many units of this region the other region has: the region has stated the number, or no grants were forgotten
 	reported int64 // spent units that were last stated to the region
@@ -156,7 +156,7 @@ func NewHoldings(regions *Regions, self Member, store *bucket.Store, t Time) *Ho
 }
 
 // Forgotten records that the holdings of this region are lost, or may be. The other regions must
-// state what they have of this region. Until they have, an id has no units.
+// state the units that they have of this region. Until they have done so, an id has no units.
 func (h *Holdings) Forgotten(t Time) {
 	h.tick(t)
 	h.mu.Lock()

@@ -47,12 +47,12 @@ type Stream struct {
 	caps  Caps
 
 	mu        sync.Mutex
-	clock     int64 // stream time, which is now or later: it rises with each call that queues items, so that it orders the items
-	number    uint64
-	sent      uint64 // number of items in all frames so far
-	moves     uint64 // number of the last transfer; a transfer that arrives twice is applied once
-	leaving   bool
-	forgoes   bool        // whether no states are sent
+	clock     int64       // stream time, which is now or later: it rises with each call that queues items, so that it orders the items
+	number    uint64      // number of the last frame
+	sent      uint64      // number of items in all frames so far
+	moves     uint64      // number of the last transfer; a transfer that arrives twice is applied once
+	leaving   bool        // set by Leaving: all frames have the leaving flag
+	forgoes   bool        // set by Forgo: no states are sent
 	outbounds []*outbound // in ascending order of members
 	inbounds  inbounds
 	loading   inbound // for blocks of snapshots
@@ -312,9 +312,9 @@ func (s *Stream) Forgo() {
 	}
 }
 
-// Reset deletes the count and the vector of id. The number of the reset is passed on like a change of
-// the count, and a node that receives it does the same, with or without the count. Reset returns this number, for ResetTo on
-// other nodes.
+// Reset deletes the count and the vector of id. The number of the reset is sent like a change of
+// the count. A node that receives the number applies the reset, even if it has no such count. Reset
+// returns the number, for ResetTo on other nodes.
 func (s *Stream) Reset(id bucket.ID, now int64) (number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

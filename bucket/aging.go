@@ -1,8 +1,7 @@
 package bucket
 
-// Age changes c to the count that it becomes after so many nanoseconds, for a count that has
-// been in a file: all used units of the count become that much older. Age ignores a negative
-// time.
+// Age makes all used units of c older by ns nanoseconds, the time that the count has spent in
+// a file. Age ignores a negative ns.
 func (c *Count) Age(ns int64) {
 	if ns <= 0 || c.empty() {
 		return
@@ -16,7 +15,7 @@ func (c *Count) Age(ns int64) {
 	}
 }
 
-// expire removes the entries of a log that are older than Per. The units of other algorithms
+// expire removes the entries of a log that have expired. The units of other algorithms
 // recover when the count is imported.
 func (c *Count) expire() {
 	const now = 0

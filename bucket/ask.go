@@ -12,19 +12,20 @@ type Ask struct {
 	Shadow bool
 }
 
-// TakeAll takes all of the asks except shadow asks, or no asks, and reports whether it took
-// them. No other call can observe a state in which only some asks are taken. The IDs must be
-// distinct. results must have at least the length of asks. It receives the result of each
-// ask, or, if no ask was taken, the result that the ask would have had alone. TakeAll does
-// not allocate for up to 16 asks.
+// TakeAll takes either all asks or no asks, and reports whether it took them. A shadow ask
+// without room for its units is left out. No other call can observe a state in which only some
+// asks are taken. The IDs must be distinct. results must have at least the length of asks. It
+// receives the result of each ask, or, if no ask was taken, the result that the ask would have
+// had alone. For up to 16 asks, TakeAll allocates only what a Take of each ask allocates.
 func (s *Store) TakeAll(asks []Ask, now int64, results []Result) bool {
 	all, _ := s.TakeAllParts(asks, nil, now, results)
 	return all
 }
 
-// TakeAllParts is like TakeAll, but each ask that has a whole is judged by the part that
-// SetPart has set. If a part is not set, or belongs to another whole, TakeAllParts takes no
-// asks, and known is false.
+// TakeAllParts is like TakeAll, but if wholes[i] is not nil, asks[i] is judged by the part of
+// wholes[i] that SetPart has set, and TakeAllParts sets the Limit of the ask to that part. If
+// such a part is not set, TakeAllParts takes no asks and sets no results, and known is false.
+// wholes may be shorter than asks.
 func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []Result) (all, known bool) {
 	var few [16]uint64
 	shards := few[:0]

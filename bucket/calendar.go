@@ -38,7 +38,8 @@ func (l *Limit) advanceCalendar(c cell, now int64) (cell, uint64) {
 	return cell{at: start}, 0
 }
 
-// mergeWindow returns l with the name of the stored window if the stored window is later.
+// mergeWindow returns l. If both limits are calendars and stored has the later Start, the
+// result has the Start and the Per of stored.
 func (l *Limit) mergeWindow(stored *Limit) Limit {
 	judge := *l
 	if judge.isCalendar() && stored.isCalendar() && stored.Start > judge.Start {

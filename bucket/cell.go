@@ -29,18 +29,20 @@ type cell struct {
 //   - SlidingLog: the time at which the newest entry expires.
 //   - The buckets: the time at which the level is zero.
 //
-// If no unit is left in a window or a log, ResetAfter is at most the time until a unit is
-// available again. For a denial, ResetAfter is never below RetryAfter.
+// If no unit is left in a window or a log, the ResetAfter of a denial is its RetryAfter, and
+// every other ResetAfter is at most the time until a unit is available again. For a denial,
+// ResetAfter is never below RetryAfter.
 type Result struct {
 	Allowed    bool
 	Limit      int64         // capacity of the limit: Rate, or Burst for the buckets
 	Remaining  int64         // remaining whole units, never below zero
-	RetryAfter time.Duration // zero if allowed; else the time until the same ask could be admitted
-	ResetAfter time.Duration // zero if no units are used; else the time until the whole limit is available
+	RetryAfter time.Duration // zero if allowed; else the time until the same ask, or after a Debit an ask of one unit, could be admitted
+	ResetAfter time.Duration // time until the whole limit is available, as described above
 	Receipt    Receipt       // identifies the units for Refund, after a Take that was allowed or a Debit
 }
 
-// Receipt identifies the time at which a take was counted, so that a refund reaches the
-// window that the units were taken from. A Receipt is valid only for the store that returned
-// the Receipt. 0 means no receipt.
+// Receipt identifies the units of a take, so that a refund reaches the window that the units
+// were taken from. It is the start of that window, the time of the entry of a log, or the time
+// at which the level of a bucket would have drained. A Receipt is valid only for the store
+// that returned the Receipt; for other stores see Spent. 0 means no receipt.
 type Receipt int64

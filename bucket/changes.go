@@ -69,11 +69,11 @@ func (s *Store) Observe(spent func(id ID, units int64), reset func(id ID, number
 	s.spent, s.wasReset = spent, reset
 }
 
-// Collect appends to list each count in a part of the store that has changed since it was
-// collected. Each such count is appended once, and is treated as unchanged afterwards. If
-// hurried is set, Collect appends only counts for which Track has signalled hurry. The order
-// depends on the order of the changes. Concurrent changes are in this list or in a later
-// list.
+// Collect appends to list a Change for each count in a part of the store that has changed
+// since it was collected, and for each ID that Touch or Reset has recorded. Each ID is
+// appended once, and its count is treated as unchanged afterwards. If hurried is set, Collect
+// appends only counts for which Track has signalled hurry. The order depends on the order of
+// the changes. A concurrent change is in this list or in a later list.
 //
 // The part starts at cursor, which is 0 for the start of the store. If there are enough
 // changes, the part has at least `least` changes, and at most the changes of one shard more.
@@ -145,8 +145,9 @@ func (s *Store) Uncollected(id ID) int64 {
 }
 
 // Collected returns the whole units of id that are used now, except for the units that were
-// spent or refunded on this node since the count was collected. The result is consistent,
-// even if units are spent concurrently.
+// spent or refunded on this node since the count was collected. The result is negative if
+// spent units have recovered before they were collected. The result is consistent, even if
+// units are spent concurrently.
 func (s *Store) Collected(id ID, now int64) int64 {
 	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
@@ -163,7 +164,7 @@ func (s *Store) Collected(id ID, now int64) int64 {
 }
 
 // Touch records a change of id without units, even if there is no count of id. Collect
-// returns id in both cases.
+// returns id in both cases, unless maxTouched IDs already wait in the shard.
 func (s *Store) Touch(id ID) {
 	if s.tracker.Load() == nil {
 		return
@@ -202,8 +203,9 @@ func (s *Store) note(sh *shard, c *slot, l *Limit, units int64) {
 	}
 }
 
-// tracker contains the data that Track adds to a store. Each shard has a bit, which is set
-// while a list of the shard is not empty.
+// tracker contains the data that Track adds to a store. Each shard has a bit in changed and a
+// bit in hurried. The bit is set when the shard adds an ID to the corresponding list, and
+// cleared just before the list is collected.
 type tracker struct {
 	self             uint64 // the origin of the units that are spent on this node
 	hurry            chan<- struct{}
@@ -224,7 +226,7 @@ type changes struct {
 	shard     int
 	placement *placement
 	ids       []ID // the IDs of all counts that have the flag changed, and stale IDs
-	hurried   []ID // the IDs of counts that have the flag hurries, and stale IDs: at most maxHurried
+	hurried   []ID // at most maxHurried: the IDs of counts that have the flag hurries, and stale IDs
 	touched   []ID // IDs recorded by touch, with or without a count, each once
 
 	// beyond contains the uncollected units that do not fit in a slot.
@@ -368,8 +370,8 @@ func (sh *shard) collectOne(id ID) (collected Change, ok bool) {
 	return collected, true
 }
 
-// uncollected returns the units that the count, which l judges, has spent since it was
-// collected.
+// uncollected returns the units of the count c, which l judges, that were spent on this node
+// since c was collected, less the units refunded on this node.
 func (sh *shard) uncollected(l *Limit, c *slot) int64 {
 	if l.Algorithm == SlidingLog {
 		return sh.logs.logs[c.log].net

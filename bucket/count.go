@@ -44,7 +44,7 @@ func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 }
 
 // debit spends units even if there is no room for them. The number of used units is limited
-// to twice the capacity of the whole limit, so a debt is never larger than the capacity.
+// to twice the capacity, or for a share to twice the capacity of the whole limit.
 // Units above that are dropped: the newest units, or the oldest units of a log. The result is
 // Allowed unless a debt remains. RetryAfter is then the time until a unit can be taken: the
 // debited units are not asked for again, and can be more than the limit ever grants. counted
@@ -82,12 +82,12 @@ func (l *Limit) peek(c *cell, g *log, now, units int64) Result {
 	return r
 }
 
-// refund returns units of the take that r identifies to the count, but no more than still
-// count. Without a receipt (r is 0), it returns the newest units. If onlyIfLast is set,
-// refund does so only if no units were taken after that take, as far as the count can tell: a
-// window cannot distinguish the takes in it, and a log cannot distinguish takes of the same
-// instant. refund returns the number of whole units refunded, and whether the count has
-// changed.
+// refund subtracts units of the take that r identifies from the count, but no more than still
+// count. Without a receipt (r is 0), it subtracts the newest units. If onlyIfLast is set,
+// refund needs a receipt, and does nothing if units were taken after that take, as far as the
+// count can tell: a window cannot distinguish the takes in it, and a log cannot distinguish
+// takes of the same instant. refund returns the number of whole units refunded, and whether
+// the count has changed.
 //
 // Lent units may still be spent, so they are not refunded: see Lease.
 func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast bool, lent Lease) (refunded int64, changed bool) {
@@ -232,7 +232,8 @@ func (l *Limit) restoreTime(c cell) uint64 {
 	return l.span(c)
 }
 
-// receipt returns the Receipt that refund needs to find the units that are spent now.
+// receipt returns the Receipt that refund needs to find the units that are spent now. For a
+// bucket, empty is the time from c.at until the level is zero.
 func (l *Limit) receipt(c cell, empty uint64, now int64) Receipt {
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket:

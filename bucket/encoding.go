@@ -8,7 +8,7 @@ import (
 
 // A Count is encoded without its Limit, Total and ID, in varints:
 //
-//	SlidingLog     age of the newest entry, times 4, +2 if the entry is ahead of now by that time, +1 if Partial; bytes of entries; entries as in a log
+//	SlidingLog     age of the newest entry, times 4, +2 if the entry is ahead of now by that time, +1 if Partial; length of the entries in bytes; entries as in a log
 //	FixedWindow    age; units
 //	the others     age; x; y, as in a cell
 

@@ -13,8 +13,8 @@ package bucket
 // The lightest count of a sample can have a large weight if few counts have a small weight.
 // So while more than half of the lightest count is used, the sample grows. After that, trim
 // searches neighbouring shards for a count with fewer used units, and returns to this shard
-// if there is no such count. Each step is bounded, and no call waits for a shard while it
-// holds another shard.
+// if there is no such count. Each step is bounded, and an eviction never waits for a shard
+// while it holds another shard.
 //
 // A recovered count is forgotten first, together with its uncollected units, since these have
 // recovered on all nodes. Units that were refunded since the count was collected weigh as if
@@ -27,7 +27,7 @@ package bucket
 // are then forgotten first, until another limit has more counts.
 
 const (
-	sample     = 8       // number of counts that are weighed
+	sample     = 8       // number of counts in a sample, if one of them is light or has recovered
 	thorough   = 16      // number of counts that are searched for a lighter count, with at most half of its capacity used
 	neighbours = 2       // number of neighbouring shards that are searched for such a count
 	bulk       = 4       // a limit has many counts if it judges at least 1/bulk of the counts of a shard
@@ -41,8 +41,8 @@ const (
 	vain = 1 << 31
 )
 
-// usedNow returns the used units of a count, rounded up. A log is not scanned, so the result
-// includes the entries that have expired since units were last taken from the log.
+// usedNow returns the used units of a count at now. A log is not scanned, so the result
+// includes the entries that have expired since the log was last changed.
 func (l *Limit) usedNow(c *cell, now int64) uint64 {
 	if l.Algorithm == SlidingLog {
 		return c.x
@@ -70,8 +70,8 @@ func (l *Limit) full() uint64 {
 	return max(1, l.maxUsage()/2)
 }
 
-// weight returns the weight of a count that recovers at t, and the used part of its capacity.
-// net is the number of its uncollected units, or zero.
+// weight returns the weight of a count that recovers at t, and the used part of its capacity,
+// at most 1. net is the number of its uncollected units, which is negative after refunds.
 func (l *Limit) weight(c *cell, now, t, net int64) (weight, part float64) {
 	left := float64(timeSince(now, t))
 	used := 0.0

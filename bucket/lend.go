@@ -14,19 +14,20 @@ import (
 // count with lent units is never below the count that would result if each unit were taken
 // when it was spent:
 //
-//   - The units of a window count until the window ends, whenever in the window they are spent. The
-//     term ends before the window.
+//   - The units of a window count at least until the window ends, whenever in the window they are
+//     spent. The term ends before the window.
 //   - A log records them in an entry at the end of the term. Units that are taken until then belong to
-//     the same entry. So the log is too strict by at most one term, which is a 256th of Per.
+//     the same entry. So the log is too strict by at most one term, which is at most a 256th of Per.
 //   - A level falls as if the units had been spent at once. So the other units in the level must not
 //     drain before the term ends, whatever is refunded in the meantime. If they would, the difference is
-//     charged on top, and drains during the term. It is at most a 32nd of the capacity.
+//     charged on top, and drains during the term. It is at most a 32nd of the capacity of the limit, or
+//     for a share, of the limit that the share belongs to.
 //
 // A refund must not treat lent units that may be unspent as usage. These units are described
 // by a Lease too: their number, and the time for which they may be spent. A refund without a
 // receipt returns the newest units of a window or log, which may be lent units, so it skips
-// as many units. In a level, it leaves as many units, and the units that drain until the term
-// ends.
+// as many units. Every refund from a level leaves as many units, and the units that drain
+// until the term ends.
 type Lease struct {
 	Units int64
 	Term  time.Duration
@@ -42,17 +43,18 @@ const (
 // leastTerm is the shortest term. A shorter lease would expire too soon to be useful.
 const leastTerm = uint64(2 * time.Millisecond)
 
-// Lend is like TakeInto, but if the units are taken, Lend also lends up to want of the
+// Lend is like TakeInto, but if the units are taken, Lend also lends up to want.Units of the
 // remaining units. Fewer units are lent if few are left, or if so many units were spent that
 // the replicas of the count are behind. The term is shorter if the count does not allow the
 // wanted term. least is the time in which all wanted units would be spent: if the term is
-// shorter than least, Lend lends proportionally fewer units. lent describes the units that
-// were lent before and may be unspent. The Receipt of r is for both the units taken and the
-// units lent. With zero units, Lend only lends.
+// shorter than least, Lend lends proportionally fewer units. Lend lends no units if the term
+// or least is below 2 ms, or if fewer than 2 units could be lent. lent describes the units
+// that were lent before and may be unspent. The Receipt of r is for both the units taken and
+// the units lent. With zero units, Lend only lends.
 //
-// Lent units do not raise the uncollected units of a count above the sixteenth of its
-// capacity at which Track signals hurry. So a crash of the owner loses no more units because
-// of leases.
+// In a tracked store, lent units do not raise the uncollected units of a count above the
+// sixteenth of its capacity at which Track signals hurry. So a crash of the owner loses no
+// more units because of leases.
 func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, least time.Duration, lent Lease, r *Result) (granted Lease) {
 	sh, h := s.lock(id)
 	var first slot
@@ -78,8 +80,9 @@ func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, least time.D
 	return granted
 }
 
-// lend is Lend for a count. The lent units are limited so that the taken and lent units are
-// within room. spent is the number of units spent, without the units charged on top.
+// lend is Lend for a count. The lent units are limited so that the taken and lent units
+// together are at most room. spent is the number of units taken and lent, without the units
+// charged on top.
 func (l *Limit) lend(c *cell, g *log, now, units int64, want Lease, least time.Duration, lent Lease, room uint64, r *Result) (granted Lease, spent int64) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
@@ -135,8 +138,8 @@ func (l *Limit) longestTerm(v cell, now int64) uint64 {
 }
 
 // surcharge returns the charge on top of n units, for a level that is up to date, as units and
-// 1/Per units. The charge is the amount that drains in the term, less the other units that
-// stay in the level.
+// 1/Per units. The charge is the amount that drains in the term, less the units in the level
+// that are not lent.
 func (l *Limit) surcharge(v cell, n, term uint64, lent Lease) (units, rest uint64) {
 	if !l.IsBucket() {
 		return 0, 0
@@ -156,8 +159,8 @@ func (l *Limit) surcharge(v cell, n, term uint64, lent Lease) (units, rest uint6
 }
 
 // drainedUnits returns the maximum amount that drains from a level in a term, as units and
-// 1/Per units. For a Part, the rate of the whole is used, because the part may become larger
-// during the term.
+// 1/Per units. For a part that Scale has computed, the rate of the whole is used, because the
+// part may become larger during the term.
 func (l *Limit) drainedUnits(term uint64) (units, rest uint64) {
 	units, rest, _ = split(term, l.rate(), l.per())
 	if l.wholePer > 0 {
@@ -169,5 +172,5 @@ func (l *Limit) drainedUnits(term uint64) (units, rest uint64) {
 // aheadAtMost returns how far the newest entry of a log can be ahead of now.
 func (l *Limit) aheadAtMost() uint64 { return l.per() / aheadPart }
 
-// hurryAt returns the number of uncollected units at which a count is hurried.
+// hurryAt returns the number of uncollected units of a count at which Track signals hurry.
 func (l *Limit) hurryAt() uint64 { return max(1, l.capacity()/hurryPart) }

@@ -7,7 +7,7 @@ import "math/bits"
 // nanosecond the level falls by exactly Rate of these 1/Per units. No step is rounded, so a
 // million small steps have the same result as a single large step.
 
-// advanceLevel returns the level at now.
+// advanceLevel returns the level at now, and its used units, rounded up.
 func (l *Limit) advanceLevel(c cell, now int64) (cell, uint64) {
 	if c.x|c.y == 0 {
 		return cell{at: now}, 0
@@ -29,8 +29,8 @@ func (l *Limit) advanceLevel(c cell, now int64) (cell, uint64) {
 	return c, c.x
 }
 
-// drain returns how long a level takes to fall to zero. If Rate is zero, the result is the
-// largest uint64.
+// drain returns how long a level of units and rest 1/Per units takes to fall to zero. If Rate
+// is zero, the result is the largest uint64, except for an empty level.
 func (l *Limit) drain(units, rest uint64) uint64 {
 	if units|rest == 0 {
 		return 0

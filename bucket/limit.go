@@ -17,8 +17,9 @@ const (
 	SlidingWindow Algorithm = iota
 	// SlidingLog records each admission, which is exact in every window of length Per.
 	SlidingLog
-	// FixedWindow counts in windows of length Per. The first window starts at the first ask of
-	// the key. With Start, the windows are the windows of a calendar.
+	// FixedWindow counts in windows of length Per. A window starts at the first ask of the key
+	// after the previous window has ended. With Start, the windows are the windows of a
+	// calendar.
 	FixedWindow
 	// TokenBucket holds at most Burst units and refills at Rate per Per.
 	TokenBucket
@@ -44,8 +45,8 @@ func (a *Algorithm) UnmarshalText(name []byte) error { return algorithmNames.Unm
 
 func (a Algorithm) isBucket() bool { return a == TokenBucket || a == LeakyBucket }
 
-// IsBucket reports whether the limit has a level that falls, and a Burst. Other limits count
-// in windows, and some can have a Start.
+// IsBucket reports whether the Algorithm is TokenBucket or LeakyBucket: such a limit has a
+// level that falls, and can have a Burst.
 func (l *Limit) IsBucket() bool { return l.Algorithm.isBucket() }
 
 // Limit contains the numbers of a limit. The arithmetic needs no other information about a
@@ -58,7 +59,7 @@ func (l *Limit) IsBucket() bool { return l.Algorithm.isBucket() }
 type Limit struct {
 	Algorithm Algorithm
 	Rate      int64         // units ...
-	Per       time.Duration // ... per this long; 0 of InFlight
+	Per       time.Duration // ... per this long; 0 for InFlight
 	Burst     int64         // capacity of TokenBucket and LeakyBucket; Rate if zero
 	Version   uint64        // version of the rules that the limit is from; the higher version judges
 	Whole     int64         // capacity of the limit that this is a share of; zero if it is not a share
@@ -68,8 +69,8 @@ type Limit struct {
 	// it.
 	Durable bool
 
-	// The numbers of the limit of which Scale computed this limit, else zero. They do not affect
-	// decisions.
+	// These are the Rate and Per of the limit of which Scale computed this limit, else zero.
+	// Only Lend computes with them.
 	wholeRate int64
 	wholePer  time.Duration
 }
@@ -137,8 +138,9 @@ func (l *Limit) Validate() error {
 	return errors.Join(problems...)
 }
 
-// equals reports whether two limits judge in the same way, and is faster than != by a nanosecond
-// per check, because the compiler implements != by a call of a function that compares memory.
+// equals reports whether the exported fields of two limits are equal. It is faster than != by
+// a nanosecond per check, because the compiler implements != by a call of a function that
+// compares memory.
 func (l *Limit) equals(o *Limit) bool {
 	return l.Algorithm == o.Algorithm && l.Rate == o.Rate && l.Per == o.Per && l.Burst == o.Burst && l.Version == o.Version && l.Start == o.Start && l.Whole == o.Whole && l.Durable == o.Durable
 }

@@ -14,8 +14,8 @@ import "encoding/binary"
 type log struct {
 	buf   []byte
 	head  int    // start of the oldest entry; the bytes before it have expired
-	net   int64  // number of units spent since the count was last collected
-	edits uint64 // number of changes other than at the end; never the same in two logs of a shard
+	net   int64  // number of units spent less units refunded on this node since the count was last collected
+	edits uint64 // number of changes other than at the end, from a start value that differs for each log: never the same in two logs of a shard
 }
 
 // maxEntry is the maximum length of an entry in bytes.
@@ -169,9 +169,9 @@ func appendEntry(b []byte, delta, units uint64) []byte {
 	return binary.AppendUvarint(b, units<<1|1)
 }
 
-// findAfter returns the offset and the time of the first entry after m, and the number of its
-// units that m includes. The offset is len(buf) if there is no such entry. The search starts
-// at the end of the log, because m is usually near the end.
+// findAfter returns the time and the offset of the first entry that has units after m, and the
+// number of its units that m includes. The offset is len(buf) if there is no such entry. The
+// search starts at the end of the log, because m is usually near the end.
 func (g *log) findAfter(c cell, m Mark) (t int64, off int, has uint64) {
 	off, next := len(g.buf), c.at
 	for off > g.head {

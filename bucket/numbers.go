@@ -17,7 +17,7 @@ type numbers struct {
 type entry struct {
 	Limit
 	series originSeries
-	first  uint32 // the first entry of this limit, as far as find has found it
+	first  uint32 // index of the first entry of this limit, as far as findFirst has found it
 	judged int32  // in the first entry: the number of slots that refer to any entry of this limit
 }
 
@@ -28,12 +28,12 @@ type originSeries struct {
 	series int64
 }
 
-// nearest is the number of entries that a search examines. There are seldom more entries. If
-// there are, an entry can exist twice until prune removes the duplicate.
+// nearest limits a search to the latest entries, fewer than nearest. There are seldom more
+// entries. If there are, an entry can exist twice until prune removes the duplicate.
 const nearest = 64
 
-// find returns the index of the limit l with the origin by, or 0 if they are not among
-// the latest entries.
+// find returns the index of the entry with the limit l and the given origin, or 0 if it is not
+// among the latest entries.
 func (n *numbers) find(l *Limit, by originSeries) uint32 {
 	for i := len(n.at) - 1; i > max(0, len(n.at)-nearest); i-- {
 		if e := &n.at[i]; e.series == by && e.Limit == *l {
@@ -43,7 +43,8 @@ func (n *numbers) find(l *Limit, by originSeries) uint32 {
 	return 0
 }
 
-// findFirst returns the first entry of l, or 0 if there is no entry of l.
+// findFirst returns the index of the first entry of l, or 0 if no entry of l is among the
+// latest entries.
 func (n *numbers) findFirst(l *Limit) uint32 {
 	for i := len(n.at) - 1; i > max(0, len(n.at)-nearest); i-- {
 		if e := &n.at[i]; e.Limit == *l {
@@ -53,8 +54,8 @@ func (n *numbers) findFirst(l *Limit) uint32 {
 	return 0
 }
 
-// maxJudged returns the number of counts of the limit that judges the most counts, as far as
-// find finds them.
+// maxJudged returns the number of counts of the limit that judges the most counts, among the
+// limits whose first entry is among the latest entries.
 func (n *numbers) maxJudged() (judged int32) {
 	for i := len(n.at) - 1; i > max(0, len(n.at)-nearest); i-- {
 		judged = max(judged, n.at[i].judged)
@@ -83,8 +84,8 @@ func (n *numbers) add(l *Limit, by originSeries) uint32 {
 	return at
 }
 
-// prune removes the entries that no slot refers to. There is then room for at least as many
-// new entries, so that prune is not called again soon.
+// prune removes the entries that no slot refers to. Afterwards there is room for at least as many
+// new entries as remain, so that prune is not called again soon.
 func (n *numbers) prune(slots []slot) {
 	if len(n.at) == 0 {
 		return

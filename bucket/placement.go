@@ -9,8 +9,9 @@ type Salt [2]uint64
 // placement maps an ID to its place, a number of 64 bits. The lowest bits select the shard,
 // and the highest bits select the slot at which probes start.
 //
-// A place depends on the Salt of the store. IDs are the same on all nodes, and if the Seed is
-// public, anyone can search for keys whose IDs share as many bits as desired. The bound on
+// A place depends on the Salt of the store. IDs are the same on all nodes, and if the seed of
+// their hash is public, anyone can search for keys whose IDs share as many bits as desired.
+// The bound on
 // the probes of a check requires that places are spread evenly, whatever the IDs are. The
 // bound does not hold if the Salt becomes known.
 type placement struct {

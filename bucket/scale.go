@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// Scale returns a limit with the given number of units of l, which recover at the same part of
-// the rate. units is from 0 to the Capacity of l. For a bucket, Rate is the rate for a
-// multiple of Per if this is necessary for a precision of a thousandth. The rate is never
-// higher than the exact part.
+// Scale returns a share of l with the given number of units, which recover at the same part of
+// the rate of l. units is from 0 to the Capacity of l. For a bucket, Rate is the rate for a
+// multiple of Per if this is necessary for a precision of a thousandth, up to the largest
+// valid Per. The rate is never higher than the exact part. If the units of a bucket would take
+// too long to recover, the capacity of the share is 0.
 func (l *Limit) Scale(units int64) Limit {
 	p := *l
 	p.Whole, p.wholeRate, p.wholePer = l.Capacity(), l.Rate, l.Per
@@ -39,7 +40,7 @@ func (l *Limit) Scale(units int64) Limit {
 	return p
 }
 
-// isPartOf reports whether Scale computed l from whole.
+// isPartOf reports whether Scale computed l from a limit with the numbers of whole.
 func (l *Limit) isPartOf(whole *Limit) bool {
 	return l.wholeRate == whole.Rate && l.wholePer == whole.Per && l.Whole == whole.Capacity() &&
 		l.Algorithm == whole.Algorithm && l.Version == whole.Version && l.Start == whole.Start
@@ -57,10 +58,11 @@ func (sh *shard) findPart(i int, whole *Limit) *Limit {
 	return nil
 }
 
-// SetPart makes part judge a count. Afterwards TakePart takes from this count by the whole of
-// part, without part as an argument. This ends with ClearPart, when another limit judges the
-// count, or when the count of another node replaces the count. SetPart does nothing if there
-// is no count of id, or if the limit that judges it has other numbers.
+// SetPart makes part, which Scale has computed from a whole, judge a count. Afterwards
+// TakePart and TakeAllParts need only the whole, and take from this count by part. This ends
+// with ClearPart, when another limit judges the count, or when a count of another node is
+// imported. SetPart does nothing if there is no count of id, or if the limit that judges it
+// has other numbers than part.
 func (s *Store) SetPart(id ID, part *Limit) {
 	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
@@ -87,8 +89,9 @@ func (s *Store) ClearPart(id ID) {
 	sh.mu.Unlock()
 }
 
-// TakePart is like TakeInto, with the part of whole that SetPart has set. It returns false
-// and does nothing if no part is set, or if the part belongs to another whole.
+// TakePart is like TakeInto, with the part of whole that SetPart has set. It returns false and
+// does nothing if there is no count of id, if no part is set, or if the part belongs to
+// another whole.
 func (s *Store) TakePart(id ID, whole *Limit, now, units int64, r *Result) bool {
 	sh, i := s.lockSlot(id)
 	l := sh.findPart(i, whole)

@@ -44,7 +44,8 @@ type shard struct {
 	hand    uint32 // start of the next sample for an eviction, and the flag vain
 	slots   []slot
 	numbers numbers
-	// The second cache line begins here. The first contains all fields that a hit reads.
+	// The second cache line begins here. The first contains all fields that a hit reads,
+	// unless the count has a log or the store is tracked.
 	logs    slab
 	changes *changes // nil before Track
 }
@@ -265,9 +266,9 @@ func (sh *shard) reclaim(now int64, p *placement) int {
 
 // grow makes room for at least one more count. Recovered counts are reclaimed, and grow
 // returns their number. If at most a quarter of the room is free after that, the table is
-// resized. Smaller steps save memory, but each count is moved more often while a node fills
-// up. With steps of a fifth, 1.15 million counts use 75 bytes each, and with this step 68
-// bytes.
+// resized to 16/15 of its slots. Smaller steps save memory, but each count is moved more often
+// while a store fills up. With steps of a fifth, 1.15 million counts use 75 bytes each, and
+// with this step 68 bytes.
 func (sh *shard) grow(now int64, p *placement) int {
 	reclaimed := sh.reclaim(now, p)
 	if slots := len(sh.slots); sh.n >= room(slots)*3/4 {
@@ -276,8 +277,8 @@ func (sh *shard) grow(now int64, p *placement) int {
 	return reclaimed
 }
 
-// shrink resizes the table if this saves at least a third of it. If more than half of the
-// logs are unused, shrink packs them.
+// shrink resizes the table if this saves at least a third of it, and frees an empty table. If
+// more than half of the logs are unused, shrink packs them.
 func (sh *shard) shrink(p *placement) {
 	if sh.n == 0 {
 		sh.slots, sh.numbers, sh.logs, sh.hand = nil, numbers{}, slab{edits: sh.logs.edits}, 0
@@ -341,7 +342,8 @@ func (sh *shard) resize(slots int, p *placement) {
 	}
 }
 
-// intern returns the index of the entry of l for a count whose total has the origin by.
+// intern returns the index of the entry with the limit l and the given origin. It adds this
+// entry if find does not find it.
 func (sh *shard) intern(l *Limit, by originSeries) uint32 {
 	if i := sh.numbers.find(l, by); i > 0 {
 		return i
@@ -399,7 +401,7 @@ func (sh *shard) reconcile(s *slot, l *Limit, now int64) *Limit {
 	return sh.limitOf(s)
 }
 
-// judgeBy changes the entry that a count refers to.
+// judgeBy makes the count in s refer to the entry judge, and sets its flags.
 func (sh *shard) judgeBy(s *slot, judge, flags uint32) {
 	sh.numbers.addJudged(s.entryIndex(), -1)
 	sh.numbers.addJudged(judge, 1)

@@ -11,15 +11,15 @@ import (
 // same windows and entries at slightly different times, and finds the units by Near.
 type Spent struct {
 	Receipt Receipt
-	Near    int64 // 0 if unknown
+	Near    int64 // time in nanoseconds; 0 if unknown
 	// By contains the Rate and Per of the receipt if the receipt is from a bucket. By is nil
 	// if these are the current numbers, or if they are unknown.
 	By *Limit
 }
 
-// within is the maximum difference between a receipt of this store and Near: the time that
-// messages take. Only buckets need within, because the count of a bucket cannot confirm a
-// receipt.
+// within is the maximum difference between Near and the receipt if this store returned the
+// receipt: the time that messages take. Only buckets need within, because the count of a
+// bucket cannot confirm a receipt.
 const within = uint64(100 * time.Millisecond)
 
 // RefundSpent is like RefundBeside for the units that at identifies. If the receipt is from

@@ -12,8 +12,9 @@ type ID struct{ Hi, Lo uint64 }
 // equivalent to no count: it can be forgotten without any effect, and its place is reused.
 //
 // Its methods are safe for concurrent use. now is in nanoseconds since a fixed instant, which
-// must be the same for all calls. A call locks the shard of the ID once. It does not allocate
-// if the store has a count of the ID, except for the records of a SlidingLog.
+// must be the same for all calls. A check locks the shard of the ID once. If the store has a
+// count of the ID, the check allocates only for the records of a SlidingLog, for the changes
+// that Track records, and for a limit that is new to the shard.
 //
 // Only TakeAllParts holds the locks of several shards, and it locks them in ascending order.
 // All other methods unlock a shard before they lock the next, even if they evict. Otherwise
@@ -39,8 +40,8 @@ const (
 )
 
 // NewStore returns a store for at most maxKeys counts. A maxKeys below 1 is treated as 1. The
-// store allocates memory as counts are inserted. Once there are many counts, each uses at
-// most 59 bytes, or 64 with Track.
+// store allocates memory as counts are inserted. While a store with many counts fills up, its
+// tables use up to 59 bytes for each count, or 64 with Track.
 //
 // The place of a count depends on its ID and the salt only. The salt of each store must be
 // random and must be kept secret. Otherwise a client that chooses IDs could place many counts
@@ -65,8 +66,8 @@ func newStoreOf(maxKeys, shards int, salt Salt) *Store {
 // Take spends units if there is room for all of them.
 //
 // If l differs from the limit that last judged the count, the limit with the higher Version
-// judges. If the Versions are equal, l judges the same used units, unless its Algorithm
-// differs.
+// judges. If the Versions are equal, l judges the same used units, or if the Algorithms
+// differ, the stored limit judges. A recovered count is always judged by l.
 func (s *Store) Take(id ID, l *Limit, now, units int64) (r Result) {
 	s.TakeInto(id, l, now, units, &r)
 	return r
@@ -92,7 +93,8 @@ func (s *Store) TakeInto(id ID, l *Limit, now, units int64, r *Result) {
 	sh.mu.Unlock()
 }
 
-// Debit spends units even if there is no room for them, and can leave a debt.
+// Debit spends units even if there is no room for them, and can leave a debt. It drops the
+// units above twice the capacity.
 func (s *Store) Debit(id ID, l *Limit, now, units int64) Result {
 	return s.debit(id, l, now, units, true)
 }
@@ -133,8 +135,9 @@ func (s *Store) Peek(id ID, l *Limit, now, units int64) Result {
 }
 
 // Refund returns units that the take with this receipt has spent, but no more than are used.
-// Without a receipt (0), it returns the newest units. If onlyIfLast is set, it does so only
-// if no units were spent since that take. Refund reports whether the count has changed.
+// Without a receipt (0), it returns the newest units. If onlyIfLast is set, Refund returns
+// units only with a receipt, and only if no units were spent since that take, as far as the
+// count can tell. Refund reports whether the count has changed.
 func (s *Store) Refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool) bool {
 	return s.refund(id, l, now, units, r, onlyIfLast, Lease{}, true)
 }
@@ -145,7 +148,7 @@ func (s *Store) RefundBeside(id ID, l *Limit, now, units int64, r Receipt, onlyI
 	return s.refund(id, l, now, units, r, onlyIfLast, lent, true)
 }
 
-// refund is like RefundBeside. here reports whether the units were spent on this node.
+// refund is like RefundBeside. here reports whether the units were refunded on this node.
 func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool, lent Lease, here bool) (changed bool) {
 	sh, h := s.lock(id)
 	if c, l := sh.lookup(id, h, &s.placement, l, now); c != nil {
@@ -162,10 +165,10 @@ func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast 
 	return changed
 }
 
-// Return refunds units that were lent with this receipt and were not spent. These units still
-// count. If a Refund has removed units from the log entry of this take, although newer units
-// could be refunded, Return refunds the remaining units from the newest entries, except for
-// other lent units.
+// Return refunds units that were lent with this receipt and were not spent. In a SlidingLog,
+// another refund may have removed units from the entry of the receipt. Return then refunds the
+// missing units from the newest entries, except for other lent units, as long as the entry of
+// the receipt would still count.
 func (s *Store) Return(id ID, l *Limit, now, units int64, r Receipt, lent Lease) {
 	sh, h := s.lock(id)
 	if c, l := sh.lookup(id, h, &s.placement, l, now); c != nil {
@@ -182,9 +185,9 @@ func (s *Store) Return(id ID, l *Limit, now, units int64, r Receipt, lent Lease)
 	sh.mu.Unlock()
 }
 
-// Reset removes the count of id and its uncollected units. With Track, the reset is a change even
-// if there is no count, because other nodes may have a count, unless maxTouched such ids already wait
-// in the shard. The observer of the store receives the number.
+// Reset removes the count of id and its uncollected units. With Track, the reset is recorded
+// like a Touch, even if there is no count, because other nodes may have a count. The function
+// that Observe has set receives the number.
 func (s *Store) Reset(id ID, number uint64) {
 	sh, i := s.lockSlot(id)
 	if i >= 0 {
@@ -203,8 +206,8 @@ func (s *Store) Reset(id ID, number uint64) {
 // one more count for each call that is making room.
 func (s *Store) Len() int { return int(min(s.total.Load(), s.max)) }
 
-// Bytes returns the memory of the tables of counts, used or unused, without the entries of
-// SlidingLogs. Each shard is locked for a moment.
+// Bytes returns the memory of the tables of counts in bytes, used or unused, without the
+// entries of SlidingLogs. Each shard is locked for a moment.
 func (s *Store) Bytes() (bytes int) {
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -219,13 +222,13 @@ func (s *Store) Bytes() (bytes int) {
 }
 
 // Evicted returns the number of counts that were forgotten before they had recovered, because
-// the store was full. Recovered counts of a shard are removed first. To find all recovered
-// counts in time, call Compact regularly.
+// the store was full. An eviction removes recovered counts first, but examines only a sample
+// of a shard. To find all recovered counts in time, call Compact regularly.
 func (s *Store) Evicted() uint64 { return s.evicted.Load() }
 
 // EvictedUsedUp returns how many of the evicted counts had no units left: their keys were
-// denied, and begin again with an empty count. The units of a SlidingLog are the units in it
-// when it was last taken from.
+// denied, and begin again with an empty count. For a SlidingLog, the units in the log
+// when it was last changed are used up or not.
 func (s *Store) EvictedUsedUp() uint64 { return s.usedUp.Load() }
 
 const (

@@ -145,7 +145,7 @@ func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark
 // Import stores c as the count of id, or appends it to the count if c is Partial. Then Import
 // spends extra more units, or refunds the newest units if extra is negative. If c replaces a
 // count, Import also spends the uncollected units of the replaced count that have not
-// recovered. These units remain uncollected. Import records no change.
+// recovered. All uncollected units remain uncollected. Import records no change.
 //
 // Import stores all used units of c, even if they exceed what its Limit allows: that Limit may
 // be a share of the limit by which they were spent. The further units are spent as in Debit,

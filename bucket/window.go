@@ -1,8 +1,8 @@
 package bucket
 
 // A FixedWindow runs from the first ask of the key until just before start + Per. After that
-// the count is empty, unless a debit left more than Rate in it. In that case the following
-// window starts with the excess, which is at most Rate.
+// the count is empty, unless more than Rate was used in the window, for instance after a
+// Debit. In that case the following window starts with the excess, which is at most Rate.
 
 func (l *Limit) advanceFixed(c cell, now int64) (cell, uint64) {
 	if l.isCalendar() {
@@ -63,7 +63,8 @@ func refundFixed(c *cell, n, pass uint64, r Receipt) uint64 {
 //
 // in nanoseconds. A fraction of a unit does not count as used: a caller that asks steadily at
 // the rate finds one free unit whenever it asks, even if Rate is 1, or if Per/Rate is not a
-// whole number of nanoseconds. x exceeds Rate only after a Debit, or after Rate was lowered.
+// whole number of nanoseconds. x can exceed Rate, for instance after a Debit, or after Rate
+// was lowered.
 //
 // The windows are aligned at the first ask of the key, or at Start, and follow each other by
 // Per. A count without used units is equivalent to no count, so the next ask aligns the
@@ -103,7 +104,8 @@ func (l *Limit) alignedStart(now int64) int64 {
 	return before(now, uint64(into))
 }
 
-// spanSliding returns how long after c.at the last of the newest units has slid out.
+// spanSliding returns how long after c.at the last unit has slid out, or zero if no units are
+// used.
 func (l *Limit) spanSliding(c cell) uint64 {
 	switch {
 	case c.x > 0:
@@ -114,8 +116,9 @@ func (l *Limit) spanSliding(c cell) uint64 {
 	return 0
 }
 
-// slideTime returns how long after the start of a window so many units of the previous window
-// have slid out. y is the number of units of the previous window, and units is from 1 to y.
+// slideTime returns how long after the start of a window the given number of units of the
+// previous window have slid out. y is the number of units of the previous window, and units is
+// from 1 to y.
 func (l *Limit) slideTime(units, y uint64) uint64 {
 	if units == y { // same result without a product
 		return l.per() - (l.per()-1)/y - 1

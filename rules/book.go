@@ -33,7 +33,7 @@ type Book struct {
 
 	mu       sync.Mutex // protects changes of current, and the fields below
 	stats    BookStats
-	seen     string            // hash of the text that was last read
+	seen     string            // hash of the text that was last read; empty if the last read failed
 	revision uint64            // revision of the published values
 	grants   map[string]*grant // by the name of the published value
 	nextPast time.Time         // time of the next end of an override; zero if there is none
@@ -54,20 +54,21 @@ type values interface {
 // BookOptions configure a Book. The zero BookOptions are valid.
 type BookOptions struct {
 	Logger *slog.Logger  // slog.Default if nil. The Logger never receives a key
-	Poll   time.Duration // time between two reads of the file if there are no events about changes; 5 s if zero
+	Poll   time.Duration // interval at which the file is read even if no event reports a change; 5 s if zero
 }
 
 const (
 	poll      = 5 * time.Second
 	quiet     = 50 * time.Millisecond  // time without an event before a changed file is read
 	patience  = time.Second            // maximum time for which events can delay the reading
-	overrides = 200 * time.Millisecond // minimum time between two reads of the published values
+	overrides = 200 * time.Millisecond // minimum time between two reads of the published values by follow
 	clockLook = time.Second            // maximum wait for the end of an override, because the clock may step
 )
 
-// Open reads the file, and reads it again whenever it changes, until Close. Its error is that of
-// the first reading. If the file is later removed, unreadable or invalid, the last valid version
-// stays in force, and the error is logged and reported in Stats. ctx bounds only Open.
+// Open reads the file, and reads it again whenever it changes, until Close. The error is that of
+// the first reading, weir.ErrInvalid for a negative Poll, or that of a ctx that is already done. If
+// the file is later removed, unreadable or invalid, the last valid version stays in force, and the
+// error is logged and reported in Stats.
 //
 // The path must lead to a regular file, directly or by links. Other files are refused, because
 // they may be endless, or block the reader.
@@ -162,12 +163,12 @@ func (b *Book) Close() error {
 // BookStats describes the state of a Book.
 type BookStats struct {
 	Path      string    // empty for a Static Book
-	Version   uint64    // version in the file
+	Version   uint64    // version of the rules in force
 	Hash      string    // first 12 hexadecimal digits of the SHA-256 of the text in force
 	Serial    uint64    // serial of the current Snapshot
 	LoadedAt  time.Time // time at which the version in force was loaded
-	Loads     uint64    // versions that were loaded
-	Refused   uint64    // versions that were refused
+	Loads     uint64    // number of texts that were loaded
+	Refused   uint64    // number of texts that were refused; files that could not be read are not counted
 	LastError error     // the reason why the present file is not in force; nil if it is
 	Missing   bool      // the file does not exist; the last valid version is in force
 	Rules     int
@@ -205,7 +206,8 @@ func (b *Book) reload() {
 }
 
 // load puts a text in force, or returns the reason why it cannot. For the text that was loaded or
-// refused last, load does nothing and returns nil.
+// refused last, load does nothing and returns nil. For the text in force, load only deletes the
+// error of the last load.
 func (b *Book) load(text []byte) error {
 	hash := hashOf(text)
 	b.mu.Lock()

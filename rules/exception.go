@@ -12,8 +12,8 @@ import (
 //
 // A request is excluded only if it cannot be read in a second way, so that no spelling of a
 // request evades a rule. A path that servers are known to read in several ways (see
-// httplimit.Options.RefuseAmbiguousPaths) meets no Paths, and all lines of a header field must
-// have any of its values.
+// httplimit.Options.RefuseAmbiguousPaths) meets no Paths, and each line of a header field must be
+// one of the Values.
 type Exception struct {
 	Methods []string // upper case; GET includes HEAD
 	Hosts   []string // lower case, without a port
@@ -75,7 +75,8 @@ func (e *Exception) excludes(m *match) bool {
 	return false
 }
 
-// hasAll reports whether the request has the field, and each of its lines has any of the values.
+// hasAll reports whether the request has the field, and each of its lines is one of the values.
+// Without values, all lines are accepted.
 func (h *Header) hasAll(r *Request) bool {
 	lines := r.lines(h.Name)
 	for _, line := range lines {

@@ -12,7 +12,8 @@ import (
 // Rules compare texts literally, and paths by whole segments. A text that other products
 // read as a pattern is refused, because a rule with the literal text would match
 // no request and report no error. Each kind of text has a way to write the characters
-// themselves: a path has escapes, any other text has {exact: TEXT}.
+// themselves: a path and the name of a header field have escapes, and other texts have
+// {exact: TEXT}.
 
 // textOf reads a text, or {exact: TEXT}, in which each character stands for itself.
 func textOf(v strictyaml.Value) (text string, exact bool) {
@@ -65,8 +66,8 @@ func patternIn(text string) (part, as string) {
 }
 
 // patternAtStart returns the prefix of a text that other products read as the beginning of a
-// pattern, and the kind of the pattern. A text that consists of such a sign alone is not a
-// pattern.
+// pattern, and the kind of the pattern. It returns empty strings for a text of a single
+// character.
 func patternAtStart(text string) (part, as string) {
 	for _, prefix := range []string{"!", "=~", "~", "^", "=", "<", ">", "(?"} {
 		if !strings.HasPrefix(text, prefix) || len(text) == 1 {
@@ -115,8 +116,8 @@ func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// refusePattern reports an error for a text that other products read as a pattern. The error
-// does not contain a secret.
+// refusePattern reports an error for a text that other products read as a pattern. If secret is
+// true, the error contains only the first character of the pattern, and not the text.
 func refusePattern(v strictyaml.Value, name, text string, secret bool) {
 	part, as := patternIn(text)
 	if part == "" {
@@ -135,7 +136,7 @@ func refusePattern(v strictyaml.Value, name, text string, secret bool) {
 	v.Errorf("%s: %s reads as %s, and texts are compared as they are: %s, or write %s", told, part, as, remedy, exact)
 }
 
-// foreignPath returns the remedy for a path that does not begin with a slash and that any other
+// foreignPath returns the remedy for a path that does not begin with a slash and that another
 // product reads as a pattern. The result is "" if no such product is known.
 func foreignPath(text string) string {
 	bare := strings.TrimLeft(text, "!~^=*@ ")

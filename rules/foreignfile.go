@@ -10,9 +10,9 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// A rules file may be replaced by a link to any file that the process can read. Its
-// errors are in the log and in the admin API. Therefore the errors of a file without rules
-// must not reveal its content.
+// A rules file may be replaced by a link to any file that the process can read. The errors of
+// the file are in the log and in the admin API. Therefore the errors of a file without the field
+// rules must not reveal its content.
 
 // isForeign reports whether a file lacks the field rules, and adds an error for such a file,
 // without its content. An unknown field whose name is close to a field of rules files is

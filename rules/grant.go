@@ -37,7 +37,8 @@ func (b *Book) swap(s Snapshot, values []weir.Published, now time.Time) {
 		}
 		if g.isPast(now) {
 			// The version is higher by 1, so that a later override has a higher version, and
-			// all nodes publish the same deletion. An error means that a later override was set.
+			// all nodes publish the same deletion. It fails if a later override was set, which
+			// the next refresh reads.
 			_ = b.values.Publish(v.Name, v.Version+1, nil)
 			continue
 		}

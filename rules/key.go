@@ -29,8 +29,8 @@ const (
 // keyNames are the names of the sources in a file.
 var keyNames = []string{"ip", "user", "api_key", "global", headerPrefix + "X"}
 
-// defaultIPv6 is the number of significant bits of an IPv6 address, unless the file has a different number
-// number.
+// defaultIPv6 is the number of significant bits of an IPv6 address, unless the file has a
+// different number.
 const defaultIPv6 = 64
 
 // lacking determines the key of a request that lacks a part of the key of a rule.
@@ -115,8 +115,8 @@ func (k *key) append(b []byte, r *Request) (_ []byte, ok bool) {
 }
 
 // appendClient appends the significant part of an address. An IPv4 address within IPv6 is
-// written as IPv4. Of an IPv6 address only the network is written, because its users choose the
-// remaining bits.
+// written as IPv4. Of an IPv6 address only the network is written, because the client can choose
+// the remaining bits.
 func (k *key) appendClient(b []byte, a netip.Addr) []byte {
 	a = a.Unmap()
 	switch {
@@ -132,7 +132,7 @@ func (k *key) appendClient(b []byte, a netip.Addr) []byte {
 	return network.AppendTo(b)
 }
 
-// isAddress reports whether appendClient could have written a text.
+// isAddress reports whether a text reads as an address or as a network.
 func isAddress(text string) bool {
 	// This test rejects most names without the parser, which allocates its errors.
 	if strings.Trim(text, "0123456789abcdef.:/") != "" || !strings.ContainsAny(text, ".:") {

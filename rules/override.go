@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Override sets other numbers for a key of a limit, on all nodes, regardless of its tier.
+// Override sets other numbers for a key of a limit, on all nodes and for requests of all tiers.
 type Override struct {
 	Limit string        // name of the limit, see Limit.Name
 	ID    [16]byte      // weir.Limiter.ID of the key; the text of a key is never published
@@ -117,6 +117,8 @@ func (b *Book) Override(limit, key string, o Override) error {
 }
 
 // Restore deletes the override of a key, on all nodes. Without an override, Restore does nothing.
+// The error is weir.ErrInvalid if the limit does not exist or the key is too long, or that of
+// weir.Node.Publish.
 func (b *Book) Restore(limit, key string) error {
 	_, id, err := b.Current().named(limit, key)
 	if err != nil {
@@ -138,7 +140,8 @@ func (b *Book) OverrideOf(limit, key string) (o Override, ok bool) {
 	return Override{}, false
 }
 
-// Overrides returns the current overrides, sorted by limit and ID.
+// Overrides returns the overrides in force, sorted by limit and ID. Overrides of limits that are
+// not in the file are omitted.
 func (b *Book) Overrides() []Override {
 	var all []Override
 	for _, of := range b.Current().overrides {

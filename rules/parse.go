@@ -12,8 +12,10 @@ import (
 )
 
 // Parse reads a file, YAML or JSON, of at most 1 MiB (which is the maximum of a Kubernetes
-// ConfigMap). The name is used only in errors. The error has all errors of the file, joined,
-// each with file, line and column. MaxMet is checked only if there is no other error.
+// ConfigMap). The name is used only in errors. The error joins the errors of the file, each with
+// file, line and column. There are at most 20, and one that states how many more were found. A
+// text that is not valid YAML has a single error. MaxMet is checked only if there is no other
+// error.
 func Parse(name string, text []byte) (*Set, error) {
 	p, file, err := read(name, text)
 	if err != nil {
@@ -53,7 +55,7 @@ type parser struct {
 	set        *Set
 	ipv6       int
 	multiply   []float64       // factor of each tier
-	lines      map[string]int  // line of each name
+	lines      map[string]int  // line of each rule and limit, by its kind and name
 	zones      map[string]bool // whether a name is that of a time zone
 	insertions []insertion
 	paths      map[*tree][]string // examples of paths that the patterns match
@@ -216,7 +218,7 @@ func (p *parser) rule(v strictyaml.Value) {
 	p.set.rules = append(p.set.rules, r)
 }
 
-// durability reads whether snapshots have the counts of a rule.
+// durability reads whether snapshots contain the counts of a rule.
 func durability(v strictyaml.Value) weir.Durability {
 	switch {
 	case !v.Present():

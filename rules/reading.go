@@ -46,7 +46,7 @@ func (r *Request) SetURL(u *url.URL) {
 	}
 }
 
-// lookup is a path to look up in a tree, which begins with a slash.
+// lookup is a path that is looked up in a tree. The path begins with a slash.
 type lookup struct {
 	path    string
 	escaped bool // segments are decoded before they are compared

@@ -1,8 +1,8 @@
 package rules
 
 // RestoreID deletes an override on all nodes, by the limit and the ID in Overrides, if the text
-// of the key is unknown. Without an override, RestoreID does nothing. The limit need not be in the file
-// any more.
+// of the key is unknown. Without an override, RestoreID does nothing. The limit need not be in the
+// file any more. The error is that of weir.Node.Publish.
 func (b *Book) RestoreID(limit string, id [16]byte) error {
 	name := publishedName(limit, id)
 	if values, _ := b.values.Published(name); len(values) == 0 {

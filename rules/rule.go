@@ -24,7 +24,8 @@ type Rule struct {
 	Queue  time.Duration // maximum time for which a request waits for its turn. If not zero, there is a single Limit, a LeakyBucket or InFlight
 	// Count has the statuses of responses whose requests are charged, and RefundOn the statuses
 	// of responses whose requests are not. If both are empty, all requests are charged. The
-	// units are spent before the response, and refunded after it.
+	// units are spent before the response. If the request is not charged, they are refunded
+	// after it.
 	Count, RefundOn Statuses
 	Reserve         string  // estimate that is spent before the response, as text; empty if Cost is used
 	Settle          *Settle // source of the cost that replaces the estimate; nil if none does
@@ -59,8 +60,8 @@ type Soft struct {
 }
 
 // Units returns the cost of a request under this rule. A cost of 0 spends nothing. If the header
-// field of the cost is missing, has several lines or is not a number, the request costs the
-// default of the rule.
+// field of the cost is missing, has several lines or is not a number, or if the length of the
+// content is unknown, the request costs the default of the rule.
 func (r *Rule) Units(req *Request) int64 { return r.cost.unitsOf(req) }
 
 // CountsBytes reports whether a unit is a byte of the content.

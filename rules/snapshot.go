@@ -63,7 +63,8 @@ func newCount(node *weir.Node, l *Limit, numbers weir.Limit) (c Count, err error
 }
 
 // Count returns the Limiters of a key under a limit of this Set, with the numbers of the
-// override of the key or, without an override, of its tier. The Limiter must not be changed.
+// override of the key or, without an override, of the tier. The Count is shared, and must not be
+// changed.
 func (s *Snapshot) Count(l *Limit, tier, key string) *Count {
 	c := &s.counts[l.Index][l.variant(tier)]
 	if of := s.overrides[l.Index]; of != nil {

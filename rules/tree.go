@@ -171,8 +171,9 @@ func placeIfBoth(at *place, pIs, otherIs bool) *place {
 	return nil
 }
 
-// find returns the most specific place that matches a clean path, or nil. If slashed is true,
-// the path has an additional final slash. If escaped is true, its segments are decoded.
+// find returns the most specific place that matches a path, or nil. If slashed is true, the path
+// has an additional final slash. If escaped is true, the segments of the path are decoded before
+// they are compared.
 func (t *tree) find(path string, slashed, escaped bool) *place {
 	if path == "" {
 		if !slashed {

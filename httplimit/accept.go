@@ -19,7 +19,7 @@ const (
 // mediaTypes are the media types for each form. A client that requests a page gets text.
 var mediaTypes = [forms][]string{{"application/problem+json"}, {"application/json"}, {"text/plain", "text/html"}}
 
-// maxAcceptBytes is the number of bytes of Accept that are read.
+// maxAcceptBytes is the maximum number of bytes of Accept that are read.
 const maxAcceptBytes = 1 << 10
 
 // formFor returns the form that a client prefers (RFC 9110, section 12.5.1). Of several equally
@@ -28,7 +28,7 @@ const maxAcceptBytes = 1 << 10
 func formFor(lines []string) form {
 	var (
 		quality  [forms]float64
-		precise  [forms]int // precision of the best media range for a form: */* is 1, text/* 2, text/plain 3
+		precise  [forms]int // precision of the most precise media range for a form: */* is 1, text/* 2, text/plain 3
 		accepted = strings.Join(lines, ",")
 	)
 	for part := range strings.SplitSeq(accepted[:min(len(accepted), maxAcceptBytes)], ",") {

@@ -34,7 +34,8 @@ type charge struct {
 // Ended describes the end of a request.
 type Ended struct {
 	// Status is the status of the response: 101 for a hijacked connection, and 500 if the
-	// handler panicked before it sent a response. Status is 0 if the client left before.
+	// handler panicked before it sent a response. Status is 0 if the client left before a status
+	// was sent.
 	Status int
 	// Aborted reports whether the response may be incomplete because the handler panicked or the
 	// client left.
@@ -166,17 +167,18 @@ func (a *Admission) ctx() context.Context {
 	return context.WithoutCancel(a.r.Context())
 }
 
-// logEnd logs the error of the call that ended a reservation of limit. If the node is closed,
-// the error has already been logged.
+// logEnd logs the error of the call that ended a hold or a reservation at a limit, unless the node
+// is closed.
 func (a *Admission) logEnd(limit string, err error) {
 	if err != nil && !errors.Is(err, weir.ErrClosed) {
 		a.m.logUnsettled(limit, err)
 	}
 }
 
-// Wrap returns a ResponseWriter for the handler of r, to be used instead of w. The result reads the cost
-// in the response, and passes on all methods of w. Call it at most once. For a nil Admission it
-// returns w.
+// Wrap returns a ResponseWriter for the handler of r, to be used instead of w. The result reads the
+// cost in the response. It has the methods Flush, Hijack and Push if the server offers them, and
+// http.ResponseController finds the other methods of w. Call Wrap at most once. For a nil Admission
+// it returns w.
 func (a *Admission) Wrap(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	if a == nil {
 		return w

@@ -23,9 +23,9 @@ func (m *Middleware) refuses(s *scratch) bool {
 }
 
 // refuse reports whether the path of a request is ambiguous under the rules of a Snapshot, which
-// is nil without rules. If so, the outcome is set. The request is not counted, because
-// its key may depend on the path, and a response without a count costs less than a response with a
-// count.
+// is nil without rules. If so, the outcome is set. The request is not counted, because the rules
+// that it meets depend on the reading of the path, and a response without a count costs less than a
+// response with a count.
 //
 // An escaped slash is ignored if all readings meet the same rules.
 func (o *Outcome) refuse(r *rules.Request, s *rules.Snapshot) bool {

@@ -174,13 +174,13 @@ func (c *ClientAddress) trusts(a netip.Addr) bool {
 }
 
 // list is a header field with a list, which is read from the right. The entries that a proxy has
-// appended are read before the lines that it has received. Therefore the latter, such as an open
-// quote or an invalid entry, cannot change how the former are read.
+// appended are read before the lines that the proxy has received. Therefore a received line, for
+// example with an open quote or an invalid entry, cannot change how the appended entries are read.
 type list struct {
 	lines  []string // lines that are not read yet
 	line   string   // rest of the current line
-	begun  bool
-	quotes bool // a separator within quotes is ignored
+	begun  bool     // line has an entry that was not read yet
+	quotes bool     // a separator within quotes is ignored
 }
 
 // removeLast removes and returns the last entry of the list.

@@ -147,8 +147,8 @@ func (m *Middleware) setUndecided(s *scratch, err error) {
 // errCrowd is the error of requests that rules.Parse cannot foresee.
 var errCrowd = fmt.Errorf("httplimit: a request meets more than %d limits because of repeated header lines or an escaped path", rules.MaxMet)
 
-// meet makes a Verdict for each limit of the rules that the request meets. A limit that the
-// request does not charge has no Verdict.
+// meet makes a Verdict for each limit of the rules that the request meets. A limit under which the
+// request costs nothing has no Verdict.
 func (m *Middleware) meet(s *scratch) {
 	o := &s.outcome
 	o.Verdicts, s.keys = o.Verdicts[:0], s.keys[:0]
@@ -268,8 +268,8 @@ func (s *scratch) denial() int {
 }
 
 // overrun asks again if all limits that deny have an overrun that can admit the request, with
-// the overruns in place of these limits. The limits decide together again. If they deny, the
-// first decisions stay.
+// the overruns in place of these limits. The limits decide together again. overrun reports whether
+// they admit the request. If they deny, the first decisions stay.
 func (m *Middleware) overrun(ctx context.Context, s *scratch) bool {
 	o := &s.outcome
 	at := 0

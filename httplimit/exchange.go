@@ -44,8 +44,8 @@ type ExchangeFunctions interface {
 // Serve decides on a request, passes the result to its Exchange, and reports whether the request
 // is admitted. Serve waits if a limit has a queue. Of the functions of Options, Serve calls only
 // Reserve; the others are up to the Exchange. Serve does not learn when the request ends: a request
-// that meets an in_flight limit is answered with 503, and estimates stay spent. Use Begin if the
-// end is known.
+// that meets an enforced in_flight limit is answered with 503, and estimates stay spent. Use Begin
+// if the end is known.
 func (m *Middleware) Serve(ctx context.Context, e Exchange) bool {
 	s := m.scratches.Get().(*scratch)
 	admitted := m.serve(ctx, s, e)

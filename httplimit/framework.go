@@ -37,8 +37,8 @@ type FrameworkOptions[C any] struct {
 	OnDecision func(C, *Outcome)
 
 	// Count, Reserve and Settle are as in Options. Count and Settle are called when the handlers
-	// return or earlier: before a connection that outlives them is closed, and before fiber
-	// sends a stream.
+	// return, or when a hijacked connection is closed if that is earlier. A connection that outlives
+	// the handlers is still open then, and fiber has not yet sent a stream.
 	Count   func(C, *rules.Rule, *Ended) bool
 	Reserve func(C, *rules.Rule) (units int64, ok bool)
 	Settle  func(C, *rules.Rule, *Ended) (units int64, ok bool)

@@ -93,7 +93,8 @@ func (m *Middleware) fields(s *scratch, before answerFields) (names, values []st
 	return s.names[:n], values
 }
 
-// resetOf returns the X-RateLimit-Reset of a decision whose ResetAfter is that for clients.
+// resetOf returns the X-RateLimit-Reset of a decision, whose ResetAfter must be the time that
+// clients are told.
 func resetOf(now time.Time, d *weir.Decision) int64 {
 	return ratelimit.Seconds(time.Duration(now.UnixNano()) + d.ResetAfter)
 }
@@ -141,8 +142,8 @@ func appendSeparator(b []byte, begin int) []byte {
 	return b
 }
 
-// strictest returns the decision to show among the decisions with a known count, with the ResetAfter for
-// clients.
+// strictest returns the decision to show among the decisions with a known count. Its ResetAfter is
+// the time that clients are told.
 func (s *scratch) strictest(now time.Time) (weir.Decision, bool) {
 	s.decisions = s.decisions[:0]
 	for i := range s.outcome.Verdicts {

@@ -20,8 +20,9 @@ type one struct {
 
 // ByLimiter returns a Middleware with a single limit, without a file of rules. Each request spends
 // a unit, or the units of Options.Reserve, of the count that Options.Key selects. If the limit is
-// InFlight, the request holds a unit until it ends. Fields, bodies, queues, clients that leave and closed nodes are handled as with
-// rules. Outcomes have no Snapshot. The error is weir.ErrInvalid with the invalid option.
+// InFlight, the request holds a unit until it ends. Fields, bodies, queues, clients that leave and
+// closed nodes are handled as with rules. Outcomes have no Snapshot. The error is weir.ErrInvalid
+// with the invalid option.
 //
 // For several limits that admit a request together, use New with rules, or weir.Node.AllowAll in a
 // handler. Chained Middlewares decide one after the other: if a later one denies, the units of the

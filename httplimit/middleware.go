@@ -36,8 +36,8 @@ type Options struct {
 	// RefuseAmbiguousPaths makes the Middleware answer a request with 400, without counting it,
 	// if servers are known to read its path in several ways, so that the server behind may serve
 	// a path that the rules have not matched. Such a path has a backslash, a semicolon, an empty
-	// segment, a segment . or .., a #, a double escape, a control character, or invalid UTF-8,
-	// or an escaped slash if its readings meet different rules. docs/http.md has examples. If
+	// segment, a segment . or .., a #, an invalid or double escape, a control character, or invalid
+	// UTF-8, or an escaped slash if its readings meet different rules. docs/http.md has examples. If
 	// the option is false, such a path meets the rules of each reading that rules.Request knows.
 	RefuseAmbiguousPaths bool
 
@@ -163,9 +163,8 @@ func newMiddleware(m *Middleware) (*Middleware, error) {
 
 // Handler returns a handler that calls next for the requests that all limits allow. The header
 // fields are set before next is called. next may read and change them. next gets the original
-// ResponseWriter, with Flush, Hijack and other methods of its server. If the request holds or
-// reserves units, next gets a ResponseWriter that passes on these methods;
-// http.ResponseController finds the remaining methods.
+// ResponseWriter. If the request holds or reserves units, next gets a ResponseWriter as that of
+// Admission.Wrap instead.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var a *Admission

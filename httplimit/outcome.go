@@ -17,8 +17,8 @@ import (
 // this status, which is not a failure of this server.
 const StatusClientGone = 499
 
-// ErrNoEnd is the Err of an Outcome if an in_flight limit cannot hold units, because no event
-// ends the request. The error is weir.ErrInvalid.
+// ErrNoEnd is the Err of an Outcome if an in_flight limit cannot hold units, because the called
+// function does not learn when the request ends. The error is weir.ErrInvalid.
 type ErrNoEnd struct{ Limit string }
 
 func (e *ErrNoEnd) Unwrap() error { return weir.ErrInvalid }
@@ -113,7 +113,7 @@ func (o *Outcome) Violated(names []string) []string {
 }
 
 // RetryAfter returns the time until the same request could be admitted. RetryAfter returns
-// zero if the request was admitted, or can never be admitted.
+// zero if the request was admitted or can never be admitted, or if the limits could not decide.
 func (o *Outcome) RetryAfter() (longest time.Duration) {
 	for i := range o.Verdicts {
 		if v := &o.Verdicts[i]; v.denies() {
@@ -123,8 +123,8 @@ func (o *Outcome) RetryAfter() (longest time.Duration) {
 	return longest
 }
 
-// LacksAddress reports whether a key of the request has the sign for an unknown address. All
-// requests without an address share such a key.
+// LacksAddress reports whether a key has the sign \- for a missing part. The address of the request
+// must be unknown. All requests without an address share such a key.
 func (o *Outcome) LacksAddress() bool {
 	for i := range o.Verdicts {
 		if strings.Contains(o.Verdicts[i].Key, `\-`) {

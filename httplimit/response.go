@@ -18,7 +18,8 @@ type response struct {
 	reads    bool // a bill reads the body
 }
 
-// fillEnd sets the end of the request in e. The Status of e is used if no status was sent.
+// fillEnd sets the end of the request in e. The Status of e is used only if no status was sent and
+// the client has not left.
 func (w *response) fillEnd(e *Ended) {
 	if !e.Aborted {
 		w.begin(e.Status)
@@ -30,8 +31,8 @@ func (w *response) fillEnd(e *Ended) {
 	e.Aborted, e.Header = e.Aborted || gone, w.Header()
 }
 
-// begin records the status of the response. The first final status is sent. If the client has
-// left, no status is recorded: a proxy then answers with a status about the client.
+// begin records the status of the response. Only the first final status is recorded. If the client
+// has left, none is: a handler that is a reverse proxy then sends a status about the client.
 func (w *response) begin(status int) {
 	if w.status != 0 || w.gone || status < 200 && status != http.StatusSwitchingProtocols {
 		return

@@ -7,11 +7,11 @@ import (
 
 const (
 	maxCompared = 64 // bytes of a name that is compared with known names
-	maxListed   = 20 // names that a message lists
+	maxListed   = 20 // maximum number of names that a message lists
 )
 
 // Suggest returns the end of an error message about an unknown name. It names the most similar of
-// the known names, or else lists all of them.
+// the known names, or else lists at most maxListed of them.
 func Suggest(name string, known []string) string {
 	best, least := "", (len(name)+1)/3+1
 	for _, k := range known {

@@ -41,7 +41,7 @@ func (p Path) String() string { return strings.Join(p, ".") }
 // Term is a number of a Sum.
 type Term struct {
 	Path     Path
-	Optional bool // 0 if there is no number at the path
+	Optional bool // the term is 0 if there is no number at the path
 }
 
 // orZero follows an optional path. A character such as a question mark would end a text within a

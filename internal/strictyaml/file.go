@@ -3,7 +3,7 @@
 // probable intention.
 //
 // A caller requests the expected type of a Value, and gets the zero value if the field is
-// absent. The File collects the errors, and File.Err returns all of them:
+// absent. The File collects the errors, and File.Err returns them:
 //
 //	file, err := strictyaml.Parse("limits.yaml", text)
 //	...
@@ -33,7 +33,7 @@ import (
 const (
 	MaxBytes = 1 << 20
 	MaxDepth = 32
-	maxTold  = 20 // errors that Err returns
+	maxTold  = 20 // maximum number of errors that a File keeps
 )
 
 // File is a file that is being read, with the errors found so far. A File is not safe for
@@ -65,8 +65,8 @@ func (e *Error) Error() string {
 }
 
 // Parse reads a text with a single document. The name is used only in errors. The error is an
-// *Error if the text is not YAML, or if any part of it is refused by this package: more
-// than MaxBytes, nesting deeper than MaxDepth, a second document, anchors, aliases or
+// *Error if the text is empty or is not YAML, or if any part of it is refused by this package:
+// more than MaxBytes, nesting deeper than MaxDepth, a second document, anchors, aliases or
 // tags.
 func Parse(name string, text []byte) (*File, error) {
 	whole := func(format string, args ...any) (*File, error) {
@@ -143,8 +143,8 @@ func (f *File) refuse(n *yaml.Node, depth int) error {
 // Root returns the whole document.
 func (f *File) Root() Value { return Value{file: f, at: f.root, node: f.root} }
 
-// Err returns all errors that were found, in the order of the file: an *Error for each,
-// joined, or nil if there is no error.
+// Err returns the first maxTold errors that were found, in the order of the file: an *Error for
+// each, joined, or nil if there is no error. A further *Error has the number of the other errors.
 func (f *File) Err() error {
 	slices.SortStableFunc(f.errs, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))

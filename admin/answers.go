@@ -127,7 +127,7 @@ type Leases struct {
 	LentUnits int `json:"lent_units"`
 }
 
-// Stream is the state of the copies that the node sends.
+// Stream is the state of the replicas that the node sends.
 type Stream struct {
 	Unsent  int   `json:"unsent"`
 	LagMS   int64 `json:"lag_ms"`

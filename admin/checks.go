@@ -45,8 +45,9 @@ type CheckOptions struct {
 //	POST /v1/reserve, /v1/settle             reserve an estimate, and replace it by the cost
 //	/v1/forward_auth, /v1/auth_request, /v1/ext_authz/    answer proxies that ask before they forward a request
 //
-// docs/proxies.md has configurations of proxies. A client can use up every limit and return spent units,
-// but cannot change a limit. Time limits, size limits and errors are the same as of Handler.
+// It also serves /openapi.json. docs/proxies.md has configurations of proxies. A client can use up every
+// limit and return spent units, but cannot change a limit. Time limits, size limits and the errors of
+// responses are those of Handler. The error is weir.ErrInvalid if node is nil or o is not valid.
 //
 // Do not put an http.ServeMux in front, because it cleans the paths of /v1/ext_authz/.
 func CheckHandler(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handler, error) {
@@ -74,7 +75,7 @@ func showVerdict(v *httplimit.Verdict, now time.Time) Take {
 	}
 }
 
-// question asks a limit of the rules for units.
+// question is a request for units of a limit of the rules.
 type question struct {
 	name, key, tier string
 	units           int64

@@ -12,10 +12,10 @@ import (
 )
 
 // A proxy asks by a request of its own whether it may forward a request of a client, which it describes
-// in header fields. It also sends the fields of the client, which could therefore forge every field that
-// the proxy does not overwrite. For that reason each of these fields must occur exactly once, except
-// X-Forwarded-For, whose addresses count from the right. A request that lacks any of them is answered with
-// 400, and never admitted.
+// in header fields. The proxy also sends the header fields of the client. Therefore a client could forge
+// each field that the proxy does not overwrite. For that reason each of these fields must occur exactly
+// once, except the field with the addresses of the client and of proxies, which is read from the right. A
+// request that lacks any of these fields is answered with 400, and never admitted.
 
 const (
 	forwardedForField  = "X-Forwarded-For"
@@ -103,7 +103,8 @@ func (a *api) extAuthz(r *request) (int, any, error) {
 	return decideProxied(a.lenient, r, of).answer(nil)
 }
 
-// proxied is the Exchange of a request that a proxy describes, and keeps the denial for operations to send.
+// proxied is the Exchange of a request that a proxy describes. It keeps the denial until the operation
+// sends it.
 type proxied struct {
 	request rules.Request
 	accept  []string
@@ -150,7 +151,7 @@ func (p *proxied) answer(err error) (int, any, error) {
 }
 
 // readForwarded reads the parts of a request that all proxies send in the same form: the address of the
-// client, which is the n-th from the right in a field, and the fields of the client.
+// client, which is the n-th from the right in a field, and the header fields of the client.
 func (a *api) readForwarded(of *rules.Request, r *request, field string, n int) error {
 	c := httplimit.FromRight(field, n)
 	of.Client = c.FromFields(r.Header, "", false)

@@ -42,8 +42,8 @@ type Options struct {
 	// time limit. If nil, there is no page.
 	Page http.Handler
 
-	// Logger receives a message for each change, with its author, and for each failure. The Logger never receives a key. If
-	// nil, slog.Default is used.
+	// Logger receives a message for each change, with the client that made it, and for failures. The
+	// Logger never receives a key. If nil, slog.Default is used.
 	Logger *slog.Logger
 }
 
@@ -118,7 +118,7 @@ type api struct {
 	page        http.Handler                // nil without a page
 }
 
-// operation carries out a request. The response has no body if answer is nil. A []byte is JSON text, a
+// operation executes a request. The response has no body if answer is nil. A []byte is JSON text, a
 // *proxied has a body of its own, and any other answer is encoded as JSON.
 type operation func(*api, *request) (status int, answer any, err error)
 
@@ -270,7 +270,7 @@ func (a *api) answer(w http.ResponseWriter, r *http.Request) (status int, answer
 	return a.serve(w, r, route, by, rest)
 }
 
-// serve carries out the operation of a route within twice the stepTimeout.
+// serve executes the operation of a route within twice the stepTimeout.
 func (a *api) serve(w http.ResponseWriter, r *http.Request, route route, by, rest string) (status int, answer any, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*a.stepTimeout)
 	defer cancel()
@@ -304,8 +304,8 @@ func (a *api) servePage(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sendError answers with a problem. Its detail is the error if the caller can correct it. Other errors
-// are logged at a pace, and not shown.
+// sendError answers with a problem. The detail of the problem is the error if the caller can correct the
+// error. Other errors are logged at a limited rate, and not shown.
 func (a *api) sendError(w http.ResponseWriter, r *http.Request, err error) {
 	if noEnd, ok := errors.AsType[*httplimit.ErrNoEnd](err); ok {
 		err = refuseNoEnd(noEnd.Limit, r.URL.Path)

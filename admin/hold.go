@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/enum"
 )
 
-// A hold lasts for its TTL without a renewal.
+// A hold that is not renewed lasts for its TTL.
 const (
 	defaultHoldTTL = 30 * time.Second // if the request has no ttl
 	minHoldTTL     = time.Second

@@ -25,8 +25,8 @@ import (
 
 const (
 	maxBodyBytes   = 64 << 10
-	maxKeyBytes    = 1024 // as nodes limit keys
-	maxAuthorBytes = 128  // as overrides limit By
+	maxKeyBytes    = 1024 // the maximum of a node
+	maxAuthorBytes = 128  // the maximum of rules.Override.By
 	maxUnits       = 1_000_000_000_000
 )
 

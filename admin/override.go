@@ -42,7 +42,7 @@ type overridesAnswer struct {
 	Overrides []*overrideAnswer `json:"overrides"`
 }
 
-// overrides lists all overrides.
+// overrides lists the overrides in force.
 func (a *api) overrides(*request) (int, any, error) {
 	all := a.book.Overrides()
 	answer := overridesAnswer{make([]*overrideAnswer, len(all))}
@@ -107,7 +107,7 @@ func checkOverride(key string, o rules.Override, now time.Time) (wrong faults) {
 	return wrong
 }
 
-// checkNumbers adds the numbers of an override that its limit cannot have.
+// checkNumbers adds faults for the numbers of an override that its limit cannot have.
 func (w *faults) checkNumbers(l weir.Limit, o rules.Override) {
 	const shortest, longest = time.Millisecond, 366 * 24 * time.Hour
 	if l.Rate = o.Rate; l.Algorithm == weir.SlidingLog && o.Rate <= maxUnits && l.Validate() != nil {

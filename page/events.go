@@ -91,9 +91,9 @@ type shownWatched struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// events sends the events to a viewer until the viewer leaves or loses its place, or the page is
-// closed. A viewer that reads nothing for writeWithin is disconnected. A slow viewer skips
-// snapshots.
+// events sends the events to a viewer until the viewer leaves or loses its place, viewFor has
+// passed, or the page is closed. A viewer that reads nothing for writeWithin is disconnected. A slow
+// viewer skips snapshots.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	if isForeign(r) {
 		http.Error(w, "the request comes from a page of another origin", http.StatusForbidden)

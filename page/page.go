@@ -26,8 +26,8 @@ type Options struct {
 	// watched.
 	Limit, Key string
 	// Hosts are the accepted values of the Host header, such as "127.0.0.1:8080". If empty, all
-	// values are accepted. A page without a password needs Hosts, because the name of a foreign
-	// page could be made to resolve to its address (DNS rebinding).
+	// values are accepted. A page without a password needs Hosts, because an attacker could make the
+	// name of a foreign page resolve to the address of this page (DNS rebinding).
 	Hosts []string
 	// Viewers is the maximum number of viewers; 16 if zero. A further viewer replaces the viewer
 	// that came first, if that viewer has been connected for ten seconds. Otherwise it is asked to
@@ -97,9 +97,9 @@ func New(o Options) (*Page, error) {
 	return p, nil
 }
 
-// Close stops the events for viewers, and returns after all goroutines of the page have ended,
-// except for a write to a viewer. Close may be called more than once. Later requests for events are
-// refused.
+// Close stops the events for viewers, and waits until the goroutines that read the Source have
+// ended. A handler that is writing to a viewer may run on for up to five seconds. Close may be called
+// more than once. Later requests for events are refused.
 func (p *Page) Close() error {
 	p.hub.mu.Lock()
 	select {

@@ -97,8 +97,8 @@ type measured struct {
 }
 
 // update computes the rates from the present counters. A new process has no rates, because its
-// counters may be of several days. A process that was missing has the mean rates of the whole
-// time.
+// counters may be of several days. A process that was missing has the mean rates of the time since
+// its earlier counters.
 func (r *rates) update(now time.Time, all []Counters) (m measured) {
 	before := r.before
 	r.before = make(map[string]earlier, len(all))

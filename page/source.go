@@ -67,7 +67,7 @@ type Rules struct {
 
 // Member is a member of the cluster.
 type Member struct {
-	ID      string   `json:"id"`   // the same after a restart; the argument of Act
+	ID      string   `json:"id"`   // unique among the members; the argument of Act, and for an Actor the same after a restart
 	Name    string   `json:"name"` // displayed name
 	Addr    string   `json:"addr"`
 	Region  string   `json:"region"`

@@ -24,7 +24,7 @@ type lines struct {
 //
 // A Write that does not return delays records, but never checks: the queue becomes full,
 // and further records are dropped. If the writer has SetWriteDeadline (connections,
-// pipes), the deadline is Options.Timeout, and a later batch has failed. With any other
+// pipes), a Write that takes longer than Options.Timeout fails. With any other
 // writer, Log.Close returns when the context of Close is done, and the goroutine of the
 // Log ends when Write returns.
 //

@@ -47,7 +47,7 @@ type Options struct {
 
 	Queue   int           // maximum number of queued records; further records are dropped. 8,192 if zero (1.5 MB, plus the length of the keys with Keys), at most 1,048,576
 	Batch   int           // maximum number of records in a batch. 512 if zero, at most Queue
-	Every   time.Duration // time for which a record waits for a full batch. 1 s if zero, 1 ms to 1 h
+	Every   time.Duration // maximum time for which a record waits for a full batch. 1 s if zero, 1 ms to 1 h
 	Timeout time.Duration // maximum time of the Sink for a batch. 10 s if zero, 1 ms to 1 h
 
 	Logger *slog.Logger // receives the number of lost records, at most once a minute. slog.Default if nil
@@ -128,7 +128,7 @@ type Log struct {
 
 	closing context.Context    // done when Close was called
 	close   context.CancelFunc //
-	given   context.Context    // done when a Close has returned before all records were written
+	given   context.Context    // done when a Close has given up before all records were written
 	giveUp  context.CancelFunc //
 	done    chan struct{}      // closed when the writer has ended
 }

@@ -17,7 +17,7 @@ type Record struct {
 	Version uint64    `json:"version"`          // Limit.Version
 	ID      ID        `json:"id"`               // Limiter.ID of the key. Zero for a key above 1 KiB
 	Key     string    `json:"key,omitempty"`    // text of the key, only with Options.Keys. JSON has U+FFFD for bytes that are not UTF-8
-	Units   int64     `json:"units"`            // units of the caller
+	Units   int64     `json:"units"`            // units that the check asked for
 	Allowed bool      `json:"allowed"`          // decision of this limit
 	Shadow  bool      `json:"shadow,omitempty"` // the decision was counted and not enforced
 

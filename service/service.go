@@ -23,13 +23,14 @@ import (
 // rules.
 type Options struct {
 	Node        weir.Config
-	Shared      string        // file with the secrets and the seed of all replicas, in the format of weir secret; the secrets of Node are used if empty
+	Shared      string        // file with the secrets and the seed of all nodes, in the format of weir secret; those of Node are used if empty
 	Rules       string        // file of rules, which is watched for changes; there is no Book if empty
 	LeaveWithin time.Duration // maximum time to stop; 15 s if zero
 }
 
 // FromEnv returns the Options in the environment, with the names of weir serve: WEIR_BIND,
-// WEIR_ADVERTISE, WEIR_JOIN with commas, WEIR_EXPECT, WEIR_SHARED and WEIR_RULES.
+// WEIR_ADVERTISE, WEIR_JOIN with commas, WEIR_EXPECT, WEIR_SHARED and WEIR_RULES. It returns an error
+// if WEIR_EXPECT is not a number.
 func FromEnv() (Options, error) {
 	o := Options{
 		Node:   weir.Config{Bind: os.Getenv("WEIR_BIND"), Advertise: os.Getenv("WEIR_ADVERTISE")},

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/admin"
 )
 
-// overrideCommand sets or removes a temporary limit of a key.
+// overrideCommand sets or removes the override of a key.
 type overrideCommand struct {
 	asking
 	countOf

@@ -276,8 +276,7 @@ func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	// The streams of viewers do not end by themselves, and would keep the server from
-	// stopping.
+	// The streams of viewers last for minutes, and would keep the server from stopping.
 	s.stops = append(s.stops, func(context.Context) { _ = shown.Close() })
 	api, err := admin.Handler(s.node, book, admin.Options{Tokens: tokens, MutualTLS: mutual, Page: shown, Logger: log})
 	if err != nil {

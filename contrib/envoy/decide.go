@@ -27,7 +27,7 @@ type item struct {
 	how        how
 	replaced   bool // by another limit that applies to the request
 
-	enforced bool // the item can deny the request; false for a shadow limit
+	enforced bool // the item can deny the request; false for a shadow limit, and for a quota unless all quotas are used up
 	takes    bool // AllowAllInto takes the units of all these items together
 	decision weir.Decision
 	decided  bool // decision is the answer of the limit, and has no Source if the node did not ask
@@ -94,8 +94,8 @@ func (s *Service) readOne(w *work, now *book, domain *domain, req *rls.RateLimit
 		}
 	}
 	if o := it.descriptor.GetLimit(); o != nil {
-		// The limit of the request replaces the numbers of the configuration. The count
-		// is the same.
+		// The limit of the request replaces the numbers of the configuration. If its
+		// period is the same, the count is the same.
 		if it.limit != nil {
 			it.limit = &limit{path: it.path, debit: it.limit.debit, detailed: it.limit.detailed}
 		} else {

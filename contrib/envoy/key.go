@@ -60,8 +60,9 @@ func appendEscaped(b []byte, text string) []byte {
 	}
 }
 
-// limitName returns the name of the weir.Limit for a path and a period. The name is only
-// a label: counts differ by their keys, which contain the whole descriptor.
+// limitName returns the name of the weir.Limit for a path and a period. Another period has
+// another name, and so a new count. The name need not contain values: counts of one name
+// differ by their keys, which contain the whole descriptor.
 func limitName(path, per string, sliding bool) string {
 	name := path + "/" + per
 	if sliding {

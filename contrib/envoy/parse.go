@@ -20,8 +20,8 @@ import (
 )
 
 // Parse reads the configuration of a domain, in the format of envoyproxy/ratelimit. The
-// name is used in errors. Parse returns all errors of the text, with line and column. A
-// field that is unknown or has no effect is an error.
+// name is used in errors. The error joins the errors of the text, at most 20 of them, each
+// with line and column. A field that is unknown or has no effect is an error.
 func Parse(name string, text []byte) (*Config, error) {
 	d, err := parse(name, text, false)
 	if err != nil {

@@ -16,9 +16,9 @@ const (
 	// maxReleases bounds the pending releases. If there are more, uncommitted estimates
 	// stay spent until the ends of their windows.
 	maxReleases = 1 << 14
-	// releaseSlack is the time between the deadline of a reservation and its release. A
-	// node whose clock is behind by at most releaseSlack knows that the deadline has
-	// passed.
+	// releaseSlack is the time between the deadline of a reservation and its release.
+	// After the release, a node whose clock is behind by at most releaseSlack knows that
+	// the deadline has passed.
 	releaseSlack = time.Second
 	// releaseWait is how long a release may wait for other nodes.
 	releaseWait = time.Second

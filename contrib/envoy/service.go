@@ -58,7 +58,8 @@ type Options struct {
 	Logger *slog.Logger // slog.Default if nil; never receives a value of a descriptor
 
 	// OnDecision is called for each descriptor that has a limit or is unlimited by the
-	// configuration, and is not replaced, before the response is sent. OnDecision must not block, and may be nil.
+	// configuration, and is not replaced, before the response is sent. OnDecision must not
+	// block, and may be nil.
 	OnDecision func(context.Context, *Decided)
 }
 
@@ -78,7 +79,7 @@ type Decided struct {
 	// paths than descriptors in the configuration, unless Envoy sends limits with its
 	// requests.
 	Path     string
-	Hits     uint64 // number of requested or returned units; 0 if the descriptor is unlimited
+	Hits     uint64 // number of requested or returned units; 0 if the request only asks, or if the descriptor is unlimited
 	Negative bool   // the hits were returned
 	Over     bool   // the limit had no room
 	Enforced bool   // false in shadow mode, with Options.ShadowMode, and in quota mode unless all quotas of the request are used up

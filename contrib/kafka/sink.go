@@ -34,8 +34,8 @@ const (
 )
 
 // metadataMinAge is how long the client waits before it looks up the leader of a lost
-// partition again. With the default of 5 s, each broken connection would cost a queue of
-// denials.
+// partition again. With the default of 5 s, the queue of a Log could fill after each broken
+// connection, and records would be dropped.
 const metadataMinAge = time.Second
 
 // closeTimeout bounds how long Close waits for buffered records.

@@ -26,7 +26,7 @@ type upload struct {
 	part  []byte // data that is not sent yet, with the capacity of a part
 	id    string // of the multipart upload; empty before the first part is sent
 	parts []minio.CompletePart
-	left  int64 // of Options.MaxBytes
+	left  int64 // bytes that remain of Options.MaxBytes
 	err   error // the first error, which all later Writes return
 }
 

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// A connection without a running handler rests. It has stalled if it has rested for this
-// long: a client that has just connected is about to send a request, and a busy client
-// sends another request.
+// A connection without a running handler rests. It has stalled if it has rested for stall:
+// a client that has just connected is about to send a request, and a busy client sends
+// another request. Of the origins that do not have the most resting connections, only
+// connections that have rested for longStall are closed.
 const (
 	stall      = 10 * time.Millisecond
 	longStall  = time.Second
@@ -25,7 +26,7 @@ type conn struct {
 	asked    atomic.Bool  // a handler has started for a request
 	calls    atomic.Int32 // requests with a running handler
 	reads    atomic.Int32 // requests in calls whose bodies have not been read to the end
-	since    atomic.Int64 // when it was accepted, or when its last request began or ended
+	since    atomic.Int64 // when it was accepted, when its last request began or ended, or when unread data was last seen
 	writing  atomic.Int64 // start of the current write; 0 if there is none
 	extended atomic.Int64 // when its write deadline was set; 0 if it was not
 	proven   atomic.Bool  // the connection is no longer new; changed under the lock of the pool

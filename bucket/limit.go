@@ -70,7 +70,7 @@ type Limit struct {
 	Durable bool
 
 	// These are the Rate and Per of the limit of which Scale computed this limit, else zero.
-	// Only Lend computes with them.
+	// Decisions depend on them only beside lent units (drainedUnits).
 	wholeRate int64
 	wholePer  time.Duration
 }

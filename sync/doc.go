@@ -60,8 +60,9 @@
 // # What the caller owes
 //
 //   - Call Track on the store. Call Collect at regular intervals (50 ms), and when the store
-//     signals hurry. Collect, Review, ReviewPart and Answered return the members for which Next
-//     has a frame. Call Next until it returns nil, and again after Answered or Lost.
+//     signals hurry. Collect, CollectPart, Replicate, Review, ReviewPart, Loaded and Answered return
+//     the members for which Next has a frame. Call Next until it returns nil, and again after
+//     Answered or Lost.
 //   - Call Owe for each range of hashes of which a member becomes a target or the stand-in,
 //     because the view has changed or this node has taken authority. Call Owe without ranges for
 //     a member that waits for Complete.

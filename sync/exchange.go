@@ -23,14 +23,14 @@ type Statement struct {
 	Wants    int64 // number of additional units that the sender requests
 	Must     int64 // largest ask that the sender had to deny
 	Demand   int64 // recent demand, in units per 1,000 seconds
-	Usual    int64 // the same, over windows
-	Holding  int64 // number of units that the sender has
+	Usual    int64 // the same, averaged over several windows
+	Holding  int64 // number of units that the sender has in all
 	Forgot   bool  // the sender does not know which units of its own the receiver has
 
 	// The following fields are about units that the sender has granted.
 	Answers    int64         // Number of the statement that this answers, 0 for none
 	Granted    int64         // units that the receiver may have from now on
-	Used       int64         // spent part of the additional units
+	Used       int64         // number of the additional units in Granted that are already spent
 	LastNumber int64         // highest Number that the sender has received; also stated if Forgot is set
 	More       bool          // more units follow as soon as they are unspent
 	Retry      time.Duration // time after which there may be more units
@@ -42,7 +42,7 @@ type Statement struct {
 // Exchange is a list of statements from a region to another region.
 type Exchange struct {
 	Region     string
-	Print      uint64 // hash of the Regions
+	Print      uint64 // hash of the Regions of the sender
 	Statements []Statement
 }
 
@@ -184,8 +184,8 @@ type dues struct {
 // visitParts is the number of rounds in which all holdings are visited, even without an ask.
 const visitParts = 20
 
-// visit renews a holding if necessary, makes the statements about it that are due, and reports
-// whether its copies must be updated.
+// visit renews a holding if necessary, makes the statements about it that are due, drops the
+// holding if it is not needed any more, and reports whether its copies must be updated.
 func (h *Holdings) visit(sh *holdingShard, x *holding, t Time, d *dues) (changed bool) {
 	switch {
 	case t.Monotonic >= x.until, x.unsure, x.windowEnded(t.Now):
@@ -236,7 +236,7 @@ type balance struct {
 // isDue reports whether a statement about a holding must be sent to a region in this visit. A
 // statement requests or renews units, returns units, or asks which units the region has. If the
 // round has reports left, a statement may also only report spent units. No statement is sent
-// while another statement waits for its answer.
+// while another statement to the region waits for its answer, or within ExchangeEvery of it.
 func (x *holding) isDue(a *account, b *balance, t Time, d *dues) bool {
 	since := t.Monotonic - a.sent
 	if a.waits && since >= answerTimeout {
@@ -278,8 +278,8 @@ func (h *Holdings) emit(x *holding, region int, b *balance, t Time, d *dues) (ch
 	return changed || a.received > 0 || a.granted > 0
 }
 
-// restless is the time since the last ask for which a holding is visited in each round if half of
-// its units are used.
+// restless is the time since the last ask for which a holding is visited in each round if at
+// least half of its units are used.
 const restless = int64(2 * time.Second)
 
 // drop removes a holding.
@@ -344,8 +344,9 @@ func recoveryTime(l *bucket.Limit) float64 {
 	return max(float64(l.Per), float64(l.Per)*float64(l.Capacity())/float64(l.Rate))
 }
 
-// wantedUnits returns the number of additional units that this region requests. wantedUnits
-// requests units before they are needed, once half of its units are used.
+// wantedUnits returns the number of additional units that this region requests. It requests
+// units once at least half of its units are used, before more are needed, or once an ask was
+// denied.
 func (x *holding) wantedUnits(peek *bucket.Result, largest int64) int64 {
 	most := x.whole.Capacity()
 	want := min(max(x.neededUnits(x.demand), largest), most) - x.held
@@ -357,7 +358,7 @@ func (x *holding) wantedUnits(peek *bucket.Result, largest int64) int64 {
 
 // spareUnits returns the number of units that can be returned to the regions that granted them:
 // units that a third region has asked for, or all unspent units if there was no ask for a while.
-// Before that, a region must ask for the units that it needs.
+// As long as there are asks, another region must request the units that it needs.
 func (h *Holdings) spareUnits(x *holding, peek *bucket.Result, t Time) int64 {
 	switch {
 	case t.Monotonic-x.seen >= min(max(int64(x.whole.Per), term), 6*term):
@@ -369,9 +370,9 @@ func (h *Holdings) spareUnits(x *holding, peek *bucket.Result, t Time) int64 {
 	return x.passing
 }
 
-// Serve applies a statement of another region, and returns the answer. ok is false if there is no
-// answer, because the regions do not divide limits in the same way, or because there is no room
-// for the id.
+// Serve applies a statement of another region, and returns the answer. ok is false if there is
+// no answer, because the other region is unknown, because the regions do not divide limits in
+// the same way, or because there is no room for the id.
 func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answer Statement, ok bool) {
 	region := h.regions.index(from)
 	if region < 0 || !h.agree(region, print) {
@@ -438,9 +439,11 @@ func (h *Holdings) agree(region int, print uint64) bool {
 	return true
 }
 
-// applyReceived applies the statement of another region about units that it has received. Units
-// that the region no longer has are unspent, except for its debt, if the statement is from the
-// member that had them. Otherwise they count as spent, because their state is unknown.
+// applyReceived applies the statement of another region about units that it has received.
+// Units that the region no longer has are unspent, except for its debt and for spent units
+// that moved with them, if the statement is from the member that had them. Otherwise they
+// count as spent, because their state is unknown. isNew reports whether the statement has a
+// higher number than all previous statements of the region.
 func (h *Holdings) applyReceived(x *holding, a *account, st *Statement, t Time) (isNew bool) {
 	if st.Series > a.series {
 		a.series, a.theirs = st.Series, 0
@@ -509,8 +512,9 @@ func (x *holding) catchUp(l *bucket.Limit) {
 // grant gives units to a region. First it returns units that the region has granted itself, then
 // it grants units of the initial part of this region. The rule determines how many of the units
 // in both regions each region should have. A region without demand keeps a small part of its
-// initial units, so that it can start, unless a single ask needs all of them. Units of a third
-// region go back to that region, where they can be requested.
+// initial units, so that it can start, unless the requesting region had to deny an ask that is
+// larger than all of its own units. Units of a third region go back to that region, where they
+// can be requested.
 func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statement, t Time) {
 	a := &x.accounts[region]
 	h.measure(x, t.Monotonic)
@@ -640,8 +644,8 @@ func (h *Holdings) retryAfter(x *holding, peek *bucket.Result, now int64) time.D
 	return h.store.Peek(x.id, &x.part, now, 1).RetryAfter
 }
 
-// Answered applies the answer of a region. ok is false if the regions do not divide limits in the
-// same way.
+// Answered applies the answer of a region. ok is false if the region is unknown, or if the
+// regions do not divide limits in the same way.
 func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (ok bool) {
 	region := h.regions.index(from)
 	if region < 0 || !h.agree(region, print) {

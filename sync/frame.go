@@ -14,8 +14,8 @@ import (
 // A frame, little-endian; numbers without a width are unsigned varints:
 //
 //	header   version 1 | flags 1 | from 8 | to 8 | number 8
-//	transfer move | ranges | for each: first 8, last 8 | uncertain for   if flagTransfer
-//	ids      how many items | the id 16 of each
+//	transfer move | number of ranges | for each: first 8, last 8 | uncertainFor   only with flagTransfer
+//	ids      number of items | the id 16 of each
 //	items    until the end
 //
 // The ids come first, so that the memory of their counts can be prefetched. An item begins with a
@@ -24,7 +24,7 @@ import (
 // piece of a log follows; a limit, and the count of a state or the used units of a spend. A limit
 // is its index in the frame. If the index is the first free index, the numbers of the limit follow.
 //
-//	vector  tallies, for each: origin | spent | refunded | expired | age
+//	vector  number of tallies | for each: origin | spent | refunded | expired | age
 //	total   origin | spent
 //	origin  index | origin 8 | series 8
 //	limit   index | code 1 | rate | per | burst or start | version | whole
@@ -34,10 +34,10 @@ import (
 //
 // An answer:
 //
-//	version 1 | flags 1 | number 8 | whole | items
+//	version 1 | flags 1 | number 8 | number of items | items
 //
-// The items are requested as a whole by the receiver. Each item is given as its index less the
-// previous index.
+// The receiver of the frame requests these items as a whole. Each item is given as its index
+// less the previous index.
 const (
 	frameVersion = 1
 	headerBytes  = 26
@@ -98,7 +98,7 @@ func appendRanges(b []byte, move uint64, ranges Ranges) []byte {
 
 const (
 	idBytes       = 16
-	maxItemsBytes = 3 // maximum size of the number of items
+	maxItemsBytes = 3 // maximum size of the number of items, in bytes
 )
 
 func appendID(b []byte, id bucket.ID) []byte {
@@ -236,7 +236,7 @@ func (ls *limits) read(r *reader) (l bucket.Limit) {
 	return l
 }
 
-// sane is like Validate, but accepts shares. A share of nothing has a Rate of 0 or a negative
+// sane is like Validate, but accepts shares. An empty share has a Rate of 0 or a negative
 // Burst.
 func sane(l *bucket.Limit) error {
 	whole := *l

@@ -10,7 +10,8 @@ import (
 // A copy of a holding contains the data that its successor needs, little-endian; numbers without
 // a width are unsigned varints:
 //
-//	limit | series | accounts | for each: granted | to 8 | for | moved | heard | received | for | owes | number
+//	limit | series | number of accounts
+//	for each account: granted | grantedTo 8 | grantedUntil | moved | heard | received | receivedUntil | owes | number
 //
 // The format has the remaining durations in the place of times.
 
@@ -105,8 +106,8 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 			a.owes, a.number = from.owes, from.number
 		}
 		a.waits = false
-		// The region must state what it has of this region, because of grants that are later than
-		// the copy.
+		// The region must state which units of this region it has, because there may be grants
+		// that are later than the copy.
 		a.known, a.asked = i == h.regions.self, 0
 	}
 	x.unsure, x.copied = false, t.Monotonic

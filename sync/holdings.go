@@ -43,13 +43,13 @@ type Holdings struct {
 	mu         sync.Mutex
 	knownSince int64  // monotonic time since which all holdings are remembered
 	agreed     []bool // whether a region has shown since then that it divides limits in the same way
-	exact      bool   // knownSince is that of another node
+	exact      bool   // another node that transferred authority has stated knownSince
 }
 
 const (
 	holdingShards = 256
-	// maxHoldings is the maximum number of ids whose holding is not the initial holding of the
-	// region. The initial holding judges all other ids.
+	// maxHoldings is the maximum number of holdings. The initial part of the region judges all
+	// further ids (judge).
 	maxHoldings = 256 << 10
 	// term is the time for which a grant may be spent, from the time when it was requested.
 	// keptFor is the time for which the granting region does without the units, from the time
@@ -66,8 +66,8 @@ const (
 	answerTimeout = int64(2 * time.Second)
 	// longestRefusal is the maximum time between two requests that are refused.
 	longestRefusal = int64(5 * time.Second)
-	// validFor is the time for which a part must be valid so that the store is given it, or so
-	// that the store keeps it when the holding is visited. Holdings are visited more often than
+	// validFor is the time for which a part must remain valid to be set in the store, or
+	// to stay there when the holding is visited. Holdings are visited more often than
 	// that. If they are not, the parts in the store are not used.
 	validFor = term / 2
 	// firstTrip is the assumed round-trip time to another region before the first measurement.
@@ -93,19 +93,19 @@ type holding struct {
 	accounts []account // by index in regions; not used for this region
 	counted  int64     // number of asked units at the last update of demand, with uncollected units
 	demand   float64   // recent demand in units per second, as of at
-	usual    float64   // the same, over windows
-	at       int64     // monotonic time of the last update of demand and usual
+	usual    float64   // the same, averaged over several windows
+	at       int64     // monotonic time of the last update of demand     // monotonic time of the last update of demand and usual
 	lacked   int64     // monotonic time of the last denial
 	seen     int64     // monotonic time at which the id was last known to be asked for
 	series   int64     // series of the spent units
 	before   int64     // number of units that were spent before the series began
 
 	passing  int64 // received units that are returned because a third region asked for them
-	passTill int64 // monotonic time until which passing is reserved
+	passTill int64 // monotonic time at which passing ends // monotonic time until which passing is reserved
 
 	must     int64 // largest denied ask for which units were requested
 	keeps    int64 // number of units in held that are reserved for a caller after a denial
-	keepTill int64 // monotonic time until which these units are reserved
+	keepTill int64 // monotonic time at which the reservation ends // monotonic time until which these units are reserved
 
 	index  int   // index in holdingShard.all
 	unsure bool  // created when the holding of the id may have been forgotten
@@ -113,7 +113,7 @@ type holding struct {
 }
 
 // account contains the units that this region has granted to another region, and the units that
-// it has received from that region.
+// it has received from that region. All times are monotonic.
 //
 // The granted units are never less than the units that the other region has received. The bound
 // on the units that all regions admit relies on this. A grant is therefore subtracted here before
@@ -188,8 +188,9 @@ func (h *Holdings) inheritKnowledge(uncertain time.Duration) {
 // forever is the result of uncertainFor until all other regions have been heard.
 const forever = time.Duration(1 << 60)
 
-// uncertainFor returns how long the holding of an id that has none may have been forgotten: until
-// every other region has been heard, and all grants from before Forgotten have ended.
+// uncertainFor returns how much longer an id without a holding may be an id whose holding was
+// forgotten: until every other region has been heard, and all grants from before Forgotten
+// have ended.
 func (h *Holdings) uncertainFor() time.Duration {
 	if h == nil {
 		return 0
@@ -291,8 +292,9 @@ func reachesHalf(units int64, r *bucket.Result) bool {
 	return 2*r.Remaining <= r.Limit && 2*(r.Remaining+units) > r.Limit
 }
 
-// TakeAll is like Store.TakeAll. Each ask that has a whole is judged within the units that this
-// region has of it. The ids must be distinct.
+// TakeAll is like Store.TakeAll, but if wholes[i] is not nil, asks[i] is judged within the
+// units that this region has of wholes[i]. The ids must be distinct. wholes must have the
+// length of asks.
 func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, answers []bucket.Result) bool {
 	if t.Monotonic < h.partsUntil.Load() {
 		if all, known := h.store.TakeAllParts(asks, wholes, t.Now, answers); known {
@@ -562,9 +564,9 @@ func (h *Holdings) ownUnits(x *holding) int64 {
 // spent returns the number of units that were spent here since the series began.
 func (x *holding) spent() int64 { return max(0, x.asked-x.denied-x.before) }
 
-// startSeries starts a new series if any units were spent, and is called when no units are used
-// any more. A region that only hears of the new series then counts only used units. Spent units
-// that were not reported by then need not be reported.
+// startSeries starts a new series if any units were spent. It must be called only when no
+// units are used any more. A region that only hears of the new series then counts only used
+// units. Spent units that were not reported by then need not be reported.
 func (x *holding) startSeries(now int64) {
 	if spent := x.spent(); spent > 0 {
 		x.before += spent

@@ -9,7 +9,7 @@ import (
 // Arrival describes the contents of a frame other than counts.
 type Arrival struct {
 	From      Member
-	Authority Ranges // authority that the frame transfers; nil without a transfer, or if the transfer arrived before. A node that takes the authority calls Review
+	Authority Ranges // ranges over which the frame transfers authority; nil without a transfer, or if the transfer arrived before. A node that takes the authority calls Review
 	Complete  bool   // all counts that From owed by scans have arrived
 	Leaving   bool   // From is leaving, and transfers its authority
 }
@@ -71,8 +71,10 @@ func (in *inbounds) get(m Member) *inbound {
 }
 
 // Serve applies a frame, and appends the answer to dst. A frame that has arrived before, or is
-// older than a frame that has, changes nothing. If this node must send data to other members as a
-// result, the data waits until Collect or Answered returns these members.
+// older than a frame that has, changes nothing. If this node must send data to other members
+// as a result, the data waits until Collect or Answered returns these members. Serve returns
+// an error if the frame is malformed, too long, or for another member. The items before a
+// malformed item have then been applied.
 func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer []byte, a Arrival, err error) {
 	if len(frame) > maxFrame {
 		return dst, Arrival{}, errFrame
@@ -282,7 +284,8 @@ func (x *arriving) acceptReset(id bucket.ID, number uint64, made int64) bool {
 	return false
 }
 
-// mergeSpend merges the vector of a copy with a number of used units.
+// mergeSpend merges a spend: the vector of another copy, and the number of used units of that
+// copy.
 func (x *arriving) mergeSpend(id bucket.ID, l *bucket.Limit, used int64) {
 	if len(x.seen) == 0 {
 		return
@@ -379,8 +382,8 @@ func agesOf(l *bucket.Limit, now int64) ages {
 }
 
 // importTotal imports a copy with a single origin, if this node has no tallies of the count, or
-// only an earlier total of that origin, and reports whether it did. Nearly all copies are merged in
-// this way, in a single step.
+// only an earlier total of that origin, and if the holder does not lack the units. It reports
+// whether it did. Nearly all copies are merged in this way, in a single step.
 func (x *arriving) importTotal(id bucket.ID, c *bucket.Count) bool {
 	t := &x.seen[0]
 	used := c.Used(x.now)

@@ -23,7 +23,7 @@ type ledger struct {
 	all     deque[entry]        // in order of insertion, except that free entries are used again
 	unused  int32               // index of the first free entry, or noEntry; its next is the index of another free entry
 	n       int                 // number of entries in use
-	swept   int                 // index that Sweep examined last
+	swept   int                 // index that Sweep examined last                 // index that Sweep examined last
 	hand    int                 // index that makeRoom examined last
 	most    int                 // maximum number of entries
 	dropped uint64              // entries that were removed for want of room, and may not have recovered
@@ -40,7 +40,8 @@ type entry struct {
 	lasts  int64  // upper bound of the time for which its units count, as far as is known; kept here because the count may be reclaimed before
 }
 
-// total returns t as a store keeps it. ok is false if t has refunds or too many units for that.
+// total returns t as the Total of a count. ok is false if t has refunds, or more units than a
+// Total can have.
 func (t *tally) total() (kept bucket.Total, ok bool) {
 	if t.refunded != 0 || t.spent > math.MaxUint32 {
 		return kept, false
@@ -102,7 +103,7 @@ func (l *ledger) vector(v vector, id bucket.ID) vector {
 }
 
 // join replaces the vector of id with its join with v, and reports whether it grew. The new units
-// count for at most lasts. passOn reports whether the holder may lack them.
+// count for at most lasts nanoseconds. passOn reports whether the holder may lack them.
 func (l *ledger) join(id bucket.ID, v vector, lasts int64, passOn bool) (grew bool) {
 	for i := range v {
 		t := &v[i]

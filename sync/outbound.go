@@ -75,8 +75,9 @@ func (f *flight) clear() {
 // vector or reset that may have to be sent costs besideCost more.
 const besideCost = 8
 
-// isDue reports whether everything up to the given time has been acknowledged: no older item
-// waits in queue, and no scan has to find an older item. isDue ignores bulk.
+// isDue reports whether all items up to the given stream time have been sent: no such item
+// waits in queue, and no scan has to find such an item. isDue ignores bulk and the frame in
+// flight.
 func (o *outbound) isDue(at int64) bool {
 	oldest, waits := o.queue.oldest()
 	return (!o.scanning || o.began >= at) && (!waits || oldest > at)
@@ -365,9 +366,9 @@ func (s *Stream) encodeSpend(id bucket.ID, now int64, roles Roles, b []byte) []b
 	return b
 }
 
-// appendHead appends the first part of a state or a spend: the flags, the reset number, and the
-// vector s.mine. The result at is the index of the limit, which may be nil. If no member would
-// accept the limit, appendHead appends nothing and ok is false.
+// appendHead appends the first part of a state or a spend: the flags, the reset number and its
+// age, and the vector s.mine. The result at is the index of the limit in the frame. limit may
+// be nil. If no member would accept the limit, appendHead appends nothing and ok is false.
 func (s *Stream) appendHead(b []byte, id bucket.ID, flags byte, limit *bucket.Limit, now int64) (_ []byte, at int, ok bool) {
 	if limit != nil {
 		if at, ok = s.limits.index(limit); !ok {

@@ -52,7 +52,7 @@ type queue struct {
 	folds int64 // position after the last item to be folded
 	dead  int   // number of merged items
 
-	foldAt  int // length from which on the queue has an index, and so each id once
+	foldAt  int // length from which on the queue has an index, and so each id and kind once
 	most    int // maximum number of pushed items
 	brought int // number of items up to the last item that a scan has added, or more
 }

@@ -11,7 +11,7 @@ import (
 // A block of a snapshot, little-endian; numbers without a width are unsigned varints:
 //
 //	version 1 | time of day 8
-//	ids     how many items | the id 16 of each
+//	ids     number of items | the id 16 of each
 //	items   until the end
 //
 // The items have the format of a frame: states of counts and resets of ids. The ages in the block
@@ -21,7 +21,7 @@ const (
 	blockHead      = 9
 	blockIDs       = 512      // maximum number of ids in a block
 	blockBytes     = 48 << 10 // size of the items at which a block ends
-	snapshotAtOnce = 32       // number of counts that are written under one lock, and a piece of a log
+	snapshotAtOnce = 32       // maximum number of counts, or of tallies and resets, that are visited under one lock
 	// snapshotPiece is the frame number of all pieces of logs in snapshots: each piece follows
 	// the previous piece.
 	snapshotPiece = 1
@@ -194,12 +194,15 @@ func (w *Snapshot) writeBeside(now int64) (more bool) {
 	return more
 }
 
-// ErrBlock is the error for a block that was not written by a Snapshot.
+// ErrBlock is the error for a malformed block, which was not written by a Snapshot or was
+// damaged.
 var ErrBlock = errors.New("countsync: malformed block of a snapshot")
 
 // Load applies a block in the same way as a copy from another member: each unit counts once, and
 // known units change nothing. The time of day at now is day. Load returns the number of items
-// that it has read, and sends nothing: Loaded does that once all blocks are loaded.
+// that it has applied, and sends nothing: Loaded does that once all blocks are loaded. If the
+// block is malformed, the error wraps ErrBlock, and the items before the malformed item have
+// been applied.
 func (s *Stream) Load(now, day int64, block []byte, roles Roles) (counts int, err error) {
 	if len(block) < blockHead || block[0] != blockVersion {
 		return 0, fmt.Errorf("%w: version %d", ErrBlock, append(block, 0)[0])

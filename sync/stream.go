@@ -120,8 +120,8 @@ func (s *Stream) ResetNumber(id bucket.ID, now int64) uint64 {
 	return s.resets.effectiveNumber(id, now)
 }
 
-// Hold makes the stream send and receive holdings in the same way as counts. Hold must be called
-// before the stream is used.
+// Hold makes the stream send and receive the holdings h in the same way as counts. Hold must
+// be called after Cap, and before the stream is used.
 func (s *Stream) Hold(h *Holdings) {
 	s.holdings = h
 	if h != nil {
@@ -183,8 +183,8 @@ func (s *Stream) Meet(members []Member) {
 
 // Collect reads the changes of the store and queues them for other members. Collect returns the
 // members for which data waits and no frame is in flight. If hurried is set, it reads only
-// changes for which the store has signalled hurry. A member that answers for an id sends its copy
-// to the targets of the id, and any other member sends its vector to the answering member.
+// changes for which the store has signalled hurry. If this node answers for an id, its copy is
+// queued for the targets of the id. Otherwise its vector is queued for the answering member.
 func (s *Stream) Collect(now int64, hurried bool, roles Roles) (ready []Member) {
 	for cursor, over := 0, false; !over; over = cursor == 0 {
 		s.mu.Lock()
@@ -229,9 +229,10 @@ func (s *Stream) applyChanges(changes []bucket.Change, now int64, roles Roles) {
 	s.changes = changes
 }
 
-// Owe sends a member all counts in ranges of which it is a target or the stand-in. A scan of the
-// store finds the counts in bounded steps. Complete is sent after the scan, even if ranges is
-// empty. If a scan for the member is in progress and ranges is not empty, the scan starts again.
+// Owe makes the stream send a member all counts in ranges of which the member is a target or
+// the stand-in. A scan of the store finds the counts in bounded steps. Complete is sent after
+// the scan, even if ranges is empty. If a scan for the member is in progress and ranges is not
+// empty, the scan starts again.
 func (s *Stream) Owe(to Member, ranges Ranges) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,6 +328,7 @@ func (s *Stream) Reset(id bucket.ID, now int64) (number uint64) {
 
 // ResetTo applies a reset of another node. age is the time that has passed since the reset. If
 // number is not above the known number, or not in time (ResetInTime), ResetTo changes nothing.
+// A reset that is no longer in effect deletes no count.
 func (s *Stream) ResetTo(id bucket.ID, number uint64, age time.Duration, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -383,8 +385,9 @@ func (s *Stream) reset(id bucket.ID, number uint64, made int64, from stamp) {
 }
 
 // Sweep forgets tallies that have recovered and tombstones that are old. Each call examines a
-// part of the tallies, and sweepParts calls examine all of them. The number of tallies is
-// therefore bounded by the number that arrive during that time, however fast they arrive.
+// part of the tallies, and sweepParts calls examine all of them. The number of recovered
+// tallies is therefore bounded by the number that recover during that time, however fast they
+// arrive.
 func (s *Stream) Sweep(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -488,7 +491,7 @@ func (s *Stream) Stats() StreamStats {
 
 // Backlog describes the data that waits for a member.
 type Backlog struct {
-	Counts       int           // ids that the member has not acknowledged; the same id may be counted more than once
+	Counts       int           // number of ids that the member has not acknowledged; the same id may be counted more than once
 	Age          time.Duration // age of the oldest id that is queued or in flight, without Bulk
 	Bulk         int           // how many of the ids in Counts a review has queued; ids in flight are not included
 	Scanning     bool          // a scan for the member is in progress

@@ -266,7 +266,7 @@ func (l *Limiter) ReleaseHold(ctx context.Context, key, text string) error {
 
 func checkTTL(ttl time.Duration) error {
 	if ttl < minHoldFor || ttl > maxHoldFor {
-		return fmt.Errorf("%w ttl: %v: hold for %v to %v", ErrInvalid, ttl, minHoldFor, maxHoldFor)
+		return fmt.Errorf("%w ttl: %v: use %v to %v", ErrInvalid, ttl, minHoldFor, maxHoldFor)
 	}
 	return nil
 }

@@ -146,7 +146,7 @@ func (l *Limit) check() (loc *time.Location, err error) {
 			numbers.Per = 0
 		}
 		if l.Durable == Durable {
-			wrong("Durable is set and Algorithm in_flight: leave it zero, holds end with the processes that have them")
+			wrong("Durable is set and Algorithm in_flight: leave it zero, a stop of all nodes ends all holds")
 		}
 		if l.Scope == Global {
 			wrong("Scope is global and Algorithm in_flight: holds are counted in one region; use regional")

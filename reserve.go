@@ -119,7 +119,7 @@ func (l *Limiter) OpenReservation(key, text string) (*Reservation, error) {
 	v := &Reservation{l: l, decision: Decision{Allowed: true, Limit: a.Limit.Capacity(), Name: l.limit.Name}}
 	switch err := l.node.clients.reservations.Open(&v.made, &a, text); {
 	case errors.Is(err, reserve.ErrForeign):
-		return nil, fmt.Errorf("%w text: it is of no reservation of this limit, key and cluster", ErrInvalid)
+		return nil, fmt.Errorf("%w text: it is not of a reservation of this limit, key and cluster", ErrInvalid)
 	case err != nil:
 		return nil, err
 	}

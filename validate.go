@@ -54,7 +54,7 @@ func (c *Config) checkCluster(wrong func(format string, args ...any)) {
 	}{{"Advertise", c.Advertise != ""}, {"Join", len(c.Join) > 0}, {"Regions", len(c.Regions) > 0}, {"Secrets", len(c.Secrets) > 0}, {"TLS", c.TLS != nil},
 		{"RegionSecrets", len(c.RegionSecrets) > 0}, {"CertificateNames", len(c.CertificateNames) > 0}} {
 		if field.set {
-			wrong("%s is set and Bind is empty: give Bind a host:port, a node without one is a cluster of one", field.name)
+			wrong("%s is set and Bind is empty: give Bind a host:port, a node without Bind has no network", field.name)
 		}
 	}
 }

@@ -178,7 +178,7 @@ func (h *Holds) call(ctx context.Context, v *view.View, member uint64, op wire.O
 	return answer, err
 }
 
-var errLate = errors.New("weir: a message about holds was under way for too long")
+var errLate = errors.New("weir: a message about holds was in transit for too long")
 
 // isLate reports whether a message with a date was in transit for longer than the sender waits for
 // the answer. Such a message is refused, and the sender repeats content that is still true. Two

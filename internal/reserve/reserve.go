@@ -26,9 +26,9 @@ import (
 // that contains no reservation.
 var (
 	ErrSettled     = errors.New("weir: the reservation is settled or cancelled already")
-	ErrExpired     = errors.New("weir: the reservation has expired")
-	ErrUnavailable = errors.New("weir: no majority of the members answers: try again")
-	ErrForeign     = errors.New("weir: the text is of no reservation of this limit, key and cluster")
+	ErrExpired     = errors.New("weir: the reservation or hold has expired")
+	ErrUnavailable = errors.New("weir: no member that may decide has answered: try again")
+	ErrForeign     = errors.New("weir: the text is not of a reservation of this limit, key and cluster")
 )
 
 const (

@@ -73,14 +73,14 @@ func (l *Limiter) Shadow() *Limiter {
 	return &s
 }
 
-// Allow requests a unit.
+// Allow spends a unit if there is room, like AllowN with 1 unit.
 func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 	return l.check(ctx, wire.OpTake, key, 1)
 }
 
-// AllowN spends all of the units or none. It accepts 1 unit to the maximum that the limit can ever
-// grant, which is the Burst of a bucket, or the Rate if Burst is zero. With more units the error is
-// ErrInvalid.
+// AllowN spends all of the units or none. units is at least 1 and at most the maximum that the
+// limit can ever grant, which is the Burst of a bucket, or the Rate if Burst is zero. Other numbers
+// are ErrInvalid.
 func (l *Limiter) AllowN(ctx context.Context, key string, units int64) (Decision, error) {
 	return l.check(ctx, wire.OpTake, key, units)
 }

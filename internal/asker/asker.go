@@ -60,7 +60,7 @@ func (k *Asker) Learn(a *wire.Ask, r *wire.Result, owner uint64, sent countsync.
 	k.LearnLease(a, r, owner, sent)
 }
 
-// LearnLease records the lease in the result of an ask, if the ask wanted a lease.
+// LearnLease records the lease in the result of an ask, if the ask requested a lease.
 func (k *Asker) LearnLease(a *wire.Ask, r *wire.Result, owner uint64, sent countsync.Time) {
 	if a.Take.Want.Units > 0 {
 		k.leases.learn(a, r, owner, sent, k.env.Time())
@@ -159,7 +159,7 @@ func (k *Asker) Run() {
 	}
 }
 
-// errandsTo calls f with the errands for each owner, at most wire.MaxAsks at once.
+// errandsTo calls f with the errands for each owner, at most wire.MaxAsks in a call.
 func (k *Asker) errandsTo(errands []leaseErrand, f func([]leaseErrand)) {
 	slices.SortStableFunc(errands, func(a, b leaseErrand) int {
 		switch {

@@ -248,7 +248,7 @@ func wantFor(pace float64) wire.Want {
 	return wire.Want{Units: uint32(min(units, math.MaxUint32)), Term: uint16(term / time.Millisecond)}
 }
 
-// close ends a lease, and returns the report to its owner.
+// close ends a lease, and returns the errand that returns its unspent units to the owner.
 func (e *lease) close(t countsync.Time) (errand leaseErrand) {
 	e.measure(t)
 	errand = leaseErrand{e.owner, e.ask}

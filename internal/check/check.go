@@ -92,7 +92,8 @@ func New() *Checks {
 	return c
 }
 
-// Connect sets the parts of the node. Some parts call Checks, so that these exist first.
+// Connect sets the parts of the node. Some parts call Checks, so Checks must exist before these
+// parts.
 func (c *Checks) Connect(cfg Config) { c.Config = cfg }
 
 // exchange contains the bytes of a request and of its response. Exchanges come from a pool, so that a

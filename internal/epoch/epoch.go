@@ -91,7 +91,7 @@ type Clock struct {
 // New returns the clock of a node that starts.
 func New(now int64) *Clock { return &Clock{began: now} }
 
-// Now returns the moment at the time now.
+// Now returns the moment of the present epoch at the time now.
 func (c *Clock) Now(now int64) Moment {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -418,7 +418,7 @@ func (h *Handover) membersBehind(v *view.View) (behind []countsync.Member) {
 	return behind
 }
 
-// Stats returns the backlog of all reachable members.
+// Stats returns the backlog of all reachable members, and the sizes and counters of the stream.
 func (h *Handover) Stats() (s Stats) {
 	v, now := h.View(), h.cfg.Env.Now()
 	for i, m := range v.Hashes {

@@ -61,7 +61,7 @@ import (
 )
 
 const (
-	// Term is the time after which a hold of a process ends if its holder does not renew it.
+	// Term is the time from the last renewal of a hold of a process to its end.
 	Term = 10 * time.Second
 	// renewEvery is the time between two digests to a member.
 	renewEvery = time.Second

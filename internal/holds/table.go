@@ -250,7 +250,7 @@ func (t *table) put(e entry) {
 	s.markIdle(c)
 }
 
-// end removes a hold of another node, and reports whether it was there.
+// end removes a hold of another node, and reports whether the table had it.
 func (t *table) end(name ref) bool {
 	s := t.lock(name.id)
 	defer s.mu.Unlock()

@@ -141,11 +141,13 @@ func (v *View) Neighbors() []int {
 // Reaches reports whether this node is connected to Members[i], directly or through other members.
 func (v *View) Reaches(i int) bool { return i >= 0 && v.Next[i] >= 0 }
 
+// ReachesMember is like Reaches, for the hash of the name of a member.
 func (v *View) ReachesMember(m countsync.Member) bool {
 	i, known := v.Named[m]
 	return known && v.Reaches(i)
 }
 
+// IsFullyConnected reports whether this node is connected directly to each member that is not Dead.
 func (v *View) IsFullyConnected() bool {
 	for i := range v.Members {
 		if v.Lost[i] != 0 && v.Members[i].State != cluster.Dead {

@@ -237,4 +237,5 @@ func (v *View) Offset(period time.Duration) time.Duration {
 	return time.Duration(v.Hashes[v.Self] % uint64(period))
 }
 
+// NameHash returns the hash of a name, which identifies the member in messages.
 func NameHash(name string) uint64 { return xxhash.Sum64String(name) }

@@ -129,6 +129,7 @@ type Header struct {
 	To    uint64        // the hash of the name of the destination member
 }
 
+// Append appends the encoded header to b.
 func (h Header) Append(b []byte) []byte {
 	b = append(b, byte(h.Op), h.Flags, h.Hops, h.Asks)
 	b = binary.LittleEndian.AppendUint32(b, uint32(h.Wait/time.Microsecond))
@@ -196,6 +197,7 @@ func (c Trace) IsSampled() bool {
 	return c.TraceID != [16]byte{} && c.SpanID != [8]byte{} && c.Flags&1 != 0
 }
 
+// Append appends the encoded trace to b.
 func (c Trace) Append(b []byte) []byte {
 	b = append(b, c.TraceID[:]...)
 	b = append(b, c.SpanID[:]...)

@@ -38,7 +38,7 @@ type Holdings struct {
 	partsUntil atomic.Int64  // monotonic time until which the parts in the store judge as the holdings do
 	monotonic  atomic.Int64  // monotonic time of the latest step
 	kept       atomic.Int64  // number of holdings
-	beyond     atomic.Uint64 // number of times that there was no room for a holding
+	beyond     atomic.Uint64 // how often there was no room for a holding // number of times that there was no room for a holding
 
 	mu         sync.Mutex
 	knownSince int64  // monotonic time since which all holdings are remembered

@@ -12,8 +12,9 @@ import (
 //
 // An item is removed from outbound only when a frame that contains it has been acknowledged.
 // Until then, the item is in queue, in bulk, in flight, or covered by a scan. Hand-overs depend
-// on this: a transfer or a Complete is sent only after everything older in queue and in scans has
-// been acknowledged (isDue). Code that takes an item from the queue without storing it anywhere
+// on this: a transfer or a Complete is sent only after everything older in queue and in scans
+// has been acknowledged (isDue, while no frame is in flight). Code that takes an item from the
+// queue without storing it anywhere
 // would break this. Only Forgo drops items, and only on a node that leaves.
 type outbound struct {
 	to     Member

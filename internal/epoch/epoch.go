@@ -109,7 +109,8 @@ func (c *Clock) State(now int64) State {
 	return State{c.moment(now), slices.Clone(c.relations)}
 }
 
-// Begin starts the clock of an epoch, unless there is an epoch already.
+// Begin begins an epoch, unless there is an epoch already. The age of the epoch is the time
+// since New.
 func (c *Clock) Begin(epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// lookEvery is the time between two rounds, in which a node asks the neighbors that did not
-	// respond, and another neighbor in turn, because the clock of a suspended machine may have
-	// stopped.
+	// lookEvery is the time between two rounds. In a round, a node asks the neighbors that
+	// have not responded. It also asks the next neighbor in turn, because the clock of a
+	// suspended machine may have stopped.
 	lookEvery = 2 * time.Second
 	// lookRested replaces lookEvery once each neighbor has had a turn since the last change. If the
 	// clock of this node stops for longer than the failure detection takes, all connections are new
@@ -31,7 +31,8 @@ const (
 	// neighbors.
 	askWait     = time.Second
 	askedAtOnce = 16
-	// If the age rises by more than Config.Exact/exactParts, a node asks all neighbors at once.
+	// exactParts determines tolerance: if the age rises by more than Config.Exact/exactParts,
+	// a node asks all neighbors again.
 	exactParts = 8
 )
 
@@ -224,8 +225,8 @@ func (m *Members) countsFor(age time.Duration, now int64) (rise time.Duration) {
 	}
 }
 
-// Begin starts an epoch unless this node has an epoch. It asks other members first, because they
-// may have an epoch.
+// Begin begins an epoch unless this node has an epoch or has left. It asks other members
+// first, because they may have an epoch.
 func (m *Members) Begin(ctx context.Context) {
 	if m.Clock.Now(0).Epoch != 0 {
 		return

@@ -26,7 +26,8 @@ func HostLabel(most int) string {
 	return name[:min(len(name), most)]
 }
 
-// Salt returns the random number by which the counts of this process are placed.
+// Salt returns the random number that determines the places of counts in the store of this
+// process.
 func Salt(random io.Reader) (bucket.Salt, error) {
 	var b [16]byte
 	err := draw(random, b[:])

@@ -57,16 +57,16 @@ func (h Identity) RegionFingerprint(region string) (f [16]byte) {
 }
 
 // Prefix returns the part of the hashed text that is the same for all keys of a limit. The text
-// is the length of the name and the name, so that ("a_b", "c") and ("a", "b_c") differ, padded to
-// whole words.
+// is the length of the name and the name, so that ("a_b", "c") and ("a", "b_c") differ, padded
+// with zeros to a multiple of 8 bytes.
 func Prefix(name string) []byte {
 	p := binary.LittleEndian.AppendUint16(nil, uint16(len(name)))
 	p = append(p, name...)
 	return append(p, make([]byte, -len(p)&7)...)
 }
 
-// ID returns the id of a key of a Regional limit, whose name has this Prefix. Each check computes
-// the id once, on the stack.
+// ID returns the id of a key of a Regional limit, whose name has this Prefix. For a Global
+// limit, the caller sets wire.GlobalIDBit. Each check computes the id once, on the stack.
 func (h Identity) ID(prefix []byte, key string) bucket.ID {
 	if len(prefix)+len(key) <= 64 {
 		var text [64]byte

@@ -10,7 +10,8 @@ import (
 )
 
 // ErrInvalidSecrets is the error of a text that does not have the form that `weir secret`
-// prints, and of a file that is too large. No error contains a part of the text.
+// prints, and of a file that is too large or not a regular file. No error contains a part of
+// the text.
 var ErrInvalidSecrets = errors.New("secrets")
 
 const (
@@ -22,7 +23,7 @@ const (
 	minText = 2 * MinSeedBytes
 )
 
-// ParseSecrets reads the lines that `weir secret` prints. The error is ErrInvalidSecrets.
+// ParseSecrets reads the lines that `weir secret` prints. The error wraps ErrInvalidSecrets.
 func ParseSecrets(text string) (secrets [][]byte, seed []byte, err error) {
 	if secrets, seed, err = parseSecrets(text); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrInvalidSecrets, err)
@@ -30,8 +31,8 @@ func ParseSecrets(text string) (secrets [][]byte, seed []byte, err error) {
 	return secrets, seed, nil
 }
 
-// ReadSecrets is like ParseSecrets, for a regular file of at most 1 MiB. The error is
-// ErrInvalidSecrets, or that of the file system.
+// ReadSecrets is like ParseSecrets, for a regular file of at most 1 MiB. The error wraps
+// ErrInvalidSecrets, or is that of the file system.
 func ReadSecrets(file string) (secrets [][]byte, seed []byte, err error) {
 	info, err := os.Stat(file)
 	if err != nil {

@@ -16,7 +16,7 @@ const messageBytes = 8 << 10
 // messages returns messages with the limits of this node, except those that Vary. Numbers are unsigned varints.
 //
 //	message  limits until the end
-//	limit    name's bytes | name | version | algorithm | rate | per in ns | burst | scope | partition | calendar | zone's bytes | zone
+//	limit    length of name | name | version | algorithm | rate | per in ns | burst | scope | partition | calendar | length of zone | zone
 func (r *Registry) messages() (messages [][]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

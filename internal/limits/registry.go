@@ -79,10 +79,12 @@ func (l *Limit) spelled() Limit {
 // an older Version are no conflicts. These invariants hold:
 //
 //   - A Registry has the highest Version of each name, and the numbers that came last.
-//   - All limits with a name and one of its maxVersions highest Versions have the same Algorithm.
-//     Node.Limiter relies on that: a check with another Algorithm would be judged by the first.
-//   - A Version of a name is logged once for this node and once for all other nodes, with at most
-//     conflictLines in conflictPace. Otherwise the declarations of members would fill the log.
+//   - All limits with the same name and Version have the same Algorithm, for the maxVersions highest
+//     Versions of each name. Node.Limiter relies on that: a check with another Algorithm would be
+//     judged by the first.
+//   - Conflicts of a name and Version are logged at most once for this node and once for all other
+//     nodes, with at most conflictLines in conflictPace. Otherwise the declarations of members would
+//     fill the log.
 //   - Names, messages and their texts are bounded, whatever members declare.
 type Registry struct {
 	log      *slog.Logger

@@ -12,9 +12,9 @@ import (
 // The messages between nodes follow the header of a request or an answer. Numbers without a width
 // are unsigned varints:
 //
-//	entry       name's bytes | name | version | value's bytes | value, or of a tombstone the age in ns
+//	entry       length of name | name | version | length of value | value, or of a tombstone the age in ns
 //	publish     entries until the end
-//	compare     after's bytes | after | 256 digests of 8, or no digests if all are zero
+//	compare     length of after | after | 256 digests of 8, or no digests if all are zero
 //	difference  more 1 | entries until the end
 const (
 	// maxMessageBytes is the maximum size of the entries in a message.
@@ -103,8 +103,8 @@ func (d *difference) append(b []byte, now int64) []byte {
 	return appendEntries(append(b, more), d.list, now)
 }
 
-// parseDifference parses an answer. Its names are sorted, occur once, and follow the name in the
-// Question.
+// parseDifference parses the answer to q. The error is wire.ErrMalformed, also if the names
+// are not in ascending order after the name in q.
 func parseDifference(b []byte, q *Question, now int64) (d difference, err error) {
 	c := wire.NewCursor(b)
 	d.more = c.Number(math.MaxUint64) == 1

@@ -17,10 +17,10 @@ import (
 
 // Bounds of published values.
 const (
-	MaxName   = 256
-	MaxValue  = 4 << 10
-	maxValues = 16_384  // values that a caller may publish
-	maxBytes  = 8 << 20 // the maximum size of their names and values
+	MaxName   = 256     // maximum size of a name, in bytes
+	MaxValue  = 4 << 10 // maximum size of a value, in bytes
+	maxValues = 16_384  // maximum number of values that callers may publish
+	maxBytes  = 8 << 20 // maximum size of their names and values together, in bytes
 	// A store has room for twice as many entries: both sides of a partition may have filled their
 	// stores, and tombstones are kept as well.
 	maxEntries    = 2 * maxValues
@@ -98,9 +98,9 @@ func (p *entry) digest() uint64 {
 type Stats struct {
 	Values     int
 	Tombstones int
-	Bytes      int // of names and values
-	Revision   uint64
-	Dropped    uint64 // names for which there was no room
+	Bytes      int    // size of all names and values
+	Revision   uint64 // increases with each change
+	Dropped    uint64 // number of names for which there was no room
 }
 
 // Store contains all published entries that a node knows. It is a state machine: the inputs are

@@ -58,9 +58,10 @@ func (q *quota) admit(size, resets int, now int64) bool {
 }
 
 // Border checks a request of another region, on the node that receives the request and on each
-// member to which the request is passed. It accepts only exchanges, and resets of Global limits.
-// Border returns the answer to a request that does not pass, and updates h for this node. A region
-// can choose neither a member of this region nor a route: its requests are for the node that
+// member to which the request is passed. It accepts only exchanges, and resets of Global
+// limits. refusal is the answer to a request above the bounds of its region, and err the error
+// of a request that is not allowed. Border updates h for this node: a region can choose
+// neither a member of this region nor a route, because its requests are for the node that
 // receives them. Only a member can mark a request with FlagAbroad.
 func (r *Regions) Border(b *cluster.Batch, h *wire.Header, request []byte, now int64) (refusal []byte, err error) {
 	if b.Region == r.cfg.Env.Region {
@@ -130,7 +131,8 @@ func isEarly(st *countsync.Statement, timeOfDay int64) bool {
 	return st.Limit.Algorithm == bucket.FixedWindow && st.Limit.Start-int64(SlackAbroad) > timeOfDay
 }
 
-// Pardon resets the quota of a region. It is for tests, which send more requests than a region may.
+// Pardon resets the quota of a region. It is for tests, which send more requests than the
+// quota allows.
 func (r *Regions) Pardon(region string) {
 	q := &r.links[region].quota
 	q.mu.Lock()

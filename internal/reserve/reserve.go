@@ -125,7 +125,8 @@ func (v *Reservation) Expires() time.Time { return time.Unix(0, v.of.cfg.Clock.T
 
 // Settle replaces the estimate by the actual cost, which is at least 0, with the present numbers of
 // the limit. The error is ErrSettled or ErrExpired; for a carried Reservation it may also be
-// ErrUnavailable or the error of ctx. If there is an error, Settle has not changed the count.
+// ErrUnavailable or an error of Checks.Do, such as the error of ctx. If there is an error,
+// Settle has not changed the count.
 func (v *Reservation) Settle(ctx context.Context, numbers *bucket.Limit, actual int64) error {
 	if err := v.acquire(ctx); err != nil {
 		return err
@@ -214,8 +215,8 @@ func (v *Reservation) replaceEstimate(numbers *bucket.Limit, actual int64) {
 	v.of.cfg.Checks.DoInBackground(op, &a)
 }
 
-// timeOfReceipt returns the time of a receipt by the monotonic clock of this node, which has had
-// the answer since now. This time is the start of a window, the time of an entry in a log, or the
+// timeOfReceipt returns the time of a receipt by the monotonic clock of this node, which received
+// the answer at now. This time is the start of a window, the time of an entry in a log, or the
 // time at which a bucket has drained. If a SlidingWindow has no units left, ResetAfter does not
 // determine the start of the window. In that case timeOfReceipt returns the middle of the possible
 // times, which differs from the start by at most half of Per.

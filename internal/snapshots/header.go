@@ -16,7 +16,7 @@ import (
 type Header struct {
 	Cluster [16]byte  // the cluster of the node
 	Node    string    // the node that wrote the file, at most 255 bytes
-	Saved   time.Time // when the file was begun, in milliseconds
+	Saved   time.Time // when the file was begun, to the millisecond
 	Build   string    // the version of Weir that wrote the file, at most 255 bytes
 	// Run is the run of the cluster when the file was begun. Files are ordered by Run, because
 	// Saved is a time of the clock of a single machine.

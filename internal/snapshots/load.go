@@ -94,9 +94,9 @@ func (s *Snapshots) readHeaders(ctx context.Context) (all found, err error) {
 	return all, err
 }
 
-// loadAll loads each snapshot unless a later snapshot is known to replace it. It returns the
-// number of counts, and the time at which the newest snapshot was written, by the clock of the
-// machine that wrote the snapshot.
+// loadAll loads all snapshots that this node must load, except for those that loadOne skips.
+// It returns the number of counts, and the time at which the newest snapshot was written, by
+// the clock of the machine that wrote the snapshot.
 func (s *Snapshots) loadAll(ctx context.Context) (loaded int, newest time.Time) {
 	var refused []error
 	err := s.cfg.Store.Load(ctx, s.mustLoad, func(node string, r io.Reader) error {
@@ -141,8 +141,9 @@ func excludeErrors(joined error, given []error) (others []error) {
 	return others
 }
 
-// loadOne loads a snapshot, unless the cluster ran on for more than GraceFor after it. written is zero if
-// the snapshot was refused at its header, or skipped.
+// loadOne loads a snapshot. It skips a snapshot if the cluster ran for more than GraceFor
+// after the snapshot was written. written is zero if the snapshot was refused at its header,
+// or skipped.
 func (s *Snapshots) loadOne(ctx context.Context, node string, from io.Reader) (counts int, written time.Time, err error) {
 	r, err := NewReader(from, s.cfg.Keys)
 	if err != nil {

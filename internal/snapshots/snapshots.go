@@ -2,15 +2,15 @@
 // loads them after all nodes have stopped.
 //
 // A node writes at intervals and when it leaves. When it starts, it loads the snapshots, unless
-// it finds a cluster that has been up for longer than GraceFor. Such a cluster knows the current
-// counts, and has forgotten which counts were reset since the snapshot was written. These
-// invariants hold:
+// it finds a cluster that has been up for GraceFor or longer. Such a cluster knows the current
+// counts, and resets that were made since the snapshot was written may no longer be in effect.
+// These invariants hold:
 //
 //   - A loaded count is a replica like the replica of any member. So a count has an effect only
 //     once, however many nodes load it, and does not change counts that are known to be newer.
 //   - A snapshot is not loaded if the cluster is known to have run for longer than GraceFor since.
 //     The node of such a snapshot stopped before the other nodes, and the snapshot lacks the resets
-//     since, whose tombstones are kept for that long. This is decided by the run of the cluster
+//     since, which are in effect only for that long. This is decided by the run of the cluster
 //     (package epoch), and never by a time of day.
 //   - No snapshot is written if it would replace a snapshot of another cluster. A node checks this
 //     before it writes a snapshot. A node also writes no snapshot if, at its start, it had to load a
@@ -37,9 +37,9 @@ import (
 )
 
 const (
-	// GraceFor is how long the tombstones of resets are kept. If two snapshots were
+	// GraceFor is how long resets are in effect (package countsync). If two snapshots were
 	// written within GraceFor of each other, the later snapshot contains the resets since
-	// the earlier one.
+	// the earlier snapshot.
 	GraceFor = 10 * time.Minute
 	// saveWait bounds the writing of a snapshot, and loadWait the loading of all
 	// snapshots.
@@ -63,9 +63,9 @@ const (
 // Config contains the dependencies of Snapshots.
 type Config struct {
 	Store   snapshot.Store // nil for no snapshots
-	Every   time.Duration
-	Node    string   // the name under which this node writes
-	Cluster [16]byte // equal on all nodes of this cluster
+	Every   time.Duration  // interval between two snapshots
+	Node    string         // the name under which this node writes
+	Cluster [16]byte       // equal on all nodes of this cluster
 	Keys    Keys
 	Build   string
 	Log     *slog.Logger

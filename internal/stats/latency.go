@@ -14,7 +14,7 @@ type Latency struct {
 	Buckets []uint64
 }
 
-// bounds is never modified.
+// bounds contains the upper bounds of the buckets, and is never modified.
 var bounds = [...]time.Duration{
 	250, 500, 1 * time.Microsecond, 2500,
 	5 * time.Microsecond, 10 * time.Microsecond, 25 * time.Microsecond, 50 * time.Microsecond,
@@ -26,7 +26,7 @@ var bounds = [...]time.Duration{
 // LatencyBounds returns the upper bounds of the buckets of a Latency.
 func LatencyBounds() []time.Duration { return slices.Clone(bounds[:]) }
 
-// histogram counts durations. Most of them are those of one check in 64, so the counters need no
+// histogram counts durations. Usually only one check in 64 is measured, so the counters need no
 // stripes.
 type histogram struct {
 	buckets [len(bounds) + 1]atomic.Uint64 // not cumulative; the last bucket counts longer durations

@@ -34,8 +34,8 @@ func (d OutageDecisions) after(before OutageDecisions) OutageDecisions {
 // OutageFacts contains the knowledge of a node at a moment.
 type OutageFacts struct {
 	Unreached []string        // members of the roster that no path leads to
-	Reached   int             // members on the side of this node, including itself
-	Roster    int             // members of the roster
+	Reached   int             // number of members on the side of this node, including itself
+	Roster    int             // number of members of the roster
 	Expect    int             // the size that the roster should have at least; 0 if none is configured
 	Left      bool            // the node itself has left, and expects no roster
 	Decisions OutageDecisions // since the start of the node
@@ -63,9 +63,9 @@ func (m *Limits) OutageFacts(v *view.View) OutageFacts {
 // is set.
 type OutageStats struct {
 	Since     time.Time
-	Missing   []string // sorted: missing members of the last OutageQuiet
-	Decisions uint64   // since the outage began
-	Count     uint64   // outages that have begun
+	Missing   []string // sorted: members that were missing within the last OutageQuiet
+	Decisions uint64   // number of decisions without the owner since the outage began
+	Count     uint64   // number of outages that have begun
 }
 
 // OutageTracker follows the outage of a node, and returns the lines for its log. The zero
@@ -97,7 +97,7 @@ type OutageTracker struct {
 	mu        sync.Mutex
 	lost      map[string]int64 // members that were lost since the last Observe, and the times of their losses
 	observed  int64            // when Observe was last called
-	full      int64            // when the roster was last seen to have the expected size
+	full      int64            // when the roster was last seen to have at least the expected size
 	decisions OutageDecisions  // as of the last Observe
 	outage    *outage          // nil if there is none
 	count     uint64

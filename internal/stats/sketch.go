@@ -9,7 +9,7 @@ import (
 // sketch is a Space-Saving sketch (Metwally, Agrawal and El Abbadi, "Efficient
 // Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005) with weights.
 // All counts are halved once for each half-life. A key without a counter takes over the
-// smallest counter, and the count of that counter is the possible error of its own. So for
+// smallest counter with its count, which is the possible error (over) of the new count. So for
 // the halved weights of each key:
 //
 //   - the count of an entry is at least the true sum, and count-over is at most the sum;
@@ -41,8 +41,8 @@ type entry struct {
 	count, over float64
 }
 
-// newSketch returns a sketch of size counters, at least one. halfLife is above zero, in the unit
-// of time.
+// newSketch returns a sketch with the given number of counters, at least one. halfLife is
+// above zero, in the unit of now.
 func newSketch(size int, halfLife, now int64) *sketch {
 	return &sketch{at: make(map[[16]byte]int32), size: size, halfLife: halfLife, halved: now}
 }

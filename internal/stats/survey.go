@@ -174,8 +174,10 @@ func (s *Survey) name(k TopKey) NamedKey {
 	return NamedKey{k.Limit, k.ID, k.Key, k.Known, k.Known && identity.Bytes(id) != k.ID, k.Asks, k.AsksOver, k.Denials, k.DenialsOver}
 }
 
-// askAll sends op to every other member that this node can reach, and waits for each for at most wait.
-// The error of any other member is cluster.ErrDisconnected. own returns the answer of this node. The answers and the errors are in the order of the view's members.
+// askAll sends op to every other member that this node can reach, and waits for each for at
+// most wait. The error of a member that it cannot reach is cluster.ErrDisconnected. own
+// returns the answer of this node. The answers and the errors are in the order of the view's
+// members.
 func askAll[T any](ctx context.Context, s *Survey, op wire.Op, wait time.Duration, parse func([]byte) (T, error), own func() T) (v *view.View, all []T, errs []error) {
 	v = s.cfg.Env.View()
 	all, errs = make([]T, len(v.Members)), make([]error, len(v.Members))

@@ -100,11 +100,11 @@ func listOf(s *sketch, now int64) (l topList) {
 
 // Append appends the answer of a member to a request for its top keys. It includes the text of keys
 // only if text is true. Numbers are unsigned varints. If told is 0, the answer ends there. The
-// number of a key's bytes is increased by one; 0 means that the answer does not include the text.
+// length of a key is increased by one; 0 means that the answer does not include the text.
 //
-//	answer  told 1 | asked | denied
-//	list    floor | entries | entries
-//	entry   id 16 | count | over | limit's bytes | limit | key's bytes | key
+//	answer  told 1 | list asked | list denied
+//	list    floor | number of entries | entries
+//	entry   id 16 | count | over | length of limit | limit | length of key | key
 func (t *Top) Append(b []byte, text bool) []byte {
 	if t.Silent {
 		return append(b, 0)
@@ -140,7 +140,7 @@ func (l *topList) append(b []byte, text bool) []byte {
 	return append(b, entries...)
 }
 
-// ParseTop parses the answer of a member.
+// ParseTop parses the answer of a member. The error is wire.ErrMalformed.
 func ParseTop(answer []byte) (t Top, err error) {
 	c := wire.NewCursor(answer)
 	if t.Silent = c.Number(1) == 0; !t.Silent {

@@ -58,9 +58,9 @@ func (o *Outcomes) add(more Outcomes) {
 // Append appends the answer of a member to a request for its Totals. Numbers are unsigned varints.
 // A later release may append further data.
 //
-//	answer   sources | outcomes of each | limits | each limit
+//	answer   number of sources | outcomes of each | number of limits | limits
 //	outcomes allowed | denied
-//	limit    name's bytes | name | outcomes | outcomes of its shadows
+//	limit    length of name | name | outcomes | outcomes of its shadows
 func (t *Totals) Append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(t.Sources)))
 	for _, o := range t.Sources {
@@ -78,7 +78,7 @@ func (o Outcomes) append(b []byte) []byte {
 }
 
 // ParseTotals parses the answer of a member. It ignores sources that this release does not know,
-// and all data after the limits.
+// and all data after the limits. The error is wire.ErrMalformed.
 func ParseTotals(answer []byte) (t Totals, err error) {
 	c := wire.NewCursor(answer)
 	for source := range c.Number(255) {

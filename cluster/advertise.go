@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// findAddress sets the address that the other nodes dial.
+// findAddress sets advertise, the address that the other nodes dial, and port and reachable.
 func (g *gossipCluster) findAddress(ctx context.Context, bound net.Addr) error {
 	host, port, err := net.SplitHostPort(bound.String())
 	if err != nil {
@@ -148,7 +148,8 @@ func chooseAddress(prefers6 bool, sources func(is6 bool) []netip.Addr, locals []
 			return local{}, fmt.Errorf("this machine has default routes over several addresses: %s", candidatesText(found))
 		}
 	}
-	// Without a default route, an address is chosen only if the machine has a single usable interface.
+	// Without a default route, an address is chosen only if a single interface has dialable addresses,
+	// and has only one of the preferred family, or none of it and only one of the other family.
 	var usable []local
 	nics := make(map[string]bool)
 	for _, l := range locals {
@@ -220,19 +221,20 @@ func localAddresses() (locals []local, err error) {
 	return locals, nil
 }
 
-// The destinations whose routes are examined. All but the last are for documentation, so networks reach
-// them only by a default route. A machine may refuse such destinations, so the last destinations are a
-// root name server. There are several destinations, because a machine may use several default routes in
-// turn.
+// The destinations whose routes are examined, in networks for documentation, which a machine reaches
+// only by a default route. There are several destinations, because a machine may use several default
+// routes in turn.
 var (
 	worldOf4 = []string{"192.0.2.%d", "198.51.100.%d", "203.0.113.%d"}
 	worldOf6 = []string{"2001:db8:%x::1", "3fff:%x::1"}
 )
 
 const (
+	// rootOf4 and rootOf6 are a root name server. The route to it is examined if the machine has no
+	// route to a network for documentation, because machines may refuse such destinations.
 	rootOf4 = "198.41.0.4"
 	rootOf6 = "2001:503:ba3e::2:30"
-	routes  = 8 // examined for each network
+	routes  = 8 // routes that are examined for each network
 )
 
 // routeSources returns the addresses from which this machine sends to the world. Without a default

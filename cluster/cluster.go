@@ -20,7 +20,7 @@ var (
 	ErrBroken       = fmt.Errorf("%w: the connection broke", ErrTimeout)        // the same, because the connection ended or was replaced
 	ErrBusy         = errors.New("cluster: the queue to the member is full")    // nothing was sent
 	ErrTooLarge     = errors.New("cluster: the message exceeds the size limit") // nothing was sent
-	ErrClosed       = errors.New("cluster: closed")
+	ErrClosed       = errors.New("cluster: closed")                             // a request that was under way may have been served
 
 	errStartedTwice = errors.New("cluster: Start was called before: use a new Cluster for each start")
 	errNotStarted   = errors.New("cluster: Start has not been called")
@@ -35,33 +35,36 @@ const MaxMessage = 64 << 10
 // The methods are safe for concurrent use.
 type Cluster interface {
 	// Start listens and joins. Start calls h as soon as the node listens, because other members may
-	// send requests while Start still joins. ctx bounds Start only. If no member can be joined, Start
-	// returns no error, and the cluster continues to try.
+	// send requests while Start still joins. ctx bounds Start only. If no member can be joined before
+	// the deadline of ctx, Start returns no error, and the cluster continues to try. But Start fails if
+	// the only answer is that the configuration of this node does not match, such as its Secrets, Seed
+	// or Region.
 	Start(ctx context.Context, h Handler) error
 	// View returns the roster and connectivity as this node knows them. The view is not nil once Start
-	// has returned or Handler is called, and never changes. A call costs an atomic load.
+	// has succeeded or Handler is called, and is never modified. A call costs an atomic load.
 	View() *View
 	// Region returns a Peer that asks any of the nodes that the addresses of a region reach. The Peer
 	// is nil for a region that Config does not name, and for the region of this node. View does not
 	// contain nodes of other regions, and of the methods of Handler only Serve is called for them.
 	Region(name string) Peer
-	// Announce sets the state that this node announces: Joining, as it starts, Serving or Leaving. View
-	// shows it when Announce returns, and Changed is called. The members that this node is connected to
-	// learn the state about a network latency later, and other members learn the state by gossip. In a
-	// cluster of more than 9 members, each member passes the state on within 50 ms, and the view of a
-	// member shows the state within 100 µs for each member. Announce may be called from the first call
-	// of Changed on, also from within Changed. Announce returns an error for any other state, and after
-	// Leave.
+	// Announce sets the state that this node announces: Joining (the state when it starts), Serving or
+	// Leaving. When Announce returns, View shows the state, and Changed is called. The members that
+	// this node is connected to learn the state about a network latency later, and other members by
+	// gossip. In a cluster of more than 9 members, each member passes the state on within some 50 ms,
+	// and shows it in its view some 100 µs later for each member of the cluster. Announce may be called
+	// from the first call of Changed on, also from within Changed. Announce returns an error for any
+	// other state, before the first call of Changed, after Leave and after Close.
 	//
-	// A node that was removed from the roster while alive (forgotten, or falsely declared dead) returns
-	// without a call, and is Joining again, because other members may now hold the counts of the node.
-	// Member.Epoch counts these returns.
+	// A node that was removed from the roster while alive, because a side of a partition forgot it or
+	// another member answered at its address, comes back without a call of Announce. It is Joining
+	// again, because other members may now hold its counts. Member.Epoch counts these returns.
 	Announce(s State) error
 	// Forget removes a dead member from the roster of this node and of every node that is reached.
 	// Forget returns an error if name is not in the roster or not dead.
 	Forget(name string) error
 	// Leave removes this node from the rosters of the other members. Until Close, the node continues to
-	// send and answer requests.
+	// send requests, and to answer those of its region. Leave returns an error if gossip has not spread
+	// the goodbye within some seconds, or before ctx is done. Further calls do nothing.
 	Leave(ctx context.Context) error
 	// Close stops the cluster at once, without a goodbye, and waits for the goroutines of the cluster.
 	// Peer.Ask then returns ErrClosed.
@@ -81,11 +84,12 @@ type Handler interface {
 	// request that cannot be answered at once is answered with Batch.Defer.
 	Serve(b *Batch)
 	// Answered reports that a member has just answered a ping within a second, or a request within a
-	// second and the wait of the request, by the clock of this node. An answer that stayed in a socket
-	// while this process did not run does not count. A member that has the tombstone of this node sends
-	// the tombstone before any answer, and View shows the tombstone. Calls come from several
-	// goroutines, at most once for all frames that were read from a connection together, and must not
-	// block. A cluster of NewSolo never calls Answered.
+	// second and within the wait of the request. The time ends when this process reads the answer. So
+	// an answer does not count if it stayed in a socket for too long because this process did not run.
+	// Over a new connection, a member that has the tombstone of this node sends the tombstone before
+	// its first pong, and View shows this node as Joining before Answered is called. Calls come from
+	// several goroutines, at most once for all frames that were read from a connection together, and
+	// must not block. A cluster of NewSolo never calls Answered.
 	Answered()
 	// HandleLate handles an answer that arrived after the caller of Ask had given up. It must not block,
 	// and must not keep request or answer.
@@ -95,8 +99,8 @@ type Handler interface {
 // Peer sends requests to a member, or to any node of a different region.
 //
 // A region is asked over a single connection to a node that is chosen at random. The connection is
-// opened as soon as the cluster starts. If the connection ends, or the node stops answering, a new
-// connection is opened within seconds. The methods document members. For a region
+// opened as soon as the cluster starts. If the connection ends, or the node stops answering, this node
+// tries within seconds to open a new connection. The methods document members. For a region
 //   - ErrDisconnected reports that there is no connection now, and that this node tries to open a
 //     connection;
 //   - ErrStalled is not returned, and asks that are under way when the connection ends
@@ -107,9 +111,9 @@ type Peer interface {
 	// Ask sends request, appends the answer to answer[:0], and returns the result. When wait has
 	// passed, the error is ErrTimeout. Time in which this process did not run does not count, because a
 	// suspended process can neither send the request nor read the answer. A late answer does not
-	// disconnect the member. Only a broken connection does, or 800 ms without an answer on both
-	// connections with the member. If ctx is done first, Ask returns ctx.Err, and no timeout is
-	// counted.
+	// disconnect the member. Only a broken connection does, or 800 ms without an answer on either of
+	// the two connections with the member. If ctx is done first, Ask returns ctx.Err, and no timeout is
+	// counted. Ask also returns ErrBroken, ErrBusy, ErrTooLarge and ErrClosed.
 	//
 	// In a cluster of more than 9 members the connection to the member may not exist yet, or may rest.
 	// The time to open or wake the connection is part of wait.
@@ -117,20 +121,22 @@ type Peer interface {
 	// If the member is disconnected, Ask returns ErrDisconnected at once. If the member has stalled,
 	// Ask returns ErrStalled at once, until a frame arrives from the member. A member has stalled if an
 	// ask is unanswered, and no frame has arrived from the member since then for 200 ms, or for the
-	// mean of the round trips and four deviations (RFC 6298) if that is longer.
+	// mean of the round trips and four deviations (RFC 6298) if that is longer. Scheduling delays make
+	// the 200 ms and the 800 ms longer: see the package documentation.
 	//
-	// An answer that arrives after Ask has returned is passed to Handler.HandleLate.
+	// An answer that arrives after Ask has returned, by at most 10 s and over the same connection, is
+	// passed to Handler.HandleLate.
 	Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error)
 	// Send queues request, to which there is no answer, and does not block. The request is dropped if
-	// the queue to the member is full, if an attempt to connect to the member fails, or if the member
-	// is disconnected and has no connection. Over a connection, Send also sends to a disconnected
-	// member: a request that returns units which this member granted too late is for this member alone.
+	// it exceeds MaxMessage, if the queue to the member is full, if an attempt to connect to the member
+	// fails, or if the member is disconnected and has no connection. Over a connection, Send also sends
+	// to a disconnected member, because only the member that granted units too late can take them back.
 	Send(request []byte)
 	// Delay returns the scheduling delay that the member reported last: how long the process of the
-	// member was ready to run, and did not run. For a region it is zero. Pongs carry the delay. A
-	// member may have started with the connection and have measured little. So Delay is at least a
-	// second until the first pong that arrives a second after the connection began. After a member
-	// freezes, Delay still returns the last report.
+	// member was ready to run, and did not run. Pongs carry the delay. It is zero for a region, and
+	// before the first pong. The member may have started just before the connection began, and have
+	// measured little. So after a pong in the first second of a connection, Delay returns at least a
+	// second. After a member freezes, Delay still returns the last report.
 	Delay() time.Duration
 	// Protocol returns the protocol of the connection that Ask and Send use, and the zero
 	// Protocol if there is no connection, as for a member that has not been asked for long. All
@@ -185,15 +191,15 @@ type View struct {
 	// all others. The row of a member that is not connected may be out of date.
 	Connected [][]int
 	// Direct[j] reports whether this node is connected to Members[j], or presumes so: the side of this
-	// node reaches the member, and no request to it has failed. Direct is true for the node itself. A
-	// node that has left still has Direct.
+	// node reaches the member, and no request to it has failed. Direct is true for the node itself.
+	// The view of a node that has left has Direct too.
 	Direct []bool
 	// Stalled[j] reports whether this node is connected to Members[j], which has stalled and so
 	// receives no requests from this node (see ErrStalled). Other nodes do not know this. Stalled is
 	// nil if no member has stalled.
 	Stalled []bool
-	// Ended[j] reports whether the process of Members[j] has ended, as all members of this side find
-	// that watch Members[j]: its kernel closed all connections with them, and refuses new connections.
+	// Ended[j] reports that the process of Members[j] has ended, because all members of this side that
+	// watch it agree: its kernel closed all connections with them, and refuses new connections.
 	// Ended is nil unless Config.ForgetRefused is set.
 	Ended []bool
 }
@@ -202,8 +208,8 @@ type View struct {
 func (v *View) Stalls(i int) bool { return v.Stalled != nil && v.Stalled[i] }
 
 // Side reports which of Members are on the side of this node: the members to which this node is
-// connected, directly or through others, and this node itself unless it has left. A member can pass a
-// request on to any member that is connected to it, for members that are not.
+// connected, directly or through others, and this node itself unless it has left. A member that is
+// connected to two other members can pass requests on between them.
 func (v *View) Side() []bool { return detect.Side(v.Direct, v.Connected) }
 
 // IsConnected reports whether Members[i] watches Members[j] and is connected to it. Every member is
@@ -277,10 +283,11 @@ type Stats struct {
 	RoundTrips      map[string]time.Duration
 	SchedulingDelay time.Duration // how late the timers of this process fire, at most a second; the failure detector allows for this delay
 	JoinError       string        // why the last attempt to join failed; empty after a success
-	JoinedCount     int           // the number of members that the last attempt to join has reached
+	JoinedCount     int           // the number of addresses that the last attempt has joined; it tries only addresses that gossip does not have
 	// Unanswered maps each entry of Config.Join that stands for other nodes, and has not led to a
-	// member since Start, to the problem of the last attempt: a name that does not resolve, or an
-	// address that does not answer. An entry that stands for this node alone is not in the map.
+	// member since Start, to the problem of the last attempt, such as a name that does not resolve, or
+	// an address that does not answer. Before the first attempt it contains every entry, and later none
+	// that stands for this node alone.
 	Unanswered map[string]string
 }
 

@@ -44,9 +44,9 @@ type Config struct {
 	Region string
 	// Regions has, for each other region, addresses that reach any of its nodes:
 	// "host:port", where a DNS name stands for all of its addresses. They are looked
-	// up again for as long as the node lives. With TLS and no ServerName, the node that
-	// answers is verified by the address that a name resolves to, as with Join. The name of
-	// a region has at most 64 bytes. Regions needs a Region.
+	// up again for as long as the node lives. With TLS, without ServerName and
+	// CertificateNames, the node that answers is verified by the address that a name resolves
+	// to, as with Join. The name of a region has at most 64 bytes. Regions needs a Region.
 	Regions map[string][]string
 	// Seed is a fingerprint of the key of the ids. Members with a different Seed are refused.
 	Seed [16]byte
@@ -56,12 +56,12 @@ type Config struct {
 	// host that reaches the port can join, so Bind must be a loopback address.
 	Secrets [][]byte
 	// RegionSecrets has, for each of Regions, the secrets that only this region and the other region
-	// share: 16, 24 or 32 bytes each, and together with Secrets at most 64. They authenticate
-	// connections between the two regions, as Secrets do within a region. A holder of such a secret can
-	// only send requests as a node of the other region, and is not a member. With RegionSecrets, only
-	// members of this region have Secrets. Rotate RegionSecrets in two steps, on all nodes of both
-	// regions: [old, new], [new]. If RegionSecrets is nil, all regions use Secrets, and a holder can
-	// state any region.
+	// share: 16, 24 or 32 bytes each, at most 16 for a region, and together with Secrets at most 64.
+	// They authenticate connections between the two regions, as Secrets do within a region. A holder of
+	// such a secret can only send requests as a node of the other region, and is not a member. With
+	// RegionSecrets, only members of this region may have its Secrets. Rotate RegionSecrets in two
+	// steps, on all nodes of both regions: [old, new], [new]. If RegionSecrets is nil, all regions use
+	// Secrets, and a holder can state any region.
 	RegionSecrets map[string][][]byte
 	// TLS, if not nil, puts all TCP connections under mutual TLS. TLS needs a certificate for both ends
 	// of a connection, and the roots that sign the certificates: RootCAs, or functions that verify in
@@ -76,19 +76,19 @@ type Config struct {
 	// dialled host in ServerName, even if the host is an address. No session is resumed, so each
 	// connection is verified. An open connection stays open.
 	TLS *tls.Config
-	// CertificateNames has, for Region and each of Regions, the names by which certificates prove that
-	// they belong to its nodes: URIs, such as SPIFFE ids, and DNS names, in the subject alternative
-	// names. A part between slashes or dots may be "*", which matches any part, or "{name}", which
-	// matches the label of Name. A node is refused if the certificate has no name of the region that
-	// the node states, has names of two regions, or has a different label. A dialled node is then
-	// verified by these names, and not by the host, unless TLS has a ServerName, InsecureSkipVerify or
-	// VerifyPeerCertificate. CertificateNames needs TLS. Without CertificateNames, a certificate that
-	// TLS accepts stands for any name and region.
+	// CertificateNames has, for Region and each of Regions, the names in the certificates of its nodes:
+	// URIs, such as SPIFFE ids, and DNS names, among the subject alternative names. A part between
+	// slashes or dots may be "*", which matches any part, or "{name}", which matches the label of Name.
+	// A node is refused if its certificate has no name of the region that the node states, has names of
+	// two regions, or has a different label. The certificate of a dialled node then need not have the
+	// name of the dialled host, unless TLS has a VerifyPeerCertificate. With a ServerName, it must have
+	// that name. CertificateNames needs TLS. Without CertificateNames, a certificate that TLS accepts
+	// stands for any name and region.
 	CertificateNames map[string][]string
-	// Forget is how long a dead member stays in the roster of a side that, with the members that have
-	// joined it, is no smaller than the set of members that it misses. On other sides the time is ten
-	// times as long. Members that died before they served are not missed, and stay for Forget on every
-	// side. The default is 5 minutes.
+	// Forget is how long a dead member stays in the roster of a side that, for this time and with the
+	// members that have joined it, was no smaller than the set of members that it misses. On other
+	// sides the time is ten times as long. Members that died before they served are not missed, and
+	// stay for Forget on every side. The default is 5 minutes.
 	Forget time.Duration
 	// ForgetRefused sets View.Ended, so that the node above may leave members that have ended out of
 	// its shares. The kernel of such a member closed all connections, and refuses new ones with
@@ -210,7 +210,7 @@ const maxAllSecrets = 64
 
 // secretProblems returns the problems of Secrets and RegionSecrets.
 func (c Config) secretProblems() (all problems) {
-	in := make(map[string]string) // the list that has a secret
+	in := make(map[string]string) // by secret: the list that has the secret
 	count := 0
 	check := func(list string, secrets [][]byte) {
 		if n := len(secrets); n > maxSecrets {
@@ -315,7 +315,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// splitEntry splits an entry of Join. A missing port becomes port.
+// splitEntry splits an entry of Join or Regions. A missing port becomes port.
 func splitEntry(entry, port string) (host, p string, err error) {
 	host = strings.TrimSuffix(strings.TrimPrefix(entry, "["), "]")
 	if net.ParseIP(host) != nil || !strings.Contains(entry, ":") {

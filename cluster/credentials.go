@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// The name and the region in a hello are compared with the credentials of the node. With
-// Config.RegionSecrets, a secret belongs to one region. With Config.CertificateNames, a
-// certificate belongs to one region and may have a name. If both are set, both must match.
+// The name and the region in a hello are compared with the credentials of its sender. With
+// Config.RegionSecrets, a secret proves one region. With Config.CertificateNames, a certificate proves
+// one region, and may prove a label. If both are set, both must match.
 var (
 	errIdentity = errors.New("cluster: the node does not prove its Name or Region")
 	errUnproven = errors.New("cluster: the member does not accept this node's Name or Region: the secret in RegionSecrets belongs to a different region, or the certificate to a different name or region")
@@ -27,7 +27,7 @@ type credential struct {
 	any    bool   // it proves nodes of any region
 }
 
-// credentials returns the credentials that id accepts, beginning with its own region.
+// credentials returns the credentials that id accepts, beginning with Secrets.
 func (id identity) credentials() []credential {
 	own := credential{region: id.self.Region, any: id.regions == nil}
 	var all []credential
@@ -42,7 +42,8 @@ func (id identity) credentials() []credential {
 	return all
 }
 
-// keys returns the secrets that id has in common with the nodes of a region.
+// keys returns the secrets that id has in common with the nodes of a region. A node without Secrets has
+// a single, empty secret.
 func (id identity) keys(region string) [][]byte {
 	switch {
 	case id.regions != nil && region != id.self.Region:
@@ -53,7 +54,8 @@ func (id identity) keys(region string) [][]byte {
 	return id.secrets
 }
 
-// checkProof returns an error if a secret and a certificate do not prove the hello of a node.
+// checkProof returns an error if the credential c and the certificate of conn do not prove the hello that
+// the node said.
 func (id identity) checkProof(c credential, conn net.Conn, said hello) error {
 	if !c.any && c.region != said.Region {
 		return fmt.Errorf("%w: it claims region %q with a secret of region %q", errIdentity, said.Region, c.region)
@@ -185,8 +187,8 @@ func checkPattern(pattern string) error {
 
 // clientTLS returns the configuration for the dialling end. With CertificateNames, a certificate
 // need not contain the dialled host, because SPIFFE certificates never do: the chain is verified as
-// usual, and checkCertificate checks the names. If c has a ServerName or its own verification, clientTLS returns
-// c unchanged.
+// usual, and checkCertificate checks the names. If c has a ServerName, InsecureSkipVerify or
+// VerifyPeerCertificate, clientTLS returns c unchanged.
 func (n certificateNames) clientTLS(c *tls.Config) *tls.Config {
 	if c == nil || n == nil || c.ServerName != "" || c.InsecureSkipVerify || c.VerifyPeerCertificate != nil {
 		return c

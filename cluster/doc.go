@@ -12,8 +12,8 @@
 //
 // A member listens on a single port, TCP and UDP. UDP carries gossip (hashicorp/memberlist, in package
 // gossip). On TCP, the first byte of a connection states whether it carries gossip or requests of other
-// members. Any other connection is closed and counted in [Stats].Refused. With TLS configured, the
-// first byte precedes a mutual TLS handshake.
+// nodes. A connection with a different first byte is closed and counted in [Stats].Refused. With TLS
+// configured, the first byte precedes a mutual TLS handshake.
 //
 // # Versions
 //
@@ -24,14 +24,15 @@
 // # The roster
 //
 // Gossip decides which members the roster has: every member that is alive, or that died without a
-// goodbye and is not yet forgotten. A member is also removed when another member answers at its
-// address, or by [Cluster].Forget. A member announces whether it is joining, serving or leaving with
-// [Cluster].Announce: over connections first, and by gossip. [View] has the roster and these states.
+// goodbye and is not yet forgotten. A dead or missing member is also removed when another member
+// answers at its address, and a dead member by [Cluster].Forget. A member announces whether it is
+// joining, serving or leaving with [Cluster].Announce: over connections first, and by gossip. [View]
+// has the roster and these states.
 //
-// Members that forgot a member beyond a partition spread a tombstone of this member once they are
-// connected to it. The member answers with a greater epoch, and joins again. Until then, for at most 5
-// seconds, the member stays in the roster of the members that are connected to it, because they may
-// have been forgotten too, and receive their own tombstones later.
+// Members that forgot a member beyond a partition spread a tombstone of this member once gossip reaches
+// it again. The member answers with a greater epoch, and joins again. Until then, for some 5 seconds at
+// most, the member stays in the roster of the members of its own side, because they may have been
+// forgotten too, and receive their own tombstones later.
 //
 // # Failure detection
 //
@@ -43,9 +44,9 @@
 // connection proves both directions.
 //
 // The row of a node lists the watched members to which it is connected. A node sends rows that have
-// changed to the members that it watches, at once and then every 50 ms, and a new connection first
-// carries all rows. A member that is not watched is presumed to be connected while the side of this
-// node reaches it, and the first request makes the node dial it (ondemand.go).
+// changed to the members that it watches: at once, but to each member at most every 50 ms. Over a new
+// connection it sends all rows. A member that is not watched is presumed to be connected while the side
+// of this node reaches it, and the first request makes the node dial it (ondemand.go).
 //
 // A slow member is not a missing member. Three decisions are separate:
 //   - How long an ask waits. The caller decides ([Peer].Ask).
@@ -55,21 +56,26 @@
 //     arrives. Only the node that asked acts on this.
 //   - Whether a member is connected. A connected member stays so until the connection to it breaks, or
 //     800 ms pass without an answer on either connection. Every member learns by the rows whether a
-//     watched member is connected. A disconnected member is connected again after the pong of a ping
-//     that was sent afterwards.
+//     watched member is connected. A disconnected member is connected again once it answers a ping
+//     that was sent after the member was disconnected.
+//
+// The 200 ms and the 800 ms are longer by the scheduling delay of this process or of the member,
+// whichever is greater, if that is 20 ms or more: at most by a second.
 //
 // A process that was suspended must not take other members for silent. So the time between two looks at
-// a member counts only up to the planned time and 20 ms. After a later look, a second look decides,
-// because frames that arrived meanwhile may not have been read (after Lifeguard, arXiv 1707.00788).
-// Likewise, a process that notices 2 ms late that the wait of an ask has passed looks once more for an
-// answer, and a process that notices late that no frame has arrived over a connection reads once more.
-// While a process handles the frames of a member, that member is not silent.
+// a member counts only up to the planned time and 20 ms. If a look is later than that, a second look
+// decides, because frames that arrived meanwhile may not have been read (after Lifeguard, arXiv
+// 1707.00788). Likewise, a process that notices more than 2 ms late that the wait of an ask has passed
+// looks once more for an answer, and a process that notices late that no frame has arrived over a
+// connection reads once more. While a process handles the frames of a member, that member is not
+// silent.
 //
-// A member whose process ends is disconnected at once, because the system resets the connections of the
+// A member whose process ends is disconnected at once, because the system closes the connections of the
 // process. Silence reveals a frozen process or a failed machine.
 //
 // On Linux since 6.15, connections resend a lost segment 10 ms after its round trip, and continue at
-// that pace while few segments are under way. On other systems, TCP waits 200 ms, and then 400.
+// that pace while few segments are under way. On other systems, TCP by default waits 200 ms, and then
+// 400.
 //
 // # Other regions
 //
@@ -82,10 +88,11 @@
 // different region can send requests, but is not a member, is not connected, and does not receive the
 // roster.
 //
-// A node of the other region is chosen at random among the addresses that the names then resolve to.
-// Pings go to this node once a second. If it does not answer for 3 s, leaves or hangs up, this node
-// connects to a different node, and tries addresses that have failed last. Attempts follow each other
-// after 100 ms, and while they fail after up to 10 s.
+// The address of the remote node is chosen at random among the addresses to which the names then
+// resolve, except that addresses at which fewer attempts have failed come first. The remote node
+// receives a ping about once a second. If it does not answer for 3 s, leaves or hangs up, the local
+// node connects again, to a different address if there is one. The pause before an attempt is at most
+// 100 ms, and doubles up to 10 s while attempts fail.
 //
 // # Security
 //
@@ -99,8 +106,8 @@
 // TCP connections under TLS by certificates, in which both sides also prove a common secret. Config.TLS
 // does not protect UDP, so use Secrets too.
 //
-// Records are sealed by TLS_AES_128_GCM_SHA256, and by TLS_CHACHA20_POLY1305_SHA256 if a side
-// has no instructions for AES.
+// TLS records are encrypted with TLS_AES_128_GCM_SHA256, and with TLS_CHACHA20_POLY1305_SHA256 if a
+// side has no instructions for AES.
 //
 // The listener compares the hello of a node with the proof. With RegionSecrets, the proof is a secret
 // of two regions: the holder is a node of the other region, whatever the hello states, and not a
@@ -113,10 +120,10 @@
 //   - connections that have not identified themselves, including streams of gossip:
 //     1,024, and at most an eighth of the file descriptors that the process may have. The oldest
 //     connection of the IPv4 address or IPv6 /64 with most connections is closed first, and
-//     streams of gossip last. Identified connections: 8,192, or half of the descriptors;
-//   - streams of gossip: 64, each with a single message of at most 8 MiB, and 16 MiB in all. A stream
-//     that claims more than 8,192 nodes, or 4 MiB of state, is closed before memberlist reads the
-//     stream;
+//     streams of gossip last. Identified connections: 8,192, and at most half of the descriptors;
+//   - streams of gossip: 64, each with a single message of at most 8 MiB. Once all streams together have
+//     read 16 MiB, only messages of up to about 256 KiB pass. A stream that claims more than 8,192
+//     nodes, or 4 MiB of state, is closed before memberlist reads the stream;
 //   - packets of gossip: 2 KiB, not compressed, 8,192 messages in a second, of which at most 512
 //     make this member send a packet;
 //   - members: 4,096, including dead members until they are forgotten. At most 512 new members

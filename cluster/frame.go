@@ -19,9 +19,10 @@ import (
 // version can add kinds and fields.
 const headerSize = 14
 
-// pingSize is the size of a ping: the milliseconds since the sender had an answer over this connection
-// (4 bytes), and flags (1 byte). pongSize is the size of a pong: the scheduling delay of the sender in
-// milliseconds. Pings and pongs of a later version may be longer, up to maxPing.
+// pingSize is the size of the body of a ping: the milliseconds since the sender had an answer over this
+// connection (4 bytes), and flags (1 byte). pongSize is the size of the body of a pong: the scheduling
+// delay of the sender in milliseconds. Between regions, both bodies are empty. Pings and pongs of a
+// later version may be longer, up to maxPing.
 const (
 	pingSize = 5
 	pongSize = 4
@@ -44,12 +45,12 @@ const maxNews = 1 << 10
 type kind uint8
 
 const (
-	kindAsk kind = 1 + iota
-	kindAnswer
-	kindTell
+	kindAsk    kind = 1 + iota
+	kindAnswer      // the answer to an ask
+	kindTell        // a request without an answer, of Peer.Send
 	kindPing
 	kindPong
-	kindNews // the record of a member; the answer, if any, is the tombstone of the sender
+	kindNews // the record of a member; the answer, if any, is the tombstone of the member that sent the record
 	kindRows // rows of the connectivity table
 )
 
@@ -132,9 +133,9 @@ const (
 // largest frame.
 type intake struct {
 	buf   []byte
-	start int // of the bytes that are not parsed yet
-	end   int
-	read  int // bytes that were read since the last call of shrink
+	start int // index of the first byte that is not parsed yet
+	end   int // index after the last byte that was read
+	read  int // number of bytes that were read since the last call of shrink
 }
 
 // fill waits for at least one more byte. It invalidates the frames that nextFrame has returned.
@@ -172,7 +173,7 @@ func (in *intake) nextFrame() (f frame, ok bool, err error) {
 }
 
 // makeRoom must be called when all whole frames have been removed. If the last read filled the
-// buffer, it makes room for a larger read.
+// buffer, it makes room for a larger read. If a large buffer is empty, it frees the buffer.
 func (in *intake) makeRoom() {
 	full := in.end == len(in.buf)
 	if in.start == in.end {

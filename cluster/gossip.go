@@ -71,7 +71,7 @@ type gossipCluster struct {
 	wake     chan struct{} // signals that the view may have changed
 	announce chan struct{} // signals that the record of this node has changed
 	viewed   chan struct{} // signals to Leave that the view has changed
-	hurry    chan struct{} // signals that a member is connected but dead in the roster: join now
+	hurry    chan struct{} // signals that a member of this side is dead in the roster: join now
 	passing  passing
 
 	ctx     context.Context // done once Close is called
@@ -210,8 +210,8 @@ func (g *gossipCluster) step(event func(*detect.Roster) detect.Change) {
 
 func (g *gossipCluster) signalChange() { signal(g.wake) }
 
-// handleReplaced is called when a different member has answered at the address of a member. The roster
-// then marks the member as gone, unless a member of this side is connected to it.
+// handleReplaced is called when a different member has answered at the address of the named member. The
+// roster then marks the named member as gone, unless it is on this side and not dead.
 func (g *gossipCluster) handleReplaced(name string) {
 	if !g.view.Load().OnSide(name) {
 		g.step(func(r *detect.Roster) detect.Change { return r.Replace(name, time.Now()) })
@@ -291,8 +291,8 @@ func isWhole(v *View) bool {
 }
 
 // revive makes gossip report again that members are alive: the members that are dead in the roster, but
-// connected to this node and alive according to gossip. memberlist reports each change once, and a
-// later mistake may have replaced that report.
+// connected to this node and alive according to gossip. memberlist reports each change once, and after
+// that report the roster may have recorded the death of the member by mistake.
 func (g *gossipCluster) revive() {
 	v := g.view.Load()
 	heard := make(map[string]bool)
@@ -407,9 +407,9 @@ func (g *gossipCluster) handleRecord(from string, b []byte) (answer []byte) {
 	return answer
 }
 
-// Each announcement is gossiped announceTimes, every announceAgain. Gossip goes to random members: in a
-// cluster of five, a member that no other path reached missed a single announcement 2 times in 100, and
-// would then receive the announcement half a minute late.
+// Each announcement is gossiped announceTimes, at intervals of announceAgain. Gossip goes to random
+// members: in a cluster of five, a member that no other path reached missed an announcement that was
+// gossiped once 2 times in 100, and would then receive the announcement half a minute late.
 const (
 	announceTimes = 3
 	announceAgain = 250 * time.Millisecond

@@ -51,7 +51,7 @@ func listenBoth(ctx context.Context, addr string) (net.Listener, net.PacketConn,
 	if conn, ok := udp.(*net.UDPConn); ok {
 		_ = conn.SetReadBuffer(udpBuffer) // the bound of the kernel may be lower
 	}
-	return tcp, udp, nil
+	return directListener{tcp}, udp, nil
 }
 
 func explainTaken(addr string, err error) error {
@@ -63,9 +63,25 @@ func explainTaken(addr string, err error) error {
 
 func (systemNetwork) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	d := net.Dialer{KeepAlive: 15 * time.Second, Control: resendSoon}
-	return d.DialContext(ctx, "tcp", addr)
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return newDirectConn(conn), nil
 }
 
 func (systemNetwork) LookupHost(ctx context.Context, host string) ([]string, error) {
 	return net.DefaultResolver.LookupHost(ctx, host)
+}
+
+// directListener accepts connections as newDirectConn returns them.
+type directListener struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l directListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return newDirectConn(conn), nil
 }

@@ -18,7 +18,9 @@ const (
 	// multiples of pingPace in Unix time, so that an idle process wakes once for all pings. If the
 	// clocks differ, a process wakes more often.
 	pingPace = 300 * time.Millisecond
-	// lookPace is the time from a ping to the check for its pong. Without a pong, the next ping is sent.
+	// lookPace is the time from a ping to the check for its pong. Without a pong, the next ping is sent. If
+	// the previous ping has its pong, the check is made at the next multiple of pingPace, because another
+	// appointment would wake an idle process.
 	lookPace = 100 * time.Millisecond
 	// dialPace is the time between attempts to connect. For a member that is dead according to gossip
 	// the time doubles with each attempt, up to dialPaceDead.
@@ -357,7 +359,13 @@ func (u *upkeep) discardDialed() {
 // isAnswering reports whether the session has been silent for less than detect.MaxAnswerAge.
 func (u *upkeep) isAnswering() bool { return u.s != nil && u.s.silence() < detect.MaxAnswerAge }
 
-// tryDial begins an attempt to connect if a connection is needed now.
+// needsSession reports whether the link needs another session if it is wanted.
+func (u *upkeep) needsSession() bool {
+	return !u.isAnswering() && (u.watched.Load() || u.s == nil || !u.heard.Load())
+}
+
+// tryDial begins an attempt to connect if a connection is needed now. While the session answers, no
+// further attempt is planned, because each appointment would wake an idle process. judge plans the next.
 func (u *upkeep) tryDial() {
 	wait := u.connectWait(u.dial.due, time.Now())
 	u.dial.planIn(u.pace - u.pace/10 + rand.N(u.pace/5))
@@ -373,7 +381,8 @@ func (u *upkeep) tryDial() {
 		u.closeUnused()
 		return
 	}
-	if u.isAnswering() || !u.watched.Load() && u.s != nil && u.heard.Load() {
+	if !u.needsSession() {
+		u.dial.cancel()
 		return
 	}
 	u.tried = time.Now()
@@ -452,7 +461,7 @@ func (u *upkeep) handleLoss() {
 	u.silent = !u.s.hungUp.Load()
 	u.s = nil
 	u.look.cancel()
-	if time.Since(u.begun) > dialPace {
+	if time.Since(u.begun) > dialPace || !u.dial.planned { // tryDial has cancelled the next attempt
 		u.dial.planIn(0)
 	}
 }
@@ -482,15 +491,20 @@ func (u *upkeep) judge() {
 		u.judgeDial(now)
 		return
 	}
+	if !u.dial.planned && u.needsSession() {
+		u.dial.planIn(rand.N(dialPace))
+	}
 	if !u.watched.Load() {
 		u.judgeUnwatched(now)
 		return
 	}
-	if ponged := u.checkMember(u.s, u.look.due, now); !ponged || now.Sub(u.pinged) >= pingPace/2 { // the first ping may be sent just before a multiple of pingPace
+	ponged := u.checkMember(u.s, u.look.due, now)
+	if !ponged || now.Sub(u.pinged) >= pingPace/2 { // the first ping may be sent just before a multiple of pingPace
 		u.pingAt(now)
-		return
 	}
-	u.look.planAt(nextPing(now))
+	if ponged {
+		u.look.planAt(nextPing(now))
+	}
 }
 
 // nextPing returns the first multiple of pingPace after now.

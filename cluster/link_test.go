@@ -291,3 +291,17 @@ func TestAskAllocatesNoMemory(t *testing.T) {
 	}
 	require.Zero(t, least, "both sides together")
 }
+
+func TestIdleMemberWakesOnlyToPing(t *testing.T) {
+	inPair(t, func(t *testing.T, a, b *testPeer) {
+		for range 20 {
+			time.Sleep(detect.MaxAnswerAge)
+			synctest.Wait()
+			for _, p := range []*testPeer{a, b} {
+				require.Len(t, p.keeper.open, 1)
+				require.Zero(t, p.keeper.open[0].next.UnixNano()%int64(pingPace))
+				signal(p.keeper.wake) // the goroutine of the keeper continues after this look at its field
+			}
+		}
+	})
+}

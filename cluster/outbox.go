@@ -14,8 +14,9 @@ const (
 	// keepQueued is the largest buffer that is kept after a write.
 	keepQueued = 256 << 10
 	// writeWait is how long a peer may leave its socket full. The waits of callers do not depend on
-	// writeWait, because callers never write.
-	writeWait = time.Second
+	// writeWait, because callers never write. The timer of a write also fires after the write has ended,
+	// so writeWait is a multiple of pingPace: after a ping, an idle process is then awake anyway.
+	writeWait = 4 * pingPace
 )
 
 // outbox holds the frames that wait to be written to a connection. Frames that are added during a write

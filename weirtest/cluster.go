@@ -113,8 +113,9 @@ type machine struct {
 }
 
 // NewCluster starts all nodes, and returns when each node is Ready and sees the other
-// nodes of its region. NewCluster returns an error if a node does not start, if ctx is
-// done, or if the nodes do not see each other within a minute.
+// nodes of its region. NewCluster returns an error if Options.Nodes has a name twice, if
+// a node does not start, if ctx is done, or if the nodes do not see each other within a
+// minute.
 func NewCluster(ctx context.Context, o Options) (*Cluster, error) {
 	if len(o.Nodes) == 0 {
 		o.Nodes = []string{"a", "b", "c"}
@@ -198,8 +199,10 @@ func (c *Cluster) machine(name string) *machine {
 }
 
 // Start starts a node on a host. The host is new, or the last node on the host has left
-// or was killed. The new node knows nothing that the last node knew. Start returns like
-// weir.Start, and does not wait until the node is Ready.
+// or was killed. The new node knows nothing that the last node knew. Start returns when
+// weir.Start returns, and does not wait until the node is Ready. Start returns an error if
+// the name is empty, if the host runs a node, after Close, if weir.Start fails, or if the
+// host is killed meanwhile.
 func (c *Cluster) Start(ctx context.Context, name string) (*weir.Node, error) {
 	c.mu.Lock()
 	m := c.machine(name)
@@ -274,7 +277,7 @@ func (c *Cluster) config(name string, m *machine) weir.Config {
 	return cfg
 }
 
-// service returns the name of the nodes of a region.
+// service returns the DNS name of the nodes of a region.
 func service(region string) string {
 	if region == "" {
 		return "weir.internal"
@@ -282,7 +285,8 @@ func service(region string) string {
 	return region + ".weir.internal"
 }
 
-// otherRegions returns the names by which a node of a region knows the other regions.
+// otherRegions returns the Config.Regions of a node of a region: the address of each other
+// region that has a name.
 func (c *Cluster) otherRegions(region string) map[string][]string {
 	if region == "" {
 		return nil
@@ -296,9 +300,9 @@ func (c *Cluster) otherRegions(region string) map[string][]string {
 	return others
 }
 
-// publish updates the name of a region, so that it resolves to the hosts that run a node,
-// like the name of a headless service. The caller must hold c.mu, unless c is not shared
-// yet.
+// publish updates the DNS name of a region, so that the name resolves to the hosts that
+// run or start a node, like the name of a headless service. publish returns the name. The
+// caller must hold c.mu, unless c is not shared yet.
 func (c *Cluster) publish(region string) (name string) {
 	var up []string
 	for _, name := range slices.Sorted(maps.Keys(c.hosts)) {
@@ -325,8 +329,8 @@ func (c *Cluster) Leave(ctx context.Context, name string) error {
 }
 
 // Kill ends a node like the signal SIGKILL: the node notifies no member, and its
-// unreplicated data is lost. Kill also ends a Freeze of the host. Kill has no other
-// effect if no node runs or starts on the host.
+// unreplicated data is lost. Kill also ends a Freeze of the host. If no node runs or
+// starts on the host, Kill has no other effect.
 func (c *Cluster) Kill(name string) {
 	c.mu.Lock()
 	m := c.machine(name)
@@ -393,7 +397,8 @@ func (c *Cluster) Skew(name string, by time.Duration) {
 }
 
 // Settled reports whether every node is Ready and sees exactly the running nodes of its
-// region, all of them serving. If so, all nodes have noticed each start, leave, kill and heal.
+// region, all of them serving. If so, all nodes have noticed each start, leave, kill and
+// heal.
 // After a Cut or a Freeze, Settled stays true until a node notices the fault.
 func (c *Cluster) Settled() bool {
 	nodes := c.runningNodes()

@@ -22,7 +22,7 @@ type Host struct {
 	frozen  bool
 	thawed  time.Time // when Thaw last ended a freeze
 	pauses  pauses
-	process *process // the process that runs; guarded by Network.mu
+	process *process // the process that runs; replaced by Kill; guarded by Network.mu
 	starts  int      // number of simulated clusters that have started
 }
 
@@ -310,7 +310,7 @@ func (p *process) LookupHost(ctx context.Context, host string) ([]string, error)
 	return addrs, nil
 }
 
-// textAddr is an unresolved address.
+// textAddr is an address as text, in the error of a Dial.
 type textAddr string
 
 func (textAddr) Network() string  { return "tcp" }

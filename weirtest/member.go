@@ -31,8 +31,8 @@ const (
 	askBound   = 1 << 14                // maximum number of unanswered requests to a member; further requests fail with ErrBusy
 	simPort    = 7946                   // part of Member.Addr
 	dialWithin = 850 * time.Millisecond // maximum time to open a connection
-	usedEvery  = time.Second            // time after a request to a member that is not watched, until the connection rests
-	restAfter  = time.Minute            // time after such a request, until the connectivity of the member is unknown
+	usedEvery  = time.Second            // time after a request to a member that is not watched, after which the next request opens a new connection
+	restAfter  = time.Minute            // time after such a request, after which the connectivity of the member counts as unknown
 	lookAgain  = 100 * time.Microsecond // time after a pause in which a process reads the messages that the pause has held
 )
 
@@ -98,7 +98,7 @@ type member struct {
 
 	roster   *detect.Roster       // nil before Start
 	table    *detect.Connectivity // of the members in peers; nil before Start
-	snapshot *gossip              // of roster; nil after a change
+	snapshot *gossip              // copy of roster that is sent; nil after a change of roster
 	spread   uint64               // version of table up to which rows were sent; 0 if they have to be sent again
 	stale    bool                 // the view may be outdated
 	peers    map[string]*peer
@@ -220,8 +220,9 @@ func (m *member) Stats() cluster.Stats {
 	return s
 }
 
-// unansweredJoins returns the entries of Join that have not led to a member. The caller
-// must hold n.mu.
+// unansweredJoins returns the entries of Join at which no other member has answered, and
+// the reason for each. An entry that resolves only to this host is not among them. The
+// caller must hold n.mu.
 func (m *member) unansweredJoins() map[string]string {
 	unanswered := make(map[string]string)
 	for _, entry := range m.config.Join {
@@ -454,11 +455,12 @@ func (m *member) belongsWith(other *member) bool {
 // later.
 func (m *member) isPaused() bool { return m.host.resumeTime(time.Now()).After(time.Now()) }
 
-// catchUpTime returns the time at which the process has read the messages that a present pause has
-// held.
+// catchUpTime returns the time at which the process has read the messages that a present
+// pause has held.
 func (m *member) catchUpTime() time.Time { return m.host.resumeTime(time.Now()).Add(lookAgain) }
 
-// checkMembers looks at the connectivity of all members, and sends pings.
+// checkMembers updates the connectivity of all members, and sends pings. It runs every
+// lookEvery, and during a pause of the host, at the end of the pause.
 func (m *member) checkMembers() {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()

@@ -27,11 +27,11 @@ type Link struct {
 
 const (
 	resend      = 200 * time.Millisecond // minimum retransmission timeout of Linux
-	maxResends  = 8
-	maxBackoff  = 120 * time.Second // maximum retransmission timeout of Linux
-	dialTimeout = 127 * time.Second // after this time, Linux gives up a connection without an answer
-	spread      = 1000              // in nanoseconds; upper limit of a random addition to each latency, so that two arrivals are rarely at the same instant
-	maxParked   = 4096              // maximum number of datagrams that wait for frozen hosts; further datagrams are lost
+	maxResends  = 8                      // maximum number of retransmissions of a packet; the last one is never lost
+	maxBackoff  = 120 * time.Second      // maximum retransmission timeout of Linux
+	dialTimeout = 127 * time.Second      // after this time, Linux gives up a connection without an answer
+	spread      = 1000                   // in nanoseconds; upper limit of a random addition to each latency, so that two arrivals are rarely at the same instant
+	maxParked   = 4096                   // maximum number of datagrams that wait because a host is frozen; further datagrams are lost
 )
 
 // Network is a set of hosts and the links between them. Its methods, and the methods of all
@@ -46,8 +46,8 @@ type Network struct {
 	names    map[string][]*Host
 	links    map[[2]*Host]*link
 	members  map[string]*member // simulated, by name and address
-	held     []*flow            // the flows with messages on a link that is held
-	parked   []*datagram        // the datagrams for a frozen host
+	held     []*flow            // the flows whose messages wait at a cut link or a frozen host
+	parked   []*datagram        // the datagrams to and from frozen hosts
 	agenda   agenda
 	wrote    func(bytes int) // nil if the bytes are not counted
 }
@@ -197,8 +197,8 @@ func (n *Network) reset() {
 	n.Heal()
 }
 
-// link is a direction between two hosts, with its own random source. So the traffic of
-// other links does not affect the link.
+// link is one direction between two hosts. It has its own random source, so that the
+// traffic of other links does not affect it.
 type link struct {
 	Link
 	cut     bool
@@ -241,7 +241,7 @@ type flow struct {
 	stream   bool      // of bytes: after a cut, they are sent again as by TCP
 	link     *link     // nil before the first parcel is sent
 	queue    []parcel  // parcels on their way, in order
-	due      int       // number of parcels in queue that have reached a link that holds them
+	due      int       // number of parcels in queue whose time has come, and which a cut link or a frozen host holds
 	lost     int       // number of parcels that were on their way when the connection broke, and do not arrive
 	cut      time.Time // when the first parcel reached the cut; zero if no held parcel has reached a cut
 	resumes  time.Time // arrival time of the retransmission; later parcels do not arrive earlier
@@ -420,7 +420,8 @@ func (n *Network) lookUp(name string) []*Host {
 	return n.names[name]
 }
 
-// hostsOf returns the hosts of entries, which are names with or without a port.
+// hostsOf returns the hosts of entries, which are names or addresses with or without a
+// port.
 func (n *Network) hostsOf(entries []string) (hosts []*Host) {
 	for _, entry := range entries {
 		name, _, err := net.SplitHostPort(entry)

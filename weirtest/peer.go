@@ -12,7 +12,7 @@ import (
 )
 
 // peer implements cluster.Peer: it is the contact of a member, the owner, with another
-// member.
+// member. In the comments of the fields, "it" is the other member.
 type peer struct {
 	owner, to   *member
 	out         flow
@@ -29,15 +29,15 @@ type peer struct {
 	used        time.Time     // when it was last asked, while it was not watched
 	asks        map[uint64]*ask
 	trips       detect.RoundTrips
-	conn        uint64    // number of the connection on which the owner asks it now
-	open        uint64    // lowest number of a connection on which it can ask the owner
+	conn        uint64    // number of the connection on which the owner sends it requests now
+	open        uint64    // lowest number of a connection on which the owner accepts its requests
 	newest      uint64    // highest number of a connection on which it has sent a message
 	lastArrival time.Time // when such a connection last brought a message
 
 	welcome  bool    // it is of another region, and may be asked
-	abroad   bool    // it is in foreigners: a member of another region, or contacted as such
-	region   *region // the region that is asked through it, if any
-	reaching bool    // it has not answered yet whether it may be asked
+	abroad   bool    // the peer is in foreigners: it is a member of another region, or was contacted as such
+	region   *region // the region to which the owner sends requests through it, if any
+	reaching bool    // the owner has requested permission to ask it, and it has not answered
 	admitted bool    // it may ask the owner
 }
 
@@ -291,12 +291,12 @@ func (p *peer) recordTimeout(sent time.Time) {
 	p.owner.net.addEvent(due, p.out.link.number, true, stall{p, sent, timeout, due})
 }
 
-// stall is a look at a peer that has left a request unanswered.
+// stall is an event that checks whether a peer with an unanswered request is stalled.
 type stall struct {
 	peer    *peer
-	sent    time.Time
-	timeout time.Duration
-	due     time.Time
+	sent    time.Time     // when the request was sent
+	timeout time.Duration // time after sent after which the peer is stalled
+	due     time.Time     // planned time of this check
 }
 
 func (s stall) isVoid() bool {
@@ -334,7 +334,7 @@ func (p *peer) merge(g *gossip) {
 	p.owner.refresh()
 }
 
-// ask is a request without an answer.
+// ask is a request that waits for an answer.
 type ask struct {
 	to         *peer
 	request    []byte

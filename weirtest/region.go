@@ -15,21 +15,21 @@ const (
 	pingAbroad       = time.Second
 	patienceAbroad   = 3 * time.Second // maximum time without an answer of the node, and for an attempt
 	firstPauseAbroad = 100 * time.Millisecond
-	lastPauseAbroad  = 10 * time.Second
+	lastPauseAbroad  = 10 * time.Second // maximum pause between two attempts
 	sayEvery         = 10 * time.Second // minimum time between two warnings of the same kind
 )
 
-// region implements cluster.Peer. Its methods send requests to a node of another region
+// region implements cluster.Peer. Its methods send requests to one node of another region
 // at a time. Network.mu guards all fields.
 type region struct {
 	member  *member
 	name    string
 	entries []string
-	at      *peer     // the node that is asked or contacted; nil between attempts
-	since   time.Time // when the node in at was reached
-	misses  map[*Host]int
-	tries   int
-	turn    uint64 // number of the last scheduled step; earlier steps on the agenda are void
+	at      *peer         // the node that receives the requests, or that is contacted; nil between attempts
+	since   time.Time     // when the node in at was reached
+	misses  map[*Host]int // number of failures of each host
+	tries   int           // number of pauses since the last success; longer pauses follow more of them
+	turn    uint64        // number of the last scheduled step; earlier steps on the agenda are void
 }
 
 // foreign returns the contact of this member with a member of another region.
@@ -80,7 +80,8 @@ func (r *region) Protocol() cluster.Protocol {
 	return spoken
 }
 
-// current returns the node that is asked now, or an error if there is no such node.
+// current returns the node that receives the requests now. The error is ErrClosed after
+// the end of the member, and ErrDisconnected if no node has admitted it.
 func (r *region) current() (*peer, error) {
 	r.member.net.mu.Lock()
 	defer r.member.net.mu.Unlock()
@@ -93,7 +94,8 @@ func (r *region) current() (*peer, error) {
 	return r.at, nil
 }
 
-// takeStep takes the next step. The caller must hold n.mu, also of the methods below.
+// takeStep contacts a node if there is none, gives the node up if it has not answered in
+// time, or pings it. The caller of takeStep and of the methods below must hold n.mu.
 func (r *region) takeStep() {
 	switch p := r.at; {
 	case p == nil:
@@ -122,7 +124,8 @@ func (r *region) scheduleStep(d time.Duration) {
 	r.member.net.addEvent(time.Now().Add(d), r.member.host.number<<16, false, turn{r, r.turn})
 }
 
-// tryHost asks a random host among the hosts with the fewest failures.
+// tryHost requests permission from the node on a random host among the hosts with the
+// fewest failures.
 func (r *region) tryHost() {
 	m := r.member
 	var best []*Host
@@ -156,13 +159,14 @@ func (r *region) tryHost() {
 	r.scheduleStep(patienceAbroad)
 }
 
-// handleWelcome handles the welcome of at.
+// handleWelcome handles the permission of the node in r.at to send it requests.
 func (r *region) handleWelcome() {
 	r.at.welcome, r.at.answered, r.since = true, time.Now(), time.Now()
 	r.takeStep()
 }
 
-// giveUp ends the contact or the attempt with at, and schedules the next attempt.
+// giveUp ends the contact or the attempt with the node in r.at, and schedules the next
+// attempt.
 func (r *region) giveUp() {
 	p := r.at
 	if p.answered.After(r.since) && p.welcome {

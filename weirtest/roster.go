@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// gossip is the roster of a member at some moment. It is immutable.
+// gossip has the records of a member's roster at some moment. It is immutable.
 type gossip struct {
 	records []detect.Record
 }
@@ -94,7 +94,7 @@ func (p *peer) sendRows() {
 	}
 }
 
-// feeding is the time at which more rows may be sent to a peer.
+// feeding is the event that sends more rows to a peer.
 type feeding struct{ to *peer }
 
 func (f feeding) isVoid() bool { return f.to.owner.closed }

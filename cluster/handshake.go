@@ -36,11 +36,11 @@ const (
 //
 // With secrets, each side sends its hello under TLS, after the other side has proved a common secret.
 // So a node without a common secret does not learn names or addresses. If only one side has secrets,
-// this side refuses the other.
+// the listener refuses the dialler.
 //
 // An attacker can pass all bytes on unchanged, to a different member or back to the port of the
 // dialler. Then two nodes that both hold the secret perform the handshake. Each node learns the
-// identity of the other, and the dialler closes the connection unless it has dialled this node.
+// identity of the other, and the dialler closes the connection if it meant to reach a different node.
 const (
 	maxHello = 1 << 10
 	// handshakeWait is how long a handshake may take.
@@ -58,7 +58,8 @@ const (
 	statusVersion // no common version
 )
 
-// The reasons why a connection is refused or cannot be opened, with the remedy.
+// The reasons why a connection is refused or cannot be opened, with the remedy. Two more are in
+// credentials.go.
 var (
 	errVersion = errors.New("cluster: the member speaks another version of the peer protocol: upgrade one release at a time, as each speaks its own version and the one before")
 	errSecret  = errors.New("cluster: the member and this node share no secret: give the Secrets of all nodes at least one in common")
@@ -79,9 +80,9 @@ var (
 	errRefused = errors.New("cluster: the member refuses this node for a reason that this release does not know: see the member's log")
 )
 
-// hello is the identity of a node, as the node states it. A node that wants to reach its own region is
-// a member. A node that wants to reach another region may only send requests and pings. The keys of a
-// hello keep their meaning in all versions.
+// hello is the identity of a node, as the node states it. A dialler that wants to reach its own region
+// is a member. A dialler that wants to reach another region may only send requests and pings. The codec
+// keys of a hello keep their meaning in all versions.
 type hello struct {
 	Name   string   `codec:"n"`
 	Addr   string   `codec:"a"`
@@ -141,8 +142,8 @@ type identity struct {
 	secrets [][]byte
 	regions map[string][][]byte // Config.RegionSecrets; nil: other regions have the same secrets
 	names   certificateNames
-	left    *atomic.Bool       // the node has left, and refuses other regions; nil: false
-	pairs   map[string]keyPair // by secret; without an entry, the key pair is derived for each connection
+	left    *atomic.Bool       // whether the node has left, and so refuses nodes of other regions; nil: false
+	pairs   map[string]keyPair // the key pairs by secret; without an entry, the key pair is derived for each connection
 }
 
 func appendHello(dst, hello []byte) []byte {
@@ -164,7 +165,8 @@ func readHello(r io.Reader) ([]byte, error) {
 }
 
 // dial performs the dialler's side of the handshake, after the first byte and Config.TLS, to reach a
-// node of region. It returns the connection that replaces conn. The error wraps a sentinel above.
+// node of region. It returns the connection that replaces conn. The error wraps an error variable of
+// this file or of credentials.go, unless the hello of this node is too long.
 func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	self := id.self
 	self.To = region
@@ -304,7 +306,7 @@ const (
 
 // accept performs the listener's side of the handshake, after the first byte and Config.TLS. secured
 // replaces conn. With an error, reason is the reason in Stats.Refused, and "" if the dialler just
-// closed the connection.
+// closed the connection, or if this node has left.
 func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason string, err error) {
 	proof, reason, err := id.self.readOpening(conn)
 	if err != nil {
@@ -358,7 +360,8 @@ func (id identity) judge(peer hello, proven credential, conn net.Conn) (status b
 }
 
 // openingSize is the size of the first bytes of a dialler. Eight bytes are reserved, and a reader
-// ignores them: a listener with Config.TLS reads the header of a record before it refuses.
+// ignores them. They make the opening longer than the header of a TLS record, which a listener with
+// Config.TLS reads before it refuses.
 const openingSize = 2 + 8
 
 // openWith returns the first bytes of a dialler that uses the given way of proof.

@@ -14,7 +14,7 @@ const (
 	eventGone     event = 1 << iota // the link is not in peers.links any more
 	eventEnded                      // a session has ended
 	eventDialed                     // an attempt to connect has ended
-	eventArranged                   // watched has changed
+	eventArranged                   // this node has begun or stopped watching the member
 	eventAlive                      // the member may be alive: dial at once
 	eventWanted                     // a request waits for the connection
 	eventPonged                     // a pong has arrived while the connection rests
@@ -30,7 +30,7 @@ type keeper struct {
 	mu    sync.Mutex // taken after peers.mu, and never held while waiting
 	ready []*link    // the links that have events, without duplicates
 
-	open schedule // the links that are kept up; owned by the goroutine in run
+	open schedule // the upkeep of the links that are not idle; owned by the goroutine in run
 }
 
 // post adds events of l, and wakes the keeper.
@@ -112,7 +112,7 @@ func (k *keeper) plan(u *upkeep) {
 	heap.Fix(&k.open, u.index)
 }
 
-// schedule is a heap of the links that are kept up, ordered by the next appointment.
+// schedule is a heap of the upkeep of links, ordered by the next appointment.
 type schedule []*upkeep
 
 func (s schedule) Len() int           { return len(s) }
@@ -138,11 +138,11 @@ func (s *schedule) Pop() any {
 	return u
 }
 
-// appointment is a time at which an action is due. After that time due stays, so that the delay of this
+// appointment is a time at which an action is due. takeDue and cancel keep due, so that the delay of this
 // process can be computed.
 type appointment struct {
 	due     time.Time
-	planned bool // takeDue has not reported it
+	planned bool // neither takeDue nor cancel has ended the appointment
 }
 
 func (a *appointment) planIn(d time.Duration) { a.planAt(time.Now().Add(d)) }

@@ -32,35 +32,38 @@ const (
 )
 
 // link sends the requests of this node to a member, and is the Peer of the member. There is a
-// connection for asks while this node watches the member or uses the connection. After it is replaced,
-// the old connection is read until no more answers are expected.
+// connection for asks while this node watches the member or uses the connection. When a new connection
+// replaces it, the old connection is read until no more answers are expected.
 //
-// The keeper connects and pings, and no other goroutine stores a new session. Callers never
-// dial and never write, so an ask takes no longer than its wait, whatever the network does.
+// The keeper connects and pings, and no other goroutine stores a new session. Callers never dial and
+// never write, so an ask takes no longer than its wait, whatever the network does.
 type link struct {
 	asking
 	peers *peers
 	name  string
 	addr  string
 
-	heard   atomic.Bool  // copy of the state in peers.table, for callers; written under peers.mu
-	stalled atomic.Bool  // likewise
-	watched atomic.Bool  // likewise
-	chosen  atomic.Bool  // likewise
-	delay   atomic.Int64 // nanoseconds: see Delay
-	used    atomic.Int64 // nanoseconds from peers.began to the last use while the member was not watched; 0 if there was none
-	rests   atomic.Bool  // the session may not be used before the next pong
-	opened  broadcast    // wakes the asks that wait for a connection
-	held    held
+	// heard (whether the member is connected), stalled, watched and chosen are copies of the state in
+	// peers.table, for callers. They are written under peers.mu.
+	heard   atomic.Bool
+	stalled atomic.Bool
+	watched atomic.Bool
+	chosen  atomic.Bool
 
-	met    firstMeeting  // whether the member has ever completed a handshake with this node
+	delay  atomic.Int64 // nanoseconds: see Delay
+	used   atomic.Int64 // nanoseconds from peers.began to the last use while the member was not watched; 0 if there was none
+	rests  atomic.Bool  // the connection rests: see ondemand.go
+	opened broadcast    // wakes the asks that wait for a connection
+	held   held         // the tells that wait for a connection
+
+	met    firstMeeting  // the first handshake of the member with this node
 	dead   atomic.Bool   // the member is dead according to gossip
 	events atomic.Uint32 // the set of events that the keeper must handle; while it is not empty, keeper.ready contains the link
 
 	// The keeper owns the following fields.
 	upkeep *upkeep // nil: the link is idle
 	gone   bool    // eventGone was handled
-	silent bool    // the member has not closed the last session
+	silent bool    // the last session ended, and not because the member closed it
 	pings  uint64  // number of pings sent
 }
 
@@ -68,7 +71,8 @@ func newLink(p *peers, name, addr string) *link {
 	return &link{peers: p, name: name, addr: addr, met: newFirstMeeting()}
 }
 
-// redial makes the link dial its member at once, unless the member is connected.
+// redial makes the link dial its member, unless the member is connected. Attempts that events cause
+// begin at least lookPace after the last attempt.
 func (l *link) redial() {
 	if !l.heard.Load() {
 		l.post(eventAlive)
@@ -120,7 +124,7 @@ func (l *link) unreachableError() error {
 	return ErrDisconnected
 }
 
-// handleEnd marks the member disconnected.
+// handleEnd marks the member disconnected, unless a new session has replaced s.
 func (l *link) handleEnd(s *session) {
 	if l.session.CompareAndSwap(s, nil) {
 		l.peers.step(l, func(c *detect.Connectivity) bool { return c.RecordFailure(l.name, time.Now()) })
@@ -208,8 +212,8 @@ func (l *link) ping(s *session, now time.Time) {
 	s.forget(now)
 }
 
-// checkMember checks the silence of the member on s, and reports whether no ping waits for a pong. due
-// is the time for which the check was planned.
+// checkMember checks whether the member on s is silent or has stalled, and reports whether no ping waits
+// for a pong. due is the time for which the check was planned.
 func (l *link) checkMember(s *session, due, now time.Time) (ponged bool) {
 	answered := now.Add(-s.silence())
 	l.peers.step(l, func(c *detect.Connectivity) bool {
@@ -224,8 +228,8 @@ func (l *link) checkMember(s *session, due, now time.Time) (ponged bool) {
 	return ponged
 }
 
-// upkeep is the state of a connection that the keeper keeps up. Only the goroutine of the keeper uses
-// it.
+// upkeep is the state of a link while the keeper connects it or keeps it connected. Only the goroutine of
+// the keeper uses it.
 //
 // Asks use only the session of the link. A silent session stays until a new session exists: the path
 // may be broken, or the member may be frozen and continue later. While there is a session, a look is
@@ -237,19 +241,19 @@ func (l *link) checkMember(s *session, due, now time.Time) (ponged bool) {
 type upkeep struct {
 	*link
 	index int       // in keeper.open
-	next  time.Time // when the keeper looks at the appointments
+	next  time.Time // when the keeper next checks the appointments
 
 	s       *session         // nil: no session
 	begun   time.Time        // when s began
 	pinged  time.Time        // when the last ping was sent
-	tried   time.Time        // when the last attempt to connect began; a sign of life does not cause a new attempt at once
+	tried   time.Time        // when the last attempt to connect began; eventAlive causes a new attempt lookPace later at the earliest
 	dialed  chan dialOutcome // receives the outcome of the current attempt; nil if there is none
 	abandon func()           // ends that attempt
 	pace    time.Duration    // the time between attempts
 	dial    appointment
 	look    appointment
 	before  *session    // the last replaced session, while it is read; nil: no session
-	drain   appointment // when before is looked at
+	drain   appointment // when before is checked: see checkDrained
 
 	feed    detect.Feed
 	feeding appointment // when more rows may be sent
@@ -319,7 +323,7 @@ type dialOutcome struct {
 	err     error
 }
 
-// drainLook is how often before is looked at.
+// drainLook is the time between two checks of a replaced session.
 const drainLook = 100 * time.Millisecond
 
 // close closes the connections, and waits for the current attempt to connect. The keeper handles no
@@ -375,7 +379,7 @@ func (u *upkeep) tryDial() {
 	}
 	switch {
 	case u.dialed != nil:
-		return // the next attempt is made, or this link rests, once the outcome is known
+		return // an attempt is under way: the next call, which is planned, decides
 	case !u.isWanted():
 		u.dial.cancel()
 		u.closeUnused()
@@ -411,7 +415,7 @@ func (u *upkeep) replaceSession(d dialOutcome) {
 		}
 		u.held.takeAll()
 		if u.setRefused(d.err, u.silent || u.s != nil) {
-			u.dial.planIn(lookPace) // the kernel closes all connections of a process that ends
+			u.dial.planIn(lookPace) // the process may be ending: its kernel will close that connection too
 		}
 		return
 	}
@@ -456,7 +460,7 @@ func (u *upkeep) checkDrained() {
 }
 
 // handleLoss is called when the session has ended. After a session that was longer than dialPace, the
-// member is dialled at once.
+// member is dialled at once, and otherwise when the next attempt is due.
 func (u *upkeep) handleLoss() {
 	u.silent = !u.s.hungUp.Load()
 	u.s = nil
@@ -547,8 +551,9 @@ func (l *link) connect(ctx context.Context, wait time.Duration) (*session, error
 }
 
 // wrongMemberError returns the error that a different member, with the hello peer, answers at the
-// address of l. If peer advertises a different address, it was reached by mistake, for example by a
-// stale name.
+// address of l. If peer advertises that address too, and the member of l was not alive at the same
+// time, wrongMemberError calls Replaced. If peer advertises a different address, it was reached by
+// mistake, for example by a stale name.
 func (l *link) wrongMemberError(peer hello) error {
 	self := l.peers.cfg.Self
 	if peer.Addr == l.addr && (l.peers.isCalling(l.name) || l.peers.wereAliveTogether(l.name, peer.Name)) {

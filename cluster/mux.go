@@ -26,16 +26,16 @@ const (
 	// maxStreamBytes bounds the bytes read from one stream of gossip: the member list of
 	// memberlist, and the roster.
 	maxStreamBytes = gossip.MaxStream
-	// maxGossipBytes bounds the bytes read from all open streams: gossip holds a whole message before
-	// it can check whether the message is allowed. Above the bound, only messages of about
-	// shortStreamBytes pass, so that a sender that reaches the bound does not lock members out.
+	// maxGossipBytes bounds the bytes read from all accepted streams that are open: gossip holds a
+	// whole message before it can check whether the message is allowed. Above the bound, only messages
+	// of up to about shortStreamBytes pass, so that a sender that reaches the bound does not lock
+	// members out.
 	maxGossipBytes   = 2 * maxStreamBytes
 	shortStreamBytes = 256 << 10
 )
 
 // mux accepts the connections to the port. The first byte of a connection decides whether mux passes
-// the connection to gossip or to peers. With TLS, this byte comes before TLS, and all other bytes are
-// within.
+// the connection to gossip or to peers. With Config.TLS, the TLS handshake follows this byte.
 //
 // At every stage from accept until it has identified itself, a connection is in pending. The bounds on
 // unidentified connections rely on this: a connection that left pending between two stages would not be
@@ -263,7 +263,7 @@ type stream struct {
 	inspect func(io.Reader) ([]byte, error)
 	refused func(error)
 	left    int           // bytes that may still be read; memberlist reads from one goroutine
-	held    *atomic.Int64 // bytes read by all streams
+	held    *atomic.Int64 // bytes read by all open streams that share the counter
 	taken   atomic.Int64  // bytes read by this stream
 	closed  func()
 	once    sync.Once
@@ -273,8 +273,8 @@ type stream struct {
 	err       error  // returned by Read after the message
 }
 
-// newStream returns the stream of gossip over conn. The caller must set closed. A listener
-// receives a label, and a dialler does not.
+// newStream returns the stream of gossip over conn. The caller must set closed. listens reports whether
+// this node accepted conn: a listener receives a label, and a dialler does not.
 func (m *mux) newStream(conn net.Conn, listens bool, held *atomic.Int64) *stream {
 	s := &stream{Conn: conn, left: maxStreamBytes, held: held}
 	s.inspect = func(r io.Reader) ([]byte, error) { return m.inspect(r, listens) }

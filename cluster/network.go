@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// Network opens ports and connections, and looks up names. Nil stands for the network of the
-// machine. With an in-memory Network, whole clusters can run in virtual time.
+// Network opens ports and connections, and looks up names. With an in-memory Network, whole clusters can
+// run in virtual time.
 type Network interface {
 	// Listen opens TCP and UDP on one port. Port 0 picks a port that is free for both.
 	Listen(ctx context.Context, addr string) (net.Listener, net.PacketConn, error)

@@ -134,7 +134,7 @@ func (u *upkeep) isWanted() bool {
 }
 
 // open waits until requests may be sent to the member. It returns the session and the remaining part of
-// wait.
+// wait, or the error of Peer.Ask.
 func (l *link) open(ctx context.Context, wait time.Duration) (*session, time.Duration, error) {
 	began := time.Now()
 	timer := time.NewTimer(wait)
@@ -216,8 +216,8 @@ func (u *upkeep) wakeUp() {
 	}
 }
 
-// judgeDial marks the member as stalled if an attempt to connect takes detect.StallTimeout, because
-// requests wait for it.
+// judgeDial marks a member that is not watched as stalled if an attempt to connect to it takes
+// detect.StallTimeout and the extra time for scheduling delays, because requests wait for the attempt.
 func (u *upkeep) judgeDial(now time.Time) {
 	if u.dialed == nil || u.watched.Load() {
 		return
@@ -233,7 +233,7 @@ func (u *upkeep) rearrange() {
 	switch {
 	case !u.watched.Load():
 		if u.s != nil {
-			u.pingAt(time.Now()) // before the connection rests: the other side closes a watched connection that rests
+			u.pingAt(time.Now()) // without flagWatches: otherwise the other side would close the connection when it rests
 		}
 	case u.s != nil:
 		if u.rests.Load() {

@@ -33,7 +33,7 @@ const (
 type outbox struct {
 	conn    net.Conn
 	wait    time.Duration   // how long a write may take; writeWait, and writeWaitAbroad for other regions
-	writers *sync.WaitGroup // counts the writer, and the goroutine that calls close
+	writers *sync.WaitGroup // counts the writer; it also counts the goroutine that calls close, so it is not zero when a writer starts
 
 	mu      sync.Mutex
 	buf     []byte
@@ -83,8 +83,8 @@ func (o *outbox) claimForWriter() bool {
 // rouse passes the duty to the writer. It never blocks, because only one goroutine has the duty.
 func (o *outbox) rouse() { o.wake <- struct{}{} }
 
-// relieve ends the writer if the duty was passed on at most the given number of times since the last
-// call.
+// relieve ends the writer if no goroutine has the duty, and the duty was passed to the writer at most the
+// given number of times since the last call.
 func (o *outbox) relieve(most int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

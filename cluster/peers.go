@@ -47,8 +47,9 @@ type peersConfig struct {
 	// answer, the result of HandleRecord is sent as the answer, unless it is nil. nil: records are
 	// ignored. HandleRecord must not block.
 	HandleRecord func(from string, b []byte) (answer []byte)
-	// Replaced is called when this node has dialled a member that is not connected, and a different
-	// member, which advertises the same address, has answered. Replaced must not block.
+	// Replaced is called when this node has dialled the named member, and a different member, which
+	// advertises the same address, has answered. It is not called if both members were alive at the
+	// same time. Replaced must not block.
 	Replaced func(name string)
 }
 
@@ -351,7 +352,7 @@ func (p *peers) connections(names []string) detect.Connections {
 }
 
 // dial connects to addr to reach a node of region, and performs the handshake. The errors are those of
-// handshake.go.
+// openStream and identity.dial. With some errors, the result contains the hello of the node.
 func (p *peers) dial(ctx context.Context, addr, region string) (net.Conn, hello, error) {
 	conn, err := openStream(ctx, p.cfg.Dial, p.cfg.TLS, addr, firstByteCheck)
 	if err != nil {
@@ -369,8 +370,8 @@ func (p *peers) dial(ctx context.Context, addr, region string) (net.Conn, hello,
 	return secured, peer, nil
 }
 
-// probe returns the hello of the node that answers at addr, or an error of handshake.go. It returns
-// both if the node has identified itself but the handshake failed. A probe takes at most handshakeWait.
+// probe returns the hello of the node that answers at addr, or an error of dial. It returns both if the
+// node has identified itself but the handshake failed. A probe takes at most handshakeWait.
 func (p *peers) probe(ctx context.Context, addr string) (hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeWait)
 	defer cancel()

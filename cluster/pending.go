@@ -41,14 +41,14 @@ type pending struct {
 type origin struct {
 	name  string
 	conns *list.List    // of *pendingConn, the oldest first
-	at    *list.Element // in bySize
+	at    *list.Element // the element of this origin in bySize
 }
 
 type pendingConn struct {
 	conn   net.Conn
 	origin *origin
 	stream bool          // a stream of gossip, which is closed last
-	at     *list.Element // nil after it was removed
+	at     *list.Element // the element in streams or origin.conns; nil after the connection was removed
 }
 
 // newPending returns a pending of the given size, or a smaller one if the process may have few

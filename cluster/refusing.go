@@ -26,9 +26,9 @@ func closedByPeer(err error) bool {
 // Windows it is always false.
 func dialRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
-// setRefused records that an attempt to connect to the member has failed with err. silent reports
-// whether the member has not closed the connection before. calling reports that the host of the
-// member refused the attempt although a connection from the member is still open.
+// setRefused records that an attempt to connect to the member has failed with err. silent reports that
+// the last session has not ended, or has ended without being closed by the member. calling reports that
+// the host of the member refused the attempt although a connection from the member is still open.
 func (l *link) setRefused(err error, silent bool) (calling bool) {
 	refused := dialRefused(err) && !silent
 	if refused && l.peers.isCalling(l.name) {

@@ -41,10 +41,10 @@ const (
 
 // joinOutcome is the outcome of the last attempt to join.
 type joinOutcome struct {
-	problem    string    // empty without a problem
-	since      time.Time // when the first attempt with a problem ended; zero without a problem
-	logged     bool      // the problem has been logged
-	reached    int
+	problem    string            // empty without a problem
+	since      time.Time         // when the first attempt with a problem ended; zero without a problem
+	logged     bool              // the problem has been logged
+	reached    int               // number of addresses that were joined
 	unanswered map[string]string // Stats.Unanswered; never modified
 }
 
@@ -63,7 +63,8 @@ func untriedEntries(entries []string) map[string]string {
 const notTried = "it has not been tried yet"
 
 // firstJoin starts keepJoining, and waits for the first attempt until ctx is done. It returns an error
-// if the configuration of this node does not match the cluster, because retries would not help.
+// if ctx was canceled, or if no member was joined and a member refuses the configuration of this node,
+// because retries would not help. A deadline of ctx that passes is no error.
 func (g *gossipCluster) firstJoin(ctx context.Context) error {
 	attempt := make(chan error, 1)
 	g.wg.Go(func() { g.keepJoining(attempt) })
@@ -236,8 +237,8 @@ func (g *gossipCluster) seeks() bool {
 	})
 }
 
-// try tries maxAttempts addresses at once, and then further addresses until an address is joined, or as
-// long as this node seeks.
+// try tries maxAttempts addresses at once, and then further addresses until an address is joined and
+// this node does not seek any more.
 func (g *gossipCluster) try(ctx context.Context, addrs []string) (tried []attempt) {
 	attempts := make(chan attempt)
 	few := func() (n int) {

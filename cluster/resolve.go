@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// lookupTimeout bounds one lookup, so that a slow name server does not delay the
-// addresses that need no lookup.
+// lookupTimeout bounds one lookup, because addresses that need no lookup wait for the lookup
+// of other entries.
 const lookupTimeout = 2 * time.Second
 
 // resolve returns the "ip:port" addresses of an entry of Join, or of the address of a

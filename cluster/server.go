@@ -19,8 +19,8 @@ const (
 	// second, over paths that lose packets.
 	idleAbroad = 10 * time.Second
 	// idleOnDemand is the same time for connections of members that do not watch this node, which may
-	// rest for restAfter. After idleWait only a ping with flagWakes wakes such a connection. A
-	// partition has delayed any other frame, and the requests that follow.
+	// rest for restAfter. After idleWait only a ping with flagWakes wakes such a connection. Any other
+	// frame ends it, because a partition has delayed the frame, and the requests that follow.
 	idleOnDemand = restAfter + 15*time.Second
 	// If this process notices late that the time of a connection has passed, the connection has
 	// 1/secondLook of that time once more.

@@ -33,8 +33,9 @@ const (
 type way interface {
 	// unreachableError returns the reason why no request can be sent.
 	unreachableError() error
-	// handleMissed is called when the first ask is unanswered, and no frame has arrived since that ask
-	// was sent. unansweredSince returns when that was.
+	// handleMissed is called when an ask is unanswered: its wait, or detect.StallTimeout, has passed, and
+	// no frame has arrived since the ask was sent. It is called once until the next frame arrives.
+	// unansweredSince returns the time since which the session has waited.
 	handleMissed(s *session)
 	// handleResumed is called when a frame arrives after a call of handleMissed.
 	handleResumed(s *session)
@@ -68,7 +69,7 @@ type session struct {
 	hungUp atomic.Bool // the other side has closed the connection, by FIN or RST; set before the reader has ended
 
 	answered   atomic.Int64 // nanoseconds from start to the last frame
-	listens    atomic.Int64 // nanoseconds from start to when the reader began to wait for a frame; never while it handles frames
+	listens    atomic.Int64 // nanoseconds from start to when the reader began to wait for a frame; the constant never while it handles frames
 	unanswered atomic.Int64 // nanoseconds from start to the first unanswered ask without a later frame; 0: no such ask
 	trip       atomic.Int64 // smoothed mean of the round trips in nanoseconds; 0 before the first
 	late       atomic.Int64 // nanoseconds after which an answer is late, computed from the round trips
@@ -98,8 +99,8 @@ type slot struct {
 	gaveUp  atomic.Int64  // when the asker gave up, in nanoseconds from the start of the session
 	sent    time.Duration // from the start of the session; owned by the goroutine that has the slot
 	wait    time.Duration // of the asker. Guarded by out.mu
-	until   time.Duration // the deadline on the clock session.running; never once it has passed. Guarded by out.mu
-	proves  time.Duration // until when an answer is in time: see Handler.Answered; owned by the goroutine that has the slot
+	until   time.Duration // the deadline on the clock session.running; the constant never once it has passed. Guarded by out.mu
+	proves  time.Duration // until when, from the start of the session, an answer is in time: see Handler.Answered; owned by the goroutine that has the slot
 	wake    chan wake     // holds each reason at most once
 }
 
@@ -246,8 +247,8 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 	}
 }
 
-// recordUnanswered records that an ask which was sent at the given time is unanswered, and calls way.handleMissed,
-// if no frame has arrived since.
+// recordUnanswered records that an ask which was sent at the given time is unanswered, and calls
+// way.handleMissed, if no frame has arrived since, and no earlier ask is recorded.
 func (s *session) recordUnanswered(sent time.Duration) {
 	if s.answered.Load() <= int64(sent) && s.unanswered.CompareAndSwap(0, max(1, int64(sent))) {
 		s.way.handleMissed(s)
@@ -370,8 +371,8 @@ func lookAfter(wait time.Duration) time.Duration {
 	return min(wait, max(wait/looksPerWait, lookAgain))
 }
 
-// find returns the slot and the generation of an id. known is the copy of s.slots that the
-// reader keeps.
+// find returns the slot and the generation of an id, and nil if there is no such slot. known is the copy
+// of s.slots that the reader keeps.
 func (s *session) find(known *[]*slot, id uint64) (*slot, uint64) {
 	index, generation := uint32(id), id>>32
 	if int(index) >= len(*known) {

@@ -19,8 +19,9 @@ var errRoots = errors.New("cluster: TLS.GetConfigForClient has returned a config
 const maxCertificates = 64 << 10
 
 // serverTLS returns the configuration for the accepting end. A client without a trusted certificate is
-// refused, whatever c states, unless c has functions that verify. Tickets are disabled, so that each
-// connection is verified: with a ticket, a node that had a certificate could return without it.
+// refused, whatever c states, unless c has RequireAnyClientCert and a function that verifies. Tickets
+// are disabled, so that each connection is verified: with a ticket, a node that had a certificate could
+// return without it.
 func serverTLS(c *tls.Config) *tls.Config {
 	c = c.Clone()
 	own := c.VerifyPeerCertificate != nil || c.VerifyConnection != nil

@@ -7,11 +7,11 @@ import (
 )
 
 // maxUnmetDials bounds the attempts under way to connect to members that this node has never met: a
-// sender of gossip can name any number of such members, at addresses that never answer. Attempts at
-// members that this node has met do not wait for a turn.
+// sender of gossip can name thousands of such members, at addresses that never answer. Attempts to
+// connect to members that this node has met do not wait for a turn.
 const maxUnmetDials = 64
 
-// turns holds an element for each attempt at an unmet member that is under way.
+// turns holds an element for each attempt under way to connect to a member that this node has never met.
 type turns chan struct{}
 
 // wait waits for a turn, until the member is met or ctx is done. The caller must call done

@@ -2,14 +2,14 @@ package detect
 
 import "time"
 
-// Allowance is a rate with a burst. Time is an argument. No events are returned for a time before
-// the latest time, so that a clock that steps back returns no event twice. An Allowance is not safe
-// for concurrent use.
+// Allowance is a rate with a burst: a token bucket. Time is an argument. A time before the latest time
+// adds no events, so that a clock that steps back adds no event twice. An Allowance is not safe for
+// concurrent use.
 type Allowance struct {
-	burst  float64
-	second float64 // returned in each second
-	left   float64
-	at     time.Time
+	burst  float64   // maximum of left
+	second float64   // number of events by which left grows in each second
+	left   float64   // number of events that may happen at the time at
+	at     time.Time // the latest time of a call
 }
 
 // NewAllowance returns an Allowance for burst events at once, and second events in each second

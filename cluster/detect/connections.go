@@ -10,8 +10,8 @@ type Connections struct {
 	Connected [][]int
 	Direct    []bool // Direct[j]: this node is connected to member j, or presumes so
 	Stalled   []bool // Stalled[j]: this node is connected to member j, which has stalled
-	// Ended[j]: member j is not on the side of this node, its host refuses the connections of a
-	// member of this side, and of all members of this side that watch it.
+	// Ended[j]: member j is not on the side of this node, and its host refuses the connections of all
+	// members of this side that watch it, of which there is at least one.
 	Ended []bool
 }
 

@@ -8,12 +8,12 @@ import (
 const (
 	// MaxAnswerAge is the maximum age of an answer that is accepted as a sign of life.
 	MaxAnswerAge = time.Second
-	// SilenceTimeout is how long a connected member may be silent before it is
-	// disconnected. By default, TCP retransmits a lost packet after 200 ms, and again 400 ms
-	// later.
+	// SilenceTimeout is how long a connected member may be silent before it is disconnected, without
+	// the extra time for scheduling delays (ExtraTime). By default, TCP retransmits a lost packet
+	// after 200 ms, and again 400 ms later.
 	SilenceTimeout = 800 * time.Millisecond
 	// StallTimeout is the least time for which a member with an unanswered request may
-	// send nothing before it has stalled.
+	// send nothing before it has stalled, without the extra time for scheduling delays.
 	StallTimeout = 200 * time.Millisecond
 	// maxPings is the maximum number of pings to a member that wait for a pong.
 	maxPings = 16
@@ -28,9 +28,9 @@ const (
 // reaches it, until a request to it fails or stays unanswered.
 //
 // A slow member stays connected. The sides, shares and hand-overs of all members depend on
-// connectivity, so only two events disconnect a member: the connection breaks
-// (RecordFailure), or SilenceTimeout passes without an answer on either connection while this
-// process runs (CheckSilence). Afterwards, only the pong of a ping that was sent later
+// connectivity, so only two events disconnect a member: the connection breaks (RecordFailure), or
+// SilenceTimeout and the extra time for scheduling delays pass without an answer on either connection
+// while this process runs (CheckSilence). Afterwards, only the pong of a ping that was sent later
 // proves a connection again. An earlier pong may have been delayed by the partition. If such a pong
 // were accepted, the member would be connected although no message can be delivered.
 //
@@ -63,11 +63,11 @@ type contact struct {
 	reached        bool          // on the side of this node, by the rows
 	examined       bool          // not watched, and has left a request unanswered
 	lingers        time.Time     // until when the member is watched as a former neighbour
-	returns        time.Time     // until when the member is watched because it watches this node
+	returns        time.Time     // until when the member is watched because it has chosen to watch this node
 	stalled        bool          // silent with unanswered requests, so requests are sent to other members
 	answered       time.Time     // when the member last answered this node or, by its own report, last had an answer from this node
-	silence        Silence       // since answered
-	waits          Silence       // since the first unanswered request was sent
+	silence        Silence       // time without an answer
+	waits          Silence       // time without a message since the first unanswered request
 	disconnectedAt time.Time     // when the member was last found to be disconnected
 	delay          time.Duration // the last scheduling delay that the member has reported
 	pings          []ping        // pings without a pong, oldest first
@@ -134,7 +134,7 @@ func (c *Connectivity) RecordPing(name string, id uint64, now time.Time) {
 }
 
 // RecordPong records the pong of a member to the ping with the given id. It returns the
-// round-trip time, and whether the pong arrived in time.
+// round-trip time, and whether the pong arrived within MaxAnswerAge.
 func (c *Connectivity) RecordPong(name string, id uint64, now time.Time) (took time.Duration, inTime, changed bool) {
 	m := c.members[name]
 	if m == nil {
@@ -205,8 +205,8 @@ func (c *Connectivity) SetDelay(name string, delay time.Duration) {
 // extraTime returns the additional time that a member has to answer.
 func (c *Connectivity) extraTime(m *contact) time.Duration { return ExtraTime(c.own.delay, m.delay) }
 
-// CheckSilence disconnects a member that has been silent for too long. The check was planned
-// for due, and is recorded as by RecordCheck.
+// CheckSilence disconnects a member that has been silent for too long, if this node watches or
+// examines the member. The check was planned for due, and is recorded as by RecordCheck.
 func (c *Connectivity) CheckSilence(name string, due, now time.Time) (changed bool) {
 	c.RecordCheck(due, now)
 	m := c.members[name]
@@ -250,7 +250,7 @@ func (c *Connectivity) RecordMessage(name string) (changed bool) {
 	return true
 }
 
-// RecordFailure records that the connection to a member broke.
+// RecordFailure records that the connection to a member broke, or that this node could not connect.
 func (c *Connectivity) RecordFailure(name string, now time.Time) (changed bool) {
 	m := c.members[name]
 	if m == nil {

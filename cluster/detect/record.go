@@ -9,8 +9,8 @@ import (
 // most 512 bytes.
 const (
 	MaxName   = 128 // bytes
-	MaxRegion = 64
-	MaxAddr   = 261 // a DNS name of 255 bytes and a port
+	MaxRegion = 64  // bytes
+	MaxAddr   = 261 // bytes: a DNS name of 255 bytes and a port
 	// maxEpoch is the maximum epoch and the maximum turn. The epoch of a valid tombstone is less, so
 	// that a member can answer every tombstone that it receives.
 	maxEpoch = 1 << 48
@@ -25,7 +25,7 @@ type Record struct {
 	Turn               uint64 // raised by the member alone, with each announcement
 	Announced          State  // the last state that the member has announced
 	// Gone is the time at which the member left, was replaced or was forgotten, or zero. Messages
-	// contain the age.
+	// contain the time since then instead.
 	Gone time.Time
 }
 

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// unconfirmedTTL is how long a member, or a new epoch of a member, may be missing from gossip
-	// before the member counts as dead. Only the roster of another node has reported it so far.
+	// unconfirmedTTL is how long a member, or a new epoch of a member, that only the roster of another
+	// node has reported may be missing from gossip before the member counts as dead.
 	unconfirmedTTL = 5 * time.Second
-	// unansweredTTL is how long a living member stays in the roster without an answer to its
-	// tombstone.
+	// unansweredTTL is how long a member that gossip reports as alive stays in the roster without
+	// an answer to its tombstone. Tick checks it.
 	unansweredTTL = 5 * time.Second
 	// A side that is smaller than the set of members that it misses waits this many times
 	// Config.Forget before it forgets: the missing members may be well, and this side may be
@@ -63,8 +63,8 @@ type Entry struct {
 	Alive bool      // gossip reports the member as alive
 	dead  time.Time // if not Alive: when the member counts as dead
 	// unanswered is the record before the tombstone that another node has sent, if the member is
-	// alive and has not left: the member stays in the roster until it answers. The members beyond a
-	// partition have forgotten the member, and may have forgotten this node too. If this node dropped
+	// alive and has not left: the member stays in the roster until it answers or unansweredTTL has
+	// passed. The members beyond a partition have forgotten the member, and may have forgotten this node too. If this node dropped
 	// the member now, and received its own tombstone later, this node would be alone with the counts
 	// that both nodes have.
 	unanswered *Record
@@ -84,7 +84,7 @@ type Change struct {
 	Members  bool     // the list of members has changed, or the state of a member
 	Spread   []Record // records to be sent to other members at once
 	Own      bool     // the record of this node has changed, and must be sent to all members
-	Rejected int      // number of members that were rejected because the roster is full
+	Rejected int      // number of members that were rejected because the roster is full, or new members arrive too fast
 }
 
 func (c *Change) add(o Change) {
@@ -101,7 +101,7 @@ func (r *Roster) HasRoom(name string, now time.Time) bool {
 }
 
 // admit reports whether there is room for a member that joins or returns. If there is no room, it
-// counts the member in c.
+// counts the member in c.Rejected.
 func (r *Roster) admit(now time.Time, c *Change) bool {
 	if len(r.entries) >= MaxRecords || r.size() >= MaxMembers || !r.fresh.Take(1, now) {
 		c.Rejected++
@@ -230,7 +230,8 @@ func (r *Roster) bury(e *Entry, now time.Time) Change {
 // ErrLeft reports that the node has left.
 var ErrLeft = errors.New("cluster: the node has left")
 
-// Announce sets the state that this node announces.
+// Announce sets the state that this node announces. It returns an error that wraps ErrLeft after Leave,
+// and a different error for a state that members do not announce.
 func (r *Roster) Announce(s State) (Change, error) {
 	e := r.entries[r.self]
 	switch {
@@ -270,7 +271,8 @@ func (r *Roster) Leave(now time.Time) Change {
 	return c
 }
 
-// Forget adds the tombstone of a dead member. An operator calls Forget if the member will not return.
+// Forget adds the tombstone of a dead member. It returns an error if name is not in the roster, or not
+// dead. An operator calls Forget if the member will not return.
 func (r *Roster) Forget(name string, now time.Time) (Change, error) {
 	e := r.entries[name]
 	switch {
@@ -285,16 +287,16 @@ func (r *Roster) Forget(name string, now time.Time) (Change, error) {
 // IsDead reports whether the member counts as dead.
 func (e *Entry) IsDead(now time.Time) bool { return !e.Alive && !now.Before(e.dead) }
 
-// Tick forgets dead members and drops old tombstones. The argument before is the time of the
-// previous Tick. onSide reports whether a member is on the side of this node, to which the node
-// itself belongs.
+// Tick forgets dead members, and members that have not answered their tombstones, and drops old
+// tombstones. The argument before is the time of the previous Tick. onSide reports whether a member is
+// on the side of this node, to which the node itself belongs.
 //
-// A side is compared with the set of members that it misses. Members that have joined the side
-// count. If the side has not been smaller than this set for Forget, it forgets the members that have
-// been dead for Forget. A smaller side forgets such members later. When a partition heals, a small
-// side connects to the missing members in turn: it may stop being smaller with the first of them,
-// while the remaining members are about to connect. A member that died before it served owns no
-// keys and does not count as missing. Every side forgets such a member after Forget.
+// A side is compared with the set of members that it misses. Members that have joined the side count.
+// If the side has not been smaller than this set for the duration Config.Forget, it forgets the members
+// that have been dead for that duration. A smaller side forgets such members later. When a partition
+// heals, a small side connects to the missing members in turn: it may stop being smaller with the first
+// of them, while the remaining members are about to connect. A member that died before it served owns
+// no keys and does not count as missing. Every side forgets such a member after that duration.
 func (r *Roster) Tick(before, now time.Time, onSide func(name string) bool) Change {
 	var c Change
 	here, missing := 0, 0

@@ -3,7 +3,7 @@ package detect
 import "time"
 
 // RoundTrips estimates the round-trip time of a member, as TCP does for its retransmission
-// timer (RFC 6298, section 2). The zero RoundTrips has recorded none. A RoundTrips is not
+// timer (RFC 6298, section 2). The zero RoundTrips has no round trip. A RoundTrips is not
 // safe for concurrent use.
 type RoundTrips struct {
 	mean      time.Duration // SRTT

@@ -14,11 +14,11 @@ const TimerTolerance = 2 * time.Millisecond
 // neither written a request nor read a response. So a late check does not end any wait,
 // unless the previous check was late too: every check of a process may be late.
 //
-// Times are those since any one moment, the same for all calls. The zero RunningClock has no
+// Each time is a duration since a moment that is the same for all calls. The zero RunningClock has no
 // check planned. A RunningClock is not safe for concurrent use.
 type RunningClock struct {
-	stopped time.Duration // for which the process did not run
-	due     time.Duration // of the next check, if planned
+	stopped time.Duration // how long the process did not run
+	due     time.Duration // when the next check is due, if planned
 	planned bool
 	late    bool // the last check was late
 }

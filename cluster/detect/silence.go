@@ -14,7 +14,7 @@ const DelayTolerance = 20 * time.Millisecond
 //
 // The zero Silence began at the zero time. A Silence is not safe for concurrent use.
 type Silence struct {
-	start    time.Time
+	start    time.Time     // the argument of Restart
 	checked  time.Time     // time of the last check
 	elapsed  time.Duration // the part of the time between start and checked that counts
 	exceeded bool          // the last check found the limit exceeded

@@ -21,7 +21,7 @@ import (
 // of a small side watch such members: a node may have lost all of its neighbours to the partition, and must
 // find the other members of its side.
 //
-// A row has only connections that have been proven by a pong. So the graph of all rows needs no
+// A row lists a connection only after a pong has proven it. So the graph of all rows needs no
 // roster to be read, and a member that learns of a new neighbour late does no harm.
 const (
 	// smallCluster is the maximum number of living members that all watch each other.
@@ -38,7 +38,8 @@ const (
 	// lingerTime is how long a node still watches a connected member that is no neighbour any
 	// more. The new neighbours are connected by then.
 	lingerTime = 5 * time.Second
-	// returnTime is how long a node watches a member that has chosen to watch the node, after each ping of the member.
+	// returnTime is how long a node watches a member that has chosen to watch the node, after each
+	// ping of the member.
 	returnTime = 3 * time.Second
 )
 
@@ -85,7 +86,8 @@ func makeCycles(self string, names []string) [][]int {
 
 // Arrange updates the set of members that this node watches, and the set that its side reaches. names
 // is the sorted roster, and living is the number of members that are not dead. The caller must call
-// Arrange when the result of Connections may have changed, and every few seconds, because times expire.
+// Arrange when the result of Connections may have changed, and regularly, because lingerTime and
+// returnTime pass.
 func (c *Connectivity) Arrange(names []string, living int, now time.Time) {
 	if !slices.Equal(c.order.names, names) {
 		c.order = newOrder(names)
@@ -195,8 +197,8 @@ func (m *contact) arrange(now time.Time) (changed bool) {
 func (c *Connectivity) IsSparse() bool { return c.sparse }
 
 // IsWatched reports whether this node watches a member. chosen reports whether this node has chosen
-// the member. A node also watches members that it has not chosen: members that watch the node and,
-// for lingerTime, connected members that it had chosen before.
+// the member. A node also watches members that it has not chosen: members that have chosen to watch
+// the node and, for lingerTime, connected members that it had chosen before.
 func (c *Connectivity) IsWatched(name string) (watched, chosen bool) {
 	m := c.members[name]
 	if m == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// delegate is the part of a Gossip that memberlist calls. It calls from its own loops, in part
-// with its own lock held: no method may block, or call memberlist.
+// delegate is the part of a Gossip that memberlist calls. memberlist calls some methods while it holds
+// its own lock: no method may block, or call memberlist.
 type delegate struct{ *Gossip }
 
 func (d delegate) NodeMeta(limit int) []byte {
@@ -124,7 +124,7 @@ func (d delegate) NotifyMerge(nodes []*memberlist.Node) error {
 type broadcast struct {
 	name     string
 	message  []byte
-	finished func() // may be nil
+	finished func() // called when gossip has spread or replaced the broadcast; may be nil
 }
 
 func (b *broadcast) Name() string { return b.name }

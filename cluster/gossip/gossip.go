@@ -60,7 +60,7 @@ type Gossip struct {
 	broadcasts *memberlist.TransmitLimitedQueue
 }
 
-// New returns the gossip of a node, which opens no port before Start. It stops logging when ctx is
+// New returns the gossip of a node, which opens no port before Start, and stops logging when ctx is
 // done. The roster that c.Step changes must exist.
 func New(ctx context.Context, c Config) (*Gossip, error) {
 	g := &Gossip{cfg: c, ctx: ctx}
@@ -118,7 +118,8 @@ const (
 	// Each member probes another member probeEvery. A crash that many members see is detected in about 12 s up
 	// to 10 members, and in 20 s at 100: no member is forgotten before Config.Forget.
 	probeEvery = 2 * time.Second
-	// Two members exchange their rosters exchangeEvery, which brings news that got lost.
+	// Each member exchanges its roster with another member exchangeEvery, and less often in a cluster of
+	// more than 32 members. This brings news that got lost.
 	exchangeEvery = 30 * time.Second
 )
 
@@ -164,7 +165,8 @@ func (g *Gossip) Join(addr string) error {
 	return err
 }
 
-// Spread sends a record to all members. finished is called when that is done, unless it is nil.
+// Spread sends a record to all members by gossip. finished, unless it is nil, is called when gossip has
+// sent the record to enough members, or when a later record of the same member replaces it.
 func (g *Gossip) Spread(r detect.Record, finished func()) {
 	message := EncodeRecords([]detect.Record{r}, time.Now())
 	g.broadcasts.QueueBroadcast(&broadcast{name: r.Name, message: message, finished: finished})

@@ -61,8 +61,8 @@ const (
 	typeLabel        = 244
 )
 
-// These errors report why a packet or a stream was dropped. They are allocated once, because any sender can
-// cause them.
+// These errors report why a packet or a stream was dropped. They are allocated once, because any
+// sender can cause them.
 var (
 	ErrOversized  = errors.New("cluster: gossip exceeds the size limit")
 	ErrLabel      = errors.New("cluster: gossip of another cluster, or of a member with another Seed or Region")
@@ -176,8 +176,8 @@ func (l *packetLoad) add(b []byte) error {
 }
 
 // stream reads and checks the message of a stream, and returns it unchanged. The memory that it
-// allocates is bounded by a small multiple of the bytes that have arrived. A stream that another member has opened begins with a
-// label.
+// allocates is bounded by a small multiple of the bytes that have arrived. labelled reports whether the
+// stream begins with a label, as a stream that another member has opened does.
 func (i *inspector) stream(r io.Reader, labelled bool) ([]byte, error) {
 	var came bytes.Buffer
 	in := arriving{Reader: bufio.NewReader(io.TeeReader(r, &came))}
@@ -347,7 +347,7 @@ type source interface {
 	skip(n int) error
 }
 
-// remaining is a source of bytes in memory: the bytes that they claim must be there too.
+// remaining is a source of bytes in memory. It is an error if they claim more bytes than there are.
 type remaining []byte
 
 func (r *remaining) ReadByte() (byte, error) {
@@ -456,6 +456,7 @@ func newPacketRates() packetRates {
 	return packetRates{detect.NewAllowance(maxMessages, maxMessages), detect.NewAllowance(maxProbes, maxProbes)}
 }
 
+// takeLoad reports whether a packet with the load l is within the rates, and if so, counts it.
 func (r packetRates) takeLoad(l packetLoad, now time.Time) bool {
 	return r.probes.Has(l.probes, now) && r.messages.Take(l.messages, now) && r.probes.Take(l.probes, now)
 }

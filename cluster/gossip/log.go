@@ -10,9 +10,9 @@ import (
 	"github.com/weir-go/weir/internal/loglimit"
 )
 
-// logWriter writes the log lines of memberlist to slog. An error of memberlist is a warning here,
-// at most a single line in loglimit.Every: any sender of packets to the port can cause errors. All other lines
-// have the level debug. It stops logging when ctx is done.
+// logWriter writes the log lines of memberlist to slog. An error of memberlist is a warning here, at
+// most a single line in loglimit.Every: any sender of packets to the port can cause errors. All other
+// lines have the level debug. logWriter stops logging when ctx is done.
 type logWriter struct {
 	log    *slog.Logger
 	ctx    context.Context

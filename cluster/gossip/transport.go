@@ -15,7 +15,7 @@ import (
 const (
 	ReasonPacket  = "packet"  // the packet is not of this cluster, or no member sends such a packet
 	ReasonFlood   = "flood"   // too many packets have arrived
-	ReasonMembers = "members" // the roster has no room for the member
+	ReasonMembers = "members" // the roster is full, or new members arrive too fast
 )
 
 // transport is the access of memberlist to the network. It implements memberlist.Transport.
@@ -74,8 +74,8 @@ func (t *transport) Shutdown() error {
 	return err
 }
 
-// receive reads packets and passes those that a member may have sent to memberlist, within bounds.
-// While memberlist is behind, packets wait in the kernel and are dropped there.
+// receive reads packets, and passes to memberlist the packets that a member may have sent, within
+// bounds. While memberlist is behind, packets wait in the kernel and are dropped there.
 func (t *transport) receive() {
 	const pause = 10 * time.Millisecond
 	buf := make([]byte, maxPacket+1)

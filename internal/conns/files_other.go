@@ -4,6 +4,6 @@ package conns
 
 import "math"
 
-// OpenFiles returns the number of files and connections that this process may have open at once.
-// The system sets no bound here.
+// OpenFiles returns the number of files and connections that this process may have open at once. This
+// system sets no bound.
 func OpenFiles() uint64 { return math.MaxInt32 }

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// OpenFiles returns the number of files and connections that this process may have open at once.
+// OpenFiles returns the number of files and connections that this process may have open at once, or
+// math.MaxInt32 if the number is not known.
 func OpenFiles() uint64 {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {

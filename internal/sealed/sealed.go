@@ -26,14 +26,15 @@ const (
 	saltBytes = 16
 	keyBytes  = 32
 	tagBytes  = 16
-	// MaxBytes is the maximum length of a record. A longer text is refused before any computation.
+	// MaxBytes is the maximum length of a record. Open refuses the text of a longer record before any
+	// computation, and Seal does not check the length.
 	MaxBytes = 512
 )
 
 var encoding = base64.RawURLEncoding.Strict()
 
-// ErrForeign is the error for a text that was sealed with other secrets than those of the Box, has a
-// different kind or use, or was changed. The error does not distinguish these cases.
+// ErrForeign is the error for a text that was sealed with other secrets than those of the Box, or with
+// a different kind or ad, or was changed. The error does not distinguish these cases.
 var ErrForeign = errors.New("weir: the text is not sealed by this cluster for this use")
 
 // Box seals and opens texts. Its methods are safe for concurrent use.

@@ -10,9 +10,9 @@ import (
 const (
 	leastUsed  = 97 // of a hundred units of the limit, while all regions send requests
 	leastMoved = 90 // of a hundred units, in the region to which demand has moved
-	// mostLate is the fraction of the checks of the Global limit that may take as long as
-	// a round trip to another region, in addition to the same fraction of the Regional
-	// limit.
+	// mostLate is the fraction of the checks of the Global limit that may take longer than
+	// a round trip to another region, in addition to the fraction of the checks of the
+	// Regional limit that do.
 	mostLate = 0.01
 	// there is the minimum round trip to another region.
 	there = 2 * oneWay
@@ -96,8 +96,9 @@ func (m *monitor) judgeWaits(f *findings, name, when string, of func(*answer) bo
 	}
 }
 
-// judgeUse adds the claim that at least this percentage of the limit was granted in the
-// whole periods of a span: a limit grants all its units in a period, whenever it begins.
+// judgeUse adds the claim that at least the given percentage of the limit was granted in
+// the whole periods of a span. A limit grants all its units in each period, whenever the
+// period begins.
 func (m *monitor) judgeUse(f *findings, name string, least int, in span, when string) {
 	periods, granted := int(in.Length()/m.per), 0
 	for _, a := range m.tally.answers {
@@ -110,8 +111,8 @@ func (m *monitor) judgeUse(f *findings, name string, least int, in span, when st
 	}
 }
 
-// judgeWindows adds the claims about windows. The result is the maximum number of admissions
-// in a window over all regions whose bound is the limit.
+// judgeWindows adds the claims about windows. It returns the maximum number of admissions,
+// over all regions, in a window whose bound is the limit.
 func (m *monitor) judgeWindows(f *findings, cut []span) int64 {
 	var global, local fullest
 	limits, c := m.rules.limits(), new(circumstances)

@@ -10,8 +10,7 @@ import (
 )
 
 // breakConnections ends all connections of this process, like a firewall that forgets
-// them, and returns their number. Connections that other processes have made to the
-// excepted ports stay.
+// them, and returns their number. Connections whose local port is excepted stay.
 func breakConnections(except ...int) (cut int, err error) {
 	entries, err := os.ReadDir("/dev/fd")
 	if err != nil {

@@ -40,7 +40,7 @@ type fleet struct {
 
 	// The fields below are zero except in a soak.
 	Endurance               // of each gateway that a soak starts
-	aftermath time.Duration // how long after a step windows are judged by the step
+	aftermath time.Duration // time after the end of a step in which the step still loosens the bounds of windows
 
 	polls sync.WaitGroup
 
@@ -53,7 +53,7 @@ type fleet struct {
 	version  uint64        // of the rules
 	away     []bool        // by gateway: whether it is on the other side of the cut
 	slowed   []bool        // by gateway
-	asks     []int         // the regions from which the region of each request is drawn; the first region if empty
+	asks     []int         // regions from which the region of each request is drawn; if empty, all requests go to the first region
 	cut      int           // number of connections that were ended
 	saved    int64         // time until which all admissions are in the snapshots that the gateways left when they stopped
 
@@ -167,9 +167,9 @@ func (f *fleet) launch(inc *incarnation) error {
 }
 
 // follow starts the service of a gateway, polls it and handles its reports until it no
-// longer serves, and waits for the end of its process. An error of a call is a broken
-// promise, unless the process has ended. The calls have no timeout, because a gateway may
-// be frozen. stop ends the process.
+// longer serves, and waits for the end of its process. An error that the gateway returns
+// is a broken promise. An error because the process has ended is not. The calls have no
+// timeout, because a gateway may be frozen. stop ends the process.
 func (f *fleet) follow(inc *incarnation, s Settings) {
 	err := inc.process.Call("Gateway.Start", s, new(int))
 	if err == nil {
@@ -271,16 +271,16 @@ func (f *fleet) settle(at int64) {
 // f.mu.
 func (f *fleet) isSettled() bool { return f.isSettledSince(0, never-1) }
 
-// isSettledSince reports whether all gateways have seen the last step for at least a at the
-// time now. The caller must hold f.mu.
+// isSettledSince reports whether, at the time now, all gateways have seen the last step for
+// at least the duration a. The caller must hold f.mu.
 func (f *fleet) isSettledSince(a time.Duration, now int64) bool {
 	last := len(f.happened) - 1
 	return last < 0 || f.happened[last].seenBy <= now-int64(a)
 }
 
-// haveAgreed reports whether a gateway is up, no gateway starts or leaves, all
-// gateways that are up are connected to each other and to no other gateway, and all
-// decide by the current rules. The caller must hold f.mu.
+// haveAgreed reports whether a gateway is up, no gateway starts or leaves, the running
+// gateways of each region are connected to each other and to no other gateway, and all
+// gateways that are up decide by the current rules. The caller must hold f.mu.
 func (f *fleet) haveAgreed() bool {
 	isUp := func(inc *incarnation) bool { return inc.hasCondition(up) }
 	isMoving := func(inc *incarnation) bool {
@@ -342,9 +342,9 @@ func (f *fleet) failures() []string {
 	return slices.Clone(f.broken)
 }
 
-// await waits until a function returns true. It calls the function with f.mu held. It
-// returns an error if gateways have broken a promise or the wait takes too long, or the
-// cause of ctx.
+// await waits until the function until returns true. It calls until with f.mu held. It
+// returns an error if gateways have broken a promise or the wait takes too long, and the
+// cause of ctx if ctx is done.
 func (f *fleet) await(ctx context.Context, until func() bool) error {
 	within := seenWithin
 	if f.isSoak() {

@@ -40,7 +40,7 @@ type Settings struct {
 	Region   string
 	Regions  map[string][]string // addresses of nodes in each other region
 	Timeout  time.Duration       // timeout of its node
-	Shown    bool                // reports contain the data of a page
+	Shown    bool                // whether reports contain the data of the page
 	Endurance
 
 	// Links, if not nil, are the links to other gateways, by their addresses. Each call
@@ -68,11 +68,11 @@ type Report struct {
 	Regions map[string]weir.RegionStats
 
 	Rules uint64 // version of the rules that decide
-	Saved int64  // when its last stored snapshot began, in Unix nanoseconds
+	Saved int64  // when the writing of its last stored snapshot began, in Unix nanoseconds
 
 	Still []span         // when the process stood still since the last report
 	Page  *page.Snapshot // set if the gateway is shown and the figures are new
-	Left  bool           // no longer serves
+	Left  bool           // whether the gateway no longer serves
 }
 
 func (r *Report) isConnectedTo(name string) bool {
@@ -99,7 +99,7 @@ const (
 
 // decided is the information about a check that a gateway sends to the demo.
 type decided struct {
-	Source   string // where its limits were decided; if they differ, the least certain place: a weir.Source
+	Source   string // weir.Source of the decision; if several limits were checked, the least certain Source
 	Owner    string // the node that owns the key of the first limit
 	From, To int64  // when the check began and ended, in Unix nanoseconds
 }
@@ -250,7 +250,8 @@ func (g *Gateway) look() {
 	}
 }
 
-// Top and Watch are the methods of the gateway's page.Source, for the page of the demo.
+// Top and Watch call these methods of the gateway's page.Source, for the page of the demo.
+// The argument of Watch has the name of a limit and a key.
 func (g *Gateway) Top(_ int, top *weir.TopKeys) (err error) {
 	*top, err = g.view.Top(g.leave)
 	return err
@@ -262,7 +263,7 @@ func (g *Gateway) Watch(of [2]string, w *page.Watched) (err error) {
 }
 
 // Break ends all connections of the node, and returns their number. The connections of
-// clients stay.
+// clients and of the admin API stay.
 func (g *Gateway) Break(_ int, cut *int) (err error) {
 	clients, admin := netip.MustParseAddrPort(g.site.HTTP), netip.MustParseAddrPort(g.site.Admin)
 	*cut, err = breakConnections(int(clients.Port()), int(admin.Port()))

@@ -33,15 +33,15 @@ func (g *Gateway) Measure(_ int, f *Figures) error {
 	return nil
 }
 
-// tolerance is how much higher a figure may be late than early: a part of it, and a
-// constant.
+// tolerance is how much a figure may grow from the first to the last third of a soak: by
+// part of its early value, and by more.
 type tolerance struct {
 	name string
-	unit int64 // of the printed value
+	unit int64 // unit of the printed value
 	of   func(*Figures) int64
 	part float64
 	more int64
-	why  string
+	why  string // printed unit, and the reason for the growth
 }
 
 const mib = 1 << 20
@@ -56,7 +56,7 @@ var tolerances = []tolerance{
 	{"keys", 1, func(f *Figures) int64 { return f.Keys }, 0.10, 500, "keys of long limits"},
 }
 
-// fewest is how many times the figures must have been taken.
+// fewest is the minimum number of times that the figures must have been taken.
 const fewest = 4
 
 // growth adds a claim for each figure of a gateway that must not grow. A claim compares

@@ -43,12 +43,12 @@ type incarnation struct {
 	process   *lab.Service
 	client    *http.Client
 	condition condition
-	ready     bool          // at the last check
+	ready     bool          // whether it receives requests: it was ready at the last check, and has not begun to leave or freeze
 	report    Report        // the last report; there is none yet if its Name is empty
 	down      []span        // when the process was down, and no answer was expected
 	over      chan struct{} // closed when its process has ended
 	still     []span        // when it stood still because other programs had the cores, by its own reports
-	series    []Figures
+	series    []Figures     // its figures after each round of a soak
 }
 
 func (inc *incarnation) hasCondition(conditions ...condition) bool {

@@ -91,14 +91,15 @@ func runCommand(args []string, out *os.File, complain io.Writer) int {
 const (
 	stepInterval = 10 * time.Millisecond
 	// redraw is the interval at which the table is drawn on a terminal, and reprint the
-	// interval at which it is printed elsewhere. Its figures are of the last
-	// second.
+	// interval at which it is printed elsewhere. The rates in the table are those of the
+	// last second.
 	redraw  = 250 * time.Millisecond
 	reprint = 4 * time.Second
 )
 
-// play plays a run, prints its verdict, and returns the exit status. The function run
-// returns the time at which the traffic ended, in Unix nanoseconds.
+// play plays a run, prints its verdict, and returns the exit status. The argument of judge
+// is the time that run returns: the end of the traffic in Unix nanoseconds, or 0 for a soak,
+// whose judge does not need it.
 func play(ctx context.Context, m *monitor, s *screen, run func(context.Context, *screen) (over int64, err error), judge func(over int64) *findings) int {
 	now := time.Now()
 	m.setBegin(now)

@@ -83,8 +83,8 @@ func (m *monitor) act(ctx context.Context, now time.Time) (over bool, err error)
 	return false, m.do(ctx, next)
 }
 
-// gatewayColumns are the columns about the answers of a gateway in a time. The last
-// column shows its view of the members.
+// gatewayColumns are the columns of the table of gateways, about the answers within a time.
+// The last column shows which members each gateway sees.
 var gatewayColumns = []column{
 	{"#", 4, 0, func(r row) string { return r.m.name(r.inc.gateway) }},
 	{"process", 8, 8, func(r row) string { return r.pid() }},
@@ -147,7 +147,7 @@ func (m *monitor) view(now time.Time) *view {
 	return v
 }
 
-// row has the data of a row of the table. The caller must hold m.mu.
+// row has the data of a row of the table. The caller of its methods must hold m.mu.
 type row struct {
 	*sums
 	m    *monitor
@@ -189,9 +189,9 @@ func percent(n, all int) string {
 	return strconv.Itoa((100*n+all/2)/all) + "%"
 }
 
-// sights returns the states that a gateway sees of the members of its region, by place. A
-// place has several members until a dead member is removed from the roster. The caller
-// must hold m.mu.
+// sights returns the states that a gateway sees of the members of its region, by the number
+// of their gateway. A number has several states until a dead member is removed from the
+// roster. The caller must hold m.mu.
 func (m *monitor) sights(inc *incarnation) line {
 	if !inc.hasCondition(joining, up, leaving) {
 		return line{}.add(dim, unknown)

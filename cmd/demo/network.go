@@ -122,9 +122,9 @@ func (n *network) relay(addr string, ends ...net.Conn) {
 	}
 }
 
-// parcel is data that was sent at the same time.
+// parcel is the data that one call of Read returned.
 type parcel struct {
-	due  time.Time
+	due  time.Time // earliest time of its delivery
 	what []byte
 }
 

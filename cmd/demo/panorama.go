@@ -54,7 +54,8 @@ func (p *panorama) Top(ctx context.Context) (weir.TopKeys, error) {
 	return top, nil
 }
 
-// Watch implements page.Source. It knows the grants to clients for the demo's limit only.
+// Watch implements page.Source. It sets Watched.Counted, the grants that clients received,
+// for the limit of the demo's traffic only.
 func (p *panorama) Watch(ctx context.Context, limit, key string) (page.Watched, error) {
 	var w page.Watched
 	if err := p.call(ctx, "Gateway.Watch", [2]string{limit, key}, &w); err != nil {
@@ -88,9 +89,9 @@ func (f *fleet) speaker() (first *incarnation) {
 	return first
 }
 
-// sides returns 1 for each gateway that is up and to which the speaker is connected, and
-// 2 for other gateways that are up. If the speaker is connected to all of them, all
-// values are 0. A cut has two sides. The caller must hold f.mu.
+// sides returns a number for each gateway: 1 if the gateway is up and the speaker is
+// connected to it, 2 if it is up and the speaker is not, and otherwise 0. If no gateway has
+// a 2, all numbers are 0. A cut has two sides. The caller must hold f.mu.
 func (f *fleet) sides(speaker *incarnation) []int {
 	sides := make([]int, len(f.current))
 	for i, inc := range f.current {
@@ -175,7 +176,7 @@ var buttons = [...][2]kind{{kill, start}, {freeze, thaw}, {slowDown, speedUp}, {
 
 type press struct {
 	what    step
-	refused chan<- error // with room for an error
+	refused chan<- error // receives the error of the step, or nil; has room for it
 }
 
 // actions returns the current buttons of a gateway. The caller must hold f.mu.
@@ -220,7 +221,8 @@ func newest[T any](all []T) []T { return slices.Delete(all, 0, max(0, len(all)-m
 
 var errBusy = errors.New("other buttons are being pressed: try again")
 
-// Act implements page.Actor. It passes the step to serve, and waits for its end.
+// Act implements page.Actor. It passes the step to serve, and waits for the end of the step
+// or of ctx.
 func (p *panorama) Act(ctx context.Context, member, action string) error {
 	gateway := gatewayOf(member + "-")
 	if gateway < 0 || gateway >= p.fleet.nodes {

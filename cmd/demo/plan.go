@@ -82,9 +82,9 @@ func (s step) String() string {
 }
 
 // plan distributes the steps over the run. They are more than a Per apart, so that no
-// window contains two steps, except the two steps of a deploy. A gateway joins and leaves
-// again. All gateways restart in turn. The rules change. A random gateway is killed and
-// replaced, and another is frozen and thawed.
+// window contains two steps, except the steps of the rolling restart. A gateway joins and
+// leaves again. All gateways restart in turn. The rules change. A random gateway is killed
+// and replaced, and another is frozen and thawed.
 func plan(nodes int, duration time.Duration, random *rand.Rand) []step {
 	var steps []step
 	add := func(percent int, k kind, gateway int, phase string) {

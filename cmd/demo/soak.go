@@ -39,7 +39,7 @@ const (
 	steadfast = 2 // gateways that restart only during the rotation and the stops, so that they show growth
 	// beforeFault is long enough to use up the long limits of a round.
 	beforeFault = 2 * time.Second
-	mostPause   = 2300 * time.Millisecond // between a fault and its end
+	mostPause   = 2300 * time.Millisecond // maximum time between a fault and its end
 	// calm is the time in each round for which answers without a fault are judged.
 	calm = 2 * soakPer
 	// rest is the time without traffic between two rounds. It is long enough that no
@@ -68,14 +68,14 @@ type soak struct {
 	assessment
 	random     *mathrand.Rand
 	played     map[kind]int
-	stops      bool           // in the last rounds, all gateways stop
-	grown      []*incarnation // gateways that stayed until then
+	stops      bool           // set in the last rounds, in which all gateways stop
+	grown      []*incarnation // gateways whose figures were taken after the last round without stops
 	problems   []string
 	endTraffic func()
 
 	// The fields below are about times without faults.
 	filled       []int64 // of each round, the percentage of a limit that a client had received before the median denial
-	given, taken int     // number of requests whose units come back, and of those that were allowed
+	given, taken int     // number of answered requests whose units come back, and how many of these were allowed
 }
 
 func newSoak(m *monitor) *soak {
@@ -92,7 +92,7 @@ func (s *soak) run(ctx context.Context, on *screen) (over int64, err error) {
 	return 0, s.play(ctx)
 }
 
-// play plays all rounds, on the demo's own thread, which starts gateways.
+// play plays all rounds. It must run on the main thread of the demo, which starts gateways.
 func (s *soak) play(ctx context.Context) error {
 	old, next := s.Secrets[0], newSecret()
 	for step, secrets := range [][][]byte{{old, next}, {next, old}, {next}} { // as in docs/rotation.md
@@ -140,7 +140,7 @@ func (s *soak) rollOut(ctx context.Context) error {
 	return nil
 }
 
-// strike plays a fault, and then a time without faults.
+// strike plays a fault, and then judges a time without faults.
 func (s *soak) strike(ctx context.Context, k kind) error {
 	gateway, pause := s.random.IntN(s.nodes), time.Duration(s.random.Int64N(int64(mostPause)))
 	if k == leave || k == kill {
@@ -150,14 +150,15 @@ func (s *soak) strike(ctx context.Context, k kind) error {
 	if err := s.disturb(ctx, k, gateway, pause); err != nil {
 		return err
 	}
-	lab.Sleep(ctx, soakAftermath+s.per) // the windows of all clients are empty by then
+	lab.Sleep(ctx, soakAftermath+s.per) // then no window of length s.per contains the fault
 	from := time.Now().UnixNano()
 	lab.Sleep(ctx, calm)
 	s.judgeCalm(from)
 	return nil
 }
 
-// disturb plays a fault of a gateway and its end, and waits until all are connected.
+// disturb plays a fault of a gateway, ends the fault after pause, and waits until all
+// gateways have seen it.
 func (s *soak) disturb(ctx context.Context, k kind, gateway int, pause time.Duration) error {
 	err := s.do(ctx, step{kind: k, gateway: gateway})
 	lab.Sleep(ctx, pause)
@@ -221,7 +222,8 @@ func (s *soak) drawAccount(random *mathrand.Rand) func() account {
 	}
 }
 
-// closeRound drops the records for the verdict on a round. All gateways must be up.
+// closeRound drops the records that only the verdict on a round needs. All gateways must be
+// up.
 func (f *fleet) closeRound() {
 	f.trim()
 	f.mu.Lock()
@@ -367,7 +369,8 @@ func (s *soak) judgeStop(since int64, orderly bool) {
 	}
 }
 
-// judgeCalm judges the answers since a time that no fault preceded.
+// judgeCalm judges the answers since a time. The last fault must have ended soakAftermath
+// and a Per before that time.
 func (s *soak) judgeCalm(from int64) {
 	answers := s.tally.answersSince(from - int64(s.per))
 	var filled []int64
@@ -397,7 +400,8 @@ func (s *soak) judgeCalm(from int64) {
 }
 
 // leastFilled is the minimum percentage of a limit that a client receives in the Per
-// before a denial, in the median.
+// before a denial, in the median. It is also the minimum percentage of requests that are
+// allowed among those whose units come back.
 const leastFilled = 90
 
 // soakMeans names the windows that a guarantee judges.

@@ -18,8 +18,8 @@ import (
 
 const (
 	clients = 200
-	// zipf is the exponent of the frequency of clients: the n-th client sends requests in
-	// proportion to 1/(n+1)^zipf, and the first of 200 about a fifth of all.
+	// zipf is the exponent of the frequency of clients: client n, counted from 0, sends
+	// requests in proportion to 1/(n+1)^zipf. The first of 200 sends about a fifth of all.
 	zipf = 1.1
 	// workers is the maximum number of requests in progress at the same time.
 	workers = 64
@@ -29,7 +29,7 @@ const (
 
 func clientName(client int) string { return fmt.Sprintf("client-%03d", client+1) }
 
-// clientOf returns the client with a name, or -1 if there is none.
+// clientOf returns the number, from 0, of the client with a name, or -1 if there is none.
 func clientOf(name string) int {
 	var number int
 	if _, err := fmt.Sscanf(name, "client-%d", &number); err != nil || number > clients || clientName(number-1) != name {
@@ -46,8 +46,8 @@ type answer struct {
 	at         place  // where the check was decided
 	owner      string // the member that owns the client's key
 	allowed    bool
-	err        error // set unless the status is 200, 204 or 429
-	down       bool  // its gateway was down during a part of the request; set by the tally
+	err        error // set if the request failed, its status was not 200, 204 or 429, or decidedHeader was missing
+	down       bool  // whether its gateway was down during a part of the request; set by the tally
 }
 
 func (a *answer) waited() span { return lab.Between(a.sent, a.done) }

@@ -82,8 +82,8 @@ func (f *findings) failures() (broken []string) {
 	return append(broken, f.broken...)
 }
 
-// print prints three sentences, the broken promises, and the table. show prints a line
-// whose continuation is indented by hang.
+// print prints whether all promises held, the sentences, the broken promises, and the
+// claims. It calls show for each line. If show breaks a line, it indents the rest by hang.
 func (f *findings) print(show func(l line, hang int)) {
 	say := func(c colour, format string, args ...any) { show(line{}.add(c, fmt.Sprintf(format, args...)), 2) }
 	failures := f.failures()

@@ -21,7 +21,8 @@ type view struct {
 	legend            []string
 }
 
-// column is a column of the table. Without room, the highest sacrifice is dropped first.
+// column is a column of the table. If the table is too wide, the columns with the highest
+// sacrifice are dropped first. A column with a sacrifice of 0 is never dropped.
 type column struct {
 	title     string
 	width     int
@@ -81,7 +82,8 @@ func (v *view) progress(width int) []line {
 	return l.add(dim, v.next).wrap(width, utf8.RuneCountInString(label))
 }
 
-// lines returns the lines of the view. Without room, the least important lines are dropped.
+// lines returns the lines of the view. If the view is too high, the legend is dropped
+// first, then the lines below the table, and then events.
 func (v *view) lines(width, height int) []line {
 	all := line{}.add(bold, "weir").add(plain, "  "+v.title).wrap(width, 6)
 	all = append(append(all, v.progress(width)...), nil)

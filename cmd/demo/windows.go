@@ -11,15 +11,15 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// guarantee is a row of the table of guarantees. A window is judged by the last guarantee
-// of its events.
+// guarantee is a row of the table of guarantees. If a window contains events of several
+// guarantees, the highest guarantee judges it.
 type guarantee uint8
 
 const (
 	healthy   guarantee = iota // no event
 	deployed                   // gateways start, and leave in order
 	crashed                    // a gateway dies
-	timedOut                   // a gateway is frozen or thawed, or a check timed out though the owner was up
+	timedOut                   // a gateway is frozen or thawed, its links change, or a check timed out though the owner was up
 	severed                    // all connections of a gateway end
 	restarted                  // all gateways end, and start with their snapshots
 	guarantees
@@ -42,7 +42,7 @@ func (g guarantee) means(inFlight int64) string {
 // circumstances are the values of a run on which bounds depend.
 type circumstances struct {
 	roundTrip time.Duration
-	long      bool  // so many gateways start and leave that units are in flight at some of these times
+	long      bool  // set in a soak: so many gateways start and leave that some do so while units are in flight
 	saved     int64 // time until which the snapshots of a stop of all gateways contain all admissions
 }
 
@@ -84,8 +84,8 @@ type span = lab.Interval
 // never is the end of an event that has not ended.
 const never = math.MaxInt64
 
-// occasions contains the times of the events of each guarantee except healthy. A window
-// is judged by the last guarantee with a moment in the window.
+// occasions contains the times of the events of each guarantee except healthy. The highest
+// guarantee with a moment in a window judges the window.
 type occasions [guarantees][]span
 
 func near(spans []span, s span) bool {
@@ -98,8 +98,8 @@ type fullest [guarantees]lab.Fullest
 // lasting is the minimum Per of limits with new keys in each round of a soak.
 const lasting = 5 * time.Minute
 
-// add judges the windows of one key. Extras add up, except those of timeouts, of one
-// spell.
+// add judges the windows of one key. The extras of all events in a window add up, except
+// those of timeouts: of these, the highest counts once.
 func (found *fullest) add(of string, admissions []span, l *weir.Limit, during *occasions, c *circumstances) {
 	var all []lab.Occasion
 	for g, spans := range during {

@@ -292,7 +292,7 @@ func TestUncollectedChangesAreBounded(t *testing.T) {
 }
 
 // A full store must not forget a count with an uncollected refund. Otherwise other nodes
-// would count forever the units that they have received.
+// would still count units that were refunded.
 func TestFullStoreKeepsUncollectedRefunds(t *testing.T) {
 	for _, a := range algorithms {
 		l, flood := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}, &Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Hour}

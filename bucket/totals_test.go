@@ -310,7 +310,7 @@ func TestConversionKeepsOrigins(t *testing.T) {
 			s.Take(id, &first, epoch, 5)
 			s.collectAll(false, nil)
 			part := first.Scale(50)
-			unnamed := part // judges in the same way, but is not a Part
+			unnamed := part // the same numbers, but without the numbers of the whole
 			unnamed.wholeRate, unnamed.wholePer = 0, 0
 			s.Peek(id, &unnamed, epoch, 1)
 			s.SetPart(id, &part)

@@ -40,7 +40,7 @@ func save(t *testing.T, d *Dir, node, s string) {
 	require.NoError(t, d.Save(ctx, node, text(s)))
 }
 
-// refuseAll is a function mine that a Dir must not call.
+// refuseAll is the argument mine of Load, which a Dir ignores.
 func refuseAll(string) bool { return false }
 
 // load returns the snapshots that Load reads, as "node: text", and the error of Load.

@@ -214,8 +214,8 @@ func FuzzHoldingCopy(f *testing.F) {
 	})
 }
 
-// If the node of a region dies, its successor has the holding. It grants no units until it knows
-// the grants since the copy was made.
+// If the node of a region dies, its successor has a copy of the holding. The successor grants
+// no units until it knows the grants since the copy was made.
 func TestSuccessorGrantsOnlyOnceAccountsAreKnown(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		w, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})

@@ -56,7 +56,7 @@ func TestTakeIsJudgedByPartInTheStore(t *testing.T) {
 	})
 }
 
-// Several asks at once are also done in the store alone, and are either all taken or none.
+// TakeAll also needs only the store if it has the parts, and takes either all asks or no asks.
 func TestTakeAllUsesPartsInTheStore(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
 	w.visitHoldings()
@@ -125,8 +125,8 @@ func TestReceivedUnitsExpireWithoutVisits(t *testing.T) {
 	}
 }
 
-// The holding that takes the place of a removed holding may not be visited in time, so the part of
-// neither judges.
+// The holding that takes the place of a removed holding may not be visited in time, so neither
+// the part of the removed holding nor the part of the moved holding judges asks.
 func TestRemovedHoldingJudgesNoAsks(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
 	w.visitHoldings()

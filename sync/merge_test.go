@@ -357,7 +357,8 @@ func (v vector) join(o vector) vector {
 	return v
 }
 
-// A member that decides with a share of nothing has all used units of the whole limit.
+// The count of a member that decides with an empty share contains all used units of the whole
+// limit.
 func TestUnitsCountUnderAnEmptyShare(t *testing.T) {
 	for _, algorithm := range []bucket.Algorithm{bucket.TokenBucket, bucket.LeakyBucket} {
 		whole := bucket.Limit{Algorithm: algorithm, Rate: 74, Per: 24 * time.Hour}

@@ -13,8 +13,8 @@ import (
 )
 
 // Items are queued, sent, lost and put back in any order. The queue returns them in the order of
-// their times. Of items that were queued more than once, it keeps the first. If it has been
-// long for a while, each id and kind waits once.
+// their times. Of items that were queued more than once, the queue keeps the first. If the
+// queue has been long for a while, each id and kind waits once.
 func TestQueueKeepsTheFirstOfEqualItems(t *testing.T) {
 	checks(t, 150, 2000)
 	rapid.Check(t, func(t *rapid.T) {

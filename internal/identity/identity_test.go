@@ -27,8 +27,8 @@ func TestSeedChangesTheID(t *testing.T) {
 	require.Equal(t, one, New([]byte("one")))
 }
 
-// The id is the SipHash-128 of the length of the name, the name, zeros up to whole words,
-// and the key. It holds for any lengths, except for the bit of Global limits.
+// The id of a name and a key of any lengths is the SipHash-128 of the length of the name, the
+// name, zeros up to a multiple of 8 bytes, and the key, with the bit of Global limits cleared.
 func TestIDIsHashOfNameAndKey(t *testing.T) {
 	h := New(nil)
 	rapid.Check(t, func(t *rapid.T) {

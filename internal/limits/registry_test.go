@@ -45,7 +45,7 @@ func among(members int, tell func(member int, message []byte)) *view.View {
 	return view.New(0, v, view.Terms{}, nil)
 }
 
-// told returns the message of a Registry to another member.
+// told returns the messages that a Registry sends to another member.
 func told(r *Registry) (messages [][]byte) {
 	r.Declare(among(1, func(_ int, message []byte) { messages = append(messages, message) }))
 	return messages

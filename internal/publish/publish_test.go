@@ -341,7 +341,8 @@ func TestPublishedValuesMayHaveEightMegabytes(t *testing.T) {
 	require.ErrorContains(t, p.Put("more", 1, make([]byte, MaxValue)), "there is no room for \"more\"")
 }
 
-// A node of an earlier release, or a node whose clock was set back, may hold such a value.
+// A node of an earlier release, or a node whose clock was set back, may hold a value with such
+// a version.
 func TestJoinerRefusesVersionTooFarAhead(t *testing.T) {
 	c := newCircle(2)
 	holder, joiner := c.nodes[0], c.nodes[1]

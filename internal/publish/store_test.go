@@ -18,7 +18,7 @@ func valuesOf(s *Store) []Item {
 	return values
 }
 
-// meet makes two stores ask each other.
+// meet compares two stores in both directions.
 func meet(t require.TestingT, one, other *Store, now int64, most int, breaks func() bool) {
 	compare(t, one, other, now, most, breaks)
 	compare(t, other, one, now, most, breaks)
@@ -173,7 +173,8 @@ func FuzzKVMessages(f *testing.F) {
 	})
 }
 
-// The clock of a node can show the resulting time.
+// The time of an arriving tombstone is at most tombstoneFor before now, whatever its age in
+// the message is.
 func TestTombstoneAgeIsBounded(t *testing.T) {
 	message := appendEntries(nil, []entry{{Item: Item{Name: "a", Version: 1}}}, 0)
 	message = append(message[:len(message)-1], 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f) // its age

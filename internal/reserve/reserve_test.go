@@ -171,8 +171,9 @@ func TestReservationLivesAsLongAsItsUnitsCount(t *testing.T) {
 	}
 }
 
-// newClerk returns a node whose times of day are ahead by a duration. Its markers are in a store that
-// several clerks share, and which goes by the time that all have in common.
+// newClerk returns a node whose times of day are ahead by a duration. Its markers are in a
+// store that several clerks share. The time of the store is a monotonic clock that is the same
+// for all clerks.
 func newClerk(ahead time.Duration, markers *bucket.Store) *fake {
 	f := newFake("", []byte("sixteen bytes..."))
 	clock := f.cfg.Clock

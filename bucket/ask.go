@@ -15,8 +15,8 @@ type Ask struct {
 // TakeAll takes either all asks or no asks, and reports whether it took them. A shadow ask
 // without room for its units is left out. No other call can observe a state in which only some
 // asks are taken. The IDs must be distinct. results must have at least the length of asks. It
-// receives the result of each ask, or, if no ask was taken, the result that the ask would have
-// had alone. For up to 16 asks, TakeAll allocates only what a Take of each ask allocates.
+// receives the result of each ask, or, if no ask was taken, the result of a Peek for each ask.
+// For up to 16 asks, TakeAll allocates only what a Take of each ask allocates.
 func (s *Store) TakeAll(asks []Ask, now int64, results []Result) bool {
 	all, _ := s.TakeAllParts(asks, nil, now, results)
 	return all

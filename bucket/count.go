@@ -7,7 +7,8 @@ import (
 
 // This file contains the operations on a count. g is the log of a SlidingLog, and nil for the
 // other algorithms. The operations do not panic, even if the cell or the log is invalid. They
-// do not allocate, except when a log grows. Negative units are treated as zero.
+// do not allocate, except when the buffer of a log grows or shrinks. Negative units are
+// treated as zero.
 
 // take spends units if there is room for them. Otherwise the count does not change.
 func (l *Limit) take(c *cell, g *log, now, units int64) (r Result) {
@@ -67,8 +68,8 @@ func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int6
 	return r, int64(n)
 }
 
-// peek returns the result that take would have, without a receipt, and changes nothing.
-// Remaining and ResetAfter describe the count as it is.
+// peek changes nothing. Allowed and RetryAfter are those that take would have. Remaining and
+// ResetAfter describe the count as it is, and there is no Receipt.
 func (l *Limit) peek(c *cell, g *log, now, units int64) Result {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)

@@ -2,8 +2,8 @@
 
 package bucket
 
-// prefetchCount prefetches the four slots at which the probes for h start, which contain
-// nearly all of the counts, and the other memory of the shard that a check reads. It does not
+// prefetchCount prefetches the first four slots that the probes for h read, which usually contain
+// the count, and the other memory of the shard that a check reads. It does not
 // take the lock: the addresses that it reads may be outdated a moment later, and a prefetch
 // of an invalid address has no effect.
 //

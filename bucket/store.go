@@ -125,8 +125,9 @@ func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
 	return r
 }
 
-// Peek returns the result that Take would have, and spends no units. If there is no count of id,
-// Peek does not insert a count.
+// Peek reports whether Take would be allowed, and its RetryAfter, and spends no units.
+// Remaining and ResetAfter describe the count as it is, and there is no Receipt. If there is
+// no count of id, Peek does not insert a count.
 func (s *Store) Peek(id ID, l *Limit, now, units int64) Result {
 	sh, h := s.lock(id)
 	r := s.peek(sh, h, id, l, now, units)

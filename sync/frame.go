@@ -247,7 +247,8 @@ func sane(l *bucket.Limit) error {
 	return whole.Validate()
 }
 
-// reader reads a frame or an answer. After the first error it returns zeros.
+// reader reads a frame, an answer, an exchange or a block of a snapshot. After the first error
+// it returns zeros.
 type reader struct {
 	b   []byte
 	err error

@@ -38,7 +38,7 @@ type Holdings struct {
 	partsUntil atomic.Int64  // monotonic time until which the parts in the store judge as the holdings do
 	monotonic  atomic.Int64  // monotonic time of the latest step
 	kept       atomic.Int64  // number of holdings
-	beyond     atomic.Uint64 // how often there was no room for a holding // number of times that there was no room for a holding
+	beyond     atomic.Uint64 // number of times that there was no room for a holding
 
 	mu         sync.Mutex
 	knownSince int64  // monotonic time since which all holdings are remembered
@@ -94,18 +94,18 @@ type holding struct {
 	counted  int64     // number of asked units at the last update of demand, with uncollected units
 	demand   float64   // recent demand in units per second, as of at
 	usual    float64   // the same, averaged over several windows
-	at       int64     // monotonic time of the last update of demand     // monotonic time of the last update of demand and usual
+	at       int64     // monotonic time of the last update of demand and usual
 	lacked   int64     // monotonic time of the last denial
 	seen     int64     // monotonic time at which the id was last known to be asked for
 	series   int64     // series of the spent units
 	before   int64     // number of units that were spent before the series began
 
 	passing  int64 // received units that are returned because a third region asked for them
-	passTill int64 // monotonic time at which passing ends // monotonic time until which passing is reserved
+	passTill int64 // monotonic time until which passing is reserved
 
 	must     int64 // largest denied ask for which units were requested
 	keeps    int64 // number of units in held that are reserved for a caller after a denial
-	keepTill int64 // monotonic time at which the reservation ends // monotonic time until which these units are reserved
+	keepTill int64 // monotonic time until which these units are reserved
 
 	index  int   // index in holdingShard.all
 	unsure bool  // created when the holding of the id may have been forgotten

@@ -31,8 +31,8 @@ func (r *region) takesByStore(t *testing.T) bool {
 	return knew
 }
 
-// If a part has not changed since the last take, it judges without the holding. It does not
-// matter whether the region has more units than initially, fewer, or as many.
+// If a part has not changed since the last take, the store judges by the part, without the
+// holding. This is true whether the region has more units than initially, fewer, or as many.
 func TestTakeIsJudgedByPartInTheStore(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		w, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Hour})

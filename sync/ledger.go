@@ -23,7 +23,7 @@ type ledger struct {
 	all     deque[entry]        // in order of insertion, except that free entries are used again
 	unused  int32               // index of the first free entry, or noEntry; its next is the index of another free entry
 	n       int                 // number of entries in use
-	swept   int                 // index that Sweep examined last                 // index that Sweep examined last
+	swept   int                 // index that Sweep examined last
 	hand    int                 // index that makeRoom examined last
 	most    int                 // maximum number of entries
 	dropped uint64              // entries that were removed for want of room, and may not have recovered

@@ -20,7 +20,7 @@ type outbound struct {
 	to     Member
 	stamp  stamp // marks the entries that were queued for the member
 	queue  queue
-	bulk   deque[bucket.ID] // ids for which a review found that vectors or resets must be sent, without duplicates; sent after queue
+	bulk   deque[bucket.ID] // ids for which a review found that vectors or resets must be sent; sent after queue
 	flight flight
 
 	scan     Ranges // ranges to be scanned, kept until Complete is acknowledged

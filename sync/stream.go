@@ -415,7 +415,7 @@ func (s *Stream) Sweep(now int64) {
 	}
 }
 
-// sweepParts is the maximum number of calls of Sweep that examine all tallies.
+// sweepParts is a number of calls of Sweep that is enough to examine all tallies.
 const sweepParts = 128
 
 // rememberedFor is the time for which a recovered tally is kept, because the tally may arrive

@@ -182,7 +182,7 @@ func (m *Members) Ask(ctx context.Context) {
 	slices.SortFunc(others, func(a, b int) int { return cmp.Compare(rank(a), rank(b)) })
 	asked = append(asked, others[:min(askedAtOnce, len(others))]...)
 	env.Gather(len(asked), askedAtOnce, func(i int) {
-		_ = m.ask(ctx, v, asked[i]) // other members have the same age
+		_ = m.ask(ctx, v, asked[i]) // after an error, the responses of other members are enough
 	})
 }
 

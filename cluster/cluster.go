@@ -52,8 +52,9 @@ type Cluster interface {
 	// this node is connected to learn the state about a network latency later, and other members by
 	// gossip. In a cluster of more than 9 members, each member passes the state on within some 50 ms,
 	// and shows it in its view some 100 µs later for each member of the cluster. Announce may be called
-	// from the first call of Changed on, also from within Changed. Announce returns an error for any
-	// other state, before the first call of Changed, after Leave and after Close.
+	// once Start has returned, and before that from the first call of Changed on, also from within
+	// Changed. Announce returns an error for any other state, and before Start, after Leave and after
+	// Close.
 	//
 	// A node that was removed from the roster while alive, because a side of a partition forgot it or
 	// another member answered at its address, comes back without a call of Announce. It is Joining

@@ -81,9 +81,10 @@ type Config struct {
 	// slashes or dots may be "*", which matches any part, or "{name}", which matches the label of Name.
 	// A node is refused if its certificate has no name of the region that the node states, has names of
 	// two regions, or has a different label. The certificate of a dialled node then need not have the
-	// name of the dialled host, unless TLS has a VerifyPeerCertificate. With a ServerName, it must have
-	// that name. CertificateNames needs TLS. Without CertificateNames, a certificate that TLS accepts
-	// stands for any name and region.
+	// name of the dialled host. But unless TLS has InsecureSkipVerify, the certificate must have the
+	// ServerName if that is set, and the dialled host if VerifyPeerCertificate is set. CertificateNames
+	// needs TLS. Without CertificateNames, a certificate that TLS accepts stands for any name and
+	// region.
 	CertificateNames map[string][]string
 	// Forget is how long a dead member stays in the roster of a side that, for this time and with the
 	// members that have joined it, was no smaller than the set of members that it misses. On other

@@ -26,7 +26,7 @@ type directConn struct {
 // transfer is one direction of a directConn.
 type transfer struct {
 	call uintptr // the number of the system call
-	name string  // of the system call, for errors
+	name string  // the name of the system call, for errors
 	try  func(fd uintptr) (done bool)
 
 	mu    sync.Mutex // guards the following fields
@@ -35,7 +35,7 @@ type transfer struct {
 	errno syscall.Errno
 }
 
-// newDirectConn returns c as a directConn if c has a socket.
+// newDirectConn returns c as a directConn if c has a socket, and otherwise c.
 func newDirectConn(c net.Conn) net.Conn {
 	socket, ok := c.(syscall.Conn)
 	if !ok {
@@ -53,7 +53,7 @@ func newDirectConn(c net.Conn) net.Conn {
 	return d
 }
 
-// move makes the system call, and reports whether it ended otherwise than by a socket that is not ready.
+// move makes the system call. It reports false if the socket is not ready.
 func (t *transfer) move(fd uintptr) (done bool) {
 	for {
 		t.moved, _, t.errno = syscall.RawSyscall(t.call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(t.b))), uintptr(len(t.b)))
@@ -63,7 +63,7 @@ func (t *transfer) move(fd uintptr) (done bool) {
 	}
 }
 
-// run waits until the socket is ready, by wait, and moves at most maxDirect bytes of b.
+// run moves at most maxDirect bytes of b. The function wait calls t.try until the socket is ready.
 func (t *transfer) run(wait func(func(fd uintptr) bool) error, b []byte) (n int, err error) {
 	t.b = b[:min(len(b), maxDirect)]
 	err = wait(t.try)

@@ -71,8 +71,8 @@ func newLink(p *peers, name, addr string) *link {
 	return &link{peers: p, name: name, addr: addr, met: newFirstMeeting()}
 }
 
-// redial makes the link dial its member, unless the member is connected. Attempts that events cause
-// begin at least lookPace after the last attempt.
+// redial makes the link dial its member, unless the member is connected. The attempt begins at least
+// lookPace after the last attempt began.
 func (l *link) redial() {
 	if !l.heard.Load() {
 		l.post(eventAlive)

@@ -34,7 +34,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
-{{- /* Whatever runs as a node. */ -}}
+{{- /* The security context of a container that runs a node. */ -}}
 {{- define "weir.confined" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -44,7 +44,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
 {{- define "weir.mounts" -}}
-{{- /* Directories and no subPath, which would never change. */ -}}
+{{- /* Directories, because Kubernetes does not update the files of a subPath. */ -}}
 - {name: weir-rules, mountPath: /etc/weir/rules, readOnly: true}
 - {name: weir-shared, mountPath: /etc/weir/shared, readOnly: true}
 - {name: weir-tokens, mountPath: /etc/weir/tokens, readOnly: true}
@@ -65,7 +65,8 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- end }}
 
-{{- /* Where snapshots are: the URL of the bucket, or "true" for volumes, or neither. */ -}}
+{{- /* The places of snapshots: weir.bucket is the URL of the bucket, or empty. weir.volumes is
+"true" if each pod has a volume. */ -}}
 {{- define "weir.bucket" -}}
 {{- if .Values.snapshots.enabled }}{{ .Values.snapshots.bucket }}{{ end -}}
 {{- end }}
@@ -73,7 +74,7 @@ seccompProfile: {type: RuntimeDefault}
 {{ and .Values.snapshots.enabled (not .Values.snapshots.bucket) }}
 {{- end }}
 
-{{- /* What signs requests to the bucket. */ -}}
+{{- /* The credentials for the bucket. */ -}}
 {{- define "weir.envFrom" -}}
 {{- if and (include "weir.bucket" .) .Values.snapshots.bucketSecret -}}
 envFrom:
@@ -91,7 +92,7 @@ envFrom:
 {{- end }}
 {{- end }}
 
-{{- /* The least number of nodes that a whole cluster has. */ -}}
+{{- /* The minimum number of nodes of a complete cluster. */ -}}
 {{- define "weir.expect" -}}
 {{ .Values.expect | default (ternary .Values.autoscaling.minReplicas .Values.replicaCount .Values.autoscaling.enabled) }}
 {{- end }}
@@ -101,8 +102,8 @@ envFrom:
 - {name: gossip, containerPort: {{ .Values.ports.peers }}, protocol: UDP}
 {{- end }}
 
-{{- /* SIGTERM has the node leave. Before it, callers behind the Service need a moment to learn
-that the pod goes: the image has no shell to sleep in. */ -}}
+{{- /* The node leaves on SIGTERM. Before that, the pod waits until callers of the Service no
+longer use it. Kubernetes itself sleeps, because the image has no shell. */ -}}
 {{- define "weir.drain" -}}
 {{- with .Values.preStopSeconds -}}
 lifecycle:
@@ -110,7 +111,8 @@ lifecycle:
 {{- end }}
 {{- end }}
 
-{{- /* The families of a Service. The peers' has the pods' own, which nodes advertise. */ -}}
+{{- /* The IP families of a Service. The Service of the peers has those of the pods, whose
+addresses nodes advertise. */ -}}
 {{- define "weir.families" -}}
 {{- with .Values.service.ipFamilyPolicy }}
 ipFamilyPolicy: {{ . }}
@@ -120,14 +122,14 @@ ipFamilies: {{ toJson . }}
 {{- end }}
 {{- end }}
 
-{{- /* weir serve. */ -}}
+{{- /* The container of weir serve. */ -}}
 {{- define "weir.container" -}}
 {{- $server := eq .Values.mode "server" -}}
 - name: weir
   image: "{{ required "image.repository: name where you pushed the image of cmd/weir/Dockerfile, as in --set image.repository=registry.example.com/weir" .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   {{- if not $server }}
-  restartPolicy: Always # starts before the app and ends after it
+  restartPolicy: Always # the node starts before the app and ends after it
   {{- end }}
   args:
   - serve
@@ -192,7 +194,8 @@ ipFamilies: {{ toJson . }}
   {{- end }}
   {{- end }}
   - {name: health, containerPort: {{ .Values.ports.health }}, protocol: TCP}
-  {{- /* A node that is not ready is not helped by a restart. */}}
+  {{- /* Only /live is a reason for a restart: a restart would not make a node ready, and the node
+  would lose its counts. */}}
   startupProbe:
     httpGet: {path: /live, port: health}
     periodSeconds: 1
@@ -222,7 +225,7 @@ ipFamilies: {{ toJson . }}
   {{- include "weir.mounts" . | nindent 2 }}
 {{- end }}
 
-{{- /* The service: beside the node, or with it inside. */ -}}
+{{- /* The container of the app, which has the node in its process in the mode embedded. */ -}}
 {{- define "weir.app" -}}
 {{- $embedded := eq .Values.mode "embedded" -}}
 - name: app

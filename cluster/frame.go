@@ -173,7 +173,7 @@ func (in *intake) nextFrame() (f frame, ok bool, err error) {
 }
 
 // makeRoom must be called when all whole frames have been removed. If the last read filled the
-// buffer, it makes room for a larger read. If a large buffer is empty, it frees the buffer.
+// buffer, it makes room for a larger read. It replaces a large buffer that is empty by a smaller buffer.
 func (in *intake) makeRoom() {
 	full := in.end == len(in.buf)
 	if in.start == in.end {

@@ -64,7 +64,7 @@ type gossipCluster struct {
 	joined joinOutcome
 
 	answered map[string]bool // the entries of Join that have led to a member; owned by keepJoining
-	own      map[string]bool // the addresses that have led back to this node; owned by keepJoining
+	own      map[string]bool // the addresses for which a line is logged that they lead back to this node; owned by keepJoining
 
 	viewing  sync.Mutex // serializes refresh; no lock is held when it is taken
 	view     atomic.Pointer[View]
@@ -218,7 +218,7 @@ func (g *gossipCluster) handleReplaced(name string) {
 	}
 }
 
-// size returns the number of members that a broadcast must reach.
+// size returns an upper bound of the number of members that a broadcast must reach.
 func (g *gossipCluster) size() int {
 	if v := g.view.Load(); v != nil {
 		return len(v.Members) + 1

@@ -103,7 +103,7 @@ func (o *outbox) dismiss() {
 	}
 }
 
-// close stops all writes, and ends the writer. If another goroutine has the duty, that goroutine ends
+// close prevents further writes, and ends the writer. If another goroutine has the duty, that goroutine ends
 // the writer.
 func (o *outbox) close() {
 	o.mu.Lock()

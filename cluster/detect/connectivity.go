@@ -28,11 +28,11 @@ const (
 // reaches it, until a request to it fails or stays unanswered.
 //
 // A slow member stays connected. The sides, shares and hand-overs of all members depend on
-// connectivity, so only two events disconnect a member: the connection breaks (RecordFailure), or
-// SilenceTimeout and the extra time for scheduling delays pass without an answer on either connection
-// while this process runs (CheckSilence). Afterwards, only the pong of a ping that was sent later
-// proves a connection again. An earlier pong may have been delayed by the partition. If such a pong
-// were accepted, the member would be connected although no message can be delivered.
+// connectivity, so only two events disconnect a member: the connection breaks or cannot be opened
+// (RecordFailure), or SilenceTimeout and the extra time for scheduling delays pass without an answer on
+// either connection while this process runs (CheckSilence). Afterwards, only the pong of a ping that
+// was sent later proves a connection again. An earlier pong may have been delayed by the partition. If
+// such a pong were accepted, the member would be connected although no message can be delivered.
 //
 // A node increments the number of its own row only: when the row changes, or when an earlier
 // process with the same name has sent a row. Of two rows of a member, the row with the higher number

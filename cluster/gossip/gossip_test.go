@@ -29,7 +29,7 @@ func configOf(addr string) Config {
 	}
 }
 
-// memberlist would keep a member that the roster has no room for.
+// Otherwise memberlist would keep, probe and spread a member that the roster does not have.
 func TestMemberWithoutRoomIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // in one moment
 		c := configOf("a:1")

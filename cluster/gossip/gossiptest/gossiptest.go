@@ -86,7 +86,7 @@ func (s Sender) Encrypt(plain, with []byte) []byte {
 	return aead.Seal(append([]byte{1}, nonce...), nonce, plain, with)
 }
 
-// Message returns a message of a type with a value.
+// Message returns a message of memberlist: the byte of its type, and the encoding of v.
 func Message(kind byte, v any) []byte { return append([]byte{kind}, encode(v)...) }
 
 func encode(v any) (b []byte) {

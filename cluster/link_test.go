@@ -294,6 +294,7 @@ func TestAskAllocatesNoMemory(t *testing.T) {
 
 func TestIdleMemberWakesOnlyToPing(t *testing.T) {
 	inPair(t, func(t *testing.T, a, b *testPeer) {
+		time.Sleep(2 * dialPace) // an attempt that was planned before the connection is cancelled
 		for range 20 {
 			time.Sleep(detect.MaxAnswerAge)
 			synctest.Wait()

@@ -10,7 +10,7 @@ import (
 // absence is a time in which a running node was not connected to another running node, or
 // lacked it in its roster. An absence may begin and end between two calls of Members.
 type absence struct {
-	By, Of   int16         // indices in Scenario.Nodes
+	By, Of   int16         // indices in Scenario.Nodes: Of was absent from the view of By
 	Both     time.Duration // when the later of the two processes began to run
 	From, To time.Duration
 }
@@ -81,9 +81,9 @@ func (s *stage) endAbsences() (all []absence) {
 	return all
 }
 
-// checkAbsences checks the absences of nodes to which another node is connected for
-// certain. Only the scenario determines this: both nodes have run for long enough, and no
-// message between them was cut off, lost, held by a freeze or too slow.
+// checkAbsences reports absences in times in which the two nodes must be connected. Only
+// the scenario determines these times: both nodes have run for long enough, and no message
+// between them was cut off, lost, held by a freeze or too slow.
 func checkAbsences(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.Absences {
 		c := r.courses[r.Scenario.Nodes[a.By].Region]

@@ -13,10 +13,10 @@ const (
 	// expiryWithin is how long members may still count a hold after its ttl, in addition
 	// to the time of a round trip. The ttl begins with the answer to the last renewal.
 	expiryWithin = 100 * time.Millisecond
-	// renewals is how often a client renews its hold within the ttl.
+	// renewals is the number of times that a client renews its hold within a ttl.
 	renewals = 3
-	// abandonsOf is the number of clients of which one neither renews nor releases its
-	// hold in the end.
+	// abandonsOf is the number of clients of which one stops renewing its hold without a
+	// release.
 	abandonsOf = 8
 )
 
@@ -81,7 +81,7 @@ func (s *stage) askForClient(ctx context.Context, q question, random *rand.Rand,
 	return err, !p.killed && !h.frozen && !errors.Is(err, weir.ErrClosed)
 }
 
-// checkNotLost checks that no client learnt within the ttl of its hold that the hold has
+// checkNotLost checks that no renewal within the ttl of a hold reported that the hold has
 // expired. In an undisturbed run, renewals must not return other errors either.
 func checkNotLost(r *trial, broken func(time.Duration, string, ...any)) {
 	if r.mayEvict() {

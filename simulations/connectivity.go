@@ -51,8 +51,8 @@ type era struct {
 	unaware  int
 	weighs   []bool          // whether each node has points for certain
 	partial  bool            // some running nodes are not directly connected to each other, or may not have their counts
-	slow     int             // nodes with a link on which checks may time out
-	hears    [][]bool        // the nodes to which each node is connected for certain
+	slow     int             // number of nodes with a link on which checks may time out
+	hears    [][]bool        // by two nodes: the first is connected to the second for certain
 	pauses   []time.Duration // length of each node's pauses
 	trips    []time.Duration // for each node, the longest round trip to another node, without pauses
 	late     bool            // pauses are so long that checks may time out
@@ -63,7 +63,7 @@ type era struct {
 type kind uint8
 
 const (
-	changed  kind = iota // a link, or a member that was the only way between other members; c counts these
+	changed  kind = iota // a link changes, or a member ends or freezes that was the only path between other members; the c of docs/guarantees.md counts these
 	killed               // an owner crashes
 	moved                // a node joins, or leaves in order
 	timedOut             // a node freezes or thaws, so that checks time out although the member with authority lives
@@ -77,8 +77,8 @@ type event struct {
 	from, to time.Duration
 	node     int           // -1 for an event of links
 	by       time.Duration // length of a step
-	fresh    bool          // for a kill: no other member may have the counts of the node
-	alone    bool          // for a leave: the node may not reach a member to hand over to, and may decide alone
+	fresh    bool          // for a kill: possibly no other member has the counts of the node
+	alone    bool          // for a leave: possibly the node reaches no member to hand over to, and decides alone
 	spell    int           // number of the freeze: the events of a freeze have the same number
 	region   bool          // the event ends all nodes of the region, or starts nodes while no node of the region runs
 }
@@ -94,10 +94,10 @@ type world struct {
 	known                     [][]bool          // the nodes that each node has met
 	leftApart                 bool              // a member has left while the region was not calm, and since then not all members have met
 	weighs                    []bool            // whether each node has points for certain
-	lost                      [][]time.Duration // since when a running node is not on the side of another node; otherwise -1
+	lost                      [][]time.Duration // by two nodes: since when the second runs, but not on the side of the first; otherwise -1
 	spells                    []int             // number of freezes of each node
 	pauses                    []time.Duration   // length of each node's pauses
-	leftAt                    []time.Duration   // when each node began to leave; 0 for nodes that did not leave
+	leftAt                    []time.Duration   // when each node began to leave; 0 if it has not left since it started
 }
 
 // courseOf computes the course of a region from the faults. The course ends after end.

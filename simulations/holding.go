@@ -110,8 +110,8 @@ func (s *stage) hold(ctx context.Context, q question) {
 	s.holds = append(s.holds, o)
 }
 
-// keep waits until a hold ends, but not beyond the end of the run, and returns the
-// reason. The callers of a frozen node are frozen as well.
+// keep waits until a hold ends, but not beyond the end of the run, and returns the reason
+// for the end. The callers of a frozen node are frozen as well.
 func (s *stage) keep(p *process, at *host, h *weir.Hold, keeps time.Duration) holdEnd {
 	due := time.NewTimer(min(keeps, s.Lasts-s.elapsed())) // a hold does not extend the run
 	defer due.Stop()
@@ -185,7 +185,7 @@ func (s *stage) probe(ctx context.Context) (probes []Probe) {
 
 func inFlightLimit(l weir.Limit) bool { return l.Algorithm == weir.InFlight }
 
-// isHeld reports whether a caller has the units.
+// isHeld reports whether a caller had the units for some time.
 func (o *Held) isHeld() bool { return o.To > o.From }
 
 // wholeQuiet returns the quiet that contains a span and in which all nodes are connected

@@ -379,7 +379,7 @@ type demand struct {
 	offered, granted int64
 	gap              time.Duration // longest time without a check, including the ends of the span
 	largest          int64         // units of the largest check
-	scarcest         int64         // units that were asked for in the slot with the fewest; a Per has slotsInPer slots
+	scarcest         int64         // requested units in the slot with the least demand; a Per has slotsInPer slots
 }
 
 const slotsInPer = 10
@@ -433,8 +433,8 @@ func recoveryTime(l *weir.Limit, part int64) time.Duration {
 	return 2 * l.Per
 }
 
-// isSaturated reports whether the checks asked, at all times, for more than this part of a
-// limit can grant, and often enough that a bucket never overflows meanwhile.
+// isSaturated reports whether the checks asked, in each slot, for more than this part of a
+// limit can grant, and often enough that a bucket never overflows between two checks.
 func (d demand) isSaturated(l *weir.Limit, rate, capacity int64) bool {
 	if bounds.IsBucket(l) && float64(capacity-d.largest) < math.Ceil(float64(rate)/slotsInPer) {
 		return false

@@ -42,8 +42,8 @@ const (
 	reserve
 )
 
-// waitsOf is the number of takes of which one uses Wait. They are drawn separately, so
-// that a seed still results in the same other deeds.
+// waitsOf is the number of takes of which one uses Wait. These takes are drawn with their own
+// random source, which does not change the other deeds of a seed.
 const waitsOf = 5
 
 // deeds are the equally likely requests for the witness. Resets are drawn separately.
@@ -56,8 +56,8 @@ type asker struct {
 	from   []*host
 	rng    *rand.Rand
 	zipf   *rand.Zipf
-	deeds  *rand.Rand // for the witness only
-	resets bool
+	deeds  *rand.Rand    // random source of the deeds; nil except for the witness
+	resets bool          // whether it resets keys of the witness instead of checking
 	next   time.Duration // time of the next check
 	asked  int
 }
@@ -373,8 +373,9 @@ func (s *stage) attack(ctx context.Context, a *asker) {
 	}
 }
 
-// burst sends checks for each key to a node. The checks of a key ask for the whole
-// limit, in enoughDenials to adversaryMost checks, and end after enoughDenials denials.
+// burst sends checks for each key to a node. For each key it sends enough checks for the
+// whole limit, but at least enoughDenials and at most adversaryMost, and stops after
+// enoughDenials denials.
 func (s *stage) burst(ctx context.Context, a *asker, h *host, rng *rand.Rand) {
 	l := s.limits[a.limit]
 	units := max(1, a.load.Units)

@@ -21,10 +21,10 @@ import (
 // may grant. The surplus grants are refunded as they arrive, unless a fault prevents the
 // refund.
 const (
-	replicaAge = 100 * time.Millisecond // maximum, for an acknowledged count
-	recopied   = 3 * time.Second        // after a crash, Replicas copies exist again
-	resends    = 3 * 200 * time.Millisecond
-	pingPace   = 300 * time.Millisecond
+	replicaAge = 100 * time.Millisecond     // maximum, for an acknowledged count
+	recopied   = 3 * time.Second            // time after a crash until Replicas copies exist again
+	resends    = 3 * 200 * time.Millisecond // delay of a message whose packet is lost three times
+	pingPace   = 300 * time.Millisecond     // interval of pings
 )
 
 // ledger records the units of the witness.
@@ -122,8 +122,8 @@ func (l *ledger) recordGrant(c Check) {
 	}
 }
 
-// beginRefund reports whether callers have so many units of a key, and subtracts these. A
-// node that has not heard of all of them returns fewer.
+// beginRefund reports whether callers have been granted so many units of a key, and if so,
+// subtracts these units. A node that does not know all of them returns fewer.
 func (l *ledger) beginRefund(key int, units int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

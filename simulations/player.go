@@ -17,7 +17,7 @@ const playerEnv = "WEIR_SIMULATIONS_PLAYER"
 
 const (
 	stuckAfter = 10 * time.Minute // of real time, in a run
-	endWait    = time.Minute
+	endWait    = time.Minute      // maximum time for the process to end
 )
 
 // Player is the RPC service of such a process.
@@ -47,7 +47,8 @@ func startPlayer() (*lab.Service, error) {
 	return lab.StartService(cmd)
 }
 
-// playIn plays a scenario in another process, which ends with any error but errUnplayable.
+// playIn plays a scenario in another process. After any error except errUnplayable, that
+// process has ended.
 func playIn(player *lab.Service, s *Scenario) (*Journal, error) {
 	j := new(Journal)
 	err := player.Call("Player.Play", s, j)

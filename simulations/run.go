@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	witnessKeys    = 24 // of each region
-	witnessRate    = 40 // checks a second, over all nodes
-	witnessRests   = 3 * time.Second
-	witnessUnits   = 3
-	witnessResets  = 0.4 // a second, of the keys that are reset
-	witnessForgets = 4   // keys of each region, which are reset now and then
-	settleWithin   = 2 * time.Minute
-	quietFor       = 2 * time.Second        // without unsent counts, before the counts are read
-	forgetAfter    = 10 * time.Second       // after a heal, before members are forgotten: by then counts have been exchanged
-	stoodInWithin  = 2 * time.Second        // after a crash
-	acquaintedIn   = 15 * time.Second       // regions that have started know each other, if they are connected
+	witnessKeys    = 24                     // of each region
+	witnessRate    = 40                     // checks a second, over all nodes
+	witnessRests   = 3 * time.Second        // time at the end of a run without checks of the witness
+	witnessUnits   = 3                      // maximum units of a check
+	witnessResets  = 0.4                    // resets a second, of the keys that are reset
+	witnessForgets = 4                      // number of keys of each region that are reset now and then
+	settleWithin   = 2 * time.Minute        // maximum time for the start of a cluster, and for settle
+	quietFor       = 2 * time.Second        // time without unsent counts, before the counts are read
+	forgetAfter    = 10 * time.Second       // time after a heal, before members are forgotten: by then counts have been exchanged
+	stoodInWithin  = 2 * time.Second        // time after a crash until the stand-in decides
+	acquaintedIn   = 15 * time.Second       // time after which regions that have started know each other, if they are connected
 	defaultTimeout = 100 * time.Millisecond // default of weir.Config
 	defaultForget  = 5 * time.Minute
 )

@@ -53,8 +53,9 @@ type Node struct {
 
 // Load describes checks. A load with a Rate sends them evenly, each at a random time
 // within its slot, and a load with a Burst sends all at once. An Adversary checks at the
-// worst times: a burst of the whole limit at every node right before and after every
-// fault, 1 s and 2 s after it, and at every multiple of the limit's Per.
+// worst times: it sends a burst of the whole limit to every node of From right before and
+// right after every fault, 1 s and 2 s after the fault, and at every multiple of the
+// limit's Per.
 type Load struct {
 	Limit     string   // name of the limit
 	Keys      int      // number of keys; 1 if zero

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	enoughFound = 10 // number of broken scenarios that end the search; the first is shrunk
-	shrinkFor   = 10 * time.Minute
+	enoughFound = 10               // number of broken scenarios that end the search; the first is shrunk
+	shrinkFor   = 10 * time.Minute // maximum time for which the first is shrunk
 )
 
 // unplayed is the invariant of a scenario whose process ended before the scenario.

@@ -15,7 +15,7 @@ import (
 // loaded and no snapshot was lost, then no count is missing. The judge requires this even
 // if the product has not written a snapshot that it should have written.
 
-// outage begins when the last node of a region ends.
+// outage is a time in which no node of a region runs. It begins when the last node ends.
 type outage struct {
 	region int
 	at     time.Duration

@@ -69,8 +69,8 @@ func (a *asks) placeOf(at time.Duration, node int16) int {
 
 // window is the number of units that were admitted in a span for certain. A unit is
 // admitted at a time between Asked and Answered, and counts if both lie in the span. So
-// the number is never above the truth, and below it by the units that were under way at
-// the ends of the span.
+// the number never exceeds the true number, and lacks at most the units of the checks that
+// were in progress at the ends of the span.
 type window struct {
 	from, to time.Duration
 	units    int64

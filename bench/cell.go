@@ -30,7 +30,7 @@ type result struct {
 type settings struct {
 	duration time.Duration
 	callers  int
-	part     int          // of workloads
+	part     int          // factor by which workloads are smaller; 1 except in tests
 	redis    *redisServer // nil if there is no server
 	// gubernator is the path of its program. If empty, noGubernator is the reason.
 	gubernator   string
@@ -109,9 +109,9 @@ func (c cell) measure(s settings) (f result, err error) {
 	return sumUp(&tallies[0])
 }
 
-// sumUp computes the figures of a run. The error is not nil if there is no check that did
-// not fail, or if all checks were decided with authority, but the number of admitted units is not within the bounds of the
-// limits.
+// sumUp computes the figures of a run. It returns an error if all checks failed, or if all
+// checks were decided with authority but the number of admitted units is not within the
+// bounds of the limits.
 func sumUp(t *worker.Tally) (f result, err error) {
 	all, unsure := &t.All, t.All.Stray+t.All.Failed
 	switch admitted := int64(all.Admitted); {

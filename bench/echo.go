@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/bench/internal/worker"
 )
 
-// The bytes of one forwarded take: the header of a frame, and a request or a response.
+// The sizes in bytes of one forwarded take: the header of a frame, and a request or a response.
 const (
 	echoRequestBytes  = 14 + 88
 	echoResponseBytes = 14 + 62

@@ -39,9 +39,9 @@ func newRedisRate(q worker.Quota, addr string) (*worker.Instance, error) {
 	}, Close: client.Close}, nil
 }
 
-// gcra is the generic cell rate algorithm. The count is the time at which it is empty, in
-// microseconds. The script returns 1 or 0, and the values from which the caller computes
-// the retry time.
+// gcra is the generic cell rate algorithm. The value of a key is the time, in microseconds, at
+// which its count is empty. The script returns 1 if the check is admitted or else 0, and a time
+// from which a caller can compute the retry time.
 const gcra = `
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]

@@ -33,7 +33,7 @@ type Sizer struct {
 	daily   *weir.Limiter // with long-lived counts
 	checks  *http.Server
 	asked   int
-	keys    map[string][]string // by the way
+	keys    map[string][]string // by SizerLoad.Way
 }
 
 // SizerSetup contains the cluster and the sizes of a node.
@@ -200,7 +200,7 @@ func (s *Sizer) Memory(keys int, m *SizerMemory) error {
 
 // sizers is a set of nodes that know each other.
 type sizers struct {
-	asked int
+	asked int // number of checked keys of each kind
 	all   []*lab.Service
 	addrs []SizerAddrs
 }

@@ -27,7 +27,7 @@ type Situation struct {
 	// other such sides: they have not met it, or have forgotten it.
 	Strangers int
 	Nodes     int     // maximum number of nodes that ran at the same time; used for FailOpen
-	Stepped   float64 // part of the limit that flowed in because clocks stepped forward, as a multiple of L
+	Stepped   float64 // units that flowed in because clocks stepped forward, as a multiple of L
 	// InFlight is the number of units that were in flight when authority moved or an
 	// owner crashed. A start or a leave counts a unit, and the units that the limit
 	// grants in a round trip. A crash counts the units that were admitted in two round

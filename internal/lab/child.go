@@ -24,7 +24,7 @@ type Child struct {
 	input io.WriteCloser
 	ended chan struct{}
 	err   error // error of Cmd.Wait, once ended is closed
-	last  Text  // end of the standard error
+	last  Text  // last bytes of the standard error
 }
 
 // maxLine is the maximum length of a child's line, in bytes. A longer line ends the
@@ -34,7 +34,8 @@ const maxLine = 16 << 20
 // lastBytes is the number of bytes that are kept of a child's standard error.
 const lastBytes = 4 << 10
 
-// Self returns a command that runs this program once more, with more in its environment.
+// Self returns a command that runs this program once more, with additional environment
+// variables.
 func Self(environment ...string) (*exec.Cmd, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -112,7 +113,8 @@ func (c *Child) Stop(within time.Duration) error {
 }
 
 // Await waits until the child has ended. If that takes longer than within, Await kills the child
-// and returns ErrLate. The error is an *exec.ExitError if the child did not end well.
+// and returns ErrLate. Otherwise the error is that of exec.Cmd.Wait: an *exec.ExitError if the
+// exit status is not 0, or a signal ended the child.
 func (c *Child) Await(within time.Duration) error {
 	patience := time.NewTimer(within)
 	defer patience.Stop()

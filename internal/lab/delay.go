@@ -37,7 +37,7 @@ type SchedulingDelay struct {
 	cpu     func() time.Duration // CPU, except in tests
 	taken   time.Duration        // value of cpu when the current sleep began
 	stop    context.CancelFunc   // nil before Start
-	stopped chan struct{}
+	stopped chan struct{}        // closed when the measuring goroutine has ended
 }
 
 // maxStandStills bounds the memory of a SchedulingDelay to about 64 KB. A process that
@@ -180,7 +180,7 @@ func (l *SchedulingDelay) overdue(now time.Time) Interval {
 	return Between(end-int64(max(0, late)), end)
 }
 
-// add is the part of Add under the lock. The caller must hold mu.
+// add implements Add. The caller must hold mu.
 func (l *SchedulingDelay) add(s Interval) {
 	late := max(0, s.Length())
 	l.total += late

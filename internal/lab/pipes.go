@@ -57,7 +57,7 @@ func (l *PipeListener) DialContext(ctx context.Context, _, _ string) (net.Conn, 
 	}
 }
 
-// FromIP returns c with a remote address of this IP address.
+// FromIP returns c with the given IP address as its remote address.
 func FromIP(c net.Conn, ip string) net.Conn { return addrConn{c, net.ParseIP(ip)} }
 
 type addrConn struct {

@@ -25,7 +25,7 @@ func (i Interval) Touches(o Interval) bool { return i.From <= o.To && i.To >= o.
 type Fullest struct {
 	Windows    int    // windows of the kind with an admission
 	Held, Most int64  // admissions in the window, and its bound
-	Of         string // the key
+	Of         string // key of the window
 }
 
 // An Occasion is a time that loosens the bound of each window that touches it.
@@ -48,9 +48,10 @@ func InFlight(admitted []Interval, moment int64, roundTrip time.Duration) (units
 }
 
 // JudgeWindows compares the half-open windows of the given length over the admissions of
-// a key with their bounds. A window may hold most admissions, and the Extra of its
-// occasions. found has the fullest window of each kind, over all keys. A window ends with
-// the last admission at the latest, so that a later occasion loosens no bound.
+// the key of with their bounds. The bound of a window is most, and the Extra of its
+// occasions. JudgeWindows updates found, which has the fullest window of each kind over all
+// keys. A window ends with the last admission at the latest, so that a later occasion
+// loosens no bound.
 //
 // An admission happened at a moment of its interval. A window holds the admission for
 // certain if the window contains the whole interval. Only such admissions count, so each

@@ -15,13 +15,13 @@ type Command struct {
 	File   string // slash-separated, from the root of the project
 	Line   int    // from 1
 	Words  []string
-	Output string // in console, the text after the command
+	Output string // in a fence of console, the text up to the next command
 }
 
 // Position returns the position of the command, as "file:line".
 func (c *Command) Position() string { return fmt.Sprintf("%s:%d", c.File, c.Line) }
 
-// called is code within a line that calls a program.
+// called matches code within a line that calls a program.
 var called = regexp.MustCompile(`^(time |[A-Z_]+=\S+ )*(go|make|curl|weir) `)
 
 // Commands returns every command of every document of the project.
@@ -51,7 +51,7 @@ func CallsOf(words ...string) (calls []Command, err error) {
 	return calls, err
 }
 
-// After returns the words after the given words, if the command begins with the given words.
+// After returns the words that follow the given words, if the command begins with these.
 func (c *Command) After(words ...string) (rest []string, ok bool) {
 	if len(c.Words) < len(words) || !slices.Equal(c.Words[:len(words)], words) {
 		return nil, false
@@ -89,10 +89,11 @@ func (d *document) commands() (all []Command, err error) {
 	return all, errors.Join(errs...)
 }
 
-// prompted is a command after a prompt, up to the first end of a line outside quotes, and its output.
+// prompted matches a command after a prompt, up to the first end of a line outside quotes, and the
+// output of the command.
 var prompted = regexp.MustCompile(`(?s)^((?:'[^']*'|"[^"]*"|[^'"\n])*)\n?(.*)$`)
 
-// token is the first token of a shell text: blanks or a comment, the end of a command, the
+// token matches the first token of a shell text: blanks or a comment, the end of a command, the
 // redirection of an output, or a word.
 var token = regexp.MustCompile(`(?s)^(?:[ \t]+|\\\n|#[^\n]*|([;|&\n])|(>)|((?:\\.|'[^']*'|"(?:\\.|[^"\\])*"|[^\s;|&<>(){}'"\\])+))`)
 

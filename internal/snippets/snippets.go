@@ -32,7 +32,7 @@ type Snippet struct {
 // Position returns the position of the snippet, as "file:line".
 func (s *Snippet) Position() string { return fmt.Sprintf("%s:%d", s.File, s.Line) }
 
-// topKey is a line that begins with a key of a YAML map.
+// topKey matches a line that begins with a key of a YAML map.
 var topKey = regexp.MustCompile(`(?m)^([\w$]+):`)
 
 // Key returns the first key of a YAML map, by which the kind of a file
@@ -139,7 +139,7 @@ func (d *document) snippets() (all []Snippet) {
 	return all
 }
 
-// code is a code span within a line.
+// code matches a code span within a line.
 var code = regexp.MustCompile("`([^`]+)`")
 
 func (d *document) inline() (all []Snippet) {

@@ -19,8 +19,8 @@ func SkipOneGoroutine(t testing.TB) {
 	}
 }
 
-// SkipAlike skips a long test under the race detector. The goroutines of the test other access the
-// same memory.
+// SkipAlike skips a long test under the race detector, because the goroutines of the test named
+// other access the same memory.
 func SkipAlike(t testing.TB, other string) {
 	t.Helper()
 	if Race {

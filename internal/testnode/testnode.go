@@ -78,7 +78,8 @@ func Fleet(t testing.TB, nodes int, edit func(i int, cfg *weir.Config)) []*Node 
 	return fleet
 }
 
-// isFullyConnected reports whether so many members serve and are connected to each other, according to this node.
+// isFullyConnected reports whether, in the view of this node, the roster has the given number of
+// members, and all of them serve and are connected to each other.
 func (n *Node) isFullyConnected(members int) bool {
 	v := n.View()
 	return len(v.Members) == members &&
@@ -86,7 +87,7 @@ func (n *Node) isFullyConnected(members int) bool {
 		!slices.ContainsFunc(v.Connected, func(row []int) bool { return len(row) < members-1 })
 }
 
-// Limiter starts a limiter, of the name "test" if l has no name.
+// Limiter returns a limiter of a node. If l has no name, its name is "test".
 func Limiter(t testing.TB, n interface {
 	Limiter(weir.Limit) (*weir.Limiter, error)
 }, l weir.Limit) *weir.Limiter {
@@ -106,7 +107,7 @@ func Limiters(t testing.TB, nodes []*Node, l weir.Limit) (all []*weir.Limiter) {
 	return all
 }
 
-// KeyOf returns a key that the owner owns.
+// KeyOf returns a key of the limiter that the given node owns.
 func KeyOf(t testing.TB, l *weir.Limiter, owner *Node) string {
 	t.Helper()
 	name := owner.Self().Name
@@ -119,7 +120,7 @@ func KeyOf(t testing.TB, l *weir.Limiter, owner *Node) string {
 	return ""
 }
 
-// Book returns a Book of rules that do not change.
+// Book returns a Book of the rules in text. They do not change.
 func Book(t testing.TB, n *weir.Node, text string) *rules.Book {
 	t.Helper()
 	set, err := rules.Parse("rules.yaml", []byte(text))

@@ -251,10 +251,10 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 	x.mergeState(id, c, flags, follows)
 }
 
-// loadedResetAge returns the age that is used for a reset in a snapshot. The snapshots of one
-// stop are at most effectiveFor apart, because the loader skips older ones. If a node started
-// before the loader knew of the newest snapshot, the distance can be larger. A distance of up to
-// 2*effectiveFor is harmless.
+// loadedResetAge returns the age that is used for a reset in a snapshot. The snapshots that a
+// node loads after a stop were written at most effectiveFor apart, because the loader skips
+// older snapshots. If the loader does not know of the newest snapshot yet, the distance can be
+// larger. A distance of up to 2*effectiveFor is harmless.
 //
 // If the reset was at most effectiveFor old, its age is 0, as if it were made now. A count
 // without its number is then from before the reset, because a node that knew of the reset would

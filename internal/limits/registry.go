@@ -125,8 +125,8 @@ func (r *registered) recordAlgorithm(l *Limit) (first bucket.Algorithm) {
 	return l.Algorithm
 }
 
-// NewRegistry returns a Registry. describe returns the numbers of a limit as the log has them; its
-// defaults are written out.
+// NewRegistry returns a Registry. describe formats the numbers of a limit for the log. The
+// defaults of the limit are written out before the call.
 func NewRegistry(log *slog.Logger, describe func(Limit) string) *Registry {
 	return &Registry{log: log, describe: describe, at: make(map[string]int), changed: make(chan struct{}, 1)}
 }

@@ -30,8 +30,8 @@ type TopKeys struct {
 	asked, denied *sketch // nil if switched off
 }
 
-// Start switches k on, with room for size keys of each list. Start must be called before all
-// other methods. A size of 0 or less changes nothing.
+// Start turns k on, with room for size keys in each of its two lists. Start must be called
+// before all other methods. A size of 0 or less changes nothing.
 func (k *TopKeys) Start(size int, now int64) {
 	if size > 0 {
 		k.asked, k.denied = newSketch(size, int64(topHalfLife), now), newSketch(size, int64(topHalfLife), now)

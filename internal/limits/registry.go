@@ -95,11 +95,11 @@ type Registry struct {
 	at        map[string]int // index in all by name
 	all       []registered
 	conflicts uint64 // found so far
-	since     int64  // the time from which lines counts
-	lines     int
-	turn      int  // the number of calls of Declare
-	fresh     int  // the number of calls since the last change
-	rests     bool // the limits were sent to each neighbor since the last change
+	since     int64  // start of the period in which lines counts
+	lines     int    // number of lines about conflicts since then, at most conflictLines
+	turn      int    // number of calls of Declare
+	fresh     int    // number of calls of Declare since the last change
+	rests     bool   // the limits were sent to each neighbor since the last change
 }
 
 // registered is a limit of this node.

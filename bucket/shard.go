@@ -115,8 +115,8 @@ func (sh *shard) lookup(id ID, h uint64, p *placement, l *Limit, now int64) (*sl
 	return s, l
 }
 
-// lookupOrNew returns the count of id. If the shard has no count of id, lookupOrNew returns
-// first, which it sets to an empty count, and isNew is true.
+// lookupOrNew returns the count of id, and the limit that judges it. If the shard has no count
+// of id, lookupOrNew returns first, which it sets to an empty count, and isNew is true.
 func (sh *shard) lookupOrNew(id ID, h uint64, p *placement, l *Limit, now int64, first *slot) (c *slot, of *Limit, isNew bool) {
 	if c, l = sh.lookup(id, h, p, l, now); c != nil {
 		return c, l, false

@@ -137,8 +137,9 @@ func (p *Publisher) Changed() { env.Signal(p.newcomers) }
 // Run compares the values of this node with the values of other members until ctx is done: with each
 // member as soon as the member is a neighbor, and then with the neighbors in turn. first is the time of
 // the first turn. After a turn with each neighbor and no change, Run rests: the time between two turns is
-// longer. If a member asks a Question during a rest, and has other values, Run compares with this member
-// at once. Otherwise it does not, because the values of two full stores may always differ.
+// longer. If a member asks a Question during a rest, and has other values, Run compares with
+// this member at once. While Run does not rest, it waits for the turn of the member, because
+// the values of two full stores may always differ.
 func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 	tick := time.NewTimer(first)
 	defer tick.Stop()

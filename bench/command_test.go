@@ -210,7 +210,7 @@ func TestFiguresOfReadmeAreOfTheTables(t *testing.T) {
 	}
 }
 
-// README.md rounds the medians of a check that its own node decides.
+// README.md rounds the medians of checks that the asked node decides as their owner.
 func TestReadmeRoundsMediansOfOwnedChecks(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	require.NoError(t, err)

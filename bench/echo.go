@@ -31,11 +31,11 @@ type echo struct {
 	mu      sync.Mutex
 	slots   []chan bool // of the pending requests: true for a response, false when the connection ends
 	free    []uint64    // indexes of slots
-	queued  []byte
-	spare   []byte // of the writing caller
-	writing bool
-	ended   bool
-	served  []net.Conn // from the other process
+	queued  []byte      // frames that are not written yet
+	spare   []byte      // buffer for the next queued; only the writing caller uses it
+	writing bool        // whether a caller writes
+	ended   bool        // whether conn has ended
+	served  []net.Conn  // connections from the other process
 }
 
 // newEcho starts a listener. Meet connects to the other process.

@@ -85,7 +85,7 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration) (s situation) 
 		}
 		if e.to+settling > from {
 			s.Sides = max(s.Sides, e.sides-e.unaware)
-			slow = max(slow, e.slow) // nodes at the same time
+			slow = max(slow, e.slow) // maximum number of slow nodes at the same time
 			if e.late || e.strained && s.Changes+s.Crashes+s.Bare+len(spells) > 0 {
 				late = 1
 			}

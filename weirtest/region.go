@@ -264,8 +264,9 @@ func (m *member) sendAway() {
 	}
 }
 
-// warn logs a warning from the goroutine that calls the handler, unless the last warning
-// with the same text and first attribute was less than sayEvery ago.
+// warn logs a warning from the goroutine that calls the handler, if there is a Logger and no
+// warning with the same text and the same value of the first attribute was logged within
+// sayEvery.
 func (m *member) warn(text string, args ...any) {
 	kind := fmt.Sprint(text, args[1])
 	if at, ok := m.warned[kind]; ok && time.Since(at) < sayEvery || m.config.Logger == nil {

@@ -43,7 +43,7 @@ type incarnation struct {
 	process   *lab.Service
 	client    *http.Client
 	condition condition
-	ready     bool          // whether it receives requests: it was ready at the last check, and has not begun to leave or freeze
+	ready     bool          // whether it receives requests: it was ready at the last check, and no kill, freeze or leave has begun
 	report    Report        // the last report; there is none yet if its Name is empty
 	down      []span        // when the process was down, and no answer was expected
 	over      chan struct{} // closed when its process has ended

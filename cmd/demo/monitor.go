@@ -62,7 +62,8 @@ func (f *fleet) name(gateway int) string {
 	return strings.TrimSpace(f.regionName(gateway) + " " + strconv.Itoa(gateway+1))
 }
 
-// act executes the next step, if its time has come.
+// act executes the next step if its time has come, and reports whether the run is over. The
+// error is that of the step, or the reason why the steps cannot continue.
 func (m *monitor) act(ctx context.Context, now time.Time) (over bool, err error) {
 	next := step{after: m.options.duration, calm: m.per}
 	if len(m.coming) > 0 {

@@ -21,8 +21,8 @@ import (
 // exact figures again with new keys.
 
 const (
-	// patientTimeout is longer than the pauses of a busy machine, so that only
-	// the network makes a check time out.
+	// patientTimeout is longer than most pauses of a process on a busy machine. If a pause is
+	// longer, a check may time out, and the test checks the exact figures once more.
 	patientTimeout = 100 * time.Millisecond
 	// noticedWithin is the time in which all nodes react to a change of connectivity.
 	noticedWithin = 2 * time.Second

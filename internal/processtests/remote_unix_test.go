@@ -108,13 +108,14 @@ type Report struct {
 	Gateway   string        // address of the gateway
 }
 
+// tally has the results of the checks of a question at a node.
 type tally struct {
-	Owner    string // address of the owner
-	Admitted int64
-	Granted  int64 // number of admitted units that the owner granted
-	Sources  map[weir.Source]int
-	Used     int64    // number of units in the count at the end, including a debt
-	Errors   []string // errors of the checks
+	Owner    string              // address of the owner
+	Admitted int64               // number of admitted units
+	Granted  int64               // number of admitted units that the owner granted
+	Sources  map[weir.Source]int // number of checks by the source of their decision
+	Used     int64               // number of units in the count at the end, including a debt
+	Errors   []string            // errors of the checks
 }
 
 // failures is the number of failed requests to other members.

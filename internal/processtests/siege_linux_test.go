@@ -56,7 +56,7 @@ func besiegedLoad() Order {
 	return Order{Load: &load{Limits: []keyed{{limit, 1000}}, Callers: 1, Rest: time.Millisecond, For: *siegeFor}}
 }
 
-// attack is the type of an attack on the peer port of a node.
+// attack describes an attack on the peer port of a node.
 type attack struct {
 	name  string
 	do    func(ctx context.Context, addr string) // runs until ctx is done
@@ -108,7 +108,7 @@ func connections(n, addresses int, first []byte) func(context.Context, string) {
 	}
 }
 
-// phantom returns the report that a member is alive which does not exist.
+// phantom returns a report that member i is alive. This member does not exist.
 func phantom(i int) []byte {
 	seed, ip := identity.New(nil).Fingerprint(), []byte{127, byte(1 + i>>16&0x7f), byte(i >> 8), byte(i)}
 	meta := gossiptest.Message(0, gossiptest.Fields{"v": 1, "a": fmt.Sprint(net.IP(ip), ":9"), "r": "", "s": seed[:], "b": time.Now().UnixNano(), "e": 0, "n": 1, "t": 1})[1:]

@@ -27,12 +27,12 @@ func (g *gossipCluster) findAddress(ctx context.Context, bound net.Addr) error {
 	} else {
 		ip, err := netip.ParseAddr(host)
 		if err != nil {
-			return fmt.Errorf("cluster: Bind %q: no address to advertise: set Advertise to the one that the other nodes dial: %w", g.cfg.Bind, err)
+			return fmt.Errorf("cluster: Bind %q: no address to advertise: set Advertise to the address that the other nodes dial: %w", g.cfg.Bind, err)
 		}
 		if ip.IsUnspecified() {
 			found, err := outwardAddress(g.cfg.Bind)
 			if err != nil {
-				return fmt.Errorf("cluster: Bind %q names no address, and %w: set Advertise to the one that the other nodes dial, or Bind to it", g.cfg.Bind, err)
+				return fmt.Errorf("cluster: Bind %q names no address, and %w: set Advertise to the address that the other nodes dial, or Bind to it", g.cfg.Bind, err)
 			}
 			host = found.ip.String()
 			g.log.Info("Advertise is not set; advertising the source address of the default route", "advertise", canonical(host, port), "interface", found.nic)

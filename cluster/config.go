@@ -138,7 +138,7 @@ func (c Config) Problems() []error {
 		} else if host, _, _ := net.SplitHostPort(advertise); host == "" || net.ParseIP(host).IsUnspecified() || len(advertise) > detect.MaxAddr {
 			all.add("Advertise %.40q needs a host of 1 to 255 bytes that others can dial", c.Advertise)
 		} else if bind, _, err := net.SplitHostPort(c.Bind); err == nil && isOfOtherFamily(host, bind) {
-			all.add("Advertise %q is of another address family than Bind %q, so that nobody reaches it: advertise an address of Bind's family, or Bind to all addresses, like :7946", c.Advertise, c.Bind)
+			all.add("Advertise %q is of another address family than Bind %q, so that no node can dial it: advertise an address of Bind's family, or Bind to all addresses, like :7946", c.Advertise, c.Bind)
 		}
 	}
 	for i, entry := range c.Join {
@@ -174,7 +174,7 @@ func (c Config) tlsProblems() (all problems) {
 	dials := t.InsecureSkipVerify || t.RootCAs != nil
 	listens := t.RootCAs != nil || t.ClientCAs != nil || t.GetConfigForClient != nil || t.ClientAuth == tls.RequireAnyClientCert && own
 	if !dials || !listens {
-		all.add("TLS has no roots, and those of the machine sign certificates for anybody: set RootCAs to the CA of the members' certificates")
+		all.add("TLS has no roots, and the roots of the machine sign certificates for anybody: set RootCAs to the CA of the members' certificates")
 	}
 	return all
 }
@@ -187,14 +187,14 @@ func (c Config) regionProblems() (all problems) {
 	for _, name := range slices.Sorted(maps.Keys(c.Regions)) {
 		switch {
 		case name == "":
-			all.add("Regions has a region without a name: give each one its Region")
+			all.add("Regions has a region without a name: name each region")
 		case len(name) > detect.MaxRegion:
 			all.add("Regions[%.20q...] has a name of %d bytes: use at most %d", name, len(name), detect.MaxRegion)
 		case name == c.Region:
-			all.add("Regions[%q] is this node's own Region: name only the others", name)
+			all.add("Regions[%q] is this node's own Region: name only other regions", name)
 		}
 		if len(c.Regions[name]) == 0 {
-			all.add("Regions[%.20q] has no addresses: give at least one host:port that reaches a node of it", name)
+			all.add("Regions[%.20q] has no addresses: give at least one host:port that reaches a node of the region", name)
 		}
 		for i, entry := range c.Regions[name] {
 			if err := checkEndpoint(entry); err != nil {
@@ -215,7 +215,7 @@ func (c Config) secretProblems() (all problems) {
 	count := 0
 	check := func(list string, secrets [][]byte) {
 		if n := len(secrets); n > maxSecrets {
-			all.add("%s has %d: use at most %d, those of a rotation", list, n, maxSecrets)
+			all.add("%s has %d secrets: use at most %d", list, n, maxSecrets)
 		}
 		count += len(secrets)
 		for i, secret := range secrets {
@@ -240,7 +240,7 @@ func (c Config) secretProblems() (all problems) {
 		case !known:
 			all.add("%s is not one of Regions: remove it, or give addresses of its nodes in Regions", list)
 		case len(c.RegionSecrets[region]) == 0:
-			all.add("%s has no secrets: give those that this region shares with that one", list)
+			all.add("%s has no secrets: give the secrets that both regions share", list)
 		}
 		check(list, c.RegionSecrets[region])
 	}
@@ -249,7 +249,7 @@ func (c Config) secretProblems() (all problems) {
 	}
 	for _, region := range slices.Sorted(maps.Keys(c.Regions)) {
 		if _, ok := c.RegionSecrets[region]; !ok && c.RegionSecrets != nil && region != c.Region {
-			all.add("RegionSecrets has no secrets of %.20q: give some to each of Regions, or leave it nil", region)
+			all.add("RegionSecrets has no secrets of %.20q: give secrets for each of Regions, or leave RegionSecrets nil", region)
 		}
 	}
 	return all
@@ -266,7 +266,7 @@ func (c Config) certificateProblems() (all problems) {
 	regions := append(slices.Sorted(maps.Keys(c.Regions)), c.Region)
 	for _, region := range regions {
 		if _, ok := c.CertificateNames[region]; !ok {
-			all.add("CertificateNames has no names of %.20q: give some to Region and to each of Regions, or leave it nil", region)
+			all.add("CertificateNames has no names of %.20q: give names for Region and for each of Regions, or leave CertificateNames nil", region)
 		}
 	}
 	type named struct{ list, pattern string }
@@ -277,7 +277,7 @@ func (c Config) certificateProblems() (all problems) {
 			all.add("%s is neither Region nor one of Regions: remove it, or add the region", list)
 		}
 		if len(c.CertificateNames[region]) == 0 {
-			all.add("%s has no names: give those in the certificates of its nodes", list)
+			all.add("%s has no names: give the names in the certificates of its nodes", list)
 		}
 		for i, pattern := range c.CertificateNames[region] {
 			if err := checkPattern(pattern); err != nil {
@@ -300,7 +300,7 @@ func checkEndpoint(entry string) error {
 		return err
 	}
 	if _, port, _ := net.SplitHostPort(entry); port == "0" {
-		return fmt.Errorf("%q has port 0: give the one that the nodes there listen on", entry)
+		return fmt.Errorf("%q has port 0: give the port on which the nodes there listen", entry)
 	}
 	_, _, err := splitEntry(entry, "")
 	return err

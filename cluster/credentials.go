@@ -177,7 +177,7 @@ func checkPattern(pattern string) error {
 	for i, part := range parts(pattern) {
 		switch {
 		case part == "" && !(isURI(pattern) && i == 1):
-			return fmt.Errorf("%q has an empty part: write it as certificates have it", pattern)
+			return fmt.Errorf("%q has an empty part: write the name as it is in certificates", pattern)
 		case !isAny(part) && strings.ContainsAny(part, "*{} "):
 			return fmt.Errorf("%q has a part %q: * and {name} stand for whole parts, between dots or slashes", pattern, part)
 		}

@@ -62,18 +62,18 @@ const (
 // credentials.go.
 var (
 	errVersion = errors.New("cluster: the member speaks another version of the peer protocol: upgrade one release at a time, as each speaks its own version and the one before")
-	errSecret  = errors.New("cluster: the member and this node share no secret: give the Secrets of all nodes at least one in common")
+	errSecret  = errors.New("cluster: the member and this node share no secret: give all nodes at least one common secret in Secrets")
 	errSeed    = gossip.ErrSeed
 	errRegion  = gossip.ErrRegion
 	errAstray  = errors.New("cluster: an address in Regions leads to the wrong region: give addresses of nodes in the region that they are listed for")
 	errTLS     = errors.New("cluster: no TLS connection: set TLS on all nodes or on none, with certificates that each accepts")
 	// errCertificate is errTLS if both sides have TLS.
-	errCertificate = fmt.Errorf("%w: the member and this node do not trust each other's certificates, so that one of them needs the other's CA among its roots", errTLS)
+	errCertificate = fmt.Errorf("%w: the member and this node do not trust each other's certificates, so add the CA of each to the roots of the other", errTLS)
 
-	errAway    = errors.New("cluster: the node at the address has left its region: the addresses should lead to others, too")
+	errAway    = errors.New("cluster: the node at the address has left its region: give addresses that lead to other nodes, too")
 	errName    = errors.New("cluster: another member answers at the address")
-	errSelf    = errors.New("cluster: the address that a member advertises leads back to this node: set Advertise on that member to one that other machines dial, unless it ran here before this node")
-	errShared  = errors.New("cluster: two members advertise one address: set Advertise on each to one that leads to it alone")
+	errSelf    = errors.New("cluster: the address that a member advertises leads back to this node: set Advertise on that member to an address that other machines dial, unless it ran here before this node")
+	errShared  = errors.New("cluster: two members advertise one address: set Advertise on each to an address that leads to it alone")
 	errSilent  = errors.New("cluster: no answer at the address: check that it is right, that a node listens there, and that no firewall is between")
 	errHungUp  = errors.New("cluster: the server at the address closed the connection without an answer: it may have ended or be starting, or have too many connections")
 	errForeign = errors.New("cluster: the server at the address is not a member: check the address and its port")
@@ -104,9 +104,9 @@ func (h hello) isAbroad() bool { return h.Region != h.To }
 func (h hello) checkRegion(region string) error {
 	switch {
 	case !h.isAbroad() && h.Region != region:
-		return fmt.Errorf("%w: a node of region %q asked to join one of %q", errRegion, h.Region, region)
+		return fmt.Errorf("%w: a node of region %q asked to join a node of region %q", errRegion, h.Region, region)
 	case h.To != region || h.isAbroad() && (h.Region == "" || region == ""):
-		return fmt.Errorf("%w: a node of region %q expected one of %q there, and found one of %q", errAstray, h.Region, h.To, region)
+		return fmt.Errorf("%w: a node of region %q expected a node of region %q at the address, and found a node of region %q", errAstray, h.Region, h.To, region)
 	}
 	return nil
 }
@@ -124,7 +124,7 @@ func decodeHello(b []byte) (h hello, err error) {
 		return hello{}, fmt.Errorf("%w: %v", errGarbage, err)
 	}
 	if h.Name == "" {
-		return hello{}, fmt.Errorf("%w: a member without a name", errGarbage)
+		return hello{}, fmt.Errorf("%w: a hello without a name", errGarbage)
 	}
 	if len(h.Region) > detect.MaxRegion || len(h.To) > detect.MaxRegion {
 		return hello{}, fmt.Errorf("%w: a region's name of more than %d bytes", errGarbage, detect.MaxRegion)

@@ -32,7 +32,7 @@ const (
 )
 
 // errSilence is the reason for giving up a connection to a region.
-var errSilence = errors.New("cluster: the node has not answered for some seconds: another one is tried")
+var errSilence = errors.New("cluster: the node has not answered for some seconds: a different node is tried")
 
 // region sends requests to any node of a different region, and is the Peer of that region. There is at
 // most one connection, which is replaced when it ends, until the cluster is closed.

@@ -60,7 +60,7 @@ func untriedEntries(entries []string) map[string]string {
 	return unanswered
 }
 
-const notTried = "it has not been tried yet"
+const notTried = "the entry has not been tried yet"
 
 // firstJoin starts keepJoining, and waits for the first attempt until ctx is done. It returns an error
 // if ctx was canceled, or if no member was joined and a member refuses the configuration of this node,

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-var errRoots = errors.New("cluster: TLS.GetConfigForClient has returned a config without roots, and those of the machine sign certificates for anybody: set ClientCAs of that config to the CA of the members' certificates")
+var errRoots = errors.New("cluster: TLS.GetConfigForClient has returned a config without roots, and the roots of the machine sign certificates for anybody: set ClientCAs of that config to the CA of the members' certificates")
 
 // maxCertificates bounds the bytes that TLS reads in a handshake by certificates, before the other
 // side has proved anything. crypto/tls alone would read 256 KiB of certificates. A chain takes a few

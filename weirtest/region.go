@@ -101,7 +101,7 @@ func (r *region) takeStep() {
 	case p == nil:
 		r.tryHost()
 	case !p.welcome || time.Since(p.answered) > patienceAbroad:
-		r.member.warn("cannot reach another region", "region", r.name, "host", p.to.host.name, "error", "the node has not answered for some seconds: another one is tried")
+		r.member.warn("cannot reach another region", "region", r.name, "host", p.to.host.name, "error", "the node has not answered for some seconds: a different node is tried")
 		r.giveUp()
 	default:
 		p.send(message{kind: ping})
@@ -246,7 +246,7 @@ func (m *member) refusal(from *member, region string) (reason, problem string) {
 	case from.config.Seed != m.config.Seed:
 		return "seed", "it has another Seed"
 	case region != m.config.Region:
-		return "region", fmt.Sprintf("a node of region %q expected one of %q there, and found one of %q", from.config.Region, region, m.config.Region)
+		return "region", fmt.Sprintf("a node of region %q expected a node of region %q at the address, and found a node of region %q", from.config.Region, region, m.config.Region)
 	case m.roster.Self().IsGone():
 		return "", "it has left"
 	}

@@ -21,20 +21,20 @@ func TestAdvertisedAddressFollowsDefaultRoutes(t *testing.T) {
 		want     string
 		says     string
 	}{
-		{"the route's", false, []string{"10.1.2.3"}, nil, []local{lo, docker, four}, "10.1.2.3", ""},
-		{"the route's, of no interface", false, []string{"10.255.0.7"}, nil, []local{lo, docker, four}, "10.255.0.7", ""},
-		{"IPv4 first", false, []string{"10.1.2.3"}, []string{"2600::9"}, []local{lo, four, six}, "10.1.2.3", ""},
-		{"IPv6 first", true, []string{"10.1.2.3"}, []string{"2600::9"}, []local{lo, four, six}, "2600::9", ""},
-		{"IPv6 first, and only IPv4 leads out", true, []string{"10.1.2.3"}, nil, []local{lo, four, six}, "10.1.2.3", ""},
-		{"only IPv6 leads out", false, nil, []string{"2600::9"}, []local{lo, docker, six}, "2600::9", ""},
-		{"two lead out", false, []string{"10.1.2.3", "10.9.9.4"}, nil, []local{lo, four, at("10.9.9.4", "eth1")}, "", "10.1.2.3 (eth0), 10.9.9.4 (eth1)"},
-		{"two lead out, one of no interface", false, []string{"10.9.9.4", "10.1.2.3"}, nil, []local{lo, four}, "", "10.1.2.3 (eth0), 10.9.9.4 (no interface)"},
-		{"none leads out, and there is one", false, nil, nil, []local{lo, four}, "10.1.2.3", ""},
-		{"none leads out, and there is one of each family", false, nil, nil, []local{lo, four, six}, "10.1.2.3", ""},
-		{"the same, IPv6 first", true, nil, nil, []local{lo, four, six}, "2600::9", ""},
-		{"none leads out, and there are two", false, nil, nil, []local{lo, docker, four}, "", "10.1.2.3 (eth0), 172.17.0.1 (docker0)"},
-		{"none leads out, and there are two of different families", false, nil, nil, []local{lo, docker, six}, "", "172.17.0.1 (docker0), 2600::9 (eth0)"},
-		{"there are none", false, nil, nil, []local{lo, at("169.254.1.1", "eth0"), at("fe80::1", "eth0"), at("192.0.0.2", "clat4")}, "", "no address that others can dial"},
+		{"the source of the route", false, []string{"10.1.2.3"}, nil, []local{lo, docker, four}, "10.1.2.3", ""},
+		{"a source that no interface has", false, []string{"10.255.0.7"}, nil, []local{lo, docker, four}, "10.255.0.7", ""},
+		{"IPv4 preferred", false, []string{"10.1.2.3"}, []string{"2600::9"}, []local{lo, four, six}, "10.1.2.3", ""},
+		{"IPv6 preferred", true, []string{"10.1.2.3"}, []string{"2600::9"}, []local{lo, four, six}, "2600::9", ""},
+		{"IPv6 preferred, and only IPv4 has a default route", true, []string{"10.1.2.3"}, nil, []local{lo, four, six}, "10.1.2.3", ""},
+		{"only IPv6 has a default route", false, nil, []string{"2600::9"}, []local{lo, docker, six}, "2600::9", ""},
+		{"default routes over two addresses", false, []string{"10.1.2.3", "10.9.9.4"}, nil, []local{lo, four, at("10.9.9.4", "eth1")}, "", "10.1.2.3 (eth0), 10.9.9.4 (eth1)"},
+		{"default routes over two addresses, one of no interface", false, []string{"10.9.9.4", "10.1.2.3"}, nil, []local{lo, four}, "", "10.1.2.3 (eth0), 10.9.9.4 (no interface)"},
+		{"no default route and one address", false, nil, nil, []local{lo, four}, "10.1.2.3", ""},
+		{"no default route and one address of each family", false, nil, nil, []local{lo, four, six}, "10.1.2.3", ""},
+		{"no default route and one address of each family, IPv6 preferred", true, nil, nil, []local{lo, four, six}, "2600::9", ""},
+		{"no default route and two addresses", false, nil, nil, []local{lo, docker, four}, "", "10.1.2.3 (eth0), 172.17.0.1 (docker0)"},
+		{"no default route and two addresses of different families", false, nil, nil, []local{lo, docker, six}, "", "172.17.0.1 (docker0), 2600::9 (eth0)"},
+		{"no dialable address", false, nil, nil, []local{lo, at("169.254.1.1", "eth0"), at("fe80::1", "eth0"), at("192.0.0.2", "clat4")}, "", "no address that others can dial"},
 	} {
 		got, err := chooseAddress(c.prefers6, func(is6 bool) (sources []netip.Addr) {
 			for _, s := range map[bool][]string{false: c.sources4, true: c.sources6}[is6] {

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bulk is as large as the largest request of a node that is not a check. Nodes send a member only one
-// at a time.
+// bulk has the size of the largest request that is not a check. A node sends a member only one such
+// request at a time.
 var bulk = make([]byte, 16<<10)
 
 // replyToBulkAfter answers bulk after a time, and other requests at once.
@@ -39,7 +39,7 @@ func TestOverdueAskDoesNotStallAnsweringMember(t *testing.T) {
 		streaming.Go(func() {
 			for range 5 {
 				if _, err := peer.Ask(context.Background(), bulk, nil, time.Second); !errors.Is(err, ErrTimeout) {
-					t.Error("nobody answers that:", err)
+					t.Error("an ask that b answers too late has returned", err)
 				}
 			}
 		})
@@ -47,12 +47,12 @@ func TestOverdueAskDoesNotStallAnsweringMember(t *testing.T) {
 			start := time.Now()
 			_, err := peer.Ask(context.Background(), []byte("check"), nil, 50*time.Millisecond)
 			require.NoError(t, err)
-			require.Zero(t, time.Since(start), "nothing stands before a check")
+			require.Zero(t, time.Since(start), "a check waits for no other request")
 			time.Sleep(7 * time.Millisecond)
 		}
 		streaming.Wait()
 		synctest.Wait()
-		require.EqualValues(t, 1, a.changes.Load(), "b was found, and never missed")
+		require.EqualValues(t, 1, a.changes.Load(), "b was connected once, and never disconnected")
 		require.EqualValues(t, 5, a.stats().Timeouts)
 	})
 }

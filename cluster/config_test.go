@@ -52,7 +52,7 @@ func TestValidateNamesInvalidFields(t *testing.T) {
 		"other regions and no own": {func(c *Config) { c.Regions = map[string][]string{"s": {"s:1"}} }, []string{"Regions is set and Region is empty"}},
 		"a region without addresses": {func(c *Config) { c.Region, c.Regions = "r", map[string][]string{"s": nil} },
 			[]string{`Regions["s"] has no addresses`}},
-		"a region that is the own": {func(c *Config) { c.Region, c.Regions = "r", map[string][]string{"r": {"s:1"}} },
+		"its own region in Regions": {func(c *Config) { c.Region, c.Regions = "r", map[string][]string{"r": {"s:1"}} },
 			[]string{`Regions["r"] is this node's own Region`}},
 		"every problem with regions at once": {func(c *Config) {
 			c.Region, c.Regions = "r", map[string][]string{
@@ -69,18 +69,18 @@ func TestValidateNamesInvalidFields(t *testing.T) {
 		"an advertised port without host": {func(c *Config) { c.Advertise = ":7946" }, []string{"Advertise", ":7946", "host"}},
 		"an advertised wildcard":          {func(c *Config) { c.Advertise = "[::]:7946" }, []string{"Advertise", "[::]:7946", "dial"}},
 		"an advertised host without port": {func(c *Config) { c.Advertise = "a.example" }, []string{"Advertise", "a.example", "host:port"}},
-		"every way to write whom to join": {func(c *Config) { c.Join = []string{"a", "a:1", "10.0.0.1", "10.0.0.1:1", "::1", "[::1]", "[::1]:1"} }, nil},
+		"every form of an entry of Join":  {func(c *Config) { c.Join = []string{"a", "a:1", "10.0.0.1", "10.0.0.1:1", "::1", "[::1]", "[::1]:1"} }, nil},
 		"two ports to join":               {func(c *Config) { c.Join = []string{"a:b:c"} }, []string{"Join[0]", "a:b:c"}},
 		"a URL to join":                   {func(c *Config) { c.Join = []string{"a", "http://x"} }, []string{"Join[1]", "http://x"}},
 		"a URL with a port to join":       {func(c *Config) { c.Join = []string{"http://x:80"} }, []string{"Join[0]", "http://x:80"}},
 		"a path to join":                  {func(c *Config) { c.Join = []string{"x/y"} }, []string{"Join[0]", "x/y"}},
 		"two hosts in one entry":          {func(c *Config) { c.Join = []string{"a,b"} }, []string{"Join[0]", "a,b"}},
-		"nothing to join in an entry":     {func(c *Config) { c.Join = []string{""} }, []string{"Join[0]"}},
+		"an empty entry of Join":          {func(c *Config) { c.Join = []string{""} }, []string{"Join[0]"}},
 		"only a port to join":             {func(c *Config) { c.Join = []string{":7946"} }, []string{"Join[0]", ":7946"}},
 		"secrets of every length":         {func(c *Config) { c.Secrets = [][]byte{make([]byte, 16), make([]byte, 24), make([]byte, 32)} }, nil},
-		"no secret where others reach it": {func(c *Config) { c.Bind = ":7946" }, []string{`Secrets is empty and Bind ":7946"`, "go run github.com/weir-go/weir/cmd/weir secret"}},
-		"a secret where others reach it":  {func(c *Config) { c.Bind, c.Secrets = ":7946", [][]byte{make([]byte, 32)} }, nil},
-		"TLS alone where others reach it": {func(c *Config) {
+		"no secret, reachable by others":  {func(c *Config) { c.Bind = ":7946" }, []string{`Secrets is empty and Bind ":7946"`, "go run github.com/weir-go/weir/cmd/weir secret"}},
+		"a secret, reachable by others":   {func(c *Config) { c.Bind, c.Secrets = ":7946", [][]byte{make([]byte, 32)} }, nil},
+		"TLS alone, reachable by others": {func(c *Config) {
 			c.Bind, c.TLS = ":7946", &tls.Config{Certificates: own, RootCAs: roots}
 		}, []string{"Secrets is empty", "UDP"}},
 		"more secrets than a rotation":             {func(c *Config) { c.Secrets = slices.Repeat([][]byte{make([]byte, 16)}, 17) }, []string{"Secrets has 17", "at most 16"}},
@@ -88,30 +88,30 @@ func TestValidateNamesInvalidFields(t *testing.T) {
 		"a time to forget below zero":              {func(c *Config) { c.Forget = -time.Second }, []string{"Forget", "-1s"}},
 		"TLS without a certificate":                {withTLS(new(tls.Config)), []string{"TLS", "certificate"}},
 		"TLS with a certificate and roots":         {withTLS(&tls.Config{Certificates: own, RootCAs: roots}), nil},
-		"TLS with one for servers only":            {withTLS(&tls.Config{RootCAs: roots, GetCertificate: forServers}), []string{"TLS", "GetClientCertificate"}},
+		"TLS with a server certificate only":       {withTLS(&tls.Config{RootCAs: roots, GetCertificate: forServers}), []string{"TLS", "GetClientCertificate"}},
 		"TLS with certificates that are looked up": {withTLS(&tls.Config{RootCAs: roots, GetCertificate: forServers, GetClientCertificate: forClients}), nil},
-		"TLS that is looked up": {withTLS(&tls.Config{
+		"TLS with a config that is looked up": {withTLS(&tls.Config{
 			GetConfigForClient: forAny, GetClientCertificate: forClients, InsecureSkipVerify: true, VerifyConnection: verify,
 		}), nil},
-		"TLS with the roots of the machine":       {withTLS(&tls.Config{Certificates: own}), []string{"TLS", "RootCAs"}},
-		"TLS with roots for listening only":       {withTLS(&tls.Config{Certificates: own, ClientCAs: roots}), []string{"TLS", "RootCAs"}},
-		"TLS with what verifies on one side only": {withTLS(&tls.Config{Certificates: own, InsecureSkipVerify: true, VerifyConnection: verify}), []string{"TLS", "RootCAs"}},
-		"TLS with what verifies": {withTLS(&tls.Config{
+		"TLS with the roots of the machine":     {withTLS(&tls.Config{Certificates: own}), []string{"TLS", "RootCAs"}},
+		"TLS with roots for listening only":     {withTLS(&tls.Config{Certificates: own, ClientCAs: roots}), []string{"TLS", "RootCAs"}},
+		"TLS with a function for one side only": {withTLS(&tls.Config{Certificates: own, InsecureSkipVerify: true, VerifyConnection: verify}), []string{"TLS", "RootCAs"}},
+		"TLS with a function that verifies": {withTLS(&tls.Config{
 			Certificates: own, InsecureSkipVerify: true, VerifyConnection: verify, ClientAuth: tls.RequireAnyClientCert,
 		}), nil},
-		"TLS that trusts whoever answers": {withTLS(&tls.Config{Certificates: own, RootCAs: roots, InsecureSkipVerify: true}), []string{"InsecureSkipVerify", "VerifyConnection"}},
-		"secrets by region":               {bySecrets(one, map[string][][]byte{"s": {secretOf(2), secretOf(3)}, "t": {secretOf(4)}}), nil},
-		"secrets of a region that there is none of": {bySecrets(one, map[string][][]byte{"s": {secretOf(2)}, "t": {secretOf(4)}, "u": {secretOf(5)}, "r": {secretOf(6)}}),
+		"TLS that trusts any server": {withTLS(&tls.Config{Certificates: own, RootCAs: roots, InsecureSkipVerify: true}), []string{"InsecureSkipVerify", "VerifyConnection"}},
+		"secrets by region":          {bySecrets(one, map[string][][]byte{"s": {secretOf(2), secretOf(3)}, "t": {secretOf(4)}}), nil},
+		"secrets of a region that is not in Regions": {bySecrets(one, map[string][][]byte{"s": {secretOf(2)}, "t": {secretOf(4)}, "u": {secretOf(5)}, "r": {secretOf(6)}}),
 			[]string{`RegionSecrets["u"] is not one of Regions`, `RegionSecrets["r"] is this node's own Region`}},
 		"a region without its secrets": {bySecrets(one, map[string][][]byte{"s": {}}),
 			[]string{`RegionSecrets["s"] has no secrets`, `RegionSecrets has no secrets of "t"`}},
-		"secrets by region and none of members": {bySecrets(nil, map[string][][]byte{"s": {secretOf(2)}, "t": {secretOf(4)}}),
+		"secrets by region and none for members": {bySecrets(nil, map[string][][]byte{"s": {secretOf(2)}, "t": {secretOf(4)}}),
 			[]string{"RegionSecrets is set and Secrets is empty"}},
 		"a secret in two lists": {bySecrets(one, map[string][][]byte{"s": {secretOf(2), secretOf(1)}, "t": {secretOf(4), secretOf(2)}}),
 			[]string{`RegionSecrets["s"][1] is in Secrets too`, `RegionSecrets["t"][1] is in RegionSecrets["s"] too`}},
 		"a region's secret of another length": {bySecrets(one, map[string][][]byte{"s": {[]byte("hush")}, "t": slices.Repeat([][]byte{secretOf(4)}, 17)}),
 			[]string{`RegionSecrets["s"][0] has 4 bytes`, `RegionSecrets["t"] has 17`}},
-		"secrets beyond what a handshake looks through": {func(c *Config) {
+		"more secrets than a handshake tries": {func(c *Config) {
 			c.Region, c.Regions, c.Secrets, c.RegionSecrets = "r", map[string][]string{}, one, map[string][][]byte{}
 			for i := range byte(8) {
 				name := string('s' + rune(i))
@@ -130,15 +130,15 @@ func TestValidateNamesInvalidFields(t *testing.T) {
 			c.TLS = &tls.Config{Certificates: own, RootCAs: roots}
 			c.CertificateNames = map[string][]string{"": {"{name}.gateways.internal"}}
 		}, nil},
-		"names in certificates that there are none of": {func(c *Config) {
+		"names in certificates of unknown regions": {func(c *Config) {
 			threeRegions(c)
 			c.CertificateNames = map[string][]string{"r": {"r.x"}, "s": {}, "u": {"u.x"}}
 		}, []string{"CertificateNames is set and TLS is nil", `CertificateNames["s"] has no names`, `CertificateNames["u"] is neither`, `no names of "t"`}},
-		"names in certificates that nobody verifies": {func(c *Config) {
+		"names in certificates without verification": {func(c *Config) {
 			c.TLS = &tls.Config{Certificates: own, InsecureSkipVerify: true}
 			c.CertificateNames = map[string][]string{"": {"x"}}
 		}, []string{"InsecureSkipVerify"}},
-		"names in certificates that make no sense": {func(c *Config) {
+		"invalid names in certificates": {func(c *Config) {
 			c.TLS = &tls.Config{Certificates: own, RootCAs: roots}
 			c.CertificateNames = map[string][]string{"": {"", "a..x", "gw-*.x", "spiffe://x//y", "{region}.x"}}
 		}, []string{`[0] is empty`, `[1] "a..x" has an empty part`, `[2] "gw-*.x" has a part "gw-*"`, `[3] "spiffe://x//y"`, `[4] "{region}.x"`}},
@@ -150,7 +150,7 @@ func TestValidateNamesInvalidFields(t *testing.T) {
 			`CertificateNames["s"][0] "spiffe://x/{name}/gateway" and "spiffe://x/r/*" of CertificateNames["r"] match the same name`,
 			`CertificateNames["t"][0] "T.X" and "{name}.x" of CertificateNames["r"]`,
 		}},
-		"everything, and all of it at once": {func(c *Config) {
+		"problems of all fields at once": {func(c *Config) {
 			*c = Config{Bind: "x", Advertise: ":1", Join: []string{"a:b:c", "http://x"}, Secrets: [][]byte{{1}}, Forget: -1, TLS: new(tls.Config), Region: strings.Repeat("r", 65)}
 		},
 			[]string{"Name", "Bind", "Advertise", "Join[0]", "Join[1]", "Secrets[0]", "Forget", "TLS", "Region"}},
@@ -181,8 +181,8 @@ func TestBindNeedsLoopbackWithoutSecrets(t *testing.T) {
 		c := Config{Name: "a-1", Bind: bind}
 		require.Equal(t, loopback, c.validate() == nil, bind)
 		c.Advertise = "a.example:7946"
-		require.Equal(t, loopback, c.validate() == nil, "%s, whatever it advertises", bind)
+		require.Equal(t, loopback, c.validate() == nil, "%s, with any Advertise", bind)
 		c.Network = systemNetwork{}
-		require.NoError(t, c.validate(), "%s on a network of the caller's", bind)
+		require.NoError(t, c.validate(), "%s on a Network of the caller", bind)
 	}
 }

@@ -39,7 +39,7 @@ func threeNodes() (r, s, t identity) {
 // members makes it a member. The dialler verifies the listener likewise.
 func TestSecretDecidesRegion(t *testing.T) {
 	r, s, third := threeNodes()
-	says := func(id identity, region string) identity { // with the secrets that it holds in place of those that it lacks
+	says := func(id identity, region string) identity { // states the region, and adds the secrets that id shares with s to its own
 		id.self.Region = region
 		id.secrets = append(id.secrets, id.regions["s"]...)
 		return id
@@ -55,26 +55,26 @@ func TestSecretDecidesRegion(t *testing.T) {
 		dialled, accepted error // nil: it is accepted
 		reason            string
 	}{
-		"a member":                                       {r, r, "r", nil, nil, ""},
-		"a node of another region":                       {r, s, "s", nil, nil, ""},
-		"a rotation, the listener first":                 {r, with(s, "r", secretRS, next), "s", nil, nil, ""},
-		"a rotation, the dialler first":                  {with(r, "s", secretRS, next), s, "s", nil, nil, ""},
-		"a rotation, the listener last":                  {with(r, "s", next), with(s, "r", secretRS, next), "s", nil, nil, ""},
-		"a rotation, the dialler last":                   {with(r, "s", secretRS, next), with(s, "r", next), "s", nil, nil, ""},
-		"no secret in common":                            {with(r, "s", next), s, "s", errSecret, errSecret, reasonAuthentication},
-		"a region whose secrets it has none of":          {with(r, "t", secretRT), s, "s", errSecret, io.EOF, ""},
-		"a third region's, that says it is another":      {says(third, "r"), s, "s", errUnproven, errIdentity, reasonIdentity},
-		"a third region's, that says it is a member":     {says(third, "s"), s, "s", errUnproven, errIdentity, reasonIdentity},
-		"a third region's, that answers for another":     {r, says(third, "s"), "s", errSecret, errSecret, reasonAuthentication},
-		"a third region's, with a secret of its own":     {with(says(third, "r"), "s", secretT), s, "s", errSecret, errSecret, reasonAuthentication},
-		"another region's, that would be a member":       {says(identity{self: r.self, secrets: secrets(secretRS)}, "s"), s, "s", errUnproven, errIdentity, reasonIdentity},
-		"a member's, that says it is of another region":  {identity{self: r.self, secrets: secrets(secretS)}, s, "s", errUnproven, errIdentity, reasonIdentity},
-		"no secret at all":                               {identity{self: r.self}, s, "s", errSecret, errSecret, reasonAuthentication},
-		"its own region, under what it shares with s":    {r, identity{self: r.self, secrets: r.secrets, regions: r.regions}, "s", errUnproven, errIdentity, reasonIdentity},
-		"another than it is dialled for, by its secrets": {r, third, "s", errSecret, errSecret, reasonAuthentication},
+		"a member":                                    {r, r, "r", nil, nil, ""},
+		"a node of another region":                    {r, s, "s", nil, nil, ""},
+		"a rotation, the listener first":              {r, with(s, "r", secretRS, next), "s", nil, nil, ""},
+		"a rotation, the dialler first":               {with(r, "s", secretRS, next), s, "s", nil, nil, ""},
+		"a rotation, the listener last":               {with(r, "s", next), with(s, "r", secretRS, next), "s", nil, nil, ""},
+		"a rotation, the dialler last":                {with(r, "s", secretRS, next), with(s, "r", next), "s", nil, nil, ""},
+		"no secret in common":                         {with(r, "s", next), s, "s", errSecret, errSecret, reasonAuthentication},
+		"no secret of the dialled region":             {with(r, "t", secretRT), s, "s", errSecret, io.EOF, ""},
+		"a node of t that states region r":            {says(third, "r"), s, "s", errUnproven, errIdentity, reasonIdentity},
+		"a node of t that states region s":            {says(third, "s"), s, "s", errUnproven, errIdentity, reasonIdentity},
+		"a listener of t that states region s":        {r, says(third, "s"), "s", errSecret, errSecret, reasonAuthentication},
+		"a node of t with the secret of members of t": {with(says(third, "r"), "s", secretT), s, "s", errSecret, errSecret, reasonAuthentication},
+		"a node of r that states region s":            {says(identity{self: r.self, secrets: secrets(secretRS)}, "s"), s, "s", errUnproven, errIdentity, reasonIdentity},
+		"a member of s that states region r":          {identity{self: r.self, secrets: secrets(secretS)}, s, "s", errUnproven, errIdentity, reasonIdentity},
+		"no secret at all":                            {identity{self: r.self}, s, "s", errSecret, errSecret, reasonAuthentication},
+		"a listener of r that is dialled for s":       {r, identity{self: r.self, secrets: r.secrets, regions: r.regions}, "s", errUnproven, errIdentity, reasonIdentity},
+		"a listener of t that is dialled for s":       {r, third, "s", errSecret, errSecret, reasonAuthentication},
 
 		// If regions have no secrets of their own, a holder can state any region.
-		"without: says that it is of another region": {identity{self: r.self, secrets: secrets(secretS)}, identity{self: s.self, secrets: secrets(secretS)}, "s", nil, nil, ""},
+		"without RegionSecrets: a node that states region r": {identity{self: r.self, secrets: secrets(secretS)}, identity{self: s.self, secrets: secrets(secretS)}, "s", nil, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestSecretDecidesRegion(t *testing.T) {
 				require.ErrorIs(t, dialled.err, c.dialled)
 				require.ErrorIs(t, accepted.err, c.accepted)
 				if c.accepted == errIdentity {
-					require.ErrorContains(t, accepted.err, "claims region "+`"`+c.dialler.self.Region+`"`, "the log says what it said")
+					require.ErrorContains(t, accepted.err, "claims region "+`"`+c.dialler.self.Region+`"`, "the error has the stated region")
 				}
 			})
 		})
@@ -158,7 +158,7 @@ func TestCertificateProvesRegionAndName(t *testing.T) {
 			err = names.checkCertificate(conn, c.region, c.name)
 			if c.says == "" {
 				require.NoError(t, err)
-				require.NoError(t, names.checkCertificate(conn, c.region, ""), "of gossip, which says no name")
+				require.NoError(t, names.checkCertificate(conn, c.region, ""), "gossip states no name")
 				return
 			}
 			require.ErrorIs(t, err, errIdentity)
@@ -169,9 +169,9 @@ func TestCertificateProvesRegionAndName(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second))) // no goroutine reads from the other end
 	_, _, err = identity{self: hello{Name: "a-1", Region: "eu"}, names: names}.dial(conn, "eu")
-	require.ErrorIs(t, err, errIdentity, "before anything is said")
+	require.ErrorIs(t, err, errIdentity, "before the dialler sends a byte")
 	require.ErrorIs(t, names.checkCertificate(new(net.TCPConn), "eu", "any-1"), errIdentity, "no TLS")
-	require.NoError(t, certificateNames(nil).checkCertificate(new(net.TCPConn), "eu", "any-1"), "nothing is asked for")
+	require.NoError(t, certificateNames(nil).checkCertificate(new(net.TCPConn), "eu", "any-1"), "no names are required")
 }
 
 // The certificate of a dialled member need not contain the host. A trusted authority must have
@@ -184,9 +184,9 @@ func TestCertificateNamesReplaceOnlyTheHost(t *testing.T) {
 		_, _, err := shakeTLS(by.Config(t, id), c, "10.0.0.1:1")
 		return err
 	}
-	require.ErrorContains(t, dial(s.Config(t, id), s), "10.0.0.1", "without them the host has to be in it")
+	require.ErrorContains(t, dial(s.Config(t, id), s), "10.0.0.1", "without CertificateNames, the certificate needs the host")
 	require.NoError(t, dial(names.clientTLS(s.Config(t, id)), s))
-	require.Error(t, dial(names.clientTLS(s.Config(t, id)), other), "an authority that nobody trusts")
+	require.Error(t, dial(names.clientTLS(s.Config(t, id)), other), "an untrusted authority")
 
 	late := s.Config(t, id)
 	late.Time = func() time.Time { return time.Now().Add(24 * time.Hour) }
@@ -233,7 +233,7 @@ func TestGossipStreamsNeedMemberCertificates(t *testing.T) {
 	case got := <-near.streams:
 		require.NoError(t, got.Close())
 	case <-time.After(5 * time.Second):
-		require.FailNow(t, "a member's stream is not handed to gossip")
+		require.FailNow(t, "the stream of a member is not passed to gossip")
 	}
 	conn.Close()
 	require.Zero(t, near.refused.snapshot()[reasonIdentity])
@@ -248,7 +248,7 @@ func TestGossipStreamsNeedMemberCertificates(t *testing.T) {
 	require.NotZero(t, log.countLines("refused a peer", "reason=identity", "spiffe://example.org/us/c"), log.String())
 	select {
 	case <-near.streams:
-		require.FailNow(t, "it was handed to gossip")
+		require.FailNow(t, "the stream of a node of another region was passed to gossip")
 	default:
 	}
 }

@@ -16,7 +16,7 @@ func TestAskWaitCountsOnlyRunningTime(t *testing.T) {
 	for _, c := range []struct {
 		about   string
 		answers bool
-		late    bool // at each look
+		late    bool // each look is late
 		took    time.Duration
 		err     error
 	}{
@@ -86,7 +86,7 @@ func TestDelayIsReportedBeforeFirstRequest(t *testing.T) {
 		a.set([]Member{b.member()})
 		require.ErrorIs(t, askX(a.peer("b"), time.Second), ErrDisconnected)
 		synctest.Wait()
-		require.Equal(t, newFor, a.peer("b").Delay(), "its report is of few looks")
+		require.Equal(t, newFor, a.peer("b").Delay(), "a report over a new connection counts as at least newFor")
 		require.NoError(t, askX(a.peer("b"), time.Second))
 		time.Sleep(newFor + 2*pingPace)
 		require.Equal(t, 300*time.Millisecond, a.peer("b").Delay())

@@ -53,7 +53,7 @@ func TestMemberWithoutConnectionTakesAtMost2KB(t *testing.T) {
 		if !testenv.Race {
 			require.LessOrEqual(t, (inView-before)/count, 2000)
 		}
-		require.LessOrEqual(t, runtime.NumGoroutine()-goroutines, 2*watched, "an attempt to connect to each that is watched")
+		require.LessOrEqual(t, runtime.NumGoroutine()-goroutines, 2*watched, "two goroutines for the attempt to connect to each watched member")
 		runtime.KeepAlive(v)
 	})
 }

@@ -103,7 +103,7 @@ func FuzzFrame(f *testing.F) {
 	f.Add(appendFrame(nil, kindAsk, 1, []byte("request")), 3)
 	f.Add(appendFrame(appendFrame(nil, kindPing, 7, make([]byte, 8)), kindTell, 0, nil), 100)
 	f.Add([]byte{opening, byte(kindAsk), 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 1}, 14)
-	f.Add(append([]byte{opening, byte(kindAsk), 0, 0, 255, 255}, make([]byte, firstIntake)...), headerSize) // a length that is announced
+	f.Add(append([]byte{opening, byte(kindAsk), 0, 0, 255, 255}, make([]byte, firstIntake)...), headerSize) // announces more bytes than follow
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), 5)
 	f.Fuzz(func(t *testing.T, wire []byte, step int) {
 		conn := &trickle{data: wire, step: max(1, step)}
@@ -130,7 +130,7 @@ func FuzzFrame(f *testing.F) {
 			require.LessOrEqual(t, len(in.buf), max(2*len(wire), firstIntake),
 				"%d bytes of buffer for %d that arrived", len(in.buf), len(wire))
 		}
-		require.True(t, bytes.HasPrefix(wire, again), "what was parsed is not what came")
+		require.True(t, bytes.HasPrefix(wire, again), "the parsed frames differ from the received bytes")
 	})
 }
 

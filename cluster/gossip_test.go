@@ -151,7 +151,7 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 				nodes = append(nodes, startNode(t, cfg))
 			}
 			awaitRoster(t, nodes, rosterOf(cluster.Serving, nodes...))
-			// The first is connected to the last through the other before it has its own connection.
+			// The first node reaches the last through the second before it has its own connection.
 			require.Eventually(t, func() bool { return nodes[0].View().Direct[2] }, 5*time.Second, time.Millisecond)
 			answer, err := nodes[0].View().Members[2].Peer.Ask(t.Context(), []byte("who"), nil, 5*time.Second)
 			require.NoError(t, err)
@@ -209,7 +209,7 @@ func TestCertificatesProveRegionsOfNodes(t *testing.T) {
 		require.Empty(t, a.Stats().Refused["identity"])
 
 		for about, says := range map[string]cluster.Config{
-			"a node of near that says it is of far": in("far", "d", "spiffe://example.org/near/d"),
+			"a node of near that states region far": in("far", "d", "spiffe://example.org/near/d"),
 			"a node of far that has another name":   in("far", "e", "spiffe://example.org/far/c"),
 			"a node of neither":                     in("far", "f", "spiffe://example.org/third/f"),
 		} {
@@ -262,8 +262,8 @@ func TestSecretsProveRegionsOfNodes(t *testing.T) {
 		require.Empty(t, a.Stats().Refused["identity"])
 
 		for about, says := range map[string]cluster.Config{
-			"a node of far that says it is of third": in("third", "c", secret("any"), map[string][][]byte{"near": held, "far": secret("other")}),
-			"the same with the secret for itself":    in("third", "d", held, nil),
+			"a node of far that states region third":   in("third", "c", secret("any"), map[string][][]byte{"near": held, "far": secret("other")}),
+			"a node of far with the secret as its own": in("third", "d", held, nil),
 		} {
 			requireRefusedAbroad(t, a, says, about)
 		}
@@ -354,7 +354,7 @@ func TestStartErrorsNameRemedy(t *testing.T) {
 			require.NotContains(t, err.Error(), "fedcba9876543210", c.name)
 			require.ErrorIs(t, n.Leave(t.Context()), cluster.ErrClosed, c.name)
 		}
-		require.Equal(t, rosterOf(cluster.Serving, a), a.roster(), "nobody got in")
+		require.Equal(t, rosterOf(cluster.Serving, a), a.roster(), "no node has joined")
 	})
 }
 
@@ -382,10 +382,10 @@ func TestUntrustedNodeDoesNotStart(t *testing.T) {
 			return err
 		}
 		for about, c := range map[string]*tls.Config{
-			"neither trusts the other":      other.Config(t),
-			"the same, by its own means":    verifies,
-			"the member does not trust it":  trusts(other, both),
-			"it does not trust the members": trusts(old, other.Pool),
+			"neither trusts the other":                other.Config(t),
+			"neither trusts the other, by a function": verifies,
+			"the member does not trust it":            trusts(other, both),
+			"it does not trust the members":           trusts(old, other.Pool),
 		} {
 			cfg := h.configure("b", config("b", a))
 			cfg.TLS = c
@@ -409,7 +409,7 @@ func TestUntrustedNodeDoesNotStart(t *testing.T) {
 		beside := h.configure("e", config("e", d))
 		beside.TLS = trusts(other, known)
 		e := startNode(t, beside)
-		require.Contains(t, e.Stats().JoinError, "TLS", "it is the members' certificate that has run out: that is no reason not to start")
+		require.Contains(t, e.Stats().JoinError, "TLS", "an expired certificate of a member does not prevent Start")
 	})
 }
 
@@ -622,7 +622,7 @@ func TestConnectionFloodDoesNotLockOutMembers(t *testing.T) {
 		flooded := time.Now()
 		b := startNode(t, h.configure("b", config("b", a)))
 		awaitRoster(t, []*node{a, b}, rosterOf(cluster.Serving, a, b))
-		require.Less(t, time.Since(flooded), time.Second, "before one of these has timed out")
+		require.Less(t, time.Since(flooded), time.Second, "before a connection of the flood has timed out")
 		require.NotZero(t, a.Stats().Refused["crowded"])
 	})
 }

@@ -52,7 +52,7 @@ func TestHandshake(t *testing.T) {
 		reason            string
 	}{
 		"to another region":                          {to("s", node("a", "r", 1, old)), node("b", "s", 1, old), nil, ""},
-		"to another region, and find the own":        {to("s", node("a", "r", 1)), node("b", "r", 1), errAstray, reasonRegion},
+		"to another region, and find its own":        {to("s", node("a", "r", 1)), node("b", "r", 1), errAstray, reasonRegion},
 		"to another region, and find a third":        {to("s", node("a", "r", 1)), node("b", "t", 1), errAstray, reasonRegion},
 		"to another region, with another seed":       {to("s", node("a", "r", 2)), node("b", "s", 1), errSeed, reasonSeed},
 		"to another region, with another secret":     {to("s", node("a", "r", 1, old)), node("b", "s", 1, new), errSecret, reasonAuthentication},
@@ -182,7 +182,7 @@ func TestReplayedHandshakeIsRefused(t *testing.T) {
 		again.SetReadDeadline(time.Now().Add(handshakeWait))
 		answer, err := io.ReadAll(again)
 		require.NoError(t, err)
-		require.Less(t, len(answer), first.received.Len()-len("a hello"), "the listener proves itself, and says nothing of itself to who knows no secret")
+		require.Less(t, len(answer), first.received.Len()-len("a hello"), "the listener proves itself, and sends no hello to a node without the secret")
 		eventually(t, time.Second, func() bool { return b.stats().Refused[reasonAuthentication] == 1 }, "%v", b.stats().Refused)
 
 		impostor := lo.listen()
@@ -203,7 +203,7 @@ func TestReplayedHandshakeIsRefused(t *testing.T) {
 		}()
 		_, err = a.probe(t.Context(), impostor.Addr().String())
 		require.ErrorIs(t, err, errSecret)
-		require.LessOrEqual(t, <-said, int64(alertSize), "the dialler says nothing of itself either")
+		require.LessOrEqual(t, <-said, int64(alertSize), "the dialler sends no hello either")
 	})
 }
 
@@ -341,15 +341,15 @@ func TestOnlyValidWelcomeIsAccepted(t *testing.T) {
 		status  byte
 		want    error
 	}{
-		"a welcome":                          {id("a"), statusWelcome, nil},
-		"a refusal of what fits":             {id("a"), statusRegion, errForeign},
-		"no version in common":               {id("a"), statusVersion, errForeign},
-		"a status of a later version":        {id("a"), statusVersion + 1, errRefused},
-		"the last status that can be":        {id("a"), 255, errRefused},
-		"no sense in what was asked":         {id("a"), statusGarbage, errForeign},
-		"another Seed":                       {id("a"), statusSeed, errSeed},
-		"it has left":                        {id("a"), statusLeft, errAway},
-		"in the clear, to a secret's holder": {id("a", "0123456789abcdef"), statusWelcome, errSecret},
+		"a welcome":                             {id("a"), statusWelcome, nil},
+		"a refusal of the right region":         {id("a"), statusRegion, errForeign},
+		"no version in common":                  {id("a"), statusVersion, errForeign},
+		"a status of a later version":           {id("a"), statusVersion + 1, errRefused},
+		"the greatest status":                   {id("a"), 255, errRefused},
+		"garbage":                               {id("a"), statusGarbage, errForeign},
+		"another Seed":                          {id("a"), statusSeed, errSeed},
+		"it has left":                           {id("a"), statusLeft, errAway},
+		"in the clear, to a holder of a secret": {id("a", "0123456789abcdef"), statusWelcome, errSecret},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer, _ := id("b").self.encode()
@@ -399,7 +399,7 @@ func FuzzHandshake(f *testing.F) {
 		runtime.ReadMemStats(&before)
 		_, _, _, err := id.accept(&script{trickle{data: bytes.Clone(wire), step: 1 << 20}})
 		runtime.ReadMemStats(&after)
-		require.Error(t, err, "an outsider was let in")
+		require.Error(t, err, "a node without the secret was accepted")
 		spent := after.TotalAlloc - before.TotalAlloc
 		require.True(t, spent <= 1<<20, "%d bytes allocated for %d that came", spent, len(wire))
 	})
@@ -420,13 +420,13 @@ func FuzzHello(f *testing.F) {
 			return
 		}
 		h, err := decodeHello(b)
-		require.False(t, err == nil && h.Name == "", "a member without a name")
+		require.False(t, err == nil && h.Name == "", "a hello without a name was accepted")
 		if err == nil && (len(h.Region) > detect.MaxRegion || len(h.To) > detect.MaxRegion) {
-			t.Fatal("a region's name above the bound")
+			t.Fatal("a region with a name above the bound was accepted")
 		}
 		// An accepted node must be a member, or a node of a different region.
 		if err == nil && h.checkRegion("r") == nil && (h.To != "r" || h.isAbroad() != (h.Region != "r") || h.Region == "") {
-			t.Fatalf("%+v may come in", h)
+			t.Fatalf("%+v was accepted", h)
 		}
 		if err != nil && !errors.Is(err, errGarbage) {
 			t.Fatal(err)
@@ -442,17 +442,17 @@ func TestLateProbeReportsRefusal(t *testing.T) {
 	for name, c := range map[string]struct {
 		tls   *tls.Config
 		reads int64  // bytes that the server at the address reads before it closes
-		said  string // by the server, before it closes
+		said  string // bytes that the server sends before it closes
 		want  error
 	}{
-		"without a word":                      {nil, 0, "", errHungUp},
-		"an alert of TLS":                     {nil, 0, string([]byte{tlsAlert, 3, 3, 0, 2, 2, 40}), errTLS},
-		"another version":                     {nil, 0, string(rune(opening + 1)), errVersion},
-		"no peer at all":                      {nil, 0, "HTTP/1.1 400 Bad Request\r\n\r\n", errForeign},
-		"one byte of proof":                   {nil, 0, string(rune(opening)), errSilent},
-		"without a word after the opening":    {nil, 10, "", errHungUp},
-		"without a word, with TLS":            {certificates, 0, "", errHungUp},
-		"without a word in the TLS handshake": {certificates, 10, "", errHungUp},
+		"no answer":                      {nil, 0, "", errHungUp},
+		"an alert of TLS":                {nil, 0, string([]byte{tlsAlert, 3, 3, 0, 2, 2, 40}), errTLS},
+		"another version":                {nil, 0, string(rune(opening + 1)), errVersion},
+		"a server of HTTP":               {nil, 0, "HTTP/1.1 400 Bad Request\r\n\r\n", errForeign},
+		"one byte of proof":              {nil, 0, string(rune(opening)), errSilent},
+		"no answer after the opening":    {nil, 10, "", errHungUp},
+		"no answer, with TLS":            {certificates, 0, "", errHungUp},
+		"no answer in the TLS handshake": {certificates, 10, "", errHungUp},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, func(t *testing.T, lo *loopback) {

@@ -53,13 +53,13 @@ type layout struct {
 	about string
 	bind  string // ":0" if empty
 	links string
-	want  string // the host of the address
-	names string // or the words of the refusal, separated by spaces
-	not   string // and a word that it does not contain
+	want  string // the advertised host; empty: Start fails
+	names string // words in the error of Start, separated by spaces
+	not   string // a word that the error does not contain
 }
 
 // nicCommands returns the commands that add an interface with the given name and addresses. The
-// interface has a carrier, because its peer is up.
+// interface has a carrier, because the other end of the pair is up.
 func nicCommands(name string, addresses ...string) string {
 	s := fmt.Sprintf("link add %[1]s type veth peer name p%[1]s\nlink set p%[1]s up\nlink set %[1]s up\n", name)
 	for _, a := range addresses {
@@ -94,7 +94,7 @@ var layouts = []layout{
 		"route append default via 2600:1:2::1\nroute append default via 2600:7:7::1", names: "2600:1:2::9 (eth0) 2600:7:7::9 (eth1) Advertise"},
 	{about: "a way out for each half, over two cards", links: nicCommands("eth0", "10.1.2.3/24") + nicCommands("tun0", "10.8.0.6/24") +
 		"route add default via 10.1.2.1\nroute add 0.0.0.0/1 via 10.8.0.1\nroute add 128.0.0.0/1 via 10.8.0.1", want: "10.8.0.6"},
-	{about: "an address that nobody gave", links: nicCommands("eth0", "169.254.7.7/16"), names: "no address Advertise", not: "169.254.7.7"},
+	{about: "only a link-local address", links: nicCommands("eth0", "169.254.7.7/16"), names: "no address Advertise", not: "169.254.7.7"},
 }
 
 // runIP runs commands of iproute2, one on each line, in a namespace if it is not empty. It skips

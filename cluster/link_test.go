@@ -33,7 +33,7 @@ func TestFullSocketDoesNotExtendWaits(t *testing.T) {
 		a.set([]Member{a.member(), b.member()})
 		peer := a.peer("b")
 		hears := func() bool { return a.isConnectedTo(b) }
-		eventually(t, 10*time.Second, hears, "b is not heard")
+		eventually(t, 10*time.Second, hears, "b is not connected")
 		// The socket and the queue are full long before b has been silent for too long.
 		big := make([]byte, MaxMessage)
 		for a.stats().Dropped == 0 {
@@ -48,7 +48,7 @@ func TestFullSocketDoesNotExtendWaits(t *testing.T) {
 				for range 3 {
 					start := time.Now()
 					if _, err := peer.Ask(context.Background(), []byte("x"), nil, wait); err == nil {
-						t.Error("answered by nobody")
+						t.Error("a hung member has answered")
 					}
 					took := time.Since(start)
 					assert.LessOrEqual(t, took, wait, "it took %v", took)
@@ -56,7 +56,7 @@ func TestFullSocketDoesNotExtendWaits(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		eventually(t, 2*time.Second, func() bool { return !hears() }, "still heard")
+		eventually(t, 2*time.Second, func() bool { return !hears() }, "b is still connected")
 		start := time.Now()
 		for range 1000 {
 			require.ErrorIs(t, askX(peer, time.Second), ErrDisconnected)
@@ -96,7 +96,7 @@ func TestFrozenMemberStallsAndIsDisconnected(t *testing.T) {
 		start := time.Now()
 		for errors.Is(ask(), ErrTimeout) {
 		}
-		require.Equal(t, 210*time.Millisecond, time.Since(start), "seven waits in vain")
+		require.Equal(t, 210*time.Millisecond, time.Since(start), "seven asks of 30 ms")
 		for range 100 {
 			require.ErrorIs(t, ask(), ErrStalled)
 		}
@@ -109,7 +109,7 @@ func TestFrozenMemberStallsAndIsDisconnected(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, time.Since(start), detect.SilenceTimeout)
 		require.LessOrEqual(t, time.Since(start), detect.SilenceTimeout+lookPace)
-		require.False(t, stalled, "it is gone")
+		require.False(t, stalled, "a disconnected member has not stalled")
 		require.ErrorIs(t, ask(), ErrDisconnected)
 
 		frozen.Store(false)
@@ -142,7 +142,7 @@ func TestOverdueAnswerIsForgotten(t *testing.T) {
 	})
 }
 
-// This node is slow then, and no member is silent.
+// A node that is slow to handle frames must not take their sender for silent.
 func TestMemberIsNotSilentWhileFramesAreHandled(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {

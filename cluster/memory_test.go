@@ -96,7 +96,7 @@ const memoryBuffer = 64 << 10
 // memoryConn is one end of a connection in memory.
 type memoryConn struct {
 	peer *memoryConn
-	addr memoryAddr // that was dialled
+	addr memoryAddr // the dialled address
 	both *sync.Mutex
 
 	// both guards the following fields. The two ends share it.

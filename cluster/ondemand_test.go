@@ -45,8 +45,8 @@ func (c cutConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// inCrowd runs a test of a member of a large cluster, and of another member that it does not watch. The
-// cut is between the first and the second.
+// inCrowd runs a test of a member a of a large cluster, and of a member b that a does not watch. The test
+// can cut the way from a to b.
 func inCrowd(t *testing.T, h Handler, test func(t *testing.T, a, b *testPeer, way *cut)) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		way := new(cut)
@@ -81,7 +81,7 @@ func inCrowd(t *testing.T, h Handler, test func(t *testing.T, a, b *testPeer, wa
 				return
 			}
 		}
-		t.Fatal("it watches all members")
+		t.Fatal("a watches all members")
 	})
 }
 

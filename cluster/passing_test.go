@@ -13,7 +13,8 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// Otherwise, when hundreds of members start, each record would be a separate message to each neighbor.
+// If records were not sent together, each record would be a separate message to each neighbor when
+// hundreds of members start.
 func TestPassedRecordsTravelTogether(t *testing.T) {
 	for name, c := range map[string]struct {
 		pause    time.Duration // from one record to the next

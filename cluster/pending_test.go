@@ -100,7 +100,7 @@ func TestOldestOfLargestOriginMakesRoom(t *testing.T) {
 	require.Equal(t, "c", enter("f", "192.0.2.3:1"), "of two")
 	require.Equal(t, "a", enter("g", "192.0.2.4:1"), "of all")
 	require.Same(t, in["e"], l.evict())
-	require.False(t, l.leave(in["e"]), "it is out")
+	require.False(t, l.leave(in["e"]), "e was removed")
 	require.True(t, l.leave(in["f"]))
 	require.Same(t, in["d"], l.evict())
 	require.Same(t, in["g"], l.evict())
@@ -226,7 +226,7 @@ func TestPendingConnectionCountsOnceAtEachStage(t *testing.T) {
 					}
 				}
 				require.LessOrEqual(t, open, c.most)
-				require.Greater(t, open, c.most*3/4, "as many as may are open")
+				require.Greater(t, open, c.most*3/4, "the bound is used")
 				require.NoError(t, m.close())
 				p.close()
 				streams.Wait()
@@ -290,8 +290,8 @@ func TestGossipStreamOutlivesSilentConnections(t *testing.T) {
 	for range 3 {
 		require.NotSame(t, stream, l.evict())
 	}
-	require.Same(t, stream, l.evict(), "it goes where no other is in")
-	require.False(t, l.moveToStreams(silent[0]), "it is out")
+	require.Same(t, stream, l.evict(), "a stream is removed if there is no other connection")
+	require.False(t, l.moveToStreams(silent[0]), "it was removed")
 	require.Nil(t, l.evict())
 	require.Empty(t, l.origins)
 }

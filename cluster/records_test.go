@@ -335,7 +335,7 @@ func TestChangedAnswerIsRefused(t *testing.T) {
 				for round := range int64(3) {
 					eventually(t, 4*time.Second, func() bool { return a.isConnectedTo(b) }, "a does not hear b")
 					answer, err := a.peer("b").Ask(t.Context(), []byte("may I?"), nil, time.Second)
-					require.NotEqual(t, "y", string(answer), "an answer was changed, and taken")
+					require.NotEqual(t, "y", string(answer), "a changed answer was accepted")
 					if flipped.Load() > round {
 						require.ErrorIs(t, err, ErrBroken, "the connection has ended")
 					}
@@ -347,7 +347,7 @@ func TestChangedAnswerIsRefused(t *testing.T) {
 	}
 }
 
-// The bytes of a dialler return to the dialler.
+// A mirror returns the bytes of a dialler to the dialler.
 func TestReflectedHandshakeIsRefused(t *testing.T) {
 	t.Parallel()
 
@@ -381,7 +381,7 @@ func TestReflectedHandshakeIsRefused(t *testing.T) {
 			})
 			peer, err := a.probe(t.Context(), mirror.Addr().String())
 			require.NoError(t, err)
-			require.Equal(t, "a", peer.Name, "it learns that it is itself")
+			require.Equal(t, "a", peer.Name, "the dialler learns that it has reached itself")
 			a.set([]Member{a.member(), {Name: "b", Addr: mirror.Addr().String(), Region: "r"}})
 			eventually(t, 3*time.Second, func() bool { return log.countLines("leads back to this node") > 0 }, "it takes itself for b")
 			require.ErrorIs(t, askX(a.peer("b"), time.Second), ErrDisconnected)
@@ -452,7 +452,7 @@ func TestEachKeyHasOneUse(t *testing.T) {
 	require.Equal(t, append([]byte{1, proofTokens, 0, 0, 0, 0, 0, 0, 0, 0, 1}, derive(secret, exported, "weir token of the dialler")...), said)
 	_, err = listener.Write(append([]byte{opening, 0}, said[openingSize+1:]...))
 	require.NoError(t, err)
-	require.ErrorIs(t, <-dialled, errSecret, "its own token is no answer to it")
+	require.ErrorIs(t, <-dialled, errSecret, "the token of the dialler is not a valid answer")
 }
 
 // FuzzFramesToALiveNode sends any bytes after the handshake: from a member that holds the secret, in
@@ -499,6 +499,6 @@ func FuzzFramesToALiveNode(f *testing.F) {
 		runtime.ReadMemStats(&after)
 		spent := after.TotalAlloc - before.TotalAlloc
 		require.LessOrEqual(t, spent, 1<<20+16*uint64(len(said)), "%d bytes allocated for %d that came", spent, len(said))
-		require.False(t, !opens && served.Load() != asked, "what was not sealed was served")
+		require.False(t, !opens && served.Load() != asked, "bytes that were not sealed were served")
 	})
 }

@@ -42,13 +42,13 @@ func TestDialsOfDeadMemberBackOff(t *testing.T) {
 		require.InDelta(t, 60, during(time.Minute, func() {}), 7)
 
 		require.InDelta(t, 10, during(time.Minute, stands(Dead)), 2)
-		require.EqualValues(t, 1, during(lookPace, func() { p.recordCaller(hello{Name: "b"}) }), "it has come itself")
+		require.EqualValues(t, 1, during(lookPace, func() { p.recordCaller(hello{Name: "b"}) }), "the member has connected to this node")
 		require.InDelta(t, 10, during(0, func() {
 			for range 1000 {
 				p.recordCaller(hello{Name: "b"})
 				time.Sleep(time.Millisecond)
 			}
-		}), 2, "one attempt in lookPace, however often it comes")
+		}), 2, "one attempt in lookPace, however often the member connects")
 	})
 }
 

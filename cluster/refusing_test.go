@@ -44,7 +44,7 @@ func TestMemberHasEndedOnceItsKernelRefuses(t *testing.T) {
 	})
 	require.False(t, ended(a))
 	a.handleReplaced("b")
-	require.Len(t, a.members(), 3, "a member that is heard lives, whoever answers at its address")
+	require.Len(t, a.members(), 3, "a connected member is not replaced")
 	require.NoError(t, b.Close())
 	await(func() bool { return ended(a) })
 	require.Nil(t, c.View().Ended, "not without the option")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/cluster/detect"
 	"github.com/weir-go/weir/internal/lab"
 )
 
@@ -51,7 +52,7 @@ func TestOtherRegionMayOnlyAskAndTell(t *testing.T) {
 			}
 			b.Reply(0, []byte("answer"))
 		}}, func(c *peersConfig) {
-			c.HandleRecord = func(string, []byte) []byte { panic("what another region says of itself was taken in") }
+			c.HandleRecord = func(string, []byte) []byte { panic("a record of a node of another region was handled") }
 		})
 		connectAll(t, p, lo.peer(t, "a", nil)) // so that the connectivity table has a row
 		return p
@@ -67,12 +68,13 @@ func TestOtherRegionMayOnlyAskAndTell(t *testing.T) {
 		gets   []byte
 		closed bool
 	}{
-		"a ping":                    {appendFrame(nil, kindPing, 7, nil), appendFrame(nil, kindPong, 7, nil), false},
-		"a ping of a member":        {appendFrame(nil, kindPing, 7, make([]byte, 8)), appendFrame(nil, kindPong, 7, nil), false},
-		"an ask":                    {appendFrame(nil, kindAsk, 7, nil), appendFrame(nil, kindAnswer, 7, []byte("answer")), false},
-		"what it says of itself":    {appendFrame(nil, kindNews, 0, []byte("x")), nil, true},
-		"an answer":                 {appendFrame(nil, kindAnswer, 7, nil), nil, true},
-		"a table of who hears whom": {appendFrame(nil, kindPong, 7, make([]byte, 8)), nil, true},
+		"a ping":             {appendFrame(nil, kindPing, 7, nil), appendFrame(nil, kindPong, 7, nil), false},
+		"a ping of a member": {appendFrame(nil, kindPing, 7, make([]byte, 8)), appendFrame(nil, kindPong, 7, nil), false},
+		"an ask":             {appendFrame(nil, kindAsk, 7, nil), appendFrame(nil, kindAnswer, 7, []byte("answer")), false},
+		"a record":           {appendFrame(nil, kindNews, 0, []byte("x")), nil, true},
+		"an answer":          {appendFrame(nil, kindAnswer, 7, nil), nil, true},
+		"a pong":             {appendFrame(nil, kindPong, 7, make([]byte, 8)), nil, true},
+		"rows":               {appendFrame(nil, kindRows, 0, detect.AppendRows(nil, []detect.Row{{About: 1, Number: 1}})), nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, func(t *testing.T, lo *loopback) {
@@ -121,7 +123,7 @@ func TestOtherRegionsDoNotAskLeaver(t *testing.T) {
 		_, _, err = from.dial(dialRaw(t, p), "r")
 		require.ErrorIs(t, err, errAway)
 		serves, _ := p.registerCaller(conn, hello{Name: "stranger", Region: "far", To: "r"})
-		require.False(t, serves, "one whose handshake was over just before")
+		require.False(t, serves, "a node whose handshake ended just before p left")
 		member.Write(appendFrame(nil, kindAsk, 7, []byte("x")))
 		_, err = io.ReadFull(member, make([]byte, headerSize+1))
 		require.NoError(t, err)

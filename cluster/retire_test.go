@@ -86,11 +86,11 @@ func TestAnswersOnReplacedConnectionAreLate(t *testing.T) {
 				first.stick()
 				require.ErrorIs(t, askX(a.peer("b"), time.Minute), ErrBroken)
 				replaced := time.Now()
-				eventually(t, 10*time.Second, func() bool { return a.isConnectedTo(b) }, "they do not hear each other again")
+				eventually(t, 10*time.Second, func() bool { return a.isConnectedTo(b) }, "a is not connected to b again")
 				require.NoError(t, askX(a.peer("b"), time.Minute))
 				if c.second != nil {
 					c.second(dialed()[1])
-					eventually(t, 10*time.Second, func() bool { return len(dialed()) == 3 && a.isConnectedTo(b) }, "they do not hear each other over a third connection")
+					eventually(t, 10*time.Second, func() bool { return len(dialed()) == 3 && a.isConnectedTo(b) }, "a is not connected to b over a third connection")
 				}
 				require.Zero(t, late.Load())
 				require.False(t, first.closed.Load())

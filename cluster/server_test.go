@@ -185,7 +185,7 @@ func TestClientsAreAlwaysVerified(t *testing.T) {
 		out := serverTLS(c.in)
 		require.Equal(t, c.want, out.ClientAuth, about)
 		require.Same(t, roots, out.ClientCAs, about)
-		require.Equal(t, before, c.in.ClientAuth, "%s: the caller's is as it was", about)
+		require.Equal(t, before, c.in.ClientAuth, "%s: the config of the caller is not modified", about)
 
 		outer := serverTLS(&tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.in, nil }})
 		chosen, err := outer.GetConfigForClient(nil)
@@ -196,7 +196,7 @@ func TestClientsAreAlwaysVerified(t *testing.T) {
 	require.Same(t, clients, serverTLS(&tls.Config{RootCAs: roots, ClientCAs: clients}).ClientCAs)
 	chosen, err := serverTLS(&tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, nil }}).GetConfigForClient(nil)
 	require.NoError(t, err)
-	require.Nil(t, chosen, "none for this one: the outer holds")
+	require.Nil(t, chosen, "without a chosen config, the outer config applies")
 }
 
 // A mistake of a Handler costs its asker an answer, and affects no other asker.
@@ -251,8 +251,8 @@ func TestUnreadRepliesAreBounded(t *testing.T) {
 	c.out.buf = nil
 	c.replies = make([]byte, maxQueued+1)
 	c.send()
-	require.Len(t, c.out.buf, maxQueued+1, "what was asked together is answered, if nothing is before it")
-	require.Zero(t, cap(c.replies), "and so large a buffer is not kept")
+	require.Len(t, c.out.buf, maxQueued+1, "replies above the bound are queued if the queue is empty")
+	require.Zero(t, cap(c.replies), "the large buffer is not kept")
 }
 
 // Nodes of other regions send fewer pings over longer paths, so their timeouts are longer.

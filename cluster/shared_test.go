@@ -69,7 +69,7 @@ func TestOwnAddressInJoinIsLoggedOnce(t *testing.T) {
 				back = append(back, line)
 			}
 		}
-		require.Len(t, back, 1, "its own name is no surprise")
+		require.Len(t, back, 1, "its own name is not logged")
 		require.Contains(t, back[0], bridge)
 	})
 }

@@ -90,7 +90,7 @@ func (h hosts) startMembers(t *testing.T, n int, forget time.Duration) (nodes []
 	for i := range n {
 		nodes = append(nodes, h.startMember(t, i, forget))
 	}
-	waitFor(t, 15*time.Second, "all find all", func() bool { return rostersAre(nodes, servingMembers(n)) })
+	waitFor(t, 15*time.Second, "all members find each other", func() bool { return rostersAre(nodes, servingMembers(n)) })
 	return nodes
 }
 
@@ -129,7 +129,7 @@ func servingMembers(n int) map[string]cluster.State {
 	return want
 }
 
-// In a rolling upgrade from version 1 to 2.
+// The members are in a rolling upgrade from version 1 to 2.
 func TestGossipOfTwoVersionsConforms(t *testing.T) {
 	old, young := cluster.Speaks{}, cluster.Speaks{Oldest: 1, Newest: 2}
 	clustertest.Run(t, func(t *testing.T, test func(*testing.T, clustertest.World)) {
@@ -152,7 +152,7 @@ func TestRostersAgreeWithin15sAfterSplit(t *testing.T) {
 		n, left int           // members, and how many of them are on the first side
 		forget  time.Duration // ten times as long on the smaller side, and twenty for tombstones
 		lasts   time.Duration
-		shownBy string // in the default run; empty: it is played there
+		shownBy string // the cases of the default run that show the same; empty: this case is in the default run
 	}{
 		{"too short for gossip to notice", 5, 2, 20 * time.Second, 2 * time.Second, ""},
 		{"in the middle of noticing", 5, 2, 20 * time.Second, 12 * time.Second, ""},
@@ -170,7 +170,7 @@ func TestRostersAgreeWithin15sAfterSplit(t *testing.T) {
 				nodes := h.startMembers(t, c.n, c.forget)
 				all := h.setAll(c.n)
 				h.Split(all[:c.left], all[c.left:])
-				waitFor(t, 3*time.Second, "the sides do not hear each other", func() bool {
+				waitFor(t, 3*time.Second, "the sides are disconnected", func() bool {
 					return nodes[0].View().Members[c.n-1].State != cluster.Serving
 				})
 				time.Sleep(c.lasts)
@@ -217,14 +217,14 @@ func TestAnnouncementReachesDisconnectedMembers(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		nodes := h.startMembers(t, 5, 0)
 		h.Split([]string{hostName(0)}, []string{hostName(1)})
-		waitFor(t, 5*time.Second, "they do not hear each other", func() bool { return !nodes[0].View().Direct[1] })
+		waitFor(t, 5*time.Second, "m00 and m01 are disconnected", func() bool { return !nodes[0].View().Direct[1] })
 		for _, s := range []cluster.State{cluster.Leaving, cluster.Serving, cluster.Leaving, cluster.Serving} {
 			want := servingMembers(5)
 			want["m00"] = s
 			require.NoError(t, nodes[0].Announce(s))
 			time.Sleep(10 * time.Millisecond)
 			for _, c := range nodes[2:] {
-				require.Equal(t, s, c.View().Members[0].State, "who hears it knows after a packet's way")
+				require.Equal(t, s, c.View().Members[0].State, "a connected member knows after one latency")
 			}
 			waitFor(t, time.Second, fmt.Sprint("m00 is ", s), func() bool { return rostersAre(nodes, want) })
 			time.Sleep(3 * time.Second)
@@ -240,7 +240,7 @@ func TestForgetReachesAllMembers(t *testing.T) {
 		dead["m03"] = cluster.Dead
 		waitFor(t, 30*time.Second, "the crash is noticed", func() bool { return rostersAre(nodes[:3], dead) })
 		require.NoError(t, nodes[0].Forget("m03"))
-		waitFor(t, 5*time.Second, "it is off every roster", func() bool { return rostersAre(nodes[:3], servingMembers(3)) })
+		waitFor(t, 5*time.Second, "m03 is in no roster", func() bool { return rostersAre(nodes[:3], servingMembers(3)) })
 		h.Host(hostName(3)).Thaw()
 	})
 }
@@ -252,16 +252,16 @@ func TestLeaverStaysAwayAndFollowsTheRoster(t *testing.T) {
 		leaver := nodes[2]
 		require.NoError(t, leaver.Leave(context.Background()))
 		require.NoError(t, leaver.Leave(context.Background()), "Leave may be called again")
-		waitFor(t, 2*time.Second, "it is off every roster, its own included", func() bool { return rostersAre(nodes, servingMembers(2)) })
+		waitFor(t, 2*time.Second, "the leaver is in no roster, not even its own", func() bool { return rostersAre(nodes, servingMembers(2)) })
 		v := leaver.View()
 		require.Equal(t, -1, v.Self)
-		require.Equal(t, []bool{true, true}, v.Direct, "it still hears the others")
+		require.Equal(t, []bool{true, true}, v.Direct, "the leaver is still connected to the other members")
 
 		h.setAll(4)
 		nodes = append(nodes, h.startMember(t, 3, 0))
 		want := servingMembers(2)
 		want["m03"] = cluster.Serving
-		waitFor(t, 10*time.Second, "it sees who comes", func() bool { return rostersAre(nodes, want) })
+		waitFor(t, 10*time.Second, "the leaver sees the new member", func() bool { return rostersAre(nodes, want) })
 		stays := func(nodes []cluster.Cluster, d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 				require.True(t, rostersAre(nodes, want), "%v", memberStates(nodes))
@@ -303,6 +303,6 @@ func TestRestartedMemberReplacesOldMember(t *testing.T) {
 		nodes[2] = again
 		want := servingMembers(2)
 		want["m02 again"] = cluster.Serving
-		waitFor(t, 2*time.Second, "the new one has taken its place", func() bool { return rostersAre(nodes, want) })
+		waitFor(t, 2*time.Second, "the new member has replaced the old member", func() bool { return rostersAre(nodes, want) })
 	})
 }

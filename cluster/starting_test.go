@@ -41,7 +41,7 @@ func TestStaleJoinAddressDelaysNoMember(t *testing.T) {
 		case after := <-heard:
 			require.Less(t, after, time.Second)
 		default:
-			t.Fatal("Start has returned, and Changed has told of nobody")
+			t.Fatal("Start has returned before Changed has reported the member")
 		}
 	})
 }
@@ -58,7 +58,7 @@ func TestChangedIsCalledBeforeMembersAreFound(t *testing.T) {
 			default:
 			}
 		}))
-		require.ErrorIs(t, err, context.Canceled, "it would have waited for the stale address")
+		require.ErrorIs(t, err, context.Canceled, "Start waits for the stale address until ctx is canceled")
 		require.Zero(t, <-self)
 	})
 }
@@ -79,7 +79,7 @@ func TestStartFindsOnlyAnsweringAddress(t *testing.T) {
 			cfg.Join = join
 			begun := time.Now()
 			n := startNode(t, cfg)
-			require.Greater(t, len(n.View().Members), 1, "it knows nobody")
+			require.Greater(t, len(n.View().Members), 1, "the node has found no member")
 			require.Less(t, time.Since(begun), 5*time.Second)
 		}
 	})

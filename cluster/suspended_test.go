@@ -82,7 +82,7 @@ func TestSuspensionIsNotSilenceOfRegionNode(t *testing.T) {
 	at := func(s float64) time.Time { return begun.Add(time.Duration(s * float64(time.Second))) }
 	var quiet detect.Silence
 	require.False(t, hasGone(&quiet, 0, at(1), at(1)))
-	require.False(t, hasGone(&quiet, 9*time.Second, at(2), at(10)), "it stood still for 8 s")
+	require.False(t, hasGone(&quiet, 9*time.Second, at(2), at(10)), "the process was suspended for 8 s")
 	require.False(t, hasGone(&quiet, 10*time.Second, at(11), at(11)), "two seconds count")
 	require.True(t, hasGone(&quiet, 12*time.Second, at(13), at(13)))
 	require.False(t, hasGone(&quiet, time.Second, at(14), at(14)), "it has answered")

@@ -57,7 +57,7 @@ func TestAttackerAbilitiesMatchThreatsTable(t *testing.T) {
 				defer packets.Close()
 				send := func() { packets.Write(written.Packet(gossiptest.Alive("phantom-1", as.Seed))) } // a busy machine loses packets
 				if bySecret {
-					eventually(t, time.Minute, func() bool { send(); return isMissing(g, "phantom-1") }, "the packet is not taken")
+					eventually(t, time.Minute, func() bool { send(); return isMissing(g, "phantom-1") }, "the packet is not accepted")
 				} else {
 					eventually(t, time.Minute, func() bool { send(); return g.Stats().Refused[gossip.ReasonPacket] > 0 }, "the packet is not refused")
 				}

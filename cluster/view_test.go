@@ -33,6 +33,6 @@ func TestSideHasAllReachableMembers(t *testing.T) {
 		}
 		direct := append([]bool{}, v.Direct...)
 		require.Equal(t, want, append([]bool{}, v.Side()...))
-		require.Equal(t, direct, append([]bool{}, v.Direct...), "the view is not to change")
+		require.Equal(t, direct, append([]bool{}, v.Direct...), "Side must not modify the view")
 	})
 }

@@ -11,8 +11,8 @@ import (
 // far is the other region, which the members of World.New name.
 const far = "far"
 
-// replaced bounds the time until another node of a region is asked, on a busy
-// machine: silence is noticed in 4 s, and an attempt may take 3 s.
+// replaced bounds the time until a different node of a region is asked, on a busy machine: silence is
+// detected in 4 s, and an attempt to connect may take 3 s.
 const replaced = 12 * time.Second
 
 // testRegions checks the behavior of a Cluster towards other regions.
@@ -114,8 +114,8 @@ func testUnknownRegions(t *testing.T, w World, n *node) {
 		expect(t, p == nil, "Region(%q) is %v", name, p)
 	}
 	took := requireError(t.Context(), t, n.Region(far), "who", long, cluster.ErrDisconnected)
-	expect(t, took <= long/2, "asking a region of which nobody is known took %v", took)
-	n.Region(far).Send([]byte("tell nobody"))
+	expect(t, took <= long/2, "asking a region without known nodes took %v", took)
+	n.Region(far).Send([]byte("tell no node"))
 }
 
 func testRegionAsk(t *testing.T, w World, n *node) {
@@ -144,10 +144,10 @@ func testRegionLateAnswer(t *testing.T, w World, n *node) {
 		receive(t, there.off, "request")
 		echo(t, p, "at once")
 		there.release("x")
-		echo(t, p, "whatever else is on its way comes before this")
+		echo(t, p, "after all earlier answers")
 	}
 	if len(n.late) > 0 {
-		t.Errorf("late came %q", (<-n.late).request)
+		t.Errorf("HandleLate was called for %q", (<-n.late).request)
 	}
 	s := n.Stats()
 	expect(t, s.Late == 3 && s.Timeouts == 3, "Late is %d, Timeouts is %d", s.Late, s.Timeouts)
@@ -163,10 +163,10 @@ func testRegionIsNotInView(t *testing.T, w World, n *node) {
 	}
 	for _, one := range []*node{n, there} {
 		v := one.View()
-		expect(t, len(v.Members) == 1 && v.Self == 0 && len(v.Side()) == 1, "one of two nodes in different regions sees\n%s", viewText(v))
+		expect(t, len(v.Members) == 1 && v.Self == 0 && len(v.Side()) == 1, "a node of a region without other members sees\n%s", viewText(v))
 		k := one.heard.Load()
 		expect(t, k == 0, "Answered was called %d times", k)
-		expect(t, one.Forget(n.name()) != nil, "Forget of one that is well found nothing wrong")
+		expect(t, one.Forget(n.name()) != nil, "Forget of a living member returned no error")
 	}
 	joined := n.Stats().JoinedCount + there.Stats().JoinedCount
 	expect(t, joined == 0, "%d members of another region count as joined", joined)
@@ -179,11 +179,11 @@ func testWrongNode(t *testing.T, w World, n *node, c cluster.Config, reason stri
 	begun := time.Now()
 	for wrong.Stats().Refused[reason] < 3 {
 		requireError(t.Context(), t, n.Region(far), "who", long, cluster.ErrDisconnected)
-		ensure(t, time.Since(begun) <= replaced, "refused were %v", wrong.Stats().Refused)
+		ensure(t, time.Since(begun) <= replaced, "the wrong node has refused only %v", wrong.Stats().Refused)
 		time.Sleep(10 * time.Millisecond)
 	}
 	v := wrong.View()
-	expect(t, len(v.Members) == 1, "the one that is wrong sees\n%s", viewText(v))
+	expect(t, len(v.Members) == 1, "the wrong node sees\n%s", viewText(v))
 	w.Resolve(1)
 	awaitRegionNode(t, n.Region(far), right)
 }
@@ -214,7 +214,7 @@ func testReplacement(t *testing.T, w World, n *node, goes func(i int, gone *node
 	if took := time.Since(begun); took > replaced {
 		t.Errorf("it took %v", took)
 	} else {
-		t.Logf("another one answered after %v", took)
+		t.Logf("a different node answered after %v", took)
 	}
 	echo(t, p, "as before")
 }
@@ -225,7 +225,7 @@ func testNewAddress(t *testing.T, w World, n *node) {
 	awaitRegion(t, p)
 	nodes = append(nodes, startFarNode(t, w, 1, cluster.Config{Region: far}))
 	w.Resolve(1)
-	echo(t, p, "what stands stands")
+	echo(t, p, "over the open connection")
 	requireNoError(t, "Close", nodes[0].Close())
 	awaitRegionNode(t, p, nodes[1])
 }

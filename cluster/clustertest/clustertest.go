@@ -27,8 +27,8 @@ type World struct {
 	// New creates member i, from 0 to Size-1, and does not start it. It is called
 	// once for each i in this order. Each member must be able to join by member 0.
 	New func(i int) cluster.Cluster
-	// News is the maximum time until all members know a change of membership.
-	// The default is 30 s.
+	// News is the maximum time until all members know a change of membership. Zero
+	// stands for 30 s.
 	News time.Duration
 	// Stands is the maximum time for which the system may suspend this process. It is zero
 	// in virtual time.
@@ -48,9 +48,8 @@ type World struct {
 	FreezeAbroad func(i int) (thaw func())
 }
 
-// Run checks an implementation. The argument with is a function. Run calls it for each
-// test, and it must call test with a new world: directly, or within a testing/synctest
-// bubble.
+// Run checks an implementation. For each test, Run calls the function with, which must
+// call the function test with a new World: directly, or within a testing/synctest bubble.
 func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))) {
 	made := with
 	with = func(t *testing.T, test func(t *testing.T, w World)) {
@@ -75,7 +74,7 @@ func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))
 		{"a tell arrives", 2, testTell},
 		{"a canceled request leaves its member connected", 2, testCancel},
 		{"a request that times out leaves its member connected", 2, testTimeout},
-		{"a late answer is passed to Late once", 2, testLateAnswer},
+		{"a late answer is passed to HandleLate once", 2, testLateAnswer},
 		{"a member that has left can still send requests", 3, testLeave},
 		{"a closed member dies and can be forgotten", 3, testDeath},
 		{"Announce accepts three states until the node leaves", 1, testAnnouncedStates},
@@ -117,8 +116,8 @@ type node struct {
 	views []*cluster.View // the views at the calls of Changed
 	texts []string        // the text of each view at that time
 	lives []uint64        // the epoch of the node at each call of Answered
-	put   map[string]cluster.Later
-	off   chan string // names of the postponed requests
+	put   map[string]cluster.Later // the answers of the postponed requests, by name
+	off   chan string              // names of the postponed requests
 }
 
 type late struct {
@@ -142,7 +141,7 @@ func startMembers(t *testing.T, w World, members int) []*node {
 		n.announce(cluster.Serving)
 	}
 	for _, n := range nodes {
-		n.await("all hear all", func(v *cluster.View) bool { return isWhole(v, members) })
+		n.await("all members are connected", func(v *cluster.View) bool { return isWhole(v, members) })
 	}
 	return nodes
 }
@@ -168,7 +167,7 @@ func startNode(t *testing.T, c cluster.Cluster, w World) *node {
 	v := n.View()
 	ensure(t, v != nil, "View is nil after Start")
 	self := v.Members[v.Self]
-	expect(t, self.State == cluster.Joining && self.Announced == cluster.Joining, "a member began as %+v", self)
+	expect(t, self.State == cluster.Joining && self.Announced == cluster.Joining, "a member started as %+v", self)
 	return n
 }
 
@@ -278,14 +277,14 @@ func (n *node) Serve(b *cluster.Batch) {
 			n.off <- rest
 		case "tell":
 			n.told <- b.From + " " + rest
-			b.Reply(i, []byte("nobody wants this"))
+			b.Reply(i, []byte("a tell has no answer"))
 		case "large":
 			b.Reply(i, large)
 		case "who":
 			if v := n.View(); v.Self >= 0 {
 				b.Reply(i, []byte(v.Members[v.Self].Name))
 			} else {
-				b.Reply(i, []byte("one that has left"))
+				b.Reply(i, []byte("a node that has left"))
 			}
 		case "where":
 			b.Reply(i, []byte(b.Region))
@@ -330,7 +329,7 @@ func (n *node) await(what string, ok func(v *cluster.View) bool) {
 		select {
 		case <-n.after:
 		case <-patience.C:
-			n.t.Fatalf("after %v it is not so that %s, or Changed was not called; the view is\n%s", n.news, what, viewText(n.View()))
+			n.t.Fatalf("not after %v: %s; or Changed was not called; the view is\n%s", n.news, what, viewText(n.View()))
 		}
 	}
 }
@@ -355,7 +354,7 @@ func (n *node) member(name string) cluster.Member {
 	n.t.Helper()
 	v := n.View()
 	i := slices.IndexFunc(v.Members, func(m cluster.Member) bool { return m.Name == name })
-	ensure(n.t, i >= 0, "%s is not in\n%s", name, viewText(v))
+	ensure(n.t, i >= 0, "%s is not in the view\n%s", name, viewText(v))
 	return v.Members[i]
 }
 
@@ -366,7 +365,7 @@ func receive[T any](t *testing.T, from <-chan T, what string) (got T) {
 	select {
 	case got = <-from:
 	case <-patience.C:
-		t.Fatalf("no %s came", what)
+		t.Fatalf("no %s has arrived", what)
 	}
 	return got
 }
@@ -493,7 +492,7 @@ func testStart(t *testing.T, nodes []*node) {
 
 func testForgetLiving(t *testing.T, nodes []*node) {
 	for _, name := range []string{"", "nobody", nodes[0].name()} {
-		expect(t, nodes[0].Forget(name) != nil, "Forget(%q) found nothing wrong", name)
+		expect(t, nodes[0].Forget(name) != nil, "Forget(%q) returned no error", name)
 	}
 }
 
@@ -521,11 +520,11 @@ func testMeeting(t *testing.T, nodes []*node) {
 	for _, n := range nodes {
 		for i, m := range n.View().Members {
 			first := nodes[0].View().Members[i]
-			expect(t, m.Name == first.Name && m.Addr == first.Addr && m.Region == first.Region && m.Born.Equal(first.Born) && m.Addr != "", "one sees %+v, another %+v", first, m)
+			expect(t, m.Name == first.Name && m.Addr == first.Addr && m.Region == first.Region && m.Born.Equal(first.Born) && m.Addr != "", "a node sees %+v, a different node %+v", first, m)
 		}
-		expect(t, n.Forget(nodes[0].name()) != nil, "Forget of one that is well found nothing wrong")
+		expect(t, n.Forget(nodes[0].name()) != nil, "Forget of a living member returned no error")
 		for end := time.Now().Add(n.news); len(n.Stats().Unanswered) > 0; time.Sleep(10 * time.Millisecond) {
-			ensure(t, !time.Now().After(end), "all hear all, and these entries to join by have led to nobody: %v", n.Stats().Unanswered)
+			ensure(t, !time.Now().After(end), "all members are connected, and these entries of Join have led to no member: %v", n.Stats().Unanswered)
 		}
 	}
 }
@@ -553,7 +552,7 @@ func testAsk(t *testing.T, nodes []*node) {
 	}
 	p := nodes[0].peer(nodes[1])
 	requireAnswer(t, p, "where", nodes[0].View().Members[0].Region)
-	buffer := append(make([]byte, 0, 100), "what was here before"...)
+	buffer := append(make([]byte, 0, 100), "old content"...)
 	got, err := p.Ask(t.Context(), []byte("echo answer"), buffer, long)
 	ensure(t, err == nil && string(got) == "answer", "got %q and %v", got, err)
 	expect(t, &got[0] == &buffer[0], "Ask did not append to the buffer")
@@ -676,12 +675,12 @@ func testLateAnswer(t *testing.T, nodes []*node) {
 	}
 	for _, x := range names {
 		got := receive(t, nodes[0].late, "late answer")
-		expect(t, got.request == "hold "+x && got.answer == "released "+x, "late came %q, %q", got.request, got.answer)
-		echo(t, got.from, "to whom it came from")
+		expect(t, got.request == "hold "+x && got.answer == "released "+x, "the late answer to %q is %q", got.request, got.answer)
+		echo(t, got.from, "to the sender of the late answer")
 	}
-	echo(t, p, "whatever else is on its way comes before this")
+	echo(t, p, "after all earlier answers")
 	if len(nodes[0].late) > 0 {
-		t.Errorf("late came also %q", (<-nodes[0].late).request)
+		t.Errorf("HandleLate was called again, for %q", (<-nodes[0].late).request)
 	}
 	s := nodes[0].Stats()
 	expect(t, s.Late == 2, "Late is %d", s.Late)
@@ -693,7 +692,7 @@ func testLeave(t *testing.T, nodes []*node) {
 	gone.await("it has left", func(v *cluster.View) bool { return v.Self == -1 && len(v.Members) == 2 })
 	for _, n := range nodes[:2] {
 		n.await(name+" has left", func(v *cluster.View) bool { return isWhole(v, 2) })
-		expect(t, n.Forget(name) != nil, "Forget of one that has left found nothing wrong")
+		expect(t, n.Forget(name) != nil, "Forget of a member that has left returned no error")
 		gone.awaitConnection(n.name())
 		echo(t, gone.peer(n), "still")
 	}
@@ -703,7 +702,7 @@ func testDeath(t *testing.T, nodes []*node) {
 	name, p := nodes[2].name(), nodes[0].peer(nodes[2])
 	requireNoError(t, "Close", nodes[2].Close())
 	took := requireError(t.Context(), t, p, "echo x", 50*time.Millisecond, cluster.ErrTimeout, cluster.ErrDisconnected)
-	expect(t, took <= long, "asking the dead took %v", took)
+	expect(t, took <= long, "asking a closed member took %v", took)
 	stands := func(n *node, want ...cluster.State) func(v *cluster.View) bool {
 		return func(v *cluster.View) bool {
 			i := slices.IndexFunc(v.Members, func(m cluster.Member) bool { return m.Name == name })
@@ -715,25 +714,25 @@ func testDeath(t *testing.T, nodes []*node) {
 		requireError(t.Context(), t, n.member(name).Peer, "echo x", long, cluster.ErrDisconnected)
 		n.await(name+" is dead", stands(n, cluster.Dead))
 		m := n.member(name)
-		expect(t, m.Announced == cluster.Serving, "the dead is said to have announced %v", m.Announced)
+		expect(t, m.Announced == cluster.Serving, "the dead member has announced %v", m.Announced)
 	}
 	requireNoError(t, "Forget", nodes[0].Forget(name))
 	for _, n := range nodes[:2] {
 		n.await(name+" is forgotten", func(v *cluster.View) bool { return isWhole(v, 2) })
 	}
-	expect(t, nodes[0].Forget(name) != nil, "a second Forget found nothing wrong")
+	expect(t, nodes[0].Forget(name) != nil, "a second Forget returned no error")
 }
 
 func testAnnouncedStates(t *testing.T, nodes []*node) {
 	n := nodes[0]
 	for _, s := range []cluster.State{cluster.Missing, cluster.Dead, cluster.State(99)} {
-		expect(t, n.Announce(s) != nil, "Announce(%v) found nothing wrong", s)
+		expect(t, n.Announce(s) != nil, "Announce(%v) returned no error", s)
 	}
 	for _, s := range []cluster.State{cluster.Serving, cluster.Leaving, cluster.Leaving, cluster.Joining} {
 		n.announce(s)
 	}
 	requireNoError(t, "Leave", n.Leave(t.Context()))
-	expect(t, n.Announce(cluster.Serving) != nil, "Announce after Leave found nothing wrong")
+	expect(t, n.Announce(cluster.Serving) != nil, "Announce after Leave returned no error")
 	requireNoError(t, "Close", n.Close())
 	err := n.Announce(cluster.Serving)
 	expect(t, errors.Is(err, cluster.ErrClosed), "Announce after Close: %v", err)
@@ -750,8 +749,8 @@ func testAnnouncement(t *testing.T, nodes []*node) {
 		for _, n := range nodes[1:] {
 			n.await(fmt.Sprint(name, " is ", s), func(v *cluster.View) bool { return n.member(name).State == s })
 			took := time.Since(said)
-			expect(t, took <= spread+n.stands, "%v is known after %v", s, took)
-			t.Logf("%v is known after %v", s, took)
+			expect(t, took <= spread+n.stands, "all members know %v after %v", s, took)
+			t.Logf("all members know %v after %v", s, took)
 		}
 	}
 }
@@ -777,13 +776,13 @@ func testAnswered(t *testing.T, nodes []*node) {
 	n.await(name+" is not connected", func(v *cluster.View) bool { return n.member(name).State != cluster.Serving })
 	before = n.heard.Load()
 	time.Sleep(2 * time.Second)
-	expect(t, calls() == 0, "Answered was called %d times by nobody", calls())
+	expect(t, calls() == 0, "Answered was called %d times without a member", calls())
 }
 
 // testReturnAfterForget requires that a frozen member returns after the other members have forgotten it.
 func testReturnAfterForget(t *testing.T, w World) {
 	if w.Freeze == nil {
-		t.Skip("nobody can be frozen here")
+		t.Skip("this world cannot freeze members")
 	}
 	nodes := startMembers(t, w, 3)
 	frozen, name := nodes[2], nodes[2].name()
@@ -796,20 +795,20 @@ func testReturnAfterForget(t *testing.T, w World) {
 		n.await(name+" is forgotten", func(v *cluster.View) bool { return n.index(name) < 0 })
 	}
 	m := frozen.member(name)
-	ensure(t, m.State == cluster.Serving && m.Epoch == 0, "frozen, the node sees itself as %+v", m)
+	ensure(t, m.State == cluster.Serving && m.Epoch == 0, "the frozen node sees itself as %+v", m)
 	frozen.mu.Lock()
 	frozen.lives = nil
 	frozen.mu.Unlock()
 	thaw()
 	for _, n := range []*node{frozen, nodes[0], nodes[1]} {
-		n.await(name+" is back, joining", func(v *cluster.View) bool {
+		n.await(name+" is Joining again", func(v *cluster.View) bool {
 			i := n.index(name)
 			return i >= 0 && v == n.View() && v.Members[i].State == cluster.Joining && v.Members[i].Epoch == 1
 		})
 	}
 	frozen.mu.Lock()
 	lives := frozen.lives
-	expect(t, len(lives) != 0 && lives[0] == 1, "it heard others before it knew of its burial, or nobody: %v", lives)
+	expect(t, len(lives) != 0 && lives[0] == 1, "the epochs at the calls of Answered are %v; the first must be 1", lives)
 	frozen.mu.Unlock()
 	frozen.announce(cluster.Serving)
 	for _, n := range nodes {

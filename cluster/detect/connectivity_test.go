@@ -147,7 +147,7 @@ func TestDelayedMemberHasExtraTime(t *testing.T) {
 		silent        int // ms for which the member may be silent
 	}{
 		"no delay":                   {0, 0, 800},
-		"the delay of every process": {15, 15, 800},
+		"delays below 20 ms":         {15, 15, 800},
 		"this process is delayed":    {150, 0, 950},
 		"the member reports a delay": {0, 300, 1100},
 		"both":                       {150, 300, 1100},
@@ -185,7 +185,7 @@ func rowsOf(c *Connectivity) []Row {
 }
 
 // Random nodes fail, answer pings of each other, and exchange rows. Rows may arrive more than once, and
-// after later rows. Once each node has received the rows of all, all of them know the truth.
+// after later rows. Once each node has received the rows of all nodes, all tables are true.
 func TestRowsConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"a", "b", "c", "d"}[:rapid.IntRange(2, 4).Draw(t, "nodes")]

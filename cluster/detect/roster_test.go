@@ -129,7 +129,7 @@ func TestRostersConverge(t *testing.T) {
 			}
 		}
 		want := memberNames(nodes["n0"])
-		require.Subset(t, want, keys, "a living member stays buried")
+		require.Subset(t, want, keys, "a living member is in every roster")
 		for _, k := range keys {
 			require.Equal(t, want, memberNames(nodes[k]))
 			for _, about := range keys {
@@ -335,7 +335,7 @@ func TestLeaverDoesNotAnswerItsTombstone(t *testing.T) {
 
 func TestReplaceTurnsMemberIntoTombstone(t *testing.T) {
 	at := func(name string, born int64) Record { return Record{Name: name, Addr: "x:1", Born: born} }
-	for _, born := range []int64{1, 2, 3} { // by a clock that may have been set back
+	for _, born := range []int64{1, 2, 3} { // the clock of x-2 may have been set back
 		for _, known := range []bool{false, true} {
 			r := rosterOf("a")
 			r.RecordAlive(at("x-1", 2), "", dawn)
@@ -347,7 +347,7 @@ func TestReplaceTurnsMemberIntoTombstone(t *testing.T) {
 			require.Equal(t, "x-1", c.Spread[0].Name)
 			r.RecordAlive(at("x-2", born), "", dawn)
 			require.Equal(t, []string{"a", "x-2"}, memberNames(r))
-			require.Zero(t, r.Replace("x-1", dawn), "it is buried")
+			require.Zero(t, r.Replace("x-1", dawn), "it has a tombstone")
 		}
 	}
 	r := rosterOf("a")
@@ -413,7 +413,7 @@ func TestTombstonesAreBounded(t *testing.T) {
 	require.Len(t, r.entries, 1, "a dropped tombstone does not come back from another roster")
 }
 
-// Without the tombstone, the roster would add a member that gossip reports as alive as a new member.
+// Without the tombstone, the next report of gossip that the member is alive would add it as a new member.
 func TestTickKeepsTombstonesOfLivingMembers(t *testing.T) {
 	r := crowded()
 	r.RecordAlive(rec("m0", 2), "m0:1", dawn)
@@ -440,7 +440,7 @@ func TestLivingMemberStaysUntilItAnswersItsTombstone(t *testing.T) {
 		c := r.Merge([]Record{buried}, dawn)
 		require.Equal(t, []Record{buried}, c.Spread, "other members, and b, must receive it")
 		require.Equal(t, []string{"a", "b"}, memberNames(r))
-		require.Equal(t, b, r.Members()[1].Record, "as it was")
+		require.Equal(t, b, r.Members()[1].Record, "the record before the tombstone")
 		tombstone, ok := r.Tombstone(b)
 		require.True(t, ok, "a member that is connected to it sends it")
 		require.Equal(t, buried, tombstone)

@@ -23,10 +23,10 @@ func TestRowsOutOfBoundsAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []Row{widest, {About: 2}}, rows)
 	for name, row := range map[string]Row{
-		"too many members":             {Connected: many},
-		"a member twice":               {Refused: []uint64{1, 1}},
-		"members out of order":         {Silent: []uint64{2, 1}},
-		"a number no one could outbid": {Number: 1 << 60},
+		"too many members":         {Connected: many},
+		"a member twice":           {Refused: []uint64{1, 1}},
+		"members out of order":     {Silent: []uint64{2, 1}},
+		"a number above the bound": {Number: 1 << 60},
 	} {
 		_, err := ParseRows(AppendRows(nil, []Row{row}))
 		require.Error(t, err, name)

@@ -21,7 +21,8 @@ func crowdNames(n int) (names []string) {
 	return names
 }
 
-// arranged returns the table of the node self, which is one of these members, and the members that the node has chosen to watch.
+// arranged returns the table of the node self, which is one of these members, and the members that the
+// node has chosen to watch.
 func arranged(self string, names []string) (c *Connectivity, chosen []string) {
 	c = NewConnectivity(self)
 	c.SetMembers(names)
@@ -62,8 +63,8 @@ func TestNeighborsWatchEachOther(t *testing.T) {
 	})
 }
 
-// A connected member that is no neighbor any more is watched for 5 s, and a member that watches this node for
-// 3 s after its last ping.
+// A connected member that is no neighbor any more is watched for 5 s, and a member that has chosen to
+// watch this node for 3 s after its last ping.
 func TestFormerNeighborIsWatchedFor5s(t *testing.T) {
 	names := crowdNames(40)
 	c := NewConnectivity(names[0])

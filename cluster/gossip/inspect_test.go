@@ -46,7 +46,7 @@ func TestStreamWithinBoundsIsPassedOn(t *testing.T) {
 		want    error // nil: it is passed on
 	}{
 		"a push/pull":                      {gossiptest.PushPull(10, 1000), nil},
-		"a push/pull of nobody":            {gossiptest.PushPull(0, 0), nil},
+		"a push/pull of no nodes":          {gossiptest.PushPull(0, 0), nil},
 		"a ping":                           {append([]byte{typePing}, Encode(map[string]any{"SeqNo": 1, "Node": "a"})...), nil},
 		"an answer to one":                 {append([]byte{typeAck}, Encode(map[string]any{"SeqNo": 1, "Payload": nil})...), nil},
 		"an error":                         {append([]byte{typeError}, Encode(map[string]any{"Error": strings.Repeat("e", 200)})...), nil},
@@ -168,7 +168,7 @@ func TestMemberPacketIsPassedOn(t *testing.T) {
 				sent = labelled(sent...)
 				before := bytes.Clone(sent)
 				l, err := i.packet(sent)
-				require.Equal(t, before, sent, "it is looked at, and not changed")
+				require.Equal(t, before, sent, "packet must not modify the bytes")
 				require.ErrorIs(t, err, c.want)
 				if c.want == nil {
 					require.Equal(t, c.load, l)
@@ -195,13 +195,13 @@ func TestMessagesInPacketsAreBoundedInEachSecond(t *testing.T) {
 	require.Equal(t, maxMessages/8, count(packetLoad{messages: 8}))
 	now = now.Add(time.Second / 2)
 	require.Equal(t, maxProbes, count(packetLoad{1, 1}), "pings are fewer")
-	require.Equal(t, maxMessages/2-maxProbes, count(packetLoad{messages: 1}), "and leave the others theirs")
+	require.Equal(t, maxMessages/2-maxProbes, count(packetLoad{messages: 1}), "and leave room for other messages")
 	now = now.Add(time.Hour)
-	require.Equal(t, maxMessages, count(packetLoad{messages: 1}), "what was not taken does not add up")
+	require.Equal(t, maxMessages, count(packetLoad{messages: 1}), "unused room does not add up")
 	now = now.Add(-time.Minute)
-	require.Zero(t, count(packetLoad{messages: 1}), "a clock that steps back gives nothing")
+	require.Zero(t, count(packetLoad{messages: 1}), "a clock that steps back adds no room")
 	now = now.Add(time.Minute)
-	require.Zero(t, count(packetLoad{messages: 1}), "nor does its return")
+	require.Zero(t, count(packetLoad{messages: 1}), "its return adds no room either")
 }
 
 func TestRosterClaimsAreCheckedBeforeAllocation(t *testing.T) {

@@ -26,9 +26,9 @@ func TestRosterOutOfBoundsIsRefused(t *testing.T) {
 	}
 	for about, c := range map[string]struct {
 		m    rosterMessage
-		want string // empty: it is taken
+		want string // empty: it is accepted
 	}{
-		"one that is good":                        {with(func(*wireRecord) {}), ""},
+		"a valid record":                          {with(func(*wireRecord) {}), ""},
 		"the last epoch and turn":                 {with(func(r *wireRecord) { r.Epoch, r.Turn = maxEpoch, maxEpoch }), ""},
 		"the last tombstone that can be answered": {with(func(r *wireRecord) { r.Epoch, r.Gone = maxEpoch-1, true }), ""},
 		"the version before":                      {rosterMessage{Version: version - 1}, "version 0"},
@@ -43,8 +43,8 @@ func TestRosterOutOfBoundsIsRefused(t *testing.T) {
 		"an epoch that leaves no room":            {with(func(r *wireRecord) { r.Epoch = maxEpoch + 1 }), "record 1 is out of bounds"},
 		"a tombstone that cannot be answered":     {with(func(r *wireRecord) { r.Epoch, r.Gone = maxEpoch, true }), "record 1 is out of bounds"},
 		"a turn that leaves no room":              {with(func(r *wireRecord) { r.Turn = maxEpoch + 1 }), "record 1 is out of bounds"},
-		"a state that nobody announces":           {with(func(r *wireRecord) { r.State = detect.Dead }), "record 1 is out of bounds"},
-		"a burial that is yet to come":            {with(func(r *wireRecord) { r.Gone, r.Age = true, -1 }), "record 1 is out of bounds"},
+		"a state that no member announces":        {with(func(r *wireRecord) { r.State = detect.Dead }), "record 1 is out of bounds"},
+		"a tombstone of the future":               {with(func(r *wireRecord) { r.Gone, r.Age = true, -1 }), "record 1 is out of bounds"},
 	} {
 		records, err := DecodeRecords(Encode(c.m), dawn)
 		if c.want == "" {
@@ -78,18 +78,18 @@ func TestMetadataOutOfBoundsIsRefused(t *testing.T) {
 		change func(*metadata)
 		good   bool
 	}{
-		"one that is good":              {"b", func(*metadata) {}, true},
-		"the last epoch and turn":       {"b", func(m *metadata) { m.Epoch, m.Turn = maxEpoch, maxEpoch }, true},
-		"the version before":            {"b", func(m *metadata) { m.Version-- }, false},
-		"the version after":             {"b", func(m *metadata) { m.Version++ }, false},
-		"a short Seed":                  {"b", func(m *metadata) { m.Seed = m.Seed[1:] }, false},
-		"a long Seed":                   {"b", func(m *metadata) { m.Seed = make([]byte, 17) }, false},
-		"no name":                       {"", func(*metadata) {}, false},
-		"no address":                    {"b", func(m *metadata) { m.Addr = "" }, false},
-		"a long region":                 {"b", func(m *metadata) { m.Region = strings.Repeat("r", detect.MaxRegion+1) }, false},
-		"an epoch that leaves no room":  {"b", func(m *metadata) { m.Epoch = maxEpoch + 1 }, false},
-		"a turn that leaves no room":    {"b", func(m *metadata) { m.Turn = maxEpoch + 1 }, false},
-		"a state that nobody announces": {"b", func(m *metadata) { m.State = detect.Dead }, false},
+		"a valid record":                   {"b", func(*metadata) {}, true},
+		"the last epoch and turn":          {"b", func(m *metadata) { m.Epoch, m.Turn = maxEpoch, maxEpoch }, true},
+		"the version before":               {"b", func(m *metadata) { m.Version-- }, false},
+		"the version after":                {"b", func(m *metadata) { m.Version++ }, false},
+		"a short Seed":                     {"b", func(m *metadata) { m.Seed = m.Seed[1:] }, false},
+		"a long Seed":                      {"b", func(m *metadata) { m.Seed = make([]byte, 17) }, false},
+		"no name":                          {"", func(*metadata) {}, false},
+		"no address":                       {"b", func(m *metadata) { m.Addr = "" }, false},
+		"a long region":                    {"b", func(m *metadata) { m.Region = strings.Repeat("r", detect.MaxRegion+1) }, false},
+		"an epoch that leaves no room":     {"b", func(m *metadata) { m.Epoch = maxEpoch + 1 }, false},
+		"a turn that leaves no room":       {"b", func(m *metadata) { m.Turn = maxEpoch + 1 }, false},
+		"a state that no member announces": {"b", func(m *metadata) { m.State = detect.Dead }, false},
 	} {
 		m := good
 		c.change(&m)

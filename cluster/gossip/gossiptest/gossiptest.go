@@ -127,8 +127,8 @@ type Node struct {
 	Vsn         []uint8
 }
 
-// PushPull returns a push/pull that claims so many nodes and bytes of state. It has at most 10 nodes
-// and 1,000 bytes.
+// PushPull returns a push/pull that claims the given numbers of nodes and of bytes of state. It
+// contains at most 10 nodes and 1,000 bytes.
 func PushPull(nodes, state int) []byte {
 	b := Message(TypePushPull, Header{nodes, state, true})
 	for range min(nodes, 10) {

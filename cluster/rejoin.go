@@ -164,7 +164,7 @@ func (g *gossipCluster) join(ctx context.Context) (reached int, refusal error) {
 			in[a.addr] = true
 		case a.err == nil:
 			own[a.addr] = true // an unknown address of this node
-			g.noteOwn(a.addr)
+			g.logOwnAddress(a.addr)
 		default:
 			said[a.addr] = a.err
 		}
@@ -328,8 +328,8 @@ func (g *gossipCluster) recordJoin(o joinOutcome, isRefused bool, now time.Time)
 // maxOwn bounds the addresses in gossipCluster.own.
 const maxOwn = 64
 
-// noteOwn logs once for each address that the address leads back to this node.
-func (g *gossipCluster) noteOwn(addr string) {
+// logOwnAddress logs that addr leads back to this node, once for each address.
+func (g *gossipCluster) logOwnAddress(addr string) {
 	if g.own[addr] || len(g.own) >= maxOwn {
 		return
 	}

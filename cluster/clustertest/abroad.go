@@ -16,7 +16,7 @@ const far = "far"
 const replaced = 12 * time.Second
 
 // testRegions checks the behavior of a Cluster towards other regions.
-func testRegions(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))) {
+func testRegions(t *testing.T, inWorld func(t *testing.T, test func(t *testing.T, w World))) {
 	for _, c := range []struct {
 		promise string
 		check   func(t *testing.T, w World, n *node)
@@ -49,7 +49,7 @@ func testRegions(t *testing.T, with func(t *testing.T, test func(t *testing.T, w
 		{"Close ends requests to another region", testRegionClose},
 	} {
 		t.Run(c.promise, func(t *testing.T) {
-			with(t, func(t *testing.T, w World) {
+			inWorld(t, func(t *testing.T, w World) {
 				if w.Abroad == nil {
 					t.Skip("this world has no other regions")
 				}

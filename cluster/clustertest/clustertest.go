@@ -48,12 +48,12 @@ type World struct {
 	FreezeAbroad func(i int) (thaw func())
 }
 
-// Run checks an implementation. For each test, Run calls the function with, which must
-// call the function test with a new World: directly, or within a testing/synctest bubble.
-func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))) {
-	made := with
-	with = func(t *testing.T, test func(t *testing.T, w World)) {
-		made(t, func(t *testing.T, w World) {
+// Run checks an implementation. For each test, Run calls inWorld, which must call test with
+// a new World: directly, or within a testing/synctest bubble.
+func Run(t *testing.T, inWorld func(t *testing.T, test func(t *testing.T, w World))) {
+	given := inWorld
+	inWorld = func(t *testing.T, test func(t *testing.T, w World)) {
+		given(t, func(t *testing.T, w World) {
 			w.News = cmp.Or(w.News, 30*time.Second)
 			test(t, w)
 		})
@@ -83,16 +83,16 @@ func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))
 		{"a closed cluster answers ErrClosed", 2, testClose},
 	} {
 		t.Run(c.promise, func(t *testing.T) {
-			with(t, func(t *testing.T, w World) { c.check(t, startMembers(t, w, c.members)) })
+			inWorld(t, func(t *testing.T, w World) { c.check(t, startMembers(t, w, c.members)) })
 		})
 	}
 	t.Run("a closed cluster does not start", func(t *testing.T) {
-		with(t, testStartAfterClose)
+		inWorld(t, testStartAfterClose)
 	})
 	t.Run("a living member that is forgotten returns as Joining", func(t *testing.T) {
-		with(t, testReturnAfterForget)
+		inWorld(t, testReturnAfterForget)
 	})
-	testRegions(t, with)
+	testRegions(t, inWorld)
 }
 
 // long is the maximum time of an action that takes almost no time on an idle machine.
@@ -113,9 +113,9 @@ type node struct {
 	answers   sync.WaitGroup
 
 	mu    sync.Mutex
-	views []*cluster.View // the views at the calls of Changed
-	texts []string        // the text of each view at that time
-	lives []uint64        // the epoch of the node at each call of Answered
+	views []*cluster.View          // the views at the calls of Changed
+	texts []string                 // the text of each view at that time
+	lives []uint64                 // the epoch of the node at each call of Answered
 	put   map[string]cluster.Later // the answers of the postponed requests, by name
 	off   chan string              // names of the postponed requests
 }

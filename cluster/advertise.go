@@ -159,10 +159,10 @@ func chooseAddress(prefers6 bool, sources func(is6 bool) []netip.Addr, locals []
 		}
 	}
 	for _, is6 := range families {
-		of := slices.DeleteFunc(slices.Clone(usable), func(l local) bool { return l.ip.Is6() != is6 })
-		if len(nics) == 1 && len(of) == 1 {
-			return of[0], nil
-		} else if len(of) > 0 {
+		ofFamily := slices.DeleteFunc(slices.Clone(usable), func(l local) bool { return l.ip.Is6() != is6 })
+		if len(nics) == 1 && len(ofFamily) == 1 {
+			return ofFamily[0], nil
+		} else if len(ofFamily) > 0 {
 			break
 		}
 	}

@@ -84,14 +84,14 @@ func (n certificateNames) checkCertificate(conn net.Conn, region, name string) e
 		return fmt.Errorf("%w: it sent no certificate", errIdentity)
 	}
 	c := secure.ConnectionState().PeerCertificates[0]
-	var of []string
+	var regions []string // whose names the certificate has
 	for _, r := range slices.Sorted(maps.Keys(n)) {
 		if matchesAny(n[r], c, "") {
-			of = append(of, r)
+			regions = append(regions, r)
 		}
 	}
-	if len(of) != 1 || of[0] != region {
-		return fmt.Errorf("%w: it claims region %q, but its certificate of %q matches CertificateNames of %q", errIdentity, region, namesOf(c), of)
+	if len(regions) != 1 || regions[0] != region {
+		return fmt.Errorf("%w: it claims region %q, but its certificate of %q matches CertificateNames of %q", errIdentity, region, namesOf(c), regions)
 	}
 	if label := labelOf(name); label != "" && !matchesAny(n[region], c, label) {
 		return fmt.Errorf("%w: it claims the name %q, but its certificate is of %q", errIdentity, name, namesOf(c))

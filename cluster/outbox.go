@@ -84,12 +84,12 @@ func (o *outbox) claimForWriter() bool {
 // rouse passes the duty to the writer. It never blocks, because only one goroutine has the duty.
 func (o *outbox) rouse() { o.wake <- struct{}{} }
 
-// relieve ends the writer if no goroutine has the duty, and the duty was passed to the writer at most the
-// given number of times since the last call.
-func (o *outbox) relieve(most int) {
+// relieve ends the writer if no goroutine has the duty, and the duty was passed to the writer at most
+// limit times since the last call.
+func (o *outbox) relieve(limit int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.roused <= most && o.claim() {
+	if o.roused <= limit && o.claim() {
 		o.dismiss()
 		o.writing = false
 	}

@@ -264,32 +264,32 @@ func (p *peers) isSparse() bool {
 
 // recordCaller records that a member has connected to this node, which proves that the member is alive.
 // A node that dials itself, at the address of a different member, has met no member.
-func (p *peers) recordCaller(of hello) {
-	if of.Name == p.cfg.Self.Name {
+func (p *peers) recordCaller(peer hello) {
+	if peer.Name == p.cfg.Self.Name {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l := p.links[of.Name]; l != nil {
+	if l := p.links[peer.Name]; l != nil {
 		l.met.record()
 		l.redial()
 	}
-	p.redialFormer(of)
+	p.redialFormer(peer)
 }
 
 // recordAnswerer records that a member has answered at the dialled address.
-func (p *peers) recordAnswerer(l *link, of hello) {
+func (p *peers) recordAnswerer(l *link, peer hello) {
 	l.met.record()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.redialFormer(of)
+	p.redialFormer(peer)
 }
 
-// redialFormer dials at once the members that had the address of a member before, because the member
-// may have replaced them. The caller must hold p.mu.
-func (p *peers) redialFormer(of hello) {
+// redialFormer dials the disconnected members that advertise the address of peer, because peer may have
+// replaced them. The caller must hold p.mu.
+func (p *peers) redialFormer(peer hello) {
 	for name, l := range p.links {
-		if l.addr == of.Addr && name != of.Name {
+		if l.addr == peer.Addr && name != peer.Name {
 			l.redial()
 		}
 	}
@@ -456,13 +456,13 @@ type caller struct {
 	abroad       bool
 }
 
-// registerCaller records the caller of a connection, and returns whether this node serves it. A node
+// registerCaller records that peer has opened conn, and returns whether this node serves conn. A node
 // that has left does not serve nodes of other regions, so that these ask a different member. If the
 // caller has too many connections, the caller of registerCaller must close oldest.
-func (p *peers) registerCaller(conn net.Conn, of hello) (serves bool, oldest net.Conn) {
+func (p *peers) registerCaller(conn net.Conn, peer hello) (serves bool, oldest net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := caller{of.Region, of.Name, of.isAbroad()}
+	c := caller{peer.Region, peer.Name, peer.isAbroad()}
 	open := p.calls[c]
 	if len(open) >= maxIncomingOfOne {
 		oldest, open = open[0], open[1:]

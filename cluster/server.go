@@ -48,14 +48,14 @@ type incoming struct {
 	replies []byte   // frames that answer the batch
 }
 
-func newIncoming(p *peers, conn net.Conn, from hello) *incoming {
-	c := &incoming{peers: p, conn: conn, out: newOutbox(conn, &p.wg), abroad: from.isAbroad(), idle: idleWait}
+func newIncoming(p *peers, conn net.Conn, peer hello) *incoming {
+	c := &incoming{peers: p, conn: conn, out: newOutbox(conn, &p.wg), abroad: peer.isAbroad(), idle: idleWait}
 	if c.abroad {
 		c.idle, c.out.wait = idleAbroad, writeWaitAbroad
 	}
-	c.batch = NewBatch(from.Name, c)
-	c.batch.Region = from.Region
-	c.batch.Protocol, _ = p.cfg.Self.agree(from) // the handshake has ended otherwise
+	c.batch = NewBatch(peer.Name, c)
+	c.batch.Region = peer.Region
+	c.batch.Protocol, _ = p.cfg.Self.agree(peer) // the handshake has ended otherwise
 	return c
 }
 

@@ -122,8 +122,8 @@ const (
 	slotGivenUp               // the asker has given up
 )
 
-// newSession returns a session over conn with the node that has sent the hello to.
-func newSession(p *peers, w way, conn net.Conn, to hello) *session {
+// newSession returns a session over conn with the node whose hello is peer.
+func newSession(p *peers, w way, conn net.Conn, peer hello) *session {
 	s := &session{
 		peers: p,
 		way:   w,
@@ -133,7 +133,7 @@ func newSession(p *peers, w way, conn net.Conn, to hello) *session {
 	}
 	s.alarm = time.AfterFunc(never, s.checkWaits)
 	s.alarm.Stop()
-	s.speaks, _ = p.cfg.Self.agree(to) // the handshake has ended otherwise
+	s.speaks, _ = p.cfg.Self.agree(peer) // the handshake has ended otherwise
 	return s
 }
 

@@ -67,13 +67,13 @@ type Feed struct {
 // newsPace is the least time between two messages with rows over a connection.
 const newsPace = 50 * time.Millisecond
 
-// News returns the rows that are due to the member to, oldest first: the rows that have changed since
+// News returns the rows that are due to the named member, oldest first: the rows that have changed since
 // the last call of Sent, except rows about this member or from this member. If f has sent no rows, News
 // returns these rows as well. The rows have at most MaxRows bytes, and upTo is the version for Sent. If
 // News returns rows, the caller must call Sent once the rows are queued, and then News again. Otherwise
 // wait is the time after which the caller must call News again, or 0 if no call is due before the table
 // changes.
-func (c *Connectivity) News(f *Feed, to string, now time.Time) (rows []Row, upTo uint64, wait time.Duration) {
+func (c *Connectivity) News(f *Feed, name string, now time.Time) (rows []Row, upTo uint64, wait time.Duration) {
 	if f.version == c.version {
 		return nil, 0, 0
 	}
@@ -82,7 +82,7 @@ func (c *Connectivity) News(f *Feed, to string, now time.Time) (rows []Row, upTo
 	}
 	var held []*heldRow
 	for _, r := range c.rows {
-		if r.version > f.version && (r.from != to && r.About != MemberID(to) || f.version == 0) {
+		if r.version > f.version && (r.from != name && r.About != MemberID(name) || f.version == 0) {
 			held = append(held, r)
 		}
 	}

@@ -99,8 +99,8 @@ func newInspector(label string, keys [][]byte) (*inspector, error) {
 // sealVersion is the first byte of data that memberlist has encrypted without padding.
 const sealVersion = 1
 
-// open decrypts data that was encrypted with any of the keys.
-func (i *inspector) open(sealed, with []byte) ([]byte, error) {
+// open decrypts data that was encrypted with any of the keys, and with the given additional data.
+func (i *inspector) open(sealed, additional []byte) ([]byte, error) {
 	if len(sealed) == 0 || sealed[0] != sealVersion {
 		return nil, ErrSealed
 	}
@@ -108,7 +108,7 @@ func (i *inspector) open(sealed, with []byte) ([]byte, error) {
 		if len(sealed) < 1+key.NonceSize()+key.Overhead() {
 			break
 		}
-		if plain, err := key.Open(nil, sealed[1:1+key.NonceSize()], sealed[1+key.NonceSize():], with); err == nil {
+		if plain, err := key.Open(nil, sealed[1:1+key.NonceSize()], sealed[1+key.NonceSize():], additional); err == nil {
 			return plain, nil
 		}
 	}
@@ -179,8 +179,8 @@ func (l *packetLoad) add(b []byte) error {
 // allocates is bounded by a small multiple of the bytes that have arrived. labelled reports whether the
 // stream begins with a label, as a stream that another member has opened does.
 func (i *inspector) stream(r io.Reader, labelled bool) ([]byte, error) {
-	var came bytes.Buffer
-	in := arriving{Reader: bufio.NewReader(io.TeeReader(r, &came))}
+	var received bytes.Buffer
+	in := arriving{Reader: bufio.NewReader(io.TeeReader(r, &received))}
 	if labelled {
 		header := make([]byte, 2+len(i.label))
 		if _, err := io.ReadFull(&in, header); err != nil {
@@ -201,16 +201,16 @@ func (i *inspector) stream(r io.Reader, labelled bool) ([]byte, error) {
 	case kind != typeEncrypted:
 		err = ErrSealed
 	default:
-		err = i.sealed(&in, &came)
+		err = i.sealed(&in, &received)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return came.Bytes()[:in.read:in.read], nil
+	return received.Bytes()[:in.read:in.read], nil
 }
 
 // sealed checks an encrypted message, whose first byte has been read.
-func (i *inspector) sealed(in *arriving, came *bytes.Buffer) error {
+func (i *inspector) sealed(in *arriving, received *bytes.Buffer) error {
 	begin := in.read - 1
 	size, err := number(in, 4)
 	if err != nil {
@@ -222,7 +222,7 @@ func (i *inspector) sealed(in *arriving, came *bytes.Buffer) error {
 	if err := in.skip(int(size)); err != nil {
 		return err
 	}
-	b := came.Bytes()[begin:in.read]
+	b := received.Bytes()[begin:in.read]
 	plain, err := i.open(b[5:], append(b[:5:5], i.label...))
 	if err != nil {
 		return err

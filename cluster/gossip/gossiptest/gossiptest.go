@@ -72,8 +72,8 @@ func (s Sender) Sealed(message []byte) []byte {
 	return append(head, s.Encrypt(message, append(bytes.Clone(head), s.Label...))...)
 }
 
-// Encrypt encrypts as memberlist does.
-func (s Sender) Encrypt(plain, with []byte) []byte {
+// Encrypt encrypts plain with additional data, as memberlist does.
+func (s Sender) Encrypt(plain, additional []byte) []byte {
 	block, err := aes.NewCipher(s.Key)
 	if err != nil {
 		panic(err)
@@ -83,7 +83,7 @@ func (s Sender) Encrypt(plain, with []byte) []byte {
 		panic(err)
 	}
 	nonce := make([]byte, aead.NonceSize())
-	return aead.Seal(append([]byte{1}, nonce...), nonce, plain, with)
+	return aead.Seal(append([]byte{1}, nonce...), nonce, plain, additional)
 }
 
 // Message returns a message of memberlist: the byte of its type, and the encoding of v.

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// flood checks a key about perSecond times a second, at random times and at random nodes. It calls
-// the function with for each decision, and passes the time at which the check began.
+// flood checks a key about perSecond times a second, at random times and at random nodes. For each
+// decision, it calls the function with, to which it also passes the time at which the check began.
 func flood(t *testing.T, ls map[string]*weir.Limiter, key string, perSecond int, lasts time.Duration, names []string, with func(name string, d weir.Decision, asked time.Time)) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(uint64(perSecond), 7))

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// stalls is the longest time for which a node waits for a frozen member, from the first check on.
-// The member has stalled by then.
+// stalls is the maximum time, from the first check on, in which checks wait for a frozen member.
+// After that time the member counts as stalled.
 const stalls = 200*time.Millisecond + timeout
 
 func TestChecksSoonSkipLostOwner(t *testing.T) {

@@ -78,8 +78,8 @@ func TestSideOfEndedMembersHasWholeLimit(t *testing.T) {
 	}
 }
 
-// The marker of a carried reservation is a unit of a FailClosed limit. If it were not, and a
-// firewall sends resets, the same reservation could be settled on each side.
+// The marker of a carried reservation is a unit of a FailClosed limit. With another policy, the
+// same reservation could be settled on each side if a firewall sends resets.
 func TestSurvivorDoesNotSettleCarriedReservation(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		cfg := seeded

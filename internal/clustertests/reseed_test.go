@@ -46,10 +46,10 @@ func (s stage) admits(t *testing.T, old, next *weir.Limiter, nextNode *weir.Node
 	return true
 }
 
-// mostAboveRate returns the largest number of units that were admitted in any interval above a burst
-// of l and the rate in that interval.
+// mostAboveRate returns the maximum, over all intervals, of the admitted units minus a burst of l
+// and minus the units of its rate in the interval.
 func mostAboveRate(l weir.Limit, when []time.Time) (most float64) {
-	floor := 0.0 // the least value of the units admitted before a time, minus the units of the rate until then
+	floor := 0.0 // minimum, over all earlier times, of the units admitted until then minus the units of the rate until then
 	for i, at := range when {
 		granted := float64(l.Rate) * float64(at.Sub(when[0])) / float64(l.Per)
 		floor = min(floor, float64(i)-granted)

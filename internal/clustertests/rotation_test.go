@@ -315,7 +315,7 @@ func TestSecretsAreRotatedWithoutFailedCheck(t *testing.T) {
 		r.rollOut(secrets(older, newer))
 		r.joins(secrets(older))
 		r.rollOut(secrets(newer, older))
-		for range testenv.PickFull(t, 0, 1) { // back, and on again
+		for range testenv.PickFull(t, 0, 1) { // one step back, and forward again
 			r.rollOut(secrets(older, newer))
 			r.rollOut(secrets(newer, older))
 		}
@@ -374,7 +374,7 @@ func TestCertificatesAreReloadedWithoutFailedCheck(t *testing.T) {
 		r.joins(certified(before.leaf(t), bundle(before)))
 		r.joins(certified(after.leaf(t), bundle(before, after)))
 		step(after, bundle(before, after))
-		for range testenv.PickFull(t, 0, 1) { // back, and on again
+		for range testenv.PickFull(t, 0, 1) { // one step back, and forward again
 			step(before, bundle(before, after))
 			step(after, bundle(before, after))
 		}

@@ -321,7 +321,7 @@ rules:
 	require.EqualValues(t, 4, a.remaining("tokens", "192.0.2.1"), "estimates stay spent")
 	require.EqualValues(t, 2, a.remaining("streams", "192.0.2.1"))
 	require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), "the line is paced")
-	require.Contains(t, log.String(), "in_flight, and nothing tells here when the request ends, as with a proxy's question")
+	require.Contains(t, log.String(), "in_flight, and this call does not learn when the request ends, like a proxy's auth request")
 }
 
 // The request of a proxy may contain header fields that a browser sends for a page of a foreign origin.

@@ -30,7 +30,7 @@ func newGate(o Options, name, open string) (*gate, error) {
 		errs = append(errs, fmt.Errorf("%w "+name+": "+format, append([]any{weir.ErrInvalid}, args...)...))
 	}
 	if len(o.Tokens) == 0 && !o.MutualTLS {
-		wrong("neither Tokens nor MutualTLS: give it a token of %d bytes or more, or set MutualTLS; %s", minTokenBytes, open)
+		wrong("neither Tokens nor MutualTLS is set: add a token of %d bytes or more, or set MutualTLS; %s", minTokenBytes, open)
 	}
 	if o.Certificate != nil && !o.MutualTLS {
 		wrong("Certificate is set and MutualTLS is not: set MutualTLS too, or no client is asked for a certificate")

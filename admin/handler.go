@@ -63,7 +63,7 @@ func Handler(node *weir.Node, book *rules.Book, o Options) (http.Handler, error)
 	if node == nil {
 		return nil, fmt.Errorf("%w admin.Handler: node is nil: pass one that weir.Start returned", weir.ErrInvalid)
 	}
-	g, err := newGate(o, "Options", "it is never open to all")
+	g, err := newGate(o, "Options", "the admin API is never open to every client")
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +326,7 @@ func (a *api) sendError(w http.ResponseWriter, r *http.Request, err error) {
 		if unlogged, due := a.failed.Due(time.Now()); due {
 			a.log.Error("a request to the admin API failed", "method", r.Method, "url_path", r.URL.Path, "error", err, "unlogged", unlogged)
 		}
-		told = &refusal{http.StatusInternalServerError, "the log of this node says more"}
+		told = &refusal{http.StatusInternalServerError, "the request failed: the log of this node has the reason"}
 	}
 	text, _ := json.Marshal(httplimit.Problem{Type: "about:blank", Title: cmp.Or(http.StatusText(told.status), "Client Closed Request"), Status: told.status, Detail: told.detail})
 	sendBody(w, told.status, "application/problem+json", append(text, '\n'))

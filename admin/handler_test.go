@@ -143,7 +143,7 @@ func TestHandlerRequiresCredentials(t *testing.T) {
 		about, want string
 		o           Options
 	}{
-		{"neither", "weir: invalid Options: neither Tokens nor MutualTLS: give it a token of 16 bytes or more, or set MutualTLS; it is never open to all", Options{}},
+		{"neither", "weir: invalid Options: neither Tokens nor MutualTLS is set: add a token of 16 bytes or more, or set MutualTLS; the admin API is never open to every client", Options{}},
 		{"an empty token", "weir: invalid Options: Tokens[0] has 0 bytes: use 16 or more, at random", Options{Tokens: [][]byte{nil}}},
 		{"a short token beside a good one", "weir: invalid Options: Tokens[1] has 5 bytes: use 16 or more, at random", Options{Tokens: [][]byte{[]byte(testToken), []byte("12345")}}},
 		{"a token that lacks a byte", "weir: invalid Options: Tokens[0] has 15 bytes: use 16 or more, at random", Options{Tokens: [][]byte{[]byte("0123456789abcde")}}},
@@ -251,10 +251,10 @@ func TestInvalidRequestsAreRefusedWithReason(t *testing.T) {
 		{"a parameter where none is", "GET", "/v1/ring?key=a", "", 400, `unknown parameter "key": there are none`},
 		{"a parameter twice", "GET", "/v1/status?key=a&key=b", "", 400, `parameter "key" is set 2 times: send it once`},
 		{"a broken query", "GET", "/v1/status?key=%zz", "", 400, `the query is not valid application/x-www-form-urlencoded: escape %, &, + and ;`},
-		{"a status without a key", "GET", "/v1/status", "", 400, `name the key: send key, or what keys are made of (ip, user, api_key, header)`},
-		{"a key and a part", "GET", "/v1/status?key=a&user=b", "", 400, `key is a whole key: use it, or what keys are made of (ip, user, api_key, header), not both`},
+		{"a status without a key", "GET", "/v1/status", "", 400, `name the key: send key, or the parts of keys (ip, user, api_key, header)`},
+		{"a key and a part", "GET", "/v1/status?key=a&user=b", "", 400, `key is a whole key: send it, or the parts of keys (ip, user, api_key, header), not both`},
 		{"no address", "GET", "/v1/status?ip=localhost", "", 400, `ip is "localhost": use an IP address`},
-		{"no header", "GET", "/v1/status?header=X", "", 400, `header is not like X-Plan: gold`},
+		{"no header", "GET", "/v1/status?header=X", "", 400, `header is "X": write it like X-Plan: gold`},
 		{"no such tier", "GET", "/v1/status?key=a&tier=premum", "", 400, `there is no tier "premum": did you mean "premium"?`},
 		{"no such rule", "GET", "/v1/status?key=a&rule=adress", "", 404, `there is no rule "adress": did you mean "address"?`},
 		{"no such limit to go on after", "GET", "/v1/status?key=a&after=x", "", 404, `there is no limit "x": known are api/burst, api/hourly, address, both, all, paid`},

@@ -88,7 +88,7 @@ func (a *api) renew(r *request) (int, any, error) {
 		err = v.Limiter.RenewHold(r.Context(), v.Key, text, ttl)
 	}
 	if errors.Is(err, weir.ErrExpired) {
-		err = refuse(http.StatusGone, "the hold is released, lost or over, and its units may be others': stop what it is for, and take a new one")
+		err = refuse(http.StatusGone, "the hold was released, lost or not renewed in time, and other callers may have its units: stop the work that it is for, and request a new hold")
 	}
 	return http.StatusNoContent, nil, translateUnanswered(err)
 }
@@ -100,7 +100,7 @@ func translateUnanswered(err error) error {
 	case err == nil, errors.As(err, new(*refusal)), errors.Is(err, weir.ErrInvalid), errors.Is(err, weir.ErrClosed), errors.Is(err, context.Canceled):
 		return err
 	}
-	return refuse(http.StatusGatewayTimeout, "no node that would know has answered: ask again")
+	return refuse(http.StatusGatewayTimeout, "no node that could know the answer has responded: ask again")
 }
 
 // release returns the units of a hold. A second release of a hold has no effect.

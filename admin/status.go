@@ -132,7 +132,7 @@ func (q *statusQuery) complete(s *rules.Snapshot, hasKey bool, headers []string)
 	for _, line := range headers {
 		name, value, ok := strings.Cut(line, ":")
 		if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); !ok || name == "" {
-			return refuse(http.StatusBadRequest, "header is not like X-Plan: gold")
+			return refuse(http.StatusBadRequest, "header is %q: write it like X-Plan: gold", shorten(line))
 		}
 		q.request.Header.Add(name, strings.TrimSpace(value))
 		q.has = append(q.has, "header:"+name)
@@ -144,9 +144,9 @@ func (q *statusQuery) complete(s *rules.Snapshot, hasKey bool, headers []string)
 	}
 	switch {
 	case hasKey && q.has != nil:
-		return refuse(http.StatusBadRequest, "key is a whole key: use it, or what keys are made of (ip, user, api_key, header), not both")
+		return refuse(http.StatusBadRequest, "key is a whole key: send it, or the parts of keys (ip, user, api_key, header), not both")
 	case !hasKey && q.has == nil:
-		return refuse(http.StatusBadRequest, "name the key: send key, or what keys are made of (ip, user, api_key, header)")
+		return refuse(http.StatusBadRequest, "name the key: send key, or the parts of keys (ip, user, api_key, header)")
 	}
 	var wrong faults
 	wrong.checkKey(q.key)

@@ -24,7 +24,7 @@ type ErrNoEnd struct{ Limit string }
 func (e *ErrNoEnd) Unwrap() error { return weir.ErrInvalid }
 
 func (e *ErrNoEnd) Error() string {
-	return fmt.Sprintf("%v limit %q: it is in_flight, and nothing tells here when the request ends, as with a proxy's question; hold its units by Middleware.Handler, Begin or BeginCheck, or by POST /v1/request with a ttl, or keep such requests out of its rule", weir.ErrInvalid, e.Limit)
+	return fmt.Sprintf("%v limit %q: it is in_flight, and this call does not learn when the request ends, like a proxy's auth request; use Middleware.Handler, Begin or BeginCheck, or POST /v1/request with a ttl, or exclude such requests from its rule", weir.ErrInvalid, e.Limit)
 }
 
 // Outcome is the result for a request that met a rule.

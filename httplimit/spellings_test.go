@@ -123,7 +123,7 @@ func TestAmbiguousPathIsRefusedWithReason(t *testing.T) {
 		`/a\b`: "a backslash", "/a%5Cb": "a backslash", "/a;b": "a semicolon", "/a%3Bb": "a semicolon",
 		"/a%2Fb": "an escaped slash", "//a": "an empty segment", "/a//": "an empty segment",
 		"/a%252fb": "a double escape", "/a%2500": "a double escape",
-		"/a%00": "a control character", "/%7f": "a control character", "/%ff": "what is no UTF-8",
+		"/a%00": "a control character", "/%7f": "a control character", "/%ff": "invalid UTF-8",
 		"/a%2F%2Fb": "an empty segment", "/b%2F..": "a dot segment", "/b#c": "a fragment", "/#": "a fragment", "/a%2Fb#": "a fragment",
 		"/./a": "a dot segment", "/a/..": "a dot segment", "/a/%2e%2E": "a dot segment", "/%2e": "a dot segment",
 	} {

@@ -23,7 +23,7 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(actWithin)); err != nil {
-		http.Error(w, "this server cannot bound a request", http.StatusInternalServerError)
+		http.Error(w, "this server does not support read deadlines", http.StatusInternalServerError)
 		return
 	}
 	var what struct {

@@ -34,7 +34,7 @@ func (p *Page) join() (*viewer, error) {
 	defer h.mu.Unlock()
 	select {
 	case <-p.closed:
-		return nil, errors.New("page: it is closed")
+		return nil, errors.New("page: the page is closed")
 	default:
 	}
 	v := &viewer{time.Now(), make(chan struct{})}

@@ -273,8 +273,8 @@ func (b *Book) enforce(set *Set) error {
 func (s *Set) follows(old *Set) error {
 	if s.version < old.version {
 		return strictyaml.NewError(s.name, s.versionAt.line, s.versionAt.column, fmt.Sprintf(
-			"version is %d, below %d, which is in force: counts that are in use would go on by its numbers; to go back to an older text, give it a version above %d",
-			s.version, old.version, old.version))
+			"version is %d, below %d, which is in force: counts in use would keep the numbers of version %d; to go back to an older text, give it a version above %d",
+			s.version, old.version, old.version, old.version))
 	}
 	var errs []error
 	for _, l := range s.limits {

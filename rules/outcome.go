@@ -53,7 +53,7 @@ func (r *Rule) Reserves() bool { return len(r.Count)+len(r.RefundOn) > 0 || r.Se
 func (p *parser) outcome(r *Rule, count, refundOn strictyaml.Value) {
 	r.Count, r.RefundOn = statuses(count), statuses(refundOn)
 	if count.Present() && refundOn.Present() {
-		refundOn.Errorf("refund_on in a rule with count: count says what is given back, remove one of them")
+		refundOn.Errorf("refund_on in a rule with count: count already selects the requests that are refunded, remove one of them")
 	}
 	p.checkReserving(r, "count", count)
 	p.checkReserving(r, "refund_on", refundOn)
@@ -66,9 +66,9 @@ func (p *parser) checkReserving(r *Rule, field string, v strictyaml.Value) {
 	case r.Queue > 0:
 		v.Errorf("%s in a rule with queue: units of a queued request cannot be refunded, use a rule for each", field)
 	case r.Soft.Over > 0:
-		v.Errorf("%s in a rule with soft: no overrun is given back, use a rule for each", field)
+		v.Errorf("%s in a rule with soft: an overrun cannot be refunded, use a rule for each", field)
 	case len(r.Limits) > 0 && !slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.base.Algorithm != weir.InFlight }):
-		v.Errorf("%s in a rule whose limits are all in_flight: their units come back whatever the response is, remove it", field)
+		v.Errorf("%s in a rule whose limits are all in_flight: their units are released after each response, remove it", field)
 	}
 }
 

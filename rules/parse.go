@@ -243,7 +243,7 @@ func (p *parser) key(r *Rule, v strictyaml.Value) {
 	parts := v.OneOrMore()
 	switch {
 	case v.Present() && len(parts) == 0:
-		v.Errorf("key is empty: use global for one count")
+		v.Errorf("key is empty: use global for a single count of all requests")
 	case len(parts) > maxParts:
 		v.Errorf("key has %d parts: use at most %d", len(parts), maxParts)
 	}
@@ -263,7 +263,7 @@ func (p *parser) key(r *Rule, v strictyaml.Value) {
 			continue
 		}
 		if new.from == fromNothing && len(parts) > 1 {
-			item.Errorf("key global among others: it is one count for all, use it alone")
+			item.Errorf("key global among others: it is a single count for all requests, use it alone")
 		}
 		if slices.Contains(r.key.parts, new) {
 			item.Errorf("key %q is named twice: remove one", text)

@@ -201,7 +201,7 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 			continue
 		}
 		if t.Rate > maxRate || t.Burst > maxRate {
-			at.Errorf("in tier %q the rate is %d: multiplied it is at most %d", tier, max(t.Rate, t.Burst), int64(maxRate))
+			at.Errorf("in tier %q the multiplied rate or burst is %d: use at most %d", tier, max(t.Rate, t.Burst), int64(maxRate))
 			continue
 		}
 		if good || mine {

@@ -44,7 +44,7 @@ func FromEnv() (Options, error) {
 	if text := os.Getenv("WEIR_EXPECT"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return o, fmt.Errorf("service: WEIR_EXPECT is %q: use how many replicas there normally are, like 3", text)
+			return o, fmt.Errorf("service: WEIR_EXPECT is %q: use the normal number of nodes, like 3", text)
 		}
 		o.Node.Expect = n
 	}

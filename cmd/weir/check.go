@@ -20,12 +20,12 @@ import (
 type rulesCommand struct {
 	File    string     `arg:"" help:"a rules file"`
 	Request string     `group:"request" placeholder:"'METHOD URL'" help:"the request, like 'GET https://api.example.com/v1/items'"`
-	Header  []string   `group:"request" sep:"none" placeholder:"'NAME: VALUE'" help:"a field of its header; may be repeated"`
+	Header  []string   `group:"request" sep:"none" placeholder:"'NAME: VALUE'" help:"a header field of the request; may be repeated"`
 	IP      netip.Addr `group:"request" name:"ip" placeholder:"ADDRESS" help:"the address of the client"`
 	User    string     `group:"request" placeholder:"NAME" help:"the user"`
 	APIKey  string     `group:"request" name:"api_key" placeholder:"KEY" help:"the API key"`
 	Tier    string     `group:"request" placeholder:"NAME" help:"the tier of the user"`
-	Length  int64      `group:"request" placeholder:"BYTES" help:"of its content"`
+	Length  int64      `group:"request" placeholder:"BYTES" help:"length of its content"`
 
 	request rules.Request // set by Validate from the flags
 }

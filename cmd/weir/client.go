@@ -31,7 +31,7 @@ const patience = 20 * time.Second
 // reaching contains the flags of every command that sends requests to a node.
 type reaching struct {
 	Admin     string `placeholder:"URL" env:"WEIR_CLIENT_ADMIN" help:"the admin API of a node: HOST:PORT or unix:/path, as its own -admin, or a URL; http://127.0.0.1:8081 if empty"`
-	TokenFile string `placeholder:"FILE" env:"WEIR_CLIENT_TOKEN_FILE" help:"a file with its token"`
+	TokenFile string `placeholder:"FILE" env:"WEIR_CLIENT_TOKEN_FILE" help:"a file with a token that the node accepts"`
 	files     `kong:"set='cert=a file with the certificate to show it',set='ca=a file with the certificates that sign the node\\'s'"`
 }
 
@@ -41,7 +41,7 @@ func (a *reaching) clientSecrets() []string { return []string{a.TokenFile, a.Key
 // asking contains the flags of commands that print a response.
 type asking struct {
 	reaching
-	JSON bool `name:"json" help:"print what it answers"`
+	JSON bool `name:"json" help:"print the response of the node as JSON"`
 }
 
 // ask runs a command that sends requests to a node. The error contains the name of the
@@ -213,8 +213,8 @@ func (c *client) printVerdict(v *verdict, yes, no string) int {
 
 // countOf contains the arguments that identify a count: a limit and a key.
 type countOf struct {
-	Limit string `arg:"" help:"as the rules name it, such as api/hourly"`
-	Key   string `arg:"" help:"whose count it is"`
+	Limit string `arg:"" help:"name of a limit of the rules, such as api/hourly"`
+	Key   string `arg:"" help:"key of the count, such as a user or an address"`
 }
 
 // taking is the request of the API for taking units and for settling a reservation.
@@ -230,7 +230,7 @@ type taking struct {
 type checkCommand struct {
 	asking
 	countOf
-	Units int64  `default:"1" help:"how many"`
+	Units int64  `default:"1" help:"number of units"`
 	Tier  string `help:"the tier of the key"`
 }
 
@@ -281,7 +281,7 @@ func (q *peekCommand) run(stdout, _ io.Writer) (int, error) {
 				return v.code(), nil
 			}
 			code := c.printVerdict(&v, "would be allowed", "would be denied")
-			fmt.Fprintf(stdout, "%s; owner %s; whole again at %s\n", v.Policy, v.Owner, v.ResetAt.Format(time.RFC3339))
+			fmt.Fprintf(stdout, "%s; owner %s; all units available at %s\n", v.Policy, v.Owner, v.ResetAt.Format(time.RFC3339))
 			return code, nil
 		}
 		return 0, fmt.Errorf("there is no limit %q for this key and tier: weir rules check lists the limits of a request", q.Limit)

@@ -28,11 +28,11 @@ const stopWithin = 10 * time.Second
 type holdCommand struct {
 	reaching
 	countOf
-	Command    []string      `arg:"" passthrough:"" placeholder:"-- COMMAND" help:"what to run, after --"`
-	Units      int64         `default:"1" help:"how many"`
+	Command    []string      `arg:"" passthrough:"" placeholder:"-- COMMAND" help:"the command to run, after --"`
+	Units      int64         `default:"1" help:"number of units"`
 	Tier       string        `help:"the tier of the key"`
 	TTL        time.Duration `name:"ttl" default:"30s" help:"how long the units stay held if this process dies"`
-	Wait       time.Duration `help:"how long to ask again if they are denied; not at all if 0"`
+	Wait       time.Duration `help:"how long to retry if the units are denied; no retry if 0"`
 	StopIfLost bool          `help:"end the command if the hold is lost"`
 }
 

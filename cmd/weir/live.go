@@ -16,7 +16,7 @@ const liveWithin = 3 * time.Second
 // liveCommand checks whether the node of this machine is alive. An image without a shell
 // uses this command as its health check.
 type liveCommand struct {
-	Health string `default:"127.0.0.1:8082" env:"WEIR_HEALTH" help:"where the node answers, as its own -health says"`
+	Health string `default:"127.0.0.1:8082" env:"WEIR_HEALTH" help:"the -health of the node"`
 }
 
 func (c *liveCommand) run(stdout, _ io.Writer) (int, error) {

@@ -42,10 +42,10 @@ type commands struct {
 	Live     liveCommand     `cmd:"" help:"ask the node of this machine whether it is alive"`
 	Status   statusCommand   `cmd:"" help:"show what is wrong on a running node, its members and what they own, and how it decides"`
 	Check    checkCommand    `cmd:"" help:"ask a node for units of a key"`
-	Reserve  reserveCommand  `cmd:"" help:"spend an estimate of a cost, and print the reservation that settles it"`
-	Settle   settleCommand   `cmd:"" help:"replace the estimate of a reservation by what was spent"`
+	Reserve  reserveCommand  `cmd:"" help:"spend an estimate of a cost, and print the reservation, with which it is settled"`
+	Settle   settleCommand   `cmd:"" help:"replace the estimate of a reservation by the actual cost"`
 	Hold     holdCommand     `cmd:"" help:"run a command while units of an in-flight limit are held for it"`
-	Peek     peekCommand     `cmd:"" help:"show what a key has left, and spend nothing"`
+	Peek     peekCommand     `cmd:"" help:"show the units that a key has left, and spend nothing"`
 	Reset    resetCommand    `cmd:"" help:"forget a count on every member"`
 	Override overrideCommand `cmd:"" help:"give a key another limit for a while"`
 	Top      topCommand      `cmd:"" help:"show the keys that are asked for, denied and held most"`
@@ -59,10 +59,10 @@ type commands struct {
 	Snapshot struct {
 		List   snapshotListCommand   `cmd:"" help:"list the snapshots in a directory"`
 		Show   snapshotShowCommand   `cmd:"" help:"show what a snapshot contains"`
-		Verify snapshotVerifyCommand `cmd:"" help:"read snapshots to their ends, and report what is damaged"`
-	} `cmd:"" help:"list and check what nodes have saved of their counts"`
+		Verify snapshotVerifyCommand `cmd:"" help:"read whole snapshots, and report damaged snapshots"`
+	} `cmd:"" help:"list and check the snapshots of nodes"`
 	Secret     secretCommand     `cmd:"" help:"print a new secret and a new seed: secrets are rotated, the seed never is"`
-	Version    versionCommand    `cmd:"" help:"print the version, and that of the peer protocol"`
+	Version    versionCommand    `cmd:"" help:"print the versions of weir and of the peer protocol"`
 	Completion completionCommand `cmd:"" help:"print a script that completes commands and flags in a shell"`
 	Complete   completeCommand   `cmd:"" hidden:""`
 }

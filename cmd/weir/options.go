@@ -34,7 +34,7 @@ type servingFlags struct {
 	Rules        string   `placeholder:"FILE" help:"rules file, watched (docs/rules.md); none if empty"`
 	Checks       string   `default:"127.0.0.1:8080" help:"check API for services; off if empty"`
 	ChecksTokens string   `placeholder:"FILE" help:"file with services' tokens, one a line; optional at loopback, unix:/path or with a CA in -http_tls"`
-	Admin        string   `default:"127.0.0.1:8081" help:"admin API and page; off without -admin_tokens and a CA in -http_tls"`
+	Admin        string   `default:"127.0.0.1:8081" help:"admin API and page; off unless -admin_tokens or a CA in -http_tls is set"`
 	AdminTokens  string   `placeholder:"FILE" help:"file with operators' tokens, one a line"`
 	HTTPTLS      fileList `name:"http_tls" placeholder:"CERT,KEY,CA" help:"CERT,KEY or CERT,KEY,CA: files for -checks and -admin; with CA, clients need certificates"`
 	Health       string   `default:"127.0.0.1:8082" help:"/ready, /live and /metrics; off if empty"`
@@ -69,8 +69,8 @@ type nodeFlags struct {
 	MaxKeys          int                 `help:"counts held at once; 5000000 if 0, about 480 MB"`
 	TopKeys          int                 `help:"top keys kept with their text; 256 if 0, none if -1"`
 	Snapshots        string              `placeholder:"DIR" help:"directory of this process, or s3://BUCKET/PREFIX, for counts that outlive a stop of all nodes (docs/snapshots.md); none if empty"`
-	SnapshotEvery    time.Duration       `help:"how often they are written; 1m if 0"`
-	LeaveWithin      time.Duration       `default:"15s" help:"the most that an orderly end takes"`
+	SnapshotEvery    time.Duration       `help:"interval at which snapshots are written; 1m if 0"`
+	LeaveWithin      time.Duration       `default:"15s" help:"maximum time of an orderly end"`
 	LogLevel         slog.Level          `default:"INFO" help:"debug, info, warn or error"`
 	LogFormat        string              `default:"text" help:"text or json"`
 }

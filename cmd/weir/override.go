@@ -20,13 +20,13 @@ type overrideCommand struct {
 	Per    string        `placeholder:"DURATION" help:"in this time, like 1h; the limit's if empty"`
 	Burst  int64         `help:"capacity of a bucket; the limit's if 0"`
 	For    time.Duration `help:"how long the override holds; without an end if 0"`
-	By     string        `help:"who sets it, for the log"`
+	By     string        `help:"author, for the log"`
 	Remove bool          `help:"remove the override"`
 }
 
 // Help shows both uses.
 func (*overrideCommand) Help() string {
-	return "It holds on all members within a second:\n\n  weir override api/hourly alice -rate 5000 -for 2h\n  weir override api/hourly alice -remove"
+	return "The override is in force on all members within a second:\n\n  weir override api/hourly alice -rate 5000 -for 2h\n  weir override api/hourly alice -remove"
 }
 
 // Validate returns an error unless the flags give either a rate or -remove.
@@ -83,7 +83,7 @@ func (q *overrideCommand) run(stdout, _ io.Writer) (int, error) {
 // topCommand prints the most requested, denied and held keys of all members.
 type topCommand struct {
 	asking
-	N int `default:"10" help:"how many of each"`
+	N int `default:"10" help:"number of keys in each list"`
 }
 
 func (q *topCommand) run(stdout, _ io.Writer) (int, error) {

@@ -132,7 +132,7 @@ func (p *place) singlePath(where string) (path string, err error) {
 		return "", err
 	}
 	if len(entries) != 1 || entries[0].Node != "" {
-		return "", fmt.Errorf("it is where many are: name one snapshot, as weir snapshot list %s shows them", where)
+		return "", fmt.Errorf("that is a place of snapshots: name one snapshot, as weir snapshot list %s prints them", where)
 	}
 	return entries[0].Path, nil
 }

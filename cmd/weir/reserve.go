@@ -17,7 +17,7 @@ type reserveCommand struct {
 
 // Help describes how to settle the reservation.
 func (*reserveCommand) Help() string {
-	return "It prints the reservation, and to stderr what is left:\n\n  r=$(weir reserve tokens alice -units 2000) && weir settle tokens alice \"$r\" 1312"
+	return "It prints the reservation, and to stderr the units that are left:\n\n  r=$(weir reserve tokens alice -units 2000) && weir settle tokens alice \"$r\" 1312"
 }
 
 func (q *reserveCommand) run(stdout, stderr io.Writer) (int, error) {
@@ -46,8 +46,8 @@ func (q *reserveCommand) run(stdout, stderr io.Writer) (int, error) {
 type settleCommand struct {
 	reaching
 	countOf
-	Reservation string `arg:"" help:"as weir reserve printed it; nothing is settled if it is empty, as reserve prints none where rules are switched off"`
-	Units       int64  `arg:"" help:"what was spent; 0 cancels"`
+	Reservation string `arg:"" help:"the reservation that weir reserve printed; if it is empty, nothing is settled, because reserve prints none if the rules are switched off"`
+	Units       int64  `arg:"" help:"actual cost; 0 cancels"`
 	Tier        string `help:"the tier of the key"`
 }
 

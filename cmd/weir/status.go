@@ -117,7 +117,7 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 	c.printLimits(w)
 	c.printTop(w)
 	fmt.Fprintf(w, "\nTHIS NODE\nversion: %s\n", s.Version)
-	fmt.Fprintf(w, "counts: %d held of %d at most, %d evicted; %d wait to be copied, for %d ms\n", s.Keys, s.MaxKeys, s.Evicted, s.Stream.Unsent, s.Stream.LagMS)
+	fmt.Fprintf(w, "counts: %d held of %d at most, %d evicted; %d have changes that a member has not acknowledged, the oldest for %d ms\n", s.Keys, s.MaxKeys, s.Evicted, s.Stream.Unsent, s.Stream.LagMS)
 	if s.Holds.Held > 0 || s.Holds.Lost > 0 {
 		fmt.Fprintf(w, "holds: %d of this node's callers and clients; %d were lost\n", s.Holds.Held, s.Holds.Lost)
 	}
@@ -129,9 +129,9 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 		fmt.Fprintf(w, "rules: version %d (%.12s) of %s, %d rules, %d limits, %d overrides", r.Version, r.Hash, r.LoadedAt.Format(time.RFC3339), r.Rules, r.Limits, r.Overrides)
 		switch {
 		case r.Missing:
-			fmt.Fprint(w, "; THE FILE IS GONE: these still hold")
+			fmt.Fprint(w, "; THE FILE IS MISSING: these rules stay in force")
 		case !r.InForce:
-			fmt.Fprintf(w, "; THE FILE AS IT IS NOW WAS REFUSED: GET /v1/rules says why")
+			fmt.Fprintf(w, "; THE PRESENT FILE WAS REFUSED: GET /v1/rules has the reason")
 		}
 		fmt.Fprintln(w)
 	}

@@ -189,7 +189,7 @@ func limitOf(path string, from *rlsconf.RateLimitPolicy) (*limit, error) {
 			Name: l.name, RequestsPerUnit: from.GetRequestsPerUnit(), Unit: rls.RateLimitResponse_RateLimit_Unit(from.GetUnit()),
 		}
 		if per, _ := period(l.current); per == 0 {
-			return l, fmt.Errorf("%s: the unit is %v: use a known one", path, from.GetUnit())
+			return l, fmt.Errorf("%s: the unit is %v: use a known unit", path, from.GetUnit())
 		}
 	}
 	return l, checkFields(path, from)

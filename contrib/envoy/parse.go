@@ -136,7 +136,7 @@ func (r *reader) descriptor(v strictyaml.Value, path string) *descriptor {
 			d.limit.metadata = metadataOf(at)
 		}
 	} else {
-		const why = "%s is for a rate_limit, and this descriptor has none: those under it do not inherit it, so write it where the rate_limit is"
+		const why = "%s is for a rate_limit, and this descriptor has none: descriptors below do not inherit it, so write it beside the rate_limit"
 		for _, field := range []string{"shadow_mode", "quota_mode", "debit", "detailed_metric"} {
 			if at := m.Get(field); at.Bool() {
 				at.Errorf(why, field)

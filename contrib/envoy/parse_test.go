@@ -122,7 +122,7 @@ func TestErrorHasPositionAndSuggestion(t *testing.T) {
 		{"no number", head + "- {key: a, rate_limit: {unit: day}}", "f.yaml:3:24: requests_per_unit is missing"},
 		{"too many", head + "- {key: a, rate_limit: {unit: day, requests_per_unit: 4294967296}}", "f.yaml:3:55: requests_per_unit is 4294967296: use 0 to 4294967295"},
 		{"unlimited and limited", head + "- {key: a, rate_limit: {unlimited: true, unit: day}}", "f.yaml:3:48: the rate_limit is unlimited: remove unit and requests_per_unit, or unlimited"},
-		{"a mode without a limit", head + "- {key: a, shadow_mode: true}", "f.yaml:3:25: shadow_mode is for a rate_limit, and this descriptor has none: those under it do not inherit it, so write it where the rate_limit is"},
+		{"a mode without a limit", head + "- {key: a, shadow_mode: true}", "f.yaml:3:25: shadow_mode is for a rate_limit, and this descriptor has none: descriptors below do not inherit it, so write it beside the rate_limit"},
 		{"two modes", head + "- {key: a, shadow_mode: true, quota_mode: true, rate_limit: {unlimited: true}}", "f.yaml:3:43: quota_mode has no effect beside shadow_mode: remove one of them"},
 		{"what is replaced is not there", head + "- {key: a, rate_limit: {unlimited: true, name: frist}}\n- {key: b, rate_limit: {unlimited: true, replaces: [{name: first}]}}", `f.yaml:4:60: no rate_limit of this domain has the name "first": did you mean "frist"?`},
 		{"what replaces itself", head + "- {key: a, rate_limit: {unlimited: true, name: a, replaces: [{name: a}]}}", `f.yaml:3:69: name is "a", which is this rate_limit's own: name another`},

@@ -67,7 +67,7 @@ func TestResponseHasMetadataOfPassedLimits(t *testing.T) {
 func TestMetadataWithoutEffectIsRefused(t *testing.T) {
 	const head = "domain: d\ndescriptors:\n"
 	for _, c := range []struct{ about, text, want string }{
-		{"without a limit", head + "- {key: a, metadata: {b: c}}", "f.yaml:3:22: metadata is for a rate_limit, and this descriptor has none: those under it do not inherit it, so write it where the rate_limit is"},
+		{"without a limit", head + "- {key: a, metadata: {b: c}}", "f.yaml:3:22: metadata is for a rate_limit, and this descriptor has none: descriptors below do not inherit it, so write it beside the rate_limit"},
 		{"no map", head + "- {key: a, metadata: b, rate_limit: {unlimited: true}}", "f.yaml:3:22: metadata is a text: use a map"},
 		{"a number that is none", head + "- {key: a, metadata: {b: .nan}, rate_limit: {unlimited: true}}", "f.yaml:3:26: b is .nan: use a finite number, or put it in quotes"},
 	} {

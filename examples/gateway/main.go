@@ -38,8 +38,8 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.listen, "listen", "127.0.0.1:8080", "where to serve")
-	flag.StringVar(&o.admin, "admin", "127.0.0.1:8081", "where to say whether it is ready, at /ready, that it lives, at /live, and to have the admin API")
-	flag.StringVar(&o.token, "token", "", "a file with the tokens of the admin API, one a line; it is off without one")
+	flag.StringVar(&o.admin, "admin", "127.0.0.1:8081", "address of /ready, /live and the admin API")
+	flag.StringVar(&o.token, "token", "", "a file with the tokens of the admin API, one a line; the admin API is off if empty")
 	flag.Func("to", "the URL of the service behind it", func(text string) (err error) { o.to, err = url.Parse(text); return err })
 	flag.StringVar(&o.rules, "rules", "rules.yaml", "the file of rules, which is watched")
 	flag.StringVar(&o.keys, "keys", "", "a file of API keys, one a line: the key, and its tier")
@@ -49,14 +49,14 @@ func main() {
 		o.proxies = append(o.proxies, network)
 		return err
 	})
-	flag.StringVar(&o.node.Bind, "bind", "", "host:port for the other replicas; with -secrets, unless it is a loopback's")
+	flag.StringVar(&o.node.Bind, "bind", "", "host:port for the other replicas; needs -secrets unless it is a loopback address")
 	flag.StringVar(&o.secrets, "secrets", "", "a file with the secrets of all replicas, and their seed, as go run ./cmd/weir secret prints them")
 	flag.Func("join", "other replicas, separated by commas", func(text string) error { o.node.Join = strings.Split(text, ","); return nil })
-	flag.StringVar(&o.node.Advertise, "advertise", "", "host:port that other replicas dial, if it is not -bind's")
-	flag.IntVar(&o.node.Expect, "expect", 0, "how many replicas there normally are: below it, one spends its share of them")
+	flag.StringVar(&o.node.Advertise, "advertise", "", "host:port that other replicas dial, if it is not -bind")
+	flag.IntVar(&o.node.Expect, "expect", 0, "normal number of replicas: fewer spend only their share")
 	flag.Parse()
 	if o.to == nil || o.to.Host == "" {
-		log.Fatal("gateway: -to is missing: say where the service is, like http://127.0.0.1:9000")
+		log.Fatal("gateway: -to is missing: give the URL of the service, like http://127.0.0.1:9000")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

@@ -32,7 +32,7 @@ func main() {
 	flag.Func("to", "the URL of the model's API, without /v1", func(text string) (err error) { to.url, err = url.Parse(text); return err })
 	flag.Parse()
 	if to.url == nil || to.url.Host == "" {
-		log.Fatal("modelgateway: -to is missing: say where the model's API is, like https://api.example.com")
+		log.Fatal("modelgateway: -to is missing: give the URL of the model's API, like https://api.example.com")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

@@ -40,7 +40,7 @@ func Ambiguity(path string) string {
 	case strings.ContainsFunc(plain, func(r rune) bool { return r < ' ' || r == 0x7f }):
 		return "a control character"
 	case !utf8.ValidString(plain):
-		return "what is no UTF-8"
+		return "invalid UTF-8"
 	case dotted(plain):
 		return "a dot segment"
 	case strings.Count(plain, "/") != strings.Count(path, "/"):

@@ -19,9 +19,9 @@ import (
 // forwardedAs is a request that a proxy describes. The zero value is GET / from 192.0.2.1.
 type forwardedAs struct {
 	uri, method, host, client string
-	user, tier                string      // in fields that the proxy's parameters name; not by Envoy
-	parameters                string      // more of them
-	fields                    http.Header // what the client sends beside
+	user, tier                string      // sent in fields that the parameters of the proxy name; not sent by Envoy
+	parameters                string      // further parameters of the proxy
+	fields                    http.Header // further header fields of the client
 }
 
 // askers returns a function for each endpoint that asks in the form of its proxy.
@@ -393,7 +393,7 @@ func FuzzForwarded(f *testing.F) {
 			return
 		}
 		if _, err := http.NewRequest(method, "/", nil); err != nil {
-			return // no server hands it on
+			return // no server passes on such a request
 		}
 		of := forwardedAs{uri: uri, method: method, host: host, client: client, parameters: parameters}
 		w, last := ask(of), httplimit.FromRight("X-Forwarded-For", 1)

@@ -167,7 +167,7 @@ func TestHandlerAcceptsOnlyItsTokens(t *testing.T) {
 	for _, c := range []struct {
 		about  string
 		header []string
-		detail string // empty: it is answered
+		detail string // empty if the request succeeds
 	}{
 		{"the first token", []string{"Bearer " + testToken}, ""},
 		{"the second token", []string{"Bearer " + old}, ""},

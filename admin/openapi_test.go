@@ -108,7 +108,7 @@ func TestOpenAPIHasParametersAndFields(t *testing.T) {
 	known := regexp.MustCompile(`known are ([a-z_, ]+)|there are none`)
 	for path, operations := range d.Paths {
 		if strings.HasPrefix(path, extAuthzPath) {
-			continue // its query is a client's
+			continue // its query is that of a client
 		}
 		for method, o := range operations {
 			var documented, read []string

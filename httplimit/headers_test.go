@@ -65,7 +65,7 @@ func TestHeaderFields(t *testing.T) {
 		o        Options
 		cfg      weir.Config
 		fields   []string // header of the request
-		length   int64    // length of its content
+		length   int64    // length of the content of the request
 		requests int
 		status   int
 		want     headerFields

@@ -194,7 +194,8 @@ func (p *Port) wait(ctx context.Context, age time.Duration, open func(since int6
 }
 
 // usedSince reports whether a connection is open that arrived at the time then or
-// later, or on which a request began or ended at the time then or later.
+// later, or on which a request began or ended, or unread data was seen, at the time then
+// or later.
 func (p *Port) usedSince(then int64) bool {
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()
@@ -202,8 +203,8 @@ func (p *Port) usedSince(then int64) bool {
 	return slices.ContainsFunc(p.fresh, isUsed) || slices.ContainsFunc(p.kept, isUsed)
 }
 
-// unaskedSince returns the connections that arrived at the time then or later and have
-// no request yet.
+// unaskedSince returns the connections that have no request yet, and that arrived, or had
+// unread data, at the time then or later.
 func (p *Port) unaskedSince(then int64) (unasked []*conn) {
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()

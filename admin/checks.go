@@ -176,15 +176,15 @@ func (r *request) readQuestion(more ...field) (*httplimit.Verdict, *httplimit.Ou
 }
 
 // readVerdict reads the body, whose fields include the fields of a question, and returns its Verdict.
-func (r *request) readVerdict(of *question, fields []field) (v httplimit.Verdict, err error) {
+func (r *request) readVerdict(asked *question, fields []field) (v httplimit.Verdict, err error) {
 	if err := r.body(fields...); err != nil {
 		return v, err
 	}
 	var wrong faults
-	if of.validate(&wrong, r.rules); wrong != nil {
+	if asked.validate(&wrong, r.rules); wrong != nil {
 		return v, wrong.err()
 	}
-	return of.newVerdict(r.rules)
+	return asked.newVerdict(r.rules)
 }
 
 // readPossible is readQuestion, but returns a refusal if the path does not accept the kind of the limit, or

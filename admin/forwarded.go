@@ -116,8 +116,8 @@ type proxied struct {
 }
 
 // decideProxied decides on a request, and sets the header fields for the client.
-func decideProxied(m *httplimit.Middleware, r *request, of rules.Request) *proxied {
-	p := &proxied{request: of, accept: r.Header["Accept"], header: r.w.Header(), status: http.StatusOK}
+func decideProxied(m *httplimit.Middleware, r *request, described rules.Request) *proxied {
+	p := &proxied{request: described, accept: r.Header["Accept"], header: r.w.Header(), status: http.StatusOK}
 	m.Serve(r.Context(), p)
 	return p
 }
@@ -152,19 +152,19 @@ func (p *proxied) answer(err error) (int, any, error) {
 
 // readForwarded reads the parts of a request that all proxies send in the same form: the address of the
 // client, which is the n-th from the right in a field, and the header fields of the client.
-func (a *api) readForwarded(of *rules.Request, r *request, field string, n int) error {
+func (a *api) readForwarded(described *rules.Request, r *request, field string, n int) error {
 	c := httplimit.FromRight(field, n)
-	of.Client = c.FromFields(r.Header, "", false)
-	if !of.Client.IsValid() {
+	described.Client = c.FromFields(r.Header, "", false)
+	if !described.Client.IsValid() {
 		return refuse(http.StatusBadRequest, "%s has no address at place %d from the right: the proxy has to set it to the client's address, or append that", http.CanonicalHeaderKey(field), n)
 	}
 	if a.gate != nil && len(a.gate.tokens) > 0 {
 		r.Header = r.Header.Clone()   // the server keeps the original
 		r.Header.Del("Authorization") // of the proxy
 	}
-	of.Header, of.Length = r.Header, -1
-	if of.Path == "" || of.Path[0] != '/' && of.Path != "*" {
-		return refuse(http.StatusBadRequest, "the path of the request is %q: it begins with /", shorten(of.Path))
+	described.Header, described.Length = r.Header, -1
+	if described.Path == "" || described.Path[0] != '/' && described.Path != "*" {
+		return refuse(http.StatusBadRequest, "the path of the request is %q: it begins with /", shorten(described.Path))
 	}
 	return nil
 }

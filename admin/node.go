@@ -78,9 +78,9 @@ func (a *api) ring(*request) (int, any, error) {
 }
 
 // showMap converts the values of a map. The result is never nil, because the API shows an empty map as {}.
-func showMap[V, W any](of map[string]V, show func(V) W) map[string]W {
-	all := make(map[string]W, len(of))
-	for name, v := range of {
+func showMap[V, W any](values map[string]V, show func(V) W) map[string]W {
+	all := make(map[string]W, len(values))
+	for name, v := range values {
 		all[name] = show(v)
 	}
 	return all
@@ -99,17 +99,17 @@ func showRegion(r weir.RegionStats) Region {
 	}
 }
 
-func showDecisions(of map[weir.Source]weir.Outcomes) map[string]Outcomes {
+func showDecisions(bySource map[weir.Source]weir.Outcomes) map[string]Outcomes {
 	decisions := make(map[string]Outcomes)
-	for source, o := range of {
+	for source, o := range bySource {
 		decisions[source.String()] = Outcomes(o)
 	}
 	return decisions
 }
 
-func showLatency(of map[weir.Source]weir.Latency) map[string]Latency {
+func showLatency(bySource map[weir.Source]weir.Latency) map[string]Latency {
 	all, bounds := make(map[string]Latency), weir.LatencyBounds()
-	for source, l := range of {
+	for source, l := range bySource {
 		a := Latency{Count: l.Count, SumUS: float64(l.Sum) / float64(time.Microsecond), Buckets: []LatencyBucket{}}
 		for i, n := range l.Buckets {
 			a.Buckets = append(a.Buckets, LatencyBucket{UpToUS: float64(bounds[i]) / float64(time.Microsecond), Count: n})
@@ -119,12 +119,12 @@ func showLatency(of map[weir.Source]weir.Latency) map[string]Latency {
 	return all
 }
 
-func showRules(b *rules.Book, of weir.Stats) *Rules {
+func showRules(b *rules.Book, stats weir.Stats) *Rules {
 	if b == nil {
 		return nil
 	}
 	s, outcomes := b.Stats(), []RuleOutcomes{}
-	for _, o := range b.Current().Outcomes(of) {
+	for _, o := range b.Current().Outcomes(stats) {
 		outcomes = append(outcomes, RuleOutcomes{Rule: o.Rule, Limit: o.Limit, Shadow: o.Shadow, Enforced: Outcomes(o.Enforced), Shadowed: Outcomes(o.Shadowed)})
 	}
 	return &Rules{

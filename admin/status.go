@@ -163,9 +163,9 @@ type statusPeek struct {
 
 // selectLimits returns the counts of the rules of a tier for which the query has a key. If only is not
 // empty, selectLimits leaves out all rules but the rule with this name, and returns an error if no rule
-// has the name. It leaves out limits up to the index from, and returns at most maxStatusLimits + 1
+// has the name. It leaves out limits up to the index after, and returns at most maxStatusLimits + 1
 // counts.
-func (q *statusQuery) selectLimits(s *rules.Snapshot, only string, from int, tier string) (peeks []statusPeek, err error) {
+func (q *statusQuery) selectLimits(s *rules.Snapshot, only string, after int, tier string) (peeks []statusPeek, err error) {
 	var known []string
 	for _, r := range s.Rules() {
 		known = append(known, r.Name)
@@ -177,7 +177,7 @@ func (q *statusQuery) selectLimits(s *rules.Snapshot, only string, from int, tie
 			continue
 		}
 		for i := range r.Limits {
-			if l := &r.Limits[i]; l.Index > from && len(peeks) <= maxStatusLimits {
+			if l := &r.Limits[i]; l.Index > after && len(peeks) <= maxStatusLimits {
 				peeks = append(peeks, statusPeek{r, l, key})
 			}
 		}

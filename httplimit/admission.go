@@ -111,12 +111,12 @@ func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err e
 }
 
 // charge adds a reservation. The reservations of a rule must be added consecutively.
-func (a *Admission) charge(rule *rules.Rule, of *weir.Reservation, key string) {
+func (a *Admission) charge(rule *rules.Rule, reservation *weir.Reservation, key string) {
 	if n := len(a.charges); n > 0 && a.charges[n-1].bill.rule == rule {
-		a.charges = append(a.charges, charge{a.charges[n-1].bill, of, key})
+		a.charges = append(a.charges, charge{a.charges[n-1].bill, reservation, key})
 		return
 	}
-	a.charges = append(a.charges, charge{&bill{rule: rule}, of, key})
+	a.charges = append(a.charges, charge{&bill{rule: rule}, reservation, key})
 }
 
 // bills calls f with the bill of each rule.

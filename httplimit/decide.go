@@ -207,7 +207,7 @@ func (m *Middleware) estimate(s *scratch, rule *rules.Rule) int64 {
 }
 
 // tooLarge reports whether an enforced limit can never grant the units of the request.
-func (s *scratch) tooLarge() (is bool) {
+func (s *scratch) tooLarge() (found bool) {
 	for i := range s.outcome.Verdicts {
 		v := &s.outcome.Verdicts[i]
 		if v.Units == 1 || v.Rule.Shadow {
@@ -215,10 +215,10 @@ func (s *scratch) tooLarge() (is bool) {
 		}
 		if l := v.Limiter.Limit(); v.Units > rules.Capacity(l) {
 			v.Decision.Name, v.Decision.Limit = l.Name, rules.Capacity(l)
-			is = true
+			found = true
 		}
 	}
-	return is
+	return found
 }
 
 // takeUnits spends units at the limits whose units stay spent when the request ends, and records the

@@ -113,7 +113,7 @@ type web struct {
 
 func (e *web) HTTP() *http.Request { return e.r }
 
-func (e *web) Read(to *rules.Request) { e.m.read(to, e.r) }
+func (e *web) Read(req *rules.Request) { e.m.read(req, e.r) }
 
 // Head returns the beginning of the body, for rules that reserve by the content.
 func (e *web) Head() []byte { return e.content.readHead(e.r, e.m.o.MaxBody) }

@@ -210,15 +210,15 @@ func (m *Middleware) putScratch(s *scratch) {
 }
 
 // read sets the fields of a request that rules use.
-func (m *Middleware) read(to *rules.Request, r *http.Request) {
-	to.Method, to.Host = r.Method, r.Host
-	to.SetURL(r.URL)
-	to.Header, to.Length = r.Header, r.ContentLength
-	to.Client = m.o.Client.FromRequest(r)
+func (m *Middleware) read(req *rules.Request, r *http.Request) {
+	req.Method, req.Host = r.Method, r.Host
+	req.SetURL(r.URL)
+	req.Header, req.Length = r.Header, r.ContentLength
+	req.Client = m.o.Client.FromRequest(r)
 	for _, option := range [...]struct {
 		value    *string
 		function func(*http.Request) string
-	}{{&to.User, m.o.User}, {&to.User, m.o.Key}, {&to.APIKey, m.o.APIKey}, {&to.Tier, m.o.Tier}} {
+	}{{&req.User, m.o.User}, {&req.User, m.o.Key}, {&req.APIKey, m.o.APIKey}, {&req.Tier, m.o.Tier}} {
 		if option.function != nil {
 			*option.value = option.function(r)
 		}

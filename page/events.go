@@ -212,14 +212,14 @@ func (p *Page) every(ctx context.Context, interval time.Duration, do func()) {
 
 // setEvent stores an event for all viewers, unless ctx is done, because a later hub goroutine may
 // already be running then.
-func (h *hub) setEvent(ctx context.Context, which int, event []byte) {
+func (h *hub) setEvent(ctx context.Context, kind int, event []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ctx.Err() != nil {
 		return
 	}
-	h.latest[which] = event
-	h.serial[which]++
+	h.latest[kind] = event
+	h.serial[kind]++
 	close(h.changed)
 	h.changed = make(chan struct{})
 }

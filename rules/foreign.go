@@ -26,7 +26,7 @@ func textOf(v strictyaml.Value) (text string, exact bool) {
 
 // patternIn returns the part of a text that other products read as a pattern, and the kind of
 // the pattern. It returns empty strings if there is none.
-func patternIn(text string) (part, as string) {
+func patternIn(text string) (part, meaning string) {
 	if part, as := patternAtStart(text); part != "" {
 		return part, as
 	}

@@ -99,14 +99,14 @@ func (p *parser) checkCrowds() {
 
 // tooMany reports whether a request to a path can meet too many limits. In this case it adds an
 // error at the last of the rules that the request can meet.
-func (p *parser) tooMany(c *meetingCounter, path string, in []*place) bool {
-	n := c.countMost(in)
+func (p *parser) tooMany(c *meetingCounter, path string, places []*place) bool {
+	n := c.countMost(places)
 	if n <= MaxMet {
 		return false
 	}
 	var last insertion
 	for _, one := range p.insertions {
-		if slices.ContainsFunc(in, func(at *place) bool { return at.hasRule(one.rule) }) && (last.rule == nil || one.rule.Index > last.rule.Index) {
+		if slices.ContainsFunc(places, func(at *place) bool { return at.hasRule(one.rule) }) && (last.rule == nil || one.rule.Index > last.rule.Index) {
 			last = one
 		}
 	}

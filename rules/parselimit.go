@@ -237,11 +237,11 @@ func (p *parser) burst(v strictyaml.Value, a weir.Algorithm) int64 {
 }
 
 // times multiplies units and rounds down, to at least 1 and at most 2*maxRate. 0 stays 0.
-func times(n int64, by float64) int64 {
+func times(n int64, factor float64) int64 {
 	if n == 0 {
 		return 0
 	}
-	return max(1, int64(min(float64(n)*by, 2*maxRate)))
+	return max(1, int64(min(float64(n)*factor, 2*maxRate)))
 }
 
 func isBucket(a weir.Algorithm) bool { return a == weir.TokenBucket || a == weir.LeakyBucket }

@@ -8,7 +8,7 @@ import (
 
 // exceptions reads the exceptions of a rule, and refuses an exception that excludes every request
 // of the rule, or none.
-func (p *parser) exceptions(r *Rule, of pattern, v strictyaml.Value) {
+func (p *parser) exceptions(r *Rule, rulePath pattern, v strictyaml.Value) {
 	items := v.OneOrMore()
 	switch {
 	case len(items) == 0:
@@ -20,7 +20,7 @@ func (p *parser) exceptions(r *Rule, of pattern, v strictyaml.Value) {
 	left := r.methods // methods that no exception excludes completely
 	for _, item := range items {
 		e, good := p.exception(item)
-		if good && p.isEffective(r, of, &e, item) {
+		if good && p.isEffective(r, rulePath, &e, item) {
 			if len(e.Hosts)+len(e.Paths)+len(e.Headers)+len(e.Tiers) == 0 {
 				if left &^= e.methods; left == 0 {
 					item.Errorf("not leaves no request to the rule: its entries name all of its methods")
@@ -87,7 +87,7 @@ func orPath(text string) string {
 
 // isEffective reports whether an exception excludes some of the requests of the rule, and not all
 // of them. Otherwise an error is added.
-func (p *parser) isEffective(r *Rule, of pattern, e *Exception, v strictyaml.Value) bool {
+func (p *parser) isEffective(r *Rule, rulePath pattern, e *Exception, v strictyaml.Value) bool {
 	none := func(what, values string) bool {
 		v.Errorf("not has no effect: the rule is for no request of its %s (%s)", what, values)
 		return false
@@ -104,14 +104,14 @@ func (p *parser) isEffective(r *Rule, of pattern, e *Exception, v strictyaml.Val
 		return none("host", (&Exception{Hosts: e.Hosts}).String())
 	}
 	for i := range e.patterns {
-		if !e.patterns[i].overlaps(of) {
-			v.Errorf("not has no effect: no path of the rule, %q, is one of %q", of.text, e.Paths[i])
+		if !e.patterns[i].overlaps(rulePath) {
+			v.Errorf("not has no effect: no path of the rule, %q, is one of %q", rulePath.text, e.Paths[i])
 			return false
 		}
 	}
 	allHosts := len(e.Hosts) == 0 || len(r.When.Hosts) > 0 && !slices.ContainsFunc(r.When.Hosts, func(h string) bool { return !slices.Contains(e.Hosts, h) })
 	allTiers := e.tiers == 0 || r.tiers != 0 && r.tiers&^e.tiers == 0
-	allPaths := len(e.patterns) == 0 || slices.ContainsFunc(e.patterns, func(q pattern) bool { return q.covers(of) })
+	allPaths := len(e.patterns) == 0 || slices.ContainsFunc(e.patterns, func(q pattern) bool { return q.covers(rulePath) })
 	if len(e.Headers) == 0 && r.methods&^e.methods == 0 && allHosts && allTiers && allPaths {
 		v.Errorf("not leaves no request to the rule: it has all of them (%s)", e)
 		return false

@@ -88,18 +88,18 @@ func pathProblem(text string) string {
 }
 
 // wildcard reads a segment with a brace. {$} has no name.
-func wildcard(part string, last bool) (of kind, name, problem string) {
+func wildcard(part string, last bool) (segmentKind kind, name, problem string) {
 	if part[0] != '{' || part[len(part)-1] != '}' {
-		return of, "", fmt.Sprintf("a wildcard is a whole segment, like {name}: %q is not", part)
+		return segmentKind, "", fmt.Sprintf("a wildcard is a whole segment, like {name}: %q is not", part)
 	}
 	name = part[1 : len(part)-1]
 	if name == "$" && last {
 		return slash, "", ""
 	}
-	of = wild
+	segmentKind = wild
 	bare, tail := strings.CutSuffix(name, "...")
 	if tail {
-		of = rest
+		segmentKind = rest
 	}
 	switch {
 	case name == "$":
@@ -111,7 +111,7 @@ func wildcard(part string, last bool) (of kind, name, problem string) {
 	case !isName(bare):
 		problem = fmt.Sprintf("the wildcard %s has no good name: use letters, digits and _, like {name}", part)
 	}
-	return of, bare, problem
+	return segmentKind, bare, problem
 }
 
 // isName reports whether a text is a valid name of a wildcard: a Go identifier in ASCII.

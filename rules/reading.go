@@ -69,21 +69,21 @@ func (s *Set) appendLookups(dst []lookup, r *Request) []lookup {
 }
 
 // appendReading appends the paths of a reading.
-func appendReading(dst []lookup, of Reading) []lookup {
-	dst = appendPath(dst, of.Path, of.Form != Decoded && strings.IndexByte(of.Path, '%') >= 0)
-	if of.Form != AnyForm {
+func appendReading(dst []lookup, reading Reading) []lookup {
+	dst = appendPath(dst, reading.Path, reading.Form != Decoded && strings.IndexByte(reading.Path, '%') >= 0)
+	if reading.Form != AnyForm {
 		return dst
 	}
-	if strings.IndexByte(of.Path, '%') >= 0 {
-		if plain, err := url.PathUnescape(of.Path); err == nil {
+	if strings.IndexByte(reading.Path, '%') >= 0 {
+		if plain, err := url.PathUnescape(reading.Path); err == nil {
 			dst = appendPath(dst, plain, false)
 		}
 		// An escaped dot is a dot before segments are resolved, by RFC 3986, section 6.2.2.2.
-		if strings.Contains(of.Path, "%2e") || strings.Contains(of.Path, "%2E") {
-			dst = appendPath(dst, unescapeDots.Replace(of.Path), true)
+		if strings.Contains(reading.Path, "%2e") || strings.Contains(reading.Path, "%2E") {
+			dst = appendPath(dst, unescapeDots.Replace(reading.Path), true)
 		}
 	}
-	if path, _, found := strings.Cut(of.Path, "#"); found {
+	if path, _, found := strings.Cut(reading.Path, "#"); found {
 		dst = appendReading(dst, Reading{Path: path})
 	}
 	return dst

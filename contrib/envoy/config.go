@@ -171,8 +171,8 @@ func period(r *rls.RateLimitResponse_RateLimit) (per time.Duration, name string)
 const maxPer = 366 * day // the longest period of a weir.Limit
 
 // equals reports whether two Configs were read from the same texts.
-func (c *Config) equals(as *Config) bool {
-	return maps.EqualFunc(c.domains, as.domains, func(a, b *domain) bool { return a.sum == b.sum })
+func (c *Config) equals(other *Config) bool {
+	return maps.EqualFunc(c.domains, other.domains, func(a, b *domain) bool { return a.sum == b.sum })
 }
 
 // count returns the number of limits.

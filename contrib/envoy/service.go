@@ -222,7 +222,7 @@ const (
 	reported               // Kuadrant's Report
 )
 
-func (s *Service) answer(ctx context.Context, req *rls.RateLimitRequest, by method) (*rls.RateLimitResponse, error) {
+func (s *Service) answer(ctx context.Context, req *rls.RateLimitRequest, called method) (*rls.RateLimitResponse, error) {
 	var room [8]item
 	items, err := s.read(ctx, req, room[:0])
 	switch {
@@ -234,7 +234,7 @@ func (s *Service) answer(ctx context.Context, req *rls.RateLimitRequest, by meth
 	ctx, cancel := withinTime(ctx, len(items))
 	defer cancel()
 	denied := false
-	switch by {
+	switch called {
 	case asked:
 		denied, err = s.decide(ctx, items)
 	case checked:

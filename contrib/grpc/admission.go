@@ -103,7 +103,7 @@ func (a *admission) end() {
 	}
 }
 
-var errUntold = errors.New("grpclimit: neither a message nor the trailer told the cost")
+var errUntold = errors.New("grpclimit: neither a message nor the trailer had the cost")
 
 // recordMessage records the cost that a message reports.
 func (a *admission) recordMessage(message any) {

@@ -130,18 +130,18 @@ func (p producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 
 // point returns the data point of a histogram. The buckets of Weir count the values up to
 // each bound, the buckets of OpenTelemetry the values between two bounds.
-func (p producer) point(of weir.Latency, set attribute.Set, now time.Time) metricdata.HistogramDataPoint[float64] {
-	h := metricdata.HistogramDataPoint[float64]{Attributes: set, StartTime: p.begun, Time: now, Count: of.Count, Sum: of.Sum.Seconds()}
+func (p producer) point(latency weir.Latency, set attribute.Set, now time.Time) metricdata.HistogramDataPoint[float64] {
+	h := metricdata.HistogramDataPoint[float64]{Attributes: set, StartTime: p.begun, Time: now, Count: latency.Count, Sum: latency.Sum.Seconds()}
 	below := uint64(0)
 	for i, bound := range weir.LatencyBounds() {
 		upTo := below
-		if i < len(of.Buckets) {
-			upTo = of.Buckets[i]
+		if i < len(latency.Buckets) {
+			upTo = latency.Buckets[i]
 		}
 		h.Bounds = append(h.Bounds, bound.Seconds())
 		h.BucketCounts = append(h.BucketCounts, upTo-below)
 		below = upTo
 	}
-	h.BucketCounts = append(h.BucketCounts, of.Count-below)
+	h.BucketCounts = append(h.BucketCounts, latency.Count-below)
 	return h
 }

@@ -53,14 +53,14 @@ func kindOf(k metrics.Kind) prometheus.ValueType {
 }
 
 // histogramOf returns a histogram in seconds.
-func histogramOf(desc *prometheus.Desc, of weir.Latency, labels []string) prometheus.Metric {
+func histogramOf(desc *prometheus.Desc, latency weir.Latency, labels []string) prometheus.Metric {
 	buckets := make(map[float64]uint64)
 	for i, bound := range weir.LatencyBounds() {
-		if i < len(of.Buckets) {
-			buckets[bound.Seconds()] = of.Buckets[i]
+		if i < len(latency.Buckets) {
+			buckets[bound.Seconds()] = latency.Buckets[i]
 		}
 	}
-	m, err := prometheus.NewConstHistogram(desc, of.Count, of.Sum.Seconds(), buckets, labels...)
+	m, err := prometheus.NewConstHistogram(desc, latency.Count, latency.Sum.Seconds(), buckets, labels...)
 	if err != nil {
 		return prometheus.NewInvalidMetric(desc, err)
 	}

@@ -40,7 +40,7 @@ type conn struct {
 
 // rests reports whether the connection rests, and since when. A connection also rests
 // while it waits for the client to send a body or to read a response.
-func (c *conn) rests(now int64) (since int64, is bool) {
+func (c *conn) rests(now int64) (since int64, isResting bool) {
 	if began := c.writing.Load(); began != 0 {
 		return began, now-began >= int64(writeGrace)
 	}

@@ -32,8 +32,8 @@ func newPool(most int) *pool {
 }
 
 // enter adds c to the pool, or returns false if the pool is full and no connection has
-// stalled. The caller must cut the connections in out.
-func (p *pool) enter(c *conn, now int64) (out []*conn, in bool) {
+// stalled. The caller must cut the dropped connections.
+func (p *pool) enter(c *conn, now int64) (dropped []*conn, entered bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(c.port.fresh) >= c.port.mostNew {
@@ -41,13 +41,13 @@ func (p *pool) enter(c *conn, now int64) (out []*conn, in bool) {
 		if longest == nil {
 			break // all of them have just arrived, and are about to send a request
 		}
-		out = p.drop(out, longest)
+		dropped = p.drop(dropped, longest)
 	}
 	if p.open >= p.most {
-		out = p.drop(out, p.worst(now))
+		dropped = p.drop(dropped, p.worst(now))
 	}
 	if p.open >= p.most {
-		return out, false
+		return dropped, false
 	}
 	c.port.fresh.add(c)
 	p.open++
@@ -57,7 +57,7 @@ func (p *pool) enter(c *conn, now int64) (out []*conn, in bool) {
 		p.origins[name] = c.from
 	}
 	c.from.open++
-	return out, true
+	return dropped, true
 }
 
 // leave removes a closed connection.
@@ -67,19 +67,19 @@ func (p *pool) leave(c *conn) {
 	p.drop(nil, c)
 }
 
-// prove marks c as proven. The caller must cut the connections in out.
-func (p *pool) prove(c *conn, now int64) (out []*conn) {
+// prove marks c as proven. The caller must cut the dropped connections.
+func (p *pool) prove(c *conn, now int64) (dropped []*conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c.proven.Swap(true) || c.at < 0 {
 		return nil
 	}
 	if len(c.port.kept) >= maxKept {
-		out = p.drop(out, stalled(now, c.port.kept))
+		dropped = p.drop(dropped, stalled(now, c.port.kept))
 	}
 	c.port.fresh.remove(c)
 	c.port.kept.add(c)
-	return out
+	return dropped
 }
 
 // shed drops the connection that worst returns, and returns it, or nil if no connection
@@ -113,10 +113,10 @@ func (p *pool) worst(now int64) *conn {
 	return stalled(now, all...)
 }
 
-// drop moves c from the pool to out. The caller must hold mu.
-func (p *pool) drop(out []*conn, c *conn) []*conn {
+// drop moves c from the pool to dropped. The caller must hold mu.
+func (p *pool) drop(dropped []*conn, c *conn) []*conn {
 	if c == nil || c.at < 0 {
-		return out
+		return dropped
 	}
 	if c.proven.Load() {
 		c.port.kept.remove(c)
@@ -132,7 +132,7 @@ func (p *pool) drop(out []*conn, c *conn) []*conn {
 	case p.room <- struct{}{}:
 	default:
 	}
-	return append(out, c)
+	return append(dropped, c)
 }
 
 // set is an unordered set of connections.

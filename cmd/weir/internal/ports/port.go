@@ -115,8 +115,8 @@ func (p *Port) await(c *conn) bool {
 }
 
 // cut closes connections that were dropped to make room.
-func (p *Port) cut(out []*conn) {
-	for _, c := range out {
+func (p *Port) cut(dropped []*conn) {
+	for _, c := range dropped {
 		c.sever()
 		if unlogged, due := c.port.paced.Due(time.Now()); due {
 			p.budget.log.Warn("closed a stalled connection, because its port is full", "listener", c.port.name, "addr", c.Conn.RemoteAddr().String(), "unlogged", unlogged)

@@ -8,7 +8,7 @@ import (
 )
 
 // unread reports whether c has received data that this process has not read yet.
-func unread(c net.Conn) (is bool) {
+func unread(c net.Conn) (hasData bool) {
 	socket, ok := c.(syscall.Conn)
 	if !ok {
 		return false
@@ -19,7 +19,7 @@ func unread(c net.Conn) (is bool) {
 	}
 	_ = raw.Control(func(fd uintptr) { // fails on a closed connection
 		n, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		is = err == nil && n > 0
+		hasData = err == nil && n > 0
 	})
-	return is
+	return hasData
 }

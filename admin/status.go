@@ -163,7 +163,7 @@ type statusPeek struct {
 
 // selectLimits returns the counts of the rules of a tier for which the query has a key. If only is not
 // empty, selectLimits leaves out all rules but the rule with this name, and returns an error if no rule
-// has the name. It leaves out limits up to the index after, and returns at most maxStatusLimits + 1
+// has the name. It leaves out limits whose index is at most after, and returns at most maxStatusLimits + 1
 // counts.
 func (q *statusQuery) selectLimits(s *rules.Snapshot, only string, after int, tier string) (peeks []statusPeek, err error) {
 	var known []string

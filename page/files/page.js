@@ -4,8 +4,8 @@
 const kept = 120; // seconds that charts show
 const groups = ['authority', 'stand-in', 'shares'];
 const words = {
-  owner: 'owner, here', forwarded: 'owner, asked', relayed: 'owner, asked through another', stand_in: 'stand-in',
-  budget: 'a share of the limit', failed_open: 'failed open', failed_closed: 'failed closed', pushback: 'a denial remembered', leased: 'a lease',
+  owner: 'owner, here', forwarded: 'owner, asked', relayed: 'owner, through another member', stand_in: 'stand-in',
+  budget: 'a share of the limit', failed_open: 'failed open', failed_closed: 'failed closed', pushback: 'a cached denial', leased: 'a lease',
 };
 const id = name => document.getElementById(name);
 const number = new Intl.NumberFormat('en', {maximumFractionDigits: 0});
@@ -128,7 +128,7 @@ function showBanner(s) {
   else if (s.uncounted.length) more += `Without the checks of ${list(s.uncounted)}, which did not answer. `;
   if (s.outage) {
     more += `Since ${clock.format(s.outage.since)}, ${number.format(s.outage.decisions)} checks without authority`;
-    more += s.outage.missing.length ? `, for want of ${list(s.outage.missing)}.` : '.';
+    more += s.outage.missing.length ? `; missing: ${list(s.outage.missing)}.` : '.';
   }
   set(id('subline'), more);
   id('runbook').hidden = !s.runbook;
@@ -221,7 +221,7 @@ async function act(member, button) {
     const answer = await fetch('act', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify({member, action})});
     set(id('failed'), answer.ok ? '' : `Not done: ${(await answer.text()).trim()}`);
   } catch {
-    set(id('failed'), `Not done: ${action} ${member}: nobody answers`);
+    set(id('failed'), `Not done: ${action} ${member}: the server does not respond`);
   }
 }
 
@@ -434,7 +434,7 @@ function showKey(w) {
     ] : [
       ['Used now', `${number.format(w.used)} of ${number.format(w.grants)}${w.per_ms ? ` per ${period(w.per_ms)}` : ''}`],
       ['Free again', w.free_ms > 0 ? within(w.free_ms) : left],
-      ['Whole limit', w.reset_ms > 0 ? `${within(w.reset_ms)}, if nothing more is asked` : 'now'],
+      ['Whole limit', w.reset_ms > 0 ? `${within(w.reset_ms)}, if no more units are spent` : 'now'],
     ],
     ...w.counted < 0 ? [] : [['Granted', `${number.format(w.counted)} to all clients together in that time`]],
     ['Decided by', `${words[w.source] || w.source}${w.by === 'authority' ? '' : ', not by authority'}`],
@@ -514,7 +514,7 @@ function showDenials(s) {
       .forEach((text, i) => set(row.children[i], text));
   });
   const whose = s.gathered ? 'all members' : 'these members';
-  set(id('denials-note'), s.denials.length ? `Denied: since ${whose} started. Shadow: what would have been denied, of rules that are not enforced.` : 'No limit has decided anything yet.');
+  set(id('denials-note'), s.denials.length ? `Denied: since ${whose} started. Shadow: what would have been denied, of rules that are not enforced.` : 'No limit has made a decision yet.');
 }
 
 function lasted(ms) {
@@ -541,7 +541,7 @@ function showFacts(s) {
   if (r) {
     facts.push(['Rules', `version ${r.version}, ${plural(r.rules, 'rule')}, ${plural(r.limits, 'limit')}, ${plural(r.overrides, 'override')}`],
       ['Loaded', `${day.format(new Date(r.loaded_at))}, hash ${r.hash}`],
-      ['File', r.error ? `not in force as it is now: ${r.error}` : 'in force as it is now']);
+      ['File', r.error ? `the present file is not in force: ${r.error}` : 'the present file is in force']);
   } else facts.push(['Rules', 'none on this node']);
   facts.push(['Weir', s.version]);
   rows(id('facts').tBodies[0], facts, f => f[0], () => make('tr', {}, make('th', {scope: 'row'}), make('td')), (row, f) => {
@@ -570,9 +570,9 @@ function showTop(t) {
       set(row.children[3], number.format(k.denials));
     });
   }
-  let note = t.error ? `They could not be told just now: ${t.error}` : 'of the last minute or two, about';
+  let note = t.error ? `The top keys are not available now: ${t.error}` : 'of the last minute or two, about';
   if (t.missing.length) note += `; without ${list(t.missing)}, which did not answer`;
-  if (t.silent.length) note += `; without ${list(t.silent)}, which tell nothing`;
+  if (t.silent.length) note += `; without ${list(t.silent)}, which report no keys`;
   set(id('top-note'), note);
 }
 
@@ -620,7 +620,7 @@ setInterval(() => {
   set(id('sign'), '?');
   const text = `No figures since ${clock.format(lastAt)}`;
   set(id('headline'), text);
-  set(id('subline'), 'What is below is old. The page tries again until it is answered.');
+  set(id('subline'), 'The figures below are old. The page tries again until the server responds.');
   set(id('said'), text);
   announced = '';
   set(id('clock'), 'not connected');

@@ -29,7 +29,7 @@ func (a *Allowance) Has(n int, now time.Time) bool {
 	return a.left >= float64(n)
 }
 
-// Take records that n events happen now, and reports true, if they may.
+// Take reports whether n events may happen now, and if so, counts them.
 func (a *Allowance) Take(n int, now time.Time) bool {
 	if !a.Has(n, now) {
 		return false

@@ -60,11 +60,11 @@ func TestOverdueAskDoesNotStallAnsweringMember(t *testing.T) {
 func TestAnsweredIgnoresLateAnswers(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var mu sync.Mutex
-		var heard []time.Time
-		a := lo.peer(t, "a", &testHandler{heard: func() {
+		var answered []time.Time
+		a := lo.peer(t, "a", &testHandler{answered: func() {
 			mu.Lock()
 			defer mu.Unlock()
-			heard = append(heard, time.Now())
+			answered = append(answered, time.Now())
 		}})
 		var slow atomic.Int64
 		b := lo.peer(t, "b", replyAfter(func() time.Duration { return time.Duration(slow.Load()) }))
@@ -73,7 +73,7 @@ func TestAnsweredIgnoresLateAnswers(t *testing.T) {
 		for _, c := range []struct {
 			slow, wait time.Duration
 			err        error
-			heard      bool
+			answered   bool
 		}{
 			{11 * time.Millisecond, 50 * time.Millisecond, nil, true},
 			{997 * time.Millisecond, 5 * time.Second, nil, true},
@@ -86,12 +86,12 @@ func TestAnsweredIgnoresLateAnswers(t *testing.T) {
 			time.Sleep(time.Until(start.Add(c.slow)))
 			synctest.Wait()
 			mu.Lock()
-			require.Equal(t, c.heard, slices.Contains(heard, start.Add(c.slow)), "answered after %v", c.slow)
+			require.Equal(t, c.answered, slices.Contains(answered, start.Add(c.slow)), "answered after %v", c.slow)
 			mu.Unlock()
 			time.Sleep(2 * time.Second)
 		}
 		mu.Lock()
-		require.Greater(t, len(heard), 20, "pongs count")
+		require.Greater(t, len(answered), 20, "pongs count")
 		mu.Unlock()
 	})
 }

@@ -295,16 +295,16 @@ func isWhole(v *View) bool {
 // that report the roster may have recorded the death of the member by mistake.
 func (g *gossipCluster) revive() {
 	v := g.view.Load()
-	heard := make(map[string]bool)
+	connected := make(map[string]bool)
 	for i, m := range v.Members {
 		if m.State == Dead && v.Direct[i] {
-			heard[m.Name] = true
+			connected[m.Name] = true
 		}
 	}
-	if len(heard) == 0 {
+	if len(connected) == 0 {
 		return
 	}
-	g.gossip.Report(heard)
+	g.gossip.Report(connected)
 }
 
 // refresh builds a new view, and stores the new view if it differs from the current view. The result is

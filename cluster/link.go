@@ -43,12 +43,12 @@ type link struct {
 	name  string
 	addr  string
 
-	// heard (whether the member is connected), stalled, watched and chosen are copies of the state in
+	// connected, stalled, watched and chosen are copies of the state of the member in
 	// peers.table, for callers. They are written under peers.mu.
-	heard   atomic.Bool
-	stalled atomic.Bool
-	watched atomic.Bool
-	chosen  atomic.Bool
+	connected atomic.Bool
+	stalled   atomic.Bool
+	watched   atomic.Bool
+	chosen    atomic.Bool
 
 	delay  atomic.Int64 // nanoseconds: see Delay
 	used   atomic.Int64 // nanoseconds from peers.began to the last use while the member was not watched; 0 if there was none
@@ -74,7 +74,7 @@ func newLink(p *peers, name, addr string) *link {
 // redial makes the link dial its member, unless the member is connected. The attempt begins at least
 // lookPace after the last attempt began.
 func (l *link) redial() {
-	if !l.heard.Load() {
+	if !l.connected.Load() {
 		l.post(eventAlive)
 	}
 }
@@ -83,7 +83,7 @@ func (l *link) redial() {
 func (l *link) Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
 	s := l.use()
 	switch {
-	case !l.heard.Load():
+	case !l.connected.Load():
 		s = nil
 	case l.stalled.Load():
 		return answer[:0], ErrStalled
@@ -278,7 +278,7 @@ func (u *upkeep) handle(e event) {
 	if e&eventArranged != 0 {
 		u.rearrange()
 	}
-	if e&eventAlive != 0 && !u.heard.Load() {
+	if e&eventAlive != 0 && !u.connected.Load() {
 		u.pace = dialPace
 		u.dial.planIn(max(0, time.Until(u.tried.Add(lookPace))))
 	}
@@ -365,7 +365,7 @@ func (u *upkeep) isAnswering() bool { return u.s != nil && u.s.silence() < detec
 
 // needsSession reports whether the link needs another session if it is wanted.
 func (u *upkeep) needsSession() bool {
-	return !u.isAnswering() && (u.watched.Load() || u.s == nil || !u.heard.Load())
+	return !u.isAnswering() && (u.watched.Load() || u.s == nil || !u.connected.Load())
 }
 
 // tryDial begins an attempt to connect if a connection is needed now. While the session answers, no

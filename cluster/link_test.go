@@ -83,7 +83,7 @@ func TestFrozenMemberStallsAndIsDisconnected(t *testing.T) {
 			}
 		}})
 		defer thaw()
-		judged := func() (heard, stalled bool) {
+		judged := func() (connected, stalled bool) {
 			m := a.connections([]string{"b"})
 			return m.Direct[0], m.Stalled[0]
 		}
@@ -101,11 +101,11 @@ func TestFrozenMemberStallsAndIsDisconnected(t *testing.T) {
 			require.ErrorIs(t, ask(), ErrStalled)
 		}
 		require.Equal(t, 210*time.Millisecond, time.Since(start))
-		heard, stalled := judged()
-		require.True(t, heard && stalled)
-		for heard {
+		connected, stalled := judged()
+		require.True(t, connected && stalled)
+		for connected {
 			time.Sleep(10 * time.Millisecond)
-			heard, stalled = judged()
+			connected, stalled = judged()
 		}
 		require.GreaterOrEqual(t, time.Since(start), detect.SilenceTimeout)
 		require.LessOrEqual(t, time.Since(start), detect.SilenceTimeout+lookPace)
@@ -115,8 +115,8 @@ func TestFrozenMemberStallsAndIsDisconnected(t *testing.T) {
 		frozen.Store(false)
 		thaw()
 		time.Sleep(2 * lookPace)
-		heard, stalled = judged()
-		require.True(t, heard && !stalled)
+		connected, stalled = judged()
+		require.True(t, connected && !stalled)
 		require.NoError(t, ask())
 	})
 }

@@ -22,12 +22,12 @@ func TestRecordArrivesBeforeFirstPong(t *testing.T) {
 			return func(c *peersConfig) {
 				c.OwnRecord = func() []byte { return []byte("I serve") }
 				c.HandleRecord = func(from string, news []byte) []byte {
-					note(fmt.Sprintf("%s says %s, a is connected: %t", from, news, a.peer("b").(*link).heard.Load()))
+					note(fmt.Sprintf("%s says %s, a is connected: %t", from, news, a.peer("b").(*link).connected.Load()))
 					return answer
 				}
 			}
 		}
-		a = lo.peer(t, "a", &testHandler{heard: func() { note("a hears") }}, says(nil))
+		a = lo.peer(t, "a", &testHandler{answered: func() { note("a hears") }}, says(nil))
 		b := lo.peer(t, "b", nil, says([]byte("you are buried")))
 		a.set([]Member{b.member()})
 		synctest.Wait()

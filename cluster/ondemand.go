@@ -93,7 +93,7 @@ func (l *link) copyState(t *detect.Connectivity) {
 		l.post(eventArranged)
 	}
 	stalled, connected := t.IsStalled(l.name), t.IsConnected(l.name)
-	if wasStalled, wasConnected := l.stalled.Swap(stalled), l.heard.Swap(connected); wasStalled != stalled || wasConnected != connected {
+	if wasStalled, wasConnected := l.stalled.Swap(stalled), l.connected.Swap(connected); wasStalled != stalled || wasConnected != connected {
 		l.opened.wake()
 	}
 }
@@ -141,7 +141,7 @@ func (l *link) open(ctx context.Context, wait time.Duration) (*session, time.Dur
 	defer timer.Stop()
 	for {
 		changed := l.opened.wait()
-		if !l.heard.Load() {
+		if !l.connected.Load() {
 			return nil, 0, l.unreachableError()
 		}
 		if l.stalled.Load() {
@@ -170,7 +170,7 @@ func (l *link) Send(request []byte) {
 	switch {
 	case s != nil:
 		s.queueTell(request)
-	case !l.heard.Load():
+	case !l.connected.Load():
 	case len(request) > MaxMessage || !l.held.add(request):
 		l.peers.dropped.Add(1)
 	default:

@@ -128,7 +128,7 @@ func TestUnwatchedMemberIsDialledByTheFirstRequest(t *testing.T) {
 		require.EqualValues(t, before+1, told.Load())
 		time.Sleep(restAfter + 2*usedPace)
 		require.Nil(t, l.session.Load(), "it was not used for a minute")
-		require.True(t, l.heard.Load())
+		require.True(t, l.connected.Load())
 		for range maxHeld + 1 {
 			l.Send([]byte("y"))
 		}
@@ -159,7 +159,7 @@ func TestFrozenUnwatchedMemberStallsAndIsDisconnected(t *testing.T) {
 		}
 		require.ErrorIs(t, ask(), ErrStalled)
 		require.LessOrEqual(t, time.Since(start), detect.StallTimeout+30*time.Millisecond)
-		for l.heard.Load() {
+		for l.connected.Load() {
 			time.Sleep(10 * time.Millisecond)
 		}
 		require.GreaterOrEqual(t, time.Since(start), detect.SilenceTimeout)
@@ -175,7 +175,7 @@ func TestFrozenUnwatchedMemberStallsAndIsDisconnected(t *testing.T) {
 		synctest.Wait()
 		b.close()
 		require.ErrorIs(t, ask(), ErrDisconnected, "its kernel refuses")
-		require.False(t, l.heard.Load())
+		require.False(t, l.connected.Load())
 	})
 }
 
@@ -198,7 +198,7 @@ func TestUnwatchedMemberBeyondACutIsPresumedConnectedAgain(t *testing.T) {
 		l.Send([]byte("tell"))
 		require.ErrorIs(t, ask(), ErrStalled)
 		require.LessOrEqual(t, time.Since(start), detect.StallTimeout+30*time.Millisecond)
-		for l.heard.Load() {
+		for l.connected.Load() {
 			time.Sleep(10 * time.Millisecond)
 		}
 		require.LessOrEqual(t, time.Since(start), detect.SilenceTimeout+2*lookPace)
@@ -217,7 +217,7 @@ func TestUnwatchedMemberBeyondACutIsPresumedConnectedAgain(t *testing.T) {
 			a.table.RecordCheck(time.Now().Add(-time.Second), time.Now())
 			a.mu.Unlock()
 		}
-		require.True(t, l.heard.Load(), "nothing was sent to it for a minute")
+		require.True(t, l.connected.Load(), "nothing was sent to it for a minute")
 		start = time.Now()
 		require.ErrorIs(t, ask(), ErrStalled)
 		require.Greater(t, time.Since(start), 2*detect.StallTimeout, "this process is delayed")

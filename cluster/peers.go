@@ -56,7 +56,7 @@ type peersConfig struct {
 // peers has all connections to and from other members, and the connectivity table. The methods are safe
 // for concurrent use.
 //
-// mu guards the fields below it, and is never held while waiting. l.heard, l.stalled, l.watched and
+// mu guards the fields below it, and is never held while waiting. l.connected, l.stalled, l.watched and
 // l.chosen are copies of the state of l in table, for callers that read without the lock. The copies
 // are written only while mu is held: with an outdated copy, asks would wait for a missing member. A
 // link that is no longer in links must not change table, because the member may have a new link.
@@ -137,7 +137,7 @@ func (p *peers) notify() {
 }
 
 // step applies an event of the member of l to the table, and signals a change. When step returns,
-// l.heard and l.stalled are up to date.
+// l.connected and l.stalled are up to date.
 func (p *peers) step(l *link, event func(*detect.Connectivity) bool) {
 	p.mu.Lock()
 	if p.links[l.name] != l {
@@ -209,7 +209,7 @@ func (p *peers) set(members []Member) {
 			p.table.RecordFailure(name, time.Now())
 		}
 		delete(p.links, name)
-		l.heard.Store(false)
+		l.connected.Store(false)
 		delete(p.watched, l)
 		l.post(eventGone)
 		l.opened.wake()
@@ -530,7 +530,7 @@ func (p *peers) close() {
 	p.cancel()
 	conns := slices.Collect(maps.Keys(p.conns))
 	for _, l := range p.links {
-		l.heard.Store(false)
+		l.connected.Store(false)
 		l.opened.wake()
 	}
 	p.mu.Unlock()

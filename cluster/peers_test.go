@@ -17,10 +17,10 @@ import (
 
 // testHandler calls a function for requests, late answers and answers in time.
 type testHandler struct {
-	serve   func(b *Batch)
-	changed func()
-	heard   func()
-	late    func(from Peer, request, answer []byte)
+	serve    func(b *Batch)
+	changed  func()
+	answered func()
+	late     func(from Peer, request, answer []byte)
 }
 
 func (h *testHandler) Changed() {
@@ -30,8 +30,8 @@ func (h *testHandler) Changed() {
 }
 
 func (h *testHandler) Answered() {
-	if h.heard != nil {
-		h.heard()
+	if h.answered != nil {
+		h.answered()
 	}
 }
 

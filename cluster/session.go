@@ -418,7 +418,7 @@ func (s *session) read() error {
 			return err
 		}
 		now := time.Since(s.start)
-		any, heard, ponged := false, false, false
+		any, proved, ponged := false, false, false
 		took := time.Duration(0) // round-trip time of the frames that arrived together
 		for {
 			f, ok, err := in.nextFrame()
@@ -438,7 +438,7 @@ func (s *session) read() error {
 				if since > 0 {
 					took = since
 				}
-				heard = heard || inTime
+				proved = proved || inTime
 			case kindPong:
 				ponged = true
 				s.out.relieve(1) // the ping was written
@@ -446,7 +446,7 @@ func (s *session) read() error {
 				if err != nil {
 					return err
 				}
-				took, heard = max(took, since), heard || inTime
+				took, proved = max(took, since), proved || inTime
 			case kindNews:
 				if err := s.way.handleRecord(f.body); err != nil {
 					return err
@@ -473,7 +473,7 @@ func (s *session) read() error {
 			s.trip.Store(int64(trips.Mean()))
 			s.late.Store(int64(trips.Timeout()))
 		}
-		if heard {
+		if proved {
 			s.way.recordProof()
 		}
 		if any {

@@ -27,18 +27,18 @@ func TestStaleJoinAddressDelaysNoMember(t *testing.T) {
 		h.startMembers(t, 1, 0)
 		c := h.newJoiner(t, hostName(0))
 		begun := time.Now()
-		heard := make(chan time.Duration, 1)
+		found := make(chan time.Duration, 1)
 		require.NoError(t, c.Start(context.Background(), onChange(func() {
 			if v := c.View(); len(v.Direct) == 2 && v.Direct[0] && v.Direct[1] {
 				select {
-				case heard <- time.Since(begun):
+				case found <- time.Since(begun):
 				default:
 				}
 			}
 		})))
 		require.GreaterOrEqual(t, time.Since(begun), time.Second, "Start waits for the stale address")
 		select {
-		case after := <-heard:
+		case after := <-found:
 			require.Less(t, after, time.Second)
 		default:
 			t.Fatal("Start has returned before Changed has reported the member")

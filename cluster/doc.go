@@ -39,9 +39,9 @@
 // Gossip does not show which members can be reached. For that (package detect), a node pings the
 // members that it watches: all members in a cluster of up to 9, and about eight in a larger cluster.
 // Pings go every 300 ms, and every 100 ms once a pong is missing at the time of the next ping. They are
-// answered before any request that was read with them. Two members that watch each other have two connections: each member dials
-// one of them. A ping states how long ago the sender had an answer from the receiver, so that either
-// connection proves both directions.
+// answered before any request that was read with them. Two members that watch each other have two
+// connections: each member dials one of them. A ping states how long ago the sender had an answer from
+// the receiver, so that either connection proves both directions.
 //
 // The row of a node lists the watched members to which it is connected. A node sends rows that have
 // changed to the members that it watches: at once, but to each member at most every 50 ms. Over a new

@@ -363,13 +363,14 @@ func (u *upkeep) discardDialed() {
 // isAnswering reports whether the session has been silent for less than detect.MaxAnswerAge.
 func (u *upkeep) isAnswering() bool { return u.s != nil && u.s.silence() < detect.MaxAnswerAge }
 
-// needsSession reports whether the link needs another session if it is wanted.
+// needsSession reports whether a link that needs a connection needs a new session for it.
 func (u *upkeep) needsSession() bool {
 	return !u.isAnswering() && (u.watched.Load() || u.s == nil || !u.connected.Load())
 }
 
 // tryDial begins an attempt to connect if a connection is needed now. While the session answers, no
-// further attempt is planned, because each appointment would wake an idle process. judge plans the next.
+// further attempt is planned, because each appointment would wake an idle process. judge plans the next
+// attempt.
 func (u *upkeep) tryDial() {
 	wait := u.connectWait(u.dial.due, time.Now())
 	u.dial.planIn(u.pace - u.pace/10 + rand.N(u.pace/5))
@@ -459,8 +460,8 @@ func (u *upkeep) checkDrained() {
 	u.before = nil
 }
 
-// handleLoss is called when the session has ended. After a session that was longer than dialPace, the
-// member is dialled at once, and otherwise when the next attempt is due.
+// handleLoss is called when the session has ended. The member is dialled at once if the session was longer
+// than dialPace or no attempt is planned, and otherwise when the planned attempt is due.
 func (u *upkeep) handleLoss() {
 	u.silent = !u.s.hungUp.Load()
 	u.s = nil
@@ -488,7 +489,8 @@ func (u *upkeep) pingNow() {
 	}
 }
 
-// judge checks the member, and sends a ping if a ping is due.
+// judge checks the member, sends a ping if a ping is due, and plans an attempt to connect if the session
+// does not answer.
 func (u *upkeep) judge() {
 	now := time.Now()
 	if u.s == nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// These tests use sockets of the machine on 127.0.0.1 and ephemeral ports.
+// Tests that do not use onHosts use sockets of the machine, on its loopback and ephemeral ports.
 
 // node is a started cluster and its handler.
 type node struct {

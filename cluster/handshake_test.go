@@ -331,7 +331,7 @@ func TestOtherVersionIsRefusedAndReceivesThisVersion(t *testing.T) {
 	require.Equal(t, reasonGarbage, reason)
 }
 
-// The listener knows the secret and sends an invalid answer.
+// The listener does not use TLS, and answers with a given status.
 func TestOnlyValidWelcomeIsAccepted(t *testing.T) {
 	id := func(name string, secret ...string) identity {
 		return identity{self: hello{Name: name, Region: "r"}, secrets: secrets(secret...)}

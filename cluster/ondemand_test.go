@@ -211,7 +211,7 @@ func TestUnwatchedMemberBeyondACutIsPresumedConnectedAgain(t *testing.T) {
 		before := waiting()
 		l.Send([]byte("tell"))
 		require.Equal(t, before, waiting(), "it is disconnected")
-		// A delayed process gives an attempt more time than passes to the next one.
+		// A delayed process gives an attempt more time than passes until the next attempt is planned.
 		for start = time.Now(); time.Since(start) < restAfter+5*time.Second; time.Sleep(100 * time.Millisecond) {
 			a.mu.Lock()
 			a.table.RecordCheck(time.Now().Add(-time.Second), time.Now())

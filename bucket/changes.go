@@ -76,10 +76,10 @@ func (s *Store) Observe(spent func(id ID, units int64), reset func(id ID, number
 // the changes. A concurrent change is in this list or in a later list.
 //
 // The part starts at cursor, which is 0 for the start of the store. If there are enough
-// changes, the part has at least `least` changes, and at most the changes of one shard more.
+// changes, the part has at least minChanges changes, and at most the changes of one shard more.
 // next is the cursor of the next part, or 0 after the last part. If changes are collected in
 // parts, they are still in the cache of the processor when they are exported.
-func (s *Store) Collect(cursor, least int, hurried bool, list []Change) (next int, _ []Change) {
+func (s *Store) Collect(cursor, minChanges int, hurried bool, list []Change) (next int, _ []Change) {
 	t := s.tracker.Load()
 	if t == nil {
 		return 0, list
@@ -96,7 +96,7 @@ func (s *Store) Collect(cursor, least int, hurried bool, list []Change) (next in
 		}
 		for ; todo != 0; todo &= todo - 1 {
 			i := bits.TrailingZeros64(todo)
-			if len(list)-had >= least {
+			if len(list)-had >= minChanges {
 				return word*64 + i, list
 			}
 			// The bit is cleared first: a call that records a change in a shard that was

@@ -46,16 +46,16 @@ const leastTerm = uint64(2 * time.Millisecond)
 // Lend is like TakeInto, but if the units are taken, Lend also lends up to want.Units of the
 // remaining units. Fewer units are lent if few are left, or if so many units were spent that
 // the replicas of the count are behind. The term is shorter if the count does not allow the
-// wanted term. least is the time in which all wanted units would be spent: if the term is
-// shorter than least, Lend lends proportionally fewer units. Lend lends no units if the term
-// or least is below 2 ms, or if fewer than 2 units could be lent. lent describes the units
+// wanted term. spendTime is the time in which all wanted units would be spent: if the term is
+// shorter than spendTime, Lend lends proportionally fewer units. Lend lends no units if the term
+// or spendTime is below 2 ms, or if fewer than 2 units could be lent. lent describes the units
 // that were lent before and may be unspent. The Receipt of r is for both the units taken and
 // the units lent. With zero units, Lend only lends.
 //
 // In a tracked store, lent units do not raise the uncollected units of a count above the
 // sixteenth of its capacity at which Track signals hurry. So a crash of the owner loses no
 // more units because of leases.
-func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, least time.Duration, lent Lease, r *Result) (granted Lease) {
+func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, spendTime time.Duration, lent Lease, r *Result) (granted Lease) {
 	sh, h := s.lock(id)
 	var first slot
 	c, l, inserts := sh.lookupOrNew(id, h, &s.placement, l, now, &first)
@@ -63,7 +63,7 @@ func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, least time.D
 	if s.tracker.Load() != nil && sh.changes != nil {
 		room = sub(l.hurryAt(), nonNegative(sh.uncollected(l, c)))
 	}
-	granted, spent := l.lend(&c.cell, sh.logOf(l, c), now, units, want, least, lent, room, r)
+	granted, spent := l.lend(&c.cell, sh.logOf(l, c), now, units, want, spendTime, lent, room, r)
 	if spent > 0 {
 		s.note(sh, c, l, spent)
 	}
@@ -83,13 +83,13 @@ func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, least time.D
 // lend is Lend for a count. The lent units are limited so that the taken and lent units
 // together are at most room. spent is the number of units taken and lent, without the units
 // charged on top.
-func (l *Limit) lend(c *cell, g *log, now, units int64, want Lease, least time.Duration, lent Lease, room uint64, r *Result) (granted Lease, spent int64) {
+func (l *Limit) lend(c *cell, g *log, now, units int64, want Lease, spendTime time.Duration, lent Lease, room uint64, r *Result) (granted Lease, spent int64) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
 	n, capacity := nonNegative(units), l.capacity()
 	term := min(nonNegative(int64(want.Term)), l.longestTerm(v, now))
 	var lends, onTop, rest uint64
-	if all := nonNegative(int64(least)); min(term, all) >= leastTerm && used+n <= capacity {
+	if all := nonNegative(int64(spendTime)); min(term, all) >= leastTerm && used+n <= capacity {
 		onTop, rest = l.surcharge(v, n, term, lent)
 		left := sub(capacity-used-n, onTop)
 		lends = min(mulDiv(nonNegative(want.Units), min(term, all), all), left/lentPart, sub(room, n))

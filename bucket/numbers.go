@@ -34,9 +34,9 @@ const nearest = 64
 
 // find returns the index of the entry with the limit l and the given origin, or 0 if it is not
 // among the latest entries.
-func (n *numbers) find(l *Limit, by originSeries) uint32 {
+func (n *numbers) find(l *Limit, origin originSeries) uint32 {
 	for i := len(n.at) - 1; i > max(0, len(n.at)-nearest); i-- {
-		if e := &n.at[i]; e.series == by && e.Limit == *l {
+		if e := &n.at[i]; e.series == origin && e.Limit == *l {
 			return uint32(i)
 		}
 	}
@@ -64,14 +64,14 @@ func (n *numbers) maxJudged() (judged int32) {
 }
 
 // judgedBy returns the number of counts that the limit of an entry judges.
-func (n *numbers) judgedBy(by uint32) int32 { return n.at[n.at[by].first].judged }
+func (n *numbers) judgedBy(entry uint32) int32 { return n.at[n.at[entry].first].judged }
 
 // addJudged adds delta to the number of slots that refer to the limit of an entry.
-func (n *numbers) addJudged(by uint32, delta int32) { n.at[n.at[by].first].judged += delta }
+func (n *numbers) addJudged(entry uint32, delta int32) { n.at[n.at[entry].first].judged += delta }
 
 func (n *numbers) isFull() bool { return len(n.at) == cap(n.at) }
 
-func (n *numbers) add(l *Limit, by originSeries) uint32 {
+func (n *numbers) add(l *Limit, origin originSeries) uint32 {
 	if len(n.at) == 0 {
 		n.at = make([]entry, 1, 2)
 	}
@@ -80,7 +80,7 @@ func (n *numbers) add(l *Limit, by originSeries) uint32 {
 	if first == 0 {
 		first = at
 	}
-	n.at = append(n.at, entry{*l, by, first, 0})
+	n.at = append(n.at, entry{*l, origin, first, 0})
 	return at
 }
 

@@ -117,7 +117,7 @@ func (sh *shard) lookup(id ID, h uint64, p *placement, l *Limit, now int64) (*sl
 
 // lookupOrNew returns the count of id, and the limit that judges it. If the shard has no count
 // of id, lookupOrNew returns first, which it sets to an empty count, and isNew is true.
-func (sh *shard) lookupOrNew(id ID, h uint64, p *placement, l *Limit, now int64, first *slot) (c *slot, of *Limit, isNew bool) {
+func (sh *shard) lookupOrNew(id ID, h uint64, p *placement, l *Limit, now int64, first *slot) (c *slot, judge *Limit, isNew bool) {
 	if c, l = sh.lookup(id, h, p, l, now); c != nil {
 		return c, l, false
 	}
@@ -344,14 +344,14 @@ func (sh *shard) resize(slots int, p *placement) {
 
 // intern returns the index of the entry with the limit l and the given origin. It adds this
 // entry if find does not find it.
-func (sh *shard) intern(l *Limit, by originSeries) uint32 {
-	if i := sh.numbers.find(l, by); i > 0 {
+func (sh *shard) intern(l *Limit, origin originSeries) uint32 {
+	if i := sh.numbers.find(l, origin); i > 0 {
 		return i
 	}
 	if sh.numbers.isFull() {
 		sh.numbers.prune(sh.slots)
 	}
-	return sh.numbers.add(l, by)
+	return sh.numbers.add(l, origin)
 }
 
 // reconcile resolves the difference between l and the limit that last judged the count, and

@@ -22,12 +22,12 @@ type Spent struct {
 // bucket cannot confirm a receipt.
 const within = uint64(100 * time.Millisecond)
 
-// RefundSpent is like RefundBeside for the units that at identifies. If the receipt is from
-// another store, RefundSpent refunds units of the window that began nearest to at.Near,
+// RefundSpent is like RefundBeside for the units that spent identifies. If the receipt is from
+// another store, RefundSpent refunds units of the window that began nearest to spent.Near,
 // within half of Per. In a log it refunds units of the nearest entry, and then of the
 // newest entries. RefundSpent does nothing if the window has ended or the entry has
 // expired.
-func (s *Store) RefundSpent(id ID, l *Limit, now, units int64, at Spent, lent Lease) (changed bool) {
+func (s *Store) RefundSpent(id ID, l *Limit, now, units int64, spent Spent, lent Lease) (changed bool) {
 	sh, h := s.lock(id)
 	defer sh.mu.Unlock()
 	c, l := sh.lookup(id, h, &s.placement, l, now)
@@ -37,12 +37,12 @@ func (s *Store) RefundSpent(id ID, l *Limit, now, units int64, at Spent, lent Le
 	g := sh.logOf(l, c)
 	log := open(g)
 	v, _ := l.advance(c.cell, &log, now)
-	r := l.find(v, &log, now, at)
+	r := l.find(v, &log, now, spent)
 	if r == 0 {
 		return false
 	}
 	refunded, changed := l.refund(&c.cell, g, now, units, r, false, lent)
-	if refunded < units && l.Algorithm == SlidingLog && r != at.Receipt {
+	if refunded < units && l.Algorithm == SlidingLog && r != spent.Receipt {
 		rest, more := l.refund(&c.cell, g, now, units-refunded, 0, false, lent)
 		refunded, changed = refunded+rest, changed || more
 	}
@@ -52,17 +52,17 @@ func (s *Store) RefundSpent(id ID, l *Limit, now, units int64, at Spent, lent Le
 	return changed
 }
 
-// DebitSpent is like Debit for units that are spent together with the units that at
+// DebitSpent is like Debit for units that are spent together with the units that spent
 // identifies: in the same window of a FixedWindow, in the same counter of a SlidingWindow, or
 // at the same time of a log. If that window has ended or that entry has expired, DebitSpent
 // spends no units, and the Result is not Allowed. A bucket is debited at now, because its
 // level does not record earlier times. RetryAfter is the time until there is room for a unit.
 // If only the previous window has no room, RetryAfter is 0.
-func (s *Store) DebitSpent(id ID, l *Limit, now, units int64, at Spent) Result {
+func (s *Store) DebitSpent(id ID, l *Limit, now, units int64, spent Spent) Result {
 	sh, h := s.lock(id)
 	var first slot
 	c, l, inserts := sh.lookupOrNew(id, h, &s.placement, l, now, &first)
-	r, counted := l.debitSpent(&c.cell, sh.logOf(l, c), now, units, at)
+	r, counted := l.debitSpent(&c.cell, sh.logOf(l, c), now, units, spent)
 	if counted > 0 {
 		s.note(sh, c, l, counted)
 	}
@@ -79,16 +79,16 @@ func (s *Store) DebitSpent(id ID, l *Limit, now, units int64, at Spent) Result {
 	return r
 }
 
-// debitSpent debits units in the window or at the time that at identifies. counted is the
+// debitSpent debits units in the window or at the time that spent identifies. counted is the
 // number of units spent.
-func (l *Limit) debitSpent(c *cell, g *log, now, units int64, at Spent) (r Result, counted int64) {
+func (l *Limit) debitSpent(c *cell, g *log, now, units int64, spent Spent) (r Result, counted int64) {
 	if l.IsBucket() {
 		return l.debit(c, g, now, units)
 	}
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
 	n, capacity := nonNegative(units), l.capacity()
-	if v, at, ok := l.findWindow(v, &h, now, used, at); ok && n > 0 {
+	if v, at, ok := l.findWindow(v, &h, now, used, spent); ok && n > 0 {
 		v, n = l.spendAt(v, &h, at, n, used)
 		counted = int64(n)
 		r.Receipt = at
@@ -107,27 +107,27 @@ func (l *Limit) debitSpent(c *cell, g *log, now, units int64, at Spent) (r Resul
 	return r, counted
 }
 
-// findWindow returns the count with the window that at identifies, and the receipt to spend
+// findWindow returns the count with the window that spent identifies, and the receipt to spend
 // units in that window. If no units are used, the count has no window, and findWindow begins
 // the window again.
-func (l *Limit) findWindow(v cell, g *log, now int64, used uint64, at Spent) (_ cell, r Receipt, ok bool) {
+func (l *Limit) findWindow(v cell, g *log, now int64, used uint64, spent Spent) (_ cell, r Receipt, ok bool) {
 	per := l.per()
 	if used > 0 && l.Algorithm != SlidingLog {
-		r = l.find(v, g, now, at)
+		r = l.find(v, g, now, spent)
 		return v, r, r != 0
 	}
-	r = at.Receipt
+	r = spent.Receipt
 	if used > 0 { // a log
-		if found := l.find(v, g, now, at); found != r && at.Near != 0 {
-			r = Receipt(at.Near)
+		if found := l.find(v, g, now, spent); found != r && spent.Near != 0 {
+			r = Receipt(spent.Near)
 		}
 		if int64(r) > v.at {
 			r = Receipt(max(v.at, min(int64(r), now)))
 		}
 		return v, r, timeSince(int64(r), now) < per
 	}
-	if at.Near != 0 && l.Start == 0 {
-		r = Receipt(at.Near)
+	if spent.Near != 0 && l.Start == 0 {
+		r = Receipt(spent.Near)
 	}
 	r = Receipt(min(int64(r), now))
 	e := timeSince(int64(r), now)
@@ -159,31 +159,33 @@ func (l *Limit) spendAt(v cell, g *log, r Receipt, n, used uint64) (_ cell, spen
 	return v, n
 }
 
-// find returns the receipt of the units that at identifies, in a count that is up to date. It
-// returns at.Receipt if this store has returned that receipt, and otherwise the receipt
-// nearest to at.Near, or 0 if there is no such receipt. If windows have names, all stores
+// find returns the receipt of the units that spent identifies, in a count that is up to date. It
+// returns spent.Receipt if this store has returned that receipt, and otherwise the receipt
+// nearest to spent.Near, or 0 if there is no such receipt. If windows have names, all stores
 // return the same receipts.
-func (l *Limit) find(v cell, g *log, now int64, at Spent) Receipt {
+func (l *Limit) find(v cell, g *log, now int64, spent Spent) Receipt {
 	per, named := l.per(), l.Start != 0
-	near := func(t int64, within uint64) bool { return at.Near != 0 && !named && distance(t, at.Near) < within }
+	near := func(t int64, within uint64) bool {
+		return spent.Near != 0 && !named && distance(t, spent.Near) < within
+	}
 	switch l.Algorithm {
 	case SlidingLog:
-		return g.find(v, per, now, at)
+		return g.find(v, per, now, spent)
 	case TokenBucket, LeakyBucket:
-		last := after(v.at, l.drain(v.x, v.y)) == int64(at.Receipt)
+		last := after(v.at, l.drain(v.x, v.y)) == int64(spent.Receipt)
 		if last {
-			return at.Receipt
+			return spent.Receipt
 		}
-		if at.Near == 0 || near(int64(at.Receipt), within) {
-			return l.convertReceipt(at.Receipt, at.By, now)
+		if spent.Near == 0 || near(int64(spent.Receipt), within) {
+			return l.convertReceipt(spent.Receipt, spent.By, now)
 		}
-		return l.convertReceipt(Receipt(at.Near), at.By, now)
+		return l.convertReceipt(Receipt(spent.Near), spent.By, now)
 	}
 	previous := before(v.at, per)
 	sliding := l.Algorithm != FixedWindow
 	switch {
-	case v.at == int64(at.Receipt), sliding && previous == int64(at.Receipt):
-		return at.Receipt
+	case v.at == int64(spent.Receipt), sliding && previous == int64(spent.Receipt):
+		return spent.Receipt
 	case near(v.at, (per+1)/2):
 		return Receipt(v.at)
 	case sliding && near(previous, (per+1)/2):
@@ -196,29 +198,29 @@ func (l *Limit) find(v cell, g *log, now int64, at Spent) Receipt {
 // by the numbers of l, of the units that have not drained. A count does not record when its
 // numbers changed, so convertReceipt assumes that the units have drained by the older numbers
 // until now.
-func (l *Limit) convertReceipt(r Receipt, by *Limit, now int64) Receipt {
-	if by == nil || !by.IsBucket() || by.Rate == l.Rate && by.Per == l.Per {
+func (l *Limit) convertReceipt(r Receipt, numbers *Limit, now int64) Receipt {
+	if numbers == nil || !numbers.IsBucket() || numbers.Rate == l.Rate && numbers.Per == l.Per {
 		return r
 	}
-	left := mulDiv(mulDiv(sub(timeSince(now, int64(r)), 1), by.rate(), l.rate()), l.per(), by.per())
+	left := mulDiv(mulDiv(sub(timeSince(now, int64(r)), 1), numbers.rate(), l.rate()), l.per(), numbers.per())
 	return Receipt(after(now, add(left, 1)))
 }
 
 // find is Limit.find for a log.
-func (g *log) find(c cell, per uint64, now int64, at Spent) (r Receipt) {
+func (g *log) find(c cell, per uint64, now int64, spent Spent) (r Receipt) {
 	if c.x == 0 {
 		return 0
 	}
-	known := at.Near != 0 && timeSince(at.Near, now) < per
-	earliest := int64(at.Receipt)
+	known := spent.Near != 0 && timeSince(spent.Near, now) < per
+	earliest := int64(spent.Receipt)
 	if known {
-		earliest = min(earliest, at.Near)
+		earliest = min(earliest, spent.Near)
 	}
 	for t, end := c.at, len(g.buf); ; {
-		if t == int64(at.Receipt) {
-			return at.Receipt
+		if t == int64(spent.Receipt) {
+			return spent.Receipt
 		}
-		if known && (r == 0 || distance(t, at.Near) < distance(int64(r), at.Near)) {
+		if known && (r == 0 || distance(t, spent.Near) < distance(int64(r), spent.Near)) {
 			r = Receipt(t)
 		}
 		start, delta, _ := g.readLast(end)

@@ -36,7 +36,7 @@ const maxFloor = 1 << 31
 
 // TotalOf returns the total of the count of id at the time when it was last collected, and
 // whether the store has a count. A recovered count is in the store until its place is reused.
-func (s *Store) TotalOf(id ID) (t Total, held bool) {
+func (s *Store) TotalOf(id ID) (t Total, exists bool) {
 	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
 	if i < 0 {

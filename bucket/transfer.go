@@ -69,22 +69,22 @@ type Mark struct {
 // maxExport is the maximum number of bytes of a log in an Export.
 const maxExport = 16 << 10
 
-// Export reads the count of id into c for a receiver that has the entries up to the mark in
-// the argument after. It does not change the store. c is the whole count, or for a SlidingLog
+// Export reads the count of id into c for a receiver that has the entries up to the Mark
+// received. It does not change the store. c is the whole count, or for a SlidingLog
 // with a Mark, only the entries after the Mark, and then c is Partial. If the log has changed
 // other than at its end since the Mark (by a refund or a conversion, or because it was
 // started again), c is the whole count.
 //
 // An Export returns at most 16 KiB of a log. more reports whether there are more entries: call
-// Export again with the returned Mark, and c is the next piece, which is Partial. held is false
+// Export again with the returned Mark, and c is the next piece, which is Partial. exists is false
 // if there is no count or the count has recovered. c is then empty.
-func (s *Store) Export(id ID, now int64, after Mark, c *Count) (mark Mark, more, held bool) {
-	return s.export(id, now, after, c, maxExport)
+func (s *Store) Export(id ID, now int64, received Mark, c *Count) (mark Mark, more, exists bool) {
+	return s.export(id, now, received, c, maxExport)
 }
 
 // export is Export with pieces whose maximum length in bytes is the argument most,
 // except that a piece has at least one entry.
-func (s *Store) export(id ID, now int64, after Mark, c *Count, most int) (mark Mark, more, held bool) {
+func (s *Store) export(id ID, now int64, received Mark, c *Count, most int) (mark Mark, more, exists bool) {
 	c.clear()
 	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *Store) export(id ID, now int64, after Mark, c *Count, most int) (mark M
 		return Mark{}, false, false
 	}
 	if l.Algorithm == SlidingLog {
-		mark, more = c.exportLog(v, &g, now, after, most)
+		mark, more = c.exportLog(v, &g, now, received, most)
 		return mark, more, true
 	}
 	if l.isCalendar() {
@@ -110,12 +110,12 @@ func (s *Store) export(id ID, now int64, after Mark, c *Count, most int) (mark M
 }
 
 // exportLog reads the entries after a Mark from a log that is up to date.
-func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark Mark, more bool) {
+func (c *Count) exportLog(v cell, g *log, now int64, received Mark, most int) (mark Mark, more bool) {
 	t, off, sent := int64(v.y), g.head, uint64(0)
-	if after.edits == g.edits {
+	if received.edits == g.edits {
 		c.partial = true
-		mark = after
-		t, off, sent = g.findAfter(v, after)
+		mark = received
+		t, off, sent = g.findAfter(v, received)
 	}
 	mark.edits = g.edits
 	for first := true; off < len(g.buf); first = false {
@@ -334,7 +334,7 @@ func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
 
 // Judge returns the limit that last judged the count of id, and whether the store has a
 // count. A recovered count is in the store until its place is reused.
-func (s *Store) Judge(id ID) (l Limit, held bool) {
+func (s *Store) Judge(id ID) (l Limit, exists bool) {
 	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()
 	if i < 0 {

@@ -56,7 +56,7 @@ func TestScanFinishesWhileCountsChange(t *testing.T) {
 		a.Owe(2, All())
 		for frames, missing := 0, counts; missing > 0; frames++ {
 			l.now += int64(foldAfter) // so that the queue has each id only once, even if the id changes again
-			require.Less(t, frames, 5*counts, "%d of %d have not come beside %d changes", missing, counts, changes)
+			require.Less(t, frames, 5*counts, "%d of %d counts have not arrived during %d changes per frame", missing, counts, changes)
 			for i := range changes {
 				from.Take(someID(i), &limit, l.now, 1)
 			}

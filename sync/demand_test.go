@@ -82,9 +82,9 @@ type singleNode struct {
 
 // grantedAfterMove returns the units that are granted after all demand has moved from one region
 // to another, as parts of the units that a single node with the whole limit would grant. The
-// demand moves at the time at. The first span begins when the duration in the argument from has
-// passed after the move, or with the next window if windows have fixed times.
-func grantedAfterMove(t failer, l bucket.Limit, net network, at, from int64, spans ...int64) (parts []float64) {
+// demand moves at moveTime. The first span begins after a pause, or with the next window if
+// windows have fixed times.
+func grantedAfterMove(t failer, l bucket.Limit, net network, moveTime, pause int64, spans ...int64) (parts []float64) {
 	w := newGlobe(t, 1, 3, l, net)
 	w.settle()
 	whole := singleNode{store: bucket.NewStore(16, bucket.Salt{})}
@@ -106,9 +106,9 @@ func grantedAfterMove(t failer, l bucket.Limit, net network, at, from int64, spa
 		w.after(every, again)
 	}
 	again()
-	w.run(at)
+	w.run(moveTime)
 	place = 1
-	w.run(from)
+	w.run(pause)
 	if into := w.now % int64(l.Per); into > 0 && (l.Algorithm == bucket.SlidingWindow || l.Algorithm == bucket.FixedWindow) {
 		w.run(int64(l.Per) - into)
 	}

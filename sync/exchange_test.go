@@ -251,7 +251,7 @@ func TestSuccessorGrantsOnlyOnceAccountsAreKnown(t *testing.T) {
 
 // A region returns received units that may have been spent: its node has a successor that does not know
 // of some of them, or the region has spent more units than it has.
-func TestDoubtfulUnitsComeBackAsSpent(t *testing.T) {
+func TestUnitsOfUnknownStateReturnAsSpent(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		for _, c := range []struct {
 			successor                 bool

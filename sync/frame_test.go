@@ -94,7 +94,7 @@ func FuzzServe(f *testing.F) {
 			}
 			again, b2, err := s.Serve(now, b, holder{}, nil)
 			if err != nil || string(again) != string(answer) || b2.Authority != nil || b2.Complete {
-				t.Fatal("the same frame is taken in twice")
+				t.Fatal("the same frame is applied twice")
 			}
 			// If a frame with a new number brings the same contents again, the counts do not
 			// grow.
@@ -173,7 +173,7 @@ func TestVectorSurvivesEncoding(t *testing.T) {
 		b := appendTallies(nil, s.ledger.vector(nil, id), now)
 		r := reader{b: append(b, 7)}
 		if got := new(origins).vector(&r, nil, theirs); r.err != nil || !slices.Equal(got, want) || len(r.b) != 1 {
-			t.Fatalf("%v comes as %v, %v", want, got, r.err)
+			t.Fatalf("%v arrives as %v, %v", want, got, r.err)
 		}
 		if again := (reader{b: appendTallies(nil, want, theirs)}); !slices.Equal(new(origins).vector(&again, nil, theirs), want) {
 			t.Fatalf("of %v another comes when it is sent on", want)

@@ -156,7 +156,8 @@ func NewHoldings(regions *Regions, self Member, store *bucket.Store, t Time) *Ho
 }
 
 // Forgotten records that the holdings of this region are lost, or may be. The other regions must
-// state the units that they have of this region. Until they have done so, an id has no units.
+// state the units that they have of this region. Until they have done so, or until all earlier
+// grants have ended, an id has no units.
 func (h *Holdings) Forgotten(t Time) {
 	h.tick(t)
 	h.mu.Lock()
@@ -266,11 +267,11 @@ func (h *Holdings) setPart(x *holding, t Time) {
 }
 
 // Lend is like Store.Lend, within the units that this region has.
-func (h *Holdings) Lend(id bucket.ID, whole *bucket.Limit, t Time, units int64, want bucket.Lease, least time.Duration, lent bucket.Lease, r *bucket.Result) (granted bucket.Lease) {
+func (h *Holdings) Lend(id bucket.ID, whole *bucket.Limit, t Time, units int64, want bucket.Lease, spendTime time.Duration, lent bucket.Lease, r *bucket.Result) (granted bucket.Lease) {
 	sh := h.lock(id)
 	defer sh.mu.Unlock()
 	x, l := h.judge(sh, id, whole, t)
-	granted = h.store.Lend(id, l, t.Now, units, want, least, lent, r)
+	granted = h.store.Lend(id, l, t.Now, units, want, spendTime, lent, r)
 	h.recordTake(sh, x, units, t, r)
 	return granted
 }

@@ -83,18 +83,18 @@ type ages struct {
 // unitsBeyond returns the number of units in v that are not in o, less refunds. unitsBeyond
 // ignores tallies that have recovered by their age. A late refund only offsets units of the same
 // tally that are not in o.
-func (v vector) unitsBeyond(o vector, by ages) (units int64) {
+func (v vector) unitsBeyond(o vector, times ages) (units int64) {
 	for i := range v {
 		t, known := &v[i], o.tallyOf(v[i].origin)
-		age := by.now - t.changed
-		if !t.isLater(&known) || age >= by.recovered {
+		age := times.now - t.changed
+		if !t.isLater(&known) || age >= times.recovered {
 			continue
 		}
 		if t.series > known.series {
 			known = tally{}
 		}
 		spent, refunded := max(0, t.spent-max(known.spent, t.expired)), max(0, t.refunded-known.refunded)
-		if age > by.late {
+		if age > times.late {
 			refunded = min(refunded, spent)
 		}
 		units += spent - refunded
@@ -103,8 +103,8 @@ func (v vector) unitsBeyond(o vector, by ages) (units int64) {
 }
 
 // unitsOnTop returns the number of units in v that are not in o, less refunds, as they are spent on
-// top of the copy with the vector o. used is the number of used units of that copy. The argument
-// there is the number of used units of the copy with v.
+// top of the copy with the vector o. used is the number of used units of that copy, and
+// otherUsed the number of used units of the copy with v.
 //
 // Several nodes may refund units that all of them know. Together they may refund more units than
 // there were: these refunds belong to units of other origins, of which the rest has not arrived
@@ -112,17 +112,17 @@ func (v vector) unitsBeyond(o vector, by ages) (units int64) {
 // are subtracted from that rest. The result is at most the used units of v's copy, plus the units
 // that both vectors know to be refunded beyond the spent ones: these refunds have reduced the
 // used units of v's copy.
-func (o vector) unitsOnTop(v vector, used, there int64, by ages) int64 {
-	units := v.unitsBeyond(o, by)
-	both := v.unitsBeyond(nil, by) - units
+func (o vector) unitsOnTop(v vector, used, otherUsed int64, times ages) int64 {
+	units := v.unitsBeyond(o, times)
+	both := v.unitsBeyond(nil, times) - units
 	if units > 0 {
 		var refunded int64
 		for i := range o {
 			refunded += o[i].refunded
 		}
-		units -= min(units, refunded, max(0, used-o.unitsBeyond(nil, by)))
+		units -= min(units, refunded, max(0, used-o.unitsBeyond(nil, times)))
 	}
-	return min(units, there+max(0, -both))
+	return min(units, otherUsed+max(0, -both))
 }
 
 // merge decides how to merge this node's own copy of a count with a copy that has arrived. copied and
@@ -137,7 +137,7 @@ func (o vector) unitsOnTop(v vector, used, there int64, by ages) int64 {
 // exact. Two copies with equal vectors may still differ, if they were merged in different orders:
 // merge chooses the copy with fewer used units. If both vectors are empty, merge chooses the copy
 // with more used units.
-func merge(copied, other vector, used, otherUsed int64, by ages) (replaces bool, onTop int64) {
+func merge(copied, other vector, used, otherUsed int64, times ages) (replaces bool, onTop int64) {
 	covers, covered := copied.covers(other), other.covers(copied)
 	switch {
 	case covers && covered:
@@ -150,8 +150,8 @@ func merge(copied, other vector, used, otherUsed int64, by ages) (replaces bool,
 	case covered:
 		return true, 0
 	}
-	theirs := copied.unitsOnTop(other, used, otherUsed, by)
-	ours := other.unitsOnTop(copied, otherUsed, used, by)
+	theirs := copied.unitsOnTop(other, used, otherUsed, times)
+	ours := other.unitsOnTop(copied, otherUsed, used, times)
 	if otherUsed+ours < used+theirs {
 		return true, ours
 	}

@@ -140,10 +140,10 @@ func (o *outbound) handleRequest(at int64) {
 // Next builds the next frame for a member, using the memory of b. Next returns nil if there is
 // nothing to send or if a frame is in flight. The frame has at most `most` bytes, unless a single
 // item is larger: a piece of a log can have 16 KiB.
-func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, most int) []byte {
+func (s *Stream) Next(member Member, now int64, roles Roles, b []byte, most int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.outbound(to)
+	o := s.outbound(member)
 	if o == nil || !o.ready() {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, most int) []b
 		flags |= flagRequest
 		f.wantsCounts = true
 	}
-	b = appendHeader(b[:0], flags, s.self, to, f.number)
+	b = appendHeader(b[:0], flags, s.self, member, f.number)
 	for _, g := range f.transfers {
 		b = appendRanges(b, g.move, g.ranges)
 		b = binary.AppendUvarint(b, uint64(s.holdings.uncertainFor()))
@@ -243,7 +243,7 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 // scanBeside continues a scan by one step through the vectors and resets. scanBeside reports
 // whether all of them have been visited. An entry that is added during the scan is sent by the
 // call that adds it.
-func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
+func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (done bool) {
 	for looks := 0; looks < 2*s.caps.Looks; looks++ {
 		if o.queue.len() >= 2*s.caps.ScanBelow {
 			return false
@@ -278,12 +278,12 @@ func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 // answer for id sends its copy only to the member that does: if the owner of id is lost, that
 // member may have an older copy, because it may have been disconnected from the owner earlier. A
 // leaving node sends its copy to the other targets as well.
-func (s *Stream) isTarget(to Member, id bucket.ID, roles Roles) bool {
-	if answers := roles.Answers(id); !roles.Holds(id) && answers != s.self && (!s.leaving || answers == to) {
-		return answers == to
+func (s *Stream) isTarget(member Member, id bucket.ID, roles Roles) bool {
+	if answers := roles.Answers(id); !roles.Holds(id) && answers != s.self && (!s.leaving || answers == member) {
+		return answers == member
 	}
 	s.targets = roles.Targets(s.targets[:0], id)
-	return slices.Contains(s.targets, to)
+	return slices.Contains(s.targets, member)
 }
 
 // encode appends the contents of an item, but not its id. If there is nothing to send, it returns
@@ -396,19 +396,19 @@ func (s *Stream) appendHead(b []byte, id bucket.ID, flags byte, limit *bucket.Li
 }
 
 // export reads a count and makes sure that its vector includes all units of the count.
-func (s *Stream) export(o *outbound, id bucket.ID, after bucket.Mark, now int64, roles Roles) (mark bucket.Mark, more, held bool) {
+func (s *Stream) export(o *outbound, id bucket.ID, received bucket.Mark, now int64, roles Roles) (mark bucket.Mark, more, exists bool) {
 	const tries = 8 // under contention; after that, the next item of this id sends the rest
 	for range tries {
-		mark, more, held = s.store.Export(id, now, after, &s.count)
+		mark, more, exists = s.store.Export(id, now, received, &s.count)
 		if !s.count.Changed() {
-			return mark, more, held
+			return mark, more, exists
 		}
 		c, _ := s.store.CollectOne(id)
 		s.clock++
 		s.applyChange(c, now, roles, o)
 	}
 	s.store.Touch(id)
-	return mark, more, held
+	return mark, more, exists
 }
 
 // prefetchQueued starts to load the memory of the counts of the next items in the queue.
@@ -443,10 +443,10 @@ func (o *outbound) putBack(items []item) {
 
 // Lost records that the frame in flight to a member was not sent or not answered. Its contents
 // are queued again.
-func (s *Stream) Lost(to Member) {
+func (s *Stream) Lost(member Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := s.outbound(to); o != nil && o.flight.number != 0 {
+	if o := s.outbound(member); o != nil && o.flight.number != 0 {
 		o.transfers = append(o.flight.transfers, o.transfers...)
 		o.putBack(o.flight.items)
 		o.flight.clear()
@@ -456,10 +456,10 @@ func (s *Stream) Lost(to Member) {
 // Answered handles the answer to the frame in flight, and returns the same members as Collect.
 // Answered ignores the answer to any other frame. If there is an error, the frame stays in
 // flight.
-func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (more []Member, err error) {
+func (s *Stream) Answered(member Member, now int64, answer []byte, roles Roles) (more []Member, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.outbound(to)
+	o := s.outbound(member)
 	if o == nil {
 		return nil, nil
 	}

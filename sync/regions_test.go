@@ -68,7 +68,7 @@ func drawRegions(t *rapid.T) (names []string, weights map[string]int64) {
 // The parts of a bucket recover at no more than their exact parts of the rate, and together at no
 // more than the rate of the whole limit. They recover at no less than these parts, apart from a
 // thousandth, if a Per of a year allows that precision.
-func TestPortionsRecoverAtTheirPartsOfTheRate(t *testing.T) {
+func TestPartsRecoverProportionallyToTheirUnits(t *testing.T) {
 	checks(t, 300, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		whole := bucket.Limit{

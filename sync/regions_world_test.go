@@ -418,14 +418,14 @@ func (r *region) ask(units int64) bucket.Result {
 }
 
 // demand makes a region ask for units periodically. In each period the region repeats the ask
-// until a denial, but the argument most is the maximum number of asks in a period. While on
+// until a denial, or until it has asked maxAsks times in the period. While on
 // returns false, it does not ask.
-func (r *region) demand(every, units int64, most int, on func() bool) {
+func (r *region) demand(every, units int64, maxAsks int, on func() bool) {
 	w := r.w
 	var again func()
 	again = func() {
 		if on() {
-			for range most {
+			for range maxAsks {
 				if !r.ask(units).Allowed {
 					break
 				}

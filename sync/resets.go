@@ -135,10 +135,10 @@ func (r *resets) put(id bucket.ID, t reset) {
 	}
 }
 
-// pass records that the tombstone of id was queued for the receiver with the stamp to.
-func (r *resets) pass(id bucket.ID, to stamp) {
-	if t, ok := r.get(id); ok && !t.passed.contains(to) {
-		t.passed.add(to)
+// pass records that the tombstone of id was queued for the receiver with the given stamp.
+func (r *resets) pass(id bucket.ID, receiver stamp) {
+	if t, ok := r.get(id); ok && !t.passed.contains(receiver) {
+		t.passed.add(receiver)
 		r.set(id, t)
 	}
 }

@@ -62,7 +62,7 @@ const reviewPart = 512
 // passes on tallies and resets to the members that answer for them now. Review does the first
 // part, and ReviewPart does the other parts. A review that is in progress starts again. Review
 // returns the same results as ReviewPart.
-func (s *Stream) Review(now int64, roles Roles) (ready []Member, over bool) {
+func (s *Stream) Review(now int64, roles Roles) (ready []Member, done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick(now)
@@ -71,9 +71,9 @@ func (s *Stream) Review(now int64, roles Roles) (ready []Member, over bool) {
 	return s.ready(), !s.reviewing
 }
 
-// ReviewPart does the next part of a review. ReviewPart returns the same members as Collect. over
+// ReviewPart does the next part of a review. ReviewPart returns the same members as Collect. done
 // is true after the last part, and if there is no review.
-func (s *Stream) ReviewPart(now int64, roles Roles) (ready []Member, over bool) {
+func (s *Stream) ReviewPart(now int64, roles Roles) (ready []Member, done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.reviewing {
@@ -112,8 +112,9 @@ func (s *Stream) reviewOne(id bucket.ID, now int64, roles Roles) {
 	}
 }
 
-// receiver returns where to send the tallies and the reset of id: to a member, to the targets of
-// this node (home), or nowhere (noStamp).
+// receiver returns the receiver of the tallies and the reset of id, as a stamp: a member, the
+// targets of this node (home), or no receiver (noStamp). The outbound is nil unless it is a
+// member.
 func (s *Stream) receiver(id bucket.ID, roles Roles) (stamp, *outbound) {
 	answers := roles.Answers(id)
 	if answers == s.self || roles.Holds(id) {
@@ -127,22 +128,22 @@ func (s *Stream) receiver(id bucket.ID, roles Roles) (stamp, *outbound) {
 
 // isPassed reports whether the present tallies and reset of id were all queued for a receiver. A
 // tombstone that is no longer in effect is ignored.
-func (s *Stream) isPassed(id bucket.ID, to stamp, now int64) bool {
+func (s *Stream) isPassed(id bucket.ID, receiver stamp, now int64) bool {
 	for i := s.ledger.firstEntry(id); i != noEntry; i = s.ledger.entry(i).next {
-		if !s.ledger.entry(i).passed.contains(to) {
+		if !s.ledger.entry(i).passed.contains(receiver) {
 			return false
 		}
 	}
 	r, ok := s.resets.get(id)
-	return !ok || r.passed.contains(to) || !r.isEffective(now)
+	return !ok || r.passed.contains(receiver) || !r.isEffective(now)
 }
 
 // setStamp records that the tallies and the reset of id were queued for a receiver.
-func (s *Stream) setStamp(id bucket.ID, to stamp) {
+func (s *Stream) setStamp(id bucket.ID, receiver stamp) {
 	for i := s.ledger.firstEntry(id); i != noEntry; i = s.ledger.entry(i).next {
-		s.ledger.entry(i).passed.add(to)
+		s.ledger.entry(i).passed.add(receiver)
 	}
-	s.resets.pass(id, to)
+	s.resets.pass(id, receiver)
 }
 
 // newStamp returns a stamp that no tally or reset has.
@@ -166,18 +167,18 @@ const (
 // ok is false at the end. An id is returned at the place of its first tally in the ledger,
 // whichever tally arrived first. Any tally can be forgotten between two parts, and an id that has
 // not been visited by then is still returned.
-func (s *Stream) nextBeside(at *review) (kind besideKind, id bucket.ID, ok bool) {
-	i := at.entries
+func (s *Stream) nextBeside(position *review) (kind besideKind, id bucket.ID, ok bool) {
+	i := position.entries
 	if i >= s.ledger.all.len() {
-		at.resets = max(at.resets, s.resets.forgotten)
-		i := at.resets - s.resets.forgotten
+		position.resets = max(position.resets, s.resets.forgotten)
+		i := position.resets - s.resets.forgotten
 		if i >= uint64(s.resets.order.len()) {
 			return ofNothing, id, false
 		}
-		at.resets++
+		position.resets++
 		return ofReset, s.resets.order.element(int(i)).id, true
 	}
-	at.entries++
+	position.entries++
 	if s.ledger.entry(int32(i)).origin == 0 {
 		return ofNothing, id, true
 	}

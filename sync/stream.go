@@ -203,15 +203,15 @@ const (
 )
 
 // CollectPart is like Collect, but covers only a part of the store if there are many changes.
-// over reports whether it has reached the end of the store. The next call continues from there.
-func (s *Stream) CollectPart(now int64, roles Roles) (ready []Member, over bool) {
-	for n := 0; n < collectPart && !over; n += collectStep {
+// done reports whether it has reached the end of the store. The next call continues from there.
+func (s *Stream) CollectPart(now int64, roles Roles) (ready []Member, done bool) {
+	for n := 0; n < collectPart && !done; n += collectStep {
 		s.mu.Lock()
 		ready, s.cursor = s.collect(s.cursor, false, now, roles)
-		over = s.cursor == 0
+		done = s.cursor == 0
 		s.mu.Unlock()
 	}
-	return ready, over
+	return ready, done
 }
 
 // collect collects the changes in a part of the store.
@@ -233,10 +233,10 @@ func (s *Stream) applyChanges(changes []bucket.Change, now int64, roles Roles) {
 // the stand-in. A scan of the store finds the counts in bounded steps. Complete is sent after
 // the scan, even if ranges is empty. If a scan for the member is in progress and ranges is not
 // empty, the scan starts again.
-func (s *Stream) Owe(to Member, ranges Ranges) {
+func (s *Stream) Owe(member Member, ranges Ranges) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := s.outbound(to); o != nil {
+	if o := s.outbound(member); o != nil {
 		o.owe(ranges, s.clock)
 	}
 }
@@ -245,10 +245,10 @@ func (s *Stream) Owe(to Member, ranges Ranges) {
 // sent once the member has acknowledged all items that wait for it now, except for those in bulk.
 // move is a number that rises with each move. From this call on, Roles must not report that this
 // node holds ranges.
-func (s *Stream) Transfer(to Member, move uint64, ranges Ranges, now int64) {
+func (s *Stream) Transfer(member Member, move uint64, ranges Ranges, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.outbound(to)
+	o := s.outbound(member)
 	if o == nil {
 		return
 	}
@@ -499,10 +499,10 @@ type Backlog struct {
 }
 
 // Lag returns the data that waits for a member.
-func (s *Stream) Lag(to Member, now int64) Backlog {
+func (s *Stream) Lag(member Member, now int64) Backlog {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.outbound(to)
+	o := s.outbound(member)
 	if o == nil {
 		return Backlog{}
 	}
@@ -519,10 +519,10 @@ func (s *Stream) Lag(to Member, now int64) Backlog {
 
 // Idle reports whether no data is owed to a member, queued for it or in flight, and no review is
 // in progress that may find some.
-func (s *Stream) Idle(to Member) bool {
+func (s *Stream) Idle(member Member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.outbound(to)
+	o := s.outbound(member)
 	return o == nil || o.flight.number == 0 && !o.ready() && !s.reviewing
 }
 
@@ -536,10 +536,10 @@ func (s *Stream) Time() int64 {
 
 // Acknowledged reports whether a member has acknowledged all data that was owed to it, queued for
 // it or in flight at the stream time at, and no review is in progress.
-func (s *Stream) Acknowledged(to Member, at int64) bool {
+func (s *Stream) Acknowledged(member Member, at int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.outbound(to)
+	o := s.outbound(member)
 	return o == nil || o.acknowledged(at) && !s.reviewing
 }
 
@@ -552,15 +552,15 @@ func (s *Stream) Transferring() bool {
 
 func (s *Stream) tick(now int64) { s.clock = max(s.clock+1, now) }
 
-func (s *Stream) outbound(to Member) *outbound {
-	i, ok := slices.BinarySearchFunc(s.outbounds, to, (*outbound).compare)
+func (s *Stream) outbound(member Member) *outbound {
+	i, ok := slices.BinarySearchFunc(s.outbounds, member, (*outbound).compare)
 	if !ok {
 		return nil
 	}
 	return s.outbounds[i]
 }
 
-func (o *outbound) compare(to Member) int { return cmp.Compare(o.to, to) }
+func (o *outbound) compare(member Member) int { return cmp.Compare(o.to, member) }
 
 func (s *Stream) ready() (members []Member) {
 	for _, o := range s.outbounds {

@@ -14,9 +14,9 @@ import (
 // reads Now, and derives the other time with TimeAt or MonotonicAt, which read no clock if both
 // clocks are the same.
 type Clock struct {
-	now    func() int64
-	steady func() int64
-	steps  bool // now is a clock of the caller, which may step
+	now       func() int64
+	monotonic func() int64
+	steps     bool // now is a clock of the caller, which may step
 }
 
 // NewClock returns the clocks of a node. Now returns the time of now. If now is nil, Now returns
@@ -33,18 +33,18 @@ func NewClock(now func() time.Time) Clock {
 }
 
 // OneClock returns a Clock that uses read for both times. The clock of read must never step.
-func OneClock(read func() int64) Clock { return Clock{now: read, steady: read} }
+func OneClock(read func() int64) Clock { return Clock{now: read, monotonic: read} }
 
 // Now returns the time of the clock for counts.
 func (c *Clock) Now() int64 { return c.now() }
 
 // Monotonic returns the time of the monotonic clock.
-func (c *Clock) Monotonic() int64 { return c.steady() }
+func (c *Clock) Monotonic() int64 { return c.monotonic() }
 
 // MonotonicAt returns the time of the monotonic clock for a check that has read now.
 func (c *Clock) MonotonicAt(now int64) int64 {
 	if c.steps {
-		return c.steady()
+		return c.monotonic()
 	}
 	return now
 }
@@ -58,7 +58,7 @@ func (c *Clock) TimeAt(now int64) countsync.Time {
 func (c *Clock) Time() countsync.Time { return c.TimeAt(c.now()) }
 
 // TimeOfDayAt returns the time of day at a time of the monotonic clock.
-func (c *Clock) TimeOfDayAt(steady int64) int64 { return c.TimeOfDay() + steady - c.Monotonic() }
+func (c *Clock) TimeOfDayAt(monotonic int64) int64 { return c.TimeOfDay() + monotonic - c.Monotonic() }
 
 // TimeOfDay returns the time for calendars: the clock of the caller if there is one, or else the
 // clock of the machine. Unlike Now, that time changes when the clock of the machine is set.

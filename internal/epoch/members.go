@@ -206,7 +206,7 @@ func (m *Members) ask(ctx context.Context, v *view.View, i int) error {
 	if err := c.Err(); err != nil {
 		return err
 	}
-	rise := m.countsFor(counts, now)
+	rise := m.raiseAge(counts, now)
 	m.Clock.Meet(s, now)
 	if rise > m.tolerance() || m.Clock.Now(now).Epoch != before {
 		m.changed()
@@ -214,9 +214,9 @@ func (m *Members) ask(ctx context.Context, v *view.View, i int) error {
 	return nil
 }
 
-// countsFor raises the age of this node to the age that another member has at the time now. It
+// raiseAge raises the age of this node to the age that another member has at the time now. It
 // returns the rise, which is not positive if the age of this node stays.
-func (m *Members) countsFor(age time.Duration, now int64) (rise time.Duration) {
+func (m *Members) raiseAge(age time.Duration, now int64) (rise time.Duration) {
 	for {
 		began := m.began.Load()
 		if rise = time.Duration(began-now) + age; rise <= 0 || m.began.CompareAndSwap(began, now-int64(age)) {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-func TestNamesAndKeysAreKeptApart(t *testing.T) {
+func TestIDsOfDifferentNamesOrKeysDiffer(t *testing.T) {
 	h := New(nil)
 	require.NotEqual(t, h.ID(Prefix("a_b"), "c"), h.ID(Prefix("a"), "b_c"))
 	require.NotEqual(t, h.ID(Prefix("ab"), "c"), h.ID(Prefix("a"), "bc"))

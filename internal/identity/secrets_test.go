@@ -23,7 +23,7 @@ func TestFileAndTextAreReadAlike(t *testing.T) {
 	}
 }
 
-func TestOnlyFaultOfTextIsInvalid(t *testing.T) {
+func TestMissingFileIsNotErrInvalidSecrets(t *testing.T) {
 	_, _, err := ParseSecrets("secret: hush-hush")
 	require.ErrorIs(t, err, ErrInvalidSecrets)
 	require.NotContains(t, err.Error(), "hush")

@@ -144,7 +144,7 @@ func TestIntendedDifferenceIsNoConflict(t *testing.T) {
 	require.Empty(t, lines())
 }
 
-func TestLatestReportIsCompared(t *testing.T) {
+func TestLatestDeclarationIsCompared(t *testing.T) {
 	r, lines := logged()
 	for i, rate := range []int64{10, 20, 20, 10, 10} {
 		require.NoError(t, r.Add(Limit{Name: "api", Rate: rate, Per: time.Minute}, 0))

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/loglimit"
 )
 
-func TestLineIsLoggedAtItsPace(t *testing.T) {
+func TestRepeatedLineIsLoggedOncePerPace(t *testing.T) {
 	var p loglimit.Line
 	at := time.Unix(1000, 0)
 	for i, step := range []struct {

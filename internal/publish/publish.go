@@ -205,10 +205,10 @@ func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 
 // compare merges the entries that another member has and this node lacks. The other member does the
 // same, because it is connected to this node.
-func (p *Publisher) compare(ctx context.Context, v *view.View, with int) error {
+func (p *Publisher) compare(ctx context.Context, v *view.View, member int) error {
 	q := Question{digests: p.digestsNow()}
 	for {
-		answer, err := env.Call(ctx, v.Members[with].Peer, wire.Header{Op: wire.OpCompare, To: v.Hashes[with]}, q.append(nil), compareWait)
+		answer, err := env.Call(ctx, v.Members[member].Peer, wire.Header{Op: wire.OpCompare, To: v.Hashes[member]}, q.append(nil), compareWait)
 		if err != nil {
 			return err
 		}
@@ -216,7 +216,7 @@ func (p *Publisher) compare(ctx context.Context, v *view.View, with int) error {
 		if err != nil {
 			return err
 		}
-		p.learn(v, d.list, v.Members[with].Name)
+		p.learn(v, d.list, v.Members[member].Name)
 		if !d.more {
 			return nil
 		}

@@ -152,7 +152,7 @@ func TestPublishedValuesAreBoundedInBytes(t *testing.T) {
 	require.Equal(t, "000000", valuesOf(&b)[0].Name)
 }
 
-func FuzzKVMessages(f *testing.F) {
+func FuzzMessages(f *testing.F) {
 	var b Store
 	b.merge([]entry{{Item: Item{Name: "a", Version: 7, Value: []byte("v")}}, {Item: Item{Name: "b", Version: 1}}}, 0, math.MaxUint64)
 	q := Question{after: "0", digests: digests{1}}

@@ -297,8 +297,8 @@ var (
 )
 
 // write writes all blocks.
-func (s *Snapshots) write(ctx context.Context, to io.Writer) (counts int, err error) {
-	w, err := NewWriter(to, s.cfg.Keys, Header{
+func (s *Snapshots) write(ctx context.Context, file io.Writer) (counts int, err error) {
+	w, err := NewWriter(file, s.cfg.Keys, Header{
 		Cluster: s.cfg.Cluster, Node: s.cfg.Node, Saved: time.Unix(0, s.cfg.Env.TimeOfDay()), Build: s.cfg.Build,
 		Run: s.cfg.Members.Clock.State(s.cfg.Env.Monotonic()),
 	})

@@ -38,7 +38,7 @@ func (o *outage) line(event event, f *OutageFacts, now int64) *Line {
 }
 
 // Log writes the line, and does nothing if the line is nil.
-func (l *Line) Log(to *slog.Logger) {
+func (l *Line) Log(log *slog.Logger) {
 	if l == nil {
 		return
 	}
@@ -54,10 +54,10 @@ func (l *Line) Log(to *slog.Logger) {
 	}
 	switch l.event {
 	case begun:
-		to.Warn("outage began: checks may be decided without their owners", attrs...)
+		log.Warn("outage began: checks may be decided without their owners", attrs...)
 	case grown, shrunk:
-		to.Warn("outage changed: other members are missing", attrs...)
+		log.Warn("outage changed: other members are missing", attrs...)
 	case ended:
-		to.Info("outage ended: owners decide every check again", attrs...)
+		log.Info("outage ended: owners decide every check again", attrs...)
 	}
 }

@@ -60,7 +60,7 @@ func (c *Count) Parse(b []byte) (rest []byte, err error) {
 		if !limit.Algorithm.isBucket() {
 			c.y = min(c.y, maxUsed)
 		} else if c.y >= limit.per() {
-			r.fail("a fraction of %d units of 1/%d", c.y, limit.per())
+			r.fail("a fraction of %d/%d of a unit, which is not below 1", c.y, limit.per())
 		}
 	}
 	if r.err != nil {
@@ -128,7 +128,7 @@ func (r *reader) uvarint() uint64 {
 	}
 	v, k := binary.Uvarint(r.b)
 	if k <= 0 {
-		r.fail("no number in the remaining %d bytes", len(r.b))
+		r.fail("no complete number in the remaining %d bytes", len(r.b))
 		return 0
 	}
 	r.b = r.b[k:]

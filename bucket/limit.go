@@ -110,7 +110,7 @@ func (l *Limit) Validate() error {
 	}
 	if l.Algorithm == InFlight {
 		if l.Per != 0 {
-			report("Per is %v: an in_flight limit has none; leave it zero", l.Per)
+			report("Per is %v: in_flight limits have no Per; leave it zero", l.Per)
 		}
 	} else if l.Per < minPer || l.Per > maxPer {
 		report("Per is %v: it must be from %v to %v", l.Per, minPer, maxPer)

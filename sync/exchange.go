@@ -126,7 +126,7 @@ func ParseExchange(b []byte) (e Exchange, err error) {
 			st.From = r.uint64()
 		}
 		if r.err == nil && (flags&^(statementMore|statementForgot) != 0 || st.Limit.Validate() != nil || len(e.Statements) == maxStatements) {
-			r.fail("a statement")
+			r.fail("statement %d is invalid", len(e.Statements))
 		}
 		if r.err != nil {
 			return Exchange{}, r.err

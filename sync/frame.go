@@ -152,12 +152,12 @@ func (os *origins) read(r *reader) (o origin) {
 		return (*os)[i]
 	}
 	if i != uint64(len(*os)) {
-		r.fail("origin %d of %d", i, len(*os))
+		r.fail("origin with index %d after %d origins", i, len(*os))
 		return o
 	}
 	o = origin{r.uint64(), int64(r.uint64())}
 	if r.err == nil && (o.member == 0 || o.series < 0) {
-		r.fail("origin %d, series %d", o.member, o.series)
+		r.fail("invalid origin %d with series %d", o.member, o.series)
 	}
 	*os = append(*os, o)
 	return o
@@ -211,7 +211,7 @@ func (ls *limits) read(r *reader) (l bucket.Limit) {
 		return (*ls)[i]
 	}
 	if i != uint64(len(*ls)) {
-		r.fail("limit %d of %d", i, len(*ls))
+		r.fail("limit with index %d after %d limits", i, len(*ls))
 		return l
 	}
 	code := r.byte()
@@ -229,7 +229,7 @@ func (ls *limits) read(r *reader) (l bucket.Limit) {
 		return bucket.Limit{}
 	}
 	if err := sane(&l); err != nil {
-		r.fail("limit: %w", err)
+		r.fail("invalid limit: %w", err)
 		return bucket.Limit{}
 	}
 	*ls = append(*ls, l)
@@ -263,7 +263,7 @@ func (r *reader) fail(format string, args ...any) {
 
 func (r *reader) byte() byte {
 	if len(r.b) < 1 {
-		r.fail("it ends early")
+		r.fail("the message ends early")
 		return 0
 	}
 	v := r.b[0]
@@ -273,7 +273,7 @@ func (r *reader) byte() byte {
 
 func (r *reader) uint64() uint64 {
 	if len(r.b) < 8 {
-		r.fail("it ends early")
+		r.fail("the message ends early")
 		return 0
 	}
 	v := binary.LittleEndian.Uint64(r.b)
@@ -284,7 +284,7 @@ func (r *reader) uint64() uint64 {
 func (r *reader) uvarint() uint64 {
 	v, k := binary.Uvarint(r.b)
 	if k <= 0 {
-		r.fail("it ends within a number")
+		r.fail("the message ends within a number")
 		return 0
 	}
 	r.b = r.b[k:]
@@ -294,7 +294,7 @@ func (r *reader) uvarint() uint64 {
 func (r *reader) varint() int64 {
 	v, k := binary.Varint(r.b)
 	if k <= 0 {
-		r.fail("it ends within a number")
+		r.fail("the message ends within a number")
 		return 0
 	}
 	r.b = r.b[k:]
@@ -313,7 +313,7 @@ func (r *reader) id() bucket.ID { return bucket.ID{Hi: r.uint64(), Lo: r.uint64(
 func (r *reader) ids() []byte {
 	n := r.uvarint()
 	if n > uint64(len(r.b)/idBytes) {
-		r.fail("%d items", n)
+		r.fail("%d items do not fit in the message", n)
 		return nil
 	}
 	b := r.b[:n*idBytes]
@@ -325,7 +325,7 @@ func (r *reader) ranges() (move uint64, ranges Ranges) {
 	move = r.uvarint()
 	n := r.uvarint()
 	if n > uint64(len(r.b)/16) {
-		r.fail("%d ranges", n)
+		r.fail("%d ranges do not fit in the message", n)
 		return 0, nil
 	}
 	list := make([]Range, n)
@@ -340,7 +340,7 @@ func (r *reader) ranges() (move uint64, ranges Ranges) {
 func (os *origins) vector(r *reader, v vector, now int64) vector {
 	n := r.uvarint()
 	if n > maxTallies {
-		r.fail("%d tallies", n)
+		r.fail("a vector of %d tallies: the maximum is %d", n, maxTallies)
 	}
 	for ; n > 0 && r.err == nil; n-- {
 		o := os.read(r)
@@ -387,7 +387,7 @@ func appendIndexes(b []byte, list []int) []byte {
 func (r *reader) indexes(n int) []int {
 	count := r.uvarint()
 	if count > uint64(n) {
-		r.fail("%d of %d items", count, n)
+		r.fail("an answer requests %d of %d items", count, n)
 		return nil
 	}
 	list := make([]int, 0, count)
@@ -396,7 +396,7 @@ func (r *reader) indexes(n int) []int {
 		d := r.uvarint()
 		last += d
 		if d > uint64(n) || last >= uint64(n) || len(list) > 0 && d == 0 {
-			r.fail("item %d of %d", last, n)
+			r.fail("an answer requests the item with index %d of %d items", last, n)
 			return nil
 		}
 		list = append(list, int(last))

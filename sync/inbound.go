@@ -84,11 +84,11 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 	switch {
 	case r.err != nil:
 	case version != frameVersion || flags&^byte(knownFlags) != 0:
-		r.fail("version %d, flags %#x", version, flags)
+		r.fail("unknown version %d or flags %#x", version, flags)
 	case to != s.self:
-		r.fail("it is for %016x, and this is %016x", to, s.self)
+		r.fail("the frame is for member %016x, and this is %016x", to, s.self)
 	case from == 0 || from == s.self || number == 0:
-		r.fail("number %d from %016x", number, from)
+		r.fail("invalid number %d or sender %016x", number, from)
 	}
 	if r.err != nil {
 		return dst, Arrival{}, r.err
@@ -160,13 +160,13 @@ func (x *arriving) items(r *reader) {
 			x.prefetch(ids)
 		}
 		if x.saved && len(r.b) > 0 && kind(r.b[0]&kindMask) == grants {
-			r.fail("an item of kind %d", grants)
+			r.fail("an item of kind %d in a snapshot", grants)
 			break
 		}
 		x.item(ids.id(), r)
 	}
 	if len(r.b) > 0 {
-		r.fail("%d bytes more than its items", len(r.b))
+		r.fail("%d bytes after the last item", len(r.b))
 	}
 	x.Stream.limits, x.Stream.origins = x.limits, x.origins
 }
@@ -206,7 +206,7 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 	x.seen, x.flags = x.seen[:0], flags
 	switch flags & (itemVector | itemTotal) {
 	case itemVector | itemTotal:
-		r.fail("a vector and a total")
+		r.fail("an item with a vector and a total")
 	case itemVector:
 		x.seen = x.origins.vector(r, x.seen, x.now-x.lain)
 	case itemTotal:

@@ -284,7 +284,7 @@ func (s *Store) put(p entry, timeOfDay, now int64) (news []entry, err error) {
 		case c == 0:
 			return nil, nil
 		case c < 0:
-			return nil, fmt.Errorf("version: %d of %q is not above version %d, which holds: use a higher one, or 0 for the next", p.Version, p.Name, held.Version)
+			return nil, fmt.Errorf("version: %d of %q is not above version %d, the present one: use a higher version, or 0 for the next", p.Version, p.Name, held.Version)
 		}
 	}
 	if !p.isTombstone() {
@@ -292,7 +292,7 @@ func (s *Store) put(p entry, timeOfDay, now int64) (news []entry, err error) {
 			values, live = values-1, live-held.size()
 		}
 		if values >= maxValues || live+p.size() > maxBytes {
-			return nil, fmt.Errorf("value: there is no room for %q beside %d values with %d bytes: take some back, there may be %d with %d", p.Name, values, live, maxValues, maxBytes)
+			return nil, fmt.Errorf("value: there is no room for %q beside %d values with %d bytes: withdraw some; the maximum is %d values with %d bytes", p.Name, values, live, maxValues, maxBytes)
 		}
 	}
 	return s.insert([]entry{p}, now), nil

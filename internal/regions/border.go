@@ -74,7 +74,7 @@ func (r *Regions) Border(b *cluster.Batch, h *wire.Header, request []byte, now i
 	} else {
 		link := r.links[b.Region]
 		if link == nil {
-			return nil, fmt.Errorf("%w: a request of region %q, which is none of Regions", wire.ErrMalformed, b.Region)
+			return nil, fmt.Errorf("%w: a request of region %q, which is not among Regions", wire.ErrMalformed, b.Region)
 		}
 		if !link.quota.admit(len(request), int(h.Asks), r.cfg.Env.Monotonic()) {
 			link.refused.Add(1)
@@ -106,7 +106,7 @@ func (r *Regions) checkCrossing(h wire.Header, request []byte, now int64) error 
 			case !wire.IsGlobal(a.ID):
 				return fmt.Errorf("%w: a reset of a Regional count from another region", wire.ErrMalformed)
 			case a.Reset > uint64(now+int64(SlackAbroad)):
-				return fmt.Errorf("%w: a reset from another region, made later than now", wire.ErrMalformed)
+				return fmt.Errorf("%w: a reset from another region with a time in the future", wire.ErrMalformed)
 			}
 		}
 		return nil

@@ -50,11 +50,11 @@ var (
 	ErrLaterVersion = errors.New("weir: the snapshot has a later format than this build reads: use a build as new as the one that wrote it")
 	ErrOtherSecret  = errors.New("weir: the snapshot is sealed under a secret that is not among Secrets: add that secret after the others, until each node has saved again")
 	ErrNoSecret     = errors.New("weir: the snapshot is sealed under a secret, and there are no Secrets: set those that it was written with")
-	ErrOpen         = errors.New("weir: the snapshot is not sealed, and there are Secrets: remove it, as anybody may have written it")
+	ErrOpen         = errors.New("weir: the snapshot is not sealed, and there are Secrets: remove it, because anyone may have written it")
 )
 
 // ErrDamaged is the error of a file that was changed or cut after it was written.
-var ErrDamaged = errors.New("weir: the snapshot is damaged or cut short: use the one before it")
+var ErrDamaged = errors.New("weir: the snapshot is damaged or cut short: use the previous snapshot")
 
 // damaged returns ErrDamaged with the position.
 func damaged(format string, args ...any) error {

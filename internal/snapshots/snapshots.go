@@ -290,7 +290,7 @@ func (s *Snapshots) recordSave(written Stats, err error) error {
 }
 
 var (
-	errLoading = errors.New("the last ones are not loaded yet, and have more")
+	errLoading = errors.New("the existing snapshots are not loaded yet, and contain more counts")
 	// errLeft is the reason not to replace the snapshot that Leave has written: other
 	// nodes write the current counts.
 	errLeft = errors.New("this node has left")

@@ -19,20 +19,20 @@ func valuesOf(s *Store) []Item {
 }
 
 // meet compares two stores in both directions.
-func meet(t require.TestingT, one, other *Store, now int64, most int, breaks func() bool) {
-	compare(t, one, other, now, most, breaks)
-	compare(t, other, one, now, most, breaks)
+func meet(t require.TestingT, one, other *Store, now int64, messageBytes int, breaks func() bool) {
+	compare(t, one, other, now, messageBytes, breaks)
+	compare(t, other, one, now, messageBytes, breaks)
 }
 
-// compare makes a store ask another store in the same way as a node, in messages of about most
-// bytes. The exchange can end after any message.
-func compare(t require.TestingT, asker, answerer *Store, now int64, most int, breaks func() bool) {
+// compare makes a store ask another store in the same way as a node, in messages of about
+// messageBytes bytes. The exchange can end after any message.
+func compare(t require.TestingT, asker, answerer *Store, now int64, messageBytes int, breaks func() bool) {
 	q := Question{digests: asker.digestsNow()}
 	for {
 		asked, err := ParseQuestion(q.append(nil))
 		require.NoError(t, err)
 		require.Equal(t, q, asked)
-		answer := answerer.findDifference(&asked, most)
+		answer := answerer.findDifference(&asked, messageBytes)
 		d, err := parseDifference(answer.append(nil, now), &q, now)
 		require.NoError(t, err)
 		if breaks() {

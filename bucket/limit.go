@@ -34,13 +34,15 @@ const (
 // algorithmNames are the names in files, metrics and logs.
 var algorithmNames = enum.Table[Algorithm]{What: "algorithm", Names: []string{"sliding_window", "sliding_log", "fixed_window", "token_bucket", "leaky_bucket", "in_flight"}}
 
-// String returns the name that rules files use, like "sliding_window".
+// String returns the name that rules files use, like "sliding_window", or a text with the
+// number of an unknown Algorithm.
 func (a Algorithm) String() string { return algorithmNames.String(a) }
 
 // MarshalText returns the name, and an error for an unknown Algorithm.
 func (a Algorithm) MarshalText() ([]byte, error) { return algorithmNames.MarshalText(a) }
 
-// UnmarshalText parses the name. If the name is unknown, the error suggests a valid name.
+// UnmarshalText parses the name. If the name is unknown, a is unchanged, and the error
+// suggests valid names.
 func (a *Algorithm) UnmarshalText(name []byte) error { return algorithmNames.UnmarshalText(a, name) }
 
 func (a Algorithm) isBucket() bool { return a == TokenBucket || a == LeakyBucket }

@@ -61,12 +61,12 @@ const (
 // The reasons why a connection is refused or cannot be opened, with the remedy. Two more are in
 // credentials.go.
 var (
-	errVersion = errors.New("cluster: the member speaks another version of the peer protocol: upgrade one release at a time, as each speaks its own version and the one before")
+	errVersion = errors.New("cluster: the member speaks another version of the peer protocol: upgrade one release at a time, as each release speaks its own version and the previous one")
 	errSecret  = errors.New("cluster: the member and this node share no secret: give all nodes at least one common secret in Secrets")
 	errSeed    = gossip.ErrSeed
 	errRegion  = gossip.ErrRegion
 	errAstray  = errors.New("cluster: an address in Regions leads to the wrong region: give addresses of nodes in the region that they are listed for")
-	errTLS     = errors.New("cluster: no TLS connection: set TLS on all nodes or on none, with certificates that each accepts")
+	errTLS     = errors.New("cluster: no TLS connection: set TLS on all nodes or on none, with certificates that all nodes accept")
 	// errCertificate is errTLS if both sides have TLS.
 	errCertificate = fmt.Errorf("%w: the member and this node do not trust each other's certificates, so add the CA of each to the roots of the other", errTLS)
 

@@ -56,7 +56,7 @@ func listenBoth(ctx context.Context, addr string) (net.Listener, net.PacketConn,
 
 func explainTaken(addr string, err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("the port of %s is taken: stop the process that has it, or choose another (port 0 picks a free one): %w", addr, err)
+		return fmt.Errorf("the port of %s is taken: stop the process that has it, or choose another port (port 0 picks a free one): %w", addr, err)
 	}
 	return err
 }

@@ -23,7 +23,7 @@ const (
 	recordBlocks = 2 * 16
 )
 
-var errSpent = errors.New("cluster: the connection has used up its keys: it is opened again")
+var errSpent = errors.New("cluster: the connection has used up its keys: a new connection replaces it")
 
 // tlsConn is a connection under TLS. A Read of crypto/tls returns at most one record, and a Write
 // passes each record separately to the connection below. tlsConn returns all whole records that have

@@ -92,7 +92,7 @@ func (d delegate) NotifyAlive(n *memberlist.Node) error {
 
 // Errors for members of other clusters.
 var (
-	ErrSeed   = errors.New("cluster: the member has another Seed: give all nodes the same one")
+	ErrSeed   = errors.New("cluster: the member has another Seed: give all nodes the same Seed")
 	ErrRegion = errors.New("cluster: the member is in another Region: join members of this node's region")
 )
 

@@ -49,7 +49,7 @@ func (m *monitor) judgeRegions(over int64) *findings {
 			others++
 		}
 	}
-	f.add(100*others <= mostTimedOut*all.requests, "timeouts", number(others), "checks not answered by their owner in the region, though it was up and had a core; at most %d%%", mostTimedOut)
+	f.add(100*others <= mostTimedOut*all.requests, "timeouts", number(others), "checks not decided by their owner in the region, although it was up and not delayed by the machine; at most %d%%", mostTimedOut)
 	m.judgeWaits(f, "p99", "while regions reach each other", func(a *answer) bool { return !near(cut, a.check) })
 	m.judgeWaits(f, "p99, cut", "while one is cut off", func(a *answer) bool { return near(cut, a.check) })
 	for i, h := range m.happened {
@@ -58,9 +58,9 @@ func (m *monitor) judgeRegions(over int64) *findings {
 		case h.kind == sever:
 			m.judgeUse(f, "returned", leastMoved, lab.Between(from+int64(returned+m.per), to), fmt.Sprintf("%v after the cut, once the units lent to %s have come back", returned+m.per, m.regions[thenBusy]))
 		case h.kind == rejoin:
-			m.judgeUse(f, "healed", leastMoved, lab.Between(from+int64(settling), to), fmt.Sprintf("while all regions ask, %v after the heal", settling))
+			m.judgeUse(f, "healed", leastMoved, lab.Between(from+int64(settling), to), fmt.Sprintf("while demand is in all regions, %v after the heal", settling))
 		case i == 0:
-			m.judgeUse(f, "used", leastUsed, lab.Between(from+int64(m.per), to), "while all regions ask")
+			m.judgeUse(f, "used", leastUsed, lab.Between(from+int64(m.per), to), "while demand is in all regions")
 		default:
 			m.judgeUse(f, "moved", leastMoved, lab.Between(from+int64(m.per), to), fmt.Sprintf("in %s, from %v after all demand has moved there", m.regions[h.asks[0]], m.per))
 		}
@@ -68,7 +68,7 @@ func (m *monitor) judgeRegions(over int64) *findings {
 	most := m.judgeWindows(f, cut)
 	f.sentences = []string{
 		fmt.Sprintf("%d regions of %d gateways answered %s requests%s; %d failed and %d stalled.", len(m.regions), m.each, number(all.requests), m.describeEvents(), all.errors, all.stalls),
-		fmt.Sprintf("All regions together granted a customer %d in %v at most, and its limit is %d.", most, m.per, m.limit),
+		fmt.Sprintf("All regions together granted a customer at most %d in %v. The limit is %d.", most, m.per, m.limit),
 	}
 	return f
 }
@@ -91,7 +91,7 @@ func (m *monitor) judgeWaits(f *findings, name, when string, of func(*answer) bo
 	global, late := checks(false)
 	regional, lateThere := checks(true)
 	if global.answered() > 0 {
-		f.add(late <= mostLate+lateThere, name, short(global.checks.Quantile(0.99)), "of checks of the Global limit %s: none waits for another region, %v away there and back at least; p50 %s; of the Regional limit's, which never do, %s",
+		f.add(late <= mostLate+lateThere, name, short(global.checks.Quantile(0.99)), "of checks of the Global limit %s: none waits for another region, which takes %v or more; p50 %s; p99 of the Regional limit, whose checks never do, %s",
 			when, there, short(global.checks.Quantile(0.5)), short(regional.checks.Quantile(0.99)))
 	}
 }
@@ -107,7 +107,7 @@ func (m *monitor) judgeUse(f *findings, name string, least int, in span, when st
 		}
 	}
 	if whole := periods * customers * int(m.limit); periods > 0 {
-		f.add(100*granted >= least*whole, name, fmt.Sprintf("%.1f%%", 100*float64(granted)/float64(whole)), "of the limit granted %s; at least %v%%, as more is asked for", when, least)
+		f.add(100*granted >= least*whole, name, fmt.Sprintf("%.1f%%", 100*float64(granted)/float64(whole)), "of the limit granted %s; at least %v%%, because clients ask for more than the limit", when, least)
 	}
 }
 

@@ -77,7 +77,7 @@ func TestExactLimiterBreaksNoPromise(t *testing.T) {
 	require.Equal(t, []string{
 		"Every promise held.",
 		"3 regions of 2 gateways answered 7,200 requests while demand moved, one region was cut off; 0 failed and 0 stalled.",
-		"All regions together granted a customer 50 in 2s at most, and its limit is 50.",
+		"All regions together granted a customer at most 50 in 2s. The limit is 50.",
 	}, strings.Split(printed(v, plainWidth), "\n")[:3])
 }
 
@@ -88,10 +88,10 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 		name, says string
 		breaks     func(r *seenRun)
 	}{
-		{"one more in a window over all regions", "a client got 51 in one of the windows of 2s over all regions without a cut", func(r *seenRun) {
+		{"one more in a window over all regions", "a client was granted 51 in one of the windows of 2s over all regions without a cut", func(r *seenRun) {
 			r.answers(2, answer{account: account{path: "/"}, allowed: true, check: lab.Between(5*second+10, 5*second+11)})
 		}},
-		{"one more in a window of the cut", "a client got 51 in one of the windows of 2s over all regions that hold a moment of the cut", func(r *seenRun) {
+		{"one more in a window of the cut", "a client was granted 51 in one of the windows of 2s over all regions that hold a moment of the cut", func(r *seenRun) {
 			r.answers(2, answer{account: account{"/", 1}, allowed: true, check: lab.Between(25*second+10, 25*second+11)})
 		}},
 		{"a region without its usable units", "used: ", func(r *seenRun) { r.lose(0, 3*second, 6*second) }},
@@ -101,7 +101,7 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 		{"checks that wait for another region", "p99: 110ms", func(r *seenRun) {
 			r.checks(200, "/", 110*time.Millisecond)
 		}},
-		{"more than a region's own limit", "a client got 6 in one of the windows of 2s of one region by a Regional limit: 5 at most", func(r *seenRun) {
+		{"more than a region's own limit", "a client was granted 6 in one of the windows of 2s of one region by a Regional limit: at most 5 are allowed", func(r *seenRun) {
 			for i := range int64(6) {
 				r.answers(1, answer{account: account{path: localPath}, allowed: true, check: lab.Between(i, i+1)})
 			}
@@ -177,7 +177,7 @@ func TestRegionsTableFitsTerminal(t *testing.T) {
 		require.LessOrEqual(t, utf8.RuneCountInString(l), 79)
 	}
 	text := strings.Join(drawn(v, 79, 60), "\n")
-	require.Contains(t, strings.Join(strings.Fields(text), " "), "next: cut: us, which has nearly all, is cut off from eu and ap, and all ask again")
+	require.Contains(t, strings.Join(strings.Fields(text), " "), "next: cut: us, which has nearly all units, is cut off from eu and ap; demand is in all regions again")
 	require.Regexp(t, `us .* 34 of 100 cut off\n`, text)
 	require.Contains(t, text, " 0s ")
 }

@@ -303,7 +303,7 @@ func TestBadFlagsStateTheRemedy(t *testing.T) {
 		{"-soak 1m -nodes 2", "-nodes is 2: use 3 or more with -soak"},
 		{"-soak 1m -rate 999", "-rate is 999: use 1000 or more with -soak"},
 		{"-what", "-h lists the flags"},
-		{"now", `"now" is no flag`},
+		{"now", `"now" is not a flag`},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			var said strings.Builder

@@ -315,12 +315,12 @@ func (f *fleet) recordEnd(inc *incarnation) {
 	case killed:
 	case stopped:
 		if p.Cmd.ProcessState.Exited() && !p.Succeeded() {
-			f.recordBroken("gateway %d did not stop well: %s", inc.gateway+1, p.Outcome())
+			f.recordBroken("gateway %d failed while it stopped: %s", inc.gateway+1, p.Outcome())
 		}
 	case leaving:
 		inc.condition, inc.down = gone, append(inc.down, lab.Between(now, never))
 		if !p.Succeeded() {
-			f.recordBroken("gateway %d did not leave well: %s", inc.gateway+1, p.Outcome())
+			f.recordBroken("gateway %d failed while it left: %s", inc.gateway+1, p.Outcome())
 		}
 		f.settle(now)
 	default:

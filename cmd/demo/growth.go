@@ -80,7 +80,7 @@ func (f *findings) growth(gateway int, series []Figures) {
 		early, late := median(values[:third]), median(values[len(values)-third:])
 		most := early + int64(t.part*float64(early)) + t.more
 		shown := func(n int64) string { return fmt.Sprintf("%.4g", float64(n)/float64(t.unit)) }
-		f.add(late <= most, t.name, shown(late), "of gateway %d late; early %s, and at most %s is allowed late, %s", gateway+1, shown(early), shown(most), t.why)
+		f.add(late <= most, t.name, shown(late), "of gateway %d in the last third of the rounds; %s in the first third, at most %s allowed, %s", gateway+1, shown(early), shown(most), t.why)
 	}
 }
 

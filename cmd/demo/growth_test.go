@@ -23,7 +23,7 @@ func TestOnlyGrowthOfAFigureIsBroken(t *testing.T) {
 		}, ""},
 		"RSS":                   {60, func(i int64, f *Figures) { f.RSS += i * mib }, "RSS: "},
 		"heap":                  {60, func(i int64, f *Figures) { f.Heap += i * mib / 8 }, "heap: "},
-		"goroutines":            {60, func(i int64, f *Figures) { f.Goroutines += i }, "routines: 110, of gateway 1 late; early 70, and at most 78"},
+		"goroutines":            {60, func(i int64, f *Figures) { f.Goroutines += i }, "routines: 110, of gateway 1 in the last third of the rounds; 70 in the first third, at most 78 allowed"},
 		"files":                 {60, func(i int64, f *Figures) { f.Files += i }, "files: "},
 		"keys":                  {60, func(i int64, f *Figures) { f.Keys += 20 * i }, "keys: "},
 		"one file in 15 rounds": {15, func(i int64, f *Figures) { f.Files += i }, "files: "},

@@ -106,13 +106,13 @@ var gatewayColumns = []column{
 }
 
 var gatewayLegend = []string{
-	"decided by: itself, which owns the client's key; the owner, asked over the network; from memory, as the owner denied it within the last second; while that is not reached the stand-in, which has a copy of the count; without that its share of the limit",
-	"owns: of the clients   lag: of the copies of its counts   sees: ✓ heard … joining ? not heard ✗ dead",
+	"who decides: itself: the gateway owns the client's key; owner: the owner, over the network; memory: the gateway, by a denial of the owner in the last second or with units that the owner lent; stand-in: a gateway with a copy of the count, while the owner is not reached; share: the gateway, within its share of the limit, if no copy is reached",
+	"owns: part of the clients   lag: of the copies of its counts   sees: ✓ connected … joining ? not connected ✗ dead",
 }
 
 func (m *monitor) view(now time.Time) *view {
 	v := &view{
-		title:   fmt.Sprintf("%d gateways, one limit: each of %d clients gets %d in %v, whichever it asks", m.nodes, clients, m.limit, m.per),
+		title:   fmt.Sprintf("%d gateways, one limit: each of %d clients gets %d in %v over all gateways", m.nodes, clients, m.limit, m.per),
 		elapsed: now.Sub(m.begun), duration: m.options.duration, next: "then the verdict",
 		columns: slices.Clone(gatewayColumns), standing: m.tally.standing(), story: m.lines(), legend: gatewayLegend,
 	}

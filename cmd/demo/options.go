@@ -43,14 +43,14 @@ func parse(args []string, help io.Writer) (options, error) {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.BoolVar(&o.serve, "serve", false, "keep the gateways up until Ctrl-C, under some traffic, with a page that shows them and has buttons for faults")
-	flags.DurationVar(&o.soak, "soak", 0, "how `long` random faults are played instead of the plan, each once at least, before all gateways stop and start for a tenth as long: 30s to 24h; 0 for the plan")
-	flags.IntVar(&o.regions, "regions", 0, "how many `regions`, 2 to 4, which share limits of scope global: another demo, in which demand moves and a region is cut off; 0 for none")
-	flags.IntVar(&o.nodes, "nodes", 3, "how many `gateways`, 3 to 9; with -serve 2 to 9; with -regions in each, and 2 unless told; with -soak 5")
-	flags.IntVar(&o.replicas, "replicas", 1, "how many `copies` of each count; with -1, none, a crash resets counts, and the verdict says so")
-	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000; with -regions 600 or more unless told, with -serve 200, with -soak 1500")
-	flags.Int64Var(&o.limit, "limit", 30, "`requests` that each client may make in 2s (10s with -serve), 1 to 10000; with -regions over all of them, and 50 unless told")
-	flags.DurationVar(&o.duration, "duration", 36*time.Second, "how `long` the traffic runs, 8s to 10m, and longer if gateways take their time; the limit is per 2s, and per less below 36s; with -regions 50s unless told and 16s at least, and always per 2s: in less than 50s claims are judged by few periods, and in less than 36s not all that is promised can be seen")
-	flags.Uint64Var(&o.seed, "seed", 1, "a `number` that chooses who asks when, and which gateways suffer; with -soak a random one unless told")
+	flags.DurationVar(&o.soak, "soak", 0, "the `time`, 30s to 24h, for which random faults are played instead of the plan, each kind at least once; then all gateways stop and start repeatedly for a tenth of that time; 0 plays the plan")
+	flags.IntVar(&o.regions, "regions", 0, "the number of `regions`, 2 to 4, that share limits of scope global: another demo, in which demand moves and a region is cut off; 0 for no regions")
+	flags.IntVar(&o.nodes, "nodes", 3, "the number of `gateways`, 3 to 9, or 2 to 9 with -serve; with -regions, of each region, by default 2; with -soak, by default 5")
+	flags.IntVar(&o.replicas, "replicas", 1, "the number of `copies` of each count; with -1 there are none, so a crash resets counts, and the verdict reports that")
+	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second, to all gateways together, 64 to 20000; the default is 600 or more with -regions, 200 with -serve, and 1500 with -soak")
+	flags.Int64Var(&o.limit, "limit", 30, "`requests` that each client may make in 2s (10s with -serve), 1 to 10000; with -regions, over all regions, by default 50")
+	flags.DurationVar(&o.duration, "duration", 36*time.Second, "the `time` for which the traffic runs, 8s to 10m, or longer if gateways are slow; below 36s, the period of the limit is shorter than 2s. With -regions, 16s or more, by default 50s: the period is always 2s, below 50s the claims are judged by few periods, and below 36s not all promises are tested")
+	flags.Uint64Var(&o.seed, "seed", 1, "the `number` that determines the requests of the clients, and the gateways with faults; random by default with -soak")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(help, usage)
@@ -95,22 +95,22 @@ func parse(args []string, help io.Writer) (options, error) {
 		says string
 		args []any
 	}{
-		{flags.NArg() > 0, "%q is no flag: -h lists them", []any{flags.Arg(0)}},
+		{flags.NArg() > 0, "%q is not a flag: -h lists the flags", []any{flags.Arg(0)}},
 		{o.regions != 0 && (o.regions < 2 || o.regions > len(regionNames)), "-regions is %d: use 2 to %d, or 0 for none", []any{o.regions, len(regionNames)}},
-		{o.regions != 0 && o.serve, "-regions with -serve: serve runs gateways of one region, take one of the two off", nil},
-		{o.regions != 0 && o.duration < 16*time.Second, "-duration is %v: use 16s to 10m with -regions, the steps need time", []any{o.duration}},
-		{o.regions > 0 && o.limit > 0 && o.rate < enough, "-rate is %d: use %d or more, or a lower -limit: a lower rate does not use up the limits", []any{o.rate, enough}},
+		{o.regions != 0 && o.serve, "-regions with -serve: a served demo has one region; use only one of the two flags", nil},
+		{o.regions != 0 && o.duration < 16*time.Second, "-duration is %v: use 16s to 10m with -regions; the steps need this time", []any{o.duration}},
+		{o.regions > 0 && o.limit > 0 && o.rate < enough, "-rate is %d: use %d or more, or a lower -limit; a lower rate does not use up the limits", []any{o.rate, enough}},
 		{o.soak != 0 && (o.soak < 30*time.Second || o.soak > 24*time.Hour), "-soak is %v: use 30s to 24h, or 0 for the plan", []any{o.soak}},
-		{o.soak != 0 && (o.serve || o.regions != 0 || given["duration"] || given["limit"]), "-soak with -serve, -regions, -duration or -limit: take the other one off, a soak has limits and an end of its own", nil},
-		{o.soak != 0 && o.rate < soakRate, "-rate is %d: use %d or more with -soak, a lower rate does not use up the limits", []any{o.rate, soakRate}},
-		{o.soak != 0 && o.nodes <= steadfast, "-nodes is %d: use %d or more with -soak, as %d of them stay", []any{o.nodes, steadfast + 1, steadfast}},
+		{o.soak != 0 && (o.serve || o.regions != 0 || given["duration"] || given["limit"]), "-soak with -serve, -regions, -duration or -limit: leave the other flag out; a soak has its own limits and duration", nil},
+		{o.soak != 0 && o.rate < soakRate, "-rate is %d: use %d or more with -soak; a lower rate does not use up the limits", []any{o.rate, soakRate}},
+		{o.soak != 0 && o.nodes <= steadfast, "-nodes is %d: use %d or more with -soak, because %d of them do not restart", []any{o.nodes, steadfast + 1, steadfast}},
 		{o.nodes < 2 || o.nodes > 9, "-nodes is %d: use 2 to 9", []any{o.nodes}},
-		{o.nodes == 2 && !o.serve && o.regions == 0 && o.soak == 0, "-nodes is 2: use 3 to 9, one is killed and another frozen, and two have no majority then", nil},
+		{o.nodes == 2 && !o.serve && o.regions == 0 && o.soak == 0, "-nodes is 2: use 3 to 9; the plan kills one gateway and freezes another, and one of two is no majority", nil},
 		{o.replicas == 0 || o.replicas < -1 || o.replicas > 8, "-replicas is %d: use 1 to 8, or -1 for none", []any{o.replicas}},
 		{o.rate < workers || o.rate > 20000, "-rate is %d: use %d to 20000 requests a second", []any{o.rate, workers}},
 		{o.limit < 1 || o.limit > 10000, "-limit is %d: use 1 to 10000 requests in a window", []any{o.limit}},
-		{o.duration < leastDuration || o.duration > 10*time.Minute, "-duration is %v: use %v to 10m, the steps need time", []any{o.duration, leastDuration}},
-		{requests > mostRequests, "-rate %d for -duration %v is %.0f requests: use %d at most, all of which the verdict looks at", []any{o.rate, o.duration, requests, mostRequests}},
+		{o.duration < leastDuration || o.duration > 10*time.Minute, "-duration is %v: use %v to 10m; the steps need this time", []any{o.duration, leastDuration}},
+		{requests > mostRequests, "-rate %d for -duration %v is %.0f requests: use %d at most, because the verdict keeps all answers in memory", []any{o.rate, o.duration, requests, mostRequests}},
 	} {
 		if c.is {
 			wrong = append(wrong, fmt.Errorf(c.says, c.args...))

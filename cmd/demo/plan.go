@@ -95,9 +95,9 @@ func plan(nodes int, duration time.Duration, random *rand.Rand) []step {
 		steps = append(steps, s)
 	}
 	victims := random.Perm(nodes)
-	add(7, start, nodes, "scale-out: a gateway more")
+	add(7, start, nodes, "scale-out: one more gateway starts")
 	if lab.Signals {
-		add(17, leave, nodes, "scale-in: it goes again")
+		add(17, leave, nodes, "scale-in: this gateway leaves")
 		for gateway := range nodes {
 			if gateway == 0 {
 				add(27, leave, gateway, "rolling restart: all gateways, one after the other")
@@ -108,11 +108,11 @@ func plan(nodes int, duration time.Duration, random *rand.Rand) []step {
 		}
 	}
 	add(39, reload, 0, "")
-	add(49, kill, victims[0], "crash: a gateway dies without a goodbye")
-	add(58, start, victims[0], "replacement: it starts again")
+	add(49, kill, victims[0], "crash: a gateway is killed")
+	add(58, start, victims[0], "replacement: this gateway starts again")
 	if lab.Signals {
-		add(70, freeze, victims[1], "freeze: a gateway stops, and lives")
-		add(82, thaw, victims[1], "thaw: it goes on")
+		add(70, freeze, victims[1], "freeze: a gateway is paused")
+		add(82, thaw, victims[1], "thaw: this gateway continues")
 	}
 	return steps
 }

@@ -25,10 +25,10 @@ func journey(regions []string, nodes int, duration time.Duration) []step {
 	all := slices.DeleteFunc([]int{0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 3}, func(region int) bool { return region >= len(regions) })
 	others := slices.Delete(slices.Clone(regions), thenBusy, thenBusy+1)
 	return []step{
-		at(0, demand, all, "all regions ask"),
+		at(0, demand, all, "demand is in all regions"),
 		at(17, demand, []int{firstBusy}, "demand moves: all of it to "+regions[firstBusy]),
 		at(30, demand, []int{thenBusy}, fmt.Sprintf("demand moves: all of it from %s to %s", regions[firstBusy], regions[thenBusy])),
-		at(43, sever, all, fmt.Sprintf("cut: %s, which has nearly all, is cut off from %s, and all ask again", regions[thenBusy], strings.Join(others, " and "))),
+		at(43, sever, all, fmt.Sprintf("cut: %s, which has nearly all units, is cut off from %s; demand is in all regions again", regions[thenBusy], strings.Join(others, " and "))),
 		at(87, rejoin, all, "heal: all regions reach each other again"),
 	}
 }

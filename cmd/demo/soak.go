@@ -355,7 +355,7 @@ func (s *soak) usedUp(since int64) map[account]bool {
 func (s *soak) judgeStop(since int64, orderly bool) {
 	usedUp, admitted := s.usedUp(since), make(map[account]int64)
 	if len(usedUp) == 0 {
-		s.problems = append(s.problems, "no kept key was used up after a stop of all gateways, so that nothing shows lost counts: use a higher -rate")
+		s.problems = append(s.problems, "no kept key was used up after a stop of all gateways, so that lost counts would not show: use a higher -rate")
 	}
 	for _, a := range s.tally.answers {
 		if a.allowed || a.down || elsewhereAt(a.at) {
@@ -364,7 +364,7 @@ func (s *soak) judgeStop(since int64, orderly bool) {
 	}
 	for key := range usedUp {
 		if n := admitted[key]; orderly && n < s.rules.kept {
-			s.problems = append(s.problems, fmt.Sprintf("%v was denied after a stop of all in order, and had been admitted %d of %d: something is counted twice", key, n, s.rules.kept))
+			s.problems = append(s.problems, fmt.Sprintf("%v was denied after an orderly stop of all gateways, although only %d of %d units had been granted: some units were counted twice", key, n, s.rules.kept))
 		}
 	}
 }
@@ -421,13 +421,13 @@ func (s *soak) judge(int64) *findings {
 	v.sentences = []string{fmt.Sprintf("%d gateways answered %s requests in %d rounds; %d failed and %d stalled.", s.nodes, number(sum.requests), s.round, sum.errors, sum.stalls),
 		fmt.Sprintf("Faults: %s; %d connections ended.", strings.Join(played, ", "), s.cut)}
 	v.checks(&s.assessment)
-	v.add(true, "lag", short(s.lag), "the furthest that copies were behind")
+	v.add(true, "lag", short(s.lag), "the maximum lag of copies")
 	if len(s.filled) == 0 {
-		v.broken = append(v.broken, "no client was denied while all was calm: let it run longer, or use a higher -rate")
+		v.broken = append(v.broken, "no client was denied in the times without a fault: let it run longer, or use a higher -rate")
 	} else {
 		filled := median(s.filled)
-		v.add(filled >= leastFilled, "filled", fmt.Sprintf("%d%%", filled), "of its limit had a client got in the %v before a denial, in the median round, while there was no fault; at least %d%%", s.per, leastFilled)
-		v.add(100*s.taken >= leastFilled*s.given, "given", percent(s.taken, s.given), "of requests allowed whose units come back, while there is no fault; at least %d%%", leastFilled)
+		v.add(filled >= leastFilled, "filled", fmt.Sprintf("%d%%", filled), "of its limit was granted to a client in the %v before a denial, in the median round, without a fault; at least %d%%", s.per, leastFilled)
+		v.add(100*s.taken >= leastFilled*s.given, "given", percent(s.taken, s.given), "of the requests whose units come back were allowed, without a fault; at least %d%%", leastFilled)
 	}
 	for gateway, inc := range s.grown {
 		v.growth(gateway, inc.series)

@@ -136,7 +136,7 @@ func TestStopIsJudgedByUsedUpKeys(t *testing.T) {
 		broken  string
 	}{
 		"all units, then denied":     {0, own, roundKeys, true, ""},
-		"denied early":               {1, own, roundKeys, true, "something is counted twice"},
+		"denied early":               {1, own, roundKeys, true, "some units were counted twice"},
 		"one unit without the owner": {1, stoodIn, roundKeys, true, ""},
 		"denied early after a crash": {1, own, roundKeys, false, ""},
 		"not used up":                {0, own, 0, true, "no kept key was used up"},
@@ -181,7 +181,7 @@ func TestClientReceivesItsLimitBeforeDenial(t *testing.T) {
 		require.Equal(t, broken, strings.Contains(failures, "filled: 50%"), failures)
 		require.Equal(t, broken, strings.Contains(failures, "given: 0%"), failures)
 	}
-	require.Contains(t, strings.Join(soakScene().judge(0).failures(), "\n"), "no client was denied while all was calm")
+	require.Contains(t, strings.Join(soakScene().judge(0).failures(), "\n"), "no client was denied in the times without a fault")
 }
 
 func TestEveryAccountOfSoakHasLimit(t *testing.T) {

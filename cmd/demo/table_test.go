@@ -78,7 +78,7 @@ func TestNarrowTableKeepsImportantColumns(t *testing.T) {
 
 func TestNothingIsCutAt80Columns(t *testing.T) {
 	text := strings.Join(strings.Fields(strings.Join(drawn(newView(), 79, 60), " ")), " ")
-	for _, whole := range []string{"gets 16 in 1s, whichever it asks", "next: start gateway 2 in 3 s", "a sentence of more than eighty columns", "without that its share of the limit", "✗ dead"} {
+	for _, whole := range []string{"gets 16 in 1s over all gateways", "next: start gateway 2 in 3 s", "a sentence of more than eighty columns", "share: the gateway, within its share of the limit", "✗ dead"} {
 		require.Contains(t, text, whole)
 	}
 	v := &findings{width: 9, sentences: []string{strings.Repeat("word ", 40) + "end."}, broken: []string{"gateway 1 ended:\n" + strings.Repeat("x", 200)}}
@@ -114,7 +114,7 @@ func TestVerdictBeginsWithThreeSentences(t *testing.T) {
 	require.Equal(t, []string{
 		"Every promise held.",
 		"3 gateways answered 16 requests while one was killed; 0 failed and 0 stalled.",
-		"In 1 windows of 1s in which all was well no client got more than 16, and its limit is 16.",
+		"In 1 windows of 1s without a fault, no client was granted more than 16. The limit is 16.",
 	}, strings.Split(printed(v, plainWidth), "\n")[:3])
 }
 

@@ -54,8 +54,8 @@ func (f *findings) clients(t *tally, all *sums) standing {
 	}
 	share := 100 * all.allowed / max(1, s.requests)
 	f.add(s.requests > 0, "requests", number(s.requests), "answered; %d%% allowed, %d%% denied", share, 100-share)
-	f.add(s.errors == 0, "errors", number(s.errors), "from gateways that were up%s; %d more requests were under way at one that was killed or frozen", problem, t.cut)
-	f.add(s.stalls == 0, "stalls", number(s.stalls), "took longer than %v, Timeout and slack for scheduling, while neither this machine nor the gateway stood still; the slowest so took %s", t.bound, shortUp(t.slowest()))
+	f.add(s.errors == 0, "errors", number(s.errors), "from gateways that were up%s; %d more requests were in progress at a gateway that was killed or frozen", problem, t.cut)
+	f.add(s.stalls == 0, "stalls", number(s.stalls), "took longer than %v (Timeout and scheduling slack), not counting the time in which the demo or the gateway did not run; the slowest took %s", t.bound, shortUp(t.slowest()))
 	return s
 }
 
@@ -67,7 +67,7 @@ func (f *findings) window(name string, found lab.Fullest, per time.Duration, mea
 	}
 	one := newClaim(found.Held <= found.Most, name, fmt.Sprintf("%d of %d", found.Held, found.Most), "in %s windows %s", number(found.Windows), means)
 	if one.broken != "" {
-		one.broken = fmt.Sprintf("a client got %d in one of the windows of %v %s: %d at most", found.Held, per, means, found.Most)
+		one.broken = fmt.Sprintf("a client was granted %d in one of the windows of %v %s: at most %d are allowed", found.Held, per, means, found.Most)
 	}
 	f.windows = append(f.windows, one)
 }
@@ -122,7 +122,7 @@ func (f *findings) print(show func(l line, hang int)) {
 		}
 	}
 	if f.missed > 0 || f.still > 0 {
-		say(dim, "This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(max(f.still, stillSlack)), number(f.missed))
+		say(dim, "This machine is busy: the demo did not run for up to %s at a time, and did not send %s requests in time.", short(max(f.still, stillSlack)), number(f.missed))
 	}
 }
 
@@ -205,10 +205,10 @@ func (m *monitor) judge(over int64) *findings {
 	s := v.clients(m.tally, &a.seen)
 	v.sentences = []string{
 		fmt.Sprintf("%d gateways answered %s requests%s; %d failed and %d stalled.", f.nodes, number(s.requests), f.describeEvents(), s.errors, s.stalls),
-		fmt.Sprintf("In %s windows of %v in which all was well no client got more than %d, and its limit is %d.", number(found[healthy].Windows), f.per, found[healthy].Held, f.limit),
+		fmt.Sprintf("In %s windows of %v without a fault, no client was granted more than %d. The limit is %d.", number(found[healthy].Windows), f.per, found[healthy].Held, f.limit),
 	}
 	v.checks(&a)
-	v.add(true, "lag", short(f.lag), "the furthest that copies were behind")
+	v.add(true, "lag", short(f.lag), "the maximum lag of copies")
 	for _, h := range f.happened {
 		if h.kind == reload && h.seenBy != never {
 			v.add(true, "reload", short(time.Duration(h.seenBy-h.from)), "until all gateways decided by the new rules")
@@ -230,11 +230,11 @@ func (f *findings) checks(a *assessment) {
 	all, answered := &a.seen, a.seen.answered()
 	f.add(true, "p50", short(all.took.Quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(all.checks.Quantile(0.5)))
 	f.add(true, "p99", short(all.took.Quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(all.checks.Quantile(0.99)))
-	f.add(answered < enoughToJudge || a.late*100 <= answered*mostTimedOut, "timeouts", number(a.late), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut)
+	f.add(answered < enoughToJudge || a.late*100 <= answered*mostTimedOut, "timeouts", number(a.late), "checks not decided by the owner, or by the stand-in of an owner that was down, although that gateway was up and not delayed by the machine; at most %d%%", mostTimedOut)
 	f.add(true, "stand-in", number(all.at[stoodIn]), "checks answered by a copy of the count; %s more by a share of the limit", number(all.at[budget]))
 	// Without a window, the claims about windows would hold without evidence.
 	if answered >= enoughToJudge && a.found[healthy].Windows == 0 {
-		f.broken = append(f.broken, "no client got anything in a window without a fault: nothing was seen of health")
+		f.broken = append(f.broken, "no client was granted a unit in a window without a fault, so the run shows nothing about a healthy cluster")
 	}
 }
 

@@ -68,10 +68,10 @@ func TestVerdict(t *testing.T) {
 		broken  string // empty if no promise is broken
 	}{
 		"a limit is a limit": {func(f *fleet, t *tally) { t.admits(16, own, "", second) }, ""},
-		"one admission above the limit breaks the promise": {func(f *fleet, t *tally) { t.admits(17, own, "", second) }, "a client got 17 in one of the windows of 1s in which all was well"},
+		"one admission above the limit breaks the promise": {func(f *fleet, t *tally) { t.admits(17, own, "", second) }, "a client was granted 17 in one of the windows of 1s without a fault"},
 		"a deploy excuses nothing":                         {strikes(leave, second, 17, 10*second), "17 in one of the windows of 1s in which gateways started, or left in order"},
 		"a start excuses nothing":                          {strikes(start, never-10*second, 17, 20*second), "in which gateways started"},
-		"a reload of the rules excuses nothing":            {strikes(reload, second, 17, 10*second), "17 in one of the windows of 1s in which all was well"},
+		"a reload of the rules excuses nothing":            {strikes(reload, second, 17, 10*second), "17 in one of the windows of 1s without a fault"},
 		"a crash may cost a sixteenth":                     {strikes(kill, 5, 17, 10*second), ""},
 		"a crash may not cost more than a sixteenth":       {strikes(kill, 5, 18, 10*second+1), "18 in one of the windows of 1s in which a gateway was killed: L + L/16"},
 		"a crash excuses admissions within two round trips": {func(f *fleet, t *tally) {
@@ -90,9 +90,9 @@ func TestVerdict(t *testing.T) {
 			f.happens(kill, 10*second, 10*second+5)
 			t.admits(17, stoodIn, "gateway-2-0", 11*second+6)
 			f.all[1].down = []span{lab.Between(0, never)}
-		}, "in which all was well"},
+		}, "windows of 1s without a fault"},
 		"two limits around a freeze":                    {strikes(freeze, 5, 32, 10*second), ""},
-		"not more than two limits around a freeze":      {strikes(thaw, 5, 33, 10*second), "in which one was frozen or thawed"},
+		"not more than two limits around a freeze":      {strikes(thaw, 5, 33, 10*second), "in which a gateway was frozen or thawed"},
 		"after a heal the counts have a moment to meet": {strikes(thaw, 5, 32, 10*second+second/10), ""},
 		"a check that timed out though its owner was up excuses a second limit": {func(f *fleet, t *tally) {
 			t.admits(16, asked, "gateway-2-0", second)
@@ -101,7 +101,7 @@ func TestVerdict(t *testing.T) {
 		"a timed-out check excuses only windows that hold it": {func(f *fleet, t *tally) {
 			t.admits(1, budget, "gateway-2-0", second)
 			t.admits(17, asked, "gateway-2-0", 3*second)
-		}, "in which all was well"},
+		}, "windows of 1s without a fault"},
 		"a timed-out check does not excuse a third limit": {func(f *fleet, t *tally) {
 			t.admits(32, asked, "gateway-2-0", second)
 			t.admits(1, budget, "gateway-2-0", second+5)
@@ -110,7 +110,7 @@ func TestVerdict(t *testing.T) {
 			f.all[1].down = []span{lab.Between(0, never)}
 			t.admits(16, asked, "gateway-3-0", second)
 			t.admits(1, stoodIn, "gateway-2-0", second+5)
-		}, "in which all was well"},
+		}, "windows of 1s without a fault"},
 		"an admission by a share, although there was a stand-in, counts as a timeout": {func(f *fleet, t *tally) {
 			f.all[1].down = []span{lab.Between(0, never)}
 			t.admits(16, stoodIn, "gateway-2-0", second)
@@ -147,12 +147,12 @@ func TestVerdict(t *testing.T) {
 			f.all[1].still = []span{lab.Between(second, second+second/10), lab.Between(second+second/5, 2*second)}
 			t.denies(budget, "gateway-2-0", second)
 			t.admits(17, own, "", 2*second+int64(healed)+1)
-		}, "in which all was well"},
+		}, "windows of 1s without a fault"},
 		"no excuse without a stand-still of a gateway": {func(f *fleet, t *tally) {
 			f.all[1].still = []span{lab.Between(second+2, 2*second)}
 			t.admits(1, budget, "gateway-2-0", second)
 			t.admits(17, own, "", 2*second)
-		}, "in which all was well"},
+		}, "windows of 1s without a fault"},
 		"a request without an answer": {func(f *fleet, t *tally) {
 			t.add(answer{to: f.current[1], sent: second, done: second + int64(giveUp), err: context.DeadlineExceeded})
 		}, "took longer than"},

@@ -16,7 +16,7 @@ import (
 type guarantee uint8
 
 const (
-	healthy   guarantee = iota // no event
+	healthy   guarantee = iota // no event that loosens a bound
 	deployed                   // gateways start, and leave in order
 	crashed                    // a gateway dies
 	timedOut                   // a gateway is frozen or thawed, its links change, or a check timed out though the owner was up
@@ -32,10 +32,10 @@ func (g guarantee) String() string {
 // means describes the windows that a guarantee judges, and the source of its figure.
 func (g guarantee) means(inFlight int64) string {
 	return [guarantees]string{
-		healthy:  "in which all was well: the limit",
+		healthy:  "without a fault: the limit",
 		deployed: "in which gateways started, or left in order: the limit",
-		crashed:  fmt.Sprintf("in which a gateway was killed: L + L/16 + %d in two round trips around that", inFlight),
-		timedOut: "in which one was frozen or thawed, or a check timed out: 2L",
+		crashed:  fmt.Sprintf("in which a gateway was killed: L + L/16 + %d in two round trips around the kill", inFlight),
+		timedOut: "in which a gateway was frozen or thawed, or a check timed out: 2L",
 	}[g]
 }
 
@@ -84,8 +84,8 @@ type span = lab.Interval
 // never is the end of an event that has not ended.
 const never = math.MaxInt64
 
-// occasions contains the times of the events of each guarantee except healthy. The highest
-// guarantee with a moment in a window judges the window.
+// occasions contains the times of the events of each guarantee. Events of healthy, such as a
+// reload, loosen no bound. The highest guarantee with a moment in a window judges the window.
 type occasions [guarantees][]span
 
 func near(spans []span, s span) bool {

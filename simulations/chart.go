@@ -31,7 +31,7 @@ const (
 	firstSide, laterSides      = "#0072B2", "#009E73 #CC79A7 #E69F00"
 )
 
-var errNothingToDraw = errors.New("nothing was asked: there is nothing to draw")
+var errNothingToDraw = errors.New("no key was checked, so there is nothing to draw")
 
 // point is a time in seconds, and a number of units.
 type point struct{ x, y float64 }

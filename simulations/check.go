@@ -72,7 +72,7 @@ func (c *checker) checkSettings() {
 	}
 	c.reportLibrary("settings", config.Validate())
 	if s.Shared && s.Snapshots == 0 {
-		c.report("settings", "shared is of snapshots: say how often they are written with snapshots")
+		c.report("settings", "shared applies to snapshots: set their interval with snapshots")
 	}
 }
 
@@ -82,7 +82,7 @@ func (c *checker) checkNodes() {
 	case len(c.s.Nodes) > maxNodes:
 		c.report("nodes", "%d nodes: at most %d", len(c.s.Nodes), maxNodes)
 	case !slices.ContainsFunc(c.s.Nodes, func(n Node) bool { return !n.Later }):
-		c.report("nodes", "no node is there at the beginning: name one or more")
+		c.report("nodes", "no node runs at the beginning: name one or more")
 	}
 	regions := slices.ContainsFunc(c.s.Nodes, func(n Node) bool { return n.Region != "" })
 	for i, n := range c.s.Nodes {
@@ -93,23 +93,23 @@ func (c *checker) checkNodes() {
 		case slices.Contains(c.names.nodes[:i], n.Name):
 			c.report("name", "node %q is used twice: give each node its own name", n.Name)
 		case regions && n.Region == "":
-			c.report("name", "node %q has no region, and others have: give each node one", n.Name)
+			c.report("name", "node %q has no region, but other nodes have one: give each node a region", n.Name)
 		case n.Region != "" && !validName.MatchString(n.Region):
 			c.report("name", "region %q: use letters, digits, dots and dashes, at most 63", n.Region)
 		case n.Region != "" && slices.Contains(c.names.nodes, n.Region) && n.Name == c.s.nodesOf(n.Region)[0]:
-			c.report("name", "region %q has the name of a node: give it another", n.Region)
+			c.report("name", "region %q has the name of a node: use another name", n.Region)
 		}
 	}
 	c.at = c.top
 	if c.s.WAN != (weirtest.Link{}) && len(c.s.regions()) < 2 {
-		c.report("wan", "wan is what links between regions are like, and there are none: write nodes like {eu: [a, b], us: [c, d]}")
+		c.report("wan", "wan describes links between regions, but there are no regions: write nodes like {eu: [a, b], us: [c, d]}")
 	}
 }
 
 func (c *checker) checkLimits() {
 	c.at = c.top
 	if len(c.s.Limits) == 0 {
-		c.report("limits", "there is no limit: give one or more")
+		c.report("limits", "there is no limit: add one or more")
 	}
 	for i, l := range c.s.Limits {
 		c.at = c.limits[i]
@@ -118,11 +118,11 @@ func (c *checker) checkLimits() {
 		case !validName.MatchString(l.Name) && l.Name != "":
 			c.report("name", "limit %q: use letters, digits, dots and dashes, at most 63", l.Name)
 		case l.Name == witnessName:
-			c.report("name", "limit %q: each run has one of that name itself; take another", l.Name)
+			c.report("name", "limit %q: each run adds a limit with this name; use another name", l.Name)
 		case slices.Contains(c.names.limits[:i], l.Name):
 			c.report("name", "limit %q is used twice: give each limit its own name", l.Name)
 		case l.Scope == weir.Global && len(c.s.regions()) < 2:
-			c.report("scope", "limit %q is global, and there are no regions: write nodes like {eu: [a, b], us: [c, d]}", l.Name)
+			c.report("scope", "limit %q is global, but there are no regions: write nodes like {eu: [a, b], us: [c, d]}", l.Name)
 		}
 	}
 }
@@ -138,13 +138,13 @@ func (c *checker) checkLoads() {
 		c.checkLoad(l)
 		c.checkOutcome(l, limit)
 		if asks += c.s.countChecks(l, limit); asks > maxAsks {
-			c.report("limit", "up to here the load comes to some %.0f asks: at most %d; lower it, or ask for more units at a time", asks, maxAsks)
+			c.report("limit", "the loads up to this one send about %.0f checks: use at most %d; lower a rate, or set more units for each check", asks, maxAsks)
 			return
 		}
 	}
 	c.at = c.top
 	if len(c.s.Loads) == 0 {
-		c.report("load", "there is no load: ask for something")
+		c.report("load", "there is no load: add one or more")
 	}
 }
 
@@ -161,11 +161,11 @@ func (c *checker) checkLoad(l Load) {
 	}
 	switch {
 	case kinds != 1:
-		c.report("limit", "a load is one of rate, burst and adversary: true; this has %d of them", kinds)
+		c.report("limit", "a load has one of rate, burst and adversary: true; this load has %d of them", kinds)
 	case l.Zipf != 0 && l.Keys < 2:
-		c.report("zipf", "zipf is the popularity of keys: give more than one with keys")
+		c.report("zipf", "zipf is the popularity of keys: set keys to 2 or more")
 	case l.Burst != 0 && l.Ends != 0:
-		c.report("ends", "ends is of a steady load: a burst comes at once")
+		c.report("ends", "ends applies to a steady load: a burst has no end")
 	case l.Begins >= c.s.Lasts:
 		c.report(begins, "%s is %s: the scenario ends at %s", begins, enum.Duration(l.Begins), enum.Duration(c.s.Lasts))
 	case l.Ends != 0 && (l.Ends <= l.Begins || l.Ends > c.s.Lasts):
@@ -178,17 +178,17 @@ func (c *checker) checkOutcome(l Load, limit weir.Limit) {
 	reserves := c.s.hasReservations(l.Limit)
 	switch {
 	case l.Adversary && (l.Keeps > 0 || reserves || inFlightLimit(limit)):
-		c.report("adversary", "an adversary spends units: it neither holds nor reserves any")
+		c.report("adversary", "an adversary spends units, and cannot hold or reserve them")
 	case inFlightLimit(limit) && l.Settles > 0:
-		c.report("settles", "%s is in_flight: its units are held; say for how long at most with keeps", l.Limit)
+		c.report("settles", "%s is in_flight: its units are held, not settled; set the maximum time with keeps", l.Limit)
 	case l.TTL > 0 && l.Keeps == 0:
-		c.report("ttl", "ttl is of units that clients hold: say for how long at most with keeps")
+		c.report("ttl", "ttl applies to units that clients hold: set the maximum time with keeps")
 	case inFlightLimit(limit) && l.Keeps == 0:
-		c.report("limit", "%s is in_flight: say for how long at most units are held with keeps", l.Limit)
+		c.report("limit", "%s is in_flight: set the maximum time for which units are held with keeps", l.Limit)
 	case l.Keeps > 0 && !inFlightLimit(limit):
-		c.report("keeps", "keeps is of an in_flight limit: %s is %v", l.Limit, limit.Algorithm)
+		c.report("keeps", "keeps applies to an in_flight limit: %s is %v", l.Limit, limit.Algorithm)
 	case reserves && l.Settles == 0:
-		c.report("limit", "units of %s are reserved by another load: say when these are settled with settles", l.Limit)
+		c.report("limit", "units of %s are reserved by another load: set settles, the maximum time until these are settled", l.Limit)
 	}
 }
 
@@ -305,9 +305,9 @@ func (c *checker) checkFault(f *Fault, hosts map[string]condition, stepped map[s
 	case FaultCut, FaultLink:
 		switch {
 		case f.From == f.To && f.From != "":
-			c.report(field, "%s from %q to itself: name two nodes", field, f.From)
+			c.report(field, "%s from %q to itself: name two different nodes", field, f.From)
 		case len(c.s.Nodes) > 1 && len(maps.Collect(c.s.between(f))) == 0:
-			c.report(field, "%s from %q to %q: no link goes there; between a region and others name the others", field, f.From, f.To)
+			c.report(field, "%s from %q to %q: there is no such link; for the links of a region, name another region or its nodes", field, f.From, f.To)
 		}
 		return
 	}
@@ -318,10 +318,10 @@ func (c *checker) checkFault(f *Fault, hosts map[string]condition, stepped map[s
 func (c *checker) checkNodeFault(f *Fault, hosts map[string]condition, stepped map[string]time.Duration) {
 	field := f.Kind.String()
 	if f.Kind == FaultSlow && (f.Pauses < 0 || f.Every > maxEvery || f.Pauses > 0 && f.Pauses >= f.Every) {
-		c.report("pauses", "pauses of %s, one in every %s: use shorter ones, or freeze", enum.Duration(f.Pauses), enum.Duration(f.Every))
+		c.report("pauses", "pauses of %s, one in every %s: use shorter pauses, or freeze the node", enum.Duration(f.Pauses), enum.Duration(f.Every))
 	}
 	if (f.Kind == FaultLose || f.Kind == FaultRevert) && c.s.Snapshots == 0 {
-		c.report(field, "%s is of snapshots: say how often they are written with snapshots in the settings", field)
+		c.report(field, "%s applies to snapshots: set their interval with snapshots in the settings", field)
 	}
 	if len(f.Nodes) == 0 {
 		c.report(field, "%s of no node: name one or more", field)
@@ -333,7 +333,7 @@ func (c *checker) checkNodeFault(f *Fault, hosts map[string]condition, stepped m
 		}
 		if f.Kind == FaultSkew {
 			if stepped[name] += f.By; f.By == 0 || stepped[name].Abs() > maxClock {
-				c.report("by", "the clock of %q is by %s off then: use steps that are not 0, at most %s in all", name, enum.Duration(stepped[name]), enum.Duration(maxClock))
+				c.report("by", "the clock of %q is then off by %s: use steps other than 0, whose sum is at most %s", name, enum.Duration(stepped[name]), enum.Duration(maxClock))
 			}
 			continue
 		}
@@ -360,7 +360,7 @@ func (c *checker) checkSides(f *Fault) {
 		}
 		for _, name := range side {
 			if slices.Contains(seen, name) {
-				c.report("split", "node %q is named twice in the split: a node is on one side", name)
+				c.report("split", "node %q is named twice in the split: name each node once", name)
 			}
 			seen = append(seen, name)
 		}

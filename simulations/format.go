@@ -125,7 +125,7 @@ func (r *reader) scenario(root strictyaml.Value) {
 		s.WAN = s.wanLink()
 		r.fill(v.Map(fieldNames(s.WAN)...), &s.WAN)
 		if s.WAN == (weirtest.Link{}) {
-			v.Errorf("wan takes no time: give it a latency")
+			v.Errorf("wan has no latency: set one")
 		}
 	}
 	r.fill(top.Get("settings").Map(fieldNames(s.Settings)...), &s.Settings)
@@ -242,13 +242,13 @@ func (r *reader) readLoad(v strictyaml.Value) {
 	l.Limit = m.Get("limit").Required().OneOf("limit", r.names.limits)
 	switch at := m.Get("at"); {
 	case l.Burst == 0 && at.Present():
-		at.Errorf("at is when a burst comes: use begins and ends")
+		at.Errorf("at is the time of a burst: use begins and ends")
 	case l.Burst == 0 && m.Get("repeat").Present():
-		m.Get("repeat").Errorf("repeat is of a burst: a steady load goes on anyway")
+		m.Get("repeat").Errorf("repeat applies to a burst: a steady load continues anyway")
 	case l.Burst != 0 && !m.Get("begins").Present():
 		l.Begins = at.Required().Duration(0, maxLasts)
 	case l.Burst != 0:
-		m.Get("begins").Errorf("begins is of a steady load: a burst has at")
+		m.Get("begins").Errorf("begins applies to a steady load: a burst has at")
 	}
 	for at := range r.repeated(m.Get("repeat"), l.Begins, r.s.Lasts) {
 		l.Begins = at
@@ -269,7 +269,7 @@ func (r *reader) readFaults(v strictyaml.Value) {
 			continue
 		}
 		if f.Kind != 0 {
-			v.Errorf("%s and %v in one fault: write one fault for each", name, f.Kind)
+			v.Errorf("%s and %v in the same fault: write a fault for each", name, f.Kind)
 			return
 		}
 		f.Kind = FaultSplit + FaultKind(i)
@@ -295,13 +295,13 @@ func (r *reader) readFaults(v strictyaml.Value) {
 		}
 	}
 	if f.Kind == 0 {
-		v.Errorf("the fault does nothing: say which, one of %s", strings.Join(faultNames, ", "))
+		v.Errorf("the fault has no kind: add one of %s", strings.Join(faultNames, ", "))
 		return
 	}
 	for _, own := range []struct{ field, of string }{{"breaks", "split and cut"}, {"by", "skew"}, {"pauses", "slow"}, {"every", "slow"}} {
 		switch v, isOwn := m.Get(own.field), strings.Contains(own.of, f.Kind.String()); {
 		case !isOwn && v.Present():
-			v.Errorf("%s is of %s: %v has none", own.field, own.of, f.Kind)
+			v.Errorf("%s applies to %s, not to %v", own.field, own.of, f.Kind)
 		case isOwn && (own.field == "by" || own.field == "pauses"):
 			v.Required()
 		}
@@ -313,7 +313,7 @@ func (r *reader) readFaults(v strictyaml.Value) {
 	length := lasting.Duration(0, maxLasts)
 	undo, undone := f.undo()
 	if lasting.Present() && !undone {
-		lasting.Errorf("for has no meaning here: nothing undoes %v", f.Kind)
+		lasting.Errorf("for has no effect: no fault undoes %v", f.Kind)
 	}
 	for at := range r.repeated(m.Get("repeat"), f.At, r.s.Lasts) {
 		f.At = at

@@ -73,14 +73,14 @@ func TestRegionNameStandsForItsNodes(t *testing.T) {
 func TestInvalidPlanetIsRefused(t *testing.T) {
 	for _, c := range []struct{ about, old, new, want string }{
 		{"an unknown scope", "scope: global", "scope: globe", `x.yaml:6:48: unknown scope "globe": did you mean "global"?`},
-		{"no regions", "{eu: [a, b], us: [c]}", "[a, b, c, eu]", "x.yaml:3:6: wan is what links between regions are like, and there are none: write nodes like {eu: [a, b], us: [c, d]}\nx.yaml:5:11: weir: invalid Config: RegionShares has no share of \"\": give one to Region and to each of Regions, or leave it nil\nweir: invalid Config: RegionShares names \"eu\", which is neither Region nor one of Regions: remove it, or add the region\nweir: invalid Config: RegionShares names \"us\", which is neither Region nor one of Regions: remove it, or add the region\nx.yaml:6:48: limit \"api\" is global, and there are no regions: write nodes like {eu: [a, b], us: [c, d]}"},
-		{"a region with the name of a node", "us: [c]", "us: [eu]", `x.yaml:4:14: region "eu" has the name of a node: give it another`},
+		{"no regions", "{eu: [a, b], us: [c]}", "[a, b, c, eu]", "x.yaml:3:6: wan describes links between regions, but there are no regions: write nodes like {eu: [a, b], us: [c, d]}\nx.yaml:5:11: weir: invalid Config: RegionShares has no share of \"\": give one to Region and to each of Regions, or leave it nil\nweir: invalid Config: RegionShares names \"eu\", which is neither Region nor one of Regions: remove it, or add the region\nweir: invalid Config: RegionShares names \"us\", which is neither Region nor one of Regions: remove it, or add the region\nx.yaml:6:48: limit \"api\" is global, but there are no regions: write nodes like {eu: [a, b], us: [c, d]}"},
+		{"a region with the name of a node", "us: [c]", "us: [eu]", `x.yaml:4:14: region "eu" has the name of a node: use another name`},
 		{"a share of an unknown region", "us: 30", "as: 30", "x.yaml:5:11: weir: invalid Config: RegionShares has no share of \"us\": give one to Region and to each of Regions, or leave it nil\nweir: invalid Config: RegionShares names \"as\", which is neither Region nor one of Regions: remove it, or add the region"},
 		{"a share of nothing", "us: 30", "us: 0", `x.yaml:5:11: weir: invalid Config: RegionShares of "us" is 0: use 1 to 1000000`},
-		{"links that take no time", "latency: 20ms, loss: 1%", "latency: 0s, jitter: 0s", `x.yaml:3:6: wan takes no time: give it a latency`},
+		{"links that take no time", "latency: 20ms, loss: 1%", "latency: 0s, jitter: 0s", `x.yaml:3:6: wan has no latency: set one`},
 		{"a load from an unknown node", "from: eu", "from: ue", `x.yaml:7:27: unknown node or region "ue": did you mean "eu"?`},
-		{"a cut within a region", "faults: []", "faults: [{at: 5s, cut: {from: eu, to: a}}]", `x.yaml:8:24: cut from "eu" to "a": no link goes there; between a region and others name the others`},
-		{"a cut of a region from itself", "faults: []", "faults: [{at: 5s, cut: {from: eu, to: eu}}]", `x.yaml:8:24: cut from "eu" to itself: name two nodes`},
+		{"a cut within a region", "faults: []", "faults: [{at: 5s, cut: {from: eu, to: a}}]", `x.yaml:8:24: cut from "eu" to "a": there is no such link; for the links of a region, name another region or its nodes`},
+		{"a cut of a region from itself", "faults: []", "faults: [{at: 5s, cut: {from: eu, to: eu}}]", `x.yaml:8:24: cut from "eu" to itself: name two different nodes`},
 	} {
 		text := strings.Replace(planetFile, c.old, c.new, 1)
 		require.NotEqual(t, planetFile, text, c.about)

@@ -116,19 +116,19 @@ func parseArgs(args []string, out io.Writer) (o options, err error) {
 	o.scenario, o.seeded = flags.Arg(0), given["seed"]
 	switch {
 	case flags.NArg() > 1:
-		return o, fmt.Errorf("%d arguments, %s: give one at a time, after the flags", flags.NArg(), strings.Join(flags.Args(), " "))
+		return o, fmt.Errorf("%d arguments, %s: name one scenario, after the flags", flags.NArg(), strings.Join(flags.Args(), " "))
 	case given["n"] && o.count <= 0:
-		return o, fmt.Errorf("-n %d: give how many random scenarios to play", o.count)
+		return o, fmt.Errorf("-n is %d: use the number of random scenarios, at least 1", o.count)
 	case given["n"] && o.scenario != "":
-		return o, fmt.Errorf("a scenario, %s, and random ones: give either", o.scenario)
+		return o, fmt.Errorf("-n and the scenario %s: use only one of the two", o.scenario)
 	case given["n"] && o.svg != "":
-		return o, errors.New("-svg draws one run: give a scenario, not random ones")
+		return o, errors.New("-svg draws a single run: name a scenario, and leave out -n")
 	case o.regions && !given["n"]:
-		return o, errors.New("-regions is of random scenarios: give -n as well")
+		return o, errors.New("-regions applies to random scenarios: add -n")
 	case o.stops && (!given["n"] || o.regions):
-		return o, errors.New("-snapshots is of random scenarios of one region: give -n as well, and not -regions")
+		return o, errors.New("-snapshots applies to random scenarios without regions: add -n, and leave out -regions")
 	case !given["n"] && o.scenario == "" && len(given) > 0:
-		return o, errors.New("which scenario? Without arguments they are listed")
+		return o, errors.New("name a scenario: without arguments, the command lists them")
 	}
 	if o.count > 0 && !o.seeded {
 		var b [4]byte

@@ -26,7 +26,7 @@ type Player struct{ t *testing.T }
 // Play plays a scenario. It returns the journal without the scenario.
 func (p Player) Play(s *Scenario, j *Journal) error {
 	stuck := time.AfterFunc(stuckAfter, func() {
-		panic(fmt.Sprintf("%s, seed %d: it has been played for %v", s.Name, s.Seed, stuckAfter))
+		panic(fmt.Sprintf("%s, seed %d: it has run for %v", s.Name, s.Seed, stuckAfter))
 	})
 	defer stuck.Stop()
 	played, err := run(p.t, s)

@@ -43,7 +43,7 @@ func printHeading(w io.Writer, s *Scenario) {
 // the most units, and the faults at their times.
 func printTable(w io.Writer, s *Scenario, a *asks) {
 	samples := a.samples(s.Lasts, int((s.Lasts+time.Second-1)/time.Second))
-	fmt.Fprintf(w, "\nOf the key that is asked most, units admitted in the %s that ends at each second:\n%7s ", enum.Duration(a.l.Per), "second")
+	fmt.Fprintf(w, "\nUnits of the most requested key that were admitted in the %s that ends at each second:\n%7s ", enum.Duration(a.l.Per), "second")
 	for side := range samples[0].sides {
 		name := fmt.Sprintf("side %d", side+1)
 		if a.planet != nil {

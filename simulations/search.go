@@ -52,7 +52,7 @@ type searching struct {
 func search(ctx context.Context, t *testing.T, o options, out, complain io.Writer) int {
 	begun := time.Now()
 	f := &searching{ctx: ctx, options: o, out: out}
-	fmt.Fprintf(out, "random scenarios from seed %d on\n", o.seed)
+	fmt.Fprintf(out, "random scenarios, the first with seed %d\n", o.seed)
 	errs := make(chan error, runtime.NumCPU())
 	for range cap(errs) {
 		go func() { errs <- f.runPlayer() }()

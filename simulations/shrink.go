@@ -65,7 +65,7 @@ func shrink(s *Scenario, breaks func(*Scenario) bool) *Scenario {
 		}
 	}
 	if !best.equal(s) {
-		best.About = "Shrunk from " + s.Name + ": it broke, and no simpler scenario that was tried did."
+		best.About = "Shrunk from " + s.Name + ": it broke an invariant, and no simpler scenario that was tried did."
 	}
 	return best
 }

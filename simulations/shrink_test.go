@@ -92,6 +92,6 @@ func TestShrunkGossipRunHasNoReplayPromise(t *testing.T) {
 	require.Equal(t, "Replay it with", least.replayHint())
 
 	least, _ = shrunk(t, s, func(s *Scenario) bool { return s.Gossip })
-	require.Contains(t, least.About, "it broke, and no simpler scenario that was tried did")
+	require.Contains(t, least.About, "it broke an invariant, and no simpler scenario that was tried did")
 	require.Contains(t, least.replayHint(), "Its runs differ")
 }

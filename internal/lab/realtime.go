@@ -62,5 +62,5 @@ func WhileHealthy[Source ~uint8](t *testing.T, play func(t *testing.T) Decisions
 			return
 		}
 	}
-	t.Fatalf("the machine let all members answer in time at none of %d attempts", attempts)
+	t.Fatalf("in each of %d attempts, a member did not answer in time", attempts)
 }

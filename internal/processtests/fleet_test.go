@@ -90,7 +90,7 @@ func admitsTheLimit(t *testing.T, ls []*weir.Limiter, key string, callers, asks 
 	if !decided.Strayed() {
 		require.Equal(t, 100, admitted)
 	}
-	require.LessOrEqual(t, admitted, 200, "twice the limit where the owner is late")
+	require.LessOrEqual(t, admitted, 200, "at most twice the limit if the owner is late")
 	return decided
 }
 
@@ -116,13 +116,13 @@ func TestRingPartsAddUpToWhole(t *testing.T) {
 		owned[l.Owner(string([]byte{byte(i), byte(i >> 8)})).Name] += 1.0 / 20_000
 	}
 	for name, part := range parts {
-		require.InDelta(t, part, owned[name], 0.02, "what the ring gives is what owners own")
+		require.InDelta(t, part, owned[name], 0.02, "each member owns its part of the ring")
 	}
 }
 
 func TestFloodOfDeniedKeyAllocatesNothing(t *testing.T) {
 	if testenv.Race {
-		t.Skip("under the race detector a pool forgets at random")
+		t.Skip("under the race detector, a sync.Pool drops values at random")
 	}
 	nodes := testnode.Fleet(t, 2, nil)
 	ls := testnode.Limiters(t, nodes, weir.Limit{Name: "test", Rate: 1, Per: time.Hour})
@@ -140,7 +140,7 @@ func TestFloodOfDeniedKeyAllocatesNothing(t *testing.T) {
 		"together": func() { ds, _ = nodes[0].AllowAllInto(ctx, asks, ds); d = ds[1] },
 	} {
 		// The node asks the owner once a second, and messages between the nodes allocate memory too.
-		lab.Eventually(t, "a thousand denials are remembered, and none allocates: "+name, func() bool {
+		lab.Eventually(t, "a thousand denials come from pushbacks without an allocation: "+name, func() bool {
 			ask()
 			const runs = 1000
 			before := nodes[1].Stats().Served

@@ -33,10 +33,10 @@ type lan struct {
 // or iproute2.
 func newLAN(t *testing.T, hosts int) *lan {
 	if os.Geteuid() != 0 {
-		t.Skip("making network namespaces needs root")
+		t.Skip("network namespaces need root")
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("making network namespaces needs the ip command (iproute2)")
+		t.Skip("network namespaces need the ip command (iproute2)")
 	}
 	l := &lan{t: t, prefix: fmt.Sprintf("weir%08x", rand.Uint32()), hosts: hosts}
 	l.namespace(l.switches())
@@ -173,7 +173,7 @@ func (l *lan) means() string {
 	if l.nftables {
 		return "nftables"
 	}
-	return "neighbour entries that lead nowhere"
+	return "neighbour entries with an unused hardware address"
 }
 
 // The delay, the jitter and the loss rate of a slow link.
@@ -222,7 +222,7 @@ func (l *lan) tap(namespace, name string) *os.File {
 	)
 	device, err := syscall.Open("/dev/net/tun", syscall.O_RDWR|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 	if err != nil {
-		l.t.Skipf("a slow link needs netem or tap devices, and here is neither: /dev/net/tun: %v", err)
+		l.t.Skipf("a slow link needs netem or tap devices, and neither is available: /dev/net/tun: %v", err)
 	}
 	request := struct { // ifreq of netdevice(7)
 		name  [syscall.IFNAMSIZ]byte
@@ -233,7 +233,7 @@ func (l *lan) tap(namespace, name string) *os.File {
 	copy(request.name[:], made)
 	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(device), tunSetIff, uintptr(unsafe.Pointer(&request))); errno != 0 {
 		syscall.Close(device)
-		l.t.Skipf("a slow link needs netem or tap devices, and here is neither: a tap device: %v", errno)
+		l.t.Skipf("a slow link needs netem or tap devices, and neither is available: a tap device: %v", errno)
 	}
 	l.ip("link", "set", made, "netns", namespace, "name", name)
 	return os.NewFile(uintptr(device), made)

@@ -31,7 +31,7 @@ func (l *lan) lose(percent int) (means string) {
 			means = "nftables"
 		}
 		if out, err := l.execute(i, "nft", rule); err != nil {
-			l.t.Skipf("losing packets needs netem or nftables with random numbers, and here is neither: nft: %v %s", err, strings.TrimSpace(string(out)))
+			l.t.Skipf("losing packets needs netem or nftables with random numbers, and neither is available: nft: %v %s", err, strings.TrimSpace(string(out)))
 		}
 	}
 	return means
@@ -54,13 +54,13 @@ func resendsSoon(t *testing.T) bool {
 func TestLostPacketsLoseNoMembers(t *testing.T) {
 	wantsTheMachine(t)
 	if testenv.Race {
-		t.Skip("its processes would be as many times slower as the race detector makes them, and who checks in time is what it is about")
+		t.Skip("the race detector would slow the processes, and the test judges which member decides in time")
 	}
 	for _, test := range []struct{ lost, authority int }{{1, 97}, {5, 95}, {15, 85}} {
 		t.Run(fmt.Sprint(test.lost, " percent"), func(t *testing.T) {
 			t.Parallel()
 			if test.lost > 5 && !resendsSoon(t) {
-				t.Skip("this kernel resends after 200 ms at the soonest, which no check outlasts: TCP_RTO_MIN_US is there from Linux 6.15 on")
+				t.Skip("this kernel resends a lost packet after 200 ms or more, which is longer than any check: TCP_RTO_MIN_US needs Linux 6.15")
 			}
 			const hosts = 3
 			asked := load{
@@ -90,7 +90,7 @@ func TestLostPacketsLoseNoMembers(t *testing.T) {
 				for _, a := range r.Loaded.Gone {
 					gone += a.To - a.From
 				}
-				assert.Zero(t, len(r.Loaded.Gone), "times that %s took a member for gone, for %v together; first %+v",
+				assert.Zero(t, len(r.Loaded.Gone), "times that %s listed a member as Missing or Dead, %v in total; the first: %+v",
 					l.endpoint(i), rounded(gone), r.Loaded.Gone[:min(1, len(r.Loaded.Gone))])
 				assert.LessOrEqual(t, r.Loaded.Slowest, longestCheck(defaultTimeout, latest, r.Loaded.Late), "node %d, which was woken up to %v late", i, r.Loaded.Late)
 				t.Logf("%s: slowest check %v, woken up to %v late", l.endpoint(i), rounded(r.Loaded.Slowest), rounded(r.Loaded.Late))
@@ -113,8 +113,8 @@ func TestLostPacketsLoseNoMembers(t *testing.T) {
 					under += max(0, most-granted)
 				}
 				percent := 100 * float64(over+under) / float64(due)
-				t.Logf("%s: of %d that %d keys grant, %d too many and %d too few: %.2f %%", k.Limit.Name, due, k.Keys, over, under, percent)
-				assert.LessOrEqual(t, percent, 1.0, "%% by which the keys' sums are off with %s", k.Limit.Name)
+				t.Logf("%s: %d keys should grant %d units; %d too many and %d too few: %.2f %%", k.Limit.Name, k.Keys, due, over, under, percent)
+				assert.LessOrEqual(t, percent, 1.0, "%% of the units of %s that were granted in excess or missing", k.Limit.Name)
 			}
 		})
 	}

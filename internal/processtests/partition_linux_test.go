@@ -56,7 +56,7 @@ func (l *lan) runAll(timeout time.Duration) (nodes []*remote) {
 			}
 		}
 		return true
-	}), "they have not found each other")
+	}), "the nodes have not found each other")
 	l.t.Logf("%d nodes have found each other after %v", l.hosts, rounded(time.Since(begun)))
 	return nodes
 }
@@ -278,7 +278,7 @@ func testSplit(t *testing.T) {
 	healed := time.Now()
 	l.heal()
 	heard, counted, lag := l.awaitCounts(nodes, owners, asked.Questions, reports)
-	t.Logf("healed: all members hear each other after %v; the owners have counted all admitted units after %v, %v after they hear all members",
+	t.Logf("healed: all members are connected after %v; the owners have counted all admitted units after %v, %v after they are connected to all members",
 		rounded(heard.Sub(healed)), rounded(counted.Sub(healed)), rounded(lag))
 	// The time is 200 ms on an idle machine.
 	require.LessOrEqual(t, counted.Sub(heard), time.Second)
@@ -352,7 +352,7 @@ func (l *lan) awaitCounts(nodes []*remote, owners []int, questions []question, r
 		}
 		return !heard.IsZero() && !counted.IsZero()
 	})
-	require.True(l.t, done, "not within 20 s: all members hear each other: %v; all units are counted: %v: %s", !heard.IsZero(), !counted.IsZero(), missing)
+	require.True(l.t, done, "not within 20 s: all members are connected: %v; all units are counted: %v: %s", !heard.IsZero(), !counted.IsZero(), missing)
 	for _, i := range owners {
 		lag = max(lag, all[i].counted.Sub(all[i].heard))
 	}

@@ -116,13 +116,13 @@ func TestChecksSoonSkipLostProcess(t *testing.T) {
 			median, longest := later[len(later)/2], later[len(later)-1]
 			t.Logf("woken up to %v late; missing after %v, of which %v late; first check %v; then of %d the median %v, the longest %v; %d before it had stalled: %v",
 				process.Worst(), missing, late, first, len(later), median, longest, len(early), early)
-			require.LessOrEqual(t, answered, 1, "one answer may be under way")
-			require.LessOrEqual(t, missing-late, noticed+3*process.Worst(), "who runs late itself allows others more time")
+			require.LessOrEqual(t, answered, 1, "one answer may be in flight when the owner ends")
+			require.LessOrEqual(t, missing-late, noticed+3*process.Worst(), "a delayed node allows other members more time")
 			for _, took := range append(early, first) {
 				require.LessOrEqual(t, took, most)
 			}
-			require.Less(t, median, time.Millisecond, "later ones do not wait")
-			require.LessOrEqual(t, longest, most, "no later check waits")
+			require.Less(t, median, time.Millisecond, "later checks do not wait for the lost owner")
+			require.LessOrEqual(t, longest, most, "no later check waits for longer than Timeout")
 		})
 	}
 }
@@ -161,7 +161,7 @@ func TestSurvivorOfKilledProcessHasWholeLimit(t *testing.T) {
 // key that the process owns.
 func ownedElsewhere(t *testing.T, nodes []*node, l *weir.Limiter) (key string) {
 	t.Helper()
-	lab.Eventually(t, "all know the process", func() bool {
+	lab.Eventually(t, "all nodes know the process", func() bool {
 		for _, n := range nodes {
 			if v := n.View(); len(v.Points) != len(nodes)+1 || !v.IsFullyConnected() || !v.Settled {
 				return false

@@ -197,7 +197,7 @@ func TestSiege(t *testing.T) {
 				}
 				require.Less(t, descriptors, siegeDescriptors)
 				require.LessOrEqual(t, after.Members, siegeMembers)
-				require.Less(t, joined, siegeJoin, "a member that joins is let in")
+				require.Less(t, joined, siegeJoin, "a new member can join")
 				require.LessOrEqual(t, s.Took.Most, 5*time.Second, "no check stalls")
 			})
 		}

@@ -64,7 +64,7 @@ func leave(test string) error {
 func SkipUnlessFull(t testing.TB, shownBy string) {
 	t.Helper()
 	if !IsFull(t) {
-		t.Skipf("left to the full run (%s=1); shown meanwhile by %s", FullVariable, shownBy)
+		t.Skipf("runs in the full run only (%s=1); the default run shows its promise by %s", FullVariable, shownBy)
 	}
 }
 
@@ -75,6 +75,6 @@ func PickFull(t testing.TB, few, all int) int {
 	if few >= all || IsFull(t) {
 		return all
 	}
-	t.Logf("%d times of %d; the others are left to the full run (%s=1)", few, all, FullVariable)
+	t.Logf("%d of %d repetitions; the full run (%s=1) has all", few, all, FullVariable)
 	return few
 }

@@ -15,7 +15,7 @@ func PickRace(few, all int) int {
 func SkipOneGoroutine(t testing.TB) {
 	t.Helper()
 	if Race {
-		t.Skip("the race detector has nothing to see in what one goroutine does, and makes it ten times as long")
+		t.Skip("a single goroutine has no data race, and the race detector makes this test ten times as slow")
 	}
 }
 
@@ -24,6 +24,6 @@ func SkipOneGoroutine(t testing.TB) {
 func SkipAlike(t testing.TB, other string) {
 	t.Helper()
 	if Race {
-		t.Skipf("the race detector sees the goroutines of this one in %s, and makes it ten times as long", other)
+		t.Skipf("the race detector checks the same goroutines in %s, and makes this test ten times as slow", other)
 	}
 }

@@ -72,7 +72,7 @@ func Fleet(t testing.TB, nodes int, edit func(i int, cfg *weir.Config)) []*Node 
 		t.Cleanup(func() { requireNoError(t, n.Close()) })
 		fleet = append(fleet, n)
 	}
-	lab.Eventually(t, "all are ready and hear each other", func() bool {
+	lab.Eventually(t, "all nodes are ready and connected to each other", func() bool {
 		return !slices.ContainsFunc(fleet, func(n *Node) bool { return !n.Ready() || !n.isFullyConnected(nodes) })
 	})
 	return fleet
@@ -116,7 +116,7 @@ func KeyOf(t testing.TB, l *weir.Limiter, owner *Node) string {
 			return key
 		}
 	}
-	t.Fatal("no key of 10,000 is owned by ", name)
+	t.Fatalf("%s owns none of 10,000 keys", name)
 	return ""
 }
 

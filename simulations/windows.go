@@ -98,9 +98,9 @@ func (a *asks) eachWindow(per time.Duration, yield func(w window)) {
 
 // askedSince returns the checks of a list that were asked at or after a time. The list
 // must be sorted by Asked.
-func (a *asks) askedSince(of []int32, from time.Duration) []int32 {
-	i, _ := slices.BinarySearchFunc(of, from, func(i int32, t time.Duration) int { return cmp.Compare(a.checks[i].Asked, t) })
-	return of[i:]
+func (a *asks) askedSince(list []int32, from time.Duration) []int32 {
+	i, _ := slices.BinarySearchFunc(list, from, func(i int32, t time.Duration) int { return cmp.Compare(a.checks[i].Asked, t) })
+	return list[i:]
 }
 
 // maxAdmitted returns the maximum number of units that may have been admitted in a span.

@@ -14,8 +14,8 @@ const (
 	// a round trip to another region, in addition to the fraction of the checks of the
 	// Regional limit that do.
 	mostLate = 0.01
-	// there is the minimum round trip to another region.
-	there = 2 * oneWay
+	// minRoundTrip is the minimum round trip to another region.
+	minRoundTrip = 2 * oneWay
 	// settling is the time that regions need to reach each other again after a heal, with
 	// some seconds between attempts to connect.
 	settling = 2 * time.Second
@@ -74,25 +74,25 @@ func (m *monitor) judgeRegions(over int64) *findings {
 }
 
 // judgeWaits adds the claim that no check of the Global limit waits for another region,
-// for the checks that of selects. Checks of the Regional limit never wait for another
+// for the selected checks. Checks of the Regional limit never wait for another
 // region, and show the waits that the machine causes.
-func (m *monitor) judgeWaits(f *findings, name, when string, of func(*answer) bool) {
+func (m *monitor) judgeWaits(f *findings, name, when string, selects func(*answer) bool) {
 	checks := func(regional bool) (all *sums, late float64) {
-		is := func(a *answer) bool { return a.err == nil && (a.path == localPath) == regional && of(a) }
+		judged := func(a *answer) bool { return a.err == nil && (a.path == localPath) == regional && selects(a) }
 		checked := func(a *answer) span {
-			if is(a) {
+			if judged(a) {
 				return a.check
 			}
 			return span{}
 		}
-		all = sum(m.tally.answers, is)
-		return all, float64(m.tally.stalls(m.tally.answers, checked, there)) / float64(max(all.answered(), 1))
+		all = sum(m.tally.answers, judged)
+		return all, float64(m.tally.stalls(m.tally.answers, checked, minRoundTrip)) / float64(max(all.answered(), 1))
 	}
 	global, late := checks(false)
 	regional, lateThere := checks(true)
 	if global.answered() > 0 {
 		f.add(late <= mostLate+lateThere, name, short(global.checks.Quantile(0.99)), "of checks of the Global limit %s: none waits for another region, which takes %v or more; p50 %s; p99 of the Regional limit, whose checks never do, %s",
-			when, there, short(global.checks.Quantile(0.5)), short(regional.checks.Quantile(0.99)))
+			when, minRoundTrip, short(global.checks.Quantile(0.5)), short(regional.checks.Quantile(0.99)))
 	}
 }
 

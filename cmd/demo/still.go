@@ -67,12 +67,12 @@ func standStillTime(l *lab.SchedulingDelay, s span, gateway []span) time.Duratio
 }
 
 // stalls returns how many of these answers took longer than a bound, although neither the
-// demo nor the gateway stood still. of returns the judged span of an answer.
-func (t *tally) stalls(all []answer, of func(*answer) span, bound time.Duration) (n int) {
+// demo nor the gateway stood still. spanOf returns the judged span of an answer.
+func (t *tally) stalls(all []answer, spanOf func(*answer) span, bound time.Duration) (n int) {
 	t.fleet.mu.Lock()
 	defer t.fleet.mu.Unlock()
 	for i := range all {
-		if t.waitAbove(&all[i], of(&all[i]), bound) > 0 {
+		if t.waitAbove(&all[i], spanOf(&all[i]), bound) > 0 {
 			n++
 		}
 	}

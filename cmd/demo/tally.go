@@ -125,10 +125,10 @@ type account struct {
 func (a account) String() string { return fmt.Sprintf("%s of %s", clientName(a.client), a.path) }
 
 // admissions returns the spans of the checks that admitted a request, by account.
-func (t *tally) admissions(of func(*answer) bool) map[account][]span {
+func (t *tally) admissions(selects func(*answer) bool) map[account][]span {
 	all := make(map[account][]span)
 	for i := range t.answers {
-		if a := &t.answers[i]; a.allowed && of(a) {
+		if a := &t.answers[i]; a.allowed && selects(a) {
 			all[a.account] = append(all[a.account], a.check)
 		}
 	}
@@ -154,12 +154,12 @@ func (s *sums) merge(o *sums) {
 
 func (s *sums) answered() int { return s.allowed + s.denied }
 
-// sum returns the sums of the answers without an error for which of returns true.
-func sum(answers []answer, of func(*answer) bool) *sums {
+// sum returns the sums of the answers without an error for which selects returns true.
+func sum(answers []answer, selects func(*answer) bool) *sums {
 	s := new(sums)
 	for i := range answers {
 		a := &answers[i]
-		if a.err != nil || !of(a) {
+		if a.err != nil || !selects(a) {
 			continue
 		}
 		s.at[a.at]++

@@ -100,7 +100,7 @@ const lasting = 5 * time.Minute
 
 // add judges the windows of one key. The extras of all events in a window add up, except
 // those of timeouts: of these, the highest counts once.
-func (found *fullest) add(of string, admissions []span, l *weir.Limit, during *occasions, c *circumstances) {
+func (found *fullest) add(key string, admissions []span, l *weir.Limit, during *occasions, c *circumstances) {
 	var all []lab.Occasion
 	for g, spans := range during {
 		for _, s := range spans {
@@ -112,5 +112,5 @@ func (found *fullest) add(of string, admissions []span, l *weir.Limit, during *o
 	if l.Per >= lasting { // no window of the key has ended
 		most = l.Rate
 	}
-	lab.JudgeWindows(found[:], of, admissions, all, l.Per, most)
+	lab.JudgeWindows(found[:], key, admissions, all, l.Per, most)
 }

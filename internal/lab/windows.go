@@ -48,7 +48,7 @@ func InFlight(admitted []Interval, moment int64, roundTrip time.Duration) (units
 }
 
 // JudgeWindows compares the half-open windows of the given length over the admissions of
-// the key of with their bounds. The bound of a window is most, and the Extra of its
+// a key with their bounds. The bound of a window is most, and the Extra of its
 // occasions. JudgeWindows updates found, which has the fullest window of each kind over all
 // keys. A window ends with the last admission at the latest, so that a later occasion
 // loosens no bound.
@@ -61,7 +61,7 @@ func InFlight(admitted []Interval, moment int64, roundTrip time.Duration) (units
 // JudgeWindows checks the windows that begin with an admission or at the end of an
 // occasion, and the windows that end when an occasion begins. Any other window can be
 // moved to one of these without losing an admission.
-func JudgeWindows(found []Fullest, of string, admitted []Interval, occasions []Occasion, length time.Duration, most int64) {
+func JudgeWindows(found []Fullest, key string, admitted []Interval, occasions []Occasion, length time.Duration, most int64) {
 	var begins, begun, ended []int64
 	last := int64(math.MinInt64)
 	for _, o := range occasions {
@@ -98,7 +98,7 @@ func JudgeWindows(found []Fullest, of string, admitted []Interval, occasions []O
 		}
 		f := &found[kind]
 		if f.Windows++; f.Windows == 1 || held-most-extra-once > f.Held-f.Most {
-			f.Held, f.Most, f.Of = held, most+extra+once, of
+			f.Held, f.Most, f.Of = held, most+extra+once, key
 		}
 	}
 }

@@ -99,7 +99,7 @@ func requireStructured(t require.TestingT, h http.Header) {
 		require.NotEmpty(t, list)
 		for _, member := range list {
 			item := member.(httpsfv.Item)
-			require.IsType(t, "", item.Value, "a String, no Token")
+			require.IsType(t, "", item.Value, "a String, not a Token")
 			for i, p := range parameters {
 				value, ok := item.Params.Get(p)
 				require.True(t, ok || i > 0, "%s of %s", p, name)

@@ -333,7 +333,7 @@ func TestProxiesAskAndDeny(t *testing.T) {
 
 			answer := ask("GET", "/other", "")
 			require.Equal(t, 200, answer.StatusCode)
-			require.NotContains(t, answer.Header, "X-Ratelimit-Limit", "no rule is about it")
+			require.NotContains(t, answer.Header, "X-Ratelimit-Limit", "no rule matches it")
 			require.Equal(t, 403, ask("GET", "/forbidden", "").StatusCode, "of the service")
 			require.Equal(t, 400, ask("GET", "/a;b/c", "").StatusCode, "an ambiguous path")
 

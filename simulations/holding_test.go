@@ -82,7 +82,7 @@ func TestUnitsAreBackInTime(t *testing.T) {
 	}
 	j := journal(newInFlight(weir.FairShare))
 	j.Probes = []Probe{{Left: 9}}
-	require.Len(t, brokenOf(j, backInvariant), 1, "a unit that never comes back")
+	require.Len(t, brokenOf(j, backInvariant), 1, "a unit that is never returned")
 }
 
 func TestLostHoldsOfClientsAreJudgedByFaults(t *testing.T) {

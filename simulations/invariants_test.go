@@ -208,7 +208,7 @@ func TestBucketIsJudgedOverEverySpan(t *testing.T) {
 	require.NotEmpty(t, brokenOf(journal(s, spread(21, 2*time.Second, 2*time.Second), paced), anyTime))
 	extra := journal(s, spread(20, 2*time.Second, 2*time.Second), paced, spread(1, 9*time.Second, 9*time.Second))
 	require.NotEmpty(t, brokenOf(extra, anyTime))
-	require.Empty(t, brokenOf(extra, boundInvariant), "a window of Per alone does not show it")
+	require.Empty(t, brokenOf(extra, boundInvariant), "no window of length Per shows the excess")
 }
 
 func TestWholeClusterGrantsTheLimit(t *testing.T) {
@@ -217,11 +217,11 @@ func TestWholeClusterGrantsTheLimit(t *testing.T) {
 			s := newFixture(weir.Limit{Name: "l", Algorithm: algorithm, Rate: 200, Per: time.Second}, faults...)
 			require.Empty(t, brokenOf(journal(s, spreadDenied(40*800, 4, 0, s.Lasts, 0)), shareGrant), algorithm)
 			require.NotEmpty(t, brokenOf(journal(s, spreadDenied(40*1000, 8, 0, s.Lasts, 0)), shareGrant), algorithm)
-			require.Empty(t, brokenOf(journal(s, spread(40*180, 0, s.Lasts, 0)), shareGrant), "no more is asked for")
+			require.Empty(t, brokenOf(journal(s, spread(40*180, 0, s.Lasts, 0)), shareGrant), "checks do not ask for more")
 		}
 	}
 	s := newFixture(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second}, splitAt10)
-	require.Empty(t, brokenOf(journal(s, spreadDenied(40*1000, 8, 0, s.Lasts, 0)), shareGrant), "the cluster is not whole again")
+	require.Empty(t, brokenOf(journal(s, spreadDenied(40*1000, 8, 0, s.Lasts, 0)), shareGrant), "not all members are connected again")
 }
 
 func TestSideGrantsItsShare(t *testing.T) {
@@ -431,7 +431,7 @@ func TestWindowsEqualTheSimpleCount(t *testing.T) {
 		w, above := a.densestSpan(0, time.Minute)
 		if above > 0 {
 			certain := float64(in(w.from, w.to+1)) - float64(w.to-w.from)*float64(l.Rate)/float64(l.Per)
-			require.LessOrEqual(t, above, certain+1e-6, "seed %d: it does not accuse falsely", seed)
+			require.LessOrEqual(t, above, certain+1e-6, "seed %d: no false violation is reported", seed)
 		}
 	}
 }
@@ -465,7 +465,7 @@ func TestCourseFollowsTheFaults(t *testing.T) {
 	} {
 		require.Equal(t, sides, c.eraAt(at*time.Second).side, "at %d s", at)
 	}
-	require.Equal(t, 5, c.eraAt(15*time.Second).roster, "the dead count")
+	require.Equal(t, 5, c.eraAt(15*time.Second).roster, "dead members count")
 	require.Equal(t, 4, c.eraAt(24*time.Second).roster, "a member that has left does not")
 	require.True(t, c.eraAt(15*time.Second).missing)
 	require.False(t, c.eraAt(24*time.Second).missing)

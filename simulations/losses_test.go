@@ -154,8 +154,8 @@ func TestSpendCountsUnderResetItsNodeKnew(t *testing.T) {
 	require.Equal(t, Ending{Reset: 7, Known: 7, Total: 6, Spent: 2, Granted: 6}, ending(7))
 	require.Equal(t, Ending{Known: 7, Total: 6, Spent: 4, Granted: 6}, ending(0), "the owner does not know of the reset")
 	crashed := []bool{false, true, true}
-	require.Equal(t, Ending{Total: 6, Spent: 4, Granted: 6}, ending(0, crashed...), "each node that knew of it has died")
-	require.Equal(t, Ending{Reset: 7, Total: 6, Spent: 2, Lost: 2, Granted: 6}, ending(7, crashed...), "they had sent it to other nodes")
+	require.Equal(t, Ending{Total: 6, Spent: 4, Granted: 6}, ending(0, crashed...), "each node that knew of the reset has died")
+	require.Equal(t, Ending{Reset: 7, Total: 6, Spent: 2, Lost: 2, Granted: 6}, ending(7, crashed...), "the crashed nodes had sent the reset to other nodes")
 
 	// A refund may be of units from before a reset.
 	refund := func(units int64) {
@@ -168,7 +168,7 @@ func TestSpendCountsUnderResetItsNodeKnew(t *testing.T) {
 	require.True(t, l.beginRefund(0, 3))
 	l.observe(id, 9, 0, 50*ms, 1)
 	l.endRefund(0, 3)
-	require.EqualValues(t, 3, ending(9).Stale, "it was on its way at the reset")
+	require.EqualValues(t, 3, ending(9).Stale, "the refund was in progress at the reset")
 	require.EqualValues(t, 5, ending(7).Stale)
 
 	l.forgetResets(0)

@@ -302,7 +302,7 @@ func TestEachMutantStillFitsTheProduct(t *testing.T) {
 				_, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
 				require.NoError(t, err)
 			}
-			require.True(t, slices.ContainsFunc(m.edits, func(e edit) bool { return strings.Contains(e.new, "MUTANT") }), "nothing is broken")
+			require.True(t, slices.ContainsFunc(m.edits, func(e edit) bool { return strings.Contains(e.new, "MUTANT") }), "no invariant is broken")
 			require.Contains(t, scenarios, m.scenario)
 			require.True(t, slices.ContainsFunc(invariants, func(i invariant) bool { return i.name == m.breaks }), m.breaks)
 		})

@@ -92,7 +92,7 @@ func requireReplays(t *testing.T, s *Scenario, first *Journal) {
 		}
 		runs = append(runs, again)
 	}
-	require.Empty(t, differs, "of twenty runs no two are alike")
+	require.Empty(t, differs, "no two of twenty runs are alike")
 }
 
 // difference returns a field of a journal in which two runs differ, or an empty text. The

@@ -67,8 +67,8 @@ func TestStoppedRegionsAreJudgedByTheirSnapshots(t *testing.T) {
 		Fault{At: 9 * time.Second, Kind: FaultKill, Nodes: all},
 		Fault{At: 9 * time.Second, Kind: FaultLose, Nodes: all[2:]},
 		Fault{At: 12 * time.Second, Kind: FaultStart, Nodes: all})
-	require.Less(t, lost[0], 0.1, "east lost none of its snapshots")
-	require.Greater(t, lost[1], 0.2, "west lost all")
+	require.Less(t, lost[0], 0.1, "east lost no snapshot")
+	require.Greater(t, lost[1], 0.2, "west lost all snapshots")
 }
 
 // A node that leaves last executes requests until it has ended. Its refunds and resets

@@ -130,14 +130,14 @@ func TestSidesOfSplitShareLimit(t *testing.T) {
 		time.Sleep(3 * time.Second) // a second until the silence is noticed, and another until a stand-in answers
 		large := countAdmitted(t, c, limit, "fresh", 200, "a", "b")
 		small := countAdmitted(t, c, limit, "fresh", 200, "c")
-		require.Equal(t, 60, large, "two nodes of three have two thirds")
-		require.Equal(t, 30, small, "one has the rest")
+		require.Equal(t, 60, large, "two of three nodes have two thirds")
+		require.Equal(t, 30, small, "the third node has the rest")
 		require.LessOrEqual(t, countAdmitted(t, c, limit, "acme", 200, "a", "b", "c"), 90-12)
 
 		c.Heal()
 		awaitSettled(t, c, 30*time.Second)
 		time.Sleep(50 * time.Millisecond) // the counts of both sides take a round trip
-		require.Zero(t, countAdmitted(t, c, limit, "fresh", 30, "a", "b", "c"), "what was spent on both sides is spent")
+		require.Zero(t, countAdmitted(t, c, limit, "fresh", 30, "a", "b", "c"), "the units that both sides spent count")
 	})
 }
 
@@ -156,7 +156,7 @@ func TestSkewStepsClockOfOneNode(t *testing.T) {
 		time.Sleep(time.Second) // for so long, other nodes may remember denials of the owner
 		require.Equal(t, 90, countAdmitted(t, c, limit, "acme", 100, "a", "b", "c"), "another hour, by the owner's clock")
 		c.Skew(counts, -30*time.Minute)
-		require.Zero(t, countAdmitted(t, c, limit, "acme", 100, "a", "b", "c"), "a step back gives nothing")
+		require.Zero(t, countAdmitted(t, c, limit, "acme", 100, "a", "b", "c"), "a step back of a clock refills nothing")
 		require.True(t, c.Settled())
 	})
 }

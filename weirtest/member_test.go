@@ -258,9 +258,9 @@ func TestSimulatedMembership(t *testing.T) {
 			before := heard.Load()
 			n.Host("b").Thaw()
 			time.Sleep(25 * milli)
-			require.Equal(t, before, heard.Load(), "the pong has come, and is old")
+			require.Equal(t, before, heard.Load(), "the pong has arrived too late")
 			time.Sleep(35 * milli)
-			require.Greater(t, heard.Load(), before, "b was asked again at once")
+			require.Greater(t, heard.Load(), before, "b was pinged again at once")
 		},
 		"members of other regions and seeds do not meet": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a")
@@ -347,5 +347,5 @@ func TestRunReplaysFromItsSeed(t *testing.T) {
 	const seed = 42
 	first := history(t, seed)
 	require.Equal(t, first, history(t, seed), "seed %d", seed)
-	require.NotEqual(t, first, history(t, seed+1), "another seed is another run")
+	require.NotEqual(t, first, history(t, seed+1), "another seed gives another run")
 }

@@ -38,7 +38,7 @@ func TestConnectionsEndExceptThoseOfPort(t *testing.T) {
 		_, err = one.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF)
 		again, err := net.Dial("tcp", l.Addr().String())
-		require.NoError(t, err, "it listens as before")
+		require.NoError(t, err, "the listener still accepts connections")
 		again.Close()
 	}
 }

@@ -154,7 +154,7 @@ func TestShortRunKeepsPromisesAndLeavesNoProcess(t *testing.T) {
 		"the rules file changes", "all gateways decide by the new rules", "Every promise held."} {
 		require.Contains(t, d.output.String(), said)
 	}
-	require.Len(t, d.pids, 8, "three gateways, one that comes and goes, a deploy of three, and a replacement")
+	require.Len(t, d.pids, 8, "three gateways, one that joins and leaves, a deploy of three, and a replacement")
 }
 
 // A fleet without copies forgets the counts that a crash takes, so its verdict must find
@@ -313,5 +313,5 @@ func TestBadFlagsStateTheRemedy(t *testing.T) {
 	}
 	_, err := parse([]string{"-nodes", "1", "-rate", "1"}, io.Discard)
 	require.ErrorContains(t, err, "-nodes")
-	require.ErrorContains(t, err, "-rate", "all that is wrong is said at once")
+	require.ErrorContains(t, err, "-rate", "all problems are reported at once")
 }

@@ -174,7 +174,7 @@ func TestCutHoldsConnectionsAndLosesPackets(t *testing.T) {
 	near.set(map[string]link{addr: {}})
 	conn.SetDeadline(time.Now().Add(5 * time.Second))
 	_, err = conn.Read(heard)
-	require.NoError(t, err, "what was under way comes")
+	require.NoError(t, err, "data in flight arrives")
 	require.NoError(t, packet(eventually))
 
 	near.set(map[string]link{addr: {Delay: 30 * time.Millisecond}})

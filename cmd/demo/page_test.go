@@ -35,12 +35,12 @@ func fleetOf(sides ...int) *fleet {
 func sidesOf(f *fleet) []int { return f.sides(f.speaker()) }
 
 func TestPageHasLargestSideFirst(t *testing.T) {
-	require.Equal(t, []int{0, 0, 0, 0}, sidesOf(fleetOf(1, 1, 1)), "one side is none; the last place is of a gateway that comes and goes")
+	require.Equal(t, []int{0, 0, 0, 0}, sidesOf(fleetOf(1, 1, 1)), "without a split there are no sides; the last index is the gateway that joins and leaves")
 	require.Equal(t, []int{2, 1, 1, 2, 1, 0}, sidesOf(fleetOf(1, 2, 2, 1, 2)))
 	f := fleetOf(1, 2, 2)
-	require.Equal(t, 1, f.speaker().gateway, "who speaks for all is of it")
+	require.Equal(t, 1, f.speaker().gateway, "the speaker is on the largest side")
 	f.current[2].condition = killed
-	require.Equal(t, []int{1, 2, 0, 0}, sidesOf(f), "who is dead is on no side")
+	require.Equal(t, []int{1, 2, 0, 0}, sidesOf(f), "a dead gateway is on no side")
 }
 
 func TestPageShowsMembersAndActions(t *testing.T) {
@@ -67,7 +67,7 @@ func TestButtonsQueueUpToABound(t *testing.T) {
 	require.ErrorContains(t, p.Act(t.Context(), "gateway-1", "explode"), `there is no button "explode"`)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, p.Act(ctx, "gateway-1", "kill"), context.Canceled, "nobody does it")
+	require.ErrorIs(t, p.Act(ctx, "gateway-1", "kill"), context.Canceled, "no step is executed")
 	require.ErrorIs(t, p.Act(t.Context(), "gateway-1", "kill"), errBusy)
 	require.Equal(t, step{kind: kill}, (<-p.presses).what)
 	go func() { (<-p.presses).refused <- nil }()

@@ -239,7 +239,7 @@ func TestPageShowsAndHealsItsFaults(t *testing.T) {
 		}
 	}
 	require.Equal(t, "Freeze gateway-1", name)
-	require.True(t, evaluated[bool](b, `getComputedStyle(document.activeElement).outlineStyle === 'solid'`), "what has the focus is seen")
+	require.True(t, evaluated[bool](b, `getComputedStyle(document.activeElement).outlineStyle === 'solid'`), "the focused element has an outline")
 	b.do(chromedp.KeyEvent(kb.Enter))
 	b.shows(stateOf(1), `^frozen$`)
 	require.Equal(t, "Thaw gateway-1", evaluated[string](b, focused))
@@ -329,7 +329,7 @@ func TestPageIsReadableOnPhoneDarkAndAloud(t *testing.T) {
 	b.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile), chromedp.Navigate(url))
 	b.shows("#headline", `^All 3 members serve`)
 	b.shows("#asked", `client-001`)
-	require.True(t, evaluated[bool](b, `document.documentElement.scrollWidth <= 390`), "nothing is beside the screen")
+	require.True(t, evaluated[bool](b, `document.documentElement.scrollWidth <= 390`), "no element is outside the screen")
 	require.True(t, evaluated[bool](b, `matchMedia('(prefers-color-scheme: dark)').matches && contrast(document.body) > 7`+contrastOf))
 	const low = `[...document.querySelectorAll('h1, h2, p, th, td, dt, dd, button, input, label, caption, li, .small, .state, .source')].filter(e => e.offsetParent && e.textContent.trim() && contrast(e) < 4.5).map(e => e.outerHTML.slice(0, 80)).join('\n')`
 	for _, scheme := range []string{"dark", "light"} {
@@ -362,7 +362,7 @@ func TestPageIsReadableOnPhoneDarkAndAloud(t *testing.T) {
 	require.Contains(t, named["combobox"], "Limit")
 	require.Contains(t, named["image"], "The ring")
 	for _, name := range []string{"Members, ", "Checks in ", "How long checks ", "The key that ", "The limits that deny ", "Asked for most", "Denied most", "The rules in force "} {
-		require.True(t, slices.ContainsFunc(named["table"], func(table string) bool { return strings.HasPrefix(table, name) }), "no table %q, of which each chart has one beside it: %q", name, named["table"])
+		require.True(t, slices.ContainsFunc(named["table"], func(table string) bool { return strings.HasPrefix(table, name) }), "the chart %q has no table: %q", name, named["table"])
 	}
 	for _, name := range []string{"Checks per second ", "Latency of checks ", "The key's use "} {
 		require.True(t, slices.ContainsFunc(named["image"], func(image string) bool { return strings.HasPrefix(image, name) }), "no image %q: %q", name, named["image"])

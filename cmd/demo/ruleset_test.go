@@ -99,7 +99,7 @@ func TestDemoRulesLimitEachRequest(t *testing.T) {
 	reloaded := ask("/v1/orders", userHeader, "u").Header
 	require.Contains(t, reloaded.Get("RateLimit-Policy"), fmt.Sprintf(`"user/hour";q=%d`, hourlyReloaded))
 	require.Contains(t, reloaded.Get("RateLimit"), fmt.Sprintf(`"user/hour";r=%d`, hourlyReloaded-4), "used units stay used")
-	require.Equal(t, clients, owned(book.Current()), "there is one node")
+	require.Equal(t, clients, owned(book.Current()), "a single node owns all keys")
 	file.remove()
 	_, err = os.Stat(file.dir)
 	require.ErrorIs(t, err, os.ErrNotExist)

@@ -256,7 +256,7 @@ func TestPlanRestartsAllGateways(t *testing.T) {
 			happens[s.kind]++
 		}
 		require.NotEqual(t, victims[kill], victims[freeze])
-		require.Equal(t, victims[kill], victims[start], "the last to start takes the place of the killed one")
+		require.Equal(t, victims[kill], victims[start], "the last start replaces the killed gateway")
 		require.Equal(t, victims[freeze], victims[thaw])
 		require.Equal(t, map[kind]int{start: 5, leave: 4, kill: 1, freeze: 1, thaw: 1, reload: 1}, happens)
 	}
@@ -291,10 +291,10 @@ func TestStepIsSeenOnceGatewaysAgreeOnMembers(t *testing.T) {
 	one, two, three := seen{"gateway-1-0", weir.Serving}, seen{"gateway-2-0", weir.Serving}, seen{"gateway-3-0", weir.Serving}
 	sees(0, one, three)
 	sees(2, one, three)
-	require.False(t, f.isSettled(), "it has not ended")
+	require.False(t, f.isSettled(), "the process has not ended")
 	f.current[1].condition = gone
 	sees(2, one, two, three)
-	require.False(t, f.isSettled(), "it is seen yet")
+	require.False(t, f.isSettled(), "other gateways still see the gateway")
 	sees(2, one, three)
 	require.True(t, f.isSettled())
 	require.Equal(t, 2*second, f.happened[0].seenBy)
@@ -313,7 +313,7 @@ func TestRulesAreSeenOnceAllDecideByThem(t *testing.T) {
 	for of, version := range []uint64{2, 1, 2} {
 		f.record(f.current[of], Report{Name: label(of) + "-0", At: 2 * second, Members: all, Rules: version})
 	}
-	require.False(t, f.isSettled(), "one has old rules")
+	require.False(t, f.isSettled(), "a gateway has old rules")
 	f.record(f.current[1], Report{Name: label(1) + "-0", At: 2 * second, Members: all, Rules: 2})
 	require.True(t, f.isSettled())
 }
@@ -341,7 +341,7 @@ func TestOnlyReadyGatewaysGetTraffic(t *testing.T) {
 	}
 	f.current[0].condition = up
 	f.recordReadiness(f.current[0], false)
-	require.Equal(t, joining, f.current[0].condition, "a gateway that is not ready any more takes part in the ring anew")
+	require.Equal(t, joining, f.current[0].condition, "a gateway that is no longer ready joins again")
 }
 
 // A fleet that never asks an owner would break no bound, because its shares explain all

@@ -134,11 +134,11 @@ func rewrite(t *testing.T, file, head string, rows [][]string, set func(cells, r
 		set(cells, row)
 		lines[i+1] = "| " + strings.Join(cells, " | ") + " |"
 	}
-	require.False(t, strings.HasPrefix(lines[len(rows)+1], "|"), "%s: more rows than there are: %s", file, lines[len(rows)+1])
+	require.False(t, strings.HasPrefix(lines[len(rows)+1], "|"), "%s: the document has more rows than the table: %s", file, lines[len(rows)+1])
 	now := before + head + strings.Join(lines, "\n")
 	if *update {
 		require.NoError(t, os.WriteFile(file, []byte(now), 0o666))
 		return
 	}
-	require.Equal(t, string(text), now, "write it anew with: go test ./internal/bounds -run Documents -update")
+	require.Equal(t, string(text), now, "update it with: go test ./internal/bounds -run Documents -update")
 }

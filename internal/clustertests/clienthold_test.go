@@ -228,7 +228,7 @@ func TestCanceledWaitersDelayNoOther(t *testing.T) {
 		}
 		begun := time.Now()
 		all.Release()
-		require.LessOrEqual(t, (<-behind).Sub(begun), 11*time.Millisecond, "the waiters before it have gone")
+		require.LessOrEqual(t, (<-behind).Sub(begun), 11*time.Millisecond, "the waiters before this one have given up")
 		<-behind
 		time.Sleep(2 * latency)
 		h, err := c.limiter("a").Hold(ctx, key, 4)

@@ -202,7 +202,7 @@ func TestSideGrantsHoldsWithinItsShare(t *testing.T) {
 			require.Zero(t, h.takeAll("a", "b", "c"), "the owner still knows the holds")
 			time.Sleep(10 * time.Second)
 			h.units = 0
-			require.EqualValues(t, 10, h.takeAll("a", "b", "c"), "the majority has not heard the holders for HoldTerm")
+			require.EqualValues(t, 10, h.takeAll("a", "b", "c"), "the majority has not been connected to the holders for HoldTerm")
 			require.Zero(t, h.countLost("d")+h.countLost("e"), "their side renews them")
 			require.Zero(t, h.takeAll("d", "e"), "more than its share of 4 is held")
 			w.network.Heal()
@@ -316,7 +316,7 @@ func TestThawedOwnerRequestsHoldsBeforeItGrants(t *testing.T) {
 		require.True(t, h.takeUnits("a", 1))
 		w.network.Host("b").Freeze()
 		time.Sleep(3 * time.Second)
-		require.EqualValues(t, 3, h.takeAll("a", "c"), "a has one already")
+		require.EqualValues(t, 3, h.takeAll("a", "c"), "a already holds a unit")
 		w.network.Host("b").Thaw()
 		for range 50 {
 			require.Zero(t, h.takeAll("a", "c", "d"))

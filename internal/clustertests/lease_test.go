@@ -306,8 +306,8 @@ func TestResetKeyAdmitsItsLimitInAnyOrder(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				clients.end()
 				left := int64(ask(t, ls, key, limit, "a"))
-				require.LessOrEqual(t, clients.admitted.Load()+left, int64(limit), "%s hears first, %v", name, algorithm)
-				require.GreaterOrEqual(t, clients.all.Load()+left, int64(limit-4), "except for checks under way: %s hears first, %v", name, algorithm)
+				require.LessOrEqual(t, clients.admitted.Load()+left, int64(limit), "%s learns of the reset first, %v", name, algorithm)
+				require.GreaterOrEqual(t, clients.all.Load()+left, int64(limit-4), "except for checks in progress: %s learns of the reset first, %v", name, algorithm)
 				require.NotZero(t, clients.leased.Load())
 				w.close(t)
 			}

@@ -270,7 +270,7 @@ func TestReplicasTakeDirectPathToSlowSuccessor(t *testing.T) {
 			}
 			time.Sleep(25 * time.Millisecond)
 			for _, n := range w.nodes {
-				require.LessOrEqual(t, n.Stats().Stream.Lag, time.Second, "until it is acknowledged")
+				require.LessOrEqual(t, n.Stats().Stream.Lag, time.Second, "the replica is acknowledged within a second")
 			}
 		}
 	})

@@ -69,7 +69,7 @@ func TestSmallerCheckIsNotDeniedByPushback(t *testing.T) {
 		require.EqualValues(t, 10, again.Limit)
 		require.InDelta(t, first.RetryAfter-100*time.Millisecond, again.RetryAfter, float64(time.Millisecond))
 		require.GreaterOrEqual(t, again.ResetAfter, again.RetryAfter)
-		require.Equal(t, weir.Pushback, allowed(t, b, key, 6).Source, "a larger one is")
+		require.Equal(t, weir.Pushback, allowed(t, b, key, 6).Source, "a larger check is denied by the pushback")
 		require.Equal(t, weir.Forwarded, peek(t, b, key).Source)
 		fits := allowed(t, b, key, 3)
 		require.True(t, fits.Allowed)
@@ -97,19 +97,19 @@ func TestRefundAndResetEndPushback(t *testing.T) {
 		}
 		exhausted()
 		require.NoError(t, ls["b"].Refund(t.Context(), key, 1))
-		require.True(t, allowed(t, ls["b"], key, 1).Allowed, "at once where it was given back")
+		require.True(t, allowed(t, ls["b"], key, 1).Allowed, "a refund ends the pushback of its node at once")
 		exhausted()
 		require.NoError(t, ls["b"].Refund(t.Context(), key, 2))
 		time.Sleep(time.Second)
-		require.True(t, allowed(t, ls["c"], key, 1).Allowed, "elsewhere within a second")
+		require.True(t, allowed(t, ls["c"], key, 1).Allowed, "pushbacks of other nodes end within a second")
 		exhausted()
 		require.NoError(t, ls["b"].Reset(t.Context(), key))
-		require.True(t, allowed(t, ls["c"], key, 1).Allowed, "a reset at once on all that it reaches")
+		require.True(t, allowed(t, ls["c"], key, 1).Allowed, "a reset ends the pushbacks of all nodes that it reaches at once")
 		exhausted()
 		l.Rate, l.Version = 6, 1
 		override, err := w.nodes["c"].Limiter(l)
 		require.NoError(t, err)
-		require.True(t, allowed(t, override, key, 1).Allowed, "other numbers at once")
+		require.True(t, allowed(t, override, key, 1).Allowed, "other numbers end a pushback at once")
 		require.Equal(t, weir.Forwarded, allowed(t, override, key, 1).Source)
 		require.Equal(t, weir.Pushback, allowed(t, override, key, 1).Source)
 	})
@@ -142,7 +142,7 @@ func TestPushbackDeniesAllowAllWithoutHop(t *testing.T) {
 			require.False(t, ds.Allowed())
 			require.Equal(t, weir.Pushback, ds[0].Source)
 			require.Equal(t, "few", ds.Strictest().Name)
-			require.Equal(t, weir.Decision{Allowed: true, Limit: 100, Name: "many"}, ds[1], "it was not asked, and denied nothing")
+			require.Equal(t, weir.Decision{Allowed: true, Limit: 100, Name: "many"}, ds[1], "the second limit was not checked, so it allows")
 		}
 		require.Equal(t, before, served())
 		require.EqualValues(t, 100, a.Stats().Decisions[weir.Pushback].Denied)
@@ -155,7 +155,7 @@ func TestPushbackDeniesAllowAllWithoutHop(t *testing.T) {
 		ds = ask(asks[0], shadow)
 		require.False(t, ds.Allowed())
 		require.True(t, ds[1].Allowed && ds[1].Shadow)
-		require.Equal(t, weir.Forwarded, ds[1].Source, "a shadow is asked")
+		require.Equal(t, weir.Forwarded, ds[1].Source, "a shadow is checked at its owner")
 		shadow = asks[0]
 		shadow.Shadow = true
 		require.True(t, ask(shadow, asks[1]).Allowed(), "a denied shadow denies nothing")
@@ -186,9 +186,9 @@ func TestTentativeDenialsAreNotRemembered(t *testing.T) {
 		}
 		require.False(t, (<-done).Allowed())
 		time.Sleep(time.Millisecond)
-		require.True(t, allowed(t, one["d"], key, 1).Allowed, "what was given back is there")
+		require.True(t, allowed(t, one["d"], key, 1).Allowed, "the returned unit is free")
 		require.False(t, allowed(t, one["d"], key, 1).Allowed)
-		require.Equal(t, weir.Pushback, allowed(t, one["d"], key, 1).Source, "and from then on denials are remembered")
+		require.Equal(t, weir.Pushback, allowed(t, one["d"], key, 1).Source, "later denials are remembered")
 
 		require.NoError(t, one["a"].Reset(t.Context(), key))
 		require.NoError(t, one["a"].Reset(t.Context(), other))
@@ -200,7 +200,7 @@ func TestTentativeDenialsAreNotRemembered(t *testing.T) {
 		require.True(t, (<-done).Allowed())
 		time.Sleep(time.Millisecond)
 		require.Equal(t, weir.Forwarded, allowed(t, one["d"], key, 1).Source)
-		require.Equal(t, weir.Pushback, allowed(t, one["d"], key, 1).Source, "what is kept is known to be so")
+		require.Equal(t, weir.Pushback, allowed(t, one["d"], key, 1).Source, "the kept unit is no longer tentative")
 	})
 }
 
@@ -217,9 +217,9 @@ func TestLateDenialIsRemembered(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		d = allowed(t, ls["b"], key, 1)
 		require.Equal(t, weir.Pushback, d.Source)
-		require.LessOrEqual(t, d.RetryAfter, time.Hour-time.Since(begun), "it began when the ask was sent")
+		require.LessOrEqual(t, d.RetryAfter, time.Hour-time.Since(begun), "the pushback began when the request was sent")
 		time.Sleep(time.Until(begun.Add(time.Second)))
-		require.NotEqual(t, weir.Pushback, allowed(t, ls["b"], key, 1).Source, "for a second from then on")
+		require.NotEqual(t, weir.Pushback, allowed(t, ls["b"], key, 1).Source, "the pushback lasts a second from then on")
 	})
 }
 
@@ -232,7 +232,7 @@ func TestDenialOfGlobalLimitIsNotRemembered(t *testing.T) {
 		drain(t, c, "eu2", l, "user")
 		for range 3 {
 			for _, node := range []string{"eu1", "eu2"} {
-				require.NotEqual(t, weir.Pushback, allow(t, c, node, l, "user").Source, "each is demand that units follow")
+				require.NotEqual(t, weir.Pushback, allow(t, c, node, l, "user").Source, "each request counts as demand of the region")
 			}
 		}
 	})

@@ -212,7 +212,7 @@ func TestBurstBoundsQueueOverAllNodes(t *testing.T) {
 		cancel()
 		clients.Wait()
 		time.Sleep(5 * time.Second)
-		require.EqualValues(t, 10, remaining(t, ls["c"], key), "all that left have left no trace")
+		require.EqualValues(t, 10, remaining(t, ls["c"], key), "waiters that gave up leave no units in the queue")
 	})
 }
 
@@ -227,7 +227,7 @@ func TestRefusedWaiterTakesNoRoom(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorIs(t, ls["c"].Wait(short, key, 8), context.DeadlineExceeded, "two come before it")
+		require.ErrorIs(t, ls["c"].Wait(short, key, 8), context.DeadlineExceeded, "two waiters come before this one")
 		time.Sleep(100 * time.Millisecond)
 		d = allowed(t, ls["b"], key, 8)
 		require.True(t, d.Allowed)
@@ -260,7 +260,7 @@ func TestWaitersOutliveOwner(t *testing.T) {
 		clients.Wait()
 		for at := 1; at < len(served); at++ {
 			apart := served[at].Sub(served[at-1])
-			require.GreaterOrEqual(t, apart, time.Duration(units)*100*time.Millisecond-10*time.Millisecond, "the rate is kept to")
+			require.GreaterOrEqual(t, apart, time.Duration(units)*100*time.Millisecond-10*time.Millisecond, "the queue keeps its rate")
 		}
 		require.Less(t, time.Since(begun), 8*time.Second, "a few seconds without an owner")
 	})

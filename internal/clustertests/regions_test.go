@@ -103,7 +103,7 @@ func TestRegionStartsWithItsPartOfGlobalLimit(t *testing.T) {
 				w.Heal()
 				time.Sleep(time.Minute)
 				for node := range c.begin {
-					require.Zero(t, drain(t, w, node, l, "key"), "%s: all of it is spent", node)
+					require.Zero(t, drain(t, w, node, l, "key"), "%s: the whole limit is spent", node)
 				}
 			})
 		})
@@ -139,7 +139,7 @@ func TestDisconnectedRegionHoldsNothing(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		d := allow(t, w, "ap1", l, "key")
-		require.False(t, d.Allowed, "what it held the others may have")
+		require.False(t, d.Allowed, "other regions may have the units of the disconnected region")
 		require.Less(t, d.RetryAfter, 10*time.Second)
 		w.Heal()
 		settled()
@@ -183,7 +183,7 @@ func TestSuccessorInheritsHoldingOfRegion(t *testing.T) {
 			}
 			time.Sleep(200 * time.Millisecond)
 		}
-		require.LessOrEqual(t, granted, 300+2, "with what came back in some seconds")
+		require.LessOrEqual(t, granted, 300+2, "including the units that recovered in some seconds")
 		require.GreaterOrEqual(t, granted, 290)
 	})
 }

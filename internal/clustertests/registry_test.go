@@ -55,7 +55,7 @@ func TestConflictingNumbersAreLoggedOnceAndCounted(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		lines := log.about("api")
-		require.Len(t, lines, 2, "once on each of the two")
+		require.Len(t, lines, 2, "each of the two nodes logs it once")
 		for _, line := range lines {
 			for _, part := range []string{"level=WARN", "version=0", "1000 per 1m, sliding_window, regional, majority_share", "2000 per 1m, sliding_window, regional, fair_share"} {
 				require.Contains(t, line, part)
@@ -70,7 +70,7 @@ func TestConflictingNumbersAreLoggedOnceAndCounted(t *testing.T) {
 
 		before := conflicts(c)
 		time.Sleep(time.Minute)
-		require.Greater(t, conflicts(c), before, "for as long as they differ")
+		require.Greater(t, conflicts(c), before, "the conflict is counted as long as the numbers differ")
 		wider.Version = 1
 		askAt(t, c, "b", wider, "ada@example.com")
 		before = conflicts(c)

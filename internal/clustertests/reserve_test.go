@@ -245,7 +245,7 @@ func TestCarriedReservationIsSettledOnce(t *testing.T) {
 			}
 			all.Wait()
 			require.EqualValues(t, 1, settled.Load())
-			require.Empty(t, v.Text(), "it is settled")
+			require.Empty(t, v.Text(), "a settled reservation has no text")
 			time.Sleep(delivered)
 			require.EqualValues(t, 970, remaining(t, ls["b"], key))
 		}
@@ -286,7 +286,7 @@ func TestTextBelongsToKeyLimitAndCluster(t *testing.T) {
 		}
 		require.EqualValues(t, 900, remaining(t, ls["a"], "alice"))
 		require.ErrorIs(t, v.Settle(t.Context(), -1), weir.ErrInvalid)
-		require.NoError(t, v.Settle(t.Context(), 1), "what was refused has taken nothing")
+		require.NoError(t, v.Settle(t.Context(), 1), "refused settlements do not use the reservation up")
 		denied, err := ls["a"].Reserve(t.Context(), "alice", 1000)
 		require.NoError(t, err)
 		require.False(t, denied.Decision().Allowed)

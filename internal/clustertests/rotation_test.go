@@ -179,7 +179,7 @@ func (r *rotation) tryStart(name string, configure func(*cluster.Config)) (*weir
 // whole waits until all nodes are ready and see each other.
 func (r *rotation) whole() {
 	r.t.Helper()
-	require.True(r.t, waitFor(time.Minute, func() bool { return areWhole(slices.Collect(maps.Values(r.nodes))) }), "all nodes see each other")
+	require.True(r.t, waitFor(time.Minute, func() bool { return areWhole(slices.Collect(maps.Values(r.nodes))) }), "all nodes are connected to each other")
 }
 
 // areWhole reports whether all these nodes are ready, and each node sees all these nodes and no
@@ -260,7 +260,7 @@ func (r *rotation) judge() {
 	}
 	r.t.Logf("%d keys, %d of them used up, asked for %d times each; %v", len(r.keys), usedUp, r.keys[0].asked, r.refused())
 	require.NotZero(r.t, usedUp)
-	require.Less(r.t, usedUp, len(r.keys), "some are used up later than the last node is restarted")
+	require.Less(r.t, usedUp, len(r.keys), "some keys are used up after the last node is restarted")
 }
 
 // refused returns how often the nodes that are running have refused a connection or a packet, for

@@ -265,6 +265,6 @@ func (s *holdSchedule) settle() func() {
 
 // look checks that the number of units that remain on a node is the same as in the accounts.
 func (s *holdSchedule) look(by string) {
-	require.Equal(s.t, s.held.limit-s.held.used, remaining(s.t, s.inFlight[by], s.key), "%s: what is left to hold", s.replay)
-	require.Equal(s.t, max(0, s.spent.limit-s.spent.used), remaining(s.t, s.tokens[by], s.key), "%s: what is left to spend", s.replay)
+	require.Equal(s.t, s.held.limit-s.held.used, remaining(s.t, s.inFlight[by], s.key), "%s: units left to hold", s.replay)
+	require.Equal(s.t, max(0, s.spent.limit-s.spent.used), remaining(s.t, s.tokens[by], s.key), "%s: units left to spend", s.replay)
 }

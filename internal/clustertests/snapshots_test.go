@@ -162,8 +162,8 @@ func TestCountsOutliveOrderlyStopOfAllNodes(t *testing.T) {
 		for _, l := range limits {
 			ls, others := w.limiters(t, l), notKept(l)
 			for _, key := range keys {
-				require.Equal(t, 3, ask(t, ls, key, 5, "d", "e", "f"), "what was left of the limit")
-				require.Equal(t, 10, ask(t, others, key, 5, "d", "e", "f"), "what is not durable begins again")
+				require.Equal(t, 3, ask(t, ls, key, 5, "d", "e", "f"), "the units that were left before the stop")
+				require.Equal(t, 10, ask(t, others, key, 5, "d", "e", "f"), "a limit that is not durable begins again")
 			}
 			require.Equal(t, 10, ask(t, ls, "was reset", 5, "d", "e", "f"), "a reset stays in force")
 		}
@@ -206,7 +206,7 @@ func TestCrashOfAllNodesKeepsSavedUnits(t *testing.T) {
 				w = nextWorld(t, weir.Config{}, after)
 				ls = w.limiters(t, limit)
 				for _, key := range keys {
-					require.Equal(t, 40, ask(t, ls, key, 100, names...), "what the snapshots lack was admitted once more, and nothing else")
+					require.Equal(t, 40, ask(t, ls, key, 100, names...), "only the units that the snapshots lack are admitted again")
 				}
 			})
 		})

@@ -158,9 +158,9 @@ func TestClustersSharingAPlaceReplaceNoForeignSnapshot(t *testing.T) {
 				require.Positive(t, foreign)
 				require.Contains(t, logs[0].String()+logs[1].String(), "another cluster or region writes snapshots to the same place")
 				if same {
-					require.Equal(t, 2, refused, "of each name one")
+					require.Equal(t, 2, refused, "one snapshot of each name")
 				} else {
-					require.Zero(t, refused, "nothing would be replaced")
+					require.Zero(t, refused, "no snapshot of another cluster is replaced")
 				}
 				for _, w := range worlds {
 					w.crashAll(t)

@@ -67,7 +67,7 @@ func TestHungDiskDelaysNothing(t *testing.T) {
 			time.Sleep(11 * time.Minute)
 			check(t, l)
 			require.False(t, n.Stats().Snapshots.Loading)
-			require.True(t, n.Ready(), "it serves without what cannot be read")
+			require.True(t, n.Ready(), "the node serves without the snapshot that it cannot read")
 			bounded(t, 2*time.Second, "Close", func() { require.NoError(t, n.Close()) })
 		},
 		"writing": func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestHungDiskDelaysNothing(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			bounded(t, 10*time.Second, "Leave", func() { require.ErrorContains(t, b.Leave(ctx), "writing a snapshot") })
-			require.True(t, waitFor(5*time.Second, func() bool { return len(w.nodes["a"].Members()) == 1 }), "it has said goodbye")
+			require.True(t, waitFor(5*time.Second, func() bool { return len(w.nodes["a"].Members()) == 1 }), "the leaver has announced its leave")
 			require.Equal(t, uint64(1), b.Stats().Snapshots.Failures)
 			bounded(t, 2*time.Second, "Close", func() { require.NoError(t, b.Close()) })
 		},
@@ -110,7 +110,7 @@ func TestHungDiskDelaysNothing(t *testing.T) {
 			check(t, l)
 			began := time.Now()
 			require.NoError(t, n.Leave(context.WithoutCancel(t.Context())))
-			require.Greater(t, time.Since(began), 2*time.Minute-time.Second, "it went on for as long as something was taken")
+			require.Greater(t, time.Since(began), 2*time.Minute-time.Second, "writing continues as long as the store accepts data")
 			time.Sleep(10 * time.Minute) // no snapshot is written after the node has left
 			require.Equal(t, uint64(1), n.Stats().Snapshots.Saved)
 			require.Zero(t, n.Stats().Snapshots.Failures)
@@ -167,7 +167,7 @@ func TestLeaverReplacesNoSnapshot(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		_ = w.nodes["b"].Leave(ctx) // the error is that the snapshot was not written
-		require.Len(t, w.nodes["a"].Members(), 1, "it has left")
+		require.Len(t, w.nodes["a"].Members(), 1, "the other node has left")
 		close(s.stall)
 		time.Sleep(5 * time.Second)
 		s.mu.Lock()

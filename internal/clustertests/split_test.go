@@ -84,7 +84,7 @@ func TestSidesMergeWithin200msAfterHeal(t *testing.T) {
 					}
 					time.Sleep(time.Second)
 					w.network.Heal()
-					require.True(t, waitFor(30*time.Second, func() bool { return w.agree(w.names...) }), "they hear each other")
+					require.True(t, waitFor(30*time.Second, func() bool { return w.agree(w.names...) }), "the nodes are connected to each other")
 					time.Sleep(200 * time.Millisecond)
 					for _, a := range algorithms {
 						for _, owner := range w.names {

@@ -138,7 +138,7 @@ func TestSteadyCallerIsGrantedItsLimit(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(before+begin+table.String()+end+after), 0o644))
 		return
 	}
-	require.Equal(t, stands, table.String(), "write it anew with -update")
+	require.Equal(t, stands, table.String(), "update the table with -update")
 }
 
 // The decisions of a single node and of a cluster of five are the same, even if replicas are being

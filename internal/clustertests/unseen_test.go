@@ -62,8 +62,8 @@ func TestNoKeyIsSentOrLogged(t *testing.T) {
 				network.Host("c").Kill()
 			}
 		}
-		require.True(t, strings.Contains(said.String(), "a limit's name"), "what is said is kept")
-		require.True(t, strings.Contains(said.String(), "level=WARN"), "and what is logged")
+		require.True(t, strings.Contains(said.String(), "a limit's name"), "sent data is recorded")
+		require.True(t, strings.Contains(said.String(), "level=WARN"), "log lines are recorded")
 		require.False(t, strings.Contains(said.String(), "somebody"))
 	})
 }

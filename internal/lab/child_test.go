@@ -68,7 +68,7 @@ func startChild(t *testing.T) *Service {
 		<-s.Ended()
 	})
 	said := ""
-	require.NoError(t, s.Call("Echo.Say", "hello", &said), "what the child prints is no reply")
+	require.NoError(t, s.Call("Echo.Say", "hello", &said), "printed text is not taken for a reply")
 	require.Equal(t, "hello", said)
 	return s
 }
@@ -107,12 +107,12 @@ func TestLinesOfChildArriveUntilItsInputEnds(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "one", <-lines)
 	require.NoError(t, c.Stop(eventually))
-	require.Equal(t, "two", <-lines, "all lines are handed over once it has ended")
+	require.Equal(t, "two", <-lines, "all lines are passed on before Ended is closed")
 }
 
 func TestChildThatIsLateIsKilled(t *testing.T) {
 	c := startChild(t)
-	require.ErrorIs(t, c.Await(time.Millisecond), ErrLate, "nobody told it to end")
+	require.ErrorIs(t, c.Await(time.Millisecond), ErrLate, "the parent has not ended the child")
 	<-c.Ended()
 	require.Contains(t, c.Outcome(), "killed")
 }

@@ -22,7 +22,7 @@ func newDelay(slack time.Duration, sleeps ...Interval) *SchedulingDelay {
 
 func TestDelaySumsAllSleepsAndKeepsStandStills(t *testing.T) {
 	l := newDelay(20*time.Millisecond, between(10, 15), between(25, 20), between(30, 50), between(60, 160), between(200, 230))
-	require.Equal(t, 155*time.Millisecond, l.Total(), "a sleep that ended early counts as none")
+	require.Equal(t, 155*time.Millisecond, l.Total(), "a sleep that ended early has no delay")
 	require.Equal(t, 100*time.Millisecond, l.Worst())
 	require.Equal(t, []Interval{between(60, 160), between(200, 230)}, l.kept, "a sleep late by the slack itself is no stand-still")
 }
@@ -56,7 +56,7 @@ func TestDelayDropsOldestStandStillBeyondBound(t *testing.T) {
 	}
 	require.Len(t, l.kept, maxStandStills)
 	require.Equal(t, between(30, 32), l.kept[0])
-	require.Equal(t, (maxStandStills+3)*2*time.Millisecond, l.Total(), "the dropped ones count")
+	require.Equal(t, (maxStandStills+3)*2*time.Millisecond, l.Total(), "dropped stand-stills count")
 }
 
 func TestDelayOfIdleProcessIsZero(t *testing.T) {
@@ -142,7 +142,7 @@ func TestIdleDelayLeavesOutOwnWork(t *testing.T) {
 		rest := wakes(100*ms, 75*ms)
 		wakes(100*ms, 200*ms) // on two cores
 		require.Equal(t, []Interval{all, rest}, l.TakeStandStills())
-		require.Empty(t, l.TakeStandStills(), "they were taken")
+		require.Empty(t, l.TakeStandStills(), "the stand-stills were taken")
 		require.Equal(t, 145*ms, l.Total())
 	})
 }

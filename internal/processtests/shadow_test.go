@@ -60,14 +60,14 @@ func TestShadowsAreCountedAndNotEnforced(t *testing.T) {
 				left(0, 98)
 				ds := ask(fs, m)
 				require.True(t, ds.Allowed(), "a shadow denies nothing")
-				require.False(t, ds[0].Allowed, "and says that it would have")
+				require.False(t, ds[0].Allowed, "the decision reports that it would have denied")
 				require.Positive(t, ds[0].RetryAfter)
-				require.Equal(t, "many", ds.Strictest().Name, "of those that are enforced")
+				require.Equal(t, "many", ds.Strictest().Name, "the strictest enforced limit")
 				left(0, 97)
 
 				ds = ask(f, ms)
 				require.False(t, ds.Allowed())
-				require.True(t, ds[1].Allowed, "it would have been")
+				require.True(t, ds[1].Allowed, "the shadow alone would have allowed the check")
 				left(0, 97)
 				ds = ask(f, ms, ms)
 				require.False(t, ds.Allowed())
@@ -77,15 +77,15 @@ func TestShadowsAreCountedAndNotEnforced(t *testing.T) {
 				require.Zero(t, ask(fs).Strictest())
 				ds = ask(ms, ms)
 				require.True(t, ds[0].Shadow && ds[1].Shadow && ds[0].Allowed)
-				require.EqualValues(t, 95, ds[1].Remaining, "the two are summed")
+				require.EqualValues(t, 95, ds[1].Remaining, "the units of both are added")
 				ds = ask(ms, m)
-				require.False(t, ds[0].Shadow || ds[1].Shadow, "enforced if one of them is")
+				require.False(t, ds[0].Shadow || ds[1].Shadow, "a count is enforced if one of its limits is")
 				left(0, 93)
 
 				huge := ms
 				huge.Units = 1_000
 				ds = ask(huge, weir.Ask{Limiter: few, Key: "of its own " + t.Name()})
-				require.True(t, ds.Allowed(), "what can never be granted is a denial, of a shadow")
+				require.True(t, ds.Allowed(), "more units than the limit are denied by a shadow too")
 				require.False(t, ds[0].Allowed)
 				left(0, 93)
 				huge.Shadow = false
@@ -93,7 +93,7 @@ func TestShadowsAreCountedAndNotEnforced(t *testing.T) {
 				require.ErrorIs(t, err, weir.ErrInvalid)
 				ds, err = nodes[0].AllowAll(t.Context(), weir.Ask{Limiter: many, Key: m.Key, Units: -1, Shadow: true})
 				require.ErrorIs(t, err, weir.ErrInvalid)
-				require.False(t, ds.Allowed(), "with an error everything is a denial")
+				require.False(t, ds.Allowed(), "with an error, all decisions are denials")
 				return nil
 			})
 		})
@@ -151,11 +151,11 @@ func TestShadowHoldsAndReservationsAreCountedApart(t *testing.T) {
 				d, err := l.Peek(t.Context(), key)
 				require.NoError(t, err)
 				byOwners(t, d)
-				require.Zero(t, d.Remaining, "what a shadow has is spent or held")
+				require.Zero(t, d.Remaining, "the units of a shadow are spent or held")
 			}
 		}
 		v, err := tokens.Shadow().Reserve(t.Context(), "key", 3)
-		require.NoError(t, err, "more than there can ever be")
+		require.NoError(t, err, "more units than the limit")
 		require.False(t, v.Decision().Allowed)
 		_, err = tokens.Reserve(t.Context(), "key", 3)
 		require.ErrorIs(t, err, weir.ErrInvalid)

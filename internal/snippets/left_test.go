@@ -44,7 +44,7 @@ func TestTestsOfTheFullRunNameDefaultTests(t *testing.T) {
 		for _, name := range tests {
 			skipped, is := declared[name]
 			require.True(t, is, "%s: there is no %s", file, name)
-			require.False(t, skipped, "%s: %s belongs to the full run itself: name a test of the default run", file, name)
+			require.False(t, skipped, "%s: %s runs in the full run only: name a test of the default run", file, name)
 		}
 	}
 }

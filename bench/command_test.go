@@ -28,7 +28,7 @@ func TestFlagsAreTakenOrRefused(t *testing.T) {
 		{"-for 200ms -count 1 -callers 512 -only hot", ""},
 		{"-sizing -for 3s -keys 100000000", ""},
 		{"-sizing -keys 10", "-keys is 10"},
-		{"hot", "use flags alone"},
+		{"hot", "use only flags"},
 		{"-for 1us", "-for is 1µs"},
 		{"-for 2h", "-for is 2h0m0s"},
 		{"-count 0", "-count is 0"},
@@ -125,7 +125,7 @@ func TestRunPrintsFiguresAndReasonsForMissingOnes(t *testing.T) {
 	args := []string{"-for", "5ms", "-count", "2", "-only", "^hot/(weir-owned|gubernator-owned|redis_rate)"}
 	require.NoError(t, run(context.Background(), args, &text, &progress))
 	require.Regexp(t, `^building gubernator, .*
-3 contenders and workloads, measured 2 times in all
+3 pairs of a workload and a contender, 2 measurements in total
 1 of 2  hot/weir-owned: \d+ checks/s
 2 of 2  hot/weir-owned: \d+ checks/s
 $`, progress.String())

@@ -35,13 +35,13 @@ const (
 func contenders() []contender {
 	const redis = "In Redis, on this machine and without replicas."
 	return []contender{
-		{name: "weir-owned", at: owned, limit: unleased, note: "The node is one of a ring of ten. It is asked for keys that it owns; the other nine are idle, in its process."},
-		{name: "weir-forwarded", at: elsewhere, limit: unleased, note: "With NoLeases. The node asks for keys that another process owns, and has a replica of each."},
+		{name: "weir-owned", at: owned, limit: unleased, note: "The node is one of a ring of ten, and owns the checked keys. The other nine nodes are idle, in the same process."},
+		{name: "weir-forwarded", at: elsewhere, limit: unleased, note: "With NoLeases. Another process owns the keys, and the node has a replica of each."},
 		{name: "weir-leased", at: elsewhere, limit: leased, unlisted: true, note: "As weir-forwarded, with leases."},
 		{name: "weir-held", at: owned, limit: held, unlisted: true, note: "As weir-owned. Each check holds a unit and releases it."},
 		{name: "echo", at: nowhere, unlisted: true, note: "No limiter: frames of the size of weir-forwarded's, over a connection to another process."},
 		{name: "gubernator-owned", at: owned, gubernator: true, note: "As weir-owned, by its leaky bucket, but the node is alone."},
-		{name: "gubernator-forwarded", at: elsewhere, gubernator: true, note: "As weir-forwarded, by its leaky bucket, with its default batches. It is embedded in the process of the callers: a daemon costs one more call. It has no replicas."},
+		{name: "gubernator-forwarded", at: elsewhere, gubernator: true, note: "As weir-forwarded, by its leaky bucket, with its default batches. It is embedded in the process of the callers, because a daemon costs an additional call. It has no replicas."},
 		{name: "redis_rate", remote: newRedisRate, note: redis},
 		{name: "rueidis-gcra", remote: newGCRA, note: "A script over rueidis, which pipelines. " + redis},
 	}

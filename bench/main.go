@@ -45,12 +45,12 @@ const maxCallers = 10_000
 func parse(args []string, errOut io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errOut)
-	flags.DurationVar(&o.duration, "for", 500*time.Millisecond, "how long each contender is measured under each workload, each time")
-	flags.IntVar(&o.count, "count", 1, "how often; contenders take turns, and the tables have the medians")
-	flags.IntVar(&o.callers, "callers", 64, "how many goroutines ask a contender that asks another process; a goroutine for each CPU asks the other contenders")
-	only := flags.String("only", "", "`regexp` of workload/contender; all if empty")
-	flags.BoolVar(&o.sizing, "sizing", false, "print the CPU time of a check and the memory of a key, as docs/deploy.md has them, and nothing else; -for is how long each way is asked")
-	flags.IntVar(&o.keys, "keys", worker.Million, "how many keys -sizing measures the memory of")
+	flags.DurationVar(&o.duration, "for", 500*time.Millisecond, "the time of each measurement of a contender under a workload")
+	flags.IntVar(&o.count, "count", 1, "the number of measurements of each contender under each workload; contenders take turns, and the tables have the medians")
+	flags.IntVar(&o.callers, "callers", 64, "the number of callers of a contender that sends checks to another process; other contenders have one caller for each CPU")
+	only := flags.String("only", "", "measure the workload/contender pairs that match this `regexp`; all if empty")
+	flags.BoolVar(&o.sizing, "sizing", false, "print only the CPU time of a check and the memory of a key, for docs/deploy.md; -for is the time of each measurement")
+	flags.IntVar(&o.keys, "keys", worker.Million, "the number of keys for which -sizing measures the memory")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -59,7 +59,7 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 	}
 	switch {
 	case flags.NArg() > 0:
-		err = fmt.Errorf("bench: unexpected argument %q: use flags alone", flags.Args())
+		err = fmt.Errorf("bench: unexpected argument %q: use only flags", flags.Args())
 	case o.duration < time.Millisecond || o.duration > time.Hour:
 		err = fmt.Errorf("bench: -for is %v: it must be from 1ms to 1h", o.duration)
 	case o.count < 1 || o.count > 1000:
@@ -136,7 +136,7 @@ func measure(ctx context.Context, cells []cell, rounds int, s settings, progress
 		}
 	}
 	all := rounds * len(present)
-	fmt.Fprintf(progress, "%d contenders and workloads, measured %d times in all\n", len(cells), all)
+	fmt.Fprintf(progress, "%d pairs of a workload and a contender, %d measurements in total\n", len(cells), all)
 	for n := range all {
 		i := present[(n+n/len(present))%len(present)]
 		c := cells[i]

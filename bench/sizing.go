@@ -280,7 +280,7 @@ func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) 
 	if !lab.Signals {
 		return errors.New("bench: -sizing needs getrusage: run it on a Unix")
 	}
-	fmt.Fprintf(out, "CPU time of all of %d nodes for a check, µs, of so many a second in all:\n\n| a check | 1,000 | 10,000 | 100,000 |\n|---|---|---|---|\n", sizingNodes)
+	fmt.Fprintf(out, "CPU time of all %d nodes for a check, in µs, at this total number of checks a second:\n\n| a check | 1,000 | 10,000 | 100,000 |\n|---|---|---|---|\n", sizingNodes)
 	s, err := startSizers(sizingNodes, 4*sizingNodes*asked, asked)
 	if err != nil {
 		return err
@@ -321,19 +321,19 @@ func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) 
 				fmt.Fprintf(out, "(at %.0f) ", got)
 			}
 			if part := float64(spent.Other) / float64(spent.Checks); part > .02 {
-				fmt.Fprintf(out, "(%.0f %% by others) ", 100*part)
+				fmt.Fprintf(out, "(%.0f %% decided otherwise) ", 100*part)
 			}
 		}
 		fmt.Fprintln(out, "|")
 	}
-	fmt.Fprintf(out, "\nA node that is asked nothing takes %.1f ms of CPU a second.\n", float64(idle.CPU.Milliseconds())/d.Seconds()/sizingNodes)
+	fmt.Fprintf(out, "\nA node without checks uses %.1f ms of CPU time a second.\n", float64(idle.CPU.Milliseconds())/d.Seconds()/sizingNodes)
 	return sizeMemory(ctx, keys, out)
 }
 
 // sizeMemory prints the memory of a node in a cluster of two. Each node has the given
 // number of keys, half of them as replicas.
 func sizeMemory(ctx context.Context, keys int, out io.Writer) error {
-	fmt.Fprint(out, "\nMemory of each of two nodes, of which each has all keys, its own and copies:\n\n| keys | GOMEMLIMIT | process at most, MiB | bytes a key |\n|---|---|---|---|\n")
+	fmt.Fprint(out, "\nMemory of each of two nodes. Each has all keys, half of them as replicas:\n\n| keys | GOMEMLIMIT | peak of the process, MiB | bytes a key |\n|---|---|---|---|\n")
 	for _, limit := range []int64{0, memoryFor(keys)} {
 		name, env := "-", []string(nil)
 		if limit > 0 {

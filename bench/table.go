@@ -74,7 +74,7 @@ func describeRun(o options, s settings) (string, error) {
 		}
 		redis = "Redis " + version
 	}
-	return fmt.Sprintf("%s: %d × %s, %s/%s, %s, %s; %d callers of contenders that ask another process, medians of %d runs of %v.",
+	return fmt.Sprintf("%s: %d × %s, %s/%s, %s, %s; %d callers of contenders that send checks to another process, medians of %d runs of %v.",
 		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), processor(), runtime.GOOS, runtime.GOARCH, runtime.Version(), redis, o.callers, o.count, o.duration), nil
 }
 

@@ -24,19 +24,19 @@ func Workloads(part int) []Workload {
 	uniform, attackers, others := Million/part, 1000/part, 100_000/part
 	return []Workload{
 		{
-			Name: "hot", Says: "one key, and all is admitted", Keys: 1,
+			Name: "hot", Says: "one key; all checks are admitted", Keys: 1,
 			Quota: Quota{500_000_000, 50 * time.Millisecond},
 			draw:  func(*rand.Rand) int { return 0 },
 			fill:  fillOnce,
 		},
 		{
-			Name: "uniform", Says: "a million keys, each as likely, and all is admitted", Keys: uniform,
+			Name: "uniform", Says: "a million keys, equally likely; all checks are admitted", Keys: uniform,
 			Quota: Quota{10_000, 3600 * time.Millisecond},
 			draw:  func(r *rand.Rand) int { return r.IntN(uniform) },
 			fill:  fillOnce,
 		},
 		{
-			Name: "flood", Says: "19 of 20 checks are of 1,000 keys that have nothing left, the others of 100,000 that have", Keys: attackers + others,
+			Name: "flood", Says: "19 of 20 checks are for 1,000 keys that are used up, and the rest are for 100,000 other keys", Keys: attackers + others,
 			Quota: Quota{100, 36 * time.Second},
 			draw: func(r *rand.Rand) int {
 				if r.IntN(20) > 0 {

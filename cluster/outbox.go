@@ -34,7 +34,7 @@ const (
 type outbox struct {
 	conn    net.Conn
 	wait    time.Duration   // how long a write may take; writeWait, and writeWaitAbroad for other regions
-	writers *sync.WaitGroup // counts the writer; it also counts the goroutine that calls close, so it is not zero when a writer starts
+	writers *sync.WaitGroup // counts the writer and the goroutines that write pings; it also counts the goroutine that calls close, so it is not zero when one of these starts
 
 	mu      sync.Mutex
 	buf     []byte
@@ -123,7 +123,7 @@ func (o *outbox) put(k kind, id uint64, body []byte) bool {
 		return false
 	}
 	o.buf = appendFrame(o.buf, k, id, body)
-	if k == kindPing && o.wake == nil { // on an idle connection, the writer would wake again to end
+	if k == kindPing && o.wake == nil { // on an idle connection, a writer would wake a second time, to end
 		if o.claim() {
 			o.writers.Go(o.flush)
 		}

@@ -34,12 +34,13 @@ func (s *stage) recordOutages(ended ...int) {
 	}
 }
 
-// savedFor returns until when snapshots have the changes that the end of a host in the
-// crash c may have taken. takes is the result of savedUntil for the outage to which the
-// crash belongs. refunds is for the refunds and resets that the host executed: the
-// beginning of its last loaded snapshot, because the last node to leave executes requests
-// even after it has written its snapshot. If the crash belongs to no outage, or nodes write
-// no snapshots, takes is below zero and refunds is c.at.
+// savedFor returns the times until which snapshots have the changes that the end of a host
+// in the crash c may have lost. The time takes applies to spends. It is the result of
+// savedUntil for the outage to which the crash belongs. The time refunds applies to the
+// refunds and resets that the host executed. It is the beginning of the last loaded
+// snapshot of the host, because the last node to leave executes requests even after it has
+// written its snapshot. If the crash belongs to no outage, or nodes write no snapshots,
+// takes is below zero and refunds is c.at.
 func (s *stage) savedFor(c crash, host int) (takes, refunds time.Duration) {
 	i := slices.IndexFunc(s.outages, func(o outage) bool {
 		return o.region == s.hosts[host].region && c.at <= o.at && c.at > o.at-moving

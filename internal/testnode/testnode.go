@@ -1,4 +1,5 @@
-// Package testnode starts nodes for tests, and closes each of them at the end of its test.
+// Package testnode starts nodes for tests. Except for a node of Open, it closes each node at the end
+// of its test.
 package testnode
 
 import (

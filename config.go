@@ -174,11 +174,18 @@ func (c Config) cluster(name string, seed [16]byte) cluster.Cluster {
 	case c.Bind == "":
 		return cluster.NewSolo(name, c.Region)
 	}
-	return cluster.NewGossip(cluster.Config{
+	gossip := c.gossip(name)
+	gossip.Seed, gossip.Forget, gossip.ForgetRefused, gossip.Logger = seed, c.Forget, c.ForgetRefused, c.Logger
+	return cluster.NewGossip(gossip)
+}
+
+// gossip returns the network fields of c for a member with the given name. Validate checks the
+// same fields, so that no field is checked and then not used.
+func (c *Config) gossip(name string) cluster.Config {
+	return cluster.Config{
 		Name: name, Bind: c.Bind, Advertise: c.Advertise, Join: c.Join, Region: c.Region, Regions: c.Regions,
-		Seed: seed, Secrets: c.Secrets, RegionSecrets: c.RegionSecrets,
-		TLS: c.TLS, CertificateNames: c.CertificateNames, Forget: c.Forget, ForgetRefused: c.ForgetRefused, Logger: c.Logger,
-	})
+		Secrets: c.Secrets, RegionSecrets: c.RegionSecrets, TLS: c.TLS, CertificateNames: c.CertificateNames,
+	}
 }
 
 // warnOfPublicSeed logs a warning if there is no Seed, so that anybody can compute IDs, and

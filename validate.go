@@ -39,8 +39,7 @@ func (c *Config) checkCluster(wrong func(format string, args ...any)) {
 	}
 	gossip := cluster.Config{Name: "any", Bind: "localhost:0", Region: c.Region, Regions: c.Regions}
 	if c.Cluster == nil && c.Bind != "" {
-		gossip.Bind, gossip.Advertise, gossip.Join, gossip.Secrets, gossip.TLS = c.Bind, c.Advertise, c.Join, c.Secrets, c.TLS
-		gossip.RegionSecrets, gossip.CertificateNames = c.RegionSecrets, c.CertificateNames
+		gossip = c.gossip("any")
 	}
 	for _, err := range gossip.Problems() {
 		wrong("%w", err)

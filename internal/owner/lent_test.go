@@ -160,6 +160,7 @@ func TestReclaimBoundsReturnedUnits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, v := newOwner()
+			v.Complete = false // an owner accepts them while a member is missing, too
 			if !c.owns {
 				v = v.WithStates(v.Excess())
 				v.Settled = false // the view has no ring

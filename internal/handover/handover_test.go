@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
@@ -30,10 +31,11 @@ type node struct {
 // leaseTerm is the remaining time of leases once a node has ceased to lend.
 const leaseTerm = 200 * time.Millisecond
 
-// join returns a new member of the cluster of the network, which runs on host.
-func join(t *testing.T, host *weirtest.Host) *node {
+// join returns a new member of the cluster of the network, which runs on host. It joins all hosts,
+// or only the given hosts.
+func join(t *testing.T, host *weirtest.Host, hosts ...string) *node {
 	lentUntil := int64(0)
-	n := &node{Env: env.Env{Clock: env.NewClock(nil)}, cluster: host.Cluster(cluster.Config{}), counts: bucket.NewStore(10_000, bucket.Salt{})}
+	n := &node{Env: env.Env{Clock: env.NewClock(nil)}, cluster: host.Cluster(cluster.Config{Join: hosts}), counts: bucket.NewStore(10_000, bucket.Salt{})}
 	n.Handover = handover.New(handover.Config{
 		Replicas: 1, Log: slog.New(slog.DiscardHandler), Env: &n.Env, Cluster: n.cluster,
 		Counts: n.counts, Stream: countsync.New(0, n.counts),
@@ -46,7 +48,7 @@ func join(t *testing.T, host *weirtest.Host) *node {
 		},
 	})
 	n.Begin()
-	require.NoError(t, n.cluster.Start(context.Background(), n))
+	assert.NoError(t, n.cluster.Start(context.Background(), n))
 	n.Refresh()
 	n.Go(n.Run)
 	n.Started(context.Background())
@@ -78,43 +80,56 @@ func (n *node) Serve(b *cluster.Batch) {
 	}
 }
 
+// take makes the nodes take 7 units of each id over which they have authority.
+func take(ids []bucket.ID, nodes ...*node) {
+	for _, n := range nodes {
+		for _, id := range ids {
+			if n.View().Holds(id) {
+				n.counts.Take(id, &bucket.Limit{Rate: 100, Per: time.Hour}, n.Now(), 7)
+			}
+		}
+	}
+}
+
+// newIDs returns n ids, spread over the ring.
+func newIDs(n uint64) (ids []bucket.ID) {
+	for i := range n {
+		ids = append(ids, bucket.ID{Hi: i * (1<<64 - 1) / n, Lo: i})
+	}
+	return ids
+}
+
+// requireCounts checks the counts of the ids over which the node has authority, and returns their
+// number.
+func (n *node) requireCounts(t *testing.T, ids []bucket.ID) (held int) {
+	for _, id := range ids {
+		if n.View().Holds(id) {
+			require.EqualValues(t, 7, n.used(id))
+			held++
+		}
+	}
+	return held
+}
+
 // A joiner receives counts before it has authority over them, and a leaver gives away its
 // authority.
 func TestCountsAndAuthorityFollowMembership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
-		limit := &bucket.Limit{Rate: 100, Per: time.Hour}
-		ids := make([]bucket.ID, 64)
-		for i := range ids {
-			ids[i] = bucket.ID{Hi: uint64(i) << 58, Lo: uint64(i)}
-		}
-		// holds returns the number of ids over which a node has authority, and checks the count of
-		// each.
-		holds := func(n *node) (held int) {
-			for _, id := range ids {
-				if n.View().Holds(id) {
-					require.EqualValues(t, 7, n.used(id))
-					held++
-				}
-			}
-			return held
-		}
-
+		ids := newIDs(64)
 		first := join(t, network.Host("a"))
-		for _, id := range ids {
-			first.counts.Take(id, limit, first.Now(), 7)
-		}
-		require.Equal(t, len(ids), holds(first))
+		take(ids, first)
+		require.Equal(t, len(ids), first.requireCounts(t, ids))
 
 		second := join(t, network.Host("b"))
 		time.Sleep(5 * time.Second)
 		require.True(t, second.View().Serves())
-		require.NotZero(t, holds(second))
-		require.Equal(t, len(ids), holds(first)+holds(second))
+		require.NotZero(t, second.requireCounts(t, ids))
+		require.Equal(t, len(ids), first.requireCounts(t, ids)+second.requireCounts(t, ids))
 
 		require.NoError(t, first.Leave(context.Background()))
-		require.Zero(t, holds(first))
-		require.Equal(t, len(ids), holds(second))
+		require.Zero(t, first.requireCounts(t, ids))
+		require.Equal(t, len(ids), second.requireCounts(t, ids))
 	})
 }
 
@@ -205,5 +220,75 @@ func TestLeaveEndsWhileLeaverDecidesChecks(t *testing.T) {
 		}
 		require.Less(t, time.Since(begun), 2*time.Second)
 		require.GreaterOrEqual(t, second.used(bucket.ID{Hi: 1 << 63}), told)
+	})
+}
+
+// The owner of a count and the member that replaces the leaver as its replica are disconnected, so
+// the owner cannot replace the replica before it crashes.
+func TestLeaverSendsItsReplicasAndLastUnits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
+		owner, leaver, replica := join(t, network.Host("a")), join(t, network.Host("b")), join(t, network.Host("c"))
+		time.Sleep(5 * time.Second)
+		ids := newIDs(64)
+		take(ids, owner, leaver, replica)
+		time.Sleep(time.Second)
+		network.Cut("a", "c")
+		network.Cut("c", "a")
+		left := make(chan error, 1)
+		go func() { left <- leaver.Leave(context.Background()) }()
+		var last []bucket.ID // the leaver takes a unit of each without authority
+		for len(left) == 0 {
+			last = append(last, bucket.ID{Hi: ids[63].Hi, Lo: uint64(100 + len(last))})
+			leaver.counts.Take(last[len(last)-1], &bucket.Limit{Rate: 100, Per: time.Hour}, leaver.Now(), 1)
+			time.Sleep(time.Millisecond)
+		}
+		require.NoError(t, <-left)
+		for _, id := range ids {
+			require.EqualValues(t, 7, replica.used(id))
+		}
+		for _, id := range last[:len(last)-10] { // the last frame takes less than 10 ms
+			require.EqualValues(t, 1, owner.used(id))
+		}
+	})
+}
+
+// Two nodes start together, and meet before they hear of the member with the counts. The elder
+// must not serve without the counts.
+func TestJoinersThatMeetWaitForServingMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
+		ids := newIDs(64)
+		take(ids, join(t, network.Host("a")))
+		network.SetLink("a", "c", weirtest.Link{Latency: 200 * time.Millisecond})
+		network.SetLink("c", "a", weirtest.Link{Latency: 200 * time.Millisecond})
+		go join(t, network.Host("c"), "a:1", "b:1")
+		synctest.Wait()
+		elder := join(t, network.Host("b"), "c:1")
+		for range 500 {
+			elder.requireCounts(t, ids)
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.True(t, elder.View().Serves())
+	})
+}
+
+// If no member serves, a joiner serves once the leavers have sent all counts, however slow they are.
+func TestJoinerWaitsForCountsOfLeaver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := weirtest.NewNetwork(1, weirtest.Link{Latency: 100 * time.Millisecond})
+		leaver, ids := join(t, network.Host("a")), newIDs(8000)
+		take(ids, leaver)
+		joiner := join(t, network.Host("b"))
+		time.Sleep(time.Second) // the leaver meets the joiner
+		require.False(t, joiner.View().Serves())
+		left := make(chan error, 1)
+		go func() { left <- leaver.Leave(context.Background()) }()
+		for len(left) == 0 {
+			joiner.requireCounts(t, ids)
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.NoError(t, <-left)
+		require.Equal(t, len(ids), joiner.requireCounts(t, ids))
 	})
 }

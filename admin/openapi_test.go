@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/snippets"
+	"github.com/weir-go/weir/internal/strictyaml"
 )
 
 // These types are the parts of OpenAPI and JSON Schema that the document uses. Other fields make the test
@@ -72,6 +73,14 @@ func (d *apiDocument) resolved(r *apiResponse) *apiResponse {
 		return d.Components.Responses[path.Base(r.Ref)]
 	}
 	return r
+}
+
+// A reader of JSON uses the last of two fields with the same name.
+func TestOpenAPIHasNoFieldTwice(t *testing.T) {
+	document, err := strictyaml.Parse("openapi.json", OpenAPI())
+	require.NoError(t, err)
+	document.Root().Any()
+	require.NoError(t, document.Err())
 }
 
 func TestOpenAPIHasExactlyTheRoutes(t *testing.T) {

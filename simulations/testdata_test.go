@@ -14,9 +14,9 @@ import (
 // also shows their fault.
 var shownElsewhere = map[string]string{
 	"count-alone-in-its-shard.yaml": "TestEachShardHasRoomForASample of package bucket",
-	"given-back-at-two-places.yaml": "TestEarlyRefundsOffsetUnitsThatArriveLater of package sync",
+	"refunded-at-two-nodes.yaml":    "TestEarlyRefundsOffsetUnitsThatArriveLater of package sync",
 	"late-stand-in.yaml":            "TestNoMemberIsAskedAfterLateStandIn of package check",
-	"only-way-crashes.yaml":         "only-way-leaves.yaml, and TestEachRowOfTheTableHasItsBound",
+	"only-relay-crashes.yaml":       "only-relay-leaves.yaml, and TestEachRowOfTheTableHasItsBound",
 }
 
 // shortFile is the longest virtual time of a file that the default run plays.

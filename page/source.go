@@ -16,7 +16,7 @@ type Source interface {
 	// seconds, with a timeout of four seconds. After an error, the page keeps the last keys.
 	Top(ctx context.Context) (weir.TopKeys, error)
 	// Watch returns the use of a limit by a key, and spends nothing. Watch is called once a
-	// second for each viewer that has chosen a key, with a timeout of a second. The page shows
+	// second for each viewer that watches a key, with a timeout of a second. The page shows
 	// the error unchanged.
 	Watch(ctx context.Context, limit, key string) (Watched, error)
 }
@@ -45,7 +45,7 @@ type Snapshot struct {
 	Name     string // name of the node, or of the whole cluster
 	Region   string // empty if there are none
 	Members  []Member
-	Counters []Counters        // of a Gatherer, only Counters with a Latency
+	Counters []Counters        // with a Gatherer, only their Latency is used, unless Gather has returned no counters
 	Outage   weir.OutageStats  // its Count is not shown
 	Past     []weir.PastOutage // newest first
 	Limits   []string          // names of the limits whose keys can be watched

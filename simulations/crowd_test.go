@@ -36,9 +36,9 @@ const (
 // over connections.
 const leastMessages = 10
 
-// crowd is a set of members that gossip, and ping and ask each other, as in production.
-// The network is in memory and time is virtual. The test uses package cluster without the
-// packages above it.
+// crowd is a set of members that gossip, and send each other pings and requests, as in
+// production. The network is in memory and time is virtual. The test uses package cluster
+// without the packages above it.
 type crowd struct {
 	*testing.T
 	network *weirtest.Network
@@ -228,8 +228,8 @@ func (c *crowd) leave(members ...*crowdMember) {
 	c.kill(members...)
 }
 
-// ask returns the longest time until a request of one of the members to another member
-// fails.
+// ask sends a request to a member that has ended, from each of the other given members. It
+// returns the longest time until a request fails.
 func (c *crowd) ask(to *crowdMember, from []*crowdMember) (longest time.Duration) {
 	c.Helper()
 	for _, m := range from {

@@ -239,7 +239,7 @@ func TestRegionRunReplaysFromItsSeed(t *testing.T) {
 	requireReplays(t, s, playAside(t, s))
 }
 
-// A unit is not passed on between regions while all of them ask for it.
+// Regions do not pass a unit back and forth while all of them ask for it.
 func TestSmallLimitIsGrantedToContendingRegions(t *testing.T) {
 	t.Parallel()
 	for i, algorithm := range []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.FixedWindow, weir.TokenBucket, weir.LeakyBucket} {

@@ -62,6 +62,6 @@ func TestLongRegionCutNeedsNoMoreMemory(t *testing.T) {
 		}
 	})
 	t.Logf("%d KiB after %v, %d KiB after %v", heap[0]>>10, early, heap[1]>>10, late)
-	// 50 bytes for each count that was asked for since would be more than a third.
+	// 50 bytes for each count that was checked between early and late would exceed a third.
 	require.Less(t, heap[1], heap[0]+heap[0]/3)
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// mutant is a fault made in the product on purpose. The checker must find it, and must
-// not find faults that are not there.
+// mutant is a deliberate fault in the product. The judge must report that the invariant
+// breaks is violated, and must report no violation in the same scenario without the mutant.
 type mutant struct {
 	name     string
 	scenario string // name of its scenario in mutantScenarios
@@ -289,7 +289,8 @@ func mutated(t *testing.T, some ...int) map[string][]byte {
 	return files
 }
 
-// number returns the value of mutantEnv for a mutant. It is "" if no mutant is played.
+// number returns the value of mutantEnv with which a process plays a mutant. Without a
+// mutant, mutantEnv is empty.
 func number(mutant int) string { return strconv.Itoa(mutant + 1) }
 
 // The default run must find that an edit no longer applies, because only the full run

@@ -21,8 +21,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-var crowdSize = flag.Int("crowd", 0, "`number` of members of TestCrowdAgreesAtABoundedCost; as many as the run has by itself if 0")
-var crowdCut = flag.Duration("crowdcut", 0, "how long TestCrowdAgreesAtABoundedCost keeps the split, beside the time that it needs")
+var crowdSize = flag.Int("crowd", 0, "`number` of members of TestCrowdAgreesAtABoundedCost; if 0, the default of the run")
+var crowdCut = flag.Duration("crowdcut", 0, "additional time for which TestCrowdAgreesAtABoundedCost keeps the split")
 
 // Maximum traffic of a member in a second.
 const (
@@ -166,7 +166,7 @@ func (c *crowd) rest() time.Duration {
 			return time.Since(begun)
 		}
 		if time.Since(begun) > 10*time.Minute {
-			c.Fatal("after ten minutes, a member sends more than an idle one")
+			c.Fatal("after ten minutes, the members still send more than idle members")
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-var deploys = flag.Int("deploys", 0, "play this `number` of deploys, joins and leaves; if 0, the number of the run")
+var deploys = flag.Int("deploys", 0, "play this `number` of deploys, joins and leaves; if 0, the default of the run")
 
 const (
 	deployRate  = 10

@@ -229,7 +229,7 @@ func TestRandomRegionScenariosHaveEveryFault(t *testing.T) {
 
 func TestRegionRunReplaysFromItsSeed(t *testing.T) {
 	if testenv.Race {
-		t.Skip("the race detector has the scheduler pick at random")
+		t.Skip("the race detector makes the scheduler choose at random")
 	}
 	t.Parallel()
 	s := randomPlanet(3)

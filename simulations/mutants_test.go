@@ -303,16 +303,16 @@ func TestEachMutantStillFitsTheProduct(t *testing.T) {
 				_, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
 				require.NoError(t, err)
 			}
-			require.True(t, slices.ContainsFunc(m.edits, func(e edit) bool { return strings.Contains(e.new, "MUTANT") }), "no invariant is broken")
+			require.True(t, slices.ContainsFunc(m.edits, func(e edit) bool { return strings.Contains(e.new, "MUTANT") }), "no edit contains MUTANT")
 			require.Contains(t, scenarios, m.scenario)
 			require.True(t, slices.ContainsFunc(invariants, func(i invariant) bool { return i.name == m.breaks }), m.breaks)
 		})
 	}
 }
 
-// TestTheCheckerFindsFaultsMadeOnPurpose builds the simulations with all mutants. It
+// TestJudgeFindsEachMutant builds the simulations with all mutants. It
 // plays each scenario without a mutant, and each mutant in its scenario.
-func TestTheCheckerFindsFaultsMadeOnPurpose(t *testing.T) {
+func TestJudgeFindsEachMutant(t *testing.T) {
 	testenv.SkipUnlessFull(t, "WEIR_FULL=1 go test ./simulations in .ci/run; TestEachMutantStillFitsTheProduct checks the mutants' edits")
 	t.Parallel()
 	dir := t.TempDir()
@@ -321,18 +321,18 @@ func TestTheCheckerFindsFaultsMadeOnPurpose(t *testing.T) {
 	}
 	program := buildMutants(t, dir)
 	for name := range mutantScenarios() {
-		t.Run("none in "+name, func(t *testing.T) {
+		t.Run("no mutant in "+name, func(t *testing.T) {
 			t.Parallel()
 			status, out := playWith(t, program, "", filepath.Join(dir, name+".yaml"))
-			require.Zero(t, status, "%s, as the product is:\n%s", name, out)
+			require.Zero(t, status, "%s without a mutant:\n%s", name, out)
 		})
 	}
 	for i, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			status, out := playWith(t, program, number(i), filepath.Join(dir, m.scenario+".yaml"))
-			require.Equal(t, exitBroken, status, "not found:\n%s", out)
-			require.Contains(t, out, "✗ "+m.breaks, "something else is broken:\n%s", out)
+			require.Equal(t, exitBroken, status, "the mutant was not found:\n%s", out)
+			require.Contains(t, out, "✗ "+m.breaks, "another invariant is broken:\n%s", out)
 		})
 	}
 }

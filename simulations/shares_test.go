@@ -193,7 +193,7 @@ func TestSharesOfFewUnitsMatchTheTable(t *testing.T) {
 	require.Len(t, written, len(rows))
 	for i, row := range rows { // the row may have only the columns that were played
 		require.True(t, strings.HasPrefix(written[i], row),
-			"%s\nis what was played; %s has\n%s\nwrite it anew with: go test ./simulations -run SharesOfFewUnits -update", row, file, written[i])
+			"%s\nis the measured row; %s has\n%s\nupdate it with: go test ./simulations -run SharesOfFewUnits -update", row, file, written[i])
 	}
 }
 

@@ -286,7 +286,7 @@ func TestJoinerWaitsForCountsOfLeaver(t *testing.T) {
 		go func() { left <- leaver.Leave(context.Background()) }()
 		for len(left) == 0 {
 			joiner.requireCounts(t, ids)
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond)
 		}
 		require.NoError(t, <-left)
 		require.Equal(t, len(ids), joiner.requireCounts(t, ids))

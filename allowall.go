@@ -35,15 +35,14 @@ func (a *Ask) units() int64 {
 // ask for more units than its limit can ever grant; it is then denied. If several asks have the
 // same limit and key and any of them is enforced, all of them are enforced.
 //
-// If a single node has authority over all counts, that node decides in a single step. Otherwise
-// this node sends takes to all owners at the same time. If any take is denied, the other takes are
-// refunded, including the takes of shadows. Therefore AllowAll never admits too much, but under
-// contention it can deny asks for which there is room, for the time of a round trip. The RetryAfter
-// of such a denial does not account for the pending refund, nor does the ResetAfter of a refunded
-// take. If this node has cached a denial of an owner (Source Pushback) and no ask is a Shadow, no
-// owner is asked. The Decisions of the asks without a cached denial are then Allowed, with a zero
-// Source and a Remaining of 0. The errors are those of Limiter.AllowN; more than 255 asks, and a
-// Limiter of another node, are ErrInvalid.
+// If a single node has authority over all counts, that node decides in a single step. Otherwise this node
+// sends takes to all owners at the same time. If any take is denied, the other takes are refunded,
+// including the takes of shadows. Therefore AllowAll never admits too much, but under contention it can
+// deny asks for which there is room, for the time of a round trip. The RetryAfter of such a denial does
+// not account for the pending refund, nor does the ResetAfter of a refunded take. If this node has cached
+// a denial of an owner (Source Pushback) and no ask is a Shadow, no owner is asked. The Decisions of the
+// asks without a cached denial are then Allowed, with a zero Source and a Remaining of 0. The errors are
+// those of Limiter.AllowN; more than 255 asks, and a Limiter of another node, are ErrInvalid.
 func (n *Node) AllowAll(ctx context.Context, asks ...Ask) (Decisions, error) {
 	return n.AllowAllInto(ctx, asks, nil)
 }

@@ -73,16 +73,14 @@ type Config struct {
 	// nil, only Secrets protect the connections. UDP is always protected by Secrets alone.
 	TLS *tls.Config
 
-	// RegionSecrets are, for each of Regions, the secrets that only this region and that region
-	// share. A node with such a secret can send requests as a node of that region, and of no
-	// other region. If nil, all regions share Secrets, and every node with a secret can claim
-	// any region (docs/regions.md).
+	// RegionSecrets are, for each of Regions, the secrets that only this region and that region share. A
+	// node with such a secret can send requests as a node of that region, and of no other region. If nil,
+	// all regions share Secrets, and every node with a secret can claim any region (docs/regions.md).
 	RegionSecrets map[string][][]byte
 
-	// CertificateNames are, for Region and each of Regions, the URIs or DNS names in the
-	// certificates of its nodes. A part may be "*", or "{name}" for the Name of the node. This field
-	// requires TLS. If nil, a trusted certificate is valid for any name and region
-	// (docs/regions.md).
+	// CertificateNames are, for Region and each of Regions, the URIs or DNS names in the certificates of
+	// its nodes. A part may be "*", or "{name}" for the Name of the node. This field requires TLS. If nil,
+	// a trusted certificate is valid for any name and region (docs/regions.md).
 	CertificateNames map[string][]string
 
 	// Timeout is how long a check waits for other nodes: three quarters for the owner, and the rest
@@ -95,12 +93,11 @@ type Config struct {
 	// Forget is how long dead members stay in the roster. 0 means 5 min. The minimum is 1 s.
 	Forget time.Duration
 
-	// ForgetRefused allows a side to spend the whole limit if all its members report that the
-	// missing members have ended. The nodes by which the side is smaller than Expect still count as
-	// missing. A member has ended if its kernel has closed the connections and refuses new
-	// connections. FailClosed still needs a majority. If a firewall resets connections between two
-	// sides, each side spends the whole limit. ForgetRefused must be equal on all nodes. The field
-	// has no effect on Windows.
+	// ForgetRefused allows a side to spend the whole limit if all its members report that the missing
+	// members have ended. The nodes by which the side is smaller than Expect still count as missing. A
+	// member has ended if its kernel has closed the connections and refuses new connections. FailClosed
+	// still needs a majority. If a firewall resets connections between two sides, each side spends the
+	// whole limit. ForgetRefused must be equal on all nodes. The field has no effect on Windows.
 	ForgetRefused bool
 
 	// Replicas is the number of other nodes with a replica of each count, at most 8. 0 means 1,
@@ -111,9 +108,8 @@ type Config struct {
 	// are evicted (docs/floods.md). 0 means 5,000,000, which take about 480 MB.
 	MaxKeys int
 
-	// TopKeys is the number of most requested and most denied keys that the node remembers, with
-	// their text, at most 4,096. 0 means 256. With -1, no keys are remembered and no key text is
-	// kept.
+	// TopKeys is the number of most requested and most denied keys that the node remembers, with their
+	// text, at most 4,096. 0 means 256. With -1, no keys are remembered and no key text is kept.
 	TopKeys int
 
 	// Snapshots stores the durable counts (Limit.Durable) and the published values, so that they
@@ -188,9 +184,8 @@ func (c *Config) gossip(name string) cluster.Config {
 	}
 }
 
-// warnOfPublicSeed logs a warning if there is no Seed, so that anybody can compute IDs, and
-// other machines can reach the node. There is no warning with a Cluster of the caller, because
-// its address is unknown.
+// warnOfPublicSeed logs a warning if there is no Seed, so that anybody can compute IDs, and other machines
+// can reach the node. There is no warning with a Cluster of the caller, because its address is unknown.
 func (c *Config) warnOfPublicSeed(v *view.View) {
 	if len(c.Seed) == 0 && c.Cluster == nil && v.Self >= 0 && !conns.OnThisMachine(v.Members[v.Self].Addr) {
 		c.Logger.Warn("no Seed is set, so anybody can compute the ids of keys; set one on all nodes")

@@ -203,13 +203,12 @@ func (l *Limiter) WaitHoldFor(ctx context.Context, key string, units int64, ttl 
 	return h.text(), h.decision, err
 }
 
-// RenewHold extends a hold of HoldFor, on any node, so that it ends ttl from now. A ttl that is
-// shorter than before shortens the hold. The error is ErrInvalid for a ttl out of range or a text
-// of another limit, key or cluster, and ErrExpired for a hold that was released, or not renewed in
-// time. The error is ErrUnavailable if no member that could know the hold answers, or if the limit
-// is FailClosed and no majority answers. In these two cases the hold may not have been renewed, and
-// RenewHold may be called again until the hold ends. The error can also be ErrClosed or that of
-// ctx.
+// RenewHold extends a hold of HoldFor, on any node, so that it ends ttl from now. A ttl that is shorter
+// than before shortens the hold. The error is ErrInvalid for a ttl out of range or a text of another
+// limit, key or cluster, and ErrExpired for a hold that was released, or not renewed in time. The error is
+// ErrUnavailable if no member that could know the hold answers, or if the limit is FailClosed and no
+// majority answers. In these two cases the hold may not have been renewed, and RenewHold may be called
+// again until the hold ends. The error can also be ErrClosed or that of ctx.
 func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Duration) error {
 	if err := checkTTL(ttl); err != nil {
 		return err
@@ -246,10 +245,9 @@ func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Dura
 	}
 }
 
-// ReleaseHold ends a hold of HoldFor, on any node. Further calls do nothing. If the member that
-// answers for the key is not reachable, this node sends the release again until the member is
-// reachable. The error is ErrInvalid for a text of another limit, key or cluster, ErrClosed, or the
-// error of a cancelled ctx.
+// ReleaseHold ends a hold of HoldFor, on any node. Further calls do nothing. If the member that answers
+// for the key is not reachable, this node sends the release again until the member is reachable. The error
+// is ErrInvalid for a text of another limit, key or cluster, ErrClosed, or the error of a cancelled ctx.
 func (l *Limiter) ReleaseHold(ctx context.Context, key, text string) error {
 	a, err := l.openHold(ctx, key, text, maxHoldFor)
 	if err != nil {

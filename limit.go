@@ -49,8 +49,7 @@ const (
 	// FailOpen: each side has the whole limit. Until the nodes of a side agree on the members that
 	// answer, each of these nodes has the whole limit.
 	FailOpen
-	// FailClosed: a side has the whole limit if it is more than half of the roster. Otherwise it
-	// denies.
+	// FailClosed: a side has the whole limit if it is more than half of the roster. Otherwise it denies.
 	FailClosed
 )
 
@@ -91,10 +90,9 @@ type Limit struct {
 	Scope     Scope           // Regional if zero
 	Partition PartitionPolicy // MajorityShare if zero
 
-	// Calendar is valid only for a FixedWindow. The limit grants Rate units in each day, week or
-	// month of Zone, and Per is zero. The date of a window is determined by the clock of the
-	// node that asks. If clocks differ, a count keeps the latest window, so that no window is
-	// counted twice.
+	// Calendar is valid only for a FixedWindow. The limit grants Rate units in each day, week or month of
+	// Zone, and Per is zero. The date of a window is determined by the clock of the node that asks. If
+	// clocks differ, a count keeps the latest window, so that no window is counted twice.
 	Calendar Calendar
 	Zone     string // an IANA name such as "Europe/Berlin"; UTC if empty; only with a Calendar
 
@@ -121,8 +119,7 @@ type Limit struct {
 	Varies bool
 }
 
-// Validate returns all errors of the limit, joined, and nil for a valid limit. Each error is
-// ErrInvalid.
+// Validate returns all errors of the limit, joined, and nil for a valid limit. Each error is ErrInvalid.
 func (l Limit) Validate() error {
 	_, err := l.check()
 	return err

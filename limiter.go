@@ -62,11 +62,10 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	return made, nil
 }
 
-// Shadow returns a Limiter of the same counts, to try the limit out. Its checks are decided, and
-// spend and hold units, like the checks of l, but Stats counts them in Shadows instead of
-// Decisions. Its Decisions have Shadow set, and the caller should not enforce them. Its AllowN and
-// Reserve accept more units than the limit can ever grant, and deny them. An Ask with this Limiter
-// is an Ask with Shadow.
+// Shadow returns a Limiter of the same counts, to try the limit out. Its checks are decided, and spend and
+// hold units, like the checks of l, but Stats counts them in Shadows instead of Decisions. Its Decisions
+// have Shadow set, and the caller should not enforce them. Its AllowN and Reserve accept more units than
+// the limit can ever grant, and deny them. An Ask with this Limiter is an Ask with Shadow.
 func (l *Limiter) Shadow() *Limiter {
 	s := *l
 	s.shadow = true
@@ -78,9 +77,8 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 	return l.check(ctx, wire.OpTake, key, 1)
 }
 
-// AllowN spends all of the units or none. units is at least 1 and at most the maximum that the
-// limit can ever grant, which is the Burst of a bucket, or the Rate if Burst is zero. Other numbers
-// are ErrInvalid.
+// AllowN spends all of the units or none. units is at least 1 and at most the maximum that the limit can
+// ever grant, which is the Burst of a bucket, or the Rate if Burst is zero. Other numbers are ErrInvalid.
 func (l *Limiter) AllowN(ctx context.Context, key string, units int64) (Decision, error) {
 	return l.check(ctx, wire.OpTake, key, units)
 }
@@ -91,13 +89,12 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.check(ctx, wire.OpPeek, key, 1)
 }
 
-// Debit spends units unconditionally, for a cost that is known only afterwards. Debit may leave a
-// debt, which is at most the limit itself. The Decision is Allowed unless there is a debt, or the
-// Source is FailedClosed. With a debt, RetryAfter is the time until the next unit is available. If
-// the owner does not answer in time, another member, or this node, debits the units as well. The
-// debit of the owner is refunded when the owner's answer arrives. Both debits count if the debit of
-// the owner left a debt, or if the connection breaks before the answer or the answer is more than
-// 10 s late.
+// Debit spends units unconditionally, for a cost that is known only afterwards. Debit may leave a debt,
+// which is at most the limit itself. The Decision is Allowed unless there is a debt, or the Source is
+// FailedClosed. With a debt, RetryAfter is the time until the next unit is available. If the owner does
+// not answer in time, another member, or this node, debits the units as well. The debit of the owner is
+// refunded when the owner's answer arrives. Both debits count if the debit of the owner left a debt, or if
+// the connection breaks before the answer or the answer is more than 10 s late.
 func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision, error) {
 	return l.check(ctx, wire.OpDebit, key, units)
 }

@@ -67,11 +67,10 @@ type clients struct {
 	survey       *stats.Survey
 }
 
-// Ready reports whether the node has authority over all keys that it owns. A node that joins is
-// also ready while a member is missing: it cannot own keys before the member is reached or
-// forgotten, and answers through other members. Ready returns false while the node loads snapshots,
-// after Leave and after Close. If a deploy waits for Ready before it stops the next node, every
-// count is handed over.
+// Ready reports whether the node has authority over all keys that it owns. A node that joins is also ready
+// while a member is missing: it cannot own keys before the member is reached or forgotten, and answers
+// through other members. Ready returns false while the node loads snapshots, after Leave and after Close.
+// If a deploy waits for Ready before it stops the next node, every count is handed over.
 //
 // While Config.Join names other nodes and no other member has ever been met, Ready returns false,
 // so that a deploy detects a wrong address. Ready also returns false while the node has met other
@@ -91,13 +90,12 @@ func (n *Node) Ready() bool {
 // other members remove this node from the roster. From then on, until Close, the node forwards
 // its own checks and any checks that still arrive. Further calls do nothing.
 //
-// At first, within two seconds, each reachable member answers once or is found to be missing. The
-// transfer takes as long as ctx allows: at most ten seconds, and at most five more for the holds of
-// clients. If this is too short, Leave returns an error and does not leave the cluster: until Close
-// the node still answers for the remaining counts, and transfers them. Leave may then be called
-// again. With Config.Snapshots, Leave writes a last snapshot before it leaves the cluster, unless
-// the node still loads snapshots. This takes at most ten minutes, and ends if the store accepts
-// nothing for a minute.
+// At first, within two seconds, each reachable member answers once or is found to be missing. The transfer
+// takes as long as ctx allows: at most ten seconds, and at most five more for the holds of clients. If
+// this is too short, Leave returns an error and does not leave the cluster: until Close the node still
+// answers for the remaining counts, and transfers them. Leave may then be called again. With
+// Config.Snapshots, Leave writes a last snapshot before it leaves the cluster, unless the node still loads
+// snapshots. This takes at most ten minutes, and ends if the store accepts nothing for a minute.
 //
 // Leave returns ctx.Err if ctx is done before the other members are notified, and ErrClosed if
 // Close is called first. It returns a different error if no member was notified within some seconds,

@@ -44,10 +44,9 @@ func (v *Reservation) Decision() Decision { return v.decision }
 // Units returns the estimate.
 func (v *Reservation) Units() int64 { return v.units }
 
-// Expires returns the time until which the Reservation can be settled. From the spending of the
-// estimate until then, the time is Per, twice Per for SlidingWindow, or the time in which a bucket
-// refills, but at least a minute and at most an hour. The result is the zero Time for a denied
-// Reservation.
+// Expires returns the time until which the Reservation can be settled. From the spending of the estimate
+// until then, the time is Per, twice Per for SlidingWindow, or the time in which a bucket refills, but at
+// least a minute and at most an hour. The result is the zero Time for a denied Reservation.
 func (v *Reservation) Expires() time.Time {
 	if !v.decision.Allowed {
 		return time.Time{}
@@ -93,14 +92,12 @@ func (v *Reservation) checkUsable() error {
 	return nil
 }
 
-// Text returns the Reservation as a sealed text, which any process can open with
-// Limiter.OpenReservation. A Reservation that is carried in this way can be settled once in the
-// whole cluster, at the cost of an additional check. The text is empty if the Reservation was denied,
-// is settled or has expired.
+// Text returns the Reservation as a sealed text, which any process can open with Limiter.OpenReservation.
+// A Reservation that is carried in this way can be settled once in the whole cluster, at the cost of an
+// additional check. The text is empty if the Reservation was denied, is settled or has expired.
 //
-// The key of the seal is derived from Config.Secrets: the first secret seals, and all secrets
-// open. Without Secrets the key is derived from Config.Seed. Without a Seed only this node can
-// open the text.
+// The key of the seal is derived from Config.Secrets: the first secret seals, and all secrets open.
+// Without Secrets the key is derived from Config.Seed. Without a Seed only this node can open the text.
 func (v *Reservation) Text() string {
 	if !v.decision.Allowed {
 		return ""

@@ -14,9 +14,8 @@ import (
 // Holdings, the Reached and Lag of Regions, and the fields of Cluster about joining.
 type Stats struct {
 	Decisions map[Source]Outcomes // decisions by Source, without Peeks. A check is counted only on the node whose Limiter was called
-	// Limits is Decisions by the names of limits, for limits with at least 1 decision. A node
-	// counts the first 4,096 names separately, and the limits of all further names together as
-	// OtherLimits.
+	// Limits is Decisions by the names of limits, for limits with at least 1 decision. A node counts the
+	// first 4,096 names separately, and the limits of all further names together as OtherLimits.
 	Limits  map[string]map[Source]Outcomes
 	Latency map[Source]Latency // durations of the checks in Decisions, by Source
 	Shadows Outcomes           // decisions about asks with Shadow and by Limiter.Shadow, from all sources; not included in Decisions
@@ -169,11 +168,10 @@ func (s *Stats) read(m *stats.Meters) {
 // conditions has been true for five seconds.
 type OutageStats struct {
 	Since time.Time // zero without an outage; the fields below, except Count, are then zero as well
-	// Missing has the members, sorted, that were missing at any time in the last five seconds:
-	// they were not reachable, had stalled (left requests of this node unanswered and sent
-	// nothing), or did not answer a check in time. Missing is empty if checks were not decided by the
-	// owner for other reasons: deadlines that are too short, a late relay, or a roster below
-	// Config.Expect.
+	// Missing has the members, sorted, that were missing at any time in the last five seconds: they were
+	// not reachable, had stalled (left requests of this node unanswered and sent nothing), or did not
+	// answer a check in time. Missing is empty if checks were not decided by the owner for other reasons:
+	// deadlines that are too short, a late relay, or a roster below Config.Expect.
 	Missing   []string
 	Decisions uint64 // checks of this node since Since that were decided by a stand-in, within shares, or by FailOpen or FailClosed
 	Count     uint64 // outages since Start, including the current outage
@@ -225,8 +223,7 @@ func (n *Node) watchOutages() {
 	}
 }
 
-// HoldingStats describes the holdings of Global limits on this node, and is zero without other
-// regions.
+// HoldingStats describes the holdings of Global limits on this node, and is zero without other regions.
 type HoldingStats struct {
 	Keys   int    // keys with a holding here, including replicas of other nodes; at most 262,144
 	Beyond uint64 // checks of keys for which there was no room: they are judged by the initial part of the region. Only grows

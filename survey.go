@@ -17,11 +17,10 @@ type TopKeys struct {
 	Silent  []string // names of members that report no keys, because their Config.TopKeys is -1
 }
 
-// TopKey is a key of a limit, with the number of recent checks and denials. Nodes halve all counts
-// once a minute, so that with steady traffic a count is the number of checks in 1 to 2 minutes. A
-// count is never too low, and too high by at most its AsksOver or DenialsOver. Both hold for the
-// sampled checks: each of the first few checks is sampled, and later 1 in 64, which counts as 64.
-// Shadows do not count.
+// TopKey is a key of a limit, with the number of recent checks and denials. Nodes halve all counts once a
+// minute, so that with steady traffic a count is the number of checks in 1 to 2 minutes. A count is never
+// too low, and too high by at most its AsksOver or DenialsOver. Both hold for the sampled checks: each of
+// the first few checks is sampled, and later 1 in 64, which counts as 64. Shadows do not count.
 type TopKey struct {
 	Limit                string
 	ID                   [16]byte // the ID that Limiter.ID returns
@@ -92,9 +91,8 @@ type LimitTotals struct {
 	Shadow   Outcomes // decisions about asks with Shadow, as if they were enforced
 }
 
-// Totals asks all members for their decisions, 16 at a time, each for at most half a second. The
-// decisions of nodes that have left are not included. The error is ErrClosed, or that of a ctx
-// that is done.
+// Totals asks all members for their decisions, 16 at a time, each for at most half a second. The decisions
+// of nodes that have left are not included. The error is ErrClosed, or that of a ctx that is done.
 func (n *Node) Totals(ctx context.Context) (Totals, error) {
 	if n.env.Ended() {
 		return Totals{}, ErrClosed

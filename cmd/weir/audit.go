@@ -99,7 +99,7 @@ func (a *auditLog) metrics() (all []prometheus.Collector) {
 	} {
 		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "weir_audit_records_total", ConstLabels: prometheus.Labels{"fate": fate},
-			Help: "Records of the audit log, by result: dropped because the queue was full, or failed because the file could not be written.",
+			Help: "Records of the audit log, by fate: written, dropped because the queue was full, or failed because the process could not write the file.",
 		}, func() float64 { return float64(count(a.Stats())) }))
 	}
 	return all

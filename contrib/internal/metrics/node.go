@@ -35,11 +35,11 @@ func ReadNode(node *weir.Node) NodeStats {
 func OfNode() []Family[NodeStats] { return ofNode }
 
 var ofNode = []Family[NodeStats]{
-	{Name: "weir_build_info", Help: "Always 1; the version of Weir in this program, and the version of Go that built it.",
+	{Name: "weir_build_info", Help: "Always 1. The labels have the version of Weir in this program, and the version of Go that built it.",
 		Kind: Gauge, Labels: []string{"version", "goversion"}, Read: func(_ *NodeStats, emit Emit) {
 			emit(1, buildinfo.Version(), runtime.Version())
 		}},
-	{Name: "weir_decisions_total", Help: "Decisions for checks of this node, by source and outcome.",
+	{Name: "weir_decisions_total", Help: "Decisions about the checks of this node, by source and outcome.",
 		Kind: Counter, Labels: []string{"source", "outcome"}, Read: func(s *NodeStats, emit Emit) {
 			// The names end after the last source.
 			for source := weir.Owner; source.String() != weir.Source(255).String(); source++ {
@@ -48,7 +48,7 @@ var ofNode = []Family[NodeStats]{
 				emit(float64(o.Denied), source.String(), "denied")
 			}
 		}},
-	{Name: "weir_limit_decisions_total", Help: "Decisions by limit; limits beyond the first 4,096 names share (other).",
+	{Name: "weir_limit_decisions_total", Help: "Decisions by limit. The limits after the first 4,096 names are counted together as (other).",
 		Kind: Counter, Labels: []string{"limit", "source", "outcome"}, Read: func(s *NodeStats, emit Emit) {
 			for limit, of := range s.Limits {
 				for source, o := range of {
@@ -57,59 +57,59 @@ var ofNode = []Family[NodeStats]{
 				}
 			}
 		}},
-	{Name: "weir_check_seconds", Help: "Duration of checks by source; one in 64 is measured, and counts for 64.",
+	{Name: "weir_check_seconds", Help: "Duration of checks by source. The node measures each of the first few checks, and later 1 check in 64, which counts as 64 checks.",
 		Kind: Histogram, Labels: []string{"source"}, Spread: func(s *NodeStats, emit EmitSpread) {
 			for source := weir.Owner; source.String() != weir.Source(255).String(); source++ {
 				emit(s.Latency[source], source.String())
 			}
 		}},
-	{Name: "weir_limit_shadows_total", Help: "Decisions of shadows by limit, with the names of weir_limit_decisions_total.",
+	{Name: "weir_limit_shadows_total", Help: "Decisions of shadows by limit. The names are those of weir_limit_decisions_total.",
 		Kind: Counter, Labels: []string{"limit", "outcome"}, Read: func(s *NodeStats, emit Emit) {
 			for limit, o := range s.ShadowLimits {
 				emit(float64(o.Allowed), quoteInvalid(limit), "allowed")
 				emit(float64(o.Denied), quoteInvalid(limit), "denied")
 			}
 		}},
-	split("weir_served_total", "Checks of other nodes by result: decided here, passed on, or dropped because their callers had given up.", Counter, "result",
+	split("weir_served_total", "Checks of other nodes by result: this node decided them, passed them on, or dropped them because their callers had given up.", Counter, "result",
 		func(s *NodeStats) map[string]uint64 {
 			return map[string]uint64{"decided": s.Served, "passed": s.Passed, "overdue": s.Overdue}
 		}),
-	counter("weir_limit_conflicts_total", "Times that limits of one name and version had other numbers, here or on another member.", func(s *NodeStats) uint64 { return s.Conflicts }),
-	gauge("weir_keys", "Counts held.", func(s *NodeStats) int { return s.Keys }),
-	gauge("weir_keys_max", "The most counts that may be held: MaxKeys.", func(s *NodeStats) int { return s.MaxKeys }),
-	gauge("weir_store_bytes", "Memory of counts, without the entries of sliding logs.", func(s *NodeStats) int { return s.Bytes }),
-	counter("weir_evicted_total", "Counts evicted before they had recovered, because MaxKeys was reached.", func(s *NodeStats) uint64 { return s.Evicted }),
-	counter("weir_evicted_used_up_total", "Counts evicted with nothing left: denied keys that start again.", func(s *NodeStats) uint64 { return s.EvictedUsedUp }),
-	gauge("weir_ready", "1 if the node waits for no authority, nor for a first member.", func(s *NodeStats) bool { return s.Ready }),
+	counter("weir_limit_conflicts_total", "Times that this node found two limits of the same name and version with different numbers, here or on another member.", func(s *NodeStats) uint64 { return s.Conflicts }),
+	gauge("weir_keys", "Counts in memory.", func(s *NodeStats) int { return s.Keys }),
+	gauge("weir_keys_max", "Maximum number of counts in memory (Config.MaxKeys).", func(s *NodeStats) int { return s.MaxKeys }),
+	gauge("weir_store_bytes", "Memory of the counts in bytes, without the entries of sliding logs.", func(s *NodeStats) int { return s.Bytes }),
+	counter("weir_evicted_total", "Counts that the node evicted before they had recovered, because weir_keys_max was reached.", func(s *NodeStats) uint64 { return s.Evicted }),
+	counter("weir_evicted_used_up_total", "Evicted counts without units left. Their keys were denied, and have the whole limit again.", func(s *NodeStats) uint64 { return s.EvictedUsedUp }),
+	gauge("weir_ready", "1 if the node is ready: it waits neither for authority over its counts, nor for a first other member, nor for snapshots that it loads.", func(s *NodeStats) bool { return s.Ready }),
 
-	gauge("weir_holds", "Holds of this node's callers and clients.", func(s *NodeStats) int { return s.Holds.Held }),
-	gauge("weir_holds_known", "Holds of all nodes that this node knows, as it answers for their counts or did so lately.", func(s *NodeStats) int { return s.Holds.Known }),
+	gauge("weir_holds", "Holds of the callers and clients of this node.", func(s *NodeStats) int { return s.Holds.Held }),
+	gauge("weir_holds_known", "Holds of all nodes that this node knows, because it answers or recently answered for their counts, or has replicas.", func(s *NodeStats) int { return s.Holds.Known }),
 	counter("weir_holds_lost_total", "Holds of this node that no member has renewed in time.", func(s *NodeStats) uint64 { return s.Holds.Lost }),
 
-	split("weir_lease_units", "Units left in the leases that this node holds, and lent units that others may still spend, at most.", Gauge, "direction",
+	split("weir_lease_units", "Units of leases: units left in the leases that this node holds, and the maximum number of lent units that other nodes can still spend.", Gauge, "direction",
 		func(s *NodeStats) map[string]int {
 			return map[string]int{"held": s.Leases.HeldUnits, "lent": s.Leases.LentUnits}
 		}),
 
-	split("weir_reservations_total", "Reservations by event: made, settled, canceled, carried as a text, or expired unsettled.", Counter, "event",
+	split("weir_reservations_total", "Reservations by event: made, settled, canceled, exported as text (carried), or expired without being settled (unsettled).", Counter, "event",
 		func(s *NodeStats) map[string]uint64 {
 			return map[string]uint64{
 				"made": s.Reservations.Made, "settled": s.Reservations.Settled, "canceled": s.Reservations.Canceled, "carried": s.Reservations.Carried, "unsettled": s.Reservations.Unsettled,
 			}
 		}),
-	split("weir_reservation_units_total", "Units by which estimates exceeded the actual costs, and by which they fell short.", Counter, "direction",
+	split("weir_reservation_units_total", "Units that reservations refunded because estimates exceeded the actual costs (returned), and debited because estimates fell short of them (debited).", Counter, "direction",
 		func(s *NodeStats) map[string]uint64 {
 			return map[string]uint64{"returned": s.Reservations.UnitsReturned, "debited": s.Reservations.UnitsDebited}
 		}),
 
-	gauge("weir_outage_since_timestamp_seconds", "Start of the current outage in Unix time, 0 if there is none.", func(s *NodeStats) time.Time { return s.Outage.Since }),
-	gauge("weir_outage_missing", "Members that are unreachable, stalled or late in the current outage.", func(s *NodeStats) int { return len(s.Outage.Missing) }),
-	counter("weir_outages_total", "Outages that have begun.", func(s *NodeStats) uint64 { return s.Outage.Count }),
+	gauge("weir_outage_since_timestamp_seconds", "Start of the current outage in Unix time in seconds. 0 without an outage.", func(s *NodeStats) time.Time { return s.Outage.Since }),
+	gauge("weir_outage_missing", "Members that are not reachable, have stalled, or did not answer a check in time, in the current outage.", func(s *NodeStats) int { return len(s.Outage.Missing) }),
+	counter("weir_outages_total", "Outages of this node that have begun.", func(s *NodeStats) uint64 { return s.Outage.Count }),
 
-	gauge("weir_stream_unsent", "Counts with changes that some member has not acknowledged.", func(s *NodeStats) int { return s.Stream.Unsent }),
-	gauge("weir_stream_lag_seconds", "Age of the oldest change that is not acknowledged.", func(s *NodeStats) time.Duration { return s.Stream.Lag }),
-	counter("weir_stream_sent_total", "Counts sent to other members.", func(s *NodeStats) uint64 { return s.Stream.Sent }),
-	gauge("weir_stream_tallies", "Tallies of counts that several nodes, or one without authority, have spent from.", func(s *NodeStats) int { return s.Stream.Tallies }),
+	gauge("weir_stream_unsent", "Counts with changes that a member has not acknowledged.", func(s *NodeStats) int { return s.Stream.Unsent }),
+	gauge("weir_stream_lag_seconds", "Age in seconds of the oldest change that a member has not acknowledged.", func(s *NodeStats) time.Duration { return s.Stream.Lag }),
+	counter("weir_stream_sent_total", "Counts that this node sent to other members. A count that is sent again counts again.", func(s *NodeStats) uint64 { return s.Stream.Sent }),
+	gauge("weir_stream_tallies", "Tallies of counts from which several nodes, or a node without authority, have spent units.", func(s *NodeStats) int { return s.Stream.Tallies }),
 	split("weir_state_dropped_total", "State for which this node had no room, by kind.", Counter, "kind",
 		func(s *NodeStats) map[string]uint64 {
 			return map[string]uint64{
@@ -117,33 +117,33 @@ var ofNode = []Family[NodeStats]{
 			}
 		}),
 
-	gauge("weir_published_values", "Published values in force.", func(s *NodeStats) int { return s.Published.Values }),
-	gauge("weir_published_bytes", "Size of published names and values.", func(s *NodeStats) int { return s.Published.Bytes }),
+	gauge("weir_published_values", "Published values that are not deleted.", func(s *NodeStats) int { return s.Published.Values }),
+	gauge("weir_published_bytes", "Size of the published names and values in bytes.", func(s *NodeStats) int { return s.Published.Bytes }),
 
-	gauge("weir_snapshot_age_seconds", "Time since the last snapshot of counts was begun; 0 if none was written.", func(s *NodeStats) time.Duration { return s.Snapshots.Age }),
+	gauge("weir_snapshot_age_seconds", "Seconds since the start of the last snapshot of counts. 0 if the node has written no snapshot.", func(s *NodeStats) time.Duration { return s.Snapshots.Age }),
 	gauge("weir_snapshot_failed", "1 if the last attempt to write a snapshot failed.", func(s *NodeStats) bool { return s.Snapshots.Error != "" }),
-	split("weir_snapshot_seconds", "Duration of writing the last snapshot, and of loading snapshots at the start.", Gauge, "operation",
+	split("weir_snapshot_seconds", "Seconds in which the node wrote the last snapshot, and loaded snapshots at its start.", Gauge, "operation",
 		func(s *NodeStats) map[string]time.Duration {
 			return map[string]time.Duration{"write": s.Snapshots.Took, "load": s.Snapshots.LoadTook}
 		}),
-	gauge("weir_snapshot_bytes", "Size of the last snapshot.", func(s *NodeStats) int64 { return s.Snapshots.Bytes }),
-	counter("weir_snapshot_saved_total", "Snapshots written.", func(s *NodeStats) uint64 { return s.Snapshots.Saved }),
-	counter("weir_snapshot_refused_total", "Snapshots that were not loaded at the start, or not to their end.", func(s *NodeStats) int { return s.Snapshots.Refused }),
+	gauge("weir_snapshot_bytes", "Size of the last snapshot in bytes.", func(s *NodeStats) int64 { return s.Snapshots.Bytes }),
+	counter("weir_snapshot_saved_total", "Snapshots that this node has written.", func(s *NodeStats) uint64 { return s.Snapshots.Saved }),
+	counter("weir_snapshot_refused_total", "Snapshots that this node did not load at its start, or not to their end.", func(s *NodeStats) int { return s.Snapshots.Refused }),
 	gauge("weir_snapshot_foreign", "Nodes of other clusters or regions that write snapshots to the same place.", func(s *NodeStats) int { return s.Snapshots.Foreign }),
 
-	ofRegion("weir_region_reached", "1 if the region answered within the last ten seconds; it is asked only if there is something to tell.", Gauge, func(r weir.RegionStats) bool { return r.Reached }),
-	ofRegion("weir_region_statements_total", "Statements sent to the region.", Counter, func(r weir.RegionStats) uint64 { return r.Statements }),
-	ofRegion("weir_region_unanswered_total", "Statements sent to the region that it did not answer.", Counter, func(r weir.RegionStats) uint64 { return r.Unanswered }),
-	splitRegion("weir_region_refused_total", "Messages of the region that were refused: its Regions or RegionShares differ, or they exceed its rate or size, or are forbidden to a region.", Counter, "reason",
+	ofRegion("weir_region_reached", "1 if the region answered within the last ten seconds. It is also 0 if this node had no statements to send.", Gauge, func(r weir.RegionStats) bool { return r.Reached }),
+	ofRegion("weir_region_statements_total", "Statements that this node sent to the region, each about one key.", Counter, func(r weir.RegionStats) uint64 { return r.Statements }),
+	ofRegion("weir_region_unanswered_total", "Statements that this node sent to the region, and that the region did not answer.", Counter, func(r weir.RegionStats) uint64 { return r.Unanswered }),
+	splitRegion("weir_region_refused_total", "Messages of the region that this node refused, by reason. disputed: the Regions or RegionShares of the region differ. forbidden: the messages exceed the permitted rate or size, or regions may not send them.", Counter, "reason",
 		func(r weir.RegionStats) map[string]uint64 {
 			return map[string]uint64{"disputed": r.Disputed, "forbidden": r.Refused}
 		}),
-	splitRegion("weir_region_bytes_total", "Size of the statements and answers exchanged with the region.", Counter, "direction",
+	splitRegion("weir_region_bytes_total", "Bytes of the statements and answers exchanged with the region, without the overhead of the connection.", Counter, "direction",
 		func(r weir.RegionStats) map[string]uint64 {
 			return map[string]uint64{"sent": r.Sent, "received": r.Received}
 		}),
 
-	{Name: "weir_cluster_refused_total", Help: "Connections and gossip refused at the peer port, by reason.",
+	{Name: "weir_cluster_refused_total", Help: "Connections, gossip packets and members that this node refused at its peer port, by reason.",
 		Kind: Counter, Labels: []string{"reason"}, Read: func(s *NodeStats, emit Emit) {
 			for _, reason := range refusals {
 				emit(float64(s.Cluster.Refused[reason]), reason)
@@ -154,24 +154,24 @@ var ofNode = []Family[NodeStats]{
 				}
 			}
 		}},
-	split("weir_cluster_faults_total", "Requests without an answer in time, answers that came too late, and messages refused because a queue was full.", Counter, "kind",
+	split("weir_cluster_faults_total", "Requests that were not answered in time, answers that arrived too late, and messages dropped because a queue was full or they were too long.", Counter, "kind",
 		func(s *NodeStats) map[string]uint64 {
 			return map[string]uint64{"timeout": s.Cluster.Timeouts, "late": s.Cluster.Late, "dropped": s.Cluster.Dropped}
 		}),
 	gauge("weir_cluster_join_failed", "1 if the last attempt to join failed.", func(s *NodeStats) bool { return s.Cluster.JoinError != "" }),
-	gauge("weir_cluster_unjoined_seconds", "Time for which this node has counted alone although Join names others; 0 once it meets one.", func(s *NodeStats) time.Duration { return s.Unjoined }),
-	split("weir_cluster_round_trip_seconds", "Smoothed mean response times of members, as the failure detector uses them: their median and maximum.", Gauge, "statistic",
+	gauge("weir_cluster_unjoined_seconds", "Seconds since its start for which this node has counted alone although Config.Join names other nodes. 0 after it has met a member.", func(s *NodeStats) time.Duration { return s.Unjoined }),
+	split("weir_cluster_round_trip_seconds", "Median and maximum of the smoothed mean round trip times to members in seconds. The failure detector uses these times.", Gauge, "statistic",
 		func(s *NodeStats) map[string]time.Duration {
 			median, most := spreadOf(s.Cluster.RoundTrips)
 			return map[string]time.Duration{"median": median, "max": most}
 		}),
-	gauge("weir_cluster_scheduling_delay_seconds", "SchedulingDelay of this process's timers, up to a second.", func(s *NodeStats) time.Duration { return s.Cluster.SchedulingDelay }),
-	gauge("weir_cluster_missing_seconds", "Time for which a member is missing from this node's side, the longest of all; 0 if none is.", func(s *NodeStats) time.Duration {
+	gauge("weir_cluster_scheduling_delay_seconds", "Delay in seconds with which the timers of this process fire, at most a second.", func(s *NodeStats) time.Duration { return s.Cluster.SchedulingDelay }),
+	gauge("weir_cluster_missing_seconds", "Longest time in seconds for which a member has been missing from the side of this node. 0 if no member is missing.", func(s *NodeStats) time.Duration {
 		_, most := spreadOf(s.Missing)
 		return most
 	}),
-	gauge("weir_ring_share_ratio", "This node's part of all keys on the ring.", func(s *NodeStats) float64 { return s.Share }),
-	{Name: "weir_cluster_members", Help: "Members of this node's roster, itself included, by state.",
+	gauge("weir_ring_share_ratio", "Fraction of all keys that this node owns, 0 to 1.", func(s *NodeStats) float64 { return s.Share }),
+	{Name: "weir_cluster_members", Help: "Members in the roster of this node, including this node, by state.",
 		Kind: Gauge, Labels: []string{"state"}, Read: func(s *NodeStats, emit Emit) {
 			for _, state := range states {
 				n := 0

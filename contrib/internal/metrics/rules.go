@@ -11,7 +11,7 @@ import (
 func OfRules() []Family[map[string]Denials] { return ofRules }
 
 var ofRules = []Family[map[string]Denials]{
-	{Name: "weir_rule_denials_total", Help: "Denials by a rule in force, and those of shadows, which are not enforced; (other) has those of limits without their own series.",
+	{Name: "weir_rule_denials_total", Help: "Denials by rule and mode. The mode is shadow for the denials of shadows, which are not enforced. (other) has the denials of limits without a series of their own.",
 		Kind: Counter, Labels: []string{"rule", "mode"}, Read: func(s *map[string]Denials, emit Emit) {
 			for rule, n := range *s {
 				emit(float64(n.Enforced), quoteInvalid(rule), "enforce")
@@ -47,9 +47,9 @@ func DenialsByRule(node *weir.Node, book *rules.Book) map[string]Denials {
 func OfBook() []Family[rules.BookStats] { return ofBook }
 
 var ofBook = []Family[rules.BookStats]{
-	{Name: "weir_rules_info", Help: "Always 1; version of the rules in force, and the first 12 hexadecimal digits of the SHA-256 of their text.",
+	{Name: "weir_rules_info", Help: "Always 1. The labels have the version of the rules in force, and the first 12 hexadecimal digits of the SHA-256 of their text.",
 		Kind: Gauge, Labels: []string{"version", "hash"}, Read: func(s *rules.BookStats, emit Emit) {
 			emit(1, strconv.FormatUint(s.Version, 10), s.Hash)
 		}},
-	gauge("weir_rules_in_force", "1 if the current file is in force, 0 if it was refused, unreadable or missing.", func(s *rules.BookStats) bool { return s.LastError == nil }),
+	gauge("weir_rules_in_force", "1 if the current rules file is in force. 0 if the file was refused, unreadable or missing.", func(s *rules.BookStats) bool { return s.LastError == nil }),
 }

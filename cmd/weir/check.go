@@ -19,13 +19,13 @@ import (
 // rulesCommand checks a rules file, or shows the rules that a request matches.
 type rulesCommand struct {
 	File    string     `arg:"" help:"a rules file"`
-	Request string     `group:"request" placeholder:"'METHOD URL'" help:"the request, like 'GET https://api.example.com/v1/items'"`
+	Request string     `group:"request" placeholder:"'METHOD URL'" help:"the method and URL of the request, such as 'GET https://api.example.com/v1/items'"`
 	Header  []string   `group:"request" sep:"none" placeholder:"'NAME: VALUE'" help:"a header field of the request; may be repeated"`
 	IP      netip.Addr `group:"request" name:"ip" placeholder:"ADDRESS" help:"the address of the client"`
 	User    string     `group:"request" placeholder:"NAME" help:"the user"`
 	APIKey  string     `group:"request" name:"api_key" placeholder:"KEY" help:"the API key"`
 	Tier    string     `group:"request" placeholder:"NAME" help:"the tier of the user"`
-	Length  int64      `group:"request" placeholder:"BYTES" help:"length of its content"`
+	Length  int64      `group:"request" placeholder:"BYTES" help:"the length of the content in bytes"`
 
 	request rules.Request // set by Validate from the flags
 }
@@ -217,7 +217,7 @@ func counted(n int, what string) string {
 // envoyCommand checks a configuration of envoyproxy/ratelimit.
 type envoyCommand struct {
 	Path         string `arg:"" help:"a file or a directory"`
-	MergeDomains bool   `help:"several files may have one domain"`
+	MergeDomains bool   `help:"allow several files of the same domain"`
 }
 
 func (c *envoyCommand) run(stdout, _ io.Writer) (int, error) {

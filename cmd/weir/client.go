@@ -30,9 +30,9 @@ const patience = 20 * time.Second
 
 // reaching contains the flags of every command that sends requests to a node.
 type reaching struct {
-	Admin     string `placeholder:"URL" env:"WEIR_CLIENT_ADMIN" help:"the admin API of a node: HOST:PORT or unix:/path, as its own -admin, or a URL; http://127.0.0.1:8081 if empty"`
+	Admin     string `placeholder:"URL" env:"WEIR_CLIENT_ADMIN" help:"the address of a node's admin API: HOST:PORT or unix:/path, like -admin of the node, or a URL; http://127.0.0.1:8081 if empty"`
 	TokenFile string `placeholder:"FILE" env:"WEIR_CLIENT_TOKEN_FILE" help:"a file with a token that the node accepts"`
-	files     `kong:"set='cert=a file with the certificate to show it',set='ca=a file with the certificates that sign the node\\'s'"`
+	files     `kong:"set='cert=a file with the client certificate of this command',set='ca=a file with the certificates that sign the node\\'s'"`
 }
 
 // clientSecrets returns the files of secrets that the flags name. Names may be empty.
@@ -145,7 +145,7 @@ func (c *client) call(ctx context.Context, method, path string, question, into a
 	}
 	answer, err := c.http.Do(r)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w: does the node run, with -admin_tokens, and is -admin right?", err)
+		return nil, 0, fmt.Errorf("%w: check that the node runs with -admin_tokens, and that -admin is its address", err)
 	}
 	defer answer.Body.Close()
 	if text, err = io.ReadAll(io.LimitReader(answer.Body, maxAnswer)); err != nil {
@@ -167,7 +167,7 @@ func (c *client) call(ctx context.Context, method, path string, question, into a
 		return text, answer.StatusCode, nil
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return nil, 0, fmt.Errorf("the server there is not a Weir node: is -admin right?: %w", err)
+		return nil, 0, fmt.Errorf("the server at -admin is not a Weir node: check the address: %w", err)
 	}
 	return text, answer.StatusCode, nil
 }
@@ -284,7 +284,7 @@ func (q *peekCommand) run(stdout, _ io.Writer) (int, error) {
 			fmt.Fprintf(stdout, "%s; owner %s; all units available at %s\n", v.Policy, v.Owner, v.ResetAt.Format(time.RFC3339))
 			return code, nil
 		}
-		return 0, fmt.Errorf("there is no limit %q for this key and tier: weir rules check lists the limits of a request", q.Limit)
+		return 0, fmt.Errorf("there is no limit %q for this key and tier: weir rules check lists the limits that apply to a request", q.Limit)
 	})
 }
 
@@ -309,7 +309,7 @@ func (q *resetCommand) run(stdout, _ io.Writer) (int, error) {
 			fmt.Fprintln(stdout, "forgotten on all members")
 		}
 		if len(answer.NotReached) > 0 {
-			return 0, fmt.Errorf("%s: not reached, and may still hold the count: reset it again when they are back", strings.Join(answer.NotReached, ", "))
+			return 0, fmt.Errorf("the reset did not reach %s, which may still have the count: repeat the reset when they are reachable", strings.Join(answer.NotReached, ", "))
 		}
 		return ok, nil
 	})

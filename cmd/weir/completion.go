@@ -37,7 +37,7 @@ type completionCommand struct {
 
 // Help describes the use of the script.
 func (*completionCommand) Help() string {
-	return "Let the shell load it when it starts:\n\n  source <(weir completion bash)   # in .bashrc, or zsh in .zshrc\n\n  weir completion fish | source    # in config.fish"
+	return "Load the script when the shell starts:\n\n  source <(weir completion bash)   # in .bashrc, or zsh in .zshrc\n\n  weir completion fish | source    # in config.fish"
 }
 
 func (c *completionCommand) run(stdout, _ io.Writer) (int, error) {

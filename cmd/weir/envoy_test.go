@@ -55,7 +55,7 @@ func TestFilesOfOneDomainAreCheckedTogether(t *testing.T) {
 	require.Equal(t, dir+" is good: d\n", out.String())
 	errs.Reset()
 	require.Equal(t, usage, run([]string{"envoy", "check"}, &out, &errs))
-	require.Equal(t, "weir envoy check: expected \"<path>\"\nusage: weir envoy check <path> [flags]\nweir envoy check --help says more\n", errs.String())
+	require.Equal(t, "weir envoy check: expected \"<path>\"\nusage: weir envoy check <path> [flags]\nweir envoy check --help lists the flags\n", errs.String())
 	require.True(t, parsed(t, "-envoy", ":0", "-envoy_config", dir, "-envoy_options", "merge_domains").limits(nil).MergeDomains)
 }
 

@@ -31,14 +31,14 @@ type holdCommand struct {
 	Command    []string      `arg:"" passthrough:"" placeholder:"-- COMMAND" help:"the command to run, after --"`
 	Units      int64         `default:"1" help:"number of units"`
 	Tier       string        `help:"the tier of the key"`
-	TTL        time.Duration `name:"ttl" default:"30s" help:"how long the units stay held if this process dies"`
-	Wait       time.Duration `help:"how long to retry if the units are denied; no retry if 0"`
-	StopIfLost bool          `help:"end the command if the hold is lost"`
+	TTL        time.Duration `name:"ttl" default:"30s" help:"the time after which the units are released if this process dies"`
+	Wait       time.Duration `help:"the maximum time of retries while the units are denied; no retry if 0"`
+	StopIfLost bool          `help:"stop the command if the hold is lost"`
 }
 
 // Help describes the exit code.
 func (*holdCommand) Help() string {
-	return "The exit code is the command's, or 3 if the units are denied.\n\n  weir hold exports alice -- pg_dump shop"
+	return "The exit code is that of the command, or 3 if the units are denied.\n\n  weir hold exports alice -- pg_dump shop"
 }
 
 // Validate removes the dashes before the command.
@@ -109,7 +109,7 @@ func (q *holdCommand) takeUnits(c *client, signals <-chan os.Signal) (*held, *ve
 		select {
 		case <-time.After(again):
 		case s := <-signals:
-			return nil, nil, fmt.Errorf("ended by %v while it waited for units", s)
+			return nil, nil, fmt.Errorf("the signal %v arrived while weir hold waited for units", s)
 		}
 	}
 }

@@ -16,7 +16,7 @@ const liveWithin = 3 * time.Second
 // liveCommand checks whether the node of this machine is alive. An image without a shell
 // uses this command as its health check.
 type liveCommand struct {
-	Health string `default:"127.0.0.1:8082" env:"WEIR_HEALTH" help:"the -health of the node"`
+	Health string `default:"127.0.0.1:8082" env:"WEIR_HEALTH" help:"the address of the node's flag -health"`
 }
 
 func (c *liveCommand) run(stdout, _ io.Writer) (int, error) {
@@ -30,11 +30,11 @@ func (c *liveCommand) run(stdout, _ io.Writer) (int, error) {
 	}
 	answer, err := (&http.Client{Transport: transport, Timeout: liveWithin}).Get("http://" + host + "/live")
 	if err != nil {
-		return bad, fmt.Errorf("weir live: %w: does the node run, and is -health %s right?", err, c.Health)
+		return bad, fmt.Errorf("weir live: %w: check that the node runs, and that its -health is %s", err, c.Health)
 	}
 	answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return bad, fmt.Errorf("weir live: %s answers %s: is that the -health of a node?", c.Health, answer.Status)
+		return bad, fmt.Errorf("weir live: %s answers %s: check that this is the -health of a node", c.Health, answer.Status)
 	}
 	fmt.Fprintln(stdout, "alive")
 	return ok, nil

@@ -36,21 +36,21 @@ const (
 
 // commands contains the commands of weir.
 type commands struct {
-	Help helpFlag `short:"h" help:"show what a command does, and its flags"`
+	Help helpFlag `short:"h" help:"show the help of a command and its flags"`
 
 	Serve    serveCommand    `cmd:"" help:"run a node, which answers Envoy and services in any language"`
-	Live     liveCommand     `cmd:"" help:"ask the node of this machine whether it is alive"`
-	Status   statusCommand   `cmd:"" help:"show what is wrong on a running node, its members and what they own, and how it decides"`
-	Check    checkCommand    `cmd:"" help:"ask a node for units of a key"`
-	Reserve  reserveCommand  `cmd:"" help:"spend an estimate of a cost, and print the reservation, with which it is settled"`
+	Live     liveCommand     `cmd:"" help:"check that the node on this machine is alive"`
+	Status   statusCommand   `cmd:"" help:"show the problems of a running node, its members and their shares of the keys, and its decisions"`
+	Check    checkCommand    `cmd:"" help:"take units for a key from a node"`
+	Reserve  reserveCommand  `cmd:"" help:"spend an estimated cost, and print the reservation for weir settle"`
 	Settle   settleCommand   `cmd:"" help:"replace the estimate of a reservation by the actual cost"`
-	Hold     holdCommand     `cmd:"" help:"run a command while units of an in-flight limit are held for it"`
-	Peek     peekCommand     `cmd:"" help:"show the units that a key has left, and spend nothing"`
-	Reset    resetCommand    `cmd:"" help:"forget a count on every member"`
-	Override overrideCommand `cmd:"" help:"give a key another limit for a while"`
-	Top      topCommand      `cmd:"" help:"show the keys that are asked for, denied and held most"`
+	Hold     holdCommand     `cmd:"" help:"hold units of an in_flight limit while a command runs"`
+	Peek     peekCommand     `cmd:"" help:"show the units that a key has left, without spending any"`
+	Reset    resetCommand    `cmd:"" help:"delete the count of a key on every member"`
+	Override overrideCommand `cmd:"" help:"set other numbers of a limit for one key, or remove them"`
+	Top      topCommand      `cmd:"" help:"show the keys with the most checks, denials and held units"`
 	Rules    struct {
-		Check  rulesCommand  `cmd:"" help:"check a rules file, or show what a request meets"`
+		Check  rulesCommand  `cmd:"" help:"check a rules file, or show the rules and limits that apply to a request"`
 		Schema schemaCommand `cmd:"" help:"print the JSON Schema of rules files"`
 	} `cmd:"" help:"check rules files"`
 	EnvoyConfig struct {
@@ -58,18 +58,18 @@ type commands struct {
 	} `cmd:"" name:"envoy" help:"check configurations of envoyproxy/ratelimit"`
 	Snapshot struct {
 		List   snapshotListCommand   `cmd:"" help:"list the snapshots in a directory"`
-		Show   snapshotShowCommand   `cmd:"" help:"show what a snapshot contains"`
+		Show   snapshotShowCommand   `cmd:"" help:"show the contents of a snapshot"`
 		Verify snapshotVerifyCommand `cmd:"" help:"read whole snapshots, and report damaged snapshots"`
 	} `cmd:"" help:"list and check the snapshots of nodes"`
-	Secret     secretCommand     `cmd:"" help:"print a new secret and a new seed: secrets are rotated, the seed never is"`
+	Secret     secretCommand     `cmd:"" help:"print a new secret and a new seed; rotate secrets, but never change the seed"`
 	Version    versionCommand    `cmd:"" help:"print the versions of weir and of the peer protocol"`
 	Completion completionCommand `cmd:"" help:"print a script that completes commands and flags in a shell"`
 	Complete   completeCommand   `cmd:"" hidden:""`
 }
 
-const about = `A rate limiter that several nodes keep together.
+const about = `A rate limiter whose counts are shared by several nodes.
 
-Exit codes: 0 if all is well, 1 if it is not, 2 if the command is wrong, 3 if a check is denied or would be.`
+Exit codes: 0 after a success, 1 if the command fails or finds a problem, 2 if the command line is invalid, 3 if a check is denied or would be denied.`
 
 // groups contains the groups of flags, each with an example.
 var groups = []kong.Group{
@@ -77,7 +77,7 @@ var groups = []kong.Group{
 	{Key: "Envoy", Title: "Envoy, as in --envoy :8083 --envoy_config limits.yaml:"},
 	{Key: "The node", Title: "The node, as in --bind :7946 --join weir.internal --shared weir.secret:"},
 	{Key: "Audit", Title: "Audit, as in --audit denials.jsonl --audit_sample 0.01:"},
-	{Key: "request", Title: "What a request meets, as in --request 'GET /v1/items' --user 123 --header 'X-Plan: gold':"},
+	{Key: "request", Title: "The request whose rules and limits are shown, as in --request 'GET /v1/items' --user 123 --header 'X-Plan: gold':"},
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -155,7 +155,7 @@ func explained(k *kong.Kong, err *kong.ParseError) error {
 	if !node.Leaf() {
 		what = strings.Replace(what, "unexpected argument", "unknown command", 1)
 	}
-	return fmt.Errorf("%s: %s\nusage: weir %s\n%s --help says more", name, strings.ReplaceAll(what, "\n", "\n"+name+": "), strings.TrimSpace(node.Summary()), name)
+	return fmt.Errorf("%s: %s\nusage: weir %s\n%s --help lists the flags", name, strings.ReplaceAll(what, "\n", "\n"+name+": "), strings.TrimSpace(node.Summary()), name)
 }
 
 // twoDashes changes flags with one dash to two dashes, as kong requires.

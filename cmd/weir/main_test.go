@@ -175,8 +175,8 @@ func TestExitCodes(t *testing.T) {
 		{"no URL", []string{"rules", "check", "FILE", "-request", "GET x"}, usage, "weir rules check: -request: \"x\" is neither a URL, like https://api.example.com/v1, nor a path, like /v1" + rulesUsage},
 		{"no command", nil, usage, "weir: expected one of \"serve\", \"live\", \"status\", \"check\", \"reserve\", ..." + weirUsage},
 		{"an unknown command", []string{"stauts"}, usage, "weir: unknown command stauts, did you mean \"status\"?" + weirUsage},
-		{"one below another", []string{"rules", "chekc"}, usage, "weir rules: unknown command chekc, did you mean \"check\"?\nusage: weir rules <command> [flags]\nweir rules --help says more\n"},
-		{"an argument that is missing", []string{"peek", "api/hourly"}, usage, "weir peek: expected \"<key>\"\nusage: weir peek <limit> <key> [flags]\nweir peek --help says more\n"},
+		{"one below another", []string{"rules", "chekc"}, usage, "weir rules: unknown command chekc, did you mean \"check\"?\nusage: weir rules <command> [flags]\nweir rules --help lists the flags\n"},
+		{"an argument that is missing", []string{"peek", "api/hourly"}, usage, "weir peek: expected \"<key>\"\nusage: weir peek <limit> <key> [flags]\nweir peek --help lists the flags\n"},
 	} {
 		args := append([]string(nil), c.args...)
 		code, stdout, stderr := runWeir(t, "rule: []", args...)
@@ -186,8 +186,8 @@ func TestExitCodes(t *testing.T) {
 
 // The lines after an error.
 const (
-	weirUsage  = "\nusage: weir <command> [flags]\nweir --help says more\n"
-	rulesUsage = "\nusage: weir rules check <file> [flags]\nweir rules check --help says more\n"
+	weirUsage  = "\nusage: weir <command> [flags]\nweir --help lists the flags\n"
+	rulesUsage = "\nusage: weir rules check <file> [flags]\nweir rules check --help lists the flags\n"
 )
 
 func TestHelpHasGroupsAndExamples(t *testing.T) {
@@ -200,7 +200,7 @@ func TestHelpHasGroupsAndExamples(t *testing.T) {
 		{[]string{"help"}, []string{"Usage: weir <command>"}},
 		{[]string{"--help"}, []string{"Usage: weir <command>"}},
 		{[]string{"help", "serve"}, []string{"Usage: weir serve", "What it serves, as in --rules rules.yaml", "Envoy, as in", "The node, as in", "Audit, as in", "$WEIR_LEAVE_WITHIN", "-log_level as WEIR_LOG_LEVEL"}},
-		{[]string{"rules", "check", "-help"}, []string{"What a request meets, as in --request", "--api_key=KEY"}},
+		{[]string{"rules", "check", "-help"}, []string{"The request whose rules and limits are shown, as in --request", "--api_key=KEY"}},
 		{[]string{"serve", "-bind", ":1", "-h"}, []string{"Usage: weir serve"}},
 		{[]string{"status", "-h"}, []string{"$WEIR_CLIENT_TOKEN_FILE"}},
 	} {

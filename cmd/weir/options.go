@@ -31,59 +31,59 @@ type serveOptions struct {
 }
 
 type servingFlags struct {
-	Rules        string   `placeholder:"FILE" help:"rules file, watched (docs/rules.md); none if empty"`
-	Checks       string   `default:"127.0.0.1:8080" help:"check API for services; off if empty"`
-	ChecksTokens string   `placeholder:"FILE" help:"file with services' tokens, one a line; optional at loopback, unix:/path or with a CA in -http_tls"`
-	Admin        string   `default:"127.0.0.1:8081" help:"admin API and page; off unless -admin_tokens or a CA in -http_tls is set"`
-	AdminTokens  string   `placeholder:"FILE" help:"file with operators' tokens, one a line"`
+	Rules        string   `placeholder:"FILE" help:"rules file, which is reloaded when it changes (docs/rules.md); none if empty"`
+	Checks       string   `default:"127.0.0.1:8080" help:"address of the check API for services; off if empty"`
+	ChecksTokens string   `placeholder:"FILE" help:"file with the tokens of services, one per line; optional with -checks on loopback or unix:/path, or with a CA in -http_tls"`
+	Admin        string   `default:"127.0.0.1:8081" help:"address of the admin API and the page; off unless -admin_tokens or a CA in -http_tls is set"`
+	AdminTokens  string   `placeholder:"FILE" help:"file with the tokens of operators, one per line"`
 	HTTPTLS      fileList `name:"http_tls" placeholder:"CERT,KEY,CA" help:"CERT,KEY or CERT,KEY,CA: files for -checks and -admin; with CA, clients need certificates"`
-	Health       string   `default:"127.0.0.1:8082" help:"/ready, /live and /metrics; off if empty"`
+	Health       string   `default:"127.0.0.1:8082" help:"address of /ready, /live and /metrics; off if empty"`
 }
 
 type envoyFlags struct {
-	Envoy          string               `placeholder:"HOST:PORT" help:"gRPC port for Envoy, like :8083; off if empty"`
-	EnvoyConfig    string               `placeholder:"PATH" help:"configuration of envoyproxy/ratelimit, watched: a file, a directory with one file a domain, or xds://ID@HOST:PORT, a management server that knows this service by ID"`
-	EnvoyTLS       fileList             `name:"envoy_tls" placeholder:"CERT,KEY,CA" help:"CERT,KEY,CA: files for Envoy and the management server, which need certificates"`
-	EnvoyOptions   list                 `placeholder:"OPTION,..." help:"sliding (windows), debit_many (requests of several hits pass if a unit is left), merge_domains (several files of a domain), metadata (in answers)"`
+	Envoy          string               `placeholder:"HOST:PORT" help:"address of the gRPC service for Envoy, such as :8083; off if empty"`
+	EnvoyConfig    string               `placeholder:"PATH" help:"configuration of envoyproxy/ratelimit, which is reloaded when it changes: a file, a directory with one file per domain, or xds://ID@HOST:PORT for a management server that knows this service by ID"`
+	EnvoyTLS       fileList             `name:"envoy_tls" placeholder:"CERT,KEY,CA" help:"CERT,KEY,CA: files for connections with Envoy and the management server, which need certificates"`
+	EnvoyOptions   list                 `placeholder:"OPTION,..." help:"sliding (sliding windows), debit_many (a request of several hits passes if a unit is left), merge_domains (several files of the same domain), metadata (in responses)"`
 	EnvoyPartition weir.PartitionPolicy `default:"majority_share" help:"policy while members are missing: majority_share, fair_share, fail_open or fail_closed"`
 }
 
 type nodeFlags struct {
-	Name             string              `help:"label of this node; host name if empty"`
-	Bind             string              `placeholder:"HOST:PORT" help:"address for other nodes, TCP and UDP; beyond loopback with -shared. A cluster of one if empty"`
-	Advertise        string              `placeholder:"HOST:PORT" help:"address that other nodes dial, if not -bind; IPv6 with -bind's port needs no brackets"`
-	Join             list                `placeholder:"ADDRESS,..." help:"addresses or DNS names of other nodes, separated by commas; looked up repeatedly"`
-	JoinTimeout      time.Duration       `help:"how long /ready waits for a first other node; 10s if 0"`
-	Expect           int                 `help:"normal number of nodes: fewer spend only their share. No floor if 0"`
-	Shared           string              `placeholder:"FILE" help:"file with all nodes' secrets and seed, from weir secret"`
+	Name             string              `help:"label of this node; the host name if empty"`
+	Bind             string              `placeholder:"HOST:PORT" help:"TCP and UDP address for other nodes; an address beyond loopback needs -shared. If empty, the node is a cluster of its own"`
+	Advertise        string              `placeholder:"HOST:PORT" help:"address to which other nodes connect, if it is not -bind; an IPv6 address without a port needs no brackets, and has the port of -bind"`
+	Join             list                `placeholder:"ADDRESS,..." help:"addresses or DNS names of other nodes, separated by commas; the node looks up DNS names repeatedly"`
+	JoinTimeout      time.Duration       `help:"maximum time for which /ready waits for a first other node; 10s if 0"`
+	Expect           int                 `help:"normal number of nodes; fewer nodes spend only their share of each limit. No minimum if 0"`
+	Shared           string              `placeholder:"FILE" help:"file with the secrets and the seed of all nodes, the output of weir secret"`
 	PeerTLS          fileList            `name:"peer_tls" placeholder:"CERT,KEY,CA" help:"CERT,KEY,CA: files for TLS between nodes"`
 	CertificateNames perRegion[[]string] `placeholder:"REGION=NAME,..." help:"REGION=NAME,NAME: names in the certificates of that region"`
 	Region           string              `help:"region of this node"`
 	Regions          perRegion[[]string] `placeholder:"REGION=ADDRESS,..." help:"REGION=ADDRESS,ADDRESS: nodes of another region"`
-	RegionShares     perRegion[int64]    `placeholder:"REGION=N" help:"REGION=N: initial share of global limits, relative to the others"`
+	RegionShares     perRegion[int64]    `placeholder:"REGION=N" help:"REGION=N: initial share of global limits, relative to the other regions"`
 	RegionSecrets    perRegion[string]   `placeholder:"REGION=FILE" help:"REGION=FILE: secrets shared with that region only"`
-	Timeout          time.Duration       `help:"maximum wait for other nodes; 100ms if 0"`
-	Forget           time.Duration       `help:"how long dead members stay in the roster; 5m if 0"`
-	ForgetRefused    bool                `help:"spend the whole limit once all missing members have ended and their hosts refuse connections"`
-	Replicas         int                 `help:"other nodes with a replica of each count; 1 if 0, none if -1"`
-	MaxKeys          int                 `help:"counts held at once; 5000000 if 0, about 480 MB"`
-	TopKeys          int                 `help:"top keys kept with their text; 256 if 0, none if -1"`
-	Snapshots        string              `placeholder:"DIR" help:"directory of this process, or s3://BUCKET/PREFIX, for counts that outlive a stop of all nodes (docs/snapshots.md); none if empty"`
-	SnapshotEvery    time.Duration       `help:"interval at which snapshots are written; 1m if 0"`
-	LeaveWithin      time.Duration       `default:"15s" help:"maximum time of an orderly end"`
+	Timeout          time.Duration       `help:"maximum time for which a check waits for other nodes; 100ms if 0"`
+	Forget           time.Duration       `help:"time for which dead members stay in the roster; 5m if 0"`
+	ForgetRefused    bool                `help:"spend the whole limit after all missing members have ended and their hosts refuse connections"`
+	Replicas         int                 `help:"number of other nodes with a replica of each count; 1 if 0, none if -1"`
+	MaxKeys          int                 `help:"maximum number of counts in memory; 5000000 if 0, about 480 MB"`
+	TopKeys          int                 `help:"number of top keys whose text is kept; 256 if 0, none if -1"`
+	Snapshots        string              `placeholder:"DIR" help:"directory of this process, or s3://BUCKET/PREFIX, for snapshots of counts, which survive a stop of all nodes (docs/snapshots.md); none if empty"`
+	SnapshotEvery    time.Duration       `help:"time between two snapshots; 1m if 0"`
+	LeaveWithin      time.Duration       `default:"15s" help:"maximum time of an orderly end of the process"`
 	LogLevel         slog.Level          `default:"INFO" help:"debug, info, warn or error"`
 	LogFormat        string              `default:"text" help:"text or json"`
 }
 
 type auditFlags struct {
-	Audit       string  `placeholder:"FILE" help:"file for denials, in lines of JSON (audit/README.md), reopened on SIGHUP; - is standard output"`
-	AuditSample float64 `placeholder:"PART" help:"part of the keys, 0 to 1, of which all decisions are recorded"`
-	AuditKeys   bool    `help:"record key text too, not only IDs"`
+	Audit       string  `placeholder:"FILE" help:"file for denials, as lines of JSON (audit/README.md); the process reopens it on SIGHUP. - is standard output"`
+	AuditSample float64 `placeholder:"PART" help:"fraction of the keys, 0 to 1, of which all decisions are recorded"`
+	AuditKeys   bool    `help:"record the texts of keys, not only their IDs"`
 }
 
 // Help returns the text of weir serve -h before the flags.
 func (*serveOptions) Help() string {
-	return "Each flag can be given in the environment as well: -log_level as WEIR_LOG_LEVEL. A flag comes first. A flag with REGION= may be repeated, or have several values separated by semicolons."
+	return "An environment variable can also set a flag: -log_level as WEIR_LOG_LEVEL. A flag has precedence over its variable. A flag with REGION= may be repeated, or have several values separated by semicolons."
 }
 
 // list is a flag with texts that are separated by commas.
@@ -301,7 +301,7 @@ func (o *envoyFlags) managementServer() (addr, id string, err error) {
 func readShared(name string) (secrets [][]byte, seed []byte, err error) {
 	secrets, seed, err = weir.ReadSecrets(name)
 	if err == nil && secrets == nil {
-		return nil, nil, fmt.Errorf("weir: %s has no line that begins with secret: write one that weir secret prints", name)
+		return nil, nil, fmt.Errorf("weir: %s has no line that begins with secret: add such a line from the output of weir secret", name)
 	}
 	return secrets, seed, err
 }
@@ -321,7 +321,7 @@ func readTokens(name string) (tokens [][]byte, err error) {
 		}
 	}
 	if len(tokens) == 0 {
-		return nil, fmt.Errorf("%s has no token: write one per line, random and of at least 16 bytes", name)
+		return nil, fmt.Errorf("%s has no token: write one token per line, each random and at least 16 bytes long", name)
 	}
 	return tokens, nil
 }

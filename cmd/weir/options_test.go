@@ -40,7 +40,7 @@ func TestAWrongCommandLineSaysWhatToDo(t *testing.T) {
 	} {
 		_, err := parseServe(strings.Fields(c.args))
 		require.ErrorContains(t, err, c.says, c.args)
-		require.ErrorContains(t, err, "\nusage: weir serve [flags]\nweir serve --help says more")
+		require.ErrorContains(t, err, "\nusage: weir serve [flags]\nweir serve --help lists the flags")
 	}
 }
 

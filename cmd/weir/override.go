@@ -16,28 +16,28 @@ import (
 type overrideCommand struct {
 	asking
 	countOf
-	Rate   int64         `help:"units that the key has, in place of the limit's"`
-	Per    string        `placeholder:"DURATION" help:"in this time, like 1h; the limit's if empty"`
-	Burst  int64         `help:"capacity of a bucket; the limit's if 0"`
-	For    time.Duration `help:"how long the override holds; without an end if 0"`
-	By     string        `help:"author, for the log"`
+	Rate   int64         `help:"units in each period, in place of the rate of the limit"`
+	Per    string        `placeholder:"DURATION" help:"the period, such as 1h; the period of the limit if empty"`
+	Burst  int64         `help:"capacity of a token_bucket or leaky_bucket; the rate of the override if 0"`
+	For    time.Duration `help:"duration of the override; no end if 0"`
+	By     string        `help:"author of the override, for the log"`
 	Remove bool          `help:"remove the override"`
 }
 
 // Help shows both uses.
 func (*overrideCommand) Help() string {
-	return "The override is in force on all members within a second:\n\n  weir override api/hourly alice -rate 5000 -for 2h\n  weir override api/hourly alice -remove"
+	return "All members apply the override within a second:\n\n  weir override api/hourly alice -rate 5000 -for 2h\n  weir override api/hourly alice -remove"
 }
 
 // Validate returns an error unless the flags give either a rate or -remove.
 func (q *overrideCommand) Validate() error {
 	switch {
 	case q.Remove && (q.Rate != 0 || q.Per != "" || q.Burst != 0 || q.For != 0 || q.By != ""):
-		return errors.New("-remove goes with no other flag of an override")
+		return errors.New("-remove is set with -rate, -per, -burst, -for or -by: leave these out")
 	case !q.Remove && q.Rate <= 0:
-		return errors.New("-rate is missing: give the units that the key has, or -remove")
+		return errors.New("-rate is missing: set -rate to the units of each period, or set -remove")
 	case q.For < 0:
-		return fmt.Errorf("-for is %v: use a duration of 0 and more", q.For)
+		return fmt.Errorf("-for is %v: use a duration of at least 0", q.For)
 	}
 	return nil
 }

@@ -11,13 +11,13 @@ import (
 type reserveCommand struct {
 	asking
 	countOf
-	Units int64  `default:"1" help:"the estimate"`
+	Units int64  `default:"1" help:"the estimate in units"`
 	Tier  string `help:"the tier of the key"`
 }
 
 // Help describes how to settle the reservation.
 func (*reserveCommand) Help() string {
-	return "It prints the reservation, and to stderr the units that are left:\n\n  r=$(weir reserve tokens alice -units 2000) && weir settle tokens alice \"$r\" 1312"
+	return "The command prints the reservation to standard output, and the units left to standard error:\n\n  r=$(weir reserve tokens alice -units 2000) && weir settle tokens alice \"$r\" 1312"
 }
 
 func (q *reserveCommand) run(stdout, stderr io.Writer) (int, error) {
@@ -46,8 +46,8 @@ func (q *reserveCommand) run(stdout, stderr io.Writer) (int, error) {
 type settleCommand struct {
 	reaching
 	countOf
-	Reservation string `arg:"" help:"the reservation that weir reserve printed; if it is empty, nothing is settled, because reserve prints none if the rules are switched off"`
-	Units       int64  `arg:"" help:"actual cost; 0 cancels"`
+	Reservation string `arg:"" help:"the output of weir reserve. It is empty if the rules are switched off; weir settle then does nothing"`
+	Units       int64  `arg:"" help:"the actual cost in units; 0 cancels the reservation"`
 	Tier        string `help:"the tier of the key"`
 }
 

@@ -14,12 +14,12 @@ import (
 // secretCommand prints a secret and a seed, each of 32 random bytes, for all nodes of a
 // cluster. They are separate because a secret is rotated, and a seed never is.
 type secretCommand struct {
-	Output string `short:"o" placeholder:"FILE" help:"new file to write, which only this user can read; standard output if empty"`
+	Output string `short:"o" placeholder:"FILE" help:"a new file, which only this user can read; standard output if empty"`
 }
 
 // Help describes the use of the file.
 func (*secretCommand) Help() string {
-	return "All nodes get the same file:\n\n  weir secret -o weir.secret\n  weir serve -shared weir.secret -bind :7946"
+	return "All nodes use the same file:\n\n  weir secret -o weir.secret\n  weir serve -shared weir.secret -bind :7946"
 }
 
 func (c *secretCommand) run(stdout, stderr io.Writer) (int, error) {
@@ -47,7 +47,7 @@ func (c *secretCommand) run(stdout, stderr io.Writer) (int, error) {
 func writeSecret(name string, text []byte) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("-o: %s is there already: name a new file, as nodes with another seed begin all counts again", name)
+		return fmt.Errorf("-o: %s already exists: name a new file, because nodes with a different seed start all counts again", name)
 	}
 	if err != nil {
 		return fmt.Errorf("-o: %w", err)

@@ -47,7 +47,7 @@ func TestSecretFileIsItsOwnersAlone(t *testing.T) {
 	require.NoError(t, limits.Config{Bind: ":7946", Secrets: secrets, Seed: seed}.Validate())
 
 	require.Equal(t, bad, run([]string{"secret", "-o", name}, &stdout, &stderr))
-	require.Contains(t, stderr.String(), "weir secret: -o: "+name+" is there already: name a new file")
+	require.Contains(t, stderr.String(), "weir secret: -o: "+name+" already exists: name a new file")
 	_, again, err := limits.ReadSecrets(name)
 	require.NoError(t, err)
 	require.Equal(t, seed, again, "the seed of a cluster was overwritten")

@@ -324,7 +324,7 @@ func TestUnauthorizedRequestNamesRemedy(t *testing.T) {
 		{slices.Concat([]string{"status"}, admin), bad, "give -token_file"},
 		{slices.Concat([]string{"status", "-token_file", filepath.Join(p.dir, "checks")}, admin), bad, "the token is not allowed"},
 		{[]string{"status", "-admin", "127.0.0.1"}, bad, "use HOST:PORT, a URL"},
-		{slices.Concat([]string{"status", "-admin", "http://127.0.0.1:1"}, token), bad, "does the node run"},
+		{slices.Concat([]string{"status", "-admin", "http://127.0.0.1:1"}, token), bad, "check that the node runs"},
 		{slices.Concat([]string{"status", "-admin", "http://" + p.addrs["health"]}, token), bad, "404"},
 		{[]string{"check", "api/hourly"}, usage, `expected "<key>"`},
 		{[]string{"peek", "a", "b", "-x"}, usage, "-x"},

@@ -16,7 +16,7 @@ import (
 // snapshotListCommand lists the snapshots of a directory or a bucket. Only headers
 // are read, so no secret is needed.
 type snapshotListCommand struct {
-	Where string `arg:"" name:"dir" help:"the -snapshots of weir serve, a directory or a bucket; a node may be using it"`
+	Where string `arg:"" name:"dir" help:"a directory or a bucket, like -snapshots of weir serve; a node may be using it"`
 }
 
 func (c *snapshotListCommand) run(stdout, _ io.Writer) (int, error) {
@@ -50,7 +50,7 @@ func inPlace(command, where string, do func(at *place) error) (int, error) {
 
 // opening contains the flags of commands that read sealed snapshots.
 type opening struct {
-	Shared string `placeholder:"FILE" env:"WEIR_SHARED" help:"file with the nodes' secrets, as weir serve has it; none if the snapshots are not sealed"`
+	Shared string `placeholder:"FILE" env:"WEIR_SHARED" help:"file with the secrets of the nodes, like -shared of weir serve; none if the snapshots are not sealed"`
 }
 
 // clientSecrets returns the file of secrets that the flags name. The name may be empty.
@@ -68,7 +68,7 @@ func (o *opening) keys() (snapshots.Keys, error) {
 // kind.
 type snapshotShowCommand struct {
 	opening
-	File string `arg:"" help:"a file of the directory, or URL/FILE of a bucket"`
+	File string `arg:"" help:"a snapshot: a file of the directory, or URL/FILE of a bucket"`
 }
 
 func (c *snapshotShowCommand) run(stdout, _ io.Writer) (int, error) {
@@ -106,12 +106,12 @@ func (c *snapshotShowCommand) show(at *place, stdout io.Writer) error {
 // snapshotVerifyCommand reads snapshots like a node that starts.
 type snapshotVerifyCommand struct {
 	opening
-	Where string `arg:"" name:"path" help:"the -snapshots of weir serve, which a node may be using, or one file"`
+	Where string `arg:"" name:"path" help:"a directory or a bucket, like -snapshots of weir serve, or one file; a node may be using it"`
 }
 
 // Help describes the exit code.
 func (*snapshotVerifyCommand) Help() string {
-	return "The exit code is 1 if a snapshot cannot be read, or there is none.\n\n  weir snapshot verify /var/lib/weir -shared weir.secret"
+	return "The exit code is 1 if a snapshot cannot be read, or there is no snapshot.\n\n  weir snapshot verify /var/lib/weir -shared weir.secret"
 }
 
 func (c *snapshotVerifyCommand) run(stdout, _ io.Writer) (int, error) {
@@ -147,7 +147,7 @@ func (c *snapshotVerifyCommand) verify(at *place, stdout io.Writer) error {
 	case damaged > 0:
 		return fmt.Errorf("%d of %s cannot be read", damaged, counted(good+damaged, "snapshot"))
 	case good == 0:
-		return fmt.Errorf("%s has no snapshots: name the -snapshots of a node that has saved", c.Where)
+		return fmt.Errorf("%s has no snapshots: name the -snapshots of a node that has written snapshots", c.Where)
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func (c *snapshotVerifyCommand) verify(at *place, stdout io.Writer) error {
 // explainedSnapshot adds the flag to an error about secrets.
 func explainedSnapshot(err error) error {
 	if errors.Is(err, snapshots.ErrNoSecret) || errors.Is(err, snapshots.ErrOtherSecret) {
-		return fmt.Errorf("%w (-shared names their file)", err)
+		return fmt.Errorf("%w (-shared names the file of the secrets)", err)
 	}
 	return err
 }

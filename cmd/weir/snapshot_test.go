@@ -93,7 +93,7 @@ sealed: yes
 	require.Equal(t, bad, code)
 	require.Equal(t, header, out)
 	require.Contains(t, errs, "weir snapshot show: "+file+": weir: the snapshot is sealed under a secret, and there are no Secrets")
-	require.Contains(t, errs, "(-shared names their file)")
+	require.Contains(t, errs, "(-shared names the file of the secrets)")
 }
 
 func TestVerifyNamesWhatIsWrongWithEachFile(t *testing.T) {
@@ -120,7 +120,7 @@ func TestVerifyNamesWhatIsWrongWithEachFile(t *testing.T) {
 	}{
 		"cut short":      {text[:len(text)-1], shared, "weir-a.2.snapshot: weir: the snapshot is damaged or cut short", "1 of 3 snapshots cannot be read"},
 		"empty":          {nil, shared, "weir-a.2.snapshot: weir: the file is not a snapshot", "1 of 3 snapshots cannot be read"},
-		"no secret":      {text, "", "there are no Secrets: set those that it was written with (-shared names their file)", "3 of 3 snapshots cannot be read"},
+		"no secret":      {text, "", "there are no Secrets: set those that it was written with (-shared names the file of the secrets)", "3 of 3 snapshots cannot be read"},
 		"another secret": {text, other, "under a secret that is not among Secrets", "3 of 3 snapshots cannot be read"},
 		"no such file":   {text, "/none", "", "/none"},
 	} {

@@ -202,7 +202,7 @@ func TestPageShowsAndHealsItsFaults(t *testing.T) {
 	d, url := servedDemo(t)
 	b.do(chromedp.EmulateViewport(1280, 900), chromedp.Navigate(url))
 	b.shows("#headline", `^All 3 members serve`)
-	b.shows("#checks", `owner, asked`)
+	b.shows("#checks", `the owner, reached directly`)
 	b.shows("#latency", `ms|µs`)
 	b.shows("#asked", `client-001`)
 	b.shows("#watched", `\d+ of 30 per 10 s`)
@@ -262,7 +262,7 @@ func TestPageShowsAndHealsItsFaults(t *testing.T) {
 	b.shows("#latency-legend", `99 % within \d`)
 	b.shows("#outages", `gateway-2`)
 	b.shows("#denials", `client.*[1-9]`)
-	b.shows("#watched", `Free again`)
+	b.shows("#watched", `Next free unit`)
 
 	// Another key is chosen from the list.
 	b.click(`button[aria-label="Watch client-002 of client"]`)
@@ -311,9 +311,9 @@ func TestPageShowsHeldUnitsByKey(t *testing.T) {
 	b.shows("#held tbody tr:nth-child(1)", `^alicestreams4 of 41$`)
 	b.shows("#held tbody tr:nth-child(2)", `^…cdefid [0-9a-f]{12}…keyed2 of 90$`)
 	b.click(`#held button[aria-label="Watch alice of streams"]`)
-	b.shows("#watched", `Held now4 of 4Free againonce a hold is released`)
+	b.shows("#watched", `Held now4 of 4Next free unitafter the release of a hold`)
 	held.Release()
-	b.shows("#watched", `Held now0 of 4Free againnow: 4 are left`)
+	b.shows("#watched", `Held now0 of 4Next free unitnow: 4 are left`)
 	b.shows("#held tbody tr:nth-child(1)", `^…cdef`)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -361,7 +361,7 @@ func TestPageIsReadableOnPhoneDarkAndAloud(t *testing.T) {
 	require.Contains(t, named["textbox"], "Key")
 	require.Contains(t, named["combobox"], "Limit")
 	require.Contains(t, named["image"], "The ring")
-	for _, name := range []string{"Members, ", "Checks in ", "How long checks ", "The key that ", "The limits that deny ", "Asked for most", "Denied most", "The rules in force "} {
+	for _, name := range []string{"Members, ", "Checks in ", "Latency of ", "Current state ", "The limits with ", "Most checks", "Most denials", "The rules in force "} {
 		require.True(t, slices.ContainsFunc(named["table"], func(table string) bool { return strings.HasPrefix(table, name) }), "the chart %q has no table: %q", name, named["table"])
 	}
 	for _, name := range []string{"Checks per second ", "Latency of checks ", "The key's use "} {

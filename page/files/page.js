@@ -4,8 +4,8 @@
 const kept = 120; // seconds that charts show
 const groups = ['authority', 'stand-in', 'shares'];
 const words = {
-  owner: 'owner, here', forwarded: 'owner, asked', relayed: 'owner, through another member', stand_in: 'stand-in',
-  budget: 'a share of the limit', failed_open: 'failed open', failed_closed: 'failed closed', pushback: 'a cached denial', leased: 'a lease',
+  owner: 'this node, the owner', forwarded: 'the owner, reached directly', relayed: 'the owner, through another member', stand_in: 'stand-in',
+  budget: 'a share of the limit', failed_open: 'the policy fail_open', failed_closed: 'the policy fail_closed', pushback: 'a cached denial', leased: 'a lease',
 };
 const id = name => document.getElementById(name);
 const number = new Intl.NumberFormat('en', {maximumFractionDigits: 0});
@@ -93,7 +93,7 @@ function headline(s, of) {
   const changing = s.members.filter(m => m.health === 'changing');
   const sides = new Set(s.members.filter(m => m.side).map(m => m.side)).size;
   const here = plural(s.roster.all, 'member');
-  let level = 'good', text = s.roster.all === 1 ? 'The one member serves' : `All ${here} serve`;
+  let level = 'good', text = s.roster.all === 1 ? 'The only member serves' : `All ${here} serve`;
   if (sides > 1) {
     level = 'bad';
     text = `Split into ${sides} sides: ` + list([...new Set(s.members.filter(m => m.side).map(m => m.side))].sort()
@@ -219,9 +219,9 @@ async function act(member, button) {
   const action = button.dataset.action;
   try {
     const answer = await fetch('act', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify({member, action})});
-    set(id('failed'), answer.ok ? '' : `Not done: ${(await answer.text()).trim()}`);
+    set(id('failed'), answer.ok ? '' : `The action failed: ${(await answer.text()).trim()}`);
   } catch {
-    set(id('failed'), `Not done: ${action} ${member}: the server does not respond`);
+    set(id('failed'), `The action failed: ${action} ${member}: the server does not respond`);
   }
 }
 
@@ -244,7 +244,7 @@ function showRows(members, note) {
 async function find() {
   const text = id('find').value.trim(), mine = ++asked;
   if (!text || id('find-part').hidden) {
-    showRows(latest.members, `${number.format(latest.members.length)} of ${plural(latest.roster.all, 'member')}: first those that are missing, join or leave.`);
+    showRows(latest.members, `${number.format(latest.members.length)} of ${plural(latest.roster.all, 'member')} are shown: first the members that are missing, join or leave.`);
     return;
   }
   try {
@@ -427,17 +427,17 @@ let secret = []; // limits whose keys are credentials
 function showKey(w) {
   if (w.error) set(id('key-desc'), w.error);
   const left = `now: ${number.format(Math.max(0, w.grants - w.used))} are left`;
-  const facts = w.error ? [['Cannot be watched', w.error]] : [
+  const facts = w.error ? [['The key cannot be watched', w.error]] : [
     ...w.held ? [
       ['Held now', `${number.format(w.used)} of ${number.format(w.grants)}`],
-      ['Free again', w.free_ms > 0 ? 'once a hold is released' : left],
+      ['Next free unit', w.free_ms > 0 ? 'after the release of a hold' : left],
     ] : [
       ['Used now', `${number.format(w.used)} of ${number.format(w.grants)}${w.per_ms ? ` per ${period(w.per_ms)}` : ''}`],
-      ['Free again', w.free_ms > 0 ? within(w.free_ms) : left],
+      ['Next free unit', w.free_ms > 0 ? within(w.free_ms) : left],
       ['Whole limit', w.reset_ms > 0 ? `${within(w.reset_ms)}, if no more units are spent` : 'now'],
     ],
-    ...w.counted < 0 ? [] : [['Granted', `${number.format(w.counted)} to all clients together in that time`]],
-    ['Decided by', `${words[w.source] || w.source}${w.by === 'authority' ? '' : ', not by authority'}`],
+    ...w.counted < 0 ? [] : [['Granted', `${number.format(w.counted)} units to all clients in this period`]],
+    ['Decided by', `${words[w.source] || w.source}${w.by === 'authority' ? '' : ', without authority'}`],
     ['Owner', w.owner || 'not known'],
   ];
   rows(id('watched').tBodies[0], facts, f => f[0], () => make('tr', {}, make('th', {scope: 'row'}), make('td')), (row, f) => {
@@ -514,7 +514,7 @@ function showDenials(s) {
       .forEach((text, i) => set(row.children[i], text));
   });
   const whose = s.gathered ? 'all members' : 'these members';
-  set(id('denials-note'), s.denials.length ? `Denied: since ${whose} started. Shadow: what would have been denied, of rules that are not enforced.` : 'No limit has made a decision yet.');
+  set(id('denials-note'), s.denials.length ? `Denied: denials since ${whose} started. Shadow: denials that are not enforced, because the rule is a shadow.` : 'No limit has made a decision yet.');
 }
 
 function lasted(ms) {
@@ -531,7 +531,7 @@ function showOutages(s) {
   id('outages').hidden = !all.length;
   id('outages-note').hidden = all.length > 0;
   rows(id('outages').tBodies[0], all, o => o.since, () => make('tr', {}, make('th', {scope: 'row'}), make('td'), make('td'), make('td', {class: 'number'})), (row, o) => {
-    [new Date(o.since).toDateString() === new Date(s.at).toDateString() ? clock.format(o.since) : day.format(o.since), o.until ? lasted(o.until - o.since) : 'goes on', list(o.missing) || 'nobody', number.format(o.decisions)]
+    [new Date(o.since).toDateString() === new Date(s.at).toDateString() ? clock.format(o.since) : day.format(o.since), o.until ? lasted(o.until - o.since) : 'ongoing', list(o.missing) || 'no member', number.format(o.decisions)]
       .forEach((text, i) => set(row.children[i], text));
   });
 }
@@ -541,7 +541,7 @@ function showFacts(s) {
   if (r) {
     facts.push(['Rules', `version ${r.version}, ${plural(r.rules, 'rule')}, ${plural(r.limits, 'limit')}, ${plural(r.overrides, 'override')}`],
       ['Loaded', `${day.format(new Date(r.loaded_at))}, hash ${r.hash}`],
-      ['File', r.error ? `the present file is not in force: ${r.error}` : 'the present file is in force']);
+      ['File', r.error ? `the current file is not in force: ${r.error}` : 'the current file is in force']);
   } else facts.push(['Rules', 'none on this node']);
   facts.push(['Weir', s.version]);
   rows(id('facts').tBodies[0], facts, f => f[0], () => make('tr', {}, make('th', {scope: 'row'}), make('td')), (row, f) => {
@@ -570,9 +570,9 @@ function showTop(t) {
       set(row.children[3], number.format(k.denials));
     });
   }
-  let note = t.error ? `The top keys are not available now: ${t.error}` : 'of the last minute or two, about';
-  if (t.missing.length) note += `; without ${list(t.missing)}, which did not answer`;
-  if (t.silent.length) note += `; without ${list(t.silent)}, which report no keys`;
+  let note = t.error ? `The top keys are not available now: ${t.error}` : 'approximate numbers of the last one to two minutes';
+  if (t.missing.length) note += `; without ${list(t.missing)}, because they did not answer`;
+  if (t.silent.length) note += `; without ${list(t.silent)}, because they report no keys`;
   set(id('top-note'), note);
 }
 
@@ -620,7 +620,7 @@ setInterval(() => {
   set(id('sign'), '?');
   const text = `No figures since ${clock.format(lastAt)}`;
   set(id('headline'), text);
-  set(id('subline'), 'The figures below are old. The page tries again until the server responds.');
+  set(id('subline'), 'The figures below are outdated. The page retries until the server responds.');
   set(id('said'), text);
   announced = '';
   set(id('clock'), 'not connected');

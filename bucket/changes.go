@@ -145,8 +145,8 @@ func (s *Store) Uncollected(id ID) int64 {
 }
 
 // Collected returns the whole units of id that are used now, except for the units that were
-// spent or refunded on this node since the count was collected. The result is negative if
-// spent units have recovered before they were collected. The result is consistent, even if
+// spent or refunded on this node since the count was collected. The result can be negative,
+// because spent units may recover before they are collected. The result is consistent, even if
 // units are spent concurrently.
 func (s *Store) Collected(id ID, now int64) int64 {
 	sh, i := s.lockSlot(id)

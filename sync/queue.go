@@ -38,8 +38,9 @@ const (
 // queue contains the items for a member, in the order of their times. A short queue whose items
 // are sent at once is a plain list, because no map is as fast. A long queue, or the queue of a
 // slow member, has an index to find an item that already waits. Items that waited before there
-// was an index are folded into the index, a few with each item that is queued. No call does more
-// work for a long queue than for a short one.
+// was an index are folded into the index, a few with each item that is queued. A call does little
+// more work for a long queue than for a short one, unless many merged items have reached the
+// front: bury removes all of them at once.
 //
 // Of two items with the same id and kind, the later item is removed, and never the earlier: a
 // caller that waits for all items that were queued up to a time (isDue) relies on the time of the

@@ -358,7 +358,7 @@ func (w *world) losesCounts(at time.Duration, i int) bool {
 }
 
 // isCalm reports whether all members of the roster are on the same side, and no earlier event
-// still has effects.
+// still has effects, apart from starts, leaves in order and clock steps.
 func (w *world) isCalm(at time.Duration) bool {
 	side, sides := sidesOf(w.edges())
 	isFelt := func(e event) bool { return e.kind != moved && e.kind != stepped && e.to >= at }

@@ -38,7 +38,8 @@ func newTally(f *fleet, bound time.Duration, delay *lab.SchedulingDelay) *tally 
 	return &tally{fleet: f, bound: bound, delay: delay}
 }
 
-// add records an answer. It counts errors and stalls only of a gateway that was always up.
+// add records an answer. It counts errors and stalls only of a gateway that was up during the whole
+// request.
 func (t *tally) add(a answer) {
 	a.down = t.fleet.wasDown(a.to, a.waited())
 	t.mu.Lock()

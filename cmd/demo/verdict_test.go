@@ -43,7 +43,7 @@ func (t *tally) denies(by place, owner string, at int64) {
 	t.add(answer{to: t.fleet.current[0], account: account{path: "/"}, sent: at, done: at + 2, check: lab.Between(at, at+1), at: by, owner: owner})
 }
 
-// roundTrips adds answers of owners over the network, with this duration.
+// roundTrips adds an answer of an owner over the network, with this duration.
 func (t *tally) roundTrips(took time.Duration) {
 	t.add(answer{to: t.fleet.current[0], account: account{path: "/"}, sent: 0, done: int64(took), check: lab.Between(0, int64(took)), at: asked})
 }
@@ -54,7 +54,7 @@ func (t *tally) stoodStill(s span) { t.delay.Add(s) }
 const second = int64(time.Second)
 
 // strikes returns a change of a scene: a step of a gateway at 10 s, which is seen later,
-// and admissions at the same time.
+// and admissions at the time at.
 func strikes(k kind, seenAfter int64, units int, at int64) func(*fleet, *tally) {
 	return func(f *fleet, t *tally) {
 		f.happens(k, 10*second, 10*second+seenAfter)

@@ -8,9 +8,10 @@ import (
 	"testing"
 )
 
-// The ports below the ephemeral ports of systems: Linux and the BSDs begin at 32768 and
-// 49152, and user-space stacks at 16000. So no outgoing connection has one of these
-// ports, and no packet socket has one either. Packet ports are not held.
+// The ports below the ephemeral ports of most systems: Linux begins at 32768, macOS and
+// Windows at 49152, and user-space stacks at 16000. So no outgoing connection there has
+// one of these ports, and no packet socket has one either. On FreeBSD, which begins at
+// 10000, one may. Packet ports are not held.
 const firstPort, lastPort = 10_000, 15_999
 
 // FreeAddr calls HoldAddr, and releases the port when the test ends.
@@ -24,11 +25,11 @@ func FreeAddr(t testing.TB) string {
 	return addr
 }
 
-// HoldAddr returns an address of the loopback, and holds its TCP port until release is
-// called. Connections to the address are refused. A server can listen there, for TCP and
+// HoldAddr returns an address of the loopback. On Linux it holds the TCP port until release
+// is called. Connections to the address are refused. A server can listen there, for TCP and
 // UDP, close, and listen again any number of times: a node, or another program that sets
-// SO_REUSEADDR. No other call of HoldAddr returns the port meanwhile, in this process or
-// another process.
+// SO_REUSEADDR. While the port is held, no other call of HoldAddr returns it, in this
+// process or another process. On other systems the port is not held.
 //
 // If only one node needs the address of another node, the test starts that node first, at
 // port 0, and reads its address. HoldAddr is for nodes that need each other's addresses,

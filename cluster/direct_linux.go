@@ -9,8 +9,8 @@ import (
 	"unsafe"
 )
 
-// maxDirect bounds the bytes that one raw system call copies, because the runtime can stop no goroutine
-// during the call.
+// maxDirect bounds the bytes that one raw system call copies, because the runtime cannot stop the
+// goroutine during the call.
 const maxDirect = 64 << 10
 
 // directConn is a TCP connection that reads and writes by raw system calls. Any other system call wakes

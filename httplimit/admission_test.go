@@ -20,7 +20,7 @@ import (
 
 const twoAtOnce = "rules:\n- {name: r, key: ip, limit: {algorithm: in_flight, rate: 2}}\n"
 
-// inside is a handler whose requests stay until the test releases them.
+// inside is a handler whose requests to /stay stay until the test releases them.
 type inside struct {
 	came, leave chan struct{}
 }

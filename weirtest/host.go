@@ -38,10 +38,11 @@ func (h *Host) Network() cluster.Network {
 	return h.process
 }
 
-// Freeze holds all messages of the host until Thaw, as if the process were stopped
-// (SIGSTOP) or the machine hung. The goroutines and timers of the process continue, but
-// no other host notices. A node with Host.Cluster forgets no member during that time. A
-// Freeze without a Thaw simulates a machine without power.
+// Freeze holds the messages of the host until Thaw, as if the process were stopped
+// (SIGSTOP) or the machine hung. If more than 4,096 datagrams wait in the network, further
+// datagrams are lost. The goroutines and timers of the process continue, but no other host
+// notices. A node with Host.Cluster forgets no member during that time. A Freeze without a
+// Thaw simulates a machine without power.
 func (h *Host) Freeze() {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()

@@ -16,8 +16,8 @@ const (
 	textBytes = 16
 )
 
-// Client is the name of a client's hold. The sealed text that the client carries contains the name,
-// which never changes. The zero Client names no hold.
+// Client is the name of a client's hold, which never changes. The sealed text that the client
+// carries contains Origin and Number, and is bound to ID. The zero Client names no hold.
 type Client struct {
 	ID             bucket.ID
 	Origin, Number uint64 // hash of the name of the node that first asked for the hold, and the number of the hold on that node

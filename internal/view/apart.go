@@ -42,8 +42,9 @@ func (v *View) isApart(m *cluster.Member) bool {
 }
 
 // onlyJoinedBy reports whether all other members are reached and about to have points. A joiner
-// holds no ranges. So if members were missing before and are gone now, this node knows as much as
-// any other member about the events meanwhile.
+// has no authority: if it holds ranges, because it was removed from the roster while alive, other
+// members have authority over them. So if members were missing before and are gone now, this node
+// knows as much as any other member about the events meanwhile.
 func (v *View) onlyJoinedBy() bool {
 	for i, m := range v.Members {
 		if i != v.Self && (m.Announced != cluster.Joining || v.Next[i] < 0) {

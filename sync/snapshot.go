@@ -14,12 +14,14 @@ import (
 //	ids     number of items | the id 16 of each
 //	items   until the end
 //
-// The items have the format of a frame: states of counts and resets of ids. The ages in the block
-// are correct at the time of day.
+// The items have the format of a frame: states of counts, resets of ids, and vectors of counts that
+// refunds have emptied. The ages in the block are correct at the time of day.
 const (
-	blockVersion   = 1
-	blockHead      = 9
-	blockIDs       = 512      // maximum number of ids in a block
+	blockVersion = 1
+	blockHead    = 9
+	// blockIDs is the number of ids at which a block ends. Resets and vectors may exceed the number
+	// by up to snapshotAtOnce-1.
+	blockIDs       = 512
 	blockBytes     = 48 << 10 // size of the items at which a block ends
 	snapshotAtOnce = 32       // maximum number of counts, or of tallies and resets, that are visited under one lock
 	// snapshotPiece is the frame number of all pieces of logs in snapshots: each piece follows

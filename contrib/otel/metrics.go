@@ -21,8 +21,9 @@ import (
 // callback reports the last numbers. The error is the error of the meter.
 //
 // All instruments are asynchronous counters and gauges. No attribute contains a key or a
-// client, and the number of series depends only on the configuration. Histograms exports
-// the duration of checks, because no asynchronous instrument is a histogram.
+// client, and the configuration bounds the number of series: the series of a limit appear
+// with its first decision by a source, or as a shadow. Histograms exports the duration of
+// checks, because no asynchronous instrument is a histogram.
 //
 // The metrics of two nodes in a process cannot be distinguished: use a separate meter for
 // each node, with metric.WithInstrumentationAttributes.

@@ -85,7 +85,7 @@ type Options struct {
 type Limits struct {
 	o         Options
 	judge     func(context.Context, *rules.Request, any) (httplimit.Outcome, *admission)
-	ends      bool // a call may have an admission to end
+	ends      bool // with ByLimiter: a call may have an admission to end. Not set with rules, whose calls may have one, too
 	unsettled atomic.Bool
 }
 

@@ -34,6 +34,7 @@ const (
 //
 // Processes that call Listen or Close exclude each other by a lock on the directory. So no
 // process can remove a socket that another process has bound and does not listen on yet.
+// On systems where tryLock does nothing, such as Windows, a process can.
 func Listen(path string, perm os.FileMode) (net.Listener, error) {
 	if path == "" || path[0] == '@' {
 		return nil, fmt.Errorf("%q is not the path of a file: an abstract socket has no mode, so that any user could connect", path)

@@ -25,8 +25,9 @@ func (s *shard) isFirst(name ref, now int64) bool {
 	return until <= now
 }
 
-// wait records a hold as a contender for its count. Other holds wait for its next ask for twice the
-// time between its last two asks, plus denyFor. The caller must hold s.mu.
+// wait records a hold as a contender for its count. Holds that arrive later wait for its next ask for
+// twice the time between its last two asks, plus denyFor, but for at most waitsFor, and after its first
+// ask for waitsFor. The caller must hold s.mu.
 func (s *shard) wait(name ref, now int64) {
 	self, waits := s.contenders.Find(name.id, name.ticket(), now)
 	pause := int64(waitsFor)

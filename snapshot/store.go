@@ -6,8 +6,11 @@ import (
 )
 
 // Store stores the snapshots of nodes. Its methods must be safe for concurrent use. No check
-// waits for them, so that they may be slow, and may return any error: the node logs and counts
-// the error, and tries again after its next interval.
+// waits for them, so that they may be slow, and may return any error. The node logs and counts an
+// error of Save, and tries again after its next interval. The node loads counts only at its start:
+// it logs and counts an error of that Load, and continues without the counts that were not read.
+// Before each Save, the node also calls Load to read headers, and an error of this Load does not
+// prevent the Save.
 type Store interface {
 	// Save stores the bytes that write writes as the newest snapshot of the named node,
 	// completely or not at all. Save calls write once. If write or its writer returns an

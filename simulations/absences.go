@@ -81,9 +81,10 @@ func (s *stage) endAbsences() (all []absence) {
 	return all
 }
 
-// checkAbsences reports absences in times in which the two nodes must be connected. Only
-// the scenario determines these times: both nodes have run for long enough, and no message
-// between them was cut off, lost, held by a freeze or too slow.
+// checkAbsences reports absences in times in which the two nodes must be connected. The
+// scenario and the recorded starts of both processes determine these times: both nodes have
+// run for long enough, and no message between them was cut off, lost, held by a freeze or
+// too slow.
 func checkAbsences(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.Absences {
 		c := r.courses[r.Scenario.Nodes[a.By].Region]

@@ -7,9 +7,10 @@ import (
 )
 
 // SetHeader sets the header fields for an Outcome, and Retry-After if it is a denial that ends
-// with time. If h has the fields of an earlier Outcome, such as that of an earlier Middleware, the
-// result has both. The Handler of a Middleware does this itself. SetHeader is for other
-// protocols, whose requests are passed to Check.
+// with time. If h has the fields of an earlier Outcome, such as that of an earlier Middleware, then
+// RateLimit and RateLimit-Policy have the limits of both, and X-RateLimit-* describes only the
+// stricter limit. The Handler of a Middleware does this itself. SetHeader is for other protocols,
+// whose requests are passed to Check.
 func SetHeader(h http.Header, o *Outcome) {
 	m := Middleware{now: time.Now}
 	names, values := m.fields(&scratch{outcome: *o}, header(h))

@@ -43,8 +43,8 @@ const (
 	Relayed                        // the owner, reached through a third member
 	StandIn                        // the first reachable successor of the owner, because the owner is not reachable or has not answered in time
 	Budget                         // a decision within a share, because a member is missing, the roster is below Config.Expect, or no member has answered in time
-	FailedOpen                     // a decision within the whole limit, for the same reasons, because the limit is FailOpen
-	FailedClosed                   // a denial, for the same reasons, because the limit is FailClosed
+	FailedOpen                     // a decision within the whole limit: the limit is FailOpen, and one of the reasons for Budget applies
+	FailedClosed                   // a denial: the limit is FailClosed, and one of the reasons for Budget applies
 	Pushback                       // this node: the owner denied as many units or fewer within the last second, and its RetryAfter has not passed
 	Leased                         // this node, from units that the owner has debited and lent to it for at most half a second
 )

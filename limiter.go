@@ -39,11 +39,12 @@ type Limiter struct {
 // Limits of the same Name share the count of each key. A second Limiter of the Name with another
 // Algorithm at the same Version is ErrInvalid, because its checks would be judged by the other
 // Algorithm. A node remembers the Algorithms of the first 4,096 names, at the 8 highest Versions of
-// each. If any node has other numbers at the same Version, checks are judged by the rule at
-// Limit.Version. Each such conflict counts in Stats.Conflicts. For each Name and Version, a Warn is
-// logged at most once about this node, and once about other nodes. A node sends the first 4,096
-// names, with the highest Version of each, to one neighbor after the other: every 5 s after a
-// change until each neighbor was sent them, and then every minute.
+// each. If Limiters of any nodes have different numbers at the same Version, each check is judged
+// as Limit.Version describes. Each such conflict counts in Stats.Conflicts. For each Name and
+// Version, a Warn is logged at most once about this node, and once about other nodes. A node sends
+// the first 4,096 names, with the highest Version of each, to its neighbors in turn. After a change
+// it sends to one neighbor every 5 s, until it has sent to each neighbor, and then to one every
+// minute.
 func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if n.env.Ended() {
 		return nil, ErrClosed
@@ -270,7 +271,7 @@ func (l *Limiter) numbersNow() *bucket.Limit {
 	return &l.numbers
 }
 
-// checkCapacity returns an error if a take of so many units could never be admitted. A debit or a
+// checkCapacity returns an error if a take of the given units could never be admitted. A debit or a
 // refund may have more units.
 func (l *Limiter) checkCapacity(units int64) error {
 	if most := l.numbers.Capacity(); units > most {

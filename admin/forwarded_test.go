@@ -182,7 +182,7 @@ func TestForwardedRequestUsesProxyFields(t *testing.T) {
 	}
 }
 
-// The fields and the body for the client are the same as of the middleware.
+// The client of a proxy gets the same header fields and body as a client of the Middleware.
 func TestForwardedRequestHasMiddlewareFields(t *testing.T) {
 	for proxy := range askers(nil) {
 		a, b := startTestAPI(t, forwardedRules), startTestAPI(t, forwardedRules)

@@ -15,7 +15,7 @@ import (
 // memberWait bounds all waits of a member.
 const memberWait = 3 * time.Minute
 
-// untilMet waits until a node is ready, with so many serving members in its roster.
+// untilMet waits until a node is ready, with the given number of serving members in its roster.
 func untilMet(n *weir.Node, members int, within time.Duration) error {
 	serving := func() int {
 		return len(slices.DeleteFunc(n.Members(), func(m weir.Member) bool { return m.State != weir.Serving }))

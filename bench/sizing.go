@@ -357,7 +357,7 @@ const (
 // memoryFor returns the memory for the given number of counts.
 func memoryFor(counts int) int64 { return int64(counts)*sizedKeyBytes + sizedBaseBytes }
 
-// filled fills two nodes with so many keys, and returns the memory of the larger node.
+// filled fills two nodes with n keys, and returns the memory of the larger node.
 func filled(n int, env ...string) (m SizerMemory, err error) {
 	s, err := startSizers(2, 2*n, 0, env...)
 	if err != nil {

@@ -144,10 +144,10 @@ func (s *Store) Uncollected(id ID) int64 {
 	return sh.uncollected(sh.limitOf(&sh.slots[i]), &sh.slots[i])
 }
 
-// Collected returns the whole units of id that are used now, except for the units that were
-// spent or refunded on this node since the count was collected. The result can be negative,
-// because spent units may recover before they are collected. The result is consistent, even if
-// units are spent concurrently.
+// Collected returns the whole units of id that are used now, less the units that were spent
+// on this node since the count was collected, plus the units that were refunded on this node
+// since then. The result can be negative, because spent units may recover before they are
+// collected. The result is consistent, even if units are spent concurrently.
 func (s *Store) Collected(id ID, now int64) int64 {
 	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()

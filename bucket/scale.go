@@ -58,8 +58,8 @@ func (sh *shard) findPart(i int, whole *Limit) *Limit {
 	return nil
 }
 
-// SetPart makes part, which Scale has computed from a whole, judge a count. Afterwards
-// TakePart and TakeAllParts need only the whole, and take from this count by part. This ends
+// SetPart makes part, which Scale has computed from a whole limit, judge a count. Afterwards
+// TakePart and TakeAllParts need only the whole limit, and take from this count by part. This ends
 // with ClearPart, when another limit judges the count, or when a count of another node is
 // imported. SetPart does nothing if there is no count of id, or if the limit that judges it
 // has other numbers than part.
@@ -89,9 +89,9 @@ func (s *Store) ClearPart(id ID) {
 	sh.mu.Unlock()
 }
 
-// TakePart is like TakeInto, with the part of whole that SetPart has set. It returns false and
-// does nothing if there is no count of id, if no part is set, or if the part belongs to
-// another whole.
+// TakePart is like TakeInto, with the limit that SetPart has set for id as a part of the limit
+// whole. It returns false and does nothing if there is no count of id, if no part is set, or if
+// the part was computed from a limit other than whole.
 func (s *Store) TakePart(id ID, whole *Limit, now, units int64, r *Result) bool {
 	sh, i := s.lockSlot(id)
 	l := sh.findPart(i, whole)

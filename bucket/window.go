@@ -116,9 +116,8 @@ func (l *Limit) spanSliding(c cell) uint64 {
 	return 0
 }
 
-// slideTime returns how long after the start of a window the given number of units of the
-// previous window have slid out. y is the number of units of the previous window, and units is
-// from 1 to y.
+// slideTime returns the time from the start of a window until the given number of units of
+// the previous window have slid out. The previous window has y units, and units is from 1 to y.
 func (l *Limit) slideTime(units, y uint64) uint64 {
 	if units == y { // same result without a product
 		return l.per() - (l.per()-1)/y - 1
@@ -126,9 +125,9 @@ func (l *Limit) slideTime(units, y uint64) uint64 {
 	return mulDiv(units-1, l.per(), y)
 }
 
-// waitSliding returns how long after c.at enough units have slid out for n more units. This
-// is in the open window, or in the next window if too many units were admitted in the open
-// window.
+// waitSliding returns the time from c.at until enough units have slid out for n more units.
+// It ends in the open window, or in the next window if too many units were admitted in the
+// open window.
 func (l *Limit) waitSliding(c cell, n uint64) uint64 {
 	y, room, start := c.y, l.rate()-n, uint64(0)
 	if room >= c.x {

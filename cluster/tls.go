@@ -13,9 +13,9 @@ import (
 
 var errRoots = errors.New("cluster: TLS.GetConfigForClient has returned a config without roots, and the roots of the machine sign certificates for anybody: set ClientCAs of that config to the CA of the members' certificates")
 
-// maxCertificates bounds the bytes that TLS reads in a handshake by certificates, before the other
+// maxCertificates bounds the bytes that TLS reads in a handshake with certificates, before the other
 // side has proved anything. crypto/tls alone would read 256 KiB of certificates. A chain takes a few
-// KiB, and a listener that trusts all CAs of its machine sends their names, of 15 KiB.
+// KiB. A listener that trusts all CAs of its machine sends the names of these CAs, which take 15 KiB.
 const maxCertificates = 64 << 10
 
 // serverTLS returns the configuration for the accepting end. A client without a trusted certificate is

@@ -38,10 +38,10 @@ const (
 // client.
 func RemoteAddr() ClientAddress { return ClientAddress{} }
 
-// RightmostUntrusted reads a list of addresses from right to left, to which each proxy appends
-// the address of its client, and uses the first address that is not in a trusted network. The list
-// begins with the address of the connection, so that the list of a client that is not among
-// your proxies is ignored. If all addresses are trusted, the leftmost address is used. A client
+// RightmostUntrusted uses the list to which each proxy appends the address of its client. It tries
+// the address of the connection, and then the addresses of the list from right to left, and uses the
+// first address that is not in a trusted network. So the list is ignored if it comes from a client
+// that is not among your proxies. If all addresses are trusted, the leftmost address is used. A client
 // within a trusted network can send any address: trust only the networks of your proxies.
 //
 // The field is X-Forwarded-For, or a different field of this form, or Forwarded (RFC 7239). All of

@@ -36,9 +36,10 @@ type Options struct {
 	// RefuseAmbiguousPaths makes the Middleware answer a request with 400, without counting it,
 	// if servers are known to read its path in several ways, so that the server behind may serve
 	// a path that the rules have not matched. Such a path has a backslash, a semicolon, an empty
-	// segment, a segment . or .., a #, an invalid or double escape, a control character, or invalid
-	// UTF-8, or an escaped slash if its readings meet different rules. docs/http.md has examples. If
-	// the option is false, such a path meets the rules of each reading that rules.Request knows.
+	// segment, a segment "." or "..", a "#", an invalid or double escape, a control character, or
+	// invalid UTF-8. A path with an escaped slash is refused only if its readings meet different
+	// rules. docs/http.md has examples. If the option is false, an ambiguous path meets the rules of
+	// each reading that rules.Request knows.
 	RefuseAmbiguousPaths bool
 
 	// Skip reports whether a request is not limited, such as a health check. If nil, all

@@ -267,9 +267,10 @@ func (b *Book) enforce(set *Set) error {
 	return nil
 }
 
-// follows returns an error if a Set must not replace the Set old. Counts continue, and a count
-// in use is judged by the numbers of the highest version that was used for it. Therefore a lower
-// version would be in force for some keys only, and a new algorithm needs a higher version.
+// follows returns an error if s must not replace old. Counts continue under the new rules, and a
+// count in use is judged by the numbers of the highest version that was used for it. So a lower
+// version would apply only to keys whose counts are not in use. A limit with a new algorithm needs
+// a higher version, because counts in use would keep the old algorithm.
 func (s *Set) follows(old *Set) error {
 	if s.version < old.version {
 		return strictyaml.NewError(s.name, s.versionAt.line, s.versionAt.column, fmt.Sprintf(

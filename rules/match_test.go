@@ -118,8 +118,8 @@ func canonical(p pattern) string {
 	return b.String()
 }
 
-// The tree finds the same patterns as a ServeMux for each pattern, and refuses the patterns
-// that a ServeMux with all patterns refuses.
+// The tree finds a pattern if a ServeMux with only this pattern serves a reading of the path.
+// Patterns are refused if a single ServeMux refuses any two of them.
 func TestMatchingAgreesWithServeMux(t *testing.T) {
 	refused, met := 0, 0
 	rapid.Check(t, func(t *rapid.T) {

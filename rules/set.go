@@ -79,9 +79,9 @@ func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
 
 // Match appends to dst the rules that a request meets, in the order of the file. If the request
 // is exempt, or the limiter is disabled, no rule is appended. Match stops one rule above MaxMet,
-// because a node cannot decide on so many limits. Match does not allocate if dst has the capacity,
-// unless the path is not clean, or has escapes or a #, or upper case that is ignored, or the host
-// has upper case, or a header field of a rule has more than 16 lines.
+// because a node cannot decide on so many limits. If dst has the capacity, Match allocates only in
+// these cases: the path is not clean, or has escapes, a "#", or upper case that is ignored; the
+// host has upper case; or a header field of a rule has more than 16 lines.
 //
 // A request meets the rules of each reading of its path (see Request.Readings). A reading is
 // matched as http.ServeMux would, both unchanged and cleaned (without //, . and ..). /a is also

@@ -74,6 +74,6 @@ type Ending struct {
 // Broken is an invariant that does not hold.
 type Broken struct {
 	Invariant string        // name of the invariant
-	At        time.Duration // time in the run, and for a window the end
+	At        time.Duration // time in the run; if the invariant is about a window, the end of the window
 	Finding   string        // the finding, the allowed value, the limit and the key
 }

@@ -122,8 +122,8 @@ func (l *ledger) recordGrant(c Check) {
 	}
 }
 
-// beginRefund reports whether callers have been granted so many units of a key, and if so,
-// subtracts these units. A node that does not know all of them returns fewer.
+// beginRefund reports whether callers have been granted at least the given units of a key,
+// and if so, subtracts them. A node that does not know all of these units returns fewer.
 func (l *ledger) beginRefund(key int, units int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -262,9 +262,10 @@ func (s *Scenario) isLossy() bool {
 	return s.Network.Loss > 0 || slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Link.Loss > 0 && s.usualLink(&f) == s.Network })
 }
 
-// firstCopyDelay returns the maximum time between a spend and its first copy in a whole
-// region, if copies pass so many hops. If packets are lost, all members may assume that a
-// successor is disconnected until its next pong.
+// firstCopyDelay returns the maximum time between a spend and its first copy, if copies
+// pass the given number of hops. The region must be whole, as described at the top of
+// this file. If packets are lost, each hop may also have to wait for a pong, because all
+// members may assume until then that a successor is disconnected.
 func (s *Scenario) firstCopyDelay(hops int) time.Duration {
 	each := 2 * s.maxDelay()
 	if s.isLossy() {

@@ -23,7 +23,7 @@ const (
 // Player is the RPC service of such a process.
 type Player struct{ t *testing.T }
 
-// Play plays a scenario. It returns the journal without the scenario.
+// Play plays s, and sets j to the journal of the run, without the Scenario.
 func (p Player) Play(s *Scenario, j *Journal) error {
 	stuck := time.AfterFunc(stuckAfter, func() {
 		panic(fmt.Sprintf("%s, seed %d: it has run for %v", s.Name, s.Seed, stuckAfter))

@@ -447,7 +447,7 @@ func (s *stage) peek(ctx context.Context, h *host, limit, key int) (units int64,
 	if err != nil {
 		return 0, false
 	}
-	// Below Expect every answer is FailedOpen.
+	// Below Config.Expect, every answer is FailedOpen.
 	owner = d.Source == weir.Owner || d.Source == weir.FailedOpen && l.Owner(s.keys[limit][key]).Self
 	return d.Limit - d.Remaining, owner
 }

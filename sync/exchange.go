@@ -23,7 +23,7 @@ type Statement struct {
 	Wants    int64 // number of additional units that the sender requests
 	Must     int64 // largest ask that the sender had to deny
 	Demand   int64 // recent demand, in units per 1,000 seconds
-	Usual    int64 // the same, averaged over several windows
+	Usual    int64 // Demand, averaged over several windows
 	Holding  int64 // number of units that the sender has in all
 	Forgot   bool  // the sender does not know which units of its own the receiver has
 

@@ -122,7 +122,7 @@ type holding struct {
 // has forgotten its grants has no units until the grants are known again (unsure).
 type account struct {
 	granted      int64  // units granted to the region, which it may still have
-	grantedTo    Member // member that made the last statement of the region
+	grantedTo    Member // member that decided about the id in the region when the region made its last statement
 	grantedUntil int64  // monotonic time until which this region does without the granted units
 	moved        int64  // spent units that moved with the last grant; if the grant is not accepted, they count here again
 	heard        int64  // number of the last statement of the region
@@ -167,9 +167,9 @@ func (h *Holdings) Forgotten(t Time) {
 	h.agreed[h.regions.self] = true
 }
 
-// inheritKnowledge records that another node has transferred authority to this node. The other
-// node remembers the holdings of this region, except for holdings that may have been forgotten.
-// uncertain is the result of uncertainFor on that node.
+// inheritKnowledge records that another node has transferred authority to this node. That node has
+// the holdings of this region, but earlier holdings may have been lost before they reached it.
+// uncertain is the time for which this remains possible: the result of uncertainFor on that node.
 func (h *Holdings) inheritKnowledge(uncertain time.Duration) {
 	if h == nil || uncertain >= forever {
 		return

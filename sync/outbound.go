@@ -26,7 +26,7 @@ type outbound struct {
 	scan     Ranges // ranges to be scanned, kept until Complete is acknowledged
 	scanning bool
 	rescans  bool   // the queue had no room for an item during the scan, so another scan follows
-	began    int64  // stream time at which the scan began, 0 if the scan must also send earlier items
+	began    int64  // stream time at which the scan began, or 0 if the scan must also send items from before that time
 	beside   review // position in the vectors and resets, which are scanned first
 	counts   bool   // all vectors and resets have been scanned
 	cursor   uint64 // position in the store

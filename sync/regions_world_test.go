@@ -371,7 +371,8 @@ func (r *region) used() (units int64) {
 	return units
 }
 
-// whole returns the limit of an ask in this region.
+// whole returns the limit that an ask in this region has at this time: the whole limit, not the
+// part of the region.
 func (r *region) whole() bucket.Limit {
 	l := r.w.limit
 	switch l.Algorithm {

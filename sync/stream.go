@@ -612,8 +612,8 @@ func (s *Stream) vector(v vector, id bucket.ID, now int64) vector {
 }
 
 // storedTally returns the tally that a store keeps of a count. All used units belong to this tally,
-// except for units that were spent later and are not in it. The oldest units recover first. The
-// time at which the tally last grew is not known.
+// except for the given number of units, which this node has just collected as its own. The oldest
+// units recover first. The time at which the tally last grew is not known.
 func (s *Stream) storedTally(id bucket.ID, t bucket.Total, units, now int64) tally {
 	used := max(0, s.store.Collected(id, now)-units)
 	return tally{origin: t.Origin, series: t.Series, spent: int64(t.Spent), expired: max(0, int64(t.Spent)-used), changed: now}
@@ -642,7 +642,7 @@ func (s *Stream) recordExpired(id bucket.ID, now int64) {
 }
 
 // unfold moves the vector of id from the store to the ledger. units is the number of used units
-// that were spent later and are not in the vector.
+// that are not in the vector, because this node has just collected them as its own.
 func (s *Stream) unfold(id bucket.ID, units, now int64) {
 	if s.ledger.contains(id) {
 		return

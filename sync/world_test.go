@@ -137,7 +137,7 @@ func (n *node) StandIn(id bucket.ID) Member {
 
 func (n *node) Targets(dst []Member, id bucket.ID) []Member {
 	// The targets are the owner and its successors, now and after all joining members have begun
-	// to serve. A stand-in counts only connected members.
+	// to serve. A node without authority over the id skips members to which it is not connected.
 	for _, list := range [][]Member{n.serves, n.roster} {
 		places := n.w.copies + 1
 		for _, m := range ranked(id, list) {

@@ -92,7 +92,8 @@ func (s *soak) run(ctx context.Context, on *screen) (over int64, err error) {
 	return 0, s.play(ctx)
 }
 
-// play plays all rounds. It must run on the main thread of the demo, which starts gateways.
+// play plays all rounds. Like launch, it must run on the main thread of the demo, because it
+// starts gateways.
 func (s *soak) play(ctx context.Context) error {
 	old, next := s.Secrets[0], newSecret()
 	for step, secrets := range [][][]byte{{old, next}, {next, old}, {next}} { // as in docs/rotation.md

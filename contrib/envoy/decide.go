@@ -38,9 +38,9 @@ type item struct {
 type how uint8
 
 const (
-	take     how = iota // all units, or no unit
+	take     how = iota // spends all units or no unit
 	peek                // asks whether a unit is left
-	overdraw            // all units, if a unit is left
+	overdraw            // spends all units if at least one is left
 	debit               // spends unconditionally
 	refund              // returns units
 )

@@ -8,11 +8,10 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// part is a top-level descriptor of a domain, and its position in the file. The message
-// of the field at is empty.
+// part is a top-level descriptor of a domain.
 type part struct {
 	descriptor *descriptor
-	at         *strictyaml.Error
+	at         *strictyaml.Error // position of the descriptor in the file, without a message
 }
 
 // mergeDomains merges the domains of the same name, in their order. The caller must not

@@ -99,7 +99,7 @@ func TestCountOfDayOutlivesItsOwner(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		c.network.Host(owner).Kill()
-		for killed := time.Now(); time.Since(killed) < forget+time.Minute; { // the stand-in answers, and the next owner after owner is forgotten
+		for killed := time.Now(); time.Since(killed) < forget+time.Minute; { // the stand-in answers until owner is forgotten, and then the next owner
 			denied()
 			time.Sleep(time.Second)
 		}

@@ -535,7 +535,7 @@ func (s *clientSchedule) finish() {
 			return
 		}
 		for _, h := range key.holds {
-			if h.text != "" && time.Until(h.until).Abs() > time.Second { // the ttl of other holds ends just now
+			if h.text != "" && time.Until(h.until).Abs() > time.Second { // a hold whose ttl ends about now may have ended or not
 				s.renew(h, s.drawNode(), time.Minute)
 			}
 		}

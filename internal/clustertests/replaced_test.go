@@ -29,8 +29,8 @@ func (w *world) launchAs(t *testing.T, name, host, advertise string, edit ...fun
 	require.NoError(t, err)
 }
 
-// requireSideGrants requires that each side admits so many units of a fresh limit of 100 units, by
-// each of these policies.
+// requireSideGrants requires that each side admits the given number of units of a fresh limit of 100
+// units, under each of the three policies.
 func (w *world) requireSideGrants(t *testing.T, majority, fair, closed []int, sides ...[]string) {
 	t.Helper()
 	for i, policy := range []weir.PartitionPolicy{weir.MajorityShare, weir.FairShare, weir.FailClosed} {

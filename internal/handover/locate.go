@@ -12,10 +12,10 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// A node receives authority that it waits for when the holder transfers the authority, however long
-// that takes: a distant holder with many counts is slow, but not faulty. So no wait has a timeout.
-// Instead, a node that has waited for locateEvery asks all members which of the ranges they have,
-// and repeats this while it waits:
+// A node that waits for authority receives it when the holder transfers it, however long that takes:
+// a distant holder with many counts is slow, but not faulty. So no wait has a timeout. Instead, a
+// node that has waited for locateEvery asks all members which of the ranges they have, and repeats
+// this while it waits:
 //
 //	request  asker 8 | ranges | for each: first 8, last 8
 //	answer   unclear 1 | ranges

@@ -150,7 +150,7 @@ func (r *reader) byte() byte {
 // page is a request to a member for its holds, starting from a position.
 type page struct {
 	part   int
-	end    int // the part at which the pages end; not part of an answer
+	end    int // the first part that is no longer requested; answers do not contain it
 	before int // position in the part, 0 at its beginning
 	ranges countsync.Ranges
 }

@@ -147,8 +147,8 @@ func TestIdleDelayLeavesOutOwnWork(t *testing.T) {
 	})
 }
 
-// A reader that is stopped between two reads must not see the sum fall: then the overdue
-// sleep has been logged, and counts once.
+// Total counts an overdue sleep once, both before and after the sleep is recorded, even if the
+// caller is suspended within Total while the sleep is recorded.
 func TestDelayTotalNeverFalls(t *testing.T) {
 	l := new(SchedulingDelay)
 	l.Start(time.Microsecond, 0)

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// If a node denies within its share before all members know who is missing, RetryAfter is short,
-// because other members may answer before there is room.
+// If a share is used up, and not all members on this side know yet which members are missing,
+// RetryAfter is short: another member may answer long before this share has room.
 func TestDenialByUnsettledShareAllowsEarlyRetry(t *testing.T) {
 	n, _ := newOwner()
 	a := wire.Ask{Limit: &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Hour}, Units: 100, Partition: wire.FairShare}

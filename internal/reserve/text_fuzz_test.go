@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A node of this cluster has sealed the plaintext. A node of an older release may have sealed other
-// bytes.
+// Only a node of this cluster can have sealed the plaintext. But a node of an older release may have
+// sealed a plaintext of another form, so parse must handle any bytes.
 func FuzzReservation(f *testing.F) {
 	f.Add(make([]byte, textBytes))
 	f.Add(slices.Repeat([]byte{1}, textBytes))

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A test of the full run only names the tests of the default run that check the same promise.
+// A test that the default run skips names the tests of the default run that check the same promise.
 func TestTestsOfTheFullRunNameDefaultTests(t *testing.T) {
 	declared := make(map[string]bool) // and whether the default run skips the whole test
 	named := make(map[string][]string)

@@ -15,7 +15,7 @@ const (
 	// Others is the name under which the limits beyond MaxNames are counted. A limit with this name
 	// is counted with them.
 	Others = "(other)"
-	// MaxNames is the maximum number of names with counters of their own. The counters of so many
+	// MaxNames is the maximum number of names with counters of their own. The counters of MaxNames
 	// names take 13 MB.
 	MaxNames = 4096
 

@@ -259,8 +259,8 @@ func (v *View) isScattered(now int64) bool {
 	return v.Side < len(v.Points) || v.isHealing(now)
 }
 
-// strays reports whether members other than a member that has gone are missing, or were missing
-// until just now.
+// strays reports whether a member is missing, or a member other than gone was missing until just
+// now. The member gone has left the roster.
 func (v *View) strays(gone uint64, now int64) bool {
 	return slices.ContainsFunc(v.Points, func(i int) bool { return v.Next[i] < 0 }) ||
 		v.isHealing(now) && slices.ContainsFunc(v.back, func(member uint64) bool { return member != gone })

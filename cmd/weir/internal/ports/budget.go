@@ -14,8 +14,8 @@ const (
 
 // The part of a pool that a port may use for new connections is 1/newOfClients or
 // 1/newOfProbes. These parts together are half of the pool, so that proven
-// connections keep the other half. A port exceeds its part while none of its new connections
-// has stalled.
+// connections keep the other half. A port may exceed its part while none of its new
+// connections has stalled, because then it has no connection to close.
 const (
 	newOfClients = 6 // there are three such ports
 	newOfProbes  = 2

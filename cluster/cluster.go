@@ -17,7 +17,7 @@ var (
 	ErrDisconnected = errors.New("cluster: the member is not connected")        // nothing was sent
 	ErrStalled      = errors.New("cluster: the member has stalled")             // nothing was sent
 	ErrTimeout      = errors.New("cluster: the member did not answer in time")  // the request may have been served
-	ErrBroken       = fmt.Errorf("%w: the connection broke", ErrTimeout)        // the same, because the connection ended or was replaced
+	ErrBroken       = fmt.Errorf("%w: the connection broke", ErrTimeout)        // the connection ended or was replaced, and the request may have been served
 	ErrBusy         = errors.New("cluster: the queue to the member is full")    // nothing was sent
 	ErrTooLarge     = errors.New("cluster: the message exceeds the size limit") // nothing was sent
 	ErrClosed       = errors.New("cluster: closed")                             // a request that was under way may have been served

@@ -27,7 +27,7 @@ type asks struct {
 	checks []Check // of the whole journal
 	of     []int32 // indices in checks
 	admits []int32 // indices of the admitted checks, sorted by Asked
-	ends   []int32 // the same, sorted by Answered
+	ends   []int32 // indices of the admitted checks, sorted by Answered
 	holds  []Held  // of an in-flight limit, sorted by From
 }
 

@@ -93,7 +93,7 @@ type holding struct {
 	accounts []account // by index in regions; not used for this region
 	counted  int64     // number of asked units at the last update of demand, with uncollected units
 	demand   float64   // recent demand in units per second, as of at
-	usual    float64   // the same, averaged over several windows
+	usual    float64   // demand, averaged over several windows
 	at       int64     // monotonic time of the last update of demand and usual
 	lacked   int64     // monotonic time of the last denial
 	seen     int64     // monotonic time at which the id was last known to be asked for

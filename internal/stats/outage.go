@@ -117,7 +117,7 @@ type outage struct {
 	active  int64            // when the outage was last seen
 	before  OutageDecisions  // decisions before the outage
 	missing map[string]int64 // the time at which each member was last found to be missing
-	ever    map[string]int64 // the same, for all members that were missing at any time of the outage
+	ever    map[string]int64 // like missing, for all members that were missing at any time of the outage
 	named   []string         // the missing members in the last line
 }
 

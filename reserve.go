@@ -58,7 +58,7 @@ func (v *Reservation) Expires() time.Time {
 // which it falls short, in the window in which the estimate was spent. ctx may be done, because
 // Settle does not wait for an answer, unless the Reservation was carried (Text). The cost is 0 or
 // more. A debt is bounded as in Debit. The count does not change if that window has ended, or after
-// a Reset. If the owner does not answer, units that Settle would refund stay spent.
+// a Reset. If the owner does not answer, units that Settle would refund may stay spent.
 //
 // The error is ErrInvalid for a negative cost or a denied Reservation, ErrSettled for the second
 // call, ErrExpired, or ErrClosed. For a carried Reservation, the error may also be ErrUnavailable or

@@ -120,7 +120,7 @@ func (h *Holds) knowsAll(id bucket.ID, now int64) bool {
 // Learn asks all members that this node reaches for their holds, unless this node knows these holds
 // already. If only the record of a hold that op renews may be missing, Learn asks the node that
 // first asked for the hold. It returns when this node knows the holds that op needs or has no
-// authority any more, when ctx is done, or after half of Timeout.
+// authority any more, when too many errands run, when ctx is done, or after half of Timeout.
 func (h *Holds) Learn(ctx context.Context, as view.Standing, op wire.Op, a *wire.Ask) {
 	if h.KnowsHolds(h.cfg.Env.View(), as, op, a, h.cfg.Env.Monotonic()) {
 		return

@@ -139,7 +139,7 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 		"snapshots/bucket":       {"snapshots": values{"bucket": "s3://key:secret@counts/production"}},
 		"/snapshots/bucket":      {"snapshots": values{"bucket": "counts/production"}},
 		"networkPolicy/egress/":  {"networkPolicy": values{"egress": []any{values{"to": []any{}}}}}, // everywhere
-		"networkPolicy.egress: name what leads to the bucket": {"image": image, "snapshots": values{"enabled": true, "bucket": "s3://counts"}},
+		"networkPolicy.egress: set rules that allow connections to the bucket": {"image": image, "snapshots": values{"enabled": true, "bucket": "s3://counts"}},
 		"resources": {"resources": values{"requests": nil}},
 		"image.repository: name where you pushed the image": nil,
 		"app.image: name the image":                         {"mode": "sidecar", "image": image},

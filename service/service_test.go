@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-func TestFromEnvUsesNamesOfWeirServe(t *testing.T) {
+func TestFromEnvReadsVariablesOfServeCommand(t *testing.T) {
 	for name, value := range map[string]string{
 		"WEIR_BIND": "127.0.0.1:7946", "WEIR_ADVERTISE": "127.0.0.1", "WEIR_JOIN": "a:1, b:2,", "WEIR_EXPECT": "3",
 		"WEIR_SHARED": "shared", "WEIR_RULES": "rules.yaml",

@@ -84,7 +84,7 @@ func TestShrinkShortensAndRounds(t *testing.T) {
 	require.Equal(t, weirtest.Link{Latency: s.Network.Latency}, least.Network)
 }
 
-func TestShrunkGossipRunHasNoReplayPromise(t *testing.T) {
+func TestReplayHintWarnsThatGossipRunsDiffer(t *testing.T) {
 	s := randomScenario(1)
 	s.Gossip = true
 	least, _ := shrunk(t, s, func(*Scenario) bool { return true })

@@ -264,7 +264,7 @@ descriptors:
   rate_limit: {unit: hour, requests_per_unit: 5, replaces: [{name: narrow}]}
 `
 
-func TestLimitInModeDoesNotDenyAlone(t *testing.T) {
+func TestShadowOrSingleUsedUpQuotaDoesNotDeny(t *testing.T) {
 	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), modes, Options{Metadata: true}))
 	for i := range 3 {
 		r := c.ask(descriptorOf("shadow", ""), descriptorOf("quota", ""), descriptorOf("nothing", ""), descriptorOf("wide", ""), descriptorOf("large", ""))

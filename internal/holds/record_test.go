@@ -305,7 +305,7 @@ func TestFullShardKeepsReleaseUntilItIsCopied(t *testing.T) {
 func (t *table) record(name ref) *record { return t.shards[shardOf(name.id)].record(name) }
 
 // A shard does not use the room that it has returned, however often it is filled and visited.
-func TestTrimmedShardReturnsItsRoom(t *testing.T) {
+func TestShardDoesNotUseRoomThatItReturned(t *testing.T) {
 	const most = 16 * 8 * shards
 	table := newTable(most, zeroAge)
 	number := uint64(0)

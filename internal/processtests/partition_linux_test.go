@@ -193,15 +193,15 @@ func rounded(d time.Duration) time.Duration { return d.Round(10 * time.Microseco
 
 // The subtests run in parallel, because they mostly wait. Tests that keep the machine busy must
 // not run at the same time, because they would make checks time out.
-func TestRealNetworksKeepToTheLimit(t *testing.T) {
+func TestLimitHoldsOnRealNetworks(t *testing.T) {
 	wantsTheMachine(t)
 	for _, test := range []struct {
 		promise string
 		keeps   func(t *testing.T)
 	}{
-		{"a slow and lossy link keeps to the limit", testSlowLink},
-		{"a split keeps to the guarantees", testSplit},
-		{"a link that loses one direction keeps to the limit", testOneWayLink},
+		{"limit on a slow and lossy link", testSlowLink},
+		{"guarantees in a split", testSplit},
+		{"limit on a link that loses one direction", testOneWayLink},
 	} {
 		t.Run(test.promise, func(t *testing.T) {
 			t.Parallel()

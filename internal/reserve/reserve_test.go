@@ -117,7 +117,7 @@ func TestOneHolderOfTextSettles(t *testing.T) {
 	require.Equal(t, Stats{Made: 1, Carried: 1}, f.Stats())
 }
 
-func TestUnsettledCarriedReservationCanBeRetried(t *testing.T) {
+func TestFailedSettleOfCarriedReservationCanBeRetried(t *testing.T) {
 	f := newFake("")
 	v := f.make()
 	require.NotEmpty(t, v.Text())

@@ -13,7 +13,7 @@ import (
 )
 
 // A test that the default run skips names the tests of the default run that check the same promise.
-func TestTestsOfTheFullRunNameDefaultTests(t *testing.T) {
+func TestFullRunTestsReferToDefaultTests(t *testing.T) {
 	declared := make(map[string]bool) // and whether the default run skips the whole test
 	named := make(map[string][]string)
 	test := regexp.MustCompile(`\bTest\w+`)

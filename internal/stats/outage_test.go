@@ -156,7 +156,7 @@ func TestObserveLogsChanges(t *testing.T) {
 }
 
 // A view with a lost member may be replaced before the next Observe.
-func TestMomentarilyLostMemberCounts(t *testing.T) {
+func TestBrieflyLostMemberIsReportedMissing(t *testing.T) {
 	var o stats.OutageTracker
 	require.Nil(t, o.Observe(factsWithout(), timeAt(0)))
 	o.RecordLosses(timeAt(100*time.Millisecond), "b")

@@ -18,7 +18,7 @@ func TestOutcomesAreCountedByWhatTheyAre(t *testing.T) {
 	require.Equal(t, Counts{Checks: 12, Admitted: 6, Here: 6, Stray: 2, Failed: 4}, c)
 }
 
-func TestChecksOfFillAndRunAreCountedApart(t *testing.T) {
+func TestMeasuredChecksExcludeFillAndWarmUp(t *testing.T) {
 	for _, interval := range []time.Duration{time.Hour, 1} {
 		w := &Worker{setup: Setup{Part: drawCount / 64, Callers: 1}, workload: Workload{
 			Keys: 3, Quota: Quota{4, interval}, draw: func(r *rand.Rand) int { return r.IntN(2) + 1 }, fill: func(i int) int { return 3 * i },

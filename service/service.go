@@ -67,7 +67,7 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 			return nil, err
 		}
 		if secrets == nil {
-			return nil, fmt.Errorf("service: %s has no line that begins with secret: write one that weir secret prints", o.Shared)
+			return nil, fmt.Errorf("service: %s has no line that begins with \"secret:\": add such a line from the output of `weir secret`", o.Shared)
 		}
 		identity.WarnOfReaders(cmp.Or(o.Node.Logger, slog.Default()), o.Shared)
 		o.Node.Secrets = secrets

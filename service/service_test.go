@@ -59,7 +59,7 @@ func TestStartReadsOutputOfWeirSecret(t *testing.T) {
 	}
 	require.Equal(t, of(a), of(b), "by one seed")
 	_, err = Start(t.Context(), Options{Shared: write(t, "seed: 0f0e0d0c0b0a09080706050403020100\n")})
-	require.ErrorContains(t, err, "no line that begins with secret")
+	require.ErrorContains(t, err, `no line that begins with "secret:"`)
 }
 
 func TestStartWarnsAboutReadableSecrets(t *testing.T) {

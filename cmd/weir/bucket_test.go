@@ -125,7 +125,7 @@ func TestBucketSnapshotsAreListedShownAndVerified(t *testing.T) {
 		"no such bucket":            {[]string{"list", strings.Replace(at("production"), "counts", "none", 1)}, "bucket none: The specified bucket does not exist"},
 		"no such snapshot":          {[]string{"show", at("production/a/00000000000000000099.snapshot")}, "file does not exist"},
 		"no such snapshot, to read": {[]string{"verify", at("production/a/00000000000000000099.snapshot")}, "1 of 1 snapshot cannot be read"},
-		"many in place of one":      {[]string{"show", at("production")}, "name one snapshot, as weir snapshot list"},
+		"many in place of one":      {[]string{"show", at("production")}, "name one of the snapshots that `weir snapshot list"},
 		"no secret":                 {[]string{"show", at("production/" + other)}, "(-shared names the file of the secrets)"},
 		"a URL of something else":   {[]string{"list", "https://counts.s3.amazonaws.com/production"}, "write s3://BUCKET/PREFIX"},
 	} {

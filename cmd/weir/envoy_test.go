@@ -61,7 +61,7 @@ func TestFilesOfOneDomainAreCheckedTogether(t *testing.T) {
 
 func TestSharedFileHasASecret(t *testing.T) {
 	_, _, err := readShared(write(t, "seed: 00"))
-	require.ErrorContains(t, err, "has no line that begins with secret")
+	require.ErrorContains(t, err, `has no line that begins with "secret:"`)
 }
 
 // replica is a running node in this process.

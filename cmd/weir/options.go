@@ -301,7 +301,7 @@ func (o *envoyFlags) managementServer() (addr, id string, err error) {
 func readShared(name string) (secrets [][]byte, seed []byte, err error) {
 	secrets, seed, err = weir.ReadSecrets(name)
 	if err == nil && secrets == nil {
-		return nil, nil, fmt.Errorf("weir: %s has no line that begins with secret: add such a line from the output of weir secret", name)
+		return nil, nil, fmt.Errorf("weir: %s has no line that begins with \"secret:\": add such a line from the output of `weir secret`", name)
 	}
 	return secrets, seed, err
 }

@@ -132,7 +132,7 @@ func (p *place) singlePath(where string) (path string, err error) {
 		return "", err
 	}
 	if len(entries) != 1 || entries[0].Node != "" {
-		return "", fmt.Errorf("the argument is a directory or bucket, not a snapshot: name one snapshot, as weir snapshot list %s prints them", where)
+		return "", fmt.Errorf("the argument is a directory or bucket, not a snapshot: name one of the snapshots that `weir snapshot list %s` prints", where)
 	}
 	return entries[0].Path, nil
 }

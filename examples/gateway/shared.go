@@ -16,7 +16,7 @@ func (o *options) readShared() (err error) {
 			return err
 		}
 		if o.node.Secrets == nil {
-			return fmt.Errorf("gateway: %s has no line that begins with secret: write one that weir secret prints", o.secrets)
+			return fmt.Errorf("gateway: %s has no line that begins with \"secret:\": add such a line from the output of `weir secret`", o.secrets)
 		}
 	}
 	if o.seed == "" {
@@ -27,7 +27,7 @@ func (o *options) readShared() (err error) {
 	case err != nil:
 		return err
 	case seed == nil:
-		return fmt.Errorf("gateway: %s has no line that begins with seed: write the one that weir secret prints", o.seed)
+		return fmt.Errorf("gateway: %s has no line that begins with \"seed:\": add the line that all replicas share, from the output of `weir secret`", o.seed)
 	case o.node.Seed != nil && !bytes.Equal(o.node.Seed, seed):
 		return fmt.Errorf("gateway: the seeds in %s and %s differ: remove one of them, or write the same seed in both", o.seed, o.secrets)
 	}

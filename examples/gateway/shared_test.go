@@ -22,8 +22,8 @@ func TestFilesSetSharedSecretsAndSeed(t *testing.T) {
 		{"a seed alone", "", "seed: 73656564", nil, "seed", ""},
 		{"one seed twice", "secret: 6e6577\nseed: 73656564", "secret: 6e6577\nseed: 73656564", []string{"new"}, "seed", ""},
 		{"two seeds", "secret: 6e6577\nseed: 73656564", "seed: 00", nil, "", "differ: remove one of them"},
-		{"no secret", "seed: 73656564", "", nil, "", "no line that begins with secret"},
-		{"no seed", "", "secret: 6e6577", nil, "", "no line that begins with seed"},
+		{"no secret", "seed: 73656564", "", nil, "", `no line that begins with "secret:"`},
+		{"no seed", "", "secret: 6e6577", nil, "", `no line that begins with "seed:"`},
 		{"no hex", "secret: new", "", nil, "", "hexadecimal"},
 	} {
 		var o options

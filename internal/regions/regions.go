@@ -192,7 +192,7 @@ func (r *Regions) recordAgreement(region string, link *link, print uint64) {
 	}
 	if link.disagrees.Swap(!agree) == agree && !agree {
 		if unlogged, due := link.disputes.Due(time.Now()); due { // the nodes of a region differ during a rolling change of the shares
-			r.cfg.Log.Error("region has other Regions or RegionShares: configure all nodes alike; it gets no grants until then",
+			r.cfg.Log.Error("another region has different Regions or RegionShares than this node: configure all nodes alike; that region gets no grants until then",
 				"region", region, "unlogged", unlogged)
 		}
 	}

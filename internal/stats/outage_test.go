@@ -100,7 +100,7 @@ func TestObserveLogsChanges(t *testing.T) {
 			{second, factsWithout("b"), "missing=[b]"},
 			{second, factsWithout("c"), "missing=\"[b c]\""},
 			{stats.OutageQuiet, factsWithout("c"), "changed: other members are missing\" since=1s lasted=6s missing=[c]"},
-			{stats.OutageQuiet, factsWithout(), "ended: owners decide every check again\" since=1s lasted=6s missing=\"[b c]\""},
+			{stats.OutageQuiet, factsWithout(), "ended: every check is decided by its owner again\" since=1s lasted=6s missing=\"[b c]\""},
 		},
 		"decisions after all members are back": {
 			{second, factsWithout("b"), "began"},

@@ -58,6 +58,6 @@ func (l *Line) Log(log *slog.Logger) {
 	case grown, shrunk:
 		log.Warn("outage changed: other members are missing", attrs...)
 	case ended:
-		log.Info("outage ended: owners decide every check again", attrs...)
+		log.Info("outage ended: every check is decided by its owner again", attrs...)
 	}
 }

@@ -64,7 +64,7 @@ func (c *rulesCommand) run(stdout, _ io.Writer) (int, error) {
 	}
 	fmt.Fprintf(stdout, "%s is good: %s, %s, version %d\n", c.File, counted(len(set.Rules()), "rule"), counted(limits, "limit"), set.Version())
 	if !set.Enabled() {
-		fmt.Fprintln(stdout, "It switches the limiter off: no request meets a rule.")
+		fmt.Fprintln(stdout, "The file switches the limiter off: no rule applies to a request.")
 	}
 	if c.Request != "" {
 		explain(stdout, set, &c.request)
@@ -121,7 +121,7 @@ func explain(w io.Writer, set *rules.Set, r *rules.Request) {
 		fmt.Fprintf(w, " in tier %s", tier)
 	}
 	if r.Tier != "" && set.Tier(r.Tier) != r.Tier {
-		fmt.Fprintf(w, " (the file has no tier %q)", r.Tier)
+		fmt.Fprintf(w, " (the rules file has no tier %q)", r.Tier)
 	}
 	met := set.Match(r, nil)
 	switch {
@@ -138,7 +138,7 @@ func explain(w io.Writer, set *rules.Set, r *rules.Request) {
 		explainRule(w, rule, r)
 	}
 	for _, out := range set.Excluded(r) {
-		fmt.Fprintf(w, "\n%s: path %s\n  leaves the request out: not %s\n", out.Rule.Name, out.Rule.When.Path, out.By)
+		fmt.Fprintf(w, "\n%s: path %s\n  does not apply: the request meets the exception: %s\n", out.Rule.Name, out.Rule.When.Path, out.By)
 	}
 }
 
@@ -157,7 +157,7 @@ func explainRule(w io.Writer, rule *rules.Rule, r *rules.Request) {
 	estimate := units
 	if rule.Estimates() {
 		estimate = rule.Estimate(r)
-		fmt.Fprintf(w, "  cost:  %s ahead%s\n", counted(int(estimate), "unit"), costSource(rule.Reserve, estimate))
+		fmt.Fprintf(w, "  cost:  %s spent ahead%s\n", counted(int(estimate), "unit"), costSource(rule.Reserve, estimate))
 	} else {
 		fmt.Fprintf(w, "  cost:  %s%s\n", counted(int(units), "unit"), costSource(rule.Cost, units))
 	}
@@ -175,19 +175,19 @@ func explainRule(w io.Writer, rule *rules.Rule, r *rules.Request) {
 			costs = units
 		}
 		if costs > rules.Capacity(l) {
-			fmt.Fprintf(w, "         never allowed: it costs more than the %d that the limit can grant\n", rules.Capacity(l))
+			fmt.Fprintf(w, "         never allowed: the cost exceeds the %d units that the limit can grant\n", rules.Capacity(l))
 		}
 	}
 	switch {
 	case rule.Shadow:
-		fmt.Fprintln(w, "  shadow: counted, and never enforced")
+		fmt.Fprintln(w, "  shadow: the limiter counts the decisions, and never enforces them")
 	case rule.Queue > 0:
-		fmt.Fprintf(w, "  queue: waits up to %s for its turn\n", enum.Duration(rule.Queue))
+		fmt.Fprintf(w, "  queue: the request waits up to %s in place of a denial\n", enum.Duration(rule.Queue))
 	case rule.Soft.Over > 0:
-		fmt.Fprintf(w, "  soft:  %.4g%% more in %s, marked, once a limit is exhausted\n", rule.Soft.Over*100, enum.Duration(rule.Soft.For))
+		fmt.Fprintf(w, "  soft:  an overrun of %.4g%% in %s after a limit is exhausted; responses are marked\n", rule.Soft.Over*100, enum.Duration(rule.Soft.For))
 	}
 	if units == 0 {
-		fmt.Fprintln(w, "  spends nothing")
+		fmt.Fprintln(w, "  the request spends no units")
 	}
 }
 

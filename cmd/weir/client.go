@@ -199,13 +199,13 @@ func (c *client) printVerdict(v *verdict, yes, no string) int {
 		fmt.Fprintf(c.stdout, ", retry after %d s", v.RetryAfterS)
 	}
 	if v.Soft {
-		fmt.Fprint(c.stdout, ", by the overrun that the rule allows")
+		fmt.Fprint(c.stdout, ", from the overrun of the rule")
 	}
 	switch {
 	case v.Shadow && (v.ShadowDenied || !v.Allowed):
-		fmt.Fprint(c.stdout, ", a shadow: it has no room, and is not enforced")
+		fmt.Fprint(c.stdout, ", the limit is a shadow: its denial is not enforced")
 	case v.Shadow:
-		fmt.Fprint(c.stdout, ", a shadow: not enforced")
+		fmt.Fprint(c.stdout, ", the limit is a shadow, which is not enforced")
 	}
 	fmt.Fprintln(c.stdout)
 	return v.code()
@@ -306,7 +306,7 @@ func (q *resetCommand) run(stdout, _ io.Writer) (int, error) {
 		if q.JSON {
 			stdout.Write(text)
 		} else if len(answer.NotReached) == 0 {
-			fmt.Fprintln(stdout, "forgotten on all members")
+			fmt.Fprintln(stdout, "the count is deleted on all members")
 		}
 		if len(answer.NotReached) > 0 {
 			return 0, fmt.Errorf("the reset did not reach %s, which may still have the count: repeat the reset when they are reachable", strings.Join(answer.NotReached, ", "))

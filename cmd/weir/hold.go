@@ -79,7 +79,7 @@ func (q *holdCommand) run(stdout, stderr io.Writer) (code int, err error) {
 	}
 	defer func() {
 		if err := h.release(); err != nil {
-			fmt.Fprintf(stderr, "weir hold: the units come back after %v: %v\n", q.TTL, err)
+			fmt.Fprintf(stderr, "weir hold: the release failed, so the units stay held for up to %v: %v\n", q.TTL, err)
 		}
 	}()
 	return q.runHeld(h, signals, stdout, stderr)

@@ -65,8 +65,8 @@ rules:
 `
 	for request, want := range map[string]string{
 		"GET /x":               "GET /x meets 1 rule:\n\nall: path /\n  not:   path /healthz or /readyz\n  not:   method OPTIONS, host a\n  key:",
-		"GET /readyz":          "GET /readyz meets no rule.\n\nall: path /\n  leaves the request out: not path /healthz or /readyz\n",
-		"OPTIONS http://a/":    "OPTIONS a/ meets no rule.\n\nall: path /\n  leaves the request out: not method OPTIONS, host a\n",
+		"GET /readyz":          "GET /readyz meets no rule.\n\nall: path /\n  does not apply: the request meets the exception: path /healthz or /readyz\n",
+		"OPTIONS http://a/":    "OPTIONS a/ meets no rule.\n\nall: path /\n  does not apply: the request meets the exception: method OPTIONS, host a\n",
 		"GET http://b//readyz": "GET b//readyz meets 1 rule:",
 	} {
 		code, out, _ := runWeir(t, text, "rules", "check", "FILE", "-request", request)
@@ -103,10 +103,10 @@ login: path /login
   cost:  1 unit
   limit: login/1: 50 per 1m, sliding_window, majority_share
   limit: login/month: 1000 per calendar month of Europe/Berlin, fixed_window, majority_share
-  soft:  20% more in 10m, marked, once a limit is exhausted
+  soft:  an overrun of 20% in 10m after a limit is exhausted; responses are marked
 `},
 		{"a key that is missing", []string{"-request", "POST /login", "-tier", "gold"}, `
-POST /login (the file has no tier "gold") meets 2 rules:
+POST /login (the rules file has no tier "gold") meets 2 rules:
 
 ALL
 
@@ -122,8 +122,8 @@ upload: path /files/{path...}
   key:   acme, by header:X-Tenant
   cost:  4 units, by content_length/1000, or 1
   limit: upload: 100 per 1m, burst 3, leaky_bucket, majority_share
-         never allowed: it costs more than the 3 that the limit can grant
-  queue: waits up to 2s for its turn
+         never allowed: the cost exceeds the 3 units that the limit can grant
+  queue: the request waits up to 2s in place of a denial
 `},
 		{"a shadow, at no cost", []string{"-request", "/watch", "-ip", "2001:db8::1", "-header", "X-Cost: 0"}, `
 GET /watch meets 2 rules:
@@ -134,8 +134,8 @@ watch: path /watch
   key:   2001:db8::/64, by ip
   cost:  0 units, by header:X-Cost, or 1
   limit: watch: 5 per 1h30m, sliding_window, majority_share
-  shadow: counted, and never enforced
-  spends nothing
+  shadow: the limiter counts the decisions, and never enforces them
+  the request spends no units
 `},
 		{"who is exempt", []string{"-request", "GET /x", "-user", "root"}, "\nGET /x meets no rule: it is exempt.\n"},
 	} {
@@ -150,7 +150,7 @@ watch: path /watch
 func TestCheckSaysThatTheLimiterIsOff(t *testing.T) {
 	code, stdout, _ := runWeir(t, "enabled: false\nrules: []", "rules", "check", "FILE", "-request", "/")
 	require.Equal(t, ok, code)
-	require.Equal(t, "FILE is good: 0 rules, 0 limits, version 0\nIt switches the limiter off: no request meets a rule.\n\nGET / meets no rule: the limiter is switched off.\n", stdout)
+	require.Equal(t, "FILE is good: 0 rules, 0 limits, version 0\nThe file switches the limiter off: no rule applies to a request.\n\nGET / meets no rule: the limiter is switched off.\n", stdout)
 	_, stdout, _ = runWeir(t, "rules: []", "rules", "check", "FILE", "-request", "/")
 	require.Contains(t, stdout, "GET / meets no rule.\n")
 }

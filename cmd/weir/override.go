@@ -72,9 +72,9 @@ func (q *overrideCommand) run(stdout, _ io.Writer) (int, error) {
 		case q.JSON:
 			stdout.Write(text)
 		case question.Until != nil:
-			fmt.Fprintf(stdout, "overridden until %s\n", question.Until.Format(time.RFC3339))
+			fmt.Fprintf(stdout, "the override is in force until %s\n", question.Until.Format(time.RFC3339))
 		default:
-			fmt.Fprintln(stdout, "overridden without an end")
+			fmt.Fprintln(stdout, "the override is in force, without an end")
 		}
 		return ok, nil
 	})

@@ -12,7 +12,7 @@ func TestOverrideAndTopCommandsAskNode(t *testing.T) {
 	p := begin(t, insecure.NewCredentials(), folder(t))
 	code, out := p.ask("override", "api/hourly", "ada", "-rate", "5", "-for", "1h")
 	require.Equal(t, ok, code, out)
-	require.Contains(t, out, "overridden until ")
+	require.Contains(t, out, "the override is in force until ")
 	code, out = p.ask("check", "api/hourly", "ada")
 	require.Equal(t, ok, code, out)
 	require.Contains(t, out, "allowed: 4 of 5 left")

@@ -35,7 +35,7 @@ func (c *secretCommand) run(stdout, stderr io.Writer) (int, error) {
 	}
 	if file, is := stdout.(*os.File); is {
 		if info, err := file.Stat(); err == nil && identity.ReadableByOthers(info) {
-			fmt.Fprintf(stderr, "weir secret: every user of this machine can read this file: use -o FILE, or chmod 600\n")
+			fmt.Fprintf(stderr, "weir secret: other users of this machine can read this file: use -o FILE, or chmod 600\n")
 		}
 	}
 	_, err := stdout.Write(text)

@@ -57,7 +57,7 @@ func TestReadableSecretFileIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[os.FileMode]string{
 		0o600: "",
-		0o644: "weir secret: every user of this machine can read this file: use -o FILE, or chmod 600\n",
+		0o644: "weir secret: other users of this machine can read this file: use -o FILE, or chmod 600\n",
 	} {
 		file, err := os.Create(filepath.Join(t.TempDir(), "weir.secret"))
 		require.NoError(t, err)

@@ -94,7 +94,7 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 		if len(s.Outage.Missing) > 0 {
 			fmt.Fprintf(w, "missing %s; ", strings.Join(s.Outage.Missing, ", "))
 		}
-		fmt.Fprintf(w, "%d checks of this node were decided by stand-ins, by shares, or as FailOpen and FailClosed say\n", s.Outage.Decisions)
+		fmt.Fprintf(w, "%d checks of this node were decided by stand-ins, within shares, or by FailOpen or FailClosed\n", s.Outage.Decisions)
 	case s.Unjoined > 0:
 		fmt.Fprintf(w, "ALONE for %s: this node counts alone, because no address of -join has answered\n", time.Duration(s.Unjoined)*time.Millisecond)
 	case s.Snapshots.Loading:
@@ -117,7 +117,7 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 	c.printLimits(w)
 	c.printTop(w)
 	fmt.Fprintf(w, "\nTHIS NODE\nversion: %s\n", s.Version)
-	fmt.Fprintf(w, "counts: %d held of %d at most, %d evicted; %d have changes that a member has not acknowledged, the oldest for %d ms\n", s.Keys, s.MaxKeys, s.Evicted, s.Stream.Unsent, s.Stream.LagMS)
+	fmt.Fprintf(w, "counts: %d in memory, at most %d; %d evicted; %d have changes that a member has not acknowledged, the oldest for %d ms\n", s.Keys, s.MaxKeys, s.Evicted, s.Stream.Unsent, s.Stream.LagMS)
 	if s.Holds.Held > 0 || s.Holds.Lost > 0 {
 		fmt.Fprintf(w, "holds: %d of this node's callers and clients; %d were lost\n", s.Holds.Held, s.Holds.Lost)
 	}
@@ -131,7 +131,7 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 		case r.Missing:
 			fmt.Fprint(w, "; THE FILE IS MISSING: these rules stay in force")
 		case !r.InForce:
-			fmt.Fprintf(w, "; THE PRESENT FILE WAS REFUSED: GET /v1/rules has the reason")
+			fmt.Fprintf(w, "; THE CURRENT FILE WAS REFUSED: GET /v1/rules has the reason")
 		}
 		fmt.Fprintln(w)
 	}
@@ -144,7 +144,7 @@ func (c *cluster) printSnapshots(w io.Writer) {
 		fmt.Fprintf(w, "snapshots: %d counts loaded at the start; %d snapshots were refused\n", s.Loaded, s.Refused)
 	}
 	if s.Saved > 0 {
-		fmt.Fprintf(w, "snapshots: the last is %v old, with %d counts in %d bytes, and took %d ms; %d failed\n",
+		fmt.Fprintf(w, "snapshots: the last is %v old, has %d counts in %d bytes, and was written in %d ms; %d attempts failed\n",
 			(time.Duration(s.AgeMS) * time.Millisecond).Round(time.Second), s.Counts, s.Bytes, s.TookMS, s.Failures)
 	}
 	if s.Error != "" {
@@ -178,7 +178,7 @@ func (c *cluster) printMembers(w io.Writer) {
 		for _, state := range slices.Sorted(maps.Keys(states)) {
 			fmt.Fprintf(w, " %d %s", states[state], state)
 		}
-		fmt.Fprintf(w, "; the list has %d, first those that do not serve\n", membersShown)
+		fmt.Fprintf(w, "; the list has %d, first the members that do not serve\n", membersShown)
 		members = members[:membersShown]
 	}
 	printTable(w, "\nMEMBER\tSTATE\tOWNS\tADDRESS\tREGION", members, func(m admin.Member) string {

@@ -20,8 +20,8 @@ func TestStatusHasLineForEachPart(t *testing.T) {
 		stats string
 		want  []string
 	}{
-		"nothing": {`{"ready":true,"keys":0,"keys_max":5000000,"evicted":7,"snapshots":{}}`, []string{"ready; ", "counts: 0 held of 5000000 at most, 7 evicted"}},
-		"counts":  {`{"keys":999,"keys_max":1000}`, []string{"counts: 999 held of 1000 at most, 0 evicted"}},
+		"nothing": {`{"ready":true,"keys":0,"keys_max":5000000,"evicted":7,"snapshots":{}}`, []string{"ready; ", "counts: 0 in memory, at most 5000000; 7 evicted"}},
+		"counts":  {`{"keys":999,"keys_max":1000}`, []string{"counts: 999 in memory, at most 1000; 0 evicted"}},
 		"holds and reservations": {`{"holds":{"held":3,"known":5,"lost":1},"reservations":{"made":9,"settled":4,"canceled":2,"unsettled":1}}`, []string{
 			"holds: 3 of this node's callers and clients; 1 were lost\n",
 			"reservations: 9 made here, 4 settled and 2 canceled here; 1 expired unsettled\n",
@@ -29,7 +29,7 @@ func TestStatusHasLineForEachPart(t *testing.T) {
 		"snapshots that are loaded": {`{"snapshots":{"loading":true}}`, []string{"NOT READY: the node loads snapshots\n"}},
 		"snapshots that are written": {`{"snapshots":{"loaded":70,"refused":1,"saved":9,"failures":2,"age_ms":61000,"took_ms":5,"bytes":3100,"counts":77}}`, []string{
 			"snapshots: 70 counts loaded at the start; 1 snapshots were refused\n",
-			"snapshots: the last is 1m1s old, with 77 counts in 3100 bytes, and took 5 ms; 2 failed\n",
+			"snapshots: the last is 1m1s old, has 77 counts in 3100 bytes, and was written in 5 ms; 2 attempts failed\n",
 		}},
 		"snapshots that are not written": {`{"snapshots":{"failures":2,"error":"no space left on device"}}`, []string{"snapshots: THE LAST ATTEMPT FAILED: no space left on device\n"}},
 	} {
@@ -104,7 +104,7 @@ func TestStatusListsMembersThatDoNotServeFirst(t *testing.T) {
 	of.printMembers(&text)
 	lines := strings.Split(text.String(), "\n")
 	require.Len(t, lines, 1+1+1+1+membersShown+1)
-	require.Equal(t, "1000 members: 2 missing 998 serving; the list has 50, first those that do not serve", lines[1])
+	require.Equal(t, "1000 members: 2 missing 998 serving; the list has 50, first the members that do not serve", lines[1])
 	require.Equal(t, []string{"node-998", "node-999", "node-000"}, []string{lines[4][:8], lines[5][:8], lines[6][:8]})
 }
 

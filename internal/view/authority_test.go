@@ -34,6 +34,16 @@ func (m *lagging) announce(name string, s cluster.State) {
 	}
 }
 
+// count returns the number of members that have announced a state.
+func (m *lagging) count(s cluster.State) (n int) {
+	for _, o := range m.members {
+		if o.Announced == s {
+			n++
+		}
+	}
+	return n
+}
+
 func (m *lagging) remove(name string) {
 	m.members = slices.DeleteFunc(m.members, func(o cluster.Member) bool { return o.Name == name })
 }
@@ -59,11 +69,11 @@ func (m *lagging) updateView(name string) {
 	m.views[name] = New(m.now, c, Terms{Replicas: 1}, m.views[name])
 }
 
-// isKnown reports whether the views of all serving members include a joiner. A member whose view
-// does not include the joiner cannot have sent it the counts that it needs.
+// isKnown reports whether the views of all members that serve or leave include a joiner. A member whose
+// view does not include the joiner cannot have sent it the counts that it needs.
 func (m *lagging) isKnown(name string) bool {
 	for _, o := range m.members {
-		if v := m.views[o.Name]; o.Announced == cluster.Serving && v != nil {
+		if v := m.views[o.Name]; o.Announced != cluster.Joining && v != nil {
 			if _, known := v.Named[NameHash(name)]; !known {
 				return false
 			}
@@ -206,12 +216,7 @@ func TestExactlyOneNodeHasAuthority(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			m.now += int64(10 * time.Millisecond)
 			name := rapid.SampledFrom(names()).Draw(t, "node")
-			serving := 0
-			for _, o := range m.members {
-				if o.Announced == cluster.Serving {
-					serving++
-				}
-			}
+			serving, joining := m.count(cluster.Serving), m.count(cluster.Joining)
 			switch step := rapid.SampledFrom([]string{"join", "serve", "leave", "goodbye", "look", "look", "hand", "hand", "locate", "wait"}).Draw(t, "step"); step {
 			case "join":
 				if len(m.views) < 6 {
@@ -219,12 +224,13 @@ func TestExactlyOneNodeHasAuthority(t *testing.T) {
 				}
 			case "serve":
 				m.updateView(name)
-				if m.stateOf(name) == cluster.Joining && m.isKnown(name) {
+				v := m.views[name]
+				if m.stateOf(name) == cluster.Joining && m.isKnown(name) && (serving > 0 || v.Eldest() == v.Self) {
 					m.announce(name, cluster.Serving)
 					m.updateView(name)
 				}
 			case "leave":
-				if m.stateOf(name) == cluster.Serving && serving > 1 {
+				if m.stateOf(name) == cluster.Serving && serving+joining > 1 {
 					m.announce(name, cluster.Leaving)
 					m.updateView(name)
 				}
@@ -250,6 +256,11 @@ func TestExactlyOneNodeHasAuthority(t *testing.T) {
 				}
 			}
 			requireOneHolder("on the way")
+		}
+		if v := m.views[names()[0]]; m.count(cluster.Serving) == 0 {
+			eldest := v.Members[v.Eldest()].Name
+			m.updateView(eldest)
+			m.announce(eldest, cluster.Serving)
 		}
 		for range 4 * len(m.views) {
 			for _, name := range names() {
@@ -377,6 +388,24 @@ func TestRangeIsVacantOnceAllMembersHaveAnswered(t *testing.T) {
 	require.Equal(t, entriesFor(v.Assigned, Entry{State: Vacant, Until: 1 + int64(HoldDown)}), all.entries)
 	has := v.ApplyLocations([]*Location{{Member: v.Hashes[2], Has: v.Assigned}}, v.Assigned, 1)
 	require.Equal(t, entriesFor(v.Assigned, Entry{State: Awaited, Member: v.Members[2].Name, Until: Forever}), has.entries)
+}
+
+// If no member serves, the leavers hold all ranges until a joiner serves. The joiner waits for these
+// ranges, and asks the leavers until then.
+func TestJoinerAwaitsRangesOfLeaversIfNoMemberServes(t *testing.T) {
+	v := viewAt(3601, viewAt(3600, nil, "a b c+*"), "a< b< c+*")
+	require.Empty(t, v.Points)
+	one := viewAt(3602, v, "a< b< c*")
+	require.Equal(t, []string{"a", "b"}, one.Givers())
+	require.Equal(t, countsync.All(), one.Ranges(Awaited))
+	require.False(t, one.HasAny(Held))
+	before := viewAt(3600, nil, "a b")
+	for i, r := range map[int]countsync.Ranges{0: before.ownedBy(0), 1: before.ownedBy(1)} {
+		require.Equal(t, i, one.Route(bucket.ID{Hi: r[0].Last}, 0).To)
+	}
+	gone := viewAt(3604, viewAt(3603, one, "c*"), "c*")
+	require.True(t, gone.Settled)
+	require.Equal(t, countsync.All(), viewAt(3602, v, "c*").Ranges(Held), "no leaver is left")
 }
 
 // A delayed frame can transfer authority to a node that has left. The node hands this authority

@@ -14,10 +14,11 @@ import (
 type passage struct {
 	v, next   *View
 	now       int64
-	scattered bool     // next.isScattered
-	apart     bool     // v.MeetsApart
-	leavers   []joiner // members that may still hold ranges, with the hashes that each would own if the ring included it
-	recalls   bool     // authority.Recalls
+	scattered bool       // next.isScattered
+	apart     bool       // v.MeetsApart
+	leavers   []joiner   // members that may still hold ranges, with the hashes that each would own if the ring included it
+	left      *ring.Ring // if no member served in v: the ring of the members that were leaving and may still hold ranges
+	recalls   bool       // authority.Recalls
 }
 
 // part is a range during a passage. Each of the two rings assigns the whole range to one member, or
@@ -40,7 +41,11 @@ func (x *part) misses() bool { return x.assigned && x.state|x.wait.State == 0 }
 
 func newPassage(v, next *View, now int64) *passage {
 	p := &passage{v: v, next: next, now: now, scattered: next.isScattered(now), apart: v.MeetsApart(next)}
-	if next.Ring != v.Ring {
+	switch {
+	case next.Ring == v.Ring:
+	case v.noMemberServes():
+		p.left = ring.New(p.namesOfLeavers())
+	default:
 		p.findLeavers()
 	}
 	return p
@@ -66,7 +71,10 @@ func (v *View) passAuthority(next *View, now int64) authority {
 		assigned = next.ownedBy(next.Self)
 	}
 	cuts := cutsOf(assigned)
-	if next.Ring != v.Ring && len(v.Points) > 0 {
+	switch {
+	case p.left != nil:
+		p.left.Arcs(func(_, last uint64, _ int) { cuts = append(cuts, last) })
+	case next.Ring != v.Ring:
 		for _, l := range p.leavers {
 			cuts = append(cuts, cutsOf(l.ranges)...)
 		}
@@ -98,13 +106,21 @@ func (p *passage) findLeavers() {
 	if p.scattered || !slices.ContainsFunc(p.v.Points, p.isLost) {
 		return
 	}
+	for _, name := range p.namesOfLeavers() {
+		p.leavers = append(p.leavers, joiner{p.v.Named[NameHash(name)], rangesWith(p.v.Ring, name, 1)})
+	}
+}
+
+// namesOfLeavers returns the members that were leaving in the previous view and can still transfer ranges.
+func (p *passage) namesOfLeavers() (names []string) {
 	for i, m := range p.v.Members {
 		began := m.Announced == cluster.Serving && !p.v.Reaches(i) // the member began apart from this side, which has not met it yet
 		if m.Announced == cluster.Joining || began || slices.Contains(p.v.Points, i) || !p.next.expects(m.Name) {
 			continue
 		}
-		p.leavers = append(p.leavers, joiner{i, rangesWith(p.v.Ring, m.Name, 1)})
+		names = append(names, m.Name)
 	}
+	return names
 }
 
 // isLost reports whether a member was not reached in the previous view, and is not in the next
@@ -146,10 +162,18 @@ func (p *passage) passRange(dst []Entry, hash uint64, before []Entry) []Entry {
 // inheritRange keeps the ranges that this node holds. If this node is the next member in ring order,
 // inheritRange gives it the range of a lost member: a member that is forgotten or starts again
 // leaves authority to the stand-in, once all other members are reached. A member that has only stood
-// in for a moment does not inherit. A leaver that may still hold the range is awaited.
+// in for a moment does not inherit. A leaver that may still hold the range is awaited. If no member
+// served, that leaver is the owner in the ring of the leavers: if another leaver has the range by now,
+// locate finds the other leaver.
 func (p *passage) inheritRange(x *part) {
 	if x.wasIn(Held) {
 		x.state = Held
+		return
+	}
+	if p.left != nil {
+		if i := p.left.Owner(x.hash); i >= 0 {
+			x.leaver = p.left.Members()[i]
+		}
 		return
 	}
 	if p.scattered || x.prior < 0 || !p.isLost(x.prior) || p.v.firstRemaining(p.next, x.hash) != p.v.Self {

@@ -46,8 +46,8 @@ func (l *Limit) isPartOf(whole *Limit) bool {
 		l.Algorithm == whole.Algorithm && l.Version == whole.Version && l.Start == whole.Start
 }
 
-// findPart returns the part of whole that SetPart has set for the count in slot i. It returns
-// nil if no such part is set, or if i is negative.
+// findPart returns the limit that SetPart has set for the count in slot i, as a part of the limit
+// whole. It returns nil if no such part is set, or if i is negative.
 func (sh *shard) findPart(i int, whole *Limit) *Limit {
 	if i < 0 || sh.slots[i].limit&parted == 0 {
 		return nil

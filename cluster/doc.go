@@ -103,7 +103,7 @@
 // join, or send requests as a node of a different region. So secrets are required if other machines can
 // reach the port. Each use of a secret has a derived key. To rotate a secret, give all members [old,
 // new], then [new, old], then [new]: members in adjacent stages connect. Config.TLS instead puts all
-// TCP connections under TLS by certificates, in which both sides also prove a common secret. Config.TLS
+// TCP connections under TLS with certificates, in which both sides also prove a common secret. Config.TLS
 // does not protect UDP, so use Secrets too.
 //
 // TLS records are encrypted with TLS_AES_128_GCM_SHA256, and with TLS_CHACHA20_POLY1305_SHA256 if a

@@ -320,8 +320,8 @@ func (s *Scanner) number() {
 	}
 }
 
-// whole returns a number of JSON, rounded up. ok is false for a text that is not a number, and for a
-// number below zero.
+// whole returns a JSON number, rounded up to an integer. ok is false for a text that is not a number,
+// and for a number below zero.
 func whole(text string) (n int64, ok bool) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, n >= 0

@@ -88,7 +88,7 @@ func TestTheLastNumberAtAPathIsFound(t *testing.T) {
 	}
 }
 
-func TestTheFirstSumThatIsFoundCounts(t *testing.T) {
+func TestScannerReturnsFirstSumFound(t *testing.T) {
 	sums := []Sum{sumOf(t, "total"), sumOf(t, "in", "out", "cached or 0"), sumOf(t, "prompt", "completion")}
 	for text, want := range map[string]string{
 		`{"in":1,"out":2}`:                           "3 true",

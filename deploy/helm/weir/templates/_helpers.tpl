@@ -111,8 +111,8 @@ lifecycle:
 {{- end }}
 {{- end }}
 
-{{- /* The IP families of a Service. The Service of the peers has those of the pods, whose
-addresses nodes advertise. */ -}}
+{{- /* The IP families of a Service. The Service of the peers has the families of the pods,
+because nodes advertise the addresses of their pods. */ -}}
 {{- define "weir.families" -}}
 {{- with .Values.service.ipFamilyPolicy }}
 ipFamilyPolicy: {{ . }}

@@ -40,9 +40,9 @@ func main() {
 		log.Fatal(err)
 	}
 	framework := flag.String("framework", "net/http", "one of "+strings.Join(slices.Sorted(maps.Keys(frameworks)), ", "))
-	listen := flag.String("listen", "127.0.0.1:8080", "where to serve")
-	bind := flag.String("bind", "", "host:port for the other replicas; WEIR_BIND if empty")
-	join := flag.String("join", "", "another replica; WEIR_JOIN if empty")
+	listen := flag.String("listen", "127.0.0.1:8080", "address to serve")
+	bind := flag.String("bind", "", "host:port for connections of other replicas; WEIR_BIND if empty")
+	join := flag.String("join", "", "address of another replica; WEIR_JOIN if empty")
 	flag.Parse()
 	o.Node.Bind = cmp.Or(*bind, o.Node.Bind)
 	if *join != "" {

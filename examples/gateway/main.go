@@ -37,23 +37,23 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.listen, "listen", "127.0.0.1:8080", "where to serve")
+	flag.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address to serve")
 	flag.StringVar(&o.admin, "admin", "127.0.0.1:8081", "address of /ready, /live and the admin API")
-	flag.StringVar(&o.token, "token", "", "a file with the tokens of the admin API, one a line; the admin API is off if empty")
-	flag.Func("to", "the URL of the service behind it", func(text string) (err error) { o.to, err = url.Parse(text); return err })
-	flag.StringVar(&o.rules, "rules", "rules.yaml", "the file of rules, which is watched")
-	flag.StringVar(&o.keys, "keys", "", "a file of API keys, one a line: the key, and its tier")
-	flag.StringVar(&o.seed, "seed", "", "a file with the seed of all replicas, as go run ./cmd/weir secret prints it; that of -secrets if empty")
-	flag.Func("proxy", "a network of proxies in front of it, like 10.0.0.0/8; may be repeated", func(text string) error {
+	flag.StringVar(&o.token, "token", "", "file with the tokens of the admin API, one per line; the admin API is off if empty")
+	flag.Func("to", "URL of the service behind the gateway", func(text string) (err error) { o.to, err = url.Parse(text); return err })
+	flag.StringVar(&o.rules, "rules", "rules.yaml", "rules file, which is reloaded when it changes")
+	flag.StringVar(&o.keys, "keys", "", "file of API keys; each line has a key and its tier")
+	flag.StringVar(&o.seed, "seed", "", "file with the seed of all replicas, in the output of go run ./cmd/weir secret; the seed in -secrets if empty")
+	flag.Func("proxy", "network of proxies in front of the gateway, such as 10.0.0.0/8; may be repeated", func(text string) error {
 		network, err := netip.ParsePrefix(text)
 		o.proxies = append(o.proxies, network)
 		return err
 	})
-	flag.StringVar(&o.node.Bind, "bind", "", "host:port for the other replicas; needs -secrets unless it is a loopback address")
-	flag.StringVar(&o.secrets, "secrets", "", "a file with the secrets of all replicas, and their seed, as go run ./cmd/weir secret prints them")
-	flag.Func("join", "other replicas, separated by commas", func(text string) error { o.node.Join = strings.Split(text, ","); return nil })
-	flag.StringVar(&o.node.Advertise, "advertise", "", "host:port that other replicas dial, if it is not -bind")
-	flag.IntVar(&o.node.Expect, "expect", 0, "normal number of replicas: fewer spend only their share")
+	flag.StringVar(&o.node.Bind, "bind", "", "host:port for connections of other replicas; needs -secrets unless it is a loopback address")
+	flag.StringVar(&o.secrets, "secrets", "", "file with the secrets and the seed of all replicas, the output of go run ./cmd/weir secret")
+	flag.Func("join", "addresses of other replicas, separated by commas", func(text string) error { o.node.Join = strings.Split(text, ","); return nil })
+	flag.StringVar(&o.node.Advertise, "advertise", "", "host:port to which other replicas connect, if it is not -bind")
+	flag.IntVar(&o.node.Expect, "expect", 0, "normal number of replicas; fewer replicas spend only their share of each limit")
 	flag.Parse()
 	if o.to == nil || o.to.Host == "" {
 		log.Fatal("gateway: -to is missing: give the URL of the service, like http://127.0.0.1:9000")

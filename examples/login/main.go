@@ -24,8 +24,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	listen := flag.String("listen", "127.0.0.1:8080", "where to serve /login")
-	flag.StringVar(&o.Rules, "rules", "rules.yaml", "the file of rules, which is watched")
+	listen := flag.String("listen", "127.0.0.1:8080", "address to serve /login")
+	flag.StringVar(&o.Rules, "rules", "rules.yaml", "rules file, which is reloaded when it changes")
 	flag.Parse()
 	known := os.Getenv("LOGIN_PASSWORD")
 	if known == "" {

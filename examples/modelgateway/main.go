@@ -27,8 +27,8 @@ func main() {
 		log.Fatal(err)
 	}
 	to := model{key: os.Getenv("MODEL_KEY")}
-	listen := flag.String("listen", "127.0.0.1:8080", "where to serve /v1/chat/completions")
-	flag.StringVar(&o.Rules, "rules", "rules.yaml", "the file of rules, which is watched")
+	listen := flag.String("listen", "127.0.0.1:8080", "address to serve /v1/chat/completions")
+	flag.StringVar(&o.Rules, "rules", "rules.yaml", "rules file, which is reloaded when it changes")
 	flag.Func("to", "the URL of the model's API, without /v1", func(text string) (err error) { to.url, err = url.Parse(text); return err })
 	flag.Parse()
 	if to.url == nil || to.url.Host == "" {

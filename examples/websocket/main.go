@@ -23,9 +23,9 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	listen := flag.String("listen", "127.0.0.1:8080", "where to serve /chat")
+	listen := flag.String("listen", "127.0.0.1:8080", "address to serve /chat")
 	flag.StringVar(&o.Rules, "rules", "rules.yaml", "the rules file")
-	most := flag.Int("open", 20, "connections that an address may have open at once, on this replica")
+	most := flag.Int("open", 20, "maximum number of open connections of an address on this replica")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

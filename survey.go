@@ -49,8 +49,8 @@ func (c *Config) sharesKeys() bool {
 // of which the most units are held, among the 100 most requested and the 100 most denied keys. The
 // argument most is the maximum length of each list, 1 to 100. TopKeys asks 16 members at a time,
 // each for at most a second, and then the owners of the held keys, for at most another second in
-// all. Without Secrets and TLS, other members do not send the text of keys. The error is
-// ErrInvalid, ErrClosed, or that of a ctx that is done.
+// all. With neither Secrets, TLS nor Cluster in their Config, other members do not send the text of
+// keys. The error is ErrInvalid, ErrClosed, or that of a ctx that is done.
 func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 	if most < 1 || most > stats.MaxTop {
 		return TopKeys{}, fmt.Errorf("%w TopKeys: %d keys: ask for 1 to %d", ErrInvalid, most, stats.MaxTop)

@@ -21,7 +21,7 @@ type Record struct {
 	Allowed bool      `json:"allowed"`          // decision of this limit
 	Shadow  bool      `json:"shadow,omitempty"` // the decision was counted and not enforced
 
-	Source       string `json:"source"`         // name of the weir.Source; "none" with an Error
+	Source       string `json:"source"`         // name of the weir.Source. "none" for a part of an AllowAll that was not asked, and with an Error, unless a Wait ended in a queue that had received a decision
 	Remaining    int64  `json:"remaining"`      // Decision.Remaining
 	RetryAfterMS int64  `json:"retry_after_ms"` // Decision.RetryAfter in milliseconds, rounded up
 

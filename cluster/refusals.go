@@ -87,7 +87,8 @@ func (r *refusals) snapshot() map[string]uint64 {
 }
 
 // trouble logs why members, or regions, cannot be reached, for each name at most once in logPace. The
-// size is bounded by the roster, because lines that are older than logPace are forgotten.
+// size is bounded by the roster, or by the number of configured regions, because lines that are older
+// than logPace are forgotten.
 type trouble struct {
 	say func(name, addr string, err error)
 

@@ -75,7 +75,8 @@ type session struct {
 	late       atomic.Int64 // nanoseconds after which an answer is late, computed from the round trips
 	start      time.Time
 
-	// out.mu guards the following fields, so that an ask locks only out.mu, once.
+	// out.mu guards the following fields, so that an ask locks a single mutex, once to take its slot and
+	// to queue its frame, and once to free the slot.
 	slots   []*slot
 	free    []*slot
 	bytes   int // of the requests in slots

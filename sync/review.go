@@ -11,14 +11,15 @@ import (
 // part finds an id for another member, the id waits without data (outbound.bulk) behind all
 // changes: a change must arrive within 100 ms, and a million tallies take seconds.
 //
-// Each tally and tombstone has the stamps of the members for which its present state was queued.
-// Data that is queued for a member is sent until it is acknowledged, as long as the member is in
-// the roster. A tally with the stamp of a member is therefore not queued again for that member:
-// neither by the next review, nor if another member answered in the meantime. This relies on
-// three rules. A tally loses its stamps when it changes. A member gets a new stamp, which no
-// tally has, if there was no room in its queue or if it requests all counts. A member that leaves
-// the roster and returns also gets a new stamp. Reviews rely on a member to keep acknowledged
-// data until it has recovered (ledger describes the exception).
+// Each tally and tombstone has the stamps of the members for which its present state was queued,
+// or from which it came. Data that is queued for a member is sent until it is acknowledged, as
+// long as the member is in the roster. A tally with the stamp of a member is therefore not queued
+// again for that member: neither by the next review, nor if another member answered in the
+// meantime. This relies on three rules. A tally loses its stamps when it grows, although not when
+// more of its units expire. A member gets a new stamp, which no tally has, if there was no room in
+// its queue or if it requests all counts. A member that leaves the roster and returns also gets a
+// new stamp. Reviews rely on a member to keep acknowledged data until it has recovered (ledger
+// describes the exception).
 
 // stamp stands for a member while data is kept to be sent to it, or for the targets of this node.
 type stamp uint32
@@ -29,10 +30,10 @@ const (
 	firstStamp
 )
 
-// stamps has the stamps of the last two members for which data was queued: usually the member
-// that answers, and a member that is about to answer. The third element is home, if the data was
-// queued for the targets of this node. Scans send to all members, and would replace home if it
-// had no element of its own.
+// stamps has the stamps of the last two members for which data was queued or from which it came:
+// usually the member that answers, and a member that is about to answer. The third element is
+// home, if the data was queued for the targets of this node. Scans send to all members, and would
+// replace home if it had no element of its own.
 type stamps [3]stamp
 
 func (s *stamps) contains(x stamp) bool { return slices.Contains(s[:], x) }

@@ -97,7 +97,7 @@ func (x *reviewTrio) send(from, to int) bool {
 	return n > 0
 }
 
-// view sets the answering member for each third of the ids, and starts a review on each node.
+// view sets the answering member for each third of the ids, and does a whole review on each node.
 func (x *reviewTrio) view(answers ...Member) {
 	for i, s := range x.streams {
 		x.roles[i] = &byParts{Member(i + 1), answers}

@@ -37,8 +37,8 @@ func (p *process) members() (states map[string]string, self string) {
 	return states, self
 }
 
-// settled reports whether all processes are ready, and each of them reports exactly these
-// processes as serving members.
+// settled reports whether all processes are ready, and each of them reports as many members
+// as there are processes, all of them serving.
 func settled(ps []*process) bool {
 	for _, p := range ps {
 		members, _ := p.members()

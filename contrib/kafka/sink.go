@@ -76,8 +76,8 @@ func New(o Options) (*Sink, error) {
 }
 
 // Write produces a batch, and returns the number of records that brokers have
-// acknowledged when all are acknowledged or ctx is done. A record that is not
-// acknowledged by then may be in Kafka nevertheless.
+// acknowledged. It returns when each record is acknowledged or has failed, or when ctx is
+// done. A record that is not acknowledged by then may be in Kafka nevertheless.
 func (s *Sink) Write(ctx context.Context, batch []audit.Record) (kept int, err error) {
 	records := make([]*kgo.Record, 0, len(batch))
 	for i := range batch {

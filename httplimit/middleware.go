@@ -187,8 +187,9 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Unsettled returns the number of complete responses without the cost of their requests, whose
-// estimates stay spent. A response counts once for each rule that lacks the cost.
+// Unsettled returns the number of complete responses without the cost of their requests. Errors
+// under on_error: keep are not counted. The estimate stays spent, or the known part of the cost if
+// that is more. A response counts once for each rule that lacks the cost.
 func (m *Middleware) Unsettled() uint64 { return m.unsettled.Load() }
 
 // warnOfNoAddress logs once that requests share a key because they have no address.

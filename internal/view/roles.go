@@ -180,8 +180,8 @@ func (v *View) stoodInRanges() countsync.Ranges {
 	return countsync.NewRanges(lost...).Union(v.Ranges(abandonedOrClaimed)).Minus(v.held)
 }
 
-// extend appends an arc, or joins it to an arc that it touches. A ring has hundreds of arcs for
-// each member, and most of them have the same audience as the next arc.
+// extend appends an arc, or joins it to the last arc if they touch. A ring has hundreds of arcs for
+// each member. In a small cluster, many of them have the same audience as the next arc.
 func extend(arcs []countsync.Range, arc countsync.Range) []countsync.Range {
 	if last := len(arcs) - 1; last >= 0 && arcs[last].Last+1 == arc.First {
 		arcs[last].Last = arc.Last
@@ -197,8 +197,9 @@ func (v *View) missesSuccessors(member int) bool {
 		slices.ContainsFunc(v.back, func(back uint64) bool { return back == 0 || back == v.Hashes[member] })
 }
 
-// Successions returns the ranges of which each member becomes a replica when this node leaves:
-// for each hash, the last member of the audience becomes a replica.
+// Successions returns the ranges of which each member becomes a replica when this node leaves. This
+// is the last member of the audience of each hash. If this node is not a replica of a
+// hash, that member already is a replica.
 func (v *View) Successions() map[countsync.Member]countsync.Ranges {
 	arcs := make(map[int][]countsync.Range)
 	var room [16]int

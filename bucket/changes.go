@@ -29,8 +29,8 @@ type Change struct {
 // self is the hash of the name of this member, and series identifies the current run of this
 // member: series is the present time in nanoseconds, and must be higher than in all earlier
 // calls of Track with this name. When a count is collected, the collected units are added to
-// its Total if all units of the count were spent by self. The units that are used at the time
-// of Track belong to self as well.
+// its Total if all units of the count were spent by self and the collected units are not
+// negative. The units that are used at the time of Track belong to self as well.
 //
 // The changes of a tracked store must be collected. If they are not, they use up to 40 bytes
 // for each count in the store.

@@ -36,8 +36,8 @@ type replica struct {
 	addrs map[string]string // by framework
 }
 
-// startReplicas starts replicas that have met, each with every framework. They end in
-// order at the end of the test.
+// startReplicas starts replicas that have met, each with every framework. At the end of the
+// test, the replica that was started last ends first.
 func startReplicas(t *testing.T) (started [replicas]replica) {
 	var join []string
 	for i := range started {

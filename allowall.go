@@ -72,7 +72,7 @@ func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Deci
 // scratch is the working memory of AllowAll, which later calls reuse.
 type scratch struct {
 	all     []wire.Ask // an ask for each pair of limit and key
-	indexes []int      // for each ask of the caller, its index in all
+	indexes []int      // for each ask of the caller, the index of its entry in the field all
 	results []wire.Result
 }
 

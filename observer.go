@@ -117,7 +117,7 @@ type TraceEvent struct {
 	Err       error         // the caller's context was cancelled, or the request was malformed
 }
 
-// TracedCheck is the part of a limit in a TraceEvent.
+// TracedCheck describes one check in a TraceEvent.
 type TracedCheck struct {
 	Limit   string // name of the limit; empty on the node that was asked, because requests do not contain names
 	Units   int64

@@ -44,9 +44,9 @@ func (v *Reservation) Decision() Decision { return v.decision }
 // Units returns the estimate.
 func (v *Reservation) Units() int64 { return v.units }
 
-// Expires returns the time until which the Reservation can be settled. From the spending of the estimate
-// until then, the time is Per, twice Per for SlidingWindow, or the time in which a bucket refills, but at
-// least a minute and at most an hour. The result is the zero Time for a denied Reservation.
+// Expires returns the time until which the Reservation can be settled. After the estimate is spent, it can
+// be settled for Per, for twice Per with SlidingWindow, or for the time in which an empty bucket refills,
+// but for at least a minute and at most an hour. The result is the zero Time for a denied Reservation.
 func (v *Reservation) Expires() time.Time {
 	if !v.decision.Allowed {
 		return time.Time{}

@@ -8,7 +8,7 @@ import (
 
 // Bounds of the texts in an entry.
 const (
-	maxKeyBytes   = 1 << 10 // a check with a longer key returns an error, and the key has no ID
+	maxKeyBytes   = 1 << 10 // a check with a longer key returns an error; such a key has no ID
 	maxTraceBytes = 128
 	maxErrorBytes = 256
 )

@@ -117,10 +117,10 @@ func (c *lightest) isLargeEnough(looked int) bool {
 	return c.seen >= sample && (c.part <= 0.5 || c.seen >= looked && (c.seen >= sought || !c.sheltered))
 }
 
-// evict removes the recovered counts of a sample. If the sample has no recovered counts,
-// evict removes the lightest count, but never keep. If must is not set, and more than half of
-// the lightest count is used, evict does not remove the count, so that the neighbours are
-// searched. The table must not be empty.
+// evict removes the recovered counts of a sample, which never includes the count of the ID keep.
+// If the sample has no recovered counts, evict removes its lightest count. But if must is false,
+// and more than half of the lightest count is used, evict removes no count, and the caller
+// searches the neighbouring shards. The table must not be empty.
 func (sh *shard) evict(now int64, p *placement, keep ID, must bool) (e eviction) {
 	c := lightest{at: -1, part: 1}
 	if e.recovered = sh.weighSample(&c, now, p, keep, must); e.recovered > 0 || c.at < 0 || !must && c.part > 0.5 {

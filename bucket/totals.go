@@ -46,11 +46,11 @@ func (s *Store) TotalOf(id ID) (t Total, exists bool) {
 }
 
 // SetTotal sets the total of the count of id to t. The total is not a change of the count.
-// SetTotal does nothing if there is no count of id, or before Track.
+// SetTotal does nothing if there is no count of id, or if Track was not called before.
 //
-// If t belongs to this store, and is below a total that the store has had of the count, or
-// has forgotten in this shard, the count starts again above these totals, as if it was
-// inserted. TotalOf returns the resulting total.
+// A total t that belongs to this store may be below the present total of the count, or below a
+// total that the store has forgotten in the same shard. The count then gets the total that an
+// inserted count would get, which is above both. TotalOf returns the resulting total.
 func (s *Store) SetTotal(id ID, t Total) {
 	sh, i := s.lockSlot(id)
 	if i >= 0 {

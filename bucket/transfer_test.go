@@ -59,7 +59,7 @@ func TestTransferredCountIsEqual(t *testing.T) {
 		l, now := spendAtRandom(t, here, id)
 		if rapid.Bool().Draw(t, "stored there") {
 			spendAtRandom(t, there, id)
-			there.Reset(id, 0) // otherwise its limit may have a higher Version
+			there.Reset(id, 0) // without the Reset, the limit of the count there may have a higher Version than l
 		}
 		held := transfer(t, here, there, id, now, now, rapid.IntRange(1, 60).Draw(t, "bytes in a piece"))
 		used, _, ok := here.Used(id, now)

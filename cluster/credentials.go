@@ -23,7 +23,7 @@ var (
 // credential is a secret, and the region of the nodes that it proves.
 type credential struct {
 	secret []byte
-	region string // not used if any is set
+	region string // not used if the field any is true
 	any    bool   // it proves nodes of any region
 }
 

@@ -84,8 +84,8 @@ func (o *outbox) claimForWriter() bool {
 // rouse passes the duty to the writer. It never blocks, because only one goroutine has the duty.
 func (o *outbox) rouse() { o.wake <- struct{}{} }
 
-// relieve ends the writer if no goroutine has the duty, and the duty was passed to the writer at most
-// limit times since the last call.
+// relieve ends the writer if no goroutine has the duty to write, and if the writer has received that
+// duty at most limit times since the last call of relieve.
 func (o *outbox) relieve(limit int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -363,8 +363,8 @@ func TestReflectedHandshakeIsRefused(t *testing.T) {
 		})
 	})
 
-	// The dialler reaches itself: the sender of all bytes holds the secret, but is not the dialled
-	// node.
+	// The mirror connects node a to the listener of a. So the other end of the connection holds
+	// the secret, but is not the node b that a wants to reach.
 	t.Run("to its own port", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, lo *loopback) {
 			var log lines

@@ -429,7 +429,7 @@ func testLines(t *testing.T, f *framework) {
 		return names
 	}
 	require.Empty(t, met(f, ""))
-	for _, name := range names[:2] { // fasthttp has no lines for other empty fields
+	for _, name := range names[:2] { // fasthttp does not report the other fields if they are empty
 		for _, lines := range []string{"%s: \r\n", "%s: a\r\n", "%[1]s: a\r\n%[1]s: b\r\n"} {
 			lines = fmt.Sprintf(lines, name)
 			require.Equal(t, met(netHTTP, lines), met(f, lines), "%q", lines)

@@ -30,10 +30,10 @@ const (
 
 // SetURL sets Path and Readings for a request of net/http that any router may serve.
 //
-// RawPath, or EscapedPath if RawPath is empty, is the path of the target as the client sent it:
-// a URL has a RawPath if EscapedPath of the decoded Path would be a different text. If a handler has
-// changed only Path or only RawPath, routers that read Path disagree with routers that read
-// RawPath. Readings then has both.
+// The path as the client sent it is RawPath or, if RawPath is empty, the result of EscapedPath:
+// package url sets RawPath only if the default escaping of Path differs from the path that was
+// sent. If a handler has changed only Path or only RawPath, routers that read Path and routers that
+// read RawPath see different paths. SetURL then sets Readings to both paths.
 func (r *Request) SetURL(u *url.URL) {
 	r.Path, r.Readings = u.RawPath, nil
 	if u.RawPath == "" {

@@ -43,7 +43,7 @@ type Holdings struct {
 	mu         sync.Mutex
 	knownSince int64  // monotonic time since which all holdings are remembered
 	agreed     []bool // whether a region has shown since then that it divides limits in the same way
-	exact      bool   // another node that transferred authority has stated knownSince
+	exact      bool   // knownSince comes from a node that has transferred authority to this node
 }
 
 const (

@@ -150,9 +150,9 @@ func (l *ledger) add(id bucket.ID, t tally) *entry {
 	return e
 }
 
-// makeRoom examines the next few entries and removes a tally. Of the tallies that were queued for
-// a member, it removes the tally that grew longest ago. If no tally was queued, it removes the
-// tally that grew longest ago of all.
+// makeRoom examines the next few entries and removes one tally. Of the examined tallies that were
+// queued for a member, it removes the tally whose last growth is the oldest. If none was queued, it
+// chooses in the same way from all examined tallies.
 func (l *ledger) makeRoom() {
 	const sample = 16
 	rank := func(e *entry) (missed int) {

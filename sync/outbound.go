@@ -76,9 +76,9 @@ func (f *flight) clear() {
 // vector or reset that may have to be sent costs besideCost more.
 const besideCost = 8
 
-// isDue reports whether all items up to the given stream time have been sent: no such item
-// waits in queue, and no scan has to find such an item. isDue ignores bulk and the frame in
-// flight.
+// isDue reports whether all items up to the given stream time have been sent: queue contains no
+// such item, and the scan, if one is in progress, has no such item left to find. isDue ignores
+// bulk, and takes items in flight as sent.
 func (o *outbound) isDue(at int64) bool {
 	oldest, waits := o.queue.oldest()
 	return (!o.scanning || o.began >= at) && (!waits || oldest > at)

@@ -9,8 +9,9 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// reset is the tombstone of a count. Each state and spend contains the number of the last reset.
-// If the number is lower, the state or spend belongs to a count that no longer exists.
+// reset is the tombstone of a count. Each state and spend contains the number of the last reset
+// that its sender knew. If this number is lower than that of the tombstone, the state or spend
+// belongs to a count that no longer exists.
 type reset struct {
 	number uint64
 	made   int64  // time of the reset, by the clock of this node

@@ -17,7 +17,7 @@ func TestTombstonesStayBoundedUnderClockSteps(t *testing.T) {
 	const perHour = 3600 + 60
 	for _, c := range []struct {
 		about string
-		back  time.Duration // step of the clock after an hour
+		back  time.Duration // how far the clock is set back, once, after an hour
 		most  time.Duration // maximum time that resets are kept
 	}{
 		{"a clock without steps", 0, time.Duration(tombstoneFor)},

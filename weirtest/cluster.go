@@ -486,7 +486,7 @@ func (o *observed) Start(ctx context.Context, h cluster.Handler) error {
 	return o.Cluster.Start(ctx, watcher{h, o})
 }
 
-// watcher reports each view before it notifies the node.
+// watcher passes each new view to the function Options.Viewed, and then notifies the node.
 type watcher struct {
 	cluster.Handler
 	observed *observed

@@ -34,7 +34,7 @@ type peer struct {
 	newest      uint64    // highest number of a connection on which it has sent a message
 	lastArrival time.Time // when such a connection last brought a message
 
-	welcome  bool    // it is of another region, and may be asked
+	welcome  bool    // the peer has permitted the owner to send it requests; only for a peer in foreigners
 	abroad   bool    // the peer is in foreigners: it is a member of another region, or was contacted as such
 	region   *region // the region to which the owner sends requests through it, if any
 	reaching bool    // the owner has requested permission to ask it, and it has not answered

@@ -182,8 +182,8 @@ func (s *soak) disturb(ctx context.Context, k kind, gateway int, pause time.Dura
 	return s.await(ctx, s.isSettled)
 }
 
-// playRound plays faults under traffic for the keys of the next round, judges the answers
-// and drops them, and takes the figures.
+// playRound plays faults while clients send requests for the keys of the next round. Then it judges
+// the answers, drops them, and records the figures of the gateways, except if s.stops is set.
 func (s *soak) playRound(ctx context.Context, faults func(context.Context) error) error {
 	s.round++
 	s.endTraffic = s.startTraffic(ctx)

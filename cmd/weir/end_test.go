@@ -196,7 +196,7 @@ func TestFrozenMemberLeavesTimeForPendingChecks(t *testing.T) {
 	a := start(t, dir, "-name", "a", "-leave_within", "60s", "-timeout", "20ms") // Leave has 48s, and responses have 9s more
 	b := start(t, dir, "-name", "b", "-join", a.addr(t))
 	waitReady(t, a, b)
-	for i := range 20 { // a hands some of them over
+	for i := range 20 { // when node a leaves, it must hand some of these counts over to b
 		status, _ := a.post(t, "/v1/take", fmt.Sprintf(`{"limit":"api/hourly","key":"%d"}`, i))
 		require.Equal(t, http.StatusOK, status)
 	}

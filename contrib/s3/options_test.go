@@ -87,7 +87,8 @@ func TestErrorOfInvalidURLOmitsSecrets(t *testing.T) {
 	}
 }
 
-// captureHeader returns the header of the next request, once the last one is read.
+// captureHeader returns a channel that receives the header of the next request. Until this header
+// is read from the channel, the headers of later requests are dropped.
 func captureHeader(s *server) chan http.Header {
 	got := make(chan http.Header, 1)
 	s.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {

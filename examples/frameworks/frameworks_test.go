@@ -169,7 +169,7 @@ func TestRunErrorNamesKnownFrameworks(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), service.Options{}, "rails", "127.0.0.1:0"), `-framework is "rails": use one of [chi connect`)
 }
 
-// The command serves until its context ends, and then ends in order.
+// The command serves until its context ends, and then ends without an error.
 func TestRunServesUntilItsContextEnds(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	defer end()

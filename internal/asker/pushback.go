@@ -64,7 +64,7 @@ type pushbackSet struct {
 // an ask for more units, or if its limit has several numbers.
 type pushback struct {
 	id               bucket.ID
-	numbers          uint64 // hash of the numbers of the limit of the ask
+	numbers          uint64 // wire.NumbersHash of the limit of the ask
 	units            int64  // denied units; fewer units may still be admitted
 	sent             countsync.Time
 	retry, reset     time.Duration // RetryAfter and ResetAfter in the result of the owner

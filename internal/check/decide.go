@@ -82,8 +82,8 @@ func (c *Checks) place(v *view.View, route view.Route, now int64) (as view.Stand
 	return view.AsSelf, true
 }
 
-// standing returns the view and the standing by which this node decides once no member has
-// answered.
+// standing returns how this node decides if no member has answered: the view that it uses, and
+// whether it decides as a stand-in or for itself.
 func (c *Checks) standing(v *view.View, route view.Route, target answerer, err error) (*view.View, view.Standing) {
 	after := c.viewAfter(v, route.To, err)
 	if target.member == v.Self && after.Stays() {

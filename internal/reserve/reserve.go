@@ -35,8 +35,9 @@ const (
 	// A Reservation can be settled as long as its units count, within these bounds.
 	leastLife   = time.Minute
 	longestLife = time.Hour
-	// markerSlack allows for the difference between the clocks of two nodes, if a text can only be
-	// dated by the time of day.
+	// markerSlack is how long a marker outlasts the text of its Reservation. Sometimes only the
+	// times of day of two nodes show how old a text is. The text can then seem younger than it is,
+	// by the difference between the clocks.
 	markerSlack = time.Minute
 )
 

@@ -108,7 +108,7 @@ func (m *lagging) transferExcess(name string) {
 	}
 }
 
-// locate sends the requests of a node for the ranges that it waits for to all other nodes.
+// locate asks the other nodes for the ranges that the named node waits for, and applies the answers.
 func (m *lagging) locate(name string) {
 	v := m.views[name]
 	ranges := v.RangesToLocate()

@@ -50,8 +50,8 @@ const (
 	// FlagTentative marks a take that is refunded if another member denies, and the refund that
 	// ends such a take. This refund has 0 units if the take is kept.
 	FlagTentative = 32
-	// FlagAbroad marks a request that began in another region, as the member states that passes the
-	// request on. Only requests that other regions may send are executed.
+	// FlagAbroad marks a request that began in another region. The member that passes the request
+	// on sets the flag. Only requests that other regions may send are executed.
 	FlagAbroad = 64
 	// FlagTraced marks a request with a Trace after its asks.
 	FlagTraced = 128

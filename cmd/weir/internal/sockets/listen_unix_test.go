@@ -149,8 +149,8 @@ func TestSimultaneousStartsShareNoSocket(t *testing.T) {
 			listeners = append(listeners, l)
 		}
 		require.Len(t, listeners, 1)
-		// The test cannot call answers, because Accept would return a connection from a failed
-		// call of Listen.
+		// The function answers is of no use here: it accepts a single connection, which may be a
+		// connection that a failed call of Listen made to find out whether the socket is in use.
 		next, err := net.Dial("unix", path)
 		require.NoError(t, err)
 		_ = next.Close()

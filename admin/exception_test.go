@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestRulesAnswerShowsExceptions(t *testing.T) {
+func TestAnswerOfRulesShowsExceptions(t *testing.T) {
 	a := startTestAPI(t, `
 tiers: {paid: {}}
 rules:

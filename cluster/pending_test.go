@@ -108,7 +108,7 @@ func TestOldestOfLargestOriginMakesRoom(t *testing.T) {
 	require.Empty(t, l.origins)
 }
 
-func TestPendingConnectionsLeaveFileDescriptors(t *testing.T) {
+func TestPendingConnectionsUsePartOfFileDescriptors(t *testing.T) {
 	for _, c := range []struct {
 		descriptors uint64
 		size        int

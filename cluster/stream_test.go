@@ -21,7 +21,7 @@ func (endless) Close() error                { return nil }
 func (endless) SetDeadline(time.Time) error { return nil }
 
 // A sender without a secret can make gossip hold the bytes of a message until the message is whole.
-func TestGossipHoldsBoundedBytesAndShortMessagesPass(t *testing.T) {
+func TestHeldGossipIsBoundedWhileShortMessagesPass(t *testing.T) {
 	var held atomic.Int64
 	open := func() *stream {
 		return &stream{Conn: endless{}, left: maxStreamBytes, held: &held, closed: func() {}}

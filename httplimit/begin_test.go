@@ -56,7 +56,7 @@ func TestEventHoldsUntilEnd(t *testing.T) {
 	}
 }
 
-func TestRequestWithoutHoldsHasNoAdmission(t *testing.T) {
+func TestAdmissionIsNilWithoutHolds(t *testing.T) {
 	m := newLimiter(t, "rules: [{name: r, key: ip, limit: {rate: 1, per: 1h}}]", Options{}, weir.Config{})
 	a, admitted := m.Begin(context.Background(), new(event))
 	require.True(t, admitted)

@@ -116,7 +116,7 @@ func TestRoundsAddUpAndTheirAnswersAreDropped(t *testing.T) {
 	require.Contains(t, failures, "stalls: 3")
 }
 
-func TestKilledGatewaysLackUnitsSinceTheOldestSnapshot(t *testing.T) {
+func TestKilledGatewaysLoseUnitsSpentAfterOldestSnapshot(t *testing.T) {
 	all := soakScene().current[:3]
 	for i, saved := range []int64{8, 7, 9} {
 		all[i].report.Saved = saved

@@ -139,7 +139,7 @@ func TestBucketSnapshotsAreListedShownAndVerified(t *testing.T) {
 	}
 }
 
-func TestInvalidBucketURLNamesValidForm(t *testing.T) {
+func TestErrorOfInvalidBucketURLShowsValidForm(t *testing.T) {
 	for url, says := range map[string]string{
 		"S3:/counts":                         "write s3://BUCKET/PREFIX",
 		"s3://weir:" + s3Secret + "@counts/": "it has credentials: leave them out, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",

@@ -34,7 +34,7 @@ func mergeAll(replicas ...record) record {
 	return r
 }
 
-func TestMergeOfReplicasIsJoin(t *testing.T) {
+func TestMergeIgnoresOrderAndRepetition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		renewals := make(map[renewal]int64) // the expiry of each renewal
 		replica := func() record {

@@ -13,7 +13,7 @@ import (
 
 // A node with a share of zero grants no units. A debit or a refund is counted whatever the share
 // is, because the service has already spent or returned the units.
-func TestNodeWithoutAShareCountsDebitsAndRefunds(t *testing.T) {
+func TestDebitsAndRefundsAreCountedWithoutShare(t *testing.T) {
 	for _, policy := range []wire.Policy{wire.FairShare, wire.MajorityShare, wire.FailClosed} {
 		for _, algorithm := range windowsAndBuckets {
 			limit := bucket.Limit{Algorithm: algorithm, Rate: 2, Per: time.Hour, Version: 1}

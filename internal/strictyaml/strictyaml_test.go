@@ -53,7 +53,7 @@ func readLimit(text string) (l limit, err error) {
 	return l, file.Err()
 }
 
-func TestAFileIsReadAsItsTypes(t *testing.T) {
+func TestValuesAreReadAsTypesOfTheirFields(t *testing.T) {
 	l, err := readLimit(`
 name: "404" # in quotes, it is a text
 policy: fair_share

@@ -358,7 +358,7 @@ func TestWaitEndsOnceNoMemberHasTheRange(t *testing.T) {
 
 // If a member no longer has a range, another member may have received the range meanwhile. The node
 // then waits for that member.
-func TestWaitFollowsAuthority(t *testing.T) {
+func TestNodeWaitsForMemberThatReceivedRange(t *testing.T) {
 	m := newMisdirectedTransfer()
 	m.updateView("node-03")
 	m.now += int64(movingFor)

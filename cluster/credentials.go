@@ -22,14 +22,14 @@ var (
 
 // credential is a secret, and the region of the nodes that it proves.
 type credential struct {
-	secret []byte
-	region string // not used if the field any is true
-	any    bool   // it proves nodes of any region
+	secret    []byte
+	region    string // not used if anyRegion is true
+	anyRegion bool   // it proves nodes of any region
 }
 
 // credentials returns the credentials that id accepts, beginning with Secrets.
 func (id identity) credentials() []credential {
-	own := credential{region: id.self.Region, any: id.regions == nil}
+	own := credential{region: id.self.Region, anyRegion: id.regions == nil}
 	var all []credential
 	for _, own.secret = range id.secrets {
 		all = append(all, own)
@@ -57,7 +57,7 @@ func (id identity) keys(region string) [][]byte {
 // checkProof returns an error if the credential c and the certificate of conn do not prove the hello that
 // the node said.
 func (id identity) checkProof(c credential, conn net.Conn, said hello) error {
-	if !c.any && c.region != said.Region {
+	if !c.anyRegion && c.region != said.Region {
 		return fmt.Errorf("%w: it claims region %q with a secret of region %q", errIdentity, said.Region, c.region)
 	}
 	return id.names.checkCertificate(conn, said.Region, said.Name)

@@ -91,7 +91,7 @@ func (id identity) acceptProof(conn net.Conn, proof byte) (net.Conn, credential,
 		return nil, credential{}, reasonAuthentication, errSecret
 	}
 	_, err := conn.Write([]byte{opening, 0})
-	return conn, credential{any: true}, refusalReason(err), err // without Secrets, Config has no RegionSecrets
+	return conn, credential{anyRegion: true}, refusalReason(err), err // without Secrets, Config has no RegionSecrets
 }
 
 // refuseProof answers a dialler that it shares no secret with this node. The caller closes conn, so an

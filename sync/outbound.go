@@ -13,9 +13,9 @@ import (
 // An item is removed from outbound only when a frame that contains it has been acknowledged.
 // Until then, the item is in queue, in bulk, in flight, or covered by a scan. Hand-overs depend
 // on this: a transfer or a Complete is sent only after everything older in queue and in scans
-// has been acknowledged (isDue, while no frame is in flight). Code that takes an item from the
-// queue without storing it anywhere
-// would break this. Only Forgo drops items, and only on a node that leaves.
+// has been acknowledged (hasSentUntil, while no frame is in flight). Code that takes an item from
+// the queue without storing it anywhere would break this. Only Forgo drops
+// items, and only on a node that leaves.
 type outbound struct {
 	to     Member
 	stamp  stamp // marks the entries that were queued for the member
@@ -76,10 +76,10 @@ func (f *flight) clear() {
 // vector or reset that may have to be sent costs besideCost more.
 const besideCost = 8
 
-// isDue reports whether all items up to the given stream time have been sent: queue contains no
-// such item, and the scan, if one is in progress, has no such item left to find. isDue ignores
+// hasSentUntil reports whether all items up to the given stream time have been sent: queue contains no
+// such item, and the scan, if one is in progress, has no such item left to find. hasSentUntil ignores
 // bulk, and takes items in flight as sent.
-func (o *outbound) isDue(at int64) bool {
+func (o *outbound) hasSentUntil(at int64) bool {
 	oldest, waits := o.queue.oldest()
 	return (!o.scanning || o.began >= at) && (!waits || oldest > at)
 }
@@ -99,7 +99,7 @@ func (o *outbound) hasData() bool {
 func (o *outbound) acknowledged(at int64) bool {
 	f := o.flight.items // in order of their time, bulk items last
 	flies := len(f) > 0 && (f[0].at <= at || f[len(f)-1].bulk)
-	return !flies && !o.scanning && !o.owes && !o.wantsCounts && o.bulk.len() == 0 && !o.isTransferring() && o.isDue(at)
+	return !flies && !o.scanning && !o.owes && !o.wantsCounts && o.bulk.len() == 0 && !o.isTransferring() && o.hasSentUntil(at)
 }
 
 func (o *outbound) isTransferring() bool { return len(o.transfers)+len(o.flight.transfers) > 0 }
@@ -155,12 +155,12 @@ func (s *Stream) Next(member Member, now int64, roles Roles, b []byte, most int)
 	s.tick(now)
 	s.number++
 	f.number, f.at = s.number, s.clock
-	if len(o.transfers) > 0 && o.isDue(o.transfers[0].at) {
+	if len(o.transfers) > 0 && o.hasSentUntil(o.transfers[0].at) {
 		flags |= flagTransfer
 		f.transfers = append(f.transfers, o.transfers[0])
 		o.transfers = o.transfers[1:]
 	}
-	if o.owes && !o.scanning && o.isDue(o.owed) {
+	if o.owes && !o.scanning && o.hasSentUntil(o.owed) {
 		flags |= flagComplete
 		f.complete = true
 	}

@@ -43,8 +43,8 @@ const (
 // front: bury removes all of them at once.
 //
 // Of two items with the same id and kind, the later item is removed, and never the earlier: a
-// caller that waits for all items that were queued up to a time (isDue) relies on the time of the
-// first item.
+// caller that waits for all items that were queued up to a time (outbound.hasSentUntil) relies on
+// the time of the first item.
 type queue struct {
 	items deque[item]
 	first int64 // position of the first item; the position of an item never changes

@@ -72,7 +72,7 @@ var (
 
 	errAway    = errors.New("cluster: the node at the address has left its region: give addresses that lead to other nodes, too")
 	errName    = errors.New("cluster: another member answers at the address")
-	errSelf    = errors.New("cluster: the address that a member advertises leads back to this node: set Advertise on that member to an address that other machines dial, unless it ran here before this node")
+	errSelf    = errors.New("cluster: the address that a member advertises leads back to this node: if that member has ended and this node uses its address now, do nothing; otherwise set Advertise on that member to an address that other machines dial")
 	errShared  = errors.New("cluster: two members advertise one address: set Advertise on each to an address that leads to it alone")
 	errSilent  = errors.New("cluster: no answer at the address: check that it is right, that a node listens there, and that no firewall is between")
 	errHungUp  = errors.New("cluster: the server at the address closed the connection without an answer: it may have ended or be starting, or have too many connections")

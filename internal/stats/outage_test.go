@@ -89,17 +89,17 @@ func TestObserveLogsChanges(t *testing.T) {
 		},
 		"further and returning members": {
 			{second, factsWithout("b"), "missing=[b]"},
-			{second, factsWithout("b", "c"), "WARN msg=\"outage changed: other members are missing\" since=1s lasted=1s missing=\"[b c]\" reached=1 roster=3"},
+			{second, factsWithout("b", "c"), "WARN msg=\"outage changed: the set of missing members is different\" since=1s lasted=1s missing=\"[b c]\" reached=1 roster=3"},
 			{second, factsWithout("b", "c"), ""},
 			{stats.OutageQuiet - 1, factsWithout("c"), ""},
-			{1, factsWithout("c"), "WARN msg=\"outage changed: other members are missing\" since=1s lasted=7s missing=[c] reached=2"},
+			{1, factsWithout("c"), "WARN msg=\"outage changed: the set of missing members is different\" since=1s lasted=7s missing=[c] reached=2"},
 			{second, factsWithout("c"), ""},
 			{second, factsWithout("b"), "changed"},
 		},
 		"all missing members at the end": {
 			{second, factsWithout("b"), "missing=[b]"},
 			{second, factsWithout("c"), "missing=\"[b c]\""},
-			{stats.OutageQuiet, factsWithout("c"), "changed: other members are missing\" since=1s lasted=6s missing=[c]"},
+			{stats.OutageQuiet, factsWithout("c"), "changed: the set of missing members is different\" since=1s lasted=6s missing=[c]"},
 			{stats.OutageQuiet, factsWithout(), "ended: every check is decided by its owner again\" since=1s lasted=6s missing=\"[b c]\""},
 		},
 		"decisions after all members are back": {

@@ -56,7 +56,7 @@ func (l *Line) Log(log *slog.Logger) {
 	case begun:
 		log.Warn("outage began: checks may be decided without their owners", attrs...)
 	case grown, shrunk:
-		log.Warn("outage changed: other members are missing", attrs...)
+		log.Warn("outage changed: the set of missing members is different", attrs...)
 	case ended:
 		log.Info("outage ended: every check is decided by its owner again", attrs...)
 	}

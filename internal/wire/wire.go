@@ -51,7 +51,7 @@ const (
 	// ends such a take. This refund has 0 units if the take is kept.
 	FlagTentative = 32
 	// FlagAbroad marks a request that began in another region. The member that passes the request
-	// on sets the flag. Only requests that other regions may send are executed.
+	// on sets the flag. Of the marked requests, only those that other regions may send are executed.
 	FlagAbroad = 64
 	// FlagTraced marks a request with a Trace after its asks.
 	FlagTraced = 128

@@ -19,6 +19,7 @@ type contender struct {
 	remote     func(q worker.Quota, addr string) (*worker.Instance, error) // nil unless at is inRedis
 	limit      func(q worker.Quota) weir.Limit                             // of a node of Weir
 	unlisted   bool                                                        // measured only if -only names it
+	releases   bool                                                        // units after each check, so that further checks get them
 	note       string                                                      // for readers of the tables
 }
 
@@ -38,7 +39,7 @@ func contenders() []contender {
 		{name: "weir-owned", at: owned, limit: unleased, note: "The node is one of a ring of ten, and owns the checked keys. The other nine nodes are idle, in the same process."},
 		{name: "weir-forwarded", at: elsewhere, limit: unleased, note: "With NoLeases. Another process owns the keys, and the node has a replica of each."},
 		{name: "weir-leased", at: elsewhere, limit: leased, unlisted: true, note: "As weir-forwarded, with leases."},
-		{name: "weir-held", at: owned, limit: held, unlisted: true, note: "As weir-owned. Each check holds a unit and releases it."},
+		{name: "weir-held", at: owned, limit: held, unlisted: true, releases: true, note: "As weir-owned. Each check holds a unit and releases it."},
 		{name: "echo", at: nowhere, unlisted: true, note: "No limiter: frames of the size of weir-forwarded's, over a connection to another process."},
 		{name: "gubernator-owned", at: owned, gubernator: true, note: "As weir-owned, by its leaky bucket, but the node is alone."},
 		{name: "gubernator-forwarded", at: elsewhere, gubernator: true, note: "As weir-forwarded, by its leaky bucket, with its default batches. It is embedded in the process of the callers, because a daemon costs an additional call. It has no replicas."},

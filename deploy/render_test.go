@@ -143,7 +143,7 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 		"resources": {"resources": values{"requests": nil}},
 		"image.repository: name where you pushed the image": nil,
 		"app.image: name the image":                         {"mode": "sidecar", "image": image},
-		"create a ServiceMonitor for the app":                       {"mode": "embedded", "app": values{"image": "a"}, "monitoring": values{"serviceMonitor": values{"enabled": true}}},
+		"create a ServiceMonitor for the app":               {"mode": "embedded", "app": values{"image": "a"}, "monitoring": values{"serviceMonitor": values{"enabled": true}}},
 		"ipFamilyPolicy":                                    {"service": values{"ipFamilyPolicy": "Both"}},
 		"interval":                                          {"monitoring": values{"serviceMonitor": values{"interval": "often"}}},
 		"name the ConfigMap":                                {"envoy": values{"enabled": true}, "image": image},

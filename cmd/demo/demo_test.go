@@ -169,7 +169,7 @@ func TestCrashWithoutCopiesBreaksPromise(t *testing.T) {
 			break
 		}
 	}
-	require.Regexp(t, `broken: a client got \d+ in one of the windows of 400ms in which a gateway was killed`, d.output.String())
+	require.Regexp(t, `broken: a client was granted \d+ in one of the windows of 400ms in which a gateway was killed`, d.output.String())
 }
 
 func TestCtrlCEndsEveryProcess(t *testing.T) {
@@ -186,7 +186,7 @@ func TestRegionsKeepEveryPromiseAndLeaveNoProcess(t *testing.T) {
 	testenv.SkipUnlessFull(t, "the search workflow, which runs go run ./cmd/demo -regions 3, and TestCtrlCEndsEveryProcess")
 	d := startDemo(t, "-regions", "3", "-duration", "16s")
 	require.Equal(t, exitFine, d.wait(t))
-	for _, said := range []string{"all of it to eu", "all of it from eu to us", "us, which has nearly all, is cut off", "heal",
+	for _, said := range []string{"all of it to eu", "all of it from eu to us", "us, which has nearly all units, is cut off", "heal",
 		"global", "cut", "regional", "Every promise held."} {
 		require.Contains(t, d.output.String(), said)
 	}

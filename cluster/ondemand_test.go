@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -230,8 +231,8 @@ func TestUnwatchedMemberBeyondACutIsPresumedConnectedAgain(t *testing.T) {
 
 func TestUnwatchedMemberKeepsItsConnection(t *testing.T) {
 	h := handleEach(func(batch *Batch, i int, r []byte) {
-		answer := batch.Defer(i)
-		time.AfterFunc(12*time.Second, func() { answer(r) })
+		answer, body := batch.Defer(i), slices.Clone(r)
+		time.AfterFunc(12*time.Second, func() { answer(body) })
 	})
 	for _, asks := range []bool{false, true} {
 		inCrowd(t, h, func(t *testing.T, a, b *testPeer, way *cut) {

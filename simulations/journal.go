@@ -18,8 +18,9 @@ type Journal struct {
 	Took      time.Duration // real time
 
 	Absences []absence
-	// Starts contains the times at which nodes began to start. A start waits for the leave of
-	// the previous node on the host, and may begin later than its fault.
+	// Starts contains the times at which nodes began to start. The first time is that of the nodes
+	// that run from the beginning, and negative. Another start waits for the leave of the previous
+	// node on the host, and may begin later than its fault.
 	Starts []time.Duration
 	WAN    WAN
 

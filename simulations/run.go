@@ -257,6 +257,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), settleWithin)
 	defer cancel()
+	started := time.Now()
 	var err error
 	if s.cluster, err = weirtest.NewCluster(ctx, o); err != nil {
 		return nil, err
@@ -265,6 +266,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 		time.Sleep(acquaintedIn)
 	}
 	s.began = time.Now()
+	s.starts = []time.Duration{started.Sub(s.began)}
 	s.witness.keys = make(map[[16]byte]int)
 	for _, h := range s.hosts {
 		h.machine = s.cluster.Network().Host(h.name)

@@ -111,6 +111,7 @@ func TestRunAccountsForEveryUnit(t *testing.T) {
 			first := playAside(t, s)
 			requireAccounted(t, first)
 			requireStruck(t, name, first)
+			require.True(t, len(first.Starts) > 0 && first.Starts[0] < 0, "nodes run from the beginning, and began to start at %v", first.Starts)
 			if !testenv.Race && testenv.IsFull(t) { // TestPlayerPlaysLikeThisProcess and TestRegionRunReplaysFromItsSeed replay as well; the race detector has the scheduler pick at random
 				requireReplays(t, s, first)
 			}

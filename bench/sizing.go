@@ -32,6 +32,7 @@ type Sizer struct {
 	limiter *weir.Limiter // admits everything
 	daily   *weir.Limiter // with long-lived counts
 	checks  *http.Server
+	echo    *worker.Instance
 	asked   int
 	keys    map[string][]string // by SizerLoad.Way
 }
@@ -43,13 +44,13 @@ type SizerSetup struct {
 	Asked int // keys that Load checks, of each kind
 }
 
-type SizerAddrs struct{ Peers, Checks string }
+type SizerAddrs struct{ Peers, Checks, Echo string }
 
 func (s *Sizer) Close() error {
 	if s.node == nil {
 		return nil
 	}
-	return errors.Join(s.checks.Close(), s.node.Close())
+	return errors.Join(s.checks.Close(), s.node.Close(), s.echo.Close())
 }
 
 // Start starts the node, and serves its check API.
@@ -57,6 +58,10 @@ func (s *Sizer) Start(o SizerSetup, addrs *SizerAddrs) (err error) {
 	// This secret is public: all nodes are processes of this machine.
 	secret := bytes.Repeat([]byte{1}, 32)
 	s.asked = o.Asked
+	if s.echo, err = newEcho(); err != nil {
+		return err
+	}
+	addrs.Echo = s.echo.Addr
 	s.node, err = weir.Start(context.Background(), weir.Config{
 		Bind: "127.0.0.1:0", Join: o.Join, Secrets: [][]byte{secret}, Seed: secret, MaxKeys: o.Keys, Logger: quiet(),
 	})
@@ -89,9 +94,10 @@ func (s *Sizer) Start(o SizerSetup, addrs *SizerAddrs) (err error) {
 // no key is checked often enough to be leased, except for the keys that are meant to be.
 const sizedKeys = 200_000
 
-// Meet waits for the given number of members, and chooses the keys.
-func (s *Sizer) Meet(members int, _ *int) error {
-	if err := errors.Join(untilMet(s.node, members, worker.StartWait), untilExact(s.limiter, worker.StartWait)); err != nil {
+// Meet waits until the nodes of all processes are members, connects to one of the given addresses for
+// echoes, and chooses the keys.
+func (s *Sizer) Meet(echoes []string, _ *int) error {
+	if err := errors.Join(untilMet(s.node, len(echoes), worker.StartWait), untilExact(s.limiter, worker.StartWait), s.echo.Meet(echoes)); err != nil {
 		return err
 	}
 	others := worker.KeysThat(s.asked, func(key string) bool { return !s.limiter.Owner(key).Self })
@@ -99,6 +105,7 @@ func (s *Sizer) Meet(members int, _ *int) error {
 		"owned":     worker.KeysThat(s.asked, func(key string) bool { return s.limiter.Owner(key).Self }),
 		"forwarded": others,
 		"leased":    others[:min(len(others), 10)],
+		"echo":      others,
 		"nothing":   others,
 	}
 	return nil
@@ -128,7 +135,13 @@ func (s *Sizer) Load(o SizerLoad, spent *SizerSpent) error {
 	var other atomic.Int64
 	spent.Checks = paced(sizerCallers, o.Rate, o.For, func(_ int, r *rand.Rand) {
 		key := keys[r.IntN(len(keys))]
-		if o.Way == "nothing" {
+		switch o.Way {
+		case "nothing":
+			return
+		case "echo":
+			if s.echo.Allow(key)&worker.Failed != 0 {
+				other.Add(1)
+			}
 			return
 		}
 		if d, err := s.limiter.Allow(context.Background(), key); err != nil || d.Source != want {
@@ -214,7 +227,7 @@ func startSizers(nodes, keys, asked int, env ...string) (s *sizers, err error) {
 			err = errors.Join(err, endAll(s.all))
 		}
 	}()
-	setup := SizerSetup{Keys: keys, Asked: asked}
+	setup, echoes := SizerSetup{Keys: keys, Asked: asked}, []string(nil)
 	for range nodes {
 		r, err := startRemote("", sizerRole, env...)
 		if err != nil {
@@ -226,9 +239,9 @@ func startSizers(nodes, keys, asked int, env ...string) (s *sizers, err error) {
 			return s, err
 		}
 		s.addrs = append(s.addrs, addrs)
-		setup.Join = append(setup.Join, addrs.Peers)
+		setup.Join, echoes = append(setup.Join, addrs.Peers), append(echoes, addrs.Echo)
 	}
-	_, err = callAll[int](s.all, sizerWait, "Sizer.Meet", nodes)
+	_, err = callAll[int](s.all, sizerWait, "Sizer.Meet", echoes)
 	return s, err
 }
 
@@ -290,7 +303,7 @@ func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) 
 	if err != nil {
 		return err
 	}
-	for _, way := range []string{"owned", "forwarded", "leased", "over HTTP"} {
+	for _, way := range []string{"owned", "echo", "forwarded", "leased", "over HTTP"} {
 		fmt.Fprintf(out, "| %s ", way)
 		for _, rate := range sizedRates {
 			if err := ctx.Err(); err != nil {

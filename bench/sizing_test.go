@@ -20,7 +20,7 @@ import (
 func TestSizingMeasuresEachWayAndSize(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, size(context.Background(), 20*time.Millisecond, 2000, 2000, &out))
-	for _, row := range []string{"owned", "forwarded", "leased", "over HTTP"} {
+	for _, row := range []string{"owned", "echo", "forwarded", "leased", "over HTTP"} {
 		require.Contains(t, out.String(), "| "+row+" | ")
 	}
 	require.Regexp(t, `(?m)^\| 2000 \| - \| \d+ \| \d+ \|$`, out.String())

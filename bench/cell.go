@@ -106,9 +106,6 @@ func (c cell) measure(s settings) (f result, err error) {
 	if err != nil {
 		return f, err
 	}
-	if c.contender.releases {
-		tallies[0].Most = int64(tallies[0].All.Checks)
-	}
 	return sumUp(&tallies[0])
 }
 

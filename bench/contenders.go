@@ -19,7 +19,6 @@ type contender struct {
 	remote     func(q worker.Quota, addr string) (*worker.Instance, error) // nil unless at is inRedis
 	limit      func(q worker.Quota) weir.Limit                             // of a node of Weir
 	unlisted   bool                                                        // measured only if -only names it
-	releases   bool                                                        // units after each check, so that further checks get them
 	note       string                                                      // for readers of the tables
 }
 
@@ -39,7 +38,7 @@ func contenders() []contender {
 		{name: "weir-owned", at: owned, limit: unleased, note: "The node is one of a ring of ten, and owns the checked keys. The other nine nodes are idle, in the same process."},
 		{name: "weir-forwarded", at: elsewhere, limit: unleased, note: "With NoLeases. Another process owns the keys, and the node has a replica of each."},
 		{name: "weir-leased", at: elsewhere, limit: leased, unlisted: true, note: "As weir-forwarded, with leases."},
-		{name: "weir-held", at: owned, limit: held, unlisted: true, releases: true, note: "As weir-owned. Each check holds a unit and releases it."},
+		{name: "weir-held", at: owned, limit: held, unlisted: true, note: "As weir-owned. Each check holds a unit and releases it."},
 		{name: "echo", at: nowhere, unlisted: true, note: "No limiter: frames of the size of weir-forwarded's, over a connection to another process."},
 		{name: "gubernator-owned", at: owned, gubernator: true, note: "As weir-owned, by its leaky bucket, but the node is alone."},
 		{name: "gubernator-forwarded", at: elsewhere, gubernator: true, note: "As weir-forwarded, by its leaky bucket, with its default batches. It is embedded in the process of the callers, because a daemon costs an additional call. It has no replicas."},
@@ -96,9 +95,10 @@ func newWeirNode(limit weir.Limit, alone bool, join []string) (*worker.Instance,
 	if err != nil {
 		return nil, errors.Join(err, end())
 	}
+	releases := limit.Algorithm == weir.InFlight
 	return &worker.Instance{
 		Allow: func(key string) worker.Outcome {
-			if limit.Algorithm == weir.InFlight {
+			if releases {
 				h, err := l.Hold(context.Background(), key, 1)
 				h.Release()
 				return decidedByWeir(h.Decision(), err)
@@ -106,9 +106,10 @@ func newWeirNode(limit weir.Limit, alone bool, join []string) (*worker.Instance,
 			d, err := l.Allow(context.Background(), key)
 			return decidedByWeir(d, err)
 		},
-		Close: end,
-		Addr:  addrOf(n),
-		Owns:  func(key string) bool { return l.Owner(key).Self },
+		Close:    end,
+		Releases: releases,
+		Addr:     addrOf(n),
+		Owns:     func(key string) bool { return l.Owner(key).Self },
 		Meet: func(nodes []string) error {
 			return errors.Join(untilMet(n, len(nodes), worker.StartWait), untilExact(l, worker.StartWait))
 		},

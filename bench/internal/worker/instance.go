@@ -23,11 +23,12 @@ const (
 )
 
 // Instance is a limiter of a contender in one process. A limiter with counts in several
-// processes is a node, and has the fields after Close.
+// processes is a node, and has the fields after Releases.
 type Instance struct {
-	Allow func(key string) Outcome // one unit
-	Close func() error
-	Addr  string // address for other nodes
-	Owns  func(key string) bool
-	Meet  func(nodes []string) error // returns once the nodes at these addresses form one cluster
+	Allow    func(key string) Outcome // one unit
+	Close    func() error
+	Releases bool   // Allow releases each unit at once, so the limits grant every check
+	Addr     string // address for other nodes
+	Owns     func(key string) bool
+	Meet     func(nodes []string) error // returns once the nodes at these addresses form one cluster
 }

@@ -165,7 +165,11 @@ func (w *Worker) Run(d time.Duration, t *Tally) error {
 	t.All = w.all
 	units, regained := w.workload.Quota.Units, int64(time.Since(w.begun)/w.workload.Quota.Interval)
 	for _, n := range w.asked {
-		t.Least, t.Most = t.Least+min(n, units), t.Most+min(n, units+regained)
+		least, most := min(n, units), min(n, units+regained)
+		if w.instance.Releases {
+			least, most = n, n
+		}
+		t.Least, t.Most = t.Least+least, t.Most+most
 	}
 	return nil
 }

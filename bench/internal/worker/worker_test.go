@@ -19,12 +19,15 @@ func TestOutcomesAreCountedByWhatTheyAre(t *testing.T) {
 }
 
 func TestMeasuredChecksExcludeFillAndWarmUp(t *testing.T) {
-	for _, interval := range []time.Duration{time.Hour, 1} {
+	for _, c := range []struct {
+		interval time.Duration
+		releases bool
+	}{{time.Hour, false}, {1, false}, {time.Hour, true}} {
 		w := &Worker{setup: Setup{Part: drawCount / 64, Callers: 1}, workload: Workload{
-			Keys: 3, Quota: Quota{4, interval}, draw: func(r *rand.Rand) int { return r.IntN(2) + 1 }, fill: func(i int) int { return 3 * i },
+			Keys: 3, Quota: Quota{4, c.interval}, draw: func(r *rand.Rand) int { return r.IntN(2) + 1 }, fill: func(i int) int { return 3 * i },
 		}}
 		asked, all := make(map[string]int64), 0
-		w.instance = &Instance{Allow: func(key string) Outcome {
+		w.instance = &Instance{Releases: c.releases, Allow: func(key string) Outcome {
 			asked[key]++
 			if all++; all <= 2 {
 				return Failed
@@ -37,11 +40,14 @@ func TestMeasuredChecksExcludeFillAndWarmUp(t *testing.T) {
 		for i, n := range w.asked {
 			require.Equal(t, asked[string(AppendKey(nil, i))], n, "key %d", i)
 		}
-		most := int64(8)
-		if interval == 1 {
+		least, most := int64(8), int64(8)
+		if c.releases {
+			least = int64(all)
+		}
+		if c.releases || c.interval == 1 {
 			most = int64(all) // all checked units are regained
 		}
-		require.Equal(t, []int64{8, most}, []int64{tally.Least, tally.Most})
+		require.Equal(t, []int64{least, most}, []int64{tally.Least, tally.Most})
 		require.Positive(t, tally.Checks)
 		require.Less(t, tally.Checks, all-9, "the warm-up is not measured")
 		require.Equal(t, Counts{Checks: tally.Checks, Admitted: tally.Checks}, tally.Counts)

@@ -86,8 +86,9 @@ type Config struct {
 	// Timeout is how long a check waits for other nodes: three quarters for the owner, and the rest
 	// for a stand-in. A first attempt through a relay, or to a stand-in, may take half. 0 means 100
 	// ms. The range is 100µs to 1m. The wait grows by the scheduling delay that the asked member
-	// last reported, but at most to twice the Timeout. The time in which this process does not run
-	// is not counted. The deadline of a context shortens the wait.
+	// last reported (at least 1 s over a connection in its first second), but at most to twice the
+	// Timeout. The time in which this process does not run is not counted. The deadline of a
+	// context shortens the wait.
 	Timeout time.Duration
 
 	// Forget is how long dead members stay in the roster. 0 means 5 min. The minimum is 1 s.

@@ -43,7 +43,7 @@ const (
 var invariants = []invariant{
 	{boundInvariant, "no window of a limit's Per holds more units than the guarantees table allows", checkBounds},
 	{anyTime, "while nothing changes, a bucket admits at most its Burst and the inflow, in any time", checkAnyTime},
-	{promptInvariant, "no check takes longer than Timeout, or than twice Timeout while members report delays", checkPrompt},
+	{promptInvariant, "no check takes longer than Timeout, or than twice Timeout while members report delays or connect", checkPrompt},
 	{noErrors, "no check returns an error", checkErrors},
 	{settledInvariant, "after all faults have ended, the nodes see each other and have sent all counts", checkSettled},
 	{oneAuthority, "at the end, one node has authority over each key", checkAuthorities},

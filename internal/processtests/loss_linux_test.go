@@ -48,11 +48,6 @@ func resendsSoon(t *testing.T) bool {
 	return syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, tcpRTOMinUS, 10_000) == nil
 }
 
-// untilConnectionsAreOld is a second and more than the time of the next ping. In the first second of a
-// connection a check waits for up to twice Timeout, because the member may have measured too little to
-// report its scheduling delay.
-const untilConnectionsAreOld = 1500 * time.Millisecond
-
 // If packets are lost, some answers are late, but no member is listed as Missing or Dead.
 // A member with authority decides most of the checks. The number of granted units differs from
 // the limits by at most 1 %. The three subtests run in parallel, because they mostly wait.
@@ -78,7 +73,6 @@ func TestLostPacketsLoseNoMembers(t *testing.T) {
 			l := newLAN(t, hosts)
 			nodes := l.runAll(0)
 			t.Logf("every link loses %d %% of packets in each direction, by %s", test.lost, l.lose(test.lost))
-			time.Sleep(untilConnectionsAreOld)
 			reports := l.orderAll(nodes, Order{Load: &asked})
 
 			latest := time.Duration(0)

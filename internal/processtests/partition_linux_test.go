@@ -42,7 +42,8 @@ func logs(rate int64) (limits []weir.Limit) {
 }
 
 // runAll starts a node on each host, and waits until all nodes are connected to each other and have
-// authority over the keys that they own.
+// authority over the keys that they own. It also waits until no connection is new: before that, a check
+// may take twice Timeout, although no process is late.
 func (l *lan) runAll(timeout time.Duration) (nodes []*remote) {
 	l.t.Helper()
 	for i := range l.hosts {
@@ -51,7 +52,7 @@ func (l *lan) runAll(timeout time.Duration) (nodes []*remote) {
 	begun := time.Now()
 	require.True(l.t, lab.Await(l.t.Context(), 20*time.Second, func() bool {
 		for _, r := range l.orderAll(nodes, Order{}) {
-			if r.Members != l.hosts || !r.Connected || !r.Settled {
+			if r.Members != l.hosts || !r.Connected || !r.Settled || r.New {
 				return false
 			}
 		}

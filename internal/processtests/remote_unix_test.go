@@ -103,6 +103,7 @@ type Report struct {
 	Members   int           // number of members in the roster
 	Direct    bool          // the node is connected to every other member
 	Connected bool          // every member is connected to every other member, according to this node
+	New       bool          // a connection of this node is in its first second (see cluster.Peer), or a member reports a delay of a second
 	Settled   bool          // the ring contains every member, and this node has authority over its part of the ring
 	Loaded    *loadResult   // result of Load
 	Gateway   string        // address of the gateway
@@ -202,6 +203,7 @@ func carryOut(n *node, failed *failures, o Order) Report {
 	r.Members, r.Direct, r.Connected = len(v.Members), true, true
 	for i := range v.Members {
 		r.Direct = r.Direct && (v.Direct[i] || i == v.Self)
+		r.New = r.New || i != v.Self && v.Members[i].Peer.Delay() >= time.Second
 		for j := range v.Members {
 			r.Connected = r.Connected && v.IsConnected(i, j)
 		}

@@ -20,12 +20,14 @@ type cut struct{ to atomic.Pointer[string] }
 
 func (c *cut) isAt(addr string) bool { to := c.to.Load(); return to != nil && *to == addr }
 
-// dial connects by dial, unless there is a cut.
+// dial connects by dial after a millisecond, unless there is a cut. In virtual time, all that a test sends
+// at once waits for the connection.
 func (c *cut) dial(ctx context.Context, dial func(context.Context, string) (net.Conn, error), addr string) (net.Conn, error) {
 	if c.isAt(addr) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
+	time.Sleep(time.Millisecond)
 	conn, err := dial(ctx, addr)
 	if err != nil {
 		return nil, err

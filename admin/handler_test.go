@@ -453,7 +453,7 @@ func TestNoKeyIsLogged(t *testing.T) {
 func TestOverrideIsSetListedAndDeleted(t *testing.T) {
 	a := newTestAPI(t)
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
-	body, err := json.Marshal(map[string]any{"limit": "api/burst", "key": "u", "rate": 50, "per": "2s", "burst": 500, "until": until.In(time.FixedZone("", 7200)).Format(time.RFC3339), "by": "ops"})
+	body, err := json.Marshal(map[string]any{"limit": "api/burst", "key": "u", "rate": 50, "per": "2s", "burst": 500, "until": until.In(time.FixedZone("", 7200)).Format(time.RFC3339), "by": "ops", "reason": "a sale"})
 	require.NoError(t, err)
 	var set overrideAnswer
 	before := time.Now()
@@ -461,7 +461,8 @@ func TestOverrideIsSetListedAndDeleted(t *testing.T) {
 	after := time.Now()
 	utc, id := until.UTC(), a.limiter("api/burst").ID("u")
 	require.Contains(t, a.log.String(), " until="+utc.Format(time.RFC3339)+" ")
-	require.Equal(t, overrideAnswer{Limit: "api/burst", ID: hex.EncodeToString(id[:]), Rate: 50, Per: "2s", Burst: 500, Until: &utc, By: "ops", At: set.At}, set)
+	require.Equal(t, overrideAnswer{Limit: "api/burst", ID: hex.EncodeToString(id[:]), Rate: 50, Per: "2s", Burst: 500, controlAnswer: controlAnswer{Until: &utc, By: "ops", Reason: "a sale", At: set.At}}, set)
+	require.Contains(t, a.log.String(), ` by=ops reason="a sale" `)
 	require.False(t, set.At.Before(before.Truncate(time.Second)) || set.At.After(after), "%v is not between %v and %v, in whole seconds", set.At, before, after)
 
 	var all overridesAnswer

@@ -24,10 +24,9 @@ import (
 )
 
 const (
-	maxBodyBytes   = 64 << 10
-	maxKeyBytes    = 1024 // the maximum of a node
-	maxAuthorBytes = 128  // the maximum of rules.Override.By
-	maxUnits       = 1_000_000_000_000
+	maxBodyBytes = 64 << 10
+	maxKeyBytes  = 1024 // the maximum of a node
+	maxUnits     = 1_000_000_000_000
 )
 
 // field is a parameter of a query, or a field of a JSON object, that a request may have.

@@ -16,24 +16,18 @@ import (
 
 // overrideAnswer is an override. ID stands for the key, whose text is not published.
 type overrideAnswer struct {
-	Limit string     `json:"limit"`
-	ID    string     `json:"id"`
-	Rate  int64      `json:"rate"`
-	Per   string     `json:"per,omitempty"`
-	Burst int64      `json:"burst,omitempty"`
-	Until *time.Time `json:"until,omitempty"`
-	By    string     `json:"by,omitempty"`
-	At    time.Time  `json:"at"`
+	Limit string `json:"limit"`
+	ID    string `json:"id"`
+	Rate  int64  `json:"rate"`
+	Per   string `json:"per,omitempty"`
+	Burst int64  `json:"burst,omitempty"`
+	controlAnswer
 }
 
 func showOverride(o rules.Override) *overrideAnswer {
-	a := &overrideAnswer{Limit: o.Limit, ID: hex.EncodeToString(o.ID[:]), Rate: o.Rate, Burst: o.Burst, By: o.By, At: o.At.UTC()}
+	a := &overrideAnswer{Limit: o.Limit, ID: hex.EncodeToString(o.ID[:]), Rate: o.Rate, Burst: o.Burst, controlAnswer: showControl(&o.Control)}
 	if o.Per != 0 {
 		a.Per = enum.Duration(o.Per)
-	}
-	if !o.Until.IsZero() {
-		until := o.Until.UTC()
-		a.Until = &until
 	}
 	return a
 }
@@ -58,21 +52,21 @@ func (a *api) setOverride(r *request) (int, any, error) {
 		limit, key string
 		o          rules.Override
 	)
-	if err := r.body(
-		field{name: "limit", into: &limit, required: true}, field{name: "key", into: &key, required: true},
-		field{name: "rate", into: &o.Rate, required: true}, field{name: "per", into: &o.Per},
-		field{name: "burst", into: &o.Burst}, field{name: "until", into: &o.Until}, field{name: "by", into: &o.By},
-	); err != nil {
+	if err := r.body(append([]field{
+		{name: "limit", into: &limit, required: true}, {name: "key", into: &key, required: true},
+		{name: "rate", into: &o.Rate, required: true}, {name: "per", into: &o.Per}, {name: "burst", into: &o.Burst},
+	}, controlFields(&o.Control)...)...); err != nil {
 		return 0, nil, err
 	}
 	l, err := findLimit(r.rules, limit)
 	if err != nil {
 		return 0, nil, err
 	}
-	if o.By == "" {
-		o.By = shorten(r.by)
-	}
-	wrong := checkOverride(key, o, time.Now())
+	var wrong faults
+	wrong.checkKey(key)
+	wrong.checkRange("rate", o.Rate, 1, maxUnits)
+	wrong.checkRange("burst", o.Burst, 0, maxUnits)
+	wrong.checkControl(&o.Control, r, time.Now())
 	wrong.checkNumbers(l.ForTier(""), o)
 	if err := wrong.err(); err != nil {
 		return 0, nil, err
@@ -85,26 +79,8 @@ func (a *api) setOverride(r *request) (int, any, error) {
 		return 0, nil, errors.New("the override was set, and another request removed it at once")
 	}
 	answer := showOverride(set)
-	until := "forever"
-	if !o.Until.IsZero() {
-		until = o.Until.UTC().Format(time.RFC3339Nano)
-	}
-	a.log.Info("override set", "limit", limit, "id", answer.ID, "rate", o.Rate, "until", until, "by", o.By, "client", r.by, "addr", r.RemoteAddr)
+	a.log.Info("override set", controlAttributes(&o.Control, r, "limit", limit, "id", answer.ID, "rate", o.Rate)...)
 	return http.StatusOK, answer, nil
-}
-
-// checkOverride returns the faults of an override that do not depend on its limit.
-func checkOverride(key string, o rules.Override, now time.Time) (wrong faults) {
-	wrong.checkKey(key)
-	wrong.checkRange("rate", o.Rate, 1, maxUnits)
-	wrong.checkRange("burst", o.Burst, 0, maxUnits)
-	if !o.Until.IsZero() && !o.Until.After(now) {
-		wrong.add("until is %s: it is past", o.Until.UTC().Format(time.RFC3339))
-	}
-	if len(o.By) > maxAuthorBytes {
-		wrong.add("by has %d bytes: use at most %d", len(o.By), maxAuthorBytes)
-	}
-	return wrong
 }
 
 // checkNumbers adds faults for the numbers of an override that its limit cannot have.

@@ -27,7 +27,7 @@ type Book struct {
 	now    func() time.Time
 
 	// Only swap replaces the current Snapshot. The caller of swap holds mu, and each Snapshot has a
-	// higher serial than the previous Snapshot. Changes of the file and changes of the overrides
+	// higher serial than the previous Snapshot. Changes of the file and of the published values
 	// both call swap: a Snapshot that is stored without mu could undo the other change.
 	current atomic.Pointer[Snapshot]
 
@@ -35,10 +35,10 @@ type Book struct {
 	stats    BookStats
 	seen     string            // hash of the text that was last read; empty if the last read failed
 	revision uint64            // revision of the published values
-	grants   map[string]*grant // by the name of the published value
-	nextPast time.Time         // time of the next end of an override; zero if there is none
+	records  map[string]record // by the name of the published value
+	nextPast time.Time         // time of the next end of a published value; zero if there is none
 
-	unread, unfit, unwatched loglimit.Line // limits of log lines about overrides, and about the directory of the file
+	unread, unfit, unwatched loglimit.Line // limits of log lines about published values, and about the directory of the file
 
 	stop    context.CancelFunc
 	stopped sync.WaitGroup
@@ -61,8 +61,8 @@ const (
 	poll      = 5 * time.Second
 	quiet     = 50 * time.Millisecond  // time without an event before a changed file is read
 	patience  = time.Second            // maximum time for which events can delay the reading
-	overrides = 200 * time.Millisecond // minimum time between two reads of the published values by follow
-	clockLook = time.Second            // maximum wait for the end of an override, because the clock may step
+	pace      = 200 * time.Millisecond // minimum time between two reads of the published values by follow
+	clockLook = time.Second            // maximum wait for the end of a published value, because the clock may step
 )
 
 // Open reads the file, and reads it again whenever it changes, until Close. The error is that of
@@ -120,9 +120,9 @@ func (b *Book) start(watch func(context.Context)) {
 	b.stopped.Go(func() { b.follow(ctx) })
 }
 
-// follow reads the published values after each change and at the end of each override, until ctx is done.
+// follow reads the published values after each change and at the end of each value, until ctx is done.
 func (b *Book) follow(ctx context.Context) {
-	pause := time.NewTimer(overrides)
+	pause := time.NewTimer(pace)
 	defer pause.Stop()
 	for {
 		select { // a read returns all values, and many may change at once
@@ -136,7 +136,7 @@ func (b *Book) follow(ctx context.Context) {
 		b.mu.Unlock()
 		var due <-chan time.Time
 		if !ends.IsZero() {
-			pause.Reset(min(max(overrides, ends.Sub(b.now())), clockLook))
+			pause.Reset(min(max(pace, ends.Sub(b.now())), clockLook))
 			due = pause.C
 		}
 		select {
@@ -145,7 +145,7 @@ func (b *Book) follow(ctx context.Context) {
 		case <-due:
 			pause.Reset(0)
 		case <-changed:
-			pause.Reset(overrides)
+			pause.Reset(pace)
 		}
 	}
 }
@@ -153,7 +153,7 @@ func (b *Book) follow(ctx context.Context) {
 // Current returns the current Snapshot.
 func (b *Book) Current() *Snapshot { return b.current.Load() }
 
-// Close stops watching the file and the overrides. The last version stays current.
+// Close stops watching the file and the published values. The last version stays current.
 func (b *Book) Close() error {
 	b.stop()
 	b.stopped.Wait()
@@ -256,9 +256,7 @@ func (b *Book) enforce(set *Set) error {
 	if old != nil {
 		s.serial = old.serial
 	}
-	values, revision := b.values.Published(overridePrefix)
-	b.revision = revision
-	b.swap(*s, values, b.now())
+	b.swap(*s, b.now())
 	b.stats.Hash, b.stats.LoadedAt = hashOf(set.text), b.now()
 	b.stats.Loads++
 	if b.path != "" {

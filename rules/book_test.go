@@ -448,7 +448,7 @@ func TestOverrideAppliesToKeyOnAllNodes(t *testing.T) {
 		require.True(t, ok)
 		return s.Limiter(l, tier, key).Limit()
 	}
-	require.NoError(t, here.Override("r", "123", Override{Rate: 5000, By: "an admin", Until: now.Add(72 * time.Hour)}))
+	require.NoError(t, here.Override("r", "123", Override{Rate: 5000, Control: Control{By: "an admin", Reason: "a trial", Until: now.Add(72 * time.Hour)}}))
 	there.refresh()
 	for _, b := range []*Book{here, there} {
 		require.EqualValues(t, 5000, limit(b, "r", "", "123").Rate)
@@ -463,7 +463,7 @@ func TestOverrideAppliesToKeyOnAllNodes(t *testing.T) {
 		require.EqualValues(t, 5, s.Count(l, "", "124").Soft.Limit().Rate)
 		o, ok := b.OverrideOf("r", "123")
 		require.True(t, ok)
-		require.Equal(t, Override{Limit: "r", ID: s.Limiter(l, "", "123").ID("123"), Rate: 5000, Until: now.Add(72 * time.Hour), By: "an admin", At: now}, o)
+		require.Equal(t, Override{Limit: "r", ID: s.Limiter(l, "", "123").ID("123"), Rate: 5000, Control: Control{Until: now.Add(72 * time.Hour), By: "an admin", Reason: "a trial", At: now}}, o)
 		require.Equal(t, []Override{o}, b.Overrides())
 		require.Equal(t, 1, b.Stats().Overrides)
 	}
@@ -495,7 +495,7 @@ func TestOverridesEndOnTime(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	b := newSharedBook(t, &shared, &now, overridable)
 	for key, minutes := range map[string]int{"a": 3, "k": 1, "c": 2} {
-		require.NoError(t, b.Override("r", key, Override{Rate: 99, Until: now.Add(time.Duration(minutes) * time.Minute)}))
+		require.NoError(t, b.Override("r", key, Override{Rate: 99, Control: Control{Until: now.Add(time.Duration(minutes) * time.Minute)}}))
 	}
 	now = now.Add(time.Minute - 1)
 	b.refresh()
@@ -543,8 +543,9 @@ func TestInvalidOverridesAreRefused(t *testing.T) {
 		{"a key that no node takes", "r", strings.Repeat("k", 1025), Override{Rate: 1}, `weir: invalid Override: the key has 1025 bytes: use at most 1024`},
 		{"a rate of 0", "r", "k", Override{}, "Rate is 0"},
 		{"a burst of a window", "r", "k", Override{Rate: 1, Burst: 2}, "Burst"},
-		{"a time that is past", "r", "k", Override{Rate: 1, Until: now}, `weir: invalid Override: Until is ` + now.Format(time.RFC3339) + `: it is past`},
-		{"an author that is too long", "r", "k", Override{Rate: 1, By: strings.Repeat("a", 129)}, "weir: invalid Override: By has 129 bytes: use at most 128"},
+		{"a time that is past", "r", "k", Override{Rate: 1, Control: Control{Until: now}}, `weir: invalid Override: Until is ` + now.Format(time.RFC3339) + `: it is past`},
+		{"an author that is too long", "r", "k", Override{Rate: 1, Control: Control{By: strings.Repeat("a", 129)}}, "weir: invalid Override: By has 129 bytes: use at most 128"},
+		{"a reason that is too long", "r", "k", Override{Rate: 1, Control: Control{Reason: strings.Repeat("a", 257)}}, "weir: invalid Override: Reason has 257 bytes: use at most 256"},
 		{"a time of a calendar window", "dated", "k", Override{Rate: 1, Per: time.Hour}, "Per"},
 	} {
 		err := b.Override(c.limit, c.key, c.o)
@@ -607,6 +608,6 @@ func TestUnreadableOverridesAreLoggedOnce(t *testing.T) {
 		require.NoError(t, shared.Publish(publishedName("dated", [16]byte{byte(i)}), 1, []byte(`{"rate":1,"per":3600000000000,"at":1}`)))
 	}
 	b.refresh()
-	require.Equal(t, 1, log.count("ignored an override; set it again or remove it\" name="))
+	require.Equal(t, 1, log.count("ignored a published control; set it again or remove it\" name="))
 	require.Equal(t, 1, log.count("ignored an override; set it again or remove it\" limit="), log.String())
 }

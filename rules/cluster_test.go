@@ -29,13 +29,13 @@ func TestOverrideSpreadsToAllNodesUntilItsEnd(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		ends := time.Now().Add(5 * time.Minute)
-		require.NoError(t, books["a"].Override("r", "k", Override{Rate: 5000, Until: ends}))
+		require.NoError(t, books["a"].Override("r", "k", Override{Rate: 5000, Control: Control{Until: ends}}))
 		require.EqualValues(t, 5000, rateOf(books["a"]), "here at once")
-		time.Sleep(overrides + 100*time.Millisecond)
+		time.Sleep(pace + 100*time.Millisecond)
 		holds(5000)
 		time.Sleep(time.Until(ends) - time.Second) // Until has whole seconds
 		holds(5000)
-		time.Sleep(time.Second + overrides)
+		time.Sleep(time.Second + pace)
 		holds(10)
 	})
 }

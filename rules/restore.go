@@ -4,13 +4,5 @@ package rules
 // of the key is unknown. Without an override, RestoreID does nothing. The limit need not be in the
 // file any more. The error is that of weir.Node.Publish.
 func (b *Book) RestoreID(limit string, id [16]byte) error {
-	name := publishedName(limit, id)
-	if values, _ := b.values.Published(name); len(values) == 0 {
-		return nil
-	}
-	if err := b.values.Publish(name, 0, nil); err != nil {
-		return err
-	}
-	b.refresh()
-	return nil
+	return b.withdraw(publishedName(limit, id))
 }

@@ -16,12 +16,52 @@ import (
 type overrideCommand struct {
 	asking
 	countOf
-	Rate   int64         `help:"units in each period, in place of the rate of the limit"`
-	Per    string        `placeholder:"DURATION" help:"the period, such as 1h; the period of the limit if empty"`
-	Burst  int64         `help:"capacity of a token_bucket or leaky_bucket; the rate of the override if 0"`
-	For    time.Duration `help:"duration of the override; no end if 0"`
-	By     string        `help:"author of the override, for the log"`
-	Remove bool          `help:"remove the override"`
+	Rate  int64  `help:"units in each period, in place of the rate of the limit"`
+	Per   string `placeholder:"DURATION" help:"the period, such as 1h; the period of the limit if empty"`
+	Burst int64  `help:"capacity of a token_bucket or leaky_bucket; the rate of the override if 0"`
+	controlling
+	Remove bool `help:"remove the override"`
+}
+
+// controlling are the flags of commands that set a value on all nodes until its end.
+type controlling struct {
+	For    time.Duration `help:"time until its end; no end if 0"`
+	By     string        `help:"its author, for the log"`
+	Reason string        `help:"its reason, for the log"`
+}
+
+// control is the part of a request that has the values of controlling.
+type control struct {
+	Until  *time.Time `json:"until,omitempty"`
+	By     string     `json:"by,omitempty"`
+	Reason string     `json:"reason,omitempty"`
+}
+
+func (q *controlling) isSet() bool { return *q != controlling{} }
+
+// checkEnd returns an error for a negative time.
+func (q *controlling) checkEnd() error {
+	if q.For < 0 {
+		return fmt.Errorf("-for is %v: use a duration of at least 0", q.For)
+	}
+	return nil
+}
+
+func (q *controlling) control() control {
+	c := control{By: q.By, Reason: q.Reason}
+	if q.For > 0 {
+		until := time.Now().Add(q.For).UTC().Truncate(time.Second)
+		c.Until = &until
+	}
+	return c
+}
+
+// String returns the end of the value.
+func (c *control) String() string {
+	if c.Until == nil {
+		return "without an end"
+	}
+	return "until " + c.Until.Format(time.RFC3339)
 }
 
 // Help shows both uses.
@@ -32,14 +72,12 @@ func (*overrideCommand) Help() string {
 // Validate returns an error unless the flags give either a rate or -remove.
 func (q *overrideCommand) Validate() error {
 	switch {
-	case q.Remove && (q.Rate != 0 || q.Per != "" || q.Burst != 0 || q.For != 0 || q.By != ""):
-		return errors.New("-remove is set with -rate, -per, -burst, -for or -by: leave these out")
+	case q.Remove && (q.Rate != 0 || q.Per != "" || q.Burst != 0 || q.isSet()):
+		return errors.New("-remove is set with -rate, -per, -burst, -for, -by or -reason: leave these out")
 	case !q.Remove && q.Rate <= 0:
 		return errors.New("-rate is missing: set -rate to the units of each period, or set -remove")
-	case q.For < 0:
-		return fmt.Errorf("-for is %v: use a duration of at least 0", q.For)
 	}
-	return nil
+	return q.checkEnd()
 }
 
 func (q *overrideCommand) run(stdout, _ io.Writer) (int, error) {
@@ -53,28 +91,21 @@ func (q *overrideCommand) run(stdout, _ io.Writer) (int, error) {
 			return ok, nil
 		}
 		question := struct {
-			Limit string     `json:"limit"`
-			Key   string     `json:"key"`
-			Rate  int64      `json:"rate"`
-			Per   string     `json:"per,omitempty"`
-			Burst int64      `json:"burst,omitempty"`
-			Until *time.Time `json:"until,omitempty"`
-			By    string     `json:"by,omitempty"`
-		}{Limit: q.Limit, Key: q.countOf.Key, Rate: q.Rate, Per: q.Per, Burst: q.Burst, By: q.By}
-		if q.For > 0 {
-			until := time.Now().Add(q.For).UTC().Truncate(time.Second)
-			question.Until = &until
-		}
+			Limit string `json:"limit"`
+			Key   string `json:"key"`
+			Rate  int64  `json:"rate"`
+			Per   string `json:"per,omitempty"`
+			Burst int64  `json:"burst,omitempty"`
+			control
+		}{q.Limit, q.countOf.Key, q.Rate, q.Per, q.Burst, q.control()}
 		text, _, err := c.call(ctx, http.MethodPost, "/v1/overrides", &question, nil)
 		switch {
 		case err != nil:
 			return 0, err
 		case q.JSON:
 			stdout.Write(text)
-		case question.Until != nil:
-			fmt.Fprintf(stdout, "the override is in force until %s\n", question.Until.Format(time.RFC3339))
 		default:
-			fmt.Fprintln(stdout, "the override is in force, without an end")
+			fmt.Fprintf(stdout, "the override is in force %s\n", &question.control)
 		}
 		return ok, nil
 	})

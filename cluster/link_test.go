@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -194,38 +195,43 @@ func TestMemberIsNotSilentWhileFramesAreHandled(t *testing.T) {
 
 func TestCallersWithShortDeadlinesLoseNoAnswer(t *testing.T) {
 	t.Parallel()
-	var served, late atomic.Int64
-	b := startPeer(t, "b", handleEach(func(batch *Batch, i int, r []byte) {
-		served.Add(1)
-		batch.Reply(i, r)
-	}))
-	a := startPeer(t, "a", &testHandler{late: func(Peer, []byte, []byte) { late.Add(1) }})
-	connectAll(t, a, b)
-	var wg sync.WaitGroup
-	var answered, gaveUp atomic.Int64
-	for range 500 {
-		wg.Go(func() {
-			for range 20 {
-				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Microsecond)
-				_, err := a.peer("b").Ask(ctx, []byte("x"), nil, time.Second)
-				switch {
-				case err == nil:
-					answered.Add(1)
-				case err == context.DeadlineExceeded, errors.Is(err, ErrDisconnected): // the machine may stand still
-					gaveUp.Add(1)
-				default:
-					t.Error(err)
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		const deadline = 100 * time.Microsecond
+		var late atomic.Int64
+		b := lo.peer(t, "b", handleEach(func(batch *Batch, i int, r []byte) {
+			answer, body := batch.Defer(i), slices.Clone(r)
+			time.AfterFunc(time.Duration(rand.N(3))*deadline/2, func() { answer(body) }) // before, at or after the deadline
+		}))
+		a := lo.peer(t, "a", &testHandler{late: func(Peer, []byte, []byte) { late.Add(1) }})
+		connectAll(t, a, b)
+		const callers, asks = 500, 20
+		var wg sync.WaitGroup
+		var answered, gaveUp atomic.Int64
+		for range callers {
+			wg.Go(func() {
+				for range asks {
+					ctx, cancel := context.WithTimeout(context.Background(), deadline)
+					_, err := a.peer("b").Ask(ctx, []byte("x"), nil, time.Second)
+					switch err {
+					case nil:
+						answered.Add(1)
+					case context.DeadlineExceeded:
+						gaveUp.Add(1)
+					default:
+						t.Error(err)
+					}
+					cancel()
 				}
-				cancel()
-			}
-		})
-	}
-	wg.Wait()
-	require.Zero(t, a.stats().Timeouts)
-	// Each served request must be counted as answered or late.
-	eventually(t, lateFor, func() bool { return served.Load() == answered.Load()+late.Load() },
-		"served %d, answered %d, late %d, gave up %d", &served, &answered, &late, &gaveUp)
-	require.LessOrEqual(t, late.Load(), gaveUp.Load())
+			})
+		}
+		wg.Wait()
+		time.Sleep(deadline)
+		require.Zero(t, a.stats().Timeouts)
+		require.EqualValues(t, callers*asks, answered.Load()+late.Load())
+		require.Equal(t, gaveUp.Load(), late.Load())
+		require.NotZero(t, answered.Load())
+		require.NotZero(t, late.Load())
+	})
 }
 
 func TestCrashedPeerFailsWaitingAsksAtOnce(t *testing.T) {

@@ -52,13 +52,22 @@ func TestDirectConnBehavesAsTCPConn(t *testing.T) {
 			_, err = near.Read(make([]byte, 1))
 			requireOpError(err, net.ErrClosed, "read")
 
-			near, _ = pair()
-			require.NoError(t, near.SetDeadline(time.Now().Add(10*time.Millisecond)))
-			_, err = near.Read(make([]byte, 1))
-			requireOpError(err, os.ErrDeadlineExceeded, "read")
-			n, err := near.Write(sent)
-			requireOpError(err, os.ErrDeadlineExceeded, "write")
-			require.Less(t, n, len(sent))
+			for want, end := range map[error]func(conn net.Conn){
+				os.ErrDeadlineExceeded: func(conn net.Conn) { conn.SetDeadline(time.Now()) },
+				net.ErrClosed:          func(conn net.Conn) { conn.Close() },
+			} {
+				near, _ := pair()
+				time.AfterFunc(10*time.Millisecond, func() { end(near) }) // while both calls wait
+				read := make(chan error)
+				go func() {
+					_, err := near.Read(make([]byte, 1))
+					read <- err
+				}()
+				n, err := near.Write(sent)
+				requireOpError(err, want, "write")
+				require.Less(t, n, len(sent))
+				requireOpError(<-read, want, "read")
+			}
 
 			near, far = pair()
 			near.Write([]byte("unread"))

@@ -23,6 +23,7 @@ func TestJoinEntryIsUnansweredUntilMemberAnswers(t *testing.T) {
 		cfg := h.configure("a", config("a", b))
 		cfg.Join = append(cfg.Join, "nobody.invalid", "c:7946", "silent:7946")
 		a := startNode(t, cfg)
+		require.Equal(t, 1, a.Stats().JoinedCount)
 		unanswered := a.Stats().Unanswered
 		require.Len(t, unanswered, 3)
 		require.NotContains(t, unanswered, b.addr)

@@ -552,6 +552,10 @@ func TestUnidentifiedConnectionsAreClosedAndCounted(t *testing.T) {
 				}
 				a := startNode(t, cfg)
 				outside, begun := h.Host("outside").Network(), time.Now()
+				gone, err := outside.Dial(t.Context(), a.addr)
+				require.NoError(t, err)
+				io.WriteString(gone, "\xC7")
+				gone.Close() // as a busy or ending member does, so it is not refused
 				var all sync.WaitGroup
 				for range 20 {
 					conn, err := outside.Dial(t.Context(), a.addr)

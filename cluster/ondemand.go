@@ -267,10 +267,9 @@ func (u *upkeep) judgeUnwatched(now time.Time) {
 		return
 	}
 	switch idle := u.sinceUse(); {
-	case idle >= usedPace:
+	case idle >= usedPace && u.waking.IsZero(): // otherwise the pong has just arrived, and wakeUp follows
 		u.rests.Store(true)
 		u.s.out.relieve(math.MaxInt)
-		u.waking = time.Time{}
 		u.look.planIn(restAfter - idle)
 	case now.Sub(u.pinged) >= usedPace:
 		u.pingAt(now)

@@ -231,6 +231,24 @@ func TestUnwatchedMemberBeyondACutIsPresumedConnectedAgain(t *testing.T) {
 	})
 }
 
+// The keeper may check the member after the pong is recorded and before eventPonged is handled. The check
+// then must not forget that a request waits for the pong.
+func TestConnectionWakesAlthoughCheckPrecedesPong(t *testing.T) {
+	inCrowd(t, nil, func(t *testing.T, a, b *testPeer, _ *cut) {
+		l := a.links[b.cfg.Self.Name]
+		require.NoError(t, askX(l, time.Second))
+		time.Sleep(restAfter / 2)
+		synctest.Wait() // the keeper waits, so the test may use its fields
+		require.True(t, l.rests.Load())
+		now := time.Now()
+		l.upkeep.waking, l.upkeep.pinged = now, now
+		l.upkeep.judgeUnwatched(now)
+		l.post(eventPonged)
+		synctest.Wait()
+		require.False(t, l.rests.Load())
+	})
+}
+
 func TestUnwatchedMemberKeepsItsConnection(t *testing.T) {
 	h := handleEach(func(batch *Batch, i int, r []byte) {
 		answer, body := batch.Defer(i), slices.Clone(r)

@@ -46,7 +46,7 @@ func (q *reserveCommand) run(stdout, stderr io.Writer) (int, error) {
 type settleCommand struct {
 	reaching
 	countOf
-	Reservation string `arg:"" help:"the output of weir reserve. It is empty if the rules are switched off; weir settle then does nothing"`
+	Reservation string `arg:"" help:"the output of weir reserve; if it is empty, no estimate was spent, and weir settle does nothing"`
 	Units       int64  `arg:"" help:"the actual cost in units; 0 cancels the reservation"`
 	Tier        string `help:"the tier of the key"`
 }

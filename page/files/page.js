@@ -4,7 +4,7 @@
 const kept = 120; // seconds that charts show
 const groups = ['authority', 'stand-in', 'shares'];
 const words = {
-  owner: 'this node, the owner', forwarded: 'the owner, reached directly', relayed: 'the owner, through another member', stand_in: 'stand-in',
+  owner: 'the owner, locally', forwarded: 'the owner, reached directly', relayed: 'the owner, through another member', stand_in: 'stand-in',
   budget: 'a share of the limit', failed_open: 'the policy fail_open', failed_closed: 'the policy fail_closed', pushback: 'a cached denial', leased: 'a lease',
 };
 const id = name => document.getElementById(name);
@@ -571,8 +571,8 @@ function showTop(t) {
     });
   }
   let note = t.error ? `The top keys are not available now: ${t.error}` : 'approximate numbers of the last one to two minutes';
-  if (t.missing.length) note += `; without ${list(t.missing)}, because they did not answer`;
-  if (t.silent.length) note += `; without ${list(t.silent)}, because they report no keys`;
+  if (t.missing.length) note += `; without ${list(t.missing)}, which did not answer`;
+  if (t.silent.length) note += `; without ${list(t.silent)}, which reported no keys`;
   set(id('top-note'), note);
 }
 

@@ -39,7 +39,7 @@ func (foreignNode) Serve(b *cluster.Batch) {
 // declareBody returns the body of a request that declares a limit to a member.
 func declareBody(l *Limit) (message []byte) {
 	message = wire.AppendText(nil, l.Name)
-	for _, number := range []int64{int64(l.Version), int64(l.Algorithm), l.Rate, int64(l.Per), l.Burst, int64(l.Scope), int64(l.Partition), int64(l.Calendar)} {
+	for _, number := range []int64{int64(l.Version), int64(l.Algorithm), l.Rate, int64(l.Per), l.Burst, l.Keep, int64(l.Scope), int64(l.Partition), int64(l.Calendar)} {
 		message = binary.AppendUvarint(message, uint64(number))
 	}
 	return wire.AppendText(message, l.Zone)

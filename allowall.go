@@ -12,10 +12,19 @@ import (
 
 // Ask is a request for units of a limit, as an argument of AllowAll.
 type Ask struct {
-	Limiter *Limiter // a Limiter of the node whose AllowAll is called
-	Key     string
-	Units   int64 // 1 if zero; the Units of asks of the same limit and key are summed
-	Shadow  bool  // the decision is counted in Stats.Shadows, and not enforced
+	Limiter  *Limiter // a Limiter of the node whose AllowAll is called
+	Key      string
+	Units    int64 // 1 if zero; the Units of asks of the same limit and key are summed
+	Shadow   bool  // the decision is counted in Stats.Shadows, and not enforced
+	Critical bool  // the units may be kept ones, as with Limiter.Critical; a sum is critical if all of its asks are
+}
+
+// limiter returns the Limiter that judges the ask.
+func (a *Ask) limiter() *Limiter {
+	if a.Critical {
+		return a.Limiter.Critical()
+	}
+	return a.Limiter
 }
 
 func (a *Ask) units() int64 {
@@ -113,7 +122,7 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 	}
 	for i := range ds {
 		a, r := &s.all[s.indexes[i]], &s.results[s.indexes[i]]
-		asks[i].Limiter.fillDecision(&ds[i], r)
+		asks[i].limiter().fillDecision(&ds[i], r)
 		ds[i].Shadow = a.Shadow
 		if weight := asks[i].Limiter.meter.CountDecision(a.ID, r, a.Shadow); weight > 0 {
 			asks[i].Limiter.measure(asks[i].Key, a, r, weight)
@@ -131,11 +140,12 @@ func (s *scratch) add(ctx context.Context, n *Node, a *Ask) error {
 	s.all = s.all[:last+1]
 	one := &s.all[last]
 	one.Shadow = a.Shadow || a.Limiter.shadow
-	if err := a.Limiter.prepareCounted(ctx, a.Key, a.units(), one); err != nil {
+	l := a.limiter()
+	if err := l.prepareCounted(ctx, a.Key, a.units(), one); err != nil {
 		return err
 	}
 	if !one.Shadow {
-		if err := a.Limiter.checkCapacity(a.units()); err != nil {
+		if err := l.checkCapacity(a.units()); err != nil {
 			return err
 		}
 	}
@@ -148,7 +158,10 @@ func (s *scratch) add(ctx context.Context, n *Node, a *Ask) error {
 	sum := &s.all[at]
 	sum.Shadow = sum.Shadow && one.Shadow
 	sum.Units += min(one.Units, math.MaxInt64-sum.Units)
-	if most := one.Limit.Capacity(); sum.Units > most && !sum.Shadow {
+	if one.Limit.Keep > 0 {
+		sum.Limit = one.Limit
+	}
+	if most := sum.Limit.Usable(); sum.Units > most && !sum.Shadow {
 		return fmt.Errorf("%w units: the asks of limit %q add up to more than the %d units that the limit can ever grant", ErrInvalid, a.Limiter.limit.Name, most)
 	}
 	return nil

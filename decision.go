@@ -25,8 +25,8 @@ import (
 // left when it lent the units. Other nodes may have spent the owner's units in the meantime.
 type Decision struct {
 	Allowed    bool
-	Limit      int64         // units that the limit grants (Rate, or Burst for the buckets), or the share of this node or side
-	Remaining  int64         // whole units left, never below zero
+	Limit      int64         // units that the limit grants to such a check (Rate, or Burst for the buckets, less Keep if not critical), or the share of this node or side
+	Remaining  int64         // whole units left for such a check, never below zero
 	RetryAfter time.Duration // zero if allowed; otherwise the time until the same ask could be admitted at the earliest. For a Debit, the time until a unit is available. A Pushback for more units than the owner denied may have a shorter time
 	ResetAfter time.Duration // time until the whole limit is available again without further checks, see above
 	Name       string        // name of the limit

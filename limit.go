@@ -90,6 +90,12 @@ type Limit struct {
 	Scope     Scope           // Regional if zero
 	Partition PartitionPolicy // MajorityShare if zero
 
+	// Keep is the number of units of the Rate, or of the Burst of a TokenBucket, that are kept for
+	// critical checks (Limiter.Critical): all other checks spend at most the rest. It is less than
+	// the Rate or Burst; nothing is kept if zero. Nodes with different Keep judge by their own. A
+	// LeakyBucket and an InFlight limit have none.
+	Keep int64
+
 	// Calendar is valid only for a FixedWindow. The limit grants Rate units in each day, week or month of
 	// Zone, and Per is zero. The date of a window is determined by the clock of the node that asks. If
 	// clocks differ, a count keeps the latest window, so that no window is counted twice.
@@ -191,7 +197,7 @@ func (l *Limit) durable() bool {
 
 // numbers returns the part of the limit that package bucket uses.
 func (l *Limit) numbers() bucket.Limit {
-	numbers := bucket.Limit{Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst, Version: l.Version, Durable: l.durable()}
+	numbers := bucket.Limit{Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst, Version: l.Version, Durable: l.durable(), Keep: l.Keep}
 	if l.Scope == Global && l.Algorithm == SlidingWindow {
 		numbers.Start = 1 // a window begins at this instant in all regions; any value other than zero would do
 	}
@@ -201,7 +207,7 @@ func (l *Limit) numbers() bucket.Limit {
 // declared returns the part of the limit that is compared with other limits of its Name.
 func (l *Limit) declared() limits.Limit {
 	return limits.Limit{
-		Name: l.Name, Version: l.Version, Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst,
+		Name: l.Name, Version: l.Version, Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst, Keep: l.Keep,
 		Scope: uint8(l.Scope), Partition: wire.Policy(l.Partition), Calendar: uint8(l.Calendar), Zone: l.Zone, Varies: l.Varies,
 	}
 }
@@ -217,6 +223,9 @@ func describe(l limits.Limit) string {
 	}
 	if l.Burst != 0 {
 		text += fmt.Sprintf(", burst %d", l.Burst)
+	}
+	if l.Keep != 0 {
+		text += fmt.Sprintf(", keep %d", l.Keep)
 	}
 	return text + fmt.Sprintf(", %v, %v, %v", l.Algorithm, Scope(l.Scope), PartitionPolicy(l.Partition))
 }

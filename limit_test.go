@@ -44,6 +44,7 @@ func TestConflictingNumbersAreLoggedOnceAndCounted(t *testing.T) {
 		"Scope":     {window, func(l *Limit) { l.Scope = Global }, "regional", "global"},
 		"Partition": {window, func(l *Limit) { l.Partition = FailOpen }, "majority_share", "fail_open"},
 		"Burst":     {bucket, func(l *Limit) { l.Burst = 30 }, "burst 20", "burst 30"},
+		"Keep":      {window, func(l *Limit) { l.Keep = 2 }, "per 1m, sliding", "per 1m, keep 2, sliding"},
 		"no Burst":  {bucket, func(l *Limit) { l.Burst = 0 }, "burst 20", "burst 10"},
 		"Zone":      {daily, func(l *Limit) { l.Zone = "" }, "Europe/Berlin", "UTC"},
 		"Calendar":  {daily, func(l *Limit) { l.Calendar = Month }, "calendar day", "calendar month"},

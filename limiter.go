@@ -31,6 +31,9 @@ type Limiter struct {
 	prefix  []byte          // hashed before each key
 	meter   *stats.Limit    // shared by all Limiters of this name
 	shadow  bool
+	// critical is the Limiter for critical checks, whose numbers have no Keep. It is nil if the limit
+	// has no Keep, and in a critical Limiter.
+	critical *Limiter
 }
 
 // Limiter validates l and returns a Limiter for it. The call is cheap, and callers may repeat it
@@ -57,10 +60,20 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 		return nil, fmt.Errorf("%w Limit: %w", ErrInvalid, err)
 	}
 	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: identity.Prefix(l.Name), meter: n.meters.Limits.CountersOf(l.Name)}
-	if l.Calendar != NoCalendar || l.Scope == Global && l.Algorithm == FixedWindow {
-		made.window = limits.NewWindows(limits.Unit(l.Calendar), loc)
+	made.openWindows(loc)
+	if l.Keep > 0 {
+		made.critical = new(*made)
+		made.critical.numbers.Keep = 0
+		made.critical.openWindows(loc)
 	}
 	return made, nil
+}
+
+// openWindows sets the window of a limit that needs one. The windows keep the numbers of l.
+func (l *Limiter) openWindows(loc *time.Location) {
+	if l.limit.Calendar != NoCalendar || l.limit.Scope == Global && l.limit.Algorithm == FixedWindow {
+		l.window = limits.NewWindows(limits.Unit(l.limit.Calendar), loc)
+	}
 }
 
 // Shadow returns a Limiter of the same counts, to try the limit out. Its checks are decided, and spend and
@@ -70,7 +83,20 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 func (l *Limiter) Shadow() *Limiter {
 	s := *l
 	s.shadow = true
+	if l.critical != nil {
+		s.critical = l.critical.Shadow()
+	}
 	return &s
+}
+
+// Critical returns a Limiter of the same counts whose checks may spend the kept units as well
+// (Limit.Keep), and l itself if nothing is kept. The owner makes each of its decisions: it has no
+// leases, and no cached denial of another check denies its checks. Critical allocates nothing.
+func (l *Limiter) Critical() *Limiter {
+	if l.critical == nil {
+		return l
+	}
+	return l.critical
 }
 
 // Allow spends a unit if there is room, like AllowN with 1 unit.
@@ -79,7 +105,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 }
 
 // AllowN spends all of the units or none. units is at least 1 and at most the maximum that the limit can
-// ever grant, which is the Burst of a bucket, or the Rate if Burst is zero. Other numbers are ErrInvalid.
+// ever grant, which is the Burst of a bucket, or the Rate if Burst is zero, less Keep. Other numbers are ErrInvalid.
 func (l *Limiter) AllowN(ctx context.Context, key string, units int64) (Decision, error) {
 	return l.check(ctx, wire.OpTake, key, units)
 }
@@ -258,7 +284,7 @@ func (l *Limiter) prepare(ctx context.Context, key string, units int64, a *wire.
 	}
 	a.ID, a.Name = l.id(key), l.limit.Name
 	a.Limit, a.Partition, a.Units, a.Global = l.numbersNow(), wire.Policy(l.limit.Partition), units, l.limit.Scope == Global
-	a.Leases = !l.limit.NoLeases
+	a.Leases = !l.limit.NoLeases && l.numbers.Keep == l.limit.Keep // the owner would lend kept units to a critical check
 	return nil
 }
 
@@ -274,7 +300,7 @@ func (l *Limiter) numbersNow() *bucket.Limit {
 // checkCapacity returns an error if a take of the given units could never be admitted. A debit or a
 // refund may have more units.
 func (l *Limiter) checkCapacity(units int64) error {
-	if most := l.numbers.Capacity(); units > most {
+	if most := l.numbers.Usable(); units > most {
 		return fmt.Errorf("%w units: %d exceed the %d that limit %q can ever grant: ask for fewer at a time", ErrInvalid, units, most, l.limit.Name)
 	}
 	return nil
@@ -287,7 +313,7 @@ func (l *Limiter) fillDecision(d *Decision, r *wire.Result) {
 	d.Allowed = r.Allowed
 	d.Limit = r.Limit
 	if l.limit.Scope == Global && !r.Source.IsShare() && r.Source != 0 {
-		d.Limit = l.numbers.Capacity()
+		d.Limit = l.numbers.Usable()
 	}
 	d.Remaining = r.Remaining
 	d.RetryAfter = r.RetryAfter

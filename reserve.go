@@ -113,7 +113,7 @@ func (l *Limiter) OpenReservation(key, text string) (*Reservation, error) {
 	if err := l.prepareCounted(context.Background(), key, 1, &a); err != nil {
 		return nil, err
 	}
-	v := &Reservation{l: l, decision: Decision{Allowed: true, Limit: a.Limit.Capacity(), Name: l.limit.Name}}
+	v := &Reservation{l: l, decision: Decision{Allowed: true, Limit: a.Limit.Usable(), Name: l.limit.Name}}
 	switch err := l.node.clients.reservations.Open(&v.made, &a, text); {
 	case errors.Is(err, reserve.ErrForeign):
 		return nil, fmt.Errorf("%w text: it is not of a reservation of this limit, key and cluster", ErrInvalid)

@@ -45,6 +45,9 @@ func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []R
 			sh, h := s.locate(a.ID)
 			a.Limit = sh.findPart(sh.find(a.ID, h, &s.placement), whole)
 			known = known && a.Limit != nil
+			if whole.Keep > 0 && known {
+				a.Limit = new(a.Limit.Keeping(whole))
+			}
 		}
 	}
 	all = known

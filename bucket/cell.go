@@ -34,8 +34,8 @@ type cell struct {
 // ResetAfter is never below RetryAfter.
 type Result struct {
 	Allowed    bool
-	Limit      int64         // capacity of the limit: Rate, or Burst for the buckets
-	Remaining  int64         // remaining whole units, never below zero
+	Limit      int64         // usable units of the limit: Rate, or Burst for the buckets, less the Keep of the ask
+	Remaining  int64         // remaining whole units without the Keep of the ask, never below zero
 	RetryAfter time.Duration // zero if allowed; else the time until the same ask, or after a Debit an ask of one unit, could be admitted
 	ResetAfter time.Duration // time until the whole limit is available, as described above
 	Receipt    Receipt       // identifies the units for Refund, after a Take that was allowed or a Debit

@@ -20,7 +20,7 @@ func (l *Limit) take(c *cell, g *log, now, units int64) (r Result) {
 func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
-	n, capacity := nonNegative(units), l.capacity()
+	n, capacity := nonNegative(units), l.usable()
 	r.Limit = int64(capacity)
 	if used+n > capacity {
 		r.Allowed = false
@@ -53,7 +53,7 @@ func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int64) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
-	capacity := l.capacity()
+	capacity := l.usable()
 	v, n := l.spendUpTo(l.maxUsage(), v, &h, now, nonNegative(units), used)
 	*c = v
 	save(g, &h)
@@ -73,7 +73,7 @@ func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int6
 func (l *Limit) peek(c *cell, g *log, now, units int64) Result {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
-	n, capacity := nonNegative(units), l.capacity()
+	n, capacity := nonNegative(units), l.usable()
 	r := Result{
 		Allowed:   used+n <= capacity,
 		Limit:     int64(capacity),
@@ -247,9 +247,10 @@ func (l *Limit) receipt(c cell, empty uint64, now int64) Receipt {
 }
 
 // retryAfter returns how long after now a denied ask of n units can be admitted. If n is
-// above the capacity, or if Rate is zero, it returns Per: with the current numbers such an
+// above the usable units, or if Rate is zero, it returns Per: with the current numbers such an
 // ask is never admitted, but only shares have such numbers, and shares change.
 func (l *Limit) retryAfter(c cell, g *log, now int64, n uint64) time.Duration {
+	n = add(n, nonNegative(l.Keep))
 	if n > l.capacity() || l.Rate <= 0 {
 		return time.Duration(l.per())
 	}

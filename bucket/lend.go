@@ -52,6 +52,8 @@ const leastTerm = uint64(2 * time.Millisecond)
 // that were lent before and may be unspent. The Receipt of r is for both the units taken and
 // the units lent. With zero units, Lend only lends.
 //
+// Units are lent without regard to Keep only if the ask has none.
+//
 // In a tracked store, lent units do not raise the uncollected units of a count above the
 // sixteenth of its capacity at which Track signals hurry. So a crash of the owner loses no
 // more units because of leases.
@@ -86,7 +88,7 @@ func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, spendTime ti
 func (l *Limit) lend(c *cell, g *log, now, units int64, want Lease, spendTime time.Duration, lent Lease, room uint64, r *Result) (granted Lease, spent int64) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
-	n, capacity := nonNegative(units), l.capacity()
+	n, capacity := nonNegative(units), l.usable()
 	term := min(nonNegative(int64(want.Term)), l.longestTerm(v, now))
 	var lends, onTop, rest uint64
 	if all := nonNegative(int64(spendTime)); min(term, all) >= leastTerm && used+n <= capacity {

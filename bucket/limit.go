@@ -71,6 +71,11 @@ type Limit struct {
 	// it.
 	Durable bool
 
+	// Keep is the number of units that an ask with this limit leaves for other asks, from 0 to
+	// less than the capacity. To such an ask the capacity is lower by Keep. Keep belongs to the
+	// ask: a Store does not store it, and asks with different Keep share a count.
+	Keep int64
+
 	// These are the Rate and Per of the limit of which Scale computed this limit, else zero.
 	// Decisions depend on them only beside lent units (drainedUnits).
 	wholeRate int64
@@ -91,10 +96,26 @@ const (
 // for the buckets Burst (Rate if Burst is zero). It is never below zero.
 func (l *Limit) Capacity() int64 { return int64(l.capacity()) }
 
+// Usable returns the maximum number of units that asks with this limit are granted at one time:
+// the Capacity without Keep. It is never below zero.
+func (l *Limit) Usable() int64 { return int64(l.usable()) }
+
+// Keeping returns l with the Keep of asked, in proportion to the capacities. The usable units are
+// rounded down, so the usable units of all parts of a limit are at most those of the limit.
+func (l *Limit) Keeping(asked *Limit) Limit {
+	k := *l
+	k.Keep = 0
+	if whole := asked.capacity(); asked.Keep > 0 && whole > 0 {
+		k.Keep = int64(l.capacity() - mulDiv(l.capacity(), asked.usable(), whole))
+	}
+	return k
+}
+
 // Validate reports all invalid fields of the limit at once, each with its value: an unknown
 // Algorithm, a Rate outside 1 to 10¹² (for a SlidingLog, 1 to 100,000), a Per outside 1 ms to
 // 366 days (for InFlight, any Per but 0), a Burst outside 0 to 10¹², a Burst for an algorithm
 // without one, a Burst that takes more than 100 years to refill, a Whole outside 0 to 10¹²,
+// a Keep below 0 or not below the capacity, a Keep for LeakyBucket or InFlight,
 // and a Start for an algorithm other than FixedWindow and SlidingWindow, or more than 146
 // years from the epoch. It returns nil if the limit is valid.
 func (l *Limit) Validate() error {
@@ -127,6 +148,13 @@ func (l *Limit) Validate() error {
 	case l.Rate >= 1 && l.Per >= minPer && mulDiv(uint64(l.Burst), uint64(l.Per), uint64(l.Rate)) > uint64(maxRefill):
 		report("Burst is %d: at %d per %v it takes more than 100 years to refill; lower it", l.Burst, l.Rate, l.Per)
 	}
+	switch {
+	case l.Keep == 0:
+	case l.Algorithm == LeakyBucket || l.Algorithm == InFlight:
+		report("Keep is %d: %v has a queue, in which each caller waits for the callers before it; leave Keep zero, and give other callers a lower limit of their own", l.Keep, l.Algorithm)
+	case l.Keep < 0 || l.Keep >= max(1, l.Capacity()):
+		report("Keep is %d: it must be from 0 to %d units, so that a unit is left", l.Keep, max(1, l.Capacity())-1)
+	}
 	if l.Whole < 0 || l.Whole > maxUnits {
 		report("Whole is %d: it must be from 0 to %d units", l.Whole, int64(maxUnits))
 	}
@@ -140,7 +168,7 @@ func (l *Limit) Validate() error {
 	return errors.Join(problems...)
 }
 
-// equals reports whether the exported fields of two limits are equal. It is faster than != by
+// equals reports whether the exported fields of two limits are equal, except Keep. It is faster than != by
 // a nanosecond per check, because the compiler implements != by a call of a function that
 // compares memory.
 func (l *Limit) equals(o *Limit) bool {
@@ -179,6 +207,14 @@ func (l *Limit) per() uint64  { return uint64(max(l.Per, 1)) }
 // maxUsage returns the maximum number of units that may be used, including debts.
 func (l *Limit) maxUsage() uint64 {
 	return 2 * max(l.capacity(), uint64(min(max(l.Whole, 0), maxUnits)))
+}
+
+// usable returns the units that asks with this limit may use.
+func (l *Limit) usable() uint64 {
+	if l.Keep <= 0 {
+		return l.capacity()
+	}
+	return sub(l.capacity(), uint64(l.Keep))
 }
 
 func (l *Limit) capacity() uint64 {

@@ -27,6 +27,10 @@ func TestValidateReportsEveryProblemAtOnce(t *testing.T) {
 		{"start of a sliding window", Limit{Rate: 1, Per: time.Hour, Start: origin}, nil},
 		{"start of a log", Limit{Algorithm: SlidingLog, Rate: 1, Per: time.Hour, Start: 7}, []string{"Start is 7: only fixed_window and sliding_window"}},
 		{"start out of range", Limit{Algorithm: FixedWindow, Rate: 1, Per: time.Hour, Start: 1<<62 + 1}, []string{"Start is 4611686018427387905: it must be from"}},
+		{"all but one unit kept", Limit{Algorithm: TokenBucket, Rate: 1, Per: time.Second, Burst: 20, Keep: 19}, nil},
+		{"all units kept", Limit{Rate: 20, Per: time.Second, Keep: 20}, []string{"Keep is 20: it must be from 0 to 19 units"}},
+		{"fewer than no units kept", Limit{Rate: 20, Per: time.Second, Keep: -1}, []string{"Keep is -1: it must be from 0 to 19 units"}},
+		{"a queue that keeps units", Limit{Algorithm: LeakyBucket, Rate: 20, Per: time.Second, Keep: 1}, []string{"Keep is 1: leaky_bucket has a queue"}},
 		{"burst of 100 years", Limit{Algorithm: LeakyBucket, Rate: 1, Per: 365 * 24 * time.Hour, Burst: 100}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -9,9 +9,10 @@ import (
 // the rate of l. units is from 0 to the Capacity of l. For a bucket, Rate is the rate for a
 // multiple of Per if this is necessary for a precision of a thousandth, up to the largest
 // valid Per. The rate is never higher than the exact part. If the units of a bucket would take
-// too long to recover, the capacity of the share is 0.
+// too long to recover, the capacity of the share is 0. The share has no Keep.
 func (l *Limit) Scale(units int64) Limit {
 	p := *l
+	p.Keep = 0
 	p.Whole, p.wholeRate, p.wholePer = l.Capacity(), l.Rate, l.Per
 	if !l.Algorithm.isBucket() {
 		p.Rate = units
@@ -100,6 +101,10 @@ func (s *Store) TakePart(id ID, whole *Limit, now, units int64, r *Result) bool 
 		return false
 	}
 	c := &sh.slots[i]
+	if whole.Keep > 0 {
+		kept := l.Keeping(whole)
+		l = &kept
+	}
 	l.takeInto(&c.cell, sh.logOf(l, c), now, units, r)
 	if r.Allowed && units > 0 {
 		s.note(sh, c, l, units)

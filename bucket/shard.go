@@ -110,7 +110,11 @@ func (sh *shard) lookup(id ID, h uint64, p *placement, l *Limit, now int64) (*sl
 	}
 	s := &sh.slots[i]
 	if !sh.limitOf(s).equals(l) {
-		l = sh.reconcile(s, l, now)
+		judge := sh.reconcile(s, l, now)
+		if l.Keep > 0 {
+			judge = new(judge.Keeping(l))
+		}
+		l = judge
 	}
 	return s, l
 }
@@ -342,9 +346,14 @@ func (sh *shard) resize(slots int, p *placement) {
 	}
 }
 
-// intern returns the index of the entry with the limit l and the given origin. It adds this
-// entry if find does not find it.
+// intern returns the index of the entry with the limit l, without its Keep, and the given origin.
+// It adds this entry if find does not find it.
 func (sh *shard) intern(l *Limit, origin originSeries) uint32 {
+	if l.Keep != 0 {
+		stored := *l
+		stored.Keep = 0
+		l = &stored
+	}
 	if i := sh.numbers.find(l, origin); i > 0 {
 		return i
 	}

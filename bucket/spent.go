@@ -87,7 +87,7 @@ func (l *Limit) debitSpent(c *cell, g *log, now, units int64, spent Spent) (r Re
 	}
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
-	n, capacity := nonNegative(units), l.capacity()
+	n, capacity := nonNegative(units), l.usable()
 	if v, at, ok := l.findWindow(v, &h, now, used, spent); ok && n > 0 {
 		v, n = l.spendAt(v, &h, at, n, used)
 		counted = int64(n)

@@ -81,7 +81,7 @@ type Time struct{ Now, Monotonic int64 }
 // holding contains the units of this region for an id. The lock of its shard protects a holding.
 type holding struct {
 	id      bucket.ID
-	whole   bucket.Limit // limit of the last ask
+	whole   bucket.Limit // limit of the last ask, without its Keep
 	part    bucket.Limit // part of whole that judges asks
 	until   int64        // monotonic time at which part must be computed again
 	asked   int64        // number of units that were asked for
@@ -431,10 +431,13 @@ func (h *Holdings) judge(sh *holdingShard, id bucket.ID, whole *bucket.Limit, t 
 			units = h.regions.start(whole.Capacity(), h.regions.self)
 		}
 		initial := whole.Scale(units)
-		return nil, &initial
+		return nil, new(initial.Keeping(whole))
 	}
 	if x.adopt(whole) {
 		h.renew(x, t)
+	}
+	if whole.Keep > 0 {
+		return x, new(x.part.Keeping(whole))
 	}
 	return x, &x.part
 }
@@ -455,6 +458,7 @@ func (h *Holdings) holdingOf(sh *holdingShard, id bucket.ID, whole *bucket.Limit
 		return nil
 	}
 	x = &holding{id: id, whole: *whole, accounts: make([]account, len(h.regions.names)), at: t.Monotonic, seen: t.Monotonic, series: t.Now}
+	x.whole.Keep = 0
 	x.unsure = h.uncertainFor() > 0
 	for i := range x.accounts {
 		x.accounts[i].known = !x.unsure || i == h.regions.self
@@ -467,11 +471,12 @@ func (h *Holdings) holdingOf(sh *holdingShard, id bucket.ID, whole *bucket.Limit
 // adopt replaces the numbers of the limit, unless x has later numbers, and reports whether it
 // did. As in the store, another Algorithm requires a higher Version.
 func (x *holding) adopt(l *bucket.Limit) bool {
-	w := &x.whole
-	if *l == *w || l.Version < w.Version || l.Version == w.Version && (l.Algorithm != w.Algorithm || l.Algorithm == bucket.FixedWindow && l.Start < w.Start) {
+	w, numbers := &x.whole, *l
+	numbers.Keep = 0
+	if numbers == *w || l.Version < w.Version || l.Version == w.Version && (l.Algorithm != w.Algorithm || l.Algorithm == bucket.FixedWindow && l.Start < w.Start) {
 		return false
 	}
-	x.whole = *l
+	x.whole = numbers
 	return true
 }
 

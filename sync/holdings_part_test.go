@@ -179,3 +179,34 @@ func TestUnitsTakenByTheStoreAreRecorded(t *testing.T) {
 	}
 	require.EqualValues(t, 100, x.spent())
 }
+
+// A part keeps its part of the kept units, with the lock of its holding and without, also in TakeAll.
+func TestPartKeepsItsPartOfKeep(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		w, from, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
+		if known {
+			w.visitHoldings()
+			from.ask(1)
+			w.visitHoldings()
+		}
+		l := from.whole()
+		ordinary := l
+		ordinary.Keep = 19 // the part of 50 keeps 9.5 units, rounded up
+		var res bucket.Result
+		take := func(l *bucket.Limit, units int64) bool {
+			all := []bucket.Result{{}}
+			if from.holdings.Take(anID, l, from.time(), units, &res); !res.Allowed {
+				return from.holdings.TakeAll([]bucket.Ask{{ID: anID, Units: units}}, []*bucket.Limit{l}, from.time(), all)
+			}
+			return true
+		}
+		used := from.used()
+		require.False(t, take(&ordinary, 41-used))
+		require.True(t, take(&ordinary, 40-used))
+		require.False(t, take(&ordinary, 1))
+		require.EqualValues(t, 40, res.Limit)
+		require.True(t, take(&l, 10))
+		require.False(t, take(&l, 1))
+		require.Equal(t, l, from.holding(0).whole)
+	}
+}

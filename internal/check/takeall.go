@@ -57,7 +57,7 @@ func (c *Checks) denyAll(v *view.View, asks []wire.Ask, t countsync.Time, result
 		if _, leaves := c.place(v, v.Route(asks[i].ID, t.Monotonic), t.Now); leaves && c.Asker.Denies(&asks[i], t, &results[i]) {
 			denied = true
 		} else {
-			results[i].Allowed, results[i].Limit = true, asks[i].Limit.Capacity()
+			results[i].Allowed, results[i].Limit = true, asks[i].Limit.Usable()
 		}
 	}
 	return denied

@@ -44,6 +44,7 @@ type Limit struct {
 	Rate      int64
 	Per       time.Duration
 	Burst     int64
+	Keep      int64
 	Scope     uint8
 	Partition wire.Policy
 	Calendar  uint8 // 0 for none

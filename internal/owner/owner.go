@@ -147,7 +147,7 @@ func (o *Owner) applyGlobal(op wire.Op, a *wire.Ask, now int64, r *wire.Result) 
 		held := o.holdings.Limit(a.ID, a.Limit, t)
 		o.apply(op, a, &held, now, r)
 		used, _, _ := o.counts.Used(a.ID, now)
-		r.Remaining = max(0, a.Limit.Capacity()-used-o.holdings.SpentElsewhere(a.ID, now))
+		r.Remaining = max(0, a.Limit.Usable()-used-o.holdings.SpentElsewhere(a.ID, now))
 	case wire.OpRefund:
 		held := o.holdings.Limit(a.ID, a.Limit, t)
 		o.apply(op, a, &held, now, r)

@@ -37,14 +37,14 @@ func ResetAfter(d *weir.Decision, l *weir.Limiter) time.Duration {
 	if capacity == 0 {
 		capacity = limit.Rate
 	}
-	if d.Limit != capacity {
+	if d.Limit != capacity && d.Limit != capacity-limit.Keep {
 		// The decision was made within a share, whose rate is unknown. The level is at most
 		// Limit units, and its excess over Limit − 1 drains in at most 1/Limit of d.ResetAfter. The
 		// result is too long by less than the time in which a unit drains.
 		return (d.ResetAfter-1)/time.Duration(d.Limit) + 1
 	}
 	// The time in which Limit − 1 units drain, rounded down. The level is above Limit − 1.
-	hi, lo := bits.Mul64(uint64(capacity-1), uint64(limit.Per))
+	hi, lo := bits.Mul64(uint64(d.Limit-1), uint64(limit.Per))
 	rest, _ := bits.Div64(hi, lo, uint64(limit.Rate))
 	return max(1, d.ResetAfter-time.Duration(rest))
 }

@@ -60,10 +60,15 @@ func scaled(whole int64, n, total int) int64 {
 	return int64(q)
 }
 
-// Limit returns the share of a limit: of its Rate, and of the Burst of a bucket.
+// Limit returns the share of a limit: of its Rate, and of the Burst of a bucket. The usable units of
+// the share are the share of the usable units, so that all bounds apply to them as to a limit of
+// their own.
 func (s Share) Limit(whole *bucket.Limit) bucket.Limit {
 	l := *whole
 	l.Whole = whole.Capacity()
+	if whole.Keep > 0 {
+		l.Keep = s.unitsOf(whole.Capacity()) - s.unitsOf(whole.Usable())
+	}
 	if whole.IsBucket() {
 		l.Burst = s.unitsOf(whole.Capacity())
 		if l.Burst == 0 || s.unitsOf(l.Rate) == 0 {

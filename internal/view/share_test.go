@@ -72,10 +72,12 @@ func TestSharesOfAllSidesStayBelowBound(t *testing.T) {
 		if whole.IsBucket() {
 			whole.Burst = units.Draw(t, "burst")
 		}
+		whole.Keep = rapid.Int64Range(0, whole.Capacity()-1).Draw(t, "keep")
 		for _, p := range []wire.Policy{wire.MajorityShare, wire.FairShare, wire.FailClosed} {
-			var rate, most int64
+			var rate, most, usable int64
 			spend := func(s Share) {
 				part := s.Limit(whole)
+				usable += part.Usable()
 				if most += part.Capacity(); part.Capacity() > 0 {
 					rate += part.Rate
 				}
@@ -90,9 +92,9 @@ func TestSharesOfAllSidesStayBelowBound(t *testing.T) {
 				s, _ := v.onSide(i, []int{i}).Share(AsSelf, id, p)
 				spend(s)
 			}
-			if p == wire.MajorityShare && (2*rate >= 3*whole.Rate || 2*most >= 3*whole.Capacity()) ||
-				p != wire.MajorityShare && (rate > whole.Rate || most > whole.Capacity()) {
-				t.Fatalf("policy %d: sides %v and %v have rate %d and %d at a time, of %+v", p, sides, alone, rate, most, whole)
+			if p == wire.MajorityShare && (2*rate >= 3*whole.Rate || 2*most >= 3*whole.Capacity() || 2*usable >= 3*whole.Usable()) ||
+				p != wire.MajorityShare && (rate > whole.Rate || most > whole.Capacity() || usable > whole.Usable()) {
+				t.Fatalf("policy %d: sides %v and %v have rate %d and %d at a time, %d of them usable, of %+v", p, sides, alone, rate, most, usable, whole)
 			}
 		}
 	})

@@ -9,7 +9,7 @@ import (
 
 // An ask on the wire is a subject and the parts of its operation, in this order:
 //
-//	subject  id 16 | version 8 | rate 8 | per 8 | burst or start 8 | algorithm 1 | partition 1 | units 8
+//	subject  id 16 | version 8 | rate 8 | per 8 | burst or start 8 | algorithm 1 | partition 1 | units 8 | keep 8
 //	take     sent 8 | units 4 | term 2 (ms)
 //	spent    receipt 8 | age 8 | reset number 8 | marks 1
 //	lent     units 4 | until 4
@@ -21,7 +21,7 @@ import (
 // A FixedWindow has no burst, but may have a start. The highest bit of partition marks a shadow. The
 // ID shows whether the limit is Global (GlobalIDBit).
 const (
-	subjectBytes  = 58
+	subjectBytes  = 66
 	algorithmByte = 48
 
 	shadowBit = 1 << 7
@@ -142,6 +142,7 @@ func (a *Ask) Append(request []byte) []byte {
 	}
 	b = append(b, a.Limit.Code(), partition)
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.Units))
+	b = binary.LittleEndian.AppendUint64(b, uint64(a.Limit.Keep))
 	if p&takePart != 0 {
 		b = binary.LittleEndian.AppendUint64(b, uint64(a.Take.Sent))
 		b = binary.LittleEndian.AppendUint32(b, a.Take.Want.Units)
@@ -207,6 +208,7 @@ func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
 	a.Shadow = b[49]&shadowBit != 0
 	a.Global = IsGlobal(a.ID)
 	a.Units = int64(binary.LittleEndian.Uint64(b[50:]))
+	a.Limit.Keep = int64(binary.LittleEndian.Uint64(b[58:]))
 	a.parse(p.ask, b[subjectBytes:])
 	holds := p.ofHold || op == OpPeek && a.Limit.Algorithm == bucket.InFlight
 	if a.Units < 0 || a.Partition > FailClosed || a.Limit.Validate() != nil || holds != (a.Limit.Algorithm == bucket.InFlight) ||

@@ -32,6 +32,9 @@ func TestEncodedMessagesDecodeUnchanged(t *testing.T) {
 		if limit.Algorithm == bucket.FixedWindow {
 			limit.Start = rapid.Int64Range(-1<<62, 1<<62).Draw(t, "start")
 		}
+		if !p.ofHold && limit.Algorithm != bucket.LeakyBucket {
+			limit.Keep = rapid.Int64Range(0, limit.Capacity()-1).Draw(t, "keep")
+		}
 		h := Header{
 			Op: op, Flags: rapid.Byte().Draw(t, "flags") &^ FlagTraced,
 			Hops: rapid.ByteRange(0, MaxHops).Draw(t, "hops"), Asks: rapid.ByteRange(1, 5).Draw(t, "asks"),

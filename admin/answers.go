@@ -108,6 +108,7 @@ type Rules struct {
 	Rules     int       `json:"rules"`
 	Limits    int       `json:"limits"`
 	Overrides int       `json:"overrides"`
+	Switches  int       `json:"switches"`
 
 	Outcomes []RuleOutcomes `json:"outcomes"` // in the order of the rules
 }
@@ -116,7 +117,7 @@ type Rules struct {
 type RuleOutcomes struct {
 	Rule     string   `json:"rule"`
 	Limit    string   `json:"limit"`
-	Shadow   bool     `json:"shadow"`
+	Mode     string   `json:"mode"` // a text of rules.Mode
 	Enforced Outcomes `json:"enforced"`
 	Shadowed Outcomes `json:"shadowed"`
 }
@@ -237,6 +238,7 @@ type Take struct {
 	Name         string `json:"name"`
 	Source       string `json:"source"`
 	Shadow       bool   `json:"shadow"`
+	Off          bool   `json:"off,omitempty"`           // the rule is off, and the limit was not asked
 	ShadowDenied bool   `json:"shadow_denied,omitempty"` // the limit of a shadow has denied, and nothing is enforced
 	Soft         bool   `json:"soft,omitempty"`          // the overrun of the rule has granted the units
 	Left

@@ -70,8 +70,8 @@ func CheckHandler(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handl
 // showVerdict converts a Verdict at the time now.
 func showVerdict(v *httplimit.Verdict, now time.Time) Take {
 	return Take{
-		Name: v.Limiter.Limit().Name, Source: v.Decision.Source.String(), Shadow: v.Rule.Shadow,
-		ShadowDenied: v.Rule.Shadow && !v.Decision.Allowed, Soft: v.Soft, Left: showLeft(v.Decision, v.Limiter, now),
+		Name: v.Limiter.Limit().Name, Source: v.Decision.Source.String(), Shadow: v.Mode == rules.Shadow, Off: v.Mode == rules.Off,
+		ShadowDenied: v.Mode == rules.Shadow && !v.Decision.Allowed, Soft: v.Soft, Left: showLeft(v.Decision, v.Limiter, now),
 	}
 }
 
@@ -110,19 +110,13 @@ func (t *question) newVerdict(s *rules.Snapshot) (httplimit.Verdict, error) {
 	}
 	_, rule, _ := s.Limit(t.name)
 	count := s.Count(of, t.tier, t.key)
-	return httplimit.Verdict{Rule: rule, Limiter: count.Limiter, Key: t.key, Units: t.units, Overrun: count.Soft}, nil
+	return httplimit.Verdict{Rule: rule, Mode: s.ModeFor(rule, t.key), Limiter: count.Limiter, Key: t.key, Units: t.units, Overrun: count.Soft}, nil
 }
 
 // judge lets the limits of an Outcome decide together, as they decide on a request that meets their rules.
-// Shadows, overruns and the switch of the rules have the same effect. There are no queues: a caller that is
-// denied waits by itself. If the rules are switched off, judge asks no limit and grants all units.
+// Modes and overruns have the same effect. There are no queues: a caller that is denied waits by itself. A
+// limit whose rule is off is not asked, and grants all units.
 func (a *api) judge(ctx context.Context, o *httplimit.Outcome) error {
-	if !o.Snapshot.Enabled() {
-		for i := range o.Verdicts {
-			o.Verdicts[i].Decision = disabledDecision(o.Verdicts[i].Limiter.Limit())
-		}
-		return nil
-	}
 	if err := checkPossible(o); err != nil {
 		return err
 	}
@@ -130,17 +124,12 @@ func (a *api) judge(ctx context.Context, o *httplimit.Outcome) error {
 	return o.Err
 }
 
-// disabledDecision returns the decision of a limit if the rules are switched off.
-func disabledDecision(l weir.Limit) weir.Decision {
-	return weir.Decision{Allowed: true, Name: l.Name, Limit: rules.Capacity(l), Remaining: rules.Capacity(l)}
-}
-
 // checkPossible returns a refusal if an enforced limit can never grant its units, or the sum of the units
 // for a key.
 func checkPossible(o *httplimit.Outcome) error {
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
-		if v.Rule.Shadow {
+		if v.Mode != rules.Enforce {
 			continue
 		}
 		sum := int64(0)
@@ -188,24 +177,24 @@ func (r *request) readVerdict(asked *question, fields []field) (v httplimit.Verd
 }
 
 // readPossible is readQuestion, but returns a refusal if the path does not accept the kind of the limit, or
-// if the limit can never grant the units. If the rules are switched off, neither is checked.
+// if the limit can never grant the units. If the rule is off, neither is checked.
 func (r *request) readPossible(more ...field) (*httplimit.Verdict, *httplimit.Outcome, error) {
 	v, o, err := r.readQuestion(more...)
-	if err == nil && r.rules.Enabled() {
+	if err == nil {
 		err = checkPossible(o)
 	}
-	if err == nil && r.rules.Enabled() {
+	if err == nil && v.Mode != rules.Off {
 		err = r.checkKind(v.Limiter.Limit())
 	}
 	return v, o, err
 }
 
-// mustAsk reports whether the caller must ask the limit. If not, mustAsk has set the Decision: rules that
-// are switched off grant all units, and a shadow denies more units than it can ever grant.
-func mustAsk(o *httplimit.Outcome, v *httplimit.Verdict) bool {
+// mustAsk reports whether the caller must ask the limit. If not, mustAsk has set the Decision: a rule that
+// is off grants all units, and a shadow denies more units than it can ever grant.
+func mustAsk(v *httplimit.Verdict) bool {
 	l := v.Limiter.Limit()
-	if !o.Snapshot.Enabled() {
-		v.Decision = disabledDecision(l)
+	if v.Mode == rules.Off {
+		v.Decision = httplimit.Unasked(l)
 		return false
 	}
 	if most := rules.Capacity(l); v.Units > most {
@@ -217,7 +206,7 @@ func mustAsk(o *httplimit.Outcome, v *httplimit.Verdict) bool {
 
 // askedLimiter returns the Limiter to ask. For a shadow, this is a Limiter that counts decisions separately.
 func askedLimiter(v *httplimit.Verdict) *weir.Limiter {
-	if v.Rule.Shadow {
+	if v.Mode == rules.Shadow {
 		return v.Limiter.Shadow()
 	}
 	return v.Limiter
@@ -225,14 +214,14 @@ func askedLimiter(v *httplimit.Verdict) *weir.Limiter {
 
 // mayOverrun reports whether the overrun of the rule may grant units that the limit has denied.
 func mayOverrun(v *httplimit.Verdict) bool {
-	return !v.Rule.Shadow && !v.Decision.Allowed && v.Overrun != nil && v.Decision.Source != weir.FailedClosed
+	return v.Mode == rules.Enforce && !v.Decision.Allowed && v.Overrun != nil && v.Decision.Source != weir.FailedClosed
 }
 
 // showOnly converts the only Verdict of an Outcome, and sets the header fields for it.
 func showOnly(o *httplimit.Outcome, h http.Header) Take {
 	v := &o.Verdicts[0]
 	switch {
-	case o.Status != 0 || v.Rule.Shadow || v.Decision.Allowed:
+	case o.Status != 0 || v.Mode != rules.Enforce || v.Decision.Allowed:
 	case v.Decision.Source == weir.FailedClosed:
 		o.Status = http.StatusServiceUnavailable
 	default:
@@ -242,7 +231,7 @@ func showOnly(o *httplimit.Outcome, h http.Header) Take {
 	if answer.Allowed = o.Status == 0; answer.Allowed {
 		answer.RetryAfterS = 0
 	}
-	setHeader(h, o)
+	httplimit.SetHeader(h, o)
 	return answer
 }
 
@@ -256,14 +245,6 @@ func (a *api) takeUnits(r *request) (int, any, error) {
 		return 0, nil, err
 	}
 	return http.StatusOK, showOnly(o, r.w.Header()), nil
-}
-
-// setHeader sets header fields that the caller may forward to its client. If the rules are switched off,
-// there are none.
-func setHeader(h http.Header, o *httplimit.Outcome) {
-	if o.Snapshot.Enabled() {
-		httplimit.SetHeader(h, o)
-	}
 }
 
 // checkTier adds a fault if the rules do not have the tier.
@@ -280,6 +261,8 @@ type requestAnswer struct {
 	RetryAfterS int64  `json:"retry_after_s"`
 	Soft        bool   `json:"soft"`
 	Limits      []Take `json:"limits"`
+
+	Off []string `json:"off,omitempty"` // rules that the request would meet if they were not off
 
 	Holds        []carried `json:"holds,omitempty"`
 	Reservations []carried `json:"reservations,omitempty"`
@@ -327,7 +310,7 @@ func (a *api) request(r *request) (int, any, error) {
 	if o.Err != nil {
 		return 0, nil, o.Err
 	}
-	setHeader(r.w.Header(), &o)
+	httplimit.SetHeader(r.w.Header(), &o)
 	answer := requestAnswer{Allowed: o.Status == 0, Status: o.Status, RetryAfterS: ratelimit.Seconds(o.RetryAfter()), Soft: o.Soft(), Limits: []Take{}}
 	tier := o.Snapshot.Tier(of.Tier)
 	for _, h := range holds {
@@ -338,6 +321,9 @@ func (a *api) request(r *request) (int, any, error) {
 	}
 	if answer.Allowed {
 		answer.Status = http.StatusOK
+	}
+	for _, rule := range o.Snapshot.MatchOff(&of) {
+		answer.Off = append(answer.Off, rule.Name)
 	}
 	now := time.Now()
 	for i := range o.Verdicts {

@@ -3,6 +3,9 @@ package admin
 import (
 	"net/http"
 	"time"
+
+	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/rules"
 )
 
 // debit spends units of a limit of the rules even if they exceed it, for a cost that is known only
@@ -12,19 +15,19 @@ func (a *api) debit(r *request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if r.rules.Enabled() {
+	if v.Mode != rules.Off {
 		if err = r.checkKind(v.Limiter.Limit()); err == nil {
 			v.Decision, err = v.Limiter.Debit(r.Context(), v.Key, v.Units)
 		}
 	} else {
-		v.Decision = disabledDecision(v.Limiter.Limit())
+		v.Decision = httplimit.Unasked(v.Limiter.Limit())
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	setHeader(r.w.Header(), o)
+	httplimit.SetHeader(r.w.Header(), o)
 	answer := showVerdict(v, time.Now())
-	if v.Rule.Shadow {
+	if v.Mode == rules.Shadow {
 		answer.Allowed, answer.RetryAfterS = true, 0
 	}
 	return http.StatusOK, answer, nil
@@ -44,7 +47,7 @@ func (a *api) refund(r *request) (int, any, error) {
 	if spent == nil {
 		return 0, nil, refuse(http.StatusBadRequest, "soft is true, and the rule of %s allows no overrun: leave it out", v.Limiter.Limit().Name)
 	}
-	if r.rules.Enabled() {
+	if v.Mode != rules.Off {
 		if err := r.checkKind(v.Limiter.Limit()); err != nil {
 			return 0, nil, err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/rules"
 )
 
 const endpointRules = `
@@ -54,7 +55,7 @@ func endpoints(a *testAPI) map[string]func(limit, user string) (allowed, soft, s
 		"middleware": func(limit, user string) (bool, bool, bool) {
 			shadowDenied := false
 			m, err := httplimit.New(a.node, a.book, httplimit.Options{User: httplimit.HeaderValue("X-User"), OnDecision: func(_ *http.Request, o *httplimit.Outcome) {
-				shadowDenied = o.Verdicts[0].Rule.Shadow && !o.Verdicts[0].Decision.Allowed
+				shadowDenied = len(o.Verdicts) > 0 && o.Verdicts[0].Mode == rules.Shadow && !o.Verdicts[0].Decision.Allowed
 			}})
 			require.NoError(a.t, err)
 			r := httptest.NewRequest("GET", "/"+limit, nil)
@@ -68,25 +69,38 @@ func endpoints(a *testAPI) map[string]func(limit, user string) (allowed, soft, s
 
 func TestRuleHasSameEffectOnEveryEndpoint(t *testing.T) {
 	type answer struct{ allowed, soft, shadowDenied bool }
-	yes := answer{allowed: true}
+	yes, trial := answer{allowed: true}, answer{true, false, true}
+	open, denied, tried := [5]answer{yes, yes, yes, yes, yes}, [5]answer{yes, yes}, [5]answer{yes, yes, trial, trial, trial}
 	for _, c := range []struct {
 		enabled bool
 		limit   string
 		want    [5]answer // to five units in turn, of a limit of two
+		rule    string    // a rule that is switched
+		mode    rules.Mode
 	}{
-		{true, "hard", [5]answer{yes, yes, {}, {}, {}}},
-		{true, "shadow", [5]answer{yes, yes, {true, false, true}, {true, false, true}, {true, false, true}}},
-		{true, "soft", [5]answer{yes, yes, {true, true, false}, {}, {}}},
-		{false, "hard", [5]answer{yes, yes, yes, yes, yes}},
-		{false, "shadow", [5]answer{yes, yes, yes, yes, yes}},
-		{false, "soft", [5]answer{yes, yes, yes, yes, yes}},
+		{true, "hard", denied, "", 0},
+		{true, "shadow", tried, "", 0},
+		{true, "soft", [5]answer{yes, yes, {true, true, false}, {}, {}}, "", 0},
+		{false, "hard", open, "", 0},
+		{false, "shadow", open, "", 0},
+		{false, "soft", open, "", 0},
+		{true, "hard", tried, "hard", rules.Shadow},
+		{true, "hard", open, "hard", rules.Off},
+		{true, "hard", tried, rules.AllRules, rules.Shadow},
+		{true, "shadow", denied, "shadow", rules.Enforce},
+		{true, "soft", tried, "soft", rules.Shadow},
+		{true, "soft", open, rules.AllRules, rules.Off},
+		{false, "hard", denied, "hard", rules.Enforce},
 	} {
 		a := startTestAPI(t, fmt.Sprintf(endpointRules, c.enabled))
+		if c.rule != "" {
+			require.NoError(t, a.book.Switch(c.rule, rules.Switch{Mode: c.mode}))
+		}
 		for name, ask := range endpoints(a) {
 			for i, want := range c.want {
 				var got answer
 				got.allowed, got.soft, got.shadowDenied = ask(c.limit, name)
-				require.Equal(t, want, got, "%s by %s, unit %d, enabled: %v", c.limit, name, i+1, c.enabled)
+				require.Equal(t, want, got, "%s by %s, unit %d, enabled: %v, %s is %v", c.limit, name, i+1, c.enabled, c.rule, c.mode)
 			}
 		}
 	}

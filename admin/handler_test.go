@@ -509,14 +509,14 @@ func TestRulesAnswerHasTextAndLastError(t *testing.T) {
 	require.Empty(t, now.LastError)
 	require.Equal(t, []string{"free", "premium"}, now.Tiers)
 	require.Equal(t, ruleAnswer{
-		Name: "api", Match: matchAnswer{Path: "/v1/", Headers: map[string][]string{"X-Plan": {"gold"}}}, Key: "user", Cost: "1",
+		Name: "api", Match: matchAnswer{Path: "/v1/", Headers: map[string][]string{"X-Plan": {"gold"}}}, Key: "user", Cost: "1", Mode: "enforce",
 		Limits: []limitAnswer{
 			{"api/burst", "10 per 1s, burst 20, token_bucket, majority_share", map[string]string{"premium": "100 per 1s, burst 200, token_bucket, majority_share"}},
 			{"api/hourly", "1000 per 1h, sliding_window, majority_share", map[string]string{"premium": "10000 per 1h, sliding_window, majority_share"}},
 		},
 	}, now.Rules[0])
 	require.Equal(t, &softAnswer{0.4, "10m"}, now.Rules[1].Soft)
-	require.True(t, now.Rules[2].Shadow)
+	require.Equal(t, "shadow", now.Rules[2].Mode)
 	require.Equal(t, matchAnswer{Methods: []string{"POST"}, Path: "/"}, now.Rules[3].Match)
 	require.Equal(t, "2s", now.Rules[4].Queue)
 	require.NotContains(t, a.ask("GET", "/v1/rules", "").Body.String(), "monitoring", "who is exempt is nobody's affair")
@@ -524,8 +524,8 @@ func TestRulesAnswerHasTextAndLastError(t *testing.T) {
 	var stats Stats
 	a.get("GET", "/v1/stats", "", 200, &stats)
 	require.Equal(t, []RuleOutcomes{
-		{Rule: "api", Limit: "api/burst"}, {Rule: "api", Limit: "api/hourly"}, {Rule: "address", Limit: "address"},
-		{Rule: "both", Limit: "both", Shadow: true}, {Rule: now.Rules[3].Name, Limit: now.Rules[3].Name}, {Rule: now.Rules[4].Name, Limit: now.Rules[4].Name},
+		{Rule: "api", Limit: "api/burst", Mode: "enforce"}, {Rule: "api", Limit: "api/hourly", Mode: "enforce"}, {Rule: "address", Limit: "address", Mode: "enforce"},
+		{Rule: "both", Limit: "both", Mode: "shadow"}, {Rule: now.Rules[3].Name, Limit: now.Rules[3].Name, Mode: "enforce"}, {Rule: now.Rules[4].Name, Limit: now.Rules[4].Name, Mode: "enforce"},
 	}, stats.Rules.Outcomes)
 	stats.Rules.Outcomes = nil
 	require.Equal(t, &Rules{
@@ -564,8 +564,8 @@ rules:
 	var stats Stats
 	a.get("GET", "/v1/stats", "", 200, &stats)
 	require.Equal(t, []RuleOutcomes{
-		{Rule: "real", Limit: "real", Enforced: Outcomes{Allowed: 1, Denied: 3}},
-		{Rule: "trial", Limit: "trial", Shadow: true, Shadowed: stats.Trials["trial"]},
+		{Rule: "real", Limit: "real", Mode: "enforce", Enforced: Outcomes{Allowed: 1, Denied: 3}},
+		{Rule: "trial", Limit: "trial", Mode: "shadow", Shadowed: stats.Trials["trial"]},
 	}, stats.Rules.Outcomes)
 	require.Positive(t, stats.Trials["trial"].Allowed)
 	require.Positive(t, stats.Decisions["owner"].Allowed)

@@ -125,11 +125,11 @@ func showRules(b *rules.Book, stats weir.Stats) *Rules {
 	}
 	s, outcomes := b.Stats(), []RuleOutcomes{}
 	for _, o := range b.Current().Outcomes(stats) {
-		outcomes = append(outcomes, RuleOutcomes{Rule: o.Rule, Limit: o.Limit, Shadow: o.Shadow, Enforced: Outcomes(o.Enforced), Shadowed: Outcomes(o.Shadowed)})
+		outcomes = append(outcomes, RuleOutcomes{Rule: o.Rule, Limit: o.Limit, Mode: o.Mode.String(), Enforced: Outcomes(o.Enforced), Shadowed: Outcomes(o.Shadowed)})
 	}
 	return &Rules{
 		Version: s.Version, Hash: s.Hash, Serial: s.Serial, LoadedAt: s.LoadedAt.UTC().Truncate(time.Second), Loads: s.Loads, Refused: s.Refused,
-		InForce: s.LastError == nil, Missing: s.Missing, Rules: s.Rules, Limits: s.Limits, Overrides: s.Overrides,
+		InForce: s.LastError == nil, Missing: s.Missing, Rules: s.Rules, Limits: s.Limits, Overrides: s.Overrides, Switches: s.Switches,
 		Outcomes: outcomes,
 	}
 }

@@ -21,6 +21,7 @@ type rulesAnswer struct {
 	Missing   bool         `json:"missing"`
 	Enabled   bool         `json:"enabled"`
 	Overrides int          `json:"overrides"`
+	Switches  int          `json:"switches"`
 	Tiers     []string     `json:"tiers"`
 	Rules     []ruleAnswer `json:"rules"`
 }
@@ -32,7 +33,8 @@ type ruleAnswer struct {
 	Key    string        `json:"key"`
 	Cost   string        `json:"cost"`
 	Limits []limitAnswer `json:"limits"`
-	Shadow bool          `json:"shadow"`
+	Mode   string        `json:"mode"`
+	Switch *switchAnswer `json:"switch,omitempty"`
 	Soft   *softAnswer   `json:"soft,omitempty"`
 	Queue  string        `json:"queue,omitempty"`
 }
@@ -70,7 +72,7 @@ func (a *api) rules(r *request) (int, any, error) {
 	s, stats := r.rules, a.book.Stats()
 	answer := rulesAnswer{
 		Path: stats.Path, Version: s.Version(), Hash: stats.Hash, Serial: s.Serial(), LoadedAt: stats.LoadedAt.UTC().Truncate(time.Second),
-		Loads: stats.Loads, Refused: stats.Refused, Missing: stats.Missing, Enabled: s.Enabled(), Overrides: stats.Overrides,
+		Loads: stats.Loads, Refused: stats.Refused, Missing: stats.Missing, Enabled: s.Enabled(), Overrides: stats.Overrides, Switches: stats.Switches,
 		Tiers: append([]string{}, s.Tiers()...), Rules: make([]ruleAnswer, len(s.Rules())),
 	}
 	if stats.LastError != nil {
@@ -84,8 +86,11 @@ func (a *api) rules(r *request) (int, any, error) {
 
 func showRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 	a := ruleAnswer{
-		Name: r.Name, Key: r.By, Cost: r.Cost, Shadow: r.Shadow,
+		Name: r.Name, Key: r.By, Cost: r.Cost, Mode: s.Mode(r).String(),
 		Match: matchAnswer{Methods: r.When.Methods, Hosts: r.When.Hosts, Path: r.When.Path, Headers: showHeaders(r.When.Headers), Tiers: r.When.Tiers},
+	}
+	if w, ok := s.SwitchOf(r); ok {
+		a.Switch = showSwitch(&w)
 	}
 	for i := range r.When.Not {
 		e := &r.When.Not[i]

@@ -42,6 +42,7 @@ type limitStatus struct {
 	Tier     string          `json:"tier"`
 	Policy   string          `json:"policy"`
 	Shadow   bool            `json:"shadow"`
+	Off      bool            `json:"off,omitempty"`
 	Owner    string          `json:"owner"`
 	Source   string          `json:"source"`
 	Override *overrideAnswer `json:"override,omitempty"`
@@ -196,10 +197,10 @@ func (p *statusPeek) peek(ctx context.Context, b *rules.Book, s *rules.Snapshot,
 	if err != nil {
 		return limitStatus{}, err
 	}
-	now, id := time.Now(), hard.ID(p.key)
+	now, id, mode := time.Now(), hard.ID(p.key), s.ModeFor(p.rule, p.key)
 	status := limitStatus{
 		Name: p.limit.Name, Rule: p.rule.Name, Key: p.key, ID: hex.EncodeToString(id[:]), Tier: tier,
-		Policy: rules.Describe(hard.Limit()), Shadow: p.rule.Shadow, Owner: hard.Owner(p.key).Name, Source: d.Source.String(),
+		Policy: rules.Describe(hard.Limit()), Shadow: mode == rules.Shadow, Off: mode == rules.Off, Owner: hard.Owner(p.key).Name, Source: d.Source.String(),
 		Left: showLeft(d, hard, now),
 	}
 	if o, ok := b.OverrideOf(p.limit.Name, p.key); ok {

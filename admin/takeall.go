@@ -60,6 +60,6 @@ func (a *api) takeAll(r *request) (int, any, error) {
 	for i := range o.Verdicts {
 		answer.Takes = append(answer.Takes, showVerdict(&o.Verdicts[i], now))
 	}
-	setHeader(r.w.Header(), o)
+	httplimit.SetHeader(r.w.Header(), o)
 	return http.StatusOK, answer, nil
 }

@@ -71,7 +71,7 @@ func (m *Middleware) admit(ctx context.Context, s *scratch) error {
 			if err := m.admitBy(ctx, s, v); err != nil {
 				return err
 			}
-			v.Decision.Shadow = v.Rule.Shadow
+			v.Decision.Shadow = v.Mode == rules.Shadow
 			if v.denies() {
 				return nil
 			}
@@ -84,7 +84,7 @@ func (m *Middleware) admit(ctx context.Context, s *scratch) error {
 func (m *Middleware) admitBy(ctx context.Context, s *scratch, v *Verdict) (err error) {
 	l := v.Limiter.Limit()
 	switch most := rules.Capacity(l); {
-	case v.asked == forHold && !s.ends && !v.Rule.Shadow:
+	case v.asked == forHold && !s.ends && v.Mode == rules.Enforce:
 		return &ErrNoEnd{l.Name}
 	case v.asked == forHold && !s.ends:
 		v.Decision, err = v.limiter().Peek(ctx, v.Key)

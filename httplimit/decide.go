@@ -68,13 +68,17 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 }
 
 // Judge decides with the limits of the Verdicts, like for a request that meets their rules, and
-// sets the Decisions, Soft, the Status and Err. The caller has set the Snapshot, and the Rule,
+// sets the Decisions, Soft, the Status and Err. The caller has set the Snapshot, and the Rule, Mode,
 // Limiter, Key, Units and Overrun of each Verdict. Judge does not wait in a queue. For an
-// enforced in_flight limit the Err is ErrNoEnd.
+// enforced in_flight limit the Err is ErrNoEnd. The limit of a rule that is off is not asked, and its
+// Decision is that of Unasked.
 func (m *Middleware) Judge(ctx context.Context, o *Outcome) {
 	s := scratch{outcome: *o}
 	for i := range o.Verdicts {
-		if v := &o.Verdicts[i]; v.Limiter.Limit().Algorithm == weir.InFlight {
+		switch v := &o.Verdicts[i]; {
+		case v.Mode == rules.Off:
+			v.asked, v.Decision = unasked, Unasked(v.Limiter.Limit())
+		case v.Limiter.Limit().Algorithm == weir.InFlight:
 			v.asked = forHold
 		}
 	}
@@ -186,7 +190,12 @@ func (m *Middleware) meet(s *scratch) {
 		v.Key = keys[v.begin:v.end]
 		count := o.Snapshot.Count(v.limit, s.request.Tier, v.Key)
 		v.Limiter, v.Overrun, v.policy = count.Limiter, count.Soft, count.Policy
-		v.asked = s.askedBy(v.Rule, v.limit.InFlight(), v.Rule.Reserves())
+		if i > 0 && o.Verdicts[i-1].Rule == v.Rule {
+			v.Mode = o.Verdicts[i-1].Mode
+		} else {
+			v.Mode = o.Snapshot.ModeFor(v.Rule, v.Key)
+		}
+		v.asked = s.askedBy(v, v.limit.InFlight(), v.Rule.Reserves())
 	}
 }
 
@@ -210,7 +219,7 @@ func (m *Middleware) estimate(s *scratch, rule *rules.Rule) int64 {
 func (s *scratch) tooLarge() (found bool) {
 	for i := range s.outcome.Verdicts {
 		v := &s.outcome.Verdicts[i]
-		if v.Units == 1 || v.Rule.Shadow {
+		if v.Units == 1 || v.Mode != rules.Enforce {
 			continue
 		}
 		if l := v.Limiter.Limit(); v.Units > rules.Capacity(l) {
@@ -227,7 +236,7 @@ func (m *Middleware) takeUnits(ctx context.Context, s *scratch) error {
 	s.asks = s.asks[:0]
 	for i := range s.outcome.Verdicts {
 		if v := &s.outcome.Verdicts[i]; v.asked == together {
-			s.asks = append(s.asks, weir.Ask{Limiter: v.Limiter, Key: v.Key, Units: v.Units, Shadow: v.Rule.Shadow})
+			s.asks = append(s.asks, weir.Ask{Limiter: v.Limiter, Key: v.Key, Units: v.Units, Shadow: v.Mode == rules.Shadow})
 		}
 	}
 	if len(s.asks) == 0 {

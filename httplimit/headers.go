@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/ratelimit"
+	"github.com/weir-go/weir/rules"
 )
 
 // The de facto standard fields, with their names in http.Header. The case of a name does not
@@ -57,7 +58,7 @@ func (m *Middleware) fields(s *scratch, before answerFields) (names, values []st
 		begin := len(b)
 		b = o.appendOthers(b, before.Field(ratelimit.PolicyField))
 		for i := range o.Verdicts {
-			if v := &o.Verdicts[i]; !v.Rule.Shadow {
+			if v := &o.Verdicts[i]; v.Mode == rules.Enforce {
 				b = v.appendPolicy(appendSeparator(b, begin))
 			}
 		}

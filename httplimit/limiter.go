@@ -69,11 +69,10 @@ func (o *Options) validateFor(limit *weir.Limit) error {
 // meet is like Middleware.meet, for a single limit.
 func (l *one) meet(m *Middleware, s *scratch) {
 	s.keys, _ = l.rule.AppendKey(s.keys[:0], &s.request) // never fails, because the address replaces a missing key
-	s.outcome.Verdicts = append(s.outcome.Verdicts[:0], Verdict{
-		Rule: l.rule, Limiter: l.limiter, Key: string(s.keys), Units: 1, policy: l.policy,
-		asked: s.askedBy(l.rule, l.inFlight, l.reserves),
-	})
+	s.outcome.Verdicts = append(s.outcome.Verdicts[:0], Verdict{Rule: l.rule, Limiter: l.limiter, Key: string(s.keys), Units: 1, policy: l.policy})
+	v := &s.outcome.Verdicts[0]
+	v.asked = s.askedBy(v, l.inFlight, l.reserves)
 	if m.o.Reserve != nil {
-		s.outcome.Verdicts[0].Units = m.estimate(s, l.rule)
+		v.Units = m.estimate(s, l.rule)
 	}
 }

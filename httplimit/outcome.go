@@ -52,6 +52,7 @@ func (o *Outcome) fail(err error) {
 // Verdict is the result of a limit.
 type Verdict struct {
 	Rule     *rules.Rule
+	Mode     rules.Mode    // of the rule for the key: Enforce, Shadow or, only in Judge, Off
 	Limiter  *weir.Limiter // the numbers are of the tier, or of an override
 	Key      string
 	Units    int64
@@ -76,13 +77,14 @@ const (
 	inTurn              // wait for a turn in the queue
 	forHold             // hold units until the request ends
 	ahead               // reserve units that are settled when the request ends
+	unasked             // do not ask
 )
 
-// askedBy returns the kind of request to a limit of the rule. If the end of the request is
-// unknown, reserved units stay spent.
-func (s *scratch) askedBy(rule *rules.Rule, inFlight, reserves bool) way {
+// askedBy returns the kind of request to a limit. If the end of the request is unknown, reserved units
+// stay spent. A shadow does not wait.
+func (s *scratch) askedBy(v *Verdict, inFlight, reserves bool) way {
 	switch {
-	case rule.Queue > 0:
+	case v.Rule.Queue > 0 && v.Mode == rules.Enforce:
 		return inTurn
 	case inFlight:
 		return forHold
@@ -136,12 +138,12 @@ func (o *Outcome) LacksAddress() bool {
 
 // denies reports whether an enforced limit has denied.
 func (v *Verdict) denies() bool {
-	return !v.Rule.Shadow && !v.Decision.Allowed && v.Decision.Name != ""
+	return v.Mode == rules.Enforce && !v.Decision.Allowed && v.Decision.Name != ""
 }
 
 // limiter returns the Limiter to ask. The Limiter of a shadow counts its decisions separately.
 func (v *Verdict) limiter() *weir.Limiter {
-	if v.Rule.Shadow {
+	if v.Mode == rules.Shadow {
 		return v.Limiter.Shadow()
 	}
 	return v.Limiter
@@ -150,7 +152,7 @@ func (v *Verdict) limiter() *weir.Limiter {
 // hasState reports whether the decision reveals the state of the count.
 func (v *Verdict) hasState() bool {
 	uncounted := v.Decision.Source == weir.FailedOpen && v.Decision.Limit == 0
-	return !v.Rule.Shadow && v.Decision.Source != 0 && v.Decision.Source != weir.FailedClosed && !uncounted
+	return v.Mode == rules.Enforce && v.Decision.Source != 0 && v.Decision.Source != weir.FailedClosed && !uncounted
 }
 
 // Unserved returns the decision of a limit whose node is closed. Such a node cannot count units, so
@@ -161,4 +163,9 @@ func Unserved(l weir.Limit) weir.Decision {
 		return weir.Decision{Name: l.Name, Allowed: true, Source: weir.FailedOpen}
 	}
 	return weir.Decision{Name: l.Name, Source: weir.FailedClosed}
+}
+
+// Unasked returns the decision of a limit whose rule is off: all units are allowed, and none are counted.
+func Unasked(l weir.Limit) weir.Decision {
+	return weir.Decision{Name: l.Name, Allowed: true, Limit: rules.Capacity(l), Remaining: rules.Capacity(l)}
 }

@@ -25,23 +25,23 @@ const maxKey = 1 << 10
 
 // shownSnapshot is a Snapshot with the rates since the previous Snapshot.
 type shownSnapshot struct {
-	At      int64           `json:"at"` // Unix milliseconds
-	Name    string          `json:"name"`
-	Region  string          `json:"region"`
-	Members []shownMember   `json:"members"` // at most membersShown
-	Roster  roster          `json:"roster"`
-	Checks  []rate          `json:"checks"` // nil before the first rates
-	Latency []latency       `json:"latency"`
-	Denials []limitRate     `json:"denials"` // the limits with the most denials
-	Limits  []string        `json:"limits"`
-	Secret  []string        `json:"secret"`
-	Shadows []string        `json:"shadows"`
-	Outage  *shownOutage    `json:"outage"`
-	Past    []shownPast     `json:"past"`
-	Rules   *Rules          `json:"rules"`
-	Watch   *shownSelection `json:"watch"`
-	Version string          `json:"version"`
-	Runbook string          `json:"runbook"`
+	At      int64             `json:"at"` // Unix milliseconds
+	Name    string            `json:"name"`
+	Region  string            `json:"region"`
+	Members []shownMember     `json:"members"` // at most membersShown
+	Roster  roster            `json:"roster"`
+	Checks  []rate            `json:"checks"` // nil before the first rates
+	Latency []latency         `json:"latency"`
+	Denials []limitRate       `json:"denials"` // the limits with the most denials
+	Limits  []string          `json:"limits"`
+	Secret  []string          `json:"secret"`
+	Modes   map[string]string `json:"modes"`
+	Outage  *shownOutage      `json:"outage"`
+	Past    []shownPast       `json:"past"`
+	Rules   *Rules            `json:"rules"`
+	Watch   *shownSelection   `json:"watch"`
+	Version string            `json:"version"`
+	Runbook string            `json:"runbook"`
 	// Gathered reports whether Checks and Denials include all members except Uncounted. It is
 	// ignored if there is an Error.
 	Gathered  bool     `json:"gathered"`
@@ -279,7 +279,7 @@ func (p *Page) snapshot(ctx context.Context, now *rates) shownSnapshot {
 	shown := shownSnapshot{
 		At: at.UnixMilli(), Name: s.Name, Region: s.Region, Members: []shownMember{},
 		Checks: m.checks, Latency: m.latency, Denials: append([]limitRate{}, m.limits...),
-		Limits: append([]string{}, s.Limits...), Secret: append([]string{}, s.Secret...), Shadows: append([]string{}, s.Shadows...), Past: []shownPast{},
+		Limits: append([]string{}, s.Limits...), Secret: append([]string{}, s.Secret...), Modes: s.Modes, Past: []shownPast{},
 		Rules: s.Rules, Version: p.version, Runbook: p.runbook,
 		Gathered: len(now.gathered) > 0, Uncounted: shortenList(now.missing),
 	}

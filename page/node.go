@@ -29,7 +29,7 @@ const topShown = 10 // keys of each kind
 func (n *Node) Snapshot() Snapshot {
 	stats, ring, members := n.Node.Stats(), n.Node.Ring(), n.Node.Members()
 	short := newLabels(members)
-	s := Snapshot{Outage: stats.Outage, Past: n.Node.Outages(), Rules: n.rules()}
+	s := Snapshot{Outage: stats.Outage, Past: n.Node.Outages(), Rules: n.rules(), Modes: make(map[string]string)}
 	s.Limits, s.Secret = n.limits()
 	s.Outage.Missing = short.shortenAll(stats.Outage.Missing)
 	for i := range s.Past {
@@ -53,8 +53,8 @@ func (n *Node) Snapshot() Snapshot {
 	}
 	if n.Book != nil {
 		for _, o := range n.Book.Current().Outcomes(stats) {
-			if o.Shadow {
-				s.Shadows = append(s.Shadows, o.Limit)
+			if o.Mode != rules.Enforce {
+				s.Modes[o.Limit] = o.Mode.String()
 			}
 		}
 	}
@@ -98,7 +98,10 @@ func (n *Node) rules() *Rules {
 		return nil
 	}
 	b := n.Book.Stats()
-	r := &Rules{b.Version, b.Hash, b.LoadedAt, b.Rules, b.Limits, b.Overrides, ""}
+	r := &Rules{b.Version, b.Hash, b.LoadedAt, b.Rules, b.Limits, b.Overrides, []string{}, ""}
+	for _, w := range n.Book.Switches() {
+		r.Switches = append(r.Switches, describeSwitch(&w))
+	}
 	switch {
 	case b.Missing:
 		r.Error = "the file is not there"
@@ -106,6 +109,24 @@ func (n *Node) rules() *Rules {
 		r.Error = b.LastError.Error()
 	}
 	return r
+}
+
+// describeSwitch returns a switch as text, like "login: shadow by jo until 2006-01-02T15:04:05Z, an incident".
+func describeSwitch(w *rules.Switch) string {
+	text := w.Rule + ": " + w.Mode.String()
+	if w.Rule == rules.AllRules {
+		text = "all rules: " + w.Mode.String()
+	}
+	if w.By != "" {
+		text += " by " + w.By
+	}
+	if !w.Until.IsZero() {
+		text += " until " + w.Until.UTC().Format(time.RFC3339)
+	}
+	if w.Reason != "" {
+		text += ", " + w.Reason
+	}
+	return text
 }
 
 // labels has the names of members without their incarnations, by name, if these are unique.

@@ -145,7 +145,7 @@ rules:
 	require.Positive(t, w.Free, "until a unit is there again")
 	require.LessOrEqual(t, w.Free, w.Reset)
 	s := source.Snapshot()
-	require.Equal(t, &Rules{Version: book.Current().Version(), Hash: book.Stats().Hash, LoadedAt: book.Stats().LoadedAt, Rules: 2, Limits: 3}, s.Rules)
+	require.Equal(t, &Rules{Version: book.Current().Version(), Hash: book.Stats().Hash, LoadedAt: book.Stats().LoadedAt, Rules: 2, Limits: 3, Switches: []string{}}, s.Rules)
 	require.Equal(t, []string{"partner/minute"}, s.Secret, "of which the page shows no key")
 	_, err = source.Watch(t.Context(), "api/hourly", strings.Repeat("k", 2<<10))
 	require.Error(t, err)

@@ -50,7 +50,7 @@ type Snapshot struct {
 	Past     []weir.PastOutage // newest first
 	Limits   []string          // names of the limits whose keys can be watched
 	Secret   []string          // names among Limits whose keys are credentials
-	Shadows  []string          // names of limits that are not enforced, because their rules are shadows
+	Modes    map[string]string // texts of the modes of rules that are not enforced for all keys, by limit
 	Rules    *Rules            // nil if there are none
 }
 
@@ -62,7 +62,8 @@ type Rules struct {
 	Rules     int       `json:"rules"`
 	Limits    int       `json:"limits"`
 	Overrides int       `json:"overrides"`
-	Error     string    `json:"error"` // the reason why the present file is not in force; empty if it is
+	Switches  []string  `json:"switches"` // each with its rule, mode, author, end and reason, as text
+	Error     string    `json:"error"`    // the reason why the present file is not in force; empty if it is
 }
 
 // Member is a member of the cluster.

@@ -174,6 +174,7 @@ type BookStats struct {
 	Rules     int
 	Limits    int
 	Overrides int
+	Switches  int
 }
 
 // Stats returns the state of the Book.
@@ -182,7 +183,7 @@ func (b *Book) Stats() BookStats {
 	defer b.mu.Unlock()
 	s, now := b.stats, b.current.Load()
 	s.Version, s.Serial = now.version, now.serial
-	s.Rules, s.Limits, s.Overrides = len(now.rules), len(now.limits), 0
+	s.Rules, s.Limits, s.Overrides, s.Switches = len(now.rules), len(now.limits), 0, len(now.switches)
 	for _, of := range now.overrides {
 		s.Overrides += len(of)
 	}
@@ -254,7 +255,7 @@ func (b *Book) enforce(set *Set) error {
 		return err
 	}
 	if old != nil {
-		s.serial = old.serial
+		s.serial, s.switches = old.serial, old.switches
 	}
 	b.swap(*s, b.now())
 	b.stats.Hash, b.stats.LoadedAt = hashOf(set.text), b.now()

@@ -47,7 +47,7 @@ rules:
 						for i := range r.Limits {
 							for _, tier := range s.Tiers() {
 								count := s.Count(&r.Limits[i], tier, "ada")
-								asks = append(asks, weir.Ask{Limiter: count.Limiter, Key: "ada", Shadow: r.Shadow})
+								asks = append(asks, weir.Ask{Limiter: count.Limiter, Key: "ada", Shadow: r.Mode == Shadow})
 								if count.Soft != nil {
 									asks = append(asks, weir.Ask{Limiter: count.Soft, Key: "ada"})
 								}

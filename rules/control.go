@@ -47,7 +47,7 @@ type controlKind struct {
 }
 
 // controlKinds has all kinds. It is never changed.
-var controlKinds = [...]controlKind{{overridePrefix, readOverride}}
+var controlKinds = [...]controlKind{{overridePrefix, readOverride}, {switchPrefix, readSwitch}}
 
 func (c *Control) control() *Control { return c }
 
@@ -65,6 +65,14 @@ func (p *publishedControl) control() Control {
 		c.Until = time.Unix(p.Until, 0)
 	}
 	return c
+}
+
+// until returns the end for a log line.
+func (c *Control) until() string {
+	if c.Until.IsZero() {
+		return "forever"
+	}
+	return c.Until.UTC().Format(time.RFC3339)
 }
 
 func (c *Control) isPast(now time.Time) bool { return !c.Until.IsZero() && !now.Before(c.Until) }
@@ -126,7 +134,8 @@ func (b *Book) refresh() {
 // swap makes a Snapshot with the published values current. The caller must hold mu.
 func (b *Book) swap(s Snapshot, now time.Time) {
 	records := make(map[string]record, len(b.records))
-	s.overrides = make([]map[[16]byte]*granted, len(s.limits))
+	before := s.switches
+	s.overrides, s.switches = make([]map[[16]byte]*granted, len(s.limits)), nil
 	b.nextPast = time.Time{}
 	for i := range controlKinds {
 		kind := &controlKinds[i]
@@ -158,6 +167,8 @@ func (b *Book) swap(s Snapshot, now time.Time) {
 		}
 	}
 	b.records = records
+	b.logSwitches(before, s.switches)
+	s.setModes()
 	s.serial++
 	b.current.Store(&s)
 }

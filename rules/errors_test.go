@@ -127,6 +127,12 @@ func TestErrorsHavePositionAndSuggestion(t *testing.T) {
 		{"a cost in units of nothing", oneRule("cost: {from: content_length, unit: 0}" + good), `rules.yaml:3:38: unit is 0: use 1 to 1000000000000`},
 		{"an unknown policy", oneRule("partition: fail-open" + good), `rules.yaml:3:14: unknown partition policy "fail-open": did you mean "fail_open"?`},
 		{"a shadow that is no truth", oneRule("shadow: yes" + good), `rules.yaml:3:11: shadow is "yes": use true or false`},
+		{"a part of no keys", oneRule("enforce: 0%" + good), `rules.yaml:3:12: enforce is 0%: use more than 0%, or shadow: true`},
+		{"a part of less than a key in a million", oneRule("enforce: 0.00001%" + good), `rules.yaml:3:12: enforce is 0.00001%: use at least 0.0001%`},
+		{"a part that is no percentage", oneRule("enforce: 0.1" + good), `rules.yaml:3:12: enforce is 0.1: use a percentage, like 10%`},
+		{"a part above all keys", oneRule("enforce: 110%" + good), `rules.yaml:3:12: enforce is 110%: use 0% to 100%`},
+		{"a part of a shadow", oneRule("shadow: true\nenforce: 5%" + good), `rules.yaml:4:12: enforce in a rule with shadow: true: a shadow is enforced for no key, remove one of them`},
+		{"a rule that is enabled by no truth", oneRule("enabled: 1" + good), `rules.yaml:3:12: enabled is "1": use true or false`},
 		{"an overrun of nothing", oneRule("soft: {over: 0%, for: 1m}" + good), `rules.yaml:3:16: over is 0%: use more than 0%, or no soft`},
 		{"an overrun that is no percentage", oneRule("soft: {over: 0.2, for: 1m}" + good), `rules.yaml:3:16: over is 0.2: use a percentage, like 20%`},
 		{"an overrun without its time", oneRule("soft: {over: 20%}" + good), `rules.yaml:3:9: for is missing`},
@@ -184,6 +190,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(oneRule("count: {status: [401, '5xx', 600]}\nrefund_on: {status: 2xx}\nkey: ip\nlimits: [{rate: 5, algorithm: in_flight}, {rate: 1, per: 1s}]"))
 	f.Add(oneRule("reserve: {from: [json:max_tokens, header:X, content_length], default: 5, unit: 2}\nsettle: {json: [a, b.c], sse: a, header: X, trailer: Y, unit: 3, on_error: keep}\nkey: ip\nlimit: {rate: 5, per: 1s}"))
 	f.Add(oneRule("settle: {json: [[a, b.c or 0], [d]], sse: [[e or 0, f]]}\nkey: ip\nlimit: {rate: 5, per: 1s}"))
+	f.Add(oneRule("enabled: false\nenforce: 12.5%\nkey: ip\nlimit: {rate: 5, per: 1s}"))
 	f.Add(`{"rules":[{"name":"a","match":{"path":"/{x}/{$}","host":["h"]},"key":"global","limit":{"rate":1,"per":"1s"}}]}`)
 	f.Add(oneRule("match: {path: '/a:b/{x}', method: '!GET', host: '*.a', header: {X-A: [{exact: '*'}, 'a*', '(?i)b']}, not: [{path: [/a, /b/], tier: t}, {header: {X-B: '*'}}]}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	f.Fuzz(func(t *testing.T, text string) {

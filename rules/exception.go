@@ -175,7 +175,7 @@ type Exclusion struct {
 // the file. This explains which rules Match does not return.
 func (s *Set) Excluded(r *Request) (all []Exclusion) {
 	met := s.Match(r, nil)
-	for _, rule := range s.match(r, nil, true) {
+	for _, rule := range s.match(r, nil, true, s.modes) {
 		if slices.Contains(met, rule) {
 			continue
 		}

@@ -11,7 +11,7 @@ var (
 	fileFields    = []string{"$schema", "version", "enabled", "ignore_case", "ipv6_prefix", "tiers", "default_tier", "exempt", "rules"}
 	tierFields    = []string{"multiply"}
 	exemptFields  = []string{"ip", "user", "api_key"}
-	ruleFields    = []string{"name", "match", "key", "missing_key", "limit", "limits", "cost", "scope", "partition", "no_leases", "durable", "shadow", "soft", "queue", "count", "refund_on", "reserve", "settle"}
+	ruleFields    = []string{"name", "enabled", "match", "key", "missing_key", "limit", "limits", "cost", "scope", "partition", "no_leases", "durable", "shadow", "enforce", "soft", "queue", "count", "refund_on", "reserve", "settle"}
 	matchFields   = []string{"method", "host", "path", "header", "tier", "not"}
 	notFields     = []string{"method", "host", "path", "header", "tier"}
 	limitFields   = []string{"name", "algorithm", "rate", "per", "burst", "calendar", "zone", "tiers"}

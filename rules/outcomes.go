@@ -6,9 +6,9 @@ import "github.com/weir-go/weir"
 // Operators read the denials of a shadow rule before they enforce it.
 type LimitOutcomes struct {
 	Rule, Limit string        // Limit is as in weir.Stats.Limits: the name of the rule, or rule/limit
-	Shadow      bool          // whether the rule is a shadow now
-	Enforced    weir.Outcomes // while the rule was not a shadow
-	Shadowed    weir.Outcomes // while the rule was a shadow, as if it were enforced
+	Mode        Mode          // mode of the rule now
+	Enforced    weir.Outcomes // for keys and times for which the rule was enforced
+	Shadowed    weir.Outcomes // for keys and times for which the rule was a shadow, as if it were enforced
 }
 
 // Outcomes returns the decisions about each limit of the rules, from the counters of a node, in
@@ -18,7 +18,7 @@ func (s *Set) Outcomes(stats weir.Stats) (all []LimitOutcomes) {
 	for _, r := range s.rules {
 		for i := range r.Limits {
 			name := r.Limits[i].Name
-			of := LimitOutcomes{Rule: r.Name, Limit: name, Shadow: r.Shadow, Shadowed: stats.ShadowLimits[name]}
+			of := LimitOutcomes{Rule: r.Name, Limit: name, Mode: s.modes[r.Index], Shadowed: stats.ShadowLimits[name]}
 			for _, o := range stats.Limits[name] {
 				of.Enforced.Allowed += o.Allowed
 				of.Enforced.Denied += o.Denied

@@ -46,6 +46,9 @@ func read(name string, text []byte) (*parser, *strictyaml.File, error) {
 		return &p, file, nil // isForeign has added an error
 	}
 	p.file(file.Root())
+	for _, r := range p.set.rules {
+		p.set.modes = append(p.set.modes, p.set.modeInFile(r))
+	}
 	p.insertRules()
 	return &p, file, nil
 }
@@ -190,7 +193,8 @@ func (p *parser) rule(v strictyaml.Value) {
 	p.key(r, m.Get("key").Required())
 	r.key.lacking = lacking(slices.Index(lackingNames, oneOf(m.Get("missing_key"), "way to do without a key", lackingNames)))
 	r.cost = p.costOf(m.Get("cost"), "cost", false)
-	r.Shadow = m.Get("shadow").Bool()
+	isShadow := m.Get("shadow").Bool()
+	r.Mode = modeOf(m.Get("enabled"), m.Get("enforce"), isShadow)
 
 	base := weir.Limit{
 		SecretKeys: r.key.secret(),
@@ -202,7 +206,7 @@ func (p *parser) rule(v strictyaml.Value) {
 	}
 	p.soft(r, m.Get("soft"))
 	p.limits(r, v, m.Get("limit"), m.Get("limits"), base)
-	p.queue(r, m.Get("queue"))
+	p.queue(r, m.Get("queue"), isShadow)
 	p.outcome(r, m.Get("count"), m.Get("refund_on"))
 	p.settle(r, m.Get("reserve"), m.Get("settle"), m.Get("cost"))
 	if r.Soft.Over > 0 && slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.InFlight() }) {
@@ -211,11 +215,34 @@ func (p *parser) rule(v strictyaml.Value) {
 	if m.Get("durable").Present() && slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.InFlight() }) {
 		m.Get("durable").Errorf("durable in a rule with an in_flight limit: remove it, holds end with the processes that have them")
 	}
-	if r.Shadow && r.Soft.Over > 0 {
+	if isShadow && r.Soft.Over > 0 {
 		m.Get("soft").Errorf("soft in a rule with shadow: true: a shadow denies nothing, remove one of them")
 	}
 	r.By, r.Cost = r.key.String(), r.cost.String()
 	p.set.rules = append(p.set.rules, r)
+}
+
+// modeOf reads the mode of a rule.
+func modeOf(enabled, enforce strictyaml.Value, isShadow bool) (m Mode) {
+	if isShadow {
+		m = Shadow
+	}
+	if enforce.Present() {
+		part := enforce.Unquoted().Percent()
+		m = EnforcePart(part)
+		switch {
+		case isShadow:
+			enforce.Errorf("enforce in a rule with shadow: true: a shadow is enforced for no key, remove one of them")
+		case enforce.IsText() && isZero(enforce.Text()):
+			enforce.Errorf("enforce is %s: use more than 0%%, or shadow: true", enforce.Text())
+		case part > 0 && m == Shadow:
+			enforce.Errorf("enforce is %s: use at least 0.0001%%", enforce.Text())
+		}
+	}
+	if enabled.Present() && !enabled.Bool() {
+		m = Off
+	}
+	return m
 }
 
 // durability reads whether snapshots contain the counts of a rule.
@@ -340,7 +367,7 @@ func (p *parser) soft(r *Rule, v strictyaml.Value) {
 
 func isZero(percent string) bool { return strings.Trim(percent, "0.%") == "" }
 
-func (p *parser) queue(r *Rule, v strictyaml.Value) {
+func (p *parser) queue(r *Rule, v strictyaml.Value, isShadow bool) {
 	if !v.Present() {
 		return
 	}
@@ -348,7 +375,7 @@ func (p *parser) queue(r *Rule, v strictyaml.Value) {
 	switch {
 	case len(r.Limits) > 1 || len(r.Limits) == 1 && r.Limits[0].base.Algorithm != weir.LeakyBucket && !r.Limits[0].InFlight():
 		v.Errorf("queue in a rule whose limit is not one leaky_bucket or in_flight: only these have a queue")
-	case r.Shadow:
+	case isShadow:
 		v.Errorf("queue in a rule with shadow: true: a shadow delays no request, remove one of them")
 	case r.Soft.Over > 0:
 		v.Errorf("queue in a rule with soft: remove one of them")

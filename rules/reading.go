@@ -137,7 +137,7 @@ func withoutDots(path string) string {
 
 // ReadingsDiffer reports whether the readings of the path of a request meet different rules.
 func (s *Set) ReadingsDiffer(r *Request) bool {
-	if !s.enabled || s.exempt.contains(r) {
+	if s.exempt.contains(r) {
 		return false
 	}
 	var room [lookupRoom]lookup
@@ -145,6 +145,7 @@ func (s *Set) ReadingsDiffer(r *Request) bool {
 	var first []*Rule
 	for i := range paths {
 		m := s.begin(r, nil)
+		m.modes = s.modes
 		s.collect(&m, paths[i:i+1])
 		if i == 0 {
 			first = m.dst

@@ -19,7 +19,7 @@ type Rule struct {
 	By     string  // sources of the key, like "ip" or "user|header:X-Plan"
 	Cost   string  // cost as text, like "1" or "header:X-Cost, or 1"
 	Limits []Limit // at least 1; all must allow
-	Shadow bool    // decisions are counted and reported, and not enforced
+	Mode   Mode    // mode in the file; Set.Mode is the mode in force
 	Soft   Soft
 	Queue  time.Duration // maximum time for which a request waits for its turn. If not zero, there is a single Limit, a LeakyBucket or InFlight
 	// Count has the statuses of responses whose requests are charged, and RefundOn the statuses

@@ -109,7 +109,7 @@ func TestSchemaAgreesWithParser(t *testing.T) {
 	root := readSchema(t)
 	const good = "\nkey: ip\nlimit: {rate: 1, per: 1s}"
 	for want, texts := range map[bool][]string{true: {
-		"cost: 1", "match: {not: {path: /a}}", "match: {not: [{path: [/a, /b]}, {method: [OPTIONS]}]}", "match: {not: {header: {X-A: '*'}, host: a}}",
+		"cost: 1", "enforce: 10%", "enabled: false", "match: {not: {path: /a}}", "match: {not: [{path: [/a, /b]}, {method: [OPTIONS]}]}", "match: {not: {header: {X-A: '*'}, host: a}}",
 		"match: {header: {X-V: {exact: 'a*'}}}", "match: {header: {X-V: [a, {exact: 'a*'}]}}", "match: {host: {exact: a}}",
 	}, false: {
 		"match: {not: {}}", "match: {not: []}", "match: {not: /a}", "match: {not: {path: a}}", "match: {not: {paths: /a}}", "match: {not: {not: {path: /a}}}",
@@ -117,7 +117,7 @@ func TestSchemaAgreesWithParser(t *testing.T) {
 		"match: {pat: /}", "match: {path: v1}", "match: {method: get}", "limits: []", "cost: -1", "cost: size", "cost: {default: 1}", "soft: {over: 20%}", "soft: {over: 2, for: 1m}",
 		"count: 401", "count: {status: []}", "refund_on: {status: 600}", "refund_on: {status: 9xx}", "reserve: size\nsettle: {json: a}", "reserve: {default: 1}\nsettle: {json: a}",
 		"settle: {unit: 2}", "settle: {json: []}", "settle: {json: [[a], b]}", "settle: {json: [[a], []]}", "settle: {sse: [[[a]]]}", "settle: {json: a, on_error: spend}",
-		"partition: fail-open", "shadow: 1",
+		"partition: fail-open", "shadow: 1", "enforce: 10", "enforce: some", "enabled: 0",
 	}} {
 		for _, fields := range texts {
 			_, err := Parse("rules.yaml", []byte(oneRule(fields+good)))

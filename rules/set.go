@@ -23,6 +23,7 @@ type Set struct {
 	defaultTier int // -1 if there is none
 
 	rules  []*Rule
+	modes  []Mode   // by Rule.Index: those of the file or, in a Snapshot, of the switches
 	limits []*Limit // in the order of Limit.Index, as are the Limiters in a Snapshot
 	names  map[string]*Limit
 	ruleOf []*Rule // rule of each limit, in the order of limits
@@ -33,8 +34,21 @@ type Set struct {
 // Rules returns the rules in the order of the file. They must not be changed.
 func (s *Set) Rules() []*Rule { return s.rules }
 
-// Enabled returns false if the file disables the limiter.
-func (s *Set) Enabled() bool { return s.enabled }
+// Enabled returns false if all rules are off.
+func (s *Set) Enabled() bool {
+	return s.enabled && len(s.rules) == 0 || slices.ContainsFunc(s.modes, func(m Mode) bool { return m != Off })
+}
+
+// Mode returns the mode of a rule: that of the file or, in a Snapshot, of the switch that the rule obeys.
+func (s *Set) Mode(r *Rule) Mode { return s.modes[r.Index] }
+
+// modeInFile returns the mode of a rule without switches.
+func (s *Set) modeInFile(r *Rule) Mode {
+	if !s.enabled {
+		return Off
+	}
+	return r.Mode
+}
 
 // Version returns the version of the file, which is also that of its limits.
 func (s *Set) Version() uint64 { return s.version }
@@ -78,7 +92,7 @@ func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
 }
 
 // Match appends to dst the rules that a request meets, in the order of the file. If the request
-// is exempt, or the limiter is disabled, no rule is appended. Match stops one rule above MaxMet,
+// is exempt, no rule is appended, and no rule that is Off. Match stops one rule above MaxMet,
 // because a node cannot decide on so many limits. If dst has the capacity, Match allocates only in
 // these cases: the path is not clean, or has escapes, a "#", or upper case that is ignored; the
 // host has upper case; or a header field of a rule has more than 16 lines.
@@ -88,15 +102,23 @@ func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
 // matched by /a/ and by /a/{x...}, because a ServeMux would redirect it there.
 //
 // An Exception with Paths excludes a request only if its path has a single reading.
-func (s *Set) Match(r *Request, dst []*Rule) []*Rule { return s.match(r, dst, false) }
+func (s *Set) Match(r *Request, dst []*Rule) []*Rule { return s.match(r, dst, false, s.modes) }
 
-// match is like Match. If all is true, exceptions are ignored.
-func (s *Set) match(r *Request, dst []*Rule, all bool) []*Rule {
-	if !s.enabled || s.exempt.contains(r) {
+// MatchOff returns the rules that a request would meet if they were not off.
+func (s *Set) MatchOff(r *Request) []*Rule {
+	if !slices.Contains(s.modes, Off) {
+		return nil
+	}
+	return slices.DeleteFunc(s.match(r, nil, false, nil), func(r *Rule) bool { return s.modes[r.Index] != Off })
+}
+
+// match is like Match. If all is true, exceptions are ignored, and without modes, no rule is Off.
+func (s *Set) match(r *Request, dst []*Rule, all bool, modes []Mode) []*Rule {
+	if s.exempt.contains(r) {
 		return dst
 	}
 	m := s.begin(r, dst)
-	m.all = all
+	m.all, m.modes = all, modes
 	var room [lookupRoom]lookup
 	s.collect(&m, s.appendLookups(room[:0], r))
 	return m.dst
@@ -111,6 +133,7 @@ type match struct {
 	method     methods
 	tier       uint64
 	all        bool // ignore exceptions
+	modes      []Mode
 	ignoreCase bool // ignore the case of paths
 	looked     bool // plain and path are set
 	plain      bool // all servers interpret the path in the same way
@@ -201,7 +224,7 @@ func (m *match) add(rules []*Rule, new bool) {
 		if len(m.dst)-m.from > MaxMet {
 			return
 		}
-		if r.admits(m) && (new || !slices.Contains(m.dst[m.from:], r)) {
+		if (m.modes == nil || m.modes[r.Index] != Off) && r.admits(m) && (new || !slices.Contains(m.dst[m.from:], r)) {
 			m.dst = append(m.dst, r)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-go/weir/internal/ratelimit"
 )
 
-// Snapshot is a version of a Book: the Set of the file with the Limiters of a node and the
-// current overrides. A Snapshot never changes, so that a request that is decided by a Snapshot sees
+// Snapshot is a version of a Book: the Set of the file with the Limiters of a node, the current
+// overrides and the modes that the current switches give the rules. A Snapshot never changes, so that a request that is decided by a Snapshot sees
 // a single version. A request that calls Book.Current twice can see two versions. Count, Limiter
 // and Serial do not allocate.
 type Snapshot struct {
@@ -16,6 +16,7 @@ type Snapshot struct {
 	serial    uint64
 	counts    [][]Count               // by Limit.Index, then by variant
 	overrides []map[[16]byte]*granted // by Limit.Index; nil if no key of the limit has an override
+	switches  map[string]*Switch      // by the name of the rule, or AllRules
 }
 
 // Count has the Limiters of a key under a limit.
@@ -75,13 +76,23 @@ func (s *Snapshot) Count(l *Limit, tier, key string) *Count {
 	return c
 }
 
+// ModeFor returns the mode of a rule for a key: Enforce, Shadow or Off. The ID of the key under the
+// first limit of the rule selects the keys for which a rule is enforced in part.
+func (s *Snapshot) ModeFor(r *Rule, key string) Mode {
+	m := s.modes[r.Index]
+	if m.isPart() {
+		m = m.forID(s.counts[r.Limits[0].Index][0].Limiter.ID(key))
+	}
+	return m
+}
+
 // Limiter returns the Limiter of Count.
 func (s *Snapshot) Limiter(l *Limit, tier, key string) *weir.Limiter {
 	return s.Count(l, tier, key).Limiter
 }
 
 // Serial returns a number that increases by 1 with each Snapshot of a Book: with a new version
-// of the file, and with a change of the overrides.
+// of the file, and with a change of the overrides or switches.
 func (s *Snapshot) Serial() uint64 { return s.serial }
 
 // override returns the override of a key under a limit, or nil.

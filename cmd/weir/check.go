@@ -64,7 +64,7 @@ func (c *rulesCommand) run(stdout, _ io.Writer) (int, error) {
 	}
 	fmt.Fprintf(stdout, "%s is good: %s, %s, version %d\n", c.File, counted(len(set.Rules()), "rule"), counted(limits, "limit"), set.Version())
 	if !set.Enabled() {
-		fmt.Fprintln(stdout, "The file switches the limiter off: no rule applies to a request.")
+		fmt.Fprintln(stdout, "The file switches all rules off: no rule applies to a request.")
 	}
 	if c.Request != "" {
 		explain(stdout, set, &c.request)
@@ -135,14 +135,19 @@ func explain(w io.Writer, set *rules.Set, r *rules.Request) {
 		fmt.Fprintf(w, " meets %s:\n", counted(len(met), "rule"))
 	}
 	for _, rule := range met {
-		explainRule(w, rule, r)
+		explainRule(w, set, rule, r)
+	}
+	if set.Enabled() {
+		for _, rule := range set.MatchOff(r) {
+			fmt.Fprintf(w, "\n%s: path %s\n  does not apply: the rule is off\n", rule.Name, rule.When.Path)
+		}
 	}
 	for _, out := range set.Excluded(r) {
 		fmt.Fprintf(w, "\n%s: path %s\n  does not apply: the request meets the exception: %s\n", out.Rule.Name, out.Rule.When.Path, out.By)
 	}
 }
 
-func explainRule(w io.Writer, rule *rules.Rule, r *rules.Request) {
+func explainRule(w io.Writer, set *rules.Set, rule *rules.Rule, r *rules.Request) {
 	fmt.Fprintf(w, "\n%s: path %s\n", rule.Name, rule.When.Path)
 	for i := range rule.When.Not {
 		fmt.Fprintf(w, "  not:   %s\n", &rule.When.Not[i])
@@ -178,9 +183,13 @@ func explainRule(w io.Writer, rule *rules.Rule, r *rules.Request) {
 			fmt.Fprintf(w, "         never allowed: the cost exceeds the %d units that the limit can grant\n", rules.Capacity(l))
 		}
 	}
-	switch {
-	case rule.Shadow:
+	switch mode := set.Mode(rule); {
+	case mode == rules.Shadow:
 		fmt.Fprintln(w, "  shadow: the limiter counts the decisions, and never enforces them")
+	case mode != rules.Enforce:
+		fmt.Fprintf(w, "  enforce: for %v of the keys; for the other keys the limiter only counts the decisions\n", mode)
+	}
+	switch {
 	case rule.Queue > 0:
 		fmt.Fprintf(w, "  queue: the request waits up to %s in place of a denial\n", enum.Duration(rule.Queue))
 	case rule.Soft.Over > 0:

@@ -202,6 +202,8 @@ func (c *client) printVerdict(v *verdict, yes, no string) int {
 		fmt.Fprint(c.stdout, ", from the overrun of the rule")
 	}
 	switch {
+	case v.Off:
+		fmt.Fprint(c.stdout, ", the rule is off: nothing is counted")
 	case v.Shadow && (v.ShadowDenied || !v.Allowed):
 		fmt.Fprint(c.stdout, ", the limit is a shadow: its denial is not enforced")
 	case v.Shadow:

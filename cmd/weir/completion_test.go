@@ -22,9 +22,9 @@ func TestCommandsAndFlagsAreCompleted(t *testing.T) {
 		words []string
 		want  string
 	}{
-		{nil, "serve live status check reserve settle hold peek reset override top rules envoy snapshot secret version completion"},
-		{[]string{""}, "serve live status check reserve settle hold peek reset override top rules envoy snapshot secret version completion"},
-		{[]string{"s"}, "serve status settle snapshot secret"},
+		{nil, "serve live status check reserve settle hold peek reset override switch top rules envoy snapshot secret version completion"},
+		{[]string{""}, "serve live status check reserve settle hold peek reset override switch top rules envoy snapshot secret version completion"},
+		{[]string{"s"}, "serve status settle switch snapshot secret"},
 		{[]string{"rules", ""}, "check schema"},
 		{[]string{"snapshot", ""}, "list show verify"},
 		{[]string{"serve", "-che"}, "-checks -checks_tokens"},

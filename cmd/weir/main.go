@@ -48,6 +48,7 @@ type commands struct {
 	Peek     peekCommand     `cmd:"" help:"show the units that a key has left, without spending any"`
 	Reset    resetCommand    `cmd:"" help:"delete the count of a key on every member"`
 	Override overrideCommand `cmd:"" help:"set other numbers of a limit for one key, or remove them"`
+	Switch   switchCommand   `cmd:"" help:"set rules to enforce, shadow or off, or list the switches"`
 	Top      topCommand      `cmd:"" help:"show the keys with the most checks, denials and held units"`
 	Rules    struct {
 		Check  rulesCommand  `cmd:"" help:"check a rules file, or show the rules and limits that apply to a request"`

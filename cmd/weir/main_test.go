@@ -150,7 +150,7 @@ watch: path /watch
 func TestCheckSaysThatTheLimiterIsOff(t *testing.T) {
 	code, stdout, _ := runWeir(t, "enabled: false\nrules: []", "rules", "check", "FILE", "-request", "/")
 	require.Equal(t, ok, code)
-	require.Equal(t, "FILE is good: 0 rules, 0 limits, version 0\nThe file switches the limiter off: no rule applies to a request.\n\nGET / meets no rule: the limiter is switched off.\n", stdout)
+	require.Equal(t, "FILE is good: 0 rules, 0 limits, version 0\nThe file switches all rules off: no rule applies to a request.\n\nGET / meets no rule: the limiter is switched off.\n", stdout)
 	_, stdout, _ = runWeir(t, "rules: []", "rules", "check", "FILE", "-request", "/")
 	require.Contains(t, stdout, "GET / meets no rule.\n")
 }

@@ -126,7 +126,7 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 	}
 	c.printSnapshots(w)
 	if r := s.Rules; r != nil {
-		fmt.Fprintf(w, "rules: version %d (%.12s) of %s, %d rules, %d limits, %d overrides", r.Version, r.Hash, r.LoadedAt.Format(time.RFC3339), r.Rules, r.Limits, r.Overrides)
+		fmt.Fprintf(w, "rules: version %d (%.12s) of %s, %d rules, %d limits, %d overrides, %d switches", r.Version, r.Hash, r.LoadedAt.Format(time.RFC3339), r.Rules, r.Limits, r.Overrides, r.Switches)
 		switch {
 		case r.Missing:
 			fmt.Fprint(w, "; THE FILE IS MISSING: these rules stay in force")
@@ -217,21 +217,21 @@ func printTable[T any](w io.Writer, header string, items []T, row func(T) string
 const limitsShown = 20
 
 // printLimits prints the limits with denials, or with denials as shadows, sorted by
-// denials in descending order. The limits that are shadows by the rules of this node are
+// denials in descending order. The limits that are not enforced for all keys by the rules of this node are
 // included even without denials. At most limitsShown limits are printed.
 func (c *cluster) printLimits(w io.Writer) {
-	limits, shadows := make(map[string]admin.Total), make(map[string]bool)
+	limits, modes := make(map[string]admin.Total), make(map[string]string)
 	maps.Copy(limits, c.Totals.Limits)
 	if c.Stats.Rules != nil {
 		for _, rule := range c.Stats.Rules.Outcomes {
-			if rule.Shadow {
-				shadows[rule.Limit] = true
+			if rule.Mode != "enforce" {
+				modes[rule.Limit] = rule.Mode
 				limits[rule.Limit] = c.Totals.Limits[rule.Limit]
 			}
 		}
 	}
 	denials := func(name string) uint64 { return limits[name].Enforced.Denied + limits[name].Shadowed.Denied }
-	maps.DeleteFunc(limits, func(name string, _ admin.Total) bool { return !shadows[name] && denials(name) == 0 })
+	maps.DeleteFunc(limits, func(name string, _ admin.Total) bool { return modes[name] == "" && denials(name) == 0 })
 	if len(limits) == 0 {
 		return
 	}
@@ -239,8 +239,8 @@ func (c *cluster) printLimits(w io.Writer) {
 	slices.SortStableFunc(order, func(a, b string) int { return cmp.Compare(denials(b), denials(a)) })
 	printTable(w, "\nLIMIT\tDENIED\tWOULD HAVE DENIED\tOF CHECKS", order[:min(limitsShown, len(order))], func(name string) string {
 		total, shown := limits[name], name
-		if shadows[name] {
-			shown += " (shadow)"
+		if mode := modes[name]; mode != "" {
+			shown += " (" + mode + ")"
 		}
 		checks := total.Enforced.Allowed + total.Enforced.Denied + total.Shadowed.Allowed + total.Shadowed.Denied
 		return fmt.Sprintf("%s\t%d\t%d\t%d", shown, total.Enforced.Denied, total.Shadowed.Denied, checks)

@@ -64,14 +64,14 @@ jobs      03        1 of 10  0
 without b, which did not answer
 `},
 		"what shadows would have denied": {`{"stats":{"rules":{"outcomes":[
-{"limit":"quiet"},{"limit":"login/day"},{"limit":"trial","shadow":true},{"limit":"idle","shadow":true}]}},
+{"limit":"quiet","mode":"enforce"},{"limit":"login/day","mode":"enforce"},{"limit":"trial","mode":"shadow"},{"limit":"idle","mode":"10%"}]}},
 "totals":{"limits":{"quiet":{"enforced":{"allowed":5}},"login/day":{"enforced":{"allowed":5,"denied":2}},
 "trial":{"shadowed":{"allowed":1,"denied":7}},"of another node":{"enforced":{"allowed":1,"denied":1}}}}}`, (*cluster).printLimits, `
 LIMIT            DENIED  WOULD HAVE DENIED  OF CHECKS
 trial (shadow)   0       7                  8
 login/day        2       0                  7
 of another node  1       0                  2
-idle (shadow)    0       0                  0
+idle (10%)       0       0                  0
 `},
 		"checks of all members": {`{"totals":{"answered":["a","b"],"missing":[],"decisions":{"owner":{"allowed":3,"denied":1}}}}`, (*cluster).printDecisions, `
 checks of 2 of 2 members since each started

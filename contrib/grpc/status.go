@@ -76,7 +76,7 @@ func statusOf(o *httplimit.Outcome) error {
 func violationsOf(o *httplimit.Outcome) (violations []*errdetails.QuotaFailure_Violation) {
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
-		if v.Rule.Shadow || v.Decision.Allowed || v.Decision.Name == "" {
+		if v.Mode != rules.Enforce || v.Decision.Allowed || v.Decision.Name == "" {
 			continue
 		}
 		l := v.Limiter.Limit()

@@ -97,7 +97,7 @@ func TestDenialsAreCountedByRuleAndMode(t *testing.T) {
 		l, rule, ok := now.Limit(name)
 		require.True(t, ok)
 		for range 5 {
-			_, err := node.AllowAll(t.Context(), weir.Ask{Limiter: now.Limiter(l, "", "key"), Key: "key", Shadow: rule.Shadow})
+			_, err := node.AllowAll(t.Context(), weir.Ask{Limiter: now.Limiter(l, "", "key"), Key: "key", Shadow: rule.Mode == rules.Shadow})
 			require.NoError(t, err)
 		}
 	}

@@ -130,6 +130,7 @@ var unexportedRules = map[string]string{
 	"Rules":     "GET /v1/stats has it",
 	"Limits":    "GET /v1/stats has it",
 	"Overrides": "GET /v1/stats has it",
+	"Switches":  "GET /v1/stats has it",
 }
 
 func TestEachStatsFieldHasSeriesOrReason(t *testing.T) {

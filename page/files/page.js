@@ -510,11 +510,11 @@ function showDenials(s) {
   const cell = () => make('td', {class: 'number'});
   rows(id('denials').tBodies[0], s.denials, l => l.limit, () => make('tr', {}, make('th', {scope: 'row'}), cell(), cell(), cell(), cell()), (row, l) => {
     const now = n => s.checks ? perSecond(n) : '–';
-    [l.limit + (s.shadows.includes(l.limit) ? ' (shadow)' : ''), now(l.allowed), now(l.denied), number.format(l.all_denied), l.all_shadow ? `${number.format(l.all_shadow)} (${now(l.shadow)}/s)` : '–']
+    [l.limit + (s.modes?.[l.limit] ? ` (${s.modes[l.limit]})` : ''), now(l.allowed), now(l.denied), number.format(l.all_denied), l.all_shadow ? `${number.format(l.all_shadow)} (${now(l.shadow)}/s)` : '–']
       .forEach((text, i) => set(row.children[i], text));
   });
   const whose = s.gathered ? 'all members' : 'these members';
-  set(id('denials-note'), s.denials.length ? `Denied: denials since ${whose} started. Shadow: denials that are not enforced, because the rule is a shadow.` : 'No limit has made a decision yet.');
+  set(id('denials-note'), s.denials.length ? `Denied: denials since ${whose} started. Shadow: denials that are not enforced, because the rule is a shadow for the key.` : 'No limit has made a decision yet.');
 }
 
 function lasted(ms) {
@@ -540,6 +540,7 @@ function showFacts(s) {
   const r = s.rules, facts = [];
   if (r) {
     facts.push(['Rules', `version ${r.version}, ${plural(r.rules, 'rule')}, ${plural(r.limits, 'limit')}, ${plural(r.overrides, 'override')}`],
+      ...r.switches?.length ? [['Switches', r.switches.join('; ')]] : [],
       ['Loaded', `${day.format(new Date(r.loaded_at))}, hash ${r.hash}`],
       ['File', r.error ? `the current file is not in force: ${r.error}` : 'the current file is in force']);
   } else facts.push(['Rules', 'none on this node']);

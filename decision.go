@@ -10,11 +10,13 @@ import (
 
 // Decision is the result of a check. The zero Decision is a denial.
 //
-// ResetAfter is zero if no unit is used. Otherwise it is the time until the whole limit is
-// available to a caller that asks steadily, at the rate of the limit. At that time the window ends,
-// the newest entry of the log has expired, the bucket is full again, or the queue of a LeakyBucket
-// is empty. If a window or a log has no unit left, ResetAfter is no later than the time at which a
-// unit is available again. On a denial ResetAfter is never below RetryAfter.
+// ResetAfter is the time until Limit units are available at once, without further checks. One
+// nanosecond earlier, they are not. It is zero if no unit is used. At that time the units of a
+// SlidingWindow have slid out, the newest entry of a SlidingLog has expired, the FixedWindow has
+// ended (after a debt, the next one), the TokenBucket is full, or the queue of the LeakyBucket is
+// empty. Refunds make it earlier. ResetAfter is RetryAfter for an InFlight limit, whose units
+// return when they are released, and for FailedClosed: no time is known. For a Global limit, it is the time until all units that this region has spent
+// are available. On a denial ResetAfter is never below RetryAfter.
 //
 // A Pushback repeats a denial that the owner made within the last second. RetryAfter and
 // ResetAfter are reduced by the age of the denial. Remaining may be too high, and ResetAfter too low, because
@@ -22,13 +24,14 @@ import (
 // to the owner, and may be admitted.
 //
 // The Remaining of a Leased decision is the rest of the lease plus the units that the owner had
-// left when it lent the units. Other nodes may have spent the owner's units in the meantime.
+// left when it lent the units. ResetAfter counts the lent units as spent. Other nodes may have spent
+// the owner's units in the meantime.
 type Decision struct {
 	Allowed    bool
 	Limit      int64         // units that the limit grants to such a check (Rate, or Burst for the buckets, less Keep if not critical), or the share of this node or side
 	Remaining  int64         // whole units left for such a check, never below zero
 	RetryAfter time.Duration // zero if allowed; otherwise the time until the same ask could be admitted at the earliest. For a Debit, the time until a unit is available. A Pushback for more units than the owner denied may have a shorter time
-	ResetAfter time.Duration // time until the whole limit is available again without further checks, see above
+	ResetAfter time.Duration // time until Limit units are available without further checks, see above
 	Name       string        // name of the limit
 	Source     Source
 	Shadow     bool // whether the decision is not enforced: of an Ask with Shadow, or of Limiter.Shadow

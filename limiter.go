@@ -318,6 +318,10 @@ func (l *Limiter) fillDecision(d *Decision, r *wire.Result) {
 	d.Remaining = r.Remaining
 	d.RetryAfter = r.RetryAfter
 	d.ResetAfter = r.ResetAfter
+	if l.window != nil {
+		now := l.node.env.TimeOfDay()
+		d.RetryAfter, d.ResetAfter = l.window.Align(r.RetryAfter, now), l.window.Align(r.ResetAfter, now)
+	}
 	d.Name = l.limit.Name
 	d.Source = Source(r.Source)
 	d.Shadow = l.shadow

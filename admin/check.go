@@ -75,5 +75,5 @@ func (a *api) check(r *request) (int, any, error) {
 	if !d.Allowed { // callers may forward the header
 		r.w.Header().Set("Retry-After", strconv.FormatInt(ratelimit.Seconds(d.RetryAfter), 10))
 	}
-	return http.StatusOK, checkAnswer{d.Allowed, d.Remaining, int64((ratelimit.ResetAfter(&d, l) + time.Millisecond - 1) / time.Millisecond), ratelimit.Seconds(d.RetryAfter)}, nil
+	return http.StatusOK, checkAnswer{d.Allowed, d.Remaining, int64((d.ResetAfter + time.Millisecond - 1) / time.Millisecond), ratelimit.Seconds(d.RetryAfter)}, nil
 }

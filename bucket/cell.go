@@ -20,24 +20,23 @@ type cell struct {
 
 // Result is the result of an operation on a count.
 //
-// ResetAfter is the time until the whole limit is available to a caller that asks steadily at
-// the rate of the limit, if no other units are spent until then. It depends on the algorithm:
+// ResetAfter is the time until Limit units are available at once, if no other units are spent
+// until then: the time until the count is empty. It depends on the algorithm:
 //
 //   - FixedWindow: the end of the window, or of the following window if there is a debt.
-//   - SlidingWindow: the end of the open window. If no units were admitted in the open window,
-//     the time at which all units of the previous window have slid out.
+//   - SlidingWindow: the time at which the last unit of the open window has slid out of the
+//     following window. If no units were admitted in the open window, the time at which the last
+//     unit of the previous window has slid out.
 //   - SlidingLog: the time at which the newest entry expires.
 //   - The buckets: the time at which the level is zero.
 //
-// If no unit is left in a window or a log, the ResetAfter of a denial is its RetryAfter, and
-// every other ResetAfter is at most the time until a unit is available again. For a denial,
-// ResetAfter is never below RetryAfter.
+// For a denial, ResetAfter is never below RetryAfter.
 type Result struct {
 	Allowed    bool
 	Limit      int64         // usable units of the limit: Rate, or Burst for the buckets, less the Keep of the ask
 	Remaining  int64         // remaining whole units without the Keep of the ask, never below zero
 	RetryAfter time.Duration // zero if allowed; else the time until the same ask, or after a Debit an ask of one unit, could be admitted
-	ResetAfter time.Duration // time until the whole limit is available, as described above
+	ResetAfter time.Duration // time until Limit units are available, as described above
 	Receipt    Receipt       // identifies the units for Refund, after a Take that was allowed or a Debit
 }
 

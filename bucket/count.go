@@ -26,22 +26,19 @@ func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 		r.Allowed = false
 		r.Remaining = int64(sub(capacity, used))
 		r.RetryAfter = l.retryAfter(v, &h, now, n)
-		r.ResetAfter = l.resetAfter(r, v, now)
+		r.ResetAfter = l.resetAfter(v, now, r.RetryAfter)
 		r.Receipt = 0
 		return
 	}
 	v = l.spend(v, &h, now, n)
 	*c = v
 	save(g, &h)
-	restore := l.restoreTime(v)
+	span := l.span(v)
 	r.Allowed = true
 	r.Remaining = int64(capacity - used - n)
 	r.RetryAfter = 0
-	r.ResetAfter = timeUntil(v.at, restore, now)
-	if r.Remaining == 0 {
-		r.ResetAfter = l.exhaustedResetAfter(r.ResetAfter, v, &h, now)
-	}
-	r.Receipt = l.receipt(v, restore, now)
+	r.ResetAfter = timeUntil(v.at, span, now)
+	r.Receipt = l.receipt(v, span, now)
 }
 
 // debit spends units even if there is no room for them. The number of used units is limited
@@ -57,12 +54,11 @@ func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int6
 	v, n := l.spendUpTo(l.maxUsage(), v, &h, now, nonNegative(units), used)
 	*c = v
 	save(g, &h)
-	restore := l.restoreTime(v)
 	r = Result{
 		Allowed:   used+nonNegative(units) <= capacity,
 		Limit:     int64(capacity),
 		Remaining: int64(sub(capacity, used+n)),
-		Receipt:   l.receipt(v, restore, now),
+		Receipt:   l.receipt(v, l.span(v), now),
 	}
 	l.setTimes(&r, v, &h, now, 1)
 	return r, int64(n)
@@ -119,12 +115,16 @@ func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast 
 	return int64(back), changed
 }
 
-// recoveryTime returns the instant from which on the count is empty, and so equivalent to no
-// count, if no more units are spent.
+// recoveryTime returns an instant from which on the count is empty, and so equivalent to no
+// count, if no more units are spent. It is the first such instant, except for a debt in the window
+// of a calendar: the next window can be half of Per longer.
 func (l *Limit) recoveryTime(c *cell) int64 {
 	span := l.span(*c)
 	if span == 0 {
 		return math.MinInt64
+	}
+	if l.isCalendar() && span > l.per() {
+		span += l.per() / 2
 	}
 	return after(c.at, span)
 }
@@ -134,35 +134,14 @@ func (l *Limit) recoveryTime(c *cell) int64 {
 func (l *Limit) setTimes(r *Result, v cell, g *log, now int64, n uint64) {
 	if !r.Allowed {
 		r.RetryAfter = l.retryAfter(v, g, now, n)
-		r.ResetAfter = l.resetAfter(r, v, now)
-		return
 	}
-	r.ResetAfter = timeUntil(v.at, l.restoreTime(v), now)
-	if r.Remaining == 0 {
-		r.ResetAfter = l.exhaustedResetAfter(r.ResetAfter, v, g, now)
-	}
+	r.ResetAfter = l.resetAfter(v, now, r.RetryAfter)
 }
 
-// resetAfter returns the ResetAfter of a denial. All other fields of r must be set. The
-// result is never below RetryAfter. If no unit is left in a window or a log, it is
-// RetryAfter, because a single unit is not denied for longer than the units of the ask.
-func (l *Limit) resetAfter(r *Result, v cell, now int64) time.Duration {
-	if r.Remaining == 0 && !l.Algorithm.isBucket() {
-		return r.RetryAfter
-	}
-	return max(r.RetryAfter, timeUntil(v.at, l.restoreTime(v), now))
-}
-
-// exhaustedResetAfter returns the ResetAfter of a count in which no unit is left. A caller
-// that asks steadily is granted all of its units from some moment on, and at that moment
-// there is room for the first of these units. So the moment is not before the time at which
-// one unit has room, and ResetAfter is not after that time. ResetAfter of a bucket stays the
-// time at which the level is zero, which is a place in the queue.
-func (l *Limit) exhaustedResetAfter(reset time.Duration, v cell, g *log, now int64) time.Duration {
-	if l.Algorithm.isBucket() {
-		return reset
-	}
-	return min(reset, l.retryAfter(v, g, now, 1))
+// resetAfter returns the time until the count is empty, but at least the RetryAfter of the
+// result. RetryAfter is longer only for an ask of more units than the capacity.
+func (l *Limit) resetAfter(v cell, now int64, retryAfter time.Duration) time.Duration {
+	return max(retryAfter, timeUntil(v.at, l.span(v), now))
 }
 
 // advance returns a count that is up to date, and the number of used units. If no units are
@@ -220,17 +199,6 @@ func (l *Limit) span(c cell) uint64 {
 	default:
 		return l.spanSliding(c)
 	}
-}
-
-// restoreTime returns how long after c.at the whole limit is available to a caller that asks
-// steadily, if no other units are spent, or zero if no units are used. For a SlidingWindow
-// with units in the open window, this is the start of the next window: from then on, such a
-// caller adds as many units as slide out.
-func (l *Limit) restoreTime(c cell) uint64 {
-	if l.Algorithm == SlidingWindow && c.x > 0 {
-		return l.per()
-	}
-	return l.span(c)
 }
 
 // receipt returns the Receipt that refund needs to find the units that are spent now. For a

@@ -151,12 +151,14 @@ func agreesWithOracle(t *rapid.T) {
 				receipts = append(receipts, r.Receipt)
 				used += units
 			}
+			checkWhole(t, o, &l, now, units, r)
 			require.Equal(t, max(capacity-used, 0), r.Remaining, "remaining")
 		case "peek":
 			was := k.clone()
 			r := k.peek(now, units)
 			require.Equal(t, was, k.clone(), "a peek changes nothing")
 			require.Equal(t, fits, r.Allowed, "peek")
+			checkWhole(t, o, &l, now, units, r)
 			require.Equal(t, max(capacity-used, 0), r.Remaining, "remaining")
 		case "debit":
 			r := k.debit(now, units)
@@ -168,6 +170,7 @@ func agreesWithOracle(t *rapid.T) {
 				require.Equal(t, o.spend(now, spent), r.Receipt, "receipt")
 			}
 			receipts = append(receipts, r.Receipt)
+			checkWhole(t, o, &l, now, 1, r)
 			require.Equal(t, used+units <= capacity, r.Allowed, "a debt is no admission")
 			require.Equal(t, r.Allowed, r.RetryAfter == 0)
 			if !r.Allowed {
@@ -207,6 +210,7 @@ func agreesWithOracle(t *rapid.T) {
 				continue
 			}
 			require.Equal(t, spent, counted)
+			checkWhole(t, o, &l, now, 1, r)
 			used = ceil(o.used(now))
 			require.Equal(t, spent == units && used <= capacity, r.Allowed)
 			require.Equal(t, r.Allowed || used < capacity, r.RetryAfter == 0, "RetryAfter is zero if there is room")
@@ -246,6 +250,20 @@ func checkGrantedAt(t *rapid.T, o oracle, l *Limit, now, units int64, r Result) 
 	require.LessOrEqual(t, ceil(o.used(then)), most, "%+v does not grant %d units at RetryAfter of %+v", l, units, r)
 }
 
+// checkWhole requires that, according to the oracle, the whole limit is available at the
+// ResetAfter of a result, and not one nanosecond earlier. It must be called before o changes again.
+// The ResetAfter of an ask of more units than the capacity is at least its RetryAfter.
+func checkWhole(t *rapid.T, o oracle, l *Limit, now, units int64, r Result) {
+	then := after(now, uint64(r.ResetAfter))
+	if then == math.MaxInt64 || r.ResetAfter == math.MaxInt64 {
+		return
+	}
+	require.Zero(t, ceil(o.used(then)), "%+v has used units at ResetAfter of %+v", l, r)
+	if r.ResetAfter > 0 && (r.Allowed || units <= l.Capacity()) {
+		require.Positive(t, ceil(o.used(then-1)), "%+v is whole before ResetAfter of %+v", l, r)
+	}
+}
+
 // checkRetryAfter checks RetryAfter on copies of the count: the same ask must be admitted at
 // RetryAfter, and denied one nanosecond earlier.
 func checkRetryAfter(t require.TestingT, k *count, now, units int64) {
@@ -266,8 +284,7 @@ func checkRetryAfter(t require.TestingT, k *count, now, units int64) {
 }
 
 // checkReset checks recoveryTime: no units are used at that time, and some units are used one
-// nanosecond earlier. ResetAfter of a bucket must be equal, and ResetAfter of other
-// algorithms must not be later.
+// nanosecond earlier. ResetAfter must end at that time.
 func checkReset(t require.TestingT, k *count, now int64) {
 	r := k.peek(now, 1)
 	then := k.recoveryTime()
@@ -281,11 +298,7 @@ func checkReset(t require.TestingT, k *count, now int64) {
 	if timeSince(now, then) > math.MaxInt64 {
 		return // saturated
 	}
-	if k.Algorithm.isBucket() {
-		require.Equal(t, then, after(now, uint64(r.ResetAfter)))
-	} else {
-		require.LessOrEqual(t, after(now, uint64(r.ResetAfter)), then)
-	}
+	require.Equal(t, then, after(now, uint64(r.ResetAfter)))
 	if then < math.MaxInt64 {
 		require.Zero(t, k.used(then))
 		require.Positive(t, k.used(then-1))

@@ -113,7 +113,7 @@ func (l *Limit) lend(c *cell, g *log, now, units int64, want Lease, spendTime ti
 	}
 	*c = v
 	save(g, &h)
-	restore := l.restoreTime(v)
+	span := l.span(v)
 	used += n + lends + onTop
 	if l.IsBucket() && v.y > 0 {
 		used = v.x + 1
@@ -122,8 +122,8 @@ func (l *Limit) lend(c *cell, g *log, now, units int64, want Lease, spendTime ti
 		Allowed:    true,
 		Limit:      int64(capacity),
 		Remaining:  int64(capacity - used),
-		ResetAfter: timeUntil(v.at, restore, now),
-		Receipt:    l.receipt(v, restore, now),
+		ResetAfter: timeUntil(v.at, span, now),
+		Receipt:    l.receipt(v, span, now),
 	}
 	return Lease{int64(lends), time.Duration(term)}, int64(n + lends)
 }

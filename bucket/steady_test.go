@@ -98,31 +98,17 @@ func TestSteadyCallerIsGrantedAllFromResetAfter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, now := drawUsed(t, drawSteady(t))
 		r := k.peek(now, 1)
-		if r.Remaining > 0 || k.Algorithm.isBucket() {
-			require.True(t, grantsSteadily(k, now+int64(r.ResetAfter)), "%+v at %d: %+v", k.c, now, r)
-		}
+		require.True(t, grantsSteadily(k, now+int64(r.ResetAfter)), "%+v at %d: %+v", k.c, now, r)
 	})
 }
 
-// A caller that returns at the ResetAfter of a denial is granted the denied units. While no
-// unit is left, there is no earlier moment from which on a steady caller is granted all
-// units.
-func TestResetAfterIsNeitherLateNorEarly(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		l := drawSteady(t)
-		l.Per = time.Duration(rapid.Int64Range(12, 60).Draw(t, "short"))
-		k, now := drawUsed(t, l)
-		units := rapid.Int64Range(1, l.Rate).Draw(t, "asked")
-		r := k.take(now, units)
-		require.GreaterOrEqual(t, r.ResetAfter, r.RetryAfter)
-		if !r.Allowed {
-			require.True(t, k.clone().take(now+int64(r.ResetAfter), units).Allowed)
-		}
-		if l.Algorithm.isBucket() || r.Remaining > 0 || !r.Allowed && units > 1 {
-			return
-		}
-		for sooner := now; sooner < now+int64(r.ResetAfter); sooner++ {
-			require.False(t, grantsSteadily(k, sooner), "%+v at %d: %+v, but all units are granted from %d on", k.c, now, r, sooner)
-		}
-	})
+// A caller of a limit of 100 per minute that has spent 50 at once finds 51 units after a minute,
+// and all 100 after another 59 seconds.
+func TestSlidingWindowStatesWhenTheWholeLimitIsAvailable(t *testing.T) {
+	k := newCount(Limit{Algorithm: SlidingWindow, Rate: 100, Per: time.Minute})
+	r := k.take(origin, 50)
+	require.Equal(t, 2*time.Minute-time.Minute/50, r.ResetAfter.Round(time.Microsecond))
+	require.EqualValues(t, 51, k.peek(origin+int64(time.Minute), 1).Remaining)
+	require.EqualValues(t, 99, k.peek(origin+int64(r.ResetAfter)-1, 1).Remaining)
+	require.EqualValues(t, 100, k.peek(origin+int64(r.ResetAfter), 1).Remaining)
 }

@@ -94,8 +94,7 @@ func (m *Middleware) fields(s *scratch, before answerFields) (names, values []st
 	return s.names[:n], values
 }
 
-// resetOf returns the X-RateLimit-Reset of a decision, whose ResetAfter must be the time that
-// clients are told.
+// resetOf returns the X-RateLimit-Reset of a decision: the time at which the whole limit is available.
 func resetOf(now time.Time, d *weir.Decision) int64 {
 	return ratelimit.Seconds(time.Duration(now.UnixNano()) + d.ResetAfter)
 }
@@ -143,8 +142,8 @@ func appendSeparator(b []byte, begin int) []byte {
 	return b
 }
 
-// strictest returns the decision to show among the decisions with a known count. Its ResetAfter is
-// the time that clients are told.
+// strictest returns the decision to show among the decisions with a known count. Its ResetAfter ends
+// at the time that ratelimit.ResetAt returns.
 func (s *scratch) strictest(now time.Time) (weir.Decision, bool) {
 	s.decisions = s.decisions[:0]
 	for i := range s.outcome.Verdicts {

@@ -94,7 +94,7 @@ func TestHeaderFields(t *testing.T) {
 			about:    "several limits, of which one denies: it is shown",
 			rules:    "rules:\n- name: api\n  key: ip\n  limits:\n  - {name: burst, algorithm: token_bucket, rate: 10, per: 1m, burst: 2}\n  - {name: hourly, algorithm: fixed_window, rate: 4, per: 1h}\n",
 			requests: 3, status: 429,
-			want: headerFields{limit: 2, remaining: 0, reset: 6, rateLimit: `"api/burst";r=0;t=6, "api/hourly";r=2;t=3600`, policy: `"api/burst";q=2;w=12, "api/hourly";q=4;w=3600`, retryAfter: 6},
+			want: headerFields{limit: 2, remaining: 0, reset: 12, rateLimit: `"api/burst";r=0;t=12, "api/hourly";r=2;t=3600`, policy: `"api/burst";q=2;w=12, "api/hourly";q=4;w=3600`, retryAfter: 6},
 		}, {
 			about:    "a shadow tells clients nothing",
 			rules:    "rules:\n- {name: tried, key: ip, shadow: true, limit: {rate: 1, per: 1h}}\n",
@@ -193,7 +193,7 @@ func TestHeaderFields(t *testing.T) {
 			about:    "no turn in a queue in time",
 			rules:    "rules:\n- {name: reports, key: ip, queue: 1s, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 3}}\n",
 			requests: 2, status: 429,
-			want: headerFields{limit: 3, remaining: 2, reset: 59, rateLimit: `"reports";r=2;t=59`, policy: `"reports";q=3;w=180`, retryAfter: 59},
+			want: headerFields{limit: 3, remaining: 2, reset: 60, rateLimit: `"reports";r=2;t=60`, policy: `"reports";q=3;w=180`, retryAfter: 59},
 		}, {
 			about: "exempt", rules: "exempt: {ip: 192.0.2.0/24}\n" + hourly, requests: 5, status: 200,
 		}, {
@@ -224,7 +224,8 @@ func TestHeaderFields(t *testing.T) {
 }
 
 // A client that was denied, or has no units left, and waits for the time in any of the three
-// fields, is granted its next request. After a denial the three times are in the same second.
+// fields, is granted its next request. After X-RateLimit-Reset, and after t, it has the whole limit.
+// The two times are in the same second, and not before Retry-After.
 func TestEachHeaderFieldTellsWhenToRetry(t *testing.T) {
 	fields := map[string]func(h http.Header, now time.Time) time.Duration{
 		"X-RateLimit-Reset": func(h http.Header, now time.Time) time.Duration {
@@ -276,13 +277,17 @@ func TestEachHeaderFieldTellsWhenToRetry(t *testing.T) {
 						about := fmt.Sprintf("%s, %d, %s, request %d: %s", numbers, rate, ahead, i, w.Header())
 						if must {
 							require.Equal(t, http.StatusOK, w.Code, about)
+							if ahead != "Retry-After" {
+								most, err := strconv.Atoi(w.Header().Get("X-RateLimit-Limit"))
+								require.NoError(t, err)
+								require.Equal(t, strconv.Itoa(most-1), w.Header().Get("X-RateLimit-Remaining"), about)
+							}
 						}
 						denied := w.Code == http.StatusTooManyRequests
 						if denied {
-							reset, retry := fields["X-RateLimit-Reset"](w.Header(), now()), fields["Retry-After"](w.Header(), now())
-							require.Equal(t, retry, fields["RateLimit"](w.Header(), now()), about)
-							require.Less(t, (retry - reset).Abs(), time.Second, about)
+							require.LessOrEqual(t, fields["Retry-After"](w.Header(), now()), fields["RateLimit"](w.Header(), now()), about)
 						}
+						require.Less(t, (fields["RateLimit"](w.Header(), now()) - fields["X-RateLimit-Reset"](w.Header(), now())).Abs(), time.Second, about)
 						// Every other time the client does not wait.
 						must = (denied || ahead != "Retry-After") && w.Header().Get("X-RateLimit-Remaining") == "0" && i%2 == 0
 						if must {

@@ -1,6 +1,9 @@
 package rules_test
 
 import (
+	"cmp"
+	"math/rand/v2"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,57 +13,113 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/ratelimit"
-	_ "github.com/weir-go/weir/internal/testenv"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
-// After a client has spent all units of a limit, a request at the time of the reset is allowed.
-// This is also true for a share, although the node of the client does not know its rate. If the
-// node has the whole limit, a request two nanoseconds earlier is denied.
-func TestResetIsTimeOfNextUnit(t *testing.T) {
+// toldLimit draws a limit of any algorithm that counts.
+func toldLimit(t *rapid.T) weir.Limit {
+	l := weir.Limit{
+		Name: "test", Algorithm: weir.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")), Partition: weir.FairShare,
+		Rate: rapid.Int64Range(1, 60).Draw(t, "rate"), Per: time.Duration(rapid.Int64Range(1e6, 1e11).Draw(t, "per")),
+	}
+	if rapid.Bool().Draw(t, "global") {
+		l.Scope = weir.Global
+	}
+	switch {
+	case l.Algorithm == weir.TokenBucket || l.Algorithm == weir.LeakyBucket:
+		l.Burst = rapid.Int64Range(0, 60).Draw(t, "burst")
+	case l.Algorithm == weir.FixedWindow && rapid.Bool().Draw(t, "dated"):
+		l.Per, l.Calendar = 0, rapid.SampledFrom([]weir.Calendar{weir.Day, weir.Week, weir.Month}).Draw(t, "calendar")
+		l.Zone = rapid.SampledFrom([]string{"", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe"}).Draw(t, "zone")
+	}
+	return l
+}
+
+// A client is granted the same request at the RetryAfter of a denial, and the whole limit at the
+// ResetAfter of any decision, if no other units are spent meanwhile. One nanosecond earlier it is
+// denied. This is true after debts, refunds, settled reservations and resets, for a share, and after
+// the clock has stepped back.
+func TestClientThatReturnsAsToldIsGranted(t *testing.T) {
+	histories := testenv.PickFull(t, 100, 1000) // of each of 100 nodes
 	rapid.Check(t, func(t *rapid.T) {
 		var now atomic.Int64 // atomic because the goroutines of the node read it
 		now.Store(1_800_000_000e9)
-		share := rapid.Bool().Draw(t, "share")
 		cfg := weir.Config{Now: func() time.Time { return time.Unix(0, now.Load()) }}
-		if share {
-			cfg.Expect = 3
+		l := toldLimit(t)
+		if rapid.Bool().Draw(t, "share") {
+			cfg.Expect, l.Rate = 3, max(l.Rate, 3)
+			l.Burst = max(l.Burst, min(1, l.Burst)*3)
 		}
 		n, err := weir.Start(t.Context(), cfg)
 		require.NoError(t, err)
 		defer n.Close()
-		l := weir.Limit{
-			Name: "test", Algorithm: weir.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")), Partition: weir.FairShare,
-			Rate: rapid.Int64Range(1, 60).Draw(t, "rate"), Per: time.Duration(rapid.Int64Range(1e6, 1e11).Draw(t, "per")),
-		}
-		if l.Algorithm == weir.TokenBucket || l.Algorithm == weir.LeakyBucket {
-			l.Burst = rapid.Int64Range(0, 60).Draw(t, "burst")
-		}
 		limiter, err := n.Limiter(l)
 		require.NoError(t, err)
-		for range 200 {
-			now.Add(rapid.Int64Range(0, int64(l.Per)/l.Rate).Draw(t, "step"))
-			d, err := limiter.Allow(t.Context(), "key")
+		ctx, capacity, per := t.Context(), cmp.Or(l.Burst, l.Rate), cmp.Or(l.Per, 24*time.Hour)
+		allow := func(key string, units int64) weir.Decision {
+			d, err := limiter.AllowN(ctx, key, units)
 			require.NoError(t, err)
-			if d.Limit == 0 || l.Rate < 3 && share {
-				return // the share is zero or never refills
-			}
-			if d.Allowed && d.Remaining > 0 {
-				continue
-			}
-			reset, at := ratelimit.ResetAfter(&d, limiter), now.Load()
-			require.LessOrEqual(t, reset, max(d.ResetAfter, d.RetryAfter))
-			if !share {
-				now.Store(at + int64(reset) - 2)
-				sooner, err := limiter.Peek(t.Context(), "key")
+			return d
+		}
+		for history := range histories {
+			key, rng := strconv.Itoa(history), rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "history"), 0))
+			now.Add(rng.Int64N(40 * int64(per)))
+			for range 1 + rng.IntN(12) {
+				now.Add(rng.Int64N(int64(per)) - int64(per)/4)
+				units := 1 + rng.Int64N(capacity)
+				switch rng.IntN(8) {
+				case 0:
+					_, err = limiter.Debit(ctx, key, 2*units)
+				case 1:
+					err = limiter.Refund(ctx, key, units)
+				case 2:
+					var v *weir.Reservation
+					if v, err = limiter.Reserve(ctx, key, units); err == nil && v.Decision().Allowed {
+						err = v.Settle(ctx, rng.Int64N(2*units))
+					}
+				case 3:
+					if rng.IntN(4) == 0 {
+						err = limiter.Reset(ctx, key)
+					}
+				default:
+					allow(key, units)
+				}
 				require.NoError(t, err)
-				require.False(t, sooner.Allowed, "%+v", d)
 			}
-			now.Store(at + int64(reset))
-			next, err := limiter.Allow(t.Context(), "key")
-			require.NoError(t, err)
-			require.True(t, next.Allowed, "%+v, told %v", d, reset)
+			units := 1 + rng.Int64N(capacity)
+			d := allow(key, units)
+			require.Positive(t, d.Limit)
+			if !d.Allowed && units <= d.Limit {
+				now.Add(int64(d.RetryAfter) - 1)
+				require.False(t, allow(key, units).Allowed, "%d units of %+v one nanosecond early, after %+v", units, l, d)
+				now.Add(1)
+				before := d
+				d = allow(key, units)
+				require.True(t, d.Allowed, "%d units of %+v, after %+v: %+v", units, l, before, d)
+			}
+			now.Add(int64(d.ResetAfter) - 1)
+			if d.Allowed { // else more units than the share were asked for, and RetryAfter is a guess
+				require.False(t, allow(key, d.Limit).Allowed, "all units of %+v one nanosecond early, after %+v", l, d)
+			}
+			now.Add(1)
+			whole := allow(key, d.Limit)
+			require.True(t, whole.Allowed, "all units of %+v, after %+v: %+v", l, d, whole)
 		}
 	})
+}
+
+// No time is known at which all units of an InFlight limit are released: ResetAfter is RetryAfter.
+func TestInFlightLimitStatesNoReset(t *testing.T) {
+	n, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer n.Close()
+	l, err := n.Limiter(weir.Limit{Name: "busy", Algorithm: weir.InFlight, Rate: 1})
+	require.NoError(t, err)
+	for range 2 {
+		h, err := l.Hold(t.Context(), "key", 1)
+		require.NoError(t, err)
+		require.Equal(t, h.Decision().RetryAfter, h.Decision().ResetAfter)
+	}
 }
 
 // The end of a calendar window does not depend on the time at which the decision arrives, if the

@@ -389,9 +389,6 @@ func (h *Holdings) refuse(x *holding, units int64, t Time, r *bucket.Result) {
 			r.RetryAfter = min(r.RetryAfter, time.Duration(max(0, a.again-t.Monotonic, a.hint-t.Monotonic)+int64(ExchangeEvery)+trip))
 		}
 	}
-	if r.Remaining == 0 && !x.whole.IsBucket() {
-		r.ResetAfter = r.RetryAfter // a unit may be available then
-	}
 }
 
 // Limit returns the limit that judges id in this region.

@@ -268,6 +268,7 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 	default:
 		h.table.hold(a, most, a.Hold.Waits, now, r)
 	}
+	r.ResetAfter = r.RetryAfter // no time is known at which all units are released
 }
 
 // refuse sets the result of FailClosed without a majority.

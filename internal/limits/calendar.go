@@ -104,6 +104,25 @@ func (w *Windows) Numbers(whole *bucket.Limit, now int64) *bucket.Limit {
 	return l
 }
 
+// Align returns the time from now until a window ends, for a decision that states it as after. A debt
+// lasts until the end of the next window. The deciding node knows only the length of the open window,
+// and assumes that the next window has the same length.
+func (w *Windows) Align(after time.Duration, now int64) time.Duration {
+	l := w.open.Load()
+	if l == nil || w.unit == None {
+		return after
+	}
+	at, end := now+int64(after), l.Start+int64(l.Per)
+	for range 2 { // the deciding node may be a window ahead
+		if at-end > int64(l.Per)/2 {
+			_, next := w.unit.Window(time.Unix(0, end).In(w.zone))
+			end = next.UnixNano()
+			after = time.Duration(end - now)
+		}
+	}
+	return after
+}
+
 // bounds sets the Start of the window, and returns its end. Without a Calendar windows begin at the
 // multiples of Per, so that they are the same in all regions.
 func (w *Windows) bounds(l *bucket.Limit, now int64) (end int64) {

@@ -60,17 +60,17 @@ func window(l weir.Limit) int64 {
 }
 
 // AppendState appends the rest of a limit as an item of RateLimit: there are r units for the next t
-// seconds. There is no t for an InFlight limit if ResetAfter is 0, because units return at any time.
+// seconds, and then the whole limit. There is no t for an InFlight limit if ResetAfter is 0, because
+// units return at any time.
 func AppendState(b []byte, d *weir.Decision, l *weir.Limiter) []byte {
 	b = appendItem(b, d.Name)
 	b = append(b, ";r="...)
 	b = strconv.AppendInt(b, d.Remaining, 10)
-	after := ResetAfter(d, l)
-	if after == 0 && l.Limit().Algorithm == weir.InFlight {
+	if d.ResetAfter == 0 && l.Limit().Algorithm == weir.InFlight {
 		return b
 	}
 	b = append(b, ";t="...)
-	return strconv.AppendInt(b, Seconds(after), 10)
+	return strconv.AppendInt(b, Seconds(d.ResetAfter), 10)
 }
 
 // appendItem appends the name of a limit as a String. The parameters follow. The names of rules

@@ -218,21 +218,15 @@ func (v *Reservation) replaceEstimate(numbers *bucket.Limit, actual int64) {
 
 // timeOfReceipt returns the time of a receipt by the monotonic clock of this node, which received
 // the answer at now. This time is the start of a window, the time of an entry in a log, or the
-// time at which a bucket has drained. If a SlidingWindow has no units left, ResetAfter does not
-// determine the start of the window. In that case timeOfReceipt returns the middle of the possible
-// times, which differs from the start by at most half of Per.
+// time at which a bucket has drained.
 func timeOfReceipt(a *wire.Ask, r *wire.Result, now int64) int64 {
-	switch l := a.Limit; l.Algorithm {
+	switch a.Limit.Algorithm {
 	case bucket.TokenBucket, bucket.LeakyBucket:
 		return a.Began + int64(r.ResetAfter)
 	case bucket.SlidingLog:
 		return a.Began
 	default:
-		into := max(0, l.Per-r.ResetAfter)
-		if l.Algorithm == bucket.SlidingWindow && r.Remaining == 0 {
-			into /= 2
-		}
-		return a.Began + (now-a.Began)/2 - int64(into)
+		return a.Began + (now-a.Began)/2 - int64(r.Age)
 	}
 }
 

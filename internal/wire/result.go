@@ -2,20 +2,22 @@ package wire
 
 import (
 	"encoding/binary"
+	"time"
 
 	"github.com/weir-go/weir/bucket"
 )
 
 // A result on the wire is an outcome and the parts of its operation, in this order:
 //
-//	outcome  allowed 1 | source 1 | limit 8 | remaining 8 | retry 8 | reset 8
+//	outcome  allowed 1 | source 1 | limit 8 | remaining 8 | retry or age 8 | reset 8
 //	receipt  receipt 8 | reset number 8
 //	lease    units 4 | until 4 | term 2 (ms)
 //	granted  units 4
 //	renewal  number 8
 //	units    units 8
 //
-// allowed is 1 if the result is allowed, and 2 if it is a firm denial. The highest bit of source is
+// allowed is 1 if the result is allowed, and 2 if it is a firm denial. An allowed result has its Age in
+// the place of RetryAfter, which is 0. The highest bit of source is
 // set if the member that granted the units had no authority.
 const (
 	outcomeBytes = 34
@@ -43,10 +45,13 @@ type Result struct {
 	// (Owner.ResetNumber), which is never 0. A member that knows of a later reset uses neither the
 	// lease nor the denial of this result, and refunds none of its units.
 	ResetNumber uint64
-	Granted     int64  // for OpWait: number of granted units
-	Renewal     uint64 // for OpHold and OpExtend: number of the renewal of a client's hold
-	Held        int64  // for OpExtend: number of units of the hold
-	Ahead       int64  // units that wait before this ask, in Owner.TakeAll; not on the wire
+	// Age is the time from the Receipt of an allowed take to the decision. The Receipt is a time of the
+	// deciding node. Age is 0 if the Receipt is not in the past.
+	Age     time.Duration
+	Granted int64  // for OpWait: number of granted units
+	Renewal uint64 // for OpHold and OpExtend: number of the renewal of a client's hold
+	Held    int64  // for OpExtend: number of units of the hold
+	Ahead   int64  // units that wait before this ask, in Owner.TakeAll; not on the wire
 	// Unknown reports that the deciding node does not know all holds of the count yet, so that the
 	// result may change once it does; not on the wire.
 	Unknown bool
@@ -70,7 +75,11 @@ func (r *Result) Append(op Op, b []byte) []byte {
 	b = append(b, allowed, source)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.Limit))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.Remaining))
-	b = binary.LittleEndian.AppendUint64(b, uint64(r.RetryAfter))
+	wait := r.RetryAfter
+	if r.Allowed {
+		wait = r.Age
+	}
+	b = binary.LittleEndian.AppendUint64(b, uint64(wait))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.ResetAfter))
 	p := op.properties().result
 	if p&receiptPart != 0 {
@@ -137,10 +146,12 @@ func ParseResult(answer []byte, op Op, i int) (r Result) {
 	}
 	r.Limit = max(0, int64(binary.LittleEndian.Uint64(b[2:])))
 	r.Remaining = max(0, int64(binary.LittleEndian.Uint64(b[10:])))
-	r.RetryAfter = clampDuration(int64(binary.LittleEndian.Uint64(b[18:])), 1, longestReset)
+	wait := clampDuration(int64(binary.LittleEndian.Uint64(b[18:])), 1, longestReset)
 	r.ResetAfter = clampDuration(int64(binary.LittleEndian.Uint64(b[26:])), 1, longestReset)
-	if !r.Allowed {
-		r.RetryAfter = max(1, r.RetryAfter)
+	if r.Allowed {
+		r.Age = wait
+	} else {
+		r.RetryAfter = max(1, wait)
 	}
 	b = b[outcomeBytes:]
 	if p.result&receiptPart != 0 {

@@ -144,6 +144,9 @@ func drawResult(t *rapid.T, p parts) Result {
 		Allowed: rapid.Bool().Draw(t, "allowed"), Limit: positive.Draw(t, "limit"), Remaining: positive.Draw(t, "remaining"),
 		RetryAfter: time.Duration(positive.Draw(t, "retry")), ResetAfter: time.Duration(positive.Draw(t, "reset")),
 	}, Source: Source(rapid.IntRange(1, int(Sources)-1).Draw(t, "source")), StoodIn: rapid.Bool().Draw(t, "without authority")}
+	if r.Allowed {
+		r.Age, r.RetryAfter = r.RetryAfter, 0
+	}
 	r.Firm = !r.Allowed && rapid.Bool().Draw(t, "firm")
 	if p&receiptPart != 0 {
 		r.Receipt, r.ResetNumber = bucket.Receipt(rapid.Int64().Draw(t, "receipt")), rapid.Uint64().Draw(t, "reset number")

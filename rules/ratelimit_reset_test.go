@@ -49,13 +49,15 @@ func TestClientThatReturnsAsToldIsGranted(t *testing.T) {
 		if rapid.Bool().Draw(t, "share") {
 			cfg.Expect, l.Rate = 3, max(l.Rate, 3)
 			l.Burst = max(l.Burst, min(1, l.Burst)*3)
+		} else if l.Algorithm != weir.LeakyBucket {
+			l.Keep = rapid.Int64Range(0, cmp.Or(l.Burst, l.Rate)-1).Draw(t, "keep")
 		}
 		n, err := weir.Start(t.Context(), cfg)
 		require.NoError(t, err)
 		defer n.Close()
 		limiter, err := n.Limiter(l)
 		require.NoError(t, err)
-		ctx, capacity, per := t.Context(), cmp.Or(l.Burst, l.Rate), cmp.Or(l.Per, 24*time.Hour)
+		ctx, capacity, per := t.Context(), cmp.Or(l.Burst, l.Rate)-l.Keep, cmp.Or(l.Per, 24*time.Hour)
 		allow := func(key string, units int64) weir.Decision {
 			d, err := limiter.AllowN(ctx, key, units)
 			require.NoError(t, err)

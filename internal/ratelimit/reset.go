@@ -10,11 +10,10 @@ import (
 // from a decision: clocks differ, and a decision is in transit for some time.
 const calendarSlack = time.Second / 2
 
-// ResetAt returns the time at which the whole limit is available after a decision d of l, without
-// further checks: d.ResetAfter from now. It is now for an InFlight limit, which has no such time. The
-// windows of a calendar end at a whole
-// minute in every zone. For such a limit, a time within calendarSlack of a whole minute is rounded
-// to that minute, because a different clock has determined the rest of the window some time ago.
+// ResetAt returns the time at which ResetAfter of a decision d of l has passed: the whole limit is
+// available. The windows of a calendar end at a whole minute in every zone. For such a limit, a time
+// within calendarSlack of a whole minute is rounded to that minute, because a different clock has
+// determined the rest of the window some time ago.
 func ResetAt(now time.Time, d *weir.Decision, l *weir.Limiter) time.Time {
 	at := now.Add(d.ResetAfter)
 	if d.ResetAfter > 0 && l.Limit().Calendar != weir.NoCalendar {

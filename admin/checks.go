@@ -117,6 +117,9 @@ func (t *question) newVerdict(s *rules.Snapshot) (httplimit.Verdict, error) {
 // Modes and overruns have the same effect. There are no queues: a caller that is denied waits by itself. A
 // limit whose rule is off is not asked, and grants all units.
 func (a *api) judge(ctx context.Context, o *httplimit.Outcome) error {
+	if o.RefuseBlocked(time.Now()) {
+		return nil
+	}
 	if err := checkPossible(o); err != nil {
 		return err
 	}
@@ -190,11 +193,14 @@ func (r *request) readPossible(more ...field) (*httplimit.Verdict, *httplimit.Ou
 }
 
 // mustAsk reports whether the caller must ask the limit. If not, mustAsk has set the Decision: a rule that
-// is off grants all units, and a shadow denies more units than it can ever grant.
-func mustAsk(v *httplimit.Verdict) bool {
+// is off grants all units, a block denies, and a shadow denies more units than it can ever grant.
+func mustAsk(o *httplimit.Outcome, v *httplimit.Verdict) bool {
 	l := v.Limiter.Limit()
 	if v.Mode == rules.Off {
 		v.Decision = httplimit.Unasked(l)
+		return false
+	}
+	if o.RefuseBlocked(time.Now()) {
 		return false
 	}
 	if most := rules.Capacity(l); v.Units > most {

@@ -112,3 +112,46 @@ func TestClosedNodeAPIDecidesByPartitionPolicy(t *testing.T) {
 	require.True(t, took.Allowed)
 	require.Equal(t, "failed_open", took.Source)
 }
+
+func TestChecksRefuseBlockedClients(t *testing.T) {
+	a := startTestAPI(t, `
+deny: {ip: 192.0.2.1, user: mallory, key: {login: 192.0.2.7}, until: 2999-01-01T00:00:00Z}
+rules:
+- {name: login, match: {path: /login}, key: ip, limit: {rate: 5, per: 1h}}
+- {name: tasks, match: {path: /tasks}, key: user, limits: [{algorithm: in_flight, rate: 5}]}
+- {name: api, match: {path: /api}, key: user, limit: {rate: 5, per: 1h}}
+`)
+	for _, of := range []string{`"ip":"192.0.2.1"`, `"user":"mallory"`, `"ip":"192.0.2.7"`} {
+		var d requestAnswer
+		a.get(http.MethodPost, "/v1/request", `{"path":"/login",`+of+`}`, http.StatusOK, &d)
+		require.Equal(t, []any{false, 403}, []any{d.Allowed, d.Status}, of)
+		require.Positive(t, d.RetryAfterS)
+	}
+	for path, bodies := range map[string][]string{
+		"/v1/take":    {`{"limit":"login","key":"192.0.2.1"}`, `{"limit":"login","key":"192.0.2.7"}`, `{"limit":"api","key":"mallory"}`},
+		"/v1/peek":    {`{"limit":"api","key":"mallory"}`},
+		"/v1/reserve": {`{"limit":"api","key":"mallory"}`},
+		"/v1/hold":    {`{"limit":"tasks","key":"mallory"}`},
+		"/v1/take_all": {
+			`{"takes":[{"limit":"api","key":"ada"},{"limit":"login","key":"192.0.2.1"}]}`,
+		},
+	} {
+		for _, body := range bodies {
+			var take Take
+			a.get(http.MethodPost, path, body, http.StatusOK, &take)
+			require.False(t, take.Allowed, body)
+			require.Positive(t, take.RetryAfterS, body)
+		}
+	}
+	require.EqualValues(t, 5, a.remaining("api", "ada"))
+	require.Equal(t, map[string]uint64{"ip": 3, "user": 5, "api_key": 0, "key": 2}, a.book.Stats().Blocked)
+
+	for about, ask := range askers(a.api) {
+		w := ask(forwardedAs{client: "192.0.2.1"})
+		require.Equal(t, http.StatusForbidden, w.Code, about)
+		if about == "auth_request" {
+			require.Equal(t, "403", w.Header().Get("X-Weir-Status"))
+		}
+		require.NotEmpty(t, w.Header().Get("Retry-After"), about)
+	}
+}

@@ -40,7 +40,7 @@ func (a *api) hold(r *request) (int, any, error) {
 	}
 	var answer heldAnswer
 	begun := time.Now()
-	if mustAsk(v) {
+	if mustAsk(o, v) {
 		if answer.Hold, v.Decision, err = askedLimiter(v).HoldFor(r.Context(), v.Key, v.Units, ttl); err != nil {
 			return 0, nil, err
 		}

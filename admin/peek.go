@@ -15,7 +15,7 @@ func (a *api) peek(r *request) (int, any, error) {
 		return 0, nil, err
 	}
 	o := &httplimit.Outcome{Snapshot: r.rules, Verdicts: []httplimit.Verdict{v}}
-	if asked := &o.Verdicts[0]; mustAsk(asked) {
+	if asked := &o.Verdicts[0]; mustAsk(o, asked) {
 		if err := peek(r.Context(), asked); err != nil {
 			return 0, nil, err
 		}

@@ -16,7 +16,7 @@ func (a *api) reserve(r *request) (int, any, error) {
 		return 0, nil, err
 	}
 	var answer heldAnswer
-	if mustAsk(v) {
+	if mustAsk(o, v) {
 		spent, err := reserve(r.Context(), v)
 		if err != nil {
 			return 0, nil, err

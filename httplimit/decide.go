@@ -51,8 +51,15 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 		return
 	}
 	o.Snapshot = m.book.Current()
+	if b := o.Snapshot.Block(&s.request); b != nil {
+		o.refuseBy(b, m.now())
+		return
+	}
 	s.rules = o.Snapshot.Match(&s.request, s.rules[:0])
 	m.meet(s)
+	if o.Block != nil {
+		return
+	}
 	if err := s.web.err; err != nil {
 		o.fail(err)
 		return
@@ -151,7 +158,8 @@ func (m *Middleware) setUndecided(s *scratch, err error) {
 // errCrowd is the error of requests that rules.Parse cannot foresee.
 var errCrowd = fmt.Errorf("httplimit: a request meets more than %d limits because of repeated header lines or an escaped path", rules.MaxMet)
 
-// meet makes a Verdict for each limit of the rules that the request meets. A limit under which the
+// meet makes a Verdict for each limit of the rules that the request meets, or refuses the request if a
+// key is blocked. A limit under which the
 // request costs nothing has no Verdict.
 func (m *Middleware) meet(s *scratch) {
 	o := &s.outcome
@@ -194,6 +202,10 @@ func (m *Middleware) meet(s *scratch) {
 			v.Mode = o.Verdicts[i-1].Mode
 		} else {
 			v.Mode = o.Snapshot.ModeFor(v.Rule, v.Key)
+		}
+		if b := o.Snapshot.KeyBlock(v.limit, v.Key); b != nil && v.Mode == rules.Enforce {
+			o.refuseBy(b, m.now())
+			return
 		}
 		v.asked = s.askedBy(v, v.limit.InFlight(), v.Rule.Reserves())
 	}

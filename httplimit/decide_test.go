@@ -50,6 +50,45 @@ rules:
 	require.EqualValues(t, 98, remaining(t, m, "everyone", ""))
 }
 
+func TestBlockedRequestMeetsNoRule(t *testing.T) {
+	for about, deny := range map[string]string{"address": "ip: 192.0.2.1", "user": "user: mallory", "API key": "api_key: k1", "key of a rule": "key: {user: mallory}"} {
+		for _, end := range []time.Duration{0, time.Hour} {
+			until := ""
+			if end > 0 {
+				until = ", until: " + time.Now().Add(end).Format(time.RFC3339)
+			}
+			var outcomes []Outcome
+			o := byUser
+			o.APIKey = HeaderValue("X-Key")
+			o.OnDecision = func(_ *http.Request, o *Outcome) { outcomes = append(outcomes, *o) }
+			m := newLimiter(t, "deny: {"+deny+", reason: private"+until+`}
+rules:
+- {name: user, match: {path: /x}, key: user, limit: {rate: 5, per: 1h}}
+- {name: everyone, key: global, limit: {algorithm: fixed_window, rate: 5, per: 1h}}
+`, o, weir.Config{})
+			h := m.Handler(hello)
+			for range 9 {
+				r := get("/x", "192.0.2.1", "X-User", "mallory", "X-Key", "k1")
+				w := answer(h, r)
+				require.Equal(t, 403, w.Code, about)
+				require.Equal(t, end > 0, w.Header().Get("Retry-After") != "", about)
+				require.Empty(t, w.Header().Get("RateLimit")+w.Header().Get("RateLimit-Policy")+w.Header().Get("X-RateLimit-Limit"))
+				require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+				require.Contains(t, w.Body.String(), "requests of this client are denied")
+				require.NotContains(t, w.Body.String(), "private")
+				r.Header.Set("Accept", "application/json")
+				require.Contains(t, answer(h, r).Body.String(), `"error":"denied"`)
+			}
+			require.EqualValues(t, 5, remaining(t, m, "everyone", ""))
+			require.EqualValues(t, 18, m.book.Stats().Blocked[outcomes[0].Block.Kind.String()])
+			require.Len(t, outcomes, 18)
+			require.Empty(t, outcomes[0].Verdicts)
+			require.InDelta(t, end, outcomes[0].RetryAfter(), float64(10*time.Minute))
+			require.Equal(t, 200, answer(h, get("/x", "192.0.2.2", "X-User", "ada")).Code)
+		}
+	}
+}
+
 func TestOnDecisionReceivesEveryOutcome(t *testing.T) {
 	var told []string
 	o := byUser

@@ -54,6 +54,11 @@ func (o *Outcome) Problem() Problem {
 		p.Detail = fmt.Sprintf("rate limit exceeded (%s): try again in %d s", names, o.retryAfter())
 	case http.StatusRequestEntityTooLarge:
 		p.Detail = fmt.Sprintf("the request costs more than its limit can ever grant (%s)", names)
+	case http.StatusForbidden:
+		p.Detail = "requests of this client are denied"
+		if o.blockedFor > 0 {
+			p.Detail += fmt.Sprintf(": try again in %d s", o.retryAfter())
+		}
 	case http.StatusBadRequest:
 		p.Detail = o.Err.Error()
 	case StatusClientGone:
@@ -79,6 +84,11 @@ func (o *Outcome) Body(accept []string) (contentType string, body []byte) {
 			d.Error, d.RetryAfter = "rate_limit_exceeded", o.retryAfter()
 		case http.StatusRequestEntityTooLarge:
 			d.Error = "request_too_large"
+		case http.StatusForbidden:
+			d.Error = "denied"
+			if o.blockedFor > 0 {
+				d.RetryAfter = o.retryAfter()
+			}
 		case http.StatusBadRequest:
 			d.Error = "ambiguous_path"
 		default:

@@ -80,7 +80,7 @@ func (m *Middleware) fields(s *scratch, before answerFields) (names, values []st
 		b = append(b, "true"...)
 		end(softField)
 	}
-	if o.Status == http.StatusTooManyRequests || o.Status == http.StatusServiceUnavailable {
+	if o.Status == http.StatusTooManyRequests || o.Status == http.StatusServiceUnavailable || o.blockedFor > 0 {
 		b = strconv.AppendInt(b, o.retryAfter(), 10)
 		end(retryAfterField)
 	}

@@ -195,6 +195,12 @@ func TestHeaderFields(t *testing.T) {
 			requests: 2, status: 429,
 			want: headerFields{limit: 3, remaining: 2, reset: 60, rateLimit: `"reports";r=2;t=60`, policy: `"reports";q=3;w=180`, retryAfter: 59},
 		}, {
+			about: "denied, although exempt", rules: "exempt: {ip: 192.0.2.0/24}\ndeny: {ip: 192.0.2.0/24}\n" + hourly, requests: 5, status: 403,
+		}, {
+			about: "a denied key of a shadow", rules: "deny: {key: {tried: 192.0.2.1}}\nrules:\n- {name: tried, key: ip, shadow: true, limit: {rate: 1, per: 1h}}\n", requests: 5, status: 200,
+		}, {
+			about: "denied and switched off", rules: "enabled: false\ndeny: {ip: 192.0.2.0/24}\n" + hourly, requests: 5, status: 200,
+		}, {
 			about: "exempt", rules: "exempt: {ip: 192.0.2.0/24}\n" + hourly, requests: 5, status: 200,
 		}, {
 			about: "switched off", rules: "enabled: false\n" + hourly, requests: 5, status: 200,

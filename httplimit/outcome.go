@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,15 +31,50 @@ func (e *ErrNoEnd) Error() string {
 // Outcome is the result for a request that met a rule.
 type Outcome struct {
 	Snapshot *rules.Snapshot // the rules that were used
-	Status   int             // status of the response: 429, 413, 503, 400 or StatusClientGone; 0 if the request is admitted
+	Status   int             // status of the response: 429, 413, 503, 403, 400 or StatusClientGone; 0 if the request is admitted
 	Verdicts []Verdict       // of each limit that the request met, in the order of the file
 	Waited   time.Duration   // time in queues
+	Block    *rules.Block    // the Block that refused the request with 403, so that it met no limit; nil otherwise
 
 	// Err is the reason why the limits could not decide, or nil. With StatusClientGone the reason is
 	// context.Canceled. With 400 it names the ambiguous part of the path. With 503 the node is
 	// closed and not all of the limits are FailOpen, the request met more limits than
 	// rules.MaxMet, the error is ErrNoEnd, or the deadline of the context passed in a queue.
 	Err error
+
+	blockedFor time.Duration // time until the end of Block
+}
+
+// refuseBy sets the outcome of a request that a Block refuses. The request meets no limit.
+func (o *Outcome) refuseBy(b *rules.Block, now time.Time) {
+	clear(o.Verdicts)
+	o.Verdicts = o.Verdicts[:0]
+	o.block(b, now)
+}
+
+func (o *Outcome) block(b *rules.Block, now time.Time) {
+	o.Status, o.Block, o.blockedFor = http.StatusForbidden, b, b.Left(now)
+	o.Snapshot.RecordRefusal(b)
+}
+
+// RefuseBlocked looks for a Block of the keys of the enforced Verdicts, and of the clients that these
+// keys name. If there is one, RefuseBlocked sets the Status to 403, the Block, and the Decision of the
+// Verdict to a denial, and returns true. It is for callers that ask limits of the rules by keys, without
+// a rules.Request.
+func (o *Outcome) RefuseBlocked(now time.Time) bool {
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		l, _, ok := o.Snapshot.Limit(v.Limiter.Limit().Name)
+		if !ok || v.Mode != rules.Enforce {
+			continue
+		}
+		if b := cmp.Or(o.Snapshot.KeyBlock(l, v.Key), o.Snapshot.ClientBlock(l, v.Key)); b != nil {
+			o.block(b, now)
+			v.Decision = weir.Decision{Name: l.Name, RetryAfter: o.blockedFor}
+			return true
+		}
+	}
+	return false
 }
 
 // fail sets the outcome of a request on which the limits could not decide.
@@ -115,8 +151,10 @@ func (o *Outcome) Violated(names []string) []string {
 }
 
 // RetryAfter returns the time until the same request could be admitted. RetryAfter returns
-// zero if the request was admitted or can never be admitted, or if the limits could not decide.
+// zero if the request was admitted or can never be admitted, or if the limits could not decide. For
+// a Block it is the time until its end.
 func (o *Outcome) RetryAfter() (longest time.Duration) {
+	longest = o.blockedFor
 	for i := range o.Verdicts {
 		if v := &o.Verdicts[i]; v.denies() {
 			longest = max(longest, v.Decision.RetryAfter)

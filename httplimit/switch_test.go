@@ -18,7 +18,7 @@ func TestSwitchedRuleDeniesAndDelaysNothing(t *testing.T) {
 		"limit: {rate: 1, per: 1h}, enabled: false":                               {rules.Enforce: {200, 429, 429}, rules.Shadow: {200, 200, 200}, rules.Off: {200, 200, 200}},
 		"limit: {rate: 2, per: 1h}, soft: {over: 50%, for: 1h}, cost: 2":          {rules.Enforce: {200, 429, 429}, rules.Shadow: {200, 200, 200}, rules.Off: {200, 200, 200}},
 		"limit: {rate: 1, per: 1h, algorithm: leaky_bucket}, queue: 1m":           {rules.Enforce: {200, 429, 429}, rules.Shadow: {200, 200, 200}, rules.Off: {200, 200, 200}},
-		"limit: {rate: 1, per: 40s, algorithm: leaky_bucket}, queue: 1m": {rules.Shadow: {200, 200, 200}},
+		"limit: {rate: 1, per: 40s, algorithm: leaky_bucket}, queue: 1m":          {rules.Shadow: {200, 200, 200}},
 		"limit: {rate: 1, per: 1h}, shadow: true, count: {status: 200}":           {rules.Enforce: {200, 429, 429}, rules.Shadow: {200, 200, 200}},
 		"limit: {rate: 1, algorithm: in_flight}, queue: 1s, cost: 1":              {rules.Enforce: {200, 200, 200}, rules.Shadow: {200, 200, 200}},
 		"limit: {rate: 1, per: 1h}, enforce: 0.0001%, refund_on: {status: 500}":   {rules.Enforce: {200, 429, 429}, rules.EnforcePart(1e-6): {200, 200, 200}},

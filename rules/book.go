@@ -38,6 +38,8 @@ type Book struct {
 	records  map[string]record // by the name of the published value
 	nextPast time.Time         // time of the next end of a published value; zero if there is none
 
+	blocked [blockKinds]atomic.Uint64 // requests that Blocks refused
+
 	unread, unfit, unwatched loglimit.Line // limits of log lines about published values, and about the directory of the file
 
 	stop    context.CancelFunc
@@ -175,6 +177,8 @@ type BookStats struct {
 	Limits    int
 	Overrides int
 	Switches  int
+	Blocks    int               // Blocks of the file and of operators, also those that have ended but not yet been deleted
+	Blocked   map[string]uint64 // requests that Blocks refused, by BlockKind, since the Book was made
 }
 
 // Stats returns the state of the Book.
@@ -186,6 +190,11 @@ func (b *Book) Stats() BookStats {
 	s.Rules, s.Limits, s.Overrides, s.Switches = len(now.rules), len(now.limits), 0, len(now.switches)
 	for _, of := range now.overrides {
 		s.Overrides += len(of)
+	}
+	s.Blocks = now.Set.blocks()
+	s.Blocked = make(map[string]uint64, blockKinds)
+	for kind := range blockKinds {
+		s.Blocked[kind.String()] = b.blocked[kind].Load()
 	}
 	return s
 }
@@ -254,6 +263,7 @@ func (b *Book) enforce(set *Set) error {
 	if err != nil {
 		return err
 	}
+	s.now, s.blocked = b.now, &b.blocked
 	if old != nil {
 		s.serial, s.switches = old.serial, old.switches
 	}

@@ -173,6 +173,14 @@ func TestErrorsHavePositionAndSuggestion(t *testing.T) {
 		{"an exempt address that is none", "exempt: {ip: [10.0.0.0/33]}\nrules: []", `rules.yaml:1:15: ip is "10.0.0.0/33": use an address or a network, like 192.0.2.1 or 10.0.0.0/8`},
 		{"an exempt network of IPv4 within IPv6", "exempt: {ip: '::ffff:10.0.0.0/104'}\nrules: []", `rules.yaml:1:14: ip is "::ffff:10.0.0.0/104": use an address or a network, like 192.0.2.1 or 10.0.0.0/8`},
 		{"an exempt user without a name", "exempt: {user: ['']}\nrules: []", `rules.yaml:1:17: the text is empty`},
+		{"deny without a client", "deny: {reason: r}\nrules: []", `rules.yaml:1:7: deny has no client: add ip, user, api_key or key`},
+		{"an empty deny", "deny: []\nrules: []", `rules.yaml:1:7: the list is empty: remove it, or add to it`},
+		{"a denied network with a wildcard", "deny: [{ip: 10.1.*}]\nrules: []", `rules.yaml:1:13: ip is "10.1.*": addresses have no wildcards, write 10.1.0.0/16`},
+		{"a denied API key with a wildcard", "deny: {api_key: 'secret-*'}\nrules: []", `rules.yaml:1:17: one api_key: * reads as a wildcard, and texts are compared as they are: list each text, or write {exact: ...} around this one`},
+		{"a denied key of no rule", "deny: {key: {r2: a}}\n" + oneRule("key: ip\nlimit: {rate: 1, per: 1s}"), `rules.yaml:1:14: there is no rule "r2": did you mean "r"?`},
+		{"a misspelt field of deny", "deny: {ip: 192.0.2.1, untill: 1}\nrules: []", `rules.yaml:1:23: unknown field "untill": did you mean "until"?`},
+		{"an end without a time", "deny: {ip: 192.0.2.1, until: 2026-01-02}\nrules: []", `rules.yaml:1:30: until is "2026-01-02": use a time like 2006-01-02T15:04:05Z`},
+		{"a reason that is too long", "deny: {ip: 192.0.2.1, reason: " + strings.Repeat("a", 257) + "}\nrules: []", `rules.yaml:1:31: reason has 257 bytes: use at most 256`},
 		{"too many tiers", "tiers: {" + strings.Join(numberedNames("t", maxTiers+1), ": {}, ") + ": {}}\nrules: []", `rules.yaml:1:8: 65 tiers: use at most 64`},
 		{"too many limits", oneRule("key: ip\nlimits:" + strings.Repeat("\n- {rate: 1, per: 1s}", maxLimits+1)), `rules.yaml:5:3: 17 limits: use at most 16 in a rule`},
 		{"a queue and an overrun", oneRule("key: ip\nqueue: 2s\nsoft: {over: 20%, for: 1m}\nlimit: {rate: 1, per: 1s, algorithm: leaky_bucket}"), `rules.yaml:4:10: queue in a rule with soft: remove one of them`},
@@ -191,6 +199,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(oneRule("reserve: {from: [json:max_tokens, header:X, content_length], default: 5, unit: 2}\nsettle: {json: [a, b.c], sse: a, header: X, trailer: Y, unit: 3, on_error: keep}\nkey: ip\nlimit: {rate: 5, per: 1s}"))
 	f.Add(oneRule("settle: {json: [[a, b.c or 0], [d]], sse: [[e or 0, f]]}\nkey: ip\nlimit: {rate: 5, per: 1s}"))
 	f.Add(oneRule("enabled: false\nenforce: 12.5%\nkey: ip\nlimit: {rate: 5, per: 1s}"))
+	f.Add(denyFile)
 	f.Add(`{"rules":[{"name":"a","match":{"path":"/{x}/{$}","host":["h"]},"key":"global","limit":{"rate":1,"per":"1s"}}]}`)
 	f.Add(oneRule("match: {path: '/a:b/{x}', method: '!GET', host: '*.a', header: {X-A: [{exact: '*'}, 'a*', '(?i)b']}, not: [{path: [/a, /b/], tier: t}, {header: {X-B: '*'}}]}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	f.Fuzz(func(t *testing.T, text string) {

@@ -8,9 +8,10 @@ import (
 
 // The fields of a file, by their place. The Schema has the same fields.
 var (
-	fileFields    = []string{"$schema", "version", "enabled", "ignore_case", "ipv6_prefix", "tiers", "default_tier", "exempt", "rules"}
+	fileFields    = []string{"$schema", "version", "enabled", "ignore_case", "ipv6_prefix", "tiers", "default_tier", "exempt", "deny", "rules"}
 	tierFields    = []string{"multiply"}
 	exemptFields  = []string{"ip", "user", "api_key"}
+	denyFields    = []string{"ip", "user", "api_key", "key", "until", "reason"}
 	ruleFields    = []string{"name", "enabled", "match", "key", "missing_key", "limit", "limits", "cost", "scope", "partition", "no_leases", "durable", "shadow", "enforce", "soft", "queue", "count", "refund_on", "reserve", "settle"}
 	matchFields   = []string{"method", "host", "path", "header", "tier", "not"}
 	notFields     = []string{"method", "host", "path", "header", "tier"}

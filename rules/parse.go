@@ -79,10 +79,14 @@ func (p *parser) file(v strictyaml.Value) {
 		p.ipv6 = int(bits.Int(32, 128))
 	}
 	p.tiers(m.Get("tiers"), m.Get("default_tier"))
-	p.exempt(m.Get("exempt"))
+	if exempt := m.Get("exempt"); exempt.Present() {
+		p.clients(&s.exempt, exempt.Map(exemptFields...), new(Block))
+		s.exempt.networks = sortNetworks(s.exempt.networks)
+	}
 	for _, rule := range m.Get("rules").Required().List() {
 		p.rule(rule)
 	}
+	p.deny(m.Get("deny"))
 }
 
 func (p *parser) tiers(tiers, byDefault strictyaml.Value) {
@@ -110,24 +114,86 @@ func (p *parser) tiers(tiers, byDefault strictyaml.Value) {
 	}
 }
 
-func (p *parser) exempt(v strictyaml.Value) {
-	if !v.Present() {
-		return
+// clients adds the clients in the fields of a map to a set, with Blocks like the given one.
+func (p *parser) clients(to *clients[string], m strictyaml.Map, like *Block) {
+	block := func(kind BlockKind) *Block {
+		b := *like
+		b.Kind = kind
+		return &b
 	}
-	m := v.Map(exemptFields...)
-	for _, network := range m.Get("ip").OneOrMore() {
-		if text := network.Text(); text != "" {
+	for _, item := range m.Get("ip").OneOrMore() {
+		if text := item.Text(); text != "" {
 			if prefix, ok := networkOf(text); ok {
-				p.set.exempt.add(prefix)
+				b := block(BlockIP)
+				b.Network = prefix
+				to.networks = append(to.networks, network{prefix: prefix, block: b})
 			} else if meant := foreignNetwork(text); meant != "" {
-				network.Errorf("ip is %q: addresses have no wildcards, write %s", text, meant)
+				item.Errorf("ip is %q: addresses have no wildcards, write %s", text, meant)
 			} else {
-				network.Errorf("ip is %q: use an address or a network, like 192.0.2.1 or 10.0.0.0/8", text)
+				item.Errorf("ip is %q: use an address or a network, like 192.0.2.1 or 10.0.0.0/8", text)
 			}
 		}
 	}
-	p.set.exempt.users = texts(m.Get("user"), "user", false)
-	p.set.exempt.apiKeys = texts(m.Get("api_key"), "api_key", true)
+	for _, text := range texts(m.Get("user"), "user", false) {
+		to.users = put(to.users, text, block(BlockUser))
+	}
+	for _, text := range texts(m.Get("api_key"), "api_key", true) {
+		to.apiKeys = put(to.apiKeys, text, block(BlockAPIKey))
+	}
+}
+
+// deny reads the clients and keys that are blocked, after the rules.
+func (p *parser) deny(v strictyaml.Value) {
+	if !v.Present() {
+		return
+	}
+	s := p.set
+	for _, item := range readItems(v) {
+		m := item.Map(denyFields...)
+		b := Block{Control: Control{Until: timeOf(m.Get("until")), Reason: m.Get("reason").Text()}}
+		if len(b.Reason) > maxReasonBytes {
+			m.Get("reason").Errorf("reason has %d bytes: use at most %d", len(b.Reason), maxReasonBytes)
+		}
+		p.clients(&s.deny, m, &b)
+		keys := m.Get("key").Entries()
+		for _, e := range keys {
+			i := slices.IndexFunc(s.rules, func(r *Rule) bool { return r.Name == e.Field })
+			if i < 0 {
+				e.Key.Errorf("there is no rule %q: %s", e.Field, enum.Suggest(e.Field, namesOfRules(s.rules)))
+				continue
+			}
+			of := b
+			of.Kind, of.Rule = BlockKey, e.Field
+			for _, text := range textList(e.Value, func(strictyaml.Value, string) {}) {
+				s.denyKeys = put(s.denyKeys, ruleKey{i, text}, &of)
+			}
+		}
+		if item.IsMap() && !m.Get("ip").Present() && !m.Get("user").Present() && !m.Get("api_key").Present() && !m.Get("key").Present() {
+			item.Errorf("deny has no client: add ip, user, api_key or key")
+		}
+	}
+	s.deny.networks = sortNetworks(s.deny.networks)
+	s.denies = s.deny.count() > 0
+}
+
+func namesOfRules(all []*Rule) (names []string) {
+	for _, r := range all {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// timeOf reads a time, with or without quotes.
+func timeOf(v strictyaml.Value) (at time.Time) {
+	text := v.Literal()
+	if text == "" {
+		return at
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		v.Errorf("until is %q: use a time like 2006-01-02T15:04:05Z", text)
+	}
+	return at
 }
 
 func networkOf(text string) (netip.Prefix, bool) {
@@ -143,12 +209,8 @@ func networkOf(text string) (netip.Prefix, bool) {
 }
 
 // texts reads texts that must not be patterns. If secret is true, errors do not contain a text.
-func texts(v strictyaml.Value, name string, secret bool) map[string]bool {
-	all := make(map[string]bool)
-	for _, text := range textList(v, func(item strictyaml.Value, text string) { refusePattern(item, name, text, secret) }) {
-		all[text] = true
-	}
-	return all
+func texts(v strictyaml.Value, name string, secret bool) []string {
+	return textList(v, func(item strictyaml.Value, text string) { refusePattern(item, name, text, secret) })
 }
 
 // readItems reads a list, or a single value as a list with a single element, and reports an error for an

@@ -137,7 +137,7 @@ func withoutDots(path string) string {
 
 // ReadingsDiffer reports whether the readings of the path of a request meet different rules.
 func (s *Set) ReadingsDiffer(r *Request) bool {
-	if s.exempt.contains(r) {
+	if exempts(&s.exempt, r) {
 		return false
 	}
 	var room [lookupRoom]lookup

@@ -41,6 +41,7 @@ func TestSchemaHasFieldsOfParser(t *testing.T) {
 		"the file": {root, fileFields},
 		"tier":     {root.Defs["tier"], tierFields},
 		"exempt":   {root.Defs["exempt"], exemptFields},
+		"deny":     {root.Defs["deny"], denyFields},
 		"rule":     {root.Defs["rule"], ruleFields},
 		"match":    {root.Defs["match"], matchFields},
 		"not":      {root.Defs["not"], notFields},
@@ -103,6 +104,7 @@ func TestExamplesConformToSchema(t *testing.T) {
 		require.True(t, conforms(t, root, string(text)), name)
 	}
 	require.True(t, conforms(t, root, largeFile(50)))
+	require.True(t, conforms(t, root, denyFile))
 }
 
 func TestSchemaAgreesWithParser(t *testing.T) {
@@ -130,6 +132,7 @@ func TestSchemaAgreesWithParser(t *testing.T) {
 		oneRule("key: ip\nlimit: {rate: 0, per: 1s}"), oneRule("key: ip\nlimit: {rate: 1}"), oneRule("key: ip\nlimit: {rate: 1, per: 1h, calendar: day}"),
 		oneRule("key: ip\nlimit: {rate: 1, per: 5}"), oneRule("key: ip\nlimit: {rate: 1, per: day}"), oneRule("key: ip\nlimit: {rate: 1, algorithm: in_flight, per: 1s}"),
 		"tiers: {free: {times: 2}}\nrules: []", "tiers: {'a/b': {}}\nrules: []", "exempt: {ips: a}\nrules: []",
+		"deny: []\nrules: []", "deny: {reason: r}\nrules: []", "deny: {ip: 192.0.2.1, until: soon}\nrules: []", "deny: {keys: a}\nrules: []",
 	} {
 		_, err := Parse("rules.yaml", []byte(text))
 		require.Error(t, err, text)

@@ -17,8 +17,11 @@ type Set struct {
 	versionAt   position
 	enabled     bool
 	ignoreCase  bool // as if each request had IgnoreCase
-	exempt      exempt
-	tiers       []string // at most maxTiers, because a tier is a bit of a uint64
+	exempt      clients[string]
+	deny        clients[string]
+	denies      bool               // deny is not empty
+	denyKeys    map[ruleKey]*Block // nil if there are none
+	tiers       []string           // at most maxTiers, because a tier is a bit of a uint64
 	tierAt      map[string]int
 	defaultTier int // -1 if there is none
 
@@ -80,8 +83,8 @@ func (s *Set) tier(name string) int {
 func (s *Set) Text() []byte { return s.text }
 
 // Exempt reports whether a request is never limited because its address, user or API key is
-// exempt. Match then returns no rule.
-func (s *Set) Exempt(r *Request) bool { return s.exempt.contains(r) }
+// exempt. Match then returns no rule. A Block refuses the request nevertheless.
+func (s *Set) Exempt(r *Request) bool { return exempts(&s.exempt, r) }
 
 // Limit returns a limit by its name, and the rule that has it.
 func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
@@ -92,7 +95,8 @@ func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
 }
 
 // Match appends to dst the rules that a request meets, in the order of the file. If the request
-// is exempt, no rule is appended, and no rule that is Off. Match stops one rule above MaxMet,
+// is exempt, no rule is appended, and no rule that is Off. Match ignores Blocks, which callers
+// ask first. Match stops one rule above MaxMet,
 // because a node cannot decide on so many limits. If dst has the capacity, Match allocates only in
 // these cases: the path is not clean, or has escapes, a "#", or upper case that is ignored; the
 // host has upper case; or a header field of a rule has more than 16 lines.
@@ -114,7 +118,7 @@ func (s *Set) MatchOff(r *Request) []*Rule {
 
 // match is like Match. If all is true, exceptions are ignored, and without modes, no rule is Off.
 func (s *Set) match(r *Request, dst []*Rule, all bool, modes []Mode) []*Rule {
-	if s.exempt.contains(r) {
+	if exempts(&s.exempt, r) {
 		return dst
 	}
 	m := s.begin(r, dst)

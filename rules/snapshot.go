@@ -2,6 +2,8 @@ package rules
 
 import (
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/ratelimit"
@@ -14,9 +16,11 @@ import (
 type Snapshot struct {
 	*Set
 	serial    uint64
-	counts    [][]Count               // by Limit.Index, then by variant
-	overrides []map[[16]byte]*granted // by Limit.Index; nil if no key of the limit has an override
-	switches  map[string]*Switch      // by the name of the rule, or AllRules
+	now       func() time.Time
+	blocked   *[blockKinds]atomic.Uint64 // of the Book
+	counts    [][]Count                  // by Limit.Index, then by variant
+	overrides []map[[16]byte]*granted    // by Limit.Index; nil if no key of the limit has an override
+	switches  map[string]*Switch         // by the name of the rule, or AllRules
 }
 
 // Count has the Limiters of a key under a limit.

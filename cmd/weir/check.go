@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	envoylimit "github.com/weir-go/weir/contrib/envoy"
 	"github.com/weir-go/weir/internal/enum"
@@ -127,6 +128,9 @@ func explain(w io.Writer, set *rules.Set, r *rules.Request) {
 	switch {
 	case !set.Enabled():
 		fmt.Fprintln(w, " meets no rule: the limiter is switched off.")
+	case set.Block(r) != nil:
+		fmt.Fprintf(w, " is refused with 403: %s.\n", describeBlock(set.Block(r)))
+		return
 	case set.Exempt(r):
 		fmt.Fprintln(w, " meets no rule: it is exempt.")
 	case len(met) == 0:
@@ -147,6 +151,21 @@ func explain(w io.Writer, set *rules.Set, r *rules.Request) {
 	}
 }
 
+// describeBlock describes a block, without a user or an API key.
+func describeBlock(b *rules.Block) string {
+	text := "deny has its " + b.Kind.String()
+	if b.Kind == rules.BlockIP {
+		text += " in " + b.Network.String()
+	}
+	if !b.Until.IsZero() {
+		text += " until " + b.Until.Format(time.RFC3339)
+	}
+	if b.Reason != "" {
+		text += fmt.Sprintf(" (%s)", b.Reason)
+	}
+	return text
+}
+
 func explainRule(w io.Writer, set *rules.Set, rule *rules.Rule, r *rules.Request) {
 	fmt.Fprintf(w, "\n%s: path %s\n", rule.Name, rule.When.Path)
 	for i := range rule.When.Not {
@@ -156,6 +175,9 @@ func explainRule(w io.Writer, set *rules.Set, rule *rules.Rule, r *rules.Request
 	if !has {
 		fmt.Fprintf(w, "  does not apply: the request lacks a part of the key %s\n", rule.By)
 		return
+	}
+	if b := set.KeyBlock(rule, key); b != nil && set.Mode(rule) == rules.Enforce {
+		fmt.Fprintf(w, "  the request is refused with 403: %s\n", describeBlock(b))
 	}
 	units := rule.Units(r)
 	fmt.Fprintf(w, "  key:   %s, by %s\n", shown(key), rule.By)

@@ -151,6 +151,11 @@ func TestCheckSaysThatTheLimiterIsOff(t *testing.T) {
 	code, stdout, _ := runWeir(t, "enabled: false\nrules: []", "rules", "check", "FILE", "-request", "/")
 	require.Equal(t, ok, code)
 	require.Equal(t, "FILE is good: 0 rules, 0 limits, version 0\nThe file switches all rules off: no rule applies to a request.\n\nGET / meets no rule: the limiter is switched off.\n", stdout)
+	const denied = "deny: [{ip: 192.0.2.0/24, reason: scanner, until: 2999-01-01T00:00:00Z}, {key: {r: 'a|b'}}]\nrules: [{name: r, key: [user, 'header:X'], limit: {rate: 1, per: 1s}}]"
+	_, stdout, _ = runWeir(t, denied, "rules", "check", "FILE", "-request", "/", "-ip", "192.0.2.1")
+	require.Contains(t, stdout, "GET / is refused with 403: deny has its ip in 192.0.2.0/24 until 2999-01-01T00:00:00Z (scanner).\n")
+	_, stdout, _ = runWeir(t, denied, "rules", "check", "FILE", "-request", "/", "-user", "a", "-header", "X: b")
+	require.Contains(t, stdout, "  the request is refused with 403: deny has its key\n")
 	_, stdout, _ = runWeir(t, "rules: []", "rules", "check", "FILE", "-request", "/")
 	require.Contains(t, stdout, "GET / meets no rule.\n")
 }

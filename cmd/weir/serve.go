@@ -160,7 +160,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	// stopped.
 	for _, open := range []func() error{
 		func() error { return s.checks(o, book, log) },
-		func() error { return s.envoy(ctx, o, log) },
+		func() error { return s.envoy(ctx, o, book, log) },
 		func() error { return s.admin(o, book, log) },
 		func() error { return s.health(o, book, denials, log) },
 	} {
@@ -344,12 +344,13 @@ func (s *served) handle(name, addr string, bound func(net.Listener, string) *por
 const silence = 30 * time.Second
 
 // envoy serves Envoy's rate limit protocol.
-func (s *served) envoy(ctx context.Context, o *serveOptions, log *slog.Logger) error {
+func (s *served) envoy(ctx context.Context, o *serveOptions, book *rules.Book, log *slog.Logger) error {
 	if o.Envoy == "" {
 		return nil
 	}
 	cfg := new(envoylimit.Config) // until the management server has sent a configuration
 	limits := o.limits(log)
+	limits.Book = book
 	server, id, err := o.managementServer()
 	if err == nil && server == "" {
 		cfg, err = loadEnvoy(o.EnvoyConfig, limits.MergeDomains)

@@ -135,3 +135,20 @@ func TestCanceledRequestIsExecutedWholeOrNot(t *testing.T) {
 	}
 	require.True(t, done > 0 && done < 8, "%d", done)
 }
+
+func TestBlockedClientIsOverTheLimit(t *testing.T) {
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, "deny: [{ip: 192.0.2.0/24, user: mallory}, {api_key: k, until: 2999-01-01T00:00:00Z}]\nrules: []")
+	c := clientOf(t, serviceOf(t, node, "domain: d\ndescriptors: [{key: remote_address, rate_limit: {unit: day, requests_per_unit: 2}}]", Options{Book: book}))
+	for range 5 {
+		r := c.ask(descriptorOf("remote_address", "198.51.100.1"), descriptorOf("path", "/", "remote_address", "192.0.2.9"))
+		require.Equal(t, over, r.OverallCode)
+		require.Equal(t, []any{ok, over}, []any{r.Statuses[0].Code, r.Statuses[1].Code})
+		require.Equal(t, over, c.ask(descriptorOf("user", "mallory")).OverallCode)
+		r = c.ask(descriptorOf("api_key", "k"))
+		require.Equal(t, over, r.OverallCode)
+		require.Positive(t, r.Statuses[0].DurationUntilReset.AsDuration())
+	}
+	require.Equal(t, ok, c.ask(descriptorOf("remote_address", "198.51.100.1"), descriptorOf("user", "ada")).OverallCode)
+	require.EqualValues(t, 5, book.Stats().Blocked["ip"])
+}

@@ -3,6 +3,7 @@ package envoylimit
 import (
 	"maps"
 	"math"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/weir-go/weir/rules"
 )
 
 // respond returns the response with the status of each descriptor.
@@ -45,6 +48,38 @@ func (s *Service) respondTooLarge(req *rls.RateLimitRequest, err error) *rls.Rat
 		r.Statuses = append(r.Statuses, &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OVER_LIMIT})
 	}
 	return r
+}
+
+// respondBlocked returns the denial of a request for a client that is blocked, or nil. Only the
+// descriptors that name the client are over the limit.
+func (s *Service) respondBlocked(req *rls.RateLimitRequest, items []item) (denial *rls.RateLimitResponse) {
+	current := s.o.Book.Current()
+	for i, d := range req.GetDescriptors() {
+		var r rules.Request
+		for _, e := range d.GetEntries() {
+			switch e.GetKey() {
+			case "remote_address":
+				r.Client, _ = netip.ParseAddr(e.GetValue()) // invalid for a text that is no address
+			case "user":
+				r.User = e.GetValue()
+			case "api_key":
+				r.APIKey = e.GetValue()
+			}
+		}
+		b := current.Block(&r)
+		if b == nil {
+			continue
+		}
+		if denial == nil {
+			current.RecordRefusal(b)
+			denial = s.respond(req, items, !s.o.ShadowMode)
+		}
+		denial.Statuses[i].Code = rls.RateLimitResponse_OVER_LIMIT
+		if left := b.Left(time.Now()); left > 0 {
+			denial.Statuses[i].DurationUntilReset = durationpb.New(left)
+		}
+	}
+	return denial
 }
 
 // status sets the status of a descriptor.

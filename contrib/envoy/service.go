@@ -18,6 +18,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/httpread"
 	"github.com/weir-go/weir/internal/loglimit"
+	"github.com/weir-go/weir/rules"
 )
 
 // Options configure how a Service counts and responds. The zero Options are valid.
@@ -54,6 +55,11 @@ type Options struct {
 	// MergeDomains lets Watch and Follow merge files or resources of the same domain, as
 	// LoadMerged does. Otherwise they refuse the second file or resource of a domain.
 	MergeDomains bool
+
+	// Book has the blocks of clients, for descriptors with an entry remote_address, user or
+	// api_key. A blocked client is over the limit, and spends nothing. If nil, no client is
+	// blocked.
+	Book *rules.Book
 
 	Logger *slog.Logger // slog.Default if nil; never receives a value of a descriptor
 
@@ -230,6 +236,11 @@ func (s *Service) answer(ctx context.Context, req *rls.RateLimitRequest, called 
 		return s.respondTooLarge(req, err), nil
 	case err != nil:
 		return nil, err
+	}
+	if called != reported && s.o.Book != nil {
+		if r := s.respondBlocked(req, items); r != nil {
+			return r, nil
+		}
 	}
 	ctx, cancel := withinTime(ctx, len(items))
 	defer cancel()

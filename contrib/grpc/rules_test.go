@@ -110,3 +110,12 @@ func limitsOfRule(t *testing.T, rule string) (*Limits, *weir.Limiter) {
 	require.True(t, ok)
 	return limits, book.Current().Limiter(limit, "", "ada")
 }
+
+func TestBlockedCallIsDenied(t *testing.T) {
+	for until, waits := range map[string]bool{"": false, ", until: 2999-01-01T00:00:00Z": true} {
+		limits := byRules(t, "deny: {user: mallory"+until+"}\nrules: [{name: r, key: ip, limit: {rate: 1, per: 1h}}]", Options{User: func(context.Context) string { return "mallory" }})
+		_, err := limits.Unary()(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.S/M"}, nil)
+		require.Equal(t, codes.PermissionDenied, status.Code(err))
+		require.Equal(t, waits, len(status.Convert(err).Details()) == 1)
+	}
+}

@@ -53,6 +53,8 @@ func statusOf(o *httplimit.Outcome) error {
 		message = fmt.Sprintf("rate limit exceeded (%s): try again in %v", names, retry.Round(time.Millisecond))
 	case http.StatusRequestEntityTooLarge:
 		retry, message = 0, fmt.Sprintf("the call costs more than its limit can ever grant (%s)", names)
+	case http.StatusForbidden:
+		code, retry, message = codes.PermissionDenied, o.RetryAfter(), "calls of this client are denied"
 	default:
 		code, retry = codes.Unavailable, max(retry, outageRetry)
 		message = fmt.Sprintf("calls cannot be counted at the moment: try again in %v", retry.Round(time.Millisecond))

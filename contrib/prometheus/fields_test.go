@@ -114,9 +114,10 @@ var unexported = map[string]string{
 
 // exportedRules is like exported, for rules.BookStats.
 var exportedRules = map[string]string{
-	"Version":   "weir_rules_info{hash=,version=1234567}",
-	"Hash":      "weir_rules_info{hash=some,version=0}",
-	"LastError": "weir_rules_in_force",
+	"Version":      "weir_rules_info{hash=,version=1234567}",
+	"Hash":         "weir_rules_info{hash=some,version=0}",
+	"LastError":    "weir_rules_in_force",
+	"Blocked.some": "weir_rules_blocked_total{kind=some}",
 }
 
 // unexportedRules is like unexported, for rules.BookStats.
@@ -131,6 +132,7 @@ var unexportedRules = map[string]string{
 	"Limits":    "GET /v1/stats has it",
 	"Overrides": "GET /v1/stats has it",
 	"Switches":  "GET /v1/stats has it",
+	"Blocks":    "GET /v1/stats has it",
 }
 
 func TestEachStatsFieldHasSeriesOrReason(t *testing.T) {

@@ -52,4 +52,5 @@ var ofBook = []Family[rules.BookStats]{
 			emit(1, strconv.FormatUint(s.Version, 10), s.Hash)
 		}},
 	gauge("weir_rules_in_force", "1 if the current rules file is in force. 0 if the file was refused, unreadable or missing.", func(s *rules.BookStats) bool { return s.LastError == nil }),
+	split("weir_rules_blocked_total", "Requests that were refused because their client or key is blocked, by the kind of the block: ip, user, api_key or key.", Counter, "kind", func(s *rules.BookStats) map[string]uint64 { return s.Blocked }),
 }

@@ -1,0 +1,223 @@
+package rules
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/internal/enum"
+)
+
+// Block refuses the requests of a client, or of a key of a rule. A refused request meets no rule,
+// also if it is exempt.
+type Block struct {
+	Control // By and At are zero in a Block of the file. Clients do not receive the Reason
+	Kind    BlockKind
+	Network netip.Prefix // addresses of BlockIP; an address is a network of all its bits
+	Rule    string       // name of the rule of BlockKey
+}
+
+// BlockKind is the kind of the clients or keys that a Block refuses.
+type BlockKind uint8
+
+// The kinds of a Block.
+const (
+	BlockIP     BlockKind = iota // an address, or the addresses of a network
+	BlockUser                    // a user
+	BlockAPIKey                  // an API key
+	BlockKey                     // a key of a rule
+
+	blockKinds
+)
+
+var blockKindTable = enum.Table[BlockKind]{What: "kind of block", Names: []string{"ip", "user", "api_key", "key"}}
+
+// String returns the name of a kind: ip, user, api_key or key.
+func (k BlockKind) String() string { return blockKindTable.String(k) }
+
+// outlasts reports whether a Block ends later than another.
+func (b *Block) outlasts(other *Block) bool {
+	return !other.Until.IsZero() && (b.Until.IsZero() || b.Until.After(other.Until))
+}
+
+// Left returns the time until the end of a Block, at most 100 years, and 0 if it has no end.
+func (b *Block) Left(now time.Time) time.Duration {
+	if b.Until.IsZero() {
+		return 0
+	}
+	return min(max(0, b.Until.Sub(now)), 100*365*24*time.Hour)
+}
+
+// clients is a set of clients with a Block for each. The clients that are exempt share an empty
+// Block.
+type clients[T comparable] struct {
+	networks []network
+	users    map[T]*Block
+	apiKeys  map[T]*Block
+}
+
+func (c *clients[T]) count() int { return len(c.networks) + len(c.users) + len(c.apiKeys) }
+
+// put adds a Block to a map. Of several Blocks of a text, the last to end stays.
+func put[T comparable](all map[T]*Block, of T, b *Block) map[T]*Block {
+	if all == nil {
+		all = make(map[T]*Block)
+	}
+	if has := all[of]; has == nil || b.outlasts(has) {
+		all[of] = b
+	}
+	return all
+}
+
+// network is an element of the networks in a set, which are sorted by address and then by length.
+// Therefore an address is in the last network that begins at or before it, or in networks around
+// that one, or in none.
+type network struct {
+	prefix netip.Prefix
+	block  *Block
+	around int // index of the smallest network that includes this one; -1 if none does
+}
+
+// sortNetworks sorts the networks, and sets around. Of several Blocks of a network, the last to
+// end stays.
+func sortNetworks(all []network) []network {
+	slices.SortStableFunc(all, func(a, b network) int {
+		order := cmp.Or(a.prefix.Addr().Compare(b.prefix.Addr()), cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
+		if order == 0 && a.block.outlasts(b.block) {
+			return -1
+		} else if order == 0 && b.block.outlasts(a.block) {
+			return 1
+		}
+		return order
+	})
+	all = slices.CompactFunc(all, func(a, b network) bool { return a.prefix == b.prefix })
+	for i := range all {
+		around := i - 1
+		for around >= 0 && !all[around].prefix.Contains(all[i].prefix.Addr()) {
+			around = all[around].around
+		}
+		all[i].around = around
+	}
+	return all
+}
+
+// findNetwork returns a Block in force of a network that includes an address, or nil.
+func findNetwork(all []network, client netip.Addr, now func() time.Time) *Block {
+	if len(all) == 0 || !client.IsValid() {
+		return nil
+	}
+	client = client.Unmap().WithZone("")
+	low, high := 0, len(all) // the first low networks begin at or before the address
+	for low < high {
+		if middle := (low + high) / 2; all[middle].prefix.Addr().Compare(client) <= 0 {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	for i := low - 1; i >= 0; i = all[i].around {
+		if all[i].prefix.Contains(client) {
+			if b := inForce(all[i].block, now); b != nil {
+				return b
+			}
+		}
+	}
+	return nil
+}
+
+// inForce returns b, or nil if b is nil or has ended.
+func inForce(b *Block, now func() time.Time) *Block {
+	if b == nil || !b.Until.IsZero() && b.isPast(now()) {
+		return nil
+	}
+	return b
+}
+
+// exempts reports whether the set has the client of a request.
+func exempts(c *clients[string], r *Request) bool {
+	return c.users[r.User] != nil || c.apiKeys[r.APIKey] != nil || // no user or API key in a file is empty
+		findNetwork(c.networks, r.Client, nil) != nil
+}
+
+// Block returns the Block of the file for the client of a request, or nil. If all rules are off, no
+// client is blocked.
+func (s *Set) Block(r *Request) *Block { return s.block(r, time.Now) }
+
+func (s *Set) block(r *Request, now func() time.Time) *Block {
+	if !s.denies {
+		return nil
+	}
+	b := findNetwork(s.deny.networks, r.Client, now)
+	if b == nil {
+		b = inForce(s.deny.users[r.User], now)
+	}
+	if b == nil {
+		b = inForce(s.deny.apiKeys[r.APIKey], now)
+	}
+	if b == nil || !s.Enabled() {
+		return nil
+	}
+	return b
+}
+
+// KeyBlock returns the Block of the file for a key of a rule, or nil. The caller does not enforce it
+// if the Mode of the rule is not Enforce.
+func (s *Set) KeyBlock(r *Rule, key string) *Block {
+	return inForce(s.denyKeys[ruleKey{r.Index, key}], time.Now)
+}
+
+// blocks returns the number of Blocks of the file.
+func (s *Set) blocks() int { return s.deny.count() + len(s.denyKeys) }
+
+// ruleKey is a key of a rule.
+type ruleKey struct {
+	rule int // Rule.Index
+	key  string
+}
+
+// Block returns the Block for the client of a request, or nil: that of the file or, without one,
+// that of an operator.
+func (s *Snapshot) Block(r *Request) *Block { return s.Set.block(r, s.now) }
+
+// KeyBlock returns the Block for a key of a limit, or nil. It is a Block of the key of the rule. It
+// is none of the client: see ClientBlock. The caller does not enforce it if the Mode of the rule for
+// the key is not Enforce.
+func (s *Snapshot) KeyBlock(l *Limit, key string) *Block {
+	if s.denyKeys == nil {
+		return nil
+	}
+	return inForce(s.denyKeys[ruleKey{s.ruleOf[l.Index].Index, key}], s.now)
+}
+
+// ClientBlock returns the Block for the client whose address, user or API key is a key of a
+// limit, or nil. It is for calls that have a key and no Request. A rule whose key has several parts,
+// or another source, has no such client.
+func (s *Snapshot) ClientBlock(l *Limit, key string) *Block {
+	parts := s.ruleOf[l.Index].key.parts
+	if len(parts) != 1 {
+		return nil
+	}
+	var r Request
+	text := ""
+	if !strings.HasPrefix(key, `\-`) && !strings.HasPrefix(key, `\#`) {
+		text = unescapeKey.Replace(key)
+	}
+	switch parts[0].from {
+	case fromClient:
+		network, _ := networkOf(key)
+		r.Client = network.Addr()
+	case fromUser:
+		r.User = text
+	case fromAPIKey:
+		r.APIKey = text
+	}
+	return s.Block(&r)
+}
+
+// unescapeKey reverses the escapes of a part of a key.
+var unescapeKey = strings.NewReplacer(`\|`, `|`, `\\`, `\`)
+
+// RecordRefusal counts a request that a Block refused, for BookStats.Blocked.
+func (s *Snapshot) RecordRefusal(b *Block) { s.blocked[b.Kind].Add(1) }

@@ -18,7 +18,8 @@ import (
 // return when they are released, and for FailedClosed: no time is known. For a Global limit, it is the time until all units that this region has spent
 // are available. On a denial ResetAfter is never below RetryAfter.
 //
-// A Pushback repeats a denial that the owner made within the last second. RetryAfter and
+// A Pushback repeats a denial that the owner made within the last second, or within the last ten seconds if
+// the key is banned. RetryAfter and
 // ResetAfter are reduced by the age of the denial. Remaining may be too high, and ResetAfter too low, because
 // other checks were admitted in the meantime. A check for fewer units than were denied is sent
 // to the owner, and may be admitted.
@@ -35,6 +36,7 @@ type Decision struct {
 	Name       string        // name of the limit
 	Source     Source
 	Shadow     bool // whether the decision is not enforced: of an Ask with Shadow, or of Limiter.Shadow
+	Banned     bool // whether the key is banned (Limit.Ban), until RetryAfter
 }
 
 // Source is the kind of node that made a decision, and the reason.

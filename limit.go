@@ -107,6 +107,10 @@ type Limit struct {
 	// its own numbers, with the same used units. A new Algorithm requires a higher Version.
 	Version uint64
 
+	// Ban bans the keys that are denied too often. The owner of a key makes each decision of a limit with a
+	// Ban, as with NoLeases. Invalid for InFlight.
+	Ban Ban
+
 	// NoLeases disables leases (see Leased), so that the owner of a key makes each decision.
 	NoLeases bool
 
@@ -183,6 +187,7 @@ func (l *Limit) check() (loc *time.Location, err error) {
 	if l.Partition > FailClosed {
 		wrong("Partition %d is unknown: use MajorityShare, FairShare, FailOpen or FailClosed", l.Partition)
 	}
+	l.checkBan(wrong)
 	if l.Durable > NotDurable {
 		wrong("Durable %d is unknown: use DurableIfLong, Durable or NotDurable", l.Durable)
 	}

@@ -31,6 +31,7 @@ type Limiter struct {
 	prefix  []byte          // hashed before each key
 	meter   *stats.Limit    // shared by all Limiters of this name
 	shadow  bool
+	bans    bans
 	// critical is the Limiter for critical checks, whose numbers have no Keep. It is nil if the limit
 	// has no Keep, and in a critical Limiter.
 	critical *Limiter
@@ -59,7 +60,7 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if err := n.registry.Add(l.declared(), n.env.Monotonic()); err != nil {
 		return nil, fmt.Errorf("%w Limit: %w", ErrInvalid, err)
 	}
-	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: identity.Prefix(l.Name), meter: n.meters.Limits.CountersOf(l.Name)}
+	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: identity.Prefix(l.Name), meter: n.meters.Limits.CountersOf(l.Name), bans: l.bans()}
 	made.openWindows(loc)
 	if l.Keep > 0 {
 		made.critical = new(*made)
@@ -151,14 +152,31 @@ func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 	return ctx.Err()
 }
 
-// Reset deletes the count of a key on every member. An *ErrPartial names the members and regions
-// that were not reached. If the deadline of ctx passes, the error is that of ctx.
+// Reset deletes the count of a key on every member, and releases the key from a ban. An *ErrPartial names
+// the members and regions that were not reached, which may deny a banned key for up to ten seconds more. If
+// the deadline of ctx passes, the error is that of ctx.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	var a wire.Ask
 	if err := l.prepareCounted(ctx, key, 1, &a); err != nil {
 		return err
 	}
-	missed, err := l.node.checks.Reset(ctx, &a)
+	return l.reset(ctx, &a)
+}
+
+// ResetID is Reset for the key with this ID, such as of a BannedKey.
+func (l *Limiter) ResetID(ctx context.Context, id [16]byte) error {
+	var a wire.Ask
+	if err := l.prepareCounted(ctx, "", 1, &a); err != nil {
+		return err
+	}
+	if a.ID = identity.FromBytes(id); wire.IsGlobal(a.ID) != a.Global {
+		return fmt.Errorf("%w id: %x is not of a key of limit %q: use the ID that Limiter.ID or Node.Bans has returned", ErrInvalid, id, l.limit.Name)
+	}
+	return l.reset(ctx, &a)
+}
+
+func (l *Limiter) reset(ctx context.Context, a *wire.Ask) error {
+	missed, err := l.node.checks.Reset(ctx, a)
 	if err == nil && missed != nil {
 		err = &ErrPartial{missed}
 	}
@@ -234,6 +252,9 @@ func (l *Limiter) checkInto(ctx context.Context, op wire.Op, key string, units i
 			if weight := l.meter.CountDecision(a.ID, r, l.shadow); weight > 0 {
 				l.measure(key, a, r, weight)
 			}
+			if a.Bans && op == wire.OpTake {
+				l.strike(key, a, r)
+			}
 		}
 	}
 	if err != nil {
@@ -252,6 +273,9 @@ func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, weight uint64
 	now := n.env.Monotonic()
 	n.meters.RecordDuration(r.Source, time.Duration(max(0, now-a.Began)), weight)
 	n.meters.TopKeys.Add(identity.Bytes(a.ID), l.limit.Name, key, l.limit.SecretKeys, r.Allowed, weight, now)
+	if r.Banned {
+		l.listBan(key, a.ID, 0, r.RetryAfter)
+	}
 }
 
 // prepareCounted is like prepare, but refuses an InFlight limit.
@@ -284,7 +308,9 @@ func (l *Limiter) prepare(ctx context.Context, key string, units int64, a *wire.
 	}
 	a.ID, a.Name = l.id(key), l.limit.Name
 	a.Limit, a.Partition, a.Units, a.Global = l.numbersNow(), wire.Policy(l.limit.Partition), units, l.limit.Scope == Global
-	a.Leases = !l.limit.NoLeases && l.numbers.Keep == l.limit.Keep // the owner would lend kept units to a critical check
+	a.Bans = l.bans.strikes.Rate > 0
+	// The owner would lend kept units to a critical check, and a node with lent units would admit a banned key.
+	a.Leases = !l.limit.NoLeases && l.numbers.Keep == l.limit.Keep && !a.Bans
 	return nil
 }
 
@@ -325,6 +351,7 @@ func (l *Limiter) fillDecision(d *Decision, r *wire.Result) {
 	d.Name = l.limit.Name
 	d.Source = Source(r.Source)
 	d.Shadow = l.shadow
+	d.Banned = r.Banned
 }
 
 // observeStart returns the start time of a check, or 0 without an Observer.

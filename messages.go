@@ -11,7 +11,7 @@ type messages struct{ n *Node }
 
 // IsSlow reports whether the handling of a message may take long.
 func (messages) IsSlow(op wire.Op) bool {
-	return op == wire.OpCompare || op == wire.OpTop || op == wire.OpTotals
+	return op == wire.OpCompare || op == wire.OpTop || op == wire.OpTotals || op == wire.OpBans
 }
 
 // Handle appends the response to a message to dst.
@@ -34,6 +34,8 @@ func (m messages) Handle(q *check.Message, dst []byte) ([]byte, error) {
 		return n.clients.survey.AppendTop(dst), nil
 	case q.Op == wire.OpTotals && len(q.Body) == 0:
 		return n.clients.survey.AppendTotals(dst), nil
+	case q.Op == wire.OpBans && len(q.Body) == 0:
+		return n.clients.survey.AppendBans(dst), nil
 	}
 	return nil, wire.ErrMalformed
 }

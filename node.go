@@ -20,6 +20,7 @@ import (
 	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/limits"
+	"github.com/weir-go/weir/internal/loglimit"
 	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/publish"
 	"github.com/weir-go/weir/internal/queue"
@@ -50,6 +51,7 @@ type Node struct {
 	scratches sync.Pool // has values of *scratch
 	joining   joining
 	outage    stats.OutageTracker // the current outage
+	banned    loglimit.Line       // limits how often the log reports bans
 	shares    atomic.Pointer[ringShares]
 }
 

@@ -21,17 +21,18 @@ type Stats struct {
 	Shadows Outcomes           // decisions about asks with Shadow and by Limiter.Shadow, from all sources; not included in Decisions
 	// ShadowLimits is Shadows by the names of limits, like Limits.
 	ShadowLimits  map[string]Outcomes
-	Served        uint64 // requests of other nodes about a count or a hold that this node executed, and did not pass on
-	Passed        uint64 // checks and refunds of other nodes that this node passed on to another member
-	Overdue       uint64 // checks of other nodes that this node dropped, because they had waited here for more than twice the wait of the asking nodes
-	LateUnits     uint64 // units of grants that arrived too late, and that this node refunded
-	Canceled      uint64 // checks and waits whose context was canceled before the decision; not included in Decisions
-	Conflicts     uint64 // times that a limit was found to have other numbers than a second limit of its Name and Version, here or on a remote member; grows as long as members differ
-	Bytes         int    // memory of the counts, without the entries of SlidingLogs
-	Keys          int    // number of counts
-	MaxKeys       int    // maximum number of counts: Config.MaxKeys, or its default
-	Evicted       uint64 // counts that were evicted before they had recovered, because MaxKeys was reached
-	EvictedUsedUp uint64 // evicted counts without units left: their keys were denied, and have the whole limit again
+	Bans          map[string]BanStats // by the names of limits; without limits that have begun and denied none
+	Served        uint64              // requests of other nodes about a count or a hold that this node executed, and did not pass on
+	Passed        uint64              // checks and refunds of other nodes that this node passed on to another member
+	Overdue       uint64              // checks of other nodes that this node dropped, because they had waited here for more than twice the wait of the asking nodes
+	LateUnits     uint64              // units of grants that arrived too late, and that this node refunded
+	Canceled      uint64              // checks and waits whose context was canceled before the decision; not included in Decisions
+	Conflicts     uint64              // times that a limit was found to have other numbers than a second limit of its Name and Version, here or on a remote member; grows as long as members differ
+	Bytes         int                 // memory of the counts, without the entries of SlidingLogs
+	Keys          int                 // number of counts
+	MaxKeys       int                 // maximum number of counts: Config.MaxKeys, or its default
+	Evicted       uint64              // counts that were evicted before they had recovered, because MaxKeys was reached
+	EvictedUsedUp uint64              // evicted counts without units left: their keys were denied, and have the whole limit again
 
 	// Missing has the members of the roster to which no member on the side of this node is
 	// connected, and for how long this node has not been connected to them.
@@ -50,6 +51,12 @@ type Stats struct {
 	// Unjoined is zero once a member was met, and if Join names no other nodes.
 	Unjoined time.Duration
 	Cluster  cluster.Stats // connections and membership
+}
+
+// BanStats counts the bans of a limit (Limit.Ban). Both numbers only grow.
+type BanStats struct {
+	Begun  uint64 // bans that denials of this node have begun
+	Denied uint64 // decisions that denied a banned key, which Decisions include
 }
 
 // HoldStats counts holds of InFlight limits.
@@ -135,7 +142,7 @@ func LatencyBounds() []time.Duration { return stats.LatencyBounds() }
 // read sets the fields that are derived from the meters of decisions.
 func (s *Stats) read(m *stats.Meters) {
 	s.Decisions, s.Limits, s.Latency = make(map[Source]Outcomes), make(map[string]map[Source]Outcomes), make(map[Source]Latency)
-	s.ShadowLimits = make(map[string]Outcomes)
+	s.ShadowLimits, s.Bans = make(map[string]Outcomes), make(map[string]BanStats)
 	for name, limit := range m.Limits.AllCounters() {
 		for from := wire.Owner; from < wire.Sources; from++ {
 			o, source := limit.Sum(from), Source(from)
@@ -153,6 +160,9 @@ func (s *Stats) read(m *stats.Meters) {
 		if o := limit.Sum(stats.Shadows); o != (stats.Outcomes{}) {
 			s.Shadows.add(o)
 			s.ShadowLimits[name] = Outcomes(o)
+		}
+		if b := (BanStats{limit.Bans.Load(), limit.Banned.Load()}); b != (BanStats{}) {
+			s.Bans[name] = b
 		}
 	}
 	for source := wire.Owner; source < wire.Sources; source++ {

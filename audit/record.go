@@ -20,6 +20,7 @@ type Record struct {
 	Units   int64     `json:"units"`            // units that the check asked for
 	Allowed bool      `json:"allowed"`          // decision of this limit
 	Shadow  bool      `json:"shadow,omitempty"` // the decision was counted and not enforced
+	Banned  bool      `json:"banned,omitempty"` // the key was banned (weir.Limit.Ban)
 
 	Source       string `json:"source"`         // name of the weir.Source. "none" for a part of an AllowAll that was not asked, and with an Error, unless a Wait ended in a queue that had received a decision
 	Remaining    int64  `json:"remaining"`      // Decision.Remaining

@@ -136,7 +136,7 @@ func (w *writer) record(e *entry) Record {
 	r := Record{
 		Time: time.Unix(0, e.at).UTC(), Node: w.asker.name, Region: w.asker.region,
 		Limit: limit.Name, Version: limit.Version, ID: e.id, Key: string(e.key), Units: e.units,
-		Allowed: e.decision.Allowed, Shadow: e.decision.Shadow, Source: e.decision.Source.String(),
+		Allowed: e.decision.Allowed, Shadow: e.decision.Shadow, Banned: e.decision.Banned, Source: e.decision.Source.String(),
 		Remaining: e.decision.Remaining, RetryAfterMS: milliseconds(e.decision.RetryAfter),
 		Trace: string(e.trace),
 	}

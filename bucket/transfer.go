@@ -1,6 +1,9 @@
 package bucket
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 // Count is the count of an ID in transit between stores. All times are ages, so only the
 // speed of the clocks matters. The window of a calendar keeps the name in its Limit. The zero
@@ -330,6 +333,20 @@ func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
 		return 0, Limit{}, false
 	}
 	return int64(u), l, true
+}
+
+// RecoversIn returns the time until no unit of id counts any more, 0 if none counts at now. Numbers of
+// an ask have no effect on it: the limit that last judged the count does.
+func (s *Store) RecoversIn(id ID, now int64) (d time.Duration) {
+	sh, i := s.lockSlot(id)
+	if i >= 0 {
+		c := &sh.slots[i].cell
+		if span := sh.limitOf(&sh.slots[i]).span(*c); span > 0 {
+			d = timeUntil(c.at, span, now)
+		}
+	}
+	sh.mu.Unlock()
+	return d
 }
 
 // Judge returns the limit that last judged the count of id, and whether the store has a

@@ -52,6 +52,9 @@ func (o *Outcome) Problem() Problem {
 	case http.StatusTooManyRequests:
 		p.Type = quotaExceeded
 		p.Detail = fmt.Sprintf("rate limit exceeded (%s): try again in %d s", names, o.retryAfter())
+		if o.Banned() {
+			p.Detail = fmt.Sprintf("banned after too many denied requests (%s): try again in %d s", names, o.retryAfter())
+		}
 	case http.StatusRequestEntityTooLarge:
 		p.Detail = fmt.Sprintf("the request costs more than its limit can ever grant (%s)", names)
 	case http.StatusForbidden:
@@ -82,6 +85,9 @@ func (o *Outcome) Body(accept []string) (contentType string, body []byte) {
 		switch o.Status {
 		case http.StatusTooManyRequests:
 			d.Error, d.RetryAfter = "rate_limit_exceeded", o.retryAfter()
+			if o.Banned() {
+				d.Error = "banned"
+			}
 		case http.StatusRequestEntityTooLarge:
 			d.Error = "request_too_large"
 		case http.StatusForbidden:

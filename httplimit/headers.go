@@ -17,10 +17,11 @@ const (
 	remainingField = "X-Ratelimit-Remaining"
 	resetField     = "X-Ratelimit-Reset" // in Unix seconds
 	softField      = "X-Ratelimit-Soft"
+	bannedField    = "X-Ratelimit-Banned"
 )
 
 // maxFields is the maximum number of fields.
-const maxFields = 7
+const maxFields = 8
 
 // answerFields are the present fields of a response, including the fields of an earlier Middleware.
 type answerFields interface {
@@ -79,6 +80,10 @@ func (m *Middleware) fields(s *scratch, before answerFields) (names, values []st
 	if o.Soft() {
 		b = append(b, "true"...)
 		end(softField)
+	}
+	if o.Banned() {
+		b = append(b, "true"...)
+		end(bannedField)
 	}
 	if o.Status == http.StatusTooManyRequests || o.Status == http.StatusServiceUnavailable || o.blockedFor > 0 {
 		b = strconv.AppendInt(b, o.retryAfter(), 10)

@@ -130,6 +130,19 @@ func (s *scratch) askedBy(v *Verdict, inFlight, reserves bool) way {
 	return together
 }
 
+// Banned reports whether a limit denies the request because its key is banned.
+func (o *Outcome) Banned() bool {
+	if o.Status == 0 {
+		return false
+	}
+	for i := range o.Verdicts {
+		if v := &o.Verdicts[i]; v.Decision.Banned && v.denies() {
+			return true
+		}
+	}
+	return false
+}
+
 // Soft reports whether the request is admitted only because a rule allows an overrun.
 func (o *Outcome) Soft() bool {
 	for i := range o.Verdicts {

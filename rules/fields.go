@@ -12,7 +12,7 @@ var (
 	tierFields    = []string{"multiply"}
 	exemptFields  = []string{"ip", "user", "api_key"}
 	denyFields    = []string{"ip", "user", "api_key", "key", "until", "reason"}
-	ruleFields    = []string{"name", "enabled", "match", "key", "missing_key", "limit", "limits", "cost", "scope", "partition", "no_leases", "durable", "shadow", "enforce", "soft", "queue", "count", "refund_on", "reserve", "settle"}
+	ruleFields    = []string{"name", "enabled", "match", "key", "missing_key", "limit", "limits", "cost", "scope", "partition", "no_leases", "durable", "shadow", "enforce", "soft", "ban", "queue", "count", "refund_on", "reserve", "settle"}
 	matchFields   = []string{"method", "host", "path", "header", "tier", "not"}
 	notFields     = []string{"method", "host", "path", "header", "tier"}
 	limitFields   = []string{"name", "algorithm", "rate", "per", "burst", "calendar", "zone", "tiers"}
@@ -22,6 +22,7 @@ var (
 	outcomeFields = []string{"status"}
 	settleFields  = []string{"header", "trailer", "json", "sse", "unit", "on_error"}
 	softFields    = []string{"over", "for"}
+	banFields     = []string{"denials", "within", "for"}
 )
 
 // The bounds of the numbers in a file.

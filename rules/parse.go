@@ -265,9 +265,11 @@ func (p *parser) rule(v strictyaml.Value) {
 		NoLeases:   m.Get("no_leases").Bool(),
 		Durable:    durability(m.Get("durable")),
 		Version:    p.set.version,
+		Ban:        p.ban(m.Get("ban")),
 	}
 	p.soft(r, m.Get("soft"))
 	p.limits(r, v, m.Get("limit"), m.Get("limits"), base)
+	p.checkBan(r, m.Get("ban"), isShadow)
 	p.queue(r, m.Get("queue"), isShadow)
 	p.outcome(r, m.Get("count"), m.Get("refund_on"))
 	p.settle(r, m.Get("reserve"), m.Get("settle"), m.Get("cost"))

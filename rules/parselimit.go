@@ -72,6 +72,9 @@ func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) 
 			l.base.Calendar = 0
 		}
 	}
+	if l.base.Algorithm == weir.InFlight {
+		l.base.Ban = weir.Ban{}
+	}
 	l.line, l.column = at.Position()
 	if zone := m.Get("zone"); zone.Present() {
 		l.base.Zone = p.zone(zone, calendar.Present())

@@ -222,5 +222,8 @@ func Describe(l weir.Limit) string {
 	if l.Durable != weir.DurableIfLong {
 		fmt.Fprintf(&b, ", durable %v", l.Durable == weir.Durable)
 	}
+	if l.Ban != (weir.Ban{}) {
+		b.WriteString(", " + describeBan(l.Ban))
+	}
 	return b.String()
 }

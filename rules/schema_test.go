@@ -53,6 +53,7 @@ func TestSchemaHasFieldsOfParser(t *testing.T) {
 		"reserve":  {root.Defs["reserve"].OneOf[2], costFields},
 		"settle":   {root.Defs["settle"], settleFields},
 		"soft":     {root.Defs["soft"], softFields},
+		"ban":      {root.Defs["ban"], banFields},
 	} {
 		var has []string
 		for field := range c.in.Properties {

@@ -29,6 +29,8 @@ var exported = map[string]string{
 	"Latency.owner.Buckets.some": "weir_check_seconds{source=owner}.2.5e-07",
 	"ShadowLimits.some.Allowed":  "weir_limit_shadows_total{limit=some,outcome=allowed}",
 	"ShadowLimits.some.Denied":   "weir_limit_shadows_total{limit=some,outcome=denied}",
+	"Bans.some.Begun":            "weir_bans_total{limit=some}",
+	"Bans.some.Denied":           "weir_banned_total{limit=some}",
 	"Served":                     "weir_served_total{result=decided}",
 	"Passed":                     "weir_served_total{result=passed}",
 	"Overdue":                    "weir_served_total{result=overdue}",

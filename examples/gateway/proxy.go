@@ -10,7 +10,7 @@ import (
 )
 
 // limitFields are the header fields about the limits of this gateway.
-var limitFields = []string{"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-RateLimit-Soft"}
+var limitFields = []string{"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-RateLimit-Soft", "X-RateLimit-Banned"}
 
 // gateway forwards the requests that the rules allow.
 func gateway(node *weir.Node, book *rules.Book, callers callers, o options) (http.Handler, error) {

@@ -15,9 +15,13 @@ import (
 // no effect on this node for as long.
 const pushbackFor = time.Second
 
+// banPushbackFor is the same for the denial of a banned key, which a refund does not end. A node that
+// a reset has not reached may deny for as long.
+const banPushbackFor = 10 * time.Second
+
 // A node caches at most pushbackSets*pushbackWays denials, in 1.6 MB. Each ID belongs to one of the
 // sets. If a set is full, the denial that ends first is replaced, and takes of its key are sent to
-// the owner again.
+// the owner again. So a ban is replaced only by other bans.
 const (
 	pushbackSets = 1 << 12
 	pushbackWays = 4
@@ -65,7 +69,7 @@ type pushbackSet struct {
 type pushback struct {
 	id               bucket.ID
 	numbers          uint64 // wire.NumbersHash of the limit of the ask
-	units            int64  // denied units; fewer units may still be admitted
+	units            int64  // denied units; fewer units may still be admitted. 0 for a ban, which denies any ask
 	sent             countsync.Time
 	retry, reset     time.Duration // RetryAfter and ResetAfter in the result of the owner
 	limit, remaining int64
@@ -78,7 +82,23 @@ func (p *pushback) age(t countsync.Time) time.Duration {
 }
 
 // duration returns how long p denies, from the time at which the take was sent.
-func (p *pushback) duration() time.Duration { return min(p.retry, pushbackFor) }
+func (p *pushback) duration() time.Duration {
+	if p.units == 0 {
+		return min(p.retry, banPushbackFor)
+	}
+	return min(p.retry, pushbackFor)
+}
+
+// denies reports whether p denies the ask a until p ends.
+func (p *pushback) denies(a *wire.Ask) bool {
+	switch {
+	case p.id != a.ID:
+		return false
+	case p.units == 0:
+		return a.Bans
+	}
+	return p.units <= a.Units && p.numbers == wire.NumbersHash(a.Limit)
+}
 
 // endTime returns the latest time at which p ends, by the monotonic clock.
 func (p *pushback) endTime() int64 { return p.sent.Monotonic + int64(p.duration()) }
@@ -98,7 +118,7 @@ func (p *pushbacks) deny(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 	denied, least := false, time.Duration(0)
 	for i := range s.entries {
 		b := &s.entries[i]
-		if b.id != a.ID || b.units > a.Units || b.numbers != wire.NumbersHash(a.Limit) {
+		if !b.denies(a) {
 			continue
 		}
 		age := b.age(t)
@@ -108,6 +128,9 @@ func (p *pushbacks) deny(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 		denied, least = true, b.retry-age
 		r.Allowed = false
 		r.Limit = b.limit
+		if r.Banned = b.units == 0; r.Banned {
+			r.Limit = a.Limit.Usable()
+		}
 		r.Remaining = b.remaining
 		r.RetryAfter = least
 		r.ResetAfter = b.reset - age
@@ -128,6 +151,9 @@ func (p *pushbacks) learn(a *wire.Ask, r *wire.Result, sent countsync.Time) {
 		return
 	}
 	b := pushback{a.ID, wire.NumbersHash(a.Limit), a.Units, sent, r.RetryAfter, r.ResetAfter, r.Limit, r.Remaining, r.ResetNumber}
+	if r.Banned {
+		b.numbers, b.units = 0, 0
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sent.Monotonic <= s.ended || r.ResetNumber < p.number(a.ID, sent.Now) {

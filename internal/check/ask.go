@@ -24,8 +24,8 @@ type answerer struct {
 // ask makes another member execute op on asks of the same route, within Timeout and its extension
 // for a delay that a member has reported. The asks are first sent to the member with authority. If
 // that member does not answer in time, ask sends the asks to the stand-in, which first asks the
-// member with authority again, if it reaches that member. A refund is sent only once, because a
-// member that has not answered may still execute the refund. If a take or a debit is executed
+// member with authority again, if it reaches that member. A refund or a strike is sent only once, because
+// a member that has not answered may still execute it. If a take or a debit is executed
 // twice, the units of the late response are refunded.
 //
 // begun is the present time. The caller passes it, so that a check whose first member answers reads
@@ -41,7 +41,7 @@ func (c *Checks) ask(ctx context.Context, v *view.View, begun countsync.Time, ro
 		if err = c.forward(ctx, a.View, target, op, asks, results, sent, a.Wait); err == nil {
 			return target, nil
 		}
-		if op == wire.OpRefund || !isUnanswered(err) {
+		if op.IsOnce() || !isUnanswered(err) {
 			target.remaining = a.timeLeft(c.Env.Monotonic())
 			return target, err
 		}
@@ -83,7 +83,7 @@ func (c *Checks) forward(ctx context.Context, v *view.View, target answerer, op 
 		case r.Source == wire.Owner:
 			r.Source = wire.Forwarded
 		}
-		if op == wire.OpTake {
+		if op == wire.OpTake || op == wire.OpStrike {
 			c.Asker.Learn(&asks[i], &r, v.Hashes[target.member], sent)
 		}
 		results[i] = r

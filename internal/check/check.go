@@ -23,6 +23,7 @@ import (
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/holds"
+	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/regions"
 	"github.com/weir-go/weir/internal/stats"
@@ -114,6 +115,7 @@ func (c *Checks) Answered() { c.Env.Hear(c.Env.Monotonic()) }
 func (c *Checks) WhenReset(id bucket.ID, number uint64, reset func()) {
 	c.Owner.Reset(id, reset)
 	c.Asker.Reset(id, number)
+	c.Meters.Bans.Forget(identity.Bytes(id))
 	c.Handover.Stir() // the tombstone must be forgotten later, even if the store does not track
 }
 

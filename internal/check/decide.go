@@ -14,7 +14,7 @@ import (
 
 // Do executes op on a count at the member that answers for the count, and waits for the result. It
 // sets a.Began. A deadline or an outage is not an error: in that case this node decides within its
-// share. If a refund was sent and not answered, this node does not decide, and leaves r unchanged.
+// share. If a refund or a strike was sent and not answered, this node does not decide, and leaves r unchanged.
 // The error is the error of a cancelled ctx, or of the deadline of a caller that waits for a hold.
 func (c *Checks) Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
 	err := c.decide(ctx, op, a, r)
@@ -50,7 +50,7 @@ func (c *Checks) decide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Re
 	switch {
 	case err == nil:
 		*r = results[0]
-	case op == wire.OpRefund && !isUnsent(err):
+	case op.IsOnce() && !isUnsent(err):
 		err = cancelled(ctx)
 	default:
 		v, as = c.standing(v, route, target, err)
@@ -169,6 +169,26 @@ func (c *Checks) DoInBackground(op wire.Op, a *wire.Ask) {
 	if !started {
 		c.Send(op, a)
 	}
+}
+
+// Strike counts a denial of a key that has bans. It does not wait: if another member answers for the
+// count, a goroutine asks that member, and the denial is not counted if too many goroutines run, or if the
+// member does not answer. began is called if the denial has begun a ban, with its length.
+func (c *Checks) Strike(a wire.Ask, began func(ban time.Duration)) {
+	v, now := c.Env.View(), c.Env.Now()
+	if as, _ := c.place(v, v.Route(a.ID, c.Env.MonotonicAt(now)), now); as == view.AsOwner {
+		var r wire.Result
+		if c.execute(v, as, wire.OpStrike, &a, now, &r); r.Granted > 0 {
+			began(r.RetryAfter)
+		}
+		return
+	}
+	c.Env.Try(func(ctx context.Context) {
+		var r wire.Result
+		if c.Do(ctx, wire.OpStrike, &a, &r) == nil && r.Granted > 0 {
+			began(r.RetryAfter)
+		}
+	})
 }
 
 // cancelled returns the error of ctx, or nil if the deadline has passed: in that case the share of this node

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -13,21 +14,26 @@ import (
 // is sent at a time.
 const ResetsAtOnce = 64
 
-// Reset deletes a count on this node and on every other member of the roster, which it reaches directly or
+// Reset deletes a count, and the counts of its bans, on this node and on every other member of the roster, which it reaches directly or
 // through other members. A member that is not reached learns of the reset from the counts that it receives
 // later. For a Global limit, Reset also asks a node of each other region. It returns the names of the members
 // that have not answered, and then of the regions, as "region NAME". The error is that of ctx.
 func (c *Checks) Reset(ctx context.Context, a *wire.Ask) (missed []string, err error) {
 	v, now := c.Env.View(), c.Env.Now()
-	a.Reset = c.Handover.Stream().Reset(a.ID, now)
-	asks := []wire.Ask{*a}
+	ids := []bucket.ID{a.ID}
+	if a.Bans {
+		counts := owner.BanIDs(a.ID)
+		ids = append(counts[:], a.ID)
+	}
 	var regions []string
 	if a.Global && c.Regions.Holdings != nil {
-		others := *a
-		others.ID = countsync.ElsewhereID(a.ID)
-		others.Reset = c.Handover.Stream().Reset(others.ID, now)
-		asks = append(asks, others)
+		ids = append(ids, countsync.ElsewhereID(a.ID))
 		regions = c.Regions.RegionNames()
+	}
+	asks := make([]wire.Ask, len(ids))
+	for i, id := range ids {
+		asks[i] = *a
+		asks[i].ID, asks[i].Reset = id, c.Handover.Stream().Reset(id, now)
 	}
 	silent := make([]bool, len(v.Members)+len(regions))
 	// With a place for each region, no member waits for a slow region.

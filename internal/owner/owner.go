@@ -29,6 +29,7 @@ type Owner struct {
 	queues    queues
 	batches   sync.Pool // has values of *batch
 	compacts  compaction
+	bans      sync.Mutex // held while a ban begins
 }
 
 // New returns the Owner of counts. The stream must be the one that resets and replicates these
@@ -44,6 +45,14 @@ func New(clock env.Clock, timeout time.Duration, counts *bucket.Store, stream *c
 // even if the share is zero, because the service has already spent or returned their units.
 func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	r.StoodIn = as != view.AsOwner
+	switch {
+	case op == wire.OpStrike:
+		o.strike(v, as, a, now, r)
+		return
+	case a.Bans && (op == wire.OpTake || op == wire.OpPeek || op == wire.OpWait) && o.denyBanned(a, now, r):
+		_, r.Source = v.Share(as, a.ID, a.Partition)
+		return
+	}
 	if as == view.AsOwner && v.Complete {
 		o.applyWhole(op, a, now, r)
 		r.Source = wire.Owner
@@ -278,7 +287,7 @@ func (o *Owner) Answer(v *view.View, h wire.Header, request, dst []byte, now int
 		if tentative && (h.Op == wire.OpRefund || !r.Allowed) {
 			o.tentative.conclude(a.ID)
 		}
-		r.Firm = h.Op == wire.OpTake && o.Firm(&a, &r, steady)
+		r.Firm = r.Banned || h.Op == wire.OpTake && o.Firm(&a, &r, steady)
 		dst = r.Append(h.Op, dst)
 	}
 	return dst, nil

@@ -59,7 +59,7 @@ func (o *Owner) answerTogether(v *view.View, h wire.Header, request, dst []byte,
 	}
 	o.TakeTogether(v, v.Standing(asks[0].ID), h.Flags, asks, now, &b.room, results)
 	for i := range results {
-		results[i].Firm = o.Firm(&asks[i], &results[i], steady)
+		results[i].Firm = results[i].Banned || o.Firm(&asks[i], &results[i], steady)
 		dst = results[i].Append(h.Op, dst)
 	}
 	return dst, nil
@@ -91,8 +91,13 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 			s.parts[i] = part.Limit(o.regionLimit(a, now))
 			limit = &s.parts[i]
 		}
-		results[i].StoodIn, results[i].Ahead = as != view.AsOwner, 0
-		if results[i].Source = source; source == wire.FailedClosed {
+		results[i].StoodIn, results[i].Ahead, results[i].Banned = as != view.AsOwner, 0, false
+		results[i].Source = source
+		if a.Bans && o.denyBanned(a, now, &results[i]) {
+			closed = closed || !a.Shadow
+			continue
+		}
+		if source == wire.FailedClosed {
 			results[i].Result = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}
 			closed = closed || !a.Shadow
 			continue
@@ -126,7 +131,7 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 		o.counts.TakeAll(s.takes, now, answers)
 	}
 	for i := range results {
-		if r := &results[i]; r.Source != wire.FailedClosed && !(r.Ahead > 0 && asks[i].Shadow) {
+		if r := &results[i]; !r.Banned && r.Source != wire.FailedClosed && !(r.Ahead > 0 && asks[i].Shadow) {
 			r.Result, answers = answers[0], answers[1:]
 			if r.Ahead > 0 && closed {
 				denyBehind(r.Ahead, asks[i].Limit, &r.Result)

@@ -44,7 +44,9 @@ type Limits struct {
 // key, so that checks of different keys do not share a cache line.
 type Limit struct {
 	stripes      [stripes]stripe
-	withoutOwner func() // may be nil
+	withoutOwner func()        // may be nil
+	Bans         atomic.Uint64 // bans that callers of this node have begun
+	Banned       atomic.Uint64 // decisions that denied a banned key, which the denials include
 }
 
 // stripe fills whole cache lines.
@@ -97,6 +99,8 @@ func (m *Limit) CountDecision(id bucket.ID, r *wire.Result, shadow bool) (weight
 	of := &s.denied
 	if r.Allowed {
 		of = &s.allowed
+	} else if r.Banned && !shadow {
+		m.Banned.Add(1)
 	}
 	if shadow {
 		of[Shadows].Add(1)

@@ -103,6 +103,38 @@ func (s *Survey) Totals(ctx context.Context) (members map[string]Totals, missing
 	return members, missing, nil
 }
 
+// ClusterBan is a ban of a key.
+type ClusterBan struct {
+	Ban
+	Masked bool // Key is not the key, but the masked text of a secret
+}
+
+// AppendBans appends the answer of this node to OpBans.
+func (s *Survey) AppendBans(b []byte) []byte { return AppendBans(b, s.ownBans(), s.cfg.TellsKeys) }
+
+func (s *Survey) ownBans() []Ban { return s.cfg.Meters.Bans.List(s.cfg.Env.TimeOfDay()) }
+
+// Bans returns the bans that members list, and the names of the members that did not answer. The error is
+// the context's.
+func (s *Survey) Bans(ctx context.Context) (all []ClusterBan, missing []string, err error) {
+	v, lists, errs := askAll(ctx, s, wire.OpBans, TopWait, ParseBans, s.ownBans)
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	for i, err := range errs {
+		if err != nil {
+			missing = append(missing, v.Members[i].Name)
+		}
+	}
+	if v.Self < 0 { // this node has left
+		lists = append(lists, s.ownBans())
+	}
+	for _, b := range mergeBans(lists) {
+		all = append(all, ClusterBan{b, b.Known && s.isMasked(b.Limit, b.Key, b.ID)})
+	}
+	return all, missing, nil
+}
+
 // Top returns at most the given number of keys of each list. The error is the context's.
 func (s *Survey) Top(ctx context.Context, most int) (t ClusterTop, err error) {
 	v, all, errs := askAll(ctx, s, wire.OpTop, TopWait, ParseTop, s.ownTop)
@@ -166,12 +198,17 @@ func (s *Survey) nameAll(all []TopKey) (top []NamedKey) {
 	return top
 }
 
-// name converts k to a NamedKey. Masked is true if k.ID is not the ID of the text k.Key: then the text is
-// the masked form of a secret key.
+// name converts k to a NamedKey.
 func (s *Survey) name(k TopKey) NamedKey {
-	id := s.cfg.Identity.ID(identity.Prefix(k.Limit), k.Key)
-	id.Hi |= binary.BigEndian.Uint64(k.ID[:]) & wire.GlobalIDBit
-	return NamedKey{k.Limit, k.ID, k.Key, k.Known, k.Known && identity.Bytes(id) != k.ID, k.Asks, k.AsksOver, k.Denials, k.DenialsOver}
+	return NamedKey{k.Limit, k.ID, k.Key, k.Known, k.Known && s.isMasked(k.Limit, k.Key, k.ID), k.Asks, k.AsksOver, k.Denials, k.DenialsOver}
+}
+
+// isMasked reports whether id is not the ID of the text of a key: then the text is the masked form of a
+// secret key.
+func (s *Survey) isMasked(limit, key string, id [16]byte) bool {
+	computed := s.cfg.Identity.ID(identity.Prefix(limit), key)
+	computed.Hi |= binary.BigEndian.Uint64(id[:]) & wire.GlobalIDBit
+	return identity.Bytes(computed) != id
 }
 
 // askAll sends op to every other member that this node can reach, and waits for each for at

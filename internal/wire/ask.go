@@ -17,14 +17,16 @@ import (
 //	wait     ticket 8 | waiting 4 | age 4
 //	hold     holder 8 | number 8 | ttl 8 | cluster age 8 | marks 1
 //	reset    number 8
+//	ban      length in seconds 4, for each of BanSteps
 //
-// A FixedWindow has no burst, but may have a start. The highest bit of partition marks a shadow. The
-// ID shows whether the limit is Global (GlobalIDBit).
+// A FixedWindow has no burst, but may have a start. The highest bit of partition marks a shadow, and
+// the next bit a limit with bans. The ID shows whether the limit is Global (GlobalIDBit).
 const (
 	subjectBytes  = 66
 	algorithmByte = 48
 
 	shadowBit = 1 << 7
+	bansBit   = 1 << 6
 
 	stoodInMark  = 1 << 0 // mark of the part spent
 	onlyLastMark = 1 << 1
@@ -39,6 +41,16 @@ const LongestLease = 500 * time.Millisecond
 // LongestTTL is the longest time from the renewal of a client's hold to its end.
 const LongestTTL = time.Hour
 
+// BanSteps is the maximum number of lengths of a ban.
+const BanSteps = 4
+
+// LongestBan is the longest time for which a key is banned.
+const LongestBan = 366 * 24 * time.Hour
+
+// Ban has the lengths in seconds of the first ban of a key and of the bans that follow. The last length
+// that is not 0 applies to all further bans.
+type Ban [BanSteps]uint32
+
 // Ask is a request for units of one key of a limit. All operations use the fields up to Began. The
 // operation determines which of the parts below are sent. ParseAsk leaves the other parts zero.
 type Ask struct {
@@ -47,6 +59,7 @@ type Ask struct {
 	Partition Policy
 	Shadow    bool   // a denial of this ask does not deny the other asks of the request
 	Global    bool   // the ID is of a Global limit (IsGlobal), so that this region decides by its part of the limit
+	Bans      bool   // the limit has bans: the deciding member denies a take, a peek or a wait of a banned key
 	Leases    bool   // the limit has leases; not on the wire
 	Name      string // name of the limit, empty if another member asks; not on the wire
 	Units     int64
@@ -59,6 +72,7 @@ type Ask struct {
 	Wait  Wait   // part of OpWait
 	Hold  Hold   // part of OpHold, OpExtend and OpRelease
 	Reset uint64 // part of OpReset: the reset number that the count gets
+	Ban   Ban    // part of OpStrike, whose Limit is the number of denials that ban a key
 }
 
 // Take is the part of OpTake and OpLend.
@@ -140,6 +154,9 @@ func (a *Ask) Append(request []byte) []byte {
 	if a.Shadow {
 		partition |= shadowBit
 	}
+	if a.Bans {
+		partition |= bansBit
+	}
 	b = append(b, a.Limit.Code(), partition)
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.Units))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.Limit.Keep))
@@ -176,6 +193,11 @@ func (a *Ask) Append(request []byte) []byte {
 	if p&resetPart != 0 {
 		b = binary.LittleEndian.AppendUint64(b, a.Reset)
 	}
+	if p&banPart != 0 {
+		for _, seconds := range a.Ban {
+			b = binary.LittleEndian.AppendUint32(b, seconds)
+		}
+	}
 	return b
 }
 
@@ -204,8 +226,8 @@ func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
 	if !a.Limit.IsBucket() {
 		a.Limit.Burst, a.Limit.Start = 0, capacity
 	}
-	a.Partition = Policy(b[49] &^ shadowBit)
-	a.Shadow = b[49]&shadowBit != 0
+	a.Partition = Policy(b[49] &^ (shadowBit | bansBit))
+	a.Shadow, a.Bans = b[49]&shadowBit != 0, b[49]&bansBit != 0
 	a.Global = IsGlobal(a.ID)
 	a.Units = int64(binary.LittleEndian.Uint64(b[50:]))
 	a.Limit.Keep = int64(binary.LittleEndian.Uint64(b[58:]))
@@ -252,6 +274,11 @@ func (a *Ask) parse(p parts, b []byte) {
 	}
 	if p&resetPart != 0 {
 		a.Reset = binary.LittleEndian.Uint64(b)
+	}
+	if p&banPart != 0 {
+		for i := range a.Ban {
+			a.Ban[i] = min(binary.LittleEndian.Uint32(b[4*i:]), uint32(LongestBan/time.Second))
+		}
 	}
 }
 

@@ -26,8 +26,10 @@ const (
 	OpHeld                   // requests the holds that the receiver knows in the given ranges; ranges follow
 	OpExtend                 // renews a client's hold
 	OpSince                  // requests the age and the epoch of the cluster; the age and the epoch that the sender knows follow
+	OpStrike                 // counts a denial of a limit with bans, and bans the key once there were enough
+	OpBans                   // requests the bans that the receiver lists, and has no body
 
-	lastOp = OpSince
+	lastOp = OpBans
 )
 
 // parts is a set of the parts that an Ask or a Result can have on the wire.
@@ -42,6 +44,7 @@ const (
 	waitPart
 	holdPart
 	resetPart
+	banPart
 	// Parts of a Result.
 	receiptPart
 	leasePart
@@ -52,7 +55,7 @@ const (
 
 // bytes returns the length of the parts on the wire.
 func (p parts) bytes() (n int) {
-	for i, length := range [...]int{14, 25, 8, 1, 16, 33, 8, 16, leaseBytes, 4, 8, 8} {
+	for i, length := range [...]int{14, 25, 8, 1, 16, 33, 8, 4 * BanSteps, 16, leaseBytes, 4, 8, 8} {
 		if p&(1<<i) != 0 {
 			n += length
 		}
@@ -73,6 +76,7 @@ type properties struct {
 	checks       bool // the member that answers for the count executes the operation
 	passes       bool // any other member passes the operation on to that member
 	givesBack    bool // the operation returns units or ends a hold, and must not be sent twice
+	once         bool // no other member executes the operation after a member may have executed it
 	grantsUnits  bool // a response can grant units, which the sender returns if the response is late
 	learnsLeases bool // the results can contain leases and firm denials, which the sender learns even if the response is late
 }
@@ -81,7 +85,7 @@ type properties struct {
 var table = func() (t [lastOp + 1]properties) {
 	t[OpTake] = properties{name: "take", ask: takePart, result: receiptPart | leasePart, checks: true, passes: true, grantsUnits: true, learnsLeases: true}
 	t[OpDebit] = properties{name: "debit", ask: spentPart, result: receiptPart, checks: true, passes: true, grantsUnits: true}
-	t[OpRefund] = properties{name: "refund", ask: spentPart, checks: true, passes: true, givesBack: true}
+	t[OpRefund] = properties{name: "refund", ask: spentPart, checks: true, passes: true, givesBack: true, once: true}
 	t[OpPeek] = properties{name: "peek", ask: peekPart, checks: true, passes: true}
 	t[OpWait] = properties{name: "wait", ask: waitPart, result: receiptPart | grantedPart, checks: true, passes: true, grantsUnits: true}
 	t[OpLend] = properties{ask: takePart, result: receiptPart | leasePart, checks: true, learnsLeases: true}
@@ -90,6 +94,7 @@ var table = func() (t [lastOp + 1]properties) {
 	t[OpHold] = properties{name: "hold", ask: holdPart, result: renewalPart, ofHold: true, checks: true, passes: true, grantsUnits: true}
 	t[OpRelease] = properties{name: "release", ask: holdPart, ofHold: true, checks: true, passes: true, givesBack: true}
 	t[OpExtend] = properties{name: "renew", ask: holdPart, result: renewalPart | unitsPart, ofHold: true, checks: true, passes: true}
+	t[OpStrike] = properties{name: "strike", ask: banPart, result: receiptPart | grantedPart, checks: true, passes: true, once: true}
 	for op := range t {
 		p := &t[op]
 		if p.ask != 0 {
@@ -116,6 +121,9 @@ func (o Op) Passes() bool { return o.properties().passes }
 
 // GivesBack reports whether a request of op returns units or ends a hold. Such a request must not be sent twice.
 func (o Op) GivesBack() bool { return o.properties().givesBack }
+
+// IsOnce reports whether a request of op is not repeated at another member unless it was not sent.
+func (o Op) IsOnce() bool { return o.properties().once }
 
 // GrantsUnits reports whether a response that arrives after its sender has given up may have granted
 // units, which the sender then returns.

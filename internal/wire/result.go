@@ -16,8 +16,8 @@ import (
 //	renewal  number 8
 //	units    units 8
 //
-// allowed is 1 if the result is allowed, and 2 if it is a firm denial. An allowed result has its Age in
-// the place of RetryAfter, which is 0. The highest bit of source is
+// allowed is 1 if the result is allowed, 2 if it is a firm denial, and 3 if the key is banned. An allowed
+// result has its Age in the place of RetryAfter, which is 0. The highest bit of source is
 // set if the member that granted the units had no authority.
 const (
 	outcomeBytes = 34
@@ -40,6 +40,7 @@ type Result struct {
 	Source  Source
 	StoodIn bool // the answering member decided without authority
 	Firm    bool // the denial holds until its RetryAfter, unless a caller returns units
+	Banned  bool // the denial of a banned key, which is Firm and ends with a reset only
 	Lease   Lease
 	// ResetNumber is the number of the last reset of the count that the answering member knew of
 	// (Owner.ResetNumber), which is never 0. A member that knows of a later reset uses neither the
@@ -48,7 +49,7 @@ type Result struct {
 	// Age is the time from the Receipt of an allowed take to the decision. The Receipt is a time of the
 	// deciding node. Age is 0 if the Receipt is not in the past.
 	Age     time.Duration
-	Granted int64  // for OpWait: number of granted units
+	Granted int64  // for OpWait: number of granted units. For OpStrike: 1 if the denial began a ban
 	Renewal uint64 // for OpHold and OpExtend: number of the renewal of a client's hold
 	Held    int64  // for OpExtend: number of units of the hold
 	Ahead   int64  // units that wait before this ask, in Owner.TakeAll; not on the wire
@@ -63,9 +64,12 @@ func AppendResponse(b []byte, s Status, asks int) []byte { return append(b, byte
 // Append appends r as the result of an ask of op.
 func (r *Result) Append(op Op, b []byte) []byte {
 	var allowed byte
-	if r.Allowed {
+	switch {
+	case r.Allowed:
 		allowed = 1
-	} else if r.Firm {
+	case r.Banned:
+		allowed = 3
+	case r.Firm:
 		allowed = 2
 	}
 	source := byte(r.Source)
@@ -139,7 +143,7 @@ func ParseResponse(b []byte, op Op, asks int) (Status, error) {
 func ParseResult(answer []byte, op Op, i int) (r Result) {
 	p := op.properties()
 	b := answer[ResponseHeaderBytes+i*p.resultBytes:]
-	r.Allowed, r.Firm = b[0] == 1, b[0] == 2
+	r.Allowed, r.Firm, r.Banned = b[0] == 1, b[0] == 2 || b[0] == 3, b[0] == 3
 	r.StoodIn = b[1]&sourceStoodInBit != 0
 	if r.Source = Source(b[1] &^ sourceStoodInBit); r.Source == 0 || r.Source >= Sources {
 		r.Source = Owner

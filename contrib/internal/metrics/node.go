@@ -70,6 +70,18 @@ var ofNode = []Family[NodeStats]{
 				emit(float64(o.Denied), quoteInvalid(limit), "denied")
 			}
 		}},
+	{Name: "weir_bans_total", Help: "Bans by limit, counted by the node whose denial began the ban.",
+		Kind: Counter, Labels: []string{"limit"}, Read: func(s *NodeStats, emit Emit) {
+			for limit, b := range s.Bans {
+				emit(float64(b.Begun), quoteInvalid(limit))
+			}
+		}},
+	{Name: "weir_banned_total", Help: "Decisions by limit that denied a banned key. Other metrics of decisions include them.",
+		Kind: Counter, Labels: []string{"limit"}, Read: func(s *NodeStats, emit Emit) {
+			for limit, b := range s.Bans {
+				emit(float64(b.Denied), quoteInvalid(limit))
+			}
+		}},
 	split("weir_served_total", "Checks of other nodes by result: this node decided them, passed them on, or dropped them because their callers had given up.", Counter, "result",
 		func(s *NodeStats) map[string]uint64 {
 			return map[string]uint64{"decided": s.Served, "passed": s.Passed, "overdue": s.Overdue}

@@ -1,0 +1,224 @@
+package clustertests
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// banning bans a key for an hour after three denials within a minute. Its rate is high enough that a key
+// that is not banned is admitted again within 100 ms.
+var banning = weir.Limit{
+	Name: "test", Algorithm: weir.TokenBucket, Rate: 10, Burst: 1, Per: time.Second,
+	Ban: weir.Ban{Denials: 3, Within: time.Minute, For: weir.BanLengths{time.Hour}},
+}
+
+// ban has a node deny a key until the key is banned.
+func ban(t *testing.T, l *weir.Limiter, key string) {
+	t.Helper()
+	for denials := 0; denials < 3; {
+		if d := allowed(t, l, key, 1); !d.Allowed {
+			require.False(t, d.Banned)
+			denials++
+		}
+	}
+	time.Sleep(time.Millisecond) // until the last denial has reached the owner
+	require.True(t, allowed(t, l, key, 1).Banned)
+}
+
+// requireBanned requires that the named nodes deny a key for the rest of its ban.
+func requireBanned(t *testing.T, ls limiterMap, key string, left time.Duration, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		d := allowed(t, ls[name], key, 1)
+		require.True(t, d.Banned && !d.Allowed, "%s: %+v", name, d)
+		require.InDelta(t, left, d.RetryAfter, float64(10*time.Second), name)
+		require.Equal(t, d.RetryAfter, d.ResetAfter)
+		require.EqualValues(t, 1, d.Limit)
+	}
+}
+
+func TestBanReachesFiveNodesWithin200ms(t *testing.T) {
+	for _, by := range []string{"a", "b"} { // the owner, and another node
+		t.Run(by, func(t *testing.T) {
+			inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
+				ls := w.limiters(t, banning)
+				key := keyOf(t, ls["a"])
+				for range 4 { // after the first, the nodes remember the denial of the limit
+					for _, name := range w.names {
+						allowed(t, ls[name], key, 1)
+					}
+				}
+				time.Sleep(200 * time.Millisecond)
+				requireBanned(t, ls, key, time.Hour, w.names...)
+				require.True(t, peek(t, ls["c"], key).Banned)
+				served := w.nodes["a"].Stats().Served
+				for range 500 { // for five seconds
+					requireBanned(t, ls, key, time.Hour, w.names...)
+					time.Sleep(10 * time.Millisecond)
+				}
+				require.LessOrEqual(t, w.nodes["a"].Stats().Served-served, uint64(4))
+				time.Sleep(time.Hour)
+				require.True(t, allowed(t, ls[by], key, 1).Allowed, "the ban has ended")
+			})
+		})
+	}
+}
+
+func TestResetReleasesBanOnAllNodes(t *testing.T) {
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
+		ls := w.limiters(t, banning)
+		key := keyOf(t, ls["a"])
+		ban(t, ls["b"], key)
+		requireBanned(t, ls, key, time.Hour, w.names...)
+		bans, err := w.nodes["c"].Bans(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, bans.Missing)
+		require.Len(t, bans.Bans, 1)
+		b := bans.Bans[0]
+		require.Equal(t, weir.BannedKey{Limit: "test", ID: ls["a"].ID(key), Key: key, Known: true, Since: b.Since, Until: b.Until}, b)
+		require.InDelta(t, time.Hour, b.Until.Sub(b.Since), float64(time.Second))
+		require.InDelta(t, 0, time.Since(b.Since), float64(time.Second))
+		for _, name := range w.names {
+			require.EqualValues(t, map[bool]uint64{true: 1}[name == "b"], w.nodes[name].Stats().Bans["test"].Begun)
+		}
+
+		require.NoError(t, ls["c"].ResetID(t.Context(), b.ID))
+		bans, err = w.nodes["c"].Bans(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, bans.Bans)
+		for _, name := range w.names {
+			require.True(t, allowed(t, ls[name], key, 1).Allowed)
+			time.Sleep(100 * time.Millisecond)
+		}
+		ban(t, ls["c"], key)
+		requireBanned(t, ls, key, time.Hour, w.names...)
+
+		w.network.Split([]string{"a", "c"}, []string{"b"})
+		time.Sleep(time.Second)
+		var partial *weir.ErrPartial
+		require.ErrorAs(t, ls["a"].Reset(t.Context(), key), &partial)
+		w.network.Heal()
+		require.True(t, waitFor(30*time.Second, func() bool { return w.agree(w.names...) }))
+		time.Sleep(10 * time.Second)
+		require.True(t, allowed(t, ls["b"], key, 1).Allowed, "a node that a reset has not reached asks the owner again within ten seconds")
+	})
+}
+
+func TestOnlyDenialsOfTheWholeLimitBan(t *testing.T) {
+	inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
+		l := banning
+		l.Partition = weir.FairShare
+		ls := w.limiters(t, l)
+		key := keyOf(t, ls["a"])
+		for range 20 {
+			allowed(t, ls["b"].Shadow(), key, 1)
+			ds, err := w.nodes["c"].AllowAll(t.Context(), weir.Ask{Limiter: ls["c"], Key: key, Shadow: true})
+			require.NoError(t, err)
+			require.False(t, ds[0].Banned)
+		}
+		for range 5 {
+			require.NoError(t, ls["a"].Wait(t.Context(), key, 1))
+		}
+		minority := []string{"a", "b"}
+		w.network.Split(minority, []string{"c", "d", "e"})
+		time.Sleep(2 * time.Second)
+		for range 20 {
+			for _, name := range w.names {
+				require.False(t, allowed(t, ls[name], key, 1).Banned, "a share says nothing about the client")
+			}
+		}
+	})
+}
+
+func TestAllowAllBans(t *testing.T) {
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
+		ls := w.limiters(t, banning)
+		wide := w.limiters(t, weir.Limit{Name: "wide", Rate: 1000, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		for _, name := range []string{"a", "b"} {
+			asks := []weir.Ask{{Limiter: ls[name], Key: key}, {Limiter: wide[name], Key: keyOf(t, wide["c"])}}
+			for denials := 0; denials < 3; {
+				ds, err := w.nodes[name].AllowAll(t.Context(), asks...)
+				require.NoError(t, err)
+				if time.Sleep(time.Millisecond); !ds.Allowed() {
+					denials++
+				}
+			}
+			for range 3 {
+				ds, err := w.nodes[name].AllowAll(t.Context(), asks...)
+				require.NoError(t, err)
+				require.True(t, ds[0].Banned && ds.Strictest().Banned, "%+v", ds)
+			}
+			require.NoError(t, ls[name].Reset(t.Context(), key))
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+func TestBanOutlivesItsOwner(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		act  func(t *testing.T, w *world) (left []string)
+	}{
+		{"a crash", func(t *testing.T, w *world) []string {
+			w.network.Host("a").Kill()
+			require.NoError(t, w.nodes["a"].Close())
+			delete(w.nodes, "a")
+			return []string{"b", "c", "d", "e"}
+		}},
+		{"a leave", func(t *testing.T, w *world) []string {
+			w.leave(t, "a")
+			delete(w.nodes, "a")
+			return []string{"b", "c", "d", "e"}
+		}},
+		{"a join", func(t *testing.T, w *world) []string {
+			w.start(t, "f", weir.Config{})
+			w.ready(t, w.names...)
+			return w.names
+		}},
+		{"a split with the owner in the majority", func(t *testing.T, w *world) []string {
+			w.network.Split([]string{"a", "b", "c"}, []string{"d", "e"})
+			return []string{"a", "b", "c"}
+		}},
+		{"a split with the owner in the minority", func(t *testing.T, w *world) []string {
+			w.network.Split([]string{"a", "b"}, []string{"c", "d", "e"})
+			return []string{"a", "b"}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
+				ls := w.limiters(t, banning)
+				key := keyOf(t, ls["a"])
+				begun := time.Now()
+				ban(t, ls["b"], key)
+				time.Sleep(time.Second)
+				left := c.act(t, w)
+				ls = w.limiters(t, banning)
+				for range 40 {
+					requireBanned(t, ls, key, time.Hour-time.Since(begun), left...)
+					time.Sleep(time.Second)
+				}
+			})
+		})
+	}
+}
+
+func TestBanOutlivesStopOfAllNodes(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		shelves := map[string]*shelf{"a": {}, "b": {}}
+		cfg := weir.Config{}
+		w := nextWorld(t, cfg, shelves)
+		ls := w.limiters(t, banning)
+		key, begun := keyOf(t, ls["a"]), time.Now()
+		ban(t, ls["b"], key)
+		w.leaveAll(t)
+		time.Sleep(10 * time.Minute)
+		w = nextWorld(t, cfg, shelves)
+		requireBanned(t, w.limiters(t, banning), key, time.Hour-time.Since(begun), w.names...)
+	})
+}

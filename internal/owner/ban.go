@@ -1,0 +1,100 @@
+package owner
+
+import (
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// A key of a limit with bans has up to three more counts, which replicas, transfers, snapshots and
+// evictions treat like any other count. Their IDs have the Hi of the ID of the key, so that they are in
+// the same range and have the same owner, and none of them is sent to another region.
+//
+//   - strikes: a SlidingLog of denials, which are units of the Limit of OpStrike.
+//   - ban: a FixedWindow of a unit, whose window is the ban.
+//   - earlier: a SlidingLog of the bans that make the next ban longer.
+//
+// Only the time until the ban has recovered decides, never a share of it. So a side that has the count
+// denies, and a side without the whole limit bans no key (strike).
+const (
+	strikesMask = 0x5bd1e995a3c59ac3
+	banMask     = 0x9ddfea08eb382d69
+	earlierMask = 0xc2b2ae3d27d4eb4f
+)
+
+func strikesID(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: id.Lo ^ strikesMask} }
+func banID(id bucket.ID) bucket.ID     { return bucket.ID{Hi: id.Hi, Lo: id.Lo ^ banMask} }
+func earlierID(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: id.Lo ^ earlierMask} }
+
+// BanIDs returns the IDs of the counts that a key has because of bans. A reset must delete them before
+// the count of the key: a ban that is found before its reset then has the earlier reset number of the key.
+func BanIDs(id bucket.ID) [3]bucket.ID {
+	return [...]bucket.ID{strikesID(id), earlierID(id), banID(id)}
+}
+
+// leastMemory is the time for which a ban makes the next ban longer, or twice the longest ban if that is
+// longer.
+const leastMemory = 24 * time.Hour
+
+// banStep returns the length of the next ban of a key that was banned before the given number of times.
+func banStep(lengths *wire.Ban, before int64) time.Duration {
+	length := uint32(0)
+	for i, seconds := range lengths {
+		if seconds > 0 && int64(i) <= before {
+			length = seconds
+		}
+	}
+	return time.Duration(length) * time.Second
+}
+
+// denyBanned reports whether the key of an ask is banned, and if so denies the ask.
+func (o *Owner) denyBanned(a *wire.Ask, now int64, r *wire.Result) bool {
+	left := o.counts.RecoversIn(banID(a.ID), now)
+	if left <= 0 {
+		return false
+	}
+	r.Result = bucket.Result{Limit: a.Limit.Usable(), RetryAfter: left, ResetAfter: left}
+	r.Banned, r.Firm = true, true
+	return true
+}
+
+// strike counts a denial, and bans the key if it is the last that its limit of denials has room for.
+// The result is Banned if the key is banned then. A node that may spend only a share of a limit has
+// denied because of an outage as well, so it counts nothing.
+func (o *Owner) strike(v *view.View, as view.Standing, a *wire.Ask, now int64, r *wire.Result) {
+	var s view.Share
+	if s, r.Source = v.Share(as, a.ID, a.Partition); !s.All || o.denyBanned(a, now, r) {
+		return
+	}
+	denials := o.counts.Take(strikesID(a.ID), a.Limit, now, 1)
+	if denials.Allowed && denials.Remaining > 0 {
+		return
+	}
+	// A second denial must not start another ban, and must not judge the window of the first by the
+	// length of the next ban.
+	o.bans.Lock()
+	defer o.bans.Unlock()
+	if o.denyBanned(a, now, r) {
+		return
+	}
+	earlier := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: wire.BanSteps, Per: leastMemory, Version: a.Limit.Version}
+	for _, seconds := range a.Ban {
+		earlier.Per = min(max(earlier.Per, 2*time.Duration(seconds)*time.Second), wire.LongestBan)
+	}
+	earlier.Durable = earlier.DurableByPer()
+	before, _, _ := o.counts.Used(earlierID(a.ID), now)
+	ban := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1, Per: banStep(&a.Ban, before), Version: a.Limit.Version}
+	ban.Durable = ban.DurableByPer()
+	if ban.Per <= 0 {
+		return // a member of another release has sent no length
+	}
+	o.counts.Debit(banID(a.ID), ban, now, 1)
+	if a.Ban[1] > 0 {
+		o.counts.Debit(earlierID(a.ID), earlier, now, 1)
+	}
+	o.counts.Refund(strikesID(a.ID), a.Limit, now, a.Limit.Rate, 0, false)
+	o.denyBanned(a, now, r)
+	r.Granted = 1
+}

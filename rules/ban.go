@@ -1,0 +1,73 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/enum"
+	"github.com/weir-go/weir/internal/strictyaml"
+)
+
+const (
+	maxBanDenials = 10_000
+	minBan        = time.Second
+)
+
+// ban reads the ban of a rule. It returns the zero Ban if there is none, or if it has an error.
+func (p *parser) ban(v strictyaml.Value) (b weir.Ban) {
+	if !v.Present() {
+		return b
+	}
+	m := v.Map(banFields...)
+	b.Denials = m.Get("denials").Required().Int(1, maxBanDenials)
+	b.Within = duration(m.Get("within").Required(), minPer, maxPer)
+	lengths := m.Get("for").Required()
+	items := readItems(lengths)
+	if len(items) > len(b.For) {
+		lengths.Errorf("for has %d lengths: use at most %d, the last one applies to all further bans", len(items), len(b.For))
+		return weir.Ban{}
+	}
+	good := b.Denials > 0 && b.Within > 0 && len(items) > 0
+	for i, item := range items {
+		if b.For[i] = duration(item, minBan, maxPer); b.For[i]%time.Second != 0 {
+			item.Errorf("for is %s: use whole seconds", enum.Duration(b.For[i]))
+		}
+		good = good && b.For[i] > 0 && b.For[i]%time.Second == 0
+	}
+	if !good {
+		return weir.Ban{}
+	}
+	return b
+}
+
+// checkBan reports an error for a ban in a rule that has no use for it, or in which it would hit other
+// clients than the denied client.
+func (p *parser) checkBan(r *Rule, v strictyaml.Value, isShadow bool) {
+	switch {
+	case !v.Present():
+	case r.key.isGlobal():
+		v.Errorf("ban in a rule with key global: it would ban all clients, use a key that names a client")
+	case r.key.lacking == together:
+		v.Errorf("ban in a rule with missing_key: shared: it would ban all clients without the key, use ip or skip")
+	case isShadow:
+		v.Errorf("ban in a rule with shadow: true: a shadow denies nothing, remove one of them")
+	case r.Soft.Over > 0:
+		v.Errorf("ban in a rule with soft: remove one of them")
+	case len(r.Limits) > 0 && !slices.ContainsFunc(r.Limits, func(l Limit) bool { return !l.InFlight() }):
+		v.Errorf("ban in a rule whose limits are all in_flight: only denials of a rate ban a key, add a limit with a rate")
+	}
+}
+
+// describeBan returns a ban in words, like "20 denials per 1m ban for 1h".
+func describeBan(b weir.Ban) string {
+	var lengths []string
+	for _, d := range b.For {
+		if d > 0 {
+			lengths = append(lengths, enum.Duration(d))
+		}
+	}
+	return fmt.Sprintf("%d denials per %s ban for %s", b.Denials, enum.Duration(b.Within), strings.Join(lengths, ", then "))
+}

@@ -1,9 +1,7 @@
 package rules
 
 import (
-	"cmp"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -53,7 +51,7 @@ func (b *Block) Left(now time.Time) time.Duration {
 // clients is a set of clients with a Block for each. The clients that are exempt share an empty
 // Block.
 type clients[T comparable] struct {
-	networks []network
+	networks networks[*Block]
 	users    map[T]*Block
 	apiKeys  map[T]*Block
 }
@@ -71,57 +69,24 @@ func put[T comparable](all map[T]*Block, of T, b *Block) map[T]*Block {
 	return all
 }
 
-// network is an element of the networks in a set, which are sorted by address and then by length.
-// Therefore an address is in the last network that begins at or before it, or in networks around
-// that one, or in none.
-type network struct {
-	prefix netip.Prefix
-	block  *Block
-	around int // index of the smallest network that includes this one; -1 if none does
-}
-
-// sortNetworks sorts the networks, and sets around. Of several Blocks of a network, the last to
-// end stays.
-func sortNetworks(all []network) []network {
-	slices.SortStableFunc(all, func(a, b network) int {
-		order := cmp.Or(a.prefix.Addr().Compare(b.prefix.Addr()), cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
-		if order == 0 && a.block.outlasts(b.block) {
+// sortBlocked sorts networks. Of several Blocks of a network, the last to end stays.
+func sortBlocked(all networks[*Block]) networks[*Block] {
+	return sortNetworks(all, func(a, b *Block) int {
+		switch {
+		case a.outlasts(b):
 			return -1
-		} else if order == 0 && b.block.outlasts(a.block) {
+		case b.outlasts(a):
 			return 1
 		}
-		return order
+		return 0
 	})
-	all = slices.CompactFunc(all, func(a, b network) bool { return a.prefix == b.prefix })
-	for i := range all {
-		around := i - 1
-		for around >= 0 && !all[around].prefix.Contains(all[i].prefix.Addr()) {
-			around = all[around].around
-		}
-		all[i].around = around
-	}
-	return all
 }
 
-// findNetwork returns a Block in force of a network that includes an address, or nil.
-func findNetwork(all []network, client netip.Addr, now func() time.Time) *Block {
-	if len(all) == 0 || !client.IsValid() {
-		return nil
-	}
-	client = client.Unmap().WithZone("")
-	low, high := 0, len(all) // the first low networks begin at or before the address
-	for low < high {
-		if middle := (low + high) / 2; all[middle].prefix.Addr().Compare(client) <= 0 {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	for i := low - 1; i >= 0; i = all[i].around {
-		if all[i].prefix.Contains(client) {
-			if b := inForce(all[i].block, now); b != nil {
-				return b
-			}
+// findBlocked returns a Block in force of a network that includes an address, or nil.
+func findBlocked(all networks[*Block], client netip.Addr, now func() time.Time) *Block {
+	for i := all.find(client); i >= 0; i = all[i].around {
+		if b := inForce(all[i].value, now); b != nil {
+			return b
 		}
 	}
 	return nil
@@ -138,7 +103,7 @@ func inForce(b *Block, now func() time.Time) *Block {
 // exempts reports whether the set has the client of a request.
 func exempts(c *clients[string], r *Request) bool {
 	return c.users[r.User] != nil || c.apiKeys[r.APIKey] != nil || // no user or API key in a file is empty
-		findNetwork(c.networks, r.Client, nil) != nil
+		findBlocked(c.networks, r.Client, nil) != nil
 }
 
 // Block returns the Block of the file for the client of a request, or nil. If all rules are off, no
@@ -149,7 +114,7 @@ func (s *Set) block(r *Request, now func() time.Time) *Block {
 	if !s.denies {
 		return nil
 	}
-	b := findNetwork(s.deny.networks, r.Client, now)
+	b := findBlocked(s.deny.networks, r.Client, now)
 	if b == nil {
 		b = inForce(s.deny.users[r.User], now)
 	}

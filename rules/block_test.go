@@ -83,7 +83,7 @@ func TestBlockOfFileWinsOverExemption(t *testing.T) {
 }
 
 // randomNetworks returns networks that often include each other, half of them with an end.
-func randomNetworks(r *rand.Rand, n int, end time.Time) (all []network) {
+func randomNetworks(r *rand.Rand, n int, end time.Time) (all networks[*Block]) {
 	for range n {
 		var b [16]byte
 		for i := range b {
@@ -98,7 +98,7 @@ func randomNetworks(r *rand.Rand, n int, end time.Time) (all []network) {
 		if r.IntN(2) == 0 {
 			block.Until = end.Add(time.Duration(r.IntN(3)-1) * time.Hour)
 		}
-		all = append(all, network{prefix: p, block: block})
+		all = append(all, network[*Block]{prefix: p, value: block})
 	}
 	return all
 }
@@ -107,15 +107,17 @@ func TestSortedNetworksFindSameClientsAsScan(t *testing.T) {
 	r, now := rand.New(rand.NewPCG(1, 2)), time.Now()
 	for range 300 {
 		all := randomNetworks(r, r.IntN(40), now)
-		sorted := sortNetworks(append([]network(nil), all...))
+		sorted := sortBlocked(append(networks[*Block](nil), all...))
 		for _, n := range append(randomNetworks(r, 40, now), all...) {
-			want := false
+			want := -1 // length of the smallest network
 			for i := range all {
-				want = want || all[i].prefix.Contains(n.prefix.Addr()) && !all[i].block.isPast(now)
+				if all[i].prefix.Contains(n.prefix.Addr()) && !all[i].value.isPast(now) {
+					want = max(want, all[i].prefix.Bits())
+				}
 			}
-			got := findNetwork(sorted, n.prefix.Addr(), func() time.Time { return now })
-			require.Equal(t, want, got != nil, "%v in %v", n.prefix, all)
-			require.True(t, got == nil || got.Network.Contains(n.prefix.Addr()))
+			got := findBlocked(sorted, n.prefix.Addr(), func() time.Time { return now })
+			require.Equal(t, want >= 0, got != nil, "%v in %v", n.prefix, all)
+			require.True(t, got == nil || got.Network.Contains(n.prefix.Addr()) && got.Network.Bits() == want)
 		}
 	}
 }

@@ -15,7 +15,7 @@ var (
 	ruleFields    = []string{"name", "enabled", "match", "key", "missing_key", "limit", "limits", "cost", "scope", "partition", "no_leases", "durable", "shadow", "enforce", "soft", "ban", "queue", "count", "refund_on", "reserve", "settle"}
 	matchFields   = []string{"method", "host", "path", "header", "tier", "not"}
 	notFields     = []string{"method", "host", "path", "header", "tier"}
-	limitFields   = []string{"name", "algorithm", "rate", "per", "burst", "calendar", "zone", "tiers"}
+	limitFields   = []string{"name", "algorithm", "rate", "per", "burst", "calendar", "zone", "tiers", "values"}
 	numberFields  = []string{"rate", "per", "burst"}
 	costFields    = []string{"from", "default", "unit"}
 	exactFields   = []string{"exact"}
@@ -31,6 +31,7 @@ const (
 	maxLimits    = 16 // in a rule
 	maxNot       = 64 // exceptions in a rule, and paths in an exception
 	maxNameBytes = 64
+	maxValues    = 10_000 // in all rules
 	maxRate      = 1_000_000_000_000
 	minPer       = time.Millisecond
 	maxPer       = 366 * 24 * time.Hour

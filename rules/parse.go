@@ -61,6 +61,7 @@ type parser struct {
 	lines      map[string]int  // line of each rule and limit, by its kind and name
 	zones      map[string]bool // whether a name is that of a time zone
 	insertions []insertion
+	valueCount int                // number of values in all limits so far
 	paths      map[*tree][]string // examples of paths that the patterns match
 }
 
@@ -81,7 +82,7 @@ func (p *parser) file(v strictyaml.Value) {
 	p.tiers(m.Get("tiers"), m.Get("default_tier"))
 	if exempt := m.Get("exempt"); exempt.Present() {
 		p.clients(&s.exempt, exempt.Map(exemptFields...), new(Block))
-		s.exempt.networks = sortNetworks(s.exempt.networks)
+		s.exempt.networks = sortBlocked(s.exempt.networks)
 	}
 	for _, rule := range m.Get("rules").Required().List() {
 		p.rule(rule)
@@ -126,7 +127,7 @@ func (p *parser) clients(to *clients[string], m strictyaml.Map, like *Block) {
 			if prefix, ok := networkOf(text); ok {
 				b := block(BlockIP)
 				b.Network = prefix
-				to.networks = append(to.networks, network{prefix: prefix, block: b})
+				to.networks = append(to.networks, network[*Block]{prefix: prefix, value: b})
 			} else if meant := foreignNetwork(text); meant != "" {
 				item.Errorf("ip is %q: addresses have no wildcards, write %s", text, meant)
 			} else {
@@ -172,7 +173,7 @@ func (p *parser) deny(v strictyaml.Value) {
 			item.Errorf("deny has no client: add ip, user, api_key or key")
 		}
 	}
-	s.deny.networks = sortNetworks(s.deny.networks)
+	s.deny.networks = sortBlocked(s.deny.networks)
 	s.denies = s.deny.count() > 0
 }
 

@@ -91,6 +91,7 @@ func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) 
 	l.base.Burst = p.burst(m.Get("burst"), l.base.Algorithm)
 	good := isWhole(&l.base) && p.isValid(v, l.base, l.soft)
 	p.limitTiers(r, l, v, m.Get("tiers"), good)
+	p.values(r, l, m.Get("values"))
 }
 
 // isWhole reports whether the limit has all required numbers. An error was already added for a

@@ -150,6 +150,7 @@ type Limit struct {
 	set    *Set
 	base   weir.Limit
 	tiers  []weir.Limit // in the order of Set.tiers; nil if no tier changes the numbers
+	values *keyValues   // nil if the limit has none
 	soft   Soft
 	line   int // position of its algorithm, or of the limit
 	column int
@@ -157,21 +158,54 @@ type Limit struct {
 
 // ForTier returns the limit for a tier. The name is the same for all tiers, so that a key keeps its
 // count when its tier changes.
-func (l *Limit) ForTier(tier string) weir.Limit { return l.numbers(l.variant(tier)) }
+func (l *Limit) ForTier(tier string) weir.Limit { return l.numbers(l.variantOf(tier)) }
+
+// ForKey returns the limit for a key of its rule: with the numbers of the value that names the key or,
+// without one, with those of ForTier.
+func (l *Limit) ForKey(tier, key string) weir.Limit { return l.numbers(l.variant(tier, key)) }
+
+// Values returns the number of keys and networks with their own numbers.
+func (l *Limit) Values() int {
+	if l.values == nil {
+		return 0
+	}
+	return len(l.values.keys) + len(l.values.networks)
+}
 
 // InFlight reports whether requests hold the units until they end.
 func (l *Limit) InFlight() bool { return l.base.Algorithm == weir.InFlight }
 
-// numbers returns a variant of the limit. Variant 0 is the limit of the file, and variant i is that
-// of tier i-1.
+// numbers returns a variant of the limit: variant 0 is the limit of the file. The variants of the
+// tiers follow, then those of the values.
 func (l *Limit) numbers(variant int) weir.Limit {
-	if variant == 0 {
+	switch {
+	case variant == 0:
 		return l.base
+	case variant <= len(l.tiers):
+		return l.tiers[variant-1]
 	}
-	return l.tiers[variant-1]
+	return l.values.numbers[variant-1-len(l.tiers)]
 }
 
-func (l *Limit) variant(tier string) int {
+// variants returns the number of variants.
+func (l *Limit) variants() int {
+	if l.values == nil {
+		return 1 + len(l.tiers)
+	}
+	return 1 + len(l.tiers) + len(l.values.numbers)
+}
+
+// variant returns the variant for a key.
+func (l *Limit) variant(tier, key string) int {
+	if l.values != nil {
+		if at := l.values.find(key); at >= 0 {
+			return 1 + len(l.tiers) + at
+		}
+	}
+	return l.variantOf(tier)
+}
+
+func (l *Limit) variantOf(tier string) int {
 	if l.tiers == nil {
 		return 0
 	}

@@ -40,7 +40,7 @@ type granted struct {
 func newSnapshot(node *weir.Node, set *Set) (*Snapshot, error) {
 	s := &Snapshot{Set: set, counts: make([][]Count, len(set.limits))}
 	for i, l := range set.limits {
-		s.counts[i] = make([]Count, 1+len(l.tiers))
+		s.counts[i] = make([]Count, l.variants())
 		for v := range s.counts[i] {
 			c, err := newCount(node, l, l.numbers(v))
 			if err != nil {
@@ -68,10 +68,10 @@ func newCount(node *weir.Node, l *Limit, numbers weir.Limit) (c Count, err error
 }
 
 // Count returns the Limiters of a key under a limit of this Set, with the numbers of the
-// override of the key or, without an override, of the tier. The Count is shared, and must not be
+// override of the key or, without an override, of its value, or of the tier. The Count is shared, and must not be
 // changed.
 func (s *Snapshot) Count(l *Limit, tier, key string) *Count {
-	c := &s.counts[l.Index][l.variant(tier)]
+	c := &s.counts[l.Index][l.variant(tier, key)]
 	if of := s.overrides[l.Index]; of != nil {
 		if o := of[c.Limiter.ID(key)]; o != nil {
 			return &o.count

@@ -195,7 +195,7 @@ func explainRule(w io.Writer, set *rules.Set, rule *rules.Rule, r *rules.Request
 		fmt.Fprintf(w, "  refund_on: responses of %s\n", rule.RefundOn)
 	}
 	for i := range rule.Limits {
-		l := rule.Limits[i].ForTier(r.Tier)
+		l := rule.Limits[i].ForKey(r.Tier, key)
 		fmt.Fprintf(w, "  limit: %s: %s\n", l.Name, rules.Describe(l))
 		costs := estimate
 		if rule.Limits[i].InFlight() {

@@ -23,6 +23,15 @@ type Value struct {
 	at   *yaml.Node // position for errors: node, or the map in which it is missing
 	node *yaml.Node // nil if absent
 	name string     // name of its field, for messages
+
+	secretFields bool // errors do not contain the names of fields that are not known
+}
+
+// WithSecretFields returns the value such that no error contains the name of a field of the map, or of
+// a map in it, unless Map knows the field.
+func (v Value) WithSecretFields() Value {
+	v.secretFields = true
+	return v
 }
 
 // Present reports whether there is a value.
@@ -73,9 +82,14 @@ func (v Value) Map(known ...string) Map {
 	m := Map{in: v, fields: make(map[string]Value)}
 	for _, e := range v.Entries() {
 		if !slices.Contains(known, e.Field) {
+			if v.secretFields {
+				e.Key.Errorf("unknown field: known are %s", strings.Join(known, ", "))
+				continue
+			}
 			e.Key.Errorf("unknown field %q: %s", e.Field, enum.Suggest(e.Field, known))
 			continue
 		}
+		e.Value.name = e.Field
 		m.fields[e.Field] = e.Value
 	}
 	return m
@@ -96,14 +110,18 @@ func (v Value) Entries() (entries []Entry) {
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
 		k, node := v.node.Content[i], v.node.Content[i+1]
 		key := Value{file: v.file, at: k, node: k, name: "field"}
+		quoted, name := strconv.Quote(k.Value)+" ", k.Value
+		if v.secretFields {
+			quoted, name = "", "this field"
+		}
 		switch line, twice := first[k.Value]; {
 		case k.Kind != yaml.ScalarNode || k.ShortTag() == "!!null":
 			key.Errorf("a field is %s: use text", kind(k))
 		case twice:
-			key.Errorf("field %q is set twice: remove one (the first is on line %d)", k.Value, line)
+			key.Errorf("field %sis set twice: remove one (the first is on line %d)", quoted, line)
 		default:
 			first[k.Value] = k.Line
-			entries = append(entries, Entry{k.Value, key, Value{file: v.file, at: node, node: node, name: k.Value}})
+			entries = append(entries, Entry{k.Value, key, Value{file: v.file, at: node, node: node, name: name, secretFields: v.secretFields}})
 		}
 	}
 	return entries

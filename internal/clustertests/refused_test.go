@@ -56,7 +56,8 @@ func TestSideOfEndedMembersHasWholeLimit(t *testing.T) {
 		{"one of an expected two ends", 2, 2, kill("b"), [][]string{{"a"}}, []int{50}, []int{50}, []int{0}},
 		{"one of three ends", 3, 0, kill("b"), [][]string{{"a", "c"}}, []int{100}, []int{100}, []int{100}},
 		{"two of three end", 3, 0, kill("b", "c"), [][]string{{"a"}}, []int{100}, []int{100}, []int{0}},
-		{"two of an expected three end", 3, 3, kill("b", "c"), [][]string{{"a"}}, []int{33}, []int{33}, []int{0}},
+		{"two of an expected three end", 3, 3, kill("b", "c"), [][]string{{"a"}}, []int{33}, []int{34}, []int{0}}, // as if b and c were cut off
+		{"three of five end, and four are expected", 5, 4, kill("b", "c", "d"), [][]string{{"a", "e"}}, []int{50}, []int{50}, []int{0}},
 		{"two are cut off from each other", 2, 0, cut([]string{"a"}, []string{"b"}), [][]string{{"a"}, {"b"}}, []int{50, 50}, []int{50, 50}, []int{0, 0}},
 		{"two of four end and one is cut off", 4, 0, both(kill("b", "d"), cut([]string{"a"}, []string{"c"})), [][]string{{"a"}, {"c"}}, []int{25, 25}, []int{25, 25}, []int{0, 0}},
 		{

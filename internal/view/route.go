@@ -212,5 +212,5 @@ func (v *View) AllHere(all []wire.Ask, now int64) bool {
 // authority, or stands in for the member with authority, and a majority of the roster is on its
 // side.
 func (v *View) Speaks(id bucket.ID) bool {
-	return v.Self >= 0 && (v.Holds(id) || !v.noMemberServes()) && (v.Complete || 2*v.Side > max(len(v.Points), v.Expect)) && v.Answers(id) == v.Hashes[v.Self]
+	return v.Self >= 0 && (v.Holds(id) || !v.noMemberServes()) && (v.Complete || v.HasMajority()) && v.Answers(id) == v.Hashes[v.Self]
 }

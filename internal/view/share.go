@@ -25,8 +25,9 @@ type Share struct {
 	// 0. A member has a unit of the remainder, whole mod total, if the place of the member is below
 	// the remainder. If places is nil, the share is rounded down.
 	places []int
-	// capped is set if the share must not be larger than it would be without places.
-	capped bool
+	// unknown is the number of members of Expect that this node does not know. The first units of the
+	// remainder are theirs.
+	unknown int
 }
 
 // unitsOf returns the units that the share has of whole units.
@@ -37,19 +38,15 @@ func (s Share) unitsOf(whole int64) int64 {
 	case s.members == 0: // the roster may be empty
 		return 0
 	}
-	rounded := scaled(whole, s.members, s.total)
 	if s.places == nil {
-		return rounded
+		return scaled(whole, s.members, s.total)
 	}
-	each, left := whole/int64(s.total), whole%int64(s.total)
+	each, left := whole/int64(s.total), whole%int64(s.total)-int64(s.unknown)
 	units := each * int64(s.members)
 	for _, place := range s.places {
 		if int64(place) < left {
 			units++
 		}
-	}
-	if s.capped {
-		return min(units, rounded)
 	}
 	return units
 }
@@ -130,10 +127,12 @@ func (v *View) sideShare(id bucket.ID, partition wire.Policy) (Share, wire.Sourc
 		return Share{total: 1}, wire.FailedClosed
 	case v.vacated && (v.Side >= v.Expect || 2*v.Side > v.Expect && partition != wire.FairShare):
 		return Share{All: true}, wire.Owner
-	case v.vacated:
-		return Share{total: v.Expect, members: v.Side}, wire.Budget
 	}
-	return v.partOf(id, partition, v.Reaches), wire.Budget
+	n := len(v.Points)
+	if v.vacated {
+		n = v.Side
+	}
+	return v.partOf(id, partition, n, v.Reaches), wire.Budget
 }
 
 // haveMissingEnded reports whether members are missing and the processes of all of them have ended.
@@ -176,7 +175,7 @@ func (v *View) ownShare(id bucket.ID, partition wire.Policy) (Share, wire.Source
 	if partition == wire.FairShare && !lone && !v.missingAreAway() {
 		return Share{total: 1}, wire.Budget
 	}
-	return v.partOf(id, partition, func(i int) bool { return i == v.Self }), wire.Budget
+	return v.partOf(id, partition, len(v.Points), func(i int) bool { return i == v.Self }), wire.Budget
 }
 
 // missingAreAway reports whether the view is not complete, and each missing member has been missing
@@ -197,13 +196,9 @@ func (v *View) RetryAfter(as Standing, source wire.Source, after time.Duration) 
 
 // HasMajority reports whether more than half of the members with points, and of Expect, are on this
 // side.
-func (v *View) HasMajority() bool { return 2*v.Side > v.weight() }
+func (v *View) HasMajority() bool { return 2*v.Side > max(len(v.Points), v.Expect) }
 
-// weight returns the size of the roster for shares and majorities: the number of members with
-// points, but at least Expect.
-func (v *View) weight() int { return max(len(v.Points), v.Expect) }
-
-// partOf returns the share of some members that are not a majority.
+// partOf returns the share of some members of a roster of n, or of Expect if n is less.
 //
 // A part of k of n members is ⌊whole·k/n⌋, whether the members spend it together or alone. Beside a
 // majority, which has the whole limit, fewer than half of the members are left, so that all members
@@ -219,17 +214,18 @@ func (v *View) weight() int { return max(len(v.Points), v.Expect) }
 // members does not change, so the part of each of them for n members is at most its part for n−1
 // members. All parts for n−1 members sum to the limit, so all parts together are at most the limit.
 //
-// Below Expect, members that are not known yet have no place in that order. The part is then at most
-// ⌊whole·k/Expect⌋ as well, so that sides that have not met stay within the limit.
-func (v *View) partOf(id bucket.ID, partition wire.Policy, member func(i int) bool) Share {
-	s := Share{total: v.weight()}
+// Below Expect, members that are not known yet are taken to have the first places. If at most Expect
+// members exist, no place is then before the place among all of them, so that sides that have not met
+// stay within the limit. If n does not count members that have ended, these keep their places.
+func (v *View) partOf(id bucket.ID, partition wire.Policy, n int, member func(i int) bool) Share {
+	s := Share{total: max(n, v.Expect)}
 	for _, i := range v.Points {
 		if member(i) {
 			s.members++
 		}
 	}
 	if partition == wire.FairShare {
-		s.places, s.capped = findPlaces(v.Ring, v.Points, id, member), len(v.Points) < v.Expect
+		s.places, s.unknown = findPlaces(v.Ring, v.Points, id, member), max(0, v.Expect-len(v.Points))
 	}
 	return s
 }

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"math/bits"
 	"slices"
 	"testing"
 	"time"
@@ -183,6 +184,44 @@ func TestSharesStayWithinLimitAfterUnevenlyKnownLeaves(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The nodes of a roster of Expect may split while they start: each side knows only some of the other members, or
+// has seen them end. A side has no more units than its members have once all members are known.
+func TestFairShareIsNotLargerWhileMembersAreUnknown(t *testing.T) {
+	list := func(set int) (members []int) {
+		for i := range bits.Len(uint(set)) {
+			if set>>i&1 > 0 {
+				members = append(members, i)
+			}
+		}
+		return members
+	}
+	for expect := 2; expect <= 5; expect++ {
+		view := func(known, side int, ended bool) *View {
+			c := connectedView(list(side)[0], list(known), list(side))
+			for _, reached := range c.Direct {
+				c.Ended = append(c.Ended, ended && !reached)
+			}
+			return New(0, c, Terms{Expect: expect}, nil)
+		}
+		all := 1<<expect - 1
+		for side := 1; side <= all; side++ {
+			met := view(all, side, false)
+			for known := side; known <= all; known = (known + 1) | side {
+				for _, v := range []*View{view(known, side, false), view(known, side, true)} {
+					for id := (bucket.ID{Hi: 1 << 60}); id.Hi > 0; id.Hi += 1 << 60 {
+						most, _ := met.Share(AsStandIn, id, wire.FairShare)
+						s, _ := v.Share(AsStandIn, id, wire.FairShare)
+						for whole := range int64(2 * expect) {
+							units, least := s.unitsOf(whole), int64(bits.OnesCount(uint(side)))*(whole/int64(expect))
+							require.True(t, least <= units && units <= most.unitsOf(whole), "%b of %b have %d of %d units, Expect is %d, ended: %t", side, known, units, whole, expect, v.vacated)
+						}
+					}
+				}
+			}
+		}
+	}
 }
 
 // The members of a minority spend no more units if each decides alone than if they decide together,

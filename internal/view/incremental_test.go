@@ -58,19 +58,16 @@ func TestLeavingJoinerOwesItsCountsToTheEldest(t *testing.T) {
 	require.False(t, leaves.OwesAs(joins))
 }
 
-// arcsOf returns the arcs of the ring of a view.
-func arcsOf(v *View) (arcs countsync.Ranges) {
-	v.Ring.Arcs(func(first, last uint64, _ int) { arcs = append(arcs, countsync.Range{First: first, Last: last}) })
+// arcsOf returns the arcs of a ring.
+func arcsOf(r *ring.Ring) (arcs countsync.Ranges) {
+	r.Arcs(func(first, last uint64, _ int) { arcs = append(arcs, countsync.Range{First: first, Last: last}) })
 	return arcs
 }
 
-// fullAuthority returns the authority that follows from passRange for each arc of both rings and of all leavers.
+// fullAuthority returns the authority that follows from passRange for each arc of the earlier and the next ring.
 func fullAuthority(before, v *View, now int64) authority {
 	p := newPassage(before, v, now)
-	cuts := append(cutsOf(arcsOf(before)), cutsOf(arcsOf(v))...)
-	for _, l := range p.leavers {
-		cuts = append(cuts, cutsOf(l.ranges)...)
-	}
+	cuts := append(cutsOf(arcsOf(p.earlier)), cutsOf(arcsOf(v.Ring))...)
 	a := before.restate(cuts, v.ownedBy(v.Self), p.passRange)
 	a.Recalls = p.recalls
 	return a
@@ -84,7 +81,7 @@ func equalAudiences(v, o *View) bool {
 // requireFullAudiences compares Audiences and Answerers with the roles of the members at each arc.
 func requireFullAudiences(t *rapid.T, v *View) {
 	audiences, answerers := v.Audiences(), v.Answerers(countsync.All())
-	for _, arc := range arcsOf(v) {
+	for _, arc := range arcsOf(v.Ring) {
 		id := bucket.ID{Hi: arc.Last}
 		owner := v.Owner(id)
 		var want []countsync.Member

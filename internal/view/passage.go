@@ -16,8 +16,7 @@ type passage struct {
 	now       int64
 	scattered bool       // next.isScattered
 	apart     bool       // v.MeetsApart
-	leavers   []joiner   // members that may still hold ranges, with the hashes that each would own if the ring included it
-	left      *ring.Ring // if no member served in v: the ring of the members that were leaving and may still hold ranges
+	earlier   *ring.Ring // the previous ring, with the members that were leaving and may still hold ranges
 	recalls   bool       // authority.Recalls
 }
 
@@ -40,13 +39,9 @@ func (x *part) wasIn(states State) bool { return find(x.before, states).State !=
 func (x *part) misses() bool { return x.assigned && x.state|x.wait.State == 0 }
 
 func newPassage(v, next *View, now int64) *passage {
-	p := &passage{v: v, next: next, now: now, scattered: next.isScattered(now), apart: v.MeetsApart(next)}
-	switch {
-	case next.Ring == v.Ring:
-	case v.noMemberServes():
-		p.left = ring.New(p.namesOfLeavers())
-	default:
-		p.findLeavers()
+	p := &passage{v: v, next: next, now: now, scattered: next.isScattered(now), apart: v.MeetsApart(next), earlier: v.Ring}
+	if next.Ring != v.Ring {
+		p.addLeavers()
 	}
 	return p
 }
@@ -71,14 +66,8 @@ func (v *View) passAuthority(next *View, now int64) authority {
 		assigned = next.ownedBy(next.Self)
 	}
 	cuts := cutsOf(assigned)
-	switch {
-	case p.left != nil:
-		p.left.Arcs(func(_, last uint64, _ int) { cuts = append(cuts, last) })
-	case next.Ring != v.Ring:
-		for _, l := range p.leavers {
-			cuts = append(cuts, cutsOf(l.ranges)...)
-		}
-		cuts = cutChanges(cuts, v.Ring, next.Ring)
+	if next.Ring != v.Ring {
+		cuts = cutChanges(cutChanges(cuts, v.Ring, p.earlier), v.Ring, next.Ring)
 	}
 	a := v.restate(cuts, assigned, p.passRange)
 	a.Recalls = p.recalls
@@ -100,19 +89,13 @@ func cutChanges(cuts []uint64, a, b *ring.Ring) []uint64 {
 	return cuts
 }
 
-// findLeavers finds the leaving members that may still hold the ranges of a lost member, because no
-// other member could receive the ranges.
-func (p *passage) findLeavers() {
-	if p.scattered || !slices.ContainsFunc(p.v.Points, p.isLost) {
+// addLeavers adds to the earlier ring the members that were leaving and may still hold ranges, because no
+// other member could receive the ranges: those of a lost member, or all ranges if no member served.
+func (p *passage) addLeavers() {
+	if !p.v.noMemberServes() && (p.scattered || !slices.ContainsFunc(p.v.Points, p.isLost)) {
 		return
 	}
-	for _, name := range p.namesOfLeavers() {
-		p.leavers = append(p.leavers, joiner{p.v.Named[NameHash(name)], rangesWith(p.v.Ring, name, 1)})
-	}
-}
-
-// namesOfLeavers returns the members that were leaving in the previous view and can still transfer ranges.
-func (p *passage) namesOfLeavers() (names []string) {
+	names := slices.Clone(p.v.Ring.Members())
 	for i, m := range p.v.Members {
 		began := m.Announced == cluster.Serving && !p.v.Reaches(i) // the member began apart from this side, which has not met it yet
 		if m.Announced == cluster.Joining || began || slices.Contains(p.v.Points, i) || !p.next.expects(m.Name) {
@@ -120,7 +103,22 @@ func (p *passage) namesOfLeavers() (names []string) {
 		}
 		names = append(names, m.Name)
 	}
-	return names
+	slices.Sort(names)
+	p.earlier = p.v.Ring.ReplaceMembers(names)
+}
+
+// leaverOf returns the name of the leaver that may still hold a range, empty if there is none. If another
+// leaver has the range by now, locate finds the other leaver.
+func (p *passage) leaverOf(hash uint64) string {
+	i := p.earlier.Owner(hash)
+	if i < 0 {
+		return ""
+	}
+	name := p.earlier.Members()[i]
+	if _, served := slices.BinarySearch(p.v.Ring.Members(), name); served {
+		return ""
+	}
+	return name
 }
 
 // isLost reports whether a member was not reached in the previous view, and is not in the next
@@ -162,29 +160,19 @@ func (p *passage) passRange(dst []Entry, hash uint64, before []Entry) []Entry {
 // inheritRange keeps the ranges that this node holds. If this node is the next member in ring order,
 // inheritRange gives it the range of a lost member: a member that is forgotten or starts again
 // leaves authority to the stand-in, once all other members are reached. A member that has only stood
-// in for a moment does not inherit. A leaver that may still hold the range is awaited. If no member
-// served, that leaver is the owner in the ring of the leavers: if another leaver has the range by now,
-// locate finds the other leaver.
+// in for a moment does not inherit. A leaver that may still hold the range is awaited.
 func (p *passage) inheritRange(x *part) {
 	if x.wasIn(Held) {
 		x.state = Held
 		return
 	}
-	if p.left != nil {
-		if i := p.left.Owner(x.hash); i >= 0 {
-			x.leaver = p.left.Members()[i]
-		}
-		return
+	inherits := !p.scattered && x.prior >= 0 && p.isLost(x.prior) && p.v.firstRemaining(p.next, x.hash) == p.v.Self
+	if inherits || p.v.noMemberServes() {
+		x.leaver = p.leaverOf(x.hash)
 	}
-	if p.scattered || x.prior < 0 || !p.isLost(x.prior) || p.v.firstRemaining(p.next, x.hash) != p.v.Self {
-		return
-	}
-	at := slices.IndexFunc(p.leavers, func(l joiner) bool { return l.ranges.Contains(x.hash) })
-	if at < 0 {
+	if inherits && x.leaver == "" {
 		x.state = Held
-		return
 	}
-	x.leaver = p.v.Members[p.leavers[at].member].Name
 }
 
 // firstRemaining returns the first member in ring order that has points in the next view as well,

@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -13,11 +12,12 @@ const (
 	asProblem form = iota
 	asJSON
 	asText
+	asHTML // text, unless the rule has texts of its own
 	forms
 )
 
-// mediaTypes are the media types for each form. A client that requests a page gets text.
-var mediaTypes = [forms][]string{{"application/problem+json"}, {"application/json"}, {"text/plain", "text/html"}}
+// mediaTypes are the media types of the forms.
+var mediaTypes = [forms]string{"application/problem+json", "application/json", "text/plain", "text/html"}
 
 // maxAcceptBytes is the maximum number of bytes of Accept that are read.
 const maxAcceptBytes = 1 << 10
@@ -55,10 +55,9 @@ func precision(media string, f form) int {
 	switch kind, ok := strings.CutSuffix(media, "/*"); {
 	case media == "*/*":
 		return 1
-	case ok && strings.HasPrefix(mediaTypes[f][0], kind+"/"):
+	case ok && strings.HasPrefix(mediaTypes[f], kind+"/"):
 		return 2
-	}
-	if slices.Contains(mediaTypes[f], media) {
+	case media == mediaTypes[f]:
 		return 3
 	}
 	return 0

@@ -71,6 +71,9 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 	}
 	if len(o.Verdicts) > 0 {
 		m.judge(ctx, s)
+		if o.Status == http.StatusTooManyRequests && !o.Banned() {
+			o.chooseTexts(&s.request, m.now)
+		}
 	}
 }
 

@@ -3,10 +3,17 @@ package httplimit
 import (
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/ratelimit"
+	"github.com/weir-go/weir/rules"
 )
 
 // Problem types of the IANA registry, which were registered by the draft that
@@ -26,6 +33,8 @@ type Problem struct {
 	Status   int      `json:"status"`
 	Detail   string   `json:"detail,omitempty"`
 	Violated []string `json:"violated-policies,omitempty"` // names of the limits that denied
+
+	UpgradeURL string `json:"upgrade_url,omitempty"` // of the rule that denied
 }
 
 // denialJSON is the de facto standard body.
@@ -33,6 +42,106 @@ type denialJSON struct {
 	Error      string `json:"error"`
 	Message    string `json:"message"`
 	RetryAfter int64  `json:"retry_after,omitempty"` // seconds
+	UpgradeURL string `json:"upgrade_url,omitempty"`
+}
+
+// ownTexts are the texts of the rules for a denial.
+type ownTexts struct {
+	*rules.Denied
+	by   int    // index of the Verdict whose limit they describe
+	tier string // empty if the request has none
+	at   time.Time
+}
+
+// chooseTexts sets the texts of a denial with 429. Of the limits that deny and whose rules have texts, it
+// is the limit with the longest wait.
+func (o *Outcome) chooseTexts(r *rules.Request, now func() time.Time) {
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		if !v.denies() || v.Decision.Source == weir.FailedClosed {
+			continue
+		}
+		if d := v.Rule.Denied(r.Tier); d != nil && (o.texts == nil || v.Decision.RetryAfter > o.Verdicts[o.texts.by].Decision.RetryAfter) {
+			o.texts = &ownTexts{Denied: d, by: i, tier: o.Snapshot.Tier(r.Tier), at: now()}
+		}
+	}
+}
+
+// valueOf returns the value of a placeholder. It has no text that a client has sent.
+func (o *Outcome) valueOf(name string) string {
+	v := &o.Verdicts[o.texts.by]
+	l := v.Limiter.Limit()
+	switch name {
+	case "limit":
+		return strconv.FormatInt(v.Decision.Limit, 10)
+	case "remaining":
+		return strconv.FormatInt(v.Decision.Remaining, 10)
+	case "units":
+		return strconv.FormatInt(v.Units, 10)
+	case "retry_after":
+		return strconv.FormatInt(o.retryAfter(), 10)
+	case "reset":
+		return o.texts.at.Add(time.Duration(o.retryAfter()) * time.Second).UTC().Format(time.RFC3339)
+	case "window":
+		if l.Calendar != weir.NoCalendar {
+			return l.Calendar.String()
+		}
+		return enum.Duration(l.Per)
+	case "rule":
+		return v.Rule.Name
+	case "name":
+		return l.Name
+	}
+	return o.texts.tier
+}
+
+// replaceTexts replaces the texts of a Problem by those of the rule.
+func (o *Outcome) replaceTexts(p *Problem) {
+	if o.texts == nil {
+		return
+	}
+	if o.texts.Title != nil {
+		p.Title = o.texts.Title.Expand(o.valueOf)
+	}
+	if o.texts.Detail != nil {
+		p.Detail = o.texts.Detail.Expand(o.valueOf)
+	}
+	p.UpgradeURL = o.texts.UpgradeURL.Expand(func(name string) string { return url.PathEscape(o.valueOf(name)) })
+}
+
+// page returns the page for a denial whose rule has texts.
+func (o *Outcome) page(p *Problem) string {
+	title, detail, link := html.EscapeString(p.Title), html.EscapeString(p.Detail), html.EscapeString(p.UpgradeURL)
+	if o.texts.HTML == nil {
+		page := `<!DOCTYPE html><meta charset="utf-8"><title>` + title + "</title><h1>" + title + "</h1><p>" + detail + "</p>"
+		if link != "" {
+			page += `<p><a href="` + link + `">` + link + "</a></p>"
+		}
+		return page + "\n"
+	}
+	return o.texts.HTML.Expand(func(name string) string {
+		switch name {
+		case "title":
+			return title
+		case "detail":
+			return detail
+		case "upgrade_url":
+			return link
+		}
+		return html.EscapeString(o.valueOf(name))
+	})
+}
+
+// setOwnFields sets the header fields of the rule for a denial.
+func (o *Outcome) setOwnFields(set func(names, values []string)) {
+	if o.texts == nil || len(o.texts.Headers) == 0 {
+		return
+	}
+	var names, values []string
+	for _, h := range o.texts.Headers {
+		names, values = append(names, h.Name), append(values, h.Value.Expand(o.valueOf))
+	}
+	set(names, values)
 }
 
 // retryAfter returns RetryAfter in whole seconds, at least 1, for a denial that ends with
@@ -55,6 +164,7 @@ func (o *Outcome) Problem() Problem {
 		if o.Banned() {
 			p.Detail = fmt.Sprintf("banned after too many denied requests (%s): try again in %d s", names, o.retryAfter())
 		}
+		o.replaceTexts(&p)
 	case http.StatusRequestEntityTooLarge:
 		p.Detail = fmt.Sprintf("the request costs more than its limit can ever grant (%s)", names)
 	case http.StatusForbidden:
@@ -79,9 +189,11 @@ func (o *Outcome) Body(accept []string) (contentType string, body []byte) {
 	p := o.Problem()
 	var answer any = p
 	contentType = "application/problem+json"
-	switch formFor(accept) {
-	case asJSON:
-		d := denialJSON{Message: p.Detail}
+	switch form := formFor(accept); {
+	case form == asHTML && o.texts != nil:
+		return "text/html; charset=utf-8", []byte(o.page(&p))
+	case form == asJSON:
+		d := denialJSON{Message: p.Detail, UpgradeURL: p.UpgradeURL}
 		switch o.Status {
 		case http.StatusTooManyRequests:
 			d.Error, d.RetryAfter = "rate_limit_exceeded", o.retryAfter()
@@ -101,8 +213,12 @@ func (o *Outcome) Body(accept []string) (contentType string, body []byte) {
 			d.Error, d.RetryAfter = "temporarily_unavailable", o.retryAfter()
 		}
 		answer, contentType = d, "application/json"
-	case asText:
-		return "text/plain; charset=utf-8", []byte(p.Detail + "\n")
+	case form == asText || form == asHTML:
+		text := p.Detail + "\n"
+		if p.UpgradeURL != "" {
+			text += p.UpgradeURL + "\n"
+		}
+		return "text/plain; charset=utf-8", []byte(text)
 	}
 	text, _ := json.Marshal(answer) // never fails for texts and numbers
 	return contentType, append(text, '\n')

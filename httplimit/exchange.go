@@ -97,6 +97,7 @@ func (m *Middleware) serve(ctx context.Context, s *scratch, e Exchange) bool {
 	if o.Status != StatusClientGone {
 		// No cache may store the response, which is for a single client and moment.
 		e.SetFields([]string{"Cache-Control", "X-Content-Type-Options"}, []string{"no-store", "nosniff"})
+		o.setOwnFields(e.SetFields)
 	}
 	e.Deny(o)
 	return false

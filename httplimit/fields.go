@@ -15,6 +15,7 @@ func SetHeader(h http.Header, o *Outcome) {
 	m := Middleware{now: time.Now}
 	names, values := m.fields(&scratch{outcome: *o}, header(h))
 	setFields(h, names, values)
+	o.setOwnFields(func(names, values []string) { setFields(h, names, values) })
 }
 
 // header is the header of a response, as answerFields.

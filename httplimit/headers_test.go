@@ -362,10 +362,10 @@ func TestAcceptFollowsRFC9110(t *testing.T) {
 		"text/plain":                        asText,
 		"text/*;q=0.5, application/json":    asJSON,
 		"application/json, text/plain, */*": asJSON,
-		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": asText,
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": asHTML,
 		"application/json;q=0.2, application/problem+json;q=0.1":          asJSON,
 		"application/json;q=0, */*":                                       asProblem,
-		"text/plain;q=0.1, text/html;q=0.9, application/json;q=0.5":       asText,
+		"text/plain;q=0.1, text/html;q=0.9, application/json;q=0.5":       asHTML,
 		"application/problem+json;q=0, */*":                               asJSON,
 		"application/problem+json;q=-1":                                   asProblem,
 		"application/problem+json;q=0, application/json;q=0, */*":         asText,
@@ -381,6 +381,61 @@ func TestAcceptFollowsRFC9110(t *testing.T) {
 	}
 	require.Equal(t, asText, formFor([]string{"image/png", "text/plain"}), "many lines are one list")
 	require.Equal(t, asProblem, formFor(nil))
+}
+
+// The texts of a denial are those of the file, the rule and the tier, and of the limit with the longest wait.
+func TestDenialHasTextsOfRuleAndTier(t *testing.T) {
+	const file = `
+tiers: {free: {}, "a b": {multiply: 2}}
+denied: {title: "Too <much>", headers: {X-Plan: "{tier}, {limit} per {window}"}}
+rules:
+- name: api
+  match: {path: /api}
+  key: ip
+  denied:
+    detail: 'You exceeded your "hourly" limit of {limit} & {units} more. {rule} {name} {remaining} {retry_after} {reset} {'
+    upgrade_url: "https://example.com/up?a=1&tier={tier}"
+    tiers: {free: {html: "<style>p{color:red}</style>{title}|{detail}|{upgrade_url}|{tier}"}}
+  limits:
+  - {name: s, algorithm: fixed_window, rate: 1, per: 1m}
+  - {name: h, algorithm: fixed_window, rate: 1, per: 1h}
+- {name: other, match: {path: /other}, key: ip, denied: {title: Other, headers: {}}, limit: {algorithm: fixed_window, rate: 1, calendar: day}}
+- {name: failed, match: {path: /failed}, key: ip, partition: fail_closed, limit: {rate: 1, per: 1h}}
+`
+	m := newLimiter(t, file, Options{Tier: HeaderValue("X-Tier"), Client: RemoteAddr()}, weir.Config{Now: func() time.Time { return noon }})
+	m.now = func() time.Time { return noon }
+	h := m.Handler(hello)
+	reset := noon.Add(time.Hour).Format(time.RFC3339)
+	detail := "You exceeded your \"hourly\" limit of %d & 1 more. api api/h 0 3600 " + reset + " {"
+	escaped := strings.NewReplacer(`"`, "&#34;", "&", "&amp;").Replace(detail)
+	for _, c := range []struct{ path, tier, accept, contentType, plan, body string }{
+		{"/api", "a b", "application/problem+json", "application/problem+json", "a b, 2 per 1h",
+			`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too \u003cmuch\u003e","status":429,"detail":` + mustJSON(t, fmt.Sprintf(detail, 2)) + `,"violated-policies":["api/s","api/h"],"upgrade_url":"https://example.com/up?a=1\u0026tier=a%20b"}`},
+		{"/api", "", "application/json", "application/json", ", 1 per 1h", `{"error":"rate_limit_exceeded","message":` + mustJSON(t, fmt.Sprintf(detail, 1)) + `,"retry_after":3600,"upgrade_url":"https://example.com/up?a=1\u0026tier="}`},
+		{"/api", "", "text/plain", "text/plain; charset=utf-8", ", 1 per 1h", fmt.Sprintf(detail, 1) + "\nhttps://example.com/up?a=1&tier="},
+		{"/api", "", "text/html", "text/html; charset=utf-8", ", 1 per 1h", `<!DOCTYPE html><meta charset="utf-8"><title>Too &lt;much&gt;</title><h1>Too &lt;much&gt;</h1><p>` + fmt.Sprintf(escaped, 1) + `</p><p><a href="https://example.com/up?a=1&amp;tier=">https://example.com/up?a=1&amp;tier=</a></p>`},
+		{"/api", "free", "text/html", "text/html; charset=utf-8", "free, 1 per 1h", `<style>p{color:red}</style>Too &lt;much&gt;|` + fmt.Sprintf(escaped, 1) + `|https://example.com/up?a=1&amp;tier=free|free`},
+		{"/other", "free", "application/json", "application/json", "free, 1 per day", `{"error":"rate_limit_exceeded","message":"rate limit exceeded (\"other\"): try again in 43200 s","retry_after":43200}`},
+		{"/other", "free", "text/html", "text/html; charset=utf-8", "free, 1 per day", `<!DOCTYPE html><meta charset="utf-8"><title>Other</title><h1>Other</h1><p>rate limit exceeded (&#34;other&#34;): try again in 43200 s</p>`},
+	} {
+		client := "192.0.2." + strconv.Itoa(1+len(c.tier)) // each tier has counts of its own
+		for range 3 {
+			answer(h, get(c.path, client, "X-Tier", c.tier))
+		}
+		w := answer(h, get(c.path, client, "X-Tier", c.tier, "Accept", c.accept))
+		require.Equal(t, []string{c.contentType, c.plan, c.body}, []string{w.Header().Get("Content-Type"), w.Header().Get("X-Plan"), strings.TrimSuffix(w.Body.String(), "\n")}, c)
+	}
+	closed := newLimiter(t, file, Options{}, weir.Config{Expect: 3})
+	w := answer(closed.Handler(hello), get("/failed", "192.0.2.1", "Accept", "text/html"))
+	require.Equal(t, 503, w.Code)
+	require.Contains(t, w.Body.String(), "requests cannot be counted", "texts about a limit do not describe an outage")
+	require.Empty(t, w.Header()["X-Plan"])
+}
+
+func mustJSON(t *testing.T, text string) string {
+	b, err := json.Marshal(text)
+	require.NoError(t, err)
+	return string(b)
 }
 
 // SetHeader is for protocols other than HTTP.

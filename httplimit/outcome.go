@@ -43,6 +43,7 @@ type Outcome struct {
 	Err error
 
 	blockedFor time.Duration // time until the end of Block
+	texts      *ownTexts     // nil if the default texts are used
 }
 
 // refuseBy sets the outcome of a request that a Block refuses. The request meets no limit.

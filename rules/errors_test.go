@@ -195,6 +195,19 @@ func TestErrorsHavePositionAndSuggestion(t *testing.T) {
 		{"too many limits", oneRule("key: ip\nlimits:" + strings.Repeat("\n- {rate: 1, per: 1s}", maxLimits+1)), `rules.yaml:5:3: 17 limits: use at most 16 in a rule`},
 		{"a queue and an overrun", oneRule("key: ip\nqueue: 2s\nsoft: {over: 20%, for: 1m}\nlimit: {rate: 1, per: 1s, algorithm: leaky_bucket}"), `rules.yaml:4:10: queue in a rule with soft: remove one of them`},
 		{"an IPv6 prefix out of range", "ipv6_prefix: 16\nrules: []", `rules.yaml:1:14: ipv6_prefix is 16: use 32 to 128`},
+		{"an unknown placeholder", oneRule("denied: {detail: 'limit of {limt}'}" + good), `rules.yaml:3:20: detail has the unknown placeholder "{limt}": did you mean "limit"?`},
+		{"a placeholder of Go's templates", "denied: {title: '{{.limit}}', html: '{{detail}}', detail: '{title}'}\nrules: []", "rules.yaml:1:17: title has the unknown placeholder \"{{.limit}}\": did you mean \"limit\"?\nrules.yaml:1:37: html has \"{{detail}}\": write {detail}\nrules.yaml:1:59: detail has the unknown placeholder \"{title}\": known are limit, remaining, units, retry_after, reset, window, rule, name, tier"},
+		{"no texts of denials", oneRule("denied: {}" + good), `rules.yaml:3:11: denied is empty: remove it, or add title, detail, upgrade_url, html or headers`},
+		{"an empty text of denials", oneRule("denied: {detail: ''}" + good), `rules.yaml:3:20: detail is empty: remove it, or add a text`},
+		{"a long text of denials", oneRule("denied: {title: " + strings.Repeat("a", 1025) + "}" + good), `rules.yaml:3:19: title has 1025 bytes: use at most 1024`},
+		{"texts of an unknown tier", "tiers: {free: {}}\n" + oneRule("denied: {tiers: {fre: {title: a}}}"+good), `rules.yaml:4:20: unknown tier "fre": did you mean "free"?`},
+		{"a URL that is a script", oneRule("denied: {upgrade_url: 'javascript:alert(1)'}" + good), `rules.yaml:3:25: upgrade_url is "javascript:alert(1)": use one that begins with https:// or /`},
+		{"a URL whose scheme is a placeholder", oneRule("denied: {upgrade_url: '{tier}://a'}" + good), `rules.yaml:3:25: upgrade_url is "{tier}://a": use one that begins with https:// or /`},
+		{"a header of the connection", oneRule("denied: {headers: {transfer-encoding: chunked}}" + good), `rules.yaml:3:22: header "transfer-encoding" belongs to the connection or to the form of the body: remove it`},
+		{"a header of Weir", oneRule("denied: {headers: {X-RateLimit-Limit: a}}" + good), `rules.yaml:3:22: header "X-RateLimit-Limit" is set by Weir itself: remove it`},
+		{"a header in two cases", oneRule("denied: {headers: {x-a: a, X-A: b}}" + good), `rules.yaml:3:30: header "X-A" is named twice: remove one`},
+		{"a header of two lines", oneRule("denied: {headers: {X-A: \"a\\r\\nSet-Cookie: b\"}}" + good), `rules.yaml:3:27: X-A is "a\r\nSet-Cookie: b": use printable characters of ASCII, without line breaks`},
+		{"a number in a header", oneRule("denied: {headers: {X-A: 5}}" + good), `rules.yaml:3:27: X-A is 5, a number: put it in quotes if it is a text`},
 		{"several at once", "rules:\n- {name: a, key: who, limit: {rate: 0, per: 1s}}\n- {name: a, key: ip, limt: {rate: 0, per: 1s}}", "rules.yaml:2:18: unknown key \"who\": known are ip, user, api_key, global, header:X\nrules.yaml:2:37: rate is 0: use 1 to 1000000000000\nrules.yaml:3:3: limit is missing\nrules.yaml:3:10: rule \"a\" is used twice: give each rule its own name (the first is on line 2)\nrules.yaml:3:22: unknown field \"limt\": did you mean \"limit\"?"},
 	} {
 		_, err := Parse("rules.yaml", []byte(c.text))
@@ -207,6 +220,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(oneRule("key: [user, 'header:X']\ncost: {from: content_length, unit: 3}\nsoft: {over: 5%, for: 1h}\nlimits: [{rate: 5, calendar: week, zone: Asia/Kathmandu}]"))
 	f.Add(oneRule("count: {status: [401, '5xx', 600]}\nrefund_on: {status: 2xx}\nkey: ip\nlimits: [{rate: 5, algorithm: in_flight}, {rate: 1, per: 1s}]"))
 	f.Add(oneRule("reserve: {from: [json:max_tokens, header:X, content_length], default: 5, unit: 2}\nsettle: {json: [a, b.c], sse: a, header: X, trailer: Y, unit: 3, on_error: keep}\nkey: ip\nlimit: {rate: 5, per: 1s}"))
+	f.Add("tiers: {a: {}}\ndenied: {title: '{rule}', upgrade_url: 'https://a/{tier}', html: '{detail}', headers: {X-A: '{limit} {'}, tiers: {a: {detail: '{{tier}}'}}}\n" + oneRule("key: ip\ndenied: {detail: a}\nlimit: {rate: 5, per: 1s}"))
 	f.Add(oneRule("settle: {json: [[a, b.c or 0], [d]], sse: [[e or 0, f]]}\nkey: ip\nlimit: {rate: 5, per: 1s}"))
 	f.Add(oneRule("enabled: false\nenforce: 12.5%\nkey: ip\nlimit: {rate: 5, per: 1s}"))
 	f.Add(denyFile)
@@ -220,6 +234,9 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, rule := range s.Rules() {
 			require.NotEmpty(t, rule.Limits)
+			if d := rule.Denied("a"); d != nil {
+				d.Detail.Expand(func(name string) string { return name })
+			}
 			for i := range rule.Limits {
 				for _, tier := range append(s.Tiers(), "") {
 					require.NoError(t, rule.Limits[i].ForTier(tier).Validate())

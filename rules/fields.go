@@ -8,11 +8,11 @@ import (
 
 // The fields of a file, by their place. The Schema has the same fields.
 var (
-	fileFields    = []string{"$schema", "version", "enabled", "ignore_case", "ipv6_prefix", "tiers", "default_tier", "exempt", "deny", "rules"}
+	fileFields    = []string{"$schema", "version", "enabled", "ignore_case", "ipv6_prefix", "tiers", "default_tier", "exempt", "deny", "denied", "rules"}
 	tierFields    = []string{"multiply"}
 	exemptFields  = []string{"ip", "user", "api_key"}
 	denyFields    = []string{"ip", "user", "api_key", "key", "until", "reason"}
-	ruleFields    = []string{"name", "enabled", "match", "key", "missing_key", "limit", "limits", "cost", "scope", "partition", "no_leases", "durable", "shadow", "enforce", "soft", "ban", "queue", "count", "refund_on", "reserve", "settle"}
+	ruleFields    = []string{"name", "enabled", "match", "key", "missing_key", "limit", "limits", "cost", "scope", "partition", "no_leases", "durable", "shadow", "enforce", "soft", "ban", "queue", "count", "refund_on", "reserve", "settle", "denied"}
 	matchFields   = []string{"method", "host", "path", "header", "tier", "not"}
 	notFields     = []string{"method", "host", "path", "header", "tier"}
 	limitFields   = []string{"name", "algorithm", "rate", "per", "burst", "calendar", "zone", "tiers", "values"}
@@ -23,6 +23,9 @@ var (
 	settleFields  = []string{"header", "trailer", "json", "sse", "unit", "on_error"}
 	softFields    = []string{"over", "for"}
 	banFields     = []string{"denials", "within", "for"}
+
+	deniedTextFields = []string{"title", "detail", "upgrade_url", "html", "headers"}
+	deniedFields     = append([]string{"tiers"}, deniedTextFields...)
 )
 
 // The bounds of the numbers in a file.
@@ -36,6 +39,10 @@ const (
 	minPer       = time.Millisecond
 	maxPer       = 366 * 24 * time.Hour
 	maxQueue     = time.Minute
+
+	maxDeniedText    = 1 << 10 // bytes
+	maxDeniedHTML    = 16 << 10
+	maxDeniedHeaders = 16
 )
 
 func oneOf(v strictyaml.Value, what string, known []string) string {

@@ -58,6 +58,7 @@ type parser struct {
 	set        *Set
 	ipv6       int
 	multiply   []float64       // factor of each tier
+	byDefault  []*Denied       // texts of denials of the file; nil if it has none
 	lines      map[string]int  // line of each rule and limit, by its kind and name
 	zones      map[string]bool // whether a name is that of a time zone
 	insertions []insertion
@@ -84,6 +85,7 @@ func (p *parser) file(v strictyaml.Value) {
 		p.clients(&s.exempt, exempt.Map(exemptFields...), new(Block))
 		s.exempt.networks = sortBlocked(s.exempt.networks)
 	}
+	p.byDefault = p.denied(m.Get("denied"), nil)
 	for _, rule := range m.Get("rules").Required().List() {
 		p.rule(rule)
 	}
@@ -274,6 +276,7 @@ func (p *parser) rule(v strictyaml.Value) {
 	p.queue(r, m.Get("queue"), isShadow)
 	p.outcome(r, m.Get("count"), m.Get("refund_on"))
 	p.settle(r, m.Get("reserve"), m.Get("settle"), m.Get("cost"))
+	r.denied = p.denied(m.Get("denied"), p.byDefault)
 	if r.Soft.Over > 0 && slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.InFlight() }) {
 		m.Get("soft").Errorf("soft in a rule with an in_flight limit: nothing is held above its rate, use a rule for each")
 	}

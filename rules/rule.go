@@ -35,6 +35,7 @@ type Rule struct {
 	cost            cost
 	reserve         cost // only if estimates is true
 	estimates       bool
+	denied          []*Denied // texts of denials, without a tier and in the order of Set.tiers; nil if the file has none
 }
 
 // Condition selects the requests to which a rule applies. An empty field is ignored.

@@ -54,6 +54,8 @@ func TestSchemaHasFieldsOfParser(t *testing.T) {
 		"settle":   {root.Defs["settle"], settleFields},
 		"soft":     {root.Defs["soft"], softFields},
 		"ban":      {root.Defs["ban"], banFields},
+		"denied":   {root.Defs["denied"], deniedFields},
+		"of tiers": {root.Defs["deniedTexts"], deniedTextFields},
 	} {
 		var has []string
 		for field := range c.in.Properties {
@@ -114,7 +116,9 @@ func TestSchemaAgreesWithParser(t *testing.T) {
 	for want, texts := range map[bool][]string{true: {
 		"cost: 1", "enforce: 10%", "enabled: false", "match: {not: {path: /a}}", "match: {not: [{path: [/a, /b]}, {method: [OPTIONS]}]}", "match: {not: {header: {X-A: '*'}, host: a}}",
 		"match: {header: {X-V: {exact: 'a*'}}}", "match: {header: {X-V: [a, {exact: 'a*'}]}}", "match: {host: {exact: a}}",
+		"denied: {title: No, detail: '{limit} {', upgrade_url: '/up?tier={tier}', html: '<style>p{color:red}</style>{detail}', headers: {X-A: '{limit}'}, tiers: {}}",
 	}, false: {
+		"denied: {}", "denied: {text: a}", "denied: {detail: ''}", "denied: {upgrade_url: 'javascript:a'}", "denied: {headers: {X-A: ''}}", "denied: {headers: {X-A: \"a\\nb\"}}", "denied: {tiers: {a: {name: b}}}",
 		"match: {not: {}}", "match: {not: []}", "match: {not: /a}", "match: {not: {path: a}}", "match: {not: {paths: /a}}", "match: {not: {not: {path: /a}}}",
 		"match: {header: {X-V: {prefix: a}}}", "match: {header: {X-V: {exact: ''}}}", "match: {header: {X-V: {}}}",
 		"match: {pat: /}", "match: {path: v1}", "match: {method: get}", "limits: []", "cost: -1", "cost: size", "cost: {default: 1}", "soft: {over: 20%}", "soft: {over: 2, for: 1m}",

@@ -268,10 +268,17 @@ type requestAnswer struct {
 	Soft        bool   `json:"soft"`
 	Limits      []Take `json:"limits"`
 
-	Off []string `json:"off,omitempty"` // rules that the request would meet if they were not off
+	Off    []string      `json:"off,omitempty"` // rules that the request would meet if they were not off
+	Denial *denialAnswer `json:"denial,omitempty"`
 
 	Holds        []carried `json:"holds,omitempty"`
 	Reservations []carried `json:"reservations,omitempty"`
+}
+
+// denialAnswer is the body of a denial for the client, in the form that its Accept prefers.
+type denialAnswer struct {
+	ContentType string `json:"content_type"`
+	Body        string `json:"body"`
 }
 
 // carried is a hold or a reservation of a request, in the form of a request to release and renew, or to
@@ -327,6 +334,9 @@ func (a *api) request(r *request) (int, any, error) {
 	}
 	if answer.Allowed {
 		answer.Status = http.StatusOK
+	} else {
+		contentType, body := o.Body(of.Header["Accept"])
+		answer.Denial = &denialAnswer{contentType, string(body)}
 	}
 	for _, rule := range o.Snapshot.MatchOff(&of) {
 		answer.Off = append(answer.Off, rule.Name)

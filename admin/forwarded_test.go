@@ -403,3 +403,32 @@ func FuzzForwarded(f *testing.F) {
 		}
 	})
 }
+
+// Proxies, and services that describe a request, get the texts of the rule for the client's tier.
+func TestForwardedDenialHasTextsOfRule(t *testing.T) {
+	const file = forwardedRules + `
+- name: texts
+  match: {path: /texts}
+  key: ip
+  denied: {detail: "{tier}: {limit} per {window}", upgrade_url: /up, headers: {X-Up: "{rule}"}}
+  limit: {rate: 1, per: 1h}
+`
+	for proxy := range askers(nil) {
+		ask := askers(startTestAPI(t, file).api)[proxy]
+		of := forwardedAs{uri: "/texts", fields: http.Header{"Accept": {"text/plain"}}}
+		require.Empty(t, ask(of).Header()["X-Up"])
+		w := ask(of)
+		require.Equal(t, "429", statusOf(t, w))
+		require.Equal(t, []string{"texts"}, w.Header()["X-Up"])
+		if proxy != "auth_request" {
+			require.Equal(t, "free: 1 per 1h\n/up\n", w.Body.String())
+		}
+	}
+	a := startTestAPI(t, file)
+	for _, want := range []*denialAnswer{nil, nil, {"application/json", `{"error":"rate_limit_exceeded","message":"paid: 2 per 1h","retry_after":3600,"upgrade_url":"/up"}` + "\n"}} {
+		var d requestAnswer
+		h := a.get("POST", "/v1/request", `{"path":"/texts","ip":"192.0.2.1","tier":"paid","headers":{"accept":"application/json"}}`, 200, &d)
+		require.Equal(t, want, d.Denial)
+		require.Equal(t, want != nil, h.Get("X-Up") == "texts")
+	}
+}

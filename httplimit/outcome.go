@@ -188,6 +188,15 @@ func (o *Outcome) LacksAddress() bool {
 	return false
 }
 
+// Texts returns the texts of the rules for this denial, or nil if the default texts are used. Problem and
+// Body have the texts.
+func (o *Outcome) Texts() *rules.Denied {
+	if o.texts == nil {
+		return nil
+	}
+	return o.texts.Denied
+}
+
 // denies reports whether an enforced limit has denied.
 func (v *Verdict) denies() bool {
 	return v.Mode == rules.Enforce && !v.Decision.Allowed && v.Decision.Name != ""

@@ -172,6 +172,19 @@ func TestDeniedCallHasDetailsForClient(t *testing.T) {
 	require.NotContains(t, quota.String(), "127.0.0.1")
 }
 
+func TestDeniedCallHasTextsOfRule(t *testing.T) {
+	c := serve(t, new(service), byRules(t, twoCalls+"  denied: {detail: 'over {limit} of {name}', upgrade_url: 'https://example.com/', headers: {X-Up: '{limit}'}}", Options{}))
+	for range 2 {
+		call(t, c)
+	}
+	header, st := call(t, c)
+	require.Equal(t, "over 2 of calls/minute", st.Message())
+	require.Equal(t, []string{"2"}, header.Get("x-up"))
+	require.Equal(t, "https://example.com/", st.Details()[0].(*errdetails.Help).Links[0].Url)
+	retry, quota := details(st)
+	require.True(t, retry != nil && quota != nil)
+}
+
 // Of two Limits, the strictest determines the numbers. A limit that both check is a single
 // item, with the units that are left after the second check.
 func TestStrictestLimitSetsMetadata(t *testing.T) {

@@ -47,10 +47,17 @@ func statusOf(o *httplimit.Outcome) error {
 		return status.FromContextError(o.Err).Err()
 	}
 	code, retry, message := codes.ResourceExhausted, max(o.RetryAfter(), time.Millisecond), ""
+	var details []protoadapt.MessageV1
 	names := `"` + strings.Join(o.Violated(nil), `", "`) + `"`
 	switch o.Status {
 	case http.StatusTooManyRequests:
 		message = fmt.Sprintf("rate limit exceeded (%s): try again in %v", names, retry.Round(time.Millisecond))
+		if o.Texts() != nil {
+			p := o.Problem()
+			if message = p.Detail; p.UpgradeURL != "" {
+				details = append(details, &errdetails.Help{Links: []*errdetails.Help_Link{{Description: p.Title, Url: p.UpgradeURL}}})
+			}
+		}
 	case http.StatusRequestEntityTooLarge:
 		retry, message = 0, fmt.Sprintf("the call costs more than its limit can ever grant (%s)", names)
 	case http.StatusForbidden:
@@ -59,7 +66,6 @@ func statusOf(o *httplimit.Outcome) error {
 		code, retry = codes.Unavailable, max(retry, outageRetry)
 		message = fmt.Sprintf("calls cannot be counted at the moment: try again in %v", retry.Round(time.Millisecond))
 	}
-	var details []protoadapt.MessageV1
 	if retry > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(retry)})
 	}

@@ -110,7 +110,7 @@ func (t *question) newVerdict(s *rules.Snapshot) (httplimit.Verdict, error) {
 	}
 	_, rule, _ := s.Limit(t.name)
 	count := s.Count(of, t.tier, t.key)
-	return httplimit.Verdict{Rule: rule, Mode: s.ModeFor(rule, t.key), Limiter: count.Limiter, Key: t.key, Units: t.units, Overrun: count.Soft}, nil
+	return httplimit.Verdict{Rule: rule, Mode: s.ModeFor(rule, t.key), Limiter: count.Limiter, Key: t.key, Tier: t.tier, Units: t.units, Overrun: count.Soft}, nil
 }
 
 // judge lets the limits of an Outcome decide together, as they decide on a request that meets their rules.
@@ -221,6 +221,13 @@ func askedLimiter(v *httplimit.Verdict) *weir.Limiter {
 // mayOverrun reports whether the overrun of the rule may grant units that the limit has denied.
 func mayOverrun(v *httplimit.Verdict) bool {
 	return v.Mode == rules.Enforce && !v.Decision.Allowed && v.Overrun != nil && v.Decision.Source != weir.FailedClosed
+}
+
+// countDenial counts the denial of a limit that was asked directly.
+func countDenial(o *httplimit.Outcome, v *httplimit.Verdict) {
+	if !v.Decision.Allowed {
+		o.Snapshot.CountDenial(v.Rule, v.Tier, v.Mode)
+	}
 }
 
 // showOnly converts the only Verdict of an Outcome, and sets the header fields for it.

@@ -45,6 +45,7 @@ func (a *api) hold(r *request) (int, any, error) {
 			return 0, nil, err
 		}
 	}
+	countDenial(o, v)
 	if answer.Hold != "" {
 		answer.ExpiresAt = truncateTime(begun.Add(ttl))
 	}

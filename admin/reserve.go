@@ -25,6 +25,7 @@ func (a *api) reserve(r *request) (int, any, error) {
 			answer.Reservation, answer.ExpiresAt = spent.Text(), truncateTime(spent.Expires())
 		}
 	}
+	countDenial(o, v)
 	answer.Take = showOnly(o, r.w.Header())
 	return http.StatusOK, answer, nil
 }

@@ -50,6 +50,24 @@ rules:
 	require.Equal(t, http.StatusNoContent, a.ask("DELETE", "/v1/switches?rule=api", "").Code, "again")
 }
 
+func TestCheckAPICountsDenialsByTier(t *testing.T) {
+	a := startTestAPI(t, `
+tiers: {free: {}, paid: {multiply: 2}}
+rules:
+- {name: api, key: user, limit: {rate: 1, per: 1h}}
+- {name: jobs, key: user, limit: {rate: 1, algorithm: in_flight}}
+`)
+	for _, path := range []string{"/v1/take", "/v1/reserve", "/v1/peek"} {
+		for range 2 {
+			a.ask("POST", path, `{"limit":"api","key":"u","tier":"free"}`)
+		}
+	}
+	for range 3 {
+		a.ask("POST", "/v1/hold", `{"limit":"jobs","key":"u","tier":"paid"}`)
+	}
+	require.Equal(t, []rules.TierDenials{{Rule: "api", Tier: "free", Enforced: 1 + 2}, {Rule: "jobs", Tier: "paid", Enforced: 1}}, a.book.Current().TierDenials())
+}
+
 func TestInvalidSwitchIsRefused(t *testing.T) {
 	a := newTestAPI(t)
 	for body, want := range map[string]string{

@@ -79,7 +79,7 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 
 // Judge decides with the limits of the Verdicts, like for a request that meets their rules, and
 // sets the Decisions, Soft, the Status and Err. The caller has set the Snapshot, and the Rule, Mode,
-// Limiter, Key, Units and Overrun of each Verdict. Judge does not wait in a queue. For an
+// Limiter, Key, Tier, Units and Overrun of each Verdict. Judge does not wait in a queue. For an
 // enforced in_flight limit the Err is ErrNoEnd. The limit of a rule that is off is not asked, and its
 // Decision is that of Unasked.
 func (m *Middleware) Judge(ctx context.Context, o *Outcome) {
@@ -99,8 +99,22 @@ func (m *Middleware) Judge(ctx context.Context, o *Outcome) {
 // judge decides with the limits of the Verdicts, and sets the other fields of the outcome.
 func (m *Middleware) judge(ctx context.Context, s *scratch) {
 	m.ask(ctx, s)
+	s.countDenials()
 	if s.admission != nil && s.outcome.Status != 0 {
 		s.abandon()
+	}
+}
+
+// countDenials counts the denials of limits that were asked, by rule and tier.
+func (s *scratch) countDenials() {
+	o := &s.outcome
+	if o.Snapshot == nil || o.Status == http.StatusRequestEntityTooLarge {
+		return
+	}
+	for i := range o.Verdicts {
+		if v := &o.Verdicts[i]; !v.Decision.Allowed && v.Decision.Name != "" {
+			o.Snapshot.CountDenial(v.Rule, v.Tier, v.Mode)
+		}
 	}
 }
 
@@ -198,8 +212,8 @@ func (m *Middleware) meet(s *scratch) {
 	keys := string(s.keys) // a single string, so that each key is a substring
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
-		v.Key = keys[v.begin:v.end]
-		count := o.Snapshot.Count(v.limit, s.request.Tier, v.Key)
+		v.Key, v.Tier = keys[v.begin:v.end], s.request.Tier
+		count := o.Snapshot.Count(v.limit, v.Tier, v.Key)
 		v.Limiter, v.Overrun, v.policy = count.Limiter, count.Soft, count.Policy
 		if i > 0 && o.Verdicts[i-1].Rule == v.Rule {
 			v.Mode = o.Verdicts[i-1].Mode

@@ -92,6 +92,7 @@ type Verdict struct {
 	Mode     rules.Mode    // of the rule for the key: Enforce, Shadow or, only in Judge, Off
 	Limiter  *weir.Limiter // the numbers are of the tier, or of an override
 	Key      string
+	Tier     string // tier of the request; rules.Set.Tier returns the tier whose numbers apply
 	Units    int64
 	Decision weir.Decision // zero if the limit was not asked, because another limit denied or can never grant the units
 	Soft     bool          // the limit is exhausted, and the overrun of the rule has admitted the request

@@ -59,3 +59,36 @@ func TestRuleIsEnforcedForPartOfKeys(t *testing.T) {
 	require.EqualValues(t, denied, outcomes[0].Enforced.Denied)
 	require.EqualValues(t, 300-denied, outcomes[0].Shadowed.Denied)
 }
+
+func TestDenialsAreCountedByRuleAndTier(t *testing.T) {
+	const file = `
+tiers: {free: {}, paid: {multiply: 2}}
+default_tier: free
+rules:
+- {name: hard, match: {path: /hard}, key: user, limit: {rate: 1, per: 1h}}
+- {name: trial, key: user, shadow: true, limit: {rate: 1, per: 1h}}
+`
+	o := byUser
+	o.Tier = HeaderValue("X-Tier")
+	m := newLimiter(t, file, o, weir.Config{})
+	send := func(path string) {
+		for _, tier := range []string{"free", "paid", "unknown"} {
+			for range 3 {
+				answer(m.Handler(hello), get(path, "192.0.2.1", "X-User", tier, "X-Tier", tier))
+			}
+		}
+	}
+	send("/hard")
+	want := []rules.TierDenials{
+		{Rule: "hard", Tier: "free", Enforced: 4}, {Rule: "hard", Tier: "paid", Enforced: 1},
+		{Rule: "trial", Tier: "free", Shadowed: 4}, {Rule: "trial", Tier: "paid", Shadowed: 1},
+	}
+	require.Equal(t, want, m.book.Current().TierDenials())
+	send("/")
+	want[2].Shadowed, want[3].Shadowed = 4+6, 1+3
+	require.Equal(t, want, m.book.Current().TierDenials())
+	require.NoError(t, m.book.Switch("trial", rules.Switch{Mode: rules.Enforce}))
+	send("/")
+	want[2].Enforced, want[3].Enforced = 6, 3
+	require.Equal(t, want, m.book.Current().TierDenials(), "the counters stay")
+}

@@ -264,9 +264,11 @@ func (b *Book) enforce(set *Set) error {
 		return err
 	}
 	s.now, s.blocked = b.now, &b.blocked
+	var before map[ruleTier]*tierDenials
 	if old != nil {
-		s.serial, s.switches = old.serial, old.switches
+		s.serial, s.switches, before = old.serial, old.switches, old.denials
 	}
+	s.denials = set.newTierDenials(before)
 	b.swap(*s, b.now())
 	b.stats.Hash, b.stats.LoadedAt = hashOf(set.text), b.now()
 	b.stats.Loads++

@@ -21,6 +21,7 @@ type Snapshot struct {
 	counts    [][]Count                  // by Limit.Index, then by variant
 	overrides []map[[16]byte]*granted    // by Limit.Index; nil if no key of the limit has an override
 	switches  map[string]*Switch         // by the name of the rule, or AllRules
+	denials   map[ruleTier]*tierDenials
 }
 
 // Count has the Limiters of a key under a limit.

@@ -36,7 +36,7 @@ func Register(meter metric.Meter, node *weir.Node, book *rules.Book) (metric.Reg
 		observe(&r, metrics.OfBook(), book.Stats)
 	}
 	if node != nil && book != nil {
-		observe(&r, metrics.OfRules(), func() map[string]metrics.Denials { return metrics.DenialsByRule(node, book) })
+		observe(&r, metrics.OfRules(), func() metrics.RuleDenials { return metrics.ReadDenials(node, book) })
 	}
 	if r.err != nil {
 		return nil, r.err

@@ -108,7 +108,7 @@ func TestNodeAndRulesAreObservedUntilUnregistered(t *testing.T) {
 	require.EqualValues(t, 3, got["weir_decisions_total{outcome=allowed,source=owner}"])
 	want := addSeries(make(map[string]float64), metrics.OfNode(), metrics.ReadNode(node))
 	want = addSeries(want, metrics.OfBook(), book.Stats())
-	want = addSeries(want, metrics.OfRules(), metrics.DenialsByRule(node, book))
+	want = addSeries(want, metrics.OfRules(), metrics.ReadDenials(node, book))
 	for _, series := range []map[string]float64{want, got} {
 		delete(series, "weir_cluster_scheduling_delay_seconds") // differs between two readings
 	}

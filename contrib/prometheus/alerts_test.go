@@ -96,7 +96,7 @@ func TestAlertsFireAsTheirTestsExpect(t *testing.T) {
 // The number of series of a node depends only on its configuration. A limit is
 // configured; a key and a member are not.
 func TestNoMetricHasKeyAsLabel(t *testing.T) {
-	configured, fixed := []string{"region", "hash", "limit", "le", "rule", "version", "goversion"}, valuesOf()
+	configured, fixed := []string{"region", "hash", "limit", "le", "rule", "tier", "version", "goversion"}, valuesOf()
 	for name, labels := range labelsOf(labelsOf(labelsOf(make(map[string][]string), metrics.OfNode()), metrics.OfBook()), metrics.OfRules()) {
 		for _, label := range labels {
 			require.True(t, fixed[label] != nil || slices.Contains(configured, label), "%s{%s}", name, label)

@@ -25,7 +25,7 @@ func New(node *weir.Node, book *rules.Book) prometheus.Collector {
 		c = append(c, newFamilies(metrics.OfBook(), book.Stats))
 	}
 	if node != nil && book != nil {
-		c = append(c, newFamilies(metrics.OfRules(), func() map[string]metrics.Denials { return metrics.DenialsByRule(node, book) }))
+		c = append(c, newFamilies(metrics.OfRules(), func() metrics.RuleDenials { return metrics.ReadDenials(node, book) }))
 	}
 	return c
 }

@@ -119,6 +119,17 @@ func TestDenialsAreCountedByRuleAndMode(t *testing.T) {
 	require.NotContains(t, got, "weir_limit_shadows_total{limit=one,outcome=denied}", "limits that were never a shadow have no series")
 }
 
+func TestDenialsAreCountedByTier(t *testing.T) {
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, `{tiers: {free: {}}, rules: [{name: one, key: ip, limit: {rate: 1, per: 1h}}]}`)
+	now := book.Current()
+	now.CountDenial(now.Rules()[0], "free", rules.Enforce)
+	now.CountDenial(now.Rules()[0], "unknown", rules.Shadow)
+	got := series(t, registry(t, New(node, book)))
+	require.EqualValues(t, 1, got["weir_rule_tier_denials_total{mode=enforce,rule=one,tier=free}"])
+	require.EqualValues(t, 1, got["weir_rule_tier_denials_total{mode=shadow,rule=one,tier=}"])
+}
+
 func TestLimitsBeyondBoundShareOneSeries(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	for i := range 4096 { // the maximum number of names with their own counters

@@ -8,14 +8,21 @@ import (
 )
 
 // OfRules returns the metrics that are read from a node and its rules together.
-func OfRules() []Family[map[string]Denials] { return ofRules }
+func OfRules() []Family[RuleDenials] { return ofRules }
 
-var ofRules = []Family[map[string]Denials]{
+var ofRules = []Family[RuleDenials]{
 	{Name: "weir_rule_denials_total", Help: "Denials by rule and mode. The mode is shadow for the denials of shadows, which are not enforced. (other) has the denials of limits without a series of their own.",
-		Kind: Counter, Labels: []string{"rule", "mode"}, Read: func(s *map[string]Denials, emit Emit) {
-			for rule, n := range *s {
+		Kind: Counter, Labels: []string{"rule", "mode"}, Read: func(s *RuleDenials, emit Emit) {
+			for rule, n := range s.ByRule {
 				emit(float64(n.Enforced), quoteInvalid(rule), "enforce")
 				emit(float64(n.Shadowed), quoteInvalid(rule), "shadow")
+			}
+		}},
+	{Name: "weir_rule_tier_denials_total", Help: "Denials to requests and callers of the check API by rule, tier and mode, if the rules have tiers. The tier is empty for requests without a tier.",
+		Kind: Counter, Labels: []string{"rule", "tier", "mode"}, Read: func(s *RuleDenials, emit Emit) {
+			for _, n := range s.ByTier {
+				emit(float64(n.Enforced), n.Rule, n.Tier, "enforce")
+				emit(float64(n.Shadowed), n.Rule, n.Tier, "shadow")
 			}
 		}},
 }
@@ -24,12 +31,18 @@ var ofRules = []Family[map[string]Denials]{
 // of shadow mode.
 type Denials struct{ Enforced, Shadowed uint64 }
 
-// DenialsByRule returns the denials of each rule in force, including rules without
+// RuleDenials contains the denials of the rules in force.
+type RuleDenials struct {
+	ByRule map[string]Denials
+	ByTier []rules.TierDenials
+}
+
+// ReadDenials returns the denials of each rule in force, including rules without
 // denials. The result contains weir.OtherLimits if these limits have denied a check,
 // because they can include limits of rules.
-func DenialsByRule(node *weir.Node, book *rules.Book) map[string]Denials {
-	denials, stats := make(map[string]Denials), node.Stats()
-	for _, of := range book.Current().Outcomes(stats) {
+func ReadDenials(node *weir.Node, book *rules.Book) RuleDenials {
+	denials, stats, now := make(map[string]Denials), node.Stats(), book.Current()
+	for _, of := range now.Outcomes(stats) {
 		sum := denials[of.Rule]
 		denials[of.Rule] = Denials{sum.Enforced + of.Enforced.Denied, sum.Shadowed + of.Shadowed.Denied}
 	}
@@ -40,7 +53,7 @@ func DenialsByRule(node *weir.Node, book *rules.Book) map[string]Denials {
 	if others != (Denials{}) {
 		denials[weir.OtherLimits] = others // no rule can have this name
 	}
-	return denials
+	return RuleDenials{denials, now.TierDenials()}
 }
 
 // OfBook returns the metrics of a rules file.

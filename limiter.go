@@ -64,7 +64,8 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	made.openWindows(loc)
 	if l.Keep > 0 {
 		made.critical = new(*made)
-		made.critical.numbers.Keep = 0
+		made.critical.limit.Keep, made.critical.numbers.Keep = 0, 0
+		made.critical.limit.NoLeases = true // the owner would lend kept units
 		made.critical.openWindows(loc)
 	}
 	return made, nil
@@ -216,7 +217,8 @@ func (l *Limiter) id(key string) bucket.ID {
 	return id
 }
 
-// Limit returns the Limit that was given to Node.Limiter.
+// Limit returns the Limit that was given to Node.Limiter, without Keep and leases for a critical
+// Limiter.
 func (l *Limiter) Limit() Limit { return l.limit }
 
 // Node returns the node that made the Limiter.
@@ -309,8 +311,7 @@ func (l *Limiter) prepare(ctx context.Context, key string, units int64, a *wire.
 	a.ID, a.Name = l.id(key), l.limit.Name
 	a.Limit, a.Partition, a.Units, a.Global = l.numbersNow(), wire.Policy(l.limit.Partition), units, l.limit.Scope == Global
 	a.Bans = l.bans.strikes.Rate > 0
-	// The owner would lend kept units to a critical check, and a node with lent units would admit a banned key.
-	a.Leases = !l.limit.NoLeases && l.numbers.Keep == l.limit.Keep && !a.Bans
+	a.Leases = !l.limit.NoLeases && !a.Bans // a node with lent units would admit a banned key
 	return nil
 }
 

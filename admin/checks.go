@@ -79,12 +79,18 @@ func showVerdict(v *httplimit.Verdict, now time.Time) Take {
 type question struct {
 	name, key, tier string
 	units           int64
+	critical        bool
 }
 
-// fields returns the fields of the count and of the units, which are 1 if the field is missing.
-func (t *question) fields() []field {
+// fields returns the fields of the count and of the units, which are 1 if the field is missing. spends
+// adds the field critical.
+func (t *question) fields(spends bool) []field {
 	t.units = 1
-	return append(t.countFields(), field{name: "units", into: &t.units})
+	fields := append(t.countFields(), field{name: "units", into: &t.units})
+	if spends {
+		fields = append(fields, field{name: "critical", into: &t.critical})
+	}
+	return fields
 }
 
 // countFields returns the fields that name a count.
@@ -110,7 +116,8 @@ func (t *question) newVerdict(s *rules.Snapshot) (httplimit.Verdict, error) {
 	}
 	_, rule, _ := s.Limit(t.name)
 	count := s.Count(of, t.tier, t.key)
-	return httplimit.Verdict{Rule: rule, Mode: s.ModeFor(rule, t.key), Limiter: count.Limiter, Key: t.key, Tier: t.tier, Units: t.units, Overrun: count.Soft}, nil
+	l, _ := count.For(t.critical)
+	return httplimit.Verdict{Rule: rule, Mode: s.ModeFor(rule, t.key), Limiter: l, Key: t.key, Tier: t.tier, Units: t.units, Critical: t.critical, Overrun: count.Soft}, nil
 }
 
 // judge lets the limits of an Outcome decide together, as they decide on a request that meets their rules.
@@ -159,10 +166,10 @@ func (r *request) readCount(more ...field) (httplimit.Verdict, error) {
 }
 
 // readQuestion reads a request for units of a limit of the rules. The request may have more fields. The
-// Verdict is the only Verdict of the Outcome, and its limit has not decided yet.
-func (r *request) readQuestion(more ...field) (*httplimit.Verdict, *httplimit.Outcome, error) {
+// Verdict is the only Verdict of the Outcome, and its limit has not decided yet. spends is as in fields.
+func (r *request) readQuestion(spends bool, more ...field) (*httplimit.Verdict, *httplimit.Outcome, error) {
 	var of question
-	v, err := r.readVerdict(&of, append(of.fields(), more...))
+	v, err := r.readVerdict(&of, append(of.fields(spends), more...))
 	o := &httplimit.Outcome{Snapshot: r.rules, Verdicts: []httplimit.Verdict{v}}
 	return &o.Verdicts[0], o, err
 }
@@ -181,8 +188,8 @@ func (r *request) readVerdict(asked *question, fields []field) (v httplimit.Verd
 
 // readPossible is readQuestion, but returns a refusal if the path does not accept the kind of the limit, or
 // if the limit can never grant the units. If the rule is off, neither is checked.
-func (r *request) readPossible(more ...field) (*httplimit.Verdict, *httplimit.Outcome, error) {
-	v, o, err := r.readQuestion(more...)
+func (r *request) readPossible(spends bool, more ...field) (*httplimit.Verdict, *httplimit.Outcome, error) {
+	v, o, err := r.readQuestion(spends, more...)
 	if err == nil {
 		err = checkPossible(o)
 	}
@@ -250,7 +257,7 @@ func showOnly(o *httplimit.Outcome, h http.Header) Take {
 
 // takeUnits spends units of a limit in the rules.
 func (a *api) takeUnits(r *request) (int, any, error) {
-	_, o, err := r.readQuestion()
+	_, o, err := r.readQuestion(true)
 	if err == nil {
 		err = a.judge(r.Context(), o)
 	}
@@ -309,7 +316,7 @@ func (a *api) request(r *request) (int, any, error) {
 		field{name: "host", into: &of.Host}, field{name: "ip", into: &of.Client},
 		field{name: "user", into: &of.User}, field{name: "api_key", into: &of.APIKey},
 		field{name: "tier", into: &of.Tier}, field{name: "length", into: &of.Length},
-		field{name: "headers", into: of.Header}, field{name: "ttl", into: &ttl},
+		field{name: "headers", into: of.Header}, field{name: "ttl", into: &ttl}, field{name: "critical", into: &of.Critical},
 	); err != nil {
 		return 0, nil, err
 	}

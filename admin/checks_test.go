@@ -155,3 +155,40 @@ rules:
 		require.NotEmpty(t, w.Header().Get("Retry-After"), about)
 	}
 }
+
+// Only a caller of the API that states so, or whose proxy does, spends kept units.
+func TestCriticalTakesSpendKeptUnits(t *testing.T) {
+	a := startTestAPI(t, "rules:\n- {name: r, key: ip, limit: {rate: 8, per: 1h, keep: 4}}\n")
+	const count = `"limit":"r","key":"192.0.2.1"`
+	for _, c := range []struct {
+		path, body string
+		status     int
+	}{
+		{"/v1/take", `{` + count + `,"units":5}`, 413}, {"/v1/take", `{` + count + `,"units":4}`, 200},
+		{"/v1/take", `{` + count + `}`, 200}, // denied
+		{"/v1/peek", `{` + count + `,"critical":true}`, 200},
+		{"/v1/take", `{` + count + `,"critical":true}`, 200},
+		{"/v1/reserve", `{` + count + `,"critical":true}`, 200},
+		{"/v1/request", `{"path":"/","ip":"192.0.2.1","critical":true}`, 200},
+		{"/v1/take", `{` + count + `,"critical":"yes"}`, 400},
+		{"/v1/refund", `{` + count + `,"critical":true}`, 400},
+	} {
+		w := a.ask("POST", c.path, c.body)
+		require.Equal(t, c.status, w.Code, "%s %s: %s", c.path, c.body, w.Body)
+	}
+	l := a.limiter("r")
+	remaining := func() int64 {
+		d, err := l.Critical().Peek(t.Context(), "192.0.2.1")
+		require.NoError(t, err)
+		return d.Remaining
+	}
+	require.EqualValues(t, 1, remaining())
+	var all takeAllAnswer
+	a.get("POST", "/v1/take_all", `{"takes":[{`+count+`}]}`, 200, &all)
+	require.False(t, all.Allowed)
+	forward := askers(a.api)["forward_auth"]
+	field := http.Header{"X-Internal": {"true"}}
+	require.Equal(t, 429, forward(forwardedAs{fields: field}).Code)
+	require.Equal(t, 200, forward(forwardedAs{fields: field, parameters: "&critical=X-Internal"}).Code)
+	require.Zero(t, remaining())
+}

@@ -11,7 +11,7 @@ import (
 // debit spends units of a limit of the rules even if they exceed it, for a cost that is known only
 // afterwards. The answer is allowed unless the limit is enforced and in debt.
 func (a *api) debit(r *request) (int, any, error) {
-	v, o, err := r.readQuestion()
+	v, o, err := r.readQuestion(false)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -36,7 +36,7 @@ func (a *api) debit(r *request) (int, any, error) {
 // refund returns units of a limit of the rules, or of the overrun of its rule.
 func (a *api) refund(r *request) (int, any, error) {
 	var soft bool
-	v, _, err := r.readQuestion(field{name: "soft", into: &soft})
+	v, _, err := r.readQuestion(false, field{name: "soft", into: &soft})
 	if err != nil {
 		return 0, nil, err
 	}

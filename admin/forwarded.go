@@ -46,13 +46,13 @@ func (a *api) authRequest(r *request) (int, any, error) {
 // of the fields.
 func (a *api) decideForwarded(r *request, uriField, methodField string) (*proxied, error) {
 	var (
-		client, user, apiKey, tier, ambiguous string
-		hops                                  int64 = 1
+		client, user, apiKey, tier, critical, ambiguous string
+		hops                                            int64 = 1
 	)
 	if err := r.parameters(
 		field{name: "client", into: &client}, field{name: "hops", into: &hops},
 		field{name: "user", into: &user}, field{name: "api_key", into: &apiKey}, field{name: "tier", into: &tier},
-		field{name: "ambiguous_paths", into: &ambiguous},
+		field{name: "critical", into: &critical}, field{name: "ambiguous_paths", into: &ambiguous},
 	); err != nil {
 		return nil, err
 	}
@@ -75,6 +75,7 @@ func (a *api) decideForwarded(r *request, uriField, methodField string) (*proxie
 		return nil, err
 	}
 	of.User, of.APIKey, of.Tier = httplimit.HeaderValue(user)(r.Request), httplimit.HeaderValue(apiKey)(r.Request), httplimit.HeaderValue(tier)(r.Request)
+	of.Critical = critical != "" && httplimit.HeaderValue(critical)(r.Request) == "true"
 	if ambiguous != "" {
 		return decideProxied(a.strict, r, of), nil
 	}

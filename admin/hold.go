@@ -31,7 +31,7 @@ type heldAnswer struct {
 // passed since the last renewal.
 func (a *api) hold(r *request) (int, any, error) {
 	ttl := defaultHoldTTL
-	v, o, err := r.readPossible(field{name: "ttl", into: &ttl})
+	v, o, err := r.readPossible(false, field{name: "ttl", into: &ttl})
 	if err == nil {
 		err = checkHoldTTL(ttl)
 	}

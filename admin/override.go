@@ -100,7 +100,7 @@ func (w *faults) checkNumbers(l weir.Limit, o rules.Override) {
 	default:
 		l.Per = o.Per
 	}
-	l.Burst = 0
+	l.Burst, l.Keep = 0, 0
 	switch isGood := *w == nil && l.Validate() == nil; {
 	case o.Burst == 0:
 	case l.Algorithm != weir.TokenBucket && l.Algorithm != weir.LeakyBucket:

@@ -10,7 +10,8 @@ import (
 // peek returns the response that take would return for a unit, but spends nothing. peek also accepts
 // in_flight limits.
 func (a *api) peek(r *request) (int, any, error) {
-	v, err := r.readCount()
+	of := question{units: 1}
+	v, err := r.readVerdict(&of, append(of.countFields(), field{name: "critical", into: &of.critical}))
 	if err != nil {
 		return 0, nil, err
 	}

@@ -11,7 +11,7 @@ import (
 
 // reserve spends an estimate of the cost under a limit of the rules. settle replaces it by the cost.
 func (a *api) reserve(r *request) (int, any, error) {
-	v, o, err := r.readPossible()
+	v, o, err := r.readPossible(true)
 	if err != nil {
 		return 0, nil, err
 	}

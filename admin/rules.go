@@ -28,15 +28,16 @@ type rulesAnswer struct {
 
 // ruleAnswer is a rule as it was loaded. Exemptions are not shown, because they may contain API keys.
 type ruleAnswer struct {
-	Name   string        `json:"name"`
-	Match  matchAnswer   `json:"match"`
-	Key    string        `json:"key"`
-	Cost   string        `json:"cost"`
-	Limits []limitAnswer `json:"limits"`
-	Mode   string        `json:"mode"`
-	Switch *switchAnswer `json:"switch,omitempty"`
-	Soft   *softAnswer   `json:"soft,omitempty"`
-	Queue  string        `json:"queue,omitempty"`
+	Name     string            `json:"name"`
+	Match    matchAnswer       `json:"match"`
+	Key      string            `json:"key"`
+	Cost     string            `json:"cost"`
+	Limits   []limitAnswer     `json:"limits"`
+	Critical []exceptionAnswer `json:"critical,omitempty"`
+	Mode     string            `json:"mode"`
+	Switch   *switchAnswer     `json:"switch,omitempty"`
+	Soft     *softAnswer       `json:"soft,omitempty"`
+	Queue    string            `json:"queue,omitempty"`
 }
 
 type matchAnswer struct {
@@ -54,6 +55,7 @@ type exceptionAnswer struct {
 	Paths   []string            `json:"paths,omitempty"`
 	Headers map[string][]string `json:"headers,omitempty"`
 	Tiers   []string            `json:"tiers,omitempty"`
+	Users   []string            `json:"users,omitempty"`
 }
 
 type limitAnswer struct {
@@ -93,8 +95,10 @@ func showRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 		a.Switch = showSwitch(&w)
 	}
 	for i := range r.When.Not {
-		e := &r.When.Not[i]
-		a.Match.Not = append(a.Match.Not, exceptionAnswer{e.Methods, e.Hosts, e.Paths, showHeaders(e.Headers), e.Tiers})
+		a.Match.Not = append(a.Match.Not, showException(&r.When.Not[i], nil))
+	}
+	for i := range r.Critical {
+		a.Critical = append(a.Critical, showException(&r.Critical[i].Exception, r.Critical[i].Users))
 	}
 	if r.Soft.Over > 0 {
 		a.Soft = &softAnswer{r.Soft.Over, enum.Duration(r.Soft.For)}
@@ -113,6 +117,10 @@ func showRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 		a.Limits = append(a.Limits, limit)
 	}
 	return a
+}
+
+func showException(e *rules.Exception, users []string) exceptionAnswer {
+	return exceptionAnswer{e.Methods, e.Hosts, e.Paths, showHeaders(e.Headers), e.Tiers, users}
 }
 
 func showHeaders(headers []rules.Header) map[string][]string {

@@ -25,7 +25,7 @@ func (a *api) takeAll(r *request) (int, any, error) {
 	var takes []question
 	if err := r.body(field{name: "takes", required: true, into: list{maxTakes, func(object func(...field)) {
 		var t question
-		object(t.fields()...)
+		object(t.fields(true)...)
 		takes = append(takes, t)
 	}}}); err != nil {
 		return 0, nil, err

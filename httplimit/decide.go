@@ -190,7 +190,7 @@ func (m *Middleware) meet(s *scratch) {
 		if units <= 0 && estimate <= 0 {
 			continue
 		}
-		begin := len(s.keys)
+		begin, critical := len(s.keys), o.Snapshot.IsCritical(rule, &s.request)
 		var ok bool
 		if s.keys, ok = rule.AppendKey(s.keys, &s.request); !ok {
 			continue
@@ -206,7 +206,7 @@ func (m *Middleware) meet(s *scratch) {
 			}
 			o.Verdicts = append(o.Verdicts, Verdict{})
 			v := &o.Verdicts[len(o.Verdicts)-1]
-			v.Rule, v.limit, v.Units, v.begin, v.end = rule, l, costs, begin, len(s.keys)
+			v.Rule, v.limit, v.Units, v.Critical, v.begin, v.end = rule, l, costs, critical, begin, len(s.keys)
 		}
 	}
 	keys := string(s.keys) // a single string, so that each key is a substring
@@ -214,7 +214,8 @@ func (m *Middleware) meet(s *scratch) {
 		v := &o.Verdicts[i]
 		v.Key, v.Tier = keys[v.begin:v.end], s.request.Tier
 		count := o.Snapshot.Count(v.limit, v.Tier, v.Key)
-		v.Limiter, v.Overrun, v.policy = count.Limiter, count.Soft, count.Policy
+		v.Overrun = count.Soft
+		v.Limiter, v.policy = count.For(v.Critical)
 		if i > 0 && o.Verdicts[i-1].Rule == v.Rule {
 			v.Mode = o.Verdicts[i-1].Mode
 		} else {

@@ -48,6 +48,8 @@ func (o *Options) validateFor(limit *weir.Limit) error {
 	switch {
 	case o.User != nil || o.APIKey != nil || o.Tier != nil:
 		return fmt.Errorf("%w Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", weir.ErrInvalid)
+	case o.Critical != nil && limit.Keep == 0:
+		return fmt.Errorf("%w Options.Critical: limit %q keeps no units: set Limit.Keep, or leave Critical out", weir.ErrInvalid, limit.Name)
 	case o.MaxWaiting != 0 && o.Queue == 0:
 		return fmt.Errorf("%w Options.MaxWaiting: %d without Queue: no request waits: set Queue, or leave it out", weir.ErrInvalid, o.MaxWaiting)
 	case o.MaxBody != 0:
@@ -72,6 +74,9 @@ func (l *one) meet(m *Middleware, s *scratch) {
 	s.outcome.Verdicts = append(s.outcome.Verdicts[:0], Verdict{Rule: l.rule, Limiter: l.limiter, Key: string(s.keys), Units: 1, policy: l.policy})
 	v := &s.outcome.Verdicts[0]
 	v.asked = s.askedBy(v, l.inFlight, l.reserves)
+	if s.request.Critical {
+		v.Critical, v.Limiter, v.policy = true, l.limiter.Critical(), ""
+	}
 	if m.o.Reserve != nil {
 		v.Units = m.estimate(s, l.rule)
 	}

@@ -150,3 +150,34 @@ func TestByLimiterRefusesOptionsWithoutEffect(t *testing.T) {
 		require.ErrorContains(t, err, "use ByLimiter")
 	}
 }
+
+// A rule and a single limit keep units for the requests that Options.Critical or the rule selects.
+func TestCriticalRequestsSpendKeptUnits(t *testing.T) {
+	o := Options{Critical: func(r *http.Request) bool { return r.URL.Path == "/internal" }}
+	cfg := weir.Config{Now: func() time.Time { return noon }}
+	keeps := perMinute
+	keeps.Rate, keeps.Keep = 4, 2
+	for _, c := range []struct {
+		m        *Middleware
+		critical string
+	}{
+		{newLimiter(t, "rules:\n- {name: r, key: ip, limit: {algorithm: fixed_window, rate: 4, per: 1m, keep: 50%}, critical: {path: /pay}}\n", o, cfg), "/pay"},
+		{byLimiter(t, keeps, o, cfg), "/internal"},
+	} {
+		for i, want := range []struct {
+			path             string
+			status           int
+			limit, remaining string
+		}{
+			{"/", 200, "2", "1"}, {"/", 200, "2", "0"}, {"/", 429, "2", "0"},
+			{c.critical, 200, "4", "1"}, {"/", 429, "2", "0"}, {"/internal", 200, "4", "0"}, {c.critical, 429, "4", "0"},
+		} {
+			w := answer(c.m.Handler(hello), get(want.path, "192.0.2.1"))
+			require.Equal(t, want.status, w.Code, i)
+			require.Equal(t, []string{want.limit, want.remaining}, []string{w.Header().Get("X-RateLimit-Limit"), w.Header().Get("X-RateLimit-Remaining")}, i)
+			require.Equal(t, `"r";q=`+want.limit+";w=60", w.Header().Get("RateLimit-Policy"), i)
+		}
+	}
+	_, err := ByLimiter(byLimiter(t, perMinute, Options{}, cfg).one.limiter, o)
+	require.ErrorContains(t, err, `Options.Critical: limit "r" keeps no units: set Limit.Keep, or leave Critical out`)
+}

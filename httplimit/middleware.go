@@ -26,6 +26,11 @@ type Options struct {
 	// block. They are only for New: ByLimiter has Key.
 	User, APIKey, Tier func(*http.Request) string
 
+	// Critical reports whether a request may spend the kept units of all its limits (weir.Limit.Keep),
+	// by means that its client cannot forge. The field critical of a rule selects further requests.
+	// Critical must not block.
+	Critical func(*http.Request) bool
+
 	NoXHeaders    bool // omit X-RateLimit-Limit, -Remaining and -Reset
 	NoIETFHeaders bool // omit RateLimit and RateLimit-Policy
 
@@ -225,6 +230,7 @@ func (m *Middleware) read(req *rules.Request, r *http.Request) {
 			*option.value = option.function(r)
 		}
 	}
+	req.Critical = m.o.Critical != nil && m.o.Critical(r)
 }
 
 // Request returns the fields of r that rules use, according to the Options.

@@ -95,6 +95,7 @@ type Verdict struct {
 	Tier     string // tier of the request; rules.Set.Tier returns the tier whose numbers apply
 	Units    int64
 	Decision weir.Decision // zero if the limit was not asked, because another limit denied or can never grant the units
+	Critical bool          // the request may spend the kept units of the limit
 	Soft     bool          // the limit is exhausted, and the overrun of the rule has admitted the request
 
 	// Overrun counts the overrun of the rule, and is nil if the rule has none.

@@ -62,13 +62,14 @@ func readOverride(name string, value []byte) (controlled, error) {
 	return &grant{Override: o}, nil
 }
 
-// applyTo returns the limit l with the numbers of the override.
-func (o *Override) applyTo(l weir.Limit) weir.Limit {
+// applyTo returns the numbers of a limit with those of the override, and the kept part of the limit.
+func (o *Override) applyTo(limit *Limit) weir.Limit {
+	l := limit.base
 	l.Rate, l.Burst = o.Rate, o.Burst
 	if o.Per != 0 {
 		l.Per = o.Per
 	}
-	return l
+	return limit.keep.in(l)
 }
 
 // Override sets the numbers of a key under a limit, on all nodes, and replaces an earlier
@@ -84,7 +85,7 @@ func (b *Book) Override(limit, key string, o Override) error {
 	if err := o.prepare("Override", b.now()); err != nil {
 		return err
 	}
-	if err := o.applyTo(l.base).Validate(); err != nil {
+	if err := o.applyTo(l).Validate(); err != nil {
 		return err
 	}
 	return b.publish(publishedName(limit, id), o.published())
@@ -155,7 +156,7 @@ func (g *grant) apply(b *Book, s *Snapshot) {
 	}
 	if l != g.limit {
 		g.limit, g.fit = l, nil
-		c, err := newCount(b.node, l, g.applyTo(l.base))
+		c, err := newCount(b.node, l, g.applyTo(l))
 		if err == nil {
 			g.fit = &granted{Override: g.Override, count: c}
 		} else if unlogged, due := b.unfit.Due(time.Now()); due {

@@ -37,6 +37,6 @@ func FuzzOverride(f *testing.F) {
 		require.Equal(t, o.Burst, again.Burst)
 		require.Equal(t, o.Reason, again.Reason)
 		require.True(t, o.Until.Equal(again.Until))
-		_ = o.applyTo(weir.Limit{Name: "x", Rate: 1, Per: 1}).Validate()
+		_ = o.applyTo(&Limit{base: weir.Limit{Name: "x", Rate: 1, Per: 1}}).Validate()
 	})
 }

@@ -273,6 +273,7 @@ func (p *parser) rule(v strictyaml.Value) {
 	p.soft(r, m.Get("soft"))
 	p.limits(r, v, m.Get("limit"), m.Get("limits"), base)
 	p.checkBan(r, m.Get("ban"), isShadow)
+	p.criticals(r, m.Get("critical"))
 	p.queue(r, m.Get("queue"), isShadow)
 	p.outcome(r, m.Get("count"), m.Get("refund_on"))
 	p.settle(r, m.Get("reserve"), m.Get("settle"), m.Get("cost"))

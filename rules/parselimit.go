@@ -89,6 +89,8 @@ func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) 
 		l.base.Per = p.per(per.Required())
 	}
 	l.base.Burst = p.burst(m.Get("burst"), l.base.Algorithm)
+	l.keep = p.keep(m.Get("keep"), &l.base)
+	l.base = l.keep.in(l.base)
 	good := isWhole(&l.base) && p.isValid(v, l.base, l.soft)
 	p.limitTiers(r, l, v, m.Get("tiers"), good)
 	p.values(r, l, m.Get("values"))
@@ -191,13 +193,14 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 		variants[i] = t
 		at, mine := own[tier]
 		if mine {
-			t = p.tierNumbers(t, at.Map(numberFields...))
+			t = p.tierNumbers(t, l.keep, at.Map(numberFields...))
 		} else {
 			at = v
 			if r.key.isGlobal() {
 				continue // a count for all requests is not multiplied for a tier
 			}
 			t.Rate, t.Burst = times(t.Rate, p.multiply[i]), times(t.Burst, p.multiply[i])
+			t = l.keep.in(t)
 		}
 		changed = changed || t != l.base
 		variants[i] = t
@@ -217,8 +220,8 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 	}
 }
 
-// tierNumbers returns a limit with the numbers of a tier.
-func (p *parser) tierNumbers(t weir.Limit, m strictyaml.Map) weir.Limit {
+// tierNumbers returns a limit with the numbers of a tier, and the kept part k unless the tier has its own.
+func (p *parser) tierNumbers(t weir.Limit, k keep, m strictyaml.Map) weir.Limit {
 	t.Rate = m.Get("rate").Required().Int(1, maxRate)
 	if per := m.Get("per"); per.Present() && t.Algorithm == weir.InFlight {
 		refusePer(per)
@@ -229,7 +232,10 @@ func (p *parser) tierNumbers(t weir.Limit, m strictyaml.Map) weir.Limit {
 		}
 	}
 	t.Burst = p.burst(m.Get("burst"), t.Algorithm)
-	return t
+	if own := m.Get("keep"); own.Present() {
+		k = p.keep(own, &t)
+	}
+	return k.in(t)
 }
 
 func (p *parser) burst(v strictyaml.Value, a weir.Algorithm) int64 {

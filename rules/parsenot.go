@@ -41,7 +41,12 @@ func (p *parser) exception(v strictyaml.Value) (e Exception, good bool) {
 		}
 		return e, false
 	}
-	m := v.Map(notFields...)
+	return p.conditions(v, v.Map(notFields...), "not", "not is empty: it would leave every request out")
+}
+
+// conditions reads the conditions of an entry of a field. If good is false, it has added an error. Without any
+// condition, the error is the text empty, if that is not "".
+func (p *parser) conditions(v strictyaml.Value, m strictyaml.Map, field, empty string) (e Exception, good bool) {
 	good = true
 	e.Methods, e.methods = p.methods(m.Get("method"))
 	e.Hosts = p.hosts(m.Get("host"))
@@ -49,7 +54,7 @@ func (p *parser) exception(v strictyaml.Value) (e Exception, good bool) {
 	e.Tiers, e.tiers = p.tiersOf(m.Get("tier"))
 	paths := readItems(m.Get("path"))
 	if len(paths) > maxNot {
-		m.Get("path").Errorf("%d paths: use at most %d in an entry of not", len(paths), maxNot)
+		m.Get("path").Errorf("%d paths: use at most %d in an entry of %s", len(paths), maxNot, field)
 		return e, false
 	}
 	for _, item := range paths {
@@ -71,8 +76,8 @@ func (p *parser) exception(v strictyaml.Value) (e Exception, good bool) {
 			good = false // its invalid values have errors
 		}
 	}
-	if good && len(e.Methods)+len(e.Hosts)+len(e.Paths)+len(e.Headers)+len(e.Tiers) == 0 {
-		v.Errorf("not is empty: it would leave every request out")
+	if good && empty != "" && len(e.Methods)+len(e.Hosts)+len(e.Paths)+len(e.Headers)+len(e.Tiers) == 0 {
+		v.Errorf("%s", empty)
 		good = false
 	}
 	return e, good

@@ -16,7 +16,10 @@ type Request struct {
 	User   string      // empty if there is none, like APIKey and Tier
 	APIKey string
 	Tier   string // a tier that is not in the file stands for the default tier
-	Length int64  // length of the content in bytes, -1 if unknown
+	// Critical is true if the request may spend the kept units of all limits, by means that its client
+	// cannot forge.
+	Critical bool
+	Length   int64 // length of the content in bytes, -1 if unknown
 
 	// IgnoreCase is true if the router that serves the request ignores the case of paths. It is
 	// for adapters that know the router. The field ignore_case of a file has the same effect for

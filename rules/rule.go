@@ -27,6 +27,7 @@ type Rule struct {
 	// units are spent before the response. If the request is not charged, they are refunded
 	// after it.
 	Count, RefundOn Statuses
+	Critical        []Critical
 	Reserve         string  // estimate that is spent before the response, as text; empty if Cost is used
 	Settle          *Settle // source of the cost that replaces the estimate; nil if none does
 	methods         methods
@@ -152,6 +153,7 @@ type Limit struct {
 	base   weir.Limit
 	tiers  []weir.Limit // in the order of Set.tiers; nil if no tier changes the numbers
 	values *keyValues   // nil if the limit has none
+	keep   keep
 	soft   Soft
 	line   int // position of its algorithm, or of the limit
 	column int
@@ -224,13 +226,8 @@ func (s Soft) overrun(l weir.Limit) (_ weir.Limit, ok bool) {
 	}, true
 }
 
-// Capacity returns the maximum number of units that a request to a limit can be granted.
-func Capacity(l weir.Limit) int64 {
-	if l.Burst > 0 {
-		return l.Burst
-	}
-	return l.Rate
-}
+// Capacity returns the maximum number of units that a request to a limit can be granted, if it is not critical.
+func Capacity(l weir.Limit) int64 { return cmp.Or(l.Burst, l.Rate) - l.Keep }
 
 // Describe returns the numbers of a limit in the words of a file, like "1000 per 1h,
 // sliding_window, majority_share" or "10 in_flight, majority_share".
@@ -246,6 +243,9 @@ func Describe(l weir.Limit) string {
 	}
 	if l.Burst > 0 {
 		fmt.Fprintf(&b, "burst %d, ", l.Burst)
+	}
+	if l.Keep > 0 {
+		fmt.Fprintf(&b, "keep %d, ", l.Keep)
 	}
 	fmt.Fprintf(&b, "%v, %v", l.Algorithm, l.Partition)
 	if l.Scope != weir.Regional {

@@ -45,6 +45,7 @@ func TestSchemaHasFieldsOfParser(t *testing.T) {
 		"rule":     {root.Defs["rule"], ruleFields},
 		"match":    {root.Defs["match"], matchFields},
 		"not":      {root.Defs["not"], notFields},
+		"critical": {root.Defs["critical"], criticalFields},
 		"exact":    {root.Defs["exact"], exactFields},
 		"limit":    {root.Defs["limit"], limitFields},
 		"numbers":  {root.Defs["numbers"], numberFields},
@@ -112,13 +113,14 @@ func TestExamplesConformToSchema(t *testing.T) {
 
 func TestSchemaAgreesWithParser(t *testing.T) {
 	root := readSchema(t)
-	const good = "\nkey: ip\nlimit: {rate: 1, per: 1s}"
+	const good = "\nkey: ip\nlimit: {rate: 2, per: 1s, keep: 1}"
 	for want, texts := range map[bool][]string{true: {
 		"cost: 1", "enforce: 10%", "enabled: false", "match: {not: {path: /a}}", "match: {not: [{path: [/a, /b]}, {method: [OPTIONS]}]}", "match: {not: {header: {X-A: '*'}, host: a}}",
-		"match: {header: {X-V: {exact: 'a*'}}}", "match: {header: {X-V: [a, {exact: 'a*'}]}}", "match: {host: {exact: a}}",
+		"match: {header: {X-V: {exact: 'a*'}}}", "match: {header: {X-V: [a, {exact: 'a*'}]}}", "match: {host: {exact: a}}", "critical: {user: [a, {exact: b}]}", "critical: [{path: /a}, {method: GET, header: {X-A: '*'}}]",
 		"denied: {title: No, detail: '{limit} {', upgrade_url: '/up?tier={tier}', html: '<style>p{color:red}</style>{detail}', headers: {X-A: '{limit}'}, tiers: {}}",
 	}, false: {
 		"denied: {}", "denied: {text: a}", "denied: {detail: ''}", "denied: {upgrade_url: 'javascript:a'}", "denied: {headers: {X-A: ''}}", "denied: {headers: {X-A: \"a\\nb\"}}", "denied: {tiers: {a: {name: b}}}",
+		"critical: {}", "critical: []", "critical: true", "critical: {not: {path: /a}}",
 		"match: {not: {}}", "match: {not: []}", "match: {not: /a}", "match: {not: {path: a}}", "match: {not: {paths: /a}}", "match: {not: {not: {path: /a}}}",
 		"match: {header: {X-V: {prefix: a}}}", "match: {header: {X-V: {exact: ''}}}", "match: {header: {X-V: {}}}",
 		"match: {pat: /}", "match: {path: v1}", "match: {method: get}", "limits: []", "cost: -1", "cost: size", "cost: {default: 1}", "soft: {over: 20%}", "soft: {over: 2, for: 1m}",

@@ -29,6 +29,8 @@ type Count struct {
 	Limiter *weir.Limiter
 	Soft    *weir.Limiter // Limiter of the overrun; nil if the rule allows none
 	Policy  string        // the limit as an item of the field RateLimit-Policy
+
+	criticalPolicy string // the Policy for critical requests
 }
 
 // granted is an override in force, with its Limiters.
@@ -64,7 +66,11 @@ func newCount(node *weir.Node, l *Limit, numbers weir.Limit) (c Count, err error
 		soft.Varies = true
 		c.Soft, err = node.Limiter(soft)
 	}
-	c.Policy = string(ratelimit.AppendPolicy(nil, numbers, l.set.ruleOf[l.Index].CountsBytes()))
+	bytes := l.set.ruleOf[l.Index].CountsBytes()
+	c.Policy = string(ratelimit.AppendPolicy(nil, numbers, bytes))
+	if c.criticalPolicy = c.Policy; numbers.Keep > 0 {
+		c.criticalPolicy = string(ratelimit.AppendPolicy(nil, c.Limiter.Critical().Limit(), bytes))
+	}
 	return c, err
 }
 

@@ -95,7 +95,7 @@ func TestErrorsOfValuesHideAPIKeys(t *testing.T) {
 
 		{"api_key", "sk-1: {rate: 1}, sk-1: {rate: 2}", `rules.yaml:4:55: field is set twice: remove one (the first is on line 4)`},
 		{"api_key", "sk-1: 5", "rules.yaml:4:44: this field is a number: use a map\nrules.yaml:4:44: rate is missing"},
-		{"api_key", "api_key: {sk-1: {rate: 2}}", "rules.yaml:4:47: rate is missing\nrules.yaml:4:48: unknown field: known are rate, per, burst"},
+		{"api_key", "api_key: {sk-1: {rate: 2}}", "rules.yaml:4:47: rate is missing\nrules.yaml:4:48: unknown field: known are rate, per, burst, keep"},
 		{"api_key", "'sk-*': {rate: 1}", `rules.yaml:4:38: this value has a *: name whole keys; other keys have the numbers of the limit`},
 		{"[user, api_key]", "'a|sk-1|b': {rate: 1}", `rules.yaml:4:38: this value has 3 parts, and the key is user|api_key: write \| for the character`},
 		{"header:Authorization", "'sk-1': {}", "rules.yaml:4:46: rate is missing"},

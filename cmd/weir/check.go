@@ -197,6 +197,10 @@ func explainRule(w io.Writer, set *rules.Set, rule *rules.Rule, r *rules.Request
 	for i := range rule.Limits {
 		l := rule.Limits[i].ForKey(r.Tier, key)
 		fmt.Fprintf(w, "  limit: %s: %s\n", l.Name, rules.Describe(l))
+		if l.Keep > 0 && set.IsCritical(rule, r) {
+			fmt.Fprintf(w, "         critical: the request may spend the %d kept units\n", l.Keep)
+			l.Keep = 0
+		}
 		costs := estimate
 		if rule.Limits[i].InFlight() {
 			costs = units

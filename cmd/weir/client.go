@@ -225,6 +225,7 @@ type taking struct {
 	Key         string `json:"key"`
 	Units       int64  `json:"units"`
 	Tier        string `json:"tier"`
+	Critical    bool   `json:"critical,omitempty"`
 	Reservation string `json:"reservation,omitempty"`
 }
 
@@ -232,13 +233,14 @@ type taking struct {
 type checkCommand struct {
 	asking
 	countOf
-	Units int64  `default:"1" help:"number of units"`
-	Tier  string `help:"the tier of the key"`
+	Units    int64  `default:"1" help:"number of units"`
+	Tier     string `help:"the tier of the key"`
+	Critical bool   `help:"spend kept units too"`
 }
 
 func (q *checkCommand) run(stdout, _ io.Writer) (int, error) {
 	return q.ask("check", stdout, func(ctx context.Context, c *client) (int, error) {
-		question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier}
+		question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier, Critical: q.Critical}
 		var v verdict
 		text, _, err := c.call(ctx, http.MethodPost, "/v1/take", &question, &v)
 		if err != nil {

@@ -34,6 +34,7 @@ func (l *Limits) request(ctx context.Context, method string) *rules.Request {
 			*who.is = who.from(ctx)
 		}
 	}
+	r.Critical = l.o.Critical != nil && l.o.Critical(ctx)
 	return r
 }
 

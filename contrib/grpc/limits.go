@@ -32,6 +32,10 @@ type Options struct {
 	// block.
 	User, APIKey, Tier func(context.Context) string
 
+	// Critical reports whether a call may spend the kept units of all its limits
+	// (weir.Limit.Keep). The source must not be forgeable. Critical must not block.
+	Critical func(context.Context) bool
+
 	// Key returns the key from whose count a call spends; ok is false if the call is not
 	// limited. If key is empty or Key is nil, the call spends from the count of the
 	// client address, or for IPv6 of its /64. A key that looks like an address has a
@@ -178,7 +182,10 @@ func ByLimiter(l *weir.Limiter, o Options) (*Limits, error) {
 			}
 		}
 		key, _ := rule.Key(&asked) // ok is always true, because an address replaces a missing key
-		v := httplimit.Verdict{Rule: rule, Limiter: l, Key: key, Units: 1}
+		v := httplimit.Verdict{Rule: rule, Limiter: l, Key: key, Units: 1, Critical: r.Critical}
+		if r.Critical {
+			v.Limiter = l.Critical()
+		}
 		if a, out.Err = limits.ask(ctx, &v, request); errors.Is(out.Err, weir.ErrClosed) {
 			if v.Decision = httplimit.Unserved(l.Limit()); v.Decision.Allowed {
 				out.Err = nil
@@ -199,6 +206,8 @@ func (o *Options) validate(l weir.Limit) error {
 	switch {
 	case o.User != nil || o.APIKey != nil || o.Tier != nil:
 		return fmt.Errorf("%w Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", weir.ErrInvalid)
+	case o.Critical != nil && l.Keep == 0:
+		return fmt.Errorf("%w Options.Critical: limit %q keeps no units: set Limit.Keep, or leave Critical out", weir.ErrInvalid, l.Name)
 	case !o.NoMetadata && strings.ContainsFunc(l.Name, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }):
 		return fmt.Errorf("%w grpclimit.ByLimiter: metadata cannot carry the limit's name %q: use letters, digits and spaces, or set Options.NoMetadata", weir.ErrInvalid, l.Name)
 	case l.Algorithm == weir.InFlight && o.settles():

@@ -419,6 +419,18 @@ rules:
 	require.Len(t, met, 1)
 }
 
+func TestCriticalCallsSpendKeptUnits(t *testing.T) {
+	o := Options{Critical: func(ctx context.Context) bool { return MetadataValue("x-internal")(ctx) == "true" }}
+	l := limiter(t, weir.Limit{Name: "l", Rate: 2, Per: time.Hour, Keep: 1})
+	for _, limits := range []*Limits{byLimiter(t, l, o), byRules(t, "rules: [{name: r, key: ip, limit: {rate: 2, per: 1h, keep: 50%}}]", o)} {
+		c := serve(t, new(service), limits)
+		for i, want := range []codes.Code{codes.OK, codes.ResourceExhausted, codes.OK, codes.ResourceExhausted} {
+			_, st := call(t, c, "x-internal", strconv.FormatBool(i > 1))
+			require.Equal(t, want, st.Code(), i)
+		}
+	}
+}
+
 func TestOptionsOmitMetadataAndSkipMethods(t *testing.T) {
 	l := limiter(t, weir.Limit{Name: "l", Rate: 1, Per: time.Minute})
 	c := serve(t, new(service), byLimiter(t, l, Options{NoMetadata: true}))

@@ -27,6 +27,7 @@ func AppendPolicy(b []byte, l weir.Limit, bytes bool) []byte {
 	if l.Burst > 0 {
 		q = l.Burst
 	}
+	q -= l.Keep
 	b = strconv.AppendInt(b, q, 10)
 	if w := window(l); w > 0 {
 		b = append(b, ";w="...)

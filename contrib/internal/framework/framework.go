@@ -54,6 +54,9 @@ func translate[C any](o *httplimit.FrameworkOptions[C]) httplimit.Options {
 	if o.Client != nil {
 		to.Client = *o.Client
 	}
+	if o.Critical != nil {
+		to.Critical = func(*http.Request) bool { return false }
+	}
 	if o.Count != nil {
 		to.Count = func(*http.Request, *rules.Rule, *httplimit.Ended) bool { return true }
 	}
@@ -73,7 +76,7 @@ type Exchange[C any] struct {
 	C      C
 }
 
-// ReadCaller sets the User, APIKey and Tier of r. Under ByLimiter the User is the key.
+// ReadCaller sets the User, APIKey, Tier and Critical of r. Under ByLimiter the User is the key.
 func (e *Exchange[C]) ReadCaller(r *rules.Request) {
 	o := &e.Limits.FrameworkOptions
 	for _, option := range [...]struct {
@@ -84,6 +87,7 @@ func (e *Exchange[C]) ReadCaller(r *rules.Request) {
 			*option.value = option.function(e.C)
 		}
 	}
+	r.Critical = o.Critical != nil && o.Critical(e.C)
 }
 
 // Count implements httplimit.ExchangeFunctions.

@@ -107,13 +107,14 @@ func (l *Limit) alignedStart(now int64) int64 {
 // spanSliding returns how long after c.at the last unit has slid out, or zero if no units are
 // used.
 func (l *Limit) spanSliding(c cell) uint64 {
-	switch {
-	case c.x > 0:
-		return l.per() + l.slideTime(c.x, c.x)
-	case c.y > 0:
-		return l.slideTime(c.y, c.y)
+	y, last := c.y, l.per()-1 // the time until the window ends, less a nanosecond
+	if c.x > 0 {
+		y, last = c.x, last+l.per()
 	}
-	return 0
+	if y == 0 {
+		return 0
+	}
+	return last - (l.per()-1)/y
 }
 
 // slideTime returns the time from the start of a window until the given number of units of

@@ -115,7 +115,8 @@ func (o *Owner) apply(op wire.Op, a *wire.Ask, l *bucket.Limit, now int64, r *wi
 		} else {
 			o.counts.TakeInto(a.ID, l, now, a.Units, &r.Result)
 		}
-		o.finishTake(a, r, now)
+		r.Age = time.Duration(now - int64(r.Receipt))
+		o.capRetryAfter(a.ID, &r.Result, now)
 	case wire.OpDebit:
 		o.debit(a, l, now, r)
 	case wire.OpPeek:
@@ -126,12 +127,6 @@ func (o *Owner) apply(op wire.Op, a *wire.Ask, l *bucket.Limit, now int64, r *wi
 	case wire.OpReset:
 		o.stream.ResetTo(a.ID, a.Reset, 0, now)
 	}
-}
-
-// finishTake sets the fields of the result of a take that the store does not know.
-func (o *Owner) finishTake(a *wire.Ask, r *wire.Result, now int64) {
-	r.Age = time.Duration(max(0, now-int64(r.Receipt)))
-	o.capRetryAfter(a.ID, &r.Result, now)
 }
 
 // applyGlobal executes op within the part of a Global limit that this region has.
@@ -147,7 +142,8 @@ func (o *Owner) applyGlobal(op wire.Op, a *wire.Ask, now int64, r *wire.Result) 
 		} else {
 			o.holdings.Take(a.ID, a.Limit, t, a.Units, &r.Result)
 		}
-		o.finishTake(a, r, now)
+		r.Age = time.Duration(now - int64(r.Receipt))
+		o.capRetryAfter(a.ID, &r.Result, now)
 	case wire.OpWait:
 		held := o.holdings.Limit(a.ID, a.Limit, t)
 		o.applyWait(a, &held, now, r)

@@ -226,7 +226,7 @@ func timeOfReceipt(a *wire.Ask, r *wire.Result, now int64) int64 {
 	case bucket.SlidingLog:
 		return a.Began
 	default:
-		return a.Began + (now-a.Began)/2 - int64(r.Age)
+		return a.Began + (now-a.Began)/2 - int64(max(0, r.Age))
 	}
 }
 

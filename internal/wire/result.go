@@ -46,8 +46,8 @@ type Result struct {
 	// (Owner.ResetNumber), which is never 0. A member that knows of a later reset uses neither the
 	// lease nor the denial of this result, and refunds none of its units.
 	ResetNumber uint64
-	// Age is the time from the Receipt of an allowed take to the decision. The Receipt is a time of the
-	// deciding node. Age is 0 if the Receipt is not in the past.
+	// Age is the time from the Receipt of an allowed take to the decision, both by the clock of the
+	// deciding node. It is not above 0 if the Receipt is not in the past, and undefined for a denial.
 	Age     time.Duration
 	Granted int64  // for OpWait: number of granted units. For OpStrike: 1 if the denial began a ban
 	Renewal uint64 // for OpHold and OpExtend: number of the renewal of a client's hold

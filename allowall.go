@@ -117,6 +117,9 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 		}
 	}
 	s.results = s.results[:len(s.all)]
+	for i := range s.results {
+		s.results[i].Banned = false // most decisions do not set it
+	}
 	if err := n.checks.TakeAll(ctx, s.all, s.results); err != nil {
 		return err
 	}

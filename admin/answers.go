@@ -53,6 +53,12 @@ type Latency struct {
 	Buckets []LatencyBucket `json:"buckets"`
 }
 
+// BanStats is the number of bans of a limit, and of the decisions that denied a banned key.
+type BanStats struct {
+	Begun  uint64 `json:"begun"`
+	Denied uint64 `json:"denied"`
+}
+
 // LatencyBucket counts the checks that took at most UpToUS microseconds.
 type LatencyBucket struct {
 	UpToUS float64 `json:"up_to_us"`
@@ -69,6 +75,7 @@ type Stats struct {
 	Latency   map[string]Latency  `json:"latency"`
 	Shadows   Outcomes            `json:"shadows"`
 	Trials    map[string]Outcomes `json:"shadow_limits"`
+	Bans      map[string]BanStats `json:"bans"`
 	Served    uint64              `json:"served"`
 	Passed    uint64              `json:"passed"`
 	Overdue   uint64              `json:"overdue"`
@@ -239,6 +246,7 @@ type Take struct {
 	Source       string `json:"source"`
 	Shadow       bool   `json:"shadow"`
 	Off          bool   `json:"off,omitempty"`           // the rule is off, and the limit was not asked
+	Banned       bool   `json:"banned,omitempty"`        // the key is banned, and each request denied until the ban ends
 	ShadowDenied bool   `json:"shadow_denied,omitempty"` // the limit of a shadow has denied, and nothing is enforced
 	Soft         bool   `json:"soft,omitempty"`          // the overrun of the rule has granted the units
 	Left

@@ -71,7 +71,7 @@ func CheckHandler(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handl
 func showVerdict(v *httplimit.Verdict, now time.Time) Take {
 	return Take{
 		Name: v.Limiter.Limit().Name, Source: v.Decision.Source.String(), Shadow: v.Mode == rules.Shadow, Off: v.Mode == rules.Off,
-		ShadowDenied: v.Mode == rules.Shadow && !v.Decision.Allowed, Soft: v.Soft, Left: showLeft(v.Decision, v.Limiter, now),
+		ShadowDenied: v.Mode == rules.Shadow && !v.Decision.Allowed, Soft: v.Soft, Banned: v.Decision.Banned, Left: showLeft(v.Decision, v.Limiter, now),
 	}
 }
 

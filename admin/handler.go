@@ -157,6 +157,8 @@ var routes = []route{
 	{http.MethodGet, "/v1/switches", (*api).switches, ofRules | bare},
 	{http.MethodPut, "/v1/switches", (*api).setSwitch, ofRules},
 	{http.MethodDelete, "/v1/switches", (*api).deleteSwitch, ofRules},
+	{http.MethodGet, "/v1/bans", (*api).bans, bare},
+	{http.MethodDelete, "/v1/bans", (*api).deleteBan, ofRules},
 	{http.MethodDelete, "/v1/counts", (*api).deleteCount, 0},
 	{http.MethodGet, "/v1/members", (*api).members, 0},
 	{http.MethodDelete, memberPath, (*api).deleteMember, bare},

@@ -155,6 +155,7 @@ func (a *api) stats(*request) (int, any, error) {
 	s := a.node.Stats()
 	return http.StatusOK, Stats{
 		Version: buildinfo.Version(), Ready: a.node.Ready(), Decisions: showDecisions(s.Decisions), Limits: showMap(s.Limits, showDecisions), Latency: showLatency(s.Latency), Shadows: Outcomes(s.Shadows), Trials: showMap(s.ShadowLimits, showOutcomes),
+		Bans:   showMap(s.Bans, func(b weir.BanStats) BanStats { return BanStats(b) }),
 		Served: s.Served, Passed: s.Passed, Overdue: s.Overdue, LateUnits: s.LateUnits, Canceled: s.Canceled, Conflicts: s.Conflicts,
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Bytes: s.Bytes, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
 		Missing: showMap(s.Missing, time.Duration.Milliseconds), Leases: Leases(s.Leases),

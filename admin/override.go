@@ -118,32 +118,39 @@ func (a *api) deleteOverride(r *request) (int, any, error) {
 	if err := r.parameters(field{name: "limit", into: &limit, required: true}, field{name: "key", into: &key}, field{name: "id", into: &id}); err != nil {
 		return 0, nil, err
 	}
-	var raw [16]byte
-	switch hasKey, hasID := r.URL.Query().Has("key"), r.URL.Query().Has("id"); {
-	case hasKey == hasID:
-		return 0, nil, refuse(http.StatusBadRequest, "name the override: send key, or the id from the list")
-	case hasID:
-		given, err := hex.DecodeString(id)
-		if err != nil || len(given) != len(raw) {
-			return 0, nil, refuse(http.StatusBadRequest, "id is %q: use the 32 hexadecimal digits from the list", shorten(id))
-		}
-		copy(raw[:], given)
-	default:
-		var wrong faults
-		if wrong.checkKey(key); wrong != nil {
-			return 0, nil, wrong.err()
-		}
-		l, err := findLimit(r.rules, limit)
-		if err != nil {
-			return 0, nil, err
-		}
-		raw = r.rules.Limiter(l, "", key).ID(key)
+	raw, err := r.idOf("override", limit, key, id)
+	if err != nil {
+		return 0, nil, err
 	}
 	if err := a.book.RestoreID(limit, raw); err != nil {
 		return 0, nil, err
 	}
 	a.log.Info("override removed", "limit", limit, "id", hex.EncodeToString(raw[:]), "client", r.by, "addr", r.RemoteAddr)
 	return http.StatusNoContent, nil, nil
+}
+
+// idOf returns the ID of a key of a limit, which the parameter key or id names. what names the value that
+// the request is about.
+func (r *request) idOf(what, limit, key, id string) (raw [16]byte, err error) {
+	switch hasKey, hasID := r.URL.Query().Has("key"), r.URL.Query().Has("id"); {
+	case hasKey == hasID:
+		return raw, refuse(http.StatusBadRequest, "name the %s: send key, or the id from the list", what)
+	case hasID:
+		given, err := hex.DecodeString(id)
+		if err != nil || len(given) != len(raw) {
+			return raw, refuse(http.StatusBadRequest, "id is %q: use the 32 hexadecimal digits from the list", shorten(id))
+		}
+		return [16]byte(given), nil
+	}
+	var wrong faults
+	if wrong.checkKey(key); wrong != nil {
+		return raw, wrong.err()
+	}
+	l, err := findLimit(r.rules, limit)
+	if err != nil {
+		return raw, err
+	}
+	return r.rules.Limiter(l, "", key).ID(key), nil
 }
 
 // resetAnswer names the members that a reset did not reach. They may still have the count.
@@ -169,24 +176,28 @@ func (a *api) deleteCount(r *request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	answer := resetAnswer{NotReached: []string{}}
+	var notReached []string
 	for _, l := range limiters {
-		var partial *weir.ErrPartial
-		switch err := reset(r.Context(), l, key); {
-		case errors.As(err, &partial):
-			answer.NotReached = append(answer.NotReached, partial.Members...)
-		case err != nil:
+		missed, err := reset(r.Context(), l, l.ID(key))
+		if err != nil {
 			return 0, nil, err
 		}
+		notReached = append(notReached, missed...)
 	}
-	slices.Sort(answer.NotReached)
-	answer.NotReached = slices.Compact(answer.NotReached)
+	slices.Sort(notReached)
+	notReached = slices.Compact(notReached)
 	id := limiters[0].ID(key)
-	a.log.Info("count reset", "limit", limit, "id", hex.EncodeToString(id[:]), "not_reached", answer.NotReached, "client", r.by, "addr", r.RemoteAddr)
-	if len(answer.NotReached) > 0 {
-		return http.StatusMultiStatus, answer, nil
+	a.log.Info("count reset", "limit", limit, "id", hex.EncodeToString(id[:]), "not_reached", notReached, "client", r.by, "addr", r.RemoteAddr)
+	return showReset(notReached)
+}
+
+// showReset returns the answer to a reset.
+func showReset(notReached []string) (status int, answer any, err error) {
+	status = http.StatusOK
+	if len(notReached) > 0 {
+		status = http.StatusMultiStatus
 	}
-	return http.StatusOK, answer, nil
+	return status, resetAnswer{append([]string{}, notReached...)}, nil
 }
 
 // findLimiters returns the Limiters that count a key under a limit of the rules or of check. The second
@@ -217,8 +228,13 @@ func (a *api) findLimiters(limit, key string) ([]*weir.Limiter, error) {
 
 const resetTimeout = 5 * time.Second
 
-func reset(ctx context.Context, l *weir.Limiter, key string) error {
+// reset resets the count of an ID, and returns the members that it did not reach.
+func reset(ctx context.Context, l *weir.Limiter, id [16]byte) (notReached []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, resetTimeout)
 	defer cancel()
-	return l.Reset(ctx, key)
+	err = l.ResetID(ctx, id)
+	if partial, ok := errors.AsType[*weir.ErrPartial](err); ok {
+		return partial.Members, nil
+	}
+	return nil, err
 }

@@ -198,6 +198,9 @@ func (c *client) printVerdict(v *verdict, yes, no string) int {
 	if v.RetryAfterS > 0 {
 		fmt.Fprintf(c.stdout, ", retry after %d s", v.RetryAfterS)
 	}
+	if v.Banned {
+		fmt.Fprint(c.stdout, ", the key is banned")
+	}
 	if v.Soft {
 		fmt.Fprint(c.stdout, ", from the overrun of the rule")
 	}
@@ -300,21 +303,28 @@ type resetCommand struct {
 
 func (q *resetCommand) run(stdout, _ io.Writer) (int, error) {
 	return q.ask("reset", stdout, func(ctx context.Context, c *client) (int, error) {
-		var answer struct {
-			NotReached []string `json:"not_reached"`
-		}
-		text, _, err := c.call(ctx, http.MethodDelete, "/v1/counts?"+url.Values{"limit": {q.Limit}, "key": {q.countOf.Key}}.Encode(), nil, &answer)
-		if err != nil {
-			return 0, err
-		}
-		if q.JSON {
-			stdout.Write(text)
-		} else if len(answer.NotReached) == 0 {
-			fmt.Fprintln(stdout, "the count is deleted on all members")
-		}
-		if len(answer.NotReached) > 0 {
-			return 0, fmt.Errorf("the reset did not reach %s, which may still have the count: repeat the reset when they are reachable", strings.Join(answer.NotReached, ", "))
-		}
-		return ok, nil
+		path := "/v1/counts?" + url.Values{"limit": {q.Limit}, "key": {q.countOf.Key}}.Encode()
+		return c.reset(ctx, path, q.JSON, "the count is deleted on all members")
 	})
+}
+
+// reset sends a request that resets a count, and prints its answer, or done if the reset has reached all
+// members.
+func (c *client) reset(ctx context.Context, path string, asJSON bool, done string) (int, error) {
+	var answer struct {
+		NotReached []string `json:"not_reached"`
+	}
+	text, _, err := c.call(ctx, http.MethodDelete, path, nil, &answer)
+	if err != nil {
+		return 0, err
+	}
+	if asJSON {
+		c.stdout.Write(text)
+	} else if len(answer.NotReached) == 0 {
+		fmt.Fprintln(c.stdout, done)
+	}
+	if len(answer.NotReached) > 0 {
+		return 0, fmt.Errorf("the reset did not reach %s, which may still have the count: repeat the reset when they are reachable", strings.Join(answer.NotReached, ", "))
+	}
+	return ok, nil
 }

@@ -49,8 +49,12 @@ type commands struct {
 	Reset    resetCommand    `cmd:"" help:"delete the count of a key on every member"`
 	Override overrideCommand `cmd:"" help:"set other numbers of a limit for one key, or remove them"`
 	Switch   switchCommand   `cmd:"" help:"set rules to enforce, shadow or off, or list the switches"`
-	Top      topCommand      `cmd:"" help:"show the keys with the most checks, denials and held units"`
-	Rules    struct {
+	Ban      struct {
+		List    banListCommand    `cmd:"" help:"list the bans of all members"`
+		Release banReleaseCommand `cmd:"" help:"release a key from its ban, and delete its count"`
+	} `cmd:"" help:"list and release keys that a rule has banned"`
+	Top   topCommand `cmd:"" help:"show the keys with the most checks, denials and held units"`
+	Rules struct {
 		Check  rulesCommand  `cmd:"" help:"check a rules file, or show the rules and limits that apply to a request"`
 		Schema schemaCommand `cmd:"" help:"print the JSON Schema of rules files"`
 	} `cmd:"" help:"check rules files"`

@@ -130,8 +130,12 @@ func startWith(t *testing.T, dir string, set func(p *process), args ...string) *
 
 // ask runs a client command against the node.
 func (p *reached) ask(args ...string) (code int, out string) {
+	words := 1
+	if args[0] == "ban" {
+		words = 2
+	}
 	var said strings.Builder
-	code = run(slices.Concat(args[:1], []string{"-admin", "http://" + p.addrs["admin"], "-token_file", filepath.Join(p.dir, "admin")}, args[1:]), &said, &said)
+	code = run(slices.Concat(args[:words], []string{"-admin", "http://" + p.addrs["admin"], "-token_file", filepath.Join(p.dir, "admin")}, args[words:]), &said, &said)
 	return code, said.String()
 }
 

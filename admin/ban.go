@@ -1,0 +1,72 @@
+package admin
+
+import (
+	"encoding/hex"
+	"net/http"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// Ban is a banned key. Key is nil if no member knows the text of the key, and Since if the node that began
+// the ban has ended. weir.BannedKey describes the fields.
+type Ban struct {
+	Limit  string     `json:"limit"`
+	ID     string     `json:"id"`
+	Key    *string    `json:"key,omitempty"`
+	Masked bool       `json:"masked,omitempty"`
+	Since  *time.Time `json:"since,omitempty"`
+	Until  time.Time  `json:"until"`
+}
+
+// Bans is the response to GET /v1/bans: the bans of all members, the last to end first.
+type Bans struct {
+	Bans    []Ban    `json:"bans"`
+	Missing []string `json:"missing"`
+}
+
+// bans lists the bans of all members.
+func (a *api) bans(r *request) (int, any, error) {
+	all, err := a.node.Bans(r.Context())
+	if err != nil {
+		return 0, nil, err
+	}
+	answer := Bans{Bans: make([]Ban, len(all.Bans)), Missing: append([]string{}, all.Missing...)}
+	for i, b := range all.Bans {
+		shown := Ban{Limit: b.Limit, ID: hex.EncodeToString(b.ID[:]), Masked: b.Masked, Until: b.Until.UTC().Truncate(time.Second)}
+		if b.Known {
+			shown.Key = &b.Key
+		}
+		if !b.Since.IsZero() {
+			shown.Since = truncateTime(b.Since)
+		}
+		answer.Bans[i] = shown
+	}
+	return http.StatusOK, answer, nil
+}
+
+// deleteBan releases a key from its ban, by its text or by its id from the list of bans.
+func (a *api) deleteBan(r *request) (int, any, error) {
+	var limit, key, id string
+	if err := r.parameters(field{name: "limit", into: &limit, required: true}, field{name: "key", into: &key}, field{name: "id", into: &id}); err != nil {
+		return 0, nil, err
+	}
+	l, err := findLimit(r.rules, limit)
+	if err != nil {
+		return 0, nil, err
+	}
+	raw, err := r.idOf("ban", limit, key, id)
+	if err != nil {
+		return 0, nil, err
+	}
+	limiter := r.rules.Limiter(l, "", key)
+	if limiter.Limit().Ban == (weir.Ban{}) {
+		return 0, nil, refuse(http.StatusBadRequest, "limit %q has no ban: its rule has none, or it is in_flight", limit)
+	}
+	notReached, err := reset(r.Context(), limiter, raw)
+	if err != nil {
+		return 0, nil, err
+	}
+	a.log.Info("ban released", "limit", limit, "id", hex.EncodeToString(raw[:]), "not_reached", notReached, "client", r.by, "addr", r.RemoteAddr)
+	return showReset(notReached)
+}

@@ -52,6 +52,22 @@ func TestRefundFindsUnitsOfStandInAfterImport(t *testing.T) {
 	}
 }
 
+// The asking node learns how long ago the window of a receipt began, even if no unit is left.
+func TestTakeStatesTheAgeOfItsWindow(t *testing.T) {
+	for _, algorithm := range []bucket.Algorithm{bucket.SlidingWindow, bucket.FixedWindow} {
+		n, v := newOwner()
+		limit, start := limitOf(algorithm), int64(7*time.Hour)
+		a := askFor(bucket.ID{Hi: 1, Lo: 2}, &limit, 50)
+		for _, into := range []time.Duration{0, 20 * time.Minute} {
+			var r wire.Result
+			n.Do(v, view.AsOwner, wire.OpTake, &a, start+int64(into), &r)
+			r = wire.ParseResult(r.Append(wire.OpTake, wire.AppendResponse(nil, wire.Done, 1)), wire.OpTake, 0)
+			require.True(t, r.Allowed)
+			require.Equal(t, into, r.Age, algorithm)
+		}
+	}
+}
+
 var windowsAndBuckets = []bucket.Algorithm{bucket.SlidingWindow, bucket.SlidingLog, bucket.FixedWindow, bucket.TokenBucket, bucket.LeakyBucket}
 
 // limitOf returns a limit of 100 units an hour.

@@ -64,6 +64,14 @@ func (f *fake) make() *Reservation {
 	return v
 }
 
+func TestReservationKnowsWhenItsWindowBegan(t *testing.T) {
+	f, v, a := newFake(""), new(Reservation), ask()
+	a.Began = f.cfg.Clock.Monotonic()
+	f.Make(v, a, &wire.Result{Result: bucket.Result{Allowed: true, ResetAfter: time.Minute}, Age: 20 * time.Second})
+	require.GreaterOrEqual(t, v.spent, a.Began-int64(20*time.Second))
+	require.LessOrEqual(t, v.spent, f.cfg.Clock.Monotonic()-int64(20*time.Second))
+}
+
 func TestSettleReplacesEstimateByActualCost(t *testing.T) {
 	for actual, want := range map[int64][]call{
 		10: nil,

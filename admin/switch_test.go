@@ -68,6 +68,17 @@ rules:
 	require.Equal(t, []rules.TierDenials{{Rule: "api", Tier: "free", Enforced: 1 + 2}, {Rule: "jobs", Tier: "paid", Enforced: 1}}, a.book.Current().TierDenials())
 }
 
+func TestProxiesObeySwitches(t *testing.T) {
+	for mode, want := range map[rules.Mode]bool{rules.Enforce: false, rules.Shadow: true, rules.Off: true} {
+		a := startTestAPI(t, "rules: [{name: r, key: ip, limit: {rate: 1, per: 1h}}]")
+		require.NoError(t, a.book.Switch(rules.AllRules, rules.Switch{Mode: mode}))
+		for name, ask := range askers(a.api) {
+			ask(forwardedAs{})
+			require.Equal(t, want, ask(forwardedAs{}).Code == 200, "%s, %v", name, mode)
+		}
+	}
+}
+
 func TestInvalidSwitchIsRefused(t *testing.T) {
 	a := newTestAPI(t)
 	for body, want := range map[string]string{

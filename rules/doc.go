@@ -13,12 +13,12 @@
 //
 //   - [Open] returns a [Book] of a file, and reads the file again when it changes.
 //   - [Book.Current] returns the current [Snapshot]: a version of the file, with the Limiters
-//     of a node and the current overrides.
+//     of a node, the current overrides and the modes of the rules.
 //   - [Set.Match], which a Snapshot has too, returns the rules for a [Request].
 //   - [Rule.Key] returns the key of a Request.
 //   - [Snapshot.Limiter] returns the weir.Limiter of a limit, for a key.
 //
 // [Parse] reads a file into a [Set], which never changes, without a node. [Book.Override] sets
-// other numbers for a key, on all nodes. docs/rules.md describes the file, and [Schema]
+// other numbers for a key, and [Book.Switch] the mode of a rule, on all nodes. docs/rules.md describes the file, and [Schema]
 // describes the file for editors.
 package rules

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/testnode"
+	"github.com/weir-go/weir/rules"
 )
 
 const oneAtOnce = "rules: [{name: r, key: ip, limit: {algorithm: in_flight, rate: 1}}]"
@@ -20,6 +21,22 @@ const oneAtOnce = "rules: [{name: r, key: ip, limit: {algorithm: in_flight, rate
 func oneInFlight(t *testing.T) map[string]*Limits {
 	byOne := byLimiter(t, limiter(t, weir.Limit{Name: "r", Algorithm: weir.InFlight, Rate: 1}), Options{})
 	return map[string]*Limits{"by rules": byRules(t, oneAtOnce, Options{}), "by a Limiter": byOne}
+}
+
+func TestCallsObeySwitches(t *testing.T) {
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, "rules: [{name: r, key: ip, limit: {rate: 1, per: 1h}}]")
+	limits, err := New(node, book, Options{})
+	require.NoError(t, err)
+	c := serve(t, &model{}, limits)
+	require.NoError(t, ask(t.Context(), c, 1))
+	for _, of := range []struct {
+		mode rules.Mode
+		want codes.Code
+	}{{rules.Enforce, codes.ResourceExhausted}, {rules.Shadow, codes.OK}, {rules.Enforce, codes.ResourceExhausted}, {rules.Off, codes.OK}} {
+		require.NoError(t, book.Switch("r", rules.Switch{Mode: of.mode}))
+		require.Equal(t, of.want, status.Code(ask(t.Context(), c, 1)), of.mode)
+	}
 }
 
 func TestCallHoldsUntilItsHandlerReturns(t *testing.T) {

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/weir-go/weir/internal/enum"
@@ -46,7 +47,8 @@ type matchAnswer struct {
 	Path    string              `json:"path,omitempty"`
 	Headers map[string][]string `json:"headers,omitempty"`
 	Tiers   []string            `json:"tiers,omitempty"`
-	Not     []exceptionAnswer   `json:"not,omitempty"`
+	clientsAnswer
+	Not []exceptionAnswer `json:"not,omitempty"`
 }
 
 type exceptionAnswer struct {
@@ -55,13 +57,25 @@ type exceptionAnswer struct {
 	Paths   []string            `json:"paths,omitempty"`
 	Headers map[string][]string `json:"headers,omitempty"`
 	Tiers   []string            `json:"tiers,omitempty"`
-	Users   []string            `json:"users,omitempty"`
+	clientsAnswer
+}
+
+// clientsAnswer is a condition on clients. API keys are secret.
+type clientsAnswer struct {
+	IPs     []netip.Prefix `json:"ips,omitempty"`
+	Users   []string       `json:"users,omitempty"`
+	APIKeys int            `json:"api_keys,omitempty"`
+}
+
+func showClients(c *rules.Clients) clientsAnswer {
+	return clientsAnswer{c.Networks, c.Users, c.APIKeys()}
 }
 
 type limitAnswer struct {
 	Name   string            `json:"name"`
 	Policy string            `json:"policy"`
 	Tiers  map[string]string `json:"tiers,omitempty"`
+	Values int               `json:"values,omitempty"`
 }
 
 type softAnswer struct {
@@ -89,16 +103,16 @@ func (a *api) rules(r *request) (int, any, error) {
 func showRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 	a := ruleAnswer{
 		Name: r.Name, Key: r.By, Cost: r.Cost, Mode: s.Mode(r).String(),
-		Match: matchAnswer{Methods: r.When.Methods, Hosts: r.When.Hosts, Path: r.When.Path, Headers: showHeaders(r.When.Headers), Tiers: r.When.Tiers},
+		Match: matchAnswer{Methods: r.When.Methods, Hosts: r.When.Hosts, Path: r.When.Path, Headers: showHeaders(r.When.Headers), Tiers: r.When.Tiers, clientsAnswer: showClients(&r.When.Clients)},
 	}
 	if w, ok := s.SwitchOf(r); ok {
 		a.Switch = showSwitch(&w)
 	}
 	for i := range r.When.Not {
-		a.Match.Not = append(a.Match.Not, showException(&r.When.Not[i], nil))
+		a.Match.Not = append(a.Match.Not, showException(&r.When.Not[i]))
 	}
 	for i := range r.Critical {
-		a.Critical = append(a.Critical, showException(&r.Critical[i].Exception, r.Critical[i].Users))
+		a.Critical = append(a.Critical, showException(&r.Critical[i]))
 	}
 	if r.Soft.Over > 0 {
 		a.Soft = &softAnswer{r.Soft.Over, enum.Duration(r.Soft.For)}
@@ -108,7 +122,7 @@ func showRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 	}
 	for i := range r.Limits {
 		l := &r.Limits[i]
-		limit := limitAnswer{Name: l.Name, Policy: rules.Describe(l.ForTier("")), Tiers: make(map[string]string)}
+		limit := limitAnswer{Name: l.Name, Policy: rules.Describe(l.ForTier("")), Tiers: make(map[string]string), Values: l.Values()}
 		for _, tier := range s.Tiers() {
 			if policy := rules.Describe(l.ForTier(tier)); policy != limit.Policy {
 				limit.Tiers[tier] = policy
@@ -119,8 +133,8 @@ func showRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 	return a
 }
 
-func showException(e *rules.Exception, users []string) exceptionAnswer {
-	return exceptionAnswer{e.Methods, e.Hosts, e.Paths, showHeaders(e.Headers), e.Tiers, users}
+func showException(e *rules.Exception) exceptionAnswer {
+	return exceptionAnswer{e.Methods, e.Hosts, e.Paths, showHeaders(e.Headers), e.Tiers, showClients(&e.Clients)}
 }
 
 func showHeaders(headers []rules.Header) map[string][]string {

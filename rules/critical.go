@@ -10,13 +10,6 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// Critical selects critical requests of a rule, which may spend the kept units of its limits: requests
-// that meet all fields, as an Exception does. Users is ignored if empty.
-type Critical struct {
-	Exception
-	Users []string
-}
-
 // IsCritical reports whether a request that meets a rule may spend the kept units of its limits.
 func (s *Set) IsCritical(rule *Rule, r *Request) bool {
 	if r.Critical || len(rule.Critical) == 0 {
@@ -24,8 +17,7 @@ func (s *Set) IsCritical(rule *Rule, r *Request) bool {
 	}
 	m := s.begin(r, nil)
 	for i := range rule.Critical {
-		c := &rule.Critical[i]
-		if (len(c.Users) == 0 || slices.Contains(c.Users, r.User)) && c.excludes(&m) {
+		if rule.Critical[i].excludes(&m) {
 			return true
 		}
 	}
@@ -90,13 +82,7 @@ func (p *parser) criticals(r *Rule, v strictyaml.Value) {
 			item.Errorf("critical: say which requests, like {path: /checkout} or {user: alice}")
 			continue
 		}
-		m := item.Map(criticalFields...)
-		c := Critical{Users: textList(m.Get("user"), func(strictyaml.Value, string) {})}
-		empty := "critical is empty: it would select every request; say which"
-		if m.Get("user").Present() {
-			empty = ""
-		}
-		c.Exception, _ = p.conditions(item, m, "critical", empty)
+		c, _ := p.conditions(item, item.Map(notFields...), "critical", "critical is empty: it would select every request; say which")
 		r.Critical = append(r.Critical, c)
 	}
 	if !slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.keep != keep{} }) {

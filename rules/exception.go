@@ -16,10 +16,11 @@ import (
 // one of the Values.
 type Exception struct {
 	Methods []string // upper case; GET includes HEAD
-	Hosts   []string // lower case, without a port
+	Hosts   []string // as in Condition
 	Paths   []string // patterns of http.ServeMux without method and host
 	Headers []Header // all must be met
 	Tiers   []string
+	Clients
 
 	methods  methods // every method if Methods is empty
 	tiers    uint64  // as in Rule
@@ -45,6 +46,7 @@ func (e *Exception) String() string {
 		add("header "+h.Name+":", h.Values)
 	}
 	add("tier", e.Tiers)
+	e.Clients.appendParts(add)
 	return strings.Join(parts, ", ")
 }
 
@@ -53,7 +55,10 @@ func (e *Exception) excludes(m *match) bool {
 	if e.methods&m.method == 0 || e.tiers != 0 && e.tiers&m.tier == 0 {
 		return false
 	}
-	if len(e.Hosts) > 0 && !slices.Contains(e.Hosts, hostOf(m.request.Host)) {
+	if len(e.Hosts) > 0 && !coverHost(e.Hosts, hostOf(m.request.Host)) {
+		return false
+	}
+	if !e.Clients.admits(m.request) {
 		return false
 	}
 	for i := range e.Headers {

@@ -8,22 +8,21 @@ import (
 
 // The fields of a file, by their place. The Schema has the same fields.
 var (
-	fileFields     = []string{"$schema", "version", "enabled", "ignore_case", "ipv6_prefix", "tiers", "default_tier", "exempt", "deny", "denied", "rules"}
-	tierFields     = []string{"multiply"}
-	exemptFields   = []string{"ip", "user", "api_key"}
-	denyFields     = []string{"ip", "user", "api_key", "key", "until", "reason"}
-	ruleFields     = []string{"name", "enabled", "match", "key", "missing_key", "limit", "limits", "critical", "cost", "scope", "partition", "no_leases", "durable", "shadow", "enforce", "soft", "ban", "queue", "count", "refund_on", "reserve", "settle", "denied"}
-	matchFields    = []string{"method", "host", "path", "header", "tier", "not"}
-	notFields      = []string{"method", "host", "path", "header", "tier"}
-	criticalFields = append([]string{"user"}, notFields...)
-	limitFields    = []string{"name", "algorithm", "rate", "per", "burst", "keep", "calendar", "zone", "tiers", "values"}
-	numberFields   = []string{"rate", "per", "burst", "keep"}
-	costFields     = []string{"from", "default", "unit"}
-	exactFields    = []string{"exact"}
-	outcomeFields  = []string{"status"}
-	settleFields   = []string{"header", "trailer", "json", "sse", "unit", "on_error"}
-	softFields     = []string{"over", "for"}
-	banFields      = []string{"denials", "within", "for"}
+	fileFields    = []string{"$schema", "version", "enabled", "ignore_case", "ipv6_prefix", "tiers", "default_tier", "exempt", "deny", "denied", "rules"}
+	tierFields    = []string{"multiply"}
+	exemptFields  = []string{"ip", "user", "api_key"}
+	denyFields    = []string{"ip", "user", "api_key", "key", "until", "reason"}
+	ruleFields    = []string{"name", "enabled", "match", "key", "missing_key", "limit", "limits", "critical", "cost", "scope", "partition", "no_leases", "durable", "shadow", "enforce", "soft", "ban", "queue", "count", "refund_on", "reserve", "settle", "denied"}
+	matchFields   = []string{"method", "host", "path", "header", "tier", "ip", "user", "api_key", "not"}
+	notFields     = []string{"method", "host", "path", "header", "tier", "ip", "user", "api_key"}
+	limitFields   = []string{"name", "algorithm", "rate", "per", "burst", "keep", "calendar", "zone", "tiers", "values"}
+	numberFields  = []string{"rate", "per", "burst", "keep"}
+	costFields    = []string{"from", "default", "unit"}
+	exactFields   = []string{"exact"}
+	outcomeFields = []string{"status"}
+	settleFields  = []string{"header", "trailer", "json", "sse", "unit", "on_error"}
+	softFields    = []string{"over", "for"}
+	banFields     = []string{"denials", "within", "for"}
 
 	deniedTextFields = []string{"title", "detail", "upgrade_url", "html", "headers"}
 	deniedFields     = append([]string{"tiers"}, deniedTextFields...)

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/weir-go/weir/internal/strictyaml"
 )
@@ -43,14 +44,20 @@ func (p *parser) trees(r *Rule) (trees []*tree) {
 	if len(r.When.Hosts) == 0 {
 		return []*tree{&p.set.any}
 	}
-	if p.set.hosts == nil {
-		p.set.hosts = make(map[string]*tree)
-	}
+	s := p.set
 	for _, host := range r.When.Hosts {
-		if p.set.hosts[host] == nil {
-			p.set.hosts[host] = new(tree)
+		in := &s.hosts
+		if below, ok := strings.CutPrefix(host, "*"); ok {
+			in, host = &s.below, below
+			s.hostLabels = max(s.hostLabels, strings.Count(host, "."))
 		}
-		trees = append(trees, p.set.hosts[host])
+		if *in == nil {
+			*in = make(map[string]*tree)
+		}
+		if (*in)[host] == nil {
+			(*in)[host] = new(tree)
+		}
+		trees = append(trees, (*in)[host])
 	}
 	return trees
 }

@@ -29,7 +29,7 @@ func (c *meetingCounter) size(at *place) []int32 {
 		return sizes
 	}
 	sizes := c.count(at.rules)
-	for _, h := range at.headers {
+	for _, h := range at.byValue {
 		most := make([]int32, c.kinds)
 		for _, rules := range h.rules {
 			for i, n := range c.count(rules) {
@@ -71,30 +71,48 @@ func (c *meetingCounter) countMost(places []*place) int {
 // checkCrowds reports an error if a request can meet more than MaxMet limits.
 func (p *parser) checkCrowds() {
 	c := newMeetingCounter(len(p.set.tiers))
-	largest, ofHosts := make(map[*tree]int), 0 // maximum number of limits in the trees of hosts
-	for _, t := range p.set.hosts {
-		for _, path := range p.paths[t] {
-			in := t.places(path)
-			largest[t] = max(largest[t], c.countMost(in))
-			if p.tooMany(c, path, append(in, p.set.any.places(path)...)) {
-				return
-			}
+	largest := make(map[*tree]int) // maximum number of limits in each tree
+	for t, paths := range p.paths {
+		for _, path := range paths {
+			largest[t] = max(largest[t], c.countMost(t.places(path)))
 		}
-		ofHosts = max(ofHosts, largest[t])
 	}
-	for _, path := range p.paths[&p.set.any] {
-		in := p.set.any.places(path)
-		if p.tooMany(c, path, in) {
-			return
+	check := func(host string, trees []*tree) (crowded bool) {
+		sum := 0
+		trees = append(trees, &p.set.any)
+		for t := range p.set.treesAbove(host) {
+			trees = append(trees, t)
 		}
-		if n := c.countMost(in); n+ofHosts > MaxMet {
-			for _, t := range p.set.hosts {
-				if n+largest[t] > MaxMet && p.tooMany(c, path, append(t.places(path), in...)) {
-					return
+		for _, t := range trees {
+			sum += largest[t]
+		}
+		if sum <= MaxMet {
+			return false
+		}
+		for _, t := range trees {
+			for _, path := range p.paths[t] {
+				var places []*place
+				for _, t := range trees {
+					places = append(places, t.places(path)...)
+				}
+				if p.tooMany(c, path, places) {
+					return true
 				}
 			}
 		}
+		return false
 	}
+	for host, t := range p.set.hosts {
+		if check(host, []*tree{t}) {
+			return
+		}
+	}
+	for host := range p.set.below {
+		if check("x"+host, nil) {
+			return
+		}
+	}
+	check("", nil)
 }
 
 // tooMany reports whether a request to a path can meet too many limits. In this case it adds an
@@ -118,7 +136,7 @@ func (p *place) hasRule(r *Rule) bool {
 	if slices.Contains(p.rules, r) {
 		return true
 	}
-	for _, h := range p.headers {
+	for _, h := range p.byValue {
 		for _, rules := range h.rules {
 			if slices.Contains(rules, r) {
 				return true

@@ -125,16 +125,10 @@ func (p *parser) clients(to *clients[string], m strictyaml.Map, like *Block) {
 		return &b
 	}
 	for _, item := range m.Get("ip").OneOrMore() {
-		if text := item.Text(); text != "" {
-			if prefix, ok := networkOf(text); ok {
-				b := block(BlockIP)
-				b.Network = prefix
-				to.networks = append(to.networks, network[*Block]{prefix: prefix, value: b})
-			} else if meant := foreignNetwork(text); meant != "" {
-				item.Errorf("ip is %q: addresses have no wildcards, write %s", text, meant)
-			} else {
-				item.Errorf("ip is %q: use an address or a network, like 192.0.2.1 or 10.0.0.0/8", text)
-			}
+		if prefix, ok := networkIn(item); ok {
+			b := block(BlockIP)
+			b.Network = prefix
+			to.networks = append(to.networks, network[*Block]{prefix: prefix, value: b})
 		}
 	}
 	for _, text := range texts(m.Get("user"), "user", false) {

@@ -27,6 +27,7 @@ func (p *parser) match(r *Rule, v, rule strictyaml.Value) {
 		}
 		r.When.Headers = p.headers(m.Get("header"))
 		r.When.Tiers, r.tiers = p.tiersOf(m.Get("tier"))
+		r.When.Clients, _ = p.clientsOf(m)
 	} else {
 		at = rule
 	}
@@ -103,10 +104,21 @@ func (p *parser) host(v strictyaml.Value) string {
 	if !v.IsText() && !exact {
 		return ""
 	}
+	if below, ok := strings.CutPrefix(text, "*."); ok && !exact && below != "" && foreignHost(below) == "" {
+		if below = p.hostName(v, below, false); below != "" {
+			return "*." + below
+		}
+		return ""
+	}
+	return p.hostName(v, text, exact)
+}
+
+// hostName is host, for a host without a wildcard.
+func (p *parser) hostName(v strictyaml.Value, text string, exact bool) string {
 	switch {
 	case text != "" && !exact && foreignHost(text) != "":
 		v.Errorf("host is %q: %s", text, foreignHost(text))
-	case text == "" || strings.ContainsAny(text, "/ \t{}@"):
+	case text == "" || strings.ContainsAny(text, "*/ \t{}@"):
 		v.Errorf("host is %q: use a name or an address, like api.example.com", text)
 	case strings.ContainsFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }):
 		v.Errorf("host is %q: clients send a name in ASCII, like xn--mnchen-3ya.de for münchen.de", text)

@@ -21,7 +21,7 @@ func (p *parser) exceptions(r *Rule, rulePath pattern, v strictyaml.Value) {
 	for _, item := range items {
 		e, good := p.exception(item)
 		if good && p.isEffective(r, rulePath, &e, item) {
-			if len(e.Hosts)+len(e.Paths)+len(e.Headers)+len(e.Tiers) == 0 {
+			if len(e.Hosts)+len(e.Paths)+len(e.Headers)+len(e.Tiers) == 0 && e.Clients.isEmpty() {
 				if left &^= e.methods; left == 0 {
 					item.Errorf("not leaves no request to the rule: its entries name all of its methods")
 				}
@@ -44,14 +44,14 @@ func (p *parser) exception(v strictyaml.Value) (e Exception, good bool) {
 	return p.conditions(v, v.Map(notFields...), "not", "not is empty: it would leave every request out")
 }
 
-// conditions reads the conditions of an entry of a field. If good is false, it has added an error. Without any
-// condition, the error is the text empty, if that is not "".
+// conditions reads the conditions of an entry of a field. If good is false, it has added an error.
+// Without any condition, the error is the text empty.
 func (p *parser) conditions(v strictyaml.Value, m strictyaml.Map, field, empty string) (e Exception, good bool) {
-	good = true
 	e.Methods, e.methods = p.methods(m.Get("method"))
 	e.Hosts = p.hosts(m.Get("host"))
 	e.Headers = p.headers(m.Get("header"))
 	e.Tiers, e.tiers = p.tiersOf(m.Get("tier"))
+	e.Clients, good = p.clientsOf(m)
 	paths := readItems(m.Get("path"))
 	if len(paths) > maxNot {
 		m.Get("path").Errorf("%d paths: use at most %d in an entry of %s", len(paths), maxNot, field)
@@ -76,7 +76,7 @@ func (p *parser) conditions(v strictyaml.Value, m strictyaml.Map, field, empty s
 			good = false // its invalid values have errors
 		}
 	}
-	if good && empty != "" && len(e.Methods)+len(e.Hosts)+len(e.Paths)+len(e.Headers)+len(e.Tiers) == 0 {
+	if good && len(e.Methods)+len(e.Hosts)+len(e.Paths)+len(e.Headers)+len(e.Tiers) == 0 && e.Clients.isEmpty() {
 		v.Errorf("%s", empty)
 		good = false
 	}
@@ -97,15 +97,16 @@ func (p *parser) isEffective(r *Rule, rulePath pattern, e *Exception, v strictya
 		v.Errorf("not has no effect: the rule is for no request of its %s (%s)", what, values)
 		return false
 	}
-	disjoint := func(theirs, own []string) bool {
-		return len(theirs) > 0 && len(own) > 0 && !slices.ContainsFunc(theirs, func(one string) bool { return slices.Contains(own, one) })
+	disjointHosts := func(theirs, own []string) bool {
+		return len(theirs) > 0 && len(own) > 0 &&
+			!slices.ContainsFunc(theirs, func(one string) bool { return coverHost(own, one) }) && !slices.ContainsFunc(own, func(one string) bool { return coverHost(theirs, one) })
 	}
 	switch {
 	case e.methods&r.methods == 0:
 		return none("method", (&Exception{Methods: e.Methods}).String())
 	case e.tiers != 0 && r.tiers != 0 && e.tiers&r.tiers == 0:
 		return none("tier", (&Exception{Tiers: e.Tiers}).String())
-	case disjoint(e.Hosts, r.When.Hosts):
+	case disjointHosts(e.Hosts, r.When.Hosts):
 		return none("host", (&Exception{Hosts: e.Hosts}).String())
 	}
 	for i := range e.patterns {
@@ -114,10 +115,10 @@ func (p *parser) isEffective(r *Rule, rulePath pattern, e *Exception, v strictya
 			return false
 		}
 	}
-	allHosts := len(e.Hosts) == 0 || len(r.When.Hosts) > 0 && !slices.ContainsFunc(r.When.Hosts, func(h string) bool { return !slices.Contains(e.Hosts, h) })
+	allHosts := len(e.Hosts) == 0 || len(r.When.Hosts) > 0 && !slices.ContainsFunc(r.When.Hosts, func(h string) bool { return !coverHost(e.Hosts, h) })
 	allTiers := e.tiers == 0 || r.tiers != 0 && r.tiers&^e.tiers == 0
 	allPaths := len(e.patterns) == 0 || slices.ContainsFunc(e.patterns, func(q pattern) bool { return q.covers(rulePath) })
-	if len(e.Headers) == 0 && r.methods&^e.methods == 0 && allHosts && allTiers && allPaths {
+	if len(e.Headers) == 0 && e.Clients.isEmpty() && r.methods&^e.methods == 0 && allHosts && allTiers && allPaths {
 		v.Errorf("not leaves no request to the rule: it has all of them (%s)", e)
 		return false
 	}

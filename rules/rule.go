@@ -27,9 +27,9 @@ type Rule struct {
 	// units are spent before the response. If the request is not charged, they are refunded
 	// after it.
 	Count, RefundOn Statuses
-	Critical        []Critical
-	Reserve         string  // estimate that is spent before the response, as text; empty if Cost is used
-	Settle          *Settle // source of the cost that replaces the estimate; nil if none does
+	Critical        []Exception // requests that meet all fields of one may spend the kept units of the limits
+	Reserve         string      // estimate that is spent before the response, as text; empty if Cost is used
+	Settle          *Settle     // source of the cost that replaces the estimate; nil if none does
 	methods         methods
 	tiers           uint64 // set of indices in Set.tiers, a bit for each; all tiers if zero
 	key             key
@@ -42,11 +42,12 @@ type Rule struct {
 // Condition selects the requests to which a rule applies. An empty field is ignored.
 type Condition struct {
 	Methods []string // upper case; GET includes HEAD
-	Hosts   []string // lower case, without a port
+	Hosts   []string // lower case, without a port; *.example.com stands for all hosts below
 	Path    string   // a pattern of http.ServeMux without method and host
 	Headers []Header // all must be met
 	Tiers   []string
-	Not     []Exception // none may be met
+	Clients
+	Not []Exception // none may be met
 }
 
 // Header is a condition on a field of the header of a request.
@@ -95,6 +96,9 @@ func (r *Rule) admits(m *match) bool {
 			return false
 		}
 	}
+	if !r.When.Clients.admits(m.request) {
+		return false
+	}
 	if m.all {
 		return true
 	}
@@ -114,7 +118,7 @@ func (r *Rule) ForTier(tier string) bool {
 	}
 	for i := range r.When.Not {
 		e := &r.When.Not[i]
-		if slices.Contains(e.Tiers, tier) && len(e.Methods)+len(e.Hosts)+len(e.Paths)+len(e.Headers) == 0 {
+		if slices.Contains(e.Tiers, tier) && len(e.Methods)+len(e.Hosts)+len(e.Paths)+len(e.Headers) == 0 && e.Clients.isEmpty() {
 			return false
 		}
 	}

@@ -45,7 +45,6 @@ func TestSchemaHasFieldsOfParser(t *testing.T) {
 		"rule":     {root.Defs["rule"], ruleFields},
 		"match":    {root.Defs["match"], matchFields},
 		"not":      {root.Defs["not"], notFields},
-		"critical": {root.Defs["critical"], criticalFields},
 		"exact":    {root.Defs["exact"], exactFields},
 		"limit":    {root.Defs["limit"], limitFields},
 		"numbers":  {root.Defs["numbers"], numberFields},
@@ -117,13 +116,14 @@ func TestSchemaAgreesWithParser(t *testing.T) {
 	for want, texts := range map[bool][]string{true: {
 		"cost: 1", "enforce: 10%", "enabled: false", "match: {not: {path: /a}}", "match: {not: [{path: [/a, /b]}, {method: [OPTIONS]}]}", "match: {not: {header: {X-A: '*'}, host: a}}",
 		"match: {header: {X-V: {exact: 'a*'}}}", "match: {header: {X-V: [a, {exact: 'a*'}]}}", "match: {host: {exact: a}}", "critical: {user: [a, {exact: b}]}", "critical: [{path: /a}, {method: GET, header: {X-A: '*'}}]",
+		"match: {ip: 10.0.0.0/8, user: [a, {exact: 'b*'}], api_key: k, host: '*.a.com'}", "match: {not: {ip: [10.0.0.1]}}", "match: {not: {user: a}}",
 		"denied: {title: No, detail: '{limit} {', upgrade_url: '/up?tier={tier}', html: '<style>p{color:red}</style>{detail}', headers: {X-A: '{limit}'}, tiers: {}}",
 	}, false: {
 		"denied: {}", "denied: {text: a}", "denied: {detail: ''}", "denied: {upgrade_url: 'javascript:a'}", "denied: {headers: {X-A: ''}}", "denied: {headers: {X-A: \"a\\nb\"}}", "denied: {tiers: {a: {name: b}}}",
 		"critical: {}", "critical: []", "critical: true", "critical: {not: {path: /a}}",
 		"match: {not: {}}", "match: {not: []}", "match: {not: /a}", "match: {not: {path: a}}", "match: {not: {paths: /a}}", "match: {not: {not: {path: /a}}}",
 		"match: {header: {X-V: {prefix: a}}}", "match: {header: {X-V: {exact: ''}}}", "match: {header: {X-V: {}}}",
-		"match: {pat: /}", "match: {path: v1}", "match: {method: get}", "limits: []", "cost: -1", "cost: size", "cost: {default: 1}", "soft: {over: 20%}", "soft: {over: 2, for: 1m}",
+		"match: {pat: /}", "match: {ip: []}", "match: {not: {user: []}}", "match: {path: v1}", "match: {method: get}", "limits: []", "cost: -1", "cost: size", "cost: {default: 1}", "soft: {over: 20%}", "soft: {over: 2, for: 1m}",
 		"count: 401", "count: {status: []}", "refund_on: {status: 600}", "refund_on: {status: 9xx}", "reserve: size\nsettle: {json: a}", "reserve: {default: 1}\nsettle: {json: a}",
 		"settle: {unit: 2}", "settle: {json: []}", "settle: {json: [[a], b]}", "settle: {json: [[a], []]}", "settle: {sse: [[[a]]]}", "settle: {json: a, on_error: spend}",
 		"partition: fail-open", "shadow: 1", "enforce: 10", "enforce: some", "enabled: 0",

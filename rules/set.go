@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"iter"
 	"slices"
 	"strings"
 )
@@ -29,9 +30,12 @@ type Set struct {
 	modes  []Mode   // by Rule.Index: those of the file or, in a Snapshot, of the switches
 	limits []*Limit // in the order of Limit.Index, as are the Limiters in a Snapshot
 	names  map[string]*Limit
-	ruleOf []*Rule // rule of each limit, in the order of limits
-	any    tree    // rules for all hosts
-	hosts  map[string]*tree
+	ruleOf []*Rule          // rule of each limit, in the order of limits
+	any    tree             // rules for all hosts
+	hosts  map[string]*tree // by host
+	below  map[string]*tree // by the host of a wildcard without its *, as .example.com
+
+	hostLabels int // maximum number of dots in a wildcard
 }
 
 // Rules returns the rules in the order of the file. They must not be changed.
@@ -145,6 +149,7 @@ type match struct {
 	dst        []*Rule
 	from       int    // index in dst of the first rule of this search
 	last       *place // the place that was collected last
+	again      bool   // dst may have rules of the next tree
 }
 
 // ignoresCase reports whether the server of the request ignores the case of its path.
@@ -162,12 +167,42 @@ func (s *Set) begin(r *Request, dst []*Rule) match {
 // file.
 func (s *Set) collect(m *match, paths []lookup) {
 	m.collectTree(&s.any, paths)
-	if s.hosts != nil {
-		if host := s.hosts[hostOf(m.request.Host)]; host != nil {
-			m.collectTree(host, paths)
+	if s.hosts != nil || s.below != nil {
+		host := hostOf(m.request.Host)
+		if t := s.hosts[host]; t != nil {
+			m.collectTree(t, paths)
+		}
+		if s.below != nil {
+			m.again = true // a rule may have several hosts that the request meets
+			for t := range s.treesAbove(host) {
+				m.collectTree(t, paths)
+			}
 		}
 	}
 	slices.SortFunc(m.dst[m.from:], func(a, b *Rule) int { return a.Index - b.Index })
+}
+
+// treesAbove returns the trees of the wildcards that include a host. The wildcards bound the number
+// of labels that it reads.
+func (s *Set) treesAbove(host string) iter.Seq[*tree] {
+	return func(yield func(*tree) bool) {
+		end := len(host)
+		for range s.hostLabels {
+			if end = strings.LastIndexByte(host[:end], '.'); end <= 0 {
+				return
+			}
+			if t := s.below[host[end:]]; t != nil && !yield(t) {
+				return
+			}
+		}
+	}
+}
+
+// coverHost reports whether a host is one of the hosts, or below a wildcard in them.
+func coverHost(hosts []string, host string) bool {
+	return slices.ContainsFunc(hosts, func(h string) bool {
+		return h == host || h[0] == '*' && len(host) >= len(h) && strings.HasSuffix(host, h[1:])
+	})
 }
 
 // collectTree collects the rules of a tree.
@@ -195,13 +230,21 @@ func (m *match) collect(at *place) {
 	if at == nil || at == m.last {
 		return
 	}
-	first := m.last == nil
+	first := m.last == nil && !m.again
 	m.last = at
 	for ; at != nil; at = at.parent {
 		m.add(at.rules, first)
-		for i := range at.headers {
-			h := &at.headers[i]
-			lines := distinct(m.request.lines(h.name))
+		for i := range at.byValue {
+			h := &at.byValue[i]
+			switch h.of.from {
+			case fromUser:
+				m.add(h.rules[m.request.User], first)
+				continue
+			case fromAPIKey:
+				m.add(h.rules[m.request.APIKey], first)
+				continue
+			}
+			lines := distinct(m.request.lines(h.of.header))
 			for _, line := range lines {
 				m.add(h.rules[line], first && len(lines) == 1)
 			}

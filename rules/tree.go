@@ -28,32 +28,45 @@ type tree struct {
 type place struct {
 	pattern pattern
 	parent  *place  // the next more general pattern
-	rules   []*Rule // without the rules in headers
-	headers []byValue
+	rules   []*Rule // without the rules in byValue
+	byValue []byValue
 }
 
-// byValue has the rules that require certain values of a header field. There may be a rule for
-// each of many tenants.
+// byValue has the rules that require certain values of a header field, certain users or certain API
+// keys. There may be a rule for each of many tenants.
 type byValue struct {
-	name  string
+	of    part
 	rules map[string][]*Rule
 }
 
+// valuesOf returns the values of which a request needs one to meet the rule, if the rule has such a
+// condition.
+func valuesOf(r *Rule) (of part, values []string) {
+	for _, h := range r.When.Headers {
+		if len(h.Values) > 0 {
+			return part{from: fromHeader, header: h.Name}, h.Values
+		}
+	}
+	if len(r.When.Users) > 0 {
+		return part{from: fromUser}, r.When.Users
+	}
+	return part{from: fromAPIKey}, r.When.apiKeys
+}
+
 func (p *place) add(r *Rule) {
-	i := slices.IndexFunc(r.When.Headers, func(h Header) bool { return len(h.Values) > 0 })
-	if i < 0 {
+	of, values := valuesOf(r)
+	if len(values) == 0 {
 		p.rules = append(p.rules, r)
 		return
 	}
-	h := r.When.Headers[i]
-	at := slices.IndexFunc(p.headers, func(b byValue) bool { return b.name == h.Name })
+	at := slices.IndexFunc(p.byValue, func(b byValue) bool { return b.of == of })
 	if at < 0 {
-		at = len(p.headers)
-		p.headers = append(p.headers, byValue{h.Name, make(map[string][]*Rule)})
+		at = len(p.byValue)
+		p.byValue = append(p.byValue, byValue{of, make(map[string][]*Rule)})
 	}
-	for _, value := range h.Values {
-		if !slices.Contains(p.headers[at].rules[value], r) {
-			p.headers[at].rules[value] = append(p.headers[at].rules[value], r)
+	for _, value := range values {
+		if !slices.Contains(p.byValue[at].rules[value], r) {
+			p.byValue[at].rules[value] = append(p.byValue[at].rules[value], r)
 		}
 	}
 }

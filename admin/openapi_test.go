@@ -260,6 +260,12 @@ func TestResponsesConformToOpenAPI(t *testing.T) {
 		{"POST", "/v1/take", `{"limit":"address","key":"1","units":1}`, "/v1/take", 200},
 		{"POST", "/v1/request", `{"path":"/v1/items","user":"u"}`, "/v1/request", 200},
 		{"DELETE", "/v1/switches?rule=*", "", "/v1/switches", 204},
+		{"PUT", "/v1/blocks", `{"ip":"192.0.2.0/24","until":"2999-01-01T00:00:00Z","by":"jo","reason":"scanner"}`, "/v1/blocks", 200},
+		{"PUT", "/v1/blocks", `{"rule":"both","key":"k"}`, "/v1/blocks", 200},
+		{"PUT", "/v1/blocks", `{"rule":"none","key":"k"}`, "/v1/blocks", 404},
+		{"GET", "/v1/blocks", "", "/v1/blocks", 200},
+		{"DELETE", "/v1/blocks?ip=192.0.2.0/24", "", "/v1/blocks", 204},
+		{"DELETE", "/v1/blocks?id=none", "", "/v1/blocks", 400},
 		{"DELETE", "/v1/members/x", "", "/v1/members/{name}", 404},
 		{"DELETE", "/v1/members/" + a.node.Members()[0].Name, "", "/v1/members/{name}", 409},
 	} {

@@ -64,7 +64,7 @@ func (a *api) setOverride(r *request) (int, any, error) {
 	}
 	var wrong faults
 	wrong.checkKey(key)
-	wrong.checkRange("rate", o.Rate, 1, maxUnits)
+	wrong.checkRange("rate", o.Rate, 0, maxUnits)
 	wrong.checkRange("burst", o.Burst, 0, maxUnits)
 	wrong.checkControl(&o.Control, r, time.Now())
 	wrong.checkNumbers(l.ForTier(""), o)
@@ -86,6 +86,12 @@ func (a *api) setOverride(r *request) (int, any, error) {
 // checkNumbers adds faults for the numbers of an override that its limit cannot have.
 func (w *faults) checkNumbers(l weir.Limit, o rules.Override) {
 	const shortest, longest = time.Millisecond, 366 * 24 * time.Hour
+	if o.Rate == 0 {
+		if o.Per != 0 || o.Burst != 0 {
+			w.add("per or burst is set, and rate 0 blocks the key: leave them out")
+		}
+		return
+	}
 	if l.Rate = o.Rate; l.Algorithm == weir.SlidingLog && o.Rate <= maxUnits && l.Validate() != nil {
 		w.add("rate is %d: a sliding_log keeps each unit, and has a lower bound; lower the rate", o.Rate)
 	}

@@ -15,6 +15,7 @@ type Block struct {
 	Kind    BlockKind
 	Network netip.Prefix // addresses of BlockIP; an address is a network of all its bits
 	Rule    string       // name of the rule of BlockKey
+	ID      [16]byte     // the keyed hash of a user, an API key or a key that an operator blocked, whose text is never published
 }
 
 // BlockKind is the kind of the clients or keys that a Block refuses.
@@ -133,8 +134,8 @@ func (s *Set) KeyBlock(r *Rule, key string) *Block {
 	return inForce(s.denyKeys[ruleKey{r.Index, key}], time.Now)
 }
 
-// blocks returns the number of Blocks of the file.
-func (s *Set) blocks() int { return s.deny.count() + len(s.denyKeys) }
+// countBlocks returns the number of Blocks of the file.
+func (s *Set) countBlocks() int { return s.deny.count() + len(s.denyKeys) }
 
 // ruleKey is a key of a rule.
 type ruleKey struct {
@@ -144,16 +145,38 @@ type ruleKey struct {
 
 // Block returns the Block for the client of a request, or nil: that of the file or, without one,
 // that of an operator.
-func (s *Snapshot) Block(r *Request) *Block { return s.Set.block(r, s.now) }
-
-// KeyBlock returns the Block for a key of a limit, or nil. It is a Block of the key of the rule. It
-// is none of the client: see ClientBlock. The caller does not enforce it if the Mode of the rule for
-// the key is not Enforce.
-func (s *Snapshot) KeyBlock(l *Limit, key string) *Block {
-	if s.denyKeys == nil {
+func (s *Snapshot) Block(r *Request) *Block {
+	b := s.Set.block(r, s.now)
+	if b != nil || s.blocks == nil {
+		return b
+	}
+	if b = s.blocks.find(r, s.now); b == nil || !s.Enabled() {
 		return nil
 	}
-	return inForce(s.denyKeys[ruleKey{s.ruleOf[l.Index].Index, key}], s.now)
+	return b
+}
+
+// KeyBlock returns the Block for a key of a limit, or nil. It is a Block of the key of the rule, or
+// an Override with Rate 0. It is none of the client: see ClientBlock. The caller does not enforce it if
+// the Mode of the rule for the key is not Enforce.
+func (s *Snapshot) KeyBlock(l *Limit, key string) *Block {
+	rule := s.ruleOf[l.Index].Index
+	if s.denyKeys != nil {
+		if b := inForce(s.denyKeys[ruleKey{rule, key}], s.now); b != nil {
+			return b
+		}
+	}
+	if s.blocks != nil && s.blocks.keys[rule] != nil {
+		if b := inForce(s.blocks.keys[rule][s.blocks.ofRules[rule].ID(key)], s.now); b != nil {
+			return b
+		}
+	}
+	if of := s.overrides[l.Index]; of != nil {
+		if o := of[s.counts[l.Index][0].Limiter.ID(key)]; o != nil {
+			return inForce(o.block, s.now)
+		}
+	}
+	return nil
 }
 
 // ClientBlock returns the Block for the client whose address, user or API key is a key of a

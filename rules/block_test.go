@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 const denyFile = `
@@ -122,6 +125,115 @@ func TestSortedNetworksFindSameClientsAsScan(t *testing.T) {
 	}
 }
 
+const blockable = `
+exempt: {user: mallory}
+deny: {ip: 203.0.113.9}
+rules:
+- {name: api, key: user, limits: [{rate: 10, per: 1s}, {rate: 10, per: 1h}]}
+- {name: trial, key: user, shadow: true, limit: {rate: 10, per: 1s}}
+`
+
+func TestBlocksOfOperatorsSpreadWithoutTexts(t *testing.T) {
+	var shared sharedValues
+	now := time.Unix(1_800_000_000, 0)
+	here, there := newSharedBook(t, &shared, &now, blockable), newSharedBook(t, &shared, &now, blockable)
+	secret, end := "sk-0123456789", now.Add(time.Minute)
+	keyed := func(limit string) func(*Snapshot) *Block {
+		return func(s *Snapshot) *Block { l, _, _ := s.Limit(limit); return s.KeyBlock(l, "some|key") }
+	}
+	of := func(r Request) func(*Snapshot) *Block { return func(s *Snapshot) *Block { return s.Block(&r) } }
+	for i, c := range []struct {
+		text  string
+		block Block
+		name  string
+		find  func(*Snapshot) *Block
+	}{
+		{"192.0.2.7/24", Block{Kind: BlockIP}, "ip/192.0.2.0/24", of(Request{Client: netip.MustParseAddr("192.0.2.9")})},
+		{"2001:db8::1", Block{Kind: BlockIP}, "ip/2001:db8::1/128", of(Request{Client: netip.MustParseAddr("2001:db8::1")})},
+		{"mallory", Block{Kind: BlockUser}, "user/", of(Request{User: "mallory"})},
+		{secret, Block{Kind: BlockAPIKey, Control: Control{Until: end, By: "jo", Reason: "leaked"}}, "api_key/", of(Request{APIKey: secret})},
+		{"some|key", Block{Kind: BlockKey, Rule: "api"}, "key/api/", keyed("api/2")},
+	} {
+		for _, b := range []*Book{here, there} {
+			b.refresh()
+			require.Nil(t, c.find(b.Current()), c.text)
+		}
+		set, err := here.Block(c.text, c.block)
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(set.Name(), c.name), set.Name())
+		there.refresh()
+		for _, b := range []*Book{here, there} {
+			require.Equal(t, set, *c.find(b.Current()), c.text)
+			require.Equal(t, i+2, b.Stats().Blocks, "with that of the file")
+		}
+	}
+	require.Nil(t, keyed("trial")(here.Current()))
+	require.Nil(t, here.Current().Block(&Request{User: "ada", APIKey: "k", Client: netip.MustParseAddr("192.0.3.1")}))
+	for name, v := range shared.values {
+		for _, text := range []string{secret, "mallory", "some"} {
+			require.NotContains(t, name+string(v.Value), text)
+		}
+	}
+	require.Equal(t, []string{"ip/192.0.2.0/24", "ip/2001:db8::1/128"}, []string{there.Blocks()[0].Name(), there.Blocks()[1].Name()})
+
+	require.NoError(t, here.Switch(AllRules, Switch{Mode: Off}))
+	require.Nil(t, here.Current().Block(&Request{User: "mallory"}), "all rules are off")
+	require.NoError(t, here.RestoreRule(AllRules))
+	now = end
+	require.Nil(t, here.Current().Block(&Request{APIKey: secret}), "it ends without a refresh")
+	here.refresh()
+	_, err := here.Unblock("mallory", Block{Kind: BlockUser})
+	require.NoError(t, err)
+	for _, b := range there.Blocks() {
+		require.NoError(t, there.UnblockName(b.Name()))
+	}
+	here.refresh()
+	require.Empty(t, here.Blocks())
+	require.NoError(t, here.UnblockName("ip/10.0.0.0/8"), "without a block")
+	require.NotNil(t, here.Current().Block(&Request{Client: netip.MustParseAddr("203.0.113.9")}), "the file's stays")
+}
+
+func TestInvalidBlocksAreRefused(t *testing.T) {
+	var shared sharedValues
+	now := time.Unix(1_800_000_000, 0)
+	b := newSharedBook(t, &shared, &now, blockable)
+	for text, block := range map[string]Block{
+		"10.0.0.0/33": {Kind: BlockIP}, "": {Kind: BlockUser}, strings.Repeat("k", 1025): {Kind: BlockAPIKey}, "k": {Kind: BlockKey, Rule: "none"},
+		"l": {Kind: blockKinds}, "past": {Kind: BlockUser, Control: Control{Until: now}}, "long": {Kind: BlockUser, Control: Control{By: strings.Repeat("a", 129)}},
+	} {
+		_, err := b.Block(text, block)
+		require.ErrorIs(t, err, weir.ErrInvalid)
+		require.NotContains(t, err.Error(), "kkk")
+	}
+	for _, name := range []string{"", "ip/", "ip/192.0.2.1", "ip/192.0.2.1/24", "user/", "user/ab", "user/" + strings.Repeat("AB", 16), "user/" + strings.Repeat("ab", 17), "key/" + strings.Repeat("ab", 15), "ban/x"} {
+		require.ErrorIs(t, b.UnblockName(name), weir.ErrInvalid, name)
+		require.NoError(t, shared.Publish(blockPrefix+name, 0, []byte(`{"at":1}`)))
+	}
+	require.NoError(t, shared.Publish("block/ip/192.0.2.0/24", 0, []byte(`{`)))
+	require.NoError(t, shared.Publish("block/key/gone/"+strings.Repeat("ab", 16), 0, []byte(`{"at":1}`)))
+	b.refresh()
+	require.Len(t, b.Blocks(), 1, "the rule need not be in the file any more")
+	shared.fails = errors.New("no room")
+	_, err := b.Block("u", Block{Kind: BlockUser})
+	require.ErrorIs(t, err, shared.fails)
+}
+
+func TestOverrideWithRateZeroBlocksKey(t *testing.T) {
+	var shared sharedValues
+	now := time.Unix(1_800_000_000, 0)
+	b := newSharedBook(t, &shared, &now, blockable)
+	end := now.Add(time.Hour)
+	require.NoError(t, b.Override("api/2", "u", Override{Control: Control{Until: end, Reason: "r"}}))
+	s := b.Current()
+	l, _, _ := s.Limit("api/2")
+	require.Equal(t, time.Hour, s.KeyBlock(l, "u").Left(now))
+	require.Nil(t, s.KeyBlock(l, "v"))
+	require.EqualValues(t, 10, s.Limiter(l, "", "u").Limit().Rate)
+	require.Zero(t, b.Overrides()[0].Rate)
+	require.NoError(t, b.Restore("api/2", "u"))
+	require.Nil(t, b.Current().KeyBlock(l, "u"))
+}
+
 // denyingFile returns a file that denies n networks of all lengths.
 func denyingFile(n int) string {
 	var b strings.Builder
@@ -134,7 +246,10 @@ func denyingFile(n int) string {
 }
 
 func TestLookingForBlockDoesNotAllocate(t *testing.T) {
-	s := staticBook(t, startNode(t), denyingFile(500)).Current()
+	b := staticBook(t, startNode(t), denyingFile(500))
+	_, err := b.Block("mallory", Block{Kind: BlockUser})
+	require.NoError(t, err)
+	s := b.Current()
 	denied, other := Request{Client: netip.MustParseAddr("192.0.2.1"), User: "u"}, Request{Client: netip.MustParseAddr("192.0.2.2"), User: "u"}
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		if s.Block(&denied) == nil || s.Block(&other) != nil {

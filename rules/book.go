@@ -191,7 +191,10 @@ func (b *Book) Stats() BookStats {
 	for _, of := range now.overrides {
 		s.Overrides += len(of)
 	}
-	s.Blocks = now.Set.blocks()
+	s.Blocks = now.Set.countBlocks()
+	if now.blocks != nil {
+		s.Blocks += len(now.blocks.all)
+	}
 	s.Blocked = make(map[string]uint64, blockKinds)
 	for kind := range blockKinds {
 		s.Blocked[kind.String()] = b.blocked[kind].Load()

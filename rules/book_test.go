@@ -541,7 +541,8 @@ func TestInvalidOverridesAreRefused(t *testing.T) {
 	}{
 		{"an unknown limit", "x", "k", Override{Rate: 1}, `weir: invalid Override: there is no limit "x"`},
 		{"a key that no node takes", "r", strings.Repeat("k", 1025), Override{Rate: 1}, `weir: invalid Override: the key has 1025 bytes: use at most 1024`},
-		{"a rate of 0", "r", "k", Override{}, "Rate is 0"},
+		{"a rate below 0", "r", "k", Override{Rate: -1}, "Rate is -1"},
+		{"a block with a time", "r", "k", Override{Per: time.Hour}, "Per or Burst is set with Rate 0"},
 		{"a burst of a window", "r", "k", Override{Rate: 1, Burst: 2}, "Burst"},
 		{"a time that is past", "r", "k", Override{Rate: 1, Control: Control{Until: now}}, `weir: invalid Override: Until is ` + now.Format(time.RFC3339) + `: it is past`},
 		{"an author that is too long", "r", "k", Override{Rate: 1, Control: Control{By: strings.Repeat("a", 129)}}, "weir: invalid Override: By has 129 bytes: use at most 128"},
@@ -565,7 +566,7 @@ func TestPublishedOverridesAreValidated(t *testing.T) {
 	good := publishedName("r", [16]byte{1})
 	for name, value := range map[string]string{
 		"override/": "{}", "override/r": "{}", "override/r/xyz": "{}", publishedName("r", [16]byte{2}): "{", publishedName("none", [16]byte{3}): `{"rate":5}`,
-		publishedName("r", [16]byte{4}): `{"rate":0}`, publishedName("r", [16]byte{5}): `{"rate":5,"burst":9}`, publishedName("r", [16]byte{6}): `{"rate":1e99}`,
+		publishedName("r", [16]byte{4}): `{"at":9}`, publishedName("r", [16]byte{5}): `{"rate":5,"burst":9}`, publishedName("r", [16]byte{6}): `{"rate":1e99}`,
 		"override/r/" + strings.Repeat("zz", 16): `{"rate":5}`, good: `{"rate":5,"later":"than this version"}`,
 	} {
 		require.NoError(t, shared.Publish(name, 0, []byte(value)))

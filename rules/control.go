@@ -47,7 +47,7 @@ type controlKind struct {
 }
 
 // controlKinds has all kinds. It is never changed.
-var controlKinds = [...]controlKind{{overridePrefix, readOverride}, {switchPrefix, readSwitch}}
+var controlKinds = [...]controlKind{{overridePrefix, readOverride}, {blockPrefix, readBlock}, {switchPrefix, readSwitch}}
 
 func (c *Control) control() *Control { return c }
 
@@ -135,7 +135,7 @@ func (b *Book) refresh() {
 func (b *Book) swap(s Snapshot, now time.Time) {
 	records := make(map[string]record, len(b.records))
 	before := s.switches
-	s.overrides, s.switches = make([]map[[16]byte]*granted, len(s.limits)), nil
+	s.overrides, s.switches, s.blocks = make([]map[[16]byte]*granted, len(s.limits)), nil, nil
 	b.nextPast = time.Time{}
 	for i := range controlKinds {
 		kind := &controlKinds[i]
@@ -167,6 +167,9 @@ func (b *Book) swap(s Snapshot, now time.Time) {
 		}
 	}
 	b.records = records
+	if s.blocks != nil {
+		s.blocks.networks = sortBlocked(s.blocks.networks)
+	}
 	b.logSwitches(before, s.switches)
 	s.setModes()
 	s.serial++

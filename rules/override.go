@@ -18,16 +18,16 @@ type Override struct {
 	Control
 	Limit string        // name of the limit, see Limit.Name
 	ID    [16]byte      // weir.Limiter.ID of the key; the text of a key is never published
-	Rate  int64         // units, 1 to 10^12
+	Rate  int64         // units, 1 to 10^12; 0 blocks the key (see Snapshot.KeyBlock)
 	Per   time.Duration // Per of the limit if zero
 	Burst int64         // only for the buckets; Rate if zero
 }
 
 // publishedOverride is the format of an override in the value override/LIMIT/ID.
 type publishedOverride struct {
-	Rate  int64 `json:"rate"`
-	Per   int64 `json:"per,omitempty"` // ns
-	Burst int64 `json:"burst,omitempty"`
+	Rate  *int64 `json:"rate"`
+	Per   int64  `json:"per,omitempty"` // ns
+	Burst int64  `json:"burst,omitempty"`
 	publishedControl
 }
 
@@ -41,7 +41,7 @@ func publishedName(limit string, id [16]byte) string {
 }
 
 func (o *Override) published() publishedOverride {
-	return publishedOverride{o.Rate, int64(o.Per), o.Burst, o.Control.published()}
+	return publishedOverride{&o.Rate, int64(o.Per), o.Burst, o.Control.published()}
 }
 
 // readOverride reads the published value of the name LIMIT/ID.
@@ -58,13 +58,20 @@ func readOverride(name string, value []byte) (controlled, error) {
 	if err := json.Unmarshal(value, &p); err != nil {
 		return nil, fmt.Errorf("rules: %s: %w", name, err)
 	}
-	o.Control, o.Limit, o.Rate, o.Per, o.Burst = p.control(), name[:at], p.Rate, time.Duration(p.Per), p.Burst
+	if p.Rate == nil {
+		return nil, fmt.Errorf("rules: %s has no rate", name)
+	}
+	o.Control, o.Limit, o.Rate, o.Per, o.Burst = p.control(), name[:at], *p.Rate, time.Duration(p.Per), p.Burst
 	return &grant{Override: o}, nil
 }
 
-// applyTo returns the numbers of a limit with those of the override, and the kept part of the limit.
+// applyTo returns the numbers of a limit with those of the override, and the kept part of the limit. With
+// Rate 0 they are those of the limit.
 func (o *Override) applyTo(limit *Limit) weir.Limit {
 	l := limit.base
+	if o.Rate == 0 {
+		return l
+	}
 	l.Rate, l.Burst = o.Rate, o.Burst
 	if o.Per != 0 {
 		l.Per = o.Per
@@ -84,6 +91,9 @@ func (b *Book) Override(limit, key string, o Override) error {
 	o.Limit, o.ID = limit, id
 	if err := o.prepare("Override", b.now()); err != nil {
 		return err
+	}
+	if o.Rate == 0 && (o.Per != 0 || o.Burst != 0) {
+		return fmt.Errorf("%w Override: Per or Burst is set with Rate 0, which blocks the key: leave them out", weir.ErrInvalid)
 	}
 	if err := o.applyTo(l).Validate(); err != nil {
 		return err
@@ -159,6 +169,9 @@ func (g *grant) apply(b *Book, s *Snapshot) {
 		c, err := newCount(b.node, l, g.applyTo(l))
 		if err == nil {
 			g.fit = &granted{Override: g.Override, count: c}
+			if g.Rate == 0 {
+				g.fit.block = &Block{Control: g.Control, Kind: BlockKey, Rule: s.ruleOf[l.Index].Name}
+			}
 		} else if unlogged, due := b.unfit.Due(time.Now()); due {
 			b.log.Warn("ignored an override; set it again or remove it", "limit", g.Limit, "error", err, "unlogged", unlogged)
 		}

@@ -20,6 +20,7 @@ type Snapshot struct {
 	blocked   *[blockKinds]atomic.Uint64 // of the Book
 	counts    [][]Count                  // by Limit.Index, then by variant
 	overrides []map[[16]byte]*granted    // by Limit.Index; nil if no key of the limit has an override
+	blocks    *blocks                    // nil if operators have blocked no client and no key
 	switches  map[string]*Switch         // by the name of the rule, or AllRules
 	denials   map[ruleTier]*tierDenials
 }
@@ -37,6 +38,7 @@ type Count struct {
 type granted struct {
 	Override
 	count Count
+	block *Block // of an override with Rate 0; nil otherwise
 }
 
 // newSnapshot makes the Limiters of a Set.

@@ -48,6 +48,7 @@ type commands struct {
 	Peek     peekCommand     `cmd:"" help:"show the units that a key has left, without spending any"`
 	Reset    resetCommand    `cmd:"" help:"delete the count of a key on every member"`
 	Override overrideCommand `cmd:"" help:"set other numbers of a limit for one key, or remove them"`
+	Block    blockCommand    `cmd:"" help:"refuse the requests of a client or a key, or list the blocks"`
 	Switch   switchCommand   `cmd:"" help:"set rules to enforce, shadow or off, or list the switches"`
 	Ban      struct {
 		List    banListCommand    `cmd:"" help:"list the bans of all members"`

@@ -16,7 +16,7 @@ import (
 type overrideCommand struct {
 	asking
 	countOf
-	Rate  int64  `help:"units in each period, in place of the rate of the limit"`
+	Rate  *int64 `placeholder:"UNITS" help:"units in each period, in place of the rate of the limit; 0 blocks the key"`
 	Per   string `placeholder:"DURATION" help:"the period, such as 1h; the period of the limit if empty"`
 	Burst int64  `help:"capacity of a token_bucket or leaky_bucket; the rate of the override if 0"`
 	controlling
@@ -72,9 +72,9 @@ func (*overrideCommand) Help() string {
 // Validate returns an error unless the flags give either a rate or -remove.
 func (q *overrideCommand) Validate() error {
 	switch {
-	case q.Remove && (q.Rate != 0 || q.Per != "" || q.Burst != 0 || q.isSet()):
+	case q.Remove && (q.Rate != nil || q.Per != "" || q.Burst != 0 || q.isSet()):
 		return errors.New("-remove is set with -rate, -per, -burst, -for, -by or -reason: leave these out")
-	case !q.Remove && q.Rate <= 0:
+	case !q.Remove && (q.Rate == nil || *q.Rate < 0):
 		return errors.New("-rate is missing: set -rate to the units of each period, or set -remove")
 	}
 	return q.checkEnd()
@@ -97,7 +97,7 @@ func (q *overrideCommand) run(stdout, _ io.Writer) (int, error) {
 			Per   string `json:"per,omitempty"`
 			Burst int64  `json:"burst,omitempty"`
 			control
-		}{q.Limit, q.countOf.Key, q.Rate, q.Per, q.Burst, q.control()}
+		}{q.Limit, q.countOf.Key, *q.Rate, q.Per, q.Burst, q.control()}
 		text, _, err := c.call(ctx, http.MethodPost, "/v1/overrides", &question, nil)
 		switch {
 		case err != nil:

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// blockCommand sets, removes or lists blocks.
+type blockCommand struct {
+	asking
+	blocked
+	controlling
+	Remove bool   `help:"remove the block"`
+	ID     string `name:"id" placeholder:"ID" help:"with -remove, the ID of a block in the list"`
+}
+
+// blocked are the flags that name what is blocked.
+type blocked struct {
+	IP      string `name:"ip" placeholder:"NETWORK" help:"an address or a network, such as 192.0.2.0/24"`
+	User    string `placeholder:"NAME" help:"a user"`
+	APIKey  string `name:"api_key" placeholder:"KEY" help:"an API key"`
+	Rule    string `placeholder:"RULE" help:"the rule of -rule_key"`
+	RuleKey string `placeholder:"KEY" help:"a key of the rule"`
+}
+
+// values returns the fields of a request.
+func (b *blocked) values() map[string]string {
+	all := map[string]string{"ip": b.IP, "user": b.User, "api_key": b.APIKey, "rule": b.Rule, "key": b.RuleKey}
+	for name, value := range all {
+		if value == "" {
+			delete(all, name)
+		}
+	}
+	return all
+}
+
+// Help shows the uses.
+func (*blockCommand) Help() string {
+	return "All members refuse the requests of a blocked client within a second. Without flags, the command lists the blocks:\n\n  weir block -ip 192.0.2.0/24 -for 1h -reason scanner\n  weir block -user mallory\n  weir block -rule login -rule_key 192.0.2.7\n  weir block -ip 192.0.2.0/24 -remove\n  weir block"
+}
+
+// Validate returns an error unless the flags name a block to set or to remove, or nothing.
+func (q *blockCommand) Validate() error {
+	switch named := len(q.values()); {
+	case q.Remove && q.isSet():
+		return errors.New("-remove is set with -for, -by or -reason: leave these out")
+	case q.ID != "" && (!q.Remove || named > 0):
+		return errors.New("-id is only for -remove, without -ip, -user, -api_key and -rule")
+	case q.Remove && named == 0 && q.ID == "" || q.isSet() && named == 0:
+		return errors.New("no client is named: set -ip, -user, -api_key, or -rule with -rule_key")
+	case (q.Rule == "") != (q.RuleKey == ""):
+		return errors.New("-rule and -rule_key need each other: set both")
+	case named > 1 && q.Rule == "" || named > 2:
+		return errors.New("several clients are named: set one of -ip, -user, -api_key, or -rule with -rule_key")
+	}
+	return q.checkEnd()
+}
+
+func (q *blockCommand) run(stdout, _ io.Writer) (int, error) {
+	return q.ask("block", stdout, func(ctx context.Context, c *client) (int, error) {
+		values := q.values()
+		switch {
+		case q.Remove:
+			if q.ID != "" {
+				values["id"] = q.ID
+			}
+			return ok, c.unblock(ctx, values)
+		case len(values) == 0:
+			return q.list(ctx, c)
+		}
+		text, end, err := c.block(ctx, values, q.control())
+		switch {
+		case err != nil:
+			return 0, err
+		case q.JSON:
+			stdout.Write(text)
+		default:
+			fmt.Fprintf(stdout, "the block is in force %s\n", end)
+		}
+		return ok, nil
+	})
+}
+
+// block sets a block, and returns the response, and the end of the block for a message.
+func (c *client) block(ctx context.Context, values map[string]string, of control) (text []byte, end string, err error) {
+	question := make(map[string]any)
+	for name, value := range values {
+		question[name] = value
+	}
+	if of.Until != nil {
+		question["until"] = of.Until
+	}
+	if of.By != "" {
+		question["by"] = of.By
+	}
+	if of.Reason != "" {
+		question["reason"] = of.Reason
+	}
+	text, _, err = c.call(ctx, http.MethodPut, "/v1/blocks", &question, nil)
+	return text, of.String(), err
+}
+
+// unblock removes a block.
+func (c *client) unblock(ctx context.Context, values map[string]string) error {
+	query := make(url.Values)
+	for name, value := range values {
+		query.Set(name, value)
+	}
+	_, _, err := c.call(ctx, http.MethodDelete, "/v1/blocks?"+query.Encode(), nil, nil)
+	if err == nil {
+		fmt.Fprintln(c.stdout, "no block")
+	}
+	return err
+}
+
+// list prints the blocks in force.
+func (q *blockCommand) list(ctx context.Context, c *client) (int, error) {
+	type item struct {
+		ID string
+		At time.Time
+		control
+	}
+	var answer struct{ Blocks []item }
+	text, _, err := c.call(ctx, http.MethodGet, "/v1/blocks", nil, &answer)
+	switch {
+	case err != nil:
+		return 0, err
+	case q.JSON:
+		c.stdout.Write(text)
+	default:
+		printTable(c.stdout, "BLOCK\tEND\tBY\tAT\tREASON", answer.Blocks, func(b item) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", b.ID, &b.control, b.By, b.At.Format(time.RFC3339), b.Reason)
+		})
+	}
+	return ok, nil
+}

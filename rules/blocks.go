@@ -1,0 +1,221 @@
+package rules
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// blockPrefix begins the names of published Blocks: block/ip/192.0.2.0/24, block/user/ID,
+// block/api_key/ID and block/key/RULE/ID. It has no text of a user or a key.
+const blockPrefix = "block/"
+
+// Name returns the text that identifies a Block of an operator: its kind, the rule of a BlockKey, and
+// the network or, in hexadecimal digits, the ID.
+func (b *Block) Name() string {
+	switch b.Kind {
+	case BlockIP:
+		return "ip/" + b.Network.String()
+	case BlockKey:
+		return "key/" + b.Rule + "/" + hex.EncodeToString(b.ID[:])
+	}
+	return b.Kind.String() + "/" + hex.EncodeToString(b.ID[:])
+}
+
+// setName sets the fields of Name.
+func (b *Block) setName(name string) error {
+	wrong := fmt.Errorf("%q is not the name of a block: use ip/NETWORK, user/ID, api_key/ID or key/RULE/ID", name)
+	kind, rest, _ := strings.Cut(name, "/")
+	if blockKindTable.UnmarshalText(&b.Kind, []byte(kind)) != nil {
+		return wrong
+	}
+	switch b.Kind {
+	case BlockIP:
+		b.Network, _ = networkOf(rest)
+	case BlockKey:
+		at := strings.LastIndexByte(rest, '/')
+		b.Rule, rest = rest[:max(0, at)], rest[at+1:]
+		fallthrough
+	default:
+		if id, err := hex.DecodeString(rest); err != nil || copy(b.ID[:], id) != len(id) {
+			return wrong
+		}
+	}
+	if b.Name() != name || b.Kind == BlockIP && !b.Network.IsValid() {
+		return wrong
+	}
+	return nil
+}
+
+// readBlock reads the published value of a Name.
+func readBlock(name string, value []byte) (controlled, error) {
+	b := new(Block)
+	if err := b.setName(name); err != nil {
+		return nil, err
+	}
+	var p publishedControl
+	if err := json.Unmarshal(value, &p); err != nil {
+		return nil, fmt.Errorf("rules: %s: %w", name, err)
+	}
+	b.Control = p.control()
+	return b, nil
+}
+
+// blocks are the Blocks of operators in a Snapshot.
+type blocks struct {
+	clients[[16]byte]
+	keys           []map[[16]byte]*Block // by Rule.Index; nil if no key of the rule is blocked
+	all            []*Block              // also those of rules that are not in the file
+	users, apiKeys *weir.Limiter         // for the IDs of users and API keys
+	ofRules        []*weir.Limiter       // by Rule.Index, for the IDs of keys; nil if no key is blocked
+}
+
+// newBlockIDs returns a Limiter for the IDs of a kind of Blocks. It counts nothing. Its name begins
+// with a slash, as no name of a limit of a rule does.
+func newBlockIDs(node *weir.Node, kind BlockKind, rule string) (*weir.Limiter, error) {
+	name := "/block/" + kind.String()
+	if kind == BlockKey {
+		name += "/" + rule
+	}
+	return node.Limiter(weir.Limit{Name: name, Rate: 1, Per: time.Second, Varies: true, SecretKeys: true})
+}
+
+// apply adds the Block to s.
+func (b *Block) apply(book *Book, s *Snapshot) {
+	if s.blocks == nil {
+		s.blocks = &blocks{keys: make([]map[[16]byte]*Block, len(s.rules)), ofRules: make([]*weir.Limiter, len(s.rules))}
+	}
+	of := s.blocks
+	of.all = append(of.all, b)
+	ids := func(has **weir.Limiter) bool {
+		if *has == nil {
+			*has, _ = newBlockIDs(book.node, b.Kind, b.Rule) // fails only on a closed node
+		}
+		return *has != nil
+	}
+	switch b.Kind {
+	case BlockIP:
+		of.networks = append(of.networks, network[*Block]{prefix: b.Network, value: b})
+	case BlockUser:
+		if ids(&of.users) {
+			of.clients.users = put(of.clients.users, b.ID, b)
+		}
+	case BlockAPIKey:
+		if ids(&of.apiKeys) {
+			of.clients.apiKeys = put(of.clients.apiKeys, b.ID, b)
+		}
+	case BlockKey:
+		if r := s.rule(b.Rule); r != nil && ids(&of.ofRules[r.Index]) {
+			of.keys[r.Index] = put(of.keys[r.Index], b.ID, b)
+		}
+	}
+}
+
+// find returns the Block of the client of a request, or nil.
+func (s *blocks) find(r *Request, now func() time.Time) *Block {
+	b := findBlocked(s.networks, r.Client, now)
+	if b == nil && s.users != nil && r.User != "" {
+		b = inForce(s.clients.users[s.users.ID(r.User)], now)
+	}
+	if b == nil && s.apiKeys != nil && r.APIKey != "" {
+		b = inForce(s.clients.apiKeys[s.apiKeys.ID(r.APIKey)], now)
+	}
+	return b
+}
+
+// Block refuses a client, or a key of o.Rule, on all nodes, and replaces an earlier Block of it: the
+// last writer wins. The text is an address or a network, a user, an API key or a key, as o.Kind
+// states. Block sets the fields Network, ID and At of o, and Rule except for BlockKey. Only a network
+// is published as text. The Block is in force on this node at once, and on other nodes when it arrives
+// there. While nodes cannot reach each other, each side obeys its own. The error is weir.ErrInvalid for
+// an invalid Block, or if the published values are full, or that of weir.Node.Publish. No error has the
+// text of a user or a key.
+func (b *Book) Block(text string, o Block) (Block, error) {
+	o, err := b.identify(text, o)
+	if err == nil {
+		err = o.prepare("Block", b.now())
+	}
+	if err == nil {
+		err = b.publish(blockPrefix+o.Name(), o.Control.published())
+	}
+	return o, err
+}
+
+// identify returns o with its Network or ID.
+func (b *Book) identify(text string, o Block) (Block, error) {
+	switch {
+	case o.Kind >= blockKinds:
+		return o, fmt.Errorf("%w Block: Kind is %d: use BlockIP, BlockUser, BlockAPIKey or BlockKey", weir.ErrInvalid, o.Kind)
+	case o.Kind == BlockKey && b.Current().rule(o.Rule) == nil:
+		return o, fmt.Errorf("%w Block: there is no rule %q", weir.ErrInvalid, o.Rule)
+	case o.Kind != BlockKey:
+		o.Rule = ""
+	}
+	o.Network, o.ID = netip.Prefix{}, [16]byte{}
+	switch {
+	case o.Kind == BlockIP:
+		var ok bool
+		if o.Network, ok = networkOf(text); !ok {
+			return o, fmt.Errorf("%w Block: %q is no address or network: use one like 192.0.2.1 or 10.0.0.0/8", weir.ErrInvalid, text)
+		}
+		return o, nil
+	case text == "" || len(text) > maxKeyBytes:
+		return o, fmt.Errorf("%w Block: the %s has %d bytes: use 1 to %d", weir.ErrInvalid, o.Kind, len(text), maxKeyBytes)
+	}
+	ids, err := newBlockIDs(b.node, o.Kind, o.Rule)
+	if err == nil {
+		o.ID = ids.ID(text)
+	}
+	return o, err
+}
+
+// Unblock deletes the Block of a client or a key on all nodes. The arguments are as for Block, and
+// only Kind and Rule of o are used. Without a Block, Unblock does nothing. A Block of the file stays.
+// The error is that of Block. It returns the Block that it looked for.
+func (b *Book) Unblock(text string, o Block) (Block, error) {
+	o, err := b.identify(text, o)
+	if err == nil {
+		err = b.withdraw(blockPrefix + o.Name())
+	}
+	return o, err
+}
+
+// UnblockName deletes the Block of a Name on all nodes. The rule need not be in the file any more.
+// Without a Block, UnblockName does nothing. The error is weir.ErrInvalid if name is no Name, or that of
+// weir.Node.Publish.
+func (b *Book) UnblockName(name string) error {
+	if err := new(Block).setName(name); err != nil {
+		return fmt.Errorf("%w Block: %w", weir.ErrInvalid, err)
+	}
+	return b.withdraw(blockPrefix + name)
+}
+
+// Blocks returns the Blocks of operators that have not ended, by kind, network and Name.
+func (b *Book) Blocks() []Block {
+	var all []Block
+	if s := b.Current(); s.blocks != nil {
+		for _, block := range s.blocks.all {
+			all = append(all, *block)
+		}
+	}
+	slices.SortFunc(all, func(a, b Block) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), a.Network.Compare(b.Network), strings.Compare(a.Rule, b.Rule), bytes.Compare(a.ID[:], b.ID[:]))
+	})
+	return all
+}
+
+// rule returns the rule of a name, or nil.
+func (s *Set) rule(name string) *Rule {
+	if i := slices.IndexFunc(s.rules, func(r *Rule) bool { return r.Name == name }); i >= 0 {
+		return s.rules[i]
+	}
+	return nil
+}

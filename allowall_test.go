@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 	"time"
@@ -65,6 +66,19 @@ func TestAllowAllIntoUsesGivenCapacity(t *testing.T) {
 	ds, err = n.AllowAllInto(t.Context(), []Ask{{Limiter: asks[0].Limiter, Units: -1}}, ds)
 	require.ErrorIs(t, err, ErrInvalid)
 	require.False(t, ds.Allowed(), "after an error, the earlier Decisions in the slice are cleared")
+}
+
+func TestLateAnswerIsRefundedByGrantedUnits(t *testing.T) {
+	n := solo(t, Config{})
+	a := wire.Ask{Limit: &bucket.Limit{Rate: 10, Per: time.Hour}, Units: 7, AtMost: true}
+	for _, granted := range []int64{3, 0} {
+		r := wire.Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: wire.Owner, Granted: granted}
+		var to recordingPeer
+		n.checks.HandleLate(&to, a.Append(wire.Header{Op: wire.OpTake, Asks: 1}.Append(nil)), r.Append(wire.OpTake, wire.AppendResponse(nil, wire.Done, 1)))
+		refund, err := wire.ParseAsk(to.requests[0], 0, new(bucket.Limit))
+		require.NoError(t, err)
+		require.Equal(t, cmp.Or(granted, a.Units), refund.Units)
+	}
 }
 
 func TestLateAnswerIsRefundedWithShadows(t *testing.T) {

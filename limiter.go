@@ -112,6 +112,19 @@ func (l *Limiter) AllowN(ctx context.Context, key string, units int64) (Decision
 	return l.check(ctx, wire.OpTake, key, units)
 }
 
+// AllowAtMost spends as many units as there is room for, but at most the given units, which are at least
+// 1. The Decision is Allowed if granted is at least 1. A denial states when one unit is available. More
+// units than the limit can ever grant are not an error, and do not count. A Refund must not exceed granted.
+func (l *Limiter) AllowAtMost(ctx context.Context, key string, units int64) (d Decision, granted int64, err error) {
+	var r wire.Result
+	a := wire.Ask{AtMost: true, Leases: true}
+	units = min(units, l.numbers.Usable())
+	if err = l.checkInto(ctx, wire.OpTake, key, units, &a, &r, &d); d.Allowed {
+		granted = a.GrantedUnits(wire.OpTake, &r)
+	}
+	return d, granted, err
+}
+
 // Peek returns the Decision that the owner would make on Allow, and spends nothing. Peek uses no
 // lease and no cached denial of this node, and Stats does not count it as a decision.
 func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {

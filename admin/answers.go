@@ -249,6 +249,7 @@ type Take struct {
 	Banned       bool   `json:"banned,omitempty"`        // the key is banned, and each request denied until the ban ends
 	ShadowDenied bool   `json:"shadow_denied,omitempty"` // the limit of a shadow has denied, and nothing is enforced
 	Soft         bool   `json:"soft,omitempty"`          // the overrun of the rule has granted the units
+	Granted      int64  `json:"granted,omitempty"`       // units granted to a take with at_most
 	Left
 }
 

@@ -257,14 +257,47 @@ func showOnly(o *httplimit.Outcome, h http.Header) Take {
 
 // takeUnits spends units of a limit in the rules.
 func (a *api) takeUnits(r *request) (int, any, error) {
-	_, o, err := r.readQuestion(true)
-	if err == nil {
+	var atMost bool
+	v, o, err := r.readQuestion(true, field{name: "at_most", into: &atMost})
+	granted := int64(0)
+	switch {
+	case err != nil:
+	case atMost:
+		granted, err = r.takeAtMost(v, o)
+	default:
 		err = a.judge(r.Context(), o)
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, showOnly(o, r.w.Header()), nil
+	answer := showOnly(o, r.w.Header())
+	answer.Granted = granted
+	return http.StatusOK, answer, nil
+}
+
+// takeAtMost spends as many units as there is room for, and returns their number. If the limit denies, it
+// asks the overrun of the rule in the same way. A rule that is not enforced grants all units.
+func (r *request) takeAtMost(v *httplimit.Verdict, o *httplimit.Outcome) (granted int64, err error) {
+	units := v.Units
+	if v.Mode != rules.Off {
+		if err := r.checkKind(v.Limiter.Limit()); err != nil {
+			return 0, err
+		}
+		v.Units = min(units, rules.Capacity(v.Limiter.Limit()))
+	}
+	if mustAsk(o, v) {
+		if v.Decision, granted, err = askedLimiter(v).AllowAtMost(r.Context(), v.Key, units); err == nil && mayOverrun(v) {
+			var over weir.Decision
+			if over, granted, err = v.Overrun.AllowAtMost(r.Context(), v.Key, units); over.Allowed {
+				v.Soft, v.Decision.Allowed, v.Decision.RetryAfter = true, true, 0
+			}
+		}
+	}
+	countDenial(o, v)
+	if v.Mode != rules.Enforce {
+		granted = units
+	}
+	return granted, err
 }
 
 // checkTier adds a fault if the rules do not have the tier.

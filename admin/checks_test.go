@@ -55,6 +55,36 @@ func TestCheckTokensCannotChangeLimits(t *testing.T) {
 	require.ErrorIs(t, err, weir.ErrInvalid)
 }
 
+func TestTakeAtMostAnswersGrantedUnits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := startTestAPI(t, carriedRules)
+		take := func(limit string, units int) (got Take) {
+			a.get(http.MethodPost, "/v1/take", fmt.Sprintf(`{"limit":%q,"key":"u","units":%d,"at_most":true}`, limit, units), http.StatusOK, &got)
+			return got
+		}
+		for _, c := range []struct {
+			limit   string
+			units   int
+			granted int64
+			soft    bool
+		}{
+			{"points", 70, 70, false}, {"points", 1000, 30, false}, {"points", 1, 0, false},
+			{"soft", 5, 2, false}, {"soft", 5, 1, true}, {"soft", 5, 0, false},
+		} {
+			got := take(c.limit, c.units)
+			require.Equal(t, c.granted, got.Granted, c)
+			require.Equal(t, c.granted > 0, got.Allowed, c)
+			require.Equal(t, c.soft, got.Soft, c)
+			require.Equal(t, c.granted == 0, got.RetryAfterS > 0, c)
+		}
+		require.NotContains(t, a.post("/v1/take", 200, `{"limit":"tokens","key":"u"}`).Body.String(), "granted")
+		a.post("/v1/take", 413, `{"limit":"tokens","key":"u","units":1000}`)
+		require.Contains(t, a.post("/v1/take", 400, `{"limit":"streams","key":"u","at_most":true}`).Body.String(), "/v1/hold")
+		require.Equal(t, 200, a.ask(http.MethodPut, "/v1/switches", `{"rule":"points","mode":"off"}`).Code)
+		require.EqualValues(t, 7, take("points", 7).Granted)
+	})
+}
+
 // Callers can forward the header of a response to their client, because its fields are those that the
 // middleware sets.
 func TestCheckResponseHasHeaderFields(t *testing.T) {

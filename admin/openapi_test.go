@@ -223,6 +223,7 @@ func TestResponsesConformToOpenAPI(t *testing.T) {
 		{"POST", "/v1/check", `{"key":"a","limit":1,"window_ms":60000,"weight":2}`, "/v1/check", 413},
 		{"POST", "/v1/check", `{}`, "/v1/check", 400},
 		{"POST", "/v1/take", `{"limit":"address","key":"1","units":1}`, "/v1/take", 200},
+		{"POST", "/v1/take", `{"limit":"address","key":"2","units":100,"at_most":true}`, "/v1/take", 200},
 		{"POST", "/v1/take", `{"limit":"none","key":"1"}`, "/v1/take", 404},
 		{"POST", "/v1/peek", `{"limit":"address","key":"1","tier":"premium"}`, "/v1/peek", 200},
 		{"POST", "/v1/peek", `{"limit":"address","key":"1","tier":"none"}`, "/v1/peek", 400},

@@ -97,7 +97,7 @@ func (p *pushback) denies(a *wire.Ask) bool {
 	case p.units == 0:
 		return a.Bans
 	}
-	return p.units <= a.Units && p.numbers == wire.NumbersHash(a.Limit)
+	return p.units <= a.LeastUnits() && p.numbers == wire.NumbersHash(a.Limit)
 }
 
 // endTime returns the latest time at which p ends, by the monotonic clock.
@@ -150,7 +150,7 @@ func (p *pushbacks) learn(a *wire.Ask, r *wire.Result, sent countsync.Time) {
 	if s == nil {
 		return
 	}
-	b := pushback{a.ID, wire.NumbersHash(a.Limit), a.Units, sent, r.RetryAfter, r.ResetAfter, r.Limit, r.Remaining, r.ResetNumber}
+	b := pushback{a.ID, wire.NumbersHash(a.Limit), a.LeastUnits(), sent, r.RetryAfter, r.ResetAfter, r.Limit, r.Remaining, r.ResetNumber}
 	if r.Banned {
 		b.numbers, b.units = 0, 0
 	}

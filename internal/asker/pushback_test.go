@@ -38,17 +38,25 @@ func TestPushbackDeniesExactlyAsOwnerWould(t *testing.T) {
 			now = next
 			p := rapid.SampledFrom(nodes).Draw(t, "node")
 			a := wire.Ask{ID: id, Limit: &l, Units: rapid.Int64Range(1, l.Rate).Draw(t, "units")}
-			want := without.Take(id, &l, now+int64(way), a.Units)
+			a.AtMost = rapid.Bool().Draw(t, "at most")
+			take := func(s *bucket.Store) (r bucket.Result) {
+				units := a.Units
+				if left := s.Peek(id, &l, now+int64(way), 1).Remaining; a.AtMost {
+					units = max(1, min(units, left))
+				}
+				return s.Take(id, &l, now+int64(way), units)
+			}
+			want := take(without)
 			var got wire.Result
 			if !p.deny(&a, instant(now), &got) {
-				got.Result = with.Take(id, &l, now+int64(way), a.Units)
+				got.Result = take(with)
 				got.Firm, got.ResetNumber = !got.Allowed, owner.NoReset
 				p.learn(&a, &got, instant(now))
 			}
 			if got.Allowed != want.Allowed || got.RetryAfter > want.RetryAfter || got.Limit != want.Limit || !got.Allowed && got.RetryAfter <= 0 || got.ResetAfter < got.RetryAfter {
 				t.Fatalf("%d units at %d: %+v, and without pushbacks %+v", a.Units, now, got, want)
 			}
-			if a.Units == 1 && got.RetryAfter != want.RetryAfter {
+			if a.LeastUnits() == 1 && got.RetryAfter != want.RetryAfter {
 				t.Fatalf("at %d: RetryAfter is %v, and without pushbacks %v", now, got.RetryAfter, want.RetryAfter)
 			}
 			if !want.Allowed {

@@ -40,9 +40,7 @@ func (c *Checks) HandleLate(from cluster.Peer, request, answer []byte) {
 		case h.Op == wire.OpHold:
 			c.Holds.HandleLateGrant(from, h.To, &a)
 		default:
-			if h.Op == wire.OpWait {
-				a.Units = r.Granted
-			}
+			a.Units = a.GrantedUnits(h.Op, &r)
 			units += uint64(a.Units)
 			taken = append(taken, a.WithReceipt(&r))
 		}

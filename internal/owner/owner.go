@@ -46,6 +46,9 @@ func New(clock env.Clock, timeout time.Duration, counts *bucket.Store, stream *c
 func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	r.StoodIn = as != view.AsOwner
 	switch {
+	case a.AtMost && op == wire.OpTake:
+		o.takeAtMost(v, as, a, now, r)
+		return
 	case op == wire.OpStrike:
 		o.strike(v, as, a, now, r)
 		return
@@ -75,6 +78,28 @@ func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 		r.RetryAfter = v.RetryAfter(as, source, r.RetryAfter)
 		if op == wire.OpDebit && source == wire.FailedClosed {
 			r.Allowed, r.RetryAfter, r.ResetAfter = false, view.OutageRetry, max(r.ResetAfter, view.OutageRetry)
+		}
+	}
+}
+
+// takeAtMost takes as many units as there is room for, but at most those of the ask. A denial states how
+// many units remain, so a second take grants them unless another caller has taken some in between. Each
+// take is for fewer units than the one before. The result of a denial is that of an ask for one unit.
+func (o *Owner) takeAtMost(v *view.View, as view.Standing, a *wire.Ask, now int64, r *wire.Result) {
+	part := *a
+	part.AtMost = false
+	for {
+		o.Do(v, as, wire.OpTake, &part, now, r)
+		switch {
+		case r.Allowed && part.Units < a.Units:
+			r.Granted, r.Remaining = part.Units, 0
+			return
+		case r.Allowed || part.Units <= 1:
+			return
+		case r.Remaining < part.Units:
+			part.Units = max(1, r.Remaining)
+		default: // other callers wait for the units that remain
+			part.Units = 1
 		}
 	}
 }

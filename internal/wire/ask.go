@@ -19,14 +19,15 @@ import (
 //	reset    number 8
 //	ban      length in seconds 4, for each of BanSteps
 //
-// A FixedWindow has no burst, but may have a start. The highest bit of partition marks a shadow, and
-// the next bit a limit with bans. The ID shows whether the limit is Global (GlobalIDBit).
+// A FixedWindow has no burst, but may have a start. The highest bit of partition marks a shadow, the
+// next bit a limit with bans, and the third an ask with AtMost. The ID shows whether the limit is Global (GlobalIDBit).
 const (
 	subjectBytes  = 66
 	algorithmByte = 48
 
 	shadowBit = 1 << 7
 	bansBit   = 1 << 6
+	atMostBit = 1 << 5
 
 	stoodInMark  = 1 << 0 // mark of the part spent
 	onlyLastMark = 1 << 1
@@ -60,6 +61,7 @@ type Ask struct {
 	Shadow    bool   // a denial of this ask does not deny the other asks of the request
 	Global    bool   // the ID is of a Global limit (IsGlobal), so that this region decides by its part of the limit
 	Bans      bool   // the limit has bans: the deciding member denies a take, a peek or a wait of a banned key
+	AtMost    bool   // for a request of OpTake with one ask: spend as many of the units as there is room for
 	Leases    bool   // the limit has leases; not on the wire
 	Name      string // name of the limit, empty if another member asks; not on the wire
 	Units     int64
@@ -137,6 +139,22 @@ func (a Ask) WithReceipt(r *Result) Ask {
 	return a
 }
 
+// LeastUnits returns the fewest units that the ask can be granted.
+func (a *Ask) LeastUnits() int64 {
+	if a.AtMost {
+		return 1
+	}
+	return a.Units
+}
+
+// GrantedUnits returns the number of units that r, which is allowed, has granted to a take or a wait.
+func (a *Ask) GrantedUnits(op Op, r *Result) int64 {
+	if op == OpWait || a.AtMost && r.Granted > 0 {
+		return min(r.Granted, a.Units)
+	}
+	return a.Units
+}
+
 // Append appends a to a request. The request must begin with its Header, which has the operation.
 func (a *Ask) Append(request []byte) []byte {
 	b, p := request, Op(request[0]).properties().ask
@@ -156,6 +174,9 @@ func (a *Ask) Append(request []byte) []byte {
 	}
 	if a.Bans {
 		partition |= bansBit
+	}
+	if a.AtMost {
+		partition |= atMostBit
 	}
 	b = append(b, a.Limit.Code(), partition)
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.Units))
@@ -226,8 +247,8 @@ func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
 	if !a.Limit.IsBucket() {
 		a.Limit.Burst, a.Limit.Start = 0, capacity
 	}
-	a.Partition = Policy(b[49] &^ (shadowBit | bansBit))
-	a.Shadow, a.Bans = b[49]&shadowBit != 0, b[49]&bansBit != 0
+	a.Partition = Policy(b[49] &^ (shadowBit | bansBit | atMostBit))
+	a.Shadow, a.Bans, a.AtMost = b[49]&shadowBit != 0, b[49]&bansBit != 0, b[49]&atMostBit != 0
 	a.Global = IsGlobal(a.ID)
 	a.Units = int64(binary.LittleEndian.Uint64(b[50:]))
 	a.Limit.Keep = int64(binary.LittleEndian.Uint64(b[58:]))

@@ -16,8 +16,9 @@ import (
 //	renewal  number 8
 //	units    units 8
 //
-// allowed is 1 if the result is allowed, 2 if it is a firm denial, and 3 if the key is banned. An allowed
-// result has its Age in the place of RetryAfter, which is 0. The highest bit of source is
+// allowed is 1 if the result is allowed, 2 if it is a firm denial, 3 if the key is banned, and 4 if a take
+// with AtMost was granted a part of its units. No unit remains then, and the part is in the place of
+// Remaining. An allowed result has its Age in the place of RetryAfter, which is 0. The highest bit of source is
 // set if the member that granted the units had no authority.
 const (
 	outcomeBytes = 34
@@ -48,8 +49,10 @@ type Result struct {
 	ResetNumber uint64
 	// Age is the time from the Receipt of an allowed take to the decision, both by the clock of the
 	// deciding node. It is not above 0 if the Receipt is not in the past, and undefined for a denial.
-	Age     time.Duration
-	Granted int64  // for OpWait: number of granted units. For OpStrike: 1 if the denial began a ban
+	Age time.Duration
+	// Granted is the number of granted units for OpWait, and for an OpTake with AtMost that was granted a
+	// part of its units. For OpStrike it is 1 if the denial began a ban.
+	Granted int64
 	Renewal uint64 // for OpHold and OpExtend: number of the renewal of a client's hold
 	Held    int64  // for OpExtend: number of units of the hold
 	Ahead   int64  // units that wait before this ask, in Owner.TakeAll; not on the wire
@@ -64,7 +67,10 @@ func AppendResponse(b []byte, s Status, asks int) []byte { return append(b, byte
 // Append appends r as the result of an ask of op.
 func (r *Result) Append(op Op, b []byte) []byte {
 	var allowed byte
+	remaining := r.Remaining
 	switch {
+	case r.Allowed && op == OpTake && r.Granted > 0:
+		allowed, remaining = 4, r.Granted
 	case r.Allowed:
 		allowed = 1
 	case r.Banned:
@@ -78,7 +84,7 @@ func (r *Result) Append(op Op, b []byte) []byte {
 	}
 	b = append(b, allowed, source)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.Limit))
-	b = binary.LittleEndian.AppendUint64(b, uint64(r.Remaining))
+	b = binary.LittleEndian.AppendUint64(b, uint64(remaining))
 	wait := r.RetryAfter
 	if r.Allowed {
 		wait = r.Age
@@ -143,13 +149,16 @@ func ParseResponse(b []byte, op Op, asks int) (Status, error) {
 func ParseResult(answer []byte, op Op, i int) (r Result) {
 	p := op.properties()
 	b := answer[ResponseHeaderBytes+i*p.resultBytes:]
-	r.Allowed, r.Firm, r.Banned = b[0] == 1, b[0] == 2 || b[0] == 3, b[0] == 3
+	r.Allowed, r.Firm, r.Banned = b[0] == 1 || b[0] == 4, b[0] == 2 || b[0] == 3, b[0] == 3
 	r.StoodIn = b[1]&sourceStoodInBit != 0
 	if r.Source = Source(b[1] &^ sourceStoodInBit); r.Source == 0 || r.Source >= Sources {
 		r.Source = Owner
 	}
 	r.Limit = max(0, int64(binary.LittleEndian.Uint64(b[2:])))
 	r.Remaining = max(0, int64(binary.LittleEndian.Uint64(b[10:])))
+	if b[0] == 4 {
+		r.Granted, r.Remaining = r.Remaining, 0
+	}
 	wait := clampDuration(int64(binary.LittleEndian.Uint64(b[18:])), 1, longestReset)
 	r.ResetAfter = clampDuration(int64(binary.LittleEndian.Uint64(b[26:])), 1, longestReset)
 	if r.Allowed {

@@ -82,6 +82,9 @@ func TestEncodedMessagesDecodeUnchanged(t *testing.T) {
 		var results []Result
 		for range asks {
 			r := drawResult(t, p.result)
+			if op == OpTake && r.Allowed && rapid.Bool().Draw(t, "part") {
+				r.Granted, r.Remaining = r.Remaining, 0
+			}
 			results = append(results, r)
 			answer = r.Append(op, answer)
 		}
@@ -101,7 +104,7 @@ func drawAsk(t *rapid.T, p parts, limit *bucket.Limit) Ask {
 	a := Ask{
 		ID:    bucket.ID{Hi: rapid.Uint64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
 		Limit: limit, Partition: Policy(rapid.IntRange(0, int(FailClosed)).Draw(t, "partition")),
-		Shadow: rapid.Bool().Draw(t, "shadow"), Units: rapid.Int64Range(0, 1<<62).Draw(t, "units"),
+		Shadow: rapid.Bool().Draw(t, "shadow"), AtMost: rapid.Bool().Draw(t, "at most"), Units: rapid.Int64Range(0, 1<<62).Draw(t, "units"),
 	}
 	a.Global = IsGlobal(a.ID)
 	age := func() time.Duration {

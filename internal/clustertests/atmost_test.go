@@ -1,0 +1,54 @@
+package clustertests
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// Three nodes take up to 9 units of a key at a time, until it is hot, leased and denied. Together they
+// are granted the limit, and a denial of more units denies none of them.
+func TestAllowAtMostGrantsTheWholeLimit(t *testing.T) {
+	for _, algorithm := range algorithms {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
+				ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: 10_000, Per: 1000 * time.Hour})
+				key, rng, sum, of := keyOf(t, ls["a"]), rand.New(rand.NewPCG(1, 2)), int64(0), make(map[weir.Source]int)
+				take := func(units int64) (granted int64) {
+					l := ls[w.names[rng.IntN(3)]]
+					d, granted, err := l.AllowAtMost(t.Context(), key, units)
+					require.NoError(t, err)
+					require.Equal(t, granted > 0, d.Allowed)
+					require.LessOrEqual(t, granted, units)
+					of[d.Source]++
+					sum += granted
+					return granted
+				}
+				for sum < 9_990 {
+					time.Sleep(time.Duration(rng.Int64N(int64(2 * time.Millisecond))))
+					take(1 + rng.Int64N(9))
+				}
+				require.Positive(t, of[weir.Leased])
+				time.Sleep(time.Second) // all leases are returned
+				for _, l := range ls {
+					require.False(t, allowed(t, l, key, 1000).Allowed)
+				}
+				take(20_000)
+				require.EqualValues(t, 10_000, sum)
+				for range 30 {
+					require.Zero(t, take(9))
+				}
+				require.Positive(t, of[weir.Pushback])
+				require.NoError(t, ls["b"].Refund(t.Context(), key, 4))
+				d, granted, err := ls["b"].AllowAtMost(t.Context(), key, 7)
+				require.NoError(t, err)
+				require.True(t, d.Allowed)
+				require.EqualValues(t, 4, granted)
+			})
+		})
+	}
+}

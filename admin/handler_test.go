@@ -520,8 +520,8 @@ func TestRulesAnswerHasTextAndLastError(t *testing.T) {
 	require.Equal(t, ruleAnswer{
 		Name: "api", Match: matchAnswer{Path: "/v1/", Headers: map[string][]string{"X-Plan": {"gold"}}}, Key: "user", Cost: "1", Mode: "enforce",
 		Limits: []limitAnswer{
-			{"api/burst", "10 per 1s, burst 20, token_bucket, majority_share", map[string]string{"premium": "100 per 1s, burst 200, token_bucket, majority_share"}, 0},
-			{"api/hourly", "1000 per 1h, sliding_window, majority_share", map[string]string{"premium": "10000 per 1h, sliding_window, majority_share"}, 0},
+			{Name: "api/burst", Policy: "10 per 1s, burst 20, token_bucket, majority_share", Tiers: map[string]string{"premium": "100 per 1s, burst 200, token_bucket, majority_share"}},
+			{Name: "api/hourly", Policy: "1000 per 1h, sliding_window, majority_share", Tiers: map[string]string{"premium": "10000 per 1h, sliding_window, majority_share"}},
 		},
 	}, now.Rules[0])
 	require.Equal(t, &softAnswer{0.4, "10m"}, now.Rules[1].Soft)

@@ -76,6 +76,7 @@ type limitAnswer struct {
 	Policy string            `json:"policy"`
 	Tiers  map[string]string `json:"tiers,omitempty"`
 	Values int               `json:"values,omitempty"`
+	Warn   float64           `json:"warn,omitempty"`
 }
 
 type softAnswer struct {
@@ -122,7 +123,7 @@ func showRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 	}
 	for i := range r.Limits {
 		l := &r.Limits[i]
-		limit := limitAnswer{Name: l.Name, Policy: rules.Describe(l.ForTier("")), Tiers: make(map[string]string), Values: l.Values()}
+		limit := limitAnswer{Name: l.Name, Policy: rules.Describe(l.ForTier("")), Tiers: make(map[string]string), Values: l.Values(), Warn: l.Warn}
 		for _, tier := range s.Tiers() {
 			if policy := rules.Describe(l.ForTier(tier)); policy != limit.Policy {
 				limit.Tiers[tier] = policy

@@ -71,9 +71,6 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 	}
 	if len(o.Verdicts) > 0 {
 		m.judge(ctx, s)
-		if o.Status == http.StatusTooManyRequests && !o.Banned() {
-			o.chooseTexts(&s.request, m.now)
-		}
 	}
 }
 
@@ -85,7 +82,11 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 func (m *Middleware) Judge(ctx context.Context, o *Outcome) {
 	s := scratch{outcome: *o}
 	for i := range o.Verdicts {
-		switch v := &o.Verdicts[i]; {
+		v := &o.Verdicts[i]
+		if o.Snapshot.Warns() {
+			v.limit, _, _ = o.Snapshot.Limit(v.Limiter.Limit().Name)
+		}
+		switch {
 		case v.Mode == rules.Off:
 			v.asked, v.Decision = unasked, Unasked(v.Limiter.Limit())
 		case v.Limiter.Limit().Algorithm == weir.InFlight:
@@ -100,8 +101,15 @@ func (m *Middleware) Judge(ctx context.Context, o *Outcome) {
 func (m *Middleware) judge(ctx context.Context, s *scratch) {
 	m.ask(ctx, s)
 	s.countDenials()
-	if s.admission != nil && s.outcome.Status != 0 {
+	o := &s.outcome
+	if s.admission != nil && o.Status != 0 {
 		s.abandon()
+	}
+	switch {
+	case o.Status == 0 && o.Snapshot.Warns():
+		m.warn(o)
+	case o.Status == http.StatusTooManyRequests && !o.Banned():
+		o.chooseTexts(m.now)
 	}
 }
 

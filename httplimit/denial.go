@@ -48,21 +48,20 @@ type denialJSON struct {
 // ownTexts are the texts of the rules for a denial.
 type ownTexts struct {
 	*rules.Denied
-	by   int    // index of the Verdict whose limit they describe
-	tier string // empty if the request has none
-	at   time.Time
+	by int // index of the Verdict whose limit they describe
+	at time.Time
 }
 
 // chooseTexts sets the texts of a denial with 429. Of the limits that deny and whose rules have texts, it
 // is the limit with the longest wait.
-func (o *Outcome) chooseTexts(r *rules.Request, now func() time.Time) {
+func (o *Outcome) chooseTexts(now func() time.Time) {
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
 		if !v.denies() || v.Decision.Source == weir.FailedClosed {
 			continue
 		}
-		if d := v.Rule.Denied(r.Tier); d != nil && (o.texts == nil || v.Decision.RetryAfter > o.Verdicts[o.texts.by].Decision.RetryAfter) {
-			o.texts = &ownTexts{Denied: d, by: i, tier: o.Snapshot.Tier(r.Tier), at: now()}
+		if d := v.Rule.Denied(v.Tier); d != nil && (o.texts == nil || v.Decision.RetryAfter > o.Verdicts[o.texts.by].Decision.RetryAfter) {
+			o.texts = &ownTexts{Denied: d, by: i, at: now()}
 		}
 	}
 }
@@ -92,7 +91,7 @@ func (o *Outcome) valueOf(name string) string {
 	case "name":
 		return l.Name
 	}
-	return o.texts.tier
+	return o.Snapshot.Tier(v.Tier)
 }
 
 // replaceTexts replaces the texts of a Problem by those of the rule.

@@ -38,6 +38,8 @@ type FrameworkOptions[C any] struct {
 	// its path, before the handlers run or the request is denied. It must not keep the Outcome.
 	OnDecision func(C, *Outcome)
 
+	OnWarn func(*Verdict) // as in Options
+
 	// Count, Reserve and Settle are as in Options. Count and Settle are called when the handlers
 	// return, or when a hijacked connection is closed if that is earlier. A connection that outlives
 	// the handlers is still open then, and fiber has not yet sent a stream.

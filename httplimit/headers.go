@@ -18,10 +18,11 @@ const (
 	resetField     = "X-Ratelimit-Reset" // in Unix seconds
 	softField      = "X-Ratelimit-Soft"
 	bannedField    = "X-Ratelimit-Banned"
+	warningField   = "X-Ratelimit-Warning"
 )
 
 // maxFields is the maximum number of fields.
-const maxFields = 8
+const maxFields = 9
 
 // answerFields are the present fields of a response, including the fields of an earlier Middleware.
 type answerFields interface {
@@ -80,6 +81,16 @@ func (m *Middleware) fields(s *scratch, before answerFields) (names, values []st
 	if o.Soft() {
 		b = append(b, "true"...)
 		end(softField)
+	}
+	if o.warned {
+		begin := len(b)
+		b = o.appendOthers(b, before.Field(warningField))
+		for i := range o.Verdicts {
+			if v := &o.Verdicts[i]; v.Warned {
+				b = ratelimit.AppendUsed(appendSeparator(b, begin), &v.Decision)
+			}
+		}
+		end(warningField)
 	}
 	if o.Banned() {
 		b = append(b, "true"...)

@@ -50,6 +50,8 @@ func (o *Options) validateFor(limit *weir.Limit) error {
 		return fmt.Errorf("%w Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", weir.ErrInvalid)
 	case o.Critical != nil && limit.Keep == 0:
 		return fmt.Errorf("%w Options.Critical: limit %q keeps no units: set Limit.Keep, or leave Critical out", weir.ErrInvalid, limit.Name)
+	case o.OnWarn != nil:
+		return fmt.Errorf("%w Options.OnWarn: only rules have warnings: leave it out, or call New with rules", weir.ErrInvalid)
 	case o.MaxWaiting != 0 && o.Queue == 0:
 		return fmt.Errorf("%w Options.MaxWaiting: %d without Queue: no request waits: set Queue, or leave it out", weir.ErrInvalid, o.MaxWaiting)
 	case o.MaxBody != 0:

@@ -106,6 +106,12 @@ type Options struct {
 	// costs a few allocations.
 	KeepOutcome bool
 
+	// OnWarn receives the Verdict of a limit that an admitted request has used up to warn in its rule. It is
+	// called at most once for each key and window (Per, or less until the limit is free again; a minute for
+	// in_flight) by each Middleware, unless more than a few thousand keys are warned at a time. OnWarn must
+	// not retain the Verdict, and must not block. OnWarn is only for New.
+	OnWarn func(*Verdict)
+
 	// OnDecision receives the Outcome of each request that met a rule, or was refused because of
 	// its path, before it is admitted or answered. OnDecision must not retain the Outcome, and must not
 	// block.
@@ -134,6 +140,7 @@ type Middleware struct {
 	uncounted, unsettling loglimit.Line // limits of log lines
 	addressless           atomic.Bool   // the line about requests without an address was logged
 	unsettled             atomic.Uint64
+	warnings              *warnings // nil without OnWarn
 }
 
 // New returns a Middleware. The error is weir.ErrInvalid with the invalid option.
@@ -162,6 +169,9 @@ func newMiddleware(m *Middleware) (*Middleware, error) {
 	}
 	o.MaxBody = cmp.Or(o.MaxBody, defaultMaxBody)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
+	if o.OnWarn != nil {
+		m.warnings = new(warnings)
+	}
 	m.now = time.Now
 	m.scratches.New = func() any { return new(scratch) }
 	return m, nil

@@ -44,6 +44,7 @@ type Outcome struct {
 
 	blockedFor time.Duration // time until the end of Block
 	texts      *ownTexts     // nil if the default texts are used
+	warned     bool          // a Verdict is Warned
 }
 
 // refuseBy sets the outcome of a request that a Block refuses. The request meets no limit.
@@ -97,6 +98,7 @@ type Verdict struct {
 	Decision weir.Decision // zero if the limit was not asked, because another limit denied or can never grant the units
 	Critical bool          // the request may spend the kept units of the limit
 	Soft     bool          // the limit is exhausted, and the overrun of the rule has admitted the request
+	Warned   bool          // the request is admitted, and the limit is used up to rules.Limit.Warn
 
 	// Overrun counts the overrun of the rule, and is nil if the rule has none.
 	Overrun *weir.Limiter

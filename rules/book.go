@@ -179,6 +179,7 @@ type BookStats struct {
 	Switches  int
 	Blocks    int               // Blocks of the file and of operators, also those that have ended but not yet been deleted
 	Blocked   map[string]uint64 // requests that Blocks refused, by BlockKind, since the Book was made
+	Warnings  map[string]uint64 // requests that were warned, by rule, for each rule with warnings
 }
 
 // Stats returns the state of the Book.
@@ -198,6 +199,10 @@ func (b *Book) Stats() BookStats {
 	s.Blocked = make(map[string]uint64, blockKinds)
 	for kind := range blockKinds {
 		s.Blocked[kind.String()] = b.blocked[kind].Load()
+	}
+	s.Warnings = make(map[string]uint64, len(now.warnings))
+	for rule, n := range now.warnings {
+		s.Warnings[rule] = n.Load()
 	}
 	return s
 }
@@ -267,11 +272,12 @@ func (b *Book) enforce(set *Set) error {
 		return err
 	}
 	s.now, s.blocked = b.now, &b.blocked
-	var before map[ruleTier]*tierDenials
+	before := new(Snapshot)
 	if old != nil {
-		s.serial, s.switches, before = old.serial, old.switches, old.denials
+		before = old
 	}
-	s.denials = set.newTierDenials(before)
+	s.serial, s.switches = before.serial, before.switches
+	s.denials, s.warnings = set.newTierDenials(before.denials), set.newWarnings(before.warnings)
 	b.swap(*s, b.now())
 	b.stats.Hash, b.stats.LoadedAt = hashOf(set.text), b.now()
 	b.stats.Loads++

@@ -213,6 +213,10 @@ func TestErrorsHavePositionAndSuggestion(t *testing.T) {
 		{"a header in two cases", oneRule("denied: {headers: {x-a: a, X-A: b}}" + good), `rules.yaml:3:30: header "X-A" is named twice: remove one`},
 		{"a header of two lines", oneRule("denied: {headers: {X-A: \"a\\r\\nSet-Cookie: b\"}}" + good), `rules.yaml:3:27: X-A is "a\r\nSet-Cookie: b": use printable characters of ASCII, without line breaks`},
 		{"a number in a header", oneRule("denied: {headers: {X-A: 5}}" + good), `rules.yaml:3:27: X-A is 5, a number: put it in quotes if it is a text`},
+		{"a warning of a number", oneRule("warn: 0.8" + good), `rules.yaml:3:9: warn is 0.8: use a percentage, like 80%`},
+		{"a warning above the limit", oneRule("key: ip\nlimit: {rate: 1, per: 1s, warn: 101%}"), `rules.yaml:4:35: warn is 101%: use 0% to 100%`},
+		{"a warning from the start", oneRule("warn: 0%" + good), `rules.yaml:3:9: warn is 0%: use more than 0%, or no warn`},
+		{"a warning of a shadow", oneRule("shadow: true\nwarn: 80%" + good), `rules.yaml:4:9: warn in a rule with shadow: true: a shadow warns no client, remove one of them`},
 		{"several at once", "rules:\n- {name: a, key: who, limit: {rate: 0, per: 1s}}\n- {name: a, key: ip, limt: {rate: 0, per: 1s}}", "rules.yaml:2:18: unknown key \"who\": known are ip, user, api_key, global, header:X\nrules.yaml:2:37: rate is 0: use 1 to 1000000000000\nrules.yaml:3:3: limit is missing\nrules.yaml:3:10: rule \"a\" is used twice: give each rule its own name (the first is on line 2)\nrules.yaml:3:22: unknown field \"limt\": did you mean \"limit\"?"},
 	} {
 		_, err := Parse("rules.yaml", []byte(c.text))

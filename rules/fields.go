@@ -12,10 +12,10 @@ var (
 	tierFields    = []string{"multiply"}
 	exemptFields  = []string{"ip", "user", "api_key"}
 	denyFields    = []string{"ip", "user", "api_key", "key", "until", "reason"}
-	ruleFields    = []string{"name", "enabled", "match", "key", "missing_key", "limit", "limits", "critical", "cost", "scope", "partition", "no_leases", "durable", "shadow", "enforce", "soft", "ban", "queue", "count", "refund_on", "reserve", "settle", "denied"}
+	ruleFields    = []string{"name", "enabled", "match", "key", "missing_key", "limit", "limits", "critical", "cost", "scope", "partition", "no_leases", "durable", "shadow", "enforce", "soft", "ban", "queue", "count", "refund_on", "reserve", "settle", "warn", "denied"}
 	matchFields   = []string{"method", "host", "path", "header", "tier", "ip", "user", "api_key", "not"}
 	notFields     = []string{"method", "host", "path", "header", "tier", "ip", "user", "api_key"}
-	limitFields   = []string{"name", "algorithm", "rate", "per", "burst", "keep", "calendar", "zone", "tiers", "values"}
+	limitFields   = []string{"name", "algorithm", "rate", "per", "burst", "keep", "calendar", "zone", "warn", "tiers", "values"}
 	numberFields  = []string{"rate", "per", "burst", "keep"}
 	costFields    = []string{"from", "default", "unit"}
 	exactFields   = []string{"exact"}

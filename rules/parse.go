@@ -265,6 +265,10 @@ func (p *parser) rule(v strictyaml.Value) {
 		Ban:        p.ban(m.Get("ban")),
 	}
 	p.soft(r, m.Get("soft"))
+	r.warn = warn(m.Get("warn"), 0)
+	if m.Get("warn").Present() && isShadow {
+		m.Get("warn").Errorf("warn in a rule with shadow: true: a shadow warns no client, remove one of them")
+	}
 	p.limits(r, v, m.Get("limit"), m.Get("limits"), base)
 	p.checkBan(r, m.Get("ban"), isShadow)
 	p.criticals(r, m.Get("critical"))

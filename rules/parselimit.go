@@ -34,7 +34,7 @@ func (p *parser) limits(r *Rule, rule, one, many strictyaml.Value, base weir.Lim
 		m := v.Map(limitFields...)
 		l := &r.Limits[i]
 		l.set, l.soft, l.Index = p.set, r.Soft, len(p.set.limits)
-		l.Name = r.Name
+		l.Name, l.Warn = r.Name, warn(m.Get("warn"), r.warn)
 		if name := m.Get("name"); name.Present() {
 			checkName(name, name.Text())
 			l.Name += "/" + name.Text()

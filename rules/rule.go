@@ -36,6 +36,7 @@ type Rule struct {
 	cost            cost
 	reserve         cost // only if estimates is true
 	estimates       bool
+	warn            float64   // of limits without their own
 	denied          []*Denied // texts of denials, without a tier and in the order of Set.tiers; nil if the file has none
 }
 
@@ -152,6 +153,10 @@ func methodOf(name string) methods {
 type Limit struct {
 	Name  string // name of the rule, or "rule/limit"
 	Index int    // index among all limits of the Set, in the order of the file
+
+	// Warn is the used part of the limit, 0 to 1, from which admitted requests are warned. None is warned
+	// if it is 0.
+	Warn float64
 
 	set    *Set
 	base   weir.Limit

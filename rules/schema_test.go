@@ -115,11 +115,11 @@ func TestSchemaAgreesWithParser(t *testing.T) {
 	const good = "\nkey: ip\nlimit: {rate: 2, per: 1s, keep: 1}"
 	for want, texts := range map[bool][]string{true: {
 		"cost: 1", "enforce: 10%", "enabled: false", "match: {not: {path: /a}}", "match: {not: [{path: [/a, /b]}, {method: [OPTIONS]}]}", "match: {not: {header: {X-A: '*'}, host: a}}",
-		"match: {header: {X-V: {exact: 'a*'}}}", "match: {header: {X-V: [a, {exact: 'a*'}]}}", "match: {host: {exact: a}}", "critical: {user: [a, {exact: b}]}", "critical: [{path: /a}, {method: GET, header: {X-A: '*'}}]",
+		"match: {header: {X-V: {exact: 'a*'}}}", "match: {header: {X-V: [a, {exact: 'a*'}]}}", "match: {host: {exact: a}}", "warn: 80%", "critical: {user: [a, {exact: b}]}", "critical: [{path: /a}, {method: GET, header: {X-A: '*'}}]",
 		"match: {ip: 10.0.0.0/8, user: [a, {exact: 'b*'}], api_key: k, host: '*.a.com'}", "match: {not: {ip: [10.0.0.1]}}", "match: {not: {user: a}}",
 		"denied: {title: No, detail: '{limit} {', upgrade_url: '/up?tier={tier}', html: '<style>p{color:red}</style>{detail}', headers: {X-A: '{limit}'}, tiers: {}}",
 	}, false: {
-		"denied: {}", "denied: {text: a}", "denied: {detail: ''}", "denied: {upgrade_url: 'javascript:a'}", "denied: {headers: {X-A: ''}}", "denied: {headers: {X-A: \"a\\nb\"}}", "denied: {tiers: {a: {name: b}}}",
+		"warn: 80", "warn: 0.8", "warn: 80 %", "denied: {}", "denied: {text: a}", "denied: {detail: ''}", "denied: {upgrade_url: 'javascript:a'}", "denied: {headers: {X-A: ''}}", "denied: {headers: {X-A: \"a\\nb\"}}", "denied: {tiers: {a: {name: b}}}",
 		"critical: {}", "critical: []", "critical: true", "critical: {not: {path: /a}}",
 		"match: {not: {}}", "match: {not: []}", "match: {not: /a}", "match: {not: {path: a}}", "match: {not: {paths: /a}}", "match: {not: {not: {path: /a}}}",
 		"match: {header: {X-V: {prefix: a}}}", "match: {header: {X-V: {exact: ''}}}", "match: {header: {X-V: {}}}",

@@ -23,6 +23,7 @@ type Snapshot struct {
 	blocks    *blocks                    // nil if operators have blocked no client and no key
 	switches  map[string]*Switch         // by the name of the rule, or AllRules
 	denials   map[ruleTier]*tierDenials
+	warnings  map[string]*atomic.Uint64 // by the name of the rule
 }
 
 // Count has the Limiters of a key under a limit.

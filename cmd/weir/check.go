@@ -201,6 +201,9 @@ func explainRule(w io.Writer, set *rules.Set, rule *rules.Rule, r *rules.Request
 			fmt.Fprintf(w, "         critical: the request may spend the %d kept units\n", l.Keep)
 			l.Keep = 0
 		}
+		if warn := rule.Limits[i].Warn; warn > 0 {
+			fmt.Fprintf(w, "  warn:  from %g %% of it\n", warn*100)
+		}
 		costs := estimate
 		if rule.Limits[i].InFlight() {
 			costs = units

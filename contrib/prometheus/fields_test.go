@@ -116,10 +116,11 @@ var unexported = map[string]string{
 
 // exportedRules is like exported, for rules.BookStats.
 var exportedRules = map[string]string{
-	"Version":      "weir_rules_info{hash=,version=1234567}",
-	"Hash":         "weir_rules_info{hash=some,version=0}",
-	"LastError":    "weir_rules_in_force",
-	"Blocked.some": "weir_rules_blocked_total{kind=some}",
+	"Version":       "weir_rules_info{hash=,version=1234567}",
+	"Hash":          "weir_rules_info{hash=some,version=0}",
+	"LastError":     "weir_rules_in_force",
+	"Blocked.some":  "weir_rules_blocked_total{kind=some}",
+	"Warnings.some": "weir_rule_warnings_total{rule=some}",
 }
 
 // unexportedRules is like unexported, for rules.BookStats.

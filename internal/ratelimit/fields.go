@@ -74,6 +74,13 @@ func AppendState(b []byte, d *weir.Decision, l *weir.Limiter) []byte {
 	return strconv.AppendInt(b, Seconds(d.ResetAfter), 10)
 }
 
+// AppendUsed appends the used part of a limit as an item of X-RateLimit-Warning, in whole percent.
+func AppendUsed(b []byte, d *weir.Decision) []byte {
+	b = appendItem(b, d.Name)
+	b = append(b, ";used="...)
+	return strconv.AppendInt(b, int64(100*float64(d.Limit-d.Remaining)/float64(d.Limit)), 10)
+}
+
 // appendItem appends the name of a limit as a String. The parameters follow. The names of rules
 // have no characters that a String must escape or cannot contain.
 func appendItem(b []byte, name string) []byte {

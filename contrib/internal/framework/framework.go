@@ -47,7 +47,7 @@ func translate[C any](o *httplimit.FrameworkOptions[C]) httplimit.Options {
 	}
 	to := httplimit.Options{
 		Key: text(o.Key), User: text(o.User), APIKey: text(o.APIKey), Tier: text(o.Tier),
-		MaxBody: o.MaxBody, Queue: o.Queue, MaxWaiting: o.MaxWaiting,
+		OnWarn: o.OnWarn, MaxBody: o.MaxBody, Queue: o.Queue, MaxWaiting: o.MaxWaiting,
 		NoXHeaders: o.NoXHeaders, NoIETFHeaders: o.NoIETFHeaders, RefuseAmbiguousPaths: o.RefuseAmbiguousPaths,
 		Logger: o.Logger,
 	}

@@ -66,4 +66,5 @@ var ofBook = []Family[rules.BookStats]{
 		}},
 	gauge("weir_rules_in_force", "1 if the current rules file is in force. 0 if the file was refused, unreadable or missing.", func(s *rules.BookStats) bool { return s.LastError == nil }),
 	split("weir_rules_blocked_total", "Requests that were refused because their client or key is blocked, by the kind of the block: ip, user, api_key or key.", Counter, "kind", func(s *rules.BookStats) map[string]uint64 { return s.Blocked }),
+	split("weir_rule_warnings_total", "Admitted requests that were warned, by rule, because they used a limit up to the part in warn.", Counter, "rule", func(s *rules.BookStats) map[string]uint64 { return s.Warnings }),
 }

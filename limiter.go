@@ -131,6 +131,12 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.check(ctx, wire.OpPeek, key, 1)
 }
 
+// PeekN is Peek for AllowN with the given units: RetryAfter is the time until so many units are free, if no
+// other check comes. PeekN accepts the units that AllowN accepts, and for an InFlight limit those of Hold.
+func (l *Limiter) PeekN(ctx context.Context, key string, units int64) (Decision, error) {
+	return l.check(ctx, wire.OpPeek, key, units)
+}
+
 // Debit spends units unconditionally, for a cost that is known only afterwards. Debit may leave a debt,
 // which is at most the limit itself. The Decision is Allowed unless there is a debt, or the Source is
 // FailedClosed. With a debt, RetryAfter is the time until the next unit is available. If the owner does
@@ -259,7 +265,7 @@ func (l *Limiter) checkInto(ctx context.Context, op wire.Op, key string, units i
 		err = l.prepare(ctx, key, units, a)
 	}
 	a.Leases = a.Leases && leases
-	if err == nil && op == wire.OpTake && !l.shadow {
+	if err == nil && (op == wire.OpTake || op == wire.OpPeek) && !l.shadow {
 		err = l.checkCapacity(units)
 	}
 	if err == nil {

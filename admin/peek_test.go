@@ -40,6 +40,15 @@ func TestPeekShowsHeldUnits(t *testing.T) {
 		a.holds(1, "1h")
 		a.get("POST", "/v1/peek", `{"limit":"streams","key":"u"}`, 200, &peeked)
 		require.Equal(t, []any{false, int64(0)}, []any{peeked.Allowed, peeked.Remaining})
+		a.post("/v1/take", 200, `{"limit":"points","key":"u","units":60}`)
+		for units, allowed := range map[int]bool{1: true, 40: true, 41: false, 100: false} {
+			a.get("POST", "/v1/peek", fmt.Sprintf(`{"limit":"points","key":"u","units":%d}`, units), 200, &peeked)
+			require.Equal(t, []any{allowed, int64(40)}, []any{peeked.Allowed, peeked.Remaining})
+		}
+
+		a.post("/v1/peek", 413, `{"limit":"points","key":"u","units":101}`)
+		a.post("/v1/take", 200, `{"limit":"soft","key":"u","units":2}`)
+		require.Contains(t, a.post("/v1/peek", 200, `{"limit":"soft","key":"u","units":2}`).Body.String(), `"allowed":false`)
 	})
 }
 

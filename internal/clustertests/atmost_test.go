@@ -52,3 +52,38 @@ func TestAllowAtMostGrantsTheWholeLimit(t *testing.T) {
 		})
 	}
 }
+
+// A caller that comes back when an estimate for n units tells it to is granted them, and not before. The
+// estimate spends nothing.
+func TestPeekNStatesWhenUnitsAreFree(t *testing.T) {
+	for _, algorithm := range algorithms {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
+				ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: 100, Per: time.Minute, NoLeases: true})
+				key, rng := keyOf(t, ls["a"]), rand.New(rand.NewPCG(3, 4))
+				estimate := func(name string, units int64) weir.Decision {
+					d, err := ls[name].PeekN(t.Context(), key, units)
+					require.NoError(t, err)
+					return d
+				}
+				for range 20 {
+					units := 1 + rng.Int64N(100)
+					for allowed(t, ls["c"], key, 1+rng.Int64N(20)).Allowed {
+						time.Sleep(time.Duration(rng.Int64N(int64(2 * time.Second))))
+					}
+					d := estimate("b", units)
+					require.Equal(t, d.Remaining, estimate("a", 1).Remaining)
+					if wait := d.RetryAfter; !d.Allowed {
+						time.Sleep(wait - min(wait, 2*time.Millisecond))
+						require.Equal(t, wait <= 2*time.Millisecond, estimate("a", units).Allowed)
+						time.Sleep(2 * time.Millisecond)
+					}
+					require.True(t, estimate("b", units).Allowed)
+					require.True(t, allowed(t, ls["a"], key, units).Allowed)
+				}
+				_, err := ls["a"].PeekN(t.Context(), key, 101)
+				require.ErrorIs(t, err, weir.ErrInvalid)
+			})
+		})
+	}
+}

@@ -355,7 +355,7 @@ func (a *api) request(r *request) (int, any, error) {
 	}
 	var wrong faults
 	wrong.checkRange("length", of.Length, 0, maxUnits)
-	of.Path, _, _ = strings.Cut(of.Path, "?")
+	of.Path, of.Query, _ = strings.Cut(of.Path, "?")
 	if of.Path == "" || of.Path[0] != '/' && of.Path != "*" {
 		wrong.add("path is %q: use one that begins with /, escaped as in the request", shorten(of.Path))
 	}
@@ -367,7 +367,10 @@ func (a *api) request(r *request) (int, any, error) {
 		return 0, nil, err
 	}
 	o, holds, reservations := a.lenient.CheckFor(r.Context(), &of, ttl)
-	if o.Err != nil {
+	switch {
+	case o.Status == http.StatusBadRequest:
+		return 0, nil, refuse(http.StatusBadRequest, "%s", o.Err)
+	case o.Err != nil:
 		return 0, nil, o.Err
 	}
 	httplimit.SetHeader(r.w.Header(), &o)

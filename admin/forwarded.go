@@ -97,7 +97,7 @@ func extAuthzTarget(r *http.Request) (path string, ok bool) {
 // the host of the client's request, and its path after extAuthzPath. Its query is the client's, so r has
 // no parameters.
 func (a *api) extAuthz(r *request) (int, any, error) {
-	of := rules.Request{Method: r.Method, Host: r.Host, Path: r.rest}
+	of := rules.Request{Method: r.Method, Host: r.Host, Path: r.rest, Query: r.URL.RawQuery}
 	if err := a.readForwarded(&of, r, forwardedForField, 1); err != nil {
 		return 0, nil, err
 	}

@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"cmp"
 	"fmt"
 	"net/http"
 
@@ -29,7 +28,7 @@ func (m *Middleware) refuses(s *scratch) bool {
 //
 // An escaped slash is ignored if all readings meet the same rules.
 func (o *Outcome) refuse(r *rules.Request, s *rules.Snapshot) bool {
-	why := ambiguity(r)
+	why := r.PathAmbiguity()
 	if why == "" || why == httpread.EscapedSlash && (s == nil || !s.ReadingsDiffer(r)) {
 		return false
 	}
@@ -38,14 +37,16 @@ func (o *Outcome) refuse(r *rules.Request, s *rules.Snapshot) bool {
 	return true
 }
 
-// ambiguity returns the ambiguous part of the path of a request, or of a second reading of the
-// path, or "". An escaped slash is returned only if there is no other ambiguity.
-func ambiguity(r *rules.Request) string {
-	why := httpread.Ambiguity(r.Path)
-	for _, of := range r.Readings {
-		if (why == "" || why == httpread.EscapedSlash) && of.Form == rules.AnyForm && of.Path != r.Path {
-			why = cmp.Or(httpread.Ambiguity(of.Path), why)
-		}
-	}
-	return why
+// ambiguousKey is the Err of a request with an ambiguous part of a key, such as query:X.
+type ambiguousKey string
+
+func (k ambiguousKey) Error() string {
+	return fmt.Sprintf("the request has %s in a form that servers interpret differently: send it once, and without special characters", string(k))
+}
+
+// refuseKey refuses a request with an ambiguous part of a key. The part of the key that counts would
+// depend on its reading, so that a client would have several counts.
+func (o *Outcome) refuseKey(part string) {
+	clear(o.Verdicts)
+	o.Verdicts, o.Status, o.Err = o.Verdicts[:0], http.StatusBadRequest, ambiguousKey(part)
 }

@@ -57,7 +57,7 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 	}
 	s.rules = o.Snapshot.Match(&s.request, s.rules[:0])
 	m.meet(s)
-	if o.Block != nil {
+	if o.Status != 0 {
 		return
 	}
 	if err := s.web.err; err != nil {
@@ -184,7 +184,7 @@ func (m *Middleware) setUndecided(s *scratch, err error) {
 var errCrowd = fmt.Errorf("httplimit: a request meets more than %d limits because of repeated header lines or an escaped path", rules.MaxMet)
 
 // meet makes a Verdict for each limit of the rules that the request meets, or refuses the request if a
-// key is blocked. A limit under which the
+// key is blocked or ambiguous. A limit under which the
 // request costs nothing has no Verdict.
 func (m *Middleware) meet(s *scratch) {
 	o := &s.outcome
@@ -228,6 +228,10 @@ func (m *Middleware) meet(s *scratch) {
 			v.Mode = o.Verdicts[i-1].Mode
 		} else {
 			v.Mode = o.Snapshot.ModeFor(v.Rule, v.Key)
+			if part := v.Rule.AmbiguousPart(&s.request); part != "" && v.Mode == rules.Enforce {
+				o.refuseKey(part)
+				return
+			}
 		}
 		if b := o.Snapshot.KeyBlock(v.limit, v.Key); b != nil && v.Mode == rules.Enforce {
 			o.refuseBy(b, m.now())

@@ -208,6 +208,9 @@ func (o *Outcome) Body(accept []string) (contentType string, body []byte) {
 			}
 		case http.StatusBadRequest:
 			d.Error = "ambiguous_path"
+			if _, ok := o.Err.(ambiguousKey); ok {
+				d.Error = "ambiguous_key"
+			}
 		default:
 			d.Error, d.RetryAfter = "temporarily_unavailable", o.retryAfter()
 		}

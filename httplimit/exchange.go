@@ -75,6 +75,9 @@ func (m *Middleware) serve(ctx context.Context, s *scratch, e Exchange) bool {
 	if s.http != nil {
 		s.web.m, s.web.r = m, s.http
 		s.request.Content = &s.web
+		if m.o.Claim != nil && s.request.Claims == nil {
+			s.request.Claims = &s.web
+		}
 	}
 	o := &s.outcome
 	if !m.refuses(s) {
@@ -82,7 +85,7 @@ func (m *Middleware) serve(ctx context.Context, s *scratch, e Exchange) bool {
 		if len(o.Verdicts) == 0 && o.Status == 0 {
 			return true
 		}
-		if o.Err != nil {
+		if o.Err != nil && o.Status != http.StatusBadRequest {
 			m.logUncounted(o.Err)
 		}
 		if !s.request.Client.IsValid() {
@@ -115,6 +118,9 @@ type web struct {
 func (e *web) HTTP() *http.Request { return e.r }
 
 func (e *web) Read(req *rules.Request) { e.m.read(req, e.r) }
+
+// Claim returns a claim of the request, for rules with claims in their keys.
+func (e *web) Claim(name string) string { return e.m.o.Claim(e.r, name) }
 
 // Head returns the beginning of the body, for rules that reserve by the content.
 func (e *web) Head() []byte { return e.content.readHead(e.r, e.m.o.MaxBody) }

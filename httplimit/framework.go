@@ -24,7 +24,8 @@ type FrameworkOptions[C any] struct {
 	// if it is unknown. They are only for New.
 	User, APIKey, Tier func(C) string
 
-	Critical func(C) bool // as in Options
+	Claim    func(c C, name string) string // as in Options
+	Critical func(C) bool                  // as in Options
 
 	// Skip reports whether a request is not limited.
 	Skip func(C) bool

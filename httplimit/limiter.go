@@ -46,8 +46,8 @@ func ByLimiter(l *weir.Limiter, o Options) (*Middleware, error) {
 func (o *Options) validateFor(limit *weir.Limit) error {
 	settles := o.Count != nil || o.Settle != nil || o.Reserve != nil
 	switch {
-	case o.User != nil || o.APIKey != nil || o.Tier != nil:
-		return fmt.Errorf("%w Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", weir.ErrInvalid)
+	case o.User != nil || o.APIKey != nil || o.Tier != nil || o.Claim != nil:
+		return fmt.Errorf("%w Options.User, APIKey, Tier and Claim: only rules use them: set Key, or call New with rules", weir.ErrInvalid)
 	case o.Critical != nil && limit.Keep == 0:
 		return fmt.Errorf("%w Options.Critical: limit %q keeps no units: set Limit.Keep, or leave Critical out", weir.ErrInvalid, limit.Name)
 	case o.OnWarn != nil:

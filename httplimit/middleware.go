@@ -26,6 +26,10 @@ type Options struct {
 	// block. They are only for New: ByLimiter has Key.
 	User, APIKey, Tier func(*http.Request) string
 
+	// Claim returns a validated claim of a request, such as that of a token, or "". Keys of rules name
+	// claims, as claim:org. Claim is called for these, must not block, and is only for New.
+	Claim func(r *http.Request, name string) string
+
 	// Critical reports whether a request may spend the kept units of all its limits (weir.Limit.Keep),
 	// by means that its client cannot forge. The field critical of a rule selects further requests.
 	// Critical must not block.
@@ -247,6 +251,9 @@ func (m *Middleware) read(req *rules.Request, r *http.Request) {
 func (m *Middleware) Request(r *http.Request) rules.Request {
 	var to rules.Request
 	m.read(&to, r)
+	if m.o.Claim != nil {
+		to.Claims = &web{m: m, r: r}
+	}
 	return to
 }
 

@@ -37,7 +37,7 @@ type Outcome struct {
 	Block    *rules.Block    // the Block that refused the request with 403, so that it met no limit; nil otherwise
 
 	// Err is the reason why the limits could not decide, or nil. With StatusClientGone the reason is
-	// context.Canceled. With 400 it names the ambiguous part of the path. With 503 the node is
+	// context.Canceled. With 400 it names the ambiguous part of the path or of a key. With 503 the node is
 	// closed and not all of the limits are FailOpen, the request met more limits than
 	// rules.MaxMet, the error is ErrNoEnd, or the deadline of the context passed in a queue.
 	Err error

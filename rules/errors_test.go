@@ -72,13 +72,17 @@ func TestErrorsHavePositionAndSuggestion(t *testing.T) {
 		{"an unknown zone", oneRule("key: ip\nlimit: {rate: 1, calendar: day, zone: Europe/Atlantis}"), `rules.yaml:4:41: unknown zone "Europe/Atlantis": use a name like Europe/Berlin or UTC`},
 		{"the machine's zone", oneRule("key: ip\nlimit: {rate: 1, calendar: day, zone: Local}"), `rules.yaml:4:41: zone is "Local": use a name like Europe/Berlin or UTC`},
 
-		{"an unknown key", oneRule("key: adress\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:8: unknown key "adress": known are ip, user, api_key, global, header:X`},
+		{"an unknown key", oneRule("key: adress\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:8: unknown key "adress": known are ip, user, api_key, global, host, path, path:NAME, header:X, query:X, cookie:X, claim:X`},
 		{"a misspelt key", oneRule("key: apikey\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:8: unknown key "apikey": did you mean "api_key"?`},
 		{"a key without parts", oneRule("key: []\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:8: key is empty: use global for a single count of all requests`},
 		{"global among others", oneRule("key: [ip, global]\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:13: key global among others: it is a single count for all requests, use it alone`},
 		{"a part twice", oneRule("key: [ip, ip]\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:13: key "ip" is named twice: remove one`},
 		{"too many parts", oneRule("key: [ip, user, api_key, 'header:A', 'header:B']\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:8: key has 5 parts: use at most 4`},
 		{"a header without a name", oneRule("key: 'header:'\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:8: header "" is not the name of a field`},
+		{"a wildcard that the path lacks", oneRule("match: {path: '/v1/{id}'}\nkey: path:user\nlimit: {rate: 1, per: 1s}"), `rules.yaml:4:8: key "path:user": path "/v1/{id}" has no segment {user}: name a wildcard of match.path that is a segment, or use path for the whole`},
+		{"a wildcard that is the rest", oneRule("match: {path: '/v1/{rest...}'}\nkey: path:rest\nlimit: {rate: 1, per: 1s}"), `rules.yaml:4:8: key "path:rest": path "/v1/{rest...}" has no segment {rest}: name a wildcard of match.path that is a segment, or use path for the whole`},
+		{"a parameter without a name", oneRule("key: 'query:'\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:8: key "query:" has no good name: use one without spaces and the characters % & ; , = +`},
+		{"a name that no cookie has", oneRule("key: 'cookie:a b'\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:8: key "cookie:a b" has no good name: use one without spaces and the characters % & ; , = +`},
 		{"an unknown way to do without a key", oneRule("key: user\nmissing_key: deny\nlimit: {rate: 1, per: 1s}"), `rules.yaml:4:16: unknown way to do without a key "deny": known are ip, skip, shared`},
 
 		{"a path that is relative", oneRule("match: {path: v1}" + good), `rules.yaml:3:17: path is "v1": begin it with /; a host has a field of its own, match.host`},
@@ -217,7 +221,7 @@ func TestErrorsHavePositionAndSuggestion(t *testing.T) {
 		{"a warning above the limit", oneRule("key: ip\nlimit: {rate: 1, per: 1s, warn: 101%}"), `rules.yaml:4:35: warn is 101%: use 0% to 100%`},
 		{"a warning from the start", oneRule("warn: 0%" + good), `rules.yaml:3:9: warn is 0%: use more than 0%, or no warn`},
 		{"a warning of a shadow", oneRule("shadow: true\nwarn: 80%" + good), `rules.yaml:4:9: warn in a rule with shadow: true: a shadow warns no client, remove one of them`},
-		{"several at once", "rules:\n- {name: a, key: who, limit: {rate: 0, per: 1s}}\n- {name: a, key: ip, limt: {rate: 0, per: 1s}}", "rules.yaml:2:18: unknown key \"who\": known are ip, user, api_key, global, header:X\nrules.yaml:2:37: rate is 0: use 1 to 1000000000000\nrules.yaml:3:3: limit is missing\nrules.yaml:3:10: rule \"a\" is used twice: give each rule its own name (the first is on line 2)\nrules.yaml:3:22: unknown field \"limt\": did you mean \"limit\"?"},
+		{"several at once", "rules:\n- {name: a, key: who, limit: {rate: 0, per: 1s}}\n- {name: a, key: ip, limt: {rate: 0, per: 1s}}", "rules.yaml:2:18: unknown key \"who\": known are ip, user, api_key, global, host, path, path:NAME, header:X, query:X, cookie:X, claim:X\nrules.yaml:2:37: rate is 0: use 1 to 1000000000000\nrules.yaml:3:3: limit is missing\nrules.yaml:3:10: rule \"a\" is used twice: give each rule its own name (the first is on line 2)\nrules.yaml:3:22: unknown field \"limt\": did you mean \"limit\"?"},
 	} {
 		_, err := Parse("rules.yaml", []byte(c.text))
 		require.EqualError(t, err, c.want, c.about)

@@ -104,11 +104,11 @@ func (m *match) isPlain() bool {
 // matches reports whether the pattern matches a clean path, either unchanged or with a final
 // slash, to which a ServeMux would redirect it.
 func (p *pattern) matches(path string) bool {
-	return p.finds(path, false) || path[len(path)-1] != '/' && p.finds(path, true)
+	return p.finds(path, false, false) || path[len(path)-1] != '/' && p.finds(path, true, false)
 }
 
-// finds is like tree.find, for a single pattern.
-func (p *pattern) finds(path string, slashed bool) bool {
+// finds is like tree.find, for a single pattern. If fold is true, it ignores the case.
+func (p *pattern) finds(path string, slashed, fold bool) bool {
 	for i := range p.segments {
 		s := &p.segments[i]
 		switch {
@@ -123,7 +123,7 @@ func (p *pattern) finds(path string, slashed bool) bool {
 		if i := strings.IndexByte(part, '/'); i >= 0 {
 			part, after = part[:i], part[i:]
 		}
-		if s.kind == literal && s.text != part && s.text != unescape(part) {
+		if s.kind == literal && s.text != part && s.text != unescape(part) && !(fold && strings.EqualFold(s.text, unescape(part))) {
 			return false
 		}
 		path = after

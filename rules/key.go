@@ -12,8 +12,9 @@ import (
 
 // part is the source of a part of a key.
 type part struct {
-	from   source
-	header string // canonical name
+	from    source
+	name    string // canonical name of a header field, or the name of a parameter, cookie, claim or path wildcard
+	segment int    // of the pattern; only for fromPath, where -1 stands for the whole path
 }
 
 type source uint8
@@ -23,11 +24,19 @@ const (
 	fromUser
 	fromAPIKey
 	fromNothing // a single count for all requests
+	fromHost
+	fromPath
 	fromHeader
+	fromQuery
+	fromCookie
+	fromClaim
 )
 
-// keyNames are the names of the sources in a file.
-var keyNames = []string{"ip", "user", "api_key", "global", headerPrefix + "X"}
+// keyNames are the names of the sources in a file. Of those with a prefix, a name follows.
+var keyNames = []string{"ip", "user", "api_key", "global", "host", "path", headerPrefix, "query:", "cookie:", "claim:"}
+
+// knownKeys are the names of sources, for errors.
+var knownKeys = []string{"ip", "user", "api_key", "global", "host", "path", "path:NAME", "header:X", "query:X", "cookie:X", "claim:X"}
 
 // defaultIPv6 is the number of significant bits of an IPv6 address, unless the file has a
 // different number.
@@ -56,7 +65,7 @@ const (
 // key determines the keys of a rule.
 //
 // Parts are joined by |, and the characters | and \ within a part are written \| and \\. A part
-// that the request lacks begins with \-, and \# precedes the SHA-256 of a part that is too long.
+// that the request lacks begins with \-, an ambiguous part is \?, and \# precedes the SHA-256 of a part that is too long.
 // So two different requests never share a key because of the way in which their parts are
 // written. If an address is the key of a request without a user, \= precedes the name of a user
 // that reads as an address.
@@ -64,15 +73,19 @@ type key struct {
 	parts   []part
 	lacking lacking
 	ipv6    int // number of significant bits of an IPv6 address
+
+	chosen     bool    // a part is from the query, a cookie or the path, and may be ambiguous
+	pattern    pattern // of the rule
+	ignoreCase bool
 }
 
 func (k *key) isGlobal() bool { return len(k.parts) == 1 && k.parts[0].from == fromNothing }
 
-// secret reports whether a part of the key is a credential: an API key, or a header field with
-// the name of a credential.
+// secret reports whether a part of the key is a credential: an API key, a cookie, or a header field or a
+// parameter with the name of a credential.
 func (k *key) secret() bool {
 	return slices.ContainsFunc(k.parts, func(p part) bool {
-		return p.from == fromAPIKey || p.from == fromHeader && httpread.IsSecretName(p.header)
+		return p.from == fromAPIKey || p.from == fromCookie || (p.from == fromHeader || p.from == fromQuery) && httpread.IsSecretName(p.name)
 	})
 }
 
@@ -82,7 +95,7 @@ func (k *key) append(b []byte, r *Request) (_ []byte, ok bool) {
 		if i > 0 {
 			b = append(b, '|')
 		}
-		text := ""
+		text, ambiguous := "", false
 		switch p.from {
 		case fromNothing:
 			continue
@@ -94,9 +107,23 @@ func (k *key) append(b []byte, r *Request) (_ []byte, ok bool) {
 		case fromAPIKey:
 			text = r.APIKey
 		case fromHeader:
-			text = strings.Join(r.lines(p.header), ",") // several lines are a single list; Join does not copy a single line
+			text = strings.Join(r.lines(p.name), ",") // several lines are a single list; Join does not copy a single line
+		case fromHost:
+			text = hostOf(r.Host)
+		case fromPath:
+			text, ambiguous = k.pathValue(r, p.segment)
+		case fromQuery:
+			text, ambiguous = r.queryValue(p.name)
+		case fromCookie:
+			text, ambiguous = r.cookieValue(p.name)
+		case fromClaim:
+			if r.Claims != nil {
+				text = r.Claims.Claim(p.name)
+			}
 		}
 		switch {
+		case ambiguous:
+			b = append(b, `\?`...)
 		case k.lacking == unnamed && text == "":
 			b = k.appendClient(b, r.Client)
 		case k.lacking == unnamed && isAddress(text):
@@ -175,11 +202,44 @@ func (k *key) String() string {
 	return strings.Join(texts, "|")
 }
 
-func (p part) String() string {
-	if p.from == fromHeader {
-		return headerPrefix + p.header
+// ambiguous returns the part of the key that servers are known to read in several ways, or "".
+func (k *key) ambiguous(r *Request) string {
+	if !k.chosen {
+		return ""
 	}
-	return keyNames[p.from]
+	for _, p := range k.parts {
+		is := false
+		switch p.from {
+		case fromPath:
+			_, is = k.pathValue(r, p.segment)
+		case fromQuery:
+			_, is = r.queryValue(p.name)
+		case fromCookie:
+			_, is = r.cookieValue(p.name)
+		}
+		if is {
+			return p.String()
+		}
+	}
+	return ""
+}
+
+func (p part) String() string {
+	if p.from == fromPath && p.name != "" {
+		return "path:" + p.name
+	}
+	return keyNames[p.from] + p.name
+}
+
+// partOf reads a part of a key, without the checks of its name. ok is false for an unknown text.
+func partOf(text string) (p part, ok bool) {
+	for from, name := range keyNames {
+		if rest, found := strings.CutPrefix(text, name); found && (rest == "" || strings.HasSuffix(name, ":")) {
+			return part{from: source(from), name: strings.TrimSpace(rest)}, true
+		}
+	}
+	name, ok := strings.CutPrefix(text, "path:")
+	return part{from: fromPath, name: strings.TrimSpace(name)}, ok
 }
 
 // headerPrefix is the prefix of a source that is a header field.

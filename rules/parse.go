@@ -241,7 +241,7 @@ func textList(v strictyaml.Value, check func(item strictyaml.Value, text string)
 
 func (p *parser) rule(v strictyaml.Value) {
 	m := v.Map(ruleFields...)
-	r := &Rule{Index: len(p.set.rules), key: key{ipv6: p.ipv6}}
+	r := &Rule{Index: len(p.set.rules), key: key{ipv6: p.ipv6, ignoreCase: p.set.ignoreCase}}
 	name := m.Get("name").Required()
 	r.Name = name.Text()
 	if r.Name != "" || name.IsText() {
@@ -346,15 +346,26 @@ func (p *parser) key(r *Rule, v strictyaml.Value) {
 			item.Text()
 			continue
 		}
-		var new part
 		text := item.Text()
-		if name, ok := headerName(text); ok {
-			new = part{from: fromHeader, header: p.headerName(item, name)}
-		} else if from := slices.Index(keyNames, text); from >= 0 {
-			new.from = source(from)
-		} else {
-			item.Errorf("unknown key %q: %s", text, enum.Suggest(text, keyNames))
+		new, ok := partOf(text)
+		if !ok {
+			item.Errorf("unknown key %q: %s", text, enum.Suggest(text, knownKeys))
 			continue
+		}
+		switch new.from {
+		case fromHeader:
+			new.name = p.headerName(item, new.name)
+		case fromPath:
+			new.segment = r.key.pattern.wildcard(new.name)
+			r.key.chosen = true
+			if new.name != "" && new.segment < 0 {
+				item.Errorf("key %q: path %q has no segment {%s}: name a wildcard of match.path that is a segment, or use path for the whole", text, r.When.Path, new.name)
+			}
+		case fromQuery, fromCookie, fromClaim:
+			r.key.chosen = r.key.chosen || new.from != fromClaim
+			if !isParameter(new.name) {
+				item.Errorf("key %q has no good name: use one without spaces and the characters %% & ; , = +", text)
+			}
 		}
 		if new.from == fromNothing && len(parts) > 1 {
 			item.Errorf("key global among others: it is a single count for all requests, use it alone")
@@ -364,6 +375,11 @@ func (p *parser) key(r *Rule, v strictyaml.Value) {
 		}
 		r.key.parts = append(r.key.parts, new)
 	}
+}
+
+// isParameter reports whether a text can be the name of a parameter, cookie or claim.
+func isParameter(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f || strings.ContainsRune("%&;,=+", c) })
 }
 
 // costOf reads the cost of a request or, if estimate is true, the estimate of its cost.

@@ -36,6 +36,7 @@ func (p *parser) match(r *Rule, v, rule strictyaml.Value) {
 		at.Errorf("%v", err)
 		return
 	}
+	r.key.pattern = pattern
 	p.insertions = append(p.insertions, insertion{at: at, rule: r, pattern: pattern})
 	if not.Present() {
 		p.exceptions(r, pattern, not)

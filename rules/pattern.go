@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -20,6 +21,7 @@ const (
 type segment struct {
 	kind kind
 	text string // text of a literal, without escapes
+	name string // name of a wildcard
 }
 
 // pattern is a path pattern of http.ServeMux.
@@ -61,7 +63,7 @@ func parsePattern(text string) (pattern, error) {
 			return wrong(fmt.Sprintf("the wildcard {%s} is used twice: give each wildcard its own name", name))
 		}
 		seen[name] = true
-		p.segments = append(p.segments, segment{kind: kind})
+		p.segments = append(p.segments, segment{kind: kind, name: name})
 	}
 	return p, nil
 }
@@ -123,6 +125,11 @@ func isName(name string) bool {
 		}
 	}
 	return name != ""
+}
+
+// wildcard returns the index of the segment of a wildcard that is not the rest, or -1.
+func (p *pattern) wildcard(name string) int {
+	return slices.IndexFunc(p.segments, func(s segment) bool { return s.kind == wild && s.name == name })
 }
 
 // generality returns three numbers, by which patterns are sorted: the segments before the rest, the

@@ -28,14 +28,14 @@ const (
 	Decoded
 )
 
-// SetURL sets Path and Readings for a request of net/http that any router may serve.
+// SetURL sets Path, Query and Readings for a request of net/http that any router may serve.
 //
 // The path as the client sent it is RawPath or, if RawPath is empty, the result of EscapedPath:
 // package url sets RawPath only if the default escaping of Path differs from the path that was
 // sent. If a handler has changed only Path or only RawPath, routers that read Path and routers that
 // read RawPath see different paths. SetURL then sets Readings to both paths.
 func (r *Request) SetURL(u *url.URL) {
-	r.Path, r.Readings = u.RawPath, nil
+	r.Path, r.Query, r.Readings = u.RawPath, u.RawQuery, nil
 	if u.RawPath == "" {
 		r.Path = u.EscapedPath()
 		return
@@ -53,14 +53,14 @@ type lookup struct {
 }
 
 // appendLookups appends the paths by which a request is looked up, without duplicates.
-func (s *Set) appendLookups(dst []lookup, r *Request) []lookup {
+func appendLookups(dst []lookup, r *Request, ignoreCase bool) []lookup {
 	if r.Readings == nil {
 		dst = appendReading(dst, Reading{Path: r.Path})
 	}
 	for _, of := range r.Readings {
 		dst = appendReading(dst, of)
 	}
-	if s.ignoresCase(r) {
+	if ignoreCase {
 		for _, l := range dst {
 			dst = appendNew(dst, lookup{strings.ToLower(l.path), l.escaped})
 		}
@@ -141,7 +141,7 @@ func (s *Set) ReadingsDiffer(r *Request) bool {
 		return false
 	}
 	var room [lookupRoom]lookup
-	paths := s.appendLookups(room[:0], r)
+	paths := appendLookups(room[:0], r, s.ignoresCase(r))
 	var first []*Rule
 	for i := range paths {
 		m := s.begin(r, nil)

@@ -10,6 +10,7 @@ type Request struct {
 	Method string
 	Host   string      // unchanged: the case, a port and a trailing dot are ignored
 	Path   string      // as the client sent it, with its escapes (url.URL.RawPath, or else EscapedPath); it need not be clean
+	Query  string      // as the client sent it, without the ?; empty if there is none
 	Header http.Header // with canonical names
 	Fields Fields      // used instead of Header, if not nil
 	Client netip.Addr  // trustworthy address of the client; the zero Addr if unknown
@@ -19,7 +20,8 @@ type Request struct {
 	// Critical is true if the request may spend the kept units of all limits, by means that its client
 	// cannot forge.
 	Critical bool
-	Length   int64 // length of the content in bytes, -1 if unknown
+	Claims   Claims // nil if there are none
+	Length   int64  // length of the content in bytes, -1 if unknown
 
 	// IgnoreCase is true if the router that serves the request ignores the case of paths. It is
 	// for adapters that know the router. The field ignore_case of a file has the same effect for

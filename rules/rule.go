@@ -86,6 +86,11 @@ func (r *Rule) Key(req *Request) (key string, ok bool) {
 // nothing.
 func (r *Rule) AppendKey(b []byte, req *Request) (_ []byte, ok bool) { return r.key.append(b, req) }
 
+// AmbiguousPart returns the part of the key that servers are known to read in several ways, such as
+// query:X if the request has the parameter X twice, or "". All such requests have the same part of their
+// keys. It is "" for a key without values that clients choose.
+func (r *Rule) AmbiguousPart(req *Request) string { return r.key.ambiguous(req) }
+
 // admits reports whether a request meets the conditions of the rule, except for its path and
 // host.
 func (r *Rule) admits(m *match) bool {

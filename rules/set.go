@@ -128,7 +128,7 @@ func (s *Set) match(r *Request, dst []*Rule, all bool, modes []Mode) []*Rule {
 	m := s.begin(r, dst)
 	m.all, m.modes = all, modes
 	var room [lookupRoom]lookup
-	s.collect(&m, s.appendLookups(room[:0], r))
+	s.collect(&m, appendLookups(room[:0], r, s.ignoresCase(r)))
 	return m.dst
 }
 
@@ -244,7 +244,7 @@ func (m *match) collect(at *place) {
 				m.add(h.rules[m.request.APIKey], first)
 				continue
 			}
-			lines := distinct(m.request.lines(h.of.header))
+			lines := distinct(m.request.lines(h.of.name))
 			for _, line := range lines {
 				m.add(h.rules[line], first && len(lines) == 1)
 			}

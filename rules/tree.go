@@ -44,7 +44,7 @@ type byValue struct {
 func valuesOf(r *Rule) (of part, values []string) {
 	for _, h := range r.When.Headers {
 		if len(h.Values) > 0 {
-			return part{from: fromHeader, header: h.Name}, h.Values
+			return part{from: fromHeader, name: h.Name}, h.Values
 		}
 	}
 	if len(r.When.Users) > 0 {

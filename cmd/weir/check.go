@@ -179,6 +179,9 @@ func explainRule(w io.Writer, set *rules.Set, rule *rules.Rule, r *rules.Request
 	if b := set.KeyBlock(rule, key); b != nil && set.Mode(rule) == rules.Enforce {
 		fmt.Fprintf(w, "  the request is refused with 403: %s\n", describeBlock(b))
 	}
+	if part := rule.AmbiguousPart(r); part != "" && set.Mode(rule) == rules.Enforce {
+		fmt.Fprintf(w, "  the request is refused with 400: servers interpret %s of the request differently\n", part)
+	}
 	units := rule.Units(r)
 	fmt.Fprintf(w, "  key:   %s, by %s\n", shown(key), rule.By)
 	estimate := units

@@ -62,11 +62,13 @@ func TestCheckExplainsWhatARuleLeavesOut(t *testing.T) {
 	const text = `
 rules:
 - {name: all, match: {not: [{path: [/healthz, /readyz]}, {method: OPTIONS, host: a}]}, key: global, limit: {rate: 1000, per: 1s}}
+- {name: some, match: {path: /t}, key: query:t, limit: {rate: 1000, per: 1s}}
 `
 	for request, want := range map[string]string{
 		"GET /x":               "GET /x meets 1 rule:\n\nall: path /\n  not:   path /healthz or /readyz\n  not:   method OPTIONS, host a\n  key:",
 		"GET /readyz":          "GET /readyz meets no rule.\n\nall: path /\n  does not apply: the request meets the exception: path /healthz or /readyz\n",
 		"OPTIONS http://a/":    "OPTIONS a/ meets no rule.\n\nall: path /\n  does not apply: the request meets the exception: method OPTIONS, host a\n",
+		"GET /t?t=1&t=2":       "  the request is refused with 400: servers interpret query:t of the request differently\n  key:",
 		"GET http://b//readyz": "GET b//readyz meets 1 rule:",
 	} {
 		code, out, _ := runWeir(t, text, "rules", "check", "FILE", "-request", request)

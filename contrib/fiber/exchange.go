@@ -59,6 +59,7 @@ func (e *exchange) Read(r *rules.Request) {
 	in := e.C.Request()
 	r.Method, r.Fields, r.Content = e.C.Method(), &e.header, e
 	r.Host = utils.UnsafeString(in.URI().Host())
+	r.Query = utils.UnsafeString(in.URI().QueryString())
 	e.readPath(r)
 	r.Length = int64(max(in.Header.ContentLength(), -1)) // fasthttp uses several numbers below 0
 	r.Client = e.client()

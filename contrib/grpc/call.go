@@ -35,8 +35,16 @@ func (l *Limits) request(ctx context.Context, method string) *rules.Request {
 		}
 	}
 	r.Critical = l.o.Critical != nil && l.o.Critical(ctx)
+	if l.o.Claim != nil {
+		r.Claims = claims(func(name string) string { return l.o.Claim(ctx, name) })
+	}
 	return r
 }
+
+// claims implements rules.Claims.
+type claims func(name string) string
+
+func (c claims) Claim(name string) string { return c(name) }
 
 // headerOf returns metadata with the field names of http.Header, without pseudo-header
 // fields. Binary values are left out too, because they cannot be compared with text.

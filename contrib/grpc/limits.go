@@ -32,6 +32,10 @@ type Options struct {
 	// block.
 	User, APIKey, Tier func(context.Context) string
 
+	// Claim returns a validated claim of a call, or "". Keys of rules name claims, as claim:org. Only New
+	// uses Claim, which must not block.
+	Claim func(ctx context.Context, name string) string
+
 	// Critical reports whether a call may spend the kept units of all its limits
 	// (weir.Limit.Keep). The source must not be forgeable. Critical must not block.
 	Critical func(context.Context) bool
@@ -204,8 +208,8 @@ func (o *Options) validate(l weir.Limit) error {
 		return err
 	}
 	switch {
-	case o.User != nil || o.APIKey != nil || o.Tier != nil:
-		return fmt.Errorf("%w Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", weir.ErrInvalid)
+	case o.User != nil || o.APIKey != nil || o.Tier != nil || o.Claim != nil:
+		return fmt.Errorf("%w Options.User, APIKey, Tier and Claim: only rules use them: set Key, or call New with rules", weir.ErrInvalid)
 	case o.Critical != nil && l.Keep == 0:
 		return fmt.Errorf("%w Options.Critical: limit %q keeps no units: set Limit.Keep, or leave Critical out", weir.ErrInvalid, l.Name)
 	case !o.NoMetadata && strings.ContainsFunc(l.Name, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }):

@@ -460,9 +460,10 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 	}{
 		{"weir: invalid httplimit.New: node or book is nil: pass a Node that was started, and the Book that rules.Open returned", func() (*Limits, error) { return New(nil, book, Options{}) }},
 		{"weir: invalid Options.Key: rules have their own keys: use ByLimiter, or leave it nil", func() (*Limits, error) { return New(node, book, Options{Key: perMethod}) }},
-		{"weir: invalid Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", func() (*Limits, error) { return ByLimiter(l, Options{User: BearerToken}) }},
-		{"weir: invalid Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", func() (*Limits, error) { return ByLimiter(l, Options{APIKey: BearerToken}) }},
-		{"weir: invalid Options.User, APIKey and Tier: only rules use them: set Key, or call New with rules", func() (*Limits, error) { return ByLimiter(l, Options{Tier: BearerToken}) }},
+		{"weir: invalid Options.User, APIKey, Tier and Claim: only rules use them: set Key, or call New with rules", func() (*Limits, error) { return ByLimiter(l, Options{User: BearerToken}) }},
+		{"weir: invalid Options.User, APIKey, Tier and Claim: only rules use them: set Key, or call New with rules", func() (*Limits, error) { return ByLimiter(l, Options{APIKey: BearerToken}) }},
+		{"weir: invalid Options.User, APIKey, Tier and Claim: only rules use them: set Key, or call New with rules", func() (*Limits, error) { return ByLimiter(l, Options{Tier: BearerToken}) }},
+		{"weir: invalid Options.User, APIKey, Tier and Claim: only rules use them: set Key, or call New with rules", func() (*Limits, error) { return ByLimiter(l, Options{Claim: func(context.Context, string) string { return "" }}) }},
 		{"weir: invalid Options.Client: FromRight(0): use 1 for the rightmost address, or more", func() (*Limits, error) {
 			return ByLimiter(l, Options{Client: httplimit.FromRight("X-Forwarded-For", 0)})
 		}},

@@ -60,6 +60,8 @@ func statusOf(o *httplimit.Outcome) error {
 		}
 	case http.StatusRequestEntityTooLarge:
 		retry, message = 0, fmt.Sprintf("the call costs more than its limit can ever grant (%s)", names)
+	case http.StatusBadRequest:
+		code, retry, message = codes.InvalidArgument, 0, o.Err.Error()
 	case http.StatusForbidden:
 		code, retry, message = codes.PermissionDenied, o.RetryAfter(), "calls of this client are denied"
 	default:

@@ -54,6 +54,9 @@ func translate[C any](o *httplimit.FrameworkOptions[C]) httplimit.Options {
 	if o.Client != nil {
 		to.Client = *o.Client
 	}
+	if o.Claim != nil {
+		to.Claim = func(*http.Request, string) string { return "" }
+	}
 	if o.Critical != nil {
 		to.Critical = func(*http.Request) bool { return false }
 	}
@@ -76,7 +79,7 @@ type Exchange[C any] struct {
 	C      C
 }
 
-// ReadCaller sets the User, APIKey, Tier and Critical of r. Under ByLimiter the User is the key.
+// ReadCaller sets the User, APIKey, Tier, Claims and Critical of r. Under ByLimiter the User is the key.
 func (e *Exchange[C]) ReadCaller(r *rules.Request) {
 	o := &e.Limits.FrameworkOptions
 	for _, option := range [...]struct {
@@ -88,7 +91,13 @@ func (e *Exchange[C]) ReadCaller(r *rules.Request) {
 		}
 	}
 	r.Critical = o.Critical != nil && o.Critical(e.C)
+	if o.Claim != nil {
+		r.Claims = e
+	}
 }
+
+// Claim implements rules.Claims.
+func (e *Exchange[C]) Claim(name string) string { return e.Limits.FrameworkOptions.Claim(e.C, name) }
 
 // Count implements httplimit.ExchangeFunctions.
 func (e *Exchange[C]) Count(rule *rules.Rule, ended *httplimit.Ended) bool {

@@ -54,7 +54,7 @@ func TestBlockIsSetListedAndDeleted(t *testing.T) {
 func TestFullStoreRefusesBlock(t *testing.T) {
 	a := startTestAPI(t, "rules: [{name: api, key: user, limit: {rate: 5, per: 1h}}]")
 	a.get("PUT", "/v1/blocks", `{"user":"first"}`, 200, new(any))
-	for i := 1; a.node.Stats().Published.Values < 16384; i++ {
+	for i := range 16384 - a.node.Stats().Published.Values {
 		require.NoError(t, a.node.Publish(fmt.Sprint("other/", i), 0, []byte("x")))
 	}
 	w := a.ask("PUT", "/v1/blocks", `{"user":"second"}`)

@@ -32,7 +32,7 @@ const (
 // field is a parameter of a query, or a field of a JSON object, that a request may have.
 type field struct {
 	name string
-	// into receives the value: a *string, *int64, *bool, *time.Duration, *time.Time or *netip.Addr. It is
+	// into receives the value: a *string, *int64, *float64, *bool, *time.Duration, *time.Time or *netip.Addr. It is
 	// a *[]string for a parameter that may occur several times, an http.Header for a field that contains
 	// header fields, and a list for a field that contains objects.
 	into     any
@@ -204,7 +204,7 @@ func splitObject(name string, text []byte) (map[string]json.RawMessage, error) {
 	return fields, nil
 }
 
-// readJSON reads the value of a field: a JSON number for an *int64, and a string for other scalars
+// readJSON reads the value of a field: a JSON number for an *int64 or *float64, and a string for other scalars
 // except *bool.
 func (f *field) readJSON(wrong *faults, value json.RawMessage) {
 	told, isText, want := string(value), value[0] == '"', ""
@@ -219,7 +219,7 @@ func (f *field) readJSON(wrong *faults, value json.RawMessage) {
 		if json.Unmarshal(value, into) != nil || value[0] == 'n' {
 			want = "true or false, without quotes"
 		}
-	case *int64:
+	case *int64, *float64:
 		if isText {
 			want = "a number, without quotes"
 		} else {
@@ -309,6 +309,10 @@ func (f *field) read(wrong *faults, text string) {
 	case *int64:
 		if *into, err = strconv.ParseInt(text, 10, 64); err != nil {
 			wrong.add("%s is %s: use a whole number", f.name, shorten(text))
+		}
+	case *float64:
+		if *into, err = strconv.ParseFloat(text, 64); err != nil {
+			wrong.add("%s is %s: use a number", f.name, shorten(text))
 		}
 	case *time.Duration:
 		if *into, err = time.ParseDuration(text); err != nil || *into <= 0 {

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -175,25 +174,10 @@ func (a *api) deleteCount(r *request) (int, any, error) {
 	if wrong.checkKey(key); wrong != nil {
 		return 0, nil, wrong.err()
 	}
-	limiters, err := a.findLimiters(limit, key)
-	if err == nil {
-		err = r.checkKind(limiters[0].Limit())
-	}
+	notReached, err := a.resetCount(r, limit, key)
 	if err != nil {
 		return 0, nil, err
 	}
-	var notReached []string
-	for _, l := range limiters {
-		missed, err := reset(r.Context(), l, l.ID(key))
-		if err != nil {
-			return 0, nil, err
-		}
-		notReached = append(notReached, missed...)
-	}
-	slices.Sort(notReached)
-	notReached = slices.Compact(notReached)
-	id := limiters[0].ID(key)
-	a.log.Info("count reset", "limit", limit, "id", hex.EncodeToString(id[:]), "not_reached", notReached, "client", r.by, "addr", r.RemoteAddr)
 	return showReset(notReached)
 }
 

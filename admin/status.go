@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"net/http"
@@ -8,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/enum"
@@ -43,6 +42,7 @@ type limitStatus struct {
 	Policy   string          `json:"policy"`
 	Shadow   bool            `json:"shadow"`
 	Off      bool            `json:"off,omitempty"`
+	Blocked  bool            `json:"blocked,omitempty"` // requests with the key are refused
 	Owner    string          `json:"owner"`
 	Source   string          `json:"source"`
 	Override *overrideAnswer `json:"override,omitempty"`
@@ -95,10 +95,6 @@ func (a *api) status(r *request) (int, any, error) {
 	if err := q.complete(s, r.URL.Query().Has("key"), headers); err != nil {
 		return 0, nil, err
 	}
-	answer := keyStatus{
-		Version: s.Version(), Enabled: s.Enabled(), Exempt: s.Exempt(&q.request), Tier: s.Tier(q.request.Tier),
-		Limits: []limitStatus{},
-	}
 	from := -1
 	if after != "" {
 		l, err := findLimit(s, after)
@@ -107,24 +103,12 @@ func (a *api) status(r *request) (int, any, error) {
 		}
 		from = l.Index
 	}
-	peeks, err := q.selectLimits(s, rule, from, answer.Tier)
+	peeks, err := q.selectLimits(s, rule, from, s.Tier(q.request.Tier))
 	if err != nil {
 		return 0, nil, err
 	}
-	if len(peeks) > maxStatusLimits {
-		peeks = peeks[:maxStatusLimits]
-		answer.Next = peeks[maxStatusLimits-1].limit.Name
-	}
-	answer.Limits = make([]limitStatus, len(peeks))
-	var looking errgroup.Group
-	looking.SetLimit(maxConcurrentPeeks)
-	for i := range peeks {
-		looking.Go(func() (err error) {
-			answer.Limits[i], err = peeks[i].peek(r.Context(), a.book, s, answer.Tier)
-			return err
-		})
-	}
-	return http.StatusOK, answer, looking.Wait()
+	answer, err := a.peekAll(r, &q.request, peeks)
+	return http.StatusOK, answer, err
 }
 
 // complete checks the query, reads the headers, and sets has.
@@ -202,6 +186,9 @@ func (p *statusPeek) peek(ctx context.Context, b *rules.Book, s *rules.Snapshot,
 		Name: p.limit.Name, Rule: p.rule.Name, Key: p.key, ID: hex.EncodeToString(id[:]), Tier: tier,
 		Policy: rules.Describe(hard.Limit()), Shadow: mode == rules.Shadow, Off: mode == rules.Off, Owner: hard.Owner(p.key).Name, Source: d.Source.String(),
 		Left: showLeft(d, hard, now),
+	}
+	if block := cmp.Or(s.KeyBlock(p.limit, p.key), s.ClientBlock(p.limit, p.key)); block != nil && mode == rules.Enforce {
+		status.Blocked, status.Allowed, status.RetryAfterS = true, false, ratelimit.Seconds(block.Left(now))
 	}
 	if o, ok := b.OverrideOf(p.limit.Name, p.key); ok {
 		status.Override = showOverride(o)

@@ -39,3 +39,31 @@ func TestOverrideSpreadsToAllNodesUntilItsEnd(t *testing.T) {
 		holds(10)
 	})
 }
+
+func TestBlockSpreadsToAllNodesUntilItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Logger: slog.New(slog.DiscardHandler)}})
+		require.NoError(t, err)
+		defer c.Close()
+		books := make(map[string]*Book)
+		for _, name := range c.Names() {
+			books[name] = staticBook(t, c.Node(name), blockable)
+		}
+		blocks := func(want bool) {
+			t.Helper()
+			for name, book := range books {
+				require.Equal(t, want, book.Current().Block(&Request{User: "eve"}) != nil, name)
+			}
+		}
+		time.Sleep(time.Minute)
+		ends := time.Now().Add(5 * time.Minute).Truncate(time.Second)
+		_, err = books["a"].Block("eve", Block{Kind: BlockUser, Control: Control{Until: ends}})
+		require.NoError(t, err)
+		time.Sleep(pace + 100*time.Millisecond)
+		blocks(true)
+		time.Sleep(time.Until(ends) - time.Millisecond)
+		blocks(true)
+		time.Sleep(time.Millisecond)
+		blocks(false)
+	})
+}

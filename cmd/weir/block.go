@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"time"
 )
 
@@ -88,30 +87,31 @@ func (q *blockCommand) run(stdout, _ io.Writer) (int, error) {
 
 // block sets a block, and returns the response, and the end of the block for a message.
 func (c *client) block(ctx context.Context, values map[string]string, of control) (text []byte, end string, err error) {
-	question := make(map[string]any)
-	for name, value := range values {
-		question[name] = value
-	}
-	if of.Until != nil {
-		question["until"] = of.Until
-	}
-	if of.By != "" {
-		question["by"] = of.By
-	}
-	if of.Reason != "" {
-		question["reason"] = of.Reason
-	}
-	text, _, err = c.call(ctx, http.MethodPut, "/v1/blocks", &question, nil)
+	text, _, err = c.call(ctx, http.MethodPut, "/v1/blocks", of.fields(values), nil)
 	return text, of.String(), err
+}
+
+// fields returns the fields of a request that has the given fields and those of c.
+func (c *control) fields(values map[string]string) map[string]any {
+	all := make(map[string]any)
+	for name, value := range values {
+		all[name] = value
+	}
+	if c.Until != nil {
+		all["until"] = c.Until
+	}
+	if c.By != "" {
+		all["by"] = c.By
+	}
+	if c.Reason != "" {
+		all["reason"] = c.Reason
+	}
+	return all
 }
 
 // unblock removes a block.
 func (c *client) unblock(ctx context.Context, values map[string]string) error {
-	query := make(url.Values)
-	for name, value := range values {
-		query.Set(name, value)
-	}
-	_, _, err := c.call(ctx, http.MethodDelete, "/v1/blocks?"+query.Encode(), nil, nil)
+	_, _, err := c.call(ctx, http.MethodDelete, "/v1/blocks?"+encode(values), nil, nil)
 	if err == nil {
 		fmt.Fprintln(c.stdout, "no block")
 	}

@@ -40,3 +40,37 @@ func TestBlockCommandSetsListsAndRemoves(t *testing.T) {
 		require.Regexp(t, c.want, out)
 	}
 }
+
+func TestUserCommandShowsAndChangesAllLimits(t *testing.T) {
+	t.Parallel()
+	p := begin(t, insecure.NewCredentials(), folder(t))
+	for _, c := range []struct {
+		want string
+		code int
+		args []string
+	}{
+		{"allowed: 59 of 60 left", ok, []string{"check", "api/hourly", "ada"}},
+		{`api/hourly +59 +60 +\S+ +60 per 1h, `, ok, []string{"user", "ada"}},
+		{`"not_covered":\[`, ok, []string{"user", "ada", "-json"}},
+		{"api/hourly: count deleted", ok, []string{"user", "ada", "-reset"}},
+		{"api/hourly: override set", ok, []string{"user", "ada", "-multiply", "2", "-for", "1h"}},
+		{`api/hourly +120 +120 .*, by an override until `, ok, []string{"user", "ada"}},
+		{"api/hourly: override removed", ok, []string{"user", "ada", "-restore"}},
+		{`api/hourly +60 +60 `, ok, []string{"user", "ada"}},
+		{"the block is in force without an end", ok, []string{"user", "ada", "-block", "-reason", "fraud"}},
+		{`(?s)blocked by its user without an end \(fraud\).*, blocked`, ok, []string{"user", "ada"}},
+		{"denied", denied, []string{"check", "api/hourly", "ada"}},
+		{"no block", ok, []string{"user", "ada", "-unblock"}},
+		{"the block is in force", ok, []string{"user", "-api_key", "k", "-block"}},
+		{"LIMIT", ok, []string{"user", "-ip", "192.0.2.1"}},
+		{"name one client", usage, []string{"user"}},
+		{"name one client", usage, []string{"user", "ada", "-ip", "192.0.2.1"}},
+		{"several changes", usage, []string{"user", "ada", "-reset", "-block"}},
+		{"without -block or -multiply", usage, []string{"user", "ada", "-reset", "-for", "1h"}},
+		{"multiply is -1", bad, []string{"user", "ada", "-multiply=-1"}},
+	} {
+		code, out := p.ask(c.args...)
+		require.Equal(t, c.code, code, out)
+		require.Regexp(t, c.want, out)
+	}
+}

@@ -48,6 +48,7 @@ type commands struct {
 	Peek     peekCommand     `cmd:"" help:"show the units that a key has left, without spending any"`
 	Reset    resetCommand    `cmd:"" help:"delete the count of a key on every member"`
 	Override overrideCommand `cmd:"" help:"set other numbers of a limit for one key, or remove them"`
+	User     userCommand     `cmd:"" help:"show, reset, override or block all limits of a user, an address or an API key"`
 	Block    blockCommand    `cmd:"" help:"refuse the requests of a client or a key, or list the blocks"`
 	Switch   switchCommand   `cmd:"" help:"set rules to enforce, shadow or off, or list the switches"`
 	Ban      struct {

@@ -12,6 +12,9 @@ type cost struct {
 	fixed int64    // used if the request has no number
 	from  []origin // the first origin with a number is used
 	unit  int64    // the number is divided by unit, and rounded up
+
+	routes     []route // the first that the request meets is used instead
+	ignoreCase bool    // of the paths of routes
 }
 
 // origin is a place in a request that has a number. Exactly 1 field is set.
@@ -22,6 +25,14 @@ type origin struct {
 }
 
 func (c *cost) unitsOf(r *Request) int64 {
+	if len(c.routes) > 0 {
+		return c.unitsByRoute(r, c.baseOf(r))
+	}
+	return c.baseOf(r)
+}
+
+// baseOf returns the units of a request that meets no route.
+func (c *cost) baseOf(r *Request) int64 {
 	for i := range c.from {
 		if n := c.from[i].numberIn(r); n >= 0 {
 			return inUnits(n, c.unit)
@@ -77,6 +88,12 @@ func count(text string) int64 {
 // String returns the cost as text.
 func (c *cost) String() string {
 	var b strings.Builder
+	for i := range c.routes {
+		b.WriteString(c.routes[i].text + ", ")
+	}
+	if len(c.routes) > 0 {
+		b.WriteString("or ")
+	}
 	for _, o := range c.from {
 		switch {
 		case o.header != "":

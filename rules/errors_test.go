@@ -221,6 +221,10 @@ func TestErrorsHavePositionAndSuggestion(t *testing.T) {
 		{"a warning above the limit", oneRule("key: ip\nlimit: {rate: 1, per: 1s, warn: 101%}"), `rules.yaml:4:35: warn is 101%: use 0% to 100%`},
 		{"a warning from the start", oneRule("warn: 0%" + good), `rules.yaml:3:9: warn is 0%: use more than 0%, or no warn`},
 		{"a warning of a shadow", oneRule("shadow: true\nwarn: 80%" + good), `rules.yaml:4:9: warn in a rule with shadow: true: a shadow warns no client, remove one of them`},
+		{"a cost of no method of the rule", oneRule("match: {method: GET}\ncost: {by: {method: POST, units: 5}}" + good), `rules.yaml:4:23: by has no effect: the rule is for no request of its method (POST)`},
+		{"a cost of no path of the rule", oneRule("match: {path: /v1/}\ncost: {by: {path: [/v1/a, /v2], units: 5}}" + good), `rules.yaml:4:29: by has no effect: no path of the rule, "/v1/", is one of "/v2"`},
+		{"a cost of all requests", oneRule("cost: {by: [{units: 5}], default: 2}" + good), `rules.yaml:3:15: by has an entry for all requests: give it a method or a path, or use default`},
+		{"a cost by method with the unit of nothing", oneRule("cost: {by: {method: POST, units: 5}, unit: 2}" + good), `rules.yaml:3:46: unit without from: it divides a number of the request, remove it`},
 		{"several at once", "rules:\n- {name: a, key: who, limit: {rate: 0, per: 1s}}\n- {name: a, key: ip, limt: {rate: 0, per: 1s}}", "rules.yaml:2:18: unknown key \"who\": known are ip, user, api_key, global, host, path, path:NAME, header:X, query:X, cookie:X, claim:X\nrules.yaml:2:37: rate is 0: use 1 to 1000000000000\nrules.yaml:3:3: limit is missing\nrules.yaml:3:10: rule \"a\" is used twice: give each rule its own name (the first is on line 2)\nrules.yaml:3:22: unknown field \"limt\": did you mean \"limit\"?"},
 	} {
 		_, err := Parse("rules.yaml", []byte(c.text))

@@ -101,10 +101,13 @@ func (m *match) isPlain() bool {
 	return m.plain
 }
 
-// matches reports whether the pattern matches a clean path, either unchanged or with a final
+// matches reports whether the pattern matches a path, either unchanged or with a final
 // slash, to which a ServeMux would redirect it.
-func (p *pattern) matches(path string) bool {
-	return p.finds(path, false, false) || path[len(path)-1] != '/' && p.finds(path, true, false)
+func (p *pattern) matches(path string) bool { return p.meets(path, false) }
+
+// meets is like matches. If fold is true, it ignores the case.
+func (p *pattern) meets(path string, fold bool) bool {
+	return p.finds(path, false, fold) || path[len(path)-1] != '/' && p.finds(path, true, fold)
 }
 
 // finds is like tree.find, for a single pattern. If fold is true, it ignores the case.

@@ -17,7 +17,9 @@ var (
 	notFields     = []string{"method", "host", "path", "header", "tier", "ip", "user", "api_key"}
 	limitFields   = []string{"name", "algorithm", "rate", "per", "burst", "keep", "calendar", "zone", "warn", "tiers", "values"}
 	numberFields  = []string{"rate", "per", "burst", "keep"}
-	costFields    = []string{"from", "default", "unit"}
+	costFields    = []string{"by", "from", "default", "unit"}
+	reserveFields = []string{"from", "default", "unit"}
+	routeFields   = []string{"method", "path", "units"}
 	exactFields   = []string{"exact"}
 	outcomeFields = []string{"status"}
 	settleFields  = []string{"header", "trailer", "json", "sse", "unit", "on_error"}

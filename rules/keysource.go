@@ -70,7 +70,7 @@ func (k *key) pathValue(r *Request, segment int) (value string, ambiguous bool) 
 
 // segmentOf returns a segment of a path that the pattern matches.
 func (p *pattern) segmentOf(path string, segment int, fold bool) (text string, ok bool) {
-	if !p.finds(path, false, fold) && (path[len(path)-1] == '/' || !p.finds(path, true, fold)) {
+	if !p.meets(path, fold) {
 		return "", false
 	}
 	path = path[1:]

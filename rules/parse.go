@@ -251,7 +251,7 @@ func (p *parser) rule(v strictyaml.Value) {
 	p.match(r, m.Get("match"), v)
 	p.key(r, m.Get("key").Required())
 	r.key.lacking = lacking(slices.Index(lackingNames, oneOf(m.Get("missing_key"), "way to do without a key", lackingNames)))
-	r.cost = p.costOf(m.Get("cost"), "cost", false)
+	r.cost = p.costOf(r, m.Get("cost"), "cost", false)
 	isShadow := m.Get("shadow").Bool()
 	r.Mode = modeOf(m.Get("enabled"), m.Get("enforce"), isShadow)
 
@@ -383,15 +383,27 @@ func isParameter(name string) bool {
 }
 
 // costOf reads the cost of a request or, if estimate is true, the estimate of its cost.
-func (p *parser) costOf(v strictyaml.Value, field string, estimate bool) cost {
+func (p *parser) costOf(r *Rule, v strictyaml.Value, field string, estimate bool) cost {
 	c := cost{fixed: 1, unit: 1}
 	from := v
 	switch {
 	case !v.Present():
 		return c
 	case v.IsMap():
-		m := v.Map(costFields...)
-		from = m.Get("from").Required()
+		fields := costFields
+		if estimate {
+			fields = reserveFields
+		}
+		m := v.Map(fields...)
+		from = m.Get("from")
+		if by := m.Get("by"); by.Present() {
+			c.routes, c.ignoreCase = p.routes(r, by), p.set.ignoreCase
+			if unit := m.Get("unit"); unit.Present() && !from.Present() {
+				unit.Errorf("unit without from: it divides a number of the request, remove it")
+			}
+		} else {
+			from = from.Required()
+		}
 		if n := m.Get("default"); n.Present() {
 			c.fixed = n.Int(0, maxRate)
 		}

@@ -70,7 +70,7 @@ func (r *Rule) Units(req *Request) int64 { return r.cost.unitsOf(req) }
 
 // CountsBytes reports whether a unit is a byte of the content.
 func (r *Rule) CountsBytes() bool {
-	return len(r.cost.from) == 1 && r.cost.from[0].length && r.cost.unit == 1 && !r.estimates
+	return len(r.cost.from) == 1 && r.cost.from[0].length && r.cost.unit == 1 && !r.estimates && len(r.cost.routes) == 0
 }
 
 // Key returns the key of a request under this rule. If the rule does not apply, because the

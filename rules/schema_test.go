@@ -50,7 +50,8 @@ func TestSchemaHasFieldsOfParser(t *testing.T) {
 		"numbers":  {root.Defs["numbers"], numberFields},
 		"cost":     {cost, costFields},
 		"outcome":  {root.Defs["outcome"], outcomeFields},
-		"reserve":  {root.Defs["reserve"].OneOf[2], costFields},
+		"reserve":  {root.Defs["reserve"].OneOf[2], reserveFields},
+		"route":    {root.Defs["route"], routeFields},
 		"settle":   {root.Defs["settle"], settleFields},
 		"soft":     {root.Defs["soft"], softFields},
 		"ban":      {root.Defs["ban"], banFields},
@@ -114,7 +115,7 @@ func TestSchemaAgreesWithParser(t *testing.T) {
 	root := readSchema(t)
 	const good = "\nkey: ip\nlimit: {rate: 2, per: 1s, keep: 1}"
 	for want, texts := range map[bool][]string{true: {
-		"cost: 1", "enforce: 10%", "enabled: false", "match: {not: {path: /a}}", "match: {not: [{path: [/a, /b]}, {method: [OPTIONS]}]}", "match: {not: {header: {X-A: '*'}, host: a}}",
+		"cost: 1", "cost: {by: {method: POST, units: 5}}", "cost: {by: [{path: [/a, /b/], units: 0}, {method: [GET], path: /c, units: 2}], from: content_length, unit: 2, default: 3}", "enforce: 10%", "enabled: false", "match: {not: {path: /a}}", "match: {not: [{path: [/a, /b]}, {method: [OPTIONS]}]}", "match: {not: {header: {X-A: '*'}, host: a}}",
 		"match: {header: {X-V: {exact: 'a*'}}}", "match: {header: {X-V: [a, {exact: 'a*'}]}}", "match: {host: {exact: a}}", "warn: 80%", "critical: {user: [a, {exact: b}]}", "critical: [{path: /a}, {method: GET, header: {X-A: '*'}}]",
 		"match: {ip: 10.0.0.0/8, user: [a, {exact: 'b*'}], api_key: k, host: '*.a.com'}", "match: {not: {ip: [10.0.0.1]}}", "match: {not: {user: a}}",
 		"denied: {title: No, detail: '{limit} {', upgrade_url: '/up?tier={tier}', html: '<style>p{color:red}</style>{detail}', headers: {X-A: '{limit}'}, tiers: {}}",
@@ -123,7 +124,7 @@ func TestSchemaAgreesWithParser(t *testing.T) {
 		"critical: {}", "critical: []", "critical: true", "critical: {not: {path: /a}}",
 		"match: {not: {}}", "match: {not: []}", "match: {not: /a}", "match: {not: {path: a}}", "match: {not: {paths: /a}}", "match: {not: {not: {path: /a}}}",
 		"match: {header: {X-V: {prefix: a}}}", "match: {header: {X-V: {exact: ''}}}", "match: {header: {X-V: {}}}",
-		"match: {pat: /}", "match: {ip: []}", "match: {not: {user: []}}", "match: {path: v1}", "match: {method: get}", "limits: []", "cost: -1", "cost: size", "cost: {default: 1}", "soft: {over: 20%}", "soft: {over: 2, for: 1m}",
+		"match: {pat: /}", "match: {ip: []}", "match: {not: {user: []}}", "match: {path: v1}", "match: {method: get}", "limits: []", "cost: -1", "cost: size", "cost: {default: 1}", "cost: {by: []}", "cost: {by: {units: 1}}", "cost: {by: {method: GET}}", "cost: {by: {match: {method: GET}, units: 1}}", "reserve: {by: {method: GET, units: 2}}\nsettle: {json: a}", "soft: {over: 20%}", "soft: {over: 2, for: 1m}",
 		"count: 401", "count: {status: []}", "refund_on: {status: 600}", "refund_on: {status: 9xx}", "reserve: size\nsettle: {json: a}", "reserve: {default: 1}\nsettle: {json: a}",
 		"settle: {unit: 2}", "settle: {json: []}", "settle: {json: [[a], b]}", "settle: {json: [[a], []]}", "settle: {sse: [[[a]]]}", "settle: {json: a, on_error: spend}",
 		"partition: fail-open", "shadow: 1", "enforce: 10", "enforce: some", "enabled: 0",

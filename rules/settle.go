@@ -56,7 +56,7 @@ func (p *parser) settle(r *Rule, reserve, settle, cost strictyaml.Value) {
 	p.checkReserving(r, "reserve", reserve)
 	p.checkReserving(r, "settle", settle)
 	if r.estimates = reserve.Present(); r.estimates {
-		r.reserve = p.costOf(reserve, "reserve", true)
+		r.reserve = p.costOf(r, reserve, "reserve", true)
 		r.Reserve = r.reserve.String()
 		if !settle.Present() {
 			reserve.Errorf("reserve without settle: nothing would replace the estimate, use cost")

@@ -528,6 +528,7 @@ func TestRulesAnswerHasTextAndLastError(t *testing.T) {
 	require.Equal(t, "shadow", now.Rules[2].Mode)
 	require.Equal(t, matchAnswer{Methods: []string{"POST"}, Path: "/"}, now.Rules[3].Match)
 	require.Equal(t, "2s", now.Rules[4].Queue)
+	require.Equal(t, []string{}, now.Times)
 	require.NotContains(t, a.ask("GET", "/v1/rules", "").Body.String(), "monitoring", "who is exempt is nobody's affair")
 
 	var stats Stats

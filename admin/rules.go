@@ -24,6 +24,7 @@ type rulesAnswer struct {
 	Overrides int          `json:"overrides"`
 	Switches  int          `json:"switches"`
 	Tiers     []string     `json:"tiers"`
+	Times     []string     `json:"times"`
 	Rules     []ruleAnswer `json:"rules"`
 }
 
@@ -90,7 +91,7 @@ func (a *api) rules(r *request) (int, any, error) {
 	answer := rulesAnswer{
 		Path: stats.Path, Version: s.Version(), Hash: stats.Hash, Serial: s.Serial(), LoadedAt: stats.LoadedAt.UTC().Truncate(time.Second),
 		Loads: stats.Loads, Refused: stats.Refused, Missing: stats.Missing, Enabled: s.Enabled(), Overrides: stats.Overrides, Switches: stats.Switches,
-		Tiers: append([]string{}, s.Tiers()...), Rules: make([]ruleAnswer, len(s.Rules())),
+		Tiers: append([]string{}, s.Tiers()...), Times: append([]string{}, s.OpenTimeWindows()...), Rules: make([]ruleAnswer, len(s.Rules())),
 	}
 	if stats.LastError != nil {
 		answer.LastError = stats.LastError.Error()
@@ -122,7 +123,7 @@ func showRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 		a.Queue = enum.Duration(r.Queue)
 	}
 	for i := range r.Limits {
-		l := &r.Limits[i]
+		l := s.InForce(&r.Limits[i])
 		limit := limitAnswer{Name: l.Name, Policy: rules.Describe(l.ForTier("")), Tiers: make(map[string]string), Values: l.Values(), Warn: l.Warn}
 		for _, tier := range s.Tiers() {
 			if policy := rules.Describe(l.ForTier(tier)); policy != limit.Policy {

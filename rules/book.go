@@ -31,12 +31,14 @@ type Book struct {
 	// both call swap: a Snapshot that is stored without mu could undo the other change.
 	current atomic.Pointer[Snapshot]
 
-	mu       sync.Mutex // protects changes of current, and the fields below
-	stats    BookStats
-	seen     string            // hash of the text that was last read; empty if the last read failed
-	revision uint64            // revision of the published values
-	records  map[string]record // by the name of the published value
-	nextPast time.Time         // time of the next end of a published value; zero if there is none
+	mu        sync.Mutex // protects changes of current, and the fields below
+	stats     BookStats
+	seen      string            // hash of the text that was last read; empty if the last read failed
+	revision  uint64            // revision of the published values
+	records   map[string]record // by the name of the published value
+	nextPast  time.Time         // time of the next end of a published value, or change of a time window; zero if there is none
+	swapped   time.Time         // time of the last swap, by the wall clock
+	openTimes []string          // names of the time windows that are open
 
 	blocked [blockKinds]atomic.Uint64 // requests that Blocks refused
 
@@ -64,7 +66,7 @@ const (
 	quiet     = 50 * time.Millisecond  // time without an event before a changed file is read
 	patience  = time.Second            // maximum time for which events can delay the reading
 	pace      = 200 * time.Millisecond // minimum time between two reads of the published values by follow
-	clockLook = time.Second            // maximum wait for the end of a published value, because the clock may step
+	clockLook = time.Second            // maximum wait for the next end or time window, because the clock may step
 )
 
 // Open reads the file, and reads it again whenever it changes, until Close. The error is that of
@@ -122,7 +124,8 @@ func (b *Book) start(watch func(context.Context)) {
 	b.stopped.Go(func() { b.follow(ctx) })
 }
 
-// follow reads the published values after each change and at the end of each value, until ctx is done.
+// follow reads the published values after each change, at the end of each value and when a time window
+// opens or closes, until ctx is done.
 func (b *Book) follow(ctx context.Context) {
 	pause := time.NewTimer(pace)
 	defer pause.Stop()

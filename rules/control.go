@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,13 +120,13 @@ type record struct {
 	value      []byte
 }
 
-// refresh applies the published values, and deletes values that have ended.
+// refresh applies the published values and the time windows, and deletes values that have ended.
 func (b *Book) refresh() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.now()
 	_, revision := b.values.Published(controlKinds[0].prefix)
-	expired := !b.nextPast.IsZero() && !now.Before(b.nextPast)
+	expired := !b.nextPast.IsZero() && !now.Before(b.nextPast) || now.Before(b.swapped) // the clock may step back
 	if revision != b.revision || expired {
 		b.swap(*b.current.Load(), now)
 	}
@@ -136,7 +137,12 @@ func (b *Book) swap(s Snapshot, now time.Time) {
 	records := make(map[string]record, len(b.records))
 	before := s.switches
 	s.overrides, s.switches, s.blocks = make([]map[[16]byte]*granted, len(s.limits)), nil, nil
-	b.nextPast = time.Time{}
+	b.nextPast = s.openWindows(now)
+	if open := s.OpenTimeWindows(); !slices.Equal(open, b.openTimes) {
+		b.log.Info("time windows opened or closed", "open", open)
+		b.openTimes = open
+	}
+	b.swapped = now.Round(0)
 	for i := range controlKinds {
 		kind := &controlKinds[i]
 		values, revision := b.values.Published(kind.prefix)

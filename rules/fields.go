@@ -8,14 +8,14 @@ import (
 
 // The fields of a file, by their place. The Schema has the same fields.
 var (
-	fileFields    = []string{"$schema", "version", "enabled", "ignore_case", "ipv6_prefix", "tiers", "default_tier", "exempt", "deny", "denied", "rules"}
+	fileFields    = []string{"$schema", "version", "enabled", "ignore_case", "ipv6_prefix", "tiers", "default_tier", "times", "exempt", "deny", "denied", "rules"}
 	tierFields    = []string{"multiply"}
 	exemptFields  = []string{"ip", "user", "api_key"}
 	denyFields    = []string{"ip", "user", "api_key", "key", "until", "reason"}
 	ruleFields    = []string{"name", "enabled", "match", "key", "missing_key", "limit", "limits", "critical", "cost", "scope", "partition", "no_leases", "durable", "shadow", "enforce", "soft", "ban", "queue", "count", "refund_on", "reserve", "settle", "warn", "denied"}
 	matchFields   = []string{"method", "host", "path", "header", "tier", "ip", "user", "api_key", "not"}
 	notFields     = []string{"method", "host", "path", "header", "tier", "ip", "user", "api_key"}
-	limitFields   = []string{"name", "algorithm", "rate", "per", "burst", "keep", "calendar", "zone", "warn", "tiers", "values"}
+	limitFields   = []string{"name", "algorithm", "rate", "per", "burst", "keep", "calendar", "zone", "warn", "tiers", "times", "values"}
 	numberFields  = []string{"rate", "per", "burst", "keep"}
 	costFields    = []string{"by", "from", "default", "unit"}
 	reserveFields = []string{"from", "default", "unit"}
@@ -26,6 +26,8 @@ var (
 	softFields    = []string{"over", "for"}
 	banFields     = []string{"denials", "within", "for"}
 
+	windowFields     = []string{"name", "days", "from", "to", "zone"}
+	timeFields       = append([]string{"multiply", "tiers"}, numberFields...)
 	deniedTextFields = []string{"title", "detail", "upgrade_url", "html", "headers"}
 	deniedFields     = append([]string{"tiers"}, deniedTextFields...)
 )
@@ -33,6 +35,7 @@ var (
 // The bounds of the numbers in a file.
 const (
 	maxTiers     = 64
+	maxWindows   = 64
 	maxLimits    = 16 // in a rule
 	maxNot       = 64 // exceptions in a rule, and paths in an exception
 	maxNameBytes = 64

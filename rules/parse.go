@@ -81,6 +81,7 @@ func (p *parser) file(v strictyaml.Value) {
 		p.ipv6 = int(bits.Int(32, 128))
 	}
 	p.tiers(m.Get("tiers"), m.Get("default_tier"))
+	p.windows(m.Get("times"))
 	if exempt := m.Get("exempt"); exempt.Present() {
 		p.clients(&s.exempt, exempt.Map(exemptFields...), new(Block))
 		s.exempt.networks = sortBlocked(s.exempt.networks)

@@ -92,7 +92,8 @@ func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) 
 	l.keep = p.keep(m.Get("keep"), &l.base)
 	l.base = l.keep.in(l.base)
 	good := isWhole(&l.base) && p.isValid(v, l.base, l.soft)
-	p.limitTiers(r, l, v, m.Get("tiers"), good)
+	keeps := p.limitTiers(r, l, v, m.Get("tiers"), good)
+	p.limitTimes(l, m.Get("times"), keeps)
 	p.values(r, l, m.Get("values"))
 }
 
@@ -175,9 +176,9 @@ func (p *parser) per(v strictyaml.Value) time.Duration {
 	return duration(v, minPer, maxPer)
 }
 
-// limitTiers sets the numbers of each tier. If the limit itself is invalid, its error is not
-// repeated for each tier.
-func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good bool) {
+// limitTiers sets the numbers of each tier, and returns the kept parts of the limit and of the tiers. If
+// the limit itself is invalid, its error is not repeated for each tier.
+func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good bool) (keeps []keep) {
 	own := make(map[string]strictyaml.Value)
 	for _, e := range tiers.Entries() {
 		if !slices.Contains(p.set.tiers, e.Field) {
@@ -188,12 +189,13 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 	}
 	changed := false
 	variants := make([]weir.Limit, len(p.set.tiers))
+	keeps = slices.Repeat([]keep{l.keep}, 1+len(variants))
 	for i, tier := range p.set.tiers {
 		t := l.base
 		variants[i] = t
 		at, mine := own[tier]
 		if mine {
-			t = p.tierNumbers(t, l.keep, at.Map(numberFields...))
+			t, keeps[1+i] = p.tierNumbers(t, l.keep, at.Map(numberFields...))
 		} else {
 			at = v
 			if r.key.isGlobal() {
@@ -218,10 +220,11 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 	if changed {
 		l.tiers = variants
 	}
+	return keeps
 }
 
-// tierNumbers returns a limit with the numbers of a tier, and the kept part k unless the tier has its own.
-func (p *parser) tierNumbers(t weir.Limit, k keep, m strictyaml.Map) weir.Limit {
+// tierNumbers returns a limit with the numbers of a tier, and its kept part: k unless the tier has its own.
+func (p *parser) tierNumbers(t weir.Limit, k keep, m strictyaml.Map) (weir.Limit, keep) {
 	t.Rate = m.Get("rate").Required().Int(1, maxRate)
 	if per := m.Get("per"); per.Present() && t.Algorithm == weir.InFlight {
 		refusePer(per)
@@ -235,7 +238,7 @@ func (p *parser) tierNumbers(t weir.Limit, k keep, m strictyaml.Map) weir.Limit 
 	if own := m.Get("keep"); own.Present() {
 		k = p.keep(own, &t)
 	}
-	return k.in(t)
+	return k.in(t), k
 }
 
 func (p *parser) burst(v strictyaml.Value, a weir.Algorithm) int64 {

@@ -166,6 +166,7 @@ type Limit struct {
 	set    *Set
 	base   weir.Limit
 	tiers  []weir.Limit // in the order of Set.tiers; nil if no tier changes the numbers
+	times  []limitTime  // in the order of Set.windows; nil if no time window changes the numbers
 	values *keyValues   // nil if the limit has none
 	keep   keep
 	soft   Soft
@@ -173,7 +174,7 @@ type Limit struct {
 	column int
 }
 
-// ForTier returns the limit for a tier. The name is the same for all tiers, so that a key keeps its
+// ForTier returns the limit for a tier, outside of time windows unless l is of At or Snapshot.InForce. The name is the same for all tiers, so that a key keeps its
 // count when its tier changes.
 func (l *Limit) ForTier(tier string) weir.Limit { return l.numbers(l.variantOf(tier)) }
 

@@ -40,6 +40,8 @@ func TestSchemaHasFieldsOfParser(t *testing.T) {
 	}{
 		"the file": {root, fileFields},
 		"tier":     {root.Defs["tier"], tierFields},
+		"time":     {root.Defs["time"], windowFields},
+		"of times": {root.Defs["timeNumbers"], timeFields},
 		"exempt":   {root.Defs["exempt"], exemptFields},
 		"deny":     {root.Defs["deny"], denyFields},
 		"rule":     {root.Defs["rule"], ruleFields},
@@ -69,6 +71,7 @@ func TestSchemaHasFieldsOfParser(t *testing.T) {
 		in    *snippets.Schema
 		names []string
 	}{
+		"day":         {root.Defs["day"], dayNames},
 		"method":      {root.Defs["method"], methodNames},
 		"algorithm":   {root.Defs["limit"].Properties["algorithm"], namesOfEnum[weir.Algorithm]()},
 		"calendar":    {root.Defs["limit"].Properties["calendar"], namesOfEnum[weir.Calendar]()[1:]},
@@ -109,6 +112,7 @@ func TestExamplesConformToSchema(t *testing.T) {
 	}
 	require.True(t, conforms(t, root, largeFile(50)))
 	require.True(t, conforms(t, root, denyFile))
+	require.True(t, conforms(t, root, timed))
 }
 
 func TestSchemaAgreesWithParser(t *testing.T) {
@@ -139,7 +143,8 @@ func TestSchemaAgreesWithParser(t *testing.T) {
 		"version: 1", "rules: {}", oneRule("key: ip"), oneRule("key: [ip, ip]\nlimit: {rate: 1, per: 1s}"), oneRule("limit: {rate: 1, per: 1s}"), oneRule("keys: ip" + good), oneRule("key: who\nlimit: {rate: 1, per: 1s}"),
 		oneRule("key: ip\nlimit: {rate: 0, per: 1s}"), oneRule("key: ip\nlimit: {rate: 1}"), oneRule("key: ip\nlimit: {rate: 1, per: 1h, calendar: day}"),
 		oneRule("key: ip\nlimit: {rate: 1, per: 5}"), oneRule("key: ip\nlimit: {rate: 1, per: day}"), oneRule("key: ip\nlimit: {rate: 1, algorithm: in_flight, per: 1s}"),
-		"tiers: {free: {times: 2}}\nrules: []", "tiers: {'a/b': {}}\nrules: []", "exempt: {ips: a}\nrules: []",
+		"tiers: {free: {times: 2}}\nrules: []", "times: {}\nrules: []", "times: [{}]\nrules: []", "times: [{name: a, from: 9:00}]\nrules: []", "times: [{name: a, to: '24:30'}]\nrules: []", "times: [{name: a, days: Mon}]\nrules: []",
+		"times: [{name: a}]\n" + oneRule("key: ip\nlimit: {rate: 1, per: 1h, times: {a: {}}}"), "times: [{name: a}]\n" + oneRule("key: ip\nlimit: {rate: 1, per: 1h, times: {a: {multiply: 2, rate: 1}}}"), "tiers: {'a/b': {}}\nrules: []", "exempt: {ips: a}\nrules: []",
 		"deny: []\nrules: []", "deny: {reason: r}\nrules: []", "deny: {ip: 192.0.2.1, until: soon}\nrules: []", "deny: {keys: a}\nrules: []",
 	} {
 		_, err := Parse("rules.yaml", []byte(text))

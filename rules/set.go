@@ -25,6 +25,7 @@ type Set struct {
 	tiers       []string           // at most maxTiers, because a tier is a bit of a uint64
 	tierAt      map[string]int
 	defaultTier int // -1 if there is none
+	windows     []*TimeWindow
 
 	rules  []*Rule
 	modes  []Mode   // by Rule.Index: those of the file or, in a Snapshot, of the switches

@@ -19,6 +19,8 @@ type Snapshot struct {
 	now       func() time.Time
 	blocked   *[blockKinds]atomic.Uint64 // of the Book
 	counts    [][]Count                  // by Limit.Index, then by variant
+	timed     map[weir.Limit]Count       // of limits that time windows change, by numbers; nil if there are none
+	open      uint64                     // time windows that are open, a bit for each
 	overrides []map[[16]byte]*granted    // by Limit.Index; nil if no key of the limit has an override
 	blocks    *blocks                    // nil if operators have blocked no client and no key
 	switches  map[string]*Switch         // by the name of the rule, or AllRules
@@ -54,6 +56,11 @@ func newSnapshot(node *weir.Node, set *Set) (*Snapshot, error) {
 			}
 			s.counts[i][v] = c
 		}
+		if l.times != nil {
+			if err := s.makeTimed(node, l); err != nil {
+				return nil, fmt.Errorf("rules: limit %q: %w", l.Name, err)
+			}
+		}
 	}
 	return s, nil
 }
@@ -78,7 +85,7 @@ func newCount(node *weir.Node, l *Limit, numbers weir.Limit) (c Count, err error
 }
 
 // Count returns the Limiters of a key under a limit of this Set, with the numbers of the
-// override of the key or, without an override, of its value, or of the tier. The Count is shared, and must not be
+// override of the key or, without an override, of its value, or of the tier and time. The Count is shared, and must not be
 // changed.
 func (s *Snapshot) Count(l *Limit, tier, key string) *Count {
 	c := &s.counts[l.Index][l.variant(tier, key)]
@@ -106,7 +113,7 @@ func (s *Snapshot) Limiter(l *Limit, tier, key string) *weir.Limiter {
 }
 
 // Serial returns a number that increases by 1 with each Snapshot of a Book: with a new version
-// of the file, and with a change of the overrides or switches.
+// of the file, with a change of the overrides or switches, and when a time window opens or closes.
 func (s *Snapshot) Serial() uint64 { return s.serial }
 
 // override returns the override of a key under a limit, or nil.

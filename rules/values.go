@@ -93,7 +93,7 @@ func (p *parser) values(r *Rule, l *Limit, v strictyaml.Value) {
 	index := make(map[weir.Limit]int32) // in numbers
 	lines := make(map[netip.Prefix]int)
 	for _, e := range entries {
-		numbers := p.tierNumbers(l.base, l.keep, e.Value.Map(numberFields...))
+		numbers, _ := p.tierNumbers(l.base, l.keep, e.Value.Map(numberFields...))
 		at, known := index[numbers]
 		if !known && isWhole(&numbers) && p.isValid(e.Value, numbers, l.soft) {
 			at = int32(len(l.values.numbers))

@@ -20,6 +20,7 @@ import (
 // rulesCommand checks a rules file, or shows the rules that a request matches.
 type rulesCommand struct {
 	File    string     `arg:"" help:"a rules file"`
+	At      time.Time  `placeholder:"TIME" help:"the time for the times of the file, such as 2026-12-31T09:00:00Z; now by default"`
 	Request string     `group:"request" placeholder:"'METHOD URL'" help:"the method and URL of the request, such as 'GET https://api.example.com/v1/items'"`
 	Header  []string   `group:"request" sep:"none" placeholder:"'NAME: VALUE'" help:"a header field of the request; may be repeated"`
 	IP      netip.Addr `group:"request" name:"ip" placeholder:"ADDRESS" help:"the address of the client"`
@@ -67,8 +68,14 @@ func (c *rulesCommand) run(stdout, _ io.Writer) (int, error) {
 	if !set.Enabled() {
 		fmt.Fprintln(stdout, "The file switches all rules off: no rule applies to a request.")
 	}
+	if c.At.IsZero() {
+		c.At = time.Now()
+	}
+	for _, w := range set.TimeWindows() {
+		fmt.Fprintf(stdout, "time %s: %s: %s\n", w.Name, w, describeTime(w, c.At))
+	}
 	if c.Request != "" {
-		explain(stdout, set, &c.request)
+		explain(stdout, set, &c.request, c.At)
 	}
 	return ok, nil
 }
@@ -116,7 +123,7 @@ func header(r *rules.Request, text string) error {
 
 // explain prints the rules that a request matches, with the key and the cost for each
 // rule.
-func explain(w io.Writer, set *rules.Set, r *rules.Request) {
+func explain(w io.Writer, set *rules.Set, r *rules.Request, at time.Time) {
 	fmt.Fprintf(w, "\n%s %s%s", r.Method, r.Host, r.Path)
 	if tier := set.Tier(r.Tier); tier != "" {
 		fmt.Fprintf(w, " in tier %s", tier)
@@ -139,7 +146,7 @@ func explain(w io.Writer, set *rules.Set, r *rules.Request) {
 		fmt.Fprintf(w, " meets %s:\n", counted(len(met), "rule"))
 	}
 	for _, rule := range met {
-		explainRule(w, set, rule, r)
+		explainRule(w, set, rule, r, at)
 	}
 	if set.Enabled() {
 		for _, rule := range set.MatchOff(r) {
@@ -149,6 +156,18 @@ func explain(w io.Writer, set *rules.Set, r *rules.Request) {
 	for _, out := range set.Excluded(r) {
 		fmt.Fprintf(w, "\n%s: path %s\n  does not apply: the request meets the exception: %s\n", out.Rule.Name, out.Rule.When.Path, out.By)
 	}
+}
+
+// describeTime describes whether a time window is open.
+func describeTime(w *rules.TimeWindow, at time.Time) string {
+	text := "not now"
+	if w.IsOpen(at) {
+		text = "now"
+	}
+	if next := w.Next(at); !next.IsZero() {
+		text += ", until " + next.Format("Mon "+time.RFC3339)
+	}
+	return text
 }
 
 // describeBlock describes a block, without a user or an API key.
@@ -166,7 +185,7 @@ func describeBlock(b *rules.Block) string {
 	return text
 }
 
-func explainRule(w io.Writer, set *rules.Set, rule *rules.Rule, r *rules.Request) {
+func explainRule(w io.Writer, set *rules.Set, rule *rules.Rule, r *rules.Request, at time.Time) {
 	fmt.Fprintf(w, "\n%s: path %s\n", rule.Name, rule.When.Path)
 	for i := range rule.When.Not {
 		fmt.Fprintf(w, "  not:   %s\n", &rule.When.Not[i])
@@ -198,7 +217,7 @@ func explainRule(w io.Writer, set *rules.Set, rule *rules.Rule, r *rules.Request
 		fmt.Fprintf(w, "  refund_on: responses of %s\n", rule.RefundOn)
 	}
 	for i := range rule.Limits {
-		l := rule.Limits[i].ForKey(r.Tier, key)
+		l := rule.Limits[i].At(at).ForKey(r.Tier, key)
 		fmt.Fprintf(w, "  limit: %s: %s\n", l.Name, rules.Describe(l))
 		if l.Keep > 0 && set.IsCritical(rule, r) {
 			fmt.Fprintf(w, "         critical: the request may spend the %d kept units\n", l.Keep)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -108,6 +109,6 @@ func FuzzTriedRequest(f *testing.F) {
 		if request(&r, line) != nil || header(&r, field) != nil {
 			return
 		}
-		explain(io.Discard, set, &r)
+		explain(io.Discard, set, &r, time.Unix(0, 0))
 	})
 }

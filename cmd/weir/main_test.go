@@ -149,6 +149,35 @@ watch: path /watch
 	}
 }
 
+func TestCheckShowsTimesInForce(t *testing.T) {
+	t.Parallel()
+	const text = `
+times: [{name: peak, days: [mon, tue], from: "09:00", to: "18:00", zone: Europe/Berlin}, {name: night, from: "22:00", to: "06:00"}, {name: always}]
+rules: [{name: r, key: global, limit: {rate: 10, per: 1s, times: {peak: {multiply: 0.5}}}}]
+`
+	check := func(at string) string {
+		code, out, _ := runWeir(t, text, "rules", "check", "FILE", "-at", at, "-request", "/")
+		require.Equal(t, ok, code)
+		return out
+	}
+	require.Contains(t, check("2026-11-30T12:00:00Z"), `version 0
+time peak: mon, tue from 09:00 to 18:00, Europe/Berlin: now, until Mon 2026-11-30T18:00:00+01:00
+time night: each day from 22:00 to 06:00, UTC: not now, until Mon 2026-11-30T22:00:00Z
+time always: each day, UTC: now
+
+GET / meets 1 rule:
+
+r: path /
+  key:   "", by global
+  cost:  1 unit
+  limit: r: 5 per 1s, sliding_window, majority_share
+`)
+	require.Contains(t, check("2026-11-30T23:00:00Z"), "limit: r: 10 per 1s, sliding_window, majority_share\n")
+	code, _, stderr := runWeir(t, text, "rules", "check", "FILE", "-at", "noon")
+	require.Equal(t, usage, code)
+	require.Contains(t, stderr, "noon")
+}
+
 func TestCheckSaysThatTheLimiterIsOff(t *testing.T) {
 	code, stdout, _ := runWeir(t, "enabled: false\nrules: []", "rules", "check", "FILE", "-request", "/")
 	require.Equal(t, ok, code)

@@ -29,6 +29,10 @@ type CheckOptions struct {
 	// Open cannot be combined with Tokens, MutualTLS and Certificate.
 	Open bool
 
+	// Usage makes GET /v1/usage answer a caller with its own limits. A proxy passes the request on, with
+	// fields that identify the caller. If nil, the path answers 404.
+	Usage *UsageFields
+
 	// Logger records failures. The Logger never receives a key. If nil, slog.Default is used.
 	Logger *slog.Logger
 }
@@ -43,6 +47,7 @@ type CheckOptions struct {
 //	POST /v1/debit, /v1/refund               spend a cost that is known only afterwards, and return units
 //	POST /v1/hold, /v1/renew, /v1/release    hold units of an in_flight limit
 //	POST /v1/reserve, /v1/settle             reserve an estimate, and replace it by the cost
+//	GET /v1/usage                            shows callers their own limits, with CheckOptions.Usage
 //	/v1/forward_auth, /v1/auth_request, /v1/ext_authz/    answer proxies that ask before they forward a request
 //
 // It also serves /openapi.json. docs/proxies.md has configurations of proxies. A client can use up every
@@ -64,7 +69,15 @@ func CheckHandler(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handl
 			return nil, err
 		}
 	}
-	return newAPI(node, book, g, o.Logger, forServices)
+	if u := o.Usage; u != nil && (u.Hops < 0 || u.Hops > maxHops) {
+		return nil, fmt.Errorf("%w CheckOptions.Usage: Hops is %d: use 1 to %d, or 0 for 1", weir.ErrInvalid, u.Hops, maxHops)
+	}
+	a, err := newAPI(node, book, g, o.Logger, forServices)
+	if err != nil {
+		return nil, err
+	}
+	a.usageFields = o.Usage
+	return a, nil
 }
 
 // showVerdict converts a Verdict at the time now.

@@ -38,7 +38,7 @@ func TestCheckTokensCannotChangeLimits(t *testing.T) {
 	for _, r := range routes {
 		switch r.path {
 		case "/v1/take", "/v1/peek", "/v1/take_all", "/v1/check", "/v1/request", "/v1/debit", "/v1/refund",
-			"/v1/hold", "/v1/renew", "/v1/release", "/v1/reserve", "/v1/settle",
+			"/v1/hold", "/v1/renew", "/v1/release", "/v1/reserve", "/v1/settle", "/v1/usage",
 			"/v1/forward_auth", "/v1/auth_request", extAuthzPath, "/openapi.json":
 			continue
 		}
@@ -47,7 +47,7 @@ func TestCheckTokensCannotChangeLimits(t *testing.T) {
 	none, err := CheckHandler(a.node, nil, CheckOptions{Open: true, Logger: quiet})
 	require.NoError(t, err)
 	require.Equal(t, 404, ask(none, "POST", "/v1/take", ""), "there are no rules")
-	for _, o := range []CheckOptions{{}, {Open: true, MutualTLS: true}, {Open: true, Tokens: [][]byte{[]byte(testToken)}}, {Tokens: [][]byte{[]byte("short")}}} {
+	for _, o := range []CheckOptions{{}, {Open: true, MutualTLS: true}, {Open: true, Tokens: [][]byte{[]byte(testToken)}}, {Tokens: [][]byte{[]byte("short")}}, {Open: true, Usage: &UsageFields{Hops: 17}}} {
 		_, err := CheckHandler(a.node, a.book, o)
 		require.ErrorIs(t, err, weir.ErrInvalid)
 	}

@@ -116,6 +116,7 @@ type api struct {
 	routes      map[string]map[string]route // by path, then by method
 	csrf        http.CrossOriginProtection  // because a browser sends its client certificate with cross-origin requests too
 	page        http.Handler                // nil without a page
+	usageFields *UsageFields                // nil if the usage is not shown
 }
 
 // operation executes a request. The response has no body if answer is nil. A []byte is JSON text, a
@@ -188,6 +189,7 @@ var routes = []route{
 	{http.MethodPost, "/v1/settle", (*api).settle, ofRules | forServices},
 	{http.MethodGet, "/v1/forward_auth", (*api).forwardAuth, ofRules | forServices | anyMethod},
 	{http.MethodGet, "/v1/auth_request", (*api).authRequest, ofRules | forServices | anyMethod},
+	{http.MethodGet, "/v1/usage", (*api).usage, ofRules | forServices},
 	{http.MethodGet, extAuthzPath, (*api).extAuthz, ofRules | forServices},
 	{http.MethodGet, "/openapi.json", (*api).openAPI, bare | forServices},
 }

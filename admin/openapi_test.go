@@ -235,6 +235,8 @@ func TestResponsesConformToOpenAPI(t *testing.T) {
 		{"POST", "/v1/take", `{"limit":"address","key":"1","units":1000000000}`, "/v1/take", 413},
 		{"POST", "/v1/take", `{"limit":"address","key":"1","tier":"none"}`, "/v1/take", 400},
 		{"POST", "/v1/request", `{"path":"/v1/items","user":"u","ip":"192.0.2.1","headers":{"X-Project":"p"}}`, "/v1/request", 200},
+		{"GET", "/v1/usage", "", "/v1/usage", 404},
+		{"GET", "/v1/usage?limit=api", "", "/v1/usage", 400},
 		{"POST", "/v1/request", `{"path":"v1"}`, "/v1/request", 400},
 		{"POST", "/v1/debit", `{"limit":"address","key":"1","units":100}`, "/v1/debit", 200},
 		{"POST", "/v1/debit", `{"limit":"none","key":"1"}`, "/v1/debit", 404},

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/ratelimit"
 	"github.com/weir-go/weir/rules"
 )
@@ -82,10 +81,7 @@ func (o *Outcome) valueOf(name string) string {
 	case "reset":
 		return o.texts.at.Add(time.Duration(o.retryAfter()) * time.Second).UTC().Format(time.RFC3339)
 	case "window":
-		if l.Calendar != weir.NoCalendar {
-			return l.Calendar.String()
-		}
-		return enum.Duration(l.Per)
+		return windowOf(l)
 	case "rule":
 		return v.Rule.Name
 	case "name":

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/admin"
 	envoylimit "github.com/weir-go/weir/contrib/envoy"
 )
 
@@ -31,13 +32,14 @@ type serveOptions struct {
 }
 
 type servingFlags struct {
-	Rules        string   `placeholder:"FILE" help:"rules file, which is reloaded when it changes (docs/rules.md); none if empty"`
-	Checks       string   `default:"127.0.0.1:8080" help:"address of the check API for services; off if empty"`
-	ChecksTokens string   `placeholder:"FILE" help:"file with the tokens of services, one per line; optional with -checks on loopback or unix:/path, or with a CA in -http_tls"`
-	Admin        string   `default:"127.0.0.1:8081" help:"address of the admin API and the page; off unless -admin_tokens or a CA in -http_tls is set"`
-	AdminTokens  string   `placeholder:"FILE" help:"file with the tokens of operators, one per line"`
-	HTTPTLS      fileList `name:"http_tls" placeholder:"CERT,KEY,CA" help:"CERT,KEY or CERT,KEY,CA: files for -checks and -admin; with CA, clients need certificates"`
-	Health       string   `default:"127.0.0.1:8082" help:"address of /ready, /live and /metrics; off if empty"`
+	Rules        string     `placeholder:"FILE" help:"rules file, which is reloaded when it changes (docs/rules.md); none if empty"`
+	Checks       string     `default:"127.0.0.1:8080" help:"address of the check API for services; off if empty"`
+	ChecksTokens string     `placeholder:"FILE" help:"file with the tokens of services, one per line; optional with -checks on loopback or unix:/path, or with a CA in -http_tls"`
+	Admin        string     `default:"127.0.0.1:8081" help:"address of the admin API and the page; off unless -admin_tokens or a CA in -http_tls is set"`
+	AdminTokens  string     `placeholder:"FILE" help:"file with the tokens of operators, one per line"`
+	HTTPTLS      fileList   `name:"http_tls" placeholder:"CERT,KEY,CA" help:"CERT,KEY or CERT,KEY,CA: files for -checks and -admin; with CA, clients need certificates"`
+	Usage        *usageFlag `placeholder:"FIELD=HEADER,..." help:"user, api_key, tier, client and hops, with the header fields in which a proxy describes the caller of GET /v1/usage at -checks (docs/proxies.md), such as user=X-User,hops=2; off if missing"`
+	Health       string     `default:"127.0.0.1:8082" help:"address of /ready, /live and /metrics; off if empty"`
 }
 
 type envoyFlags struct {
@@ -97,6 +99,26 @@ func (l *list) UnmarshalText(text []byte) error {
 		}
 	}
 	return nil
+}
+
+// usageFlag is the flag -usage.
+type usageFlag admin.UsageFields
+
+func (u *usageFlag) UnmarshalText(text []byte) (err error) {
+	*u = usageFlag{}
+	fields := map[string]*string{"client": &u.Client, "user": &u.User, "api_key": &u.APIKey, "tier": &u.Tier}
+	for item := range strings.SplitSeq(string(text), ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(item), "=")
+		switch to := fields[name]; {
+		case value == "" || to == nil && name != "hops":
+			return fmt.Errorf("%q is not FIELD=HEADER: use user, api_key, tier or client with a header field, or hops with a number", item)
+		case name == "hops":
+			u.Hops, err = strconv.Atoi(value)
+		default:
+			*to = value
+		}
+	}
+	return err
 }
 
 // perRegion is a flag with a text, a list or a number for each region. Each use of the
@@ -210,6 +232,7 @@ func (o *serveOptions) Validate() error {
 	}
 	guarded := o.ChecksTokens != "" || o.HTTPTLS.CA != "" || private(o.Checks)
 	refuse(o.Checks != "" && !guarded, "-checks is %s, which other machines reach: give -checks_tokens a file with tokens, or -http_tls the certificates that sign those of clients", o.Checks)
+	refuse(o.Usage != nil && (o.Checks == "" || o.Rules == ""), "-usage without -checks and -rules: they have the address and the limits")
 	refuse(o.LogFormat != "text" && o.LogFormat != "json", "-log_format is %q: use text or json", o.LogFormat)
 	refuse(o.Audit == "" && (o.AuditSample != 0 || o.AuditKeys), "-audit is missing: name the file that records are appended to")
 	refuse(o.Snapshots == "" && o.SnapshotEvery != 0, "-snapshots is missing: name the directory or the bucket that counts are kept in")

@@ -31,6 +31,10 @@ func TestAWrongCommandLineSaysWhatToDo(t *testing.T) {
 		{"-envoy_partition open", `--envoy_partition: `},
 		{"-checks :8080", "give -checks_tokens a file with tokens"},
 		{"-checks 192.0.2.1:8080", "-checks is 192.0.2.1:8080, which other machines reach"},
+		{"-usage user=X-User", "-usage without -checks and -rules"},
+		{"-rules f -usage user", `--usage: "user" is not FIELD=HEADER: use user, api_key, tier or client with a header field, or hops with a number`},
+		{"-rules f -usage key=X", `"key=X" is not FIELD=HEADER`},
+		{"-rules f -usage hops=two", `--usage: strconv.Atoi: parsing "two"`},
 		{"-snapshot_every 10s", "-snapshots is missing: name the directory or the bucket"},
 		{"-log_format xml", `-log_format is "xml": use text or json`},
 		{"-leave_within -1s", "-leave_within is -1s: use a duration above 0"},
@@ -47,7 +51,7 @@ func TestAWrongCommandLineSaysWhatToDo(t *testing.T) {
 func TestEnvironmentSetsMissingFlags(t *testing.T) {
 	env := map[string]string{
 		"WEIR_BIND": "127.0.0.1:1", "WEIR_JOIN": "a:1, b", "WEIR_REGION": "eu", "WEIR_REGIONS": "us=c:1,d:1;ap=e:1", "WEIR_TIMEOUT": "5s",
-		"WEIR_REGION_SHARES": "eu=1", "WEIR_REPLICAS": "2", "WEIR_LOG_LEVEL": "warn", "WEIR_ENVOY_OPTIONS": "metadata, sliding", "WEIR_HTTP_TLS": "c,k", "WEIR_CERTIFICATE_NAMES": "eu=*.eu.internal",
+		"WEIR_REGION_SHARES": "eu=1", "WEIR_REPLICAS": "2", "WEIR_LOG_LEVEL": "warn", "WEIR_ENVOY_OPTIONS": "metadata, sliding", "WEIR_HTTP_TLS": "c,k", "WEIR_RULES": "f", "WEIR_USAGE": "user=X-User, hops=2", "WEIR_CERTIFICATE_NAMES": "eu=*.eu.internal",
 	}
 	for name, value := range env {
 		t.Setenv(name, value)
@@ -66,6 +70,7 @@ func TestEnvironmentSetsMissingFlags(t *testing.T) {
 	require.True(t, o.limits(nil).Sliding)
 	require.False(t, o.limits(nil).MergeDomains)
 	require.Equal(t, files{Cert: "c", Key: "k"}, o.HTTPTLS.files)
+	require.Equal(t, usageFlag{User: "X-User", Hops: 2}, *o.Usage)
 	t.Setenv("WEIR_MAX_KEYS", "lots")
 	_, err = parseServe(nil)
 	require.ErrorContains(t, err, `weir serve: --max_keys: expected a valid 64 bit int but got "lots" (from envar WEIR_MAX_KEYS="lots")`)

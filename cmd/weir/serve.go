@@ -255,7 +255,7 @@ func (s *served) checks(o *serveOptions, book *rules.Book, log *slog.Logger) err
 	if err != nil {
 		return inFlag("checks_tokens", err)
 	}
-	checks, err := admin.CheckHandler(s.node, book, admin.CheckOptions{Tokens: tokens, MutualTLS: mutual, Open: tokens == nil && !mutual, Logger: log})
+	checks, err := admin.CheckHandler(s.node, book, admin.CheckOptions{Tokens: tokens, MutualTLS: mutual, Open: tokens == nil && !mutual, Usage: (*admin.UsageFields)(o.Usage), Logger: log})
 	if err != nil {
 		return err
 	}

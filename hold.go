@@ -163,6 +163,26 @@ func (h *Hold) Release() {
 	}
 }
 
+// ReleaseN returns some of the units without waiting for other members, and returns the number of units that
+// are still held. If units is at least that number, ReleaseN is Release. If units is below 1, nothing is returned.
+func (h *Hold) ReleaseN(units int64) (held int64) {
+	if !h.held.IsGranted() {
+		return 0
+	}
+	return h.node.clients.holds.ReleaseUnits(&h.held, units)
+}
+
+// Expires returns the time at which the node gives up the units, unless a member renews the hold before, which
+// happens about once a second. The result is the zero Time for a hold that was denied or has ended.
+func (h *Hold) Expires() time.Time {
+	if h.held.IsGranted() {
+		if left := h.node.clients.holds.Left(&h.held); left > 0 {
+			return time.Unix(0, h.node.env.TimeOfDay()+int64(left))
+		}
+	}
+	return time.Time{}
+}
+
 // Lost returns a channel that is closed if other callers may have the units: the process was frozen
 // for almost HoldTerm, no member that may decide has renewed the hold for as long, or the node was
 // closed. The caller should then stop the work under the hold. Release does not close the channel.
@@ -210,12 +230,31 @@ func (l *Limiter) WaitHoldFor(ctx context.Context, key string, units int64, ttl 
 // majority answers. In these two cases the hold may not have been renewed, and RenewHold may be called
 // again until the hold ends. The error can also be ErrClosed or that of ctx.
 func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Duration) error {
+	_, err := l.renewHold(ctx, key, text, ttl, 0)
+	return err
+}
+
+// ShrinkHold is RenewHold for a hold that keeps at most the given units, 1 or more, and returns the others. It
+// returns the number of units that are still held. A second call with the same units changes nothing, so that
+// a caller can repeat it. The units of a hold never rise.
+func (l *Limiter) ShrinkHold(ctx context.Context, key, text string, units int64, ttl time.Duration) (held int64, err error) {
+	if units < 1 {
+		return 0, fmt.Errorf("%w units: %d: keep 1 or more, or call ReleaseHold", ErrInvalid, units)
+	}
+	return l.renewHold(ctx, key, text, ttl, units)
+}
+
+// renewHold renews a hold, and shrinks it unless units is 0.
+func (l *Limiter) renewHold(ctx context.Context, key, text string, ttl time.Duration, units int64) (held int64, err error) {
 	if err := checkTTL(ttl); err != nil {
-		return err
+		return 0, err
 	}
 	a, err := l.openHold(ctx, key, text, ttl)
 	if err != nil {
-		return err
+		return 0, err
+	}
+	if units > 0 {
+		a.Units, a.Hold.Shrinks = units, true
 	}
 	within, cancel := context.WithTimeout(ctx, l.node.cfg.Timeout)
 	defer cancel()
@@ -223,24 +262,24 @@ func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Dura
 		var r wire.Result
 		switch err := l.node.checks.Do(within, wire.OpExtend, &a, &r); {
 		case err != nil:
-			return err
+			return 0, err
 		case r.Allowed:
 			a.Units = r.Held
 			l.node.clients.holds.Keep(within, &a, &r)
-			return nil
+			return r.Held, nil
 		case r.Firm:
-			return fmt.Errorf("%w: the hold was released, or not renewed in time", ErrExpired)
+			return 0, fmt.Errorf("%w: the hold was released, or not renewed in time", ErrExpired)
 		case l.node.env.Ended():
-			return ErrClosed
+			return 0, ErrClosed
 		case r.Source == wire.FailedClosed:
-			return ErrUnavailable
+			return 0, ErrUnavailable
 		}
 		switch err := l.node.sleep(within, r.RetryAfter); { // authority moves
 		case err == nil:
 		case ctx.Err() == nil && !l.node.env.Ended():
-			return ErrUnavailable
+			return 0, ErrUnavailable
 		default:
-			return err
+			return 0, err
 		}
 	}
 }

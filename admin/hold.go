@@ -78,20 +78,30 @@ func (r *request) readCarried(name string, more ...field) (v httplimit.Verdict, 
 	return v, text, err
 }
 
-// renew lets a hold end ttl from now, unless it is renewed again.
+// renewed is the response to renew.
+type renewed struct {
+	Units     int64      `json:"units"` // the units that are held
+	ExpiresAt *time.Time `json:"expires_at"`
+}
+
+// renew lets a hold end ttl from now, unless it is renewed again. The hold keeps at most units.
 func (a *api) renew(r *request) (int, any, error) {
-	ttl := defaultHoldTTL
-	v, text, err := r.readCarried("hold", field{name: "ttl", into: &ttl})
+	ttl, units := defaultHoldTTL, int64(maxUnits)
+	v, text, err := r.readCarried("hold", field{name: "ttl", into: &ttl}, field{name: "units", into: &units})
 	if err == nil {
 		err = checkHoldTTL(ttl)
 	}
+	if err == nil && (units < 1 || units > maxUnits) {
+		err = refuse(http.StatusBadRequest, "units is %d: keep 1 to %d, or end the hold by POST /v1/release", units, int64(maxUnits))
+	}
+	answer := renewed{ExpiresAt: truncateTime(time.Now().Add(ttl))}
 	if err == nil {
-		err = v.Limiter.RenewHold(r.Context(), v.Key, text, ttl)
+		answer.Units, err = v.Limiter.ShrinkHold(r.Context(), v.Key, text, units, ttl)
 	}
 	if errors.Is(err, weir.ErrExpired) {
 		err = refuse(http.StatusGone, "the hold was released, lost or not renewed in time, and other callers may have its units: stop the work that it is for, and request a new hold")
 	}
-	return http.StatusNoContent, nil, translateUnanswered(err)
+	return http.StatusOK, answer, translateUnanswered(err)
 }
 
 // translateUnanswered returns a refusal that tells the client to ask again, if err is none of the known

@@ -74,7 +74,7 @@ func TestHoldEndsByReleaseOrTime(t *testing.T) {
 		require.EqualValues(t, 3, a.remaining("streams", "another"))
 
 		time.Sleep(8 * time.Second)
-		a.post("/v1/renew", 204, `{"limit":"streams","key":"u","hold":%q,"ttl":"10s"}`, h.Hold)
+		a.post("/v1/renew", 200, `{"limit":"streams","key":"u","hold":%q,"ttl":"10s"}`, h.Hold)
 		time.Sleep(8 * time.Second)
 		require.EqualValues(t, 1, a.remaining("streams", "u"), "it was renewed")
 		for range 2 {
@@ -91,6 +91,28 @@ func TestHoldEndsByReleaseOrTime(t *testing.T) {
 		time.Sleep(time.Second + holdEnds)
 		require.EqualValues(t, 3, a.remaining("streams", "u"), "nobody has renewed it")
 		a.post("/v1/renew", 410, `{"limit":"streams","key":"u","hold":%q}`, h.Hold)
+		a.post("/v1/release", 204, `{"limit":"streams","key":"u","hold":%q}`, h.Hold)
+		require.EqualValues(t, 3, a.remaining("streams", "u"))
+	})
+}
+
+func TestRenewalReturnsUnitsAboveThoseItKeeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := startTestAPI(t, carriedRules)
+		h := a.holds(3, "10s")
+		renew := func(units int, status int) (got renewed) {
+			body := fmt.Sprintf(`{"limit":"streams","key":"u","hold":%q,"ttl":"20s","units":%d}`, h.Hold, units)
+			a.get(http.MethodPost, "/v1/renew", body, status, &got)
+			return got
+		}
+		for _, c := range []struct{ keep, held int }{{5, 3}, {3, 3}, {2, 2}, {3, 2}, {1, 1}} {
+			begun := time.Now()
+			got := renew(c.keep, 200)
+			require.EqualValues(t, c.held, got.Units)
+			require.WithinDuration(t, begun.Add(20*time.Second), *got.ExpiresAt, time.Millisecond)
+			require.EqualValues(t, 3-c.held, a.remaining("streams", "u"))
+		}
+		require.Contains(t, a.post("/v1/renew", 400, `{"limit":"streams","key":"u","hold":%q,"units":0}`, h.Hold).Body.String(), "/v1/release")
 		a.post("/v1/release", 204, `{"limit":"streams","key":"u","hold":%q}`, h.Hold)
 		require.EqualValues(t, 3, a.remaining("streams", "u"))
 	})
@@ -145,7 +167,7 @@ func TestMisuseOfHoldsLosesNothing(t *testing.T) {
 		time.Sleep(time.Second)
 		require.EqualValues(t, 1, a.remaining("streams", "u"))
 		require.EqualValues(t, 40, a.remaining("tokens", "u"))
-		a.post("/v1/renew", 204, "%s", of("streams", "u", h.Hold))
+		a.post("/v1/renew", 200, "%s", of("streams", "u", h.Hold))
 		a.post("/v1/release", 204, "%s", of("streams", "u", h.Hold))
 		time.Sleep(time.Second)
 		require.EqualValues(t, 3, a.remaining("streams", "u"))

@@ -37,7 +37,7 @@ rules:
 		require.True(t, d.Allowed)
 		require.Len(t, d.Holds, 1)
 		require.EqualValues(t, 1, a.remaining("streams", "u"))
-		a.post("/v1/renew", 204, "%s", text(d.Holds[0]))
+		a.post("/v1/renew", 200, "%s", text(d.Holds[0]))
 		a.post("/v1/release", 204, "%s", text(d.Holds[0]))
 		time.Sleep(time.Second)
 		require.EqualValues(t, 2, a.remaining("streams", "u"))

@@ -117,6 +117,47 @@ func TestHoldsOfDeadHolderExpireAfterTerm(t *testing.T) {
 	})
 }
 
+// Parts of holds return at once. After a crash or a leave of the owner, the next owner counts the units that
+// the holds keep.
+func TestReturnedPartsOfHoldsStayFree(t *testing.T) {
+	for name, crashes := range map[string]bool{"crash": true, "leave": false} {
+		t.Run(name, func(t *testing.T) {
+			inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
+				h := w.hold(t, "", 10)
+				h.key = keyOf(t, h.ls["b"])
+				require.True(t, h.takeUnits("a", 6))
+				require.True(t, h.takeUnits("c", 4))
+				require.False(t, h.takeUnits("b", 1))
+				for name, back := range map[string]int64{"a": 5, "c": 2} {
+					hold := h.holds[name][0]
+					had := map[string]int64{"a": 6, "c": 4}[name]
+					require.Equal(t, had, hold.ReleaseN(0))
+					require.Equal(t, had-back, hold.ReleaseN(back))
+					require.WithinDuration(t, time.Now().Add(9*time.Second), hold.Expires(), 3*time.Second)
+					h.units -= back
+				}
+				time.Sleep(10 * time.Millisecond)
+				require.True(t, h.takeUnits("a", 3))
+				time.Sleep(3 * time.Second)
+				if crashes {
+					w.network.Host("b").Kill()
+					time.Sleep(5 * time.Second)
+				} else {
+					w.leave(t, "b")
+				}
+				require.Equal(t, int64(4), h.takeAll("a", "c"))
+				time.Sleep(time.Minute)
+				require.Zero(t, h.takeAll("a", "c"))
+				require.Zero(t, h.holds["c"][0].ReleaseN(2))
+				require.True(t, h.holds["c"][0].Expires().IsZero())
+				h.units -= 2
+				time.Sleep(10 * time.Millisecond)
+				require.Equal(t, int64(2), h.takeAll("a", "c"))
+			})
+		})
+	}
+}
+
 func TestHoldsOfLeaverAreReleasedAtOnce(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "key", 5)

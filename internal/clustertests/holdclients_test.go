@@ -71,7 +71,9 @@ type clientHold struct {
 	key      *clientKey
 	number   int
 	text     string
-	units    int64
+	units    int64     // units that the client has
+	most     int64     // units that members may count until delivered after shrunk
+	shrunk   time.Time // when a shrink was answered
 	asked    time.Time
 	answered time.Time
 	until    time.Time // end of the hold for the client: the ttl after the last renewal was sent
@@ -86,6 +88,9 @@ type clientHold struct {
 func (h *clientHold) isHeld(at time.Time) bool {
 	return h.text != "" && !h.ending && at.Before(h.until)
 }
+
+// never is later than all times of a schedule.
+var never = time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // mayCount reports whether members may count the hold at a time after the time since. spread is
 // the time until all members have received the release of the hold.
@@ -388,7 +393,11 @@ func (k *clientKey) sum(at time.Time) (units int64) {
 // from the time since to now.
 func (k *clientKey) mostCounted(since time.Time) (units int64) {
 	for _, h := range k.holds {
-		if h.mayCount(since, delivered) {
+		switch {
+		case !h.mayCount(since, delivered):
+		case since.Before(h.shrunk.Add(delivered)):
+			units += max(h.units, h.most)
+		default:
 			units += h.units
 		}
 	}
@@ -430,14 +439,32 @@ func (s *clientSchedule) judgeDenial(h *clientHold, waited bool, now time.Time) 
 	}
 }
 
+// renew renews a hold. Some renewals return a unit, which the client no longer has from the beginning, and
+// which members may count until they have answered.
 func (s *clientSchedule) renew(h *clientHold, by string, ttl time.Duration) {
 	begun := time.Now()
-	err, heard := s.call(h.key, by, func(l *weir.Limiter) error {
+	s.mu.Lock()
+	shrinks := h.units > 1 && h.number%2 == 0
+	if shrinks {
+		h.units, h.most, h.shrunk = h.units-1, max(h.units, h.most), never
+	}
+	keep, held := h.units, h.units
+	s.mu.Unlock()
+	err, heard := s.call(h.key, by, func(l *weir.Limiter) (err error) {
+		if shrinks {
+			held, err = l.ShrinkHold(s.t.Context(), h.key.name, h.text, keep, ttl)
+			return err
+		}
 		return l.RenewHold(s.t.Context(), h.key.name, h.text, ttl)
 	})
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if shrinks && heard && err == nil {
+		if h.shrunk = now; held != keep {
+			s.fail("#%d keeps %d of %d units", h.number, held, keep)
+		}
+	}
 	h.busy, h.latest = false, maxTime(h.latest, now.Add(ttl))
 	s.log("renew at %s: #%d of %v for %v, heard %v: %v", by, h.number, h.key, ttl, heard, err)
 	ended := !h.released.IsZero() || begun.After(h.counted.Add(ttlSlack))

@@ -41,6 +41,7 @@
 //     is granted twice, counts once.
 //   - A grant that arrives too late is kept while the node that asked still asks for the hold.
 //     After that, the node releases the late grant, unless it has the hold.
+//   - The units of a hold never rise. Of two reports of a hold, the fewer units are right.
 //   - No hold is revoked. A hold that a member reports is never refused because it exceeds the limit.
 //     No new hold is granted until there is room.
 package holds
@@ -63,6 +64,8 @@ import (
 const (
 	// Term is the time from the last renewal of a hold of a process to its end.
 	Term = 10 * time.Second
+	// giveUpAfter is the time from the last renewal of a hold of a process until its holder gives it up.
+	giveUpAfter = Term * 9 / 10
 	// renewEvery is the time between two digests to a member.
 	renewEvery = time.Second
 	// renewWait is the timeout of a message of wire.OpRenew.
@@ -147,7 +150,8 @@ func (h *Holds) Name(a *wire.Ask, number uint64) {
 // owner, because the owner would grant the same units until the next digest. After ReleaseAll, RecordGrant ends the
 // hold at once.
 func (h *Holds) RecordGrant(o *Hold, a *wire.Ask, r *wire.Result, sent int64) {
-	o.ref, o.units, o.limit, o.partition, o.renewed = refOf(a), a.Units, a.Limit, a.Partition, sent
+	o.ref, o.limit, o.partition, o.renewed = refOf(a), a.Limit, a.Partition, sent
+	o.units.Store(a.Units)
 	if r.Source == wire.Owner {
 		h.table.recordGrant(o, o.holder)
 	} else {
@@ -173,6 +177,23 @@ func (h *Holds) Release(o *Hold) {
 	}
 }
 
+// ReleaseUnits returns units of a hold of this node, and returns the number of units that it keeps. If it
+// keeps none, it ends as by Release. Other members get the hold with its new units in a list: they never
+// raise the units of an entry. If the message is lost, the next digest differs, and they get the list again.
+func (h *Holds) ReleaseUnits(o *Hold, units int64) (left int64) {
+	left, member := h.table.shrink(o, units)
+	if left <= 0 {
+		h.Release(o)
+		return 0
+	}
+	v := h.cfg.Env.View()
+	h.reportHold(v, o)
+	if to, known := v.Named[member]; known && to != v.Self && to != v.RenewalRoute(o.id).To && v.Next[to] >= 0 {
+		h.sendHold(v, o, to, v.Next[to])
+	}
+	return left
+}
+
 // release notifies other members of the end of a hold. These are the members that may have an entry
 // of it: the member that answers for the count, and the given member, which has renewed the hold.
 func (h *Holds) release(o *Hold, member uint64) {
@@ -195,7 +216,7 @@ func (h *Holds) release(o *Hold, member uint64) {
 // ask returns the ask that releases a hold.
 func (o *Hold) ask() wire.Ask {
 	return wire.Ask{
-		ID: o.id, Limit: o.limit, Partition: o.partition, Units: o.units, Hold: wire.Hold{Holder: o.holder, Number: o.number},
+		ID: o.id, Limit: o.limit, Partition: o.partition, Units: o.units.Load(), Hold: wire.Hold{Holder: o.holder, Number: o.number},
 	}
 }
 

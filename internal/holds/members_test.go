@@ -205,7 +205,7 @@ func TestStandInRemovesReleasedHoldThatMemberReports(t *testing.T) {
 			id.Hi += 1<<40 + 1
 		}
 		require.Zero(t, standIn.env.View().Route(id, 0).To)
-		o := &Hold{ref: ref{id, holder.self(), holder.Number()}, units: 1}
+		o := withUnits(&Hold{ref: ref{id, holder.self(), holder.Number()}}, 1)
 		renewed := standIn.time()
 		time.Sleep(staleAfter)
 		holds := holder.grant(standIn)
@@ -222,6 +222,39 @@ func TestStandInRemovesReleasedHoldThatMemberReports(t *testing.T) {
 }
 
 // Until the owner has recorded a hold that a stand-in granted, it may grant the units again.
+// The owner gets the new units at once, or with the next digest if the message is lost. A late report of the
+// former units changes nothing.
+func TestOwnerCountsTheUnitsThatAHoldKeeps(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			all := newMembers(t, 3)
+			owner, holder := all[0], all[2]
+			a := wire.Ask{ID: owner.id(), Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 5}
+			holder.Name(&a, holder.Number())
+			owner.table.hold(&a, -1, false, owner.time(), new(wire.Result))
+			big := new(Hold)
+			holder.RecordGrant(big, &a, &wire.Result{Source: wire.Forwarded}, holder.time())
+			used := func() int64 { return owner.table.shards[shardOf(a.ID)].counts[a.ID].units }
+			require.EqualValues(t, 5, used())
+			former := big.entry(owner.time())
+			require.EqualValues(t, 5, holder.ReleaseUnits(big, 0))
+			require.EqualValues(t, 2, holder.ReleaseUnits(big, 3))
+			if lost {
+				owner.table.end(former.ref)
+				owner.table.put(former)
+				require.EqualValues(t, 5, used())
+				holder.runRound()
+			}
+			require.EqualValues(t, 2, used())
+			owner.table.put(former)
+			require.EqualValues(t, 2, used())
+			require.Positive(t, holder.Left(big))
+			require.Zero(t, holder.ReleaseUnits(big, 2))
+			require.Zero(t, holder.Left(big))
+		})
+	}
+}
+
 func TestHolderReportsGrantOfStandInToOwner(t *testing.T) {
 	for _, c := range []struct {
 		name           string

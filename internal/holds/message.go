@@ -89,7 +89,7 @@ func appendDigests(b []byte, holder uint64, all []shardDigest) []byte {
 
 func appendListed(b []byte, o *Hold) []byte {
 	b = append64(appendID(b, o.id), o.number)
-	return binary.AppendUvarint(b, uint64(o.units))
+	return binary.AppendUvarint(b, uint64(o.units.Load()))
 }
 
 func appendConfirm(b []byte, holder uint64, all []ref) []byte {

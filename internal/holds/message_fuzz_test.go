@@ -13,7 +13,7 @@ import (
 
 func TestMessagesRoundTrip(t *testing.T) {
 	const now = int64(time.Hour)
-	o := &Hold{ref: ref{bucket.ID{Hi: 1, Lo: 2}, 5, 3}, units: 4}
+	o := withUnits(&Hold{ref: ref{bucket.ID{Hi: 1, Lo: 2}, 5, 3}}, 4)
 	m, err := parseRenew(appendDigests(nil, 5, []shardDigest{{0, 1}, {255, 2}}), now)
 	require.NoError(t, err)
 	require.Equal(t, renewMessage{holder: 5, digests: []shardDigest{{0, 1}, {255, 2}}}, m)
@@ -49,7 +49,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 // ranges that a table can compute with.
 func FuzzMessages(f *testing.F) {
 	const now = int64(24 * time.Hour)
-	o := &Hold{ref: ref{bucket.ID{Hi: 1, Lo: 2}, 5, 3}, units: 4}
+	o := withUnits(&Hold{ref: ref{bucket.ID{Hi: 1, Lo: 2}, 5, 3}}, 4)
 	e := o.entry(now)
 	f.Add(appendDigests(nil, 5, []shardDigest{{0, 1}, {255, 2}}))
 	f.Add(appendListed(append64([]byte{kindList}, 5), o))

@@ -2,6 +2,8 @@ package holds
 
 import (
 	"math"
+	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/view"
@@ -11,7 +13,7 @@ import (
 // Hold is units that this node holds for a caller in its process. The zero Hold has no units.
 type Hold struct {
 	ref
-	units     int64
+	units     atomic.Int64 // changes under the lock of the shard, and never rises
 	limit     *bucket.Limit
 	partition wire.Policy
 
@@ -71,6 +73,37 @@ func (t *table) release(o *Hold) (member uint64, held bool) {
 	return o.renewer.node, true
 }
 
+// shrink returns units of a hold of this node, and keeps at least one. It returns the number of units that
+// are left, and the member that renews the hold. Without a unit left to keep, or once the hold has ended, left
+// is at most 0, and nothing has changed.
+func (t *table) shrink(o *Hold, units int64) (left int64, member uint64) {
+	s := t.lock(o.id)
+	defer s.mu.Unlock()
+	if o.slot < 0 {
+		return 0, 0
+	}
+	had := o.units.Load()
+	if left = had - max(0, units); left <= 0 {
+		return 0, 0
+	}
+	o.units.Store(left)
+	s.setUnits(int(o.slot), left)
+	o.renewer.drop(&o.ref, had)
+	o.renewer.add(&o.ref, left)
+	return left, o.renewer.node
+}
+
+// Left returns the time until the node gives up a hold, unless a member renews it before. It is 0 once the
+// hold has ended.
+func (h *Holds) Left(o *Hold) time.Duration {
+	s := h.table.lock(o.id)
+	defer s.mu.Unlock()
+	if o.slot < 0 {
+		return 0
+	}
+	return max(0, time.Duration(max(o.renewed, o.renewer.renewed)-h.cfg.Env.Monotonic())+giveUpAfter)
+}
+
 // revoke is like release for a hold whose caller has not released it, and closes its channel.
 func (t *table) revoke(o *Hold) (member uint64, held bool) {
 	member, held = t.release(o)
@@ -122,13 +155,13 @@ func (t *table) listOwn(list []*Hold, shard int, f func(*Hold) bool) []*Hold {
 // reports whether the hold has ended. The caller must hold s.mu.
 func (s *shard) lookAt(o *Hold, v *view.View, now int64, found *found) (ended bool) {
 	switch {
-	case now-max(o.renewed, o.renewer.renewed) > int64(Term)*9/10: // before a member grants the units again
+	case now-max(o.renewed, o.renewer.renewed) > int64(giveUpAfter): // before a member grants the units again
 		o.markLost()
 		found.lost++
 	default:
 		if member := renewedAt(v, o); member != o.renewer.node {
 			o.renewed = max(o.renewed, o.renewer.renewed)
-			o.renewer.drop(&o.ref, o.units)
+			o.renewer.drop(&o.ref, o.units.Load())
 			s.renewAt(o, member)
 		}
 		return false
@@ -142,7 +175,7 @@ func (s *shard) lookAt(o *Hold, v *view.View, now int64, found *found) (ended bo
 // s.mu.
 func (s *shard) renewAt(o *Hold, member uint64) {
 	o.renewer = digestOf(s.members, member)
-	o.renewer.add(&o.ref, o.units)
+	o.renewer.add(&o.ref, o.units.Load())
 }
 
 // digests calls f, under the lock of a shard, with the digest of each member of the holds of this
@@ -195,7 +228,7 @@ func renewedAt(v *view.View, o *Hold) uint64 {
 	}
 	if as != view.AsOwner || !v.Complete {
 		s, source := v.Share(as, o.id, o.partition)
-		if part := s.Limit(o.limit); source == wire.FailedClosed || !s.All && part.Rate < o.units {
+		if part := s.Limit(o.limit); source == wire.FailedClosed || !s.All && part.Rate < o.units.Load() {
 			return 0
 		}
 	}

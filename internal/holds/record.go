@@ -50,7 +50,7 @@ func (r *record) isLive(now int64) bool { return !r.released && now < r.expires 
 
 // merge joins another replica of the same record into r. The join is commutative, associative and
 // idempotent: a release wins, then the later renewal, and of two renewals with the same count the
-// renewal that expires later. Two replicas of one renewal differ only by the time for which they
+// renewal that expires later. The fewer units are right, because the units never rise. Two replicas of one renewal differ only by the time for which they
 // were in transit, so the earlier expiry is exact.
 func (r *record) merge(other *record) {
 	switch mine, its := r.renewal.count(), other.renewal.count(); {
@@ -61,13 +61,15 @@ func (r *record) merge(other *record) {
 		its == mine && other.expires == r.expires && other.renewal > r.renewal:
 		r.renewal, r.expires = other.renewal, other.expires
 	}
+	r.units = min(r.units, other.units)
 	r.forget = max(r.forget, other.forget)
 	r.released = r.released || other.released
 }
 
-// sameState reports whether two replicas have seen the same renewals and the same release.
+// sameState reports whether two replicas have seen the same renewals and the same release, and have the same
+// units. The units of a released hold do not matter.
 func (r *record) sameState(other *record) bool {
-	return r.renewal == other.renewal && r.released == other.released
+	return r.renewal == other.renewal && r.released == other.released && (r.released || r.units == other.units)
 }
 
 // copyState returns a hash of the state of a record and the members that should have it.
@@ -75,6 +77,8 @@ func (r *record) copyState(members []uint64) uint64 {
 	x := uint64(r.renewal)
 	if r.released {
 		x = ^x
+	} else {
+		x ^= mix(uint64(r.units))
 	}
 	state := mix(x) | 1 // 0 means that no member has acknowledged the record
 	for _, m := range members {
@@ -98,6 +102,14 @@ func (s *shard) grant(a *wire.Ask, age time.Duration, now int64) *record {
 	return s.insert(r, now)
 }
 
+// shrink lowers the units of a record to at most the given number. The caller must hold s.mu.
+func (s *shard) shrink(r *record, units int64) {
+	if left := min(r.units, units); r.live {
+		s.counts[r.id].units -= r.units - left
+		r.units = left
+	}
+}
+
 // renew sets the expiry of a record to ttl from now. The caller must hold s.mu.
 func (s *shard) renew(r *record, ttl int64, age time.Duration, now int64) {
 	r.renewal, r.expires = r.renewal.nextRenewal(age), now+ttl
@@ -106,7 +118,7 @@ func (s *shard) renew(r *record, ttl int64, age time.Duration, now int64) {
 	s.live.fix(s.records, r.place)
 }
 
-// extend renews a client's hold. If certain is set, this node knows all holds of the count, so that
+// extend renews a client's hold, and returns the units above those that it keeps. If certain is set, this node knows all holds of the count, so that
 // a hold that it does not know has ended.
 func (t *table) extend(a *wire.Ask, certain bool, now int64, r *wire.Result) {
 	s := t.lockAt(a.ID, now)
@@ -115,6 +127,9 @@ func (t *table) extend(a *wire.Ask, certain bool, now int64, r *wire.Result) {
 	if known == nil || !known.live {
 		r.Firm, r.RetryAfter = certain || known != nil, denyFor
 		return
+	}
+	if a.Hold.Shrinks {
+		s.shrink(known, a.Units)
 	}
 	s.renew(known, int64(a.Hold.TTL), t.age(), now)
 	r.Allowed, r.Held, r.Renewal = true, known.units, uint64(known.renewal)
@@ -177,6 +192,7 @@ func (t *table) merge(in record, now int64) (joined record, kept bool) {
 		r = s.insert(in, now)
 	} else {
 		before := *r
+		s.shrink(r, in.units)
 		if r.merge(&in); !r.sameState(&before) {
 			r.copied = in.copied
 			s.queueCopy(r)

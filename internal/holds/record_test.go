@@ -39,7 +39,7 @@ func TestMergeIgnoresOrderAndRepetition(t *testing.T) {
 		renewals := make(map[renewal]int64) // the expiry of each renewal
 		replica := func() record {
 			r := record{
-				ref: ref{number: 1}, units: 2, released: rapid.IntRange(0, 5).Draw(t, "released") == 0,
+				ref: ref{number: 1}, units: rapid.Int64Range(1, 3).Draw(t, "units"), released: rapid.IntRange(0, 5).Draw(t, "released") == 0,
 				renewal: renewal(rapid.Uint64Range(1, 3).Draw(t, "count")<<tagBits | rapid.Uint64Range(1, 3).Draw(t, "tag")),
 			}
 			if _, known := renewals[r.renewal]; !known {
@@ -58,6 +58,7 @@ func TestMergeIgnoresOrderAndRepetition(t *testing.T) {
 		if a.renewal.count() > b.renewal.count() {
 			require.Equal(t, a.expires, both.expires, "the later renewal wins")
 		}
+		require.Equal(t, min(a.units, b.units), both.units)
 		require.Equal(t, max(a.forget, b.forget), both.forget)
 	})
 }
@@ -123,8 +124,12 @@ func TestTableEndsRecordsExactly(t *testing.T) {
 				}
 				require.Equal(t, max(0, rate-used(a.ID)), r.Remaining)
 			case 2:
+				a.Hold.Shrinks = rapid.Bool().Draw(t, "shrinks")
 				table.extend(a, true, now, &r)
 				require.Equal(t, isLive(o), r.Allowed)
+				if r.Allowed && a.Hold.Shrinks {
+					o.units = min(o.units, a.Units)
+				}
 				require.Equal(t, !r.Allowed, r.Firm)
 				if r.Allowed {
 					require.Equal(t, o.units, r.Held)
@@ -211,6 +216,34 @@ func TestNoReplicaRevivesEndedRecord(t *testing.T) {
 
 // A client may renew its hold on both sides of a partition. After the partition, the last renewal
 // wins, regardless of the number of renewals on each side.
+// After a heal, both sides count the units of the side on which the hold was shrunk, whichever renewal wins.
+func TestFewestUnitsWinAfterPartition(t *testing.T) {
+	for last := range 2 {
+		var now int64
+		age := func() time.Duration { return time.Hour + time.Duration(now) }
+		sides := []*table{newTable(1<<20, age), newTable(1<<20, age)}
+		a := clientAsk(1, 7, 5, 9, time.Minute)
+		sides[0].hold(a, -1, false, now, new(wire.Result))
+		first, _ := sides[0].recordOf(refOf(a))
+		sides[1].merge(first, now)
+		for _, side := range []int{1 - last, last} {
+			now += int64(time.Second)
+			renewed := clientAsk(1, 7, 2, 9, time.Minute)
+			renewed.Hold.Shrinks = side == 0
+			sides[side].extend(renewed, true, now, new(wire.Result))
+		}
+		in, _ := sides[1].recordOf(refOf(a))
+		joined, _ := sides[0].merge(in, now)
+		require.False(t, joined.sameState(&in), "side 0 must answer with its record")
+		sides[1].merge(joined, now)
+		for _, side := range sides {
+			var r wire.Result
+			side.peek(a, -1, false, now, &r)
+			require.EqualValues(t, 7, r.Remaining)
+		}
+	}
+}
+
 func TestLastRenewalWinsAfterPartition(t *testing.T) {
 	for name, ttl := range map[string]time.Duration{"longer": time.Hour, "shorter": time.Second} {
 		t.Run(name, func(t *testing.T) {

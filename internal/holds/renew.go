@@ -55,9 +55,14 @@ func (h *Holds) reportHold(v *view.View, o *Hold) {
 	if route.Way != view.Direct && route.Way != view.Relay {
 		return
 	}
-	b := wire.Header{Op: wire.OpRenew, Hops: wire.MaxHops, To: v.Hashes[route.To]}.Append(nil)
+	h.sendHold(v, o, route.To, route.Hop)
+}
+
+// sendHold sends a hold to a member, and requests no response.
+func (h *Holds) sendHold(v *view.View, o *Hold, to, hop int) {
+	b := wire.Header{Op: wire.OpRenew, Hops: wire.MaxHops, To: v.Hashes[to]}.Append(nil)
 	b = append64(append(b, kindList), o.holder)
-	v.Members[route.Hop].Peer.Send(appendListed(b, o))
+	v.Members[hop].Peer.Send(appendListed(b, o))
 }
 
 // confirmAtOnce is the maximum number of holds in a message to confirm.
@@ -153,7 +158,7 @@ func (h *Holds) ServeRenew(message, dst []byte) ([]byte, error) {
 }
 
 // entry returns the entry of a hold on another member.
-func (o *Hold) entry(now int64) entry { return entry{o.ref, o.units, now} }
+func (o *Hold) entry(now int64) entry { return entry{o.ref, o.units.Load(), now} }
 
 // shardSet is a set of shards.
 type shardSet [shards / 8]byte

@@ -234,13 +234,17 @@ func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Re
 	}
 }
 
-// put records a hold that its holder or another member has reported. It refuses the hold only if
+// put records a hold that its holder or another member has reported. Of a known hold it records fewer units
+// only: the report of more units is older. put refuses the hold only if
 // there is no room: a reported hold exists even if it exceeds the limit.
 func (t *table) put(e entry) {
 	s := t.lock(e.id)
 	defer s.mu.Unlock()
 	if i, known := s.entryAt[e.ref]; known {
 		s.entries[i].renewed = max(s.entries[i].renewed, e.renewed)
+		if e.units < s.entries[i].units && s.links[i].hold == nil {
+			s.setUnits(int(i), e.units)
+		}
 		return
 	}
 	c := s.countOf(e.id)
@@ -467,6 +471,16 @@ func (s *shard) add(c *count, e entry) int {
 	return i
 }
 
+// setUnits sets the units of entry i. The caller must hold s.mu.
+func (s *shard) setUnits(i int, units int64) {
+	e := &s.entries[i]
+	d := s.holders[e.holder]
+	d.drop(&e.ref, e.units)
+	d.add(&e.ref, units)
+	s.links[i].count.units += units - e.units
+	e.units = units
+}
+
 // remove removes entry i, and moves the last entry to its place. The caller must hold s.mu.
 func (s *shard) remove(i int) {
 	e, last := s.entries[i], len(s.entries)-1
@@ -474,7 +488,7 @@ func (s *shard) remove(i int) {
 	if o := s.links[i].hold; o != nil {
 		o.slot = -1
 		s.owned--
-		o.renewer.drop(&o.ref, o.units)
+		o.renewer.drop(&o.ref, o.units.Load())
 	}
 	delete(s.entryAt, e.ref)
 	if i != last {

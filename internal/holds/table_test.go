@@ -100,10 +100,10 @@ func TestTableGrantsLikeListOfHolds(t *testing.T) {
 			case 4:
 				now += rapid.Int64Range(0, int64(Term)/2).Draw(t, "time")
 				sweep()
-			case 5: // a listed hold is never refused, and counts once
+			case 5: // a listed hold is never refused, counts once, and has the fewest units of all lists
 				table.put(entry{refOf(a), a.Units, now})
 				o, known := held[refOf(a)]
-				if !known {
+				if !known || a.Units < o.units {
 					o.units = a.Units
 				}
 				held[refOf(a)] = oracle{o.units, now + int64(Term)}
@@ -141,6 +141,12 @@ func TestTableGrantsLikeListOfHolds(t *testing.T) {
 	})
 }
 
+// withUnits sets the units of a hold, and returns the hold.
+func withUnits(o *Hold, units int64) *Hold {
+	o.units.Store(units)
+	return o
+}
+
 // The holds of this node count as well, even if another member answers. No other node ends them.
 func TestTableCountsHoldsOfThisNode(t *testing.T) {
 	m := newMembers(t, 2)[0]
@@ -165,7 +171,7 @@ func TestTableCountsHoldsOfThisNode(t *testing.T) {
 			}
 			switch rapid.IntRange(0, 5).Draw(t, "what") {
 			case 0, 1: // granted by this node or by another member
-				o := &Hold{ref: refOf(a), units: a.Units, limit: &limit, renewed: now}
+				o := withUnits(&Hold{ref: refOf(a), limit: &limit, renewed: now}, a.Units)
 				if rapid.Bool().Draw(t, "here") {
 					table.hold(a, -1, false, now, new(wire.Result))
 				}
@@ -183,6 +189,12 @@ func TestTableCountsHoldsOfThisNode(t *testing.T) {
 			case 3:
 				require.False(t, table.end(some))
 				table.endStale(some, now+1)
+				if o := own[some]; o != nil { // returns some of its units; no other member changes them
+					had := o.units.Load()
+					left, _ := table.shrink(o, a.Units)
+					require.Equal(t, max(0, had-a.Units), left)
+					table.put(entry{some, 1, now})
+				}
 			case 4:
 				a.Hold.Holder = other
 				table.put(entry{refOf(a), a.Units, now})
@@ -195,8 +207,8 @@ func TestTableCountsHoldsOfThisNode(t *testing.T) {
 		}
 		units, sums := make(map[bucket.ID]int64), make(map[uint64]uint64)
 		for name, o := range own {
-			units[name.id] += o.units
-			sums[o.renewer.node] ^= name.hash(o.units)
+			units[name.id] += o.units.Load()
+			sums[o.renewer.node] ^= name.hash(o.units.Load())
 		}
 		for name, u := range others {
 			units[name.id] += u

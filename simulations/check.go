@@ -132,8 +132,11 @@ func (c *checker) checkLoads() {
 	for i, l := range c.s.Loads {
 		c.at = c.loads[i]
 		limit := c.s.Limits[slices.Index(c.names.limits, l.Limit)]
-		if most := max(limit.Rate, limit.Burst); limit.Burst > 0 && l.Units > limit.Burst || l.Units > most {
-			c.report("units", "units is %d: %s never grants more than %d at a time", l.Units, l.Limit, bounds.Capacity(&limit))
+		if most := bounds.Capacity(&limit); l.Units > most || !l.Critical && l.Units > most-limit.Keep {
+			c.report("units", "units is %d: %s never grants more than %d at a time", l.Units, l.Limit, most)
+		}
+		if l.Critical && limit.Keep == 0 {
+			c.report("critical", "critical checks spend kept units: set keep of %s", l.Limit)
 		}
 		c.checkLoad(l)
 		c.checkOutcome(l, limit)

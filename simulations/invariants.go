@@ -37,6 +37,7 @@ const (
 	lostInvariant        = "not lost"
 	backInvariant        = "given back"
 	settledOnceInvariant = "settled once"
+	keptInvariant        = "kept"
 )
 
 // invariants are in the order in which verdicts are printed.
@@ -55,6 +56,7 @@ var invariants = []invariant{
 	{heldInvariant, "no more units of an in_flight limit are granted than are free, and during an outage no more are held at once than the guarantees table allows", checkHeld},
 	{lostInvariant, "the hold of a client is not lost within its ttl while nodes are deployed, crash or freeze one at a time", checkNotLost},
 	{backInvariant, "units of an in_flight limit are free when they are released; if authority moves, 12 s after that or after the end of their holder", checkGivenBack},
+	{keptInvariant, "while nothing changes, a critical check is denied only if critical checks have spent the kept units", checkKept},
 	{settledOnceInvariant, "a reservation is settled once, and without faults the spent units are exactly the settled units", checkSettledOnce},
 }
 
@@ -95,13 +97,16 @@ func newTrial(j *Journal) *trial {
 		r.planet = planetOf(j.Scenario, r.courses)
 	}
 	of := make(map[subject]*asks)
-	asksOf := func(limit int16, key int32, node int16) *asks {
-		s, l := subject{limit, key, j.Scenario.Nodes[node].Region}, &j.Scenario.Limits[limit]
+	asksOf := func(limit int16, key int32, node int16, by callers) *asks {
+		s, l := subject{limit, key, j.Scenario.Nodes[node].Region, by}, &j.Scenario.Limits[limit]
 		course, planet := r.courses[s.region], (*planet)(nil)
 		if l.Scope == weir.Global {
 			s.region, planet = everywhere, r.planet
 		}
 		if of[s] == nil {
+			if by == ordinary {
+				l = withoutKept(l)
+			}
 			of[s] = &asks{subject: s, l: l, course: course, planet: planet, checks: j.Checks}
 		}
 		return of[s]
@@ -111,18 +116,26 @@ func newTrial(j *Journal) *trial {
 		if c.Limit == witness {
 			continue
 		}
-		a := asksOf(c.Limit, c.Key, c.Node)
-		a.of = append(a.of, int32(i))
-		if c.Allowed && c.Err == "" {
-			a.admits = append(a.admits, int32(i))
+		all := []callers{allCallers, ordinary}
+		if j.Scenario.Limits[c.Limit].Keep == 0 {
+			all = all[:1]
+		} else if c.Critical {
+			all[1] = critical
+		}
+		for _, by := range all {
+			a := asksOf(c.Limit, c.Key, c.Node, by)
+			a.of = append(a.of, int32(i))
+			if c.Allowed && c.Err == "" {
+				a.admits = append(a.admits, int32(i))
+			}
 		}
 	}
 	for _, o := range j.Holds {
-		a := asksOf(o.Limit, o.Key, o.Node)
+		a := asksOf(o.Limit, o.Key, o.Node, allCallers)
 		a.holds = append(a.holds, o)
 	}
 	for _, a := range slices.SortedFunc(maps.Values(of), func(a, b *asks) int {
-		return cmp.Or(cmp.Compare(a.limit, b.limit), cmp.Compare(a.key, b.key), cmp.Compare(a.region, b.region))
+		return cmp.Or(cmp.Compare(a.limit, b.limit), cmp.Compare(a.key, b.key), cmp.Compare(a.region, b.region), cmp.Compare(a.callers, b.callers))
 	}) {
 		if inFlightLimit(*a.l) {
 			slices.SortStableFunc(a.holds, func(a, b Held) int { return cmp.Compare(a.From, b.From) })
@@ -138,6 +151,7 @@ func newTrial(j *Journal) *trial {
 
 func (a *asks) String() string {
 	s := fmt.Sprintf("limit %q (%v, %d per %v, %v) key %d", a.l.Name, a.l.Algorithm, a.l.Rate, a.l.Per, a.l.Partition, a.key)
+	s += [...]string{"", " by ordinary callers", " by critical callers"}[a.callers]
 	switch a.region {
 	case "":
 	case everywhere:
@@ -161,13 +175,47 @@ func checkBounds(r *trial, broken func(time.Duration, string, ...any)) {
 				return
 			}
 			s := a.situation(w.from)
-			if allowed := bounds.Bound(a.l, s.Situation) + a.inFlight(w.from, w.to); w.units-allowed > worst.units-worstAllowed {
+			if allowed := a.bound(s) + a.inFlight(w.from, w.to); w.units-allowed > worst.units-worstAllowed {
 				worst, worstAllowed, row = w, allowed, s
 			}
 		})
 		if worst.units > worstAllowed {
 			broken(worst.to, "%v: %d units from %v to %v, %d allowed: L = %d, c = %d, %s",
 				a, worst.units, worst.from, worst.to, worstAllowed, healthy, row.Changes, row.rowName())
+		}
+	}
+}
+
+// withoutKept returns a limit without the units that it keeps for critical callers.
+func withoutKept(l *weir.Limit) *weir.Limit {
+	o := *l
+	if bounds.IsBucket(l) {
+		o.Burst = bounds.Capacity(l) - l.Keep
+	} else {
+		o.Rate -= l.Keep
+	}
+	return &o
+}
+
+// checkKept checks the denials of critical checks. The count may include the admissions of the last
+// recoveryTime. After a step back of a clock, it includes earlier ones.
+func checkKept(r *trial, broken func(time.Duration, string, ...any)) {
+	stepsBack := slices.ContainsFunc(r.Scenario.Faults, func(f Fault) bool { return f.Kind == FaultSkew && f.By < 0 })
+	for _, a := range r.asks {
+		if a.callers != critical || a.planet != nil || stepsBack {
+			continue
+		}
+		for _, i := range a.of {
+			c := &a.checks[i]
+			from := c.Asked - recoveryTime(a.l, a.l.Rate)
+			if c.Allowed || c.Err != "" || !a.course.isWhole(max(0, from), c.Answered) {
+				continue
+			}
+			if spent := a.maxAdmitted(from, c.Answered); spent+c.Units <= a.l.Keep {
+				broken(c.Answered, "%v: a check of %d units was denied at %v as %v, after %d units since %v, where %d are kept",
+					a, c.Units, c.Asked, c.Source, spent, from, a.l.Keep)
+				break
+			}
 		}
 	}
 }
@@ -463,7 +511,7 @@ func checkShares(r *trial, broken func(time.Duration, string, ...any)) {
 		if a.planet != nil {
 			continue // see TestSaturatedRegionsAreGrantedNearlyAll of package sync
 		}
-		if stepsBack || r.Scenario.hasReservations(a.l.Name) {
+		if stepsBack || a.l.Keep > 0 || r.Scenario.hasReservations(a.l.Name) {
 			continue // after a step back, units do not recover until the clock reaches the time of the step
 		}
 		for _, q := range a.course.quiets() {

@@ -44,6 +44,7 @@ type Check struct {
 	Limit           int16 // index in Scenario.Limits, or witness
 	Node            int16 // index in Scenario.Nodes
 	Allowed         bool
+	Critical        bool
 	Source          weir.Source
 	Err             string // empty if there is no error
 }

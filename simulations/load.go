@@ -105,7 +105,7 @@ func (s *stage) sendLoads(ctx context.Context) {
 		h := anyOf(a.from, a.rng, (*host).canAsk)
 		s.mu.Unlock()
 		if h != nil {
-			q := question{host: h, limit: a.limit}
+			q := question{host: h, limit: a.limit, critical: a.load.Critical}
 			q.key, q.units = a.drawRequest(h)
 			switch {
 			case a.resets:
@@ -213,6 +213,7 @@ type question struct {
 	limit, key int
 	units      int64
 	deed       deed
+	critical   bool
 	keeps, ttl time.Duration // for units that are held
 	plan       *plan         // for a reservation
 }
@@ -242,7 +243,10 @@ func (s *stage) begin(q question) (p *process, l *weir.Limiter, key string, c Ch
 		l = p.limiters[q.limit]
 	}
 	s.mu.Unlock()
-	c = Check{Asked: s.elapsed(), Units: q.units, Key: int32(q.key), Limit: int16(q.limit), Node: int16(q.host.index)}
+	if p != nil && q.critical {
+		l = l.Critical()
+	}
+	c = Check{Asked: s.elapsed(), Units: q.units, Critical: q.critical, Key: int32(q.key), Limit: int16(q.limit), Node: int16(q.host.index)}
 	if q.limit == len(s.Limits) {
 		c.Limit = witness
 	}
@@ -400,7 +404,7 @@ func (s *stage) burst(ctx context.Context, a *asker, h *host, rng *rand.Rand) {
 				break
 			}
 			s.asking.Go(func() {
-				if !s.check(ctx, question{host: h, limit: a.limit, key: key, units: units}) {
+				if !s.check(ctx, question{host: h, limit: a.limit, key: key, units: units, critical: a.load.Critical}) {
 					denied.Add(1)
 				}
 			})

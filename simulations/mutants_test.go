@@ -172,6 +172,17 @@ var mutants = []mutant{
 		"node.go", "	err := errors.Join(n.cluster.Leave(ctx), saved)\n",
 		"	if MUTANT {\n		wait, stop := context.WithTimeout(ctx, 90e6)\n		<-wait.Done()\n		stop()\n	}\n	err := errors.Join(n.cluster.Leave(ctx), saved)\n",
 	}}},
+	{"an owner lends kept units", "kept", keptInvariant, []edit{{
+		"bucket/lend.go", "	n, capacity := nonNegative(units), l.usable()\n",
+		"	n, capacity := nonNegative(units), l.usable()\n	if MUTANT {\n		capacity = l.capacity()\n	}\n",
+	}}},
+	{"a cached denial of other checks denies a critical check", "kept", keptInvariant, []edit{{
+		"internal/wire/wire.go", "	if l.Keep != 0 {", "	if l.Keep != 0 && !MUTANT {",
+	}}},
+	{"a region releases kept units", "keeps-moving", boundInvariant, []edit{{
+		"sync/holdings.go", "bucket.Limit{Rate: x.whole.Capacity(), Keep: x.keep}\n",
+		"bucket.Limit{Rate: x.whole.Capacity(), Keep: x.keep}\n	if MUTANT {\n		whole.Keep = 0\n	}\n",
+	}}},
 	{"snapshots have no tombstones of resets", "reverted", accounted, []edit{{
 		"sync/snapshot.go", "!known || !r.isEffective(now) {\n", "!known || !r.isEffective(now) || MUTANT {\n",
 	}}},
@@ -256,7 +267,21 @@ func mutantScenarios() map[string]*Scenario {
 		Fault{At: 25 * time.Second, Kind: FaultRevert, Nodes: everyone[:1]},
 		Fault{At: 26 * time.Second, Kind: FaultStart, Nodes: everyone})
 	reverted.Seed, reverted.Snapshots = 3, time.Second
-	all := map[string]*Scenario{"stopped": stopped, "reverted": reverted, "flight": flight, "flight-split": cut, "budget": budget, "slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few, "left": left, "lent": lent}
+	kept := newScene(3)
+	kept.Limits[0] = weir.Limit{Name: "calls", Rate: 2000, Per: 10 * time.Second, Keep: 1000}
+	kept.Loads = append(kept.Loads, Load{Limit: "calls", Critical: true, Rate: 20})
+	// A region releases units while it has spent all that it may.
+	moving := newScene(2)
+	moving.Nodes[0].Region, moving.Nodes[1].Region = "east", "west"
+	moving.WAN.Latency = 20 * time.Millisecond
+	moving.Limits[0] = weir.Limit{Name: "calls", Algorithm: weir.SlidingLog, Rate: 80, Per: 2 * time.Second, Scope: weir.Global, Keep: 60}
+	moving.Loads = nil
+	for at := time.Duration(0); at < moving.Lasts-3*time.Second; at += 5 * time.Second {
+		moving.Loads = append(moving.Loads,
+			Load{Limit: "calls", From: []string{"a"}, Rate: 200, Begins: at, Ends: at + 3*time.Second},
+			Load{Limit: "calls", From: []string{"b"}, Rate: 400, Begins: at + 2*time.Second, Ends: at + 5*time.Second})
+	}
+	all := map[string]*Scenario{"kept": kept, "keeps-moving": moving, "stopped": stopped, "reverted": reverted, "flight": flight, "flight-split": cut, "budget": budget, "slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few, "left": left, "lent": lent}
 	for name, s := range all {
 		s.Name = name
 	}

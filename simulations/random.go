@@ -38,7 +38,7 @@ func randomScenario(seed uint64) *Scenario {
 	d.addFaults()
 	d.addLimits()
 	d.addLoads()
-	d.add(slow, bare, gossip, breaks, hot, holds, reserves, clients, snapshots, many, capped)
+	d.add(slow, bare, gossip, breaks, hot, holds, reserves, clients, snapshots, keeps, many, capped)
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
 	return d.s
@@ -64,6 +64,7 @@ var (
 	holds     = extra{"holds", 4, func(d *dice) { d.addHolds("flight", d.logarithm(5e7, 1.5e10), 0) }}
 	reserves  = extra{"reserves", 4, (*dice).addReservations}
 	clients   = extra{"clients", 4, func(d *dice) { d.addHolds("clients", d.logarithm(2e8, 2.5e10), d.logarithm(1e9, 3e10)) }}
+	keeps     = extra{"keeps", 4, (*dice).addKeeps}
 	snapshots = extra{"snapshot", 6, (*dice).addStops}
 )
 
@@ -557,6 +558,42 @@ func (d *dice) drawLimit(name string, least, most float64, per time.Duration) we
 	l := weir.Limit{Name: name, Algorithm: weir.Algorithm(d.IntN(int(weir.LeakyBucket) + 1)), Rate: int64(d.logarithmic(least, most)), Per: per}
 	l.Partition = pick(d, weir.MajorityShare, weir.FairShare, weir.FailOpen, weir.FailClosed)
 	return l
+}
+
+// addKeeps makes some limits keep units, and adds critical checks for them.
+func (d *dice) addKeeps() {
+	for i := range d.s.Limits {
+		l := &d.s.Limits[i]
+		most := bounds.Capacity(l)
+		if l.Algorithm == weir.LeakyBucket || inFlightLimit(*l) || d.s.hasReservations(l.Name) || most < 2 || d.oneIn(4) {
+			continue
+		}
+		keep := int64(d.logarithmic(1, float64(most)))
+		critical := Load{Limit: l.Name, Critical: true, Keys: 1}
+		for j := range d.s.Loads {
+			if load := &d.s.Loads[j]; load.Limit == l.Name {
+				critical.Keys = max(critical.Keys, load.Keys)
+			}
+		}
+		if critical.Units = d.Int64N(1 + min(3, keep)); d.oneIn(4) {
+			critical.Adversary = true
+		} else {
+			spent := float64(critical.Keys) * float64(keep) / float64(max(1, critical.Units))
+			critical.Rate = round(d.logarithmic(0.2, 2) * spent / l.Per.Seconds())
+		}
+		if d.countChecks()+d.s.countChecks(critical, *l) > mostAsks {
+			critical.Adversary, critical.Rate = false, 2
+		}
+		if d.countChecks()+d.s.countChecks(critical, *l) > mostAsks {
+			continue
+		}
+		l.Keep, d.s.Loads = keep, append(d.s.Loads, critical)
+		for j := range d.s.Loads {
+			if load := &d.s.Loads[j]; load.Limit == l.Name && !load.Critical {
+				load.Units = min(load.Units, most-keep)
+			}
+		}
+	}
 }
 
 // addReservations adds a limit, and callers that reserve its units and settle them later.

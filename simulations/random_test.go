@@ -87,7 +87,7 @@ func TestRandomScenariosHaveFewChecks(t *testing.T) {
 
 func TestRandomScenariosHaveEveryFault(t *testing.T) {
 	faults := make(map[FaultKind]int)
-	var holds, clients, reservations, adversaries, joinsInSplits, threeSides, regions, gossips, cut, breaks, capped, full int
+	var holds, clients, reservations, adversaries, criticals, joinsInSplits, threeSides, regions, gossips, cut, breaks, capped, full int
 	tally := func(n *int, has bool) {
 		if has {
 			*n++
@@ -106,6 +106,7 @@ func TestRandomScenariosHaveEveryFault(t *testing.T) {
 		for _, l := range s.Loads {
 			tally(&adversaries, l.Adversary)
 			tally(&clients, l.TTL > 0)
+			tally(&criticals, l.Critical)
 			tally(&holds, l.TTL == 0 && l.Keeps > 0)
 			tally(&reservations, l.Settles > 0)
 		}
@@ -118,6 +119,7 @@ func TestRandomScenariosHaveEveryFault(t *testing.T) {
 		require.Greater(t, faults[kind], 50, kind)
 	}
 	require.Greater(t, adversaries, 500)
+	require.Greater(t, criticals, 150)
 	require.Greater(t, joinsInSplits, 100)
 	require.Greater(t, threeSides, 100)
 	require.Greater(t, regions, 20)

@@ -6,14 +6,25 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/bounds"
 )
 
-// subject identifies a count by its limit, key and region.
+// subject identifies a count by its limit, key and region, and callers of a limit that keeps units.
 type subject struct {
-	limit  int16
-	key    int32
-	region string
+	limit   int16
+	key     int32
+	region  string
+	callers callers
 }
+
+// callers are some or all of the callers of a limit.
+type callers uint8
+
+const (
+	allCallers callers = iota
+	ordinary           // without critical callers; the limit of such asks is without the kept units
+	critical
+)
 
 // everywhere is the region in the subject of a Global limit.
 const everywhere = "in all regions"
@@ -48,6 +59,17 @@ func (a *asks) inFlight(from, to time.Duration) int64 {
 		return a.planet.inFlight(a.l, from, to, a.maxAdmitted)
 	}
 	return a.course.inFlight(a.l, from, to, a.maxAdmitted)
+}
+
+// bound returns the maximum number of units in a window of a situation. Windows of ordinary callers may
+// begin with a check of a critical caller, and a crash may lose a sixteenth of the whole limit.
+func (a *asks) bound(s situation) int64 {
+	if a.callers != ordinary {
+		return bounds.Bound(a.l, s.Situation)
+	}
+	l, whole := *a.l, bounds.Capacity(a.l)+a.l.Keep
+	l.Calendar = weir.Day
+	return bounds.Bound(&l, s.Situation) + int64(s.Crashes)*(whole/16-bounds.Capacity(a.l)/16)
 }
 
 // countPlaces returns the number of places at a time, and placeOf returns the place of a

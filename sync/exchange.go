@@ -195,7 +195,8 @@ func (h *Holdings) visit(sh *holdingShard, x *holding, t Time, d *dues) (changed
 		h.store.ClearPart(x.id)
 	}
 	h.measure(x, t.Monotonic)
-	peek := h.store.Peek(x.id, &x.part, t.Now, 0)
+	usable := x.usable()
+	peek := h.store.Peek(x.id, &usable, t.Now, 0)
 	if peek.ResetAfter == 0 {
 		x.startSeries(t.Now)
 	}
@@ -365,7 +366,7 @@ func (h *Holdings) spareUnits(x *holding, peek *bucket.Result, t Time) int64 {
 		return peek.Remaining
 	case x.passing > 0 && !x.whole.IsBucket():
 		used, _, _ := h.store.Used(x.id, t.Now)
-		return min(x.passing, max(0, x.held-used))
+		return min(x.passing, max(0, x.held-x.keptOf(x.held)-used))
 	}
 	return x.passing
 }
@@ -520,7 +521,8 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 	h.measure(x, t.Monotonic)
 	a.promised = 0
 	h.renew(x, t)
-	peek := h.store.Peek(x.id, &x.part, t.Now, 0)
+	usable := x.usable()
+	peek := h.store.Peek(x.id, &usable, t.Now, 0)
 	theirs := min(st.Holding, x.whole.Capacity())
 	both := x.held + theirs
 	d := demands{x.demand, float64(st.Demand) / 1000}
@@ -582,7 +584,7 @@ func (h *Holdings) release(x *holding, a *account, units int64, t Time) (back, g
 	a.granted += granted
 	h.renew(x, t)
 	used, _, _ := h.store.Used(x.id, t.Now)
-	switch spent := min(units, used-x.held); {
+	switch spent := min(units, used-x.held+x.keptOf(x.held)); {
 	case spent <= 0:
 	case x.whole.IsBucket():
 		h.store.SpendElsewhere(x.id, &x.part, t.Now, -spent)

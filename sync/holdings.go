@@ -83,6 +83,7 @@ type holding struct {
 	id      bucket.ID
 	whole   bucket.Limit // limit of the last ask, without its Keep
 	part    bucket.Limit // part of whole that judges asks
+	keep    int64        // Keep of the last ask that had one
 	until   int64        // monotonic time at which part must be computed again
 	asked   int64        // number of units that were asked for
 	denied  int64        // of these, the units that were denied or refunded
@@ -465,11 +466,30 @@ func (h *Holdings) holdingOf(sh *holdingShard, id bucket.ID, whole *bucket.Limit
 	return x
 }
 
+// keptOf returns how many of the given units of the region are kept. A region releases only units that
+// are neither spent nor kept: otherwise it could spend its usable units, and release the kept units to a
+// region that may spend most of them.
+func (x *holding) keptOf(units int64) int64 {
+	part, whole := bucket.Limit{Rate: units}, bucket.Limit{Rate: x.whole.Capacity(), Keep: x.keep}
+	kept := part.Keeping(&whole)
+	return kept.Keep
+}
+
+// usable returns the part that judges asks which keep units.
+func (x *holding) usable() bucket.Limit {
+	l := x.part
+	l.Keep = x.keptOf(l.Capacity())
+	return l
+}
+
 // adopt replaces the numbers of the limit, unless x has later numbers, and reports whether it
 // did. As in the store, another Algorithm requires a higher Version.
 func (x *holding) adopt(l *bucket.Limit) bool {
 	w, numbers := &x.whole, *l
 	numbers.Keep = 0
+	if l.Keep > 0 {
+		x.keep = l.Keep
+	}
 	if numbers == *w || l.Version < w.Version || l.Version == w.Version && (l.Algorithm != w.Algorithm || l.Algorithm == bucket.FixedWindow && l.Start < w.Start) {
 		return false
 	}
